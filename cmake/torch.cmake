@@ -1,0 +1,22 @@
+# libtorch from a Python environment (PENSTOCK_PYTHON, default .venv) or from CMAKE_PREFIX_PATH.
+set(PENSTOCK_PYTHON "${CMAKE_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "A Python that can import torch; also runs the tests against PyTorch")
+if(NOT Torch_DIR AND EXISTS "${PENSTOCK_PYTHON}")
+  execute_process(COMMAND "${PENSTOCK_PYTHON}" -c "import torch; print(torch.utils.cmake_prefix_path)"
+                  OUTPUT_VARIABLE torch_prefix OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  set(Torch_DIR "${torch_prefix}/Torch" CACHE PATH "Where TorchConfig.cmake lies")
+endif()
+find_package(Torch REQUIRED)
+
+# libtorch's warnings are not ours, and its flags are not everybody's.
+add_library(penstock_libtorch INTERFACE)
+target_include_directories(penstock_libtorch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+target_link_libraries(penstock_libtorch INTERFACE ${TORCH_LIBRARIES})
+
+file(GLOB torch_sources CONFIGURE_DEPENDS src/torch/*.cpp)
+add_library(penstock_torch STATIC ${torch_sources})
+target_link_libraries(penstock_torch PUBLIC penstock_core PRIVATE penstock_libtorch)
+
+file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.cpp)
+add_executable(penstock ${cli_sources})
+target_link_libraries(penstock PRIVATE penstock_torch)
+set_target_properties(penstock PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})

@@ -1,0 +1,164 @@
+// Tensors of a traced graph and the functions that compute with them. Names, operand order and
+// semantics are ATen's. Each throws Error where shapes or dtypes do not fit.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/types.h"
+
+namespace penstock {
+
+class Builder;  // ops/builder.h
+
+// A value of the graph being traced. Cheap to copy; valid while its builder lives.
+class Tensor {
+ public:
+  Tensor() = default;  // none
+  Tensor(Builder* builder, std::int32_t value) : builder_(builder), value_(value) {}
+
+  explicit operator bool() const { return builder_ != nullptr; }
+  const TensorType& type() const;
+  const Shape& shape() const { return type().shape; }
+  DType dtype() const { return type().dtype; }
+  std::int64_t size(int dim) const;  // negative: from the end
+  int rank() const { return static_cast<int>(shape().size()); }
+  Builder* builder() const { return builder_; }
+  std::int32_t value() const { return value_; }
+
+ private:
+  Builder* builder_ = nullptr;
+  std::int32_t value_ = -1;
+};
+
+// Elementwise with broadcasting. Operands have equal dtypes: casts are explicit. A number takes the tensor's dtype
+// and becomes the attribute "other".
+Tensor add(Tensor a, Tensor b);
+Tensor add(Tensor a, double b);
+Tensor sub(Tensor a, Tensor b);
+Tensor sub(Tensor a, double b);
+Tensor mul(Tensor a, Tensor b);
+Tensor mul(Tensor a, double b);
+Tensor div(Tensor a, Tensor b);
+Tensor div(Tensor a, double b);
+Tensor pow(Tensor a, double exponent);
+Tensor maximum(Tensor a, Tensor b);
+Tensor minimum(Tensor a, Tensor b);
+inline Tensor operator+(Tensor a, Tensor b) { return add(a, b); }
+inline Tensor operator-(Tensor a, Tensor b) { return sub(a, b); }
+inline Tensor operator*(Tensor a, Tensor b) { return mul(a, b); }
+inline Tensor operator/(Tensor a, Tensor b) { return div(a, b); }
+inline Tensor operator+(Tensor a, double b) { return add(a, b); }
+inline Tensor operator-(Tensor a, double b) { return sub(a, b); }
+inline Tensor operator*(Tensor a, double b) { return mul(a, b); }
+inline Tensor operator/(Tensor a, double b) { return div(a, b); }
+inline Tensor operator*(double a, Tensor b) { return mul(b, a); }
+
+// Comparisons give bool.
+Tensor eq(Tensor a, Tensor b);
+Tensor eq(Tensor a, double b);
+Tensor ne(Tensor a, Tensor b);
+Tensor ne(Tensor a, double b);
+Tensor lt(Tensor a, Tensor b);
+Tensor lt(Tensor a, double b);
+Tensor le(Tensor a, Tensor b);
+Tensor le(Tensor a, double b);
+Tensor gt(Tensor a, Tensor b);
+Tensor gt(Tensor a, double b);
+Tensor ge(Tensor a, Tensor b);
+Tensor ge(Tensor a, double b);
+Tensor logical_and(Tensor a, Tensor b);
+Tensor logical_or(Tensor a, Tensor b);
+Tensor logical_not(Tensor a);
+Tensor where(Tensor condition, Tensor a, Tensor b);
+
+// Elementwise, floating.
+Tensor neg(Tensor x);
+Tensor abs(Tensor x);
+Tensor exp(Tensor x);
+Tensor log(Tensor x);
+Tensor sqrt(Tensor x);
+Tensor rsqrt(Tensor x);
+Tensor sin(Tensor x);
+Tensor cos(Tensor x);
+Tensor tanh(Tensor x);
+Tensor sigmoid(Tensor x);
+Tensor erf(Tensor x);
+Tensor isfinite(Tensor x);  // bool; no gradient
+
+// Activations. approximate: "none" (erf) or "tanh".
+Tensor relu(Tensor x);
+Tensor silu(Tensor x);
+Tensor gelu(Tensor x, std::string_view approximate = "none");
+
+// Reductions over dims (none given: all of them).
+Tensor sum(Tensor x, std::vector<std::int64_t> dims = {}, bool keepdim = false);
+Tensor mean(Tensor x, std::vector<std::int64_t> dims = {}, bool keepdim = false);
+Tensor amax(Tensor x, std::vector<std::int64_t> dims = {}, bool keepdim = false);
+// The n-ary sum of tensors of one type (`add_n`): how cotangents and accumulators are joined. One operand is returned as it is.
+Tensor add_n(const std::vector<Tensor>& parts);
+
+// Shapes. One dim of reshape may be -1. slice: [start, end) with step; negative from the end, end clipped.
+Tensor reshape(Tensor x, Shape shape);
+Tensor transpose(Tensor x, int dim0, int dim1);
+Tensor permute(Tensor x, std::vector<std::int64_t> dims);
+Tensor expand(Tensor x, Shape shape);
+Tensor unsqueeze(Tensor x, int dim);
+Tensor squeeze(Tensor x, int dim);
+Tensor slice(Tensor x, int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1);
+Tensor select(Tensor x, int dim, std::int64_t index);
+Tensor cat(const std::vector<Tensor>& parts, int dim);
+std::vector<Tensor> split(Tensor x, std::int64_t size, int dim);
+Tensor to(Tensor x, DType dtype);
+
+// Constants, made in the graph of `like`.
+Tensor full(Tensor like, Shape shape, double value, DType dtype);
+Tensor full_like(Tensor like, double value);
+Tensor arange(Tensor like, std::int64_t end, DType dtype);
+
+// Products. linear: x[..., in] * weight[out, in]^T (+ bias[out]). matmul broadcasts leading dims.
+Tensor linear(Tensor x, Tensor weight, Tensor bias = {});
+Tensor mm(Tensor a, Tensor b);
+Tensor bmm(Tensor a, Tensor b);
+Tensor addmm(Tensor bias, Tensor a, Tensor b);
+Tensor matmul(Tensor a, Tensor b);
+
+// Normalisation over the last dim, and softmaxes. Weight and bias [last], both or neither for layer_norm.
+Tensor layer_norm(Tensor x, Tensor weight, Tensor bias, double eps = 1e-5);
+Tensor rms_norm(Tensor x, Tensor weight, double eps = 1e-6);
+Tensor softmax(Tensor x, int dim);
+Tensor log_softmax(Tensor x, int dim);
+
+// q, k, v [batch, heads, length, head]. scale: default 1/sqrt(head).
+Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, bool is_causal, std::optional<double> scale = {});
+
+// weight [rows, width], indices i64 [...] -> [..., width].
+Tensor embedding(Tensor weight, Tensor indices);
+
+// logits [n, classes], targets i64 [n] -> the sum of the losses, a scalar in f32 (f64 for f64 logits). Targets equal to
+// ignore_index add nothing.
+Tensor cross_entropy(Tensor logits, Tensor targets, std::int64_t ignore_index = -100);
+
+// Philox 4x32-10 (Salmon et al., SC 2011) keyed by `key`; element e of row r draws at counter (rows[r], e).
+// rows i64 [x.size(0)]: the samples' indices in the step, so that masks do not depend on micro-batching.
+Tensor dropout(Tensor x, double p, Tensor key, Tensor rows);
+// The key of one random op: a mix of the run's seed, the step and the op's number. All i64 scalars.
+Tensor random_key(Tensor seed, Tensor step, std::int64_t op);
+
+// Optimiser updates, elementwise on one parameter; learning_rate and step (i64, from 1) are scalars of the graph.
+// Adam's bias-corrected update with decoupled weight decay (Loshchilov & Hutter 2019), as torch.optim.AdamW.
+struct AdamWResult { Tensor parameter, first, second; };
+AdamWResult adamw(Tensor parameter, Tensor gradient, Tensor first, Tensor second, Tensor learning_rate, Tensor step,
+                  double beta1, double beta2, double eps, double weight_decay);
+// v' = momentum*v + (g + weight_decay*p); p' = p - lr*v'.
+struct SgdResult { Tensor parameter, velocity; };
+SgdResult sgd(Tensor parameter, Tensor gradient, Tensor velocity, Tensor learning_rate, double momentum, double weight_decay);
+
+// Ends a stage: x passes unchanged; what x was computed from belongs to the stage before the mark.
+Tensor stage_boundary(Tensor x);
+// An op Penstock does not know, by its name in the dispatcher; not differentiable.
+std::vector<Tensor> call(std::string_view name, const std::vector<Tensor>& operands, const std::vector<TensorType>& types);
+
+}  // namespace penstock

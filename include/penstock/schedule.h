@@ -1,0 +1,82 @@
+// A schedule is a table: per actor, an ordered list of actions. Its CSV is torch.distributed.pipelining's; what is
+// Penstock's own stands before the kind, so that torch's reader rejects it instead of misreading it.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace penstock {
+
+enum class Kind : std::uint8_t {
+  F, B, I, W,          // forward, backward, and backward split: input gradients, weight gradients
+  R, U,                // recompute residuals, update of a stage
+  UNSHARD, RESHARD, REDUCE_GRAD, OFFLOAD, RELOAD,
+  SEND_F, RECV_F, SEND_B, RECV_B,  // only in tables with communication written out; lowering infers it anyway
+};
+std::string_view name(Kind kind);
+
+// `<stage>[.<slice>][<count>x]<KIND><micro-batch>`: 3B0, 3.2F5 (slice 2 of stage 3), 2x4F0 is stage 2, micro-batches 0..3.
+struct Action {
+  std::int32_t stage = 0;
+  Kind kind = Kind::F;
+  std::int32_t microbatch = -1;        // -1: none (UNSHARD, RESHARD, U of all)
+  std::int32_t count = 1;              // micro-batches microbatch .. microbatch+count-1 together
+  std::int32_t slice = -1;             // -1: not sliced
+  bool fused_with_next = false;        // the first of a fused pair (torch: "(0F3;1B2)OVERLAP_F_B")
+
+  auto operator<=>(const Action&) const = default;
+};
+std::string text(const Action& action);
+
+struct Schedule {
+  std::string name;                    // the generator's, or the file
+  std::vector<std::vector<Action>> actors;
+  // Where each action stood in its file: column (cell, from 1) in row actor+1; empty for generated tables.
+  std::vector<std::vector<std::int32_t>> cells;
+
+  std::int32_t stages() const;         // 1 + largest stage named; 0 for an empty table
+  std::int32_t microbatches() const;   // 1 + largest micro-batch named
+};
+
+// What the model asks of a table: which stages feed which, and what each has to do.
+struct StageShape {
+  std::vector<std::vector<std::int32_t>> predecessors;  // of each stage, smaller numbers only
+  std::vector<bool> has_backward;                       // stages without have F only
+  std::vector<bool> has_parameters;
+};
+// A chain of n stages, each with parameters and, unless forward_only, backward.
+StageShape chain(int stages, bool forward_only = false);
+
+// Throws Error unless: every stage of the shape has each F (and B, or I and W) exactly once per micro-batch; B, I are on
+// their F's actor (W may be elsewhere); nothing unknown is named; and no cycle across actors exists. Names file, row
+// (actor), cell and the missing, doubled or circular actions. microbatches: as many as must be there; -1: those named.
+void validate(const Schedule& schedule, const StageShape& shape, int microbatches = -1);
+
+// CSV, one row per actor. Accepts torch's tables with or without communication actions (dropped, as they are inferred) and blank
+// cells (idle). Throws Error with file:row:cell.
+Schedule parse_schedule(std::string_view csv, std::string_view file);
+std::string print(const Schedule& schedule);
+
+struct ScheduleOptions {
+  int actors = 2;
+  int microbatches = 4;
+  int chunks = 1;                      // stages per actor
+  bool forward_only = false;           // a validation table: the same F order with no backward
+};
+// By name ("1f1b"). Throws Error for an unknown name (nearest named) or a violated precondition.
+Schedule make_schedule(std::string_view name, const ScheduleOptions& options);
+
+struct ScheduleInfo {
+  std::string name;
+  std::string summary;                 // one line
+  bool chunked;                        // takes chunks > 1
+};
+const std::vector<ScheduleInfo>& schedules();
+
+// The first actor on which each stage's F stands (a replica may have more).
+std::vector<std::int32_t> actor_of_stage(const Schedule& schedule);
+
+}  // namespace penstock

@@ -1,0 +1,159 @@
+// Model code: named parameters, modules, stage marks, gradients and the one loop of a training step.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "penstock/ops.h"
+
+namespace penstock {
+
+// How a parameter starts. The draw depends on the run's seed and the parameter's name only.
+struct Initialiser {
+  enum class Kind : std::uint8_t { zeros, ones, normal } kind = Kind::zeros;
+  double deviation = 0;  // of normal
+};
+
+struct ParameterSpec {
+  std::string name;      // fully qualified, as in checkpoints
+  TensorType type;
+  Initialiser initial;
+  bool decay = true;     // weight decay applies (matrices, by the usual rule)
+};
+
+// Named tensors in declaration order.
+class Parameters {
+ public:
+  void set(std::string name, Tensor tensor);
+  Tensor operator[](std::string_view name) const;  // throws Error naming the nearest
+  const std::vector<std::pair<std::string, Tensor>>& entries() const { return entries_; }
+  std::size_t size() const { return entries_.size(); }
+
+ private:
+  std::vector<std::pair<std::string, Tensor>> entries_;
+  std::map<std::string, std::size_t, std::less<>> index_;
+};
+
+// What every op of a scope belongs to: `Stage s("vision");` marks the ops that this thread's innermost trace makes while s
+// lives. Only valid inside a trace (Error otherwise).
+class Stage {
+ public:
+  explicit Stage(std::string name);
+  ~Stage();
+  Stage(const Stage&) = delete;
+
+ private:
+  Builder* builder_;
+  std::string previous_;
+};
+
+// The origin of the ops made while it lives: "h.0", then "h.0.attn".
+class Origin {
+ public:
+  explicit Origin(std::string_view name);
+  ~Origin();
+  Origin(const Origin&) = delete;
+
+ private:
+  Builder* builder_;
+  std::string previous_;
+};
+
+// Loss and gradient of `loss(parameters)`, a scalar, in the parameters' order. Emits backward ops at once.
+struct ValueAndGradient {
+  Tensor value;
+  Parameters gradient;
+};
+ValueAndGradient value_and_grad(const Parameters& parameters, const std::function<Tensor(const Parameters&)>& loss);
+
+// The gradient-accumulation loop. `split` tensors are cut along dim 0 into `microbatches` equal parts (Error if not divisible);
+// everything else that the body reads is invariant. Each result is the sum over the micro-batches.
+std::vector<Tensor> accumulate(const std::vector<Tensor>& split, int microbatches,
+                               const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& body);
+
+// What a model is to Penstock: parameters, data ports and the *sum* of the loss over a micro-batch.
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual std::vector<ParameterSpec> parameters() const = 0;
+  // tokens, targets: i64 [batch, context]; targets -100 are ignored. `rows`: i64 [batch], the samples' numbers in the step. `key`: the
+  // step's random key source (see random()). Returns the summed loss.
+  struct Batch {
+    Tensor tokens, targets, rows;
+    Tensor seed, step;   // i64 scalars, for random_key
+    bool training = true;
+  };
+  virtual Tensor loss(const Parameters& parameters, const Batch& batch) const = 0;
+  // [batch, context, vocabulary]; for generation.
+  virtual Tensor logits(const Parameters& parameters, const Batch& batch) const = 0;
+};
+
+// The [model] table of a configuration, already typed by the registry's defaults, plus the number of stages to mark.
+struct ModelOptions {
+  std::map<std::string, double> numbers;       // layers, width, heads, context, dropout, ...
+  std::map<std::string, std::string> words;
+  int stages = 1;                              // how many stage marks the model should set
+  DType compute = DType::f32;                  // dtype of activations; parameters are f32 (f64 in f64 runs)
+  double number(const std::string& key) const; // throws Error if absent
+};
+struct ModelEntry {
+  std::string summary;
+  std::map<std::string, double> numbers;       // keys and defaults
+  std::map<std::string, std::string> words;
+  std::function<std::unique_ptr<Model>(const ModelOptions&)> make;  // throws Error (width not divisible by heads, ...)
+};
+using ModelRegistry = std::map<std::string, ModelEntry>;
+
+namespace nn {
+
+// Modules hold names and sizes; the tensors come with each call. Names are "<path>.weight", "<path>.bias".
+class Module {
+ public:
+  explicit Module(std::string path) : path_(std::move(path)) {}
+  const std::string& path() const { return path_; }
+  std::string at(std::string_view leaf) const { return path_.empty() ? std::string(leaf) : path_ + "." + std::string(leaf); }
+
+ private:
+  std::string path_;
+};
+
+// weight [out, in] as in torch.nn.Linear.
+class Linear : public Module {
+ public:
+  Linear(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, bool bias, DType dtype);
+  Tensor operator()(const Parameters& p, Tensor x) const;
+
+ private:
+  bool bias_;
+};
+
+// weight [in, out]: the layout of the published GPT-2 checkpoints ("Conv1D").
+class Conv1D : public Module {
+ public:
+  Conv1D(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, DType dtype);
+  Tensor operator()(const Parameters& p, Tensor x) const;
+};
+
+class LayerNorm : public Module {
+ public:
+  LayerNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t width, DType dtype, double eps = 1e-5);
+  Tensor operator()(const Parameters& p, Tensor x) const;
+
+ private:
+  double eps_;
+};
+
+class Embedding : public Module {
+ public:
+  Embedding(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation, DType dtype);
+  Tensor operator()(const Parameters& p, Tensor indices) const;
+};
+
+}  // namespace nn
+
+}  // namespace penstock

@@ -1,0 +1,35 @@
+// Element types, shapes and tensor types: what a value of a graph is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace penstock {
+
+enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, boolean };
+
+inline constexpr int kDTypeCount = 7;
+
+std::int64_t byte_size(DType dtype);   // of one element
+std::string_view name(DType dtype);    // "f64", ..., "bool"
+bool is_floating(DType dtype);
+bool is_integer(DType dtype);          // i64, i32
+// The dtype of that name; false where there is none.
+bool parse_dtype(std::string_view name, DType& out);
+
+using Shape = std::vector<std::int64_t>;
+
+// A static, dense, row-major tensor type. A scalar has the empty shape.
+struct TensorType {
+  DType dtype = DType::f32;
+  Shape shape;
+
+  std::int64_t elements() const;
+  std::int64_t bytes() const { return elements() * byte_size(dtype); }
+  std::string text() const;  // "f32[2,128]"
+  bool operator==(const TensorType&) const = default;
+};
+
+}  // namespace penstock

@@ -1,0 +1,20 @@
+// A 64-bit hash for structural hashes of graphs and programs; stable across machines.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace penstock {
+
+// FNV-1a with a final mix; not cryptographic.
+class Hash {
+ public:
+  void add(std::uint64_t word);
+  void add(std::string_view bytes);  // length included
+  std::uint64_t value() const;
+
+ private:
+  std::uint64_t state_ = 0xcbf29ce484222325ull;
+};
+
+}  // namespace penstock

@@ -1,0 +1,50 @@
+// Text helpers shared by every printer, parser and message. No fmt here: files that see
+// libtorch's headers include this one too, and libtorch carries another fmt.
+#pragma once
+
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace penstock {
+
+// The parts, written one after the other.
+template <class... Parts>
+std::string concat(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+template <class Range, class Function>
+std::string join(const Range& range, std::string_view separator, Function&& show) {
+  std::string out;
+  bool first = true;
+  for (const auto& item : range) {
+    if (!first) out += separator;
+    first = false;
+    out += show(item);
+  }
+  return out;
+}
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator);
+
+// Shortest text that reads back as the same double; always with '.', 'e', "inf" or "nan" in it.
+std::string number(double value);
+// "text" with quotes and escapes (\" \\ \n \t \xNN).
+std::string quote(std::string_view text);
+// 1536 -> "1.5 KiB".
+std::string bytes_text(double bytes);
+// The candidate with the smallest edit distance to `word`; empty if none is near enough to be a typo.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+std::vector<std::string> split(std::string_view text, char separator);
+std::string_view trim(std::string_view text);
+
+// The whole file. Throws Error (path and the system's reason).
+std::string read_file(const std::string& path);
+// Writes a file so that a reader sees the old content or the new one, never a part. Throws Error.
+void write_file(const std::string& path, std::string_view content);
+
+}  // namespace penstock

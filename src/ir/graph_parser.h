@@ -1,0 +1,11 @@
+// Reading one graph with a cursor that stands inside a larger text (a program).
+#pragma once
+
+#include "base/cursor.h"
+#include "ir/graph.h"
+
+namespace penstock {
+
+Graph parse_graph(Cursor& cursor);
+
+}  // namespace penstock

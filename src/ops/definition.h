@@ -1,0 +1,58 @@
+// What one op means: result types, gradient, cost, aliasing. One table per family (one file each), looked up by name.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+#include "penstock/ops.h"
+
+namespace penstock {
+
+struct VjpArguments {
+  const Op& op;
+  std::span<const Tensor> operands;
+  std::span<const Tensor> results;
+  std::span<const Tensor> cotangents;  // of each result; none where nothing flows back
+  const std::vector<bool>& wanted;     // operands whose cotangent is asked for
+};
+
+struct OpDefinition {
+  std::string_view name;
+  // Result types; throws Error naming the op's name and the shapes. `op` gives operands' number and attributes.
+  std::vector<TensorType> (*infer)(const Op& op, std::span<const TensorType> operands);
+  // Cotangent of each operand (none where it is not wanted or zero); null: not differentiable in any operand.
+  std::vector<Tensor> (*vjp)(const VjpArguments&) = nullptr;
+  // Floating-point operations of one execution; null: one per result element.
+  double (*flops)(const Op& op, std::span<const TensorType> operands, std::span<const TensorType> results) = nullptr;
+  // Operand whose storage result 0 views (never written through): reshape, transpose, slice, ...; -1: fresh storage.
+  int views = -1;
+  // Result i may be written over operand i's storage while the op reads it elementwise (add, gelu, adamw, ...).
+  bool elementwise = false;
+};
+
+// Null for an op that Penstock does not know (legal: its types are given, it runs by name).
+const OpDefinition* find_op(std::string_view name);
+// Every op defined, by name (tests walk it).
+std::vector<std::string_view> op_names();
+
+// The families. Each returns a static table.
+std::span<const OpDefinition> elementwise_ops();
+std::span<const OpDefinition> activation_ops();
+std::span<const OpDefinition> reduction_ops();
+std::span<const OpDefinition> shape_ops();
+std::span<const OpDefinition> product_ops();
+std::span<const OpDefinition> normalisation_ops();
+std::span<const OpDefinition> attention_ops();
+std::span<const OpDefinition> embedding_ops();
+std::span<const OpDefinition> loss_ops();
+std::span<const OpDefinition> random_ops();
+std::span<const OpDefinition> optimiser_ops();
+std::span<const OpDefinition> control_ops();  // accumulate, stage_boundary
+
+// Flops and bytes (operands read + results written) of one op, as a roofline counts them. Unknown ops: flops 0.
+struct OpCost { double flops = 0, bytes = 0; };
+OpCost cost(const Graph& graph, const Op& op);
+
+}  // namespace penstock

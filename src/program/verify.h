@@ -1,0 +1,25 @@
+// The program verifier: nothing is started that it has not passed.
+#pragma once
+
+#include "program/program.h"
+
+namespace penstock {
+
+// How a transport completes transfers.
+enum class ChannelModel : std::uint8_t {
+  tagged,   // Gloo, threads: each transfer completes once both ends have started it
+  serial,   // NCCL: the transfers of a pair of devices, both directions, start and complete one after the other in each end's order
+};
+
+struct VerifyOptions {
+  ChannelModel model = ChannelModel::tagged;
+  std::int64_t memory_limit = -1;   // bytes per device (state + step + scratch); -1: none
+};
+
+// Throws Error unless, with no buffering at all: every device finishes; each slot is defined before use, freed once, never used
+// after, and no step slot stays; both ends of each transfer agree in order, types and bytes; operand and result parts match the
+// task's graph; slots that live at the same time do not overlap in the planned arena; and the arenas fit the limit. A deadlock
+// names the devices and instructions of the cycle. Linear in the number of instructions (times their operands).
+void verify(const Program& program, const VerifyOptions& options = {});
+
+}  // namespace penstock

@@ -1,0 +1,79 @@
+// All devices of a run, wherever they are: threads of this process, or other processes. The controller (rank 0) holds a Cluster
+// and tells every device the same things by messages; each device's worker (worker.h) obeys. In one process the messages go through
+// queues, between processes through the rendezvous store; the bytes are the same.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "penstock/trace.h"
+#include "program/program.h"
+
+namespace penstock {
+
+// What one step reads: the samples' numbers in the data set, in the order of the batch's rows.
+struct StepInput {
+  std::int64_t step = 0;                    // from 1
+  std::int64_t seed = 0;                    // of the run; data port "seed"
+  bool validation = false;                  // samples are of the validation split
+  std::vector<std::int64_t> samples;
+};
+
+// Fills data ports ("tokens", "targets", "rows", "seed"); every device has its own and reads only what it needs. Must be const-safe
+// from several threads.
+class DataSource {
+ public:
+  virtual ~DataSource() = default;
+  // Rows [first_row, first_row + rows) of `port` for this step, dense. `out` has just their size. Throws Error for an unknown port.
+  virtual void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const = 0;
+};
+
+// What a device did during a step, in program order: one span per instruction that took time.
+struct Span {
+  std::int32_t device = 0;
+  std::uint32_t instruction = 0;            // of the device's program
+  std::int64_t begin = 0, end = 0;          // ns since the step's begin on that device
+};
+struct DeviceReport {
+  double busy = 0, waiting = 0;             // seconds: in runs; in waits
+  std::int64_t planned_bytes = 0;           // state + step + scratch arenas
+  std::int64_t measured_bytes = 0;          // arenas + what kernels allocated beside them, peak
+  std::vector<Span> spans;                  // empty unless asked for
+};
+struct StepResult {
+  double seconds = 0;
+  std::map<std::string, std::vector<std::byte>> outputs;  // by Program::outputs' names
+  std::vector<DeviceReport> devices;
+};
+
+// Where state comes from.
+struct StateSource {
+  enum class Kind : std::uint8_t { initialise, checkpoint, safetensors } kind = Kind::initialise;
+  std::int64_t seed = 0;                    // initialise: the draws
+  std::vector<ParameterSpec> parameters;    // initialise: what to draw; the rest of the state ("first:", "second:", "step") is zero
+  std::string path;                         // checkpoint: its folder; safetensors: a file with parameters, the rest zero
+};
+
+class Cluster {
+ public:
+  virtual ~Cluster() = default;             // stops the workers
+  virtual int devices() const = 0;
+  // Gives each device its program and binds it; verified before it leaves. Cached by hash: a second call costs a lookup.
+  // Returns the hash. The state of the devices is kept where names agree.
+  virtual std::uint64_t load(const Program& program) = 0;
+  // Sets the state that the loaded programs name. Throws Error (missing tensors, other shapes), naming file and tensor.
+  virtual void set_state(const StateSource& source) = 0;
+  // Runs one step. Throws Error when a wait passes its deadline (device, instruction and peer named) or a device is lost; the cluster is
+  // then unusable.
+  virtual StepResult step(std::uint64_t program, const StepInput& input, bool record_spans = false) = 0;
+  // Each device writes the state it owns to <folder>/device-<n>.safetensors. Returns the files' names by device.
+  virtual std::vector<std::string> save_state(const std::string& folder) = 0;
+  // A copy of one state tensor, from its owner. Throws Error if nobody has it.
+  virtual std::vector<std::byte> state(const std::string& name) = 0;
+};
+
+}  // namespace penstock

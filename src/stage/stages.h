@@ -1,0 +1,60 @@
+// The stage DAG: a step graph cut into tasks (F, and B or I and W, per stage) and the bundles of values that flow between them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "penstock/schedule.h"
+
+namespace penstock {
+
+// Sets Op::stage of every op of the loop body (`step.ops` has one accumulate): marks stay; stage_boundary marks are resolved and
+// removed; an unmarked forward op takes the unique latest stage of its operands, else the earliest of its users; a backward op takes its
+// forward op's (by sequence). Constants stay unmarked (they are cloned into each reader's task). Throws Error naming op, candidates and the
+// mark that would settle it. Returns the step with stages assigned and their names in topological order.
+struct StagedStep {
+  Graph step;
+  std::vector<std::string> stages;
+};
+StagedStep assign_stages(const Graph& step);
+
+// One task of a stage and micro-batch.
+struct StageTask {
+  std::int32_t stage = 0;
+  Kind kind = Kind::F;                // F, B, I or W
+  Graph graph;                        // inputs: the parts of `reads` in order; outputs: the parts of `writes` in order
+  std::vector<std::int32_t> reads;    // bundles
+  std::vector<std::int32_t> writes;   // bundles (edges and accumulators)
+};
+
+// Values that have one producer and the same readers.
+struct Bundle {
+  enum class Source : std::uint8_t {
+    data,         // split inputs of the loop: this micro-batch's part
+    invariant,    // loop inputs that stay: parameters and what was computed before the loop
+    edge,         // between tasks of one micro-batch
+    accumulator,  // sums over the micro-batches (results of the loop)
+  };
+  Source source = Source::edge;
+  std::vector<TensorType> types;
+  // data, invariant: which operands of the loop; accumulator: which results of the loop; edge: values of the body (for messages).
+  std::vector<std::int32_t> members;
+  std::vector<std::int32_t> producers;  // tasks (several for an accumulator whose terms lie in several stages; none for data and invariant)
+  std::vector<std::int32_t> readers;    // tasks
+};
+
+struct StageDag {
+  std::vector<std::string> names;       // of the stages, topologically ordered
+  std::vector<StageTask> tasks;
+  std::vector<Bundle> bundles;
+  StageShape shape;                     // for validating schedules
+
+  // -1 where the stage has no such task (no backward; or an empty I).
+  std::int32_t task(std::int32_t stage, Kind kind) const;
+};
+
+// `split_backward[s]`: whether stage s has I and W instead of B. Accepts a step as assign_stages returns it.
+StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward);
+
+}  // namespace penstock

@@ -1,0 +1,22 @@
+#include "support/golden.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/text.h"
+
+namespace penstock::test {
+
+void expect_golden(const std::string& name, const std::string& actual) {
+  const std::filesystem::path path = std::filesystem::path(PENSTOCK_TESTS) / "golden" / name;
+  if (std::getenv("PENSTOCK_UPDATE_GOLDEN")) {
+    std::filesystem::create_directories(path.parent_path());
+    write_file(path.string(), actual);
+  }
+  ASSERT_TRUE(std::filesystem::exists(path)) << path << " is missing: run with PENSTOCK_UPDATE_GOLDEN=1 and read what it writes";
+  EXPECT_EQ(read_file(path.string()), actual) << "differs from " << path;
+}
+
+}  // namespace penstock::test
