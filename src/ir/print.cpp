@@ -1,6 +1,5 @@
 // The text form of a graph. Results are numbered in order; inputs keep their names, made unique where they are not.
 #include <algorithm>
-#include <cctype>
 #include <unordered_map>
 
 #include "base/text.h"

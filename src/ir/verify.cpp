@@ -62,13 +62,17 @@ class Verifier {
     }
   }
 
-  // One body input per operand, one result per body output.
+  // One body input per operand, one result per body output; the first `split` operands are cut.
   void loop(const Op& op, const std::string& where) const {
     const Graph& body = *op.body;
     if (body.inputs.size() != op.operands.size())
       fail(concat(where, " has ", op.operands.size(), " operands; its body has ", body.inputs.size(), " inputs"));
     if (body.outputs.size() != op.results.size())
       fail(concat(where, " has ", op.results.size(), " results; its body has ", body.outputs.size(), " outputs"));
+    const std::int64_t split = attribute<std::int64_t>(op, "split"), microbatches = attribute<std::int64_t>(op, "microbatches");
+    if (microbatches < 1) fail(concat(where, ": microbatches is ", microbatches));
+    if (split < 0 || static_cast<std::size_t>(split) > op.operands.size())
+      fail(concat(where, ": split is ", split, " of ", op.operands.size(), " operands"));
     if (body.state != 0 || !body.output_names.empty())
       fail(concat(where, ": state and output names belong to a step, not to a loop's body"));
     verify_structure(body);

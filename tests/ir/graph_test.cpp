@@ -77,6 +77,12 @@ TEST(Structure, BrokenLoopsAreNamed) {
   EXPECT_EQ(broken([](Graph&, Graph& b) { b.outputs.clear(); }), "graph @g: op 0 (accumulate) has 1 results; its body has 0 outputs");
   EXPECT_EQ(broken([](Graph&, Graph& b) { b.state = 1; }),
             "graph @g: op 0 (accumulate): state and output names belong to a step, not to a loop's body");
+  EXPECT_EQ(broken([](Graph& g, Graph&) { g.ops[0].attributes["split"] = std::int64_t{2}; }),
+            "graph @g: op 0 (accumulate): split is 2 of 1 operands");
+  EXPECT_EQ(broken([](Graph& g, Graph&) { g.ops[0].attributes["microbatches"] = std::int64_t{0}; }),
+            "graph @g: op 0 (accumulate): microbatches is 0");
+  EXPECT_EQ(broken([](Graph& g, Graph&) { g.ops[0].attributes.erase("split"); }),
+            "accumulate has no attribute \"split\"\n  it must be of kind i64");
   EXPECT_EQ(broken([](Graph& g, Graph&) { g.ops[0].body = nullptr; }), "graph @g: op 0 (accumulate) has no body");
   EXPECT_EQ(broken([](Graph& g, Graph&) { g.ops[0].name = "neg"; }), "graph @g: op 0 (neg) has a body; only accumulate has one");
   EXPECT_EQ(broken([](Graph&, Graph& b) { b.outputs[0] = ValueId(7); }),
