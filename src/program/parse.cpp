@@ -14,28 +14,33 @@ namespace {
 constexpr std::int64_t kMaxTensor = std::int64_t{1} << 40;  // bytes
 constexpr std::int64_t kMaxArena = std::int64_t{1} << 60;   // bytes
 
-// Names of one kind of thing, in order of definition. Keys are views into the text.
+std::string name_after(Cursor& cursor, std::string_view sigil) {
+  cursor.expect(sigil);
+  return cursor.peek() == '"' ? cursor.string() : std::string(cursor.name());
+}
+
+// Names of one kind of thing, in order of definition.
 class Names {
  public:
   explicit Names(std::string_view thing) : thing_(thing) {}
 
-  std::string_view define(Cursor& cursor, std::string_view sigil) {
-    cursor.expect(sigil);
+  std::string define(Cursor& cursor, std::string_view sigil) {
+    cursor.skip();
     const std::size_t position = cursor.position();
-    const std::string_view name = cursor.name();
+    std::string name = name_after(cursor, sigil);
     if (!index_.emplace(name, static_cast<std::int64_t>(index_.size())).second)
       cursor.fail_at(position, concat("a second ", thing_, " named ", sigil, name));
     return name;
   }
 
   std::int64_t find(Cursor& cursor, std::string_view sigil) const {
-    cursor.expect(sigil);
+    cursor.skip();
     const std::size_t position = cursor.position();
-    const std::string_view name = cursor.name();
+    const std::string name = name_after(cursor, sigil);
     const auto it = index_.find(name);
     if (it != index_.end()) return it->second;
     std::vector<std::string> known;
-    for (const auto& entry : index_) known.emplace_back(entry.first);
+    for (const auto& entry : index_) known.push_back(entry.first);
     const std::string near = nearest(name, known);
     cursor.fail_at(position, concat("there is no ", thing_, " ", sigil, name),
                    near.empty() ? "" : concat("did you mean ", sigil, near, "?"));
@@ -43,7 +48,7 @@ class Names {
 
  private:
   std::string_view thing_;
-  std::unordered_map<std::string_view, std::int64_t> index_;
+  std::unordered_map<std::string, std::int64_t> index_;
 };
 
 std::int64_t integer_in(Cursor& cursor, std::int64_t low, std::int64_t high) {
@@ -82,8 +87,7 @@ class Parser {
   Program run() {
     cursor_.header("program", 1);
     cursor_.expect("program");
-    cursor_.expect("@");
-    program_.name = cursor_.name();
+    program_.name = name_after(cursor_, "@");
     cursor_.expect("{");
     program_.microbatches = static_cast<std::int32_t>(setting("microbatches", 1, std::numeric_limits<std::int32_t>::max()));
     cursor_.expect("}");

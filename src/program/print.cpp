@@ -40,8 +40,13 @@ std::string_view name(ResultMode mode) {
   return kNames[static_cast<std::size_t>(mode)];
 }
 
+// "@F0", quoted where it must be.
+std::string task_name(std::string_view name) {
+  return '@' + shown_name(name).substr(1);
+}
+
 void put_slot(Writer& out, const Slot& slot) {
-  out << "slot %" << slot.name << " " << name(slot.kind);
+  out << "slot " << shown_name(slot.name) << " " << name(slot.kind);
   if (slot.offset >= 0) out << " @" << slot.offset;
   out << " (";
   for (std::size_t i = 0; i < slot.parts.size(); ++i) {
@@ -58,53 +63,53 @@ void put_run(Writer& out, const Program& program, const DeviceProgram& device, c
     if (i.microbatch >= 0) out << i.microbatch;
     out << " ";
   }
-  out << "@" << program.tasks[i.task.index()].name << "(";
+  out << task_name(program.tasks[i.task.index()].name) << "(";
   std::string_view separator = "";
   for (SlotId operand : device.operands_of(i)) {
-    out << separator << "%" << device.slots[operand.index()].name;
+    out << separator << shown_name(device.slots[operand.index()].name);
     separator = ", ";
   }
   out << ") -> (";
   separator = "";
   for (const Result& result : device.results_of(i)) {
-    out << separator << name(result.mode) << " %" << device.slots[result.slot.index()].name;
+    out << separator << name(result.mode) << " " << shown_name(device.slots[result.slot.index()].name);
     separator = ", ";
   }
   out << ")";
 }
 
 void put_instruction(Writer& out, const Program& program, const DeviceProgram& device, const Instruction& i) {
-  const auto slot = [&](SlotId id) -> const std::string& { return device.slots[id.index()].name; };
+  const auto slot = [&](SlotId id) { return shown_name(device.slots[id.index()].name); };
   switch (i.opcode) {
     case Opcode::run:
       put_run(out, program, device, i);
       break;
     case Opcode::send:
-      out << "send %" << slot(i.slot) << " to " << i.peer << " #" << i.tag;
+      out << "send " << slot(i.slot) << " to " << i.peer << " #" << i.tag;
       break;
     case Opcode::recv:
-      out << "recv %" << slot(i.slot) << " from " << i.peer << " #" << i.tag;
+      out << "recv " << slot(i.slot) << " from " << i.peer << " #" << i.tag;
       break;
     case Opcode::copy: {
       const Result& result = device.results_of(i)[0];
-      out << "copy %" << slot(device.operands_of(i)[0]) << " -> " << name(result.mode) << " %" << slot(result.slot);
+      out << "copy " << slot(device.operands_of(i)[0]) << " -> " << name(result.mode) << " " << slot(result.slot);
       break;
     }
     case Opcode::free:
-      out << "free %" << slot(i.slot);
+      out << "free " << slot(i.slot);
       break;
     case Opcode::input:
-      out << "input %" << slot(i.slot) << " = %" << program.data[static_cast<std::size_t>(i.port)].name;
+      out << "input " << slot(i.slot) << " = " << shown_name(program.data[static_cast<std::size_t>(i.port)].name);
       if (i.microbatch >= 0) out << "[" << i.microbatch << "]";
       break;
     case Opcode::output:
-      out << "output %" << program.outputs[static_cast<std::size_t>(i.port)].name << " = %" << slot(i.slot);
+      out << "output " << shown_name(program.outputs[static_cast<std::size_t>(i.port)].name) << " = " << slot(i.slot);
       break;
   }
 }
 
 void put_port(Writer& out, std::string_view direction, const Port& port) {
-  out << direction << " %" << port.name << ": " << port.type << (port.split ? " split\n" : "\n");
+  out << direction << " " << shown_name(port.name) << ": " << port.type << (port.split ? " split\n" : "\n");
 }
 
 void put_device(Writer& out, const Program& program, std::size_t number) {
@@ -127,10 +132,11 @@ void put_device(Writer& out, const Program& program, std::size_t number) {
 
 std::string print(const Program& program) {
   Writer out;
-  out << "penstock program 1\nprogram @" << program.name << " {microbatches=" << program.microbatches << "}\n";
+  out << "penstock program 1\nprogram " << task_name(program.name) << " {microbatches=" << program.microbatches << "}\n";
   for (const Port& port : program.data) put_port(out, "data", port);
   for (const Port& port : program.outputs) put_port(out, "output", port);
-  for (const Task& task : program.tasks) out << "task @" << task.name << " {scratch=" << task.scratch << "}\n" << print_body(task.graph);
+  for (const Task& task : program.tasks)
+    out << "task " << task_name(task.name) << " {scratch=" << task.scratch << "}\n" << print_body(task.graph);
   for (std::size_t d = 0; d < program.devices.size(); ++d) put_device(out, program, d);
   return out.take();
 }

@@ -36,7 +36,7 @@ std::uint64_t hash(const Program& program) {
 std::string describe(const Program& program, int device, std::size_t instruction) {
   const DeviceProgram& on = program.devices[static_cast<std::size_t>(device)];
   const Instruction& i = on.instructions[instruction];
-  const auto slot = [&](SlotId id) { return '%' + on.slots[id.index()].name; };
+  const auto slot = [&](SlotId id) { return shown_name(on.slots[id.index()].name); };
   switch (i.opcode) {
     case Opcode::run:
       if (!i.action) return "run @" + program.tasks[i.task.index()].name;
