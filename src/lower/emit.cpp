@@ -49,6 +49,7 @@ class Emitter {
     make_refreshes();
     post_receives();
     measure();
+    keep_untouched_state();
     l_.program.devices.resize(actors_.size());
     for (std::size_t a = 0; a < actors_.size(); ++a) emit(a);
   }
@@ -237,7 +238,6 @@ class Emitter {
   }
 
   void emit(std::size_t a) {
-    if (a == 0) keep_untouched_state();
     make_slots(a);
     Actor& actor = actors_[a];
     const std::size_t count = runs(a).size();
