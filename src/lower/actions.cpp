@@ -1,0 +1,135 @@
+// Pass: the table's actions become runs. For each action its stage's task (a B of a split stage is its I, then its W), reading and
+// writing the instances of the action's micro-batch.
+#include <map>
+#include <tuple>
+
+#include "base/invariant.h"
+#include "base/text.h"
+#include "lower/draft.h"
+
+namespace penstock {
+namespace {
+
+class Actions {
+ public:
+  explicit Actions(Lowering& lowering) : l_(lowering), microbatches_(lowering.program.microbatches) {
+    edges_.assign(l_.dag.bundles.size() * static_cast<std::size_t>(microbatches_), -1);
+    for (const StageTask& task : l_.dag.tasks) tasks_.push_back(l_.tasks.add(concat(name(task.kind), task.stage), task.graph));
+    for (std::size_t s = 0; s < l_.dag.names.size(); ++s)
+      for (Kind kind : {Kind::F, Kind::B, Kind::I, Kind::W}) task_of_.push_back(l_.dag.task(static_cast<std::int32_t>(s), kind));
+    note_producers();
+  }
+
+  void run() {
+    l_.draft.actors.resize(static_cast<std::size_t>(l_.actors()));
+    for (std::int32_t actor = 0; actor < l_.actors(); ++actor)
+      for (const Action& action : l_.schedule.actors[static_cast<std::size_t>(actor)])
+        for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) lower_action(actor, action, m);
+  }
+
+ private:
+  std::int32_t task(std::int32_t stage, Kind kind) const { return task_of_[static_cast<std::size_t>(stage) * 4 + static_cast<std::size_t>(kind)]; }
+
+  // Homes of edge instances must be known before their readers are lowered, whatever the actors' order.
+  void note_producers() {
+    for (std::int32_t actor = 0; actor < l_.actors(); ++actor)
+      for (const Action& action : l_.schedule.actors[static_cast<std::size_t>(actor)])
+        for (std::int32_t t : tasks_of(action))
+          for (std::int32_t b : l_.dag.tasks[static_cast<std::size_t>(t)].writes)
+            if (l_.dag.bundles[static_cast<std::size_t>(b)].source == Bundle::Source::edge)
+              for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) make_edge(b, m, actor);
+  }
+
+  std::vector<std::int32_t> tasks_of(const Action& action) const {
+    std::vector<std::int32_t> out;
+    const auto add = [&](Kind kind) {
+      if (const std::int32_t t = task(action.stage, kind); t >= 0) out.push_back(t);
+    };
+    switch (action.kind) {
+      case Kind::F:
+      case Kind::I:
+      case Kind::W:
+        add(action.kind);
+        break;
+      case Kind::B:
+        add(Kind::B);
+        add(Kind::I);
+        add(Kind::W);
+        break;
+      default:
+        break;  // communication is inferred; the other kinds need groups or several steps
+    }
+    return out;
+  }
+
+  void make_edge(std::int32_t bundle, std::int32_t microbatch, std::int32_t actor) {
+    const Bundle& b = l_.dag.bundles[static_cast<std::size_t>(bundle)];
+    const StageTask& from = l_.dag.tasks[static_cast<std::size_t>(b.producers[0])];
+    edge(bundle, microbatch) = l_.add({Instance::Source::computed, concat(name(from.kind), from.stage, ":", bundle, ".", microbatch), b.types, actor, -1, -1});
+  }
+
+  std::int32_t& edge(std::int32_t bundle, std::int32_t microbatch) {
+    return edges_[static_cast<std::size_t>(bundle) * static_cast<std::size_t>(microbatches_) + static_cast<std::size_t>(microbatch)];
+  }
+
+  std::int32_t read(std::int32_t b, std::int32_t actor, std::int32_t microbatch) {
+    const Bundle& bundle = l_.dag.bundles[static_cast<std::size_t>(b)];
+    switch (bundle.source) {
+      case Bundle::Source::edge:
+        return edge(b, microbatch);
+      default: {
+        const std::int32_t operand = bundle.members[0];
+        const std::int32_t part = bundle.source == Bundle::Source::data ? microbatch : -1;
+        const std::int32_t input = l_.input_index(l_.loop_op().operands[static_cast<std::size_t>(operand)]);
+        if (input >= 0) return l_.input(input, part);
+        std::int32_t& instance = used_.try_emplace({b, actor, part}, -1).first->second;
+        if (instance < 0) {
+          instance = l_.add({Instance::Source::computed, concat("before:", operand, part < 0 ? "" : concat(".", part)), bundle.types, actor, -1, -1});
+          l_.ends.uses.push_back({operand, part, actor, instance});
+        }
+        return instance;
+      }
+    }
+  }
+
+  Write write(std::int32_t b, std::int32_t actor, std::int32_t microbatch) {
+    const Bundle& bundle = l_.dag.bundles[static_cast<std::size_t>(b)];
+    if (bundle.source == Bundle::Source::edge) return {edge(b, microbatch), ResultMode::store};
+    std::int32_t& instance = used_.try_emplace({b, actor, -1}, -1).first->second;  // one accumulator per actor
+    if (instance >= 0) return {instance, ResultMode::add};
+    instance = l_.add({Instance::Source::computed, concat("sum:", b), bundle.types, actor, -1, -1});
+    for (std::size_t part = 0; part < bundle.members.size(); ++part) l_.ends.partials.push_back({bundle.members[part], actor, instance, static_cast<std::int32_t>(part)});
+    return {instance, ResultMode::store};
+  }
+
+  void lower_action(std::int32_t actor, const Action& action, std::int32_t microbatch) {
+    for (std::int32_t t : tasks_of(action)) {
+      const StageTask& task = l_.dag.tasks[static_cast<std::size_t>(t)];
+      Run run;
+      run.task = tasks_[static_cast<std::size_t>(t)];
+      run.stage = action.stage;
+      run.kind = task.kind;
+      run.microbatch = microbatch;
+      run.action = true;
+      for (std::int32_t b : task.reads) run.reads.push_back(read(b, actor, microbatch));
+      for (std::int32_t b : task.writes) run.writes.push_back(write(b, actor, microbatch));
+      l_.draft.actors[static_cast<std::size_t>(actor)].push_back(std::move(run));
+    }
+  }
+
+  Lowering& l_;
+  std::int32_t microbatches_;
+  std::vector<TaskId> tasks_;              // of each stage task
+  std::vector<std::int32_t> task_of_;      // [stage][F, B, I, W]: stage task
+  std::vector<std::int32_t> edges_;        // [bundle][micro-batch]: instance, for edges
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t> used_;  // (bundle, actor, micro-batch or -1): instance
+};
+
+}  // namespace
+
+void lower_actions(Lowering& lowering) {
+  static_assert(static_cast<int>(Kind::F) == 0 && static_cast<int>(Kind::B) == 1 && static_cast<int>(Kind::I) == 2 && static_cast<int>(Kind::W) == 3);
+  Actions(lowering).run();
+}
+
+}  // namespace penstock

@@ -1,0 +1,110 @@
+// A program while it is being lowered: who computes what, before it is decided when anything is sent, received or freed.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "program/program.h"
+#include "stage/stages.h"
+
+namespace penstock {
+
+// Something with a lifetime of its own: the values of one bundle of one micro-batch, one state tensor, one value outside the loop.
+// It has a slot on its home and on every actor that reads it.
+struct Instance {
+  enum class Source : std::uint8_t {
+    computed,  // by runs on `home`
+    data,      // a data port: every reader takes it from the data by itself
+    state,     // lives across steps; `home` owns it, other readers have copies
+  };
+  Source source = Source::computed;
+  std::string name;
+  std::vector<TensorType> types;
+  std::int32_t home = -1;
+  std::int32_t port = -1, microbatch = -1;  // data
+};
+
+struct Write {
+  std::int32_t instance;
+  ResultMode mode = ResultMode::store;
+};
+
+// What one actor does without being interrupted; in order of its actor's list.
+struct Run {
+  Opcode opcode = Opcode::run;              // run, copy, output
+  TaskId task;
+  std::int32_t stage = -1, microbatch = -1, port = -1;
+  Kind kind = Kind::F;
+  bool action = false;
+  std::vector<std::int32_t> reads;          // instances
+  std::vector<Write> writes;
+};
+
+struct Draft {
+  std::vector<Instance> instances;
+  std::vector<std::vector<Run>> actors;
+  // State that only its owner updates: its copies are refreshed at the step's end.
+  std::vector<std::int32_t> refreshed;
+};
+
+// Tasks of equal structure are one.
+class TaskTable {
+ public:
+  explicit TaskTable(std::vector<Task>& tasks) : tasks_(tasks) {}
+  TaskId add(std::string name, Graph graph);
+
+ private:
+  std::vector<Task>& tasks_;
+  std::multimap<std::uint64_t, TaskId> by_hash_;
+};
+
+// What the loop leaves behind and needs: how the code outside it is connected.
+struct LoopEnds {
+  // A loop operand, or its part of one micro-batch, that must be computed on an actor before the loop.
+  struct Use {
+    std::int32_t operand;                   // of the accumulate
+    std::int32_t microbatch;                // -1: whole
+    std::int32_t actor;
+    std::int32_t instance;
+  };
+  std::vector<Use> uses;
+  // Accumulators: the instance and part that hold each loop result's partial sum on each actor.
+  struct Partial {
+    std::int32_t result;                    // of the accumulate
+    std::int32_t actor;
+    std::int32_t instance;
+    std::int32_t part;
+  };
+  std::vector<Partial> partials;
+};
+
+// Everything the passes share.
+struct Lowering {
+  const Graph& step;                        // with stages assigned
+  const StageDag& dag;
+  const Schedule& schedule;
+  Program program{};
+  Draft draft{};
+  LoopEnds ends{};
+  std::size_t loop;                         // index of the accumulate in step.ops
+  TaskTable tasks{program.tasks};
+  // Instance of a step input (index) as a whole or, for data, of one micro-batch's part; made on first use.
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> inputs{};
+
+  Lowering(const Graph& s, const StageDag& d, const Schedule& t, std::size_t l) : step(s), dag(d), schedule(t), loop(l) {}
+  Lowering(const Lowering&) = delete;
+  std::int32_t actors() const { return static_cast<std::int32_t>(schedule.actors.size()); }
+  const Op& loop_op() const { return step.ops[loop]; }
+  std::int32_t add(Instance instance);
+  std::int32_t input(std::int32_t index, std::int32_t microbatch);
+  // Which input of the step a value is; -1: it is computed.
+  std::int32_t input_index(ValueId value) const;
+};
+
+// The passes, in the order of lower().
+void lower_actions(Lowering& lowering);      // the table's actions become runs on instances
+void place_outside(Lowering& lowering);      // code before and after the loop, and where state lives
+void emit_program(Lowering& lowering, int receive_ahead);  // transfers, early receives, frees: the instruction lists
+
+}  // namespace penstock

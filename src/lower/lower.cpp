@@ -1,0 +1,108 @@
+#include "lower/lower.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "lower/draft.h"
+#include "ops/verify.h"
+#include "penstock/error.h"
+#include "program/memory_plan.h"
+#include "program/verify.h"
+#include "stage/loop.h"
+#include "transform/passes.h"
+
+namespace penstock {
+namespace {
+
+// Stages whose backward the table splits anywhere.
+std::vector<bool> split_stages(const Schedule& schedule, std::size_t stages) {
+  std::vector<bool> split(stages);
+  for (const auto& actor : schedule.actors)
+    for (const Action& action : actor)
+      if ((action.kind == Kind::I || action.kind == Kind::W) && action.stage < static_cast<std::int32_t>(stages)) split[action.stage] = true;
+  return split;
+}
+
+void check_stage_count(const Schedule& schedule, const std::vector<std::string>& stages) {
+  if (schedule.stages() == static_cast<std::int32_t>(stages.size())) return;
+  throw Error(concat("schedule ", schedule.name, " is for ", schedule.stages(), " stages; the model has ", stages.size()),
+              {concat("the model's stages: ", join(stages, ", "))},
+              concat("mark ", schedule.stages(), " stages in the model, or make the table for ", stages.size()));
+}
+
+}  // namespace
+
+TaskId TaskTable::add(std::string name, Graph graph) {
+  const std::uint64_t hash = structural_hash(graph);
+  for (auto [it, end] = by_hash_.equal_range(hash); it != end; ++it)
+    if (structurally_equal(tasks_[it->second.index()].graph, graph)) return it->second;
+  graph.name = name;
+  tasks_.push_back({std::move(name), std::move(graph), 0});
+  const TaskId id(static_cast<std::int64_t>(tasks_.size()) - 1);
+  by_hash_.emplace(hash, id);
+  return id;
+}
+
+std::int32_t Lowering::add(Instance instance) {
+  draft.instances.push_back(std::move(instance));
+  return static_cast<std::int32_t>(draft.instances.size()) - 1;
+}
+
+std::int32_t Lowering::input_index(ValueId value) const {
+  const auto found = std::find(step.inputs.begin(), step.inputs.end(), value);
+  return found == step.inputs.end() ? -1 : static_cast<std::int32_t>(found - step.inputs.begin());
+}
+
+std::int32_t Lowering::input(std::int32_t index, std::int32_t microbatch) {
+  const auto [it, added] = inputs.try_emplace({index, microbatch}, -1);
+  if (!added) return it->second;
+  const Value& value = step.values[step.inputs[static_cast<std::size_t>(index)].index()];
+  Instance instance;
+  instance.name = value.name;
+  instance.types = {value.type};
+  if (index < step.state) {
+    instance.source = Instance::Source::state;
+  } else {
+    instance.source = Instance::Source::data;
+    instance.port = index - step.state;
+    instance.microbatch = microbatch;
+    if (microbatch >= 0) {
+      instance.name += concat(".", microbatch);
+      instance.types[0].shape[0] /= program.microbatches;
+    }
+  }
+  return it->second = add(std::move(instance));
+}
+
+Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+  verify(traced);
+  // Dead code first: what nobody reads must not take part in placing stages.
+  Graph step = eliminate_dead_code(traced);
+  // Work that is the same for every micro-batch leaves the loop; it would be done once per micro-batch, and it blurs stages.
+  step = hoist_invariants(step);
+  // After hoisting: the same cast in two stages is one cast now. Ops of different stages are not merged.
+  step = eliminate_common_subexpressions(step);
+  StagedStep staged = assign_stages(step);
+  check_stage_count(schedule, staged.stages);
+  // After the merging of common subexpressions, which would undo it.
+  if (!options.recompute.empty()) {
+    Op& loop = staged.step.ops[loop_of(staged.step)];
+    loop.body = std::make_shared<Graph>(recompute(*loop.body, options.recompute));
+  }
+  const StageDag dag = cut(staged, split_stages(schedule, staged.stages.size()));
+  Lowering lowering(staged.step, dag, schedule, loop_of(staged.step));
+  const auto microbatches = static_cast<int>(attribute<std::int64_t>(lowering.loop_op(), "microbatches"));
+  validate(schedule, dag.shape, microbatches);
+
+  lowering.program.name = staged.step.name;
+  lowering.program.microbatches = microbatches;
+  lower_actions(lowering);
+  // Needs to know which actors read which loop operands and hold which partial sums.
+  place_outside(lowering);
+  emit_program(lowering, options.receive_ahead);
+  plan_memory(lowering.program);
+  verify(lowering.program);
+  return std::move(lowering.program);
+}
+
+}  // namespace penstock

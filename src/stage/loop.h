@@ -1,0 +1,13 @@
+// The one loop of a step graph.
+#pragma once
+
+#include <cstddef>
+
+#include "ir/graph.h"
+
+namespace penstock {
+
+// Index in step.ops of its accumulate. Throws Error where there is none or more than one.
+std::size_t loop_of(const Graph& step);
+
+}  // namespace penstock
