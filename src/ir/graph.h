@@ -25,20 +25,20 @@ enum class Phase : std::uint8_t { forward, backward };
 struct Graph;
 
 struct Op {
-  std::string name;                    // ATen's, with its overload where there is one ("add", "sum", "aten::cumsum")
+  std::string name;  // ATen's, with its overload where there is one ("add", "sum", "aten::cumsum")
   std::vector<ValueId> operands;
   std::vector<ValueId> results;
   Attributes attributes;
-  std::string stage;                   // the user's or planner's mark; empty: to be inferred
+  std::string stage;  // the user's or planner's mark; empty: to be inferred
   Phase phase = Phase::forward;
-  std::string origin;                  // path of the module that made it ("h.0.attn")
-  std::int64_t sequence = -1;          // unique per forward op; a backward op carries its forward op's (PyTorch's seq_nr)
-  std::shared_ptr<const Graph> body;   // of `accumulate` only
+  std::string origin;                 // path of the module that made it ("h.0.attn")
+  std::int64_t sequence = -1;         // unique per forward op; a backward op carries its forward op's (PyTorch's seq_nr)
+  std::shared_ptr<const Graph> body;  // of `accumulate` only
 };
 
 struct Value {
   TensorType type;
-  std::string name;                    // inputs have one; of op results it is only a hint and not printed
+  std::string name;  // inputs have one; of op results it is only a hint and not printed
 };
 
 // Ops stand in an order in which every operand is defined before its use.
@@ -58,7 +58,7 @@ struct Graph {
   ValueId add_input(TensorType type, std::string name);
 };
 
-// Attribute access. The first form throws Error where it is missing or of another kind.
+// Attribute access. Throws Error where the attribute is missing (attribute only) or of another kind.
 template <class T>
 const T& attribute(const Op& op, std::string_view name);
 template <class T>
@@ -69,22 +69,45 @@ std::vector<OpId> producers(const Graph& graph);
 // How many times each value is read by ops and outputs, indexed by ValueId.
 std::vector<int> use_counts(const Graph& graph);
 
-// SSA order, ids in range, state and output names in number. Throws Error naming op and value.
+// SSA order, ids in range, shapes countable, attributes printable, operands and results of loops and state in number. Throws Error naming
+// graph, op and value.
 // Types are checked by verify() of ops/verify.h, which calls this.
 void verify_structure(const Graph& graph);
 
-// A hash over structure, types and attributes: no names, no origin, sequence or stage.
+// A hash over structure, types and attributes: no names of graphs, values and outputs, no marks (stage, phase, origin, sequence).
 std::uint64_t structural_hash(const Graph& graph);
 // Equal structure, types and attributes (what structural_hash hashes).
 bool structurally_equal(const Graph& a, const Graph& b);
 
 // Text form. print(parse(print(g))) == print(g); op results are numbered in order, inputs keep their names.
 std::string print(const Graph& graph);
-// One graph without the "penstock graph 1" line (as it stands inside a program).
+// One graph without the "penstock graph 1" line (as it stands inside a program); `indent` blanks before each line but the first.
 std::string print_body(const Graph& graph, int indent = 0);
 // Throws Error with file:line:column. Checks only syntax and names: call verify() for the rest.
 Graph parse_graph(std::string_view text, std::string_view file = "graph");
 
 std::string text_of(const Attribute& attribute);
+std::string_view kind_name(const Attribute& attribute);  // "bool", "i64", ..., "list of f64"
+// Whether `name` stands for a mark in the text form, so that no attribute can have it.
+bool is_mark(std::string_view name);
+// "%x" or, where the name has other characters than Cursor::name() reads, "%\"x y\"".
+std::string shown_name(std::string_view name);
+// False for negative sizes and for more bytes than 63 bits count.
+bool is_countable(const TensorType& type);
+
+[[noreturn]] void fail_attribute(const Op& op, std::string_view name, std::string_view wanted, const Attribute* found);
+
+template <class T>
+const T& attribute(const Op& op, std::string_view name) {
+  const auto it = op.attributes.find(name);
+  const Attribute* found = it == op.attributes.end() ? nullptr : &it->second;
+  if (!found || !std::holds_alternative<T>(*found)) fail_attribute(op, name, kind_name(Attribute(T())), found);
+  return std::get<T>(*found);
+}
+
+template <class T>
+T attribute_or(const Op& op, std::string_view name, T otherwise) {
+  return op.attributes.contains(name) ? attribute<T>(op, name) : otherwise;
+}
 
 }  // namespace penstock

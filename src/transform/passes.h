@@ -15,17 +15,22 @@ namespace penstock {
 // Cotangents of one value are joined by one n-ary add_n that carries the marks of the value's producer. A tensor the loss does not depend on gets zeros.
 std::vector<Tensor> gradients(Tensor loss, std::span<const Tensor> with_respect_to);
 
-// Removes ops whose results nobody reads, in loop bodies too (and loop results nobody reads). Inputs stay.
+// Removes ops whose results nobody reads. Of a loop: results nobody reads, what only they need, and operands its body then does not
+// read. Inputs of the graph stay.
 Graph eliminate_dead_code(const Graph& graph);
 
-// Merges ops of equal name, operands, attributes, stage and phase; in loop bodies too. Random ops are pure in their key and merge too.
+// Merges ops of equal name, operands, attributes, result types, stage and phase; in loop bodies too, but not loops. Random ops are pure in
+// their key and merge too. A backward op whose forward op was merged takes the sequence of the one that stays.
 Graph eliminate_common_subexpressions(const Graph& graph);
 
-// For each stage named: backward ops of the stage read copies of its forward ops, so that only what enters the stage is kept
-// from F to B. Works on a loop body in which every op has its stage (stage/assign.h). Copies have phase backward.
+// For each stage named: backward ops of the stage read copies of its forward ops, so that only what enters the stage is kept from F to B.
+// Works on a loop body in which every op but constants has its stage (stage/stages.h). A copy stands before the first op that needs it, has
+// phase backward and its op's other marks. Throws Error for a stage that the body does not have.
 Graph recompute(const Graph& body, const std::vector<std::string>& stages);
 
-// Moves body ops that depend on invariants only (casts of parameters, random keys) before the loop. Constants (no operands) stay.
+// Moves body ops that depend on loop invariants only (casts of parameters, random keys) before the loop, which gets their results as
+// operands. Constants (no operands) and views stay: a copy of them would cost memory and save nothing. Comes after the assignment of stages,
+// as it takes forward ops away from their backward ops; dead code is left to eliminate_dead_code.
 Graph hoist_invariants(const Graph& step);
 
 }  // namespace penstock

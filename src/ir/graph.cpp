@@ -1,0 +1,61 @@
+#include "ir/graph.h"
+
+#include <array>
+
+#include "base/text.h"
+#include "penstock/error.h"
+
+namespace penstock {
+
+ValueId Graph::add_value(TensorType type, std::string value_name) {
+  values.push_back({std::move(type), std::move(value_name)});
+  return ValueId(static_cast<std::int64_t>(values.size()) - 1);
+}
+
+ValueId Graph::add_input(TensorType type, std::string input_name) {
+  inputs.push_back(add_value(std::move(type), std::move(input_name)));
+  return inputs.back();
+}
+
+std::vector<OpId> producers(const Graph& graph) {
+  std::vector<OpId> out(graph.values.size());
+  for (std::size_t i = 0; i < graph.ops.size(); ++i)
+    for (ValueId result : graph.ops[i].results) out[result.index()] = OpId(static_cast<std::int64_t>(i));
+  return out;
+}
+
+std::vector<int> use_counts(const Graph& graph) {
+  std::vector<int> out(graph.values.size());
+  for (const Op& op : graph.ops)
+    for (ValueId operand : op.operands) ++out[operand.index()];
+  for (ValueId output : graph.outputs) ++out[output.index()];
+  return out;
+}
+
+std::string_view kind_name(const Attribute& attribute) {
+  constexpr std::array<std::string_view, std::variant_size_v<Attribute>> kNames = {"bool", "i64",         "f64",        "dtype",
+                                                                                   "text", "list of i64", "list of f64"};
+  return kNames[attribute.index()];
+}
+
+void fail_attribute(const Op& op, std::string_view name, std::string_view wanted, const Attribute* found) {
+  if (!found) throw Error(concat(op.name, " has no attribute ", quote(name)), {concat("it must be of kind ", wanted)});
+  throw Error(concat("attribute ", quote(name), " of ", op.name, " is ", text_of(*found), ", of kind ", kind_name(*found)),
+              {concat("it must be of kind ", wanted)});
+}
+
+bool is_mark(std::string_view name) {
+  return name == "stage" || name == "phase" || name == "origin" || name == "sequence";
+}
+
+bool is_countable(const TensorType& type) {
+  std::int64_t product = byte_size(type.dtype);
+  for (std::int64_t size : type.shape) {
+    if (size < 0) return false;
+    // A zero must not hide an overflow: the product is taken in any order.
+    if (size > 0 && __builtin_mul_overflow(product, size, &product)) return false;
+  }
+  return true;
+}
+
+}  // namespace penstock

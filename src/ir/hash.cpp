@@ -1,0 +1,99 @@
+// Structural hash and equality: both of one canonical form, so that they agree by construction.
+#include <cstring>
+
+#include "base/hash.h"
+#include "ir/graph.h"
+
+namespace penstock {
+namespace {
+
+// Everything that structure is, as bytes. Each list has its length before it, so that no two graphs give the same bytes.
+class Canonical {
+ public:
+  explicit Canonical(std::string& out) : out_(out) {}
+
+  void graph(const Graph& graph) {
+    std::vector<std::uint64_t> number(graph.values.size());  // of each value, in order of definition
+    std::uint64_t next = 0;
+    const auto define = [&](const std::vector<ValueId>& values) {
+      word(values.size());
+      for (ValueId value : values) {
+        number[value.index()] = next++;
+        type(graph.type(value));
+      }
+    };
+    const auto read = [&](const std::vector<ValueId>& values) {
+      word(values.size());
+      for (ValueId value : values) word(number[value.index()]);
+    };
+    word(static_cast<std::uint64_t>(graph.state));
+    define(graph.inputs);
+    word(graph.ops.size());
+    for (const Op& op : graph.ops) {
+      text(op.name);
+      read(op.operands);
+      define(op.results);
+      word(op.attributes.size());
+      for (const auto& [name, value] : op.attributes) {
+        text(name);
+        word(value.index());
+        std::visit([this](const auto& held) { attribute(held); }, value);
+      }
+      word(op.body != nullptr);
+      if (op.body) this->graph(*op.body);
+    }
+    read(graph.outputs);
+  }
+
+ private:
+  void word(std::uint64_t value) {
+    char bytes[sizeof value];
+    std::memcpy(bytes, &value, sizeof value);
+    out_.append(bytes, sizeof value);
+  }
+  void text(std::string_view value) {
+    word(value.size());
+    out_ += value;
+  }
+  void type(const TensorType& type) {
+    word(static_cast<std::uint64_t>(type.dtype));
+    attribute(type.shape);
+  }
+
+  void attribute(bool value) { word(value); }
+  void attribute(std::int64_t value) { word(static_cast<std::uint64_t>(value)); }
+  void attribute(double value) {
+    std::uint64_t bits;  // equal bits: a NaN equals itself
+    std::memcpy(&bits, &value, sizeof bits);
+    word(bits);
+  }
+  void attribute(DType value) { word(static_cast<std::uint64_t>(value)); }
+  void attribute(const std::string& value) { text(value); }
+  template <class Item>
+  void attribute(const std::vector<Item>& list) {
+    word(list.size());
+    for (Item item : list) attribute(item);
+  }
+
+  std::string& out_;
+};
+
+std::string canonical(const Graph& graph) {
+  std::string out;
+  Canonical(out).graph(graph);
+  return out;
+}
+
+}  // namespace
+
+std::uint64_t structural_hash(const Graph& graph) {
+  Hash hash;
+  hash.add(canonical(graph));
+  return hash.value();
+}
+
+bool structurally_equal(const Graph& a, const Graph& b) {
+  return canonical(a) == canonical(b);
+}
+
+}  // namespace penstock

@@ -1,0 +1,47 @@
+#include <unordered_map>
+
+#include "base/text.h"
+#include "transform/passes.h"
+#include "transform/rewrite.h"
+
+namespace penstock {
+namespace {
+
+// Equal for ops that compute the same at the same place: operands are new values, result types tell calls of unknown ops apart.
+std::string key_of(const Op& op, Rewrite& rewrite, const Graph& graph) {
+  std::string key = quote(op.name) + quote(op.stage) + (op.phase == Phase::backward ? "b" : "f");
+  for (ValueId operand : op.operands) key += "%" + std::to_string(rewrite[operand].value);
+  for (ValueId result : op.results) key += graph.type(result).text();
+  for (const auto& [name, value] : op.attributes) key += "," + name + "=" + text_of(value);
+  return key;
+}
+
+}  // namespace
+
+Graph eliminate_common_subexpressions(const Graph& graph) {
+  Rewrite rewrite(graph);
+  for (ValueId input : graph.inputs) rewrite.copy_input(input);
+  std::unordered_map<std::string, std::size_t> first;              // key -> position in the new graph
+  std::unordered_map<std::int64_t, std::int64_t> merged_sequence;  // of a merged forward op -> of the one that stays
+  for (const Op& op : graph.ops) {
+    if (op.body) {
+      auto body = std::make_shared<const Graph>(eliminate_common_subexpressions(*op.body));
+      rewrite.copy(op).body = std::move(body);
+      continue;
+    }
+    const auto [it, is_new] = first.emplace(key_of(op, rewrite, graph), rewrite.graph.ops.size());
+    if (is_new) {
+      Op& made = rewrite.copy(op);
+      // Its forward op may be gone: the one that stands for it gives it its place.
+      if (const auto merged = merged_sequence.find(op.sequence); op.phase == Phase::backward && merged != merged_sequence.end())
+        made.sequence = merged->second;
+      continue;
+    }
+    const Op& same = rewrite.graph.ops[it->second];
+    for (std::size_t i = 0; i < op.results.size(); ++i) rewrite[op.results[i]] = same.results[i];
+    if (op.phase == Phase::forward && op.sequence != -1) merged_sequence[op.sequence] = same.sequence;
+  }
+  return rewrite.finish();
+}
+
+}  // namespace penstock

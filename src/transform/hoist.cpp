@@ -1,0 +1,105 @@
+#include <algorithm>
+
+#include "ops/definition.h"
+#include "transform/passes.h"
+#include "transform/rewrite.h"
+
+namespace penstock {
+namespace {
+
+// What a value of a loop body depends on.
+enum class Depends : std::uint8_t { on_nothing, on_invariants, on_parts };
+
+struct Split {
+  std::vector<bool> hoisted;  // ops that leave the body
+  // Ops that stay and are done outside too, for the hoisted ones: constants, and views, whose copy would cost memory and save nothing.
+  std::vector<bool> copied;
+};
+
+bool is_view(const Op& op) {
+  const OpDefinition* definition = find_op(op.name);
+  return definition && definition->views >= 0;
+}
+
+Split split_body(const Graph& body, std::size_t parts) {
+  std::vector<Depends> depends(body.values.size(), Depends::on_invariants);
+  for (std::size_t i = 0; i < parts; ++i) depends[body.inputs[i].index()] = Depends::on_parts;
+  Split out{std::vector<bool>(body.ops.size()), std::vector<bool>(body.ops.size())};
+  for (std::size_t i = 0; i < body.ops.size(); ++i) {
+    const Op& op = body.ops[i];
+    Depends most = op.body ? Depends::on_parts : Depends::on_nothing;
+    for (ValueId operand : op.operands) most = std::max(most, depends[operand.index()]);
+    for (ValueId result : op.results) depends[result.index()] = most;
+    out.hoisted[i] = most == Depends::on_invariants && !is_view(op);
+  }
+  const std::vector<OpId> producer = producers(body);
+  for (std::size_t i = body.ops.size(); i-- > 0;) {
+    if (!out.hoisted[i] && !out.copied[i]) continue;
+    for (ValueId operand : body.ops[i].operands)
+      if (const OpId from = producer[operand.index()]; from && !out.hoisted[from.index()]) out.copied[from.index()] = true;
+  }
+  return out;
+}
+
+// Appends the ops that leave or are copied to the step; returns the step's value of each of the body's (none for the others).
+std::vector<ValueId> append_outside(Rewrite& step, const Op& loop, std::size_t parts, const Split& split) {
+  const Graph& body = *loop.body;
+  std::vector<ValueId> outside(body.values.size());
+  for (std::size_t i = parts; i < body.inputs.size(); ++i) outside[body.inputs[i].index()] = step[loop.operands[i]];
+  for (std::size_t i = 0; i < body.ops.size(); ++i) {
+    if (!split.hoisted[i] && !split.copied[i]) continue;
+    Op op = body.ops[i];
+    op.phase = Phase::forward;
+    op.sequence = -1;  // numbers of the body mean nothing outside
+    for (ValueId& operand : op.operands) operand = outside[operand.index()];
+    for (ValueId& result : op.results) {
+      const Value& value = body.values[result.index()];
+      result = outside[result.index()] = step.graph.add_value(value.type, value.name);
+    }
+    step.graph.ops.push_back(std::move(op));
+  }
+  return outside;
+}
+
+void hoist_loop(Rewrite& step, const Op& loop) {
+  const auto parts = static_cast<std::size_t>(attribute<std::int64_t>(loop, "split"));
+  const Graph& body = *loop.body;
+  const Split split = split_body(body, parts);
+  const std::vector<ValueId> outside = append_outside(step, loop, parts, split);
+
+  Op& made = step.copy(loop);
+  Rewrite inner(body);
+  for (ValueId input : body.inputs) inner.copy_input(input);
+  const std::vector<OpId> producer = producers(body);
+  const auto read = [&](ValueId value) {
+    const OpId from = producer[value.index()];
+    if (!from || !split.hoisted[from.index()] || inner[value]) return;
+    const std::string name = "hoisted." + std::to_string(inner.graph.inputs.size());
+    inner[value] = inner.graph.add_input(body.type(value), name);
+    made.operands.push_back(outside[value.index()]);
+  };
+  for (std::size_t i = 0; i < body.ops.size(); ++i) {
+    if (split.hoisted[i]) continue;
+    std::for_each(body.ops[i].operands.begin(), body.ops[i].operands.end(), read);
+    inner.copy(body.ops[i]);
+  }
+  std::for_each(body.outputs.begin(), body.outputs.end(), read);
+  made.body = std::make_shared<const Graph>(inner.finish());
+}
+
+}  // namespace
+
+Graph hoist_invariants(const Graph& step) {
+  Rewrite rewrite(step);
+  for (ValueId input : step.inputs) rewrite.copy_input(input);
+  for (const Op& op : step.ops) {
+    if (op.body) {
+      hoist_loop(rewrite, op);
+    } else {
+      rewrite.copy(op);
+    }
+  }
+  return rewrite.finish();
+}
+
+}  // namespace penstock

@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "transform/passes.h"
+#include "transform/rewrite.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
+
+using Stages = std::set<std::string, std::less<>>;
+
+void check_stages(const Graph& body, const Stages& wanted) {
+  Stages known;
+  for (const Op& op : body.ops)
+    if (!op.stage.empty()) known.insert(op.stage);
+  const std::vector<std::string> names(known.begin(), known.end());
+  for (const std::string& stage : wanted) {
+    if (known.contains(stage)) continue;
+    const std::string near = nearest(stage, names);
+    throw Error(concat("recompute names stage ", quote(stage), ", which the model does not have"), {"its stages: " + join(names, ", ")},
+                near.empty() ? "" : concat("did you mean ", quote(near), "?"));
+  }
+}
+
+// Per op, the first backward op that needs its copy (kNever: none). An op's copy is needed no later than the copies that read it.
+std::vector<std::size_t> first_needs(const Graph& body, const Stages& stages, const std::vector<OpId>& producer) {
+  std::vector<std::size_t> needed(body.ops.size(), kNever);
+  for (std::size_t i = body.ops.size(); i-- > 0;) {
+    const Op& op = body.ops[i];
+    const std::size_t at = op.phase == Phase::backward && stages.contains(op.stage) ? i : needed[i];
+    if (at == kNever) continue;
+    for (ValueId operand : op.operands) {
+      const OpId from = producer[operand.index()];
+      if (!from || body.ops[from.index()].phase == Phase::backward || body.ops[from.index()].stage != op.stage) continue;
+      needed[from.index()] = std::min(needed[from.index()], at);
+    }
+  }
+  return needed;
+}
+
+}  // namespace
+
+Graph recompute(const Graph& body, const std::vector<std::string>& stages) {
+  const Stages wanted(stages.begin(), stages.end());
+  check_stages(body, wanted);
+  const std::vector<OpId> producer = producers(body);
+  const std::vector<std::size_t> needed = first_needs(body, wanted, producer);
+  std::vector<std::vector<std::size_t>> copies_before(body.ops.size());
+  for (std::size_t i = 0; i < needed.size(); ++i)
+    if (needed[i] != kNever) copies_before[needed[i]].push_back(i);
+
+  Rewrite rewrite(body);
+  for (ValueId input : body.inputs) rewrite.copy_input(input);
+  std::vector<ValueId> copy(body.values.size());  // of each value, where there is one
+  // Reads copies of the same stage's forward values where there are any.
+  const auto append = [&](const Op& op) {
+    Op& made = rewrite.graph.ops.emplace_back(op);
+    made.phase = Phase::backward;
+    for (ValueId& operand : made.operands) {
+      const OpId from = producer[operand.index()];
+      const bool copied = copy[operand.index()] && body.ops[from.index()].stage == op.stage;
+      operand = copied ? copy[operand.index()] : rewrite[operand];
+    }
+  };
+  for (std::size_t i = 0; i < body.ops.size(); ++i) {
+    for (std::size_t j : copies_before[i]) {
+      append(body.ops[j]);
+      for (ValueId& result : rewrite.graph.ops.back().results) result = copy[result.index()] = rewrite.fresh(result);
+    }
+    if (body.ops[i].phase == Phase::forward) {
+      rewrite.copy(body.ops[i]);
+    } else {
+      append(body.ops[i]);
+      for (ValueId& result : rewrite.graph.ops.back().results) result = rewrite[result] = rewrite.fresh(result);
+    }
+  }
+  return rewrite.finish();
+}
+
+}  // namespace penstock

@@ -1,0 +1,37 @@
+#include "transform/rewrite.h"
+
+namespace penstock {
+
+Rewrite::Rewrite(const Graph& from) : from_(from), map_(from.values.size()) {
+  graph.name = from.name;
+  graph.state = from.state;
+  graph.output_names = from.output_names;
+}
+
+ValueId Rewrite::fresh(ValueId old) {
+  const Value& value = from_.values[old.index()];
+  return graph.add_value(value.type, value.name);
+}
+
+void Rewrite::copy_input(ValueId old) {
+  map_[old.index()] = fresh(old);
+  graph.inputs.push_back(map_[old.index()]);
+}
+
+Op& Rewrite::copy(const Op& op) {
+  Op made = op;
+  for (ValueId& operand : made.operands) operand = map_[operand.index()];
+  for (ValueId& result : made.results) {
+    const ValueId old = result;
+    result = map_[old.index()] = fresh(old);
+  }
+  graph.ops.push_back(std::move(made));
+  return graph.ops.back();
+}
+
+Graph Rewrite::finish() {
+  for (ValueId output : from_.outputs) graph.outputs.push_back(map_[output.index()]);
+  return std::move(graph);
+}
+
+}  // namespace penstock
