@@ -6,12 +6,14 @@
 //   bool  done(Event);                  // has it completed? kNoEvent always has
 //   void  release(SlotId);              // the slot's memory may be used again
 // and advance() calls them in program order, waiting where the instruction says:
-//   run, copy  until each operand's and each overwritten result's last *transfer* or input is done (runs are in order on the compute lane)
-//   send       until the slot's last writer is done
-//   recv       until its memory's previous user is done (it was freed, which waited)
-//   output     until the slot's last writer is done
-//   free       until the slot's sends, and the last run that touched it, are done
-// No virtual calls, no allocation, nothing formatted.
+//   run, copy     until each operand's and each overwritten result's incoming transfer or input is done, and each overwritten
+//                 result's sends are (runs follow one another on the compute lane, so they never wait for a run)
+//   send, output  until the slot's last writer is done
+//   recv, input   until the slot's sends, its last incoming transfer and the last run that touched it are done (only a copy slot can
+//                 have any: other memory was freed by its previous user, which waited)
+//   free          until the slot's sends, its incoming transfer and the last run that touched it are done
+// After the last instruction it waits for whatever the slots still have under way, so a finished device is idle.
+// No virtual calls, no allocation, nothing formatted. It trusts the program: verify() first.
 #pragma once
 
 #include <cstdint>
@@ -22,26 +24,32 @@
 namespace penstock {
 
 using Event = std::int64_t;
-inline constexpr Event kNoEvent = -1;   // nothing to wait for
+inline constexpr Event kNoEvent = -1;  // nothing to wait for
 
 struct DeviceState {
-  explicit DeviceState(const DeviceProgram& device);
-  void reset();                         // to the first instruction
+  explicit DeviceState(const DeviceProgram& device);  // which must outlive it
+  void reset();                                       // to the first instruction
 
+  // What is under way at a slot; kNoEvent as soon as it is known to be done.
   struct SlotEvents {
-    Event written = kNoEvent;           // the last writer,
-    bool by_run = false;                // and whether that was a run
-    Event touched = kNoEvent;           // the last run that reads or writes it
-    std::int32_t last_send = -1;        // index of the newest send instruction not known to be done
+    Event incoming = kNoEvent;    // the recv or input that fills it
+    Event written = kNoEvent;     // the last run that writes it
+    Event touched = kNoEvent;     // the last run that reads or writes it
+    std::int32_t last_send = -1;  // in `sends`: the newest send or output of it, not known to be done
+  };
+  struct Send {
+    Event event = kNoEvent;
+    std::int32_t previous = -1;  // in `sends`: the slot's send before it
   };
   const DeviceProgram* device = nullptr;
-  std::size_t next = 0;                 // instruction
+  std::size_t next = 0;  // instruction
+  std::size_t idle = 0;  // slots found idle after the last instruction
   std::vector<SlotEvents> slots;
-  std::vector<Event> send_event;        // of each instruction that is a send
-  std::vector<std::int32_t> previous_send;  // the slot's send before it, -1 if none
+  std::vector<Send> sends;  // in program order; never grows beyond its first capacity
 };
 
-// What advance() stopped for: the event that instruction `state.next` needs. `event == kNoEvent`: the device has finished.
+// What advance() stopped for: the event that instruction `state.next` needs (or, after the last one, slot `state.idle`).
+// `event == kNoEvent`: the device has finished and is idle.
 struct Wait {
   Event event = kNoEvent;
   bool finished() const { return event == kNoEvent; }

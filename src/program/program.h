@@ -21,56 +21,56 @@ inline constexpr std::int64_t kAlignment = 64;  // bytes
 // A straight-line graph that runs without waiting. The parts of a run's operand slots, in order, are the graph's inputs;
 // the parts of its result slots, in order, are its outputs.
 struct Task {
-  std::string name;               // unique: "F0", "B3", "after.1"
+  std::string name;  // unique: "F0", "B3", "after.1"
   Graph graph;
-  std::int64_t scratch = 0;       // bytes of its temporaries while it runs (planned by the memory plan)
+  std::int64_t scratch = 0;  // bytes of its temporaries while it runs (planned by the memory plan)
 };
 
 enum class SlotClass : std::uint8_t {
-  step,      // lives inside one step, in the step arena
-  state,     // lives across steps, in the state arena, under its parts' names: this device owns it (writes checkpoints)
-  copy,      // the same, a copy of a state that another device owns; refreshed by a transfer after the owner's update
+  step,   // lives inside one step, in the step arena
+  state,  // lives across steps, in the state arena, under its parts' names: this device owns it (writes checkpoints)
+  copy,   // the same, a copy of a state that another device owns; refreshed by a transfer after the owner's update
 };
 
 struct Slot {
-  std::string name;               // unique in its device
+  std::string name;  // unique in its device
   SlotClass kind = SlotClass::step;
   std::vector<TensorType> parts;
-  std::vector<std::string> names; // of each part, for state and copy: the state's names; else empty
-  std::int64_t offset = -1;       // in its arena (state and copy: state arena); by the memory plan
+  std::vector<std::string> names;  // of each part, for state and copy: the state's names; else empty
+  std::int64_t offset = -1;        // in its arena (state and copy: state arena); by the memory plan
 };
 std::int64_t part_offset(const Slot& slot, std::size_t part);  // bytes from the slot's begin
 std::int64_t slot_bytes(const Slot& slot);                     // a multiple of kAlignment
 
 enum class Opcode : std::uint8_t {
-  run,      // task(operands) -> results; waits for its operands
-  send,     // starts sending `slot` to `peer`; waits until the slot is written
-  recv,     // starts receiving `slot` from `peer`: the slot is defined, and written once the transfer is done
-  copy,     // operands[0] -> results[0] on this device
-  free,     // ends `slot`; waits for its sends and for the last run that reads it
-  input,    // defines `slot` from data port `port`, micro-batch `microbatch` (-1: the whole batch)
-  output,   // gives `slot`'s only part to the controller as output `port`
+  run,     // task(operands) -> results; waits for its operands
+  send,    // starts sending `slot` to `peer`; waits until the slot is written
+  recv,    // starts receiving `slot` from `peer`: the slot is defined, and written once the transfer is done
+  copy,    // operands[0] -> results[0] on this device
+  free,    // ends `slot`; waits for its sends and for the last run that reads it
+  input,   // defines `slot` from data port `port`, micro-batch `microbatch` (-1: the whole batch)
+  output,  // gives `slot`'s only part to the controller as output `port`
 };
 std::string_view name(Opcode opcode);
 
 // How a run writes a result slot.
 enum class ResultMode : std::uint8_t {
-  store,    // defines it
-  add,      // adds to it (an accumulator defined earlier)
-  update,   // overwrites a slot defined earlier (a state, by its next value), which may also be an operand
+  store,   // defines it
+  add,     // adds to it (an accumulator defined earlier)
+  update,  // overwrites a slot defined earlier (a state, by its next value), which may also be an operand
 };
 
 struct Instruction {
   Opcode opcode = Opcode::run;
-  Kind kind = Kind::F;              // of a run: the action it belongs to,
-  bool action = false;              // if it belongs to one (else before or after the loop)
+  Kind kind = Kind::F;  // of a run: the action it belongs to,
+  bool action = false;  // if it belongs to one (else before or after the loop)
   std::int32_t stage = -1;
-  std::int32_t microbatch = -1;     // also of input
-  TaskId task;                      // run
-  SlotId slot;                      // send, recv, free, input, output
-  std::int32_t peer = -1;           // send, recv: the other device
-  std::int32_t tag = -1;            // send, recv: running number of the pair's transfers in this direction, from 0
-  std::int32_t port = -1;           // input: Program::data; output: Program::outputs
+  std::int32_t microbatch = -1;                   // also of input
+  TaskId task;                                    // run
+  SlotId slot;                                    // send, recv, free, input, output
+  std::int32_t peer = -1;                         // send, recv: the other device
+  std::int32_t tag = -1;                          // send, recv: running number of the pair's transfers in this direction, from 0
+  std::int32_t port = -1;                         // input: Program::data; output: Program::outputs
   std::uint32_t first_operand = 0, operands = 0;  // run, copy: into DeviceProgram::operands
   std::uint32_t first_result = 0, results = 0;    // run, copy: into DeviceProgram::results
 };
@@ -83,8 +83,8 @@ struct Result {
 struct DeviceProgram {
   std::vector<Slot> slots;
   std::vector<Instruction> instructions;
-  std::vector<SlotId> operands;     // pool
-  std::vector<Result> results;      // pool
+  std::vector<SlotId> operands;                                     // pool
+  std::vector<Result> results;                                      // pool
   std::int64_t state_bytes = 0, step_bytes = 0, scratch_bytes = 0;  // arenas, by the memory plan
 
   std::span<const SlotId> operands_of(const Instruction& i) const { return {operands.data() + i.first_operand, i.operands}; }
@@ -94,8 +94,8 @@ struct DeviceProgram {
 // A host tensor that enters (per step) or leaves.
 struct Port {
   std::string name;
-  TensorType type;                  // of the whole step
-  bool split = false;               // input: cut along dim 0 into `microbatches`
+  TensorType type;     // of the whole step
+  bool split = false;  // input: cut along dim 0 into `microbatches`
 };
 
 struct Program {

@@ -7,13 +7,13 @@ namespace penstock {
 
 // How a transport completes transfers.
 enum class ChannelModel : std::uint8_t {
-  tagged,   // Gloo, threads: each transfer completes once both ends have started it
-  serial,   // NCCL: the transfers of a pair of devices, both directions, start and complete one after the other in each end's order
+  tagged,  // Gloo, threads: each transfer completes once both ends have started it
+  serial,  // NCCL: the transfers of a pair of devices, both directions, start and complete one after the other in each end's order
 };
 
 struct VerifyOptions {
   ChannelModel model = ChannelModel::tagged;
-  std::int64_t memory_limit = -1;   // bytes per device (state + step + scratch); -1: none
+  std::int64_t memory_limit = -1;  // bytes per device (state + step + scratch); -1: none
 };
 
 // Throws Error unless, with no buffering at all: every device finishes; each slot is defined before use, freed once, never used

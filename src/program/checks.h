@@ -1,0 +1,41 @@
+// The parts of verify(), in the order in which it runs them: each relies on those before it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "program/program.h"
+#include "program/verify.h"
+
+namespace penstock::checks {
+
+// "device 1, instruction 7 (free %x)": where every message of the verifier begins.
+std::string place(const Program& program, int device, std::size_t instruction);
+
+// Ids in range (else a bug of who made the program), tasks well typed, names of states owned once.
+void check_tables(const Program& program);
+// Every slot: defined before use, freed once, never used after, none left; parts equal what tasks, ports and copies take and give.
+void check_definitions(const Program& program, int device);
+// Outputs are given once each.
+void check_outputs(const Program& program);
+// Live slots do not overlap, lie inside the arenas, and the arenas fit the limit.
+void check_memory(const Program& program, int device, std::int64_t memory_limit);
+
+// A send and its recv.
+struct Transfer {
+  std::int32_t from = 0, to = 0;          // devices
+  std::int32_t sender = 0, receiver = 0;  // instructions
+};
+struct Transfers {
+  std::vector<Transfer> all;
+  std::vector<std::vector<std::int32_t>> of;  // [device][instruction]: in `all`; -1: no send or recv
+};
+// Pairs every send with its recv. Throws Error where tags do not run from 0 in order, an end is missing, or types differ.
+Transfers match_transfers(const Program& program);
+// Both ends of a pair start its transfers, of both directions, in one order.
+void check_serial_order(const Program& program, const Transfers& transfers);
+// Every device finishes without any buffering.
+void check_progress(const Program& program, const Transfers& transfers);
+
+}  // namespace penstock::checks

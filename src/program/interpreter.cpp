@@ -1,0 +1,19 @@
+#include "program/interpreter.h"
+
+#include <algorithm>
+
+namespace penstock {
+
+DeviceState::DeviceState(const DeviceProgram& program) : device(&program), slots(program.slots.size()) {
+  sends.reserve(static_cast<std::size_t>(std::count_if(program.instructions.begin(), program.instructions.end(), [](const Instruction& i) {
+    return i.opcode == Opcode::send || i.opcode == Opcode::output;
+  })));
+}
+
+void DeviceState::reset() {
+  next = idle = 0;
+  std::fill(slots.begin(), slots.end(), SlotEvents{});
+  sends.clear();
+}
+
+}  // namespace penstock

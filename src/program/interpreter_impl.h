@@ -1,0 +1,104 @@
+// The body of advance(); included by interpreter.h only.
+#pragma once
+
+#include "program/interpreter.h"
+
+namespace penstock {
+namespace interpreter {
+
+// The event if it is still under way; else forgets it.
+template <class Machine>
+Event pending(Event& event, Machine& machine) {
+  if (event != kNoEvent && machine.done(event)) event = kNoEvent;
+  return event;
+}
+
+template <class Machine>
+Event pending_sends(DeviceState& state, DeviceState::SlotEvents& slot, Machine& machine) {
+  while (slot.last_send >= 0) {
+    const DeviceState::Send& send = state.sends[static_cast<std::size_t>(slot.last_send)];
+    if (send.event != kNoEvent && !machine.done(send.event)) return send.event;
+    slot.last_send = send.previous;
+  }
+  return kNoEvent;
+}
+
+// Anything that still uses the slot's memory.
+template <class Machine>
+Event pending_use(DeviceState& state, DeviceState::SlotEvents& slot, Machine& machine) {
+  if (const Event event = pending(slot.incoming, machine); event != kNoEvent) return event;
+  if (const Event event = pending(slot.touched, machine); event != kNoEvent) return event;
+  return pending_sends(state, slot, machine);
+}
+
+template <class Machine>
+Event pending_of_run(DeviceState& state, const Instruction& instruction, Machine& machine) {
+  for (SlotId operand : state.device->operands_of(instruction))
+    if (const Event event = pending(state.slots[operand.index()].incoming, machine); event != kNoEvent) return event;
+  for (const Result& result : state.device->results_of(instruction)) {
+    DeviceState::SlotEvents& slot = state.slots[result.slot.index()];
+    if (const Event event = pending(slot.incoming, machine); event != kNoEvent) return event;
+    if (const Event event = pending_sends(state, slot, machine); event != kNoEvent) return event;
+  }
+  return kNoEvent;
+}
+
+// What `instruction` must wait for; kNoEvent: it may start.
+template <class Machine>
+Event blocker(DeviceState& state, const Instruction& instruction, Machine& machine) {
+  if (instruction.opcode == Opcode::run || instruction.opcode == Opcode::copy) return pending_of_run(state, instruction, machine);
+  DeviceState::SlotEvents& slot = state.slots[instruction.slot.index()];
+  if (instruction.opcode != Opcode::send && instruction.opcode != Opcode::output) return pending_use(state, slot, machine);
+  if (const Event event = pending(slot.incoming, machine); event != kNoEvent) return event;
+  return pending(slot.written, machine);
+}
+
+template <class Machine>
+void execute(DeviceState& state, const Instruction& instruction, Machine& machine) {
+  switch (instruction.opcode) {
+    case Opcode::run:
+    case Opcode::copy: {
+      const Event event = machine.run(instruction);
+      for (SlotId operand : state.device->operands_of(instruction)) state.slots[operand.index()].touched = event;
+      for (const Result& result : state.device->results_of(instruction)) {
+        DeviceState::SlotEvents& slot = state.slots[result.slot.index()];
+        slot.written = slot.touched = event;
+      }
+      break;
+    }
+    case Opcode::send:
+    case Opcode::output: {
+      DeviceState::SlotEvents& slot = state.slots[instruction.slot.index()];
+      state.sends.push_back({machine.start(instruction), slot.last_send});
+      slot.last_send = static_cast<std::int32_t>(state.sends.size()) - 1;
+      break;
+    }
+    case Opcode::recv:
+    case Opcode::input: {
+      DeviceState::SlotEvents& slot = state.slots[instruction.slot.index()];
+      slot.incoming = machine.start(instruction);
+      slot.written = kNoEvent;
+      break;
+    }
+    case Opcode::free:
+      machine.release(instruction.slot);
+      break;
+  }
+}
+
+}  // namespace interpreter
+
+template <class Machine>
+Wait advance(DeviceState& state, Machine& machine) {
+  const std::vector<Instruction>& instructions = state.device->instructions;
+  for (; state.next < instructions.size(); ++state.next) {
+    const Instruction& instruction = instructions[state.next];
+    if (const Event event = interpreter::blocker(state, instruction, machine); event != kNoEvent) return {event};
+    interpreter::execute(state, instruction, machine);
+  }
+  for (; state.idle < state.slots.size(); ++state.idle)
+    if (const Event event = interpreter::pending_use(state, state.slots[state.idle], machine); event != kNoEvent) return {event};
+  return {};
+}
+
+}  // namespace penstock

@@ -1,0 +1,285 @@
+// Reads the text form of programs. What it returns is safe to hand to verify(): every id is in range, every size fits.
+#include <charconv>
+#include <limits>
+#include <unordered_map>
+
+#include "base/cursor.h"
+#include "base/text.h"
+#include "ir/graph_parser.h"
+#include "program/program.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::int64_t kMaxTensor = std::int64_t{1} << 40;  // bytes
+constexpr std::int64_t kMaxArena = std::int64_t{1} << 60;   // bytes
+
+// Names of one kind of thing, in order of definition. Keys are views into the text.
+class Names {
+ public:
+  explicit Names(std::string_view thing) : thing_(thing) {}
+
+  std::string_view define(Cursor& cursor, std::string_view sigil) {
+    cursor.expect(sigil);
+    const std::size_t position = cursor.position();
+    const std::string_view name = cursor.name();
+    if (!index_.emplace(name, static_cast<std::int64_t>(index_.size())).second)
+      cursor.fail_at(position, concat("a second ", thing_, " named ", sigil, name));
+    return name;
+  }
+
+  std::int64_t find(Cursor& cursor, std::string_view sigil) const {
+    cursor.expect(sigil);
+    const std::size_t position = cursor.position();
+    const std::string_view name = cursor.name();
+    const auto it = index_.find(name);
+    if (it != index_.end()) return it->second;
+    std::vector<std::string> known;
+    for (const auto& entry : index_) known.emplace_back(entry.first);
+    const std::string near = nearest(name, known);
+    cursor.fail_at(position, concat("there is no ", thing_, " ", sigil, name),
+                   near.empty() ? "" : concat("did you mean ", sigil, near, "?"));
+  }
+
+ private:
+  std::string_view thing_;
+  std::unordered_map<std::string_view, std::int64_t> index_;
+};
+
+std::int64_t integer_in(Cursor& cursor, std::int64_t low, std::int64_t high) {
+  cursor.skip();
+  const std::size_t position = cursor.position();
+  const std::int64_t value = cursor.integer();
+  if (value < low || value > high) cursor.fail_at(position, concat("expected a number from ", low, " to ", high, ", found ", value));
+  return value;
+}
+
+std::int32_t index(Cursor& cursor) {
+  return static_cast<std::int32_t>(integer_in(cursor, 0, std::numeric_limits<std::int32_t>::max()));
+}
+
+TensorType tensor_type(Cursor& cursor) {
+  cursor.skip();
+  const std::size_t position = cursor.position();
+  TensorType type;
+  const std::string_view dtype = cursor.word();
+  if (!parse_dtype(dtype, type.dtype)) cursor.fail_at(position, concat("unknown dtype ", dtype));
+  cursor.expect("[");
+  std::int64_t bytes = byte_size(type.dtype);
+  while (!cursor.accept("]")) {
+    if (!type.shape.empty()) cursor.expect(",");
+    type.shape.push_back(integer_in(cursor, 0, kMaxTensor));
+    if (type.shape.back() > 0 && bytes > kMaxTensor / type.shape.back()) cursor.fail_at(position, "this tensor has more than 2^40 bytes");
+    bytes *= type.shape.back();
+  }
+  return type;
+}
+
+class Parser {
+ public:
+  Parser(std::string_view text, std::string_view file) : cursor_(file, text) {}
+
+  Program run() {
+    cursor_.header("program", 1);
+    cursor_.expect("program");
+    cursor_.expect("@");
+    program_.name = cursor_.name();
+    cursor_.expect("{");
+    program_.microbatches = static_cast<std::int32_t>(setting("microbatches", 1, std::numeric_limits<std::int32_t>::max()));
+    cursor_.expect("}");
+    while (cursor_.accept("data")) program_.data.push_back(port(data_));
+    while (cursor_.accept("output")) program_.outputs.push_back(port(outputs_));
+    while (cursor_.accept("task")) program_.tasks.push_back(task());
+    while (cursor_.accept("device")) device();
+    if (!cursor_.at_end()) cursor_.fail("expected data, output, task, device or the end (in this order), or an instruction of a device");
+    return std::move(program_);
+  }
+
+ private:
+  std::int64_t setting(std::string_view name, std::int64_t low, std::int64_t high) {
+    cursor_.expect(name);
+    cursor_.expect("=");
+    return integer_in(cursor_, low, high);
+  }
+
+  Port port(Names& names) {
+    Port port;
+    port.name = names.define(cursor_, "%");
+    cursor_.expect(":");
+    port.type = tensor_type(cursor_);
+    port.split = cursor_.accept("split");
+    return port;
+  }
+
+  Task task() {
+    Task task;
+    task.name = tasks_.define(cursor_, "@");
+    cursor_.expect("{");
+    task.scratch = setting("scratch", 0, kMaxArena);
+    cursor_.expect("}");
+    task.graph = parse_graph(cursor_);
+    return task;
+  }
+
+  void device() {
+    cursor_.skip();
+    const std::size_t position = cursor_.position();
+    if (index(cursor_) != static_cast<std::int64_t>(program_.devices.size()))
+      cursor_.fail_at(position, concat("expected device ", program_.devices.size()));
+    device_ = &program_.devices.emplace_back();
+    slots_ = Names("slot");
+    cursor_.expect("{");
+    device_->state_bytes = setting("state_bytes", 0, kMaxArena);
+    cursor_.expect(",");
+    device_->step_bytes = setting("step_bytes", 0, kMaxArena);
+    cursor_.expect(",");
+    device_->scratch_bytes = setting("scratch_bytes", 0, kMaxArena);
+    cursor_.expect("}");
+    while (cursor_.accept("slot")) slot();
+    while (instruction()) {
+    }
+  }
+
+  void slot() {
+    Slot slot;
+    slot.name = slots_.define(cursor_, "%");
+    if (cursor_.accept("state"))
+      slot.kind = SlotClass::state;
+    else if (cursor_.accept("copy"))
+      slot.kind = SlotClass::copy;
+    else
+      cursor_.expect("step");
+    if (cursor_.accept("@")) slot.offset = integer_in(cursor_, 0, kMaxArena);
+    cursor_.expect("(");
+    do {
+      slot.parts.push_back(tensor_type(cursor_));
+      if (slot.kind != SlotClass::step) slot.names.push_back(cursor_.string());
+    } while (cursor_.accept(","));
+    cursor_.expect(")");
+    device_->slots.push_back(std::move(slot));
+  }
+
+  SlotId slot_name() { return SlotId(slots_.find(cursor_, "%")); }
+
+  // False where the next line is no instruction.
+  bool instruction() {
+    Instruction i;
+    if (cursor_.accept("run")) {
+      run_of_task(i);
+    } else if (cursor_.accept("send") || (cursor_.accept("recv") && (i.opcode = Opcode::recv, true))) {
+      if (i.opcode == Opcode::run) i.opcode = Opcode::send;
+      i.slot = slot_name();
+      cursor_.expect(i.opcode == Opcode::send ? "to" : "from");
+      i.peer = index(cursor_);
+      cursor_.expect("#");
+      i.tag = index(cursor_);
+    } else if (cursor_.accept("copy")) {
+      copy(i);
+    } else if (cursor_.accept("free")) {
+      i.opcode = Opcode::free;
+      i.slot = slot_name();
+    } else if (cursor_.accept("input")) {
+      input(i);
+    } else if (cursor_.accept("output")) {
+      i.opcode = Opcode::output;
+      i.port = static_cast<std::int32_t>(outputs_.find(cursor_, "%"));
+      cursor_.expect("=");
+      i.slot = slot_name();
+    } else {
+      return false;
+    }
+    device_->instructions.push_back(i);
+    return true;
+  }
+
+  void run_of_task(Instruction& i) {
+    if (cursor_.peek() != '@') action(i);
+    i.task = TaskId(tasks_.find(cursor_, "@"));
+    begin_operands(i);
+    cursor_.expect("(");
+    if (!cursor_.accept(")")) {
+      do device_->operands.push_back(slot_name());
+      while (cursor_.accept(","));
+      cursor_.expect(")");
+    }
+    cursor_.expect("->");
+    cursor_.expect("(");
+    if (!cursor_.accept(")")) {
+      do result();
+      while (cursor_.accept(","));
+      cursor_.expect(")");
+    }
+    end_operands(i);
+  }
+
+  void copy(Instruction& i) {
+    i.opcode = Opcode::copy;
+    begin_operands(i);
+    device_->operands.push_back(slot_name());
+    cursor_.expect("->");
+    result();
+    end_operands(i);
+  }
+
+  void input(Instruction& i) {
+    i.opcode = Opcode::input;
+    i.slot = slot_name();
+    cursor_.expect("=");
+    i.port = static_cast<std::int32_t>(data_.find(cursor_, "%"));
+    if (!cursor_.accept("[")) return;
+    i.microbatch = static_cast<std::int32_t>(integer_in(cursor_, 0, program_.microbatches - 1));
+    cursor_.expect("]");
+  }
+
+  // "2F3", or "2U" where no micro-batch is named.
+  void action(Instruction& i) {
+    i.action = true;
+    i.stage = index(cursor_);
+    const std::size_t position = cursor_.position();
+    const std::string_view word = cursor_.word();
+    const std::size_t letters = std::min(word.find_first_of("0123456789"), word.size());
+    const std::string_view digits = word.substr(letters);
+    int kind = 0;
+    while (kind <= static_cast<int>(Kind::RECV_B) && name(static_cast<Kind>(kind)) != word.substr(0, letters)) ++kind;
+    if (kind > static_cast<int>(Kind::RECV_B)) cursor_.fail_at(position, concat("unknown kind of action ", quote(word.substr(0, letters))));
+    i.kind = static_cast<Kind>(kind);
+    if (digits.empty()) return;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), i.microbatch);
+    if (error != std::errc() || end != digits.data() + digits.size())
+      cursor_.fail_at(position + letters, concat("expected a micro-batch, found ", digits));
+  }
+
+  void result() {
+    Result result;
+    if (cursor_.accept("add"))
+      result.mode = ResultMode::add;
+    else if (cursor_.accept("update"))
+      result.mode = ResultMode::update;
+    else
+      cursor_.expect("store");
+    result.slot = slot_name();
+    device_->results.push_back(result);
+  }
+
+  void begin_operands(Instruction& i) {
+    i.first_operand = static_cast<std::uint32_t>(device_->operands.size());
+    i.first_result = static_cast<std::uint32_t>(device_->results.size());
+  }
+  void end_operands(Instruction& i) {
+    i.operands = static_cast<std::uint32_t>(device_->operands.size()) - i.first_operand;
+    i.results = static_cast<std::uint32_t>(device_->results.size()) - i.first_result;
+  }
+
+  Cursor cursor_;
+  Program program_;
+  DeviceProgram* device_ = nullptr;
+  Names data_{"data port"}, outputs_{"output port"}, tasks_{"task"}, slots_{"slot"};
+};
+
+}  // namespace
+
+Program parse_program(std::string_view text, std::string_view file) {
+  return Parser(text, file).run();
+}
+
+}  // namespace penstock

@@ -1,0 +1,144 @@
+// The text form of programs; parse.cpp reads it. A program may have a million instructions, so everything is appended to one string.
+#include <charconv>
+
+#include "base/text.h"
+#include "program/program.h"
+
+namespace penstock {
+namespace {
+
+class Writer {
+ public:
+  Writer& operator<<(std::string_view text) {
+    out_ += text;
+    return *this;
+  }
+  Writer& operator<<(std::int64_t value) {
+    char buffer[24];
+    out_.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
+    return *this;
+  }
+  Writer& operator<<(std::int32_t value) { return *this << std::int64_t{value}; }
+  Writer& operator<<(const TensorType& type) {
+    *this << name(type.dtype) << "[";
+    for (std::size_t i = 0; i < type.shape.size(); ++i) *this << (i > 0 ? "," : "") << type.shape[i];
+    return *this << "]";
+  }
+  std::string take() { return std::move(out_); }
+
+ private:
+  std::string out_;
+};
+
+std::string_view name(SlotClass kind) {
+  constexpr std::string_view kNames[] = {"step", "state", "copy"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view name(ResultMode mode) {
+  constexpr std::string_view kNames[] = {"store", "add", "update"};
+  return kNames[static_cast<std::size_t>(mode)];
+}
+
+void put_slot(Writer& out, const Slot& slot) {
+  out << "slot %" << slot.name << " " << name(slot.kind);
+  if (slot.offset >= 0) out << " @" << slot.offset;
+  out << " (";
+  for (std::size_t i = 0; i < slot.parts.size(); ++i) {
+    out << (i > 0 ? ", " : "") << slot.parts[i];
+    if (i < slot.names.size()) out << " " << quote(slot.names[i]);
+  }
+  out << ")";
+}
+
+void put_run(Writer& out, const Program& program, const DeviceProgram& device, const Instruction& i) {
+  out << "run ";
+  if (i.action) {
+    out << i.stage << name(i.kind);
+    if (i.microbatch >= 0) out << i.microbatch;
+    out << " ";
+  }
+  out << "@" << program.tasks[i.task.index()].name << "(";
+  std::string_view separator = "";
+  for (SlotId operand : device.operands_of(i)) {
+    out << separator << "%" << device.slots[operand.index()].name;
+    separator = ", ";
+  }
+  out << ") -> (";
+  separator = "";
+  for (const Result& result : device.results_of(i)) {
+    out << separator << name(result.mode) << " %" << device.slots[result.slot.index()].name;
+    separator = ", ";
+  }
+  out << ")";
+}
+
+void put_instruction(Writer& out, const Program& program, const DeviceProgram& device, const Instruction& i) {
+  const auto slot = [&](SlotId id) -> const std::string& { return device.slots[id.index()].name; };
+  switch (i.opcode) {
+    case Opcode::run:
+      put_run(out, program, device, i);
+      break;
+    case Opcode::send:
+      out << "send %" << slot(i.slot) << " to " << i.peer << " #" << i.tag;
+      break;
+    case Opcode::recv:
+      out << "recv %" << slot(i.slot) << " from " << i.peer << " #" << i.tag;
+      break;
+    case Opcode::copy: {
+      const Result& result = device.results_of(i)[0];
+      out << "copy %" << slot(device.operands_of(i)[0]) << " -> " << name(result.mode) << " %" << slot(result.slot);
+      break;
+    }
+    case Opcode::free:
+      out << "free %" << slot(i.slot);
+      break;
+    case Opcode::input:
+      out << "input %" << slot(i.slot) << " = %" << program.data[static_cast<std::size_t>(i.port)].name;
+      if (i.microbatch >= 0) out << "[" << i.microbatch << "]";
+      break;
+    case Opcode::output:
+      out << "output %" << program.outputs[static_cast<std::size_t>(i.port)].name << " = %" << slot(i.slot);
+      break;
+  }
+}
+
+void put_port(Writer& out, std::string_view direction, const Port& port) {
+  out << direction << " %" << port.name << ": " << port.type << (port.split ? " split\n" : "\n");
+}
+
+void put_device(Writer& out, const Program& program, std::size_t number) {
+  const DeviceProgram& device = program.devices[number];
+  out << "device " << static_cast<std::int64_t>(number) << " {state_bytes=" << device.state_bytes << ", step_bytes=" << device.step_bytes
+      << ", scratch_bytes=" << device.scratch_bytes << "}\n";
+  for (const Slot& slot : device.slots) {
+    out << "  ";
+    put_slot(out, slot);
+    out << "\n";
+  }
+  for (const Instruction& instruction : device.instructions) {
+    out << "  ";
+    put_instruction(out, program, device, instruction);
+    out << "\n";
+  }
+}
+
+}  // namespace
+
+std::string print(const Program& program) {
+  Writer out;
+  out << "penstock program 1\nprogram @" << program.name << " {microbatches=" << program.microbatches << "}\n";
+  for (const Port& port : program.data) put_port(out, "data", port);
+  for (const Port& port : program.outputs) put_port(out, "output", port);
+  for (const Task& task : program.tasks) out << "task @" << task.name << " {scratch=" << task.scratch << "}\n" << print_body(task.graph);
+  for (std::size_t d = 0; d < program.devices.size(); ++d) put_device(out, program, d);
+  return out.take();
+}
+
+std::string print(const Program& program, const DeviceProgram& device, const Instruction& instruction) {
+  Writer out;
+  put_instruction(out, program, device, instruction);
+  return out.take();
+}
+
+}  // namespace penstock

@@ -1,0 +1,60 @@
+#include "program/program.h"
+
+#include "base/hash.h"
+#include "base/text.h"
+
+namespace penstock {
+namespace {
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+std::int64_t part_offset(const Slot& slot, std::size_t part) {
+  std::int64_t offset = 0;
+  for (std::size_t i = 0; i < part; ++i) offset += aligned(slot.parts[i].bytes());
+  return offset;
+}
+
+std::int64_t slot_bytes(const Slot& slot) {
+  return part_offset(slot, slot.parts.size());
+}
+
+std::string_view name(Opcode opcode) {
+  constexpr std::string_view kNames[] = {"run", "send", "recv", "copy", "free", "input", "output"};
+  return kNames[static_cast<std::size_t>(opcode)];
+}
+
+std::uint64_t hash(const Program& program) {
+  Hash hash;
+  hash.add(print(program));
+  return hash.value();
+}
+
+std::string describe(const Program& program, int device, std::size_t instruction) {
+  const DeviceProgram& on = program.devices[static_cast<std::size_t>(device)];
+  const Instruction& i = on.instructions[instruction];
+  const auto slot = [&](SlotId id) { return '%' + on.slots[id.index()].name; };
+  switch (i.opcode) {
+    case Opcode::run:
+      if (!i.action) return "run @" + program.tasks[i.task.index()].name;
+      return concat(name(i.kind), i.microbatch < 0 ? "" : std::to_string(i.microbatch), " of stage ", i.stage);
+    case Opcode::send:
+      return concat("send to device ", i.peer, " (tag ", i.tag, ")");
+    case Opcode::recv:
+      return concat("recv from device ", i.peer, " (tag ", i.tag, ")");
+    case Opcode::copy:
+      return concat("copy ", slot(on.operands_of(i)[0]), " to ", slot(on.results_of(i)[0].slot));
+    case Opcode::free:
+      return "free " + slot(i.slot);
+    case Opcode::input:
+      return concat("input ", program.data[static_cast<std::size_t>(i.port)].name, i.microbatch < 0 ? "" : concat("[", i.microbatch, "]"));
+    case Opcode::output:
+      return "output " + program.outputs[static_cast<std::size_t>(i.port)].name;
+  }
+  return {};
+}
+
+}  // namespace penstock

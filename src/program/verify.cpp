@@ -1,0 +1,115 @@
+#include "program/verify.h"
+
+#include <unordered_map>
+
+#include "base/invariant.h"
+#include "base/text.h"
+#include "ops/verify.h"
+#include "penstock/error.h"
+#include "program/checks.h"
+
+namespace penstock {
+namespace checks {
+namespace {
+
+void check_ids(const Program& program, const DeviceProgram& device) {
+  const auto in_range = [](std::int64_t id, std::size_t size) { return id >= 0 && id < static_cast<std::int64_t>(size); };
+  for (const Instruction& i : device.instructions) {
+    switch (i.opcode) {
+      case Opcode::run:
+        invariant(in_range(i.task.value, program.tasks.size()), "a run names no task");
+        break;
+      case Opcode::copy:
+        invariant(i.operands == 1 && i.results == 1, "a copy has not one operand and one result");
+        break;
+      case Opcode::input:
+        invariant(in_range(i.port, program.data.size()), "an input names no port");
+        break;
+      case Opcode::output:
+        invariant(in_range(i.port, program.outputs.size()), "an output names no port");
+        break;
+      default:
+        break;
+    }
+    if (i.opcode != Opcode::run && i.opcode != Opcode::copy) {
+      invariant(in_range(i.slot.value, device.slots.size()), "an instruction names no slot");
+      continue;
+    }
+    invariant(std::size_t{i.first_operand} + i.operands <= device.operands.size(), "operands lie outside their pool");
+    invariant(std::size_t{i.first_result} + i.results <= device.results.size(), "results lie outside their pool");
+    for (SlotId operand : device.operands_of(i)) invariant(in_range(operand.value, device.slots.size()), "an operand is no slot");
+    for (const Result& result : device.results_of(i)) invariant(in_range(result.slot.value, device.slots.size()), "a result is no slot");
+  }
+}
+
+// One owner per state; a copy has its owner's type.
+void check_states(const Program& program) {
+  struct Owner {
+    std::size_t device;
+    const TensorType* type;
+  };
+  std::unordered_map<std::string_view, Owner> owners;
+  const auto each = [&](SlotClass kind, auto&& action) {
+    for (std::size_t d = 0; d < program.devices.size(); ++d)
+      for (const Slot& slot : program.devices[d].slots)
+        for (std::size_t p = 0; slot.kind == kind && p < slot.parts.size(); ++p) action(d, slot, p);
+  };
+  each(SlotClass::state, [&](std::size_t d, const Slot& slot, std::size_t p) {
+    const auto [it, fresh] = owners.emplace(slot.names[p], Owner{d, &slot.parts[p]});
+    if (!fresh)
+      throw Error(concat("state ", quote(slot.names[p]), " has two owners"),
+                  {concat("device ", it->second.device, " and device ", d, " (slot %", slot.name, ")")}, "make all but one of them a copy");
+  });
+  each(SlotClass::copy, [&](std::size_t d, const Slot& slot, std::size_t p) {
+    const auto it = owners.find(slot.names[p]);
+    if (it != owners.end() && *it->second.type != slot.parts[p])
+      throw Error(
+          concat("device ", d, ": slot %", slot.name, " is no copy of state ", quote(slot.names[p])),
+          {concat("the copy is ", slot.parts[p].text(), ", its owner on device ", it->second.device, " has ", it->second.type->text())});
+  });
+}
+
+}  // namespace
+
+std::string place(const Program& program, int device, std::size_t instruction) {
+  return concat("device ", device, ", instruction ", instruction, " (", describe(program, device, instruction), ")");
+}
+
+void check_tables(const Program& program) {
+  for (const Task& task : program.tasks) verify(task.graph);
+  for (const DeviceProgram& device : program.devices) {
+    for (const Slot& slot : device.slots)
+      invariant(slot.names.size() == (slot.kind == SlotClass::step ? 0 : slot.parts.size()), "a slot's names do not match its parts");
+    check_ids(program, device);
+  }
+  check_states(program);
+}
+
+void check_outputs(const Program& program) {
+  std::vector<std::string> given(program.outputs.size());
+  for (std::size_t d = 0; d < program.devices.size(); ++d)
+    for (std::size_t i = 0; i < program.devices[d].instructions.size(); ++i) {
+      const Instruction& instruction = program.devices[d].instructions[i];
+      if (instruction.opcode != Opcode::output) continue;
+      std::string& before = given[static_cast<std::size_t>(instruction.port)];
+      const std::string here = place(program, static_cast<int>(d), i);
+      if (!before.empty()) throw Error(concat(here, ": this output is given twice"), {concat("before at ", before)});
+      before = here;
+    }
+  for (std::size_t port = 0; port < given.size(); ++port)
+    if (given[port].empty()) throw Error(concat("output ", program.outputs[port].name, " is never given"));
+}
+
+}  // namespace checks
+
+void verify(const Program& program, const VerifyOptions& options) {
+  checks::check_tables(program);
+  for (int d = 0; d < static_cast<int>(program.devices.size()); ++d) checks::check_definitions(program, d);
+  checks::check_outputs(program);
+  const checks::Transfers transfers = checks::match_transfers(program);
+  if (options.model == ChannelModel::serial) checks::check_serial_order(program, transfers);
+  checks::check_progress(program, transfers);
+  for (int d = 0; d < static_cast<int>(program.devices.size()); ++d) checks::check_memory(program, d, options.memory_limit);
+}
+
+}  // namespace penstock
