@@ -1,8 +1,5 @@
 #include "base/text.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -12,7 +9,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 
+#include "base/durable.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -124,23 +123,9 @@ std::string read_file(const std::string& path) {
 }
 
 void write_file(const std::string& path, std::string_view content) {
-  const std::string part = path + ".part";
-  const auto fail = [&](int fd) {
-    const int reason = errno;
-    if (fd >= 0) ::close(fd);
-    ::unlink(part.c_str());
-    throw Error(concat("cannot write ", path, ": ", std::strerror(reason)));
-  };
-  const int fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) fail(fd);
-  while (!content.empty()) {
-    const ssize_t written = ::write(fd, content.data(), content.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(fd);
-    content.remove_prefix(static_cast<std::size_t>(written));
-  }
-  if (::fsync(fd) != 0) fail(fd);
-  if (::close(fd) != 0 || std::rename(part.c_str(), path.c_str()) != 0) fail(-1);
+  DurableFile file(path);
+  file.write(std::as_bytes(std::span(content)));
+  file.commit();
 }
 
 }  // namespace penstock

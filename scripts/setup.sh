@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Installs what the build needs and this machine does not have: Debian packages, and libtorch in .venv.
+# Does nothing, quickly, when all is there. PENSTOCK_PYTHON or PENSTOCK_LIBTORCH: no .venv is made.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(
+  g++ cmake ninja-build ccache mold git python3-venv
+  libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libgloo-dev
+  libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev clang-format-19
+)
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$status" = installed ] || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "installing ${missing[*]}"
+  as_root=()
+  [ "$(id -u)" = 0 ] || as_root=(sudo)
+  "${as_root[@]}" apt-get update
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+fi
+
+if [ -z "${PENSTOCK_PYTHON:-}" ] && [ -z "${PENSTOCK_LIBTORCH:-}" ]; then
+  # A stamp and not `import torch`, which takes seconds; written last, so that a broken install is repeated.
+  stamp=.venv/penstock-torch-2.13.0
+  if [ ! -e "$stamp" ]; then
+    if ! .venv/bin/python -c 'import numpy, torch; assert torch.__version__.startswith("2.13.0")' 2>/dev/null; then
+      python3 -m venv .venv
+      .venv/bin/pip install torch==2.13.0 numpy
+    fi
+    touch "$stamp"
+  fi
+fi

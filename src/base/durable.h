@@ -1,0 +1,30 @@
+// Files and folders that are there whole or not at all, also after a crash.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace penstock {
+
+// Written beside its place, synced and renamed by commit(); without commit nothing stays. Throws Error (path and reason).
+class DurableFile {
+ public:
+  explicit DurableFile(std::string path);
+  ~DurableFile();
+  DurableFile(const DurableFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void commit();
+
+ private:
+  [[noreturn]] void fail() const;
+
+  std::string path_, part_;
+  int fd_ = -1;
+};
+
+// Makes the names in a folder durable (POSIX: fsync of the folder). Throws Error.
+void sync_folder(const std::string& folder);
+
+}  // namespace penstock

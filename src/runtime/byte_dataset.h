@@ -1,0 +1,52 @@
+// Text files as samples of bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/cluster.h"
+#include "runtime/mapped_file.h"
+#include "runtime/permutation.h"
+
+namespace penstock {
+
+// What a run reads that names no text: this project's own sources and documents and, where they are, the C++ headers of the
+// compiler.
+std::vector<std::string> default_text();
+
+// The files, memory-mapped and read as one text; sample i is the window of context+1 bytes from i*context. A fixed share of the
+// samples, spread over all files and equal for every seed, is kept for validation.
+class ByteDataset : public DataSource {
+ public:
+  // Files as they are; folders recursively: files that look like text, no hidden ones, no build folders, in the order of their
+  // names. Throws Error: unreadable, without text, or not enough for one batch of training (and of validation, if any is wanted).
+  ByteDataset(const std::vector<std::string>& paths, std::int64_t context, std::int64_t batch, double validation, std::int64_t seed);
+
+  // Ports "tokens" and "targets" i64 [batch, context], "rows" i64 [batch] (numbers of the rows), "seed" i64 [].
+  void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const override;
+
+  // The samples of step 1, 2, ...: each epoch passes once over the training samples in its own order.
+  std::vector<std::int64_t> training_samples(std::int64_t step) const;
+  // The same samples for every call, batch 0, 1, ... (around, if there are fewer).
+  std::vector<std::int64_t> validation_samples(std::int64_t batch) const;
+
+  std::int64_t bytes() const { return offsets_.back(); }
+  std::int64_t files() const { return static_cast<std::int64_t>(files_.size()); }
+  std::int64_t training_size() const { return samples_ - validation_; }
+  std::int64_t validation_size() const { return validation_; }
+  // Of names and content lengths: tells whether a resumed run reads the same text.
+  std::uint64_t fingerprint() const { return fingerprint_; }
+
+ private:
+  void copy_window(std::int64_t begin, std::span<std::int64_t> out) const;
+  std::int64_t sample_at(std::int64_t place) const;
+
+  std::vector<MappedFile> files_;
+  std::vector<std::int64_t> offsets_;  // of each file's first byte; last: all bytes
+  std::int64_t context_, batch_, seed_;
+  std::int64_t samples_ = 0, validation_ = 0;
+  std::uint64_t fingerprint_ = 0;
+};
+
+}  // namespace penstock

@@ -1,0 +1,312 @@
+#include "runtime/config.h"
+
+#define TOML_HEADER_ONLY 1
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <variant>
+
+#include "base/text.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+using Target = std::variant<std::int64_t*, double*, std::string*, std::vector<std::string>*>;
+
+// One key and what is allowed for it.
+struct Key {
+  std::string section, name;
+  Target target;
+  double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
+  std::vector<std::string> words = {};  // the only ones allowed; empty: any
+
+  std::string path() const { return section + "." + name; }
+};
+
+constexpr double kMany = 1e9;
+
+// Every key but the model's own, in the order in which they are printed.
+std::vector<Key> fixed_keys(Config& c) {
+  return {
+      {"model", "name", &c.model.name},
+      {"data", "text", &c.data.text},
+      {"data", "validation", &c.data.validation, 0, 0.9},
+      {"train", "steps", &c.train.steps, 1, kMany},
+      {"train", "batch", &c.train.batch, 1, kMany},
+      {"train", "optimiser", &c.train.optimiser, {}, {}, {"adamw", "sgd"}},
+      {"train", "learning_rate", &c.train.learning_rate, 0},
+      {"train", "final_fraction", &c.train.final_fraction, 0, 1},
+      {"train", "warmup", &c.train.warmup, 0, kMany},
+      {"train", "clip", &c.train.clip, 0},
+      {"train", "beta1", &c.train.beta1, 0, 1},
+      {"train", "beta2", &c.train.beta2, 0, 1},
+      {"train", "weight_decay", &c.train.weight_decay, 0},
+      {"train", "momentum", &c.train.momentum, 0, 1},
+      {"train", "dtype", &c.train.dtype, {}, {}, {"f32", "f64", "bf16"}},
+      {"train", "seed", &c.train.seed},
+      {"train", "validation_every", &c.train.validation_every, 0, kMany},
+      {"train", "validation_batches", &c.train.validation_batches, 1, kMany},
+      {"pipeline", "actors", &c.pipeline.actors, 1, 4096},
+      {"pipeline", "schedule", &c.pipeline.schedule},
+      {"pipeline", "microbatches", &c.pipeline.microbatches, 1, 1e6},
+      {"pipeline", "chunks", &c.pipeline.chunks, 1, 4096},
+      {"pipeline", "backend", &c.pipeline.backend, {}, {}, {"threads", "gloo"}},
+      {"pipeline", "recompute", &c.pipeline.recompute, {}, {}, {"none", "inputs"}},
+      {"pipeline", "deadline", &c.pipeline.deadline, 0.001, 1e6},
+      {"run", "out", &c.run.out},
+      {"run", "checkpoint_every", &c.run.checkpoint_every, 0, kMany},
+      {"run", "keep", &c.run.keep, 1, kMany},
+  };
+}
+
+std::vector<Key> all_keys(Config& c) {
+  std::vector<Key> keys = fixed_keys(c);
+  auto data = std::find_if(keys.begin(), keys.end(), [](const Key& key) { return key.section == "data"; });
+  std::vector<Key> own;
+  for (auto& [name, value] : c.model.numbers) own.push_back({"model", name, &value});
+  for (auto& [name, value] : c.model.words) own.push_back({"model", name, &value});
+  keys.insert(data, own.begin(), own.end());
+  return keys;
+}
+
+// One assignment, from the file or the command line.
+struct Assignment {
+  std::string section, name;
+  const toml::node* value = nullptr;
+  std::string key_place, value_place;  // "run.toml:3:1: ", "--set: "
+};
+
+std::string place_text(std::string_view file, const toml::source_region& region) {
+  return concat(file, ":", region.begin.line, ":", region.begin.column, ": ");
+}
+
+toml::table parse_toml(std::string_view text, std::string_view file) {
+  try {
+    return toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    throw Error(place_text(file, error.source()) + std::string(error.description()));
+  }
+}
+
+[[noreturn]] void fail_unknown(const std::string& place, const char* what, const std::string& found,
+                               const std::vector<std::string>& known) {
+  const std::string near = nearest(found, known);
+  throw Error(concat(place, "unknown ", what, " ", quote(found)), {},
+              near.empty() ? "known: " + join(known, ", ") : concat("did you mean ", quote(near), "?"));
+}
+
+std::vector<std::string> names_of(const std::vector<Key>& keys, const std::string& section) {
+  std::vector<std::string> names;
+  for (const Key& key : keys)
+    if (key.section == section) names.push_back(key.name);
+  return names;
+}
+
+std::vector<Assignment> assignments_of(const toml::table& document, std::string_view file) {
+  static const std::vector<std::string> sections = {"model", "data", "train", "pipeline", "run"};
+  std::vector<Assignment> out;
+  for (const auto& [section, node] : document) {
+    const std::string place = place_text(file, section.source());
+    if (std::find(sections.begin(), sections.end(), section.str()) == sections.end())
+      fail_unknown(place, node.is_table() ? "section" : "key outside of a section", std::string(section.str()), sections);
+    if (!node.is_table()) throw Error(concat(place, section.str(), " is a section, not a key"), {}, concat("write [", section.str(), "]"));
+    for (const auto& [key, value] : *node.as_table())
+      out.push_back(
+          {std::string(section.str()), std::string(key.str()), &value, place_text(file, key.source()), place_text(file, value.source())});
+  }
+  return out;
+}
+
+const char* type_name(const toml::node& node) {
+  if (node.is_string()) return "a text";
+  if (node.is_integer()) return "a whole number";
+  if (node.is_floating_point()) return "a number with a fraction";
+  if (node.is_boolean()) return "true or false";
+  if (node.is_array()) return "a list";
+  if (node.is_table()) return "a table";
+  return "a date or time";
+}
+
+[[noreturn]] void fail_type(const Key& key, const Assignment& assignment, const char* wanted) {
+  throw Error(concat(assignment.value_place, key.path(), " needs ", wanted, ", this is ", type_name(*assignment.value)));
+}
+
+void check_range(const Key& key, const Assignment& assignment, double value, const std::string& shown) {
+  if (value >= key.least && value <= key.most) return;
+  const std::string upper = std::isinf(key.most) ? "" : concat(" and at most ", key.most);
+  throw Error(concat(assignment.value_place, key.path(), " is ", shown, "; it must be at least ", key.least, upper));
+}
+
+struct Assign {
+  const Key& key;
+  const Assignment& from;
+
+  void operator()(std::int64_t* target) const {
+    const auto value = from.value->value_exact<std::int64_t>();
+    if (!value) fail_type(key, from, "a whole number");
+    check_range(key, from, static_cast<double>(*value), concat(*value));
+    *target = *value;
+  }
+  void operator()(double* target) const {
+    if (!from.value->is_number()) fail_type(key, from, "a number");
+    const double value = *from.value->value<double>();
+    if (!std::isfinite(value)) throw Error(concat(from.value_place, key.path(), " is ", number(value), "; it must be finite"));
+    check_range(key, from, value, concat(value));
+    *target = value;
+  }
+  void operator()(std::string* target) const {
+    const auto value = from.value->value_exact<std::string>();
+    if (!value) fail_type(key, from, "a text");
+    if (!key.words.empty() && std::find(key.words.begin(), key.words.end(), *value) == key.words.end())
+      fail_unknown(from.value_place, key.name.c_str(), *value, key.words);
+    *target = *value;
+  }
+  void operator()(std::vector<std::string>* target) const {
+    target->clear();
+    if (const auto one = from.value->value_exact<std::string>()) {
+      target->push_back(*one);
+      return;
+    }
+    if (!from.value->is_array()) fail_type(key, from, "a list of texts");
+    for (const toml::node& item : *from.value->as_array()) {
+      if (!item.is_string()) fail_type(key, from, "a list of texts");
+      target->push_back(**item.as_string());
+    }
+  }
+};
+
+void choose_model(Config& config, const std::vector<Assignment>& assignments, const ModelRegistry& models) {
+  std::string place;
+  for (const Assignment& assignment : assignments) {
+    if (assignment.section != "model" || assignment.name != "name") continue;
+    const Key key{"model", "name", &config.model.name};
+    Assign{key, assignment}(&config.model.name);
+    place = assignment.value_place;
+  }
+  const auto entry = models.find(config.model.name);
+  if (entry == models.end()) {
+    std::vector<std::string> known;
+    for (const auto& [name, ignored] : models) known.push_back(name);
+    fail_unknown(place, "model", config.model.name, known);
+  }
+  config.model.numbers = entry->second.numbers;
+  config.model.words = entry->second.words;
+}
+
+// "steps" -> "train.steps", where only one section has it.
+std::string full_key(const Override& override, const std::vector<Key>& keys) {
+  std::vector<std::string> found;
+  std::vector<std::string> known;
+  for (const Key& key : keys) {
+    if (override.key == key.path()) return override.key;
+    if (override.key == key.name) found.push_back(key.path());
+    known.push_back(override.key.find('.') == std::string::npos ? key.name : key.path());
+  }
+  if (found.empty()) fail_unknown(override.source + ": ", "key", override.key, known);
+  if (found.size() > 1) throw Error(concat(override.source, ": ", quote(override.key), " is in several sections"), {}, join(found, " or "));
+  return found.front();
+}
+
+bool is_textual(const Key& key, std::string_view value) {
+  if (std::holds_alternative<std::string*>(key.target)) return true;
+  return std::holds_alternative<std::vector<std::string>*>(key.target) && !value.starts_with('[');
+}
+
+// The value as a TOML document `x = value` of its own.
+toml::table override_document(const Override& override, const Key& key) {
+  if (is_textual(key, override.value)) return toml::table{{"x", override.value}};
+  try {
+    return toml::parse("x = " + override.value);
+  } catch (const toml::parse_error&) {
+    return toml::table{{"x", override.value}};  // a text: the type check says what is needed instead
+  }
+}
+
+void apply(const std::vector<Assignment>& assignments, const std::vector<Key>& keys, const std::string& model) {
+  for (const Assignment& assignment : assignments) {
+    const auto key =
+        std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.section == assignment.section && k.name == assignment.name; });
+    if (key == keys.end()) {
+      const std::string what =
+          assignment.section == "model" ? concat("key of model ", quote(model)) : concat("key of [", assignment.section, "]");
+      fail_unknown(assignment.key_place, what.c_str(), assignment.name, names_of(keys, assignment.section));
+    }
+    std::visit(Assign{*key, assignment}, key->target);
+  }
+}
+
+void check(const Config& config) {
+  const std::int64_t batch = config.train.batch, microbatches = config.pipeline.microbatches;
+  if (batch % microbatches != 0)
+    throw Error(concat("train.batch = ", batch, " is not divisible by pipeline.microbatches = ", microbatches),
+                {"every micro-batch has the same number of sequences"});
+}
+
+}  // namespace
+
+Override parse_override(std::string_view text) {
+  const std::size_t equal = text.find('=');
+  if (equal == std::string_view::npos || equal == 0) throw Error(concat("--set needs key=value, this is ", quote(text)));
+  const std::string key(trim(text.substr(0, equal)));
+  return {key, std::string(trim(text.substr(equal + 1))), "--set " + key};
+}
+
+Config parse_config(std::string_view toml, std::string_view file, const std::vector<Override>& overrides, const ModelRegistry& models) {
+  const toml::table document = parse_toml(toml, file);
+  std::vector<Assignment> assignments = assignments_of(document, file);
+  Config config;
+  // The model decides which keys there are, so its name is settled first; a later assignment wins.
+  std::vector<toml::table> documents;
+  documents.reserve(overrides.size());  // assignments point into them
+  const auto add = [&](const Override& override, const std::vector<Key>& keys) {
+    const std::string path = full_key(override, keys);
+    const auto key = std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.path() == path; });
+    documents.push_back(override_document(override, *key));
+    const std::string place = override.source + ": ";
+    assignments.push_back({key->section, key->name, documents.back().get("x"), place, place});
+  };
+  const std::vector<Key> fixed = fixed_keys(config);
+  for (const Override& override : overrides)
+    if (override.key == "model.name" || override.key == "name") add(override, fixed);
+  choose_model(config, assignments, models);
+
+  const std::vector<Key> keys = all_keys(config);
+  for (const Override& override : overrides)
+    if (override.key != "model.name" && override.key != "name") add(override, keys);
+  apply(assignments, keys, config.model.name);
+  check(config);
+  return config;
+}
+
+Config load_config(const std::string& path, const std::vector<Override>& overrides, const ModelRegistry& models) {
+  return parse_config(path.empty() ? std::string() : read_file(path), path, overrides, models);
+}
+
+std::string print(const Config& config) {
+  Config copy = config;  // keys point into what they may set
+  toml::table document;
+  std::string out, section;
+  for (const Key& key : all_keys(copy)) {
+    if (key.section != section) {
+      out += concat(section.empty() ? "" : "\n", "[", key.section, "]\n");
+      section = key.section;
+    }
+    std::ostringstream value;
+    if (const auto* whole = std::get_if<std::int64_t*>(&key.target)) value << **whole;
+    if (const auto* real = std::get_if<double*>(&key.target)) value << number(**real);
+    if (const auto* text = std::get_if<std::string*>(&key.target)) value << toml::value<std::string>(**text);
+    if (const auto* list = std::get_if<std::vector<std::string>*>(&key.target)) {
+      toml::array items;
+      for (const std::string& item : **list) items.push_back(item);
+      value << items;
+    }
+    out += concat(key.name, " = ", value.str(), "\n");
+  }
+  return out;
+}
+
+}  // namespace penstock

@@ -1,0 +1,69 @@
+// A run's configuration: TOML with a default for every key, then overrides from the command line.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/trace.h"
+
+namespace penstock {
+
+struct Config {
+  struct Model {
+    std::string name = "gpt";
+    std::map<std::string, double> numbers;  // the registry entry's keys
+    std::map<std::string, std::string> words;
+  } model;
+  struct Data {
+    std::vector<std::string> text;  // files or folders; empty: see default_text() of runtime/byte_dataset.h
+    double validation = 0.05;       // share of the samples
+  } data;
+  struct Train {
+    std::int64_t steps = 400;
+    std::int64_t batch = 16;          // sequences per step, over all micro-batches
+    std::string optimiser = "adamw";  // or sgd
+    double learning_rate = 1e-3, final_fraction = 0.1;
+    std::int64_t warmup = 20;  // steps
+    double clip = 1.0;         // global norm; 0: none
+    double beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, momentum = 0.9;
+    std::string dtype = "f32";  // of the computation: f32, f64, bf16
+    std::int64_t seed = 0;
+    std::int64_t validation_every = 50;  // steps; 0: only after the last
+    std::int64_t validation_batches = 4;
+  } train;
+  struct Pipeline {
+    std::int64_t actors = 2;
+    std::string schedule = "1f1b";  // a name, or a CSV file
+    std::int64_t microbatches = 8;
+    std::int64_t chunks = 1;          // stages per actor
+    std::string backend = "threads";  // or gloo
+    std::string recompute = "none";   // or inputs: keep only what enters each stage
+    double deadline = 60;             // seconds a device may wait for one thing
+  } pipeline;
+  struct Run {
+    std::string out = "runs/gpt";
+    std::int64_t checkpoint_every = 100;  // steps; 0: only at the end
+    std::int64_t keep = 3;                // checkpoints
+  } run;
+};
+
+// `key = value`, the value as TOML or, for texts, as it is. The key is "train.steps" or, where only one section has it, "steps".
+struct Override {
+  std::string key, value;
+  std::string source;  // what messages call it: "--steps"
+};
+// "train.steps=400" of --set. Throws Error without '='.
+Override parse_override(std::string_view text);
+
+// Throws Error with file:line:column (or the override's source): bad TOML, unknown model, unknown key (the nearest named), wrong type,
+// value out of range, batch not divisible by the micro-batches.
+Config parse_config(std::string_view toml, std::string_view file, const std::vector<Override>& overrides, const ModelRegistry& models);
+// The same from a file; no file for an empty path.
+Config load_config(const std::string& path, const std::vector<Override>& overrides, const ModelRegistry& models);
+// TOML that parse_config reads back.
+std::string print(const Config& config);
+
+}  // namespace penstock

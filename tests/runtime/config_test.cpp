@@ -1,0 +1,94 @@
+#include "runtime/config.h"
+
+#include <gtest/gtest.h>
+
+#include "support/errors.h"
+
+namespace penstock {
+namespace {
+
+using test::message_of;
+
+ModelRegistry models() {
+  ModelEntry gpt;
+  gpt.numbers = {{"layers", 4}, {"width", 128}, {"dropout", 0}};
+  gpt.words = {{"activation", "gelu"}};
+  ModelEntry mlp;
+  mlp.numbers = {{"hidden", 32}};
+  return {{"gpt", gpt}, {"mlp", mlp}};
+}
+
+Config parse(std::string_view toml, const std::vector<Override>& overrides = {}) {
+  return parse_config(toml, "run.toml", overrides, models());
+}
+std::string failure(std::string_view toml, const std::vector<Override>& overrides = {}) {
+  return message_of([&] { parse(toml, overrides); });
+}
+
+TEST(Config, EveryKeyHasADefault) {
+  const Config config = parse("");
+  EXPECT_EQ(config.model.name, "gpt");
+  EXPECT_EQ(config.model.numbers.at("width"), 128);
+  EXPECT_EQ(config.train.steps, 400);
+  EXPECT_EQ(config.pipeline.schedule, "1f1b");
+}
+
+TEST(Config, FileThenOverridesInOrder) {
+  const Config config = parse("[train]\nsteps = 10\nlearning_rate = 1\n[model]\nwidth = 64\n[data]\ntext = [\"src\", \"docs\"]\n",
+                              {parse_override("steps=20"),
+                               parse_override("train.steps = 30"),
+                               parse_override("width=96"),
+                               parse_override("pipeline.schedule=gpipe"),
+                               {"data.text", "a.txt", "--text"}});
+  EXPECT_EQ(config.train.steps, 30);
+  EXPECT_EQ(config.train.learning_rate, 1.0);
+  EXPECT_EQ(config.model.numbers.at("width"), 96);
+  EXPECT_EQ(config.pipeline.schedule, "gpipe");
+  EXPECT_EQ(config.data.text, std::vector<std::string>{"a.txt"});
+}
+
+TEST(Config, TheModelBringsItsKeys) {
+  EXPECT_EQ(parse("[model]\nhidden = 8\n", {parse_override("model.name=mlp")}).model.numbers.at("hidden"), 8);
+  EXPECT_EQ(failure("[model]\nname = \"mlp\"\nwidht = 8\n"),
+            "run.toml:3:1: unknown key of model \"mlp\" \"widht\"\n  hint: known: name, hidden");
+  EXPECT_EQ(failure("[model]\nname = \"gtp\"\n"), "run.toml:2:8: unknown model \"gtp\"\n  hint: did you mean \"gpt\"?");
+}
+
+TEST(Config, UnknownKeysNameTheNearest) {
+  EXPECT_EQ(failure("[train]\nstesp = 4\n"), "run.toml:2:1: unknown key of [train] \"stesp\"\n  hint: did you mean \"steps\"?");
+  EXPECT_EQ(failure("[trian]\nsteps = 4\n"), "run.toml:1:2: unknown section \"trian\"\n  hint: did you mean \"train\"?");
+  EXPECT_EQ(failure("train = 4\n"), "run.toml:1:1: train is a section, not a key\n  hint: write [train]");
+  EXPECT_EQ(failure("", {parse_override("train.stesp=4")}),
+            "--set train.stesp: unknown key \"train.stesp\"\n  hint: did you mean \"train.steps\"?");
+  EXPECT_EQ(failure("", {parse_override("widht=4")}), "--set widht: unknown key \"widht\"\n  hint: did you mean \"width\"?");
+}
+
+TEST(Config, WrongTypesHaveAPlace) {
+  EXPECT_EQ(failure("[train]\nsteps = \"many\"\n"), "run.toml:2:9: train.steps needs a whole number, this is a text");
+  EXPECT_EQ(failure("[train]\nsteps = 1.5\n"), "run.toml:2:9: train.steps needs a whole number, this is a number with a fraction");
+  EXPECT_EQ(failure("[train]\nclip = true\n"), "run.toml:2:8: train.clip needs a number, this is true or false");
+  EXPECT_EQ(failure("[run]\nout = 3\n"), "run.toml:2:7: run.out needs a text, this is a whole number");
+  EXPECT_EQ(failure("[data]\ntext = [1]\n"), "run.toml:2:8: data.text needs a list of texts, this is a list");
+  EXPECT_EQ(failure("", {{"steps", "many", "--steps"}}), "--steps: train.steps needs a whole number, this is a text");
+  EXPECT_EQ(failure("[train\n").substr(0, 13), "run.toml:1:7:");
+}
+
+TEST(Config, ValuesOutOfRange) {
+  EXPECT_EQ(failure("[train]\nsteps = 0\n"), "run.toml:2:9: train.steps is 0; it must be at least 1 and at most 1e+09");
+  EXPECT_EQ(failure("[train]\ndtype = \"f23\"\n"), "run.toml:2:9: unknown dtype \"f23\"\n  hint: did you mean \"f32\"?");
+  EXPECT_EQ(failure("[train]\nclip = inf\n"), "run.toml:2:8: train.clip is inf; it must be finite");
+  EXPECT_EQ(failure("[train]\nbatch = 10\n"),
+            "train.batch = 10 is not divisible by pipeline.microbatches = 8\n  every micro-batch has the same number of sequences");
+  EXPECT_EQ(message_of([] { parse_override("steps"); }), "--set needs key=value, this is \"steps\"");
+}
+
+TEST(Config, PrintedReadsBack) {
+  const Config config =
+      parse("", {parse_override("learning_rate=3e-5"), {"text", "[\"a \\\"b\\\"\", 'c\\d']", "--text"}, parse_override("run.out=x\ty")});
+  const std::string shown = print(config);
+  EXPECT_EQ(print(parse_config(shown, "again", {}, models())), shown);
+  EXPECT_EQ(parse(shown).data.text, (std::vector<std::string>{"a \"b\"", "c\\d"}));
+}
+
+}  // namespace
+}  // namespace penstock

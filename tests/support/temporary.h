@@ -1,0 +1,23 @@
+// A folder of a test's own.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace penstock::test {
+
+// Made empty, removed with everything in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace penstock::test
