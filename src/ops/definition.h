@@ -26,9 +26,13 @@ struct OpDefinition {
   std::vector<Tensor> (*vjp)(const VjpArguments&) = nullptr;
   // Floating-point operations of one execution; null: one per result element.
   double (*flops)(const Op& op, std::span<const TensorType> operands, std::span<const TensorType> results) = nullptr;
-  // Operand whose storage result 0 views (never written through): reshape, transpose, slice, ...; -1: fresh storage.
+  // Bytes moved; null: every operand read once and every result written once.
+  double (*bytes)(const Op& op, std::span<const TensorType> operands, std::span<const TensorType> results) = nullptr;
+  // Operand whose storage every result views (never written through): reshape, transpose, split, ...; -1: fresh storage.
+  // A reshape copies where the operand's strides do not allow a view.
   int views = -1;
-  // Result i may be written over operand i's storage while the op reads it elementwise (add, gelu, adamw, ...).
+  // Element e of every result depends on element e only of the operands of the result's type, so a result may be written over
+  // such an operand's storage (add, gelu, adamw, ...).
   bool elementwise = false;
 };
 

@@ -1,0 +1,151 @@
+#include "ops/builder.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "ops/definition.h"
+#include "ops/infer.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+std::string unused_input_name(const Graph& graph, const std::string& wanted) {
+  const auto taken = [&](const std::string& name) {
+    return std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId input) { return graph.values[input.index()].name == name; });
+  };
+  std::string name = wanted.empty() ? concat("invariant.", graph.inputs.size()) : wanted;
+  for (int n = 1; taken(name); ++n) name = concat(wanted.empty() ? "invariant" : wanted, ".", n);
+  return name;
+}
+
+bool encloses(const Builder* outer, const Builder* inner) {
+  while (inner && inner != outer) inner = inner->parent;
+  return inner == outer;
+}
+
+// The innermost graph that the operands belong to.
+Builder& innermost(std::string_view name, std::span<const Tensor> operands) {
+  Builder* found = nullptr;
+  for (const Tensor& operand : operands) {
+    if (!operand) throw Error(concat(name, ": operand ", &operand - operands.data(), " is no tensor"));
+    if (!found || encloses(found, operand.builder())) found = operand.builder();
+  }
+  if (!found) throw Error(concat(name, ": takes at least one operand"));
+  return *found;
+}
+
+std::vector<ValueId> values_in(Builder& builder, std::span<const Tensor> operands) {
+  std::vector<ValueId> values;
+  values.reserve(operands.size());
+  for (const Tensor& operand : operands) values.emplace_back(capture(builder, operand).value());
+  return values;
+}
+
+std::vector<Tensor> tensors(Builder& builder, const std::vector<ValueId>& values) {
+  std::vector<Tensor> out;
+  for (ValueId value : values) out.emplace_back(&builder, value.value);
+  return out;
+}
+
+[[noreturn]] void unknown_op(std::string_view name) {
+  std::vector<std::string> names;
+  for (std::string_view known : op_names()) names.emplace_back(known);
+  const std::string near = nearest(name, names);
+  throw Error(concat("unknown op ", quote(name)), {}, near.empty() ? "call() takes ops of the dispatcher with their result types" : concat("did you mean ", quote(near), "?"));
+}
+
+}  // namespace
+
+const TensorType& Tensor::type() const {
+  if (!builder_) throw Error("an empty tensor has no type");
+  return builder_->graph.type(ValueId(value_));
+}
+
+std::int64_t Tensor::size(int dim) const {
+  const std::int64_t wrapped = wrap(dim, rank());
+  if (wrapped < 0 || wrapped >= rank()) throw Error(concat("size: dim ", dim, " is outside ", type().text()));
+  return shape()[static_cast<std::size_t>(wrapped)];
+}
+
+void Builder::mark(Op& op) {
+  op.stage = marks.stage;
+  op.origin = marks.origin;
+  op.phase = marks.phase;
+  op.sequence = marks.sequence;
+  if (op.sequence < 0 && op.phase == Phase::forward) op.sequence = next_sequence++;
+}
+
+std::vector<ValueId> Builder::append(std::string_view name, std::vector<ValueId> operands, Attributes attributes) {
+  const OpDefinition* definition = find_op(name);
+  if (!definition) unknown_op(name);
+  Op op;
+  op.name = name;
+  op.operands = std::move(operands);
+  op.attributes = std::move(attributes);
+  op.stage = marks.stage;
+  op.origin = marks.origin;
+  std::vector<TensorType> types;
+  types.reserve(op.operands.size());
+  for (ValueId operand : op.operands) types.push_back(graph.type(operand));
+  std::vector<TensorType> results = definition->infer(op, types);
+  for (const TensorType& result : results) require_shape(op, types, result.shape);
+  return append_typed(std::move(op), std::move(results));
+}
+
+std::vector<ValueId> Builder::append_typed(Op op, std::vector<TensorType> types) {
+  mark(op);
+  op.results.clear();
+  for (TensorType& type : types) op.results.push_back(graph.add_value(std::move(type)));
+  graph.ops.push_back(std::move(op));
+  return graph.ops.back().results;
+}
+
+Tensor capture(Builder& builder, Tensor tensor) {
+  if (!tensor) throw Error("an empty tensor has no value");
+  if (tensor.builder() == &builder) return tensor;
+  if (!encloses(tensor.builder(), &builder))
+    throw Error(concat("a tensor of graph ", quote(tensor.builder()->graph.name), " is used in graph ", quote(builder.graph.name)), {},
+                "a loop's tensors live in its body: return them as results of the loop");
+  const ValueId outer(capture(*builder.parent, tensor).value());
+  for (const auto& [value, input] : builder.captured)
+    if (value == outer) return {&builder, input.value};
+  const Value& value = builder.parent->graph.values[outer.index()];
+  const ValueId input = builder.graph.add_input(value.type, unused_input_name(builder.graph, value.name));
+  builder.captured.emplace_back(outer, input);
+  return {&builder, input.value};
+}
+
+std::vector<Tensor> emit_all(std::string_view name, std::span<const Tensor> operands, Attributes attributes) {
+  Builder& builder = innermost(name, operands);
+  return tensors(builder, builder.append(name, values_in(builder, operands), std::move(attributes)));
+}
+
+std::vector<Tensor> emit_typed(std::string_view name, std::span<const Tensor> operands, const std::vector<TensorType>& types) {
+  Builder& builder = innermost(name, operands);
+  Op op;
+  op.name = name;
+  op.operands = values_in(builder, operands);
+  for (const TensorType& type : types) require_shape(op, {}, type.shape);
+  return tensors(builder, builder.append_typed(std::move(op), types));
+}
+
+Tensor emit(std::string_view name, std::initializer_list<Tensor> operands, Attributes attributes) {
+  return emit_all(name, {operands.begin(), operands.size()}, std::move(attributes))[0];
+}
+
+Tensor emit_constant(Builder& builder, std::string_view name, Attributes attributes) {
+  return {&builder, builder.append(name, {}, std::move(attributes))[0].value};
+}
+
+Tensor sum_to(Tensor x, const Shape& shape) {
+  const Shape from = x.shape();
+  const std::size_t leading = from.size() - shape.size();
+  std::vector<std::int64_t> dims;
+  for (std::size_t i = 0; i < from.size(); ++i)
+    if (i < leading || (shape[i - leading] == 1 && from[i] != 1)) dims.push_back(static_cast<std::int64_t>(i));
+  if (dims.empty()) return x;
+  return leading == 0 ? sum(x, dims, true) : reshape(sum(x, dims), shape);
+}
+
+}  // namespace penstock

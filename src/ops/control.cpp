@@ -1,0 +1,72 @@
+#include "base/text.h"
+#include "ops/builder.h"
+#include "ops/definition.h"
+#include "ops/infer.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+// What one micro-batch sees of an operand of the loop.
+TensorType part(const Op& op, Types operands, std::size_t index, std::int64_t microbatches) {
+  TensorType type = operands[index];
+  require(!type.shape.empty(), op, operands, "a scalar cannot be split into micro-batches");
+  if (type.shape[0] % microbatches != 0)
+    fail(op, operands, concat("operand ", index, " has ", type.shape[0], " rows, which do not divide into ", microbatches, " micro-batches"));
+  type.shape[0] /= microbatches;
+  return type;
+}
+
+// The first `split` operands are cut along dim 0, the others are the same in every round. Results are summed over the rounds.
+std::vector<TensorType> infer_accumulate(const Op& op, Types operands) {
+  require(op.body != nullptr, op, operands, "a loop needs a body");
+  const std::int64_t microbatches = attribute<std::int64_t>(op, "microbatches"), split = attribute<std::int64_t>(op, "split");
+  require(microbatches >= 1, op, operands, "microbatches must be at least 1");
+  require(split >= 0 && split <= static_cast<std::int64_t>(operands.size()), op, operands, "split counts operands");
+  const Graph& body = *op.body;
+  require(body.inputs.size() == operands.size(), op, operands, "the body must have as many inputs as the loop has operands");
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const TensorType wanted = static_cast<std::int64_t>(i) < split ? part(op, operands, i, microbatches) : operands[i];
+    const TensorType& found = body.type(body.inputs[i]);
+    if (wanted != found) fail(op, operands, concat("input ", i, " of the body is ", found.text(), ", not ", wanted.text()));
+  }
+  std::vector<TensorType> results;
+  for (ValueId output : body.outputs) {
+    results.push_back(body.type(output));
+    require(results.back().dtype != DType::boolean, op, operands, "results are sums: they cannot be bool");
+  }
+  return results;
+}
+
+std::vector<TensorType> infer_identity(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  return {operands[0]};
+}
+
+Tensors identity_vjp(const VjpArguments& a) {
+  return {a.cotangents[0]};
+}
+
+constexpr OpDefinition kOps[] = {
+    {.name = "accumulate", .infer = infer_accumulate},
+    {.name = "stage_boundary", .infer = infer_identity, .vjp = identity_vjp, .views = 0},
+};
+
+}  // namespace
+
+std::span<const OpDefinition> control_ops() {
+  return kOps;
+}
+
+Tensor stage_boundary(Tensor x) {
+  return emit("stage_boundary", {x});
+}
+
+std::vector<Tensor> call(std::string_view name, const std::vector<Tensor>& operands, const std::vector<TensorType>& types) {
+  if (find_op(name)) throw Error(concat("call: ", quote(name), " is an op that Penstock knows"), {}, "use the function of that name");
+  return emit_typed(name, operands, types);
+}
+
+}  // namespace penstock

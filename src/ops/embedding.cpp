@@ -1,0 +1,65 @@
+#include "ops/builder.h"
+#include "ops/definition.h"
+#include "ops/infer.h"
+
+namespace penstock {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+// (weight[rows, width], indices) -> [..., width]
+std::vector<TensorType> infer_embedding(const Op& op, Types operands) {
+  require_count(op, operands, 2, 2);
+  require_floating(op, operands);
+  require(operands[0].shape.size() == 2, op, operands, "needs weight[rows, width]");
+  require(operands[1].dtype == DType::i64, op, operands, "indices must be i64");
+  TensorType out{operands[0].dtype, operands[1].shape};
+  out.shape.push_back(operands[0].shape[1]);
+  return {out};
+}
+
+// (dy[..., width], indices) -> dweight[num_weights, width]
+std::vector<TensorType> infer_embedding_backward(const Op& op, Types operands) {
+  require_count(op, operands, 2, 2);
+  require_floating(op, operands);
+  require(operands[1].dtype == DType::i64, op, operands, "indices must be i64");
+  Shape leading = operands[0].shape;
+  require(!leading.empty(), op, operands, "dy must have a last dim");
+  leading.pop_back();
+  require(leading == operands[1].shape, op, operands, "dy must have the shape of the indices and a last dim");
+  return {{operands[0].dtype, {attribute<std::int64_t>(op, "num_weights"), operands[0].shape.back()}}};
+}
+
+Tensors embedding_vjp(const VjpArguments& a) {
+  return {emit("embedding_dense_backward", {a.cotangents[0], a.operands[1]}, {{"num_weights", a.operands[0].size(0)}}), {}};
+}
+
+double flops_none(const Op&, Types, Types) {
+  return 0;
+}
+
+// Only the rows named are read.
+double bytes_embedding(const Op&, Types operands, Types results) {
+  return static_cast<double>(operands[1].bytes()) + 2 * static_cast<double>(results[0].bytes());
+}
+
+double flops_backward(const Op&, Types operands, Types) {
+  return static_cast<double>(operands[0].elements());
+}
+
+constexpr OpDefinition kOps[] = {
+    {.name = "embedding", .infer = infer_embedding, .vjp = embedding_vjp, .flops = flops_none, .bytes = bytes_embedding},
+    {.name = "embedding_dense_backward", .infer = infer_embedding_backward, .flops = flops_backward},
+};
+
+}  // namespace
+
+std::span<const OpDefinition> embedding_ops() {
+  return kOps;
+}
+
+Tensor embedding(Tensor weight, Tensor indices) {
+  return emit("embedding", {weight, indices});
+}
+
+}  // namespace penstock

@@ -1,0 +1,51 @@
+// What the inference functions of the families share: checks with one form of message, and shape rules.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace penstock {
+
+using Types = std::span<const TensorType>;
+
+// Throws Error: "<op>: <rule>", the operands' types and attributes, and where the op was made.
+[[noreturn]] void fail(const Op& op, Types operands, std::string_view rule, const std::string& hint = {});
+void require(bool condition, const Op& op, Types operands, std::string_view rule);
+void require_count(const Op& op, Types operands, std::size_t least, std::size_t most);
+void require_equal_dtypes(const Op& op, Types operands, std::size_t first = 0);
+void require_floating(const Op& op, Types operands, std::size_t index = 0);
+void require_scalar(const Op& op, Types operands, std::size_t index, std::string_view name);
+
+// A number attribute, written with or without a point.
+double number_attribute(const Op& op, std::string_view name);
+
+// ATen's rule: sizes agree from the right, or are 1. Throws Error.
+Shape broadcast(const Op& op, Types operands);
+
+// A dim counted from the end becomes one counted from the front; not checked.
+constexpr std::int64_t wrap(std::int64_t dim, std::int64_t rank) {
+  return dim < 0 ? dim + rank : dim;
+}
+// The attribute `name` as a dim in [0, rank). Throws Error.
+std::size_t dim_attribute(const Op& op, Types operands, std::string_view name, std::size_t rank);
+// The attribute "dim" as sorted distinct dims; absent or empty: all of them. Throws Error.
+std::vector<std::int64_t> dims_attribute(const Op& op, Types operands, std::size_t rank);
+// Throws Error where a size is negative or the number of elements is beyond 2^48.
+void require_shape(const Op& op, Types operands, const Shape& shape);
+
+// The dtype in which statistics of `dtype` are kept: f64 for f64, else f32.
+constexpr DType statistic(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+// Any number of operands of one floating type; the result has it too.
+std::vector<TensorType> infer_same(const Op& op, Types operands);
+// The same with exactly one or two operands.
+std::vector<TensorType> infer_unary(const Op& op, Types operands);
+std::vector<TensorType> infer_pair(const Op& op, Types operands);
+
+}  // namespace penstock

@@ -1,0 +1,143 @@
+#include "ops/builder.h"
+#include "ops/definition.h"
+#include "ops/infer.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+// The mean or reciprocal deviation of each row: the operand's shape with a last dim of 1.
+TensorType row_statistic(const TensorType& x) {
+  TensorType out{statistic(x.dtype), x.shape};
+  out.shape.back() = 1;
+  return out;
+}
+
+void require_rows(const Op& op, Types operands, const TensorType& x) {
+  require(is_floating(x.dtype), op, operands, "x must be floating");
+  require(!x.shape.empty(), op, operands, "x must have a last dim");
+}
+
+void require_weight(const Op& op, Types operands, const TensorType& x, const TensorType& weight) {
+  require(weight == TensorType{x.dtype, {x.shape.back()}}, op, operands, "weight and bias must have x's dtype and the shape [last dim of x]");
+}
+
+// (x, weight, bias) or (x) -> (y, mean, rstd)
+std::vector<TensorType> infer_layer_norm(const Op& op, Types operands) {
+  require(operands.size() == 1 || operands.size() == 3, op, operands, "takes x, or x, weight and bias");
+  const TensorType& x = operands[0];
+  require_rows(op, operands, x);
+  for (const TensorType& weight : operands.subspan(1)) require_weight(op, operands, x, weight);
+  number_attribute(op, "eps");
+  return {x, row_statistic(x), row_statistic(x)};
+}
+
+// (dy, x, mean, rstd, weight, bias) -> (dx, dweight, dbias), or (dy, x, mean, rstd) -> (dx)
+std::vector<TensorType> infer_layer_norm_backward(const Op& op, Types operands) {
+  require(operands.size() == 4 || operands.size() == 6, op, operands, "takes dy, x, mean, rstd, and weight and bias or neither");
+  const TensorType& x = operands[1];
+  require_rows(op, operands, x);
+  require(operands[0] == x, op, operands, "dy must have x's type");
+  for (const TensorType& type : operands.subspan(2, 2)) require(type == row_statistic(x), op, operands, "mean and rstd do not fit to x");
+  for (const TensorType& weight : operands.subspan(4)) require_weight(op, operands, x, weight);
+  if (operands.size() == 4) return {x};
+  return {x, operands[4], operands[5]};
+}
+
+// (x, weight) -> (y, rstd)
+std::vector<TensorType> infer_rms_norm(const Op& op, Types operands) {
+  require_count(op, operands, 2, 2);
+  require_rows(op, operands, operands[0]);
+  require_weight(op, operands, operands[0], operands[1]);
+  number_attribute(op, "eps");
+  return {operands[0], row_statistic(operands[0])};
+}
+
+// (dy, x, rstd, weight) -> (dx, dweight)
+std::vector<TensorType> infer_rms_norm_backward(const Op& op, Types operands) {
+  require_count(op, operands, 4, 4);
+  const TensorType& x = operands[1];
+  require_rows(op, operands, x);
+  require(operands[0] == x, op, operands, "dy must have x's type");
+  require(operands[2] == row_statistic(x), op, operands, "rstd does not fit to x");
+  require_weight(op, operands, x, operands[3]);
+  return {x, operands[3]};
+}
+
+std::vector<TensorType> infer_softmax(const Op& op, Types operands) {
+  const std::vector<TensorType> out = infer_unary(op, operands);
+  dim_attribute(op, operands, "dim", operands[0].shape.size());
+  return out;
+}
+
+// (dy, y) -> dx
+std::vector<TensorType> infer_softmax_backward(const Op& op, Types operands) {
+  const std::vector<TensorType> out = infer_pair(op, operands);
+  dim_attribute(op, operands, "dim", operands[0].shape.size());
+  return out;
+}
+
+void require_value_only(const VjpArguments& a) {
+  for (std::size_t i = 1; i < a.cotangents.size(); ++i)
+    if (a.cotangents[i]) throw Error(a.op.name + ": its statistics have no gradient");
+}
+
+Tensors layer_norm_vjp(const VjpArguments& a) {
+  require_value_only(a);
+  Tensors operands = {a.cotangents[0], a.operands[0], a.results[1], a.results[2]};
+  operands.insert(operands.end(), a.operands.begin() + 1, a.operands.end());
+  return emit_all("native_layer_norm_backward", operands);
+}
+
+Tensors rms_norm_vjp(const VjpArguments& a) {
+  require_value_only(a);
+  const Tensor operands[] = {a.cotangents[0], a.operands[0], a.results[1], a.operands[1]};
+  return emit_all("_fused_rms_norm_backward", operands);
+}
+
+Tensors softmax_vjp(const VjpArguments& a) {
+  return {emit("_softmax_backward_data", {a.cotangents[0], a.results[0]}, a.op.attributes)};
+}
+
+Tensors log_softmax_vjp(const VjpArguments& a) {
+  return {emit("_log_softmax_backward_data", {a.cotangents[0], a.results[0]}, a.op.attributes)};
+}
+
+// Passes over the rows and their arithmetic, counted roughly.
+double flops_forward(const Op&, Types operands, Types) {
+  return 8 * static_cast<double>(operands[0].elements());
+}
+
+double flops_backward(const Op&, Types operands, Types) {
+  return 14 * static_cast<double>(operands[0].elements());
+}
+
+constexpr OpDefinition kOps[] = {
+    {.name = "native_layer_norm", .infer = infer_layer_norm, .vjp = layer_norm_vjp, .flops = flops_forward},
+    {.name = "native_layer_norm_backward", .infer = infer_layer_norm_backward, .flops = flops_backward},
+    {.name = "_fused_rms_norm", .infer = infer_rms_norm, .vjp = rms_norm_vjp, .flops = flops_forward},
+    {.name = "_fused_rms_norm_backward", .infer = infer_rms_norm_backward, .flops = flops_backward},
+    {.name = "softmax", .infer = infer_softmax, .vjp = softmax_vjp, .flops = flops_forward},
+    {.name = "_softmax_backward_data", .infer = infer_softmax_backward, .flops = flops_backward},
+    {.name = "log_softmax", .infer = infer_softmax, .vjp = log_softmax_vjp, .flops = flops_forward},
+    {.name = "_log_softmax_backward_data", .infer = infer_softmax_backward, .flops = flops_backward},
+};
+
+}  // namespace
+
+std::span<const OpDefinition> normalisation_ops() {
+  return kOps;
+}
+
+Tensor layer_norm(Tensor x, Tensor weight, Tensor bias, double eps) {
+  if (weight || bias) return emit("native_layer_norm", {x, weight, bias}, {{"eps", eps}});
+  return emit("native_layer_norm", {x}, {{"eps", eps}});
+}
+
+Tensor rms_norm(Tensor x, Tensor weight, double eps) { return emit("_fused_rms_norm", {x, weight}, {{"eps", eps}}); }
+Tensor softmax(Tensor x, int dim) { return emit("softmax", {x}, {{"dim", wrap(dim, x.rank())}}); }
+Tensor log_softmax(Tensor x, int dim) { return emit("log_softmax", {x}, {{"dim", wrap(dim, x.rank())}}); }
+
+}  // namespace penstock

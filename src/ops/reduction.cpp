@@ -1,0 +1,120 @@
+#include <algorithm>
+
+#include "ops/builder.h"
+#include "ops/definition.h"
+#include "ops/infer.h"
+
+namespace penstock {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+Shape reduced(const Op& op, Types operands, bool keepdim) {
+  Shape out = operands[0].shape;
+  const std::vector<std::int64_t> dims = dims_attribute(op, operands, out.size());
+  for (std::size_t i = dims.size(); i-- > 0;) {
+    if (keepdim) {
+      out[static_cast<std::size_t>(dims[i])] = 1;
+    } else {
+      out.erase(out.begin() + dims[i]);
+    }
+  }
+  return out;
+}
+
+TensorType infer_reduction(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  return {operands[0].dtype, reduced(op, operands, attribute_or(op, "keepdim", false))};
+}
+
+// Integers and bools sum up in i64, as ATen's.
+std::vector<TensorType> infer_sum(const Op& op, Types operands) {
+  TensorType out = infer_reduction(op, operands);
+  if (!is_floating(out.dtype)) out.dtype = DType::i64;
+  return {out};
+}
+
+std::vector<TensorType> infer_mean(const Op& op, Types operands) {
+  const TensorType out = infer_reduction(op, operands);
+  require_floating(op, operands);
+  return {out};
+}
+
+std::vector<TensorType> infer_amax(const Op& op, Types operands) {
+  const TensorType out = infer_reduction(op, operands);
+  require(out.elements() == 0 || operands[0].elements() > 0, op, operands, "nothing has no maximum");
+  return {out};
+}
+
+std::vector<TensorType> infer_add_n(const Op& op, Types operands) {
+  require(!operands.empty(), op, operands, "takes at least one operand");
+  require(operands[0].dtype != DType::boolean, op, operands, "operands must be numbers, not bool");
+  for (const TensorType& type : operands) require(type == operands[0], op, operands, "operands must have one type");
+  return {operands[0]};
+}
+
+// A reduction's result with the reduced dims kept as 1, so that it broadcasts against the operand.
+Tensor kept(const VjpArguments& a, Tensor reduced_tensor) {
+  const TensorType type = a.operands[0].type();
+  return reshape(reduced_tensor, reduced(a.op, {&type, 1}, true));
+}
+
+Tensors sum_vjp(const VjpArguments& a) {
+  return {expand(kept(a, a.cotangents[0]), a.operands[0].shape())};
+}
+
+Tensors mean_vjp(const VjpArguments& a) {
+  const double count = static_cast<double>(a.operands[0].type().elements()) / static_cast<double>(a.results[0].type().elements());
+  return {expand(kept(a, a.cotangents[0] / count), a.operands[0].shape())};
+}
+
+// Equal maxima share the cotangent evenly (as ATen).
+Tensors amax_vjp(const VjpArguments& a) {
+  const Tensor chosen = to(eq(a.operands[0], kept(a, a.results[0])), a.cotangents[0].dtype());
+  const Tensor share = a.cotangents[0] / sum(chosen, dims_attribute(a.op, {}, a.operands[0].shape().size()));
+  return {chosen * kept(a, share)};
+}
+
+Tensors add_n_vjp(const VjpArguments& a) {
+  return Tensors(a.operands.size(), a.cotangents[0]);
+}
+
+double flops_reduction(const Op&, Types operands, Types) {
+  return static_cast<double>(operands[0].elements());
+}
+
+double flops_add_n(const Op&, Types operands, Types results) {
+  return static_cast<double>(operands.size() - 1) * static_cast<double>(results[0].elements());
+}
+
+constexpr OpDefinition kOps[] = {
+    {.name = "sum", .infer = infer_sum, .vjp = sum_vjp, .flops = flops_reduction},
+    {.name = "mean", .infer = infer_mean, .vjp = mean_vjp, .flops = flops_reduction},
+    {.name = "amax", .infer = infer_amax, .vjp = amax_vjp, .flops = flops_reduction},
+    {.name = "add_n", .infer = infer_add_n, .vjp = add_n_vjp, .flops = flops_add_n, .elementwise = true},
+};
+
+Tensor reduce(std::string_view name, Tensor x, std::vector<std::int64_t> dims, bool keepdim) {
+  const std::int64_t rank = x.rank();
+  for (std::int64_t& dim : dims) dim = wrap(dim, rank);
+  if (dims.empty())
+    for (std::int64_t i = 0; i < rank; ++i) dims.push_back(i);
+  std::sort(dims.begin(), dims.end());
+  return emit(name, {x}, {{"dim", std::move(dims)}, {"keepdim", keepdim}});
+}
+
+}  // namespace
+
+std::span<const OpDefinition> reduction_ops() {
+  return kOps;
+}
+
+Tensor sum(Tensor x, std::vector<std::int64_t> dims, bool keepdim) { return reduce("sum", x, std::move(dims), keepdim); }
+Tensor mean(Tensor x, std::vector<std::int64_t> dims, bool keepdim) { return reduce("mean", x, std::move(dims), keepdim); }
+Tensor amax(Tensor x, std::vector<std::int64_t> dims, bool keepdim) { return reduce("amax", x, std::move(dims), keepdim); }
+
+Tensor add_n(const std::vector<Tensor>& parts) {
+  return parts.size() == 1 ? parts[0] : emit_all("add_n", parts)[0];
+}
+
+}  // namespace penstock

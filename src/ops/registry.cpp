@@ -1,0 +1,67 @@
+#include <unordered_map>
+
+#include "ops/definition.h"
+
+namespace penstock {
+namespace {
+
+using Table = std::unordered_map<std::string_view, const OpDefinition*>;
+
+std::vector<std::span<const OpDefinition>> families() {
+  return {elementwise_ops(), activation_ops(), reduction_ops(), shape_ops(), product_ops(),   normalisation_ops(),
+          attention_ops(),   embedding_ops(),  loss_ops(),      random_ops(), optimiser_ops(), control_ops()};
+}
+
+Table make_table() {
+  Table table;
+  for (std::span<const OpDefinition> family : families())
+    for (const OpDefinition& definition : family) table.emplace(definition.name, &definition);
+  return table;
+}
+
+}  // namespace
+
+const OpDefinition* find_op(std::string_view name) {
+  static const Table table = make_table();
+  const auto found = table.find(name);
+  return found == table.end() ? nullptr : found->second;
+}
+
+std::vector<std::string_view> op_names() {
+  std::vector<std::string_view> names;
+  for (std::span<const OpDefinition> family : families())
+    for (const OpDefinition& definition : family) names.push_back(definition.name);
+  return names;
+}
+
+OpCost cost(const Graph& graph, const Op& op) {
+  OpCost out;
+  if (op.body) {
+    for (const Op& inner : op.body->ops) {
+      const OpCost one = cost(*op.body, inner);
+      out.flops += one.flops;
+      out.bytes += one.bytes;
+    }
+    const double times = static_cast<double>(attribute_or(op, "microbatches", std::int64_t{1}));
+    return {out.flops * times, out.bytes * times};
+  }
+  const OpDefinition* definition = find_op(op.name);
+  if (definition && definition->views >= 0) return out;
+  std::vector<TensorType> operands, results;
+  for (ValueId operand : op.operands) operands.push_back(graph.type(operand));
+  for (ValueId result : op.results) results.push_back(graph.type(result));
+  if (definition && definition->bytes) {
+    out.bytes = definition->bytes(op, operands, results);
+  } else {
+    for (const TensorType& type : operands) out.bytes += static_cast<double>(type.bytes());
+    for (const TensorType& type : results) out.bytes += static_cast<double>(type.bytes());
+  }
+  if (definition && definition->flops) {
+    out.flops = definition->flops(op, operands, results);
+  } else if (definition) {
+    for (const TensorType& type : results) out.flops += static_cast<double>(type.elements());
+  }
+  return out;
+}
+
+}  // namespace penstock

@@ -1,0 +1,372 @@
+#include <algorithm>
+#include <limits>
+
+#include "base/text.h"
+#include "ops/builder.h"
+#include "ops/definition.h"
+#include "ops/infer.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+using Integers = std::vector<std::int64_t>;
+
+// --- reshape, transpose, permute, expand, unsqueeze, squeeze
+
+// `shape` with its -1, if any, replaced by what is left of `elements`; unchanged where that is impossible.
+Shape resolve(Shape shape, std::int64_t elements) {
+  const auto open = std::find(shape.begin(), shape.end(), -1);
+  if (open == shape.end()) return shape;
+  *open = 1;
+  std::int64_t rest = 1;
+  for (std::int64_t size : shape)
+    if (size <= 0 || __builtin_mul_overflow(rest, size, &rest)) return shape;
+  *open = elements % rest == 0 ? elements / rest : -1;
+  return shape;
+}
+
+std::vector<TensorType> infer_reshape(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  const TensorType out{operands[0].dtype, resolve(attribute<Integers>(op, "shape"), operands[0].elements())};
+  require_shape(op, operands, out.shape);
+  if (out.elements() != operands[0].elements())
+    fail(op, operands, concat("the operand has ", operands[0].elements(), " elements, the shape ", out.elements()));
+  return {out};
+}
+
+std::vector<TensorType> infer_transpose(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  TensorType out = operands[0];
+  const std::size_t rank = out.shape.size();
+  std::swap(out.shape[dim_attribute(op, operands, "dim0", rank)], out.shape[dim_attribute(op, operands, "dim1", rank)]);
+  return {out};
+}
+
+Integers permutation(const Op& op, std::size_t rank) {
+  Integers dims = attribute<Integers>(op, "dims");
+  for (std::int64_t& dim : dims) dim = wrap(dim, static_cast<std::int64_t>(rank));
+  return dims;
+}
+
+std::vector<TensorType> infer_permute(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  const Integers dims = permutation(op, operands[0].shape.size());
+  Integers sorted = dims;
+  std::sort(sorted.begin(), sorted.end());
+  bool complete = dims.size() == operands[0].shape.size();
+  for (std::size_t i = 0; i < sorted.size(); ++i) complete = complete && sorted[i] == static_cast<std::int64_t>(i);
+  require(complete, op, operands, "dims must name every dim of the operand once");
+  TensorType out{operands[0].dtype, {}};
+  for (std::int64_t dim : dims) out.shape.push_back(operands[0].shape[static_cast<std::size_t>(dim)]);
+  return {out};
+}
+
+std::vector<TensorType> infer_expand(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  const Shape& from = operands[0].shape;
+  Shape size = attribute<Integers>(op, "size");
+  require(size.size() >= from.size(), op, operands, "the operand has more dims than the size");
+  const std::size_t leading = size.size() - from.size();
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (size[leading + i] == -1) size[leading + i] = from[i];
+    require(from[i] == 1 || from[i] == size[leading + i], op, operands, "only dims of size 1 expand");
+  }
+  require_shape(op, operands, size);
+  return {{operands[0].dtype, size}};
+}
+
+std::vector<TensorType> infer_unsqueeze(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  TensorType out = operands[0];
+  const std::size_t dim = dim_attribute(op, operands, "dim", out.shape.size() + 1);
+  out.shape.insert(out.shape.begin() + static_cast<std::ptrdiff_t>(dim), 1);
+  return {out};
+}
+
+std::vector<TensorType> infer_squeeze(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  TensorType out = operands[0];
+  const std::size_t dim = dim_attribute(op, operands, "dim", out.shape.size());
+  require(out.shape[dim] == 1, op, operands, "only a dim of size 1 can be squeezed");
+  out.shape.erase(out.shape.begin() + static_cast<std::ptrdiff_t>(dim));
+  return {out};
+}
+
+Tensors reshape_vjp(const VjpArguments& a) {
+  return {reshape(a.cotangents[0], a.operands[0].shape())};
+}
+
+Tensors transpose_vjp(const VjpArguments& a) {
+  const auto dim = [&](std::string_view name) { return static_cast<int>(attribute<std::int64_t>(a.op, name)); };
+  return {transpose(a.cotangents[0], dim("dim0"), dim("dim1"))};
+}
+
+Tensors permute_vjp(const VjpArguments& a) {
+  const Integers dims = permutation(a.op, a.operands[0].shape().size());
+  Integers inverse(dims.size());
+  for (std::size_t i = 0; i < dims.size(); ++i) inverse[static_cast<std::size_t>(dims[i])] = static_cast<std::int64_t>(i);
+  return {permute(a.cotangents[0], inverse)};
+}
+
+Tensors expand_vjp(const VjpArguments& a) {
+  return {sum_to(a.cotangents[0], a.operands[0].shape())};
+}
+
+// --- slice, select, cat, split
+
+struct Range {
+  std::int64_t start, end, step;
+  std::int64_t count() const { return end <= start ? 0 : (end - start - 1) / step + 1; }
+};
+
+// ATen's rule: negative from the end, clipped to [0, size].
+Range clipped(std::int64_t start, std::int64_t end, std::int64_t step, std::int64_t size) {
+  return {std::clamp<std::int64_t>(wrap(start, size), 0, size), std::clamp<std::int64_t>(wrap(end, size), 0, size), step};
+}
+
+Range range_of(const Op& op, Types operands, std::int64_t size) {
+  const std::int64_t step = attribute_or(op, "step", std::int64_t{1});
+  require(step >= 1, op, operands, "step must be at least 1");
+  return clipped(attribute_or(op, "start", std::int64_t{0}), attribute_or(op, "end", std::numeric_limits<std::int64_t>::max()), step, size);
+}
+
+std::vector<TensorType> infer_slice(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  TensorType out = operands[0];
+  std::int64_t& size = out.shape[dim_attribute(op, operands, "dim", out.shape.size())];
+  size = range_of(op, operands, size).count();
+  return {out};
+}
+
+std::vector<TensorType> infer_slice_backward(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  const TensorType out{operands[0].dtype, attribute<Integers>(op, "input_sizes")};
+  require_shape(op, operands, out.shape);
+  const std::vector<TensorType> sliced = infer_slice(op, {&out, 1});
+  require(sliced[0] == operands[0], op, operands, "the operand is not such a slice of input_sizes");
+  return {out};
+}
+
+std::vector<TensorType> infer_select(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  TensorType out = operands[0];
+  const std::size_t dim = dim_attribute(op, operands, "dim", out.shape.size());
+  const std::int64_t index = wrap(attribute<std::int64_t>(op, "index"), out.shape[dim]);
+  require(index >= 0 && index < out.shape[dim], op, operands, "index is outside the dim");
+  out.shape.erase(out.shape.begin() + static_cast<std::ptrdiff_t>(dim));
+  return {out};
+}
+
+std::vector<TensorType> infer_select_backward(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  const TensorType out{operands[0].dtype, attribute<Integers>(op, "input_sizes")};
+  require_shape(op, operands, out.shape);
+  const std::vector<TensorType> selected = infer_select(op, {&out, 1});
+  require(selected[0] == operands[0], op, operands, "the operand is not such a part of input_sizes");
+  return {out};
+}
+
+std::vector<TensorType> infer_cat(const Op& op, Types operands) {
+  require(!operands.empty(), op, operands, "takes at least one operand");
+  require_equal_dtypes(op, operands);
+  TensorType out = operands[0];
+  const std::size_t dim = dim_attribute(op, operands, "dim", out.shape.size());
+  for (const TensorType& type : operands.subspan(1)) {
+    require(type.shape.size() == out.shape.size(), op, operands, "operands must have equally many dims");
+    for (std::size_t i = 0; i < out.shape.size(); ++i)
+      require(i == dim || type.shape[i] == out.shape[i], op, operands, "sizes may differ along dim only");
+    out.shape[dim] += type.shape[dim];
+  }
+  return {out};
+}
+
+std::vector<TensorType> infer_split(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  const std::size_t dim = dim_attribute(op, operands, "dim", operands[0].shape.size());
+  const std::int64_t piece = attribute<std::int64_t>(op, "split_size"), whole = operands[0].shape[dim];
+  require(piece >= 1, op, operands, "split_size must be at least 1");
+  require(whole >= 1 && (whole - 1) / piece < (1 << 16), op, operands, "a split has 1 to 65536 pieces");
+  std::vector<TensorType> out;
+  for (std::int64_t begin = 0; begin < whole; begin += std::min(piece, whole - begin)) {
+    out.push_back(operands[0]);
+    out.back().shape[dim] = std::min(piece, whole - begin);
+  }
+  return out;
+}
+
+// The attributes of a slice or select, for its backward.
+Attributes with_sizes(const VjpArguments& a) {
+  Attributes attributes = a.op.attributes;
+  attributes["input_sizes"] = a.operands[0].shape();
+  return attributes;
+}
+
+Tensors slice_vjp(const VjpArguments& a) {
+  return {emit("slice_backward", {a.cotangents[0]}, with_sizes(a))};
+}
+
+Tensors slice_backward_vjp(const VjpArguments& a) {
+  Attributes attributes = a.op.attributes;
+  attributes.erase("input_sizes");
+  return {emit("slice", {a.cotangents[0]}, std::move(attributes))};
+}
+
+Tensors select_vjp(const VjpArguments& a) {
+  return {emit("select_backward", {a.cotangents[0]}, with_sizes(a))};
+}
+
+Tensors select_backward_vjp(const VjpArguments& a) {
+  Attributes attributes = a.op.attributes;
+  attributes.erase("input_sizes");
+  return {emit("select", {a.cotangents[0]}, std::move(attributes))};
+}
+
+Tensors cat_vjp(const VjpArguments& a) {
+  const int dim = static_cast<int>(attribute<std::int64_t>(a.op, "dim"));
+  Tensors out(a.operands.size());
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::int64_t end = begin + a.operands[i].size(dim);
+    if (a.wanted[i]) out[i] = slice(a.cotangents[0], dim, begin, end);
+    begin = end;
+  }
+  return out;
+}
+
+// Pieces nobody used count as zeros.
+Tensors split_vjp(const VjpArguments& a) {
+  Tensors parts(a.cotangents.begin(), a.cotangents.end());
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (!parts[i]) parts[i] = full_like(a.results[i], 0);
+  return {cat(parts, static_cast<int>(attribute<std::int64_t>(a.op, "dim")))};
+}
+
+// --- casts and constants
+
+std::vector<TensorType> infer_to(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  return {{attribute<DType>(op, "dtype"), operands[0].shape}};
+}
+
+std::vector<TensorType> infer_full(const Op& op, Types operands) {
+  require_count(op, operands, 0, 0);
+  number_attribute(op, "fill_value");
+  const TensorType out{attribute<DType>(op, "dtype"), attribute<Integers>(op, "size")};
+  require_shape(op, operands, out.shape);
+  return {out};
+}
+
+std::vector<TensorType> infer_arange(const Op& op, Types operands) {
+  require_count(op, operands, 0, 0);
+  const TensorType out{attribute<DType>(op, "dtype"), {attribute<std::int64_t>(op, "end")}};
+  require(out.dtype != DType::boolean, op, operands, "counts in numbers, not bool");
+  require_shape(op, operands, out.shape);
+  return {out};
+}
+
+Tensors to_vjp(const VjpArguments& a) {
+  return {to(a.cotangents[0], a.operands[0].dtype())};
+}
+
+double flops_none(const Op&, Types, Types) {
+  return 0;
+}
+
+constexpr OpDefinition kOps[] = {
+    {.name = "reshape", .infer = infer_reshape, .vjp = reshape_vjp, .views = 0},
+    {.name = "transpose", .infer = infer_transpose, .vjp = transpose_vjp, .views = 0},
+    {.name = "permute", .infer = infer_permute, .vjp = permute_vjp, .views = 0},
+    {.name = "expand", .infer = infer_expand, .vjp = expand_vjp, .views = 0},
+    {.name = "unsqueeze", .infer = infer_unsqueeze, .vjp = reshape_vjp, .views = 0},
+    {.name = "squeeze", .infer = infer_squeeze, .vjp = reshape_vjp, .views = 0},
+    {.name = "slice", .infer = infer_slice, .vjp = slice_vjp, .views = 0},
+    {.name = "slice_backward", .infer = infer_slice_backward, .vjp = slice_backward_vjp, .flops = flops_none},
+    {.name = "select", .infer = infer_select, .vjp = select_vjp, .views = 0},
+    {.name = "select_backward", .infer = infer_select_backward, .vjp = select_backward_vjp, .flops = flops_none},
+    {.name = "cat", .infer = infer_cat, .vjp = cat_vjp, .flops = flops_none},
+    {.name = "split", .infer = infer_split, .vjp = split_vjp, .views = 0},
+    {.name = "to", .infer = infer_to, .vjp = to_vjp},
+    {.name = "full", .infer = infer_full, .flops = flops_none},
+    {.name = "arange", .infer = infer_arange, .flops = flops_none},
+};
+
+Builder& builder_of(Tensor like) {
+  if (!like) throw Error("a constant is made in the graph of a tensor, and this tensor is none");
+  return *like.builder();
+}
+
+}  // namespace
+
+std::span<const OpDefinition> shape_ops() {
+  return kOps;
+}
+
+Tensor reshape(Tensor x, Shape shape) {
+  shape = resolve(std::move(shape), x.type().elements());
+  return shape == x.shape() ? x : emit("reshape", {x}, {{"shape", std::move(shape)}});
+}
+
+Tensor transpose(Tensor x, int dim0, int dim1) {
+  const std::int64_t first = wrap(dim0, x.rank()), second = wrap(dim1, x.rank());
+  return emit("transpose", {x}, {{"dim0", std::min(first, second)}, {"dim1", std::max(first, second)}});
+}
+
+Tensor permute(Tensor x, std::vector<std::int64_t> dims) {
+  for (std::int64_t& dim : dims) dim = wrap(dim, x.rank());
+  return emit("permute", {x}, {{"dims", std::move(dims)}});
+}
+
+Tensor expand(Tensor x, Shape shape) {
+  return shape == x.shape() ? x : emit("expand", {x}, {{"size", std::move(shape)}});
+}
+
+Tensor unsqueeze(Tensor x, int dim) {
+  return emit("unsqueeze", {x}, {{"dim", wrap(dim, x.rank() + 1)}});
+}
+
+Tensor squeeze(Tensor x, int dim) {
+  return emit("squeeze", {x}, {{"dim", wrap(dim, x.rank())}});
+}
+
+Tensor slice(Tensor x, int dim, std::int64_t start, std::int64_t end, std::int64_t step) {
+  const std::int64_t wrapped = wrap(dim, x.rank());
+  if (wrapped >= 0 && wrapped < x.rank()) {
+    const Range range = clipped(start, end, step, x.size(dim));
+    start = range.start;
+    end = range.end;
+  }
+  return emit("slice", {x}, {{"dim", wrapped}, {"start", start}, {"end", end}, {"step", step}});
+}
+
+Tensor select(Tensor x, int dim, std::int64_t index) {
+  return emit("select", {x}, {{"dim", wrap(dim, x.rank())}, {"index", index}});
+}
+
+Tensor cat(const std::vector<Tensor>& parts, int dim) {
+  if (parts.empty()) throw Error("cat: takes at least one operand");
+  return emit_all("cat", parts, {{"dim", wrap(dim, parts[0].rank())}})[0];
+}
+
+std::vector<Tensor> split(Tensor x, std::int64_t size, int dim) {
+  return emit_all("split", {&x, 1}, {{"split_size", size}, {"dim", wrap(dim, x.rank())}});
+}
+
+Tensor to(Tensor x, DType dtype) {
+  return x.dtype() == dtype ? x : emit("to", {x}, {{"dtype", dtype}});
+}
+
+Tensor full(Tensor like, Shape shape, double value, DType dtype) {
+  return emit_constant(builder_of(like), "full", {{"size", std::move(shape)}, {"fill_value", value}, {"dtype", dtype}});
+}
+
+Tensor full_like(Tensor like, double value) {
+  return full(like, like.shape(), value, like.dtype());
+}
+
+Tensor arange(Tensor like, std::int64_t end, DType dtype) {
+  return emit_constant(builder_of(like), "arange", {{"end", end}, {"dtype", dtype}});
+}
+
+}  // namespace penstock

@@ -1,0 +1,48 @@
+#include "ops/verify.h"
+
+#include "base/text.h"
+#include "ops/definition.h"
+#include "ops/infer.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+std::string text_of(Types types) {
+  return concat("(", join(types, ", ", [](const TensorType& type) { return type.text(); }), ")");
+}
+
+void verify_op(const Graph& graph, const Op& op, std::size_t position) {
+  const OpDefinition* definition = find_op(op.name);
+  if (!definition) return;
+  std::vector<TensorType> operands, results;
+  for (ValueId operand : op.operands) operands.push_back(graph.type(operand));
+  for (ValueId result : op.results) results.push_back(graph.type(result));
+  const std::string where = concat("graph @", graph.name, ", op ", position);
+  std::vector<TensorType> inferred;
+  try {
+    inferred = definition->infer(op, operands);
+  } catch (const Error& error) {
+    throw Error(concat(where, ": ", error.what()));
+  }
+  if (inferred == results) return;
+  throw Error(concat(where, ": ", op.name, " gives ", text_of(inferred), ", not ", text_of(results)),
+              {concat("operands: ", text_of(operands))});
+}
+
+}  // namespace
+
+void verify(const Graph& graph) {
+  verify_structure(graph);
+  for (const Value& value : graph.values) require_shape(Op{.name = concat("graph @", graph.name)}, {}, value.type.shape);
+  for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+    if (graph.ops[i].body) verify(*graph.ops[i].body);
+    verify_op(graph, graph.ops[i], i);
+  }
+  for (std::size_t i = 0; i < static_cast<std::size_t>(graph.state); ++i)
+    if (graph.type(graph.inputs[i]) != graph.type(graph.outputs[i]))
+      throw Error(concat("graph @", graph.name, ": state ", quote(graph.values[graph.inputs[i].index()].name), " is ",
+                         graph.type(graph.inputs[i]).text(), " but its next value is ", graph.type(graph.outputs[i]).text()));
+}
+
+}  // namespace penstock

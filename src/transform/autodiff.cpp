@@ -1,0 +1,126 @@
+#include "base/text.h"
+#include "ops/builder.h"
+#include "ops/definition.h"
+#include "penstock/error.h"
+#include "transform/passes.h"
+
+namespace penstock {
+namespace {
+
+// The builder's marks, put back when the walk ends (also by an Error).
+class MarksScope {
+ public:
+  explicit MarksScope(Builder& builder) : builder_(builder), saved_(builder.marks) {}
+  ~MarksScope() { builder_.marks = saved_; }
+  MarksScope(const MarksScope&) = delete;
+
+ private:
+  Builder& builder_;
+  Marks saved_;
+};
+
+Marks backward_marks(const Op& op) {
+  return {.stage = op.stage, .origin = op.origin, .phase = Phase::backward, .sequence = op.sequence};
+}
+
+// One walk over the tape. Values and ops beyond those of the forward graph are the walk's own.
+class Walk {
+ public:
+  Walk(Builder& builder, std::span<const Tensor> with_respect_to)
+      : builder_(builder), forward_ops_(builder.graph.ops.size()), active_(builder.graph.values.size()), parts_(active_.size()) {
+    for (const Tensor& tensor : with_respect_to) active_[static_cast<std::size_t>(tensor.value())] = true;
+    for (const Op& op : builder.graph.ops) {
+      if (!any_active(op)) continue;
+      for (ValueId result : op.results)
+        if (is_floating(builder.graph.type(result).dtype)) active_[result.index()] = true;
+    }
+  }
+
+  void run(Tensor loss) {
+    bool seeded = false;
+    for (std::size_t i = forward_ops_; i-- > 0;) {
+      // A copy: appending moves the ops.
+      const Op op = builder_.graph.ops[i];
+      builder_.marks = backward_marks(op);
+      bool flows = false;
+      for (ValueId result : op.results) {
+        if (result.value == loss.value()) {
+          seed(loss);
+          seeded = true;
+        }
+        flows = join(result) || flows;
+      }
+      if (flows && any_active(op)) differentiate(op);
+    }
+    builder_.marks = {.phase = Phase::backward};
+    if (!seeded) seed(loss);
+  }
+
+  // Joins what flows back to a value; none where nothing does.
+  Tensor join(ValueId value) {
+    std::vector<Tensor>& parts = parts_[value.index()];
+    if (parts.empty()) return {};
+    parts = {add_n(parts)};
+    return parts[0];
+  }
+
+ private:
+  bool any_active(const Op& op) const {
+    for (ValueId operand : op.operands)
+      if (active_[operand.index()]) return true;
+    return false;
+  }
+
+  void seed(Tensor loss) { parts_[static_cast<std::size_t>(loss.value())].push_back(full_like(loss, 1)); }
+
+  void differentiate(const Op& op) {
+    const OpDefinition* definition = find_op(op.name);
+    if (!definition || !definition->vjp)
+      throw Error(concat("gradients: ", quote(op.name), definition ? " has no gradient" : " is unknown and has no gradient"),
+                  {concat("it stands between the loss and a tensor whose gradient is asked for",
+                          op.origin.empty() ? "" : ", made in " + op.origin)});
+    std::vector<Tensor> operands, results, cotangents;
+    std::vector<bool> wanted;
+    for (ValueId operand : op.operands) {
+      operands.emplace_back(&builder_, operand.value);
+      wanted.push_back(active_[operand.index()]);
+    }
+    for (ValueId result : op.results) {
+      results.emplace_back(&builder_, result.value);
+      cotangents.push_back(join(result));
+    }
+    const std::vector<Tensor> flowing = definition->vjp({op, operands, results, cotangents, wanted});
+    for (std::size_t i = 0; i < flowing.size(); ++i)
+      if (wanted[i] && flowing[i]) parts_[op.operands[i].index()].push_back(flowing[i]);
+  }
+
+  Builder& builder_;
+  std::size_t forward_ops_;
+  std::vector<bool> active_;                // depends on a tensor whose gradient is asked for
+  std::vector<std::vector<Tensor>> parts_;  // cotangents that flowed to each value so far
+};
+
+}  // namespace
+
+std::vector<Tensor> gradients(Tensor loss, std::span<const Tensor> with_respect_to) {
+  if (!loss) throw Error("gradients: the loss is no tensor");
+  if (!loss.shape().empty() || !is_floating(loss.dtype()))
+    throw Error(concat("gradients: the loss must be a floating scalar, not ", loss.type().text()), {}, "sum() makes a scalar");
+  Builder& builder = *loss.builder();
+  std::vector<Tensor> inputs;
+  for (const Tensor& tensor : with_respect_to) {
+    inputs.push_back(capture(builder, tensor));
+    if (!is_floating(tensor.dtype())) throw Error(concat("gradients: a tensor of type ", tensor.type().text(), " has no gradient"));
+  }
+  const MarksScope scope(builder);
+  Walk walk(builder, inputs);
+  walk.run(loss);
+  std::vector<Tensor> out;
+  for (const Tensor& input : inputs) {
+    const Tensor gradient = walk.join(ValueId(input.value()));
+    out.push_back(gradient ? gradient : full_like(input, 0));
+  }
+  return out;
+}
+
+}  // namespace penstock
