@@ -20,16 +20,16 @@ struct Initialiser {
 };
 
 struct ParameterSpec {
-  std::string name;      // fully qualified, as in checkpoints
+  std::string name;  // fully qualified, as in checkpoints
   TensorType type;
   Initialiser initial;
-  bool decay = true;     // weight decay applies (matrices, by the usual rule)
+  bool decay = true;  // weight decay applies (matrices, by the usual rule)
 };
 
 // Named tensors in declaration order.
 class Parameters {
  public:
-  void set(std::string name, Tensor tensor);
+  void set(std::string name, Tensor tensor);       // in its old place if there is one of that name
   Tensor operator[](std::string_view name) const;  // throws Error naming the nearest
   const std::vector<std::pair<std::string, Tensor>>& entries() const { return entries_; }
   std::size_t size() const { return entries_.size(); }
@@ -64,7 +64,8 @@ class Origin {
   std::string previous_;
 };
 
-// Loss and gradient of `loss(parameters)`, a scalar, in the parameters' order. Emits backward ops at once.
+// Value of `loss`, a scalar (Error otherwise), and its gradient by each parameter, zeros where it does not depend on it. Emits the
+// backward ops at once.
 struct ValueAndGradient {
   Tensor value;
   Parameters gradient;
@@ -72,38 +73,45 @@ struct ValueAndGradient {
 ValueAndGradient value_and_grad(const Parameters& parameters, const std::function<Tensor(const Parameters&)>& loss);
 
 // The gradient-accumulation loop. `split` tensors are cut along dim 0 into `microbatches` equal parts (Error if not divisible);
-// everything else that the body reads is invariant. Each result is the sum over the micro-batches.
+// everything else that the body reads is invariant. Each result is the sum over the micro-batches. One loop does not hold another.
 std::vector<Tensor> accumulate(const std::vector<Tensor>& split, int microbatches,
                                const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& body);
+
+// The target that counts nowhere, as in PyTorch.
+inline constexpr std::int64_t kIgnored = -100;
 
 // What a model is to Penstock: parameters, data ports and the *sum* of the loss over a micro-batch.
 class Model {
  public:
   virtual ~Model() = default;
   virtual std::vector<ParameterSpec> parameters() const = 0;
-  // tokens, targets: i64 [batch, context]; targets -100 are ignored. `rows`: i64 [batch], the samples' numbers in the step. `key`: the
-  // step's random key source (see random()). Returns the summed loss.
   struct Batch {
-    Tensor tokens, targets, rows;
-    Tensor seed, step;   // i64 scalars, for random_key
-    bool training = true;
+    Tensor tokens, targets;  // i64 [batch, context]; targets of kIgnored are not counted
+    Tensor rows;             // i64 [batch]: the samples' numbers in the step, for dropout
+    Tensor seed, step;       // i64 scalars, for random_key
+    bool training = true;    // false: no dropout; rows, seed and step may be none
   };
   virtual Tensor loss(const Parameters& parameters, const Batch& batch) const = 0;
-  // [batch, context, vocabulary]; for generation.
+  // [batch, context, vocabulary], for generation: targets are none.
   virtual Tensor logits(const Parameters& parameters, const Batch& batch) const = 0;
 };
 
 // The [model] table of a configuration, already typed by the registry's defaults, plus the number of stages to mark.
 struct ModelOptions {
-  std::map<std::string, double> numbers;       // layers, width, heads, context, dropout, ...
+  std::map<std::string, double> numbers;  // layers, width, heads, context, dropout, ...
   std::map<std::string, std::string> words;
-  int stages = 1;                              // how many stage marks the model should set
-  DType compute = DType::f32;                  // dtype of activations; parameters are f32 (f64 in f64 runs)
-  double number(const std::string& key) const; // throws Error if absent
+  int stages = 1;              // how many stage marks the model should set
+  DType compute = DType::f32;  // dtype of activations; parameters are f32 (f64 in f64 runs)
+
+  // Each throws Error if the key is absent.
+  double number(const std::string& key) const;
+  std::int64_t size(const std::string& key) const;  // also where it is not a whole number from 1 on
+  const std::string& word(const std::string& key) const;
+  DType master() const { return compute == DType::f64 ? DType::f64 : DType::f32; }  // of parameters, norms and the loss
 };
 struct ModelEntry {
   std::string summary;
-  std::map<std::string, double> numbers;       // keys and defaults
+  std::map<std::string, double> numbers;  // keys and defaults
   std::map<std::string, std::string> words;
   std::function<std::unique_ptr<Model>(const ModelOptions&)> make;  // throws Error (width not divisible by heads, ...)
 };
@@ -111,7 +119,8 @@ using ModelRegistry = std::map<std::string, ModelEntry>;
 
 namespace nn {
 
-// Modules hold names and sizes; the tensors come with each call. Names are "<path>.weight", "<path>.bias".
+// Modules hold names and sizes; the tensors come with each call. A constructor appends its parameters, "<path>.weight" and
+// "<path>.bias", to `specs`; biases start at zero. A product runs in x's dtype, a norm in its weight's; both return x's.
 class Module {
  public:
   explicit Module(std::string path) : path_(std::move(path)) {}

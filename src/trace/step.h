@@ -1,8 +1,9 @@
 // Whole step graphs, built from a model by the same public functions a user has.
 //
 // Inputs of every step graph: the state (parameters under their own names, then for a training step "first:<name>",
-// "second:<name>" and "step"), then data: "tokens" and "targets" i64[batch,context], "rows" i64[batch] (the
-// samples' numbers in the step), "seed" i64[].
+// "second:<name>" (of sgd: only "first:<name>", the velocity) and "step", the number of steps done), then data: "tokens" and
+// "targets" i64[batch,context], "rows" i64[batch] (the samples' numbers in the step), "seed" i64[].
+// Each throws Error if the batch is not divisible by the micro-batches.
 #pragma once
 
 #include <string>
@@ -14,16 +15,18 @@
 namespace penstock {
 
 struct OptimiserOptions {
-  std::string name = "adamw";        // or "sgd"
+  std::string name = "adamw";                         // or "sgd"
   double learning_rate = 1e-3, final_fraction = 0.1;  // cosine from learning_rate to final_fraction of it
   int warmup = 20, steps = 400;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9;
-  double clip = 1.0;                 // global norm; 0: none
+  double clip = 1.0;  // global norm; 0: none
 };
 
-// One training step. Outputs after the state: "loss" (mean per counted token), "gradient_norm", "learning_rate".
+// One training step. Outputs after the state: "loss" (mean per counted token), "gradient_norm" (before clipping), "learning_rate".
+// Nothing hides a loss or norm that is not finite: both are outputs, and the state takes it on.
 Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& optimiser);
-// Loss and gradients of the mean loss per token. No state outputs: state = 0. Outputs: "loss", then "gradient:<name>".
+// Loss and gradients of the mean loss per token, with dropout as in step 0. No state outputs: state = 0. Outputs: "loss", then
+// "gradient:<name>".
 Graph gradient_step(const Model& model, int batch, int context, int microbatches);
 // Outputs "loss_sum" and "count". Forward only.
 Graph evaluation_step(const Model& model, int batch, int context, int microbatches);
@@ -31,8 +34,11 @@ Graph evaluation_step(const Model& model, int batch, int context, int microbatch
 Graph generation_step(const Model& model, int context);
 
 // Graph code of the optimiser, for users' own steps.
-Tensor learning_rate_schedule(Tensor step, const OptimiserOptions& options);     // warm-up, then cosine; f32 scalar
-Tensor global_norm(const Parameters& gradients);
+// step: i64 scalar from 1. Linear over `warmup`, then cosine to final_fraction at `steps`; f32 scalar.
+Tensor learning_rate_schedule(Tensor step, const OptimiserOptions& options);
+Tensor global_norm(const Parameters& gradients);  // scalar of the gradients' dtype
+Tensor clip_factor(Tensor norm, double limit);    // limit / max(norm, limit)
+Parameters scale_gradients(const Parameters& gradients, Tensor factor);
 Parameters clip_by_global_norm(const Parameters& gradients, Tensor norm, double limit);
 
 // A trace: `body` sees the inputs as tensors and returns the outputs.

@@ -1,0 +1,139 @@
+// GPT-2 over bytes. Parameter names and layouts are those of the published GPT-2 checkpoints (Radford et al. 2019).
+#include <cmath>
+
+#include "base/text.h"
+#include "models/layers.h"
+#include "models/registry.h"
+#include "penstock/error.h"
+
+namespace penstock {
+
+namespace {
+
+struct Config {
+  std::int64_t layers, width, heads, context, vocabulary, stages;
+  double dropout;
+  bool tied;
+  std::string gelu;
+  DType compute, master;
+  double deviation = 0.02;
+  // The projections that end a block's two branches share the variance out over all branches.
+  double last_deviation() const { return deviation / std::sqrt(2.0 * static_cast<double>(layers)); }
+};
+
+Config read(const ModelOptions& options) {
+  const Config c{options.size("layers"),     options.size("width"), options.size("heads"),     options.size("context"),
+                 options.size("vocabulary"), options.stages,        options.number("dropout"), options.number("tied") != 0,
+                 options.word("gelu"),       options.compute,       options.master()};
+  check_heads(c.width, c.heads);
+  check_stages("gpt", options, c.layers, concat(c.layers, c.layers == 1 ? " layer" : " layers"));
+  check_word("gelu", c.gelu, {"tanh", "none"});
+  if (!(c.dropout >= 0 && c.dropout < 1)) throw Error(concat("dropout is ", number(c.dropout)), {}, "give a probability from 0 to below 1");
+  return c;
+}
+
+// `op` numbers the places of dropout, so that each draws its own mask.
+Tensor drop(const Config& c, Tensor x, const Model::Batch& batch, std::int64_t op) {
+  if (c.dropout == 0 || !batch.training) return x;
+  return dropout(x, c.dropout, random_key(batch.seed, batch.step, op), batch.rows);
+}
+
+class Block {
+ public:
+  Block(std::vector<ParameterSpec>& specs, std::int64_t number, const Config& c)
+      : path_(concat("h.", number)),
+        number_(number),
+        ln_1_(specs, path_ + ".ln_1", c.width, c.master),
+        c_attn_(specs, path_ + ".attn.c_attn", c.width, 3 * c.width, c.deviation, c.master),
+        attn_c_proj_(specs, path_ + ".attn.c_proj", c.width, c.width, c.last_deviation(), c.master),
+        ln_2_(specs, path_ + ".ln_2", c.width, c.master),
+        c_fc_(specs, path_ + ".mlp.c_fc", c.width, 4 * c.width, c.deviation, c.master),
+        mlp_c_proj_(specs, path_ + ".mlp.c_proj", 4 * c.width, c.width, c.last_deviation(), c.master) {}
+
+  Tensor operator()(const Config& c, const Parameters& p, Tensor x, const Model::Batch& batch) const {
+    const Origin origin(path_);
+    const Tensor mixed = causal_self_attention(c_attn_(p, ln_1_(p, x)), c.heads);
+    x = x + drop(c, attn_c_proj_(p, mixed), batch, 2 * number_ + 1);
+    const Tensor hidden = gelu(c_fc_(p, ln_2_(p, x)), c.gelu);
+    return x + drop(c, mlp_c_proj_(p, hidden), batch, 2 * number_ + 2);
+  }
+
+ private:
+  std::string path_;
+  std::int64_t number_;
+  nn::LayerNorm ln_1_;
+  nn::Conv1D c_attn_, attn_c_proj_;
+  nn::LayerNorm ln_2_;
+  nn::Conv1D c_fc_, mlp_c_proj_;
+};
+
+class Gpt : public Model {
+ public:
+  explicit Gpt(const ModelOptions& options)
+      : c_(read(options)),
+        wte_(specs_, "wte", c_.vocabulary, c_.width, c_.deviation, c_.master),
+        wpe_(specs_, "wpe", c_.context, c_.width, c_.deviation, c_.master) {
+    for (std::int64_t i = 0; i < c_.layers; ++i) blocks_.emplace_back(specs_, i, c_);
+    ln_f_.emplace(specs_, "ln_f", c_.width, c_.master);
+    if (!c_.tied) head_.emplace(specs_, "lm_head", c_.width, c_.vocabulary, c_.deviation, false, c_.master);
+  }
+
+  std::vector<ParameterSpec> parameters() const override { return specs_; }
+
+  Tensor loss(const Parameters& p, const Batch& batch) const override {
+    const Tensor x = trunk(p, batch);
+    const Stage stage(stage_name(c_.stages - 1));
+    return token_loss(head(p, x), batch.targets);
+  }
+
+  Tensor logits(const Parameters& p, const Batch& batch) const override {
+    const Tensor x = trunk(p, batch);
+    const Stage stage(stage_name(c_.stages - 1));
+    return head(p, x);
+  }
+
+ private:
+  Tensor trunk(const Parameters& p, const Batch& batch) const {
+    Tensor x = embed(p, batch);
+    for (std::int64_t i = 0; i < c_.layers; ++i) {
+      const Stage stage(stage_name(spread(i, c_.layers, c_.stages)));
+      x = blocks_[static_cast<std::size_t>(i)](c_, p, x, batch);
+    }
+    return x;
+  }
+
+  Tensor embed(const Parameters& p, const Batch& batch) const {
+    const Stage stage(stage_name(0));
+    const std::int64_t length = batch.tokens.size(1);
+    if (length > c_.context)
+      throw Error(concat("gpt has ", c_.context, " positions, but the batch is ", length, " tokens long"), {},
+                  "raise the model's context, or shorten the sequences");
+    const Tensor x = wte_(p, batch.tokens) + slice(p[wpe_.at("weight")], 0, 0, length);
+    return drop(c_, cast(x, c_.compute), batch, 0);
+  }
+
+  Tensor head(const Parameters& p, Tensor x) const {
+    x = (*ln_f_)(p, x);
+    if (head_) return (*head_)(p, x);
+    const Origin origin("lm_head");
+    return linear(x, cast(p[wte_.at("weight")], x.dtype()));
+  }
+
+  std::vector<ParameterSpec> specs_;
+  Config c_;
+  nn::Embedding wte_, wpe_;
+  std::vector<Block> blocks_;
+  std::optional<nn::LayerNorm> ln_f_;
+  std::optional<nn::Linear> head_;
+};
+
+}  // namespace
+
+ModelEntry gpt_model() {
+  return {.summary = "GPT-2 over bytes, with the published checkpoints' parameter names",
+          .numbers = {{"layers", 4}, {"width", 128}, {"heads", 4}, {"context", 128}, {"dropout", 0}, {"vocabulary", 256}, {"tied", 1}},
+          .words = {{"gelu", "tanh"}},
+          .make = [](const ModelOptions& options) { return std::make_unique<Gpt>(options); }};
+}
+
+}  // namespace penstock

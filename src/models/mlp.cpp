@@ -1,0 +1,58 @@
+// A perceptron over embedded tokens: the smallest model that trains, with linear stage marks.
+#include <cmath>
+
+#include "base/text.h"
+#include "models/layers.h"
+#include "models/registry.h"
+
+namespace penstock {
+
+namespace {
+
+class Mlp : public Model {
+ public:
+  explicit Mlp(const ModelOptions& options)
+      : stages_(options.stages),
+        compute_(options.compute),
+        embedding_(specs_, "embedding", options.size("vocabulary"), options.size("width"), 1, options.master()) {
+    const std::int64_t layers = options.size("layers"), width = options.size("width");
+    check_stages("mlp", options, layers, concat(layers, layers == 1 ? " layer" : " layers"));
+    for (std::int64_t i = 0; i < layers; ++i) {
+      const std::int64_t out = i + 1 < layers ? width : options.size("vocabulary");
+      layers_.emplace_back(specs_, concat("layers.", i), width, out, 1 / std::sqrt(static_cast<double>(width)), true, options.master());
+    }
+  }
+
+  std::vector<ParameterSpec> parameters() const override { return specs_; }
+
+  Tensor loss(const Parameters& p, const Batch& batch) const override { return token_loss(logits(p, batch), batch.targets); }
+
+  Tensor logits(const Parameters& p, const Batch& batch) const override {
+    const std::int64_t layers = std::ssize(layers_);
+    Tensor x = cast(embedding_(p, batch.tokens), compute_);
+    for (std::int64_t i = 0; i < layers; ++i) {
+      if (i > 0) x = relu(x);
+      if (i > 0 && spread(i, layers, stages_) != spread(i - 1, layers, stages_)) x = stage_boundary(x);
+      x = layers_[static_cast<std::size_t>(i)](p, x);
+    }
+    return x;
+  }
+
+ private:
+  std::vector<ParameterSpec> specs_;
+  std::int64_t stages_;
+  DType compute_;
+  nn::Embedding embedding_;
+  std::vector<nn::Linear> layers_;
+};
+
+}  // namespace
+
+ModelEntry mlp_model() {
+  return {.summary = "a perceptron from each token to the next, with linear stage marks",
+          .numbers = {{"layers", 2}, {"width", 64}, {"context", 128}, {"vocabulary", 256}},
+          .words = {},
+          .make = [](const ModelOptions& options) { return std::make_unique<Mlp>(options); }};
+}
+
+}  // namespace penstock

@@ -1,0 +1,98 @@
+// The reference work on which Penstock is measured against torch.distributed.pipelining: a pre-norm transformer without
+// positions, in the layouts of torch.nn, with a linear head.
+#include <cmath>
+
+#include "base/text.h"
+#include "models/layers.h"
+#include "models/registry.h"
+
+namespace penstock {
+
+namespace {
+
+struct Config {
+  std::int64_t layers, width, heads, vocabulary, stages;
+  DType compute, master;
+};
+
+Config read(const ModelOptions& options) {
+  const Config c{options.size("layers"), options.size("width"), options.size("heads"), options.size("vocabulary"),
+                 options.stages,         options.compute,       options.master()};
+  check_heads(c.width, c.heads);
+  check_stages("reference", options, c.layers, concat(c.layers, c.layers == 1 ? " layer" : " layers"));
+  return c;
+}
+
+// torch.nn.Linear draws evenly from +-1/sqrt(in): this is the normal of the same variance.
+nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype) {
+  return {specs, std::move(path), in, out, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, dtype};
+}
+
+class Block {
+ public:
+  Block(std::vector<ParameterSpec>& specs, std::int64_t number, const Config& c)
+      : path_(concat("blocks.", number)),
+        norm1_(specs, path_ + ".norm1", c.width, c.master),
+        norm2_(specs, path_ + ".norm2", c.width, c.master),
+        qkv_(dense(specs, path_ + ".qkv", c.width, 3 * c.width, c.master)),
+        out_(dense(specs, path_ + ".out", c.width, c.width, c.master)),
+        mlp_0_(dense(specs, path_ + ".mlp.0", c.width, 4 * c.width, c.master)),
+        mlp_2_(dense(specs, path_ + ".mlp.2", 4 * c.width, c.width, c.master)) {}
+
+  Tensor operator()(const Config& c, const Parameters& p, Tensor x) const {
+    const Origin origin(path_);
+    x = x + out_(p, causal_self_attention(qkv_(p, norm1_(p, x)), c.heads));
+    return x + mlp_2_(p, gelu(mlp_0_(p, norm2_(p, x))));
+  }
+
+ private:
+  std::string path_;
+  nn::LayerNorm norm1_, norm2_;
+  nn::Linear qkv_, out_, mlp_0_, mlp_2_;
+};
+
+class Reference : public Model {
+ public:
+  explicit Reference(const ModelOptions& options)
+      : c_(read(options)), embedding_(specs_, "embedding", c_.vocabulary, c_.width, 1, c_.master) {
+    for (std::int64_t i = 0; i < c_.layers; ++i) blocks_.emplace_back(specs_, i, c_);
+    head_.emplace(dense(specs_, "head", c_.width, c_.vocabulary, c_.master));
+  }
+
+  std::vector<ParameterSpec> parameters() const override { return specs_; }
+
+  Tensor loss(const Parameters& p, const Batch& batch) const override {
+    const Tensor x = logits(p, batch);
+    const Stage stage(stage_name(c_.stages - 1));
+    return token_loss(x, batch.targets);
+  }
+
+  Tensor logits(const Parameters& p, const Batch& batch) const override {
+    Tensor x;
+    for (std::int64_t i = 0; i < c_.layers; ++i) {
+      const Stage stage(stage_name(spread(i, c_.layers, c_.stages)));
+      if (i == 0) x = cast(embedding_(p, batch.tokens), c_.compute);
+      x = blocks_[static_cast<std::size_t>(i)](c_, p, x);
+    }
+    const Stage stage(stage_name(c_.stages - 1));
+    return (*head_)(p, x);
+  }
+
+ private:
+  std::vector<ParameterSpec> specs_;
+  Config c_;
+  nn::Embedding embedding_;
+  std::vector<Block> blocks_;
+  std::optional<nn::Linear> head_;
+};
+
+}  // namespace
+
+ModelEntry reference_model() {
+  return {.summary = "the transformer of the speed comparison with torch.distributed.pipelining",
+          .numbers = {{"layers", 8}, {"width", 256}, {"heads", 4}, {"context", 128}, {"vocabulary", 2048}},
+          .words = {},
+          .make = [](const ModelOptions& options) { return std::make_unique<Reference>(options); }};
+}
+
+}  // namespace penstock

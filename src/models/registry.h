@@ -1,0 +1,23 @@
+// The models that Penstock brings, by name.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "penstock/trace.h"
+
+namespace penstock {
+
+const ModelRegistry& builtin_models();
+
+// The model of that name. Options it does not name have the entry's defaults. Throws Error for an unknown model or option, naming
+// the nearest, and where the model refuses a value.
+std::unique_ptr<Model> make_model(const ModelRegistry& registry, const std::string& name, ModelOptions options);
+
+// One entry each.
+ModelEntry gpt_model();
+ModelEntry reference_model();
+ModelEntry two_branch_model();
+ModelEntry mlp_model();
+
+}  // namespace penstock

@@ -1,0 +1,72 @@
+// The modules of nn: a parameter's dtype is the master's, an activation's the model's choice.
+#include "penstock/trace.h"
+
+namespace penstock::nn {
+
+namespace {
+
+Tensor cast(Tensor x, DType dtype) {
+  return x.dtype() == dtype ? x : to(x, dtype);
+}
+
+void add_normal(std::vector<ParameterSpec>& specs, std::string name, TensorType type, double deviation) {
+  specs.push_back({std::move(name), std::move(type), {Initialiser::Kind::normal, deviation}, true});
+}
+
+void add_constant(std::vector<ParameterSpec>& specs, std::string name, TensorType type, Initialiser::Kind kind) {
+  specs.push_back({std::move(name), std::move(type), {kind, 0}, false});
+}
+
+}  // namespace
+
+Linear::Linear(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, bool bias,
+               DType dtype)
+    : Module(std::move(path)), bias_(bias) {
+  add_normal(specs, at("weight"), {dtype, {out, in}}, deviation);
+  if (bias) add_constant(specs, at("bias"), {dtype, {out}}, Initialiser::Kind::zeros);
+}
+
+Tensor Linear::operator()(const Parameters& p, Tensor x) const {
+  const Origin origin(path());
+  const Tensor weight = cast(p[at("weight")], x.dtype());
+  return bias_ ? linear(x, weight, cast(p[at("bias")], x.dtype())) : linear(x, weight);
+}
+
+Conv1D::Conv1D(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, DType dtype)
+    : Module(std::move(path)) {
+  add_normal(specs, at("weight"), {dtype, {in, out}}, deviation);
+  add_constant(specs, at("bias"), {dtype, {out}}, Initialiser::Kind::zeros);
+}
+
+Tensor Conv1D::operator()(const Parameters& p, Tensor x) const {
+  const Origin origin(path());
+  const Tensor weight = cast(p[at("weight")], x.dtype()), bias = cast(p[at("bias")], x.dtype());
+  Shape shape = x.shape();
+  shape.back() = weight.size(1);
+  return reshape(addmm(bias, reshape(x, {-1, weight.size(0)}), weight), shape);
+}
+
+LayerNorm::LayerNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t width, DType dtype, double eps)
+    : Module(std::move(path)), eps_(eps) {
+  add_constant(specs, at("weight"), {dtype, {width}}, Initialiser::Kind::ones);
+  add_constant(specs, at("bias"), {dtype, {width}}, Initialiser::Kind::zeros);
+}
+
+Tensor LayerNorm::operator()(const Parameters& p, Tensor x) const {
+  const Origin origin(path());
+  const Tensor weight = p[at("weight")], bias = p[at("bias")];
+  return cast(layer_norm(cast(x, weight.dtype()), weight, bias, eps_), x.dtype());
+}
+
+Embedding::Embedding(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation,
+                     DType dtype)
+    : Module(std::move(path)) {
+  add_normal(specs, at("weight"), {dtype, {rows, width}}, deviation);
+}
+
+Tensor Embedding::operator()(const Parameters& p, Tensor indices) const {
+  const Origin origin(path());
+  return embedding(p[at("weight")], indices);
+}
+
+}  // namespace penstock::nn

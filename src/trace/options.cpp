@@ -1,0 +1,39 @@
+// The [model] table as a model reads it.
+#include <cmath>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "penstock/trace.h"
+
+namespace penstock {
+
+namespace {
+
+template <class T>
+const T& find(const std::map<std::string, T>& options, const std::string& key) {
+  if (const auto found = options.find(key); found != options.end()) return found->second;
+  std::vector<std::string> keys;
+  for (const auto& option : options) keys.push_back(option.first);
+  const std::string near = nearest(key, keys);
+  throw Error(concat("the model has no option ", quote(key)), {}, near.empty() ? "" : concat("did you mean ", quote(near), "?"));
+}
+
+}  // namespace
+
+double ModelOptions::number(const std::string& key) const {
+  return find(numbers, key);
+}
+
+std::int64_t ModelOptions::size(const std::string& key) const {
+  const double value = number(key);
+  if (!(value >= 1 && value <= 1e9) || value != std::floor(value)) {
+    throw Error(concat("model option ", quote(key), " is ", penstock::number(value)), {}, "give a whole number from 1 on");
+  }
+  return static_cast<std::int64_t>(value);
+}
+
+const std::string& ModelOptions::word(const std::string& key) const {
+  return find(words, key);
+}
+
+}  // namespace penstock

@@ -1,0 +1,232 @@
+// Training, gradient, evaluation and generation steps of a model.
+#include "trace/step.h"
+
+#include <set>
+
+#include "base/text.h"
+#include "penstock/error.h"
+
+namespace penstock {
+
+namespace {
+
+using Inputs = std::vector<std::pair<std::string, TensorType>>;
+
+// The traced inputs of a step, taken one after the other in the order in which they were declared.
+class Reader {
+ public:
+  explicit Reader(const std::vector<Tensor>& inputs) : inputs_(inputs) {}
+  Tensor take() { return inputs_[next_++]; }
+  Parameters take(const std::vector<ParameterSpec>& specs) {
+    Parameters taken;
+    for (const ParameterSpec& spec : specs) taken.set(spec.name, take());
+    return taken;
+  }
+  Model::Batch take_batch() {
+    Model::Batch batch;
+    batch.tokens = take();
+    batch.targets = take();
+    batch.rows = take();
+    batch.seed = take();
+    return batch;
+  }
+
+ private:
+  const std::vector<Tensor>& inputs_;
+  std::size_t next_ = 0;
+};
+
+std::vector<ParameterSpec> parameters_of(const Model& model) {
+  std::vector<ParameterSpec> specs = model.parameters();
+  std::set<std::string> names;
+  for (const ParameterSpec& spec : specs) {
+    if (!names.insert(spec.name).second) throw Error(concat("the model declares parameter ", quote(spec.name), " twice"));
+  }
+  return specs;
+}
+
+void add_state(Inputs& inputs, const std::vector<ParameterSpec>& specs, const std::string& prefix = "") {
+  for (const ParameterSpec& spec : specs) inputs.emplace_back(prefix + spec.name, spec.type);
+}
+
+void add_batch(Inputs& inputs, int batch, int context) {
+  const TensorType tokens{DType::i64, {batch, context}};
+  inputs.emplace_back("tokens", tokens);
+  inputs.emplace_back("targets", tokens);
+  inputs.emplace_back("rows", TensorType{DType::i64, {batch}});
+  inputs.emplace_back("seed", TensorType{DType::i64, {}});
+}
+
+// The batch's part of one micro-batch.
+Model::Batch part_of(Model::Batch batch, const std::vector<Tensor>& parts) {
+  batch.tokens = parts[0];
+  batch.targets = parts[1];
+  batch.rows = parts[2];
+  return batch;
+}
+
+// How many targets count.
+Tensor token_count(Tensor targets) {
+  return sum(to(ne(targets, static_cast<double>(kIgnored)), DType::i64));
+}
+
+struct Sums {
+  Tensor loss, count;  // of the loss's dtype; the count is at least 1, so that a batch without targets has loss 0
+  Parameters gradients;
+};
+
+Sums loss_and_gradients(const Model& model, const Parameters& parameters, const Model::Batch& batch, int microbatches) {
+  const Tensor tokens = token_count(batch.targets);
+  const std::vector<Tensor> results = accumulate({batch.tokens, batch.targets, batch.rows}, microbatches, [&](const auto& parts) {
+    const ValueAndGradient sums = value_and_grad(parameters, [&](const Parameters& p) { return model.loss(p, part_of(batch, parts)); });
+    std::vector<Tensor> out = {sums.value};
+    for (const auto& entry : sums.gradient.entries()) out.push_back(entry.second);
+    return out;
+  });
+  Sums sums{results[0], to(maximum(tokens, full_like(tokens, 1)), results[0].dtype()), {}};
+  for (std::size_t i = 0; i < parameters.size(); ++i) sums.gradients.set(parameters.entries()[i].first, results[i + 1]);
+  return sums;
+}
+
+// Parameters and moments before and after an update.
+struct State {
+  Parameters parameters, first, second;
+};
+
+bool has_second_moment(const OptimiserOptions& options) {
+  if (options.name == "adamw") return true;
+  if (options.name == "sgd") return false;
+  const std::string near = nearest(options.name, {"adamw", "sgd"});
+  throw Error(concat("no optimiser ", quote(options.name)), {"there are adamw and sgd"},
+              near.empty() ? "" : concat("did you mean ", quote(near), "?"));
+}
+
+State update(const State& state, const Parameters& gradients, Tensor rate, Tensor step, const std::vector<ParameterSpec>& specs,
+             const OptimiserOptions& options) {
+  State next;
+  for (const ParameterSpec& spec : specs) {
+    const Tensor parameter = state.parameters[spec.name], gradient = gradients[spec.name], first = state.first[spec.name];
+    const double decay = spec.decay ? options.weight_decay : 0;
+    if (options.name == "sgd") {
+      const SgdResult result = sgd(parameter, gradient, first, rate, options.momentum, decay);
+      next.parameters.set(spec.name, result.parameter);
+      next.first.set(spec.name, result.velocity);
+    } else {
+      const AdamWResult result =
+          adamw(parameter, gradient, first, state.second[spec.name], rate, step, options.beta1, options.beta2, options.eps, decay);
+      next.parameters.set(spec.name, result.parameter);
+      next.first.set(spec.name, result.first);
+      next.second.set(spec.name, result.second);
+    }
+  }
+  return next;
+}
+
+void append(std::vector<Tensor>& out, const Parameters& parameters) {
+  for (const auto& entry : parameters.entries()) out.push_back(entry.second);
+}
+
+}  // namespace
+
+Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& options) {
+  const std::vector<ParameterSpec> specs = parameters_of(model);
+  const bool second = has_second_moment(options);
+  Inputs inputs;
+  add_state(inputs, specs);
+  add_state(inputs, specs, "first:");
+  if (second) add_state(inputs, specs, "second:");
+  inputs.emplace_back("step", TensorType{DType::i64, {}});
+  const int state_size = static_cast<int>(inputs.size());
+  add_batch(inputs, batch, context);
+
+  Graph graph = trace("training_step", inputs, [&](const std::vector<Tensor>& tensors) -> std::vector<Tensor> {
+    Reader reader(tensors);
+    State state;
+    state.parameters = reader.take(specs);
+    state.first = reader.take(specs);
+    if (second) state.second = reader.take(specs);
+    const Tensor done = reader.take();
+    Model::Batch data = reader.take_batch();
+    data.step = done;
+
+    const Sums sums = loss_and_gradients(model, state.parameters, data, microbatches);
+    const Tensor norm = global_norm(sums.gradients) / sums.count;
+    // The mean and the clipping are one factor: one pass over the gradients.
+    const Tensor factor = options.clip > 0 ? clip_factor(norm, options.clip) / sums.count : full_like(norm, 1) / sums.count;
+    const Tensor step = done + 1;
+    const Tensor rate = learning_rate_schedule(step, options);
+    const State next = update(state, scale_gradients(sums.gradients, factor), rate, step, specs, options);
+
+    std::vector<Tensor> out;
+    append(out, next.parameters);
+    append(out, next.first);
+    append(out, next.second);
+    out.insert(out.end(), {step, sums.loss / sums.count, norm, rate});
+    return out;
+  });
+  graph.state = state_size;
+  graph.output_names = {"loss", "gradient_norm", "learning_rate"};
+  return graph;
+}
+
+Graph gradient_step(const Model& model, int batch, int context, int microbatches) {
+  const std::vector<ParameterSpec> specs = parameters_of(model);
+  Inputs inputs;
+  add_state(inputs, specs);
+  add_batch(inputs, batch, context);
+  Graph graph = trace("gradient_step", inputs, [&](const std::vector<Tensor>& tensors) {
+    Reader reader(tensors);
+    const Parameters parameters = reader.take(specs);
+    Model::Batch data = reader.take_batch();
+    data.step = full_like(data.seed, 0);
+    const Sums sums = loss_and_gradients(model, parameters, data, microbatches);
+    std::vector<Tensor> out = {sums.loss / sums.count};
+    for (const auto& entry : sums.gradients.entries()) out.push_back(entry.second / sums.count);
+    return out;
+  });
+  graph.output_names = {"loss"};
+  for (const ParameterSpec& spec : specs) graph.output_names.push_back("gradient:" + spec.name);
+  return graph;
+}
+
+Graph evaluation_step(const Model& model, int batch, int context, int microbatches) {
+  const std::vector<ParameterSpec> specs = parameters_of(model);
+  Inputs inputs;
+  add_state(inputs, specs);
+  add_batch(inputs, batch, context);
+  Graph graph = trace("evaluation_step", inputs, [&](const std::vector<Tensor>& tensors) -> std::vector<Tensor> {
+    Reader reader(tensors);
+    const Parameters parameters = reader.take(specs);
+    Model::Batch data = reader.take_batch();
+    data.training = false;
+    const Tensor count = token_count(data.targets);
+    const std::vector<Tensor> sums =
+        accumulate({data.tokens, data.targets, data.rows}, microbatches,
+                   [&](const auto& parts) -> std::vector<Tensor> { return {model.loss(parameters, part_of(data, parts))}; });
+    return {sums[0], count};
+  });
+  graph.output_names = {"loss_sum", "count"};
+  return graph;
+}
+
+Graph generation_step(const Model& model, int context) {
+  const std::vector<ParameterSpec> specs = parameters_of(model);
+  Inputs inputs;
+  add_state(inputs, specs);
+  inputs.emplace_back("tokens", TensorType{DType::i64, {1, context}});
+  Graph graph = trace("generation_step", inputs, [&](const std::vector<Tensor>& tensors) {
+    Reader reader(tensors);
+    const Parameters parameters = reader.take(specs);
+    return accumulate({reader.take()}, 1, [&](const auto& parts) -> std::vector<Tensor> {
+      Model::Batch batch;
+      batch.tokens = parts[0];
+      batch.training = false;
+      const Tensor logits = model.logits(parameters, batch);
+      return {logits.dtype() == DType::f32 ? logits : to(logits, DType::f32)};
+    });
+  });
+  graph.output_names = {"logits"};
+  return graph;
+}
+
+}  // namespace penstock

@@ -1,0 +1,204 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/text.h"
+#include "models/support.h"
+#include "ops/verify.h"
+#include "support/errors.h"
+#include "support/golden.h"
+#include "trace/step.h"
+
+namespace penstock {
+namespace {
+
+using test::message_of;
+using test::model;
+
+const Graph& body_of(const Graph& graph) {
+  for (const Op& op : graph.ops) {
+    if (op.body) return *op.body;
+  }
+  throw std::runtime_error("no loop");
+}
+
+std::string parameter_list(const Model& model) {
+  std::string out;
+  for (const ParameterSpec& spec : model.parameters()) {
+    const std::string start = spec.initial.kind == Initialiser::Kind::normal ? concat("normal ", number(spec.initial.deviation))
+                              : spec.initial.kind == Initialiser::Kind::ones ? "ones"
+                                                                             : "zeros";
+    out += concat(spec.name, ": ", spec.type.text(), " ", start, spec.decay ? ", decay\n" : "\n");
+  }
+  return out;
+}
+
+// The marks in the body, in order of first use.
+std::vector<std::string> stages_of(const Graph& graph) {
+  std::vector<std::string> found;
+  for (const Op& op : body_of(graph).ops) {
+    if (!op.stage.empty() && std::find(found.begin(), found.end(), op.stage) == found.end()) found.push_back(op.stage);
+  }
+  return found;
+}
+
+// Which stages' values each stage reads.
+std::map<std::string, std::set<std::string>> reads_of(const Graph& graph) {
+  const Graph& body = body_of(graph);
+  const std::vector<OpId> producer = producers(body);
+  std::map<std::string, std::set<std::string>> reads;
+  for (const Op& op : body.ops) {
+    for (const ValueId operand : op.operands) {
+      const OpId from = producer[operand.index()];
+      if (from && body.ops[from.index()].stage != op.stage) reads[op.stage].insert(body.ops[from.index()].stage);
+    }
+  }
+  return reads;
+}
+
+// Names and layouts as the file of the published "gpt2" has them, with its sizes replaced.
+TEST(Gpt, HasThePublishedCheckpointsParameters) {
+  EXPECT_EQ(parameter_list(*model("gpt", {{"layers", 2}, {"width", 8}, {"context", 16}, {"heads", 2}})),
+            "wte.weight: f32[256,8] normal 0.02, decay\n"
+            "wpe.weight: f32[16,8] normal 0.02, decay\n"
+            "h.0.ln_1.weight: f32[8] ones\n"
+            "h.0.ln_1.bias: f32[8] zeros\n"
+            "h.0.attn.c_attn.weight: f32[8,24] normal 0.02, decay\n"
+            "h.0.attn.c_attn.bias: f32[24] zeros\n"
+            "h.0.attn.c_proj.weight: f32[8,8] normal 0.01, decay\n"
+            "h.0.attn.c_proj.bias: f32[8] zeros\n"
+            "h.0.ln_2.weight: f32[8] ones\n"
+            "h.0.ln_2.bias: f32[8] zeros\n"
+            "h.0.mlp.c_fc.weight: f32[8,32] normal 0.02, decay\n"
+            "h.0.mlp.c_fc.bias: f32[32] zeros\n"
+            "h.0.mlp.c_proj.weight: f32[32,8] normal 0.01, decay\n"
+            "h.0.mlp.c_proj.bias: f32[8] zeros\n"
+            "h.1.ln_1.weight: f32[8] ones\n"
+            "h.1.ln_1.bias: f32[8] zeros\n"
+            "h.1.attn.c_attn.weight: f32[8,24] normal 0.02, decay\n"
+            "h.1.attn.c_attn.bias: f32[24] zeros\n"
+            "h.1.attn.c_proj.weight: f32[8,8] normal 0.01, decay\n"
+            "h.1.attn.c_proj.bias: f32[8] zeros\n"
+            "h.1.ln_2.weight: f32[8] ones\n"
+            "h.1.ln_2.bias: f32[8] zeros\n"
+            "h.1.mlp.c_fc.weight: f32[8,32] normal 0.02, decay\n"
+            "h.1.mlp.c_fc.bias: f32[32] zeros\n"
+            "h.1.mlp.c_proj.weight: f32[32,8] normal 0.01, decay\n"
+            "h.1.mlp.c_proj.bias: f32[8] zeros\n"
+            "ln_f.weight: f32[8] ones\n"
+            "ln_f.bias: f32[8] zeros\n");
+}
+
+TEST(Gpt, HasAHeadOfItsOwnWhenNotTied) {
+  const auto untied = model("gpt", {{"layers", 1}, {"width", 8}, {"heads", 2}, {"tied", 0}});
+  EXPECT_EQ(untied->parameters().back().name, "lm_head.weight");
+  EXPECT_EQ(untied->parameters().back().type, (TensorType{DType::f32, {256, 8}}));
+  verify(training_step(*untied, 2, 8, 1, {}));
+}
+
+TEST(Gpt, DropsOutOnlyInTraining) {
+  const auto gpt = model("gpt", {{"layers", 2}, {"width", 8}, {"heads", 2}, {"dropout", 0.1}});
+  const auto count = [](const Graph& graph) {
+    int found = 0;
+    for (const Op& op : body_of(graph).ops) found += op.name == "dropout";
+    return found;
+  };
+  const Graph training = gradient_step(*gpt, 2, 8, 1);
+  verify(training);
+  EXPECT_GE(count(training), 5);  // the embedding's and two of each block
+  EXPECT_EQ(count(evaluation_step(*gpt, 2, 8, 1)), 0);
+}
+
+TEST(Gpt, GrowsLinearlyWithItsLayers) {
+  const auto ops = [](double layers) {
+    return static_cast<std::int64_t>(
+        body_of(gradient_step(*model("gpt", {{"layers", layers}, {"width", 8}, {"heads", 2}}), 2, 8, 1)).ops.size());
+  };
+  const std::int64_t one = ops(1), two = ops(2), four = ops(4), twelve = ops(12);
+  EXPECT_EQ(four - two, 2 * (two - one));
+  EXPECT_EQ(twelve - four, 8 * (two - one));
+}
+
+TEST(Gpt, RefusesWhatItCannotDo) {
+  EXPECT_EQ(message_of([] { model("gpt", {{"width", 10}, {"heads", 4}}); }),
+            "width 10 is not divisible by 4 heads\n  hint: use a width of 12, or a number of heads that divides 10");
+  EXPECT_EQ(message_of([] { model("gpt", {{"layers", 4}}, 5); }),
+            "model \"gpt\" with 4 layers cannot be cut into 5 stages\n  hint: use 1 to 4 stages (actors times chunks)");
+  EXPECT_EQ(message_of([] { model("gpt", {{"dropout", 1}}); }), "dropout is 1.0\n  hint: give a probability from 0 to below 1");
+  EXPECT_EQ(message_of([] { model("gpt", {{"layers", 2.5}}); }), "model option \"layers\" is 2.5\n  hint: give a whole number from 1 on");
+  EXPECT_EQ(message_of([] { gradient_step(*model("gpt", {{"context", 16}}), 2, 32, 1); }),
+            "gpt has 16 positions, but the batch is 32 tokens long\n  hint: raise the model's context, or shorten the sequences");
+  EXPECT_EQ(message_of([] {
+              make_model(builtin_models(), "gpt", {.numbers = {}, .words = {{"gelu", "tan"}}, .stages = 1, .compute = DType::f32});
+            }),
+            "model option \"gelu\" is \"tan\"\n  hint: use tanh or none");
+}
+
+TEST(Reference, HasTheSizesOfTheComparison) {
+  std::int64_t elements = 0;
+  for (const ParameterSpec& spec : model("reference")->parameters()) elements += spec.type.elements();
+  const std::int64_t width = 256, block = 12 * width * width + 13 * width;
+  EXPECT_EQ(elements, 2048 * width + 8 * block + 2048 * width + 2048);
+}
+
+TEST(Models, MarkAsManyStagesAsAsked) {
+  for (const std::string name : {"gpt", "reference", "two-branch"}) {
+    for (int stages = 1; stages <= 8; ++stages) {
+      std::map<std::string, double> numbers = {{"width", 8}, {"heads", 2}};
+      if (name != "two-branch") numbers["layers"] = 8;
+      const Graph graph = gradient_step(*model(name, numbers, stages), 4, 8, 2);
+      verify(graph);
+      const std::vector<std::string> found = stages_of(graph);
+      ASSERT_EQ(found.size(), static_cast<std::size_t>(stages)) << name;
+      for (int i = 0; i < stages; ++i) EXPECT_EQ(found[i], std::to_string(i)) << name;
+    }
+  }
+}
+
+TEST(Models, MarkLinearStages) {
+  for (int stages = 1; stages <= 3; ++stages) {
+    const Graph graph = evaluation_step(*model("mlp", {{"layers", 3}, {"width", 8}}, stages), 4, 8, 2);
+    int marks = 0;
+    for (const Op& op : body_of(graph).ops) marks += op.name == "stage_boundary";
+    EXPECT_EQ(marks, stages - 1);
+  }
+}
+
+TEST(TwoBranch, HasParallelBranchesAndASkipEdge) {
+  const auto reads = reads_of(evaluation_step(*model("two-branch", {{"width", 8}, {"heads", 2}}, 4), 4, 8, 2));
+  EXPECT_EQ(reads.at("1"), (std::set<std::string>{"0"}));
+  EXPECT_EQ(reads.at("2"), (std::set<std::string>{"0"}));
+  EXPECT_EQ(reads.at("3"), (std::set<std::string>{"0", "1", "2"}));
+}
+
+TEST(TwoBranch, GivesEveryParameterAGradient) {
+  const Graph graph = gradient_step(*model("two-branch", {{"width", 8}, {"heads", 2}}, 8), 4, 8, 2);
+  for (const Op& op : body_of(graph).ops) {
+    for (const ValueId result : op.results) {
+      const auto& outputs = body_of(graph).outputs;
+      if (std::find(outputs.begin(), outputs.end(), result) != outputs.end()) EXPECT_NE(op.name, "full");
+    }
+  }
+}
+
+TEST(Registry, NamesTheNearest) {
+  EXPECT_EQ(message_of([] { model("gtp"); }), "no model \"gtp\"\n  known: gpt, mlp, reference, two-branch\n  hint: did you mean \"gpt\"?");
+  EXPECT_EQ(message_of([] { model("mlp", {{"widht", 8}}); }),
+            "model \"mlp\" has no option \"widht\"\n  known: context, layers, vocabulary, width\n  hint: did you mean \"width\"?");
+}
+
+TEST(Registry, FillsInDefaults) {
+  ModelRegistry registry;
+  registry["probe"] = {.summary = "", .numbers = {{"a", 1}, {"b", 2}}, .words = {{"c", "d"}}, .make = [](const ModelOptions& options) {
+                         EXPECT_EQ(options.number("a"), 5);
+                         EXPECT_EQ(options.size("b"), 2);
+                         EXPECT_EQ(options.word("c"), "d");
+                         EXPECT_EQ(message_of([&] { options.number("bb"); }),
+                                   "the model has no option \"bb\"\n  hint: did you mean \"b\"?");
+                         return std::unique_ptr<Model>();
+                       }};
+  make_model(registry, "probe", {.numbers = {{"a", 5}}, .words = {}, .stages = 1, .compute = DType::f32});
+}
+
+}  // namespace
+}  // namespace penstock

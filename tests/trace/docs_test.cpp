@@ -1,0 +1,27 @@
+// The code that docs/front_end.md shows stands in the files it names.
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+
+namespace penstock {
+namespace {
+
+TEST(FrontEndDocument, ShowsCodeThatIsBuilt) {
+  const std::string root = std::string(PENSTOCK_TESTS) + "/../";
+  const std::string text = read_file(root + "docs/front_end.md");
+  const std::string open = "<!-- ", fence = " -->\n```cpp\n";
+  int snippets = 0;
+  for (std::size_t at = text.find(open); at != std::string::npos; at = text.find(open, at + 1)) {
+    const std::size_t code = text.find(fence, at);
+    ASSERT_NE(code, std::string::npos);
+    const std::string path = text.substr(at + open.size(), code - at - open.size());
+    const std::size_t begin = code + fence.size(), end = text.find("```", begin);
+    const std::string snippet = text.substr(begin, end - begin);
+    EXPECT_NE(read_file(root + path).find(snippet), std::string::npos) << path << " does not contain\n" << snippet;
+    ++snippets;
+  }
+  EXPECT_EQ(snippets, 4);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,103 @@
+#include "trace/step.h"
+
+#include <gtest/gtest.h>
+
+#include "models/support.h"
+#include "ops/verify.h"
+#include "support/errors.h"
+#include "support/golden.h"
+
+namespace penstock {
+namespace {
+
+using test::expect_golden;
+using test::message_of;
+using test::model;
+
+std::unique_ptr<Model> small_mlp(int stages, DType compute = DType::f32) {
+  return model("mlp", {{"layers", 2}, {"width", 4}, {"vocabulary", 8}}, stages, compute);
+}
+
+void expect_step(const std::string& name, const Graph& graph) {
+  verify(graph);
+  const std::string text = print(graph);
+  EXPECT_EQ(print(parse_graph(text)), text);
+  expect_golden("trace/" + name + ".txt", text);
+}
+
+TEST(Step, Training) {
+  expect_step("training_step", training_step(*small_mlp(2), 4, 3, 2, {}));
+}
+TEST(Step, TrainingWithSgdAndWithoutClipping) {
+  OptimiserOptions options;
+  options.name = "sgd";
+  options.clip = 0;
+  options.warmup = 0;
+  expect_step("training_step_sgd", training_step(*small_mlp(1), 4, 3, 2, options));
+}
+TEST(Step, Gradient) {
+  expect_step("gradient_step", gradient_step(*small_mlp(2), 4, 3, 2));
+}
+TEST(Step, Evaluation) {
+  expect_step("evaluation_step", evaluation_step(*small_mlp(2), 4, 3, 2));
+}
+TEST(Step, Generation) {
+  expect_step("generation_step", generation_step(*small_mlp(2), 3));
+}
+
+TEST(Step, StateComesBackInPlace) {
+  const Graph graph = training_step(*small_mlp(2), 4, 3, 2, {});
+  const int parameters = static_cast<int>(small_mlp(2)->parameters().size());
+  ASSERT_EQ(graph.state, 3 * parameters + 1);
+  for (int i = 0; i < graph.state; ++i) EXPECT_EQ(graph.type(graph.inputs[i]), graph.type(graph.outputs[i])) << i;
+  ASSERT_EQ(graph.outputs.size(), static_cast<std::size_t>(graph.state) + graph.output_names.size());
+  EXPECT_EQ(graph.output_names, (std::vector<std::string>{"loss", "gradient_norm", "learning_rate"}));
+}
+
+TEST(Step, F64RunsKeepEverythingInF64) {
+  const Graph graph = training_step(*small_mlp(2, DType::f64), 4, 3, 2, {});
+  verify(graph);
+  const auto names = graph.state;
+  for (int i = 0; i + 1 < names; ++i) EXPECT_EQ(graph.type(graph.inputs[i]).dtype, DType::f64);
+  EXPECT_EQ(graph.type(graph.outputs[names]).dtype, DType::f64);      // loss
+  EXPECT_EQ(graph.type(graph.outputs[names + 1]).dtype, DType::f64);  // norm
+}
+
+TEST(Step, LowPrecisionKeepsMastersAndSumsInF32) {
+  for (const std::string name : {"mlp", "gpt", "reference", "two-branch"}) {
+    const auto low = model(name, {{"width", 16}, {"vocabulary", 8}}, 2, DType::bf16);
+    const Graph graph = training_step(*low, 4, 3, 2, {});
+    verify(graph);
+    for (const Op& op : graph.ops) {
+      if (!op.body) continue;
+      for (const ValueId result : op.results) EXPECT_EQ(graph.type(result).dtype, DType::f32);
+    }
+    for (int i = 0; i + 1 < graph.state; ++i) EXPECT_EQ(graph.type(graph.outputs[i]).dtype, DType::f32);
+  }
+}
+
+TEST(Step, RefusesABatchThatIsNotDivisible) {
+  EXPECT_EQ(message_of([] { gradient_step(*small_mlp(1), 9, 3, 4); }),
+            "a batch of 9 cannot be cut into 4 equal micro-batches\n"
+            "  the first dimension of i64[9,3] is cut\n"
+            "  hint: use 3 or 9 micro-batches, or a batch that is a multiple of 4");
+}
+
+TEST(Step, RefusesAnUnknownOptimiser) {
+  OptimiserOptions options;
+  options.name = "adam";
+  EXPECT_EQ(message_of([&] { training_step(*small_mlp(1), 4, 3, 2, options); }),
+            "no optimiser \"adam\"\n  there are adamw and sgd\n  hint: did you mean \"adamw\"?");
+}
+
+TEST(Step, RefusesAParameterDeclaredTwice) {
+  class Twice : public Model {
+    std::vector<ParameterSpec> parameters() const override { return {{"w", {}, {}}, {"w", {}, {}}}; }
+    Tensor loss(const Parameters& p, const Batch&) const override { return p["w"]; }
+    Tensor logits(const Parameters& p, const Batch&) const override { return p["w"]; }
+  };
+  EXPECT_EQ(message_of([] { gradient_step(Twice(), 4, 3, 2); }), "the model declares parameter \"w\" twice");
+}
+
+}  // namespace
+}  // namespace penstock
