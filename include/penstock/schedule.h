@@ -18,7 +18,7 @@ enum class Kind : std::uint8_t {
 };
 std::string_view name(Kind kind);
 
-// `<stage>[.<slice>][<count>x]<KIND><micro-batch>`: 3B0, 3.2F5 (slice 2 of stage 3), 2x4F0 is stage 2, micro-batches 0..3.
+// `<stage>[.<slice>][x<count>]<KIND><micro-batch>`: 3B0, 3.2F5 (slice 2 of stage 3), 2x4F0 is stage 2, micro-batches 0..3.
 struct Action {
   std::int32_t stage = 0;
   Kind kind = Kind::F;
@@ -55,8 +55,9 @@ StageShape chain(int stages, bool forward_only = false);
 // (actor), cell and the missing, doubled or circular actions. microbatches: as many as must be there; -1: those named.
 void validate(const Schedule& schedule, const StageShape& shape, int microbatches = -1);
 
-// CSV, one row per actor. Accepts torch's tables with or without communication actions (dropped, as they are inferred) and blank
-// cells (idle). Throws Error with file:row:cell.
+// CSV, one row per actor, an empty line for an actor without work. Accepts torch's tables with or without sends and receives
+// (dropped, as lowering infers them; UNSHARD, RESHARD and REDUCE_GRAD stay) and blank cells (idle). Throws Error with
+// file:row:cell.
 Schedule parse_schedule(std::string_view csv, std::string_view file);
 std::string print(const Schedule& schedule);
 

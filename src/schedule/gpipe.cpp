@@ -1,0 +1,24 @@
+// GPipe: all forwards, then all backwards (Huang et al., 1811.06965). With chunks it is breadth-first pipelining (Lamy-Poirier,
+// 2211.05953): each chunk runs all its micro-batches before the next chunk starts.
+//
+// Bubble (p-1)(F+B)/v; peak mA.
+//
+#include "schedule/generators.h"
+
+namespace penstock {
+
+Schedule gpipe(const ScheduleOptions& options) {
+  Schedule schedule;
+  for (int r = 0; r < options.actors; ++r) {
+    auto& row = schedule.actors.emplace_back();
+    for (int c = 0; c < options.chunks; ++c) {
+      for (int m = 0; m < options.microbatches; ++m) row.push_back({c * options.actors + r, Kind::F, m});
+    }
+    for (int c = options.chunks - 1; c >= 0; --c) {
+      for (int m = 0; m < options.microbatches; ++m) row.push_back({c * options.actors + r, Kind::B, m});
+    }
+  }
+  return schedule;
+}
+
+}  // namespace penstock

@@ -1,0 +1,241 @@
+#include <algorithm>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "schedule/kinds.h"
+#include "schedule/work.h"
+
+namespace penstock {
+namespace {
+
+// The cell of an action, from 1; of a generated table the one it is printed in (a fused pair shares one).
+std::int32_t column(const Schedule& schedule, Position p) {
+  const std::size_t actor = static_cast<std::size_t>(p.actor), index = static_cast<std::size_t>(p.index);
+  if (actor < schedule.cells.size()) return schedule.cells[actor][index];
+  std::int32_t cell = 1;
+  for (std::size_t i = 0; i < index; ++i) cell += !schedule.actors[actor][i].fused_with_next;
+  return cell;
+}
+
+std::string place(const Schedule& schedule, Position p) {
+  return concat(schedule.name.empty() ? "schedule" : schedule.name, ":", p.actor + 1, ":", column(schedule, p));
+}
+
+std::string unit_text(std::int32_t stage, Kind kind, std::int32_t microbatch) {
+  return concat(stage, name(kind), microbatch);
+}
+
+std::string range_text(std::int64_t count) {
+  return count == 1 ? "only 0" : concat("0 to ", count - 1);
+}
+
+std::string counted(std::int64_t count, std::string_view thing) {
+  return concat(count, " ", thing, count == 1 ? "" : "s");
+}
+
+template <class Visit>
+void for_each_action(const Schedule& schedule, Visit&& visit) {
+  for (std::size_t a = 0; a < schedule.actors.size(); ++a) {
+    for (std::size_t i = 0; i < schedule.actors[a].size(); ++i) {
+      visit(schedule.actors[a][i], Position{static_cast<std::int32_t>(a), static_cast<std::int32_t>(i)});
+    }
+  }
+}
+
+// What each action names exists.
+void check_names(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches) {
+  const std::int64_t stages = static_cast<std::int64_t>(shape.predecessors.size());
+  for_each_action(schedule, [&](const Action& action, Position here) {
+    const auto where = [&] { return place(schedule, here) + ": " + text(action); };
+    if (action.stage < 0 || action.stage >= stages) {
+      throw Error(concat(where(), " names an unknown stage"),
+                  {concat("the model has ", counted(stages, "stage"), ", ", range_text(stages), "; the table names ", schedule.stages())},
+                  "use a table made for this number of stages, or cut the model into as many");
+    }
+    if (action.slice >= 0) throw Error(concat(where(), " names a slice"), {concat("stage ", action.stage, " is not sliced")});
+    if (is_transfer(action.kind))
+      throw Error(concat(where(), " is a transfer"), {"transfers follow from the table and are not part of it"});
+    if (action.microbatch < 0 && !needs_microbatch(action.kind)) return;
+    if (action.microbatch < 0 || action.count < 1 || action.microbatch >= microbatches || action.count > microbatches - action.microbatch) {
+      throw Error(
+          concat(where(), " names an unknown micro-batch"),
+          {concat("a step has ", counted(microbatches, "micro-batch"), microbatches == 1 ? "" : "es", ", ", range_text(microbatches))},
+          "change the number of micro-batches, or the table");
+    }
+    if (action.kind != Kind::F && is_compute(action.kind) && !shape.has_backward[static_cast<std::size_t>(action.stage)]) {
+      throw Error(concat(where(), " is a backward of a stage without"), {concat("stage ", action.stage, " only runs forward")},
+                  "leave it out, or use a table made with --forward-only");
+    }
+  });
+}
+
+// The micro-batches of a table that does not say how many there are: those named. Throws where their largest number, which
+// sizes everything after, is beyond what its forwards can fill.
+std::int32_t count_microbatches(const Schedule& schedule) {
+  std::int64_t forwards = 0, last = -1;
+  Position largest;
+  for_each_action(schedule, [&](const Action& action, Position here) {
+    if (action.kind == Kind::F) forwards += action.count;
+    const std::int64_t end = static_cast<std::int64_t>(action.microbatch) + action.count - 1;
+    if (action.microbatch < 0 || end <= last) return;
+    last = end;
+    largest = here;
+  });
+  if (last >= forwards) {
+    throw Error(concat(place(schedule, largest), ": ",
+                       text(schedule.actors[static_cast<std::size_t>(largest.actor)][static_cast<std::size_t>(largest.index)]),
+                       " names micro-batch ", last, " of a table with ", counted(forwards, "forward")),
+                {"micro-batches are numbered from 0 without gaps"});
+  }
+  return static_cast<std::int32_t>(last + 1);
+}
+
+// Every stage has every forward. Needs no memory beyond one stage's micro-batches, so that a table that names few of many is
+// rejected before the index is made.
+void check_forwards(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches) {
+  const std::size_t stages = shape.predecessors.size();
+  std::vector<std::int64_t> forwards(stages, 0);
+  for_each_action(schedule, [&](const Action& action, Position) {
+    if (action.kind == Kind::F) forwards[static_cast<std::size_t>(action.stage)] += action.count;
+  });
+  const auto lacking = std::find_if(forwards.begin(), forwards.end(), [&](std::int64_t n) { return n < microbatches; });
+  if (lacking == forwards.end()) return;
+
+  const std::int32_t stage = static_cast<std::int32_t>(lacking - forwards.begin());
+  std::vector<bool> present(static_cast<std::size_t>(microbatches), false);
+  for_each_action(schedule, [&](const Action& action, Position) {
+    if (action.kind != Kind::F || action.stage != stage) return;
+    for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) present[static_cast<std::size_t>(m)] = true;
+  });
+  const std::int32_t missing = static_cast<std::int32_t>(std::find(present.begin(), present.end(), false) - present.begin());
+  // Where it belongs: by its backward, else by the stage's other work, else by the micro-batch's.
+  Position backward, same_stage, same_microbatch, any;
+  for_each_action(schedule, [&](const Action& action, Position here) {
+    const bool covers = action.microbatch <= missing && missing < action.microbatch + action.count;
+    if (action.stage == stage && covers && !backward) backward = here;
+    if (action.stage == stage && action.microbatch <= missing) same_stage = here;
+    if (covers) same_microbatch = here;
+    if (!any) any = here;
+  });
+  const std::string unit = unit_text(stage, Kind::F, missing);
+  std::string what = concat(schedule.name, ": ", unit, " is missing");
+  if (const Position by = backward ? backward : same_stage ? same_stage : same_microbatch ? same_microbatch : any) {
+    const Action& neighbour = schedule.actors[static_cast<std::size_t>(by.actor)][static_cast<std::size_t>(by.index)];
+    what = concat(place(schedule, by), ": ", unit, " is missing ", backward ? "before " : "near ", text(neighbour));
+  }
+  throw Error(what,
+              {concat("stage ", stage, " must run forward once for each of ", counted(microbatches, "micro-batch"),
+                      microbatches == 1 ? "" : "es", "; the table has ", counted(*lacking, "such forward"))},
+              concat("add ", unit, ", or give the model as many stages and micro-batches as the table has"));
+}
+
+WorkIndex index_once(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches) {
+  return index_work(schedule, shape, microbatches, [&](Position earlier, Position later) {
+    const std::string first = text(schedule.actors[static_cast<std::size_t>(earlier.actor)][static_cast<std::size_t>(earlier.index)]);
+    const std::string second = text(schedule.actors[static_cast<std::size_t>(later.actor)][static_cast<std::size_t>(later.index)]);
+    throw Error(concat(place(schedule, later), ": ", second, first == second ? " stands twice" : concat(" repeats work of ", first)),
+                {concat(first, " stands at ", place(schedule, earlier)), "each stage does F, and B or I and W, once per micro-batch"},
+                concat("remove one of them"));
+  });
+}
+
+// Each forward has its backward, whole or in two, and the backward is where the forward left its residuals.
+void check_backwards(const WorkIndex& work) {
+  const Schedule& schedule = *work.schedule;
+  for (std::int32_t s = 0; s < static_cast<std::int32_t>(work.shape->predecessors.size()); ++s) {
+    if (!work.shape->has_backward[static_cast<std::size_t>(s)]) continue;
+    for (std::int32_t m = 0; m < work.microbatches; ++m) {
+      const Position forward = work.forward[work.unit(s, m)], backward = work.backward[work.unit(s, m)],
+                     weight = work.weight[work.unit(s, m)];
+      const auto named = [&](Position p) { return concat(place(schedule, p), ": ", text(work.at(p))); };
+      if (!backward) {
+        const Position by = weight ? weight : forward;
+        throw Error(concat(named(by), weight ? " has no input gradient before it" : " has no backward"),
+                    {concat(weight ? "" : unit_text(s, Kind::B, m) + " or ", unit_text(s, Kind::I, m), " is missing")},
+                    concat("add it to row ", forward.actor + 1, ", where ", text(work.at(forward)), " stands"));
+      }
+      if (!weight && work.shape->has_parameters[static_cast<std::size_t>(s)]) {
+        throw Error(concat(named(backward), " has no weight gradient after it"), {concat(unit_text(s, Kind::W, m), " is missing")},
+                    concat("add ", unit_text(s, Kind::W, m), " to any row, or write ", unit_text(s, Kind::B, m), " for both"));
+      }
+      if (backward.actor != forward.actor) {
+        throw Error(concat(named(backward), " runs on actor ", backward.actor, ", its forward on actor ", forward.actor),
+                    {concat(text(work.at(forward)), " stands at ", place(schedule, forward)),
+                     "B and I run where their forward left its residuals; only W may run elsewhere"},
+                    concat("move ", text(work.at(backward)), " to row ", forward.actor + 1));
+      }
+    }
+  }
+}
+
+// One "A needs B" of a circle, and where A and B stand; B's actor is stuck at `head`.
+struct Link {
+  Position waits, needs, head;
+};
+
+std::vector<Link> circle(const WorkIndex& work, const std::vector<std::int32_t>& done) {
+  const auto stuck = [&](std::int32_t actor) { return Position{actor, done[static_cast<std::size_t>(actor)]}; };
+  const auto next = [&](Position head) { return unmet_need(work, work.at(head), done); };
+  std::int32_t actor = 0;
+  while (done[static_cast<std::size_t>(actor)] == static_cast<std::int32_t>(work.schedule->actors[static_cast<std::size_t>(actor)].size()))
+    ++actor;
+  // After as many steps as there are actors the path is in the circle.
+  for (std::size_t i = 0; i < done.size(); ++i) actor = next(stuck(actor)).actor;
+  std::vector<Link> links;
+  std::int32_t at = actor;
+  do {
+    const Position need = next(stuck(at));
+    links.push_back({stuck(at), need, stuck(need.actor)});
+    at = need.actor;
+  } while (at != actor);
+  // Begin with the lowest actor.
+  std::rotate(links.begin(),
+              std::min_element(links.begin(), links.end(), [](const Link& a, const Link& b) { return a.waits.actor < b.waits.actor; }),
+              links.end());
+  return links;
+}
+
+[[noreturn]] void fail_circular(const WorkIndex& work, const std::vector<std::int32_t>& done) {
+  const Schedule& schedule = *work.schedule;
+  const std::vector<Link> links = circle(work, done);
+  const auto named = [&](Position p) { return text(work.at(p)); };
+  std::vector<std::string> parts, moves;
+  for (const Link& link : links) {
+    parts.push_back(concat(named(link.waits), " needs ", named(link.needs)));
+    if (link.needs == link.head) continue;
+    parts.push_back(concat("actor ", link.needs.actor, " runs ", named(link.needs), " after ", named(link.head)));
+    const bool first = link.needs.actor == links.front().waits.actor;
+    const std::string move = first ? concat("move ", named(link.needs), " (column ", column(schedule, link.needs), ") before column ",
+                                            column(schedule, link.head))
+                                   : concat(named(link.head), " after ", named(link.needs));
+    first ? void(moves.insert(moves.begin(), move)) : moves.push_back(move);
+  }
+  constexpr std::size_t kShown = 12;  // the rest of a long circle tells no more
+  if (parts.size() > kShown) {
+    const std::string rest = concat("... ", parts.size() - kShown, " more ...");
+    parts.erase(parts.begin() + kShown / 2, parts.end() - kShown / 2);
+    parts.insert(parts.begin() + kShown / 2, rest);
+  }
+  if (moves.size() > 2) moves.resize(2);
+  std::string hint = join(moves, ", or ");
+  if (!hint.starts_with("move")) hint = "move " + hint;
+  const Position here = links.front().waits;
+  throw Error(concat(place(schedule, here), ": ", named(here), " can never run (actor ", here.actor, ")"), {"cycle: " + join(parts, "; ")},
+              hint);
+}
+
+}  // namespace
+
+void validate(const Schedule& schedule, const StageShape& shape, int microbatches) {
+  const std::int32_t count = microbatches >= 0 ? microbatches : count_microbatches(schedule);
+  check_names(schedule, shape, count);
+  check_forwards(schedule, shape, count);
+  const WorkIndex work = index_once(schedule, shape, count);
+  check_backwards(work);
+  const std::vector<std::int32_t> done = walk(work, [](Position) {});
+  for (std::size_t a = 0; a < done.size(); ++a) {
+    if (done[a] < static_cast<std::int32_t>(schedule.actors[a].size())) fail_circular(work, done);
+  }
+}
+
+}  // namespace penstock

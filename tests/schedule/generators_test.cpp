@@ -1,0 +1,164 @@
+// The published schedules: always valid, and as fast and as small as published.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "penstock/schedule.h"
+#include "schedule/table_time.h"
+#include "support/errors.h"
+#include "support/golden.h"
+
+namespace penstock {
+namespace {
+
+using test::message_of;
+
+// F=1, B=2 (I=W=1) for an actor's whole share, so that a chunk costs 1/chunks; live activations counted alike.
+struct Times {
+  double makespan, bubble;
+  std::vector<double> peak;
+};
+
+Times times(std::string_view name, const ScheduleOptions& options, double latency = 0, TableCosts costs = {}) {
+  const Schedule schedule = make_schedule(name, options);
+  const double share = 1.0 / options.chunks;
+  costs = {costs.forward * share, costs.backward * share, costs.input * share, costs.weight * share, latency};
+  const TableTime time = time_table(schedule, chain(schedule.stages()), costs);
+  std::vector<double> peak;
+  for (std::int32_t live : time.peak_live) peak.push_back(live * share);
+  return {time.makespan, time.bubble(), peak};
+}
+
+// The reference table: p=4, m=8 at latencies 0, 0.5 and 1 on every link.
+TEST(Generators, ReferenceTable) {
+  struct Row {
+    std::string name;
+    int chunks;
+    double makespan, bubble;
+    std::vector<double> peak;
+    double half, one;
+  };
+  const std::vector<Row> rows = {
+      {"gpipe", 1, 33, 27.3, {8, 8, 8, 8}, 36, 39},      {"1f1b", 1, 33, 27.3, {4, 3, 2, 1}, 41, 49},
+      {"eager-1f1b", 1, 33, 27.3, {7, 5, 3, 1}, 36, 39}, {"interleaved-1f1b", 2, 28.5, 15.8, {5.5, 4.5, 3.5, 2.5}, 35.5, 46},
+      {"zb-h1", 1, 27, 11.1, {4, 4, 4, 4}, 33, 41},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    const ScheduleOptions options{.actors = 4, .microbatches = 8, .chunks = row.chunks};
+    const Times t = times(row.name, options);
+    EXPECT_DOUBLE_EQ(t.makespan, row.makespan);
+    EXPECT_NEAR(100 * t.bubble, row.bubble, 0.05);
+    EXPECT_EQ(t.peak, row.peak);
+    EXPECT_DOUBLE_EQ(times(row.name, options, 0.5).makespan, row.half);
+    EXPECT_DOUBLE_EQ(times(row.name, options, 1).makespan, row.one);
+  }
+  EXPECT_DOUBLE_EQ(times("gpipe", {.actors = 4, .microbatches = 8, .chunks = 2}).makespan, 28.5);  // breadth-first
+  EXPECT_EQ(times("sequential", {.actors = 4, .microbatches = 8}).makespan, 4 * 8 * 3);
+}
+
+TEST(Generators, LargerPublishedBubbles) {
+  EXPECT_NEAR(times("1f1b", {.actors = 8, .microbatches = 32}).bubble, 0.179, 0.0005);
+  EXPECT_NEAR(times("zb-h1", {.actors = 8, .microbatches = 32}).bubble, 0.068, 0.0005);
+  EXPECT_NEAR(times("interleaved-1f1b", {.actors = 8, .microbatches = 32, .chunks = 2}).bubble, 0.099, 0.0005);
+  EXPECT_NEAR(times("interleaved-1f1b", {.actors = 8, .microbatches = 32, .chunks = 6}).bubble, 0.035, 0.0005);
+  const Times unequal = times("zb-h1", {.actors = 8, .microbatches = 20}, 0, {.input = 1.3, .weight = 0.7});
+  EXPECT_NEAR(unequal.makespan, 71.2, 0.05);
+  EXPECT_NEAR(unequal.bubble, 0.157, 0.0005);
+}
+
+// Time and peak of the formulas in the generators' head comments, for any number of micro-batches from p on.
+TEST(Generators, FormulasHold) {
+  for (int p : {2, 3, 4, 8}) {
+    for (int m = p; m <= 4 * p; ++m) {
+      SCOPED_TRACE(testing::Message() << "p " << p << " m " << m);
+      const ScheduleOptions options{.actors = p, .microbatches = m};
+      const double ideal = 3 * m;
+      for (const char* name : {"gpipe", "1f1b", "eager-1f1b"}) EXPECT_DOUBLE_EQ(times(name, options).makespan, ideal + 3 * (p - 1)) << name;
+      EXPECT_DOUBLE_EQ(times("zb-h1", options).makespan, ideal + (p - 1));
+      EXPECT_DOUBLE_EQ(times("sequential", options).makespan, ideal * p);
+      for (int i = 0; i < p; ++i) {
+        const std::size_t actor = static_cast<std::size_t>(i);
+        EXPECT_EQ(times("gpipe", options).peak[actor], m);
+        EXPECT_EQ(times("1f1b", options).peak[actor], p - i);
+        EXPECT_EQ(times("eager-1f1b", options).peak[actor], std::min(2 * (p - i) - 1, m));
+        EXPECT_EQ(times("zb-h1", options).peak[actor], p);
+        EXPECT_EQ(times("sequential", options).peak[actor], 1);
+      }
+      for (int v : {2, 3}) {
+        if (m % p != 0) continue;
+        const ScheduleOptions chunked{.actors = p, .microbatches = m, .chunks = v};
+        EXPECT_NEAR(times("gpipe", chunked).makespan, ideal + 3.0 * (p - 1) / v, 1e-9);
+        EXPECT_NEAR(times("interleaved-1f1b", chunked).makespan, ideal + 3.0 * (p - 1) / v, 1e-9);
+        const double peak = times("interleaved-1f1b", chunked).peak[0];
+        EXPECT_NEAR(peak, std::min<double>(m, p + (p - 1.0) / v), 1e-9);
+      }
+    }
+  }
+}
+
+TEST(Generators, EveryTableIsValid) {
+  for (const ScheduleInfo& info : schedules()) {
+    for (int p = 1; p <= 8; ++p) {
+      for (int m = 1; m <= 4 * p + 1; ++m) {
+        for (int v = 1; v <= (info.chunked ? 4 : 1); ++v) {
+          SCOPED_TRACE(testing::Message() << info.name << " p " << p << " m " << m << " v " << v);
+          ScheduleOptions options{.actors = p, .microbatches = m, .chunks = v};
+          const Schedule table = make_schedule(info.name, options);
+          ASSERT_EQ(message_of([&] { validate(table, chain(p * v), m); }), "no error") << print(table);
+          options.forward_only = true;
+          const Schedule forward = make_schedule(info.name, options);
+          ASSERT_EQ(message_of([&] { validate(forward, chain(p * v, true), m); }), "no error") << print(forward);
+        }
+      }
+    }
+  }
+}
+
+// A last group of fewer than p micro-batches costs no more than a full one.
+TEST(Generators, InterleavedTakesAnyNumberOfMicrobatches) {
+  for (int p : {2, 3, 4, 8}) {
+    for (int v : {2, 3}) {
+      for (int m = 1; m <= 4 * p; ++m) {
+        const int full = (m + p - 1) / p * p;
+        const Times part = times("interleaved-1f1b", {.actors = p, .microbatches = m, .chunks = v});
+        const Times whole = times("interleaved-1f1b", {.actors = p, .microbatches = full, .chunks = v});
+        EXPECT_LE(part.makespan, whole.makespan) << p << " " << v << " " << m;
+        EXPECT_LE(part.peak, whole.peak) << p << " " << v << " " << m;
+      }
+    }
+  }
+}
+
+TEST(Generators, TablesAreAsPublished) {
+  for (const ScheduleInfo& info : schedules()) {
+    test::expect_golden("schedule/" + info.name + "-4x8.csv", print(make_schedule(info.name, {.actors = 4, .microbatches = 8})));
+    test::expect_golden("schedule/" + info.name + "-3x5.csv", print(make_schedule(info.name, {.actors = 3, .microbatches = 5})));
+    if (!info.chunked) continue;
+    test::expect_golden("schedule/" + info.name + "-2x6x2.csv",
+                        print(make_schedule(info.name, {.actors = 2, .microbatches = 6, .chunks = 2})));
+    test::expect_golden("schedule/" + info.name + "-4x7x2.csv",
+                        print(make_schedule(info.name, {.actors = 4, .microbatches = 7, .chunks = 2})));
+  }
+  test::expect_golden("schedule/1f1b-4x8-forward.csv",
+                      print(make_schedule("1f1b", {.actors = 4, .microbatches = 8, .forward_only = true})));
+}
+
+TEST(Generators, MistakesAreNamed) {
+  EXPECT_EQ(message_of([] { make_schedule("1f1", {}); }),
+            "there is no schedule \"1f1\"\n  schedules: sequential, gpipe, 1f1b, eager-1f1b, interleaved-1f1b, zb-h1\n  hint: did you mean "
+            "1f1b?");
+  EXPECT_EQ(message_of([] { make_schedule("anything", {}); }),
+            "there is no schedule \"anything\"\n  schedules: sequential, gpipe, 1f1b, eager-1f1b, interleaved-1f1b, zb-h1\n"
+            "  hint: a table of your own is named by its file, ending in .csv");
+  EXPECT_EQ(message_of([] { make_schedule("1f1b", {.chunks = 2}); }),
+            "1f1b takes one stage per actor, not 2 chunks\n  hint: schedules that take chunks: sequential, gpipe, interleaved-1f1b");
+  EXPECT_EQ(message_of([] { make_schedule("gpipe", {.actors = 0}); }), "gpipe: actors must be at least 1, not 0");
+  EXPECT_EQ(message_of([] { make_schedule("gpipe", {.microbatches = -1}); }), "gpipe: micro-batches must be at least 1, not -1");
+  EXPECT_EQ(message_of([] { make_schedule("gpipe", {.chunks = 0}); }), "gpipe: chunks must be at least 1, not 0");
+  EXPECT_EQ(message_of([] { make_schedule("gpipe", {.actors = 1 << 20, .microbatches = 1 << 20}); }),
+            "gpipe: a table of 1048576 actors x 1 chunks x 1048576 micro-batches is too large\n  the product may be up to 134217728");
+}
+
+}  // namespace
+}  // namespace penstock

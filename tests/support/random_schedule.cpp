@@ -1,0 +1,209 @@
+#include "support/random_schedule.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "base/text.h"
+
+namespace penstock::test {
+namespace {
+
+// Pieces of work become ready when all that they need is done; needs are those of a table's validity.
+class ListScheduler {
+ public:
+  ListScheduler(Random& random, const StageShape& shape, int actors, int microbatches, const RandomScheduleOptions& options)
+      : random_(random), shape_(shape), options_(options) {
+    schedule_.actors.resize(static_cast<std::size_t>(actors));
+    for (std::size_t s = 0; s < shape.predecessors.size(); ++s) {
+      const int home = draw(random, 0, actors - 1);
+      const bool split_stage = coin(random, options.split);
+      for (int m = 0; m < microbatches; ++m) {
+        const int actor = coin(random, options.replica) ? draw(random, 0, actors - 1) : home;
+        const int stage = static_cast<int>(s);
+        pending_.push_back({{stage, Kind::F, m}, actor});
+        if (!shape.has_backward[s]) continue;
+        if (options.mixed_split ? coin(random, options.split) : split_stage) {
+          pending_.push_back({{stage, Kind::I, m}, actor});
+          const int weight = coin(random, options.foreign_weight) ? draw(random, 0, actors - 1) : actor;
+          if (shape.has_parameters[s] || coin(random, 0.5)) pending_.push_back({{stage, Kind::W, m}, weight});
+        } else {
+          pending_.push_back({{stage, Kind::B, m}, actor});
+        }
+      }
+    }
+  }
+
+  Schedule run() {
+    while (!pending_.empty()) {
+      std::vector<std::size_t> ready;
+      for (std::size_t i = 0; i < pending_.size(); ++i) {
+        if (is_ready(pending_[i].first)) ready.push_back(i);
+      }
+      const std::size_t chosen = ready[static_cast<std::size_t>(draw(random_, 0, static_cast<int>(ready.size()) - 1))];
+      const auto [action, actor] = pending_[chosen];
+      schedule_.actors[static_cast<std::size_t>(actor)].push_back(action);
+      done_.insert({action.stage, action.kind, action.microbatch});
+      pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(chosen));
+    }
+    schedule_.name = "random";
+    return schedule_;
+  }
+
+ private:
+  bool did(int stage, Kind kind, int m) const { return done_.contains({stage, kind, m}); }
+  bool did_backward(int stage, int m) const { return did(stage, Kind::B, m) || did(stage, Kind::I, m); }
+
+  bool is_ready(const Action& action) const {
+    const int s = action.stage, m = action.microbatch;
+    if (action.kind == Kind::W) return did(s, Kind::I, m);
+    if (action.kind == Kind::F) {
+      const auto& before = shape_.predecessors[static_cast<std::size_t>(s)];
+      return std::all_of(before.begin(), before.end(), [&](int p) { return did(p, Kind::F, m); });
+    }
+    if (!did(s, Kind::F, m)) return false;
+    for (std::size_t after = 0; after < shape_.predecessors.size(); ++after) {
+      const auto& before = shape_.predecessors[after];
+      const bool feeds = std::find(before.begin(), before.end(), s) != before.end();
+      if (feeds && shape_.has_backward[after] && !did_backward(static_cast<int>(after), m)) return false;
+    }
+    return true;
+  }
+
+  Random& random_;
+  const StageShape& shape_;
+  const RandomScheduleOptions& options_;
+  Schedule schedule_;
+  std::vector<std::pair<Action, int>> pending_;
+  std::set<std::tuple<int, Kind, int>> done_;
+};
+
+// A random action of the table that `wanted` accepts: row and index; row -1 where there is none.
+template <class Wanted>
+std::pair<int, int> pick(Random& random, const Schedule& schedule, Wanted&& wanted) {
+  std::vector<std::pair<int, int>> found;
+  for (std::size_t a = 0; a < schedule.actors.size(); ++a) {
+    for (std::size_t i = 0; i < schedule.actors[a].size(); ++i) {
+      if (wanted(schedule.actors[a][i])) found.emplace_back(static_cast<int>(a), static_cast<int>(i));
+    }
+  }
+  if (found.empty()) return {-1, -1};
+  return found[static_cast<std::size_t>(draw(random, 0, static_cast<int>(found.size()) - 1))];
+}
+
+std::pair<int, int> pick(Random& random, const Schedule& schedule) {
+  return pick(random, schedule, [](const Action&) { return true; });
+}
+
+using Row = std::vector<Action>;
+
+BrokenTable repeat(Random& random, Schedule table) {
+  const auto [a, i] = pick(random, table);
+  const Action action = table.actors[static_cast<std::size_t>(a)][static_cast<std::size_t>(i)];
+  Row& row = table.actors[static_cast<std::size_t>(draw(random, 0, static_cast<int>(table.actors.size()) - 1))];
+  row.insert(row.begin() + draw(random, 0, static_cast<int>(row.size())), action);
+  return {"doubled", print(table), text(action) + " stands twice"};
+}
+
+// W of a stage without parameters is nobody's loss.
+BrokenTable drop(Random& random, Schedule table, const StageShape& shape) {
+  const auto [a, i] =
+      pick(random, table, [&](const Action& x) { return x.kind != Kind::W || shape.has_parameters[static_cast<std::size_t>(x.stage)]; });
+  Row& row = table.actors[static_cast<std::size_t>(a)];
+  const Action dropped = row[static_cast<std::size_t>(i)];
+  row.erase(row.begin() + i);
+  if (table.stages() == 0) return repeat(random, {.name = table.name, .actors = {{dropped}}, .cells = {}});
+  return {"missing", print(table), text(dropped) + (dropped.kind == Kind::B ? " or" : " is missing")};
+}
+
+// A backward before its own forward: the shortest circle.
+BrokenTable reverse(Random& random, Schedule table) {
+  const auto [a, i] = pick(random, table, [](const Action& x) { return x.kind == Kind::B || x.kind == Kind::I; });
+  if (a < 0) return repeat(random, std::move(table));
+  Row& row = table.actors[static_cast<std::size_t>(a)];
+  const Action backward = row[static_cast<std::size_t>(i)];
+  row.erase(row.begin() + i);
+  const auto forward = std::find(row.begin(), row.end(), Action{backward.stage, Kind::F, backward.microbatch});
+  row.insert(forward, backward);
+  return {"circular", print(table), "can never run"};
+}
+
+BrokenTable rename(Random& random, Schedule table, const StageShape& shape) {
+  const auto [a, i] = pick(random, table);
+  Action& action = table.actors[static_cast<std::size_t>(a)][static_cast<std::size_t>(i)];
+  action.stage = static_cast<int>(shape.predecessors.size()) + draw(random, 0, 3);
+  return {"unknown stage", print(table), text(action) + " names an unknown stage"};
+}
+
+BrokenTable move_backward(Random& random, Schedule table) {
+  const auto [a, i] = pick(random, table, [](const Action& x) { return x.kind == Kind::B || x.kind == Kind::I; });
+  if (a < 0 || table.actors.size() < 2) return repeat(random, std::move(table));
+  Row& row = table.actors[static_cast<std::size_t>(a)];
+  const Action action = row[static_cast<std::size_t>(i)];
+  row.erase(row.begin() + i);
+  const int other = (a + draw(random, 1, static_cast<int>(table.actors.size()) - 1)) % static_cast<int>(table.actors.size());
+  table.actors[static_cast<std::size_t>(other)].push_back(action);
+  return {"backward away from its forward", print(table), concat(text(action), " runs on actor ", other)};
+}
+
+BrokenTable tear(Random& random, const Schedule& table) {
+  std::string csv = print(table);
+  std::vector<std::size_t> letters;
+  for (std::size_t at = 0; at < csv.size(); ++at) {
+    if (csv[at] >= 'A' && csv[at] <= 'Z') letters.push_back(at);
+  }
+  const std::size_t at = letters[static_cast<std::size_t>(draw(random, 0, static_cast<int>(letters.size()) - 1))];
+  csv[at] = "?Q#\x01 -\"f"[draw(random, 0, 7)];
+  return {"unreadable cell", csv, "cannot read", true};
+}
+
+}  // namespace
+
+int draw(Random& random, int low, int high) {
+  return std::uniform_int_distribution<int>(low, high)(random);
+}
+
+bool coin(Random& random, double probability) {
+  return std::bernoulli_distribution(probability)(random);
+}
+
+StageShape random_shape(Random& random, const RandomShapeOptions& options) {
+  const std::size_t stages = static_cast<std::size_t>(draw(random, 1, options.most_stages));
+  StageShape shape;
+  shape.predecessors.resize(stages);
+  for (std::size_t s = 0; s < stages; ++s) {
+    std::vector<std::int32_t>& before = shape.predecessors[s];
+    for (std::size_t p = 0; p < s; ++p) {
+      if (coin(random, options.edge)) before.push_back(static_cast<std::int32_t>(p));
+    }
+    if (before.empty() && s > 0) before.push_back(draw(random, 0, static_cast<int>(s) - 1));
+    // A stage with backward is one whose own or earlier parameters need gradients.
+    const bool fed = std::any_of(before.begin(), before.end(), [&](int p) { return shape.has_backward[static_cast<std::size_t>(p)]; });
+    shape.has_backward.push_back(fed || !coin(random, options.no_backward));
+    shape.has_parameters.push_back(!coin(random, options.no_parameters));
+  }
+  return shape;
+}
+
+Schedule random_schedule(Random& random, const StageShape& shape, int actors, int microbatches, const RandomScheduleOptions& options) {
+  return ListScheduler(random, shape, actors, microbatches, options).run();
+}
+
+BrokenTable break_table(Random& random, const Schedule& schedule, const StageShape& shape) {
+  switch (draw(random, 0, 5)) {
+    case 0:
+      return drop(random, schedule, shape);
+    case 1:
+      return repeat(random, schedule);
+    case 2:
+      return reverse(random, schedule);
+    case 3:
+      return rename(random, schedule, shape);
+    case 4:
+      return move_backward(random, schedule);
+    default:
+      return tear(random, schedule);
+  }
+}
+
+}  // namespace penstock::test

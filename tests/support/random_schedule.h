@@ -1,0 +1,44 @@
+// Random valid tables over random stage DAGs, and random ways to break one.
+#pragma once
+
+#include <random>
+#include <string>
+
+#include "penstock/schedule.h"
+
+namespace penstock::test {
+
+using Random = std::mt19937_64;
+
+// Uniform in [low, high].
+int draw(Random& random, int low, int high);
+bool coin(Random& random, double probability);
+
+struct RandomShapeOptions {
+  int most_stages = 6;
+  double edge = 0.4;       // probability of an edge between two stages, besides what keeps the graph connected
+  double no_backward = 0;  // probability that a stage that no stage with backward feeds has none itself
+  double no_parameters = 0;
+};
+// Connected: every stage but the first has a predecessor.
+StageShape random_shape(Random& random, const RandomShapeOptions& options = {});
+
+struct RandomScheduleOptions {
+  double split = 0.5;         // probability that a stage's backward is I and W
+  bool mixed_split = false;   // decided per micro-batch instead
+  double foreign_weight = 0;  // probability that a W runs on another actor than its I
+  double replica = 0;         // probability that a micro-batch of a stage runs on another actor than the stage's own
+};
+// A valid table for the shape: each time a random ready piece of work goes to the end of its actor's row. Actors may be idle.
+Schedule random_schedule(Random& random, const StageShape& shape, int actors, int microbatches, const RandomScheduleOptions& options = {});
+
+// The table with one defect, as CSV, and words that the message must hold.
+struct BrokenTable {
+  std::string kind;  // "missing", "doubled", "circular", ...
+  std::string csv;
+  std::string expected;     // part of the message
+  bool unreadable = false;  // already parse_schedule throws
+};
+BrokenTable break_table(Random& random, const Schedule& schedule, const StageShape& shape);
+
+}  // namespace penstock::test
