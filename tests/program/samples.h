@@ -1,0 +1,26 @@
+// Programs that the tests of this folder start from.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+#include "base/text.h"
+
+namespace penstock::test {
+
+// Two stages, two micro-batches, forward only: tests/golden/program/two_devices.txt.
+inline std::string two_devices() {
+  return read_file(std::string(PENSTOCK_TESTS) + "/golden/program/two_devices.txt");
+}
+
+// `text` with the one place that reads `from` changed into `to`.
+inline std::string with(std::string text, std::string_view from, std::string_view to) {
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  EXPECT_EQ(text.find(from, at + 1), std::string::npos) << from << " is not unique";
+  return text.replace(at, from.size(), to);
+}
+
+}  // namespace penstock::test
