@@ -17,9 +17,9 @@ namespace penstock {
 
 // What one step reads: the samples' numbers in the data set, in the order of the batch's rows.
 struct StepInput {
-  std::int64_t step = 0;                    // from 1
-  std::int64_t seed = 0;                    // of the run; data port "seed"
-  bool validation = false;                  // samples are of the validation split
+  std::int64_t step = 0;    // from 1
+  std::int64_t seed = 0;    // of the run; data port "seed"
+  bool validation = false;  // samples are of the validation split
   std::vector<std::int64_t> samples;
 };
 
@@ -29,20 +29,21 @@ class DataSource {
  public:
   virtual ~DataSource() = default;
   // Rows [first_row, first_row + rows) of `port` for this step, dense. `out` has just their size. Throws Error for an unknown port.
-  virtual void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const = 0;
+  virtual void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows,
+                    std::span<std::byte> out) const = 0;
 };
 
 // What a device did during a step, in program order: one span per instruction that took time.
 struct Span {
   std::int32_t device = 0;
-  std::uint32_t instruction = 0;            // of the device's program
-  std::int64_t begin = 0, end = 0;          // ns since the step's begin on that device
+  std::uint32_t instruction = 0;    // of the device's program
+  std::int64_t begin = 0, end = 0;  // ns since the step's begin on that device
 };
 struct DeviceReport {
-  double busy = 0, waiting = 0;             // seconds: in runs; in waits
-  std::int64_t planned_bytes = 0;           // state + step + scratch arenas
-  std::int64_t measured_bytes = 0;          // arenas + what kernels allocated beside them, peak
-  std::vector<Span> spans;                  // empty unless asked for
+  double busy = 0, waiting = 0;     // seconds: in runs; in waits
+  std::int64_t planned_bytes = 0;   // state + step + scratch arenas
+  std::int64_t measured_bytes = 0;  // arenas + what kernels allocated beside them, peak
+  std::vector<Span> spans;          // empty unless asked for
 };
 struct StepResult {
   double seconds = 0;
@@ -53,14 +54,14 @@ struct StepResult {
 // Where state comes from.
 struct StateSource {
   enum class Kind : std::uint8_t { initialise, checkpoint, safetensors } kind = Kind::initialise;
-  std::int64_t seed = 0;                    // initialise: the draws
-  std::vector<ParameterSpec> parameters;    // initialise: what to draw; the rest of the state ("first:", "second:", "step") is zero
-  std::string path;                         // checkpoint: its folder; safetensors: a file with parameters, the rest zero
+  std::int64_t seed = 0;                  // initialise: the draws
+  std::vector<ParameterSpec> parameters;  // initialise: what to draw; the rest of the state ("first:", "second:", "step") is zero
+  std::string path;                       // checkpoint: its folder; safetensors: a file with parameters, the rest zero
 };
 
 class Cluster {
  public:
-  virtual ~Cluster() = default;             // stops the workers
+  virtual ~Cluster() = default;  // stops the workers
   virtual int devices() const = 0;
   // Gives each device its program and binds it; verified before it leaves. Cached by hash: a second call costs a lookup.
   // Returns the hash. The state of the devices is kept where names agree.

@@ -7,7 +7,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "penstock/error.h"
 #include "program/interpreter.h"
 #include "program/program.h"
 
@@ -15,13 +17,30 @@ namespace penstock {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
+// A transfer that cannot complete because the other end is gone.
+class PeerLost : public Error {
+ public:
+  PeerLost(int peer, const std::string& what, const std::vector<std::string>& details = {}) : Error(what, details), peer_(peer) {}
+  int peer() const { return peer_; }
+
+ private:
+  int peer_;
+};
+
+// A wait that was given up because another device of this process failed: that device's error tells why.
+class Aborted : public Error {
+ public:
+  Aborted() : Error("stopped because another device failed") {}
+};
+
 // Runs tasks on one device. All calls come from the device's own thread, except where noted.
 class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Binds a verified program's device: its tasks to kernels, its slots to addresses. The state arena survives from one program to the next
-  // as far as names agree (find() by name); everything else is of the program. Throws Error (unknown op, no kernel).
+  // Binds a verified program's device: its tasks to kernels, its slots to addresses. A named state tensor (a part of a state or copy slot)
+  // lives as long as the executor: it keeps its value through any number of loads, also of programs that do not name it; a name never
+  // seen before starts as zeros. Everything else is of the program. Throws Error (unknown op, no kernel).
   virtual void load(std::shared_ptr<const Program> program, int device) = 0;
   // Memory of a slot (its parts at part_offset), valid until the next load. Host-addressable on CPU.
   virtual std::span<std::byte> memory(SlotId slot) = 0;
@@ -41,10 +60,11 @@ class Transport {
 
   // Once per step, before its first transfer. Transfers are named by (peer, direction, tag) and match by them.
   virtual void begin_step(const Program& program, int device) = 0;
+  // Start a transfer; kNoEvent if it is complete on return. The bytes stay where they are until then; both ends give the same size.
   virtual Event send(int peer, int tag, std::span<const std::byte> bytes) = 0;
   virtual Event receive(int peer, int tag, std::span<std::byte> bytes) = 0;
   virtual bool done(Event event) = 0;
-  // Blocks until done; false when the deadline passed. Throws Error when the peer is lost.
+  // Blocks until done; false when the deadline passed. Throws PeerLost or Aborted. send and receive may throw them too.
   virtual bool wait(Event event, Deadline deadline) = 0;
 };
 

@@ -1,0 +1,144 @@
+#include "runtime/initialise.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+using Block = std::array<std::uint32_t, 4>;
+
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+Block philox(Block counter, std::uint64_t key) {
+  auto low = static_cast<std::uint32_t>(key), high = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = 0xD2511F53ull * counter[0], b = 0xCD9E8D57ull * counter[2];
+    counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ low, static_cast<std::uint32_t>(b),
+               static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ high, static_cast<std::uint32_t>(a)};
+    low += 0x9E3779B9u;
+    high += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+// In (0, 1): 52 bits, centred.
+double uniform(std::uint32_t high, std::uint32_t low) {
+  const std::uint64_t bits = ((static_cast<std::uint64_t>(high) << 32) | low) >> 12;
+  return (static_cast<double>(bits) + 0.5) * 0x1p-52;
+}
+
+// Two standard normal draws (Box and Muller).
+std::array<double, 2> normals(std::uint64_t key, std::uint64_t pair) {
+  const Block bits = philox({static_cast<std::uint32_t>(pair), static_cast<std::uint32_t>(pair >> 32), 0, 0}, key);
+  const double radius = std::sqrt(-2 * std::log(uniform(bits[0], bits[1])));
+  const double angle = 2 * std::numbers::pi * uniform(bits[2], bits[3]);
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+std::uint16_t to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if (std::isnan(value)) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
+  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+// Counts in units of the half's last bit; the count's own top bit is the last bit of the exponent field.
+std::uint16_t to_f16(float value) {
+  const std::uint32_t sign = (std::bit_cast<std::uint32_t>(value) >> 16) & 0x8000u;
+  const float size = std::abs(value);
+  if (std::isnan(value)) return static_cast<std::uint16_t>(sign | 0x7e00u);
+  if (size >= 65520.0f) return static_cast<std::uint16_t>(sign | 0x7c00u);
+  int exponent = -13;
+  if (size > 0) std::frexp(size, &exponent);      // size < 2^exponent
+  const int last = std::max(exponent - 11, -24);  // the exponent of the half's last bit
+  const auto steps = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(size, -last)));
+  const auto normal = static_cast<std::uint32_t>(last + 24);  // 0: denormals and the first binade
+  return static_cast<std::uint16_t>(sign | (steps + (normal << 10)));
+}
+
+double from_f16(std::uint16_t bits) {
+  const int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
+  double size = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+  if (exponent == 31) size = mantissa == 0 ? INFINITY : NAN;
+  return (bits & 0x8000u) ? -size : size;
+}
+
+template <class T>
+void put(std::span<std::byte> out, std::size_t index, T value) {
+  std::memcpy(out.data() + index * sizeof value, &value, sizeof value);
+}
+
+template <class T>
+T get(std::span<const std::byte> bytes, std::size_t index) {
+  T value;
+  std::memcpy(&value, bytes.data() + index * sizeof value, sizeof value);
+  return value;
+}
+
+}  // namespace
+
+void store_element(DType dtype, double value, std::span<std::byte> out, std::size_t index) {
+  switch (dtype) {
+    case DType::f64:
+      return put(out, index, value);
+    case DType::f32:
+      return put(out, index, static_cast<float>(value));
+    case DType::bf16:
+      return put(out, index, to_bf16(static_cast<float>(value)));
+    case DType::f16:
+      return put(out, index, to_f16(static_cast<float>(value)));
+    case DType::i64:
+      return put(out, index, static_cast<std::int64_t>(value));
+    case DType::i32:
+      return put(out, index, static_cast<std::int32_t>(value));
+    case DType::boolean:
+      return put(out, index, static_cast<std::uint8_t>(value != 0));
+  }
+}
+
+double load_element(DType dtype, std::span<const std::byte> bytes, std::size_t index) {
+  switch (dtype) {
+    case DType::f64:
+      return get<double>(bytes, index);
+    case DType::f32:
+      return static_cast<double>(get<float>(bytes, index));
+    case DType::bf16:
+      return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(get<std::uint16_t>(bytes, index)) << 16));
+    case DType::f16:
+      return from_f16(get<std::uint16_t>(bytes, index));
+    case DType::i64:
+      return static_cast<double>(get<std::int64_t>(bytes, index));
+    case DType::i32:
+      return get<std::int32_t>(bytes, index);
+    case DType::boolean:
+      return get<std::uint8_t>(bytes, index) != 0;
+  }
+  return 0;
+}
+
+void initialise(const ParameterSpec& spec, std::int64_t seed, std::span<std::byte> out) {
+  const auto elements = static_cast<std::size_t>(spec.type.elements());
+  if (spec.initial.kind != Initialiser::Kind::normal) {
+    const double value = spec.initial.kind == Initialiser::Kind::ones ? 1 : 0;
+    for (std::size_t i = 0; i < elements; ++i) store_element(spec.type.dtype, value, out, i);
+    return;
+  }
+  if (!is_floating(spec.type.dtype)) throw Error(concat(spec.name, ": normal draws of ", spec.type.text()));
+  Hash key;
+  key.add(static_cast<std::uint64_t>(seed));
+  key.add(spec.name);
+  for (std::size_t i = 0; i < elements; i += 2) {
+    const auto draws = normals(key.value(), i / 2);
+    for (std::size_t j = i; j < std::min(i + 2, elements); ++j)
+      store_element(spec.type.dtype, draws[j - i] * spec.initial.deviation, out, j);
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,20 @@
+// How parameters start: draws that depend on the run's seed and the parameter's name only, never on where it lives.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "penstock/trace.h"
+
+namespace penstock {
+
+// Fills `out`, spec.type's bytes. Normal draws are counter-based: element i of a parameter is a function of (seed, name, i), drawn in f64
+// and rounded to the dtype, so f32 and f64 runs start alike. Throws Error for normal draws of a dtype that is not floating.
+void initialise(const ParameterSpec& spec, std::int64_t seed, std::span<std::byte> out);
+
+// `value`, rounded to nearest even, as element `index` of `out`.
+void store_element(DType dtype, double value, std::span<std::byte> out, std::size_t index);
+double load_element(DType dtype, std::span<const std::byte> bytes, std::size_t index);
+
+}  // namespace penstock

@@ -1,0 +1,34 @@
+// Gives a device's state its values from a StateSource.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "runtime/cluster.h"
+#include "runtime/safetensors.h"
+
+namespace penstock {
+
+// Reads each file once, however many tensors come from it.
+class StateReader {
+ public:
+  // Throws Error for a file or checkpoint that cannot be read. `source` outlives the reader.
+  explicit StateReader(const StateSource& source);
+
+  // The value of one state tensor. `out` has the type's bytes. Throws Error naming file and tensor: missing, or of another type (a file
+  // of parameters may have another floating dtype: it is converted).
+  void read(const std::string& name, const TensorType& type, std::span<std::byte> out);
+
+ private:
+  const StoredTensor& stored(const std::string& name, const std::string& file);
+  void copy(const std::string& name, const TensorType& type, const std::string& file, std::span<std::byte> out);
+
+  const StateSource& source_;
+  std::map<std::string, const ParameterSpec*> specs_;
+  std::map<std::string, std::string> index_;  // checkpoint: tensor -> file
+  std::map<std::string, SafetensorsFile> files_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,154 @@
+#include "runtime/thread_transport.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "base/invariant.h"
+
+namespace penstock {
+namespace {
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+}  // namespace
+
+// One device's end.
+class ThreadTransport : public Transport {
+ public:
+  ThreadTransport(ThreadHub& hub, int device)
+      : hub_(hub), device_(device), outgoing_(static_cast<std::size_t>(hub.devices_)), incoming_(static_cast<std::size_t>(hub.devices_)) {}
+
+  void begin_step(const Program& program, int device) override;
+  Event send(int peer, int tag, std::span<const std::byte> bytes) override;
+  Event receive(int peer, int tag, std::span<std::byte> bytes) override;
+  bool done(Event event) override { return is_done(pending_[static_cast<std::size_t>(event)]); }
+  bool wait(Event event, Deadline deadline) override;
+
+ private:
+  struct Pending {
+    const Mailbox* box;
+    std::uint64_t use;
+  };
+
+  static bool is_done(const Pending& p) { return p.box->done.load(std::memory_order_seq_cst) >= p.use; }
+  Event arrive(Mailbox& box, int peer);
+  bool spin(const Pending& pending, Deadline deadline) const;
+
+  ThreadHub& hub_;
+  int device_;
+  std::vector<std::vector<Mailbox*>> outgoing_, incoming_;  // [peer][tag]
+  std::vector<Pending> pending_;                            // this step's, by event
+};
+
+ThreadHub::ThreadHub(int devices, std::chrono::microseconds spin)
+    : devices_(devices),
+      spin_(spin),
+      yield_(devices > static_cast<int>(std::thread::hardware_concurrency())),
+      channels_(static_cast<std::size_t>(devices) * static_cast<std::size_t>(devices)),
+      bells_(static_cast<std::size_t>(devices)) {
+  if (spin_.count() < 0) spin_ = std::chrono::microseconds(yield_ ? 5 : 50);
+}
+
+std::unique_ptr<Transport> ThreadHub::endpoint(int device) {
+  return std::make_unique<ThreadTransport>(*this, device);
+}
+
+void ThreadHub::abort() {
+  aborted_.store(true);
+  for (Bell& bell : bells_) {
+    const std::lock_guard lock(bell.mutex);
+    bell.ring.notify_all();
+  }
+}
+
+void ThreadHub::open(int from, int to, std::size_t count, std::vector<Mailbox*>& boxes) {
+  if (boxes.size() >= count) return;
+  const std::lock_guard lock(mutex_);
+  std::deque<Mailbox>& channel = channels_[static_cast<std::size_t>(from * devices_ + to)];
+  while (channel.size() < count) channel.emplace_back();
+  while (boxes.size() < count) boxes.push_back(&channel[boxes.size()]);
+}
+
+void ThreadHub::wake(int device) {
+  Bell& bell = bells_[static_cast<std::size_t>(device)];
+  if (!bell.asleep.load(std::memory_order_seq_cst)) return;
+  const std::lock_guard lock(bell.mutex);
+  bell.ring.notify_one();
+}
+
+void ThreadTransport::begin_step(const Program& program, int device) {
+  invariant(device == device_, "a thread endpoint serves one device");
+  std::size_t transfers = 0;
+  for (const Instruction& i : program.devices[static_cast<std::size_t>(device)].instructions) {
+    if (i.opcode != Opcode::send && i.opcode != Opcode::recv) continue;
+    const bool out = i.opcode == Opcode::send;
+    ++transfers;
+    hub_.open(out ? device : i.peer, out ? i.peer : device, static_cast<std::size_t>(i.tag) + 1,
+              (out ? outgoing_ : incoming_)[static_cast<std::size_t>(i.peer)]);
+  }
+  pending_.clear();
+  pending_.reserve(transfers);
+}
+
+Event ThreadTransport::send(int peer, int tag, std::span<const std::byte> bytes) {
+  Mailbox& box = *outgoing_[static_cast<std::size_t>(peer)][static_cast<std::size_t>(tag)];
+  box.from = bytes.data();
+  box.from_bytes = bytes.size();
+  return arrive(box, peer);
+}
+
+Event ThreadTransport::receive(int peer, int tag, std::span<std::byte> bytes) {
+  Mailbox& box = *incoming_[static_cast<std::size_t>(peer)][static_cast<std::size_t>(tag)];
+  box.to = bytes.data();
+  box.to_bytes = bytes.size();
+  return arrive(box, peer);
+}
+
+// The first end leaves and waits; the second copies and rings.
+Event ThreadTransport::arrive(Mailbox& box, int peer) {
+  const std::uint64_t before = box.arrivals.fetch_add(1, std::memory_order_acq_rel);
+  const std::uint64_t use = before / 2 + 1;
+  if (before % 2 == 0) {
+    pending_.push_back({&box, use});
+    return static_cast<Event>(pending_.size()) - 1;
+  }
+  invariant(box.from_bytes == box.to_bytes, "both ends of a transfer agree in size");
+  std::memcpy(box.to, box.from, box.to_bytes);
+  box.done.store(use, std::memory_order_seq_cst);
+  hub_.wake(peer);
+  return kNoEvent;
+}
+
+bool ThreadTransport::spin(const Pending& pending, Deadline deadline) const {
+  const Deadline end = std::min(deadline, std::chrono::steady_clock::now() + hub_.spin_);
+  do {
+    for (int look = 0; look < 16; ++look) {
+      if (is_done(pending)) return true;
+      hub_.yield_ ? std::this_thread::yield() : relax();
+    }
+  } while (!hub_.aborted_.load(std::memory_order_relaxed) && std::chrono::steady_clock::now() < end);
+  return false;
+}
+
+bool ThreadTransport::wait(Event event, Deadline deadline) {
+  const Pending pending = pending_[static_cast<std::size_t>(event)];
+  if (spin(pending, deadline)) return true;
+  ThreadHub::Bell& bell = hub_.bells_[static_cast<std::size_t>(device_)];
+  std::unique_lock lock(bell.mutex);
+  bell.asleep.store(true, std::memory_order_seq_cst);
+  const auto over = [&] { return is_done(pending) || hub_.aborted_.load(); };
+  bell.ring.wait_until(lock, deadline, over);
+  bell.asleep.store(false, std::memory_order_relaxed);
+  if (is_done(pending)) return true;
+  if (hub_.aborted_.load()) throw Aborted();
+  return false;
+}
+
+}  // namespace penstock
