@@ -1,0 +1,43 @@
+// How training shows itself: a bar on a terminal, plain lines elsewhere.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "runtime/metrics.h"
+
+namespace penstock {
+
+// What a stream can show.
+struct Terminal {
+  bool is_terminal = false;  // can a line be written over
+  bool colour = false;       // a terminal, and NO_COLOR is not set
+};
+Terminal terminal_of(std::FILE* stream);
+
+// "step 12/400  loss 2.345  validation 2.400  31.2 k tokens/s  bubble 12 %"; the validation loss is the last one known.
+std::string progress_text(const StepMetrics& metrics, std::int64_t steps, std::optional<double> validation_loss);
+
+class Progress {
+ public:
+  Progress(std::FILE* stream, Terminal terminal, std::int64_t steps);
+  ~Progress();  // ends the bar's line
+  void show(const StepMetrics& metrics);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void draw_bar(const StepMetrics& metrics);
+
+  std::FILE* stream_;
+  Terminal terminal_;
+  std::int64_t steps_;
+  std::optional<double> validation_loss_;
+  std::optional<Clock::time_point> last_line_;
+  bool open_line_ = false;
+};
+
+}  // namespace penstock

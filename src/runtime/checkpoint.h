@@ -1,0 +1,38 @@
+// Checkpoints: a folder `checkpoint-STEP` with device-<n>.safetensors, the state under the model's own names, and manifest.json.
+// They know nothing of stages or schedules. The folder gets its name when everything in it is on disk, so what carries the name
+// is whole; a folder without a manifest is no checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace penstock {
+
+struct Checkpoint {
+  std::string folder;
+  std::int64_t step = 0;                     // steps done
+  std::string config;                        // TOML of the run that wrote it
+  std::uint64_t text = 0;                    // ByteDataset::fingerprint()
+  std::map<std::string, std::string> files;  // of each tensor, inside the folder
+};
+
+// Writes a checkpoint of `info.step` under `out`, then removes the oldest ones beyond `keep`. `save` writes the state into the
+// folder it is given and returns the files' names (Cluster::save_state). Returns the folder. Throws Error; what was there stays.
+std::string write_checkpoint(const std::string& out, const Checkpoint& info, int keep,
+                             const std::function<std::vector<std::string>(const std::string&)>& save);
+
+// Throws Error naming the file: no manifest, not Penstock's, another version, a file missing, shorter, longer or changed.
+Checkpoint read_checkpoint(const std::string& folder);
+
+// The checkpoint that `path` is, or the newest in the run folder `path`. Throws Error if there is none.
+std::string find_checkpoint(const std::string& path);
+// Steps of the checkpoints in a run folder, ascending; empty where there is no such folder.
+std::vector<std::int64_t> checkpoint_steps(const std::string& out);
+
+// The path of the file that holds each tensor. Throws Error as read_checkpoint.
+std::map<std::string, std::string> checkpoint_index(const std::string& folder);
+
+}  // namespace penstock

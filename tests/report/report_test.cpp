@@ -1,0 +1,81 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "base/text.h"
+#include "report/progress.h"
+#include "report/table.h"
+#include "report/timeline.h"
+
+namespace penstock {
+namespace {
+
+TEST(Table, ColumnsAlign) {
+  EXPECT_EQ(table({"actor", "busy", "peak"}, {{"0", "1.5 s", "12 MiB"}, {"10", "0.5 s", "9 MiB"}}),
+            "actor   busy    peak\n"
+            "0      1.5 s  12 MiB\n"
+            "10     0.5 s   9 MiB\n");
+}
+
+TEST(Table, NumbersForPeople) {
+  EXPECT_EQ(short_number(950), "950");
+  EXPECT_EQ(short_number(31250), "31.2 k");
+  EXPECT_EQ(short_number(1.25e6), "1.2 M");
+}
+
+StepMetrics metrics(std::int64_t step) {
+  StepMetrics out;
+  out.step = step;
+  out.loss = 2.3456;
+  out.tokens_per_second = 31250;
+  out.bubble = 0.123;
+  return out;
+}
+
+TEST(Progress, TheLineSaysWhatMatters) {
+  EXPECT_EQ(progress_text(metrics(12), 400, 2.4), "step 12/400  loss 2.346  validation 2.400  31.2 k tokens/s  bubble 12 %");
+  EXPECT_EQ(progress_text(metrics(12), 400, {}), "step 12/400  loss 2.346  31.2 k tokens/s  bubble 12 %");
+}
+
+std::string shown(Terminal terminal) {
+  char* buffer = nullptr;
+  std::size_t size = 0;
+  std::FILE* stream = ::open_memstream(&buffer, &size);
+  {
+    Progress progress(stream, terminal, 3);
+    for (std::int64_t step : {1, 2, 3}) progress.show(metrics(step));
+  }
+  std::fclose(stream);
+  const std::string out(buffer, size);
+  std::free(buffer);
+  return out;
+}
+
+TEST(Progress, PlainLinesWithoutATerminal) {
+  // The first step, then none until some seconds have passed, and the last.
+  EXPECT_EQ(shown({}), concat(progress_text(metrics(1), 3, {}), "\n", progress_text(metrics(3), 3, {}), "\n"));
+}
+
+TEST(Progress, ABarOnATerminal) {
+  EXPECT_TRUE(shown({true, false}).ends_with("[========================] step 3/3  loss 2.346  31.2 k tokens/s  bubble 12 %\033[K\n"));
+  EXPECT_EQ(shown({true, false}).find("\033[36m"), std::string::npos);
+  EXPECT_NE(shown({true, true}).find("\033[36m"), std::string::npos);
+}
+
+TEST(Timeline, TextShowsTheKindThatTookMost) {
+  const Timeline timeline{
+      "one step",
+      {{{"F", "F0", "F0 of stage 0", 0, 400}, {"B", "B0", "B0 of stage 0", 600, 1000}}, {{"F", "F0", "F0 of stage 1", 400, 600}}}};
+  EXPECT_EQ(timeline_text(timeline, 10), "one step\ndevice 0 FFFF..BBBB\ndevice 1 ....FF....\n");
+}
+
+TEST(Timeline, ThePageIsSelfContainedAndEscaped) {
+  const std::string page = timeline_html({"a <b> & c", {{{"F", "F0", "F0 of \"s\"", 0, 2000000}}}});
+  EXPECT_NE(page.find("<title>a &lt;b&gt; &amp; c</title>"), std::string::npos);
+  EXPECT_NE(page.find("F0 of &quot;s&quot;\n2.00 ms, from 0.0 us"), std::string::npos);
+  EXPECT_EQ(page.find("http"), std::string::npos);
+  EXPECT_EQ(page.find("<script src"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace penstock
