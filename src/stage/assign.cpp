@@ -106,6 +106,7 @@ class Assignment {
           if (producer_[operand.index()]) open.push_back(producer_[operand.index()].index());
       }
     }
+    if (count > 0) stage_number(std::to_string(count));  // what follows the last boundary
   }
 
   void take_marks() {
