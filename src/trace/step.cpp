@@ -180,10 +180,13 @@ Graph gradient_step(const Model& model, int batch, int context, int microbatches
     Model::Batch data = reader.take_batch();
     data.step = full_like(data.seed, 0);
     const Sums sums = loss_and_gradients(model, parameters, data, microbatches);
-    std::vector<Tensor> out = {sums.loss / sums.count};
+    std::vector<Tensor> out;
+    append(out, parameters);
+    out.push_back(sums.loss / sums.count);
     for (const auto& entry : sums.gradients.entries()) out.push_back(entry.second / sums.count);
     return out;
   });
+  graph.state = static_cast<int>(specs.size());
   graph.output_names = {"loss"};
   for (const ParameterSpec& spec : specs) graph.output_names.push_back("gradient:" + spec.name);
   return graph;
@@ -203,8 +206,12 @@ Graph evaluation_step(const Model& model, int batch, int context, int microbatch
     const std::vector<Tensor> sums =
         accumulate({data.tokens, data.targets, data.rows}, microbatches,
                    [&](const auto& parts) -> std::vector<Tensor> { return {model.loss(parameters, part_of(data, parts))}; });
-    return {sums[0], count};
+    std::vector<Tensor> out;
+    append(out, parameters);
+    out.insert(out.end(), {sums[0], count});
+    return out;
   });
+  graph.state = static_cast<int>(specs.size());
   graph.output_names = {"loss_sum", "count"};
   return graph;
 }
@@ -217,14 +224,18 @@ Graph generation_step(const Model& model, int context) {
   Graph graph = trace("generation_step", inputs, [&](const std::vector<Tensor>& tensors) {
     Reader reader(tensors);
     const Parameters parameters = reader.take(specs);
-    return accumulate({reader.take()}, 1, [&](const auto& parts) -> std::vector<Tensor> {
+    std::vector<Tensor> out;
+    append(out, parameters);
+    out.push_back(accumulate({reader.take()}, 1, [&](const auto& parts) -> std::vector<Tensor> {
       Model::Batch batch;
       batch.tokens = parts[0];
       batch.training = false;
       const Tensor logits = model.logits(parameters, batch);
       return {logits.dtype() == DType::f32 ? logits : to(logits, DType::f32)};
-    });
+    })[0]);
+    return out;
   });
+  graph.state = static_cast<int>(specs.size());
   graph.output_names = {"logits"};
   return graph;
 }
