@@ -3,6 +3,12 @@
 //
 // Bubble (p-1)(F+B), as GPipe; peak (p-i)A on actor i. A transfer's latency is paid in every round: eager-1f1b hides it.
 //
+//   penstock schedule 1f1b --actors 4 --microbatches 6 --show
+//   actor 0 | F0 F1 F2 F3 .  .  .  .  .  .  B0--- F4 B1--- F5 B2--- .  B3--- .  B4--- .  B5---
+//   actor 1 | .  F0 F1 F2 .  .  .  .  B0--- F3 B1--- F4 B2--- F5 B3--- .  B4--- .  B5---
+//   actor 2 | .  .  F0 F1 .  .  B0--- F2 B1--- F3 B2--- F4 B3--- F5 B4--- .  B5---
+//   actor 3 | .  .  .  F0 B0--- F1 B1--- F2 B2--- F3 B3--- F4 B4--- F5 B5---
+//   time 27, bubble 33.3 %, live 4 3 2 1
 #include <algorithm>
 
 #include "schedule/generators.h"

@@ -3,6 +3,12 @@
 //
 // Bubble (p-1)(F+B) plus 2(p-1) latencies of fill and drain; peak (2(p-i)-1)A on actor i.
 //
+//   penstock schedule eager-1f1b --actors 4 --microbatches 6 --show
+//   actor 0 | F0 F1 F2 F3 F4 F5 .  .  .  .  B0--- .  B1--- .  B2--- .  B3--- .  B4--- .  B5---
+//   actor 1 | .  F0 F1 F2 F3 F4 .  .  B0--- F5 B1--- .  B2--- .  B3--- .  B4--- .  B5---
+//   actor 2 | .  .  F0 F1 F2 .  B0--- F3 B1--- F4 B2--- F5 B3--- .  B4--- .  B5---
+//   actor 3 | .  .  .  F0 B0--- F1 B1--- F2 B2--- F3 B3--- F4 B4--- F5 B5---
+//   time 27, bubble 33.3 %, live 6 5 3 1
 #include "schedule/generators.h"
 
 namespace penstock {

@@ -3,6 +3,12 @@
 //
 // Bubble (p-1)(F+B)/v; peak mA.
 //
+//   penstock schedule gpipe --actors 4 --microbatches 4 --show
+//   actor 0 | F0 F1 F2 F3 .  .  .  .  .  .  .  .  .  B0--- B1--- B2--- B3---
+//   actor 1 | .  F0 F1 F2 F3 .  .  .  .  .  .  B0--- B1--- B2--- B3---
+//   actor 2 | .  .  F0 F1 F2 F3 .  .  .  B0--- B1--- B2--- B3---
+//   actor 3 | .  .  .  F0 F1 F2 F3 B0--- B1--- B2--- B3---
+//   time 21, bubble 42.9 %, live 4 4 4 4
 #include "schedule/generators.h"
 
 namespace penstock {

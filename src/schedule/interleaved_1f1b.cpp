@@ -6,6 +6,10 @@
 // Where p does not divide m the table is that of the next multiple without the micro-batches that do not exist: nothing passes
 // between micro-batches, so leaving out whole ones keeps a table valid.
 //
+//   penstock schedule interleaved-1f1b --actors 2 --microbatches 4 --chunks 2 --show
+//   actor 0 | 0F0 0F1 2F0 2F1 0F2 .   2B0---- 0F3 2B1---- 2F2 0B0---- 2F3 0B1---- .   2B2---- .   2B3---- 0B2---- 0B3----
+//   actor 1 | .   1F0 1F1 3F0 3B0---- 3F1 3B1---- 1F2 1B0---- 1F3 1B1---- 3F2 3B2---- 3F3 3B3---- 1B2---- 1B3----
+//   time 27, bubble 11.1 %, live 5 3
 #include <algorithm>
 
 #include "schedule/generators.h"

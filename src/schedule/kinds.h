@@ -7,6 +7,9 @@
 
 namespace penstock {
 
+// Stages times micro-batches of the largest table: some 8 GB.
+inline constexpr int kMostForwards = 1 << 27;
+
 inline constexpr int kKindCount = static_cast<int>(Kind::RECV_B) + 1;
 
 // The kind of that name; false where there is none.

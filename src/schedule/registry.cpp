@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "schedule/generators.h"
+#include "schedule/kinds.h"
 
 namespace penstock {
 namespace {
@@ -44,12 +45,10 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
     throw Error(concat(info.name, " takes one stage per actor, not ", options.chunks, " chunks"), {},
                 "schedules that take chunks: " + join(names(true), ", "));
   }
-  // 2^27 forwards are some 8 GB of table.
-  constexpr double kMost = 1 << 27;
-  if (1.0 * options.actors * options.chunks * options.microbatches > kMost) {
+  if (1.0 * options.actors * options.chunks * options.microbatches > kMostForwards) {
     throw Error(concat(info.name, ": a table of ", options.actors, " actors x ", options.chunks, " chunks x ", options.microbatches,
                        " micro-batches is too large"),
-                {concat("the product may be up to ", static_cast<std::int64_t>(kMost))});
+                {concat("the product may be up to ", kMostForwards)});
   }
 }
 

@@ -2,6 +2,10 @@
 //
 // Bubble (1 - 1/p) of the time; peak one micro-batch of activations.
 //
+//   penstock schedule sequential --actors 2 --microbatches 3 --show
+//   actor 0 | F0 .  .  .  B0--- F1 .  .  .  B1--- F2 .  .  .  B2---
+//   actor 1 | .  F0 B0--- .  .  .  F1 B1--- .  .  .  F2 B2---
+//   time 18, bubble 50.0 %, live 1 1
 #include "schedule/generators.h"
 
 namespace penstock {

@@ -21,6 +21,10 @@ std::string place(const Schedule& schedule, Position p) {
   return concat(schedule.name.empty() ? "schedule" : schedule.name, ":", p.actor + 1, ":", column(schedule, p));
 }
 
+const Action& at(const Schedule& schedule, Position p) {
+  return schedule.actors[static_cast<std::size_t>(p.actor)][static_cast<std::size_t>(p.index)];
+}
+
 std::string unit_text(std::int32_t stage, Kind kind, std::int32_t microbatch) {
   return concat(stage, name(kind), microbatch);
 }
@@ -30,7 +34,7 @@ std::string range_text(std::int64_t count) {
 }
 
 std::string counted(std::int64_t count, std::string_view thing) {
-  return concat(count, " ", thing, count == 1 ? "" : "s");
+  return concat(count, " ", thing, count == 1 ? "" : thing.ends_with("h") ? "es" : "s");
 }
 
 template <class Visit>
@@ -57,10 +61,9 @@ void check_names(const Schedule& schedule, const StageShape& shape, std::int32_t
       throw Error(concat(where(), " is a transfer"), {"transfers follow from the table and are not part of it"});
     if (action.microbatch < 0 && !needs_microbatch(action.kind)) return;
     if (action.microbatch < 0 || action.count < 1 || action.microbatch >= microbatches || action.count > microbatches - action.microbatch) {
-      throw Error(
-          concat(where(), " names an unknown micro-batch"),
-          {concat("a step has ", counted(microbatches, "micro-batch"), microbatches == 1 ? "" : "es", ", ", range_text(microbatches))},
-          "change the number of micro-batches, or the table");
+      throw Error(concat(where(), " names an unknown micro-batch"),
+                  {concat("a step has ", counted(microbatches, "micro-batch"), ", ", range_text(microbatches))},
+                  "change the number of micro-batches, or the table");
     }
     if (action.kind != Kind::F && is_compute(action.kind) && !shape.has_backward[static_cast<std::size_t>(action.stage)]) {
       throw Error(concat(where(), " is a backward of a stage without"), {concat("stage ", action.stage, " only runs forward")},
@@ -82,9 +85,8 @@ std::int32_t count_microbatches(const Schedule& schedule) {
     largest = here;
   });
   if (last >= forwards) {
-    throw Error(concat(place(schedule, largest), ": ",
-                       text(schedule.actors[static_cast<std::size_t>(largest.actor)][static_cast<std::size_t>(largest.index)]),
-                       " names micro-batch ", last, " of a table with ", counted(forwards, "forward")),
+    throw Error(concat(place(schedule, largest), ": ", text(at(schedule, largest)), " names micro-batch ", last, " of a table with ",
+                       counted(forwards, "forward")),
                 {"micro-batches are numbered from 0 without gaps"});
   }
   return static_cast<std::int32_t>(last + 1);
@@ -108,34 +110,33 @@ void check_forwards(const Schedule& schedule, const StageShape& shape, std::int3
     for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) present[static_cast<std::size_t>(m)] = true;
   });
   const std::int32_t missing = static_cast<std::int32_t>(std::find(present.begin(), present.end(), false) - present.begin());
-  // Where it belongs: by its backward, else by the stage's other work, else by the micro-batch's.
+  // Where it belongs: before its backward, else near the stage's forward before it, else near the micro-batch's in another stage.
   Position backward, same_stage, same_microbatch, any;
   for_each_action(schedule, [&](const Action& action, Position here) {
     const bool covers = action.microbatch <= missing && missing < action.microbatch + action.count;
     if (action.stage == stage && covers && !backward) backward = here;
-    if (action.stage == stage && action.microbatch <= missing) same_stage = here;
-    if (covers) same_microbatch = here;
+    if (action.kind == Kind::F && action.stage == stage && action.microbatch < missing) same_stage = here;
+    if (action.kind == Kind::F && covers) same_microbatch = here;
     if (!any) any = here;
   });
   const std::string unit = unit_text(stage, Kind::F, missing);
   std::string what = concat(schedule.name, ": ", unit, " is missing");
   if (const Position by = backward ? backward : same_stage ? same_stage : same_microbatch ? same_microbatch : any) {
-    const Action& neighbour = schedule.actors[static_cast<std::size_t>(by.actor)][static_cast<std::size_t>(by.index)];
-    what = concat(place(schedule, by), ": ", unit, " is missing ", backward ? "before " : "near ", text(neighbour));
+    what = concat(place(schedule, by), ": ", unit, " is missing ", backward ? "before " : "near ", text(at(schedule, by)));
   }
   throw Error(what,
-              {concat("stage ", stage, " must run forward once for each of ", counted(microbatches, "micro-batch"),
-                      microbatches == 1 ? "" : "es", "; the table has ", counted(*lacking, "such forward"))},
+              {concat("stage ", stage, " must run forward once for each of ", counted(microbatches, "micro-batch"), "; the table has ",
+                      counted(*lacking, "such forward"))},
               concat("add ", unit, ", or give the model as many stages and micro-batches as the table has"));
 }
 
 WorkIndex index_once(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches) {
   return index_work(schedule, shape, microbatches, [&](Position earlier, Position later) {
-    const std::string first = text(schedule.actors[static_cast<std::size_t>(earlier.actor)][static_cast<std::size_t>(earlier.index)]);
-    const std::string second = text(schedule.actors[static_cast<std::size_t>(later.actor)][static_cast<std::size_t>(later.index)]);
+    const std::string first = text(at(schedule, earlier));
+    const std::string second = text(at(schedule, later));
     throw Error(concat(place(schedule, later), ": ", second, first == second ? " stands twice" : concat(" repeats work of ", first)),
                 {concat(first, " stands at ", place(schedule, earlier)), "each stage does F, and B or I and W, once per micro-batch"},
-                concat("remove one of them"));
+                "remove one of them");
   });
 }
 
@@ -228,6 +229,11 @@ std::vector<Link> circle(const WorkIndex& work, const std::vector<std::int32_t>&
 
 void validate(const Schedule& schedule, const StageShape& shape, int microbatches) {
   const std::int32_t count = microbatches >= 0 ? microbatches : count_microbatches(schedule);
+  if (static_cast<double>(count) * static_cast<double>(shape.predecessors.size()) > kMostForwards) {
+    throw Error(concat(schedule.name, ": ", counted(static_cast<std::int64_t>(shape.predecessors.size()), "stage"), " x ",
+                       counted(count, "micro-batch"), " are too many"),
+                {concat("the product may be up to ", kMostForwards)});
+  }
   check_names(schedule, shape, count);
   check_forwards(schedule, shape, count);
   const WorkIndex work = index_once(schedule, shape, count);

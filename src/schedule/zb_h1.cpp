@@ -3,6 +3,12 @@
 //
 // Bubble (p-1)(F+I-W), a third of 1F1B's where F=I=W; peak pA on every actor, held until W.
 //
+//   penstock schedule zb-h1 --actors 4 --microbatches 6 --show
+//   actor 0 | F0 F1 F2 F3 .  .  .  I0 W0 F4 I1 W1 F5 I2 W2 I3 W3 I4 W4 I5 W5
+//   actor 1 | .  F0 F1 F2 .  .  I0 F3 I1 W0 F4 I2 W1 F5 I3 W2 I4 W3 I5 W4 W5
+//   actor 2 | .  .  F0 F1 .  I0 F2 I1 F3 I2 W0 F4 I3 W1 F5 I4 W2 I5 W3 W4 W5
+//   actor 3 | .  .  .  F0 I0 F1 I1 F2 I2 F3 I3 W0 F4 I4 W1 F5 I5 W2 W3 W4 W5
+//   time 21, bubble 14.3 %, live 4 4 4 4
 #include <algorithm>
 
 #include "schedule/generators.h"

@@ -1,0 +1,61 @@
+#include "report/schedule_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "base/text.h"
+#include "schedule/table_time.h"
+
+namespace penstock {
+namespace {
+
+bool one_stage_per_actor(const Schedule& schedule) {
+  return std::all_of(schedule.actors.begin(), schedule.actors.end(), [](const auto& row) {
+    return std::all_of(row.begin(), row.end(), [&](const Action& action) { return action.stage == row.front().stage; });
+  });
+}
+
+std::string label(const Action& action, bool with_stage) {
+  const std::string whole = text(action);
+  return with_stage ? whole : whole.substr(std::to_string(action.stage).size());
+}
+
+// "F0 .  B0--- ": a slot is `width` characters, its last a space.
+std::string draw_row(const std::vector<Action>& row, const TableTime& time, std::size_t actor, std::size_t width, bool with_stage) {
+  std::string out;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const std::size_t start = static_cast<std::size_t>(std::lround(time.start[actor][i])) * width;
+    const std::size_t end = static_cast<std::size_t>(std::lround(time.end[actor][i])) * width;
+    if (start == end) continue;
+    while (out.size() < start) out += "." + std::string(width - 1, ' ');
+    out += label(row[i], with_stage);
+    out.resize(end - 1, end - start > width ? '-' : ' ');
+    out += ' ';
+  }
+  return std::string(trim(out));
+}
+
+}  // namespace
+
+std::string draw(const Schedule& schedule, const StageShape& shape) {
+  const TableTime time = time_table(schedule, shape);
+  const bool with_stage = !one_stage_per_actor(schedule);
+  std::size_t longest = 1;
+  for (const auto& row : schedule.actors) {
+    for (const Action& action : row) longest = std::max(longest, label(action, with_stage).size());
+  }
+  const std::size_t digits = std::to_string(schedule.actors.size() - 1).size();
+  std::string out;
+  for (std::size_t a = 0; a < schedule.actors.size(); ++a) {
+    const std::string number = std::to_string(a);
+    const std::string drawn = draw_row(schedule.actors[a], time, a, longest + 1, with_stage);
+    out += concat("actor ", std::string(digits - number.size(), ' '), number, drawn.empty() ? " |" : " | ", drawn, "\n");
+  }
+  char bubble[16];
+  std::snprintf(bubble, sizeof bubble, "%.1f %%", 100 * time.bubble());
+  const std::string live = join(time.peak_live, " ", [](std::int32_t n) { return std::to_string(n); });
+  return out + concat("time ", std::lround(time.makespan), ", bubble ", bubble, ", live ", live, "\n");
+}
+
+}  // namespace penstock

@@ -1,0 +1,53 @@
+#include "report/schedule_text.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+
+#include "base/text.h"
+
+namespace penstock {
+namespace {
+
+TEST(ScheduleText, DrawsIdleSlotsAndLongActions) {
+  EXPECT_EQ(draw(make_schedule("1f1b", {.actors = 2, .microbatches = 2}), chain(2)),
+            "actor 0 | F0 F1 .  .  B0--- .  B1---\n"
+            "actor 1 | .  F0 B0--- F1 B1---\n"
+            "time 9, bubble 33.3 %, live 2 1\n");
+}
+
+TEST(ScheduleText, NamesStagesWhereAnActorHasSeveral) {
+  const Schedule schedule = parse_schedule("0x2F0,1F0,1F1,1x2B0,0B0,0I1,0W1,0U\n\n", "plan.csv");
+  EXPECT_EQ(draw(schedule, chain(2)),
+            "actor 0 | 0x2F0------ 1F0   1F1   1x2B0------------------ 0B0-------- 0I1   0W1\n"
+            "actor 1 |\n"
+            "time 12, bubble 50.0 %, live 4 0\n");
+}
+
+// The drawings in the generators' head comments are the tool's.
+TEST(ScheduleText, CommentsShowWhatTheToolDraws) {
+  const std::regex command(R"(//   penstock schedule (\S+) --actors (\d+) --microbatches (\d+)(?: --chunks (\d+))? --show)");
+  const std::filesystem::path folder = std::filesystem::path(PENSTOCK_TESTS) / ".." / "src" / "schedule";
+  std::size_t drawings = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    std::ifstream in(file.path());
+    std::string line;
+    while (std::getline(in, line)) {
+      std::smatch found;
+      if (!std::regex_match(line, found, command)) continue;
+      ++drawings;
+      const ScheduleOptions options{
+          .actors = std::stoi(found[2]), .microbatches = std::stoi(found[3]), .chunks = found[4].matched ? std::stoi(found[4]) : 1};
+      const std::string drawn = draw(make_schedule(found[1].str(), options), chain(options.actors * options.chunks));
+      std::string comment;
+      while (std::getline(in, line) && line.starts_with("//   ")) comment += line.substr(5) + "\n";
+      EXPECT_EQ(comment, drawn) << "in " << file.path();
+    }
+  }
+  EXPECT_EQ(drawings, schedules().size());
+}
+
+}  // namespace
+}  // namespace penstock
