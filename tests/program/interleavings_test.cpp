@@ -1,0 +1,216 @@
+// The verifier's verdict is that of an exhaustive exploration of all interleavings, and the interpreter obeys the rules under any
+// order of completion.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_set>
+
+#include "program/interpreter.h"
+#include "program/random_programs.h"
+#include "program/verify.h"
+#include "support/errors.h"
+
+namespace penstock {
+namespace {
+
+using test::message_of;
+using test::random_program;
+using test::Rules;
+
+// Visits every state that the devices can reach: how far each has come, and which transfers are complete.
+class Explorer {
+ public:
+  Explorer(const Program& program, ChannelModel model) : program_(program), rules_(program), model_(model) {
+    std::map<std::tuple<int, int, int>, int> numbers;  // from, to, tag
+    transfer_.resize(program.devices.size());
+    for (int d = 0; d < devices(); ++d)
+      for (const Instruction& i : instructions(d)) {
+        int number = -1;
+        if (i.opcode == Opcode::send) number = numbers.try_emplace({d, i.peer, i.tag}, static_cast<int>(numbers.size())).first->second;
+        if (i.opcode == Opcode::recv) number = numbers.try_emplace({i.peer, d, i.tag}, static_cast<int>(numbers.size())).first->second;
+        transfer_[static_cast<std::size_t>(d)].push_back(number);
+      }
+    transfers_ = static_cast<int>(numbers.size());
+  }
+
+  // Whether no reachable state is stuck.
+  bool always_finishes() {
+    std::vector<State> open{State{}};
+    std::unordered_set<State> seen{State{}};
+    while (!open.empty()) {
+      const State state = open.back();
+      open.pop_back();
+      const std::vector<State> next = successors(state);
+      if (next.empty() && !is_final(state)) return false;
+      for (State s : next)
+        if (seen.insert(s).second) open.push_back(s);
+    }
+    return true;
+  }
+
+ private:
+  // 8 bits of position per device from bit 0, one bit per complete transfer from bit 32.
+  using State = std::uint64_t;
+  int devices() const { return static_cast<int>(program_.devices.size()); }
+  const std::vector<Instruction>& instructions(int d) const { return program_.devices[static_cast<std::size_t>(d)].instructions; }
+  static std::size_t position(State state, int device) { return state >> (8 * device) & 0xff; }
+  static bool complete(State state, int transfer) { return (state >> (32 + transfer) & 1) != 0; }
+  int transfer(int device, std::size_t at) const { return transfer_[static_cast<std::size_t>(device)][at]; }
+
+  bool is_final(State state) const {
+    for (int d = 0; d < devices(); ++d)
+      if (position(state, d) < instructions(d).size()) return false;
+    return state >> 32 == (State{1} << transfers_) - 1;
+  }
+
+  std::vector<State> successors(State state) const {
+    std::vector<State> next;
+    std::vector<int> started(static_cast<std::size_t>(transfers_), 0);
+    for (int d = 0; d < devices(); ++d) {
+      std::set<int> busy;  // peers with an earlier transfer that is not complete
+      for (std::size_t at = 0; at < position(state, d); ++at) {
+        const int t = transfer(d, at);
+        if (t < 0 || complete(state, t)) continue;
+        const bool first = busy.insert(instructions(d)[at].peer).second;
+        if (model_ == ChannelModel::tagged || first) ++started[static_cast<std::size_t>(t)];
+      }
+      const auto done = [&](int device, std::size_t at) { return transfer(device, at) < 0 || complete(state, transfer(device, at)); };
+      if (position(state, d) < instructions(d).size() && rules_.may_start(d, position(state, d), done))
+        next.push_back(state + (State{1} << (8 * d)));
+    }
+    for (int t = 0; t < transfers_; ++t)
+      if (started[static_cast<std::size_t>(t)] == 2) next.push_back(state | State{1} << (32 + t));
+    return next;
+  }
+
+  const Program& program_;
+  Rules rules_;
+  ChannelModel model_;
+  std::vector<std::vector<int>> transfer_;  // [device][instruction]; -1: none
+  int transfers_ = 0;
+};
+
+TEST(Interleavings, VerdictEqualsExhaustiveExploration) {
+  constexpr int kPrograms = 600;
+  for (const ChannelModel model : {ChannelModel::tagged, ChannelModel::serial}) {
+    int accepted = 0;
+    for (std::uint64_t seed = 0; seed < kPrograms; ++seed) {
+      std::mt19937_64 random(seed);
+      const Program program = random_program(random);
+      const std::string message = message_of([&] { verify(program, {model, -1}); });
+      if (message != "no error") {
+        const bool about_order =
+            message.find("can never finish") != std::string::npos || message.find("would never finish") != std::string::npos;
+        ASSERT_TRUE(about_order) << "seed " << seed << "\n" << message << "\n" << print(program);
+      }
+      accepted += message == "no error";
+      ASSERT_EQ(Explorer(program, model).always_finishes(), message == "no error") << "seed " << seed << "\n"
+                                                                                   << message << "\n"
+                                                                                   << print(program);
+    }
+    EXPECT_GT(accepted, kPrograms / 10);
+    EXPECT_LT(accepted, kPrograms * 9 / 10);
+  }
+}
+
+// Completes transfers and copies in random order, copies of one device in turn, and checks every start against the rules.
+class RandomMachine {
+ public:
+  RandomMachine(const Program& program, std::uint64_t seed) : program_(program), rules_(program), random_(seed) {
+    for (const DeviceProgram& device : program.devices) {
+      states_.emplace_back(device);
+      done_.emplace_back(device.instructions.size(), false);
+      released_.emplace_back(device.slots.size(), false);
+    }
+  }
+
+  // Whether every device finished.
+  bool run() {
+    std::size_t finished = 0;
+    while (finished < states_.size()) {
+      finished = 0;
+      for (device_ = 0; device_ < static_cast<int>(states_.size()); ++device_) finished += advance(state(), *this).finished();
+      if (finished < states_.size() && !complete_one()) return false;
+    }
+    return std::all_of(done_.begin(), done_.end(),
+                       [](const std::vector<bool>& d) { return std::all_of(d.begin(), d.end(), std::identity()); });
+  }
+
+  Event run(const Instruction&) { return begin(); }
+  Event start(const Instruction& i) { return i.opcode == Opcode::input ? finish_at_once() : begin(); }
+  bool done(Event event) const { return done_[static_cast<std::size_t>(device_)][static_cast<std::size_t>(event)]; }
+  void release(SlotId slot) {
+    std::vector<bool>& released = released_[static_cast<std::size_t>(device_)];
+    EXPECT_FALSE(released[slot.index()]);
+    released[slot.index()] = true;
+    check_rules();
+    finish_at_once();
+  }
+
+ private:
+  DeviceState& state() { return states_[static_cast<std::size_t>(device_)]; }
+
+  void check_rules() {
+    const auto done = [&](int device, std::size_t at) { return bool{done_[static_cast<std::size_t>(device)][at]}; };
+    EXPECT_TRUE(rules_.may_start(device_, state().next, done)) << describe(program_, device_, state().next);
+  }
+
+  // An instruction's event is its number, for interpreters ask only about their own device's.
+  Event begin() {
+    check_rules();
+    open_.emplace_back(device_, state().next);
+    return static_cast<Event>(state().next);
+  }
+  Event finish_at_once() {
+    done_[static_cast<std::size_t>(device_)][state().next] = true;
+    return kNoEvent;
+  }
+
+  // A random one of those that can complete: transfers that both ends have started, the oldest copy of each device.
+  bool complete_one() {
+    std::vector<std::size_t> ready;
+    std::set<int> copies;
+    for (std::size_t o = 0; o < open_.size(); ++o) {
+      const auto [device, at] = open_[o];
+      const Instruction& i = program_.devices[static_cast<std::size_t>(device)].instructions[at];
+      const bool is_ready = i.opcode == Opcode::copy ? copies.insert(device).second
+                                                     : std::count(open_.begin(), open_.end(),
+                                                                  std::pair<int, std::size_t>(i.peer, rules_.other_end(device, at))) > 0;
+      if (is_ready) ready.push_back(o);
+    }
+    if (ready.empty()) return false;
+    const auto [device, at] = open_[ready[random_() % ready.size()]];
+    complete(device, at);
+    const Instruction& i = program_.devices[static_cast<std::size_t>(device)].instructions[at];
+    if (i.opcode != Opcode::copy) complete(i.peer, rules_.other_end(device, at));
+    return true;
+  }
+  void complete(int device, std::size_t at) {
+    done_[static_cast<std::size_t>(device)][at] = true;
+    std::erase(open_, std::pair<int, std::size_t>(device, at));
+  }
+
+  const Program& program_;
+  Rules rules_;
+  std::mt19937_64 random_;
+  std::vector<DeviceState> states_;
+  std::vector<std::vector<bool>> done_, released_;  // [device][instruction], [device][slot]
+  std::vector<std::pair<int, std::size_t>> open_;   // started, not complete
+  int device_ = 0;
+};
+
+TEST(Interleavings, InterpreterObeysTheRulesUnderAnyCompletionOrder) {
+  for (std::uint64_t seed = 0; seed < 1500; ++seed) {
+    std::mt19937_64 random(seed);
+    const Program program = random_program(random);
+    const bool verified = message_of([&] { verify(program); }) == "no error";
+    SCOPED_TRACE(testing::Message() << "seed " << seed << "\n" << print(program));
+    ASSERT_EQ(RandomMachine(program, seed).run(), verified);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace penstock
