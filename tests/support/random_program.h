@@ -1,0 +1,43 @@
+// Programs for the runtime's tests, the values they must give, and the data they read.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "program/program.h"
+#include "runtime/cluster.h"
+
+namespace penstock::test {
+
+// A valid program (planned and verified) of random runs, accumulators, state updates, copies of states and transfers between
+// random devices, for the fake executor. Every device outputs "out<device>", a hash of all that it still holds, and owns state
+// "state<device>". Data port "data" is split, "whole" is not.
+Program random_program(std::uint64_t seed, int devices, int events);
+
+// Every byte depends on port, row, step and seed.
+class HashData : public DataSource {
+ public:
+  void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const override;
+};
+
+// What a step must give, by running the devices one instruction at a time, each slot in memory of its own.
+class Reference {
+ public:
+  explicit Reference(const Program& program);
+  std::map<std::string, std::vector<std::byte>> step(const StepInput& input);  // the outputs
+  std::vector<std::byte> state(int device) const;                              // "state<device>"
+
+ private:
+  bool run_one(int device);  // false: it must wait
+
+  const Program& program_;
+  std::vector<std::vector<std::vector<std::byte>>> memory_;  // [device][slot]
+  std::vector<std::size_t> next_;
+  std::map<std::vector<int>, std::vector<std::byte>> sent_;  // {from, to, tag}
+  const StepInput* input_ = nullptr;
+  std::map<std::string, std::vector<std::byte>> outputs_;
+};
+
+}  // namespace penstock::test
