@@ -105,10 +105,10 @@ std::int64_t ByteDataset::sample_at(std::int64_t place) const {
   return static_cast<std::int64_t>(split(static_cast<std::uint64_t>(place)));
 }
 
-std::vector<std::int64_t> ByteDataset::training_samples(std::int64_t step) const {
+std::vector<std::int64_t> ByteDataset::training_samples(std::int64_t position) const {
   std::vector<std::int64_t> out;
-  for (std::int64_t row = 0; row < batch_; ++row) {
-    const std::int64_t position = (step - 1) * batch_ + row, epoch = position / training_size();
+  for (const std::int64_t end = position + batch_; position < end; ++position) {
+    const std::int64_t epoch = position / training_size();
     const Permutation order(static_cast<std::uint64_t>(training_size()),
                             mix_key(static_cast<std::uint64_t>(seed_), static_cast<std::uint64_t>(epoch)));
     out.push_back(sample_at(validation_ + static_cast<std::int64_t>(order(static_cast<std::uint64_t>(position % training_size())))));

@@ -26,8 +26,8 @@ class ByteDataset : public DataSource {
   // Ports "tokens" and "targets" i64 [batch, context], "rows" i64 [batch] (numbers of the rows), "seed" i64 [].
   void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const override;
 
-  // The samples of step 1, 2, ...: each epoch passes once over the training samples in its own order.
-  std::vector<std::int64_t> training_samples(std::int64_t step) const;
+  // The batch after `position` training samples were read: each epoch passes once over them in its own order.
+  std::vector<std::int64_t> training_samples(std::int64_t position) const;
   // The same samples for every call, batch 0, 1, ... (around, if there are fewer).
   std::vector<std::int64_t> validation_samples(std::int64_t batch) const;
 

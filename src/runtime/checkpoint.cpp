@@ -75,8 +75,8 @@ json manifest_of(const Checkpoint& info, const fs::path& folder, const std::vect
     files[name] = {{"bytes", file.bytes().size()}, {"hash", content_hash(file.bytes())}};
     for (const auto& [tensor, ignored] : parse_safetensors(file.bytes(), path)) tensors[tensor] = name;
   }
-  return {{"format", kFormat}, {"version", kVersion}, {"step", info.step}, {"config", info.config},
-          {"text", info.text}, {"files", files},      {"tensors", tensors}};
+  return {{"format", kFormat},     {"version", kVersion}, {"step", info.step}, {"position", info.position},
+          {"config", info.config}, {"text", info.text},   {"files", files},    {"tensors", tensors}};
 }
 
 [[noreturn]] void fail_manifest(const std::string& path, const std::string& what) {
@@ -115,7 +115,8 @@ std::string write_checkpoint(const std::string& out, const Checkpoint& info, int
   const fs::path part = folder.string() + kUnfinished;
   if (!error) fs::create_directory(part, error);
   if (error) throw Error(concat("cannot make ", part.string(), ": ", error.message()));
-  write_file((part / "manifest.json").string(), manifest_of(info, part, save(part.string())).dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+  write_file((part / "manifest.json").string(),
+             manifest_of(info, part, save(part.string())).dump(1, ' ', false, json::error_handler_t::replace) + "\n");
   sync_folder(part.string());
   fs::rename(part, folder, error);
   if (error) throw Error(concat("cannot rename ", part.string(), " to ", folder.string(), ": ", error.message()));
@@ -136,6 +137,7 @@ Checkpoint read_checkpoint(const std::string& folder) {
   info.folder = folder;
   try {
     info.step = manifest.at("step").get<std::int64_t>();
+    info.position = manifest.at("position").get<std::int64_t>();
     info.config = manifest.at("config").get<std::string>();
     info.text = manifest.at("text").get<std::uint64_t>();
     info.files = manifest.at("tensors").get<std::map<std::string, std::string>>();

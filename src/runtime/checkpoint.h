@@ -14,6 +14,7 @@ namespace penstock {
 struct Checkpoint {
   std::string folder;
   std::int64_t step = 0;                     // steps done
+  std::int64_t position = 0;                 // training samples read
   std::string config;                        // TOML of the run that wrote it
   std::uint64_t text = 0;                    // ByteDataset::fingerprint()
   std::map<std::string, std::string> files;  // of each tensor, inside the folder

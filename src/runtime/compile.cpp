@@ -1,0 +1,201 @@
+#include "runtime/compile.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "trace/step.h"
+#include "transform/passes.h"
+
+namespace penstock {
+namespace {
+
+DType dtype_of(const Config& config) {
+  DType dtype = DType::f32;
+  parse_dtype(config.train.dtype, dtype);
+  return dtype;
+}
+
+bool is_file_name(const std::string& schedule) {
+  return schedule.ends_with(".csv") || schedule.find('/') != std::string::npos;
+}
+
+Schedule schedule_of(const Config& config) {
+  const Config::Pipeline& pipeline = config.pipeline;
+  if (!is_file_name(pipeline.schedule)) {
+    ScheduleOptions options;
+    options.actors = static_cast<int>(pipeline.actors);
+    options.microbatches = static_cast<int>(pipeline.microbatches);
+    options.chunks = static_cast<int>(pipeline.chunks);
+    return make_schedule(pipeline.schedule, options);
+  }
+  const Schedule schedule = parse_schedule(read_file(pipeline.schedule), pipeline.schedule);
+  if (static_cast<std::int64_t>(schedule.actors.size()) != pipeline.actors)
+    throw Error(concat(pipeline.schedule, " has ", schedule.actors.size(), " actors, pipeline.actors is ", pipeline.actors), {},
+                concat("--actors ", schedule.actors.size()));
+  return schedule;
+}
+
+std::unique_ptr<Model> make_model(const Config& config, int stages, const ModelRegistry& models) {
+  ModelOptions options;
+  options.numbers = config.model.numbers;
+  options.words = config.model.words;
+  options.stages = stages;
+  options.compute = dtype_of(config);
+  return models.at(config.model.name).make(options);
+}
+
+Setup set_up(const Config& config, Schedule schedule, const ModelRegistry& models) {
+  Setup setup;
+  setup.model = make_model(config, schedule.stages(), models);
+  setup.schedule = std::move(schedule);
+  setup.parameters = setup.model->parameters();
+  return setup;
+}
+
+OptimiserOptions optimiser_of(const Config::Train& train) {
+  OptimiserOptions options;
+  options.name = train.optimiser;
+  options.learning_rate = train.learning_rate;
+  options.final_fraction = train.final_fraction;
+  options.warmup = static_cast<int>(train.warmup);
+  options.steps = static_cast<int>(train.steps);
+  options.beta1 = train.beta1;
+  options.beta2 = train.beta2;
+  options.weight_decay = train.weight_decay;
+  options.momentum = train.momentum;
+  options.clip = train.clip;
+  return options;
+}
+
+// The first inputs, the parameters, become state that the step leaves as it is.
+Graph keep_parameters(Graph graph, const Setup& setup) {
+  graph.state = static_cast<int>(setup.parameters.size());
+  graph.outputs.insert(graph.outputs.begin(), graph.inputs.begin(), graph.inputs.begin() + graph.state);
+  return graph;
+}
+
+// Keeps every stage on its actors, so that state need not move between a training and a validation step.
+Schedule forward_only(Schedule schedule) {
+  schedule.cells.clear();
+  for (auto& actions : schedule.actors) {
+    std::erase_if(actions, [](const Action& action) { return action.kind != Kind::F; });
+    for (Action& action : actions) action.fused_with_next = false;
+  }
+  return schedule;
+}
+
+// What assign_stages sees inside lower(), for the stages' names.
+StagedStep staged(const Graph& step) {
+  return assign_stages(eliminate_common_subexpressions(hoist_invariants(eliminate_dead_code(step))));
+}
+
+LowerOptions lower_options(const Config& config, const Graph& step) {
+  LowerOptions options;
+  if (config.pipeline.recompute == "inputs") options.recompute = staged(step).stages;
+  return options;
+}
+
+int batch_of(const Config& config) {
+  return static_cast<int>(config.train.batch);
+}
+int length_of(const Config& config) {
+  return static_cast<int>(context_of(config));
+}
+int microbatches_of(const Setup& setup) {
+  return setup.schedule.microbatches();
+}
+
+}  // namespace
+
+Setup set_up(const Config& config, const ModelRegistry& models) {
+  return set_up(config, schedule_of(config), models);
+}
+
+Setup set_up_sequential(const Config& config, const ModelRegistry& models) {
+  ScheduleOptions options;
+  options.actors = 1;
+  options.microbatches = 1;
+  return set_up(config, make_schedule("sequential", options), models);
+}
+
+std::int64_t context_of(const Config& config) {
+  const auto found = config.model.numbers.find("context");
+  if (found == config.model.numbers.end() || found->second < 1)
+    throw Error(concat("model ", quote(config.model.name), " needs a positive number context: the length of a sequence"));
+  return static_cast<std::int64_t>(found->second);
+}
+
+std::int64_t vocabulary_of(const Config& config) {
+  const auto found = config.model.numbers.find("vocabulary");
+  return found == config.model.numbers.end() ? 256 : static_cast<std::int64_t>(found->second);
+}
+
+Graph training_graph(const Config& config, const Setup& setup) {
+  return training_step(*setup.model, batch_of(config), length_of(config), microbatches_of(setup), optimiser_of(config.train));
+}
+
+Graph gradient_graph(const Config& config, const Setup& setup) {
+  return keep_parameters(gradient_step(*setup.model, batch_of(config), length_of(config), microbatches_of(setup)), setup);
+}
+
+Graph evaluation_graph(const Config& config, const Setup& setup) {
+  return keep_parameters(evaluation_step(*setup.model, batch_of(config), length_of(config), microbatches_of(setup)), setup);
+}
+
+Graph generation_graph(const Config& config, const Setup& setup) {
+  return keep_parameters(generation_step(*setup.model, length_of(config)), setup);
+}
+
+Program compile_training(const Config& config, const Setup& setup) {
+  const Graph step = training_graph(config, setup);
+  return lower(step, setup.schedule, lower_options(config, step));
+}
+
+Program compile_gradients(const Config& config, const Setup& setup) {
+  const Graph step = gradient_graph(config, setup);
+  return lower(step, setup.schedule, lower_options(config, step));
+}
+
+Program compile_evaluation(const Config& config, const Setup& setup) {
+  return lower(evaluation_graph(config, setup), forward_only(setup.schedule));
+}
+
+Program compile_generation(const Config& config, const Setup& setup) {
+  return lower(generation_graph(config, setup), forward_only(setup.schedule));
+}
+
+std::string stages_text(const Config& config, const Setup& setup) {
+  const StagedStep step = staged(training_graph(config, setup));
+  std::vector<bool> split(step.stages.size(), false);
+  for (const auto& actions : setup.schedule.actors)
+    for (const Action& action : actions)
+      if (action.kind == Kind::I && action.stage < static_cast<std::int32_t>(split.size()))
+        split[static_cast<std::size_t>(action.stage)] = true;
+  const StageDag dag = cut(step, split);
+
+  const char* sources[] = {"data", "invariant", "edge", "accumulator"};
+  const auto bundles = [&](const std::vector<std::int32_t>& list) {
+    return join(list, ", ", [&](std::int32_t i) {
+      const Bundle& bundle = dag.bundles[static_cast<std::size_t>(i)];
+      std::int64_t bytes = 0;
+      for (const TensorType& type : bundle.types) bytes += type.bytes();
+      return concat("%", i, " ", sources[static_cast<int>(bundle.source)], " of ", bundle.types.size(), " (",
+                    bytes_text(static_cast<double>(bytes)), ")");
+    });
+  };
+  std::string out = "penstock stages 1\n";
+  for (std::size_t stage = 0; stage < dag.names.size(); ++stage) {
+    const auto& before = dag.shape.predecessors[stage];
+    out += concat("stage ", stage, " ", quote(dag.names[stage]), " after {", join(before, ", ", [](std::int32_t s) { return concat(s); }),
+                  "}\n");
+    for (const StageTask& task : dag.tasks)
+      if (task.stage == static_cast<std::int32_t>(stage))
+        out += concat("  ", name(task.kind), ": ", task.graph.ops.size(), " ops\n    reads ", bundles(task.reads), "\n    writes ",
+                      bundles(task.writes), "\n");
+  }
+  return out;
+}
+
+}  // namespace penstock
