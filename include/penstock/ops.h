@@ -20,8 +20,8 @@ class Tensor {
   Tensor(Builder* builder, std::int32_t value) : builder_(builder), value_(value) {}
 
   explicit operator bool() const { return builder_ != nullptr; }
-  const TensorType& type() const;
-  const Shape& shape() const { return type().shape; }
+  TensorType type() const;
+  Shape shape() const { return type().shape; }
   DType dtype() const { return type().dtype; }
   std::int64_t size(int dim) const;  // negative: from the end
   int rank() const { return static_cast<int>(shape().size()); }

@@ -55,8 +55,14 @@ std::span<const OpDefinition> activation_ops() {
   return kOps;
 }
 
-Tensor relu(Tensor x) { return emit("relu", {x}); }
-Tensor silu(Tensor x) { return emit("silu", {x}); }
-Tensor gelu(Tensor x, std::string_view approximate) { return emit("gelu", {x}, {{"approximate", std::string(approximate)}}); }
+Tensor relu(Tensor x) {
+  return emit("relu", {x});
+}
+Tensor silu(Tensor x) {
+  return emit("silu", {x});
+}
+Tensor gelu(Tensor x, std::string_view approximate) {
+  return emit("gelu", {x}, {{"approximate", std::string(approximate)}});
+}
 
 }  // namespace penstock

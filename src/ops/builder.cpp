@@ -52,12 +52,13 @@ std::vector<Tensor> tensors(Builder& builder, const std::vector<ValueId>& values
   std::vector<std::string> names;
   for (std::string_view known : op_names()) names.emplace_back(known);
   const std::string near = nearest(name, names);
-  throw Error(concat("unknown op ", quote(name)), {}, near.empty() ? "call() takes ops of the dispatcher with their result types" : concat("did you mean ", quote(near), "?"));
+  throw Error(concat("unknown op ", quote(name)), {},
+              near.empty() ? "call() takes ops of the dispatcher with their result types" : concat("did you mean ", quote(near), "?"));
 }
 
 }  // namespace
 
-const TensorType& Tensor::type() const {
+TensorType Tensor::type() const {
   if (!builder_) throw Error("an empty tensor has no type");
   return builder_->graph.type(ValueId(value_));
 }

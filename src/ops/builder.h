@@ -16,7 +16,7 @@ struct Marks {
   std::string stage;
   std::string origin;
   Phase phase = Phase::forward;
-  std::int64_t sequence = -1;          // -1: number new forward ops on
+  std::int64_t sequence = -1;  // -1: number new forward ops on
 };
 
 class Builder {

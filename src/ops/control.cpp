@@ -14,7 +14,8 @@ TensorType part(const Op& op, Types operands, std::size_t index, std::int64_t mi
   TensorType type = operands[index];
   require(!type.shape.empty(), op, operands, "a scalar cannot be split into micro-batches");
   if (type.shape[0] % microbatches != 0)
-    fail(op, operands, concat("operand ", index, " has ", type.shape[0], " rows, which do not divide into ", microbatches, " micro-batches"));
+    fail(op, operands,
+         concat("operand ", index, " has ", type.shape[0], " rows, which do not divide into ", microbatches, " micro-batches"));
   type.shape[0] /= microbatches;
   return type;
 }

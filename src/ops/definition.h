@@ -56,7 +56,9 @@ std::span<const OpDefinition> optimiser_ops();
 std::span<const OpDefinition> control_ops();  // accumulate, stage_boundary
 
 // Flops and bytes (operands read + results written) of one op, as a roofline counts them. Unknown ops: flops 0.
-struct OpCost { double flops = 0, bytes = 0; };
+struct OpCost {
+  double flops = 0, bytes = 0;
+};
 OpCost cost(const Graph& graph, const Op& op);
 
 }  // namespace penstock

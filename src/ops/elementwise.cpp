@@ -217,44 +217,122 @@ std::span<const OpDefinition> elementwise_ops() {
   return kOps;
 }
 
-Tensor add(Tensor a, Tensor b) { return emit("add", {a, b}); }
-Tensor add(Tensor a, double b) { return emit("add", {a}, {{"other", b}}); }
-Tensor sub(Tensor a, Tensor b) { return emit("sub", {a, b}); }
-Tensor sub(Tensor a, double b) { return emit("sub", {a}, {{"other", b}}); }
-Tensor mul(Tensor a, Tensor b) { return emit("mul", {a, b}); }
-Tensor mul(Tensor a, double b) { return emit("mul", {a}, {{"other", b}}); }
-Tensor div(Tensor a, Tensor b) { return emit("div", {a, b}); }
-Tensor div(Tensor a, double b) { return emit("div", {a}, {{"other", b}}); }
-Tensor pow(Tensor a, double exponent) { return emit("pow", {a}, {{"exponent", exponent}}); }
-Tensor maximum(Tensor a, Tensor b) { return emit("maximum", {a, b}); }
-Tensor minimum(Tensor a, Tensor b) { return emit("minimum", {a, b}); }
-Tensor eq(Tensor a, Tensor b) { return emit("eq", {a, b}); }
-Tensor eq(Tensor a, double b) { return emit("eq", {a}, {{"other", b}}); }
-Tensor ne(Tensor a, Tensor b) { return emit("ne", {a, b}); }
-Tensor ne(Tensor a, double b) { return emit("ne", {a}, {{"other", b}}); }
-Tensor lt(Tensor a, Tensor b) { return emit("lt", {a, b}); }
-Tensor lt(Tensor a, double b) { return emit("lt", {a}, {{"other", b}}); }
-Tensor le(Tensor a, Tensor b) { return emit("le", {a, b}); }
-Tensor le(Tensor a, double b) { return emit("le", {a}, {{"other", b}}); }
-Tensor gt(Tensor a, Tensor b) { return emit("gt", {a, b}); }
-Tensor gt(Tensor a, double b) { return emit("gt", {a}, {{"other", b}}); }
-Tensor ge(Tensor a, Tensor b) { return emit("ge", {a, b}); }
-Tensor ge(Tensor a, double b) { return emit("ge", {a}, {{"other", b}}); }
-Tensor logical_and(Tensor a, Tensor b) { return emit("logical_and", {a, b}); }
-Tensor logical_or(Tensor a, Tensor b) { return emit("logical_or", {a, b}); }
-Tensor logical_not(Tensor a) { return emit("logical_not", {a}); }
-Tensor where(Tensor condition, Tensor a, Tensor b) { return emit("where", {condition, a, b}); }
-Tensor neg(Tensor x) { return emit("neg", {x}); }
-Tensor abs(Tensor x) { return emit("abs", {x}); }
-Tensor exp(Tensor x) { return emit("exp", {x}); }
-Tensor log(Tensor x) { return emit("log", {x}); }
-Tensor sqrt(Tensor x) { return emit("sqrt", {x}); }
-Tensor rsqrt(Tensor x) { return emit("rsqrt", {x}); }
-Tensor sin(Tensor x) { return emit("sin", {x}); }
-Tensor cos(Tensor x) { return emit("cos", {x}); }
-Tensor tanh(Tensor x) { return emit("tanh", {x}); }
-Tensor sigmoid(Tensor x) { return emit("sigmoid", {x}); }
-Tensor erf(Tensor x) { return emit("erf", {x}); }
-Tensor isfinite(Tensor x) { return emit("isfinite", {x}); }
+Tensor add(Tensor a, Tensor b) {
+  return emit("add", {a, b});
+}
+Tensor add(Tensor a, double b) {
+  return emit("add", {a}, {{"other", b}});
+}
+Tensor sub(Tensor a, Tensor b) {
+  return emit("sub", {a, b});
+}
+Tensor sub(Tensor a, double b) {
+  return emit("sub", {a}, {{"other", b}});
+}
+Tensor mul(Tensor a, Tensor b) {
+  return emit("mul", {a, b});
+}
+Tensor mul(Tensor a, double b) {
+  return emit("mul", {a}, {{"other", b}});
+}
+Tensor div(Tensor a, Tensor b) {
+  return emit("div", {a, b});
+}
+Tensor div(Tensor a, double b) {
+  return emit("div", {a}, {{"other", b}});
+}
+Tensor pow(Tensor a, double exponent) {
+  return emit("pow", {a}, {{"exponent", exponent}});
+}
+Tensor maximum(Tensor a, Tensor b) {
+  return emit("maximum", {a, b});
+}
+Tensor minimum(Tensor a, Tensor b) {
+  return emit("minimum", {a, b});
+}
+Tensor eq(Tensor a, Tensor b) {
+  return emit("eq", {a, b});
+}
+Tensor eq(Tensor a, double b) {
+  return emit("eq", {a}, {{"other", b}});
+}
+Tensor ne(Tensor a, Tensor b) {
+  return emit("ne", {a, b});
+}
+Tensor ne(Tensor a, double b) {
+  return emit("ne", {a}, {{"other", b}});
+}
+Tensor lt(Tensor a, Tensor b) {
+  return emit("lt", {a, b});
+}
+Tensor lt(Tensor a, double b) {
+  return emit("lt", {a}, {{"other", b}});
+}
+Tensor le(Tensor a, Tensor b) {
+  return emit("le", {a, b});
+}
+Tensor le(Tensor a, double b) {
+  return emit("le", {a}, {{"other", b}});
+}
+Tensor gt(Tensor a, Tensor b) {
+  return emit("gt", {a, b});
+}
+Tensor gt(Tensor a, double b) {
+  return emit("gt", {a}, {{"other", b}});
+}
+Tensor ge(Tensor a, Tensor b) {
+  return emit("ge", {a, b});
+}
+Tensor ge(Tensor a, double b) {
+  return emit("ge", {a}, {{"other", b}});
+}
+Tensor logical_and(Tensor a, Tensor b) {
+  return emit("logical_and", {a, b});
+}
+Tensor logical_or(Tensor a, Tensor b) {
+  return emit("logical_or", {a, b});
+}
+Tensor logical_not(Tensor a) {
+  return emit("logical_not", {a});
+}
+Tensor where(Tensor condition, Tensor a, Tensor b) {
+  return emit("where", {condition, a, b});
+}
+Tensor neg(Tensor x) {
+  return emit("neg", {x});
+}
+Tensor abs(Tensor x) {
+  return emit("abs", {x});
+}
+Tensor exp(Tensor x) {
+  return emit("exp", {x});
+}
+Tensor log(Tensor x) {
+  return emit("log", {x});
+}
+Tensor sqrt(Tensor x) {
+  return emit("sqrt", {x});
+}
+Tensor rsqrt(Tensor x) {
+  return emit("rsqrt", {x});
+}
+Tensor sin(Tensor x) {
+  return emit("sin", {x});
+}
+Tensor cos(Tensor x) {
+  return emit("cos", {x});
+}
+Tensor tanh(Tensor x) {
+  return emit("tanh", {x});
+}
+Tensor sigmoid(Tensor x) {
+  return emit("sigmoid", {x});
+}
+Tensor erf(Tensor x) {
+  return emit("erf", {x});
+}
+Tensor isfinite(Tensor x) {
+  return emit("isfinite", {x});
+}
 
 }  // namespace penstock

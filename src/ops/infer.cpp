@@ -31,7 +31,8 @@ void require_count(const Op& op, Types operands, std::size_t least, std::size_t 
 void require_equal_dtypes(const Op& op, Types operands, std::size_t first) {
   for (std::size_t i = first + 1; i < operands.size(); ++i)
     if (operands[i].dtype != operands[first].dtype)
-      fail(op, operands, concat("operands are ", name(operands[first].dtype), " and ", name(operands[i].dtype)), "casts are explicit: use to()");
+      fail(op, operands, concat("operands are ", name(operands[first].dtype), " and ", name(operands[i].dtype)),
+           "casts are explicit: use to()");
 }
 
 void require_floating(const Op& op, Types operands, std::size_t index) {

@@ -21,7 +21,8 @@ void require_rows(const Op& op, Types operands, const TensorType& x) {
 }
 
 void require_weight(const Op& op, Types operands, const TensorType& x, const TensorType& weight) {
-  require(weight == TensorType{x.dtype, {x.shape.back()}}, op, operands, "weight and bias must have x's dtype and the shape [last dim of x]");
+  require(weight == TensorType{x.dtype, {x.shape.back()}}, op, operands,
+          "weight and bias must have x's dtype and the shape [last dim of x]");
 }
 
 // (x, weight, bias) or (x) -> (y, mean, rstd)
@@ -136,8 +137,14 @@ Tensor layer_norm(Tensor x, Tensor weight, Tensor bias, double eps) {
   return emit("native_layer_norm", {x}, {{"eps", eps}});
 }
 
-Tensor rms_norm(Tensor x, Tensor weight, double eps) { return emit("_fused_rms_norm", {x, weight}, {{"eps", eps}}); }
-Tensor softmax(Tensor x, int dim) { return emit("softmax", {x}, {{"dim", wrap(dim, x.rank())}}); }
-Tensor log_softmax(Tensor x, int dim) { return emit("log_softmax", {x}, {{"dim", wrap(dim, x.rank())}}); }
+Tensor rms_norm(Tensor x, Tensor weight, double eps) {
+  return emit("_fused_rms_norm", {x, weight}, {{"eps", eps}});
+}
+Tensor softmax(Tensor x, int dim) {
+  return emit("softmax", {x}, {{"dim", wrap(dim, x.rank())}});
+}
+Tensor log_softmax(Tensor x, int dim) {
+  return emit("log_softmax", {x}, {{"dim", wrap(dim, x.rank())}});
+}
 
 }  // namespace penstock

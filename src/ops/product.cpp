@@ -145,9 +145,17 @@ Tensor linear(Tensor x, Tensor weight, Tensor bias) {
   return bias ? emit("linear", {x, weight, bias}) : emit("linear", {x, weight});
 }
 
-Tensor mm(Tensor a, Tensor b) { return emit("mm", {a, b}); }
-Tensor bmm(Tensor a, Tensor b) { return emit("bmm", {a, b}); }
-Tensor addmm(Tensor bias, Tensor a, Tensor b) { return emit("addmm", {bias, a, b}); }
-Tensor matmul(Tensor a, Tensor b) { return emit("matmul", {a, b}); }
+Tensor mm(Tensor a, Tensor b) {
+  return emit("mm", {a, b});
+}
+Tensor bmm(Tensor a, Tensor b) {
+  return emit("bmm", {a, b});
+}
+Tensor addmm(Tensor bias, Tensor a, Tensor b) {
+  return emit("addmm", {bias, a, b});
+}
+Tensor matmul(Tensor a, Tensor b) {
+  return emit("matmul", {a, b});
+}
 
 }  // namespace penstock

@@ -48,7 +48,11 @@ std::span<const OpDefinition> random_ops() {
   return kOps;
 }
 
-Tensor dropout(Tensor x, double p, Tensor key, Tensor rows) { return emit("dropout", {x, key, rows}, {{"p", p}}); }
-Tensor random_key(Tensor seed, Tensor step, std::int64_t op) { return emit("random_key", {seed, step}, {{"op", op}}); }
+Tensor dropout(Tensor x, double p, Tensor key, Tensor rows) {
+  return emit("dropout", {x, key, rows}, {{"p", p}});
+}
+Tensor random_key(Tensor seed, Tensor step, std::int64_t op) {
+  return emit("random_key", {seed, step}, {{"op", op}});
+}
 
 }  // namespace penstock

@@ -71,7 +71,8 @@ Tensors mean_vjp(const VjpArguments& a) {
 // Equal maxima share the cotangent evenly (as ATen).
 Tensors amax_vjp(const VjpArguments& a) {
   const Tensor chosen = to(eq(a.operands[0], kept(a, a.results[0])), a.cotangents[0].dtype());
-  const Tensor share = a.cotangents[0] / sum(chosen, dims_attribute(a.op, {}, a.operands[0].shape().size()));
+  const std::vector<std::int64_t> dims = dims_attribute(a.op, {}, a.operands[0].shape().size());
+  const Tensor share = a.cotangents[0] / sum(chosen, dims, attribute_or(a.op, "keepdim", false));
   return {chosen * kept(a, share)};
 }
 
@@ -109,9 +110,15 @@ std::span<const OpDefinition> reduction_ops() {
   return kOps;
 }
 
-Tensor sum(Tensor x, std::vector<std::int64_t> dims, bool keepdim) { return reduce("sum", x, std::move(dims), keepdim); }
-Tensor mean(Tensor x, std::vector<std::int64_t> dims, bool keepdim) { return reduce("mean", x, std::move(dims), keepdim); }
-Tensor amax(Tensor x, std::vector<std::int64_t> dims, bool keepdim) { return reduce("amax", x, std::move(dims), keepdim); }
+Tensor sum(Tensor x, std::vector<std::int64_t> dims, bool keepdim) {
+  return reduce("sum", x, std::move(dims), keepdim);
+}
+Tensor mean(Tensor x, std::vector<std::int64_t> dims, bool keepdim) {
+  return reduce("mean", x, std::move(dims), keepdim);
+}
+Tensor amax(Tensor x, std::vector<std::int64_t> dims, bool keepdim) {
+  return reduce("amax", x, std::move(dims), keepdim);
+}
 
 Tensor add_n(const std::vector<Tensor>& parts) {
   return parts.size() == 1 ? parts[0] : emit_all("add_n", parts)[0];

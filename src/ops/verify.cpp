@@ -34,7 +34,9 @@ void verify_op(const Graph& graph, const Op& op, std::size_t position) {
 
 void verify(const Graph& graph) {
   verify_structure(graph);
-  for (const Value& value : graph.values) require_shape(Op{.name = concat("graph @", graph.name)}, {}, value.type.shape);
+  Op place;
+  place.name = concat("graph @", graph.name);
+  for (const Value& value : graph.values) require_shape(place, {}, value.type.shape);
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
     if (graph.ops[i].body) verify(*graph.ops[i].body);
     verify_op(graph, graph.ops[i], i);

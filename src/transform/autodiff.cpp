@@ -52,7 +52,7 @@ class Walk {
       }
       if (flows && any_active(op)) differentiate(op);
     }
-    builder_.marks = {.phase = Phase::backward};
+    builder_.marks = backward_marks({});
     if (!seeded) seed(loss);
   }
 

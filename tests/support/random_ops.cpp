@@ -1,0 +1,266 @@
+#include "support/random_ops.h"
+
+#include <numeric>
+
+#include "base/text.h"
+#include "ops/builder.h"
+#include "transform/passes.h"
+
+namespace penstock::test {
+namespace {
+
+constexpr InputRange kPositive{.low = 0.5, .high = 2};
+constexpr InputRange kAwayFromZero{.low = -1, .high = 1, .gap = 0.05};
+
+class CaseMaker {
+ public:
+  explicit CaseMaker(std::mt19937_64& random) : random_(random), builder_("case") {}
+
+  std::int64_t number(std::int64_t low, std::int64_t high) { return std::uniform_int_distribution<std::int64_t>(low, high)(random_); }
+  std::int64_t size() { return number(1, 4); }
+  int index(int count) { return static_cast<int>(number(0, count - 1)); }
+  bool coin() { return number(0, 1) == 1; }
+  double real(double low, double high) { return std::uniform_real_distribution<double>(low, high)(random_); }
+  Shape shape(int rank) {
+    Shape out;
+    for (int i = 0; i < rank; ++i) out.push_back(size());
+    return out;
+  }
+  // A shape that broadcasts to `whole`.
+  Shape broadcastable(const Shape& whole) {
+    Shape out(whole.begin() + index(static_cast<int>(whole.size()) + 1), whole.end());
+    for (std::int64_t& s : out)
+      if (coin() && coin()) s = 1;
+    return out;
+  }
+
+  Tensor input(Shape shape, InputRange range = {}, DType dtype = DType::f64) {
+    const ValueId value = builder_.graph.add_input({dtype, std::move(shape)}, concat("x", inputs_.size()));
+    inputs_.push_back(range);
+    const Tensor tensor(&builder_, value.value);
+    if (range.differentiable) differentiable_.push_back(tensor);
+    return tensor;
+  }
+  Tensor integers(Shape shape, std::int64_t low, std::int64_t high) {
+    return input(std::move(shape), {.low = static_cast<double>(low), .high = static_cast<double>(high), .differentiable = false},
+                 DType::i64);
+  }
+
+  OpCase finish(std::string op, const std::vector<Tensor>& outputs) {
+    std::vector<Tensor> terms;
+    for (const Tensor& output : outputs) terms.push_back(sum(output * input(output.shape(), {.differentiable = false})));
+    const Tensor loss = add_n(terms);
+    builder_.graph.outputs.emplace_back(loss.value());
+    for (const Tensor& gradient : gradients(loss, differentiable_)) builder_.graph.outputs.emplace_back(gradient.value());
+    return {std::move(op), std::move(builder_.graph), std::move(inputs_)};
+  }
+
+ private:
+  std::mt19937_64& random_;
+  Builder builder_;
+  std::vector<InputRange> inputs_;
+  std::vector<Tensor> differentiable_;
+};
+
+struct Family {
+  std::mt19937_64& random;
+  std::vector<OpCase>& cases;
+
+  template <class Body>
+  void add(const std::string& op, Body&& body) {
+    CaseMaker maker(random);
+    const std::vector<Tensor> outputs = body(maker);
+    cases.push_back(maker.finish(op, outputs));
+  }
+};
+
+using Tensors = std::vector<Tensor>;
+
+void elementwise_cases(Family family) {
+  const auto unary = [&](const char* op, Tensor (*function)(Tensor), InputRange range) {
+    family.add(op, [&](CaseMaker& m) { return Tensors{function(m.input(m.shape(2), range))}; });
+  };
+  unary("neg", neg, {});
+  unary("abs", abs, kAwayFromZero);
+  unary("exp", exp, {});
+  unary("log", log, kPositive);
+  unary("sqrt", sqrt, kPositive);
+  unary("rsqrt", rsqrt, kPositive);
+  unary("sin", sin, {});
+  unary("cos", cos, {});
+  unary("tanh", tanh, {});
+  unary("sigmoid", sigmoid, {});
+  unary("erf", erf, {});
+  unary("relu", relu, kAwayFromZero);
+  unary("silu", silu, {});
+  const auto binary = [&](const char* op, Tensor (*function)(Tensor, Tensor), InputRange second) {
+    family.add(op, [&](CaseMaker& m) {
+      const Shape whole = m.shape(3);
+      Shape a = m.broadcastable(whole), b = whole;
+      if (m.coin()) std::swap(a, b);
+      const Tensor x = m.input(a);
+      return Tensors{function(x, m.input(b, second))};
+    });
+  };
+  binary("add", add, {});
+  binary("sub", sub, {});
+  binary("mul", mul, {});
+  binary("div", div, kPositive);
+  binary("maximum", maximum, {});
+  binary("minimum", minimum, {});
+  const auto with_number = [&](const char* op, Tensor (*function)(Tensor, double)) {
+    family.add(op, [&](CaseMaker& m) { return Tensors{function(m.input(m.shape(2), kPositive), m.real(0.5, 3))}; });
+  };
+  with_number("add", add);
+  with_number("sub", sub);
+  with_number("mul", mul);
+  with_number("div", div);
+  with_number("pow", pow);
+  family.add("where", [](CaseMaker& m) {
+    const Shape whole = m.shape(3);
+    const Tensor condition = gt(m.input(m.broadcastable(whole), {.differentiable = false}), 0);
+    const Tensor a = m.input(m.broadcastable(whole));
+    return Tensors{where(condition, a, m.input(whole))};
+  });
+  for (const char* approximate : {"none", "tanh"})
+    family.add("gelu", [&](CaseMaker& m) { return Tensors{gelu(m.input(m.shape(2), {.low = -3, .high = 3}), approximate)}; });
+}
+
+void reduction_cases(Family family) {
+  const auto reduction = [&](const char* op, Tensor (*function)(Tensor, std::vector<std::int64_t>, bool)) {
+    for (const std::vector<std::int64_t>& dims : {std::vector<std::int64_t>{}, {1}, {0, 2}, {-1}})
+      family.add(op, [&](CaseMaker& m) { return Tensors{function(m.input(m.shape(3)), dims, m.coin())}; });
+  };
+  reduction("sum", sum);
+  reduction("mean", mean);
+  reduction("amax", amax);
+  family.add("add_n", [](CaseMaker& m) {
+    const Shape shape = m.shape(2);
+    const Tensor a = m.input(shape), b = m.input(shape);
+    return Tensors{add_n({a, b, m.input(shape)})};
+  });
+}
+
+void shape_cases(Family family) {
+  family.add("reshape", [](CaseMaker& m) {
+    const Shape s = m.shape(3);
+    return Tensors{reshape(m.input(s), {s[2], -1})};
+  });
+  family.add("transpose", [](CaseMaker& m) { return Tensors{transpose(m.input(m.shape(3)), m.index(2), -1)}; });
+  family.add("permute", [](CaseMaker& m) { return Tensors{permute(m.input(m.shape(3)), {2, 0, 1})}; });
+  family.add("expand", [](CaseMaker& m) {
+    const Tensor x = m.input({m.size(), 1});
+    return Tensors{expand(x, {m.size(), x.size(0), m.size() + 1})};
+  });
+  family.add("unsqueeze", [](CaseMaker& m) { return Tensors{unsqueeze(m.input(m.shape(2)), m.index(3))}; });
+  family.add("squeeze", [](CaseMaker& m) { return Tensors{squeeze(m.input({m.size(), 1, m.size()}), 1)}; });
+  family.add("slice", [](CaseMaker& m) {
+    const Tensor x = m.input({m.size(), m.size() + 3});
+    return Tensors{slice(x, 1, m.index(2), x.size(1) - m.index(2), m.number(1, 3))};
+  });
+  family.add("slice_backward", [](CaseMaker& m) {
+    const Attributes attributes = {{"dim", 0}, {"start", 1}, {"end", 5}, {"step", 2}, {"input_sizes", Shape{6, 3}}};
+    return Tensors{emit("slice_backward", {m.input({2, 3})}, attributes)};
+  });
+  family.add("select", [](CaseMaker& m) { return Tensors{select(m.input({m.size(), 3}), 1, m.index(3))}; });
+  family.add("select_backward", [](CaseMaker& m) {
+    const Attributes attributes = {{"dim", 1}, {"index", m.number(0, 3)}, {"input_sizes", Shape{2, 4}}};
+    return Tensors{emit("select_backward", {m.input({2})}, attributes)};
+  });
+  family.add("cat", [](CaseMaker& m) {
+    const std::int64_t rows = m.size();
+    const Tensor a = m.input({rows, m.size()}), b = m.input({rows, m.size()});
+    return Tensors{cat({a, b, a}, -1)};
+  });
+  family.add("split", [](CaseMaker& m) {
+    Tensors pieces = split(m.input({m.size(), 5}), m.number(2, 5), 1);
+    if (m.coin() && pieces.size() > 1) pieces.pop_back();
+    return pieces;
+  });
+  family.add("stage_boundary", [](CaseMaker& m) { return Tensors{stage_boundary(m.input(m.shape(2)))}; });
+}
+
+void product_cases(Family family) {
+  for (const bool bias : {false, true})
+    family.add("linear", [&](CaseMaker& m) {
+      const std::int64_t in = m.size(), out = m.size();
+      Shape leading = m.shape(m.index(3));
+      leading.push_back(in);
+      const Tensor x = m.input(leading), weight = m.input({out, in});
+      return Tensors{linear(x, weight, bias ? m.input({out}) : Tensor())};
+    });
+  family.add("mm", [](CaseMaker& m) {
+    const Tensor a = m.input(m.shape(2));
+    return Tensors{mm(a, m.input({a.size(1), m.size()}))};
+  });
+  family.add("bmm", [](CaseMaker& m) {
+    const Tensor a = m.input(m.shape(3));
+    return Tensors{bmm(a, m.input({a.size(0), a.size(2), m.size()}))};
+  });
+  family.add("addmm", [](CaseMaker& m) {
+    const Tensor a = m.input(m.shape(2)), b = m.input({a.size(1), m.size()});
+    return Tensors{addmm(m.input(m.broadcastable({a.size(0), b.size(1)})), a, b)};
+  });
+  for (const bool flat : {false, true})
+    family.add("matmul", [&](CaseMaker& m) {
+      const Shape leading = m.shape(2);
+      Shape a = leading, b = flat ? Shape{} : m.broadcastable(leading);
+      const std::int64_t inner = m.size();
+      a.insert(a.end(), {m.size(), inner});
+      b.insert(b.end(), {inner, m.size()});
+      const Tensor x = m.input(a);
+      return Tensors{matmul(x, m.input(b))};
+    });
+}
+
+void network_cases(Family family) {
+  for (const bool affine : {false, true})
+    family.add("native_layer_norm", [&](CaseMaker& m) {
+      const Tensor x = m.input({m.size(), m.size(), 5}, {.low = -2, .high = 2});
+      if (!affine) return Tensors{layer_norm(x, {}, {})};
+      const Tensor weight = m.input({5});
+      return Tensors{layer_norm(x, weight, m.input({5}))};
+    });
+  family.add("_fused_rms_norm", [](CaseMaker& m) {
+    const Tensor x = m.input({m.size(), m.size(), 5}, {.low = -2, .high = 2});
+    return Tensors{rms_norm(x, m.input({5}))};
+  });
+  family.add("softmax", [](CaseMaker& m) { return Tensors{softmax(m.input(m.shape(3)), m.index(3))}; });
+  family.add("log_softmax", [](CaseMaker& m) { return Tensors{log_softmax(m.input(m.shape(3)), m.index(3))}; });
+  for (const bool causal : {false, true})
+    family.add("scaled_dot_product_attention", [&](CaseMaker& m) {
+      Shape shape = m.shape(4);
+      const Tensor q = m.input(shape);
+      if (!causal) shape[2] = m.size();
+      const Tensor k = m.input(shape), v = m.input(shape);
+      return Tensors{scaled_dot_product_attention(q, k, v, causal, m.coin() ? std::optional<double>(0.7) : std::nullopt)};
+    });
+  family.add("embedding", [](CaseMaker& m) {
+    const Tensor weight = m.input({5, m.size()});
+    return Tensors{embedding(weight, m.integers(m.shape(2), 0, 5))};
+  });
+  // Class 1 is ignored.
+  family.add("cross_entropy", [](CaseMaker& m) {
+    const Tensor logits = m.input({m.size(), 4}, {.low = -2, .high = 2});
+    return Tensors{cross_entropy(logits, m.integers({logits.size(0)}, 0, 4), 1)};
+  });
+  family.add("dropout", [](CaseMaker& m) {
+    const Tensor x = m.input(m.shape(3)), key = m.integers({}, 0, 1 << 20);
+    return Tensors{dropout(x, 0.4, key, m.integers({x.size(0)}, 0, 100))};
+  });
+}
+
+}  // namespace
+
+std::vector<OpCase> random_cases(std::mt19937_64& random) {
+  std::vector<OpCase> cases;
+  const Family family{random, cases};
+  elementwise_cases(family);
+  reduction_cases(family);
+  shape_cases(family);
+  product_cases(family);
+  network_cases(family);
+  return cases;
+}
+
+}  // namespace penstock::test
