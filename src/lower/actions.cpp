@@ -97,7 +97,7 @@ class Actions {
     if (bundle.source == Bundle::Source::edge) return {edge(b, microbatch), ResultMode::store};
     std::int32_t& instance = used_.try_emplace({b, actor, -1}, -1).first->second;  // one accumulator per actor
     if (instance >= 0) return {instance, ResultMode::add};
-    instance = l_.add({Instance::Source::computed, concat("sum:", b), bundle.types, actor, -1, -1});
+    instance = l_.add({Instance::Source::computed, concat("sum:", b, ".", actor), bundle.types, actor, -1, -1});
     for (std::size_t part = 0; part < bundle.members.size(); ++part) l_.ends.partials.push_back({bundle.members[part], actor, instance, static_cast<std::int32_t>(part)});
     return {instance, ResultMode::store};
   }

@@ -57,4 +57,7 @@ struct StageDag {
 // `split_backward[s]`: whether stage s has I and W instead of B. Accepts a step as assign_stages returns it.
 StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward);
 
+// Stages, what flows between their tasks, and the tasks' graphs, as text.
+std::string print(const StageDag& dag);
+
 }  // namespace penstock
