@@ -98,8 +98,15 @@ std::vector<ValueId> Builder::append_typed(Op op, std::vector<TensorType> types)
   mark(op);
   op.results.clear();
   for (TensorType& type : types) op.results.push_back(graph.add_value(std::move(type)));
+  producers_.resize(graph.values.size());
+  for (ValueId result : op.results) producers_[result.index()] = OpId(static_cast<std::int64_t>(graph.ops.size()));
   graph.ops.push_back(std::move(op));
   return graph.ops.back().results;
+}
+
+const Op* Builder::producer(ValueId value) const {
+  if (value.index() >= producers_.size() || !producers_[value.index()]) return nullptr;
+  return &graph.ops[producers_[value.index()].index()];
 }
 
 Tensor capture(Builder& builder, Tensor tensor) {

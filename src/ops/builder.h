@@ -28,6 +28,8 @@ class Builder {
   std::vector<ValueId> append(std::string_view name, std::vector<ValueId> operands, Attributes attributes = {});
   // The same for an op without definition, or a loop: result types given, marks taken from the builder.
   std::vector<ValueId> append_typed(Op op, std::vector<TensorType> types);
+  // The op that defines a value; null for an input. Valid until the next op is appended.
+  const Op* producer(ValueId value) const;
 
   Graph graph;
   Marks marks;
@@ -40,6 +42,8 @@ class Builder {
 
  private:
   void mark(Op& op);
+
+  std::vector<OpId> producers_;  // by value, as far as ops have defined any
 };
 
 // `tensor` as a value of `builder`: itself, or an invariant input where it belongs to an enclosing graph. Throws Error

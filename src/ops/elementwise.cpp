@@ -104,7 +104,8 @@ Tensors div_vjp(const VjpArguments& a) {
 Tensors extremum_vjp(const VjpArguments& a, Tensor (*strict)(Tensor, Tensor), Tensor (*weak)(Tensor, Tensor)) {
   const Tensor dy = a.cotangents[0];
   const auto share = [&](Tensor x, Tensor other) {
-    return dy * ((to(strict(x, other), dy.dtype()) + to(weak(x, other), dy.dtype())) * 0.5);
+    const Tensor more = to(strict(x, other), dy.dtype());
+    return dy * ((more + to(weak(x, other), dy.dtype())) * 0.5);
   };
   return pair(a, [&] { return share(a.operands[0], a.operands[1]); }, [&] { return share(a.operands[1], a.operands[0]); });
 }

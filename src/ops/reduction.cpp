@@ -53,10 +53,12 @@ std::vector<TensorType> infer_add_n(const Op& op, Types operands) {
   return {operands[0]};
 }
 
-// A reduction's result with the reduced dims kept as 1, so that it broadcasts against the operand.
-Tensor kept(const VjpArguments& a, Tensor reduced_tensor) {
+// A reduction's result so that it broadcasts against the operand: with the reduced dims kept as 1, unless they come first.
+Tensor kept(const VjpArguments& a, Tensor result) {
   const TensorType type = a.operands[0].type();
-  return reshape(reduced_tensor, reduced(a.op, {&type, 1}, true));
+  const std::vector<std::int64_t> dims = dims_attribute(a.op, {&type, 1}, type.shape.size());
+  const bool leading = dims.empty() || dims.back() == static_cast<std::int64_t>(dims.size()) - 1;
+  return leading ? result : reshape(result, reduced(a.op, {&type, 1}, true));
 }
 
 Tensors sum_vjp(const VjpArguments& a) {

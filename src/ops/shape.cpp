@@ -305,6 +305,9 @@ std::span<const OpDefinition> shape_ops() {
 
 Tensor reshape(Tensor x, Shape shape) {
   shape = resolve(std::move(shape), x.type().elements());
+  // Of a reshape only the last shape counts; the first one stays for its other readers, if any.
+  if (const Op* before = x.builder()->producer(ValueId(x.value())); before && before->name == "reshape")
+    x = Tensor(x.builder(), before->operands[0].value);
   return shape == x.shape() ? x : emit("reshape", {x}, {{"shape", std::move(shape)}});
 }
 
