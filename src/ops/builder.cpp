@@ -74,7 +74,11 @@ void Builder::mark(Op& op) {
   op.origin = marks.origin;
   op.phase = marks.phase;
   op.sequence = marks.sequence;
-  if (op.sequence < 0 && op.phase == Phase::forward) op.sequence = next_sequence++;
+  if (op.sequence >= 0 || op.phase == Phase::backward) return;
+  // One numbering for a loop's body and what stands around it: while the body is traced both grow.
+  Builder* outermost = this;
+  while (outermost->parent) outermost = outermost->parent;
+  op.sequence = outermost->next_sequence++;
 }
 
 std::vector<ValueId> Builder::append(std::string_view name, std::vector<ValueId> operands, Attributes attributes) {

@@ -36,7 +36,7 @@ class Builder {
   // The builder of the enclosing graph while a loop body is traced. Values of it that the body uses become
   // invariant inputs of the body, in order of first use.
   Builder* parent = nullptr;
-  std::int64_t next_sequence = 0;
+  std::int64_t next_sequence = 0;  // of the outermost builder only
   // Invariants of a loop body: value of the parent -> input of this graph.
   std::vector<std::pair<ValueId, ValueId>> captured;
 

@@ -30,7 +30,8 @@ Parameters scale_gradients(const Parameters& gradients, Tensor factor) {
 }
 
 Tensor clip_factor(Tensor norm, double limit) {
-  return full_like(norm, limit) / maximum(norm, full_like(norm, limit));
+  const Tensor most = full_like(norm, limit);
+  return most / maximum(norm, most);
 }
 
 Parameters clip_by_global_norm(const Parameters& gradients, Tensor norm, double limit) {

@@ -126,6 +126,25 @@ void append(std::vector<Tensor>& out, const Parameters& parameters) {
   for (const auto& entry : parameters.entries()) out.push_back(entry.second);
 }
 
+// A step that leaves the parameters as they are: they are its state, and `body` gives what it puts out.
+Graph reading_step(const std::string& name, const std::vector<ParameterSpec>& specs, const Inputs& data, std::vector<std::string> outputs,
+                   const std::function<std::vector<Tensor>(const Parameters&, Reader&)>& body) {
+  Inputs inputs;
+  add_state(inputs, specs);
+  inputs.insert(inputs.end(), data.begin(), data.end());
+  Graph graph = trace(name, inputs, [&](const std::vector<Tensor>& tensors) {
+    Reader reader(tensors);
+    const Parameters parameters = reader.take(specs);
+    std::vector<Tensor> out;
+    append(out, parameters);
+    for (const Tensor& result : body(parameters, reader)) out.push_back(result);
+    return out;
+  });
+  graph.state = static_cast<int>(specs.size());
+  graph.output_names = std::move(outputs);
+  return graph;
+}
+
 }  // namespace
 
 Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& options) {
@@ -171,73 +190,45 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
 
 Graph gradient_step(const Model& model, int batch, int context, int microbatches) {
   const std::vector<ParameterSpec> specs = parameters_of(model);
-  Inputs inputs;
-  add_state(inputs, specs);
-  add_batch(inputs, batch, context);
-  Graph graph = trace("gradient_step", inputs, [&](const std::vector<Tensor>& tensors) {
-    Reader reader(tensors);
-    const Parameters parameters = reader.take(specs);
-    Model::Batch data = reader.take_batch();
-    data.step = full_like(data.seed, 0);
-    const Sums sums = loss_and_gradients(model, parameters, data, microbatches);
-    std::vector<Tensor> out;
-    append(out, parameters);
-    out.push_back(sums.loss / sums.count);
+  Inputs data;
+  add_batch(data, batch, context);
+  std::vector<std::string> outputs = {"loss"};
+  for (const ParameterSpec& spec : specs) outputs.push_back("gradient:" + spec.name);
+  return reading_step("gradient_step", specs, data, outputs, [&](const Parameters& parameters, Reader& reader) {
+    Model::Batch whole = reader.take_batch();
+    whole.step = full_like(whole.seed, 0);
+    const Sums sums = loss_and_gradients(model, parameters, whole, microbatches);
+    std::vector<Tensor> out = {sums.loss / sums.count};
     for (const auto& entry : sums.gradients.entries()) out.push_back(entry.second / sums.count);
     return out;
   });
-  graph.state = static_cast<int>(specs.size());
-  graph.output_names = {"loss"};
-  for (const ParameterSpec& spec : specs) graph.output_names.push_back("gradient:" + spec.name);
-  return graph;
 }
 
 Graph evaluation_step(const Model& model, int batch, int context, int microbatches) {
-  const std::vector<ParameterSpec> specs = parameters_of(model);
-  Inputs inputs;
-  add_state(inputs, specs);
-  add_batch(inputs, batch, context);
-  Graph graph = trace("evaluation_step", inputs, [&](const std::vector<Tensor>& tensors) -> std::vector<Tensor> {
-    Reader reader(tensors);
-    const Parameters parameters = reader.take(specs);
-    Model::Batch data = reader.take_batch();
-    data.training = false;
-    const Tensor count = token_count(data.targets);
-    const std::vector<Tensor> sums =
-        accumulate({data.tokens, data.targets, data.rows}, microbatches,
-                   [&](const auto& parts) -> std::vector<Tensor> { return {model.loss(parameters, part_of(data, parts))}; });
-    std::vector<Tensor> out;
-    append(out, parameters);
-    out.insert(out.end(), {sums[0], count});
-    return out;
-  });
-  graph.state = static_cast<int>(specs.size());
-  graph.output_names = {"loss_sum", "count"};
-  return graph;
+  using Tensors = std::vector<Tensor>;
+  Inputs data;
+  add_batch(data, batch, context);
+  return reading_step("evaluation_step", parameters_of(model), data, {"loss_sum", "count"},
+                      [&](const Parameters& parameters, Reader& reader) -> Tensors {
+                        Model::Batch whole = reader.take_batch();
+                        whole.training = false;
+                        const auto body = [&](const Tensors& parts) -> Tensors { return {model.loss(parameters, part_of(whole, parts))}; };
+                        const Tensor count = token_count(whole.targets);
+                        return {accumulate({whole.tokens, whole.targets, whole.rows}, microbatches, body)[0], count};
+                      });
 }
 
 Graph generation_step(const Model& model, int context) {
-  const std::vector<ParameterSpec> specs = parameters_of(model);
-  Inputs inputs;
-  add_state(inputs, specs);
-  inputs.emplace_back("tokens", TensorType{DType::i64, {1, context}});
-  Graph graph = trace("generation_step", inputs, [&](const std::vector<Tensor>& tensors) {
-    Reader reader(tensors);
-    const Parameters parameters = reader.take(specs);
-    std::vector<Tensor> out;
-    append(out, parameters);
-    out.push_back(accumulate({reader.take()}, 1, [&](const auto& parts) -> std::vector<Tensor> {
+  const Inputs data = {{"tokens", {DType::i64, {1, context}}}};
+  return reading_step("generation_step", parameters_of(model), data, {"logits"}, [&](const Parameters& parameters, Reader& reader) {
+    return accumulate({reader.take()}, 1, [&](const std::vector<Tensor>& parts) -> std::vector<Tensor> {
       Model::Batch batch;
       batch.tokens = parts[0];
       batch.training = false;
       const Tensor logits = model.logits(parameters, batch);
       return {logits.dtype() == DType::f32 ? logits : to(logits, DType::f32)};
-    })[0]);
-    return out;
+    });
   });
-  graph.state = static_cast<int>(specs.size());
-  graph.output_names = {"logits"};
-  return graph;
 }
 
 }  // namespace penstock

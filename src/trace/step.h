@@ -25,12 +25,12 @@ struct OptimiserOptions {
 // One training step. Outputs after the state: "loss" (mean per counted token), "gradient_norm" (before clipping), "learning_rate".
 // Nothing hides a loss or norm that is not finite: both are outputs, and the state takes it on.
 Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& optimiser);
-// Loss and gradients of the mean loss per token, with dropout as in step 0. No state outputs: state = 0. Outputs: "loss", then
-// "gradient:<name>".
+// The other steps leave their state, the parameters, as it is.
+// Loss and gradients of the mean loss per token, with dropout as in step 0. Outputs: "loss", then "gradient:<name>".
 Graph gradient_step(const Model& model, int batch, int context, int microbatches);
-// Outputs "loss_sum" and "count". Forward only.
+// Outputs "loss_sum" and "count" (i64: how many targets count). Forward only.
 Graph evaluation_step(const Model& model, int batch, int context, int microbatches);
-// tokens i64[1,context] -> "logits" f32[1,context,vocabulary]. Forward only, one micro-batch.
+// Data: only "tokens" i64[1,context]. Output "logits" f32[1,context,vocabulary]. Forward only, one micro-batch.
 Graph generation_step(const Model& model, int context);
 
 // Graph code of the optimiser, for users' own steps.

@@ -20,7 +20,9 @@ const TensorType kRows{DType::f32, {4, 3}}, kMatrix{DType::f32, {3, 3}};
 std::set<std::int64_t> sequences(const Graph& graph) {
   std::set<std::int64_t> found;
   for (const Op& op : graph.ops) {
-    if (op.phase == Phase::forward) EXPECT_TRUE(found.insert(op.sequence).second) << op.name << " shares sequence " << op.sequence;
+    if (op.phase == Phase::forward) {
+      EXPECT_TRUE(found.insert(op.sequence).second) << op.name << " shares sequence " << op.sequence;
+    }
     if (!op.body) continue;
     for (const std::int64_t inner : sequences(*op.body)) EXPECT_TRUE(found.insert(inner).second) << "in the loop: " << inner;
   }
@@ -40,7 +42,7 @@ TEST(Trace, GivesTheGraphOfItsBody) {
   EXPECT_EQ(print(graph),
             "penstock graph 1\n"
             "graph @square(%x: f32[4,3]) -> (f32[4,3]) {\n"
-            "  %0: f32[4,3] = mul(%x, %x)\n"
+            "  %0: f32[4,3] = mul(%x, %x) {sequence=0}\n"
             "  return %0\n"
             "}\n");
 }
