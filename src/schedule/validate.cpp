@@ -72,9 +72,14 @@ void check_names(const Schedule& schedule, const StageShape& shape, std::int32_t
   });
 }
 
-// The micro-batches of a table that does not say how many there are: those named. Throws where their largest number, which
-// sizes everything after, is beyond what its forwards can fill.
-std::int32_t count_microbatches(const Schedule& schedule) {
+// How many micro-batches there are, and the action that says so where it was not the caller.
+struct Microbatches {
+  std::int32_t count = 0;
+  Position named_by;
+};
+
+// Those that the table names. Throws where their largest number, which sizes everything after, is beyond what its forwards fill.
+Microbatches named_microbatches(const Schedule& schedule) {
   std::int64_t forwards = 0, last = -1;
   Position largest;
   for_each_action(schedule, [&](const Action& action, Position here) {
@@ -89,12 +94,13 @@ std::int32_t count_microbatches(const Schedule& schedule) {
                        counted(forwards, "forward")),
                 {"micro-batches are numbered from 0 without gaps"});
   }
-  return static_cast<std::int32_t>(last + 1);
+  return {static_cast<std::int32_t>(last + 1), largest};
 }
 
 // Every stage has every forward. Needs no memory beyond one stage's micro-batches, so that a table that names few of many is
 // rejected before the index is made.
-void check_forwards(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches) {
+void check_forwards(const Schedule& schedule, const StageShape& shape, const Microbatches& step) {
+  const std::int32_t microbatches = step.count;
   const std::size_t stages = shape.predecessors.size();
   std::vector<std::int64_t> forwards(stages, 0);
   for_each_action(schedule, [&](const Action& action, Position) {
@@ -124,10 +130,12 @@ void check_forwards(const Schedule& schedule, const StageShape& shape, std::int3
   if (const Position by = backward ? backward : same_stage ? same_stage : same_microbatch ? same_microbatch : any) {
     what = concat(place(schedule, by), ": ", unit, " is missing ", backward ? "before " : "near ", text(at(schedule, by)));
   }
-  throw Error(what,
-              {concat("stage ", stage, " must run forward once for each of ", counted(microbatches, "micro-batch"), "; the table has ",
-                      counted(*lacking, "such forward"))},
-              concat("add ", unit, ", or give the model as many stages and micro-batches as the table has"));
+  std::vector<std::string> details = {concat("stage ", stage, " must run forward once for each of ", counted(microbatches, "micro-batch"),
+                                             "; the table has ", counted(*lacking, "such forward"))};
+  if (step.named_by) {
+    details.push_back(concat(place(schedule, step.named_by), ": ", text(at(schedule, step.named_by)), " names the last micro-batch"));
+  }
+  throw Error(what, details, concat("add ", unit, ", or give the model as many stages and micro-batches as the table has"));
 }
 
 WorkIndex index_once(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches) {
@@ -228,14 +236,15 @@ std::vector<Link> circle(const WorkIndex& work, const std::vector<std::int32_t>&
 }  // namespace
 
 void validate(const Schedule& schedule, const StageShape& shape, int microbatches) {
-  const std::int32_t count = microbatches >= 0 ? microbatches : count_microbatches(schedule);
+  const Microbatches step = microbatches >= 0 ? Microbatches{microbatches, {}} : named_microbatches(schedule);
+  const std::int32_t count = step.count;
   if (static_cast<double>(count) * static_cast<double>(shape.predecessors.size()) > kMostForwards) {
     throw Error(concat(schedule.name, ": ", counted(static_cast<std::int64_t>(shape.predecessors.size()), "stage"), " x ",
                        counted(count, "micro-batch"), " are too many"),
                 {concat("the product may be up to ", kMostForwards)});
   }
   check_names(schedule, shape, count);
-  check_forwards(schedule, shape, count);
+  check_forwards(schedule, shape, step);
   const WorkIndex work = index_once(schedule, shape, count);
   check_backwards(work);
   const std::vector<std::int32_t> done = walk(work, [](Position) {});

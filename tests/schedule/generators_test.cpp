@@ -144,6 +144,14 @@ TEST(Generators, TablesAreAsPublished) {
                       print(make_schedule("1f1b", {.actors = 4, .microbatches = 8, .forward_only = true})));
 }
 
+// A million actions, made, read back and checked in well under a second.
+TEST(Generators, LargeTablesAreQuick) {
+  const Schedule table = make_schedule("1f1b", {.actors = 256, .microbatches = 2048});
+  const Schedule read = parse_schedule(print(table), "plan.csv");
+  EXPECT_EQ(read.actors, table.actors);
+  EXPECT_EQ(message_of([&] { validate(read, chain(256), 2048); }), "no error");
+}
+
 TEST(Generators, MistakesAreNamed) {
   EXPECT_EQ(message_of([] { make_schedule("1f1", {}); }),
             "there is no schedule \"1f1\"\n  schedules: sequential, gpipe, 1f1b, eager-1f1b, interleaved-1f1b, zb-h1\n  hint: did you mean "

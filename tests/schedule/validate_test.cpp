@@ -99,6 +99,7 @@ TEST(Validate, NamesMissingWork) {
   EXPECT_EQ(verdict("0F0,0F1,0B0,0B1\n1F0,1B0,1B1\n", chain(2)),
             "plan.csv:2:3: 1F1 is missing before 1B1\n"
             "  stage 1 must run forward once for each of 2 micro-batches; the table has 1 such forward\n"
+            "  plan.csv:1:2: 0F1 names the last micro-batch\n"
             "  hint: add 1F1, or give the model as many stages and micro-batches as the table has");
   EXPECT_EQ(verdict("0F0\n1F0,1B0\n", chain(2)),
             "plan.csv:1:1: 0F0 has no backward\n  0B0 or 0I0 is missing\n  hint: add it to row 1, where 0F0 stands");
@@ -117,6 +118,7 @@ TEST(Validate, NamesATableForAnotherModel) {
   EXPECT_EQ(message_of([&] { validate(two, chain(3)); }),
             "1f1b:2:1: 2F0 is missing near 1F0\n"
             "  stage 2 must run forward once for each of 2 micro-batches; the table has 0 such forwards\n"
+            "  1f1b:1:2: 0F1 names the last micro-batch\n"
             "  hint: add 2F0, or give the model as many stages and micro-batches as the table has");
   EXPECT_EQ(message_of([&] { validate(two, chain(2), 1); }),
             "1f1b:1:2: 0F1 names an unknown micro-batch\n"

@@ -1,0 +1,103 @@
+// penstock schedule: the names of schedules, a table by name, or a table from a file.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "penstock/schedule.h"
+#include "report/schedule_text.h"
+
+namespace penstock {
+namespace {
+
+struct Arguments {
+  std::string what;
+  ScheduleOptions table;
+  bool show = false;
+  bool json = false;
+  bool shaped = false;  // the user gave actors, micro-batches, chunks or forward-only
+};
+
+void list(bool json) {
+  nlohmann::json out;
+  std::size_t width = 0;
+  for (const ScheduleInfo& info : schedules()) {
+    out["schedules"].push_back({{"name", info.name}, {"summary", info.summary}, {"chunked", info.chunked}});
+    width = std::max(width, info.name.size());
+  }
+  if (json) {
+    std::cout << out.dump(2) << "\n";
+    return;
+  }
+  for (const ScheduleInfo& info : schedules()) {
+    std::cout << info.name << std::string(width + 2 - info.name.size(), ' ') << info.summary << "\n";
+  }
+}
+
+bool is_file(const std::string& what) {
+  return what.ends_with(".csv") || what.find('/') != std::string::npos;
+}
+
+// A file is held against a chain of its stages; what another model asks of it is checked where there is one.
+StageShape chain_of(const Schedule& schedule) {
+  const bool forward_only = std::all_of(schedule.actors.begin(), schedule.actors.end(), [](const auto& row) {
+    return std::none_of(row.begin(), row.end(),
+                        [](const Action& a) { return a.kind == Kind::B || a.kind == Kind::I || a.kind == Kind::W; });
+  });
+  return chain(schedule.stages(), forward_only);
+}
+
+Schedule table_of(const Arguments& arguments) {
+  if (!is_file(arguments.what)) return make_schedule(arguments.what, arguments.table);
+  if (arguments.shaped) {
+    throw Error(concat(arguments.what, " says itself how many actors, stages and micro-batches it has"), {},
+                "leave out --actors, --microbatches, --chunks and --forward-only");
+  }
+  return parse_schedule(read_file(arguments.what), arguments.what);
+}
+
+void print_json(const Schedule& schedule) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const auto& row : schedule.actors) {
+    nlohmann::json& actions = rows.emplace_back(nlohmann::json::array());
+    for (const Action& action : row) actions.push_back(text(action));
+  }
+  const nlohmann::json out = {
+      {"name", schedule.name}, {"stages", schedule.stages()}, {"microbatches", schedule.microbatches()}, {"actors", rows}};
+  std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+}
+
+void schedule_command(const Arguments& arguments) {
+  if (arguments.what == "list") return list(arguments.json);
+  const Schedule schedule = table_of(arguments);
+  const StageShape shape = chain_of(schedule);
+  validate(schedule, shape);
+  if (arguments.json) return print_json(schedule);
+  std::cout << (arguments.show ? draw(schedule, shape) : print(schedule));
+}
+
+}  // namespace
+
+void add_schedule(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("schedule", "print a schedule's table, from its name or from a file; `list` names them");
+  const auto arguments = std::make_shared<Arguments>();
+  command->add_option("what", arguments->what, "list, a schedule's name, or FILE.csv")->required();
+  const std::vector<CLI::Option*> shape = {
+      command->add_option("--actors", arguments->table.actors, "how many actors")->capture_default_str(),
+      command->add_option("--microbatches", arguments->table.microbatches, "micro-batches of a step")->capture_default_str(),
+      command->add_option("--chunks", arguments->table.chunks, "stages per actor")->capture_default_str(),
+      command->add_flag("--forward-only", arguments->table.forward_only, "a table for validation, without backward"),
+  };
+  command->add_flag("--show", arguments->show, "draw it over time instead of printing the CSV");
+  command->add_flag("--json", arguments->json, "one JSON object");
+  command->footer("Example: penstock schedule interleaved-1f1b --actors 4 --microbatches 8 --chunks 2 --show");
+  command->callback([arguments, shape] {
+    arguments->shaped = std::any_of(shape.begin(), shape.end(), [](const CLI::Option* option) { return option->count() > 0; });
+    schedule_command(*arguments);
+  });
+}
+
+}  // namespace penstock
