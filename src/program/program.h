@@ -66,8 +66,8 @@ struct Instruction {
   bool action = false;  // if it belongs to one (else before or after the loop)
   std::int32_t stage = -1;
   std::int32_t microbatch = -1;                   // also of input
-  TaskId task{};                                    // run
-  SlotId slot{};                                    // send, recv, free, input, output
+  TaskId task{};                                  // run
+  SlotId slot{};                                  // send, recv, free, input, output
   std::int32_t peer = -1;                         // send, recv: the other device
   std::int32_t tag = -1;                          // send, recv: running number of the pair's transfers in this direction, from 0
   std::int32_t port = -1;                         // input: Program::data; output: Program::outputs

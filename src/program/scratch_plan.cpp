@@ -1,0 +1,97 @@
+// Lifetimes of a task's temporaries.
+#include <algorithm>
+
+#include "ops/definition.h"
+#include "program/memory_plan.h"
+#include "program/placement.h"
+
+namespace penstock {
+namespace {
+
+// Which value's storage each value lives in, and until which op that storage is needed.
+struct Storage {
+  std::vector<ValueId> root;      // of each value: itself, or what it views
+  std::vector<bool> dense;        // of each value: its elements stand in the root's order, all of them
+  std::vector<std::size_t> last;  // of each root: the op that touches it last; ops.size() for what an output needs
+  std::vector<bool> temporary;    // of each root: neither an input nor an output of the graph
+};
+
+// The operand that the op's results view; none for fresh storage. A reshape of what is not dense copies.
+ValueId viewed(const Op& op, const Storage& storage) {
+  const OpDefinition* definition = find_op(op.name);
+  if (definition == nullptr || definition->views < 0) return {};
+  const ValueId operand = op.operands[static_cast<std::size_t>(definition->views)];
+  return op.name == "reshape" && !storage.dense[operand.index()] ? ValueId() : operand;
+}
+
+Storage storage_of(const Graph& graph) {
+  const std::size_t values = graph.values.size();
+  Storage storage{std::vector<ValueId>(values), std::vector<bool>(values, true), std::vector<std::size_t>(values, 0),
+                  std::vector<bool>(values, true)};
+  for (std::size_t v = 0; v < values; ++v) storage.root[v] = ValueId(static_cast<std::int64_t>(v));
+  for (ValueId input : graph.inputs) storage.temporary[input.index()] = false;
+  const auto touch = [&](ValueId value, std::size_t op) { storage.last[storage.root[value.index()].index()] = op; };
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const Op& op = graph.ops[o];
+    const ValueId base = viewed(op, storage);
+    for (ValueId result : op.results) {
+      if (base) {
+        storage.root[result.index()] = storage.root[base.index()];
+        storage.dense[result.index()] = op.name == "reshape";
+      }
+      touch(result, o);
+    }
+    for (ValueId operand : op.operands) touch(operand, o);
+  }
+  for (ValueId output : graph.outputs) {
+    const ValueId root = storage.root[output.index()];
+    if (root == output) storage.temporary[root.index()] = false;  // written straight into its slot; a view is copied there at the end
+    touch(output, graph.ops.size());
+  }
+  return storage;
+}
+
+// The lifetime of an operand of op `o` over which it may write `result`: one that dies here, is read element by element in the
+// result's order, and that no other result has taken. -1: none.
+std::int64_t overwritten(const Graph& graph, const Storage& storage, const std::vector<std::int64_t>& lifetime_of, std::size_t o,
+                         ValueId result) {
+  const Op& op = graph.ops[o];
+  const OpDefinition* definition = find_op(op.name);
+  if (definition == nullptr || !definition->elementwise) return -1;
+  for (ValueId operand : op.operands) {
+    const std::int64_t lifetime = lifetime_of[operand.index()];
+    const auto is_view = [&](ValueId other) { return other != operand && storage.root[other.index()] == operand; };
+    const auto has_it = [&](ValueId other) { return lifetime_of[other.index()] == lifetime; };
+    if (lifetime >= 0 && storage.last[operand.index()] == o && graph.type(operand) == graph.type(result) &&
+        std::none_of(op.operands.begin(), op.operands.end(), is_view) && std::none_of(op.results.begin(), op.results.end(), has_it))
+      return lifetime;
+  }
+  return -1;
+}
+
+}  // namespace
+
+ScratchPlan plan_scratch(const Graph& graph) {
+  const Storage storage = storage_of(graph);
+  std::vector<std::int64_t> lifetime_of(graph.values.size(), -1);
+  std::vector<Lifetime> lifetimes;
+  for (std::size_t o = 0; o < graph.ops.size(); ++o)
+    for (ValueId result : graph.ops[o].results) {
+      if (storage.root[result.index()] != result || !storage.temporary[result.index()]) continue;
+      std::int64_t lifetime = overwritten(graph, storage, lifetime_of, o, result);
+      if (lifetime < 0) {
+        lifetime = static_cast<std::int64_t>(lifetimes.size());
+        const std::int64_t bytes = (graph.type(result).bytes() + kAlignment - 1) / kAlignment * kAlignment;
+        lifetimes.push_back({static_cast<std::int64_t>(o), 0, bytes});
+      }
+      lifetimes[static_cast<std::size_t>(lifetime)].end = static_cast<std::int64_t>(storage.last[result.index()]) + 1;
+      lifetime_of[result.index()] = lifetime;
+    }
+  const Placement placement = place(lifetimes);
+  ScratchPlan plan{std::vector<std::int64_t>(graph.values.size(), -1), placement.bytes};
+  for (std::size_t v = 0; v < graph.values.size(); ++v)
+    if (lifetime_of[v] >= 0) plan.offsets[v] = placement.offsets[static_cast<std::size_t>(lifetime_of[v])];
+  return plan;
+}
+
+}  // namespace penstock
