@@ -1,1 +1,5 @@
-int main() { return 0; }
+#include "penstock/run.h"
+
+int main(int argc, char** argv) {
+  return penstock::run(argc, argv);
+}

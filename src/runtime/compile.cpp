@@ -46,12 +46,13 @@ std::unique_ptr<Model> make_model(const Config& config, int stages, const ModelR
   return models.at(config.model.name).make(options);
 }
 
-Setup set_up(const Config& config, Schedule schedule, const ModelRegistry& models) {
-  Setup setup;
-  setup.model = make_model(config, schedule.stages(), models);
-  setup.schedule = std::move(schedule);
-  setup.parameters = setup.model->parameters();
-  return setup;
+Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models) {
+  Prepared prepared;
+  prepared.microbatches = static_cast<int>(microbatches);
+  prepared.model = make_model(config, schedule.stages(), models);
+  prepared.schedule = std::move(schedule);
+  prepared.parameters = prepared.model->parameters();
+  return prepared;
 }
 
 OptimiserOptions optimiser_of(const Config::Train& train) {
@@ -70,8 +71,8 @@ OptimiserOptions optimiser_of(const Config::Train& train) {
 }
 
 // The first inputs, the parameters, become state that the step leaves as it is.
-Graph keep_parameters(Graph graph, const Setup& setup) {
-  graph.state = static_cast<int>(setup.parameters.size());
+Graph keep_parameters(Graph graph, const Prepared& prepared) {
+  graph.state = static_cast<int>(prepared.parameters.size());
   graph.outputs.insert(graph.outputs.begin(), graph.inputs.begin(), graph.inputs.begin() + graph.state);
   return graph;
 }
@@ -103,21 +104,18 @@ int batch_of(const Config& config) {
 int length_of(const Config& config) {
   return static_cast<int>(context_of(config));
 }
-int microbatches_of(const Setup& setup) {
-  return setup.schedule.microbatches();
-}
 
 }  // namespace
 
-Setup set_up(const Config& config, const ModelRegistry& models) {
-  return set_up(config, schedule_of(config), models);
+Prepared prepare(const Config& config, const ModelRegistry& models) {
+  return prepare(config, schedule_of(config), config.pipeline.microbatches, models);
 }
 
-Setup set_up_sequential(const Config& config, const ModelRegistry& models) {
+Prepared prepare_sequential(const Config& config, const ModelRegistry& models) {
   ScheduleOptions options;
   options.actors = 1;
   options.microbatches = 1;
-  return set_up(config, make_schedule("sequential", options), models);
+  return prepare(config, make_schedule("sequential", options), 1, models);
 }
 
 std::int64_t context_of(const Config& config) {
@@ -132,44 +130,44 @@ std::int64_t vocabulary_of(const Config& config) {
   return found == config.model.numbers.end() ? 256 : static_cast<std::int64_t>(found->second);
 }
 
-Graph training_graph(const Config& config, const Setup& setup) {
-  return training_step(*setup.model, batch_of(config), length_of(config), microbatches_of(setup), optimiser_of(config.train));
+Graph training_graph(const Config& config, const Prepared& prepared) {
+  return training_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches, optimiser_of(config.train));
 }
 
-Graph gradient_graph(const Config& config, const Setup& setup) {
-  return keep_parameters(gradient_step(*setup.model, batch_of(config), length_of(config), microbatches_of(setup)), setup);
+Graph gradient_graph(const Config& config, const Prepared& prepared) {
+  return keep_parameters(gradient_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches), prepared);
 }
 
-Graph evaluation_graph(const Config& config, const Setup& setup) {
-  return keep_parameters(evaluation_step(*setup.model, batch_of(config), length_of(config), microbatches_of(setup)), setup);
+Graph evaluation_graph(const Config& config, const Prepared& prepared) {
+  return keep_parameters(evaluation_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches), prepared);
 }
 
-Graph generation_graph(const Config& config, const Setup& setup) {
-  return keep_parameters(generation_step(*setup.model, length_of(config)), setup);
+Graph generation_graph(const Config& config, const Prepared& prepared) {
+  return keep_parameters(generation_step(*prepared.model, length_of(config)), prepared);
 }
 
-Program compile_training(const Config& config, const Setup& setup) {
-  const Graph step = training_graph(config, setup);
-  return lower(step, setup.schedule, lower_options(config, step));
+Program compile_training(const Config& config, const Prepared& prepared) {
+  const Graph step = training_graph(config, prepared);
+  return lower(step, prepared.schedule, lower_options(config, step));
 }
 
-Program compile_gradients(const Config& config, const Setup& setup) {
-  const Graph step = gradient_graph(config, setup);
-  return lower(step, setup.schedule, lower_options(config, step));
+Program compile_gradients(const Config& config, const Prepared& prepared) {
+  const Graph step = gradient_graph(config, prepared);
+  return lower(step, prepared.schedule, lower_options(config, step));
 }
 
-Program compile_evaluation(const Config& config, const Setup& setup) {
-  return lower(evaluation_graph(config, setup), forward_only(setup.schedule));
+Program compile_evaluation(const Config& config, const Prepared& prepared) {
+  return lower(evaluation_graph(config, prepared), forward_only(prepared.schedule));
 }
 
-Program compile_generation(const Config& config, const Setup& setup) {
-  return lower(generation_graph(config, setup), forward_only(setup.schedule));
+Program compile_generation(const Config& config, const Prepared& prepared) {
+  return lower(generation_graph(config, prepared), forward_only(prepared.schedule));
 }
 
-std::string stages_text(const Config& config, const Setup& setup) {
-  const StagedStep step = staged(training_graph(config, setup));
+std::string stages_text(const Config& config, const Prepared& prepared) {
+  const StagedStep step = staged(training_graph(config, prepared));
   std::vector<bool> split(step.stages.size(), false);
-  for (const auto& actions : setup.schedule.actors)
+  for (const auto& actions : prepared.schedule.actors)
     for (const Action& action : actions)
       if (action.kind == Kind::I && action.stage < static_cast<std::int32_t>(split.size()))
         split[static_cast<std::size_t>(action.stage)] = true;

@@ -15,35 +15,36 @@
 namespace penstock {
 
 // A model with everything that follows from the configuration but the programs.
-struct Setup {
+struct Prepared {
   std::unique_ptr<Model> model;
   Schedule schedule;  // of a training step
+  int microbatches = 1;
   std::vector<ParameterSpec> parameters;
 };
 
 // Throws Error: what the model or the schedule refuses, a file that cannot be read.
-Setup set_up(const Config& config, const ModelRegistry& models);
+Prepared prepare(const Config& config, const ModelRegistry& models);
 // The same on one device with the whole batch as one micro-batch: what everything is compared with.
-Setup set_up_sequential(const Config& config, const ModelRegistry& models);
+Prepared prepare_sequential(const Config& config, const ModelRegistry& models);
 
 std::int64_t context_of(const Config& config);     // tokens of one sequence
 std::int64_t vocabulary_of(const Config& config);  // 256, bytes, for a model that does not say
 
 // Step graphs of trace/step.h in which the parameters are state: they stay on the devices from step to step.
-Graph training_graph(const Config& config, const Setup& setup);
-Graph gradient_graph(const Config& config, const Setup& setup);
-Graph evaluation_graph(const Config& config, const Setup& setup);
-Graph generation_graph(const Config& config, const Setup& setup);
+Graph training_graph(const Config& config, const Prepared& prepared);
+Graph gradient_graph(const Config& config, const Prepared& prepared);
+Graph evaluation_graph(const Config& config, const Prepared& prepared);
+Graph generation_graph(const Config& config, const Prepared& prepared);
 
 // Planned and verified. All throw Error where model, schedule and batch do not fit.
-Program compile_training(const Config& config, const Setup& setup);
-Program compile_gradients(const Config& config, const Setup& setup);
+Program compile_training(const Config& config, const Prepared& prepared);
+Program compile_gradients(const Config& config, const Prepared& prepared);
 // On the actors of the training table, forward only.
-Program compile_evaluation(const Config& config, const Setup& setup);
-// One sequence on one device: `setup` is sequential.
-Program compile_generation(const Config& config, const Setup& setup);
+Program compile_evaluation(const Config& config, const Prepared& prepared);
+// One sequence on one device: `prepared` is sequential.
+Program compile_generation(const Config& config, const Prepared& prepared);
 
 // The stage DAG of a training step as text: stages, tasks, and the bundles between them with their bytes.
-std::string stages_text(const Config& config, const Setup& setup);
+std::string stages_text(const Config& config, const Prepared& prepared);
 
 }  // namespace penstock

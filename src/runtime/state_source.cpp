@@ -35,7 +35,9 @@ const StoredTensor& StateReader::stored(const std::string& name, const std::stri
   auto opened = files_.find(file);
   if (opened == files_.end()) opened = files_.emplace(file, SafetensorsFile::open(file)).first;
   const auto& tensors = opened->second.tensors();
-  const auto found = tensors.find(name);
+  auto found = tensors.find(name);
+  // Published GPT-2 files name the tensors with the class's prefix or without.
+  if (found == tensors.end() && source_.kind == StateSource::Kind::safetensors) found = tensors.find("transformer." + name);
   if (found == tensors.end()) throw Error(concat(file, ": there is no tensor ", quote(name)), {}, meant(name, keys(tensors)));
   return found->second;
 }

@@ -1,0 +1,21 @@
+// The subcommands: one file each. Each adds itself to the program, with its options, an example, and what it does.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include "penstock/trace.h"
+
+namespace penstock {
+
+// The registry outlives the program's run.
+void add_train(CLI::App& program, const ModelRegistry& models);
+void add_generate(CLI::App& program, const ModelRegistry& models);
+void add_check(CLI::App& program, const ModelRegistry& models);
+void add_compile(CLI::App& program, const ModelRegistry& models);
+
+// Ends the program with exit code 1 after what was wrong has been shown.
+[[noreturn]] void end_with_failure();
+
+}  // namespace penstock

@@ -1,0 +1,76 @@
+#include "cli/config_options.h"
+
+#include <filesystem>
+
+#include "base/text.h"
+#include "runtime/checkpoint.h"
+
+namespace penstock {
+namespace {
+
+struct Flag {
+  const char* name;
+  const char* key;
+  const char* help;
+};
+
+constexpr Flag kFlags[] = {
+    {"--schedule", "pipeline.schedule", "NAME or FILE.csv (penstock schedule list)"},
+    {"--actors", "pipeline.actors", "how many actors share the stages"},
+    {"--microbatches", "pipeline.microbatches", "parts of a batch"},
+    {"--chunks", "pipeline.chunks", "stages per actor"},
+    {"--backend", "pipeline.backend", "threads or gloo"},
+    {"--recompute", "pipeline.recompute", "none, or inputs: keep only what enters each stage"},
+    {"--steps", "train.steps", "training steps in all"},
+    {"--batch", "train.batch", "sequences per step"},
+    {"--dtype", "train.dtype", "f32, f64 or bf16"},
+    {"--seed", "train.seed", "of parameters, data order and dropout"},
+    {"--out", "run.out", "folder of the run"},
+};
+
+// The folder of the run that a checkpoint belongs to.
+std::string run_folder(const std::string& path) {
+  const std::filesystem::path checkpoint(find_checkpoint(path));
+  return std::filesystem::equivalent(checkpoint, path) ? std::filesystem::absolute(checkpoint).lexically_normal().parent_path().string()
+                                                       : path;
+}
+
+}  // namespace
+
+void add_config_options(CLI::App& command, ConfigOptions& options) {
+  command.add_option("CONFIG", options.file, "TOML file; every key has a default")->type_name("FILE");
+  command.add_option("--set", options.settings, "overrides one key: --set train.clip=0.5")
+      ->type_name("KEY=VALUE")
+      ->take_all()
+      ->expected(1, -1);
+  for (const Flag& flag : kFlags) {
+    const std::string name = flag.name;
+    command.add_option_function<std::string>(name, [&options, name](const std::string& value) { options.flags[name] = value; }, flag.help);
+  }
+  command.add_option("--text", options.text, "files and folders to read")->type_name("PATH")->expected(1, -1);
+  command.add_option("--resume", options.resume, "goes on from a run's newest checkpoint, or from the one named")->type_name("DIR");
+  command.add_option("--init", options.init, "starts from parameters, named as in the published GPT-2 files")
+      ->type_name("FILE.safetensors");
+}
+
+Config load_config(const ConfigOptions& options, const ModelRegistry& models) {
+  std::vector<Override> overrides;
+  const bool from_checkpoint = options.file.empty() && !options.resume.empty();
+  if (from_checkpoint) overrides.push_back({"run.out", run_folder(options.resume), "--resume"});
+  for (const std::string& setting : options.settings) overrides.push_back(parse_override(setting));
+  for (const Flag& flag : kFlags) {
+    const auto given = options.flags.find(flag.name);
+    if (given != options.flags.end()) overrides.push_back({flag.key, given->second, flag.name});
+  }
+  Config config;
+  if (from_checkpoint) {
+    const Checkpoint checkpoint = read_checkpoint(find_checkpoint(options.resume));
+    config = parse_config(checkpoint.config, checkpoint.folder + "/manifest.json", overrides, models);
+  } else {
+    config = load_config(options.file, overrides, models);
+  }
+  if (!options.text.empty()) config.data.text = options.text;
+  return config;
+}
+
+}  // namespace penstock

@@ -1,0 +1,30 @@
+// The options that train, check and compile share: a configuration and what overrides it.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "penstock/trace.h"
+#include "runtime/config.h"
+
+namespace penstock {
+
+struct ConfigOptions {
+  std::string file;
+  std::vector<std::string> settings;         // key=value
+  std::map<std::string, std::string> flags;  // "--steps" -> "400"
+  std::vector<std::string> text;
+  std::string resume;  // a run's or a checkpoint's folder
+  std::string init;    // parameters
+};
+
+// `options` outlives the command's parse.
+void add_config_options(CLI::App& command, ConfigOptions& options);
+
+// The file, else the resumed checkpoint's configuration, else the defaults; then --set, then the flags. A run that is resumed without a
+// file goes on in its own folder. Throws Error.
+Config load_config(const ConfigOptions& options, const ModelRegistry& models);
+
+}  // namespace penstock

@@ -1,0 +1,56 @@
+#include "penstock/run.h"
+
+#include <cstdio>
+#include <exception>
+
+#include "cli/commands.h"
+#include "models/registry.h"
+#include "penstock/error.h"
+#include "report/progress.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kUsersMistake = 1, kWrongUsage = 2;
+
+void print_error(const char* message) {
+  const bool colour = terminal_of(stderr).colour;
+  std::fprintf(stderr, "%serror:%s %s\n", colour ? "\033[31m" : "", colour ? "\033[0m" : "", message);
+}
+
+int run(CLI::App& program, int argc, char** argv) {
+  try {
+    program.parse(argc, argv);
+    return 0;
+  } catch (const CLI::RuntimeError& failure) {
+    return failure.get_exit_code();
+  } catch (const CLI::ParseError& usage) {
+    return program.exit(usage) == 0 ? 0 : kWrongUsage;
+  } catch (const std::exception& error) {
+    print_error(error.what());
+    return kUsersMistake;
+  }
+}
+
+}  // namespace
+
+void end_with_failure() {
+  throw CLI::RuntimeError(kUsersMistake);
+}
+
+int run(int argc, char** argv, const ModelRegistry& models) {
+  ModelRegistry all = builtin_models();
+  for (const auto& [name, entry] : models) all[name] = entry;
+
+  CLI::App program("Penstock trains one model across devices: every device runs its own program.", "penstock");
+  program.require_subcommand(1);
+  program.failure_message(
+      [](const CLI::App*, const CLI::Error& usage) { return "error: " + std::string(usage.what()) + "\n  hint: --help\n"; });
+  add_train(program, all);
+  add_generate(program, all);
+  add_check(program, all);
+  add_compile(program, all);
+  return run(program, argc, argv);
+}
+
+}  // namespace penstock

@@ -1,0 +1,51 @@
+// One step sequentially and one pipelined, from the same state and batch: are loss and gradients equal?
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/trace.h"
+#include "runtime/cluster.h"
+#include "runtime/config.h"
+
+namespace penstock {
+
+// A batch of random tokens in which sequences are of different lengths: the targets past each one's end are ignored, so that
+// micro-batches have unequal token counts. A function of the run's seed and the row: every device makes its own rows.
+class RandomBatch : public DataSource {
+ public:
+  RandomBatch(std::int64_t context, std::int64_t vocabulary) : context_(context), vocabulary_(vocabulary) {}
+  void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const override;
+
+ private:
+  std::int64_t context_, vocabulary_;
+};
+
+// One step's loss (mean per token that counts) and its gradients by parameter, in the model's order.
+struct StepGradients {
+  double loss = 0;
+  std::vector<std::pair<std::string, std::vector<double>>> gradients;
+};
+// `program` is compile_gradients' (of runtime/compile.h); the cluster's state is set.
+StepGradients step_gradients(const Program& program, Cluster& cluster, const std::vector<ParameterSpec>& parameters, std::int64_t seed);
+
+struct Comparison {
+  double loss_difference = 0;  // |a - b| / |b|
+  // The largest of max|a - b| / max(max|b|, 0.01 * the model's largest gradient entry) over the parameters; some gradients, such as
+  // a key bias's, are zero in exact arithmetic.
+  double gradient_difference = 0;
+  std::string worst;  // its parameter
+};
+Comparison compare(const StepGradients& pipelined, const StepGradients& sequential);
+
+// By dtype of the computation: f64 1e-10, f32 1e-4, bf16 2e-2.
+double tolerance_of(const std::string& dtype);
+
+// What anyone needs to do the same step in another framework: parameters, batch and both gradients as safetensors, losses.json with the
+// model's configuration. Throws Error (a folder that cannot be written).
+void dump_check(const std::string& folder, const Config& config, const std::vector<ParameterSpec>& parameters, Cluster& sequential_cluster,
+                const DataSource& data, const StepGradients& sequential, const StepGradients& pipelined);
+
+}  // namespace penstock

@@ -1,0 +1,15 @@
+// Reading what a step gave.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/cluster.h"
+
+namespace penstock {
+
+// The value of output `name` of `program`, widened to f64. The program has it: an invariant.
+std::vector<double> output_values(const Program& program, const StepResult& result, const std::string& name);
+double scalar_output(const Program& program, const StepResult& result, const std::string& name);
+
+}  // namespace penstock

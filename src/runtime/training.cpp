@@ -1,0 +1,236 @@
+#include "runtime/training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/invariant.h"
+#include "base/text.h"
+#include "penstock/error.h"
+#include "runtime/checkpoint.h"
+#include "runtime/outputs.h"
+#include "runtime/safetensors.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kRecordedStep = 5;  // after the run's begin: caches and memory are warm
+
+// Keys of the model that differ between two configurations, "width: 64, here 128".
+std::vector<std::string> model_differences(const Config::Model& theirs, const Config::Model& ours) {
+  std::vector<std::string> out;
+  if (theirs.name != ours.name) return {concat("name: ", theirs.name, ", here ", ours.name)};
+  for (const auto& [key, value] : ours.numbers)
+    if (theirs.numbers.at(key) != value) out.push_back(concat(key, ": ", theirs.numbers.at(key), ", here ", value));
+  for (const auto& [key, value] : ours.words)
+    if (theirs.words.at(key) != value) out.push_back(concat(key, ": ", theirs.words.at(key), ", here ", value));
+  return out;
+}
+
+class Loop {
+ public:
+  Loop(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster, const ByteDataset& data)
+      : config_(config),
+        programs_(programs),
+        cluster_(cluster),
+        data_(data),
+        step_(start.step),
+        position_(start.position),
+        recorded_step_(std::min(start.step + kRecordedStep, config.train.steps)) {
+    result_.devices.resize(programs.training.devices.size());
+  }
+
+  TrainingResult run(const TrainingStart& start, const TrainingHooks& hooks) {
+    training_ = cluster_.load(programs_.training);
+    if (programs_.evaluation) evaluation_ = cluster_.load(*programs_.evaluation);
+    cluster_.set_state(start.state);
+    fs::create_directories(config_.run.out);
+    MetricsFile metrics((fs::path(config_.run.out) / "metrics.jsonl").string(), step_);
+    while (step_ < config_.train.steps && !result_.stopped) {
+      StepMetrics measured = train_step();
+      if (is_due(config_.train.validation_every)) measured.validation_loss = result_.validation_loss = evaluate();
+      metrics.append(measured);
+      result_.last = measured;
+      if (hooks.step) hooks.step(measured);
+      result_.stopped = hooks.stop && hooks.stop();
+      if (result_.stopped || is_due(config_.run.checkpoint_every)) save();
+    }
+    return std::move(result_);
+  }
+
+ private:
+  bool is_due(std::int64_t every) const { return step_ == config_.train.steps || (every > 0 && step_ % every == 0); }
+
+  StepMetrics train_step() {
+    StepInput input;
+    input.step = step_ + 1;
+    input.seed = config_.train.seed;
+    input.samples = data_.training_samples(position_);
+    const bool record = input.step == recorded_step_;
+    StepResult result = cluster_.step(training_, input, record);
+    const StepMetrics metrics = measure(result, input.step);
+    check_finite(metrics);
+    ++step_;
+    position_ += config_.train.batch;
+    add_up(result);
+    if (record) {
+      result_.recorded = std::move(result);
+      result_.recorded_step = step_;
+    }
+    return metrics;
+  }
+
+  StepMetrics measure(const StepResult& result, std::int64_t step) const {
+    StepMetrics metrics;
+    metrics.step = step;
+    metrics.loss = scalar_output(programs_.training, result, "loss");
+    metrics.gradient_norm = scalar_output(programs_.training, result, "gradient_norm");
+    metrics.learning_rate = scalar_output(programs_.training, result, "learning_rate");
+    metrics.seconds = result.seconds;
+    metrics.tokens_per_second = static_cast<double>(config_.train.batch * context_of(config_)) / result.seconds;
+    double busy = 0;
+    for (const DeviceReport& device : result.devices) {
+      busy += device.busy;
+      metrics.peak_bytes.push_back(device.measured_bytes);
+    }
+    metrics.bubble = std::max(0.0, 1 - busy / (static_cast<double>(result.devices.size()) * result.seconds));
+    return metrics;
+  }
+
+  void check_finite(const StepMetrics& metrics) const {
+    if (std::isfinite(metrics.loss) && std::isfinite(metrics.gradient_norm)) return;
+    const std::string last =
+        result_.checkpoint.empty() ? "no checkpoint was written yet" : concat("the last checkpoint is ", result_.checkpoint);
+    throw Error(
+        concat("step ", metrics.step, ": the loss is ", number(metrics.loss), ", the gradient norm ", number(metrics.gradient_norm)),
+        {concat("learning rate ", number(metrics.learning_rate)), last}, "lower train.learning_rate, or clip gradients (train.clip)");
+  }
+
+  double evaluate() {
+    double loss = 0, count = 0;
+    StepInput input;
+    input.step = step_;
+    input.seed = config_.train.seed;
+    input.validation = true;
+    for (std::int64_t batch = 0; batch < config_.train.validation_batches; ++batch) {
+      input.samples = data_.validation_samples(batch);
+      const StepResult result = cluster_.step(evaluation_, input);
+      loss += scalar_output(*programs_.evaluation, result, "loss_sum");
+      count += scalar_output(*programs_.evaluation, result, "count");
+    }
+    return loss / count;
+  }
+
+  void add_up(const StepResult& result) {
+    ++result_.steps;
+    result_.seconds += result.seconds;
+    for (std::size_t i = 0; i < result.devices.size(); ++i) {
+      DeviceReport& sum = result_.devices[i];
+      sum.busy += result.devices[i].busy;
+      sum.waiting += result.devices[i].waiting;
+      sum.planned_bytes = result.devices[i].planned_bytes;
+      sum.measured_bytes = std::max(sum.measured_bytes, result.devices[i].measured_bytes);
+    }
+  }
+
+  void save() {
+    Checkpoint info;
+    info.step = step_;
+    info.position = position_;
+    info.config = print(config_);
+    info.text = data_.fingerprint();
+    result_.checkpoint = write_checkpoint(config_.run.out, info, static_cast<int>(config_.run.keep),
+                                          [this](const std::string& folder) { return cluster_.save_state(folder); });
+  }
+
+  const Config& config_;
+  const TrainingPrograms& programs_;
+  Cluster& cluster_;
+  const ByteDataset& data_;
+  std::int64_t step_, position_, recorded_step_;
+  std::uint64_t training_ = 0, evaluation_ = 0;
+  TrainingResult result_;
+};
+
+}  // namespace
+
+TrainingPrograms compile_programs(const Config& config, const Prepared& prepared) {
+  TrainingPrograms programs{compile_training(config, prepared), std::nullopt};
+  if (config.data.validation > 0) programs.evaluation = compile_evaluation(config, prepared);
+  return programs;
+}
+
+TrainingStart fresh_start(const Config& config, const Prepared& prepared) {
+  TrainingStart start;
+  start.state.seed = config.train.seed;
+  start.state.parameters = prepared.parameters;
+  return start;
+}
+
+TrainingStart start_from_parameters(const Config& config, const Prepared& prepared, const std::string& file) {
+  std::map<std::string, StoredTensor> left;
+  const SafetensorsFile stored = SafetensorsFile::open(file);
+  for (const auto& [name, tensor] : stored.tensors()) left.emplace(name.starts_with("transformer.") ? name.substr(12) : name, tensor);
+  std::vector<std::string> problems;
+  for (const ParameterSpec& spec : prepared.parameters) {
+    const auto found = left.find(spec.name);
+    if (found == left.end()) {
+      problems.push_back(concat(quote(spec.name), " is missing"));
+      continue;
+    }
+    if (found->second.type.shape != spec.type.shape)
+      problems.push_back(concat(quote(spec.name), " is ", found->second.type.text(), ", the model's is ", spec.type.text()));
+    left.erase(found);
+  }
+  for (const auto& [name, tensor] : left)
+    if (!name.ends_with(".attn.bias") && !name.ends_with(".attn.masked_bias") && name != "lm_head.weight")
+      problems.push_back(concat(quote(name), " is unknown to the model"));
+  constexpr std::size_t kShown = 8;
+  if (problems.size() > kShown) {
+    problems[kShown] = concat("and ", problems.size() - kShown, " more");
+    problems.resize(kShown + 1);
+  }
+  if (!problems.empty())
+    throw Error(concat(file, ": these are not the parameters of this model"), problems, "set the [model] table to the file's sizes");
+
+  TrainingStart start = fresh_start(config, prepared);
+  start.state.kind = StateSource::Kind::safetensors;
+  start.state.path = file;
+  return start;
+}
+
+TrainingStart start_from_checkpoint(const Config& config, const std::string& path, const ModelRegistry& models) {
+  const Checkpoint checkpoint = read_checkpoint(find_checkpoint(path));
+  const Config theirs = parse_config(checkpoint.config, checkpoint.folder + "/manifest.json", {}, models);
+  const std::vector<std::string> differences = model_differences(theirs.model, config.model);
+  if (!differences.empty())
+    throw Error(concat(checkpoint.folder, " is of another model"), differences, "resume with the [model] table of the checkpoint");
+  if (checkpoint.step >= config.train.steps)
+    throw Error(concat(checkpoint.folder, " has done ", checkpoint.step, " of ", config.train.steps, " steps"), {},
+                "raise train.steps to go on");
+  TrainingStart start;
+  start.state.kind = StateSource::Kind::checkpoint;
+  start.state.path = checkpoint.folder;
+  start.step = checkpoint.step;
+  start.position = checkpoint.position;
+  return start;
+}
+
+void check_output(const Config& config, const TrainingStart& start) {
+  const std::vector<std::int64_t> steps = checkpoint_steps(config.run.out);
+  if (!steps.empty() && steps.back() > start.step)
+    throw Error(concat(config.run.out, " already has checkpoint-", steps.back(), "; it is not overwritten"), {},
+                concat("--resume ", config.run.out, " continues it, --out names another folder"));
+  std::error_code ignored;
+  if (fs::exists(config.run.out, ignored) && !fs::is_directory(config.run.out, ignored))
+    throw Error(concat(config.run.out, " is not a folder"), {}, "--out names the folder of the run");
+}
+
+TrainingResult train(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster,
+                     const ByteDataset& data, const TrainingHooks& hooks) {
+  return Loop(config, programs, start, cluster, data).run(start, hooks);
+}
+
+}  // namespace penstock

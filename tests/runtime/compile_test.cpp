@@ -1,0 +1,79 @@
+#include "runtime/compile.h"
+
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "models/registry.h"
+#include "support/errors.h"
+#include "support/temporary.h"
+
+namespace penstock {
+namespace {
+
+using test::message_of;
+
+Config config(const std::vector<std::string>& settings = {}) {
+  std::vector<Override> overrides;
+  for (const char* small : {"width=16", "heads=2", "context=8", "batch=4", "microbatches=4"}) overrides.push_back(parse_override(small));
+  for (const std::string& setting : settings) overrides.push_back(parse_override(setting));
+  return load_config("", overrides, builtin_models());
+}
+
+// Where each state tensor lives as owner.
+std::map<std::string, std::size_t> owners(const Program& program) {
+  std::map<std::string, std::size_t> out;
+  for (std::size_t device = 0; device < program.devices.size(); ++device)
+    for (const Slot& slot : program.devices[device].slots)
+      if (slot.kind == SlotClass::state)
+        for (const std::string& name : slot.names) out[name] = device;
+  return out;
+}
+
+TEST(Compile, ValidationLeavesParametersWhereTrainingHasThem) {
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+    const Config c = config({concat("schedule=", schedule), "recompute=inputs"});
+    const Prepared prepared = prepare(c, builtin_models());
+    const Program training = compile_training(c, prepared), evaluation = compile_evaluation(c, prepared);
+    const auto owner = owners(training);
+    EXPECT_TRUE(owner.contains("first:wte.weight") && owner.contains("step"));
+    for (const auto& [name, device] : owners(evaluation)) EXPECT_EQ(owner.at(name), device) << name;
+    EXPECT_EQ(owners(compile_gradients(c, prepared)).size(), prepared.parameters.size());
+  }
+}
+
+TEST(Compile, GenerationIsOneSequenceOnOneDevice) {
+  const Config c = config();
+  const Program program = compile_generation(c, prepare_sequential(c, builtin_models()));
+  EXPECT_EQ(program.devices.size(), 1u);
+  ASSERT_EQ(program.outputs.size(), 1u);
+  EXPECT_EQ(program.outputs[0].type.text(), "f32[1,8,256]");
+}
+
+TEST(Compile, StagesAsText) {
+  const Config c = config({"schedule=zb-h1"});
+  const std::string text = stages_text(c, prepare(c, builtin_models()));
+  EXPECT_TRUE(text.starts_with("penstock stages 1\nstage 0 ")) << text;
+  EXPECT_NE(text.find("  W: "), std::string::npos) << text;
+}
+
+TEST(Compile, WrongSchedulesAreNamed) {
+  const test::TemporaryFolder folder;
+  const auto failure = [](const Config& c) {
+    return message_of([&] {
+      const Prepared prepared = prepare(c, builtin_models());
+      compile_training(c, prepared);
+    });
+  };
+  EXPECT_NE(failure(config({"schedule=1f1n"})).find("1f1b"), std::string::npos);
+  EXPECT_EQ(failure(config({"schedule=" + folder.file("none.csv")})),
+            concat("cannot read ", folder.file("none.csv"), ": No such file or directory"));
+  write_file(folder.file("one.csv"), "0F0,0B0\n");
+  EXPECT_EQ(failure(config({"schedule=" + folder.file("one.csv")})),
+            concat(folder.file("one.csv"), " has 1 actors, pipeline.actors is 2\n  hint: --actors 1"));
+  write_file(folder.file("short.csv"), "0F0,0B0\n1F0,1B0\n");
+  EXPECT_NE(failure(config({"schedule=" + folder.file("short.csv")})).find("short.csv:1:2: 0F1 is missing"), std::string::npos);
+  EXPECT_NE(failure(config({"model.layers=1"})).find("1 layer"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace penstock
