@@ -16,6 +16,19 @@ file(GLOB torch_sources CONFIGURE_DEPENDS src/torch/*.cpp)
 add_library(penstock_torch STATIC ${torch_sources})
 target_link_libraries(penstock_torch PUBLIC penstock_core PRIVATE penstock_libtorch)
 
+# Our own loops, once per instruction set; the machine that runs them chooses. NaN and infinity keep their meaning.
+set(vector_options -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math)
+set_source_files_properties(src/torch/vector_generic.cpp PROPERTIES COMPILE_OPTIONS "${vector_options}")
+set(avx2_options ${vector_options} -mavx2 -mfma)
+set(avx512_options ${avx2_options} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set_source_files_properties(src/torch/vector_avx2.cpp PROPERTIES COMPILE_OPTIONS "${avx2_options}")
+  set_source_files_properties(src/torch/vector_avx512.cpp PROPERTIES COMPILE_OPTIONS "${avx512_options}")
+  set_source_files_properties(src/torch/vector.cpp PROPERTIES COMPILE_DEFINITIONS PENSTOCK_X86)
+else()
+  set_source_files_properties(src/torch/vector_avx2.cpp src/torch/vector_avx512.cpp PROPERTIES HEADER_FILE_ONLY ON)
+endif()
+
 # The commands are a library: a user's own program calls penstock::run with its models.
 file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.cpp)
 list(REMOVE_ITEM cli_sources ${CMAKE_SOURCE_DIR}/cli/main.cpp)

@@ -1,0 +1,254 @@
+#include "torch/bind.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/invariant.h"
+#include "ops/definition.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t kEnd = std::numeric_limits<std::size_t>::max();  // after the last op
+
+// Where an output's value comes into being.
+enum class Route : std::uint8_t {
+  direct,   // its op writes (or adds to) the result's memory
+  at_op,    // it is copied (or added) right after its op
+  at_begin, // it is an input, copied before the first op (a later update may overwrite it)
+  at_end,   // copied after the last op, because something still reads the memory it goes to
+};
+
+class Binder {
+ public:
+  Binder(const Task& task, const ScratchPlan& plan, std::span<const at::Tensor> operands, std::span<const BoundResult> results,
+         std::byte* scratch, Spare& spare)
+      : graph_(task.graph), plan_(plan), operands_(operands), results_(results), scratch_(scratch), spare_(spare) {
+    const std::size_t values = graph_.values.size();
+    tensors_.resize(values);
+    homes_.resize(values);
+    add_home_.assign(values, false);
+    producers_ = penstock::producers(graph_);
+    uses_ = use_counts(graph_);
+    kernels_.reserve(graph_.ops.size());
+    for (const Op& op : graph_.ops) kernels_.push_back(find_kernel(op.name));
+  }
+
+  std::vector<Bound> bind() {
+    find_last_reads();
+    for (std::size_t i = 0; i < graph_.inputs.size(); ++i) tensors_[graph_.inputs[i].index()] = operands_[i];
+    for (std::size_t i = 0; i < results_.size(); ++i) routes_.push_back(route(i));
+    emit_copies(Route::at_begin, kEnd);
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      bind_op(o);
+      emit_copies(Route::at_op, o);
+    }
+    emit_copies(Route::at_end, kEnd);
+    return std::move(calls_);
+  }
+
+ private:
+  const Op* producer(ValueId value) const {
+    const OpId op = producers_[value.index()];
+    return op ? &graph_.ops[op.index()] : nullptr;
+  }
+
+  // For each input, the last op that reads it or a view of it.
+  void find_last_reads() {
+    const std::size_t values = graph_.values.size();
+    root_.resize(values);
+    last_read_.assign(values, 0);
+    for (std::size_t v = 0; v < values; ++v) root_[v] = ValueId(static_cast<std::int64_t>(v));
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      const Op& op = graph_.ops[o];
+      for (ValueId operand : op.operands) last_read_[root_[operand.index()].index()] = o;
+      if (kernels_[o] && kernels_[o]->view)
+        for (ValueId result : op.results) root_[result.index()] = root_[op.operands[0].index()];
+    }
+  }
+
+  bool is_output_twice(ValueId value) const { return std::ranges::count(graph_.outputs, value) > 1; }
+
+  Route route(std::size_t i) {
+    const ValueId value = graph_.outputs[i];
+    const auto& [memory, mode] = results_[i];
+    const bool update = mode == ResultMode::update;
+    if (!producer(value)) return update ? Route::at_end : Route::at_begin;
+    if (claim(value, memory, mode)) return Route::direct;
+    return update ? Route::at_end : Route::at_op;
+  }
+
+  // Makes `memory` the place where the value is computed, going back through ops that only look at it differently. False: not possible.
+  bool claim(ValueId value, const at::Tensor& memory, ResultMode mode) {
+    std::vector<std::pair<ValueId, at::Tensor>> chain;
+    at::Tensor place = memory;
+    for (ValueId v = value;;) {
+      const Op* op = producer(v);
+      if (!op || homes_[v.index()].defined() || is_output_twice(v)) return false;
+      if (v != value && std::ranges::count(graph_.outputs, v)) return false;
+      // What is added to memory never exists by itself: nobody else may read it.
+      if (mode == ResultMode::add && uses_[v.index()] != 1) return false;
+      chain.emplace_back(v, place);
+      const Kernel* kernel = kernels_[producers_[v.index()].index()];
+      if (!kernel || !kernel->view) break;
+      const ValueId operand = op->operands[0];
+      if (!kernel->unview) return false;
+      place = kernel->unview(*op, graph_.type(operand), place);
+      if (!place.defined()) return false;
+      v = operand;
+    }
+    const ValueId root = chain.back().first;
+    const std::size_t o = producers_[root.index()].index();
+    if (mode == ResultMode::add && !adds(o, root)) return false;
+    if (mode == ResultMode::update && !overwrites_safely(o, chain.back().second)) return false;
+    for (auto& [v, tensor] : chain) homes_[v.index()] = tensor;
+    add_home_[root.index()] = mode == ResultMode::add;
+    return true;
+  }
+
+  std::size_t result_number(std::size_t o, ValueId value) const {
+    return static_cast<std::size_t>(std::ranges::find(graph_.ops[o].results, value) - graph_.ops[o].results.begin());
+  }
+
+  bool adds(std::size_t o, ValueId value) const { return kernels_[o] && (kernels_[o]->accumulates >> result_number(o, value) & 1u); }
+
+  // May op o write there? Inputs in that memory must have been read before, or be read by o itself element by element.
+  bool overwrites_safely(std::size_t o, const at::Tensor& place) const {
+    for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
+      const ValueId input = graph_.inputs[i];
+      if (operands_[i].data_ptr() != place.data_ptr()) continue;
+      if (std::ranges::count(graph_.outputs, input)) return false;
+      if (last_read_[input.index()] > o) return false;
+      if (last_read_[input.index()] == o && !reads_by_element(o, input, place)) return false;
+    }
+    return true;
+  }
+
+  bool reads_by_element(std::size_t o, ValueId input, const at::Tensor& place) const {
+    const Op& op = graph_.ops[o];
+    const OpDefinition* definition = find_op(op.name);
+    if (!definition || !definition->elementwise) return false;
+    for (ValueId operand : op.operands)
+      if (root_[operand.index()] == input && (operand != input || tensors_[input.index()].sizes() != place.sizes())) return false;
+    return true;
+  }
+
+  void bind_op(std::size_t o) {
+    const Op& op = graph_.ops[o];
+    const Kernel* kernel = kernels_[o];
+    std::vector<at::Tensor> operands, results;
+    for (ValueId operand : op.operands) operands.push_back(tensors_[operand.index()]);
+    if (kernel && kernel->view && bind_view(op, *kernel, operands[0])) return;
+    unsigned accumulate = 0;
+    for (std::size_t r = 0; r < op.results.size(); ++r) {
+      const ValueId value = op.results[r];
+      tensors_[value.index()] = storage(value);
+      results.push_back(tensors_[value.index()]);
+      if (add_home_[value.index()]) accumulate |= 1u << r;
+    }
+    const Site site{graph_, op, operands, results, accumulate};
+    push(kernel ? kernel->bind(site) : bind_by_name(site));
+  }
+
+  // True if every result is a view; results that are to be written elsewhere need a copy.
+  bool bind_view(const Op& op, const Kernel& kernel, const at::Tensor& operand) {
+    std::vector<at::Tensor> views;
+    for (std::size_t r = 0; r < op.results.size(); ++r) {
+      const ValueId value = op.results[r];
+      const at::Tensor& home = homes_[value.index()];
+      // A plan that gives the value a place of its own may reuse the operand's.
+      if (plan_.offsets[value.index()] >= 0) return false;
+      at::Tensor view = kernel.view(op, graph_.type(value), operand, r);
+      if (!view.defined()) return false;
+      invariant(!home.defined() || home.data_ptr() == view.data_ptr(), "a claimed result is not where its view looks");
+      views.push_back(std::move(view));
+    }
+    for (std::size_t r = 0; r < op.results.size(); ++r) tensors_[op.results[r].index()] = views[r];
+    return true;
+  }
+
+  at::Tensor storage(ValueId value) {
+    if (homes_[value.index()].defined()) return homes_[value.index()];
+    const TensorType& type = graph_.type(value);
+    const std::int64_t offset = plan_.offsets[value.index()];
+    return tensor_at(offset >= 0 ? scratch_ + offset : spare_.take(type.bytes()), type);
+  }
+
+  void emit_copies(Route when, std::size_t o) {
+    for (std::size_t i = 0; i < results_.size(); ++i) {
+      const ValueId value = graph_.outputs[i];
+      if (routes_[i] != when || (when == Route::at_op && producers_[value.index()].index() != o)) continue;
+      at::Tensor from = tensors_[value.index()], to = results_[i].memory;
+      if (results_[i].mode == ResultMode::add)
+        push([from, to] { to.add_(from); });
+      else if (from.data_ptr() != to.data_ptr() || !from.is_contiguous())
+        push([from, to] { to.copy_(from); });
+    }
+  }
+
+  void push(Bound call) {
+    if (call) calls_.push_back(std::move(call));
+  }
+
+  const Graph& graph_;
+  const ScratchPlan& plan_;
+  std::span<const at::Tensor> operands_;
+  std::span<const BoundResult> results_;
+  std::byte* scratch_;
+  Spare& spare_;
+  std::vector<const Kernel*> kernels_;   // by op
+  std::vector<OpId> producers_;
+  std::vector<int> uses_;
+  std::vector<ValueId> root_;            // of each value: what it is a view of
+  std::vector<std::size_t> last_read_;   // of each root
+  std::vector<at::Tensor> tensors_;      // by value, once bound
+  std::vector<at::Tensor> homes_;        // by value: the result memory it is computed in
+  std::vector<bool> add_home_;           // by value: its op adds to that memory
+  std::vector<Route> routes_;            // by output
+  std::vector<Bound> calls_;
+};
+
+}  // namespace
+
+std::byte* Spare::take(std::int64_t bytes) {
+  const std::int64_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  while (block_ < blocks_.size() && used_ + size > blocks_[block_].bytes()) ++block_, used_ = 0;
+  if (block_ == blocks_.size()) blocks_.emplace_back(size), used_ = 0;
+  std::byte* memory = blocks_[block_].data() + used_;
+  used_ += size;
+  return memory;
+}
+
+std::int64_t Spare::bytes() const {
+  std::int64_t sum = 0;
+  for (const Arena& block : blocks_) sum += block.bytes();
+  return sum;
+}
+
+std::vector<Bound> bind_task(const Task& task, const ScratchPlan& plan, std::span<const at::Tensor> operands,
+                             std::span<const BoundResult> results, std::byte* scratch, Spare& spare) {
+  spare.rewind();
+  return Binder(task, plan, operands, results, scratch, spare).bind();
+}
+
+at::ScalarType scalar_type(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return at::kDouble;
+    case DType::f32: return at::kFloat;
+    case DType::bf16: return at::kBFloat16;
+    case DType::f16: return at::kHalf;
+    case DType::i64: return at::kLong;
+    case DType::i32: return at::kInt;
+    case DType::boolean: return at::kBool;
+  }
+  invariant(false, "a dtype that does not exist");
+  return at::kFloat;
+}
+
+at::Tensor tensor_at(std::byte* memory, const TensorType& type) {
+  return at::from_blob(memory, type.shape, at::TensorOptions(scalar_type(type.dtype)));
+}
+
+}  // namespace penstock

@@ -1,0 +1,38 @@
+// A task bound to memory: the list of calls that run it.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "program/memory_plan.h"
+#include "program/program.h"
+#include "torch/arena.h"
+#include "torch/kernel.h"
+
+namespace penstock {
+
+// Memory for the temporaries that the scratch plan has no place for (values that are copied into a result, reshapes that cannot be views).
+// Shared by all tasks of a device, because one runs at a time.
+class Spare {
+ public:
+  void rewind() { block_ = 0, used_ = 0; }  // the next task begins
+  std::byte* take(std::int64_t bytes);      // valid as long as this object
+  std::int64_t bytes() const;
+
+ private:
+  std::vector<Arena> blocks_;
+  std::size_t block_ = 0;
+  std::int64_t used_ = 0;                   // of blocks_[block_]
+};
+
+struct BoundResult {
+  at::Tensor memory;
+  ResultMode mode = ResultMode::store;
+};
+
+// The calls that run `task` with these operands (one per input of its graph) and results (one per output). `scratch` has plan.bytes.
+// Throws Error for an op that nobody knows.
+std::vector<Bound> bind_task(const Task& task, const ScratchPlan& plan, std::span<const at::Tensor> operands,
+                             std::span<const BoundResult> results, std::byte* scratch, Spare& spare);
+
+}  // namespace penstock

@@ -1,0 +1,167 @@
+// Ops by name through libtorch's dispatcher.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "torch/kernel.h"
+
+namespace penstock {
+namespace {
+
+c10::OperatorHandle find_operator(const Op& op) {
+  const std::size_t overload = op.name.find('.');
+  const c10::OperatorName name(op.name.substr(0, overload), overload == std::string::npos ? "" : op.name.substr(overload + 1));
+  if (auto handle = c10::Dispatcher::singleton().findSchema(name)) return *handle;
+  throw Error(concat("no kernel for op ", quote(op.name)),
+              {"Penstock does not define it, and libtorch's dispatcher has no operator of that name"},
+              "names are those of the dispatcher, with namespace and overload: aten::add.Tensor");
+}
+
+[[noreturn]] void fail(const Op& op, const std::string& what, const c10::FunctionSchema& schema) {
+  throw Error(concat("op ", quote(op.name), ": ", what), {concat("schema: ", c10::toString(schema))});
+}
+
+// The places of the schema's tensors: the next operand each, except those that are absent.
+class TensorArguments {
+ public:
+  explicit TensorArguments(const Site& site, const c10::FunctionSchema& schema) : site_(site), schema_(schema) {
+    if (auto it = site.op.attributes.find("none"); it != site.op.attributes.end())
+      none_ = std::get<std::vector<std::int64_t>>(it->second);
+    if (auto it = site.op.attributes.find("lists"); it != site.op.attributes.end())
+      lists_ = std::get<std::vector<std::int64_t>>(it->second);
+  }
+
+  std::optional<at::Tensor> next() {
+    if (std::ranges::find(none_, place_++) != none_.end()) return std::nullopt;
+    if (operand_ == site_.operands.size())
+      fail(site_.op, concat("it has ", site_.operands.size(), " operands, the schema wants more (absent ones stand in \"none\")"), schema_);
+    return site_.operands[operand_++];
+  }
+
+  std::int64_t next_length() {
+    if (list_ == lists_.size()) fail(site_.op, "the lengths of its tensor lists are missing (attribute \"lists\")", schema_);
+    return lists_[list_++];
+  }
+
+  void finish() const {
+    if (operand_ != site_.operands.size())
+      fail(site_.op, concat("it has ", site_.operands.size(), " operands, the schema takes ", operand_), schema_);
+  }
+
+ private:
+  const Site& site_;
+  const c10::FunctionSchema& schema_;
+  std::vector<std::int64_t> none_, lists_;
+  std::int64_t place_ = 0;
+  std::size_t operand_ = 0, list_ = 0;
+};
+
+bool is_tensor(const c10::Type& type) {
+  return type.kind() == c10::TypeKind::TensorType;
+}
+
+// The type inside Optional[...], or the type itself.
+c10::TypePtr without_optional(const c10::TypePtr& type) {
+  return type->kind() == c10::TypeKind::OptionalType ? type->castRaw<c10::OptionalType>()->getElementType() : type;
+}
+
+bool is_tensor_list(const c10::TypePtr& type) {
+  return type->kind() == c10::TypeKind::ListType && is_tensor(*without_optional(type->castRaw<c10::ListType>()->getElementType()));
+}
+
+c10::IValue tensor_list(const c10::TypePtr& type, TensorArguments& tensors) {
+  const std::int64_t length = tensors.next_length();
+  if (type->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::OptionalType) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (std::int64_t i = 0; i < length; ++i) list.push_back(tensors.next());
+    return list;
+  }
+  c10::List<at::Tensor> list;
+  for (std::int64_t i = 0; i < length; ++i) list.push_back(tensors.next().value_or(at::Tensor()));
+  return list;
+}
+
+// The attribute as the schema's type wants it: integers widen to floats and lists of one.
+c10::IValue value_of(const Attribute& attribute, const c10::Type& type) {
+  if (const auto* text = std::get_if<std::string>(&attribute)) return *text;
+  if (const auto* dtype = std::get_if<DType>(&attribute)) return scalar_type(*dtype);
+  if (const auto* flag = std::get_if<bool>(&attribute)) return *flag;
+  if (const auto* real = std::get_if<double>(&attribute)) return *real;
+  if (const auto* reals = std::get_if<std::vector<double>>(&attribute)) return *reals;
+  const bool list = type.kind() == c10::TypeKind::ListType;
+  const bool real = list ? type.castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::FloatType
+                         : type.kind() == c10::TypeKind::FloatType;
+  if (const auto* integer = std::get_if<std::int64_t>(&attribute)) {
+    if (list) return std::vector<std::int64_t>{*integer};
+    return real ? c10::IValue(static_cast<double>(*integer)) : c10::IValue(*integer);
+  }
+  const auto& integers = std::get<std::vector<std::int64_t>>(attribute);
+  if (real) return std::vector<double>(integers.begin(), integers.end());
+  return integers;
+}
+
+std::vector<c10::IValue> arguments_of(const Site& site, const c10::FunctionSchema& schema) {
+  std::vector<c10::IValue> stack;
+  TensorArguments tensors(site, schema);
+  for (const c10::Argument& argument : schema.arguments()) {
+    const c10::TypePtr type = without_optional(argument.type());
+    if (is_tensor(*type)) {
+      std::optional<at::Tensor> tensor = tensors.next();
+      stack.push_back(tensor ? c10::IValue(*tensor) : c10::IValue());
+    } else if (is_tensor_list(type)) {
+      stack.push_back(tensor_list(type, tensors));
+    } else if (auto it = site.op.attributes.find(argument.name()); it != site.op.attributes.end()) {
+      stack.push_back(value_of(it->second, *type));
+    } else if (argument.default_value()) {
+      stack.push_back(*argument.default_value());
+    } else if (argument.type()->kind() == c10::TypeKind::OptionalType) {
+      stack.emplace_back();
+    } else {
+      fail(site.op, concat("argument ", quote(argument.name()), " has no attribute and no default"), schema);
+    }
+  }
+  tensors.finish();
+  return stack;
+}
+
+// Copies what the operator returned (tensors and tensor lists, in order) into the op's results. Absent ones are skipped.
+void store(std::vector<c10::IValue>& stack, const std::vector<at::Tensor>& results) {
+  std::size_t next = 0;
+  for (const c10::IValue& value : stack) {
+    if (value.isTensor()) {
+      if (next < results.size() && value.toTensor().defined()) results[next].copy_(value.toTensor());
+      ++next;
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector())
+        if (next < results.size()) results[next++].copy_(tensor);
+    }
+  }
+}
+
+}  // namespace
+
+Bound bind_by_name(const Site& site) {
+  const c10::OperatorHandle handle = find_operator(site.op);
+  const c10::FunctionSchema& schema = handle.schema();
+  if (schema.is_mutable()) fail(site.op, "it writes to its operands; use its functional form", schema);
+  auto arguments = arguments_of(site, schema);
+  std::vector<at::Tensor> results(site.results.begin(), site.results.end());
+  return [handle, arguments, results, name = site.op.name] {
+    std::vector<c10::IValue> stack = arguments;
+    try {
+      handle.callBoxed(stack);
+      store(stack, results);
+    } catch (const c10::Error& error) {
+      throw Error(concat("op ", quote(name), ": ", error.what_without_backtrace()));
+    }
+  };
+}
+
+}  // namespace penstock

@@ -1,0 +1,65 @@
+// What a kernel is: a function that, given one op and the memory of its operands and results, returns the call to make each time the op
+// runs. Everything that can be decided before the first step (attributes, strides, which library) is decided in it; the call itself looks
+// nothing up.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "ir/graph.h"
+
+namespace penstock {
+
+// One op at one place in memory. Empty: there is nothing to do.
+using Bound = std::function<void()>;
+
+struct Site {
+  const Graph& graph;
+  const Op& op;
+  std::span<const at::Tensor> operands;
+  std::span<const at::Tensor> results;  // memory to write; dense unless a consumer asked for other strides
+  unsigned accumulate = 0;              // bit i: add to result i; set only where the kernel says that it can
+};
+
+struct Kernel {
+  std::string_view name;                          // of the op
+  Bound (*bind)(const Site&) = nullptr;           // copies what a view would show, where the op is a view
+  unsigned accumulates = 0;                       // bit i: can add to result i
+  // Of ops that only look at memory differently: result i as a view of operand 0; undefined where only a copy will do.
+  at::Tensor (*view)(const Op&, const TensorType& result, const at::Tensor& operand, std::size_t i) = nullptr;
+  // The operand whose view `result` is; undefined where the op shows only a part of it.
+  at::Tensor (*unview)(const Op&, const TensorType& operand, const at::Tensor& result) = nullptr;
+};
+
+// Null: run by name through the dispatcher.
+const Kernel* find_kernel(std::string_view name);
+
+// The families. Each returns a static table.
+std::span<const Kernel> elementwise_kernels();
+std::span<const Kernel> activation_kernels();
+std::span<const Kernel> reduction_kernels();
+std::span<const Kernel> shape_kernels();
+std::span<const Kernel> product_kernels();
+std::span<const Kernel> normalisation_kernels();
+std::span<const Kernel> attention_kernels();
+std::span<const Kernel> embedding_kernels();
+std::span<const Kernel> loss_kernels();
+std::span<const Kernel> random_kernels();
+std::span<const Kernel> optimiser_kernels();
+
+// An op that Penstock does not know, by its name in libtorch's dispatcher ("aten::cumsum", "aten::add.Tensor"), boxed.
+// Operands are the schema's Tensor arguments in order; every other argument is the attribute of its name, or the schema's default.
+//   lists = [n, ..]  lengths of the Tensor[] arguments, in order
+//   none = [i, ..]   places (counted over Tensor arguments and list elements) that are absent; the other places take the next operand
+// dtype arguments are dtype attributes; device, layout, pin_memory and generator take their defaults. Throws Error where the dispatcher
+// has no such op, or an argument has neither attribute nor default.
+Bound bind_by_name(const Site& site);
+
+at::ScalarType scalar_type(DType dtype);
+// A tensor over memory that somebody else owns, dense.
+at::Tensor tensor_at(std::byte* memory, const TensorType& type);
+
+}  // namespace penstock

@@ -1,0 +1,62 @@
+// What the kernels share.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include "ops/infer.h"
+#include "torch/kernel.h"
+#include "torch/vector.h"
+
+namespace penstock {
+
+// Row-major f32 without gaps: what most of our own loops take.
+inline bool is_dense_f32(const at::Tensor& x) {
+  return x.scalar_type() == at::kFloat && x.is_contiguous();
+}
+template <class... Tensors>
+bool are_dense_f32(const Tensors&... tensors) {
+  return (is_dense_f32(tensors) && ...);
+}
+inline const float* floats(const at::Tensor& x) {
+  return static_cast<const float*>(x.data_ptr());
+}
+inline float* mutable_floats(const at::Tensor& x) {
+  return static_cast<float*>(x.data_ptr());
+}
+// A tensor as rows of its last dim.
+inline NormShape rows_of(const at::Tensor& x) {
+  const std::int64_t width = x.size(-1);
+  return {width == 0 ? 0 : x.numel() / width, width};
+}
+inline bool is_low_precision(const at::Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
+}
+inline at::Tensor in_f32(const at::Tensor& x) {
+  return x.to(at::kFloat);
+}
+
+// Writes `value` into the result, or adds it where the site asks for that.
+inline void deliver(const at::Tensor& result, const at::Tensor& value, bool accumulate) {
+  if (accumulate)
+    result.add_(value);
+  else
+    result.copy_(value);
+}
+
+// Operand 1, or the number "other" as a scalar of operand 0's dtype.
+inline at::Tensor second_operand(const Site& site) {
+  if (site.operands.size() == 2) return site.operands[1];
+  return at::scalar_tensor(number_attribute(site.op, "other"), at::TensorOptions(site.operands[0].scalar_type()));
+}
+
+template <class F>
+Bound unary(const Site& site, F f) {
+  return [f, x = site.operands[0], out = site.results[0]]() mutable { f(out, x); };
+}
+template <class F>
+Bound binary(const Site& site, F f) {
+  return [f, a = site.operands[0], b = second_operand(site), out = site.results[0]]() mutable { f(out, a, b); };
+}
+
+}  // namespace penstock

@@ -1,0 +1,69 @@
+#include <ATen/ops/clamp_min.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
+#include <ATen/ops/threshold_backward.h>
+
+#include "torch/kernel_support.h"
+
+namespace penstock {
+namespace {
+
+using T = at::Tensor;
+
+Bound bind_gelu(const Site& site) {
+  const T &x = site.operands[0], &out = site.results[0];
+  const std::string approximate = attribute_or(site.op, "approximate", std::string("none"));
+  if (are_dense_f32(x, out))
+    return [f = vector_kernels().gelu, p = floats(x), q = mutable_floats(out), n = x.numel(), tanh = approximate == "tanh"] {
+      f(p, q, n, tanh);
+    };
+  return unary(site, [approximate](T& o, const T& a) { at::gelu_out(o, a, approximate); });
+}
+
+Bound bind_gelu_backward(const Site& site) {
+  const T &dy = site.operands[0], &x = site.operands[1], &dx = site.results[0];
+  const std::string approximate = attribute_or(site.op, "approximate", std::string("none"));
+  if (are_dense_f32(dy, x, dx))
+    return [f = vector_kernels().gelu_backward, d = floats(dy), p = floats(x), q = mutable_floats(dx), n = x.numel(),
+            tanh = approximate == "tanh"] { f(d, p, q, n, tanh); };
+  return binary(site, [approximate](T& o, const T& d, const T& a) { at::gelu_backward_out(o, d, a, approximate); });
+}
+
+Bound bind_silu(const Site& site) {
+  const T &x = site.operands[0], &out = site.results[0];
+  if (are_dense_f32(x, out))
+    return [f = vector_kernels().silu, p = floats(x), q = mutable_floats(out), n = x.numel()] { f(p, q, n); };
+  return unary(site, [](T& o, const T& a) { at::silu_out(o, a); });
+}
+
+Bound bind_silu_backward(const Site& site) {
+  const T &dy = site.operands[0], &x = site.operands[1], &dx = site.results[0];
+  if (are_dense_f32(dy, x, dx))
+    return [f = vector_kernels().silu_backward, d = floats(dy), p = floats(x), q = mutable_floats(dx), n = x.numel()] { f(d, p, q, n); };
+  return binary(site, [](T& o, const T& d, const T& a) { at::silu_backward_out(o, d, a); });
+}
+
+Bound bind_threshold_backward(const Site& site) {
+  return binary(site, [threshold = at::Scalar(number_attribute(site.op, "threshold"))](T& o, const T& d, const T& x) {
+    at::threshold_backward_out(o, d, x, threshold);
+  });
+}
+
+const Kernel kKernels[] = {
+    {.name = "relu", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::clamp_min_out(o, x, 0); }); }},
+    {.name = "threshold_backward", .bind = bind_threshold_backward},
+    {.name = "silu", .bind = bind_silu},
+    {.name = "silu_backward", .bind = bind_silu_backward},
+    {.name = "gelu", .bind = bind_gelu},
+    {.name = "gelu_backward", .bind = bind_gelu_backward},
+};
+
+}  // namespace
+
+std::span<const Kernel> activation_kernels() {
+  return kKernels;
+}
+
+}  // namespace penstock

@@ -1,0 +1,105 @@
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "torch/kernel_support.h"
+
+namespace penstock {
+namespace {
+
+using T = at::Tensor;
+
+void require_targets(const std::int64_t* targets, std::int64_t n, std::int64_t classes, std::int64_t ignore) {
+  for (std::int64_t i = 0; i < n; ++i)
+    if (targets[i] != ignore && (targets[i] < 0 || targets[i] >= classes))
+      throw Error(concat("cross_entropy: target ", targets[i], " is outside its ", classes, " classes"), {},
+                  concat("targets to leave out are ", ignore));
+}
+
+// f64: the C library's exp and log.
+double cross_entropy_f64(const double* logits, const std::int64_t* targets, double* logsumexp, NormShape shape, std::int64_t ignore) {
+  double loss = 0;
+  for (std::int64_t r = 0; r < shape.rows; ++r, logits += shape.width) {
+    const double top = *std::max_element(logits, logits + shape.width);
+    double sum = 0;
+    for (std::int64_t c = 0; c < shape.width; ++c) sum += std::exp(logits[c] - top);
+    logsumexp[r] = top + std::log(sum);
+    if (targets[r] != ignore) loss += logsumexp[r] - logits[targets[r]];
+  }
+  return loss;
+}
+
+void cross_entropy_backward_f64(const double* logits, const std::int64_t* targets, const double* logsumexp, double* out, NormShape shape,
+                                std::int64_t ignore, double factor) {
+  for (std::int64_t r = 0; r < shape.rows; ++r, logits += shape.width, out += shape.width) {
+    const double scale = targets[r] == ignore ? 0 : factor;
+    for (std::int64_t c = 0; c < shape.width; ++c) out[c] = scale == 0 ? 0 : std::exp(logits[c] - logsumexp[r]) * scale;
+    if (targets[r] != ignore) out[targets[r]] -= scale;
+  }
+}
+
+// Calls f with dense f32 logits; low precision is widened first.
+template <class F>
+void with_floats(const T& logits, F f) {
+  const T wide = logits.to(at::kFloat).contiguous();
+  f(floats(wide));
+}
+
+Bound bind_cross_entropy(const Site& site) {
+  const T &logits = site.operands[0], &targets = site.operands[1], &loss = site.results[0], &logsumexp = site.results[1];
+  const auto ignore = attribute<std::int64_t>(site.op, "ignore_index");
+  return [f = vector_kernels().cross_entropy, logits, targets, loss, logsumexp, shape = rows_of(logits), ignore] {
+    const T dense_targets = targets.contiguous();
+    const auto* at = static_cast<const std::int64_t*>(dense_targets.data_ptr());
+    require_targets(at, shape.rows, shape.width, ignore);
+    if (logits.scalar_type() == at::kDouble) {
+      const T dense = logits.contiguous();
+      *static_cast<double*>(loss.data_ptr()) = cross_entropy_f64(static_cast<const double*>(dense.data_ptr()), at,
+                                                                 static_cast<double*>(logsumexp.data_ptr()), shape, ignore);
+      return;
+    }
+    with_floats(logits, [&](const float* p) {
+      *mutable_floats(loss) = static_cast<float>(f(p, at, mutable_floats(logsumexp), shape, ignore));
+    });
+  };
+}
+
+// Operands: dloss, logits, targets, logsumexp.
+Bound bind_cross_entropy_backward(const Site& site) {
+  const T &dloss = site.operands[0], &logits = site.operands[1], &targets = site.operands[2], &logsumexp = site.operands[3];
+  const T& out = site.results[0];
+  const auto ignore = attribute<std::int64_t>(site.op, "ignore_index");
+  return [f = vector_kernels().cross_entropy_backward, dloss, logits, targets, logsumexp, out, shape = rows_of(logits), ignore] {
+    const T dense_targets = targets.contiguous();
+    const auto* at = static_cast<const std::int64_t*>(dense_targets.data_ptr());
+    if (logits.scalar_type() == at::kDouble) {
+      const T dense = logits.contiguous();
+      cross_entropy_backward_f64(static_cast<const double*>(dense.data_ptr()), at, static_cast<const double*>(logsumexp.data_ptr()),
+                                 static_cast<double*>(out.data_ptr()), shape, ignore, *static_cast<const double*>(dloss.data_ptr()));
+      return;
+    }
+    const float factor = *floats(dloss);
+    if (is_dense_f32(out)) {
+      with_floats(logits, [&](const float* p) { f(p, at, floats(logsumexp), mutable_floats(out), shape, ignore, factor); });
+      return;
+    }
+    const T wide = logits.to(at::kFloat).contiguous();
+    T gradient = wide.clone();
+    f(floats(wide), at, floats(logsumexp), mutable_floats(gradient), shape, ignore, factor);
+    out.copy_(gradient);
+  };
+}
+
+const Kernel kKernels[] = {
+    {.name = "cross_entropy", .bind = bind_cross_entropy},
+    {.name = "cross_entropy_backward", .bind = bind_cross_entropy_backward},
+};
+
+}  // namespace
+
+std::span<const Kernel> loss_kernels() {
+  return kKernels;
+}
+
+}  // namespace penstock

@@ -1,0 +1,128 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/_log_softmax_backward_data.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/_softmax_backward_data.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/sum.h>
+
+#include "torch/kernel_support.h"
+
+namespace penstock {
+namespace {
+
+using T = at::Tensor;
+
+// Statistics are f32 where x is of low precision: those run in f32 as a whole.
+T computed(const T& x) {
+  return is_low_precision(x) ? in_f32(x) : x;
+}
+std::optional<T> optional(std::span<const T> operands, std::size_t i) {
+  return i < operands.size() ? std::optional<T>(computed(operands[i])) : std::nullopt;
+}
+
+Bound bind_layer_norm(const Site& site) {
+  const T &x = site.operands[0], &y = site.results[0], &mean = site.results[1], &rstd = site.results[2];
+  const double eps = number_attribute(site.op, "eps");
+  const bool affine = site.operands.size() == 3;
+  if (are_dense_f32(x, y, mean, rstd) && (!affine || are_dense_f32(site.operands[1], site.operands[2])))
+    return [f = vector_kernels().layer_norm, p = floats(x), w = affine ? floats(site.operands[1]) : nullptr,
+            b = affine ? floats(site.operands[2]) : nullptr, q = mutable_floats(y), m = mutable_floats(mean), r = mutable_floats(rstd),
+            shape = rows_of(x), eps] { f(p, w, b, q, m, r, shape, static_cast<float>(eps)); };
+  return [operands = std::vector<T>(site.operands.begin(), site.operands.end()), y, mean, rstd, eps] {
+    const auto out = at::native_layer_norm(computed(operands[0]), {operands[0].size(-1)}, optional(operands, 1), optional(operands, 2), eps);
+    y.copy_(std::get<0>(out));
+    mean.copy_(std::get<1>(out));
+    rstd.copy_(std::get<2>(out));
+  };
+}
+
+// Operands: dy, x, mean, rstd and, with the results dweight and dbias, weight and bias.
+Bound bind_layer_norm_backward(const Site& site) {
+  const bool affine = site.operands.size() == 6;
+  std::vector<T> operands(site.operands.begin(), site.operands.end()), results(site.results.begin(), site.results.end());
+  const unsigned accumulate = site.accumulate;
+  bool dense = true;
+  for (const T& x : operands) dense = dense && is_dense_f32(x);
+  for (const T& x : results) dense = dense && is_dense_f32(x);
+  const bool together = !affine || ((accumulate >> 1 & 1) == (accumulate >> 2 & 1));
+  if (dense && together)
+    return [f = vector_kernels().layer_norm_backward, dy = floats(operands[0]), x = floats(operands[1]), mean = floats(operands[2]),
+            rstd = floats(operands[3]), w = affine ? floats(operands[4]) : nullptr, dx = mutable_floats(results[0]),
+            dw = affine ? mutable_floats(results[1]) : nullptr, db = affine ? mutable_floats(results[2]) : nullptr,
+            shape = rows_of(operands[1]), add = (accumulate >> 1 & 1) != 0] { f(dy, x, mean, rstd, w, dx, dw, db, shape, add); };
+  return [operands, results, accumulate, affine] {
+    const auto out = at::native_layer_norm_backward(computed(operands[0]), computed(operands[1]), {operands[1].size(-1)}, operands[2],
+                                                    operands[3], optional(operands, 4), optional(operands, 5), {true, affine, affine});
+    results[0].copy_(std::get<0>(out));
+    if (!affine) return;
+    deliver(results[1], std::get<1>(out), accumulate >> 1 & 1);
+    deliver(results[2], std::get<2>(out), accumulate >> 2 & 1);
+  };
+}
+
+// y = x rstd weight with rstd = 1 / sqrt(mean(x^2) + eps).
+Bound bind_rms_norm(const Site& site) {
+  return [x = site.operands[0], weight = site.operands[1], y = site.results[0], rstd = site.results[1],
+          eps = number_attribute(site.op, "eps")] {
+    const T wide = computed(x);
+    rstd.copy_(at::rsqrt(at::mean(wide * wide, {-1}, true) + eps));
+    y.copy_(wide * rstd * computed(weight));
+  };
+}
+
+// With h = x rstd and g = dy weight: dx = rstd (g - h mean(g h)); dweight = sum of dy h over the rows.
+Bound bind_rms_norm_backward(const Site& site) {
+  return [dy = site.operands[0], x = site.operands[1], rstd = site.operands[2], weight = site.operands[3], dx = site.results[0],
+          dweight = site.results[1], accumulate = (site.accumulate >> 1 & 1) != 0] {
+    const T d = computed(dy), h = computed(x) * rstd, g = d * computed(weight);
+    dx.copy_(rstd * (g - h * at::mean(g * h, {-1}, true)));
+    deliver(dweight, at::sum((d * h).view({-1, dweight.size(0)}), {0}), accumulate);
+  };
+}
+
+bool is_last(const Op& op, const T& x) {
+  return wrap(attribute<std::int64_t>(op, "dim"), x.dim()) == x.dim() - 1;
+}
+
+Bound bind_softmax(const Site& site, bool log) {
+  const T &x = site.operands[0], &y = site.results[0];
+  if (are_dense_f32(x, y) && is_last(site.op, x) && x.numel() > 0)
+    return [f = vector_kernels().softmax, p = floats(x), q = mutable_floats(y), shape = rows_of(x), log] { f(p, q, shape, log); };
+  return unary(site, [log, dim = attribute<std::int64_t>(site.op, "dim")](T& o, const T& a) {
+    log ? at::_log_softmax_out(o, a, dim, false) : at::_softmax_out(o, a, dim, false);
+  });
+}
+
+Bound bind_softmax_backward(const Site& site, bool log) {
+  const T &dy = site.operands[0], &y = site.operands[1], &dx = site.results[0];
+  if (are_dense_f32(dy, y, dx) && is_last(site.op, y) && y.numel() > 0)
+    return [f = vector_kernels().softmax_backward, d = floats(dy), p = floats(y), q = mutable_floats(dx), shape = rows_of(y), log] {
+      f(d, p, q, shape, log);
+    };
+  return binary(site, [log, dim = attribute<std::int64_t>(site.op, "dim")](T& o, const T& d, const T& v) {
+    log ? at::_log_softmax_backward_data_out(o, d, v, dim, v.scalar_type()) : at::_softmax_backward_data_out(o, d, v, dim, v.scalar_type());
+  });
+}
+
+const Kernel kKernels[] = {
+    {.name = "native_layer_norm", .bind = bind_layer_norm},
+    {.name = "native_layer_norm_backward", .bind = bind_layer_norm_backward, .accumulates = 0b110},
+    {.name = "_fused_rms_norm", .bind = bind_rms_norm},
+    {.name = "_fused_rms_norm_backward", .bind = bind_rms_norm_backward, .accumulates = 0b10},
+    {.name = "softmax", .bind = [](const Site& s) { return bind_softmax(s, false); }},
+    {.name = "log_softmax", .bind = [](const Site& s) { return bind_softmax(s, true); }},
+    {.name = "_softmax_backward_data", .bind = [](const Site& s) { return bind_softmax_backward(s, false); }},
+    {.name = "_log_softmax_backward_data", .bind = [](const Site& s) { return bind_softmax_backward(s, true); }},
+};
+
+}  // namespace
+
+std::span<const Kernel> normalisation_kernels() {
+  return kKernels;
+}
+
+}  // namespace penstock

@@ -1,0 +1,130 @@
+// Matrix products. Which library computes one is the op's attribute "kernel": "mkl" (ATen's own choice), "onednn" or "penstock";
+// without it, ours where it serves.
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/mm.h>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "torch/kernel_support.h"
+
+namespace at::native {
+// Exported by libtorch_cpu without a header: result = beta * result + alpha * mat1 * mat2, by oneDNN.
+void mkldnn_matmul(const at::Tensor& mat1, const at::Tensor& mat2, const at::Tensor& result, float beta, float alpha);
+}  // namespace at::native
+
+namespace penstock {
+namespace {
+
+using T = at::Tensor;
+
+// out [m, n] (+)= a [m, k] * b [k, n] (+ bias [n]); bias undefined: none.
+struct Product {
+  T a, b, bias, out;
+  bool accumulate = false;
+};
+
+bool is_matrix_with_dense_rows_or_columns(const T& x) {
+  return x.scalar_type() == at::kFloat && (x.stride(0) == 1 || x.stride(1) == 1);
+}
+
+StridedMatrix strided(const T& x) {
+  return {floats(x), x.stride(0), x.stride(1)};
+}
+
+// Ours takes strided operands, a result with dense rows, and a dense bias.
+bool is_for_ours(const Product& p) {
+  return is_matrix_with_dense_rows_or_columns(p.a) && is_matrix_with_dense_rows_or_columns(p.b) && p.out.scalar_type() == at::kFloat &&
+         p.out.stride(1) == 1 && p.a.size(1) > 0 && (!p.bias.defined() || (p.bias.dim() == 1 && p.bias.stride(0) == 1));
+}
+
+Bound bind_ours(const Product& p) {
+  return [f = vector_kernels().gemm, m = p.out.size(0), n = p.out.size(1), k = p.a.size(1), a = strided(p.a), b = strided(p.b),
+          c = mutable_floats(p.out), ldc = p.out.stride(0), bias = p.bias.defined() ? floats(p.bias) : nullptr,
+          accumulate = p.accumulate] { f(m, n, k, a, b, c, ldc, bias, accumulate); };
+}
+
+Bound bind_onednn(const Product& p) {
+  return [p] {
+    if (p.bias.defined()) p.out.copy_(p.bias.expand(p.out.sizes()));
+    at::native::mkldnn_matmul(p.a, p.b, p.out, p.accumulate || p.bias.defined() ? 1.0f : 0.0f, 1.0f);
+  };
+}
+
+Bound bind_mkl(Product p) {
+  if (p.bias.defined()) return [p]() mutable { at::addmm_out(p.out, p.bias, p.a, p.b); };
+  if (p.accumulate) return [p]() mutable { at::addmm_out(p.out, p.out, p.a, p.b); };
+  return [p]() mutable { at::mm_out(p.out, p.a, p.b); };
+}
+
+Bound bind_product(const Op& op, Product p) {
+  // A result with dense columns is the transposed product.
+  if (p.out.stride(1) != 1 && p.out.stride(0) == 1 && !p.bias.defined()) {
+    const T a = p.a;
+    p = {p.b.t(), a.t(), {}, p.out.t(), p.accumulate};
+  }
+  const std::string kernel = attribute_or(op, "kernel", std::string("penstock"));
+  if (kernel != "penstock" && kernel != "onednn" && kernel != "mkl")
+    throw Error(concat("op ", quote(op.name), ": unknown kernel ", quote(kernel)), {"known: \"mkl\", \"onednn\", \"penstock\""});
+  const bool fits = is_for_ours(p);
+  if (kernel == "penstock" && fits) return bind_ours(p);
+  if (kernel == "onednn" && fits) return bind_onednn(p);
+  return bind_mkl(p);
+}
+
+Bound bind_mm(const Site& site) {
+  return bind_product(site.op, {site.operands[0], site.operands[1], {}, site.results[0], (site.accumulate & 1) != 0});
+}
+
+Bound bind_addmm(const Site& site) {
+  return bind_product(site.op, {site.operands[1], site.operands[2], site.operands[0], site.results[0]});
+}
+
+Bound bind_linear(const Site& site) {
+  const T &x = site.operands[0], &weight = site.operands[1], &out = site.results[0];
+  const T bias = site.operands.size() == 3 ? site.operands[2] : T();
+  if (x.is_contiguous() && out.is_contiguous() && x.numel() > 0)
+    return bind_product(site.op, {x.view({-1, x.size(-1)}), weight.t(), bias, out.view({-1, out.size(-1)})});
+  return [x, weight, bias, o = T(out)]() mutable {
+    at::linear_out(o, x, weight, bias.defined() ? std::optional<T>(bias) : std::nullopt);
+  };
+}
+
+// One of ours per matrix of the batch.
+Bound bind_bmm(const Site& site) {
+  const T &a = site.operands[0], &b = site.operands[1], &out = site.results[0];
+  std::vector<Bound> calls;
+  for (std::int64_t i = 0; i < out.size(0); ++i) {
+    const Product p{a[i], b[i], {}, out[i]};
+    if (!is_for_ours(p)) return binary(site, [](T& o, const T& x, const T& y) { at::bmm_out(o, x, y); });
+    calls.push_back(bind_ours(p));
+  }
+  return [calls] {
+    for (const Bound& call : calls) call();
+  };
+}
+
+Bound bind_matmul(const Site& site) {
+  const T &a = site.operands[0], &b = site.operands[1], &out = site.results[0];
+  if (b.dim() == 2 && a.is_contiguous() && out.is_contiguous() && a.numel() > 0)
+    return bind_product(site.op, {a.view({-1, a.size(-1)}), b, {}, out.view({-1, out.size(-1)})});
+  return binary(site, [](T& o, const T& x, const T& y) { at::matmul_out(o, x, y); });
+}
+
+const Kernel kKernels[] = {
+    {.name = "linear", .bind = bind_linear},
+    {.name = "mm", .bind = bind_mm, .accumulates = 1},
+    {.name = "bmm", .bind = bind_bmm},
+    {.name = "addmm", .bind = bind_addmm},
+    {.name = "matmul", .bind = bind_matmul},
+};
+
+}  // namespace
+
+std::span<const Kernel> product_kernels() {
+  return kKernels;
+}
+
+}  // namespace penstock

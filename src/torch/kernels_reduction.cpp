@@ -1,0 +1,86 @@
+#include <ATen/ops/add.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/sum.h>
+
+#include "torch/kernel_support.h"
+
+namespace penstock {
+namespace {
+
+using T = at::Tensor;
+using Dims = std::vector<std::int64_t>;
+
+Dims dims_of(const Site& site) {
+  return dims_attribute(site.op, {}, static_cast<std::size_t>(site.operands[0].dim()));
+}
+
+// Are these the leading dims: a sum of rows?
+bool are_leading(const Dims& dims) {
+  for (std::size_t i = 0; i < dims.size(); ++i)
+    if (dims[i] != static_cast<std::int64_t>(i)) return false;
+  return !dims.empty();
+}
+
+Bound bind_sum(const Site& site) {
+  const T &x = site.operands[0], &out = site.results[0];
+  const Dims dims = dims_of(site);
+  const bool keepdim = attribute_or(site.op, "keepdim", false), accumulate = site.accumulate & 1;
+  if (are_dense_f32(x, out) && are_leading(dims) && out.numel() > 1)
+    return [f = vector_kernels().column_sum, p = floats(x), q = mutable_floats(out),
+            shape = NormShape{x.numel() / out.numel(), out.numel()}, accumulate] { f(p, q, shape, accumulate); };
+  if (accumulate) return [x, out, dims, keepdim] { out.add_(at::sum(x, dims, keepdim)); };
+  return [x, o = T(out), dims, keepdim]() mutable { at::sum_out(o, x, dims, keepdim); };
+}
+
+Bound bind_mean(const Site& site) {
+  return unary(site, [dims = dims_of(site), keepdim = attribute_or(site.op, "keepdim", false)](T& out, const T& x) {
+    at::mean_out(out, x, dims, keepdim);
+  });
+}
+
+Bound bind_amax(const Site& site) {
+  return unary(site, [dims = dims_of(site), keepdim = attribute_or(site.op, "keepdim", false)](T& out, const T& x) {
+    at::amax_out(out, x, dims, keepdim);
+  });
+}
+
+// Left to right; the first sum needs no zeros.
+Bound bind_add_n(const Site& site) {
+  std::vector<T> parts(site.operands.begin(), site.operands.end());
+  T out = site.results[0];
+  const bool accumulate = site.accumulate & 1;
+  if (parts.size() == 1) return [x = parts[0], out, accumulate] { deliver(out, x, accumulate); };
+  bool dense = is_dense_f32(out);
+  for (const T& part : parts) dense = dense && is_dense_f32(part);
+  if (dense) {
+    std::vector<const float*> pointers;
+    for (const T& part : parts) pointers.push_back(floats(part));
+    return [f = vector_kernels().add, pointers, q = mutable_floats(out), n = out.numel(), accumulate] {
+      f(accumulate ? q : pointers[0], pointers[accumulate ? 0 : 1], q, n);
+      for (std::size_t i = accumulate ? 1 : 2; i < pointers.size(); ++i) f(q, pointers[i], q, n);
+    };
+  }
+  return [parts, out, accumulate]() mutable {
+    if (accumulate)
+      out.add_(parts[0]).add_(parts[1]);
+    else
+      at::add_out(out, parts[0], parts[1]);
+    for (std::size_t i = 2; i < parts.size(); ++i) out.add_(parts[i]);
+  };
+}
+
+const Kernel kKernels[] = {
+    {.name = "sum", .bind = bind_sum, .accumulates = 1},
+    {.name = "mean", .bind = bind_mean},
+    {.name = "amax", .bind = bind_amax},
+    {.name = "add_n", .bind = bind_add_n, .accumulates = 1},
+};
+
+}  // namespace
+
+std::span<const Kernel> reduction_kernels() {
+  return kKernels;
+}
+
+}  // namespace penstock

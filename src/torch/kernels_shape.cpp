@@ -1,0 +1,152 @@
+#include <ATen/TensorUtils.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "torch/kernel_support.h"
+
+namespace penstock {
+namespace {
+
+using T = at::Tensor;
+using Integers = std::vector<std::int64_t>;
+
+std::int64_t integer(const Op& op, std::string_view name) {
+  return attribute<std::int64_t>(op, name);
+}
+
+// The tensor with another shape over the same memory; undefined where its strides do not allow it.
+T reshaped(const T& x, const Shape& shape) {
+  const auto strides = at::detail::computeStride(x.sizes(), x.strides(), at::IntArrayRef(shape));
+  return strides ? x.as_strided(shape, *strides, x.storage_offset()) : T();
+}
+
+T view_reshape(const Op&, const TensorType& result, const T& x, std::size_t) {
+  return reshaped(x, result.shape);
+}
+T unview_reshape(const Op&, const TensorType& operand, const T& result) {
+  return reshaped(result, operand.shape);
+}
+
+T view_transpose(const Op& op, const TensorType&, const T& x, std::size_t) {
+  return x.transpose(integer(op, "dim0"), integer(op, "dim1"));
+}
+T unview_transpose(const Op& op, const TensorType&, const T& result) {
+  return result.transpose(integer(op, "dim0"), integer(op, "dim1"));
+}
+
+T view_permute(const Op& op, const TensorType&, const T& x, std::size_t) {
+  return x.permute(attribute<Integers>(op, "dims"));
+}
+T unview_permute(const Op& op, const TensorType&, const T& result) {
+  const auto& dims = attribute<Integers>(op, "dims");
+  Integers inverse(dims.size());
+  for (std::size_t i = 0; i < dims.size(); ++i)
+    inverse[static_cast<std::size_t>(wrap(dims[i], static_cast<std::int64_t>(dims.size())))] = static_cast<std::int64_t>(i);
+  return result.permute(inverse);
+}
+
+T view_expand(const Op&, const TensorType& result, const T& x, std::size_t) {
+  return x.expand(result.shape);
+}
+
+T view_slice(const Op& op, const TensorType&, const T& x, std::size_t) {
+  return x.slice(integer(op, "dim"), attribute_or(op, "start", std::int64_t{0}),
+                 attribute_or(op, "end", std::numeric_limits<std::int64_t>::max()), attribute_or(op, "step", std::int64_t{1}));
+}
+
+T view_select(const Op& op, const TensorType&, const T& x, std::size_t) {
+  return x.select(integer(op, "dim"), integer(op, "index"));
+}
+
+T view_split(const Op& op, const TensorType&, const T& x, std::size_t i) {
+  const std::int64_t dim = integer(op, "dim"), size = integer(op, "split_size"), begin = static_cast<std::int64_t>(i) * size;
+  return x.narrow(dim, begin, std::min(size, x.size(dim) - begin));
+}
+
+T view_same(const Op&, const TensorType&, const T& x, std::size_t) {
+  return x;
+}
+T unview_same(const Op&, const TensorType&, const T& result) {
+  return result;
+}
+
+// A view op whose result needs memory of its own.
+template <T (*View)(const Op&, const TensorType&, const T&, std::size_t)>
+Bound bind_copy(const Site& site) {
+  std::vector<std::pair<T, T>> copies;
+  for (std::size_t i = 0; i < site.results.size(); ++i)
+    copies.emplace_back(site.results[i], View(site.op, site.graph.type(site.op.results[i]), site.operands[0], i));
+  return [copies] {
+    for (const auto& [to, from] : copies) to.copy_(from);
+  };
+}
+
+// at::Tensor::reshape copies where a view is impossible, so that it has to be called each time.
+Bound bind_reshape(const Site& site) {
+  const T &x = site.operands[0], &out = site.results[0];
+  const T as_operand = reshaped(out, site.graph.type(site.op.operands[0]).shape);
+  if (as_operand.defined()) return [x, as_operand] { as_operand.copy_(x); };
+  return [x, out] { out.copy_(x.reshape(out.sizes())); };
+}
+
+// Zeros but for the part that `view` shows.
+Bound bind_into_zeros(const Site& site, T (*view)(const Op&, const TensorType&, const T&, std::size_t)) {
+  const T& out = site.results[0];
+  const T part = view(site.op, {}, out, 0);
+  return [dy = site.operands[0], out, part] {
+    out.zero_();
+    part.copy_(dy);
+  };
+}
+
+Bound bind_cat(const Site& site) {
+  std::vector<std::pair<T, T>> copies;
+  const std::int64_t dim = integer(site.op, "dim");
+  std::int64_t begin = 0;
+  for (const T& part : site.operands) {
+    copies.emplace_back(site.results[0].narrow(dim, begin, part.size(dim)), part);
+    begin += part.size(dim);
+  }
+  return [copies] {
+    for (const auto& [to, from] : copies) to.copy_(from);
+  };
+}
+
+Bound bind_full(const Site& site) {
+  return [out = site.results[0], value = at::Scalar(number_attribute(site.op, "fill_value"))] { out.fill_(value); };
+}
+
+Bound bind_arange(const Site& site) {
+  const T& out = site.results[0];
+  return [out, values = at::arange(out.numel(), at::TensorOptions(out.scalar_type()))] { out.copy_(values); };
+}
+
+const Kernel kKernels[] = {
+    {.name = "reshape", .bind = bind_reshape, .view = view_reshape, .unview = unview_reshape},
+    {.name = "unsqueeze", .bind = bind_reshape, .view = view_reshape, .unview = unview_reshape},
+    {.name = "squeeze", .bind = bind_reshape, .view = view_reshape, .unview = unview_reshape},
+    {.name = "transpose", .bind = bind_copy<view_transpose>, .view = view_transpose, .unview = unview_transpose},
+    {.name = "permute", .bind = bind_copy<view_permute>, .view = view_permute, .unview = unview_permute},
+    {.name = "expand", .bind = bind_copy<view_expand>, .view = view_expand},
+    {.name = "slice", .bind = bind_copy<view_slice>, .view = view_slice},
+    {.name = "select", .bind = bind_copy<view_select>, .view = view_select},
+    {.name = "split", .bind = bind_copy<view_split>, .view = view_split},
+    {.name = "stage_boundary", .bind = bind_copy<view_same>, .view = view_same, .unview = unview_same},
+    {.name = "slice_backward", .bind = [](const Site& s) { return bind_into_zeros(s, view_slice); }},
+    {.name = "select_backward", .bind = [](const Site& s) { return bind_into_zeros(s, view_select); }},
+    {.name = "cat", .bind = bind_cat},
+    {.name = "to", .bind = [](const Site& s) { return unary(s, [](T& out, const T& x) { out.copy_(x); }); }},
+    {.name = "full", .bind = bind_full},
+    {.name = "arange", .bind = bind_arange},
+};
+
+}  // namespace
+
+std::span<const Kernel> shape_kernels() {
+  return kKernels;
+}
+
+}  // namespace penstock

@@ -1,0 +1,61 @@
+#include "torch/state_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+namespace penstock {
+
+std::byte* StateStore::find(const Slot& slot) const {
+  std::byte* begin = nullptr;
+  for (std::size_t i = 0; i < slot.parts.size(); ++i) {
+    auto entry = entries_.find(slot.names[i]);
+    if (entry == entries_.end() || entry->second.type != slot.parts[i]) return nullptr;
+    if (i == 0) begin = entry->second.data;
+    if (entry->second.data != begin + part_offset(slot, i)) return nullptr;
+  }
+  return begin;
+}
+
+void StateStore::move(const Slot& slot, const std::shared_ptr<Arena>& block, std::byte* address) {
+  for (std::size_t i = 0; i < slot.parts.size(); ++i) {
+    Entry& entry = entries_[slot.names[i]];
+    std::byte* data = address + part_offset(slot, i);
+    if (entry.data && entry.type == slot.parts[i]) std::memcpy(data, entry.data, static_cast<std::size_t>(entry.type.bytes()));
+    entry = {block, data, slot.parts[i]};
+  }
+}
+
+std::vector<std::byte*> StateStore::place(const DeviceProgram& device) {
+  std::vector<std::byte*> addresses(device.slots.size(), nullptr);
+  std::vector<std::size_t> homeless;
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < device.slots.size(); ++i) {
+    const Slot& slot = device.slots[i];
+    if (slot.kind == SlotClass::step) continue;
+    addresses[i] = find(slot);
+    if (addresses[i]) continue;
+    homeless.push_back(i);
+    bytes += slot_bytes(slot);
+  }
+  if (homeless.empty()) return addresses;
+  std::ranges::stable_sort(homeless, {}, [&](std::size_t i) { return device.slots[i].offset; });
+  auto block = std::make_shared<Arena>(bytes);
+  std::byte* next = block->data();
+  for (std::size_t i : homeless) {
+    addresses[i] = next;
+    move(device.slots[i], block, next);
+    next += slot_bytes(device.slots[i]);
+  }
+  return addresses;
+}
+
+std::int64_t StateStore::bytes() const {
+  std::set<const Arena*> blocks;
+  std::int64_t sum = 0;
+  for (const auto& [name, entry] : entries_)
+    if (blocks.insert(entry.block.get()).second) sum += entry.block->bytes();
+  return sum;
+}
+
+}  // namespace penstock

@@ -1,0 +1,97 @@
+// Our own loops in f32, compiled for several instruction sets; each entry is what libtorch has no lean kernel for. Sizes are counted in
+// elements; memory is dense unless a stride says otherwise and may be unaligned; outputs may be the same memory as an elementwise input,
+// and otherwise do not overlap. All are deterministic; relative error about 1e-6.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace penstock {
+
+// A matrix in memory: element (i, j) at data[i * row + j * column]. One of the strides is 1.
+struct StridedMatrix {
+  const float* data;
+  std::int64_t row, column;
+};
+
+struct NormShape {
+  std::int64_t rows, width;
+};
+
+struct AdamwScalars {
+  float beta1, beta2, eps;
+  float decay;        // 1 - learning rate * weight decay
+  float step_size;    // learning rate / (1 - beta1^step)
+  float correction;   // 1 / sqrt(1 - beta2^step)
+};
+
+// One head-wise attention over [batch, heads, length, head]; strides in elements, of batch, head and position; the last dim is dense.
+struct HeadStrides {
+  std::int64_t batch, head, position;
+};
+struct AttentionShape {
+  std::int64_t batch, heads, queries, keys, head;
+  bool causal;        // query i sees keys 0 .. i
+  float scale;
+};
+// Where to find attention's operands. Outputs are written through the same kind of view.
+template <class T>
+struct HeadsView {
+  T* data;
+  HeadStrides strides;
+};
+inline constexpr std::int64_t kMaxAttentionKeys = 4096;  // a block of score rows must fit on the stack
+
+struct VectorKernels {
+  const char* name;   // of the instruction set
+
+  void (*add)(const float* a, const float* b, float* out, std::int64_t n);
+  void (*mul)(const float* a, const float* b, float* out, std::int64_t n);
+  void (*scale)(const float* a, float factor, float* out, std::int64_t n);
+  // out[r, c] = x[r, c] + bias[c]
+  void (*add_bias)(const float* x, const float* bias, float* out, NormShape shape);
+  // out[c] (+)= sum over rows of x[r, c]
+  void (*column_sum)(const float* x, float* out, NormShape shape, bool accumulate);
+  // Sum of squares, in double per block.
+  double (*square_sum)(const float* x, std::int64_t n);
+
+  void (*gelu)(const float* x, float* out, std::int64_t n, bool tanh);
+  void (*gelu_backward)(const float* dy, const float* x, float* dx, std::int64_t n, bool tanh);
+  void (*silu)(const float* x, float* out, std::int64_t n);
+  void (*silu_backward)(const float* dy, const float* x, float* dx, std::int64_t n);
+
+  // mean and rstd: [rows]. weight, bias: [width], may be null.
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float* y, float* mean, float* rstd, NormShape shape, float eps);
+  // dx, dweight, dbias may be null (not wanted). The weight's gradients are added to what is there where `accumulate`.
+  void (*layer_norm_backward)(const float* dy, const float* x, const float* mean, const float* rstd, const float* weight, float* dx,
+                              float* dweight, float* dbias, NormShape shape, bool accumulate);
+
+  void (*softmax)(const float* x, float* y, NormShape shape, bool log);
+  void (*softmax_backward)(const float* dy, const float* y, float* dx, NormShape shape, bool log);
+
+  // Sum over rows of logsumexp(row) - row[target]; rows whose target is `ignore` count nothing. logsumexp [rows] may be null.
+  double (*cross_entropy)(const float* logits, const std::int64_t* targets, float* logsumexp, NormShape shape, std::int64_t ignore);
+  // dlogits = (softmax(logits) - onehot(target)) * factor; zero rows for `ignore`. logsumexp may be null: it is computed again.
+  void (*cross_entropy_backward)(const float* logits, const std::int64_t* targets, const float* logsumexp, float* dlogits, NormShape shape,
+                                 std::int64_t ignore, float factor);
+
+  void (*adamw)(const float* p, const float* g, const float* m, const float* v, float* p_out, float* m_out, float* v_out, std::int64_t n,
+                AdamwScalars s);
+
+  // c [m, n] (row stride ldc) = a [m, k] * b [k, n], plus c itself where `accumulate`, plus bias [n] where it is not null (never both).
+  void (*gemm)(std::int64_t m, std::int64_t n, std::int64_t k, StridedMatrix a, StridedMatrix b, float* c, std::int64_t ldc,
+               const float* bias, bool accumulate);
+
+  // logsumexp: [batch, heads, queries], dense.
+  void (*attention)(HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v, HeadsView<float> out, float* logsumexp,
+                    AttentionShape shape);
+  void (*attention_backward)(HeadsView<const float> dout, HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v,
+                             HeadsView<const float> out, const float* logsumexp, HeadsView<float> dq, HeadsView<float> dk,
+                             HeadsView<float> dv, AttentionShape shape);
+};
+
+// The best that this machine can run, and all that it can (for tests).
+const VectorKernels& vector_kernels();
+std::span<const VectorKernels* const> all_vector_kernels();
+
+}  // namespace penstock

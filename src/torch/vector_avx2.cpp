@@ -1,0 +1,10 @@
+#include "torch/vector_body.inl"
+
+namespace penstock {
+
+const VectorKernels& avx2_kernels() {
+  static const VectorKernels kernels = table("avx2");
+  return kernels;
+}
+
+}  // namespace penstock

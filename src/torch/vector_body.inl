@@ -1,0 +1,26 @@
+// All loops of one instruction set: included by vector_<set>.cpp, which is compiled for that set.
+#include <math.h>
+
+#include "torch/vector.h"
+
+namespace penstock {
+namespace {
+
+#include "torch/vector_math.inl"
+//
+#include "torch/vector_elementwise.inl"
+#include "torch/vector_rows.inl"
+//
+#include "torch/vector_gemm.inl"
+//
+#include "torch/vector_attention.inl"
+
+VectorKernels table(const char* name) {
+  return {name,          add,     mul,     scale,   add_bias,   column_sum,          square_sum,
+          gelu,          gelu_backward,    silu,    silu_backward,       layer_norm, layer_norm_backward,
+          softmax,       softmax_backward, cross_entropy,       cross_entropy_backward,
+          adamw,         gemm,    attention,        attention_backward};
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,113 @@
+// Elementwise loops and sums over rows.
+
+// out[i] = f(x[i], ...) over n elements.
+template <class F>
+inline void map1(const float* x, float* out, std::int64_t n, F f) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(out + i, f(load(x + i)));
+  if (i < n) store_part(out + i, f(load_part(x + i, n - i)), n - i);
+}
+template <class F>
+inline void map2(const float* a, const float* b, float* out, std::int64_t n, F f) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(out + i, f(load(a + i), load(b + i)));
+  if (i < n) store_part(out + i, f(load_part(a + i, n - i), load_part(b + i, n - i)), n - i);
+}
+
+void add(const float* a, const float* b, float* out, std::int64_t n) {
+  map2(a, b, out, n, [](Vec x, Vec y) { return x + y; });
+}
+void mul(const float* a, const float* b, float* out, std::int64_t n) {
+  map2(a, b, out, n, [](Vec x, Vec y) { return x * y; });
+}
+void scale(const float* a, float factor, float* out, std::int64_t n) {
+  map1(a, out, n, [factor](Vec x) { return x * factor; });
+}
+void add_bias(const float* x, const float* bias, float* out, NormShape shape) {
+  for (std::int64_t r = 0; r < shape.rows; ++r) add(x + r * shape.width, bias, out + r * shape.width, shape.width);
+}
+
+// Four rows at a time, so that `out` is read and written a quarter as often.
+void column_sum(const float* x, float* out, NormShape shape, bool accumulate) {
+  const std::int64_t width = shape.width;
+  std::int64_t r = 0;
+  if (!accumulate) __builtin_memset(out, 0, static_cast<std::size_t>(width) * sizeof(float));
+  for (; r + 4 <= shape.rows; r += 4) {
+    const float* row = x + r * width;
+    std::int64_t c = 0;
+    for (; c + kLanes <= width; c += kLanes)
+      store(out + c, load(out + c) + ((load(row + c) + load(row + width + c)) + (load(row + 2 * width + c) + load(row + 3 * width + c))));
+    for (; c < width; ++c) out[c] += (row[c] + row[width + c]) + (row[2 * width + c] + row[3 * width + c]);
+  }
+  for (; r < shape.rows; ++r) add(out, x + r * width, out, width);
+}
+
+double square_sum(const float* x, std::int64_t n) {
+  constexpr std::int64_t kBlock = 64 * kLanes;
+  double total = 0;
+  for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+    const std::int64_t end = begin + kBlock < n ? begin + kBlock : n;
+    Vec sum{};
+    std::int64_t i = begin;
+    for (; i + kLanes <= end; i += kLanes) sum += load(x + i) * load(x + i);
+    if (i < end) sum += load_part(x + i, end - i) * load_part(x + i, end - i);
+    total += static_cast<double>(sum_of(sum));
+  }
+  return total;
+}
+
+// gelu's "tanh" form: x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
+inline Vec twice_u(Vec x) { return x * (1.59576912f + 0.0713548163f * x * x); }
+
+void gelu(const float* x, float* out, std::int64_t n, bool tanh) {
+  if (tanh)
+    map1(x, out, n, [](Vec v) { return v * sigmoid(twice_u(v)); });
+  else
+    map1(x, out, n, [](Vec v) { return v * normal(v).cdf; });
+}
+
+void gelu_backward(const float* dy, const float* x, float* dx, std::int64_t n, bool tanh) {
+  if (tanh)
+    map2(dy, x, dx, n, [](Vec d, Vec v) {
+      const Vec s = sigmoid(twice_u(v));
+      return d * (s + v * s * (1.0f - s) * (1.59576912f + 0.214064449f * v * v));
+    });
+  else
+    map2(dy, x, dx, n, [](Vec d, Vec v) {
+      const Normal phi = normal(v);
+      return d * (phi.cdf + v * phi.density);
+    });
+}
+
+void silu(const float* x, float* out, std::int64_t n) {
+  map1(x, out, n, [](Vec v) { return v * sigmoid(v); });
+}
+void silu_backward(const float* dy, const float* x, float* dx, std::int64_t n) {
+  map2(dy, x, dx, n, [](Vec d, Vec v) {
+    const Vec s = sigmoid(v);
+    return d * s * (1.0f + v * (1.0f - s));
+  });
+}
+
+inline Vec sqrt(Vec x) {
+  Vec out;
+  for (int i = 0; i < kLanes; ++i) out[i] = __builtin_sqrtf(x[i]);
+  return out;
+}
+
+void adamw(const float* p, const float* g, const float* m, const float* v, float* p_out, float* m_out, float* v_out, std::int64_t n,
+           AdamwScalars s) {
+  const auto step = [&](std::int64_t i, auto read, auto write) {
+    const Vec gradient = read(g + i);
+    const Vec first = s.beta1 * read(m + i) + (1.0f - s.beta1) * gradient;
+    const Vec second = s.beta2 * read(v + i) + (1.0f - s.beta2) * gradient * gradient;
+    write(p_out + i, read(p + i) * s.decay - s.step_size * first / (sqrt(second) * s.correction + s.eps));
+    write(m_out + i, first);
+    write(v_out + i, second);
+  };
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) step(i, [](const float* q) { return load(q); }, [](float* q, Vec x) { store(q, x); });
+  const std::int64_t rest = n - i;
+  if (rest > 0)
+    step(i, [rest](const float* q) { return load_part(q, rest); }, [rest](float* q, Vec x) { store_part(q, x, rest); });
+}

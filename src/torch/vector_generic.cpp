@@ -1,0 +1,10 @@
+#include "torch/vector_body.inl"
+
+namespace penstock {
+
+const VectorKernels& generic_kernels() {
+  static const VectorKernels kernels = table("generic");
+  return kernels;
+}
+
+}  // namespace penstock

@@ -1,0 +1,151 @@
+// Kernels that work row by row: a row stays in the first-level cache for all of its passes.
+
+// Sum over a row of f(vector at c). Elements past the end read as zero: f must give zero for them.
+template <class F>
+inline float row_sum(std::int64_t width, F f) {
+  Vec sum{};
+  std::int64_t c = 0;
+  for (; c + kLanes <= width; c += kLanes) sum += f(c, [](const float* p) { return load(p); });
+  const std::int64_t rest = width - c;
+  if (rest > 0) sum += f(c, [rest](const float* p) { return load_part(p, rest); });
+  return sum_of(sum);
+}
+
+// Calls f(c, read, write) over a row.
+template <class F>
+inline void each(std::int64_t width, F f) {
+  std::int64_t c = 0;
+  for (; c + kLanes <= width; c += kLanes) f(c, [](const float* p) { return load(p); }, [](float* p, Vec v) { store(p, v); });
+  const std::int64_t rest = width - c;
+  if (rest > 0)
+    f(c, [rest](const float* p) { return load_part(p, rest); }, [rest](float* p, Vec v) { store_part(p, v, rest); });
+}
+
+void layer_norm(const float* x, const float* weight, const float* bias, float* y, float* mean, float* rstd, NormShape shape, float eps) {
+  const std::int64_t width = shape.width;
+  const auto count = static_cast<float>(width);
+  for (std::int64_t r = 0; r < shape.rows; ++r, x += width, y += width) {
+    const float average = row_sum(width, [&](std::int64_t c, auto read) { return read(x + c); }) / count;
+    // Centred squares: exact where the mean is large. Lanes past the end contribute average^2 each, taken off again.
+    float squares = row_sum(width, [&](std::int64_t c, auto read) {
+      const Vec d = read(x + c) - average;
+      return d * d;
+    });
+    const std::int64_t past = (kLanes - width % kLanes) % kLanes;
+    squares -= static_cast<float>(past) * average * average;
+    const float inverse = 1.0f / __builtin_sqrtf((squares > 0 ? squares : 0) / count + eps);
+    mean[r] = average;
+    rstd[r] = inverse;
+    each(width, [&](std::int64_t c, auto read, auto write) {
+      Vec out = (read(x + c) - average) * inverse;
+      if (weight) out *= read(weight + c);
+      if (bias) out += read(bias + c);
+      write(y + c, out);
+    });
+  }
+}
+
+// With h = (x - mean) rstd and g = dy * weight: dx = rstd (g - mean(g) - h mean(g h)); dweight = sum dy h; dbias = sum dy.
+void layer_norm_backward(const float* dy, const float* x, const float* mean, const float* rstd, const float* weight, float* dx,
+                         float* dweight, float* dbias, NormShape shape, bool accumulate) {
+  const std::int64_t width = shape.width;
+  const auto bytes = static_cast<std::size_t>(width) * sizeof(float);
+  if (!accumulate && dweight) __builtin_memset(dweight, 0, bytes);
+  if (!accumulate && dbias) __builtin_memset(dbias, 0, bytes);
+  for (std::int64_t r = 0; r < shape.rows; ++r, dy += width, x += width) {
+    const float average = mean[r], inverse = rstd[r];
+    Vec g_sum{}, gh_sum{};
+    each(width, [&](std::int64_t c, auto read, auto write) {
+      const Vec d = read(dy + c), h = (read(x + c) - average) * inverse;
+      const Vec g = weight ? d * read(weight + c) : d;
+      g_sum += g;
+      gh_sum += g * h;
+      if (dweight) write(dweight + c, read(dweight + c) + d * h);
+      if (dbias) write(dbias + c, read(dbias + c) + d);
+    });
+    if (!dx) continue;
+    const float a = sum_of(g_sum) / static_cast<float>(width), b = sum_of(gh_sum) / static_cast<float>(width);
+    each(width, [&](std::int64_t c, auto read, auto write) {
+      const Vec d = read(dy + c), h = (read(x + c) - average) * inverse;
+      const Vec g = weight ? d * read(weight + c) : d;
+      write(dx + c, inverse * (g - a - h * b));
+    });
+    dx += width;
+  }
+}
+
+inline float row_max(const float* x, std::int64_t width) {
+  Vec best = broadcast(-__builtin_inff());
+  std::int64_t c = 0;
+  for (; c + kLanes <= width; c += kLanes) best = max(best, load(x + c));
+  float out = max_of(best);
+  for (; c < width; ++c) out = x[c] > out ? x[c] : out;
+  return out;
+}
+
+// Sum of exp(x - top); lanes past the end read as zero and are taken off by counting only what is there.
+inline float exp_sum(const float* x, float top, std::int64_t width) {
+  Vec sum{};
+  std::int64_t c = 0;
+  for (; c + kLanes <= width; c += kLanes) sum += exp(load(x + c) - top);
+  float out = 0;
+  if (c < width) {
+    float part[kLanes];
+    store(part, exp(load_part(x + c, width - c) - top));
+    for (std::int64_t i = 0; i < width - c; ++i) out += part[i];
+  }
+  return out + sum_of(sum);
+}
+
+inline float row_logsumexp(const float* x, std::int64_t width) {
+  const float top = row_max(x, width);
+  return top + logf(exp_sum(x, top, width));
+}
+
+void softmax(const float* x, float* y, NormShape shape, bool log) {
+  for (std::int64_t r = 0; r < shape.rows; ++r, x += shape.width, y += shape.width) {
+    const float top = row_max(x, shape.width);
+    if (log) {
+      const float all = top + logf(exp_sum(x, top, shape.width));
+      map1(x, y, shape.width, [all](Vec v) { return v - all; });
+    } else {
+      const float inverse = 1.0f / exp_sum(x, top, shape.width);
+      map1(x, y, shape.width, [&](Vec v) { return exp(v - top) * inverse; });
+    }
+  }
+}
+
+void softmax_backward(const float* dy, const float* y, float* dx, NormShape shape, bool log) {
+  for (std::int64_t r = 0; r < shape.rows; ++r, dy += shape.width, y += shape.width, dx += shape.width) {
+    if (log) {
+      const float sum = row_sum(shape.width, [&](std::int64_t c, auto read) { return read(dy + c); });
+      map2(dy, y, dx, shape.width, [sum](Vec d, Vec v) { return d - exp(v) * sum; });
+    } else {
+      const float dot = row_sum(shape.width, [&](std::int64_t c, auto read) { return read(dy + c) * read(y + c); });
+      map2(dy, y, dx, shape.width, [dot](Vec d, Vec v) { return (d - dot) * v; });
+    }
+  }
+}
+
+double cross_entropy(const float* logits, const std::int64_t* targets, float* logsumexp, NormShape shape, std::int64_t ignore) {
+  double loss = 0;
+  for (std::int64_t r = 0; r < shape.rows; ++r, logits += shape.width) {
+    const float all = row_logsumexp(logits, shape.width);
+    if (logsumexp) logsumexp[r] = all;
+    if (targets[r] != ignore) loss += static_cast<double>(all - logits[targets[r]]);
+  }
+  return loss;
+}
+
+void cross_entropy_backward(const float* logits, const std::int64_t* targets, const float* logsumexp, float* dlogits, NormShape shape,
+                            std::int64_t ignore, float factor) {
+  for (std::int64_t r = 0; r < shape.rows; ++r, logits += shape.width, dlogits += shape.width) {
+    if (targets[r] == ignore) {
+      __builtin_memset(dlogits, 0, static_cast<std::size_t>(shape.width) * sizeof(float));
+      continue;
+    }
+    const float all = logsumexp ? logsumexp[r] : row_logsumexp(logits, shape.width);
+    map1(logits, dlogits, shape.width, [&](Vec v) { return exp(v - all) * factor; });
+    dlogits[targets[r]] -= factor;
+  }
+}
