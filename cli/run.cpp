@@ -50,6 +50,7 @@ int run(int argc, char** argv, const ModelRegistry& models) {
   add_generate(program, all);
   add_check(program, all);
   add_compile(program, all);
+  add_schedule(program);
   return run(program, argc, argv);
 }
 

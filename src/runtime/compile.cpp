@@ -70,13 +70,6 @@ OptimiserOptions optimiser_of(const Config::Train& train) {
   return options;
 }
 
-// The first inputs, the parameters, become state that the step leaves as it is.
-Graph keep_parameters(Graph graph, const Prepared& prepared) {
-  graph.state = static_cast<int>(prepared.parameters.size());
-  graph.outputs.insert(graph.outputs.begin(), graph.inputs.begin(), graph.inputs.begin() + graph.state);
-  return graph;
-}
-
 // Keeps every stage on its actors, so that state need not move between a training and a validation step.
 Schedule forward_only(Schedule schedule) {
   schedule.cells.clear();
@@ -135,15 +128,15 @@ Graph training_graph(const Config& config, const Prepared& prepared) {
 }
 
 Graph gradient_graph(const Config& config, const Prepared& prepared) {
-  return keep_parameters(gradient_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches), prepared);
+  return gradient_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches);
 }
 
 Graph evaluation_graph(const Config& config, const Prepared& prepared) {
-  return keep_parameters(evaluation_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches), prepared);
+  return evaluation_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches);
 }
 
 Graph generation_graph(const Config& config, const Prepared& prepared) {
-  return keep_parameters(generation_step(*prepared.model, length_of(config)), prepared);
+  return generation_step(*prepared.model, length_of(config));
 }
 
 Program compile_training(const Config& config, const Prepared& prepared) {
