@@ -3,6 +3,8 @@
 #include <ATen/ops/mean.h>
 #include <ATen/ops/sum.h>
 
+#include <algorithm>
+
 #include "torch/kernel_support.h"
 
 namespace penstock {
@@ -45,10 +47,12 @@ Bound bind_amax(const Site& site) {
   });
 }
 
-// Left to right; the first sum needs no zeros.
+// Left to right; the first sum needs no zeros. The part in whose place the result lies comes first: it is overwritten by the first sum.
 Bound bind_add_n(const Site& site) {
   std::vector<T> parts(site.operands.begin(), site.operands.end());
   T out = site.results[0];
+  const auto place = std::find_if(parts.begin(), parts.end(), [&](const T& part) { return part.data_ptr() == out.data_ptr(); });
+  if (place != parts.end()) std::iter_swap(parts.begin(), place);
   const bool accumulate = site.accumulate & 1;
   if (parts.size() == 1) return [x = parts[0], out, accumulate] { deliver(out, x, accumulate); };
   bool dense = is_dense_f32(out);
