@@ -1,0 +1,20 @@
+// Random sound graphs, and what their outputs compute.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace penstock::test {
+
+// Ops of made-up names with random attributes, marks and numbers of results, drawn from so few choices that equal ops occur; with
+// `loops`, accumulate too. Forward ops come first, then backward ones; every op with operands has a stage, "a", "b" or "c".
+Graph random_graph(std::mt19937_64& random, bool loops);
+
+// A hash of the expression that each output is: op names, attributes and result types down to the inputs. What a pass keeps if it only
+// removes, merges, copies or moves ops.
+std::vector<std::uint64_t> output_expressions(const Graph& graph);
+
+}  // namespace penstock::test
