@@ -269,10 +269,6 @@ Tensors to_vjp(const VjpArguments& a) {
   return {to(a.cotangents[0], a.operands[0].dtype())};
 }
 
-double flops_none(const Op&, Types, Types) {
-  return 0;
-}
-
 constexpr OpDefinition kOps[] = {
     {.name = "reshape", .infer = infer_reshape, .vjp = reshape_vjp, .views = 0},
     {.name = "transpose", .infer = infer_transpose, .vjp = transpose_vjp, .views = 0},
