@@ -1,3 +1,4 @@
+#include "base/invariant.h"
 #include "base/text.h"
 #include "ops/builder.h"
 #include "ops/definition.h"
@@ -22,12 +23,9 @@ TensorType part(const Op& op, Types operands, std::size_t index, std::int64_t mi
 
 // The first `split` operands are cut along dim 0, the others are the same in every round. Results are summed over the rounds.
 std::vector<TensorType> infer_accumulate(const Op& op, Types operands) {
-  require(op.body != nullptr, op, operands, "a loop needs a body");
-  const std::int64_t microbatches = attribute<std::int64_t>(op, "microbatches"), split = attribute<std::int64_t>(op, "split");
-  require(microbatches >= 1, op, operands, "microbatches must be at least 1");
-  require(split >= 0 && split <= static_cast<std::int64_t>(operands.size()), op, operands, "split counts operands");
+  invariant(op.body && op.body->inputs.size() == operands.size(), "a loop's structure is verified before its types");
   const Graph& body = *op.body;
-  require(body.inputs.size() == operands.size(), op, operands, "the body must have as many inputs as the loop has operands");
+  const std::int64_t microbatches = attribute<std::int64_t>(op, "microbatches"), split = attribute<std::int64_t>(op, "split");
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const TensorType wanted = static_cast<std::int64_t>(i) < split ? part(op, operands, i, microbatches) : operands[i];
     const TensorType& found = body.type(body.inputs[i]);

@@ -1,4 +1,3 @@
-#include <cmath>
 #include <numbers>
 
 #include "ops/builder.h"
@@ -129,7 +128,9 @@ Tensors where_vjp(const VjpArguments& a) {
 
 Tensors pow_vjp(const VjpArguments& a) {
   const double exponent = number_attribute(a.op, "exponent");
-  return {a.cotangents[0] * (pow(a.operands[0], exponent - 1) * exponent)};
+  if (exponent == 0) return {{}};
+  const Tensor power = exponent == 2 ? a.operands[0] : pow(a.operands[0], exponent - 1);
+  return {a.cotangents[0] * (power * exponent)};
 }
 
 Tensors neg_vjp(const VjpArguments& a) {

@@ -34,10 +34,6 @@ Tensors embedding_vjp(const VjpArguments& a) {
   return {emit("embedding_dense_backward", {a.cotangents[0], a.operands[1]}, {{"num_weights", a.operands[0].size(0)}}), {}};
 }
 
-double flops_none(const Op&, Types, Types) {
-  return 0;
-}
-
 // Only the rows named are read.
 double bytes_embedding(const Op&, Types operands, Types results) {
   return static_cast<double>(operands[1].bytes()) + 2 * static_cast<double>(results[0].bytes());

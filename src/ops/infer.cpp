@@ -113,4 +113,8 @@ std::vector<TensorType> infer_pair(const Op& op, Types operands) {
   return infer_same(op, operands);
 }
 
+double flops_none(const Op&, Types, Types) {
+  return 0;
+}
+
 }  // namespace penstock

@@ -48,4 +48,7 @@ std::vector<TensorType> infer_same(const Op& op, Types operands);
 std::vector<TensorType> infer_unary(const Op& op, Types operands);
 std::vector<TensorType> infer_pair(const Op& op, Types operands);
 
+// Of an op that only moves data.
+double flops_none(const Op& op, Types operands, Types results);
+
 }  // namespace penstock

@@ -19,11 +19,10 @@ using Integers = std::vector<std::int64_t>;
 Shape resolve(Shape shape, std::int64_t elements) {
   const auto open = std::find(shape.begin(), shape.end(), -1);
   if (open == shape.end()) return shape;
-  *open = 1;
   std::int64_t rest = 1;
-  for (std::int64_t size : shape)
-    if (size <= 0 || __builtin_mul_overflow(rest, size, &rest)) return shape;
-  *open = elements % rest == 0 ? elements / rest : -1;
+  for (auto size = shape.begin(); size != shape.end(); ++size)
+    if (size != open && (*size <= 0 || __builtin_mul_overflow(rest, *size, &rest))) return shape;
+  if (elements % rest == 0) *open = elements / rest;
   return shape;
 }
 
@@ -268,10 +267,6 @@ std::vector<TensorType> infer_arange(const Op& op, Types operands) {
 
 Tensors to_vjp(const VjpArguments& a) {
   return {to(a.cotangents[0], a.operands[0].dtype())};
-}
-
-double flops_none(const Op&, Types, Types) {
-  return 0;
 }
 
 constexpr OpDefinition kOps[] = {

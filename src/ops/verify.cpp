@@ -41,10 +41,6 @@ void verify(const Graph& graph) {
     if (graph.ops[i].body) verify(*graph.ops[i].body);
     verify_op(graph, graph.ops[i], i);
   }
-  for (std::size_t i = 0; i < static_cast<std::size_t>(graph.state); ++i)
-    if (graph.type(graph.inputs[i]) != graph.type(graph.outputs[i]))
-      throw Error(concat("graph @", graph.name, ": state ", quote(graph.values[graph.inputs[i].index()].name), " is ",
-                         graph.type(graph.inputs[i]).text(), " but its next value is ", graph.type(graph.outputs[i]).text()));
 }
 
 }  // namespace penstock

@@ -116,6 +116,7 @@ void elementwise_cases(Family family) {
   with_number("mul", mul);
   with_number("div", div);
   with_number("pow", pow);
+  for (const double exponent : {0.0, 2.0}) family.add("pow", [&](CaseMaker& m) { return Tensors{pow(m.input(m.shape(2)), exponent)}; });
   family.add("where", [](CaseMaker& m) {
     const Shape whole = m.shape(3);
     const Tensor condition = gt(m.input(m.broadcastable(whole), {.differentiable = false}), 0);

@@ -1,0 +1,177 @@
+// What every family says when operands or attributes do not fit.
+#include <gtest/gtest.h>
+
+#include "ops/builder.h"
+#include "support/errors.h"
+
+namespace penstock {
+namespace {
+
+using test::message_of;
+
+class Failures : public testing::Test {
+ protected:
+  Tensor f32(Shape shape) { return input(std::move(shape), DType::f32); }
+  Tensor bf16(Shape shape) { return input(std::move(shape), DType::bf16); }
+  Tensor i64(Shape shape) { return input(std::move(shape), DType::i64); }
+  Tensor boolean(Shape shape) { return input(std::move(shape), DType::boolean); }
+
+  Builder builder{"f"};
+
+ private:
+  Tensor input(Shape shape, DType dtype) { return {&builder, builder.graph.add_input({dtype, std::move(shape)}, "x").value}; }
+};
+
+// The first line of the message: the details are the same for all (operands, attributes, place).
+template <class Action>
+std::string rule_of(Action&& action) {
+  const std::string message = message_of(action);
+  return message.substr(0, message.find('\n'));
+}
+
+TEST_F(Failures, TellOperandsAttributesAndPlace) {
+  builder.marks.origin = "h.0.attn";
+  builder.marks.stage = "first";
+  EXPECT_EQ(message_of([&] { f32({2, 3}) + bf16({3}); }),
+            "add: operands are f32 and bf16\n  operands: f32[2,3], bf16[3]\n  made in h.0.attn\n  stage first\n"
+            "  hint: casts are explicit: use to()");
+  EXPECT_EQ(message_of([&] { select(f32({2, 3}), 1, 3); }),
+            "select: index is outside the dim\n  operands: f32[2,3]\n  attributes: dim=1, index=3\n  made in h.0.attn\n  stage first");
+  EXPECT_TRUE(builder.graph.ops.empty()) << "a failed op leaves nothing behind";
+}
+
+TEST_F(Failures, Elementwise) {
+  EXPECT_EQ(rule_of([&] { f32({2, 3}) * f32({2}); }), "mul: shapes do not broadcast: 3 and 2 at dim 1");
+  EXPECT_EQ(rule_of([&] { boolean({2}) - boolean({2}); }), "sub: operands must be numbers, not bool");
+  EXPECT_EQ(rule_of([&] { i64({2}) / 2.0; }), "div: operand 0 must be floating, not i64");
+  EXPECT_EQ(rule_of([&] { maximum(f32({2}), i64({2})); }), "maximum: operands are f32 and i64");
+  EXPECT_EQ(rule_of([&] { eq(f32({2}), i64({2})); }), "eq: operands are f32 and i64");
+  EXPECT_EQ(rule_of([&] { logical_and(f32({2}), boolean({2})); }), "logical_and: operands must be bool");
+  EXPECT_EQ(rule_of([&] { where(f32({2}), f32({2}), f32({2})); }), "where: the condition must be bool");
+  EXPECT_EQ(rule_of([&] { where(boolean({2}), f32({2}), bf16({2})); }), "where: operands are f32 and bf16");
+  EXPECT_EQ(rule_of([&] { exp(i64({2})); }), "exp: operand 0 must be floating, not i64");
+  EXPECT_EQ(rule_of([&] { emit("tanh_backward", {f32({2}), f32({3})}); }), "tanh_backward: operands must have one type");
+  EXPECT_EQ(rule_of([&] { emit("add", {f32({2})}); }), "add has no attribute \"other\"");
+  EXPECT_EQ(rule_of([&] { emit("add", {f32({2}), f32({2}), f32({2})}); }), "add: takes 1 to 2 operands, not 3");
+}
+
+TEST_F(Failures, Activations) {
+  EXPECT_EQ(rule_of([&] { gelu(f32({2}), "fast"); }), "gelu: approximate is \"fast\"");
+  EXPECT_EQ(rule_of([&] { relu(boolean({2})); }), "relu: operand 0 must be floating, not bool");
+  EXPECT_EQ(rule_of([&] { emit("gelu_backward", {f32({2})}); }), "gelu_backward: takes 2 operands, not 1");
+}
+
+TEST_F(Failures, Reductions) {
+  EXPECT_EQ(rule_of([&] { sum(f32({2, 3}), {2}); }), "sum: dim is outside the 2 dims of the operand");
+  EXPECT_EQ(rule_of([&] { sum(f32({2, 3}), {1, -1}); }), "sum: a dim stands twice");
+  EXPECT_EQ(rule_of([&] { mean(i64({2})); }), "mean: operand 0 must be floating, not i64");
+  EXPECT_EQ(rule_of([&] { amax(f32({2, 0}), {1}); }), "amax: nothing has no maximum");
+  EXPECT_EQ(rule_of([&] { add_n({f32({2}), f32({3})}); }), "add_n: operands must have one type");
+  EXPECT_EQ(rule_of([&] { add_n({}); }), "add_n: takes at least one operand");
+  EXPECT_EQ(sum(boolean({2})).dtype(), DType::i64);
+}
+
+TEST_F(Failures, Shapes) {
+  EXPECT_EQ(rule_of([&] { reshape(f32({2, 3}), {4, 2}); }), "reshape: the operand has 6 elements, the shape 8");
+  EXPECT_EQ(rule_of([&] { reshape(f32({2, 3}), {4, -1}); }), "reshape: a size is negative");
+  EXPECT_EQ(rule_of([&] { reshape(f32({0, 3}), {0, -1}); }), "reshape: a size is negative");
+  EXPECT_EQ(rule_of([&] { reshape(f32({2}), {std::int64_t{1} << 40, std::int64_t{1} << 40}); }),
+            "reshape: the shape has more than 2^48 elements");
+  EXPECT_EQ(rule_of([&] { transpose(f32({2, 3}), 0, 2); }), "transpose: dim1 is outside the 2 dims of the operand");
+  EXPECT_EQ(rule_of([&] { permute(f32({2, 3}), {0, 0}); }), "permute: dims must name every dim of the operand once");
+  EXPECT_EQ(rule_of([&] { expand(f32({2, 3}), {4, 3}); }), "expand: only dims of size 1 expand");
+  EXPECT_EQ(rule_of([&] { expand(f32({2, 3}), {3}); }), "expand: the operand has more dims than the size");
+  EXPECT_EQ(rule_of([&] { unsqueeze(f32({2}), 2); }), "unsqueeze: dim is outside the 2 dims of the operand");
+  EXPECT_EQ(rule_of([&] { squeeze(f32({2}), 0); }), "squeeze: only a dim of size 1 can be squeezed");
+  EXPECT_EQ(rule_of([&] { slice(f32({2}), 1, 0, 1); }), "slice: dim is outside the 1 dims of the operand");
+  EXPECT_EQ(rule_of([&] { slice(f32({2}), 0, 0, 1, 0); }), "slice: step must be at least 1");
+  EXPECT_EQ(rule_of([&] { cat({f32({2, 3}), f32({2})}, 0); }), "cat: operands must have equally many dims");
+  EXPECT_EQ(rule_of([&] { cat({f32({2, 3}), f32({2, 4})}, 0); }), "cat: sizes may differ along dim only");
+  EXPECT_EQ(rule_of([&] { cat({f32({2}), i64({2})}, 0); }), "cat: operands are f32 and i64");
+  EXPECT_EQ(rule_of([&] { cat({}, 0); }), "cat: takes at least one operand");
+  EXPECT_EQ(rule_of([&] { split(f32({4}), 0, 0); }), "split: split_size must be at least 1");
+  EXPECT_EQ(rule_of([&] { split(f32({0}), 1, 0); }), "split: a split has 1 to 65536 pieces");
+  EXPECT_EQ(rule_of([&] { full(f32({}), {-1}, 0, DType::f32); }), "full: a size is negative");
+  EXPECT_EQ(rule_of([&] { arange(f32({}), 3, DType::boolean); }), "arange: counts in numbers, not bool");
+  const Attributes sliced = {{"dim", 0}, {"start", 0}, {"end", 2}, {"step", 1}, {"input_sizes", Shape{4}}};
+  EXPECT_EQ(rule_of([&] { emit("slice_backward", {f32({3})}, sliced); }), "slice_backward: the operand is not such a slice of input_sizes");
+}
+
+TEST_F(Failures, SlicesAreClippedAsInATen) {
+  const auto rows = [&](std::int64_t start, std::int64_t end, std::int64_t step) { return slice(f32({5}), 0, start, end, step).size(0); };
+  EXPECT_EQ(rows(1, 100, 1), 4);
+  EXPECT_EQ(rows(-2, 5, 1), 2);
+  EXPECT_EQ(rows(0, -1, 2), 2);
+  EXPECT_EQ(rows(4, 2, 1), 0);
+}
+
+TEST_F(Failures, Products) {
+  EXPECT_EQ(rule_of([&] { linear(f32({2, 3}), f32({4, 2})); }), "linear: needs x[..., in] and weight[out, in]");
+  EXPECT_EQ(rule_of([&] { linear(f32({2, 3}), f32({4, 3}), f32({3})); }), "linear: needs bias[out]");
+  EXPECT_EQ(rule_of([&] { linear(f32({2, 3}), bf16({4, 3})); }), "linear: operands are f32 and bf16");
+  EXPECT_EQ(rule_of([&] { mm(f32({2, 3}), f32({2, 3})); }), "mm: needs a[n, k] and b[k, m]");
+  EXPECT_EQ(rule_of([&] { mm(i64({2, 3}), i64({3, 2})); }), "mm: operand 0 must be floating, not i64");
+  EXPECT_EQ(rule_of([&] { bmm(f32({2, 3, 4}), f32({3, 4, 2})); }), "bmm: needs a[batch, n, k] and b[batch, k, m]");
+  EXPECT_EQ(rule_of([&] { addmm(f32({3}), f32({2, 3}), f32({3, 2})); }), "addmm: shapes do not broadcast: 3 and 2 at dim 1");
+  EXPECT_EQ(rule_of([&] { addmm(f32({5, 2, 2}), f32({2, 3}), f32({3, 2})); }), "addmm: the first operand must broadcast to [n, m]");
+  EXPECT_EQ(rule_of([&] { matmul(f32({3}), f32({3, 2})); }), "matmul: needs a[..., n, k] and b[..., k, m]");
+  EXPECT_EQ(rule_of([&] { matmul(f32({2, 2, 3}), f32({3, 3, 2})); }), "matmul: shapes do not broadcast: 2 and 3 at dim 0");
+}
+
+TEST_F(Failures, Normalisation) {
+  EXPECT_EQ(rule_of([&] { layer_norm(f32({2, 3}), f32({2}), f32({2})); }),
+            "native_layer_norm: weight and bias must have x's dtype and the shape [last dim of x]");
+  EXPECT_EQ(rule_of([&] { layer_norm(f32({2, 3}), f32({3}), {}); }), "native_layer_norm: operand 2 is no tensor");
+  EXPECT_EQ(rule_of([&] { layer_norm(f32({}), {}, {}); }), "native_layer_norm: x must have a last dim");
+  EXPECT_EQ(rule_of([&] { rms_norm(bf16({2, 3}), f32({3})); }),
+            "_fused_rms_norm: weight and bias must have x's dtype and the shape [last dim of x]");
+  EXPECT_EQ(rule_of([&] { softmax(f32({2}), 1); }), "softmax: dim is outside the 1 dims of the operand");
+  EXPECT_EQ(rule_of([&] { log_softmax(i64({2}), 0); }), "log_softmax: operand 0 must be floating, not i64");
+  EXPECT_EQ(rule_of([&] { emit("native_layer_norm_backward", {f32({2, 3}), f32({2, 3}), f32({2}), f32({2})}); }),
+            "native_layer_norm_backward: mean and rstd do not fit to x");
+  EXPECT_EQ(rule_of([&] { emit("_fused_rms_norm_backward", {f32({2, 3}), f32({2, 3}), f32({2}), f32({3})}); }),
+            "_fused_rms_norm_backward: rstd does not fit to x");
+}
+
+TEST_F(Failures, Attention) {
+  const auto attend = [&](Shape q, Shape k, Shape v) {
+    return rule_of([&] { scaled_dot_product_attention(f32(q), f32(k), f32(v), true); });
+  };
+  EXPECT_EQ(attend({2, 3, 4}, {2, 3, 4}, {2, 3, 4}), "scaled_dot_product_attention: needs q, k, v [batch, heads, length, head]");
+  EXPECT_EQ(attend({2, 2, 4, 8}, {2, 1, 4, 8}, {2, 2, 4, 8}),
+            "scaled_dot_product_attention: batch, heads and head must agree in q, k and v");
+  EXPECT_EQ(attend({2, 2, 4, 8}, {2, 2, 5, 8}, {2, 2, 4, 8}), "scaled_dot_product_attention: k and v must have one length");
+  EXPECT_EQ(rule_of([&] { scaled_dot_product_attention(f32({1, 1, 1, 1}), bf16({1, 1, 1, 1}), f32({1, 1, 1, 1}), true); }),
+            "scaled_dot_product_attention: q, k and v must have one dtype");
+}
+
+TEST_F(Failures, EmbeddingAndLoss) {
+  EXPECT_EQ(rule_of([&] { embedding(f32({5, 2}), f32({3})); }), "embedding: indices must be i64");
+  EXPECT_EQ(rule_of([&] { embedding(f32({5}), i64({3})); }), "embedding: needs weight[rows, width]");
+  EXPECT_EQ(rule_of([&] { emit("embedding_dense_backward", {f32({5, 2}), i64({3})}, {{"num_weights", 4}}); }),
+            "embedding_dense_backward: dy must have the shape of the indices and a last dim");
+  EXPECT_EQ(rule_of([&] { cross_entropy(f32({2, 3, 4}), i64({2})); }), "cross_entropy: needs floating logits[n, classes]");
+  EXPECT_EQ(rule_of([&] { cross_entropy(f32({2, 3}), i64({3})); }), "cross_entropy: needs targets i64[n]");
+  EXPECT_EQ(cross_entropy(bf16({2, 3}), i64({2})).dtype(), DType::f32);
+}
+
+TEST_F(Failures, Random) {
+  EXPECT_EQ(rule_of([&] { dropout(f32({2}), 1, i64({}), i64({2})); }), "dropout: p must be in [0, 1)");
+  EXPECT_EQ(rule_of([&] { dropout(f32({2}), 0.5, i64({1}), i64({2})); }), "dropout: the key must be an i64 scalar");
+  EXPECT_EQ(rule_of([&] { dropout(f32({2}), 0.5, i64({}), i64({3})); }), "dropout: needs rows i64[first size of x]");
+  EXPECT_EQ(rule_of([&] { random_key(f32({}), i64({}), 1); }), "random_key: seed and step must be i64 scalars");
+}
+
+TEST_F(Failures, Optimisers) {
+  EXPECT_EQ(rule_of([&] { adamw(f32({2}), bf16({2}), f32({2}), f32({2}), f32({}), i64({}), 0.9, 0.99, 1e-8, 0); }),
+            "adamw: parameter, gradient and moments must have one type");
+  EXPECT_EQ(rule_of([&] { adamw(f32({2}), f32({2}), f32({2}), f32({2}), f32({1}), i64({}), 0.9, 0.99, 1e-8, 0); }),
+            "adamw: the learning rate must be a floating scalar");
+  EXPECT_EQ(rule_of([&] { adamw(f32({2}), f32({2}), f32({2}), f32({2}), f32({}), f32({}), 0.9, 0.99, 1e-8, 0); }),
+            "adamw: the step must be an i64 scalar");
+  EXPECT_EQ(rule_of([&] { sgd(f32({2}), f32({2}), f32({3}), f32({}), 0.9, 0); }),
+            "sgd: parameter, gradient and moments must have one type");
+}
+
+}  // namespace
+}  // namespace penstock
