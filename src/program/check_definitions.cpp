@@ -31,8 +31,8 @@ class Checker {
   enum class State : std::uint8_t { undefined, defined, freed };
   struct SlotState {
     State state = State::undefined;
-    std::size_t defined = 0, freed = 0;  // instructions
-    std::int64_t result_of = -1;         // the last run that writes it
+    std::size_t defined = 0, freed = 0;          // instructions
+    std::int64_t read_by = -1, written_by = -1;  // the last run or copy that does
   };
 
   const Slot& slot(SlotId id) const { return device_.slots[id.index()]; }
@@ -88,27 +88,32 @@ class Checker {
     }
   }
 
+  void check_operands(const Instruction& i) {
+    for (SlotId operand : device_.operands_of(i)) {
+      use(operand);
+      slots_[operand.index()].read_by = static_cast<std::int64_t>(at_);
+    }
+  }
+
   void check_results(const Instruction& i) {
     for (const Result& result : device_.results_of(i)) {
+      SlotState& state = slots_[result.slot.index()];
       if (result.mode == ResultMode::store) {
         define(result.slot);
       } else {
         use(result.slot);
-        if (slots_[result.slot.index()].result_of == static_cast<std::int64_t>(at_))
+        if (state.written_by == static_cast<std::int64_t>(at_))
           fail(concat("slot %", slot(result.slot).name, " is written twice by one instruction"));
+        if (result.mode == ResultMode::add && state.read_by == static_cast<std::int64_t>(at_))
+          fail(concat("slot %", slot(result.slot).name, " is both read and added to"), {}, "update it");
       }
-      slots_[result.slot.index()].result_of = static_cast<std::int64_t>(at_);
+      state.written_by = static_cast<std::int64_t>(at_);
     }
   }
 
   void check_run(const Instruction& i) {
-    for (SlotId operand : device_.operands_of(i)) use(operand);
+    check_operands(i);
     check_results(i);
-    for (const Result& result : device_.results_of(i)) {
-      if (result.mode != ResultMode::add) continue;
-      for (SlotId operand : device_.operands_of(i))
-        if (operand == result.slot) fail(concat("slot %", slot(operand).name, " is both read and added to"), {}, "update it");
-    }
     const Task& task = program_.tasks[i.task.index()];
     check_parts(task, "operand", "input", task.graph.inputs, device_.operands_of(i), [](SlotId id) { return id; });
     check_parts(task, "result", "output", task.graph.outputs, device_.results_of(i), [](const Result& result) { return result.slot; });
@@ -139,9 +144,9 @@ class Checker {
   void check_copy(const Instruction& i) {
     const SlotId from = device_.operands_of(i)[0];
     const Result& to = device_.results_of(i)[0];
-    use(from);
-    check_results(i);
     if (to.mode == ResultMode::add) fail("a copy cannot add");
+    check_operands(i);
+    check_results(i);
     if (from == to.slot) fail("a slot is copied to itself");
     if (slot(from).parts != slot(to.slot).parts) fail(concat("slots %", slot(from).name, " and %", slot(to.slot).name, " differ in type"));
   }

@@ -8,7 +8,7 @@
 #include <unordered_set>
 
 #include "program/interpreter.h"
-#include "program/random_programs.h"
+#include "program/random_transfers.h"
 #include "program/verify.h"
 #include "support/errors.h"
 
@@ -16,7 +16,7 @@ namespace penstock {
 namespace {
 
 using test::message_of;
-using test::random_program;
+using test::random_transfers;
 using test::Rules;
 
 // Visits every state that the devices can reach: how far each has come, and which transfers are complete.
@@ -98,7 +98,7 @@ TEST(Interleavings, VerdictEqualsExhaustiveExploration) {
     int accepted = 0;
     for (std::uint64_t seed = 0; seed < kPrograms; ++seed) {
       std::mt19937_64 random(seed);
-      const Program program = random_program(random);
+      const Program program = random_transfers(random);
       const std::string message = message_of([&] { verify(program, {model, -1}); });
       if (message != "no error") {
         const bool about_order =
@@ -204,7 +204,7 @@ class RandomMachine {
 TEST(Interleavings, InterpreterObeysTheRulesUnderAnyCompletionOrder) {
   for (std::uint64_t seed = 0; seed < 1500; ++seed) {
     std::mt19937_64 random(seed);
-    const Program program = random_program(random);
+    const Program program = random_transfers(random);
     const bool verified = message_of([&] { verify(program); }) == "no error";
     SCOPED_TRACE(testing::Message() << "seed " << seed << "\n" << print(program));
     ASSERT_EQ(RandomMachine(program, seed).run(), verified);

@@ -1,4 +1,4 @@
-#include "program/random_programs.h"
+#include "program/random_transfers.h"
 
 #include <algorithm>
 #include <string>
@@ -145,7 +145,7 @@ class Generator {
 
 }  // namespace
 
-Program random_program(std::mt19937_64& random) {
+Program random_transfers(std::mt19937_64& random) {
   return Generator(random).run();
 }
 

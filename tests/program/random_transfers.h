@@ -14,7 +14,7 @@ namespace penstock::test {
 // 2 to 4 devices that only move values: inputs, sends, receives, copies, frees, forwarded values, values sent twice, and copies of
 // states that are read, refreshed and sent. Definitions, tags and types are always right; the orders are random, so that some finish
 // and some do not. No memory plan.
-Program random_program(std::mt19937_64& random);
+Program random_transfers(std::mt19937_64& random);
 
 // Program positions of one device: what has to be done before instruction `at` may start, by looking back at all those before it.
 class Rules {
