@@ -64,7 +64,9 @@ TEST(Initialise, HalvesRoundTrip) {
       std::memcpy(bytes.data(), &next, 2);
       const double above = load_element(dtype, bytes, 0);
       store_element(dtype, value + (above - value) / 2, back, 0);
-      if (std::isfinite(above)) ASSERT_EQ(load_element(dtype, back, 0), bits % 2 ? above : value) << bits;
+      if (std::isfinite(above)) {
+        ASSERT_EQ(load_element(dtype, back, 0), bits % 2 ? above : value) << bits;
+      }
     }
   }
   store_element(DType::f16, 65519.9, back, 0);
