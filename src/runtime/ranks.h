@@ -1,0 +1,39 @@
+// Who this process is among the processes of one run, from the variables that launchers set.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace penstock {
+
+struct Ranks {
+  int rank = 0, size = 1;
+  std::string address = "127.0.0.1";  // of rank 0
+  int port = 29500;                   // of the rendezvous store
+  bool store_runs = false;            // the launcher already serves the store there (torchrun)
+  std::string attempt;                // tells apart runs that share a store
+};
+
+// From RANK and WORLD_SIZE (penstock launch, torchrun), else OMPI_COMM_WORLD_RANK and _SIZE (mpirun), else SLURM_PROCID and SLURM_NTASKS;
+// MASTER_ADDR and MASTER_PORT with each. None where no launcher started this process. Throws Error for a value that is no number or out
+// of range, half a pair, or several machines without MASTER_ADDR.
+std::optional<Ranks> ranks_from_environment();
+// The same with other variables: `get` gives nullptr for one that is not set.
+std::optional<Ranks> ranks_from(const std::function<const char*(const char*)>& get);
+
+// What must be equal in all processes of a run.
+struct Hello {
+  std::string build;  // build_id()
+  std::string torch;  // libtorch's version
+  int size = 0;       // of the world
+};
+std::string print(const Hello& hello);
+Hello parse_hello(const std::string& text);  // what cannot be read is empty
+// Throws Error naming the first difference between rank 0 and `rank`.
+void check_hello(const Hello& first, const Hello& other, int rank);
+
+// The linker's build id of this program; its version where it has none.
+std::string build_id();
+
+}  // namespace penstock

@@ -1,0 +1,289 @@
+#include "torch/gloo_cluster.h"
+
+#include <c10/util/Exception.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "runtime/controller.h"
+#include "runtime/device_thread.h"
+#include "torch/gloo_transport.h"
+
+namespace penstock {
+namespace {
+
+using std::chrono::milliseconds;
+
+milliseconds of_seconds(double seconds) {
+  return std::chrono::ceil<milliseconds>(std::chrono::duration<double>(seconds));
+}
+
+// Queues of messages by name, kept by the store's server.
+class Mail {
+ public:
+  // Throws Error: the port is in use (rank 0), or rank 0 cannot be reached.
+  Mail(const Ranks& ranks, milliseconds timeout);
+
+  void put(const std::string& queue, std::span<const std::byte> message);
+  // None when the time is over. Throws c10::DistNetworkError when the store is gone.
+  std::optional<std::vector<std::byte>> take(const std::string& queue, milliseconds timeout);
+  // For another user of the store.
+  c10::intrusive_ptr<c10d::Store> store(const std::string& prefix) const {
+    return c10::make_intrusive<c10d::PrefixStore>(prefix_ + prefix, store_);
+  }
+
+ private:
+  // The store's server closes a connection that brings more at once.
+  static constexpr std::size_t kPiece = std::size_t{4} << 20;
+
+  std::string prefix_;
+  c10::intrusive_ptr<c10d::TCPStore> store_;
+};
+
+Mail::Mail(const Ranks& ranks, milliseconds timeout) : prefix_(concat("penstock/", ranks.attempt, "/")) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(ranks.port);
+  options.isServer = ranks.rank == 0 && !ranks.store_runs;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  const std::string place = concat(ranks.address, ":", ranks.port);
+  try {
+    store_ = c10::make_intrusive<c10d::TCPStore>(ranks.address, options);
+  } catch (const c10::Error& error) {
+    const std::string_view why = error.what_without_backtrace();
+    if (why.find("EADDRINUSE") != why.npos)
+      throw Error(concat("port ", ranks.port, " is in use"), {}, "set MASTER_PORT to a free one; another run may still be there");
+    throw Error(concat(options.isServer ? "cannot serve the rendezvous at " : "cannot reach rank 0 at ", place),
+                {concat("tried for ", std::chrono::duration<double>(timeout).count(), " s: ", why)},
+                "see whether rank 0 runs, and MASTER_ADDR and MASTER_PORT");
+  }
+}
+
+// Pieces, the first with the whole length before it.
+void Mail::put(const std::string& queue, std::span<const std::byte> message) {
+  std::vector<std::uint8_t> piece(sizeof(std::uint64_t));
+  const std::uint64_t size = message.size();
+  std::memcpy(piece.data(), &size, sizeof size);
+  do {
+    const auto next = message.first(std::min(message.size(), kPiece));
+    const auto* data = reinterpret_cast<const std::uint8_t*>(next.data());
+    piece.insert(piece.end(), data, data + next.size());
+    store_->queuePush(prefix_ + queue, piece);
+    piece.clear();
+    message = message.subspan(next.size());
+  } while (!message.empty());
+}
+
+std::optional<std::vector<std::byte>> Mail::take(const std::string& queue, milliseconds timeout) {
+  std::vector<std::byte> message;
+  std::uint64_t size = 0;
+  store_->setTimeout(timeout);
+  try {
+    std::vector<std::uint8_t> piece = store_->queuePop(prefix_ + queue, true);
+    if (piece.size() < sizeof size) throw Error("a message between processes is not readable", {"it is cut short"});
+    std::memcpy(&size, piece.data(), sizeof size);
+    std::size_t skip = sizeof size;
+    while (true) {
+      const auto* data = reinterpret_cast<const std::byte*>(piece.data());
+      message.insert(message.end(), data + skip, data + piece.size());
+      if (message.size() >= size) return message;
+      piece = store_->queuePop(prefix_ + queue, true);
+      skip = 0;
+    }
+  } catch (const c10::DistNetworkError&) {
+    throw;
+  } catch (const c10::DistStoreError&) {
+    return std::nullopt;
+  }
+}
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+std::string text_of(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string to(int rank) {
+  return concat("to/", rank);
+}
+std::string from(int rank) {
+  return concat("from/", rank);
+}
+
+Hello hello(const Ranks& ranks) {
+  return {build_id(), TORCH_VERSION, ranks.size};
+}
+
+// Rank 0 hears every other rank, then tells all of them whether they fit (an empty text) or why not.
+void meet_all(Mail& mail, const Ranks& ranks, milliseconds timeout) {
+  std::string refusal;
+  for (int rank = 1; rank < ranks.size && refusal.empty(); ++rank) {
+    try {
+      const auto heard = mail.take(from(rank), timeout);
+      if (!heard)
+        throw Error(concat("rank ", rank, " did not come within ", std::chrono::duration<double>(timeout).count(), " s"),
+                    {concat("the world has ", ranks.size, " ranks")}, "see what that process says");
+      check_hello(hello(ranks), parse_hello(text_of(*heard)), rank);
+    } catch (const Error& error) {
+      refusal = error.what();
+    }
+  }
+  for (int rank = 1; rank < ranks.size; ++rank) mail.put(to(rank), bytes_of(refusal));
+  if (!refusal.empty()) throw Error(refusal);
+}
+
+void meet_first(Mail& mail, const Ranks& ranks, milliseconds timeout) {
+  mail.put(from(ranks.rank), bytes_of(print(hello(ranks))));
+  const auto answer = mail.take(to(ranks.rank), timeout);
+  if (!answer) throw Error(concat("rank 0 did not answer within ", std::chrono::duration<double>(timeout).count(), " s"));
+  if (!answer->empty()) throw Error(text_of(*answer));
+}
+
+std::unique_ptr<Transport> connect(const Mail& mail, const Ranks& ranks, const GlooOptions& options) {
+  try {
+    return make_gloo_transport(connect_gloo(mail.store("gloo"), ranks.rank, ranks.size, ranks.address, of_seconds(options.rendezvous)));
+  } catch (const std::exception& error) {
+    throw Error(concat("rank ", ranks.rank, " cannot connect to the others"), {error.what()});
+  }
+}
+
+class GlooCarrier : public Carrier {
+ public:
+  GlooCarrier(const Ranks& ranks, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data, const GlooOptions& options)
+      : ranks_(ranks), options_(options), mail_(ranks, of_seconds(options.rendezvous)) {
+    meet_all(mail_, ranks, of_seconds(options.rendezvous));
+    auto transport = std::make_shared<std::unique_ptr<Transport>>(connect(mail_, ranks, options));
+    own_ = std::make_unique<DeviceThread>(
+        [=] {
+          return std::make_unique<Worker>(0, executor(0), std::move(*transport), data,
+                                          std::chrono::duration_cast<std::chrono::nanoseconds>(of_seconds(options.deadline)));
+        },
+        [] {});
+    if (const Reply made = own_->wait(); !made.error.empty()) throw Error(made.error);
+  }
+  ~GlooCarrier() override;
+
+  int devices() const override { return ranks_.size; }
+  std::vector<Reply> exchange(const Command& command) override;
+
+ private:
+  Reply answer(int rank, milliseconds timeout);
+
+  Ranks ranks_;
+  GlooOptions options_;
+  Mail mail_;
+  bool failed_ = false;
+  std::unique_ptr<DeviceThread> own_;
+};
+
+// The store lives here: the others must have heard before it goes.
+GlooCarrier::~GlooCarrier() {
+  try {
+    const std::vector<std::byte> stop = encode(Command{});
+    for (int rank = 1; rank < ranks_.size; ++rank) mail_.put(to(rank), stop);
+    for (int rank = 1; rank < ranks_.size && !failed_; ++rank) mail_.take(from(rank), of_seconds(options_.deadline));
+  } catch (const std::exception&) {
+    // They are gone already.
+  }
+}
+
+Reply GlooCarrier::answer(int rank, milliseconds timeout) {
+  Reply reply;
+  try {
+    if (const auto bytes = mail_.take(from(rank), timeout)) return decode_reply(*bytes);
+    reply.error = concat("device ", rank, " was lost: it did not answer within ", std::chrono::duration<double>(timeout).count(), " s");
+  } catch (const std::exception& error) {
+    reply.error = concat("device ", rank, " was lost: ", error.what());
+  }
+  reply.lost = rank;
+  reply.aborted = true;  // any other error tells more
+  return reply;
+}
+
+std::vector<Reply> GlooCarrier::exchange(const Command& command) {
+  // After a failure the others' own words are worth a moment, no more.
+  constexpr milliseconds kLastWords{2000};
+  std::vector<Reply> replies(static_cast<std::size_t>(ranks_.size));
+  try {
+    const std::vector<std::byte> message = encode(command);
+    for (int rank = 1; rank < ranks_.size; ++rank) mail_.put(to(rank), message);
+  } catch (const c10::Error& error) {
+    replies[0].error = concat("the rendezvous store is gone: ", error.what_without_backtrace());
+    return replies;
+  }
+  own_->post(command);
+  replies[0] = own_->wait();
+  failed_ = failed_ || !replies[0].error.empty();
+  for (int rank = 1; rank < ranks_.size; ++rank) {
+    replies[static_cast<std::size_t>(rank)] =
+        answer(rank, failed_ ? std::min(kLastWords, of_seconds(options_.deadline)) : of_seconds(options_.deadline));
+    failed_ = failed_ || !replies[static_cast<std::size_t>(rank)].error.empty();
+  }
+  return replies;
+}
+
+// The signals that rank 0 answers, ignored while this lives.
+class SignalsIgnored {
+ public:
+  SignalsIgnored() {
+    struct sigaction ignore = {};
+    ignore.sa_handler = SIG_IGN;
+    sigaction(SIGTERM, &ignore, &term_);
+    sigaction(SIGINT, &ignore, &interrupt_);
+  }
+  ~SignalsIgnored() {
+    sigaction(SIGTERM, &term_, nullptr);
+    sigaction(SIGINT, &interrupt_, nullptr);
+  }
+
+ private:
+  struct sigaction term_, interrupt_;
+};
+
+void serve(Mail& mail, Worker& worker, int rank) {
+  constexpr milliseconds kRound{60000};  // between commands there is no limit: rank 0 may compile or sample for long
+  while (true) {
+    const auto bytes = mail.take(to(rank), kRound);
+    if (!bytes) continue;
+    const Command command = decode_command(*bytes);
+    const Reply reply = worker.obey(command);
+    mail.put(from(rank), encode(reply));
+    if (command.kind == Command::Kind::stop) return;
+    if (command.kind == Command::Kind::step && !reply.error.empty()) throw Error(reply.error);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Cluster> make_gloo_cluster(const Ranks& ranks, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data,
+                                           const GlooOptions& options) {
+  return make_cluster(std::make_unique<GlooCarrier>(ranks, executor, std::move(data), options));
+}
+
+int serve_gloo(const Ranks& ranks, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data, const GlooOptions& options) {
+  try {
+    Mail mail(ranks, of_seconds(options.rendezvous));
+    meet_first(mail, ranks, of_seconds(options.rendezvous));
+    const SignalsIgnored ignored;
+    Worker worker(ranks.rank, executor(ranks.rank), connect(mail, ranks, options), std::move(data), of_seconds(options.deadline));
+    serve(mail, worker, ranks.rank);
+  } catch (const c10::DistNetworkError&) {
+    throw Error(concat("rank 0 was lost: device ", ranks.rank, " has no controller any more"),
+                {concat("it was at ", ranks.address, ":", ranks.port)});
+  }
+  return 0;
+}
+
+}  // namespace penstock

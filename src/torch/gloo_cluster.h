@@ -1,0 +1,26 @@
+// Devices as processes: rank n is device n, rank 0 is the controller too. Data goes over Gloo, commands over the rendezvous store.
+#pragma once
+
+#include <memory>
+
+#include "runtime/cluster.h"
+#include "runtime/executor.h"
+#include "runtime/ranks.h"
+
+namespace penstock {
+
+struct GlooOptions {
+  double deadline = 60;    // seconds that one wait, and the answer to one command, may take
+  double rendezvous = 60;  // seconds in which all processes must have come
+};
+
+// On rank 0. Throws Error: port in use, a rank that does not come, another build, libtorch or world size.
+std::unique_ptr<Cluster> make_gloo_cluster(const Ranks& ranks, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data,
+                                           const GlooOptions& options = {});
+
+// On every other rank: obeys rank 0 until it says stop, then returns 0. The device lives on the calling thread. SIGTERM and SIGINT are
+// rank 0's to answer and are ignored here. Throws Error: rank 0 cannot be reached or is lost, the ranks differ, a step failed.
+int serve_gloo(const Ranks& ranks, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data,
+               const GlooOptions& options = {});
+
+}  // namespace penstock

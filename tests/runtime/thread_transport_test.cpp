@@ -1,0 +1,62 @@
+#include "runtime/thread_transport.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/fake_device.h"
+#include "runtime/transport_conformance.h"
+
+namespace penstock {
+namespace {
+
+using std::chrono::microseconds;
+using namespace test;
+
+// Endpoints that keep their hub alive.
+class Shared : public Transport {
+ public:
+  Shared(std::shared_ptr<ThreadHub> hub, int device) : hub_(std::move(hub)), inner_(hub_->endpoint(device)) {}
+  void begin_step(const Program& program, int device) override { inner_->begin_step(program, device); }
+  Event send(int peer, int tag, std::span<const std::byte> bytes) override { return inner_->send(peer, tag, bytes); }
+  Event receive(int peer, int tag, std::span<std::byte> bytes) override { return inner_->receive(peer, tag, bytes); }
+  bool done(Event event) override { return inner_->done(event); }
+  bool wait(Event event, Deadline deadline) override { return inner_->wait(event, deadline); }
+
+ private:
+  std::shared_ptr<ThreadHub> hub_;
+  std::unique_ptr<Transport> inner_;
+};
+
+TransportCase threads(std::string name, microseconds spin, microseconds delay) {
+  return {std::move(name), [=](int devices) {
+            auto hub = std::make_shared<ThreadHub>(devices, spin);
+            std::vector<std::unique_ptr<Transport>> ends;
+            for (int device = 0; device < devices; ++device) {
+              ends.push_back(std::make_unique<Shared>(hub, device));
+              if (delay.count() > 0) ends.back() = make_fake_transport(std::move(ends.back()), {static_cast<std::uint64_t>(device), delay});
+            }
+            return ends;
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, TransportConformance,
+                         testing::Values(threads("Spinning", microseconds(1000), microseconds(0)),
+                                         threads("Sleeping", microseconds(0), microseconds(0)),
+                                         threads("Delayed", microseconds(-1), microseconds(500))),
+                         case_name);
+
+TEST(ThreadTransport, AbortEndsAWait) {
+  ThreadHub hub(2);
+  auto end = hub.endpoint(0);
+  end->begin_step(exchange_program(1), 0);
+  std::vector<std::byte> got(64);
+  const Event received = end->receive(1, 0, got);
+  std::thread aborter([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    hub.abort();
+  });
+  EXPECT_THROW(end->wait(received, in(20)), Aborted);
+  aborter.join();
+}
+
+}  // namespace
+}  // namespace penstock
