@@ -15,10 +15,11 @@ constexpr std::size_t kEnd = std::numeric_limits<std::size_t>::max();  // after 
 
 // Where an output's value comes into being.
 enum class Route : std::uint8_t {
-  direct,   // its op writes (or adds to) the result's memory
-  at_op,    // it is copied (or added) right after its op
-  at_begin, // it is an input, copied before the first op (a later update may overwrite it)
-  at_end,   // copied after the last op, because something still reads the memory it goes to
+  direct,    // its op writes (or adds to) the result's memory
+  at_op,     // it is copied (or added) right after its op
+  at_begin,  // it is an input, copied before the first op (a later update may overwrite it)
+  at_end,    // copied after the last op, because something still reads the memory it goes to; what lies in an input's memory is first
+             // put aside (two states may change places)
 };
 
 class Binder {
@@ -40,6 +41,7 @@ class Binder {
     find_last_reads();
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) tensors_[graph_.inputs[i].index()] = operands_[i];
     for (std::size_t i = 0; i < results_.size(); ++i) routes_.push_back(route(i));
+    aside_.resize(results_.size());
     emit_copies(Route::at_begin, kEnd);
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       bind_op(o);
@@ -55,7 +57,7 @@ class Binder {
     return op ? &graph_.ops[op.index()] : nullptr;
   }
 
-  // For each input, the last op that reads it or a view of it.
+  // For each input, the last op that reads it or a view of it; kEnd where an output shows it.
   void find_last_reads() {
     const std::size_t values = graph_.values.size();
     root_.resize(values);
@@ -67,6 +69,7 @@ class Binder {
       if (kernels_[o] && kernels_[o]->view)
         for (ValueId result : op.results) root_[result.index()] = root_[op.operands[0].index()];
     }
+    for (ValueId output : graph_.outputs) last_read_[root_[output.index()].index()] = kEnd;
   }
 
   bool is_output_twice(ValueId value) const { return std::ranges::count(graph_.outputs, value) > 1; }
@@ -119,7 +122,6 @@ class Binder {
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
       const ValueId input = graph_.inputs[i];
       if (operands_[i].data_ptr() != place.data_ptr()) continue;
-      if (std::ranges::count(graph_.outputs, input)) return false;
       if (last_read_[input.index()] > o) return false;
       if (last_read_[input.index()] == o && !reads_by_element(o, input, place)) return false;
     }
@@ -179,13 +181,24 @@ class Binder {
   void emit_copies(Route when, std::size_t o) {
     for (std::size_t i = 0; i < results_.size(); ++i) {
       const ValueId value = graph_.outputs[i];
-      if (routes_[i] != when || (when == Route::at_op && producers_[value.index()].index() != o)) continue;
-      at::Tensor from = tensors_[value.index()], to = results_[i].memory;
+      const OpId op = producers_[value.index()];
+      if (routes_[i] == Route::at_end && when != Route::at_end && (op ? op.index() : kEnd) == o) put_aside(i);
+      if (routes_[i] != when || (when == Route::at_op && op.index() != o)) continue;
+      at::Tensor from = aside_[i].defined() ? aside_[i] : tensors_[value.index()], to = results_[i].memory;
       if (results_[i].mode == ResultMode::add)
         push([from, to] { to.add_(from); });
       else if (from.data_ptr() != to.data_ptr() || !from.is_contiguous())
         push([from, to] { to.copy_(from); });
     }
+  }
+
+  // Copies an output that lies in an input's memory to memory of its own.
+  void put_aside(std::size_t i) {
+    const ValueId value = graph_.outputs[i];
+    const at::Tensor& from = tensors_[value.index()];
+    if (producer(root_[value.index()]) || from.data_ptr() == results_[i].memory.data_ptr()) return;
+    const at::Tensor to = aside_[i] = tensor_at(spare_.take(graph_.type(value).bytes()), graph_.type(value));
+    push([from, to] { to.copy_(from); });
   }
 
   void push(Bound call) {
@@ -198,15 +211,16 @@ class Binder {
   std::span<const BoundResult> results_;
   std::byte* scratch_;
   Spare& spare_;
-  std::vector<const Kernel*> kernels_;   // by op
+  std::vector<const Kernel*> kernels_;  // by op
   std::vector<OpId> producers_;
   std::vector<int> uses_;
-  std::vector<ValueId> root_;            // of each value: what it is a view of
-  std::vector<std::size_t> last_read_;   // of each root
-  std::vector<at::Tensor> tensors_;      // by value, once bound
-  std::vector<at::Tensor> homes_;        // by value: the result memory it is computed in
-  std::vector<bool> add_home_;           // by value: its op adds to that memory
-  std::vector<Route> routes_;            // by output
+  std::vector<ValueId> root_;           // of each value: what it is a view of
+  std::vector<std::size_t> last_read_;  // of each root
+  std::vector<at::Tensor> tensors_;     // by value, once bound
+  std::vector<at::Tensor> homes_;       // by value: the result memory it is computed in
+  std::vector<bool> add_home_;          // by value: its op adds to that memory
+  std::vector<Route> routes_;           // by output
+  std::vector<at::Tensor> aside_;       // by output, where it was put aside
   std::vector<Bound> calls_;
 };
 
@@ -235,13 +249,20 @@ std::vector<Bound> bind_task(const Task& task, const ScratchPlan& plan, std::spa
 
 at::ScalarType scalar_type(DType dtype) {
   switch (dtype) {
-    case DType::f64: return at::kDouble;
-    case DType::f32: return at::kFloat;
-    case DType::bf16: return at::kBFloat16;
-    case DType::f16: return at::kHalf;
-    case DType::i64: return at::kLong;
-    case DType::i32: return at::kInt;
-    case DType::boolean: return at::kBool;
+    case DType::f64:
+      return at::kDouble;
+    case DType::f32:
+      return at::kFloat;
+    case DType::bf16:
+      return at::kBFloat16;
+    case DType::f16:
+      return at::kHalf;
+    case DType::i64:
+      return at::kLong;
+    case DType::i32:
+      return at::kInt;
+    case DType::boolean:
+      return at::kBool;
   }
   invariant(false, "a dtype that does not exist");
   return at::kFloat;

@@ -22,7 +22,7 @@ class Spare {
  private:
   std::vector<Arena> blocks_;
   std::size_t block_ = 0;
-  std::int64_t used_ = 0;                   // of blocks_[block_]
+  std::int64_t used_ = 0;  // of blocks_[block_]
 };
 
 struct BoundResult {

@@ -32,8 +32,7 @@ c10::OperatorHandle find_operator(const Op& op) {
 class TensorArguments {
  public:
   explicit TensorArguments(const Site& site, const c10::FunctionSchema& schema) : site_(site), schema_(schema) {
-    if (auto it = site.op.attributes.find("none"); it != site.op.attributes.end())
-      none_ = std::get<std::vector<std::int64_t>>(it->second);
+    if (auto it = site.op.attributes.find("none"); it != site.op.attributes.end()) none_ = std::get<std::vector<std::int64_t>>(it->second);
     if (auto it = site.op.attributes.find("lists"); it != site.op.attributes.end())
       lists_ = std::get<std::vector<std::int64_t>>(it->second);
   }
@@ -96,8 +95,8 @@ c10::IValue value_of(const Attribute& attribute, const c10::Type& type) {
   if (const auto* real = std::get_if<double>(&attribute)) return *real;
   if (const auto* reals = std::get_if<std::vector<double>>(&attribute)) return *reals;
   const bool list = type.kind() == c10::TypeKind::ListType;
-  const bool real = list ? type.castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::FloatType
-                         : type.kind() == c10::TypeKind::FloatType;
+  const bool real =
+      list ? type.castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::FloatType : type.kind() == c10::TypeKind::FloatType;
   if (const auto* integer = std::get_if<std::int64_t>(&attribute)) {
     if (list) return std::vector<std::int64_t>{*integer};
     return real ? c10::IValue(static_cast<double>(*integer)) : c10::IValue(*integer);

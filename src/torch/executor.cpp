@@ -65,10 +65,10 @@ class TorchExecutor final : public Executor {
   StateStore state_;
   Arena step_, scratch_;
   Spare spare_;
-  std::vector<std::byte*> addresses_;                   // by SlotId
-  std::vector<ScratchPlan> plans_;                      // by TaskId; made on first use
-  std::vector<Frame> frames_;                           // one per task and distinct memory
-  std::vector<std::int32_t> frame_of_;                  // by instruction; -1: no run
+  std::vector<std::byte*> addresses_;   // by SlotId
+  std::vector<ScratchPlan> plans_;      // by TaskId; made on first use
+  std::vector<Frame> frames_;           // one per task and distinct memory
+  std::vector<std::int32_t> frame_of_;  // by instruction; -1: no run
   std::map<std::vector<std::int64_t>, std::int32_t> frame_by_key_;
   std::shared_ptr<AllocationCount> allocations_ = std::make_shared<AllocationCount>();
 };

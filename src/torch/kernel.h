@@ -25,9 +25,9 @@ struct Site {
 };
 
 struct Kernel {
-  std::string_view name;                          // of the op
-  Bound (*bind)(const Site&) = nullptr;           // copies what a view would show, where the op is a view
-  unsigned accumulates = 0;                       // bit i: can add to result i
+  std::string_view name;                 // of the op
+  Bound (*bind)(const Site&) = nullptr;  // copies what a view would show, where the op is a view
+  unsigned accumulates = 0;              // bit i: can add to result i
   // Of ops that only look at memory differently: result i as a view of operand 0; undefined where only a copy will do.
   at::Tensor (*view)(const Op&, const TensorType& result, const at::Tensor& operand, std::size_t i) = nullptr;
   // The operand whose view `result` is; undefined where the op shows only a part of it.

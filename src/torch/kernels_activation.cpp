@@ -33,8 +33,7 @@ Bound bind_gelu_backward(const Site& site) {
 
 Bound bind_silu(const Site& site) {
   const T &x = site.operands[0], &out = site.results[0];
-  if (are_dense_f32(x, out))
-    return [f = vector_kernels().silu, p = floats(x), q = mutable_floats(out), n = x.numel()] { f(p, q, n); };
+  if (are_dense_f32(x, out)) return [f = vector_kernels().silu, p = floats(x), q = mutable_floats(out), n = x.numel()] { f(p, q, n); };
   return unary(site, [](T& o, const T& a) { at::silu_out(o, a); });
 }
 

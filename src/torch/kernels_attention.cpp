@@ -10,7 +10,12 @@ using T = at::Tensor;
 
 // q of [batch, heads, queries, head] and k of [batch, heads, keys, head].
 AttentionShape shape_of(const Op& op, const T& q, const T& k) {
-  return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3), attribute<bool>(op, "is_causal"),
+  return {q.size(0),
+          q.size(1),
+          q.size(2),
+          k.size(2),
+          q.size(3),
+          attribute<bool>(op, "is_causal"),
           static_cast<float>(number_attribute(op, "scale"))};
 }
 
@@ -49,8 +54,7 @@ Bound bind_attention_backward(const Site& site) {
             c = heads<const float>(v), o = heads<const float>(out), l = floats(logsumexp), da = heads<float>(dq), db = heads<float>(dk),
             dc = heads<float>(dv), shape] { f(d, a, b, c, o, l, da, db, dc, shape); };
   return [=, causal = shape.causal, scale = number_attribute(site.op, "scale")] {
-    const auto result =
-        at::_scaled_dot_product_flash_attention_for_cpu_backward(dout, q, k, v, out, logsumexp, 0.0, causal, {}, scale);
+    const auto result = at::_scaled_dot_product_flash_attention_for_cpu_backward(dout, q, k, v, out, logsumexp, 0.0, causal, {}, scale);
     dq.copy_(std::get<0>(result));
     dk.copy_(std::get<1>(result));
     dv.copy_(std::get<2>(result));

@@ -78,7 +78,8 @@ Bound bind_pow(const Site& site) {
 }
 
 Bound bind_where(const Site& site) {
-  return [c = site.operands[0], a = site.operands[1], b = site.operands[2], out = site.results[0]]() mutable { at::where_out(out, c, a, b); };
+  return
+      [c = site.operands[0], a = site.operands[1], b = site.operands[2], out = site.results[0]]() mutable { at::where_out(out, c, a, b); };
 }
 
 Bound bind_isfinite(const Site& site) {
@@ -101,8 +102,10 @@ const Kernel kKernels[] = {
     {.name = "le", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::le_out(o, a, b); }); }},
     {.name = "gt", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::gt_out(o, a, b); }); }},
     {.name = "ge", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::ge_out(o, a, b); }); }},
-    {.name = "logical_and", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::logical_and_out(o, a, b); }); }},
-    {.name = "logical_or", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::logical_or_out(o, a, b); }); }},
+    {.name = "logical_and",
+     .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::logical_and_out(o, a, b); }); }},
+    {.name = "logical_or",
+     .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::logical_or_out(o, a, b); }); }},
     {.name = "tanh_backward",
      .bind = [](const Site& s) { return binary(s, [](T& o, const T& dy, const T& y) { at::tanh_backward_out(o, dy, y); }); }},
     {.name = "sigmoid_backward",

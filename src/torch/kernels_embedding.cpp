@@ -20,8 +20,8 @@ Bound bind_embedding(const Site& site) {
   if (!weight.is_contiguous() || !indices.is_contiguous() || !out.is_contiguous())
     return [weight, indices, out] { out.copy_(weight.index_select(0, indices.reshape({-1})).view(out.sizes())); };
   return [from = static_cast<const char*>(weight.data_ptr()), rows = weight.size(0),
-          bytes = static_cast<std::size_t>(weight.size(1) * weight.element_size()), at = static_cast<const std::int64_t*>(indices.data_ptr()),
-          n = indices.numel(), to = static_cast<char*>(out.data_ptr())] {
+          bytes = static_cast<std::size_t>(weight.size(1) * weight.element_size()),
+          at = static_cast<const std::int64_t*>(indices.data_ptr()), n = indices.numel(), to = static_cast<char*>(out.data_ptr())] {
     for (std::int64_t i = 0; i < n; ++i) {
       require_row(at[i], rows);
       std::memcpy(to + static_cast<std::size_t>(i) * bytes, from + static_cast<std::size_t>(at[i]) * bytes, bytes);

@@ -55,13 +55,12 @@ Bound bind_cross_entropy(const Site& site) {
     require_targets(at, shape.rows, shape.width, ignore);
     if (logits.scalar_type() == at::kDouble) {
       const T dense = logits.contiguous();
-      *static_cast<double*>(loss.data_ptr()) = cross_entropy_f64(static_cast<const double*>(dense.data_ptr()), at,
-                                                                 static_cast<double*>(logsumexp.data_ptr()), shape, ignore);
+      *static_cast<double*>(loss.data_ptr()) =
+          cross_entropy_f64(static_cast<const double*>(dense.data_ptr()), at, static_cast<double*>(logsumexp.data_ptr()), shape, ignore);
       return;
     }
-    with_floats(logits, [&](const float* p) {
-      *mutable_floats(loss) = static_cast<float>(f(p, at, mutable_floats(logsumexp), shape, ignore));
-    });
+    with_floats(logits,
+                [&](const float* p) { *mutable_floats(loss) = static_cast<float>(f(p, at, mutable_floats(logsumexp), shape, ignore)); });
   };
 }
 

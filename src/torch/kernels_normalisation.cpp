@@ -33,7 +33,8 @@ Bound bind_layer_norm(const Site& site) {
             b = affine ? floats(site.operands[2]) : nullptr, q = mutable_floats(y), m = mutable_floats(mean), r = mutable_floats(rstd),
             shape = rows_of(x), eps] { f(p, w, b, q, m, r, shape, static_cast<float>(eps)); };
   return [operands = std::vector<T>(site.operands.begin(), site.operands.end()), y, mean, rstd, eps] {
-    const auto out = at::native_layer_norm(computed(operands[0]), {operands[0].size(-1)}, optional(operands, 1), optional(operands, 2), eps);
+    const auto out =
+        at::native_layer_norm(computed(operands[0]), {operands[0].size(-1)}, optional(operands, 1), optional(operands, 2), eps);
     y.copy_(std::get<0>(out));
     mean.copy_(std::get<1>(out));
     rstd.copy_(std::get<2>(out));

@@ -10,8 +10,9 @@ namespace {
 using T = at::Tensor;
 
 double scalar_of(const T& x) {
-  return x.scalar_type() == at::kDouble ? *static_cast<const double*>(x.data_ptr())
-         : x.scalar_type() == at::kFloat ? static_cast<double>(*floats(x)) : x.item().toDouble();
+  return x.scalar_type() == at::kDouble  ? *static_cast<const double*>(x.data_ptr())
+         : x.scalar_type() == at::kFloat ? static_cast<double>(*floats(x))
+                                         : x.item().toDouble();
 }
 
 struct Adamw {
@@ -55,7 +56,8 @@ Bound bind_adamw(const Site& site) {
       wide[i] = in[i].to(at::kDouble, false, true).contiguous();
       data[i] = static_cast<double*>(wide[i].data_ptr());
     }
-    adamw_f64(data[0], data[1], data[2], data[3], data[0], data[2], data[3], in[0].numel(), a, scalar_of(in[4]), static_cast<double>(*step));
+    adamw_f64(data[0], data[1], data[2], data[3], data[0], data[2], data[3], in[0].numel(), a, scalar_of(in[4]),
+              static_cast<double>(*step));
     out[0].copy_(wide[0]);
     out[1].copy_(wide[2]);
     out[2].copy_(wide[3]);

@@ -87,9 +87,7 @@ Bound bind_linear(const Site& site) {
   const T bias = site.operands.size() == 3 ? site.operands[2] : T();
   if (x.is_contiguous() && out.is_contiguous() && x.numel() > 0)
     return bind_product(site.op, {x.view({-1, x.size(-1)}), weight.t(), bias, out.view({-1, out.size(-1)})});
-  return [x, weight, bias, o = T(out)]() mutable {
-    at::linear_out(o, x, weight, bias.defined() ? std::optional<T>(bias) : std::nullopt);
-  };
+  return [x, weight, bias, o = T(out)]() mutable { at::linear_out(o, x, weight, bias.defined() ? std::optional<T>(bias) : std::nullopt); };
 }
 
 // One of ours per matrix of the batch.
@@ -114,11 +112,8 @@ Bound bind_matmul(const Site& site) {
 }
 
 const Kernel kKernels[] = {
-    {.name = "linear", .bind = bind_linear},
-    {.name = "mm", .bind = bind_mm, .accumulates = 1},
-    {.name = "bmm", .bind = bind_bmm},
-    {.name = "addmm", .bind = bind_addmm},
-    {.name = "matmul", .bind = bind_matmul},
+    {.name = "linear", .bind = bind_linear}, {.name = "mm", .bind = bind_mm, .accumulates = 1}, {.name = "bmm", .bind = bind_bmm},
+    {.name = "addmm", .bind = bind_addmm},   {.name = "matmul", .bind = bind_matmul},
 };
 
 }  // namespace

@@ -62,8 +62,9 @@ Bound bind_dropout(const Site& site) {
 
 // The key of an op: a Philox block of (op, step) under the seed, so that keys of neighbouring ops and steps have nothing in common.
 Bound bind_random_key(const Site& site) {
-  return [seed = static_cast<const std::int64_t*>(site.operands[0].data_ptr()), step = static_cast<const std::int64_t*>(site.operands[1].data_ptr()),
-          op = attribute<std::int64_t>(site.op, "op"), out = static_cast<std::int64_t*>(site.results[0].data_ptr())] {
+  return [seed = static_cast<const std::int64_t*>(site.operands[0].data_ptr()),
+          step = static_cast<const std::int64_t*>(site.operands[1].data_ptr()), op = attribute<std::int64_t>(site.op, "op"),
+          out = static_cast<std::int64_t*>(site.results[0].data_ptr())] {
     const auto s = static_cast<std::uint64_t>(*step), o = static_cast<std::uint64_t>(op);
     const Block bits = philox({static_cast<std::uint32_t>(s), static_cast<std::uint32_t>(s >> 32), static_cast<std::uint32_t>(o),
                                static_cast<std::uint32_t>(o >> 32)},

@@ -20,9 +20,9 @@ struct NormShape {
 
 struct AdamwScalars {
   float beta1, beta2, eps;
-  float decay;        // 1 - learning rate * weight decay
-  float step_size;    // learning rate / (1 - beta1^step)
-  float correction;   // 1 / sqrt(1 - beta2^step)
+  float decay;       // 1 - learning rate * weight decay
+  float step_size;   // learning rate / (1 - beta1^step)
+  float correction;  // 1 / sqrt(1 - beta2^step)
 };
 
 // One head-wise attention over [batch, heads, length, head]; strides in elements, of batch, head and position; the last dim is dense.
@@ -31,7 +31,7 @@ struct HeadStrides {
 };
 struct AttentionShape {
   std::int64_t batch, heads, queries, keys, head;
-  bool causal;        // query i sees keys 0 .. i
+  bool causal;  // query i sees keys 0 .. i
   float scale;
 };
 // Where to find attention's operands. Outputs are written through the same kind of view.
@@ -43,7 +43,7 @@ struct HeadsView {
 inline constexpr std::int64_t kMaxAttentionKeys = 4096;  // a block of score rows must fit on the stack
 
 struct VectorKernels {
-  const char* name;   // of the instruction set
+  const char* name;  // of the instruction set
 
   void (*add)(const float* a, const float* b, float* out, std::int64_t n);
   void (*mul)(const float* a, const float* b, float* out, std::int64_t n);
@@ -61,7 +61,8 @@ struct VectorKernels {
   void (*silu_backward)(const float* dy, const float* x, float* dx, std::int64_t n);
 
   // mean and rstd: [rows]. weight, bias: [width], may be null.
-  void (*layer_norm)(const float* x, const float* weight, const float* bias, float* y, float* mean, float* rstd, NormShape shape, float eps);
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float* y, float* mean, float* rstd, NormShape shape,
+                     float eps);
   // dx, dweight, dbias may be null (not wanted). The weight's gradients are added to what is there where `accumulate`.
   void (*layer_norm_backward)(const float* dy, const float* x, const float* mean, const float* rstd, const float* weight, float* dx,
                               float* dweight, float* dbias, NormShape shape, bool accumulate);

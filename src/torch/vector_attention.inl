@@ -14,8 +14,12 @@ template <class T>
 inline T* head_of(HeadsView<T> view, std::int64_t batch, std::int64_t head) {
   return view.data + batch * view.strides.batch + head * view.strides.head;
 }
-inline StridedMatrix rows(const float* data, std::int64_t stride) { return {data, stride, 1}; }
-inline StridedMatrix columns(const float* data, std::int64_t stride) { return {data, 1, stride}; }  // transposed
+inline StridedMatrix rows(const float* data, std::int64_t stride) {
+  return {data, stride, 1};
+}
+inline StridedMatrix columns(const float* data, std::int64_t stride) {
+  return {data, 1, stride};
+}  // transposed
 
 // Scores to probabilities over the first `visible` of `width` keys, the others zero. Returns the row's logsumexp.
 inline float score_softmax(float* row, std::int64_t visible, std::int64_t width, float scale) {
@@ -37,8 +41,7 @@ void attention(HeadsView<const float> q, HeadsView<const float> k, HeadsView<con
         const std::int64_t end = begin + block < s.queries ? begin + block : s.queries, keys = seen(s, end);
         const StridedMatrix queries = rows(head_of(q, b, h) + begin * q.strides.position, q.strides.position);
         gemm(end - begin, keys, s.head, queries, columns(head_of(k, b, h), k.strides.position), scores, keys, nullptr, false);
-        for (std::int64_t i = begin; i < end; ++i)
-          logsumexp[i] = score_softmax(scores + (i - begin) * keys, seen(s, i + 1), keys, s.scale);
+        for (std::int64_t i = begin; i < end; ++i) logsumexp[i] = score_softmax(scores + (i - begin) * keys, seen(s, i + 1), keys, s.scale);
         gemm(end - begin, s.head, keys, rows(scores, keys), rows(head_of(v, b, h), v.strides.position),
              head_of(out, b, h) + begin * out.strides.position, out.strides.position, nullptr, false);
       }

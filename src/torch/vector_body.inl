@@ -16,10 +16,27 @@ namespace {
 #include "torch/vector_attention.inl"
 
 VectorKernels table(const char* name) {
-  return {name,          add,     mul,     scale,   add_bias,   column_sum,          square_sum,
-          gelu,          gelu_backward,    silu,    silu_backward,       layer_norm, layer_norm_backward,
-          softmax,       softmax_backward, cross_entropy,       cross_entropy_backward,
-          adamw,         gemm,    attention,        attention_backward};
+  return {name,
+          add,
+          mul,
+          scale,
+          add_bias,
+          column_sum,
+          square_sum,
+          gelu,
+          gelu_backward,
+          silu,
+          silu_backward,
+          layer_norm,
+          layer_norm_backward,
+          softmax,
+          softmax_backward,
+          cross_entropy,
+          cross_entropy_backward,
+          adamw,
+          gemm,
+          attention,
+          attention_backward};
 }
 
 }  // namespace

@@ -57,7 +57,9 @@ double square_sum(const float* x, std::int64_t n) {
 }
 
 // gelu's "tanh" form: x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
-inline Vec twice_u(Vec x) { return x * (1.59576912f + 0.0713548163f * x * x); }
+inline Vec twice_u(Vec x) {
+  return x * (1.59576912f + 0.0713548163f * x * x);
+}
 
 void gelu(const float* x, float* out, std::int64_t n, bool tanh) {
   if (tanh)
@@ -108,6 +110,5 @@ void adamw(const float* p, const float* g, const float* m, const float* v, float
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) step(i, [](const float* q) { return load(q); }, [](float* q, Vec x) { store(q, x); });
   const std::int64_t rest = n - i;
-  if (rest > 0)
-    step(i, [rest](const float* q) { return load_part(q, rest); }, [rest](float* q, Vec x) { store_part(q, x, rest); });
+  if (rest > 0) step(i, [rest](const float* q) { return load_part(q, rest); }, [rest](float* q, Vec x) { store_part(q, x, rest); });
 }

@@ -1,9 +1,9 @@
 // The matrix product. Panels of kColumns columns of b are packed (k rows of them, dense), so that the inner loop streams one panel while a
 // block of rows of a stays in the second-level cache; a tile of c is kept in registers.
 
-constexpr int kMaxVectors = kLanes == 16 ? 4 : 2;        // of a tile's width
+constexpr int kMaxVectors = kLanes == 16 ? 4 : 2;  // of a tile's width
 constexpr int kColumns = kMaxVectors * kLanes;
-constexpr std::int64_t kDepth = 256;                     // rows of a packed panel
+constexpr std::int64_t kDepth = 256;  // rows of a packed panel
 
 // Rows of a tile of this many vectors: enough independent sums to hide the latency, few enough for the registers.
 constexpr int tile_rows(int vectors) {
@@ -16,12 +16,12 @@ enum class Start { zero, add, bias };
 struct TileArguments {
   std::int64_t depth;
   StridedMatrix a;
-  const float* panel;      // depth x kColumns
+  const float* panel;  // depth x kColumns
   float* c;
   std::int64_t ldc;
   const float* bias;
   Start start;
-  std::int64_t last;       // elements of the last vector
+  std::int64_t last;  // elements of the last vector
 };
 
 template <int Rows, int Vectors>
@@ -127,8 +127,8 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, StridedMatrix a, Strid
       pack_panel({b.data + p * b.row + j * b.column, b.row, b.column}, depth, columns, panel);
       const std::int64_t vectors = (columns + kLanes - 1) / kLanes;
       const Start start = p > 0 || accumulate ? Start::add : bias ? Start::bias : Start::zero;
-      const TileArguments t{depth, {a.data + p * a.column, a.row, a.column}, panel, c + j, ldc, bias ? bias + j : nullptr, start,
-                            columns - (vectors - 1) * kLanes};
+      const TileArguments t{depth, {a.data + p * a.column, a.row, a.column}, panel, c + j, ldc, bias ? bias + j : nullptr,
+                            start, columns - (vectors - 1) * kLanes};
       if (vectors == 1) rows_of_tiles<1>(m, t);
       if (vectors == 2) rows_of_tiles<2>(m, t);
       if constexpr (kMaxVectors == 4) {

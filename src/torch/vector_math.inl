@@ -11,20 +11,26 @@ constexpr int kLanes = 4;
 using Vec = float __attribute__((vector_size(kLanes * 4)));
 using Mask = std::int32_t __attribute__((vector_size(kLanes * 4)));
 
-inline Vec broadcast(float x) { return x - Vec{}; }
+inline Vec broadcast(float x) {
+  return x - Vec{};
+}
 inline Vec load(const float* p) {
   Vec v;
   __builtin_memcpy(&v, p, sizeof v);
   return v;
 }
-inline void store(float* p, Vec v) { __builtin_memcpy(p, &v, sizeof v); }
+inline void store(float* p, Vec v) {
+  __builtin_memcpy(p, &v, sizeof v);
+}
 // The first n < kLanes elements; the others read as zero and are not written.
 inline Vec load_part(const float* p, std::int64_t n) {
   Vec v{};
   __builtin_memcpy(&v, p, static_cast<std::size_t>(n) * sizeof(float));
   return v;
 }
-inline void store_part(float* p, Vec v, std::int64_t n) { __builtin_memcpy(p, &v, static_cast<std::size_t>(n) * sizeof(float)); }
+inline void store_part(float* p, Vec v, std::int64_t n) {
+  __builtin_memcpy(p, &v, static_cast<std::size_t>(n) * sizeof(float));
+}
 
 inline float sum_of(Vec v) {
   float part[kLanes];
@@ -40,9 +46,15 @@ inline float max_of(Vec v) {
     for (int i = 0; i < width; ++i) part[i] = part[i] > part[i + width] ? part[i] : part[i + width];
   return part[0];
 }
-inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
-inline Vec min(Vec a, Vec b) { return a < b ? a : b; }
-inline Vec abs(Vec x) { return max(x, -x); }
+inline Vec max(Vec a, Vec b) {
+  return a > b ? a : b;
+}
+inline Vec min(Vec a, Vec b) {
+  return a < b ? a : b;
+}
+inline Vec abs(Vec x) {
+  return max(x, -x);
+}
 
 // e^x = 2^n e^r with |r| <= ln(2)/2; minimax polynomial of degree 6 for e^r. Below the smallest normal number: zero. NaN stays NaN.
 inline Vec exp(Vec x) {
@@ -67,7 +79,9 @@ inline Vec exp(Vec x) {
   return x < low ? Vec{} : x > high ? broadcast(__builtin_inff()) : p;
 }
 
-inline Vec sigmoid(Vec x) { return 1.0f / (1.0f + exp(-x)); }
+inline Vec sigmoid(Vec x) {
+  return 1.0f / (1.0f + exp(-x));
+}
 
 struct Normal {
   Vec cdf, density;

@@ -17,8 +17,7 @@ inline void each(std::int64_t width, F f) {
   std::int64_t c = 0;
   for (; c + kLanes <= width; c += kLanes) f(c, [](const float* p) { return load(p); }, [](float* p, Vec v) { store(p, v); });
   const std::int64_t rest = width - c;
-  if (rest > 0)
-    f(c, [rest](const float* p) { return load_part(p, rest); }, [rest](float* p, Vec v) { store_part(p, v, rest); });
+  if (rest > 0) f(c, [rest](const float* p) { return load_part(p, rest); }, [rest](float* p, Vec v) { store_part(p, v, rest); });
 }
 
 void layer_norm(const float* x, const float* weight, const float* bias, float* y, float* mean, float* rstd, NormShape shape, float eps) {
