@@ -30,7 +30,7 @@ Prepared prepare_sequential(const Config& config, const ModelRegistry& models);
 std::int64_t context_of(const Config& config);     // tokens of one sequence
 std::int64_t vocabulary_of(const Config& config);  // 256, bytes, for a model that does not say
 
-// Step graphs of trace/step.h in which the parameters are state: they stay on the devices from step to step.
+// Step graphs of trace/step.h.
 Graph training_graph(const Config& config, const Prepared& prepared);
 Graph gradient_graph(const Config& config, const Prepared& prepared);
 Graph evaluation_graph(const Config& config, const Prepared& prepared);
