@@ -51,6 +51,7 @@ int run(int argc, char** argv, const ModelRegistry& models) {
   add_check(program, all);
   add_compile(program, all);
   add_schedule(program);
+  add_verify(program);
   return run(program, argc, argv);
 }
 
