@@ -71,7 +71,7 @@ TEST(Compile, WrongSchedulesAreNamed) {
   EXPECT_EQ(failure(config({"schedule=" + folder.file("one.csv")})),
             concat(folder.file("one.csv"), " has 1 actors, pipeline.actors is 2\n  hint: --actors 1"));
   write_file(folder.file("short.csv"), "0F0,0B0\n1F0,1B0\n");
-  EXPECT_NE(failure(config({"schedule=" + folder.file("short.csv")})).find("short.csv:1:2: 0F1 is missing"), std::string::npos);
+  EXPECT_NE(failure(config({"schedule=" + folder.file("short.csv")})).find("short.csv:1:1: 0F1 is missing near 0F0"), std::string::npos);
   EXPECT_NE(failure(config({"model.layers=1"})).find("1 layer"), std::string::npos);
 }
 
