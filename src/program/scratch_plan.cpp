@@ -58,7 +58,10 @@ std::int64_t overwritten(const Graph& graph, const Storage& storage, const std::
   const Op& op = graph.ops[o];
   const OpDefinition* definition = find_op(op.name);
   if (definition == nullptr || !definition->elementwise) return -1;
-  for (ValueId operand : op.operands) {
+  // add_n sums from left to right into its result: the first sum has read the first two operands, the others are read later.
+  const std::size_t readable = op.name == "add_n" ? std::min<std::size_t>(2, op.operands.size()) : op.operands.size();
+  for (std::size_t i = 0; i < readable; ++i) {
+    const ValueId operand = op.operands[i];
     const std::int64_t lifetime = lifetime_of[operand.index()];
     const auto is_view = [&](ValueId other) { return other != operand && storage.root[other.index()] == operand; };
     const auto has_it = [&](ValueId other) { return lifetime_of[other.index()] == lifetime; };

@@ -88,9 +88,10 @@ Sums loss_and_gradients(const Model& model, const Parameters& parameters, const 
   return sums;
 }
 
-// Parameters and moments before and after an update.
+// The training state before or after an update. sgd has no second moments.
 struct State {
   Parameters parameters, first, second;
+  Tensor step;  // how many steps are done
 };
 
 bool has_second_moment(const OptimiserOptions& options) {
@@ -101,9 +102,30 @@ bool has_second_moment(const OptimiserOptions& options) {
               near.empty() ? "" : concat("did you mean ", quote(near), "?"));
 }
 
-State update(const State& state, const Parameters& gradients, Tensor rate, Tensor step, const std::vector<ParameterSpec>& specs,
+State take_state(Reader& reader, const std::vector<ParameterSpec>& specs, bool second) {
+  State state;
+  state.parameters = reader.take(specs);
+  state.first = reader.take(specs);
+  if (second) state.second = reader.take(specs);
+  state.step = reader.take();
+  return state;
+}
+
+void append(std::vector<Tensor>& out, const Parameters& parameters) {
+  for (const auto& entry : parameters.entries()) out.push_back(entry.second);
+}
+
+void append(std::vector<Tensor>& out, const State& state) {
+  append(out, state.parameters);
+  append(out, state.first);
+  append(out, state.second);
+  out.push_back(state.step);
+}
+
+State update(const State& state, const Parameters& gradients, Tensor rate, const std::vector<ParameterSpec>& specs,
              const OptimiserOptions& options) {
   State next;
+  next.step = state.step + 1;
   for (const ParameterSpec& spec : specs) {
     const Tensor parameter = state.parameters[spec.name], gradient = gradients[spec.name], first = state.first[spec.name];
     const double decay = spec.decay ? options.weight_decay : 0;
@@ -113,17 +135,13 @@ State update(const State& state, const Parameters& gradients, Tensor rate, Tenso
       next.first.set(spec.name, result.velocity);
     } else {
       const AdamWResult result =
-          adamw(parameter, gradient, first, state.second[spec.name], rate, step, options.beta1, options.beta2, options.eps, decay);
+          adamw(parameter, gradient, first, state.second[spec.name], rate, next.step, options.beta1, options.beta2, options.eps, decay);
       next.parameters.set(spec.name, result.parameter);
       next.first.set(spec.name, result.first);
       next.second.set(spec.name, result.second);
     }
   }
   return next;
-}
-
-void append(std::vector<Tensor>& out, const Parameters& parameters) {
-  for (const auto& entry : parameters.entries()) out.push_back(entry.second);
 }
 
 // A step that leaves the parameters as they are: they are its state, and `body` gives what it puts out.
@@ -158,29 +176,19 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
   const int state_size = static_cast<int>(inputs.size());
   add_batch(inputs, batch, context);
 
-  Graph graph = trace("training_step", inputs, [&](const std::vector<Tensor>& tensors) -> std::vector<Tensor> {
+  Graph graph = trace("training_step", inputs, [&](const std::vector<Tensor>& tensors) {
     Reader reader(tensors);
-    State state;
-    state.parameters = reader.take(specs);
-    state.first = reader.take(specs);
-    if (second) state.second = reader.take(specs);
-    const Tensor done = reader.take();
+    const State state = take_state(reader, specs, second);
     Model::Batch data = reader.take_batch();
-    data.step = done;
-
+    data.step = state.step;
     const Sums sums = loss_and_gradients(model, state.parameters, data, microbatches);
     const Tensor norm = global_norm(sums.gradients) / sums.count;
     // The mean and the clipping are one factor: one pass over the gradients.
-    const Tensor factor = options.clip > 0 ? clip_factor(norm, options.clip) / sums.count : full_like(norm, 1) / sums.count;
-    const Tensor step = done + 1;
-    const Tensor rate = learning_rate_schedule(step, options);
-    const State next = update(state, scale_gradients(sums.gradients, factor), rate, step, specs, options);
-
+    const Tensor factor = (options.clip > 0 ? clip_factor(norm, options.clip) : full_like(norm, 1)) / sums.count;
+    const Tensor rate = learning_rate_schedule(state.step + 1, options);
     std::vector<Tensor> out;
-    append(out, next.parameters);
-    append(out, next.first);
-    append(out, next.second);
-    out.insert(out.end(), {step, sums.loss / sums.count, norm, rate});
+    append(out, update(state, scale_gradients(sums.gradients, factor), rate, specs, options));
+    out.insert(out.end(), {sums.loss / sums.count, norm, rate});
     return out;
   });
   graph.state = state_size;

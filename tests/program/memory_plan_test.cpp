@@ -157,6 +157,21 @@ TEST(ScratchPlan, ElementwiseOpsWriteOverADyingOperand) {
             (std::vector<std::int64_t>{-1, 0, 0, -1}));
 }
 
+TEST(ScratchPlan, AnNarySumWritesOverItsFirstOperandsOnly) {
+  const std::string graph =
+      "graph @g(%x: f32[16,16]) -> (f32[16,16]) {\n"
+      "  %0: f32[16,16] = mm(%x, %x)\n"
+      "  %1: f32[16,16] = add_n(OPERANDS)\n"
+      "  %2: f32[16,16] = mm(%1, %x)\n"
+      "  return %2\n}\n";
+  const auto with = [&](const std::string& operands) {
+    std::string text = graph;
+    return text.replace(text.find("OPERANDS"), 8, operands);
+  };
+  EXPECT_EQ(scratch_offsets(with("%x, %0, %x"), 1024), (std::vector<std::int64_t>{-1, 0, 0, -1}));
+  EXPECT_EQ(scratch_offsets(with("%x, %x, %0"), 2048), (std::vector<std::int64_t>{-1, 0, 1024, -1}));
+}
+
 TEST(ScratchPlan, ButNotOverWhatAnotherOperandReadsInAnotherOrder) {
   EXPECT_EQ(scratch_offsets("graph @g(%x: f32[16,16]) -> (f32[16,16]) {\n"
                             "  %0: f32[16,16] = mm(%x, %x)\n"
