@@ -122,10 +122,11 @@ void append(std::vector<Tensor>& out, const State& state) {
   out.push_back(state.step);
 }
 
-State update(const State& state, const Parameters& gradients, Tensor rate, const std::vector<ParameterSpec>& specs,
+// `step` counts the one being done.
+State update(const State& state, const Parameters& gradients, Tensor rate, Tensor step, const std::vector<ParameterSpec>& specs,
              const OptimiserOptions& options) {
   State next;
-  next.step = state.step + 1;
+  next.step = step;
   for (const ParameterSpec& spec : specs) {
     const Tensor parameter = state.parameters[spec.name], gradient = gradients[spec.name], first = state.first[spec.name];
     const double decay = spec.decay ? options.weight_decay : 0;
@@ -135,7 +136,7 @@ State update(const State& state, const Parameters& gradients, Tensor rate, const
       next.first.set(spec.name, result.velocity);
     } else {
       const AdamWResult result =
-          adamw(parameter, gradient, first, state.second[spec.name], rate, next.step, options.beta1, options.beta2, options.eps, decay);
+          adamw(parameter, gradient, first, state.second[spec.name], rate, step, options.beta1, options.beta2, options.eps, decay);
       next.parameters.set(spec.name, result.parameter);
       next.first.set(spec.name, result.first);
       next.second.set(spec.name, result.second);
@@ -185,9 +186,10 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
     const Tensor norm = global_norm(sums.gradients) / sums.count;
     // The mean and the clipping are one factor: one pass over the gradients.
     const Tensor factor = (options.clip > 0 ? clip_factor(norm, options.clip) : full_like(norm, 1)) / sums.count;
-    const Tensor rate = learning_rate_schedule(state.step + 1, options);
+    const Tensor step = state.step + 1;
+    const Tensor rate = learning_rate_schedule(step, options);
     std::vector<Tensor> out;
-    append(out, update(state, scale_gradients(sums.gradients, factor), rate, specs, options));
+    append(out, update(state, scale_gradients(sums.gradients, factor), rate, step, specs, options));
     out.insert(out.end(), {sums.loss / sums.count, norm, rate});
     return out;
   });
