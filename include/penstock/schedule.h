@@ -50,9 +50,10 @@ struct StageShape {
 // A chain of n stages, each with parameters and, unless forward_only, backward.
 StageShape chain(int stages, bool forward_only = false);
 
-// Throws Error unless: every stage of the shape has each F (and B, or I and W) exactly once per micro-batch; B, I are on
-// their F's actor (W may be elsewhere); nothing unknown is named; and no cycle across actors exists. Names file, row
-// (actor), cell and the missing, doubled or circular actions. microbatches: as many as must be there; -1: those named.
+// Throws Error unless: every stage of the shape has each F (and B, or I and W) exactly once per micro-batch; B, I and R are on
+// their F's actor (W may be elsewhere; a stage without parameters may lack it); nothing unknown is named; and no cycle across
+// actors exists, a fused pair running one action after the other. Names file, row (actor), cell and the missing, doubled or
+// circular actions. microbatches: as many as must be there; -1: those named. Linear in actions and stage edges.
 void validate(const Schedule& schedule, const StageShape& shape, int microbatches = -1);
 
 // CSV, one row per actor, an empty line for an actor without work. Accepts torch's tables with or without sends and receives

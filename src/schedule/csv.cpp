@@ -121,6 +121,25 @@ void parse_row(std::string_view line, std::string_view file, Schedule& schedule)
   }
 }
 
+// Every stage of a table has an action: a larger number is a slip, refused before anything is sized by it.
+void check_stages(const Schedule& schedule) {
+  std::int64_t actions = 0;
+  for (const auto& row : schedule.actors) actions += static_cast<std::int64_t>(row.size());
+  if (actions == 0) {
+    throw Error(concat(schedule.name, ":1:1: the table has no action"), {"a schedule has one row per actor and one action per cell"},
+                "print one with `penstock schedule 1f1b --actors 2 --microbatches 4`");
+  }
+  for (std::size_t a = 0; a < schedule.actors.size(); ++a) {
+    for (std::size_t i = 0; i < schedule.actors[a].size(); ++i) {
+      const Action& action = schedule.actors[a][i];
+      if (action.stage < actions) continue;
+      throw Error(concat(schedule.name, ":", a + 1, ":", schedule.cells[a][i], ": ", text(action), " names stage ", action.stage,
+                         " of a table with ", actions, actions == 1 ? " action" : " actions"),
+                  {"stages are numbered from 0 without gaps"});
+    }
+  }
+}
+
 }  // namespace
 
 Schedule parse_schedule(std::string_view csv, std::string_view file) {
@@ -131,10 +150,7 @@ Schedule parse_schedule(std::string_view csv, std::string_view file) {
     parse_row(csv.substr(0, end), file, schedule);
     csv.remove_prefix(std::min(end + 1, csv.size()));
   }
-  if (schedule.stages() == 0) {
-    throw Error(concat(file, ":1:1: the table has no action"), {"a schedule has one row per actor and one action per cell"},
-                "print one with `penstock schedule 1f1b --actors 2 --microbatches 4`");
-  }
+  check_stages(schedule);
   return schedule;
 }
 
@@ -144,10 +160,11 @@ std::string print(const Schedule& schedule) {
     bool inside = false;  // of a fused pair
     for (std::size_t i = 0; i < row.size(); ++i) {
       if (i > 0) out += inside ? ';' : ',';
-      if (row[i].fused_with_next && !inside) out += '(';
+      const bool fused = row[i].fused_with_next && i + 1 < row.size();
+      if (fused && !inside) out += '(';
       out += text(row[i]);
-      if (inside && !row[i].fused_with_next) out.append(")").append(kFused);
-      inside = row[i].fused_with_next;
+      if (inside && !fused) out.append(")").append(kFused);
+      inside = fused;
     }
     out += '\n';
   }

@@ -15,9 +15,9 @@ struct Change {
 };
 
 std::int32_t peak(std::vector<Change>& changes) {
-  // What ends at a time makes room for what starts then. Only a W on another actor comes out of order.
-  const auto before = [](const Change& a, const Change& b) { return a.time != b.time ? a.time < b.time : a.live < b.live; };
-  if (!std::is_sorted(changes.begin(), changes.end(), before)) std::sort(changes.begin(), changes.end(), before);
+  // What ends at a time makes room for what starts then.
+  std::sort(changes.begin(), changes.end(),
+            [](const Change& a, const Change& b) { return a.time != b.time ? a.time < b.time : a.live < b.live; });
   std::int32_t live = 0, most = 0;
   for (const Change& change : changes) most = std::max(most, live += change.live);
   return most;

@@ -27,7 +27,7 @@ struct TableTime {
 
 double cost(const TableCosts& costs, const Action& action);
 
-// Of a valid table. Linear.
+// Of a valid table. Linear, but for sorting each actor's lifetimes.
 TableTime time_table(const Schedule& schedule, const StageShape& shape, const TableCosts& costs = {});
 
 }  // namespace penstock

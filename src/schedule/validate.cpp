@@ -17,8 +17,12 @@ std::int32_t column(const Schedule& schedule, Position p) {
   return cell;
 }
 
+std::string title(const Schedule& schedule) {
+  return schedule.name.empty() ? "schedule" : schedule.name;
+}
+
 std::string place(const Schedule& schedule, Position p) {
-  return concat(schedule.name.empty() ? "schedule" : schedule.name, ":", p.actor + 1, ":", column(schedule, p));
+  return concat(title(schedule), ":", p.actor + 1, ":", column(schedule, p));
 }
 
 const Action& at(const Schedule& schedule, Position p) {
@@ -89,6 +93,7 @@ Microbatches named_microbatches(const Schedule& schedule) {
     last = end;
     largest = here;
   });
+  if (forwards == 0) throw Error(concat(title(schedule), ":1:1: the table has no forward"));
   if (last >= forwards) {
     throw Error(concat(place(schedule, largest), ": ", text(at(schedule, largest)), " names micro-batch ", last, " of a table with ",
                        counted(forwards, "forward")),
@@ -97,26 +102,15 @@ Microbatches named_microbatches(const Schedule& schedule) {
   return {static_cast<std::int32_t>(last + 1), largest};
 }
 
-// Every stage has every forward. Needs no memory beyond one stage's micro-batches, so that a table that names few of many is
-// rejected before the index is made.
-void check_forwards(const Schedule& schedule, const StageShape& shape, const Microbatches& step) {
-  const std::int32_t microbatches = step.count;
-  const std::size_t stages = shape.predecessors.size();
-  std::vector<std::int64_t> forwards(stages, 0);
-  for_each_action(schedule, [&](const Action& action, Position) {
-    if (action.kind == Kind::F) forwards[static_cast<std::size_t>(action.stage)] += action.count;
-  });
-  const auto lacking = std::find_if(forwards.begin(), forwards.end(), [&](std::int64_t n) { return n < microbatches; });
-  if (lacking == forwards.end()) return;
-
-  const std::int32_t stage = static_cast<std::int32_t>(lacking - forwards.begin());
-  std::vector<bool> present(static_cast<std::size_t>(microbatches), false);
+// The first forward that `stage` lacks, and where it belongs: before its backward, else near the stage's forward before it, else near
+// the micro-batch's in another stage.
+[[noreturn]] void fail_missing_forward(const Schedule& schedule, std::int32_t stage, std::int64_t forwards, const Microbatches& step) {
+  std::vector<bool> present(static_cast<std::size_t>(step.count), false);
   for_each_action(schedule, [&](const Action& action, Position) {
     if (action.kind != Kind::F || action.stage != stage) return;
     for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) present[static_cast<std::size_t>(m)] = true;
   });
   const std::int32_t missing = static_cast<std::int32_t>(std::find(present.begin(), present.end(), false) - present.begin());
-  // Where it belongs: before its backward, else near the stage's forward before it, else near the micro-batch's in another stage.
   Position backward, same_stage, same_microbatch, any;
   for_each_action(schedule, [&](const Action& action, Position here) {
     const bool covers = action.microbatch <= missing && missing < action.microbatch + action.count;
@@ -126,16 +120,29 @@ void check_forwards(const Schedule& schedule, const StageShape& shape, const Mic
     if (!any) any = here;
   });
   const std::string unit = unit_text(stage, Kind::F, missing);
-  std::string what = concat(schedule.name, ": ", unit, " is missing");
+  std::string what = concat(title(schedule), ": ", unit, " is missing");
   if (const Position by = backward ? backward : same_stage ? same_stage : same_microbatch ? same_microbatch : any) {
     what = concat(place(schedule, by), ": ", unit, " is missing ", backward ? "before " : "near ", text(at(schedule, by)));
   }
-  std::vector<std::string> details = {concat("stage ", stage, " must run forward once for each of ", counted(microbatches, "micro-batch"),
-                                             "; the table has ", counted(*lacking, "such forward"))};
+  std::vector<std::string> details = {concat("stage ", stage, " must run forward once for each of ", counted(step.count, "micro-batch"),
+                                             "; the table has ", counted(forwards, "such forward"))};
   if (step.named_by) {
     details.push_back(concat(place(schedule, step.named_by), ": ", text(at(schedule, step.named_by)), " names the last micro-batch"));
   }
   throw Error(what, details, concat("add ", unit, ", or give the model as many stages and micro-batches as the table has"));
+}
+
+// Every stage has every forward. Needs no memory beyond one stage's micro-batches, so that a table that names few of many is
+// rejected before the index is made.
+void check_forwards(const Schedule& schedule, const StageShape& shape, const Microbatches& step) {
+  std::vector<std::int64_t> forwards(shape.predecessors.size(), 0);
+  for_each_action(schedule, [&](const Action& action, Position) {
+    if (action.kind == Kind::F) forwards[static_cast<std::size_t>(action.stage)] += action.count;
+  });
+  const auto lacking = std::find_if(forwards.begin(), forwards.end(), [&](std::int64_t n) { return n < step.count; });
+  if (lacking == forwards.end()) return;
+
+  fail_missing_forward(schedule, static_cast<std::int32_t>(lacking - forwards.begin()), *lacking, step);
 }
 
 WorkIndex index_once(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches) {
@@ -148,7 +155,7 @@ WorkIndex index_once(const Schedule& schedule, const StageShape& shape, std::int
   });
 }
 
-// Each forward has its backward, whole or in two, and the backward is where the forward left its residuals.
+// Each forward has its backward, whole or in two.
 void check_backwards(const WorkIndex& work) {
   const Schedule& schedule = *work.schedule;
   for (std::int32_t s = 0; s < static_cast<std::int32_t>(work.shape->predecessors.size()); ++s) {
@@ -167,14 +174,25 @@ void check_backwards(const WorkIndex& work) {
         throw Error(concat(named(backward), " has no weight gradient after it"), {concat(unit_text(s, Kind::W, m), " is missing")},
                     concat("add ", unit_text(s, Kind::W, m), " to any row, or write ", unit_text(s, Kind::B, m), " for both"));
       }
-      if (backward.actor != forward.actor) {
-        throw Error(concat(named(backward), " runs on actor ", backward.actor, ", its forward on actor ", forward.actor),
-                    {concat(text(work.at(forward)), " stands at ", place(schedule, forward)),
-                     "B and I run where their forward left its residuals; only W may run elsewhere"},
-                    concat("move ", text(work.at(backward)), " to row ", forward.actor + 1));
-      }
     }
   }
+}
+
+// What reads a forward's residuals runs where they are.
+void check_places(const WorkIndex& work) {
+  const Schedule& schedule = *work.schedule;
+  for_each_action(schedule, [&](const Action& action, Position here) {
+    if (action.kind != Kind::B && action.kind != Kind::I && action.kind != Kind::R) return;
+    for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
+      const Position forward = work.forward[work.unit(action.stage, m)];
+      if (forward.actor == here.actor) continue;
+      throw Error(
+          concat(place(schedule, here), ": ", text(action), " runs on actor ", here.actor, ", its forward on actor ", forward.actor),
+          {concat(text(work.at(forward)), " stands at ", place(schedule, forward)),
+           "B, I and R run where their forward left its residuals; only W may run elsewhere"},
+          concat("move ", text(action), " to row ", forward.actor + 1));
+    }
+  });
 }
 
 // One "A needs B" of a circle, and where A and B stand; B's actor is stuck at `head`.
@@ -204,6 +222,15 @@ std::vector<Link> circle(const WorkIndex& work, const std::vector<std::int32_t>&
   return links;
 }
 
+// The rest of a long circle tells no more.
+void shorten(std::vector<std::string>& parts) {
+  constexpr std::size_t kShown = 12;
+  if (parts.size() <= kShown) return;
+  const std::string rest = concat("... ", parts.size() - kShown, " more ...");
+  parts.erase(parts.begin() + kShown / 2, parts.end() - kShown / 2);
+  parts.insert(parts.begin() + kShown / 2, rest);
+}
+
 [[noreturn]] void fail_circular(const WorkIndex& work, const std::vector<std::int32_t>& done) {
   const Schedule& schedule = *work.schedule;
   const std::vector<Link> links = circle(work, done);
@@ -219,12 +246,7 @@ std::vector<Link> circle(const WorkIndex& work, const std::vector<std::int32_t>&
                                    : concat(named(link.head), " after ", named(link.needs));
     first ? void(moves.insert(moves.begin(), move)) : moves.push_back(move);
   }
-  constexpr std::size_t kShown = 12;  // the rest of a long circle tells no more
-  if (parts.size() > kShown) {
-    const std::string rest = concat("... ", parts.size() - kShown, " more ...");
-    parts.erase(parts.begin() + kShown / 2, parts.end() - kShown / 2);
-    parts.insert(parts.begin() + kShown / 2, rest);
-  }
+  shorten(parts);
   if (moves.size() > 2) moves.resize(2);
   std::string hint = join(moves, ", or ");
   if (!hint.starts_with("move")) hint = "move " + hint;
@@ -239,7 +261,7 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
   const Microbatches step = microbatches >= 0 ? Microbatches{microbatches, {}} : named_microbatches(schedule);
   const std::int32_t count = step.count;
   if (static_cast<double>(count) * static_cast<double>(shape.predecessors.size()) > kMostForwards) {
-    throw Error(concat(schedule.name, ": ", counted(static_cast<std::int64_t>(shape.predecessors.size()), "stage"), " x ",
+    throw Error(concat(title(schedule), ": ", counted(static_cast<std::int64_t>(shape.predecessors.size()), "stage"), " x ",
                        counted(count, "micro-batch"), " are too many"),
                 {concat("the product may be up to ", kMostForwards)});
   }
@@ -247,6 +269,7 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
   check_forwards(schedule, shape, step);
   const WorkIndex work = index_once(schedule, shape, count);
   check_backwards(work);
+  check_places(work);
   const std::vector<std::int32_t> done = walk(work, [](Position) {});
   for (std::size_t a = 0; a < done.size(); ++a) {
     if (done[a] < static_cast<std::int32_t>(schedule.actors[a].size())) fail_circular(work, done);

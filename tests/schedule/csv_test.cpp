@@ -18,12 +18,12 @@ TEST(ScheduleCsv, PrintsWhatItReads) {
 }
 
 TEST(ScheduleCsv, ReadsEachPart) {
-  const Schedule schedule = parse_schedule("3.2F5,2x4F0,(0F1;1B2)OVERLAP_F_B,7U\n", "plan.csv");
+  const Schedule schedule = parse_schedule("3.2F5,2x4F0,(0F1;1B2)OVERLAP_F_B,4U\n", "plan.csv");
   const std::vector<Action> expected = {
-      {3, Kind::F, 5, 1, 2}, {2, Kind::F, 0, 4}, {0, Kind::F, 1, 1, -1, true}, {1, Kind::B, 2}, {7, Kind::U, -1}};
+      {3, Kind::F, 5, 1, 2}, {2, Kind::F, 0, 4}, {0, Kind::F, 1, 1, -1, true}, {1, Kind::B, 2}, {4, Kind::U, -1}};
   EXPECT_EQ(schedule.actors, std::vector<std::vector<Action>>{expected});
   EXPECT_EQ(schedule.cells, (std::vector<std::vector<std::int32_t>>{{1, 2, 3, 3, 4}}));
-  EXPECT_EQ(schedule.stages(), 8);
+  EXPECT_EQ(schedule.stages(), 5);
   EXPECT_EQ(schedule.microbatches(), 6);
 }
 
@@ -64,6 +64,11 @@ TEST(ScheduleCsv, UnreadableCellsAreNamed) {
     EXPECT_EQ(message.find("plan.csv:2:2: cannot read"), 0u) << message;
     EXPECT_NE(message.find(reason), std::string::npos) << message;
   }
+}
+
+TEST(ScheduleCsv, StagesBeyondTheTableAreRefused) {
+  EXPECT_EQ(refused("2147483647F0"),
+            "plan.csv:2:2: 2147483647F0 names stage 2147483647 of a table with 3 actions\n  stages are numbered from 0 without gaps");
 }
 
 TEST(ScheduleCsv, EmptyTableIsRefused) {

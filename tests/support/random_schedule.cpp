@@ -132,7 +132,7 @@ BrokenTable rename(Random& random, Schedule table, const StageShape& shape) {
   const auto [a, i] = pick(random, table);
   Action& action = table.actors[static_cast<std::size_t>(a)][static_cast<std::size_t>(i)];
   action.stage = static_cast<int>(shape.predecessors.size()) + draw(random, 0, 3);
-  return {"unknown stage", print(table), text(action) + " names an unknown stage"};
+  return {"unknown stage", print(table), text(action) + " names "};
 }
 
 BrokenTable move_backward(Random& random, Schedule table) {
