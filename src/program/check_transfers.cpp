@@ -1,6 +1,8 @@
 // Sends and receives: each has its other end, in order and of one type; and no order of devices can stall them.
 #include <algorithm>
-#include <unordered_map>
+#include <array>
+#include <map>
+#include <utility>
 
 #include "base/text.h"
 #include "penstock/error.h"
@@ -10,31 +12,31 @@
 namespace penstock::checks {
 namespace {
 
-std::uint64_t pair_key(std::int32_t from, std::int32_t to) {
-  return static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to);
-}
+// The sends and receives of one device to one other, in the order of each end.
+struct Ends {
+  std::vector<std::int32_t> sends, recvs;  // instructions of the sender, of the receiver
+};
+using Pairs = std::map<std::pair<std::int32_t, std::int32_t>, Ends>;  // by (from, to)
 
-// Instructions of each directed pair, in the order of one end.
-using Ends = std::unordered_map<std::uint64_t, std::vector<std::int32_t>>;
-
-Ends ends_of(const Program& program, Opcode opcode) {
-  Ends ends;
+Pairs pairs_of(const Program& program) {
+  Pairs pairs;
   const std::int32_t devices = static_cast<std::int32_t>(program.devices.size());
   for (std::int32_t d = 0; d < devices; ++d) {
     const std::vector<Instruction>& instructions = program.devices[static_cast<std::size_t>(d)].instructions;
     for (std::size_t i = 0; i < instructions.size(); ++i) {
-      if (instructions[i].opcode != opcode) continue;
-      const std::int32_t peer = instructions[i].peer;
-      if (peer < 0 || peer >= devices || peer == d)
+      const Instruction& instruction = instructions[i];
+      const bool sends = instruction.opcode == Opcode::send;
+      if (!sends && instruction.opcode != Opcode::recv) continue;
+      if (instruction.peer < 0 || instruction.peer >= devices || instruction.peer == d)
         throw Error(concat(place(program, d, i), ": there is no such peer"), {concat("the program has devices 0 to ", devices - 1)});
-      std::vector<std::int32_t>& list = opcode == Opcode::send ? ends[pair_key(d, peer)] : ends[pair_key(peer, d)];
-      if (instructions[i].tag != static_cast<std::int32_t>(list.size()))
+      std::vector<std::int32_t>& list = sends ? pairs[{d, instruction.peer}].sends : pairs[{instruction.peer, d}].recvs;
+      if (instruction.tag != static_cast<std::int32_t>(list.size()))
         throw Error(concat(place(program, d, i), ": transfers out of order"), {concat("the next tag here is ", list.size())},
                     "tags number the transfers of a pair in one direction from 0, in the order of both ends");
       list.push_back(static_cast<std::int32_t>(i));
     }
   }
-  return ends;
+  return pairs;
 }
 
 void check_types(const Program& program, const Transfer& transfer) {
@@ -53,74 +55,52 @@ void check_types(const Program& program, const Transfer& transfer) {
       {concat("sent: ", show(from)), concat("received at instruction ", transfer.receiver, " of device ", transfer.to, ": ", show(to))});
 }
 
-void missing_end(const Program& program, std::int32_t device, std::int32_t instruction, std::string_view other) {
+[[noreturn]] void missing_end(const Program& program, std::int32_t device, std::int32_t instruction, std::string_view other) {
   throw Error(concat(place(program, device, static_cast<std::size_t>(instruction)), ": its ", other, " is missing"));
 }
 
 }  // namespace
 
 Transfers match_transfers(const Program& program) {
-  const Ends sends = ends_of(program, Opcode::send);
-  const Ends recvs = ends_of(program, Opcode::recv);
   Transfers transfers;
   for (const DeviceProgram& device : program.devices) transfers.of.emplace_back(device.instructions.size(), -1);
-  static const std::vector<std::int32_t> kNone;
-  const auto find = [](const Ends& ends, std::uint64_t key) -> const std::vector<std::int32_t>& {
-    const auto it = ends.find(key);
-    return it == ends.end() ? kNone : it->second;
-  };
-  for (std::int32_t a = 0; a < static_cast<std::int32_t>(program.devices.size()); ++a)
-    for (const Instruction& first : program.devices[static_cast<std::size_t>(a)].instructions) {
-      // Each pair is taken at its first transfer, from the side that comes first.
-      const bool sends_first = first.opcode == Opcode::send, recvs_first = first.opcode == Opcode::recv;
-      if ((!sends_first && !recvs_first) || first.tag != 0) continue;
-      const std::int32_t from = sends_first ? a : first.peer, to = sends_first ? first.peer : a;
-      const std::vector<std::int32_t>& sent = find(sends, pair_key(from, to));
-      const std::vector<std::int32_t>& received = find(recvs, pair_key(from, to));
-      if (sent.size() > received.size()) missing_end(program, from, sent[received.size()], "recv");
-      if (received.size() > sent.size()) missing_end(program, to, received[sent.size()], "send");
-      if (transfers.of[static_cast<std::size_t>(from)][static_cast<std::size_t>(sent[0])] >= 0) continue;
-      for (std::size_t t = 0; t < sent.size(); ++t) {
-        const Transfer transfer{from, to, sent[t], received[t]};
-        check_types(program, transfer);
-        transfers.of[static_cast<std::size_t>(from)][static_cast<std::size_t>(sent[t])] = static_cast<std::int32_t>(transfers.all.size());
-        transfers.of[static_cast<std::size_t>(to)][static_cast<std::size_t>(received[t])] = static_cast<std::int32_t>(transfers.all.size());
-        transfers.all.push_back(transfer);
-      }
+  for (const auto& [pair, ends] : pairs_of(program)) {
+    const auto [from, to] = pair;
+    if (ends.sends.size() > ends.recvs.size()) missing_end(program, from, ends.sends[ends.recvs.size()], "recv");
+    if (ends.recvs.size() > ends.sends.size()) missing_end(program, to, ends.recvs[ends.sends.size()], "send");
+    for (std::size_t t = 0; t < ends.sends.size(); ++t) {
+      const std::int32_t number = static_cast<std::int32_t>(transfers.all.size());
+      transfers.all.push_back({from, to, ends.sends[t], ends.recvs[t]});
+      check_types(program, transfers.all.back());
+      transfers.of[static_cast<std::size_t>(from)][static_cast<std::size_t>(ends.sends[t])] = number;
+      transfers.of[static_cast<std::size_t>(to)][static_cast<std::size_t>(ends.recvs[t])] = number;
     }
+  }
   return transfers;
 }
 
 void check_serial_order(const Program& program, const Transfers& transfers) {
-  // Of each unordered pair, its transfers in the order of each end.
-  std::unordered_map<std::uint64_t, std::vector<std::int32_t>> order;
+  // The transfers of each pair, both directions, in the order of its lower and of its higher device.
+  std::map<std::pair<std::int32_t, std::int32_t>, std::array<std::vector<std::int32_t>, 2>> orders;
   for (std::size_t d = 0; d < program.devices.size(); ++d)
     for (std::int32_t transfer : transfers.of[d]) {
       if (transfer < 0) continue;
-      const Transfer& ends = transfers.all[static_cast<std::size_t>(transfer)];
-      const std::int32_t low = std::min(ends.from, ends.to), high = std::max(ends.from, ends.to);
-      std::vector<std::int32_t>& of_low = order[pair_key(low, high)];
-      if (static_cast<std::int32_t>(d) == low) {
-        of_low.push_back(transfer);
-        continue;
-      }
-      // The lower device came first and left its whole list; the higher one compares, walking a second list along.
-      std::vector<std::int32_t>& of_high = order[pair_key(high, low)];
-      const std::int32_t expected = of_low[of_high.size()];
-      if (expected == transfer) {
-        of_high.push_back(transfer);
-        continue;
-      }
-      const auto line = [&](std::int32_t device, std::int32_t t) {
-        const Transfer& at = transfers.all[static_cast<std::size_t>(t)];
-        const std::int32_t instruction = at.from == device ? at.sender : at.receiver;
-        return place(program, device, static_cast<std::size_t>(instruction));
-      };
-      throw Error(
-          concat("devices ", low, " and ", high, " start their transfers in different orders: one serial channel would never finish"),
-          {concat("transfer ", of_high.size(), " of the pair is, to device ", low, ": ", line(low, expected)),
-           concat("and to device ", high, ": ", line(high, transfer))});
+      const auto [low, high] =
+          std::minmax(transfers.all[static_cast<std::size_t>(transfer)].from, transfers.all[static_cast<std::size_t>(transfer)].to);
+      orders[{low, high}][static_cast<std::int32_t>(d) == low ? 0 : 1].push_back(transfer);
     }
+  const auto show = [&](std::int32_t device, std::int32_t number) {
+    const Transfer& transfer = transfers.all[static_cast<std::size_t>(number)];
+    return place(program, device, static_cast<std::size_t>(transfer.from == device ? transfer.sender : transfer.receiver));
+  };
+  for (const auto& [pair, order] : orders) {
+    const auto [low, high] = std::mismatch(order[0].begin(), order[0].end(), order[1].begin());
+    if (low == order[0].end()) continue;
+    throw Error(concat("devices ", pair.first, " and ", pair.second,
+                       " start their transfers in different orders: one serial channel would never finish"),
+                {concat("transfer ", low - order[0].begin(), " of the pair is, to device ", pair.first, ": ", show(pair.first, *low)),
+                 concat("and to device ", pair.second, ": ", show(pair.second, *high))});
+  }
 }
 
 namespace {
