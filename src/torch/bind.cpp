@@ -7,6 +7,7 @@
 
 #include "base/invariant.h"
 #include "ops/definition.h"
+#include "torch/copy.h"
 
 namespace penstock {
 namespace {
@@ -187,8 +188,8 @@ class Binder {
       at::Tensor from = aside_[i].defined() ? aside_[i] : tensors_[value.index()], to = results_[i].memory;
       if (results_[i].mode == ResultMode::add)
         push([from, to] { to.add_(from); });
-      else if (from.data_ptr() != to.data_ptr() || !from.is_contiguous())
-        push([from, to] { to.copy_(from); });
+      else
+        push(bind_copy(to, from));
     }
   }
 
@@ -198,7 +199,7 @@ class Binder {
     const at::Tensor& from = tensors_[value.index()];
     if (producer(root_[value.index()]) || from.data_ptr() == results_[i].memory.data_ptr()) return;
     const at::Tensor to = aside_[i] = tensor_at(spare_.take(graph_.type(value).bytes()), graph_.type(value));
-    push([from, to] { to.copy_(from); });
+    push(bind_copy(to, from));
   }
 
   void push(Bound call) {

@@ -1,4 +1,3 @@
-#include <ATen/ops/add.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/sum.h>
@@ -47,30 +46,21 @@ Bound bind_amax(const Site& site) {
   });
 }
 
-// Left to right; the first sum needs no zeros. The part in whose place the result lies comes first: it is overwritten by the first sum.
+// From left to right. The result may lie over any operand.
 Bound bind_add_n(const Site& site) {
   std::vector<T> parts(site.operands.begin(), site.operands.end());
-  T out = site.results[0];
-  const auto place = std::find_if(parts.begin(), parts.end(), [&](const T& part) { return part.data_ptr() == out.data_ptr(); });
-  if (place != parts.end()) std::iter_swap(parts.begin(), place);
+  const T out = site.results[0];
   const bool accumulate = site.accumulate & 1;
-  if (parts.size() == 1) return [x = parts[0], out, accumulate] { deliver(out, x, accumulate); };
-  bool dense = is_dense_f32(out);
-  for (const T& part : parts) dense = dense && is_dense_f32(part);
-  if (dense) {
+  if (std::ranges::all_of(parts, is_dense_f32) && is_dense_f32(out)) {
     std::vector<const float*> pointers;
+    if (accumulate) pointers.push_back(floats(out));
     for (const T& part : parts) pointers.push_back(floats(part));
-    return [f = vector_kernels().add, pointers, q = mutable_floats(out), n = out.numel(), accumulate] {
-      f(accumulate ? q : pointers[0], pointers[accumulate ? 0 : 1], q, n);
-      for (std::size_t i = accumulate ? 1 : 2; i < pointers.size(); ++i) f(q, pointers[i], q, n);
-    };
+    return [f = vector_kernels().add_n, pointers, q = mutable_floats(out), n = out.numel()] { f(pointers.data(), pointers.size(), q, n); };
   }
-  return [parts, out, accumulate]() mutable {
-    if (accumulate)
-      out.add_(parts[0]).add_(parts[1]);
-    else
-      at::add_out(out, parts[0], parts[1]);
-    for (std::size_t i = 2; i < parts.size(); ++i) out.add_(parts[i]);
+  return [parts, out, accumulate] {
+    T sum = parts[0].clone();
+    for (std::size_t i = 1; i < parts.size(); ++i) sum.add_(parts[i]);
+    deliver(out, sum, accumulate);
   };
 }
 

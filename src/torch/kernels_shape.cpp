@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "torch/copy.h"
 #include "torch/kernel_support.h"
 
 namespace penstock {
@@ -73,46 +74,45 @@ T unview_same(const Op&, const TensorType&, const T& result) {
   return result;
 }
 
-// A view op whose result needs memory of its own.
-template <T (*View)(const Op&, const TensorType&, const T&, std::size_t)>
-Bound bind_copy(const Site& site) {
-  std::vector<std::pair<T, T>> copies;
-  for (std::size_t i = 0; i < site.results.size(); ++i)
-    copies.emplace_back(site.results[i], View(site.op, site.graph.type(site.op.results[i]), site.operands[0], i));
-  return [copies] {
-    for (const auto& [to, from] : copies) to.copy_(from);
+Bound in_order(std::vector<Bound> calls) {
+  return [calls = std::move(calls)] {
+    for (const Bound& call : calls)
+      if (call) call();
   };
 }
 
-// at::Tensor::reshape copies where a view is impossible, so that it has to be called each time.
+// A view op whose result needs memory of its own.
+template <T (*View)(const Op&, const TensorType&, const T&, std::size_t)>
+Bound bind_view_copy(const Site& site) {
+  std::vector<Bound> copies;
+  for (std::size_t i = 0; i < site.results.size(); ++i)
+    copies.push_back(bind_copy(site.results[i], View(site.op, site.graph.type(site.op.results[i]), site.operands[0], i)));
+  return in_order(std::move(copies));
+}
+
+// What cannot be seen in the other shape is written in the operand's shape, into the result seen like that.
 Bound bind_reshape(const Site& site) {
   const T &x = site.operands[0], &out = site.results[0];
   const T as_operand = reshaped(out, site.graph.type(site.op.operands[0]).shape);
-  if (as_operand.defined()) return [x, as_operand] { as_operand.copy_(x); };
+  if (as_operand.defined()) return bind_copy(as_operand, x);
   return [x, out] { out.copy_(x.reshape(out.sizes())); };
 }
 
 // Zeros but for the part that `view` shows.
 Bound bind_into_zeros(const Site& site, T (*view)(const Op&, const TensorType&, const T&, std::size_t)) {
   const T& out = site.results[0];
-  const T part = view(site.op, {}, out, 0);
-  return [dy = site.operands[0], out, part] {
-    out.zero_();
-    part.copy_(dy);
-  };
+  return in_order({[out] { out.zero_(); }, bind_copy(view(site.op, {}, out, 0), site.operands[0])});
 }
 
 Bound bind_cat(const Site& site) {
-  std::vector<std::pair<T, T>> copies;
+  std::vector<Bound> copies;
   const std::int64_t dim = integer(site.op, "dim");
   std::int64_t begin = 0;
   for (const T& part : site.operands) {
-    copies.emplace_back(site.results[0].narrow(dim, begin, part.size(dim)), part);
+    copies.push_back(bind_copy(site.results[0].narrow(dim, begin, part.size(dim)), part));
     begin += part.size(dim);
   }
-  return [copies] {
-    for (const auto& [to, from] : copies) to.copy_(from);
-  };
+  return in_order(std::move(copies));
 }
 
 Bound bind_full(const Site& site) {
@@ -128,13 +128,13 @@ const Kernel kKernels[] = {
     {.name = "reshape", .bind = bind_reshape, .view = view_reshape, .unview = unview_reshape},
     {.name = "unsqueeze", .bind = bind_reshape, .view = view_reshape, .unview = unview_reshape},
     {.name = "squeeze", .bind = bind_reshape, .view = view_reshape, .unview = unview_reshape},
-    {.name = "transpose", .bind = bind_copy<view_transpose>, .view = view_transpose, .unview = unview_transpose},
-    {.name = "permute", .bind = bind_copy<view_permute>, .view = view_permute, .unview = unview_permute},
-    {.name = "expand", .bind = bind_copy<view_expand>, .view = view_expand},
-    {.name = "slice", .bind = bind_copy<view_slice>, .view = view_slice},
-    {.name = "select", .bind = bind_copy<view_select>, .view = view_select},
-    {.name = "split", .bind = bind_copy<view_split>, .view = view_split},
-    {.name = "stage_boundary", .bind = bind_copy<view_same>, .view = view_same, .unview = unview_same},
+    {.name = "transpose", .bind = bind_view_copy<view_transpose>, .view = view_transpose, .unview = unview_transpose},
+    {.name = "permute", .bind = bind_view_copy<view_permute>, .view = view_permute, .unview = unview_permute},
+    {.name = "expand", .bind = bind_view_copy<view_expand>, .view = view_expand},
+    {.name = "slice", .bind = bind_view_copy<view_slice>, .view = view_slice},
+    {.name = "select", .bind = bind_view_copy<view_select>, .view = view_select},
+    {.name = "split", .bind = bind_view_copy<view_split>, .view = view_split},
+    {.name = "stage_boundary", .bind = bind_view_copy<view_same>, .view = view_same, .unview = unview_same},
     {.name = "slice_backward", .bind = [](const Site& s) { return bind_into_zeros(s, view_slice); }},
     {.name = "select_backward", .bind = [](const Site& s) { return bind_into_zeros(s, view_select); }},
     {.name = "cat", .bind = bind_cat},

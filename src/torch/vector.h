@@ -3,6 +3,7 @@
 // and otherwise do not overlap. All are deterministic; relative error about 1e-6.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -46,6 +47,8 @@ struct VectorKernels {
   const char* name;  // of the instruction set
 
   void (*add)(const float* a, const float* b, float* out, std::int64_t n);
+  // Left to right; count >= 1.
+  void (*add_n)(const float* const* parts, std::size_t count, float* out, std::int64_t n);
   void (*mul)(const float* a, const float* b, float* out, std::int64_t n);
   void (*scale)(const float* a, float factor, float* out, std::int64_t n);
   // out[r, c] = x[r, c] + bias[c]

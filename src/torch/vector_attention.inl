@@ -2,9 +2,11 @@
 
 constexpr std::int64_t kScoreElements = 1 << 15;  // of a block of scores (128 KiB)
 
+constexpr std::int64_t kMaxBlock = 32;            // queries of a block: a causal mask leaves whole blocks of keys out
+
 inline std::int64_t block_queries(const AttentionShape& s) {
   const std::int64_t fit = kScoreElements / s.keys;
-  return fit < 8 ? 8 : fit > 64 ? 64 : fit;
+  return fit > kMaxBlock ? kMaxBlock : fit;
 }
 inline std::int64_t seen(const AttentionShape& s, std::int64_t query) {  // keys that queries before `query` see
   return s.causal && query < s.keys ? query : s.keys;
@@ -21,14 +23,23 @@ inline StridedMatrix columns(const float* data, std::int64_t stride) {
   return {data, 1, stride};
 }  // transposed
 
-// Scores to probabilities over the first `visible` of `width` keys, the others zero. Returns the row's logsumexp.
-inline float score_softmax(float* row, std::int64_t visible, std::int64_t width, float scale) {
-  const float top = row_max(row, visible);
-  map1(row, row, visible, [&](Vec v) { return exp((v - top) * scale); });
-  __builtin_memset(row + visible, 0, static_cast<std::size_t>(width - visible) * sizeof(float));
-  const float sum = row_sum(visible, [&](std::int64_t c, auto read) { return read(row + c); });
-  map1(row, row, visible, [inverse = 1.0f / sum](Vec v) { return v * inverse; });
-  return top * scale + logf(sum);
+// Scores to weights, exp(scale * (score - top)), over the first `visible` keys of `width`; the others get none. Returns their sum.
+inline float weigh(float* row, std::int64_t visible, std::int64_t width, float top, float scale) {
+  Vec sum{};
+  const auto weight = [&](Vec v) { return exp((v - top) * scale); };
+  std::int64_t c = 0;
+  for (; c + kLanes <= visible; c += kLanes) {
+    const Vec w = weight(load(row + c));
+    store(row + c, w);
+    sum += w;
+  }
+  if (const std::int64_t rest = visible - c; rest > 0) {
+    const Vec w = weight(load_part(row + c, rest, kMinusInfinity));
+    store_part(row + c, w, rest);
+    sum += w;
+  }
+  clear(row + visible, width - visible);
+  return sum_of(sum);
 }
 
 void attention(HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v, HeadsView<float> out, float* logsumexp,
@@ -41,13 +52,23 @@ void attention(HeadsView<const float> q, HeadsView<const float> k, HeadsView<con
         const std::int64_t end = begin + block < s.queries ? begin + block : s.queries, keys = seen(s, end);
         const StridedMatrix queries = rows(head_of(q, b, h) + begin * q.strides.position, q.strides.position);
         gemm(end - begin, keys, s.head, queries, columns(head_of(k, b, h), k.strides.position), scores, keys, nullptr, false);
-        for (std::int64_t i = begin; i < end; ++i) logsumexp[i] = score_softmax(scores + (i - begin) * keys, seen(s, i + 1), keys, s.scale);
-        gemm(end - begin, s.head, keys, rows(scores, keys), rows(head_of(v, b, h), v.strides.position),
-             head_of(out, b, h) + begin * out.strides.position, out.strides.position, nullptr, false);
+        float sums[kMaxBlock];
+        for (std::int64_t i = begin; i < end; ++i) {
+          float* row = scores + (i - begin) * keys;
+          const std::int64_t visible = seen(s, i + 1);
+          const float top = row_max(row, visible), sum = weigh(row, visible, keys, top, s.scale);
+          logsumexp[i] = top * s.scale;
+          sums[i - begin] = sum;
+        }
+        map2(logsumexp + begin, sums, logsumexp + begin, end - begin, [](Vec top, Vec sum) { return top + log(sum); });
+        float* o = head_of(out, b, h) + begin * out.strides.position;
+        gemm(end - begin, s.head, keys, rows(scores, keys), rows(head_of(v, b, h), v.strides.position), o, out.strides.position, nullptr,
+             false);
+        for (std::int64_t i = 0; i < end - begin; ++i, o += out.strides.position) scale(o, 1.0f / sums[i], o, s.head);
       }
 }
 
-// One row of dS from a row of scores (overwritten by the probabilities) and one of dP (overwritten by dS).
+// A row of scores becomes the probabilities, and one of dP becomes dS.
 inline void score_backward(float* scores, float* dscores, std::int64_t visible, std::int64_t width, float logsumexp, float delta,
                            float scale) {
   each(visible, [&](std::int64_t c, auto read, auto write) {
@@ -55,9 +76,8 @@ inline void score_backward(float* scores, float* dscores, std::int64_t visible, 
     write(dscores + c, p * (read(dscores + c) - delta) * scale);
     write(scores + c, p);
   });
-  const auto rest = static_cast<std::size_t>(width - visible) * sizeof(float);
-  __builtin_memset(scores + visible, 0, rest);
-  __builtin_memset(dscores + visible, 0, rest);
+  clear(scores + visible, width - visible);
+  clear(dscores + visible, width - visible);
 }
 
 void attention_backward(HeadsView<const float> dout, HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v,

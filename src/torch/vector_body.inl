@@ -1,6 +1,10 @@
 // All loops of one instruction set: included by vector_<set>.cpp, which is compiled for that set.
 #include <math.h>
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #include "torch/vector.h"
 
 namespace penstock {
@@ -18,6 +22,7 @@ namespace {
 VectorKernels table(const char* name) {
   return {name,
           add,
+          add_n,
           mul,
           scale,
           add_bias,

@@ -14,8 +14,25 @@ inline void map2(const float* a, const float* b, float* out, std::int64_t n, F f
   if (i < n) store_part(out + i, f(load_part(a + i, n - i), load_part(b + i, n - i)), n - i);
 }
 
+inline void clear(float* out, std::int64_t n) {
+  for (; n >= kLanes; n -= kLanes, out += kLanes) store(out, Vec{});
+  if (n > 0) store_part(out, Vec{}, n);
+}
+
 void add(const float* a, const float* b, float* out, std::int64_t n) {
   map2(a, b, out, n, [](Vec x, Vec y) { return x + y; });
+}
+void add_n(const float* const* parts, std::size_t count, float* out, std::int64_t n) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    Vec sum = load(parts[0] + i);
+    for (std::size_t p = 1; p < count; ++p) sum += load(parts[p] + i);
+    store(out + i, sum);
+  }
+  if (i == n) return;
+  Vec sum = load_part(parts[0] + i, n - i);
+  for (std::size_t p = 1; p < count; ++p) sum += load_part(parts[p] + i, n - i);
+  store_part(out + i, sum, n - i);
 }
 void mul(const float* a, const float* b, float* out, std::int64_t n) {
   map2(a, b, out, n, [](Vec x, Vec y) { return x * y; });
@@ -89,12 +106,6 @@ void silu_backward(const float* dy, const float* x, float* dx, std::int64_t n) {
     const Vec s = sigmoid(v);
     return d * s * (1.0f + v * (1.0f - s));
   });
-}
-
-inline Vec sqrt(Vec x) {
-  Vec out;
-  for (int i = 0; i < kLanes; ++i) out[i] = __builtin_sqrtf(x[i]);
-  return out;
 }
 
 void adamw(const float* p, const float* g, const float* m, const float* v, float* p_out, float* m_out, float* v_out, std::int64_t n,

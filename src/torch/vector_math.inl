@@ -22,47 +22,79 @@ inline Vec load(const float* p) {
 inline void store(float* p, Vec v) {
   __builtin_memcpy(p, &v, sizeof v);
 }
-// The first n < kLanes elements; the others read as zero and are not written.
-inline Vec load_part(const float* p, std::int64_t n) {
-  Vec v{};
+// The first n < kLanes elements; the others read as `rest` and are not written.
+#if defined(__AVX512F__)
+inline __mmask16 first(std::int64_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
+inline Vec load_part(const float* p, std::int64_t n, float rest = 0) { return _mm512_mask_loadu_ps(broadcast(rest), first(n), p); }
+inline void store_part(float* p, Vec v, std::int64_t n) { _mm512_mask_storeu_ps(p, first(n), v); }
+#else
+inline Vec load_part(const float* p, std::int64_t n, float rest = 0) {
+  Vec v = broadcast(rest);
   __builtin_memcpy(&v, p, static_cast<std::size_t>(n) * sizeof(float));
   return v;
 }
-inline void store_part(float* p, Vec v, std::int64_t n) {
-  __builtin_memcpy(p, &v, static_cast<std::size_t>(n) * sizeof(float));
-}
+inline void store_part(float* p, Vec v, std::int64_t n) { __builtin_memcpy(p, &v, static_cast<std::size_t>(n) * sizeof(float)); }
+#endif
 
-inline float sum_of(Vec v) {
+// Over the lanes.
+#if defined(__AVX512F__)
+inline float sum_of(Vec v) { return _mm512_reduce_add_ps(v); }
+inline float max_of(Vec v) { return _mm512_reduce_max_ps(v); }
+#else
+template <class F>
+inline float fold(Vec v, F f) {
   float part[kLanes];
   store(part, v);
   for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) part[i] += part[i + width];
+    for (int i = 0; i < width; ++i) part[i] = f(part[i], part[i + width]);
   return part[0];
+}
+inline float sum_of(Vec v) {
+  return fold(v, [](float a, float b) { return a + b; });
 }
 inline float max_of(Vec v) {
-  float part[kLanes];
-  store(part, v);
-  for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) part[i] = part[i] > part[i + width] ? part[i] : part[i + width];
-  return part[0];
+  return fold(v, [](float a, float b) { return a > b ? a : b; });
 }
-inline Vec max(Vec a, Vec b) {
-  return a > b ? a : b;
+#endif
+
+// Where one is NaN: b.
+#if defined(__AVX512F__)
+inline Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+inline Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+inline Vec sqrt(Vec x) { return _mm512_sqrt_ps(x); }
+#else
+inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
+inline Vec min(Vec a, Vec b) { return a < b ? a : b; }
+inline Vec sqrt(Vec x) {
+  Vec out;
+  for (int i = 0; i < kLanes; ++i) out[i] = __builtin_sqrtf(x[i]);
+  return out;
 }
-inline Vec min(Vec a, Vec b) {
-  return a < b ? a : b;
-}
-inline Vec abs(Vec x) {
-  return max(x, -x);
+#endif
+inline Vec abs(Vec x) { return max(x, -x); }
+
+// p * 2^n for p near 1 and -126 <= n <= 128.
+inline Vec scale_by_power(Vec p, Vec n) {
+#if defined(__AVX512F__)
+  return _mm512_scalef_ps(p, n);
+#else
+  // In two halves: 2^128 itself is no f32.
+  const Mask whole = __builtin_convertvector(n, Mask), half = whole >> 1;
+  const Mask first = (half + 127) << 23, second = (whole - half + 127) << 23;
+  Vec a, b;
+  __builtin_memcpy(&a, &first, sizeof a);
+  __builtin_memcpy(&b, &second, sizeof b);
+  return p * a * b;
+#endif
 }
 
-// e^x = 2^n e^r with |r| <= ln(2)/2; minimax polynomial of degree 6 for e^r. Below the smallest normal number: zero. NaN stays NaN.
+// e^x = 2^n e^r with |r| <= ln(2)/2; minimax polynomial of degree 6 for e^r. NaN stays NaN, overflow is infinite, and what would lie
+// near or below the smallest normal number is zero.
 inline Vec exp(Vec x) {
-  const Vec low = broadcast(-87.3f), high = broadcast(88.72f);
-  const Vec clamped = x < low ? low : x > high ? high : x;
+  const Vec low = broadcast(-87.0f);
+  const Vec clamped = min(broadcast(90.0f), max(low, x));
   const Vec shift = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  const Vec shifted = clamped * 1.44269504f + shift;
-  const Vec n = shifted - shift;
+  const Vec n = (clamped * 1.44269504f + shift) - shift;
   const Vec r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
   Vec p = broadcast(0.0013836842f);
   p = p * r + 0.0083748158f;
@@ -71,12 +103,20 @@ inline Vec exp(Vec x) {
   p = p * r + 0.4999999106f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  Mask bits, exponent;
-  __builtin_memcpy(&exponent, &shifted, sizeof exponent);
-  __builtin_memcpy(&bits, &p, sizeof bits);
-  bits += exponent << 23;
-  __builtin_memcpy(&p, &bits, sizeof p);
-  return x < low ? Vec{} : x > high ? broadcast(__builtin_inff()) : p;
+  return x < low ? Vec{} : scale_by_power(p, n);
+}
+
+// ln x for positive normal x: x = 2^n m with m in [sqrt(1/2), sqrt(2)), ln m = 2 atanh(s), s = (m - 1) / (m + 1), by its series.
+inline Vec log(Vec x) {
+  Mask bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  const Mask exponent = (bits - 0x3f3504f3) >> 23;
+  bits -= exponent << 23;
+  Vec m;
+  __builtin_memcpy(&m, &bits, sizeof m);
+  const Vec s = (m - 1.0f) / (m + 1.0f), q = s * s;
+  const Vec series = 1.0f + q * (0.333333333f + q * (0.2f + q * (0.142857143f + q * 0.111111111f)));
+  return __builtin_convertvector(exponent, Vec) * 0.693147181f + 2.0f * s * series;
 }
 
 inline Vec sigmoid(Vec x) {

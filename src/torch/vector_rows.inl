@@ -1,13 +1,13 @@
 // Kernels that work row by row: a row stays in the first-level cache for all of its passes.
 
-// Sum over a row of f(vector at c). Elements past the end read as zero: f must give zero for them.
+// Sum over a row of f(vector at c). Elements past the end read as `past`, for which f must give zero.
 template <class F>
-inline float row_sum(std::int64_t width, F f) {
+inline float row_sum(std::int64_t width, F f, float past = 0) {
   Vec sum{};
   std::int64_t c = 0;
   for (; c + kLanes <= width; c += kLanes) sum += f(c, [](const float* p) { return load(p); });
   const std::int64_t rest = width - c;
-  if (rest > 0) sum += f(c, [rest](const float* p) { return load_part(p, rest); });
+  if (rest > 0) sum += f(c, [rest, past](const float* p) { return load_part(p, rest, past); });
   return sum_of(sum);
 }
 
@@ -25,14 +25,13 @@ void layer_norm(const float* x, const float* weight, const float* bias, float* y
   const auto count = static_cast<float>(width);
   for (std::int64_t r = 0; r < shape.rows; ++r, x += width, y += width) {
     const float average = row_sum(width, [&](std::int64_t c, auto read) { return read(x + c); }) / count;
-    // Centred squares: exact where the mean is large. Lanes past the end contribute average^2 each, taken off again.
-    float squares = row_sum(width, [&](std::int64_t c, auto read) {
+    // Centred squares: exact where the mean is large.
+    const auto square = [&](std::int64_t c, auto read) {
       const Vec d = read(x + c) - average;
       return d * d;
-    });
-    const std::int64_t past = (kLanes - width % kLanes) % kLanes;
-    squares -= static_cast<float>(past) * average * average;
-    const float inverse = 1.0f / __builtin_sqrtf((squares > 0 ? squares : 0) / count + eps);
+    };
+    const float squares = row_sum(width, square, average);
+    const float inverse = 1.0f / __builtin_sqrtf(squares / count + eps);
     mean[r] = average;
     rstd[r] = inverse;
     each(width, [&](std::int64_t c, auto read, auto write) {
@@ -73,27 +72,19 @@ void layer_norm_backward(const float* dy, const float* x, const float* mean, con
   }
 }
 
+constexpr float kMinusInfinity = -__builtin_inff();
+
 inline float row_max(const float* x, std::int64_t width) {
-  Vec best = broadcast(-__builtin_inff());
+  Vec best = broadcast(kMinusInfinity);
   std::int64_t c = 0;
   for (; c + kLanes <= width; c += kLanes) best = max(best, load(x + c));
-  float out = max_of(best);
-  for (; c < width; ++c) out = x[c] > out ? x[c] : out;
-  return out;
+  if (c < width) best = max(best, load_part(x + c, width - c, kMinusInfinity));
+  return max_of(best);
 }
 
-// Sum of exp(x - top); lanes past the end read as zero and are taken off by counting only what is there.
+// Sum of exp(x - top).
 inline float exp_sum(const float* x, float top, std::int64_t width) {
-  Vec sum{};
-  std::int64_t c = 0;
-  for (; c + kLanes <= width; c += kLanes) sum += exp(load(x + c) - top);
-  float out = 0;
-  if (c < width) {
-    float part[kLanes];
-    store(part, exp(load_part(x + c, width - c) - top));
-    for (std::int64_t i = 0; i < width - c; ++i) out += part[i];
-  }
-  return out + sum_of(sum);
+  return row_sum(width, [&](std::int64_t c, auto read) { return exp(read(x + c) - top); }, kMinusInfinity);
 }
 
 inline float row_logsumexp(const float* x, std::int64_t width) {
