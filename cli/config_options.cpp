@@ -45,7 +45,9 @@ void add_config_options(CLI::App& command, ConfigOptions& options) {
       ->expected(1, -1);
   for (const Flag& flag : kFlags) {
     const std::string name = flag.name;
-    command.add_option_function<std::string>(name, [&options, name](const std::string& value) { options.flags[name] = value; }, flag.help);
+    command.add_option_function<std::string>(
+               name, [&options, name](const std::string& value) { options.flags[name] = value; }, flag.help)
+        ->take_last();
   }
   command.add_option("--text", options.text, "files and folders to read")->type_name("PATH")->expected(1, -1);
   command.add_option("--resume", options.resume, "goes on from a run's newest checkpoint, or from the one named")->type_name("DIR");

@@ -7,6 +7,7 @@
 #include "cli/clusters.h"
 #include "cli/commands.h"
 #include "penstock/error.h"
+#include "report/table.h"
 #include "runtime/checkpoint.h"
 #include "runtime/generation.h"
 
@@ -40,8 +41,7 @@ void generate(const Options& options, const ModelRegistry& models) {
     std::printf("%s\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     return;
   }
-  const std::string whole = options.prompt + text + "\n";
-  std::fwrite(whole.data(), 1, whole.size(), stdout);
+  std::printf("%s\n", printable(options.prompt + text).c_str());
 }
 
 }  // namespace

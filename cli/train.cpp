@@ -118,7 +118,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
     print_json(config, result, timeline);
     return;
   }
-  if (!result.stopped) std::printf("\nA sample:\n%s\n", text_sample(config, result, models).c_str());
+  if (!result.stopped) std::printf("\nA sample:\n%s\n", printable(text_sample(config, result, models)).c_str());
   std::printf("\n%scheckpoint  %s\n", actor_table(result).c_str(), result.checkpoint.c_str());
   if (!timeline.empty()) std::printf("timeline    %s\n", timeline.c_str());
 }

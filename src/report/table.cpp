@@ -7,6 +7,24 @@
 #include "base/invariant.h"
 
 namespace penstock {
+namespace {
+
+// Bytes of the printable UTF-8 character (RFC 3629) that stands first; 0 if none does.
+std::size_t character_length(std::string_view bytes) {
+  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
+  const unsigned char first = at(0);
+  if (first < 0x80) return first == '\n' || first == '\t' || (first >= 0x20 && first != 0x7f) ? 1 : 0;
+  const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || bytes.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if ((at(i) & 0xc0) != 0x80) return 0;
+  // Longer than needed, surrogates, beyond the last character, and the control characters after ASCII.
+  const bool wrong = (first == 0xe0 && at(1) < 0xa0) || (first == 0xed && at(1) >= 0xa0) || (first == 0xf0 && at(1) < 0x90) ||
+                     (first == 0xf4 && at(1) >= 0x90) || (first == 0xc2 && at(1) < 0xa0);
+  return wrong ? 0 : length;
+}
+
+}  // namespace
 
 std::string table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
@@ -43,6 +61,20 @@ std::string short_number(double value) {
     ++unit;
   }
   return fixed(value, unit == 0 ? 0 : 1) + units[unit];
+}
+
+std::string printable(std::string_view bytes) {
+  std::string out;
+  while (!bytes.empty()) {
+    const std::size_t length = character_length(bytes);
+    if (length > 0) {
+      out += bytes.substr(0, length);
+    } else {
+      out += "\xef\xbf\xbd";
+    }
+    bytes.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return out;
 }
 
 }  // namespace penstock

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace penstock {
@@ -11,6 +12,8 @@ std::string table(const std::vector<std::string>& header, const std::vector<std:
 
 // 0.1234 -> "0.123": for people.
 std::string fixed(double value, int digits);
+// Bytes that a model made, as text for people: what is not valid UTF-8, and control characters but newline and tab, become U+FFFD.
+std::string printable(std::string_view bytes);
 // 1234567 -> "1.2 M".
 std::string short_number(double value);
 

@@ -23,6 +23,13 @@ TEST(Table, NumbersForPeople) {
   EXPECT_EQ(short_number(1.25e6), "1.2 M");
 }
 
+TEST(Table, WhatAModelWroteIsPrintable) {
+  EXPECT_EQ(printable("a\tb\n\xc3\xa4\xe2\x82\xac\xf0\x9f\x99\x82"), "a\tb\n\xc3\xa4\xe2\x82\xac\xf0\x9f\x99\x82");
+  const std::string bad = "\xef\xbf\xbd";
+  EXPECT_EQ(printable("\033[31m"), bad + "[31m");
+  EXPECT_EQ(printable("\xff|\xc3|\xed\xa0\x80|\xc0\x80"), concat(bad, "|", bad, "|", bad, bad, bad, "|", bad, bad));
+}
+
 StepMetrics metrics(std::int64_t step) {
   StepMetrics out;
   out.step = step;

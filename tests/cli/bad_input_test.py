@@ -1,0 +1,121 @@
+"""A user's mistake is an error that says what is wrong and where; exit code 1; nothing is overwritten."""
+
+import shutil
+import unittest
+
+from support import SMALL, ProgramTest, run
+
+
+class BadInput(ProgramTest):
+    def fails(self, arguments, *parts):
+        """Training fails and leaves no folder behind."""
+        out = self.folder / "out"
+        before = out.exists()
+        self.assert_fails(run("train", *SMALL, "--out", out, "--steps", 2, *arguments), *parts)
+        self.assertEqual(out.exists(), before)
+
+    def test_text(self):
+        empty = self.folder / "empty.txt"
+        empty.write_text("")
+        short = self.folder / "short.txt"
+        short.write_text("too short")
+        self.fails(["--text", self.folder / "none.txt"], "none.txt: No such file or directory")
+        self.fails(["--text", empty], "empty.txt is empty")
+        self.fails(["--text", short], "shorter than one batch", "8 sequences of 16 bytes")
+
+    def test_configuration(self):
+        config = self.folder / "run.toml"
+        config.write_text("[train]\nstesp = 3\n")
+        self.fails([config, "--text", self.text], 'run.toml:2:1: unknown key of [train] "stesp"', 'did you mean "steps"?')
+        config.write_text('[train]\nwarmup = "long"\n')
+        self.fails([config, "--text", self.text], "run.toml:2:10: train.warmup needs a whole number, this is a text")
+        config.write_text("[train\n")
+        self.fails([config, "--text", self.text], "run.toml:1:7: ")
+        self.fails([self.folder / "none.toml"], "none.toml: No such file or directory")
+        self.fails(["--set", "widht=3"], 'unknown key "widht"', 'did you mean "width"?')
+        self.fails(["--set", "width=wide"], "model.width needs a number, this is a text")
+        self.fails(["--batch", 10], "train.batch = 10 is not divisible by pipeline.microbatches = 4")
+        self.fails(["--set", "heads=3"], "3", "heads")
+        self.fails(["--schedule", "1f1c"], '1f1b')
+
+    def test_schedule(self):
+        table = self.folder / "plan.csv"
+        text = ["--text", self.text, "--schedule", table]
+        # Five stages for a model with four layers.
+        table.write_text("\n".join(f"{s}F0,{s}F1,{s}F2,{s}F3,{s}B0,{s}B1,{s}B2,{s}B3" for s in range(5)) + "\n")
+        self.fails([*text, "--actors", 5], "5 stages", "4 layers")
+        self.fails([*text, "--actors", 2], "plan.csv has 5 actors, pipeline.actors is 2")
+        # Actor 0 wants its backward before its forward has fed actor 1.
+        table.write_text("0F0,0B1,0F1,0F2,0F3,0B0,0B2,0B3\n1F0,1F1,1F2,1F3,1B0,1B1,1B2,1B3\n")
+        self.fails(text, "plan.csv:1:2: ", "0B1")
+        table.write_text("0F0,0F1,0F2,0F3,0B0,0B1,0B2,0X3\n1F0,1F1,1F2,1F3,1B0,1B1,1B2,1B3\n")
+        self.fails(text, "plan.csv:1:8: ")
+        self.fails(["--text", self.text, "--schedule", self.folder / "none.csv"], "none.csv: No such file or directory")
+
+    def test_checkpoint(self):
+        self.train("run", 4, "--set", "checkpoint_every=2")
+        run_folder, newest = self.folder / "run", self.folder / "run" / "checkpoint-4"
+        again = ["--text", self.text, "--resume", run_folder, "--steps", 6]
+
+        def damaged(name, content):
+            copy = self.folder / "damaged"
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(newest, copy)
+            (copy / name).write_bytes(content)
+            return ["--text", self.text, "--resume", copy, "--steps", 6]
+
+        data = (newest / "device-1.safetensors").read_bytes()
+        self.fails(damaged("device-1.safetensors", data[:-100]), "device-1.safetensors: it has", "its manifest says")
+        self.fails(damaged("device-1.safetensors", data[:-1] + b"?"), "its content is not what its manifest says")
+        self.fails(damaged("manifest.json", b'{"weights": 1}'), "not the manifest of a Penstock checkpoint")
+        self.fails(["--text", self.text, "--resume", self.folder], "no checkpoint in")
+        self.fails([*again, "--set", "width=64"], "is of another model", "width: 32, here 64")
+        self.fails([*again, "--steps", 4], "has done 4 of 4 steps")
+        self.fails([*again, "--set", "optimiser=sgd", "--dtype", "f64"], "checkpoint-4", "f32")
+        self.assert_fails(run("generate", self.folder), "no checkpoint in")
+
+    def test_a_run_is_not_overwritten(self):
+        self.train("run", 2)
+        manifest = (self.folder / "run" / "checkpoint-2" / "manifest.json").read_bytes()
+        metrics = (self.folder / "run" / "metrics.jsonl").read_bytes()
+        self.assert_fails(run(*self.train_arguments("run", 2)), "already has checkpoint-2; it is not overwritten", "--resume")
+        self.assertEqual((self.folder / "run" / "checkpoint-2" / "manifest.json").read_bytes(), manifest)
+        self.assertEqual((self.folder / "run" / "metrics.jsonl").read_bytes(), metrics)
+        file = self.folder / "file"
+        file.write_text("mine")
+        self.assert_fails(run(*self.train_arguments("file", 2)), "file is not a folder")
+        self.assertEqual(file.read_text(), "mine")
+
+    def test_parameters(self):
+        junk = self.folder / "junk.safetensors"
+        junk.write_bytes(b"not a model at all")
+        self.fails(["--text", self.text, "--init", junk], "junk.safetensors: the header should have")
+        dump = self.folder / "dump"
+        self.assertEqual(run("check", *SMALL, "--dump", dump).code, 0)
+        parameters = dump / "parameters.safetensors"
+        self.fails(["--text", self.text, "--init", parameters, "--set", "layers=6"], '"h.4.attn.c_attn.weight" is missing')
+        self.fails(["--text", self.text, "--init", parameters, "--set", "layers=2"], '"h.2.attn.c_attn.bias" is unknown to the model')
+        self.fails(["--text", self.text, "--init", parameters, "--set", "width=64"], '"wte.weight" is f32[256,32], the model\'s is f32[256,64]')
+
+    def test_a_loss_that_is_not_finite_stops_the_run(self):
+        result = run(*self.train_arguments("run", 40, "--set", "learning_rate=1e30", "--set", "warmup=0", "--set", "clip=0",
+                                           "--set", "checkpoint_every=1"))
+        self.assert_fails(result, "the loss is ", "the last checkpoint is ", "learning rate ")
+        self.assertTrue(any((self.folder / "run").glob("checkpoint-*/manifest.json")))
+
+    def test_usage(self):
+        for arguments in [[], ["trian"], ["train", "--no-such-flag"], ["generate"], ["compile", "--emit", "poem"]]:
+            result = run(*arguments)
+            self.assertEqual(result.code, 2, arguments)
+            self.assertIn("error: ", result.err)
+            self.assertEqual(result.out, "")
+
+    def test_help_has_an_example(self):
+        for command in ["train", "generate", "check", "compile"]:
+            result = run(command, "--help")
+            self.assertEqual(result.code, 0)
+            self.assertIn(f"Example:\n  penstock {command}", result.out)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,91 @@
+"""What the commands print and write when all goes well."""
+
+import json
+import unittest
+
+from support import SMALL, ProgramTest, read_tensors, run
+
+
+class Program(ProgramTest):
+    def test_train_reports(self):
+        result = self.train("run", 8, "--set", "validation_every=4")
+        self.assertIn("step 1/8  loss ", result.err)
+        self.assertIn("validation ", result.err)
+        for part in ["A sample:", "actor", "busy", "waiting", "memory planned", "timeline.html"]:
+            self.assertIn(part, result.out)
+        self.assertNotIn("\033", result.out + result.err)
+        lines = [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([line["step"] for line in lines], list(range(1, 9)))
+        self.assertEqual([line["step"] for line in lines if "validation_loss" in line], [4, 8])
+        for key in ["loss", "gradient_norm", "learning_rate", "seconds", "tokens_per_second", "bubble"]:
+            self.assertIsInstance(lines[0][key], float)
+        self.assertEqual(len(lines[0]["peak_bytes"]), 2)
+        page = (self.folder / "run" / "timeline.html").read_text()
+        self.assertIn("F3 of stage 1", page)
+        self.assertNotIn("http", page)
+
+    def test_train_json(self):
+        report = self.train("run", 8, "--json").json()
+        self.assertEqual(report["step"], 8)
+        self.assertEqual(len(report["actors"]), 2)
+        self.assertLess(report["validation_loss"], 6)
+
+    def test_the_loss_falls_and_all_schedules_agree(self):
+        curves = {}
+        for name, *more in [("sequential", "--actors", 1), ("gpipe",), ("1f1b",), ("eager-1f1b",), ("zb-h1",), ("interleaved-1f1b", "--chunks", 2)]:
+            self.train(name, 50, "--schedule", name, *more)
+            lines = (self.folder / name / "metrics.jsonl").read_text().splitlines()
+            curves[name] = [json.loads(line)["loss"] for line in lines]
+        for name, curve in curves.items():
+            for step, (a, b) in enumerate(zip(curve, curves["sequential"], strict=True)):
+                self.assertAlmostEqual(a, b, delta=1e-3, msg=f"{name}, step {step + 1}")
+        self.assertLess(curves["1f1b"][-1], 0.8 * curves["1f1b"][0])
+
+    def test_generate(self):
+        self.train("run", 4)
+        one, same = (run("generate", self.folder / "run", "--prompt", "line ", "--tokens", 30, "--json").json() for _ in range(2))
+        self.assertEqual(one, same)
+        self.assertGreater(len(one["text"]), 0)
+        other = run("generate", self.folder / "run", "--prompt", "line ", "--tokens", 30, "--seed", 1, "--json").json()
+        self.assertNotEqual(one["text"], other["text"])
+        self.assertEqual(run("generate", self.folder / "run", "--tokens", 0).code, 1)
+
+    def test_parameters_of_another_run(self):
+        """A file with the published prefix and masks starts a run."""
+        dump = self.folder / "dump"
+        self.assertEqual(run("check", *SMALL, "--seed", 3, "--dump", dump).code, 0)
+        self.train("seed", 1, "--seed", 3)
+        self.train("init", 1, "--seed", 3, "--init", dump / "parameters.safetensors")
+        losses = [json.loads((self.folder / out / "metrics.jsonl").read_text())["loss"] for out in ("seed", "init")]
+        self.assertEqual(losses[0], losses[1])
+
+    def test_check_dumps(self):
+        dump = self.folder / "dump"
+        result = run("check", *SMALL, "--dtype", "f64", "--json", "--dump", dump)
+        self.assertEqual(result.code, 0, result.err)
+        report = result.json()
+        self.assertLess(report["loss_difference"], 1e-10)
+        self.assertLess(report["gradient_difference"], 1e-10)
+        self.assertTrue(report["equal"])
+        parameters = read_tensors(dump / "parameters.safetensors")
+        self.assertIn(report["worst"], parameters)
+        for which in ("sequential", "pipelined"):
+            gradients = read_tensors(dump / f"gradients_{which}.safetensors")
+            self.assertEqual({k: len(v) for k, v in gradients.items()}, {k: len(v) for k, v in parameters.items()})
+        self.assertEqual(set(read_tensors(dump / "batch.safetensors")), {"tokens", "targets"})
+        losses = json.loads((dump / "losses.json").read_text())
+        self.assertEqual(losses["model"]["width"], 32)
+        self.assertAlmostEqual(losses["sequential"], losses["pipelined"], delta=1e-10)
+
+    def test_compile_prints_every_form(self):
+        for form in ["graph", "stages", "program"]:
+            result = run("compile", *SMALL, "--emit", form)
+            self.assertEqual(result.code, 0, result.err)
+            self.assertTrue(result.out.startswith(f"penstock {form} 1\n"), result.out[:100])
+        table = self.folder / "plan.csv"
+        table.write_text(run("compile", *SMALL, "--emit", "schedule", "--schedule", "zb-h1").out)
+        self.assertEqual(run("check", *SMALL, "--schedule", table).code, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,86 @@
+"""What the tests of the program share: running it, and reading what it writes."""
+
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ["PENSTOCK"]
+
+# A model that trains a step in milliseconds.
+SMALL = [
+    "--set", "model.layers=4", "--set", "width=32", "--set", "heads=2", "--set", "context=16",
+    "--set", "validation_every=0", "--set", "validation_batches=1", "--batch", "8", "--microbatches", "4",
+]  # fmt: skip
+
+
+def start(*arguments, environment=None, **options):
+    return subprocess.Popen(
+        [PROGRAM, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="strict",
+        env={**os.environ, **(environment or {})},
+        **options,
+    )
+
+
+class Result:
+    def __init__(self, process, timeout=120):
+        self.out, self.err = process.communicate(timeout=timeout)
+        self.code = process.returncode
+
+    def json(self):
+        return json.loads(self.out)
+
+
+def run(*arguments, **options):
+    return Result(start(*arguments, **options))
+
+
+def read_tensors(path):
+    """The bytes of every tensor of a safetensors file, by name."""
+    content = pathlib.Path(path).read_bytes()
+    (length,) = struct.unpack_from("<Q", content)
+    header = json.loads(content[8 : 8 + length])
+    data = content[8 + length :]
+    return {
+        name: data[slice(*entry["data_offsets"])] for name, entry in header.items() if name != "__metadata__"
+    }
+
+
+def read_state(checkpoint):
+    """Every tensor of a checkpoint, whatever file it is in."""
+    state = {}
+    for file in sorted(pathlib.Path(checkpoint).glob("*.safetensors")):
+        state.update(read_tensors(file))
+    return state
+
+
+class ProgramTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="penstock-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.text = self.folder / "text.txt"
+        self.text.write_text("".join(f"line {i}: the quick brown fox jumps over the lazy dog\n" for i in range(400)))
+
+    def train_arguments(self, out, steps, *more):
+        return ["train", *SMALL, "--text", self.text, "--out", self.folder / out, "--steps", steps, *more]
+
+    def train(self, out, steps, *more):
+        result = run(*self.train_arguments(out, steps, *more))
+        self.assertEqual(result.code, 0, result.err)
+        return result
+
+    def assert_fails(self, result, *parts):
+        """Exit code 1, an error on stderr that has these parts, and nothing on stdout."""
+        self.assertEqual(result.code, 1, result.err)
+        self.assertIn("error: ", result.err)
+        for part in parts:
+            self.assertIn(part, result.err)
+        self.assertEqual(result.out, "")
