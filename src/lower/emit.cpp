@@ -211,7 +211,9 @@ class Emitter {
     const Actor& actor = actors_[a];
     double done = 0;
     for (std::int32_t number : u.sends) done = std::max(done, transfers_[static_cast<std::size_t>(number)].done());
-    const auto from = actor.end.begin() + std::min<std::ptrdiff_t>(u.last_touch, static_cast<std::ptrdiff_t>(actor.end.size()));
+    // What is being sent stays for one more run, so that the device computes while the transfer takes its time.
+    const std::ptrdiff_t earliest = u.last_touch + (u.sends.empty() ? 0 : 1);
+    const auto from = actor.end.begin() + std::min<std::ptrdiff_t>(earliest, static_cast<std::ptrdiff_t>(actor.end.size()));
     return static_cast<std::int32_t>(std::lower_bound(from, actor.end.end(), done) - actor.end.begin());
   }
 
