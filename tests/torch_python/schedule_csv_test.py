@@ -128,6 +128,24 @@ class PenstockToTorch(unittest.TestCase):
                 torch_schedules._Action.from_str(cell)
 
 
+class Mistakes(unittest.TestCase):
+    def test_table_with_a_cycle(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "plan.csv"
+            path.write_text("0F0,0B0\n1B0,1F0\n")
+            self.assertIn("plan.csv:2:1: 1B0 can never run (actor 1)", penstock(path, fails=True))
+
+    def test_a_file_takes_no_sizes(self):
+        self.assertEqual(
+            penstock("plan.csv", "--actors", 2, fails=True),
+            "error: plan.csv says itself how many actors, stages and micro-batches it has\n"
+            "  hint: leave out --actors, --microbatches, --chunks and --forward-only\n",
+        )
+
+    def test_unreadable_file(self):
+        self.assertEqual(penstock("nowhere.csv", fails=True), "error: cannot read nowhere.csv: No such file or directory\n")
+
+
 if __name__ == "__main__":
     PENSTOCK = sys.argv.pop(1)
     logging.disable(logging.WARNING)
