@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "cli/commands.h"
 #include "penstock/error.h"
 #include "penstock/schedule.h"
 #include "report/schedule_text.h"
@@ -41,15 +42,6 @@ bool is_file(const std::string& what) {
   return what.ends_with(".csv") || what.find('/') != std::string::npos;
 }
 
-// A file is held against a chain of its stages; what another model asks of it is checked where there is one.
-StageShape chain_of(const Schedule& schedule) {
-  const bool forward_only = std::all_of(schedule.actors.begin(), schedule.actors.end(), [](const auto& row) {
-    return std::none_of(row.begin(), row.end(),
-                        [](const Action& a) { return a.kind == Kind::B || a.kind == Kind::I || a.kind == Kind::W; });
-  });
-  return chain(schedule.stages(), forward_only);
-}
-
 Schedule table_of(const Arguments& arguments) {
   if (!is_file(arguments.what)) return make_schedule(arguments.what, arguments.table);
   if (arguments.shaped) {
@@ -73,7 +65,7 @@ void print_json(const Schedule& schedule) {
 void schedule_command(const Arguments& arguments) {
   if (arguments.what == "list") return list(arguments.json);
   const Schedule schedule = table_of(arguments);
-  const StageShape shape = chain_of(schedule);
+  const StageShape shape = chain_of(schedule);  // what another model asks of a file's table is checked where there is one
   validate(schedule, shape);
   if (arguments.json) return print_json(schedule);
   std::cout << (arguments.show ? draw(schedule, shape) : print(schedule));

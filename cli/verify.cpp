@@ -94,10 +94,7 @@ void verify_table(const Arguments& arguments, std::string_view content) {
   if (arguments.memory_limit >= 0)
     throw Error(concat(arguments.file, " is a table, which says nothing of bytes"), {}, "leave out --memory-limit");
   const Schedule schedule = parse_schedule(content, arguments.file);
-  const auto is_backward = [](const Action& a) { return a.kind == Kind::B || a.kind == Kind::I || a.kind == Kind::W; };
-  const bool forward_only = std::none_of(schedule.actors.begin(), schedule.actors.end(),
-                                         [&](const auto& row) { return std::any_of(row.begin(), row.end(), is_backward); });
-  validate(schedule, chain(schedule.stages(), forward_only));
+  validate(schedule, chain_of(schedule));
   if (arguments.json) {
     const nlohmann::json out = {{"kind", "schedule"},
                                 {"actors", schedule.actors.size()},

@@ -49,6 +49,8 @@ struct StageShape {
 };
 // A chain of n stages, each with parameters and, unless forward_only, backward.
 StageShape chain(int stages, bool forward_only = false);
+// The chain that a table without a model is held against: of its stages, with backward if the table has any.
+StageShape chain_of(const Schedule& schedule);
 
 // Throws Error unless: every stage of the shape has each F (and B, or I and W) exactly once per micro-batch; B, I and R are on
 // their F's actor (W may be elsewhere; a stage without parameters may lack it); nothing unknown is named; and no cycle across

@@ -63,6 +63,13 @@ StageShape chain(int stages, bool forward_only) {
   return shape;
 }
 
+StageShape chain_of(const Schedule& schedule) {
+  const auto is_backward = [](const Action& action) { return is_compute(action.kind) && action.kind != Kind::F; };
+  const bool forward_only = std::none_of(schedule.actors.begin(), schedule.actors.end(),
+                                         [&](const auto& row) { return std::any_of(row.begin(), row.end(), is_backward); });
+  return chain(schedule.stages(), forward_only);
+}
+
 std::vector<std::int32_t> actor_of_stage(const Schedule& schedule) {
   std::vector<std::int32_t> actors(static_cast<std::size_t>(schedule.stages()), -1);
   for (std::size_t a = 0; a < schedule.actors.size(); ++a) {

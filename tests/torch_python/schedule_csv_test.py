@@ -67,13 +67,11 @@ class TorchToPenstock(unittest.TestCase):
             ("Interleaved1F1B", 2), ("Interleaved1F1B", 3), ("LoopedBFS", 2), ("InterleavedZeroBubble", 2), ("ZBVZeroBubble", 2), ("DualPipeV", 2),
         ]
         for name, chunks in cases:
-            for actors in (2, 4):
-                for microbatches in (2 * actors, 4 * actors):
-                    for form in ("compute_only", "compute_comms"):
-                        with self.subTest(schedule=name, actors=actors, microbatches=microbatches, form=form), tempfile.TemporaryDirectory() as folder:
-                            path = Path(folder) / "table.csv"
-                            torch_table(name, actors, microbatches, chunks)._dump_csv(path, format=form)
-                            self.check(path)
+            for form in ("compute_only", "compute_comms"):
+                with self.subTest(schedule=name, form=form), tempfile.TemporaryDirectory() as folder:
+                    path = Path(folder) / "table.csv"
+                    torch_table(name, 4, 8, chunks)._dump_csv(path, format=form)
+                    self.check(path)
 
     def single(self, name, actors, microbatches, folder):
         """GPipe and 1F1B cannot dump themselves; their order is written as torch writes the others'."""
@@ -84,10 +82,9 @@ class TorchToPenstock(unittest.TestCase):
         return path
 
     def test_gpipe(self):
-        for actors in (1, 2, 4):
-            for microbatches in (4, 7):
-                with self.subTest(actors=actors, microbatches=microbatches), tempfile.TemporaryDirectory() as folder:
-                    self.check(self.single("GPipe", actors, microbatches, folder))
+        for actors, microbatches in ((1, 4), (4, 7)):
+            with self.subTest(actors=actors, microbatches=microbatches), tempfile.TemporaryDirectory() as folder:
+                self.check(self.single("GPipe", actors, microbatches, folder))
 
     def test_1f1b_numbers_the_last_rank_from_one(self):
         """The order that torch shows for 1F1B (its runtime does not use it) counts the last rank's forwards from 1, because the rank
@@ -120,16 +117,33 @@ class PenstockToTorch(unittest.TestCase):
         listed = json.loads(penstock("list", "--json"))["schedules"]
         self.assertGreaterEqual(len(listed), 6)
         for info in listed:
-            for actors in (1, 2, 4):
-                for microbatches in (4, 7, 8):
-                    for chunks in (1, 2) if info["chunked"] else (1,):
-                        with self.subTest(schedule=info["name"], actors=actors, microbatches=microbatches, chunks=chunks):
-                            self.load(info["name"], actors, microbatches, chunks)
+            for actors, microbatches in ((2, 7), (4, 8)):
+                for chunks in (1, 2) if info["chunked"] else (1,):
+                    with self.subTest(schedule=info["name"], actors=actors, microbatches=microbatches, chunks=chunks):
+                        self.load(info["name"], actors, microbatches, chunks)
 
     def test_extensions_are_refused_rather_than_misread(self):
         for cell in ("3.2F5", "2x4F0"):
             with self.assertRaises(RuntimeError):
                 torch_schedules._Action.from_str(cell)
+
+
+class Mistakes(unittest.TestCase):
+    def test_table_with_a_cycle(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "plan.csv"
+            path.write_text("0F0,0B0\n1B0,1F0\n")
+            self.assertIn("plan.csv:2:1: 1B0 can never run (actor 1)", penstock(path, fails=True))
+
+    def test_a_file_takes_no_sizes(self):
+        self.assertEqual(
+            penstock("plan.csv", "--actors", 2, fails=True),
+            "error: plan.csv says itself how many actors, stages and micro-batches it has\n"
+            "  hint: leave out --actors, --microbatches, --chunks and --forward-only\n",
+        )
+
+    def test_unreadable_file(self):
+        self.assertEqual(penstock("nowhere.csv", fails=True), "error: cannot read nowhere.csv: No such file or directory\n")
 
 
 if __name__ == "__main__":
