@@ -111,7 +111,7 @@ Tensor slice(Tensor x, int dim, std::int64_t start, std::int64_t end, std::int64
 Tensor select(Tensor x, int dim, std::int64_t index);
 Tensor cat(const std::vector<Tensor>& parts, int dim);
 std::vector<Tensor> split(Tensor x, std::int64_t size, int dim);
-Tensor to(Tensor x, DType dtype);
+Tensor to(Tensor x, DType dtype);  // x itself if it has that dtype
 
 // Constants, made in the graph of `like`.
 Tensor full(Tensor like, Shape shape, double value, DType dtype);

@@ -109,14 +109,14 @@ class Gpt : public Model {
       throw Error(concat("gpt has ", c_.context, " positions, but the batch is ", length, " tokens long"), {},
                   "raise the model's context, or shorten the sequences");
     const Tensor x = wte_(p, batch.tokens) + slice(p[wpe_.at("weight")], 0, 0, length);
-    return drop(c_, cast(x, c_.compute), batch, 0);
+    return drop(c_, to(x, c_.compute), batch, 0);
   }
 
   Tensor head(const Parameters& p, Tensor x) const {
     x = (*ln_f_)(p, x);
     if (head_) return (*head_)(p, x);
     const Origin origin("lm_head");
-    return linear(x, cast(p[wte_.at("weight")], x.dtype()));
+    return linear(x, to(p[wte_.at("weight")], x.dtype()));
   }
 
   std::vector<ParameterSpec> specs_;

@@ -17,11 +17,7 @@ Tensor causal_self_attention(Tensor qkv, std::int64_t heads) {
 
 Tensor token_loss(Tensor logits, Tensor targets) {
   const Tensor rows = reshape(logits, {-1, logits.size(-1)});
-  return cross_entropy(rows.dtype() == DType::f64 ? rows : cast(rows, DType::f32), reshape(targets, {-1}));
-}
-
-Tensor cast(Tensor x, DType dtype) {
-  return x.dtype() == dtype ? x : to(x, dtype);
+  return cross_entropy(rows.dtype() == DType::f64 ? rows : to(rows, DType::f32), reshape(targets, {-1}));
 }
 
 std::string stage_name(std::int64_t number) {

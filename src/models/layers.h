@@ -14,8 +14,6 @@ Tensor causal_self_attention(Tensor qkv, std::int64_t heads);
 // The summed loss of logits [batch, length, vocabulary], computed in at least f32.
 Tensor token_loss(Tensor logits, Tensor targets);
 
-Tensor cast(Tensor x, DType dtype);  // x itself if it has that dtype
-
 // The mark of stage `number`: what a Stage takes.
 std::string stage_name(std::int64_t number);
 // The stage of part i of `parts` when they are spread evenly over stages first..first+stages-1.

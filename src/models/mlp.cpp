@@ -29,7 +29,7 @@ class Mlp : public Model {
 
   Tensor logits(const Parameters& p, const Batch& batch) const override {
     const std::int64_t layers = std::ssize(layers_);
-    Tensor x = cast(embedding_(p, batch.tokens), compute_);
+    Tensor x = to(embedding_(p, batch.tokens), compute_);
     for (std::int64_t i = 0; i < layers; ++i) {
       if (i > 0) x = relu(x);
       if (i > 0 && spread(i, layers, stages_) != spread(i - 1, layers, stages_)) x = stage_boundary(x);

@@ -71,7 +71,7 @@ class Reference : public Model {
     Tensor x;
     for (std::int64_t i = 0; i < c_.layers; ++i) {
       const Stage stage(stage_name(spread(i, c_.layers, c_.stages)));
-      if (i == 0) x = cast(embedding_(p, batch.tokens), c_.compute);
+      if (i == 0) x = to(embedding_(p, batch.tokens), c_.compute);
       x = blocks_[static_cast<std::size_t>(i)](c_, p, x);
     }
     const Stage stage(stage_name(c_.stages - 1));

@@ -70,7 +70,7 @@ class TwoBranch : public Model {
  private:
   Tensor embed(const Parameters& p, Tensor tokens) const {
     const Stage stage(stage_name(0));
-    return cast(embedding_(p, tokens), compute_);
+    return to(embedding_(p, tokens), compute_);
   }
 
   Tensor left_branch(const Parameters& p, Tensor x) const {

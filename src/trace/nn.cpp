@@ -5,10 +5,6 @@ namespace penstock::nn {
 
 namespace {
 
-Tensor cast(Tensor x, DType dtype) {
-  return x.dtype() == dtype ? x : to(x, dtype);
-}
-
 void add_normal(std::vector<ParameterSpec>& specs, std::string name, TensorType type, double deviation) {
   specs.push_back({std::move(name), std::move(type), {Initialiser::Kind::normal, deviation}, true});
 }
@@ -28,8 +24,8 @@ Linear::Linear(std::vector<ParameterSpec>& specs, std::string path, std::int64_t
 
 Tensor Linear::operator()(const Parameters& p, Tensor x) const {
   const Origin origin(path());
-  const Tensor weight = cast(p[at("weight")], x.dtype());
-  return bias_ ? linear(x, weight, cast(p[at("bias")], x.dtype())) : linear(x, weight);
+  const Tensor weight = to(p[at("weight")], x.dtype());
+  return bias_ ? linear(x, weight, to(p[at("bias")], x.dtype())) : linear(x, weight);
 }
 
 Conv1D::Conv1D(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, DType dtype)
@@ -40,7 +36,7 @@ Conv1D::Conv1D(std::vector<ParameterSpec>& specs, std::string path, std::int64_t
 
 Tensor Conv1D::operator()(const Parameters& p, Tensor x) const {
   const Origin origin(path());
-  const Tensor weight = cast(p[at("weight")], x.dtype()), bias = cast(p[at("bias")], x.dtype());
+  const Tensor weight = to(p[at("weight")], x.dtype()), bias = to(p[at("bias")], x.dtype());
   Shape shape = x.shape();
   shape.back() = weight.size(1);
   return reshape(addmm(bias, reshape(x, {-1, weight.size(0)}), weight), shape);
@@ -55,7 +51,7 @@ LayerNorm::LayerNorm(std::vector<ParameterSpec>& specs, std::string path, std::i
 Tensor LayerNorm::operator()(const Parameters& p, Tensor x) const {
   const Origin origin(path());
   const Tensor weight = p[at("weight")], bias = p[at("bias")];
-  return cast(layer_norm(cast(x, weight.dtype()), weight, bias, eps_), x.dtype());
+  return to(layer_norm(to(x, weight.dtype()), weight, bias, eps_), x.dtype());
 }
 
 Embedding::Embedding(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation,

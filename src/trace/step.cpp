@@ -235,8 +235,7 @@ Graph generation_step(const Model& model, int context) {
       Model::Batch batch;
       batch.tokens = parts[0];
       batch.training = false;
-      const Tensor logits = model.logits(parameters, batch);
-      return {logits.dtype() == DType::f32 ? logits : to(logits, DType::f32)};
+      return {to(model.logits(parameters, batch), DType::f32)};
     });
   });
 }

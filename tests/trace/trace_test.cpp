@@ -149,6 +149,14 @@ TEST(Accumulate, NamesTheCountsThatDivideTheBatch) {
   EXPECT_EQ(with(4, 0), "accumulate over 0 micro-batches\n  hint: use 1 or more");
 }
 
+TEST(Accumulate, RefusesAScalar) {
+  EXPECT_EQ(message_of([] {
+              trace("loop", {{"x", {DType::f32, {}}}},
+                    [](const Tensors& in) -> Tensors { return accumulate({in[0]}, 1, [](const Tensors& part) { return part; }); });
+            }),
+            "accumulate cannot split a scalar");
+}
+
 TEST(Accumulate, IsTheOnlyLoop) {
   EXPECT_EQ(message_of([] {
               trace("loop", {{"x", kRows}}, [](const Tensors& in) -> Tensors {
@@ -189,6 +197,11 @@ TEST(ValueAndGradient, DifferentiatesCodeOnParametersAloneInTheLoop) {
 }
 
 TEST(ValueAndGradient, NeedsAScalar) {
+  EXPECT_EQ(message_of([] {
+              trace("gradient", {{"x", kRows}},
+                    [](const Tensors&) -> Tensors { return {value_and_grad({}, [](const Parameters&) { return Tensor(); }).value}; });
+            }),
+            "value_and_grad: the loss is no tensor");
   EXPECT_EQ(message_of([] {
               trace("gradient", {{"x", kRows}}, [](const Tensors& in) -> Tensors {
                 Parameters parameters;
