@@ -6,6 +6,7 @@
 #include "base/invariant.h"
 #include "base/text.h"
 #include "lower/draft.h"
+#include "penstock/error.h"
 
 namespace penstock {
 namespace {
@@ -56,8 +57,15 @@ class Actions {
         add(Kind::I);
         add(Kind::W);
         break;
+      case Kind::R:
+      case Kind::U:
+      case Kind::OFFLOAD:
+      case Kind::RELOAD:
+        throw Error(concat("schedule ", l_.schedule.name, ": ", text(action), " cannot be lowered"),
+                    {concat("recomputation follows the configuration, every stage is updated after the loop, and nothing is offloaded")},
+                    concat("take the ", name(action.kind), " actions out of the table"));
       default:
-        break;  // communication is inferred; the other kinds need groups or several steps
+        break;  // communication is inferred; an actor of one device has nothing to unshard
     }
     return out;
   }

@@ -139,6 +139,13 @@ TEST(Lower, TheTableMustFitTheModel) {
             "schedule gpipe is for 4 stages; the model has 2\n  the model's stages: 0, 1\n  hint: mark 4 stages in the model, or make the table for 2");
 }
 
+TEST(Lower, ActionsItCannotKeepAreRefused) {
+  EXPECT_EQ(message_of([] { lower(gradient_step(*tiny("mlp", 2), 2, 4, 1), parse_schedule("0F0,0B0,0U0\n1F0,1B0\n", "async.csv")); }),
+            "schedule async.csv: 0U0 cannot be lowered\n"
+            "  recomputation follows the configuration, every stage is updated after the loop, and nothing is offloaded\n"
+            "  hint: take the U actions out of the table");
+}
+
 TEST(Lower, InstructionsGrowLinearlyWithMicrobatches) {
   const auto count = [](int m) {
     std::size_t total = 0;
