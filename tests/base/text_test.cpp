@@ -43,9 +43,69 @@ TEST(Cursor, FailureShowsPlaceLineAndCaret) {
   EXPECT_EQ(message_of([&] { cursor.expect("three"); }), "plan.txt:2:7: expected \"three\"\n    two x\n        ^ near here");
 }
 
+TEST(Text, SplitAndTrim) {
+  EXPECT_EQ(split("a,,b,", ','), (std::vector<std::string>{"a", "", "b", ""}));
+  EXPECT_EQ(split("", ','), (std::vector<std::string>{""}));
+  EXPECT_EQ(trim(" \t a b\r\n"), "a b");
+  EXPECT_EQ(trim("  "), "");
+}
+
+TEST(Cursor, TokensEndWhereWordsEnd) {
+  Cursor cursor("f", "states state // state\n state=-7 2.5e-1x");
+  EXPECT_FALSE(cursor.accept("state"));
+  EXPECT_EQ(cursor.word(), "states");
+  EXPECT_TRUE(cursor.accept("state"));
+  EXPECT_TRUE(cursor.accept("state"));
+  cursor.expect("=");
+  EXPECT_TRUE(cursor.next_is_number());
+  EXPECT_EQ(cursor.integer(), -7);
+  EXPECT_EQ(cursor.real(), 0.25);
+  EXPECT_FALSE(cursor.at_end());
+  EXPECT_EQ(cursor.peek(), 'x');
+}
+
+TEST(Cursor, NamesHoldColonsInside) {
+  Cursor cursor("f", "first:h.0.w: a->b");
+  EXPECT_EQ(cursor.name(), "first:h.0.w");
+  cursor.expect(":");
+  cursor.skip();
+  EXPECT_EQ(cursor.name(), "a");
+  EXPECT_TRUE(cursor.accept("->"));
+}
+
+TEST(Cursor, BadNumbersAndTexts) {
+  const auto says = [](const std::string& text, auto&& read) {
+    Cursor cursor("f", text);
+    const std::string message = message_of([&] { read(cursor); });
+    return message.substr(0, message.find('\n'));
+  };
+  EXPECT_EQ(says("99999999999999999999", [](Cursor& c) { c.integer(); }), "f:1:1: this number does not fit into 64 bits");
+  EXPECT_EQ(says("x", [](Cursor& c) { c.integer(); }), "f:1:1: expected an integer");
+  EXPECT_EQ(says("x", [](Cursor& c) { c.real(); }), "f:1:1: expected a number");
+  EXPECT_EQ(says("x", [](Cursor& c) { c.string(); }), "f:1:1: expected a quoted text");
+  EXPECT_EQ(says("\"ab\n\"", [](Cursor& c) { c.string(); }), "f:1:1: this text has no closing quote");
+  EXPECT_EQ(says("\"\\q\"", [](Cursor& c) { c.string(); }), "f:1:3: unknown escape in a text");
+  EXPECT_EQ(says("\"\\xzz\"", [](Cursor& c) { c.string(); }), "f:1:4: expected two hexadecimal digits");
+  EXPECT_EQ(says("penstock graph 2", [](Cursor& c) { c.header("graph", 1); }),
+            "f:1:1: version 2 of penstock graph; this build reads version 1");
+  EXPECT_EQ(says("hello", [](Cursor& c) { c.header("graph", 1); }), "f:1:1: expected \"penstock graph 1\" as the first line");
+}
+
+TEST(Cursor, LongLinesAreShownAroundTheCaret) {
+  const std::string text = std::string(500, 'a') + " ! " + std::string(500, 'b');
+  Cursor cursor("f", text);
+  cursor.word();
+  const std::vector<std::string> lines = split(message_of([&] { cursor.expect("?"); }), '\n');
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0], "f:1:502: expected \"?\"");
+  EXPECT_EQ(lines[1].size(), 102u);
+  EXPECT_EQ(lines[1][lines[2].find('^')], '!');
+}
+
 TEST(Cursor, HeaderNamesBothKinds) {
-  EXPECT_NE(message_of([] { Cursor("f", "penstock graph 1").header("program", 1); }).find("this is a penstock graph, not a penstock program"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of([] { Cursor("f", "penstock graph 1").header("program", 1); }).find("this is a penstock graph, not a penstock program"),
+      std::string::npos);
 }
 
 TEST(Cursor, FilesAreNamedWhenUnreadable) {
