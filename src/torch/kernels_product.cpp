@@ -37,7 +37,8 @@ StridedMatrix strided(const T& x) {
 // Ours takes strided operands, a result with dense rows, and a dense bias.
 bool is_for_ours(const Product& p) {
   return is_matrix_with_dense_rows_or_columns(p.a) && is_matrix_with_dense_rows_or_columns(p.b) && p.out.scalar_type() == at::kFloat &&
-         p.out.stride(1) == 1 && p.a.size(1) > 0 && (!p.bias.defined() || (p.bias.dim() == 1 && p.bias.stride(0) == 1));
+         p.out.stride(1) == 1 && p.a.size(1) > 0 &&
+         (!p.bias.defined() || (p.bias.dim() == 1 && p.bias.size(0) == p.out.size(1) && p.bias.stride(0) == 1));
 }
 
 Bound bind_ours(const Product& p) {

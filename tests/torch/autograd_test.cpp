@@ -1,0 +1,213 @@
+// Every gradient against PyTorch's autograd: the forward half of each random case is run by libtorch's differentiable functions.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/rms_norm.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/select_backward.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/slice_backward.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+
+#include "base/text.h"
+#include "ops/infer.h"
+#include "support/random_ops.h"
+#include "torch/kernel.h"
+#include "torch/run_graph.h"
+
+namespace penstock {
+namespace {
+
+using T = at::Tensor;
+using Tensors = std::vector<T>;
+using Integers = std::vector<std::int64_t>;
+using Function = std::function<Tensors(const Op&, const Tensors&)>;
+
+double real(const Op& op, std::string_view name) {
+  return number_attribute(op, name);
+}
+std::int64_t integer(const Op& op, std::string_view name) {
+  return attribute<std::int64_t>(op, name);
+}
+Integers dims(const Op& op, const T& x) {
+  return dims_attribute(op, {}, static_cast<std::size_t>(x.dim()));
+}
+bool keepdim(const Op& op) {
+  return attribute_or(op, "keepdim", false);
+}
+T other(const Op& op, const Tensors& x) {
+  return x.size() > 1 ? x[1] : at::full({}, real(op, "other"), x[0].options());
+}
+
+// Our mask, drawn over ones: PyTorch has no such generator.
+Tensors dropout(const Op& op, const Tensors& x) {
+  Graph graph;
+  graph.name = "mask";
+  Op copy = op;
+  copy.operands.clear();
+  for (const T& input : x) {
+    const DType dtype = input.scalar_type() == at::kLong ? DType::i64 : DType::f64;
+    copy.operands.push_back(graph.add_input({dtype, input.sizes().vec()}, "x" + std::to_string(graph.inputs.size())));
+  }
+  copy.results = {graph.add_value(graph.type(copy.operands[0]))};
+  graph.outputs = copy.results;
+  graph.ops.push_back(copy);
+  return {x[0] * test::run_graph(graph, {at::ones_like(x[0]), x[1], x[2]})[0]};
+}
+
+const std::map<std::string, Function>& functions() {
+  using O = const Op&;
+  using X = const Tensors&;
+  static const std::map<std::string, Function> table = {
+      {"add", [](O op, X x) -> Tensors { return {x[0] + other(op, x)}; }},
+      {"sub", [](O op, X x) -> Tensors { return {x[0] - other(op, x)}; }},
+      {"mul", [](O op, X x) -> Tensors { return {x[0] * other(op, x)}; }},
+      {"div", [](O op, X x) -> Tensors { return {x[0] / other(op, x)}; }},
+      {"pow", [](O op, X x) -> Tensors { return {x[0].pow(real(op, "exponent"))}; }},
+      {"maximum", [](O, X x) -> Tensors { return {at::maximum(x[0], x[1])}; }},
+      {"minimum", [](O, X x) -> Tensors { return {at::minimum(x[0], x[1])}; }},
+      {"gt", [](O op, X x) -> Tensors { return {x[0].gt(other(op, x))}; }},
+      {"lt", [](O op, X x) -> Tensors { return {x[0].lt(other(op, x))}; }},
+      {"where", [](O, X x) -> Tensors { return {at::where(x[0], x[1], x[2])}; }},
+      {"neg", [](O, X x) -> Tensors { return {-x[0]}; }},
+      {"abs", [](O, X x) -> Tensors { return {x[0].abs()}; }},
+      {"exp", [](O, X x) -> Tensors { return {x[0].exp()}; }},
+      {"log", [](O, X x) -> Tensors { return {x[0].log()}; }},
+      {"sqrt", [](O, X x) -> Tensors { return {x[0].sqrt()}; }},
+      {"rsqrt", [](O, X x) -> Tensors { return {x[0].rsqrt()}; }},
+      {"sin", [](O, X x) -> Tensors { return {x[0].sin()}; }},
+      {"cos", [](O, X x) -> Tensors { return {x[0].cos()}; }},
+      {"tanh", [](O, X x) -> Tensors { return {x[0].tanh()}; }},
+      {"sigmoid", [](O, X x) -> Tensors { return {x[0].sigmoid()}; }},
+      {"erf", [](O, X x) -> Tensors { return {x[0].erf()}; }},
+      {"relu", [](O, X x) -> Tensors { return {at::relu(x[0])}; }},
+      {"silu", [](O, X x) -> Tensors { return {at::silu(x[0])}; }},
+      {"gelu", [](O op, X x) -> Tensors { return {at::gelu(x[0], attribute<std::string>(op, "approximate"))}; }},
+      {"sum", [](O op, X x) -> Tensors { return {x[0].sum(dims(op, x[0]), keepdim(op))}; }},
+      {"mean", [](O op, X x) -> Tensors { return {x[0].mean(dims(op, x[0]), keepdim(op))}; }},
+      {"amax", [](O op, X x) -> Tensors { return {x[0].amax(dims(op, x[0]), keepdim(op))}; }},
+      {"add_n",
+       [](O, X x) -> Tensors {
+         T sum = x[0];
+         for (std::size_t i = 1; i < x.size(); ++i) sum = sum + x[i];
+         return {sum};
+       }},
+      {"reshape", [](O op, X x) -> Tensors { return {x[0].reshape(attribute<Integers>(op, "shape"))}; }},
+      {"transpose", [](O op, X x) -> Tensors { return {x[0].transpose(integer(op, "dim0"), integer(op, "dim1"))}; }},
+      {"permute", [](O op, X x) -> Tensors { return {x[0].permute(attribute<Integers>(op, "dims"))}; }},
+      {"expand", [](O op, X x) -> Tensors { return {x[0].expand(attribute<Integers>(op, "size"))}; }},
+      {"unsqueeze", [](O op, X x) -> Tensors { return {x[0].unsqueeze(integer(op, "dim"))}; }},
+      {"squeeze", [](O op, X x) -> Tensors { return {x[0].squeeze(integer(op, "dim"))}; }},
+      {"slice",
+       [](O op, X x) -> Tensors {
+         return {x[0].slice(integer(op, "dim"), integer(op, "start"), integer(op, "end"), integer(op, "step"))};
+       }},
+      {"slice_backward",
+       [](O op, X x) -> Tensors {
+         return {at::slice_backward(x[0], attribute<Integers>(op, "input_sizes"), integer(op, "dim"), integer(op, "start"),
+                                    integer(op, "end"), integer(op, "step"))};
+       }},
+      {"select", [](O op, X x) -> Tensors { return {x[0].select(integer(op, "dim"), integer(op, "index"))}; }},
+      {"select_backward",
+       [](O op, X x) -> Tensors {
+         return {at::select_backward(x[0], attribute<Integers>(op, "input_sizes"), integer(op, "dim"), integer(op, "index"))};
+       }},
+      {"cat", [](O op, X x) -> Tensors { return {at::cat(x, integer(op, "dim"))}; }},
+      {"split", [](O op, X x) -> Tensors { return x[0].split(integer(op, "split_size"), integer(op, "dim")); }},
+      {"to", [](O op, X x) -> Tensors { return {x[0].to(scalar_type(attribute<DType>(op, "dtype")))}; }},
+      {"stage_boundary", [](O, X x) -> Tensors { return {x[0]}; }},
+      {"full",
+       [](O op, X) -> Tensors {
+         return {at::full(attribute<Integers>(op, "size"), real(op, "fill_value"),
+                          at::TensorOptions(scalar_type(attribute<DType>(op, "dtype"))))};
+       }},
+      {"linear", [](O, X x) -> Tensors { return {at::linear(x[0], x[1], x.size() > 2 ? std::optional<T>(x[2]) : std::nullopt)}; }},
+      {"mm", [](O, X x) -> Tensors { return {x[0].mm(x[1])}; }},
+      {"bmm", [](O, X x) -> Tensors { return {at::bmm(x[0], x[1])}; }},
+      {"addmm", [](O, X x) -> Tensors { return {at::addmm(x[0], x[1], x[2])}; }},
+      {"matmul", [](O, X x) -> Tensors { return {x[0].matmul(x[1])}; }},
+      {"native_layer_norm",
+       [](O op, X x) -> Tensors {
+         const bool affine = x.size() > 1;
+         return {at::layer_norm(x[0], {x[0].size(-1)}, affine ? std::optional<T>(x[1]) : std::nullopt,
+                                affine ? std::optional<T>(x[2]) : std::nullopt, real(op, "eps"))};
+       }},
+      {"_fused_rms_norm", [](O op, X x) -> Tensors { return {at::rms_norm(x[0], {x[0].size(-1)}, x[1], real(op, "eps"))}; }},
+      {"softmax", [](O op, X x) -> Tensors { return {at::softmax(x[0], integer(op, "dim"))}; }},
+      {"log_softmax", [](O op, X x) -> Tensors { return {at::log_softmax(x[0], integer(op, "dim"))}; }},
+      {"scaled_dot_product_attention",
+       [](O op, X x) -> Tensors {
+         return {at::scaled_dot_product_attention(x[0], x[1], x[2], {}, 0, attribute<bool>(op, "is_causal"), real(op, "scale"))};
+       }},
+      {"embedding", [](O, X x) -> Tensors { return {at::embedding(x[0], x[1])}; }},
+      {"cross_entropy",
+       [](O op, X x) -> Tensors { return {at::cross_entropy_loss(x[0], x[1], {}, at::Reduction::Sum, integer(op, "ignore_index"))}; }},
+      {"dropout", dropout},
+  };
+  return table;
+}
+
+// The loss by libtorch's functions, differentiable in the inputs.
+T loss_of(const Graph& graph, const Tensors& inputs) {
+  Tensors values(graph.values.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) values[graph.inputs[i].index()] = inputs[i];
+  for (const Op& op : graph.ops) {
+    if (op.phase == Phase::backward) continue;
+    Tensors operands;
+    for (ValueId operand : op.operands) operands.push_back(values[operand.index()]);
+    const auto function = functions().find(op.name);
+    if (function == functions().end()) throw std::runtime_error("autograd_test has no function for " + op.name);
+    const Tensors results = function->second(op, operands);
+    for (std::size_t r = 0; r < results.size(); ++r) values[op.results[r].index()] = results[r];
+  }
+  return values[graph.outputs[0].index()];
+}
+
+TEST(Gradients, EqualAutograd) {
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(concat("seed ", seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 10; ++round)
+    for (const test::OpCase& c : test::random_cases(random)) {
+      Tensors inputs;
+      for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+        const auto& range = c.inputs[i];
+        inputs.push_back(test::random_tensor(random, c.graph.type(c.graph.inputs[i]), range.low, range.high, range.gap));
+      }
+      const Tensors ours = test::run_graph(c.graph, inputs);
+      for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i].requires_grad_(c.inputs[i].differentiable);
+      const T loss = loss_of(c.graph, inputs);
+      loss.backward();
+      const double scale = std::max(1.0, std::abs(loss.item().toDouble()));
+      EXPECT_NEAR(ours[0].item().toDouble(), loss.item().toDouble(), 1e-12 * scale) << c.op;
+      std::size_t next = 1;
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        if (!c.inputs[i].differentiable) continue;
+        const T expected = inputs[i].grad().defined() ? inputs[i].grad() : at::zeros_like(inputs[i]);
+        EXPECT_LT(test::relative_difference(ours[next++], expected, 1), 1e-11) << c.op << ", input " << i << "\n" << print(c.graph);
+      }
+      if (HasFailure()) return;
+    }
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,128 @@
+// Every kernel in f32 against f64, and adding to what is there against storing, on the random graphs around every op.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "support/random_ops.h"
+#include "torch/run_graph.h"
+
+namespace penstock {
+namespace {
+
+using test::GraphRunner;
+using test::OpCase;
+using T = at::Tensor;
+
+std::vector<T> inputs_of(const OpCase& c, std::mt19937_64& random) {
+  std::vector<T> inputs;
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    const auto& range = c.inputs[i];
+    inputs.push_back(test::random_tensor(random, c.graph.type(c.graph.inputs[i]), range.low, range.high, range.gap));
+  }
+  return inputs;
+}
+
+// The same graph with f64 replaced.
+Graph in_dtype(Graph graph, DType dtype) {
+  for (Value& value : graph.values)
+    if (value.type.dtype == DType::f64) value.type.dtype = dtype;
+  for (Op& op : graph.ops)
+    if (auto it = op.attributes.find("dtype"); it != op.attributes.end() && it->second == Attribute(DType::f64)) it->second = dtype;
+  return graph;
+}
+
+template <class Check>
+void for_random_cases(int rounds, Check check) {
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(concat("seed ", seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < rounds; ++round)
+    for (const OpCase& c : test::random_cases(random)) {
+      check(c, inputs_of(c, random));
+      if (testing::Test::HasFailure()) return;
+    }
+}
+
+TEST(Kernels, InF32EqualF64) {
+  for_random_cases(10, [](const OpCase& c, std::vector<T> inputs) {
+    // What f32 can hold, so that both see the same numbers (and the same kinks).
+    for (T& x : inputs)
+      if (x.scalar_type() == at::kDouble) x = x.to(at::kFloat).to(at::kDouble);
+    const std::vector<T> expected = test::run_graph(c.graph, inputs), found = test::run_graph(in_dtype(c.graph, DType::f32), inputs);
+    for (std::size_t o = 0; o < found.size(); ++o)
+      EXPECT_LT(test::relative_difference(found[o], expected[o], 1), 1e-4) << c.op << ", output " << o << "\n" << print(c.graph);
+  });
+}
+
+TEST(Kernels, AddWhatTheyWouldStore) {
+  for (DType dtype : {DType::f64, DType::f32})
+    for_random_cases(5, [&](const OpCase& c, const std::vector<T>& inputs) {
+      const Graph graph = in_dtype(c.graph, dtype);
+      const std::vector<T> expected = test::run_graph(graph, inputs);
+      GraphRunner runner(graph, std::vector<ResultMode>(expected.size(), ResultMode::add));
+      for (std::size_t i = 0; i < inputs.size(); ++i) runner.input(i).copy_(inputs[i]);
+      for (std::size_t o = 0; o < expected.size(); ++o) runner.output(o).fill_(1);
+      runner.run();
+      runner.run();
+      for (std::size_t o = 0; o < expected.size(); ++o)
+        EXPECT_LT(test::relative_difference(runner.output(o), expected[o] * 2 + 1, 1), 1e-5) << c.op << ", output " << o << "\n"
+                                                                                             << print(graph);
+    });
+}
+
+// One weight matrix through every library, with every start.
+TEST(Kernels, EveryLibraryMultipliesAlike) {
+  std::mt19937_64 random(3);
+  const T x = test::random_tensor(random, {DType::f32, {17, 33}}), w = test::random_tensor(random, {DType::f32, {20, 33}});
+  const T b = test::random_tensor(random, {DType::f32, {20}}), d = test::random_tensor(random, {DType::f32, {17, 20}});
+  for (const char* kernel : {"mkl", "onednn", "penstock"}) {
+    const std::string choice = concat("{kernel=\"", kernel, "\"}");
+    GraphRunner runner(parse_graph(concat(R"(penstock graph 1
+      graph @g(%x: f32[17,33], %w: f32[20,33], %b: f32[20], %d: f32[17,20]) -> (f32[17,20], f32[20,33], f32[17,33]) {
+        %0: f32[17,20] = linear(%x, %w, %b) )",
+                                          choice, R"(
+        %1: f32[20,17] = transpose(%d) {dim0=0, dim1=1}
+        %2: f32[20,33] = mm(%1, %x) )",
+                                          choice, R"(
+        %3: f32[17,33] = mm(%d, %w) )",
+                                          choice, R"(
+        return %0, %2, %3
+      })")),
+                       {ResultMode::store, ResultMode::add, ResultMode::store});
+    const T inputs[] = {x, w, b, d};
+    for (std::size_t i = 0; i < 4; ++i) runner.input(i).copy_(inputs[i]);
+    runner.output(1).fill_(1);
+    runner.run();
+    EXPECT_LT(test::relative_difference(runner.output(0), x.matmul(w.t()) + b), 1e-6) << kernel;
+    EXPECT_LT(test::relative_difference(runner.output(1), d.t().matmul(x) + 1), 1e-6) << kernel;
+    EXPECT_LT(test::relative_difference(runner.output(2), d.matmul(w)), 1e-6) << kernel;
+  }
+}
+
+// A mask depends on the sample's number and the element only: not on which micro-batch the sample is in.
+TEST(Kernels, DropoutDoesNotDependOnMicrobatching) {
+  std::mt19937_64 random(4);
+  const T x = test::random_tensor(random, {DType::f32, {6, 3, 35}}, 1, 2);
+  const T seed = at::full({}, 11, at::kLong), step = at::full({}, 3, at::kLong), rows = at::arange(10, 16);
+  const auto dropped = [&](std::int64_t begin, std::int64_t end) {
+    const std::string n = std::to_string(end - begin);
+    return test::run_graph(concat("penstock graph 1\ngraph @g(%x: f32[", n, ",3,35], %seed: i64[], %step: i64[], %rows: i64[", n,
+                                  "]) -> (f32[", n, ",3,35]) {\n%0: i64[] = random_key(%seed, %step) {op=5}\n%1: f32[", n,
+                                  ",3,35] = dropout(%x, %0, %rows) {p=0.25}\nreturn %1\n}"),
+                           {x.slice(0, begin, end), seed, step, rows.slice(0, begin, end)})[0];
+  };
+  const T whole = dropped(0, 6);
+  EXPECT_TRUE(at::cat({dropped(0, 1), dropped(1, 4), dropped(4, 6)}).equal(whole));
+  const double kept = whole.ne(0).to(at::kDouble).mean().item().toDouble();
+  EXPECT_NEAR(kept, 0.75, 0.06);
+  EXPECT_LT(test::relative_difference(whole, at::where(whole.ne(0), x / 0.75, at::zeros_like(x))), 1e-6);
+  EXPECT_FALSE(whole[0].ne(0).equal(whole[1].ne(0)));
+}
+
+}  // namespace
+}  // namespace penstock
