@@ -147,12 +147,13 @@ std::string Actor::waiter() const {
 }
 
 void Actor::fail_late(std::size_t waited_for) const {
-  const Instruction& instruction = first_[waited_for];
-  std::string hint = "raise the deadline if a step may take that long";
-  if (!on_compute_lane(waited_for)) hint = concat("see what device ", instruction.peer, " was doing; ", hint);
-  throw Error(concat("device ", device_, " waited longer than the deadline of ", seconds(deadline_), " s in ",
-                     describe(*program_, device_, waited_for)),
-              {concat("needed by: ", waiter()), concat("program: ", program_->name)}, hint);
+  const std::string what = concat("device ", device_, " waited longer than the deadline of ", seconds(deadline_), " s in ",
+                                  describe(*program_, device_, waited_for));
+  const std::vector<std::string> details = {concat("needed by: ", waiter()), concat("program: ", program_->name)};
+  const std::string hint = "raise the deadline if a step may take that long";
+  if (on_compute_lane(waited_for)) throw Error(what, details, hint);
+  const int peer = first_[waited_for].peer;
+  throw PeerLost(peer, what, details, concat("see what device ", peer, " was doing; ", hint));
 }
 
 void Actor::fail_lost(const PeerLost& lost, std::size_t waited_for) const {

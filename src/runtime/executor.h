@@ -17,10 +17,11 @@ namespace penstock {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// A transfer that cannot complete because the other end is gone.
+// A transfer that does not complete because the other end is gone or silent.
 class PeerLost : public Error {
  public:
-  PeerLost(int peer, const std::string& what, const std::vector<std::string>& details = {}) : Error(what, details), peer_(peer) {}
+  PeerLost(int peer, const std::string& what, const std::vector<std::string>& details = {}, const std::string& hint = {})
+      : Error(what, details, hint), peer_(peer) {}
   int peer() const { return peer_; }
 
  private:

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -29,7 +30,7 @@ milliseconds of_seconds(double seconds) {
   return std::chrono::ceil<milliseconds>(std::chrono::duration<double>(seconds));
 }
 
-// Queues of messages by name, kept by the store's server.
+// Queues of messages by name, kept by the store's server: each piece of a message under a key of its own, which the reader deletes.
 class Mail {
  public:
   // Throws Error: the port is in use (rank 0), or rank 0 cannot be reached.
@@ -38,6 +39,8 @@ class Mail {
   void put(const std::string& queue, std::span<const std::byte> message);
   // None when the time is over. Throws c10::DistNetworkError when the store is gone.
   std::optional<std::vector<std::byte>> take(const std::string& queue, milliseconds timeout);
+  // Deletes what was taken: a round trip per key, for when there is time.
+  void tidy();
   // For another user of the store.
   c10::intrusive_ptr<c10d::Store> store(const std::string& prefix) const {
     return c10::make_intrusive<c10d::PrefixStore>(prefix_ + prefix, store_);
@@ -47,8 +50,12 @@ class Mail {
   // The store's server closes a connection that brings more at once.
   static constexpr std::size_t kPiece = std::size_t{4} << 20;
 
+  std::string key(const std::string& queue) { return concat(prefix_, queue, "/", count_[queue]++); }
+
   std::string prefix_;
   c10::intrusive_ptr<c10d::TCPStore> store_;
+  std::map<std::string, std::uint64_t> count_;  // pieces put or taken, by queue: each has one writer and one reader
+  std::vector<std::string> taken_;              // keys to be deleted
 };
 
 Mail::Mail(const Ranks& ranks, milliseconds timeout) : prefix_(concat("penstock/", ranks.attempt, "/")) {
@@ -61,7 +68,7 @@ Mail::Mail(const Ranks& ranks, milliseconds timeout) : prefix_(concat("penstock/
   try {
     store_ = c10::make_intrusive<c10d::TCPStore>(ranks.address, options);
   } catch (const c10::Error& error) {
-    const std::string_view why = error.what_without_backtrace();
+    const std::string why = reason(error);
     if (why.find("EADDRINUSE") != why.npos)
       throw Error(concat("port ", ranks.port, " is in use"), {}, "set MASTER_PORT to a free one; another run may still be there");
     throw Error(concat(options.isServer ? "cannot serve the rendezvous at " : "cannot reach rank 0 at ", place),
@@ -70,7 +77,7 @@ Mail::Mail(const Ranks& ranks, milliseconds timeout) : prefix_(concat("penstock/
   }
 }
 
-// Pieces, the first with the whole length before it.
+// The first piece has the whole length before it.
 void Mail::put(const std::string& queue, std::span<const std::byte> message) {
   std::vector<std::uint8_t> piece(sizeof(std::uint64_t));
   const std::uint64_t size = message.size();
@@ -79,7 +86,7 @@ void Mail::put(const std::string& queue, std::span<const std::byte> message) {
     const auto next = message.first(std::min(message.size(), kPiece));
     const auto* data = reinterpret_cast<const std::uint8_t*>(next.data());
     piece.insert(piece.end(), data, data + next.size());
-    store_->queuePush(prefix_ + queue, piece);
+    store_->set(key(queue), piece);
     piece.clear();
     message = message.subspan(next.size());
   } while (!message.empty());
@@ -88,24 +95,32 @@ void Mail::put(const std::string& queue, std::span<const std::byte> message) {
 std::optional<std::vector<std::byte>> Mail::take(const std::string& queue, milliseconds timeout) {
   std::vector<std::byte> message;
   std::uint64_t size = 0;
+  std::size_t skip = sizeof size;
   store_->setTimeout(timeout);
-  try {
-    std::vector<std::uint8_t> piece = store_->queuePop(prefix_ + queue, true);
-    if (piece.size() < sizeof size) throw Error("a message between processes is not readable", {"it is cut short"});
-    std::memcpy(&size, piece.data(), sizeof size);
-    std::size_t skip = sizeof size;
-    while (true) {
-      const auto* data = reinterpret_cast<const std::byte*>(piece.data());
-      message.insert(message.end(), data + skip, data + piece.size());
-      if (message.size() >= size) return message;
-      piece = store_->queuePop(prefix_ + queue, true);
-      skip = 0;
+  do {
+    const std::string next = key(queue);
+    std::vector<std::uint8_t> piece;
+    try {
+      piece = store_->get(next);
+    } catch (const c10::DistNetworkError&) {
+      throw;
+    } catch (const c10::DistStoreError&) {
+      --count_[queue];
+      return std::nullopt;
     }
-  } catch (const c10::DistNetworkError&) {
-    throw;
-  } catch (const c10::DistStoreError&) {
-    return std::nullopt;
-  }
+    taken_.push_back(next);
+    if (skip > piece.size()) throw Error("a message between processes is not readable", {"it is cut short"});
+    if (skip > 0) std::memcpy(&size, piece.data(), sizeof size);
+    const auto* data = reinterpret_cast<const std::byte*>(piece.data());
+    message.insert(message.end(), data + skip, data + piece.size());
+    skip = 0;
+  } while (message.size() < size);
+  return message;
+}
+
+void Mail::tidy() {
+  for (const std::string& key : taken_) store_->deleteKey(key);
+  taken_.clear();
 }
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -141,21 +156,26 @@ void meet_all(Mail& mail, const Ranks& ranks, milliseconds timeout) {
     }
   }
   for (int rank = 1; rank < ranks.size; ++rank) mail.put(to(rank), bytes_of(refusal));
-  if (!refusal.empty()) throw Error(refusal);
+  if (refusal.empty()) return;
+  // The store may end with this process: those that are there say that they have read it.
+  for (int rank = 1; rank < ranks.size; ++rank) mail.take(from(rank), milliseconds(500));
+  throw Error(refusal);
 }
 
 void meet_first(Mail& mail, const Ranks& ranks, milliseconds timeout) {
   mail.put(from(ranks.rank), bytes_of(print(hello(ranks))));
   const auto answer = mail.take(to(ranks.rank), timeout);
   if (!answer) throw Error(concat("rank 0 did not answer within ", std::chrono::duration<double>(timeout).count(), " s"));
-  if (!answer->empty()) throw Error(text_of(*answer));
+  if (answer->empty()) return;
+  mail.put(from(ranks.rank), {});
+  throw Error(text_of(*answer));
 }
 
 std::unique_ptr<Transport> connect(const Mail& mail, const Ranks& ranks, const GlooOptions& options) {
   try {
     return make_gloo_transport(connect_gloo(mail.store("gloo"), ranks.rank, ranks.size, ranks.address, of_seconds(options.rendezvous)));
   } catch (const std::exception& error) {
-    throw Error(concat("rank ", ranks.rank, " cannot connect to the others"), {error.what()});
+    throw Error(concat("rank ", ranks.rank, " cannot connect to the others"), {reason(error)});
   }
 }
 
@@ -205,7 +225,7 @@ Reply GlooCarrier::answer(int rank, milliseconds timeout) {
     if (const auto bytes = mail_.take(from(rank), timeout)) return decode_reply(*bytes);
     reply.error = concat("device ", rank, " was lost: it did not answer within ", std::chrono::duration<double>(timeout).count(), " s");
   } catch (const std::exception& error) {
-    reply.error = concat("device ", rank, " was lost: ", error.what());
+    reply.error = concat("device ", rank, " was lost: ", reason(error));
   }
   reply.lost = rank;
   reply.aborted = true;  // any other error tells more
@@ -220,10 +240,11 @@ std::vector<Reply> GlooCarrier::exchange(const Command& command) {
     const std::vector<std::byte> message = encode(command);
     for (int rank = 1; rank < ranks_.size; ++rank) mail_.put(to(rank), message);
   } catch (const c10::Error& error) {
-    replies[0].error = concat("the rendezvous store is gone: ", error.what_without_backtrace());
+    replies[0].error = concat("the rendezvous store is gone: ", reason(error));
     return replies;
   }
   own_->post(command);
+  mail_.tidy();
   replies[0] = own_->wait();
   failed_ = failed_ || !replies[0].error.empty();
   for (int rank = 1; rank < ranks_.size; ++rank) {
@@ -255,6 +276,7 @@ class SignalsIgnored {
 void serve(Mail& mail, Worker& worker, int rank) {
   constexpr milliseconds kRound{60000};  // between commands there is no limit: rank 0 may compile or sample for long
   while (true) {
+    mail.tidy();
     const auto bytes = mail.take(to(rank), kRound);
     if (!bytes) continue;
     const Command command = decode_command(*bytes);
@@ -277,7 +299,8 @@ int serve_gloo(const Ranks& ranks, const ExecutorFactory& executor, std::shared_
     Mail mail(ranks, of_seconds(options.rendezvous));
     meet_first(mail, ranks, of_seconds(options.rendezvous));
     const SignalsIgnored ignored;
-    Worker worker(ranks.rank, executor(ranks.rank), connect(mail, ranks, options), std::move(data), of_seconds(options.deadline));
+    std::unique_ptr<Transport> transport = connect(mail, ranks, options);
+    Worker worker(ranks.rank, executor(ranks.rank), std::move(transport), std::move(data), of_seconds(options.deadline));
     serve(mail, worker, ranks.rank);
   } catch (const c10::DistNetworkError&) {
     throw Error(concat("rank 0 was lost: device ", ranks.rank, " has no controller any more"),

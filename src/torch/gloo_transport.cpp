@@ -12,13 +12,16 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 namespace penstock {
-namespace {
 
-// Gloo's own text, without c10's stack trace.
 std::string reason(const std::exception& error) {
   const auto* c10 = dynamic_cast<const c10::Error*>(&error);
-  return c10 ? c10->what_without_backtrace() : error.what();
+  std::string text = c10 ? c10->what_without_backtrace() : error.what();
+  // Gloo puts the place in its source before and advice after.
+  if (const auto end = text.find("] "); text.starts_with('[') && end != text.npos) text.erase(0, end + 2);
+  return text.substr(0, text.find(". This is typically"));
 }
+
+namespace {
 
 class GlooTransport : public Transport {
  public:

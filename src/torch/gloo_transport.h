@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <string>
 
@@ -19,5 +20,8 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
 
 // Device n is rank n. A wait that passes its deadline closes Gloo's pair: the other end then finds this one lost.
 std::unique_ptr<Transport> make_gloo_transport(c10::intrusive_ptr<c10d::Backend> backend);
+
+// What an exception of c10d says, without its stack trace.
+std::string reason(const std::exception& error);
 
 }  // namespace penstock

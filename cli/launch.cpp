@@ -1,0 +1,169 @@
+// penstock launch
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "cli/commands.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The other ranks notice a lost one themselves and say where they waited, so they get time for it. Without rank 0 nobody can go on.
+constexpr std::chrono::seconds kOwnWords{90}, kAfterTermination{10};
+
+struct Options {
+  int processes = 2;
+  int port = 0;
+  std::vector<std::string> arguments;
+};
+
+// A port that nobody had a moment ago.
+int free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  const bool bound = socket >= 0 && ::bind(socket, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const int reason = errno;
+  if (socket >= 0) ::close(socket);
+  if (!bound) throw Error(concat("there is no free port: ", std::strerror(reason)));
+  return ntohs(address.sin_port);
+}
+
+// Runs this program once more as `rank`, in a process group of its own: a terminal's interrupt reaches only the launcher, which forwards
+// it.
+pid_t start(const Options& options, int rank, int port) {
+  ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+  ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  ::setenv("RANK", std::to_string(rank).c_str(), 1);
+  ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
+  ::setenv("WORLD_SIZE", std::to_string(options.processes).c_str(), 1);
+  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);  // c10d warns of what Penstock's own messages say
+  std::vector<std::string> words = {"penstock"};
+  words.insert(words.end(), options.arguments.begin(), options.arguments.end());
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+
+  const pid_t launcher = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) throw Error(concat("cannot start a process: ", std::strerror(errno)));
+  if (child > 0) return child;
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() == launcher) ::execv("/proc/self/exe", arguments.data());
+  ::_exit(127);
+}
+
+class Group {
+ public:
+  explicit Group(const Options& options) {
+    const int port = options.port > 0 ? options.port : free_port();
+    for (int rank = 0; rank < options.processes; ++rank) processes_.push_back(start(options, rank, port));
+  }
+
+  // Until every process has ended; the exit code of the first that failed.
+  int wait();
+
+ private:
+  void send(int signal) {
+    for (pid_t process : processes_)
+      if (process > 0) ::kill(process, signal);
+  }
+  bool reap();
+  void end_late();
+
+  std::vector<pid_t> processes_;  // by rank; 0: it has ended
+  int result_ = 0;
+  Clock::time_point terminate_ = Clock::time_point::max(), kill_ = Clock::time_point::max();
+};
+
+// Takes note of all that have ended; false when none is left.
+bool Group::reap() {
+  int status = 0;
+  for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
+      if (processes_[rank] != ended) continue;
+      processes_[rank] = 0;
+      const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      if (code == 0 || result_ != 0) continue;
+      result_ = code;
+      if (WIFSIGNALED(status)) std::fprintf(stderr, "penstock launch: rank %zu was ended by signal %d\n", rank, WTERMSIG(status));
+      terminate_ = Clock::now() + (rank == 0 ? std::chrono::seconds(0) : kOwnWords);
+    }
+  }
+  for (pid_t process : processes_)
+    if (process > 0) return true;
+  return false;
+}
+
+void Group::end_late() {
+  const Clock::time_point now = Clock::now();
+  if (now >= terminate_) {
+    send(SIGTERM);
+    terminate_ = Clock::time_point::max();
+    kill_ = now + kAfterTermination;
+  }
+  if (now >= kill_) send(SIGKILL);
+}
+
+int Group::wait() {
+  sigset_t expected;
+  sigemptyset(&expected);
+  for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&expected, signal);
+  const timespec round = {0, 200'000'000};
+  while (reap()) {
+    end_late();
+    const int signal = ::sigtimedwait(&expected, nullptr, &round);
+    if (signal > 0 && signal != SIGCHLD) send(signal);
+  }
+  return result_;
+}
+
+void launch(const Options& options) {
+  if (options.arguments.empty()) throw Error("nothing to launch", {}, "penstock launch -n 2 -- train --backend gloo");
+  // Blocked before the first process starts, so that none is missed; each process starts with none blocked.
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&blocked, signal);
+  ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
+  const int result = Group(options).wait();
+  if (result != 0) throw CLI::RuntimeError(result);
+}
+
+}  // namespace
+
+void add_launch(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("launch", "Starts N processes of penstock on this machine, one per device.");
+  command->footer("Example:\n  penstock launch -n 2 -- train --backend gloo --actors 2");
+  const auto options = std::make_shared<Options>();
+  command->add_option("-n,--processes", options->processes, "how many (2)")->check(CLI::Range(1, 4096));
+  command->add_option("--port", options->port, "of the rendezvous; 0: a free one (0)")->check(CLI::Range(0, 65535));
+  command->add_option("ARGS", options->arguments, "the command of each process, after --");
+  command->positionals_at_end();
+  command->callback([options] { launch(*options); });
+}
+
+}  // namespace penstock

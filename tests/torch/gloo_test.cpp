@@ -1,0 +1,345 @@
+// Clusters over Gloo: ranks as threads of this process, and as processes where one of them is killed.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "base/text.h"
+#include "runtime/fake_device.h"
+#include "runtime/transport_conformance.h"
+#include "support/errors.h"
+#include "support/random_program.h"
+#include "torch/gloo_cluster.h"
+#include "torch/gloo_transport.h"
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+namespace penstock {
+namespace {
+
+using std::chrono::microseconds;
+using test::message_of;
+
+// A listening socket on a free port of the loopback device; closed at the end.
+class Listener {
+ public:
+  Listener() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(socket_, 1), 0);
+    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
+    port = ntohs(address.sin_port);
+  }
+  ~Listener() { ::close(socket_); }
+  int port = 0;
+
+ private:
+  int socket_;
+};
+
+Ranks ranks(int rank, int size, int port) {
+  Ranks out;
+  out.rank = rank;
+  out.size = size;
+  out.port = port;
+  return out;
+}
+
+ExecutorFactory fakes(microseconds longest = microseconds(0)) {
+  return [longest](int device) { return make_fake_executor({static_cast<std::uint64_t>(device), longest}); };
+}
+
+GlooOptions quick() {
+  return {5, 10};
+}
+
+std::vector<std::unique_ptr<Transport>> endpoints(int devices) {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::unique_ptr<Transport>> ends(static_cast<std::size_t>(devices));
+  std::vector<std::thread> threads;
+  for (int device = 0; device < devices; ++device)
+    threads.emplace_back([&, device] {
+      ends[static_cast<std::size_t>(device)] =
+          make_gloo_transport(connect_gloo(store, device, devices, "127.0.0.1", std::chrono::seconds(20)));
+    });
+  for (std::thread& thread : threads) thread.join();
+  return ends;
+}
+
+}  // namespace
+
+namespace test {
+INSTANTIATE_TEST_SUITE_P(Gloo, TransportConformance, testing::Values(TransportCase{"Gloo", endpoints}), case_name);
+}
+
+namespace {
+
+// A world whose other ranks are threads of this process.
+class World {
+ public:
+  explicit World(int size, GlooOptions options = quick()) : port_(Listener().port) {
+    for (int rank = 1; rank < size; ++rank)
+      threads_.emplace_back([=, this, said = said_] {
+        said->at(static_cast<std::size_t>(rank)) = message_of([&] { serve_gloo(ranks(rank, size, port_), fakes(), data(), options); });
+      });
+    cluster = make_gloo_cluster(ranks(0, size, port_), fakes(), data(), options);
+  }
+  ~World() { stop(); }
+  // What each rank said at its end.
+  std::vector<std::string> stop() {
+    cluster.reset();
+    for (std::thread& thread : threads_)
+      if (thread.joinable()) thread.join();
+    return *said_;
+  }
+  std::unique_ptr<Cluster> cluster;
+
+ private:
+  static std::shared_ptr<const DataSource> data() { return std::make_shared<test::HashData>(); }
+  int port_;
+  std::shared_ptr<std::vector<std::string>> said_ = std::make_shared<std::vector<std::string>>(16, "no error");
+  std::vector<std::thread> threads_;
+};
+
+TEST(GlooCluster, RandomProgramsGiveTheReference) {
+  for (int size : {1, 2, 4}) {
+    SCOPED_TRACE(size);
+    World world(size);
+    world.cluster->set_state({});
+    for (std::uint64_t seed = 0; seed < 5; ++seed) {
+      const Program program = test::random_program(seed, size, 80);
+      test::Reference reference(program);
+      const std::uint64_t key = world.cluster->load(program);
+      world.cluster->set_state({});
+      for (std::int64_t step = 1; step <= 3; ++step) {
+        StepInput input;
+        input.step = step;
+        EXPECT_EQ(world.cluster->step(key, input).outputs, reference.step(input)) << "seed " << seed;
+      }
+      EXPECT_EQ(world.cluster->state("state0"), reference.state(0));
+    }
+    EXPECT_EQ(world.stop(), std::vector<std::string>(16, "no error"));
+  }
+}
+
+// Programs and states may be larger than what the store takes at once.
+TEST(GlooCluster, CarriesLargeMessages) {
+  World world(2);
+  world.cluster->load(parse_program(R"(penstock program 1
+program @p {microbatches=1}
+device 0 {state_bytes=0, step_bytes=0, scratch_bytes=0}
+device 1 {state_bytes=20000000, step_bytes=0, scratch_bytes=0}
+  slot %w state @0 (f64[2500000] "w")
+)"));
+  StateSource source;
+  source.parameters = {{"w", {DType::f64, {2500000}}, {Initialiser::Kind::ones, 0}, true}};
+  world.cluster->set_state(source);
+  const auto w = world.cluster->state("w");
+  EXPECT_EQ(w.size(), 20000000u);
+  EXPECT_EQ(w[w.size() - 1], std::byte{0x3f});
+}
+
+TEST(GlooCluster, APortInUse) {
+  Listener taken;
+  EXPECT_EQ(message_of([&] { make_gloo_cluster(ranks(0, 2, taken.port), fakes(), nullptr, quick()); }),
+            concat("port ", taken.port, " is in use\n  hint: set MASTER_PORT to a free one; another run may still be there"));
+}
+
+TEST(GlooCluster, ARankThatDoesNotCome) {
+  const int port = Listener().port;
+  EXPECT_EQ(message_of([&] { make_gloo_cluster(ranks(0, 2, port), fakes(), nullptr, {1, 0.3}); }),
+            "rank 1 did not come within 0.3 s\n  the world has 2 ranks\n  hint: see what that process says");
+}
+
+TEST(GlooCluster, NobodyAtTheAddress) {
+  const int port = Listener().port;
+  const std::string message = message_of([&] { serve_gloo(ranks(1, 2, port), fakes(), nullptr, {1, 0.5}); });
+  EXPECT_EQ(message.substr(0, message.find('\n')), concat("cannot reach rank 0 at 127.0.0.1:", port));
+}
+
+TEST(GlooCluster, AnotherWorldSize) {
+  const int port = Listener().port;
+  std::string other;
+  std::thread thread([&] { other = message_of([&] { serve_gloo(ranks(1, 3, port), fakes(), nullptr, quick()); }); });
+  const std::string message = message_of([&] { make_gloo_cluster(ranks(0, 2, port), fakes(), nullptr, quick()); });
+  thread.join();
+  EXPECT_EQ(message, "rank 1 has another world size than rank 0\n  rank 0: 2\n  rank 1: 3\n  hint: start all processes with one launcher");
+  EXPECT_EQ(other, message);
+}
+
+TEST(GlooCluster, TooManyDevices) {
+  World world(2);
+  EXPECT_EQ(message_of([&] { world.cluster->load(test::random_program(0, 3, 1)); }),
+            "program random0 needs 3 devices, there are 2\n  hint: start 3 processes, or take a schedule of 2 actors");
+}
+
+// A device that fails tells the controller, and the controller tells it.
+TEST(GlooCluster, AnErrorOfAnotherRank) {
+  World world(2);
+  EXPECT_EQ(message_of([&] {
+              world.cluster->load(test::random_program(0, 2, 1));
+              StateSource source;
+              source.kind = StateSource::Kind::safetensors;
+              source.parameters = {{"state1", {DType::i64, {8}}, {}, true}};
+              source.path = "missing.safetensors";
+              world.cluster->set_state(source);
+            }).substr(0, 39),
+            "cannot read missing.safetensors: No suc");
+}
+
+// Not a test: rank RANK of a world of real processes. Its executor on rank 1 never finishes a run.
+class Stuck : public Executor {
+ public:
+  void load(std::shared_ptr<const Program> program, int device) override { inner_->load(std::move(program), device); }
+  std::span<std::byte> memory(SlotId slot) override { return inner_->memory(slot); }
+  Event issue(const Instruction&) override {
+    std::this_thread::sleep_for(std::chrono::hours(1));
+    return kNoEvent;
+  }
+  bool done(Event event) override { return inner_->done(event); }
+  bool wait(Event event, Deadline deadline) override { return inner_->wait(event, deadline); }
+
+ private:
+  std::unique_ptr<Executor> inner_ = make_fake_executor({});
+};
+
+TEST(GlooProcess, Serve) {
+  const char* role = std::getenv("PENSTOCK_TEST_ROLE");
+  if (!role) GTEST_SKIP() << "started by other tests";
+  const auto found = ranks_from_environment();
+  const bool stuck = std::string(role) == "stuck";
+  try {
+    serve_gloo(*found,
+               [&](int device) -> std::unique_ptr<Executor> {
+                 if (stuck) return std::make_unique<Stuck>();
+                 return fakes()(device);
+               },
+               std::make_shared<test::HashData>(), {1, 10});
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    std::_Exit(1);
+  }
+  std::_Exit(0);
+}
+
+// This test program, as rank `rank`.
+pid_t spawn(const char* role, int rank, int size, int port) {
+  std::vector<std::string> variables;
+  for (char** entry = environ; *entry; ++entry) variables.emplace_back(*entry);
+  for (std::string text : {concat("PENSTOCK_TEST_ROLE=", role), concat("RANK=", rank), concat("WORLD_SIZE=", size),
+                           concat("MASTER_PORT=", port), std::string("MASTER_ADDR=127.0.0.1")})
+    variables.push_back(std::move(text));
+  std::vector<char*> environment;
+  for (std::string& variable : variables) environment.push_back(variable.data());
+  environment.push_back(nullptr);
+  char program[] = "/proc/self/exe", filter[] = "--gtest_filter=GlooProcess.Serve";
+  char* arguments[] = {program, filter, nullptr};
+  pid_t child = 0;
+  EXPECT_EQ(::posix_spawn(&child, program, nullptr, nullptr, arguments, environment.data()), 0);
+  return child;
+}
+
+int exit_code(pid_t child) {
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+// 0 receives from 1, 1 from 2; 2 makes what they wait for.
+const char* const kChain = R"(penstock program 1
+program @chain {microbatches=1}
+output %y: i64[8]
+task @make {scratch=0}
+graph @make() -> (i64[8]) {
+  %0: i64[8] = fake::mix()
+  return %0
+}
+task @use {scratch=0}
+graph @use(%x: i64[8]) -> (i64[8]) {
+  %0: i64[8] = fake::mix(%x)
+  return %0
+}
+device 0 {state_bytes=0, step_bytes=128, scratch_bytes=0}
+  slot %x step @0 (i64[8])
+  slot %y step @64 (i64[8])
+  recv %x from 1 #0
+  run 0F0 @use(%x) -> (store %y)
+  output %y = %y
+  free %x
+  free %y
+device 1 {state_bytes=0, step_bytes=128, scratch_bytes=0}
+  slot %x step @0 (i64[8])
+  slot %y step @64 (i64[8])
+  recv %x from 2 #0
+  run 1F0 @use(%x) -> (store %y)
+  send %y to 0 #0
+  free %x
+  free %y
+device 2 {state_bytes=0, step_bytes=64, scratch_bytes=0}
+  slot %x step @0 (i64[8])
+  run 2F0 @make() -> (store %x)
+  send %x to 1 #0
+  free %x
+)";
+
+// Device 2 is killed while device 1 waits for it and device 0 for device 1.
+TEST(GlooProcess, AKilledProcessIsNamedWithTheInstructionThatWaited) {
+  const int port = Listener().port;
+  const pid_t middle = spawn("good", 1, 3, port), last = spawn("stuck", 2, 3, port);
+  auto cluster = make_gloo_cluster(ranks(0, 3, port), fakes(), std::make_shared<test::HashData>(), {20, 20});
+  const std::uint64_t key = cluster->load(parse_program(kChain));
+  std::thread killer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    ::kill(last, SIGKILL);
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string message = message_of([&] { cluster->step(key, {}); });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  killer.join();
+  EXPECT_EQ(message.substr(0, message.find("\n  the transport")),
+            "device 2 was lost while device 1 waited in recv from device 2 (tag 0)\n  needed by: F0 of stage 1\n  program: chain");
+  EXPECT_EQ(exit_code(middle), 1);
+  EXPECT_EQ(exit_code(last), 128 + SIGKILL);
+}
+
+TEST(GlooProcess, WithoutRank0TheOthersEnd) {
+  const int port = Listener().port;
+  const pid_t other = spawn("good", 1, 2, port);
+  const pid_t first = ::fork();
+  if (first == 0) {
+    auto cluster = make_gloo_cluster(ranks(0, 2, port), fakes(), nullptr, {20, 20});
+    std::_Exit(0);  // without a word
+  }
+  EXPECT_EQ(exit_code(first), 0);
+  EXPECT_EQ(exit_code(other), 1);
+}
+
+// A process that hangs but lives: the deadline ends the step.
+TEST(GlooProcess, AStuckProcessIsNamedAtTheDeadline) {
+  const int port = Listener().port;
+  const pid_t middle = spawn("good", 1, 3, port), last = spawn("stuck", 2, 3, port);
+  auto cluster = make_gloo_cluster(ranks(0, 3, port), fakes(), std::make_shared<test::HashData>(), {1, 20});
+  const std::uint64_t key = cluster->load(parse_program(kChain));
+  EXPECT_EQ(message_of([&] { cluster->step(key, {}); }),
+            "device 1 waited longer than the deadline of 1 s in recv from device 2 (tag 0)\n"
+            "  needed by: F0 of stage 1\n  program: chain\n"
+            "  hint: see what device 2 was doing; raise the deadline if a step may take that long");
+  cluster.reset();
+  EXPECT_EQ(exit_code(middle), 1);
+  ::kill(last, SIGKILL);
+  exit_code(last);
+}
+
+}  // namespace
+}  // namespace penstock
