@@ -21,7 +21,7 @@ build: setup
 	@$(CMAKE) --build build
 
 train: build
-	@build/penstock train $(ARGS)
+	@build/penstock train examples/gpt.toml --out runs/gpt-$$(date +%Y%m%d-%H%M%S) $(ARGS)
 
 # Everything in release; the core and its fuzzers under ASan and UBSan; the runtime under TSan.
 test: build

@@ -1,7 +1,13 @@
 #include "cli/clusters.h"
 
+#include <optional>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "runtime/ranks.h"
 #include "runtime/thread_cluster.h"
 #include "torch/executor.h"
+#include "torch/gloo_cluster.h"
 
 namespace penstock {
 
@@ -12,7 +18,20 @@ std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::s
 }
 
 std::unique_ptr<Cluster> configured_cluster(const Config& config, std::shared_ptr<const DataSource> data) {
-  return local_cluster(static_cast<int>(config.pipeline.actors), config, std::move(data));
+  const std::optional<Ranks> ranks = ranks_from_environment();
+  const int actors = static_cast<int>(config.pipeline.actors), processes = ranks ? ranks->size : 1;
+  if (config.pipeline.backend == "threads") {
+    if (processes > 1) throw Error(concat(processes, " processes were started, but pipeline.backend is threads"), {}, "--backend gloo");
+    return local_cluster(actors, config, std::move(data));
+  }
+  const std::string launch = concat("penstock launch -n ", actors, " -- train --backend gloo");
+  if (!ranks) throw Error("backend gloo needs one process per actor; no launcher started this one", {}, launch);
+  if (processes != actors) throw Error(concat(processes, " processes were started for ", actors, " actors"), {}, launch);
+  GlooOptions options;
+  options.deadline = config.pipeline.deadline;
+  if (ranks->rank == 0) return make_gloo_cluster(*ranks, torch_executor_factory(), std::move(data), options);
+  serve_gloo(*ranks, torch_executor_factory(), std::move(data), options);
+  return nullptr;
 }
 
 }  // namespace penstock

@@ -1,0 +1,119 @@
+// Pipelined steps against the sequential one: every schedule, number of actors, micro-batches and chunks.
+#include "runtime/check.h"
+
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "models/registry.h"
+#include "penstock/error.h"
+#include "runtime/compile.h"
+#include "runtime/thread_cluster.h"
+#include "torch/executor.h"
+
+namespace penstock {
+namespace {
+
+// 56 sequences: divisible into 4, 7 and 8 micro-batches; 8 layers: 4 actors times 2 chunks.
+Config small(const std::string& model, const std::vector<std::string>& settings) {
+  std::vector<Override> overrides = {parse_override("model.name=" + model)};
+  for (const char* setting : {"width=16", "heads=2", "context=8", "vocabulary=32", "batch=56", "microbatches=4"})
+    overrides.push_back(parse_override(setting));
+  overrides.push_back(parse_override(model == "gpt" ? "layers=8" : "layers=3"));
+  for (const std::string& setting : settings) overrides.push_back(parse_override(setting));
+  return load_config("", overrides, builtin_models());
+}
+
+StepGradients step_of(const Config& config, const Prepared& prepared, const Program& program) {
+  const auto data = std::make_shared<RandomBatch>(context_of(config), vocabulary_of(config));
+  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data);
+  cluster->load(program);
+  StateSource state;
+  state.seed = config.train.seed;
+  state.parameters = prepared.parameters;
+  cluster->set_state(state);
+  return step_gradients(program, *cluster, prepared.parameters, config.train.seed);
+}
+
+StepGradients sequential_step(const Config& config) {
+  const Prepared prepared = prepare_sequential(config, builtin_models());
+  return step_of(config, prepared, compile_gradients(config, prepared));
+}
+
+// Nothing where the schedule refuses these numbers.
+std::optional<StepGradients> pipelined_step(const Config& config) {
+  std::optional<Prepared> prepared;
+  try {
+    prepared = prepare(config, builtin_models());
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return step_of(config, *prepared, compile_gradients(config, *prepared));
+}
+
+void expect_equal(const StepGradients& found, const StepGradients& expected, double tolerance) {
+  const Comparison comparison = compare(found, expected);
+  EXPECT_LE(comparison.loss_difference, tolerance);
+  EXPECT_LE(comparison.gradient_difference, tolerance) << comparison.worst;
+}
+
+class Schedules : public testing::TestWithParam<std::string> {};
+
+TEST_P(Schedules, EqualTheSequentialStepInF64) {
+  const StepGradients expected = sequential_step(small(GetParam(), {"dtype=f64"}));
+  int done = 0;
+  for (const ScheduleInfo& schedule : schedules()) {
+    for (int actors : {1, 2, 3, 4}) {
+      for (int microbatches : {4, 7, 8}) {
+        for (int chunks : {1, 2}) {
+          const std::string shape = concat(schedule.name, ", ", actors, " actors, ", microbatches, " micro-batches, ", chunks, " chunks");
+          SCOPED_TRACE(shape);
+          const auto found = pipelined_step(small(GetParam(), {"dtype=f64", "schedule=" + schedule.name, concat("actors=", actors),
+                                                               concat("microbatches=", microbatches), concat("chunks=", chunks)}));
+          if (!found) continue;
+          expect_equal(*found, expected, 1e-10);
+          ++done;
+        }
+      }
+    }
+  }
+  EXPECT_GE(done, 60);  // gpipe, 1f1b, eager-1f1b, zb-h1: 12 each; interleaved and sequential at least as many together
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Schedules, testing::Values("gpt", "two-branch"),
+                         [](const auto& test) { return test.param == "gpt" ? "gpt" : "two_branch"; });
+
+TEST(Check, RecomputationAndDropoutChangeNothing) {
+  for (const char* dropout : {"dropout=0.0", "dropout=0.2"}) {
+    const StepGradients expected = sequential_step(small("gpt", {"dtype=f64", dropout}));
+    for (const char* recompute : {"recompute=none", "recompute=inputs"}) {
+      for (const char* schedule : {"schedule=gpipe", "schedule=1f1b", "schedule=zb-h1"}) {
+        SCOPED_TRACE(concat(dropout, " ", recompute, " ", schedule));
+        expect_equal(pipelined_step(small("gpt", {"dtype=f64", dropout, recompute, schedule})).value(), expected, 1e-10);
+      }
+    }
+  }
+  const double with = sequential_step(small("gpt", {"dtype=f64", "dropout=0.2"})).loss;
+  EXPECT_NE(with, sequential_step(small("gpt", {"dtype=f64"})).loss);
+}
+
+TEST(Check, TheNumberOfMicrobatchesChangesNothing) {
+  const StepGradients expected = sequential_step(small("gpt", {"dtype=f64"}));
+  for (int microbatches : {1, 2, 4, 8}) {
+    SCOPED_TRACE(microbatches);
+    expect_equal(pipelined_step(small("gpt", {"dtype=f64", concat("microbatches=", microbatches)})).value(), expected, 1e-10);
+  }
+}
+
+TEST(Check, LowerPrecisions) {
+  for (const char* model : {"gpt", "two-branch"}) {
+    for (const char* dtype : {"f32", "bf16"}) {
+      SCOPED_TRACE(concat(model, " ", dtype));
+      const std::string setting = concat("dtype=", dtype);
+      expect_equal(pipelined_step(small(model, {setting, "schedule=zb-h1", "actors=3"})).value(), sequential_step(small(model, {setting})),
+                   tolerance_of(dtype));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock
