@@ -87,7 +87,7 @@ c10::IValue tensor_list(const c10::TypePtr& type, TensorArguments& tensors) {
   return list;
 }
 
-// The attribute as the schema's type wants it: integers widen to floats and lists of one.
+// The attribute as the schema's type wants it: integers widen to floats and lists of one; lists of bools are written as 0 and 1.
 c10::IValue value_of(const Attribute& attribute, const c10::Type& type) {
   if (const auto* text = std::get_if<std::string>(&attribute)) return *text;
   if (const auto* dtype = std::get_if<DType>(&attribute)) return scalar_type(*dtype);
@@ -102,6 +102,11 @@ c10::IValue value_of(const Attribute& attribute, const c10::Type& type) {
     return real ? c10::IValue(static_cast<double>(*integer)) : c10::IValue(*integer);
   }
   const auto& integers = std::get<std::vector<std::int64_t>>(attribute);
+  if (list && type.castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::BoolType) {
+    c10::List<bool> flags;
+    for (std::int64_t flag : integers) flags.push_back(flag != 0);
+    return flags;
+  }
   if (real) return std::vector<double>(integers.begin(), integers.end());
   return integers;
 }
@@ -130,17 +135,16 @@ std::vector<c10::IValue> arguments_of(const Site& site, const c10::FunctionSchem
   return stack;
 }
 
-// Copies what the operator returned (tensors and tensor lists, in order) into the op's results. Absent ones are skipped.
-void store(std::vector<c10::IValue>& stack, const std::vector<at::Tensor>& results) {
+// Copies what the operator returned (tensors and tensor lists, in order) into the op's results. An undefined tensor is no result.
+void store(const std::vector<c10::IValue>& stack, const std::vector<at::Tensor>& results) {
   std::size_t next = 0;
+  const auto take = [&](const at::Tensor& tensor) {
+    if (tensor.defined() && next < results.size()) results[next++].copy_(tensor);
+  };
   for (const c10::IValue& value : stack) {
-    if (value.isTensor()) {
-      if (next < results.size() && value.toTensor().defined()) results[next].copy_(value.toTensor());
-      ++next;
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector())
-        if (next < results.size()) results[next++].copy_(tensor);
-    }
+    if (value.isTensor()) take(value.toTensor());
+    if (value.isTensorList())
+      for (const at::Tensor& tensor : value.toTensorVector()) take(tensor);
   }
 }
 
