@@ -57,7 +57,6 @@ pid_t start(const Options& options, int rank, int port) {
   ::setenv("RANK", std::to_string(rank).c_str(), 1);
   ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
   ::setenv("WORLD_SIZE", std::to_string(options.processes).c_str(), 1);
-  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);  // c10d warns of what Penstock's own messages say
   std::vector<std::string> words = {"penstock"};
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
   std::vector<char*> arguments;

@@ -41,8 +41,13 @@ class ThreadTransport : public Transport {
   Event arrive(Mailbox& box, int peer);
   bool spin(const Pending& pending, Deadline deadline) const;
 
+  // After so many waits in a row that were longer than spinning lasts, only each kPatience-th spins: a core that spins in vain may be
+  // taken from the device that is waited for.
+  static constexpr std::uint32_t kPatience = 16;
+
   ThreadHub& hub_;
   int device_;
+  std::uint32_t misses_ = 0;
   std::vector<std::vector<Mailbox*>> outgoing_, incoming_;  // [peer][tag]
   std::vector<Pending> pending_;                            // this step's, by event
 };
@@ -139,7 +144,12 @@ bool ThreadTransport::spin(const Pending& pending, Deadline deadline) const {
 
 bool ThreadTransport::wait(Event event, Deadline deadline) {
   const Pending pending = pending_[static_cast<std::size_t>(event)];
-  if (spin(pending, deadline)) return true;
+  const bool hopeful = misses_ < kPatience || misses_ % kPatience == 0;
+  if (hopeful && spin(pending, deadline)) {
+    misses_ = 0;
+    return true;
+  }
+  ++misses_;
   ThreadHub::Bell& bell = hub_.bells_[static_cast<std::size_t>(device_)];
   std::unique_lock lock(bell.mutex);
   bell.asleep.store(true, std::memory_order_seq_cst);

@@ -1,10 +1,12 @@
 #include "torch/gloo_cluster.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 #include <torch/version.h>
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -65,6 +67,8 @@ Mail::Mail(const Ranks& ranks, milliseconds timeout) : prefix_(concat("penstock/
   options.waitWorkers = false;
   options.timeout = timeout;
   const std::string place = concat(ranks.address, ":", ranks.port);
+  ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);  // what c10d would log, the errors below say
+  c10::initLogging();
   try {
     store_ = c10::make_intrusive<c10d::TCPStore>(ranks.address, options);
   } catch (const c10::Error& error) {

@@ -198,7 +198,7 @@ TEST(GlooCluster, AnErrorOfAnotherRank) {
             "cannot read missing.safetensors: No suc");
 }
 
-// Not a test: rank RANK of a world of real processes. Its executor on rank 1 never finishes a run.
+// Never finishes a run.
 class Stuck : public Executor {
  public:
   void load(std::shared_ptr<const Program> program, int device) override { inner_->load(std::move(program), device); }
@@ -214,18 +214,20 @@ class Stuck : public Executor {
   std::unique_ptr<Executor> inner_ = make_fake_executor({});
 };
 
+// Not a test: one process of the worlds below.
 TEST(GlooProcess, Serve) {
-  const char* role = std::getenv("PENSTOCK_TEST_ROLE");
-  if (!role) GTEST_SKIP() << "started by other tests";
-  const auto found = ranks_from_environment();
-  const bool stuck = std::string(role) == "stuck";
+  const char* variable = std::getenv("PENSTOCK_TEST_ROLE");
+  if (!variable) GTEST_SKIP() << "started by other tests";
+  const std::string role = variable;
+  const ExecutorFactory executor = [&](int device) { return role == "stuck" ? std::make_unique<Stuck>() : fakes()(device); };
+  const auto data = std::make_shared<test::HashData>();
   try {
-    serve_gloo(*found,
-               [&](int device) -> std::unique_ptr<Executor> {
-                 if (stuck) return std::make_unique<Stuck>();
-                 return fakes()(device);
-               },
-               std::make_shared<test::HashData>(), {1, 10});
+    if (role == "leaves") {
+      auto cluster = make_gloo_cluster(*ranks_from_environment(), executor, data, quick());
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      std::_Exit(0);  // without a word to the others
+    }
+    serve_gloo(*ranks_from_environment(), executor, data, {1, 10});
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     std::_Exit(1);
@@ -315,12 +317,7 @@ TEST(GlooProcess, AKilledProcessIsNamedWithTheInstructionThatWaited) {
 
 TEST(GlooProcess, WithoutRank0TheOthersEnd) {
   const int port = Listener().port;
-  const pid_t other = spawn("good", 1, 2, port);
-  const pid_t first = ::fork();
-  if (first == 0) {
-    auto cluster = make_gloo_cluster(ranks(0, 2, port), fakes(), nullptr, {20, 20});
-    std::_Exit(0);  // without a word
-  }
+  const pid_t other = spawn("good", 1, 2, port), first = spawn("leaves", 0, 2, port);
   EXPECT_EQ(exit_code(first), 0);
   EXPECT_EQ(exit_code(other), 1);
 }
