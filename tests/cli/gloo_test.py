@@ -38,6 +38,16 @@ class Gloo(ProgramTest):
             self.assertTrue(report["equal"], report)
             self.assertEqual(results[1].out, "")
 
+    def test_launchers(self):
+        arguments = ["check", *SMALL, "--backend", "gloo", "--json"]
+        launched = run("launch", "-n", 2, "--", *arguments)
+        self.assertEqual(launched.code, 0, launched.err)
+        self.assertTrue(json.loads(launched.out)["equal"])
+        for rank, size in [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")]:
+            place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+            for result in [Result(p) for p in [start(*arguments, environment={**place, rank: str(i), size: "2"}) for i in range(2)]]:
+                self.assertEqual(result.code, 0, result.err)
+
     def test_train_and_resume_like_threads(self):
         self.train("threads", 20)
         arguments = self.train_arguments("gloo", 20, "--backend", "gloo", "--set", "checkpoint_every=10")
