@@ -1,0 +1,94 @@
+"""Actors as processes over Gloo, by the variables that launchers set."""
+
+import json
+import signal
+import socket
+import time
+import unittest
+
+from support import SMALL, ProgramTest, Result, read_state, run, start
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start_all(size, *arguments, port=None):
+    port = port or free_port()
+    return [
+        start(*arguments, environment={"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+        for rank in range(size)
+    ]
+
+
+def run_all(size, *arguments, **options):
+    return [Result(process) for process in start_all(size, *arguments, **options)]
+
+
+class Gloo(ProgramTest):
+    def test_check(self):
+        for actors, *more in [(2, "--schedule", "1f1b"), (4, "--schedule", "zb-h1"), (2, "--schedule", "interleaved-1f1b", "--chunks", 2),
+                              (4, "--schedule", "gpipe", "--recompute", "inputs", "--set", "model.dropout=0.1")]:
+            results = run_all(actors, "check", *SMALL, "--dtype", "f64", "--backend", "gloo", "--actors", actors, "--json", *more)
+            for rank, result in enumerate(results):
+                self.assertEqual(result.code, 0, f"rank {rank}: {result.err}")
+            report = results[0].json()
+            self.assertTrue(report["equal"], report)
+            self.assertEqual(results[1].out, "")
+
+    def test_launchers(self):
+        arguments = ["check", *SMALL, "--backend", "gloo", "--json"]
+        launched = run("launch", "-n", 2, "--", *arguments)
+        self.assertEqual(launched.code, 0, launched.err)
+        self.assertTrue(json.loads(launched.out)["equal"])
+        for rank, size in [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")]:
+            place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+            for result in [Result(p) for p in [start(*arguments, environment={**place, rank: str(i), size: "2"}) for i in range(2)]]:
+                self.assertEqual(result.code, 0, result.err)
+
+    def test_train_and_resume_like_threads(self):
+        self.train("threads", 20)
+        arguments = self.train_arguments("gloo", 20, "--backend", "gloo", "--set", "checkpoint_every=10")
+        for result in run_all(2, *arguments):
+            self.assertEqual(result.code, 0, result.err)
+        expected = read_state(self.folder / "threads" / "checkpoint-20")
+        self.assertEqual(read_state(self.folder / "gloo" / "checkpoint-20"), expected)
+        # What processes wrote, threads go on with, and the other way round.
+        resumed = run("train", "--resume", self.folder / "gloo" / "checkpoint-10", "--out", self.folder / "again", "--backend", "threads")
+        self.assertEqual(resumed.code, 0, resumed.err)
+        self.assertEqual(read_state(self.folder / "again" / "checkpoint-20"), expected)
+
+    def test_a_killed_process_ends_the_others(self):
+        arguments = self.train_arguments("killed", 5000, "--backend", "gloo", "--set", "checkpoint_every=0", "--set", "deadline=10")
+        processes = start_all(2, *arguments)
+        metrics = self.folder / "killed" / "metrics.jsonl"
+        while processes[0].poll() is None and not (metrics.exists() and metrics.read_bytes().count(b"\n") >= 3):
+            time.sleep(0.01)
+        processes[1].send_signal(signal.SIGKILL)
+        begin = time.monotonic()
+        first = Result(processes[0], timeout=60)
+        processes[1].communicate()
+        self.assertLess(time.monotonic() - begin, 25)
+        self.assert_fails(first, "device 1")
+
+    def test_bad_launches(self):
+        check = ["check", *SMALL, "--backend", "gloo"]
+        self.assert_fails(run(*check), "backend gloo needs one process per actor", "penstock launch -n 2")
+        for result in run_all(3, *check, "--actors", 2):
+            self.assert_fails(result, "3 processes were started for 2 actors")
+        for result in run_all(2, "check", *SMALL):
+            self.assert_fails(result, "2 processes were started, but pipeline.backend is threads", "--backend gloo")
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            processes = start_all(2, *check, "--set", "deadline=5", port=port)
+            self.assert_fails(Result(processes[0]), f"port {port} is in use", "MASTER_PORT")
+            processes[1].kill()
+            processes[1].communicate()
+
+
+if __name__ == "__main__":
+    unittest.main()
