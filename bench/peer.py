@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Penstock beside torch.distributed.pipelining on the peer's reference work: ratios of step times, runs interleaved.
+
+    .venv/bin/python bench/peer.py ../shared/peer/torch_pipelining.py --width 256 [--fair] [--rounds 5]
+
+Both train the same model (embedding, 8 pre-norm blocks, 4 heads, exact GELU, length 128, vocabulary 2048, AdamW, f32) with 16 micro-batches
+of 2 sequences on 2 cores. Each round runs every contender once; the ratio is Penstock's best schedule over the peer's best, by the
+medians of the rounds. --fair gives the peer the matrix products of this machine's best library (on AMD, MKL's own check of the vendor is
+answered yes) and fused AdamW.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PEERS = ["1F1B", "GPipe", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"]
+OURS = {"1f1b": [], "zb-h1": [], "gpipe": [], "interleaved-1f1b": ["--chunks", "2"]}
+STEPS, WARM = 9, 3  # as the peer's script
+
+
+def last_json(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def run(command, env):
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def penstock(schedule, width, backend, folder):
+    out = folder / f"{schedule}-{backend}"
+    command = [str(ROOT / "build/penstock")]
+    train = ["train", "--schedule", schedule, *OURS[schedule], "--actors", "2", "--microbatches", "16", "--batch", "32", "--steps", str(STEPS),
+             "--backend", backend, "--out", str(out), "--text", str(ROOT / "src"), "--set", "model.name=reference", "--set", f"model.width={width}",
+             "--set", "train.clip=0", "--set", "run.checkpoint_every=0"]
+    if backend == "gloo":
+        command += ["launch", "-n", "2", "--"]
+    run(["rm", "-rf", str(out)], None)
+    run(command + train, {**os.environ, "OMP_NUM_THREADS": "1"})
+    steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    peaks = steps[-1]["peak_bytes"]
+    return {"seconds": statistics.median(step["seconds"] for step in steps[WARM:]), "bytes": max(peaks) if isinstance(peaks, list) else peaks}
+
+
+def peer(schedule, width, script, env):
+    command = [sys.executable, str(script), "sequential", str(width), "16", "2"]
+    if schedule != "sequential":
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(script), schedule, str(width), "16", "2"]
+    reports = last_json(run(command, env).stdout)
+    return {"seconds": max(report["seconds"] for report in reports), "rss_mb": max(report["rss_mb"] for report in reports)}
+
+
+def fair_environment(folder, env):
+    """MKL asks mkl_serv_intel_cpu_true whether it may use its fast paths."""
+    source = folder / "vendor.c"
+    source.write_text("int mkl_serv_intel_cpu_true(void) { return 1; }\n")
+    run(["cc", "-shared", "-fPIC", "-o", str(folder / "vendor.so"), str(source)], None)
+    return {**env, "LD_PRELOAD": str(folder / "vendor.so")}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("peer", type=pathlib.Path, help="torch_pipelining.py")
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--fair", action="store_true")
+    parser.add_argument("--backend", choices=["threads", "gloo"], default="threads")
+    parser.add_argument("--ours", nargs="*", default=["1f1b", "zb-h1"])
+    parser.add_argument("--peers", nargs="*", default=["1F1B", "GPipe", "InterleavedZeroBubble"], help=f"of {PEERS} and sequential")
+    options = parser.parse_args()
+    times = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        env, script = {**os.environ, "OMP_NUM_THREADS": "1"}, options.peer
+        if options.fair:
+            env = fair_environment(folder, env)
+            script = folder / "peer.py"
+            script.write_text(options.peer.read_text().replace("foreach=False", "fused=True"))
+        for _ in range(options.rounds):
+            for schedule in options.ours:
+                times.setdefault(("penstock", schedule), []).append(penstock(schedule, options.width, options.backend, folder))
+            for schedule in options.peers:
+                times.setdefault(("peer", schedule), []).append(peer(schedule, options.width, script, env))
+    medians = {key: statistics.median(run["seconds"] for run in runs) for key, runs in times.items()}
+    for key, runs in times.items():
+        spread = [run["seconds"] for run in runs]
+        print(f"{key[0]:9}{key[1]:24}{medians[key]:8.4f} s  ({min(spread):.4f} to {max(spread):.4f})")
+    best = {who: min((medians[key], key[1]) for key in medians if key[0] == who) for who in ("penstock", "peer")}
+    print(f"width {options.width}, {options.backend}{', fair' if options.fair else ''}: {best['penstock'][1]} / {best['peer'][1]} = "
+          f"{best['penstock'][0] / best['peer'][0]:.3f}")
+
+
+if __name__ == "__main__":
+    main()
