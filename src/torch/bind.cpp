@@ -38,7 +38,7 @@ class Binder {
     for (const Op& op : graph_.ops) kernels_.push_back(find_kernel(op.name));
   }
 
-  std::vector<Bound> bind() {
+  std::vector<BoundCall> bind() {
     find_last_reads();
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) tensors_[graph_.inputs[i].index()] = operands_[i];
     for (std::size_t i = 0; i < results_.size(); ++i) routes_.push_back(route(i));
@@ -152,7 +152,7 @@ class Binder {
       if (add_home_[value.index()]) accumulate |= 1u << r;
     }
     const Site site{graph_, op, operands, results, accumulate};
-    push(kernel ? kernel->bind(site) : bind_by_name(site));
+    push(kernel ? kernel->bind(site) : bind_by_name(site), OpId(static_cast<std::int64_t>(o)));
   }
 
   // True if every result is a view; results that are to be written elsewhere need a copy.
@@ -187,9 +187,9 @@ class Binder {
       if (routes_[i] != when || (when == Route::at_op && op.index() != o)) continue;
       at::Tensor from = aside_[i].defined() ? aside_[i] : tensors_[value.index()], to = results_[i].memory;
       if (results_[i].mode == ResultMode::add)
-        push([from, to] { to.add_(from); });
+        push([from, to] { to.add_(from); }, op);
       else
-        push(bind_copy(to, from));
+        push(bind_copy(to, from), op);
     }
   }
 
@@ -199,11 +199,11 @@ class Binder {
     const at::Tensor& from = tensors_[value.index()];
     if (producer(root_[value.index()]) || from.data_ptr() == results_[i].memory.data_ptr()) return;
     const at::Tensor to = aside_[i] = tensor_at(spare_.take(graph_.type(value).bytes()), graph_.type(value));
-    push(bind_copy(to, from));
+    push(bind_copy(to, from), producers_[value.index()]);
   }
 
-  void push(Bound call) {
-    if (call) calls_.push_back(std::move(call));
+  void push(Bound call, OpId op) {
+    if (call) calls_.push_back({std::move(call), op.value});
   }
 
   const Graph& graph_;
@@ -222,7 +222,7 @@ class Binder {
   std::vector<bool> add_home_;          // by value: its op adds to that memory
   std::vector<Route> routes_;           // by output
   std::vector<at::Tensor> aside_;       // by output, where it was put aside
-  std::vector<Bound> calls_;
+  std::vector<BoundCall> calls_;
 };
 
 }  // namespace
@@ -242,8 +242,8 @@ std::int64_t Spare::bytes() const {
   return sum;
 }
 
-std::vector<Bound> bind_task(const Task& task, const ScratchPlan& plan, std::span<const at::Tensor> operands,
-                             std::span<const BoundResult> results, std::byte* scratch, Spare& spare) {
+std::vector<BoundCall> bind_task(const Task& task, const ScratchPlan& plan, std::span<const at::Tensor> operands,
+                                 std::span<const BoundResult> results, std::byte* scratch, Spare& spare) {
   spare.rewind();
   return Binder(task, plan, operands, results, scratch, spare).bind();
 }

@@ -30,9 +30,14 @@ struct BoundResult {
   ResultMode mode = ResultMode::store;
 };
 
+struct BoundCall {
+  Bound run;
+  std::int32_t op = -1;  // of the task's graph; of a copy: the op whose result it copies, -1: an input
+};
+
 // The calls that run `task` with these operands (one per input of its graph) and results (one per output). `scratch` has plan.bytes.
 // Throws Error for an op that nobody knows.
-std::vector<Bound> bind_task(const Task& task, const ScratchPlan& plan, std::span<const at::Tensor> operands,
+std::vector<BoundCall> bind_task(const Task& task, const ScratchPlan& plan, std::span<const at::Tensor> operands,
                              std::span<const BoundResult> results, std::byte* scratch, Spare& spare);
 
 }  // namespace penstock

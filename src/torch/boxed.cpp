@@ -156,14 +156,10 @@ Bound bind_by_name(const Site& site) {
   if (schema.is_mutable()) fail(site.op, "it writes to its operands; use its functional form", schema);
   auto arguments = arguments_of(site, schema);
   std::vector<at::Tensor> results(site.results.begin(), site.results.end());
-  return [handle, arguments, results, name = site.op.name] {
+  return [handle, arguments, results] {
     std::vector<c10::IValue> stack = arguments;
-    try {
-      handle.callBoxed(stack);
-      store(stack, results);
-    } catch (const c10::Error& error) {
-      throw Error(concat("op ", quote(name), ": ", error.what_without_backtrace()));
-    }
+    handle.callBoxed(stack);
+    store(stack, results);
   };
 }
 

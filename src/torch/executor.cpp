@@ -51,8 +51,10 @@ class TorchExecutor final : public Executor {
 
  private:
   struct Frame {
-    std::vector<Bound> calls;
+    TaskId task;
+    std::vector<BoundCall> calls;
   };
+  void run(const Frame& frame) const;
   void place_slots();
   void bind_instruction(const Instruction& instruction);
   Frame bind_run(const Instruction& instruction);
@@ -134,12 +136,24 @@ TorchExecutor::Frame TorchExecutor::bind_run(const Instruction& instruction) {
   }
   invariant(operands.size() == task.graph.inputs.size(), "a run's operands do not match its task");
   invariant(results.size() == task.graph.outputs.size(), "a run's results do not match its task");
-  return {bind_task(task, plan, operands, results, scratch_.data(), spare_)};
+  return {instruction.task, bind_task(task, plan, operands, results, scratch_.data(), spare_)};
 }
 
 void TorchExecutor::copy(const Instruction& instruction) {
   const SlotId from = device_->operands_of(instruction)[0], to = device_->results_of(instruction)[0].slot;
   std::memcpy(addresses_[to.index()], addresses_[from.index()], static_cast<std::size_t>(slot_bytes(device_->slots[from.index()])));
+}
+
+void TorchExecutor::run(const Frame& frame) const {
+  const BoundCall* call = frame.calls.data();
+  const BoundCall* end = call + frame.calls.size();
+  try {
+    for (; call != end; ++call) call->run();
+  } catch (const c10::Error& error) {
+    const Task& task = program_->tasks[frame.task.index()];
+    const std::string op = call->op < 0 ? "copy" : task.graph.ops[static_cast<std::size_t>(call->op)].name;
+    throw Error(concat("op ", quote(op), " of task ", task.name, ": ", error.what_without_backtrace()));
+  }
 }
 
 Event TorchExecutor::issue(const Instruction& instruction) {
@@ -152,7 +166,7 @@ Event TorchExecutor::issue(const Instruction& instruction) {
   // No tensor here asks for gradients, so that the dispatcher can skip autograd altogether.
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   c10::DebugInfoGuard count(c10::DebugInfoKind::PROFILER_STATE, allocations_);
-  for (const Bound& call : frames_[static_cast<std::size_t>(frame_of_[index])].calls) call();
+  run(frames_[static_cast<std::size_t>(frame_of_[index])]);
   return kNoEvent;
 }
 

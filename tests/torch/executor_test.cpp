@@ -242,8 +242,8 @@ TEST(Executor, NamesWrongArgumentsOfOpsByName) {
   EXPECT_EQ(failure_of("%0: f64[3,5] = aten::add_.Tensor(%x, %x)"),
             "op \"aten::add_.Tensor\": it writes to its operands; use its functional form\n"
             "  schema: aten::add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)");
-  EXPECT_EQ(failure_of("%0: f64[3,5] = aten::cumsum(%x) {dim=7}").substr(0, 70),
-            "op \"aten::cumsum\": Dimension out of range (expected to be in range of ");
+  EXPECT_EQ(failure_of("%0: f64[3,5] = aten::cumsum(%x) {dim=7}").substr(0, 83),
+            "op \"aten::cumsum\" of task task: Dimension out of range (expected to be in range of ");
 }
 
 TEST(Executor, RejectsAnUnknownKernel) {
