@@ -262,18 +262,22 @@ std::vector<Reply> GlooCarrier::exchange(const Command& command) {
 // The signals that rank 0 answers, ignored while this lives.
 class SignalsIgnored {
  public:
-  SignalsIgnored() {
-    struct sigaction ignore = {};
-    ignore.sa_handler = SIG_IGN;
-    sigaction(SIGTERM, &ignore, &term_);
-    sigaction(SIGINT, &ignore, &interrupt_);
-  }
+  SignalsIgnored() { ignore(&term_, &interrupt_); }
   ~SignalsIgnored() {
+    ignore(nullptr, nullptr);  // drops what came meanwhile: a blocked signal waits, ignored or not
     sigaction(SIGTERM, &term_, nullptr);
     sigaction(SIGINT, &interrupt_, nullptr);
   }
+  SignalsIgnored(const SignalsIgnored&) = delete;
 
  private:
+  static void ignore(struct sigaction* term, struct sigaction* interrupt) {
+    struct sigaction ignored = {};
+    ignored.sa_handler = SIG_IGN;
+    sigaction(SIGTERM, &ignored, term);
+    sigaction(SIGINT, &ignored, interrupt);
+  }
+
   struct sigaction term_, interrupt_;
 };
 
