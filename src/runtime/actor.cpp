@@ -1,10 +1,8 @@
 #include "runtime/actor.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "base/invariant.h"
 #include "base/text.h"
 
 namespace penstock {

@@ -16,8 +16,8 @@ const Reply* cause(const std::vector<Reply>& replies) {
   const Reply* found = nullptr;
   for (const Reply& reply : replies)
     if (!reply.error.empty() && (!found || (found->aborted && !reply.aborted))) found = &reply;
-  for (std::size_t steps = 0; found && found->lost >= 0 && steps < replies.size(); ++steps) {
-    const Reply& peer = replies[static_cast<std::size_t>(found->lost)];
+  for (std::size_t hops = 0; found && found->lost >= 0 && hops < replies.size(); ++hops) {
+    const Reply& peer = replies.at(static_cast<std::size_t>(found->lost));
     if (peer.error.empty() || peer.aborted) break;
     found = &peer;
   }
@@ -40,14 +40,15 @@ class Controller : public Cluster {
 
   std::unique_ptr<Carrier> carrier_;
   std::map<std::uint64_t, std::size_t> loaded_;  // hash -> devices of the program
-  bool stopped_ = false;                         // after a failed step
+  bool stopped_ = false;                         // after a failed step or a lost device
 };
 
 std::vector<Reply> Controller::exchange(const Command& command) {
   if (stopped_) throw Error("the devices stopped after an earlier failure");
   std::vector<Reply> replies = carrier_->exchange(command);
   if (const Reply* failed = cause(replies)) {
-    stopped_ = command.kind == Command::Kind::step || failed->lost >= 0;
+    stopped_ = command.kind == Command::Kind::step;
+    for (const Reply& reply : replies) stopped_ = stopped_ || reply.lost >= 0;
     throw Error(failed->error);
   }
   return replies;

@@ -183,8 +183,10 @@ Command decode_command(std::span<const std::byte> bytes) {
   Command command;
   command.kind = in.choice(Command::Kind::stop);
   command.program = in.get<std::uint64_t>();
-  if (const std::string program = in.text(); !program.empty())
+  if (const std::string program = in.text(); !program.empty()) {
     command.body = std::make_shared<const Program>(parse_program(program, "the controller's program"));
+    if (hash(*command.body) != command.program) throw Error("the program that arrived is not the one that was sent");
+  }
   command.source = get_source(in);
   command.input.step = in.get<std::int64_t>();
   command.input.seed = in.get<std::int64_t>();

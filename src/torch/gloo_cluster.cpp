@@ -123,7 +123,11 @@ std::optional<std::vector<std::byte>> Mail::take(const std::string& queue, milli
 }
 
 void Mail::tidy() {
-  for (const std::string& key : taken_) store_->deleteKey(key);
+  try {
+    for (const std::string& key : taken_) store_->deleteKey(key);
+  } catch (const c10::DistNetworkError&) {
+    // The next message says so.
+  }
   taken_.clear();
 }
 
@@ -203,12 +207,15 @@ class GlooCarrier : public Carrier {
   std::vector<Reply> exchange(const Command& command) override;
 
  private:
+  // After a failed step the others' own words are worth a moment, no more.
+  static constexpr milliseconds kLastWords{2000};
+
   Reply answer(int rank, milliseconds timeout);
 
   Ranks ranks_;
   GlooOptions options_;
   Mail mail_;
-  bool failed_ = false;
+  bool failed_ = false;  // a step failed or a device was lost: no more commands will come
   std::unique_ptr<DeviceThread> own_;
 };
 
@@ -237,24 +244,24 @@ Reply GlooCarrier::answer(int rank, milliseconds timeout) {
 }
 
 std::vector<Reply> GlooCarrier::exchange(const Command& command) {
-  // After a failure the others' own words are worth a moment, no more.
-  constexpr milliseconds kLastWords{2000};
   std::vector<Reply> replies(static_cast<std::size_t>(ranks_.size));
   try {
     const std::vector<std::byte> message = encode(command);
     for (int rank = 1; rank < ranks_.size; ++rank) mail_.put(to(rank), message);
   } catch (const c10::Error& error) {
     replies[0].error = concat("the rendezvous store is gone: ", reason(error));
+    replies[0].lost = 0;
     return replies;
   }
   own_->post(command);
   mail_.tidy();
   replies[0] = own_->wait();
-  failed_ = failed_ || !replies[0].error.empty();
+  const bool step = command.kind == Command::Kind::step;
+  failed_ = failed_ || (step && !replies[0].error.empty());
   for (int rank = 1; rank < ranks_.size; ++rank) {
-    replies[static_cast<std::size_t>(rank)] =
-        answer(rank, failed_ ? std::min(kLastWords, of_seconds(options_.deadline)) : of_seconds(options_.deadline));
-    failed_ = failed_ || !replies[static_cast<std::size_t>(rank)].error.empty();
+    Reply& reply = replies[static_cast<std::size_t>(rank)];
+    reply = answer(rank, failed_ ? std::min(kLastWords, of_seconds(options_.deadline)) : of_seconds(options_.deadline));
+    failed_ = failed_ || reply.lost >= 0 || (step && !reply.error.empty());
   }
   return replies;
 }
@@ -262,18 +269,22 @@ std::vector<Reply> GlooCarrier::exchange(const Command& command) {
 // The signals that rank 0 answers, ignored while this lives.
 class SignalsIgnored {
  public:
-  SignalsIgnored() {
-    struct sigaction ignore = {};
-    ignore.sa_handler = SIG_IGN;
-    sigaction(SIGTERM, &ignore, &term_);
-    sigaction(SIGINT, &ignore, &interrupt_);
-  }
+  SignalsIgnored() { ignore(&term_, &interrupt_); }
   ~SignalsIgnored() {
+    ignore(nullptr, nullptr);  // drops what came meanwhile: a blocked signal waits, ignored or not
     sigaction(SIGTERM, &term_, nullptr);
     sigaction(SIGINT, &interrupt_, nullptr);
   }
+  SignalsIgnored(const SignalsIgnored&) = delete;
 
  private:
+  static void ignore(struct sigaction* term, struct sigaction* interrupt) {
+    struct sigaction ignored = {};
+    ignored.sa_handler = SIG_IGN;
+    sigaction(SIGTERM, &ignored, term);
+    sigaction(SIGINT, &ignored, interrupt);
+  }
+
   struct sigaction term_, interrupt_;
 };
 
@@ -291,6 +302,19 @@ void serve(Mail& mail, Worker& worker, int rank) {
   }
 }
 
+// A device that cannot be made answers the first command with the reason.
+std::unique_ptr<Executor> make_device(Mail& mail, int rank, const ExecutorFactory& executor) {
+  try {
+    return executor(rank);
+  } catch (const std::exception& error) {
+    Reply reply;
+    reply.error = error.what();
+    reply.lost = rank;
+    mail.put(from(rank), encode(reply));
+    throw;
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Cluster> make_gloo_cluster(const Ranks& ranks, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data,
@@ -304,7 +328,8 @@ int serve_gloo(const Ranks& ranks, const ExecutorFactory& executor, std::shared_
     meet_first(mail, ranks, of_seconds(options.rendezvous));
     const SignalsIgnored ignored;
     std::unique_ptr<Transport> transport = connect(mail, ranks, options);
-    Worker worker(ranks.rank, executor(ranks.rank), std::move(transport), std::move(data), of_seconds(options.deadline));
+    std::unique_ptr<Executor> device = make_device(mail, ranks.rank, executor);
+    Worker worker(ranks.rank, std::move(device), std::move(transport), std::move(data), of_seconds(options.deadline));
     serve(mail, worker, ranks.rank);
   } catch (const c10::DistNetworkError&) {
     throw Error(concat("rank 0 was lost: device ", ranks.rank, " has no controller any more"),

@@ -13,8 +13,8 @@ namespace {
 Command full_command() {
   Command command;
   command.kind = Command::Kind::set_state;
-  command.program = 0x123456789abcdef0;
   command.body = std::make_shared<const Program>(test::random_program(1, 2, 20));
+  command.program = hash(*command.body);
   command.source.kind = StateSource::Kind::safetensors;
   command.source.seed = -3;
   command.source.parameters = {{"w", {DType::bf16, {2, 3}}, {Initialiser::Kind::normal, 0.25}, false}, {"b", {DType::f32, {}}, {}, true}};
@@ -51,6 +51,12 @@ TEST(Messages, ComeBackAsTheyWere) {
     EXPECT_EQ(encode(decode_reply(bytes)), bytes);
     EXPECT_EQ(decode_reply(bytes).state, reply.state);
   }
+}
+
+TEST(Messages, AnotherProgramThanItsHashSays) {
+  Command command = full_command();
+  ++command.program;
+  EXPECT_EQ(test::message_of([&] { decode_command(encode(command)); }), "the program that arrived is not the one that was sent");
 }
 
 TEST(Messages, EveryCutIsAnError) {

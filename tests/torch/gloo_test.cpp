@@ -198,6 +198,20 @@ TEST(GlooCluster, AnErrorOfAnotherRank) {
             "cannot read missing.safetensors: No suc");
 }
 
+TEST(GlooCluster, ADeviceThatCannotBeMade) {
+  const int port = Listener().port;
+  const auto data = std::make_shared<test::HashData>();
+  const ExecutorFactory broken = [](int) -> std::unique_ptr<Executor> { throw Error("no such device"); };
+  std::string other;
+  std::thread thread([&] { other = message_of([&] { serve_gloo(ranks(1, 2, port), broken, data, quick()); }); });
+  auto cluster = make_gloo_cluster(ranks(0, 2, port), fakes(), data, quick());
+  EXPECT_EQ(message_of([&] { cluster->set_state({}); }), "no such device");
+  EXPECT_EQ(message_of([&] { cluster->set_state({}); }), "the devices stopped after an earlier failure");
+  cluster.reset();
+  thread.join();
+  EXPECT_EQ(other, "no such device");
+}
+
 // Never finishes a run.
 class Stuck : public Executor {
  public:
