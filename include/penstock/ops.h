@@ -46,15 +46,33 @@ Tensor div(Tensor a, double b);
 Tensor pow(Tensor a, double exponent);
 Tensor maximum(Tensor a, Tensor b);
 Tensor minimum(Tensor a, Tensor b);
-inline Tensor operator+(Tensor a, Tensor b) { return add(a, b); }
-inline Tensor operator-(Tensor a, Tensor b) { return sub(a, b); }
-inline Tensor operator*(Tensor a, Tensor b) { return mul(a, b); }
-inline Tensor operator/(Tensor a, Tensor b) { return div(a, b); }
-inline Tensor operator+(Tensor a, double b) { return add(a, b); }
-inline Tensor operator-(Tensor a, double b) { return sub(a, b); }
-inline Tensor operator*(Tensor a, double b) { return mul(a, b); }
-inline Tensor operator/(Tensor a, double b) { return div(a, b); }
-inline Tensor operator*(double a, Tensor b) { return mul(b, a); }
+inline Tensor operator+(Tensor a, Tensor b) {
+  return add(a, b);
+}
+inline Tensor operator-(Tensor a, Tensor b) {
+  return sub(a, b);
+}
+inline Tensor operator*(Tensor a, Tensor b) {
+  return mul(a, b);
+}
+inline Tensor operator/(Tensor a, Tensor b) {
+  return div(a, b);
+}
+inline Tensor operator+(Tensor a, double b) {
+  return add(a, b);
+}
+inline Tensor operator-(Tensor a, double b) {
+  return sub(a, b);
+}
+inline Tensor operator*(Tensor a, double b) {
+  return mul(a, b);
+}
+inline Tensor operator/(Tensor a, double b) {
+  return div(a, b);
+}
+inline Tensor operator*(double a, Tensor b) {
+  return mul(b, a);
+}
 
 // Comparisons give bool.
 Tensor eq(Tensor a, Tensor b);
@@ -149,11 +167,15 @@ Tensor random_key(Tensor seed, Tensor step, std::int64_t op);
 
 // Optimiser updates, elementwise on one parameter; learning_rate and step (i64, from 1) are scalars of the graph.
 // Adam's bias-corrected update with decoupled weight decay (Loshchilov & Hutter 2019), as torch.optim.AdamW.
-struct AdamWResult { Tensor parameter, first, second; };
-AdamWResult adamw(Tensor parameter, Tensor gradient, Tensor first, Tensor second, Tensor learning_rate, Tensor step,
-                  double beta1, double beta2, double eps, double weight_decay);
+struct AdamWResult {
+  Tensor parameter, first, second;
+};
+AdamWResult adamw(Tensor parameter, Tensor gradient, Tensor first, Tensor second, Tensor learning_rate, Tensor step, double beta1,
+                  double beta2, double eps, double weight_decay);
 // v' = momentum*v + (g + weight_decay*p); p' = p - lr*v'.
-struct SgdResult { Tensor parameter, velocity; };
+struct SgdResult {
+  Tensor parameter, velocity;
+};
 SgdResult sgd(Tensor parameter, Tensor gradient, Tensor velocity, Tensor learning_rate, double momentum, double weight_decay);
 
 // Ends a stage: x passes unchanged; what x was computed from belongs to the stage before the mark.

@@ -11,10 +11,21 @@
 namespace penstock {
 
 enum class Kind : std::uint8_t {
-  F, B, I, W,          // forward, backward, and backward split: input gradients, weight gradients
-  R, U,                // recompute residuals, update of a stage
-  UNSHARD, RESHARD, REDUCE_GRAD, OFFLOAD, RELOAD,
-  SEND_F, RECV_F, SEND_B, RECV_B,  // only in tables with communication written out; lowering infers it anyway
+  F,
+  B,
+  I,
+  W,  // forward, backward, and backward split: input gradients, weight gradients
+  R,
+  U,  // recompute residuals, update of a stage
+  UNSHARD,
+  RESHARD,
+  REDUCE_GRAD,
+  OFFLOAD,
+  RELOAD,
+  SEND_F,
+  RECV_F,
+  SEND_B,
+  RECV_B,  // only in tables with communication written out; lowering infers it anyway
 };
 std::string_view name(Kind kind);
 
@@ -22,23 +33,23 @@ std::string_view name(Kind kind);
 struct Action {
   std::int32_t stage = 0;
   Kind kind = Kind::F;
-  std::int32_t microbatch = -1;        // -1: none (UNSHARD, RESHARD, U of all)
-  std::int32_t count = 1;              // micro-batches microbatch .. microbatch+count-1 together
-  std::int32_t slice = -1;             // -1: not sliced
-  bool fused_with_next = false;        // the first of a fused pair (torch: "(0F3;1B2)OVERLAP_F_B")
+  std::int32_t microbatch = -1;  // -1: none (UNSHARD, RESHARD, U of all)
+  std::int32_t count = 1;        // micro-batches microbatch .. microbatch+count-1 together
+  std::int32_t slice = -1;       // -1: not sliced
+  bool fused_with_next = false;  // the first of a fused pair (torch: "(0F3;1B2)OVERLAP_F_B")
 
   auto operator<=>(const Action&) const = default;
 };
 std::string text(const Action& action);
 
 struct Schedule {
-  std::string name;                    // the generator's, or the file
+  std::string name;  // the generator's, or the file
   std::vector<std::vector<Action>> actors;
   // Where each action stood in its file: column (cell, from 1) in row actor+1; empty for generated tables.
   std::vector<std::vector<std::int32_t>> cells;
 
-  std::int32_t stages() const;         // 1 + largest stage named; 0 for an empty table
-  std::int32_t microbatches() const;   // 1 + largest micro-batch named
+  std::int32_t stages() const;        // 1 + largest stage named; 0 for an empty table
+  std::int32_t microbatches() const;  // 1 + largest micro-batch named
 };
 
 // What the model asks of a table: which stages feed which, and what each has to do.
@@ -67,16 +78,16 @@ std::string print(const Schedule& schedule);
 struct ScheduleOptions {
   int actors = 2;
   int microbatches = 4;
-  int chunks = 1;                      // stages per actor
-  bool forward_only = false;           // a validation table: the same F order with no backward
+  int chunks = 1;             // stages per actor
+  bool forward_only = false;  // a validation table: the same F order with no backward
 };
 // By name ("1f1b"). Throws Error for an unknown name (nearest named) or a violated precondition.
 Schedule make_schedule(std::string_view name, const ScheduleOptions& options);
 
 struct ScheduleInfo {
   std::string name;
-  std::string summary;                 // one line
-  bool chunked;                        // takes chunks > 1
+  std::string summary;  // one line
+  bool chunked;         // takes chunks > 1
 };
 const std::vector<ScheduleInfo>& schedules();
 

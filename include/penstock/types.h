@@ -12,10 +12,10 @@ enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, boolean };
 
 inline constexpr int kDTypeCount = 7;
 
-std::int64_t byte_size(DType dtype);   // of one element
-std::string_view name(DType dtype);    // "f64", ..., "bool"
+std::int64_t byte_size(DType dtype);  // of one element
+std::string_view name(DType dtype);   // "f64", ..., "bool"
 bool is_floating(DType dtype);
-bool is_integer(DType dtype);          // i64, i32
+bool is_integer(DType dtype);  // i64, i32
 // The dtype of that name; false where there is none.
 bool parse_dtype(std::string_view name, DType& out);
 

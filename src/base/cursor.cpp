@@ -158,7 +158,8 @@ void Cursor::header(std::string_view kind, int version) {
   const std::string_view found = word();
   if (found != kind) fail_at(begin, concat("this is a penstock ", found, ", not a penstock ", kind));
   const std::int64_t found_version = integer();
-  if (found_version != version) fail_at(begin, concat("version ", found_version, " of penstock ", kind, "; this build reads version ", version));
+  if (found_version != version)
+    fail_at(begin, concat("version ", found_version, " of penstock ", kind, "; this build reads version ", version));
 }
 
 void Cursor::fail(const std::string& what, const std::string& hint) {

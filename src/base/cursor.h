@@ -13,18 +13,18 @@ class Cursor {
   // `text` must outlive the cursor.
   Cursor(std::string_view file, std::string_view text) : file_(file), text_(text) {}
 
-  bool at_end();                             // after skipping blanks and "//" comments
-  char peek();                               // next character after blanks, '\0' at the end
-  bool accept(std::string_view token);       // takes it if it is next (a word must end there)
-  void expect(std::string_view token);       // or fails naming what was found
-  std::string_view word();                   // [A-Za-z_][A-Za-z0-9_.]*
-  std::string_view name();                   // [A-Za-z0-9_.$:/-]+, after '%' or '@'
+  bool at_end();                        // after skipping blanks and "//" comments
+  char peek();                          // next character after blanks, '\0' at the end
+  bool accept(std::string_view token);  // takes it if it is next (a word must end there)
+  void expect(std::string_view token);  // or fails naming what was found
+  std::string_view word();              // [A-Za-z_][A-Za-z0-9_.]*
+  std::string_view name();              // [A-Za-z0-9_.$:/-]+, after '%' or '@'
   std::int64_t integer();
-  double real();                             // also inf, nan
-  bool number_is_real() const;               // is the number here written with '.', 'e', inf or nan
-  std::string string();                      // quoted, see quote()
+  double real();                // also inf, nan
+  bool number_is_real() const;  // is the number here written with '.', 'e', inf or nan
+  std::string string();         // quoted, see quote()
   bool next_is_number();
-  void skip();                               // blanks and comments
+  void skip();  // blanks and comments
   // "penstock <kind> <version>"; fails naming the file's own kind.
   void header(std::string_view kind, int version);
 

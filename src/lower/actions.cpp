@@ -29,7 +29,9 @@ class Actions {
   }
 
  private:
-  std::int32_t task(std::int32_t stage, Kind kind) const { return task_of_[static_cast<std::size_t>(stage) * 4 + static_cast<std::size_t>(kind)]; }
+  std::int32_t task(std::int32_t stage, Kind kind) const {
+    return task_of_[static_cast<std::size_t>(stage) * 4 + static_cast<std::size_t>(kind)];
+  }
 
   // Homes of edge instances must be known before their readers are lowered, whatever the actors' order.
   void note_producers() {
@@ -73,7 +75,8 @@ class Actions {
   void make_edge(std::int32_t bundle, std::int32_t microbatch, std::int32_t actor) {
     const Bundle& b = l_.dag.bundles[static_cast<std::size_t>(bundle)];
     const StageTask& from = l_.dag.tasks[static_cast<std::size_t>(b.producers[0])];
-    edge(bundle, microbatch) = l_.add({Instance::Source::computed, concat(name(from.kind), from.stage, ":", bundle, ".", microbatch), b.types, actor, -1, -1});
+    edge(bundle, microbatch) =
+        l_.add({Instance::Source::computed, concat(name(from.kind), from.stage, ":", bundle, ".", microbatch), b.types, actor, -1, -1});
   }
 
   std::int32_t& edge(std::int32_t bundle, std::int32_t microbatch) {
@@ -92,7 +95,8 @@ class Actions {
         if (input >= 0) return l_.input(input, part);
         std::int32_t& instance = used_.try_emplace({b, actor, part}, -1).first->second;
         if (instance < 0) {
-          instance = l_.add({Instance::Source::computed, concat("before:", operand, part < 0 ? "" : concat(".", part)), bundle.types, actor, -1, -1});
+          instance = l_.add(
+              {Instance::Source::computed, concat("before:", operand, part < 0 ? "" : concat(".", part)), bundle.types, actor, -1, -1});
           l_.ends.uses.push_back({operand, part, actor, instance});
         }
         return instance;
@@ -106,7 +110,8 @@ class Actions {
     std::int32_t& instance = used_.try_emplace({b, actor, -1}, -1).first->second;  // one accumulator per actor
     if (instance >= 0) return {instance, ResultMode::add};
     instance = l_.add({Instance::Source::computed, concat("sum:", b, ".", actor), bundle.types, actor, -1, -1});
-    for (std::size_t part = 0; part < bundle.members.size(); ++part) l_.ends.partials.push_back({bundle.members[part], actor, instance, static_cast<std::int32_t>(part)});
+    for (std::size_t part = 0; part < bundle.members.size(); ++part)
+      l_.ends.partials.push_back({bundle.members[part], actor, instance, static_cast<std::int32_t>(part)});
     return {instance, ResultMode::store};
   }
 
@@ -127,16 +132,17 @@ class Actions {
 
   Lowering& l_;
   std::int32_t microbatches_;
-  std::vector<TaskId> tasks_;              // of each stage task
-  std::vector<std::int32_t> task_of_;      // [stage][F, B, I, W]: stage task
-  std::vector<std::int32_t> edges_;        // [bundle][micro-batch]: instance, for edges
+  std::vector<TaskId> tasks_;                                                          // of each stage task
+  std::vector<std::int32_t> task_of_;                                                  // [stage][F, B, I, W]: stage task
+  std::vector<std::int32_t> edges_;                                                    // [bundle][micro-batch]: instance, for edges
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t> used_;  // (bundle, actor, micro-batch or -1): instance
 };
 
 }  // namespace
 
 void lower_actions(Lowering& lowering) {
-  static_assert(static_cast<int>(Kind::F) == 0 && static_cast<int>(Kind::B) == 1 && static_cast<int>(Kind::I) == 2 && static_cast<int>(Kind::W) == 3);
+  static_assert(static_cast<int>(Kind::F) == 0 && static_cast<int>(Kind::B) == 1 && static_cast<int>(Kind::I) == 2 &&
+                static_cast<int>(Kind::W) == 3);
   Actions(lowering).run();
 }
 

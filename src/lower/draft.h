@@ -32,12 +32,12 @@ struct Write {
 
 // What one actor does without being interrupted; in order of its actor's list.
 struct Run {
-  Opcode opcode = Opcode::run;              // run, copy, output
+  Opcode opcode = Opcode::run;  // run, copy, output
   TaskId task;
   std::int32_t stage = -1, microbatch = -1, port = -1;
   Kind kind = Kind::F;
   bool action = false;
-  std::vector<std::int32_t> reads;          // instances
+  std::vector<std::int32_t> reads;  // instances
   std::vector<Write> writes;
 };
 
@@ -63,15 +63,15 @@ class TaskTable {
 struct LoopEnds {
   // A loop operand, or its part of one micro-batch, that must be computed on an actor before the loop.
   struct Use {
-    std::int32_t operand;                   // of the accumulate
-    std::int32_t microbatch;                // -1: whole
+    std::int32_t operand;     // of the accumulate
+    std::int32_t microbatch;  // -1: whole
     std::int32_t actor;
     std::int32_t instance;
   };
   std::vector<Use> uses;
   // Accumulators: the instance and part that hold each loop result's partial sum on each actor.
   struct Partial {
-    std::int32_t result;                    // of the accumulate
+    std::int32_t result;  // of the accumulate
     std::int32_t actor;
     std::int32_t instance;
     std::int32_t part;
@@ -81,13 +81,13 @@ struct LoopEnds {
 
 // Everything the passes share.
 struct Lowering {
-  const Graph& step;                        // with stages assigned
+  const Graph& step;  // with stages assigned
   const StageDag& dag;
   const Schedule& schedule;
   Program program{};
   Draft draft{};
   LoopEnds ends{};
-  std::size_t loop;                         // index of the accumulate in step.ops
+  std::size_t loop;  // index of the accumulate in step.ops
   TaskTable tasks{program.tasks};
   // Instance of a step input (index) as a whole or, for data, of one micro-batch's part; made on first use.
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> inputs{};
@@ -103,8 +103,8 @@ struct Lowering {
 };
 
 // The passes, in the order of lower().
-void lower_actions(Lowering& lowering);      // the table's actions become runs on instances
-void place_outside(Lowering& lowering);      // code before and after the loop, and where state lives
+void lower_actions(Lowering& lowering);                    // the table's actions become runs on instances
+void place_outside(Lowering& lowering);                    // code before and after the loop, and where state lives
 void emit_program(Lowering& lowering, int receive_ahead);  // transfers, early receives, frees: the instruction lists
 
 }  // namespace penstock

@@ -1,10 +1,10 @@
 // Pass: runs on instances become instruction lists. One transfer per instance and destination; receives posted early; every step slot
 // freed as soon as nothing can need it.
 //
-// Where to free what was sent is the one choice that could deadlock: `free` waits until the peer has posted its receive. So one execution is
-// timed here (transfers take no time, runs what a roofline says), and a sent slot is freed at the first run boundary at which that execution
-// has finished its sends. Programs are deterministic (what a device waits for never depends on timing), so an order that one execution
-// passes without waiting at its frees lets every execution finish.
+// Where to free what was sent is the one choice that could deadlock: `free` waits until the peer has posted its receive. So one execution
+// is timed here (transfers take no time, runs what a roofline says), and a sent slot is freed at the first run boundary at which that
+// execution has finished its sends. Programs are deterministic (what a device waits for never depends on timing), so an order that one
+// execution passes without waiting at its frees lets every execution finish.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -21,27 +21,28 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kFlopsPerByte = 10;  // of the roofline that times runs here; only the order of events matters
 
-struct Use {                      // of one instance on one actor
+struct Use {  // of one instance on one actor
   std::int32_t instance = -1;
-  std::int32_t first_read = -1;   // run indices
+  std::int32_t first_read = -1;  // run indices
   std::int32_t last_touch = -1;
   std::int32_t last_write = -1;
-  std::int32_t receive = -1;      // transfer that brings it
+  std::int32_t receive = -1;  // transfer that brings it
   std::vector<std::int32_t> sends;
   SlotId slot;
 };
 
 struct Transfer {
   std::int32_t instance, from, to, tag;
-  std::int32_t after_run;         // on `from`; the number of runs: at the end
-  std::int32_t before_run;        // on `to`: where the receive is posted
+  std::int32_t after_run;   // on `from`; the number of runs: at the end
+  std::int32_t before_run;  // on `to`: where the receive is posted
   double sent = kNever, posted = kNever;
   double done() const { return std::max(sent, posted); }
 };
 
 class Emitter {
  public:
-  Emitter(Lowering& lowering, int receive_ahead) : l_(lowering), ahead_(receive_ahead), actors_(static_cast<std::size_t>(lowering.actors())) {}
+  Emitter(Lowering& lowering, int receive_ahead)
+      : l_(lowering), ahead_(receive_ahead), actors_(static_cast<std::size_t>(lowering.actors())) {}
 
   void run() {
     for (std::size_t a = 0; a < actors_.size(); ++a) note_uses(a);
@@ -61,7 +62,7 @@ class Emitter {
     std::vector<std::int32_t> outgoing, incoming;           // transfers, in order of sending
     std::vector<double> end;                                // of each run
     double clock = 0;
-    std::size_t next_incoming = 0;                          // by before_run
+    std::size_t next_incoming = 0;  // by before_run
   };
 
   const std::vector<Run>& runs(std::size_t a) const { return l_.draft.actors[a]; }
@@ -85,7 +86,8 @@ class Emitter {
         if (u.first_read < 0) u.first_read = index;
         u.last_touch = index;
         const Instance& read = instance(i);
-        if (read.source == Instance::Source::computed && read.home != static_cast<std::int32_t>(a) && u.first_read == index) readers_[i].push_back(static_cast<std::int32_t>(a));
+        if (read.source == Instance::Source::computed && read.home != static_cast<std::int32_t>(a) && u.first_read == index)
+          readers_[i].push_back(static_cast<std::int32_t>(a));
       }
       for (const Write& write : runs(a)[r].writes) {
         Use& u = use(a, write.instance);
@@ -123,7 +125,8 @@ class Emitter {
     for (std::int32_t state : l_.draft.refreshed) {
       const auto from = static_cast<std::size_t>(instance(state).home);
       for (std::size_t to = 0; to < actors_.size(); ++to)
-        if (to != from && actors_[to].use_of.count(state)) add_transfer(state, from, to, static_cast<std::int32_t>(runs(from).size()), static_cast<std::int32_t>(runs(to).size()));
+        if (to != from && actors_[to].use_of.count(state))
+          add_transfer(state, from, to, static_cast<std::int32_t>(runs(from).size()), static_cast<std::int32_t>(runs(to).size()));
     }
   }
 
@@ -138,7 +141,9 @@ class Emitter {
         std::int32_t& bound = limit[static_cast<std::size_t>(t.from)];
         t.before_run = bound = std::min(bound, t.before_run);
       }
-      std::stable_sort(to.incoming.begin(), to.incoming.end(), [&](std::int32_t x, std::int32_t y) { return transfers_[static_cast<std::size_t>(x)].before_run < transfers_[static_cast<std::size_t>(y)].before_run; });
+      std::stable_sort(to.incoming.begin(), to.incoming.end(), [&](std::int32_t x, std::int32_t y) {
+        return transfers_[static_cast<std::size_t>(x)].before_run < transfers_[static_cast<std::size_t>(y)].before_run;
+      });
     }
   }
 
@@ -173,7 +178,8 @@ class Emitter {
   std::int32_t advance(std::size_t a, std::vector<std::size_t>& ready, std::vector<std::vector<std::size_t>>& waiting) {
     Actor& actor = actors_[a];
     const auto post = [&](std::int32_t before_run) {
-      while (actor.next_incoming < actor.incoming.size() && transfers_[static_cast<std::size_t>(actor.incoming[actor.next_incoming])].before_run <= before_run)
+      while (actor.next_incoming < actor.incoming.size() &&
+             transfers_[static_cast<std::size_t>(actor.incoming[actor.next_incoming])].before_run <= before_run)
         transfers_[static_cast<std::size_t>(actor.incoming[actor.next_incoming++])].posted = actor.clock;
     };
     for (std::size_t r = actor.end.size(); r < runs(a).size(); ++r) {
@@ -195,7 +201,8 @@ class Emitter {
     return -1;
   }
 
-  void send(std::size_t a, const Run& run, std::int32_t r, std::vector<std::size_t>& ready, std::vector<std::vector<std::size_t>>& waiting) {
+  void send(std::size_t a, const Run& run, std::int32_t r, std::vector<std::size_t>& ready,
+            std::vector<std::vector<std::size_t>>& waiting) {
     for (const Write& write : run.writes)
       for (std::int32_t number : use(a, write.instance).sends) {
         const auto t = static_cast<std::size_t>(number);
@@ -256,11 +263,13 @@ class Emitter {
       const auto index = static_cast<std::int32_t>(r);
       // Before the receives at the very end, so that no device posts its last receives only after its peers have given up on them.
       while (out < actor.outgoing.size() && r == count) emit_send(a, actor.outgoing[out++]);
-      for (; in < actor.incoming.size() && transfers_[static_cast<std::size_t>(actor.incoming[in])].before_run <= index; ++in) emit_receive(a, actor.incoming[in]);
+      for (; in < actor.incoming.size() && transfers_[static_cast<std::size_t>(actor.incoming[in])].before_run <= index; ++in)
+        emit_receive(a, actor.incoming[in]);
       if (r < count) {
         for (std::int32_t i : inputs[r]) emit_input(a, actor.uses[static_cast<std::size_t>(i)]);
         emit_run(a, runs(a)[r]);
-        for (; out < actor.outgoing.size() && transfers_[static_cast<std::size_t>(actor.outgoing[out])].after_run <= index; ++out) emit_send(a, actor.outgoing[out]);
+        for (; out < actor.outgoing.size() && transfers_[static_cast<std::size_t>(actor.outgoing[out])].after_run <= index; ++out)
+          emit_send(a, actor.outgoing[out]);
       }
       for (std::int32_t i : frees[r]) push(a, {.opcode = Opcode::free, .slot = actor.uses[static_cast<std::size_t>(i)].slot});
     }
@@ -287,7 +296,8 @@ class Emitter {
       push(a, {.opcode = Opcode::output, .slot = use(a, run.reads[0]).slot, .port = run.port});
       return;
     }
-    Instruction out{.opcode = run.opcode, .kind = run.kind, .action = run.action, .stage = run.stage, .microbatch = run.microbatch, .task = run.task};
+    Instruction out{
+        .opcode = run.opcode, .kind = run.kind, .action = run.action, .stage = run.stage, .microbatch = run.microbatch, .task = run.task};
     out.first_operand = static_cast<std::uint32_t>(device.operands.size());
     out.operands = static_cast<std::uint32_t>(run.reads.size());
     out.first_result = static_cast<std::uint32_t>(device.results.size());
@@ -303,7 +313,7 @@ class Emitter {
   std::vector<Transfer> transfers_;
   std::map<std::pair<std::size_t, std::size_t>, std::int32_t> tags_;
   std::unordered_map<std::int32_t, std::vector<std::int32_t>> readers_;  // of computed instances: actors that are not their home
-  std::vector<double> durations_;                                       // of tasks
+  std::vector<double> durations_;                                        // of tasks
 };
 
 }  // namespace

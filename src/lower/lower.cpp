@@ -19,7 +19,8 @@ std::vector<bool> split_stages(const Schedule& schedule, std::size_t stages) {
   std::vector<bool> split(stages);
   for (const auto& actor : schedule.actors)
     for (const Action& action : actor)
-      if ((action.kind == Kind::I || action.kind == Kind::W) && action.stage < static_cast<std::int32_t>(stages)) split[action.stage] = true;
+      if ((action.kind == Kind::I || action.kind == Kind::W) && action.stage < static_cast<std::int32_t>(stages))
+        split[action.stage] = true;
   return split;
 }
 

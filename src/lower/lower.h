@@ -10,8 +10,8 @@
 namespace penstock {
 
 struct LowerOptions {
-  int receive_ahead = 2;              // a receive is posted up to this many actions before its reader
-  std::vector<std::string> recompute; // stages that keep only their inputs
+  int receive_ahead = 2;               // a receive is posted up to this many actions before its reader
+  std::vector<std::string> recompute;  // stages that keep only their inputs
 };
 
 // Step graph (marks or none) + schedule -> a planned, verified program. Throws Error where stages, schedule and model do not fit.

@@ -140,7 +140,8 @@ class Outside {
         if (home_[s] >= 0 && !holders_[s].count(actor)) bytes += type(v).bytes();
       }
     }
-    if (state >= 0 && home_[static_cast<std::size_t>(state)] >= 0 && home_[static_cast<std::size_t>(state)] != actor) bytes += type(op.results[0]).bytes();
+    if (state >= 0 && home_[static_cast<std::size_t>(state)] >= 0 && home_[static_cast<std::size_t>(state)] != actor)
+      bytes += type(op.results[0]).bytes();
     return bytes;
   }
 
@@ -218,7 +219,8 @@ class Outside {
     for (const auto& [key, ops] : after_)
       for (std::size_t i : ops)
         for (ValueId v : graph_.ops[i].operands)
-          if (dependent_[v.index()] && !partial_.count(v.value) && (actor_[v.index()] != key.first || depth_[v.index()] != key.second)) after_instance(v);
+          if (dependent_[v.index()] && !partial_.count(v.value) && (actor_[v.index()] != key.first || depth_[v.index()] != key.second))
+            after_instance(v);
     for (std::size_t o = static_cast<std::size_t>(graph_.state); o < graph_.outputs.size(); ++o) {
       const ValueId v = graph_.outputs[o];
       if (dependent_[v.index()]) {
@@ -253,15 +255,16 @@ class Outside {
     Actor actor;
     Graph graph{};
     std::vector<std::int32_t> reads{};
-    std::unordered_map<std::int32_t, ValueId> local{};                  // value of the step: here
-    std::map<std::pair<std::int32_t, std::int32_t>, ValueId> parts{};   // (instance, part): graph input
+    std::unordered_map<std::int32_t, ValueId> local{};                 // value of the step: here
+    std::map<std::pair<std::int32_t, std::int32_t>, ValueId> parts{};  // (instance, part): graph input
   };
 
   void import(Fragment& f, std::int32_t instance_number, std::int32_t part, ValueId value) {
     if (std::find(f.reads.begin(), f.reads.end(), instance_number) == f.reads.end()) {
       f.reads.push_back(instance_number);
       for (std::size_t p = 0; p < instance(instance_number).types.size(); ++p)
-        f.parts[{instance_number, static_cast<std::int32_t>(p)}] = f.graph.add_input(instance(instance_number).types[p], concat("x", f.graph.inputs.size()));
+        f.parts[{instance_number, static_cast<std::int32_t>(p)}] =
+            f.graph.add_input(instance(instance_number).types[p], concat("x", f.graph.inputs.size()));
     }
     f.local[value.value] = f.parts.at({instance_number, part});
   }
@@ -324,7 +327,10 @@ class Outside {
     Op slice;
     slice.name = "slice";
     slice.operands = {whole};
-    slice.attributes = {{"dim", std::int64_t{0}}, {"start", microbatch * part.shape[0]}, {"end", (microbatch + 1) * part.shape[0]}, {"step", std::int64_t{1}}};
+    slice.attributes = {{"dim", std::int64_t{0}},
+                        {"start", microbatch * part.shape[0]},
+                        {"end", (microbatch + 1) * part.shape[0]},
+                        {"step", std::int64_t{1}}};
     slice.results = {f.graph.add_value(part)};
     f.graph.ops.push_back(slice);
     return slice.results[0];
@@ -357,7 +363,8 @@ class Outside {
       const ValueId next = graph_.outputs[s];
       if (next == graph_.inputs[s]) continue;
       if (!dependent_[next.index()]) {
-        if (holders_[s].count(key.first) && key.second == last_depth(key.first)) give(next, l_.input(static_cast<std::int32_t>(s), -1), ResultMode::update);
+        if (holders_[s].count(key.first) && key.second == last_depth(key.first))
+          give(next, l_.input(static_cast<std::int32_t>(s), -1), ResultMode::update);
       } else if (actor_[next.index()] == key.first && depth_[next.index()] == key.second && updated_in_place(s)) {
         give(next, l_.input(static_cast<std::int32_t>(s), -1), ResultMode::update);
       }
@@ -375,7 +382,8 @@ class Outside {
             std::set<std::int32_t> states;
             if (!dependent_[v.index()]) collect_states(v, states);
             for (std::int32_t state : states)
-              if (home_[static_cast<std::size_t>(state)] == key.first) state_depth_[static_cast<std::size_t>(state)] = std::max(state_depth_[static_cast<std::size_t>(state)], key.second);
+              if (home_[static_cast<std::size_t>(state)] == key.first)
+                state_depth_[static_cast<std::size_t>(state)] = std::max(state_depth_[static_cast<std::size_t>(state)], key.second);
           }
     }
     return state_depth_[s] <= depth_[next.index()];
@@ -406,7 +414,8 @@ class Outside {
         for (std::size_t i : ops)
           for (ValueId operand : graph_.ops[i].operands)
             if (actor_[operand.index()] != key.first || depth_[operand.index()] != key.second) read_elsewhere_[operand.index()] = true;
-      for (std::size_t o = static_cast<std::size_t>(graph_.state); o < graph_.outputs.size(); ++o) read_elsewhere_[graph_.outputs[o].index()] = true;
+      for (std::size_t o = static_cast<std::size_t>(graph_.state); o < graph_.outputs.size(); ++o)
+        read_elsewhere_[graph_.outputs[o].index()] = true;
       for (std::size_t s = 0; s < home_.size(); ++s)
         if (!updated_in_place(s)) read_elsewhere_[graph_.outputs[s].index()] = true;
     }
@@ -446,31 +455,33 @@ class Outside {
     for (std::size_t i = static_cast<std::size_t>(graph_.state); i < graph_.inputs.size(); ++i) {
       const Value& value = graph_.values[graph_.inputs[i].index()];
       const auto& operands = l_.loop_op().operands;
-      const bool is_split = std::find(operands.begin(), operands.begin() + static_cast<std::ptrdiff_t>(split), graph_.inputs[i]) != operands.begin() + static_cast<std::ptrdiff_t>(split);
+      const bool is_split = std::find(operands.begin(), operands.begin() + static_cast<std::ptrdiff_t>(split), graph_.inputs[i]) !=
+                            operands.begin() + static_cast<std::ptrdiff_t>(split);
       l_.program.data.push_back({value.name, value.type, is_split});
     }
     for (std::size_t o = static_cast<std::size_t>(graph_.state); o < graph_.outputs.size(); ++o) {
       const std::size_t index = o - static_cast<std::size_t>(graph_.state);
-      l_.program.outputs.push_back({index < graph_.output_names.size() ? graph_.output_names[index] : concat("output", index), type(graph_.outputs[o]), false});
+      l_.program.outputs.push_back(
+          {index < graph_.output_names.size() ? graph_.output_names[index] : concat("output", index), type(graph_.outputs[o]), false});
     }
   }
 
   Lowering& l_;
-  Graph graph_;                                       // the step without its loop
+  Graph graph_;  // the step without its loop
   std::vector<OpId> producer_;
-  std::unordered_map<std::int32_t, Place> partial_;   // values that the loop leaves behind
-  std::vector<bool> dependent_;                       // of each value: on the loop's results
-  std::vector<Actor> actor_;                          // of dependent values
+  std::unordered_map<std::int32_t, Place> partial_;  // values that the loop leaves behind
+  std::vector<bool> dependent_;                      // of each value: on the loop's results
+  std::vector<Actor> actor_;                         // of dependent values
   std::vector<std::int32_t> depth_;
   std::vector<std::int32_t> input_index_;
-  std::vector<Actor> home_;                           // of each state
+  std::vector<Actor> home_;  // of each state
   std::vector<std::set<Actor>> holders_;
   std::vector<std::int32_t> written_state_, state_depth_;
   std::vector<bool> read_elsewhere_;
-  std::map<std::pair<Actor, std::int32_t>, std::vector<std::size_t>> after_;       // (actor, depth): dependent ops
-  std::map<std::pair<Actor, std::int32_t>, std::set<std::int32_t>> clones_;        // independent values asked for there
-  std::map<std::pair<std::int32_t, Actor>, std::int32_t> exported_;                // (value, actor): instance
-  std::map<std::pair<std::int32_t, Actor>, std::int32_t> before_;                  // (value, actor): instance, computed before the loop
+  std::map<std::pair<Actor, std::int32_t>, std::vector<std::size_t>> after_;  // (actor, depth): dependent ops
+  std::map<std::pair<Actor, std::int32_t>, std::set<std::int32_t>> clones_;   // independent values asked for there
+  std::map<std::pair<std::int32_t, Actor>, std::int32_t> exported_;           // (value, actor): instance
+  std::map<std::pair<std::int32_t, Actor>, std::int32_t> before_;             // (value, actor): instance, computed before the loop
 };
 
 }  // namespace

@@ -92,7 +92,8 @@ class Assignment {
     for (std::size_t i = 0; i < body_.ops.size(); ++i) {
       if (body_.ops[i].name != "stage_boundary") continue;
       if (!body_.ops[i].stage.empty())
-        throw Error(concat("stage_boundary inside Stage scope ", quote(body_.ops[i].stage)), {"a model is cut by scopes or by boundaries, not by both at one place"},
+        throw Error(concat("stage_boundary inside Stage scope ", quote(body_.ops[i].stage)),
+                    {"a model is cut by scopes or by boundaries, not by both at one place"},
                     "move the boundary out of the scope, or remove one of the two");
       const int stage = stage_number(std::to_string(count++));
       std::vector<std::size_t> open = {i};
@@ -188,9 +189,10 @@ class Assignment {
     if (candidates.empty()) return kNone;
     const int found = extreme(candidates, latest);
     if (found != kNone) return found;
-    throw Error(concat("no stage can be inferred for ", show(body_, op)),
-                {concat("candidates: ", join(candidates, ", ", [&](int s) { return quote(names_[s]); }), ", and none of them is ", rule)},
-                concat("mark it: Stage s(", quote(names_[candidates.back()]), "); around the code that makes it, or give it a stage of its own"));
+    throw Error(
+        concat("no stage can be inferred for ", show(body_, op)),
+        {concat("candidates: ", join(candidates, ", ", [&](int s) { return quote(names_[s]); }), ", and none of them is ", rule)},
+        concat("mark it: Stage s(", quote(names_[candidates.back()]), "); around the code that makes it, or give it a stage of its own"));
   }
 
   void infer_from_operands() {

@@ -29,8 +29,8 @@ bool is_view(const Op& op) {
 struct Draft {
   std::int32_t stage = 0;
   Kind kind = Kind::F;
-  std::set<std::int32_t> imports;       // values of the body: loop inputs, and results of other tasks
-  std::vector<ValueId> exports;         // values other tasks read
+  std::set<std::int32_t> imports;  // values of the body: loop inputs, and results of other tasks
+  std::vector<ValueId> exports;    // values other tasks read
 };
 
 // One term of a loop result: what a task adds to its accumulator. Several values of one task are added up in the task.
@@ -83,7 +83,9 @@ class Cutter {
     for (ValueId output : body_.outputs) ++as_result[output.index()];
     for (ValueId output : body_.outputs) {
       const Op* op = op_of(output);
-      if (!op) throw Error(concat("loop result ", output.value, " of @", body_.name, " is a loop input"), {"a loop result is a sum over micro-batches of something computed in the loop"});
+      if (!op)
+        throw Error(concat("loop result ", output.value, " of @", body_.name, " is a loop input"),
+                    {"a loop result is a sum over micro-batches of something computed in the loop"});
       if (op->name != "add_n" || uses[output.index()] != as_result[output.index()]) continue;
       std::set<std::string> stages{op->stage};
       for (ValueId operand : op->operands)
@@ -295,7 +297,9 @@ class Cutter {
     }
     for (std::int32_t b : task.writes)
       for (std::int32_t member : dag_.bundles[b].members)
-        graph.outputs.push_back(dag_.bundles[b].source == Bundle::Source::edge ? local.at(member) : term_value(static_cast<std::int32_t>(t), member, graph, [&](ValueId v) { return need(need, v); }));
+        graph.outputs.push_back(dag_.bundles[b].source == Bundle::Source::edge
+                                    ? local.at(member)
+                                    : term_value(static_cast<std::int32_t>(t), member, graph, [&](ValueId v) { return need(need, v); }));
     drop_unread_views(graph);
   }
 

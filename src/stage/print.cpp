@@ -10,7 +10,9 @@ std::string show_types(const std::vector<TensorType>& types) {
 }
 
 std::string show_tasks(const StageDag& dag, const std::vector<std::int32_t>& tasks) {
-  return join(tasks, ", ", [&](std::int32_t t) { return concat(name(dag.tasks[static_cast<std::size_t>(t)].kind), dag.tasks[static_cast<std::size_t>(t)].stage); });
+  return join(tasks, ", ", [&](std::int32_t t) {
+    return concat(name(dag.tasks[static_cast<std::size_t>(t)].kind), dag.tasks[static_cast<std::size_t>(t)].stage);
+  });
 }
 
 std::string show_bundle(const StageDag& dag, const Bundle& bundle) {
@@ -33,7 +35,8 @@ std::string show_bundle(const StageDag& dag, const Bundle& bundle) {
 std::string print(const StageDag& dag) {
   std::string out = "penstock stages 1\n";
   for (std::size_t s = 0; s < dag.names.size(); ++s)
-    out += concat("stage ", s, " ", quote(dag.names[s]), " after {", join(dag.shape.predecessors[s], ", ", [](std::int32_t p) { return std::to_string(p); }), "}\n");
+    out += concat("stage ", s, " ", quote(dag.names[s]), " after {",
+                  join(dag.shape.predecessors[s], ", ", [](std::int32_t p) { return std::to_string(p); }), "}\n");
   for (const Bundle& bundle : dag.bundles) out += show_bundle(dag, bundle) + "\n";
   for (const StageTask& task : dag.tasks) out += print_body(task.graph);
   return out;

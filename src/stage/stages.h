@@ -22,10 +22,10 @@ StagedStep assign_stages(const Graph& step);
 // One task of a stage and micro-batch.
 struct StageTask {
   std::int32_t stage = 0;
-  Kind kind = Kind::F;                // F, B, I or W
-  Graph graph;                        // inputs: the parts of `reads` in order; outputs: the parts of `writes` in order
-  std::vector<std::int32_t> reads;    // bundles
-  std::vector<std::int32_t> writes;   // bundles (edges and accumulators)
+  Kind kind = Kind::F;               // F, B, I or W
+  Graph graph;                       // inputs: the parts of `reads` in order; outputs: the parts of `writes` in order
+  std::vector<std::int32_t> reads;   // bundles
+  std::vector<std::int32_t> writes;  // bundles (edges and accumulators)
 };
 
 // Values that have one producer and the same readers.
@@ -45,10 +45,10 @@ struct Bundle {
 };
 
 struct StageDag {
-  std::vector<std::string> names;       // of the stages, topologically ordered
+  std::vector<std::string> names;  // of the stages, topologically ordered
   std::vector<StageTask> tasks;
   std::vector<Bundle> bundles;
-  StageShape shape;                     // for validating schedules
+  StageShape shape;  // for validating schedules
 
   // -1 where the stage has no such task (no backward; or an empty I).
   std::int32_t task(std::int32_t stage, Kind kind) const;

@@ -12,7 +12,8 @@ namespace penstock {
 
 // Reverse-mode differentiation at the builder's end: appends backward ops for the ops in builder.graph.ops that lie between
 // `with_respect_to` and `loss` (a scalar). A backward op has phase backward and its forward op's stage, origin and sequence.
-// Cotangents of one value are joined by one n-ary add_n that carries the marks of the value's producer. A tensor the loss does not depend on gets zeros.
+// Cotangents of one value are joined by one n-ary add_n that carries the marks of the value's producer. A tensor the loss does not depend
+// on gets zeros.
 std::vector<Tensor> gradients(Tensor loss, std::span<const Tensor> with_respect_to);
 
 // Removes ops whose results nobody reads. Of a loop: results nobody reads, what only they need, and operands its body then does not
@@ -29,8 +30,8 @@ Graph eliminate_common_subexpressions(const Graph& graph);
 Graph recompute(const Graph& body, const std::vector<std::string>& stages);
 
 // Moves body ops that depend on loop invariants only (casts of parameters, random keys) before the loop, which gets their results as
-// operands. Constants (no operands) and views stay: a copy of them would cost memory and save nothing. Comes after the assignment of stages,
-// as it takes forward ops away from their backward ops; dead code is left to eliminate_dead_code.
+// operands. Constants (no operands) and views stay: a copy of them would cost memory and save nothing. Comes after the assignment of
+// stages, as it takes forward ops away from their backward ops; dead code is left to eliminate_dead_code.
 Graph hoist_invariants(const Graph& step);
 
 }  // namespace penstock

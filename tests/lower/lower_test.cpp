@@ -100,10 +100,11 @@ TEST_P(EverySchedule, TrainsEvaluatesAndReadsBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Lower, EverySchedule,
-                         testing::Values(Case{"mlp", 2, "gpipe", 2, 3, 1}, Case{"gpt", 1, "sequential", 1, 4, 1}, Case{"gpt", 2, "1f1b", 2, 7, 1},
-                                         Case{"gpt", 3, "eager-1f1b", 3, 4, 1}, Case{"gpt", 4, "zb-h1", 4, 8, 1}, Case{"gpt", 4, "interleaved-1f1b", 2, 4, 2},
-                                         Case{"two-branch", 4, "gpipe", 4, 4, 1}, Case{"two-branch", 4, "1f1b", 4, 7, 1}, Case{"two-branch", 4, "zb-h1", 4, 4, 1},
-                                         Case{"two-branch", 4, "interleaved-1f1b", 2, 4, 2}));
+                         testing::Values(Case{"mlp", 2, "gpipe", 2, 3, 1}, Case{"gpt", 1, "sequential", 1, 4, 1},
+                                         Case{"gpt", 2, "1f1b", 2, 7, 1}, Case{"gpt", 3, "eager-1f1b", 3, 4, 1},
+                                         Case{"gpt", 4, "zb-h1", 4, 8, 1}, Case{"gpt", 4, "interleaved-1f1b", 2, 4, 2},
+                                         Case{"two-branch", 4, "gpipe", 4, 4, 1}, Case{"two-branch", 4, "1f1b", 4, 7, 1},
+                                         Case{"two-branch", 4, "zb-h1", 4, 4, 1}, Case{"two-branch", 4, "interleaved-1f1b", 2, 4, 2}));
 
 TEST(Lower, EveryStateHasOneOwner) {
   const Program program = lower(training_step(*tiny("gpt", 4), 8, 4, 4, {}), table("1f1b", 4, 4));
@@ -136,7 +137,8 @@ TEST(Lower, EqualLayersShareATask) {
 
 TEST(Lower, TheTableMustFitTheModel) {
   EXPECT_EQ(message_of([] { lower(gradient_step(*tiny("mlp", 2), 4, 4, 2), table("gpipe", 4, 2)); }),
-            "schedule gpipe is for 4 stages; the model has 2\n  the model's stages: 0, 1\n  hint: mark 4 stages in the model, or make the table for 2");
+            "schedule gpipe is for 4 stages; the model has 2\n  the model's stages: 0, 1\n  hint: mark 4 stages in the model, or make the "
+            "table for 2");
 }
 
 TEST(Lower, ActionsItCannotKeepAreRefused) {
@@ -149,7 +151,8 @@ TEST(Lower, ActionsItCannotKeepAreRefused) {
 TEST(Lower, InstructionsGrowLinearlyWithMicrobatches) {
   const auto count = [](int m) {
     std::size_t total = 0;
-    for (const DeviceProgram& device : lower(gradient_step(*tiny("mlp", 2), 2 * m, 4, m), table("zb-h1", 2, m)).devices) total += device.instructions.size();
+    for (const DeviceProgram& device : lower(gradient_step(*tiny("mlp", 2), 2 * m, 4, m), table("zb-h1", 2, m)).devices)
+      total += device.instructions.size();
     return total;
   };
   const std::size_t at8 = count(8), at16 = count(16), at32 = count(32);

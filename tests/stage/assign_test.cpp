@@ -11,10 +11,11 @@ using test::message_of;
 
 // A step whose loop has this body over x (split) and w (invariant).
 Graph step_with(const std::string& body) {
-  return parse_graph("penstock graph 1\n"
-                     "graph @step(%x: f32[4,3], %w: f32[3]) -> (f32[]) {\n"
-                     "  %0: f32[] = accumulate(%x, %w) {microbatches=2, split=1} (%x: f32[2,3], %w: f32[3]) -> (f32[]) {\n" +
-                     body + "  }\n  return %0\n}\n");
+  return parse_graph(
+      "penstock graph 1\n"
+      "graph @step(%x: f32[4,3], %w: f32[3]) -> (f32[]) {\n"
+      "  %0: f32[] = accumulate(%x, %w) {microbatches=2, split=1} (%x: f32[2,3], %w: f32[3]) -> (f32[]) {\n" +
+      body + "  }\n  return %0\n}\n");
 }
 
 std::vector<std::string> stages_of_ops(const StagedStep& staged) {
@@ -26,19 +27,20 @@ std::vector<std::string> stages_of_ops(const StagedStep& staged) {
 using Strings = std::vector<std::string>;
 
 TEST(AssignStages, WithoutMarksThereIsOneStage) {
-  const StagedStep staged = assign_stages(step_with("%0: f32[2,3] = mul(%x, %w) %1: f32[] = sum(%0) {dim=[0, 1], keepdim=false} return %1\n"));
+  const StagedStep staged =
+      assign_stages(step_with("%0: f32[2,3] = mul(%x, %w) %1: f32[] = sum(%0) {dim=[0, 1], keepdim=false} return %1\n"));
   EXPECT_EQ(staged.stages, Strings{"0"});
   EXPECT_EQ(stages_of_ops(staged), (Strings{"mul:0", "sum:0"}));
 }
 
 TEST(AssignStages, UnmarkedOpsFollowTheirLatestOperandElseTheirEarliestUser) {
-  const StagedStep staged = assign_stages(
-      step_with("%0: f32[2,3] = neg(%x)"                      // only "b" reads it
-                "%1: f32[2,3] = mul(%x, %w) {stage=\"a\"}"
-                "%2: f32[2,3] = exp(%1)"                      // of "a"
-                "%3: f32[2,3] = add(%2, %0) {stage=\"b\"}"
-                "%4: f32[2,3] = add(%3, %1)"                  // of "a" and "b": the latest
-                "%5: f32[] = sum(%4) {dim=[0, 1], keepdim=false} return %5\n"));
+  const StagedStep staged =
+      assign_stages(step_with("%0: f32[2,3] = neg(%x)"  // only "b" reads it
+                              "%1: f32[2,3] = mul(%x, %w) {stage=\"a\"}"
+                              "%2: f32[2,3] = exp(%1)"  // of "a"
+                              "%3: f32[2,3] = add(%2, %0) {stage=\"b\"}"
+                              "%4: f32[2,3] = add(%3, %1)"  // of "a" and "b": the latest
+                              "%5: f32[] = sum(%4) {dim=[0, 1], keepdim=false} return %5\n"));
   EXPECT_EQ(staged.stages, (Strings{"a", "b"}));
   EXPECT_EQ(stages_of_ops(staged), (Strings{"neg:b", "mul:a", "exp:a", "add:b", "add:b", "sum:b"}));
 }
@@ -60,8 +62,9 @@ TEST(AssignStages, BackwardOpsFollowTheirForwardOp) {
 
 TEST(AssignStages, AnOpBetweenParallelBranchesNeedsAMark) {
   EXPECT_EQ(message_of([] {
-              assign_stages(step_with("%0: f32[2,3] = neg(%x) {stage=\"left\"} %1: f32[2,3] = exp(%x) {stage=\"right\"}"
-                                      "%2: f32[2,3] = add(%0, %1) {origin=\"join\"} %3: f32[] = sum(%2) {dim=[0, 1], keepdim=false} return %3\n"));
+              assign_stages(
+                  step_with("%0: f32[2,3] = neg(%x) {stage=\"left\"} %1: f32[2,3] = exp(%x) {stage=\"right\"}"
+                            "%2: f32[2,3] = add(%0, %1) {origin=\"join\"} %3: f32[] = sum(%2) {dim=[0, 1], keepdim=false} return %3\n"));
             }),
             "no stage can be inferred for add(f32[2,3], f32[2,3]) of \"join\"\n"
             "  candidates: \"left\", \"right\", and none of them is after all others\n"
@@ -70,8 +73,9 @@ TEST(AssignStages, AnOpBetweenParallelBranchesNeedsAMark) {
 
 TEST(AssignStages, StagesThatNeedEachOtherAreAnError) {
   EXPECT_EQ(message_of([] {
-              assign_stages(step_with("%0: f32[2,3] = neg(%x) {stage=\"a\"} %1: f32[2,3] = exp(%0) {stage=\"b\"} %2: f32[2,3] = add(%1, %0) {stage=\"a\"}"
-                                      "%3: f32[] = sum(%2) {dim=[0, 1], keepdim=false} return %3\n"));
+              assign_stages(step_with(
+                  "%0: f32[2,3] = neg(%x) {stage=\"a\"} %1: f32[2,3] = exp(%0) {stage=\"b\"} %2: f32[2,3] = add(%1, %0) {stage=\"a\"}"
+                  "%3: f32[] = sum(%2) {dim=[0, 1], keepdim=false} return %3\n"));
             }),
             "stages \"a\" and \"b\" each need the other's results\n"
             "  a stage runs as a whole: what it reads must come from earlier stages\n"
@@ -79,13 +83,18 @@ TEST(AssignStages, StagesThatNeedEachOtherAreAnError) {
 }
 
 TEST(AssignStages, ABoundaryInsideAScopeIsAnError) {
-  EXPECT_NE(message_of([] { assign_stages(step_with("%0: f32[2,3] = stage_boundary(%x) {stage=\"a\"} %1: f32[] = sum(%0) {dim=[0, 1], keepdim=false} return %1\n")); })
-                .find("stage_boundary inside Stage scope \"a\""),
+  EXPECT_NE(message_of([] {
+              assign_stages(
+                  step_with("%0: f32[2,3] = stage_boundary(%x) {stage=\"a\"} %1: f32[] = sum(%0) {dim=[0, 1], keepdim=false} return %1\n"));
+            }).find("stage_boundary inside Stage scope \"a\""),
             std::string::npos);
 }
 
 TEST(AssignStages, AStepNeedsOneLoop) {
-  EXPECT_NE(message_of([] { assign_stages(parse_graph("penstock graph 1\ngraph @g(%x: f32[2]) -> (f32[2]) { return %x }\n")); }).find("graph @g has 0 loops"), std::string::npos);
+  EXPECT_NE(message_of([] {
+              assign_stages(parse_graph("penstock graph 1\ngraph @g(%x: f32[2]) -> (f32[2]) { return %x }\n"));
+            }).find("graph @g has 0 loops"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ class DagModel : public Model {
   DagModel(StageShape shape, bool marked) : shape_(std::move(shape)), marked_(marked) {
     const auto f64 = DType::f64;
     embedding_.emplace(specs_, "embedding", kVocabulary, kWidth, 0.5, f64);
-    for (std::size_t s = 0; s < shape_.predecessors.size(); ++s) layers_.emplace_back(specs_, concat("layer.", s), kWidth, kWidth, 0.5, true, f64);
+    for (std::size_t s = 0; s < shape_.predecessors.size(); ++s)
+      layers_.emplace_back(specs_, concat("layer.", s), kWidth, kWidth, 0.5, true, f64);
     head_.emplace(specs_, "head", kWidth, kVocabulary, 0.5, true, f64);
   }
 
@@ -76,7 +77,8 @@ StepGradients run(const Model& model, const Schedule& schedule, int microbatches
   LowerOptions options;
   options.recompute = std::move(recompute);
   const Program program = lower(gradient_step(model, batch, kContext, microbatches), schedule, options);
-  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), std::make_shared<RandomBatch>(kContext, kVocabulary));
+  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(),
+                                           std::make_shared<RandomBatch>(kContext, kVocabulary));
   cluster->load(program);
   StateSource state;
   state.parameters = model.parameters();
@@ -100,7 +102,8 @@ TEST(RandomTables, FinishWithTheSequentialResult) {
     std::vector<std::string> recompute;
     if (test::coin(random, 0.3)) recompute = {"0"};
     const StepGradients found = run(DagModel(shape, true), schedule, microbatches, 2 * microbatches, recompute);
-    const StepGradients expected = run(DagModel(shape, false), make_schedule("sequential", {.actors = 1, .microbatches = 1}), 1, 2 * microbatches);
+    const StepGradients expected =
+        run(DagModel(shape, false), make_schedule("sequential", {.actors = 1, .microbatches = 1}), 1, 2 * microbatches);
     const Comparison comparison = compare(found, expected);
     EXPECT_LE(comparison.loss_difference, 1e-10) << print(schedule);
     EXPECT_LE(comparison.gradient_difference, 1e-10) << comparison.worst << "\n" << print(schedule);
