@@ -159,7 +159,8 @@ Tensor embedding(Tensor weight, Tensor indices);
 // ignore_index add nothing.
 Tensor cross_entropy(Tensor logits, Tensor targets, std::int64_t ignore_index = -100);
 
-// Philox 4x32-10 (Salmon et al., SC 2011) keyed by `key`; element e of row r draws at counter (rows[r], e).
+// Philox 4x32-10 (Salmon et al., SC 2011) keyed by `key`; element e of row r is word e % 4 of the block
+// at counter (e / 4, rows[r]).
 // rows i64 [x.size(0)]: the samples' indices in the step, so that masks do not depend on micro-batching.
 Tensor dropout(Tensor x, double p, Tensor key, Tensor rows);
 // The key of one random op: a mix of the run's seed, the step and the op's number. All i64 scalars.

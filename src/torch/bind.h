@@ -38,6 +38,6 @@ struct BoundCall {
 // The calls that run `task` with these operands (one per input of its graph) and results (one per output). `scratch` has plan.bytes.
 // Throws Error for an op that nobody knows.
 std::vector<BoundCall> bind_task(const Task& task, const ScratchPlan& plan, std::span<const at::Tensor> operands,
-                             std::span<const BoundResult> results, std::byte* scratch, Spare& spare);
+                                 std::span<const BoundResult> results, std::byte* scratch, Spare& spare);
 
 }  // namespace penstock

@@ -5,6 +5,7 @@
 #include <immintrin.h>
 #endif
 
+#include "torch/philox.h"
 #include "torch/vector.h"
 
 namespace penstock {
@@ -14,6 +15,8 @@ namespace {
 //
 #include "torch/vector_elementwise.inl"
 #include "torch/vector_rows.inl"
+//
+#include "torch/vector_random.inl"
 //
 #include "torch/vector_gemm.inl"
 //
@@ -38,6 +41,7 @@ VectorKernels table(const char* name) {
           softmax_backward,
           cross_entropy,
           cross_entropy_backward,
+          dropout,
           adamw,
           gemm,
           attention,

@@ -122,6 +122,16 @@ TEST(Kernels, DropoutDoesNotDependOnMicrobatching) {
   EXPECT_NEAR(kept, 0.75, 0.06);
   EXPECT_LT(test::relative_difference(whole, at::where(whole.ne(0), x / 0.75, at::zeros_like(x))), 1e-6);
   EXPECT_FALSE(whole[0].ne(0).equal(whole[1].ne(0)));
+  const T key = at::full({}, 12345678901234, at::kLong);
+  const char* text =
+      "penstock graph 1\ngraph @g(%x: {}[6,105], %key: i64[], %rows: i64[6]) -> ({}[6,105]) {\n"
+      "%0: {}[6,105] = dropout(%x, %key, %rows) {p=0.4}\nreturn %0\n}";
+  const auto mask_in = [&](const std::string& dtype) {
+    std::string graph = text;
+    for (std::size_t at; (at = graph.find("{}")) != std::string::npos;) graph.replace(at, 2, dtype);
+    return test::run_graph(graph, {x.view({6, 105}), key, rows})[0].ne(0);
+  };
+  EXPECT_TRUE(mask_in("f32").equal(mask_in("f64"))) << "our loops draw the same bits";
 }
 
 }  // namespace

@@ -26,6 +26,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "torch/philox.h"
 #include "torch/run_graph.h"
 
 namespace penstock {
@@ -189,6 +190,27 @@ TEST_P(VectorTest, Adamw) {
     expect_near(p, p2, 1e-6, "parameter");
     expect_near(m, m2, 1e-6, "first moment");
     expect_near(v, v2, 1e-6, "second moment");
+  }
+}
+
+// Known answers of Random123, the authors' library.
+TEST(Philox, GivesTheKnownAnswers) {
+  EXPECT_EQ(philox(0, 0, 0), (PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  const std::uint64_t ones = ~std::uint64_t{0};
+  EXPECT_EQ(philox(ones, ones, ones), (PhiloxBlock{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox(0x85a308d3243f6a88, 0x0370734413198a2e, 0x299f31d0a4093822),
+            (PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST_P(VectorTest, Dropout) {
+  const std::uint64_t row = 0x123456789abcdef, key = 0xfedcba9876543210;
+  for (std::int64_t n : kSizes) {
+    const T x = normal({n}, 1, 2), y = at::empty({n});
+    kernels().dropout(floats(x), floats(y), n, row, key, 0x60000000, 2.0f);
+    for (std::int64_t e = 0; e < n; ++e) {
+      const bool kept = philox(static_cast<std::uint64_t>(e / 4), row, key)[static_cast<std::size_t>(e % 4)] >= 0x60000000;
+      EXPECT_EQ(floats(y)[e], kept ? floats(x)[e] * 2 : 0) << e << " of " << n;
+    }
   }
 }
 
