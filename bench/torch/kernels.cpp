@@ -1,0 +1,155 @@
+// Our loops beside libtorch's, and matrix products by library, at the sizes of the reference work (2 sequences of 128, vocabulary 2048,
+// 4 heads). Thread CPU time; items per second are floating-point operations of the product, elements otherwise.
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <benchmark/benchmark.h>
+
+#include "torch/kernel.h"
+#include "torch/vector.h"
+
+namespace penstock {
+namespace {
+
+using T = at::Tensor;
+constexpr std::int64_t kRows = 256;
+
+float* floats(const T& x) {
+  return static_cast<float*>(x.data_ptr());
+}
+
+void with_items(benchmark::State& state, std::int64_t items) {
+  state.SetItemsProcessed(state.iterations() * items);
+}
+
+// Arguments: rows, columns, inner size, and which operand is transposed (0: none, 1: the first, as a weight's gradient, which is added;
+// 2: the second, as a layer).
+void product(benchmark::State& state, const char* kernel) {
+  const std::int64_t m = state.range(0), n = state.range(1), k = state.range(2), transposed = state.range(3);
+  const T operands[] = {transposed == 1 ? at::randn({k, m}).t() : at::randn({m, k}),
+                        transposed == 2 ? at::randn({n, k}).t() : at::randn({k, n})};
+  const T results[] = {at::zeros({m, n})};
+  const Graph graph;
+  Op op;
+  op.name = "mm";
+  op.attributes["kernel"] = std::string(kernel);
+  const Bound call = find_kernel("mm")->bind({graph, op, operands, results, transposed == 1 ? 1u : 0u});
+  for (auto _ : state) call();
+  with_items(state, 2 * m * n * k);
+}
+
+void product_sizes(benchmark::internal::Benchmark* bench) {
+  for (std::int64_t width : {64, 256})
+    for (auto [in, out] :
+         {std::pair{width, 3 * width}, {width, width}, {width, 4 * width}, {4 * width, width}, {width, std::int64_t{2048}}}) {
+      bench->Args({kRows, out, in, 2});
+      bench->Args({kRows, in, out, 0});
+      bench->Args({out, in, kRows, 1});
+    }
+}
+BENCHMARK_CAPTURE(product, penstock, "penstock")->Apply(product_sizes);
+BENCHMARK_CAPTURE(product, onednn, "onednn")->Apply(product_sizes);
+BENCHMARK_CAPTURE(product, mkl, "mkl")->Apply(product_sizes);
+
+void gelu(benchmark::State& state, bool ours) {
+  const T x = at::randn({kRows, state.range(0)}), d = at::randn({kRows, state.range(0)});
+  T y = at::empty_like(x), dx = at::empty_like(x);
+  for (auto _ : state) {
+    if (ours) {
+      vector_kernels().gelu(floats(x), floats(y), x.numel(), false);
+      vector_kernels().gelu_backward(floats(d), floats(x), floats(dx), x.numel(), false);
+    } else {
+      at::gelu_out(y, x);
+      at::gelu_backward_out(dx, d, x);
+    }
+  }
+  with_items(state, x.numel());
+}
+BENCHMARK_CAPTURE(gelu, ours, true)->Arg(256)->Arg(1024);
+BENCHMARK_CAPTURE(gelu, libtorch, false)->Arg(256)->Arg(1024);
+
+void layer_norm(benchmark::State& state, bool ours) {
+  const std::int64_t width = state.range(0);
+  const T x = at::randn({kRows, width}), d = at::randn({kRows, width}), w = at::randn({width}), b = at::randn({width});
+  const T y = at::empty_like(x), dx = at::empty_like(x), dw = at::zeros({width}), db = at::zeros({width}), mean = at::zeros({kRows, 1}),
+          rstd = at::zeros({kRows, 1});
+  const NormShape shape{kRows, width};
+  for (auto _ : state) {
+    if (ours) {
+      vector_kernels().layer_norm(floats(x), floats(w), floats(b), floats(y), floats(mean), floats(rstd), shape, 1e-5f);
+      vector_kernels().layer_norm_backward(floats(d), floats(x), floats(mean), floats(rstd), floats(w), floats(dx), floats(dw), floats(db),
+                                           shape, true);
+    } else {
+      const auto [out, m, r] = at::native_layer_norm(x, {width}, w, b, 1e-5);
+      benchmark::DoNotOptimize(at::native_layer_norm_backward(d, x, {width}, m, r, w, b, {true, true, true}));
+    }
+  }
+  with_items(state, x.numel());
+}
+BENCHMARK_CAPTURE(layer_norm, ours, true)->Arg(64)->Arg(256);
+BENCHMARK_CAPTURE(layer_norm, libtorch, false)->Arg(64)->Arg(256);
+
+// Ours keeps the logsumexp for the backward pass.
+void cross_entropy(benchmark::State& state, bool ours) {
+  const T logits = at::randn({kRows, state.range(0)}), targets = at::zeros({kRows}, at::kLong), logsumexp = at::zeros({kRows});
+  for (auto _ : state) {
+    if (ours)
+      benchmark::DoNotOptimize(vector_kernels().cross_entropy(floats(logits), static_cast<const std::int64_t*>(targets.data_ptr()),
+                                                              floats(logsumexp), {kRows, state.range(0)}, -100));
+    else
+      benchmark::DoNotOptimize(at::cross_entropy_loss(logits, targets));
+  }
+  with_items(state, logits.numel());
+}
+BENCHMARK_CAPTURE(cross_entropy, ours, true)->Arg(2048);
+BENCHMARK_CAPTURE(cross_entropy, libtorch, false)->Arg(2048);
+
+HeadStrides strides_of(const T& x) {
+  return {x.stride(0), x.stride(1), x.stride(2)};
+}
+
+void attention(benchmark::State& state, bool ours) {
+  const std::int64_t head = state.range(0);
+  const T qkv = at::randn({2, 128, 3, 4, head}), gradient = at::zeros({2, 128, 3, 4, head}), d = at::randn({2, 4, 128, head});
+  const T out = at::empty_like(d), logsumexp = at::zeros({2, 4, 128});
+  const auto part = [](const T& x, std::int64_t i) { return x.select(2, i).transpose(1, 2); };
+  const auto read = [](const T& x) { return HeadsView<const float>{floats(x), strides_of(x)}; };
+  const auto write = [](const T& x) { return HeadsView<float>{floats(x), strides_of(x)}; };
+  const T q = part(qkv, 0), k = part(qkv, 1), v = part(qkv, 2), dq = part(gradient, 0), dk = part(gradient, 1), dv = part(gradient, 2);
+  const AttentionShape shape{2, 4, 128, 128, head, true, 0.25f};
+  for (auto _ : state) {
+    if (ours) {
+      vector_kernels().attention(read(q), read(k), read(v), write(out), floats(logsumexp), shape);
+      vector_kernels().attention_backward(read(d), read(q), read(k), read(v), read(out), floats(logsumexp), write(dq), write(dk), write(dv),
+                                          shape);
+    } else {
+      const auto [o, l] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, true, {}, 0.25);
+      benchmark::DoNotOptimize(at::_scaled_dot_product_flash_attention_for_cpu_backward(d, q, k, v, o, l, 0.0, true, {}, 0.25));
+    }
+  }
+  with_items(state, d.numel());
+}
+BENCHMARK_CAPTURE(attention, ours, true)->Arg(16)->Arg(64);
+BENCHMARK_CAPTURE(attention, libtorch, false)->Arg(16)->Arg(64);
+
+}  // namespace
+}  // namespace penstock
+
+int main(int argc, char** argv) {
+  at::set_num_threads(1);
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
