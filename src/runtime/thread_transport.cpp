@@ -58,7 +58,7 @@ ThreadHub::ThreadHub(int devices, std::chrono::microseconds spin)
       yield_(devices > static_cast<int>(std::thread::hardware_concurrency())),
       channels_(static_cast<std::size_t>(devices) * static_cast<std::size_t>(devices)),
       bells_(static_cast<std::size_t>(devices)) {
-  if (spin_.count() < 0) spin_ = std::chrono::microseconds(yield_ ? 5 : 50);
+  if (spin_.count() < 0) spin_ = std::chrono::microseconds(yield_ ? 5 : 20);
 }
 
 std::unique_ptr<Transport> ThreadHub::endpoint(int device) {
