@@ -9,10 +9,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/durable.h"
 #include "base/invariant.h"
 #include "base/text.h"
 #include "penstock/error.h"
-#include "base/durable.h"
 
 namespace penstock {
 namespace {

@@ -219,13 +219,17 @@ TrainingStart start_from_checkpoint(const Config& config, const std::string& pat
 }
 
 void check_output(const Config& config, const TrainingStart& start) {
-  const std::vector<std::int64_t> steps = checkpoint_steps(config.run.out);
-  if (!steps.empty() && steps.back() > start.step)
-    throw Error(concat(config.run.out, " already has checkpoint-", steps.back(), "; it is not overwritten"), {},
-                concat("--resume ", config.run.out, " continues it, --out names another folder"));
+  const fs::path out = config.run.out;
   std::error_code ignored;
-  if (fs::exists(config.run.out, ignored) && !fs::is_directory(config.run.out, ignored))
+  if (fs::exists(out, ignored) && !fs::is_directory(out, ignored))
     throw Error(concat(config.run.out, " is not a folder"), {}, "--out names the folder of the run");
+  const std::vector<std::int64_t> steps = checkpoint_steps(config.run.out);
+  if (steps.empty()) return;
+  const bool own = start.state.kind == StateSource::Kind::checkpoint &&
+                   fs::equivalent(fs::absolute(start.state.path).lexically_normal() / "..", out, ignored);
+  if (own && steps.back() == start.step) return;
+  throw Error(concat(config.run.out, " already has checkpoint-", steps.back(), "; it is not overwritten"), {},
+              concat("--resume ", config.run.out, " continues it, --out names another folder"));
 }
 
 TrainingResult train(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster,
