@@ -96,7 +96,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   StopSignal stop;  // before any other thread
   const Prepared prepared = prepare(config, models);
   const TrainingStart start = start_of(options, config, prepared, models);
-  check_output(config, start);
+  check_run(config, start);
   const auto data = std::make_shared<ByteDataset>(config.data.text.empty() ? default_text() : config.data.text, context_of(config),
                                                   config.train.batch, config.data.validation, config.train.seed);
   const std::unique_ptr<Cluster> cluster = configured_cluster(config, data);

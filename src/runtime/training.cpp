@@ -50,7 +50,7 @@ class Loop {
     MetricsFile metrics((fs::path(config_.run.out) / "metrics.jsonl").string(), step_);
     while (step_ < config_.train.steps && !result_.stopped) {
       StepMetrics measured = train_step();
-      if (is_due(config_.train.validation_every)) measured.validation_loss = result_.validation_loss = evaluate();
+      if (programs_.evaluation && is_due(config_.train.validation_every)) measured.validation_loss = result_.validation_loss = evaluate();
       metrics.append(measured);
       result_.last = measured;
       if (hooks.step) hooks.step(measured);
@@ -218,7 +218,9 @@ TrainingStart start_from_checkpoint(const Config& config, const std::string& pat
   return start;
 }
 
-void check_output(const Config& config, const TrainingStart& start) {
+void check_run(const Config& config, const TrainingStart& start) {
+  if (vocabulary_of(config) < 256)
+    throw Error(concat("model.vocabulary is ", vocabulary_of(config), "; text has 256 different bytes"), {}, "--set vocabulary=256");
   const fs::path out = config.run.out;
   std::error_code ignored;
   if (fs::exists(out, ignored) && !fs::is_directory(out, ignored))

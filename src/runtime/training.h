@@ -33,8 +33,9 @@ TrainingStart start_from_parameters(const Config& config, const Prepared& prepar
 // From a checkpoint or run folder. Throws Error if the checkpoint is damaged, of another model, or already past config's steps.
 TrainingStart start_from_checkpoint(const Config& config, const std::string& path, const ModelRegistry& models);
 
-// Throws Error unless a run that begins at `start` may write into config.run.out: nothing there is overwritten.
-void check_output(const Config& config, const TrainingStart& start);
+// Throws Error unless a run may begin at `start`: the model has a token for every byte, and nothing in config.run.out would be
+// overwritten.
+void check_run(const Config& config, const TrainingStart& start);
 
 struct TrainingHooks {
   std::function<void(const StepMetrics&)> step;  // after each

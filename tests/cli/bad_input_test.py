@@ -35,6 +35,7 @@ class BadInput(ProgramTest):
         self.fails(["--set", "widht=3"], 'unknown key "widht"', 'did you mean "width"?')
         self.fails(["--set", "width=wide"], "model.width needs a number, this is a text")
         self.fails(["--batch", 10], "train.batch = 10 is not divisible by pipeline.microbatches = 4")
+        self.fails(["--set", "vocabulary=100"], "model.vocabulary is 100; text has 256 different bytes")
         self.fails(["--set", "heads=3"], "3", "heads")
         self.fails(["--schedule", "1f1c"], '1f1b')
 

@@ -30,6 +30,9 @@ class Program(ProgramTest):
         self.assertEqual(len(report["actors"]), 2)
         self.assertLess(report["validation_loss"], 6)
 
+    def test_train_without_validation(self):
+        self.assertNotIn("validation_loss", self.train("run", 2, "--set", "validation=0", "--json").json())
+
     def test_the_loss_falls_and_all_schedules_agree(self):
         curves = {}
         for name, *more in [("sequential", "--actors", 1), ("gpipe",), ("1f1b",), ("eager-1f1b",), ("zb-h1",), ("interleaved-1f1b", "--chunks", 2)]:
