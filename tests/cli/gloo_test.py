@@ -29,8 +29,12 @@ def run_all(size, *arguments, **options):
 
 class Gloo(ProgramTest):
     def test_check(self):
-        for actors, *more in [(2, "--schedule", "1f1b"), (4, "--schedule", "zb-h1"), (2, "--schedule", "interleaved-1f1b", "--chunks", 2),
-                              (4, "--schedule", "gpipe", "--recompute", "inputs", "--set", "model.dropout=0.1")]:
+        two_branch = ["--set", "model.name=two-branch", "--set", "model.layers=3"]
+        cases = [(actors, "--schedule", schedule) for actors in (2, 4) for schedule in ("sequential", "gpipe", "1f1b", "eager-1f1b", "zb-h1")]
+        cases += [(actors, "--schedule", "interleaved-1f1b", "--chunks", 2, "--set", "model.layers=8") for actors in (2, 4)]
+        cases += [(4, "--schedule", schedule, *two_branch) for schedule in ("1f1b", "zb-h1")]
+        cases += [(4, "--schedule", "gpipe", "--recompute", "inputs", "--set", "model.dropout=0.1")]
+        for actors, *more in cases:
             results = run_all(actors, "check", *SMALL, "--dtype", "f64", "--backend", "gloo", "--actors", actors, "--json", *more)
             for rank, result in enumerate(results):
                 self.assertEqual(result.code, 0, f"rank {rank}: {result.err}")
