@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -23,8 +24,9 @@ OURS = {"1f1b": [], "zb-h1": [], "gpipe": [], "interleaved-1f1b": ["--chunks", "
 STEPS, WARM = 9, 3  # as the peer's script
 
 
-def last_json(text):
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+def reports_in(text):
+    """The flat JSON objects in it; two ranks may print on one line."""
+    return [json.loads(found) for found in re.findall(r"\{[^{}]*\}", text)]
 
 
 def run(command, env):
@@ -53,7 +55,7 @@ def peer(schedule, width, script, env):
     command = [sys.executable, str(script), "sequential", str(width), "16", "2"]
     if schedule != "sequential":
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(script), schedule, str(width), "16", "2"]
-    reports = last_json(run(command, env).stdout)
+    reports = reports_in(run(command, env).stdout)
     return {"seconds": max(report["seconds"] for report in reports), "rss_mb": max(report["rss_mb"] for report in reports)}
 
 
