@@ -33,6 +33,20 @@ TEST(Config, EveryKeyHasADefault) {
   EXPECT_EQ(config.pipeline.schedule, "1f1b");
 }
 
+// toml++ asserts on these.
+TEST(Config, BadNamesOfTablesAreErrors) {
+  EXPECT_EQ(failure("[train]\nsteps = 1\n[ !]\n"), "run.toml:3:3: expected the name of a table");
+  EXPECT_EQ(failure("[[=]]"), "run.toml:1:3: expected the name of a table");
+}
+
+TEST(Config, LettersBeyondAsciiAreOnlyInTextsAndComments) {
+  EXPECT_EQ(failure("[train]\nst\u02f1eps = 1"),
+            "run.toml:2:3: letters beyond ASCII stand only in quoted texts and comments\n  st\u02f1eps = 1\n    ^ near here");
+  EXPECT_EQ(parse("\xef\xbb\xbf# \u02f1\n[run]\nout = 'a\u02f1'\n").run.out, "a\u02f1");
+  EXPECT_EQ(parse("[run]\nout = \"\"\"\\\"\u02f1\"\"\"\"\n").run.out, "\"\u02f1\"");
+  EXPECT_NE(failure("[run]\nout = \"\"\"a\"\"\"\"\u02f1\n").find("letters beyond ASCII"), std::string::npos);
+}
+
 TEST(Config, FileThenOverridesInOrder) {
   const Config config = parse("[train]\nsteps = 10\nlearning_rate = 1\n[model]\nwidth = 64\n[data]\ntext = [\"src\", \"docs\"]\n",
                               {parse_override("steps=20"),
