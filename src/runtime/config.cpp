@@ -277,8 +277,8 @@ bool is_textual(const Key& key, std::string_view value) {
 toml::table override_document(const Override& override, const Key& key) {
   if (is_textual(key, override.value)) return toml::table{{"x", override.value}};
   try {
-    return toml::parse("x = " + override.value);
-  } catch (const toml::parse_error&) {
+    return parse_toml("x = " + override.value, "--set");
+  } catch (const Error&) {
     return toml::table{{"x", override.value}};  // a text: the type check says what is needed instead
   }
 }
