@@ -1,5 +1,7 @@
 // Structural hash and equality: both of one canonical form, so that they agree by construction.
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/hash.h"
 #include "ir/graph.h"
@@ -63,7 +65,8 @@ class Canonical {
   void attribute(bool value) { word(value); }
   void attribute(std::int64_t value) { word(static_cast<std::uint64_t>(value)); }
   void attribute(double value) {
-    std::uint64_t bits;  // equal bits: a NaN equals itself
+    if (std::isnan(value)) value = std::numeric_limits<double>::quiet_NaN();  // all are one: the text form has one
+    std::uint64_t bits;
     std::memcpy(&bits, &value, sizeof bits);
     word(bits);
   }
