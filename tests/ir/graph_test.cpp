@@ -110,6 +110,14 @@ TEST(StructuralHash, SeesStructureButNoNamesOrMarks) {
   }
 }
 
+TEST(StructuralHash, AllNansAreOne) {
+  const auto with = [](const char* number) {
+    return parse(std::string("graph @g(%x: f32[2]) -> (f32[2]) { %0: f32[2] = mul(%x) {other=") + number + "} return %0 }");
+  };
+  EXPECT_EQ(structural_hash(with("nan")), structural_hash(with("-nan")));
+  EXPECT_TRUE(structurally_equal(with("nan"), with("-nan")));
+}
+
 TEST(StructuralHash, SeesLoopBodies) {
   std::string other = kLoop;
   other.replace(other.find("return %p"), 9, "%0: f32[2] = neg(%p) return %0");
