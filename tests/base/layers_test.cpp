@@ -63,9 +63,10 @@ TEST(Layers, OnlyTheTorchFolderIncludesLibtorch) {
 
 // libtorch brings another fmt: a header that includes one could not be read beside it.
 TEST(Layers, NoHeaderIncludesFmt) {
-  for (const Include& include : includes_under({"include", "src"}))
-    if (include.file.extension() == ".h")
-      EXPECT_FALSE(include.path.starts_with("fmt/") || include.path.starts_with("spdlog/")) << include.file << " includes " << include.path;
+  for (const Include& include : includes_under({"include", "src"})) {
+    if (include.file.extension() != ".h") continue;
+    EXPECT_FALSE(include.path.starts_with("fmt/") || include.path.starts_with("spdlog/")) << include.file << " includes " << include.path;
+  }
 }
 
 }  // namespace
