@@ -15,6 +15,7 @@ struct TomlAssertion {};
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <optional>
 #include <variant>
@@ -343,9 +344,29 @@ Config load_config(const std::string& path, const std::vector<Override>& overrid
   return parse_config(path.empty() ? std::string() : read_file(path), path, overrides, models);
 }
 
+namespace {
+
+// A basic string of TOML. toml++ writes a text with a line break as '\'\'\'...\'\'\', which loses the first one when it is read again.
+std::string toml_text(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f) {
+      if (c == '"' || c == '\\') out += '\\';
+      out += c;
+      continue;
+    }
+    char escaped[8];
+    std::snprintf(escaped, sizeof escaped, "\\u%04X", static_cast<unsigned>(byte));
+    out += escaped;
+  }
+  return out + '"';
+}
+
+}  // namespace
+
 std::string print(const Config& config) {
   Config copy = config;  // keys point into what they may set
-  toml::table document;
   std::string out, section;
   for (const Key& key : all_keys(copy)) {
     if (key.section != section) {
@@ -355,12 +376,8 @@ std::string print(const Config& config) {
     std::ostringstream value;
     if (const auto* whole = std::get_if<std::int64_t*>(&key.target)) value << **whole;
     if (const auto* real = std::get_if<double*>(&key.target)) value << number(**real);
-    if (const auto* text = std::get_if<std::string*>(&key.target)) value << toml::value<std::string>(**text);
-    if (const auto* list = std::get_if<std::vector<std::string>*>(&key.target)) {
-      toml::array items;
-      for (const std::string& item : **list) items.push_back(item);
-      value << items;
-    }
+    if (const auto* text = std::get_if<std::string*>(&key.target)) value << toml_text(**text);
+    if (const auto* list = std::get_if<std::vector<std::string>*>(&key.target)) value << '[' << join(**list, ", ", toml_text) << ']';
     out += concat(key.name, " = ", value.str(), "\n");
   }
   return out;
