@@ -105,6 +105,7 @@ class Binder {
     }
     const ValueId root = chain.back().first;
     const std::size_t o = producers_[root.index()].index();
+    if (!chain.back().second.is_contiguous() && !(kernels_[o] && kernels_[o]->strided)) return false;
     if (mode == ResultMode::add && !adds(o, root)) return false;
     if (mode == ResultMode::update && !overwrites_safely(o, chain.back().second)) return false;
     for (auto& [v, tensor] : chain) homes_[v.index()] = tensor;

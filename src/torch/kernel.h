@@ -20,7 +20,7 @@ struct Site {
   const Graph& graph;
   const Op& op;
   std::span<const at::Tensor> operands;
-  std::span<const at::Tensor> results;  // memory to write; dense unless a consumer asked for other strides
+  std::span<const at::Tensor> results;  // memory to write; dense, or with any strides where the kernel takes them
   unsigned accumulate = 0;              // bit i: add to result i; set only where the kernel says that it can
 };
 
@@ -28,6 +28,7 @@ struct Kernel {
   std::string_view name;                 // of the op
   Bound (*bind)(const Site&) = nullptr;  // copies what a view would show, where the op is a view
   unsigned accumulates = 0;              // bit i: can add to result i
+  bool strided = false;                  // results may have any strides (libtorch's out variants do not all keep to theirs)
   // Of ops that only look at memory differently: result i as a view of operand 0; undefined where only a copy will do.
   at::Tensor (*view)(const Op&, const TensorType& result, const at::Tensor& operand, std::size_t i) = nullptr;
   // The operand whose view `result` is; undefined where the op shows only a part of it.

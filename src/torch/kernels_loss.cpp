@@ -1,3 +1,5 @@
+#include <ATen/ops/empty_like.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -39,54 +41,49 @@ void cross_entropy_backward_f64(const double* logits, const std::int64_t* target
   }
 }
 
-// Calls f with dense f32 logits; low precision is widened first.
-template <class F>
-void with_floats(const T& logits, F f) {
-  const T wide = logits.to(at::kFloat).contiguous();
-  f(floats(wide));
+// Dense, in the dtype that the loss is computed in: low precision is widened.
+T computed(const T& x) {
+  return (is_low_precision(x) ? in_f32(x) : x).contiguous();
+}
+template <class Scalar>
+const Scalar* data(const T& x) {
+  return static_cast<const Scalar*>(x.data_ptr());
+}
+template <class Scalar>
+Scalar* mutable_data(const T& x) {
+  return static_cast<Scalar*>(x.data_ptr());
 }
 
 Bound bind_cross_entropy(const Site& site) {
   const T &logits = site.operands[0], &targets = site.operands[1], &loss = site.results[0], &logsumexp = site.results[1];
   const auto ignore = attribute<std::int64_t>(site.op, "ignore_index");
   return [f = vector_kernels().cross_entropy, logits, targets, loss, logsumexp, shape = rows_of(logits), ignore] {
-    const T dense_targets = targets.contiguous();
-    const auto* at = static_cast<const std::int64_t*>(dense_targets.data_ptr());
+    const T x = computed(logits), rows = targets.contiguous();
+    const auto* at = data<std::int64_t>(rows);
     require_targets(at, shape.rows, shape.width, ignore);
-    if (logits.scalar_type() == at::kDouble) {
-      const T dense = logits.contiguous();
-      *static_cast<double*>(loss.data_ptr()) =
-          cross_entropy_f64(static_cast<const double*>(dense.data_ptr()), at, static_cast<double*>(logsumexp.data_ptr()), shape, ignore);
-      return;
-    }
-    with_floats(logits,
-                [&](const float* p) { *mutable_floats(loss) = static_cast<float>(f(p, at, mutable_floats(logsumexp), shape, ignore)); });
+    if (x.scalar_type() == at::kDouble)
+      *mutable_data<double>(loss) = cross_entropy_f64(data<double>(x), at, mutable_data<double>(logsumexp), shape, ignore);
+    else
+      *mutable_floats(loss) = static_cast<float>(f(floats(x), at, mutable_floats(logsumexp), shape, ignore));
   };
 }
 
 // Operands: dloss, logits, targets, logsumexp.
 Bound bind_cross_entropy_backward(const Site& site) {
   const T &dloss = site.operands[0], &logits = site.operands[1], &targets = site.operands[2], &logsumexp = site.operands[3];
-  const T& out = site.results[0];
   const auto ignore = attribute<std::int64_t>(site.op, "ignore_index");
-  return [f = vector_kernels().cross_entropy_backward, dloss, logits, targets, logsumexp, out, shape = rows_of(logits), ignore] {
-    const T dense_targets = targets.contiguous();
-    const auto* at = static_cast<const std::int64_t*>(dense_targets.data_ptr());
-    if (logits.scalar_type() == at::kDouble) {
-      const T dense = logits.contiguous();
-      cross_entropy_backward_f64(static_cast<const double*>(dense.data_ptr()), at, static_cast<const double*>(logsumexp.data_ptr()),
-                                 static_cast<double*>(out.data_ptr()), shape, ignore, *static_cast<const double*>(dloss.data_ptr()));
-      return;
-    }
-    const float factor = *floats(dloss);
-    if (is_dense_f32(out)) {
-      with_floats(logits, [&](const float* p) { f(p, at, floats(logsumexp), mutable_floats(out), shape, ignore, factor); });
-      return;
-    }
-    const T wide = logits.to(at::kFloat).contiguous();
-    T gradient = wide.clone();
-    f(floats(wide), at, floats(logsumexp), mutable_floats(gradient), shape, ignore, factor);
-    out.copy_(gradient);
+  return [f = vector_kernels().cross_entropy_backward, dloss, logits, targets, logsumexp, out = site.results[0], shape = rows_of(logits),
+          ignore] {
+    const T x = computed(logits), rows = targets.contiguous();
+    const bool direct = out.scalar_type() == x.scalar_type();
+    const T gradient = direct ? out : at::empty_like(x);
+    const auto* at = data<std::int64_t>(rows);
+    if (x.scalar_type() == at::kDouble)
+      cross_entropy_backward_f64(data<double>(x), at, data<double>(logsumexp), mutable_data<double>(gradient), shape, ignore,
+                                 *data<double>(dloss));
+    else
+      f(floats(x), at, floats(logsumexp), mutable_floats(gradient), shape, ignore, *floats(dloss));
+    if (!direct) out.copy_(gradient);
   };
 }
 

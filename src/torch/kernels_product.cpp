@@ -113,8 +113,9 @@ Bound bind_matmul(const Site& site) {
 }
 
 const Kernel kKernels[] = {
-    {.name = "linear", .bind = bind_linear}, {.name = "mm", .bind = bind_mm, .accumulates = 1}, {.name = "bmm", .bind = bind_bmm},
-    {.name = "addmm", .bind = bind_addmm},   {.name = "matmul", .bind = bind_matmul},
+    {.name = "linear", .bind = bind_linear}, {.name = "mm", .bind = bind_mm, .accumulates = 1, .strided = true},
+    {.name = "bmm", .bind = bind_bmm},       {.name = "addmm", .bind = bind_addmm, .strided = true},
+    {.name = "matmul", .bind = bind_matmul},
 };
 
 }  // namespace

@@ -55,8 +55,6 @@ struct VectorKernels {
   void (*add_bias)(const float* x, const float* bias, float* out, NormShape shape);
   // out[c] (+)= sum over rows of x[r, c]
   void (*column_sum)(const float* x, float* out, NormShape shape, bool accumulate);
-  // Sum of squares, in double per block.
-  double (*square_sum)(const float* x, std::int64_t n);
 
   void (*gelu)(const float* x, float* out, std::int64_t n, bool tanh);
   void (*gelu_backward)(const float* dy, const float* x, float* dx, std::int64_t n, bool tanh);

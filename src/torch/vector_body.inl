@@ -30,7 +30,6 @@ VectorKernels table(const char* name) {
           scale,
           add_bias,
           column_sum,
-          square_sum,
           gelu,
           gelu_backward,
           silu,

@@ -59,20 +59,6 @@ void column_sum(const float* x, float* out, NormShape shape, bool accumulate) {
   for (; r < shape.rows; ++r) add(out, x + r * width, out, width);
 }
 
-double square_sum(const float* x, std::int64_t n) {
-  constexpr std::int64_t kBlock = 64 * kLanes;
-  double total = 0;
-  for (std::int64_t begin = 0; begin < n; begin += kBlock) {
-    const std::int64_t end = begin + kBlock < n ? begin + kBlock : n;
-    Vec sum{};
-    std::int64_t i = begin;
-    for (; i + kLanes <= end; i += kLanes) sum += load(x + i) * load(x + i);
-    if (i < end) sum += load_part(x + i, end - i) * load_part(x + i, end - i);
-    total += static_cast<double>(sum_of(sum));
-  }
-  return total;
-}
-
 // gelu's "tanh" form: x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
 inline Vec twice_u(Vec x) {
   return x * (1.59576912f + 0.0713548163f * x * x);

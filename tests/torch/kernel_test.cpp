@@ -104,6 +104,42 @@ TEST(Kernels, EveryLibraryMultipliesAlike) {
   }
 }
 
+// A result that leaves transposed is computed where it will lie only by kernels that take the strides.
+TEST(Kernels, GiveTransposedResults) {
+  std::mt19937_64 random(5);
+  for (DType dtype : {DType::f64, DType::f32}) {
+    const std::string d(name(dtype));
+    const auto of = [&](Shape shape) { return test::random_tensor(random, {dtype, std::move(shape)}); };
+    const T x = of({6, 9}), y = of({6, 9}), w = of({9}), targets = at::arange(6);
+    const auto run = [&](bool transposed) {
+      std::string text =
+          "penstock graph 1\ngraph @g(%x: D[6,9], %y: D[6,9], %w: D[9], %t: i64[6]) -> (O) {\n"
+          "%0: D[6,9], %1: D[6,1], %2: D[6,1] = native_layer_norm(%x, %w, %w) {eps=0.1}\n"
+          "%3: D[6,9], %4: D[9], %5: D[9] = native_layer_norm_backward(%y, %x, %1, %2, %w, %w)\n"
+          "%6: D[6,9] = gelu(%x)\n%7: D[6,9] = softmax(%x) {dim=1}\n"
+          "%8: D[], %9: D[6] = cross_entropy(%x, %t) {ignore_index=-100}\n"
+          "%10: D[6,9] = cross_entropy_backward(%8, %x, %t, %9) {ignore_index=-100}\n"
+          "%11: D[6,9] = mul(%x, %y)\n%12: D[6,9] = add_n(%x, %y, %x)\n"
+          "%13: D[9,6] = transpose(%y) {dim0=0, dim1=1}\n%14: D[6,6] = mm(%x, %13)\n";
+      std::string types, values;
+      int next = 15;
+      for (int value : {0, 3, 6, 7, 10, 11, 12, 14}) {
+        const std::string shape = value == 14 ? "D[6,6]" : transposed ? "D[9,6]" : "D[6,9]";
+        if (transposed) text += concat("%", next, ": ", shape, " = transpose(%", value, ") {dim0=0, dim1=1}\n");
+        types += concat(types.empty() ? "" : ", ", shape);
+        values += concat(values.empty() ? "%" : ", %", transposed ? next++ : value);
+      }
+      text += concat("return ", values, "\n}");
+      text.replace(text.find("(O)"), 3, concat("(", types, ")"));
+      for (std::size_t at; (at = text.find("D[")) != std::string::npos;) text.replace(at, 1, d);
+      return test::run_graph(text, {x, y, w, targets});
+    };
+    const std::vector<T> straight = run(false), flipped = run(true);
+    for (std::size_t i = 0; i < straight.size(); ++i)
+      EXPECT_LT(test::relative_difference(flipped[i], straight[i].t()), 1e-5) << d << ", output " << i;
+  }
+}
+
 // A mask depends on the sample's number and the element only: not on which micro-batch the sample is in.
 TEST(Kernels, DropoutDoesNotDependOnMicrobatching) {
   std::mt19937_64 random(4);

@@ -80,7 +80,6 @@ TEST_P(VectorTest, Elementwise) {
     expect_near(out, at::silu(y), 1e-6, "silu " + size);
     kernels().silu_backward(floats(d), floats(x), floats(out), n);
     expect_near(out, at::silu_backward(e, y), 1e-6, "silu_backward " + size);
-    EXPECT_NEAR(kernels().square_sum(floats(x), n), (y * y).sum().item().toDouble(), 1e-6 * static_cast<double>(36 * n));
   }
 }
 
