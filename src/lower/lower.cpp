@@ -14,16 +14,6 @@
 namespace penstock {
 namespace {
 
-// Stages whose backward the table splits anywhere.
-std::vector<bool> split_stages(const Schedule& schedule, std::size_t stages) {
-  std::vector<bool> split(stages);
-  for (const auto& actor : schedule.actors)
-    for (const Action& action : actor)
-      if ((action.kind == Kind::I || action.kind == Kind::W) && action.stage < static_cast<std::int32_t>(stages))
-        split[action.stage] = true;
-  return split;
-}
-
 void check_stage_count(const Schedule& schedule, const std::vector<std::string>& stages) {
   if (schedule.stages() == static_cast<std::int32_t>(stages.size())) return;
   throw Error(concat("schedule ", schedule.name, " is for ", schedule.stages(), " stages; the model has ", stages.size()),
@@ -75,7 +65,16 @@ std::int32_t Lowering::input(std::int32_t index, std::int32_t microbatch) {
   return it->second = add(std::move(instance));
 }
 
-Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+std::vector<bool> split_stages(const Schedule& schedule, std::size_t stages) {
+  std::vector<bool> split(stages);
+  for (const auto& actor : schedule.actors)
+    for (const Action& action : actor)
+      if ((action.kind == Kind::I || action.kind == Kind::W) && action.stage < static_cast<std::int32_t>(stages))
+        split[action.stage] = true;
+  return split;
+}
+
+StagedStep prepare_stages(const Graph& traced) {
   verify(traced);
   // Dead code first: what nobody reads must not take part in placing stages.
   Graph step = eliminate_dead_code(traced);
@@ -83,7 +82,11 @@ Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions&
   step = hoist_invariants(step);
   // After hoisting: the same cast in two stages is one cast now. Ops of different stages are not merged.
   step = eliminate_common_subexpressions(step);
-  StagedStep staged = assign_stages(step);
+  return assign_stages(step);
+}
+
+Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+  StagedStep staged = prepare_stages(traced);
   check_stage_count(schedule, staged.stages);
   // After the merging of common subexpressions, which would undo it.
   if (!options.recompute.empty()) {

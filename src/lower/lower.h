@@ -14,6 +14,12 @@ struct LowerOptions {
   std::vector<std::string> recompute;  // stages that keep only their inputs
 };
 
+// The passes before the cut: the step as lower() cuts it. Throws Error where it is no sound graph or a stage cannot be inferred.
+StagedStep prepare_stages(const Graph& traced);
+
+// Stages whose backward the table splits anywhere.
+std::vector<bool> split_stages(const Schedule& schedule, std::size_t stages);
+
 // Step graph (marks or none) + schedule -> a planned, verified program. Throws Error where stages, schedule and model do not fit.
 Program lower(const Graph& step, const Schedule& schedule, const LowerOptions& options = {});
 

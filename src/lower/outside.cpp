@@ -112,14 +112,7 @@ class Outside {
           }
         }
     // What is computed before the loop from state needs it there too.
-    for (const LoopEnds::Use& use : l_.ends.uses) {
-      std::set<std::int32_t> states;
-      collect_states(l_.loop_op().operands[static_cast<std::size_t>(use.operand)], states);
-      for (std::int32_t s : states) {
-        holders_[static_cast<std::size_t>(s)].insert(use.actor);
-        if (home_[static_cast<std::size_t>(s)] < 0) home_[static_cast<std::size_t>(s)] = use.actor;
-      }
-    }
+    for (const LoopEnds::Use& use : l_.ends.uses) hold_states(l_.loop_op().operands[static_cast<std::size_t>(use.operand)], use.actor);
   }
 
   void collect_states(ValueId value, std::set<std::int32_t>& out) const {

@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "trace/step.h"
-#include "transform/passes.h"
 
 namespace penstock {
 namespace {
@@ -80,14 +79,9 @@ Schedule forward_only(Schedule schedule) {
   return schedule;
 }
 
-// What assign_stages sees inside lower(), for the stages' names.
-StagedStep staged(const Graph& step) {
-  return assign_stages(eliminate_common_subexpressions(hoist_invariants(eliminate_dead_code(step))));
-}
-
 LowerOptions lower_options(const Config& config, const Graph& step) {
   LowerOptions options;
-  if (config.pipeline.recompute == "inputs") options.recompute = staged(step).stages;
+  if (config.pipeline.recompute == "inputs") options.recompute = prepare_stages(step).stages;
   return options;
 }
 
@@ -158,13 +152,8 @@ Program compile_generation(const Config& config, const Prepared& prepared) {
 }
 
 std::string stages_text(const Config& config, const Prepared& prepared) {
-  const StagedStep step = staged(training_graph(config, prepared));
-  std::vector<bool> split(step.stages.size(), false);
-  for (const auto& actions : prepared.schedule.actors)
-    for (const Action& action : actions)
-      if (action.kind == Kind::I && action.stage < static_cast<std::int32_t>(split.size()))
-        split[static_cast<std::size_t>(action.stage)] = true;
-  const StageDag dag = cut(step, split);
+  const StagedStep step = prepare_stages(training_graph(config, prepared));
+  const StageDag dag = cut(step, split_stages(prepared.schedule, step.stages.size()));
 
   const char* sources[] = {"data", "invariant", "edge", "accumulator"};
   const auto bundles = [&](const std::vector<std::int32_t>& list) {
