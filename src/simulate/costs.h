@@ -1,0 +1,52 @@
+// What tasks and links cost on a machine, as `penstock profile` measured it: one JSON file.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/program.h"
+#include "simulate/network.h"
+
+namespace penstock {
+
+struct Sample {
+  double median = 0, spread = 0;  // seconds; spread: the median distance from the median
+  std::int64_t count = 0;
+};
+
+// A structurally distinct task.
+struct TaskCost {
+  std::uint64_t hash = 0;  // of its graph, names aside
+  std::string name;        // in the program it was measured in
+  // Of an action's task: its kind, stage, and the number of stages of that cut. stage -1: before or after the loop.
+  Kind kind = Kind::F;
+  std::int32_t stage = -1, stages = 0;
+  std::optional<Sample> alone, busy;     // the other devices idle; all devices computing
+  std::map<std::string, Sample> beside;  // in the whole program, by backend
+};
+
+struct MachineDescription {
+  std::string processor;
+  std::int64_t cores = 0;
+  std::int64_t memory_bytes = 0;
+  std::string build;  // Penstock's and the libraries' versions
+};
+
+struct Costs {
+  MachineDescription machine;
+  std::string model;  // what was profiled, in words: "gpt: layers 4, width 64, ..."
+  std::vector<TaskCost> tasks;
+  std::map<std::string, Link> links;            // by backend
+  std::map<std::string, double> step_overhead;  // by backend: seconds of a step beyond the last device's work
+  std::map<std::string, double> input_seconds;  // by data port: filling one input
+};
+
+// Throws Error with file and key: no such file of ours, a negative or non-finite number, a doubled task.
+Costs parse_costs(std::string_view json, const std::string& file);
+std::string print(const Costs& costs);  // parse_costs reads it back
+
+}  // namespace penstock

@@ -1,0 +1,30 @@
+// What moving bytes between devices costs.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace penstock {
+
+// One direction between two devices. A transfer occupies it for bytes / bandwidth, one after the other in the order they are started, and
+// arrives `latency` later.
+struct Link {
+  double latency = 0;                                          // seconds (or the costs' own unit)
+  double bandwidth = std::numeric_limits<double>::infinity();  // bytes per second
+  double start_seconds = 0;                                    // each end's thread is kept so long by starting a transfer
+  // Threads of one process: the end that comes second copies the bytes itself, at `bandwidth`; there is no link to occupy.
+  bool second_end_copies = false;
+  std::int32_t medium = -1;  // links of one medium carry one transfer at a time, in the order of their starts; -1: a medium of its own
+};
+
+struct Network {
+  Link link;                                                      // between any two devices,
+  std::map<std::pair<std::int32_t, std::int32_t>, Link> between;  // except these (from, to)
+
+  const Link& at(std::int32_t from, std::int32_t to) const;
+};
+
+}  // namespace penstock

@@ -1,0 +1,60 @@
+// What the devices did or will do, and when: one model for simulated tables, simulated programs and measured steps. What explains
+// (explain.h) and what draws (report/) reads nothing else.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/schedule.h"
+
+namespace penstock {
+
+enum class Lane : std::uint8_t {
+  compute,   // a run or an action
+  transfer,  // from `device` to `peer`: from when both ends have started it until its bytes are there
+  host,      // starting a transfer, filling an input, handing out an output: keeps the device's thread, computes nothing
+};
+
+struct Activity {
+  double begin = 0, end = 0;
+  std::int32_t device = 0;
+  std::int32_t peer = -1;  // transfer: the receiver
+  Lane lane = Lane::compute;
+  bool action = false;  // belongs to an action of the table (else before or after the loop),
+  Kind kind = Kind::F;  // namely this one
+  std::int32_t stage = -1, microbatch = -1;
+  std::int32_t task = -1;   // Timeline::tasks; -1: none (tables, transfers)
+  std::int32_t item = -1;   // instruction of the device's program (of a transfer: the send), or place in the actor's row
+  std::int64_t cause = -1;  // the activity whose end let this one begin, the last of all that it waited for; -1: nothing, or unknown
+  double bytes = 0;         // transfer
+};
+
+enum class MemoryClass : std::uint8_t { parameters, optimiser, gradients, activations, communication, scratch };
+inline constexpr std::size_t kMemoryClasses = 6;
+std::string_view name(MemoryClass memory);
+
+// From `time` to the next point. Bytes; of a table with unit costs, micro-batches of one actor's whole share.
+struct MemoryPoint {
+  double time = 0;
+  std::array<double, kMemoryClasses> amount{};
+  double total() const;
+};
+
+struct Timeline {
+  std::string title;
+  bool seconds = true;               // else the costs' own unit
+  std::vector<std::string> devices;  // how each row is called: "device 0", "actor 0"
+  std::vector<std::string> tasks;
+  std::vector<Activity> activities;              // by begin where nothing else is said; `cause` counts in this order
+  std::vector<std::vector<MemoryPoint>> memory;  // by device, in time; empty: not known
+  double makespan = 0;
+};
+
+// "F3", "B0 of stage 2", "after.1", "transfer 1 -> 0".
+std::string label(const Timeline& timeline, const Activity& activity);   // short, for a box
+std::string detail(const Timeline& timeline, const Activity& activity);  // for hovering: kind, stage, micro-batch, task, peer, bytes
+
+}  // namespace penstock
