@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "program/program.h"
@@ -54,9 +55,11 @@ struct Wait {
   Event event = kNoEvent;
   bool finished() const { return event == kNoEvent; }
 };
+inline constexpr Event kStopped = -2;  // no wait: instruction `stop` has been reached
 
+// Executes until it must wait, at most up to (not including) instruction `stop`.
 template <class Machine>
-Wait advance(DeviceState& state, Machine& machine);
+Wait advance(DeviceState& state, Machine& machine, std::size_t stop = std::numeric_limits<std::size_t>::max());
 
 }  // namespace penstock
 

@@ -1,6 +1,8 @@
 // The body of advance(); included by interpreter.h only.
 #pragma once
 
+#include <algorithm>
+
 #include "program/interpreter.h"
 
 namespace penstock {
@@ -89,13 +91,15 @@ void execute(DeviceState& state, const Instruction& instruction, Machine& machin
 }  // namespace interpreter
 
 template <class Machine>
-Wait advance(DeviceState& state, Machine& machine) {
+Wait advance(DeviceState& state, Machine& machine, std::size_t stop) {
   const std::vector<Instruction>& instructions = state.device->instructions;
-  for (; state.next < instructions.size(); ++state.next) {
+  const std::size_t end = std::min(stop, instructions.size());
+  for (; state.next < end; ++state.next) {
     const Instruction& instruction = instructions[state.next];
     if (const Event event = interpreter::blocker(state, instruction, machine); event != kNoEvent) return {event};
     interpreter::execute(state, instruction, machine);
   }
+  if (end < instructions.size()) return {kStopped};
   for (; state.idle < state.slots.size(); ++state.idle)
     if (const Event event = interpreter::pending_use(state, state.slots[state.idle], machine); event != kNoEvent) return {event};
   return {};

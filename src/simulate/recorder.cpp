@@ -1,0 +1,136 @@
+#include "simulate/recorder.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/text.h"
+
+namespace penstock {
+namespace {
+
+// Names of what a device's thread does beside computing: after the program's tasks in Timeline::tasks, in the order of Opcode.
+constexpr std::array kHostWork = {Opcode::send, Opcode::recv, Opcode::input, Opcode::output};
+
+std::size_t index(std::int64_t n) {
+  return static_cast<std::size_t>(n);
+}
+
+bool is_moment(const std::string& state) {
+  return state.starts_with("first:") || state.starts_with("second:") || state == "step";
+}
+
+}  // namespace
+
+std::vector<MemoryClass> memory_classes(const DeviceProgram& device) {
+  std::vector<MemoryClass> out(device.slots.size(), MemoryClass::activations);
+  bool loop_seen = false;
+  for (const Instruction& instruction : device.instructions) {
+    loop_seen = loop_seen || instruction.action;
+    if (instruction.opcode == Opcode::recv) out[instruction.slot.index()] = MemoryClass::communication;
+    for (const Result& result : device.results_of(instruction))
+      if (result.mode == ResultMode::add || (loop_seen && !instruction.action)) out[result.slot.index()] = MemoryClass::gradients;
+  }
+  for (std::size_t s = 0; s < device.slots.size(); ++s) {
+    const Slot& slot = device.slots[s];
+    if (slot.kind != SlotClass::step)
+      out[s] = !slot.names.empty() && is_moment(slot.names.front()) ? MemoryClass::optimiser : MemoryClass::parameters;
+  }
+  return out;
+}
+
+Recorder::Recorder(const Program& program) : program_(program) {
+  timeline_.title = program.name;
+  for (const Task& task : program.tasks) timeline_.tasks.push_back(task.name);
+  for (Opcode opcode : kHostWork) timeline_.tasks.push_back(std::string(name(opcode)));
+  for (std::size_t d = 0; d < program.devices.size(); ++d) {
+    const DeviceProgram& device = program.devices[d];
+    timeline_.devices.push_back(concat("device ", d));
+    classes_.push_back(memory_classes(device));
+    MemoryPoint& begin = timeline_.memory.emplace_back(1).front();
+    for (std::size_t s = 0; s < device.slots.size(); ++s)
+      if (device.slots[s].kind != SlotClass::step)
+        begin.amount[static_cast<std::size_t>(classes_[d][s])] += static_cast<double>(slot_bytes(device.slots[s]));
+  }
+}
+
+Activity Recorder::describe(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause) const {
+  Activity activity;
+  activity.begin = begin;
+  activity.end = end;
+  activity.device = static_cast<std::int32_t>(device);
+  activity.action = instruction.action;
+  activity.kind = instruction.kind;
+  activity.stage = instruction.stage;
+  activity.microbatch = instruction.microbatch;
+  activity.item = static_cast<std::int32_t>(&instruction - program_.devices[device].instructions.data());
+  activity.cause = cause;
+  return activity;
+}
+
+std::int64_t Recorder::add(const Activity& activity) {
+  timeline_.activities.push_back(activity);
+  return static_cast<std::int64_t>(timeline_.activities.size()) - 1;
+}
+
+std::int64_t Recorder::run(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause) {
+  Activity activity = describe(device, instruction, begin, end, cause);
+  for (const Result& result : program_.devices[device].results_of(instruction))
+    if (result.mode == ResultMode::store) define(device, result.slot, begin);
+  if (instruction.opcode == Opcode::run) {
+    activity.task = static_cast<std::int32_t>(instruction.task.value);
+    const auto scratch = static_cast<double>(program_.tasks[instruction.task.index()].scratch);
+    change(device, MemoryClass::scratch, begin, scratch);
+    change(device, MemoryClass::scratch, end, -scratch);
+  }
+  return add(activity);
+}
+
+std::int64_t Recorder::host(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause) {
+  Activity activity = describe(device, instruction, begin, end, cause);
+  activity.lane = Lane::host;
+  const auto* work = std::find(kHostWork.begin(), kHostWork.end(), instruction.opcode);
+  activity.task = static_cast<std::int32_t>(program_.tasks.size()) + static_cast<std::int32_t>(work - kHostWork.begin());
+  return add(activity);
+}
+
+std::int64_t Recorder::transfer(std::size_t from, std::size_t to, const Instruction& send, double begin, double end, std::int64_t cause) {
+  Activity activity = describe(from, send, begin, end, cause);
+  activity.lane = Lane::transfer;
+  activity.peer = static_cast<std::int32_t>(to);
+  activity.bytes = static_cast<double>(slot_bytes(program_.devices[from].slots[send.slot.index()]));
+  return add(activity);
+}
+
+void Recorder::change(std::size_t device, SlotId slot, double time, double sign) {
+  const Slot& changed = program_.devices[device].slots[slot.index()];
+  if (changed.kind == SlotClass::step)
+    change(device, classes_[device][slot.index()], time, sign * static_cast<double>(slot_bytes(changed)));
+}
+
+void Recorder::change(std::size_t device, MemoryClass memory, double time, double bytes) {
+  std::vector<MemoryPoint>& curve = timeline_.memory[device];
+  if (curve.back().time < time) {
+    curve.push_back(curve.back());
+    curve.back().time = time;
+  }
+  curve.back().amount[static_cast<std::size_t>(memory)] += bytes;
+}
+
+Timeline Recorder::take(double makespan) {
+  timeline_.makespan = makespan;
+  const std::vector<Activity>& all = timeline_.activities;
+  std::vector<std::int64_t> order(all.size()), place(all.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return all[index(a)].begin < all[index(b)].begin; });
+  for (std::size_t i = 0; i < order.size(); ++i) place[index(order[i])] = static_cast<std::int64_t>(i);
+  std::vector<Activity> sorted;
+  sorted.reserve(all.size());
+  for (std::int64_t i : order) {
+    sorted.push_back(all[index(i)]);
+    if (sorted.back().cause >= 0) sorted.back().cause = place[index(sorted.back().cause)];
+  }
+  timeline_.activities = std::move(sorted);
+  return std::move(timeline_);
+}
+
+}  // namespace penstock

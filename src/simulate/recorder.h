@@ -1,0 +1,41 @@
+// Collects what simulated devices do, as a timeline.
+#pragma once
+
+#include <vector>
+
+#include "program/program.h"
+#include "simulate/timeline.h"
+
+namespace penstock {
+
+class Recorder {
+ public:
+  explicit Recorder(const Program& program);  // which outlives it
+
+  // Each returns the activity's number, for the causes of later ones. `cause`: -1 for none.
+  std::int64_t run(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause);
+  std::int64_t host(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause);
+  std::int64_t transfer(std::size_t from, std::size_t to, const Instruction& send, double begin, double end, std::int64_t cause);
+
+  // Calls for one device come in the order of time.
+  void define(std::size_t device, SlotId slot, double time) { change(device, slot, time, 1); }
+  void release(std::size_t device, SlotId slot, double time) { change(device, slot, time, -1); }
+
+  Timeline take(double makespan);  // activities in the order of their begins
+
+ private:
+  Activity describe(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause) const;
+  std::int64_t add(const Activity& activity);
+  void change(std::size_t device, SlotId slot, double time, double sign);
+  void change(std::size_t device, MemoryClass memory, double time, double bytes);
+
+  const Program& program_;
+  Timeline timeline_;
+  std::vector<std::vector<MemoryClass>> classes_;  // of each device's slots
+};
+
+// What each slot of the device holds. Step slots: an accumulator, or what is computed after the loop, is a gradient; what a transfer
+// fills is communication; the rest are activations.
+std::vector<MemoryClass> memory_classes(const DeviceProgram& device);
+
+}  // namespace penstock

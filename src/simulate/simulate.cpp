@@ -1,0 +1,327 @@
+#include "simulate/simulate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <queue>
+
+#include "base/invariant.h"
+#include "base/text.h"
+#include "penstock/error.h"
+#include "program/checks.h"
+#include "program/interpreter.h"
+#include "simulate/recorder.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// The ends of a transfer; an event is 2 * transfer + end.
+enum End : std::size_t { kSender = 0, kReceiver = 1 };
+
+struct TransferState {
+  double started[2] = {-1, -1};       // by end; -1: not yet
+  double done[2] = {kNever, kNever};  // when each end may go on
+  double path = 0;                    // longest chain up to what is sent
+  std::int64_t activity = -1;         // recorded
+  std::int64_t before[2] = {-1, -1};  // what was recorded last at each end when it started
+};
+
+struct Clock {
+  double now = 0;
+  double busy = 0, kept = 0;  // in runs; in all instructions
+  std::int64_t cause = -1;    // the activity that let the device come to `now`
+  std::vector<double> path;   // of each slot: longest chain up to what is in it
+};
+
+// Links of one medium share a lane; any other has its own.
+struct LinkLane {
+  const Link* link;
+  std::size_t lane;
+};
+struct Carrier {
+  double free_at = 0;
+  std::int64_t newest = -1;  // activity
+};
+
+std::size_t index(std::int64_t n) {
+  return static_cast<std::size_t>(n);
+}
+
+// All devices; and, as the Machine of program/interpreter.h, the one whose turn it is.
+class VirtualTime {
+ public:
+  VirtualTime(const Program& program, const Durations& durations, const Network& network, const SimulateOptions& options)
+      : program_(program),
+        durations_(durations),
+        options_(options),
+        transfers_(checks::match_transfers(program)),
+        states_(transfers_.all.size()),
+        clocks_(program.devices.size()),
+        asleep_(program.devices.size(), kNoEvent) {
+    if (options.record) recorder_.emplace(program);
+    for (std::size_t d = 0; d < clocks_.size(); ++d) {
+      devices_.emplace_back(program.devices[d]);
+      clocks_[d].path.resize(program.devices[d].slots.size());
+      if (!options.begin.empty()) clocks_[d].now = options.begin[d];
+    }
+    find_links(network);
+  }
+
+  Simulation simulate() {
+    const std::size_t finished = ordered_ ? run_in_order() : run_freely();
+    if (finished < devices_.size())
+      throw Error(concat("program @", program_.name, " never finishes"), {}, "penstock verify names the cycle");
+    Simulation out;
+    for (const Clock& clock : clocks_) {
+      out.busy.push_back(clock.busy);
+      out.finished.push_back(clock.now);
+      out.makespan = std::max(out.makespan, clock.now);
+      out.busiest_device = std::max(out.busiest_device, clock.kept);
+    }
+    out.critical_path = longest_path_;
+    if (recorder_) out.timeline = recorder_->take(out.makespan);
+    return out;
+  }
+
+  Event run(const Instruction& instruction) {
+    const double begin = clock_->now, seconds = duration(instruction);
+    clock_->now += seconds;
+    clock_->busy += seconds;
+    clock_->kept += seconds;
+    extend_paths(instruction, seconds);
+    if (recorder_) clock_->cause = recorder_->run(current_, instruction, begin, clock_->now, clock_->cause);
+    return kNoEvent;
+  }
+
+  Event start(const Instruction& instruction) {
+    const std::int32_t number = transfers_.of[current_][place(instruction)];
+    const double begin = clock_->now, seconds = start_seconds(current_, place(instruction));
+    clock_->now += seconds;
+    clock_->kept += seconds;
+    if (instruction.opcode == Opcode::input) clock_->path[instruction.slot.index()] = seconds;
+    if (recorder_) {
+      const bool defines = instruction.opcode == Opcode::recv || instruction.opcode == Opcode::input;
+      if (defines) recorder_->define(current_, instruction.slot, begin);
+      if (seconds > 0) clock_->cause = recorder_->host(current_, instruction, begin, clock_->now, clock_->cause);
+    }
+    return number < 0 ? kNoEvent : start_transfer(index(number), instruction);
+  }
+
+  bool done(Event event) const { return arrival(event) <= clock_->now; }
+
+  void release(SlotId slot) {
+    if (recorder_) recorder_->release(current_, slot, clock_->now);
+  }
+
+ private:
+  const DeviceProgram& device() const { return program_.devices[current_]; }
+  std::size_t place(const Instruction& instruction) const { return static_cast<std::size_t>(&instruction - device().instructions.data()); }
+  double duration(const Instruction& instruction) const { return durations_[current_][place(instruction)]; }
+  // What starting a transfer (or an input, an output) takes.
+  double start_seconds(std::size_t device, std::size_t instruction) const {
+    const std::int32_t number = transfers_.of[device][instruction];
+    return durations_[device][instruction] + (number < 0 ? 0 : links_[link_of_[index(number)]].link->start_seconds);
+  }
+  double arrival(Event event) const { return states_[index(event) / 2].done[index(event) % 2]; }
+
+  void find_links(const Network& network) {
+    std::map<std::pair<std::int32_t, std::int32_t>, std::uint32_t> by_pair;
+    std::map<std::int32_t, std::size_t> by_medium;
+    link_of_.reserve(transfers_.all.size());
+    std::pair<std::int32_t, std::int32_t> last(-1, -1);  // transfers come grouped by pair
+    for (const checks::Transfer& transfer : transfers_.all) {
+      const std::pair pair(transfer.from, transfer.to);
+      if (pair == last) {
+        link_of_.push_back(link_of_.back());
+        continue;
+      }
+      last = pair;
+      const auto [it, fresh] = by_pair.emplace(pair, static_cast<std::uint32_t>(links_.size()));
+      if (fresh) {
+        const Link& link = network.at(transfer.from, transfer.to);
+        const std::size_t lane = link.medium < 0 ? lanes_.size() : by_medium.emplace(link.medium, lanes_.size()).first->second;
+        if (lane == lanes_.size()) lanes_.emplace_back();
+        links_.push_back({&link, lane});
+        ordered_ = ordered_ || link.medium >= 0 || link.second_end_copies;
+      }
+      link_of_.push_back(it->second);
+    }
+  }
+
+  void extend_paths(const Instruction& instruction, double seconds) {
+    double path = 0;
+    for (SlotId operand : device().operands_of(instruction)) path = std::max(path, clock_->path[operand.index()]);
+    for (const Result& result : device().results_of(instruction))
+      if (result.mode != ResultMode::store) path = std::max(path, clock_->path[result.slot.index()]);
+    path += seconds;
+    longest_path_ = std::max(longest_path_, path);
+    for (const Result& result : device().results_of(instruction)) clock_->path[result.slot.index()] = path;
+  }
+
+  Event start_transfer(std::size_t number, const Instruction& instruction) {
+    const End end = instruction.opcode == Opcode::send ? kSender : kReceiver;
+    TransferState& transfer = states_[number];
+    transfer.started[end] = clock_->now;
+    transfer.before[end] = clock_->cause;
+    if (end == kSender) transfer.path = clock_->path[instruction.slot.index()];
+    if (transfer.started[1 - end] >= 0) complete(number, end);
+    return static_cast<Event>(2 * number + end);
+  }
+
+  // Both ends have started; `second` did so just now. On lanes, starts come in the order of time: a pair's in its program order.
+  void complete(std::size_t number, End second) {
+    TransferState& transfer = states_[number];
+    const checks::Transfer& ends = transfers_.all[number];
+    const DeviceProgram& from = program_.devices[index(ends.from)];
+    const Instruction& send = from.instructions[index(ends.sender)];
+    const Link& link = *links_[link_of_[number]].link;
+    Carrier& lane = lanes_[links_[link_of_[number]].lane];
+    const double seconds = static_cast<double>(slot_bytes(from.slots[send.slot.index()])) / link.bandwidth;
+    const double ready = std::max(transfer.started[kSender], transfer.started[kReceiver]);
+    const bool queues = !link.second_end_copies && lane.free_at > ready;
+    const double begin = queues ? lane.free_at : ready;
+    const std::int64_t cause = queues ? lane.newest : transfer.before[transfer.started[kReceiver] > transfer.started[kSender]];
+    transfer.done[kSender] = transfer.done[kReceiver] = begin + seconds + link.latency;
+    if (link.second_end_copies) {
+      clock_->now += seconds;
+      clock_->kept += seconds;
+      transfer.done[second] = clock_->now;
+    } else {
+      lane.free_at = begin + seconds;
+    }
+    if (options_.arrivals != nullptr) replay(transfer, ends, ready);
+    double& path = clocks_[index(ends.to)].path[program_.devices[index(ends.to)].instructions[index(ends.receiver)].slot.index()];
+    path = transfer.path + seconds;
+    longest_path_ = std::max(longest_path_, path);
+    if (recorder_) {
+      const double end = std::max(transfer.done[kSender], transfer.done[kReceiver]);
+      transfer.activity = lane.newest = recorder_->transfer(index(ends.from), index(ends.to), send, begin, end, cause);
+      if (link.second_end_copies) clock_->cause = transfer.activity;
+    }
+    const std::int32_t other = second == kSender ? ends.to : ends.from;
+    if (asleep_[index(other)] == static_cast<Event>(2 * number + (1 - second))) woken_.push_back(other);
+  }
+
+  void replay(TransferState& transfer, const checks::Transfer& ends, double ready) const {
+    const double known[2] = {(*options_.arrivals)[index(ends.from)][index(ends.sender)],
+                             (*options_.arrivals)[index(ends.to)][index(ends.receiver)]};
+    for (const End end : {kSender, kReceiver})
+      if (!std::isnan(known[end])) transfer.done[end] = ready + known[end];
+  }
+
+  enum class Turn : std::uint8_t { finished, asleep, ready };
+
+  // Runs a device until it waits for what has not been started, or up to instruction `stop`, or to a wait whose end is known.
+  Turn advance_to(std::int32_t number, std::size_t stop) {
+    current_ = index(number);
+    clock_ = &clocks_[current_];
+    asleep_[current_] = kNoEvent;
+    const Wait wait = advance(devices_[current_], *this, stop);
+    if (wait.finished()) return Turn::finished;
+    if (wait.event == kStopped) return Turn::ready;
+    const double time = arrival(wait.event);
+    if (time == kNever) {
+      asleep_[current_] = wait.event;
+      return Turn::asleep;
+    }
+    clock_->now = time;
+    clock_->cause = states_[index(wait.event) / 2].activity;
+    return Turn::ready;
+  }
+
+  // Where every link has a lane of its own, nothing depends on which device is simulated first.
+  std::size_t run_freely() {
+    for (std::size_t d = devices_.size(); d-- > 0;) woken_.push_back(static_cast<std::int32_t>(d));
+    std::size_t finished = 0;
+    while (!woken_.empty()) {
+      const std::int32_t device = woken_.back();
+      woken_.pop_back();
+      Turn turn;
+      while ((turn = advance_to(device, std::numeric_limits<std::size_t>::max())) == Turn::ready) continue;
+      finished += turn == Turn::finished;
+    }
+    return finished;
+  }
+
+  // Transfers start in the order of time: a device stops before each of its transfers, and the one whose is the earliest goes on.
+  std::size_t run_in_order() {
+    using Entry = std::pair<double, std::int32_t>;
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
+    const auto enqueue = [&](std::int32_t device) {
+      const DeviceState& state = devices_[index(device)];
+      const bool ends = state.next >= state.device->instructions.size();
+      queue.emplace(clocks_[index(device)].now + (ends ? 0 : start_seconds(index(device), state.next)), device);
+    };
+    for (std::size_t d = 0; d < devices_.size(); ++d) {
+      if (advance_to(static_cast<std::int32_t>(d), next_transfer(devices_[d], 0)) != Turn::finished) enqueue(static_cast<std::int32_t>(d));
+    }
+    std::size_t finished = devices_.size() - queue.size();
+    while (!queue.empty()) {
+      const std::int32_t device = queue.top().second;
+      queue.pop();
+      const Turn turn = advance_to(device, next_transfer(devices_[index(device)], devices_[index(device)].next + 1));
+      finished += turn == Turn::finished;
+      if (turn == Turn::ready) enqueue(device);
+      for (; !woken_.empty(); woken_.pop_back()) enqueue(woken_.back());
+    }
+    return finished;
+  }
+
+  static std::size_t next_transfer(const DeviceState& state, std::size_t from) {
+    const std::vector<Instruction>& all = state.device->instructions;
+    while (from < all.size() && all[from].opcode != Opcode::send && all[from].opcode != Opcode::recv) ++from;
+    return from;
+  }
+
+  const Program& program_;
+  const Durations& durations_;
+  const SimulateOptions& options_;
+  const checks::Transfers transfers_;
+  std::vector<TransferState> states_;   // by transfer
+  std::vector<std::uint32_t> link_of_;  // by transfer: in links_
+  std::vector<LinkLane> links_;
+  std::vector<Carrier> lanes_;
+  std::vector<DeviceState> devices_;
+  std::vector<Clock> clocks_;
+  std::vector<Event> asleep_;  // what each device sleeps for
+  std::vector<std::int32_t> woken_;
+  bool ordered_ = false;
+  double longest_path_ = 0;
+  std::size_t current_ = 0;
+  Clock* clock_ = nullptr;
+  std::optional<Recorder> recorder_;
+};
+
+void check_durations(const Program& program, const Durations& durations) {
+  invariant(durations.size() == program.devices.size(), "durations are given for every device");
+  for (std::size_t d = 0; d < durations.size(); ++d) {
+    invariant(durations[d].size() == program.devices[d].instructions.size(), "durations are given for every instruction");
+    const auto bad = std::find_if_not(durations[d].begin(), durations[d].end(), [](double s) { return s >= 0 && std::isfinite(s); });
+    if (bad != durations[d].end())
+      throw Error(concat(checks::place(program, static_cast<int>(d), static_cast<std::size_t>(bad - durations[d].begin())), ": it takes ",
+                         number(*bad), " seconds"),
+                  {}, "durations are 0 or more");
+  }
+}
+
+}  // namespace
+
+double Simulation::lower_bound() const {
+  return std::max(busiest_device, critical_path);
+}
+
+double Simulation::bubble() const {
+  const double total = static_cast<double>(busy.size()) * makespan;
+  return total > 0 ? 1 - std::accumulate(busy.begin(), busy.end(), 0.0) / total : 0;
+}
+
+Simulation simulate(const Program& program, const Durations& durations, const Network& network, const SimulateOptions& options) {
+  check_durations(program, durations);
+  return VirtualTime(program, durations, network, options).simulate();
+}
+
+}  // namespace penstock

@@ -1,0 +1,386 @@
+// Programs under virtual time: equal to the rules of waiting applied literally, and never faster than they can be.
+#include "simulate/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <optional>
+
+#include "base/text.h"
+#include "program/interpreter.h"
+#include "program/random_transfers.h"
+#include "program/verify.h"
+#include "support/errors.h"
+#include "support/random_program.h"
+
+namespace penstock {
+namespace {
+
+using test::message_of;
+using test::random_program;
+using test::random_transfers;
+using test::Rules;
+
+std::size_t at(std::int64_t n) {
+  return static_cast<std::size_t>(n);
+}
+
+bool is_transfer(const Instruction& i) {
+  return i.opcode == Opcode::send || i.opcode == Opcode::recv;
+}
+
+// Times in eighths, so that sums are exact.
+Durations random_durations(const Program& program, std::mt19937_64& random, bool positive = false) {
+  Durations durations;
+  for (const DeviceProgram& device : program.devices) {
+    std::vector<double>& row = durations.emplace_back();
+    for (const Instruction& i : device.instructions) {
+      const bool computes = i.opcode == Opcode::run || i.opcode == Opcode::copy;
+      row.push_back(computes ? static_cast<double>(random() % 64 + (positive ? 1 : 0)) / 8 : static_cast<double>(random() % 3) / 8);
+      if (i.opcode == Opcode::free) row.back() = 0;
+    }
+  }
+  return durations;
+}
+
+Network random_network(std::mt19937_64& random, std::int32_t devices) {
+  Network network;
+  for (std::int32_t from = 0; from < devices; ++from)
+    for (std::int32_t to = 0; to < devices; ++to) {
+      Link link;
+      link.latency = static_cast<double>(random() % 16) / 8;
+      link.bandwidth = static_cast<double>(64 << random() % 4);
+      network.between[{from, to}] = link;
+    }
+  return network;
+}
+
+// When everything is done, by the rules of program/interpreter.h as a test of the interpreter writes them; nothing if it never is.
+class ByTheRules {
+ public:
+  ByTheRules(const Program& program, const Durations& durations, const Network& network)
+      : program_(program), durations_(durations), network_(network), rules_(program) {
+    for (const DeviceProgram& device : program.devices) done_.emplace_back(device.instructions.size(), kUnknown);
+    started_ = done_;
+  }
+
+  std::optional<double> makespan() {
+    const std::size_t devices = program_.devices.size();
+    std::vector<double> now(devices, 0);
+    std::vector<std::size_t> next(devices, 0);
+    for (bool progress = true; progress;) {
+      progress = false;
+      for (std::size_t d = 0; d < devices; ++d)
+        while (next[d] < program_.devices[d].instructions.size()) {
+          const double start = earliest(static_cast<int>(d), next[d], now[d]);
+          if (start == kUnknown) break;
+          now[d] = execute(static_cast<int>(d), next[d], start);
+          ++next[d];
+          progress = true;
+        }
+    }
+    double end = 0;
+    for (std::size_t d = 0; d < devices; ++d) {
+      if (next[d] < program_.devices[d].instructions.size()) return std::nullopt;
+      end = std::max(end, now[d]);
+      for (double done : done_[d]) end = std::max(end, done);
+    }
+    return end == kUnknown ? std::nullopt : std::optional(end);
+  }
+
+ private:
+  static constexpr double kUnknown = std::numeric_limits<double>::infinity();
+
+  double earliest(int device, std::size_t instruction, double now) const {
+    std::vector<double> candidates{now};
+    for (double done : done_[at(device)])
+      if (done > now && done != kUnknown) candidates.push_back(done);
+    std::sort(candidates.begin(), candidates.end());
+    for (double time : candidates)
+      if (rules_.may_start(device, instruction, [&](int d, std::size_t i) { return done_[at(d)][i] <= time; })) return time;
+    return kUnknown;
+  }
+
+  double execute(int device, std::size_t instruction, double start) {
+    const Instruction& i = program_.devices[at(device)].instructions[instruction];
+    const double end = start + durations_[at(device)][instruction];
+    started_[at(device)][instruction] = end;
+    if (!is_transfer(i)) {
+      done_[at(device)][instruction] = end;
+      return end;
+    }
+    const std::size_t other = rules_.other_end(device, instruction);
+    const double ready = std::max(end, started_[at(i.peer)][other]);
+    if (ready == kUnknown) return end;
+    const std::int32_t from = i.opcode == Opcode::send ? device : i.peer, to = i.opcode == Opcode::send ? i.peer : device;
+    const Link& link = network_.at(from, to);
+    double& free_at = free_at_[{from, to}];
+    const DeviceProgram& own = program_.devices[at(device)];
+    free_at = std::max(ready, free_at) + static_cast<double>(slot_bytes(own.slots[i.slot.index()])) / link.bandwidth;
+    done_[at(device)][instruction] = done_[at(i.peer)][other] = free_at + link.latency;
+    return end;
+  }
+
+  const Program& program_;
+  const Durations& durations_;
+  const Network& network_;
+  Rules rules_;
+  std::vector<std::vector<double>> started_, done_;
+  std::map<std::pair<std::int32_t, std::int32_t>, double> free_at_;
+};
+
+bool verifies(const Program& program) {
+  return message_of([&] { verify(program); }) == "no error";
+}
+
+TEST(Simulate, EqualsTheRulesAndFinishesExactlyWhenTheVerifierSaysSo) {
+  int finishing = 0, stuck = 0;
+  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const Program program = random_transfers(random);
+    const Durations durations = random_durations(program, random);
+    const Network network = random_network(random, static_cast<std::int32_t>(program.devices.size()));
+    const std::optional<double> expected = ByTheRules(program, durations, network).makespan();
+    ASSERT_EQ(expected.has_value(), verifies(program));
+    (expected ? finishing : stuck)++;
+    if (!expected) {
+      EXPECT_NE(message_of([&] { simulate(program, durations, network); }).find("never finishes"), std::string::npos);
+      continue;
+    }
+    EXPECT_DOUBLE_EQ(simulate(program, durations, network).makespan, *expected);
+    // In the order of time, with every link its own medium: the same.
+    Network media = network;
+    std::int32_t medium = 0;
+    for (auto& [pair, link] : media.between) link.medium = medium++;
+    EXPECT_DOUBLE_EQ(simulate(program, durations, media).makespan, *expected);
+  }
+  EXPECT_GT(finishing, 200);
+  EXPECT_GT(stuck, 200);
+}
+
+TEST(Simulate, BoundsLatencyAndScale) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const int devices = static_cast<int>(random() % 5) + 1;
+    const Program program = random_program(seed, devices, 120);
+    Durations durations = random_durations(program, random);
+    Network network = random_network(random, devices);
+    const Simulation base = simulate(program, durations, network);
+    EXPECT_GE(base.makespan, base.busiest_device);
+    EXPECT_GE(base.makespan, base.critical_path);
+    EXPECT_GT(base.critical_path, 0);
+
+    Network slower = network;
+    auto link = slower.between.begin();
+    std::advance(link, static_cast<std::ptrdiff_t>(random() % slower.between.size()));
+    link->second.latency += 1.5;
+    EXPECT_GE(simulate(program, durations, slower).makespan, base.makespan);
+
+    for (auto& row : durations)
+      for (double& seconds : row) seconds *= 2;
+    for (auto& [pair, doubled] : network.between) {
+      doubled.latency *= 2;
+      doubled.bandwidth /= 2;
+    }
+    EXPECT_DOUBLE_EQ(simulate(program, durations, network).makespan, 2 * base.makespan);
+  }
+}
+
+// Executes the program, counting bytes where slots are defined and freed: after every change.
+struct CountingMachine {
+  const Program& program;
+  std::map<std::tuple<int, int, int>, int> started;  // ends, by sender, receiver and tag
+  std::vector<std::vector<double>> totals;           // of each device
+  std::size_t device = 0;
+
+  explicit CountingMachine(const Program& p) : program(p), totals(p.devices.size(), {0}) {
+    for (std::size_t d = 0; d < p.devices.size(); ++d)
+      for (const Slot& slot : p.devices[d].slots)
+        if (slot.kind != SlotClass::step) totals[d][0] += static_cast<double>(slot_bytes(slot));
+  }
+
+  void change(SlotId id, double sign) {
+    const Slot& slot = program.devices[device].slots[id.index()];
+    if (slot.kind == SlotClass::step) totals[device].push_back(totals[device].back() + sign * static_cast<double>(slot_bytes(slot)));
+  }
+  Event run(const Instruction& i) {
+    for (const Result& result : program.devices[device].results_of(i))
+      if (result.mode == ResultMode::store) change(result.slot, 1);
+    const double scratch = i.opcode == Opcode::run ? static_cast<double>(program.tasks[i.task.index()].scratch) : 0;
+    totals[device].push_back(totals[device].back() + scratch);
+    totals[device].push_back(totals[device].back() - scratch);
+    return kNoEvent;
+  }
+  Event start(const Instruction& i) {
+    if (i.opcode == Opcode::recv || i.opcode == Opcode::input) change(i.slot, 1);
+    if (!is_transfer(i)) return kNoEvent;
+    const int own = static_cast<int>(device);
+    const auto key = i.opcode == Opcode::send ? std::tuple(own, i.peer, i.tag) : std::tuple(i.peer, own, i.tag);
+    ++started[key];
+    const auto& all = program.devices[device].instructions;
+    return static_cast<Event>(&i - all.data());
+  }
+  bool done(Event event) {
+    const Instruction& i = program.devices[device].instructions[at(event)];
+    const int own = static_cast<int>(device);
+    return started[i.opcode == Opcode::send ? std::tuple(own, i.peer, i.tag) : std::tuple(i.peer, own, i.tag)] == 2;
+  }
+  void release(SlotId slot) { change(slot, -1); }
+};
+
+TEST(Simulate, MemoryEqualsAnExecutionThatCounts) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const int devices = static_cast<int>(random() % 4) + 1;
+    const Program program = random_program(seed, devices, 80);
+    CountingMachine machine(program);
+    std::vector<DeviceState> states;
+    for (const DeviceProgram& device : program.devices) states.emplace_back(device);
+    for (std::size_t finished = 0; finished < states.size();) {
+      finished = 0;
+      for (machine.device = 0; machine.device < states.size(); ++machine.device)
+        finished += advance(states[machine.device], machine).finished();
+    }
+    const Simulation simulation = simulate(program, random_durations(program, random, true), {}, {.record = true});
+    for (std::size_t d = 0; d < states.size(); ++d) {
+      // The curve joins changes of one moment: each of its points is a state that the execution went through, in its order.
+      auto found = machine.totals[d].begin();
+      double most = 0;
+      for (const MemoryPoint& point : simulation.timeline.memory[d]) {
+        found = std::find(found, machine.totals[d].end(), point.total());
+        ASSERT_NE(found, machine.totals[d].end());
+        most = std::max(most, point.total());
+      }
+      EXPECT_EQ(simulation.timeline.memory[d].back().total(), machine.totals[d].back());
+      EXPECT_EQ(most, *std::max_element(machine.totals[d].begin(), machine.totals[d].end()));
+    }
+  }
+}
+
+TEST(Simulate, EveryActivityBeginsWhenItsCauseEnds) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const int devices = static_cast<int>(random() % 4) + 1;
+    const Program program = random_program(seed, devices, 80);
+    Network network = random_network(random, devices);
+    if (seed % 2) network.link.second_end_copies = true, network.between.clear();
+    const Timeline timeline = simulate(program, random_durations(program, random), network, {.record = true}).timeline;
+    for (const Activity& activity : timeline.activities) {
+      if (activity.cause < 0) {
+        EXPECT_EQ(activity.begin, 0);
+        continue;
+      }
+      const Activity& cause = timeline.activities[at(activity.cause)];
+      // A queueing transfer begins when the one before has left the link, a latency before it arrives.
+      const bool queued = activity.lane == Lane::transfer && cause.lane == Lane::transfer && cause.device == activity.device;
+      const double latency = network.at(cause.device, cause.peer).latency;
+      EXPECT_TRUE(activity.begin == cause.end || (queued && activity.begin == cause.end - latency))
+          << detail(timeline, activity) << " begins at " << activity.begin << ", its cause " << detail(timeline, cause) << " ends at "
+          << cause.end;
+    }
+  }
+}
+
+// Device 0 computes and sends 64 bytes to each of 1 and 2; device 1 computes before it receives.
+Program one_to_two() {
+  const std::string receives =
+      "  run @t(%w) -> (store %a)\n  recv %b from 0 #0\n  run @t(%b) -> (store %c)\n  free %a\n  free %b\n  free %c\n";
+  const std::string slots = " {state_bytes=64, step_bytes=192, scratch_bytes=0}\n  slot %w state @0 (f32[16] \"w";
+  const std::string steps = "  slot %a step @0 (f32[16])\n  slot %b step @64 (f32[16])\n  slot %c step @128 (f32[16])\n";
+  return parse_program(
+      concat("penstock program 1\nprogram @one {microbatches=1}\ntask @t {scratch=0}\ngraph @t(%x: f32[16]) -> (f32[16]) {\n",
+             "  %0: f32[16] = neg(%x)\n  return %0\n}\ndevice 0", slots, "0\")\n", steps,
+             "  run @t(%w) -> (store %a)\n  send %a to 1 #0\n  send %a to 2 #0\n  free %a\n", "device 1", slots, "1\")\n", steps, receives,
+             "device 2", slots, "2\")\n", steps, receives));
+}
+
+// Seconds of the run before the transfer on devices 0, 1 and 2; everything else takes none, a run after it one.
+Durations before(const Program& program, double zero, double one, double two) {
+  Durations durations;
+  for (const DeviceProgram& device : program.devices) durations.emplace_back(device.instructions.size(), 0.0);
+  durations[0][0] = zero;
+  durations[1][0] = one;
+  durations[2][0] = two;
+  durations[1][2] = durations[2][2] = 1;
+  return durations;
+}
+
+TEST(Simulate, LinksHaveLatencyAndBandwidthAndThoseOfOneMediumTakeTurns) {
+  const Program program = one_to_two();
+  Network network;
+  network.link.latency = 0.5;
+  network.link.bandwidth = 32;
+  const Durations durations = before(program, 3, 1, 4);
+  EXPECT_EQ(simulate(program, durations, network).finished, (std::vector<double>{6.5, 3 + 2 + 0.5 + 1, 4 + 2 + 0.5 + 1}));
+  network.link.medium = 0;
+  // Device 1's is started first, at 3, and takes the medium until 5.
+  EXPECT_EQ(simulate(program, durations, network).finished, (std::vector<double>{7.5, 6.5, 5 + 2 + 0.5 + 1}));
+  // Device 2's is, at 3.
+  EXPECT_EQ(simulate(program, before(program, 3, 4, 1), network).finished, (std::vector<double>{7.5, 5 + 2 + 0.5 + 1, 6.5}));
+  network.link.start_seconds = 0.25;
+  network.link.medium = -1;
+  EXPECT_EQ(simulate(program, durations, network).finished, (std::vector<double>{6.75, 3.25 + 2.5 + 1, 4.25 + 2.5 + 1}));
+}
+
+TEST(Simulate, TheSecondEndCopies) {
+  const Program program = one_to_two();
+  Network network;
+  network.link.second_end_copies = true;
+  network.link.bandwidth = 32;
+  network.link.latency = 0.5;
+  // Device 1 waits for the sender, who copies from 3 to 5; device 2 comes later and copies itself, from 7 to 9.
+  EXPECT_EQ(simulate(program, before(program, 3, 1, 7), network).finished, (std::vector<double>{9.5, 5.5 + 1, 9 + 1}));
+  // Both come later, one while the other copies: each has its own thread.
+  EXPECT_EQ(simulate(program, before(program, 3, 4, 5), network).finished, (std::vector<double>{7.5, 6 + 1, 7 + 1}));
+  // Both wait: the sender copies one after the other.
+  EXPECT_EQ(simulate(program, before(program, 3, 1, 1), network).finished, (std::vector<double>{7, 5.5 + 1, 7.5 + 1}));
+}
+
+TEST(Simulate, AReplayTakesRecordedArrivalsAndBegins) {
+  const Program program = one_to_two();
+  Network network;
+  network.link.latency = 0.5;
+  Durations arrivals = before(program, 0, 0, 0);
+  for (auto& row : arrivals) std::fill(row.begin(), row.end(), std::nan(""));
+  arrivals[1][1] = 2;
+  const Simulation simulation = simulate(program, before(program, 3, 1, 1), network, {.begin = {1, 0, 0}, .arrivals = &arrivals});
+  EXPECT_EQ(simulation.finished, (std::vector<double>{4.5, 4 + 2 + 1, 4 + 0.5 + 1}));
+}
+
+TEST(Simulate, RefusesBadDurations) {
+  const Program program = one_to_two();
+  for (double bad : {-1.0, std::nan(""), HUGE_VAL}) {
+    const std::string message = message_of([&] { simulate(program, before(program, 1, bad, 1), {}); });
+    EXPECT_NE(message.find("device 1, instruction 0"), std::string::npos) << message;
+    EXPECT_NE(message.find("0 or more"), std::string::npos) << message;
+  }
+}
+
+TEST(Disturb, IsSeededAndBounded) {
+  const Program program = one_to_two();
+  const Durations original = before(program, 4, 4, 4);
+  Durations a = original, b = original, c = original;
+  disturb(a, program, {.jitter = 0.25, .seed = 1});
+  disturb(b, program, {.jitter = 0.25, .seed = 1});
+  disturb(c, program, {.jitter = 0.25, .seed = 2, .slowdown = {1, 2, 1}});
+  EXPECT_EQ(a, b);
+  EXPECT_NE(a[0][0], c[0][0]);
+  for (const Durations& d : {a, c}) {
+    EXPECT_GE(d[0][0], 3);
+    EXPECT_LE(d[0][0], 5);
+  }
+  EXPECT_GE(c[1][0], 6);
+  Durations unchanged = original;
+  disturb(unchanged, program, {});
+  EXPECT_EQ(unchanged, original);
+  EXPECT_NE(message_of([&] { disturb(a, program, {.jitter = 1}); }), "no error");
+  EXPECT_NE(message_of([&] { disturb(a, program, {.slowdown = {1, 1}}); }), "no error");
+  EXPECT_NE(message_of([&] { disturb(a, program, {.slowdown = {1, 0, 1}}); }), "no error");
+}
+
+}  // namespace
+}  // namespace penstock
