@@ -9,6 +9,7 @@
 #include "program/interpreter.h"
 #include "program/memory_plan.h"
 #include "program/verify.h"
+#include "simulate/simulate.h"
 
 namespace penstock {
 namespace {
@@ -157,6 +158,26 @@ void Verify(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * instructions(program));
 }
 BENCHMARK(Verify)->Args({4, 64})->Args({64, 1024})->Unit(benchmark::kMillisecond);
+
+// Every instruction takes a microsecond; links of their own, or copies in the order of time.
+void Simulate(benchmark::State& state) {
+  const Program program = pipeline(static_cast<int>(state.range(0)), static_cast<int>(state.range(1)));
+  Durations durations;
+  for (const DeviceProgram& device : program.devices) durations.emplace_back(device.instructions.size(), 1e-6);
+  Network network;
+  network.link = {.latency = 1e-5, .bandwidth = 1e9, .second_end_copies = state.range(2) != 0};
+  for (auto _ : state) benchmark::DoNotOptimize(simulate(program, durations, network).makespan);
+  state.SetItemsProcessed(state.iterations() * instructions(program));
+}
+BENCHMARK(Simulate)
+    ->Args({4, 64, 0})
+    ->Args({64, 256, 0})
+    ->Args({64, 1024, 0})
+    ->Args({64, 4096, 0})
+    ->Args({256, 4096, 0})
+    ->Args({4, 64, 1})
+    ->Args({64, 1024, 1})
+    ->Unit(benchmark::kMillisecond);
 
 void PlanMemory(benchmark::State& state) {
   Program program = pipeline(static_cast<int>(state.range(0)), static_cast<int>(state.range(1)));

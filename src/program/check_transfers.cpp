@@ -18,18 +18,42 @@ struct Ends {
 };
 using Pairs = std::map<std::pair<std::int32_t, std::int32_t>, Ends>;  // by (from, to)
 
+// The ends of one device's transfers by peer, so that an instruction does not search the map.
+class OwnEnds {
+ public:
+  explicit OwnEnds(std::size_t devices) : to_(devices), from_(devices) {}
+
+  std::vector<std::int32_t>& of(Pairs& pairs, std::int32_t device, const Instruction& instruction) {
+    const bool sends = instruction.opcode == Opcode::send;
+    Ends*& ends = (sends ? to_ : from_)[static_cast<std::size_t>(instruction.peer)];
+    if (ends == nullptr) {
+      ends = sends ? &pairs[{device, instruction.peer}] : &pairs[{instruction.peer, device}];
+      peers_.push_back(instruction.peer);
+    }
+    return sends ? ends->sends : ends->recvs;
+  }
+  void clear() {
+    for (std::int32_t peer : peers_) to_[static_cast<std::size_t>(peer)] = from_[static_cast<std::size_t>(peer)] = nullptr;
+    peers_.clear();
+  }
+
+ private:
+  std::vector<Ends*> to_, from_;
+  std::vector<std::int32_t> peers_;  // those that are set
+};
+
 Pairs pairs_of(const Program& program) {
   Pairs pairs;
+  OwnEnds own(program.devices.size());
   const std::int32_t devices = static_cast<std::int32_t>(program.devices.size());
-  for (std::int32_t d = 0; d < devices; ++d) {
+  for (std::int32_t d = 0; d < devices; ++d, own.clear()) {
     const std::vector<Instruction>& instructions = program.devices[static_cast<std::size_t>(d)].instructions;
     for (std::size_t i = 0; i < instructions.size(); ++i) {
       const Instruction& instruction = instructions[i];
-      const bool sends = instruction.opcode == Opcode::send;
-      if (!sends && instruction.opcode != Opcode::recv) continue;
+      if (instruction.opcode != Opcode::send && instruction.opcode != Opcode::recv) continue;
       if (instruction.peer < 0 || instruction.peer >= devices || instruction.peer == d)
         throw Error(concat(place(program, d, i), ": there is no such peer"), {concat("the program has devices 0 to ", devices - 1)});
-      std::vector<std::int32_t>& list = sends ? pairs[{d, instruction.peer}].sends : pairs[{instruction.peer, d}].recvs;
+      std::vector<std::int32_t>& list = own.of(pairs, d, instruction);
       if (instruction.tag != static_cast<std::int32_t>(list.size()))
         throw Error(concat(place(program, d, i), ": transfers out of order"), {concat("the next tag here is ", list.size())},
                     "tags number the transfers of a pair in one direction from 0, in the order of both ends");
@@ -71,12 +95,15 @@ Transfers match_transfers(const Program& program) {
     for (std::size_t t = 0; t < ends.sends.size(); ++t) {
       const std::int32_t number = static_cast<std::int32_t>(transfers.all.size());
       transfers.all.push_back({from, to, ends.sends[t], ends.recvs[t]});
-      check_types(program, transfers.all.back());
       transfers.of[static_cast<std::size_t>(from)][static_cast<std::size_t>(ends.sends[t])] = number;
       transfers.of[static_cast<std::size_t>(to)][static_cast<std::size_t>(ends.recvs[t])] = number;
     }
   }
   return transfers;
+}
+
+void check_transfer_types(const Program& program, const Transfers& transfers) {
+  for (const Transfer& transfer : transfers.all) check_types(program, transfer);
 }
 
 void check_serial_order(const Program& program, const Transfers& transfers) {

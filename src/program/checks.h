@@ -31,8 +31,9 @@ struct Transfers {
   std::vector<Transfer> all;
   std::vector<std::vector<std::int32_t>> of;  // [device][instruction]: in `all`; -1: no send or recv
 };
-// Pairs every send with its recv. Throws Error where tags do not run from 0 in order, an end is missing, or types differ.
+// Pairs every send with its recv, pair of devices by pair. Throws Error where tags do not run from 0 in order or an end is missing.
 Transfers match_transfers(const Program& program);
+void check_transfer_types(const Program& program, const Transfers& transfers);
 // Both ends of a pair start its transfers, of both directions, in one order.
 void check_serial_order(const Program& program, const Transfers& transfers);
 // Every device finishes without any buffering.

@@ -107,6 +107,7 @@ void verify(const Program& program, const VerifyOptions& options) {
   for (int d = 0; d < static_cast<int>(program.devices.size()); ++d) checks::check_definitions(program, d);
   checks::check_outputs(program);
   const checks::Transfers transfers = checks::match_transfers(program);
+  checks::check_transfer_types(program, transfers);
   if (options.model == ChannelModel::serial) checks::check_serial_order(program, transfers);
   checks::check_progress(program, transfers);
   for (int d = 0; d < static_cast<int>(program.devices.size()); ++d) checks::check_memory(program, d, options.memory_limit);

@@ -26,7 +26,9 @@ struct TransferState {
   double started[2] = {-1, -1};       // by end; -1: not yet
   double done[2] = {kNever, kNever};  // when each end may go on
   double path = 0;                    // longest chain up to what is sent
-  std::int64_t activity = -1;         // recorded
+};
+struct RecordedTransfer {
+  std::int64_t activity = -1;
   std::int64_t before[2] = {-1, -1};  // what was recorded last at each end when it started
 };
 
@@ -62,7 +64,10 @@ class VirtualTime {
         states_(transfers_.all.size()),
         clocks_(program.devices.size()),
         asleep_(program.devices.size(), kNoEvent) {
-    if (options.record) recorder_.emplace(program);
+    if (options.record) {
+      recorder_.emplace(program);
+      recorded_.resize(states_.size());
+    }
     for (std::size_t d = 0; d < clocks_.size(); ++d) {
       devices_.emplace_back(program.devices[d]);
       clocks_[d].path.resize(program.devices[d].slots.size());
@@ -133,7 +138,10 @@ class VirtualTime {
     std::map<std::int32_t, std::size_t> by_medium;
     link_of_.reserve(transfers_.all.size());
     std::pair<std::int32_t, std::int32_t> last(-1, -1);  // transfers come grouped by pair
+    bytes_.reserve(transfers_.all.size());
     for (const checks::Transfer& transfer : transfers_.all) {
+      const DeviceProgram& from = program_.devices[index(transfer.from)];
+      bytes_.push_back(static_cast<double>(slot_bytes(from.slots[from.instructions[index(transfer.sender)].slot.index()])));
       const std::pair pair(transfer.from, transfer.to);
       if (pair == last) {
         link_of_.push_back(link_of_.back());
@@ -166,7 +174,7 @@ class VirtualTime {
     const End end = instruction.opcode == Opcode::send ? kSender : kReceiver;
     TransferState& transfer = states_[number];
     transfer.started[end] = clock_->now;
-    transfer.before[end] = clock_->cause;
+    if (recorder_) recorded_[number].before[end] = clock_->cause;
     if (end == kSender) transfer.path = clock_->path[instruction.slot.index()];
     if (transfer.started[1 - end] >= 0) complete(number, end);
     return static_cast<Event>(2 * number + end);
@@ -176,15 +184,12 @@ class VirtualTime {
   void complete(std::size_t number, End second) {
     TransferState& transfer = states_[number];
     const checks::Transfer& ends = transfers_.all[number];
-    const DeviceProgram& from = program_.devices[index(ends.from)];
-    const Instruction& send = from.instructions[index(ends.sender)];
     const Link& link = *links_[link_of_[number]].link;
     Carrier& lane = lanes_[links_[link_of_[number]].lane];
-    const double seconds = static_cast<double>(slot_bytes(from.slots[send.slot.index()])) / link.bandwidth;
+    const double seconds = bytes_[number] / link.bandwidth;
     const double ready = std::max(transfer.started[kSender], transfer.started[kReceiver]);
     const bool queues = !link.second_end_copies && lane.free_at > ready;
     const double begin = queues ? lane.free_at : ready;
-    const std::int64_t cause = queues ? lane.newest : transfer.before[transfer.started[kReceiver] > transfer.started[kSender]];
     transfer.done[kSender] = transfer.done[kReceiver] = begin + seconds + link.latency;
     if (link.second_end_copies) {
       clock_->now += seconds;
@@ -199,8 +204,11 @@ class VirtualTime {
     longest_path_ = std::max(longest_path_, path);
     if (recorder_) {
       const double end = std::max(transfer.done[kSender], transfer.done[kReceiver]);
-      transfer.activity = lane.newest = recorder_->transfer(index(ends.from), index(ends.to), send, begin, end, cause);
-      if (link.second_end_copies) clock_->cause = transfer.activity;
+      RecordedTransfer& recorded = recorded_[number];
+      const std::int64_t cause = queues ? lane.newest : recorded.before[transfer.started[kReceiver] > transfer.started[kSender]];
+      const Instruction& send = program_.devices[index(ends.from)].instructions[index(ends.sender)];
+      recorded.activity = lane.newest = recorder_->transfer(index(ends.from), index(ends.to), send, begin, end, cause);
+      if (link.second_end_copies) clock_->cause = recorded.activity;
     }
     const std::int32_t other = second == kSender ? ends.to : ends.from;
     if (asleep_[index(other)] == static_cast<Event>(2 * number + (1 - second))) woken_.push_back(other);
@@ -229,7 +237,7 @@ class VirtualTime {
       return Turn::asleep;
     }
     clock_->now = time;
-    clock_->cause = states_[index(wait.event) / 2].activity;
+    if (recorder_) clock_->cause = recorded_[index(wait.event) / 2].activity;
     return Turn::ready;
   }
 
@@ -282,6 +290,7 @@ class VirtualTime {
   const SimulateOptions& options_;
   const checks::Transfers transfers_;
   std::vector<TransferState> states_;   // by transfer
+  std::vector<double> bytes_;           // by transfer: in the order of memory here, scattered where they are needed
   std::vector<std::uint32_t> link_of_;  // by transfer: in links_
   std::vector<LinkLane> links_;
   std::vector<Carrier> lanes_;
@@ -294,6 +303,7 @@ class VirtualTime {
   std::size_t current_ = 0;
   Clock* clock_ = nullptr;
   std::optional<Recorder> recorder_;
+  std::vector<RecordedTransfer> recorded_;  // by transfer, if recording
 };
 
 void check_durations(const Program& program, const Durations& durations) {
