@@ -99,6 +99,7 @@ Timeline timeline_of(const Program& program, const StepResult& result, const std
   Timeline timeline{title, std::vector<std::vector<TimelineBox>>(program.devices.size())};
   for (const DeviceReport& report : result.devices) {
     for (const Span& span : report.spans) {
+      if (span.waited) continue;
       const auto device = static_cast<std::size_t>(span.device);
       const Instruction& instruction = program.devices[device].instructions[span.instruction];
       const std::string kind = kind_of(instruction);

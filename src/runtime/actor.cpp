@@ -41,13 +41,15 @@ DeviceReport Actor::step(const StepInput& input, bool record_spans) {
   next_output_ = 0;
   busy_ = waiting_ = {};
   spans_.clear();
-  if (record_) spans_.reserve(own_.instructions.size());
+  if (record_) spans_.reserve(2 * own_.instructions.size());
   state_.reset();
   transport_.begin_step(*program_, device_);
   begin_ = Clock::now();
   for (Wait w; !(w = advance(state_, *this)).finished();) wait(w.event);
 
   DeviceReport report;
+  report.begin = begin_.time_since_epoch().count();
+  report.end = Clock::now().time_since_epoch().count();
   report.busy = seconds(busy_);
   report.waiting = seconds(waiting_);
   report.planned_bytes = own_.state_bytes + own_.step_bytes + own_.scratch_bytes;
@@ -60,8 +62,9 @@ bool Actor::on_compute_lane(std::size_t instruction) const {
   return first_[instruction].opcode == Opcode::run || first_[instruction].opcode == Opcode::copy;
 }
 
-void Actor::span(std::size_t instruction, Clock::time_point begin, Clock::time_point end) {
-  if (record_) spans_.push_back({device_, static_cast<std::uint32_t>(instruction), (begin - begin_).count(), (end - begin_).count()});
+void Actor::span(std::size_t instruction, Clock::time_point begin, Clock::time_point end, bool waited) {
+  if (record_)
+    spans_.push_back({device_, static_cast<std::uint32_t>(instruction), waited, (begin - begin_).count(), (end - begin_).count()});
 }
 
 Event Actor::run(const Instruction& instruction) {
@@ -135,7 +138,9 @@ void Actor::wait(Event event) {
     fail_lost(lost, index);
   }
   if (!in_time) fail_late(index);
-  (compute ? busy_ : waiting_) += Clock::now() - begin;
+  const Clock::time_point end = Clock::now();
+  (compute ? busy_ : waiting_) += end - begin;
+  span(index, begin, end, true);
 }
 
 // The instruction that could not go on.

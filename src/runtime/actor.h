@@ -49,7 +49,7 @@ class Actor {
   void fill(const Instruction& instruction);
   void collect(const Instruction& instruction);
   void wait(Event event);
-  void span(std::size_t instruction, Clock::time_point begin, Clock::time_point end);
+  void span(std::size_t instruction, Clock::time_point begin, Clock::time_point end, bool waited = false);
   [[noreturn]] void fail_late(std::size_t waited_for) const;
   [[noreturn]] void fail_lost(const PeerLost& lost, std::size_t waited_for) const;
   std::string waiter() const;

@@ -33,13 +33,15 @@ class DataSource {
                     std::span<std::byte> out) const = 0;
 };
 
-// What a device did during a step, in program order: one span per instruction that took time.
+// What a device did during a step, in the order of time: a span for each instruction but frees, and for each wait.
 struct Span {
   std::int32_t device = 0;
-  std::uint32_t instruction = 0;    // of the device's program
+  std::uint32_t instruction = 0;    // of the device's program; of a wait: the one waited for
+  bool waited = false;
   std::int64_t begin = 0, end = 0;  // ns since the step's begin on that device
 };
 struct DeviceReport {
+  std::int64_t begin = 0, end = 0;  // of the step, ns of the machine's steady clock: comparable between devices of one machine
   double busy = 0, waiting = 0;     // seconds: in runs; in waits
   std::int64_t planned_bytes = 0;   // state + step + scratch arenas
   std::int64_t measured_bytes = 0;  // arenas + what kernels allocated beside them, peak

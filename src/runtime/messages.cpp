@@ -131,6 +131,8 @@ StateSource get_source(Reader& in) {
 }
 
 void put(Writer& out, const DeviceReport& report) {
+  out.put(report.begin);
+  out.put(report.end);
   out.put(report.busy);
   out.put(report.waiting);
   out.put(report.planned_bytes);
@@ -139,6 +141,7 @@ void put(Writer& out, const DeviceReport& report) {
   for (const Span& span : report.spans) {
     out.put(span.device);
     out.put(span.instruction);
+    out.put(span.waited);
     out.put(span.begin);
     out.put(span.end);
   }
@@ -146,14 +149,17 @@ void put(Writer& out, const DeviceReport& report) {
 
 DeviceReport get_report(Reader& in) {
   DeviceReport report;
+  report.begin = in.get<std::int64_t>();
+  report.end = in.get<std::int64_t>();
   report.busy = in.get<double>();
   report.waiting = in.get<double>();
   report.planned_bytes = in.get<std::int64_t>();
   report.measured_bytes = in.get<std::int64_t>();
-  report.spans.resize(in.length(24));
+  report.spans.resize(in.length(25));
   for (Span& span : report.spans) {
     span.device = in.get<std::int32_t>();
     span.instruction = in.get<std::uint32_t>();
+    span.waited = in.flag();
     span.begin = in.get<std::int64_t>();
     span.end = in.get<std::int64_t>();
   }

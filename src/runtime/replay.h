@@ -1,0 +1,23 @@
+// A recorded step as the simulator's input.
+#pragma once
+
+#include "program/program.h"
+#include "runtime/cluster.h"
+#include "simulate/simulate.h"
+
+namespace penstock {
+
+struct Recording {
+  Durations durations;        // of each instruction
+  Durations arrivals;         // SimulateOptions::arrivals: of transfers that were waited for
+  std::vector<double> begin;  // of each device, seconds after the first one
+  double seconds = 0;         // from the first device's begin to the last one's end
+
+  // With what was recorded; makespan - seconds is how wrong the simulator is.
+  Simulation replay(const Program& program, bool record = false) const;
+};
+
+// `result` has spans, of devices on one machine.
+Recording recording_of(const Program& program, const StepResult& result);
+
+}  // namespace penstock

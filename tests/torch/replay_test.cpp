@@ -1,0 +1,58 @@
+// Recorded durations through the simulator give the recorded step: what is simulated is what ran.
+#include "runtime/replay.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "models/registry.h"
+#include "runtime/check.h"
+#include "runtime/thread_cluster.h"
+#include "runtime/training.h"
+#include "torch/executor.h"
+
+namespace penstock {
+namespace {
+
+Config small(const std::string& schedule, const std::string& chunks) {
+  std::vector<Override> overrides;
+  for (const std::string& setting : {"schedule=" + schedule, "chunks=" + chunks, std::string("layers=4"), std::string("width=64"),
+                                     std::string("context=64"), std::string("batch=16")})
+    overrides.push_back(parse_override(setting));
+  return parse_config("", "test", overrides, builtin_models());
+}
+
+class Replay : public testing::TestWithParam<std::pair<std::string, std::string>> {};
+
+TEST_P(Replay, GivesTheRecordedStepTime) {
+  const Config config = small(GetParam().first, GetParam().second);
+  const Prepared prepared = prepare(config, builtin_models());
+  const Program program = compile_training(config, prepared);
+  const auto data = std::make_shared<RandomBatch>(context_of(config), vocabulary_of(config));
+  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data);
+  const std::uint64_t key = cluster->load(program);
+  cluster->set_state(fresh_start(config, prepared).state);
+  // A device that loses its core between two instructions leaves no span: of several steps, the middle one.
+  std::vector<double> errors;
+  for (std::int64_t step = 1; step <= 16; ++step) {
+    StepInput input;
+    input.step = step;
+    const StepResult result = cluster->step(key, input, true);
+    if (step <= 3) continue;
+    const Recording recording = recording_of(program, result);
+    errors.push_back(recording.replay(program).makespan / recording.seconds - 1);
+  }
+  std::sort(errors.begin(), errors.end(), [](double a, double b) { return std::abs(a) < std::abs(b); });
+  EXPECT_LE(std::abs(errors[errors.size() / 2]), 0.01);
+  RecordProperty("relative_error", number(errors[errors.size() / 2]));
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, Replay,
+                         testing::Values(std::pair("sequential", "1"), std::pair("gpipe", "1"), std::pair("1f1b", "1"),
+                                         std::pair("interleaved-1f1b", "2"), std::pair("zb-h1", "1")),
+                         [](const auto& test) { return join(split(test.param.first, '-'), "_"); });
+
+}  // namespace
+}  // namespace penstock
