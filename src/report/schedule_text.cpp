@@ -5,7 +5,8 @@
 #include <cstdio>
 
 #include "base/text.h"
-#include "schedule/table_time.h"
+#include "report/table.h"
+#include "simulate/table.h"
 
 namespace penstock {
 namespace {
@@ -39,7 +40,7 @@ std::string draw_row(const std::vector<Action>& row, const TableTime& time, std:
 }  // namespace
 
 std::string draw(const Schedule& schedule, const StageShape& shape) {
-  const TableTime time = time_table(schedule, shape);
+  const TableTime time = time_table(schedule, shape, uniform_costs(schedule.stages()));
   const bool with_stage = !one_stage_per_actor(schedule);
   std::size_t longest = 1;
   for (const auto& row : schedule.actors) {
@@ -54,7 +55,7 @@ std::string draw(const Schedule& schedule, const StageShape& shape) {
   }
   char bubble[16];
   std::snprintf(bubble, sizeof bubble, "%.1f %%", 100 * time.bubble());
-  const std::string live = join(time.peak_live, " ", [](std::int32_t n) { return std::to_string(n); });
+  const std::string live = join(time.peak_live, " ", [](double micro_batches) { return fixed(micro_batches, 0); });
   return out + concat("time ", std::lround(time.makespan), ", bubble ", bubble, ", live ", live, "\n");
 }
 

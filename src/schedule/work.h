@@ -24,8 +24,8 @@ struct WorkIndex {
   const Schedule* schedule = nullptr;
   const StageShape* shape = nullptr;
   std::int32_t microbatches = 0;
-  // Of each stage: the stages it feeds that have a backward.
-  std::vector<std::vector<std::int32_t>> backward_successors;
+  // Of each stage: the stages it feeds, and those of them that have a backward.
+  std::vector<std::vector<std::int32_t>> successors, backward_successors;
   // At stage * microbatches + micro-batch. backward: of B or I. weight: of W, or of B, which includes it.
   std::vector<Position> forward, backward, weight;
 
@@ -70,11 +70,69 @@ void for_each_need(const WorkIndex& work, const Action& action, Visit&& visit) {
   }
 }
 
-// Visits every action that can run, each after the one before it in its row and after all that it needs. Returns how many of
-// each row ran: all of them unless there is a cycle. Linear in actions and needs.
-std::vector<std::int32_t> walk(const WorkIndex& work, const std::function<void(Position)>& visit);
+// The other way round: calls visit(Position, stage, micro-batch) for all that needs something of the action but stands in its own row
+// by rule (B, I and R stay with their F). `stage`: whose F or backward made what is needed or, of a backward, whom it is for.
+template <class Visit>
+void for_each_use(const WorkIndex& work, const Action& action, Visit&& visit) {
+  const auto use = [&](const std::vector<Position>& where, std::int32_t at, std::int32_t stage, std::int32_t m) {
+    if (const Position p = where[work.unit(at, m)]) visit(p, stage, m);
+  };
+  const std::size_t stage = static_cast<std::size_t>(action.stage);
+  for (std::int32_t m = action.microbatch; m >= 0 && m < action.microbatch + action.count; ++m) {
+    switch (action.kind) {
+      case Kind::F:
+        for (std::int32_t s : work.successors[stage]) use(work.forward, s, action.stage, m);
+        break;
+      case Kind::I:
+        use(work.weight, action.stage, action.stage, m);
+        [[fallthrough]];
+      case Kind::B:
+        for (std::int32_t s : work.shape->predecessors[stage]) use(work.backward, s, s, m);
+        break;
+      default:
+        break;
+    }
+  }
+}
 
 // The first need of `action` that has not run when `done[actor]` actions of each row have; nowhere if all have.
-Position unmet_need(const WorkIndex& work, const Action& action, const std::vector<std::int32_t>& done);
+inline Position unmet_need(const WorkIndex& work, const Action& action, const std::vector<std::int32_t>& done) {
+  Position unmet;
+  for_each_need(work, action, [&](Position need) {
+    if (!unmet && done[static_cast<std::size_t>(need.actor)] <= need.index) unmet = need;
+  });
+  return unmet;
+}
+
+// Calls visit(Position) for every action that can run, each after the one before it in its row and after all that it needs. Returns how
+// many of each row ran: all of them unless there is a cycle. Linear in actions and needs.
+template <class Visit>
+std::vector<std::int32_t> walk(const WorkIndex& work, Visit&& visit) {
+  const auto& rows = work.schedule->actors;
+  std::vector<std::size_t> offset(rows.size() + 1, 0);  // of each row in first_waiter
+  for (std::size_t a = 0; a < rows.size(); ++a) offset[a + 1] = offset[a] + rows[a].size();
+  // The actors that wait for an action, as a list: a blocked actor waits for exactly one.
+  std::vector<std::int32_t> first_waiter(offset.back(), -1), next_waiter(rows.size(), -1);
+  std::vector<std::int32_t> done(rows.size(), 0), awake;
+  for (std::size_t a = rows.size(); a-- > 0;) awake.push_back(static_cast<std::int32_t>(a));
+
+  while (!awake.empty()) {
+    const std::int32_t actor = awake.back();
+    awake.pop_back();
+    const std::size_t a = static_cast<std::size_t>(actor);
+    for (std::int32_t& i = done[a]; i < static_cast<std::int32_t>(rows[a].size());) {
+      if (const Position need = unmet_need(work, rows[a][static_cast<std::size_t>(i)], done)) {
+        std::int32_t& first = first_waiter[offset[static_cast<std::size_t>(need.actor)] + static_cast<std::size_t>(need.index)];
+        next_waiter[a] = first;
+        first = actor;
+        break;
+      }
+      visit(Position{actor, i});
+      std::int32_t waiter = first_waiter[offset[a] + static_cast<std::size_t>(i++)];
+      for (; waiter >= 0; waiter = next_waiter[static_cast<std::size_t>(waiter)]) awake.push_back(waiter);
+    }
+  }
+  return done;
+}
 
 }  // namespace penstock

@@ -21,8 +21,8 @@ struct Link {
 };
 
 struct Network {
-  Link link;                                                      // between any two devices,
-  std::map<std::pair<std::int32_t, std::int32_t>, Link> between;  // except these (from, to)
+  Link link{};                                                      // between any two devices,
+  std::map<std::pair<std::int32_t, std::int32_t>, Link> between{};  // except these (from, to)
 
   const Link& at(std::int32_t from, std::int32_t to) const;
 };

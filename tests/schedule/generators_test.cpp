@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "penstock/schedule.h"
-#include "schedule/table_time.h"
+#include "simulate/table.h"
 #include "support/errors.h"
 #include "support/golden.h"
 
@@ -19,14 +19,11 @@ struct Times {
   std::vector<double> peak;
 };
 
-Times times(std::string_view name, const ScheduleOptions& options, double latency = 0, TableCosts costs = {}) {
+Times times(std::string_view name, const ScheduleOptions& options, double latency = 0, const UnitCosts& costs = {}) {
   const Schedule schedule = make_schedule(name, options);
-  const double share = 1.0 / options.chunks;
-  costs = {costs.forward * share, costs.backward * share, costs.input * share, costs.weight * share, latency};
-  const TableTime time = time_table(schedule, chain(schedule.stages()), costs);
-  std::vector<double> peak;
-  for (std::int32_t live : time.peak_live) peak.push_back(live * share);
-  return {time.makespan, time.bubble(), peak};
+  const TableTime time = time_table(schedule, chain(schedule.stages()), uniform_costs(schedule.stages(), costs, 1.0 / options.chunks),
+                                    {.network = {.link = {.latency = latency}}});
+  return {time.makespan, time.bubble(), time.peak_live};
 }
 
 // The reference table: p=4, m=8 at latencies 0, 0.5 and 1 on every link.

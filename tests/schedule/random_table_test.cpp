@@ -4,7 +4,7 @@
 #include <regex>
 
 #include "penstock/schedule.h"
-#include "schedule/table_time.h"
+#include "simulate/table.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
 
@@ -41,7 +41,7 @@ TEST(RandomTable, IsValidAndSurvivesItsCsv) {
     EXPECT_EQ(read.actors, c.schedule.actors);
     EXPECT_EQ(message_of([&] { validate(read, c.shape); }), "no error");
     // No table is faster than its work on the busiest actor, none slower than all work in a row.
-    const TableTime time = time_table(c.schedule, c.shape);
+    const TableTime time = time_table(c.schedule, c.shape, uniform_costs(c.schedule.stages()));
     double total = 0;
     for (double busy : time.busy) {
       EXPECT_LE(busy, time.makespan);

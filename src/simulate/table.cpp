@@ -1,0 +1,300 @@
+#include "simulate/table.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <queue>
+
+#include "base/invariant.h"
+#include "simulate/table_live.h"
+
+namespace penstock {
+namespace {
+
+double& at(std::vector<std::vector<double>>& times, Position p) {
+  return times[static_cast<std::size_t>(p.actor)][static_cast<std::size_t>(p.index)];
+}
+
+// In [0, 1), by Steele, Lea and Flood's SplitMix64 (2014).
+double hashed(std::uint64_t seed, const Action& action) {
+  std::uint64_t x = seed;
+  for (const std::int64_t word : {std::int64_t{action.stage}, std::int64_t{action.microbatch}, std::int64_t(action.kind)}) {
+    x = (x ^ static_cast<std::uint64_t>(word)) + 0x9e3779b97f4a7c15;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    x ^= x >> 31;
+  }
+  return static_cast<double>(x >> 11) * 0x1p-53;
+}
+
+double duration(const TableCosts& costs, const TableOptions& options, const Action& action, std::int32_t actor) {
+  double time = costs.stages[static_cast<std::size_t>(action.stage)].time[static_cast<std::size_t>(action.kind)] * action.count;
+  if (!options.slowness.empty()) time *= options.slowness[static_cast<std::size_t>(actor)];
+  if (options.jitter > 0) time *= 1 + options.jitter * (2 * hashed(options.seed, action) - 1);
+  return time;
+}
+
+// Of what `action` sends for each of its uses.
+double use_bytes(const TableCosts& costs, const Action& action, std::int32_t stage) {
+  const StageCosts& of = costs.stages[static_cast<std::size_t>(stage)];
+  if (action.kind == Kind::F) return of.forward_bytes;
+  return stage == action.stage ? of.weight_bytes : of.backward_bytes;
+}
+
+// The transfers on their links.
+class Links {
+ public:
+  Links(const Network& network, std::size_t actors) : network_(network), first_(actors, -1) {}
+
+  // What one action sends to `to`.
+  struct Lane {
+    std::int32_t to, next;  // of the same sender's
+    std::int32_t channel;   // what it occupies
+    double latency, bandwidth;
+    std::int64_t parcel = -1;      // the number of the action that it last carried something of,
+    std::int32_t microbatch = -1;  // the micro-batch of that,
+    double bytes = 0;              // all of it,
+    double arrival = 0;            // and when it will be there
+  };
+  // When it is free, and the last transfer on it (where they are recorded).
+  struct Channel {
+    double free = 0;
+    std::int64_t last = -1;
+  };
+
+  std::int32_t lane(std::int32_t from, std::int32_t to) {
+    std::int32_t& first = first_[static_cast<std::size_t>(from)];
+    for (std::int32_t i = first; i >= 0; i = (*this)[i].next) {
+      if ((*this)[i].to == to) return i;
+    }
+    const Link& link = network_.at(from, to);
+    lanes_.push_back({to, first, channel(link), link.latency, link.bandwidth});
+    return first = static_cast<std::int32_t>(lanes_.size()) - 1;
+  }
+  Lane& operator[](std::int32_t i) { return lanes_[static_cast<std::size_t>(i)]; }
+  Channel& channel_of(const Lane& lane) { return channels_[static_cast<std::size_t>(lane.channel)]; }
+
+ private:
+  std::int32_t channel(const Link& link) {
+    const std::int32_t next = static_cast<std::int32_t>(channels_.size());
+    const std::int32_t found = link.medium < 0 ? next : mediums_.try_emplace(link.medium, next).first->second;
+    if (found == next) channels_.emplace_back();
+    return found;
+  }
+
+  const Network& network_;
+  std::vector<std::int32_t> first_;  // lane of each actor
+  std::vector<Lane> lanes_;
+  std::vector<Channel> channels_;
+  std::map<std::int32_t, std::int32_t> mediums_;
+};
+
+bool has_medium(const Network& network) {
+  return network.link.medium >= 0 ||
+         std::any_of(network.between.begin(), network.between.end(), [](const auto& entry) { return entry.second.medium >= 0; });
+}
+
+// One pass over a table. An actor runs its next action when all that it needs from others is there; what it needs of its own row has
+// run, or the table would not be valid.
+class Pass {
+ public:
+  Pass(const WorkIndex& work, const TableCosts& costs, const TableOptions& options)
+      : work_(work), rows_(work.schedule->actors), costs_(costs), options_(options), links_(options.network, rows_.size()) {
+    offset_.reserve(rows_.size());
+    for (const auto& row : rows_) {
+      offset_.push_back(missing_.size());
+      missing_.resize(missing_.size() + row.size(), 0);
+      time_.start.emplace_back(row.size(), 0.0);
+      time_.end.emplace_back(row.size());
+    }
+    done_.assign(rows_.size(), 0);
+    time_.busy.assign(rows_.size(), 0);
+    count_missing();
+  }
+
+  // Actors in any order: a link's transfers are all of one sender, and so in the order of its row.
+  TableTime run() {
+    for (std::int32_t a = static_cast<std::int32_t>(rows_.size()); a-- > 0;) awake_.push_back(a);
+    while (!awake_.empty()) {
+      const std::int32_t actor = awake_.back();
+      awake_.pop_back();
+      while (can_start(actor)) {
+        start(actor);
+        finish(actor);
+      }
+    }
+    return result();
+  }
+
+  // Actors in the order in which their actions end, so that a medium's transfers are in the order in which they are ready.
+  TableTime run_in_time() {
+    using End = std::pair<double, std::int32_t>;  // of the action that an actor runs
+    std::priority_queue<End, std::vector<End>, std::greater<>> ends;
+    for (std::int32_t a = 0; a < static_cast<std::int32_t>(rows_.size()); ++a) awake_.push_back(a);
+    for (;;) {
+      for (const std::int32_t actor : awake_) {
+        if (can_start(actor)) ends.emplace(start(actor), actor);
+      }
+      awake_.clear();
+      if (ends.empty()) return result();
+      const std::int32_t actor = ends.top().second;
+      ends.pop();
+      finish(actor);
+      awake_.push_back(actor);
+    }
+  }
+
+ private:
+  std::int32_t& missing(Position p) { return missing_[offset_[static_cast<std::size_t>(p.actor)] + static_cast<std::size_t>(p.index)]; }
+  Position head(std::int32_t actor) const { return {actor, done_[static_cast<std::size_t>(actor)]}; }
+
+  void count_missing() {
+    for (std::int32_t a = 0; a < static_cast<std::int32_t>(rows_.size()); ++a) {
+      std::int32_t* missing = missing_.data() + offset_[static_cast<std::size_t>(a)];
+      for (const Action& action : rows_[static_cast<std::size_t>(a)]) {
+        for_each_need(work_, action, [&](Position need) { *missing += need.actor != a; });
+        ++missing;
+      }
+    }
+  }
+
+  bool can_start(std::int32_t actor) {
+    const Position next = head(actor);
+    return next.index < static_cast<std::int32_t>(rows_[static_cast<std::size_t>(actor)].size()) && missing(next) == 0;
+  }
+
+  // Returns its end. `start` holds when the last transfer for it arrived.
+  double start(std::int32_t actor) {
+    const Position here = head(actor);
+    double& start = at(time_.start, here);
+    if (here.index > 0) start = std::max(start, at(time_.end, {actor, here.index - 1}));
+    const double time = duration(costs_, options_, work_.at(here), actor);
+    time_.busy[static_cast<std::size_t>(actor)] += time;
+    return at(time_.end, here) = start + time;
+  }
+
+  void finish(std::int32_t actor) {
+    const Position here = head(actor);
+    const Action& action = work_.at(here);
+    ++done_[static_cast<std::size_t>(actor)];
+    if (options_.record) time_.order.push_back(here);
+    send(here, action);
+    for_each_use(work_, action, [&](Position use, std::int32_t, std::int32_t) {
+      if (use.actor == actor) return;
+      double& ready = at(time_.start, use);
+      ready = std::max(ready, links_[links_.lane(actor, use.actor)].arrival);
+      if (--missing(use) == 0 && use == head(use.actor)) awake_.push_back(use.actor);
+    });
+  }
+
+  // One transfer to each actor that needs something of it. An output goes there once, whoever needs it.
+  void send(Position here, const Action& action) {
+    parcels_.clear();
+    ++sent_;
+    for_each_use(work_, action, [&](Position use, std::int32_t stage, std::int32_t m) {
+      if (use.actor == here.actor) return;
+      const std::int32_t i = links_.lane(here.actor, use.actor);
+      Links::Lane& lane = links_[i];
+      const bool first = lane.parcel != sent_;
+      if (first) {
+        lane.parcel = sent_;
+        lane.bytes = 0;
+        parcels_.push_back(i);
+      }
+      if (first || lane.microbatch != m || action.kind != Kind::F) lane.bytes += use_bytes(costs_, action, stage);
+      lane.microbatch = m;
+    });
+    for (const std::int32_t i : parcels_) transfer(here, links_[i]);
+  }
+
+  void transfer(Position here, Links::Lane& lane) {
+    Links::Channel& channel = links_.channel_of(lane);
+    const double ready = at(time_.end, here);
+    const double begin = std::max(ready, channel.free);
+    const std::int64_t behind = channel.free > ready ? channel.last : -1;
+    channel.free = begin + lane.bytes / lane.bandwidth;
+    lane.arrival = channel.free + lane.latency;
+    if (!options_.record) return;
+    channel.last = static_cast<std::int64_t>(time_.transfers.size());
+    time_.transfers.push_back({here, lane.to, begin, lane.arrival, lane.bytes, behind});
+  }
+
+  TableTime result() {
+    for (std::size_t a = 0; a < rows_.size(); ++a) {
+      invariant(done_[a] == static_cast<std::int32_t>(rows_[a].size()), "a valid table has no cycle");
+      if (!rows_[a].empty()) time_.makespan = std::max(time_.makespan, time_.end[a].back());
+    }
+    return std::move(time_);
+  }
+
+  const WorkIndex& work_;
+  const std::vector<std::vector<Action>>& rows_;
+  const TableCosts& costs_;
+  const TableOptions& options_;
+  Links links_;
+  TableTime time_;
+  std::vector<std::size_t> offset_;    // of each row in missing_
+  std::vector<std::int32_t> missing_;  // of each action: how many needs of it are still to come from others
+  std::vector<std::int32_t> done_;     // of each row
+  std::vector<std::int32_t> awake_, parcels_;
+  std::int64_t sent_ = 0;
+};
+
+}  // namespace
+
+TableCosts uniform_costs(std::int32_t stages, const UnitCosts& costs, double share) {
+  StageCosts of;
+  const auto set = [&](Kind kind, double time) { of.time[static_cast<std::size_t>(kind)] = time * share; };
+  set(Kind::F, costs.forward);
+  set(Kind::B, costs.backward);
+  set(Kind::I, costs.input);
+  set(Kind::W, costs.weight);
+  of.forward_bytes = of.backward_bytes = of.weight_bytes = costs.bytes;
+  of.live = share;
+  return {std::vector<StageCosts>(static_cast<std::size_t>(stages), of)};
+}
+
+double TableTime::bubble() const {
+  const double total = static_cast<double>(busy.size()) * makespan;
+  return total > 0 ? 1 - std::accumulate(busy.begin(), busy.end(), 0.0) / total : 0;
+}
+
+TableTime time_table(const WorkIndex& work, const TableCosts& costs, const TableOptions& options) {
+  invariant(costs.stages.size() >= work.shape->predecessors.size(), "costs of every stage");
+  Pass pass(work, costs, options);
+  TableTime time = has_medium(options.network) ? pass.run_in_time() : pass.run();
+  fill_peaks(work, costs, time);
+  return time;
+}
+
+TableTime time_table(const Schedule& schedule, const StageShape& shape, const TableCosts& costs, const TableOptions& options) {
+  return time_table(index_work(schedule, shape, schedule.microbatches()), costs, options);
+}
+
+double dependency_bound(const Schedule& schedule, const StageShape& shape, const TableCosts& costs, const TableOptions& options) {
+  const WorkIndex work = index_work(schedule, shape, schedule.microbatches());
+  std::vector<std::vector<double>> end;
+  for (const auto& row : schedule.actors) end.emplace_back(row.size());
+  double bound = 0;
+  walk(work, [&](Position here) {
+    const Action& action = work.at(here);
+    double start = 0;
+    for_each_need(work, action, [&](Position need) {
+      double there = at(end, need);
+      if (need.actor != here.actor) {
+        const Action& from = work.at(need);
+        const Link& link = options.network.at(need.actor, here.actor);
+        // Added one after the other as a transfer's times are, so that rounding keeps the bound a bound.
+        there += use_bytes(costs, from, from.kind == Kind::F ? from.stage : action.stage) / link.bandwidth;
+        there += link.latency;
+      }
+      start = std::max(start, there);
+    });
+    at(end, here) = start + duration(costs, options, action, here.actor);
+    bound = std::max(bound, at(end, here));
+  });
+  return bound;
+}
+
+}  // namespace penstock

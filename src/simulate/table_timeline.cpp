@@ -1,0 +1,129 @@
+// A timed table as a timeline: activities with their causes, and memory in activations.
+#include <algorithm>
+#include <numeric>
+
+#include "base/invariant.h"
+#include "base/text.h"
+#include "simulate/table_live.h"
+
+namespace penstock {
+namespace {
+
+// Numbers of activities in the order in which they are made: each action, then what it sends.
+struct Numbering {
+  std::vector<std::vector<std::int64_t>> action;
+  std::vector<std::int64_t> transfer;
+};
+
+class Drawing {
+ public:
+  Drawing(const WorkIndex& work, const TableTime& time) : work_(work), time_(time) {
+    for (const auto& row : work.schedule->actors) numbers_.action.emplace_back(row.size(), -1);
+  }
+
+  std::vector<Activity> activities() {
+    for (std::size_t next = 0; const Position here : time_.order) {
+      add_action(here);
+      for (; next < time_.transfers.size() && time_.transfers[next].from == here; ++next) add_transfer(time_.transfers[next]);
+    }
+    sort_by_begin();
+    return std::move(activities_);
+  }
+
+ private:
+  std::int64_t& number_of(Position p) { return numbers_.action[static_cast<std::size_t>(p.actor)][static_cast<std::size_t>(p.index)]; }
+  const Activity& made(std::int64_t number) const { return activities_[static_cast<std::size_t>(number)]; }
+
+  // The transfer of an action to an actor: they follow the action.
+  std::int64_t transfer_of(Position from, std::int32_t to) {
+    std::int64_t number = number_of(from) + 1;
+    while (made(number).peer != to) ++number;
+    return number;
+  }
+
+  void add_action(Position here) {
+    const std::size_t actor = static_cast<std::size_t>(here.actor), index = static_cast<std::size_t>(here.index);
+    const Action& action = work_.at(here);
+    Activity activity;
+    activity.begin = time_.start[actor][index];
+    activity.end = time_.end[actor][index];
+    activity.device = here.actor;
+    activity.action = true;
+    activity.kind = action.kind;
+    activity.stage = action.stage;
+    activity.microbatch = action.microbatch;
+    activity.item = here.index;
+    const auto caused_by = [&](std::int64_t number) {
+      if (activity.cause < 0 || made(number).end > made(activity.cause).end) activity.cause = number;
+    };
+    if (here.index > 0) caused_by(number_of({here.actor, here.index - 1}));
+    for_each_need(work_, action, [&](Position need) {
+      if (need.actor != here.actor) caused_by(transfer_of(need, here.actor));
+    });
+    number_of(here) = static_cast<std::int64_t>(activities_.size());
+    activities_.push_back(activity);
+  }
+
+  void add_transfer(const TableTransfer& transfer) {
+    Activity activity = made(number_of(transfer.from));
+    activity.begin = transfer.begin;
+    activity.end = transfer.end;
+    activity.peer = transfer.to;
+    activity.lane = Lane::transfer;
+    activity.cause = transfer.behind >= 0 ? numbers_.transfer[static_cast<std::size_t>(transfer.behind)] : number_of(transfer.from);
+    activity.bytes = transfer.bytes;
+    numbers_.transfer.push_back(static_cast<std::int64_t>(activities_.size()));
+    activities_.push_back(activity);
+  }
+
+  // Stable, so that what begins together stays in the order of causes.
+  void sort_by_begin() {
+    std::vector<std::int64_t> order(activities_.size()), place(activities_.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return made(a).begin < made(b).begin; });
+    for (std::size_t i = 0; i < order.size(); ++i) place[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
+    std::vector<Activity> sorted;
+    sorted.reserve(order.size());
+    for (const std::int64_t number : order) {
+      sorted.push_back(made(number));
+      std::int64_t& cause = sorted.back().cause;
+      if (cause >= 0) cause = place[static_cast<std::size_t>(cause)];
+    }
+    activities_ = std::move(sorted);
+  }
+
+  const WorkIndex& work_;
+  const TableTime& time_;
+  Numbering numbers_;
+  std::vector<Activity> activities_;
+};
+
+std::vector<MemoryPoint> memory_of(const WorkIndex& work, const TableCosts& costs, const TableTime& time, std::int32_t actor,
+                                   const std::vector<ForeignEnd>& foreign) {
+  std::vector<MemoryPoint> points(1);
+  LiveSum sum(costs);
+  for_each_live_change(work, time, actor, foreign, [&](double when, std::int32_t stage, std::int32_t count) {
+    if (when != points.back().time) points.push_back({.time = when});
+    points.back().amount[static_cast<std::size_t>(MemoryClass::activations)] = sum.add(stage, count);
+  });
+  return points;
+}
+
+}  // namespace
+
+Timeline timeline_of(const Schedule& schedule, const StageShape& shape, const TableCosts& costs, const TableTime& time) {
+  const WorkIndex work = index_work(schedule, shape, schedule.microbatches());
+  Timeline timeline;
+  timeline.title = schedule.name;
+  timeline.seconds = false;
+  timeline.makespan = time.makespan;
+  timeline.activities = Drawing(work, time).activities();
+  const std::vector<std::vector<ForeignEnd>> foreign = foreign_ends(work, time);
+  for (std::size_t a = 0; a < schedule.actors.size(); ++a) {
+    timeline.devices.push_back(concat("actor ", a));
+    timeline.memory.push_back(memory_of(work, costs, time, static_cast<std::int32_t>(a), foreign[a]));
+  }
+  return timeline;
+}
+
+}  // namespace penstock
