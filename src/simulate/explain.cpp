@@ -185,15 +185,17 @@ std::string idle_text(const Timeline& timeline, const Explanation& e) {
                            percent(e.all.drain, total), " after their last, ", percent(e.all.dependency, total),
                            " is waiting for others' work and ", percent(e.all.communication, total), " for transfers");
   if (e.all.host > 0) out += concat(" (", percent(e.all.host, total), " for the devices' threads)");
-  const auto longest = std::max_element(e.idle.begin(), e.idle.end(), [](const Idle& a, const Idle& b) { return a.total() < b.total(); });
-  return concat(out, "; ", timeline.devices[static_cast<std::size_t>(longest - e.idle.begin())],
-                " is idle longest: ", time_text(timeline, longest->total()), ".");
+  const auto [least, most] =
+      std::minmax_element(e.idle.begin(), e.idle.end(), [](const Idle& x, const Idle& y) { return x.total() < y.total(); });
+  const std::string longest = time_text(timeline, most->total());
+  if (longest == time_text(timeline, least->total())) return concat(out, "; each device is idle for ", longest, ".");
+  return concat(out, "; ", timeline.devices[static_cast<std::size_t>(most - e.idle.begin())], " is idle longest: ", longest, ".");
 }
 
 std::string bound_text(const Timeline& timeline, const Explanation& e) {
-  std::string out =
-      concat("With this work on each device no order takes less than ", time_text(timeline, std::max(e.busiest, e.dependencies)), ": ",
-             timeline.devices[static_cast<std::size_t>(e.device)], " has work for ", time_text(timeline, e.busiest));
+  std::string out = concat("With this work on each device no order takes less than ",
+                           time_text(timeline, std::max(e.busiest, e.dependencies)), ": ", "the busiest device, ",
+                           timeline.devices[static_cast<std::size_t>(e.device)], ", has work for ", time_text(timeline, e.busiest));
   if (e.dependencies > 0) out += concat(", and the longest chain of needs takes ", time_text(timeline, e.dependencies));
   return out + ".";
 }

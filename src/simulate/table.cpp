@@ -18,9 +18,10 @@ double& at(std::vector<std::vector<double>>& times, Position p) {
 
 // In [0, 1), by Steele, Lea and Flood's SplitMix64 (2014).
 double hashed(std::uint64_t seed, const Action& action) {
-  std::uint64_t x = seed;
-  for (const std::int64_t word : {std::int64_t{action.stage}, std::int64_t{action.microbatch}, std::int64_t(action.kind)}) {
-    x = (x ^ static_cast<std::uint64_t>(word)) + 0x9e3779b97f4a7c15;
+  std::uint64_t x = 0;
+  for (const std::uint64_t word : {seed, static_cast<std::uint64_t>(action.stage), static_cast<std::uint64_t>(action.microbatch),
+                                   static_cast<std::uint64_t>(action.kind)}) {
+    x = (x ^ word) + 0x9e3779b97f4a7c15;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
     x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
     x ^= x >> 31;
@@ -28,10 +29,10 @@ double hashed(std::uint64_t seed, const Action& action) {
   return static_cast<double>(x >> 11) * 0x1p-53;
 }
 
-double duration(const TableCosts& costs, const TableOptions& options, const Action& action, std::int32_t actor) {
+double duration(const TableCosts& costs, const Disturbance& disturbance, const Action& action, std::int32_t actor) {
   double time = costs.stages[static_cast<std::size_t>(action.stage)].time[static_cast<std::size_t>(action.kind)] * action.count;
-  if (!options.slowness.empty()) time *= options.slowness[static_cast<std::size_t>(actor)];
-  if (options.jitter > 0) time *= 1 + options.jitter * (2 * hashed(options.seed, action) - 1);
+  if (disturbance.jitter > 0) time *= 1 + disturbance.jitter * (2 * hashed(disturbance.seed, action) - 1);
+  if (!disturbance.slowdown.empty()) time *= disturbance.slowdown[static_cast<std::size_t>(actor)];
   return time;
 }
 
@@ -169,7 +170,7 @@ class Pass {
     const Position here = head(actor);
     double& start = at(time_.start, here);
     if (here.index > 0) start = std::max(start, at(time_.end, {actor, here.index - 1}));
-    const double time = duration(costs_, options_, work_.at(here), actor);
+    const double time = duration(costs_, options_.disturbance, work_.at(here), actor);
     time_.busy[static_cast<std::size_t>(actor)] += time;
     return at(time_.end, here) = start + time;
   }
@@ -188,7 +189,7 @@ class Pass {
     });
   }
 
-  // One transfer to each actor that needs something of it. An output goes there once, whoever needs it.
+  // One transfer to each actor that needs something of it, in the order of actors. An output goes there once, whoever needs it.
   void send(Position here, const Action& action) {
     parcels_.clear();
     ++sent_;
@@ -205,6 +206,7 @@ class Pass {
       if (first || lane.microbatch != m || action.kind != Kind::F) lane.bytes += use_bytes(costs_, action, stage);
       lane.microbatch = m;
     });
+    if (parcels_.size() > 1) std::sort(parcels_.begin(), parcels_.end(), [&](auto a, auto b) { return links_[a].to < links_[b].to; });
     for (const std::int32_t i : parcels_) transfer(here, links_[i]);
   }
 
@@ -291,7 +293,7 @@ double dependency_bound(const Schedule& schedule, const StageShape& shape, const
       }
       start = std::max(start, there);
     });
-    at(end, here) = start + duration(costs, options, action, here.actor);
+    at(end, here) = start + duration(costs, options.disturbance, action, here.actor);
     bound = std::max(bound, at(end, here));
   });
   return bound;

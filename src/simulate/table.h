@@ -9,6 +9,7 @@
 #include "schedule/kinds.h"
 #include "schedule/work.h"
 #include "simulate/network.h"
+#include "simulate/simulate.h"
 #include "simulate/timeline.h"
 
 namespace penstock {
@@ -35,11 +36,8 @@ TableCosts uniform_costs(std::int32_t stages, const UnitCosts& costs = {}, doubl
 struct TableOptions {
   // latency, bandwidth and medium of a link; what starting or copying costs the ends is not counted.
   Network network{};
-  std::vector<double> slowness{};  // of each actor: its actions take so many times their cost; empty: 1
-  // Each action takes up to this part more or less than its cost, by a hash of the seed, stage, kind and micro-batch: two tables of the
-  // same work meet the same luck.
-  double jitter = 0;
-  std::uint64_t seed = 0;
+  // Each action's luck is a hash of the seed, its stage, kind and micro-batch: two tables of the same work meet the same.
+  Disturbance disturbance{};
   bool record = false;  // fill transfers and order
 };
 

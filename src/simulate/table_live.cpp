@@ -1,6 +1,7 @@
 #include "simulate/table_live.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace penstock {
 
@@ -21,9 +22,12 @@ std::vector<std::vector<ForeignEnd>> foreign_ends(const WorkIndex& work, const T
   return out;
 }
 
-LiveSum::LiveSum(const TableCosts& costs) : costs_(costs), largest_(0) {
-  for (const StageCosts& stage : costs.stages) largest_ = std::max(largest_, stage.live);
-  if (largest_ == 0) largest_ = 1;
+LiveSum::LiveSum(const TableCosts& costs) {
+  constexpr double kParts = 0x1p35;  // so that kMostForwards of the largest amount fit
+  double largest = 0;
+  for (const StageCosts& stage : costs.stages) largest = std::max(largest, stage.live);
+  for (const StageCosts& stage : costs.stages) parts_of_.push_back(largest > 0 ? std::llround(stage.live / largest * kParts) : 0);
+  size_ = largest / kParts;
 }
 
 void fill_peaks(const WorkIndex& work, const TableCosts& costs, TableTime& time) {
@@ -31,8 +35,9 @@ void fill_peaks(const WorkIndex& work, const TableCosts& costs, TableTime& time)
   const std::vector<std::vector<ForeignEnd>> foreign = foreign_ends(work, time);
   time.peak_live.assign(actors, 0);
   time.peak_time.assign(actors, 0);
+  const LiveSum empty(costs);
   for (std::size_t a = 0; a < actors; ++a) {
-    LiveSum sum(costs);
+    LiveSum sum = empty;
     for_each_live_change(work, time, static_cast<std::int32_t>(a), foreign[a], [&](double when, std::int32_t stage, std::int32_t count) {
       const double live = sum.add(stage, count);
       if (live <= time.peak_live[a]) return;

@@ -46,20 +46,20 @@ void for_each_live_change(const WorkIndex& work, const TableTime& time, std::int
   foreign_until(time.makespan);
 }
 
-// Sums the amounts of for_each_live_change. It counts in parts of the largest amount, so that where all count the same nothing is rounded
-// on the way.
+// Sums the amounts of for_each_live_change, in whole parts of the largest amount: what has ended leaves no rounding behind.
 class LiveSum {
  public:
   explicit LiveSum(const TableCosts& costs);
   // What lives now.
   double add(std::int32_t stage, std::int32_t count) {
-    sum_ += costs_.stages[static_cast<std::size_t>(stage)].live / largest_ * count;
-    return sum_ * largest_;
+    parts_ += parts_of_[static_cast<std::size_t>(stage)] * count;
+    return static_cast<double>(parts_) * size_;
   }
 
  private:
-  const TableCosts& costs_;
-  double largest_, sum_ = 0;
+  std::vector<std::int64_t> parts_of_;  // each stage's micro-batch
+  std::int64_t parts_ = 0;
+  double size_;  // of a part
 };
 
 // TableTime::peak_live and peak_time of what is known otherwise.
