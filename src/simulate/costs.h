@@ -38,15 +38,24 @@ struct MachineDescription {
 
 struct Costs {
   MachineDescription machine;
-  std::string model;  // what was profiled, in words: "gpt: layers 4, width 64, ..."
+  std::string model;  // what was profiled, in words: "gpt, f32: layers 4, width 64, ..."
   std::vector<TaskCost> tasks;
   std::map<std::string, Link> links;            // by backend
   std::map<std::string, double> step_overhead;  // by backend: seconds of a step beyond the last device's work
   std::map<std::string, double> input_seconds;  // by data port: filling one input
+  double copy_bandwidth = 0;                    // bytes per second of a device that copies a slot; 0: not measured
 };
 
-// Throws Error with file and key: no such file of ours, a negative or non-finite number, a doubled task.
+// Throws Error with file and key: no JSON, another kind of file or version, a missing, unknown or doubled key, a number that is none,
+// negative or not finite, a doubled task.
 Costs parse_costs(std::string_view json, const std::string& file);
 std::string print(const Costs& costs);  // parse_costs reads it back
+
+// Adds what was measured later, in the place of the same measured earlier. Throws Error where `newer` is of another machine, build or
+// model than `file`, from which `costs` came.
+void merge(Costs& costs, const Costs& newer, const std::string& file);
+
+// Tasks are named by the structural hash of their graph: "0x0123456789abcdef".
+std::string hash_text(std::uint64_t hash);
 
 }  // namespace penstock

@@ -1,0 +1,80 @@
+#include "base/toml.h"
+
+#include <algorithm>
+#include <cctype>
+#include <vector>
+
+#include "base/cursor.h"
+#include "base/text.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+struct TomlAssertion {};
+
+// toml++ does not say where; what it is known to trip over is a table's name that starts with no key.
+[[noreturn]] void fail_key(std::string_view text, std::string_view file) {
+  const std::vector<std::string> lines = split(text, '\n');
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::size_t name = lines[i].find_first_not_of(" \t[");
+    if (name == std::string::npos || lines[i].find('[') > name) continue;
+    if (!std::isalnum(static_cast<unsigned char>(lines[i][name])) &&
+        std::string_view("_-\"'").find(lines[i][name]) == std::string_view::npos)
+      throw Error(concat(file, ":", i + 1, ":", name + 1, ": expected the name of a table"));
+  }
+  throw Error(concat(file, ": this is not TOML"));
+}
+
+// TOML has letters beyond ASCII only in texts and comments; elsewhere toml++ 3.3 runs into what it calls unreachable.
+void check_ascii(std::string_view text, std::string_view file) {
+  std::string_view closing;  // of the text that i stands in
+  for (std::size_t i = text.starts_with("\xef\xbb\xbf") ? 3 : 0; i < text.size(); ++i) {
+    const std::string_view rest = text.substr(i);
+    if (!closing.empty()) {
+      if (closing.front() == '"' && rest.front() == '\\') {
+        ++i;
+      } else if (rest.starts_with(closing)) {
+        i += closing.size() - 1;
+        // A text in three quotes may end in one or two of its own.
+        if (closing.size() == 3) i = std::min({text.find_first_not_of(closing.front(), i), i + 3, text.size()}) - 1;
+        closing = {};
+      } else if (closing.size() == 1 && rest.front() == '\n') {
+        return;  // not closed: toml++ says so
+      }
+      continue;
+    }
+    if (static_cast<unsigned char>(rest.front()) >= 0x80)
+      Cursor(file, text).fail_at(i, "letters beyond ASCII stand only in quoted texts and comments");
+    if (rest.front() == '#') i = std::min(text.find('\n', i), text.size());
+    for (const std::string_view quotes : {"\"\"\"", "'''", "\"", "'"}) {
+      if (!rest.starts_with(quotes)) continue;
+      closing = quotes;
+      i += quotes.size() - 1;
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+void fail_toml_assertion() {
+  throw TomlAssertion();
+}
+
+std::string place_text(std::string_view file, const toml::source_region& region) {
+  return concat(file, ":", region.begin.line, ":", region.begin.column, ": ");
+}
+
+toml::table parse_toml(std::string_view text, std::string_view file) {
+  check_ascii(text, file);
+  try {
+    return toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    throw Error(place_text(file, error.source()) + std::string(error.description()));
+  } catch (const TomlAssertion&) {
+    fail_key(text, file);
+  }
+}
+
+}  // namespace penstock

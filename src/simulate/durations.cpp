@@ -1,0 +1,134 @@
+#include "simulate/durations.h"
+
+#include <unordered_map>
+
+#include "base/text.h"
+#include "ir/graph.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t kShown = 4;  // missing ones named in a message
+
+std::string measuring_command(const Program& program, const CostContext& context) {
+  const std::size_t devices = program.devices.size();
+  const bool gloo = context.backend == "gloo";
+  return concat("penstock ", gloo ? concat("launch -n ", devices, " -- ") : "", "profile CONFIG.toml --actors ", devices,
+                gloo ? " --backend gloo" : "", " --out ", context.file, " measures them, with the configuration of this program");
+}
+
+// The best of what was measured, null only where nothing was.
+const Sample* choose(const TaskCost& cost, const CostContext& context, std::size_t devices) {
+  const auto of = [](const std::optional<Sample>& sample) { return sample ? &*sample : nullptr; };
+  const auto here = cost.beside.find(context.backend);
+  const Sample* beside = here != cost.beside.end() ? &here->second : nullptr;
+  const Sample* elsewhere = cost.beside.empty() ? nullptr : &cost.beside.begin()->second;
+  const Sample *alone = of(cost.alone), *busy = of(cost.busy);
+
+  std::vector<const Sample*> order = {beside, busy, elsewhere, alone};
+  if (context.which == Measured::alone || (context.which == Measured::automatic && devices == 1)) order.insert(order.begin(), alone);
+  if (context.which == Measured::busy) order.insert(order.begin(), busy);
+  for (const Sample* sample : order)
+    if (sample) return sample;
+  return nullptr;
+}
+
+// "F0 (F of stage 0)", by task.
+std::vector<std::string> task_titles(const Program& program) {
+  std::vector<std::string> titles(program.tasks.size());
+  for (std::size_t t = 0; t < titles.size(); ++t) titles[t] = program.tasks[t].name;
+  std::vector<bool> known(titles.size());
+  for (const DeviceProgram& device : program.devices) {
+    for (const Instruction& i : device.instructions) {
+      if (i.opcode != Opcode::run || !i.action || known[i.task.index()]) continue;
+      known[i.task.index()] = true;
+      titles[i.task.index()] += concat(" (", name(i.kind), " of stage ", i.stage, ")");
+    }
+  }
+  return titles;
+}
+
+[[noreturn]] void fail_missing(const Program& program, const Costs& costs, const CostContext& context,
+                               const std::vector<std::size_t>& missing) {
+  const std::vector<std::string> titles = task_titles(program);
+  std::vector<std::string> shown;
+  for (std::size_t task : missing)
+    if (shown.size() < kShown) shown.push_back(titles[task]);
+  if (missing.size() > kShown) shown.push_back(concat("and ", missing.size() - kShown, " more"));
+  throw Error(
+      concat(context.file, " has no time for ", missing.size(), " of the ", program.tasks.size(), " tasks of program @", program.name),
+      {concat("missing: ", join(shown, ", ")), concat("it was measured for ", costs.model)}, measuring_command(program, context));
+}
+
+double copy_seconds(const DeviceProgram& device, const Instruction& copy, const Costs& costs, const CostContext& context) {
+  const double bytes = static_cast<double>(slot_bytes(device.slots[device.operands_of(copy)[0].index()]));
+  if (costs.copy_bandwidth > 0) return bytes / costs.copy_bandwidth;
+  return context.roofline ? 2 * bytes / context.roofline->bandwidth : 0;  // read and written
+}
+
+double input_seconds(const Program& program, const DeviceProgram& device, const Instruction& input, const Costs& costs,
+                     const CostContext& context) {
+  const std::string& port = program.data[static_cast<std::size_t>(input.port)].name;
+  const auto found = costs.input_seconds.find(port);
+  if (found != costs.input_seconds.end()) return found->second;
+  if (context.roofline) return static_cast<double>(slot_bytes(device.slots[input.slot.index()])) / context.roofline->bandwidth;
+  throw Error(concat(context.file, " has no time for input ", quote(port), " of program @", program.name),
+              {concat("it was measured for ", costs.model)}, measuring_command(program, context));
+}
+
+}  // namespace
+
+std::vector<double> task_seconds(const Program& program, const Costs& costs, const CostContext& context) {
+  std::unordered_map<std::uint64_t, const TaskCost*> by_hash;
+  for (const TaskCost& cost : costs.tasks) by_hash.emplace(cost.hash, &cost);
+  std::vector<double> seconds(program.tasks.size());
+  std::vector<std::size_t> missing;
+  for (std::size_t t = 0; t < seconds.size(); ++t) {
+    const Graph& graph = program.tasks[t].graph;
+    const auto found = by_hash.find(structural_hash(graph));
+    const Sample* sample = found == by_hash.end() ? nullptr : choose(*found->second, context, program.devices.size());
+    if (sample) {
+      seconds[t] = sample->median;
+    } else if (context.roofline) {
+      seconds[t] = roofline_seconds(graph, *context.roofline);
+    } else {
+      missing.push_back(t);
+    }
+  }
+  if (!missing.empty()) fail_missing(program, costs, context, missing);
+  return seconds;
+}
+
+Durations durations_of(const Program& program, const Costs& costs, const CostContext& context) {
+  const std::vector<double> tasks = task_seconds(program, costs, context);
+  Durations out;
+  for (const DeviceProgram& device : program.devices) {
+    std::vector<double>& seconds = out.emplace_back();
+    seconds.reserve(device.instructions.size());
+    for (const Instruction& i : device.instructions) {
+      if (i.opcode == Opcode::run) {
+        seconds.push_back(tasks[i.task.index()]);
+      } else if (i.opcode == Opcode::copy) {
+        seconds.push_back(copy_seconds(device, i, costs, context));
+      } else {
+        seconds.push_back(i.opcode == Opcode::input ? input_seconds(program, device, i, costs, context) : 0);
+      }
+    }
+  }
+  return out;
+}
+
+Network network_of(const Costs& costs, const CostContext& context) {
+  const auto found = costs.links.find(context.backend);
+  if (found != costs.links.end()) return {found->second, {}};
+  std::vector<std::string> measured;
+  for (const auto& [backend, link] : costs.links) measured.push_back(backend);
+  const bool gloo = context.backend == "gloo";
+  throw Error(concat(context.file, " has no links of backend ", context.backend),
+              {concat("measured: ", measured.empty() ? "none" : join(measured, ", "))},
+              concat("penstock ", gloo ? "launch -n 2 -- " : "", "profile CONFIG.toml --backend ", context.backend, " --out ", context.file,
+                     " measures them"));
+}
+
+}  // namespace penstock

@@ -1,0 +1,42 @@
+// From measured costs to what the simulator counts with.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/program.h"
+#include "simulate/costs.h"
+#include "simulate/network.h"
+#include "simulate/roofline.h"
+#include "simulate/simulate.h"
+
+namespace penstock {
+
+enum class Measured : std::uint8_t {
+  automatic,  // beside; for a program of one device alone
+  alone,
+  busy,
+  beside,
+};
+
+struct CostContext {
+  std::string file = "costs.json";       // what messages call the costs
+  std::string backend = "threads";       // or gloo
+  Measured which = Measured::automatic;  // what a task was not measured under is taken from what comes nearest
+  std::optional<DeviceModel> roofline;   // for what was not measured at all
+};
+
+// Seconds of each of the program's tasks. Throws Error where costs (and roofline) lack some: how many, the first few with their stages,
+// which model was measured, and the command that would measure them.
+std::vector<double> task_seconds(const Program& program, const Costs& costs, const CostContext& context);
+
+// Seconds that each instruction keeps its device, by device and instruction. Sends and receives are the network's to count and frees are
+// free: 0. Throws Error as above, also for inputs.
+Durations durations_of(const Program& program, const Costs& costs, const CostContext& context);
+
+// The links between any two devices. Throws Error with the command that would measure them.
+Network network_of(const Costs& costs, const CostContext& context);
+
+}  // namespace penstock

@@ -1,0 +1,166 @@
+#include "simulate/roofline.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "base/toml.h"
+#include "ops/definition.h"
+#include "penstock/error.h"
+#include "simulate/devices_toml.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6;
+
+[[noreturn]] void fail_unknown(const std::string& what, const std::string& found, const std::vector<std::string>& known) {
+  const std::string near = nearest(found, known);
+  throw Error(what, {"known: " + join(known, ", ")}, near.empty() ? "" : concat("did you mean ", quote(near), "?"));
+}
+
+// One table of the file: "h100-sxm" of [devices].
+class Section {
+ public:
+  Section(const toml::table& table, std::string name, std::string_view file) : table_(table), name_(std::move(name)), file_(file) {}
+
+  const std::string& name() const { return name_; }
+
+  void check_keys(const std::vector<std::string>& known) const {
+    for (const auto& [key, value] : table_)
+      if (std::find(known.begin(), known.end(), key.str()) == known.end())
+        fail_unknown(concat(place_text(file_, key.source()), name_, " has an unknown key ", quote(key.str())), std::string(key.str()),
+                     known);
+  }
+  // In the file's unit, times `unit`.
+  double number(const char* key, double unit) const {
+    const toml::node& node = at(key);
+    const auto value = node.is_number() ? node.value<double>() : std::nullopt;
+    if (!value || !std::isfinite(*value) || *value <= 0)
+      throw Error(concat(place_text(file_, node.source()), name_, ".", key, " must be a positive number"));
+    return *value * unit;
+  }
+  double number_or(const char* key, double unit, double otherwise) const { return table_.contains(key) ? number(key, unit) : otherwise; }
+  std::string text(const char* key) const {
+    const auto value = at(key).value_exact<std::string>();
+    if (!value) throw Error(concat(place_text(file_, at(key).source()), name_, ".", key, " must be a text"));
+    return *value;
+  }
+
+ private:
+  const toml::node& at(const char* key) const {
+    if (const toml::node* node = table_.get(key)) return *node;
+    throw Error(concat(place_text(file_, table_.source()), name_, " has no key ", quote(key)));
+  }
+
+  const toml::table& table_;
+  std::string name_;
+  std::string_view file_;
+};
+
+struct Defaults {
+  double efficiency, launch_seconds;
+};
+
+DeviceModel read_device(const Section& section, const Defaults& defaults) {
+  section.check_keys({"title", "source", "f64", "f32", "f16", "bf16", "bandwidth", "memory", "launch", "efficiency"});
+  DeviceModel device;
+  device.name = section.name();
+  device.title = section.text("title");
+  device.source = section.text("source");
+  device.f64 = section.number("f64", kTera);
+  device.f32 = section.number("f32", kTera);
+  device.f16 = section.number_or("f16", kTera, 0);
+  device.bf16 = section.number_or("bf16", kTera, 0);
+  device.bandwidth = section.number("bandwidth", kGiga);
+  device.memory_bytes = static_cast<std::int64_t>(section.number_or("memory", kGiga, 0));
+  device.launch_seconds = section.number_or("launch", kMicro, defaults.launch_seconds);
+  device.efficiency = section.number_or("efficiency", 1, defaults.efficiency);
+  return device;
+}
+
+Link read_link(const Section& section) {
+  section.check_keys({"bandwidth", "latency", "source"});
+  section.text("source");
+  Link link;
+  link.bandwidth = section.number("bandwidth", kGiga);
+  link.latency = section.number("latency", kMicro);
+  return link;
+}
+
+template <class Read>
+void each_section(const toml::table& document, const char* group, std::string_view file, Read&& read) {
+  const toml::node* node = document.get(group);
+  if (!node) return;
+  if (!node->is_table()) throw Error(concat(place_text(file, node->source()), group, " must be a table"));
+  for (const auto& [key, value] : *node->as_table()) {
+    if (!value.is_table()) throw Error(concat(place_text(file, value.source()), group, ".", key.str(), " must be a table"));
+    read(Section(*value.as_table(), std::string(key.str()), file));
+  }
+}
+
+template <class Value>
+const Value& find(const std::map<std::string, Value>& values, const char* what, const std::string& name, const std::string& file) {
+  const auto found = values.find(name);
+  if (found != values.end()) return found->second;
+  std::vector<std::string> known;
+  for (const auto& [key, ignored] : values) known.push_back(key);
+  fail_unknown(concat("there is no ", what, " ", quote(name), " in ", file), name, known);
+}
+
+DType compute_dtype(const Graph& graph, const Op& op) {
+  for (const auto* values : {&op.results, &op.operands})
+    for (ValueId value : *values)
+      if (is_floating(graph.type(value).dtype)) return graph.type(value).dtype;
+  return DType::f32;
+}
+
+}  // namespace
+
+double DeviceModel::peak(DType dtype) const {
+  const double published = dtype == DType::f64 ? f64 : dtype == DType::f16 ? f16 : dtype == DType::bf16 ? bf16 : f32;
+  return published > 0 ? published : f32;
+}
+
+const DeviceModel& DeviceTable::device(const std::string& name) const {
+  return find(devices, "device", name, file);
+}
+
+const Link& DeviceTable::link(const std::string& name) const {
+  return find(links, "link", name, file);
+}
+
+DeviceTable parse_devices(std::string_view text, const std::string& file) {
+  const toml::table document = parse_toml(text, file);
+  Section(document, "the file", file).check_keys({"defaults", "devices", "links"});
+  DeviceTable table;
+  table.file = file;
+  Defaults defaults{1, 0};
+  if (const toml::node* node = document.get("defaults")) {
+    if (!node->is_table()) throw Error(concat(place_text(file, node->source()), "defaults must be a table"));
+    const Section section(*node->as_table(), "defaults", file);
+    section.check_keys({"efficiency", "launch"});
+    defaults = {section.number_or("efficiency", 1, 1), section.number_or("launch", kMicro, 0)};
+  }
+  each_section(document, "devices", file, [&](const Section& s) { table.devices[s.name()] = read_device(s, defaults); });
+  each_section(document, "links", file, [&](const Section& s) { table.links[s.name()] = read_link(s); });
+  return table;
+}
+
+const DeviceTable& published_devices() {
+  static const DeviceTable table = parse_devices(kDevicesToml, "devices.toml");
+  return table;
+}
+
+double roofline_seconds(const Graph& graph, const DeviceModel& device) {
+  double seconds = 0;
+  for (const Op& op : graph.ops) {
+    const OpCost work = cost(graph, op);
+    if (work.flops == 0 && work.bytes == 0) continue;  // a view
+    const double peak = device.peak(compute_dtype(graph, op)) * device.efficiency;
+    seconds += device.launch_seconds + std::max(work.flops / peak, work.bytes / device.bandwidth);
+  }
+  return seconds;
+}
+
+}  // namespace penstock

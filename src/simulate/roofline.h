@@ -1,0 +1,44 @@
+// What a task takes on a device that nobody has measured here: the roofline of published figures (Williams et al., Roofline, CACM 2009).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+#include "simulate/network.h"
+
+namespace penstock {
+
+struct DeviceModel {
+  std::string name, title, source;
+  double f64 = 0, f32 = 0, f16 = 0, bf16 = 0;  // peak floating-point operations per second, dense; 0: not published, counts as f32
+  double bandwidth = 0;                        // bytes per second of its memory
+  std::int64_t memory_bytes = 0;               // 0: it is the buyer's choice
+  double launch_seconds = 0;                   // per op
+  double efficiency = 1;                       // share of the peak that products reach
+
+  double peak(DType dtype) const;  // integers count as f32
+};
+
+struct DeviceTable {
+  std::string file;
+  std::map<std::string, DeviceModel> devices;
+  std::map<std::string, Link> links;
+
+  // Throw Error with the nearest name and all that there are.
+  const DeviceModel& device(const std::string& name) const;
+  const Link& link(const std::string& name) const;
+};
+
+// Throws Error with file:line:column: bad TOML, an unknown or missing key, a number that is not positive and finite.
+DeviceTable parse_devices(std::string_view toml, const std::string& file);
+// src/simulate/devices.toml, as it was when Penstock was built.
+const DeviceTable& published_devices();
+
+// Sum over the ops that are no views of launch + max(flops / (peak * efficiency), bytes / bandwidth).
+double roofline_seconds(const Graph& graph, const DeviceModel& device);
+
+}  // namespace penstock
