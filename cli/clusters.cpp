@@ -17,13 +17,17 @@ std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::s
   return make_thread_cluster(devices, torch_executor_factory(), std::move(data), options);
 }
 
+void check_processes(const Config& config) {
+  const std::optional<Ranks> ranks = ranks_from_environment();
+  if (config.pipeline.backend == "threads" && ranks && ranks->size > 1)
+    throw Error(concat(ranks->size, " processes were started, but pipeline.backend is threads"), {}, "--backend gloo");
+}
+
 std::unique_ptr<Cluster> configured_cluster(const Config& config, std::shared_ptr<const DataSource> data) {
   const std::optional<Ranks> ranks = ranks_from_environment();
   const int actors = static_cast<int>(config.pipeline.actors), processes = ranks ? ranks->size : 1;
-  if (config.pipeline.backend == "threads") {
-    if (processes > 1) throw Error(concat(processes, " processes were started, but pipeline.backend is threads"), {}, "--backend gloo");
-    return local_cluster(actors, config, std::move(data));
-  }
+  check_processes(config);
+  if (config.pipeline.backend == "threads") return local_cluster(actors, config, std::move(data));
   const std::string launch = concat("penstock launch -n ", actors, " -- train --backend gloo");
   if (!ranks) throw Error("backend gloo needs one process per actor; no launcher started this one", {}, launch);
   if (processes != actors) throw Error(concat(processes, " processes were started for ", actors, " actors"), {}, launch);

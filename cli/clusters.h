@@ -11,6 +11,9 @@ namespace penstock {
 // `devices` threads of this process, whatever the backend.
 std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::shared_ptr<const DataSource> data);
 
+// Throws Error where several processes were started for a configuration that runs in one.
+void check_processes(const Config& config);
+
 // One device per actor on the configuration's backend. Null in a process that is not the controller: it has then served until the
 // controller ended. Throws Error (backend gloo without a launcher, a wrong number of processes, a port in use, a lost peer).
 std::unique_ptr<Cluster> configured_cluster(const Config& config, std::shared_ptr<const DataSource> data);

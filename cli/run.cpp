@@ -52,6 +52,7 @@ int run(int argc, char** argv, const ModelRegistry& models) {
   add_compile(program, all);
   add_schedule(program);
   add_verify(program);
+  add_profile(program, all);
   add_launch(program);
   return run(program, argc, argv);
 }

@@ -132,12 +132,13 @@ TaskCost read_task(const Node& node) {
 }
 
 Link read_link(const Node& node) {
-  node.check_keys({"latency", "bandwidth", "start_seconds", "second_end_copies", "medium"});
+  node.check_keys({"latency", "bandwidth", "start_seconds", "second_end_copies", "wake_seconds", "medium"});
   Link link;
   link.latency = node.at("latency").number();
   if (node.has("bandwidth")) link.bandwidth = node.at("bandwidth").positive();
   link.start_seconds = node.at("start_seconds").number();
   link.second_end_copies = node.at("second_end_copies").flag();
+  link.wake_seconds = node.at("wake_seconds").number();
   if (node.has("medium")) link.medium = static_cast<std::int32_t>(node.at("medium").whole(0, INT32_MAX));
   return link;
 }
@@ -206,6 +207,7 @@ ordered_json json_of(const Link& link) {
   if (std::isfinite(link.bandwidth)) out["bandwidth"] = link.bandwidth;
   out["start_seconds"] = link.start_seconds;
   out["second_end_copies"] = link.second_end_copies;
+  out["wake_seconds"] = link.wake_seconds;
   if (link.medium >= 0) out["medium"] = link.medium;
   return out;
 }
@@ -217,6 +219,14 @@ ordered_json json_of(const std::map<std::string, double>& numbers) {
 }
 
 }  // namespace
+
+std::uint64_t cost_hash(const Graph& graph) {
+  Graph copy = graph;
+  for (Op& op : copy.ops)
+    for (auto& [name, value] : op.attributes)
+      if (std::holds_alternative<double>(value) || name == "fill_value") value = 0.0;
+  return structural_hash(copy);
+}
 
 std::string hash_text(std::uint64_t hash) {
   std::string digits(16, '0');

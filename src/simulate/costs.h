@@ -20,7 +20,7 @@ struct Sample {
 
 // A structurally distinct task.
 struct TaskCost {
-  std::uint64_t hash = 0;  // of its graph, names aside
+  std::uint64_t hash = 0;  // cost_hash of its graph
   std::string name;        // in the program it was measured in
   // Of an action's task: its kind, stage, and the number of stages of that cut. stage -1: before or after the loop.
   Kind kind = Kind::F;
@@ -28,6 +28,10 @@ struct TaskCost {
   std::optional<Sample> alone, busy;     // the other devices idle; all devices computing
   std::map<std::string, Sample> beside;  // in the whole program, by backend
 };
+
+// What a task's time is looked up by: its graph's structural hash with scalar constants aside, as no kernel's time depends on them (a
+// learning rate, an epsilon, the number of steps in a schedule of the learning rate).
+std::uint64_t cost_hash(const Graph& graph);
 
 struct MachineDescription {
   std::string processor;

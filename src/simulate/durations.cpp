@@ -3,7 +3,6 @@
 #include <unordered_map>
 
 #include "base/text.h"
-#include "ir/graph.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -86,7 +85,7 @@ std::vector<double> task_seconds(const Program& program, const Costs& costs, con
   std::vector<std::size_t> missing;
   for (std::size_t t = 0; t < seconds.size(); ++t) {
     const Graph& graph = program.tasks[t].graph;
-    const auto found = by_hash.find(structural_hash(graph));
+    const auto found = by_hash.find(cost_hash(graph));
     const Sample* sample = found == by_hash.end() ? nullptr : choose(*found->second, context, program.devices.size());
     if (sample) {
       seconds[t] = sample->median;

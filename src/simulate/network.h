@@ -17,6 +17,7 @@ struct Link {
   double start_seconds = 0;                                    // each end's thread is kept so long by starting a transfer
   // Threads of one process: the end that comes second copies the bytes itself, at `bandwidth`; there is no link to occupy.
   bool second_end_copies = false;
+  double wake_seconds = 0;   // that end's thread is kept so much longer where the other device already waits for the transfer
   std::int32_t medium = -1;  // links of one medium carry one transfer at a time, in the order of their starts; -1: a medium of its own
 };
 

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 
 #include "base/cursor.h"
+#include "base/machine.h"
 #include "base/text.h"
 #include "torch/kernel.h"
 
@@ -131,14 +131,6 @@ std::string fastest(const ProductShape& p) {
   return best;
 }
 
-// "model name" of /proc/cpuinfo; empty where the system has no such file.
-std::string processor() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return std::string(trim(std::string_view(line).substr(line.find(':') + 1)));
-  return {};
-}
-
 }  // namespace
 
 KernelChoices read_kernel_choices(const std::string& file) {
@@ -148,7 +140,7 @@ KernelChoices read_kernel_choices(const std::string& file) {
   Cursor cursor(file, text);
   cursor.header("kernels", 1);
   cursor.expect("processor");
-  const bool mine = cursor.string() == processor();
+  const bool mine = cursor.string() == processor_name();
   while (!cursor.at_end()) {
     const std::string product = cursor.string();
     cursor.skip();
@@ -162,7 +154,7 @@ KernelChoices read_kernel_choices(const std::string& file) {
 }
 
 void write_kernel_choices(const std::string& file, const KernelChoices& choices) {
-  std::string text = concat("penstock kernels 1\nprocessor ", quote(processor()), "\n");
+  std::string text = concat("penstock kernels 1\nprocessor ", quote(processor_name()), "\n");
   for (const auto& [product, kernel] : choices) text += concat(quote(product), " ", quote(kernel), "\n");
   write_file(file, text);
 }

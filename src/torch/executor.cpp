@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <cstring>
@@ -171,6 +172,10 @@ Event TorchExecutor::issue(const Instruction& instruction) {
 }
 
 }  // namespace
+
+std::string libtorch_version() {
+  return TORCH_VERSION;
+}
 
 std::unique_ptr<Executor> make_torch_executor(int threads) {
   return std::make_unique<TorchExecutor>(threads);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "runtime/executor.h"
 
@@ -10,5 +11,7 @@ namespace penstock {
 // Makes executors; each is called on the thread of its device only, with `threads` intra-op threads.
 ExecutorFactory torch_executor_factory(int threads = 1);
 std::unique_ptr<Executor> make_torch_executor(int threads = 1);
+
+std::string libtorch_version();
 
 }  // namespace penstock

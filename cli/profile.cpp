@@ -1,0 +1,141 @@
+// penstock profile
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "base/text.h"
+#include "cli/clusters.h"
+#include "cli/commands.h"
+#include "cli/config_options.h"
+#include "penstock/error.h"
+#include "report/table.h"
+#include "runtime/byte_dataset.h"
+#include "runtime/profile.h"
+#include "runtime/training.h"
+#include "torch/executor.h"
+
+namespace penstock {
+namespace {
+
+struct Options {
+  ConfigOptions config;
+  int rounds = 10;
+  bool json = false;
+};
+
+// What an earlier run of profile left there; none where there is no file. Looked at before anything is measured.
+std::optional<Costs> earlier_costs(const std::string& file, const Costs& description) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path folder = fs::path(file).parent_path();
+  if (!folder.empty() && !fs::is_directory(folder, ignored))
+    throw Error(concat(file, " cannot be written: there is no folder ", folder.string()));
+  if (!fs::exists(file, ignored)) return std::nullopt;
+  Costs costs = parse_costs(read_file(file), file);
+  merge(costs, description, file);
+  return costs;
+}
+
+std::vector<Program> programs_of(const Config& config, Prepared& prepared) {
+  std::vector<Program> programs;
+  for (Schedule& table : profiled_tables(prepared.schedule)) {
+    prepared.schedule = std::move(table);
+    programs.push_back(compile_training(config, prepared));
+  }
+  return programs;
+}
+
+std::string milliseconds(const std::optional<Sample>& sample) {
+  if (!sample) return "-";
+  const double spread = sample->median > 0 ? 100 * sample->spread / sample->median : 0;
+  return concat(fixed(1e3 * sample->median, 3), " +- ", fixed(spread, 1), " %");
+}
+
+std::string summary(const Costs& costs) {
+  std::vector<std::string> header = {"task", "action", "alone, ms", "busy, ms"};
+  std::vector<std::string> backends;
+  for (const auto& [backend, ignored] : costs.step_overhead) backends.push_back(backend);
+  for (const std::string& backend : backends) header.push_back(concat("in a step (", backend, "), ms"));
+  std::vector<std::vector<std::string>> rows;
+  for (const TaskCost& task : costs.tasks) {
+    rows.push_back({task.name, task.stage < 0 ? "-" : concat(name(task.kind), " of stage ", task.stage, "/", task.stages),
+                    milliseconds(task.alone), milliseconds(task.busy)});
+    for (const std::string& backend : backends) {
+      const auto found = task.beside.find(backend);
+      rows.back().push_back(milliseconds(found == task.beside.end() ? std::nullopt : std::optional(found->second)));
+    }
+  }
+  std::string out = concat(costs.model, "\n", costs.machine.processor, ", ", costs.machine.cores, " cores, ", costs.machine.build, "\n\n",
+                           table(header, rows), "\n");
+  rows.clear();
+  for (const auto& [backend, link] : costs.links)
+    rows.push_back({backend, fixed(1e6 * link.latency, 1), fixed(1e-9 * link.bandwidth, 1), fixed(1e6 * link.start_seconds, 2),
+                    fixed(1e6 * link.wake_seconds, 2)});
+  if (!rows.empty()) out += table({"link", "latency, us", "GB/s", "start, us", "wake, us"}, rows) + "\n";
+  rows.clear();
+  for (const auto& [backend, seconds] : costs.step_overhead)
+    rows.push_back({concat("a step beyond its work (", backend, ")"), fixed(1e6 * seconds, 1)});
+  for (const auto& [port, seconds] : costs.input_seconds) rows.push_back({concat("input ", port), fixed(1e6 * seconds, 2)});
+  return out + table({"also", "us"}, rows);
+}
+
+// Null cluster: this process was not the controller.
+ProfileCluster cluster_of(const Config& config, const std::shared_ptr<const DataSource>& data) {
+  if (config.pipeline.backend != "threads") return {nullptr, configured_cluster(config, data)};
+  check_processes(config);
+  ClusterOptions options;
+  options.deadline = config.pipeline.deadline;
+  return make_profile_cluster(static_cast<int>(config.pipeline.actors), torch_executor_factory(), data, options);
+}
+
+void profile(const Options& options, const ModelRegistry& models) {
+  const Config config = load_config(options.config, models);
+  const std::string& file = config.run.out;
+  Costs description;
+  description.machine = describe_machine(concat("libtorch ", libtorch_version()));
+  description.model = describe_model(config);
+  std::optional<Costs> costs = earlier_costs(file, description);
+
+  Prepared prepared = prepare(config, models);
+  const auto data = std::make_shared<ByteDataset>(config.data.text.empty() ? default_text() : config.data.text, context_of(config),
+                                                  config.train.batch, config.data.validation, config.train.seed);
+  const ProfileCluster devices = cluster_of(config, data);
+  if (!devices.cluster) return;
+  const StateSource state = fresh_start(config, prepared).state;
+  ProfileOptions profiling;
+  profiling.backend = config.pipeline.backend;
+  profiling.rounds = options.rounds;
+  profiling.input = [&](std::int64_t step) {
+    return StepInput{step, config.train.seed, false, data->training_samples((step - 1) * config.train.batch)};
+  };
+  profiling.progress = [](const std::string& text) { std::fprintf(stderr, "profile: %s\n", text.c_str()); };
+  Costs measured = measure_costs(*devices.cluster, devices.isolation.get(), programs_of(config, prepared), state, profiling);
+  measured.machine = description.machine;
+  measured.model = description.model;
+  if (costs) {
+    merge(*costs, measured, file);
+  } else {
+    costs = std::move(measured);
+  }
+  write_file(file, print(*costs));
+  std::fputs(options.json ? print(*costs).c_str() : summary(*costs).c_str(), stdout);
+}
+
+}  // namespace
+
+void add_profile(CLI::App& program, const ModelRegistry& models) {
+  CLI::App* command = program.add_subcommand("profile", "Measures task times and links of this machine, for simulate and plan.");
+  command->footer(
+      "Example:\n  penstock profile examples/gpt.toml --out costs.json\n"
+      "  penstock launch -n 2 -- profile examples/gpt.toml --backend gloo --out costs.json\n"
+      "The second adds what it measures to the first one's file.");
+  const auto options = std::make_shared<Options>();
+  add_config_options(*command, options->config);
+  command->get_option("--out")->required()->description("the file of costs; what it has for this machine and model is kept or replaced");
+  command->add_option("--rounds", options->rounds, "measured steps of each program (10)")->check(CLI::Range(1, 100000));
+  command->add_flag("--json", options->json, "the costs as one JSON object on standard output");
+  command->callback([options, &models] { profile(*options, models); });
+}
+
+}  // namespace penstock

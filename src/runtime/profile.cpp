@@ -1,0 +1,261 @@
+#include "runtime/profile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <thread>
+#include <unordered_map>
+
+#include "base/invariant.h"
+#include "base/machine.h"
+#include "base/text.h"
+
+namespace penstock {
+namespace {
+
+// What was seen of one task.
+struct Observed {
+  TaskCost cost;  // without times
+  std::vector<double> alone, busy, beside;
+};
+
+double seconds_of(const Span& span) {
+  return 1e-9 * static_cast<double>(span.end - span.begin);
+}
+
+void set(std::optional<Sample>& sample, const std::vector<double>& values) {
+  if (!values.empty()) sample = sample_of(values);
+}
+
+class Profiler {
+ public:
+  Profiler(Cluster& cluster, Isolation* isolation, const ProfileOptions& options)
+      : cluster_(cluster), isolation_(isolation), options_(options) {}
+
+  void measure(const Program& program);
+  Costs result() const;
+
+ private:
+  using Transfers = Isolation::Transfers;
+  using Kind = std::vector<double> Observed::*;
+
+  StepResult step(Transfers transfers, int only = -1);
+  void observe(const StepResult& result, Kind kind);
+  void observe_whole(const StepResult& result);
+  Observed& observed(const Instruction& run);
+
+  Cluster& cluster_;
+  Isolation* isolation_;
+  const ProfileOptions& options_;
+  std::int64_t step_ = 0;
+  const Program* program_ = nullptr;  // under measurement
+  std::uint64_t key_ = 0;
+  std::vector<std::uint64_t> hashes_;  // of its tasks
+  std::vector<Observed> tasks_;        // in the order in which they were met
+  std::unordered_map<std::uint64_t, std::size_t> by_hash_;
+  std::map<std::string, std::vector<double>> inputs_;  // by port
+  std::vector<double> overhead_;
+};
+
+void Profiler::measure(const Program& program) {
+  program_ = &program;
+  key_ = cluster_.load(program);
+  hashes_.clear();
+  for (const Task& task : program.tasks) hashes_.push_back(cost_hash(task.graph));
+  const int devices = static_cast<int>(program.devices.size());
+  for (int i = 0; i < options_.warm_up; ++i) step(Transfers::live);
+  if (isolation_) step(Transfers::capture);
+  // What is compared is measured in turn, so that a slow minute of the machine slows all of it.
+  for (int round = 0; round < options_.rounds; ++round) {
+    observe_whole(step(Transfers::live));
+    if (!isolation_) continue;
+    if (devices > 1) observe(step(Transfers::replay), &Observed::busy);
+    for (int device = 0; device < devices; ++device) {
+      StepResult result = step(Transfers::replay, device);
+      for (int other = 0; other < devices; ++other)
+        if (other != device) result.devices[static_cast<std::size_t>(other)].spans.clear();
+      observe(result, &Observed::alone);
+    }
+  }
+}
+
+StepResult Profiler::step(Transfers transfers, int only) {
+  if (isolation_) *isolation_ = {transfers, only};
+  return cluster_.step(key_, options_.input(++step_), /*record_spans=*/true);
+}
+
+Observed& Profiler::observed(const Instruction& run) {
+  const std::uint64_t hash = hashes_[run.task.index()];
+  const auto [entry, fresh] = by_hash_.try_emplace(hash, tasks_.size());
+  if (fresh) {
+    TaskCost& cost = tasks_.emplace_back().cost;
+    cost.hash = hash;
+    cost.name = program_->tasks[run.task.index()].name;
+    if (run.action) {
+      cost.kind = run.kind;
+      cost.stage = run.stage;
+      for (const DeviceProgram& device : program_->devices)
+        for (const Instruction& i : device.instructions) cost.stages = std::max(cost.stages, i.stage + 1);
+    }
+  }
+  return tasks_[entry->second];
+}
+
+void Profiler::observe(const StepResult& result, Kind kind) {
+  for (const DeviceReport& report : result.devices) {
+    for (const Span& span : report.spans) {
+      const Instruction& i = program_->devices[static_cast<std::size_t>(span.device)].instructions[span.instruction];
+      if (i.opcode == Opcode::run) (observed(i).*kind).push_back(seconds_of(span));
+    }
+  }
+}
+
+void Profiler::observe_whole(const StepResult& result) {
+  observe(result, &Observed::beside);
+  std::int64_t last = 0;
+  for (const DeviceReport& report : result.devices) {
+    for (const Span& span : report.spans) {
+      last = std::max(last, span.end);
+      const Instruction& i = program_->devices[static_cast<std::size_t>(span.device)].instructions[span.instruction];
+      if (i.opcode == Opcode::input) inputs_[program_->data[static_cast<std::size_t>(i.port)].name].push_back(seconds_of(span));
+    }
+  }
+  overhead_.push_back(std::max(0.0, result.seconds - 1e-9 * static_cast<double>(last)));
+}
+
+Costs Profiler::result() const {
+  Costs costs;
+  for (const Observed& task : tasks_) {
+    costs.tasks.push_back(task.cost);
+    set(costs.tasks.back().alone, task.alone);
+    set(costs.tasks.back().busy, task.busy);
+    costs.tasks.back().beside[options_.backend] = sample_of(task.beside);
+  }
+  for (const auto& [port, seconds] : inputs_) costs.input_seconds[port] = sample_of(seconds).median;
+  costs.step_overhead[options_.backend] = sample_of(overhead_).median;
+  return costs;
+}
+
+// What a usual transfer of the program has; 0 where there is none.
+std::int64_t usual_transfer(const Program& program) {
+  std::vector<double> bytes;
+  for (const DeviceProgram& device : program.devices)
+    for (const Instruction& i : device.instructions)
+      if (i.opcode == Opcode::send) bytes.push_back(static_cast<double>(slot_bytes(device.slots[i.slot.index()])));
+  return bytes.empty() ? 0 : static_cast<std::int64_t>(sample_of(bytes).median);
+}
+
+// Every B of the table as an I and a W after it; or every W dropped and its I a B, which needs and gives no more.
+Schedule with_backward(const Schedule& schedule, bool split) {
+  Schedule out;
+  out.name = schedule.name + (split ? ", split" : ", not split");
+  for (const auto& row : schedule.actors) {
+    std::vector<Action>& actions = out.actors.emplace_back();
+    for (Action action : row) {
+      action.fused_with_next = false;
+      if (split && action.kind == Kind::B) {
+        action.kind = Kind::I;
+        actions.push_back(action);
+        action.kind = Kind::W;
+      } else if (!split && action.kind == Kind::I) {
+        action.kind = Kind::B;
+      } else if (!split && action.kind == Kind::W) {
+        continue;
+      }
+      actions.push_back(action);
+    }
+  }
+  return out;
+}
+
+// Stage s on actor s: what the schedules of one chunk are made for.
+bool is_plain(const Schedule& schedule) {
+  const std::vector<std::int32_t> home = actor_of_stage(schedule);
+  bool plain = schedule.actors.size() == home.size();
+  for (std::size_t stage = 0; plain && stage < home.size(); ++stage) plain = home[stage] == static_cast<std::int32_t>(stage);
+  return plain;
+}
+
+bool has(const Schedule& schedule, Kind kind) {
+  return std::any_of(schedule.actors.begin(), schedule.actors.end(),
+                     [&](const auto& row) { return std::any_of(row.begin(), row.end(), [&](const Action& a) { return a.kind == kind; }); });
+}
+
+// A stage without parameters may have its I and its W on actors of its own choice only as far as the table says; joined they must be on
+// one.
+bool weights_stay(const Schedule& schedule) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> actor;  // of each I, by stage and micro-batch
+  for (std::size_t a = 0; a < schedule.actors.size(); ++a)
+    for (const Action& action : schedule.actors[a])
+      if (action.kind == Kind::I) actor[{action.stage, action.microbatch}] = a;
+  for (std::size_t a = 0; a < schedule.actors.size(); ++a)
+    for (const Action& action : schedule.actors[a])
+      if (action.kind == Kind::W && actor.at({action.stage, action.microbatch}) != a) return false;
+  return true;
+}
+
+}  // namespace
+
+Sample sample_of(std::vector<double> values) {
+  invariant(!values.empty(), "a sample has at least one value");
+  const auto median_of = [](std::vector<double>& v) {
+    const auto middle = v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2);
+    std::nth_element(v.begin(), middle, v.end());
+    return v.size() % 2 == 1 ? *middle : (*middle + *std::max_element(v.begin(), middle)) / 2;
+  };
+  Sample sample;
+  sample.count = static_cast<std::int64_t>(values.size());
+  sample.median = median_of(values);
+  for (double& value : values) value = std::abs(value - sample.median);
+  sample.spread = median_of(values);
+  return sample;
+}
+
+std::vector<Schedule> profiled_tables(const Schedule& schedule) {
+  std::vector<Schedule> tables = {schedule};
+  const bool whole = has(schedule, Kind::B), split = has(schedule, Kind::I) || has(schedule, Kind::W);
+  const auto add = [&](bool want_split) {
+    ScheduleOptions options;
+    options.actors = static_cast<int>(schedule.actors.size());
+    options.microbatches = static_cast<int>(schedule.microbatches());
+    tables.push_back(is_plain(schedule) ? make_schedule(want_split ? "zb-h1" : "1f1b", options) : with_backward(schedule, want_split));
+  };
+  if (whole) add(true);
+  if (split && (is_plain(schedule) || weights_stay(schedule))) add(false);
+  return tables;
+}
+
+Costs measure_costs(Cluster& cluster, Isolation* isolation, const std::vector<Program>& programs, const StateSource& state,
+                    const ProfileOptions& options) {
+  Profiler profiler(cluster, isolation, options);
+  for (std::size_t i = 0; i < programs.size(); ++i) {
+    if (options.progress) options.progress(concat("program ", i + 1, " of ", programs.size(), ": tasks"));
+    cluster.load(programs[i]);
+    cluster.set_state(state);  // training on the same few batches leads nowhere: each program starts anew
+    profiler.measure(programs[i]);
+  }
+  Costs costs = profiler.result();
+  if (isolation) *isolation = {};
+  if (programs.front().devices.size() < 2) return costs;
+  if (options.progress) options.progress("links");
+  measure_link(cluster, options.backend, usual_transfer(programs.front()), options.rounds, costs);
+  return costs;
+}
+
+MachineDescription describe_machine(const std::string& libraries) {
+  MachineDescription machine;
+  machine.processor = processor_name();
+  machine.cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
+  machine.memory_bytes = memory_bytes();
+  machine.build = concat("penstock ", PENSTOCK_VERSION, ", ", libraries);
+  return machine;
+}
+
+std::string describe_model(const Config& config) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : config.model.numbers) keys.push_back(concat(key, " ", value));
+  for (const auto& [key, value] : config.model.words) keys.push_back(concat(key, " ", value));
+  return concat(config.model.name, ", ", config.train.dtype, ": ", join(keys, ", "));
+}
+
+}  // namespace penstock
