@@ -190,10 +190,14 @@ class VirtualTime {
     const double ready = std::max(transfer.started[kSender], transfer.started[kReceiver]);
     const bool queues = !link.second_end_copies && lane.free_at > ready;
     const double begin = queues ? lane.free_at : ready;
+    const std::int32_t other = second == kSender ? ends.to : ends.from;
+    const bool wakes = asleep_[index(other)] == static_cast<Event>(2 * number + (1 - second));
+    if (wakes) woken_.push_back(other);
     transfer.done[kSender] = transfer.done[kReceiver] = begin + seconds + link.latency;
     if (link.second_end_copies) {
-      clock_->now += seconds;
-      clock_->kept += seconds;
+      const double kept = seconds + (wakes ? link.wake_seconds : 0);
+      clock_->now += kept;
+      clock_->kept += kept;
       transfer.done[second] = clock_->now;
     } else {
       lane.free_at = begin + seconds;
@@ -210,8 +214,6 @@ class VirtualTime {
       recorded.activity = lane.newest = recorder_->transfer(index(ends.from), index(ends.to), send, begin, end, cause);
       if (link.second_end_copies) clock_->cause = recorded.activity;
     }
-    const std::int32_t other = second == kSender ? ends.to : ends.from;
-    if (asleep_[index(other)] == static_cast<Event>(2 * number + (1 - second))) woken_.push_back(other);
   }
 
   void replay(TransferState& transfer, const checks::Transfer& ends, double ready) const {

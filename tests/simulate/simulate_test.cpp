@@ -334,6 +334,11 @@ TEST(Simulate, TheSecondEndCopies) {
   network.link.latency = 0.5;
   // Device 1 waits for the sender, who copies from 3 to 5; device 2 comes later and copies itself, from 7 to 9.
   EXPECT_EQ(simulate(program, before(program, 3, 1, 7), network).finished, (std::vector<double>{9.5, 5.5 + 1, 9 + 1}));
+  network.link.wake_seconds = 0.125;
+  EXPECT_EQ(simulate(program, before(program, 3, 1, 7), network).finished,
+            (std::vector<double>{9.5, 5.5 + 1, 9.125 + 1}));  // device 0 waits too
+  EXPECT_EQ(simulate(program, before(program, 3, 1, 1), network).finished, (std::vector<double>{7.25, 5.5 + 1, 7.625 + 1}));
+  network.link.wake_seconds = 0;
   // Both come later, one while the other copies: each has its own thread.
   EXPECT_EQ(simulate(program, before(program, 3, 4, 5), network).finished, (std::vector<double>{7.5, 6 + 1, 7 + 1}));
   // Both wait: the sender copies one after the other.
