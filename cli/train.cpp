@@ -11,9 +11,11 @@
 #include "penstock/error.h"
 #include "report/progress.h"
 #include "report/table.h"
-#include "report/timeline.h"
+#include "report/timeline_html.h"
+#include "report/timeline_json.h"
 #include "runtime/checkpoint.h"
 #include "runtime/generation.h"
+#include "runtime/measured.h"
 #include "runtime/stop_signal.h"
 #include "runtime/training.h"
 
@@ -56,10 +58,14 @@ std::string actor_table(const TrainingResult& result) {
   return table({"actor", "busy", "waiting", "memory planned", "measured"}, rows);
 }
 
+// timeline.json and, to look at, timeline.html, whose path this is.
 std::string write_timeline(const Config& config, const TrainingPrograms& programs, const TrainingResult& result) {
-  const std::string path = (std::filesystem::path(config.run.out) / "timeline.html").string();
   const std::string title = concat(config.model.name, ", ", config.pipeline.schedule, ", step ", result.recorded_step);
-  write_file(path, timeline_html(timeline_of(programs.training, result.recorded, title)));
+  const Timeline timeline = timeline_of(programs.training, result.recorded, title);
+  const std::filesystem::path folder = config.run.out;
+  write_file((folder / "timeline.json").string(), timeline_json(timeline));
+  const std::string path = (folder / "timeline.html").string();
+  write_file(path, timeline_html({title, {timeline}, {}}));
   return path;
 }
 

@@ -1,9 +1,15 @@
-# Makes `source`, a C++ file that defines `std::string_view penstock::<name>` (declared in `header`) as the text of `file`.
+# Puts the text of files, one after the other, into penstock_core as `std::string_view penstock::<name>`, which `header` declares.
 # A raw string literal may not be too long for every compiler; gcc and clang take any.
-function(penstock_embed file name header source)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${file}")
-  file(READ "${file}" text)
-  get_filename_component(shown "${file}" NAME)
+function(penstock_embed name header)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ARGN})
+  set(text "")
+  foreach(file ${ARGN})
+    file(READ "${file}" part)
+    string(APPEND text "${part}")
+  endforeach()
+  string(MAKE_C_IDENTIFIER "${name}" source)
+  set(source "${CMAKE_BINARY_DIR}/embedded/${source}.cpp")
   file(CONFIGURE OUTPUT "${source}" @ONLY
-       CONTENT "// Made from ${shown} by the build.\n#include \"${header}\"\n\nnamespace penstock {\n\nconst std::string_view ${name} = R\"text(@text@)text\";\n\n}  // namespace penstock\n")
+       CONTENT "#include \"${header}\"\n\nnamespace penstock {\n\nconst std::string_view ${name} = R\"~text(@text@)~text\";\n\n}  // namespace penstock\n")
+  target_sources(penstock_core PRIVATE "${source}")
 endfunction()

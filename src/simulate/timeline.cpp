@@ -18,7 +18,7 @@ double MemoryPoint::total() const {
 
 std::string label(const Timeline& timeline, const Activity& activity) {
   if (activity.lane == Lane::transfer) return concat(activity.device, "->", activity.peer);
-  if (activity.action) return concat(name(activity.kind), activity.microbatch);
+  if (activity.action) return activity.microbatch < 0 ? std::string(name(activity.kind)) : concat(name(activity.kind), activity.microbatch);
   if (activity.task >= 0) return timeline.tasks[static_cast<std::size_t>(activity.task)];
   return "host";
 }

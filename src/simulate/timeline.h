@@ -30,6 +30,8 @@ struct Activity {
   std::int32_t item = -1;   // instruction of the device's program (of a transfer: the send), or place in the actor's row
   std::int64_t cause = -1;  // the activity whose end let this one begin, the last of all that it waited for; -1: nothing, or unknown
   double bytes = 0;         // transfer
+
+  bool operator==(const Activity&) const = default;
 };
 
 enum class MemoryClass : std::uint8_t { parameters, optimiser, gradients, activations, communication, scratch };
@@ -41,6 +43,8 @@ struct MemoryPoint {
   double time = 0;
   std::array<double, kMemoryClasses> amount{};
   double total() const;
+
+  bool operator==(const MemoryPoint&) const = default;
 };
 
 struct Timeline {
@@ -51,6 +55,8 @@ struct Timeline {
   std::vector<Activity> activities;              // by begin where nothing else is said; `cause` counts in this order
   std::vector<std::vector<MemoryPoint>> memory;  // by device, in time; empty: not known
   double makespan = 0;
+
+  bool operator==(const Timeline&) const = default;
 };
 
 // "F3", "B0 of stage 2", "after.1", "transfer 1 -> 0".

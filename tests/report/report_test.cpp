@@ -5,7 +5,6 @@
 #include "base/text.h"
 #include "report/progress.h"
 #include "report/table.h"
-#include "report/timeline.h"
 
 namespace penstock {
 namespace {
@@ -67,21 +66,6 @@ TEST(Progress, ABarOnATerminal) {
   EXPECT_TRUE(shown({true, false}).ends_with("[========================] step 3/3  loss 2.346  31.2 k tokens/s  bubble 12 %\033[K\n"));
   EXPECT_EQ(shown({true, false}).find("\033[36m"), std::string::npos);
   EXPECT_NE(shown({true, true}).find("\033[36m"), std::string::npos);
-}
-
-TEST(Timeline, TextShowsTheKindThatTookMost) {
-  const Timeline timeline{
-      "one step",
-      {{{"F", "F0", "F0 of stage 0", 0, 400}, {"B", "B0", "B0 of stage 0", 600, 1000}}, {{"F", "F0", "F0 of stage 1", 400, 600}}}};
-  EXPECT_EQ(timeline_text(timeline, 10), "one step\ndevice 0 FFFF..BBBB\ndevice 1 ....FF....\n");
-}
-
-TEST(Timeline, ThePageIsSelfContainedAndEscaped) {
-  const std::string page = timeline_html({"a <b> & c", {{{"F", "F0", "F0 of \"s\"", 0, 2000000}}}});
-  EXPECT_NE(page.find("<title>a &lt;b&gt; &amp; c</title>"), std::string::npos);
-  EXPECT_NE(page.find("F0 of &quot;s&quot;\n2.00 ms, from 0.0 us"), std::string::npos);
-  EXPECT_EQ(page.find("http"), std::string::npos);
-  EXPECT_EQ(page.find("<script src"), std::string::npos);
 }
 
 }  // namespace

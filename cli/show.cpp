@@ -1,0 +1,92 @@
+// penstock show: draws timelines.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "cli/commands.h"
+#include "penstock/error.h"
+#include "report/progress.h"
+#include "report/timeline_html.h"
+#include "report/timeline_json.h"
+#include "report/timeline_svg.h"
+#include "report/timeline_text.h"
+
+namespace penstock {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> files;
+  std::string out;
+  int columns = 100;
+  bool json = false;
+};
+
+Timeline read_timeline(const std::string& file) {
+  const std::string text = read_file(file);
+  if (file.ends_with(".csv") || text.starts_with("penstock "))
+    throw Error(concat(file, ": a table or a program, not a timeline"), {},
+                concat("make a timeline of it: penstock simulate ", file, " --timeline OUT.json"));
+  return parse_timeline(text, file);
+}
+
+const Timeline& only(const std::vector<Timeline>& timelines, const std::string& extension) {
+  if (timelines.size() > 1)
+    throw Error(concat(extension, " holds one timeline, not ", timelines.size()), {}, ".html and .txt draw several beside each other");
+  return timelines.front();
+}
+
+// The picture in the format that the extension names.
+std::string picture(const std::vector<Timeline>& timelines, const std::string& out, int columns) {
+  const std::string extension = std::filesystem::path(out).extension().string();
+  if (extension == ".html") return timeline_html({join(timelines, ", ", [](const Timeline& t) { return t.title; }), timelines, {}});
+  if (extension == ".txt") return timeline_text(timelines, {columns, false});
+  if (extension == ".svg") return timeline_svg(only(timelines, extension));
+  if (extension == ".json") return timeline_json(only(timelines, extension));
+  throw Error(concat("--out ", out, ": unknown format ", quote(extension)), {}, "the extensions are .svg, .html, .json and .txt");
+}
+
+nlohmann::ordered_json summary(const Timeline& timeline) {
+  return {{"title", timeline.title},
+          {"devices", timeline.devices.size()},
+          {"activities", timeline.activities.size()},
+          {"makespan", timeline.makespan},
+          {"seconds", timeline.seconds}};
+}
+
+void print_json(const std::vector<Timeline>& timelines, const std::string& out) {
+  nlohmann::ordered_json object = summary(timelines.front());
+  if (!out.empty()) object["out"] = out;
+  for (std::size_t i = 1; i < timelines.size(); ++i) object["beside"].push_back(summary(timelines[i]));
+  std::cout << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+}
+
+void show(const Arguments& arguments) {
+  std::vector<Timeline> timelines;
+  for (const std::string& file : arguments.files) timelines.push_back(read_timeline(file));
+  if (!arguments.out.empty()) write_file(arguments.out, picture(timelines, arguments.out, arguments.columns));
+  if (arguments.json) return print_json(timelines, arguments.out);
+  if (arguments.out.empty())
+    std::cout << timeline_text(timelines, {arguments.columns, terminal_of(stdout).colour});
+  else
+    std::cout << "drawn in " << arguments.out << "\n";
+}
+
+}  // namespace
+
+void add_show(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("show", "draws a simulated or a measured timeline, or several beside each other");
+  const auto arguments = std::make_shared<Arguments>();
+  command->add_option("timeline", arguments->files, "timelines: a run's timeline.json, or what simulate --timeline wrote")->required();
+  command->add_option("--out", arguments->out, "FILE.svg, .html, .json (Perfetto, chrome://tracing) or .txt; else text on the terminal");
+  command->add_option("--columns", arguments->columns, "characters of time, in text")->capture_default_str()->check(CLI::Range(10, 10000));
+  command->add_flag("--json", arguments->json, "one JSON object instead of the text");
+  command->footer(
+      "Example:\n  penstock show runs/gpt/timeline.json --out step.svg\n"
+      "  penstock show predicted.json runs/gpt/timeline.json --out both.html");
+  command->callback([arguments] { show(*arguments); });
+}
+
+}  // namespace penstock

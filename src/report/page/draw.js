@@ -1,0 +1,296 @@
+// Drawing: only what is visible, and never more boxes than pixels.
+'use strict';
+
+const kLeft = 150, kRight = 14, kAxis = 30, kHead = 26, kGap = 9, kMostArrows = 2500;
+const kThin = 1.2;     // boxes below this many pixels share columns of one pixel
+const kPatterned = 5;  // from this width on boxes have their pattern
+
+const chart = document.getElementById('chart'), content = document.getElementById('content'), pane = document.getElementById('pane');
+const picture = document.getElementById('picture').getContext('2d'), overlay = document.getElementById('overlay').getContext('2d');
+
+const view = {from: 0, to: lastTime, width: 0, height: 0};
+const options = {memory: mostMemory > 0, transfers: true, byDevice: false, size: 1};
+let rows = [];    // from top to bottom: {y, height, timeline, device (-1: a headline), box, strip, memory}
+let rowOf = [];   // [timeline][device]
+let colours = {};
+
+const toX = (time) => kLeft + (time - view.from) / (view.to - view.from) * (view.width - kLeft - kRight);
+const toTime = (x) => view.from + (x - kLeft) / (view.width - kLeft - kRight) * (view.to - view.from);
+
+// ---- Where the rows are.
+
+function arrange() {
+  rows = [];
+  rowOf = timelines.map(() => []);
+  let y = 4;
+  const add = (row) => { rows.push({y, ...row}); y += row.height; };
+  const addDevice = (timeline, device) => {
+    const box = Math.round(24 * options.size), strip = timelines[timeline].transfers.numbers.length ? 6 : 0;
+    const memory = options.memory && timelines[timeline].memory[device] ? Math.round(36 * options.size) : 0;
+    rowOf[timeline][device] = rows.length;
+    add({timeline, device, box, strip, memory, height: box + (strip && strip + 2) + (memory && memory + 4) + kGap * Math.min(1, options.size)});
+  };
+  if (options.byDevice) {
+    const devices = Math.max(...timelines.map((timeline) => timeline.devices.length));
+    for (let device = 0; device < devices; ++device)
+      timelines.forEach((timeline, t) => { if (device < timeline.devices.length) addDevice(t, device); });
+  } else {
+    timelines.forEach((timeline, t) => {
+      if (timelines.length > 1) add({timeline: t, device: -1, height: kHead});
+      timeline.devices.forEach((_, device) => addDevice(t, device));
+    });
+  }
+  content.style.height = kAxis + y + 'px';
+}
+
+function visibleRows() {
+  const top = chart.scrollTop, bottom = top + view.height - kAxis;
+  return rows.filter((row) => row.y + row.height > top && row.y < bottom);
+}
+const toY = (row) => kAxis + row.y - chart.scrollTop;
+
+// ---- Looks.
+
+const patterns = page.looks.map((look) => {
+  const tile = document.createElement('canvas');
+  tile.width = tile.height = page.tile;
+  const context = tile.getContext('2d');
+  context.fillStyle = look.colour;
+  context.fillRect(0, 0, page.tile, page.tile);
+  context.strokeStyle = '#0006';
+  if (look.pattern) context.stroke(new Path2D(look.pattern));
+  return look.pattern ? context.createPattern(tile, 'repeat') : look.colour;
+});
+
+function readColours() {
+  const style = getComputedStyle(root);
+  for (const name of ['ground', 'ink', 'faint', 'line', 'stripe', 'wire']) colours[name] = style.getPropertyValue('--' + name);
+}
+
+// ---- One row.
+
+const taken = new Float64Array(page.looks.length);
+
+// Columns of a pixel take the look that fills most of them, paler where much is idle.
+function drawColumn(column, y, height, perPixel) {
+  let most = 0, sum = 0;
+  for (let look = 0; look < taken.length; ++look) {
+    sum += taken[look];
+    if (taken[look] > taken[most]) most = look;
+  }
+  picture.globalAlpha = Math.max(0.25, Math.min(1, sum / perPixel));
+  picture.fillStyle = page.looks[most].colour;
+  picture.fillRect(column, y, 1, height);
+  picture.globalAlpha = 1;
+  taken.fill(0);
+}
+
+function drawLabel(timeline, i, x0, x1, y, height) {
+  const text = labelOf(timeline, i);
+  if (x1 - x0 < text.length * 6.6 + 5 || height < 12) return;
+  picture.font = '12px system-ui, sans-serif';
+  picture.textAlign = 'center';
+  const x = (Math.max(x0, kLeft) + Math.min(x1, view.width - kRight)) / 2;
+  if (page.looks[timeline.look[i]].pattern) {
+    picture.strokeStyle = page.looks[timeline.look[i]].colour;
+    picture.lineWidth = 4;
+    picture.strokeText(text, x, y + height / 2 + 4);
+  }
+  picture.fillStyle = '#000';
+  picture.fillText(text, x, y + height / 2 + 4);
+}
+
+// Returns how many rectangles were filled.
+function drawLane(timeline, lane, y, height, labels) {
+  const perPixel = toTime(1) - toTime(0);
+  let column = -1, drawn = 0;
+  visitLane(timeline, lane, toTime(kLeft), toTime(view.width - kRight), (i) => {
+    const x0 = Math.max(kLeft - 20, toX(timeline.begin[i])), x1 = Math.min(view.width + 20, toX(timeline.end[i]));
+    if (x1 - x0 < kThin) {
+      if (Math.floor(x0) !== column && column >= 0) { drawColumn(column, y, height, perPixel); ++drawn; }
+      column = Math.floor(x0);
+      taken[timeline.look[i]] += Math.max(timeline.end[i] - timeline.begin[i], 1e-6 * perPixel);
+      return;
+    }
+    const look = timeline.look[i], wide = x1 - x0 >= kPatterned;
+    picture.fillStyle = wide ? patterns[look] : page.looks[look].colour;
+    picture.fillRect(x0, y, x1 - x0 - (wide ? 0.7 : 0), height);
+    ++drawn;
+    if (labels && wide) drawLabel(timeline, i, x0, x1, y, height);
+  });
+  if (column >= 0) { drawColumn(column, y, height, perPixel); ++drawn; }
+  return drawn;
+}
+
+// [x, point] where the curve changes: of the points in one column of a pixel the largest, so that no peak is lost.
+function memorySteps(memory) {
+  const steps = [], last = memory.time.length;
+  let i = Math.max(0, firstWhere(last, (j) => memory.time[j] > view.from) - 1);
+  for (; i < last && memory.time[i] <= view.to; ++i) {
+    const x = Math.max(kLeft, Math.floor(toX(memory.time[i])));
+    const step = steps[steps.length - 1];
+    if (!step || step[0] !== x) steps.push([x, i, i]);
+    else { if (memory.total[i] > memory.total[step[1]]) step[1] = i; step[2] = i; }
+  }
+  // After a column that shows its largest point the curve goes on from its last one.
+  const out = [];
+  for (const [x, largest, final] of steps) {
+    out.push([x, largest]);
+    if (final !== largest) out.push([x + 1, final]);
+  }
+  return out;
+}
+
+function drawMemory(timeline, row, floor) {
+  const memory = timeline.memory[row.device], scale = row.memory / mostMemory, steps = memorySteps(memory);
+  const right = Math.min(view.width - kRight, toX(timeline.last));
+  for (let c = page.memory.length; c-- > 0;) {
+    picture.fillStyle = page.memory[c].colour;
+    picture.beginPath();
+    let top = floor;
+    for (const [x, i] of steps) {
+      picture.lineTo(x, top);
+      picture.lineTo(x, top = floor - memory.tops[c][i] * scale);
+    }
+    if (right > kLeft) picture.lineTo(right, top);
+    picture.lineTo(Math.max(kLeft, right), floor);
+    picture.fill();
+  }
+  const x = toX(memory.time[memory.peak]), y = floor - memory.total[memory.peak] * scale;
+  if (x < kLeft || x > view.width - kRight) return;
+  picture.fillStyle = '#d55e00';
+  picture.beginPath();
+  picture.moveTo(x, y);
+  picture.lineTo(x - 4, y - 6);
+  picture.lineTo(x + 4, y - 6);
+  picture.fill();
+}
+
+function drawNames(row, y) {
+  const timeline = timelines[row.timeline];
+  picture.textAlign = 'left';
+  if (row.device < 0) {
+    const ratio = row.timeline ? ' (' + percentText(timeline.makespan / timelines[0].makespan - 1) + ')' : '';
+    picture.font = '600 13px system-ui, sans-serif';
+    picture.fillStyle = colours.ink;
+    picture.fillText(timeline.title + ': ' + timeText(timeline.makespan, timeline.seconds) + ratio, 8, y + 18);
+    return;
+  }
+  const height = row.box;
+  picture.font = Math.min(13, Math.max(6, height - 3)) + 'px system-ui, sans-serif';
+  picture.fillStyle = colours.ink;
+  const name = timeline.devices[row.device] + (options.byDevice ? ', ' + timeline.title : '');
+  picture.fillText(name, 8, y + height / 2 + 5 * Math.min(1, options.size), kLeft - 16);
+  if (row.memory < 14) return;
+  const memory = timeline.memory[row.device];
+  picture.font = '11px system-ui, sans-serif';
+  picture.fillStyle = colours.faint;
+  picture.fillText('peak ' + amountText(memory.total[memory.peak], timeline.seconds), 8, y + row.height - kGap - row.memory / 2 + 2, kLeft - 16);
+}
+
+function percentText(share) {
+  return (share < 0 ? '\u2212' : '+') + shortDecimal(Math.abs(share) * 100) + ' %';
+}
+
+function drawRow(row) {
+  const timeline = timelines[row.timeline], y = toY(row);
+  if (row.device < 0) return 0;
+  const lanes = timeline.lanes[row.device];
+  picture.fillStyle = colours.stripe;
+  picture.fillRect(kLeft, y, view.width - kLeft - kRight, row.box);
+  let drawn = drawLane(timeline, lanes[kHost], y + row.box / 4, row.box / 2, false);
+  drawn += drawLane(timeline, lanes[kCompute], y, row.box, true);
+  if (row.strip) drawn += drawLane(timeline, lanes[kTransfer], y + row.box + 2, row.strip, false);
+  if (row.memory) drawMemory(timeline, row, y + row.height - kGap * Math.min(1, options.size));
+  return drawn;
+}
+
+// ---- The whole.
+
+function tickStep(span, count) {
+  const rough = span / count, power = 10 ** Math.floor(Math.log10(rough));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough * (1 - 1e-9));
+}
+
+function drawAxis() {
+  const step = tickStep(view.to - view.from, Math.max(2, (view.width - kLeft) / 130));
+  const [unit, suffix] = unitOf(Math.max(Math.abs(view.from), Math.abs(view.to)), inSeconds);
+  const digits = Math.min(12, Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9)));
+  picture.font = '11px system-ui, sans-serif';
+  picture.textAlign = 'center';
+  for (let i = Math.ceil(view.from / step); i * step <= view.to; ++i) {
+    const x = Math.round(toX(i * step)) + 0.5;
+    picture.fillStyle = colours.line;
+    picture.fillRect(x - 0.5, kAxis - 8, 1, view.height);
+    picture.fillStyle = colours.faint;
+    picture.fillText((i * step / unit).toFixed(digits) + suffix, x, 15);
+  }
+  // Which part of the whole is shown.
+  const width = view.width - kLeft - kRight;
+  picture.fillStyle = colours.line;
+  picture.fillRect(kLeft, kAxis - 8, width, 3);
+  picture.fillStyle = colours.faint;
+  const from = Math.max(0, view.from / lastTime), to = Math.min(1, view.to / lastTime);
+  picture.fillRect(kLeft + from * width, kAxis - 8, Math.max(2, (to - from) * width), 3);
+}
+
+// One arrow: from the sender's strip, where the transfer begins, to the receiver's boxes, where it ends.
+function traceArrow(context, timeline, t, i) {
+  const from = rows[rowOf[t][timeline.columns.device[i]]], to = rows[rowOf[t][timeline.columns.peer[i]]];
+  const down = to.y > from.y, y0 = toY(from) + from.box + 2 + from.strip / 2, y1 = toY(to) + (down ? 0 : to.box);
+  if (Math.max(y0, y1) < kAxis || Math.min(y0, y1) > view.height) return;
+  const x0 = toX(timeline.begin[i]), x1 = toX(timeline.end[i]), angle = Math.atan2(y1 - y0, x1 - x0);
+  context.moveTo(x0, y0);
+  context.lineTo(x1, y1);
+  for (const turn of [-0.4, 0.4]) {
+    context.moveTo(x1, y1);
+    context.lineTo(x1 - 6 * Math.cos(angle + turn), y1 - 6 * Math.sin(angle + turn));
+  }
+}
+
+// False where there are too many to be told apart.
+function drawArrows() {
+  const counts = timelines.map((timeline) => countLane(timeline, timeline.transfers, view.from, view.to));
+  if (counts.reduce((a, b) => a + b, 0) > kMostArrows) return false;
+  picture.strokeStyle = colours.wire;
+  picture.lineWidth = 0.8;
+  picture.globalAlpha = 0.65;
+  picture.beginPath();
+  timelines.forEach((timeline, t) =>
+    visitLane(timeline, timeline.transfers, view.from, view.to, (i) => traceArrow(picture, timeline, t, i)));
+  picture.stroke();
+  picture.globalAlpha = 1;
+  return true;
+}
+
+function withClip(context, draw) {
+  context.save();
+  context.beginPath();
+  context.rect(kLeft, kAxis, view.width - kLeft - kRight, view.height - kAxis);
+  context.clip();
+  draw();
+  context.restore();
+}
+
+function draw() {
+  const begin = performance.now();
+  const shown = visibleRows();
+  let drawn = 0, arrows = true;
+  picture.fillStyle = colours.ground;
+  picture.fillRect(0, 0, view.width, view.height);
+  drawAxis();
+  withClip(picture, () => {
+    for (const row of shown) drawn += drawRow(row);
+    if (options.transfers) arrows = drawArrows();
+  });
+  picture.save();
+  picture.beginPath();
+  picture.rect(0, kAxis, view.width, view.height);
+  picture.clip();
+  for (const row of shown) drawNames(row, toY(row));
+  picture.restore();
+  document.getElementById('arrows-hidden').hidden = arrows;
+  drawOverlay();
+  root.dataset.drawn = drawn;
+  root.dataset.milliseconds = (performance.now() - begin).toFixed(2);
+}

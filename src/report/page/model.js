@@ -1,0 +1,160 @@
+// The page's data as typed arrays, and finding things in them by time.
+'use strict';
+
+const root = document.documentElement;
+root.dataset.errors = '';
+window.addEventListener('error', (event) => {
+  root.dataset.errors += event.message + '\n';
+  const failure = document.getElementById('failure');
+  failure.hidden = false;
+  failure.textContent = 'This page could not be drawn: ' + event.message;
+});
+
+// {looks, lookOfKind, transferLook, hostLook, tile, memory, timelines}: see timeline_html.cpp.
+const page = JSON.parse(document.getElementById('data').textContent);
+
+const kCompute = 0, kTransfer = 1, kHost = 2;
+
+// The first of 0..count-1 for which `test` holds, if it holds for all that follow; else count.
+function firstWhere(count, test) {
+  let low = 0, high = count;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (test(middle)) high = middle; else low = middle + 1;
+  }
+  return low;
+}
+
+// Activities by begin; `latest` is the last end among each and those before it, so that overlapping ones are found too.
+function makeLane(timeline, numbers) {
+  numbers.sort((a, b) => timeline.begin[a] - timeline.begin[b]);
+  const latest = new Float64Array(numbers.length);
+  let last = 0;
+  for (let i = 0; i < numbers.length; ++i) latest[i] = last = Math.max(last, timeline.end[numbers[i]]);
+  return {numbers: Int32Array.from(numbers), latest};
+}
+
+// Calls visit(number) for the activities of a lane that touch [from, to].
+function visitLane(timeline, lane, from, to, visit) {
+  for (let i = firstWhere(lane.latest.length, (j) => lane.latest[j] >= from); i < lane.numbers.length; ++i) {
+    const number = lane.numbers[i];
+    if (timeline.begin[number] > to) return;
+    if (timeline.end[number] >= from) visit(number);
+  }
+}
+
+function countLane(timeline, lane, from, to) {
+  const first = firstWhere(lane.latest.length, (j) => lane.latest[j] >= from);
+  return firstWhere(lane.numbers.length, (j) => timeline.begin[lane.numbers[j]] > to) - first;
+}
+
+// Amounts of a device are summed up from the first class on, so that they stack.
+function makeMemory(columns) {
+  const tops = [], time = Float64Array.from(columns.time);
+  let below = new Float64Array(time.length);
+  for (const memoryClass of page.memory) {
+    const amounts = columns[memoryClass.name];
+    below = below.map((amount, i) => amount + amounts[i]);
+    tops.push(below);
+  }
+  let peak = 0;
+  for (let i = 1; i < time.length; ++i) if (below[i] > below[peak]) peak = i;
+  return {time, tops, total: below, peak};
+}
+
+function makeTimeline(data) {
+  const columns = data.activities, count = columns.begin.length;
+  const timeline = {
+    title: data.title, seconds: data.seconds, makespan: data.makespan, devices: data.devices, tasks: data.tasks, columns, count,
+    kinds: data.kinds, begin: Float64Array.from(columns.begin), end: Float64Array.from(columns.end), look: new Uint8Array(count),
+    last: data.makespan,
+  };
+  const numbers = data.devices.map(() => [[], [], []]), transfers = [];
+  for (let i = 0; i < count; ++i) {
+    const lane = columns.lane[i], kind = columns.kind[i];
+    timeline.look[i] = lane === kTransfer ? page.transferLook : lane === kHost ? page.hostLook
+      : kind < 0 ? page.updateLook : page.lookOfKind[kind];
+    timeline.last = Math.max(timeline.last, timeline.end[i]);
+    numbers[columns.device[i]][lane].push(i);
+    if (lane === kTransfer) transfers.push(i);
+  }
+  timeline.lanes = numbers.map((device) => device.map((list) => makeLane(timeline, list)));
+  timeline.transfers = makeLane(timeline, transfers);
+  timeline.memory = data.memory.map((device) => device.time.length ? makeMemory(device) : null);
+  for (const memory of timeline.memory) if (memory) timeline.last = Math.max(timeline.last, memory.time[memory.time.length - 1]);
+  return timeline;
+}
+
+const timelines = page.timelines.map(makeTimeline);
+const lastTime = Math.max(...timelines.map((timeline) => timeline.last)) || 1;
+const mostMemory = Math.max(0, ...timelines.flatMap((timeline) => timeline.memory.map((memory) => memory ? memory.total[memory.peak] : 0)));
+const inSeconds = timelines.every((timeline) => timeline.seconds);
+root.dataset.boxes = timelines.reduce((sum, timeline) => sum + timeline.count, 0);
+
+// ---- Texts.
+
+function shortDecimal(value) {
+  return String(Number(value.toPrecision(4)));
+}
+
+function unitOf(time, seconds) {
+  if (!seconds) return [1, ''];
+  if (time >= 1) return [1, ' s'];
+  if (time >= 1e-3) return [1e-3, ' ms'];
+  return time >= 1e-6 ? [1e-6, ' us'] : [1e-9, ' ns'];
+}
+
+function timeText(time, seconds) {
+  const [unit, suffix] = unitOf(Math.abs(time), seconds);
+  return shortDecimal(time / unit) + suffix;
+}
+
+function amountText(amount, seconds) {
+  if (!seconds) return shortDecimal(amount) + (amount === 1 ? ' micro-batch' : ' micro-batches');
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let unit = 0;
+  for (; amount >= 1024 && unit < 4; ++unit) amount /= 1024;
+  return shortDecimal(amount) + ' ' + units[unit];
+}
+
+function labelOf(timeline, i) {
+  const {lane, kind, device, peer, microbatch, task} = timeline.columns;
+  if (lane[i] === kTransfer) return device[i] + '->' + peer[i];
+  if (kind[i] >= 0) return timeline.kinds[kind[i]] + (microbatch[i] >= 0 ? microbatch[i] : '');
+  return task[i] >= 0 ? timeline.tasks[task[i]] : 'host';
+}
+
+// What the tip says of an activity: pairs of a name and a text, after a headline.
+function describe(timeline, i) {
+  const {lane, device, peer, stage, microbatch, task, bytes, cause} = timeline.columns, seconds = timeline.seconds;
+  const transfer = lane[i] === kTransfer, out = [];
+  const add = (name, text) => out.push([name, text]);
+  const where = timeline.devices[device[i]] + (transfer ? ' to ' + timeline.devices[peer[i]] : '');
+  add(transfer ? 'from' : 'on', where);
+  if (stage[i] >= 0) add('stage', stage[i]);
+  if (microbatch[i] >= 0) add('micro-batch', microbatch[i]);
+  if (task[i] >= 0) add('task', timeline.tasks[task[i]]);
+  add('duration', timeText(timeline.end[i] - timeline.begin[i], seconds));
+  add('from, to', timeText(timeline.begin[i], seconds) + ', ' + timeText(timeline.end[i], seconds));
+  if (bytes[i] > 0) add('size', amountText(bytes[i], true));
+  if (cause[i] >= 0) add('waited for', labelOf(timeline, cause[i]) + ' on ' + timeline.devices[device[cause[i]]]);
+  const meaning = page.looks[timeline.look[i]].meaning;
+  return [transfer ? 'transfer' : labelOf(timeline, i) + ': ' + meaning, out];
+}
+
+function describeMemory(timeline, device, time) {
+  const memory = timeline.memory[device], seconds = timeline.seconds;
+  const i = firstWhere(memory.time.length, (j) => memory.time[j] > time) - 1;
+  if (i < 0) return null;
+  const out = page.memory.map((memoryClass, c) => [memoryClass.name, memory.tops[c][i] - (c ? memory.tops[c - 1][i] : 0)])
+    .filter(([, amount]) => amount > 0).map(([name, amount]) => [name, amountText(amount, seconds)]).reverse();
+  out.push(['in all', amountText(memory.total[i], seconds)], ['peak', amountText(memory.total[memory.peak], seconds)]);
+  return ['memory of ' + timeline.devices[device] + ' at ' + timeText(time, seconds), out];
+}
+
+// The activity and what it waited for, what that waited for, and so on: the chain that led to its begin.
+function chainOf(timeline, i) {
+  const chain = [];
+  for (; i >= 0 && chain.length < timeline.count; i = timeline.columns.cause[i]) chain.push(i);
+  return chain;
+}

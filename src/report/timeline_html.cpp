@@ -1,0 +1,62 @@
+#include "report/timeline_html.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/invariant.h"
+#include "base/text.h"
+#include "report/page/parts.h"
+#include "report/timeline_json.h"
+#include "report/timeline_parts.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const bool here = text.substr(at, from.size()) == from;
+    out += here ? to : text.substr(at, 1);
+    at += here ? from.size() : 1;
+  }
+  return out;
+}
+
+// How the script tells activities and memory classes apart.
+ordered_json appearance() {
+  ordered_json out = {{"transferLook", kTransferLook}, {"hostLook", kHostLook}, {"updateLook", look_of(Kind::U)}, {"tile", kPatternTile}};
+  for (const Look& look : looks)
+    out["looks"].push_back(
+        {{"letter", std::string(1, look.letter)}, {"colour", look.colour}, {"pattern", look.pattern}, {"meaning", look.meaning}});
+  for (int kind = 0; kind <= static_cast<int>(Kind::RECV_B); ++kind) out["lookOfKind"].push_back(look_of(static_cast<Kind>(kind)));
+  for (std::size_t i = 0; i < kMemoryClasses; ++i)
+    out["memory"].push_back({{"name", name(static_cast<MemoryClass>(i))}, {"colour", memory_colours[i]}});
+  return out;
+}
+
+// One object: appearance() and the timelines. No "<" is left in it that could end the script element.
+std::string data_of(const Page& page) {
+  std::string out = appearance().dump();
+  out.pop_back();
+  out += concat(",\"timelines\":[", join(page.timelines, ",\n", timeline_data), "]}");
+  return replace_all(out, "<", "\\u003c");
+}
+
+}  // namespace
+
+std::string timeline_html(const Page& page) {
+  invariant(!page.timelines.empty(), "a page shows at least one timeline");
+  const std::string title = escape_markup(page.title);
+  std::string sections;
+  for (const PageSection& section : page.sections)
+    sections += concat("<h2>", escape_markup(section.heading), "</h2>\n<pre>", escape_markup(section.text), "</pre>\n");
+  return concat(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>",
+      title, "</title>\n<style>\n", page_parts::style, "</style>\n</head>\n<body>\n", replace_all(page_parts::body, "[[title]]", title),
+      sections, "<script type=\"application/json\" id=\"data\">", data_of(page), "</script>\n<script>\n", page_parts::script,
+      "</script>\n</body>\n</html>\n");
+}
+
+}  // namespace penstock

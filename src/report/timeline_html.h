@@ -1,0 +1,26 @@
+// Timelines as a page to look around in.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "simulate/timeline.h"
+
+namespace penstock {
+
+struct PageSection {
+  std::string heading;
+  std::string text;  // shown as it is, in a fixed-width font
+};
+
+struct Page {
+  std::string title;
+  std::vector<Timeline> timelines;  // at least one; drawn one under the other, or device by device, on one scale of time
+  std::vector<PageSection> sections;
+};
+
+// A page that needs nothing else: no other files, no network. The activities are in it as columns of numbers (timeline_data); its script
+// (src/report/page) draws what is visible.
+std::string timeline_html(const Page& page);
+
+}  // namespace penstock

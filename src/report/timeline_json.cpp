@@ -1,0 +1,260 @@
+#include "report/timeline_json.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "report/trace_events.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr int kVersion = 1;
+constexpr std::array kLanes = {"compute", "transfer", "host"};  // as Lane counts
+
+std::vector<std::string> kind_names() {
+  std::vector<std::string> out;
+  for (int kind = 0; kind <= static_cast<int>(Kind::RECV_B); ++kind) out.emplace_back(name(static_cast<Kind>(kind)));
+  return out;
+}
+
+template <class Items, class Value>
+ordered_json column(const Items& items, Value&& value) {
+  ordered_json out = ordered_json::array();
+  for (const auto& item : items) out.push_back(value(item));
+  return out;
+}
+
+ordered_json columns_of(const std::vector<Activity>& activities) {
+  using A = Activity;
+  return {{"begin", column(activities, [](const A& a) { return a.begin; })},
+          {"end", column(activities, [](const A& a) { return a.end; })},
+          {"device", column(activities, [](const A& a) { return a.device; })},
+          {"peer", column(activities, [](const A& a) { return a.peer; })},
+          {"lane", column(activities, [](const A& a) { return static_cast<int>(a.lane); })},
+          {"kind", column(activities, [](const A& a) { return a.action ? static_cast<int>(a.kind) : -1; })},
+          {"stage", column(activities, [](const A& a) { return a.stage; })},
+          {"microbatch", column(activities, [](const A& a) { return a.microbatch; })},
+          {"task", column(activities, [](const A& a) { return a.task; })},
+          {"item", column(activities, [](const A& a) { return a.item; })},
+          {"cause", column(activities, [](const A& a) { return a.cause; })},
+          {"bytes", column(activities, [](const A& a) { return a.bytes; })}};
+}
+
+ordered_json columns_of(const std::vector<MemoryPoint>& memory) {
+  ordered_json out = {{"time", column(memory, [](const MemoryPoint& point) { return point.time; })}};
+  for (std::size_t i = 0; i < kMemoryClasses; ++i)
+    out[std::string(name(static_cast<MemoryClass>(i)))] = column(memory, [i](const MemoryPoint& point) { return point.amount[i]; });
+  return out;
+}
+
+// ---- Reading.
+
+// A value of the file and how messages call it.
+class Reader {
+ public:
+  Reader(const json& value, const std::string& file, std::string path, std::ptrdiff_t index = -1)
+      : value_(value), file_(file), path_(std::move(path)), index_(index) {}
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(concat(file_, ": ", path(), " ", what), {}, "the file is damaged, or not a timeline that Penstock wrote");
+  }
+  Reader at(const std::string& key) const {
+    if (!value_.is_object()) fail("is not an object");
+    const auto it = value_.find(key);
+    if (it == value_.end()) fail(concat("has no ", quote(key)));
+    return {*it, file_, concat(path(), ".", key)};
+  }
+  std::size_t size() const {
+    if (!value_.is_array()) fail("is not a list");
+    return value_.size();
+  }
+  Reader at(std::size_t i) const { return {value_[i], file_, path_, static_cast<std::ptrdiff_t>(i)}; }
+
+  std::string text() const {
+    if (!value_.is_string()) fail("is not text");
+    return value_.get<std::string>();
+  }
+  bool flag() const {
+    if (!value_.is_boolean()) fail("is neither true nor false");
+    return value_.get<bool>();
+  }
+  // Not negative.
+  double number() const {
+    if (!value_.is_number()) fail("is not a number");
+    const double number = value_.get<double>();
+    if (!std::isfinite(number) || number < 0) fail(concat("is ", penstock::number(number), ", not a number from 0"));
+    return number;
+  }
+  // In [-1, count), -1: none.
+  template <class Integer>
+  Integer index(std::size_t count) const {
+    if (!value_.is_number_integer()) fail("is not a whole number");
+    const bool too_large = value_.is_number_unsigned() && value_.get<std::uint64_t>() >= count;
+    const auto index = value_.get<std::int64_t>();
+    if (too_large || index < -1) fail(concat("is ", value_.dump(), ", not from -1 to ", static_cast<std::int64_t>(count) - 1));
+    return static_cast<Integer>(index);
+  }
+  std::vector<std::string> texts() const {
+    std::vector<std::string> out(size());
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = at(i).text();
+    return out;
+  }
+
+ private:
+  std::string path() const { return index_ < 0 ? path_ : concat(path_, "[", index_, "]"); }
+
+  const json& value_;
+  const std::string& file_;
+  std::string path_;  // of the list, for an entry of one: composed only where it is shown
+  std::ptrdiff_t index_;
+};
+
+// What the numbers of an activity count in.
+struct Counts {
+  std::size_t devices = 0, tasks = 0, activities = 0;
+  std::vector<Lane> lanes;
+  std::vector<Kind> kinds;
+};
+
+template <class Enum, class Names>
+std::vector<Enum> read_names(const Reader& reader, const Names& names) {
+  std::vector<Enum> out(reader.size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto it = std::find(std::begin(names), std::end(names), reader.at(i).text());
+    if (it == std::end(names)) reader.at(i).fail(concat("is ", quote(reader.at(i).text()), ", which this version does not know"));
+    out[i] = static_cast<Enum>(it - std::begin(names));
+  }
+  return out;
+}
+
+// Sets a member of every activity from its column.
+template <class Read>
+void read_column(const Reader& columns, const std::string& key, std::vector<Activity>& activities, Read&& read) {
+  const Reader column = columns.at(key);
+  if (column.size() != activities.size()) column.fail(concat("has ", column.size(), " entries, \"begin\" has ", activities.size()));
+  for (std::size_t i = 0; i < activities.size(); ++i) read(activities[i], column.at(i));
+}
+
+void read_lane(const Counts& counts, Activity& activity, const Reader& entry) {
+  const auto lane = entry.index<std::int32_t>(counts.lanes.size());
+  if (lane < 0) entry.fail("is -1: every activity has a lane");
+  activity.lane = counts.lanes[static_cast<std::size_t>(lane)];
+  if (activity.lane == Lane::transfer && activity.peer < 0) entry.fail("is a transfer, but \"peer\" is -1");
+}
+
+void read_kind(const Counts& counts, Activity& activity, const Reader& entry) {
+  const auto kind = entry.index<std::int32_t>(counts.kinds.size());
+  activity.action = kind >= 0;
+  if (activity.action) activity.kind = counts.kinds[static_cast<std::size_t>(kind)];
+}
+
+std::vector<Activity> read_activities(const Reader& columns, const Counts& counts) {
+  constexpr std::size_t kAny = std::numeric_limits<std::int32_t>::max();
+  std::vector<Activity> out(counts.activities);
+  read_column(columns, "begin", out, [](Activity& a, const Reader& entry) { a.begin = entry.number(); });
+  read_column(columns, "end", out, [](Activity& a, const Reader& entry) {
+    a.end = entry.number();
+    if (a.end < a.begin) entry.fail(concat("is ", number(a.end), ", before its begin at ", number(a.begin)));
+  });
+  read_column(columns, "device", out, [&](Activity& a, const Reader& entry) {
+    a.device = entry.index<std::int32_t>(counts.devices);
+    if (a.device < 0) entry.fail("is -1: every activity has a device");
+  });
+  read_column(columns, "peer", out, [&](Activity& a, const Reader& entry) { a.peer = entry.index<std::int32_t>(counts.devices); });
+  read_column(columns, "lane", out, [&](Activity& a, const Reader& entry) { read_lane(counts, a, entry); });
+  read_column(columns, "kind", out, [&](Activity& a, const Reader& entry) { read_kind(counts, a, entry); });
+  read_column(columns, "stage", out, [](Activity& a, const Reader& entry) { a.stage = entry.index<std::int32_t>(kAny); });
+  read_column(columns, "microbatch", out, [](Activity& a, const Reader& entry) { a.microbatch = entry.index<std::int32_t>(kAny); });
+  read_column(columns, "task", out, [&](Activity& a, const Reader& entry) { a.task = entry.index<std::int32_t>(counts.tasks); });
+  read_column(columns, "item", out, [](Activity& a, const Reader& entry) { a.item = entry.index<std::int32_t>(kAny); });
+  read_column(columns, "cause", out, [&](Activity& a, const Reader& entry) { a.cause = entry.index<std::int64_t>(counts.activities); });
+  read_column(columns, "bytes", out, [](Activity& a, const Reader& entry) { a.bytes = entry.number(); });
+  return out;
+}
+
+std::vector<MemoryPoint> read_memory(const Reader& columns) {
+  const Reader times = columns.at("time");
+  std::vector<MemoryPoint> out(times.size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i].time = times.at(i).number();
+    if (i > 0 && out[i].time < out[i - 1].time) times.at(i).fail(concat("is ", number(out[i].time), ", before the point before it"));
+  }
+  for (std::size_t c = 0; c < kMemoryClasses; ++c) {
+    const Reader amounts = columns.at(std::string(name(static_cast<MemoryClass>(c))));
+    if (amounts.size() != out.size()) amounts.fail(concat("has ", amounts.size(), " entries, \"time\" has ", out.size()));
+    for (std::size_t i = 0; i < out.size(); ++i) out[i].amount[c] = amounts.at(i).number();
+  }
+  return out;
+}
+
+// Skips the trace events: they say nothing that "penstock" does not.
+json parse_json(std::string_view text, const std::string& file) {
+  const auto keep = [](int depth, json::parse_event_t event, const json& value) {
+    return depth != 1 || event != json::parse_event_t::key || value != "traceEvents";
+  };
+  try {
+    return json::parse(text, keep);
+  } catch (const json::parse_error& error) {
+    if (error.byte > text.size()) throw Error(concat(file, ": ends after ", text.size(), " bytes, in the middle of the JSON"));
+    throw Error(concat(file, ": not JSON from byte ", error.byte), {}, "penstock show draws timelines that Penstock wrote");
+  } catch (const json::exception& error) {
+    throw Error(concat(file, ": not JSON that can be read: ", error.what()));
+  }
+}
+
+}  // namespace
+
+std::string timeline_data(const Timeline& timeline) {
+  ordered_json memory = ordered_json::array();
+  for (const auto& points : timeline.memory) memory.push_back(columns_of(points));
+  const ordered_json out = {{"timeline", kVersion},
+                            {"title", timeline.title},
+                            {"seconds", timeline.seconds},
+                            {"makespan", timeline.makespan},
+                            {"devices", timeline.devices},
+                            {"tasks", timeline.tasks},
+                            {"lanes", kLanes},
+                            {"kinds", kind_names()},
+                            {"activities", columns_of(timeline.activities)},
+                            {"memory", memory}};
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string timeline_json(const Timeline& timeline) {
+  // Perfetto reads no key after one that it does not know: ours is the last.
+  return concat("{\"displayTimeUnit\":\"ms\",\"traceEvents\":", trace_events(timeline), ",\n\"penstock\":", timeline_data(timeline), "}\n");
+}
+
+Timeline parse_timeline(std::string_view text, const std::string& file) {
+  const json whole = parse_json(text, file);
+  if (!whole.is_object() || !whole.contains("penstock"))
+    throw Error(concat(file, ": JSON, but no timeline of Penstock: it has no key \"penstock\""));
+  const Reader reader(whole["penstock"], file, "penstock");
+  const Reader version = reader.at("timeline");
+  if (version.number() != kVersion) version.fail(concat("is ", number(version.number()), ": this program reads version ", kVersion));
+  Timeline out;
+  out.title = reader.at("title").text();
+  out.seconds = reader.at("seconds").flag();
+  out.makespan = reader.at("makespan").number();
+  out.devices = reader.at("devices").texts();
+  out.tasks = reader.at("tasks").texts();
+  const Reader columns = reader.at("activities");
+  const Counts counts = {out.devices.size(), out.tasks.size(), columns.at("begin").size(), read_names<Lane>(reader.at("lanes"), kLanes),
+                         read_names<Kind>(reader.at("kinds"), kind_names())};
+  out.activities = read_activities(columns, counts);
+  const Reader memory = reader.at("memory");
+  if (memory.size() != 0 && memory.size() != out.devices.size())
+    memory.fail(concat("has ", memory.size(), " entries for ", out.devices.size(), " devices"));
+  for (std::size_t device = 0; device < memory.size(); ++device) out.memory.push_back(read_memory(memory.at(device)));
+  return out;
+}
+
+}  // namespace penstock

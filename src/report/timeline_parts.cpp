@@ -1,0 +1,178 @@
+#include "report/timeline_parts.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "report/table.h"
+
+namespace penstock {
+
+const std::array<Look, kLooks> looks = {{
+    {"F", 'F', "#56b4e9", "", "forward"},
+    {"B", 'B', "#e69f00", "", "backward"},
+    {"I", 'I', "#f0e442", "M1.5 2h1M5.5 6h1", "input gradients"},
+    {"W", 'W', "#009e73", "M-1 1L1 -1M0 8L8 0M7 9L9 7", "weight gradients"},
+    {"R", 'R', "#d55e00", "M0 0L8 8M0 8L8 0", "recomputation"},
+    {"update", 'U', "#cc79a7", "M0 2H8M0 6H8", "before and after the loop"},
+    {"transfer", '~', "#0072b2", "", "communication"},
+    {"host", '-', "#999999", "", "starting transfers, data"},
+}};
+
+const std::array<std::string_view, kMemoryClasses> memory_colours = {"#2b3a55", "#4a6087", "#6d87b3", "#94abcf", "#bccbe4", "#dde4f1"};
+
+std::size_t look_of(Kind kind) {
+  switch (kind) {
+    case Kind::F:
+      return 0;
+    case Kind::B:
+      return 1;
+    case Kind::I:
+      return 2;
+    case Kind::W:
+      return 3;
+    case Kind::R:
+      return 4;
+    case Kind::U:
+      return 5;
+    default:
+      return kTransferLook;
+  }
+}
+
+std::size_t look_of(const Activity& activity) {
+  if (activity.lane == Lane::transfer) return kTransferLook;
+  if (activity.lane == Lane::host) return kHostLook;
+  return look_of(activity.action ? activity.kind : Kind::U);
+}
+
+std::array<bool, kLooks> looks_in(const Timeline& timeline) {
+  std::array<bool, kLooks> out{};
+  for (const Activity& activity : timeline.activities) out[look_of(activity)] = true;
+  return out;
+}
+
+double end_of(const Timeline& timeline) {
+  double end = timeline.makespan;
+  for (const Activity& activity : timeline.activities) end = std::max(end, activity.end);
+  for (const auto& memory : timeline.memory)
+    if (!memory.empty()) end = std::max(end, memory.back().time);
+  return end > 0 ? end : 1;
+}
+
+std::vector<std::vector<const Activity*>> by_device(const Timeline& timeline, Lane lane) {
+  std::vector<std::vector<const Activity*>> out(timeline.devices.size());
+  for (const Activity& activity : timeline.activities)
+    if (activity.lane == lane) out[static_cast<std::size_t>(activity.device)].push_back(&activity);
+  for (auto& activities : out)
+    std::stable_sort(activities.begin(), activities.end(), [](const Activity* a, const Activity* b) { return a->begin < b->begin; });
+  return out;
+}
+
+std::vector<int> dominant_looks(const std::vector<const Activity*>& activities, double per_column, std::size_t columns) {
+  std::vector<std::array<double, kLooks>> taken(columns);
+  for (const Activity* activity : activities) {
+    const double begin = activity->begin / per_column, end = activity->end / per_column;
+    for (auto column = static_cast<std::size_t>(begin); column < columns && static_cast<double>(column) < end; ++column)
+      taken[column][look_of(*activity)] += std::min(end, static_cast<double>(column + 1)) - std::max(begin, static_cast<double>(column));
+  }
+  std::vector<int> out(columns, -1);
+  for (std::size_t column = 0; column < columns; ++column) {
+    const auto most = std::max_element(taken[column].begin(), taken[column].end());
+    if (*most > 0) out[column] = static_cast<int>(most - taken[column].begin());
+  }
+  return out;
+}
+
+std::vector<const MemoryPoint*> memory_by_column(const std::vector<MemoryPoint>& memory, double per_column, std::size_t columns) {
+  std::vector<const MemoryPoint*> out(columns, nullptr);
+  std::size_t next = 0;
+  const MemoryPoint* now = nullptr;
+  for (std::size_t column = 0; column < columns; ++column) {
+    out[column] = now;
+    for (; next < memory.size() && memory[next].time < static_cast<double>(column + 1) * per_column; ++next) {
+      now = &memory[next];
+      if (out[column] == nullptr || now->total() > out[column]->total()) out[column] = now;
+    }
+  }
+  return out;
+}
+
+const MemoryPoint* peak_of(const std::vector<MemoryPoint>& memory) {
+  const auto peak =
+      std::max_element(memory.begin(), memory.end(), [](const MemoryPoint& a, const MemoryPoint& b) { return a.total() < b.total(); });
+  return peak == memory.end() ? nullptr : &*peak;
+}
+
+namespace {
+
+struct Unit {
+  double size;
+  const char* suffix;
+};
+
+Unit unit_of(double time, bool seconds) {
+  if (!seconds) return {1, ""};
+  if (time >= 1) return {1, " s"};
+  if (time >= 1e-3) return {1e-3, " ms"};
+  if (time >= 1e-6) return {1e-6, " us"};
+  return {1e-9, " ns"};
+}
+
+// At most four digits that mean something, and none after the point that are zero.
+std::string short_decimal(double value) {
+  const int whole = value == 0 ? 1 : 1 + static_cast<int>(std::floor(std::log10(std::abs(value))));
+  std::string out = fixed(value, std::clamp(4 - whole, 0, 6));
+  if (out.find('.') == std::string::npos) return out;
+  out.erase(out.find_last_not_of('0') + 1);
+  if (out.back() == '.') out.pop_back();
+  return out;
+}
+
+}  // namespace
+
+std::string time_text(double time, bool seconds) {
+  const Unit unit = unit_of(time, seconds);
+  return short_decimal(time / unit.size) + unit.suffix;
+}
+
+std::string amount_text(double amount, bool seconds) {
+  return seconds ? bytes_text(amount) : short_decimal(amount) + (amount == 1 ? " micro-batch" : " micro-batches");
+}
+
+std::string TimeAxis::text(double time) const {
+  return fixed(time / unit, digits) + suffix;
+}
+
+TimeAxis time_axis(double end, int count, bool seconds) {
+  const double rough = end / count, power = std::pow(10, std::floor(std::log10(rough)));
+  TimeAxis axis;
+  for (double factor : {1.0, 2.0, 5.0, 10.0}) {
+    axis.step = factor * power;
+    if (axis.step >= rough * (1 - 1e-9)) break;
+  }
+  const Unit unit = unit_of(end, seconds);
+  axis.unit = unit.size;
+  axis.suffix = unit.suffix;
+  axis.digits = std::clamp(-static_cast<int>(std::floor(std::log10(axis.step / unit.size) + 1e-9)), 0, 12);
+  return axis;
+}
+
+std::string escape_markup(std::string_view text) {
+  std::string out;
+  for (char c : printable(text)) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
+  }
+  return out;
+}
+
+}  // namespace penstock

@@ -1,0 +1,66 @@
+// What all drawings of a timeline share: how activities look, the time axis, what fits where, and numbers as text.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "simulate/timeline.h"
+
+namespace penstock {
+
+// How activities of one kind are told apart: by colour (of Okabe & Ito's palette, which people with colour blindness can tell apart), by
+// pattern and by letter.
+struct Look {
+  std::string_view name;  // as an identifier
+  char letter;            // in text
+  std::string_view colour;
+  std::string_view pattern;  // an SVG path, stroked over each tile of kPatternTile units; empty: none
+  std::string_view meaning;
+};
+inline constexpr int kPatternTile = 8;
+inline constexpr std::size_t kLooks = 8;
+extern const std::array<Look, kLooks> looks;  // in the legend's order
+inline constexpr std::size_t kTransferLook = 6, kHostLook = 7;
+std::size_t look_of(Kind kind);  // of an action
+std::size_t look_of(const Activity& activity);
+std::array<bool, kLooks> looks_in(const Timeline& timeline);  // which there are
+
+// Of the memory classes, from dark to light.
+extern const std::array<std::string_view, kMemoryClasses> memory_colours;
+
+// The makespan, or what ends later; 1 for an empty timeline, so that something can be divided by it.
+double end_of(const Timeline& timeline);
+
+// The activities of each device on one lane, by begin.
+std::vector<std::vector<const Activity*>> by_device(const Timeline& timeline, Lane lane);
+
+// Time is cut into `columns`, `per_column` each: in each the look that takes most of it, of activities none of which is shorter than
+// nothing; -1: none.
+std::vector<int> dominant_looks(const std::vector<const Activity*>& activities, double per_column, std::size_t columns);
+
+// The largest point of memory in each of `columns`; null before the first.
+std::vector<const MemoryPoint*> memory_by_column(const std::vector<MemoryPoint>& memory, double per_column, std::size_t columns);
+const MemoryPoint* peak_of(const std::vector<MemoryPoint>& memory);  // the first largest; null if there is none
+
+// "12.34 ms"; without seconds "12.34".
+std::string time_text(double time, bool seconds);
+// "1.5 GiB"; without seconds "12 micro-batches".
+std::string amount_text(double amount, bool seconds);
+
+// Ticks at round times, about `count` of them.
+struct TimeAxis {
+  double step = 1;  // between ticks
+  double unit = 1;
+  int digits = 0;
+  std::string suffix;
+  std::string text(double time) const;
+};
+TimeAxis time_axis(double end, int count, bool seconds);
+
+// For HTML and SVG.
+std::string escape_markup(std::string_view text);
+
+}  // namespace penstock

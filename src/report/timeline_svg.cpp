@@ -1,0 +1,224 @@
+#include "report/timeline_svg.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "base/text.h"
+#include "report/table.h"
+#include "report/timeline_parts.h"
+
+namespace penstock {
+namespace {
+
+// Units are pixels of the picture at its natural size.
+constexpr double kWidth = 1600, kLeft = 130, kRight = 20, kChart = kWidth - kLeft - kRight;
+constexpr double kTop = 66, kBox = 26, kStrip = 6, kMemory = 34, kGap = 10, kLegend = 26;
+constexpr double kThin = 1;      // boxes below this width are merged,
+constexpr double kColumn = 0.5;  // in columns of this width
+constexpr double kPointed = 4;   // boxes from this width on have a text for pointing at them
+constexpr double kLetter = 6.8;  // width of a character
+constexpr std::size_t kMostArrows = 3000;
+
+struct Layout {
+  explicit Layout(const Timeline& drawn) : timeline(drawn), end(end_of(drawn)) {
+    transfers = looks_in(drawn)[kTransferLook];
+    for (const auto& memory : drawn.memory)
+      if (const MemoryPoint* peak = peak_of(memory)) most_memory = std::max(most_memory, peak->total());
+    row = kBox + (transfers ? kStrip + 2 : 0) + (drawn.memory.empty() ? 0 : kMemory + 4) + kGap;
+  }
+  double x(double time) const { return kLeft + time / end * kChart; }
+  double y(std::size_t device) const { return kTop + static_cast<double>(device) * row; }
+  double strip(std::size_t device) const { return y(device) + kBox + 2; }
+  double floor_of_memory(std::size_t device) const { return y(device + 1) - kGap; }
+  double bottom() const { return y(timeline.devices.size()); }
+
+  const Timeline& timeline;
+  double end;
+  double most_memory = 0;
+  bool transfers = false;
+  double row = 0;  // height of a device
+};
+
+std::string decimal(double value) {
+  std::string out = fixed(value, 2);
+  out.erase(out.find_last_not_of('0') + 1);
+  if (out.back() == '.') out.pop_back();
+  return out == "-0" ? "0" : out;
+}
+
+std::string rect_path(double x, double y, double width, double height) {
+  return concat("M", decimal(x), " ", decimal(y), "h", decimal(width), "v", decimal(height), "h", decimal(-width), "z");
+}
+
+// <title> is what browsers show for the box that is pointed at.
+std::string box(const Layout& layout, const Activity& activity, double y, double height) {
+  const double x = layout.x(activity.begin), width = layout.x(activity.end) - x;
+  const std::string_view look = looks[look_of(activity)].name;
+  std::string out = concat("<g><title>", escape_markup(detail(layout.timeline, activity)), "\n",
+                           time_text(activity.end - activity.begin, layout.timeline.seconds), ", from ",
+                           time_text(activity.begin, layout.timeline.seconds), "</title><rect class=\"", look, "\" x=\"", decimal(x),
+                           "\" y=\"", decimal(y), "\" width=\"", decimal(width), "\" height=\"", decimal(height), "\"/>");
+  const std::string text = label(layout.timeline, activity);
+  if (activity.lane == Lane::compute && width > kLetter * static_cast<double>(text.size()) + 6)
+    out += concat("<text class=\"label\" x=\"", decimal(x + width / 2), "\" y=\"", decimal(y + height / 2 + 4), "\">", escape_markup(text),
+                  "</text>");
+  return out + "</g>\n";
+}
+
+// One lane of one device: what is wide enough as boxes, the rest merged into a path per look.
+std::string lane_boxes(const Layout& layout, const std::vector<const Activity*>& activities, double y, double height) {
+  std::vector<const Activity*> thin;
+  std::map<std::size_t, std::string> paths;
+  std::string boxes;
+  for (const Activity* activity : activities) {
+    const double x = layout.x(activity->begin), width = layout.x(activity->end) - x;
+    if (width >= kPointed)
+      boxes += box(layout, *activity, y, height);
+    else if (width >= kThin)
+      paths[look_of(*activity)] += rect_path(x, y, width, height);
+    else
+      thin.push_back(activity);
+  }
+  const auto columns = static_cast<std::size_t>(kChart / kColumn);
+  const std::vector<int> merged = dominant_looks(thin, layout.end / static_cast<double>(columns), columns);
+  for (std::size_t i = 0, next = 0; i < columns; i = next) {
+    for (next = i + 1; next < columns && merged[next] == merged[i];) ++next;
+    if (merged[i] >= 0)
+      paths[static_cast<std::size_t>(merged[i])] +=
+          rect_path(kLeft + static_cast<double>(i) * kColumn, y, static_cast<double>(next - i) * kColumn, height);
+  }
+  std::string out;
+  for (const auto& [look, path] : paths) out += concat("<path class=\"", looks[look].name, "\" d=\"", path, "\"/>\n");
+  return out + boxes;
+}
+
+// Stacked areas in steps, from the floor up; columns in which nothing changes are left out.
+std::string memory_areas(const Layout& layout, std::size_t device) {
+  const std::vector<MemoryPoint>& memory = layout.timeline.memory[device];
+  const auto columns = static_cast<std::size_t>(kChart);
+  const std::vector<const MemoryPoint*> points = memory_by_column(memory, layout.end / static_cast<double>(columns), columns);
+  const double floor = layout.floor_of_memory(device), scale = layout.most_memory > 0 ? kMemory / layout.most_memory : 0;
+  std::string out;
+  // The upper classes lie behind, each from the floor to its own top.
+  for (std::size_t upper = kMemoryClasses; upper-- > 0;) {
+    std::string path = concat("M", decimal(kLeft), " ", decimal(floor));
+    double now = floor;
+    for (std::size_t i = 0; i < columns; ++i) {
+      double amount = 0;
+      for (std::size_t c = 0; points[i] != nullptr && c <= upper; ++c) amount += points[i]->amount[c];
+      const double top = floor - amount * scale;
+      if (decimal(top) == decimal(now)) continue;
+      path += concat("H", decimal(kLeft + static_cast<double>(i)), "V", decimal(top));
+      now = top;
+    }
+    if (path.find('H') != std::string::npos)
+      out += concat("<path class=\"m", upper, "\" d=\"", path, "H", decimal(kLeft + kChart), "V", decimal(floor), "z\"/>\n");
+  }
+  const MemoryPoint* peak = peak_of(memory);
+  if (peak == nullptr) return out;
+  const double x = layout.x(peak->time), top = floor - peak->total() * scale;
+  return concat(out, "<path class=\"peak\" d=\"M", decimal(x - 4), " ", decimal(top - 6),
+                "h8l-4 6z\"/>\n<text class=\"small\" x=\"8\" y=\"", decimal(floor - 4), "\">peak ",
+                amount_text(peak->total(), layout.timeline.seconds), "</text>\n");
+}
+
+// From the sender's strip, where the transfer begins, to the receiver's boxes, where it ends. Lines that would lie on each other are
+// drawn once; of too many none are.
+std::string arrows(const Layout& layout, bool& too_many) {
+  std::set<std::tuple<std::int32_t, std::int32_t, int, int>> drawn;
+  std::string path;
+  for (const Activity& activity : layout.timeline.activities) {
+    if (activity.lane != Lane::transfer) continue;
+    const double begin = layout.x(activity.begin), end = layout.x(activity.end);
+    if (!drawn.emplace(activity.device, activity.peer, static_cast<int>(begin), static_cast<int>(end)).second) continue;
+    const auto from = static_cast<std::size_t>(activity.device), to = static_cast<std::size_t>(activity.peer);
+    const double target = layout.y(to) + (to > from ? 0 : kBox);
+    path += concat("M", decimal(begin), " ", decimal(layout.strip(from) + kStrip / 2), "L", decimal(end), " ", decimal(target));
+  }
+  too_many = drawn.size() > kMostArrows;
+  return too_many || path.empty() ? std::string() : concat("<path class=\"arrow\" marker-mid=\"url(#tip)\" d=\"", path, "\"/>\n");
+}
+
+std::string axis(const Layout& layout) {
+  const TimeAxis ticks = time_axis(layout.end, 12, layout.timeline.seconds);
+  std::string out;
+  for (int i = 0; i * ticks.step <= layout.end * (1 + 1e-9) && i <= 100; ++i) {
+    const std::string x = decimal(layout.x(i * ticks.step));
+    out += concat("<line class=\"tick\" x1=\"", x, "\" x2=\"", x, "\" y1=\"", decimal(kTop - 8), "\" y2=\"", decimal(layout.bottom()),
+                  "\"/><text class=\"time\" x=\"", x, "\" y=\"", decimal(kTop - 14), "\">", ticks.text(i * ticks.step), "</text>\n");
+  }
+  return out;
+}
+
+std::string legend(const Layout& layout, bool arrows_left_out) {
+  const double y = layout.bottom() + 8;
+  double x = kLeft;
+  std::string out;
+  const auto entry = [&](const std::string& look, const std::string& text) {
+    out += concat("<rect class=\"", look, "\" x=\"", decimal(x), "\" y=\"", decimal(y), "\" width=\"16\" height=\"14\"/><text x=\"",
+                  decimal(x + 21), "\" y=\"", decimal(y + 12), "\">", text, "</text>\n");
+    x += 21 + kLetter * static_cast<double>(text.size()) + 18;
+  };
+  const std::array<bool, kLooks> there = looks_in(layout.timeline);
+  for (std::size_t look = 0; look < kLooks; ++look) {
+    const bool lines = look == kTransferLook && !arrows_left_out;
+    if (there[look]) entry(std::string(looks[look].name), concat(looks[look].letter, " ", looks[look].meaning, lines ? " (lines)" : ""));
+  }
+  x += 20;
+  if (!layout.timeline.memory.empty())
+    for (std::size_t i = 0; i < kMemoryClasses; ++i) entry(concat("m", i), std::string(name(static_cast<MemoryClass>(i))));
+  return out;
+}
+
+std::string style() {
+  std::string css =
+      "text { font: 12px system-ui, sans-serif; fill: #1a1a1a; }\n.title { font-size: 17px; font-weight: 600; }\n"
+      ".label, .time { text-anchor: middle; pointer-events: none; }\n.time, .small { font-size: 11px; fill: #555; }\n"
+      ".tick { stroke: #0002; }\n.arrow { fill: none; stroke: #333; stroke-opacity: .45; stroke-width: .8; }\n"
+      ".peak { fill: #d55e00; }\n.host, .transfer { stroke: none; }\n"
+      "rect { stroke: #0006; stroke-width: .6; }\n.ground { fill: #fff; stroke: none; }\n";
+  std::string patterns;
+  for (const Look& look : looks) {
+    css += concat(".", look.name, " { fill: ", look.pattern.empty() ? std::string(look.colour) : concat("url(#", look.name, ")"), "; }\n");
+    if (look.pattern.empty()) continue;
+    patterns +=
+        concat("<pattern id=\"", look.name, "\" width=\"", kPatternTile, "\" height=\"", kPatternTile,
+               "\" patternUnits=\"userSpaceOnUse\"><path fill=\"", look.colour, "\" d=\"M0 0h", kPatternTile, "v", kPatternTile, "h-",
+               kPatternTile, "z\"/><path fill=\"none\" stroke=\"#000\" stroke-opacity=\".4\" d=\"", look.pattern, "\"/></pattern>\n");
+  }
+  for (std::size_t i = 0; i < kMemoryClasses; ++i) css += concat(".m", i, " { fill: ", memory_colours[i], "; }\n");
+  return concat("<style>\n", css, "</style>\n<defs>\n", patterns, "</defs>\n");
+}
+
+std::string device_rows(const Layout& layout) {
+  const auto compute = by_device(layout.timeline, Lane::compute), host = by_device(layout.timeline, Lane::host),
+             transfers = by_device(layout.timeline, Lane::transfer);
+  std::string out;
+  for (std::size_t device = 0; device < layout.timeline.devices.size(); ++device) {
+    const double y = layout.y(device);
+    out += concat("<text x=\"8\" y=\"", decimal(y + kBox / 2 + 4), "\">", escape_markup(layout.timeline.devices[device]), "</text>\n");
+    out += lane_boxes(layout, host[device], y + kBox / 4, kBox / 2);  // lower than computing, which lies over it
+    out += lane_boxes(layout, compute[device], y, kBox);
+    out += lane_boxes(layout, transfers[device], layout.strip(device), kStrip);
+    if (device < layout.timeline.memory.size()) out += memory_areas(layout, device);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string timeline_svg(const Timeline& timeline) {
+  const Layout layout(timeline);
+  const std::string width = decimal(kWidth), height = decimal(layout.bottom() + kLegend + 8);
+  bool arrows_left_out = false;
+  const std::string lines = arrows(layout, arrows_left_out);
+  return concat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", width, " ", height, "\" width=\"", width, "\" height=\"",
+                height, "\">\n<title>", escape_markup(timeline.title), "</title>\n", style(), "<rect class=\"ground\" width=\"", width,
+                "\" height=\"", height, "\"/>\n<text class=\"title\" x=\"8\" y=\"24\">", escape_markup(timeline.title),
+                "</text><text class=\"small\" x=\"8\" y=\"42\">", time_text(timeline.makespan, timeline.seconds), "</text>\n", axis(layout),
+                device_rows(layout), lines, legend(layout, arrows_left_out), "</svg>\n");
+}
+
+}  // namespace penstock

@@ -1,0 +1,15 @@
+// A timeline as a picture of its own.
+#pragma once
+
+#include <string>
+
+#include "simulate/timeline.h"
+
+namespace penstock {
+
+// Standalone SVG: rows of boxes, labelled where there is room, under a time axis; transfers in a strip under their sender's boxes, with a
+// line to their receiver's row; memory by class under each device, on one scale; a legend. Boxes thinner than a pixel are merged, so that
+// the file's size is bounded by the picture's, not by the number of activities.
+std::string timeline_svg(const Timeline& timeline);
+
+}  // namespace penstock
