@@ -14,11 +14,12 @@ namespace {
 
 // Units are pixels of the picture at its natural size.
 constexpr double kWidth = 1600, kLeft = 130, kRight = 20, kChart = kWidth - kLeft - kRight;
-constexpr double kTop = 66, kBox = 26, kStrip = 6, kMemory = 34, kGap = 10, kLegend = 26;
+constexpr double kTop = 66, kBox = 26, kStrip = 6, kMemory = 34, kPeak = 7, kGap = 10, kLegend = 24;
 constexpr double kThin = 1;      // boxes below this width are merged,
 constexpr double kColumn = 0.5;  // in columns of this width
 constexpr double kPointed = 4;   // boxes from this width on have a text for pointing at them
-constexpr double kLetter = 6.8;  // width of a character
+constexpr double kLetter = 7;    // width of a character
+constexpr double kTip = 4;       // length of an arrow's
 constexpr std::size_t kMostArrows = 3000;
 
 struct Layout {
@@ -26,7 +27,7 @@ struct Layout {
     transfers = looks_in(drawn)[kTransferLook];
     for (const auto& memory : drawn.memory)
       if (const MemoryPoint* peak = peak_of(memory)) most_memory = std::max(most_memory, peak->total());
-    row = kBox + (transfers ? kStrip + 2 : 0) + (drawn.memory.empty() ? 0 : kMemory + 4) + kGap;
+    row = kBox + (transfers ? kStrip + 2 : 0) + (drawn.memory.empty() ? 0 : kMemory + kPeak) + kGap;
   }
   double x(double time) const { return kLeft + time / end * kChart; }
   double y(std::size_t device) const { return kTop + static_cast<double>(device) * row; }
@@ -60,10 +61,11 @@ std::string box(const Layout& layout, const Activity& activity, double y, double
                            time_text(activity.end - activity.begin, layout.timeline.seconds), ", from ",
                            time_text(activity.begin, layout.timeline.seconds), "</title><rect class=\"", look, "\" x=\"", decimal(x),
                            "\" y=\"", decimal(y), "\" width=\"", decimal(width), "\" height=\"", decimal(height), "\"/>");
-  const std::string text = label(layout.timeline, activity);
-  if (activity.lane == Lane::compute && width > kLetter * static_cast<double>(text.size()) + 6)
-    out += concat("<text class=\"label\" x=\"", decimal(x + width / 2), "\" y=\"", decimal(y + height / 2 + 4), "\">", escape_markup(text),
-                  "</text>");
+  const std::string whole = label(layout.timeline, activity);
+  const bool fits = width > kLetter * static_cast<double>(whole.size()) + 5;
+  if (activity.lane == Lane::compute && width > kLetter + 4)
+    out += concat("<text class=\"label\" x=\"", decimal(x + width / 2), "\" y=\"", decimal(y + height / 2 + 4), "\">",
+                  fits ? escape_markup(whole) : std::string(1, looks[look_of(activity)].letter), "</text>");
   return out + "</g>\n";
 }
 
@@ -134,11 +136,14 @@ std::string arrows(const Layout& layout, bool& too_many) {
     const double begin = layout.x(activity.begin), end = layout.x(activity.end);
     if (!drawn.emplace(activity.device, activity.peer, static_cast<int>(begin), static_cast<int>(end)).second) continue;
     const auto from = static_cast<std::size_t>(activity.device), to = static_cast<std::size_t>(activity.peer);
-    const double target = layout.y(to) + (to > from ? 0 : kBox);
-    path += concat("M", decimal(begin), " ", decimal(layout.strip(from) + kStrip / 2), "L", decimal(end), " ", decimal(target));
+    const bool down = to > from;
+    const double target = layout.y(to) + (down ? 0 : kBox), tip = down ? target - kTip : target + kTip;
+    path += concat("M", decimal(begin), " ", decimal(layout.strip(from) + kStrip / 2), "L", decimal(end), " ", decimal(target), "M",
+                   decimal(end - kTip / 2), " ", decimal(tip), "L", decimal(end), " ", decimal(target), "L", decimal(end + kTip / 2), " ",
+                   decimal(tip));
   }
   too_many = drawn.size() > kMostArrows;
-  return too_many || path.empty() ? std::string() : concat("<path class=\"arrow\" marker-mid=\"url(#tip)\" d=\"", path, "\"/>\n");
+  return too_many || path.empty() ? std::string() : concat("<path class=\"arrow\" d=\"", path, "\"/>\n");
 }
 
 std::string axis(const Layout& layout) {
@@ -153,8 +158,7 @@ std::string axis(const Layout& layout) {
 }
 
 std::string legend(const Layout& layout, bool arrows_left_out) {
-  const double y = layout.bottom() + 8;
-  double x = kLeft;
+  double x = kLeft, y = layout.bottom() + 8;
   std::string out;
   const auto entry = [&](const std::string& look, const std::string& text) {
     out += concat("<rect class=\"", look, "\" x=\"", decimal(x), "\" y=\"", decimal(y), "\" width=\"16\" height=\"14\"/><text x=\"",
@@ -166,9 +170,9 @@ std::string legend(const Layout& layout, bool arrows_left_out) {
     const bool lines = look == kTransferLook && !arrows_left_out;
     if (there[look]) entry(std::string(looks[look].name), concat(looks[look].letter, " ", looks[look].meaning, lines ? " (lines)" : ""));
   }
-  x += 20;
+  x = kLeft, y += kLegend;
   if (!layout.timeline.memory.empty())
-    for (std::size_t i = 0; i < kMemoryClasses; ++i) entry(concat("m", i), std::string(name(static_cast<MemoryClass>(i))));
+    for (std::size_t i = 0; i < kMemoryClasses; ++i) entry(concat("m", i), concat("memory: ", name(static_cast<MemoryClass>(i))));
   return out;
 }
 
@@ -178,7 +182,7 @@ std::string style() {
       ".label, .time { text-anchor: middle; pointer-events: none; }\n.time, .small { font-size: 11px; fill: #555; }\n"
       ".tick { stroke: #0002; }\n.arrow { fill: none; stroke: #333; stroke-opacity: .45; stroke-width: .8; }\n"
       ".peak { fill: #d55e00; }\n.host, .transfer { stroke: none; }\n"
-      "rect { stroke: #0006; stroke-width: .6; }\n.ground { fill: #fff; stroke: none; }\n";
+      "rect { stroke: #0006; stroke-width: .6; }\n.ground { fill: #fff; stroke: none; }\n.idle { fill: #f4f5f7; stroke: none; }\n";
   std::string patterns;
   for (const Look& look : looks) {
     css += concat(".", look.name, " { fill: ", look.pattern.empty() ? std::string(look.colour) : concat("url(#", look.name, ")"), "; }\n");
@@ -199,6 +203,8 @@ std::string device_rows(const Layout& layout) {
   for (std::size_t device = 0; device < layout.timeline.devices.size(); ++device) {
     const double y = layout.y(device);
     out += concat("<text x=\"8\" y=\"", decimal(y + kBox / 2 + 4), "\">", escape_markup(layout.timeline.devices[device]), "</text>\n");
+    out += concat("<rect class=\"idle\" x=\"", decimal(kLeft), "\" y=\"", decimal(y), "\" width=\"", decimal(kChart), "\" height=\"",
+                  decimal(kBox), "\"/>\n");
     out += lane_boxes(layout, host[device], y + kBox / 4, kBox / 2);  // lower than computing, which lies over it
     out += lane_boxes(layout, compute[device], y, kBox);
     out += lane_boxes(layout, transfers[device], layout.strip(device), kStrip);
@@ -211,7 +217,7 @@ std::string device_rows(const Layout& layout) {
 
 std::string timeline_svg(const Timeline& timeline) {
   const Layout layout(timeline);
-  const std::string width = decimal(kWidth), height = decimal(layout.bottom() + kLegend + 8);
+  const std::string width = decimal(kWidth), height = decimal(layout.bottom() + (timeline.memory.empty() ? 1 : 2) * kLegend + 8);
   bool arrows_left_out = false;
   const std::string lines = arrows(layout, arrows_left_out);
   return concat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", width, " ", height, "\" width=\"", width, "\" height=\"",

@@ -12,28 +12,51 @@
 namespace penstock {
 namespace {
 
-using nlohmann::ordered_json;
-
 // Whole nanoseconds, so that boxes that touch do not overlap once a viewer has rounded them.
 std::int64_t nanoseconds(double time) {
   return std::llround(std::min(time * 1e9, 9e18));
 }
-double microseconds(std::int64_t ns) {
-  return static_cast<double>(ns) / 1e3;
+std::string quoted(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-struct Writer {
-  std::string out = "[";
-
-  void add(const ordered_json& event) {
-    if (out.size() > 1) out += ",\n";
-    out += event.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+// One event of a list. Built as text: a step may have a million of them, and as objects they take seconds.
+class Event {
+ public:
+  Event(std::string& list, std::string_view phase, std::int32_t device) : out_(list) {
+    out_ += list.size() > 1 ? ",\n{" : "{";
+    write("ph", quoted(phase));
+    write("pid", std::to_string(device + 1));  // viewers take process 0 for an idle one
   }
-};
+  ~Event() { out_ += in_arguments_ ? "}}" : "}"; }
+  Event(const Event&) = delete;
 
-int process_of(std::int32_t device) {
-  return device + 1;  // viewers take process 0 for an idle one
-}
+  Event& add(std::string_view key, std::string_view text) { return write(key, quoted(text)); }
+  Event& add(std::string_view key, std::int64_t value) { return write(key, std::to_string(value)); }
+  Event& amount(std::string_view key, double value) { return write(key, number(value)); }
+  Event& time(std::string_view key, std::int64_t ns) { return write(key, number(static_cast<double>(ns) / 1e3)); }  // in microseconds
+  // What follows are arguments.
+  Event& arguments() {
+    out_ += ",\"args\":{";
+    in_arguments_ = first_ = true;
+    return *this;
+  }
+
+ private:
+  Event& write(std::string_view key, std::string_view value) {
+    if (!first_) out_ += ',';
+    first_ = false;
+    out_ += '"';
+    out_ += key;
+    out_ += "\":";
+    out_ += value;
+    return *this;
+  }
+
+  std::string& out_;
+  bool first_ = true;  // in the innermost braces
+  bool in_arguments_ = false;
+};
 
 // Threads, numbered from 1 over all devices. Boxes of one thread must not overlap.
 class Threads {
@@ -46,17 +69,14 @@ class Threads {
   }
   int of(const Activity& activity) const { return of_[static_cast<std::size_t>(&activity - timeline_.activities.data())]; }
 
-  void name_all(Writer& writer) const {
+  void name_all(std::string& list) const {
     for (const Thread& thread : threads_) {
-      const ordered_json at = {{"ph", "M"}, {"pid", process_of(thread.device)}, {"tid", thread.number}};
-      const auto metadata = [&](const char* name, const ordered_json& arguments) {
-        ordered_json event = at;
-        event["name"] = name;
-        event["args"] = arguments;
-        writer.add(event);
-      };
-      metadata("thread_name", {{"name", thread.title}});
-      metadata("thread_sort_index", {{"sort_index", thread.number}});
+      Event(list, "M", thread.device).add("tid", thread.number).add("name", "thread_name").arguments().add("name", thread.title);
+      Event(list, "M", thread.device)
+          .add("tid", thread.number)
+          .add("name", "thread_sort_index")
+          .arguments()
+          .add("sort_index", thread.number);
     }
   }
 
@@ -91,22 +111,16 @@ class Threads {
   std::vector<Thread> threads_;
 };
 
-ordered_json box(const Timeline& timeline, const Activity& activity, int thread) {
-  ordered_json arguments = {{"what", detail(timeline, activity)}};
-  if (activity.stage >= 0) arguments["stage"] = activity.stage;
-  if (activity.microbatch >= 0) arguments["microbatch"] = activity.microbatch;
-  if (activity.task >= 0) arguments["task"] = timeline.tasks[static_cast<std::size_t>(activity.task)];
-  if (activity.item >= 0) arguments["item"] = activity.item;
-  if (activity.bytes > 0) arguments["bytes"] = activity.bytes;
+void add_box(const Timeline& timeline, const Activity& activity, int thread, std::string& list) {
   const std::int64_t begin = nanoseconds(activity.begin);
-  return {{"ph", "X"},
-          {"name", label(timeline, activity)},
-          {"cat", looks[look_of(activity)].name},
-          {"pid", process_of(activity.device)},
-          {"tid", thread},
-          {"ts", microseconds(begin)},
-          {"dur", microseconds(nanoseconds(activity.end) - begin)},
-          {"args", arguments}};
+  Event event(list, "X", activity.device);
+  event.add("tid", thread).add("name", label(timeline, activity)).add("cat", looks[look_of(activity)].name);
+  event.time("ts", begin).time("dur", nanoseconds(activity.end) - begin).arguments();
+  if (activity.stage >= 0) event.add("stage", activity.stage);
+  if (activity.microbatch >= 0) event.add("microbatch", activity.microbatch);
+  if (activity.task >= 0) event.add("task", timeline.tasks[static_cast<std::size_t>(activity.task)]);
+  if (activity.item >= 0) event.add("item", activity.item);
+  if (activity.bytes > 0) event.amount("bytes", activity.bytes);
 }
 
 // Finds what a transfer was made by and what reads it: the last to end before it and the first to begin after it, of its own micro-batch if
@@ -143,26 +157,19 @@ class Neighbours {
   Row none_;
 };
 
-ordered_json arrow_point(const char* phase, std::int64_t id, const Activity& activity, int thread, double time) {
-  return {{"ph", phase},
-          {"id", id},
-          {"name", "transfer"},
-          {"cat", "transfer"},
-          {"pid", process_of(activity.device)},
-          {"tid", thread},
-          {"bp", "e"},
-          {"ts", microseconds(nanoseconds(time))}};
-}
-
 // Points bind to the box that they lie in, so each stands at the begin of its box.
-void add_arrows(const Timeline& timeline, const Threads& threads, Writer& writer) {
+void add_arrows(const Timeline& timeline, const Threads& threads, std::string& list) {
   const Neighbours neighbours(timeline);
   std::int64_t id = 0;
+  const auto point = [&](std::string_view phase, const Activity& at) {
+    Event event(list, phase, at.device);
+    event.add("tid", threads.of(at)).add("id", id).add("name", "transfer").add("cat", "transfer").add("bp", "e");
+    event.time("ts", nanoseconds(at.begin));
+  };
   for (const Activity& transfer : timeline.activities) {
     if (transfer.lane != Lane::transfer) continue;
     const Activity* producer = neighbours.producer(transfer);
     const Activity* consumer = neighbours.consumer(transfer);
-    const auto point = [&](const char* phase, const Activity& at) { writer.add(arrow_point(phase, id, at, threads.of(at), at.begin)); };
     if (producer != nullptr) point("s", *producer);
     point(producer == nullptr ? "s" : consumer == nullptr ? "f" : "t", transfer);
     if (consumer != nullptr) point("f", *consumer);
@@ -170,16 +177,12 @@ void add_arrows(const Timeline& timeline, const Threads& threads, Writer& writer
   }
 }
 
-void add_memory(const Timeline& timeline, Writer& writer) {
+void add_memory(const Timeline& timeline, std::string& list) {
   for (std::size_t device = 0; device < timeline.memory.size(); ++device) {
     for (const MemoryPoint& point : timeline.memory[device]) {
-      ordered_json amounts;
-      for (std::size_t i = 0; i < kMemoryClasses; ++i) amounts[std::string(name(static_cast<MemoryClass>(i)))] = point.amount[i];
-      writer.add({{"ph", "C"},
-                  {"name", "memory"},
-                  {"pid", process_of(static_cast<std::int32_t>(device))},
-                  {"ts", microseconds(nanoseconds(point.time))},
-                  {"args", amounts}});
+      Event event(list, "C", static_cast<std::int32_t>(device));
+      event.add("name", "memory").time("ts", nanoseconds(point.time)).arguments();
+      for (std::size_t i = 0; i < kMemoryClasses; ++i) event.amount(name(static_cast<MemoryClass>(i)), point.amount[i]);
     }
   }
 }
@@ -187,18 +190,18 @@ void add_memory(const Timeline& timeline, Writer& writer) {
 }  // namespace
 
 std::string trace_events(const Timeline& timeline) {
-  Writer writer;
-  for (std::size_t device = 0; device < timeline.devices.size(); ++device) {
-    const int process = process_of(static_cast<std::int32_t>(device));
-    writer.add({{"ph", "M"}, {"name", "process_name"}, {"pid", process}, {"args", {{"name", timeline.devices[device]}}}});
-    writer.add({{"ph", "M"}, {"name", "process_sort_index"}, {"pid", process}, {"args", {{"sort_index", process}}}});
+  std::string list = "[";
+  for (std::size_t i = 0; i < timeline.devices.size(); ++i) {
+    const auto device = static_cast<std::int32_t>(i);
+    Event(list, "M", device).add("name", "process_name").arguments().add("name", timeline.devices[i]);
+    Event(list, "M", device).add("name", "process_sort_index").arguments().add("sort_index", device);
   }
   const Threads threads(timeline);
-  threads.name_all(writer);
-  for (const Activity& activity : timeline.activities) writer.add(box(timeline, activity, threads.of(activity)));
-  add_arrows(timeline, threads, writer);
-  add_memory(timeline, writer);
-  return writer.out + "]";
+  threads.name_all(list);
+  for (const Activity& activity : timeline.activities) add_box(timeline, activity, threads.of(activity), list);
+  add_arrows(timeline, threads, list);
+  add_memory(timeline, list);
+  return list + "]";
 }
 
 }  // namespace penstock

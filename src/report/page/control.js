@@ -187,7 +187,7 @@ function bindTools() {
   document.getElementById('fit').addEventListener('click', fit);
 }
 
-function addToLegend(fill, text) {
+function addToLegend(list, fill, text) {
   const entry = document.createElement('span'), sample = document.createElement('canvas');
   sample.width = 22;
   sample.height = 15;
@@ -195,16 +195,16 @@ function addToLegend(fill, text) {
   context.fillStyle = fill;
   context.fillRect(0, 0, 22, 15);
   entry.append(sample, text);
-  document.getElementById('legend').append(entry);
+  document.getElementById(list).append(entry);
 }
 
 function makeLegend() {
   page.looks.forEach((entry, look) => {
-    if (timelines.some((timeline) => timeline.look.includes(look))) addToLegend(patterns[look], entry.letter + ' ' + entry.meaning);
+    if (timelines.some((timeline) => timeline.look.includes(look))) addToLegend('kinds', patterns[look], entry.letter + ' ' + entry.meaning);
   });
   page.memory.forEach((memoryClass, c) => {
     const there = (memory) => memory && memory.tops[c].some((top, i) => top > (c ? memory.tops[c - 1][i] : 0));
-    if (timelines.some((timeline) => timeline.memory.some(there))) addToLegend(memoryClass.colour, memoryClass.name);
+    if (timelines.some((timeline) => timeline.memory.some(there))) addToLegend('classes', memoryClass.colour, 'memory: ' + memoryClass.name);
   });
 }
 
@@ -219,6 +219,10 @@ function resize() {
     context.canvas.height = Math.round(view.height * devicePixelRatio);
     context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
   }
+  picture.imageSmoothingEnabled = false;
+  line.canvas.width = Math.ceil(view.width);
+  line.canvas.height = 1;
+  shares = new Float32Array(line.canvas.width * rgb.length);
   draw();
 }
 

@@ -1,8 +1,8 @@
 // Drawing: only what is visible, and never more boxes than pixels.
 'use strict';
 
-const kLeft = 150, kRight = 14, kAxis = 30, kHead = 26, kGap = 9, kMostArrows = 2500;
-const kThin = 1.2;     // boxes below this many pixels share columns of one pixel
+const kLeft = 150, kRight = 14, kAxis = 30, kHead = 26, kGap = 9, kStrip = 6, kPeak = 7, kMostArrows = 2500;
+const kThin = 3;       // boxes below this many pixels share columns of one pixel
 const kPatterned = 5;  // from this width on boxes have their pattern
 
 const chart = document.getElementById('chart'), content = document.getElementById('content'), pane = document.getElementById('pane');
@@ -25,10 +25,11 @@ function arrange() {
   let y = 4;
   const add = (row) => { rows.push({y, ...row}); y += row.height; };
   const addDevice = (timeline, device) => {
-    const box = Math.round(24 * options.size), strip = timelines[timeline].transfers.numbers.length ? 6 : 0;
-    const memory = options.memory && timelines[timeline].memory[device] ? Math.round(36 * options.size) : 0;
+    const size = options.size, box = Math.round(24 * size), gap = kGap * Math.min(1, size);
+    const strip = options.transfers && timelines[timeline].transfers.numbers.length ? kStrip * Math.min(1, size) : 0;
+    const memory = options.memory && timelines[timeline].memory[device] ? Math.round(36 * size) : 0;
     rowOf[timeline][device] = rows.length;
-    add({timeline, device, box, strip, memory, height: box + (strip && strip + 2) + (memory && memory + 4) + kGap * Math.min(1, options.size)});
+    add({timeline, device, box, strip, memory, gap, height: box + (strip && strip + 2) + (memory && memory + kPeak) + gap});
   };
   if (options.byDevice) {
     const devices = Math.max(...timelines.map((timeline) => timeline.devices.length));
@@ -69,25 +70,45 @@ function readColours() {
 
 // ---- One row.
 
-const taken = new Float64Array(page.looks.length);
+// Boxes too thin to be drawn by themselves become columns of a pixel, in an image of one line that is then stretched over the lane: tens of
+// thousands of rectangles would take too long for moving smoothly.
+const line = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+const rgb = page.looks.map((look) => [1, 3, 5].map((at) => parseInt(look.colour.slice(at, at + 2), 16)));
+let shares = new Float32Array(0);  // [column][look]: how much of the column it fills
 
-// Columns of a pixel take the look that fills most of them, paler where much is idle.
-function drawColumn(column, y, height, perPixel) {
-  let most = 0, sum = 0;
-  for (let look = 0; look < taken.length; ++look) {
-    sum += taken[look];
-    if (taken[look] > taken[most]) most = look;
-  }
-  picture.globalAlpha = Math.max(0.25, Math.min(1, sum / perPixel));
-  picture.fillStyle = page.looks[most].colour;
-  picture.fillRect(column, y, 1, height);
-  picture.globalAlpha = 1;
-  taken.fill(0);
+function addThin(look, x0, x1) {
+  const last = Math.min(x1, line.canvas.width);
+  for (let column = Math.max(0, Math.floor(x0)); column < last; ++column)
+    shares[column * rgb.length + look] += Math.min(x1, column + 1) - Math.max(x0, column);
 }
 
+// Each column is the mean of what lies in it, paler where much is idle. Returns how many columns there are, and forgets them.
+function drawThin(y, height) {
+  const width = line.canvas.width, image = line.createImageData(width, 1);
+  let columns = 0;
+  for (let column = 0; column < width; ++column) {
+    let sum = 0, red = 0, green = 0, blue = 0;
+    for (let look = 0; look < rgb.length; ++look) {
+      const share = shares[column * rgb.length + look];
+      sum += share;
+      red += share * rgb[look][0];
+      green += share * rgb[look][1];
+      blue += share * rgb[look][2];
+    }
+    if (sum === 0) continue;
+    ++columns;
+    image.data.set([red / sum, green / sum, blue / sum, 255 * Math.max(0.25, Math.min(1, sum))], 4 * column);
+  }
+  line.putImageData(image, 0, 0);
+  picture.drawImage(line.canvas, 0, y, width, height);
+  shares.fill(0);
+  return columns;
+}
+
+// Where the label has no room its letter may have.
 function drawLabel(timeline, i, x0, x1, y, height) {
-  const text = labelOf(timeline, i);
-  if (x1 - x0 < text.length * 6.6 + 5 || height < 12) return;
+  const whole = labelOf(timeline, i), text = x1 - x0 < whole.length * 6.6 + 5 ? page.looks[timeline.look[i]].letter : whole;
+  if (x1 - x0 < 11 || height < 12) return;
   picture.font = '12px system-ui, sans-serif';
   picture.textAlign = 'center';
   const x = (Math.max(x0, kLeft) + Math.min(x1, view.width - kRight)) / 2;
@@ -100,26 +121,24 @@ function drawLabel(timeline, i, x0, x1, y, height) {
   picture.fillText(text, x, y + height / 2 + 4);
 }
 
-// Returns how many rectangles were filled.
+// Returns how many boxes and columns were drawn.
 function drawLane(timeline, lane, y, height, labels) {
-  const perPixel = toTime(1) - toTime(0);
-  let column = -1, drawn = 0;
+  let drawn = 0, thin = false;
+  const wide = [];
   visitLane(timeline, lane, toTime(kLeft), toTime(view.width - kRight), (i) => {
     const x0 = Math.max(kLeft - 20, toX(timeline.begin[i])), x1 = Math.min(view.width + 20, toX(timeline.end[i]));
-    if (x1 - x0 < kThin) {
-      if (Math.floor(x0) !== column && column >= 0) { drawColumn(column, y, height, perPixel); ++drawn; }
-      column = Math.floor(x0);
-      taken[timeline.look[i]] += Math.max(timeline.end[i] - timeline.begin[i], 1e-6 * perPixel);
-      return;
-    }
-    const look = timeline.look[i], wide = x1 - x0 >= kPatterned;
-    picture.fillStyle = wide ? patterns[look] : page.looks[look].colour;
-    picture.fillRect(x0, y, x1 - x0 - (wide ? 0.7 : 0), height);
-    ++drawn;
-    if (labels && wide) drawLabel(timeline, i, x0, x1, y, height);
+    if (x1 - x0 >= kThin) { wide.push(i, x0, x1); return; }
+    addThin(timeline.look[i], x0, Math.max(x1, x0 + 0.01));
+    thin = true;
   });
-  if (column >= 0) { drawColumn(column, y, height, perPixel); ++drawn; }
-  return drawn;
+  if (thin) drawn += drawThin(y, height);
+  for (let k = 0; k < wide.length; k += 3) {
+    const i = wide[k], x0 = wide[k + 1], x1 = wide[k + 2], look = timeline.look[i], patterned = x1 - x0 >= kPatterned;
+    picture.fillStyle = patterned ? patterns[look] : page.looks[look].colour;
+    picture.fillRect(x0, y, x1 - x0 - (patterned ? 0.7 : 0), height);
+    if (labels) drawLabel(timeline, i, x0, x1, y, height);
+  }
+  return drawn + wide.length / 3;
 }
 
 // [x, point] where the curve changes: of the points in one column of a pixel the largest, so that no peak is lost.
@@ -176,16 +195,15 @@ function drawNames(row, y) {
     picture.fillText(timeline.title + ': ' + timeText(timeline.makespan, timeline.seconds) + ratio, 8, y + 18);
     return;
   }
-  const height = row.box;
-  picture.font = Math.min(13, Math.max(6, height - 3)) + 'px system-ui, sans-serif';
+  picture.font = Math.min(13, Math.max(7, 0.9 * row.height)) + 'px system-ui, sans-serif';
   picture.fillStyle = colours.ink;
   const name = timeline.devices[row.device] + (options.byDevice ? ', ' + timeline.title : '');
-  picture.fillText(name, 8, y + height / 2 + 5 * Math.min(1, options.size), kLeft - 16);
+  picture.fillText(name, 8, y + row.box / 2 + 5 * Math.min(1, options.size), kLeft - 16);
   if (row.memory < 14) return;
   const memory = timeline.memory[row.device];
   picture.font = '11px system-ui, sans-serif';
   picture.fillStyle = colours.faint;
-  picture.fillText('peak ' + amountText(memory.total[memory.peak], timeline.seconds), 8, y + row.height - kGap - row.memory / 2 + 2, kLeft - 16);
+  picture.fillText('peak ' + amountText(memory.total[memory.peak], timeline.seconds), 8, y + row.height - row.gap - row.memory / 2 + 4, kLeft - 16);
 }
 
 function percentText(share) {
@@ -201,7 +219,7 @@ function drawRow(row) {
   let drawn = drawLane(timeline, lanes[kHost], y + row.box / 4, row.box / 2, false);
   drawn += drawLane(timeline, lanes[kCompute], y, row.box, true);
   if (row.strip) drawn += drawLane(timeline, lanes[kTransfer], y + row.box + 2, row.strip, false);
-  if (row.memory) drawMemory(timeline, row, y + row.height - kGap * Math.min(1, options.size));
+  if (row.memory) drawMemory(timeline, row, y + row.height - row.gap);
   return drawn;
 }
 

@@ -137,7 +137,10 @@ function describe(timeline, i) {
   add('duration', timeText(timeline.end[i] - timeline.begin[i], seconds));
   add('from, to', timeText(timeline.begin[i], seconds) + ', ' + timeText(timeline.end[i], seconds));
   if (bytes[i] > 0) add('size', amountText(bytes[i], true));
-  if (cause[i] >= 0) add('waited for', labelOf(timeline, cause[i]) + ' on ' + timeline.devices[device[cause[i]]]);
+  if (cause[i] >= 0) {
+    const what = lane[cause[i]] === kTransfer ? 'the transfer from ' : labelOf(timeline, cause[i]) + ' on ';
+    add('waited for', what + timeline.devices[device[cause[i]]]);
+  }
   const meaning = page.looks[timeline.look[i]].meaning;
   return [transfer ? 'transfer' : labelOf(timeline, i) + ': ' + meaning, out];
 }
