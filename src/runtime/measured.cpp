@@ -1,77 +1,86 @@
 #include "runtime/measured.h"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
+#include <cmath>
 
-#include "base/text.h"
+#include "base/invariant.h"
+#include "program/checks.h"
 
 namespace penstock {
 namespace {
 
-constexpr double kNanosecond = 1e-9;
+double seconds(std::int64_t ns) {
+  return static_cast<double>(ns) * 1e-9;
+}
 
-Activity activity_of(const Instruction& instruction, const Span& span) {
-  const bool compute = instruction.opcode == Opcode::run || instruction.opcode == Opcode::copy;
-  Activity out;
-  out.begin = static_cast<double>(span.begin) * kNanosecond;
-  out.end = static_cast<double>(span.end) * kNanosecond;
-  out.device = span.device;
-  out.lane = compute ? Lane::compute : Lane::host;
-  out.action = instruction.action;
-  if (instruction.action) out.kind = instruction.kind;
-  out.stage = instruction.stage;
-  out.microbatch = instruction.microbatch;
-  if (instruction.opcode == Opcode::run) out.task = static_cast<std::int32_t>(instruction.task.index());
-  out.item = static_cast<std::int32_t>(span.instruction);
+Durations filled(const Program& program, double value) {
+  Durations out;
+  for (const DeviceProgram& device : program.devices) out.emplace_back(device.instructions.size(), value);
   return out;
 }
 
-// Starting the ends of one transfer.
-struct Ends {
-  const Activity* send = nullptr;
-  const Activity* receive = nullptr;
-};
+// Since the first device's begin; NaN: no such span.
+Durations ends(const Program& program, const StepResult& result, const std::vector<double>& begin, bool waited) {
+  Durations out = filled(program, std::nan(""));
+  for (std::size_t d = 0; d < result.devices.size(); ++d)
+    for (const Span& span : result.devices[d].spans)
+      if (span.waited == waited) out[d][span.instruction] = begin[d] + seconds(span.end);
+  return out;
+}
 
-Activity transfer_of(const Program& program, const Ends& ends) {
-  const DeviceProgram& sender = program.devices[static_cast<std::size_t>(ends.send->device)];
-  Activity out = *ends.send;
-  out.lane = Lane::transfer;
-  out.begin = std::max(ends.send->begin, ends.receive->begin);
-  out.end = std::max(ends.send->end, ends.receive->end);
-  out.peer = ends.receive->device;
-  out.bytes = static_cast<double>(slot_bytes(sender.slots[sender.instructions[static_cast<std::size_t>(out.item)].slot.index()]));
+// How long after both ends had been started a device that waited saw the transfer done. Negative where the second end's thread lost its
+// core to the device that it had woken.
+Durations find_arrivals(const Program& program, const StepResult& result, const std::vector<double>& begin) {
+  const Durations started = ends(program, result, begin, false);
+  Durations out = ends(program, result, begin, true);
+  for (const checks::Transfer& transfer : checks::match_transfers(program).all) {
+    const auto from = static_cast<std::size_t>(transfer.from), to = static_cast<std::size_t>(transfer.to);
+    const auto send = static_cast<std::size_t>(transfer.sender), recv = static_cast<std::size_t>(transfer.receiver);
+    const double ready = std::max(started[from][send], started[to][recv]);
+    out[from][send] -= ready;
+    out[to][recv] -= ready;
+  }
   return out;
 }
 
 }  // namespace
 
-Timeline timeline_of(const Program& program, const StepResult& result, const std::string& title) {
-  Timeline out;
-  out.title = title;
-  for (std::size_t device = 0; device < program.devices.size(); ++device) out.devices.push_back(concat("device ", device));
-  for (const Task& task : program.tasks) out.tasks.push_back(task.name);
-
-  const auto instruction_of = [&](const Activity& activity) -> const Instruction& {
-    return program.devices[static_cast<std::size_t>(activity.device)].instructions[static_cast<std::size_t>(activity.item)];
-  };
-  for (const DeviceReport& report : result.devices)
-    for (const Span& span : report.spans)
-      out.activities.push_back(activity_of(program.devices[static_cast<std::size_t>(span.device)].instructions[span.instruction], span));
-
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, Ends> transfers;  // (from, to, tag)
-  for (const Activity& activity : out.activities) {
-    const Instruction& instruction = instruction_of(activity);
-    if (instruction.opcode == Opcode::send) transfers[{activity.device, instruction.peer, instruction.tag}].send = &activity;
-    if (instruction.opcode == Opcode::recv) transfers[{instruction.peer, activity.device, instruction.tag}].receive = &activity;
+Recording recording_of(const Program& program, const StepResult& result) {
+  invariant(result.devices.size() == program.devices.size(), "a step has a report from each device");
+  Recording recording;
+  std::int64_t first = result.devices.front().begin, last = first;
+  for (const DeviceReport& report : result.devices) {
+    first = std::min(first, report.begin);
+    last = std::max(last, report.end);
   }
-  std::vector<Activity> moved;
-  for (const auto& [key, ends] : transfers)
-    if (ends.send != nullptr && ends.receive != nullptr) moved.push_back(transfer_of(program, ends));
-  out.activities.insert(out.activities.end(), moved.begin(), moved.end());
-  std::stable_sort(out.activities.begin(), out.activities.end(), [](const Activity& a, const Activity& b) { return a.begin < b.begin; });
-  for (const Activity& activity : out.activities) out.makespan = std::max(out.makespan, activity.end);
-  return out;
+  recording.seconds = seconds(last - first);
+  recording.durations = filled(program, 0);
+  for (std::size_t d = 0; d < result.devices.size(); ++d) {
+    recording.begin.push_back(seconds(result.devices[d].begin - first));
+    for (const Span& span : result.devices[d].spans)
+      if (!span.waited) recording.durations[d][span.instruction] = seconds(span.end - span.begin);
+  }
+  recording.arrivals = find_arrivals(program, result, recording.begin);
+  return recording;
+}
+
+Timeline timeline_of(const Program& program, const StepResult& result, const std::string& title) {
+  const Recording recording = recording_of(program, result);
+  Timeline timeline = recording.replay(program, true).timeline;
+  timeline.title = title;
+  timeline.makespan = recording.seconds;
+  const Durations done = ends(program, result, recording.begin, false);
+  for (Activity& activity : timeline.activities) {
+    if (activity.lane == Lane::transfer) continue;
+    const auto device = static_cast<std::size_t>(activity.device), item = static_cast<std::size_t>(activity.item);
+    activity.end = done[device][item];
+    activity.begin = activity.end - recording.durations[device][item];
+  }
+  return timeline;
+}
+
+Simulation Recording::replay(const Program& program, bool record) const {
+  return simulate(program, durations, {}, {.record = record, .begin = begin, .arrivals = &arrivals});
 }
 
 }  // namespace penstock

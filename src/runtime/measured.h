@@ -1,17 +1,29 @@
-// A measured step as a timeline.
+// A recorded step: as the simulator's input, and as a timeline.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "program/program.h"
 #include "runtime/cluster.h"
-#include "simulate/timeline.h"
+#include "simulate/simulate.h"
 
 namespace penstock {
 
-// Of a step of `program` whose spans were recorded, in seconds. Runs and copies are on the compute lane, other instructions on the host
-// lane; a send and its receive give a transfer besides, from the later start of both until the later of the two calls has returned
-// (between threads, the second of them copies the bytes). What waited for what is not known, nor is memory.
+struct Recording {
+  Durations durations;        // of each instruction
+  Durations arrivals;         // SimulateOptions::arrivals: of transfers that were waited for
+  std::vector<double> begin;  // of each device, seconds after the first one
+  double seconds = 0;         // from the first device's begin to the last one's end
+
+  // With what was recorded; makespan - seconds is how wrong the simulator is.
+  Simulation replay(const Program& program, bool record = false) const;
+};
+
+// `result` has spans, of devices on one machine.
+Recording recording_of(const Program& program, const StepResult& result);
+
+// What each device did and when, exactly; transfers, causes and memory as the replay finds them.
 Timeline timeline_of(const Program& program, const StepResult& result, const std::string& title);
 
 }  // namespace penstock

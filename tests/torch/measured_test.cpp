@@ -1,5 +1,5 @@
 // Recorded durations through the simulator give the recorded step: what is simulated is what ran.
-#include "runtime/replay.h"
+#include "runtime/measured.h"
 
 #include <gtest/gtest.h>
 
@@ -24,9 +24,9 @@ Config small(const std::string& schedule, const std::string& chunks) {
   return parse_config("", "test", overrides, builtin_models());
 }
 
-class Replay : public testing::TestWithParam<std::pair<std::string, std::string>> {};
+class MeasuredSteps : public testing::TestWithParam<std::pair<std::string, std::string>> {};
 
-TEST_P(Replay, GivesTheRecordedStepTime) {
+TEST_P(MeasuredSteps, ReplayGivesTheRecordedStepTime) {
   const Config config = small(GetParam().first, GetParam().second);
   const Prepared prepared = prepare(config, builtin_models());
   const Program program = compile_training(config, prepared);
@@ -49,7 +49,7 @@ TEST_P(Replay, GivesTheRecordedStepTime) {
   RecordProperty("relative_error", number(errors[errors.size() / 2]));
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedules, Replay,
+INSTANTIATE_TEST_SUITE_P(Schedules, MeasuredSteps,
                          testing::Values(std::pair("sequential", "1"), std::pair("gpipe", "1"), std::pair("1f1b", "1"),
                                          std::pair("interleaved-1f1b", "2"), std::pair("zb-h1", "1")),
                          [](const auto& test) { return join(split(test.param.first, '-'), "_"); });
