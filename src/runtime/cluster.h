@@ -36,7 +36,7 @@ class DataSource {
 // What a device did during a step, in the order of time: a span for each instruction but frees, and for each wait.
 struct Span {
   std::int32_t device = 0;
-  std::uint32_t instruction = 0;    // of the device's program; of a wait: the one waited for
+  std::uint32_t instruction = 0;  // of the device's program; of a wait: the one waited for
   bool waited = false;
   std::int64_t begin = 0, end = 0;  // ns since the step's begin on that device
 };

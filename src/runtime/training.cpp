@@ -16,7 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kRecordedStep = 5;  // after the run's begin: caches and memory are warm
+// Steps that are recorded: once caches and memory are warm, as many as give a middle one.
+constexpr std::int64_t kFirstRecorded = 4, kRecorded = 9;
 
 // Keys of the model that differ between two configurations, "width: 64, here 128".
 std::vector<std::string> model_differences(const Config::Model& theirs, const Config::Model& ours) {
@@ -38,7 +39,7 @@ class Loop {
         data_(data),
         step_(start.step),
         position_(start.position),
-        recorded_step_(std::min(start.step + kRecordedStep, config.train.steps)) {
+        first_recorded_(std::min(start.step + kFirstRecorded, config.train.steps)) {
     result_.devices.resize(programs.training.devices.size());
   }
 
@@ -57,6 +58,7 @@ class Loop {
       result_.stopped = hooks.stop && hooks.stop();
       if (result_.stopped || is_due(config_.run.checkpoint_every)) save();
     }
+    keep_usual_step();
     return std::move(result_);
   }
 
@@ -68,18 +70,25 @@ class Loop {
     input.step = step_ + 1;
     input.seed = config_.train.seed;
     input.samples = data_.training_samples(position_);
-    const bool record = input.step == recorded_step_;
+    const bool record = input.step >= first_recorded_ && input.step < first_recorded_ + kRecorded;
     StepResult result = cluster_.step(training_, input, record);
     const StepMetrics metrics = measure(result, input.step);
     check_finite(metrics);
     ++step_;
     position_ += config_.train.batch;
     add_up(result);
-    if (record) {
-      result_.recorded = std::move(result);
-      result_.recorded_step = step_;
-    }
+    if (record) recorded_.emplace_back(step_, std::move(result));
     return metrics;
+  }
+
+  // Of the recorded steps, the one of the median time.
+  void keep_usual_step() {
+    if (recorded_.empty()) return;
+    const auto middle = recorded_.begin() + static_cast<std::ptrdiff_t>(recorded_.size() / 2);
+    std::nth_element(recorded_.begin(), middle, recorded_.end(),
+                     [](const auto& a, const auto& b) { return a.second.seconds < b.second.seconds; });
+    result_.recorded_step = middle->first;
+    result_.recorded = std::move(middle->second);
   }
 
   StepMetrics measure(const StepResult& result, std::int64_t step) const {
@@ -149,7 +158,8 @@ class Loop {
   const TrainingPrograms& programs_;
   Cluster& cluster_;
   const ByteDataset& data_;
-  std::int64_t step_, position_, recorded_step_;
+  std::int64_t step_, position_, first_recorded_;
+  std::vector<std::pair<std::int64_t, StepResult>> recorded_;  // by step
   std::uint64_t training_ = 0, evaluation_ = 0;
   TrainingResult result_;
 };

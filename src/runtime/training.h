@@ -50,7 +50,7 @@ struct TrainingResult {
   std::int64_t steps = 0;                 // done here
   double seconds = 0;                     // in training steps
   std::vector<DeviceReport> devices;      // sums of busy and waiting; peaks; no spans
-  StepResult recorded;                    // one training step with its spans
+  StepResult recorded;                    // a usual training step, with its spans: of the first warm ones that of median time
   std::int64_t recorded_step = 0;
 };
 
