@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "cli/commands.h"
-#include "penstock/error.h"
+#include "cli/table_options.h"
 #include "penstock/schedule.h"
 #include "report/schedule_text.h"
 
@@ -15,11 +15,9 @@ namespace penstock {
 namespace {
 
 struct Arguments {
-  std::string what;
-  ScheduleOptions table;
+  TableChoice table;
   bool show = false;
   bool json = false;
-  bool shaped = false;  // the user gave actors, micro-batches, chunks or forward-only
 };
 
 void list(bool json) {
@@ -38,19 +36,6 @@ void list(bool json) {
   }
 }
 
-bool is_file(const std::string& what) {
-  return what.ends_with(".csv") || what.find('/') != std::string::npos;
-}
-
-Schedule table_of(const Arguments& arguments) {
-  if (!is_file(arguments.what)) return make_schedule(arguments.what, arguments.table);
-  if (arguments.shaped) {
-    throw Error(concat(arguments.what, " says itself how many actors, stages and micro-batches it has"), {},
-                "leave out --actors, --microbatches, --chunks and --forward-only");
-  }
-  return parse_schedule(read_file(arguments.what), arguments.what);
-}
-
 void print_json(const Schedule& schedule) {
   nlohmann::json rows = nlohmann::json::array();
   for (const auto& row : schedule.actors) {
@@ -63,8 +48,8 @@ void print_json(const Schedule& schedule) {
 }
 
 void schedule_command(const Arguments& arguments) {
-  if (arguments.what == "list") return list(arguments.json);
-  const Schedule schedule = table_of(arguments);
+  if (arguments.table.what == "list") return list(arguments.json);
+  const Schedule schedule = table_of(arguments.table);
   const StageShape shape = chain_of(schedule);  // what another model asks of a file's table is checked where there is one
   validate(schedule, shape);
   if (arguments.json) return print_json(schedule);
@@ -76,20 +61,12 @@ void schedule_command(const Arguments& arguments) {
 void add_schedule(CLI::App& app) {
   CLI::App* command = app.add_subcommand("schedule", "print a schedule's table, from its name or from a file; `list` names them");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("what", arguments->what, "list, a schedule's name, or FILE.csv")->required();
-  const std::vector<CLI::Option*> shape = {
-      command->add_option("--actors", arguments->table.actors, "how many actors")->capture_default_str(),
-      command->add_option("--microbatches", arguments->table.microbatches, "micro-batches of a step")->capture_default_str(),
-      command->add_option("--chunks", arguments->table.chunks, "stages per actor")->capture_default_str(),
-      command->add_flag("--forward-only", arguments->table.forward_only, "a table for validation, without backward"),
-  };
+  command->add_option("what", arguments->table.what, "list, a schedule's name, or FILE.csv")->required();
+  add_table_options(*command, arguments->table);
   command->add_flag("--show", arguments->show, "draw it over time instead of printing the CSV");
   command->add_flag("--json", arguments->json, "one JSON object");
   command->footer("Example: penstock schedule interleaved-1f1b --actors 4 --microbatches 8 --chunks 2 --show");
-  command->callback([arguments, shape] {
-    arguments->shaped = std::any_of(shape.begin(), shape.end(), [](const CLI::Option* option) { return option->count() > 0; });
-    schedule_command(*arguments);
-  });
+  command->callback([arguments] { schedule_command(*arguments); });
 }
 
 }  // namespace penstock

@@ -62,6 +62,14 @@ double transferring(const std::vector<const Activity*>& transfers, double from, 
   return covered;
 }
 
+std::string percent(double part, double whole) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.1f %%", whole > 0 ? 100 * part / whole : 0);
+  return buffer;
+}
+
+}  // namespace
+
 std::string time_text(const Timeline& timeline, double time) {
   char buffer[32];
   const bool micro = time < 1e-3, milli = time < 1;
@@ -71,14 +79,6 @@ std::string time_text(const Timeline& timeline, double time) {
     std::snprintf(buffer, sizeof buffer, "%.6g", time);
   return buffer;
 }
-
-std::string percent(double part, double whole) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.1f %%", whole > 0 ? 100 * part / whole : 0);
-  return buffer;
-}
-
-}  // namespace
 
 CriticalPath critical_path(const Timeline& timeline) {
   CriticalPath path;
@@ -167,11 +167,24 @@ Explanation explain(const Timeline& timeline, double dependencies, const std::ve
 
 namespace {
 
+// "a, b and c" of those that are not nothing.
+std::string listed(const std::vector<std::pair<double, std::string>>& parts) {
+  std::vector<std::string> shown;
+  for (const auto& [time, text] : parts)
+    if (time > 0) shown.push_back(text);
+  if (shown.size() < 2) return join(shown, "");
+  const std::string last = shown.back();
+  shown.pop_back();
+  return concat(join(shown, ", "), " and ", last);
+}
+
 std::string path_text(const Timeline& timeline, const Explanation& e) {
-  const auto part = [&](double time) { return concat(time_text(timeline, time), " (", percent(time, e.makespan), ")"); };
-  std::string out = concat("Its critical path computes for ", part(e.path.compute), " and transfers for ", part(e.path.transfer));
-  if (e.path.host > 0) out += concat(", starts transfers or handles data for ", part(e.path.host));
-  if (e.path.waiting > 0) out += concat(", and ", part(e.path.waiting), " of it is waiting with no known cause");
+  const auto part = [&](double time, const char* what) {
+    return std::pair(time, concat(time_text(timeline, time), " (", percent(time, e.makespan), ") ", what));
+  };
+  const std::string out = concat("Its critical path is ", listed({part(e.path.compute, "computing"), part(e.path.transfer, "transfers"),
+                                                                  part(e.path.host, "starting transfers or handling data"),
+                                                                  part(e.path.waiting, "waiting for what is not known")}));
   const auto most = std::max_element(e.path.compute_on.begin(), e.path.compute_on.end());
   if (most == e.path.compute_on.end() || *most == 0) return out + ".";
   return concat(out, "; most of its computing is on ", timeline.devices[static_cast<std::size_t>(most - e.path.compute_on.begin())], ": ",
@@ -181,10 +194,12 @@ std::string path_text(const Timeline& timeline, const Explanation& e) {
 std::string idle_text(const Timeline& timeline, const Explanation& e) {
   const double total = e.all.total();
   if (total <= 0) return "No device is ever idle.";
-  std::string out = concat("Of the idle time of all devices ", percent(e.all.warm_up, total), " is before their first work, ",
-                           percent(e.all.drain, total), " after their last, ", percent(e.all.dependency, total),
-                           " is waiting for others' work and ", percent(e.all.communication, total), " for transfers");
-  if (e.all.host > 0) out += concat(" (", percent(e.all.host, total), " for the devices' threads)");
+  const auto part = [&](double time, const char* what) { return std::pair(time, concat(percent(time, total), " ", what)); };
+  const std::string out =
+      concat("The devices' idle time: ",
+             listed({part(e.all.warm_up, "before their first work"), part(e.all.drain, "after their last"),
+                     part(e.all.dependency, "waiting for others' work"), part(e.all.communication, "waiting for transfers"),
+                     part(e.all.host, "starting transfers or handling data")}));
   const auto [least, most] =
       std::minmax_element(e.idle.begin(), e.idle.end(), [](const Idle& x, const Idle& y) { return x.total() < y.total(); });
   const std::string longest = time_text(timeline, most->total());
@@ -202,6 +217,7 @@ std::string bound_text(const Timeline& timeline, const Explanation& e) {
 
 std::string gain_text(const Timeline& timeline, const Explanation& e) {
   constexpr double kWorthSaying = 0.0005;
+  constexpr std::size_t kShown = 4;
   if (e.gains.front().saved < kWorthSaying) {
     return concat("Nothing that was tried makes it shorter: ", join(e.gains, ", ", [](const Gain& gain) { return gain.change; }), ".");
   }
@@ -209,7 +225,8 @@ std::string gain_text(const Timeline& timeline, const Explanation& e) {
     return concat(gain.change, ", ", time_text(timeline, gain.makespan), " (", percent(gain.saved, 1), " less)");
   };
   std::string out = concat("What would help most: with ", text(e.gains.front()));
-  for (std::size_t i = 1; i < e.gains.size() && e.gains[i].saved >= kWorthSaying; ++i) out += concat("; with ", text(e.gains[i]));
+  for (std::size_t i = 1; i < std::min(e.gains.size(), kShown) && e.gains[i].saved >= kWorthSaying; ++i)
+    out += concat("; with ", text(e.gains[i]));
   return out + ".";
 }
 

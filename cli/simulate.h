@@ -1,0 +1,45 @@
+// penstock simulate: what its two halves, tables and programs, share.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/table_options.h"
+#include "simulate/explain.h"
+#include "simulate/network.h"
+#include "simulate/simulate.h"
+
+namespace penstock {
+
+struct SimulateArguments {
+  TableChoice table;  // what: NAME, FILE.csv, a program's file, or CONFIG.toml
+  std::optional<double> forward, backward, input, weight;
+  std::optional<double> latency, bandwidth, bytes;
+  std::vector<std::string> links;  // A-B:latency=L[,bandwidth=B]
+  bool per_stage = false;
+  double jitter = 0;
+  std::uint64_t seed = 0;
+  std::vector<std::string> stragglers;  // ACTOR=FACTOR
+  std::string costs, backend = "threads";
+  bool explain = false, show = false, json = false;
+  std::string timeline;  // where to write it
+};
+
+// A program's text or a configuration.
+void simulate_program(const SimulateArguments& arguments);
+
+// The value of a flag that is a number, finite and not negative. Throws Error that names the flag.
+double checked(const std::string& flag, double value);
+// --latency and --bandwidth on every link but those of --link. Throws Error that names the flag.
+Network network_of(const SimulateArguments& arguments, std::int32_t devices);
+// --jitter, --seed and --straggler. Throws Error that names the flag.
+Disturbance disturbance_of(const SimulateArguments& arguments, std::int32_t devices);
+
+nlohmann::json json_of(const Timeline& timeline, const Explanation& explanation);
+// Of each device, where its idle time goes: a table.
+std::string idle_table(const Timeline& timeline, const Explanation& explanation);
+
+}  // namespace penstock

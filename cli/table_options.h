@@ -1,0 +1,26 @@
+// A schedule's table on the command line: a name and what shapes it, or a file.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <string>
+#include <vector>
+
+#include "penstock/schedule.h"
+
+namespace penstock {
+
+struct TableChoice {
+  std::string what;  // a schedule's name, or FILE.csv
+  ScheduleOptions options;
+  std::vector<const CLI::Option*> flags;  // of `options`
+};
+
+// --actors, --microbatches, --chunks and --forward-only. `choice` outlives the command's parse.
+void add_table_options(CLI::App& command, TableChoice& choice);
+
+// A name that is no schedule's but ends or reads like a file's.
+bool names_file(const std::string& what);
+// By name, or as the file says. Throws Error, also where a file is given flags that it answers itself.
+Schedule table_of(const TableChoice& choice);
+
+}  // namespace penstock

@@ -1,0 +1,201 @@
+"""penstock simulate of tables: the published times, what --explain says, and every flag's mistakes."""
+
+import json
+import unittest
+
+from support import ProgramTest, run
+
+SHAPE = ["--actors", 4, "--microbatches", 8]
+
+
+def simulate(*arguments):
+    result = run("simulate", *arguments, "--json")
+    assert result.code == 0, result.err
+    return result.json()
+
+
+class Simulate(ProgramTest):
+    # p=4, m=8, F=1, B=2 (I=W=1), for an actor's whole share: makespan, bubble in percent, peak, makespan at latency 0.5 and 1.
+    REFERENCE = {
+        ("gpipe", 1): (33, 27.3, [8, 8, 8, 8], 36, 39),
+        ("gpipe", 2): (28.5, 15.8, [8, 8, 8, 8], None, None),
+        ("1f1b", 1): (33, 27.3, [4, 3, 2, 1], 41, 49),
+        ("eager-1f1b", 1): (33, 27.3, [7, 5, 3, 1], 36, 39),
+        ("interleaved-1f1b", 2): (28.5, 15.8, [5.5, 4.5, 3.5, 2.5], 35.5, 46),
+        ("zb-h1", 1): (27, 11.1, [4, 4, 4, 4], 33, 41),
+        ("sequential", 1): (96, 75.0, [1, 1, 1, 1], None, None),
+    }
+
+    def test_reference_table(self):
+        names = [entry["name"] for entry in run("schedule", "list", "--json").json()["schedules"]]
+        self.assertLessEqual({name for name, _ in self.REFERENCE}, set(names))
+        for (name, chunks), (makespan, bubble, peak, half, one) in self.REFERENCE.items():
+            with self.subTest(name):
+                shape = [name, *SHAPE, "--chunks", chunks, "--forward", 1, "--backward", 2]
+                found = simulate(*shape)
+                self.assertEqual(found["makespan"], makespan)
+                self.assertAlmostEqual(100 * found["bubble"], bubble, delta=0.05)
+                self.assertEqual(found["peak_live"], peak)
+                self.assertEqual([actor["peak_live"] for actor in found["actors"]], peak)
+                self.assertEqual(found["busy"], [24] * 4)
+                self.assertEqual([actor["busy"] for actor in found["actors"]], [24] * 4)
+                self.assertEqual(found["lower_bound"], 24)
+                if half:
+                    self.assertEqual(simulate(*shape, "--latency", 0.5)["makespan"], half)
+                    self.assertEqual(simulate(*shape, "--latency", 1)["makespan"], one)
+
+    def test_one_slow_link(self):
+        for name, makespans in {"1f1b": [33, 41, 49], "zb-h1": [27, 34, 42]}.items():
+            for latency, makespan in enumerate(makespans):
+                self.assertEqual(simulate(name, *SHAPE, "--link", f"2-3:latency={latency}")["makespan"], makespan)
+                self.assertEqual(simulate(name, *SHAPE, "--link", f"3-2:latency={latency}")["makespan"], makespan)
+
+    def test_larger_published_bubbles(self):
+        shape = ["--actors", 8, "--microbatches", 32]
+        for arguments, bubble in {("1f1b",): 17.9, ("zb-h1",): 6.8, ("interleaved-1f1b", "--chunks", 2): 9.9,
+                                  ("interleaved-1f1b", "--chunks", 6): 3.5}.items():  # fmt: skip
+            self.assertAlmostEqual(100 * simulate(*arguments, *shape)["bubble"], bubble, delta=0.05)
+        unequal = ["--actors", 8, "--microbatches", 20, "--forward", 1, "--input", 1.3, "--weight", 0.7]
+        found = simulate("zb-h1", *unequal)
+        self.assertAlmostEqual(found["makespan"], 71.2, delta=0.05)
+        self.assertAlmostEqual(100 * found["bubble"], 15.7, delta=0.05)
+
+    def test_times_that_are_not_given(self):
+        one = ["sequential", "--actors", 1, "--microbatches", 1]
+        split = ["zb-h1", "--actors", 1, "--microbatches", 1]
+        for flags, whole, parts in [
+            ([], 3, 3),
+            (["--backward", 6], 7, 7),
+            (["--input", 2, "--weight", 3], 6, 6),
+            (["--input", 2], 4, 4),
+            (["--backward", 6, "--weight", 1], 7, 5),
+            (["--forward", 0], 2, 2),
+        ]:
+            self.assertEqual(simulate(*one, *flags)["makespan"], whole, flags)
+            self.assertEqual(simulate(*split, *flags)["makespan"], parts, flags)
+
+    def test_per_stage(self):
+        chunked = ["interleaved-1f1b", *SHAPE, "--chunks", 2]
+        whole, each = simulate(*chunked), simulate(*chunked, "--per-stage")
+        self.assertEqual(each["makespan"], 2 * whole["makespan"])
+        self.assertEqual(each["peak_live"], whole["peak_live"])
+
+    def test_bandwidth(self):
+        # F0 leaves at 1, its 4 bytes take 2 and one latency; F1 waits for the link.
+        table = self.folder / "two.csv"
+        table.write_text("0F0,0F1\n1F0,1F1\n")
+        bytes_ = ["--bytes", 4]
+        self.assertEqual(simulate(table, *bytes_, "--bandwidth", 2, "--latency", 3)["makespan"], 9)
+        self.assertEqual(simulate(table, *bytes_, "--bandwidth", "inf", "--latency", 3)["makespan"], 6)
+        self.assertEqual(simulate(table, *bytes_, "--link", "0-1:latency=3,bandwidth=2")["makespan"], 9)
+        self.assertEqual(simulate(table, *bytes_, "--latency", 3, "--link", "0-1:bandwidth=2")["makespan"], 9)
+
+    def test_jitter_and_stragglers(self):
+        still = simulate("1f1b", *SHAPE)
+        first, again = (simulate("1f1b", *SHAPE, "--jitter", 0.2, "--seed", 7) for _ in range(2))
+        self.assertEqual(first, again)
+        self.assertNotEqual(first["makespan"], still["makespan"])
+        self.assertNotEqual(first["makespan"], simulate("1f1b", *SHAPE, "--jitter", 0.2, "--seed", 8)["makespan"])
+        slow = simulate("1f1b", *SHAPE, "--straggler", "1=2")
+        self.assertEqual(slow["busy"], [24, 48, 24, 24])
+        self.assertEqual(simulate("1f1b", *SHAPE, *[flag for a in range(4) for flag in ("--straggler", f"{a}=2")])["makespan"], 66)
+
+    def test_explanation(self):
+        found = simulate("1f1b", *SHAPE, "--latency", 0.5, "--explain")["explanation"]
+        path = found["critical_path"]
+        self.assertEqual(path["compute"] + path["transfer"] + path["waiting"], 41)
+        self.assertEqual(path["transfer"], 8)
+        for idle in found["idle"]:
+            self.assertEqual(sum(idle.values()), 17)
+        changes = {change["change"]: change for change in found["changes"]}
+        self.assertEqual(changes["no latency"]["makespan"], 33)
+        self.assertEqual(found["changes"][0], changes["no latency"])
+        self.assertEqual(changes["schedule gpipe (peak live 8.0)"]["makespan"], 36)
+        self.assertIn("What would help most: with no latency, 33 (19.5 % less)", found["text"])
+        text = run("simulate", "1f1b", *SHAPE, "--latency", 0.5, "--explain").out
+        self.assertIn(found["text"], text)
+        self.assertIn("makespan 41, bubble 41.5 %, lower bound 24", text)
+        slow = simulate("zb-h1", *SHAPE, "--straggler", "2=1.5", "--explain")["explanation"]
+        self.assertEqual(slow["changes"][0]["change"], "no straggler")
+        self.assertEqual(slow["changes"][0]["makespan"], 27)
+
+    def test_a_table_from_a_file(self):
+        table = self.folder / "table.csv"
+        table.write_text(run("schedule", "zb-h1", *SHAPE).out)
+        found, named = simulate(table), simulate("zb-h1", *SHAPE)
+        self.assertEqual(found.pop("name"), str(table))
+        named.pop("name")
+        self.assertEqual(found, named)
+        self.assertNotIn("schedule", json.dumps(simulate(table, "--explain")["explanation"]["changes"]))
+
+    def test_large_tables(self):
+        found = simulate("1f1b", "--actors", 256, "--microbatches", 1024)
+        self.assertEqual(found["makespan"], 3 * (1024 + 255))
+
+    def fails(self, arguments, *parts):
+        self.assert_fails(run("simulate", *arguments), *parts)
+
+    def test_bad_numbers(self):
+        for flag in ["--forward", "--backward", "--input", "--weight", "--latency"]:
+            for value in ["-1", "nan", "inf", "-inf"]:
+                self.fails(["1f1b", f"{flag}={value}"], f"{flag} {value}: it must be a finite number, 0 or above")
+        for value in ["0", "-1", "nan"]:
+            self.fails(["1f1b", "--bytes=1", f"--bandwidth={value}"], f"--bandwidth {value}: a bandwidth is above 0")
+        self.fails(["1f1b", "--bandwidth=1", "--bytes=-1"], "--bytes -1: it must be")
+        self.fails(["1f1b", "--bandwidth=1"], "a bandwidth says nothing without --bytes")
+        self.fails(["1f1b", "--link=0-1:bandwidth=3"], "a bandwidth says nothing without --bytes")
+        self.fails(["1f1b", "--bytes=1"], "--bytes says nothing without --bandwidth")
+        for value in ["1", "-0.1", "nan"]:
+            self.fails(["1f1b", f"--jitter={value}"], f"--jitter {value}: it is a share of each time")
+
+    def test_bad_links_and_stragglers(self):
+        for value, part in {
+            "0-1": "this is no link",
+            "latency=1": "this is no link",
+            ":0-1": "this is no link",
+            "0-2:latency=1": "there is no actor 2\n  hint: there are 2: 0 to 1",
+            "-1-0:latency=1": '"" is no actor\'s number',
+            "a-1:latency=1": '"a" is no actor\'s number',
+            "1-1:latency=1": "a link is between two actors",
+            "0-1:": 'cannot read ""',
+            "0-1:latency": 'cannot read "latency"',
+            "0-1:latency=1s": 'cannot read "latency=1s"',
+            "0-1:delay=1": 'cannot read "delay=1"',
+            "0-1:latency=-1": "latency -1: it must be",
+            "0-1:latency=nan": "latency nan: it must be",
+        }.items():
+            self.fails(["1f1b", "--link", value], f"--link {value}: ", part)
+        self.fails(["1f1b", "--link", "0-1:latency=1", "--link", "1-0:latency=2"], "link 1-0 is given twice")
+        self.fails(["1f1b", "--bytes=1", "--link", "0-1:bandwidth=0"], "bandwidth 0: a bandwidth is above 0")
+        for value, part in {
+            "1": "this is no actor and factor",
+            "1=fast": "this is no actor and factor",
+            "2=2": "there is no actor 2",
+            "-1=2": "there is no actor -1",
+            "x=2": '"x" is no actor\'s number',
+            "1=0": "the factor must be",
+            "1=-2": "the factor must be",
+            "1=nan": "the factor must be",
+            "1=inf": "the factor must be",
+        }.items():
+            self.fails(["1f1b", f"--straggler={value}"], f"--straggler {value}: {part}")
+
+    def test_bad_tables(self):
+        self.fails(["1f1"], 'there is no schedule "1f1"', "did you mean 1f1b?")
+        self.fails(["1f1b", "--chunks", 2], "1f1b takes one stage per actor")
+        self.fails([self.folder / "none.csv"], "none.csv: No such file or directory")
+        table = self.folder / "table.csv"
+        table.write_text("0F0,0B0\n1B0,1F0\n")
+        self.fails([table], "table.csv:2:1: 1B0 can never run")
+        self.fails([table, "--actors", 2], "says itself how many actors", "leave out --actors")
+
+    def test_usage(self):
+        for arguments in [[], ["1f1b", "--latency", "slow"], ["1f1b", "--seed", "-1"], ["1f1b", "--quick"]]:
+            result = run("simulate", *arguments)
+            self.assertEqual(result.code, 2, arguments)
+            self.assertEqual(result.out, "")
+        self.assertIn("Example:\n  penstock simulate", run("simulate", "--help").out)
+
+
+if __name__ == "__main__":
+    unittest.main()
