@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 packages=(
   g++ cmake ninja-build ccache mold git python3-venv
   libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libgloo-dev
-  libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev clang-format-19
+  libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev clang-format-19 chromium
 )
 
 missing=()

@@ -113,7 +113,7 @@ struct Unit {
 
 Unit unit_of(double time, bool seconds) {
   if (!seconds) return {1, ""};
-  if (time >= 1) return {1, " s"};
+  if (time >= 1 || time == 0) return {1, " s"};
   if (time >= 1e-3) return {1e-3, " ms"};
   if (time >= 1e-6) return {1e-6, " us"};
   return {1e-9, " ns"};

@@ -38,8 +38,13 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def close(self):
-        os.killpg(self.process.pid, signal.SIGKILL)  # its own group: chromium and what it started
-        self.process.wait()
+        try:
+            self.session = None
+            self.call("Browser.close", seconds=10)
+            self.process.wait(10)
+        except (OSError, TimeoutError, subprocess.TimeoutExpired):
+            os.killpg(self.process.pid, signal.SIGKILL)  # its own group: chromium and what it started
+            self.process.wait()
         os.close(self.to_write)
         os.close(self.to_read)
 

@@ -226,9 +226,18 @@ function resize() {
   draw();
 }
 
+// Rows as high as lets all be seen at once, within limits.
+function chooseSize() {
+  const room = innerHeight - chart.getBoundingClientRect().top - kAxis - 60, last = rows[rows.length - 1];
+  options.size = Math.max(0.6, Math.min(1.5, last ? room / (last.y + last.height) : 1));
+  document.getElementById('size').value = options.size;
+}
+
 readColours();
 bindTools();
 makeLegend();
+arrange();
+chooseSize();
 arrange();
 resize();
 new ResizeObserver(resize).observe(chart);

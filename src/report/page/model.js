@@ -99,7 +99,7 @@ function shortDecimal(value) {
 
 function unitOf(time, seconds) {
   if (!seconds) return [1, ''];
-  if (time >= 1) return [1, ' s'];
+  if (time >= 1 || time === 0) return [1, ' s'];
   if (time >= 1e-3) return [1e-3, ' ms'];
   return time >= 1e-6 ? [1e-6, ' us'] : [1e-9, ' ns'];
 }

@@ -1,0 +1,82 @@
+"""penstock show: every format, what it says of bad files, and a run's own timeline."""
+
+import json
+import unittest
+import xml.etree.ElementTree
+
+import timelines
+from support import ProgramTest, run
+
+
+class Show(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.timeline = timelines.write(self.folder / "t.json", 2, 3)
+
+    def test_the_terminal_shows_text(self):
+        result = run("show", self.timeline, "--columns", 40)
+        self.assertEqual(result.code, 0, result.err)
+        self.assertTrue(result.out.startswith("made up: "), result.out)
+        self.assertIn("device 1 ", result.out)
+        self.assertIn("F forward   I input gradients", result.out)
+        self.assertNotIn("\033", result.out)
+
+    def test_files(self):
+        for extension in ["txt", "svg", "html", "json"]:
+            out = self.folder / f"picture.{extension}"
+            result = run("show", self.timeline, "--out", out)
+            self.assertEqual((result.code, result.out), (0, f"drawn in {out}\n"), result.err)
+            self.assertGreater(out.stat().st_size, 500)
+        xml.etree.ElementTree.parse(self.folder / "picture.svg")
+        self.assertEqual((self.folder / "picture.txt").read_text(), run("show", self.timeline).out)
+
+    def test_json_is_read_back(self):
+        """And a second time it is the same file."""
+        one, two = self.folder / "one.json", self.folder / "two.json"
+        run("show", self.timeline, "--out", one)
+        self.assertEqual(run("show", one, "--out", two).code, 0)
+        self.assertEqual(one.read_bytes(), two.read_bytes())
+
+    def test_several(self):
+        other = timelines.write(self.folder / "other.json", 2, 3, seed=1, title="another")
+        result = run("show", self.timeline, other)
+        self.assertIn("made up: ", result.out)
+        self.assertIn("another: ", result.out)
+        page = self.folder / "both.html"
+        self.assertEqual(run("show", self.timeline, other, "--out", page).code, 0)
+        self.assertIn("<title>made up, another</title>", page.read_text())
+        for extension in [".svg", ".json"]:
+            self.assert_fails(run("show", self.timeline, other, "--out", self.folder / f"both{extension}"), f"{extension} holds one timeline, not 2")
+
+    def test_json_report(self):
+        report = run("show", self.timeline, "--json", "--out", self.folder / "p.svg").json()
+        self.assertEqual(report["out"], str(self.folder / "p.svg"))
+        self.assertEqual(report["devices"], 2)
+        self.assertEqual(report["activities"], len(json.loads(self.timeline.read_text())["penstock"]["activities"]["begin"]))
+        self.assertGreater(report["makespan"], 0)
+
+    def test_bad_input(self):
+        table = self.folder / "plan.csv"
+        table.write_text("0F0,0B0\n")
+        self.assert_fails(run("show", table), "plan.csv: a table or a program, not a timeline", "penstock simulate", "--timeline OUT.json")
+        self.assert_fails(run("show", self.folder / "none.json"), "none.json: No such file or directory")
+        cut = self.folder / "cut.json"
+        cut.write_text(self.timeline.read_text()[:1000])
+        self.assert_fails(run("show", cut, "--out", self.folder / "cut.html"), "cut.json: ends after 1000 bytes")
+        self.assertFalse((self.folder / "cut.html").exists())
+        self.assert_fails(run("show", self.timeline, "--out", self.folder / "p.png"), 'unknown format ".png"', ".svg, .html, .json and .txt")
+        self.assertEqual(run("show").code, 2)
+        self.assertEqual(run("show", self.timeline, "--columns", 0).code, 2)
+        self.assertIn("penstock show runs/gpt/timeline.json --out step.svg", run("show", "--help").out)
+
+    def test_a_run_leaves_its_timeline(self):
+        self.train("run", 2)
+        report = run("show", self.folder / "run" / "timeline.json", "--json").json()
+        self.assertEqual(report["devices"], 2)
+        file = json.loads((self.folder / "run" / "timeline.json").read_text())
+        phases = {event["ph"] for event in file["traceEvents"]}
+        self.assertLessEqual({"X", "M", "s", "f"}, phases)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,41 @@
+#include "report/timeline_html.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/timelines.h"
+
+namespace penstock {
+namespace {
+
+TEST(TimelineHtml, ThePageNeedsNothingElse) {
+  const std::string page = timeline_html({"page", {test::small_timeline()}, {}});
+  for (const char* outside : {"http:", "https:", "src=", "@import", "url(", "fetch("})
+    EXPECT_EQ(page.find(outside), std::string::npos) << outside;
+}
+
+TEST(TimelineHtml, TextsAreEscaped) {
+  Timeline timeline = test::small_timeline();
+  timeline.devices[1] = "</script><b>";
+  const std::string page = timeline_html({"a <b> & c", {timeline}, {{"x < y", "1 > 0 & \"so\"\n</pre>"}}});
+  EXPECT_NE(page.find("<title>a &lt;b&gt; &amp; c</title>"), std::string::npos);
+  EXPECT_NE(page.find("<h1>a &lt;b&gt; &amp; c</h1>"), std::string::npos);
+  EXPECT_NE(page.find("<h2>x &lt; y</h2>\n<pre>1 &gt; 0 &amp; &quot;so&quot;\n&lt;/pre&gt;</pre>"), std::string::npos);
+  EXPECT_EQ(page.find("<b>"), std::string::npos);
+}
+
+TEST(TimelineHtml, CarriesTheTimelinesAsColumns) {
+  const std::string page = timeline_html({"page", {test::small_timeline(), test::small_timeline()}, {}});
+  const std::string open = "id=\"data\">";
+  const std::size_t begin = page.find(open) + open.size();
+  const nlohmann::json data = nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+  ASSERT_EQ(data["timelines"].size(), 2U);
+  EXPECT_EQ(data["timelines"][1]["title"], "a <small> step");
+  EXPECT_EQ(data["timelines"][1]["activities"]["begin"].size(), 14U);
+  EXPECT_EQ(data["looks"].size(), 8U);
+  EXPECT_EQ(data["lookOfKind"].size(), data["timelines"][0]["kinds"].size());
+}
+
+}  // namespace
+}  // namespace penstock

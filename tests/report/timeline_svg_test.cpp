@@ -1,0 +1,53 @@
+#include "report/timeline_svg.h"
+
+#include <gtest/gtest.h>
+
+#include "support/golden.h"
+#include "support/timelines.h"
+
+namespace penstock {
+namespace {
+
+TEST(TimelineSvg, SmallTimeline) {
+  test::expect_golden("report/small_timeline.svg", timeline_svg(test::small_timeline()));
+}
+
+TEST(TimelineSvg, NamesAreEscaped) {
+  Timeline timeline = test::small_timeline();
+  timeline.devices[0] = "<a & \"b\">";
+  const std::string svg = timeline_svg(timeline);
+  EXPECT_NE(svg.find("&lt;a &amp; &quot;b&quot;&gt;"), std::string::npos);
+  EXPECT_EQ(svg.find("<a "), std::string::npos);
+}
+
+TEST(TimelineSvg, ThinBoxesAreMerged) {
+  const std::string svg = timeline_svg(test::dense_timeline(4, 25000));
+  EXPECT_LT(svg.size(), 600'000U);
+  EXPECT_EQ(svg.find("<g>"), std::string::npos);
+}
+
+TEST(TimelineSvg, TooManyArrowsAreLeftOut) {
+  Timeline timeline = test::small_timeline();
+  EXPECT_NE(timeline_svg(timeline).find("class=\"arrow\""), std::string::npos);
+  EXPECT_NE(timeline_svg(timeline).find("communication (lines)"), std::string::npos);
+  const Activity transfer = timeline.activities[2];
+  for (int i = 0; i < 4000; ++i) {
+    timeline.activities.push_back(transfer);
+    timeline.activities.back().begin = i * 5e-6;
+    timeline.activities.back().end = 0.02 - (i % 7) * 1e-3;
+  }
+  EXPECT_EQ(timeline_svg(timeline).find("class=\"arrow\""), std::string::npos);
+}
+
+TEST(TimelineSvg, DrawsAnything) {
+  timeline_svg({});
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    std::mt19937_64 random(seed);
+    const std::string svg = timeline_svg(test::random_timeline(random));
+    EXPECT_EQ(svg.find("nan"), std::string::npos) << "seed " << seed;
+    EXPECT_EQ(svg.find("inf"), std::string::npos) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,19 @@
+// Timelines to draw.
+#pragma once
+
+#include <random>
+
+#include "simulate/timeline.h"
+
+namespace penstock::test {
+
+// Two devices, two micro-batches with a split backward, transfers with causes, an update, and memory; 20 ms.
+Timeline small_timeline();
+
+// Anything that a timeline may hold: names with every kind of character, activities that overlap or take no time, memory or none.
+Timeline random_timeline(std::mt19937_64& random);
+
+// `devices` times `boxes` boxes of F and B in turn that touch each other, without names.
+Timeline dense_timeline(int devices, int boxes);
+
+}  // namespace penstock::test
