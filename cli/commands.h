@@ -18,7 +18,7 @@ void add_schedule(CLI::App& program);
 void add_verify(CLI::App& program);
 void add_profile(CLI::App& program, const ModelRegistry& models);
 void add_show(CLI::App& program);
-void add_simulate(CLI::App& program);
+void add_simulate(CLI::App& program, const ModelRegistry& models);
 void add_launch(CLI::App& program);
 
 // Ends the program with exit code 1 after what was wrong has been shown.

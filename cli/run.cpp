@@ -54,7 +54,7 @@ int run(int argc, char** argv, const ModelRegistry& models) {
   add_verify(program);
   add_profile(program, all);
   add_show(program);
-  add_simulate(program);
+  add_simulate(program, all);
   add_launch(program);
   return run(program, argc, argv);
 }

@@ -248,17 +248,38 @@ void add_cost_options(CLI::App& command, SimulateArguments& arguments) {
       ->expected(1, -1);
 }
 
+void add_program_options(CLI::App& command, SimulateArguments& arguments) {
+  command.add_option("--costs", arguments.costs, "what penstock profile measured")->type_name("FILE");
+  command.add_option("--timeline", arguments.timeline, "writes the timeline there, for penstock show")->type_name("FILE.json");
+  command.add_flag("--show", arguments.show, "draws it");
+  command.add_option("--backend", arguments.backend, "threads or gloo: whose costs")->check(CLI::IsMember({"threads", "gloo"}));
+  command.add_option("--device", arguments.device, "published figures of this device for tasks without measured costs");
+  command.add_option("--network", arguments.link, "published figures of this link");
+  command.add_option("--devices", arguments.devices, "a file of figures instead of the published ones")->type_name("FILE.toml");
+  command.add_option("--schedule", arguments.schedule, "of a configuration: NAME or FILE.csv");
+  command.add_option("--set", arguments.settings, "overrides one key of a configuration: --set model.width=256")
+      ->type_name("KEY=VALUE")
+      ->take_all()
+      ->expected(1, -1);
+  command.add_option("--against", arguments.against, "a run's folder: its measured step beside the predicted one")->type_name("DIR");
+}
+
 }  // namespace
 
-void add_simulate(CLI::App& app) {
+void add_simulate(CLI::App& app, const ModelRegistry& models) {
   CLI::App* command = app.add_subcommand("simulate", "time, bubble and memory of a schedule or a program, without running it");
   const auto arguments = std::make_shared<SimulateArguments>();
+  arguments->models = &models;
   command->add_option("what", arguments->table.what, "a schedule's name, FILE.csv, a program's text, or CONFIG.toml")->required();
   add_table_options(*command, arguments->table);
   add_cost_options(*command, *arguments);
+  add_program_options(*command, *arguments);
   command->add_flag("--explain", arguments->explain, "why it takes as long as it does, and what would help most");
   command->add_flag("--json", arguments->json, "one JSON object");
-  command->footer("Example: penstock simulate 1f1b --actors 4 --microbatches 8 --latency 0.5 --explain");
+  command->footer(
+      "Examples:\n  penstock simulate 1f1b --actors 4 --microbatches 8 --latency 0.5 --explain\n"
+      "  penstock simulate examples/gpt.toml --costs costs.json --schedule zb-h1 --explain\n"
+      "  penstock simulate examples/gpt.toml --costs costs.json --against runs/gpt");
   command->callback([arguments] { simulate_command(*arguments); });
 }
 

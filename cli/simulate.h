@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/table_options.h"
+#include "penstock/trace.h"
 #include "simulate/explain.h"
 #include "simulate/network.h"
 #include "simulate/simulate.h"
@@ -24,6 +25,12 @@ struct SimulateArguments {
   std::uint64_t seed = 0;
   std::vector<std::string> stragglers;  // ACTOR=FACTOR
   std::string costs, backend = "threads";
+  // Of programs and configurations.
+  std::string device, devices, link;  // names of published figures, and a file of them
+  std::string schedule;               // of a configuration
+  std::vector<std::string> settings;
+  std::string against;  // a run's folder
+  const ModelRegistry* models = nullptr;
   bool explain = false, show = false, json = false;
   std::string timeline;  // where to write it
 };
@@ -33,8 +40,8 @@ void simulate_program(const SimulateArguments& arguments);
 
 // The value of a flag that is a number, finite and not negative. Throws Error that names the flag.
 double checked(const std::string& flag, double value);
-// --latency and --bandwidth on every link but those of --link. Throws Error that names the flag.
-Network network_of(const SimulateArguments& arguments, std::int32_t devices);
+// `link`, with --latency and --bandwidth where they are given, on every link but those of --link. Throws Error that names the flag.
+Network network_of(const SimulateArguments& arguments, std::int32_t devices, const Link& link = {});
 // --jitter, --seed and --straggler. Throws Error that names the flag.
 Disturbance disturbance_of(const SimulateArguments& arguments, std::int32_t devices);
 

@@ -1,11 +1,296 @@
+// penstock simulate of a program: from its text, or compiled from a configuration; alone, or beside a measured run.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
 #include "base/text.h"
 #include "cli/simulate.h"
 #include "penstock/error.h"
+#include "program/verify.h"
+#include "report/table.h"
+#include "report/timeline_json.h"
+#include "report/timeline_text.h"
+#include "runtime/compile.h"
+#include "runtime/metrics.h"
+#include "simulate/compare.h"
+#include "simulate/durations.h"
 
 namespace penstock {
+namespace {
+
+// A program and all that its time depends on.
+struct Setting {
+  Program program;
+  Durations durations;
+  Network network;
+  double overhead = 0;  // seconds of a step beyond the last device's work
+
+  double makespan() const { return simulate(program, durations, network).makespan; }
+};
+
+bool is_config(const SimulateArguments& arguments) {
+  return arguments.table.what.ends_with(".toml");
+}
+
+Config config_of(const SimulateArguments& arguments, const std::string& schedule) {
+  std::vector<Override> overrides;
+  for (const std::string& setting : arguments.settings) overrides.push_back(parse_override(setting));
+  const ScheduleOptions& table = arguments.table.options;
+  const std::pair<const char*, int> shape[] = {
+      {"--actors", table.actors}, {"--microbatches", table.microbatches}, {"--chunks", table.chunks}};
+  for (const auto& [flag, value] : shape)
+    for (const CLI::Option* option : arguments.table.flags)
+      if (option->get_name() == flag && option->count() > 0)
+        overrides.push_back({concat("pipeline.", std::string(flag).substr(2)), std::to_string(value), flag});
+  if (!schedule.empty()) overrides.push_back({"pipeline.schedule", schedule, "--schedule"});
+  return load_config(arguments.table.what, overrides, *arguments.models);
+}
+
+Program program_of(const SimulateArguments& arguments, const std::string& schedule) {
+  if (is_config(arguments)) {
+    const Config config = config_of(arguments, schedule);
+    return compile_training(config, prepare(config, *arguments.models));
+  }
+  for (const CLI::Option* option : arguments.table.flags)
+    if (option->count() > 0)
+      throw Error(concat(option->get_name(), " is for schedules and configurations"), {}, concat(arguments.table.what, " is a program"));
+  if (!schedule.empty() || !arguments.settings.empty())
+    throw Error("--schedule and --set are for configurations", {}, concat(arguments.table.what, " is a program"));
+  Program program = parse_program(read_file(arguments.table.what), arguments.table.what);
+  verify(program);
+  return program;
+}
+
+// What --costs, or --device and --network, say of the program. Throws Error where they say nothing.
+void add_costs(const SimulateArguments& arguments, Setting& setting) {
+  if (arguments.costs.empty() && arguments.device.empty())
+    throw Error(concat("how long do the tasks of ", arguments.table.what, " take?"), {},
+                "--costs FILE, which penstock profile CONFIG --out FILE measures; or --device NAME, for published figures of a device");
+  const DeviceTable table =
+      arguments.devices.empty() ? published_devices() : parse_devices(read_file(arguments.devices), arguments.devices);
+  Costs costs;
+  CostContext context;
+  context.backend = arguments.backend;
+  if (!arguments.device.empty()) context.roofline = table.device(arguments.device);
+  if (!arguments.costs.empty()) {
+    context.file = arguments.costs;
+    costs = parse_costs(read_file(arguments.costs), arguments.costs);
+  }
+  setting.durations = durations_of(setting.program, costs, context);
+  const auto devices = static_cast<std::int32_t>(setting.program.devices.size());
+  disturb(setting.durations, setting.program, disturbance_of(arguments, devices));
+  Link link;
+  if (!arguments.link.empty())
+    link = table.link(arguments.link);
+  else if (!arguments.costs.empty() && devices > 1 && !arguments.latency && !arguments.bandwidth)
+    link = network_of(costs, context).link;
+  else if (devices > 1 && !arguments.latency && !arguments.bandwidth)
+    throw Error("what connects the devices?", {}, "--network NAME, for published figures of a link, or --latency and --bandwidth");
+  setting.network = network_of(arguments, devices, link);
+  const auto overhead = costs.step_overhead.find(arguments.backend);
+  if (overhead != costs.step_overhead.end()) setting.overhead = overhead->second;
+}
+
+Setting setting_of(const SimulateArguments& arguments, const std::string& schedule) {
+  Setting setting;
+  setting.program = program_of(arguments, schedule);
+  add_costs(arguments, setting);
+  return setting;
+}
+
+std::int64_t planned_bytes(const DeviceProgram& device) {
+  return device.state_bytes + device.step_bytes + device.scratch_bytes;
+}
+
+// Of each device: micro-batches alive at once, each counted as devices/stages; from the begin of F to the end of B, or of W.
+std::vector<double> peak_live(const Timeline& timeline) {
+  struct Change {
+    double time, amount;
+  };
+  std::vector<std::vector<Change>> changes(timeline.devices.size());
+  std::int32_t stages = 1;
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, double> last;  // of a device, stage and micro-batch: end of B, I or W
+  for (const Activity& a : timeline.activities) {
+    if (a.lane != Lane::compute || !a.action) continue;
+    stages = std::max(stages, a.stage + 1);
+    if (a.kind == Kind::F) changes[static_cast<std::size_t>(a.device)].push_back({a.begin, 1});
+    if (a.kind != Kind::B && a.kind != Kind::I && a.kind != Kind::W) continue;
+    double& end = last[{a.device, a.stage, a.microbatch}];
+    end = std::max(end, a.end);
+  }
+  for (const auto& [work, end] : last) changes[static_cast<std::size_t>(std::get<0>(work))].push_back({end, -1});
+  std::vector<double> out;
+  for (auto& row : changes) {
+    std::sort(row.begin(), row.end(),
+              [](const Change& a, const Change& b) { return std::pair(a.time, a.amount) < std::pair(b.time, b.amount); });
+    double live = 0, most = 0;
+    for (const Change& change : row) most = std::max(most, live += change.amount);
+    out.push_back(most * static_cast<double>(timeline.devices.size()) / stages);
+  }
+  return out;
+}
+
+const MemoryPoint& peak_of(const std::vector<MemoryPoint>& memory) {
+  return *std::max_element(memory.begin(), memory.end(), [](const auto& a, const auto& b) { return a.total() < b.total(); });
+}
+
+nlohmann::json memory_json(const MemoryPoint& point) {
+  nlohmann::json out = {{"time", point.time}, {"total", point.total()}};
+  for (std::size_t c = 0; c < kMemoryClasses; ++c) out[std::string(name(static_cast<MemoryClass>(c)))] = point.amount[c];
+  return out;
+}
+
+nlohmann::json json_of(const Setting& setting, const Simulation& simulation) {
+  const std::vector<double> live = peak_live(simulation.timeline);
+  nlohmann::json out = {{"kind", "program"},
+                        {"name", setting.program.name},
+                        {"microbatches", setting.program.microbatches},
+                        {"makespan", simulation.makespan},
+                        {"step_seconds", simulation.makespan + setting.overhead},
+                        {"bubble", simulation.bubble()},
+                        {"lower_bound", simulation.lower_bound()},
+                        {"lower_bounds", {{"busiest_device", simulation.busiest_device}, {"critical_path", simulation.critical_path}}},
+                        {"actors", nlohmann::json::array()},
+                        {"busy", simulation.busy},
+                        {"peak_live", live},
+                        {"peak_bytes", nlohmann::json::array()}};
+  for (std::size_t d = 0; d < simulation.busy.size(); ++d) {
+    const std::int64_t bytes = planned_bytes(setting.program.devices[d]);
+    out["peak_bytes"].push_back(bytes);
+    out["actors"].push_back({{"busy", simulation.busy[d]},
+                             {"idle", simulation.makespan - simulation.busy[d]},
+                             {"peak_live", live[d]},
+                             {"peak_bytes", bytes},
+                             {"live_bytes", memory_json(peak_of(simulation.timeline.memory[d]))}});
+  }
+  return out;
+}
+
+std::string text_of(const Setting& setting, const Simulation& simulation) {
+  const auto text = [&](double time) { return time_text(simulation.timeline, time); };
+  const std::vector<double> live = peak_live(simulation.timeline);
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t d = 0; d < simulation.busy.size(); ++d) {
+    const MemoryPoint& peak = peak_of(simulation.timeline.memory[d]);
+    rows.push_back({concat("device ", d), text(simulation.busy[d]), text(simulation.makespan - simulation.busy[d]), fixed(live[d], 2),
+                    bytes_text(static_cast<double>(planned_bytes(setting.program.devices[d]))), bytes_text(peak.total()), text(peak.time)});
+  }
+  return concat("program @", setting.program.name, "\n\n",
+                table({"", "busy", "idle", "peak live", "memory planned", "in use at most", "at"}, rows), "\nmakespan ",
+                text(simulation.makespan), ", step ", text(simulation.makespan + setting.overhead), ", bubble ",
+                fixed(100 * simulation.bubble(), 1), " %, lower bound ", text(simulation.lower_bound()), " (busiest device ",
+                text(simulation.busiest_device), ", longest chain of needs ", text(simulation.critical_path), ")\n");
+}
+
+// Machines that are better somewhere, and the longest task.
+std::vector<Variant> variants_of(const SimulateArguments& arguments, const Setting& setting, const Simulation& simulation) {
+  std::vector<Variant> out;
+  const auto add = [&](const std::string& name, auto change) {
+    out.push_back({name, [&setting, change] {
+                     Setting changed{setting.program, setting.durations, setting.network, setting.overhead};
+                     change(changed);
+                     return changed.makespan();
+                   }});
+  };
+  const auto for_links = [](Setting& s, auto change) {
+    change(s.network.link);
+    for (auto& [pair, link] : s.network.between) change(link);
+  };
+  if (setting.program.devices.size() > 1) {
+    add("no latency", [=](Setting& s) { for_links(s, [](Link& link) { link.latency = link.start_seconds = link.wake_seconds = 0; }); });
+    add("unlimited bandwidth", [=](Setting& s) { for_links(s, [](Link& link) { link.bandwidth = Link().bandwidth; }); });
+  }
+  const auto busiest = static_cast<std::size_t>(std::max_element(simulation.busy.begin(), simulation.busy.end()) - simulation.busy.begin());
+  add(concat("device ", busiest, " 10 % faster"), [busiest](Setting& s) {
+    for (double& seconds : s.durations[busiest]) seconds /= 1.1;
+  });
+  std::vector<double> by_task(setting.program.tasks.size());
+  for (const Activity& a : simulation.timeline.activities)
+    if (a.lane == Lane::compute && a.task >= 0) by_task[static_cast<std::size_t>(a.task)] += a.end - a.begin;
+  const auto task = std::max_element(by_task.begin(), by_task.end()) - by_task.begin();
+  add(concat("task ", setting.program.tasks[static_cast<std::size_t>(task)].name, " 10 % faster"), [task](Setting& s) {
+    for (std::size_t d = 0; d < s.durations.size(); ++d)
+      for (std::size_t i = 0; i < s.durations[d].size(); ++i)
+        if (s.program.devices[d].instructions[i].opcode == Opcode::run && s.program.devices[d].instructions[i].task.value == task)
+          s.durations[d][i] /= 1.1;
+  });
+  if (!is_config(arguments)) return out;
+  const std::string own = config_of(arguments, arguments.schedule).pipeline.schedule;
+  for (const ScheduleInfo& info : schedules()) {
+    if (info.name == own) continue;
+    try {
+      const double makespan = setting_of(arguments, info.name).makespan();
+      out.push_back({concat("schedule ", info.name), [makespan] { return makespan; }});
+    } catch (const Error&) {
+      // Refuses this shape, or has tasks that were not measured.
+    }
+  }
+  return out;
+}
+
+double median_seconds(const std::string& folder) {
+  const std::string file = (std::filesystem::path(folder) / "metrics.jsonl").string();
+  std::vector<double> seconds;
+  for (const std::string& line : split(read_file(file), '\n')) {
+    if (line.empty()) continue;
+    const nlohmann::json step = nlohmann::json::parse(line, nullptr, false);
+    if (step.is_discarded() || !step.contains("seconds") || !step["seconds"].is_number())
+      throw Error(concat(file, ": a line is no step's metrics"), {line.substr(0, 80)});
+    seconds.push_back(step["seconds"]);
+  }
+  if (seconds.empty()) throw Error(concat(file, " has no steps"));
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
+}
+
+nlohmann::json json_of(const Pair& pair) {
+  return {{"predicted", pair.predicted}, {"measured", pair.measured}, {"error", pair.error()}};
+}
+
+void print_comparison(const SimulateArguments& arguments, const Setting& setting, const Simulation& simulation) {
+  const std::string file = (std::filesystem::path(arguments.against) / "timeline.json").string();
+  const TimelineComparison comparison = compare(simulation.timeline, parse_timeline(read_file(file), file));
+  const Pair step{simulation.makespan + setting.overhead, median_seconds(arguments.against)};
+  if (!arguments.json) {
+    std::cout << comparison_text(comparison)
+              << concat("\nThe median step of ", arguments.against, " took ", time_text(simulation.timeline, step.measured),
+                        "; predicted are ", time_text(simulation.timeline, step.predicted), " (", fixed(100 * step.error(), 1), " %).\n");
+    return;
+  }
+  nlohmann::json out = {{"step", json_of(step)}, {"makespan", json_of(comparison.makespan)}};
+  for (const DevicePair& device : comparison.devices)
+    out["devices"].push_back({{"name", device.name},
+                              {"busy", json_of(device.busy)},
+                              {"first", json_of(device.first)},
+                              {"last", json_of(device.last)},
+                              {"peak", json_of(device.peak)}});
+  for (const TaskPair& task : comparison.tasks)
+    out["tasks"].push_back({{"name", task.name}, {"count", task.count}, {"seconds", json_of(task.seconds)}});
+  std::cout << out.dump() << "\n";
+}
+
+}  // namespace
 
 void simulate_program(const SimulateArguments& arguments) {
-  throw Error(concat("cannot simulate ", arguments.table.what), {}, "give a schedule's name or FILE.csv");
+  const Setting setting = setting_of(arguments, arguments.schedule);
+  const Simulation simulation = simulate(setting.program, setting.durations, setting.network, {.record = true});
+  if (!arguments.timeline.empty()) write_file(arguments.timeline, timeline_json(simulation.timeline));
+  if (!arguments.against.empty()) return print_comparison(arguments, setting, simulation);
+  Explanation explanation;
+  if (arguments.explain) explanation = explain(simulation.timeline, simulation.critical_path, variants_of(arguments, setting, simulation));
+  if (arguments.json) {
+    nlohmann::json out = json_of(setting, simulation);
+    if (arguments.explain) out["explanation"] = json_of(simulation.timeline, explanation);
+    std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    return;
+  }
+  std::cout << text_of(setting, simulation);
+  if (arguments.show) std::cout << "\n" << timeline_text({simulation.timeline}, {100, false});
+  if (arguments.explain)
+    std::cout << "\n" << idle_table(simulation.timeline, explanation) << "\n" << explain_text(simulation.timeline, explanation);
 }
 
 }  // namespace penstock

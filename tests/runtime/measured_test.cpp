@@ -2,70 +2,84 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "base/text.h"
 
 namespace penstock {
 namespace {
 
-struct Case {
+// A step of two devices in which every instruction took 10 us, one after the other, but for one wait: device 1 saw the first transfer
+// 5 us after device 0 had sent it.
+struct Recorded {
   Program program = parse_program(read_file(std::string(PENSTOCK_TESTS) + "/golden/program/two_devices.txt"));
   StepResult result;
 
-  Case() { result.devices.resize(2); }
-  // The n-th instruction of this opcode on the device took from `begin` to `end` (microseconds).
-  void span(int device, Opcode opcode, int n, std::int64_t begin, std::int64_t end) {
-    const auto& instructions = program.devices[static_cast<std::size_t>(device)].instructions;
-    std::uint32_t i = 0;
-    for (; instructions[i].opcode != opcode || n-- > 0;) ++i;
-    result.devices[static_cast<std::size_t>(device)].spans.push_back({device, i, begin * 1000, end * 1000});
+  Recorded() {
+    result.devices.resize(2);
+    for (int device = 0; device < 2; ++device) {
+      DeviceReport& report = result.devices[static_cast<std::size_t>(device)];
+      report.begin = 1000000 + 2000 * device;
+      const auto& instructions = program.devices[static_cast<std::size_t>(device)].instructions;
+      std::int64_t now = 0;
+      for (std::uint32_t i = 0; i < instructions.size(); ++i) {
+        if (instructions[i].opcode == Opcode::free) continue;
+        if (device == 1 && instructions[i].opcode == Opcode::run && now == 20000) {
+          const std::int64_t seen = end_of_send() + 5000 - 2000;  // this device began 2 us later
+          report.spans.push_back({1, 0, true, now, seen});
+          now = seen;
+        }
+        report.spans.push_back({device, i, false, now, now + 10000});
+        now += 10000;
+      }
+      report.end = report.begin + now;
+    }
+  }
+
+  std::int64_t end_of_send() const {
+    for (const Span& span : result.devices[0].spans)
+      if (program.devices[0].instructions[span.instruction].opcode == Opcode::send) return span.end;
+    return 0;
   }
 };
 
-std::string text(const Timeline& timeline) {
-  return join(timeline.activities, "", [&](const Activity& a) {
-    const char* lane = a.lane == Lane::compute ? "compute" : a.lane == Lane::host ? "host" : "transfer";
-    return concat(lane, " ", a.begin * 1e6, "..", a.end * 1e6, " on ", a.device, ": ", detail(timeline, a), "\n");
-  });
+TEST(Measured, TheReplayIsTheRecordedStep) {
+  const Recorded recorded;
+  const Recording recording = recording_of(recorded.program, recorded.result);
+  EXPECT_EQ(recording.begin, (std::vector<double>{0, 2e-6}));
+  EXPECT_NEAR(recording.arrivals[1][0], 5e-6, 1e-12);
+  EXPECT_NEAR(recording.replay(recorded.program).makespan, recording.seconds, 1e-12);
 }
 
-TEST(Measured, RunsHostWorkAndTransfers) {
-  Case c;
-  c.span(0, Opcode::input, 0, 0, 1);
-  c.span(0, Opcode::run, 0, 1, 10);
-  c.span(0, Opcode::send, 0, 10, 12);
-  c.span(1, Opcode::recv, 0, 2, 3);
-  c.span(1, Opcode::run, 0, 13, 20);
-  // The receiver comes second, and copies.
-  c.span(0, Opcode::send, 1, 14, 15);
-  c.span(1, Opcode::recv, 1, 21, 24);
-  const Timeline timeline = timeline_of(c.program, c.result, "step 3");
-  EXPECT_EQ(text(timeline),
-            "host 0..1 on 0: host\n"
-            "compute 1..10 on 0: F0 of stage 0 (task F0)\n"
-            "host 2..3 on 1: host\n"
-            "host 10..12 on 0: host\n"
-            "transfer 10..12 on 0: transfer from device 0 to device 1, 128 B\n"
-            "compute 13..20 on 1: F0 of stage 1 (task F1)\n"
-            "host 14..15 on 0: host\n"
-            "host 21..24 on 1: host\n"
-            "transfer 21..24 on 0: transfer from device 0 to device 1, 128 B\n");
+TEST(Measured, ATimelineHasEachSpanWhereItWas) {
+  const Recorded recorded;
+  const Timeline timeline = timeline_of(recorded.program, recorded.result, "step 3");
   EXPECT_EQ(timeline.title, "step 3");
-  EXPECT_DOUBLE_EQ(timeline.makespan, 24e-6);
-  EXPECT_EQ(timeline.activities[1].item, 1);
-  EXPECT_EQ(timeline.activities[1].cause, -1);
-}
-
-TEST(Measured, ATransferOfWhichOneEndWasNotRecordedIsLeftOut) {
-  Case c;
-  c.span(0, Opcode::send, 0, 10, 12);
-  EXPECT_EQ(text(timeline_of(c.program, c.result, "")), "host 10..12 on 0: host\n");
-}
-
-TEST(Measured, NothingRecorded) {
-  const Case c;
-  const Timeline timeline = timeline_of(c.program, c.result, "");
-  EXPECT_EQ(timeline.devices.size(), 2U);
-  EXPECT_EQ(timeline.makespan, 0);
+  EXPECT_NEAR(timeline.makespan, recording_of(recorded.program, recorded.result).seconds, 1e-12);
+  std::map<std::pair<std::int32_t, std::int32_t>, const Activity*> found;
+  int transfers = 0;
+  for (const Activity& activity : timeline.activities) {
+    if (activity.lane == Lane::transfer) {
+      ++transfers;
+      EXPECT_EQ(activity.bytes, 128);
+    } else {
+      found[{activity.device, activity.item}] = &activity;
+    }
+  }
+  EXPECT_EQ(transfers, 2);
+  std::size_t spans = 0;
+  for (const DeviceReport& report : recorded.result.devices)
+    for (const Span& span : report.spans) {
+      if (span.waited) continue;
+      ++spans;
+      const Activity* activity = found[{span.device, static_cast<std::int32_t>(span.instruction)}];
+      ASSERT_NE(activity, nullptr);
+      const double offset = span.device == 0 ? 0 : 2e-6;
+      EXPECT_NEAR(activity->begin, offset + 1e-9 * static_cast<double>(span.begin), 1e-12);
+      EXPECT_NEAR(activity->end, offset + 1e-9 * static_cast<double>(span.end), 1e-12);
+    }
+  EXPECT_EQ(found.size(), spans);
+  EXPECT_GT(timeline.memory[0].size(), 2U);
 }
 
 }  // namespace
