@@ -66,6 +66,9 @@ void print_json(const std::vector<Timeline>& timelines, const std::string& out) 
 void show(const Arguments& arguments) {
   std::vector<Timeline> timelines;
   for (const std::string& file : arguments.files) timelines.push_back(read_timeline(file));
+  for (std::size_t i = 1; i < timelines.size(); ++i)
+    if (timelines[i].seconds != timelines[0].seconds)
+      throw Error(concat(arguments.files[0], " and ", arguments.files[i], " have no common scale: one is in seconds, the other is not"));
   if (!arguments.out.empty()) write_file(arguments.out, picture(timelines, arguments.out, arguments.columns));
   if (arguments.json) return print_json(timelines, arguments.out);
   if (arguments.out.empty())

@@ -37,8 +37,7 @@ double end_of(const Timeline& timeline);
 // The activities of each device on one lane, by begin.
 std::vector<std::vector<const Activity*>> by_device(const Timeline& timeline, Lane lane);
 
-// Time is cut into `columns`, `per_column` each: in each the look that takes most of it, of activities none of which is shorter than
-// nothing; -1: none.
+// Time is cut into `columns`, `per_column` each: the look that takes most of each; -1: nothing does.
 std::vector<int> dominant_looks(const std::vector<const Activity*>& activities, double per_column, std::size_t columns);
 
 // The largest point of memory in each of `columns`; null before the first.

@@ -157,6 +157,12 @@ std::string axis(const Layout& layout) {
   return out;
 }
 
+bool has_memory(const Timeline& timeline, std::size_t memory_class) {
+  return std::any_of(timeline.memory.begin(), timeline.memory.end(), [&](const std::vector<MemoryPoint>& points) {
+    return std::any_of(points.begin(), points.end(), [&](const MemoryPoint& point) { return point.amount[memory_class] > 0; });
+  });
+}
+
 std::string legend(const Layout& layout, bool arrows_left_out) {
   double x = kLeft, y = layout.bottom() + 8;
   std::string out;
@@ -171,8 +177,8 @@ std::string legend(const Layout& layout, bool arrows_left_out) {
     if (there[look]) entry(std::string(looks[look].name), concat(looks[look].letter, " ", looks[look].meaning, lines ? " (lines)" : ""));
   }
   x = kLeft, y += kLegend;
-  if (!layout.timeline.memory.empty())
-    for (std::size_t i = 0; i < kMemoryClasses; ++i) entry(concat("m", i), concat("memory: ", name(static_cast<MemoryClass>(i))));
+  for (std::size_t i = 0; i < kMemoryClasses; ++i)
+    if (has_memory(layout.timeline, i)) entry(concat("m", i), concat("memory: ", name(static_cast<MemoryClass>(i))));
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 import statistics
 import sys
+import tempfile
 import unittest
 
 import timelines
@@ -10,10 +11,12 @@ from support import ProgramTest, run
 
 
 class Page(ProgramTest):
-    def setUp(self):
-        super().setUp()
-        self.browser = Browser(self.folder / "profile")
-        self.addCleanup(self.browser.close)
+    @classmethod
+    def setUpClass(cls):
+        profile = tempfile.TemporaryDirectory(prefix="penstock-test-")
+        cls.addClassCleanup(profile.cleanup)
+        cls.browser = Browser(profile.name)
+        cls.addClassCleanup(cls.browser.close)
 
     def open(self, *files, dark=False):
         page = self.folder / "page.html"

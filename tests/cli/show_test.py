@@ -48,6 +48,11 @@ class Show(ProgramTest):
         for extension in [".svg", ".json"]:
             self.assert_fails(run("show", self.timeline, other, "--out", self.folder / f"both{extension}"), f"{extension} holds one timeline, not 2")
 
+    def test_seconds_and_units_have_no_common_scale(self):
+        units = self.folder / "units.json"
+        units.write_text(self.timeline.read_text().replace('"seconds": true', '"seconds": false'))
+        self.assert_fails(run("show", self.timeline, units), "units.json have no common scale: one is in seconds, the other is not")
+
     def test_json_report(self):
         report = run("show", self.timeline, "--json", "--out", self.folder / "p.svg").json()
         self.assertEqual(report["out"], str(self.folder / "p.svg"))

@@ -83,11 +83,11 @@ function fillTip([headline, lines]) {
 
 function showTip(event) {
   const found = pointer && !grip && at(pointer);
-  const content = !found ? null : found.i >= 0 ? describe(timelines[found.t], found.i)
+  const said = !found ? null : found.i >= 0 ? describe(timelines[found.t], found.i)
     : found.memory ? describeMemory(timelines[found.t], found.device, found.time) : null;
-  tip.hidden = !content;
-  if (!content) return;
-  fillTip(content);
+  tip.hidden = !said;
+  if (!said) return;
+  fillTip(said);
   const box = tip.getBoundingClientRect();
   tip.style.left = (event.clientX + 16 + box.width > innerWidth ? event.clientX - 12 - box.width : event.clientX + 16) + 'px';
   tip.style.top = Math.max(4, Math.min(event.clientY + 16, innerHeight - box.height - 4)) + 'px';
@@ -118,15 +118,20 @@ function onWheel(event) {
   else zoom(Math.exp(event.deltaY * 0.0016), toTime(pointer ? pointer.x : view.width / 2));
 }
 
+function setPointer(event) {
+  const box = pane.getBoundingClientRect();
+  pointer = {x: event.clientX - box.left, y: event.clientY - box.top};
+}
+
 function onDown(event) {
+  setPointer(event);
   pane.setPointerCapture(event.pointerId);
   grip = {x: event.clientX, y: event.clientY, from: view.from, to: view.to, top: chart.scrollTop, moved: false};
   tip.hidden = true;
 }
 
 function onMove(event) {
-  const box = pane.getBoundingClientRect();
-  pointer = {x: event.clientX - box.left, y: event.clientY - box.top};
+  setPointer(event);
   if (!grip) {
     drawOverlay();
     showTip(event);
@@ -175,7 +180,8 @@ function toggle(name) {
 }
 
 function bindTools() {
-  const needed = {memory: mostMemory > 0, transfers: timelines.some((timeline) => timeline.transfers.numbers.length), byDevice: timelines.length > 1};
+  const transfers = timelines.some((timeline) => timeline.transfers.numbers.length);
+  const needed = {memory: mostMemory > 0, transfers, byDevice: timelines.length > 1};
   for (const name of Object.keys(needed)) {
     const input = document.getElementById(name);
     input.closest('label').hidden = !needed[name];
@@ -200,11 +206,13 @@ function addToLegend(list, fill, text) {
 
 function makeLegend() {
   page.looks.forEach((entry, look) => {
-    if (timelines.some((timeline) => timeline.look.includes(look))) addToLegend('kinds', patterns[look], entry.letter + ' ' + entry.meaning);
+    const there = timelines.some((timeline) => timeline.look.includes(look));
+    if (there) addToLegend('kinds', patterns[look], entry.letter + ' ' + entry.meaning);
   });
   page.memory.forEach((memoryClass, c) => {
     const there = (memory) => memory && memory.tops[c].some((top, i) => top > (c ? memory.tops[c - 1][i] : 0));
-    if (timelines.some((timeline) => timeline.memory.some(there))) addToLegend('classes', memoryClass.colour, 'memory: ' + memoryClass.name);
+    if (!timelines.some((timeline) => timeline.memory.some(there))) return;
+    addToLegend('classes', memoryClass.colour, 'memory: ' + memoryClass.name);
   });
 }
 

@@ -203,7 +203,8 @@ function drawNames(row, y) {
   const memory = timeline.memory[row.device];
   picture.font = '11px system-ui, sans-serif';
   picture.fillStyle = colours.faint;
-  picture.fillText('peak ' + amountText(memory.total[memory.peak], timeline.seconds), 8, y + row.height - row.gap - row.memory / 2 + 4, kLeft - 16);
+  const peak = 'peak ' + amountText(memory.total[memory.peak], timeline.seconds);
+  picture.fillText(peak, 8, y + row.height - row.gap - row.memory / 2 + 4, kLeft - 16);
 }
 
 function percentText(share) {
