@@ -17,22 +17,6 @@ std::string measuring_command(const Program& program, const CostContext& context
                 gloo ? " --backend gloo" : "", " --out ", context.file, " measures them, with the configuration of this program");
 }
 
-// The best of what was measured, null only where nothing was.
-const Sample* choose(const TaskCost& cost, const CostContext& context, std::size_t devices) {
-  const auto of = [](const std::optional<Sample>& sample) { return sample ? &*sample : nullptr; };
-  const auto here = cost.beside.find(context.backend);
-  const Sample* beside = here != cost.beside.end() ? &here->second : nullptr;
-  const Sample* elsewhere = cost.beside.empty() ? nullptr : &cost.beside.begin()->second;
-  const Sample *alone = of(cost.alone), *busy = of(cost.busy);
-
-  std::vector<const Sample*> order = {beside, busy, elsewhere, alone};
-  if (context.which == Measured::alone || (context.which == Measured::automatic && devices == 1)) order.insert(order.begin(), alone);
-  if (context.which == Measured::busy) order.insert(order.begin(), busy);
-  for (const Sample* sample : order)
-    if (sample) return sample;
-  return nullptr;
-}
-
 // "F0 (F of stage 0)", by task.
 std::vector<std::string> task_titles(const Program& program) {
   std::vector<std::string> titles(program.tasks.size());
@@ -78,6 +62,21 @@ double input_seconds(const Program& program, const DeviceProgram& device, const 
 
 }  // namespace
 
+const Sample* chosen_sample(const TaskCost& cost, const CostContext& context, std::size_t devices) {
+  const auto of = [](const std::optional<Sample>& sample) { return sample ? &*sample : nullptr; };
+  const auto here = cost.beside.find(context.backend);
+  const Sample* beside = here != cost.beside.end() ? &here->second : nullptr;
+  const Sample* elsewhere = cost.beside.empty() ? nullptr : &cost.beside.begin()->second;
+  const Sample *alone = of(cost.alone), *busy = of(cost.busy);
+
+  std::vector<const Sample*> order = {beside, busy, elsewhere, alone};
+  if (context.which == Measured::alone || (context.which == Measured::automatic && devices == 1)) order.insert(order.begin(), alone);
+  if (context.which == Measured::busy) order.insert(order.begin(), busy);
+  for (const Sample* sample : order)
+    if (sample) return sample;
+  return nullptr;
+}
+
 std::vector<double> task_seconds(const Program& program, const Costs& costs, const CostContext& context) {
   std::unordered_map<std::uint64_t, const TaskCost*> by_hash;
   for (const TaskCost& cost : costs.tasks) by_hash.emplace(cost.hash, &cost);
@@ -86,7 +85,7 @@ std::vector<double> task_seconds(const Program& program, const Costs& costs, con
   for (std::size_t t = 0; t < seconds.size(); ++t) {
     const Graph& graph = program.tasks[t].graph;
     const auto found = by_hash.find(cost_hash(graph));
-    const Sample* sample = found == by_hash.end() ? nullptr : choose(*found->second, context, program.devices.size());
+    const Sample* sample = found == by_hash.end() ? nullptr : chosen_sample(*found->second, context, program.devices.size());
     if (sample) {
       seconds[t] = sample->median;
     } else if (context.roofline) {

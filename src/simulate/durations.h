@@ -28,6 +28,9 @@ struct CostContext {
   std::optional<DeviceModel> roofline;   // for what was not measured at all
 };
 
+// What a task that was measured costs among so many devices; null where it was never run.
+const Sample* chosen_sample(const TaskCost& cost, const CostContext& context, std::size_t devices);
+
 // Seconds of each of the program's tasks. Throws Error where costs (and roofline) lack some: how many, the first few with their stages,
 // which model was measured, and the command that would measure them.
 std::vector<double> task_seconds(const Program& program, const Costs& costs, const CostContext& context);
