@@ -12,8 +12,11 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "penstock/error.h"
+#include "report/progress.h"
 #include "report/table.h"
-#include "simulate/table.h"
+#include "report/timeline_json.h"
+#include "report/timeline_text.h"
+#include "simulate/table_costs.h"
 
 namespace penstock {
 namespace {
@@ -24,6 +27,7 @@ struct Setting {
   StageShape shape;
   TableCosts costs;
   TableOptions options;
+  bool seconds = false;  // else in the unit of the flags
 
   std::int32_t actors() const { return static_cast<std::int32_t>(schedule.actors.size()); }
   TableTime time() const { return time_table(schedule, shape, costs, options); }
@@ -52,12 +56,30 @@ void check_bytes(const SimulateArguments& arguments) {
     throw Error("--bytes says nothing without --bandwidth", {}, "give the bytes that a link moves per time");
 }
 
-TableCosts costs_of(const SimulateArguments& arguments, const Schedule& schedule) {
-  const std::int32_t stages = schedule.stages();
-  const double share = static_cast<double>(schedule.actors.size()) / stages;
-  TableCosts costs = uniform_costs(stages, unit_costs(arguments), arguments.per_stage ? 1 : share);
-  for (StageCosts& stage : costs.stages) stage.live = share;
-  return costs;
+// Times and links that the flags give.
+void set_costs(const SimulateArguments& arguments, Setting& setting) {
+  const std::int32_t stages = setting.schedule.stages();
+  const double share = static_cast<double>(setting.actors()) / stages;
+  setting.costs = uniform_costs(stages, unit_costs(arguments), arguments.per_stage ? 1 : share);
+  for (StageCosts& stage : setting.costs.stages) stage.live = share;
+  setting.options.network = network_of(arguments, setting.actors(), {});
+}
+
+// Those that were measured, with --bytes for each transfer.
+void set_measured_costs(const SimulateArguments& arguments, Setting& setting) {
+  if (arguments.forward || arguments.backward || arguments.input || arguments.weight || arguments.per_stage)
+    throw Error(concat("--costs ", arguments.costs, " says what each stage takes"), {},
+                "leave out --forward, --backward, --input, --weight and --per-stage");
+  const Costs costs = parse_costs(read_file(arguments.costs), arguments.costs);
+  CostContext context;
+  context.file = arguments.costs;
+  context.backend = arguments.backend;
+  setting.seconds = true;
+  setting.costs = table_costs_of(costs, setting.schedule, context);
+  const double bytes = checked("--bytes", arguments.bytes.value_or(0));
+  for (StageCosts& stage : setting.costs.stages) stage.forward_bytes = stage.backward_bytes = stage.weight_bytes = bytes;
+  const bool needs_links = setting.actors() > 1 && !arguments.latency;
+  setting.options.network = network_of(arguments, setting.actors(), needs_links ? network_of(costs, context) : Network{});
 }
 
 Setting setting_of(const SimulateArguments& arguments, const TableChoice& table) {
@@ -66,8 +88,7 @@ Setting setting_of(const SimulateArguments& arguments, const TableChoice& table)
   out.shape = chain_of(out.schedule);
   validate(out.schedule, out.shape);
   check_bytes(arguments);
-  out.costs = costs_of(arguments, out.schedule);
-  out.options.network = network_of(arguments, out.actors());
+  arguments.costs.empty() ? set_costs(arguments, out) : set_measured_costs(arguments, out);
   out.options.disturbance = disturbance_of(arguments, out.actors());
   return out;
 }
@@ -131,6 +152,15 @@ std::vector<Variant> better_machines(const Setting& setting, const TableTime& ti
   return out;
 }
 
+// Null where the profile lacks what the table needs.
+std::shared_ptr<const Setting> measured_setting(const SimulateArguments& arguments, const TableChoice& table) {
+  try {
+    return std::make_shared<Setting>(setting_of(arguments, table));
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
 // The same work under another schedule, where the table is one of a name: what it takes, and what it keeps.
 std::vector<Variant> other_schedules(const SimulateArguments& arguments) {
   std::vector<Variant> out;
@@ -139,7 +169,8 @@ std::vector<Variant> other_schedules(const SimulateArguments& arguments) {
     if (info.name == arguments.table.what || (arguments.table.options.chunks > 1 && !info.chunked)) continue;
     TableChoice table = arguments.table;
     table.what = info.name;
-    const auto setting = std::make_shared<Setting>(setting_of(arguments, table));
+    const std::shared_ptr<const Setting> setting = measured_setting(arguments, table);
+    if (!setting) continue;
     const double peak = largest(setting->time().peak_live);
     out.push_back({concat("schedule ", info.name, " (peak live ", fixed(peak, 1), ")"), [setting] { return setting->time().makespan; }});
   }
@@ -153,11 +184,11 @@ Explanation explanation_of(const SimulateArguments& arguments, const Setting& se
   return explain(timeline, dependencies, variants);
 }
 
-// "33.5", or as short as six digits allow.
-std::string short_text(double value) {
-  Timeline units;
-  units.seconds = false;
-  return time_text(units, value);
+// "5.5": activations of a micro-batch.
+std::string short_count(double live) {
+  Timeline unit;
+  unit.seconds = false;
+  return time_text(unit, live);
 }
 
 nlohmann::json json_of(const Setting& setting, const TableTime& time, double dependencies) {
@@ -182,30 +213,37 @@ nlohmann::json json_of(const Setting& setting, const TableTime& time, double dep
 }
 
 std::string text_of(const Setting& setting, const TableTime& time, double dependencies) {
+  Timeline unit;
+  unit.seconds = setting.seconds;
+  const auto text = [&](double value) { return time_text(unit, value); };
   std::vector<std::vector<std::string>> rows;
   for (std::size_t a = 0; a < time.busy.size(); ++a) {
-    rows.push_back({concat("actor ", a), short_text(time.busy[a]), short_text(time.makespan - time.busy[a]), short_text(time.peak_live[a]),
-                    short_text(time.peak_time[a])});
+    rows.push_back({concat("actor ", a), text(time.busy[a]), text(time.makespan - time.busy[a]), short_count(time.peak_live[a]),
+                    text(time.peak_time[a])});
   }
   return concat(setting.schedule.name, ": ", setting.actors(), " actors, ", setting.schedule.stages(), " stages, ",
                 setting.schedule.microbatches(), " micro-batches\n\n", table({"", "busy", "idle", "peak live", "at"}, rows), "\nmakespan ",
-                short_text(time.makespan), ", bubble ", fixed(100 * time.bubble(), 1), " %, lower bound ",
-                short_text(std::max(largest(time.busy), dependencies)), " (busiest actor ", short_text(largest(time.busy)),
-                ", longest chain of needs ", short_text(dependencies), ")\n");
+                text(time.makespan), ", bubble ", fixed(100 * time.bubble(), 1), " %, lower bound ",
+                text(std::max(largest(time.busy), dependencies)), " (busiest actor ", text(largest(time.busy)), ", longest chain of needs ",
+                text(dependencies), ")\n");
+}
+
+Timeline timeline_of(const Setting& setting, const TableTime& time) {
+  Timeline timeline = timeline_of(setting.schedule, setting.shape, setting.costs, time);
+  timeline.seconds = setting.seconds;
+  if (timeline.seconds) timeline.memory.clear();  // it would be read as bytes
+  return timeline;
 }
 
 void simulate_table(const SimulateArguments& arguments) {
   Setting setting = setting_of(arguments, arguments.table);
-  setting.options.record = arguments.explain;
+  setting.options.record = arguments.explain || arguments.show || !arguments.timeline.empty();
   const TableTime time = setting.time();
+  const Timeline timeline = setting.options.record ? timeline_of(setting, time) : Timeline{};
   setting.options.record = false;
   const double dependencies = dependency_bound(setting.schedule, setting.shape, setting.costs, setting.options);
-  Timeline timeline;
-  Explanation explanation;
-  if (arguments.explain) {
-    timeline = timeline_of(setting.schedule, setting.shape, setting.costs, time);
-    explanation = explanation_of(arguments, setting, timeline, time, dependencies);
-  }
+  const Explanation explanation = arguments.explain ? explanation_of(arguments, setting, timeline, time, dependencies) : Explanation{};
+  if (!arguments.timeline.empty()) write_file(arguments.timeline, timeline_json(timeline));
   if (arguments.json) {
     nlohmann::json out = json_of(setting, time, dependencies);
     if (arguments.explain) out["explanation"] = json_of(timeline, explanation);
@@ -213,6 +251,7 @@ void simulate_table(const SimulateArguments& arguments) {
     return;
   }
   std::cout << text_of(setting, time, dependencies);
+  if (arguments.show) std::cout << "\n" << timeline_text({timeline}, {100, terminal_of(stdout).colour});
   if (arguments.explain) std::cout << "\n" << idle_table(timeline, explanation) << "\n" << explain_text(timeline, explanation);
 }
 
@@ -241,7 +280,7 @@ void add_cost_options(CLI::App& command, SimulateArguments& arguments) {
       ->take_all()
       ->expected(1, -1);
   command.add_option("--jitter", arguments.jitter, "each time is up to this part longer or shorter, by --seed [0]");
-  command.add_option("--seed", arguments.seed, "of the jitter")->capture_default_str();
+  command.add_option("--seed", arguments.seed, "of the jitter")->check(CLI::NonNegativeNumber)->capture_default_str();
   command.add_option("--straggler", arguments.stragglers, "actor 2 at half its speed: 2=2")
       ->type_name("ACTOR=FACTOR")
       ->take_all()
@@ -249,9 +288,6 @@ void add_cost_options(CLI::App& command, SimulateArguments& arguments) {
 }
 
 void add_program_options(CLI::App& command, SimulateArguments& arguments) {
-  command.add_option("--costs", arguments.costs, "what penstock profile measured")->type_name("FILE");
-  command.add_option("--timeline", arguments.timeline, "writes the timeline there, for penstock show")->type_name("FILE.json");
-  command.add_flag("--show", arguments.show, "draws it");
   command.add_option("--backend", arguments.backend, "threads or gloo: whose costs")->check(CLI::IsMember({"threads", "gloo"}));
   command.add_option("--device", arguments.device, "published figures of this device for tasks without measured costs");
   command.add_option("--network", arguments.link, "published figures of this link");
@@ -274,6 +310,10 @@ void add_simulate(CLI::App& app, const ModelRegistry& models) {
   add_table_options(*command, arguments->table);
   add_cost_options(*command, *arguments);
   add_program_options(*command, *arguments);
+  command->add_option("--costs", arguments->costs, "what penstock profile measured, instead of the times above")->type_name("FILE");
+  command->add_flag("--show", arguments->show, "draw it on the terminal");
+  command->add_option("--timeline", arguments->timeline, "write it for penstock show, Perfetto and chrome://tracing")
+      ->type_name("FILE.json");
   command->add_flag("--explain", arguments->explain, "why it takes as long as it does, and what would help most");
   command->add_flag("--json", arguments->json, "one JSON object");
   command->footer(

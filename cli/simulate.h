@@ -40,8 +40,8 @@ void simulate_program(const SimulateArguments& arguments);
 
 // The value of a flag that is a number, finite and not negative. Throws Error that names the flag.
 double checked(const std::string& flag, double value);
-// `link`, with --latency and --bandwidth where they are given, on every link but those of --link. Throws Error that names the flag.
-Network network_of(const SimulateArguments& arguments, std::int32_t devices, const Link& link = {});
+// `network` with --latency and --bandwidth instead of its own, and the links of --link. Throws Error that names the flag.
+Network network_of(const SimulateArguments& arguments, std::int32_t devices, Network network);
 // --jitter, --seed and --straggler. Throws Error that names the flag.
 Disturbance disturbance_of(const SimulateArguments& arguments, std::int32_t devices);
 

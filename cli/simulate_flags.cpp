@@ -67,8 +67,7 @@ double checked(const std::string& flag, double value) {
   return value;
 }
 
-Network network_of(const SimulateArguments& arguments, std::int32_t devices, const Link& link) {
-  Network network{link, {}};
+Network network_of(const SimulateArguments& arguments, std::int32_t devices, Network network) {
   if (arguments.latency) network.link.latency = checked("--latency", *arguments.latency);
   if (arguments.bandwidth) network.link.bandwidth = bandwidth_of("--bandwidth", *arguments.bandwidth);
   for (const std::string& value : arguments.links) add_link(network, value, devices);

@@ -9,6 +9,7 @@
 #include "cli/simulate.h"
 #include "penstock/error.h"
 #include "program/verify.h"
+#include "report/progress.h"
 #include "report/table.h"
 #include "report/timeline_json.h"
 #include "report/timeline_text.h"
@@ -88,7 +89,7 @@ void add_costs(const SimulateArguments& arguments, Setting& setting) {
     link = network_of(costs, context).link;
   else if (devices > 1 && !arguments.latency && !arguments.bandwidth)
     throw Error("what connects the devices?", {}, "--network NAME, for published figures of a link, or --latency and --bandwidth");
-  setting.network = network_of(arguments, devices, link);
+  setting.network = network_of(arguments, devices, {link, {}});
   const auto overhead = costs.step_overhead.find(arguments.backend);
   if (overhead != costs.step_overhead.end()) setting.overhead = overhead->second;
 }
@@ -288,7 +289,7 @@ void simulate_program(const SimulateArguments& arguments) {
     return;
   }
   std::cout << text_of(setting, simulation);
-  if (arguments.show) std::cout << "\n" << timeline_text({simulation.timeline}, {100, false});
+  if (arguments.show) std::cout << "\n" << timeline_text({simulation.timeline}, {100, terminal_of(stdout).colour});
   if (arguments.explain)
     std::cout << "\n" << idle_table(simulation.timeline, explanation) << "\n" << explain_text(simulation.timeline, explanation);
 }

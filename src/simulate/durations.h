@@ -22,10 +22,10 @@ enum class Measured : std::uint8_t {
 };
 
 struct CostContext {
-  std::string file = "costs.json";       // what messages call the costs
-  std::string backend = "threads";       // or gloo
-  Measured which = Measured::automatic;  // what a task was not measured under is taken from what comes nearest
-  std::optional<DeviceModel> roofline;   // for what was not measured at all
+  std::string file = "costs.json";        // what messages call the costs
+  std::string backend = "threads";        // or gloo
+  Measured which = Measured::automatic;   // what a task was not measured under is taken from what comes nearest
+  std::optional<DeviceModel> roofline{};  // for what was not measured at all
 };
 
 // What a task that was measured costs among so many devices; null where it was never run.

@@ -1,6 +1,7 @@
 #include "simulate/table_costs.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "base/text.h"
@@ -18,14 +19,59 @@ std::string measuring_command(const Schedule& schedule, const CostContext& conte
                 gloo ? " --backend gloo" : "", " --out ", context.file, " measures them");
 }
 
-// The task of that kind and stage, or of the last stage before it that has one.
-const TaskCost* task_of(const Costs& costs, Kind kind, std::int32_t stage, std::int32_t stages) {
-  const TaskCost* best = nullptr;
-  for (const TaskCost& task : costs.tasks) {
-    if (task.stages != stages || task.kind != kind || task.stage < 0 || task.stage > stage) continue;
-    if (!best || task.stage > best->stage) best = &task;
+// What was measured of a stage; not all kinds need to be there.
+struct Measurements {
+  std::optional<double> forward, whole, input, weight, recompute;
+
+  bool has_backward() const { return whole || input || weight; }
+  std::optional<double>& of(Kind kind) {
+    switch (kind) {
+      case Kind::B:
+        return whole;
+      case Kind::I:
+        return input;
+      case Kind::W:
+        return weight;
+      case Kind::R:
+        return recompute;
+      default:
+        return forward;
+    }
   }
-  return best;
+};
+
+// Of a stage, in any of its kinds: what the file says, or what follows from it. `split`: somewhere I or W were measured, so that their
+// absence here says that they are no tasks of their own.
+std::optional<double> time_of(Measurements stage, Kind kind, bool split) {
+  if (const std::optional<double> measured = stage.of(kind)) return measured;
+  if (kind == Kind::B && stage.input.has_value() != stage.weight.has_value()) return stage.input ? stage.input : stage.weight;
+  if (kind != Kind::I && kind != Kind::W) return {};
+  const std::optional<double> other = kind == Kind::I ? stage.weight : stage.input;
+  if (other) return std::max(stage.whole.value_or(*other) - *other, 0.0);
+  if (!stage.whole || !split) return {};
+  return kind == Kind::W ? *stage.whole : 0;
+}
+
+std::vector<Measurements> measurements_of(const Costs& costs, const Schedule& schedule, const CostContext& context, bool& split) {
+  std::vector<Measurements> stages(static_cast<std::size_t>(schedule.stages()));
+  split = stages.size() == 1;
+  for (const TaskCost& task : costs.tasks) {
+    if (task.stages != schedule.stages() || task.stage < 0 || task.stage >= schedule.stages() || task.kind > Kind::R) continue;
+    const Sample* sample = chosen_sample(task, context, schedule.actors.size());
+    std::optional<double>& slot = stages[static_cast<std::size_t>(task.stage)].of(task.kind);
+    if (sample && !slot) slot = sample->median;
+    split = split || task.kind == Kind::I || task.kind == Kind::W;
+  }
+  for (std::size_t s = 1; s < stages.size(); ++s) {
+    const Measurements& before = stages[s - 1];
+    if (!stages[s].forward) stages[s].forward = before.forward;
+    if (!stages[s].recompute) stages[s].recompute = before.recompute;
+    if (stages[s].has_backward()) continue;
+    stages[s].whole = before.whole;
+    stages[s].input = before.input;
+    stages[s].weight = before.weight;
+  }
+  return stages;
 }
 
 [[noreturn]] void fail_missing(const Costs& costs, const Schedule& schedule, const CostContext& context,
@@ -55,14 +101,13 @@ TableCosts table_costs_of(const Costs& costs, const Schedule& schedule, const Co
   TableCosts out;
   out.stages.resize(static_cast<std::size_t>(stages));
   for (StageCosts& stage : out.stages) stage.live = static_cast<double>(schedule.actors.size()) / stages;
+  bool split = false;
+  const std::vector<Measurements> measured = measurements_of(costs, schedule, context, split);
   std::vector<std::string> missing;
   for (const auto& [stage, kind] : wanted) {
-    const TaskCost* task = task_of(costs, kind, stage, stages);
-    const Sample* sample = task ? chosen_sample(*task, context, schedule.actors.size()) : nullptr;
-    if (sample)
-      out.stages[static_cast<std::size_t>(stage)].time[static_cast<std::size_t>(kind)] = sample->median;
-    else
-      missing.push_back(concat(name(kind), " of stage ", stage));
+    const std::optional<double> time = time_of(measured[static_cast<std::size_t>(stage)], kind, split);
+    if (!time) missing.push_back(concat(name(kind), " of stage ", stage));
+    out.stages[static_cast<std::size_t>(stage)].time[static_cast<std::size_t>(kind)] = time.value_or(0);
   }
   if (!missing.empty()) fail_missing(costs, schedule, context, missing);
   return out;

@@ -54,6 +54,23 @@ TEST(TableCosts, UnderTheConditionsOfTheBackend) {
   EXPECT_EQ(time_of(table_costs_of(costs, schedule, {.which = Measured::alone}), 0, Kind::F), 0.5);
 }
 
+// The first stage sends no gradient on, so that its W is its whole backward: the file has that task once, under the kind measured first.
+TEST(TableCosts, TasksThatAreEqualStandOnce) {
+  Costs costs;
+  costs.tasks = {task(Kind::F, 0, 3, 1), task(Kind::B, 0, 3, 4), task(Kind::F, 1, 3, 2),
+                 task(Kind::B, 1, 3, 5), task(Kind::I, 1, 3, 3), task(Kind::W, 1, 3, 2.5)};
+  const TableCosts split = table_costs_of(costs, make_schedule("zb-h1", {.actors = 3}), {});
+  EXPECT_EQ(time_of(split, 0, Kind::I), 0);
+  EXPECT_EQ(time_of(split, 0, Kind::W), 4);
+  EXPECT_EQ(time_of(split, 2, Kind::I), 3);
+  EXPECT_EQ(time_of(split, 2, Kind::W), 2.5);
+  costs.tasks[1].kind = Kind::W;
+  EXPECT_EQ(time_of(table_costs_of(costs, make_schedule("zb-h1", {.actors = 3}), {}), 0, Kind::I), 0);
+  EXPECT_EQ(time_of(table_costs_of(costs, make_schedule("1f1b", {.actors = 3}), {}), 0, Kind::B), 4);
+  costs.tasks.erase(costs.tasks.begin() + 4);  // stage 1's I: then it is what B has beside W
+  EXPECT_EQ(time_of(table_costs_of(costs, make_schedule("zb-h1", {.actors = 3}), {}), 1, Kind::I), 2.5);
+}
+
 TEST(TableCosts, WhatIsMissingIsNamed) {
   const auto message = [](const Costs& costs, std::string_view name, const ScheduleOptions& options, const CostContext& context = {}) {
     return message_of([&] { table_costs_of(costs, make_schedule(name, options), context); });
