@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -18,6 +17,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr const char* kHeader = "costs 1";
+constexpr std::int64_t kMost = std::int64_t{1} << 53;  // what every reader of JSON can hold
 
 std::string shown(const json& value) {
   const std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
@@ -27,14 +27,15 @@ std::string shown(const json& value) {
 // One value of the file, and where it stands: "costs.json: tasks[3].alone.median".
 class Node {
  public:
-  Node(const json& value, std::string place) : value_(value), place_(std::move(place)) {}
+  Node(const json& value, const std::string& file, std::string path) : value_(value), file_(file), path_(std::move(path)) {}
 
-  [[noreturn]] void fail(const std::string& what, const std::string& hint = {}) const { throw Error(concat(place_, " ", what), {}, hint); }
+  [[noreturn]] void fail(const std::string& what, const std::string& hint = {}) const {
+    throw Error(concat(file_, path_.empty() ? "" : ": ", path_, " ", what), {}, hint);
+  }
 
   double number() const {
     if (!value_.is_number()) fail(concat("is ", shown(value_), "; it must be a number"));
     const auto number = value_.get<double>();
-    if (!std::isfinite(number)) fail("is too large to be a number");
     if (number < 0) fail(concat("is ", shown(value_), "; it must not be negative"));
     return number;
   }
@@ -43,11 +44,10 @@ class Node {
     if (value == 0) fail("is 0; it must be more");
     return value;
   }
-  std::int64_t whole(std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max()) const {
-    const bool fits = value_.is_number_integer() &&
-                      (!value_.is_number_unsigned() || value_.get<std::uint64_t>() <= static_cast<std::uint64_t>(most)) &&
-                      value_.get<std::int64_t>() >= least;
-    if (!fits) fail(concat("is ", shown(value_), "; it must be a whole number from ", least, most < INT64_MAX ? concat(" to ", most) : ""));
+  std::int64_t whole(std::int64_t least, std::int64_t most = kMost) const {
+    const double value = value_.is_number_integer() ? value_.get<double>() : -1.0;
+    if (value < static_cast<double>(least) || value > static_cast<double>(most))
+      fail(concat("is ", shown(value_), "; it must be a whole number from ", least, most < kMost ? concat(" to ", most) : ""));
     return value_.get<std::int64_t>();
   }
   const std::string& text() const {
@@ -63,12 +63,12 @@ class Node {
   template <class Read>
   void each_element(Read&& read) const {
     if (!value_.is_array()) fail(concat("is ", shown(value_), "; it must be a list"));
-    for (std::size_t i = 0; i < value_.size(); ++i) read(Node(value_[i], concat(place_, "[", i, "]")));
+    for (std::size_t i = 0; i < value_.size(); ++i) read(Node(value_[i], file_, concat(path_, "[", i, "]")));
   }
   template <class Read>
   void each_member(Read&& read) const {
     check_object();
-    for (const auto& [key, value] : value_.items()) read(key, Node(value, below(key)));
+    for (const auto& [key, value] : value_.items()) read(key, Node(value, file_, below(key)));
   }
 
   void check_object() const {
@@ -89,14 +89,15 @@ class Node {
     check_object();
     if (!has(key))
       fail(concat("has no key ", quote(key)), "the file is damaged, or of another version: measure again with penstock profile");
-    return {value_[key], below(key)};
+    return {value_[key], file_, below(key)};
   }
 
  private:
-  std::string below(const std::string& key) const { return concat(place_, place_.ends_with(": ") ? "" : ".", key); }
+  std::string below(const std::string& key) const { return concat(path_, path_.empty() ? "" : ".", key); }
 
   const json& value_;
-  std::string place_;
+  const std::string& file_;
+  std::string path_;
 };
 
 Sample read_sample(const Node& node) {
@@ -241,7 +242,7 @@ Costs parse_costs(std::string_view text, const std::string& file) {
   if (document["penstock"] != kHeader)
     throw Error(concat(file, ": penstock is ", shown(document["penstock"]), "; this build reads ", quote(kHeader)), {},
                 "measure again with penstock profile");
-  const Node root(document, file + ": ");
+  const Node root(document, file, "");
   root.check_keys({"penstock", "machine", "model", "tasks", "links", "step_overhead", "input_seconds", "copy_bandwidth"});
   Costs costs;
   costs.machine = read_machine(root.at("machine"));
