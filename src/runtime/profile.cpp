@@ -43,6 +43,9 @@ class Profiler {
   void observe(const StepResult& result, Kind kind);
   void observe_whole(const StepResult& result);
   Observed& observed(const Instruction& run);
+  const Instruction& instruction(const Span& span) const {
+    return program_->devices[static_cast<std::size_t>(span.device)].instructions[span.instruction];
+  }
 
   Cluster& cluster_;
   Isolation* isolation_;
@@ -104,23 +107,23 @@ Observed& Profiler::observed(const Instruction& run) {
 void Profiler::observe(const StepResult& result, Kind kind) {
   for (const DeviceReport& report : result.devices) {
     for (const Span& span : report.spans) {
-      const Instruction& i = program_->devices[static_cast<std::size_t>(span.device)].instructions[span.instruction];
-      if (i.opcode == Opcode::run) (observed(i).*kind).push_back(seconds_of(span));
+      const Instruction& i = instruction(span);
+      if (i.opcode == Opcode::run && !span.waited) (observed(i).*kind).push_back(seconds_of(span));
     }
   }
 }
 
 void Profiler::observe_whole(const StepResult& result) {
   observe(result, &Observed::beside);
-  std::int64_t last = 0;
+  std::int64_t begin = result.devices.front().begin, end = begin;
   for (const DeviceReport& report : result.devices) {
-    for (const Span& span : report.spans) {
-      last = std::max(last, span.end);
-      const Instruction& i = program_->devices[static_cast<std::size_t>(span.device)].instructions[span.instruction];
-      if (i.opcode == Opcode::input) inputs_[program_->data[static_cast<std::size_t>(i.port)].name].push_back(seconds_of(span));
-    }
+    begin = std::min(begin, report.begin);
+    end = std::max(end, report.end);
+    for (const Span& span : report.spans)
+      if (const Instruction& i = instruction(span); i.opcode == Opcode::input)
+        inputs_[program_->data[static_cast<std::size_t>(i.port)].name].push_back(seconds_of(span));
   }
-  overhead_.push_back(std::max(0.0, result.seconds - 1e-9 * static_cast<double>(last)));
+  overhead_.push_back(std::max(0.0, result.seconds - 1e-9 * static_cast<double>(end - begin)));
 }
 
 Costs Profiler::result() const {

@@ -1,0 +1,118 @@
+#include "simulate/roofline.h"
+
+#include <gtest/gtest.h>
+
+#include "support/errors.h"
+#include "support/text_graphs.h"
+
+namespace penstock {
+namespace {
+
+using test::graph_of;
+using test::message_of;
+
+const char* const kTwo = R"([defaults]
+launch = 2.0
+efficiency = 0.5
+[devices.small]
+title = "A small one"
+f64 = 1.0
+f32 = 2.0
+bandwidth = 100.0
+source = "nobody"
+[devices.large]
+title = "A large one"
+f64 = 10.0
+f32 = 20.0
+bf16 = 40.0
+bandwidth = 1000.0
+memory = 80.0
+launch = 1.0
+efficiency = 1.0
+source = "nobody"
+[links.wire]
+bandwidth = 1.0
+latency = 5.0
+source = "nobody"
+)";
+
+TEST(Devices, UnitsAndDefaults) {
+  const DeviceTable table = parse_devices(kTwo, "two.toml");
+  const DeviceModel &small = table.device("small"), &large = table.device("large");
+  EXPECT_DOUBLE_EQ(small.f32, 2e12);
+  EXPECT_DOUBLE_EQ(small.bandwidth, 1e11);
+  EXPECT_DOUBLE_EQ(small.launch_seconds, 2e-6);
+  EXPECT_DOUBLE_EQ(small.efficiency, 0.5);
+  EXPECT_EQ(small.memory_bytes, 0);
+  EXPECT_EQ(large.memory_bytes, 80'000'000'000);
+  EXPECT_DOUBLE_EQ(large.launch_seconds, 1e-6);
+  EXPECT_DOUBLE_EQ(table.link("wire").bandwidth, 1e9);
+  EXPECT_DOUBLE_EQ(table.link("wire").latency, 5e-6);
+  // What is not published counts as f32.
+  EXPECT_DOUBLE_EQ(large.peak(DType::bf16), 4e13);
+  EXPECT_DOUBLE_EQ(small.peak(DType::bf16), 2e12);
+  EXPECT_DOUBLE_EQ(small.peak(DType::f64), 1e12);
+  EXPECT_DOUBLE_EQ(small.peak(DType::i64), 2e12);
+}
+
+TEST(Devices, Published) {
+  const DeviceTable& table = published_devices();
+  EXPECT_DOUBLE_EQ(table.device("a100-80").bf16, 312e12);
+  EXPECT_EQ(table.device("h200").memory_bytes, 141'000'000'000);
+  EXPECT_DOUBLE_EQ(table.link("infiniband-ndr").bandwidth, 50e9);
+  for (const auto& [name, device] : table.devices) {
+    EXPECT_GE(device.f32, device.f64) << name;
+    EXPECT_GE(device.peak(DType::bf16), device.f32) << name;
+    EXPECT_GT(device.launch_seconds, 0) << name;
+    EXPECT_GT(device.efficiency, 0) << name;
+    EXPECT_LE(device.efficiency, 1) << name;
+    EXPECT_FALSE(device.source.empty()) << name;
+  }
+}
+
+TEST(Devices, Unknown) {
+  const DeviceTable table = parse_devices(kTwo, "two.toml");
+  EXPECT_EQ(message_of([&] { table.device("smal"); }),
+            "there is no device \"smal\" in two.toml\n  known: large, small\n  hint: did you mean \"small\"?");
+  EXPECT_EQ(message_of([&] { table.link("x"); }), "there is no link \"x\" in two.toml\n  known: wire");
+}
+
+// The message of kTwo with `from` as `to`.
+std::string message_with(const std::string& from, const std::string& to) {
+  std::string text = kTwo;
+  text.replace(text.find(from), from.size(), to);
+  return message_of([&] { parse_devices(text, "two.toml"); });
+}
+
+TEST(Devices, BadFiles) {
+  EXPECT_EQ(message_with("f64 = 1.0", "f64 = -1.0"), "two.toml:6:7: small.f64 must be a positive number");
+  EXPECT_EQ(message_with("f64 = 1.0", "f64 = nan"), "two.toml:6:7: small.f64 must be a positive number");
+  EXPECT_EQ(message_with("f64 = 1.0", "f64 = \"fast\""), "two.toml:6:7: small.f64 must be a positive number");
+  EXPECT_EQ(message_with("f64 = 1.0\n", ""), "two.toml:4:1: small has no key \"f64\"");
+  EXPECT_EQ(message_with("source = \"nobody\"", "source = 1"), "two.toml:9:10: small.source must be a text");
+  EXPECT_EQ(message_with("bandwidth = 100.0", "bandwith = 100.0"),
+            "two.toml:8:1: small has an unknown key \"bandwith\"\n"
+            "  known: title, source, f64, f32, f16, bf16, bandwidth, memory, launch, efficiency\n  hint: did you mean \"bandwidth\"?");
+  EXPECT_EQ(message_with("[links.wire]", "[wires.wire]"),
+            "two.toml:20:2: the file has an unknown key \"wires\"\n  known: defaults, devices, links");
+  EXPECT_EQ(message_of([] { parse_devices("devices = 1", "d.toml"); }), "d.toml:1:11: devices must be a table");
+  EXPECT_EQ(message_of([] { parse_devices("defaults = 1", "d.toml"); }), "d.toml:1:12: defaults must be a table");
+  EXPECT_EQ(message_of([] { parse_devices("[devices]\nx = 1", "d.toml"); }), "d.toml:2:5: devices.x must be a table");
+}
+
+TEST(Roofline, ProductsByFlopsAndTheRestByBytes) {
+  const Graph graph = graph_of(R"(graph @g(%a: f32[1000,1000], %b: f32[1000,1000]) -> (f32[1000,1000]) {
+  %0: f32[1000,1000] = mm(%a, %b)
+  %1: f32[1000,1000] = transpose(%0) {dim0=0, dim1=1}
+  %2: f32[1000,1000] = add(%1, %a)
+  return %2
+}
+)");
+  const DeviceTable table = parse_devices(kTwo, "two.toml");
+  // small: 2e9 flops at half of 2e12, 12e6 bytes at 1e11; the transpose is a view.
+  EXPECT_DOUBLE_EQ(roofline_seconds(graph, table.device("small")), 2 * 2e-6 + 2e9 / 1e12 + 12e6 / 1e11);
+  EXPECT_DOUBLE_EQ(roofline_seconds(graph, table.device("large")), 2 * 1e-6 + 2e9 / 20e12 + 12e6 / 1e12);
+}
+
+}  // namespace
+}  // namespace penstock
