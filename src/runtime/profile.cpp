@@ -184,8 +184,7 @@ bool has(const Schedule& schedule, Kind kind) {
                      [&](const auto& row) { return std::any_of(row.begin(), row.end(), [&](const Action& a) { return a.kind == kind; }); });
 }
 
-// A stage without parameters may have its I and its W on actors of its own choice only as far as the table says; joined they must be on
-// one.
+// Whether every W is on its I's actor, so that both can be one B.
 bool weights_stay(const Schedule& schedule) {
   std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> actor;  // of each I, by stage and micro-batch
   for (std::size_t a = 0; a < schedule.actors.size(); ++a)
