@@ -37,10 +37,10 @@ class Profiler {
 
  private:
   using Transfers = Isolation::Transfers;
-  using Kind = std::vector<double> Observed::*;
+  using Times = std::vector<double> Observed::*;
 
   StepResult step(Transfers transfers, int only = -1);
-  void observe(const StepResult& result, Kind kind);
+  void observe(const StepResult& result, Times times);
   void observe_whole(const StepResult& result);
   Observed& observed(const Instruction& run);
   const Instruction& instruction(const Span& span) const {
@@ -54,6 +54,7 @@ class Profiler {
   const Program* program_ = nullptr;  // under measurement
   std::uint64_t key_ = 0;
   std::vector<std::uint64_t> hashes_;  // of its tasks
+  std::int32_t stages_ = 0;            // of its cut
   std::vector<Observed> tasks_;        // in the order in which they were met
   std::unordered_map<std::uint64_t, std::size_t> by_hash_;
   std::map<std::string, std::vector<double>> inputs_;  // by port
@@ -65,6 +66,9 @@ void Profiler::measure(const Program& program) {
   key_ = cluster_.load(program);
   hashes_.clear();
   for (const Task& task : program.tasks) hashes_.push_back(cost_hash(task.graph));
+  stages_ = 0;
+  for (const DeviceProgram& device : program.devices)
+    for (const Instruction& i : device.instructions) stages_ = std::max(stages_, i.stage + 1);
   const int devices = static_cast<int>(program.devices.size());
   for (int i = 0; i < options_.warm_up; ++i) step(Transfers::live);
   if (isolation_) step(Transfers::capture);
@@ -97,18 +101,17 @@ Observed& Profiler::observed(const Instruction& run) {
     if (run.action) {
       cost.kind = run.kind;
       cost.stage = run.stage;
-      for (const DeviceProgram& device : program_->devices)
-        for (const Instruction& i : device.instructions) cost.stages = std::max(cost.stages, i.stage + 1);
+      cost.stages = stages_;
     }
   }
   return tasks_[entry->second];
 }
 
-void Profiler::observe(const StepResult& result, Kind kind) {
+void Profiler::observe(const StepResult& result, Times times) {
   for (const DeviceReport& report : result.devices) {
     for (const Span& span : report.spans) {
       const Instruction& i = instruction(span);
-      if (i.opcode == Opcode::run && !span.waited) (observed(i).*kind).push_back(seconds_of(span));
+      if (i.opcode == Opcode::run && !span.waited) (observed(i).*times).push_back(seconds_of(span));
     }
   }
 }
@@ -255,7 +258,8 @@ MachineDescription describe_machine(const std::string& libraries) {
 
 std::string describe_model(const Config& config) {
   std::vector<std::string> keys;
-  for (const auto& [key, value] : config.model.numbers) keys.push_back(concat(key, " ", value));
+  for (const auto& [key, value] : config.model.numbers)
+    keys.push_back(concat(key, " ", value == std::floor(value) ? std::to_string(static_cast<std::int64_t>(value)) : number(value)));
   for (const auto& [key, value] : config.model.words) keys.push_back(concat(key, " ", value));
   return concat(config.model.name, ", ", config.train.dtype, ": ", join(keys, ", "));
 }

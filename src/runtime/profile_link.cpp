@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "base/invariant.h"
 #include "base/text.h"
 #include "program/memory_plan.h"
 #include "runtime/profile.h"
@@ -15,57 +15,55 @@ namespace {
 constexpr int kRoundTrips = 8;  // per step
 constexpr std::int64_t kSmall = 64, kLeastUsual = std::int64_t{64} << 10;
 
+constexpr std::string_view kTasks = R"(penstock program 1
+program @round_trips {microbatches=1}
+task @make {scratch=0}
+graph @make() -> (PAYLOAD, MATRIX) {
+  %0: PAYLOAD = full() {dtype=f32, fill_value=1.0, size=[WORDS]}
+  %1: MATRIX = full() {dtype=f32, fill_value=0.0, size=[256,256]}
+  return %0, %1
+}
+task @work {scratch=0}
+graph @work(%a: MATRIX) -> (MATRIX) {
+  %0: MATRIX = mm(%a, %a)
+  return %0
+}
+task @read {scratch=0}
+graph @read(%y: PAYLOAD, %a: MATRIX) -> (PAYLOAD, MATRIX) {
+  %0: PAYLOAD = mul(%y) {other=1.0}
+  %1: MATRIX = mm(%a, %a)
+  return %0, %1
+}
+)";
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+  return text;
+}
+
 // Device 0 computes for a while (its peer falls asleep), sends, and reads the answer; device 1 reads, computes for a while, and answers.
 // What is sent was just written and what was received is read, so that it moves from one core's cache to the other's.
-Program round_trips(std::int64_t bytes) {
-  const std::string payload = concat("f32[", bytes / 4, "]"), matrix = "f32[256,256]";
-  std::string text = concat(
-      "penstock program 1\nprogram @round_trips {microbatches=1}\n"
-      "task @make {scratch=0}\ngraph @make() -> (",
-      payload, ", ", matrix,
-      ") {\n"
-      "  %0: ",
-      payload, " = full() {dtype=f32, fill_value=1.0, size=[", bytes / 4,
-      "]}\n"
-      "  %1: ",
-      matrix,
-      " = full() {dtype=f32, fill_value=0.0, size=[256,256]}\n"
-      "  return %0, %1\n}\n"
-      "task @work {scratch=0}\ngraph @work(%a: ",
-      matrix, ") -> (", matrix,
-      ") {\n"
-      "  %0: ",
-      matrix,
-      " = mm(%a, %a)\n"
-      "  return %0\n}\n"
-      "task @read {scratch=0}\ngraph @read(%y: ",
-      payload, ", %a: ", matrix, ") -> (", payload, ", ", matrix,
-      ") {\n"
-      "  %0: ",
-      payload,
-      " = mul(%y) {other=1.0}\n"
-      "  %1: ",
-      matrix,
-      " = mm(%a, %a)\n"
-      "  return %0, %1\n}\n");
-  for (int device = 0; device < 2; ++device) {
-    const int peer = 1 - device;
-    std::string slots = concat("  slot %x0 step (", payload, ")\n  slot %a step (", matrix, ")\n  slot %c step (", matrix,
-                               ")\n  slot %copy step (", payload, ")\n");
-    std::string body = "  run @make() -> (store %x0, store %a)\n  run @work(%a) -> (store %c)\n  copy %x0 -> store %copy\n  free %copy\n";
-    for (int k = 0; k < kRoundTrips; ++k) {
-      slots += concat("  slot %x", k + 1, " step (", payload, ")\n  slot %y", k, " step (", payload, ")\n");
-      slots += concat("  slot %b", k, " step (", matrix, ")\n");
-      const std::string receive = concat("  recv %y", k, " from ", peer, " #", k, "\n");
-      const std::string read = concat("  run @read(%y", k, ", %a) -> (store %x", k + 1, ", store %b", k, ")\n");
-      const std::string send = concat("  send %x", k + device, " to ", peer, " #", k, "\n");
-      body += receive + (device == 0 ? "  run @work(%a) -> (update %c)\n" + send + read : read + send);
-      body += concat("  free %y", k, "\n  free %b", k, "\n  free %x", k, "\n");
-    }
-    body += concat("  free %x", kRoundTrips, "\n  free %a\n  free %c\n");
-    text += concat("device ", device, " {state_bytes=0, step_bytes=0, scratch_bytes=0}\n", slots, body);
+std::string device_text(int device) {
+  const int peer = 1 - device;
+  std::string slots = "  slot %x0 step (PAYLOAD)\n  slot %a step (MATRIX)\n  slot %c step (MATRIX)\n  slot %copy step (PAYLOAD)\n";
+  std::string body = "  run @make() -> (store %x0, store %a)\n  run @work(%a) -> (store %c)\n  copy %x0 -> store %copy\n  free %copy\n";
+  for (int k = 0; k < kRoundTrips; ++k) {
+    slots += concat("  slot %x", k + 1, " step (PAYLOAD)\n  slot %y", k, " step (PAYLOAD)\n  slot %b", k, " step (MATRIX)\n");
+    const std::string read = concat("  run @read(%y", k, ", %a) -> (store %x", k + 1, ", store %b", k, ")\n");
+    const std::string send = concat("  send %x", k + device, " to ", peer, " #", k, "\n");
+    body += concat("  recv %y", k, " from ", peer, " #", k, "\n");
+    body += device == 0 ? "  run @work(%a) -> (update %c)\n" + send + read : read + send;
+    body += concat("  free %y", k, "\n  free %b", k, "\n  free %x", k, "\n");
   }
-  Program program = parse_program(text, "round_trips");
+  return concat("device ", device, " {state_bytes=0, step_bytes=0, scratch_bytes=0}\n", slots, body, "  free %x", kRoundTrips,
+                "\n  free %a\n  free %c\n");
+}
+
+Program round_trips(std::int64_t bytes) {
+  const std::string words = std::to_string(bytes / 4);
+  std::string text = concat(kTasks, device_text(0), device_text(1));
+  text = replaced(replaced(text, "PAYLOAD", "f32[WORDS]"), "MATRIX", "f32[256,256]");
+  Program program = parse_program(replaced(text, "WORDS", words), "round_trips");
   plan_memory(program);
   return program;
 }
