@@ -26,7 +26,8 @@ struct Setting {
   Program program;
   Durations durations;
   Network network;
-  double overhead = 0;  // seconds of a step beyond the last device's work
+  double overhead = 0;                     // seconds of a step beyond the last device's work
+  std::vector<std::int64_t> kernel_bytes;  // of each device, beside its arenas
 
   double makespan() const { return simulate(program, durations, network).makespan; }
 };
@@ -80,6 +81,7 @@ void add_costs(const SimulateArguments& arguments, Setting& setting) {
     costs = parse_costs(read_file(arguments.costs), arguments.costs);
   }
   setting.durations = durations_of(setting.program, costs, context);
+  setting.kernel_bytes = kernel_bytes(setting.program, costs);
   const auto devices = static_cast<std::int32_t>(setting.program.devices.size());
   disturb(setting.durations, setting.program, disturbance_of(arguments, devices));
   Link link;
@@ -101,8 +103,9 @@ Setting setting_of(const SimulateArguments& arguments, const std::string& schedu
   return setting;
 }
 
-std::int64_t planned_bytes(const DeviceProgram& device) {
-  return device.state_bytes + device.step_bytes + device.scratch_bytes;
+std::int64_t predicted_bytes(const Setting& setting, std::size_t number) {
+  const DeviceProgram& device = setting.program.devices[number];
+  return device.state_bytes + device.step_bytes + device.scratch_bytes + setting.kernel_bytes[number];
 }
 
 // Of each device: micro-batches alive at once, each counted as devices/stages; from the begin of F to the end of B, or of W.
@@ -158,7 +161,7 @@ nlohmann::json json_of(const Setting& setting, const Simulation& simulation) {
                         {"peak_live", live},
                         {"peak_bytes", nlohmann::json::array()}};
   for (std::size_t d = 0; d < simulation.busy.size(); ++d) {
-    const std::int64_t bytes = planned_bytes(setting.program.devices[d]);
+    const std::int64_t bytes = predicted_bytes(setting, d);
     out["peak_bytes"].push_back(bytes);
     out["actors"].push_back({{"busy", simulation.busy[d]},
                              {"idle", simulation.makespan - simulation.busy[d]},
@@ -176,11 +179,10 @@ std::string text_of(const Setting& setting, const Simulation& simulation) {
   for (std::size_t d = 0; d < simulation.busy.size(); ++d) {
     const MemoryPoint& peak = peak_of(simulation.timeline.memory[d]);
     rows.push_back({concat("device ", d), text(simulation.busy[d]), text(simulation.makespan - simulation.busy[d]), fixed(live[d], 2),
-                    bytes_text(static_cast<double>(planned_bytes(setting.program.devices[d]))), bytes_text(peak.total()), text(peak.time)});
+                    bytes_text(static_cast<double>(predicted_bytes(setting, d))), bytes_text(peak.total()), text(peak.time)});
   }
-  return concat("program @", setting.program.name, "\n\n",
-                table({"", "busy", "idle", "peak live", "memory planned", "in use at most", "at"}, rows), "\nmakespan ",
-                text(simulation.makespan), ", step ", text(simulation.makespan + setting.overhead), ", bubble ",
+  return concat("program @", setting.program.name, "\n\n", table({"", "busy", "idle", "peak live", "memory", "in use at most", "at"}, rows),
+                "\nmakespan ", text(simulation.makespan), ", step ", text(simulation.makespan + setting.overhead), ", bubble ",
                 fixed(100 * simulation.bubble(), 1), " %, lower bound ", text(simulation.lower_bound()), " (busiest device ",
                 text(simulation.busiest_device), ", longest chain of needs ", text(simulation.critical_path), ")\n");
 }
@@ -190,7 +192,7 @@ std::vector<Variant> variants_of(const SimulateArguments& arguments, const Setti
   std::vector<Variant> out;
   const auto add = [&](const std::string& name, auto change) {
     out.push_back({name, [&setting, change] {
-                     Setting changed{setting.program, setting.durations, setting.network, setting.overhead};
+                     Setting changed = setting;
                      change(changed);
                      return changed.makespan();
                    }});

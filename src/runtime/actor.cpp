@@ -53,7 +53,7 @@ DeviceReport Actor::step(const StepInput& input, bool record_spans) {
   report.busy = seconds(busy_);
   report.waiting = seconds(waiting_);
   report.planned_bytes = own_.state_bytes + own_.step_bytes + own_.scratch_bytes;
-  report.measured_bytes = own_.state_bytes + own_.step_bytes + executor_.extra_bytes();
+  report.measured_bytes = report.planned_bytes + executor_.extra_bytes();
   report.spans = std::move(spans_);
   return report;
 }
@@ -64,7 +64,7 @@ bool Actor::on_compute_lane(std::size_t instruction) const {
 
 void Actor::span(std::size_t instruction, Clock::time_point begin, Clock::time_point end, bool waited) {
   if (record_)
-    spans_.push_back({device_, static_cast<std::uint32_t>(instruction), waited, (begin - begin_).count(), (end - begin_).count()});
+    spans_.push_back({device_, static_cast<std::uint32_t>(instruction), waited, (begin - begin_).count(), (end - begin_).count(), 0});
 }
 
 Event Actor::run(const Instruction& instruction) {
@@ -74,6 +74,7 @@ Event Actor::run(const Instruction& instruction) {
   const Clock::time_point end = Clock::now();
   busy_ += end - begin;
   span(index, begin, end);
+  if (record_) spans_.back().allocated = executor_.last_run_bytes();
   return inner_[index] == kNoEvent ? kNoEvent : static_cast<Event>(index);
 }
 

@@ -39,6 +39,7 @@ struct Span {
   std::uint32_t instruction = 0;  // of the device's program; of a wait: the one waited for
   bool waited = false;
   std::int64_t begin = 0, end = 0;  // ns since the step's begin on that device
+  std::int64_t allocated = 0;       // of a run: bytes that its kernels allocated beside what the program planned, at their peak
 };
 struct DeviceReport {
   std::int64_t begin = 0, end = 0;  // of the step, ns of the machine's steady clock: comparable between devices of one machine

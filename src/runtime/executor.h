@@ -52,6 +52,8 @@ class Executor {
   virtual bool wait(Event event, Deadline deadline) = 0;
   // Peak of bytes that kernels allocated beside the planned arenas since load.
   virtual std::int64_t extra_bytes() const { return 0; }
+  // The same of the last run alone.
+  virtual std::int64_t last_run_bytes() const { return 0; }
 };
 
 // Moves slots between the devices of one program. One object per device ("endpoint"); calls come from the device's own thread.

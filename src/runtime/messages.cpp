@@ -144,6 +144,7 @@ void put(Writer& out, const DeviceReport& report) {
     out.put(span.waited);
     out.put(span.begin);
     out.put(span.end);
+    out.put(span.allocated);
   }
 }
 
@@ -155,13 +156,14 @@ DeviceReport get_report(Reader& in) {
   report.waiting = in.get<double>();
   report.planned_bytes = in.get<std::int64_t>();
   report.measured_bytes = in.get<std::int64_t>();
-  report.spans.resize(in.length(25));
+  report.spans.resize(in.length(33));
   for (Span& span : report.spans) {
     span.device = in.get<std::int32_t>();
     span.instruction = in.get<std::uint32_t>();
     span.waited = in.flag();
     span.begin = in.get<std::int64_t>();
     span.end = in.get<std::int64_t>();
+    span.allocated = in.get<std::int64_t>();
   }
   return report;
 }

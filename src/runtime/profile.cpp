@@ -41,6 +41,7 @@ class Profiler {
 
   StepResult step(Transfers transfers, int only = -1);
   void observe(const StepResult& result, Times times);
+  void observe_memory(const StepResult& result);
   void observe_whole(const StepResult& result);
   Observed& observed(const Instruction& run);
   const Instruction& instruction(const Span& span) const {
@@ -70,7 +71,7 @@ void Profiler::measure(const Program& program) {
   for (const DeviceProgram& device : program.devices)
     for (const Instruction& i : device.instructions) stages_ = std::max(stages_, i.stage + 1);
   const int devices = static_cast<int>(program.devices.size());
-  for (int i = 0; i < options_.warm_up; ++i) step(Transfers::live);
+  for (int i = 0; i < options_.warm_up; ++i) observe_memory(step(Transfers::live));
   if (isolation_) step(Transfers::capture);
   // What is compared is measured in turn, so that a slow minute of the machine slows all of it.
   for (int round = 0; round < options_.rounds; ++round) {
@@ -111,7 +112,21 @@ void Profiler::observe(const StepResult& result, Times times) {
   for (const DeviceReport& report : result.devices) {
     for (const Span& span : report.spans) {
       const Instruction& i = instruction(span);
-      if (i.opcode == Opcode::run && !span.waited) (observed(i).*times).push_back(seconds_of(span));
+      if (i.opcode != Opcode::run || span.waited) continue;
+      (observed(i).*times).push_back(seconds_of(span));
+    }
+  }
+  observe_memory(result);
+}
+
+// Also of the first steps, in which some kernels allocate more than later.
+void Profiler::observe_memory(const StepResult& result) {
+  for (const DeviceReport& report : result.devices) {
+    for (const Span& span : report.spans) {
+      const Instruction& i = instruction(span);
+      if (i.opcode != Opcode::run || span.waited) continue;
+      std::int64_t& most = observed(i).cost.kernel_bytes;
+      most = std::max(most, span.allocated);
     }
   }
 }

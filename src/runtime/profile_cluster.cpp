@@ -26,6 +26,7 @@ class IsolatedExecutor : public Executor {
   bool done(Event event) override { return inner_->done(event); }
   bool wait(Event event, Deadline deadline) override { return inner_->wait(event, deadline); }
   std::int64_t extra_bytes() const override { return inner_->extra_bytes(); }
+  std::int64_t last_run_bytes() const override { return inner_->last_run_bytes(); }
 
  private:
   int device_;

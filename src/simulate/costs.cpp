@@ -116,7 +116,7 @@ std::uint64_t read_hash(const Node& node) {
 }
 
 TaskCost read_task(const Node& node) {
-  node.check_keys({"hash", "name", "kind", "stage", "stages", "alone", "busy", "beside"});
+  node.check_keys({"hash", "name", "kind", "stage", "stages", "alone", "busy", "beside", "kernel_bytes"});
   TaskCost task;
   task.hash = read_hash(node.at("hash"));
   task.name = node.at("name").text();
@@ -129,6 +129,7 @@ TaskCost read_task(const Node& node) {
   if (node.has("alone")) task.alone = read_sample(node.at("alone"));
   if (node.has("busy")) task.busy = read_sample(node.at("busy"));
   node.at("beside").each_member([&](const std::string& backend, const Node& sample) { task.beside[backend] = read_sample(sample); });
+  if (node.has("kernel_bytes")) task.kernel_bytes = node.at("kernel_bytes").whole(0);
   return task;
 }
 
@@ -200,6 +201,7 @@ ordered_json json_of(const TaskCost& task) {
   if (task.busy) out["busy"] = json_of(*task.busy);
   out["beside"] = ordered_json::object();
   for (const auto& [backend, sample] : task.beside) out["beside"][backend] = json_of(sample);
+  out["kernel_bytes"] = task.kernel_bytes;
   return out;
 }
 
@@ -302,6 +304,7 @@ void merge(Costs& costs, const Costs& newer, const std::string& file) {
     if (task.alone) old->alone = task.alone;
     if (task.busy) old->busy = task.busy;
     for (const auto& [backend, sample] : task.beside) old->beside[backend] = sample;
+    old->kernel_bytes = std::max(old->kernel_bytes, task.kernel_bytes);
   }
   for (const auto& [backend, link] : newer.links) costs.links[backend] = link;
   for (const auto& [backend, seconds] : newer.step_overhead) costs.step_overhead[backend] = seconds;

@@ -27,6 +27,7 @@ struct TaskCost {
   std::int32_t stage = -1, stages = 0;
   std::optional<Sample> alone, busy;     // the other devices idle; all devices computing
   std::map<std::string, Sample> beside;  // in the whole program, by backend
+  std::int64_t kernel_bytes = 0;         // that its kernels allocate at once beside what a program plans for it
 };
 
 // What a task's time is looked up by: its graph's structural hash with scalar constants aside, as no kernel's time depends on them (a

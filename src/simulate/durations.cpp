@@ -1,5 +1,6 @@
 #include "simulate/durations.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "base/text.h"
@@ -96,6 +97,24 @@ std::vector<double> task_seconds(const Program& program, const Costs& costs, con
   }
   if (!missing.empty()) fail_missing(program, costs, context, missing);
   return seconds;
+}
+
+std::vector<std::int64_t> kernel_bytes(const Program& program, const Costs& costs) {
+  std::unordered_map<std::uint64_t, std::int64_t> by_hash;
+  for (const TaskCost& cost : costs.tasks) by_hash.emplace(cost.hash, cost.kernel_bytes);
+  std::vector<std::int64_t> by_task;
+  for (const Task& task : program.tasks) {
+    const auto found = by_hash.find(cost_hash(task.graph));
+    by_task.push_back(found == by_hash.end() ? 0 : found->second);
+  }
+  std::vector<std::int64_t> out;
+  for (const DeviceProgram& device : program.devices) {
+    std::int64_t most = 0;
+    for (const Instruction& i : device.instructions)
+      if (i.opcode == Opcode::run) most = std::max(most, by_task[i.task.index()]);
+    out.push_back(most);
+  }
+  return out;
 }
 
 Durations durations_of(const Program& program, const Costs& costs, const CostContext& context) {

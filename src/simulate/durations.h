@@ -35,6 +35,9 @@ const Sample* chosen_sample(const TaskCost& cost, const CostContext& context, st
 // which model was measured, and the command that would measure them.
 std::vector<double> task_seconds(const Program& program, const Costs& costs, const CostContext& context);
 
+// Bytes that the kernels of each device's tasks allocate at most beside what the program plans; tasks that were not measured count 0.
+std::vector<std::int64_t> kernel_bytes(const Program& program, const Costs& costs);
+
 // Seconds that each instruction keeps its device, by device and instruction. Sends and receives are the network's to count and frees are
 // free: 0. Throws Error as above, also for inputs.
 Durations durations_of(const Program& program, const Costs& costs, const CostContext& context);

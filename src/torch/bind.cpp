@@ -234,6 +234,7 @@ std::byte* Spare::take(std::int64_t bytes) {
   if (block_ == blocks_.size()) blocks_.emplace_back(size), used_ = 0;
   std::byte* memory = blocks_[block_].data() + used_;
   used_ += size;
+  taken_ += size;
   return memory;
 }
 

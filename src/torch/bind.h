@@ -15,14 +15,16 @@ namespace penstock {
 // Shared by all tasks of a device, because one runs at a time.
 class Spare {
  public:
-  void rewind() { block_ = 0, used_ = 0; }  // the next task begins
-  std::byte* take(std::int64_t bytes);      // valid as long as this object
+  void rewind() { block_ = 0, used_ = 0, taken_ = 0; }  // the next task begins
+  std::byte* take(std::int64_t bytes);                  // valid as long as this object
   std::int64_t bytes() const;
+  std::int64_t taken() const { return taken_; }  // by the task that began last
 
  private:
   std::vector<Arena> blocks_;
   std::size_t block_ = 0;
   std::int64_t used_ = 0;  // of blocks_[block_]
+  std::int64_t taken_ = 0;
 };
 
 struct BoundResult {

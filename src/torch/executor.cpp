@@ -26,12 +26,13 @@ class AllocationCount : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void*, std::int64_t size, std::size_t, std::size_t, c10::Device) override {
     now_ += size;
+    run_peak = std::max(run_peak, now_);
     peak = std::max(peak, now_);
   }
   void reportOutOfMemory(std::int64_t, std::size_t, std::size_t, c10::Device) override {}
   bool memoryProfilingEnabled() const override { return true; }
 
-  std::int64_t peak = 0;
+  std::int64_t peak = 0, run_peak = 0;
 
  private:
   std::int64_t now_ = 0;
@@ -49,11 +50,13 @@ class TorchExecutor final : public Executor {
   bool done(Event) override { return true; }
   bool wait(Event, Deadline) override { return true; }
   std::int64_t extra_bytes() const override { return spare_.bytes() + allocations_->peak; }
+  std::int64_t last_run_bytes() const override { return last_spare_ + allocations_->run_peak; }
 
  private:
   struct Frame {
     TaskId task;
     std::vector<BoundCall> calls;
+    std::int64_t spare = 0;  // bytes of spare_ that they use
   };
   void run(const Frame& frame) const;
   void place_slots();
@@ -68,6 +71,7 @@ class TorchExecutor final : public Executor {
   StateStore state_;
   Arena step_, scratch_;
   Spare spare_;
+  std::int64_t last_spare_ = 0;         // of the last run
   std::vector<std::byte*> addresses_;   // by SlotId
   std::vector<ScratchPlan> plans_;      // by TaskId; made on first use
   std::vector<Frame> frames_;           // one per task and distinct memory
@@ -137,7 +141,8 @@ TorchExecutor::Frame TorchExecutor::bind_run(const Instruction& instruction) {
   }
   invariant(operands.size() == task.graph.inputs.size(), "a run's operands do not match its task");
   invariant(results.size() == task.graph.outputs.size(), "a run's results do not match its task");
-  return {instruction.task, bind_task(task, plan, operands, results, scratch_.data(), spare_)};
+  std::vector<BoundCall> calls = bind_task(task, plan, operands, results, scratch_.data(), spare_);
+  return {instruction.task, std::move(calls), spare_.taken()};
 }
 
 void TorchExecutor::copy(const Instruction& instruction) {
@@ -166,8 +171,11 @@ Event TorchExecutor::issue(const Instruction& instruction) {
   invariant(index < frame_of_.size() && frame_of_[index] >= 0, "an instruction that is not of the loaded program");
   // No tensor here asks for gradients, so that the dispatcher can skip autograd altogether.
   at::AutoDispatchBelowADInplaceOrView below_autograd;
+  allocations_->run_peak = 0;
   c10::DebugInfoGuard count(c10::DebugInfoKind::PROFILER_STATE, allocations_);
-  run(frames_[static_cast<std::size_t>(frame_of_[index])]);
+  const Frame& frame = frames_[static_cast<std::size_t>(frame_of_[index])];
+  last_spare_ = frame.spare;
+  run(frame);
   return kNoEvent;
 }
 
