@@ -35,6 +35,8 @@ struct SimulateArguments {
   std::string timeline;  // where to write it
 };
 
+// A schedule by name or from a file.
+void simulate_table(const SimulateArguments& arguments);
 // A program's text or a configuration.
 void simulate_program(const SimulateArguments& arguments);
 

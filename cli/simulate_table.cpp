@@ -1,0 +1,264 @@
+// penstock simulate of a schedule's table: under costs that are given or measured.
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "cli/simulate.h"
+#include "penstock/error.h"
+#include "report/progress.h"
+#include "report/table.h"
+#include "report/timeline_json.h"
+#include "report/timeline_text.h"
+#include "simulate/table_costs.h"
+
+namespace penstock {
+namespace {
+
+struct Machine {
+  TableCosts costs;
+  TableOptions options;
+};
+
+// A table, what it is held against, and what it runs on.
+struct Setting {
+  Schedule schedule;
+  StageShape shape;
+  Machine machine;
+  bool seconds = false;  // else in the unit of the flags
+
+  std::int32_t actors() const { return static_cast<std::int32_t>(schedule.actors.size()); }
+  TableTime time(const Machine& on) const { return time_table(schedule, shape, on.costs, on.options); }
+};
+
+// --forward to --weight. B is I and W together, unless it is given; each of them is half of it, unless that is given.
+UnitCosts unit_costs(const SimulateArguments& arguments) {
+  const auto given = [](const char* flag, const std::optional<double>& value, double otherwise) {
+    return value ? checked(flag, *value) : otherwise;
+  };
+  UnitCosts costs;
+  costs.forward = given("--forward", arguments.forward, 1);
+  const double backward = given("--backward", arguments.backward, 2);
+  costs.input = given("--input", arguments.input, backward / 2);
+  costs.weight = given("--weight", arguments.weight, backward / 2);
+  costs.backward = arguments.backward ? backward : costs.input + costs.weight;
+  costs.bytes = given("--bytes", arguments.bytes, 0);
+  return costs;
+}
+
+void check_bytes(const SimulateArguments& arguments) {
+  const auto names_bandwidth = [](const std::string& link) { return link.find("bandwidth") != std::string::npos; };
+  const bool bandwidth = arguments.bandwidth || std::any_of(arguments.links.begin(), arguments.links.end(), names_bandwidth);
+  if (bandwidth && !arguments.bytes) throw Error("a bandwidth says nothing without --bytes", {}, "give the bytes of a transfer");
+  if (arguments.bytes && !bandwidth && arguments.costs.empty())
+    throw Error("--bytes says nothing without --bandwidth", {}, "give the bytes that a link moves per time");
+}
+
+// Times and links that the flags give.
+void set_costs(const SimulateArguments& arguments, Setting& setting) {
+  const std::int32_t stages = setting.schedule.stages();
+  const double share = static_cast<double>(setting.actors()) / stages;
+  setting.machine.costs = uniform_costs(stages, unit_costs(arguments), arguments.per_stage ? 1 : share);
+  for (StageCosts& stage : setting.machine.costs.stages) stage.live = share;
+  setting.machine.options.network = network_of(arguments, setting.actors(), {});
+}
+
+// Those that were measured, with --bytes for each transfer.
+void set_measured_costs(const SimulateArguments& arguments, Setting& setting) {
+  if (arguments.forward || arguments.backward || arguments.input || arguments.weight || arguments.per_stage)
+    throw Error(concat("--costs ", arguments.costs, " says what each stage takes"), {},
+                "leave out --forward, --backward, --input, --weight and --per-stage");
+  const Costs costs = parse_costs(read_file(arguments.costs), arguments.costs);
+  CostContext context;
+  context.file = arguments.costs;
+  context.backend = arguments.backend;
+  setting.seconds = true;
+  setting.machine.costs = table_costs_of(costs, setting.schedule, context);
+  const double bytes = checked("--bytes", arguments.bytes.value_or(0));
+  for (StageCosts& stage : setting.machine.costs.stages) stage.forward_bytes = stage.backward_bytes = stage.weight_bytes = bytes;
+  const bool needs_links = setting.actors() > 1 && !arguments.latency;
+  setting.machine.options.network = network_of(arguments, setting.actors(), needs_links ? network_of(costs, context) : Network{});
+}
+
+void check_flags(const SimulateArguments& arguments) {
+  const std::pair<const char*, bool> given[] = {{"--schedule", !arguments.schedule.empty()}, {"--set", !arguments.settings.empty()},
+                                                {"--against", !arguments.against.empty()},   {"--device", !arguments.device.empty()},
+                                                {"--devices", !arguments.devices.empty()},   {"--network", !arguments.link.empty()}};
+  for (const auto& [flag, is_given] : given) {
+    if (is_given)
+      throw Error(concat(flag, " is for programs and configurations"), {}, concat(arguments.table.what, " is taken as a schedule's table"));
+  }
+}
+
+Setting setting_of(const SimulateArguments& arguments, const TableChoice& table) {
+  Setting out;
+  out.schedule = table_of(table);
+  out.shape = chain_of(out.schedule);
+  validate(out.schedule, out.shape);
+  check_bytes(arguments);
+  arguments.costs.empty() ? set_costs(arguments, out) : set_measured_costs(arguments, out);
+  out.machine.options.disturbance = disturbance_of(arguments, out.actors());
+  return out;
+}
+
+double largest(const std::vector<double>& values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+// `setting` outlives it.
+template <class Change>
+Variant variant(const Setting& setting, const std::string& name, Change change) {
+  return {name, [&setting, change] {
+            Machine changed = setting.machine;
+            change(changed);
+            return setting.time(changed).makespan;
+          }};
+}
+
+void for_each_link(Network& network, const std::function<void(Link&)>& change) {
+  change(network.link);
+  for (auto& [pair, link] : network.between) change(link);
+}
+
+// One micro-batch's time in a stage: F and B, or I and W.
+double time_of(const StageCosts& stage) {
+  const auto time = [&](Kind kind) { return stage.time[static_cast<std::size_t>(kind)]; };
+  return time(Kind::F) + std::max(time(Kind::B), time(Kind::I) + time(Kind::W));
+}
+
+// Machines that are better somewhere, and stages that are cheaper.
+std::vector<Variant> better_machines(const Setting& setting, const TableTime& time) {
+  std::vector<Variant> out;
+  bool latency = false, bandwidth = false;
+  Network network = setting.machine.options.network;
+  for_each_link(network, [&](Link& link) {
+    latency = latency || link.latency > 0;
+    bandwidth = bandwidth || std::isfinite(link.bandwidth);
+  });
+  const auto with_links = [&](const std::string& name, void (*change)(Link&)) {
+    out.push_back(variant(setting, name, [change](Machine& m) { for_each_link(m.options.network, change); }));
+  };
+  if (latency) with_links("no latency", [](Link& link) { link.latency = 0; });
+  if (bandwidth) with_links("unlimited bandwidth", [](Link& link) { link.bandwidth = Link().bandwidth; });
+  const auto busiest = static_cast<std::size_t>(std::max_element(time.busy.begin(), time.busy.end()) - time.busy.begin());
+  out.push_back(variant(setting, concat("actor ", busiest, " 10 % faster"), [busiest, actors = time.busy.size()](Machine& m) {
+    m.options.disturbance.slowdown.resize(actors, 1);
+    m.options.disturbance.slowdown[busiest] /= 1.1;
+  }));
+  const auto [cheapest, dearest] = std::minmax_element(setting.machine.costs.stages.begin(), setting.machine.costs.stages.end(),
+                                                       [](const auto& a, const auto& b) { return time_of(a) < time_of(b); });
+  if (time_of(*cheapest) < time_of(*dearest)) {
+    const auto stage = static_cast<std::size_t>(dearest - setting.machine.costs.stages.begin());
+    out.push_back(variant(setting, concat("stage ", stage, " 10 % faster"), [stage](Machine& m) {
+      for (double& cost : m.costs.stages[stage].time) cost /= 1.1;
+    }));
+  }
+  if (!setting.machine.options.disturbance.slowdown.empty())
+    out.push_back(variant(setting, "no straggler", [](Machine& m) { m.options.disturbance.slowdown.clear(); }));
+  return out;
+}
+
+// The same work under another schedule, where the table is one of a name: what it takes, and what it keeps. Schedules whose tasks were not
+// measured are left out.
+std::vector<Variant> other_schedules(const SimulateArguments& arguments) {
+  std::vector<Variant> out;
+  if (names_file(arguments.table.what)) return out;
+  for (const ScheduleInfo& info : schedules()) {
+    if (info.name == arguments.table.what || (arguments.table.options.chunks > 1 && !info.chunked)) continue;
+    TableChoice table = arguments.table;
+    table.what = info.name;
+    try {
+      const Setting setting = setting_of(arguments, table);
+      const TableTime time = setting.time(setting.machine);
+      out.push_back({concat("schedule ", info.name, " (peak live ", fixed(largest(time.peak_live), 1), ")"),
+                     [makespan = time.makespan] { return makespan; }});
+    } catch (const Error&) {
+    }
+  }
+  return out;
+}
+
+Explanation explanation_of(const SimulateArguments& arguments, const Setting& setting, const Timeline& timeline, const TableTime& time,
+                           double dependencies) {
+  std::vector<Variant> variants = better_machines(setting, time);
+  for (Variant& other : other_schedules(arguments)) variants.push_back(std::move(other));
+  return explain(timeline, dependencies, variants);
+}
+
+// "5.5": activations of a micro-batch.
+std::string short_count(double live) {
+  Timeline unit;
+  unit.seconds = false;
+  return time_text(unit, live);
+}
+
+nlohmann::json json_of(const Setting& setting, const TableTime& time, double dependencies) {
+  nlohmann::json actors = nlohmann::json::array();
+  for (std::size_t a = 0; a < time.busy.size(); ++a) {
+    actors.push_back({{"busy", time.busy[a]},
+                      {"idle", time.makespan - time.busy[a]},
+                      {"peak_live", time.peak_live[a]},
+                      {"peak_time", time.peak_time[a]}});
+  }
+  return {{"kind", "table"},
+          {"name", setting.schedule.name},
+          {"stages", setting.schedule.stages()},
+          {"microbatches", setting.schedule.microbatches()},
+          {"makespan", time.makespan},
+          {"bubble", time.bubble()},
+          {"lower_bound", std::max(largest(time.busy), dependencies)},
+          {"lower_bounds", {{"busiest_device", largest(time.busy)}, {"critical_path", dependencies}}},
+          {"actors", actors},
+          {"busy", time.busy},
+          {"peak_live", time.peak_live}};
+}
+
+std::string text_of(const Setting& setting, const TableTime& time, double dependencies) {
+  Timeline unit;
+  unit.seconds = setting.seconds;
+  const auto text = [&](double value) { return time_text(unit, value); };
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t a = 0; a < time.busy.size(); ++a) {
+    rows.push_back({concat("actor ", a), text(time.busy[a]), text(time.makespan - time.busy[a]), short_count(time.peak_live[a]),
+                    text(time.peak_time[a])});
+  }
+  return concat(setting.schedule.name, ": ", setting.actors(), " actors, ", setting.schedule.stages(), " stages, ",
+                setting.schedule.microbatches(), " micro-batches\n\n", table({"", "busy", "idle", "peak live", "at"}, rows), "\nmakespan ",
+                text(time.makespan), ", bubble ", fixed(100 * time.bubble(), 1), " %, lower bound ",
+                text(std::max(largest(time.busy), dependencies)), " (busiest actor ", text(largest(time.busy)), ", longest chain of needs ",
+                text(dependencies), ")\n");
+}
+
+Timeline timeline_of(const Setting& setting, const TableTime& time) {
+  Timeline timeline = timeline_of(setting.schedule, setting.shape, setting.machine.costs, time);
+  timeline.seconds = setting.seconds;
+  if (timeline.seconds) timeline.memory.clear();  // it would be read as bytes
+  return timeline;
+}
+
+}  // namespace
+
+void simulate_table(const SimulateArguments& arguments) {
+  check_flags(arguments);
+  Setting setting = setting_of(arguments, arguments.table);
+  setting.machine.options.record = arguments.explain || arguments.show || !arguments.timeline.empty();
+  const TableTime time = setting.time(setting.machine);
+  const Timeline timeline = setting.machine.options.record ? timeline_of(setting, time) : Timeline{};
+  setting.machine.options.record = false;
+  const double dependencies = dependency_bound(setting.schedule, setting.shape, setting.machine.costs, setting.machine.options);
+  const Explanation explanation = arguments.explain ? explanation_of(arguments, setting, timeline, time, dependencies) : Explanation{};
+  if (!arguments.timeline.empty()) write_file(arguments.timeline, timeline_json(timeline));
+  if (arguments.json) {
+    nlohmann::json out = json_of(setting, time, dependencies);
+    if (arguments.explain) out["explanation"] = json_of(timeline, explanation);
+    std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    return;
+  }
+  std::cout << text_of(setting, time, dependencies);
+  if (arguments.show) std::cout << "\n" << timeline_text({timeline}, {100, terminal_of(stdout).colour});
+  if (arguments.explain) std::cout << "\n" << idle_table(timeline, explanation) << "\n" << explain_text(timeline, explanation);
+}
+
+}  // namespace penstock
