@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/text.h"
 #include "cli/simulate.h"
@@ -164,6 +165,7 @@ std::vector<Variant> better_machines(const Setting& setting, const TableTime& ti
 // measured are left out.
 std::vector<Variant> other_schedules(const SimulateArguments& arguments) {
   std::vector<Variant> out;
+  std::set<std::pair<double, double>> seen;  // with one chunk some schedules are the same
   if (names_file(arguments.table.what)) return out;
   for (const ScheduleInfo& info : schedules()) {
     if (info.name == arguments.table.what || (arguments.table.options.chunks > 1 && !info.chunked)) continue;
@@ -172,8 +174,9 @@ std::vector<Variant> other_schedules(const SimulateArguments& arguments) {
     try {
       const Setting setting = setting_of(arguments, table);
       const TableTime time = setting.time(setting.machine);
-      out.push_back({concat("schedule ", info.name, " (peak live ", fixed(largest(time.peak_live), 1), ")"),
-                     [makespan = time.makespan] { return makespan; }});
+      const double peak = largest(time.peak_live), makespan = time.makespan;
+      if (!seen.emplace(makespan, peak).second) continue;
+      out.push_back({concat("schedule ", info.name, " (peak live ", fixed(peak, 1), ")"), [makespan] { return makespan; }});
     } catch (const Error&) {
     }
   }

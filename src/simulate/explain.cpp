@@ -62,6 +62,18 @@ double transferring(const std::vector<const Activity*>& transfers, double from, 
   return covered;
 }
 
+// What the device waited for from `from` until `next` began. `incoming`: the transfers to it.
+void add_wait(const Timeline& timeline, const Activity& next, double from, const std::vector<const Activity*>& incoming, Idle& idle) {
+  const double known = follow_causes(timeline, next, from, [&](const Activity& cause, double begin, double end, double until) {
+    idle.*part_of(cause.lane) += end - begin;
+    idle.dependency += until - end;
+  });
+  if (known == from) return;
+  const double on_its_way = transferring(incoming, from, known);
+  idle.communication += on_its_way;
+  idle.dependency += std::max(known - from - on_its_way, 0.0);
+}
+
 std::string percent(double part, double whole) {
   char buffer[32];
   std::snprintf(buffer, sizeof buffer, "%.1f %%", whole > 0 ? 100 * part / whole : 0);
@@ -123,15 +135,7 @@ std::vector<Idle> idle_times(const Timeline& timeline) {
     double from = row.front()->end;
     for (std::size_t i = 1; i < row.size(); ++i) {
       const Activity& next = *row[i];
-      if (next.begin > from) {
-        const double known = follow_causes(timeline, next, from, [&](const Activity& cause, double begin, double end, double until) {
-          idle.*part_of(cause.lane) += end - begin;
-          idle.dependency += until - end;
-        });
-        const double on_its_way = transferring(incoming[static_cast<std::size_t>(next.device)], from, known);
-        idle.communication += on_its_way;
-        idle.dependency += std::max(known - from - on_its_way, 0.0);
-      }
+      if (next.begin > from) add_wait(timeline, next, from, incoming[static_cast<std::size_t>(next.device)], idle);
       from = std::max(from, next.end);
     }
     idle.drain = std::max(timeline.makespan - from, 0.0);

@@ -177,25 +177,27 @@ class Pass {
 
   void finish(std::int32_t actor) {
     const Position here = head(actor);
-    const Action& action = work_.at(here);
     ++done_[static_cast<std::size_t>(actor)];
     if (options_.record) time_.order.push_back(here);
-    send(here, action);
-    for_each_use(work_, action, [&](Position use, std::int32_t, std::int32_t) {
-      if (use.actor == actor) return;
+    pack(here, work_.at(here));
+    for (const std::int32_t i : parcels_) transfer(here, links_[i]);
+    for (const auto& [use, lane] : uses_) {
       double& ready = at(time_.start, use);
-      ready = std::max(ready, links_[links_.lane(actor, use.actor)].arrival);
+      ready = std::max(ready, links_[lane].arrival);
       if (--missing(use) == 0 && use == head(use.actor)) awake_.push_back(use.actor);
-    });
+    }
   }
 
-  // One transfer to each actor that needs something of it, in the order of actors. An output goes there once, whoever needs it.
-  void send(Position here, const Action& action) {
+  // What the action sends: one parcel to each actor that needs something of it, in the order of actors. An output goes there once, whoever
+  // needs it.
+  void pack(Position here, const Action& action) {
+    uses_.clear();
     parcels_.clear();
     ++sent_;
     for_each_use(work_, action, [&](Position use, std::int32_t stage, std::int32_t m) {
       if (use.actor == here.actor) return;
       const std::int32_t i = links_.lane(here.actor, use.actor);
+      uses_.emplace_back(use, i);
       Links::Lane& lane = links_[i];
       const bool first = lane.parcel != sent_;
       if (first) {
@@ -207,7 +209,6 @@ class Pass {
       lane.microbatch = m;
     });
     if (parcels_.size() > 1) std::sort(parcels_.begin(), parcels_.end(), [&](auto a, auto b) { return links_[a].to < links_[b].to; });
-    for (const std::int32_t i : parcels_) transfer(here, links_[i]);
   }
 
   void transfer(Position here, Links::Lane& lane) {
@@ -239,7 +240,10 @@ class Pass {
   std::vector<std::size_t> offset_;    // of each row in missing_
   std::vector<std::int32_t> missing_;  // of each action: how many needs of it are still to come from others
   std::vector<std::int32_t> done_;     // of each row
-  std::vector<std::int32_t> awake_, parcels_;
+  std::vector<std::int32_t> awake_;    // actors that may be able to go on
+  // Of the action that has just ended: where it is needed elsewhere, and by which lane; the lanes.
+  std::vector<std::pair<Position, std::int32_t>> uses_;
+  std::vector<std::int32_t> parcels_;
   std::int64_t sent_ = 0;
 };
 
