@@ -3,6 +3,8 @@
 //   cmake --preset release -DPENSTOCK_BENCH=ON && ninja -C build table_bench && build/bench/table_bench
 #include <benchmark/benchmark.h>
 
+#include <string_view>
+
 #include "penstock/schedule.h"
 #include "simulate/table.h"
 
@@ -11,7 +13,9 @@ namespace {
 
 // Actors by micro-batches.
 Schedule table_of(const benchmark::State& state, const char* name) {
-  return make_schedule(name, {.actors = static_cast<int>(state.range(0)), .microbatches = static_cast<int>(state.range(1))});
+  const int chunks = std::string_view(name) == "interleaved-1f1b" ? 2 : 1;
+  return make_schedule(name,
+                       {.actors = static_cast<int>(state.range(0)), .microbatches = static_cast<int>(state.range(1)), .chunks = chunks});
 }
 
 void count(benchmark::State& state, const Schedule& schedule) {
@@ -34,6 +38,9 @@ void simulate_1f1b(benchmark::State& state) {
 void simulate_zero_bubble(benchmark::State& state) {
   simulate_on(state, "zb-h1", {});
 }
+void simulate_interleaved(benchmark::State& state) {
+  simulate_on(state, "interleaved-1f1b", {});
+}
 void simulate_latency_and_bandwidth(benchmark::State& state) {
   simulate_on(state, "1f1b", {.network = {.link = {.latency = 0.1, .bandwidth = 32}}});
 }
@@ -52,10 +59,11 @@ void make_check_and_simulate(benchmark::State& state) {
 }
 
 void sizes(benchmark::internal::Benchmark* bench) {
-  bench->Args({8, 32})->Args({64, 256})->Args({256, 1024})->Args({1024, 4096})->Unit(benchmark::kMillisecond);
+  bench->Args({8, 32})->Args({32, 128})->Args({128, 512})->Args({1024, 4096})->Unit(benchmark::kMillisecond);
 }
 BENCHMARK(simulate_1f1b)->Apply(sizes);
 BENCHMARK(simulate_zero_bubble)->Apply(sizes);
+BENCHMARK(simulate_interleaved)->Apply(sizes);
 BENCHMARK(simulate_latency_and_bandwidth)->Apply(sizes);
 BENCHMARK(simulate_shared_medium)->Apply(sizes);
 BENCHMARK(make_check_and_simulate)->Apply(sizes);
