@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Penstock beside torch.distributed.pipelining on the peer's reference work: ratios of step times, runs interleaved.
 
-    .venv/bin/python bench/peer.py ../shared/peer/torch_pipelining.py --width 256 [--fair] [--rounds 5]
+    .venv/bin/python bench/peer.py [PEER.py] --width 256 [--fair] [--rounds 5]
 
 Both train the same model (embedding, 8 pre-norm blocks, 4 heads, exact GELU, length 128, vocabulary 2048, AdamW, f32) with 16 micro-batches
 of 2 sequences on 2 cores. Each round runs every contender once; the ratio is Penstock's best schedule over the peer's best, by the
 medians of the rounds. --fair gives the peer the matrix products of this machine's best library (on AMD, MKL's own check of the vendor is
-answered yes) and fused AdamW.
+answered yes) and fused AdamW. PEER.py is bench/torch_peer.py, or takes the same arguments and prints the same lines.
 """
 import argparse
 import json
@@ -69,7 +69,7 @@ def fair_environment(folder, env):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("peer", type=pathlib.Path, help="torch_pipelining.py")
+    parser.add_argument("peer", type=pathlib.Path, nargs="?", default=ROOT / "bench/torch_peer.py", metavar="PEER.py")
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--fair", action="store_true")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Tensor bytes of the peer's reference work at their peak, per rank: every allocation of libtorch's CPU allocator, added up in time.
 
-    .venv/bin/python bench/peer_memory.py ../shared/peer/torch_pipelining.py sequential 256 16 2
-    .venv/bin/python -m torch.distributed.run --nproc-per-node=2 bench/peer_memory.py ../shared/peer/torch_pipelining.py 1F1B 256 16 2
+    .venv/bin/python bench/peer_memory.py bench/torch_peer.py sequential 256 16 2
+    .venv/bin/python -m torch.distributed.run --nproc-per-node=2 bench/peer_memory.py bench/torch_peer.py 1F1B 256 16 2
 
 To be compared with peak_bytes of `penstock train` on the same work (bench/peer.py prints it).
 """

@@ -28,6 +28,10 @@ class Program(ProgramTest):
         report = self.train("run", 8, "--json").json()
         self.assertEqual(report["step"], 8)
         self.assertEqual(len(report["actors"]), 2)
+        for actor in report["actors"]:
+            # The arenas are allocated as planned; beside them kernels need a little.
+            self.assertGreaterEqual(actor["measured_bytes"], actor["planned_bytes"])
+            self.assertLess(actor["measured_bytes"], 1.03 * actor["planned_bytes"])
         self.assertLess(report["validation_loss"], 6)
 
     def test_train_without_validation(self):

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""torch.distributed.pipelining, or plain PyTorch, on the reference work (src/models/reference.cpp): what bench/peer.py measures Penstock beside.
+
+    OMP_NUM_THREADS=1 .venv/bin/python bench/torch_peer.py sequential 64 16 2
+    OMP_NUM_THREADS=1 .venv/bin/python -m torch.distributed.run --nproc-per-node=2 bench/torch_peer.py 1F1B 64 16 2
+
+The arguments are a schedule, the width, the micro-batches of a step and the sequences of each. Every rank prints one JSON line: the median
+seconds of a step after the warm-up, and its largest resident set.
+"""
+import json
+import resource
+import statistics
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
+from torch.nn import functional
+
+LAYERS, HEADS, CONTEXT, VOCABULARY = 8, 4, 128, 2048
+STEPS, WARM = 9, 3
+V_SHAPED = ("ZBVZeroBubble", "DualPipeV")
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm1, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norm2, self.widen, self.narrow = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        heads = [part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, dim=-1)]
+        x = x + self.out(functional.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.narrow(functional.gelu(self.widen(self.norm2(x))))
+
+
+def stage_module(stage, stages, width):
+    """Its share of the blocks; the first stage has the embedding too, the last one the head."""
+    blocks = [Block(width) for _ in range(stage * LAYERS // stages, (stage + 1) * LAYERS // stages)]
+    first = [nn.Embedding(VOCABULARY, width)] if stage == 0 else []
+    last = [nn.Linear(width, VOCABULARY)] if stage == stages - 1 else []
+    return nn.Sequential(*first, *blocks, *last)
+
+
+def mean_loss(logits, targets):
+    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def stages_of(name, rank, ranks):
+    """The stages of a rank, and how many there are."""
+    if issubclass(get_schedule_class(name), PipelineScheduleSingle):
+        return [rank], ranks
+    return [rank, 2 * ranks - 1 - rank if name in V_SHAPED else ranks + rank], 2 * ranks
+
+
+def train(name, modules, step, between=lambda: None):
+    optimiser = torch.optim.AdamW([p for module in modules for p in module.parameters()], 1e-3, foreach=False)
+    seconds = []
+    for _ in range(STEPS):
+        between()
+        begin = time.perf_counter()
+        optimiser.zero_grad()
+        step()
+        optimiser.step()
+        between()
+        seconds.append(time.perf_counter() - begin)
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(json.dumps({"peer": name, "seconds": statistics.median(seconds[WARM:]), "rss_mb": resident}), flush=True)
+
+
+def sequential(width, count, size):
+    module, tokens = stage_module(0, 1, width), torch.randint(VOCABULARY, (count * size, CONTEXT))
+
+    def step():
+        for part in tokens.chunk(count):
+            (mean_loss(module(part), part) / count).backward()
+
+    train("sequential", [module], step)
+
+
+def pipelined(name, width, count, size):
+    dist.init_process_group("gloo")
+    mine, stages = stages_of(name, dist.get_rank(), dist.get_world_size())
+    modules = [stage_module(stage, stages, width) for stage in mine]
+    parts = [PipelineStage(module, stage, stages, torch.device("cpu")) for stage, module in zip(mine, modules)]
+    single = issubclass(get_schedule_class(name), PipelineScheduleSingle)
+    schedule = get_schedule_class(name)(parts[0] if single else parts, count, loss_fn=mean_loss)
+    tokens = torch.randint(VOCABULARY, (count * size, CONTEXT))
+    inputs = [tokens] if 0 in mine else []
+    last = {"target": tokens, "losses": []} if stages - 1 in mine else {}
+    train(name, modules, lambda: schedule.step(*inputs, **last), dist.barrier)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    how, sizes = sys.argv[1], [int(size) for size in sys.argv[2:5]]
+    sequential(*sizes) if how == "sequential" else pipelined(how, *sizes)
