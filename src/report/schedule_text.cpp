@@ -42,10 +42,10 @@ std::string draw_row(const std::vector<Action>& row, const TableTime& time, std:
 std::string draw(const Schedule& schedule, const StageShape& shape) {
   const TableTime time = time_table(schedule, shape, uniform_costs(schedule.stages()));
   const bool with_stage = !one_stage_per_actor(schedule);
-  std::size_t longest = 1;
-  for (const auto& row : schedule.actors) {
-    for (const Action& action : row) longest = std::max(longest, label(action, with_stage).size());
-  }
+  std::size_t longest = 1;  // of those that are drawn
+  for (std::size_t a = 0; a < schedule.actors.size(); ++a)
+    for (std::size_t i = 0; i < schedule.actors[a].size(); ++i)
+      if (time.end[a][i] > time.start[a][i]) longest = std::max(longest, label(schedule.actors[a][i], with_stage).size());
   const std::size_t digits = std::to_string(schedule.actors.size() - 1).size();
   std::string out;
   for (std::size_t a = 0; a < schedule.actors.size(); ++a) {

@@ -26,6 +26,11 @@ TEST(ScheduleText, NamesStagesWhereAnActorHasSeveral) {
             "time 12, bubble 50.0 %, live 4 0\n");
 }
 
+TEST(ScheduleText, WhatTakesNoTimeTakesNoSpace) {
+  const Schedule schedule = parse_schedule("0UNSHARD,0F0,0B0,0REDUCE_GRAD\n", "plan.csv");
+  EXPECT_EQ(draw(schedule, chain(1)), "actor 0 | F0 B0---\ntime 3, bubble 0.0 %, live 1\n");
+}
+
 // The drawings in the generators' head comments are the tool's.
 TEST(ScheduleText, CommentsShowWhatTheToolDraws) {
   const std::regex command(R"(//   penstock schedule (\S+) --actors (\d+) --microbatches (\d+)(?: --chunks (\d+))? --show)");
