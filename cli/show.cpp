@@ -18,8 +18,8 @@ namespace penstock {
 namespace {
 
 struct Arguments {
-  std::vector<std::string> files;
-  std::string out;
+  std::vector<std::string> files, sections;
+  std::string out, title;
   int columns = 100;
   bool json = false;
 };
@@ -38,11 +38,26 @@ const Timeline& only(const std::vector<Timeline>& timelines, const std::string& 
   return timelines.front();
 }
 
+// "HEADING=FILE", with the file's text.
+PageSection read_section(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos) throw Error(concat("--section ", text, ": which file?"), {}, "--section HEADING=FILE");
+  return {text.substr(0, equals), read_file(text.substr(equals + 1))};
+}
+
+std::string page(const std::vector<Timeline>& timelines, const Arguments& arguments) {
+  std::vector<PageSection> sections;
+  for (const std::string& section : arguments.sections) sections.push_back(read_section(section));
+  const std::string titles = join(timelines, ", ", [](const Timeline& t) { return t.title; });
+  return timeline_html({arguments.title.empty() ? titles : arguments.title, timelines, std::move(sections)});
+}
+
 // The picture in the format that the extension names.
-std::string picture(const std::vector<Timeline>& timelines, const std::string& out, int columns) {
+std::string picture(const std::vector<Timeline>& timelines, const Arguments& arguments) {
+  const std::string& out = arguments.out;
   const std::string extension = std::filesystem::path(out).extension().string();
-  if (extension == ".html") return timeline_html({join(timelines, ", ", [](const Timeline& t) { return t.title; }), timelines, {}});
-  if (extension == ".txt") return timeline_text(timelines, {columns, false});
+  if (extension == ".html") return page(timelines, arguments);
+  if (extension == ".txt") return timeline_text(timelines, {arguments.columns, false});
   if (extension == ".svg") return timeline_svg(only(timelines, extension));
   if (extension == ".json") return timeline_json(only(timelines, extension));
   throw Error(concat("--out ", out, ": unknown format ", quote(extension)), {}, "the extensions are .svg, .html, .json and .txt");
@@ -64,12 +79,14 @@ void print_json(const std::vector<Timeline>& timelines, const std::string& out) 
 }
 
 void show(const Arguments& arguments) {
+  if (!arguments.out.ends_with(".html") && (!arguments.sections.empty() || !arguments.title.empty()))
+    throw Error("--title and --section are for pages", {}, "--out FILE.html");
   std::vector<Timeline> timelines;
   for (const std::string& file : arguments.files) timelines.push_back(read_timeline(file));
   for (std::size_t i = 1; i < timelines.size(); ++i)
     if (timelines[i].seconds != timelines[0].seconds)
       throw Error(concat(arguments.files[0], " and ", arguments.files[i], " have no common scale: one is in seconds, the other is not"));
-  if (!arguments.out.empty()) write_file(arguments.out, picture(timelines, arguments.out, arguments.columns));
+  if (!arguments.out.empty()) write_file(arguments.out, picture(timelines, arguments));
   if (arguments.json) return print_json(timelines, arguments.out);
   if (arguments.out.empty())
     std::cout << timeline_text(timelines, {arguments.columns, terminal_of(stdout).colour});
@@ -85,6 +102,11 @@ void add_show(CLI::App& app) {
   command->add_option("timeline", arguments->files, "timelines: a run's timeline.json, or what simulate --timeline wrote")->required();
   command->add_option("--out", arguments->out, "FILE.svg, .html, .json (Perfetto, chrome://tracing) or .txt; else text on the terminal");
   command->add_option("--columns", arguments->columns, "characters of time, in text")->capture_default_str()->check(CLI::Range(10, 10000));
+  command->add_option("--title", arguments->title, "of a page [the timelines' titles]");
+  command->add_option("--section", arguments->sections, "text below the timelines of a page; may be repeated")
+      ->type_name("HEADING=FILE")
+      ->take_all()
+      ->expected(1, -1);
   command->add_flag("--json", arguments->json, "one JSON object instead of the text");
   command->footer(
       "Example:\n  penstock show runs/gpt/timeline.json --out step.svg\n"

@@ -48,6 +48,20 @@ class Show(ProgramTest):
         for extension in [".svg", ".json"]:
             self.assert_fails(run("show", self.timeline, other, "--out", self.folder / f"both{extension}"), f"{extension} holds one timeline, not 2")
 
+    def test_sections_of_a_page(self):
+        text, page = self.folder / "text.txt", self.folder / "page.html"
+        text.write_text("a < b\n")
+        sections = ["--section", f"What was said={text}", "--section", f"Again={text}"]
+        result = run("show", self.timeline, "--title", "All of it", *sections, "--out", page)
+        self.assertEqual(result.code, 0, result.err)
+        for part in ["<title>All of it</title>", "<h2>What was said</h2>\n<pre>a &lt; b\n</pre>", "<h2>Again</h2>"]:
+            self.assertIn(part, page.read_text())
+        self.assert_fails(run("show", self.timeline, "--out", page, "--section", f"A={self.folder}/none"), "none: No such file or directory")
+        self.assert_fails(run("show", self.timeline, "--out", page, "--section", "text"), "--section text: which file?", "HEADING=FILE")
+        for more in [sections, ["--title", "All of it"]]:
+            self.assert_fails(run("show", self.timeline, "--out", self.folder / "p.svg", *more), "--title and --section are for pages", "--out FILE.html")
+        self.assert_fails(run("show", self.timeline, "--title", "All of it"), "--title and --section are for pages")
+
     def test_seconds_and_units_have_no_common_scale(self):
         units = self.folder / "units.json"
         units.write_text(self.timeline.read_text().replace('"seconds": true', '"seconds": false'))
