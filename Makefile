@@ -1,5 +1,5 @@
 # Thin fronts over the CMake presets. Environment: PENSTOCK_PYTHON (a Python with torch) or PENSTOCK_LIBTORCH (an unpacked
-# libtorch) is used instead of .venv; ARGS are handed to `penstock train`.
+# libtorch) is used instead of .venv; ARGS are handed to `penstock train`, or to the demonstration.
 CMAKE ?= $(firstword $(wildcard /usr/bin/cmake) cmake)
 CTEST ?= $(firstword $(wildcard /usr/bin/ctest) ctest)
 JOBS ?= $(shell nproc)
@@ -11,7 +11,7 @@ ifdef PENSTOCK_LIBTORCH
 configure_flags += -DTorch_DIR=$(PENSTOCK_LIBTORCH)/share/cmake/Torch
 endif
 
-.PHONY: build train test format setup
+.PHONY: build train demo test format setup
 
 setup:
 	@scripts/setup.sh
@@ -22,6 +22,10 @@ build: setup
 
 train: build
 	@build/penstock train examples/gpt.toml --out runs/gpt-$$(date +%Y%m%d-%H%M%S) $(ARGS)
+
+# Seven parts, each really run; the page is runs/demo/demo.html.
+demo: build
+	@$(or $(PENSTOCK_PYTHON),.venv/bin/python) examples/demo/demo.py $(ARGS)
 
 # Everything in release; the core and its fuzzers under ASan and UBSan; the runtime under TSan.
 test: build

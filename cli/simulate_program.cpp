@@ -275,11 +275,19 @@ void print_comparison(const SimulateArguments& arguments, const Setting& setting
   std::cout << out.dump() << "\n";
 }
 
+// As training calls its measured ones.
+std::string title_of(const SimulateArguments& arguments, const Program& program) {
+  if (!is_config(arguments)) return concat(program.name, ", predicted");
+  const Config config = config_of(arguments, arguments.schedule);
+  return concat(config.model.name, ", ", config.pipeline.schedule, ", predicted");
+}
+
 }  // namespace
 
 void simulate_program(const SimulateArguments& arguments) {
   const Setting setting = setting_of(arguments, arguments.schedule);
-  const Simulation simulation = simulate(setting.program, setting.durations, setting.network, {.record = true});
+  Simulation simulation = simulate(setting.program, setting.durations, setting.network, {.record = true});
+  simulation.timeline.title = title_of(arguments, setting.program);
   if (!arguments.timeline.empty()) write_file(arguments.timeline, timeline_json(simulation.timeline));
   if (!arguments.against.empty()) return print_comparison(arguments, setting, simulation);
   Explanation explanation;
