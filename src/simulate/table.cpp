@@ -1,7 +1,6 @@
 #include "simulate/table.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <queue>
