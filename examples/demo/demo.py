@@ -41,7 +41,7 @@ class Demo:
         self.weights, self.dump, self.costs = self.out / "gpt.safetensors", self.out / "check", self.out / "costs.json"
         self.predicted, self.run_folder, self.killed_folder = self.out / "predicted.json", self.out / "run", self.out / "killed"
         self.sections = []  # heading and file of each part
-        self.claims = []  # what was found to hold
+        self.findings = []
 
     def part(self, heading):
         self.sections.append((heading, self.out / f"part-{len(self.sections) + 1}.txt"))
@@ -53,11 +53,14 @@ class Demo:
         with open(self.sections[-1][1], "a") as file:
             file.write(f"{text}\n")
 
+    def find(self, text):
+        self.findings.append(f"{len(self.sections)}. {text}")
+        self.say(f"-> {text}")
+
     def claim(self, holds, text):
         if not holds:
             raise Failed(text)
-        self.claims.append(f"{len(self.sections)}. {text}")
-        self.say(f"-> {text}")
+        self.find(text)
 
     def command(self, *arguments):
         return [str(self.penstock_path), *map(str, arguments)]
@@ -137,7 +140,7 @@ def from_pytorch(demo):
     demo.say(demo.penstock("check", demo.config, "--schedule", demo.table, "--actors", 4, "--dtype", "f64", "--init", demo.weights, "--dump", demo.dump))
     there, here = pytorch_side.read_tensors(demo.dump / "parameters.safetensors"), gpt.state_dict()
     same = there.keys() == here.keys() and all(there[name].equal(here[name]) for name in here)
-    demo.claim(same, f"Penstock ran PyTorch's table on 4 actors, from PyTorch's weights: all {len(here)} tensors are the same to the bit")
+    demo.claim(same, f"PyTorch's table ran on 4 actors, from PyTorch's weights: all {len(here)} tensors are the same to the bit")
     return gpt
 
 
@@ -151,7 +154,7 @@ def one_misplaced_action(demo):
     message = demo.penstock("verify", demo.broken_table, code=1)
     demo.say(message)
     cycle = re.search(r"^  cycle: (.*)$", message, re.MULTILINE)
-    demo.claim(cycle and "1F3" in cycle[1], "rejected with exit code 1 before anything runs, and the cycle goes through 1F3")
+    demo.claim(cycle and "1F3" in cycle[1], "the table with 1F3 out of place is rejected before anything runs, with a cycle that goes through 1F3")
 
 
 def beside_autograd(demo, gpt):
@@ -162,7 +165,7 @@ def beside_autograd(demo, gpt):
     demo.say("The same batch through the PyTorch model, in f64; Penstock's figures are those of the 4 actors above.\n")
     demo.say(f"loss                           {loss:.15f}\n  relative difference          {loss_difference:.1e}")
     demo.say(f"largest gradient difference    {difference:.1e}  ({worst})\n")
-    demo.claim(loss_difference < 1e-12 and difference < 1e-10, "the pipelined step is PyTorch's, to rounding")
+    demo.claim(loss_difference < 1e-12 and difference < 1e-10, f"the pipelined step is PyTorch's to rounding: loss to {loss_difference:.1e}, gradients to {difference:.1e}")
 
 
 def relative_spread(values):
@@ -174,11 +177,11 @@ def relative_spread(values):
 def judge_time(demo, error, spread, others):
     allowed = max(0.1, 2 * spread)
     if demo.quick:
-        demo.say("(steps so short are not judged by their time)")
+        demo.find("steps as short as these are not judged by their time")
     elif others > 0.03:
-        demo.say(f"(not judged: meanwhile other programs took {100 * others:.0f} % of the cores, which no profile can know)")
+        demo.find(f"the time is not judged: meanwhile other programs took {100 * others:.0f} % of the cores, which no profile can know")
     else:
-        demo.claim(abs(error) <= allowed, f"the step takes as long as predicted: {100 * error:+.1f} %, with at most {100 * allowed:.0f} % allowed")
+        demo.claim(abs(error) <= allowed, f"the step takes as long as predicted: {100 * error:+.1f} %, and {100 * allowed:.0f} % are allowed")
 
 
 def predicted_and_measured(demo):
@@ -238,19 +241,19 @@ def killed_and_resumed(demo):
         demo.say(f"{step:4}   {unbroken[step - 1]['loss']:18.6f}   {resumed[step - 1]['loss']:10.6f}, {where}")
     demo.say("")
     losses = [[step["loss"] for step in run] for run in (unbroken, resumed)]
-    demo.claim([step["step"] for step in resumed] == list(range(1, STEPS + 1)) and newest < STEPS, "every step is there, once")
+    demo.claim([step["step"] for step in resumed] == list(range(1, STEPS + 1)) and newest < STEPS, f"killed after step {done}, on with three actors from step {newest}: every step is there, once")
     difference = max(abs(a - b) / a for a, b in zip(*losses))
-    demo.claim(difference < 1e-4, f"the losses of all {STEPS} steps differ by at most {difference:.1e} of themselves")
+    demo.claim(difference < 1e-4, f"the losses of all {STEPS} steps differ from the unbroken run's by at most {difference:.1e} of themselves")
     first, before, last = (statistics.mean(losses[1][end - 10 : end]) for end in (10, newest, STEPS))
-    demo.claim(last < before < first, f"and the loss, a mean of 10 steps, falls: {first:.3f} at first, {before:.3f} at the checkpoint, {last:.3f} at last")
+    demo.claim(last < before < first, f"the loss, a mean of 10 steps, falls: {first:.3f} at first, {before:.3f} at the checkpoint, {last:.3f} at last")
 
 
 def page(demo):
     file = demo.out / "demo.html"
     print(f"\n== {len(demo.sections) + 1}. One page ==\n")
     summary = demo.out / "summary.txt"
-    summary.write_text("\n".join(demo.claims) + "\n")
-    texts = [("What was found to hold", summary), *((f"{i}. {heading}", text) for i, (heading, text) in enumerate(demo.sections, 1))]
+    summary.write_text("\n".join(demo.findings) + "\n")
+    texts = [("What was found", summary), *((f"{i}. {heading}", text) for i, (heading, text) in enumerate(demo.sections, 1))]
     sections = [word for heading, text in texts for word in ("--section", f"{heading}={text}")]
     timelines = [demo.predicted, demo.run_folder / "timeline.json"]
     subprocess.run(demo.command("show", *timelines, "--title", "Penstock: one step predicted and measured, and what else was shown", *sections, "--out", file), check=True)

@@ -86,8 +86,9 @@ std::string milliseconds(double seconds) {
 }
 
 std::string pair_text(const std::string& name, const Pair& pair, const std::string& predicted, const std::string& measured) {
-  char text[160];
-  std::snprintf(text, sizeof text, "%-28s %14s %14s %+8.1f %%\n", name.c_str(), predicted.c_str(), measured.c_str(), 100 * pair.error());
+  char text[160], error[32] = "-";
+  if (pair.measured > 0) std::snprintf(error, sizeof error, "%+.1f %%", 100 * pair.error());
+  std::snprintf(text, sizeof text, "%-28s %14s %14s %10s\n", name.c_str(), predicted.c_str(), measured.c_str(), error);
   return text;
 }
 
