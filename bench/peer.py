@@ -54,7 +54,7 @@ def penstock(schedule, width, backend, folder):
 def peer(schedule, width, script, env):
     command = [sys.executable, str(script), "sequential", str(width), "16", "2"]
     if schedule != "sequential":
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(script), schedule, str(width), "16", "2"]
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script), schedule, str(width), "16", "2"]
     reports = reports_in(run(command, env).stdout)
     return {"seconds": max(report["seconds"] for report in reports), "rss_mb": max(report["rss_mb"] for report in reports)}
 

@@ -15,7 +15,9 @@ DTYPES = {"F64": torch.float64, "F32": torch.float32, "I64": torch.int64}
 def write_zero_bubble_table(path, actors, microbatches):
     """The ZB-V schedule of torch.distributed.pipelining: each rank has two stages, in the shape of a V."""
     stages = [
-        SimpleNamespace(num_stages=2 * actors, group_size=actors, group_rank=0, stage_index=stage, is_first=False, is_last=False, submod=nn.Identity())
+        SimpleNamespace(
+            num_stages=2 * actors, group_size=actors, group_rank=0, stage_index=stage, is_first=False, is_last=False, submod=nn.Identity()
+        )
         for stage in (0, 2 * actors - 1)
     ]  # all that the constructor asks of its stages
     get_schedule_class("ZBVZeroBubble")(stages, microbatches, loss_fn=lambda *_: None)._dump_csv(path)
