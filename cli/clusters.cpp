@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "base/machine.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "runtime/ranks.h"
@@ -31,6 +32,8 @@ std::unique_ptr<Cluster> configured_cluster(const Config& config, std::shared_pt
   const std::string launch = concat("penstock launch -n ", actors, " -- train --backend gloo");
   if (!ranks) throw Error("backend gloo needs one process per actor; no launcher started this one", {}, launch);
   if (processes != actors) throw Error(concat(processes, " processes were started for ", actors, " actors"), {}, launch);
+  // Gloo's own threads, and a peer that they wake, would take another rank's core in the middle of its work.
+  if (ranks->local_size > 0) keep_to_share(ranks->local_rank, ranks->local_size);
   GlooOptions options;
   options.deadline = config.pipeline.deadline;
   if (ranks->rank == 0) return make_gloo_cluster(*ranks, torch_executor_factory(), std::move(data), options);

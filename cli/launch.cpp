@@ -56,6 +56,7 @@ pid_t start(const Options& options, int rank, int port) {
   ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
   ::setenv("RANK", std::to_string(rank).c_str(), 1);
   ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
+  ::setenv("LOCAL_WORLD_SIZE", std::to_string(options.processes).c_str(), 1);
   ::setenv("WORLD_SIZE", std::to_string(options.processes).c_str(), 1);
   std::vector<std::string> words = {"penstock"};
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());

@@ -8,6 +8,9 @@ namespace penstock {
 
 // As /proc/cpuinfo names it; empty where the system has no such file.
 std::string processor_name();
+// Keeps this thread, and those that it makes from now on, on its share of the processors that it may use: the `index`-th of `count` equal
+// ones. False, and nothing changes, where there are fewer processors than shares.
+bool keep_to_share(int index, int count);
 std::int64_t memory_bytes();  // physical; 0 where the system does not say
 
 }  // namespace penstock

@@ -13,6 +13,8 @@
 namespace penstock {
 namespace {
 
+constexpr int kBlocks = 3;
+
 // What was seen of one task.
 struct Observed {
   TaskCost cost;  // without times
@@ -40,6 +42,7 @@ class Profiler {
   using Times = std::vector<double> Observed::*;
 
   StepResult step(Transfers transfers, int only = -1);
+  void for_steps(int count, Transfers transfers, int only, const std::function<void(StepResult&)>& observe_step);
   void observe(const StepResult& result, Times times);
   void observe_memory(const StepResult& result);
   void observe_whole(const StepResult& result);
@@ -73,17 +76,29 @@ void Profiler::measure(const Program& program) {
   const int devices = static_cast<int>(program.devices.size());
   for (int i = 0; i < options_.warm_up; ++i) observe_memory(step(Transfers::live));
   if (isolation_) step(Transfers::capture);
-  // What is compared is measured in turn, so that a slow minute of the machine slows all of it.
-  for (int round = 0; round < options_.rounds; ++round) {
-    observe_whole(step(Transfers::live));
+  // What is compared is measured in turn, so that a slow minute of the machine slows all of it; but steps of one kind follow one another,
+  // as they do in training: a core that was idle before is another one.
+  const int blocks = std::min(options_.rounds, kBlocks);
+  for (int block = 0; block < blocks; ++block) {
+    const int steps = options_.rounds * (block + 1) / blocks - options_.rounds * block / blocks;
+    for_steps(steps, Transfers::live, -1, [&](const StepResult& result) { observe_whole(result); });
     if (!isolation_) continue;
-    if (devices > 1) observe(step(Transfers::replay), &Observed::busy);
-    for (int device = 0; device < devices; ++device) {
-      StepResult result = step(Transfers::replay, device);
-      for (int other = 0; other < devices; ++other)
-        if (other != device) result.devices[static_cast<std::size_t>(other)].spans.clear();
-      observe(result, &Observed::alone);
-    }
+    if (devices > 1) for_steps(steps, Transfers::replay, -1, [&](const StepResult& result) { observe(result, &Observed::busy); });
+    for (int device = 0; device < devices; ++device)
+      for_steps(steps, Transfers::replay, device, [&](StepResult& result) {
+        for (int other = 0; other < devices; ++other)
+          if (other != device) result.devices[static_cast<std::size_t>(other)].spans.clear();
+        observe(result, &Observed::alone);
+      });
+  }
+}
+
+// One step that is not observed, then `count` that are.
+void Profiler::for_steps(int count, Transfers transfers, int only, const std::function<void(StepResult&)>& observe_step) {
+  step(transfers, only);
+  for (int i = 0; i < count; ++i) {
+    StepResult result = step(transfers, only);
+    observe_step(result);
   }
 }
 

@@ -89,6 +89,11 @@ std::optional<Ranks> ranks_from(const std::function<const char*(const char*)>& g
     } else if (!on_one_machine(launcher, out, get)) {
       throw Error("the processes run on several machines and MASTER_ADDR is not set", {}, "set MASTER_ADDR to the host of rank 0");
     }
+    const char *local_rank = get("LOCAL_RANK"), *local_size = get("LOCAL_WORLD_SIZE");
+    if (local_rank && local_size) {
+      out.local_size = number_in("LOCAL_WORLD_SIZE", local_size, 1, out.size);
+      out.local_rank = number_in("LOCAL_RANK", local_rank, 0, out.local_size - 1);
+    }
     const char* agent = get("TORCHELASTIC_USE_AGENT_STORE");
     out.store_runs = agent && std::string_view(agent) == "True";
     if (const char* attempt = get("TORCHELASTIC_RESTART_COUNT")) out.attempt = attempt;
