@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <thread>
 #include <unordered_map>
 
@@ -36,6 +37,7 @@ class Profiler {
 
   void measure(const Program& program);
   Costs result() const;
+  void set_start_times(Link& link) const;
 
  private:
   using Transfers = Isolation::Transfers;
@@ -45,6 +47,7 @@ class Profiler {
   void for_steps(int count, Transfers transfers, int only, const std::function<void(StepResult&)>& observe_step);
   void observe(const StepResult& result, Times times);
   void observe_memory(const StepResult& result);
+  void observe_host(const Span& span);
   void observe_whole(const StepResult& result);
   Observed& observed(const Instruction& run);
   const Instruction& instruction(const Span& span) const {
@@ -62,7 +65,8 @@ class Profiler {
   std::vector<Observed> tasks_;        // in the order in which they were met
   std::unordered_map<std::uint64_t, std::size_t> by_hash_;
   std::map<std::string, std::vector<double>> inputs_;  // by port
-  std::vector<double> overhead_;
+  std::vector<double> overhead_, receives_;
+  std::map<std::int64_t, std::vector<double>> sends_;  // by bytes
 };
 
 void Profiler::measure(const Program& program) {
@@ -152,11 +156,29 @@ void Profiler::observe_whole(const StepResult& result) {
   for (const DeviceReport& report : result.devices) {
     begin = std::min(begin, report.begin);
     end = std::max(end, report.end);
-    for (const Span& span : report.spans)
-      if (const Instruction& i = instruction(span); i.opcode == Opcode::input)
-        inputs_[program_->data[static_cast<std::size_t>(i.port)].name].push_back(seconds_of(span));
+    for (const Span& span : report.spans) observe_host(span);
   }
   overhead_.push_back(std::max(0.0, result.seconds - 1e-9 * static_cast<double>(end - begin)));
+}
+
+void Profiler::observe_host(const Span& span) {
+  const Instruction& i = instruction(span);
+  if (span.waited) return;
+  if (i.opcode == Opcode::input) inputs_[program_->data[static_cast<std::size_t>(i.port)].name].push_back(seconds_of(span));
+  if (i.opcode == Opcode::recv) receives_.push_back(seconds_of(span));
+  if (i.opcode == Opcode::send)
+    sends_[slot_bytes(program_->devices[static_cast<std::size_t>(span.device)].slots[i.slot.index()])].push_back(seconds_of(span));
+}
+
+// What starting a transfer takes where all devices compute and their messages cross.
+void Profiler::set_start_times(Link& link) const {
+  if (link.second_end_copies || receives_.empty() || sends_.empty()) return;
+  link.start_seconds = sample_of(receives_).mean;
+  const auto& [bytes, seconds] = *std::max_element(sends_.begin(), sends_.end(), [](const auto& a, const auto& b) {
+    return static_cast<double>(a.first) * static_cast<double>(a.second.size()) <
+           static_cast<double>(b.first) * static_cast<double>(b.second.size());
+  });
+  if (bytes > 0) link.send_seconds_per_byte = std::max(0.0, sample_of(seconds).mean - link.start_seconds) / static_cast<double>(bytes);
 }
 
 Costs Profiler::result() const {
@@ -241,6 +263,10 @@ Sample sample_of(std::vector<double> values) {
   Sample sample;
   sample.count = static_cast<std::int64_t>(values.size());
   sample.median = median_of(values);
+  std::sort(values.begin(), values.end());
+  const auto twentieth = static_cast<std::ptrdiff_t>(values.size() / 20);
+  sample.mean =
+      std::accumulate(values.begin() + twentieth, values.end() - twentieth, 0.0) / static_cast<double>(values.size() - 2 * twentieth);
   for (double& value : values) value = std::abs(value - sample.median);
   sample.spread = median_of(values);
   return sample;
@@ -274,6 +300,7 @@ Costs measure_costs(Cluster& cluster, Isolation* isolation, const std::vector<Pr
   if (programs.front().devices.size() < 2) return costs;
   if (options.progress) options.progress("links");
   measure_link(cluster, options.backend, usual_transfer(programs.front()), options.rounds, costs);
+  profiler.set_start_times(costs.links.at(options.backend));
   return costs;
 }
 

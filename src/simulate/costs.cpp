@@ -101,8 +101,10 @@ class Node {
 };
 
 Sample read_sample(const Node& node) {
-  node.check_keys({"median", "spread", "count"});
-  return {node.at("median").number(), node.at("spread").number(), node.at("count").whole(1)};
+  node.check_keys({"median", "mean", "spread", "count"});
+  Sample sample{node.at("median").number(), node.at("spread").number(), node.at("count").whole(1)};
+  if (node.has("mean")) sample.mean = node.at("mean").number();
+  return sample;
 }
 
 std::uint64_t read_hash(const Node& node) {
@@ -134,11 +136,12 @@ TaskCost read_task(const Node& node) {
 }
 
 Link read_link(const Node& node) {
-  node.check_keys({"latency", "bandwidth", "start_seconds", "second_end_copies", "wake_seconds", "medium"});
+  node.check_keys({"latency", "bandwidth", "start_seconds", "send_seconds_per_byte", "second_end_copies", "wake_seconds", "medium"});
   Link link;
   link.latency = node.at("latency").number();
   if (node.has("bandwidth")) link.bandwidth = node.at("bandwidth").positive();
   link.start_seconds = node.at("start_seconds").number();
+  if (node.has("send_seconds_per_byte")) link.send_seconds_per_byte = node.at("send_seconds_per_byte").number();
   link.second_end_copies = node.at("second_end_copies").flag();
   link.wake_seconds = node.at("wake_seconds").number();
   if (node.has("medium")) link.medium = static_cast<std::int32_t>(node.at("medium").whole(0, INT32_MAX));
@@ -187,7 +190,9 @@ json parse_json(std::string_view text, const std::string& file) {
 }
 
 ordered_json json_of(const Sample& sample) {
-  return {{"median", sample.median}, {"spread", sample.spread}, {"count", sample.count}};
+  ordered_json out = {{"median", sample.median}, {"spread", sample.spread}, {"count", sample.count}};
+  if (sample.mean > 0) out["mean"] = sample.mean;
+  return out;
 }
 
 ordered_json json_of(const TaskCost& task) {
@@ -209,6 +214,7 @@ ordered_json json_of(const Link& link) {
   ordered_json out = {{"latency", link.latency}};
   if (std::isfinite(link.bandwidth)) out["bandwidth"] = link.bandwidth;
   out["start_seconds"] = link.start_seconds;
+  if (link.send_seconds_per_byte > 0) out["send_seconds_per_byte"] = link.send_seconds_per_byte;
   out["second_end_copies"] = link.second_end_copies;
   out["wake_seconds"] = link.wake_seconds;
   if (link.medium >= 0) out["medium"] = link.medium;

@@ -88,7 +88,7 @@ std::vector<double> task_seconds(const Program& program, const Costs& costs, con
     const auto found = by_hash.find(cost_hash(graph));
     const Sample* sample = found == by_hash.end() ? nullptr : chosen_sample(*found->second, context, program.devices.size());
     if (sample) {
-      seconds[t] = sample->median;
+      seconds[t] = sample->usual();
     } else if (context.roofline) {
       seconds[t] = roofline_seconds(graph, *context.roofline);
     } else {

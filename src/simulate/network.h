@@ -15,6 +15,7 @@ struct Link {
   double latency = 0;                                          // seconds (or the costs' own unit)
   double bandwidth = std::numeric_limits<double>::infinity();  // bytes per second
   double start_seconds = 0;                                    // each end's thread is kept so long by starting a transfer
+  double send_seconds_per_byte = 0;                            // and the sender's so much longer for each byte
   // Threads of one process: the end that comes second copies the bytes itself, at `bandwidth`; there is no link to occupy.
   bool second_end_copies = false;
   double wake_seconds = 0;   // that end's thread is kept so much longer where the other device already waits for the transfer

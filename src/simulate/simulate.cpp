@@ -129,7 +129,10 @@ class VirtualTime {
   // What starting a transfer (or an input, an output) takes.
   double start_seconds(std::size_t device, std::size_t instruction) const {
     const std::int32_t number = transfers_.of[device][instruction];
-    return durations_[device][instruction] + (number < 0 ? 0 : links_[link_of_[index(number)]].link->start_seconds);
+    if (number < 0) return durations_[device][instruction];
+    const Link& link = *links_[link_of_[index(number)]].link;
+    const bool sends = static_cast<std::size_t>(transfers_.all[index(number)].from) == device;
+    return durations_[device][instruction] + link.start_seconds + (sends ? bytes_[index(number)] * link.send_seconds_per_byte : 0);
   }
   double arrival(Event event) const { return states_[index(event) / 2].done[index(event) % 2]; }
 

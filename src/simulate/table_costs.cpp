@@ -59,7 +59,7 @@ std::vector<Measurements> measurements_of(const Costs& costs, const Schedule& sc
     if (task.stages != schedule.stages() || task.stage < 0 || task.stage >= schedule.stages() || task.kind > Kind::R) continue;
     const Sample* sample = chosen_sample(task, context, schedule.actors.size());
     std::optional<double>& slot = stages[static_cast<std::size_t>(task.stage)].of(task.kind);
-    if (sample && !slot) slot = sample->median;
+    if (sample && !slot) slot = sample->usual();
     split = split || task.kind == Kind::I || task.kind == Kind::W;
   }
   for (std::size_t s = 1; s < stages.size(); ++s) {
