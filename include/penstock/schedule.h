@@ -75,6 +75,9 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
 Schedule parse_schedule(std::string_view csv, std::string_view file);
 std::string print(const Schedule& schedule);
 
+// The same table with an update of each stage on each actor that runs its backward, right after the actor's last action of it.
+Schedule with_updates(Schedule schedule);
+
 struct ScheduleOptions {
   int actors = 2;
   int microbatches = 4;

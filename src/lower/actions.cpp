@@ -1,5 +1,6 @@
 // Pass: the table's actions become runs. For each action its stage's task (a B of a split stage is its I, then its W), reading and
 // writing the instances of the action's micro-batch.
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -60,11 +61,10 @@ class Actions {
         add(Kind::W);
         break;
       case Kind::R:
-      case Kind::U:
       case Kind::OFFLOAD:
       case Kind::RELOAD:
         throw Error(concat("schedule ", l_.schedule.name, ": ", text(action), " cannot be lowered"),
-                    {concat("recomputation follows the configuration, every stage is updated after the loop, and nothing is offloaded")},
+                    {"recomputation follows the configuration, and nothing is offloaded"},
                     concat("take the ", name(action.kind), " actions out of the table"));
       default:
         break;  // communication is inferred; an actor of one device has nothing to unshard
@@ -111,11 +111,27 @@ class Actions {
     if (instance >= 0) return {instance, ResultMode::add};
     instance = l_.add({Instance::Source::computed, concat("sum:", b, ".", actor), bundle.types, actor, -1, -1});
     for (std::size_t part = 0; part < bundle.members.size(); ++part)
-      l_.ends.partials.push_back({bundle.members[part], actor, instance, static_cast<std::int32_t>(part)});
+      l_.ends.partials.push_back({bundle.members[part], actor, instance, static_cast<std::int32_t>(part), stage_of(bundle)});
     return {instance, ResultMode::store};
   }
 
+  // Whose terms an accumulator sums; -1: several stages'.
+  std::int32_t stage_of(const Bundle& bundle) const {
+    const std::int32_t stage = l_.dag.tasks[static_cast<std::size_t>(bundle.producers[0])].stage;
+    const bool same = std::all_of(bundle.producers.begin(), bundle.producers.end(),
+                                  [&](std::int32_t t) { return l_.dag.tasks[static_cast<std::size_t>(t)].stage == stage; });
+    return same ? stage : -1;
+  }
+
   void lower_action(std::int32_t actor, const Action& action, std::int32_t microbatch) {
+    if (action.kind == Kind::U) {
+      Run update;
+      update.kind = Kind::U;
+      update.stage = action.stage;
+      update.placeholder = true;
+      l_.draft.actors[static_cast<std::size_t>(actor)].push_back(std::move(update));
+      return;
+    }
     for (std::int32_t t : tasks_of(action)) {
       const StageTask& task = l_.dag.tasks[static_cast<std::size_t>(t)];
       Run run;

@@ -37,6 +37,7 @@ struct Run {
   std::int32_t stage = -1, microbatch = -1, port = -1;
   Kind kind = Kind::F;
   bool action = false;
+  bool placeholder = false;         // a U of the table: place_outside puts the stage's update here, or nothing
   std::vector<std::int32_t> reads;  // instances
   std::vector<Write> writes;
 };
@@ -75,6 +76,7 @@ struct LoopEnds {
     std::int32_t actor;
     std::int32_t instance;
     std::int32_t part;
+    std::int32_t stage;  // whose terms it sums; -1: several
   };
   std::vector<Partial> partials;
 };

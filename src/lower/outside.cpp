@@ -4,6 +4,8 @@
 // into the tasks after it). What does depend on them runs where it moves the fewest bytes; the ops of one actor that can run without
 // hearing from another actor in between are one task:
 //   depth(op) = max over its operands of (0 for the loop's, depth(operand) + (1 if it lies on another actor))
+// Where the table has a U of a stage, what needs that stage's accumulators alone is a task of its own and runs there, before the loop of
+// the actor has ended; what needs to know of other stages (clipping by the global norm) stays after the loop.
 // State is owned by one actor, its next value is written over it there; actors that only read it have copies, refreshed at the end.
 #include <algorithm>
 #include <map>
@@ -20,9 +22,18 @@ namespace {
 
 using Actor = std::int32_t;
 
+// Ops that run together after the loop, or, with a stage, at that stage's U.
+struct Group {
+  Actor actor = -1;
+  std::int32_t depth = 0;
+  std::int32_t update = -1;  // the stage
+  auto operator<=>(const Group&) const = default;
+};
+
 struct Place {
   Actor actor = -1;
   std::int32_t instance = -1, part = 0;
+  std::int32_t stage = -1;
 };
 
 class Outside {
@@ -60,7 +71,7 @@ class Outside {
       std::vector<LoopEnds::Partial>& parts = partials[static_cast<std::int32_t>(r)];
       invariant(!parts.empty(), "a loop result has no accumulator");
       if (parts.size() == 1) {
-        partial_[loop.results[r].value] = {parts[0].actor, parts[0].instance, parts[0].part};
+        partial_[loop.results[r].value] = {parts[0].actor, parts[0].instance, parts[0].part, parts[0].stage};
         continue;
       }
       std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.actor < b.actor; });
@@ -70,7 +81,7 @@ class Outside {
       for (const LoopEnds::Partial& part : parts) {
         const TensorType partial_type = type(loop.results[r]);
         sum.operands.push_back(graph_.add_value(partial_type));
-        partial_[sum.operands.back().value] = {part.actor, part.instance, part.part};
+        partial_[sum.operands.back().value] = {part.actor, part.instance, part.part, part.stage};
       }
       sums.push_back(std::move(sum));
     }
@@ -85,17 +96,23 @@ class Outside {
       const bool any = std::any_of(op.operands.begin(), op.operands.end(), [&](ValueId v) { return dependent_[v.index()]; });
       for (ValueId result : op.results) dependent_[result.index()] = any;
     }
-    actor_.assign(graph_.values.size(), -1);
-    depth_.assign(graph_.values.size(), 0);
-    for (const auto& [value, place] : partial_) actor_[static_cast<std::size_t>(value)] = place.actor;
+    group_.assign(graph_.values.size(), {});
+    for (const auto& [value, place] : partial_)
+      group_[static_cast<std::size_t>(value)] = {place.actor, 0, has_update(place.actor, place.stage) ? place.stage : -1};
     input_index_.assign(graph_.values.size(), -1);
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) input_index_[graph_.inputs[i].index()] = static_cast<std::int32_t>(i);
+  }
+
+  bool has_update(Actor actor, std::int32_t stage) const {
+    const std::vector<Run>& runs = l_.draft.actors[static_cast<std::size_t>(actor)];
+    return std::any_of(runs.begin(), runs.end(), [&](const Run& run) { return run.placeholder && run.stage == stage; });
   }
 
   // A state's owner is the actor that runs the first stage reading it.
   void find_state_readers() {
     home_.assign(static_cast<std::size_t>(graph_.state), -1);
     holders_.resize(home_.size());
+    reading_stages_.resize(home_.size());
     std::vector<std::int32_t> state_of(l_.draft.instances.size(), -1), first_stage(home_.size());
     for (const auto& [key, instance] : l_.inputs)
       if (key.first < graph_.state) state_of[static_cast<std::size_t>(instance)] = key.first;
@@ -106,6 +123,7 @@ class Outside {
           if (state < 0) continue;
           const auto s = static_cast<std::size_t>(state);
           holders_[s].insert(actor);
+          reading_stages_[s].insert(run.stage);
           if (home_[s] < 0 || run.stage < first_stage[s]) {
             home_[s] = actor;
             first_stage[s] = run.stage;
@@ -127,7 +145,7 @@ class Outside {
     for (ValueId v : op.operands) {
       const std::int32_t input = input_index_[v.index()];
       if (dependent_[v.index()]) {
-        if (actor_[v.index()] != actor) bytes += type(v).bytes();
+        if (group_[v.index()].actor != actor) bytes += type(v).bytes();
       } else if (input >= 0 && input < graph_.state) {
         const auto s = static_cast<std::size_t>(input);
         if (home_[s] >= 0 && !holders_[s].count(actor)) bytes += type(v).bytes();
@@ -145,7 +163,7 @@ class Outside {
     std::int64_t best_bytes = 0;
     std::set<Actor> candidates;
     for (ValueId v : op.operands)
-      if (dependent_[v.index()]) candidates.insert(actor_[v.index()]);
+      if (dependent_[v.index()]) candidates.insert(group_[v.index()].actor);
     if (state >= 0 && home_[static_cast<std::size_t>(state)] >= 0) candidates.insert(home_[static_cast<std::size_t>(state)]);
     for (Actor actor : candidates) {
       const std::int64_t bytes = bytes_moved(op, actor, state);
@@ -154,16 +172,27 @@ class Outside {
         best_bytes = bytes;
       }
     }
-    std::int32_t depth = 0;
-    for (ValueId v : op.operands)
-      if (dependent_[v.index()]) depth = std::max(depth, depth_[v.index()] + (actor_[v.index()] != best));
-    for (ValueId result : op.results) {
-      actor_[result.index()] = best;
-      depth_[result.index()] = depth;
-    }
+    const Group group = group_of(op, best, state);
+    for (ValueId result : op.results) group_[result.index()] = group;
     // State that only this op needs (Adam's moments) lives where the op runs.
     for (ValueId v : op.operands) hold_states(v, best);
-    after_[{best, depth}].push_back(i);
+    after_[group].push_back(i);
+  }
+
+  Group group_of(const Op& op, Actor actor, std::int32_t state) const {
+    Group group{actor, 0, -2};
+    for (ValueId v : op.operands) {
+      if (!dependent_[v.index()]) continue;
+      const Group& from = group_[v.index()];
+      group.depth = std::max(group.depth, from.depth + (from.actor != actor));
+      group.update = group.update == -2 || group.update == from.update ? from.update : -1;
+    }
+    // A state that other stages read must not change before they have.
+    const bool shared = state >= 0 && std::any_of(reading_stages_[static_cast<std::size_t>(state)].begin(),
+                                                  reading_stages_[static_cast<std::size_t>(state)].end(),
+                                                  [&](std::int32_t stage) { return stage != group.update; });
+    if (group.depth > 0 || shared || group.update < 0) group.update = -1;
+    return group;
   }
 
   void hold_states(ValueId v, Actor actor) {
@@ -188,7 +217,7 @@ class Outside {
   void settle_state() {
     for (std::size_t s = 0; s < home_.size(); ++s) {
       const ValueId next = graph_.outputs[s];
-      if (home_[s] < 0) home_[s] = dependent_[next.index()] ? actor_[next.index()] : 0;
+      if (home_[s] < 0) home_[s] = dependent_[next.index()] ? group_[next.index()].actor : 0;
       holders_[s].insert(home_[s]);
       // A next value that depends on no loop result is computed by every holder.
       if (!dependent_[next.index()])
@@ -200,10 +229,12 @@ class Outside {
     }
   }
 
+  Group last_group(Actor actor) const { return {actor, last_depth(actor), -1}; }
+
   std::int32_t last_depth(Actor actor) const {
     std::int32_t depth = 0;
     for (const auto& [key, ops] : after_)
-      if (key.first == actor) depth = std::max(depth, key.second);
+      if (key.actor == actor) depth = std::max(depth, key.depth);
     return depth;
   }
 
@@ -212,14 +243,13 @@ class Outside {
     for (const auto& [key, ops] : after_)
       for (std::size_t i : ops)
         for (ValueId v : graph_.ops[i].operands)
-          if (dependent_[v.index()] && !partial_.count(v.value) && (actor_[v.index()] != key.first || depth_[v.index()] != key.second))
-            after_instance(v);
+          if (dependent_[v.index()] && !partial_.count(v.value) && group_[v.index()] != key) after_instance(v);
     for (std::size_t o = static_cast<std::size_t>(graph_.state); o < graph_.outputs.size(); ++o) {
       const ValueId v = graph_.outputs[o];
       if (dependent_[v.index()]) {
         after_instance(v);
       } else {
-        clones_[{0, last_depth(0)}].insert(v.value);
+        clones_[last_group(0)].insert(v.value);
       }
     }
     for (std::size_t s = 0; s < home_.size(); ++s) {
@@ -228,24 +258,26 @@ class Outside {
       if (dependent_[next.index()]) {
         after_instance(next);
       } else {
-        for (Actor actor : holders_[s]) clones_[{actor, last_depth(actor)}].insert(next.value);
+        for (Actor actor : holders_[s]) clones_[last_group(actor)].insert(next.value);
       }
     }
   }
 
   // The instance of a value computed after the loop, single part; a partial sum that is itself asked for is copied out by a task.
   std::int32_t after_instance(ValueId v) {
-    const auto [it, added] = exported_.try_emplace({v.value, actor_[v.index()]}, -1);
+    const Group& group = group_[v.index()];
+    const auto [it, added] = exported_.try_emplace({v.value, group.actor}, -1);
     if (added) {
-      it->second = l_.add({Instance::Source::computed, concat("after:", v.value), {type(v)}, actor_[v.index()], -1, -1});
-      after_.try_emplace({actor_[v.index()], depth_[v.index()]});
+      it->second = l_.add({Instance::Source::computed, concat("after:", v.value), {type(v)}, group.actor, -1, -1});
+      after_.try_emplace(group);
     }
     return it->second;
   }
 
   // One graph of the outside, built on demand from the values it is asked for.
   struct Fragment {
-    Actor actor;
+    Group group;
+    bool after = true;  // the loop, or before it
     Graph graph{};
     std::vector<std::int32_t> reads{};
     std::unordered_map<std::int32_t, ValueId> local{};                 // value of the step: here
@@ -262,25 +294,25 @@ class Outside {
     f.local[value.value] = f.parts.at({instance_number, part});
   }
 
-  ValueId need(Fragment& f, ValueId v, std::int32_t depth) {
+  ValueId need(Fragment& f, ValueId v) {
     if (const auto found = f.local.find(v.value); found != f.local.end()) return found->second;
     if (const auto partial = partial_.find(v.value); partial != partial_.end()) {
       import(f, partial->second.instance, partial->second.part, v);
     } else if (input_index_[v.index()] >= 0) {
       import(f, l_.input(input_index_[v.index()], -1), 0, v);
-    } else if (dependent_[v.index()] && (actor_[v.index()] != f.actor || depth_[v.index()] != depth)) {
+    } else if (dependent_[v.index()] && group_[v.index()] != f.group) {
       import(f, after_instance(v), 0, v);
-    } else if (const auto before = before_.find({v.value, f.actor}); depth >= 0 && before != before_.end()) {
+    } else if (const auto before = before_.find({v.value, f.group.actor}); f.after && before != before_.end()) {
       import(f, before->second, 0, v);
     } else {
-      copy(f, graph_.ops[producer_[v.index()].index()], depth);
+      copy(f, graph_.ops[producer_[v.index()].index()]);
     }
     return f.local.at(v.value);
   }
 
-  void copy(Fragment& f, const Op& op, std::int32_t depth) {
+  void copy(Fragment& f, const Op& op) {
     Op out = op;
-    for (ValueId& operand : out.operands) operand = need(f, operand, depth);
+    for (ValueId& operand : out.operands) operand = need(f, operand);
     for (ValueId& result : out.results) {
       const ValueId old = result;
       result = f.graph.add_value(type(old));
@@ -289,16 +321,15 @@ class Outside {
     f.graph.ops.push_back(std::move(out));
   }
 
-  // Depth -1: before the loop.
   void build_before() {
     std::map<Actor, std::vector<LoopEnds::Use>> uses;
     for (const LoopEnds::Use& use : l_.ends.uses) uses[use.actor].push_back(use);
     for (const auto& [actor, list] : uses) {
-      Fragment f{actor};
+      Fragment f{{actor, 0, -1}, false};
       Run run;
       for (const LoopEnds::Use& use : list) {
         const ValueId value = l_.loop_op().operands[static_cast<std::size_t>(use.operand)];
-        ValueId output = need(f, value, -1);
+        ValueId output = need(f, value);
         if (use.microbatch >= 0) {
           output = part_of(f, output, use.microbatch);
         } else {
@@ -332,64 +363,83 @@ class Outside {
   void build_after() {
     for (const auto& [key, values] : clones_) after_.try_emplace(key);
     for (const auto& [key, ops] : after_) {  // by actor, then depth
-      Fragment f{key.first};
+      Fragment f{key};
       for (std::size_t i : ops)
-        if (!f.local.count(graph_.ops[i].results[0].value)) copy(f, graph_.ops[i], key.second);
+        if (!f.local.count(graph_.ops[i].results[0].value)) copy(f, graph_.ops[i]);
       Run run;
       const auto give = [&](ValueId v, std::int32_t target, ResultMode mode) {
-        f.graph.outputs.push_back(need(f, v, key.second));
+        f.graph.outputs.push_back(need(f, v));
         run.writes.push_back({target, mode});
       };
       give_state(key, give);
       give_values(key, give);
       if (f.graph.outputs.empty()) continue;
       run.reads = f.reads;
-      run.task = l_.tasks.add(concat("after.", key.first, ".", key.second), std::move(f.graph));
-      l_.draft.actors[static_cast<std::size_t>(key.first)].push_back(std::move(run));
+      const std::string name = key.update < 0 ? concat("after.", key.actor, ".", key.depth) : concat("U", key.update);
+      run.task = l_.tasks.add(name, std::move(f.graph));
+      put(key, std::move(run));
     }
+    for (std::vector<Run>& runs : l_.draft.actors) std::erase_if(runs, [](const Run& run) { return run.placeholder; });
+  }
+
+  // At the end of the actor's runs, or in the place of its stage's U.
+  void put(const Group& group, Run run) {
+    std::vector<Run>& runs = l_.draft.actors[static_cast<std::size_t>(group.actor)];
+    if (group.update < 0) return runs.push_back(std::move(run));
+    const auto place =
+        std::find_if(runs.begin(), runs.end(), [&](const Run& other) { return other.placeholder && other.stage == group.update; });
+    invariant(place != runs.end(), "an update group has its U");
+    run.kind = Kind::U;
+    run.stage = group.update;
+    run.action = true;
+    *place = std::move(run);
   }
 
   // Next states that this task may write in place: it is the last on its actor that reads the present one.
   template <class Give>
-  void give_state(std::pair<Actor, std::int32_t> key, const Give& give) {
+  void give_state(const Group& key, const Give& give) {
     for (std::size_t s = 0; s < home_.size(); ++s) {
       const ValueId next = graph_.outputs[s];
       if (next == graph_.inputs[s]) continue;
       if (!dependent_[next.index()]) {
-        if (holders_[s].count(key.first) && key.second == last_depth(key.first))
+        if (holders_[s].count(key.actor) && key == last_group(key.actor))
           give(next, l_.input(static_cast<std::int32_t>(s), -1), ResultMode::update);
-      } else if (actor_[next.index()] == key.first && depth_[next.index()] == key.second && updated_in_place(s)) {
+      } else if (group_[next.index()] == key && updated_in_place(s)) {
         give(next, l_.input(static_cast<std::int32_t>(s), -1), ResultMode::update);
       }
     }
   }
 
+  // Does the next state arise where the state lives, in the last group that reads the present one?
   bool updated_in_place(std::size_t s) {
-    const ValueId next = graph_.outputs[s];
-    if (actor_[next.index()] != home_[s]) return false;
-    if (state_depth_.empty()) {
-      state_depth_.assign(home_.size(), -1);
-      for (const auto& [key, ops] : after_)
-        for (std::size_t i : ops)
-          for (ValueId v : graph_.ops[i].operands) {
-            std::set<std::int32_t> states;
-            if (!dependent_[v.index()]) collect_states(v, states);
-            for (std::int32_t state : states)
-              if (home_[static_cast<std::size_t>(state)] == key.first)
-                state_depth_[static_cast<std::size_t>(state)] = std::max(state_depth_[static_cast<std::size_t>(state)], key.second);
-          }
-    }
-    return state_depth_[s] <= depth_[next.index()];
+    const Group& group = group_[graph_.outputs[s].index()];
+    if (group.actor != home_[s]) return false;
+    if (readers_.empty()) find_readers();
+    return std::all_of(readers_[s].begin(), readers_[s].end(),
+                       [&](const Group& reader) { return reader == group || (group.update < 0 && reader.depth <= group.depth); });
+  }
+
+  // The groups on a state's home that read it.
+  void find_readers() {
+    readers_.resize(home_.size());
+    for (const auto& [key, ops] : after_)
+      for (std::size_t i : ops)
+        for (ValueId v : graph_.ops[i].operands) {
+          std::set<std::int32_t> states;
+          if (!dependent_[v.index()]) collect_states(v, states);
+          for (std::int32_t state : states)
+            if (home_[static_cast<std::size_t>(state)] == key.actor) readers_[static_cast<std::size_t>(state)].insert(key);
+        }
   }
 
   template <class Give>
-  void give_values(std::pair<Actor, std::int32_t> key, const Give& give) {
+  void give_values(const Group& key, const Give& give) {
     for (const auto& [where, number] : exported_) {
       const ValueId v(where.first);
-      if (actor_[v.index()] == key.first && depth_[v.index()] == key.second && wanted(v)) give(v, number, ResultMode::store);
+      if (group_[v.index()] == key && wanted(v)) give(v, number, ResultMode::store);
     }
     const auto clones = clones_.find(key);
-    if (clones == clones_.end() || key.first != 0) return;
+    if (clones == clones_.end() || key.actor != 0) return;
     for (std::size_t o = static_cast<std::size_t>(graph_.state); o < graph_.outputs.size(); ++o) {
       const ValueId v = graph_.outputs[o];
       if (dependent_[v.index()] || exported_.count({v.value, 0})) continue;
@@ -406,7 +456,7 @@ class Outside {
       for (const auto& [key, ops] : after_)
         for (std::size_t i : ops)
           for (ValueId operand : graph_.ops[i].operands)
-            if (actor_[operand.index()] != key.first || depth_[operand.index()] != key.second) read_elsewhere_[operand.index()] = true;
+            if (group_[operand.index()] != key) read_elsewhere_[operand.index()] = true;
       for (std::size_t o = static_cast<std::size_t>(graph_.state); o < graph_.outputs.size(); ++o)
         read_elsewhere_[graph_.outputs[o].index()] = true;
       for (std::size_t s = 0; s < home_.size(); ++s)
@@ -438,7 +488,7 @@ class Outside {
       Run output;
       output.opcode = Opcode::output;
       output.port = static_cast<std::int32_t>(o) - graph_.state;
-      output.reads = {exported_.at({v.value, dependent_[v.index()] ? actor_[v.index()] : 0})};
+      output.reads = {exported_.at({v.value, dependent_[v.index()] ? group_[v.index()].actor : 0})};
       l_.draft.actors[0].push_back(std::move(output));
     }
   }
@@ -464,17 +514,18 @@ class Outside {
   std::vector<OpId> producer_;
   std::unordered_map<std::int32_t, Place> partial_;  // values that the loop leaves behind
   std::vector<bool> dependent_;                      // of each value: on the loop's results
-  std::vector<Actor> actor_;                         // of dependent values
-  std::vector<std::int32_t> depth_;
+  std::vector<Group> group_;                         // of dependent values
   std::vector<std::int32_t> input_index_;
   std::vector<Actor> home_;  // of each state
   std::vector<std::set<Actor>> holders_;
-  std::vector<std::int32_t> written_state_, state_depth_;
+  std::vector<std::set<std::int32_t>> reading_stages_;  // of each state: those whose tasks read it
+  std::vector<std::int32_t> written_state_;
+  std::vector<std::set<Group>> readers_;  // of each state
   std::vector<bool> read_elsewhere_;
-  std::map<std::pair<Actor, std::int32_t>, std::vector<std::size_t>> after_;  // (actor, depth): dependent ops
-  std::map<std::pair<Actor, std::int32_t>, std::set<std::int32_t>> clones_;   // independent values asked for there
-  std::map<std::pair<std::int32_t, Actor>, std::int32_t> exported_;           // (value, actor): instance
-  std::map<std::pair<std::int32_t, Actor>, std::int32_t> before_;             // (value, actor): instance, computed before the loop
+  std::map<Group, std::vector<std::size_t>> after_;                  // dependent ops
+  std::map<Group, std::set<std::int32_t>> clones_;                   // independent values asked for there
+  std::map<std::pair<std::int32_t, Actor>, std::int32_t> exported_;  // (value, actor): instance
+  std::map<std::pair<std::int32_t, Actor>, std::int32_t> before_;    // (value, actor): instance, computed before the loop
 };
 
 }  // namespace

@@ -49,7 +49,7 @@ Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatc
   Prepared prepared;
   prepared.microbatches = static_cast<int>(microbatches);
   prepared.model = make_model(config, schedule.stages(), models);
-  prepared.schedule = std::move(schedule);
+  prepared.schedule = config.pipeline.update == "stage" ? with_updates(std::move(schedule)) : std::move(schedule);
   prepared.parameters = prepared.model->parameters();
   return prepared;
 }

@@ -41,6 +41,7 @@ struct Config {
     std::int64_t chunks = 1;          // stages per actor
     std::string backend = "threads";  // or gloo
     std::string recompute = "none";   // or inputs: keep only what enters each stage
+    std::string update = "end";       // of the step, or stage: as soon as the stage's gradients are complete (without clipping)
     double deadline = 60;             // seconds a device may wait for one thing
   } pipeline;
   struct Run {

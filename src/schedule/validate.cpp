@@ -255,6 +255,34 @@ void shorten(std::vector<std::string>& parts) {
               hint);
 }
 
+// An update stands after all that its actor does for the stage, once.
+void check_updates(const Schedule& schedule) {
+  for (std::size_t a = 0; a < schedule.actors.size(); ++a) {
+    const std::vector<Action>& row = schedule.actors[a];
+    std::vector<std::int32_t> update(static_cast<std::size_t>(schedule.stages()), -1);  // where the stage's U stands, looking back
+    std::vector<bool> used(update.size(), false);
+    for (std::size_t i = row.size(); i-- > 0;) {
+      const auto stage = static_cast<std::size_t>(row[i].stage);
+      const Position here{static_cast<std::int32_t>(a), static_cast<std::int32_t>(i)};
+      if (row[i].kind == Kind::U && (used[stage] || update[stage] >= 0))
+        throw Error(
+            concat(place(schedule, here), ": ", text(row[i]), " is too early: actor ", a, " goes on with stage ", stage, " after it"),
+            {"a stage is updated once in a step, when its gradients are complete"},
+            concat("move it behind the stage's last action, or leave it out: what has no U is updated at the end"));
+      if (row[i].kind == Kind::U)
+        update[stage] = static_cast<std::int32_t>(i);
+      else if (is_compute(row[i].kind))
+        used[stage] = true;
+    }
+    for (std::size_t stage = 0; stage < update.size(); ++stage)
+      if (update[stage] >= 0 && !used[stage]) {
+        const Position here{static_cast<std::int32_t>(a), update[stage]};
+        throw Error(
+            concat(place(schedule, here), ": ", text(at(schedule, here)), ": actor ", a, " has nothing of stage ", stage, " to update"));
+      }
+  }
+}
+
 }  // namespace
 
 void validate(const Schedule& schedule, const StageShape& shape, int microbatches) {
@@ -270,6 +298,7 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
   const WorkIndex work = index_once(schedule, shape, count);
   check_backwards(work);
   check_places(work);
+  check_updates(schedule);
   const std::vector<std::int32_t> done = walk(work, [](Position) {});
   for (std::size_t a = 0; a < done.size(); ++a) {
     if (done[a] < static_cast<std::int32_t>(schedule.actors[a].size())) fail_circular(work, done);

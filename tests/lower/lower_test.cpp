@@ -142,10 +142,10 @@ TEST(Lower, TheTableMustFitTheModel) {
 }
 
 TEST(Lower, ActionsItCannotKeepAreRefused) {
-  EXPECT_EQ(message_of([] { lower(gradient_step(*tiny("mlp", 2), 2, 4, 1), parse_schedule("0F0,0B0,0U0\n1F0,1B0\n", "async.csv")); }),
-            "schedule async.csv: 0U0 cannot be lowered\n"
-            "  recomputation follows the configuration, every stage is updated after the loop, and nothing is offloaded\n"
-            "  hint: take the U actions out of the table");
+  EXPECT_EQ(message_of([] { lower(gradient_step(*tiny("mlp", 2), 2, 4, 1), parse_schedule("0F0,0R0,0B0\n1F0,1B0\n", "again.csv")); }),
+            "schedule again.csv: 0R0 cannot be lowered\n"
+            "  recomputation follows the configuration, and nothing is offloaded\n"
+            "  hint: take the R actions out of the table");
 }
 
 TEST(Lower, InstructionsGrowLinearlyWithMicrobatches) {

@@ -1,0 +1,24 @@
+// An optimiser without a barrier (Qi et al., 2401.10241, section 4, of which this is the part without clipping): an actor that is done with
+// a stage updates it while others still compute.
+#include <algorithm>
+
+#include "schedule/kinds.h"
+
+namespace penstock {
+
+Schedule with_updates(Schedule schedule) {
+  schedule.cells.clear();
+  for (std::vector<Action>& row : schedule.actors) {
+    std::erase_if(row, [](const Action& action) { return action.kind == Kind::U; });
+    std::vector<bool> updated(static_cast<std::size_t>(schedule.stages()), false);
+    for (std::size_t i = row.size(); i-- > 0;) {
+      const std::int32_t stage = row[i].stage;
+      if (!is_compute(row[i].kind) || updated[static_cast<std::size_t>(stage)]) continue;
+      updated[static_cast<std::size_t>(stage)] = true;
+      if (row[i].kind != Kind::F) row.insert(row.begin() + static_cast<std::ptrdiff_t>(i) + 1, Action{stage, Kind::U});
+    }
+  }
+  return schedule;
+}
+
+}  // namespace penstock

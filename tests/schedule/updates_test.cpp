@@ -1,0 +1,29 @@
+#include <gtest/gtest.h>
+
+#include "penstock/schedule.h"
+#include "support/errors.h"
+
+namespace penstock {
+namespace {
+
+using test::message_of;
+
+TEST(Updates, StandBehindTheLastActionOfEachStage) {
+  const Schedule table = with_updates(make_schedule("zb-h1", {.actors = 2, .microbatches = 2}));
+  EXPECT_EQ(print(table), "0F0,0F1,0I0,0W0,0I1,0W1,0U\n1F0,1I0,1F1,1I1,1W0,1W1,1U\n");
+  validate(table, chain(2));
+  EXPECT_EQ(print(with_updates(table)), print(table));
+}
+
+TEST(Updates, AreCheckedAgainstTheTable) {
+  const auto message = [](const char* csv) { return message_of([&] { validate(parse_schedule(csv, "t.csv"), chain(2)); }); };
+  EXPECT_EQ(message("0F0,0F1,0B0,0U,0B1\n1F0,1B0,1F1,1B1,1U\n"),
+            "t.csv:1:4: 0U is too early: actor 0 goes on with stage 0 after it\n"
+            "  a stage is updated once in a step, when its gradients are complete\n"
+            "  hint: move it behind the stage's last action, or leave it out: what has no U is updated at the end");
+  EXPECT_NE(message("0F0,0B0,0U,0U\n1F0,1B0\n").find("t.csv:1:3: 0U is too early"), std::string::npos);
+  EXPECT_EQ(message("0F0,0B0,1U\n1F0,1B0\n"), "t.csv:1:3: 1U: actor 0 has nothing of stage 1 to update");
+}
+
+}  // namespace
+}  // namespace penstock
