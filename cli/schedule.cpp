@@ -24,7 +24,7 @@ void list(bool json) {
   nlohmann::json out;
   std::size_t width = 0;
   for (const ScheduleInfo& info : schedules()) {
-    out["schedules"].push_back({{"name", info.name}, {"summary", info.summary}, {"chunked", info.chunked}});
+    out["schedules"].push_back({{"name", info.name}, {"summary", info.summary}, {"chunked", info.chunked}, {"takes", info.takes}});
     width = std::max(width, info.name.size());
   }
   if (json) {

@@ -171,6 +171,8 @@ std::vector<Variant> other_schedules(const SimulateArguments& arguments) {
     if (info.name == arguments.table.what || (arguments.table.options.chunks > 1 && !info.chunked)) continue;
     TableChoice table = arguments.table;
     table.what = info.name;
+    const ScheduleOptions& own = arguments.table.options;
+    table.options = {.actors = own.actors, .microbatches = own.microbatches, .chunks = own.chunks, .forward_only = own.forward_only};
     try {
       const Setting setting = setting_of(arguments, table);
       const TableTime time = setting.time(setting.machine);

@@ -1,7 +1,6 @@
 #include "cli/table_options.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 
 #include "base/text.h"
 #include "penstock/error.h"
@@ -14,9 +13,27 @@ void add_table_options(CLI::App& command, TableChoice& choice) {
       command.add_option("--actors", options.actors, "how many actors")->capture_default_str(),
       command.add_option("--microbatches", options.microbatches, "micro-batches of a step")->capture_default_str(),
       command.add_option("--chunks", options.chunks, "stages per actor")->capture_default_str(),
+      command.add_option("--in-flight", options.in_flight, "most micro-batches an actor holds [as the schedule chooses]"),
+      command.add_option("--group", options.group, "micro-batches that go through a chunk, or forward and back, together"),
+      command.add_option("--unit", options.unit, "micro-batches for which parameters are gathered once [all]"),
+      command
+          .add_option("--transfers", options.transfers,
+                      "time of a transfer over a stage's forward, that the order allows for: 0.5, or each link's: 0,0,2")
+          ->delimiter(','),
       command.add_flag("--forward-only", options.forward_only, "a table for validation, without backward"),
   };
 }
+
+namespace {
+
+std::string given(const std::vector<const CLI::Option*>& flags) {
+  std::vector<std::string> names;
+  for (const CLI::Option* flag : flags)
+    if (flag->count() > 0) names.push_back(flag->get_name());
+  return join(names, ", ");
+}
+
+}  // namespace
 
 bool names_file(const std::string& what) {
   return what.ends_with(".csv") || what.find('/') != std::string::npos;
@@ -24,9 +41,8 @@ bool names_file(const std::string& what) {
 
 Schedule table_of(const TableChoice& choice) {
   if (!names_file(choice.what)) return make_schedule(choice.what, choice.options);
-  if (std::any_of(choice.flags.begin(), choice.flags.end(), [](const CLI::Option* flag) { return flag->count() > 0; })) {
-    throw Error(concat(choice.what, " says itself how many actors, stages and micro-batches it has"), {},
-                "leave out --actors, --microbatches, --chunks and --forward-only");
+  if (const std::string flags = given(choice.flags); !flags.empty()) {
+    throw Error(concat(choice.what, " says itself how many actors, stages and micro-batches it has"), {}, "leave out " + flags);
   }
   return parse_schedule(read_file(choice.what), choice.what);
 }

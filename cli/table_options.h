@@ -15,7 +15,7 @@ struct TableChoice {
   std::vector<const CLI::Option*> flags;  // of `options`
 };
 
-// --actors, --microbatches, --chunks and --forward-only. `choice` outlives the command's parse.
+// Everything in ScheduleOptions. `choice` outlives the command's parse.
 void add_table_options(CLI::App& command, TableChoice& choice);
 
 // A name that is no schedule's but ends or reads like a file's.

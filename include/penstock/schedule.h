@@ -83,16 +83,28 @@ struct ScheduleOptions {
   int microbatches = 4;
   int chunks = 1;             // stages per actor
   bool forward_only = false;  // a validation table: the same F order with no backward
+  // 0 or empty: as the schedule chooses. Only those that ScheduleInfo::takes names may be set.
+  int in_flight = 0;                   // most micro-batches that an actor holds
+  int group = 0;                       // micro-batches that go together: through a chunk, or forward before they go back
+  int unit = 0;                        // micro-batches for which a chunk's parameters are gathered once
+  std::vector<double> transfers = {};  // time of a transfer over that of a stage's F: of every link, or of each of actors-1
 };
 // By name ("1f1b"). Throws Error for an unknown name (nearest named) or a violated precondition.
 Schedule make_schedule(std::string_view name, const ScheduleOptions& options);
 
 struct ScheduleInfo {
   std::string name;
-  std::string summary;  // one line
-  bool chunked;         // takes chunks > 1
+  std::string summary;                  // one line
+  bool chunked;                         // takes chunks > 1
+  std::vector<std::string> takes = {};  // other options that it takes, by their flags: "--group"
 };
 const std::vector<ScheduleInfo>& schedules();
+
+// GraphPipe's schedule (2406.17145): stage s on actor s. sizes: micro-batches that each stage takes together, 1 of each where empty; throws
+// Error unless each divides `microbatches`.
+Schedule graphpipe(const StageShape& shape, int microbatches, const std::vector<int>& sizes = {});
+// How many micro-batches each stage runs ahead, in micro-batches.
+std::vector<int> graphpipe_in_flight(const StageShape& shape, const std::vector<int>& sizes);
 
 // The first actor on which each stage's F stands (a replica may have more).
 std::vector<std::int32_t> actor_of_stage(const Schedule& schedule);

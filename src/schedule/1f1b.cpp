@@ -1,7 +1,8 @@
 // 1F1B (PipeDream-Flush, Narayanan et al., 2006.09503; the early backward of DAPPLE, 2007.01045): actor i keeps at most p-i
-// micro-batches, one for each stage from it to the end.
+// micro-batches, one for each stage from it to the end. --in-flight D makes it DAPPLE's first policy, min(p-i, D).
 //
-// Bubble (p-1)(F+B), as GPipe; peak (p-i)A on actor i. A transfer's latency is paid in every round: eager-1f1b hides it.
+// Bubble (p-1)(F+B), as GPipe; peak (p-i)A on actor i; one copy of the parameters. A D below p costs time: 48 for 33 with p = 4, m = 8
+// and D = 3. A transfer's latency is paid in every round: eager-1f1b hides it.
 //
 //   penstock schedule 1f1b --actors 4 --microbatches 6 --show
 //   actor 0 | F0 F1 F2 F3 .  .  .  .  .  .  B0--- F4 B1--- F5 B2--- .  B3--- .  B4--- .  B5---
@@ -19,7 +20,8 @@ Schedule alternating(const ScheduleOptions& options, const std::function<int(int
   Schedule schedule;
   for (int r = 0; r < options.actors; ++r) {
     auto& row = schedule.actors.emplace_back();
-    const int ahead = std::min(warm_up(r), options.microbatches);
+    int ahead = std::min(warm_up(r), options.microbatches);
+    if (options.in_flight > 0) ahead = std::min(ahead, options.in_flight);
     for (int m = 0; m < ahead; ++m) row.push_back({r, Kind::F, m});
     for (int m = 0; m < options.microbatches; ++m) {
       row.push_back({r, Kind::B, m});

@@ -10,12 +10,29 @@ namespace penstock {
 
 Schedule sequential(const ScheduleOptions& options);
 Schedule gpipe(const ScheduleOptions& options);
+Schedule breadth_first(const ScheduleOptions& options);
 Schedule one_forward_one_backward(const ScheduleOptions& options);
 Schedule eager_one_forward_one_backward(const ScheduleOptions& options);
 Schedule interleaved_one_forward_one_backward(const ScheduleOptions& options);
+Schedule interleaved_zero_bubble(const ScheduleOptions& options);
 Schedule zero_bubble_h1(const ScheduleOptions& options);
+Schedule zero_bubble_h2(const ScheduleOptions& options);
+Schedule k_forward_k_backward(const ScheduleOptions& options);
+Schedule crosspipe(const ScheduleOptions& options);
+Schedule graphpipe_chain(const ScheduleOptions& options);
+Schedule zeropp(const ScheduleOptions& options);
 
-// One stage per actor: actor i runs warm_up(i) forwards, then a backward and a forward in turn, then the remaining backwards.
+// One stage per actor: actor i runs warm_up(i) forwards (at most options.in_flight), then a backward and a forward in turn, then the
+// remaining backwards.
 Schedule alternating(const ScheduleOptions& options, const std::function<int(int actor)>& warm_up);
+
+// One stage per actor: `ahead` forwards, then for each micro-batch j its I, W of j-delay and the next forward; then the remaining W.
+struct ZeroBubbleActor {
+  int ahead, delay;
+};
+Schedule zero_bubble(const ScheduleOptions& options, const std::vector<ZeroBubbleActor>& actors);
+
+// options.transfers for each of the actors-1 links; 0 where it is empty.
+std::vector<double> link_transfers(const ScheduleOptions& options);
 
 }  // namespace penstock

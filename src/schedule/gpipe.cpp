@@ -1,5 +1,5 @@
-// GPipe: all forwards, then all backwards (Huang et al., 1811.06965). With chunks it is breadth-first pipelining (Lamy-Poirier,
-// 2211.05953): each chunk runs all its micro-batches before the next chunk starts.
+// GPipe: all forwards, then all backwards (Huang et al., 1811.06965). With chunks each runs all its micro-batches before
+// the next starts, as in breadth-first, whose backwards go in the reverse order.
 //
 // Bubble (p-1)(F+B)/v; peak mA.
 //

@@ -1,10 +1,11 @@
-// Interleaved 1F1B (Narayanan et al., 2104.04473): chunk c of actor r is stage c*p+r. Micro-batches go in groups of p through
-// chunk 0, then 1, ...; an actor runs 2(p-1-r)+(v-1)p chunk-forwards, then a forward and a backward in turn.
+// Interleaved 1F1B (Narayanan et al., 2104.04473): chunk c of actor r is stage c*p+r. Micro-batches go in groups of G (--group, p unless
+// said) through chunk 0, then 1, ...; an actor runs 2(p-1-r)+(v-1)G chunk-forwards, then a forward and a backward in turn.
 //
-// Bubble (p-1)(F+B)/v; peak p(1+(p-1)/(pv))A on actor 0. Twice the transfers for v = 2.
+// Bubble (p-1)(F+B)/v where G >= p divides m; peak (2(p-1)+(v-1)G+1)A/v on actor 0 (p(1+(p-1)/(pv))A for G = p), at most mA; one copy of
+// the parameters. Transfers are crossed v times as often. A larger G leaves more time for them and needs less gathering of parameters.
 //
-// Where p does not divide m the table is that of the next multiple without the micro-batches that do not exist: nothing passes
-// between micro-batches, so leaving out whole ones keeps a table valid.
+// A group of fewer than p, or a last one of fewer than G, is laid out as if it were full, without the micro-batches that do not exist:
+// nothing passes between micro-batches, so leaving out whole ones keeps a table valid.
 //
 //   penstock schedule interleaved-1f1b --actors 2 --microbatches 4 --chunks 2 --show
 //   actor 0 | 0F0 0F1 2F0 2F1 0F2 .   2B0---- 0F3 2B1---- 2F2 0B0---- 2F3 0B1---- .   2B2---- .   2B3---- 0B2---- 0B3----
@@ -13,37 +14,40 @@
 #include <algorithm>
 
 #include "schedule/generators.h"
+#include "schedule/interleave.h"
 
 namespace penstock {
-namespace {
 
-// The k-th piece of an actor's forward order: chunk and micro-batch.
-struct Piece {
-  int chunk, microbatch;
-};
+Interleave::Interleave(const ScheduleOptions& options)
+    : actors_(options.actors),
+      chunks_(options.chunks),
+      microbatches_(options.microbatches),
+      group_(options.group > 0 ? std::min(options.group, options.microbatches) : options.actors),
+      slots_(std::max(group_, actors_)) {}
 
-Piece piece(int k, int actors, int chunks) {
-  const int group = k / (actors * chunks), within = k % (actors * chunks);
-  return {within / actors, group * actors + within % actors};
+int Interleave::pieces() const {
+  return (microbatches_ + group_ - 1) / group_ * slots_ * chunks_;
 }
 
-}  // namespace
+Action Interleave::action(Kind kind, int actor, int piece) const {
+  const int round = slots_ * chunks_, within = piece % round, slot = within % slots_;
+  const int chunk = kind == Kind::F ? within / slots_ : chunks_ - 1 - within / slots_;
+  const int microbatch = piece / round * group_ + slot;
+  return {chunk * actors_ + actor, kind, slot < group_ && microbatch < microbatches_ ? microbatch : -1};
+}
 
 Schedule interleaved_one_forward_one_backward(const ScheduleOptions& options) {
-  const int p = options.actors, v = options.chunks;
-  const int pieces = (options.microbatches + p - 1) / p * p * v;
+  const Interleave order(options);
   Schedule schedule;
-  for (int r = 0; r < p; ++r) {
+  for (int r = 0; r < options.actors; ++r) {
     auto& row = schedule.actors.emplace_back();
-    const auto push = [&](Kind kind, int k) {
-      const auto [chunk, m] = piece(k, p, v);
-      const int c = kind == Kind::F ? chunk : v - 1 - chunk;  // backward goes through the chunks in reverse
-      if (m < options.microbatches) row.push_back({c * p + r, kind, m});
+    const auto push = [&](Kind kind, int piece) {
+      if (const Action action = order.action(kind, r, piece); action.microbatch >= 0) row.push_back(action);
     };
-    const int warm_up = std::min(2 * (p - 1 - r) + (v - 1) * p, pieces);
-    for (int k = 0; k < warm_up; ++k) push(Kind::F, k);
-    for (int k = 0; k < pieces; ++k) {
-      if (k + warm_up < pieces) push(Kind::F, k + warm_up);
+    const int ahead = std::min(2 * (options.actors - 1 - r) + order.first_round(), order.pieces());
+    for (int k = 0; k < ahead; ++k) push(Kind::F, k);
+    for (int k = 0; k < order.pieces(); ++k) {
+      if (k + ahead < order.pieces()) push(Kind::F, k + ahead);
       push(Kind::B, k);
     }
   }

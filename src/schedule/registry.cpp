@@ -16,22 +16,66 @@ struct Entry {
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> all = {
       {{"sequential", "one micro-batch after the other: the reference", true}, sequential},
-      {{"gpipe", "all forwards, then all backwards; with chunks breadth-first", true}, gpipe},
-      {{"1f1b", "one forward, one backward: GPipe's time at the memory of p-i micro-batches", false}, one_forward_one_backward},
-      {{"eager-1f1b", "1f1b with warm-up 2(p-i)-1, which hides the latency of transfers", false}, eager_one_forward_one_backward},
-      {{"interleaved-1f1b", "several chunks per actor: the bubble divided by chunks, more transfers", true},
+      {{"gpipe", "all forwards, then all backwards", true}, gpipe},
+      {{"breadth-first", "each chunk runs all micro-batches before the next: gpipe's memory, the bubble divided by chunks", true},
+       breadth_first},
+      {{"1f1b", "one forward, one backward: GPipe's time at the memory of p-i micro-batches", false, {"--in-flight"}},
+       one_forward_one_backward},
+      {{"eager-1f1b", "1f1b with warm-up 2(p-i)-1, which hides the latency of transfers", false, {"--in-flight"}},
+       eager_one_forward_one_backward},
+      {{"interleaved-1f1b", "several chunks per actor: the bubble divided by chunks, more transfers", true, {"--group"}},
        interleaved_one_forward_one_backward},
+      {{"interleaved-zb", "interleaved-1f1b with the backward split: a third of its bubble", true, {"--group"}}, interleaved_zero_bubble},
       {{"zb-h1", "backward split in two, weight gradients fill the drain: a third of 1f1b's bubble", false}, zero_bubble_h1},
+      {{"zb-h2", "zb-h1 with warm-up 2(p-i)-1: no bubble in an actor's own span, latency hidden by --transfers", false, {"--transfers"}},
+       zero_bubble_h2},
+      {{"kfkb", "k forwards, k backwards: 1f1b in groups, which hides latency", false, {"--group"}}, k_forward_k_backward},
+      {{"crosspipe", "greedy for slow links: what can run runs, within a limit of micro-batches", false, {"--in-flight", "--transfers"}},
+       crosspipe},
+      {{"graphpipe", "1f1b whose warm-up follows the longest way through branching stages", false}, graphpipe_chain},
+      {{"zeropp",
+        "units of micro-batches, chunk by chunk, backward split: sharded parameters are gathered once per unit",
+        true,
+        {"--unit"}},
+       zeropp},
   };
   return all;
 }
 
-std::vector<std::string> names(bool only_chunked) {
+template <class Condition>
+std::vector<std::string> names_of(const Condition& condition) {
   std::vector<std::string> out;
   for (const Entry& entry : entries()) {
-    if (entry.info.chunked || !only_chunked) out.push_back(entry.info.name);
+    if (condition(entry.info)) out.push_back(entry.info.name);
   }
   return out;
+}
+
+bool takes(const ScheduleInfo& info, std::string_view flag) {
+  return std::find(info.takes.begin(), info.takes.end(), flag) != info.takes.end();
+}
+
+void check_number(const ScheduleInfo& info, const std::string& flag, int value) {
+  if (value == 0) return;
+  if (!takes(info, flag)) {
+    throw Error(concat(info.name, " takes no ", flag), {},
+                concat("schedules that do: ", join(names_of([&](const ScheduleInfo& other) { return takes(other, flag); }), ", ")));
+  }
+  if (value < 1) throw Error(concat(info.name, ": ", flag, " must be at least 1, not ", value));
+}
+
+void check_transfers(const ScheduleInfo& info, const ScheduleOptions& options) {
+  const std::vector<double>& transfers = options.transfers;
+  if (transfers.empty()) return;
+  check_number(info, "--transfers", 1);
+  if (transfers.size() != 1 && transfers.size() != static_cast<std::size_t>(options.actors - 1)) {
+    throw Error(concat(info.name, ": --transfers gives ", transfers.size(), " times for the ", options.actors - 1, " links of ",
+                       options.actors, " actors"),
+                {}, "give one for all links, or one for each");
+  }
+  for (const double time : transfers) {
+    if (!(time >= 0 && time <= 1e6)) throw Error(concat(info.name, ": --transfers must be from 0 to 1e6, not ", number(time)));
+  }
 }
 
 void check(const ScheduleInfo& info, const ScheduleOptions& options) {
@@ -43,8 +87,12 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   at_least_one("chunks", options.chunks);
   if (options.chunks > 1 && !info.chunked) {
     throw Error(concat(info.name, " takes one stage per actor, not ", options.chunks, " chunks"), {},
-                "schedules that take chunks: " + join(names(true), ", "));
+                "schedules that take chunks: " + join(names_of([](const ScheduleInfo& other) { return other.chunked; }), ", "));
   }
+  check_number(info, "--in-flight", options.in_flight);
+  check_number(info, "--group", options.group);
+  check_number(info, "--unit", options.unit);
+  check_transfers(info, options);
   if (1.0 * options.actors * options.chunks * options.microbatches > kMostForwards) {
     throw Error(concat(info.name, ": a table of ", options.actors, " actors x ", options.chunks, " chunks x ", options.microbatches,
                        " micro-batches is too large"),
@@ -57,8 +105,9 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
 Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {
   const auto found = std::find_if(entries().begin(), entries().end(), [&](const Entry& entry) { return entry.info.name == name; });
   if (found == entries().end()) {
-    const std::string near = nearest(name, names(false));
-    throw Error(concat("there is no schedule ", quote(name)), {"schedules: " + join(names(false), ", ")},
+    const std::vector<std::string> names = names_of([](const ScheduleInfo&) { return true; });
+    const std::string near = nearest(name, names);
+    throw Error(concat("there is no schedule ", quote(name)), {"schedules: " + join(names, ", ")},
                 near.empty() ? "a table of your own is named by its file, ending in .csv" : concat("did you mean ", near, "?"));
   }
   check(found->info, options);

@@ -15,12 +15,13 @@
 
 namespace penstock {
 
-Schedule zero_bubble_h1(const ScheduleOptions& options) {
+Schedule zero_bubble(const ScheduleOptions& options, const std::vector<ZeroBubbleActor>& actors) {
   const int m = options.microbatches;
   Schedule schedule;
   for (int r = 0; r < options.actors; ++r) {
     auto& row = schedule.actors.emplace_back();
-    const int ahead = std::min(options.actors - r, m), delay = std::min(r, m);
+    const int ahead = std::min(actors[static_cast<std::size_t>(r)].ahead, m),
+              delay = std::min(actors[static_cast<std::size_t>(r)].delay, m);
     for (int j = 0; j < ahead; ++j) row.push_back({r, Kind::F, j});
     for (int j = 0; j < m; ++j) {
       row.push_back({r, Kind::I, j});
@@ -30,6 +31,12 @@ Schedule zero_bubble_h1(const ScheduleOptions& options) {
     for (int j = m - delay; j < m; ++j) row.push_back({r, Kind::W, j});
   }
   return schedule;
+}
+
+Schedule zero_bubble_h1(const ScheduleOptions& options) {
+  std::vector<ZeroBubbleActor> actors;
+  for (int r = 0; r < options.actors; ++r) actors.push_back({.ahead = options.actors - r, .delay = r});
+  return zero_bubble(options, actors);
 }
 
 }  // namespace penstock

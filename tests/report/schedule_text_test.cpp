@@ -33,7 +33,8 @@ TEST(ScheduleText, WhatTakesNoTimeTakesNoSpace) {
 
 // The drawings in the generators' head comments are the tool's.
 TEST(ScheduleText, CommentsShowWhatTheToolDraws) {
-  const std::regex command(R"(//   penstock schedule (\S+) --actors (\d+) --microbatches (\d+)(?: --chunks (\d+))? --show)");
+  const std::regex command(
+      R"(//   penstock schedule (\S+) --actors (\d+) --microbatches (\d+)(?: --chunks (\d+))?(?: --unit (\d+))? --show)");
   const std::filesystem::path folder = std::filesystem::path(PENSTOCK_TESTS) / ".." / "src" / "schedule";
   std::size_t drawings = 0;
   for (const auto& file : std::filesystem::directory_iterator(folder)) {
@@ -43,8 +44,10 @@ TEST(ScheduleText, CommentsShowWhatTheToolDraws) {
       std::smatch found;
       if (!std::regex_match(line, found, command)) continue;
       ++drawings;
-      const ScheduleOptions options{
-          .actors = std::stoi(found[2]), .microbatches = std::stoi(found[3]), .chunks = found[4].matched ? std::stoi(found[4]) : 1};
+      const ScheduleOptions options{.actors = std::stoi(found[2]),
+                                    .microbatches = std::stoi(found[3]),
+                                    .chunks = found[4].matched ? std::stoi(found[4]) : 1,
+                                    .unit = found[5].matched ? std::stoi(found[5]) : 0};
       const std::string drawn = draw(make_schedule(found[1].str(), options), chain(options.actors * options.chunks));
       std::string comment;
       while (std::getline(in, line) && line.starts_with("//   ")) comment += line.substr(5) + "\n";

@@ -139,7 +139,7 @@ class Mistakes(unittest.TestCase):
         self.assertEqual(
             penstock("plan.csv", "--actors", 2, fails=True),
             "error: plan.csv says itself how many actors, stages and micro-batches it has\n"
-            "  hint: leave out --actors, --microbatches, --chunks and --forward-only\n",
+            "  hint: leave out --actors\n",
         )
 
     def test_unreadable_file(self):

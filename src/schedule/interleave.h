@@ -1,0 +1,24 @@
+// The order in which interleaved schedules run an actor's chunks: micro-batches in groups, each through one chunk after the other.
+#pragma once
+
+#include "penstock/schedule.h"
+
+namespace penstock {
+
+class Interleave {
+ public:
+  // Of options.group micro-batches in a group, or as many as actors.
+  explicit Interleave(const ScheduleOptions& options);
+
+  // Positions of an actor's order, some of which hold no micro-batch.
+  int pieces() const;
+  // Of those, how many come before the last chunk's first.
+  int first_round() const { return (chunks_ - 1) * slots_; }
+  // What `kind` does at position `piece`, backwards through the chunks in reverse; micro-batch -1: nothing.
+  Action action(Kind kind, int actor, int piece) const;
+
+ private:
+  int actors_, chunks_, microbatches_, group_, slots_;
+};
+
+}  // namespace penstock

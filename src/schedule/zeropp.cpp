@@ -1,0 +1,74 @@
+// ZeroPP (2402.03791): a pipeline across nodes whose actors hold sharded parameters. Micro-batches go in units of U (--unit, m unless
+// said): an actor runs chunk 0 forward for all of the unit, then chunk 1, ...; then back through the chunks in reverse, input gradients
+// first, as the others wait for them. Weight gradients fill what idle time there is; so do the next unit's forwards, as far as memory of U
+// micro-batches lets them. Each unit gathers a chunk's parameters once per direction and reduces its gradients once.
+//
+// Bubble ceil(m/U) (p-1)(F+I)/v less what the units hide of each other, for U = m exactly (p-1)(F+I)/v: time 30 for p = 4, m = 8 and v = 1,
+// 27 for v = 2, ZB-H1's. Gathers of a chunk 2m/U per step; peak UA, held until W; sharded parameters, and those of the one chunk at work.
+// That U >= 2p-1 suffices for the least bubble does not hold of this layout, whose units each fill and drain: it is least for U = m.
+//
+// A chunk is given back after its last input gradient: a weight gradient needs the activations and what its input gradient left.
+//
+//   penstock schedule zeropp --actors 2 --microbatches 4 --chunks 2 --unit 2 --show
+//   actor 0 | 0F0 0F1 2F0 2F1 .   .   2I0 2I1 0I0 0I1 2W0 0F2 2W1 0F3 0W0 2F2 0W1 2F3 .   .   2I2 2I3 0I2 0I3 2W2 2W3 0W2 0W3
+//   actor 1 | .   1F0 1F1 3F0 3F1 3I0 3I1 1I0 1I1 3W0 3W1 1W0 1F2 1W1 1F3 .   3F2 .   3F3 3I2 3I3 1I2 1I3 3W2 3W3 1W2 1W3
+//   time 28, bubble 14.3 %, live 4 4
+#include "base/text.h"
+#include "penstock/error.h"
+#include "schedule/generators.h"
+#include "schedule/playout.h"
+
+namespace penstock {
+namespace {
+
+Playout layout(const ScheduleOptions& options, int unit) {
+  const int p = options.actors, v = options.chunks, m = options.microbatches;
+  Playout playout{.live = unit * v};
+  for (int r = 0; r < p; ++r) {
+    auto& forwards = playout.forwards.emplace_back();
+    auto& inputs = playout.inputs.emplace_back();
+    for (int first = 0; first < m; first += unit) {
+      for (int c = 0; c < v; ++c) {
+        for (int j = first; j < std::min(first + unit, m); ++j) {
+          forwards.push_back({c * p + r, Kind::F, j});
+          inputs.push_back({(v - 1 - c) * p + r, Kind::I, j});
+        }
+      }
+    }
+  }
+  for (int first = 0; first < m; first += unit) {
+    const int end = std::min(first + unit, m);
+    playout.forwards_before_input.insert(playout.forwards_before_input.end(), static_cast<std::size_t>((end - first) * v), end * v);
+  }
+  return playout;
+}
+
+// Gathers before the first, and gives back or reduces after the last, of a unit's actions of one kind and stage.
+std::vector<Action> with_collectives(const std::vector<Action>& row, int unit, int microbatches) {
+  std::vector<Action> out;
+  for (const Action& action : row) {
+    const bool first = action.microbatch % unit == 0;
+    const bool last = (action.microbatch + 1) % unit == 0 || action.microbatch + 1 == microbatches;
+    if (first && action.kind != Kind::W) out.push_back({action.stage, Kind::UNSHARD});
+    out.push_back(action);
+    if (last) out.push_back({action.stage, action.kind == Kind::W ? Kind::REDUCE_GRAD : Kind::RESHARD});
+  }
+  return out;
+}
+
+}  // namespace
+
+Schedule zeropp(const ScheduleOptions& options) {
+  const int p = options.actors, m = options.microbatches, unit = options.unit > 0 ? options.unit : m;
+  if (unit > m || unit < std::min(p, m)) {
+    std::vector<std::string> details;
+    if (unit < p) details.push_back("fewer than there are actors leave most of them idle");
+    throw Error(concat("zeropp: a unit of ", unit, " micro-batches with ", p, " actors and ", m, " micro-batches"), details,
+                concat("use --unit from ", std::min(p, m), " to ", m));
+  }
+  Schedule schedule = play(layout(options, unit));
+  for (auto& row : schedule.actors) row = with_collectives(row, unit, m);
+  return schedule;
+}
+
+}  // namespace penstock
