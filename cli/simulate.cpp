@@ -28,6 +28,7 @@ void add_cost_options(CLI::App& command, SimulateArguments& arguments) {
   command.add_option("--input", arguments.input, "time of I [half of backward, or 1]");
   command.add_option("--weight", arguments.weight, "time of W [half of backward, or 1]");
   command.add_flag("--per-stage", arguments.per_stage, "these are the times of each stage, not of an actor's whole share");
+  command.add_flag("--atomic-pairs", arguments.atomic_pairs, "a fused pair begins and ends as one; else one after the other");
   command.add_option("--latency", arguments.latency, "of every link [0]");
   command.add_option("--bandwidth", arguments.bandwidth, "bytes per time of every link [unlimited]");
   command.add_option("--bytes", arguments.bytes, "of one transfer [0]");

@@ -20,7 +20,7 @@ struct SimulateArguments {
   std::optional<double> forward, backward, input, weight;
   std::optional<double> latency, bandwidth, bytes;
   std::vector<std::string> links;  // A-B:latency=L[,bandwidth=B]
-  bool per_stage = false;
+  bool per_stage = false, atomic_pairs = false;
   double jitter = 0;
   std::uint64_t seed = 0;
   std::vector<std::string> stragglers;  // ACTOR=FACTOR

@@ -101,6 +101,7 @@ Setting setting_of(const SimulateArguments& arguments, const TableChoice& table)
   check_bytes(arguments);
   arguments.costs.empty() ? set_costs(arguments, out) : set_measured_costs(arguments, out);
   out.machine.options.disturbance = disturbance_of(arguments, out.actors());
+  out.machine.options.atomic_pairs = arguments.atomic_pairs;
   return out;
 }
 

@@ -88,6 +88,8 @@ struct ScheduleOptions {
   int group = 0;                       // micro-batches that go together: through a chunk, or forward before they go back
   int unit = 0;                        // micro-batches for which a chunk's parameters are gathered once
   std::vector<double> transfers = {};  // time of a transfer over that of a stage's F: of every link, or of each of actors-1
+  // Each B as I and then W, so that the input gradient goes out early, and the actions of fused pairs on their own.
+  bool split_backward = false;
 };
 // By name ("1f1b"). Throws Error for an unknown name (nearest named) or a violated precondition.
 Schedule make_schedule(std::string_view name, const ScheduleOptions& options);

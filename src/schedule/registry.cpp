@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "schedule/folded.h"
 #include "schedule/generators.h"
 #include "schedule/kinds.h"
 
@@ -38,6 +39,15 @@ const std::vector<Entry>& entries() {
         true,
         {"--unit"}},
        zeropp},
+      {{"zb-v", "stages go down the actors and back: no bubble in an actor's own span, at 1f1b's memory", true}, zero_bubble_v},
+      {{"v-half", "zb-v's placement at half of 1f1b's memory and half its bubble", true}, v_half},
+      {{"v-min", "zb-v's placement at a third of 1f1b's memory and two thirds of its bubble", true}, v_min},
+      {{"dualpipe", "both directions at once with two copies, forward and backward paired to hide communication", false}, dual_pipe},
+      {{"dualpipe-v", "half of dualpipe on zb-v's placement, with one copy", true}, dual_pipe_v},
+      {{"dualpipe-v-jaxpp", "dualpipe-v as JaxPP orders it: all weight gradients last", true}, dual_pipe_v_jaxpp},
+      {{"chimera", "two opposite pipelines with two copies, each filling the other's start", false}, chimera},
+      {{"bitpipe", "two opposite V pipelines with two copies: half of chimera's bubble", true}, bitpipe},
+      {{"hanayo", "down the actors and back, chunks/2 times: chimera's short ways with one copy", true}, hanayo},
   };
   return all;
 }
@@ -100,6 +110,23 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   }
 }
 
+std::vector<std::vector<Action>> split_backwards(const std::vector<std::vector<Action>>& rows) {
+  std::vector<std::vector<Action>> out;
+  for (const auto& row : rows) {
+    auto& split = out.emplace_back();
+    for (Action action : row) {
+      action.fused_with_next = false;
+      if (action.kind == Kind::B) {
+        action.kind = Kind::I;
+        split.push_back(action);
+        action.kind = Kind::W;
+      }
+      split.push_back(action);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {
@@ -113,8 +140,12 @@ Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {
   check(found->info, options);
   Schedule schedule = found->make(options);
   schedule.name = found->info.name;
+  if (options.split_backward) schedule.actors = split_backwards(schedule.actors);
   if (options.forward_only) {
-    for (auto& row : schedule.actors) std::erase_if(row, [](const Action& action) { return action.kind != Kind::F; });
+    for (auto& row : schedule.actors) {
+      std::erase_if(row, [](const Action& action) { return action.kind != Kind::F; });
+      for (Action& action : row) action.fused_with_next = false;
+    }
   }
   return schedule;
 }

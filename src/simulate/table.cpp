@@ -6,6 +6,8 @@
 #include <queue>
 
 #include "base/invariant.h"
+#include "base/text.h"
+#include "penstock/error.h"
 #include "simulate/table_live.h"
 
 namespace penstock {
@@ -159,31 +161,61 @@ class Pass {
     }
   }
 
-  bool can_start(std::int32_t actor) {
-    const Position next = head(actor);
-    return next.index < static_cast<std::int32_t>(rows_[static_cast<std::size_t>(actor)].size()) && missing(next) == 0;
+  // Behind the last action of the piece of work that the actor does next.
+  std::int32_t piece_end(std::int32_t actor) const {
+    const std::vector<Action>& row = rows_[static_cast<std::size_t>(actor)];
+    const std::int32_t size = static_cast<std::int32_t>(row.size());
+    std::int32_t end = done_[static_cast<std::size_t>(actor)] + 1;
+    while (options_.atomic_pairs && end < size && row[static_cast<std::size_t>(end - 1)].fused_with_next) ++end;
+    return std::min(end, size);
   }
 
-  // Returns its end. `start` holds when the last transfer for it arrived.
+  // Of the piece of work that its actor does next.
+  bool is_next(Position p) const {
+    const std::int32_t next = done_[static_cast<std::size_t>(p.actor)];
+    return p.index == next || (p.index > next && p.index < piece_end(p.actor));
+  }
+
+  bool can_start(std::int32_t actor) {
+    Position next = head(actor);
+    if (next.index == static_cast<std::int32_t>(rows_[static_cast<std::size_t>(actor)].size())) return false;
+    for (const std::int32_t end = piece_end(actor); next.index < end; ++next.index) {
+      if (missing(next) > 0) return false;
+    }
+    return true;
+  }
+
+  // Returns its end. `start` of each action holds when the last transfer for it arrived.
   double start(std::int32_t actor) {
-    const Position here = head(actor);
-    double& start = at(time_.start, here);
-    if (here.index > 0) start = std::max(start, at(time_.end, {actor, here.index - 1}));
-    const double time = duration(costs_, options_.disturbance, work_.at(here), actor);
-    time_.busy[static_cast<std::size_t>(actor)] += time;
-    return at(time_.end, here) = start + time;
+    Position here = head(actor);
+    const std::int32_t end = piece_end(actor);
+    double now = here.index > 0 ? at(time_.end, {actor, here.index - 1}) : 0;
+    for (std::int32_t i = here.index; i < end; ++i) now = std::max(now, at(time_.start, {actor, i}));
+    for (; here.index < end; ++here.index) {
+      const double time = duration(costs_, options_.disturbance, work_.at(here), actor);
+      time_.busy[static_cast<std::size_t>(actor)] += time;
+      at(time_.start, here) = now;
+      at(time_.end, here) = now += time;
+    }
+    return now;
   }
 
   void finish(std::int32_t actor) {
-    const Position here = head(actor);
-    ++done_[static_cast<std::size_t>(actor)];
+    const std::int32_t end = piece_end(actor);
+    const double ready = at(time_.end, {actor, end - 1});
+    for (Position here = head(actor); here.index < end; ++here.index) finish(here, ready);
+  }
+
+  // What it sends may leave at `ready`.
+  void finish(Position here, double ready) {
+    ++done_[static_cast<std::size_t>(here.actor)];
     if (options_.record) time_.order.push_back(here);
     pack(here, work_.at(here));
-    for (const std::int32_t i : parcels_) transfer(here, links_[i]);
+    for (const std::int32_t i : parcels_) transfer(here, links_[i], ready);
     for (const auto& [use, lane] : uses_) {
-      double& ready = at(time_.start, use);
-      ready = std::max(ready, links_[lane].arrival);
-      if (--missing(use) == 0 && use == head(use.actor)) awake_.push_back(use.actor);
+      double& start = at(time_.start, use);
+      start = std::max(start, links_[lane].arrival);
+      if (--missing(use) == 0 && is_next(use) && can_start(use.actor)) awake_.push_back(use.actor);
     }
   }
 
@@ -210,9 +242,8 @@ class Pass {
     if (parcels_.size() > 1) std::sort(parcels_.begin(), parcels_.end(), [&](auto a, auto b) { return links_[a].to < links_[b].to; });
   }
 
-  void transfer(Position here, Links::Lane& lane) {
+  void transfer(Position here, Links::Lane& lane, double ready) {
     Links::Channel& channel = links_.channel_of(lane);
-    const double ready = at(time_.end, here);
     const double begin = std::max(ready, channel.free);
     const std::int64_t behind = channel.free > ready ? channel.last : -1;
     channel.free = begin + lane.bytes / lane.bandwidth;
@@ -224,10 +255,18 @@ class Pass {
 
   TableTime result() {
     for (std::size_t a = 0; a < rows_.size(); ++a) {
-      invariant(done_[a] == static_cast<std::int32_t>(rows_[a].size()), "a valid table has no cycle");
+      if (done_[a] < static_cast<std::int32_t>(rows_[a].size())) fail_stuck(a);
       if (!rows_[a].empty()) time_.makespan = std::max(time_.makespan, time_.end[a].back());
     }
     return std::move(time_);
+  }
+
+  [[noreturn]] void fail_stuck(std::size_t actor) {
+    invariant(options_.atomic_pairs, "a valid table has no cycle");
+    const Action& next = rows_[actor][static_cast<std::size_t>(done_[actor])];
+    throw Error(concat(text(next), " on actor ", actor, " can never run if fused pairs are one piece of work"),
+                {"both of a pair begin when all that both need is there, and end together"},
+                "take the pairs apart, or let them run one action after the other");
   }
 
   const WorkIndex& work_;

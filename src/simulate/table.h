@@ -38,6 +38,9 @@ struct TableOptions {
   Network network{};
   // Each action's luck is a hash of the seed, its stage, kind and micro-batch: two tables of the same work meet the same.
   Disturbance disturbance{};
+  // A fused pair is one piece of work: it begins when all that both need is there, and both have ended only when it has. Otherwise one runs
+  // after the other. Throws Error where pairs of two actors would wait for each other.
+  bool atomic_pairs = false;
   bool record = false;  // fill transfers and order
 };
 

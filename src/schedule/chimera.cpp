@@ -1,0 +1,33 @@
+// Chimera (Li and Hoefler, 2107.06925): two opposite pipelines on the same actors, stage s on s for even micro-batches and on p-1-s
+// for odd ones, so that one direction's forwards fill the other's idle start. Units of p micro-batches follow each other.
+//
+// Let e = (p-2)F. Where B=F the bubble is e for every multiple of p micro-batches: the ratio (p-2)/(2m+p-2). Where B=2F it is 2e for
+// one unit, the ratio (p-2)/(1.5m+p-2), but e-F for the second and e for each further unit come on top: F does not fill what B leaves
+// between units. The published ratio would need the next unit's forwards earlier, and so more than pA; the tables show the rest. Peak
+// (p/2+1)A on actors 0 and p-1, one A more per actor towards the middle, pA at most; later units bring pA everywhere. Two copies
+// of the parameters.
+//
+//   penstock schedule chimera --actors 4 --microbatches 4 --show
+//   actor 0 | 0F0 0F2 .   3F1 3B1---- 3F3 3B3---- .   0B0---- .   .   0B2----
+//   actor 1 | .   1F0 2F1 1F2 2F3 .   2B1---- 1B0---- 2B3---- 1B2----
+//   actor 2 | .   1F1 2F0 1F3 2F2 .   2B0---- 1B1---- 2B2---- 1B3----
+//   actor 3 | 0F1 0F3 .   3F0 3B0---- 3F2 3B2---- .   0B1---- .   .   0B3----
+//   time 16, bubble 25.0 %, live 3 4 4 3
+#include "schedule/folded.h"
+#include "schedule/greedy.h"
+
+namespace penstock {
+
+Schedule chimera(const ScheduleOptions& options) {
+  require_even_actors("chimera", options);
+  const int p = options.actors;
+  return in_whole_units(options, p, [=](int microbatches) {
+    return oldest_first({.actors = p,
+                         .stages = p,
+                         .microbatches = microbatches,
+                         .actor_of = [p](std::int32_t stage, std::int32_t m) { return m % 2 == 0 ? stage : p - 1 - stage; },
+                         .live_limit = p});
+  });
+}
+
+}  // namespace penstock

@@ -1,0 +1,35 @@
+// Hanayo (Liu et al., 2308.15762): the V repeated w times, so that each actor has 2w chunks and a micro-batch passes the actors in w waves:
+// Chimera's short way back from the last stage without a second copy of the parameters. Units of p micro-batches follow each other.
+//
+// No formula is published that we know; read off the tables, with e = (p-1)F/w: where B=F the bubble is e for every multiple of p
+// micro-batches; where B=2F it is 2e for one unit, and e-F/(2w) more for the second and e for each further unit. So for one unit it is
+// below Chimera's 2(p-2)F, as is claimed, from two waves on (p >= 4) and above it for one. Peak pA on the last actor and A/(2w) less
+// per actor before it, for one unit; pA at most.
+//
+//   penstock schedule hanayo --actors 2 --microbatches 2 --chunks 4 --show
+//   actor 0 | 0F0 0F1 .   3F0 4F0 3F1 4F1 7F0 7B0---- 7F1 7B1---- .   4B0---- 3B0---- 4B1---- 3B1---- 0B0---- .   .   0B1----
+//   actor 1 | .   1F0 2F0 1F1 2F1 5F0 6F0 5F1 6F1 .   6B0---- 5B0---- 6B1---- 5B1---- 2B0---- 1B0---- 2B1---- 1B1----
+//   time 28, bubble 14.3 %, live 7 8
+#include "base/text.h"
+#include "penstock/error.h"
+#include "schedule/folded.h"
+#include "schedule/greedy.h"
+
+namespace penstock {
+
+Schedule hanayo(const ScheduleOptions& options) {
+  const int p = options.actors, chunks = options.chunks;
+  if (chunks % 2 != 0) {
+    throw Error(concat("hanayo needs an even number of chunks, not ", chunks), {"each of its waves goes down the actors and back up"},
+                concat(chunks > 1 ? concat(chunks - 1, " or ") : std::string(), chunks + 1, " chunks"));
+  }
+  return in_whole_units(options, p, [=](int microbatches) {
+    return oldest_first({.actors = p,
+                         .stages = p * chunks,
+                         .microbatches = microbatches,
+                         .actor_of = [p](std::int32_t stage, std::int32_t) { return folded_actor(p, stage); },
+                         .live_limit = p * chunks});
+  });
+}
+
+}  // namespace penstock
