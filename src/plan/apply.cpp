@@ -1,0 +1,148 @@
+#include "plan/apply.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "plan/engine.h"
+#include "schedule/kinds.h"
+
+namespace penstock {
+namespace {
+
+using Path = RulesPlacement::Path;
+
+void check_options(const Rules& rules, const ScheduleOptions& options) {
+  const auto at_least_one = [&](std::string_view what, int value) {
+    if (value < 1) throw Error(concat(rules.name, ": ", what, " must be at least 1, not ", value));
+  };
+  at_least_one("actors", options.actors);
+  at_least_one("micro-batches", options.microbatches);
+  at_least_one("chunks", options.chunks);
+  const RulesPlacement& placement = rules.placement;
+  const bool free = placement.chunks == 0 && (placement.path == Path::loop || placement.path == Path::wave);
+  if (!free && options.chunks > 1 && options.chunks != placement.chunks) {
+    throw Error(concat(rules.name, ": the placement says how many stages an actor has; --chunks ", options.chunks, " says otherwise"), {},
+                "write `placement loop` or `placement wave` without a number");
+  }
+}
+
+// Of each stage, on the first way.
+std::vector<std::int32_t> actors_of(const Rules& rules, const ScheduleOptions& options) {
+  const RulesPlacement& placement = rules.placement;
+  if (placement.path == Path::stages) {
+    const std::int32_t last = *std::max_element(placement.actors.begin(), placement.actors.end());
+    if (last >= options.actors)
+      throw Error(concat(rules.name, ": the placement names actor ", last, " of ", options.actors), {}, concat("--actors ", last + 1));
+    return placement.actors;
+  }
+  const int chunks = placement.path == Path::chain ? 1 : placement.chunks > 0 ? placement.chunks : options.chunks;
+  if (1.0 * options.actors * chunks * options.microbatches > kMostForwards) {
+    throw Error(concat(rules.name, ": a table of ", options.actors, " actors x ", chunks, " chunks x ", options.microbatches,
+                       " micro-batches is too large"),
+                {concat("the product may be up to ", kMostForwards)});
+  }
+  std::vector<std::int32_t> out;
+  for (int c = 0; c < chunks; ++c) {
+    const bool back = placement.path == Path::wave && c % 2 == 1;
+    for (int r = 0; r < options.actors; ++r) out.push_back(back ? options.actors - 1 - r : r);
+  }
+  return out;
+}
+
+StageShape shape_of(const Rules& rules, std::size_t stages) {
+  StageShape shape = chain(static_cast<int>(stages));
+  if (rules.edges.empty()) return shape;
+  for (auto& before : shape.predecessors) before.clear();
+  for (const auto& [from, to] : rules.edges) {
+    if (static_cast<std::size_t>(to) >= stages)
+      throw Error(concat(rules.name, ": edge ", from, ">", to, " names stage ", to, " of ", stages));
+    auto& before = shape.predecessors[static_cast<std::size_t>(to)];
+    if (std::find(before.begin(), before.end(), from) == before.end()) before.push_back(from);
+  }
+  return shape;
+}
+
+Placed placed_by(const Rules& rules, const ScheduleOptions& options) {
+  check_options(rules, options);
+  Placed out;
+  out.actor_count = options.actors;
+  out.actors = {actors_of(rules, options)};
+  out.shape = shape_of(rules, out.actors[0].size());
+  if (options.forward_only) out.shape.has_backward.assign(out.actors[0].size(), false);
+  if (!rules.placement.bidirectional) return out;
+  std::vector<std::int32_t>& up = out.actors.emplace_back(out.actors[0]);
+  for (std::int32_t& actor : up) actor = options.actors - 1 - actor;
+  return out;
+}
+
+// How the rules read with numbers in place of letters.
+EngineRules engine_rules(const Rules& rules, const Variables& known) {
+  EngineRules out;
+  out.name = rules.name;
+  out.split = rules.split;
+  const Preference otherwise = rules.split ? Preference{{Kind::I}, {Kind::F}, {Kind::W}} : Preference{{Kind::B}, {Kind::F}};
+  const Preference& prefer = rules.prefer.empty() ? otherwise : rules.prefer;
+  const Preference* phases[] = {&rules.warm_up, &rules.steady, &rules.drain};
+  for (std::size_t i = 0; i < kSchedulePhases; ++i) out.phases[i] = phases[i]->empty() ? prefer : *phases[i];
+  for (std::size_t i = 0; i < rules.orders.size(); ++i) {
+    out.orders[i].way = rules.orders[i].way;
+    Variables here = known;
+    for (here.r = 0; here.r < known.p; ++here.r) {
+      const std::int64_t size = rules.orders[i].size.value(here);
+      if (size < 1) throw Error(concat(rules.name, ": groups of ", print(rules.orders[i].size), " are ", size, " on actor ", here.r));
+      out.orders[i].size.push_back(size);
+    }
+  }
+  for (const RulesLimit& limit : rules.limits) {
+    const auto most = [limit, known](std::int32_t actor, std::int32_t stage) {
+      Variables here = known;
+      here.r = actor;
+      here.s = stage;
+      return limit.most.value(here);
+    };
+    out.limits.push_back({print(limit), limit.each, limit.until_input, most});
+  }
+  return out;
+}
+
+Schedule table_of(const Rules& rules, const ScheduleOptions& options, const Placed& placed, const TableCosts& costs,
+                  const Network& network) {
+  Variables known;
+  known.p = options.actors;
+  known.m = options.microbatches;
+  const std::int64_t stages = static_cast<std::int64_t>(placed.actors[0].size());
+  known.v = std::max<std::int64_t>(stages / options.actors, 1);
+  return list_schedule(engine_rules(rules, known), placed, options.microbatches, costs, network);
+}
+
+}  // namespace
+
+Schedule make_schedule(const Rules& rules, const ScheduleOptions& options, const TableCosts& costs, const Network& network) {
+  return table_of(rules, options, placed_by(rules, options), costs, network);
+}
+
+Schedule make_schedule(const Rules& rules, const ScheduleOptions& options) {
+  const Placed placed = placed_by(rules, options);
+  const std::int32_t stages = static_cast<std::int32_t>(placed.actors[0].size());
+  return table_of(rules, options, placed, uniform_costs(stages, {}, static_cast<double>(options.actors) / stages), {});
+}
+
+StageShape shape_of(const Rules& rules, const ScheduleOptions& options) {
+  return placed_by(rules, options).shape;
+}
+
+bool names_rules(const std::string& what) {
+  return what.ends_with(".rules");
+}
+
+bool names_table(const std::string& what) {
+  return !names_rules(what) && (what.ends_with(".csv") || what.find('/') != std::string::npos);
+}
+
+Schedule load_schedule(const std::string& what, const ScheduleOptions& options) {
+  if (names_rules(what)) return make_schedule(parse_rules(read_file(what), what), options);
+  return names_table(what) ? parse_schedule(read_file(what), what) : make_schedule(what, options);
+}
+
+}  // namespace penstock

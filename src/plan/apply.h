@@ -1,0 +1,20 @@
+// From rules, or whatever else names a schedule, to its table.
+#pragma once
+
+#include <string>
+
+#include "penstock/rules.h"
+#include "simulate/table.h"
+
+namespace penstock {
+
+// Under these costs of all its stages. Throws Error as the one of rules.h.
+Schedule make_schedule(const Rules& rules, const ScheduleOptions& options, const TableCosts& costs, const Network& network = {});
+
+// A file of a table, which says itself how many actors, stages and micro-batches it has.
+bool names_table(const std::string& what);
+bool names_rules(const std::string& what);
+// NAME, FILE.csv (`options` do not matter) or FILE.rules. Throws Error.
+Schedule load_schedule(const std::string& what, const ScheduleOptions& options);
+
+}  // namespace penstock

@@ -1,0 +1,109 @@
+// The text of rules: what it means, that it reads back, and what it says where it is wrong.
+#include <gtest/gtest.h>
+
+#include "penstock/rules.h"
+#include "support/errors.h"
+
+namespace penstock {
+namespace {
+
+using test::message_of;
+
+std::string read_back(const std::string& text) {
+  return print(parse_rules("penstock rules 1\n" + text, "my.rules"));
+}
+
+// Without where: "my.rules:2:7: ".
+std::string error_of(const std::string& text) {
+  const std::string message = message_of([&] { read_back(text); });
+  return message.substr(0, message.find('\n'));
+}
+
+TEST(Expression, Values) {
+  const Variables at{.p = 4, .m = 8, .v = 2, .r = 1, .s = 5};
+  const std::pair<const char*, std::int64_t> cases[] = {{"p", 4},       {"p-r-1", 2},    {"p-(r-1)", 4},   {"2*(p-1-r)+(v-1)*p+1", 9},
+                                                        {"m/3", 2},     {"(0-m)/3", -3}, {"min(p, m)", 4}, {"max(p, m)*v", 16},
+                                                        {"8/(2*2)", 2}, {"8/2*2", 8},    {"-3+s", 2}};
+  for (const auto& [text, value] : cases) EXPECT_EQ(Expression(text).value(at), value) << text;
+}
+
+TEST(Expression, PrintsWithAsFewParenthesesAsItReads) {
+  const std::pair<const char*, const char*> cases[] = {{"((p))", "p"},
+                                                       {"(p-r)-1", "p-r-1"},
+                                                       {"p-(r-1)", "p-(r-1)"},
+                                                       {"(2 * p) + 1", "2*p+1"},
+                                                       {"(p+1)*2", "(p+1)*2"},
+                                                       {"8/(2*2)", "8/(2*2)"},
+                                                       {"min( p,max(1,r) )", "min(p, max(1, r))"}};
+  for (const auto& [text, printed] : cases) {
+    EXPECT_EQ(print(Expression(text)), printed);
+    EXPECT_EQ(Expression(printed), Expression(text));
+  }
+}
+
+TEST(Expression, Failures) {
+  EXPECT_EQ(message_of([] { Expression("p/r").value({.p = 2}); }), "p/r divides by zero\n  where p = 2, m = 1, v = 1, r = 0, s = 0");
+  EXPECT_EQ(message_of([] { Expression("m*m*m").value({.m = 1 << 30}); }).substr(0, 31), "m*m*m does not fit into 64 bits");
+  EXPECT_EQ(message_of([] { Expression("p+"); }).substr(0, 33), "expression:1:3: expected a number");
+  EXPECT_EQ(message_of([] { Expression("p q"); }).substr(0, 49), "expression:1:3: expected the end of the expressio");
+  EXPECT_EQ(message_of([] { Expression("2000000000"); }).substr(0, 43), "expression:1:1: numbers go up to 1000000000");
+  const std::string deep = std::string(200, '(') + "1" + std::string(200, ')');
+  EXPECT_NE(message_of([&] { Expression(std::string_view(deep)); }).find("more than 100 parentheses within each other"), std::string::npos);
+}
+
+TEST(Rules, ReadBack) {
+  const std::string all =
+      "penstock rules 1\n"
+      "placement bidirectional wave 2\n"
+      "edges 0>2 1>2\n"
+      "prefer I F W\n"
+      "warm-up F\n"
+      "steady F/I W\n"
+      "drain I/W\n"
+      "order F depth\n"
+      "order I breadth\n"
+      "order W groups max(p, 2)\n"
+      "limit p-r until I\n"
+      "limit each 2*p-s\n";
+  EXPECT_EQ(print(parse_rules(all, "all.rules")), all);
+  EXPECT_EQ(read_back(""), "penstock rules 1\nplacement chain\n");
+  EXPECT_EQ(read_back("limit p limit 2 // both\norder F groups 1"), "penstock rules 1\nplacement chain\nlimit p\nlimit 2\n");
+  EXPECT_EQ(read_back("placement stages 0 1\n1 0"), "penstock rules 1\nplacement stages 0 1 1 0\n");
+}
+
+// What a text says can be said in C++.
+TEST(Rules, InCpp) {
+  Rules rules;
+  rules.prefer = {{Kind::B}, {Kind::F}};
+  rules.limits = {{.most = "p-r"}};
+  EXPECT_EQ(print(rules), read_back("prefer B F limit p-r"));
+  EXPECT_EQ(make_schedule(rules, {.actors = 2, .microbatches = 3}).actors, make_schedule("1f1b", {.actors = 2, .microbatches = 3}).actors);
+}
+
+TEST(Rules, Failures) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"limt p", "my.rules:2:1: unknown rule \"limt\""},
+      {"placement ring", "my.rules:2:11: expected a placement"},
+      {"placement loop 0", "my.rules:2:16: stages per actor must be 1 to 1048576, not 0"},
+      {"placement stages 0 -1", "my.rules:2:20: an actor must be 0 to 1048576, not -1"},
+      {"placement chain\nplacement loop", "my.rules:3:1: a second \"placement\""},
+      {"edges 0>1 2>1", "my.rules:2:11: stage 2 cannot feed stage 1"},
+      {"edges 0-1", "my.rules:2:8: expected \">\""},
+      {"prefer B F B", "my.rules:2:12: B stands twice"},
+      {"prefer B W", "my.rules:2:10: W of a backward that is whole"},
+      {"prefer I W F limit p drain B", "my.rules:2:28: B of a backward that is split"},
+      {"prefer limit", "my.rules:2:8: expected a kind"},
+      {"order F random", "my.rules:2:9: expected an order"},
+      {"order I depth order I depth", "my.rules:2:15: a second \"order I\""},
+      {"order F groups s", "my.rules:2:16: s is a stage, and this is not of one"},
+      {"limit s", "my.rules:2:7: s is a stage, and this is not of one"},
+      {"limit", "my.rules:2:6: expected a number"},
+      {"limit p until F", "my.rules:2:15: a limit lasts until I, or without \"until\" for as long as activations live"},
+      {"limit p-r)", "my.rules:2:10: expected a word"},
+  };
+  for (const auto& [text, message] : cases) EXPECT_EQ(error_of(text), message) << text;
+  EXPECT_EQ(message_of([] { parse_rules("penstock graph 1", "x"); }).substr(0, 50), "x:1:1: this is a penstock graph, not a penstock ru");
+}
+
+}  // namespace
+}  // namespace penstock
