@@ -15,7 +15,7 @@ struct Flag {
 };
 
 constexpr Flag kFlags[] = {
-    {"--schedule", "pipeline.schedule", "NAME or FILE.csv (penstock schedule list)"},
+    {"--schedule", "pipeline.schedule", "NAME (penstock schedule list), FILE.csv or FILE.rules"},
     {"--actors", "pipeline.actors", "how many actors share the stages"},
     {"--microbatches", "pipeline.microbatches", "parts of a batch"},
     {"--chunks", "pipeline.chunks", "stages per actor"},

@@ -50,7 +50,7 @@ void print_json(const Schedule& schedule) {
 void schedule_command(const Arguments& arguments) {
   if (arguments.table.what == "list") return list(arguments.json);
   const Schedule schedule = table_of(arguments.table);
-  const StageShape shape = chain_of(schedule);  // what another model asks of a file's table is checked where there is one
+  const StageShape shape = shape_of(arguments.table, schedule);  // what another model asks of a file's table is checked where there is one
   validate(schedule, shape);
   if (arguments.json) return print_json(schedule);
   std::cout << (arguments.show ? draw(schedule, shape) : print(schedule));
@@ -61,7 +61,7 @@ void schedule_command(const Arguments& arguments) {
 void add_schedule(CLI::App& app) {
   CLI::App* command = app.add_subcommand("schedule", "print a schedule's table, from its name or from a file; `list` names them");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("what", arguments->table.what, "list, a schedule's name, or FILE.csv")->required();
+  command->add_option("what", arguments->table.what, "list, a schedule's name, FILE.csv or FILE.rules")->required();
   add_table_options(*command, arguments->table);
   command->add_flag("--show", arguments->show, "draw it over time instead of printing the CSV");
   command->add_flag("--json", arguments->json, "one JSON object");

@@ -49,7 +49,7 @@ void add_program_options(CLI::App& command, SimulateArguments& arguments) {
   command.add_option("--device", arguments.device, "published figures of this device for tasks without measured costs");
   command.add_option("--network", arguments.link, "published figures of this link");
   command.add_option("--devices", arguments.devices, "a file of figures instead of the published ones")->type_name("FILE.toml");
-  command.add_option("--schedule", arguments.schedule, "of a configuration: NAME or FILE.csv");
+  command.add_option("--schedule", arguments.schedule, "of a configuration: NAME, FILE.csv or FILE.rules");
   command.add_option("--set", arguments.settings, "overrides one key of a configuration: --set model.width=256")
       ->type_name("KEY=VALUE")
       ->take_all()
@@ -63,7 +63,8 @@ void add_simulate(CLI::App& app, const ModelRegistry& models) {
   CLI::App* command = app.add_subcommand("simulate", "time, bubble and memory of a schedule or a program, without running it");
   const auto arguments = std::make_shared<SimulateArguments>();
   arguments->models = &models;
-  command->add_option("what", arguments->table.what, "a schedule's name, FILE.csv, a program's text, or CONFIG.toml")->required();
+  command->add_option("what", arguments->table.what, "a schedule's name, FILE.csv, FILE.rules, a program's text, or CONFIG.toml")
+      ->required();
   add_table_options(*command, arguments->table);
   add_cost_options(*command, *arguments);
   add_program_options(*command, *arguments);

@@ -16,7 +16,7 @@
 namespace penstock {
 
 struct SimulateArguments {
-  TableChoice table;  // what: NAME, FILE.csv, a program's file, or CONFIG.toml
+  TableChoice table;  // what: NAME, FILE.csv, FILE.rules, a program's file, or CONFIG.toml
   std::optional<double> forward, backward, input, weight;
   std::optional<double> latency, bandwidth, bytes;
   std::vector<std::string> links;  // A-B:latency=L[,bandwidth=B]

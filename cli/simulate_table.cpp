@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/simulate.h"
 #include "penstock/error.h"
+#include "plan/apply.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/timeline_json.h"
@@ -66,8 +67,8 @@ void set_costs(const SimulateArguments& arguments, Setting& setting) {
   setting.machine.options.network = network_of(arguments, setting.actors(), {});
 }
 
-// Those that were measured, with --bytes for each transfer.
-void set_measured_costs(const SimulateArguments& arguments, Setting& setting) {
+// Those that were measured, with --bytes for each transfer. Rules make another table of them.
+void set_measured_costs(const SimulateArguments& arguments, const TableChoice& table, Setting& setting) {
   if (arguments.forward || arguments.backward || arguments.input || arguments.weight || arguments.per_stage)
     throw Error(concat("--costs ", arguments.costs, " says what each stage takes"), {},
                 "leave out --forward, --backward, --input, --weight and --per-stage");
@@ -81,6 +82,8 @@ void set_measured_costs(const SimulateArguments& arguments, Setting& setting) {
   for (StageCosts& stage : setting.machine.costs.stages) stage.forward_bytes = stage.backward_bytes = stage.weight_bytes = bytes;
   const bool needs_links = setting.actors() > 1 && !arguments.latency;
   setting.machine.options.network = network_of(arguments, setting.actors(), needs_links ? network_of(costs, context) : Network{});
+  if (!names_rules(table.what)) return;
+  setting.schedule = make_schedule(load_rules(table.what), table.options, setting.machine.costs, setting.machine.options.network);
 }
 
 void check_flags(const SimulateArguments& arguments) {
@@ -96,10 +99,10 @@ void check_flags(const SimulateArguments& arguments) {
 Setting setting_of(const SimulateArguments& arguments, const TableChoice& table) {
   Setting out;
   out.schedule = table_of(table);
-  out.shape = chain_of(out.schedule);
+  out.shape = shape_of(table, out.schedule);
   validate(out.schedule, out.shape);
   check_bytes(arguments);
-  arguments.costs.empty() ? set_costs(arguments, out) : set_measured_costs(arguments, out);
+  arguments.costs.empty() ? set_costs(arguments, out) : set_measured_costs(arguments, table, out);
   out.machine.options.disturbance = disturbance_of(arguments, out.actors());
   out.machine.options.atomic_pairs = arguments.atomic_pairs;
   return out;

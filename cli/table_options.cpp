@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "plan/apply.h"
 
 namespace penstock {
 
@@ -37,15 +38,18 @@ std::string given(const std::vector<const CLI::Option*>& flags) {
 }  // namespace
 
 bool names_file(const std::string& what) {
-  return what.ends_with(".csv") || what.find('/') != std::string::npos;
+  return names_table(what) || names_rules(what);
 }
 
 Schedule table_of(const TableChoice& choice) {
-  if (!names_file(choice.what)) return make_schedule(choice.what, choice.options);
-  if (const std::string flags = given(choice.flags); !flags.empty()) {
+  if (const std::string flags = given(choice.flags); names_table(choice.what) && !flags.empty()) {
     throw Error(concat(choice.what, " says itself how many actors, stages and micro-batches it has"), {}, "leave out " + flags);
   }
-  return parse_schedule(read_file(choice.what), choice.what);
+  return load_schedule(choice.what, choice.options);
+}
+
+StageShape shape_of(const TableChoice& choice, const Schedule& schedule) {
+  return names_rules(choice.what) ? shape_of(load_rules(choice.what), choice.options) : chain_of(schedule);
 }
 
 }  // namespace penstock

@@ -10,7 +10,7 @@
 namespace penstock {
 
 struct TableChoice {
-  std::string what;  // a schedule's name, or FILE.csv
+  std::string what;  // a schedule's name, FILE.csv or FILE.rules
   ScheduleOptions options;
   std::vector<const CLI::Option*> flags;  // of `options`
 };
@@ -22,5 +22,7 @@ void add_table_options(CLI::App& command, TableChoice& choice);
 bool names_file(const std::string& what);
 // By name, or as the file says. Throws Error, also where a file is given flags that it answers itself.
 Schedule table_of(const TableChoice& choice);
+// What it is held against: the stages that its rules say, or a chain.
+StageShape shape_of(const TableChoice& choice, const Schedule& schedule);
 
 }  // namespace penstock

@@ -12,6 +12,13 @@ namespace {
 
 using Path = RulesPlacement::Path;
 
+// Stages per actor, at most.
+int own_chunks(const RulesPlacement& placement, const ScheduleOptions& options) {
+  if (placement.path == Path::chain) return 1;
+  if (placement.path == Path::stages) return (static_cast<int>(placement.actors.size()) + options.actors - 1) / options.actors;
+  return placement.chunks > 0 ? placement.chunks : options.chunks;
+}
+
 void check_options(const Rules& rules, const ScheduleOptions& options) {
   const auto at_least_one = [&](std::string_view what, int value) {
     if (value < 1) throw Error(concat(rules.name, ": ", what, " must be at least 1, not ", value));
@@ -19,10 +26,9 @@ void check_options(const Rules& rules, const ScheduleOptions& options) {
   at_least_one("actors", options.actors);
   at_least_one("micro-batches", options.microbatches);
   at_least_one("chunks", options.chunks);
-  const RulesPlacement& placement = rules.placement;
-  const bool free = placement.chunks == 0 && (placement.path == Path::loop || placement.path == Path::wave);
-  if (!free && options.chunks > 1 && options.chunks != placement.chunks) {
-    throw Error(concat(rules.name, ": the placement says how many stages an actor has; --chunks ", options.chunks, " says otherwise"), {},
+  const int own = own_chunks(rules.placement, options);
+  if (own != options.chunks && options.chunks > 1) {
+    throw Error(concat(rules.name, ": the placement gives an actor ", own, " of the stages; --chunks says ", options.chunks), {},
                 "write `placement loop` or `placement wave` without a number");
   }
 }
@@ -30,17 +36,17 @@ void check_options(const Rules& rules, const ScheduleOptions& options) {
 // Of each stage, on the first way.
 std::vector<std::int32_t> actors_of(const Rules& rules, const ScheduleOptions& options) {
   const RulesPlacement& placement = rules.placement;
+  const int chunks = own_chunks(placement, options);
+  if (1.0 * options.actors * chunks * options.microbatches > kMostForwards) {
+    throw Error(concat(rules.name, ": a table of ", options.actors, " actors x ", chunks, " chunks x ", options.microbatches,
+                       " micro-batches is too large"),
+                {concat("the product may be up to ", kMostForwards)});
+  }
   if (placement.path == Path::stages) {
     const std::int32_t last = *std::max_element(placement.actors.begin(), placement.actors.end());
     if (last >= options.actors)
       throw Error(concat(rules.name, ": the placement names actor ", last, " of ", options.actors), {}, concat("--actors ", last + 1));
     return placement.actors;
-  }
-  const int chunks = placement.path == Path::chain ? 1 : placement.chunks > 0 ? placement.chunks : options.chunks;
-  if (1.0 * options.actors * chunks * options.microbatches > kMostForwards) {
-    throw Error(concat(rules.name, ": a table of ", options.actors, " actors x ", chunks, " chunks x ", options.microbatches,
-                       " micro-batches is too large"),
-                {concat("the product may be up to ", kMostForwards)});
   }
   std::vector<std::int32_t> out;
   for (int c = 0; c < chunks; ++c) {
@@ -111,8 +117,7 @@ Schedule table_of(const Rules& rules, const ScheduleOptions& options, const Plac
   Variables known;
   known.p = options.actors;
   known.m = options.microbatches;
-  const std::int64_t stages = static_cast<std::int64_t>(placed.actors[0].size());
-  known.v = std::max<std::int64_t>(stages / options.actors, 1);
+  known.v = own_chunks(rules.placement, options);
   return list_schedule(engine_rules(rules, known), placed, options.microbatches, costs, network);
 }
 
@@ -140,8 +145,12 @@ bool names_table(const std::string& what) {
   return !names_rules(what) && (what.ends_with(".csv") || what.find('/') != std::string::npos);
 }
 
+Rules load_rules(const std::string& file) {
+  return parse_rules(read_file(file), file);
+}
+
 Schedule load_schedule(const std::string& what, const ScheduleOptions& options) {
-  if (names_rules(what)) return make_schedule(parse_rules(read_file(what), what), options);
+  if (names_rules(what)) return make_schedule(load_rules(what), options);
   return names_table(what) ? parse_schedule(read_file(what), what) : make_schedule(what, options);
 }
 

@@ -14,6 +14,7 @@ Schedule make_schedule(const Rules& rules, const ScheduleOptions& options, const
 // A file of a table, which says itself how many actors, stages and micro-batches it has.
 bool names_table(const std::string& what);
 bool names_rules(const std::string& what);
+Rules load_rules(const std::string& file);
 // NAME, FILE.csv (`options` do not matter) or FILE.rules. Throws Error.
 Schedule load_schedule(const std::string& what, const ScheduleOptions& options);
 

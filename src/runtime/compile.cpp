@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "plan/apply.h"
 #include "trace/step.h"
 
 namespace penstock {
@@ -16,20 +17,13 @@ DType dtype_of(const Config& config) {
   return dtype;
 }
 
-bool is_file_name(const std::string& schedule) {
-  return schedule.ends_with(".csv") || schedule.find('/') != std::string::npos;
-}
-
 Schedule schedule_of(const Config& config) {
   const Config::Pipeline& pipeline = config.pipeline;
-  if (!is_file_name(pipeline.schedule)) {
-    ScheduleOptions options;
-    options.actors = static_cast<int>(pipeline.actors);
-    options.microbatches = static_cast<int>(pipeline.microbatches);
-    options.chunks = static_cast<int>(pipeline.chunks);
-    return make_schedule(pipeline.schedule, options);
-  }
-  const Schedule schedule = parse_schedule(read_file(pipeline.schedule), pipeline.schedule);
+  ScheduleOptions options;
+  options.actors = static_cast<int>(pipeline.actors);
+  options.microbatches = static_cast<int>(pipeline.microbatches);
+  options.chunks = static_cast<int>(pipeline.chunks);
+  Schedule schedule = load_schedule(pipeline.schedule, options);
   if (static_cast<std::int64_t>(schedule.actors.size()) != pipeline.actors)
     throw Error(concat(pipeline.schedule, " has ", schedule.actors.size(), " actors, pipeline.actors is ", pipeline.actors), {},
                 concat("--actors ", schedule.actors.size()));

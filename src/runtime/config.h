@@ -36,7 +36,7 @@ struct Config {
   } train;
   struct Pipeline {
     std::int64_t actors = 2;
-    std::string schedule = "1f1b";  // a name, or a CSV file
+    std::string schedule = "1f1b";  // a name, a CSV file, or a file of rules
     std::int64_t microbatches = 8;
     std::int64_t chunks = 1;          // stages per actor
     std::string backend = "threads";  // or gloo

@@ -105,7 +105,7 @@ TEST(Engine, OptionsThatDoNotFit) {
   EXPECT_EQ(error_of("", {.actors = 0}), "my.rules: actors must be at least 1, not 0");
   EXPECT_EQ(error_of("", {.microbatches = 0}), "my.rules: micro-batches must be at least 1, not 0");
   EXPECT_EQ(error_of("placement chain", {.chunks = 2}),
-            "my.rules: the placement says how many stages an actor has; --chunks 2 says otherwise\n"
+            "my.rules: the placement gives an actor 1 of the stages; --chunks says 2\n"
             "  hint: write `placement loop` or `placement wave` without a number");
   EXPECT_EQ(error_of("placement stages 0 2", {}), "my.rules: the placement names actor 2 of 2\n  hint: --actors 3");
   EXPECT_EQ(error_of("edges 0>4", {}), "my.rules: edge 0>4 names stage 4 of 2");
