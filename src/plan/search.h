@@ -1,0 +1,81 @@
+// Finds a table for given costs, links and a memory limit, and proves how far from the best it can be.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "penstock/schedule.h"
+#include "simulate/table.h"
+
+namespace penstock {
+
+// Micro-batches that take the same way: stage s of each runs on actor_of_stage[s], all of it.
+struct Route {
+  std::vector<std::int32_t> actor_of_stage;
+  std::vector<std::int32_t> microbatches;  // ascending
+
+  bool operator==(const Route&) const = default;
+};
+// Where all work runs; several routes where stages have replicas.
+using Placement = std::vector<Route>;
+// By the actors of a valid table's forwards.
+Placement placement_of(const Schedule& schedule);
+
+struct SearchProblem {
+  StageShape shape;
+  int actors = 1;
+  int microbatches = 1;
+  TableCosts costs;  // of F and of what the backward may be
+  Network network{};
+  // Most activations that may live on an actor at once, in StageCosts::live's unit.
+  double memory_limit = std::numeric_limits<double>::infinity();
+  bool whole = true;  // backwards may be one B,
+  bool split = true;  // or I and W; one of them at least
+};
+
+struct SearchOptions {
+  std::vector<Placement> placements;  // empty: those of the registered schedules that fit
+  std::uint64_t seed = 0;
+  // Most steps of the improvement and of the proof. The result depends on nothing else unless the seconds run out first.
+  std::int64_t moves = 20000, nodes = 100000;
+  double seconds = std::numeric_limits<double>::infinity();
+};
+
+struct SearchResult {
+  Schedule schedule;
+  TableTime time;
+  std::string found_by;       // the schedule, heuristic or step that found it
+  std::string generator;      // the best registered schedule within the limit; empty: none
+  double generator_time = 0;  // its makespan
+  double lower_bound = 0;     // of every table with one of the placements
+  bool optimal = false;       // proven: no such table is faster
+  std::int64_t nodes = 0;     // of the proof
+
+  // How much slower than possible the table may be: makespan / lower_bound - 1.
+  double gap() const { return lower_bound > 0 ? time.makespan / lower_bound - 1 : 0; }
+};
+
+// The fastest table found whose actors never hold more than the limit, up to rounding: of registered schedules, list schedules under many
+// priorities, and what moving their actions makes of the best of them; never slower than the fastest registered schedule that fits.
+// All micro-batches cost alike, so that each stage's kind runs them in order (in any table, renaming the k-th of a stage's F, I and W to
+// micro-batch k of its route breaks no need and changes no time): what is searched is the order of kinds and stages on each actor.
+// W stays with its I; tables with recomputation, collectives or W elsewhere are only taken as registered.
+// Throws Error where no table keeps the limit (of a chain; other graphs are held to what one micro-batch at a time needs), with the
+// smallest that would do, and where no schedule fits the shape and no placement is given.
+SearchResult search_schedule(const SearchProblem& problem, const SearchOptions& options = {});
+
+// What the generators are tried with, for a shape that every choice of theirs leaves as it is.
+std::vector<ScheduleOptions> option_sets(const ScheduleOptions& shape);
+
+// The registered schedules with this shape: each that takes it, under every set of options, and why the others do not.
+struct RegisteredTable {
+  std::string name;
+  ScheduleOptions options;
+  Schedule schedule;    // empty where it was refused
+  std::string refused;  // the first line of why
+};
+std::vector<RegisteredTable> registered_tables(const ScheduleOptions& shape);
+
+}  // namespace penstock
