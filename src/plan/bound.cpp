@@ -42,13 +42,14 @@ double one_machine_bound(std::vector<MachineTask>& tasks) {
     }
     std::pop_heap(open.begin(), open.end());
     Open& work = open.back();  // the longest tail
-    const double until = next < tasks.size() ? std::min(now + work.second, tasks[next].head) : now + work.second;
-    work.second -= until - now;
-    bound = std::max(bound, until + work.second + work.first);
-    now = until;
-    if (work.second <= 0) {
+    const double end = now + work.second;
+    bound = std::max(bound, end + work.first);
+    if (next == tasks.size() || end <= tasks[next].head) {
       open.pop_back();
+      now = end;
     } else {
+      work.second = end - tasks[next].head;
+      now = tasks[next].head;
       std::push_heap(open.begin(), open.end());
     }
   }

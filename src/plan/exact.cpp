@@ -227,7 +227,7 @@ class Search {
     std::erase_if(seen, [&](const std::vector<double>& before) {
       return std::equal(before.begin(), before.end(), times_.begin(), [](double x, double y) { return x >= y; });
     });
-    seen.push_back(times_);
+    if (seen.size() < kMostSeen) seen.push_back(times_);
     return false;
   }
 
@@ -245,6 +245,8 @@ class Search {
       put(lanes_[l].backward_needs, run_.backwards(l), false);
     }
   }
+
+  static constexpr std::size_t kMostSeen = 64;  // of the same steps: comparing with all of them would be slower than what it saves
 
   const Lanes& lanes_;
   const HeadsAndTails& ends_;

@@ -59,6 +59,17 @@ bool is_chain(const StageShape& shape) {
   return !shape.predecessors.empty();
 }
 
+// Stages along the actors and back, and so on: both ways cross each link, and a turn needs no transfer.
+Placement snake(const SearchProblem& problem) {
+  Route route;
+  for (std::int32_t s = 0; s < static_cast<std::int32_t>(problem.shape.predecessors.size()); ++s) {
+    const std::int32_t chunk = s / problem.actors, place = s % problem.actors;
+    route.actor_of_stage.push_back(chunk % 2 == 0 ? place : problem.actors - 1 - place);
+  }
+  for (std::int32_t m = 0; m < problem.microbatches; ++m) route.microbatches.push_back(m);
+  return {route};
+}
+
 class Search {
  public:
   Search(const SearchProblem& problem, const SearchOptions& options)
@@ -107,6 +118,8 @@ class Search {
         Placement placement = placement_of(table.schedule);
         if (std::find(placements.begin(), placements.end(), placement) == placements.end()) placements.push_back(std::move(placement));
       }
+      const Placement turning = snake(problem_);
+      if (!tables_.empty() && std::find(placements.begin(), placements.end(), turning) == placements.end()) placements.push_back(turning);
     }
     if (placements.empty())
       throw Error("no schedule fits these stages and actors",
@@ -161,11 +174,12 @@ class Search {
 
   void add_heuristics(std::size_t g) {
     const Ground& ground = grounds_[g];
+    const double until = kHeuristics * static_cast<double>(g + 1) / static_cast<double>(grounds_.size());
     for (const double warm_up : {0.5, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0})
       for (const double delay : {0.0, 0.5, 1.0, 1.5, 2.0, 3.0})
         add(candidate(g, zero_bubble_rows(ground.lanes, warm_up, delay), concat("zero bubble, warm-up ", warm_up, ", delay ", delay)));
     for (const Policy& policy : policies(ground.lanes)) {
-      if (is_best_known(g) || clock_.is_after(kHeuristics)) return;
+      if (is_best_known(g) || clock_.is_after(until)) return;
       add(candidate(g, list_schedule(ground.lanes, ground.ends, policy), text(policy)));
     }
   }
@@ -186,13 +200,14 @@ class Search {
   void bound_by_proof(std::size_t g) {
     Ground& ground = grounds_[g];
     if (ground.lanes.shared_links) return;  // transfers of several actors' rows wait for each other
-    if (prove_beyond(g, best_)) return;
-    for (int round = 0; round < kRounds && !is_best_known(g) && !clock_.is_after(1); ++round)
-      prove_beyond(g, ground.bound + (best_ - ground.bound) / 2);
+    const double until = kImprovement + (1 - kImprovement) * static_cast<double>(g + 1) / static_cast<double>(grounds_.size());
+    if (prove_beyond(g, best_, until)) return;
+    for (int round = 0; round < kRounds && !is_best_known(g) && !clock_.is_after(until); ++round)
+      prove_beyond(g, ground.bound + (best_ - ground.bound) / 2, until);
   }
 
   // Whether it is now known that nothing takes less than `target`, or something does.
-  bool prove_beyond(std::size_t g, double target) {
+  bool prove_beyond(std::size_t g, double target, double until) {
     Ground& ground = grounds_[g];
     if (is_best_known(g)) return true;
     std::int64_t steps = 0;
@@ -200,7 +215,7 @@ class Search {
     // A node takes time proportional to the steps, and there is no hope where there are many.
     const double share = std::min(1.0, 1e4 / static_cast<double>(steps * steps));
     const std::int64_t nodes = static_cast<std::int64_t>(share * static_cast<double>(options_.nodes));
-    const Proof proof = prove(ground.lanes, ground.ends, target, nodes, [&] { return clock_.is_after(1); });
+    const Proof proof = prove(ground.lanes, ground.ends, target, nodes, [&] { return clock_.is_after(until); });
     result_.nodes += proof.nodes;
     if (!proof.rows.empty()) add({proof.rows, proof.makespan, "branch and bound", g});
     if (proof.complete) ground.bound = std::max(ground.bound, proof.rows.empty() ? target : proof.makespan);

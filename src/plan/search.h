@@ -36,7 +36,7 @@ struct SearchProblem {
 };
 
 struct SearchOptions {
-  std::vector<Placement> placements;  // empty: those of the registered schedules that fit
+  std::vector<Placement> placements;  // empty: those of the registered schedules, and stages along the actors and back
   std::uint64_t seed = 0;
   // Most steps of the improvement and of the proof. The result depends on nothing else unless the seconds run out first.
   std::int64_t moves = 20000, nodes = 100000;
