@@ -3,7 +3,7 @@
 //
 // Let e = (p-2)F. Where B=F the bubble is e for every multiple of p micro-batches: the ratio (p-2)/(2m+p-2). Where B=2F it is 2e for
 // one unit, the ratio (p-2)/(1.5m+p-2), but e-F for the second and e for each further unit come on top: F does not fill what B leaves
-// between units. The published ratio would need the next unit's forwards earlier, and so more than pA; the tables show the rest. Peak
+// between units. So the published ratio is right for m = p, and the table for more: m=8, p=4 takes 29 instead of 28. Peak
 // (p/2+1)A on actors 0 and p-1, one A more per actor towards the middle, pA at most; later units bring pA everywhere. Two copies
 // of the parameters.
 //

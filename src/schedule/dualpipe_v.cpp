@@ -4,9 +4,9 @@
 // at the end splits fewer backwards and puts all weight gradients last.
 //
 // Of chunk times (half of F and B), with F&B of a pair: bubble (p-1)(F&B+B-3W), exact where F=I=W and a pair is one piece (simulate
-// --atomic-pairs); half of it where F and B of a pair run one after the other. JaxPP's is 2F/(p-1) to F more, by p. Peak
-// (2p+1)A/2; one copy of the parameters. --split-backward makes each B an I and a W, whose I goes out early: the same time without
-// latency for DeepSeek's order, less for JaxPP's and wherever there is latency.
+// --atomic-pairs); half of it where F and B of a pair run one after the other. JaxPP's is larger: by F/2 for p=2 and 3, 1.5F for p=4, 4.5F
+// for p=8. Peak (2p+1)A/2; one copy of the parameters. --split-backward makes each B an I and a W, whose I goes out early: the same time
+// without latency for DeepSeek's order, less for JaxPP's and wherever there is latency.
 //
 //   penstock schedule dualpipe-v --actors 2 --microbatches 4 --chunks 2 --show
 //   actor 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3 3B1---- 3F2 0B0---- 3B2---- 3F3 .   0B1---- 3B3---- 0I2 0W2 0I3 0W3

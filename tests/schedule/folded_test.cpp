@@ -33,7 +33,7 @@ double largest(const std::vector<double>& values) {
 
 constexpr UnitCosts kEqual = {.forward = 1, .backward = 1, .input = 0.5, .weight = 0.5};  // b = f
 
-// The least and the largest m at which the number of micro-batches matters, and all between.
+// p = 2, 3, 4 and 8, and all m from p to 4p.
 template <class Visit>
 void for_each_shape(Visit&& visit) {
   for (int p : {2, 3, 4, 8}) {
@@ -71,6 +71,15 @@ TEST(Folded, VMinHasAThirdOf1F1BsMemory) {
     EXPECT_DOUBLE_EQ(t.makespan, 3 * m + 2 * (p - 1) + (p % 3 == 0 ? 0.5 : -0.5));
     EXPECT_EQ(largest(t.peak_live), (p + 4) / 3);
   });
+}
+
+// Where F, I and W differ, V-Min's short waits repeat in every period and V-Half's do not.
+TEST(Folded, UnequalCostsGrowVMinsBubble) {
+  const auto bubble = [](const char* name, int m) {
+    return timed(name, {{.actors = 4, .microbatches = m, .chunks = 2}, 0, {.input = 1.3, .weight = 0.7}}).makespan - 3 * m;
+  };
+  EXPECT_NEAR(bubble("v-half", 32), bubble("v-half", 8), 1e-9);
+  EXPECT_GT(bubble("v-min", 32), 2 * bubble("v-min", 8));
 }
 
 // The reference rows, p=4, m=8: makespan, peak, and makespans at latencies 0.5 and 1 on every link.
@@ -117,6 +126,8 @@ TEST(Folded, DualPipeFormulas) {
       const TableTime v = timed("dualpipe-v", c);
       EXPECT_DOUBLE_EQ(v.makespan, 3 * m + pair * (p - 1));  // (p-1)(F&B+B-3W) with F=I=W=1/2
       EXPECT_EQ(v.peak_live, std::vector<double>(static_cast<std::size_t>(p), (2 * p + 1) / 2.0));
+      const double jaxpp = timed("dualpipe-v-jaxpp", c).makespan - v.makespan;
+      EXPECT_DOUBLE_EQ(jaxpp, p < 4 ? 0.5 : p == 4 ? 1.5 : 4.5);
       if (p % 2 != 0 || m % 2 != 0) continue;
       c.options.chunks = 1;
       const TableTime both = timed("dualpipe", c);
