@@ -213,15 +213,16 @@ class Emitter {
       }
   }
 
-  // The run after which `u` is freed; the number of runs: at the end.
+  // The run after which `u` is freed; the number of runs: at the end. It ends later than its receives are posted, not at the same time: a
+  // device posts after it has freed, and two whose runs end together could each wait for what the other posts next.
   std::int32_t free_after(std::size_t a, const Use& u) const {
     const Actor& actor = actors_[a];
-    double done = 0;
-    for (std::int32_t number : u.sends) done = std::max(done, transfers_[static_cast<std::size_t>(number)].done());
+    double posted = -1;
+    for (std::int32_t number : u.sends) posted = std::max(posted, transfers_[static_cast<std::size_t>(number)].posted);
     // What is being sent stays for one more run, so that the device computes while the transfer takes its time.
     const std::ptrdiff_t earliest = u.last_touch + (u.sends.empty() ? 0 : 1);
     const auto from = actor.end.begin() + std::min<std::ptrdiff_t>(earliest, static_cast<std::ptrdiff_t>(actor.end.size()));
-    return static_cast<std::int32_t>(std::lower_bound(from, actor.end.end(), done) - actor.end.begin());
+    return static_cast<std::int32_t>(std::upper_bound(from, actor.end.end(), posted) - actor.end.begin());
   }
 
   void make_slots(std::size_t a) {
