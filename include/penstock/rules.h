@@ -62,8 +62,6 @@ struct RulesPlacement {
   bool bidirectional = false;
   int chunks = 0;                    // of loop and wave; 0: as ScheduleOptions says
   std::vector<std::int32_t> actors;  // of `stages`: of each stage
-
-  bool operator==(const RulesPlacement&) const = default;
 };
 
 // Kinds, the most wanted first; those of one rank take turns. Empty: as the rules otherwise say.
@@ -81,13 +79,11 @@ struct RulesLimit {
   Expression most;
   bool each = false;         // of each stage, not of all on the actor
   bool until_input = false;  // until I has ended, not W
-
-  bool operator==(const RulesLimit&) const = default;
 };
 
 struct Rules {
   std::string name;    // the file
-  bool split = false;  // backward is I and W
+  bool split = false;  // backward is I and W; also where a preference names them
   RulesPlacement placement;
   std::vector<std::pair<std::int32_t, std::int32_t>> edges;  // from, to; empty: a chain
   Preference prefer;                                         // empty: backward, F, W
@@ -103,7 +99,8 @@ std::string print(const Rules& rules);
 std::string print(const RulesLimit& limit);  // "limit p-r"
 
 // The table, where an actor's whole share of a micro-batch takes F 1, B 2, I 1, W 1, and transfers take no time. Throws Error where the
-// rules do not fit the options, or where they come to a point at which nothing may run: which actor waits, for what, under which limit.
+// rules do not fit the options or cannot be written as text, or where they come to a point at which nothing may run: which actor waits, for
+// what, under which limit.
 Schedule make_schedule(const Rules& rules, const ScheduleOptions& options);
 // What the rules say that stages feed.
 StageShape shape_of(const Rules& rules, const ScheduleOptions& options);

@@ -4,7 +4,6 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
-#include "plan/engine.h"
 #include "schedule/kinds.h"
 
 namespace penstock {
@@ -28,7 +27,7 @@ void check_options(const Rules& rules, const ScheduleOptions& options) {
   at_least_one("chunks", options.chunks);
   const int own = own_chunks(rules.placement, options);
   if (own != options.chunks && options.chunks > 1) {
-    throw Error(concat(rules.name, ": the placement gives an actor ", own, " of the stages; --chunks says ", options.chunks), {},
+    throw Error(concat(rules.name, ": stages per actor are ", own, " by the placement, ", options.chunks, " by --chunks"), {},
                 "write `placement loop` or `placement wave` without a number");
   }
 }
@@ -69,6 +68,12 @@ StageShape shape_of(const Rules& rules, std::size_t stages) {
   return shape;
 }
 
+// As their text says, which has all checks.
+Rules checked(const Rules& rules) {
+  return parse_rules(print(rules), rules.name.empty() ? "rules" : rules.name);
+}
+
+// Of checked rules.
 Placed placed_by(const Rules& rules, const ScheduleOptions& options) {
   check_options(rules, options);
   Placed out;
@@ -112,8 +117,7 @@ EngineRules engine_rules(const Rules& rules, const Variables& known) {
   return out;
 }
 
-Schedule table_of(const Rules& rules, const ScheduleOptions& options, const Placed& placed, const TableCosts& costs,
-                  const Network& network) {
+Listed listed(const Rules& rules, const ScheduleOptions& options, const Placed& placed, const TableCosts& costs, const Network& network) {
   Variables known;
   known.p = options.actors;
   known.m = options.microbatches;
@@ -123,18 +127,20 @@ Schedule table_of(const Rules& rules, const ScheduleOptions& options, const Plac
 
 }  // namespace
 
-Schedule make_schedule(const Rules& rules, const ScheduleOptions& options, const TableCosts& costs, const Network& network) {
-  return table_of(rules, options, placed_by(rules, options), costs, network);
+Listed list_schedule(const Rules& given, const ScheduleOptions& options, const TableCosts& costs, const Network& network) {
+  const Rules rules = checked(given);
+  return listed(rules, options, placed_by(rules, options), costs, network);
 }
 
-Schedule make_schedule(const Rules& rules, const ScheduleOptions& options) {
+Schedule make_schedule(const Rules& given, const ScheduleOptions& options) {
+  const Rules rules = checked(given);
   const Placed placed = placed_by(rules, options);
   const std::int32_t stages = static_cast<std::int32_t>(placed.actors[0].size());
-  return table_of(rules, options, placed, uniform_costs(stages, {}, static_cast<double>(options.actors) / stages), {});
+  return listed(rules, options, placed, uniform_costs(stages, {}, static_cast<double>(options.actors) / stages), {}).schedule;
 }
 
 StageShape shape_of(const Rules& rules, const ScheduleOptions& options) {
-  return placed_by(rules, options).shape;
+  return placed_by(checked(rules), options).shape;
 }
 
 bool names_rules(const std::string& what) {

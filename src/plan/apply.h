@@ -4,12 +4,12 @@
 #include <string>
 
 #include "penstock/rules.h"
-#include "simulate/table.h"
+#include "plan/engine.h"
 
 namespace penstock {
 
-// Under these costs of all its stages. Throws Error as the one of rules.h.
-Schedule make_schedule(const Rules& rules, const ScheduleOptions& options, const TableCosts& costs, const Network& network = {});
+// Under these costs of all its stages. Throws Error as make_schedule does.
+Listed list_schedule(const Rules& rules, const ScheduleOptions& options, const TableCosts& costs, const Network& network = {});
 
 // A file of a table, which says itself how many actors, stages and micro-batches it has.
 bool names_table(const std::string& what);

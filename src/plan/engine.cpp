@@ -80,7 +80,7 @@ class Engine {
     schedule_.actors.resize(index(placed.actor_count));
   }
 
-  Schedule run() {
+  Listed run() {
     for (std::int32_t a = 0; a < placed_.actor_count; ++a) start_any(a);
     while (!events_.empty()) {
       // What ends at one time, but for rounding, is known together.
@@ -94,7 +94,8 @@ class Engine {
       for (const std::int32_t actor : awake_) start_any(actor);
     }
     if (std::any_of(actors_.begin(), actors_.end(), [](const Actor& actor) { return actor.left > 0; })) fail_stuck();
-    return std::move(schedule_);
+    const auto earlier = [](const Actor& a, const Actor& b) { return a.free < b.free; };
+    return {std::move(schedule_), std::max_element(actors_.begin(), actors_.end(), earlier)->free};
   }
 
  private:
@@ -346,8 +347,8 @@ class Engine {
 
 }  // namespace
 
-Schedule list_schedule(const EngineRules& rules, const Placed& placed, std::int32_t microbatches, const TableCosts& costs,
-                       const Network& network) {
+Listed list_schedule(const EngineRules& rules, const Placed& placed, std::int32_t microbatches, const TableCosts& costs,
+                     const Network& network) {
   return Engine(rules, placed, microbatches, costs, network).run();
 }
 

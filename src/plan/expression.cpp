@@ -166,6 +166,7 @@ std::int64_t Expression::value(const Variables& variables) const {
 }
 
 std::string print(const Expression& expression) {
+  if (expression.terms.empty()) return {};
   struct Part {
     std::string text;
     int precedence;

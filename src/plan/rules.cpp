@@ -186,6 +186,18 @@ std::string text_of(const RulesOrder& order) {
   return order.way == RulesOrder::Way::depth ? "depth" : "breadth";
 }
 
+// Also where only what prefers or limits says so.
+bool is_split(const Rules& rules) {
+  bool split = rules.split;
+  for (const RulesLimit& limit : rules.limits) split = split || limit.until_input;
+  for (const Preference* preference : {&rules.prefer, &rules.warm_up, &rules.steady, &rules.drain}) {
+    for (const auto& rank : *preference) {
+      for (const Kind kind : rank) split = split || kind == Kind::I || kind == Kind::W;
+    }
+  }
+  return split;
+}
+
 }  // namespace
 
 std::string print(const RulesLimit& limit) {
@@ -201,7 +213,7 @@ std::string print(const Rules& rules) {
   for (const auto& [name, preference] : preferences) {
     if (!preference->empty()) out += concat(name, " ", text_of(*preference), "\n");
   }
-  const char* kinds[] = {"F", rules.split ? "I" : "B", "W"};
+  const char* kinds[] = {"F", is_split(rules) ? "I" : "B", "W"};
   for (std::size_t i = 0; i < rules.orders.size(); ++i) {
     if (rules.orders[i] != RulesOrder()) out += concat("order ", kinds[i], " ", text_of(rules.orders[i]), "\n");
   }

@@ -118,7 +118,7 @@ TEST(ExampleRules, SlowLink) {
   for (int latency : {0, 1, 2}) {
     const Link slow{.latency = static_cast<double>(latency)};
     const Network network{.between = {{{2, 3}, slow}, {{3, 2}, slow}}};
-    const Schedule schedule = make_schedule(rules, {.actors = 4, .microbatches = 8}, costs, network);
+    const Schedule schedule = list_schedule(rules, {.actors = 4, .microbatches = 8}, costs, network).schedule;
     EXPECT_EQ(time_table(schedule, chain(4), costs, {.network = network}).makespan, 27 + latency);
   }
 }

@@ -80,6 +80,21 @@ TEST(Rules, InCpp) {
   EXPECT_EQ(make_schedule(rules, {.actors = 2, .microbatches = 3}).actors, make_schedule("1f1b", {.actors = 2, .microbatches = 3}).actors);
 }
 
+TEST(Rules, FailuresInCpp) {
+  const auto error = [](const Rules& rules) {
+    const std::string message = message_of([&] { make_schedule(rules, {}); });
+    return message.substr(0, message.find('\n'));
+  };
+  Rules mixed, empty, unnumbered;
+  mixed.name = "mine";
+  mixed.prefer = {{Kind::F, Kind::I}, {Kind::B}};
+  empty.placement.path = RulesPlacement::Path::stages;
+  unnumbered.limits.emplace_back();
+  EXPECT_EQ(error(mixed), "mine:3:12: B of a backward that is split");
+  EXPECT_EQ(error(empty), "rules:3:1: expected an integer");
+  EXPECT_EQ(error(unnumbered), "rules:4:1: expected a number");
+}
+
 TEST(Rules, Failures) {
   const std::pair<const char*, const char*> cases[] = {
       {"limt p", "my.rules:2:1: unknown rule \"limt\""},
