@@ -4,8 +4,8 @@
 // Bubble (p-1)(F+B)/v where G >= p divides m; peak (2(p-1)+(v-1)G+1)A/v on actor 0 (p(1+(p-1)/(pv))A for G = p), at most mA; one copy of
 // the parameters. Transfers are crossed v times as often. A larger G leaves more time for them and needs less gathering of parameters.
 //
-// A group of fewer than p, or a last one of fewer than G, is laid out as if it were full, without the micro-batches that do not exist:
-// nothing passes between micro-batches, so leaving out whole ones keeps a table valid.
+// Where there are several groups, one of fewer than p and a last one of fewer than G are laid out as if they were full, without the
+// micro-batches that do not exist: nothing passes between micro-batches, so leaving out whole ones keeps a table valid.
 //
 //   penstock schedule interleaved-1f1b --actors 2 --microbatches 4 --chunks 2 --show
 //   actor 0 | 0F0 0F1 2F0 2F1 0F2 .   2B0---- 0F3 2B1---- 2F2 0B0---- 2F3 0B1---- .   2B2---- .   2B3---- 0B2---- 0B3----
@@ -22,8 +22,8 @@ Interleave::Interleave(const ScheduleOptions& options)
     : actors_(options.actors),
       chunks_(options.chunks),
       microbatches_(options.microbatches),
-      group_(options.group > 0 ? std::min(options.group, options.microbatches) : options.actors),
-      slots_(std::max(group_, actors_)) {}
+      group_(std::min(options.group > 0 ? options.group : options.actors, options.microbatches)),
+      slots_(group_ == microbatches_ ? group_ : std::max(group_, actors_)) {}
 
 int Interleave::pieces() const {
   return (microbatches_ + group_ - 1) / group_ * slots_ * chunks_;

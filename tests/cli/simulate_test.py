@@ -22,7 +22,11 @@ class Simulate(ProgramTest):
         ("1f1b", 1): (33, 27.3, [4, 3, 2, 1], 41, 49),
         ("eager-1f1b", 1): (33, 27.3, [7, 5, 3, 1], 36, 39),
         ("interleaved-1f1b", 2): (28.5, 15.8, [5.5, 4.5, 3.5, 2.5], 35.5, 46),
+        ("breadth-first", 2): (28.5, 15.8, [8, 8, 8, 8], None, None),
         ("zb-h1", 1): (27, 11.1, [4, 4, 4, 4], 33, 41),
+        ("zb-h2", 1): (27, 11.1, [7, 7, 7, 7], None, None),
+        ("zeropp", 1): (30, 20.0, [8, 8, 8, 8], None, None),
+        ("zeropp", 2): (27, 11.1, [8, 8, 8, 8], None, None),
         ("sequential", 1): (96, 75.0, [1, 1, 1, 1], None, None),
     }
 
@@ -49,6 +53,17 @@ class Simulate(ProgramTest):
             for latency, makespan in enumerate(makespans):
                 link = "2-3" if latency == 1 else "3-2"
                 self.assertEqual(simulate(name, *SHAPE, "--link", f"{link}:latency={latency}")["makespan"], makespan)
+
+    def test_options_of_schedules(self):
+        for arguments, makespan in {
+            ("zb-h2", "--transfers", 0.5, "--latency", 0.5): 29,
+            ("zb-h2", "--transfers", 1, "--latency", 1): 32,
+            ("crosspipe", "--in-flight", 8, "--transfers", "0,0,2", "--link", "2-3:latency=2"): 29,
+            ("kfkb", "--group", 4, "--latency", 1): 39,
+            ("zeropp", "--unit", 8): 30,
+        }.items():
+            self.assertEqual(simulate(*arguments, *SHAPE)["makespan"], makespan, arguments)
+        self.fails(["gpipe", "--unit", 4], "gpipe takes no --unit", "schedules that do: zeropp")
 
     def test_larger_published_bubbles(self):
         shape = ["--actors", 8, "--microbatches", 32]
