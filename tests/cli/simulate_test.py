@@ -124,9 +124,9 @@ class Simulate(ProgramTest):
             self.assertEqual(sum(idle.values()), 17)
         changes = {change["change"]: change for change in found["changes"]}
         self.assertEqual(changes["no latency"]["makespan"], 33)
-        self.assertEqual(found["changes"][0], changes["no latency"])
+        self.assertEqual(found["changes"], sorted(found["changes"], key=lambda change: -change["saved"]))
         self.assertEqual(changes["schedule gpipe (peak live 8.0)"]["makespan"], 36)
-        self.assertIn("What would help most: with no latency, 33 (19.5 % less)", found["text"])
+        self.assertIn("with no latency, 33 (19.5 % less)", found["text"])
         text = run("simulate", "1f1b", *SHAPE, "--latency", 0.5, "--explain").out
         self.assertIn(found["text"], text)
         self.assertIn("makespan 41, bubble 41.5 %, lower bound 24", text)
@@ -158,7 +158,7 @@ class Simulate(ProgramTest):
         profiled = run("profile", *SMALL, "--actors", 2, "--rounds", 2, "--text", self.text, "--out", file)
         self.assertEqual(profiled.code, 0, profiled.err)
         shape = ["--actors", 2, "--microbatches", 4, "--costs", file]
-        times = {(task["kind"], task["stage"]): task["beside"]["threads"]["median"]
+        times = {(task["kind"], task["stage"]): task["beside"]["threads"]["mean"]
                  for task in reversed(json.loads(file.read_text())["tasks"]) if "stage" in task}  # fmt: skip
         found = simulate("1f1b", *shape, "--explain")
         self.assertAlmostEqual(found["busy"][0], 4 * (times["F", 0] + times["B", 0]), delta=1e-12)
