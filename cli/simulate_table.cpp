@@ -83,7 +83,7 @@ void set_measured_costs(const SimulateArguments& arguments, const TableChoice& t
   const bool needs_links = setting.actors() > 1 && !arguments.latency;
   setting.machine.options.network = network_of(arguments, setting.actors(), needs_links ? network_of(costs, context) : Network{});
   if (!names_rules(table.what)) return;
-  setting.schedule = list_schedule(load_rules(table.what), table.options, setting.machine.costs, setting.machine.options.network).schedule;
+  setting.schedule = schedule_by(load_rules(table.what), table.options, setting.machine.costs, setting.machine.options.network).schedule;
 }
 
 void check_flags(const SimulateArguments& arguments) {

@@ -15,6 +15,7 @@
 //   limit p-r             // a forward starts while fewer of the actor's live, each stage's counted for itself, until B or W has ended
 //   limit p-r until I     // until I has ended
 //   limit each p-s        // of each stage on the actor
+//   times F 1 B 1         // what the table is made for, where nothing is measured; otherwise B takes 2, the others 1
 //
 // Numbers: whole ones, p (actors), m (micro-batches), v (stages per actor), r (the actor, from 0), s (the stage; with `each`), + - * /
 // (rounded down), min(a, b), max(a, b), parentheses.
@@ -90,6 +91,7 @@ struct Rules {
   Preference warm_up, steady, drain;                         // empty: `prefer`
   std::array<RulesOrder, 3> orders;                          // of F; B or I; W
   std::vector<RulesLimit> limits;                            // all of them hold
+  std::array<std::int32_t, 4> times = {1, 2, 1, 1};          // of F, B, I, W, of an actor's whole share
 };
 
 // Throws Error with file:line:column.
@@ -98,7 +100,7 @@ Rules parse_rules(std::string_view text, std::string_view file);
 std::string print(const Rules& rules);
 std::string print(const RulesLimit& limit);  // "limit p-r"
 
-// The table, where an actor's whole share of a micro-batch takes F 1, B 2, I 1, W 1, and transfers take no time. Throws Error where the
+// The table, where actions take the rules' times and transfers none. Throws Error where the
 // rules do not fit the options or cannot be written as text, or where they come to a point at which nothing may run: which actor waits, for
 // what, under which limit.
 Schedule make_schedule(const Rules& rules, const ScheduleOptions& options);

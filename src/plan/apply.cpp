@@ -25,6 +25,14 @@ void check_options(const Rules& rules, const ScheduleOptions& options) {
   at_least_one("actors", options.actors);
   at_least_one("micro-batches", options.microbatches);
   at_least_one("chunks", options.chunks);
+  const std::pair<const char*, bool> of_others[] = {{"--in-flight", options.in_flight != 0},
+                                                    {"--group", options.group != 0},
+                                                    {"--unit", options.unit != 0},
+                                                    {"--transfers", !options.transfers.empty()},
+                                                    {"--split-backward", options.split_backward}};
+  for (const auto& [flag, is_given] : of_others) {
+    if (is_given) throw Error(concat(rules.name, ": rules take no ", flag), {}, "write it as a limit, an order or a preference");
+  }
   const int own = own_chunks(rules.placement, options);
   if (own != options.chunks && options.chunks > 1) {
     throw Error(concat(rules.name, ": stages per actor are ", own, " by the placement, ", options.chunks, " by --chunks"), {},
@@ -122,12 +130,12 @@ Listed listed(const Rules& rules, const ScheduleOptions& options, const Placed& 
   known.p = options.actors;
   known.m = options.microbatches;
   known.v = own_chunks(rules.placement, options);
-  return list_schedule(engine_rules(rules, known), placed, options.microbatches, costs, network);
+  return schedule_by(engine_rules(rules, known), placed, options.microbatches, costs, network);
 }
 
 }  // namespace
 
-Listed list_schedule(const Rules& given, const ScheduleOptions& options, const TableCosts& costs, const Network& network) {
+Listed schedule_by(const Rules& given, const ScheduleOptions& options, const TableCosts& costs, const Network& network) {
   const Rules rules = checked(given);
   return listed(rules, options, placed_by(rules, options), costs, network);
 }
@@ -136,7 +144,9 @@ Schedule make_schedule(const Rules& given, const ScheduleOptions& options) {
   const Rules rules = checked(given);
   const Placed placed = placed_by(rules, options);
   const std::int32_t stages = static_cast<std::int32_t>(placed.actors[0].size());
-  return listed(rules, options, placed, uniform_costs(stages, {}, static_cast<double>(options.actors) / stages), {}).schedule;
+  const auto& [f, b, i, w] = rules.times;
+  const UnitCosts times{.forward = 1.0 * f, .backward = 1.0 * b, .input = 1.0 * i, .weight = 1.0 * w};
+  return listed(rules, options, placed, uniform_costs(stages, times, static_cast<double>(options.actors) / stages), {}).schedule;
 }
 
 StageShape shape_of(const Rules& rules, const ScheduleOptions& options) {

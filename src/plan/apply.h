@@ -9,7 +9,7 @@
 namespace penstock {
 
 // Under these costs of all its stages. Throws Error as make_schedule does.
-Listed list_schedule(const Rules& rules, const ScheduleOptions& options, const TableCosts& costs, const Network& network = {});
+Listed schedule_by(const Rules& rules, const ScheduleOptions& options, const TableCosts& costs, const Network& network = {});
 
 // A file of a table, which says itself how many actors, stages and micro-batches it has.
 bool names_table(const std::string& what);

@@ -347,8 +347,8 @@ class Engine {
 
 }  // namespace
 
-Listed list_schedule(const EngineRules& rules, const Placed& placed, std::int32_t microbatches, const TableCosts& costs,
-                     const Network& network) {
+Listed schedule_by(const EngineRules& rules, const Placed& placed, std::int32_t microbatches, const TableCosts& costs,
+                   const Network& network) {
   return Engine(rules, placed, microbatches, costs, network).run();
 }
 

@@ -48,7 +48,7 @@ struct EngineRules {
 // Costs of all stages of the shape, finite and not negative; of the network latency, bandwidth and medium count, as in time_table, whose
 // times for the resulting table are the engine's. n actions, each on an actor with c stages: O(n (c + log n)). Throws Error where nothing
 // may run before all is done.
-Listed list_schedule(const EngineRules& rules, const Placed& placed, std::int32_t microbatches, const TableCosts& costs,
-                     const Network& network = {});
+Listed schedule_by(const EngineRules& rules, const Placed& placed, std::int32_t microbatches, const TableCosts& costs,
+                   const Network& network = {});
 
 }  // namespace penstock

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-const std::vector<std::string> kStatements = {"placement", "edges", "prefer", "warm-up", "steady", "drain", "order", "limit"};
+const std::vector<std::string> kStatements = {"placement", "edges", "prefer", "warm-up", "steady", "drain", "order", "limit", "times"};
 constexpr std::int64_t kMostStages = 1 << 20;
 
 class Parser {
@@ -43,6 +43,7 @@ class Parser {
     if (name == "edges") return edges();
     if (name == "order") return order(begin);
     if (name == "limit") return limit();
+    if (name == "times") return times();
     Preference& preference = name == "prefer"    ? rules_.prefer
                              : name == "warm-up" ? rules_.warm_up
                              : name == "steady"  ? rules_.steady
@@ -153,6 +154,13 @@ class Parser {
     out.until_input = true;
   }
 
+  void times() {
+    do {
+      const Kind of = kind();
+      rules_.times[static_cast<std::size_t>(of)] = integer("a time", 0);
+    } while (next_is_kind());
+  }
+
   Expression expression(bool of_stage) {
     cursor_.skip();
     const std::size_t begin = cursor_.position();
@@ -218,6 +226,11 @@ std::string print(const Rules& rules) {
     if (rules.orders[i] != RulesOrder()) out += concat("order ", kinds[i], " ", text_of(rules.orders[i]), "\n");
   }
   for (const RulesLimit& limit : rules.limits) out += print(limit) + "\n";
+  std::string times;
+  for (std::size_t kind = 0; kind < rules.times.size(); ++kind) {
+    if (rules.times[kind] != Rules().times[kind]) times += concat(" ", name(static_cast<Kind>(kind)), " ", rules.times[kind]);
+  }
+  if (!times.empty()) out += concat("times", times, "\n");
   return out;
 }
 

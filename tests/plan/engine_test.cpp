@@ -45,11 +45,11 @@ TEST(Engine, TablesAreValidUnderAnyCosts) {
       longest += stage.time[0] + stage.time[1] + stage.time[2] + stage.time[3] + 4;
     }
     const Network network{.link = {.latency = 0.5, .bandwidth = 2, .medium = round % 2 - 1}};
-    const auto [schedule, makespan] = list_schedule(rules, options, costs, network);
+    const auto [schedule, makespan] = schedule_by(rules, options, costs, network);
     ASSERT_EQ(message_of([&] { validate(schedule, shape, options.microbatches); }), "no error") << print(schedule);
     EXPECT_NEAR(makespan, time_table(schedule, shape, costs, {.network = network}).makespan, 1e-9);
     EXPECT_LE(makespan, longest * options.microbatches);
-    EXPECT_EQ(list_schedule(rules, options, costs, network).schedule.actors, schedule.actors);
+    EXPECT_EQ(schedule_by(rules, options, costs, network).schedule.actors, schedule.actors);
   }
 }
 
@@ -105,6 +105,7 @@ TEST(Engine, SaysWhoWaitsForWhat) {
 TEST(Engine, OptionsThatDoNotFit) {
   EXPECT_EQ(error_of("", {.actors = 0}), "my.rules: actors must be at least 1, not 0");
   EXPECT_EQ(error_of("", {.microbatches = 0}), "my.rules: micro-batches must be at least 1, not 0");
+  EXPECT_EQ(error_of("", {.group = 2}), "my.rules: rules take no --group\n  hint: write it as a limit, an order or a preference");
   EXPECT_EQ(error_of("placement chain", {.chunks = 2}),
             "my.rules: stages per actor are 1 by the placement, 2 by --chunks\n"
             "  hint: write `placement loop` or `placement wave` without a number");

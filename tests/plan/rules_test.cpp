@@ -64,7 +64,8 @@ TEST(Rules, ReadBack) {
       "order I breadth\n"
       "order W groups max(p, 2)\n"
       "limit p-r until I\n"
-      "limit each 2*p-s\n";
+      "limit each 2*p-s\n"
+      "times F 2 I 3\n";
   EXPECT_EQ(print(parse_rules(all, "all.rules")), all);
   EXPECT_EQ(read_back(""), "penstock rules 1\nplacement chain\n");
   EXPECT_EQ(read_back("limit p limit 2 // both\norder F groups 1"), "penstock rules 1\nplacement chain\nlimit p\nlimit 2\n");
@@ -114,6 +115,8 @@ TEST(Rules, Failures) {
       {"limit s", "my.rules:2:7: s is a stage, and this is not of one"},
       {"limit", "my.rules:2:6: expected a number"},
       {"limit p until F", "my.rules:2:15: a limit lasts until I, or without \"until\" for as long as activations live"},
+      {"times F -1", "my.rules:2:9: a time must be 0 to 1048576, not -1"},
+      {"times I 1 B 1", "my.rules:2:11: B of a backward that is split"},
       {"limit p-r)", "my.rules:2:10: expected a word"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(error_of(text), message) << text;
