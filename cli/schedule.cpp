@@ -59,14 +59,21 @@ void schedule_command(const Arguments& arguments) {
 }  // namespace
 
 void add_schedule(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("schedule", "print a schedule's table, from its name or from a file; `list` names them");
+  CLI::App* command =
+      app.add_subcommand("schedule", "print a schedule's table, from its name or from a file; `list` names them; or find one");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("what", arguments->table.what, "list, a schedule's name, FILE.csv or FILE.rules")->required();
+  command->add_option("what", arguments->table.what, "list, a schedule's name, FILE.csv or FILE.rules");
   add_table_options(*command, arguments->table);
   command->add_flag("--show", arguments->show, "draw it over time instead of printing the CSV");
   command->add_flag("--json", arguments->json, "one JSON object");
   command->footer("Example: penstock schedule interleaved-1f1b --actors 4 --microbatches 8 --chunks 2 --show");
-  command->callback([arguments] { schedule_command(*arguments); });
+  add_schedule_search(*command);
+  add_schedule_compare(*command);
+  command->callback([command, arguments] {
+    if (!command->get_subcommands().empty()) return;
+    if (arguments->table.what.empty()) throw CLI::RequiredError("what");
+    schedule_command(*arguments);
+  });
 }
 
 }  // namespace penstock

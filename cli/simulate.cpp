@@ -22,20 +22,8 @@ void simulate_command(const SimulateArguments& arguments) {
   simulate_table(arguments);
 }
 
-void add_cost_options(CLI::App& command, SimulateArguments& arguments) {
-  command.add_option("--forward", arguments.forward, "time of F, of one micro-batch and an actor's whole share [1]");
-  command.add_option("--backward", arguments.backward, "time of B [input + weight]");
-  command.add_option("--input", arguments.input, "time of I [half of backward, or 1]");
-  command.add_option("--weight", arguments.weight, "time of W [half of backward, or 1]");
-  command.add_flag("--per-stage", arguments.per_stage, "these are the times of each stage, not of an actor's whole share");
+void add_disturbance_options(CLI::App& command, SimulateArguments& arguments) {
   command.add_flag("--atomic-pairs", arguments.atomic_pairs, "a fused pair begins and ends as one; else one after the other");
-  command.add_option("--latency", arguments.latency, "of every link [0]");
-  command.add_option("--bandwidth", arguments.bandwidth, "bytes per time of every link [unlimited]");
-  command.add_option("--bytes", arguments.bytes, "of one transfer [0]");
-  command.add_option("--link", arguments.links, "one link, both directions: 2-3:latency=0.5,bandwidth=100")
-      ->type_name("A-B:latency=L[,bandwidth=B]")
-      ->take_all()
-      ->expected(1, -1);
   command.add_option("--jitter", arguments.jitter, "each time is up to this part longer or shorter, by --seed [0]");
   command.add_option("--seed", arguments.seed, "of the jitter")->check(CLI::NonNegativeNumber)->capture_default_str();
   command.add_option("--straggler", arguments.stragglers, "actor 2 at half its speed: 2=2")
@@ -45,7 +33,6 @@ void add_cost_options(CLI::App& command, SimulateArguments& arguments) {
 }
 
 void add_program_options(CLI::App& command, SimulateArguments& arguments) {
-  command.add_option("--backend", arguments.backend, "threads or gloo: whose costs")->check(CLI::IsMember({"threads", "gloo"}));
   command.add_option("--device", arguments.device, "published figures of this device for tasks without measured costs");
   command.add_option("--network", arguments.link, "published figures of this link");
   command.add_option("--devices", arguments.devices, "a file of figures instead of the published ones")->type_name("FILE.toml");
@@ -67,8 +54,8 @@ void add_simulate(CLI::App& app, const ModelRegistry& models) {
       ->required();
   add_table_options(*command, arguments->table);
   add_cost_options(*command, *arguments);
+  add_disturbance_options(*command, *arguments);
   add_program_options(*command, *arguments);
-  command->add_option("--costs", arguments->costs, "what penstock profile measured, instead of the times above")->type_name("FILE");
   command->add_flag("--show", arguments->show, "draw it on the terminal");
   command->add_option("--timeline", arguments->timeline, "write it for penstock show, Perfetto and chrome://tracing")
       ->type_name("FILE.json");

@@ -12,6 +12,7 @@
 #include "simulate/explain.h"
 #include "simulate/network.h"
 #include "simulate/simulate.h"
+#include "simulate/table.h"
 
 namespace penstock {
 
@@ -40,10 +41,17 @@ void simulate_table(const SimulateArguments& arguments);
 // A program's text or a configuration.
 void simulate_program(const SimulateArguments& arguments);
 
+// --forward to --link, --costs and --backend. `arguments` outlives the command's parse.
+void add_cost_options(CLI::App& command, SimulateArguments& arguments);
+
 // The value of a flag that is a number, finite and not negative. Throws Error that names the flag.
 double checked(const std::string& flag, double value);
 // `network` with --latency and --bandwidth instead of its own, and the links of --link. Throws Error that names the flag.
 Network network_of(const SimulateArguments& arguments, std::int32_t devices, Network network);
+// --forward to --weight and --bytes. B is I and W together, unless it is given; each of them is half of it, unless that is given.
+UnitCosts unit_costs(const SimulateArguments& arguments);
+// Throws Error where --bytes and a bandwidth are not given together.
+void check_bytes(const SimulateArguments& arguments);
 // --jitter, --seed and --straggler. Throws Error that names the flag.
 Disturbance disturbance_of(const SimulateArguments& arguments, std::int32_t devices);
 

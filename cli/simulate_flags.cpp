@@ -1,4 +1,6 @@
 // The flags that describe links and disturbances.
+#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -62,6 +64,23 @@ void add_link(Network& network, const std::string& value, std::int32_t devices) 
 
 }  // namespace
 
+void add_cost_options(CLI::App& command, SimulateArguments& arguments) {
+  command.add_option("--forward", arguments.forward, "time of F, of one micro-batch and an actor's whole share [1]");
+  command.add_option("--backward", arguments.backward, "time of B [input + weight]");
+  command.add_option("--input", arguments.input, "time of I [half of backward, or 1]");
+  command.add_option("--weight", arguments.weight, "time of W [half of backward, or 1]");
+  command.add_flag("--per-stage", arguments.per_stage, "these are the times of each stage, not of an actor's whole share");
+  command.add_option("--latency", arguments.latency, "of every link [0]");
+  command.add_option("--bandwidth", arguments.bandwidth, "bytes per time of every link [unlimited]");
+  command.add_option("--bytes", arguments.bytes, "of one transfer [0]");
+  command.add_option("--link", arguments.links, "one link, both directions: 2-3:latency=0.5,bandwidth=100")
+      ->type_name("A-B:latency=L[,bandwidth=B]")
+      ->take_all()
+      ->expected(1, -1);
+  command.add_option("--costs", arguments.costs, "what penstock profile measured, instead of the times above")->type_name("FILE");
+  command.add_option("--backend", arguments.backend, "threads or gloo: whose costs")->check(CLI::IsMember({"threads", "gloo"}));
+}
+
 double checked(const std::string& flag, double value) {
   if (!std::isfinite(value) || value < 0) fail(flag, number(value), "it must be a finite number, 0 or above");
   return value;
@@ -90,6 +109,28 @@ Disturbance disturbance_of(const SimulateArguments& arguments, std::int32_t devi
     disturbance.slowdown[static_cast<std::size_t>(device)] *= *factor;
   }
   return disturbance;
+}
+
+UnitCosts unit_costs(const SimulateArguments& arguments) {
+  const auto given = [](const char* flag, const std::optional<double>& value, double otherwise) {
+    return value ? checked(flag, *value) : otherwise;
+  };
+  UnitCosts costs;
+  costs.forward = given("--forward", arguments.forward, 1);
+  const double backward = given("--backward", arguments.backward, 2);
+  costs.input = given("--input", arguments.input, backward / 2);
+  costs.weight = given("--weight", arguments.weight, backward / 2);
+  costs.backward = arguments.backward ? backward : costs.input + costs.weight;
+  costs.bytes = given("--bytes", arguments.bytes, 0);
+  return costs;
+}
+
+void check_bytes(const SimulateArguments& arguments) {
+  const auto names_bandwidth = [](const std::string& link) { return link.find("bandwidth") != std::string::npos; };
+  const bool bandwidth = arguments.bandwidth || std::any_of(arguments.links.begin(), arguments.links.end(), names_bandwidth);
+  if (bandwidth && !arguments.bytes) throw Error("a bandwidth says nothing without --bytes", {}, "give the bytes of a transfer");
+  if (arguments.bytes && !bandwidth && arguments.costs.empty())
+    throw Error("--bytes says nothing without --bandwidth", {}, "give the bytes that a link moves per time");
 }
 
 }  // namespace penstock

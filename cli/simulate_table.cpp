@@ -35,29 +35,6 @@ struct Setting {
   TableTime time(const Machine& on) const { return time_table(schedule, shape, on.costs, on.options); }
 };
 
-// --forward to --weight. B is I and W together, unless it is given; each of them is half of it, unless that is given.
-UnitCosts unit_costs(const SimulateArguments& arguments) {
-  const auto given = [](const char* flag, const std::optional<double>& value, double otherwise) {
-    return value ? checked(flag, *value) : otherwise;
-  };
-  UnitCosts costs;
-  costs.forward = given("--forward", arguments.forward, 1);
-  const double backward = given("--backward", arguments.backward, 2);
-  costs.input = given("--input", arguments.input, backward / 2);
-  costs.weight = given("--weight", arguments.weight, backward / 2);
-  costs.backward = arguments.backward ? backward : costs.input + costs.weight;
-  costs.bytes = given("--bytes", arguments.bytes, 0);
-  return costs;
-}
-
-void check_bytes(const SimulateArguments& arguments) {
-  const auto names_bandwidth = [](const std::string& link) { return link.find("bandwidth") != std::string::npos; };
-  const bool bandwidth = arguments.bandwidth || std::any_of(arguments.links.begin(), arguments.links.end(), names_bandwidth);
-  if (bandwidth && !arguments.bytes) throw Error("a bandwidth says nothing without --bytes", {}, "give the bytes of a transfer");
-  if (arguments.bytes && !bandwidth && arguments.costs.empty())
-    throw Error("--bytes says nothing without --bandwidth", {}, "give the bytes that a link moves per time");
-}
-
 // Times and links that the flags give.
 void set_costs(const SimulateArguments& arguments, Setting& setting) {
   const std::int32_t stages = setting.schedule.stages();

@@ -45,7 +45,7 @@ class RowMover {
       return live <= lanes_.limit;
     }
     if (step.kind == Kind::W ? counts.pending-- == 0 : counts.open-- == 0) return false;
-    counts.pending += step.kind == Kind::I;
+    counts.pending += step.kind == Kind::I && lanes_[step.lane].has_weight;
     if (lanes_.frees(step)) live -= lanes_[step.lane].live;
     return true;
   }

@@ -212,7 +212,7 @@ double PartialRun::ready(Step step) const {
 bool PartialRun::is_next(Step step) const {
   const StageLane& lane = lanes_[step.lane];
   if (step.kind == Kind::F) return forwards(step.lane) < lane.count();
-  if (step.kind == Kind::W) return lane.has_weight && pending_weights(step.lane) > 0;
+  if (step.kind == Kind::W) return pending_weights(step.lane) > 0;
   return lane.has_backward && backwards(step.lane) < forwards(step.lane);
 }
 

@@ -84,7 +84,7 @@ class PartialRun {
   std::int64_t live(std::int32_t actor) const { return live_[at(actor)]; }
   std::int32_t forwards(std::int32_t lane) const { return counts_[at(lane)].f; }
   std::int32_t backwards(std::int32_t lane) const { return counts_[at(lane)].b + counts_[at(lane)].i; }
-  std::int32_t pending_weights(std::int32_t lane) const { return counts_[at(lane)].i - counts_[at(lane)].w; }
+  std::int32_t pending_weights(std::int32_t lane) const { return lanes_[lane].has_weight ? counts_[at(lane)].i - counts_[at(lane)].w : 0; }
   // Micro-batches whose activations are gone.
   std::int32_t finished(std::int32_t lane) const {
     return lanes_[lane].has_weight ? counts_[at(lane)].b + counts_[at(lane)].w : backwards(lane);

@@ -232,6 +232,9 @@ class Search {
     out.schedule.name = "searched";
     validate(out.schedule, problem_.shape, problem_.microbatches);
     out.time = time_table(out.schedule, problem_.shape, problem_.costs, {.network = problem_.network});
+    invariant(registered || grounds_[candidates_[0].ground].lanes.shared_links ||
+                  std::abs(out.time.makespan - candidates_[0].makespan) <= kRounding * out.time.makespan,
+              "rows and tables take the same time");
     for (const double peak : out.time.peak_live) invariant(peak <= limit(), "a searched table keeps the limit");
     out.lower_bound = std::numeric_limits<double>::infinity();
     for (const Ground& ground : grounds_) out.lower_bound = std::min(out.lower_bound, ground.bound);
@@ -277,14 +280,14 @@ Placement placement_of(const Schedule& schedule) {
   return placement;
 }
 
-std::vector<ScheduleOptions> option_sets(const ScheduleOptions& shape) {
+std::vector<ScheduleOptions> option_sets(const ScheduleInfo&, const ScheduleOptions& shape) {
   return {shape};
 }
 
 std::vector<RegisteredTable> registered_tables(const ScheduleOptions& shape) {
   std::vector<RegisteredTable> out;
   for (const ScheduleInfo& info : schedules()) {
-    for (const ScheduleOptions& options : option_sets(shape)) {
+    for (const ScheduleOptions& options : option_sets(info, shape)) {
       RegisteredTable& table = out.emplace_back(RegisteredTable{info.name, options, {}, {}});
       try {
         table.schedule = make_schedule(info.name, options);

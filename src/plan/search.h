@@ -66,8 +66,8 @@ struct SearchResult {
 // smallest that would do, and where no schedule fits the shape and no placement is given.
 SearchResult search_schedule(const SearchProblem& problem, const SearchOptions& options = {});
 
-// What the generators are tried with, for a shape that every choice of theirs leaves as it is.
-std::vector<ScheduleOptions> option_sets(const ScheduleOptions& shape);
+// What a schedule is tried with: every choice of its own that leaves the shape as it is. As many for any number of chunks.
+std::vector<ScheduleOptions> option_sets(const ScheduleInfo& info, const ScheduleOptions& shape);
 
 // The registered schedules with this shape: each that takes it, under every set of options, and why the others do not.
 struct RegisteredTable {

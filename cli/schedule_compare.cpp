@@ -1,0 +1,141 @@
+// penstock schedule compare: every schedule side by side under the same costs, links and memory limit.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/schedule_search.h"
+#include "penstock/error.h"
+#include "report/table.h"
+
+namespace penstock {
+namespace {
+
+struct Row {
+  std::string name;
+  int chunks = 1;
+  std::string refused;  // why it cannot be had at all
+  Schedule schedule;
+  TableTime time;
+  double peak = 0, copies = 1;  // activations; of each stage's parameters
+  bool fits = false;            // in the memory limit
+};
+
+bool has(const Schedule& schedule, Kind kind) {
+  return std::any_of(schedule.actors.begin(), schedule.actors.end(), [&](const std::vector<Action>& row) {
+    return std::any_of(row.begin(), row.end(), [&](const Action& action) { return action.kind == kind; });
+  });
+}
+
+double copies_of(const Schedule& schedule) {
+  std::set<std::pair<std::int32_t, std::size_t>> homes;
+  for (std::size_t a = 0; a < schedule.actors.size(); ++a)
+    for (const Action& action : schedule.actors[a]) homes.emplace(action.stage, a);
+  return schedule.stages() > 0 ? static_cast<double>(homes.size()) / schedule.stages() : 1;
+}
+
+// Each schedule once per set of options: with the chunks asked for or, where it does not take those, with 2 or 1.
+std::vector<RegisteredTable> tables_of(const ScheduleOptions& shape) {
+  std::vector<RegisteredTable> out = registered_tables(shape);
+  for (const int chunks : {2, 1}) {
+    ScheduleOptions other = shape;
+    other.chunks = chunks;
+    const std::vector<RegisteredTable> others = registered_tables(other);
+    for (std::size_t i = 0; i < out.size(); ++i)
+      if (!out[i].refused.empty() && others[i].refused.empty()) out[i] = others[i];
+  }
+  return out;
+}
+
+Row row_of(const SearchArguments& arguments, RegisteredTable&& table) {
+  Row row{table.name, table.options.chunks, table.refused, std::move(table.schedule), {}};
+  if (!row.refused.empty()) return row;
+  try {
+    const SearchProblem problem = problem_of(arguments, row.schedule.stages());
+    if (has(row.schedule, Kind::I) && !problem.split) {
+      row.refused = "its I and W were not measured";
+      return row;
+    }
+    row.time = time_table(row.schedule, problem.shape, problem.costs, {.network = problem.network, .disturbance = {}, .record = true});
+  } catch (const Error& error) {
+    if (arguments.simulate.costs.empty()) throw;
+    row.refused = split(error.what(), '\n')[0];
+    return row;
+  }
+  row.peak = *std::max_element(row.time.peak_live.begin(), row.time.peak_live.end());
+  row.copies = copies_of(row.schedule);
+  row.fits = row.peak <= arguments.memory_limit * (1 + 1e-9);
+  return row;
+}
+
+// Those within the limit by time, then those beyond it by time, then the refused.
+std::vector<Row> rows_of(const SearchArguments& arguments) {
+  std::vector<Row> rows;
+  problem_of(arguments, arguments.shape().actors);  // says what is wrong with the flags
+  for (RegisteredTable& table : tables_of(arguments.shape())) rows.push_back(row_of(arguments, std::move(table)));
+  const auto order = [](const Row& row) { return std::tuple{!row.refused.empty(), !row.fits, row.time.makespan, row.peak}; };
+  std::stable_sort(rows.begin(), rows.end(), [&](const Row& a, const Row& b) { return order(a) < order(b); });
+  return rows;
+}
+
+nlohmann::json json_of(const Row& row) {
+  if (!row.refused.empty()) return {{"name", row.name}, {"refused", row.refused}};
+  return {{"name", row.name},
+          {"chunks", row.chunks},
+          {"makespan", row.time.makespan},
+          {"bubble", row.time.bubble()},
+          {"peak_live", row.time.peak_live},
+          {"transfers", row.time.transfers.size()},
+          {"copies", row.copies},
+          {"fits", row.fits}};
+}
+
+std::string text_of(const SearchArguments& arguments, const std::vector<Row>& rows) {
+  std::vector<std::vector<std::string>> cells;
+  std::string refused;
+  for (const Row& row : rows) {
+    if (!row.refused.empty()) {
+      refused += concat(row.name, ": ", row.refused, "\n");
+      continue;
+    }
+    cells.push_back({row.name, concat(row.chunks), time_of(arguments, row.time.makespan), fixed(100 * row.time.bubble(), 1) + " %",
+                     activations(row.peak), concat(row.time.transfers.size()), activations(row.copies), row.fits ? "" : "over the limit"});
+  }
+  const std::string sides = table({"", "chunks", "time", "bubble", "peak live", "transfers", "copies", ""}, cells);
+  return refused.empty() ? sides : concat(sides, "\nrefused:\n", refused);
+}
+
+void compare_command(const SearchArguments& arguments) {
+  make_schedule("sequential", arguments.shape());  // says what is wrong with the numbers
+  const std::vector<Row> rows = rows_of(arguments);
+  if (arguments.simulate.json) {
+    nlohmann::json out = {{"kind", "compare"}, {"schedules", nlohmann::json::array()}};
+    for (const Row& row : rows) out["schedules"].push_back(json_of(row));
+    std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    return;
+  }
+  std::cout << text_of(arguments, rows);
+  if (!arguments.simulate.show) return;
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, rows.size()) && rows[i].refused.empty(); ++i) {
+    const SearchProblem problem = problem_of(arguments, rows[i].schedule.stages());
+    std::cout << "\n" << rows[i].name << "\n" << drawing_of(arguments, problem, rows[i].schedule);
+  }
+}
+
+}  // namespace
+
+void add_schedule_compare(CLI::App& schedule) {
+  CLI::App* command = schedule.add_subcommand("compare", "all schedules side by side for these costs, links and memory, best first");
+  const auto arguments = std::make_shared<SearchArguments>();
+  add_search_options(*command, *arguments);
+  command->footer("Example: penstock schedule compare --actors 4 --microbatches 8 --latency 0.5 --memory-limit 6");
+  command->callback([arguments] { compare_command(*arguments); });
+}
+
+}  // namespace penstock

@@ -1,0 +1,189 @@
+// penstock schedule search: the best table that can be found for costs, links and a memory limit.
+#include "cli/schedule_search.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "cli/commands.h"
+#include "penstock/error.h"
+#include "report/progress.h"
+#include "report/table.h"
+#include "report/timeline_text.h"
+#include "simulate/table_costs.h"
+
+namespace penstock {
+namespace {
+
+// One micro-batch after the other with B, or with I and W.
+Schedule probe(const SearchArguments& arguments, int stages, bool split) {
+  ScheduleOptions options = arguments.shape();
+  options.chunks = stages / options.actors;
+  Schedule schedule = make_schedule("sequential", options);
+  if (!split) return schedule;
+  schedule.name = options.chunks == 1 ? "zb-h1" : "SCHEDULE.csv";  // what would measure I and W
+  for (auto& row : schedule.actors) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (row[i].kind != Kind::B) continue;
+      row[i].kind = Kind::W;
+      Action input = row[i];
+      input.kind = Kind::I;
+      row.insert(row.begin() + static_cast<std::ptrdiff_t>(i++), input);
+    }
+  }
+  return schedule;
+}
+
+// The kinds of backward that were measured: one of B, and I and W, at least.
+void set_measured_costs(const SearchArguments& arguments, int stages, SearchProblem& problem) {
+  const SimulateArguments& flags = arguments.simulate;
+  const Costs costs = parse_costs(read_file(flags.costs), flags.costs);
+  CostContext context;
+  context.file = flags.costs;
+  context.backend = flags.backend;
+  problem.costs = table_costs_of(costs, probe(arguments, stages, false), context);
+  try {
+    const TableCosts split = table_costs_of(costs, probe(arguments, stages, true), context);
+    for (std::size_t s = 0; s < split.stages.size(); ++s)
+      for (const Kind kind : {Kind::I, Kind::W})
+        problem.costs.stages[s].time[static_cast<std::size_t>(kind)] = split.stages[s].time[static_cast<std::size_t>(kind)];
+  } catch (const Error&) {
+    problem.split = false;
+  }
+  const double bytes = checked("--bytes", flags.bytes.value_or(0));
+  for (StageCosts& stage : problem.costs.stages) stage.forward_bytes = stage.backward_bytes = stage.weight_bytes = bytes;
+  const bool needs_links = problem.actors > 1 && !flags.latency;
+  problem.network = network_of(flags, problem.actors, needs_links ? network_of(costs, context) : Network{});
+}
+
+void set_costs(const SearchArguments& arguments, int stages, SearchProblem& problem) {
+  const SimulateArguments& flags = arguments.simulate;
+  const double share = static_cast<double>(problem.actors) / stages;
+  problem.costs = uniform_costs(stages, unit_costs(flags), flags.per_stage ? 1 : share);
+  for (StageCosts& stage : problem.costs.stages) stage.live = share;
+  problem.network = network_of(flags, problem.actors, {});
+}
+
+void check_shape(const ScheduleOptions& shape) {
+  make_schedule("sequential", shape);  // says what is wrong with the numbers
+}
+
+nlohmann::json json_of(const SearchArguments& arguments, const SearchResult& result) {
+  const Schedule& schedule = result.schedule;
+  nlohmann::json out = {{"kind", "search"},
+                        {"stages", schedule.stages()},
+                        {"microbatches", schedule.microbatches()},
+                        {"makespan", result.time.makespan},
+                        {"bubble", result.time.bubble()},
+                        {"lower_bound", result.lower_bound},
+                        {"gap", result.gap()},
+                        {"optimal", result.optimal},
+                        {"found_by", result.found_by},
+                        {"nodes", result.nodes},
+                        {"busy", result.time.busy},
+                        {"peak_live", result.time.peak_live},
+                        {"memory_limit", nullptr},
+                        {"generator", nullptr},
+                        {"table", print(schedule)}};
+  if (std::isfinite(arguments.memory_limit)) out["memory_limit"] = arguments.memory_limit;
+  if (!result.generator.empty()) out["generator"] = {{"name", result.generator}, {"makespan", result.generator_time}};
+  return out;
+}
+
+std::string text_of(const SearchArguments& arguments, const SearchResult& result) {
+  std::vector<std::vector<std::string>> rows;
+  const TableTime& time = result.time;
+  for (std::size_t a = 0; a < time.busy.size(); ++a) {
+    rows.push_back({concat("actor ", a), time_of(arguments, time.busy[a]), time_of(arguments, time.makespan - time.busy[a]),
+                    activations(time.peak_live[a])});
+  }
+  const std::string proof = result.optimal ? "no order of these stages is faster"
+                                           : concat("at most ", fixed(100 * result.gap(), 1), " % above the lower bound of ",
+                                                    time_of(arguments, result.lower_bound));
+  return concat(
+      table({"", "busy", "idle", "peak live"}, rows), "\nmakespan ", time_of(arguments, time.makespan), ", bubble ",
+      fixed(100 * time.bubble(), 1), " %: ", proof, "\nfound by ", result.found_by, "\nbest schedule by name: ",
+      result.generator.empty() ? "none keeps the limit" : concat(result.generator, ", ", time_of(arguments, result.generator_time)), "\n");
+}
+
+void search_command(const SearchArguments& arguments) {
+  check_shape(arguments.shape());
+  const SearchProblem problem = problem_of(arguments, arguments.shape().actors * arguments.shape().chunks);
+  SearchOptions options;
+  options.seed = arguments.seed;
+  options.seconds = checked("--seconds", arguments.seconds);
+  const SearchResult result = search_schedule(problem, options);
+  if (!arguments.out.empty()) write_file(arguments.out, print(result.schedule));
+  if (arguments.simulate.json) {
+    std::cout << json_of(arguments, result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    return;
+  }
+  std::cout << text_of(arguments, result);
+  if (arguments.simulate.show) std::cout << "\n" << drawing_of(arguments, problem, result.schedule);
+}
+
+}  // namespace
+
+void add_search_options(CLI::App& command, SearchArguments& arguments) {
+  add_table_options(command, arguments.simulate.table);
+  add_cost_options(command, arguments.simulate);
+  command.add_option("--memory-limit", arguments.memory_limit, "activations that an actor may hold at once [unlimited]");
+  command.add_flag("--show", arguments.simulate.show, "draw it on the terminal");
+  command.add_flag("--json", arguments.simulate.json, "one JSON object");
+}
+
+SearchProblem problem_of(const SearchArguments& arguments, int stages) {
+  const SimulateArguments& flags = arguments.simulate;
+  check_bytes(flags);
+  if (!flags.costs.empty() && (flags.forward || flags.backward || flags.input || flags.weight || flags.per_stage))
+    throw Error(concat("--costs ", flags.costs, " says what each stage takes"), {},
+                "leave out --forward, --backward, --input, --weight and --per-stage");
+  if (!(arguments.memory_limit > 0))
+    throw Error(concat("--memory-limit ", number(arguments.memory_limit), ": an actor holds more than 0 activations"));
+  SearchProblem problem;
+  problem.actors = arguments.shape().actors;
+  problem.microbatches = arguments.shape().microbatches;
+  problem.shape = chain(stages, arguments.shape().forward_only);
+  problem.memory_limit = arguments.memory_limit;
+  flags.costs.empty() ? set_costs(arguments, stages, problem) : set_measured_costs(arguments, stages, problem);
+  return problem;
+}
+
+std::string drawing_of(const SearchArguments& arguments, const SearchProblem& problem, const Schedule& schedule) {
+  const TableTime time =
+      time_table(schedule, problem.shape, problem.costs, {.network = problem.network, .disturbance = {}, .record = true});
+  Timeline timeline = timeline_of(schedule, problem.shape, problem.costs, time);
+  timeline.seconds = !arguments.simulate.costs.empty();
+  if (timeline.seconds) timeline.memory.clear();  // it would be read as bytes
+  return timeline_text({timeline}, {100, terminal_of(stdout).colour});
+}
+
+std::string time_of(const SearchArguments& arguments, double time) {
+  Timeline unit;
+  unit.seconds = !arguments.simulate.costs.empty();
+  return time_text(unit, time);
+}
+
+std::string activations(double live) {
+  Timeline unit;
+  unit.seconds = false;
+  return time_text(unit, live);
+}
+
+void add_schedule_search(CLI::App& schedule) {
+  CLI::App* command =
+      schedule.add_subcommand("search", "the fastest table found for these costs, links and memory, and how far from the best it is");
+  const auto arguments = std::make_shared<SearchArguments>();
+  add_search_options(*command, *arguments);
+  command->add_option("--seconds", arguments->seconds, "end after so long at most")->capture_default_str();
+  command->add_option("--seed", arguments->seed, "of the random moves")->capture_default_str();
+  command->add_option("--out", arguments->out, "write the table")->type_name("FILE.csv");
+  command->footer("Example: penstock schedule search --actors 4 --microbatches 8 --memory-limit 6 --latency 0.5 --out best.csv --show");
+  command->callback([arguments] { search_command(*arguments); });
+}
+
+}  // namespace penstock
