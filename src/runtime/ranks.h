@@ -10,15 +10,15 @@ namespace penstock {
 struct Ranks {
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 0;  // among the processes of this machine; size 0: the launcher did not say
-  std::string address = "127.0.0.1";  // of rank 0
-  int port = 29500;                   // of the rendezvous store
-  bool store_runs = false;            // the launcher already serves the store there (torchrun)
-  std::string attempt;                // tells apart runs that share a store
+  std::string address = "127.0.0.1";   // of rank 0
+  int port = 29500;                    // of the rendezvous store
+  bool store_runs = false;             // the launcher already serves the store there (torchrun)
+  std::string attempt;                 // tells apart runs that share a store
 };
 
 // From RANK and WORLD_SIZE (penstock launch, torchrun), else OMPI_COMM_WORLD_RANK and _SIZE (mpirun), else SLURM_PROCID and SLURM_NTASKS;
-// MASTER_ADDR and MASTER_PORT, LOCAL_RANK and LOCAL_WORLD_SIZE with each. None where no launcher started this process. Throws Error for a value that is no number or out
-// of range, half a pair, or several machines without MASTER_ADDR.
+// MASTER_ADDR and MASTER_PORT, LOCAL_RANK and LOCAL_WORLD_SIZE with each. None where no launcher started this process. Throws Error for a
+// value that is no number or out of range, half a pair, or several machines without MASTER_ADDR.
 std::optional<Ranks> ranks_from_environment();
 // The same with other variables: `get` gives nullptr for one that is not set.
 std::optional<Ranks> ranks_from(const std::function<const char*(const char*)>& get);
