@@ -1,0 +1,65 @@
+"""penstock schedule search and penstock schedule compare: what they find, write and refuse."""
+
+import pathlib
+import tempfile
+import unittest
+
+from support import ProgramTest, run
+
+SHAPE = ["--actors", 4, "--microbatches", 8]
+
+
+class Search(ProgramTest):
+    def test_finds_a_table_that_simulates_as_it_says(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "best.csv"
+            flags = ["--latency", 0.5, "--input", 1.25, "--weight", 0.75]
+            found = run("schedule", "search", *SHAPE, *flags, "--memory-limit", 6, "--out", path, "--json").json()
+            again = run("simulate", path, *flags, "--json").json()
+            self.assertEqual(path.read_text(), found["table"])
+        self.assertEqual(again["makespan"], found["makespan"])
+        self.assertEqual(again["peak_live"], found["peak_live"])
+        self.assertLessEqual(max(found["peak_live"]), 6)
+        self.assertLessEqual(found["lower_bound"], found["makespan"])
+        self.assertLessEqual(found["makespan"], found["generator"]["makespan"])
+
+    def test_text_says_what_is_proven(self):
+        out = run("schedule", "search", *SHAPE, "--memory-limit", 4, "--show").out
+        self.assertIn("makespan 27, bubble 11.1 %: no order of these stages is faster", out)
+        self.assertIn("best schedule by name: zb-h1, 27", out)
+        self.assertIn("searched: 27", out)
+
+    def test_compare(self):
+        rows = run("schedule", "compare", *SHAPE, "--memory-limit", 6, "--latency", 0.5, "--json").json()["schedules"]
+        names = [entry["name"] for entry in run("schedule", "list", "--json").json()["schedules"]]
+        self.assertEqual({row["name"] for row in rows}, set(names))
+        taken = [row for row in rows if "refused" not in row]
+        self.assertEqual(taken, sorted(taken, key=lambda row: (not row["fits"], row["makespan"])))
+        self.assertEqual([row["fits"] for row in taken], [max(row["peak_live"]) <= 6 for row in taken])
+        zb = next(row for row in rows if row["name"] == "zb-h1")
+        self.assertEqual((zb["makespan"], zb["transfers"], zb["copies"]), (33, 48, 1))
+        out = run("schedule", "compare", *SHAPE, "--memory-limit", 6, "--show").out
+        self.assertIn("over the limit", out)
+        self.assertIn("actor 3", out)
+
+    def test_mistakes(self):
+        for arguments, code, message in [
+            (["search", *SHAPE, "--memory-limit", 0.5], 1, "the smallest limit that would do is 1"),
+            (["search", *SHAPE, "--memory-limit", 0], 1, "an actor holds more than 0 activations"),
+            (["search", *SHAPE, "--seconds", -1], 1, "--seconds -1"),
+            (["search", "--actors", 0], 1, "actors must be at least 1"),
+            (["search", *SHAPE, "--bandwidth", 5], 1, "a bandwidth says nothing without --bytes"),
+            (["search", *SHAPE, "--costs", "nowhere.json"], 1, "nowhere.json"),
+            (["search", *SHAPE, "--costs", "nowhere.json", "--forward", 2], 1, "says what each stage takes"),
+            (["compare", *SHAPE, "--costs", "nowhere.json"], 1, "nowhere.json"),
+            (["search", "1f1b"], 2, "1f1b"),
+            ([], 2, "what is required"),
+        ]:
+            with self.subTest(arguments):
+                result = run("schedule", *arguments)
+                self.assertEqual(result.code, code, result.err)
+                self.assertIn(message, result.err)
+
+
+if __name__ == "__main__":
+    unittest.main()
