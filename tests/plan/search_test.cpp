@@ -182,7 +182,8 @@ TEST(Search, TheSameForTheSameSeed) {
 TEST(Search, FindsThePublishedZeroBubbleTables) {
   const UnitCosts costs{.input = 1.3, .weight = 0.7};
   for (const auto& [limit, makespan] : std::vector<std::pair<double, double>>{{8, 71.2}, {16, 67.0}}) {
-    const SearchResult result = search_schedule(uniform(8, 20, limit, costs));
+    const SearchProblem problem = uniform(8, 20, limit, costs);
+    const SearchResult result = search_schedule(problem, without_replicas(problem));
     EXPECT_NEAR(result.time.makespan, makespan, 1e-6);
     EXPECT_TRUE(result.optimal);
   }
