@@ -146,6 +146,7 @@ SearchProblem problem_of(const SearchArguments& arguments, int stages) {
     throw Error(concat("--memory-limit ", number(arguments.memory_limit), ": an actor holds more than 0 activations"));
   SearchProblem problem;
   problem.actors = arguments.shape().actors;
+  problem.copies = arguments.copies;
   problem.microbatches = arguments.shape().microbatches;
   problem.shape = chain(stages, arguments.shape().forward_only);
   problem.memory_limit = arguments.memory_limit;
@@ -179,6 +180,9 @@ void add_schedule_search(CLI::App& schedule) {
       schedule.add_subcommand("search", "the fastest table found for these costs, links and memory, and how far from the best it is");
   const auto arguments = std::make_shared<SearchArguments>();
   add_search_options(*command, *arguments);
+  command->add_option("--copies", arguments->copies, "most copies of a stage's parameters: 2 for bidirectional tables")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_option("--seconds", arguments->seconds, "end after so long at most")->capture_default_str();
   command->add_option("--seed", arguments->seed, "of the random moves")->capture_default_str();
   command->add_option("--out", arguments->out, "write the table")->type_name("FILE.csv");

@@ -14,6 +14,7 @@ struct SearchArguments {
   SimulateArguments simulate;  // table.options, costs, links, show and json
   double memory_limit = std::numeric_limits<double>::infinity();
   double seconds = 10;
+  int copies = 1;
   std::uint64_t seed = 0;
   std::string out;
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <deque>
 #include <random>
+#include <set>
 
 #include "base/invariant.h"
 #include "base/text.h"
@@ -97,7 +98,10 @@ class Search {
                                  .microbatches = problem_.microbatches,
                                  .chunks = stages / problem_.actors,
                                  .forward_only = !problem_.shape.has_backward[0]});
-    std::erase_if(tables_, [&](const RegisteredTable& table) { return !table.refused.empty() || !has_costs(table.schedule); });
+    std::erase_if(tables_, [&](const RegisteredTable& table) {
+      if (!table.refused.empty() || !has_costs(table.schedule)) return true;
+      return options_.placements.empty() && copies_of(placement_of(table.schedule)) > problem_.copies;
+    });
   }
 
   // Whether its kinds of backward are among those that costs are given for.
@@ -278,6 +282,16 @@ Placement placement_of(const Schedule& schedule) {
     route->microbatches.push_back(static_cast<std::int32_t>(m));
   }
   return placement;
+}
+
+int copies_of(const Placement& placement) {
+  std::size_t most = 0;
+  for (std::size_t stage = 0; !placement.empty() && stage < placement.front().actor_of_stage.size(); ++stage) {
+    std::set<std::int32_t> actors;
+    for (const Route& route : placement) actors.insert(route.actor_of_stage[stage]);
+    most = std::max(most, actors.size());
+  }
+  return static_cast<int>(most);
 }
 
 std::vector<ScheduleOptions> option_sets(const ScheduleInfo&, const ScheduleOptions& shape) {

@@ -22,6 +22,8 @@ struct Route {
 using Placement = std::vector<Route>;
 // By the actors of a valid table's forwards.
 Placement placement_of(const Schedule& schedule);
+// Of a stage's parameters, at most: the actors that run it.
+int copies_of(const Placement& placement);
 
 struct SearchProblem {
   StageShape shape;
@@ -31,6 +33,7 @@ struct SearchProblem {
   Network network{};
   // Most activations that may live on an actor at once, in StageCosts::live's unit.
   double memory_limit = std::numeric_limits<double>::infinity();
+  int copies = 1;     // most copies of a stage's parameters, where no placements are given
   bool whole = true;  // backwards may be one B,
   bool split = true;  // or I and W; one of them at least
 };

@@ -26,7 +26,9 @@ class Search(ProgramTest):
     def test_text_says_what_is_proven(self):
         out = run("schedule", "search", *SHAPE, "--memory-limit", 4, "--show").out
         self.assertIn("makespan 27, bubble 11.1 %: no order of these stages is faster", out)
-        self.assertIn("best schedule by name: zb-h1, 27", out)
+        self.assertIn("best schedule by name: interleaved-zb, 27", out)
+        twice = run("schedule", "search", *SHAPE, "--memory-limit", 4, "--copies", 2).out
+        self.assertIn("makespan 25, bubble 4.0 %", twice)
         self.assertIn("searched: 27", out)
 
     def test_compare(self):
