@@ -8,9 +8,10 @@ namespace penstock {
 
 Schedule with_updates(Schedule schedule) {
   schedule.cells.clear();
+  const std::size_t stages = static_cast<std::size_t>(schedule.stages());
   for (std::vector<Action>& row : schedule.actors) {
     std::erase_if(row, [](const Action& action) { return action.kind == Kind::U; });
-    std::vector<bool> updated(static_cast<std::size_t>(schedule.stages()), false);
+    std::vector<bool> updated(stages, false);
     for (std::size_t i = row.size(); i-- > 0;) {
       const std::int32_t stage = row[i].stage;
       if (!is_compute(row[i].kind) || updated[static_cast<std::size_t>(stage)]) continue;

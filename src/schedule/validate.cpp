@@ -257,9 +257,10 @@ void shorten(std::vector<std::string>& parts) {
 
 // An update stands after all that its actor does for the stage, once.
 void check_updates(const Schedule& schedule) {
+  const std::size_t stages = static_cast<std::size_t>(schedule.stages());
   for (std::size_t a = 0; a < schedule.actors.size(); ++a) {
     const std::vector<Action>& row = schedule.actors[a];
-    std::vector<std::int32_t> update(static_cast<std::size_t>(schedule.stages()), -1);  // where the stage's U stands, looking back
+    std::vector<std::int32_t> update(stages, -1);  // where the stage's U stands, looking back
     std::vector<bool> used(update.size(), false);
     for (std::size_t i = row.size(); i-- > 0;) {
       const auto stage = static_cast<std::size_t>(row[i].stage);
