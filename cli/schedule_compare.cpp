@@ -18,7 +18,7 @@ namespace penstock {
 namespace {
 
 struct Row {
-  std::string name;
+  std::string name, title;  // the schedule; with its options
   int chunks = 1;
   std::string refused;  // why it cannot be had at all
   Schedule schedule;
@@ -40,21 +40,28 @@ double copies_of(const Schedule& schedule) {
   return schedule.stages() > 0 ? static_cast<double>(homes.size()) / schedule.stages() : 1;
 }
 
-// Each schedule once per set of options: with the chunks asked for or, where it does not take those, with 2 or 1.
+// Each schedule's tables with the chunks asked for or, where it does not take those, with 2 or 1; else why it cannot be had.
 std::vector<RegisteredTable> tables_of(const ScheduleOptions& shape) {
-  std::vector<RegisteredTable> out = registered_tables(shape);
-  for (const int chunks : {2, 1}) {
-    ScheduleOptions other = shape;
-    other.chunks = chunks;
-    const std::vector<RegisteredTable> others = registered_tables(other);
-    for (std::size_t i = 0; i < out.size(); ++i)
-      if (!out[i].refused.empty() && others[i].refused.empty()) out[i] = others[i];
+  std::vector<RegisteredTable> out;
+  std::set<std::string> found;
+  for (const int chunks : {shape.chunks, 2, 1}) {
+    ScheduleOptions with = shape;
+    with.chunks = chunks;
+    std::set<std::string> now;
+    for (RegisteredTable& table : registered_tables(with)) {
+      if (!table.refused.empty() || found.contains(table.name)) continue;
+      now.insert(table.name);
+      out.push_back(std::move(table));
+    }
+    found.merge(now);
   }
+  for (RegisteredTable& table : registered_tables(shape))
+    if (!found.contains(table.name)) out.push_back(std::move(table));
   return out;
 }
 
 Row row_of(const SearchArguments& arguments, RegisteredTable&& table) {
-  Row row{table.name, table.options.chunks, table.refused, std::move(table.schedule), {}};
+  Row row{table.name, table.title(), table.options.chunks, table.refused, std::move(table.schedule), {}};
   if (!row.refused.empty()) return row;
   try {
     const SearchProblem problem = problem_of(arguments, row.schedule.stages());
@@ -87,6 +94,7 @@ std::vector<Row> rows_of(const SearchArguments& arguments) {
 nlohmann::json json_of(const Row& row) {
   if (!row.refused.empty()) return {{"name", row.name}, {"refused", row.refused}};
   return {{"name", row.name},
+          {"title", row.title},
           {"chunks", row.chunks},
           {"makespan", row.time.makespan},
           {"bubble", row.time.bubble()},
@@ -104,7 +112,7 @@ std::string text_of(const SearchArguments& arguments, const std::vector<Row>& ro
       refused += concat(row.name, ": ", row.refused, "\n");
       continue;
     }
-    cells.push_back({row.name, concat(row.chunks), time_of(arguments, row.time.makespan), fixed(100 * row.time.bubble(), 1) + " %",
+    cells.push_back({row.title, concat(row.chunks), time_of(arguments, row.time.makespan), fixed(100 * row.time.bubble(), 1) + " %",
                      activations(row.peak), concat(row.time.transfers.size()), activations(row.copies), row.fits ? "" : "over the limit"});
   }
   const std::string sides = table({"", "chunks", "time", "bubble", "peak live", "transfers", "copies", ""}, cells);
@@ -124,7 +132,7 @@ void compare_command(const SearchArguments& arguments) {
   if (!arguments.simulate.show) return;
   for (std::size_t i = 0; i < std::min<std::size_t>(3, rows.size()) && rows[i].refused.empty(); ++i) {
     const SearchProblem problem = problem_of(arguments, rows[i].schedule.stages());
-    std::cout << "\n" << rows[i].name << "\n" << drawing_of(arguments, problem, rows[i].schedule);
+    std::cout << "\n" << rows[i].title << "\n" << drawing_of(arguments, problem, rows[i].schedule);
   }
 }
 

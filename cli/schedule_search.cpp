@@ -84,6 +84,7 @@ nlohmann::json json_of(const SearchArguments& arguments, const SearchResult& res
                         {"optimal", result.optimal},
                         {"found_by", result.found_by},
                         {"nodes", result.nodes},
+                        {"copies", copies_of(placement_of(schedule))},
                         {"busy", result.time.busy},
                         {"peak_live", result.time.peak_live},
                         {"memory_limit", nullptr},

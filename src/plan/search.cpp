@@ -168,9 +168,9 @@ class Search {
       if (placement_of(table.schedule) != placements_[g]) continue;
       TableTime time = time_table(table.schedule, problem_.shape, problem_.costs, {.network = problem_.network});
       if (*std::max_element(time.peak_live.begin(), time.peak_live.end()) > limit()) continue;
-      if (std::optional<Rows> rows = rows_of(grounds_[g].lanes, table.schedule)) add(candidate(g, std::move(*rows), table.name));
+      if (std::optional<Rows> rows = rows_of(grounds_[g].lanes, table.schedule)) add(candidate(g, std::move(*rows), table.title()));
       if (!result_.generator.empty() && time.makespan >= result_.generator_time) continue;
-      result_.generator = table.name;
+      result_.generator = table.title();
       result_.generator_time = time.makespan;
       generator_ = table.schedule;
     }
@@ -294,15 +294,31 @@ int copies_of(const Placement& placement) {
   return static_cast<int>(most);
 }
 
-std::vector<ScheduleOptions> option_sets(const ScheduleInfo&, const ScheduleOptions& shape) {
-  return {shape};
+std::vector<ScheduleOptions> option_sets(const ScheduleInfo& info, const ScheduleOptions& shape) {
+  std::vector<ScheduleOptions> out = {shape};
+  const std::pair<const char*, int ScheduleOptions::*> counts[] = {
+      {"--unit", &ScheduleOptions::unit}, {"--group", &ScheduleOptions::group}, {"--in-flight", &ScheduleOptions::in_flight}};
+  for (const auto& [flag, member] : counts) {
+    if (std::find(info.takes.begin(), info.takes.end(), flag) == info.takes.end()) continue;
+    for (int count = 1; count < 2 * shape.microbatches; count *= 2) {
+      out.push_back(shape);
+      out.back().*member = std::min(count, shape.microbatches);
+    }
+  }
+  return out;
+}
+
+std::string RegisteredTable::title() const {
+  const auto flag = [](const char* option, int value) { return value > 0 ? concat(" ", option, " ", value) : std::string(); };
+  return concat(name, flag("--unit", options.unit), flag("--group", options.group), flag("--in-flight", options.in_flight));
 }
 
 std::vector<RegisteredTable> registered_tables(const ScheduleOptions& shape) {
   std::vector<RegisteredTable> out;
   for (const ScheduleInfo& info : schedules()) {
+    const std::size_t first = out.size();
     for (const ScheduleOptions& options : option_sets(info, shape)) {
-      RegisteredTable& table = out.emplace_back(RegisteredTable{info.name, options, {}, {}});
+      RegisteredTable table{info.name, options, {}, {}};
       try {
         table.schedule = make_schedule(info.name, options);
         if (table.schedule.stages() != shape.actors * shape.chunks)
@@ -310,6 +326,10 @@ std::vector<RegisteredTable> registered_tables(const ScheduleOptions& shape) {
       } catch (const Error& error) {
         table.refused = split(error.what(), '\n')[0];
       }
+      const bool known = std::any_of(out.begin() + static_cast<std::ptrdiff_t>(first), out.end(), [&](const RegisteredTable& other) {
+        return other.schedule.actors == table.schedule.actors || !table.refused.empty();
+      });
+      if (!known) out.push_back(std::move(table));
     }
   }
   return out;

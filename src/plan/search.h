@@ -69,15 +69,19 @@ struct SearchResult {
 // smallest that would do, and where no schedule fits the shape and no placement is given.
 SearchResult search_schedule(const SearchProblem& problem, const SearchOptions& options = {});
 
-// What a schedule is tried with: every choice of its own that leaves the shape as it is. As many for any number of chunks.
+// What a schedule is tried with: as it chooses itself, and each of --unit, --group and --in-flight that it takes at 1, 2, 4, ...
+// micro-batches. The same for any number of chunks.
 std::vector<ScheduleOptions> option_sets(const ScheduleInfo& info, const ScheduleOptions& shape);
 
-// The registered schedules with this shape: each that takes it, under every set of options, and why the others do not.
+// The registered schedules with this shape: each once as it chooses itself, or why it cannot be had, and each other table that its options
+// make.
 struct RegisteredTable {
   std::string name;
   ScheduleOptions options;
   Schedule schedule;    // empty where it was refused
   std::string refused;  // the first line of why
+
+  std::string title() const;  // "zeropp --unit 4"
 };
 std::vector<RegisteredTable> registered_tables(const ScheduleOptions& shape);
 

@@ -30,6 +30,8 @@ class Search(ProgramTest):
         twice = run("schedule", "search", *SHAPE, "--memory-limit", 4, "--copies", 2).out
         self.assertIn("makespan 25, bubble 4.0 %", twice)
         self.assertIn("searched: 27", out)
+        found = run("schedule", "search", *SHAPE, "--memory-limit", 2, "--chunks", 2, "--seconds", 1, "--json").json()
+        self.assertEqual((found["copies"], max(found["peak_live"]) <= 2), (1, True))
 
     def test_compare(self):
         rows = run("schedule", "compare", *SHAPE, "--memory-limit", 6, "--latency", 0.5, "--json").json()["schedules"]
@@ -40,6 +42,7 @@ class Search(ProgramTest):
         self.assertEqual([row["fits"] for row in taken], [max(row["peak_live"]) <= 6 for row in taken])
         zb = next(row for row in rows if row["name"] == "zb-h1")
         self.assertEqual((zb["makespan"], zb["transfers"], zb["copies"]), (33, 48, 1))
+        self.assertIn("zeropp --unit 4", [row.get("title") for row in rows])
         out = run("schedule", "compare", *SHAPE, "--memory-limit", 6, "--show").out
         self.assertIn("over the limit", out)
         self.assertIn("actor 3", out)

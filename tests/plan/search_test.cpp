@@ -164,6 +164,7 @@ TEST(Search, NeverWorseThanTheBestGenerator) {
     for (const double latency : {0.0, 0.5}) {
       for (const double limit : {1.0, 2.5, 4.0, 100.0}) {
         SearchProblem problem = uniform(4, 6, limit, {.input = 1.25, .weight = 0.75}, chunks);
+        problem.copies = chunks;
         problem.network.link.latency = latency;
         expect_valid(problem, search_schedule(problem, steps(200, 200)));
       }
