@@ -97,15 +97,20 @@ class Outside {
       for (ValueId result : op.results) dependent_[result.index()] = any;
     }
     group_.assign(graph_.values.size(), {});
+    const std::set<std::pair<Actor, std::int32_t>> updates = find_updates();
     for (const auto& [value, place] : partial_)
-      group_[static_cast<std::size_t>(value)] = {place.actor, 0, has_update(place.actor, place.stage) ? place.stage : -1};
+      group_[static_cast<std::size_t>(value)] = {place.actor, 0, updates.contains({place.actor, place.stage}) ? place.stage : -1};
     input_index_.assign(graph_.values.size(), -1);
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) input_index_[graph_.inputs[i].index()] = static_cast<std::int32_t>(i);
   }
 
-  bool has_update(Actor actor, std::int32_t stage) const {
-    const std::vector<Run>& runs = l_.draft.actors[static_cast<std::size_t>(actor)];
-    return std::any_of(runs.begin(), runs.end(), [&](const Run& run) { return run.placeholder && run.stage == stage; });
+  // Actors and stages of the table's U.
+  std::set<std::pair<Actor, std::int32_t>> find_updates() const {
+    std::set<std::pair<Actor, std::int32_t>> updates;
+    for (Actor actor = 0; actor < l_.actors(); ++actor)
+      for (const Run& run : l_.draft.actors[static_cast<std::size_t>(actor)])
+        if (run.placeholder) updates.emplace(actor, run.stage);
+    return updates;
   }
 
   // A state's owner is the actor that runs the first stage reading it.
