@@ -12,17 +12,7 @@
 namespace penstock {
 
 Schedule breadth_first(const ScheduleOptions& options) {
-  Schedule schedule;
-  for (int r = 0; r < options.actors; ++r) {
-    auto& row = schedule.actors.emplace_back();
-    for (int c = 0; c < options.chunks; ++c) {
-      for (int m = 0; m < options.microbatches; ++m) row.push_back({c * options.actors + r, Kind::F, m});
-    }
-    for (int c = options.chunks - 1; c >= 0; --c) {
-      for (int m = options.microbatches - 1; m >= 0; --m) row.push_back({c * options.actors + r, Kind::B, m});
-    }
-  }
-  return schedule;
+  return chunk_by_chunk(options, true);
 }
 
 }  // namespace penstock

@@ -22,6 +22,9 @@ Schedule crosspipe(const ScheduleOptions& options);
 Schedule graphpipe_chain(const ScheduleOptions& options);
 Schedule zeropp(const ScheduleOptions& options);
 
+// Each chunk runs all micro-batches before the next one, and back: in the same order or the reverse.
+Schedule chunk_by_chunk(const ScheduleOptions& options, bool reverse_backwards);
+
 // One stage per actor: actor i runs warm_up(i) forwards (at most options.in_flight), then a backward and a forward in turn, then the
 // remaining backwards.
 Schedule alternating(const ScheduleOptions& options, const std::function<int(int actor)>& warm_up);

@@ -13,18 +13,23 @@
 
 namespace penstock {
 
-Schedule gpipe(const ScheduleOptions& options) {
+Schedule chunk_by_chunk(const ScheduleOptions& options, bool reverse_backwards) {
+  const int last = options.microbatches - 1;
   Schedule schedule;
   for (int r = 0; r < options.actors; ++r) {
     auto& row = schedule.actors.emplace_back();
     for (int c = 0; c < options.chunks; ++c) {
-      for (int m = 0; m < options.microbatches; ++m) row.push_back({c * options.actors + r, Kind::F, m});
+      for (int m = 0; m <= last; ++m) row.push_back({c * options.actors + r, Kind::F, m});
     }
     for (int c = options.chunks - 1; c >= 0; --c) {
-      for (int m = 0; m < options.microbatches; ++m) row.push_back({c * options.actors + r, Kind::B, m});
+      for (int m = 0; m <= last; ++m) row.push_back({c * options.actors + r, Kind::B, reverse_backwards ? last - m : m});
     }
   }
   return schedule;
+}
+
+Schedule gpipe(const ScheduleOptions& options) {
+  return chunk_by_chunk(options, false);
 }
 
 }  // namespace penstock
