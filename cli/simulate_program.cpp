@@ -192,33 +192,36 @@ std::vector<Variant> variants_of(const SimulateArguments& arguments, const Setti
   std::vector<Variant> out;
   const auto add = [&](const std::string& name, auto change) {
     out.push_back({name, [&setting, change] {
-                     Setting changed = setting;
-                     change(changed);
-                     return changed.makespan();
+                     Durations durations = setting.durations;
+                     Network network = setting.network;
+                     change(durations, network);
+                     return simulate(setting.program, durations, network).makespan;
                    }});
   };
-  const auto for_links = [](Setting& s, auto change) {
-    change(s.network.link);
-    for (auto& [pair, link] : s.network.between) change(link);
+  const auto for_links = [](Network& network, auto change) {
+    change(network.link);
+    for (auto& [pair, link] : network.between) change(link);
   };
   if (setting.program.devices.size() > 1) {
-    add("no latency", [=](Setting& s) { for_links(s, [](Link& link) { link.latency = link.start_seconds = link.wake_seconds = 0; }); });
-    add("unlimited bandwidth", [=](Setting& s) { for_links(s, [](Link& link) { link.bandwidth = Link().bandwidth; }); });
+    add("no latency",
+        [=](Durations&, Network& n) { for_links(n, [](Link& link) { link.latency = link.start_seconds = link.wake_seconds = 0; }); });
+    add("unlimited bandwidth", [=](Durations&, Network& n) { for_links(n, [](Link& link) { link.bandwidth = Link().bandwidth; }); });
   }
   const auto busiest = static_cast<std::size_t>(std::max_element(simulation.busy.begin(), simulation.busy.end()) - simulation.busy.begin());
-  add(concat("device ", busiest, " 10 % faster"), [busiest](Setting& s) {
-    for (double& seconds : s.durations[busiest]) seconds /= 1.1;
+  add(concat("device ", busiest, " 10 % faster"), [busiest](Durations& durations, Network&) {
+    for (double& seconds : durations[busiest]) seconds /= 1.1;
   });
   std::vector<double> by_task(setting.program.tasks.size());
   for (const Activity& a : simulation.timeline.activities)
     if (a.lane == Lane::compute && a.task >= 0) by_task[static_cast<std::size_t>(a.task)] += a.end - a.begin;
   const auto task = std::max_element(by_task.begin(), by_task.end()) - by_task.begin();
-  add(concat("task ", setting.program.tasks[static_cast<std::size_t>(task)].name, " 10 % faster"), [task](Setting& s) {
-    for (std::size_t d = 0; d < s.durations.size(); ++d)
-      for (std::size_t i = 0; i < s.durations[d].size(); ++i)
-        if (s.program.devices[d].instructions[i].opcode == Opcode::run && s.program.devices[d].instructions[i].task.value == task)
-          s.durations[d][i] /= 1.1;
-  });
+  add(concat("task ", setting.program.tasks[static_cast<std::size_t>(task)].name, " 10 % faster"),
+      [task, &program = setting.program](Durations& durations, Network&) {
+        for (std::size_t d = 0; d < durations.size(); ++d)
+          for (std::size_t i = 0; i < durations[d].size(); ++i)
+            if (program.devices[d].instructions[i].opcode == Opcode::run && program.devices[d].instructions[i].task.value == task)
+              durations[d][i] /= 1.1;
+      });
   if (!is_config(arguments)) return out;
   const std::string own = config_of(arguments, arguments.schedule).pipeline.schedule;
   for (const ScheduleInfo& info : schedules()) {
