@@ -61,18 +61,18 @@ PlanGraph parse_plan_graph(std::string_view text, const std::string& file, const
 std::string print(const PlanGraph& graph);
 
 struct ClusterDevice {
-  double speed = 1;                                          // times of a node are divided by it
+  double speed = 1;                                         // times of a node are divided by it
   double memory = std::numeric_limits<double>::infinity();  // bytes
 };
 struct ClusterLink {
-  double latency = 0;                                           // seconds
+  double latency = 0;                                          // seconds
   double bandwidth = std::numeric_limits<double>::infinity();  // bytes per second, each direction
 };
-struct Cluster {
+struct ClusterSpec {
   std::string name;
   std::vector<ClusterDevice> devices;
-  // A hierarchy, innermost first: `size` consecutive devices (of the level below: a node of 8 devices has size 8) that reach each other over
-  // `link`. The last level holds all devices.
+  // A hierarchy, innermost first: `size` consecutive devices (of the level below: a node of 8 devices has size 8) that reach each other
+  // over `link`. The last level holds all devices.
   struct Level {
     int size = 1;
     ClusterLink link;
@@ -83,9 +83,9 @@ struct Cluster {
 
   ClusterLink link(int a, int b) const;  // of two different devices
 };
-Cluster uniform_cluster(int devices, double bandwidth, double latency = 0, double memory = std::numeric_limits<double>::infinity());
+ClusterSpec uniform_cluster(int devices, double bandwidth, double latency = 0, double memory = std::numeric_limits<double>::infinity());
 // TOML (docs/planning.md). Throws Error with file:line:column.
-Cluster parse_cluster(std::string_view toml, const std::string& file);
+ClusterSpec parse_cluster(std::string_view toml, const std::string& file);
 
 struct PlanStage {
   std::string name;
@@ -101,7 +101,7 @@ struct PlanStage {
 
 struct PlanProblem {
   PlanGraph graph;
-  Cluster cluster;
+  ClusterSpec cluster;
   int samples = 0;                // of a step; 0: as the graph says, else 8 micro-batches of the costs' samples for each device
   std::vector<int> batches = {};  // sizes of micro-batches to choose from, in samples; empty: those of the costs
   bool replicas = true;           // a stage may run on several devices

@@ -29,15 +29,16 @@ int measured_samples(const PlanGraph& graph);
 // Bytes of one micro-batch of `samples` that stage `from` sends to stage `to`: each output once, however many nodes read it.
 double bytes_between(const PlanGraph& graph, const PlanStage& from, const PlanStage& to, double samples);
 // The slowest link between a device of one and a device of the other.
-ClusterLink slowest_link(const Cluster& cluster, std::span<const int> from, std::span<const int> to);
-// A ring among the devices: 2 (n-1)/n of the bytes over the slowest link between neighbours, and its latency 2 (n-1) times (Patarasuk & Yuan 2009).
-double all_reduce_seconds(const Cluster& cluster, std::span<const int> devices, double bytes);
+ClusterLink slowest_link(const ClusterSpec& cluster, std::span<const int> from, std::span<const int> to);
+// A ring among the devices: 2 (n-1)/n of the bytes over the slowest link between neighbours, and its latency 2 (n-1) times (Patarasuk &
+// Yuan 2009).
+double all_reduce_seconds(const ClusterSpec& cluster, std::span<const int> devices, double bytes);
 
 // Which stages feed which, as a schedule sees them.
 StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages);
 
-// Throws Error unless the stages hold each node once, feed only later ones, have devices of the cluster that no two share, whole replicas, and
-// sizes that divide the step.
+// Throws Error unless the stages hold each node once, feed only later ones, have devices of the cluster that no two share, whole replicas,
+// and sizes that divide the step.
 void check_plan(const PlanProblem& problem, const Plan& plan);
 
 }  // namespace penstock

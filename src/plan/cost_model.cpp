@@ -1,0 +1,134 @@
+#include "plan/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/text.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+// The line through two measured points; through zero where there is one.
+double at(double x, double x0, double y0, double x1, double y1) {
+  if (x1 == x0) return x0 > 0 ? y0 * x / x0 : y0;
+  return y0 + (y1 - y0) * (x - x0) / (x1 - x0);
+}
+
+// `value` of the costs [first, last), which are of one way and ascending in samples.
+template <class Value>
+double interpolate(std::span<const NodeCost> costs, double samples, Value&& value) {
+  const NodeCost& lowest = costs.front();
+  if (costs.size() == 1) return at(samples, lowest.samples, value(lowest), lowest.samples, value(lowest));
+  std::size_t upper = 1;
+  while (upper + 1 < costs.size() && costs[upper].samples < samples) ++upper;
+  const NodeCost &a = costs[upper - 1], &b = costs[upper];
+  const double line = at(samples, a.samples, value(a), b.samples, value(b));
+  // Fewer samples than were measured: no less than half of the share.
+  return samples < lowest.samples ? std::max(line, value(lowest) * samples / lowest.samples / 2) : line;
+}
+
+}  // namespace
+
+SetCost& SetCost::operator+=(const SetCost& other) {
+  forward += other.forward;
+  backward += other.backward;
+  live_bytes += other.live_bytes;
+  resident_bytes += other.resident_bytes;
+  parameter_bytes += other.parameter_bytes;
+  return *this;
+}
+
+SetCost cost_of(const PlanNode& node, int choice, double samples) {
+  const NodeCost& first = node.costs[static_cast<std::size_t>(choice)];
+  std::size_t end = static_cast<std::size_t>(choice);
+  while (end < node.costs.size() && node.costs[end].name == first.name && node.costs[end].degree == first.degree) ++end;
+  const std::span<const NodeCost> way(&first, end - static_cast<std::size_t>(choice));
+  return {.forward = interpolate(way, samples, [](const NodeCost& c) { return c.forward; }),
+          .backward = interpolate(way, samples, [](const NodeCost& c) { return c.backward; }),
+          .live_bytes = interpolate(way, samples, [](const NodeCost& c) { return c.live_bytes; }),
+          .resident_bytes = first.resident_bytes,
+          .parameter_bytes = first.parameter_bytes};
+}
+
+SetCost cost_of(const PlanGraph& graph, std::span<const int> nodes, std::span<const int> choices, double samples) {
+  SetCost sum;
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    sum += cost_of(graph.nodes[static_cast<std::size_t>(nodes[i])], choices.empty() ? 0 : choices[i], samples);
+  return sum;
+}
+
+int choice_of(const PlanNode& node, int degree, std::string_view name) {
+  for (std::size_t i = 0; i < node.costs.size(); ++i)
+    if (node.costs[i].degree == degree && node.costs[i].name == name) return static_cast<int>(i);
+  return -1;
+}
+
+int measured_samples(const PlanGraph& graph) {
+  for (const PlanNode& node : graph.nodes) {
+    if (node.costs.empty()) throw Error(concat("node ", quote(node.name), " of ", graph.name, " has no costs"));
+    if (node.costs[0].samples == graph.nodes[0].costs[0].samples) continue;
+    throw Error(concat("nodes of ", graph.name, " were measured with micro-batches of different sizes"),
+                {concat(quote(graph.nodes[0].name), ": ", graph.nodes[0].costs[0].samples, " samples"),
+                 concat(quote(node.name), ": ", node.costs[0].samples)});
+  }
+  if (graph.nodes.empty()) throw Error(concat(graph.name, " has no nodes"), {}, "give a graph with one node at least");
+  return graph.nodes[0].costs[0].samples;
+}
+
+double bytes_between(const PlanGraph& graph, const PlanStage& from, const PlanStage& to, double samples) {
+  std::set<int> sent;
+  double bytes = 0;
+  for (const PlanEdge& edge : graph.edges) {
+    if (!std::binary_search(from.nodes.begin(), from.nodes.end(), edge.from) ||
+        !std::binary_search(to.nodes.begin(), to.nodes.end(), edge.to) || !sent.insert(edge.from).second)
+      continue;
+    const PlanNode& node = graph.nodes[static_cast<std::size_t>(edge.from)];
+    bytes += edge.bytes * samples / node.costs[0].samples;
+  }
+  return bytes;
+}
+
+ClusterLink slowest_link(const ClusterSpec& cluster, std::span<const int> from, std::span<const int> to) {
+  ClusterLink slowest;
+  for (const int a : from)
+    for (const int b : to) {
+      if (a == b) continue;
+      const ClusterLink link = cluster.link(a, b);
+      slowest = {std::max(slowest.latency, link.latency), std::min(slowest.bandwidth, link.bandwidth)};
+    }
+  return slowest;
+}
+
+double all_reduce_seconds(const ClusterSpec& cluster, std::span<const int> devices, double bytes) {
+  const double n = static_cast<double>(devices.size());
+  if (devices.size() < 2) return 0;
+  ClusterLink slowest;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const ClusterLink link = cluster.link(devices[i], devices[(i + 1) % devices.size()]);
+    slowest = {std::max(slowest.latency, link.latency), std::min(slowest.bandwidth, link.bandwidth)};
+  }
+  return 2 * (n - 1) / n * bytes / slowest.bandwidth + 2 * (n - 1) * slowest.latency;
+}
+
+StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages) {
+  std::vector<int> stage_of(graph.nodes.size(), -1);
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    for (const int node : stages[s].nodes) stage_of[static_cast<std::size_t>(node)] = static_cast<int>(s);
+  StageShape shape;
+  shape.predecessors.resize(stages.size());
+  shape.has_backward.assign(stages.size(), true);
+  shape.has_parameters.assign(stages.size(), true);
+  for (const PlanEdge& edge : graph.edges) {
+    const int from = stage_of[static_cast<std::size_t>(edge.from)], to = stage_of[static_cast<std::size_t>(edge.to)];
+    if (from != to) shape.predecessors[static_cast<std::size_t>(to)].push_back(from);
+  }
+  for (auto& list : shape.predecessors) {
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+  }
+  return shape;
+}
+
+}  // namespace penstock
