@@ -1,6 +1,7 @@
 // Pass: the table's actions become runs. For each action its stage's task (a B of a split stage is its I, then its W), reading and
-// writing the instances of the action's micro-batch.
+// writing the instances of the action's micro-batch. Where an R stands, F leaves to it what only the stage's own backward reads.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <tuple>
 
@@ -16,10 +17,14 @@ class Actions {
  public:
   explicit Actions(Lowering& lowering) : l_(lowering), microbatches_(lowering.program.microbatches) {
     edges_.assign(l_.dag.bundles.size() * static_cast<std::size_t>(microbatches_), -1);
-    for (const StageTask& task : l_.dag.tasks) tasks_.push_back(l_.tasks.add(concat(name(task.kind), task.stage), task.graph));
-    for (std::size_t s = 0; s < l_.dag.names.size(); ++s)
-      for (Kind kind : {Kind::F, Kind::B, Kind::I, Kind::W}) task_of_.push_back(l_.dag.task(static_cast<std::int32_t>(s), kind));
+    for (std::size_t s = 0; s < l_.dag.names.size(); ++s) {
+      const auto stage = static_cast<std::int32_t>(s);
+      for (Kind kind : kTaskKinds) task_of_.push_back(l_.dag.task(stage, kind));
+      light_.push_back(l_.dag.task(stage, Kind::F, /*light=*/true));
+    }
+    note_recomputed();
     note_producers();
+    add_tasks();
   }
 
   void run() {
@@ -30,29 +35,65 @@ class Actions {
   }
 
  private:
+  static constexpr std::array kTaskKinds = {Kind::F, Kind::B, Kind::I, Kind::W, Kind::R};
+  static_assert(kTaskKinds[static_cast<std::size_t>(Kind::R)] == Kind::R && static_cast<std::size_t>(Kind::R) + 1 == kTaskKinds.size());
+
   std::int32_t task(std::int32_t stage, Kind kind) const {
-    return task_of_[static_cast<std::size_t>(stage) * 4 + static_cast<std::size_t>(kind)];
+    return task_of_[static_cast<std::size_t>(stage) * kTaskKinds.size() + static_cast<std::size_t>(kind)];
+  }
+
+  std::size_t unit(std::int32_t stage, std::int32_t microbatch) const {
+    return static_cast<std::size_t>(stage) * static_cast<std::size_t>(microbatches_) + static_cast<std::size_t>(microbatch);
+  }
+
+  // A stage without an R of its own has nothing to recompute: its F stays whole.
+  void note_recomputed() {
+    recomputed_.assign(l_.dag.names.size() * static_cast<std::size_t>(microbatches_), false);
+    for (const auto& row : l_.schedule.actors)
+      for (const Action& action : row)
+        if (action.kind == Kind::R && task(action.stage, Kind::R) >= 0)
+          for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) recomputed_[unit(action.stage, m)] = true;
   }
 
   // Homes of edge instances must be known before their readers are lowered, whatever the actors' order.
   void note_producers() {
     for (std::int32_t actor = 0; actor < l_.actors(); ++actor)
       for (const Action& action : l_.schedule.actors[static_cast<std::size_t>(actor)])
-        for (std::int32_t t : tasks_of(action))
-          for (std::int32_t b : l_.dag.tasks[static_cast<std::size_t>(t)].writes)
-            if (l_.dag.bundles[static_cast<std::size_t>(b)].source == Bundle::Source::edge)
-              for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) make_edge(b, m, actor);
+        for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
+          for (std::int32_t t : tasks_of(action, m))
+            for (std::int32_t b : l_.dag.tasks[static_cast<std::size_t>(t)].writes)
+              if (l_.dag.bundles[static_cast<std::size_t>(b)].source == Bundle::Source::edge) make_edge(b, m, actor);
   }
 
-  std::vector<std::int32_t> tasks_of(const Action& action) const {
+  // Those that run: a stage of which every micro-batch is recomputed has no use for its whole F.
+  void add_tasks() {
+    std::vector<bool> runs(l_.dag.tasks.size(), false);
+    for (const auto& row : l_.schedule.actors)
+      for (const Action& action : row)
+        for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
+          for (std::int32_t t : tasks_of(action, m)) runs[static_cast<std::size_t>(t)] = true;
+    for (std::size_t t = 0; t < runs.size(); ++t) {
+      const Graph& graph = l_.dag.tasks[t].graph;
+      tasks_.push_back(runs[t] ? l_.tasks.add(graph.name, graph) : TaskId());
+    }
+  }
+
+  std::vector<std::int32_t> tasks_of(const Action& action, std::int32_t microbatch) const {
     std::vector<std::int32_t> out;
     const auto add = [&](Kind kind) {
       if (const std::int32_t t = task(action.stage, kind); t >= 0) out.push_back(t);
     };
     switch (action.kind) {
       case Kind::F:
+        if (recomputed_[unit(action.stage, microbatch)]) {
+          out.push_back(light_[static_cast<std::size_t>(action.stage)]);
+        } else {
+          add(Kind::F);
+        }
+        break;
       case Kind::I:
       case Kind::W:
+      case Kind::R:
         add(action.kind);
         break;
       case Kind::B:
@@ -60,11 +101,9 @@ class Actions {
         add(Kind::I);
         add(Kind::W);
         break;
-      case Kind::R:
       case Kind::OFFLOAD:
       case Kind::RELOAD:
-        throw Error(concat("schedule ", l_.schedule.name, ": ", text(action), " cannot be lowered"),
-                    {"recomputation follows the configuration, and nothing is offloaded"},
+        throw Error(concat("schedule ", l_.schedule.name, ": ", text(action), " cannot be lowered"), {"nothing is offloaded"},
                     concat("take the ", name(action.kind), " actions out of the table"));
       default:
         break;  // communication is inferred; an actor of one device has nothing to unshard
@@ -132,7 +171,7 @@ class Actions {
       l_.draft.actors[static_cast<std::size_t>(actor)].push_back(std::move(update));
       return;
     }
-    for (std::int32_t t : tasks_of(action)) {
+    for (std::int32_t t : tasks_of(action, microbatch)) {
       const StageTask& task = l_.dag.tasks[static_cast<std::size_t>(t)];
       Run run;
       run.task = tasks_[static_cast<std::size_t>(t)];
@@ -149,7 +188,9 @@ class Actions {
   Lowering& l_;
   std::int32_t microbatches_;
   std::vector<TaskId> tasks_;                                                          // of each stage task
-  std::vector<std::int32_t> task_of_;                                                  // [stage][F, B, I, W]: stage task
+  std::vector<std::int32_t> task_of_;                                                  // [stage][kind of kTaskKinds]: stage task
+  std::vector<std::int32_t> light_;                                                    // of each stage: its light F
+  std::vector<bool> recomputed_;                                                       // [stage][micro-batch]: has an R
   std::vector<std::int32_t> edges_;                                                    // [bundle][micro-batch]: instance, for edges
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t> used_;  // (bundle, actor, micro-batch or -1): instance
 };
@@ -157,8 +198,6 @@ class Actions {
 }  // namespace
 
 void lower_actions(Lowering& lowering) {
-  static_assert(static_cast<int>(Kind::F) == 0 && static_cast<int>(Kind::B) == 1 && static_cast<int>(Kind::I) == 2 &&
-                static_cast<int>(Kind::W) == 3);
   Actions(lowering).run();
 }
 

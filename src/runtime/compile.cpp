@@ -147,7 +147,8 @@ Program compile_generation(const Config& config, const Prepared& prepared) {
 
 std::string stages_text(const Config& config, const Prepared& prepared) {
   const StagedStep step = prepare_stages(training_graph(config, prepared));
-  const StageDag dag = cut(step, split_stages(prepared.schedule, step.stages.size()));
+  const std::size_t stages = step.stages.size();
+  const StageDag dag = cut(step, split_stages(prepared.schedule, stages), recomputed_stages(prepared.schedule, stages));
 
   const char* sources[] = {"data", "invariant", "edge", "accumulator"};
   const auto bundles = [&](const std::vector<std::int32_t>& list) {
@@ -166,8 +167,8 @@ std::string stages_text(const Config& config, const Prepared& prepared) {
                   "}\n");
     for (const StageTask& task : dag.tasks)
       if (task.stage == static_cast<std::int32_t>(stage))
-        out += concat("  ", name(task.kind), ": ", task.graph.ops.size(), " ops\n    reads ", bundles(task.reads), "\n    writes ",
-                      bundles(task.writes), "\n");
+        out += concat("  ", name(task.kind), task.light ? " light" : "", ": ", task.graph.ops.size(), " ops\n    reads ",
+                      bundles(task.reads), "\n    writes ", bundles(task.writes), "\n");
   }
   return out;
 }

@@ -93,6 +93,17 @@ class Program(ProgramTest):
         table.write_text(run("compile", *SMALL, "--emit", "schedule", "--schedule", "zb-h1").out)
         self.assertEqual(run("check", *SMALL, "--schedule", table).code, 0)
 
+    def test_a_table_that_recomputes(self):
+        table = self.folder / "again.csv"
+        table.write_text("0F0,0F1,0R0,0B0,0F2,0F3,0B1,0R2,0B2,0R3,0B3\n1F0,1R0,1B0,1F1,1R1,1B1,1F2,1B2,1F3,1B3\n")
+        arguments = [*SMALL, "--schedule", table, "--actors", 2]
+        result = run("check", *arguments, "--dtype", "f64", "--set", "dropout=0.2")
+        self.assertEqual(result.code, 0, result.err)
+        self.assert_fails(run("check", *arguments, "--recompute", "inputs"), "0R0 has nothing to recompute", 'pipeline.recompute = "none"')
+        result = run("compile", *arguments, "--emit", "stages")
+        self.assertIn("  F light: ", result.out)
+        self.assertIn("  R: ", result.out)
+
 
 if __name__ == "__main__":
     unittest.main()

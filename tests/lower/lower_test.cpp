@@ -11,6 +11,7 @@
 #include "stage/stages.h"
 #include "support/errors.h"
 #include "support/golden.h"
+#include "support/random_schedule.h"
 #include "trace/step.h"
 #include "transform/passes.h"
 
@@ -142,10 +143,74 @@ TEST(Lower, TheTableMustFitTheModel) {
 }
 
 TEST(Lower, ActionsItCannotKeepAreRefused) {
-  EXPECT_EQ(message_of([] { lower(gradient_step(*tiny("mlp", 2), 2, 4, 1), parse_schedule("0F0,0R0,0B0\n1F0,1B0\n", "again.csv")); }),
-            "schedule again.csv: 0R0 cannot be lowered\n"
-            "  recomputation follows the configuration, and nothing is offloaded\n"
-            "  hint: take the R actions out of the table");
+  EXPECT_EQ(message_of([] {
+              lower(gradient_step(*tiny("mlp", 2), 2, 4, 1), parse_schedule("0F0,0OFFLOAD0,0RELOAD0,0B0\n1F0,1B0\n", "away.csv"));
+            }),
+            "schedule away.csv: 0OFFLOAD0 cannot be lowered\n"
+            "  nothing is offloaded\n"
+            "  hint: take the OFFLOAD actions out of the table");
+}
+
+TEST(Cut, PerceptronThatRecomputes) {
+  const StagedStep staged = prepare_stages(gradient_step(*tiny("mlp", 2), 4, 4, 2));
+  expect_golden("stage/perceptron_recomputed.txt", print(cut(staged, {false, true}, {true, true})));
+}
+
+// Stage 0 recomputes one of its micro-batches, so that it has both kinds of F; stage 1 all of them, both by one action.
+TEST(Lower, PerceptronThatRecomputes) {
+  const Schedule schedule = parse_schedule("0F0,0F1,0B0,0R1,0B1\n1F0,1F1,1x2R0,1B0,1B1\n", "again.csv");
+  expect_golden("lower/perceptron_recomputed.txt", print(lower(gradient_step(*tiny("mlp", 2), 4, 4, 2), schedule)));
+}
+
+TEST(Lower, RecomputationNeedsABackwardThatLeavesItToR) {
+  const Schedule forward = parse_schedule("0F0,0R0\n1F0\n", "forward.csv"), both = parse_schedule("0F0,0B0\n1F0,1R0,1B0\n", "both.csv");
+  EXPECT_EQ(message_of([&] { lower(evaluation_step(*tiny("mlp", 2), 2, 4, 1), forward); }),
+            "schedule forward.csv: 0R0 recomputes for a backward that does not exist\n"
+            "  stage 0 (\"0\") only runs forward\n"
+            "  hint: take it out of the table");
+  EXPECT_EQ(message_of([&] { lower(gradient_step(*tiny("mlp", 2), 2, 4, 1), both, {.recompute = {"0", "1"}}); }),
+            "schedule both.csv: 1R0 has nothing to recompute\n"
+            "  pipeline.recompute = \"inputs\": the backward of stage 1 (\"1\") recomputes by itself\n"
+            "  hint: set pipeline.recompute = \"none\", or take the R actions out of the table");
+  lower(gradient_step(*tiny("mlp", 2), 2, 4, 1), both, {.recompute = {"0"}});
+}
+
+// Bytes of what one R makes, at most, and of the largest step of a device.
+std::int64_t largest_recomputed(const Program& program) {
+  std::int64_t most = 0;
+  for (const DeviceProgram& device : program.devices)
+    for (const Instruction& i : device.instructions) {
+      if (i.opcode != Opcode::run || i.kind != Kind::R) continue;
+      std::int64_t bytes = 0;
+      for (const Result& result : device.results_of(i)) bytes += slot_bytes(device.slots[result.slot.index()]);
+      most = std::max(most, bytes);
+    }
+  return most;
+}
+
+TEST(Lower, RecomputationSavesMemoryAndNeverCostsMoreThanOneMicrobatch) {
+  const int microbatches = 8;
+  const Graph step = gradient_step(*tiny("gpt", 4), 2 * microbatches, 4, microbatches);
+  const std::uint64_t seed = 5;
+  test::Random random(seed);
+  for (const char* name : {"gpipe", "1f1b", "zb-h1", "interleaved-1f1b"}) {
+    const bool interleaved = std::string_view(name) == "interleaved-1f1b";
+    const Schedule kept = table(name, interleaved ? 2 : 4, microbatches, interleaved ? 2 : 1);
+    const Program without = lower(step, kept);
+    for (double share : {0.3, 0.7, 1.0}) {
+      SCOPED_TRACE(concat(name, ", seed ", seed, ", share ", share));
+      const Program with = lower(step, test::with_recomputation(random, kept, share));
+      for (std::size_t d = 0; d < with.devices.size(); ++d)
+        EXPECT_LE(with.devices[d].step_bytes, without.devices[d].step_bytes + largest_recomputed(with)) << "device " << d;
+    }
+  }
+  const Schedule gpipe = table("gpipe", 4, microbatches);
+  const Program with = lower(step, test::with_recomputation(random, gpipe, 1, /*late=*/true)), without = lower(step, gpipe);
+  for (std::size_t d = 0; d < with.devices.size(); ++d) {
+    SCOPED_TRACE(concat("device ", d));
+    const auto bytes = [d](const Program& program) { return program.devices[d].step_bytes + program.devices[d].scratch_bytes; };
+    EXPECT_LT(2 * bytes(with), bytes(without));
+  }
 }
 
 TEST(Lower, InstructionsGrowLinearlyWithMicrobatches) {

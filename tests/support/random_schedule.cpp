@@ -189,6 +189,22 @@ Schedule random_schedule(Random& random, const StageShape& shape, int actors, in
   return ListScheduler(random, shape, actors, microbatches, options).run();
 }
 
+Schedule with_recomputation(Random& random, Schedule schedule, double share, bool late) {
+  schedule.cells.clear();
+  for (auto& row : schedule.actors) {
+    for (Action& action : row) action.fused_with_next = false;
+    for (std::size_t b = 0; b < row.size(); ++b) {
+      Action again = row[b];
+      if ((again.kind != Kind::B && again.kind != Kind::I) || !coin(random, share)) continue;
+      const auto forward = std::find(row.begin(), row.end(), Action{again.stage, Kind::F, again.microbatch}) - row.begin();
+      again.kind = Kind::R;
+      row.insert(row.begin() + (late ? static_cast<int>(b) : draw(random, static_cast<int>(forward) + 1, static_cast<int>(b))), again);
+      ++b;
+    }
+  }
+  return schedule;
+}
+
 BrokenTable break_table(Random& random, const Schedule& schedule, const StageShape& shape) {
   switch (draw(random, 0, 5)) {
     case 0:

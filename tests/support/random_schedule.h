@@ -32,6 +32,9 @@ struct RandomScheduleOptions {
 // A valid table for the shape: each time a random ready piece of work goes to the end of its actor's row. Actors may be idle.
 Schedule random_schedule(Random& random, const StageShape& shape, int actors, int microbatches, const RandomScheduleOptions& options = {});
 
+// The table with an R for a share of the forwards that have a backward, anywhere between the two, or right before the backward.
+Schedule with_recomputation(Random& random, Schedule schedule, double share, bool late = false);
+
 // The table with one defect, as CSV, and words that the message must hold.
 struct BrokenTable {
   std::string kind;  // "missing", "doubled", "circular", ...

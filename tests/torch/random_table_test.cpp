@@ -1,5 +1,5 @@
 // Random valid tables over random stage DAGs always finish with the sequential result: replicas, weights' gradients on other actors, and
-// backward split for some micro-batches only included.
+// backward split and forwards recomputed for some micro-batches only included.
 #include <gtest/gtest.h>
 
 #include "base/text.h"
@@ -97,10 +97,14 @@ TEST(RandomTables, FinishWithTheSequentialResult) {
     options.mixed_split = test::coin(random, 0.3);
     options.foreign_weight = test::coin(random, 0.5) ? 0.3 : 0;
     options.replica = test::coin(random, 0.5) ? 0.3 : 0;
-    const Schedule schedule = test::random_schedule(random, shape, actors, microbatches, options);
+    Schedule schedule = test::random_schedule(random, shape, actors, microbatches, options);
 
     std::vector<std::string> recompute;
-    if (test::coin(random, 0.3)) recompute = {"0"};
+    if (test::coin(random, 0.3)) {
+      recompute = {"0"};
+    } else if (test::coin(random, 0.5)) {
+      schedule = test::with_recomputation(random, schedule, 0.5);
+    }
     const StepGradients found = run(DagModel(shape, true), schedule, microbatches, 2 * microbatches, recompute);
     const StepGradients expected =
         run(DagModel(shape, false), make_schedule("sequential", {.actors = 1, .microbatches = 1}), 1, 2 * microbatches);
