@@ -43,12 +43,13 @@ Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatc
   Prepared prepared;
   prepared.microbatches = static_cast<int>(microbatches);
   prepared.model = make_model(config, schedule.stages(), models);
-  prepared.schedule = config.pipeline.update == "stage" ? with_updates(std::move(schedule)) : std::move(schedule);
+  prepared.schedule = config.pipeline.update != "end" ? with_updates(std::move(schedule)) : std::move(schedule);
   prepared.parameters = prepared.model->parameters();
   return prepared;
 }
 
-OptimiserOptions optimiser_of(const Config::Train& train) {
+OptimiserOptions optimiser_of(const Config& config) {
+  const Config::Train& train = config.train;
   OptimiserOptions options;
   options.name = train.optimiser;
   options.learning_rate = train.learning_rate;
@@ -60,6 +61,7 @@ OptimiserOptions optimiser_of(const Config::Train& train) {
   options.weight_decay = train.weight_decay;
   options.momentum = train.momentum;
   options.clip = train.clip;
+  options.validated = config.pipeline.update == "validated";
   return options;
 }
 
@@ -112,7 +114,7 @@ std::int64_t vocabulary_of(const Config& config) {
 }
 
 Graph training_graph(const Config& config, const Prepared& prepared) {
-  return training_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches, optimiser_of(config.train));
+  return training_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches, optimiser_of(config));
 }
 
 Graph gradient_graph(const Config& config, const Prepared& prepared) {

@@ -55,7 +55,7 @@ std::vector<Key> fixed_keys(Config& c) {
       {"pipeline", "chunks", &c.pipeline.chunks, 1, 4096},
       {"pipeline", "backend", &c.pipeline.backend, {}, {}, {"threads", "gloo"}},
       {"pipeline", "recompute", &c.pipeline.recompute, {}, {}, {"none", "inputs"}},
-      {"pipeline", "update", &c.pipeline.update, {}, {}, {"end", "stage"}},
+      {"pipeline", "update", &c.pipeline.update, {}, {}, {"end", "stage", "validated"}},
       {"pipeline", "deadline", &c.pipeline.deadline, 0.001, 1e6},
       {"run", "out", &c.run.out},
       {"run", "checkpoint_every", &c.run.checkpoint_every, 0, kMany},

@@ -41,7 +41,9 @@ struct Config {
     std::int64_t chunks = 1;          // stages per actor
     std::string backend = "threads";  // or gloo
     std::string recompute = "none";   // or inputs: keep only what enters each stage
-    std::string update = "end";       // of the step, or stage: as soon as the stage's gradients are complete (without clipping)
+    // At the end of the step, or stage: as soon as the stage's gradients are complete (without clipping), or validated: then, also with
+    // clipping, and done again where that shortens them.
+    std::string update = "end";
     double deadline = 60;             // seconds a device may wait for one thing
   } pipeline;
   struct Run {

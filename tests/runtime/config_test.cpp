@@ -97,6 +97,8 @@ TEST(Config, WrongTypesHaveAPlace) {
 
 TEST(Config, ValuesOutOfRange) {
   EXPECT_EQ(failure("[train]\nsteps = 0\n"), "run.toml:2:9: train.steps is 0; it must be at least 1 and at most 1e+09");
+  EXPECT_EQ(failure("[pipeline]\nupdate = \"validate\"\n"),
+            "run.toml:2:10: unknown update \"validate\"\n  hint: did you mean \"validated\"?");
   EXPECT_EQ(failure("[train]\ndtype = \"f23\"\n"), "run.toml:2:9: unknown dtype \"f23\"\n  hint: did you mean \"f32\"?");
   EXPECT_EQ(failure("[train]\nclip = inf\n"), "run.toml:2:8: train.clip is inf; it must be finite");
   EXPECT_EQ(failure("[train]\nbatch = 10\n"),
