@@ -269,11 +269,12 @@ class Outside {
     }
   }
 
-  // Versions of states that are written over them before the last one is: where that is made of them later, on the state's home.
+  // Versions of states that are written over them before the last one is: where that alone is made of them, later and on the state's home.
   void find_early() {
+    const std::vector<int> uses = use_counts(graph_);
     for (std::size_t s = 0; s < home_.size(); ++s) {
       const ValueId next = graph_.outputs[s], early = revised(next);
-      if (!early || !dependent_[early.index()] || group_[early.index()] == group_[next.index()]) continue;
+      if (!early || !dependent_[early.index()] || uses[early.index()] != 1 || group_[early.index()] == group_[next.index()]) continue;
       if (written_in_place(s, early) && written_in_place(s, next)) early_[early.value] = s;
     }
   }
@@ -427,7 +428,8 @@ class Outside {
       give_values(key, give);
       if (f.graph.outputs.empty()) continue;
       run.reads = f.reads;
-      const std::string name = key.update < 0 ? concat("after.", key.actor, ".", key.depth) : concat("U", key.update);
+      const std::string name =
+          key.update < 0 ? concat("after.", key.actor, ".", key.depth) : concat("U", key.update, key.ahead ? ".ahead" : "");
       run.task = l_.tasks.add(name, std::move(f.graph));
       put(key, std::move(run));
     }
