@@ -84,6 +84,39 @@ class Program(ProgramTest):
         self.assertEqual(losses["model"]["width"], 32)
         self.assertAlmostEqual(losses["sequential"], losses["pipelined"], delta=1e-10)
 
+    def test_options_of_schedules(self):
+        def compiled(*arguments):
+            result = run("compile", *SMALL, "--emit", "schedule", *arguments)
+            self.assertEqual(result.code, 0, result.err)
+            return result.out
+
+        def table(name, *flags):
+            return run("schedule", name, "--actors", 2, "--microbatches", 4, *flags).out
+
+        for name, setting, *flags in [
+            ("1f1b", "in_flight=1", "--in-flight", 1),
+            ("kfkb", "group=4", "--group", 4),
+            ("zeropp", "unit=2", "--unit", 2),
+            ("zb-h2", "transfers=[1]", "--transfers", 1),
+            ("gpipe", "split_backward=true", "--split-backward"),
+        ]:
+            with self.subTest(name):
+                self.assertNotEqual(table(name), table(name, *flags))
+                self.assertEqual(compiled("--schedule", name, "--set", setting), table(name, *flags))
+                self.assertEqual(compiled("--schedule", name, *flags), table(name, *flags))
+        config = self.folder / "run.toml"
+        config.write_text('[pipeline]\nschedule = "1f1b"\nunit = 2\n')
+        self.assert_fails(run("compile", config, *SMALL, "--emit", "schedule"), "1f1b takes no --unit", "it takes --in-flight", "zeropp")
+
+    def test_a_table_says_its_own_numbers(self):
+        table = self.folder / "three.csv"
+        table.write_text(run("schedule", "1f1b", "--actors", 3, "--microbatches", 2).out)
+        small = [*SMALL[: SMALL.index("--microbatches")], "--schedule", table]
+        self.train("run", 2, *small[-2:], "--microbatches", 2)
+        self.assertEqual(run("compile", *small, "--emit", "schedule").out, table.read_text())
+        self.assert_fails(run("compile", *small, "--actors", 2), "three.csv has 3 actors, pipeline.actors is 2", "--actors 3")
+        self.assert_fails(run("compile", *small, "--group", 2), "three.csv is a table: it takes no group", "leave out pipeline.group")
+
     def test_compile_prints_every_form(self):
         for form in ["graph", "stages", "program"]:
             result = run("compile", *SMALL, "--emit", form)
