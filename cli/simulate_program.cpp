@@ -39,13 +39,12 @@ bool is_config(const SimulateArguments& arguments) {
 Config config_of(const SimulateArguments& arguments, const std::string& schedule) {
   std::vector<Override> overrides;
   for (const std::string& setting : arguments.settings) overrides.push_back(parse_override(setting));
-  const ScheduleOptions& table = arguments.table.options;
-  const std::pair<const char*, int> shape[] = {
-      {"--actors", table.actors}, {"--microbatches", table.microbatches}, {"--chunks", table.chunks}};
-  for (const auto& [flag, value] : shape)
-    for (const CLI::Option* option : arguments.table.flags)
-      if (option->get_name() == flag && option->count() > 0)
-        overrides.push_back({concat("pipeline.", std::string(flag).substr(2)), std::to_string(value), flag});
+  for (const CLI::Option* option : arguments.table.flags) {
+    if (option->count() == 0) continue;
+    std::string key = option->get_name().substr(2);
+    std::replace(key.begin(), key.end(), '-', '_');
+    overrides.push_back({"pipeline." + key, join(option->results(), ","), option->get_name()});
+  }
   if (!schedule.empty()) overrides.push_back({"pipeline.schedule", schedule, "--schedule"});
   return load_config(arguments.table.what, overrides, *arguments.models);
 }

@@ -107,6 +107,11 @@ class Program(ProgramTest):
         config = self.folder / "run.toml"
         config.write_text('[pipeline]\nschedule = "1f1b"\nunit = 2\n')
         self.assert_fails(run("compile", config, *SMALL, "--emit", "schedule"), "1f1b takes no --unit", "it takes --in-flight", "zeropp")
+        config.write_text("[model]\nlayers = 2\nwidth = 32\ncontext = 16\n")
+        figures = ["simulate", config, "--device", "h100-sxm", "--network", "nvlink4"]
+        free, held = (run(*figures, *flags, "--json").json()["makespan"] for flags in ([], ["--in-flight", 1]))
+        self.assertGreater(held, 1.2 * free)
+        self.assert_fails(run(*figures, "--unit", 2), "1f1b takes no --unit")
 
     def test_a_table_says_its_own_numbers(self):
         table = self.folder / "three.csv"
