@@ -172,7 +172,7 @@ nlohmann::json json_of(const Setting& setting, const Simulation& simulation) {
 }
 
 std::string text_of(const Setting& setting, const Simulation& simulation) {
-  const auto text = [&](double time) { return time_text(simulation.timeline, time); };
+  const auto text = [&](double time) { return time_text(time, simulation.timeline.seconds); };
   const std::vector<double> live = peak_live(simulation.timeline);
   std::vector<std::vector<std::string>> rows;
   for (std::size_t d = 0; d < simulation.busy.size(); ++d) {
@@ -261,8 +261,9 @@ void print_comparison(const SimulateArguments& arguments, const Setting& setting
   const Pair step{simulation.makespan + setting.overhead, median_seconds(arguments.against)};
   if (!arguments.json) {
     std::cout << comparison_text(comparison)
-              << concat("\nThe median step of ", arguments.against, " took ", time_text(simulation.timeline, step.measured),
-                        "; predicted are ", time_text(simulation.timeline, step.predicted), " (", fixed(100 * step.error(), 1), " %).\n");
+              << concat("\nThe median step of ", arguments.against, " took ", time_text(step.measured, simulation.timeline.seconds),
+                        "; predicted are ", time_text(step.predicted, simulation.timeline.seconds), " (", fixed(100 * step.error(), 1),
+                        " %).\n");
     return;
   }
   nlohmann::json out = {{"step", json_of(step)}, {"makespan", json_of(comparison.makespan)}};

@@ -9,28 +9,15 @@
 #include "plan/search.h"
 #include "simulate/table.h"
 #include "support/errors.h"
+#include "support/table_times.h"
 
 namespace penstock {
 namespace {
 
+using test::every_link;
 using test::message_of;
-
-struct Times {
-  double makespan, bubble;
-  std::vector<double> peak;
-};
-
-// F=1, I=W=1 for an actor's whole share, so that a chunk costs 1/chunks; live activations counted alike.
-Times times(std::string_view name, const ScheduleOptions& options, const Network& network = {}, const UnitCosts& costs = {}) {
-  const Schedule schedule = make_schedule(name, options);
-  const TableTime time =
-      time_table(schedule, chain(schedule.stages()), uniform_costs(schedule.stages(), costs, 1.0 / options.chunks), {.network = network});
-  return {time.makespan, time.bubble(), time.peak_live};
-}
-
-Network every_link(double latency) {
-  return {.link = {.latency = latency}};
-}
+using test::Times;
+using test::times;
 
 Network last_link(int actors, double latency) {
   Network network;
