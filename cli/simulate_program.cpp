@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "cli/kernels.h"
 #include "cli/simulate.h"
 #include "penstock/error.h"
 #include "program/verify.h"
@@ -52,7 +53,9 @@ Config config_of(const SimulateArguments& arguments, const std::string& schedule
 Program program_of(const SimulateArguments& arguments, const std::string& schedule) {
   if (is_config(arguments)) {
     const Config config = config_of(arguments, schedule);
-    return compile_training(config, prepare(config, *arguments.models));
+    Program program = compile_training(config, prepare(config, *arguments.models));
+    choose_kernels(config, program);  // costs are looked up by the tasks' graphs
+    return program;
   }
   for (const CLI::Option* option : arguments.table.flags)
     if (option->count() > 0)

@@ -67,6 +67,7 @@ std::vector<Key> fixed_keys(Config& c) {
       {"run", "out", &c.run.out},
       {"run", "checkpoint_every", &c.run.checkpoint_every, 0, kMany},
       {"run", "keep", &c.run.keep, 1, kMany},
+      {"run", "kernels", &c.run.kernels},
   };
 }
 

@@ -53,6 +53,7 @@ struct Config {
     std::string out = "runs/gpt";
     std::int64_t checkpoint_every = 100;  // steps; 0: only at the end
     std::int64_t keep = 3;                // checkpoints
+    std::string kernels = "own";          // of f32 matrix products; or a file that keeps, for each, the library measured fastest here
   } run;
   std::set<std::string> given;  // "pipeline.actors": what the file or an override said
 };

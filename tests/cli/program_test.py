@@ -122,6 +122,33 @@ class Program(ProgramTest):
         self.assert_fails(run("compile", *small, "--actors", 2), "three.csv has 3 actors, pipeline.actors is 2", "--actors 3")
         self.assert_fails(run("compile", *small, "--group", 2), "three.csv is a table: it takes no group", "leave out pipeline.group")
 
+    def test_measured_kernels(self):
+        kept = self.folder / "cache" / "kernels.txt"
+        chosen = [*SMALL, "--set", f"kernels={kept}"]
+        checked = run("check", *chosen)
+        self.assertEqual(checked.code, 0, checked.err)
+        header, _, *choices = kept.read_text().splitlines()
+        self.assertEqual(header, "penstock kernels 1")
+        self.assertGreater(len(choices), 5)
+        for choice in choices:
+            self.assertRegex(choice, r'^"f32 \d+x\d+x\d+ [nt][nt] (bias|add|store)" "(penstock|onednn|mkl)"$')
+        self.assertNotIn('kernel="', run("compile", *SMALL).out)
+        # What is kept is what runs, for training as for its prediction: costs are found by the tasks as they are.
+        kept.write_text(kept.read_text().replace('" "penstock"', '" "mkl"').replace('" "onednn"', '" "mkl"'))
+        program = run("compile", *chosen).out
+        self.assertIn('kernel="mkl"', program)
+        self.assertNotIn('kernel="penstock"', program)
+        self.train("run", 2, "--set", f"kernels={kept}")
+        costs, config = self.folder / "costs.json", self.folder / "run.toml"
+        profiled = run("profile", *chosen, "--rounds", 1, "--text", self.text, "--out", costs)
+        self.assertEqual(profiled.code, 0, profiled.err)
+        config.write_text("")
+        settings = [setting for flag, setting in zip(chosen, chosen[1:]) if flag == "--set"]
+        simulated = run("simulate", config, "--costs", costs, *[part for setting in [*settings, "batch=8", "microbatches=4"] for part in ("--set", setting)])
+        self.assertEqual(simulated.code, 0, simulated.err)
+        kept.write_text("{}")
+        self.assert_fails(run("check", *chosen), "kernels.txt:1:1: ")
+
     def test_compile_prints_every_form(self):
         for form in ["graph", "stages", "program"]:
             result = run("compile", *SMALL, "--emit", form)
