@@ -37,4 +37,17 @@ std::string detail(const Timeline& timeline, const Activity& activity) {
   return out;
 }
 
+TimeUnit time_unit(double time, bool seconds) {
+  if (!seconds) return {1, ""};
+  if (time >= 1 || time == 0) return {1, " s"};
+  if (time >= 1e-3) return {1e-3, " ms"};
+  if (time >= 1e-6) return {1e-6, " us"};
+  return {1e-9, " ns"};
+}
+
+std::string time_text(double time, bool seconds) {
+  const TimeUnit unit = time_unit(time, seconds);
+  return short_decimal(time / unit.size, seconds ? 4 : 6) + unit.suffix;
+}
+
 }  // namespace penstock

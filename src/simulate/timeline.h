@@ -63,4 +63,13 @@ struct Timeline {
 std::string label(const Timeline& timeline, const Activity& activity);   // short, for a box
 std::string detail(const Timeline& timeline, const Activity& activity);  // for hovering: kind, stage, micro-batch, task, peer, bytes
 
+// In which a time of about this size reads well: " ms" is 1e-3 of a second; without seconds 1 and nothing.
+struct TimeUnit {
+  double size;
+  const char* suffix;
+};
+TimeUnit time_unit(double time, bool seconds);
+// "12.34 ms"; without seconds up to six digits: "12.3456".
+std::string time_text(double time, bool seconds);
+
 }  // namespace penstock

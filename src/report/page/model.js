@@ -93,8 +93,8 @@ root.dataset.boxes = timelines.reduce((sum, timeline) => sum + timeline.count, 0
 
 // ---- Texts.
 
-function shortDecimal(value) {
-  return String(Number(value.toPrecision(4)));
+function shortDecimal(value, digits = 4) {
+  return String(Number(value.toPrecision(digits)));
 }
 
 function unitOf(time, seconds) {
@@ -106,7 +106,7 @@ function unitOf(time, seconds) {
 
 function timeText(time, seconds) {
   const [unit, suffix] = unitOf(Math.abs(time), seconds);
-  return shortDecimal(time / unit) + suffix;
+  return shortDecimal(time / unit, seconds ? 4 : 6) + suffix;
 }
 
 function amountText(amount, seconds) {
