@@ -13,7 +13,7 @@ window.addEventListener('error', (event) => {
 // {looks, lookOfKind, transferLook, hostLook, tile, memory, timelines}: see timeline_html.cpp.
 const page = JSON.parse(document.getElementById('data').textContent);
 
-const kCompute = 0, kTransfer = 1, kHost = 2;
+const kCompute = 0, kTransfer = 1, kHost = 2, kHostCopy = 3;
 
 // The first of 0..count-1 for which `test` holds, if it holds for all that follow; else count.
 function firstWhere(count, test) {
@@ -69,17 +69,20 @@ function makeTimeline(data) {
     kinds: data.kinds, begin: Float64Array.from(columns.begin), end: Float64Array.from(columns.end), look: new Uint8Array(count),
     last: data.makespan,
   };
-  const numbers = data.devices.map(() => [[], [], []]), transfers = [];
+  const numbers = data.devices.map(() => [[], [], [], []]), transfers = [];
+  let hasHostCopies = false;
   for (let i = 0; i < count; ++i) {
     const lane = columns.lane[i], kind = columns.kind[i];
-    timeline.look[i] = lane === kTransfer ? page.transferLook : lane === kHost ? page.hostLook
+    timeline.look[i] = lane === kTransfer || lane === kHostCopy ? page.transferLook : lane === kHost ? page.hostLook
       : kind < 0 ? page.updateLook : page.lookOfKind[kind];
     timeline.last = Math.max(timeline.last, timeline.end[i]);
     numbers[columns.device[i]][lane].push(i);
     if (lane === kTransfer) transfers.push(i);
+    hasHostCopies ||= lane === kHostCopy;
   }
   timeline.lanes = numbers.map((device) => device.map((list) => makeLane(timeline, list)));
   timeline.transfers = makeLane(timeline, transfers);
+  timeline.hasStrip = transfers.length > 0 || hasHostCopies;
   timeline.memory = data.memory.map((device) => device.time.length ? makeMemory(device) : null);
   for (const memory of timeline.memory) if (memory) timeline.last = Math.max(timeline.last, memory.time[memory.time.length - 1]);
   return timeline;
