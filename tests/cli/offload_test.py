@@ -40,7 +40,6 @@ class Offload(ProgramTest):
         devices = run("verify", program, "--json").json()["devices"]
         self.assertGreater(devices[0]["host_bytes"], 0)
         self.assertEqual(devices[1]["host_bytes"], 0)
-        self.assertEqual(run("verify", program, "--memory-limit", devices[0]["peak_bytes"]).code, 0)
         self.assertIn("host", run("verify", program).out)
 
     def test_simulate_shows_the_copies(self):
