@@ -11,8 +11,8 @@
 //   send, output  until the slot's last writer is done
 //   recv, input   until the slot's sends, its last incoming transfer and the last run that touched it are done (only a copy slot can
 //                 have any: other memory was freed by its previous user, which waited)
-//   offload       as send; the host slot's last use is over, as its memory's previous user was freed
-//   reload        for nothing: the offload that fills its host slot went before it on the lane of host copies
+//   offload       as send
+//   reload        for nothing: the offload that fills the host slot went before it on the lane of host copies
 //   free          until the slot's sends, its incoming transfer and the last run that touched it are done
 // An offload or reload is to the slot that it reads as a send is, to the slot that it fills as a recv: a free waits for either end, a run
 // for what is reloaded.

@@ -17,7 +17,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
-constexpr std::array kLanes = {"compute", "transfer", "host", "host copy"};  // as Lane counts
+constexpr std::array kLanes = {"compute", "transfer", "host"};  // as Lane counts
 
 std::vector<std::string> kind_names() {
   std::vector<std::string> out;

@@ -41,7 +41,7 @@ std::size_t look_of(Kind kind) {
 }
 
 std::size_t look_of(const Activity& activity) {
-  if (activity.lane == Lane::transfer || activity.lane == Lane::host_copy) return kTransferLook;
+  if (activity.lane == Lane::transfer) return kTransferLook;
   if (activity.lane == Lane::host) return kHostLook;
   return look_of(activity.action ? activity.kind : Kind::U);
 }

@@ -132,7 +132,7 @@ std::string arrows(const Layout& layout, bool& too_many) {
   std::set<std::tuple<std::int32_t, std::int32_t, int, int>> drawn;
   std::string path;
   for (const Activity& activity : layout.timeline.activities) {
-    if (activity.lane != Lane::transfer) continue;
+    if (activity.lane != Lane::transfer || activity.peer == activity.device) continue;
     const double begin = layout.x(activity.begin), end = layout.x(activity.end);
     if (!drawn.emplace(activity.device, activity.peer, static_cast<int>(begin), static_cast<int>(end)).second) continue;
     const auto from = static_cast<std::size_t>(activity.device), to = static_cast<std::size_t>(activity.peer);
@@ -204,7 +204,7 @@ std::string style() {
 
 std::string device_rows(const Layout& layout) {
   const auto compute = by_device(layout.timeline, Lane::compute), host = by_device(layout.timeline, Lane::host),
-             transfers = by_device(layout.timeline, Lane::transfer), host_copies = by_device(layout.timeline, Lane::host_copy);
+             transfers = by_device(layout.timeline, Lane::transfer);
   std::string out;
   for (std::size_t device = 0; device < layout.timeline.devices.size(); ++device) {
     const double y = layout.y(device);
@@ -214,7 +214,6 @@ std::string device_rows(const Layout& layout) {
     out += lane_boxes(layout, host[device], y + kBox / 4, kBox / 2);  // lower than computing, which lies over it
     out += lane_boxes(layout, compute[device], y, kBox);
     out += lane_boxes(layout, transfers[device], layout.strip(device), kStrip);
-    out += lane_boxes(layout, host_copies[device], layout.strip(device), kStrip);
     if (device < layout.timeline.memory.size()) out += memory_areas(layout, device);
   }
   return out;

@@ -33,8 +33,7 @@ Scale scale_of(const std::vector<Timeline>& timelines, const TimelineTextOptions
   return scale;
 }
 
-// Computing hides the rest: a column shows a transfer only where its receiver does nothing else, and a host copy where its
-// device does.
+// Computing hides the rest: a column shows a transfer only where its receiver does nothing else.
 std::vector<int> row_looks(const std::vector<const Activity*>& compute, const std::vector<const Activity*>& host,
                            const std::vector<const Activity*>& incoming, const Scale& scale, std::size_t columns) {
   std::vector<int> row = dominant_looks(compute, scale.per_column, columns);
@@ -90,8 +89,7 @@ std::string rows_text(const Timeline& timeline, const Scale& scale, const Timeli
   const auto compute = by_device(timeline, Lane::compute), host = by_device(timeline, Lane::host);
   std::vector<std::vector<const Activity*>> incoming(timeline.devices.size());
   for (const Activity& activity : timeline.activities)
-    if (activity.lane == Lane::transfer || activity.lane == Lane::host_copy)
-      incoming[static_cast<std::size_t>(activity.lane == Lane::transfer ? activity.peer : activity.device)].push_back(&activity);
+    if (activity.lane == Lane::transfer) incoming[static_cast<std::size_t>(activity.peer)].push_back(&activity);
   const auto named = [&](const std::string& name) { return name + std::string(scale.names - name.size(), ' ') + " "; };
   std::string out;
   for (std::size_t device = 0; device < timeline.devices.size(); ++device) {

@@ -62,8 +62,7 @@ class Event {
 class Threads {
  public:
   explicit Threads(const Timeline& timeline) : timeline_(timeline), of_(timeline.activities.size()) {
-    for (auto [lane, title] :
-         {std::pair{Lane::compute, "compute"}, {Lane::host, "host"}, {Lane::transfer, "transfers"}, {Lane::host_copy, "host copies"}}) {
+    for (auto [lane, title] : {std::pair{Lane::compute, "compute"}, {Lane::host, "host"}, {Lane::transfer, "transfers"}}) {
       const auto rows = by_device(timeline, lane);
       for (std::size_t device = 0; device < rows.size(); ++device) place(rows[device], title);
     }

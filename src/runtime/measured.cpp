@@ -74,7 +74,7 @@ Timeline timeline_of(const Program& program, const StepResult& result, const std
   timeline.makespan = recording.seconds;
   const Durations done = ends(program, result, recording.begin, false);
   for (Activity& activity : timeline.activities) {
-    if (activity.lane == Lane::transfer || activity.lane == Lane::host_copy) continue;
+    if (activity.lane == Lane::transfer) continue;
     const auto device = static_cast<std::size_t>(activity.device), item = static_cast<std::size_t>(activity.item);
     activity.end = done[device][item];
     activity.begin = activity.end - recording.durations[device][item];

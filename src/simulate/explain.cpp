@@ -45,12 +45,8 @@ double follow_causes(const Timeline& timeline, const Activity& activity, double 
 
 using IdlePart = double Idle::*;
 
-bool moves_bytes(Lane lane) {
-  return lane == Lane::transfer || lane == Lane::host_copy;
-}
-
 IdlePart part_of(Lane lane) {
-  return lane == Lane::compute ? &Idle::dependency : moves_bytes(lane) ? &Idle::communication : &Idle::host;
+  return lane == Lane::compute ? &Idle::dependency : lane == Lane::transfer ? &Idle::communication : &Idle::host;
 }
 
 // Of [from, to], the time in which a transfer to the device is on its way.
@@ -106,7 +102,7 @@ CriticalPath critical_path(const Timeline& timeline) {
     path.activities.push_back(&activity - timeline.activities.data());
     path.waiting += until - end;
     const double time = end - begin;
-    (activity.lane == Lane::compute ? path.compute : moves_bytes(activity.lane) ? path.transfer : path.host) += time;
+    (activity.lane == Lane::compute ? path.compute : activity.lane == Lane::transfer ? path.transfer : path.host) += time;
     if (activity.lane == Lane::compute) path.compute_on[static_cast<std::size_t>(activity.device)] += time;
   };
   add(*last, last->begin, last->end, timeline.makespan);

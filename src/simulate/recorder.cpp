@@ -94,7 +94,8 @@ std::int64_t Recorder::host(std::size_t device, const Instruction& instruction, 
 
 std::int64_t Recorder::host_copy(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause) {
   Activity activity = describe(device, instruction, begin, end, cause);
-  activity.lane = Lane::host_copy;
+  activity.lane = Lane::transfer;
+  activity.peer = activity.device;
   activity.task = host_work(instruction.opcode);
   const DeviceProgram& own = program_.devices[device];
   activity.bytes = static_cast<double>(slot_bytes(own.slots[own.operands_of(instruction)[0].index()]));

@@ -13,10 +13,9 @@
 namespace penstock {
 
 enum class Lane : std::uint8_t {
-  compute,    // a run or an action
-  transfer,   // from `device` to `peer`: from when both ends have started it until its bytes are there
-  host,       // starting a transfer, filling an input, handing out an output: keeps the device's thread, computes nothing
-  host_copy,  // an offload or reload, from when its bytes begin to move to when they are there; computing goes on beside it
+  compute,   // a run or an action
+  transfer,  // from `device` to `peer`: from when both ends have started it until its bytes are there; to itself: a host copy, a collective
+  host,      // starting a transfer, filling an input, handing out an output: keeps the device's thread, computes nothing
 };
 
 struct Activity {
@@ -30,7 +29,7 @@ struct Activity {
   std::int32_t task = -1;   // Timeline::tasks; -1: none (tables, transfers)
   std::int32_t item = -1;   // instruction of the device's program (of a transfer: the send), or place in the actor's row
   std::int64_t cause = -1;  // the activity whose end let this one begin, the last of all that it waited for; -1: nothing, or unknown
-  double bytes = 0;         // transfer, host copy
+  double bytes = 0;         // transfer
 
   bool operator==(const Activity&) const = default;
 };

@@ -292,9 +292,8 @@ TEST(Simulate, EveryActivityBeginsWhenItsCauseEnds) {
       const Activity& cause = timeline.activities[at(activity.cause)];
       // A queueing transfer begins when the one before has left the link, a latency before it arrives.
       const bool queued = activity.lane == Lane::transfer && cause.lane == Lane::transfer && cause.device == activity.device;
-      const bool queued_on_host = activity.lane == Lane::host_copy && cause.lane == Lane::host_copy;
-      const double latency = queued_on_host ? network.host.latency : network.at(cause.device, cause.peer).latency;
-      EXPECT_TRUE(activity.begin == cause.end || ((queued || queued_on_host) && activity.begin == cause.end - latency))
+      const double latency = cause.peer == cause.device ? network.host.latency : network.at(cause.device, cause.peer).latency;
+      EXPECT_TRUE(activity.begin == cause.end || (queued && activity.begin == cause.end - latency))
           << detail(timeline, activity) << " begins at " << activity.begin << ", its cause " << detail(timeline, cause) << " ends at "
           << cause.end;
     }
@@ -415,7 +414,7 @@ device 0 {state_bytes=64, step_bytes=256, scratch_bytes=0, host_bytes=128}
   EXPECT_EQ(simulation.critical_path, 1 + 2 + 2 + 2);
   std::vector<std::pair<double, double>> copies;
   for (const Activity& activity : simulation.timeline.activities)
-    if (activity.lane == Lane::host_copy) copies.emplace_back(activity.begin, activity.end);
+    if (activity.lane == Lane::transfer) copies.emplace_back(activity.begin, activity.end);
   EXPECT_EQ(copies, (std::vector<std::pair<double, double>>{{2, 4.5}, {4, 6.5}, {6.5, 9}}));
   // %a is free from 4.5 on, the host's memory is not the device's.
   std::map<double, double> memory;

@@ -54,7 +54,7 @@ Activity random_activity(std::mt19937_64& random, const Timeline& timeline, std:
   out.begin = random_time(random);
   out.end = random() % 8 == 0 ? out.begin : out.begin + random_time(random);
   out.device = below(devices);
-  out.lane = static_cast<Lane>(random() % 4);
+  out.lane = static_cast<Lane>(random() % 3);
   if (out.lane == Lane::transfer) out.peer = below(devices);
   out.action = random() % 2 == 0;
   if (out.action) out.kind = static_cast<Kind>(random() % (static_cast<std::uint64_t>(Kind::RECV_B) + 1));

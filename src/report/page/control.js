@@ -35,7 +35,7 @@ function at(point) {
     for (const [lane, near] of [[kCompute, 0], [kHost, 0], [kCompute, reach], [kHost, reach]])
       if (found.i < 0) found.i = nearest(timeline, lanes[lane], time, near);
   } else if (!found.memory) {
-    for (const lane of [kTransfer, kHostCopy]) if (found.i < 0) found.i = nearest(timeline, lanes[lane], time, reach);
+    found.i = nearest(timeline, lanes[kTransfer], time, reach);
   }
   return found;
 }
@@ -44,9 +44,8 @@ function at(point) {
 
 function outline(timeline, t, i, colour, width) {
   const row = rows[rowOf[t][timeline.columns.device[i]]], lane = timeline.columns.lane[i];
-  const moves = lane === kTransfer || lane === kHostCopy;
-  const y = toY(row) + (moves ? row.box + 2 : lane === kHost ? row.box / 4 : 0);
-  const height = moves ? row.strip : lane === kHost ? row.box / 2 : row.box;
+  const y = toY(row) + (lane === kTransfer ? row.box + 2 : lane === kHost ? row.box / 4 : 0);
+  const height = lane === kTransfer ? row.strip : lane === kHost ? row.box / 2 : row.box;
   const x0 = Math.max(-9, toX(timeline.begin[i])), x1 = Math.min(view.width + 9, toX(timeline.end[i]));
   overlay.strokeStyle = colour;
   overlay.lineWidth = width;
@@ -181,7 +180,7 @@ function toggle(name) {
 }
 
 function bindTools() {
-  const transfers = timelines.some((timeline) => timeline.hasStrip);
+  const transfers = timelines.some((timeline) => timeline.transfers.numbers.length);
   const needed = {memory: mostMemory > 0, transfers, byDevice: timelines.length > 1};
   for (const name of Object.keys(needed)) {
     const input = document.getElementById(name);

@@ -26,7 +26,7 @@ function arrange() {
   const add = (row) => { rows.push({y, ...row}); y += row.height; };
   const addDevice = (timeline, device) => {
     const size = options.size, box = Math.round(24 * size), gap = kGap * Math.min(1, size);
-    const strip = options.transfers && timelines[timeline].hasStrip ? kStrip * Math.min(1, size) : 0;
+    const strip = options.transfers && timelines[timeline].transfers.numbers.length ? kStrip * Math.min(1, size) : 0;
     const memory = options.memory && timelines[timeline].memory[device] ? Math.round(36 * size) : 0;
     rowOf[timeline][device] = rows.length;
     add({timeline, device, box, strip, memory, gap, height: box + (strip && strip + 2) + (memory && memory + kPeak) + gap});
@@ -219,7 +219,7 @@ function drawRow(row) {
   picture.fillRect(kLeft, y, view.width - kLeft - kRight, row.box);
   let drawn = drawLane(timeline, lanes[kHost], y + row.box / 4, row.box / 2, false);
   drawn += drawLane(timeline, lanes[kCompute], y, row.box, true);
-  for (const lane of row.strip ? [kTransfer, kHostCopy] : []) drawn += drawLane(timeline, lanes[lane], y + row.box + 2, row.strip, false);
+  if (row.strip) drawn += drawLane(timeline, lanes[kTransfer], y + row.box + 2, row.strip, false);
   if (row.memory) drawMemory(timeline, row, y + row.height - row.gap);
   return drawn;
 }
@@ -255,6 +255,7 @@ function drawAxis() {
 
 // One arrow: from the sender's strip, where the transfer begins, to the receiver's boxes, where it ends.
 function traceArrow(context, timeline, t, i) {
+  if (timeline.columns.device[i] === timeline.columns.peer[i]) return;
   const from = rows[rowOf[t][timeline.columns.device[i]]], to = rows[rowOf[t][timeline.columns.peer[i]]];
   const down = to.y > from.y, y0 = toY(from) + from.box + 2 + from.strip / 2, y1 = toY(to) + (down ? 0 : to.box);
   if (Math.max(y0, y1) < kAxis || Math.min(y0, y1) > view.height) return;

@@ -13,7 +13,7 @@ window.addEventListener('error', (event) => {
 // {looks, lookOfKind, transferLook, hostLook, tile, memory, timelines}: see timeline_html.cpp.
 const page = JSON.parse(document.getElementById('data').textContent);
 
-const kCompute = 0, kTransfer = 1, kHost = 2, kHostCopy = 3;
+const kCompute = 0, kTransfer = 1, kHost = 2;
 
 // The first of 0..count-1 for which `test` holds, if it holds for all that follow; else count.
 function firstWhere(count, test) {
@@ -69,20 +69,17 @@ function makeTimeline(data) {
     kinds: data.kinds, begin: Float64Array.from(columns.begin), end: Float64Array.from(columns.end), look: new Uint8Array(count),
     last: data.makespan,
   };
-  const numbers = data.devices.map(() => [[], [], [], []]), transfers = [];
-  let hasHostCopies = false;
+  const numbers = data.devices.map(() => [[], [], []]), transfers = [];
   for (let i = 0; i < count; ++i) {
     const lane = columns.lane[i], kind = columns.kind[i];
-    timeline.look[i] = lane === kTransfer || lane === kHostCopy ? page.transferLook : lane === kHost ? page.hostLook
+    timeline.look[i] = lane === kTransfer ? page.transferLook : lane === kHost ? page.hostLook
       : kind < 0 ? page.updateLook : page.lookOfKind[kind];
     timeline.last = Math.max(timeline.last, timeline.end[i]);
     numbers[columns.device[i]][lane].push(i);
     if (lane === kTransfer) transfers.push(i);
-    hasHostCopies ||= lane === kHostCopy;
   }
   timeline.lanes = numbers.map((device) => device.map((list) => makeLane(timeline, list)));
   timeline.transfers = makeLane(timeline, transfers);
-  timeline.hasStrip = transfers.length > 0 || hasHostCopies;
   timeline.memory = data.memory.map((device) => device.time.length ? makeMemory(device) : null);
   for (const memory of timeline.memory) if (memory) timeline.last = Math.max(timeline.last, memory.time[memory.time.length - 1]);
   return timeline;
@@ -122,7 +119,7 @@ function amountText(amount, seconds) {
 
 function labelOf(timeline, i) {
   const {lane, kind, device, peer, microbatch, task} = timeline.columns;
-  if (lane[i] === kTransfer) return device[i] + '->' + peer[i];
+  if (lane[i] === kTransfer && device[i] !== peer[i]) return device[i] + '->' + peer[i];
   if (kind[i] >= 0) return timeline.kinds[kind[i]] + (microbatch[i] >= 0 ? microbatch[i] : '');
   return task[i] >= 0 ? timeline.tasks[task[i]] : 'host';
 }
@@ -130,7 +127,7 @@ function labelOf(timeline, i) {
 // What the tip says of an activity: pairs of a name and a text, after a headline.
 function describe(timeline, i) {
   const {lane, device, peer, stage, microbatch, task, bytes, cause} = timeline.columns, seconds = timeline.seconds;
-  const transfer = lane[i] === kTransfer, out = [];
+  const transfer = lane[i] === kTransfer && device[i] !== peer[i], out = [];
   const add = (name, text) => out.push([name, text]);
   const where = timeline.devices[device[i]] + (transfer ? ' to ' + timeline.devices[peer[i]] : '');
   add(transfer ? 'from' : 'on', where);
@@ -141,7 +138,8 @@ function describe(timeline, i) {
   add('from, to', timeText(timeline.begin[i], seconds) + ', ' + timeText(timeline.end[i], seconds));
   if (bytes[i] > 0) add('size', amountText(bytes[i], true));
   if (cause[i] >= 0) {
-    const what = lane[cause[i]] === kTransfer ? 'the transfer from ' : labelOf(timeline, cause[i]) + ' on ';
+    const far = lane[cause[i]] === kTransfer && device[cause[i]] !== peer[cause[i]];
+    const what = far ? 'the transfer from ' : labelOf(timeline, cause[i]) + ' on ';
     add('waited for', what + timeline.devices[device[cause[i]]]);
   }
   const meaning = page.looks[timeline.look[i]].meaning;
