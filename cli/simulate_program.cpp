@@ -93,7 +93,7 @@ void add_costs(const SimulateArguments& arguments, Setting& setting) {
     link = network_of(costs, context).link;
   else if (devices > 1 && !arguments.latency && !arguments.bandwidth)
     throw Error("what connects the devices?", {}, "--network NAME, for published figures of a link, or --latency and --bandwidth");
-  setting.network = network_of(arguments, devices, {link, {}});
+  setting.network = network_of(arguments, devices, {.link = link, .host = host_link(costs, context)});
   const auto overhead = costs.step_overhead.find(arguments.backend);
   if (overhead != costs.step_overhead.end()) setting.overhead = overhead->second;
 }
@@ -107,7 +107,7 @@ Setting setting_of(const SimulateArguments& arguments, const std::string& schedu
 
 std::int64_t predicted_bytes(const Setting& setting, std::size_t number) {
   const DeviceProgram& device = setting.program.devices[number];
-  return device.state_bytes + device.step_bytes + device.scratch_bytes + setting.kernel_bytes[number];
+  return device.device_bytes() + setting.kernel_bytes[number];
 }
 
 // Of each device: micro-batches alive at once, each counted as devices/stages; from the begin of F to the end of B, or of W.
