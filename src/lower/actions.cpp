@@ -1,5 +1,6 @@
 // Pass: the table's actions become runs. For each action its stage's task (a B of a split stage is its I, then its W), reading and
-// writing the instances of the action's micro-batch. Where an R stands, F leaves to it what only the stage's own backward reads.
+// writing the instances of the action's micro-batch. Where an R stands, F leaves to it what only the stage's own backward reads. OFFLOAD
+// moves that to the host; after RELOAD the backward reads what was brought back.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -25,6 +26,7 @@ class Actions {
     note_recomputed();
     note_producers();
     add_tasks();
+    note_weight_gradients();
   }
 
   void run() {
@@ -101,10 +103,6 @@ class Actions {
         add(Kind::I);
         add(Kind::W);
         break;
-      case Kind::OFFLOAD:
-      case Kind::RELOAD:
-        throw Error(concat("schedule ", l_.schedule.name, ": ", text(action), " cannot be lowered"), {"nothing is offloaded"},
-                    concat("take the ", name(action.kind), " actions out of the table"));
       default:
         break;  // communication is inferred; an actor of one device has nothing to unshard
     }
@@ -122,11 +120,16 @@ class Actions {
     return edges_[static_cast<std::size_t>(bundle) * static_cast<std::size_t>(microbatches_) + static_cast<std::size_t>(microbatch)];
   }
 
+  const Instance& instance(std::int32_t number) const { return l_.draft.instances[static_cast<std::size_t>(number)]; }
+
   std::int32_t read(std::int32_t b, std::int32_t actor, std::int32_t microbatch) {
     const Bundle& bundle = l_.dag.bundles[static_cast<std::size_t>(b)];
     switch (bundle.source) {
-      case Bundle::Source::edge:
-        return edge(b, microbatch);
+      case Bundle::Source::edge: {
+        const auto reloaded = reloaded_.find({b, microbatch});
+        const std::int32_t original = edge(b, microbatch);
+        return reloaded != reloaded_.end() && instance(original).home == actor ? reloaded->second : original;
+      }
       default: {
         const std::int32_t operand = bundle.members[0];
         const std::int32_t part = bundle.source == Bundle::Source::data ? microbatch : -1;
@@ -171,6 +174,7 @@ class Actions {
       l_.draft.actors[static_cast<std::size_t>(actor)].push_back(std::move(update));
       return;
     }
+    if (action.kind == Kind::OFFLOAD || action.kind == Kind::RELOAD) return move_residuals(actor, action, microbatch);
     for (std::int32_t t : tasks_of(action, microbatch)) {
       const StageTask& task = l_.dag.tasks[static_cast<std::size_t>(t)];
       Run run;
@@ -185,14 +189,70 @@ class Actions {
     }
   }
 
+  void note_weight_gradients() {
+    for (std::int32_t actor = 0; actor < l_.actors(); ++actor)
+      for (const Action& action : l_.schedule.actors[static_cast<std::size_t>(actor)])
+        if (action.kind == Kind::W)
+          for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) w_on_[{action.stage, m}] = actor;
+  }
+
+  // What F of the stage leaves to its own backward alone, as far as that runs on the same actor (a W may not).
+  std::vector<std::int32_t> residuals(std::int32_t stage, std::int32_t actor, std::int32_t microbatch) const {
+    const auto w = w_on_.find({stage, microbatch});
+    const auto of_stage = [&](std::int32_t t) { return l_.dag.tasks[static_cast<std::size_t>(t)].stage == stage; };
+    const auto here = [&](std::int32_t t) {
+      return l_.dag.tasks[static_cast<std::size_t>(t)].kind != Kind::W || w == w_on_.end() || w->second == actor;
+    };
+    std::vector<std::int32_t> out;
+    for (std::int32_t b : l_.dag.tasks[static_cast<std::size_t>(task(stage, Kind::F))].writes) {
+      const Bundle& bundle = l_.dag.bundles[static_cast<std::size_t>(b)];
+      if (bundle.source == Bundle::Source::edge && std::all_of(bundle.readers.begin(), bundle.readers.end(), of_stage) &&
+          std::any_of(bundle.readers.begin(), bundle.readers.end(), here))
+        out.push_back(b);
+    }
+    return out;
+  }
+
+  // OFFLOAD: to instances on the host. RELOAD: from there to new ones, which what follows in the row reads.
+  void move_residuals(std::int32_t actor, const Action& action, std::int32_t microbatch) {
+    const bool out = action.kind == Kind::OFFLOAD;
+    Run run;
+    run.opcode = out ? Opcode::offload : Opcode::reload;
+    run.stage = action.stage;
+    run.kind = action.kind;
+    run.microbatch = microbatch;
+    run.action = true;
+    for (std::int32_t b : residuals(action.stage, actor, microbatch)) {
+      const std::int32_t original = edge(b, microbatch);
+      Instance moved = instance(original);
+      moved.name += out ? ".host" : ".back";
+      moved.host = out;
+      const std::int32_t to = l_.add(std::move(moved));
+      run.reads.push_back(out ? original : offloaded_.at({b, microbatch}));
+      run.writes.push_back({to});
+      (out ? offloaded_ : reloaded_)[{b, microbatch}] = to;
+    }
+    if (run.reads.empty()) fail_nothing(action);
+    l_.draft.actors[static_cast<std::size_t>(actor)].push_back(std::move(run));
+  }
+
+  [[noreturn]] void fail_nothing(const Action& action) const {
+    throw Error(concat("schedule ", l_.schedule.name, ": ", text(action), " has nothing to move"),
+                {concat("stage ", action.stage, " (", quote(l_.dag.names[static_cast<std::size_t>(action.stage)]),
+                        "): its forward leaves nothing that only its own backward on the same actor reads")},
+                "take the stage's OFFLOAD and RELOAD out of the table");
+  }
+
   Lowering& l_;
   std::int32_t microbatches_;
-  std::vector<TaskId> tasks_;                                                          // of each stage task
-  std::vector<std::int32_t> task_of_;                                                  // [stage][kind of kTaskKinds]: stage task
-  std::vector<std::int32_t> light_;                                                    // of each stage: its light F
-  std::vector<bool> recomputed_;                                                       // [stage][micro-batch]: has an R
-  std::vector<std::int32_t> edges_;                                                    // [bundle][micro-batch]: instance, for edges
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t> used_;  // (bundle, actor, micro-batch or -1): instance
+  std::vector<TaskId> tasks_;                                                           // of each stage task
+  std::vector<std::int32_t> task_of_;                                                   // [stage][kind of kTaskKinds]: stage task
+  std::vector<std::int32_t> light_;                                                     // of each stage: its light F
+  std::vector<bool> recomputed_;                                                        // [stage][micro-batch]: has an R
+  std::vector<std::int32_t> edges_;                                                     // [bundle][micro-batch]: instance, for edges
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t> used_;   // (bundle, actor, micro-batch or -1): instance
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> offloaded_, reloaded_;  // (bundle, micro-batch): instance
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> w_on_;                  // (stage, micro-batch): actor of W
 };
 
 }  // namespace

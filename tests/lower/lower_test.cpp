@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "base/text.h"
@@ -142,15 +144,6 @@ TEST(Lower, TheTableMustFitTheModel) {
             "table for 2");
 }
 
-TEST(Lower, ActionsItCannotKeepAreRefused) {
-  EXPECT_EQ(message_of([] {
-              lower(gradient_step(*tiny("mlp", 2), 2, 4, 1), parse_schedule("0F0,0OFFLOAD0,0RELOAD0,0B0\n1F0,1B0\n", "away.csv"));
-            }),
-            "schedule away.csv: 0OFFLOAD0 cannot be lowered\n"
-            "  nothing is offloaded\n"
-            "  hint: take the OFFLOAD actions out of the table");
-}
-
 TEST(Cut, PerceptronThatRecomputes) {
   const StagedStep staged = prepare_stages(gradient_step(*tiny("mlp", 2), 4, 4, 2));
   expect_golden("stage/perceptron_recomputed.txt", print(cut(staged, {false, true}, {true, true})));
@@ -211,6 +204,55 @@ TEST(Lower, RecomputationSavesMemoryAndNeverCostsMoreThanOneMicrobatch) {
     const auto bytes = [d](const Program& program) { return program.devices[d].step_bytes + program.devices[d].scratch_bytes; };
     EXPECT_LT(2 * bytes(with), bytes(without));
   }
+}
+
+// Bytes that the step slots of a device take at most at once, by instructions.
+std::int64_t most_live_bytes(const DeviceProgram& device) {
+  std::int64_t live = 0, most = 0;
+  const auto change = [&](SlotId id, int sign) {
+    const Slot& slot = device.slots[id.index()];
+    if (slot.kind == SlotClass::step) most = std::max(most, live += sign * slot_bytes(slot));
+  };
+  for (const Instruction& i : device.instructions) {
+    if (i.opcode == Opcode::recv || i.opcode == Opcode::input) change(i.slot, 1);
+    for (const Result& result : device.results_of(i))
+      if (result.mode == ResultMode::store) change(result.slot, 1);
+    if (i.opcode == Opcode::free) change(i.slot, -1);
+  }
+  return most;
+}
+
+const char* const kOffloaded = "0F0,0OFFLOAD0,0F1,0OFFLOAD1,0F2,0F3,0B3,0B2,0RELOAD1,0B1,0RELOAD0,0B0\n1F0,1F1,1F2,1F3,1B3,1B2,1B1,1B0\n";
+
+TEST(Lower, OffloadedResidualsGoOverTheHost) {
+  expect_golden("lower/perceptron_offload.txt",
+                print(lower(gradient_step(*tiny("mlp", 2), 4, 4, 2),
+                            parse_schedule("0F0,0OFFLOAD0,0F1,0B1,0RELOAD0,0B0\n1F0,1F1,1B1,1B0\n", "offload.csv"))));
+}
+
+TEST(Lower, OffloadingFreesDeviceMemory) {
+  std::string plain = kOffloaded;
+  for (const char* action : {"0OFFLOAD0,", "0OFFLOAD1,", "0RELOAD0,", "0RELOAD1,"}) plain.erase(plain.find(action), std::strlen(action));
+  const auto step = gradient_step(*tiny("gpt", 2), 8, 4, 4);
+  const DeviceProgram without = lower(step, parse_schedule(plain, "plain.csv")).devices[0];
+  const DeviceProgram with = lower(step, parse_schedule(kOffloaded, "offload.csv")).devices[0];
+  std::int64_t offloaded = 0;
+  for (const Slot& slot : with.slots)
+    if (slot.kind == SlotClass::host) offloaded += slot_bytes(slot);
+  EXPECT_GT(offloaded, 0);
+  EXPECT_EQ(with.host_bytes, offloaded);  // both micro-batches are there at once
+  EXPECT_EQ(without.host_bytes, 0);
+  EXPECT_EQ(most_live_bytes(without) - most_live_bytes(with), offloaded);
+  EXPECT_EQ(without.step_bytes - with.step_bytes, offloaded);
+  EXPECT_EQ(without.state_bytes, with.state_bytes);
+}
+
+TEST(Lower, WithoutResidualsNothingIsOffloaded) {
+  const Schedule schedule = parse_schedule("0F0,0OFFLOAD0,0RELOAD0,0B0\n1F0,1B0\n", "offload.csv");
+  EXPECT_EQ(message_of([&] { lower(gradient_step(*tiny("gpt", 2), 2, 4, 1), schedule, {.recompute = {"0"}}); }),
+            "schedule offload.csv: 0OFFLOAD0 has nothing to move\n"
+            "  stage 0 (\"0\"): its forward leaves nothing that only its own backward on the same actor reads\n"
+            "  hint: take the stage's OFFLOAD and RELOAD out of the table");
 }
 
 TEST(Lower, InstructionsGrowLinearlyWithMicrobatches) {

@@ -205,6 +205,29 @@ Schedule with_recomputation(Random& random, Schedule schedule, double share, boo
   return schedule;
 }
 
+Schedule with_host_copies(Random& random, Schedule schedule, double probability) {
+  schedule.cells.clear();
+  for (std::vector<Action>& row : schedule.actors) {
+    const std::vector<Action> before = row;
+    for (const Action& forward : before) {
+      if (forward.kind != Kind::F || !coin(random, probability)) continue;
+      const auto at = [&](auto test) { return static_cast<int>(std::find_if(row.begin(), row.end(), test) - row.begin()); };
+      const auto same = [&](const Action& a) { return a.stage == forward.stage && a.microbatch == forward.microbatch; };
+      const int f = at([&](const Action& a) { return same(a) && a.kind == Kind::F; });
+      const int b = at([&](const Action& a) { return same(a) && (a.kind == Kind::B || a.kind == Kind::I); });
+      const int r = at([&](const Action& a) { return same(a) && a.kind == Kind::R; });
+      if (b == static_cast<int>(row.size()) || r < static_cast<int>(row.size())) continue;
+      const int reload = draw(random, f + 1, b), offload = draw(random, f + 1, reload);
+      Action copy = forward;
+      copy.kind = Kind::RELOAD;
+      row.insert(row.begin() + reload, copy);
+      copy.kind = Kind::OFFLOAD;
+      row.insert(row.begin() + offload, copy);
+    }
+  }
+  return schedule;
+}
+
 BrokenTable break_table(Random& random, const Schedule& schedule, const StageShape& shape) {
   switch (draw(random, 0, 5)) {
     case 0:
