@@ -58,8 +58,7 @@ Downsets::Downsets(const PlanGraph& graph, int most) : nodes_(static_cast<int>(g
 std::vector<int> Downsets::difference(int inner, int outer) const {
   std::vector<int> out;
   for (int i = 0; i < words_; ++i)
-    for (std::uint64_t rest = bits(outer)[i] & ~bits(inner)[i]; rest != 0; rest &= rest - 1)
-      out.push_back(64 * i + std::countr_zero(rest));
+    for (std::uint64_t rest = bits(outer)[i] & ~bits(inner)[i]; rest != 0; rest &= rest - 1) out.push_back(64 * i + std::countr_zero(rest));
   return out;
 }
 
