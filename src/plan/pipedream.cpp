@@ -8,6 +8,7 @@
 #include "penstock/error.h"
 #include "plan/cost_model.h"
 #include "plan/downsets.h"
+#include "plan/equal_devices.h"
 #include "plan/planner_list.h"
 #include "plan/smallest_memory.h"
 
@@ -101,10 +102,8 @@ struct Table {
 
 class Search {
  public:
-  Search(const PlanGraph& graph, const std::vector<Level>& levels, const ClusterSpec& cluster, const PlanOptions& options, bool straight)
+  Search(const PlanGraph& graph, const std::vector<Level>& levels, double speed, const PlanOptions& options, bool straight)
       : sets_(graph), levels_(levels), transfers_(!options.ignore_transfers), straight_(straight) {
-    double speed = kInfinity;
-    for (const ClusterDevice& device : cluster.devices) speed = std::min(speed, device.speed);
     std::vector<double> seconds, parameters, outputs, live;
     for (const PlanNode& node : graph.nodes) {
       seconds.push_back((node.costs[0].forward + node.costs[0].backward) / speed);
@@ -316,9 +315,9 @@ Plan plan_by_pipedream(const PlanProblem& problem, const PlanOptions& options) {
   measured_samples(problem.graph);
   const Reduced reduced = reduce(problem.graph);
   const std::vector<Level> levels = levels_of(problem.cluster);
-  double memory = kInfinity;
-  for (const ClusterDevice& device : problem.cluster.devices) memory = options.memory ? std::min(memory, device.memory) : memory;
-  Search search(reduced.graph, levels, problem.cluster, options, options.straight || !problem.replicas);
+  const EqualDevices devices = equal_devices(problem.cluster);
+  const double memory = options.memory ? devices.memory : kInfinity;
+  Search search(reduced.graph, levels, devices.speed, options, options.straight || !problem.replicas);
   Plan plan;
   plan.bottleneck = search.solve(memory);
   if (plan.bottleneck == kInfinity)
