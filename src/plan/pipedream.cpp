@@ -26,8 +26,10 @@ std::size_t at(int i) {
 
 struct Reduced {
   PlanGraph graph;
-  std::vector<int> nodes;    // of the whole graph, by the reduced one's
-  std::vector<int> dropped;  // ascending
+  std::vector<int> nodes;              // of the whole graph, by the reduced one's
+  std::vector<int> dropped;            // ascending
+  std::vector<double> live, resident;  // bytes of each node with the sinks that stay with it
+  double first_live = 0;               // and of the inputs
 };
 
 std::vector<bool> kept_nodes(const PlanGraph& graph) {
@@ -53,7 +55,13 @@ Reduced reduce(const PlanGraph& graph) {
     number[i] = static_cast<int>(out.nodes.size());
     out.nodes.push_back(static_cast<int>(i));
     out.graph.nodes.push_back(graph.nodes[i]);
+    out.live.push_back(graph.nodes[i].costs[0].live_bytes);
+    out.resident.push_back(graph.nodes[i].costs[0].resident_bytes);
   }
+  std::vector<int> holder(graph.nodes.size(), -1);  // of a sink: what it reads
+  for (const PlanEdge& edge : graph.edges) holder[at(edge.to)] = number[at(edge.from)];
+  for (const int node : out.dropped)
+    (holder[at(node)] < 0 ? out.first_live : out.live[at(holder[at(node)])]) += graph.nodes[at(node)].costs[0].live_bytes;
   for (const PlanEdge& edge : graph.edges)
     if (kept[at(edge.from)] && kept[at(edge.to)]) out.graph.edges.push_back({number[at(edge.from)], number[at(edge.to)], edge.bytes});
   return out;
@@ -102,10 +110,10 @@ struct Table {
 
 class Search {
  public:
-  Search(const PlanGraph& graph, const std::vector<Level>& levels, double speed, const PlanOptions& options, bool straight)
-      : sets_(graph), levels_(levels), transfers_(!options.ignore_transfers), straight_(straight) {
+  Search(const Reduced& reduced, const std::vector<Level>& levels, double speed, const PlanOptions& options, bool straight)
+      : sets_(reduced.graph), levels_(levels), transfers_(!options.ignore_transfers), straight_(straight) {
     std::vector<double> seconds, parameters, outputs, live;
-    for (const PlanNode& node : graph.nodes) {
+    for (const PlanNode& node : reduced.graph.nodes) {
       seconds.push_back((node.costs[0].forward + node.costs[0].backward) / speed);
       parameters.push_back(node.costs[0].parameter_bytes);
       outputs.push_back(node.output_bytes);
@@ -114,7 +122,10 @@ class Search {
     seconds_ = sets_.sums(seconds);
     parameters_ = sets_.sums(parameters);
     stash_ = sets_.sums(live);
-    cut_ = sets_.cut_sums(graph, outputs);
+    live_ = sets_.sums(reduced.live);
+    resident_ = sets_.sums(reduced.resident);
+    first_live_ = reduced.first_live;
+    cut_ = sets_.cut_sums(reduced.graph, outputs);
   }
 
   // The value of the best plan in which each device has `memory` bytes; infinite where there is none.
@@ -194,10 +205,15 @@ class Search {
     return std::max(stage.seconds * share_[at(workers)] + stage.bytes * reduce_[at(workers)], stage.transfer * share_[at(workers)]);
   }
 
-  // With so many workers up to its own, a stage keeps that many micro-batches.
+  // With so many workers up to its own, a stage keeps that many micro-batches and as many times its parameters, as the original counts.
+  // That is nothing for the last stage: one micro-batch, shared by its workers, must fit in any case.
   bool fits(int from, int to, int m, int used) const {
-    const int kept = (levels_[at(level_)].size - used + m - 1) / m;
-    return kept * (stash_[at(to)] - stash_[at(from)]) <= memory_;
+    if (memory_ == kInfinity) return true;
+    const Level& level = levels_[at(level_)];
+    const int kept = (level.size - used + m - 1) / m;
+    if (kept * (stash_[at(to)] - stash_[at(from)]) > memory_ * level.below) return false;
+    const double live = live_[at(to)] - live_[at(from)] + (from == 0 ? first_live_ : 0);
+    return level_ > 0 || resident_[at(to)] - resident_[at(from)] + live / m <= memory_;
   }
 
   void set_level(int level) {
@@ -286,11 +302,11 @@ class Search {
   Downsets sets_;
   const std::vector<Level>& levels_;
   bool transfers_, straight_;
-  double memory_ = kInfinity;
-  std::vector<double> seconds_, parameters_, stash_, cut_;  // of each downset
-  int level_ = 0;                                           // that is searched, and of it by the number of workers:
-  std::vector<double> share_, reduce_;                      // 1/m; of each byte of parameters, seconds of summing
-  std::vector<std::vector<double>> below_;                  // of each level searched: the value between two sets
+  double memory_ = kInfinity, first_live_ = 0;
+  std::vector<double> seconds_, parameters_, stash_, live_, resident_, cut_;  // of each downset
+  int level_ = 0;                                                             // that is searched, and of it by the number of workers:
+  std::vector<double> share_, reduce_;                                        // 1/m; of each byte of parameters, seconds of summing
+  std::vector<std::vector<double>> below_;                                    // of each level searched: the value between two sets
 };
 
 // Stages of the whole graph from those of the reduced one.
@@ -317,7 +333,7 @@ Plan plan_by_pipedream(const PlanProblem& problem, const PlanOptions& options) {
   const std::vector<Level> levels = levels_of(problem.cluster);
   const EqualDevices devices = equal_devices(problem.cluster);
   const double memory = options.memory ? devices.memory : kInfinity;
-  Search search(reduced.graph, levels, devices.speed, options, options.straight || !problem.replicas);
+  Search search(reduced, levels, devices.speed, options, options.straight || !problem.replicas);
   Plan plan;
   plan.bottleneck = search.solve(memory);
   if (plan.bottleneck == kInfinity)

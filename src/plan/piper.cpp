@@ -112,9 +112,9 @@ struct State {
 
 class Search {
  public:
-  Search(const PlanGraph& graph, const EqualDevices& devices, int batches)
+  Search(const PlanGraph& graph, const EqualDevices& devices, int batches, bool replicas)
       : graph_(graph), sets_(graph), devices_(devices), batches_(batches), most_degrees_(std::min(batches, devices.count)) {
-    for (int d = 1; d <= most_degrees_; ++d)
+    for (int d = 1; d <= (replicas ? most_degrees_ : 1); ++d)
       if (batches % d == 0) copies_.push_back(d);
     std::vector<int> degrees;
     for (const PlanNode& node : graph.nodes)
@@ -137,7 +137,7 @@ class Search {
     }
     if (high == kInfinity && (high = attempt(1e300)) == kInfinity) return kInfinity;
     // `high` is the value of a plan; the last attempt proves that there is none below.
-    while (true) {
+    while (high > 1e-290) {
       const bool close = high - low <= 1e-6 * high;
       const double bound = close ? high * (1 - 1e-12) : (low + high) / 2;
       const double found = attempt(bound);
@@ -221,8 +221,8 @@ class Search {
     const Degree& degree = degrees_[at(stage.degree)];
     // Where ways differ in time and memory only, the best do not depend on the number of replicas.
     const int counted = degree.alike ? 1 : copies;
-    const std::uint64_t key =
-        (static_cast<std::uint64_t>(number) << 32) ^ (static_cast<std::uint64_t>(counted) << 16) ^ static_cast<std::uint64_t>(kept);
+    const auto bits = [](int value) { return static_cast<std::uint64_t>(value); };
+    const std::uint64_t key = bits(number) << 40 ^ bits(counted) << 20 ^ bits(kept);
     const auto [known, fresh] = known_.try_emplace(key, 0);
     if (fresh) {
       const CheapestWays ways = ways_for(stage, counted, kept);
@@ -287,14 +287,13 @@ class Search {
       for (; copies < copies_.size(); ++copies) {
         const int d = copies_[copies];
         if (spread(stage.seconds, degrees_[at(stage.degree)].alike ? stage.parameters : 0, d) > bound) continue;
-        if (value(number, d, (state.degrees + d - 1) / d + 1) <= bound) break;
-        // Those that are too many for this state may do for the next.
-        if (needed() > devices_.count) break;
+        // Too many for this state, they may do for the next.
+        if (needed() > devices_.count || value(number, d, (state.degrees + d - 1) / d + 1) <= bound) break;
       }
       if (copies == copies_.size()) return;
       const int degrees = state.degrees + copies_[copies];
       if (degrees > most_degrees_) return;
-      if (needed() > devices_.count || value(number, copies_[copies], (degrees - 1) / copies_[copies] + 1) > bound) continue;
+      if (needed() > devices_.count) continue;
       State& best = out[at(degrees)];
       if (const int used = state.devices + copies_[copies] * degree; used < best.devices)
         best = {used, degrees, stage.outer, static_cast<int>(s), number, copies_[copies]};
@@ -372,15 +371,17 @@ class Search {
 Plan plan_by_piper(const PlanProblem& problem, const PlanOptions&) {
   const int measured = measured_samples(problem.graph);
   const EqualDevices devices = equal_devices(problem.cluster);
-  Search search(problem.graph, devices, std::max(step_samples(problem) / measured, 1));
+  Search search(problem.graph, devices, std::max(step_samples(problem) / measured, 1), problem.replicas);
   Plan plan;
   plan.bottleneck = search.solve();
   if (plan.bottleneck == kInfinity)
     fail_memory(problem.graph.name, devices.memory, smallest_memory([&](double bytes) { return search.fits(bytes); }));
   plan.stages = search.stages();
   search.choose_ways(plan.stages);
-  // Every replica takes micro-batches of its own.
-  for (PlanStage& stage : plan.stages) stage.samples = measured * stage.replicas();
+  // Every replica takes micro-batches of its own; where some nodes need them equal, they share each.
+  const auto& nodes = problem.graph.nodes;
+  const bool equal = std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.equal_batches; });
+  for (PlanStage& stage : plan.stages) stage.samples = equal ? measured : measured * stage.replicas();
   plan.optimal = search.exact();
   return plan;
 }
