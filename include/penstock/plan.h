@@ -35,6 +35,7 @@ struct PlanNode {
   double transfer_seconds = -1;
   double cpu_seconds = std::numeric_limits<double>::infinity();  // forward and backward on a host processor
   bool equal_batches = false;  // normalises over the micro-batch: all stages with such nodes take micro-batches of one size
+  std::string kind = {};       // what its source calls it: "Linear(in_features=4096, ...)"; "": nothing
 };
 
 struct PlanEdge {
@@ -54,7 +55,8 @@ struct PlanGraph {
 };
 
 // Readers: throw Error with file:line(:column) for anything malformed, cycles, unknown or doubled ids, numbers that are none, negative or
-// not finite. The format follows from the text, not from the file's name:
+// not finite. Parts without an edge between them are one graph: they can run beside each other. The format follows from the text, not from
+// the file's name:
 //   PipeDream's profiler text, Piper's JSON, dnn-partitioning's JSON, a GraphPipe structure (JSON without times; `device` of the
 //   published ones gives them by roofline), and Penstock's own (print below).
 PlanGraph parse_plan_graph(std::string_view text, const std::string& file, const std::string& device = "v100");
