@@ -21,6 +21,7 @@
 #include "penstock/error.h"
 #include "plan/cost_model.h"
 #include "plan/evaluate.h"
+#include "plan/graphpipe.h"
 #include "plan/graphpipe_search.h"
 #include "plan/iteration_time.h"
 #include "plan/planner_list.h"
@@ -29,46 +30,30 @@ namespace penstock {
 namespace {
 
 constexpr int kMostOrders = 120;  // of branches, of a graph of kSmallGraph nodes at most
-constexpr int kSmallGraph = 16;
-constexpr int kSimulated = 8;  // candidates, and as many of the plain line
+constexpr std::size_t kSmallGraph = 16;
+constexpr std::size_t kSimulated = 8;  // candidates, and as many of the plain line
 constexpr double kTargetStep = 1.01;
 
 std::size_t at(std::int64_t n) {
   return static_cast<std::size_t>(n);
 }
 
-struct Candidate {
-  Plan plan;
-  double time = 0;  // by the formula
-};
+using Candidate = GraphpipePlan;
 
 struct Finder {
   const PlanProblem& problem;
   std::chrono::steady_clock::time_point deadline;
   std::int64_t states = 0;
+  std::vector<Candidate> squeezed = {};
 
   bool late() const { return std::chrono::steady_clock::now() > deadline; }
 };
 
 // --- what stages may be ---
 
-std::vector<int> batch_sizes(const PlanProblem& problem) {
-  std::set<int> sizes(problem.batches.begin(), problem.batches.end());
-  if (sizes.empty())
-    for (const PlanNode& node : problem.graph.nodes)
-      for (const NodeCost& cost : node.costs) sizes.insert(cost.samples);
-  const int samples = step_samples(problem);
-  std::vector<int> whole;
-  for (const int size : sizes)
-    if (size > 0 && samples % size == 0) whole.push_back(size);
-  if (!whole.empty()) return whole;
-  throw Error(concat("no micro-batch size divides a step of ", samples, " samples"),
-              {concat("sizes: ", join(sizes, ", ", [](int size) { return concat(size); }))}, "give sizes, or samples, that do");
-}
-
 // Replicas share a micro-batch evenly. A graph measured with a single sample does not know its samples: that one may be shared.
 std::vector<StageOption> options_of(const PlanProblem& problem, StageCosting& costing) {
-  const std::vector<int> sizes = batch_sizes(problem);
+  const std::vector<int> sizes = allowed_batches(problem);
   const bool whole = sizes != std::vector<int>{1};
   std::set<double> shares;
   std::vector<StageOption> options;
@@ -118,7 +103,7 @@ std::vector<StageCosting> costings_of(const PlanProblem& problem) {
       if (cost.degree == 1) names.insert(cost.name);
   std::vector<int> equal_sizes = {0};
   if (std::any_of(problem.graph.nodes.begin(), problem.graph.nodes.end(), [](const PlanNode& n) { return n.equal_batches; }))
-    equal_sizes = batch_sizes(problem);
+    equal_sizes = allowed_batches(problem);
 
   std::vector<StageCosting> costings;
   for (const double speed : speeds) {
@@ -261,6 +246,7 @@ std::optional<Candidate> at_target(Finder& finder, const StageLine& line, StageT
     if (!stages) return std::nullopt;
     Made made = make_candidate(line, *stages);
     if (made.fits) return std::move(made.candidate);
+    finder.squeezed.push_back(std::move(made.candidate));
   }
   return std::nullopt;
 }
@@ -348,11 +334,12 @@ std::vector<Candidate> candidates_of(Finder& finder, const StageLine& line) {
 }
 
 // The smallest memory for which there are stages of any speed, to one part in 1000.
-double smallest_memory(Finder& finder, const StageLine& line) {
-  StageTarget target{.per_sample = target_bounds(line).second, .in_flight = true, .any_way = true};
+double smallest_memory(const StageLine& line, bool in_flight) {
+  StageTarget target{.per_sample = target_bounds(line).second, .in_flight = in_flight, .any_way = true};
+  std::int64_t states = 0;
   const auto fits = [&](double memory) {
     target.memory = memory;
-    return stages_within(line, target, finder.states).has_value();
+    return stages_within(line, target, states).has_value();
   };
   double low = line.resident.back() / static_cast<double>(line.costing->devices.size()), high = std::max(low, 1.0);
   while (!fits(high)) low = high, high *= 2;
@@ -360,42 +347,51 @@ double smallest_memory(Finder& finder, const StageLine& line) {
   return high;
 }
 
-// Moves the fastest of the first `count` candidates by the formula, simulated, into `best`.
-void simulate(const PlanProblem& problem, std::vector<Candidate> candidates, std::size_t count, Plan& best) {
-  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) { return a.time < b.time; });
-  for (std::size_t i = 0; i < std::min(count, candidates.size()); ++i) {
-    Plan& plan = candidates[i].plan;
-    if (evaluate(problem, plan) && (best.stages.empty() || plan.predicted_time < best.predicted_time)) best = std::move(plan);
-  }
+[[noreturn]] void fail_memory(const PlanProblem& problem) {
+  const PlanGraph& graph = problem.graph;
+  const std::vector<StageCosting> costings = costings_of(problem);
+  const StageCosting& costing = costings.front();
+  const StageLine line = make_line(graph, costing, tree_of(graph, node_work(graph, costing)));
+  double least = smallest_memory(line, false);
+  if (least <= costing.memory) least = smallest_memory(line, true);  // stages of different sizes need more than one micro-batch
+  throw Error(concat("no stages of ", graph.name, " fit on ", costing.devices.size(), " devices"),
+              {concat("memory of a device: ", bytes_text(costing.memory)), concat("the smallest that would do: ", bytes_text(least))},
+              "give devices with more memory, or more of them, or smaller micro-batches");
 }
 
 }  // namespace
 
-Plan plan_by_graphpipe(const PlanProblem& problem, const PlanOptions& options) {
-  Finder finder{problem, std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                                                std::chrono::duration<double>(options.seconds))};
+GraphpipePlans graphpipe_plans(const PlanProblem& problem, double seconds) {
+  const auto time = std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+  Finder finder{problem, std::chrono::steady_clock::now() + time};
   const std::vector<StageCosting> costings = costings_of(problem);
-  Plan best;
+  GraphpipePlans plans;
   for (const StageCosting& costing : costings) {
     const std::vector<StageLine> lines = lines_of(problem.graph, costing);
-    std::vector<Candidate> branched;
     for (const StageLine& line : lines) {
+      if (finder.late() && !plans.branched.empty()) break;
+      auto& kind = line.forks.empty() ? plans.in_a_row : plans.branched;
       std::vector<Candidate> found = candidates_of(finder, line);
-      if (&line == &lines.back())
-        simulate(problem, std::move(found), kSimulated, best);
-      else
-        branched.insert(branched.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
-      if (finder.late() && !best.stages.empty()) break;
+      kind.insert(kind.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
     }
-    simulate(problem, std::move(branched), kSimulated, best);
   }
-  if (!best.stages.empty()) return best;
-  const StageCosting& all = costings.front();
-  const StageLine line = make_line(problem.graph, all, tree_of(problem.graph, node_work(problem.graph, all)));
-  throw Error(concat("no stages of ", problem.graph.name, " fit on ", all.devices.size(), " devices"),
-              {concat("memory of a device: ", bytes_text(all.memory)),
-               concat("the smallest that would do: ", bytes_text(smallest_memory(finder, line)))},
-              "give devices with more memory, or more of them, or smaller micro-batches");
+  plans.squeezed = std::move(finder.squeezed);
+  plans.states = finder.states;
+  for (auto* kind : {&plans.branched, &plans.in_a_row, &plans.squeezed})
+    std::stable_sort(kind->begin(), kind->end(), [](const Candidate& a, const Candidate& b) { return a.time < b.time; });
+  return plans;
+}
+
+Plan plan_by_graphpipe(const PlanProblem& problem, const PlanOptions& options) {
+  GraphpipePlans plans = graphpipe_plans(problem, options.seconds);
+  Plan best;
+  for (auto* kind : {&plans.branched, &plans.in_a_row, &plans.squeezed})
+    for (std::size_t i = 0; i < std::min(kSimulated, kind->size()); ++i) {
+      Plan& plan = (*kind)[i].plan;
+      if (evaluate(problem, plan) && (best.stages.empty() || plan.predicted_time < best.predicted_time)) best = std::move(plan);
+    }
+  if (best.stages.empty()) fail_memory(problem);
+  return best;
 }
 
 }  // namespace penstock

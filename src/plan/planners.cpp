@@ -44,7 +44,10 @@ void name_stages(const PlanGraph& graph, Plan& plan) {
 }  // namespace
 
 const std::vector<PlannerInfo>& planners() {
-  static const std::vector<PlannerInfo> all = {};
+  static const std::vector<PlannerInfo> all = {
+      {"graphpipe", "stages that branch and join, the shortest way at the least time per sample (GraphPipe, 2406.17145)",
+       plan_by_graphpipe},
+  };
   return all;
 }
 

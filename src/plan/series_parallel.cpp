@@ -7,7 +7,8 @@
 // a barrier: one cut whose first side comes before the second from then on, as level-based synchronisation does for all levels at once
 // (González Escribano, van Gemund & Cardeñoso Payo, "Mapping unstructured applications into nested parallelism", 2002). Only one at a time,
 // since each side may then be series-parallel by itself, and the one that lengthens the longest way least; of equal ones that with the
-// fewest new dependencies between sinks and sources. The cuts are those of the orders by distance from the sources and from the sinks.
+// fewest new dependencies between sinks and sources. The cuts are those of the orders by distance from the sources and from the sinks, in
+// nodes and in weight.
 #include "plan/series_parallel.h"
 
 #include <algorithm>
@@ -166,10 +167,14 @@ std::vector<std::vector<int>> series_of(Decomposer& d, const std::vector<int>& s
   Barrier barrier;
   std::vector<int> places(set.size());
   std::iota(places.begin(), places.end(), 0);
-  std::stable_sort(places.begin(), places.end(), [&](int a, int b) { return ways.level_up[at(a)] < ways.level_up[at(b)]; });
-  try_order(d, set, ways, places, barrier);
-  std::stable_sort(places.begin(), places.end(), [&](int a, int b) { return ways.level_down[at(a)] > ways.level_down[at(b)]; });
-  try_order(d, set, ways, places, barrier);
+  const auto try_by = [&](auto&& key) {
+    std::stable_sort(places.begin(), places.end(), [&](int a, int b) { return key(at(a)) < key(at(b)); });
+    try_order(d, set, ways, places, barrier);
+  };
+  try_by([&](std::size_t i) { return std::pair<double, int>(ways.level_up[i], 0); });
+  try_by([&](std::size_t i) { return std::pair<double, int>(-ways.level_down[i], 0); });
+  try_by([&](std::size_t i) { return std::pair(ways.up[i], ways.level_up[i]); });
+  try_by([&](std::size_t i) { return std::pair(-ways.down[i], -ways.level_down[i]); });
   return split(barrier.order, {0, barrier.cut, set.size()});
 }
 
