@@ -35,6 +35,7 @@ struct PlanNode {
   double transfer_seconds = -1;
   double cpu_seconds = std::numeric_limits<double>::infinity();  // forward and backward on a host processor
   bool equal_batches = false;  // normalises over the micro-batch: all stages with such nodes take micro-batches of one size
+  std::string kind = {};       // what its source calls it: "Linear(in_features=4096, ...)"; "": nothing
 };
 
 struct PlanEdge {
