@@ -31,7 +31,6 @@ namespace {
 
 constexpr int kMostOrders = 120;  // of branches, of a graph of kSmallGraph nodes at most
 constexpr std::size_t kSmallGraph = 16;
-constexpr std::size_t kSimulated = 8;  // candidates, and as many of the plain line
 constexpr double kTargetStep = 1.01;
 
 std::size_t at(std::int64_t n) {
@@ -52,9 +51,8 @@ struct Finder {
 // --- what stages may be ---
 
 // Replicas share a micro-batch evenly. A graph measured with a single sample does not know its samples: that one may be shared.
-std::vector<StageOption> options_of(const PlanProblem& problem, StageCosting& costing) {
-  const std::vector<int> sizes = allowed_batches(problem);
-  const bool whole = sizes != std::vector<int>{1};
+std::vector<StageOption> options_of(const PlanProblem& problem, StageCosting& costing, const std::vector<int>& sizes) {
+  const bool whole = allowed_batches(problem) != std::vector<int>{1};
   std::set<double> shares;
   std::vector<StageOption> options;
   const int most = problem.replicas ? static_cast<int>(costing.devices.size()) : 1;
@@ -91,6 +89,23 @@ std::vector<int> choices_of(const PlanGraph& graph, const std::string& name) {
   return choices;
 }
 
+// With each stage's size of its own (but one for all stages whose nodes ask for that), and with one size for all.
+void add_sizes(const PlanProblem& problem, StageCosting costing, std::vector<StageCosting>& costings) {
+  const std::vector<int> sizes = allowed_batches(problem);
+  const auto& nodes = problem.graph.nodes;
+  const bool equal = std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.equal_batches; });
+  costing.options = options_of(problem, costing, sizes);
+  for (const int size : equal ? sizes : std::vector<int>{0}) {
+    costing.equal_size = size;
+    costings.push_back(costing);
+  }
+  costing.equal_size = 0;
+  for (const int size : sizes.size() > 1 ? sizes : std::vector<int>{}) {
+    costing.options = options_of(problem, costing, {size});
+    costings.push_back(costing);
+  }
+}
+
 // The ways to look at the cluster, the nodes and the micro-batches; all their plans compete.
 std::vector<StageCosting> costings_of(const PlanProblem& problem) {
   const ClusterSpec& cluster = problem.cluster;
@@ -101,10 +116,6 @@ std::vector<StageCosting> costings_of(const PlanProblem& problem) {
   for (const PlanNode& node : problem.graph.nodes)
     for (const NodeCost& cost : node.costs)
       if (cost.degree == 1) names.insert(cost.name);
-  std::vector<int> equal_sizes = {0};
-  if (std::any_of(problem.graph.nodes.begin(), problem.graph.nodes.end(), [](const PlanNode& n) { return n.equal_batches; }))
-    equal_sizes = allowed_batches(problem);
-
   std::vector<StageCosting> costings;
   for (const double speed : speeds) {
     StageCosting costing{.speed = speed, .memory = std::numeric_limits<double>::infinity(), .samples = step_samples(problem)};
@@ -118,13 +129,9 @@ std::vector<StageCosting> costings_of(const PlanProblem& problem) {
       if (level.size > 1 && level.link.bandwidth > links[0].bandwidth) links.push_back(level.link);
     for (const ClusterLink& link : links) {
       costing.link = link;
-      costing.options = options_of(problem, costing);
       for (const std::string& name : names) {
         costing.choices = choices_of(problem.graph, name);
-        for (const int size : equal_sizes) {
-          costing.equal_size = size;
-          costings.push_back(costing);
-        }
+        add_sizes(problem, costing, costings);
       }
     }
   }
@@ -228,7 +235,7 @@ Made make_candidate(const StageLine& line, const std::vector<LineStage>& stages)
   const std::vector<int> in_flight = graphpipe_in_flight(shape, sizes);
   for (std::size_t i = 0; i < stages.size(); ++i) {
     const StageOption& option = costing.options[at(stages[i].option)];
-    plan.stages[i].ahead = (in_flight[i] + option.samples - 1) / option.samples;
+    plan.stages[i].ahead = in_flight[i] / option.samples;
     made.fits = made.fits && bytes_needed(line, stages[i].begin, stages[i].end, option, in_flight[i]) <= costing.memory;
   }
   plan.bottleneck = *std::max_element(per_sample.begin(), per_sample.end());
@@ -384,14 +391,21 @@ GraphpipePlans graphpipe_plans(const PlanProblem& problem, double seconds) {
 
 Plan plan_by_graphpipe(const PlanProblem& problem, const PlanOptions& options) {
   GraphpipePlans plans = graphpipe_plans(problem, options.seconds);
-  Plan best;
+  std::vector<std::pair<double, Plan*>> by_bound;  // no step of the plan is shorter
   for (auto* kind : {&plans.branched, &plans.in_a_row, &plans.squeezed})
-    for (std::size_t i = 0; i < std::min(kSimulated, kind->size()); ++i) {
-      Plan& plan = (*kind)[i].plan;
-      if (evaluate(problem, plan) && (best.stages.empty() || plan.predicted_time < best.predicted_time)) best = std::move(plan);
+    for (Candidate& candidate : *kind) {
+      const PlanFigures figures = figures_of(problem, candidate.plan.stages);
+      if (figures.fit()) by_bound.emplace_back(step_bound(figures), &candidate.plan);
     }
-  if (best.stages.empty()) fail_memory(problem);
-  return best;
+  std::stable_sort(by_bound.begin(), by_bound.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  Plan* best = nullptr;
+  for (const auto& [bound, plan] : by_bound) {
+    if (best && bound >= best->predicted_time) break;
+    evaluate(problem, *plan);
+    if (!best || plan->predicted_time < best->predicted_time) best = plan;
+  }
+  if (!best) fail_memory(problem);
+  return std::move(*best);
 }
 
 }  // namespace penstock

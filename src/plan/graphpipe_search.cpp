@@ -81,7 +81,8 @@ void add_stage(Search& search, const Ways& ways, const LineStage& stage, int las
     way.seconds += seconds;
     if (way.seconds > target.way_limit || wasteful(search, way, stage.begin, last)) continue;
     if (target.in_flight) {
-      way.in_flight = std::max(after.with_next, after.in_flight + option.samples);
+      const int in_flight = std::max(after.with_next, after.in_flight + option.samples);
+      way.in_flight = (in_flight + option.samples - 1) / option.samples * option.samples;
       way.with_next = way.in_flight + option.samples;
       if (bytes_needed(line, stage.begin, stage.end, option, way.in_flight) > target.memory) continue;
     }

@@ -9,6 +9,8 @@ Plan plan_by_best(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_exact(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_graphpipe(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_pipedream(const PlanProblem& problem, const PlanOptions& options);
+Plan plan_by_piper(const PlanProblem& problem, const PlanOptions& options);
+Plan plan_by_max_load(const PlanProblem& problem, const PlanOptions& options);
 
 // Throws Error unless a planner can begin: nodes in topological order with costs, sizes of micro-batches that divide the step, devices
 // whose speeds and memories are positive.

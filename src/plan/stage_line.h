@@ -73,12 +73,11 @@ inline double seconds_per_sample(const StageLine& line, int begin, int end, cons
   return batch / option.samples + border.bytes * option.transfer;
 }
 
-// Bytes on each of its devices with `in_flight` samples under way.
+// Bytes on each of its devices with `in_flight` samples under way, which are whole micro-batches.
 inline double bytes_needed(const StageLine& line, int begin, int end, const StageOption& option, int in_flight) {
   const std::vector<double>& live = line.live[static_cast<std::size_t>(option.share)];
   const std::size_t a = static_cast<std::size_t>(begin), b = static_cast<std::size_t>(end);
-  const int batches = (in_flight + option.samples - 1) / option.samples;
-  return line.resident[b] - line.resident[a] + batches * (live[b] - live[a]);
+  return line.resident[b] - line.resident[a] + in_flight / option.samples * (live[b] - live[a]);
 }
 
 // Whether stages of [begin, end) may take the option's micro-batch.
