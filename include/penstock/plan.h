@@ -114,6 +114,7 @@ struct PlanOptions {
   bool ignore_transfers = false;  // pipedream: without activations' transfers, as its original without a compression ratio
   bool straight = false;          // pipedream: one device per stage
   bool memory = true;             // pipedream: keep the devices' memory (the original does not by itself)
+  bool exact = true;              // best: prove plans of small graphs by trying all
 };
 
 struct Plan {

@@ -190,4 +190,28 @@ StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages
   return shape;
 }
 
+bool order_stages(const PlanGraph& graph, std::vector<PlanStage>& stages) {
+  const NodePlaces places = places_of(graph, stages);
+  const std::size_t count = stages.size();
+  std::vector<char> feeds(count * count, 0);
+  for (const PlanEdge& edge : graph.edges) {
+    const int from = places.stage[static_cast<std::size_t>(edge.from)], to = places.stage[static_cast<std::size_t>(edge.to)];
+    if (from != to) feeds[static_cast<std::size_t>(from) * count + static_cast<std::size_t>(to)] = 1;
+  }
+  std::vector<int> waits(count, 0);
+  for (std::size_t a = 0; a < count; ++a)
+    for (std::size_t b = 0; b < count; ++b) waits[b] += feeds[a * count + b];
+  std::vector<std::size_t> order;
+  for (std::size_t s = 0; s < count; ++s)
+    if (waits[s] == 0) order.push_back(s);
+  for (std::size_t i = 0; i < order.size(); ++i)
+    for (std::size_t b = 0; b < count; ++b)
+      if (feeds[order[i] * count + b] && --waits[b] == 0) order.push_back(b);
+  if (order.size() < count) return false;
+  std::vector<PlanStage> ordered;
+  for (const std::size_t s : order) ordered.push_back(std::move(stages[s]));
+  stages = std::move(ordered);
+  return true;
+}
+
 }  // namespace penstock

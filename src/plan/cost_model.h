@@ -45,6 +45,9 @@ double all_reduce_seconds(const ClusterSpec& cluster, std::span<const int> devic
 // Which stages feed which, as a schedule sees them.
 StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages);
 
+// Brings them into an order in which stages feed only later ones. False: some feed each other in a circle.
+bool order_stages(const PlanGraph& graph, std::vector<PlanStage>& stages);
+
 // Throws Error unless the stages hold each node once, feed only later ones, have devices of the cluster that no two share, whole replicas,
 // and sizes that divide the step.
 void check_plan(const PlanProblem& problem, const Plan& plan);

@@ -138,11 +138,6 @@ Network network_of(const PlanFigures& figures) {
   return network;
 }
 
-// When the last forward that a micro-batch of `y` needs of `x` has been done, of those that need one: how many micro-batches of x.
-int groups(const StageFigures& x, const StageFigures& y) {
-  return (y.size + x.size - 1) / x.size;
-}
-
 }  // namespace
 
 int step_samples(const PlanProblem& problem) {
@@ -185,41 +180,6 @@ PlanFigures figures_of(const PlanProblem& problem, const std::vector<PlanStage>&
 
 bool PlanFigures::fit() const {
   return std::all_of(stages.begin(), stages.end(), [](const StageFigures& s) { return s.bytes(s.ahead) <= s.memory * kRounding; });
-}
-
-double step_bound(const PlanFigures& figures) {
-  struct Times {
-    double first_forward = 0;   // may begin
-    double first_backward = 0;  // may begin
-    double end = 0;             // of the last backward
-  };
-  const auto& stages = figures.stages;
-  std::vector<Times> times(stages.size());
-  for (const StageLink& link : figures.links) {  // ascending: what feeds a stage is done
-    const StageFigures &x = stages[index(link.from)], &y = stages[index(link.to)];
-    Times& to = times[index(link.to)];
-    const double arrival = times[index(link.from)].first_forward + groups(x, y) * x.forward + link.forward * x.size + link.latency;
-    to.first_forward = std::max(to.first_forward, arrival);
-  }
-  double bound = 0;
-  auto link = figures.links.rbegin();
-  for (std::size_t s = stages.size(); s-- > 0;) {
-    const StageFigures& x = stages[s];
-    Times& time = times[s];
-    const int all = figures.microbatches / x.size, ahead = x.ahead / x.size;
-    time.first_backward = time.first_forward + ahead * x.forward;
-    double last = 0;  // backward may begin
-    for (; link != figures.links.rend() && link->from == static_cast<int>(s); ++link) {
-      const StageFigures& y = stages[index(link->to)];
-      const Times& after = times[index(link->to)];
-      const double back = link->backward * y.size + link->latency;
-      time.first_backward = std::max(time.first_backward, after.first_backward + groups(y, x) * y.backward + back);
-      last = std::max(last, after.end + back);
-    }
-    time.end = std::max(time.first_backward + all * x.backward + (all - ahead) * x.forward, last + x.backward);
-    bound = std::max(bound, time.end + x.all_reduce);
-  }
-  return bound;
 }
 
 bool evaluate(const PlanProblem& problem, Plan& plan) {

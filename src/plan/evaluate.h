@@ -45,7 +45,9 @@ struct PlanFigures {
   bool fit() const;
 };
 PlanFigures figures_of(const PlanProblem& problem, const std::vector<PlanStage>& stages);
-// The step of evaluate() takes no less: of each stage, what comes before its first forward and backward and after its last.
+// The step of evaluate(), as its table would have it but for rounding, and much faster.
+double step_seconds(const PlanFigures& figures);
+// It takes no less: of each stage, what comes before its first forward and backward and after its last.
 double step_bound(const PlanFigures& figures);
 // No plan at all takes less: all nodes' work on all devices, or the longest way through one micro-batch with all of its heaviest node.
 double least_step_seconds(const PlanProblem& problem);

@@ -45,6 +45,8 @@ void name_stages(const PlanGraph& graph, Plan& plan) {
 
 const std::vector<PlannerInfo>& planners() {
   static const std::vector<PlannerInfo> all = {
+      {"best", "the fastest plan of all planners in simulation, improved by local search", plan_by_best},
+      {"exact", "every split of a small graph, its devices and micro-batches, in simulation", plan_by_exact},
       {"graphpipe", "stages that branch and join, the shortest way at the least time per sample (GraphPipe, 2406.17145)",
        plan_by_graphpipe},
   };

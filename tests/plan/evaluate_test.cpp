@@ -213,6 +213,7 @@ TEST(Evaluate, RandomPlansRunWithinTheirMemory) {
     EXPECT_EQ(fits, figures.fit());
     for (std::size_t d = 0; fits && d < plan.peak_bytes.size(); ++d)
       EXPECT_LE(plan.peak_bytes[d], problem.cluster.devices[d].memory * (1 + 1e-6));
+    EXPECT_NEAR(step_seconds(figures), plan.predicted_time, 1e-12 * plan.predicted_time);
     EXPECT_LE(step_bound(figures), plan.predicted_time * (1 + 1e-12));
     EXPECT_LE(least_step_seconds(problem), plan.predicted_time * (1 + 1e-12));
   }
