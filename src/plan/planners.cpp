@@ -47,6 +47,13 @@ const std::vector<PlannerInfo>& planners() {
   static const std::vector<PlannerInfo> all = {
       {"best", "the fastest plan of all planners in simulation, improved by local search", plan_by_best},
       {"exact", "every split of a small graph, its devices and micro-batches, in simulation", plan_by_exact},
+      {"graphpipe", "stages that branch and join, the shortest way at the least time per sample (GraphPipe, 2406.17145)",
+       plan_by_graphpipe},
+      {"pipedream", "a chain of stages on workers that take micro-batches in turn, level by level of the cluster (PipeDream, SOSP 2019)",
+       plan_by_pipedream},
+      {"piper", "a chain of stages with data and tensor degrees, within the memory (Piper, NeurIPS 2021)", plan_by_piper},
+      {"max-load", "the smallest largest load of any device, host processors included (Tarnawski et al., NeurIPS 2020)",
+       plan_by_max_load},
   };
   return all;
 }
