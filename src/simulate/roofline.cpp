@@ -14,56 +14,11 @@ namespace {
 
 constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6;
 
-[[noreturn]] void fail_unknown(const std::string& what, const std::string& found, const std::vector<std::string>& known) {
-  const std::string near = nearest(found, known);
-  throw Error(what, {"known: " + join(known, ", ")}, near.empty() ? "" : concat("did you mean ", quote(near), "?"));
-}
-
-// One table of the file: "h100-sxm" of [devices].
-class Section {
- public:
-  Section(const toml::table& table, std::string name, std::string_view file) : table_(table), name_(std::move(name)), file_(file) {}
-
-  const std::string& name() const { return name_; }
-
-  void check_keys(const std::vector<std::string>& known) const {
-    for (const auto& [key, value] : table_)
-      if (std::find(known.begin(), known.end(), key.str()) == known.end())
-        fail_unknown(concat(place_text(file_, key.source()), name_, " has an unknown key ", quote(key.str())), std::string(key.str()),
-                     known);
-  }
-  bool has(const char* key) const { return table_.contains(key); }
-  // In the file's unit, times `unit`.
-  double number(const char* key, double unit) const {
-    const toml::node& node = at(key);
-    const auto value = node.is_number() ? node.value<double>() : std::nullopt;
-    if (!value || !std::isfinite(*value) || *value <= 0)
-      throw Error(concat(place_text(file_, node.source()), name_, ".", key, " must be a positive number"));
-    return *value * unit;
-  }
-  double number_or(const char* key, double unit, double otherwise) const { return has(key) ? number(key, unit) : otherwise; }
-  std::string text(const char* key) const {
-    const auto value = at(key).value_exact<std::string>();
-    if (!value) throw Error(concat(place_text(file_, at(key).source()), name_, ".", key, " must be a text"));
-    return *value;
-  }
-
- private:
-  const toml::node& at(const char* key) const {
-    if (const toml::node* node = table_.get(key)) return *node;
-    throw Error(concat(place_text(file_, table_.source()), name_, " has no key ", quote(key)));
-  }
-
-  const toml::table& table_;
-  std::string name_;
-  std::string_view file_;
-};
-
 struct Defaults {
   double efficiency, launch_seconds;
 };
 
-DeviceModel read_device(const Section& section, const Defaults& defaults, const DeviceTable& table) {
+DeviceModel read_device(const TomlSection& section, const Defaults& defaults, const DeviceTable& table) {
   section.check_keys({"title", "source", "f64", "f32", "f16", "bf16", "bandwidth", "memory", "host", "launch", "efficiency"});
   DeviceModel device;
   device.name = section.name();
@@ -81,7 +36,7 @@ DeviceModel read_device(const Section& section, const Defaults& defaults, const 
   return device;
 }
 
-Link read_link(const Section& section) {
+Link read_link(const TomlSection& section) {
   section.check_keys({"bandwidth", "latency", "source"});
   section.text("source");
   Link link;
@@ -97,7 +52,7 @@ void each_section(const toml::table& document, const char* group, std::string_vi
   if (!node->is_table()) throw Error(concat(place_text(file, node->source()), group, " must be a table"));
   for (const auto& [key, value] : *node->as_table()) {
     if (!value.is_table()) throw Error(concat(place_text(file, value.source()), group, ".", key.str(), " must be a table"));
-    read(Section(*value.as_table(), std::string(key.str()), file));
+    read(TomlSection(*value.as_table(), std::string(key.str()), file));
   }
 }
 
@@ -107,7 +62,7 @@ const Value& find(const std::map<std::string, Value>& values, const char* what, 
   if (found != values.end()) return found->second;
   std::vector<std::string> known;
   for (const auto& [key, ignored] : values) known.push_back(key);
-  fail_unknown(concat("there is no ", what, " ", quote(name), " in ", file), name, known);
+  fail_unknown_name(concat("there is no ", what, " ", quote(name), " in ", file), name, known);
 }
 
 DType compute_dtype(const Graph& graph, const Op& op) {
@@ -134,18 +89,18 @@ const Link& DeviceTable::link(const std::string& name) const {
 
 DeviceTable parse_devices(std::string_view text, const std::string& file) {
   const toml::table document = parse_toml(text, file);
-  Section(document, "the file", file).check_keys({"defaults", "devices", "links"});
+  TomlSection(document, "the file", file).check_keys({"defaults", "devices", "links"});
   DeviceTable table;
   table.file = file;
   Defaults defaults{1, 0};
   if (const toml::node* node = document.get("defaults")) {
     if (!node->is_table()) throw Error(concat(place_text(file, node->source()), "defaults must be a table"));
-    const Section section(*node->as_table(), "defaults", file);
+    const TomlSection section(*node->as_table(), "defaults", file);
     section.check_keys({"efficiency", "launch"});
     defaults = {section.number_or("efficiency", 1, 1), section.number_or("launch", kMicro, 0)};
   }
-  each_section(document, "links", file, [&](const Section& s) { table.links[s.name()] = read_link(s); });
-  each_section(document, "devices", file, [&](const Section& s) { table.devices[s.name()] = read_device(s, defaults, table); });
+  each_section(document, "links", file, [&](const TomlSection& s) { table.links[s.name()] = read_link(s); });
+  each_section(document, "devices", file, [&](const TomlSection& s) { table.devices[s.name()] = read_device(s, defaults, table); });
   return table;
 }
 
