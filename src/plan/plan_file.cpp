@@ -1,6 +1,7 @@
 #include "plan/plan_file.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <set>
 
@@ -106,8 +107,9 @@ std::string print(const PlanFile& plan, bool detail) {
 }
 
 bool is_plan(std::string_view text) {
-  const json document = json::parse(text, nullptr, false);
-  return document.is_object() && document.value("penstock", json()) == kKind;
+  std::string begin(text.substr(0, 100));
+  std::erase_if(begin, [](char c) { return std::isspace(static_cast<unsigned char>(c)); });
+  return begin.starts_with("{\"penstock\":\"plan\"");
 }
 
 PlanFile parse_plan(std::string_view text, const std::string& file) {

@@ -42,7 +42,7 @@ struct PlanFile {
 std::string print(const PlanFile& plan, bool detail = true);
 // Throws Error with file and key: no JSON, no plan, a key missing, unknown or doubled, a table of other stages.
 PlanFile parse_plan(std::string_view json, const std::string& file);
-bool is_plan(std::string_view text);  // whether it says that it is one
+bool is_plan(std::string_view text);  // whether it begins as print() does
 
 // What evaluate() counted with, as a file of a plan of `problem`, without a timeline.
 PlanFile plan_file_of(const PlanProblem& problem, const Plan& plan);
