@@ -49,7 +49,8 @@ void read_exception(const TomlSection& section, ClusterSpec& cluster) {
   if (pair == nullptr || pair->size() != 2 || ends.size() != 2 || ends[0] == ends[1])
     throw Error(concat(section.place("between"), "links.between must be two devices"),
                 {concat("devices are 0 to ", cluster.devices.size() - 1)}, "between = [0, 1]");
-  if (!cluster.between.emplace(std::minmax(ends[0], ends[1]), read_link(section)).second)
+  std::sort(ends.begin(), ends.end());
+  if (!cluster.between.emplace(std::pair(ends[0], ends[1]), read_link(section)).second)
     throw Error(concat(section.place("between"), "the link between ", ends[0], " and ", ends[1], " is there twice"));
 }
 
