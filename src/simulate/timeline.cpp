@@ -17,7 +17,7 @@ double MemoryPoint::total() const {
 }
 
 std::string label(const Timeline& timeline, const Activity& activity) {
-  if (activity.lane == Lane::transfer) return concat(activity.device, "->", activity.peer);
+  if (activity.lane == Lane::transfer && activity.peer != activity.device) return concat(activity.device, "->", activity.peer);
   if (activity.action) return activity.microbatch < 0 ? std::string(name(activity.kind)) : concat(name(activity.kind), activity.microbatch);
   if (activity.task >= 0) return timeline.tasks[static_cast<std::size_t>(activity.task)];
   return "host";
@@ -25,7 +25,7 @@ std::string label(const Timeline& timeline, const Activity& activity) {
 
 std::string detail(const Timeline& timeline, const Activity& activity) {
   std::string out;
-  if (activity.lane == Lane::transfer)
+  if (activity.lane == Lane::transfer && activity.peer != activity.device)
     out = concat("transfer from ", timeline.devices[static_cast<std::size_t>(activity.device)], " to ",
                  timeline.devices[static_cast<std::size_t>(activity.peer)]);
   else

@@ -14,7 +14,7 @@ namespace penstock {
 
 enum class Lane : std::uint8_t {
   compute,   // a run or an action
-  transfer,  // from `device` to `peer`: from when both ends have started it until its bytes are there
+  transfer,  // from `device` to `peer`: from when both ends have started it until its bytes are there; to itself: a host copy, a collective
   host,      // starting a transfer, filling an input, handing out an output: keeps the device's thread, computes nothing
 };
 
