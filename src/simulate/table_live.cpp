@@ -32,32 +32,27 @@ std::vector<LiveChange> live_changes(const WorkIndex& work, const TableTime& tim
   for (std::size_t i = 0; i < row.size(); ++i) {
     const Action& action = row[i];
     const double start = time.start[a][i], end = time.end[a][i];
-    switch (action.kind) {
-      case Kind::F:
-        if (!work.shape->has_backward[static_cast<std::size_t>(action.stage)]) break;
-        for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
-          const bool again = !work.recompute.empty() && work.recompute[work.unit(action.stage, m)];
-          out.push_back({start, kRow, again ? Held::kept : Held::all, action.stage, 1});
-        }
-        break;
-      case Kind::R:
-        out.push_back({start, kRow, Held::rest, action.stage, action.count});
-        break;
-      case Kind::OFFLOAD:
-        out.push_back({end, kEnds, Held::rest, action.stage, -action.count});
-        break;
-      case Kind::RELOAD:
-        out.push_back({start, kBegins, Held::rest, action.stage, action.count});
-        break;
-      case Kind::UNSHARD:
-        out.push_back({start, kBegins, Held::parameters, action.stage, 1});
-        break;
-      case Kind::RESHARD:
-        out.push_back({end, kRow, Held::parameters, action.stage, -1});
-        break;
-      default:
-        if (const std::int32_t ended = ended_by(work, action, actor)) out.push_back({end, kRow, Held::all, action.stage, -ended});
-        break;
+    const auto add = [&](double when, std::int32_t order, Held what, std::int32_t count) {
+      if (count != 0) out.push_back({when, order, what, action.stage, count});
+    };
+    if (action.kind == Kind::F && work.shape->has_backward[static_cast<std::size_t>(action.stage)]) {
+      std::int32_t again = 0;
+      for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
+        again += !work.recompute.empty() && work.recompute[work.unit(action.stage, m)];
+      add(start, kRow, Held::kept, again);
+      add(start, kRow, Held::all, action.count - again);
+    } else if (action.kind == Kind::R) {
+      add(start, kRow, Held::rest, action.count);
+    } else if (action.kind == Kind::OFFLOAD) {
+      add(end, kEnds, Held::rest, -action.count);
+    } else if (action.kind == Kind::RELOAD) {
+      add(start, kBegins, Held::rest, action.count);
+    } else if (action.kind == Kind::UNSHARD) {
+      add(start, kBegins, Held::parameters, 1);
+    } else if (action.kind == Kind::RESHARD) {
+      add(end, kRow, Held::parameters, -1);
+    } else {
+      add(end, kRow, Held::all, -ended_by(work, action, actor));
     }
   }
   std::stable_sort(out.begin(), out.end(),
