@@ -80,6 +80,11 @@ std::string print(const Schedule& schedule);
 // The same table with an update of each stage on each actor that runs its backward, right after the actor's last action of it.
 Schedule with_updates(Schedule schedule);
 
+// The same table under fully sharded parameters: each run of a stage's forwards, or backwards, on an actor gathers its parameters while the
+// run before it is at work, so that at most two stages are there at a time, and drops them when it ends; its gradients are reduced behind
+// the last of its B or W. Instead of the UNSHARD, RESHARD and REDUCE_GRAD that the table had.
+Schedule with_gathers(Schedule schedule);
+
 struct ScheduleOptions {
   int actors = 2;
   int microbatches = 4;
