@@ -67,6 +67,8 @@ class Search {
     return best().value;
   }
 
+  bool complete() const { return sets_.complete(); }
+
   // Of the plan that solve() found.
   std::vector<PlanStage> stages() const {
     std::vector<PlanStage> out;
@@ -194,7 +196,7 @@ Plan plan_by_max_load(const PlanProblem& problem, const PlanOptions&) {
   if (plan.bottleneck == kInfinity)
     fail_memory(problem.graph.name, devices.memory, smallest_memory([&](double bytes) { return search.solve(bytes) < kInfinity; }));
   plan.stages = search.stages();
-  plan.optimal = true;
+  plan.optimal = search.complete();
   return plan;
 }
 
