@@ -25,7 +25,7 @@ namespace penstock {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr int kMostPairs = 3'000'000;
+constexpr int kMostStages = 10'000'000;  // sets of nodes times degrees, about 500 MB
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -95,13 +95,23 @@ Degree read_degree(const PlanGraph& graph, int degree, double speed) {
   return out;
 }
 
-// All of them, or one path where they have too many pairs.
-Downsets choose_sets(const PlanGraph& graph) {
+std::vector<int> degrees_of(const PlanGraph& graph, int devices) {
+  std::vector<int> degrees;
+  for (const PlanNode& node : graph.nodes)
+    for (const NodeCost& cost : node.costs)
+      if (cost.degree <= devices) degrees.push_back(cost.degree);
+  std::sort(degrees.begin(), degrees.end());
+  degrees.erase(std::unique(degrees.begin(), degrees.end()), degrees.end());
+  return degrees;
+}
+
+// All of them, or one path where too many stages can be made of them.
+Downsets choose_sets(const PlanGraph& graph, int degrees) {
   Downsets all(graph);
-  int pairs = 0;
+  int stages = 0;
   for (int outer = 0; outer < all.count(); ++outer)
     for (int inner = 0; inner < outer; ++inner)
-      if (all.nested(inner, outer) && ++pairs > kMostPairs) return Downsets(graph, kOnePath);
+      if (all.nested(inner, outer) && (stages += degrees) > kMostStages) return Downsets(graph, kOnePath);
   return all;
 }
 
@@ -125,20 +135,14 @@ class Search {
  public:
   Search(const PlanGraph& graph, const EqualDevices& devices, int batches, bool replicas)
       : graph_(graph),
-        sets_(choose_sets(graph)),
+        sets_(choose_sets(graph, static_cast<int>(degrees_of(graph, devices.count).size()))),
         exact_(sets_.complete()),
         devices_(devices),
         batches_(batches),
         most_degrees_(std::min(batches, devices.count)) {
     for (int d = 1; d <= (replicas ? most_degrees_ : 1); ++d)
       if (batches % d == 0) copies_.push_back(d);
-    std::vector<int> degrees;
-    for (const PlanNode& node : graph.nodes)
-      for (const NodeCost& cost : node.costs)
-        if (cost.degree <= devices.count) degrees.push_back(cost.degree);
-    std::sort(degrees.begin(), degrees.end());
-    degrees.erase(std::unique(degrees.begin(), degrees.end()), degrees.end());
-    for (const int degree : degrees) degrees_.push_back(read_degree(graph, degree, devices.speed));
+    for (const int degree : degrees_of(graph, devices.count)) degrees_.push_back(read_degree(graph, degree, devices.speed));
     find_work();
     find_stages();
   }
