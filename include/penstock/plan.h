@@ -16,7 +16,7 @@ namespace penstock {
 
 // One way to run a node for one micro-batch.
 struct NodeCost {
-  std::string name;                  // "" or "vanilla", "activation recomp", ...
+  std::string name = {};             // "" or "vanilla", "activation recomp", ...
   int degree = 1;                    // devices that share every micro-batch (tensor parallel)
   int samples = 1;                   // in the micro-batch
   double forward = 0, backward = 0;  // seconds on a device of speed 1; backward includes what is computed again
@@ -90,10 +90,10 @@ ClusterSpec uniform_cluster(int devices, double bandwidth, double latency = 0, d
 ClusterSpec parse_cluster(std::string_view toml, const std::string& file);
 
 struct PlanStage {
-  std::string name;
-  std::vector<int> nodes;    // ascending
-  std::vector<int> choices;  // of each node: the index of its (name, degree) in costs, any samples
-  std::vector<int> devices;  // of the cluster: degree * replicas
+  std::string name = {};
+  std::vector<int> nodes = {};    // ascending
+  std::vector<int> choices = {};  // of each node: the index of its (name, degree) in costs, any samples; empty: 0 of each
+  std::vector<int> devices = {};  // of the cluster: degree * replicas
   int degree = 1;            // tensor parallel
   int samples = 0;           // micro-batch over all replicas; 0: as the nodes' costs
   int ahead = 0;             // micro-batches in flight that the planner counts with; 0: as the schedule chooses
@@ -115,6 +115,7 @@ struct PlanOptions {
   bool ignore_transfers = false;  // pipedream: without activations' transfers, as its original without a compression ratio
   bool straight = false;          // pipedream: one device per stage
   bool memory = true;             // pipedream: keep the devices' memory (the original does not by itself)
+  bool exact = true;              // best: prove plans of small graphs by trying all
 };
 
 struct Plan {

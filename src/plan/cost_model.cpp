@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <tuple>
 
 #include "base/text.h"
 #include "penstock/error.h"
@@ -77,17 +77,76 @@ int measured_samples(const PlanGraph& graph) {
   return graph.nodes[0].costs[0].samples;
 }
 
-double bytes_between(const PlanGraph& graph, const PlanStage& from, const PlanStage& to, double samples) {
-  std::set<int> sent;
-  double bytes = 0;
+namespace {
+
+// Of each node: its stage, and the index of its cost; -1 where no stage has it.
+struct NodePlaces {
+  std::vector<int> stage, choice;
+};
+
+NodePlaces places_of(const PlanGraph& graph, const std::vector<PlanStage>& stages) {
+  NodePlaces places{std::vector<int>(graph.nodes.size(), -1), std::vector<int>(graph.nodes.size(), 0)};
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    for (std::size_t i = 0; i < stages[s].nodes.size(); ++i) {
+      const std::size_t node = static_cast<std::size_t>(stages[s].nodes[i]);
+      places.stage[node] = static_cast<int>(s);
+      if (!stages[s].choices.empty()) places.choice[node] = stages[s].choices[i];
+    }
+  return places;
+}
+
+double sync_bytes(const std::map<int, double>& sync, int node) {
+  const auto found = sync.find(node);
+  return found == sync.end() ? 0 : found->second;
+}
+
+}  // namespace
+
+std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::vector<PlanStage>& stages) {
+  const NodePlaces places = places_of(graph, stages);
+  struct Crossing {
+    int from, to, node;  // stages, and whose output
+    double bytes, forward_sync, backward_sync;
+  };
+  std::vector<Crossing> crossings;
   for (const PlanEdge& edge : graph.edges) {
-    if (!std::binary_search(from.nodes.begin(), from.nodes.end(), edge.from) ||
-        !std::binary_search(to.nodes.begin(), to.nodes.end(), edge.to) || !sent.insert(edge.from).second)
-      continue;
-    const PlanNode& node = graph.nodes[static_cast<std::size_t>(edge.from)];
-    bytes += edge.bytes * samples / node.costs[0].samples;
+    const std::size_t from = static_cast<std::size_t>(edge.from), to = static_cast<std::size_t>(edge.to);
+    const int a = places.stage[from], b = places.stage[to];
+    if (a == b || a < 0 || b < 0) continue;
+    const NodeCost& sender = graph.nodes[from].costs[static_cast<std::size_t>(places.choice[from])];
+    const NodeCost& reader = graph.nodes[to].costs[static_cast<std::size_t>(places.choice[to])];
+    crossings.push_back(
+        {a, b, edge.from, edge.bytes, sync_bytes(reader.forward_sync, edge.from), sync_bytes(sender.backward_sync, edge.to)});
   }
-  return bytes;
+  // The largest of equal outputs first.
+  std::sort(crossings.begin(), crossings.end(), [](const Crossing& a, const Crossing& b) {
+    return std::tie(a.from, a.to, a.node, b.bytes) < std::tie(b.from, b.to, b.node, a.bytes);
+  });
+  std::vector<StageTransfer> transfers;
+  for (std::size_t i = 0; i < crossings.size(); ++i) {
+    const Crossing& c = crossings[i];
+    if (transfers.empty() || transfers.back().from != c.from || transfers.back().to != c.to)
+      transfers.push_back({.from = c.from, .to = c.to});
+    StageTransfer& transfer = transfers.back();
+    const PlanNode& node = graph.nodes[static_cast<std::size_t>(c.node)];
+    const double samples = node.costs[0].samples;
+    transfer.forward_bytes += c.forward_sync / samples;
+    transfer.backward_bytes += c.backward_sync / samples;
+    if (i > 0 && crossings[i - 1].from == c.from && crossings[i - 1].to == c.to && crossings[i - 1].node == c.node) continue;
+    if (node.transfer_seconds >= 0) {
+      transfer.seconds += node.transfer_seconds / samples;
+    } else {
+      transfer.forward_bytes += c.bytes / samples;
+      transfer.backward_bytes += c.bytes / samples;
+    }
+  }
+  return transfers;
+}
+
+double bytes_between(const PlanGraph& graph, const PlanStage& from, const PlanStage& to, double samples) {
+  const std::vector<StageTransfer> transfers = transfers_between(graph, {from, to});
+  const auto there = std::find_if(transfers.begin(), transfers.end(), [](const StageTransfer& t) { return t.from == 0; });
+  return there == transfers.end() ? 0 : there->forward_bytes * samples;
 }
 
 ClusterLink slowest_link(const ClusterSpec& cluster, std::span<const int> from, std::span<const int> to) {
@@ -129,6 +188,30 @@ StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages
     list.erase(std::unique(list.begin(), list.end()), list.end());
   }
   return shape;
+}
+
+bool order_stages(const PlanGraph& graph, std::vector<PlanStage>& stages) {
+  const NodePlaces places = places_of(graph, stages);
+  const std::size_t count = stages.size();
+  std::vector<char> feeds(count * count, 0);
+  for (const PlanEdge& edge : graph.edges) {
+    const int from = places.stage[static_cast<std::size_t>(edge.from)], to = places.stage[static_cast<std::size_t>(edge.to)];
+    if (from != to) feeds[static_cast<std::size_t>(from) * count + static_cast<std::size_t>(to)] = 1;
+  }
+  std::vector<int> waits(count, 0);
+  for (std::size_t a = 0; a < count; ++a)
+    for (std::size_t b = 0; b < count; ++b) waits[b] += feeds[a * count + b];
+  std::vector<std::size_t> order;
+  for (std::size_t s = 0; s < count; ++s)
+    if (waits[s] == 0) order.push_back(s);
+  for (std::size_t i = 0; i < order.size(); ++i)
+    for (std::size_t b = 0; b < count; ++b)
+      if (feeds[order[i] * count + b] && --waits[b] == 0) order.push_back(b);
+  if (order.size() < count) return false;
+  std::vector<PlanStage> ordered;
+  for (const std::size_t s : order) ordered.push_back(std::move(stages[s]));
+  stages = std::move(ordered);
+  return true;
 }
 
 }  // namespace penstock

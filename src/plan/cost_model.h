@@ -26,7 +26,15 @@ int choice_of(const PlanNode& node, int degree, std::string_view name);
 // The smallest that costs[0] of all nodes share; throws Error where they differ.
 int measured_samples(const PlanGraph& graph);
 
-// Bytes of one micro-batch of `samples` that stage `from` sends to stage `to`: each output once, however many nodes read it.
+// What stage `from` sends to stage `to` for one sample: each output once, however many nodes read it, and what the nodes' degrees add to
+// it.
+struct StageTransfer {
+  int from = 0, to = 0;
+  double forward_bytes = 0, backward_bytes = 0;
+  double seconds = 0;  // of outputs whose transfer was measured as a time: their bytes do not count
+};
+std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::vector<PlanStage>& stages);  // by (from, to)
+// The forward bytes of one micro-batch of `samples`, from one stage to another.
 double bytes_between(const PlanGraph& graph, const PlanStage& from, const PlanStage& to, double samples);
 // The slowest link between a device of one and a device of the other.
 ClusterLink slowest_link(const ClusterSpec& cluster, std::span<const int> from, std::span<const int> to);
@@ -36,6 +44,9 @@ double all_reduce_seconds(const ClusterSpec& cluster, std::span<const int> devic
 
 // Which stages feed which, as a schedule sees them.
 StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages);
+
+// Brings them into an order in which stages feed only later ones. False: some feed each other in a circle.
+bool order_stages(const PlanGraph& graph, std::vector<PlanStage>& stages);
 
 // Throws Error unless the stages hold each node once, feed only later ones, have devices of the cluster that no two share, whole replicas,
 // and sizes that divide the step.

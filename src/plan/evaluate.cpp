@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/invariant.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "plan/cost_model.h"
@@ -14,76 +13,128 @@
 namespace penstock {
 namespace {
 
-// A stage on its devices: what it takes for one of the table's micro-batches.
-struct StageFigures {
-  double forward = 0, backward = 0, all_reduce = 0;
-  double live_bytes = 0, resident_bytes = 0, memory = 0;
-  int batch = 1;      // of the table's micro-batches together
-  int in_flight = 1;  // most that fit, in the table's micro-batches
-};
+// An exact fit is one, however its sum was rounded.
+constexpr double kRounding = 1 + 1e-9;
 
-StageFigures figures_of(const PlanProblem& problem, const PlanStage& stage, int samples, int base) {
+std::size_t index(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+double all_reduce(const ClusterSpec& cluster, const PlanStage& stage, double bytes) {
+  if (stage.replicas() < 2) return 0;
+  double seconds = 0;
+  for (int shard = 0; shard < stage.degree; ++shard) {  // those of the replicas' devices that hold the same
+    std::vector<int> ring;
+    for (std::size_t i = index(shard); i < stage.devices.size(); i += index(stage.degree)) ring.push_back(stage.devices[i]);
+    seconds = std::max(seconds, all_reduce_seconds(cluster, ring, bytes));
+  }
+  return seconds;
+}
+
+StageFigures stage_figures(const PlanProblem& problem, const PlanStage& stage, int samples, int base) {
   const ClusterSpec& cluster = problem.cluster;
   // Replicas share each micro-batch.
   const SetCost cost = cost_of(problem.graph, stage.nodes, stage.choices, static_cast<double>(samples) / stage.replicas());
-  double speed = std::numeric_limits<double>::infinity();
   StageFigures figures;
-  figures.memory = std::numeric_limits<double>::infinity();
+  double speed = std::numeric_limits<double>::infinity();
   for (const int device : stage.devices) {
-    speed = std::min(speed, cluster.devices[static_cast<std::size_t>(device)].speed);
-    figures.memory = std::min(figures.memory, cluster.devices[static_cast<std::size_t>(device)].memory);
+    speed = std::min(speed, cluster.devices[index(device)].speed);
+    figures.memory = std::min(figures.memory, cluster.devices[index(device)].memory);
   }
-  figures.batch = samples / base;
-  figures.forward = cost.forward / speed / figures.batch;
-  figures.backward = cost.backward / speed / figures.batch;
-  figures.live_bytes = cost.live_bytes / figures.batch;
+  figures.size = samples / base;
+  figures.forward = cost.forward / speed;
+  figures.backward = cost.backward / speed;
+  figures.live_bytes = cost.live_bytes;
   figures.resident_bytes = cost.resident_bytes;
-  if (stage.replicas() > 1) figures.all_reduce = all_reduce_seconds(cluster, stage.devices, cost.parameter_bytes);
+  figures.all_reduce = all_reduce(cluster, stage, cost.parameter_bytes);
   return figures;
 }
 
-// How far ahead each stage runs: as GraphPipe has it, or less where its memory asks for it, and then no stage after it further.
-std::vector<int> ahead_of(const StageShape& shape, const std::vector<StageFigures>& figures, const std::vector<PlanStage>& stages) {
-  std::vector<int> sizes;
-  for (const StageFigures& f : figures) sizes.push_back(f.batch);
-  std::vector<int> ahead = graphpipe_in_flight(shape, sizes);
-  for (std::size_t s = 0; s < ahead.size(); ++s) {
-    const StageFigures& f = figures[s];
-    if (stages[s].ahead > 0) ahead[s] = std::min(ahead[s], stages[s].ahead * f.batch);
-    if (f.resident_bytes + ahead[s] * f.live_bytes > f.memory)
-      ahead[s] = std::max(static_cast<int>((f.memory - f.resident_bytes) / std::max(f.live_bytes, 1e-300)), f.batch);
-    for (const std::int32_t before : shape.predecessors[s]) ahead[s] = std::min(ahead[s], ahead[static_cast<std::size_t>(before)]);
-    ahead[s] = std::max(ahead[s] / f.batch * f.batch, f.batch);
+// The stages' links, ascending. Replicas send their parts at once.
+std::vector<StageLink> stage_links(const PlanProblem& problem, const std::vector<PlanStage>& stages, int base) {
+  std::vector<StageLink> links;
+  for (const StageTransfer& transfer : transfers_between(problem.graph, stages)) {
+    const PlanStage &from = stages[index(transfer.from)], &to = stages[index(transfer.to)];
+    const ClusterLink between = slowest_link(problem.cluster, from.devices, to.devices);
+    const double share = static_cast<double>(base) / std::min(from.replicas(), to.replicas());
+    links.push_back({.from = transfer.from,
+                     .to = transfer.to,
+                     .forward = share * (transfer.forward_bytes / between.bandwidth + transfer.seconds),
+                     .backward = share * (transfer.backward_bytes / between.bandwidth + transfer.seconds),
+                     .latency = between.latency});
   }
-  return ahead;
+  return links;
 }
 
-TableCosts table_costs(const std::vector<StageFigures>& figures) {
+int round_up(int value, int size) {
+  return (value + size - 1) / size * size;
+}
+
+// For the nth backward of a stage x that feeds y, y has run as many forwards as it is ahead and a micro-batch of x more, less what their
+// sizes share; x must have run these before.
+int lead(const StageFigures& x, const StageFigures& y) {
+  return x.size - std::gcd(x.size, y.size);
+}
+
+// At most so many in flight, and no fewer than can run.
+void limit(StageFigures& stage, double most) {
+  if (most < stage.ahead) stage.ahead = std::max(stage.least, static_cast<int>(most) / stage.size * stage.size);
+}
+
+void limit_to_memory(StageFigures& stage) {
+  if (stage.bytes(stage.ahead) <= stage.memory * kRounding) return;
+  const double room = stage.memory * kRounding - stage.resident_bytes;
+  limit(stage, room > 0 && stage.live_bytes > 0 ? std::floor(room / stage.live_bytes) * stage.size : 0);
+}
+
+// GraphPipe's (graphpipe_in_flight), or fewer where the memory or the plan asks for it; then what comes after is held to it, or its
+// forwards would wait for what never comes.
+void choose_ahead(const std::vector<PlanStage>& plan, PlanFigures& figures) {
+  auto& stages = figures.stages;
+  for (StageFigures& stage : stages) stage.least = stage.ahead = stage.size;
+  for (auto link = figures.links.rbegin(); link != figures.links.rend(); ++link) {  // by descending `from`: all that it feeds is done
+    StageFigures& x = stages[index(link->from)];
+    const StageFigures& y = stages[index(link->to)];
+    x.least = std::max(x.least, round_up(y.least + lead(x, y), x.size));
+    x.ahead = std::max(x.ahead, y.ahead + std::max(x.size, y.size));
+  }
+  for (StageFigures& stage : stages) {
+    stage.least = std::min(stage.least, figures.microbatches);
+    stage.ahead = std::min(round_up(stage.ahead, stage.size), figures.microbatches);
+  }
+  auto link = figures.links.begin();
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    StageFigures& stage = stages[s];
+    if (plan[s].ahead > 0) limit(stage, static_cast<double>(plan[s].ahead) * stage.size);
+    limit_to_memory(stage);
+    for (; link != figures.links.end() && link->from == static_cast<int>(s); ++link) {
+      if (stage.ahead == figures.microbatches) continue;  // it runs all forwards first
+      StageFigures& after = stages[index(link->to)];
+      limit(after, stage.ahead - lead(stage, after));
+    }
+  }
+}
+
+// Of what evaluate() counts with, the table simulator's.
+TableCosts table_costs(const PlanFigures& figures) {
   TableCosts costs;
-  for (const StageFigures& f : figures) {
+  for (const StageFigures& f : figures.stages) {
     StageCosts& stage = costs.stages.emplace_back();
-    stage.time[static_cast<std::size_t>(Kind::F)] = f.forward;
-    stage.time[static_cast<std::size_t>(Kind::B)] = f.backward;
+    stage.time[static_cast<std::size_t>(Kind::F)] = f.forward / f.size;
+    stage.time[static_cast<std::size_t>(Kind::B)] = f.backward / f.size;
     stage.time[static_cast<std::size_t>(Kind::U)] = f.all_reduce;
-    stage.forward_bytes = stage.backward_bytes = 1;  // bytes differ by the pair: see network_of
-    stage.live = 1;
+    stage.forward_bytes = stage.backward_bytes = 1;  // they differ by the pair: each link moves one in its time
   }
   return costs;
 }
 
-// A link for each pair of stages, on which their transfer is one byte. Replicas send their parts at once.
-Network network_of(const PlanProblem& problem, const Plan& plan, const StageShape& shape, int base) {
+Network network_of(const PlanFigures& figures) {
   Network network;
-  for (std::size_t to = 0; to < plan.stages.size(); ++to)
-    for (const std::int32_t from : shape.predecessors[to]) {
-      const PlanStage &a = plan.stages[static_cast<std::size_t>(from)], &b = plan.stages[to];
-      const ClusterLink between = slowest_link(problem.cluster, a.devices, b.devices);
-      Link link;
-      link.latency = between.latency;
-      const double bytes = bytes_between(problem.graph, a, b, base) / std::min(a.replicas(), b.replicas());
-      if (bytes > 0) link.bandwidth = between.bandwidth / bytes;
-      network.between[{from, static_cast<std::int32_t>(to)}] = network.between[{static_cast<std::int32_t>(to), from}] = link;
-    }
+  const auto link = [](double latency, double seconds) { return Link{.latency = latency, .bandwidth = 1 / seconds}; };
+  for (const StageLink& l : figures.links) {
+    network.between[{l.from, l.to}] = link(l.latency, l.forward);
+    network.between[{l.to, l.from}] = link(l.latency, l.backward);
+  }
   return network;
 }
 
@@ -95,34 +146,58 @@ int step_samples(const PlanProblem& problem) {
   return 8 * static_cast<int>(problem.cluster.devices.size()) * measured_samples(problem.graph);
 }
 
-bool evaluate(const PlanProblem& problem, Plan& plan) {
-  const int samples = step_samples(problem);
-  std::vector<int> sizes;
-  int base = samples;
-  for (const PlanStage& stage : plan.stages) {
-    sizes.push_back(stage.samples > 0 ? stage.samples : measured_samples(problem.graph));
-    base = std::gcd(base, sizes.back());
-  }
-  std::vector<StageFigures> figures;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) figures.push_back(figures_of(problem, plan.stages[s], sizes[s], base));
-  const StageShape shape = shape_of(problem.graph, plan.stages);
-  const std::vector<int> ahead = ahead_of(shape, figures, plan.stages);
-  std::vector<int> batches;
-  for (const StageFigures& f : figures) batches.push_back(f.batch);
+int batch_of(const PlanProblem& problem, const PlanStage& stage) {
+  return stage.samples > 0 ? stage.samples : measured_samples(problem.graph);
+}
 
-  plan.schedule = with_updates(graphpipe(shape, samples / base, batches, ahead));
-  TableOptions options;
-  options.network = network_of(problem, plan, shape, base);
-  const TableTime time = time_table(plan.schedule, shape, table_costs(figures), options);
-  plan.predicted_time = time.makespan;
-  plan.peak_bytes.assign(problem.cluster.devices.size(), 0);
-  bool fits = true;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const double bytes = figures[s].resident_bytes + time.peak_live[s] * figures[s].live_bytes;
-    for (const int device : plan.stages[s].devices) plan.peak_bytes[static_cast<std::size_t>(device)] = bytes;
-    fits = fits && bytes <= figures[s].memory * (1 + 1e-9);
+std::vector<int> allowed_batches(const PlanProblem& problem) {
+  std::vector<int> sizes = problem.batches;
+  if (sizes.empty())
+    for (const PlanNode& node : problem.graph.nodes)
+      for (const NodeCost& cost : node.costs) sizes.push_back(cost.samples);
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  const int step = step_samples(problem);
+  const std::vector<int> all = sizes;
+  std::erase_if(sizes, [&](int size) { return size < 1 || step % size != 0; });
+  if (!sizes.empty()) return sizes;
+  throw Error(concat("no size of a micro-batch divides the step's ", step, " samples"),
+              {"sizes: " + join(all, ", ", [](int size) { return std::to_string(size); })}, "give a size that divides the step");
+}
+
+PlanFigures figures_of(const PlanProblem& problem, const std::vector<PlanStage>& stages) {
+  const int samples = step_samples(problem);
+  int base = samples;
+  for (const PlanStage& stage : stages) base = std::gcd(base, batch_of(problem, stage));
+  PlanFigures figures;
+  figures.microbatches = samples / base;
+  figures.stages.reserve(stages.size());
+  for (const PlanStage& stage : stages) figures.stages.push_back(stage_figures(problem, stage, batch_of(problem, stage), base));
+  figures.links = stage_links(problem, stages, base);
+  choose_ahead(stages, figures);
+  return figures;
+}
+
+bool PlanFigures::fit() const {
+  return std::all_of(stages.begin(), stages.end(), [](const StageFigures& s) { return s.bytes(s.ahead) <= s.memory * kRounding; });
+}
+
+bool evaluate(const PlanProblem& problem, Plan& plan) {
+  const PlanFigures figures = figures_of(problem, plan.stages);
+  const StageShape shape = shape_of(problem.graph, plan.stages);
+  std::vector<int> sizes, ahead;
+  for (const StageFigures& f : figures.stages) {
+    sizes.push_back(f.size);
+    ahead.push_back(f.ahead);
   }
-  return fits;
+  plan.schedule = with_updates(graphpipe(shape, figures.microbatches, sizes, ahead));
+  TableOptions options;
+  options.network = network_of(figures);
+  plan.predicted_time = time_table(plan.schedule, shape, table_costs(figures), options).makespan;
+  plan.peak_bytes.assign(problem.cluster.devices.size(), 0);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)  // `ahead` is what lives at most: all of it does, before the first backward
+    for (const int device : plan.stages[s].devices) plan.peak_bytes[index(device)] = figures.stages[s].bytes(figures.stages[s].ahead);
+  return figures.fit();
 }
 
 }  // namespace penstock
