@@ -45,9 +45,9 @@ std::vector<int> graphpipe_in_flight(const StageShape& shape, const std::vector<
   return in_flight;
 }
 
-Schedule graphpipe(const StageShape& shape, int microbatches, const std::vector<int>& sizes) {
+Schedule graphpipe(const StageShape& shape, int microbatches, const std::vector<int>& sizes, std::vector<int> in_flight) {
   const std::vector<int> size = checked_sizes(shape, microbatches, sizes);
-  const std::vector<int> in_flight = graphpipe_in_flight(shape, size);
+  if (in_flight.empty()) in_flight = graphpipe_in_flight(shape, size);
   Schedule schedule;
   schedule.name = "graphpipe";
   for (std::size_t s = 0; s < size.size(); ++s) {

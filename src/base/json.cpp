@@ -1,0 +1,112 @@
+#include "base/json.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/cursor.h"
+#include "penstock/error.h"
+
+namespace penstock {
+
+using nlohmann::json;
+
+namespace {
+
+// The library keeps the last of two equal keys; two values for one thing are a mistake.
+class DoubledKeys {
+ public:
+  explicit DoubledKeys(const std::string& file) : file_(file) {}
+
+  bool operator()(int, json::parse_event_t event, const json& parsed) {
+    if (event == json::parse_event_t::object_start) open_.emplace_back();
+    if (event == json::parse_event_t::object_end) open_.pop_back();
+    if (event == json::parse_event_t::key && !open_.back().insert(parsed.get<std::string>()).second)
+      throw Error(concat(file_, ": the key ", quote(parsed.get<std::string>()), " is there twice in one object"));
+    return true;
+  }
+
+ private:
+  const std::string& file_;
+  std::vector<std::set<std::string>> open_;  // keys of the objects around the parser's place
+};
+
+}  // namespace
+
+json parse_json(std::string_view text, const JsonFile& file) {
+  try {
+    DoubledKeys check(file.name);
+    return json::parse(text, [&](int depth, json::parse_event_t event, const json& parsed) { return check(depth, event, parsed); });
+  } catch (const json::parse_error& error) {
+    const std::size_t position = std::min(error.byte > 0 ? error.byte - 1 : 0, text.size());
+    Cursor(file.name, text).fail_at(position, "this is not JSON", file.remake);
+  } catch (const json::exception&) {
+    throw Error(concat(file.name, ": a number is too large"));
+  }
+}
+
+std::string shown(const json& value) {
+  const std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+}
+
+void JsonNode::fail(const std::string& what, const std::string& hint) const {
+  throw Error(concat(file_.name, path_.empty() ? "" : ": ", path_, " ", what), {}, hint);
+}
+
+double JsonNode::number() const {
+  if (!value_.is_number()) fail(concat("is ", shown(value_), "; it must be a number"));
+  const auto number = value_.get<double>();
+  if (number < 0) fail(concat("is ", shown(value_), "; it must not be negative"));
+  return number;
+}
+
+double JsonNode::positive() const {
+  const double value = number();
+  if (value == 0) fail("is 0; it must be more");
+  return value;
+}
+
+std::int64_t JsonNode::whole(std::int64_t least, std::int64_t most) const {
+  const double value = value_.is_number_integer() ? value_.get<double>() : static_cast<double>(least) - 1;
+  if (value < static_cast<double>(least) || value > static_cast<double>(most))
+    fail(concat("is ", shown(value_), "; it must be a whole number from ", least, most < kMost ? concat(" to ", most) : ""));
+  return value_.get<std::int64_t>();
+}
+
+const std::string& JsonNode::text() const {
+  if (!value_.is_string()) fail(concat("is ", shown(value_), "; it must be a text"));
+  return value_.get_ref<const std::string&>();
+}
+
+bool JsonNode::flag() const {
+  if (!value_.is_boolean()) fail(concat("is ", shown(value_), "; it must be true or false"));
+  return value_.get<bool>();
+}
+
+void JsonNode::check_list() const {
+  if (!value_.is_array()) fail(concat("is ", shown(value_), "; it must be a list"));
+}
+
+void JsonNode::check_object() const {
+  if (!value_.is_object()) fail(concat("is ", shown(value_), "; it must be an object"));
+}
+
+void JsonNode::check_keys(const std::vector<std::string>& known) const {
+  check_object();
+  for (const auto& [key, value] : value_.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string near = nearest(key, known);
+    fail(concat("has an unknown key ", quote(key)),
+         near.empty() ? "known: " + join(known, ", ") : concat("did you mean ", quote(near), "?"));
+  }
+}
+
+JsonNode JsonNode::at(const char* key) const {
+  check_object();
+  if (!has(key))
+    fail(concat("has no key ", quote(key)),
+         concat("the file is damaged, or of another version", file_.remake.empty() ? "" : ": ", file_.remake));
+  return {value_[key], file_, below(key)};
+}
+
+}  // namespace penstock

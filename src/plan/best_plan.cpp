@@ -1,0 +1,126 @@
+#include "plan/best_plan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "plan/cost_model.h"
+#include "plan/exact_plan.h"
+#include "plan/planner_list.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t kImproved = 3;  // so many of the best are improved
+
+Deadline after(double seconds) {
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e6)));
+}
+
+bool small(const PlanProblem& problem) {
+  return problem.graph.nodes.size() <= 10 && problem.cluster.devices.size() <= 4;
+}
+
+int tries_for(const PlanProblem& problem) {
+  return static_cast<int>(1000 * problem.graph.nodes.size());
+}
+
+// What all other planners find, each within its share of the time.
+std::vector<FoundStages> found_by_planners(const PlanProblem& problem, PlanOptions options) {
+  std::vector<FoundStages> found;
+  options.seconds /= 2 * static_cast<double>(planners().size());
+  for (const PlannerInfo& planner : planners()) {
+    if (planner.name == "best" || planner.name == "exact") continue;
+    try {
+      Plan plan = planner.plan(problem, options);
+      check_plan(problem, plan);
+      found.push_back({planner.name, std::move(plan.stages), {}});
+    } catch (const Error&) {
+      // It does not take this problem, or finds nothing that fits as it counts.
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<FoundStages> improved_stages(const PlanProblem& problem, std::vector<FoundStages> found, std::uint64_t seed,
+                                         Deadline deadline) {
+  for (std::vector<PlanStage>& stages : starting_stages(problem))
+    if (sizes_agree(problem, stages) && order_stages(problem.graph, stages)) found.push_back({"even loads", std::move(stages), {}});
+  if (found.empty()) throw Error(concat("the nodes of ", problem.graph.name, " have no number of devices in common that the cluster has"));
+  const auto by_score = [](const FoundStages& a, const FoundStages& b) { return a.score < b.score; };
+  for (FoundStages& one : found) one.score = score_of(figures_of(problem, one.stages), PlanGoal::time);
+  std::stable_sort(found.begin(), found.end(), by_score);
+  const auto same = [](const FoundStages& a, const FoundStages& b) { return a.score == b.score; };
+  found.erase(std::unique(found.begin(), found.end(), same), found.end());
+  found.resize(std::min(found.size(), kImproved));
+  for (FoundStages& one : found) {
+    std::vector<PlanStage> better = improve_stages(problem, one.stages, {.seed = seed, .tries = tries_for(problem), .deadline = deadline});
+    const PlanScore score = score_of(figures_of(problem, better), PlanGoal::time);
+    if (score < one.score) one = {one.by + ", improved", std::move(better), score};
+  }
+  std::stable_sort(found.begin(), found.end(), by_score);
+  return found;
+}
+
+std::vector<PlanStage> fail_without_memory(const PlanProblem& problem, const std::vector<PlanStage>& nearly, std::uint64_t seed,
+                                           bool proven, Deadline deadline) {
+  std::vector<PlanStage> least =
+      improve_stages(problem, nearly, {.goal = PlanGoal::memory, .seed = seed, .tries = tries_for(problem), .deadline = deadline});
+  if (proven) {
+    ExactResult exact = exact_stages(problem, least, PlanGoal::memory, deadline);
+    proven = exact.finished;
+    if (!exact.stages.empty()) least = std::move(exact.stages);
+  }
+  const PlanScore score = score_of(figures_of(problem, least), PlanGoal::memory);
+  if (score.value == 0) return least;
+  double smallest = std::numeric_limits<double>::infinity();
+  for (const ClusterDevice& device : problem.cluster.devices) smallest = std::min(smallest, device.memory);
+  throw Error(concat("no plan of ", problem.graph.name, " fits the memory of ", problem.cluster.name),
+              {concat("the smallest device has ", bytes_text(smallest), " (", number(smallest), " bytes)"),
+               concat(proven ? "the smallest memory that would do: " : "this memory would do, maybe less: ", bytes_text(score.value), " (",
+                      number(score.value), " bytes) on every device")},
+              "take more devices, recomputation or smaller micro-batches");
+}
+
+Plan plan_by_exact(const PlanProblem& problem, const PlanOptions& options) {
+  const Deadline deadline = after(options.seconds);
+  if (problem.graph.nodes.size() > kExactNodes || problem.cluster.devices.size() > kExactDevices)
+    exact_stages(problem, {}, PlanGoal::time, deadline);  // says so
+  const FoundStages start = improved_stages(problem, {}, options.seed, deadline).front();
+  ExactResult exact = exact_stages(problem, start.stages, PlanGoal::time, deadline);
+  Plan plan;
+  plan.stages = exact.stages.empty() ? start.stages : std::move(exact.stages);
+  if (exact.stages.empty() && start.score.lack > 0) plan.stages = fail_without_memory(problem, start.stages, options.seed, true, deadline);
+  plan.optimal = exact.finished;
+  plan.bottleneck = score_of(figures_of(problem, plan.stages), PlanGoal::time).value;
+  if (plan.optimal) plan.lower_bound = plan.bottleneck;
+  return plan;
+}
+
+Plan plan_by_best(const PlanProblem& problem, const PlanOptions& options) {
+  const Deadline deadline = after(options.seconds);
+  std::vector<FoundStages> found = improved_stages(problem, found_by_planners(problem, options), options.seed, deadline);
+  FoundStages best = std::move(found.front());
+  Plan plan;
+  const bool try_all = options.exact && small(problem);
+  if (try_all) {
+    ExactResult exact = exact_stages(problem, best.stages, PlanGoal::time, deadline);
+    if (!exact.stages.empty()) best = {"exact", std::move(exact.stages), exact.score};
+    plan.optimal = exact.finished;
+  }
+  if (best.score.lack > 0) {
+    best.stages = fail_without_memory(problem, best.stages, options.seed, try_all, deadline);
+    best.score = score_of(figures_of(problem, best.stages), PlanGoal::time);
+  }
+  plan.planner = best.by;
+  plan.bottleneck = best.score.value;
+  if (plan.optimal) plan.lower_bound = plan.bottleneck;
+  plan.stages = std::move(best.stages);
+  return plan;
+}
+
+}  // namespace penstock

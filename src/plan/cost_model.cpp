@@ -1,0 +1,217 @@
+#include "plan/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "base/text.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+// The line through two measured points; through zero where there is one.
+double at(double x, double x0, double y0, double x1, double y1) {
+  if (x1 == x0) return x0 > 0 ? y0 * x / x0 : y0;
+  return y0 + (y1 - y0) * (x - x0) / (x1 - x0);
+}
+
+// `value` of the costs [first, last), which are of one way and ascending in samples.
+template <class Value>
+double interpolate(std::span<const NodeCost> costs, double samples, Value&& value) {
+  const NodeCost& lowest = costs.front();
+  if (costs.size() == 1) return at(samples, lowest.samples, value(lowest), lowest.samples, value(lowest));
+  std::size_t upper = 1;
+  while (upper + 1 < costs.size() && costs[upper].samples < samples) ++upper;
+  const NodeCost &a = costs[upper - 1], &b = costs[upper];
+  const double line = at(samples, a.samples, value(a), b.samples, value(b));
+  // Fewer samples than were measured: no less than half of the share.
+  return samples < lowest.samples ? std::max(line, value(lowest) * samples / lowest.samples / 2) : line;
+}
+
+}  // namespace
+
+SetCost& SetCost::operator+=(const SetCost& other) {
+  forward += other.forward;
+  backward += other.backward;
+  live_bytes += other.live_bytes;
+  resident_bytes += other.resident_bytes;
+  parameter_bytes += other.parameter_bytes;
+  return *this;
+}
+
+SetCost cost_of(const PlanNode& node, int choice, double samples) {
+  const NodeCost& first = node.costs[static_cast<std::size_t>(choice)];
+  std::size_t end = static_cast<std::size_t>(choice);
+  while (end < node.costs.size() && node.costs[end].name == first.name && node.costs[end].degree == first.degree) ++end;
+  const std::span<const NodeCost> way(&first, end - static_cast<std::size_t>(choice));
+  return {.forward = interpolate(way, samples, [](const NodeCost& c) { return c.forward; }),
+          .backward = interpolate(way, samples, [](const NodeCost& c) { return c.backward; }),
+          .live_bytes = interpolate(way, samples, [](const NodeCost& c) { return c.live_bytes; }),
+          .resident_bytes = first.resident_bytes,
+          .parameter_bytes = first.parameter_bytes};
+}
+
+SetCost cost_of(const PlanGraph& graph, std::span<const int> nodes, std::span<const int> choices, double samples) {
+  SetCost sum;
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    sum += cost_of(graph.nodes[static_cast<std::size_t>(nodes[i])], choices.empty() ? 0 : choices[i], samples);
+  return sum;
+}
+
+int choice_of(const PlanNode& node, int degree, std::string_view name) {
+  for (std::size_t i = 0; i < node.costs.size(); ++i)
+    if (node.costs[i].degree == degree && node.costs[i].name == name) return static_cast<int>(i);
+  return -1;
+}
+
+int measured_samples(const PlanGraph& graph) {
+  for (const PlanNode& node : graph.nodes) {
+    if (node.costs.empty()) throw Error(concat("node ", quote(node.name), " of ", graph.name, " has no costs"));
+    if (node.costs[0].samples == graph.nodes[0].costs[0].samples) continue;
+    throw Error(concat("nodes of ", graph.name, " were measured with micro-batches of different sizes"),
+                {concat(quote(graph.nodes[0].name), ": ", graph.nodes[0].costs[0].samples, " samples"),
+                 concat(quote(node.name), ": ", node.costs[0].samples)});
+  }
+  if (graph.nodes.empty()) throw Error(concat(graph.name, " has no nodes"), {}, "give a graph with one node at least");
+  return graph.nodes[0].costs[0].samples;
+}
+
+namespace {
+
+// Of each node: its stage, and the index of its cost; -1 where no stage has it.
+struct NodePlaces {
+  std::vector<int> stage, choice;
+};
+
+NodePlaces places_of(const PlanGraph& graph, const std::vector<PlanStage>& stages) {
+  NodePlaces places{std::vector<int>(graph.nodes.size(), -1), std::vector<int>(graph.nodes.size(), 0)};
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    for (std::size_t i = 0; i < stages[s].nodes.size(); ++i) {
+      const std::size_t node = static_cast<std::size_t>(stages[s].nodes[i]);
+      places.stage[node] = static_cast<int>(s);
+      if (!stages[s].choices.empty()) places.choice[node] = stages[s].choices[i];
+    }
+  return places;
+}
+
+double sync_bytes(const std::map<int, double>& sync, int node) {
+  const auto found = sync.find(node);
+  return found == sync.end() ? 0 : found->second;
+}
+
+}  // namespace
+
+std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::vector<PlanStage>& stages) {
+  const NodePlaces places = places_of(graph, stages);
+  struct Crossing {
+    int from, to, node;  // stages, and whose output
+    double bytes, forward_sync, backward_sync;
+  };
+  std::vector<Crossing> crossings;
+  for (const PlanEdge& edge : graph.edges) {
+    const std::size_t from = static_cast<std::size_t>(edge.from), to = static_cast<std::size_t>(edge.to);
+    const int a = places.stage[from], b = places.stage[to];
+    if (a == b || a < 0 || b < 0) continue;
+    const NodeCost& sender = graph.nodes[from].costs[static_cast<std::size_t>(places.choice[from])];
+    const NodeCost& reader = graph.nodes[to].costs[static_cast<std::size_t>(places.choice[to])];
+    crossings.push_back(
+        {a, b, edge.from, edge.bytes, sync_bytes(reader.forward_sync, edge.from), sync_bytes(sender.backward_sync, edge.to)});
+  }
+  // The largest of equal outputs first.
+  std::sort(crossings.begin(), crossings.end(), [](const Crossing& a, const Crossing& b) {
+    return std::tie(a.from, a.to, a.node, b.bytes) < std::tie(b.from, b.to, b.node, a.bytes);
+  });
+  std::vector<StageTransfer> transfers;
+  for (std::size_t i = 0; i < crossings.size(); ++i) {
+    const Crossing& c = crossings[i];
+    if (transfers.empty() || transfers.back().from != c.from || transfers.back().to != c.to)
+      transfers.push_back({.from = c.from, .to = c.to});
+    StageTransfer& transfer = transfers.back();
+    const PlanNode& node = graph.nodes[static_cast<std::size_t>(c.node)];
+    const double samples = node.costs[0].samples;
+    transfer.forward_bytes += c.forward_sync / samples;
+    transfer.backward_bytes += c.backward_sync / samples;
+    if (i > 0 && crossings[i - 1].from == c.from && crossings[i - 1].to == c.to && crossings[i - 1].node == c.node) continue;
+    if (node.transfer_seconds >= 0) {
+      transfer.seconds += node.transfer_seconds / samples;
+    } else {
+      transfer.forward_bytes += c.bytes / samples;
+      transfer.backward_bytes += c.bytes / samples;
+    }
+  }
+  return transfers;
+}
+
+double bytes_between(const PlanGraph& graph, const PlanStage& from, const PlanStage& to, double samples) {
+  const std::vector<StageTransfer> transfers = transfers_between(graph, {from, to});
+  const auto there = std::find_if(transfers.begin(), transfers.end(), [](const StageTransfer& t) { return t.from == 0; });
+  return there == transfers.end() ? 0 : there->forward_bytes * samples;
+}
+
+ClusterLink slowest_link(const ClusterSpec& cluster, std::span<const int> from, std::span<const int> to) {
+  ClusterLink slowest;
+  for (const int a : from)
+    for (const int b : to) {
+      if (a == b) continue;
+      const ClusterLink link = cluster.link(a, b);
+      slowest = {std::max(slowest.latency, link.latency), std::min(slowest.bandwidth, link.bandwidth)};
+    }
+  return slowest;
+}
+
+double all_reduce_seconds(const ClusterSpec& cluster, std::span<const int> devices, double bytes) {
+  const double n = static_cast<double>(devices.size());
+  if (devices.size() < 2) return 0;
+  ClusterLink slowest;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const ClusterLink link = cluster.link(devices[i], devices[(i + 1) % devices.size()]);
+    slowest = {std::max(slowest.latency, link.latency), std::min(slowest.bandwidth, link.bandwidth)};
+  }
+  return 2 * (n - 1) / n * bytes / slowest.bandwidth + 2 * (n - 1) * slowest.latency;
+}
+
+StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages) {
+  std::vector<int> stage_of(graph.nodes.size(), -1);
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    for (const int node : stages[s].nodes) stage_of[static_cast<std::size_t>(node)] = static_cast<int>(s);
+  StageShape shape;
+  shape.predecessors.resize(stages.size());
+  shape.has_backward.assign(stages.size(), true);
+  shape.has_parameters.assign(stages.size(), true);
+  for (const PlanEdge& edge : graph.edges) {
+    const int from = stage_of[static_cast<std::size_t>(edge.from)], to = stage_of[static_cast<std::size_t>(edge.to)];
+    if (from != to) shape.predecessors[static_cast<std::size_t>(to)].push_back(from);
+  }
+  for (auto& list : shape.predecessors) {
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+  }
+  return shape;
+}
+
+bool order_stages(const PlanGraph& graph, std::vector<PlanStage>& stages) {
+  const NodePlaces places = places_of(graph, stages);
+  const std::size_t count = stages.size();
+  std::vector<char> feeds(count * count, 0);
+  for (const PlanEdge& edge : graph.edges) {
+    const int from = places.stage[static_cast<std::size_t>(edge.from)], to = places.stage[static_cast<std::size_t>(edge.to)];
+    if (from != to) feeds[static_cast<std::size_t>(from) * count + static_cast<std::size_t>(to)] = 1;
+  }
+  std::vector<int> waits(count, 0);
+  for (std::size_t a = 0; a < count; ++a)
+    for (std::size_t b = 0; b < count; ++b) waits[b] += feeds[a * count + b];
+  std::vector<std::size_t> order;
+  for (std::size_t s = 0; s < count; ++s)
+    if (waits[s] == 0) order.push_back(s);
+  for (std::size_t i = 0; i < order.size(); ++i)
+    for (std::size_t b = 0; b < count; ++b)
+      if (feeds[order[i] * count + b] && --waits[b] == 0) order.push_back(b);
+  if (order.size() < count) return false;
+  std::vector<PlanStage> ordered;
+  for (const std::size_t s : order) ordered.push_back(std::move(stages[s]));
+  stages = std::move(ordered);
+  return true;
+}
+
+}  // namespace penstock

@@ -1,0 +1,55 @@
+// What a stage of a costed graph takes: sums over its nodes, at any size of the micro-batch.
+#pragma once
+
+#include <span>
+
+#include "penstock/plan.h"
+
+namespace penstock {
+
+// Of a set of nodes and one micro-batch, on a device of speed 1.
+struct SetCost {
+  double forward = 0, backward = 0;  // seconds
+  double live_bytes = 0;             // for each micro-batch in flight
+  double resident_bytes = 0;
+  double parameter_bytes = 0;
+
+  SetCost& operator+=(const SetCost& other);
+};
+
+// `choice`: the index of the first of a node's costs of one (name, degree). Times between two measured sizes lie on the line between them,
+// outside on the line through the nearest two, or through zero where only one size was measured or the line would fall below half of that.
+SetCost cost_of(const PlanNode& node, int choice, double samples);
+SetCost cost_of(const PlanGraph& graph, std::span<const int> nodes, std::span<const int> choices, double samples);
+// The first of the node's costs of this name and degree; -1: it has none.
+int choice_of(const PlanNode& node, int degree, std::string_view name);
+// The smallest that costs[0] of all nodes share; throws Error where they differ.
+int measured_samples(const PlanGraph& graph);
+
+// What stage `from` sends to stage `to` for one sample: each output once, however many nodes read it, and what the nodes' degrees add to
+// it.
+struct StageTransfer {
+  int from = 0, to = 0;
+  double forward_bytes = 0, backward_bytes = 0;
+  double seconds = 0;  // of outputs whose transfer was measured as a time: their bytes do not count
+};
+std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::vector<PlanStage>& stages);  // by (from, to)
+// The forward bytes of one micro-batch of `samples`, from one stage to another.
+double bytes_between(const PlanGraph& graph, const PlanStage& from, const PlanStage& to, double samples);
+// The slowest link between a device of one and a device of the other.
+ClusterLink slowest_link(const ClusterSpec& cluster, std::span<const int> from, std::span<const int> to);
+// A ring among the devices: 2 (n-1)/n of the bytes over the slowest link between neighbours, and its latency 2 (n-1) times (Patarasuk &
+// Yuan 2009).
+double all_reduce_seconds(const ClusterSpec& cluster, std::span<const int> devices, double bytes);
+
+// Which stages feed which, as a schedule sees them.
+StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages);
+
+// Brings them into an order in which stages feed only later ones. False: some feed each other in a circle.
+bool order_stages(const PlanGraph& graph, std::vector<PlanStage>& stages);
+
+// Throws Error unless the stages hold each node once, feed only later ones, have devices of the cluster that no two share, whole replicas,
+// and sizes that divide the step.
+void check_plan(const PlanProblem& problem, const Plan& plan);
+
+}  // namespace penstock

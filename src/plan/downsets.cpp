@@ -1,0 +1,95 @@
+#include "plan/downsets.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace penstock {
+namespace {
+
+using Bits = std::vector<std::uint64_t>;
+
+void put(std::uint64_t* bits, int node) {
+  bits[node / 64] |= std::uint64_t{1} << (node % 64);
+}
+
+// What each node reads, `words` for each.
+Bits predecessors(const PlanGraph& graph, int words) {
+  Bits out(graph.nodes.size() * static_cast<std::size_t>(words));
+  for (const PlanEdge& edge : graph.edges) put(&out[static_cast<std::size_t>(edge.to) * words], edge.from);
+  return out;
+}
+
+}  // namespace
+
+Downsets::Downsets(const PlanGraph& graph, int most) : nodes_(static_cast<int>(graph.nodes.size())), words_((nodes_ + 63) / 64) {
+  complete_ = find_all(graph, most);
+  if (!complete_) find_path();
+}
+
+// Each set is made once, from itself without its largest node: nodes are in topological order, so what is left is a downset too.
+bool Downsets::find_all(const PlanGraph& graph, int most) {
+  const Bits before = predecessors(graph, words_);
+  Bits found(static_cast<std::size_t>(words_));
+  std::vector<int> largest = {-1};
+  for (std::size_t set = 0; set < largest.size(); ++set)
+    for (int node = largest[set] + 1; node < nodes_; ++node) {
+      std::uint64_t missing = 0;
+      for (int i = 0; i < words_; ++i)
+        missing |= before[static_cast<std::size_t>(node) * words_ + i] & ~found[set * words_ + static_cast<std::size_t>(i)];
+      if (missing != 0) continue;
+      if (static_cast<int>(largest.size()) >= most) return false;
+      found.resize(found.size() + static_cast<std::size_t>(words_));
+      std::copy_n(&found[set * words_], words_, &found[found.size() - words_]);
+      put(&found[found.size() - words_], node);
+      largest.push_back(node);
+    }
+  count_ = static_cast<int>(largest.size());
+  std::vector<int> sizes(largest.size(), 0), order(largest.size());
+  for (std::size_t i = 0; i < found.size(); ++i) sizes[i / words_] += std::popcount(found[i]);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return sizes[a] < sizes[b]; });
+  for (const int set : order) {
+    bits_.insert(bits_.end(), &found[static_cast<std::size_t>(set) * words_], &found[static_cast<std::size_t>(set) * words_] + words_);
+    sizes_.push_back(sizes[static_cast<std::size_t>(set)]);
+  }
+  return true;
+}
+
+void Downsets::find_path() {
+  count_ = nodes_ + 1;
+  bits_.assign(static_cast<std::size_t>(count_) * words_, 0);
+  for (int set = 0; set < count_; ++set) {
+    sizes_.push_back(set);
+    for (int node = 0; node < set; ++node) put(&bits_[static_cast<std::size_t>(set) * words_], node);
+  }
+}
+
+std::vector<int> Downsets::difference(int inner, int outer) const {
+  std::vector<int> out;
+  for (int i = 0; i < words_; ++i)
+    for (std::uint64_t rest = bits(outer)[i] & ~bits(inner)[i]; rest != 0; rest &= rest - 1) out.push_back(64 * i + std::countr_zero(rest));
+  return out;
+}
+
+std::vector<double> Downsets::sums(std::span<const double> values) const {
+  std::vector<double> out(static_cast<std::size_t>(count_), 0);
+  for (int set = 0; set < count_; ++set)
+    for (const int node : difference(0, set)) out[static_cast<std::size_t>(set)] += values[static_cast<std::size_t>(node)];
+  return out;
+}
+
+std::vector<double> Downsets::cut_sums(const PlanGraph& graph, std::span<const double> values) const {
+  Bits readers(graph.nodes.size() * static_cast<std::size_t>(words_));
+  for (const PlanEdge& edge : graph.edges) put(&readers[static_cast<std::size_t>(edge.from) * words_], edge.to);
+  std::vector<double> out(static_cast<std::size_t>(count_), 0);
+  for (int set = 0; set < count_; ++set)
+    for (const int node : difference(0, set)) {
+      std::uint64_t outside = 0;
+      for (int i = 0; i < words_; ++i) outside |= readers[static_cast<std::size_t>(node) * words_ + i] & ~bits(set)[i];
+      if (outside != 0) out[static_cast<std::size_t>(set)] += values[static_cast<std::size_t>(node)];
+    }
+  return out;
+}
+
+}  // namespace penstock

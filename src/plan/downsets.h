@@ -1,0 +1,51 @@
+// Downsets of a graph: sets of nodes that hold, with each node, all that it reads. Stages in order are differences of nested ones.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "penstock/plan.h"
+
+namespace penstock {
+
+// As many as Piper takes; there are exponentially many in a graph's width.
+constexpr int kMostDownsets = 40'000;
+// Nodes in one row, as planners of chains see a graph: the sets of its first nodes.
+constexpr int kOnePath = 0;
+
+class Downsets {
+ public:
+  // All of them, smaller ones first: the empty set is the first, the whole graph the last. Where there are more than `most`, only those of
+  // one path: the first nodes in the graph's order.
+  explicit Downsets(const PlanGraph& graph, int most = kMostDownsets);
+
+  bool complete() const { return complete_; }
+  int count() const { return count_; }
+  int size(int set) const { return sizes_[static_cast<std::size_t>(set)]; }  // nodes of it
+  bool holds(int set, int node) const { return (bits(set)[node / 64] >> (node % 64) & 1) != 0; }
+  bool nested(int inner, int outer) const {
+    const std::uint64_t *a = bits(inner), *b = bits(outer);
+    std::uint64_t rest = 0;
+    for (int i = 0; i < words_; ++i) rest |= a[i] & ~b[i];
+    return rest == 0;
+  }
+  std::vector<int> difference(int inner, int outer) const;  // nodes of `outer` that are not in `inner`, ascending
+  // Sum over the nodes of each set.
+  std::vector<double> sums(std::span<const double> values) const;
+
+  // Of each set: the sum of `values` over its nodes that a node outside reads.
+  std::vector<double> cut_sums(const PlanGraph& graph, std::span<const double> values) const;
+
+ private:
+  bool find_all(const PlanGraph& graph, int most);  // false: there are more
+  void find_path();
+  const std::uint64_t* bits(int set) const { return &bits_[static_cast<std::size_t>(set) * words_]; }
+
+  int nodes_ = 0, words_ = 0, count_ = 0;
+  bool complete_ = false;
+  std::vector<std::uint64_t> bits_;  // `words_` for each set
+  std::vector<int> sizes_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,203 @@
+#include "plan/evaluate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "plan/cost_model.h"
+#include "schedule/work.h"
+#include "simulate/table.h"
+
+namespace penstock {
+namespace {
+
+// An exact fit is one, however its sum was rounded.
+constexpr double kRounding = 1 + 1e-9;
+
+std::size_t index(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+double all_reduce(const ClusterSpec& cluster, const PlanStage& stage, double bytes) {
+  if (stage.replicas() < 2) return 0;
+  double seconds = 0;
+  for (int shard = 0; shard < stage.degree; ++shard) {  // those of the replicas' devices that hold the same
+    std::vector<int> ring;
+    for (std::size_t i = index(shard); i < stage.devices.size(); i += index(stage.degree)) ring.push_back(stage.devices[i]);
+    seconds = std::max(seconds, all_reduce_seconds(cluster, ring, bytes));
+  }
+  return seconds;
+}
+
+StageFigures stage_figures(const PlanProblem& problem, const PlanStage& stage, int samples, int base) {
+  const ClusterSpec& cluster = problem.cluster;
+  // Replicas share each micro-batch.
+  const SetCost cost = cost_of(problem.graph, stage.nodes, stage.choices, static_cast<double>(samples) / stage.replicas());
+  StageFigures figures;
+  double speed = std::numeric_limits<double>::infinity();
+  for (const int device : stage.devices) {
+    speed = std::min(speed, cluster.devices[index(device)].speed);
+    figures.memory = std::min(figures.memory, cluster.devices[index(device)].memory);
+  }
+  figures.size = samples / base;
+  figures.forward = cost.forward / speed;
+  figures.backward = cost.backward / speed;
+  figures.live_bytes = cost.live_bytes;
+  figures.resident_bytes = cost.resident_bytes;
+  figures.all_reduce = all_reduce(cluster, stage, cost.parameter_bytes);
+  return figures;
+}
+
+// The stages' links, ascending. Replicas send their parts at once.
+std::vector<StageLink> stage_links(const PlanProblem& problem, const std::vector<PlanStage>& stages, int base) {
+  std::vector<StageLink> links;
+  for (const StageTransfer& transfer : transfers_between(problem.graph, stages)) {
+    const PlanStage &from = stages[index(transfer.from)], &to = stages[index(transfer.to)];
+    const ClusterLink between = slowest_link(problem.cluster, from.devices, to.devices);
+    const double share = static_cast<double>(base) / std::min(from.replicas(), to.replicas());
+    links.push_back({.from = transfer.from,
+                     .to = transfer.to,
+                     .forward = share * (transfer.forward_bytes / between.bandwidth + transfer.seconds),
+                     .backward = share * (transfer.backward_bytes / between.bandwidth + transfer.seconds),
+                     .latency = between.latency});
+  }
+  return links;
+}
+
+int round_up(int value, int size) {
+  return (value + size - 1) / size * size;
+}
+
+// For the nth backward of a stage x that feeds y, y has run as many forwards as it is ahead and a micro-batch of x more, less what their
+// sizes share; x must have run these before.
+int lead(const StageFigures& x, const StageFigures& y) {
+  return x.size - std::gcd(x.size, y.size);
+}
+
+// At most so many in flight, and no fewer than can run.
+void limit(StageFigures& stage, double most) {
+  if (most < stage.ahead) stage.ahead = std::max(stage.least, static_cast<int>(most) / stage.size * stage.size);
+}
+
+void limit_to_memory(StageFigures& stage) {
+  if (stage.bytes(stage.ahead) <= stage.memory * kRounding) return;
+  const double room = stage.memory * kRounding - stage.resident_bytes;
+  limit(stage, room > 0 && stage.live_bytes > 0 ? std::floor(room / stage.live_bytes) * stage.size : 0);
+}
+
+// GraphPipe's (graphpipe_in_flight), or fewer where the memory or the plan asks for it; then what comes after is held to it, or its
+// forwards would wait for what never comes.
+void choose_ahead(const std::vector<PlanStage>& plan, PlanFigures& figures) {
+  auto& stages = figures.stages;
+  for (StageFigures& stage : stages) stage.least = stage.ahead = stage.size;
+  for (auto link = figures.links.rbegin(); link != figures.links.rend(); ++link) {  // by descending `from`: all that it feeds is done
+    StageFigures& x = stages[index(link->from)];
+    const StageFigures& y = stages[index(link->to)];
+    x.least = std::max(x.least, round_up(y.least + lead(x, y), x.size));
+    x.ahead = std::max(x.ahead, y.ahead + std::max(x.size, y.size));
+  }
+  for (StageFigures& stage : stages) {
+    stage.least = std::min(stage.least, figures.microbatches);
+    stage.ahead = std::min(round_up(stage.ahead, stage.size), figures.microbatches);
+  }
+  auto link = figures.links.begin();
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    StageFigures& stage = stages[s];
+    if (plan[s].ahead > 0) limit(stage, static_cast<double>(plan[s].ahead) * stage.size);
+    limit_to_memory(stage);
+    for (; link != figures.links.end() && link->from == static_cast<int>(s); ++link) {
+      if (stage.ahead == figures.microbatches) continue;  // it runs all forwards first
+      StageFigures& after = stages[index(link->to)];
+      limit(after, stage.ahead - lead(stage, after));
+    }
+  }
+}
+
+// Of what evaluate() counts with, the table simulator's.
+TableCosts table_costs(const PlanFigures& figures) {
+  TableCosts costs;
+  for (const StageFigures& f : figures.stages) {
+    StageCosts& stage = costs.stages.emplace_back();
+    stage.time[static_cast<std::size_t>(Kind::F)] = f.forward / f.size;
+    stage.time[static_cast<std::size_t>(Kind::B)] = f.backward / f.size;
+    stage.time[static_cast<std::size_t>(Kind::U)] = f.all_reduce;
+    stage.forward_bytes = stage.backward_bytes = 1;  // they differ by the pair: each link moves one in its time
+  }
+  return costs;
+}
+
+Network network_of(const PlanFigures& figures) {
+  Network network;
+  const auto link = [](double latency, double seconds) { return Link{.latency = latency, .bandwidth = 1 / seconds}; };
+  for (const StageLink& l : figures.links) {
+    network.between[{l.from, l.to}] = link(l.latency, l.forward);
+    network.between[{l.to, l.from}] = link(l.latency, l.backward);
+  }
+  return network;
+}
+
+}  // namespace
+
+int step_samples(const PlanProblem& problem) {
+  if (problem.samples > 0) return problem.samples;
+  if (problem.graph.samples > 0) return problem.graph.samples;
+  return 8 * static_cast<int>(problem.cluster.devices.size()) * measured_samples(problem.graph);
+}
+
+int batch_of(const PlanProblem& problem, const PlanStage& stage) {
+  return stage.samples > 0 ? stage.samples : measured_samples(problem.graph);
+}
+
+std::vector<int> allowed_batches(const PlanProblem& problem) {
+  std::vector<int> sizes = problem.batches;
+  if (sizes.empty())
+    for (const PlanNode& node : problem.graph.nodes)
+      for (const NodeCost& cost : node.costs) sizes.push_back(cost.samples);
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  const int step = step_samples(problem);
+  const std::vector<int> all = sizes;
+  std::erase_if(sizes, [&](int size) { return size < 1 || step % size != 0; });
+  if (!sizes.empty()) return sizes;
+  throw Error(concat("no size of a micro-batch divides the step's ", step, " samples"),
+              {"sizes: " + join(all, ", ", [](int size) { return std::to_string(size); })}, "give a size that divides the step");
+}
+
+PlanFigures figures_of(const PlanProblem& problem, const std::vector<PlanStage>& stages) {
+  const int samples = step_samples(problem);
+  int base = samples;
+  for (const PlanStage& stage : stages) base = std::gcd(base, batch_of(problem, stage));
+  PlanFigures figures;
+  figures.microbatches = samples / base;
+  figures.stages.reserve(stages.size());
+  for (const PlanStage& stage : stages) figures.stages.push_back(stage_figures(problem, stage, batch_of(problem, stage), base));
+  figures.links = stage_links(problem, stages, base);
+  choose_ahead(stages, figures);
+  return figures;
+}
+
+bool PlanFigures::fit() const {
+  return std::all_of(stages.begin(), stages.end(), [](const StageFigures& s) { return s.bytes(s.ahead) <= s.memory * kRounding; });
+}
+
+bool evaluate(const PlanProblem& problem, Plan& plan) {
+  const PlanFigures figures = figures_of(problem, plan.stages);
+  const StageShape shape = shape_of(problem.graph, plan.stages);
+  std::vector<int> sizes, ahead;
+  for (const StageFigures& f : figures.stages) {
+    sizes.push_back(f.size);
+    ahead.push_back(f.ahead);
+  }
+  plan.schedule = with_updates(graphpipe(shape, figures.microbatches, sizes, ahead));
+  TableOptions options;
+  options.network = network_of(figures);
+  plan.predicted_time = time_table(plan.schedule, shape, table_costs(figures), options).makespan;
+  plan.peak_bytes.assign(problem.cluster.devices.size(), 0);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)  // `ahead` is what lives at most: all of it does, before the first backward
+    for (const int device : plan.stages[s].devices) plan.peak_bytes[index(device)] = figures.stages[s].bytes(figures.stages[s].ahead);
+  return figures.fit();
+}
+
+}  // namespace penstock

@@ -1,0 +1,55 @@
+// What a plan comes to: its step under the table simulator.
+#pragma once
+
+#include <limits>
+#include <vector>
+
+#include "penstock/plan.h"
+
+namespace penstock {
+
+// Fills schedule, predicted_time and peak_bytes of a plan that check_plan accepts. A stage is an actor; its replicas share every
+// micro-batch and sum their gradients once after their last backward. The order is GraphPipe's (each stage as far ahead as the longest way
+// to the end needs), with as many fewer in flight as the devices' memory asks for. False: the fewest that can run do not fit either
+// (peak_bytes says what they need). Linear in micro-batches times stages.
+bool evaluate(const PlanProblem& problem, Plan& plan);
+
+// Samples of a step, of a stage's micro-batch where it does not say, and the sizes that stages may take: those of the problem, else of the
+// costs, ascending. Throws Error where none of them divides the step.
+int step_samples(const PlanProblem& problem);
+int batch_of(const PlanProblem& problem, const PlanStage& stage);
+std::vector<int> allowed_batches(const PlanProblem& problem);
+
+// What evaluate() counts with, for searches that look at many plans.
+struct StageFigures {
+  double forward = 0, backward = 0;                         // seconds of one of its micro-batches
+  double all_reduce = 0;                                    // seconds, once in a step
+  double live_bytes = 0, resident_bytes = 0;                // on each of its devices; live: of one of its micro-batches
+  double memory = std::numeric_limits<double>::infinity();  // of the smallest of its devices
+  int size = 1;                                             // of its micro-batch, in the table's micro-batches
+  int least = 1;                                            // in flight, in the table's micro-batches: fewer cannot run
+  int ahead = 1;                                            // as many are
+
+  double bytes(int in_flight) const { return resident_bytes + live_bytes * in_flight / size; }
+};
+struct StageLink {
+  int from = 0, to = 0;
+  double forward = 0, backward = 0;  // seconds of one of the table's micro-batches
+  double latency = 0;
+};
+struct PlanFigures {
+  int microbatches = 1;  // of the table: as large as all stages' sizes allow
+  std::vector<StageFigures> stages;
+  std::vector<StageLink> links;  // by (from, to)
+
+  bool fit() const;
+};
+PlanFigures figures_of(const PlanProblem& problem, const std::vector<PlanStage>& stages);
+// The step of evaluate(), as its table would have it but for rounding, and much faster.
+double step_seconds(const PlanFigures& figures);
+// It takes no less: of each stage, what comes before its first forward and backward and after its last.
+double step_bound(const PlanFigures& figures);
+// No plan at all takes less: all nodes' work on all devices, or the longest way through one micro-batch with all of its heaviest node.
+double least_step_seconds(const PlanProblem& problem);
+
+}  // namespace penstock

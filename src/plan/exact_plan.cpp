@@ -1,0 +1,331 @@
+#include "plan/exact_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "base/invariant.h"
+#include "base/text.h"
+#include "penstock/error.h"
+#include "plan/cost_model.h"
+#include "plan/planner_list.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::infinity();
+constexpr double kSlack = 1 - 1e-9;  // what is not better by this is not worth looking at
+
+using Mask = std::uint32_t;  // of nodes, stages or devices
+
+std::size_t index(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// A way to run a set of nodes on devices of speed 1: `degree * replicas` of them.
+struct Option {
+  SetCost cost;  // of one micro-batch
+  std::vector<int> choices;
+  int degree = 1, size = 1;
+  bool dominated_by(const Option& o) const {
+    return o.cost.forward <= cost.forward && o.cost.backward <= cost.backward && o.cost.live_bytes <= cost.live_bytes &&
+           o.cost.resident_bytes <= cost.resident_bytes && o.cost.parameter_bytes <= cost.parameter_bytes;
+  }
+};
+
+// Of every set of nodes that is asked for: what it takes on a number of devices.
+class SetOptions {
+ public:
+  explicit SetOptions(const PlanProblem& problem)
+      : problem_(problem),
+        devices_(static_cast<int>(problem.cluster.devices.size())),
+        sizes_(allowed_batches(problem)),
+        samples_(step_samples(problem)),
+        sets_((std::size_t{1} << problem.graph.nodes.size()) * index(devices_ + 1)) {
+    sync_ = std::any_of(problem.graph.nodes.begin(), problem.graph.nodes.end(), [](const PlanNode& node) {
+      return std::any_of(node.costs.begin(), node.costs.end(),
+                         [](const NodeCost& c) { return !c.forward_sync.empty() || !c.backward_sync.empty(); });
+    });
+  }
+
+  struct Set {
+    bool known = false;
+    std::vector<Option> options;
+    // The least of all options, on devices of speed 1: seconds of a step, and bytes with one micro-batch in flight.
+    double seconds = kNone, bytes = kNone;
+  };
+  const Set& of(Mask nodes, int devices) {
+    Set& set = sets_[nodes * index(devices_ + 1) + index(devices)];
+    if (!set.known) find(nodes, devices, set);
+    return set;
+  }
+  double step_seconds(const Option& option) const { return (option.cost.forward + option.cost.backward) * samples_ / option.size; }
+
+ private:
+  void find(Mask nodes, int devices, Set& set) {
+    set.known = true;
+    for (int degree = 1; degree <= devices; ++degree) {
+      if (devices % degree != 0 || (devices > degree && !problem_.replicas)) continue;
+      for (const int size : sizes_) add(nodes, degree, devices / degree, size, set.options);
+    }
+    for (const Option& option : set.options) {
+      set.seconds = std::min(set.seconds, step_seconds(option));
+      set.bytes = std::min(set.bytes, option.cost.resident_bytes + option.cost.live_bytes);
+    }
+    std::sort(set.options.begin(), set.options.end(), [&](const Option& a, const Option& b) { return step_seconds(a) < step_seconds(b); });
+  }
+
+  // Node by node, without those that another option of the same degree and size beats in everything.
+  void add(Mask nodes, int degree, int replicas, int size, std::vector<Option>& options) const {
+    std::vector<Option> part(1);
+    part[0].degree = degree;
+    part[0].size = size;
+    for (Mask left = nodes; left != 0; left &= left - 1) {
+      const PlanNode& node = problem_.graph.nodes[index(std::countr_zero(left))];
+      std::vector<Option> more;
+      for (std::size_t c = 0; c < node.costs.size(); ++c) {
+        if (node.costs[c].degree != degree || choice_of(node, degree, node.costs[c].name) != static_cast<int>(c)) continue;
+        const SetCost cost = cost_of(node, static_cast<int>(c), static_cast<double>(size) / replicas);
+        for (const Option& option : part) {
+          Option& longer = more.emplace_back(option);
+          longer.cost += cost;
+          longer.choices.push_back(static_cast<int>(c));
+        }
+      }
+      part = sync_ ? more : undominated(std::move(more));  // with bytes of its own no way beats another in everything
+    }
+    options.insert(options.end(), part.begin(), part.end());
+  }
+
+  static std::vector<Option> undominated(std::vector<Option> all) {
+    std::vector<Option> kept;
+    for (Option& option : all) {
+      if (std::any_of(kept.begin(), kept.end(), [&](const Option& k) { return option.dominated_by(k); })) continue;
+      std::erase_if(kept, [&](const Option& k) { return k.dominated_by(option); });
+      kept.push_back(std::move(option));
+    }
+    return kept;
+  }
+
+  const PlanProblem& problem_;
+  int devices_;
+  std::vector<int> sizes_;
+  double samples_;
+  bool sync_ = false;  // some way adds bytes to a transfer
+  std::vector<Set> sets_;
+};
+
+// Devices that are alike: exchanging two of one class changes nothing.
+std::vector<std::vector<int>> device_classes(const ClusterSpec& cluster) {
+  const int count = static_cast<int>(cluster.devices.size());
+  const auto alike = [&](int a, int b) {
+    const ClusterDevice &x = cluster.devices[index(a)], &y = cluster.devices[index(b)];
+    if (x.speed != y.speed || x.memory != y.memory) return false;
+    for (int other = 0; other < count; ++other) {
+      if (other == a || other == b) continue;
+      const ClusterLink i = cluster.link(a, other), j = cluster.link(b, other);
+      if (i.latency != j.latency || i.bandwidth != j.bandwidth) return false;
+    }
+    return true;
+  };
+  std::vector<std::vector<int>> classes;
+  for (int d = 0; d < count; ++d) {
+    const auto found = std::find_if(classes.begin(), classes.end(), [&](const auto& members) { return alike(members[0], d); });
+    if (found == classes.end())
+      classes.push_back({d});
+    else
+      found->push_back(d);
+  }
+  return classes;
+}
+
+class ExactSearch {
+ public:
+  ExactSearch(const PlanProblem& problem, PlanGoal goal, Deadline deadline)
+      : problem_(problem),
+        nodes_(static_cast<int>(problem.graph.nodes.size())),
+        devices_(static_cast<int>(problem.cluster.devices.size())),
+        goal_(goal),
+        deadline_(deadline),
+        options_(problem),
+        classes_(device_classes(problem.cluster)),
+        readers_of_(index(nodes_)) {
+    for (const PlanEdge& edge : problem.graph.edges) readers_of_[index(edge.to)] |= Mask{1} << edge.from;
+    for (const ClusterDevice& device : problem.cluster.devices) {
+      fastest_ = std::max(fastest_, device.speed);
+      largest_ = std::max(largest_, device.memory);
+    }
+  }
+
+  ExactResult run(double best) {
+    best_ = best;
+    split(0);
+    result_.finished = !late_;
+    result_.score = {0, best_};
+    return std::move(result_);
+  }
+
+ private:
+  // Gives `node` to each stage there is and to a new one, so that every split occurs once.
+  void split(int node) {
+    if (late_) return;
+    if (node == nodes_) return place_split();
+    for (std::size_t s = 0; s <= sets_.size() && s < index(devices_); ++s) {
+      const bool opened = s == sets_.size();
+      if (opened) sets_.push_back(0);
+      sets_[s] |= Mask{1} << node;
+      if (can_be_best() && order_sets(node)) split(node + 1);
+      if (opened)
+        sets_.pop_back();
+      else
+        sets_[s] &= ~(Mask{1} << node);
+    }
+  }
+
+  // Not if the stages need more devices than there are to be quick enough (or to fit) with what they have already.
+  bool can_be_best() {
+    int needed = 0;
+    for (const Mask set : sets_) {
+      const int most = devices_ - static_cast<int>(sets_.size()) + 1;
+      int devices = 1;
+      while (devices <= most && !enough(set, devices)) ++devices;
+      needed += devices;
+      if (needed > devices_) return false;
+    }
+    return true;
+  }
+  bool enough(Mask set, int devices) {
+    const SetOptions::Set& of = options_.of(set, devices);
+    if (goal_ == PlanGoal::memory) return of.bytes <= largest_ || of.bytes < best_ * kSlack;
+    return of.seconds / fastest_ < best_ * kSlack && of.bytes <= largest_ * (1 + 1e-9);
+  }
+
+  // Fills order_ with the stages, each after what feeds it, of the nodes up to `last`. False: there is a circle.
+  bool order_sets(int last) {
+    std::vector<Mask>& feeds = feeds_;  // of each stage: the stages that feed it
+    feeds.assign(sets_.size(), 0);
+    for (int node = 0; node <= last; ++node)
+      for (std::size_t s = 0; s < sets_.size(); ++s) {
+        if (!(sets_[s] >> node & 1)) continue;
+        for (std::size_t from = 0; from < sets_.size(); ++from)
+          if (from != s && (sets_[from] & readers_of_[index(node)])) feeds[s] |= Mask{1} << from;
+      }
+    order_.clear();
+    for (Mask done = 0; order_.size() < sets_.size();) {
+      const std::size_t before = order_.size();
+      for (std::size_t s = 0; s < sets_.size(); ++s)
+        if (!(done >> s & 1) && !(feeds[s] & ~done)) {
+          order_.push_back(sets_[s]);
+          done |= Mask{1} << s;
+        }
+      if (order_.size() == before) return false;
+    }
+    return true;
+  }
+
+  void place_split() {
+    order_sets(nodes_ - 1);
+    const std::vector<Mask> order = order_;
+    stages_.assign(order.size(), {});
+    left_ = classes_;
+    place(order, 0);
+  }
+
+  void place(const std::vector<Mask>& order, std::size_t s) {
+    if (s == order.size()) return score();
+    PlanStage& stage = stages_[s];
+    stage.nodes.clear();
+    for (Mask left = order[s]; left != 0; left &= left - 1) stage.nodes.push_back(std::countr_zero(left));
+    choose_devices(order, s, 0);
+  }
+
+  // Any number of each class, the first that are left.
+  void choose_devices(const std::vector<Mask>& order, std::size_t s, std::size_t c) {
+    if (late_) return;
+    if (c == left_.size()) {
+      if (!stages_[s].devices.empty()) choose_option(order, s);
+      return;
+    }
+    const std::vector<int> all = left_[c];
+    const std::vector<int> before = stages_[s].devices;
+    for (std::size_t count = 0; count <= all.size(); ++count) {
+      std::vector<int>& devices = stages_[s].devices;
+      devices = before;
+      devices.insert(devices.end(), all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count));
+      left_[c].assign(all.begin() + static_cast<std::ptrdiff_t>(count), all.end());
+      if (devices.size() > 1 && !problem_.replicas && degrees_one()) break;
+      choose_devices(order, s, c + 1);
+    }
+    left_[c] = all;
+    stages_[s].devices = before;
+  }
+  bool degrees_one() const {
+    return std::all_of(problem_.graph.nodes.begin(), problem_.graph.nodes.end(), [](const PlanNode& node) {
+      return std::all_of(node.costs.begin(), node.costs.end(), [](const NodeCost& cost) { return cost.degree == 1; });
+    });
+  }
+
+  void choose_option(const std::vector<Mask>& order, std::size_t s) {
+    const std::vector<int> unsorted = stages_[s].devices;
+    std::sort(stages_[s].devices.begin(), stages_[s].devices.end());
+    double speed = kNone, memory = kNone;
+    for (const int device : unsorted) {
+      speed = std::min(speed, problem_.cluster.devices[index(device)].speed);
+      memory = std::min(memory, problem_.cluster.devices[index(device)].memory);
+    }
+    for (const Option& option : options_.of(order[s], static_cast<int>(unsorted.size())).options) {
+      const double bytes = option.cost.resident_bytes + option.cost.live_bytes;
+      if (goal_ == PlanGoal::time && options_.step_seconds(option) / speed >= best_ * kSlack) break;  // ascending
+      if (bytes > memory * (1 + 1e-9) && (goal_ == PlanGoal::time || bytes >= best_ * kSlack)) continue;
+      PlanStage& stage = stages_[s];
+      stage.choices = option.choices;
+      stage.degree = option.degree;
+      stage.samples = option.size;
+      place(order, s + 1);
+    }
+    stages_[s].devices = unsorted;
+  }
+
+  void score() {
+    if (++looked_at_ % 64 == 0 && std::chrono::steady_clock::now() > deadline_) late_ = true;
+    if (!sizes_agree(problem_, stages_)) return;
+    const PlanFigures figures = figures_of(problem_, stages_);
+    if (goal_ == PlanGoal::time && (!figures.fit() || step_bound(figures) >= best_ * kSlack)) return;
+    const PlanScore score = score_of(figures, goal_);
+    if (score.value >= best_ * kSlack) return;
+    best_ = score.value;
+    result_.stages = stages_;
+  }
+
+  const PlanProblem& problem_;
+  int nodes_, devices_;
+  PlanGoal goal_;
+  Deadline deadline_;
+  SetOptions options_;
+  std::vector<std::vector<int>> classes_, left_;  // devices; without those of the stages so far
+  std::vector<Mask> readers_of_;                  // of each node: what feeds it
+  double fastest_ = 0, largest_ = 0;
+  std::vector<Mask> sets_, order_, feeds_;
+  std::vector<PlanStage> stages_;
+  double best_ = kNone;
+  std::int64_t looked_at_ = 0;
+  bool late_ = false;
+  ExactResult result_;
+};
+
+}  // namespace
+
+ExactResult exact_stages(const PlanProblem& problem, const std::vector<PlanStage>& start, PlanGoal goal, Deadline deadline) {
+  const int nodes = static_cast<int>(problem.graph.nodes.size()), devices = static_cast<int>(problem.cluster.devices.size());
+  if (nodes > kExactNodes || devices > kExactDevices)
+    throw Error(concat("exact takes at most ", kExactNodes, " nodes and ", kExactDevices, " devices"),
+                {concat(problem.graph.name, " has ", nodes, " nodes, the cluster ", devices, " devices")}, "planner best takes any number");
+  double best = kNone;
+  if (!start.empty()) {
+    const PlanScore score = score_of(figures_of(problem, start), goal);
+    if (score.lack == 0) best = score.value;
+  }
+  return ExactSearch(problem, goal, deadline).run(best);
+}
+
+}  // namespace penstock

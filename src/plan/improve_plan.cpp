@@ -1,0 +1,322 @@
+#include "plan/improve_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "plan/cost_model.h"
+
+namespace penstock {
+namespace {
+
+std::size_t index(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// The way of this degree that is called as the one at `choice`, else the first of that degree; -1: it has none.
+int choice_at_degree(const PlanNode& node, int choice, int degree) {
+  const int same = choice_of(node, degree, node.costs[index(choice)].name);
+  if (same >= 0) return same;
+  const auto found = std::find_if(node.costs.begin(), node.costs.end(), [&](const NodeCost& cost) { return cost.degree == degree; });
+  return found == node.costs.end() ? -1 : static_cast<int>(found - node.costs.begin());
+}
+
+// One random change of some stages. Each returns false where it makes no sense, and may then leave them half done.
+class Change {
+ public:
+  Change(const PlanProblem& problem, std::mt19937_64& random, const std::vector<int>& sizes)
+      : problem_(problem), graph_(problem.graph), random_(random), sizes_(sizes) {}
+
+  bool apply(std::vector<PlanStage>& stages) {
+    switch (below(16)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+      case 4:
+      case 5:
+        return move_nodes(stages);
+      case 6:
+      case 7:
+        return split(stages);
+      case 8:
+        return merge(stages);
+      case 9:
+      case 10:
+        return exchange_devices(stages);
+      case 11:
+      case 12:
+        return change_replicas(stages);
+      case 13:
+      case 14:
+        return change_size(stages);
+      default:
+        return change_ways(stages);
+    }
+  }
+
+ private:
+  // Not a standard distribution: those differ between libraries.
+  int below(std::size_t count) { return static_cast<int>(random_() % count); }
+  PlanStage& any(std::vector<PlanStage>& stages) { return stages[index(below(stages.size()))]; }
+
+  std::vector<int> stage_of(const std::vector<PlanStage>& stages) const {
+    std::vector<int> of(graph_.nodes.size(), -1);
+    for (std::size_t s = 0; s < stages.size(); ++s)
+      for (const int node : stages[s].nodes) of[index(node)] = static_cast<int>(s);
+    return of;
+  }
+
+  std::vector<int> idle_devices(const std::vector<PlanStage>& stages) const {
+    std::vector<char> used(problem_.cluster.devices.size(), 0);
+    for (const PlanStage& stage : stages)
+      for (const int device : stage.devices) used[index(device)] = 1;
+    std::vector<int> idle;
+    for (std::size_t d = 0; d < used.size(); ++d)
+      if (!used[d]) idle.push_back(static_cast<int>(d));
+    return idle;
+  }
+
+  // `node`, and with `later` all that follows it within its stage, or with `earlier` what comes before.
+  std::vector<char> closure(const std::vector<int>& of, int node, bool later, bool earlier) const {
+    std::vector<char> chosen(graph_.nodes.size(), 0);
+    chosen[index(node)] = 1;
+    // Edges in any order: as often as something is added.
+    for (bool added = later || earlier; added;) {
+      added = false;
+      for (const PlanEdge& edge : graph_.edges) {
+        const int a = later ? edge.from : edge.to, b = later ? edge.to : edge.from;
+        if (of[index(b)] != of[index(node)] || of[index(a)] != of[index(node)] || !chosen[index(a)] || chosen[index(b)]) continue;
+        chosen[index(b)] = 1;
+        added = true;
+      }
+    }
+    return chosen;
+  }
+
+  // Moves the chosen nodes of stage `from` to stage `to`.
+  bool move(std::vector<PlanStage>& stages, const std::vector<char>& chosen, int from, int to) {
+    PlanStage &a = stages[index(from)], &b = stages[index(to)];
+    std::vector<std::pair<int, int>> stay, go;  // node, choice
+    for (std::size_t i = 0; i < a.nodes.size(); ++i) (chosen[index(a.nodes[i])] ? go : stay).emplace_back(a.nodes[i], a.choices[i]);
+    for (auto& [node, choice] : go) {
+      choice = choice_at_degree(graph_.nodes[index(node)], choice, b.degree);
+      if (choice < 0) return false;
+    }
+    for (std::size_t i = 0; i < b.nodes.size(); ++i) go.emplace_back(b.nodes[i], b.choices[i]);
+    std::sort(go.begin(), go.end());
+    set_nodes(a, stay);
+    set_nodes(b, go);
+    if (stay.empty()) stages.erase(stages.begin() + from);
+    return true;
+  }
+  static void set_nodes(PlanStage& stage, const std::vector<std::pair<int, int>>& nodes) {
+    stage.nodes.clear();
+    stage.choices.clear();
+    for (const auto& [node, choice] : nodes) {
+      stage.nodes.push_back(node);
+      stage.choices.push_back(choice);
+    }
+  }
+
+  bool move_nodes(std::vector<PlanStage>& stages) {
+    if (stages.size() < 2) return false;
+    const std::vector<int> of = stage_of(stages);
+    int node = below(graph_.nodes.size()), to = below(stages.size());
+    if (!graph_.edges.empty() && below(4) > 0) {  // over a border
+      const std::size_t begin = index(below(graph_.edges.size()));
+      for (std::size_t i = 0; i < graph_.edges.size(); ++i) {
+        const PlanEdge& edge = graph_.edges[(begin + i) % graph_.edges.size()];
+        if (of[index(edge.from)] == of[index(edge.to)]) continue;
+        const bool forward = below(2) == 0;
+        node = forward ? edge.from : edge.to;
+        to = of[index(forward ? edge.to : edge.from)];
+        break;
+      }
+    }
+    const int from = of[index(node)];
+    if (from == to) return false;
+    const bool with_all = below(2) == 0;
+    return move(stages, closure(of, node, with_all && from < to, with_all && from > to), from, to);
+  }
+
+  // To a device that is idle, or one of its replicas', or another stage's.
+  bool split(std::vector<PlanStage>& stages) {
+    const std::vector<int> of = stage_of(stages);
+    const int node = below(graph_.nodes.size()), from = of[index(node)];
+    if (stages[index(from)].nodes.size() < 2) return false;
+    std::vector<int> idle = idle_devices(stages);
+    if (idle.empty()) {
+      PlanStage& donor = any(stages);
+      if (donor.replicas() < 2) return false;
+      for (int i = 0; i < donor.degree; ++i) take(donor.devices, idle);
+    }
+    PlanStage added;
+    added.degree = stages[index(from)].degree <= static_cast<int>(idle.size()) ? stages[index(from)].degree : 1;
+    added.samples = stages[index(from)].samples;
+    for (int i = 0; i < added.degree; ++i) take(idle, added.devices);
+    stages.push_back(std::move(added));
+    const bool later = below(2) == 0;
+    return move(stages, closure(of, node, later, !later), from, static_cast<int>(stages.size()) - 1);
+  }
+
+  bool merge(std::vector<PlanStage>& stages) {
+    if (stages.size() < 2) return false;
+    const int from = below(stages.size()), to = below(stages.size());
+    if (from == to) return false;
+    PlanStage &a = stages[index(from)], &b = stages[index(to)];
+    if (problem_.replicas && below(2) == 0 && a.devices.size() % index(b.degree) == 0) {
+      b.devices.insert(b.devices.end(), a.devices.begin(), a.devices.end());
+      std::sort(b.devices.begin(), b.devices.end());
+    }
+    return move(stages, std::vector<char>(graph_.nodes.size(), 1), from, to);
+  }
+
+  bool exchange_devices(std::vector<PlanStage>& stages) {
+    PlanStage& a = any(stages);
+    std::vector<int> idle = idle_devices(stages);
+    if (!idle.empty() && below(2) == 0) {
+      std::swap(a.devices[index(below(a.devices.size()))], idle[index(below(idle.size()))]);
+    } else {
+      PlanStage& b = any(stages);
+      if (&a == &b) return false;
+      if (below(2) == 0 && static_cast<int>(b.devices.size()) % a.degree == 0 && static_cast<int>(a.devices.size()) % b.degree == 0)
+        std::swap(a.devices, b.devices);
+      else
+        std::swap(a.devices[index(below(a.devices.size()))], b.devices[index(below(b.devices.size()))]);
+      std::sort(b.devices.begin(), b.devices.end());
+    }
+    std::sort(a.devices.begin(), a.devices.end());
+    return true;
+  }
+
+  void take(std::vector<int>& from, std::vector<int>& to) {
+    const std::size_t i = index(below(from.size()));
+    to.insert(std::upper_bound(to.begin(), to.end(), from[i]), from[i]);
+    from.erase(from.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+
+  bool change_replicas(std::vector<PlanStage>& stages) {
+    if (!problem_.replicas) return false;
+    PlanStage& stage = any(stages);
+    std::vector<int> idle = idle_devices(stages);
+    if (stage.replicas() > 1 && below(3) == 0) {
+      for (int i = 0; i < stage.degree; ++i) take(stage.devices, idle);
+      return true;
+    }
+    if (idle.empty()) {  // from another
+      PlanStage& donor = any(stages);
+      if (&donor == &stage || donor.replicas() < 2) return false;
+      for (int i = 0; i < donor.degree; ++i) take(donor.devices, idle);
+    }
+    if (static_cast<int>(idle.size()) < stage.degree) return false;
+    for (int i = 0; i < stage.degree; ++i) take(idle, stage.devices);
+    return true;
+  }
+
+  bool change_size(std::vector<PlanStage>& stages) {
+    const int size = sizes_[index(below(sizes_.size()))];
+    if (sizes_.size() < 2) return false;
+    if (below(2) == 0) {
+      for (PlanStage& stage : stages) stage.samples = size;
+    } else {
+      any(stages).samples = size;
+    }
+    return true;
+  }
+
+  // One node's, or the whole stage's: then to any degree for which it has the devices.
+  bool change_ways(std::vector<PlanStage>& stages) {
+    PlanStage& stage = any(stages);
+    const auto& costs = graph_.nodes[index(stage.nodes[index(below(stage.nodes.size()))])].costs;
+    const NodeCost& way = costs[index(below(costs.size()))];
+    const std::size_t only = below(2) == 0 ? index(below(stage.nodes.size())) : stage.nodes.size();
+    if (only < stage.nodes.size() && way.degree != stage.degree) return false;
+    if (stage.devices.size() % index(way.degree) != 0) {
+      std::vector<int> idle = idle_devices(stages);
+      while (stage.devices.size() % index(way.degree) != 0 && !idle.empty()) take(idle, stage.devices);
+    }
+    if (stage.devices.size() % index(way.degree) != 0) return false;
+    stage.degree = way.degree;
+    if (stage.replicas() > 1 && !problem_.replicas) stage.devices.resize(index(stage.degree));
+    for (std::size_t i = 0; i < stage.nodes.size(); ++i) {
+      if (only < stage.nodes.size() && i != only) continue;
+      const PlanNode& node = graph_.nodes[index(stage.nodes[i])];
+      const int named = choice_of(node, way.degree, way.name);
+      stage.choices[i] = named >= 0 ? named : choice_at_degree(node, stage.choices[i], way.degree);
+      if (stage.choices[i] < 0) return false;
+    }
+    return true;
+  }
+
+  const PlanProblem& problem_;
+  const PlanGraph& graph_;
+  std::mt19937_64& random_;
+  const std::vector<int>& sizes_;
+};
+
+double lack_of(const PlanFigures& figures) {
+  double lack = 0;
+  for (const StageFigures& s : figures.stages) lack += std::max(0.0, s.bytes(s.ahead) / s.memory - 1);
+  return figures.fit() ? 0 : lack;
+}
+
+// What annealing goes down: a plan that does not fit counts as a longer one.
+double energy(const PlanScore& score) {
+  return score.value * (1 + 20 * score.lack);
+}
+
+}  // namespace
+
+PlanScore score_of(const PlanFigures& figures, PlanGoal goal) {
+  if (goal == PlanGoal::time) return {lack_of(figures), step_seconds(figures)};
+  double bytes = 0;
+  for (const StageFigures& s : figures.stages)
+    if (s.bytes(s.ahead) > s.memory) bytes = std::max(bytes, s.bytes(s.ahead));
+  return {0, figures.fit() ? 0 : bytes};
+}
+
+bool sizes_agree(const PlanProblem& problem, const std::vector<PlanStage>& stages) {
+  int size = 0;
+  for (const PlanStage& stage : stages)
+    for (const int node : stage.nodes) {
+      if (!problem.graph.nodes[index(node)].equal_batches) continue;
+      if (size == 0) size = batch_of(problem, stage);
+      if (size != batch_of(problem, stage)) return false;
+    }
+  return true;
+}
+
+std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const ImproveOptions& options) {
+  constexpr double kHot = 0.1, kCold = 0.001;  // of the current energy
+  std::mt19937_64 random(options.seed);
+  const std::vector<int> sizes = allowed_batches(problem);
+  Change change(problem, random, sizes);
+  for (PlanStage& stage : stages)
+    if (stage.choices.empty()) stage.choices.assign(stage.nodes.size(), 0);
+  std::vector<PlanStage> best = stages, next;
+  PlanScore current = score_of(figures_of(problem, stages), options.goal), least = current;
+  for (int i = 0; i < options.tries; ++i) {
+    if (i % 64 == 0 && std::chrono::steady_clock::now() > options.deadline) break;
+    const double heat = kHot * std::pow(kCold / kHot, static_cast<double>(i) / options.tries);
+    const double luck = -std::log((static_cast<double>(random() >> 11) + 1) * 0x1p-53);
+    const double most = energy(current) * (1 + heat * luck);
+    next = stages;
+    bool possible = change.apply(next);
+    for (int more = static_cast<int>(random() % 3); more > 0 && possible; --more) possible = change.apply(next);
+    if (!possible || !order_stages(problem.graph, next) || !sizes_agree(problem, next)) continue;
+    const PlanFigures figures = figures_of(problem, next);
+    if (options.goal == PlanGoal::time && energy({lack_of(figures), step_bound(figures)}) > most) continue;
+    const PlanScore score = score_of(figures, options.goal);
+    if (energy(score) > most) continue;
+    std::swap(stages, next);
+    current = score;
+    if (score < least) {
+      least = score;
+      best = stages;
+    }
+  }
+  return best;
+}
+
+}  // namespace penstock

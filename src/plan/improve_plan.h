@@ -1,0 +1,42 @@
+// Plans to begin with, and small changes that make them better.
+#pragma once
+
+#include <chrono>
+
+#include "plan/evaluate.h"
+
+namespace penstock {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+enum class PlanGoal {
+  time,    // the shortest step within the devices' memory
+  memory,  // the least memory that devices with less would need; 0: it fits
+};
+
+// The first is better than the second if it is less.
+struct PlanScore {
+  double lack = 0;   // of time: share of the memory that is missing, summed over the stages
+  double value = 0;  // seconds of a step, or bytes
+  auto operator<=>(const PlanScore&) const = default;
+};
+PlanScore score_of(const PlanFigures& figures, PlanGoal goal);
+
+// Pieces of topological orders with equal loads, for any number of stages: in the nodes' order and branch by branch, of each size of
+// micro-batches, with spare devices as replicas. The order of the devices is the cluster's. At least one, not all fit.
+std::vector<std::vector<PlanStage>> starting_stages(const PlanProblem& problem);
+
+struct ImproveOptions {
+  PlanGoal goal = PlanGoal::time;
+  std::uint64_t seed = 0;
+  int tries = 0;
+  Deadline deadline = Deadline::max();
+};
+// Simulated annealing (Kirkpatrick et al. 1983): moves nodes and what comes before or after them to another stage, splits, merges,
+// exchanges devices, changes replicas, sizes of micro-batches and ways; never worse than `stages`.
+std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const ImproveOptions& options);
+
+// Nodes with equal_batches are in stages of one size.
+bool sizes_agree(const PlanProblem& problem, const std::vector<PlanStage>& stages);
+
+}  // namespace penstock

@@ -1,0 +1,69 @@
+#include <algorithm>
+#include <limits>
+
+#include "plan/cost_model.h"
+#include "plan/evaluate.h"
+
+namespace penstock {
+namespace {
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// Least seconds that a node takes on devices of speed 1.
+struct LeastSeconds {
+  double work = 0;         // of a sample, summed over the devices that share it
+  double sample = 0;       // of a sample, of its stage
+  double micro_batch = 0;  // of the smallest micro-batch
+};
+
+LeastSeconds least_seconds(const PlanProblem& problem, const PlanNode& node, const std::vector<int>& sizes) {
+  const double none = std::numeric_limits<double>::infinity();
+  LeastSeconds least{none, none, none};
+  const int devices = static_cast<int>(problem.cluster.devices.size());
+  for (std::size_t choice = 0; choice < node.costs.size(); ++choice) {
+    const int degree = node.costs[choice].degree;
+    if (choice_of(node, degree, node.costs[choice].name) != static_cast<int>(choice)) continue;
+    for (int replicas = 1; replicas * degree <= devices && (replicas == 1 || problem.replicas); ++replicas)
+      for (const int size : sizes) {
+        const SetCost cost = cost_of(node, static_cast<int>(choice), static_cast<double>(size) / replicas);
+        const double seconds = cost.forward + cost.backward;
+        least.work = std::min(least.work, seconds * degree * replicas / size);
+        least.sample = std::min(least.sample, seconds / size);
+        least.micro_batch = std::min(least.micro_batch, seconds);
+      }
+  }
+  return least;
+}
+
+}  // namespace
+
+double least_step_seconds(const PlanProblem& problem) {
+  const std::vector<int> sizes = allowed_batches(problem);
+  const double samples = step_samples(problem);
+  double speeds = 0, fastest = 0, work = 0;
+  for (const ClusterDevice& device : problem.cluster.devices) {
+    speeds += device.speed;
+    fastest = std::max(fastest, device.speed);
+  }
+  const auto& nodes = problem.graph.nodes;
+  std::vector<LeastSeconds> least;
+  for (const PlanNode& node : nodes) {
+    least.push_back(least_seconds(problem, node, sizes));
+    work += least.back().work;
+  }
+  // The longest ways of one micro-batch from the beginning to each node and from it to the end, without its own time.
+  std::vector<double> before(nodes.size(), 0), after(nodes.size(), 0);
+  std::vector<PlanEdge> edges = problem.graph.edges;
+  std::sort(edges.begin(), edges.end(), [](const PlanEdge& a, const PlanEdge& b) { return a.from < b.from; });
+  for (const PlanEdge& edge : edges)
+    before[at(edge.to)] = std::max(before[at(edge.to)], before[at(edge.from)] + least[at(edge.from)].micro_batch);
+  for (auto edge = edges.rbegin(); edge != edges.rend(); ++edge)
+    after[at(edge->from)] = std::max(after[at(edge->from)], after[at(edge->to)] + least[at(edge->to)].micro_batch);
+  double longest = 0;
+  for (std::size_t n = 0; n < nodes.size(); ++n) longest = std::max(longest, before[n] + samples * least[n].sample + after[n]);
+  return std::max(samples * work / speeds, longest / fastest);
+}
+
+}  // namespace penstock

@@ -1,0 +1,18 @@
+// The planners, one per file; planners.cpp has their names.
+#pragma once
+
+#include "penstock/plan.h"
+
+namespace penstock {
+
+Plan plan_by_best(const PlanProblem& problem, const PlanOptions& options);
+Plan plan_by_exact(const PlanProblem& problem, const PlanOptions& options);
+Plan plan_by_pipedream(const PlanProblem& problem, const PlanOptions& options);
+Plan plan_by_piper(const PlanProblem& problem, const PlanOptions& options);
+Plan plan_by_max_load(const PlanProblem& problem, const PlanOptions& options);
+
+// Throws Error unless a planner can begin: nodes in topological order with costs, sizes of micro-batches that divide the step, devices
+// whose speeds and memories are positive.
+void check_problem(const PlanProblem& problem);
+
+}  // namespace penstock

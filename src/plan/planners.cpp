@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <chrono>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "plan/cost_model.h"
+#include "plan/evaluate.h"
+#include "plan/planner_list.h"
+
+namespace penstock {
+namespace {
+
+const PlannerInfo& planner_named(const std::string& name) {
+  std::vector<std::string> names;
+  for (const PlannerInfo& planner : planners()) {
+    if (planner.name == name) return planner;
+    names.push_back(planner.name);
+  }
+  const std::string near = nearest(name, names);
+  throw Error(concat("there is no planner ", quote(name)), {"planners: " + join(names, ", ")},
+              near.empty() ? "" : concat("did you mean ", near, "?"));
+}
+
+void name_stages(const PlanGraph& graph, Plan& plan) {
+  for (PlanStage& stage : plan.stages) {
+    if (!stage.name.empty()) continue;
+    const auto name = [&](int node) { return graph.nodes[static_cast<std::size_t>(node)].name; };
+    stage.name = stage.nodes.size() == 1 ? name(stage.nodes[0]) : concat(name(stage.nodes.front()), " .. ", name(stage.nodes.back()));
+  }
+}
+
+// The device that lacks most.
+[[noreturn]] void fail_memory(const PlanProblem& problem, const Plan& plan) {
+  std::size_t worst = 0;
+  const auto lack = [&](std::size_t d) { return plan.peak_bytes[d] / problem.cluster.devices[d].memory; };
+  for (std::size_t d = 0; d < plan.peak_bytes.size(); ++d)
+    if (lack(d) > lack(worst)) worst = d;
+  throw Error(concat("the plan of ", plan.planner, " does not fit"),
+              {concat("device ", worst, " would hold ", bytes_text(plan.peak_bytes[worst]), " with one micro-batch at a time"),
+               concat("it has ", bytes_text(problem.cluster.devices[worst].memory))},
+              "planner best keeps to the memory of every device");
+}
+
+}  // namespace
+
+const std::vector<PlannerInfo>& planners() {
+  static const std::vector<PlannerInfo> all = {
+      {"best", "the fastest plan of all planners in simulation, improved by local search", plan_by_best},
+      {"exact", "every split of a small graph, its devices and micro-batches, in simulation", plan_by_exact},
+      {"pipedream", "replicated stages of nested downsets, level by level (Narayanan et al., SOSP 2019)", plan_by_pipedream},
+      {"piper", "data and tensor degrees and recomputation for each stage (Tarnawski et al., NeurIPS 2021)", plan_by_piper},
+      {"max-load", "the smallest largest load with transfers, no replicas (Tarnawski et al., NeurIPS 2020)", plan_by_max_load},
+  };
+  return all;
+}
+
+Plan make_plan(const std::string& planner, const PlanProblem& problem, const PlanOptions& options) {
+  const PlannerInfo& info = planner_named(planner);
+  check_problem(problem);
+  const auto begin = std::chrono::steady_clock::now();
+  Plan plan = info.plan(problem, options);
+  plan.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  plan.planner = plan.planner.empty() ? info.name : concat(info.name, " (", plan.planner, ")");
+  check_plan(problem, plan);
+  name_stages(problem.graph, plan);
+  if (!evaluate(problem, plan) && options.memory) fail_memory(problem, plan);
+  plan.lower_bound = std::max(plan.lower_bound, least_step_seconds(problem));
+  return plan;
+}
+
+}  // namespace penstock

@@ -1,0 +1,184 @@
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "plan/cost_model.h"
+#include "plan/improve_plan.h"
+
+namespace penstock {
+namespace {
+
+std::size_t index(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// A topological order that follows a branch to its end before it begins the next.
+std::vector<int> branch_order(const PlanGraph& graph) {
+  std::vector<std::vector<int>> readers(graph.nodes.size());
+  std::vector<int> waits(graph.nodes.size(), 0), ready, order;
+  for (const PlanEdge& edge : graph.edges) {
+    readers[index(edge.from)].push_back(edge.to);
+    ++waits[index(edge.to)];
+  }
+  for (int n = static_cast<int>(graph.nodes.size()); n-- > 0;)
+    if (waits[index(n)] == 0) ready.push_back(n);
+  while (!ready.empty()) {
+    const int node = order.emplace_back(ready.back());
+    ready.pop_back();
+    for (auto reader = readers[index(node)].rbegin(); reader != readers[index(node)].rend(); ++reader)
+      if (--waits[index(*reader)] == 0) ready.push_back(*reader);
+  }
+  return order;
+}
+
+// Of each node the way of this degree that is fastest, or holds least; -1: it has none.
+std::vector<int> choices_of(const PlanGraph& graph, int degree, bool lean, int samples) {
+  std::vector<int> choices;
+  for (const PlanNode& node : graph.nodes) {
+    int best = -1;
+    const auto value = [&](int c) {
+      const SetCost cost = cost_of(node, c, samples);
+      return std::pair(lean ? cost.live_bytes + cost.resident_bytes : 0, cost.forward + cost.backward);
+    };
+    for (int c = 0; c < static_cast<int>(node.costs.size()); ++c) {
+      if (node.costs[index(c)].degree != degree || choice_of(node, degree, node.costs[index(c)].name) != c) continue;
+      if (best < 0 || value(c) < value(best)) best = c;
+    }
+    choices.push_back(best);
+  }
+  return choices;
+}
+
+// Cuts an order into pieces of at most some load.
+class Pieces {
+ public:
+  Pieces(const PlanProblem& problem, std::vector<int> order, std::vector<int> choices, int degree, int samples)
+      : problem_(problem), order_(std::move(order)), choices_(std::move(choices)), degree_(degree), samples_(samples) {
+    for (const int node : order_) costs_.push_back(cost_of(problem.graph.nodes[index(node)], choices_[index(node)], samples));
+    for (const SetCost& cost : costs_) total_ += cost.forward + cost.backward;
+  }
+
+  // Of nearly the least largest load, on consecutive ones of these devices; empty: nothing fits.
+  std::vector<PlanStage> cut(const std::vector<int>& devices, bool keep_memory) const {
+    double slowest = std::numeric_limits<double>::infinity();
+    for (const int device : devices) slowest = std::min(slowest, problem_.cluster.devices[index(device)].speed);
+    double low = 0, high = total_ / slowest;
+    std::vector<PlanStage> best = cut_at(high, devices, keep_memory);
+    for (int round = 0; round < 30 && !best.empty(); ++round) {
+      const double middle = (low + high) / 2;
+      std::vector<PlanStage> stages = cut_at(middle, devices, keep_memory);
+      (stages.empty() ? low : high) = middle;
+      if (!stages.empty()) best = std::move(stages);
+    }
+    return best;
+  }
+
+ private:
+  // From the end, where the nth stage has n micro-batches in flight.
+  std::vector<PlanStage> cut_at(double most, const std::vector<int>& devices, bool keep_memory) const {
+    std::vector<PlanStage> stages;
+    int left = static_cast<int>(order_.size());
+    for (std::size_t end = devices.size(); end >= index(degree_) && left > 0; end -= index(degree_)) {
+      PlanStage stage;
+      stage.devices.assign(devices.begin() + static_cast<std::ptrdiff_t>(end) - degree_,
+                           devices.begin() + static_cast<std::ptrdiff_t>(end));
+      stage.degree = degree_;
+      stage.samples = samples_;
+      left = fill(stage, left, most, keep_memory ? static_cast<double>(stages.size() + 1) : 0);
+      if (!stage.nodes.empty()) stages.push_back(std::move(stage));
+    }
+    if (left > 0) return {};
+    std::reverse(stages.begin(), stages.end());
+    return stages;
+  }
+
+  // Gives the stage what still fits of the first `left` nodes of the order, and returns how many are left. in_flight 0: memory does not
+  // count.
+  int fill(PlanStage& stage, int left, double most, double in_flight) const {
+    ClusterDevice device{.speed = std::numeric_limits<double>::infinity()};
+    for (const int d : stage.devices) {
+      const ClusterDevice& one = problem_.cluster.devices[index(d)];
+      device = {std::min(device.speed, one.speed), std::min(device.memory, one.memory)};
+    }
+    SetCost sum;
+    for (; left > 0; --left) {
+      sum += costs_[index(left - 1)];
+      if ((sum.forward + sum.backward) / device.speed > most * (1 + 1e-9)) break;
+      if (in_flight > 0 && sum.resident_bytes + sum.live_bytes * in_flight > device.memory) break;
+      stage.nodes.push_back(order_[index(left - 1)]);
+    }
+    std::sort(stage.nodes.begin(), stage.nodes.end());
+    for (const int node : stage.nodes) stage.choices.push_back(choices_[index(node)]);
+    return left;
+  }
+
+  const PlanProblem& problem_;
+  std::vector<int> order_, choices_;
+  int degree_, samples_;
+  std::vector<SetCost> costs_;  // by place in the order
+  double total_ = 0;
+};
+
+// The fastest `count`, in the cluster's order.
+std::vector<int> fastest_devices(const ClusterSpec& cluster, int count) {
+  std::vector<int> devices(cluster.devices.size());
+  std::iota(devices.begin(), devices.end(), 0);
+  std::stable_sort(devices.begin(), devices.end(),
+                   [&](int a, int b) { return cluster.devices[index(a)].speed > cluster.devices[index(b)].speed; });
+  devices.resize(index(count));
+  std::sort(devices.begin(), devices.end());
+  return devices;
+}
+
+// Devices without a stage go to those that have most to do for each device of theirs.
+std::vector<PlanStage> with_replicas(const PlanProblem& problem, std::vector<PlanStage> stages) {
+  std::vector<char> used(problem.cluster.devices.size(), 0);
+  for (const PlanStage& stage : stages)
+    for (const int device : stage.devices) used[index(device)] = 1;
+  std::vector<int> idle;
+  for (std::size_t d = 0; d < used.size(); ++d)
+    if (!used[d]) idle.push_back(static_cast<int>(d));
+  const auto load = [&](const PlanStage& stage) {
+    const SetCost cost = cost_of(problem.graph, stage.nodes, stage.choices, static_cast<double>(stage.samples) / stage.replicas());
+    return cost.forward + cost.backward;
+  };
+  const std::size_t degree = index(stages[0].degree);
+  for (; idle.size() >= degree; idle.resize(idle.size() - degree)) {
+    auto& devices = std::max_element(stages.begin(), stages.end(), [&](auto& a, auto& b) { return load(a) < load(b); })->devices;
+    devices.insert(devices.end(), idle.end() - static_cast<std::ptrdiff_t>(degree), idle.end());
+    std::sort(devices.begin(), devices.end());
+  }
+  return stages;
+}
+
+}  // namespace
+
+std::vector<std::vector<PlanStage>> starting_stages(const PlanProblem& problem) {
+  const int devices = static_cast<int>(problem.cluster.devices.size()), nodes = static_cast<int>(problem.graph.nodes.size());
+  std::vector<int> given(problem.graph.nodes.size());
+  std::iota(given.begin(), given.end(), 0);
+  std::vector<std::vector<int>> orders = {given, branch_order(problem.graph)};
+  if (orders[0] == orders[1]) orders.pop_back();
+  std::vector<std::vector<PlanStage>> starts;
+  const auto add = [&](const Pieces& pieces, const std::vector<int>& on) {
+    std::vector<PlanStage> stages = pieces.cut(on, true);
+    if (stages.empty()) stages = pieces.cut(on, false);
+    if (problem.replicas && static_cast<int>(stages.size()) * stages[0].degree < devices) starts.push_back(with_replicas(problem, stages));
+    starts.push_back(std::move(stages));
+  };
+  for (int degree = 1; degree <= devices; ++degree)
+    for (const int size : allowed_batches(problem))
+      for (const bool lean : {false, true}) {
+        const std::vector<int> choices = choices_of(problem.graph, degree, lean, size);
+        if (std::count(choices.begin(), choices.end(), -1) > 0) continue;
+        if (lean && choices == choices_of(problem.graph, degree, false, size)) continue;
+        for (const auto& order : orders) {
+          const Pieces pieces(problem, order, choices, degree, size);
+          for (int count = std::min(devices / degree, nodes); count > 0; count = count > 8 ? count / 2 : count - 1)
+            add(pieces, fastest_devices(problem.cluster, count * degree));
+        }
+      }
+  return starts;
+}
+
+}  // namespace penstock
