@@ -92,6 +92,8 @@ class Model {
     bool training = true;    // false: no dropout; rows, seed and step may be none
   };
   virtual Tensor loss(const Parameters& parameters, const Batch& batch) const = 0;
+  // Does a sample's loss depend on the others of its micro-batch (batch norm)? Then only steps that cut the batch alike are equal.
+  virtual bool equal_batches() const { return false; }
   // [batch, context, vocabulary], for generation: targets are none.
   virtual Tensor logits(const Parameters& parameters, const Batch& batch) const = 0;
 };
