@@ -116,11 +116,11 @@ Prepared prepare(const Config& config, const ModelRegistry& models) {
   return prepare(config, schedule_of(config), config.pipeline.microbatches, models);
 }
 
-Prepared prepare_sequential(const Config& config, const ModelRegistry& models) {
+Prepared prepare_sequential(const Config& config, const ModelRegistry& models, std::int64_t microbatches) {
   ScheduleOptions options;
   options.actors = 1;
-  options.microbatches = 1;
-  return prepare(config, make_schedule("sequential", options), 1, models);
+  options.microbatches = static_cast<int>(microbatches);
+  return prepare(config, make_schedule("sequential", options), microbatches, models);
 }
 
 std::int64_t context_of(const Config& config) {
