@@ -110,8 +110,8 @@ struct ScheduleInfo {
 const std::vector<ScheduleInfo>& schedules();
 
 // GraphPipe's schedule (2406.17145): stage s on actor s. sizes: micro-batches that each stage takes together, 1 of each where empty; throws
-// Error unless each divides `microbatches`. `in_flight`: how many each stage runs ahead, a multiple of its size and never more than a stage that
-// feeds it; empty: graphpipe_in_flight.
+// Error unless each divides `microbatches`. `in_flight`: how many each stage runs ahead, a multiple of its size and never more than a stage
+// that feeds it; empty: graphpipe_in_flight.
 Schedule graphpipe(const StageShape& shape, int microbatches, const std::vector<int>& sizes = {}, std::vector<int> in_flight = {});
 // How many micro-batches each stage runs ahead, in micro-batches.
 std::vector<int> graphpipe_in_flight(const StageShape& shape, const std::vector<int>& sizes);
