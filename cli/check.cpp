@@ -10,6 +10,7 @@
 #include "cli/clusters.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
+#include "cli/kernels.h"
 #include "runtime/training.h"
 
 namespace penstock {
@@ -43,14 +44,16 @@ void print_result(const Comparison& comparison, double tolerance, bool equal, bo
 
 void check(const Options& options, const ModelRegistry& models) {
   const Config config = load_config(options.config, models);
-  const Prepared pipelined = prepare(config, models), sequential = prepare_sequential(config, models);
+  const Prepared pipelined = prepare(config, models);
+  const Prepared sequential = prepare_sequential(config, models, pipelined.model->equal_batches() ? pipelined.microbatches : 1);
   const StateSource state = state_of(options, config, pipelined, models);
   const auto data = std::make_shared<RandomBatch>(context_of(config), vocabulary_of(config));
 
   const std::unique_ptr<Cluster> cluster = configured_cluster(config, data);
   if (cluster == nullptr) return;
   const auto step_on = [&](Cluster& devices, const Prepared& prepared) {
-    const Program program = compile_gradients(config, prepared);
+    Program program = compile_gradients(config, prepared);
+    choose_kernels(config, program);
     devices.load(program);
     devices.set_state(state);
     return step_gradients(program, devices, prepared.parameters, config.train.seed);

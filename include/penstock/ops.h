@@ -143,9 +143,16 @@ Tensor bmm(Tensor a, Tensor b);
 Tensor addmm(Tensor bias, Tensor a, Tensor b);
 Tensor matmul(Tensor a, Tensor b);
 
+// Images [n, channels, height, width]. conv2d: weight [out, channels, height, width] (+ bias[out]), zeros around the image.
+Tensor conv2d(Tensor x, Tensor weight, Tensor bias = {}, std::int64_t stride = 1, std::int64_t padding = 0);
+Tensor max_pool2d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding = 0);
+
 // Normalisation over the last dim, and softmaxes. Weight and bias [last], both or neither for layer_norm.
 Tensor layer_norm(Tensor x, Tensor weight, Tensor bias, double eps = 1e-5);
 Tensor rms_norm(Tensor x, Tensor weight, double eps = 1e-6);
+// By the mean and (biased) variance of each channel over the images and places of x [n, channels, height, width]: those of the
+// micro-batch, as PyTorch's without running statistics. So values and gradients depend on how a batch is cut. Weight and bias [channels].
+Tensor batch_norm(Tensor x, Tensor weight, Tensor bias, double eps = 1e-5);
 Tensor softmax(Tensor x, int dim);
 Tensor log_softmax(Tensor x, int dim);
 
@@ -154,10 +161,14 @@ Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, bool is_causal
 
 // weight [rows, width], indices i64 [...] -> [..., width].
 Tensor embedding(Tensor weight, Tensor indices);
+// The sum of the rows of each bag: weight [rows, width], indices i64 [..., bag] -> [..., width].
+Tensor embedding_bag(Tensor weight, Tensor indices);
 
 // logits [n, classes], targets i64 [n] -> the sum of the losses, a scalar in f32 (f64 for f64 logits). Targets equal to
 // ignore_index add nothing.
 Tensor cross_entropy(Tensor logits, Tensor targets, std::int64_t ignore_index = -100);
+// The sum of the squared differences, a scalar.
+Tensor mse_loss(Tensor x, Tensor targets);
 
 // Philox 4x32-10 (Salmon et al., SC 2011) keyed by `key`; element e of row r is word e % 4 of the block
 // at counter (e / 4, rows[r]).
@@ -173,6 +184,17 @@ struct AdamWResult {
 };
 AdamWResult adamw(Tensor parameter, Tensor gradient, Tensor first, Tensor second, Tensor learning_rate, Tensor step, double beta1,
                   double beta2, double eps, double weight_decay);
+// The same in two halves, for an update before it is known by how much the gradient must be clipped (Qi et al., 2401.10241, section 4).
+// The first half updates with gradient*assumed and keeps what it had: f32 or f64, `assumed` a scalar of the parameter's type.
+struct AdamWAhead {
+  AdamWResult ahead, kept;
+};
+AdamWAhead adamw_ahead(Tensor parameter, Tensor gradient, Tensor first, Tensor second, Tensor learning_rate, Tensor step, Tensor assumed,
+                       double beta1, double beta2, double eps, double weight_decay);
+// The second is `ahead` where factor == assumed, else adamw of what was kept with gradient*factor: in both cases the bits of one adamw with
+// gradient*factor. In place (results over `ahead`) the first case does nothing.
+AdamWResult adamw_validated(const AdamWAhead& update, Tensor gradient, Tensor learning_rate, Tensor step, Tensor assumed, Tensor factor,
+                            double beta1, double beta2, double eps, double weight_decay);
 // v' = momentum*v + (g + weight_decay*p); p' = p - lr*v'.
 struct SgdResult {
   Tensor parameter, velocity;

@@ -55,7 +55,8 @@ struct PlanGraph {
 };
 
 // Readers: throw Error with file:line(:column) for anything malformed, cycles, unknown or doubled ids, numbers that are none, negative or
-// not finite. The format follows from the text, not from the file's name:
+// not finite. Parts without an edge between them are one graph: they can run beside each other. The format follows from the text, not from
+// the file's name:
 //   PipeDream's profiler text, Piper's JSON, dnn-partitioning's JSON, a GraphPipe structure (JSON without times; `device` of the
 //   published ones gives them by roofline), and Penstock's own (print below).
 PlanGraph parse_plan_graph(std::string_view text, const std::string& file, const std::string& device = "v100");

@@ -92,6 +92,8 @@ class Model {
     bool training = true;    // false: no dropout; rows, seed and step may be none
   };
   virtual Tensor loss(const Parameters& parameters, const Batch& batch) const = 0;
+  // Does a sample's loss depend on the others of its micro-batch (batch norm)? Then only steps that cut the batch alike are equal.
+  virtual bool equal_batches() const { return false; }
   // [batch, context, vocabulary], for generation: targets are none.
   virtual Tensor logits(const Parameters& parameters, const Batch& batch) const = 0;
 };
@@ -161,6 +163,37 @@ class Embedding : public Module {
  public:
   Embedding(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation, DType dtype);
   Tensor operator()(const Parameters& p, Tensor indices) const;
+};
+
+// weight [rows, width] as in torch.nn.EmbeddingBag with mode "sum"; bags have one size.
+class EmbeddingBag : public Module {
+ public:
+  EmbeddingBag(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation, DType dtype);
+  Tensor operator()(const Parameters& p, Tensor indices) const;
+};
+
+// A square window: weight [out, in, kernel, kernel] as in torch.nn.Conv2d.
+struct Conv2dShape {
+  std::int64_t in, out, kernel, stride = 1, padding = 0;
+};
+class Conv2d : public Module {
+ public:
+  Conv2d(std::vector<ParameterSpec>& specs, std::string path, const Conv2dShape& shape, double deviation, bool bias, DType dtype);
+  Tensor operator()(const Parameters& p, Tensor x) const;
+
+ private:
+  Conv2dShape shape_;
+  bool bias_;
+};
+
+// By the statistics of the micro-batch, in evaluation too: torch.nn.BatchNorm2d with track_running_stats=False.
+class BatchNorm2d : public Module {
+ public:
+  BatchNorm2d(std::vector<ParameterSpec>& specs, std::string path, std::int64_t channels, DType dtype, double eps = 1e-5);
+  Tensor operator()(const Parameters& p, Tensor x) const;
+
+ private:
+  double eps_;
 };
 
 }  // namespace nn

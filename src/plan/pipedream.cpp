@@ -8,6 +8,7 @@
 #include "penstock/error.h"
 #include "plan/cost_model.h"
 #include "plan/downsets.h"
+#include "plan/equal_devices.h"
 #include "plan/planner_list.h"
 #include "plan/smallest_memory.h"
 
@@ -15,6 +16,8 @@ namespace penstock {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// On several levels there is a search from each of them; of more than this, one path stands for all.
+constexpr int kMostOnLevels = 1000;
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -25,8 +28,10 @@ std::size_t at(int i) {
 
 struct Reduced {
   PlanGraph graph;
-  std::vector<int> nodes;    // of the whole graph, by the reduced one's
-  std::vector<int> dropped;  // ascending
+  std::vector<int> nodes;              // of the whole graph, by the reduced one's
+  std::vector<int> dropped;            // ascending
+  std::vector<double> live, resident;  // bytes of each node with the sinks that stay with it
+  double first_live = 0;               // and of the inputs
 };
 
 std::vector<bool> kept_nodes(const PlanGraph& graph) {
@@ -52,7 +57,13 @@ Reduced reduce(const PlanGraph& graph) {
     number[i] = static_cast<int>(out.nodes.size());
     out.nodes.push_back(static_cast<int>(i));
     out.graph.nodes.push_back(graph.nodes[i]);
+    out.live.push_back(graph.nodes[i].costs[0].live_bytes);
+    out.resident.push_back(graph.nodes[i].costs[0].resident_bytes);
   }
+  std::vector<int> holder(graph.nodes.size(), -1);  // of a sink: what it reads
+  for (const PlanEdge& edge : graph.edges) holder[at(edge.to)] = number[at(edge.from)];
+  for (const int node : out.dropped)
+    (holder[at(node)] < 0 ? out.first_live : out.live[at(holder[at(node)])]) += graph.nodes[at(node)].costs[0].live_bytes;
   for (const PlanEdge& edge : graph.edges)
     if (kept[at(edge.from)] && kept[at(edge.to)]) out.graph.edges.push_back({number[at(edge.from)], number[at(edge.to)], edge.bytes});
   return out;
@@ -101,12 +112,13 @@ struct Table {
 
 class Search {
  public:
-  Search(const PlanGraph& graph, const std::vector<Level>& levels, const ClusterSpec& cluster, const PlanOptions& options, bool straight)
-      : sets_(graph), levels_(levels), transfers_(!options.ignore_transfers), straight_(straight) {
-    double speed = kInfinity;
-    for (const ClusterDevice& device : cluster.devices) speed = std::min(speed, device.speed);
+  Search(const Reduced& reduced, const std::vector<Level>& levels, double speed, const PlanOptions& options, bool straight)
+      : sets_(reduced.graph, levels.size() > 1 ? kMostOnLevels : kMostDownsets),
+        levels_(levels),
+        transfers_(!options.ignore_transfers),
+        straight_(straight) {
     std::vector<double> seconds, parameters, outputs, live;
-    for (const PlanNode& node : graph.nodes) {
+    for (const PlanNode& node : reduced.graph.nodes) {
       seconds.push_back((node.costs[0].forward + node.costs[0].backward) / speed);
       parameters.push_back(node.costs[0].parameter_bytes);
       outputs.push_back(node.output_bytes);
@@ -115,7 +127,10 @@ class Search {
     seconds_ = sets_.sums(seconds);
     parameters_ = sets_.sums(parameters);
     stash_ = sets_.sums(live);
-    cut_ = sets_.cut_sums(graph, outputs);
+    live_ = sets_.sums(reduced.live);
+    resident_ = sets_.sums(reduced.resident);
+    first_live_ = reduced.first_live;
+    cut_ = sets_.cut_sums(reduced.graph, outputs);
   }
 
   // The value of the best plan in which each device has `memory` bytes; infinite where there is none.
@@ -134,6 +149,8 @@ class Search {
     set_level(static_cast<int>(levels_.size()) - 1);
     return best_of(top_table(), full()).value;
   }
+
+  bool complete() const { return sets_.complete(); }
 
   // Appends the stages of the plan that solve() has found, with nodes of the reduced graph.
   void stages(std::vector<PlanStage>& out) { append(static_cast<int>(levels_.size()) - 1, 0, full(), {0}, out); }
@@ -195,10 +212,15 @@ class Search {
     return std::max(stage.seconds * share_[at(workers)] + stage.bytes * reduce_[at(workers)], stage.transfer * share_[at(workers)]);
   }
 
-  // With so many workers up to its own, a stage keeps that many micro-batches.
+  // With so many workers up to its own, a stage keeps that many micro-batches and as many times its parameters, as the original counts.
+  // That is nothing for the last stage: one micro-batch, shared by its workers, must fit in any case.
   bool fits(int from, int to, int m, int used) const {
-    const int kept = (levels_[at(level_)].size - used + m - 1) / m;
-    return kept * (stash_[at(to)] - stash_[at(from)]) <= memory_;
+    if (memory_ == kInfinity) return true;
+    const Level& level = levels_[at(level_)];
+    const int kept = (level.size - used + m - 1) / m;
+    if (kept * (stash_[at(to)] - stash_[at(from)]) > memory_ * level.below) return false;
+    const double live = live_[at(to)] - live_[at(from)] + (from == 0 ? first_live_ : 0);
+    return level_ > 0 || resident_[at(to)] - resident_[at(from)] + live / m <= memory_;
   }
 
   void set_level(int level) {
@@ -210,6 +232,12 @@ class Search {
       share_[at(m)] = 1.0 / m;
       reduce_[at(m)] = 4.0 * (m - 1) / m / m / levels_[at(level)].bandwidth;
     }
+  }
+
+  // Workers that so much needs within the bound.
+  static double share(double seconds, double bound) {
+    if (seconds == kInfinity) return kInfinity;
+    return seconds > 0 ? seconds / bound : 0;
   }
 
   // All chains of stages from `start` towards `end` over some of the sets (ascending, `start` first). Nothing above `bound` is kept.
@@ -224,7 +252,7 @@ class Search {
     for (std::size_t j = 1; j < sets.size(); ++j) {
       const int to = sets[j];
       // What is left to compute must fit on the workers that are left.
-      const double left = (seconds_[at(end)] - seconds_[at(to)]) / (bound * levels_[at(level_)].below);
+      const double left = share(seconds_[at(end)] - seconds_[at(to)], bound * levels_[at(level_)].below);
       const int most = left > n ? 0 : n - static_cast<int>(std::ceil(left * (1 - 1e-9)));
       for (std::size_t i = 0; i < j; ++i)
         if (least[at(sets[i])] < most && sets_.nested(sets[i], to)) add_stage(table, sets[i], to, i == 0, bound, most, least[at(sets[i])]);
@@ -240,7 +268,9 @@ class Search {
     const double* before = &table.value[at(from) * at(table.width)];
     double* best = &table.value[at(to) * at(table.width)];
     Choice* choice = &table.choice[at(to) * at(table.width)];
-    const int fewest = stage.seconds > bound * most ? most + 1 : std::max(1, static_cast<int>(stage.seconds / bound * (1 - 1e-9)));
+    const double needed = share(stage.seconds, bound) * (1 - 1e-9);
+    if (!(needed <= most)) return;
+    const int fewest = std::max(1, static_cast<int>(needed));
     for (int m = fewest; m <= (straight_ ? std::min(1, most) : most - least); ++m) {
       const double value = value_of(stage, m);
       if (value > bound) continue;
@@ -287,11 +317,11 @@ class Search {
   Downsets sets_;
   const std::vector<Level>& levels_;
   bool transfers_, straight_;
-  double memory_ = kInfinity;
-  std::vector<double> seconds_, parameters_, stash_, cut_;  // of each downset
-  int level_ = 0;                                           // that is searched, and of it by the number of workers:
-  std::vector<double> share_, reduce_;                      // 1/m; of each byte of parameters, seconds of summing
-  std::vector<std::vector<double>> below_;                  // of each level searched: the value between two sets
+  double memory_ = kInfinity, first_live_ = 0;
+  std::vector<double> seconds_, parameters_, stash_, live_, resident_, cut_;  // of each downset
+  int level_ = 0;                                                             // that is searched, and of it by the number of workers:
+  std::vector<double> share_, reduce_;                                        // 1/m; of each byte of parameters, seconds of summing
+  std::vector<std::vector<double>> below_;                                    // of each level searched: the value between two sets
 };
 
 // Stages of the whole graph from those of the reduced one.
@@ -316,16 +346,16 @@ Plan plan_by_pipedream(const PlanProblem& problem, const PlanOptions& options) {
   measured_samples(problem.graph);
   const Reduced reduced = reduce(problem.graph);
   const std::vector<Level> levels = levels_of(problem.cluster);
-  double memory = kInfinity;
-  for (const ClusterDevice& device : problem.cluster.devices) memory = options.memory ? std::min(memory, device.memory) : memory;
-  Search search(reduced.graph, levels, problem.cluster, options, options.straight || !problem.replicas);
+  const EqualDevices devices = equal_devices(problem.cluster);
+  const double memory = options.memory ? devices.memory : kInfinity;
+  Search search(reduced, levels, devices.speed, options, options.straight || !problem.replicas);
   Plan plan;
   plan.bottleneck = search.solve(memory);
   if (plan.bottleneck == kInfinity)
     fail_memory(problem.graph.name, memory, smallest_memory([&](double bytes) { return search.solve(bytes) < kInfinity; }));
   search.stages(plan.stages);
   put_back(problem.graph, reduced, plan.stages);
-  plan.optimal = true;
+  plan.optimal = search.complete();
   return plan;
 }
 

@@ -108,7 +108,8 @@ PlanGraph read_piper(const JsonNode& root) {
   PlanGraph graph;
   graph.memory = read_amount(root.at("maxMemoryPerDevice"));
   graph.devices = static_cast<int>(root.at("maxDevices").whole(1, INT32_MAX));
-  graph.bandwidth = root.at("bandwidth").positive();
+  root.at("bandwidth").positive();
+  graph.bandwidth = read_amount(root.at("bandwidth"));
   graph.samples = static_cast<int>(root.at("mbsInBatch").whole(1, INT32_MAX));
   const JsonNode nodes = root.at("nodes");
   NodeIds ids;

@@ -24,8 +24,9 @@ struct Prepared {
 
 // Throws Error: what the model or the schedule refuses, a file that cannot be read.
 Prepared prepare(const Config& config, const ModelRegistry& models);
-// The same on one device with the whole batch as one micro-batch: what everything is compared with.
-Prepared prepare_sequential(const Config& config, const ModelRegistry& models);
+// The same on one device with the whole batch as one micro-batch: what everything is compared with. A model whose equal_batches() is
+// true is compared with as many micro-batches as it was pipelined with, one after the other.
+Prepared prepare_sequential(const Config& config, const ModelRegistry& models, std::int64_t microbatches = 1);
 
 std::int64_t context_of(const Config& config);     // tokens of one sequence
 std::int64_t vocabulary_of(const Config& config);  // 256, bytes, for a model that does not say

@@ -1,0 +1,31 @@
+// What planners that count with equal devices and one bandwidth take for a cluster: the worst of each.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "penstock/plan.h"
+
+namespace penstock {
+
+struct EqualDevices {
+  int count = 0;
+  double speed = std::numeric_limits<double>::infinity();
+  double memory = std::numeric_limits<double>::infinity();     // bytes
+  double bandwidth = std::numeric_limits<double>::infinity();  // bytes per second
+};
+
+inline EqualDevices equal_devices(const ClusterSpec& cluster) {
+  EqualDevices out;
+  out.count = static_cast<int>(cluster.devices.size());
+  for (const ClusterDevice& device : cluster.devices) {
+    out.speed = std::min(out.speed, device.speed);
+    out.memory = std::min(out.memory, device.memory);
+  }
+  for (const ClusterSpec::Level& level : cluster.levels)
+    if (level.size > 1) out.bandwidth = std::min(out.bandwidth, level.link.bandwidth);
+  for (const auto& [pair, link] : cluster.between) out.bandwidth = std::min(out.bandwidth, link.bandwidth);
+  return out;
+}
+
+}  // namespace penstock

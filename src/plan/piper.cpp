@@ -1,0 +1,413 @@
+// Piper's planner (Tarnawski et al., NeurIPS 2021): stages are differences of nested downsets, each with a degree of data and of tensor
+// parallelism and a way to run each of its nodes, such that no device holds more than its memory. The value is the time between two
+// micro-batches.
+//
+// Where Piper fills a table over (downset, devices, sum of data-parallel degrees), here a bound on the value is bisected: for one bound
+// each downset needs only its best pairs of devices and degrees, as fewer of both are always as good, and those for which the rest of the
+// graph has too few devices are left out.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <unordered_map>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "plan/cheapest_ways.h"
+#include "plan/cost_model.h"
+#include "plan/downsets.h"
+#include "plan/equal_devices.h"
+#include "plan/evaluate.h"
+#include "plan/planner_list.h"
+#include "plan/smallest_memory.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr int kMostStages = 10'000'000;  // sets of nodes times degrees, about 500 MB
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// The first of a node's costs of each way with this degree.
+std::vector<int> ways_of(const PlanNode& node, int degree) {
+  std::vector<int> out;
+  for (std::size_t i = 0; i < node.costs.size(); ++i)
+    if (node.costs[i].degree == degree && choice_of(node, degree, node.costs[i].name) == static_cast<int>(i))
+      out.push_back(static_cast<int>(i));
+  return out;
+}
+
+double sync_bytes(const std::map<int, double>& sync, int node) {
+  const auto found = sync.find(node);
+  return found == sync.end() ? 0 : found->second;
+}
+
+// Sums over downsets for one tensor-parallel degree.
+struct Degree {
+  int degree = 1;
+  std::vector<std::vector<int>> ways;  // of each node; empty: it cannot run so
+  // Of each node the fastest way, and the least that any way has.
+  std::vector<double> seconds, parameters, live, resident, least_live, least_resident, missing;
+  std::vector<double> into, out_of;  // bytes of each edge, least of all ways
+  bool alike = true;                 // ways of one node differ in time and memory only
+};
+
+double value_of(const std::vector<double>& sums, int inner, int outer) {
+  return sums[at(outer)] - sums[at(inner)];
+}
+
+Degree read_degree(const PlanGraph& graph, int degree, double speed) {
+  Degree out;
+  out.degree = degree;
+  for (const PlanNode& node : graph.nodes) {
+    out.ways.push_back(ways_of(node, degree));
+    NodeCost fastest, least;
+    for (const int way : out.ways.back()) {
+      const NodeCost& cost = node.costs[at(way)];
+      const bool first = way == out.ways.back()[0];
+      if (first || cost.forward + cost.backward < fastest.forward + fastest.backward) fastest = cost;
+      least.live_bytes = first ? cost.live_bytes : std::min(least.live_bytes, cost.live_bytes);
+      least.resident_bytes = first ? cost.resident_bytes : std::min(least.resident_bytes, cost.resident_bytes);
+      const NodeCost& other = node.costs[at(out.ways.back()[0])];
+      out.alike = out.alike && cost.parameter_bytes == other.parameter_bytes && cost.forward_sync == other.forward_sync &&
+                  cost.backward_sync == other.backward_sync;
+    }
+    out.missing.push_back(out.ways.back().empty());
+    out.seconds.push_back((fastest.forward + fastest.backward) / speed);
+    out.parameters.push_back(fastest.parameter_bytes);
+    out.live.push_back(fastest.live_bytes);
+    out.resident.push_back(fastest.resident_bytes);
+    out.least_live.push_back(least.live_bytes);
+    out.least_resident.push_back(least.resident_bytes);
+  }
+  const auto least_sync = [&](int node, int other, std::map<int, double> NodeCost::* sync) {
+    double bytes = kInfinity;
+    for (const int way : out.ways[at(node)]) bytes = std::min(bytes, sync_bytes(graph.nodes[at(node)].costs[at(way)].*sync, other));
+    return bytes == kInfinity ? 0 : bytes;
+  };
+  for (const PlanEdge& edge : graph.edges) {
+    out.into.push_back(edge.bytes + least_sync(edge.to, edge.from, &NodeCost::forward_sync));
+    out.out_of.push_back(edge.bytes + least_sync(edge.from, edge.to, &NodeCost::backward_sync));
+  }
+  return out;
+}
+
+std::vector<int> degrees_of(const PlanGraph& graph, int devices) {
+  std::vector<int> degrees;
+  for (const PlanNode& node : graph.nodes)
+    for (const NodeCost& cost : node.costs)
+      if (cost.degree <= devices) degrees.push_back(cost.degree);
+  std::sort(degrees.begin(), degrees.end());
+  degrees.erase(std::unique(degrees.begin(), degrees.end()), degrees.end());
+  return degrees;
+}
+
+// All of them, or one path where too many stages can be made of them.
+Downsets choose_sets(const PlanGraph& graph, int degrees) {
+  Downsets all(graph);
+  int stages = 0;
+  for (int outer = 0; outer < all.count(); ++outer)
+    for (int inner = 0; inner < outer; ++inner)
+      if (all.nested(inner, outer) && (stages += degrees) > kMostStages) return Downsets(graph, kOnePath);
+  return all;
+}
+
+// A stage on t devices, before its data-parallel degree: its nodes are those of `outer` without `inner`.
+struct Stage {
+  int inner, outer;
+  int degree;         // index of it
+  double cut;         // bytes over its border, both directions
+  double seconds;     // of one micro-batch on one replica, with transfers: no way is faster
+  double parameters;  // bytes
+};
+
+// A beginning of a plan, from its last stage on: all nodes outside of a downset.
+struct State {
+  int devices, degrees;        // used; the sum of data-parallel degrees
+  int outer = -1, state = -1;  // what it continues: a downset and its state
+  int stage = -1, copies = 0;  // by which stage
+};
+
+class Search {
+ public:
+  Search(const PlanGraph& graph, const EqualDevices& devices, int batches, bool replicas)
+      : graph_(graph),
+        sets_(choose_sets(graph, static_cast<int>(degrees_of(graph, devices.count).size()))),
+        exact_(sets_.complete()),
+        devices_(devices),
+        batches_(batches),
+        most_degrees_(std::min(batches, devices.count)) {
+    for (int d = 1; d <= (replicas ? most_degrees_ : 1); ++d)
+      if (batches % d == 0) copies_.push_back(d);
+    for (const int degree : degrees_of(graph, devices.count)) degrees_.push_back(read_degree(graph, degree, devices.speed));
+    find_work();
+    find_stages();
+  }
+
+  // The least value, and its plan; infinite where nothing fits. After so many seconds the best so far.
+  double solve(double seconds) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    double low = work_.back() / devices_.count, high = kInfinity;
+    // Bounds that are too low are quickly refused: begin there.
+    for (double over = 1e-2; high == kInfinity && over < 1e12; over *= 2) {
+      const double bound = std::max(low, 1e-300) * (1 + over);
+      if ((high = attempt(bound)) == kInfinity) low = bound;
+    }
+    if (high == kInfinity && (high = attempt(1e300)) == kInfinity) return kInfinity;
+    // `high` is the value of a plan; the last attempt proves that there is none below.
+    while (high > 1e-290) {
+      if (Clock::now() > end) {
+        exact_ = false;
+        break;
+      }
+      const bool close = high - low <= 1e-6 * high;
+      const double bound = close ? high * (1 - 1e-12) : (low + high) / 2;
+      const double found = attempt(bound);
+      if (found < kInfinity) high = found;
+      if (found == kInfinity && close) break;
+      if (found == kInfinity) low = bound;
+    }
+    return high;
+  }
+
+  bool fits(double memory) {
+    devices_.memory = memory;
+    known_.clear();
+    return attempt(1e300) < kInfinity;
+  }
+
+  // Of the last attempt that has found a plan.
+  const std::vector<PlanStage>& stages() const { return plan_; }
+  bool exact() const { return exact_; }
+
+ private:
+  int full() const { return sets_.count() - 1; }
+
+  // Devices times seconds that the nodes of each downset need at least.
+  void find_work() {
+    std::vector<double> work(graph_.nodes.size(), kInfinity);
+    for (const Degree& degree : degrees_)
+      for (std::size_t i = 0; i < work.size(); ++i)
+        if (!degree.ways[i].empty()) work[i] = std::min(work[i], degree.degree * degree.seconds[i]);
+    for (std::size_t i = 0; i < work.size(); ++i)
+      if (work[i] == kInfinity)
+        throw Error(concat("node ", quote(graph_.nodes[i].name), " of ", graph_.name, " fits nowhere"),
+                    {concat("its costs are for more than the ", devices_.count, " devices that there are")});
+    work_ = sets_.sums(work);
+    for (Degree& degree : degrees_)
+      for (auto* values : {&degree.seconds, &degree.parameters, &degree.live, &degree.resident, &degree.least_live, &degree.least_resident,
+                           &degree.missing})
+        *values = sets_.sums(*values);
+  }
+
+  void find_stages() {
+    std::vector<std::vector<int>> leaving(at(sets_.count()));  // edges out of each downset
+    for (int set = 0; set <= full(); ++set)
+      for (std::size_t e = 0; e < graph_.edges.size(); ++e)
+        if (sets_.holds(set, graph_.edges[e].from) && !sets_.holds(set, graph_.edges[e].to))
+          leaving[at(set)].push_back(static_cast<int>(e));
+    first_.assign(at(sets_.count()) + 1, 0);
+    for (int inner = 0; inner <= full(); ++inner) {
+      first_[at(inner)] = stages_.size();
+      for (int outer = inner + 1; outer <= full(); ++outer)
+        if (sets_.nested(inner, outer)) add_stages(inner, outer, leaving);
+    }
+    first_.back() = stages_.size();
+  }
+
+  void add_stages(int inner, int outer, const std::vector<std::vector<int>>& leaving) {
+    for (std::size_t t = 0; t < degrees_.size(); ++t) {
+      const Degree& degree = degrees_[t];
+      if (value_of(degree.missing, inner, outer) > 0) continue;
+      double cut = 0;
+      for (const int e : leaving[at(inner)])
+        if (sets_.holds(outer, graph_.edges[at(e)].to)) cut += degree.into[at(e)];
+      for (const int e : leaving[at(outer)])
+        if (!sets_.holds(inner, graph_.edges[at(e)].from)) cut += degree.out_of[at(e)];
+      stages_.push_back({inner, outer, static_cast<int>(t), 2 * cut, value_of(degree.seconds, inner, outer) + 2 * cut / devices_.bandwidth,
+                         value_of(degree.parameters, inner, outer)});
+    }
+  }
+
+  // Of `copies` replicas, whose parameters are summed once for all micro-batches.
+  double spread(double seconds, double parameters, int copies) const {
+    return (seconds + 4.0 * (copies - 1) * parameters / batches_ / devices_.bandwidth) / copies;
+  }
+
+  // The value of a stage of which each replica keeps so many micro-batches; infinite where that does not fit. Ways that are the fastest do
+  // not fit.
+  double slow_value(int number, int copies, int kept) {
+    const Stage& stage = stages_[at(number)];
+    const Degree& degree = degrees_[at(stage.degree)];
+    // Where ways differ in time and memory only, the best do not depend on the number of replicas.
+    const int counted = degree.alike ? 1 : copies;
+    const auto bits = [](int value) { return static_cast<std::uint64_t>(value); };
+    const std::uint64_t key = bits(number) << 40 ^ bits(counted) << 20 ^ bits(kept);
+    const auto [known, fresh] = known_.try_emplace(key, 0);
+    if (fresh) {
+      const CheapestWays ways = ways_for(stage, counted, kept);
+      exact_ = exact_ && ways.exact;
+      known->second = ways.fits ? ways.cost : kInfinity;
+    }
+    return degree.alike ? spread(known->second + stage.cut / devices_.bandwidth, stage.parameters, copies)
+                        : known->second + stage.cut / devices_.bandwidth / copies;
+  }
+
+  // Costs: seconds for each micro-batch, without the transfers that all ways have.
+  CheapestWays ways_for(const Stage& stage, int copies, int kept) const {
+    const Degree& degree = degrees_[at(stage.degree)];
+    std::vector<std::vector<Way>> nodes;
+    for (const int node : sets_.difference(stage.inner, stage.outer)) {
+      nodes.emplace_back();
+      for (const int way : degree.ways[at(node)]) {
+        const NodeCost& cost = graph_.nodes[at(node)].costs[at(way)];
+        const double seconds = (cost.forward + cost.backward) / devices_.speed + extra_sync(stage, node, cost) / devices_.bandwidth;
+        nodes.back().push_back(
+            {spread(seconds, degree.alike ? 0 : cost.parameter_bytes, copies), cost.live_bytes * kept + cost.resident_bytes});
+      }
+    }
+    return cheapest_ways(nodes, devices_.memory);
+  }
+
+  // What this way transfers more than that which transfers least, both directions.
+  double extra_sync(const Stage& stage, int node, const NodeCost& cost) const {
+    const Degree& degree = degrees_[at(stage.degree)];
+    double bytes = 0;
+    for (std::size_t e = 0; !degree.alike && e < graph_.edges.size(); ++e) {
+      const PlanEdge& edge = graph_.edges[e];
+      const auto outside = [&](int other) { return sets_.holds(stage.inner, other) || !sets_.holds(stage.outer, other); };
+      if (edge.to == node && outside(edge.from)) bytes += edge.bytes + sync_bytes(cost.forward_sync, edge.from) - degree.into[e];
+      if (edge.from == node && outside(edge.to)) bytes += edge.bytes + sync_bytes(cost.backward_sync, edge.to) - degree.out_of[e];
+    }
+    return 2 * bytes;
+  }
+
+  double value(int number, int copies, int kept) {
+    const Stage& stage = stages_[at(number)];
+    const Degree& degree = degrees_[at(stage.degree)];
+    const auto memory = [&](const std::vector<double>& live, const std::vector<double>& resident) {
+      return value_of(live, stage.inner, stage.outer) * kept + value_of(resident, stage.inner, stage.outer);
+    };
+    if (memory(degree.least_live, degree.least_resident) > devices_.memory) return kInfinity;
+    if (degree.alike && memory(degree.live, degree.resident) <= devices_.memory) return spread(stage.seconds, stage.parameters, copies);
+    return slow_value(number, copies, kept);
+  }
+
+  // Continues the states of stage.outer by the stage, each with as few replicas as keep to the bound: more of them cost more devices, and
+  // stages before this one more memory. What one state needs the next, of more degrees, needs too.
+  void extend(int number, double bound, std::vector<State>& out) {
+    const Stage& stage = stages_[at(number)];
+    const int degree = degrees_[at(stage.degree)].degree;
+    const double left = work_[at(stage.inner)] / bound * (1 - 1e-9);  // devices that the rest needs
+    std::size_t copies = 0;
+    const auto& states = states_[at(stage.outer)];
+    for (std::size_t s = 0; s < states.size(); ++s) {
+      const State& state = states[s];
+      const auto needed = [&] { return state.devices + copies_[copies] * degree + left; };
+      for (; copies < copies_.size(); ++copies) {
+        const int d = copies_[copies];
+        if (spread(stage.seconds, degrees_[at(stage.degree)].alike ? stage.parameters : 0, d) > bound) continue;
+        // Too many for this state, they may do for the next.
+        if (needed() > devices_.count || value(number, d, (state.degrees + d - 1) / d + 1) <= bound) break;
+      }
+      if (copies == copies_.size()) return;
+      const int degrees = state.degrees + copies_[copies];
+      if (degrees > most_degrees_) return;
+      if (needed() > devices_.count) continue;
+      State& best = out[at(degrees)];
+      if (const int used = state.devices + copies_[copies] * degree; used < best.devices)
+        best = {used, degrees, stage.outer, static_cast<int>(s), number, copies_[copies]};
+    }
+  }
+
+  // The value of a plan that keeps to the bound; infinite where there is none.
+  double attempt(double bound) {
+    states_.assign(at(sets_.count()), {});
+    states_.back() = {{0, 0}};
+    std::vector<State> found(at(most_degrees_) + 1);
+    for (int inner = full() - 1; inner >= 0; --inner) {
+      found.assign(found.size(), {std::numeric_limits<int>::max(), 0});
+      for (std::size_t number = first_[at(inner)]; number < first_[at(inner) + 1]; ++number) extend(static_cast<int>(number), bound, found);
+      int devices = std::numeric_limits<int>::max();
+      for (const State& state : found)
+        if (state.devices < devices) {
+          devices = state.devices;
+          states_[at(inner)].push_back(state);
+        }
+    }
+    return states_[0].empty() ? kInfinity : take_plan();
+  }
+
+  // The value of the first plan of all nodes, which becomes the plan.
+  double take_plan() {
+    plan_.clear();
+    double largest = 0;
+    int device = 0;
+    for (const State* state = &states_[0][0]; state->stage >= 0; state = &states_[at(state->outer)][at(state->state)]) {
+      const Stage& from = stages_[at(state->stage)];
+      const Degree& degree = degrees_[at(from.degree)];
+      PlanStage& stage = plan_.emplace_back();
+      stage.nodes = sets_.difference(from.inner, from.outer);
+      stage.degree = degree.degree;
+      stage.ahead = (state->degrees - 1) / state->copies + 1;
+      for (int i = 0; i < stage.degree * state->copies; ++i) stage.devices.push_back(device++);
+      largest = std::max(largest, value(state->stage, state->copies, stage.ahead));
+      chosen_.resize(plan_.size());
+      chosen_.back() = state->stage;
+    }
+    return largest;
+  }
+
+ public:
+  // Which way each node of the plan runs.
+  void choose_ways(std::vector<PlanStage>& plan) const {
+    for (std::size_t s = 0; s < plan.size(); ++s) {
+      const Stage& stage = stages_[at(chosen_[s])];
+      const CheapestWays ways = ways_for(stage, plan[s].replicas(), plan[s].ahead);
+      for (std::size_t i = 0; i < plan[s].nodes.size(); ++i)
+        plan[s].choices.push_back(degrees_[at(stage.degree)].ways[at(plan[s].nodes[i])][at(ways.choices[i])]);
+    }
+  }
+
+ private:
+  const PlanGraph& graph_;
+  Downsets sets_;
+  bool exact_;
+  EqualDevices devices_;
+  int batches_, most_degrees_;
+  std::vector<int> copies_;  // data-parallel degrees, ascending
+  std::vector<Degree> degrees_;
+  std::vector<double> work_;        // of each downset
+  std::vector<Stage> stages_;       // by `inner`
+  std::vector<std::size_t> first_;  // of each downset: its first stage
+  std::unordered_map<std::uint64_t, double> known_;
+  std::vector<std::vector<State>> states_;  // of each downset, in the attempt at work: ascending in degrees, descending in devices
+  std::vector<PlanStage> plan_;
+  std::vector<int> chosen_;  // of each stage of the plan: its number
+};
+
+}  // namespace
+
+Plan plan_by_piper(const PlanProblem& problem, const PlanOptions& options) {
+  const int measured = measured_samples(problem.graph);
+  const EqualDevices devices = equal_devices(problem.cluster);
+  Search search(problem.graph, devices, std::max(step_samples(problem) / measured, 1), problem.replicas);
+  Plan plan;
+  plan.bottleneck = search.solve(options.seconds);
+  if (plan.bottleneck == kInfinity)
+    fail_memory(problem.graph.name, devices.memory, smallest_memory([&](double bytes) { return search.fits(bytes); }));
+  plan.stages = search.stages();
+  search.choose_ways(plan.stages);
+  // Every replica takes micro-batches of its own; where some nodes need them equal, they share each.
+  const auto& nodes = problem.graph.nodes;
+  const bool equal = std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.equal_batches; });
+  for (PlanStage& stage : plan.stages) stage.samples = equal ? measured : measured * stage.replicas();
+  plan.optimal = search.exact();
+  return plan;
+}
+
+}  // namespace penstock
