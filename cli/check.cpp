@@ -10,6 +10,7 @@
 #include "cli/clusters.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
+#include "cli/kernels.h"
 #include "runtime/training.h"
 
 namespace penstock {
@@ -50,7 +51,8 @@ void check(const Options& options, const ModelRegistry& models) {
   const std::unique_ptr<Cluster> cluster = configured_cluster(config, data);
   if (cluster == nullptr) return;
   const auto step_on = [&](Cluster& devices, const Prepared& prepared) {
-    const Program program = compile_gradients(config, prepared);
+    Program program = compile_gradients(config, prepared);
+    choose_kernels(config, program);
     devices.load(program);
     devices.set_state(state);
     return step_gradients(program, devices, prepared.parameters, config.train.seed);

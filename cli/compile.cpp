@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/config_options.h"
+#include "cli/kernels.h"
 #include "ir/graph.h"
 #include "runtime/compile.h"
 
@@ -23,7 +24,9 @@ std::string emit(const Options& options, const ModelRegistry& models) {
   if (options.form == "schedule") return print(prepared.schedule);
   if (options.form == "graph") return print(training_graph(config, prepared));
   if (options.form == "stages") return stages_text(config, prepared);
-  return print(compile_training(config, prepared));
+  Program program = compile_training(config, prepared);
+  choose_kernels(config, program);
+  return print(program);
 }
 
 }  // namespace

@@ -12,13 +12,20 @@ struct Flag {
   const char* name;
   const char* key;
   const char* help;
+  bool is_switch = false;  // without a value: true
 };
 
 constexpr Flag kFlags[] = {
     {"--schedule", "pipeline.schedule", "NAME (penstock schedule list), FILE.csv or FILE.rules"},
-    {"--actors", "pipeline.actors", "how many actors share the stages"},
-    {"--microbatches", "pipeline.microbatches", "parts of a batch"},
+    {"--actors", "pipeline.actors", "how many actors share the stages [2, or as the table says]"},
+    {"--microbatches", "pipeline.microbatches", "parts of a batch [8, or as the table says]"},
     {"--chunks", "pipeline.chunks", "stages per actor"},
+    {"--in-flight", "pipeline.in_flight", "most micro-batches an actor holds [as the schedule chooses]"},
+    {"--group", "pipeline.group", "micro-batches that go through a chunk, or forward and back, together"},
+    {"--unit", "pipeline.unit", "micro-batches for which parameters are gathered once [all]"},
+    {"--transfers", "pipeline.transfers",
+     "time of a transfer over a stage's forward, that the order allows for: 0.5, or each link's: 0,0,2"},
+    {"--split-backward", "pipeline.split_backward", "each B as I and then W, fused pairs apart", true},
     {"--backend", "pipeline.backend", "threads or gloo"},
     {"--recompute", "pipeline.recompute", "none, or inputs: keep only what enters each stage"},
     {"--steps", "train.steps", "training steps in all"},
@@ -45,6 +52,10 @@ void add_config_options(CLI::App& command, ConfigOptions& options) {
       ->expected(1, -1);
   for (const Flag& flag : kFlags) {
     const std::string name = flag.name;
+    if (flag.is_switch) {
+      command.add_flag_callback(name, [&options, name] { options.flags[name] = "true"; }, flag.help);
+      continue;
+    }
     command.add_option_function<std::string>(
                name, [&options, name](const std::string& value) { options.flags[name] = value; }, flag.help)
         ->take_last();

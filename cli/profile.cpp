@@ -8,6 +8,7 @@
 #include "cli/clusters.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
+#include "cli/kernels.h"
 #include "penstock/error.h"
 #include "report/table.h"
 #include "runtime/byte_dataset.h"
@@ -42,6 +43,7 @@ std::vector<Program> programs_of(const Config& config, Prepared& prepared) {
   for (Schedule& table : profiled_tables(prepared.schedule)) {
     prepared.schedule = std::move(table);
     programs.push_back(compile_training(config, prepared));
+    choose_kernels(config, programs.back());
   }
   return programs;
 }

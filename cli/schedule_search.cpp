@@ -165,15 +165,11 @@ std::string drawing_of(const SearchArguments& arguments, const SearchProblem& pr
 }
 
 std::string time_of(const SearchArguments& arguments, double time) {
-  Timeline unit;
-  unit.seconds = !arguments.simulate.costs.empty();
-  return time_text(unit, time);
+  return time_text(time, !arguments.simulate.costs.empty());
 }
 
 std::string activations(double live) {
-  Timeline unit;
-  unit.seconds = false;
-  return time_text(unit, live);
+  return time_text(live, false);
 }
 
 void add_schedule_search(CLI::App& schedule) {

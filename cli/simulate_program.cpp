@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "cli/kernels.h"
 #include "cli/simulate.h"
 #include "penstock/error.h"
 #include "program/verify.h"
@@ -39,13 +40,12 @@ bool is_config(const SimulateArguments& arguments) {
 Config config_of(const SimulateArguments& arguments, const std::string& schedule) {
   std::vector<Override> overrides;
   for (const std::string& setting : arguments.settings) overrides.push_back(parse_override(setting));
-  const ScheduleOptions& table = arguments.table.options;
-  const std::pair<const char*, int> shape[] = {
-      {"--actors", table.actors}, {"--microbatches", table.microbatches}, {"--chunks", table.chunks}};
-  for (const auto& [flag, value] : shape)
-    for (const CLI::Option* option : arguments.table.flags)
-      if (option->get_name() == flag && option->count() > 0)
-        overrides.push_back({concat("pipeline.", std::string(flag).substr(2)), std::to_string(value), flag});
+  for (const CLI::Option* option : arguments.table.flags) {
+    if (option->count() == 0) continue;
+    std::string key = option->get_name().substr(2);
+    std::replace(key.begin(), key.end(), '-', '_');
+    overrides.push_back({"pipeline." + key, join(option->results(), ","), option->get_name()});
+  }
   if (!schedule.empty()) overrides.push_back({"pipeline.schedule", schedule, "--schedule"});
   return load_config(arguments.table.what, overrides, *arguments.models);
 }
@@ -53,7 +53,9 @@ Config config_of(const SimulateArguments& arguments, const std::string& schedule
 Program program_of(const SimulateArguments& arguments, const std::string& schedule) {
   if (is_config(arguments)) {
     const Config config = config_of(arguments, schedule);
-    return compile_training(config, prepare(config, *arguments.models));
+    Program program = compile_training(config, prepare(config, *arguments.models));
+    choose_kernels(config, program);  // costs are looked up by the tasks' graphs
+    return program;
   }
   for (const CLI::Option* option : arguments.table.flags)
     if (option->count() > 0)
@@ -91,7 +93,7 @@ void add_costs(const SimulateArguments& arguments, Setting& setting) {
     link = network_of(costs, context).link;
   else if (devices > 1 && !arguments.latency && !arguments.bandwidth)
     throw Error("what connects the devices?", {}, "--network NAME, for published figures of a link, or --latency and --bandwidth");
-  setting.network = network_of(arguments, devices, {link, {}});
+  setting.network = network_of(arguments, devices, {.link = link, .host = host_link(costs, context)});
   const auto overhead = costs.step_overhead.find(arguments.backend);
   if (overhead != costs.step_overhead.end()) setting.overhead = overhead->second;
 }
@@ -105,7 +107,7 @@ Setting setting_of(const SimulateArguments& arguments, const std::string& schedu
 
 std::int64_t predicted_bytes(const Setting& setting, std::size_t number) {
   const DeviceProgram& device = setting.program.devices[number];
-  return device.state_bytes + device.step_bytes + device.scratch_bytes + setting.kernel_bytes[number];
+  return device.device_bytes() + setting.kernel_bytes[number];
 }
 
 // Of each device: micro-batches alive at once, each counted as devices/stages; from the begin of F to the end of B, or of W.
@@ -173,7 +175,7 @@ nlohmann::json json_of(const Setting& setting, const Simulation& simulation) {
 }
 
 std::string text_of(const Setting& setting, const Simulation& simulation) {
-  const auto text = [&](double time) { return time_text(simulation.timeline, time); };
+  const auto text = [&](double time) { return time_text(time, simulation.timeline.seconds); };
   const std::vector<double> live = peak_live(simulation.timeline);
   std::vector<std::vector<std::string>> rows;
   for (std::size_t d = 0; d < simulation.busy.size(); ++d) {
@@ -262,8 +264,9 @@ void print_comparison(const SimulateArguments& arguments, const Setting& setting
   const Pair step{simulation.makespan + setting.overhead, median_seconds(arguments.against)};
   if (!arguments.json) {
     std::cout << comparison_text(comparison)
-              << concat("\nThe median step of ", arguments.against, " took ", time_text(simulation.timeline, step.measured),
-                        "; predicted are ", time_text(simulation.timeline, step.predicted), " (", fixed(100 * step.error(), 1), " %).\n");
+              << concat("\nThe median step of ", arguments.against, " took ", time_text(step.measured, simulation.timeline.seconds),
+                        "; predicted are ", time_text(step.predicted, simulation.timeline.seconds), " (", fixed(100 * step.error(), 1),
+                        " %).\n");
     return;
   }
   nlohmann::json out = {{"step", json_of(step)}, {"makespan", json_of(comparison.makespan)}};

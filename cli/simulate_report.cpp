@@ -38,7 +38,7 @@ nlohmann::json json_of(const Timeline& timeline, const Explanation& explanation)
 
 std::string idle_table(const Timeline& timeline, const Explanation& explanation) {
   std::vector<std::vector<std::string>> rows;
-  const auto text = [&](double time) { return time_text(timeline, time); };
+  const auto text = [&](double time) { return time_text(time, timeline.seconds); };
   for (std::size_t d = 0; d < explanation.idle.size(); ++d) {
     const Idle& idle = explanation.idle[d];
     rows.push_back({timeline.devices[d], text(idle.total()), text(idle.warm_up), text(idle.dependency),

@@ -175,9 +175,7 @@ Explanation explanation_of(const SimulateArguments& arguments, const Setting& se
 
 // "5.5": activations of a micro-batch.
 std::string short_count(double live) {
-  Timeline unit;
-  unit.seconds = false;
-  return time_text(unit, live);
+  return time_text(live, false);
 }
 
 nlohmann::json json_of(const Setting& setting, const TableTime& time, double dependencies) {
@@ -202,9 +200,7 @@ nlohmann::json json_of(const Setting& setting, const TableTime& time, double dep
 }
 
 std::string text_of(const Setting& setting, const TableTime& time, double dependencies) {
-  Timeline unit;
-  unit.seconds = setting.seconds;
-  const auto text = [&](double value) { return time_text(unit, value); };
+  const auto text = [&](double value) { return time_text(value, setting.seconds); };
   std::vector<std::vector<std::string>> rows;
   for (std::size_t a = 0; a < time.busy.size(); ++a) {
     rows.push_back({concat("actor ", a), text(time.busy[a]), text(time.makespan - time.busy[a]), short_count(time.peak_live[a]),

@@ -8,6 +8,7 @@
 #include "cli/clusters.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
+#include "cli/kernels.h"
 #include "penstock/error.h"
 #include "report/progress.h"
 #include "report/table.h"
@@ -107,7 +108,9 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
                                                   config.train.batch, config.data.validation, config.train.seed);
   const std::unique_ptr<Cluster> cluster = configured_cluster(config, data);
   if (cluster == nullptr) return;
-  const TrainingPrograms programs = compile_programs(config, prepared);
+  TrainingPrograms programs = compile_programs(config, prepared);
+  choose_kernels(config, programs.training);
+  if (programs.evaluation) choose_kernels(config, *programs.evaluation);
   print_beginning(config, prepared, *data, start);
 
   TrainingResult result;

@@ -22,7 +22,8 @@ struct Arguments {
 
 struct DeviceSummary {
   std::size_t instructions = 0, runs = 0, transfers = 0;
-  std::int64_t state = 0, step = 0, scratch = 0;
+  std::int64_t state = 0, step = 0, scratch = 0, host = 0;
+  std::int64_t peak() const { return state + step + scratch; }
 };
 
 DeviceSummary summarise(const DeviceProgram& device) {
@@ -30,8 +31,8 @@ DeviceSummary summarise(const DeviceProgram& device) {
     return static_cast<std::size_t>(std::count_if(device.instructions.begin(), device.instructions.end(),
                                                   [=](const Instruction& i) { return ((i.opcode == opcodes) || ...); }));
   };
-  return {device.instructions.size(), count(Opcode::run), count(Opcode::send, Opcode::recv),
-          device.state_bytes,         device.step_bytes,  device.scratch_bytes};
+  return {device.instructions.size(), count(Opcode::run), count(Opcode::send, Opcode::recv), device.state_bytes, device.step_bytes,
+          device.scratch_bytes,       device.host_bytes};
 }
 
 nlohmann::json json_of(const Program& program, const std::string& serial_error) {
@@ -49,7 +50,8 @@ nlohmann::json json_of(const Program& program, const std::string& serial_error) 
                               {"state_bytes", s.state},
                               {"step_bytes", s.step},
                               {"scratch_bytes", s.scratch},
-                              {"peak_bytes", s.state + s.step + s.scratch}});
+                              {"peak_bytes", s.peak()},
+                              {"host_bytes", s.host}});
   }
   return out;
 }
@@ -57,13 +59,16 @@ nlohmann::json json_of(const Program& program, const std::string& serial_error) 
 std::string text_of(const Program& program, const std::string& serial_error) {
   std::vector<std::vector<std::string>> rows;
   const auto bytes = [](std::int64_t value) { return bytes_text(static_cast<double>(value)); };
+  std::vector<std::string> titles = {"device", "instructions", "runs", "transfers", "state", "step", "scratch", "peak"};
+  const bool with_host = std::any_of(program.devices.begin(), program.devices.end(), [](const auto& d) { return d.host_bytes > 0; });
+  if (with_host) titles.push_back("host");
   for (const DeviceProgram& device : program.devices) {
     const DeviceSummary s = summarise(device);
     rows.push_back({std::to_string(rows.size()), std::to_string(s.instructions), std::to_string(s.runs), std::to_string(s.transfers),
-                    bytes(s.state), bytes(s.step), bytes(s.scratch), bytes(s.state + s.step + s.scratch)});
+                    bytes(s.state), bytes(s.step), bytes(s.scratch), bytes(s.peak())});
+    if (with_host) rows.back().push_back(bytes(s.host));
   }
-  return concat("program @", program.name, ": every device finishes, without any buffering\n\n",
-                table({"device", "instructions", "runs", "transfers", "state", "step", "scratch", "peak"}, rows),
+  return concat("program @", program.name, ": every device finishes, without any buffering\n\n", table(titles, rows),
                 "\nindependent transfers (threads, Gloo): finishes\none serial channel per pair (NCCL): ",
                 serial_error.empty() ? "finishes" : serial_error, "\n");
 }

@@ -6,7 +6,8 @@
 //   placement loop 2      // chain (otherwise), loop [V], wave [V], `stages` and the actor of each; `bidirectional` before it: odd
 //                         // micro-batches take the actors the other way round, on copies of the stages. Without V as many as --chunks
 //   edges 0>2 1>2         // which stages feed which, where they are no chain
-//   prefer B F            // kinds, the most wanted first: F and B, or F, I and W where the backward is split. F/B: they take turns
+//   prefer B F            // kinds, the most wanted first: F and B, or F, I and W where the backward is split. F/B: they take turns,
+//                         // F/F/B/B: of two
 //   warm-up F             // instead, before an actor's first backward has started; kinds that are left out wait for another phase,
 //   steady B F            // from then on,
 //   drain I W             // and after its last forward has started
@@ -65,7 +66,7 @@ struct RulesPlacement {
   std::vector<std::int32_t> actors;  // of `stages`: of each stage
 };
 
-// Kinds, the most wanted first; those of one rank take turns. Empty: as the rules otherwise say.
+// Kinds, the most wanted first; those of one rank take turns, of as many as a kind stands there. Empty: as the rules otherwise say.
 using Preference = std::vector<std::vector<Kind>>;
 
 struct RulesOrder {

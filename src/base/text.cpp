@@ -30,6 +30,17 @@ std::string number(double value) {
   return out;
 }
 
+std::string short_decimal(double value, int digits) {
+  const int whole = value == 0 ? 1 : 1 + static_cast<int>(std::floor(std::log10(std::abs(value))));
+  char buffer[400];
+  std::snprintf(buffer, sizeof buffer, "%.*f", std::clamp(digits - whole, 0, digits + 2), value);
+  std::string out = buffer;
+  if (out.find('.') == std::string::npos) return out;
+  out.erase(out.find_last_not_of('0') + 1);
+  if (out.back() == '.') out.pop_back();
+  return out;
+}
+
 std::string quote(std::string_view text) {
   std::string out = "\"";
   for (char c : text) {

@@ -33,6 +33,8 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 
 // Shortest text that reads back as the same double; always with '.', 'e', "inf" or "nan" in it.
 std::string number(double value);
+// At most so many digits that mean something, and none after the point that are zero: 12.3456 with 4 -> "12.35".
+std::string short_decimal(double value, int digits);
 // "text" with quotes and escapes (\" \\ \n \t \xNN).
 std::string quote(std::string_view text);
 // 1536 -> "1.5 KiB".

@@ -1,6 +1,8 @@
 // Pass: the table's actions become runs. For each action its stage's task (a B of a split stage is its I, then its W), reading and
-// writing the instances of the action's micro-batch.
+// writing the instances of the action's micro-batch. Where an R stands, F leaves to it what only the stage's own backward reads. OFFLOAD
+// moves that to the host; after RELOAD the backward reads what was brought back.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <tuple>
 
@@ -16,10 +18,15 @@ class Actions {
  public:
   explicit Actions(Lowering& lowering) : l_(lowering), microbatches_(lowering.program.microbatches) {
     edges_.assign(l_.dag.bundles.size() * static_cast<std::size_t>(microbatches_), -1);
-    for (const StageTask& task : l_.dag.tasks) tasks_.push_back(l_.tasks.add(concat(name(task.kind), task.stage), task.graph));
-    for (std::size_t s = 0; s < l_.dag.names.size(); ++s)
-      for (Kind kind : {Kind::F, Kind::B, Kind::I, Kind::W}) task_of_.push_back(l_.dag.task(static_cast<std::int32_t>(s), kind));
+    for (std::size_t s = 0; s < l_.dag.names.size(); ++s) {
+      const auto stage = static_cast<std::int32_t>(s);
+      for (Kind kind : kTaskKinds) task_of_.push_back(l_.dag.task(stage, kind));
+      light_.push_back(l_.dag.task(stage, Kind::F, /*light=*/true));
+    }
+    note_recomputed();
     note_producers();
+    add_tasks();
+    note_weight_gradients();
   }
 
   void run() {
@@ -30,29 +37,65 @@ class Actions {
   }
 
  private:
+  static constexpr std::array kTaskKinds = {Kind::F, Kind::B, Kind::I, Kind::W, Kind::R};
+  static_assert(kTaskKinds[static_cast<std::size_t>(Kind::R)] == Kind::R && static_cast<std::size_t>(Kind::R) + 1 == kTaskKinds.size());
+
   std::int32_t task(std::int32_t stage, Kind kind) const {
-    return task_of_[static_cast<std::size_t>(stage) * 4 + static_cast<std::size_t>(kind)];
+    return task_of_[static_cast<std::size_t>(stage) * kTaskKinds.size() + static_cast<std::size_t>(kind)];
+  }
+
+  std::size_t unit(std::int32_t stage, std::int32_t microbatch) const {
+    return static_cast<std::size_t>(stage) * static_cast<std::size_t>(microbatches_) + static_cast<std::size_t>(microbatch);
+  }
+
+  // A stage without an R of its own has nothing to recompute: its F stays whole.
+  void note_recomputed() {
+    recomputed_.assign(l_.dag.names.size() * static_cast<std::size_t>(microbatches_), false);
+    for (const auto& row : l_.schedule.actors)
+      for (const Action& action : row)
+        if (action.kind == Kind::R && task(action.stage, Kind::R) >= 0)
+          for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) recomputed_[unit(action.stage, m)] = true;
   }
 
   // Homes of edge instances must be known before their readers are lowered, whatever the actors' order.
   void note_producers() {
     for (std::int32_t actor = 0; actor < l_.actors(); ++actor)
       for (const Action& action : l_.schedule.actors[static_cast<std::size_t>(actor)])
-        for (std::int32_t t : tasks_of(action))
-          for (std::int32_t b : l_.dag.tasks[static_cast<std::size_t>(t)].writes)
-            if (l_.dag.bundles[static_cast<std::size_t>(b)].source == Bundle::Source::edge)
-              for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) make_edge(b, m, actor);
+        for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
+          for (std::int32_t t : tasks_of(action, m))
+            for (std::int32_t b : l_.dag.tasks[static_cast<std::size_t>(t)].writes)
+              if (l_.dag.bundles[static_cast<std::size_t>(b)].source == Bundle::Source::edge) make_edge(b, m, actor);
   }
 
-  std::vector<std::int32_t> tasks_of(const Action& action) const {
+  // Those that run: a stage of which every micro-batch is recomputed has no use for its whole F.
+  void add_tasks() {
+    std::vector<bool> runs(l_.dag.tasks.size(), false);
+    for (const auto& row : l_.schedule.actors)
+      for (const Action& action : row)
+        for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
+          for (std::int32_t t : tasks_of(action, m)) runs[static_cast<std::size_t>(t)] = true;
+    for (std::size_t t = 0; t < runs.size(); ++t) {
+      const Graph& graph = l_.dag.tasks[t].graph;
+      tasks_.push_back(runs[t] ? l_.tasks.add(graph.name, graph) : TaskId());
+    }
+  }
+
+  std::vector<std::int32_t> tasks_of(const Action& action, std::int32_t microbatch) const {
     std::vector<std::int32_t> out;
     const auto add = [&](Kind kind) {
       if (const std::int32_t t = task(action.stage, kind); t >= 0) out.push_back(t);
     };
     switch (action.kind) {
       case Kind::F:
+        if (recomputed_[unit(action.stage, microbatch)]) {
+          out.push_back(light_[static_cast<std::size_t>(action.stage)]);
+        } else {
+          add(Kind::F);
+        }
+        break;
       case Kind::I:
       case Kind::W:
+      case Kind::R:
         add(action.kind);
         break;
       case Kind::B:
@@ -60,12 +103,6 @@ class Actions {
         add(Kind::I);
         add(Kind::W);
         break;
-      case Kind::R:
-      case Kind::OFFLOAD:
-      case Kind::RELOAD:
-        throw Error(concat("schedule ", l_.schedule.name, ": ", text(action), " cannot be lowered"),
-                    {"recomputation follows the configuration, and nothing is offloaded"},
-                    concat("take the ", name(action.kind), " actions out of the table"));
       default:
         break;  // communication is inferred; an actor of one device has nothing to unshard
     }
@@ -83,11 +120,16 @@ class Actions {
     return edges_[static_cast<std::size_t>(bundle) * static_cast<std::size_t>(microbatches_) + static_cast<std::size_t>(microbatch)];
   }
 
+  const Instance& instance(std::int32_t number) const { return l_.draft.instances[static_cast<std::size_t>(number)]; }
+
   std::int32_t read(std::int32_t b, std::int32_t actor, std::int32_t microbatch) {
     const Bundle& bundle = l_.dag.bundles[static_cast<std::size_t>(b)];
     switch (bundle.source) {
-      case Bundle::Source::edge:
-        return edge(b, microbatch);
+      case Bundle::Source::edge: {
+        const auto reloaded = reloaded_.find({b, microbatch});
+        const std::int32_t original = edge(b, microbatch);
+        return reloaded != reloaded_.end() && instance(original).home == actor ? reloaded->second : original;
+      }
       default: {
         const std::int32_t operand = bundle.members[0];
         const std::int32_t part = bundle.source == Bundle::Source::data ? microbatch : -1;
@@ -132,7 +174,8 @@ class Actions {
       l_.draft.actors[static_cast<std::size_t>(actor)].push_back(std::move(update));
       return;
     }
-    for (std::int32_t t : tasks_of(action)) {
+    if (action.kind == Kind::OFFLOAD || action.kind == Kind::RELOAD) return move_residuals(actor, action, microbatch);
+    for (std::int32_t t : tasks_of(action, microbatch)) {
       const StageTask& task = l_.dag.tasks[static_cast<std::size_t>(t)];
       Run run;
       run.task = tasks_[static_cast<std::size_t>(t)];
@@ -146,19 +189,68 @@ class Actions {
     }
   }
 
+  void note_weight_gradients() {
+    for (std::int32_t actor = 0; actor < l_.actors(); ++actor)
+      for (const Action& action : l_.schedule.actors[static_cast<std::size_t>(actor)])
+        if (action.kind == Kind::W)
+          for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) w_on_[{action.stage, m}] = actor;
+  }
+
+  // What F of the stage leaves to its own backward alone, as far as that runs on the same actor (a W may not).
+  std::vector<std::int32_t> residuals(std::int32_t stage, std::int32_t actor, std::int32_t microbatch) const {
+    const auto w = w_on_.find({stage, microbatch});
+    const auto of_stage = [&](std::int32_t t) { return l_.dag.tasks[static_cast<std::size_t>(t)].stage == stage; };
+    const auto here = [&](std::int32_t t) {
+      return l_.dag.tasks[static_cast<std::size_t>(t)].kind != Kind::W || w == w_on_.end() || w->second == actor;
+    };
+    std::vector<std::int32_t> out;
+    for (std::int32_t b : l_.dag.tasks[static_cast<std::size_t>(task(stage, Kind::F))].writes) {
+      const Bundle& bundle = l_.dag.bundles[static_cast<std::size_t>(b)];
+      if (bundle.source == Bundle::Source::edge && std::all_of(bundle.readers.begin(), bundle.readers.end(), of_stage) &&
+          std::any_of(bundle.readers.begin(), bundle.readers.end(), here))
+        out.push_back(b);
+    }
+    return out;
+  }
+
+  // OFFLOAD: to instances on the host. RELOAD: from there to new ones, which what follows in the row reads. Nothing of a stage that leaves
+  // nothing, as a searched table may hold them for any stage.
+  void move_residuals(std::int32_t actor, const Action& action, std::int32_t microbatch) {
+    const bool out = action.kind == Kind::OFFLOAD;
+    Run run;
+    run.opcode = out ? Opcode::offload : Opcode::reload;
+    run.stage = action.stage;
+    run.kind = action.kind;
+    run.microbatch = microbatch;
+    run.action = true;
+    for (std::int32_t b : residuals(action.stage, actor, microbatch)) {
+      const std::int32_t original = edge(b, microbatch);
+      Instance moved = instance(original);
+      moved.name += out ? ".host" : ".back";
+      moved.host = out;
+      const std::int32_t to = l_.add(std::move(moved));
+      run.reads.push_back(out ? original : offloaded_.at({b, microbatch}));
+      run.writes.push_back({to});
+      (out ? offloaded_ : reloaded_)[{b, microbatch}] = to;
+    }
+    if (!run.reads.empty()) l_.draft.actors[static_cast<std::size_t>(actor)].push_back(std::move(run));
+  }
+
   Lowering& l_;
   std::int32_t microbatches_;
-  std::vector<TaskId> tasks_;                                                          // of each stage task
-  std::vector<std::int32_t> task_of_;                                                  // [stage][F, B, I, W]: stage task
-  std::vector<std::int32_t> edges_;                                                    // [bundle][micro-batch]: instance, for edges
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t> used_;  // (bundle, actor, micro-batch or -1): instance
+  std::vector<TaskId> tasks_;                                                           // of each stage task
+  std::vector<std::int32_t> task_of_;                                                   // [stage][kind of kTaskKinds]: stage task
+  std::vector<std::int32_t> light_;                                                     // of each stage: its light F
+  std::vector<bool> recomputed_;                                                        // [stage][micro-batch]: has an R
+  std::vector<std::int32_t> edges_;                                                     // [bundle][micro-batch]: instance, for edges
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t> used_;   // (bundle, actor, micro-batch or -1): instance
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> offloaded_, reloaded_;  // (bundle, micro-batch): instance
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> w_on_;                  // (stage, micro-batch): actor of W
 };
 
 }  // namespace
 
 void lower_actions(Lowering& lowering) {
-  static_assert(static_cast<int>(Kind::F) == 0 && static_cast<int>(Kind::B) == 1 && static_cast<int>(Kind::I) == 2 &&
-                static_cast<int>(Kind::W) == 3);
   Actions(lowering).run();
 }
 

@@ -23,6 +23,7 @@ struct Instance {
   std::vector<TensorType> types;
   std::int32_t home = -1;
   std::int32_t port = -1, microbatch = -1;  // data
+  bool host = false;                        // computed: lies in the host's memory
 };
 
 struct Write {
@@ -32,7 +33,7 @@ struct Write {
 
 // What one actor does without being interrupted; in order of its actor's list.
 struct Run {
-  Opcode opcode = Opcode::run;  // run, copy, output
+  Opcode opcode = Opcode::run;  // run, copy, output; offload, reload: of each of `reads` to the one of `writes` beside it
   TaskId task;
   std::int32_t stage = -1, microbatch = -1, port = -1;
   Kind kind = Kind::F;

@@ -115,7 +115,7 @@ class Emitter {
         if (found == readers_.end() || use(a, write.instance).last_write != index) continue;
         for (std::int32_t reader : found->second) {
           const auto to = static_cast<std::size_t>(reader);
-          add_transfer(write.instance, a, to, index, std::max(0, use(to, write.instance).first_read - ahead_));
+          add_transfer(write.instance, a, to, index, run_ahead_of(to, use(to, write.instance).first_read));
         }
       }
   }
@@ -219,10 +219,22 @@ class Emitter {
     const Actor& actor = actors_[a];
     double posted = -1;
     for (std::int32_t number : u.sends) posted = std::max(posted, transfers_[static_cast<std::size_t>(number)].posted);
-    // What is being sent stays for one more run, so that the device computes while the transfer takes its time.
-    const std::ptrdiff_t earliest = u.last_touch + (u.sends.empty() ? 0 : 1);
+    // What is being sent or copied to the host stays for one more run, so that the device computes while that takes its time.
+    const bool leaves = !u.sends.empty() || (u.last_touch >= 0 && is_host_copy(runs(a)[static_cast<std::size_t>(u.last_touch)].opcode));
+    const std::ptrdiff_t earliest = leaves ? run_after(a, u.last_touch) : u.last_touch;
     const auto from = actor.end.begin() + std::min<std::ptrdiff_t>(earliest, static_cast<std::ptrdiff_t>(actor.end.size()));
     return static_cast<std::int32_t>(std::upper_bound(from, actor.end.end(), posted) - actor.end.begin());
+  }
+
+  // The first run after `r`, and the one `ahead_` before it: host copies, which take the device no time, do not count. The number of runs,
+  // or 0, where there is none.
+  std::ptrdiff_t run_after(std::size_t a, std::int32_t r) const {
+    const auto computes = [](const Run& run) { return !is_host_copy(run.opcode); };
+    return std::find_if(runs(a).begin() + r + 1, runs(a).end(), computes) - runs(a).begin();
+  }
+  std::int32_t run_ahead_of(std::size_t a, std::int32_t r) const {
+    for (std::int32_t left = ahead_; r > 0 && left > 0;) left -= !is_host_copy(runs(a)[static_cast<std::size_t>(--r)].opcode);
+    return r;
   }
 
   void make_slots(std::size_t a) {
@@ -232,6 +244,7 @@ class Emitter {
       Slot slot;
       slot.name = i.name;
       slot.parts = i.types;
+      if (i.host) slot.kind = SlotClass::host;
       if (i.source == Instance::Source::state) {
         slot.kind = i.home == static_cast<std::int32_t>(a) ? SlotClass::state : SlotClass::copy;
         slot.names = {i.name};
@@ -291,7 +304,21 @@ class Emitter {
     push(a, {.opcode = Opcode::input, .microbatch = i.microbatch, .slot = u.slot, .port = i.port});
   }
 
+  void emit_host_copies(std::size_t a, const Run& run) {
+    DeviceProgram& device = l_.program.devices[a];
+    for (std::size_t i = 0; i < run.reads.size(); ++i) {
+      Instruction copy{.opcode = run.opcode, .kind = run.kind, .action = true, .stage = run.stage, .microbatch = run.microbatch};
+      copy.first_operand = static_cast<std::uint32_t>(device.operands.size());
+      copy.first_result = static_cast<std::uint32_t>(device.results.size());
+      copy.operands = copy.results = 1;
+      device.operands.push_back(use(a, run.reads[i]).slot);
+      device.results.push_back({use(a, run.writes[i].instance).slot, ResultMode::store});
+      push(a, copy);
+    }
+  }
+
   void emit_run(std::size_t a, const Run& run) {
+    if (is_host_copy(run.opcode)) return emit_host_copies(a, run);
     DeviceProgram& device = l_.program.devices[a];
     if (run.opcode == Opcode::output) {
       push(a, {.opcode = Opcode::output, .slot = use(a, run.reads[0]).slot, .port = run.port});

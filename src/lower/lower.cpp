@@ -21,6 +21,33 @@ void check_stage_count(const Schedule& schedule, const std::vector<std::string>&
               concat("mark ", schedule.stages(), " stages in the model, or make the table for ", stages.size()));
 }
 
+// An R is for a backward that reads what F left, and leaves nothing to do again where the backward recomputes by itself.
+void check_recomputation(const Schedule& schedule, const StageDag& dag, const LowerOptions& options) {
+  for (const auto& row : schedule.actors)
+    for (const Action& action : row) {
+      if (action.kind != Kind::R) continue;
+      const std::string& stage = dag.names[static_cast<std::size_t>(action.stage)];
+      if (!dag.shape.has_backward[static_cast<std::size_t>(action.stage)])
+        throw Error(concat("schedule ", schedule.name, ": ", text(action), " recomputes for a backward that does not exist"),
+                    {concat("stage ", action.stage, " (", quote(stage), ") only runs forward")}, "take it out of the table");
+      if (std::find(options.recompute.begin(), options.recompute.end(), stage) != options.recompute.end())
+        throw Error(
+            concat("schedule ", schedule.name, ": ", text(action), " has nothing to recompute"),
+            {concat("pipeline.recompute = \"inputs\": the backward of stage ", action.stage, " (", quote(stage), ") recomputes by itself")},
+            "set pipeline.recompute = \"none\", or take the R actions out of the table");
+    }
+}
+
+// Stages of which the table has an action of one of the kinds.
+std::vector<bool> stages_with(const Schedule& schedule, std::size_t stages, std::initializer_list<Kind> kinds) {
+  std::vector<bool> out(stages);
+  for (const auto& row : schedule.actors)
+    for (const Action& action : row)
+      if (std::find(kinds.begin(), kinds.end(), action.kind) != kinds.end() && action.stage < static_cast<std::int32_t>(stages))
+        out[static_cast<std::size_t>(action.stage)] = true;
+  return out;
+}
+
 }  // namespace
 
 TaskId TaskTable::add(std::string name, Graph graph) {
@@ -66,12 +93,11 @@ std::int32_t Lowering::input(std::int32_t index, std::int32_t microbatch) {
 }
 
 std::vector<bool> split_stages(const Schedule& schedule, std::size_t stages) {
-  std::vector<bool> split(stages);
-  for (const auto& actor : schedule.actors)
-    for (const Action& action : actor)
-      if ((action.kind == Kind::I || action.kind == Kind::W) && action.stage < static_cast<std::int32_t>(stages))
-        split[action.stage] = true;
-  return split;
+  return stages_with(schedule, stages, {Kind::I, Kind::W});
+}
+
+std::vector<bool> recomputed_stages(const Schedule& schedule, std::size_t stages) {
+  return stages_with(schedule, stages, {Kind::R});
 }
 
 StagedStep prepare_stages(const Graph& traced) {
@@ -93,10 +119,12 @@ Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions&
     Op& loop = staged.step.ops[loop_of(staged.step)];
     loop.body = std::make_shared<Graph>(recompute(*loop.body, options.recompute));
   }
-  const StageDag dag = cut(staged, split_stages(schedule, staged.stages.size()));
+  const std::size_t stages = staged.stages.size();
+  const StageDag dag = cut(staged, split_stages(schedule, stages), recomputed_stages(schedule, stages));
   Lowering lowering(staged.step, dag, schedule, loop_of(staged.step));
   const auto microbatches = static_cast<int>(attribute<std::int64_t>(lowering.loop_op(), "microbatches"));
   validate(schedule, dag.shape, microbatches);
+  check_recomputation(schedule, dag, options);
 
   lowering.program.name = staged.step.name;
   lowering.program.microbatches = microbatches;

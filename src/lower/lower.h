@@ -11,7 +11,7 @@ namespace penstock {
 
 struct LowerOptions {
   int receive_ahead = 2;               // a receive is posted up to this many actions before its reader
-  std::vector<std::string> recompute;  // stages that keep only their inputs
+  std::vector<std::string> recompute;  // stages whose backward computes again all that it reads of F; such a stage has no R
 };
 
 // The passes before the cut: the step as lower() cuts it. Throws Error where it is no sound graph or a stage cannot be inferred.
@@ -19,6 +19,9 @@ StagedStep prepare_stages(const Graph& traced);
 
 // Stages whose backward the table splits anywhere.
 std::vector<bool> split_stages(const Schedule& schedule, std::size_t stages);
+
+// Stages that the table recomputes (R) anywhere.
+std::vector<bool> recomputed_stages(const Schedule& schedule, std::size_t stages);
 
 // Step graph (marks or none) + schedule -> a planned, verified program. Throws Error where stages, schedule and model do not fit.
 Program lower(const Graph& step, const Schedule& schedule, const LowerOptions& options = {});

@@ -6,6 +6,8 @@
 //   depth(op) = max over its operands of (0 for the loop's, depth(operand) + (1 if it lies on another actor))
 // Where the table has a U of a stage, what needs that stage's accumulators alone is a task of its own and runs there, before the loop of
 // the actor has ended; what needs to know of other stages (clipping by the global norm) stays after the loop.
+// A state that is updated ahead of that (adamw_ahead) is written over there too, and once more, after the loop, by the op that validates it
+// (OpDefinition::revises). What a stage adds to the norm is a task before the one that updates ahead, so that it is sent meanwhile.
 // State is owned by one actor, its next value is written over it there; actors that only read it have copies, refreshed at the end.
 #include <algorithm>
 #include <map>
@@ -14,7 +16,9 @@
 
 #include "base/invariant.h"
 #include "base/text.h"
+#include "lower/ahead.h"
 #include "lower/draft.h"
+#include "ops/definition.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -27,6 +31,7 @@ struct Group {
   Actor actor = -1;
   std::int32_t depth = 0;
   std::int32_t update = -1;  // the stage
+  bool ahead = false;        // the second task of a U: what updates ahead, or needs to know of that
   auto operator<=>(const Group&) const = default;
 };
 
@@ -45,9 +50,11 @@ class Outside {
     producer_ = producers(graph_);
     find_dependent();
     find_state_readers();
+    update_once();
     for (std::size_t i = 0; i < graph_.ops.size(); ++i)
       if (dependent_op(i)) place(i);
     settle_state();
+    find_early();
     plan_outputs();
     build_before();
     build_after();
@@ -138,6 +145,24 @@ class Outside {
     for (const LoopEnds::Use& use : l_.ends.uses) hold_states(l_.loop_op().operands[static_cast<std::size_t>(use.operand)], use.actor);
   }
 
+  // Where there is no U to update ahead in, or other stages read the state, nothing is gained by that: back to one update at the end.
+  void update_once() {
+    const auto early = [&](const Op& ahead) {
+      const auto gradient = partial_.find(ahead.operands[1].value);
+      const std::int32_t state = input_index_[ahead.operands[0].index()];
+      if (gradient == partial_.end() || state < 0 || state >= graph_.state) return false;
+      return group_[ahead.operands[1].index()].update >= 0 && !read_by_others(state, gradient->second.stage);
+    };
+    update_ahead_only_where(graph_, early);
+    producer_ = producers(graph_);
+    find_dependent();
+  }
+
+  bool read_by_others(std::int32_t state, std::int32_t stage) const {
+    const std::set<std::int32_t>& stages = reading_stages_[static_cast<std::size_t>(state)];
+    return std::any_of(stages.begin(), stages.end(), [&](std::int32_t reader) { return reader != stage; });
+  }
+
   void collect_states(ValueId value, std::set<std::int32_t>& out) const {
     const std::int32_t input = input_index_[value.index()];
     if (input >= 0 && input < graph_.state) out.insert(input);
@@ -191,12 +216,11 @@ class Outside {
       const Group& from = group_[v.index()];
       group.depth = std::max(group.depth, from.depth + (from.actor != actor));
       group.update = group.update == -2 || group.update == from.update ? from.update : -1;
+      group.ahead = group.ahead || from.ahead;
     }
     // A state that other stages read must not change before they have.
-    const bool shared = state >= 0 && std::any_of(reading_stages_[static_cast<std::size_t>(state)].begin(),
-                                                  reading_stages_[static_cast<std::size_t>(state)].end(),
-                                                  [&](std::int32_t stage) { return stage != group.update; });
-    if (group.depth > 0 || shared || group.update < 0) group.update = -1;
+    if (group.depth > 0 || group.update < 0 || (state >= 0 && read_by_others(state, group.update))) group.update = -1;
+    group.ahead = group.update >= 0 && (group.ahead || op.name == "adamw_ahead");
     return group;
   }
 
@@ -214,9 +238,20 @@ class Outside {
     if (written_state_.empty()) {
       written_state_.assign(graph_.ops.size(), -1);
       for (std::int32_t s = graph_.state; s-- > 0;)
-        if (const OpId from = producer_[graph_.outputs[static_cast<std::size_t>(s)].index()]) written_state_[from.index()] = s;
+        for (ValueId v = graph_.outputs[static_cast<std::size_t>(s)]; v; v = revised(v))
+          if (const OpId from = producer_[v.index()]) written_state_[from.index()] = s;
     }
     return written_state_[op];
+  }
+
+  // The earlier version of which the value is a later one; none: it is no such.
+  ValueId revised(ValueId v) const {
+    const OpId from = producer_[v.index()];
+    if (!from) return {};
+    const Op& op = graph_.ops[from.index()];
+    const OpDefinition* definition = find_op(op.name);
+    if (!definition || !definition->revises) return {};
+    return op.operands[static_cast<std::size_t>(std::find(op.results.begin(), op.results.end(), v) - op.results.begin())];
   }
 
   void settle_state() {
@@ -234,6 +269,16 @@ class Outside {
     }
   }
 
+  // Versions of states that are written over them before the last one is: where that alone is made of them, later and on the state's home.
+  void find_early() {
+    const std::vector<int> uses = use_counts(graph_);
+    for (std::size_t s = 0; s < home_.size(); ++s) {
+      const ValueId next = graph_.outputs[s], early = revised(next);
+      if (!early || !dependent_[early.index()] || uses[early.index()] != 1 || group_[early.index()] == group_[next.index()]) continue;
+      if (written_in_place(s, early) && written_in_place(s, next)) early_[early.value] = s;
+    }
+  }
+
   Group last_group(Actor actor) const { return {actor, last_depth(actor), -1}; }
 
   std::int32_t last_depth(Actor actor) const {
@@ -248,7 +293,7 @@ class Outside {
     for (const auto& [key, ops] : after_)
       for (std::size_t i : ops)
         for (ValueId v : graph_.ops[i].operands)
-          if (dependent_[v.index()] && !partial_.count(v.value) && group_[v.index()] != key) after_instance(v);
+          if (dependent_[v.index()] && !partial_.count(v.value) && !early_.count(v.value) && group_[v.index()] != key) after_instance(v);
     for (std::size_t o = static_cast<std::size_t>(graph_.state); o < graph_.outputs.size(); ++o) {
       const ValueId v = graph_.outputs[o];
       if (dependent_[v.index()]) {
@@ -305,6 +350,8 @@ class Outside {
       import(f, partial->second.instance, partial->second.part, v);
     } else if (input_index_[v.index()] >= 0) {
       import(f, l_.input(input_index_[v.index()], -1), 0, v);
+    } else if (const auto early = early_.find(v.value); early != early_.end() && group_[v.index()] != f.group) {
+      import(f, l_.input(static_cast<std::int32_t>(early->second), -1), 0, v);
     } else if (dependent_[v.index()] && group_[v.index()] != f.group) {
       import(f, after_instance(v), 0, v);
     } else if (const auto before = before_.find({v.value, f.group.actor}); f.after && before != before_.end()) {
@@ -377,17 +424,19 @@ class Outside {
         run.writes.push_back({target, mode});
       };
       give_state(key, give);
+      give_early(key, give);
       give_values(key, give);
       if (f.graph.outputs.empty()) continue;
       run.reads = f.reads;
-      const std::string name = key.update < 0 ? concat("after.", key.actor, ".", key.depth) : concat("U", key.update);
+      const std::string name =
+          key.update < 0 ? concat("after.", key.actor, ".", key.depth) : concat("U", key.update, key.ahead ? ".ahead" : "");
       run.task = l_.tasks.add(name, std::move(f.graph));
       put(key, std::move(run));
     }
     for (std::vector<Run>& runs : l_.draft.actors) std::erase_if(runs, [](const Run& run) { return run.placeholder; });
   }
 
-  // At the end of the actor's runs, or in the place of its stage's U.
+  // At the end of the actor's runs, or in the place of its stage's U: what updates ahead behind the rest.
   void put(const Group& group, Run run) {
     std::vector<Run>& runs = l_.draft.actors[static_cast<std::size_t>(group.actor)];
     if (group.update < 0) return runs.push_back(std::move(run));
@@ -397,7 +446,7 @@ class Outside {
     run.kind = Kind::U;
     run.stage = group.update;
     run.action = true;
-    *place = std::move(run);
+    runs.insert(place, std::move(run));
   }
 
   // Next states that this task may write in place: it is the last on its actor that reads the present one.
@@ -415,9 +464,11 @@ class Outside {
     }
   }
 
-  // Does the next state arise where the state lives, in the last group that reads the present one?
-  bool updated_in_place(std::size_t s) {
-    const Group& group = group_[graph_.outputs[s].index()];
+  bool updated_in_place(std::size_t s) { return written_in_place(s, graph_.outputs[s]); }
+
+  // Does the value arise where the state lives, in the last group that reads the present one?
+  bool written_in_place(std::size_t s, ValueId v) {
+    const Group& group = group_[v.index()];
     if (group.actor != home_[s]) return false;
     if (readers_.empty()) find_readers();
     return std::all_of(readers_[s].begin(), readers_[s].end(),
@@ -435,6 +486,12 @@ class Outside {
           for (std::int32_t state : states)
             if (home_[static_cast<std::size_t>(state)] == key.actor) readers_[static_cast<std::size_t>(state)].insert(key);
         }
+  }
+
+  template <class Give>
+  void give_early(const Group& key, const Give& give) {
+    for (const auto& [value, s] : early_)
+      if (group_[ValueId(value).index()] == key) give(ValueId(value), l_.input(static_cast<std::int32_t>(s), -1), ResultMode::update);
   }
 
   template <class Give>
@@ -461,7 +518,7 @@ class Outside {
       for (const auto& [key, ops] : after_)
         for (std::size_t i : ops)
           for (ValueId operand : graph_.ops[i].operands)
-            if (group_[operand.index()] != key) read_elsewhere_[operand.index()] = true;
+            if (group_[operand.index()] != key && !early_.count(operand.value)) read_elsewhere_[operand.index()] = true;
       for (std::size_t o = static_cast<std::size_t>(graph_.state); o < graph_.outputs.size(); ++o)
         read_elsewhere_[graph_.outputs[o].index()] = true;
       for (std::size_t s = 0; s < home_.size(); ++s)
@@ -525,7 +582,8 @@ class Outside {
   std::vector<std::set<Actor>> holders_;
   std::vector<std::set<std::int32_t>> reading_stages_;  // of each state: those whose tasks read it
   std::vector<std::int32_t> written_state_;
-  std::vector<std::set<Group>> readers_;  // of each state
+  std::map<std::int32_t, std::size_t> early_;  // value written over a state before its last version: the state
+  std::vector<std::set<Group>> readers_;       // of each state
   std::vector<bool> read_elsewhere_;
   std::map<Group, std::vector<std::size_t>> after_;                  // dependent ops
   std::map<Group, std::set<std::int32_t>> clones_;                   // independent values asked for there

@@ -34,6 +34,8 @@ struct OpDefinition {
   // Element e of every result depends on element e only of the operands of the result's type, so a result may be written over
   // such an operand's storage (add, gelu, adamw, ...).
   bool elementwise = false;
+  // Result i is a later version of operand i: where that was written over a state, so is the result (adamw_validated).
+  bool revises = false;
 };
 
 // Null for an op that Penstock does not know (legal: its types are given, it runs by name).

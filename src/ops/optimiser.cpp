@@ -27,6 +27,30 @@ std::vector<TensorType> infer_adamw(const Op& op, Types operands) {
   return {operands[0], operands[0], operands[0]};
 }
 
+void require_factor(const Op& op, Types operands, std::size_t index) {
+  require(operands[0].dtype == DType::f32 || operands[0].dtype == DType::f64, op, operands, "what is kept must be f32 or f64");
+  require(operands[index] == TensorType{operands[0].dtype, {}}, op, operands, "a factor must be a scalar of the parameter's type");
+}
+
+// (adamw's operands, assumed) -> (parameter, first, second, kept parameter, kept first, kept second)
+std::vector<TensorType> infer_adamw_ahead(const Op& op, Types operands) {
+  require_count(op, operands, 7, 7);
+  infer_adamw(op, operands.first(6));
+  require_factor(op, operands, 6);
+  return std::vector<TensorType>(6, operands[0]);
+}
+
+// (parameter, first, second, adamw's operands with what was kept, assumed, factor) -> (parameter, first, second)
+std::vector<TensorType> infer_adamw_validated(const Op& op, Types operands) {
+  require_count(op, operands, 11, 11);
+  std::vector<TensorType> types = infer_adamw(op, operands.subspan(3, 6));
+  for (const TensorType& type : operands.first(3))
+    require(type == types[0], op, operands, "the update must have the kept parameter's type");
+  require_factor(op, operands, 9);
+  require_factor(op, operands, 10);
+  return types;
+}
+
 // (parameter, gradient, velocity, learning_rate) -> (parameter, velocity)
 std::vector<TensorType> infer_sgd(const Op& op, Types operands) {
   require_count(op, operands, 4, 4);
@@ -39,12 +63,24 @@ double flops_adamw(const Op&, Types operands, Types) {
   return 15 * static_cast<double>(operands[0].elements());
 }
 
+// As a rule the update stands, and validating it touches no element.
+double no_bytes(const Op&, Types, Types) {
+  return 0;
+}
+
 double flops_sgd(const Op&, Types operands, Types) {
   return 6 * static_cast<double>(operands[0].elements());
 }
 
 constexpr OpDefinition kOps[] = {
     {.name = "adamw", .infer = infer_adamw, .flops = flops_adamw, .elementwise = true},
+    {.name = "adamw_ahead", .infer = infer_adamw_ahead, .flops = flops_adamw, .elementwise = true},
+    {.name = "adamw_validated",
+     .infer = infer_adamw_validated,
+     .flops = flops_none,
+     .bytes = no_bytes,
+     .elementwise = true,
+     .revises = true},
     {.name = "sgd", .infer = infer_sgd, .flops = flops_sgd, .elementwise = true},
 };
 
@@ -59,6 +95,24 @@ AdamWResult adamw(Tensor parameter, Tensor gradient, Tensor first, Tensor second
   const Tensor operands[] = {parameter, gradient, first, second, learning_rate, step};
   const std::vector<Tensor> out =
       emit_all("adamw", operands, {{"beta1", beta1}, {"beta2", beta2}, {"eps", eps}, {"weight_decay", weight_decay}});
+  return {out[0], out[1], out[2]};
+}
+
+AdamWAhead adamw_ahead(Tensor parameter, Tensor gradient, Tensor first, Tensor second, Tensor learning_rate, Tensor step, Tensor assumed,
+                       double beta1, double beta2, double eps, double weight_decay) {
+  const Tensor operands[] = {parameter, gradient, first, second, learning_rate, step, assumed};
+  const std::vector<Tensor> out =
+      emit_all("adamw_ahead", operands, {{"beta1", beta1}, {"beta2", beta2}, {"eps", eps}, {"weight_decay", weight_decay}});
+  return {{out[0], out[1], out[2]}, {out[3], out[4], out[5]}};
+}
+
+AdamWResult adamw_validated(const AdamWAhead& update, Tensor gradient, Tensor learning_rate, Tensor step, Tensor assumed, Tensor factor,
+                            double beta1, double beta2, double eps, double weight_decay) {
+  const auto& [ahead, kept] = update;
+  const Tensor operands[] = {ahead.parameter, ahead.first,   ahead.second, kept.parameter, gradient, kept.first,
+                             kept.second,     learning_rate, step,         assumed,        factor};
+  const std::vector<Tensor> out =
+      emit_all("adamw_validated", operands, {{"beta1", beta1}, {"beta2", beta2}, {"eps", eps}, {"weight_decay", weight_decay}});
   return {out[0], out[1], out[2]};
 }
 

@@ -8,10 +8,6 @@ namespace {
 
 constexpr int kParts = 3;  // F, I, W
 
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
-
 // How long the k-th piece of work takes to get from one lane to another, if nothing is in its way.
 double way(const std::vector<LaneSend>& sends, std::int32_t slot) {
   for (const LaneSend& send : sends)

@@ -50,7 +50,8 @@ struct Actor {
   Kind kind = Kind::F;  // what it runs
   std::size_t slot = 0;
   std::int32_t microbatch = 0;
-  Kind last_turn = Kind::W;  // of the kinds that take turns
+  Kind last_turn = Kind::W;   // of the kinds that take turns,
+  std::int64_t in_a_row = 0;  // and how many of it
   std::int64_t forwards_left = 0, left = 0;
   bool backward_started = false;
   std::int32_t live = 0, open = 0;
@@ -187,10 +188,14 @@ class Engine {
   bool choose(Actor& actor, Choice& out) const {
     for (const std::vector<Kind>& rank : rules_.phases[phase(actor)]) {
       const auto last = std::find(rank.begin(), rank.end(), actor.last_turn);
-      const std::size_t first = last == rank.end() ? 0 : static_cast<std::size_t>(last - rank.begin()) + 1;
+      const auto turns = std::count(last, rank.end(), actor.last_turn);  // they stand side by side
+      const std::size_t first = static_cast<std::size_t>(last - rank.begin() + (actor.in_a_row < turns ? 0 : turns));
       for (std::size_t i = 0; i < rank.size(); ++i) {
         if (!best(actor, rank[(first + i) % rank.size()], out)) continue;
-        if (rank.size() > 1) actor.last_turn = out.kind;
+        if (rank.size() > 1) {
+          actor.in_a_row = out.kind == actor.last_turn ? actor.in_a_row + 1 : 1;
+          actor.last_turn = out.kind;
+        }
         return true;
       }
     }

@@ -7,12 +7,6 @@
 namespace penstock {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
-
 class Search {
  public:
   Search(const Lanes& lanes, const HeadsAndTails& ends, double beat, std::int64_t nodes, const std::function<bool()>& is_late)

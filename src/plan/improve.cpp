@@ -5,10 +5,6 @@
 namespace penstock {
 namespace {
 
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
-
 struct Place {
   std::size_t actor, index;
 };
@@ -145,7 +141,7 @@ Improved improve(const Lanes& lanes, const Rows& rows, std::int64_t moves, doubl
     double& late = history[at(n % 64)];
     if (mover.move(row, place.index, to)) {
       RowTimes moved = time_rows(lanes, current, run);
-      if (moved.makespan <= std::max(late, times.makespan) && moved.makespan < std::numeric_limits<double>::infinity()) {
+      if (moved.makespan <= std::max(late, times.makespan) && moved.makespan < kInfinity) {
         times = std::move(moved);
         way = longest_way(lanes, current, times);
         late = times.makespan;

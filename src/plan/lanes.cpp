@@ -10,12 +10,7 @@
 namespace penstock {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kParts = 0x1p35;  // of the largest activation
-
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 // Puts needs and sends between lanes.
 class Wiring {

@@ -1,13 +1,20 @@
 // The search's view of the work: which order each actor runs it in, and what that order takes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
 #include "plan/search.h"
 
 namespace penstock {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+inline std::size_t at(std::int64_t n) {
+  return static_cast<std::size_t>(n);
+}
 
 // The next micro-batch of a lane, in one kind of work: F, B, I or W.
 struct Step {
@@ -104,7 +111,6 @@ class PartialRun {
     double free;
     std::size_t channels;  // size of log_channels_ before it
   };
-  static std::size_t at(std::int64_t n) { return static_cast<std::size_t>(n); }
   const std::vector<LaneSend>& sends(Step step) const;
 
   const Lanes& lanes_;

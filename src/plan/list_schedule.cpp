@@ -8,12 +8,6 @@
 namespace penstock {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
-
 class ListScheduler {
  public:
   ListScheduler(const Lanes& lanes, const HeadsAndTails& ends, const Policy& policy)

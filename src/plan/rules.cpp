@@ -120,7 +120,8 @@ class Parser {
       cursor_.skip();
       const std::size_t begin = cursor_.position();
       const Kind next = kind();
-      if (!seen.insert(next).second) cursor_.fail_at(begin, concat(name(next), " stands twice"));
+      const bool again = turns && out.back().back() == next;
+      if (!seen.insert(next).second && !again) cursor_.fail_at(begin, concat(name(next), " stands twice"));
       if (!turns) out.emplace_back();
       out.back().push_back(next);
     }

@@ -19,10 +19,6 @@ namespace {
 
 constexpr double kRounding = 1e-9;  // two makespans that differ by less are equal
 
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
-
 class Clock {
  public:
   explicit Clock(double seconds) : seconds_(seconds) {}
@@ -129,7 +125,7 @@ class Search {
       throw Error("no schedule fits these stages and actors",
                   {concat(problem_.shape.predecessors.size(), " stages, ", problem_.actors, " actors")},
                   "the search needs a placement: the stages' number must be a multiple of the actors'");
-    double smallest = std::numeric_limits<double>::infinity();
+    double smallest = kInfinity;
     for (const Placement& placement : placements) {
       const double needed = smallest_limit(problem_, placement);
       smallest = std::min(smallest, needed);
@@ -158,7 +154,7 @@ class Search {
 
   Candidate candidate(std::size_t g, Rows rows, std::string name) {
     PartialRun run(grounds_[g].lanes);
-    const double makespan = rows.empty() ? std::numeric_limits<double>::infinity() : time_rows(grounds_[g].lanes, rows, run).makespan;
+    const double makespan = rows.empty() ? kInfinity : time_rows(grounds_[g].lanes, rows, run).makespan;
     return {std::move(rows), makespan, std::move(name), g};
   }
 
@@ -240,7 +236,7 @@ class Search {
                   std::abs(out.time.makespan - candidates_[0].makespan) <= kRounding * out.time.makespan,
               "rows and tables take the same time");
     for (const double peak : out.time.peak_live) invariant(peak <= limit(), "a searched table keeps the limit");
-    out.lower_bound = std::numeric_limits<double>::infinity();
+    out.lower_bound = kInfinity;
     for (const Ground& ground : grounds_) out.lower_bound = std::min(out.lower_bound, ground.bound);
     out.optimal = out.time.makespan <= out.lower_bound * (1 + 2 * kRounding);
     out.lower_bound = std::min(out.lower_bound, out.time.makespan);
@@ -259,7 +255,7 @@ class Search {
   std::vector<Placement> placements_;
   std::deque<Ground> grounds_;         // of the placements; HeadsAndTails refer to their lanes
   std::vector<Candidate> candidates_;  // the fastest first
-  double best_ = std::numeric_limits<double>::infinity();
+  double best_ = kInfinity;
   Schedule generator_;
   SearchResult result_;
 };

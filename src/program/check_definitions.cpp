@@ -13,7 +13,7 @@ class Checker {
   Checker(const Program& program, int number)
       : program_(program), number_(number), device_(program.devices[static_cast<std::size_t>(number)]), slots_(device_.slots.size()) {
     for (std::size_t s = 0; s < slots_.size(); ++s)
-      if (device_.slots[s].kind != SlotClass::step) slots_[s].state = State::defined;
+      if (holds_state(device_.slots[s].kind)) slots_[s].state = State::defined;
   }
 
   void run() {
@@ -21,7 +21,7 @@ class Checker {
     for (std::size_t s = 0; s < slots_.size(); ++s) {
       const Slot& slot = device_.slots[s];
       if (slots_[s].state == State::undefined) throw Error(concat("device ", number_, ": slot %", slot.name, " is never defined"));
-      if (slots_[s].state == State::defined && slot.kind == SlotClass::step)
+      if (slots_[s].state == State::defined && !holds_state(slot.kind))
         throw Error(concat("device ", number_, ": slot %", slot.name, " is never freed"),
                     {concat("defined at instruction ", slots_[s].defined)});
     }
@@ -41,7 +41,15 @@ class Checker {
     throw Error(concat(place(program_, number_, at_), ": ", what), details, hint);
   }
 
+  // Used by what is no host copy.
   void use(SlotId id) const {
+    on_device(id);
+    reach(id);
+  }
+  void on_device(SlotId id) const {
+    if (slot(id).kind == SlotClass::host) fail(concat("slot %", slot(id).name, " lies in the host's memory"), {}, "reload it");
+  }
+  void reach(SlotId id) const {
     const SlotState& state = slots_[id.index()];
     if (state.state == State::undefined) fail(concat("slot %", slot(id).name, " is used before it is defined"));
     if (state.state == State::freed)
@@ -49,8 +57,12 @@ class Checker {
   }
 
   void define(SlotId id) {
+    on_device(id);
+    fill(id);
+  }
+  void fill(SlotId id) {
     SlotState& state = slots_[id.index()];
-    if (slot(id).kind != SlotClass::step)
+    if (holds_state(slot(id).kind))
       fail(concat("slot %", slot(id).name, " holds a state, which is defined from the start"), {}, "update it");
     if (state.state != State::undefined)
       fail(concat("slot %", slot(id).name, " is defined twice"), {concat("before at instruction ", state.defined)});
@@ -73,8 +85,8 @@ class Checker {
         if (slot(i.slot).kind != SlotClass::copy) define(i.slot);
         break;
       case Opcode::free:
-        use(i.slot);
-        if (slot(i.slot).kind != SlotClass::step) fail(concat("slot %", slot(i.slot).name, " holds a state, which is never freed"));
+        reach(i.slot);
+        if (holds_state(slot(i.slot).kind)) fail(concat("slot %", slot(i.slot).name, " holds a state, which is never freed"));
         slots_[i.slot.index()].state = State::freed;
         slots_[i.slot.index()].freed = at_;
         break;
@@ -84,6 +96,10 @@ class Checker {
       case Opcode::output:
         use(i.slot);
         check_port(i, program_.outputs[static_cast<std::size_t>(i.port)].type);
+        break;
+      case Opcode::offload:
+      case Opcode::reload:
+        check_host_copy(i);
         break;
     }
   }
@@ -148,7 +164,23 @@ class Checker {
     check_operands(i);
     check_results(i);
     if (from == to.slot) fail("a slot is copied to itself");
-    if (slot(from).parts != slot(to.slot).parts) fail(concat("slots %", slot(from).name, " and %", slot(to.slot).name, " differ in type"));
+    check_same_parts(from, to.slot);
+  }
+
+  void check_same_parts(SlotId from, SlotId to) const {
+    if (slot(from).parts != slot(to).parts) fail(concat("slots %", slot(from).name, " and %", slot(to).name, " differ in type"));
+  }
+
+  void check_host_copy(const Instruction& i) {
+    const SlotId from = device_.operands_of(i)[0], to = device_.results_of(i)[0].slot;
+    const bool out = i.opcode == Opcode::offload;
+    const SlotClass source = out ? SlotClass::step : SlotClass::host, target = out ? SlotClass::host : SlotClass::step;
+    if (slot(from).kind != source || slot(to).kind != target)
+      fail(concat("slot %", slot(from).kind != source ? slot(from).name : slot(to).name, " is of the wrong class"),
+           {out ? "an offload goes from a step slot to a host slot" : "a reload goes from a host slot to a step slot"});
+    reach(from);
+    fill(to);
+    check_same_parts(from, to);
   }
 
   void check_input(const Instruction& i) {

@@ -53,15 +53,16 @@ class Live {
 
 void check_places(const Program& program, int number) {
   const DeviceProgram& device = program.devices[static_cast<std::size_t>(number)];
-  Live state(program, number), step(program, number);
+  Live state(program, number), step(program, number), host(program, number);
   for (std::size_t s = 0; s < device.slots.size(); ++s)
-    if (device.slots[s].kind != SlotClass::step) state.define(SlotId(static_cast<std::int64_t>(s)), device.state_bytes);
+    if (holds_state(device.slots[s].kind)) state.define(SlotId(static_cast<std::int64_t>(s)), device.state_bytes);
   const auto define = [&](SlotId id) {
     if (device.slots[id.index()].kind == SlotClass::step) step.define(id, device.step_bytes);
+    if (device.slots[id.index()].kind == SlotClass::host) host.define(id, device.host_bytes);
   };
   for (const Instruction& i : device.instructions) {
     if (i.opcode == Opcode::recv || i.opcode == Opcode::input) define(i.slot);
-    if (i.opcode == Opcode::free) step.end(i.slot);
+    if (i.opcode == Opcode::free) (device.slots[i.slot.index()].kind == SlotClass::host ? host : step).end(i.slot);
     for (const Result& result : device.results_of(i))
       if (result.mode == ResultMode::store) define(result.slot);
   }
@@ -89,9 +90,8 @@ void check_memory(const Program& program, int number, std::int64_t memory_limit)
     check_places(program, number);
     check_scratch(program, number);
   }
-  const std::int64_t bytes = device.state_bytes + device.step_bytes + device.scratch_bytes;
-  if (memory_limit >= 0 && bytes > memory_limit)
-    throw Error(concat("device ", number, " needs ", bytes, " bytes; the limit is ", memory_limit),
+  if (memory_limit >= 0 && device.device_bytes() > memory_limit)
+    throw Error(concat("device ", number, " needs ", device.device_bytes(), " bytes; the limit is ", memory_limit),
                 {concat("state ", device.state_bytes, ", step ", device.step_bytes, ", scratch ", device.scratch_bytes)});
 }
 

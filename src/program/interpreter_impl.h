@@ -49,10 +49,24 @@ Event pending_of_run(DeviceState& state, const Instruction& instruction, Machine
 template <class Machine>
 Event blocker(DeviceState& state, const Instruction& instruction, Machine& machine) {
   if (instruction.opcode == Opcode::run || instruction.opcode == Opcode::copy) return pending_of_run(state, instruction, machine);
-  DeviceState::SlotEvents& slot = state.slots[instruction.slot.index()];
-  if (instruction.opcode != Opcode::send && instruction.opcode != Opcode::output) return pending_use(state, slot, machine);
+  if (instruction.opcode == Opcode::reload) return kNoEvent;
+  const bool offloads = instruction.opcode == Opcode::offload;
+  DeviceState::SlotEvents& slot = state.slots[(offloads ? state.device->operands_of(instruction)[0] : instruction.slot).index()];
+  if (!offloads && instruction.opcode != Opcode::send && instruction.opcode != Opcode::output) return pending_use(state, slot, machine);
   if (const Event event = pending(slot.incoming, machine); event != kNoEvent) return event;
   return pending(slot.written, machine);
+}
+
+inline void note_read(DeviceState& state, SlotId id, Event event) {
+  DeviceState::SlotEvents& slot = state.slots[id.index()];
+  state.sends.push_back({event, slot.last_send});
+  slot.last_send = static_cast<std::int32_t>(state.sends.size()) - 1;
+}
+
+inline void note_arrival(DeviceState& state, SlotId id, Event event) {
+  DeviceState::SlotEvents& slot = state.slots[id.index()];
+  slot.incoming = event;
+  slot.written = kNoEvent;
 }
 
 template <class Machine>
@@ -69,17 +83,18 @@ void execute(DeviceState& state, const Instruction& instruction, Machine& machin
       break;
     }
     case Opcode::send:
-    case Opcode::output: {
-      DeviceState::SlotEvents& slot = state.slots[instruction.slot.index()];
-      state.sends.push_back({machine.start(instruction), slot.last_send});
-      slot.last_send = static_cast<std::int32_t>(state.sends.size()) - 1;
+    case Opcode::output:
+      note_read(state, instruction.slot, machine.start(instruction));
       break;
-    }
     case Opcode::recv:
-    case Opcode::input: {
-      DeviceState::SlotEvents& slot = state.slots[instruction.slot.index()];
-      slot.incoming = machine.start(instruction);
-      slot.written = kNoEvent;
+    case Opcode::input:
+      note_arrival(state, instruction.slot, machine.start(instruction));
+      break;
+    case Opcode::offload:
+    case Opcode::reload: {
+      const Event event = machine.start(instruction);
+      note_read(state, state.device->operands_of(instruction)[0], event);
+      note_arrival(state, state.device->results_of(instruction)[0].slot, event);
       break;
     }
     case Opcode::free:

@@ -12,13 +12,14 @@ void plan_state(DeviceProgram& device) {
   device.state_bytes = 0;
   for (Slot& slot : device.slots) {
     slot.offset = -1;
-    if (slot.kind == SlotClass::step) continue;
+    if (!holds_state(slot.kind)) continue;
     slot.offset = device.state_bytes;
     device.state_bytes += slot_bytes(slot);
   }
 }
 
-void plan_step(DeviceProgram& device) {
+// Places the slots of one class that lives inside the step; returns the bytes of their arena.
+std::int64_t plan_arena(DeviceProgram& device, SlotClass kind) {
   std::vector<Lifetime> lifetimes;
   std::vector<std::int64_t> lifetime_of(device.slots.size(), -1);
   const std::int64_t end = static_cast<std::int64_t>(device.instructions.size());
@@ -26,14 +27,14 @@ void plan_step(DeviceProgram& device) {
     const Instruction& instruction = device.instructions[static_cast<std::size_t>(at)];
     const auto define = [&](SlotId id) {
       const Slot& slot = device.slots[id.index()];
-      if (slot.kind != SlotClass::step) return;
+      if (slot.kind != kind) return;
       lifetime_of[id.index()] = static_cast<std::int64_t>(lifetimes.size());
       lifetimes.push_back({at, end, slot_bytes(slot)});
     };
     if (instruction.opcode == Opcode::recv || instruction.opcode == Opcode::input) define(instruction.slot);
     for (const Result& result : device.results_of(instruction))
       if (result.mode == ResultMode::store) define(result.slot);
-    if (instruction.opcode == Opcode::free) {
+    if (instruction.opcode == Opcode::free && device.slots[instruction.slot.index()].kind == kind) {
       const std::int64_t lifetime = lifetime_of[instruction.slot.index()];
       invariant(lifetime >= 0, "a program frees a slot that it never defined");
       lifetimes[static_cast<std::size_t>(lifetime)].end = at;
@@ -42,7 +43,7 @@ void plan_step(DeviceProgram& device) {
   const Placement placement = place(lifetimes);
   for (std::size_t s = 0; s < device.slots.size(); ++s)
     if (lifetime_of[s] >= 0) device.slots[s].offset = placement.offsets[static_cast<std::size_t>(lifetime_of[s])];
-  device.step_bytes = placement.bytes;
+  return placement.bytes;
 }
 
 }  // namespace
@@ -51,7 +52,8 @@ void plan_memory(Program& program) {
   for (Task& task : program.tasks) task.scratch = plan_scratch(task.graph).bytes;
   for (DeviceProgram& device : program.devices) {
     plan_state(device);
-    plan_step(device);
+    device.step_bytes = plan_arena(device, SlotClass::step);
+    device.host_bytes = plan_arena(device, SlotClass::host);
     device.scratch_bytes = 0;
     for (const Instruction& instruction : device.instructions)
       if (instruction.opcode == Opcode::run)

@@ -5,7 +5,7 @@
 
 namespace penstock {
 
-// Sets Slot::offset and the devices' arena sizes. State slots get fixed places; step slots are placed by lifetime (from
+// Sets Slot::offset and the devices' arena sizes. State slots get fixed places; step and host slots are placed by lifetime (from
 // defining instruction to free, in program order; placement.h says how well). Sets Task::scratch by plan_scratch, and
 // scratch_bytes to the largest that the device runs.
 void plan_memory(Program& program);

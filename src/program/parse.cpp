@@ -138,6 +138,7 @@ class Parser {
     device_->step_bytes = setting("step_bytes", 0, kMaxArena);
     cursor_.expect(",");
     device_->scratch_bytes = setting("scratch_bytes", 0, kMaxArena);
+    if (cursor_.accept(",")) device_->host_bytes = setting("host_bytes", 0, kMaxArena);
     cursor_.expect("}");
     while (cursor_.accept("slot")) slot();
     while (instruction()) {
@@ -151,13 +152,15 @@ class Parser {
       slot.kind = SlotClass::state;
     else if (cursor_.accept("copy"))
       slot.kind = SlotClass::copy;
+    else if (cursor_.accept("host"))
+      slot.kind = SlotClass::host;
     else
       cursor_.expect("step");
     if (cursor_.accept("@")) slot.offset = integer_in(cursor_, 0, kMaxArena);
     cursor_.expect("(");
     do {
       slot.parts.push_back(tensor_type(cursor_));
-      if (slot.kind != SlotClass::step) slot.names.push_back(cursor_.string());
+      if (holds_state(slot.kind)) slot.names.push_back(cursor_.string());
     } while (cursor_.accept(","));
     cursor_.expect(")");
     device_->slots.push_back(std::move(slot));
@@ -179,6 +182,10 @@ class Parser {
       i.tag = index(cursor_);
     } else if (cursor_.accept("copy")) {
       copy(i);
+    } else if (cursor_.accept("offload")) {
+      host_copy(i, Opcode::offload);
+    } else if (cursor_.accept("reload")) {
+      host_copy(i, Opcode::reload);
     } else if (cursor_.accept("free")) {
       i.opcode = Opcode::free;
       i.slot = slot_name();
@@ -222,6 +229,16 @@ class Parser {
     device_->operands.push_back(slot_name());
     cursor_.expect("->");
     result();
+    end_operands(i);
+  }
+
+  void host_copy(Instruction& i, Opcode opcode) {
+    i.opcode = opcode;
+    if (cursor_.peek() != '%') action(i);
+    begin_operands(i);
+    device_->operands.push_back(slot_name());
+    cursor_.expect("->");
+    device_->results.push_back({slot_name(), ResultMode::store});
     end_operands(i);
   }
 

@@ -31,7 +31,7 @@ class Writer {
 };
 
 std::string_view name(SlotClass kind) {
-  constexpr std::string_view kNames[] = {"step", "state", "copy"};
+  constexpr std::string_view kNames[] = {"step", "state", "copy", "host"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -56,13 +56,17 @@ void put_slot(Writer& out, const Slot& slot) {
   out << ")";
 }
 
+// "2F3 ", "2U " or nothing.
+void put_action(Writer& out, const Instruction& i) {
+  if (!i.action) return;
+  out << i.stage << name(i.kind);
+  if (i.microbatch >= 0) out << i.microbatch;
+  out << " ";
+}
+
 void put_run(Writer& out, const Program& program, const DeviceProgram& device, const Instruction& i) {
   out << "run ";
-  if (i.action) {
-    out << i.stage << name(i.kind);
-    if (i.microbatch >= 0) out << i.microbatch;
-    out << " ";
-  }
+  put_action(out, i);
   out << task_name(program.tasks[i.task.index()].name) << "(";
   std::string_view separator = "";
   for (SlotId operand : device.operands_of(i)) {
@@ -95,6 +99,12 @@ void put_instruction(Writer& out, const Program& program, const DeviceProgram& d
       out << "copy " << slot(device.operands_of(i)[0]) << " -> " << name(result.mode) << " " << slot(result.slot);
       break;
     }
+    case Opcode::offload:
+    case Opcode::reload:
+      out << name(i.opcode) << " ";
+      put_action(out, i);
+      out << slot(device.operands_of(i)[0]) << " -> " << slot(device.results_of(i)[0].slot);
+      break;
     case Opcode::free:
       out << "free " << slot(i.slot);
       break;
@@ -115,7 +125,9 @@ void put_port(Writer& out, std::string_view direction, const Port& port) {
 void put_device(Writer& out, const Program& program, std::size_t number) {
   const DeviceProgram& device = program.devices[number];
   out << "device " << static_cast<std::int64_t>(number) << " {state_bytes=" << device.state_bytes << ", step_bytes=" << device.step_bytes
-      << ", scratch_bytes=" << device.scratch_bytes << "}\n";
+      << ", scratch_bytes=" << device.scratch_bytes;
+  if (device.host_bytes > 0) out << ", host_bytes=" << device.host_bytes;
+  out << "}\n";
   for (const Slot& slot : device.slots) {
     out << "  ";
     put_slot(out, slot);

@@ -23,7 +23,7 @@ std::int64_t slot_bytes(const Slot& slot) {
 }
 
 std::string_view name(Opcode opcode) {
-  constexpr std::string_view kNames[] = {"run", "send", "recv", "copy", "free", "input", "output"};
+  constexpr std::string_view kNames[] = {"run", "send", "recv", "copy", "free", "input", "output", "offload", "reload"};
   return kNames[static_cast<std::size_t>(opcode)];
 }
 
@@ -46,7 +46,9 @@ std::string describe(const Program& program, int device, std::size_t instruction
     case Opcode::recv:
       return concat("recv from device ", i.peer, " (tag ", i.tag, ")");
     case Opcode::copy:
-      return concat("copy ", slot(on.operands_of(i)[0]), " to ", slot(on.results_of(i)[0].slot));
+    case Opcode::offload:
+    case Opcode::reload:
+      return concat(name(i.opcode), " ", slot(on.operands_of(i)[0]), " to ", slot(on.results_of(i)[0].slot));
     case Opcode::free:
       return "free " + slot(i.slot);
     case Opcode::input:

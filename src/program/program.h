@@ -30,14 +30,18 @@ enum class SlotClass : std::uint8_t {
   step,   // lives inside one step, in the step arena
   state,  // lives across steps, in the state arena, under its parts' names: this device owns it (writes checkpoints)
   copy,   // the same, a copy of a state that another device owns; refreshed by a transfer after the owner's update
+  host,   // lives inside one step, in the host's memory; only offload and reload reach it
 };
+constexpr bool holds_state(SlotClass kind) {
+  return kind == SlotClass::state || kind == SlotClass::copy;
+}
 
 struct Slot {
   std::string name;  // unique in its device
   SlotClass kind = SlotClass::step;
   std::vector<TensorType> parts;
   std::vector<std::string> names;  // of each part, for state and copy: the state's names; else empty
-  std::int64_t offset = -1;        // in its arena (state and copy: state arena); by the memory plan
+  std::int64_t offset = -1;        // in its arena (state and copy: the state arena); by the memory plan
 };
 std::int64_t part_offset(const Slot& slot, std::size_t part);  // bytes from the slot's begin
 std::int64_t slot_bytes(const Slot& slot);                     // a multiple of kAlignment
@@ -50,7 +54,13 @@ enum class Opcode : std::uint8_t {
   free,    // ends `slot`; waits for its sends and for the last run that reads it
   input,   // defines `slot` from data port `port`, micro-batch `microbatch` (-1: the whole batch)
   output,  // gives `slot`'s only part to the controller as output `port`
+  // Start copying operands[0] to results[0], on the device's lane of host copies: one copy at a time, in program order.
+  offload,  // from a step slot, once it is written, to a host slot, which this defines
+  reload,   // from a host slot to a step slot, which this defines: written once the copy is done
 };
+constexpr bool is_host_copy(Opcode opcode) {
+  return opcode == Opcode::offload || opcode == Opcode::reload;
+}
 std::string_view name(Opcode opcode);
 
 // How a run writes a result slot.
@@ -62,7 +72,7 @@ enum class ResultMode : std::uint8_t {
 
 struct Instruction {
   Opcode opcode = Opcode::run;
-  Kind kind = Kind::F;  // of a run: the action it belongs to,
+  Kind kind = Kind::F;  // of a run, offload or reload: the action it belongs to,
   bool action = false;  // if it belongs to one (else before or after the loop)
   std::int32_t stage = -1;
   std::int32_t microbatch = -1;                   // also of input
@@ -71,8 +81,8 @@ struct Instruction {
   std::int32_t peer = -1;                         // send, recv: the other device
   std::int32_t tag = -1;                          // send, recv: running number of the pair's transfers in this direction, from 0
   std::int32_t port = -1;                         // input: Program::data; output: Program::outputs
-  std::uint32_t first_operand = 0, operands = 0;  // run, copy: into DeviceProgram::operands
-  std::uint32_t first_result = 0, results = 0;    // run, copy: into DeviceProgram::results
+  std::uint32_t first_operand = 0, operands = 0;  // run, copy, offload, reload: into DeviceProgram::operands
+  std::uint32_t first_result = 0, results = 0;    // the same: into DeviceProgram::results
 };
 
 struct Result {
@@ -86,7 +96,9 @@ struct DeviceProgram {
   std::vector<SlotId> operands;                                     // pool
   std::vector<Result> results;                                      // pool
   std::int64_t state_bytes = 0, step_bytes = 0, scratch_bytes = 0;  // arenas, by the memory plan
+  std::int64_t host_bytes = 0;                                      // and the one in the host's memory
 
+  std::int64_t device_bytes() const { return state_bytes + step_bytes + scratch_bytes; }
   std::span<const SlotId> operands_of(const Instruction& i) const { return {operands.data() + i.first_operand, i.operands}; }
   std::span<const Result> results_of(const Instruction& i) const { return {results.data() + i.first_result, i.results}; }
 };

@@ -20,6 +20,8 @@ void check_ids(const Program& program, const DeviceProgram& device) {
         invariant(in_range(i.task.value, program.tasks.size()), "a run names no task");
         break;
       case Opcode::copy:
+      case Opcode::offload:
+      case Opcode::reload:
         invariant(i.operands == 1 && i.results == 1, "a copy has not one operand and one result");
         break;
       case Opcode::input:
@@ -31,7 +33,7 @@ void check_ids(const Program& program, const DeviceProgram& device) {
       default:
         break;
     }
-    if (i.opcode != Opcode::run && i.opcode != Opcode::copy) {
+    if (i.opcode != Opcode::run && i.opcode != Opcode::copy && !is_host_copy(i.opcode)) {
       invariant(in_range(i.slot.value, device.slots.size()), "an instruction names no slot");
       continue;
     }
@@ -79,7 +81,7 @@ void check_tables(const Program& program) {
   for (const Task& task : program.tasks) verify(task.graph);
   for (const DeviceProgram& device : program.devices) {
     for (const Slot& slot : device.slots)
-      invariant(slot.names.size() == (slot.kind == SlotClass::step ? 0 : slot.parts.size()), "a slot's names do not match its parts");
+      invariant(slot.names.size() == (holds_state(slot.kind) ? slot.parts.size() : 0), "a slot's names do not match its parts");
     check_ids(program, device);
   }
   check_states(program);

@@ -13,13 +13,14 @@ enum class ChannelModel : std::uint8_t {
 
 struct VerifyOptions {
   ChannelModel model = ChannelModel::tagged;
-  std::int64_t memory_limit = -1;  // bytes per device (state + step + scratch); -1: none
+  std::int64_t memory_limit = -1;  // bytes per device (state + step + scratch; not the host's memory); -1: none
 };
 
 // Throws Error unless, with no buffering at all: every device finishes; each slot is defined before use, freed once, never used
-// after, and no step slot stays; both ends of each transfer agree in order, types and bytes; operand and result parts match the
-// task's graph; slots that live at the same time do not overlap in the planned arena; and the arenas fit the limit. A deadlock
-// names the devices and instructions of the cycle. Linear in the number of instructions (times their operands).
+// after, and no step or host slot stays; host slots are reached by offloads and reloads only; both ends of each transfer agree in order,
+// types and bytes; operand and result parts match the task's graph; slots that live at the same time do not overlap in the planned arena;
+// and the arenas fit the limit. A deadlock names the devices and instructions of the cycle. Linear in the number of instructions (times
+// their operands).
 void verify(const Program& program, const VerifyOptions& options = {});
 
 }  // namespace penstock

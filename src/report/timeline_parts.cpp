@@ -104,40 +104,8 @@ const MemoryPoint* peak_of(const std::vector<MemoryPoint>& memory) {
   return peak == memory.end() ? nullptr : &*peak;
 }
 
-namespace {
-
-struct Unit {
-  double size;
-  const char* suffix;
-};
-
-Unit unit_of(double time, bool seconds) {
-  if (!seconds) return {1, ""};
-  if (time >= 1 || time == 0) return {1, " s"};
-  if (time >= 1e-3) return {1e-3, " ms"};
-  if (time >= 1e-6) return {1e-6, " us"};
-  return {1e-9, " ns"};
-}
-
-// At most four digits that mean something, and none after the point that are zero.
-std::string short_decimal(double value) {
-  const int whole = value == 0 ? 1 : 1 + static_cast<int>(std::floor(std::log10(std::abs(value))));
-  std::string out = fixed(value, std::clamp(4 - whole, 0, 6));
-  if (out.find('.') == std::string::npos) return out;
-  out.erase(out.find_last_not_of('0') + 1);
-  if (out.back() == '.') out.pop_back();
-  return out;
-}
-
-}  // namespace
-
-std::string time_text(double time, bool seconds) {
-  const Unit unit = unit_of(time, seconds);
-  return short_decimal(time / unit.size) + unit.suffix;
-}
-
 std::string amount_text(double amount, bool seconds) {
-  return seconds ? bytes_text(amount) : short_decimal(amount) + (amount == 1 ? " micro-batch" : " micro-batches");
+  return seconds ? bytes_text(amount) : short_decimal(amount, 4) + (amount == 1 ? " micro-batch" : " micro-batches");
 }
 
 std::string TimeAxis::text(double time) const {
@@ -151,7 +119,7 @@ TimeAxis time_axis(double end, int count, bool seconds) {
     axis.step = factor * power;
     if (axis.step >= rough * (1 - 1e-9)) break;
   }
-  const Unit unit = unit_of(end, seconds);
+  const TimeUnit unit = time_unit(end, seconds);
   axis.unit = unit.size;
   axis.suffix = unit.suffix;
   axis.digits = std::clamp(-static_cast<int>(std::floor(std::log10(axis.step / unit.size) + 1e-9)), 0, 12);

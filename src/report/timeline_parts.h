@@ -44,8 +44,6 @@ std::vector<int> dominant_looks(const std::vector<const Activity*>& activities, 
 std::vector<const MemoryPoint*> memory_by_column(const std::vector<MemoryPoint>& memory, double per_column, std::size_t columns);
 const MemoryPoint* peak_of(const std::vector<MemoryPoint>& memory);  // the first largest; null if there is none
 
-// "12.34 ms"; without seconds "12.34".
-std::string time_text(double time, bool seconds);
 // "1.5 GiB"; without seconds "12 micro-batches".
 std::string amount_text(double amount, bool seconds);
 

@@ -132,7 +132,7 @@ std::string arrows(const Layout& layout, bool& too_many) {
   std::set<std::tuple<std::int32_t, std::int32_t, int, int>> drawn;
   std::string path;
   for (const Activity& activity : layout.timeline.activities) {
-    if (activity.lane != Lane::transfer) continue;
+    if (activity.lane != Lane::transfer || activity.peer == activity.device) continue;
     const double begin = layout.x(activity.begin), end = layout.x(activity.end);
     if (!drawn.emplace(activity.device, activity.peer, static_cast<int>(begin), static_cast<int>(end)).second) continue;
     const auto from = static_cast<std::size_t>(activity.device), to = static_cast<std::size_t>(activity.peer);

@@ -52,7 +52,7 @@ DeviceReport Actor::step(const StepInput& input, bool record_spans) {
   report.end = Clock::now().time_since_epoch().count();
   report.busy = seconds(busy_);
   report.waiting = seconds(waiting_);
-  report.planned_bytes = own_.state_bytes + own_.step_bytes + own_.scratch_bytes;
+  report.planned_bytes = own_.device_bytes();
   report.measured_bytes = report.planned_bytes + executor_.extra_bytes();
   report.spans = std::move(spans_);
   return report;
@@ -60,6 +60,10 @@ DeviceReport Actor::step(const StepInput& input, bool record_spans) {
 
 bool Actor::on_compute_lane(std::size_t instruction) const {
   return first_[instruction].opcode == Opcode::run || first_[instruction].opcode == Opcode::copy;
+}
+
+bool Actor::on_executor(std::size_t instruction) const {
+  return on_compute_lane(instruction) || is_host_copy(first_[instruction].opcode);
 }
 
 void Actor::span(std::size_t instruction, Clock::time_point begin, Clock::time_point end, bool waited) {
@@ -88,6 +92,10 @@ Event Actor::start(const Instruction& instruction) {
       break;
     case Opcode::output:
       collect(instruction);
+      break;
+    case Opcode::offload:
+    case Opcode::reload:
+      inner_[index] = executor_.issue(instruction);
       break;
     default:
       inner_[index] = transfer(instruction);
@@ -124,17 +132,17 @@ void Actor::collect(const Instruction& instruction) {
 
 bool Actor::done(Event event) {
   const auto index = static_cast<std::size_t>(event);
-  return on_compute_lane(index) ? executor_.done(inner_[index]) : transport_.done(inner_[index]);
+  return on_executor(index) ? executor_.done(inner_[index]) : transport_.done(inner_[index]);
 }
 
-// Time spent waiting for the compute lane is the device's own work; only transfers make it wait.
+// Time spent waiting for the compute lane is the device's own work; only transfers and host copies make it wait.
 void Actor::wait(Event event) {
   const auto index = static_cast<std::size_t>(event);
   const bool compute = on_compute_lane(index);
   const Clock::time_point begin = Clock::now();
   bool in_time = false;
   try {
-    in_time = compute ? executor_.wait(inner_[index], begin + deadline_) : transport_.wait(inner_[index], begin + deadline_);
+    in_time = on_executor(index) ? executor_.wait(inner_[index], begin + deadline_) : transport_.wait(inner_[index], begin + deadline_);
   } catch (const PeerLost& lost) {
     fail_lost(lost, index);
   }
@@ -155,7 +163,7 @@ void Actor::fail_late(std::size_t waited_for) const {
                                   describe(*program_, device_, waited_for));
   const std::vector<std::string> details = {concat("needed by: ", waiter()), concat("program: ", program_->name)};
   const std::string hint = "raise the deadline if a step may take that long";
-  if (on_compute_lane(waited_for)) throw Error(what, details, hint);
+  if (on_executor(waited_for)) throw Error(what, details, hint);
   const int peer = first_[waited_for].peer;
   throw PeerLost(peer, what, details, concat("see what device ", peer, " was doing; ", hint));
 }

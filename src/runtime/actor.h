@@ -45,6 +45,7 @@ class Actor {
 
   std::size_t number(const Instruction& instruction) const { return static_cast<std::size_t>(&instruction - first_); }
   bool on_compute_lane(std::size_t instruction) const;
+  bool on_executor(std::size_t instruction) const;  // on its compute lane or that of host copies
   Event transfer(const Instruction& instruction);
   void fill(const Instruction& instruction);
   void collect(const Instruction& instruction);

@@ -17,12 +17,34 @@ DType dtype_of(const Config& config) {
   return dtype;
 }
 
-Schedule schedule_of(const Config& config) {
-  const Config::Pipeline& pipeline = config.pipeline;
+ScheduleOptions schedule_options(const Config::Pipeline& pipeline) {
   ScheduleOptions options;
   options.actors = static_cast<int>(pipeline.actors);
   options.microbatches = static_cast<int>(pipeline.microbatches);
   options.chunks = static_cast<int>(pipeline.chunks);
+  options.in_flight = static_cast<int>(pipeline.in_flight);
+  options.group = static_cast<int>(pipeline.group);
+  options.unit = static_cast<int>(pipeline.unit);
+  options.transfers = pipeline.transfers;
+  options.split_backward = pipeline.split_backward;
+  return options;
+}
+
+// A table is as it stands: what would shape another schedule is a mistake.
+void check_unshaped(const Config::Pipeline& pipeline) {
+  const std::pair<const char*, bool> shaping[] = {{"in_flight", pipeline.in_flight != 0},
+                                                  {"group", pipeline.group != 0},
+                                                  {"unit", pipeline.unit != 0},
+                                                  {"transfers", !pipeline.transfers.empty()},
+                                                  {"split_backward", pipeline.split_backward}};
+  for (const auto& [key, is_given] : shaping)
+    if (is_given) throw Error(concat(pipeline.schedule, " is a table: it takes no ", key), {}, concat("leave out pipeline.", key));
+}
+
+Schedule schedule_of(const Config& config) {
+  const Config::Pipeline& pipeline = config.pipeline;
+  if (names_table(pipeline.schedule)) check_unshaped(pipeline);
+  const ScheduleOptions options = schedule_options(pipeline);
   Schedule schedule = load_schedule(pipeline.schedule, options);
   if (static_cast<std::int64_t>(schedule.actors.size()) != pipeline.actors)
     throw Error(concat(pipeline.schedule, " has ", schedule.actors.size(), " actors, pipeline.actors is ", pipeline.actors), {},
@@ -43,12 +65,13 @@ Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatc
   Prepared prepared;
   prepared.microbatches = static_cast<int>(microbatches);
   prepared.model = make_model(config, schedule.stages(), models);
-  prepared.schedule = config.pipeline.update == "stage" ? with_updates(std::move(schedule)) : std::move(schedule);
+  prepared.schedule = config.pipeline.update != "end" ? with_updates(std::move(schedule)) : std::move(schedule);
   prepared.parameters = prepared.model->parameters();
   return prepared;
 }
 
-OptimiserOptions optimiser_of(const Config::Train& train) {
+OptimiserOptions optimiser_of(const Config& config) {
+  const Config::Train& train = config.train;
   OptimiserOptions options;
   options.name = train.optimiser;
   options.learning_rate = train.learning_rate;
@@ -60,6 +83,7 @@ OptimiserOptions optimiser_of(const Config::Train& train) {
   options.weight_decay = train.weight_decay;
   options.momentum = train.momentum;
   options.clip = train.clip;
+  options.validated = config.pipeline.update == "validated";
   return options;
 }
 
@@ -112,7 +136,7 @@ std::int64_t vocabulary_of(const Config& config) {
 }
 
 Graph training_graph(const Config& config, const Prepared& prepared) {
-  return training_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches, optimiser_of(config.train));
+  return training_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches, optimiser_of(config));
 }
 
 Graph gradient_graph(const Config& config, const Prepared& prepared) {
@@ -147,7 +171,8 @@ Program compile_generation(const Config& config, const Prepared& prepared) {
 
 std::string stages_text(const Config& config, const Prepared& prepared) {
   const StagedStep step = prepare_stages(training_graph(config, prepared));
-  const StageDag dag = cut(step, split_stages(prepared.schedule, step.stages.size()));
+  const std::size_t stages = step.stages.size();
+  const StageDag dag = cut(step, split_stages(prepared.schedule, stages), recomputed_stages(prepared.schedule, stages));
 
   const char* sources[] = {"data", "invariant", "edge", "accumulator"};
   const auto bundles = [&](const std::vector<std::int32_t>& list) {
@@ -166,8 +191,8 @@ std::string stages_text(const Config& config, const Prepared& prepared) {
                   "}\n");
     for (const StageTask& task : dag.tasks)
       if (task.stage == static_cast<std::int32_t>(stage))
-        out += concat("  ", name(task.kind), ": ", task.graph.ops.size(), " ops\n    reads ", bundles(task.reads), "\n    writes ",
-                      bundles(task.writes), "\n");
+        out += concat("  ", name(task.kind), task.light ? " light" : "", ": ", task.graph.ops.size(), " ops\n    reads ",
+                      bundles(task.reads), "\n    writes ", bundles(task.writes), "\n");
   }
   return out;
 }

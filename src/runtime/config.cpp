@@ -10,11 +10,13 @@
 #include "base/text.h"
 #include "base/toml.h"
 #include "penstock/error.h"
+#include "penstock/schedule.h"
+#include "plan/apply.h"
 
 namespace penstock {
 namespace {
 
-using Target = std::variant<std::int64_t*, double*, std::string*, std::vector<std::string>*>;
+using Target = std::variant<std::int64_t*, double*, bool*, std::string*, std::vector<std::string>*, std::vector<double>*>;
 
 // One key and what is allowed for it.
 struct Key {
@@ -53,13 +55,19 @@ std::vector<Key> fixed_keys(Config& c) {
       {"pipeline", "schedule", &c.pipeline.schedule},
       {"pipeline", "microbatches", &c.pipeline.microbatches, 1, 1e6},
       {"pipeline", "chunks", &c.pipeline.chunks, 1, 4096},
+      {"pipeline", "in_flight", &c.pipeline.in_flight, 0, 1e6},
+      {"pipeline", "group", &c.pipeline.group, 0, 1e6},
+      {"pipeline", "unit", &c.pipeline.unit, 0, 1e6},
+      {"pipeline", "transfers", &c.pipeline.transfers, 0, 1e6},
+      {"pipeline", "split_backward", &c.pipeline.split_backward},
       {"pipeline", "backend", &c.pipeline.backend, {}, {}, {"threads", "gloo"}},
       {"pipeline", "recompute", &c.pipeline.recompute, {}, {}, {"none", "inputs"}},
-      {"pipeline", "update", &c.pipeline.update, {}, {}, {"end", "stage"}},
+      {"pipeline", "update", &c.pipeline.update, {}, {}, {"end", "stage", "validated"}},
       {"pipeline", "deadline", &c.pipeline.deadline, 0.001, 1e6},
       {"run", "out", &c.run.out},
       {"run", "checkpoint_every", &c.run.checkpoint_every, 0, kMany},
       {"run", "keep", &c.run.keep, 1, kMany},
+      {"run", "kernels", &c.run.kernels},
   };
 }
 
@@ -139,12 +147,11 @@ struct Assign {
     check_range(key, from, static_cast<double>(*value), concat(*value));
     *target = *value;
   }
-  void operator()(double* target) const {
-    if (!from.value->is_number()) fail_type(key, from, "a number");
-    const double value = *from.value->value<double>();
-    if (!std::isfinite(value)) throw Error(concat(from.value_place, key.path(), " is ", number(value), "; it must be finite"));
-    check_range(key, from, value, concat(value));
-    *target = value;
+  void operator()(double* target) const { *target = real(*from.value, "a number"); }
+  void operator()(bool* target) const {
+    const auto value = from.value->value_exact<bool>();
+    if (!value) fail_type(key, from, "true or false");
+    *target = *value;
   }
   void operator()(std::string* target) const {
     const auto value = from.value->value_exact<std::string>();
@@ -164,6 +171,23 @@ struct Assign {
       if (!item.is_string()) fail_type(key, from, "a list of texts");
       target->push_back(**item.as_string());
     }
+  }
+  void operator()(std::vector<double>* target) const {
+    target->clear();
+    if (from.value->is_number()) {
+      target->push_back(real(*from.value, "a number"));
+      return;
+    }
+    if (!from.value->is_array()) fail_type(key, from, "a list of numbers");
+    for (const toml::node& item : *from.value->as_array()) target->push_back(real(item, "a list of numbers"));
+  }
+
+  double real(const toml::node& node, const char* wanted) const {
+    if (!node.is_number()) fail_type(key, from, wanted);
+    const double value = *node.value<double>();
+    if (!std::isfinite(value)) throw Error(concat(from.value_place, key.path(), " is ", number(value), "; it must be finite"));
+    check_range(key, from, value, concat(value));
+    return value;
   }
 };
 
@@ -207,8 +231,9 @@ bool is_textual(const Key& key, std::string_view value) {
 // The value as a TOML document `x = value` of its own.
 toml::table override_document(const Override& override, const Key& key) {
   if (is_textual(key, override.value)) return toml::table{{"x", override.value}};
+  const bool is_list = std::holds_alternative<std::vector<double>*>(key.target) && !override.value.starts_with('[');
   try {
-    return parse_toml("x = " + override.value, "--set");
+    return parse_toml(is_list ? concat("x = [", override.value, "]") : "x = " + override.value, "--set");
   } catch (const Error&) {
     return toml::table{{"x", override.value}};  // a text: the type check says what is needed instead
   }
@@ -227,11 +252,26 @@ void apply(const std::vector<Assignment>& assignments, const std::vector<Key>& k
   }
 }
 
-void check(const Config& config) {
+// Whether the schedule is a table that has to say how many micro-batches there are.
+bool awaits_table(const Config& config) {
+  return names_table(config.pipeline.schedule) && !config.given.contains("pipeline.microbatches");
+}
+
+void check_batch(const Config& config) {
   const std::int64_t batch = config.train.batch, microbatches = config.pipeline.microbatches;
   if (batch % microbatches != 0)
     throw Error(concat("train.batch = ", batch, " is not divisible by pipeline.microbatches = ", microbatches),
                 {"every micro-batch has the same number of sequences"});
+}
+
+void take_from_table(Config& config) {
+  Config::Pipeline& pipeline = config.pipeline;
+  const bool actors = !config.given.contains("pipeline.actors"), microbatches = awaits_table(config);
+  if (!names_table(pipeline.schedule) || (!actors && !microbatches)) return;
+  const Schedule table = parse_schedule(read_file(pipeline.schedule), pipeline.schedule);
+  if (actors) pipeline.actors = static_cast<std::int64_t>(table.actors.size());
+  if (microbatches) pipeline.microbatches = std::max(table.microbatches(), 1);
+  check_batch(config);
 }
 
 }  // namespace
@@ -266,12 +306,15 @@ Config parse_config(std::string_view toml, std::string_view file, const std::vec
   for (const Override& override : overrides)
     if (override.key != "model.name" && override.key != "name") add(override, keys);
   apply(assignments, keys, config.model.name);
-  check(config);
+  for (const Assignment& assignment : assignments) config.given.insert(concat(assignment.section, ".", assignment.name));
+  if (!awaits_table(config)) check_batch(config);
   return config;
 }
 
 Config load_config(const std::string& path, const std::vector<Override>& overrides, const ModelRegistry& models) {
-  return parse_config(path.empty() ? std::string() : read_file(path), path, overrides, models);
+  Config config = parse_config(path.empty() ? std::string() : read_file(path), path, overrides, models);
+  take_from_table(config);
+  return config;
 }
 
 namespace {
@@ -306,8 +349,10 @@ std::string print(const Config& config) {
     std::ostringstream value;
     if (const auto* whole = std::get_if<std::int64_t*>(&key.target)) value << **whole;
     if (const auto* real = std::get_if<double*>(&key.target)) value << number(**real);
+    if (const auto* flag = std::get_if<bool*>(&key.target)) value << (**flag ? "true" : "false");
     if (const auto* text = std::get_if<std::string*>(&key.target)) value << toml_text(**text);
     if (const auto* list = std::get_if<std::vector<std::string>*>(&key.target)) value << '[' << join(**list, ", ", toml_text) << ']';
+    if (const auto* list = std::get_if<std::vector<double>*>(&key.target)) value << '[' << join(**list, ", ", number) << ']';
     out += concat(key.name, " = ", value.str(), "\n");
   }
   return out;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,17 +39,25 @@ struct Config {
     std::int64_t actors = 2;
     std::string schedule = "1f1b";  // a name, a CSV file, or a file of rules
     std::int64_t microbatches = 8;
-    std::int64_t chunks = 1;          // stages per actor
+    std::int64_t chunks = 1;  // stages per actor
+    // As ScheduleOptions of penstock/schedule.h says; 0, empty or false: as the schedule chooses.
+    std::int64_t in_flight = 0, group = 0, unit = 0;  // micro-batches
+    std::vector<double> transfers;                    // over the time of a stage's forward: of every link, or of each
+    bool split_backward = false;
     std::string backend = "threads";  // or gloo
     std::string recompute = "none";   // or inputs: keep only what enters each stage
-    std::string update = "end";       // of the step, or stage: as soon as the stage's gradients are complete (without clipping)
-    double deadline = 60;             // seconds a device may wait for one thing
+    // At the end of the step, or stage: as soon as the stage's gradients are complete (without clipping), or validated: then, also with
+    // clipping, and done again where that shortens them.
+    std::string update = "end";
+    double deadline = 60;  // seconds a device may wait for one thing
   } pipeline;
   struct Run {
     std::string out = "runs/gpt";
     std::int64_t checkpoint_every = 100;  // steps; 0: only at the end
     std::int64_t keep = 3;                // checkpoints
+    std::string kernels = "own";          // of f32 matrix products; or a file that keeps, for each, the library measured fastest here
   } run;
+  std::set<std::string> given;  // "pipeline.actors": what the file or an override said
 };
 
 // `key = value`, the value as TOML or, for texts, as it is. The key is "train.steps" or, where only one section has it, "steps".
@@ -62,7 +71,8 @@ Override parse_override(std::string_view text);
 // Throws Error with file:line:column (or the override's source): bad TOML, unknown model, unknown key (the nearest named), wrong type,
 // value out of range, batch not divisible by the micro-batches.
 Config parse_config(std::string_view toml, std::string_view file, const std::vector<Override>& overrides, const ModelRegistry& models);
-// The same from a file; no file for an empty path.
+// The same from a file; no file for an empty path. Where the schedule is a table, it says how many actors and micro-batches there are
+// unless they were given.
 Config load_config(const std::string& path, const std::vector<Override>& overrides, const ModelRegistry& models);
 // TOML that parse_config reads back.
 std::string print(const Config& config);

@@ -43,9 +43,10 @@ class Executor {
   // lives as long as the executor: it keeps its value through any number of loads, also of programs that do not name it; a name never
   // seen before starts as zeros. Everything else is of the program. Throws Error (unknown op, no kernel).
   virtual void load(std::shared_ptr<const Program> program, int device) = 0;
-  // Memory of a slot (its parts at part_offset), valid until the next load. Host-addressable on CPU.
+  // Memory of a slot (its parts at part_offset), valid until the next load. Host-addressable on CPU, a host slot's everywhere.
   virtual std::span<std::byte> memory(SlotId slot) = 0;
-  // Issues a run or copy on the compute lane; kNoEvent if it is complete on return.
+  // Issues a run or copy on the compute lane, an offload or reload on the lane of host copies; kNoEvent if it is complete on return.
+  // Each lane completes what it is given in that order; the lanes do not wait for each other.
   virtual Event issue(const Instruction& instruction) = 0;
   virtual bool done(Event event) = 0;
   // Blocks until the event is done; false when the deadline passed.

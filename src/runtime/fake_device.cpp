@@ -1,9 +1,11 @@
 #include "runtime/fake_device.h"
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <random>
@@ -37,7 +39,7 @@ std::chrono::microseconds draw(std::mt19937_64& random, std::chrono::microsecond
 
 void fake_run(const Instruction& instruction, std::span<const std::span<const std::byte>> operands,
               std::span<const std::span<std::byte>> results, std::span<const Result> modes) {
-  if (instruction.opcode == Opcode::copy) {
+  if (instruction.opcode != Opcode::run) {
     std::memmove(results[0].data(), operands[0].data(), results[0].size());
     return;
   }
@@ -55,16 +57,89 @@ void fake_run(const Instruction& instruction, std::span<const std::span<const st
 
 namespace {
 
+// Does what it is given in that order, on a thread of its own, each after a random time.
+class FakeLane {
+ public:
+  using Execute = std::function<void(const Instruction&)>;
+
+  FakeLane(const FakeOptions& options, Execute execute)
+      : longest_(options.longest), execute_(std::move(execute)), random_(options.seed), thread_([this] { serve(); }) {}
+  ~FakeLane();
+
+  std::int64_t issue(const Instruction& instruction);  // its number on this lane
+  bool done(std::int64_t number);
+  bool wait(std::int64_t number, Deadline deadline);
+
+ private:
+  void serve();
+
+  std::chrono::microseconds longest_;
+  Execute execute_;
+  std::mutex mutex_;
+  std::condition_variable issued_, finished_;
+  std::deque<const Instruction*> queue_;
+  std::int64_t next_ = 0;         // number of the next issue
+  std::int64_t finished_to_ = 0;  // those below are done
+  bool stop_ = false;
+  std::mt19937_64 random_;
+  std::thread thread_;  // last: it uses the rest
+};
+
+FakeLane::~FakeLane() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    issued_.notify_all();
+  }
+  thread_.join();
+}
+
+std::int64_t FakeLane::issue(const Instruction& instruction) {
+  const std::lock_guard lock(mutex_);
+  queue_.push_back(&instruction);
+  issued_.notify_one();
+  return next_++;
+}
+
+bool FakeLane::done(std::int64_t number) {
+  const std::lock_guard lock(mutex_);
+  return number < finished_to_;
+}
+
+bool FakeLane::wait(std::int64_t number, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  return finished_.wait_until(lock, deadline, [&] { return number < finished_to_; });
+}
+
+void FakeLane::serve() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    issued_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+    if (stop_) return;
+    const Instruction* instruction = queue_.front();
+    queue_.pop_front();
+    const auto time = draw(random_, longest_);
+    lock.unlock();
+    std::this_thread::sleep_for(time);
+    execute_(*instruction);
+    lock.lock();
+    ++finished_to_;
+    finished_.notify_all();
+  }
+}
+
 class FakeExecutor : public Executor {
  public:
-  explicit FakeExecutor(const FakeOptions& options) : options_(options), random_(options.seed), lane_([this] { serve(); }) {}
-  ~FakeExecutor() override;
+  explicit FakeExecutor(const FakeOptions& options)
+      : options_(options),
+        lanes_{{{options, [this](const Instruction& i) { execute(i); }},
+                {{options.seed + 1, options.longest}, [this](const Instruction& i) { execute(i); }}}} {}
 
   void load(std::shared_ptr<const Program> program, int device) override;
   std::span<std::byte> memory(SlotId slot) override { return memory_[slot.index()]; }
   Event issue(const Instruction& instruction) override;
-  bool done(Event event) override;
-  bool wait(Event event, Deadline deadline) override;
+  bool done(Event event) override { return lane_of(event).done(event / 2); }
+  bool wait(Event event, Deadline deadline) override { return lane_of(event).wait(event / 2, deadline); }
 
  private:
   struct Part {
@@ -76,35 +151,17 @@ class FakeExecutor : public Executor {
   std::vector<Part> state_parts();
   void place(std::vector<std::byte>& arena, const Slot& slot, std::size_t& next);
   void execute(const Instruction& instruction);
-  void serve();
+  FakeLane& lane_of(Event event) { return lanes_[static_cast<std::size_t>(event % 2)]; }
 
   FakeOptions options_;
   std::shared_ptr<const Program> program_;
   const DeviceProgram* own_ = nullptr;
-  std::vector<std::byte> state_arena_, step_arena_;
+  std::vector<std::byte> state_arena_, step_arena_, host_arena_;
   std::vector<std::span<std::byte>> memory_;
   std::map<std::string, std::vector<std::byte>> states_;  // of names, as of the last load
-  std::vector<std::span<const std::byte>> operands_;
-  std::vector<std::span<std::byte>> results_;
-
-  std::mutex mutex_;
-  std::condition_variable issued_, finished_;
-  std::deque<const Instruction*> queue_;
-  Event next_ = 0;         // event of the next issue
-  Event finished_to_ = 0;  // events below are done
-  bool stop_ = false;
-  std::mt19937_64 random_;
-  std::thread lane_;  // last: it uses the rest
+  // Compute, host copies. An event is 2 * number + lane.
+  std::array<FakeLane, 2> lanes_;  // last: their threads use the rest
 };
-
-FakeExecutor::~FakeExecutor() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-    issued_.notify_all();
-  }
-  lane_.join();
-}
 
 std::vector<FakeExecutor::Part> FakeExecutor::state_parts() {
   std::vector<Part> parts;
@@ -133,15 +190,15 @@ void FakeExecutor::load(std::shared_ptr<const Program> program, int device) {
   keep_state();
   program_ = std::move(program);
   own_ = &program_->devices[static_cast<std::size_t>(device)];
-  std::size_t step_bytes = static_cast<std::size_t>(own_->step_bytes), state_bytes = static_cast<std::size_t>(own_->state_bytes);
+  const auto arena_of = [](const Slot& slot) { return slot.kind == SlotClass::step ? 0 : slot.kind == SlotClass::host ? 1 : 2; };
+  std::int64_t bytes[] = {own_->step_bytes, own_->host_bytes, own_->state_bytes};
   for (const Slot& slot : own_->slots)
-    if (slot.offset < 0) (slot.kind == SlotClass::step ? step_bytes : state_bytes) += static_cast<std::size_t>(slot_bytes(slot));
-  step_arena_.assign(step_bytes, std::byte{0xA5});
-  state_arena_.assign(state_bytes, std::byte{0});
+    if (slot.offset < 0) bytes[arena_of(slot)] += slot_bytes(slot);
+  std::vector<std::byte>* arenas[] = {&step_arena_, &host_arena_, &state_arena_};
+  for (int a = 0; a < 3; ++a) arenas[a]->assign(static_cast<std::size_t>(bytes[a]), a < 2 ? std::byte{0xA5} : std::byte{0});
   memory_.clear();
-  std::size_t step_next = 0, state_next = 0;
-  for (const Slot& slot : own_->slots)
-    slot.kind == SlotClass::step ? place(step_arena_, slot, step_next) : place(state_arena_, slot, state_next);
+  std::size_t next[] = {0, 0, 0};
+  for (const Slot& slot : own_->slots) place(*arenas[arena_of(slot)], slot, next[arena_of(slot)]);
   for (const Part& part : state_parts())
     if (const auto old = states_.find(part.name); old != states_.end())
       std::copy(old->second.begin(), old->second.end(), part.bytes.begin());
@@ -152,45 +209,16 @@ Event FakeExecutor::issue(const Instruction& instruction) {
     execute(instruction);
     return kNoEvent;
   }
-  const std::lock_guard lock(mutex_);
-  queue_.push_back(&instruction);
-  issued_.notify_one();
-  return next_++;
-}
-
-bool FakeExecutor::done(Event event) {
-  const std::lock_guard lock(mutex_);
-  return event < finished_to_;
-}
-
-bool FakeExecutor::wait(Event event, Deadline deadline) {
-  std::unique_lock lock(mutex_);
-  return finished_.wait_until(lock, deadline, [&] { return event < finished_to_; });
+  const Event lane = is_host_copy(instruction.opcode) ? 1 : 0;
+  return 2 * lane_of(lane).issue(instruction) + lane;
 }
 
 void FakeExecutor::execute(const Instruction& instruction) {
-  operands_.clear();
-  results_.clear();
-  for (SlotId slot : own_->operands_of(instruction)) operands_.push_back(memory_[slot.index()]);
-  for (const Result& result : own_->results_of(instruction)) results_.push_back(memory_[result.slot.index()]);
-  fake_run(instruction, operands_, results_, own_->results_of(instruction));
-}
-
-void FakeExecutor::serve() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    issued_.wait(lock, [&] { return stop_ || !queue_.empty(); });
-    if (stop_) return;
-    const Instruction* instruction = queue_.front();
-    queue_.pop_front();
-    const auto time = draw(random_, options_.longest);
-    lock.unlock();
-    std::this_thread::sleep_for(time);
-    execute(*instruction);
-    lock.lock();
-    ++finished_to_;
-    finished_.notify_all();
-  }
+  std::vector<std::span<const std::byte>> operands;
+  std::vector<std::span<std::byte>> results;
+  for (SlotId slot : own_->operands_of(instruction)) operands.push_back(memory_[slot.index()]);
+  for (const Result& result : own_->results_of(instruction)) results.push_back(memory_[result.slot.index()]);
+  fake_run(instruction, operands, results, own_->results_of(instruction));
 }
 
 class FakeTransport : public Transport {

@@ -17,12 +17,13 @@ struct FakeOptions {
 };
 
 // What a fake run writes: every 8 bytes of the result are a hash of their place, the task, and all operands' bytes; `add` adds them (as
-// unsigned words) to what the slot holds. A copy copies. Bytes from a slot's end that fill no word stay zero.
+// unsigned words) to what the slot holds. A copy copies, also from and to the
+// host. Bytes from a slot's end that fill no word stay zero.
 void fake_run(const Instruction& instruction, std::span<const std::span<const std::byte>> operands,
               std::span<const std::span<std::byte>> results, std::span<const Result> modes);
 
-// In-order compute lane on a thread of its own. Slots lie at their planned offsets where there is a plan, else apart. Memory of step
-// slots starts as 0xA5.
+// In-order compute lane and lane of host copies, each on a thread of its own. Slots lie at their planned offsets where there is a plan,
+// else apart. Memory of step and host slots starts as 0xA5.
 std::unique_ptr<Executor> make_fake_executor(const FakeOptions& options);
 
 // `inner`, but each transfer is reported done only after a random time: transfers complete in any order.

@@ -28,8 +28,8 @@ Durations ends(const Program& program, const StepResult& result, const std::vect
   return out;
 }
 
-// How long after both ends had been started a device that waited saw the transfer done. Negative where the second end's thread lost its
-// core to the device that it had woken.
+// How long after both ends had been started a device that waited saw the transfer done; of a host copy after it had been started itself.
+// Negative where the second end's thread lost its core to the device that it had woken.
 Durations find_arrivals(const Program& program, const StepResult& result, const std::vector<double>& begin) {
   const Durations started = ends(program, result, begin, false);
   Durations out = ends(program, result, begin, true);
@@ -40,6 +40,9 @@ Durations find_arrivals(const Program& program, const StepResult& result, const 
     out[from][send] -= ready;
     out[to][recv] -= ready;
   }
+  for (std::size_t d = 0; d < out.size(); ++d)
+    for (std::size_t i = 0; i < out[d].size(); ++i)
+      if (is_host_copy(program.devices[d].instructions[i].opcode)) out[d][i] -= started[d][i];
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 #include <thread>
 #include <unordered_map>
 
@@ -60,9 +61,10 @@ class Profiler {
   std::int64_t step_ = 0;
   const Program* program_ = nullptr;  // under measurement
   std::uint64_t key_ = 0;
-  std::vector<std::uint64_t> hashes_;  // of its tasks
-  std::int32_t stages_ = 0;            // of its cut
-  std::vector<Observed> tasks_;        // in the order in which they were met
+  std::vector<std::uint64_t> hashes_;                           // of its tasks
+  std::int32_t stages_ = 0;                                     // of its cut
+  std::set<std::pair<std::int32_t, std::int32_t>> recomputed_;  // stages and micro-batches with an R: their F is light
+  std::vector<Observed> tasks_;                                 // in the order in which they were met
   std::unordered_map<std::uint64_t, std::size_t> by_hash_;
   std::map<std::string, std::vector<double>> inputs_;  // by port
   std::vector<double> overhead_, receives_;
@@ -75,8 +77,12 @@ void Profiler::measure(const Program& program) {
   hashes_.clear();
   for (const Task& task : program.tasks) hashes_.push_back(cost_hash(task.graph));
   stages_ = 0;
+  recomputed_.clear();
   for (const DeviceProgram& device : program.devices)
-    for (const Instruction& i : device.instructions) stages_ = std::max(stages_, i.stage + 1);
+    for (const Instruction& i : device.instructions) {
+      stages_ = std::max(stages_, i.stage + 1);
+      if (i.opcode == Opcode::run && i.kind == Kind::R) recomputed_.insert({i.stage, i.microbatch});
+    }
   const int devices = static_cast<int>(program.devices.size());
   for (int i = 0; i < options_.warm_up; ++i) observe_memory(step(Transfers::live));
   if (isolation_) step(Transfers::capture);
@@ -122,6 +128,7 @@ Observed& Profiler::observed(const Instruction& run) {
       cost.kind = run.kind;
       cost.stage = run.stage;
       cost.stages = stages_;
+      cost.light = run.kind == Kind::F && recomputed_.contains({run.stage, run.microbatch});
     }
   }
   return tasks_[entry->second];
@@ -203,7 +210,8 @@ std::int64_t usual_transfer(const Program& program) {
   return bytes.empty() ? 0 : static_cast<std::int64_t>(sample_of(bytes).median);
 }
 
-// Every B of the table as an I and a W after it; or every W dropped and its I a B, which needs and gives no more.
+// Every B of the table as an I and a W after it; or every W dropped and its I a B, which needs and gives no more. Without R, so that every
+// F is whole.
 Schedule with_backward(const Schedule& schedule, bool split) {
   Schedule out;
   out.name = schedule.name + (split ? ", split" : ", not split");
@@ -211,6 +219,7 @@ Schedule with_backward(const Schedule& schedule, bool split) {
     std::vector<Action>& actions = out.actors.emplace_back();
     for (Action action : row) {
       action.fused_with_next = false;
+      if (action.kind == Kind::R) continue;
       if (split && action.kind == Kind::B) {
         action.kind = Kind::I;
         actions.push_back(action);

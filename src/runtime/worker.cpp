@@ -71,7 +71,7 @@ std::vector<Worker::Part> Worker::state_parts() {
   std::vector<Part> parts;
   const std::vector<Slot>& slots = programs_.at(bound_)->devices[static_cast<std::size_t>(device_)].slots;
   for (std::size_t s = 0; s < slots.size(); ++s) {
-    if (slots[s].kind == SlotClass::step) continue;
+    if (!holds_state(slots[s].kind)) continue;
     const std::span<std::byte> memory = executor_->memory(SlotId(static_cast<std::int64_t>(s)));
     for (std::size_t p = 0; p < slots[s].parts.size(); ++p) {
       const TensorType& type = slots[s].parts[p];

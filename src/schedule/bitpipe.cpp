@@ -2,8 +2,8 @@
 // 2p-1-r), odd ones up and back down (p-1-r and p+r), both through chunks of half the size. Units of p micro-batches follow each other.
 //
 // Half of Chimera's bubble. Let e = (p-2)F/2. Where B=F it is e for every multiple of p micro-batches: the ratio (p-2)/(4m+p-2). Where
-// B=2F it is 2e for one unit, the ratio (p-2)/(3m+p-2), and e-F/2 more for the second and e for each further unit. Peak pA in the
-// middle and A/2 less per actor towards both ends, for one unit; pA at most. Two copies of the parameters.
+// B=2F it is 2e, the ratio (p-2)/(3m+p-2); from the second unit on (p-6)F/2 more if p is above 6, and no more for any further unit. Peak pA
+// in the middle and A/2 less per actor towards both ends, for one unit; pA at most. Two copies of the parameters.
 //
 //   penstock schedule bitpipe --actors 4 --microbatches 4 --chunks 2 --show
 //   actor 0 | 0F0 0F2 .   3F1 4F1 3F3 4F3 7F0 7B0---- 7F2 7B2---- .   4B1---- 3B1---- 4B3---- 3B3---- 0B0---- .   .   0B2----
@@ -24,7 +24,7 @@ Schedule bitpipe(const ScheduleOptions& options) {
     const auto actor_of = [p](std::int32_t stage, std::int32_t m) {
       return m % 2 == 0 ? folded_actor(p, stage) : p - 1 - folded_actor(p, stage);
     };
-    return oldest_first({.actors = p, .stages = 2 * p, .microbatches = microbatches, .actor_of = actor_of, .live_limit = 2 * p});
+    return oldest_first({.actors = p, .stages = 2 * p, .microbatches = microbatches, .actor_of = actor_of, .live_limit = 2 * p, .turn = 2});
   });
 }
 

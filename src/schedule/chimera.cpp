@@ -1,11 +1,10 @@
 // Chimera (Li and Hoefler, 2107.06925): two opposite pipelines on the same actors, stage s on s for even micro-batches and on p-1-s
 // for odd ones, so that one direction's forwards fill the other's idle start. Units of p micro-batches follow each other.
 //
-// Let e = (p-2)F. Where B=F the bubble is e for every multiple of p micro-batches: the ratio (p-2)/(2m+p-2). Where B=2F it is 2e for
-// one unit, the ratio (p-2)/(1.5m+p-2), but e-F for the second and e for each further unit come on top: F does not fill what B leaves
-// between units. So the published ratio is right for m = p, and the table for more: m=8, p=4 takes 29 instead of 28. Peak
-// (p/2+1)A on actors 0 and p-1, one A more per actor towards the middle, pA at most; later units bring pA everywhere. Two copies
-// of the parameters.
+// Let e = (p-2)F. For every multiple of p micro-batches the bubble is e where B=F, the ratio (p-2)/(2m+p-2), and 2e where B=2F, the ratio
+// (p-2)/(1.5m+p-2): units joined end to start lose nothing, although the paper doubles forwards or halves backwards to this end. What it
+// needs is that forwards and backwards take turns (see greedy.h); backwards first, a unit would cost e more. Peak (p/2+1)A on actors
+// 0 and p-1, one A more per actor towards the middle, pA at most; later units bring pA everywhere. Two copies of the parameters.
 //
 //   penstock schedule chimera --actors 4 --microbatches 4 --show
 //   actor 0 | 0F0 0F2 .   3F1 3B1---- 3F3 3B3---- .   0B0---- .   .   0B2----

@@ -4,8 +4,9 @@
 //
 // Bubble (p-1)(F+I-W) without latency, as ZB-H1; peak at most --in-flight micro-batches (p unless said), held until W; one copy of the
 // parameters. --transfers gives the time of a transfer over F on every link, or on each. With p = 4, m = 8 and 0, 1, 2 on the last link
-// it takes 27, 31 and 36 at a peak of p, and 27, 28 and 29 at a peak of 2p. (The paper's simple greedy is reported with 32 for 31: an order
-// that waits one unit longer; the tests have the timeline.)
+// it takes 27, 31 and 36 at a peak of p, and 27, 28 and 29 at a peak of 2p. No table on a chain takes less than 27, 31 and 35, or 27, 28
+// and 29: penstock schedule search --memory-limit proves it. So the 32 reported of a simple greedy for 31 is one more than needed, as is
+// this one's 36.
 //
 //   penstock schedule crosspipe --actors 4 --microbatches 8 --show
 //   actor 0 | F0 F1 F2 F3 .  .  .  I0 W0 F4 I1 W1 F5 I2 W2 F6 I3 W3 F7 I4 W4 I5 W5 I6 W6 I7 W7

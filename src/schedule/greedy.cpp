@@ -18,6 +18,19 @@ using Queue = std::priority_queue<Ready, std::vector<Ready>, std::greater<>>;
 struct Worker {
   Queue forwards, backwards;
   int live = 0;
+  Kind last = Kind::B;
+  int in_a_row = 0;  // of `last`
+
+  // Of what can run, by whose turn it is.
+  Kind next(bool forward, bool backward, int turn) const {
+    const bool goes_on = in_a_row < turn, wants_backward = last == Kind::B ? goes_on : !goes_on;
+    return backward && (wants_backward || !forward) ? Kind::B : Kind::F;
+  }
+  void ran(Kind kind) {
+    in_a_row = kind == last ? in_a_row + 1 : 1;
+    last = kind;
+    live += kind == Kind::F ? 1 : -1;
+  }
 };
 
 // At stage * microbatches + micro-batch: the step at whose end it is done.
@@ -50,13 +63,14 @@ Schedule oldest_first(const GreedyWork& work) {
     ran.clear();
     for (std::size_t a = 0; a < workers.size(); ++a) {
       Worker& w = workers[a];
-      const bool backward = !w.backwards.empty();
-      if (!backward && (w.forwards.empty() || w.live == work.live_limit)) continue;
-      Queue& queue = backward ? w.backwards : w.forwards;
+      const bool forward = !w.forwards.empty() && w.live < work.live_limit, backward = !w.backwards.empty();
+      if (!forward && !backward) continue;
+      const Kind kind = w.next(forward, backward, work.turn);
+      Queue& queue = kind == Kind::B ? w.backwards : w.forwards;
       const auto [m, stage] = queue.top();
       queue.pop();
-      w.live += backward ? -1 : 1;
-      ran.push_back({stage, backward ? Kind::B : Kind::F, m});
+      w.ran(kind);
+      ran.push_back({stage, kind, m});
       schedule.actors[a].push_back(ran.back());
     }
     for (const Action& action : ran) {

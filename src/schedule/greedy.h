@@ -12,9 +12,11 @@ struct GreedyWork {
   int actors = 1, stages = 1, microbatches = 1;
   std::function<std::int32_t(std::int32_t stage, std::int32_t microbatch)> actor_of;
   int live_limit = 1;  // stages' micro-batches that an actor may hold between F and the end of B; at least the stages of an actor
+  int turn = 1;        // where both can run, so many backwards and so many forwards take turns
 };
-// Whole backwards as long as forwards. A backward goes first, then the oldest micro-batch: what is in the pipeline leaves it as soon as
-// it can. Throws nothing; a limit under which nothing can run is a bug. O(n log n) in actions.
+// Whole backwards as long as forwards. Backwards begin, turns alternate, and of one kind the oldest micro-batch goes first. Turns matter
+// for more micro-batches than fill the pipeline once: were all backwards that can run to go first, forwards would leave the actors
+// together, in gaps that longer backwards do not fill. Throws nothing; a limit under which nothing can run is a bug. O(n log n) in actions.
 Schedule oldest_first(const GreedyWork& work);
 
 // rows: of each actor, its F and I in the order in which they must run. Each runs as early as it can (all kinds take one step) while the

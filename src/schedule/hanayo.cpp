@@ -2,9 +2,9 @@
 // Chimera's short way back from the last stage without a second copy of the parameters. Units of p micro-batches follow each other.
 //
 // No formula is published that we know; read off the tables, with e = (p-1)F/w: where B=F the bubble is e for every multiple of p
-// micro-batches; where B=2F it is 2e for one unit, and e-F/(2w) more for the second and e for each further unit. So for one unit it is
-// below Chimera's 2(p-2)F, as is claimed, from two waves on (p >= 4) and above it for one. Peak pA on the last actor and A/(2w) less
-// per actor before it, for one unit; pA at most.
+// micro-batches; where B=2F it is 2e, and with two waves or more (p-3)F/w more from the second unit on (p above 3), no more for any further
+// unit. So it is below Chimera's 2(p-2)F, as is claimed, from two waves on (p >= 4) and above it for one. Peak pA on the last actor and
+// A/(2w) less per actor before it, for one unit; pA at most.
 //
 //   penstock schedule hanayo --actors 2 --microbatches 2 --chunks 4 --show
 //   actor 0 | 0F0 0F1 .   3F0 4F0 3F1 4F1 7F0 7B0---- 7F1 7B1---- .   4B0---- 3B0---- 4B1---- 3B1---- 0B0---- .   .   0B1----
@@ -28,7 +28,8 @@ Schedule hanayo(const ScheduleOptions& options) {
                          .stages = p * chunks,
                          .microbatches = microbatches,
                          .actor_of = [p](std::int32_t stage, std::int32_t) { return folded_actor(p, stage); },
-                         .live_limit = p * chunks});
+                         .live_limit = p * chunks,
+                         .turn = chunks > 2 ? 2 : 1});
   });
 }
 

@@ -68,7 +68,8 @@ bool takes(const ScheduleInfo& info, std::string_view flag) {
 void check_number(const ScheduleInfo& info, const std::string& flag, int value) {
   if (value == 0) return;
   if (!takes(info, flag)) {
-    throw Error(concat(info.name, " takes no ", flag), {},
+    const std::vector<std::string> own = info.takes.empty() ? info.takes : std::vector{concat("it takes ", join(info.takes, ", "))};
+    throw Error(concat(info.name, " takes no ", flag), own,
                 concat("schedules that do: ", join(names_of([&](const ScheduleInfo& other) { return takes(other, flag); }), ", ")));
   }
   if (value < 1) throw Error(concat(info.name, ": ", flag, " must be at least 1, not ", value));

@@ -18,6 +18,8 @@ struct Total {
 
 // What an activity is one of; empty: not compared.
 std::string group_of(const Timeline& timeline, const Activity& activity) {
+  // A host copy keeps the device's thread on one machine and goes beside it on another.
+  if (activity.lane == Lane::transfer && activity.peer == activity.device) return {};
   if (activity.lane == Lane::transfer) return concat("transfer ", activity.device, " -> ", activity.peer);
   if (activity.lane == Lane::host || activity.task < 0) return {};
   return timeline.tasks[static_cast<std::size_t>(activity.task)];

@@ -118,7 +118,7 @@ std::uint64_t read_hash(const Node& node) {
 }
 
 TaskCost read_task(const Node& node) {
-  node.check_keys({"hash", "name", "kind", "stage", "stages", "alone", "busy", "beside", "kernel_bytes"});
+  node.check_keys({"hash", "name", "kind", "stage", "stages", "light", "alone", "busy", "beside", "kernel_bytes"});
   TaskCost task;
   task.hash = read_hash(node.at("hash"));
   task.name = node.at("name").text();
@@ -127,6 +127,7 @@ TaskCost read_task(const Node& node) {
     task.stage = static_cast<std::int32_t>(node.at("stage").whole(0, task.stages - 1));
     const Node kind = node.at("kind");
     if (!parse_kind(kind.text(), task.kind)) kind.fail(concat("is ", quote(kind.text()), "; there is no such kind of action"));
+    if (node.has("light")) task.light = node.at("light").flag();
   }
   if (node.has("alone")) task.alone = read_sample(node.at("alone"));
   if (node.has("busy")) task.busy = read_sample(node.at("busy"));
@@ -201,6 +202,7 @@ ordered_json json_of(const TaskCost& task) {
     out["kind"] = name(task.kind);
     out["stage"] = task.stage;
     out["stages"] = task.stages;
+    if (task.light) out["light"] = true;
   }
   if (task.alone) out["alone"] = json_of(*task.alone);
   if (task.busy) out["busy"] = json_of(*task.busy);

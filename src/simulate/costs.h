@@ -29,6 +29,7 @@ struct TaskCost {
   // Of an action's task: its kind, stage, and the number of stages of that cut. stage -1: before or after the loop.
   Kind kind = Kind::F;
   std::int32_t stage = -1, stages = 0;
+  bool light = false;                    // an F that leaves to R what only its own backward reads
   std::optional<Sample> alone, busy;     // the other devices idle; all devices computing
   std::map<std::string, Sample> beside;  // in the whole program, by backend
   std::int64_t kernel_bytes = 0;         // that its kernels allocate at once beside what a program plans for it

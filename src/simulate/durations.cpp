@@ -51,6 +51,11 @@ double copy_seconds(const DeviceProgram& device, const Instruction& copy, const 
   return context.roofline ? 2 * bytes / context.roofline->bandwidth : 0;  // read and written
 }
 
+// Whether a model's link, not the device's own thread, moves what is offloaded.
+bool has_host_link(const Costs& costs, const CostContext& context) {
+  return costs.copy_bandwidth == 0 && context.roofline && context.roofline->host;
+}
+
 double input_seconds(const Program& program, const DeviceProgram& device, const Instruction& input, const Costs& costs,
                      const CostContext& context) {
   const std::string& port = program.data[static_cast<std::size_t>(input.port)].name;
@@ -126,7 +131,7 @@ Durations durations_of(const Program& program, const Costs& costs, const CostCon
     for (const Instruction& i : device.instructions) {
       if (i.opcode == Opcode::run) {
         seconds.push_back(tasks[i.task.index()]);
-      } else if (i.opcode == Opcode::copy) {
+      } else if (i.opcode == Opcode::copy || (is_host_copy(i.opcode) && !has_host_link(costs, context))) {
         seconds.push_back(copy_seconds(device, i, costs, context));
       } else {
         seconds.push_back(i.opcode == Opcode::input ? input_seconds(program, device, i, costs, context) : 0);
@@ -136,9 +141,13 @@ Durations durations_of(const Program& program, const Costs& costs, const CostCon
   return out;
 }
 
+Link host_link(const Costs& costs, const CostContext& context) {
+  return has_host_link(costs, context) ? *context.roofline->host : Link{};
+}
+
 Network network_of(const Costs& costs, const CostContext& context) {
   const auto found = costs.links.find(context.backend);
-  if (found != costs.links.end()) return {found->second, {}};
+  if (found != costs.links.end()) return {.link = found->second};
   std::vector<std::string> measured;
   for (const auto& [backend, link] : costs.links) measured.push_back(backend);
   const bool gloo = context.backend == "gloo";

@@ -42,6 +42,9 @@ std::vector<std::int64_t> kernel_bytes(const Program& program, const Costs& cost
 // free: 0. Throws Error as above, also for inputs.
 Durations durations_of(const Program& program, const Costs& costs, const CostContext& context);
 
+// Each device's link to its host's memory: unlimited where its own thread copies (durations_of counts it), as measured devices do.
+Link host_link(const Costs& costs, const CostContext& context);
+
 // The links between any two devices. Throws Error with the command that would measure them.
 Network network_of(const Costs& costs, const CostContext& context);
 

@@ -82,16 +82,6 @@ std::string percent(double part, double whole) {
 
 }  // namespace
 
-std::string time_text(const Timeline& timeline, double time) {
-  char buffer[32];
-  const bool micro = time < 1e-3, milli = time < 1;
-  if (timeline.seconds)
-    std::snprintf(buffer, sizeof buffer, "%.4g %s", time * (micro ? 1e6 : milli ? 1e3 : 1), micro ? "us" : milli ? "ms" : "s");
-  else
-    std::snprintf(buffer, sizeof buffer, "%.6g", time);
-  return buffer;
-}
-
 CriticalPath critical_path(const Timeline& timeline) {
   CriticalPath path;
   path.compute_on.assign(timeline.devices.size(), 0);
@@ -184,7 +174,7 @@ std::string listed(const std::vector<std::pair<double, std::string>>& parts) {
 
 std::string path_text(const Timeline& timeline, const Explanation& e) {
   const auto part = [&](double time, const char* what) {
-    return std::pair(time, concat(time_text(timeline, time), " (", percent(time, e.makespan), ") ", what));
+    return std::pair(time, concat(time_text(time, timeline.seconds), " (", percent(time, e.makespan), ") ", what));
   };
   const std::string out = concat("Its critical path is ", listed({part(e.path.compute, "computing"), part(e.path.transfer, "transfers"),
                                                                   part(e.path.host, "starting transfers or handling data"),
@@ -192,7 +182,7 @@ std::string path_text(const Timeline& timeline, const Explanation& e) {
   const auto most = std::max_element(e.path.compute_on.begin(), e.path.compute_on.end());
   if (most == e.path.compute_on.end() || *most == 0) return out + ".";
   return concat(out, "; most of its computing is on ", timeline.devices[static_cast<std::size_t>(most - e.path.compute_on.begin())], ": ",
-                time_text(timeline, *most), ".");
+                time_text(*most, timeline.seconds), ".");
 }
 
 std::string idle_text(const Timeline& timeline, const Explanation& e) {
@@ -206,16 +196,16 @@ std::string idle_text(const Timeline& timeline, const Explanation& e) {
                      part(e.all.host, "starting transfers or handling data")}));
   const auto [least, most] =
       std::minmax_element(e.idle.begin(), e.idle.end(), [](const Idle& x, const Idle& y) { return x.total() < y.total(); });
-  const std::string longest = time_text(timeline, most->total());
-  if (longest == time_text(timeline, least->total())) return concat(out, "; each device is idle for ", longest, ".");
+  const std::string longest = time_text(most->total(), timeline.seconds);
+  if (longest == time_text(least->total(), timeline.seconds)) return concat(out, "; each device is idle for ", longest, ".");
   return concat(out, "; ", timeline.devices[static_cast<std::size_t>(most - e.idle.begin())], " is idle longest: ", longest, ".");
 }
 
 std::string bound_text(const Timeline& timeline, const Explanation& e) {
   std::string out = concat("With this work on each device no order takes less than ",
-                           time_text(timeline, std::max(e.busiest, e.dependencies)), ": ", "the busiest device, ",
-                           timeline.devices[static_cast<std::size_t>(e.device)], ", has work for ", time_text(timeline, e.busiest));
-  if (e.dependencies > 0) out += concat(", and the longest chain of needs takes ", time_text(timeline, e.dependencies));
+                           time_text(std::max(e.busiest, e.dependencies), timeline.seconds), ": ", "the busiest device, ",
+                           timeline.devices[static_cast<std::size_t>(e.device)], ", has work for ", time_text(e.busiest, timeline.seconds));
+  if (e.dependencies > 0) out += concat(", and the longest chain of needs takes ", time_text(e.dependencies, timeline.seconds));
   return out + ".";
 }
 
@@ -226,7 +216,7 @@ std::string gain_text(const Timeline& timeline, const Explanation& e) {
     return concat("Nothing that was tried makes it shorter: ", join(e.gains, ", ", [](const Gain& gain) { return gain.change; }), ".");
   }
   const auto text = [&](const Gain& gain) {
-    return concat(gain.change, ", ", time_text(timeline, gain.makespan), " (", percent(gain.saved, 1), " less)");
+    return concat(gain.change, ", ", time_text(gain.makespan, timeline.seconds), " (", percent(gain.saved, 1), " less)");
   };
   std::string out = concat("What would help most: with ", text(e.gains.front()));
   for (std::size_t i = 1; i < std::min(e.gains.size(), kShown) && e.gains[i].saved >= kWorthSaying; ++i)
@@ -238,7 +228,7 @@ std::string gain_text(const Timeline& timeline, const Explanation& e) {
 
 std::string explain_text(const Timeline& timeline, const Explanation& explanation) {
   if (timeline.devices.empty()) return {};
-  std::string out = concat("The step takes ", time_text(timeline, explanation.makespan), "; devices compute ",
+  std::string out = concat("The step takes ", time_text(explanation.makespan, timeline.seconds), "; devices compute ",
                            percent(1 - explanation.bubble, 1), " of the time (bubble ", percent(explanation.bubble, 1), ").\n");
   out += path_text(timeline, explanation) + "\n" + idle_text(timeline, explanation) + "\n" + bound_text(timeline, explanation) + "\n";
   if (!explanation.gains.empty()) out += gain_text(timeline, explanation) + "\n";

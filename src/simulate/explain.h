@@ -60,8 +60,6 @@ struct Explanation {
 // `dependencies`: see Explanation. Calls every variant.
 Explanation explain(const Timeline& timeline, double dependencies = 0, const std::vector<Variant>& variants = {});
 
-// "12.3 ms"; of a timeline without seconds "12.3".
-std::string time_text(const Timeline& timeline, double time);
 // A few sentences with numbers, each a line.
 std::string explain_text(const Timeline& timeline, const Explanation& explanation);
 

@@ -25,6 +25,9 @@ struct Link {
 struct Network {
   Link link{};                                                      // between any two devices,
   std::map<std::pair<std::int32_t, std::int32_t>, Link> between{};  // except these (from, to)
+  // Between each device and its host, both directions in turn: latency and bandwidth only. Unlimited where the device's own thread copies,
+  // which is then in the copies' durations.
+  Link host{};
 
   const Link& at(std::int32_t from, std::int32_t to) const;
 };

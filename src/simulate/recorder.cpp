@@ -9,7 +9,7 @@ namespace penstock {
 namespace {
 
 // Names of what a device's thread does beside computing: after the program's tasks in Timeline::tasks, in the order of Opcode.
-constexpr std::array kHostWork = {Opcode::send, Opcode::recv, Opcode::input, Opcode::output};
+constexpr std::array kHostWork = {Opcode::send, Opcode::recv, Opcode::input, Opcode::output, Opcode::offload, Opcode::reload};
 
 std::size_t index(std::int64_t n) {
   return static_cast<std::size_t>(n);
@@ -32,7 +32,7 @@ std::vector<MemoryClass> memory_classes(const DeviceProgram& device) {
   }
   for (std::size_t s = 0; s < device.slots.size(); ++s) {
     const Slot& slot = device.slots[s];
-    if (slot.kind != SlotClass::step)
+    if (holds_state(slot.kind))
       out[s] = !slot.names.empty() && is_moment(slot.names.front()) ? MemoryClass::optimiser : MemoryClass::parameters;
   }
   return out;
@@ -48,7 +48,7 @@ Recorder::Recorder(const Program& program) : program_(program) {
     classes_.push_back(memory_classes(device));
     MemoryPoint& begin = timeline_.memory.emplace_back(1).front();
     for (std::size_t s = 0; s < device.slots.size(); ++s)
-      if (device.slots[s].kind != SlotClass::step)
+      if (holds_state(device.slots[s].kind))
         begin.amount[static_cast<std::size_t>(classes_[d][s])] += static_cast<double>(slot_bytes(device.slots[s]));
   }
 }
@@ -88,9 +88,23 @@ std::int64_t Recorder::run(std::size_t device, const Instruction& instruction, d
 std::int64_t Recorder::host(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause) {
   Activity activity = describe(device, instruction, begin, end, cause);
   activity.lane = Lane::host;
-  const auto* work = std::find(kHostWork.begin(), kHostWork.end(), instruction.opcode);
-  activity.task = static_cast<std::int32_t>(program_.tasks.size()) + static_cast<std::int32_t>(work - kHostWork.begin());
+  activity.task = host_work(instruction.opcode);
   return add(activity);
+}
+
+std::int64_t Recorder::host_copy(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause) {
+  Activity activity = describe(device, instruction, begin, end, cause);
+  activity.lane = Lane::transfer;
+  activity.peer = activity.device;
+  activity.task = host_work(instruction.opcode);
+  const DeviceProgram& own = program_.devices[device];
+  activity.bytes = static_cast<double>(slot_bytes(own.slots[own.operands_of(instruction)[0].index()]));
+  return add(activity);
+}
+
+std::int32_t Recorder::host_work(Opcode opcode) const {
+  const auto* work = std::find(kHostWork.begin(), kHostWork.end(), opcode);
+  return static_cast<std::int32_t>(program_.tasks.size()) + static_cast<std::int32_t>(work - kHostWork.begin());
 }
 
 std::int64_t Recorder::transfer(std::size_t from, std::size_t to, const Instruction& send, double begin, double end, std::int64_t cause) {

@@ -16,6 +16,7 @@ class Recorder {
   std::int64_t run(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause);
   std::int64_t host(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause);
   std::int64_t transfer(std::size_t from, std::size_t to, const Instruction& send, double begin, double end, std::int64_t cause);
+  std::int64_t host_copy(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause);
 
   // Calls for one device come in the order of time.
   void define(std::size_t device, SlotId slot, double time) { change(device, slot, time, 1); }
@@ -25,6 +26,7 @@ class Recorder {
 
  private:
   Activity describe(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause) const;
+  std::int32_t host_work(Opcode opcode) const;  // in Timeline::tasks
   std::int64_t add(const Activity& activity);
   void change(std::size_t device, SlotId slot, double time, double sign);
   void change(std::size_t device, MemoryClass memory, double time, double bytes);

@@ -32,6 +32,7 @@ class Section {
         fail_unknown(concat(place_text(file_, key.source()), name_, " has an unknown key ", quote(key.str())), std::string(key.str()),
                      known);
   }
+  bool has(const char* key) const { return table_.contains(key); }
   // In the file's unit, times `unit`.
   double number(const char* key, double unit) const {
     const toml::node& node = at(key);
@@ -40,7 +41,7 @@ class Section {
       throw Error(concat(place_text(file_, node.source()), name_, ".", key, " must be a positive number"));
     return *value * unit;
   }
-  double number_or(const char* key, double unit, double otherwise) const { return table_.contains(key) ? number(key, unit) : otherwise; }
+  double number_or(const char* key, double unit, double otherwise) const { return has(key) ? number(key, unit) : otherwise; }
   std::string text(const char* key) const {
     const auto value = at(key).value_exact<std::string>();
     if (!value) throw Error(concat(place_text(file_, at(key).source()), name_, ".", key, " must be a text"));
@@ -62,8 +63,8 @@ struct Defaults {
   double efficiency, launch_seconds;
 };
 
-DeviceModel read_device(const Section& section, const Defaults& defaults) {
-  section.check_keys({"title", "source", "f64", "f32", "f16", "bf16", "bandwidth", "memory", "launch", "efficiency"});
+DeviceModel read_device(const Section& section, const Defaults& defaults, const DeviceTable& table) {
+  section.check_keys({"title", "source", "f64", "f32", "f16", "bf16", "bandwidth", "memory", "host", "launch", "efficiency"});
   DeviceModel device;
   device.name = section.name();
   device.title = section.text("title");
@@ -74,6 +75,7 @@ DeviceModel read_device(const Section& section, const Defaults& defaults) {
   device.bf16 = section.number_or("bf16", kTera, 0);
   device.bandwidth = section.number("bandwidth", kGiga);
   device.memory_bytes = static_cast<std::int64_t>(section.number_or("memory", kGiga, 0));
+  if (section.has("host")) device.host = table.link(section.text("host"));
   device.launch_seconds = section.number_or("launch", kMicro, defaults.launch_seconds);
   device.efficiency = section.number_or("efficiency", 1, defaults.efficiency);
   return device;
@@ -142,8 +144,8 @@ DeviceTable parse_devices(std::string_view text, const std::string& file) {
     section.check_keys({"efficiency", "launch"});
     defaults = {section.number_or("efficiency", 1, 1), section.number_or("launch", kMicro, 0)};
   }
-  each_section(document, "devices", file, [&](const Section& s) { table.devices[s.name()] = read_device(s, defaults); });
   each_section(document, "links", file, [&](const Section& s) { table.links[s.name()] = read_link(s); });
+  each_section(document, "devices", file, [&](const Section& s) { table.devices[s.name()] = read_device(s, defaults, table); });
   return table;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,7 @@ struct DeviceModel {
   double f64 = 0, f32 = 0, f16 = 0, bf16 = 0;  // peak floating-point operations per second, dense; 0: not published, counts as f32
   double bandwidth = 0;                        // bytes per second of its memory
   std::int64_t memory_bytes = 0;               // 0: it is the buyer's choice
+  std::optional<Link> host{};                  // to the host's memory; none: its memory is the host's
   double launch_seconds = 0;                   // per op
   double efficiency = 1;                       // share of the peak that products reach
 

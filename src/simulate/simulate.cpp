@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The ends of a transfer; an event is 2 * transfer + end.
+// The ends of a transfer; an event is 2 * transfer + end, or, after those of all transfers, the number of a host copy.
 enum End : std::size_t { kSender = 0, kReceiver = 1 };
 
 struct TransferState {
@@ -30,6 +30,11 @@ struct TransferState {
 struct RecordedTransfer {
   std::int64_t activity = -1;
   std::int64_t before[2] = {-1, -1};  // what was recorded last at each end when it started
+};
+
+struct HostCopy {
+  double done = 0;
+  std::int64_t activity = -1;
 };
 
 struct Clock {
@@ -63,7 +68,9 @@ class VirtualTime {
         transfers_(checks::match_transfers(program)),
         states_(transfers_.all.size()),
         clocks_(program.devices.size()),
-        asleep_(program.devices.size(), kNoEvent) {
+        asleep_(program.devices.size(), kNoEvent),
+        host_link_(network.host),
+        host_lanes_(program.devices.size()) {
     if (options.record) {
       recorder_.emplace(program);
       recorded_.resize(states_.size());
@@ -109,10 +116,11 @@ class VirtualTime {
     clock_->kept += seconds;
     if (instruction.opcode == Opcode::input) clock_->path[instruction.slot.index()] = seconds;
     if (recorder_) {
-      const bool defines = instruction.opcode == Opcode::recv || instruction.opcode == Opcode::input;
-      if (defines) recorder_->define(current_, instruction.slot, begin);
+      if (instruction.opcode == Opcode::recv || instruction.opcode == Opcode::input) recorder_->define(current_, instruction.slot, begin);
+      for (const Result& result : device().results_of(instruction)) recorder_->define(current_, result.slot, begin);
       if (seconds > 0) clock_->cause = recorder_->host(current_, instruction, begin, clock_->now, clock_->cause);
     }
+    if (is_host_copy(instruction.opcode)) return start_host_copy(instruction, seconds);
     return number < 0 ? kNoEvent : start_transfer(index(number), instruction);
   }
 
@@ -134,7 +142,11 @@ class VirtualTime {
     const bool sends = static_cast<std::size_t>(transfers_.all[index(number)].from) == device;
     return durations_[device][instruction] + link.start_seconds + (sends ? bytes_[index(number)] * link.send_seconds_per_byte : 0);
   }
-  double arrival(Event event) const { return states_[index(event) / 2].done[index(event) % 2]; }
+  bool of_host_copy(Event event) const { return index(event) >= 2 * states_.size(); }
+  const HostCopy& host_copy(Event event) const { return host_copies_[index(event) - 2 * states_.size()]; }
+  double arrival(Event event) const {
+    return of_host_copy(event) ? host_copy(event).done : states_[index(event) / 2].done[index(event) % 2];
+  }
 
   void find_links(const Network& network) {
     std::map<std::pair<std::int32_t, std::int32_t>, std::uint32_t> by_pair;
@@ -171,6 +183,27 @@ class VirtualTime {
     path += seconds;
     longest_path_ = std::max(longest_path_, path);
     for (const Result& result : device().results_of(instruction)) clock_->path[result.slot.index()] = path;
+  }
+
+  // `kept`: seconds that starting it has taken.
+  Event start_host_copy(const Instruction& instruction, double kept) {
+    const SlotId from = device().operands_of(instruction)[0], to = device().results_of(instruction)[0].slot;
+    const double seconds = static_cast<double>(slot_bytes(device().slots[from.index()])) / host_link_.bandwidth;
+    Carrier& lane = host_lanes_[current_];
+    const bool queues = lane.free_at > clock_->now;
+    const double begin = queues ? lane.free_at : clock_->now;
+    lane.free_at = begin + seconds;
+    HostCopy copy{lane.free_at + host_link_.latency};
+    if (options_.arrivals != nullptr) {
+      const double known = (*options_.arrivals)[current_][place(instruction)];
+      if (!std::isnan(known)) copy.done = clock_->now + known;
+    }
+    clock_->path[to.index()] = clock_->path[from.index()] + kept + seconds;
+    longest_path_ = std::max(longest_path_, clock_->path[to.index()]);
+    if (recorder_ && copy.done > begin)
+      copy.activity = lane.newest = recorder_->host_copy(current_, instruction, begin, copy.done, queues ? lane.newest : clock_->cause);
+    host_copies_.push_back(copy);
+    return static_cast<Event>(2 * states_.size() + host_copies_.size() - 1);
   }
 
   Event start_transfer(std::size_t number, const Instruction& instruction) {
@@ -242,7 +275,7 @@ class VirtualTime {
       return Turn::asleep;
     }
     clock_->now = time;
-    if (recorder_) clock_->cause = recorded_[index(wait.event) / 2].activity;
+    if (recorder_) clock_->cause = of_host_copy(wait.event) ? host_copy(wait.event).activity : recorded_[index(wait.event) / 2].activity;
     return Turn::ready;
   }
 
@@ -302,6 +335,9 @@ class VirtualTime {
   std::vector<DeviceState> devices_;
   std::vector<Clock> clocks_;
   std::vector<Event> asleep_;  // what each device sleeps for
+  Link host_link_;
+  std::vector<Carrier> host_lanes_;  // by device
+  std::vector<HostCopy> host_copies_;
   std::vector<std::int32_t> woken_;
   bool ordered_ = false;
   double longest_path_ = 0;

@@ -16,8 +16,8 @@ using Durations = std::vector<std::vector<double>>;
 struct SimulateOptions {
   bool record = false;             // fill Simulation::timeline
   std::vector<double> begin = {};  // when each device starts; empty: all at 0
-  // A replay: seconds from when both ends of a send or recv have started it until its device sees it done, instead of what the network
-  // says. NaN where it is not known: the network says.
+  // A replay: seconds from when both ends of a send or recv, or a host copy, have started it until its device sees it done, instead of
+  // what the network says. NaN where it is not known: the network says.
   const Durations* arrivals = nullptr;
 };
 
@@ -34,10 +34,10 @@ struct Simulation {
   double bubble() const;  // 1 - busy / (devices * makespan)
 };
 
-// `durations`: how long an instruction keeps its device (a run computes, an input is filled, a send or recv is
-// started); frees take no time. Finishes exactly when verify() says that the program does. Linear in the number of instructions; with
-// links of one medium or copies by the second end, times the logarithm of the number of devices.
-// Throws Error where a duration is negative or not finite, and where the program never finishes.
+// `durations`: how long an instruction keeps its device (a run computes, an input is filled, a send, recv or
+// host copy is started); frees take no time. Finishes exactly when verify() says that the program does. Linear in the number of
+// instructions; with links of one medium or copies by the second end, times the logarithm of the number of devices. Throws Error where a
+// duration is negative or not finite, and where the program never finishes.
 Simulation simulate(const Program& program, const Durations& durations, const Network& network, const SimulateOptions& options = {});
 
 struct Disturbance {

@@ -21,7 +21,7 @@ std::string measuring_command(const Schedule& schedule, const CostContext& conte
 
 // What was measured of a stage; not all kinds need to be there.
 struct Measurements {
-  std::optional<double> forward, whole, input, weight, recompute;
+  std::optional<double> forward, light, whole, input, weight, recompute;
 
   bool has_backward() const { return whole || input || weight; }
   std::optional<double>& of(Kind kind) {
@@ -44,6 +44,8 @@ struct Measurements {
 // absence here says that they are no tasks of their own.
 std::optional<double> time_of(Measurements stage, Kind kind, bool split) {
   if (const std::optional<double> measured = stage.of(kind)) return measured;
+  // A table's F has one time whether or not an R follows: the whole one's, where it was measured.
+  if (kind == Kind::F) return stage.light;
   if (kind == Kind::B && stage.input.has_value() != stage.weight.has_value()) return stage.input ? stage.input : stage.weight;
   if (kind != Kind::I && kind != Kind::W) return {};
   const std::optional<double> other = kind == Kind::I ? stage.weight : stage.input;
@@ -58,13 +60,17 @@ std::vector<Measurements> measurements_of(const Costs& costs, const Schedule& sc
   for (const TaskCost& task : costs.tasks) {
     if (task.stages != schedule.stages() || task.stage < 0 || task.stage >= schedule.stages() || task.kind > Kind::R) continue;
     const Sample* sample = chosen_sample(task, context, schedule.actors.size());
-    std::optional<double>& slot = stages[static_cast<std::size_t>(task.stage)].of(task.kind);
+    Measurements& stage = stages[static_cast<std::size_t>(task.stage)];
+    std::optional<double>& slot = task.light ? stage.light : stage.of(task.kind);
     if (sample && !slot) slot = sample->usual();
     split = split || task.kind == Kind::I || task.kind == Kind::W;
   }
   for (std::size_t s = 1; s < stages.size(); ++s) {
     const Measurements& before = stages[s - 1];
-    if (!stages[s].forward) stages[s].forward = before.forward;
+    if (!stages[s].forward && !stages[s].light) {
+      stages[s].forward = before.forward;
+      stages[s].light = before.light;
+    }
     if (!stages[s].recompute) stages[s].recompute = before.recompute;
     if (stages[s].has_backward()) continue;
     stages[s].whole = before.whole;

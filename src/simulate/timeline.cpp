@@ -17,7 +17,7 @@ double MemoryPoint::total() const {
 }
 
 std::string label(const Timeline& timeline, const Activity& activity) {
-  if (activity.lane == Lane::transfer) return concat(activity.device, "->", activity.peer);
+  if (activity.lane == Lane::transfer && activity.peer != activity.device) return concat(activity.device, "->", activity.peer);
   if (activity.action) return activity.microbatch < 0 ? std::string(name(activity.kind)) : concat(name(activity.kind), activity.microbatch);
   if (activity.task >= 0) return timeline.tasks[static_cast<std::size_t>(activity.task)];
   return "host";
@@ -25,7 +25,7 @@ std::string label(const Timeline& timeline, const Activity& activity) {
 
 std::string detail(const Timeline& timeline, const Activity& activity) {
   std::string out;
-  if (activity.lane == Lane::transfer)
+  if (activity.lane == Lane::transfer && activity.peer != activity.device)
     out = concat("transfer from ", timeline.devices[static_cast<std::size_t>(activity.device)], " to ",
                  timeline.devices[static_cast<std::size_t>(activity.peer)]);
   else
@@ -35,6 +35,19 @@ std::string detail(const Timeline& timeline, const Activity& activity) {
     out += concat(" (task ", timeline.tasks[static_cast<std::size_t>(activity.task)], ")");
   if (activity.bytes > 0) out += concat(", ", bytes_text(activity.bytes));
   return out;
+}
+
+TimeUnit time_unit(double time, bool seconds) {
+  if (!seconds) return {1, ""};
+  if (time >= 1 || time == 0) return {1, " s"};
+  if (time >= 1e-3) return {1e-3, " ms"};
+  if (time >= 1e-6) return {1e-6, " us"};
+  return {1e-9, " ns"};
+}
+
+std::string time_text(double time, bool seconds) {
+  const TimeUnit unit = time_unit(time, seconds);
+  return short_decimal(time / unit.size, seconds ? 4 : 6) + unit.suffix;
 }
 
 }  // namespace penstock

@@ -14,7 +14,7 @@ namespace penstock {
 
 enum class Lane : std::uint8_t {
   compute,   // a run or an action
-  transfer,  // from `device` to `peer`: from when both ends have started it until its bytes are there
+  transfer,  // from `device` to `peer`: from when both ends have started it until its bytes are there; to itself: a host copy, a collective
   host,      // starting a transfer, filling an input, handing out an output: keeps the device's thread, computes nothing
 };
 
@@ -62,5 +62,14 @@ struct Timeline {
 // "F3", "B0 of stage 2", "after.1", "transfer 1 -> 0".
 std::string label(const Timeline& timeline, const Activity& activity);   // short, for a box
 std::string detail(const Timeline& timeline, const Activity& activity);  // for hovering: kind, stage, micro-batch, task, peer, bytes
+
+// In which a time of about this size reads well: " ms" is 1e-3 of a second; without seconds 1 and nothing.
+struct TimeUnit {
+  double size;
+  const char* suffix;
+};
+TimeUnit time_unit(double time, bool seconds);
+// "12.34 ms"; without seconds up to six digits: "12.3456".
+std::string time_text(double time, bool seconds);
 
 }  // namespace penstock

@@ -31,6 +31,8 @@ struct Draft {
   Kind kind = Kind::F;
   std::set<std::int32_t> imports;  // values of the body: loop inputs, and results of other tasks
   std::vector<ValueId> exports;    // values other tasks read
+  std::vector<std::size_t> ops;
+  std::int32_t whole = kNone;  // of a light F: the F in whose place it stands
 };
 
 // One term of a loop result: what a task adds to its accumulator. Several values of one task are added up in the task.
@@ -41,8 +43,12 @@ struct Term {
 
 class Cutter {
  public:
-  Cutter(const StagedStep& step, const std::vector<bool>& split_backward)
-      : loop_(step.step.ops[loop_of(step.step)]), body_(*loop_.body), split_(split_backward), producer_(producers(body_)) {
+  Cutter(const StagedStep& step, const std::vector<bool>& split_backward, const std::vector<bool>& recomputed)
+      : loop_(step.step.ops[loop_of(step.step)]),
+        body_(*loop_.body),
+        split_(split_backward),
+        recomputed_(recomputed),
+        producer_(producers(body_)) {
     dag_.names = step.stages;
     for (std::size_t s = 0; s < dag_.names.size(); ++s) number_[dag_.names[s]] = static_cast<std::int32_t>(s);
   }
@@ -53,10 +59,13 @@ class Cutter {
     place_ops();
     decide_views();
     connect();
+    for (ValueId output : body_.outputs) terms_.push_back(terms_of(output));
+    for (std::size_t s = 0; s < recomputed_.size(); ++s)
+      if (recomputed_[s]) add_recomputation(static_cast<std::int32_t>(s));
     bundle_inputs();
     bundle_edges();
     bundle_accumulators();
-    build_graphs();
+    for (std::size_t t = 0; t < drafts_.size(); ++t) build_graph(t);
     describe_shape();
     return std::move(dag_);
   }
@@ -96,7 +105,7 @@ class Cutter {
 
   std::int32_t add_task(std::int32_t stage, Kind kind) {
     const auto [it, added] = task_number_.try_emplace({stage, kind}, static_cast<std::int32_t>(drafts_.size()));
-    if (added) drafts_.push_back({stage, kind, {}, {}});
+    if (added) drafts_.push_back({stage, kind, {}, {}, {}});
     return it->second;
   }
 
@@ -123,6 +132,7 @@ class Cutter {
       const std::int32_t stage = stage_of(op);
       const Kind backward = !split_[static_cast<std::size_t>(stage)] ? Kind::B : for_others[i] ? Kind::I : Kind::W;
       task_of_op_[i] = add_task(stage, op.phase == Phase::forward ? Kind::F : backward);
+      drafts_[task_of_op_[i]].ops.push_back(i);
     }
   }
 
@@ -184,6 +194,61 @@ class Cutter {
     for (Draft& draft : drafts_) std::sort(draft.exports.begin(), draft.exports.end());
   }
 
+  // Whether tasks of the value's own stage (or else of others) read it.
+  bool is_read(ValueId value, bool by_own_stage) const {
+    const std::int32_t stage = drafts_[task_of(value)].stage;
+    const std::set<std::int32_t>& readers = readers_.at(value.value);
+    return std::any_of(readers.begin(), readers.end(), [&](std::int32_t task) { return (drafts_[task].stage == stage) == by_own_stage; });
+  }
+
+  // Two more tasks that together do what F does, by the roots of their slices of it: what other stages and the loop's sums need, and what
+  // only the stage's own backward reads. R takes from the light F what lives until the backward anyway.
+  void add_recomputation(std::int32_t stage) {
+    const std::int32_t forward = task_number_.at({stage, Kind::F});
+    std::vector<ValueId> kept, residuals;
+    std::set<std::int32_t> given;
+    for (ValueId value : drafts_[forward].exports) {
+      const bool others = is_read(value, false);
+      (others ? kept : residuals).push_back(value);
+      if (others && is_read(value, true)) given.insert(value.value);
+    }
+    if (residuals.empty()) return;
+    for (const std::vector<Term>& terms : terms_)
+      for (const Term& term : terms)
+        if (term.task == forward) kept.insert(kept.end(), term.values.begin(), term.values.end());
+    light_[forward] = static_cast<std::int32_t>(drafts_.size());
+    drafts_.push_back(slice(forward, Kind::F, kept, {}));
+    drafts_.back().whole = forward;
+    again_[forward] = static_cast<std::int32_t>(drafts_.size());
+    drafts_.push_back(slice(forward, Kind::R, residuals, given));
+  }
+
+  // The ops of task `from` that make `values`, going back no further than what is given.
+  Draft slice(std::int32_t from, Kind kind, const std::vector<ValueId>& values, const std::set<std::int32_t>& given) const {
+    Draft out{drafts_[from].stage, kind, {}, {}, {}};
+    std::set<std::int32_t> wanted;
+    const auto need = [&](const auto& self, ValueId value) -> void {
+      const Op* op = op_of(value);
+      if (op && is_constant(*op)) return;
+      const bool own = task_of(value) == from;
+      if (op && !own && retaken_[producer_[value.index()].index()]) {
+        self(self, op->operands[0]);
+      } else {
+        (own && !given.contains(value.value) ? wanted : out.imports).insert(value.value);
+      }
+    };
+    for (ValueId value : values) need(need, value);
+    const std::vector<std::size_t>& ops = drafts_[from].ops;
+    for (auto i = ops.rbegin(); i != ops.rend(); ++i) {
+      const Op& op = body_.ops[*i];
+      if (std::none_of(op.results.begin(), op.results.end(), [&](ValueId result) { return wanted.contains(result.value); })) continue;
+      out.ops.push_back(*i);
+      for (ValueId operand : op.operands) need(need, operand);
+    }
+    std::reverse(out.ops.begin(), out.ops.end());
+    return out;
+  }
+
   void add_bundle(Bundle bundle) {
     const auto number = static_cast<std::int32_t>(dag_.bundles.size());
     for (std::int32_t task : bundle.producers) dag_.tasks[task].writes.push_back(number);
@@ -193,7 +258,7 @@ class Cutter {
 
   // One bundle per loop operand that is read: a state tensor has a name and a life of its own.
   void bundle_inputs() {
-    for (const Draft& draft : drafts_) dag_.tasks.push_back({draft.stage, draft.kind, {}, {}, {}});
+    for (const Draft& draft : drafts_) dag_.tasks.push_back({draft.stage, draft.kind, {}, {}, {}, draft.whole != kNone});
     for (std::size_t i = 0; i < body_.inputs.size(); ++i) {
       Bundle bundle;
       bundle.source = i < split_index_ ? Bundle::Source::data : Bundle::Source::invariant;
@@ -216,10 +281,27 @@ class Cutter {
       }
       for (auto& [readers, bundle] : by_readers) {
         bundle.producers = {static_cast<std::int32_t>(t)};
+        const auto& instead = is_read(ValueId(bundle.members[0]), false) ? light_ : again_;
+        if (const auto found = instead.find(bundle.producers[0]); found != instead.end()) bundle.producers.push_back(found->second);
         bundle.readers = readers;
+        add_recomputing_readers(bundle);
         add_bundle(std::move(bundle));
       }
     }
+  }
+
+  // The light F and R of those who read or make it, as far as they read any of it.
+  void add_recomputing_readers(Bundle& bundle) const {
+    std::vector<std::int32_t> forwards = bundle.readers;
+    forwards.push_back(bundle.producers[0]);
+    for (std::int32_t forward : forwards)
+      for (const auto* instead : {&light_, &again_}) {
+        const auto found = instead->find(forward);
+        if (found == instead->end()) continue;
+        const std::set<std::int32_t>& imports = drafts_[found->second].imports;
+        const auto read = [&](std::int32_t member) { return imports.contains(member); };
+        if (std::any_of(bundle.members.begin(), bundle.members.end(), read)) bundle.readers.push_back(found->second);
+      }
   }
 
   std::vector<Term> terms_of(ValueId output) const {
@@ -243,29 +325,25 @@ class Cutter {
   void bundle_accumulators() {
     std::map<std::vector<std::int32_t>, Bundle> by_producers;
     for (std::size_t o = 0; o < body_.outputs.size(); ++o) {
-      terms_.push_back(terms_of(body_.outputs[o]));
       std::vector<std::int32_t> tasks;
-      for (const Term& term : terms_.back()) tasks.push_back(term.task);
+      for (const Term& term : terms_[o]) tasks.push_back(term.task);
       Bundle& bundle = by_producers[tasks];
       bundle.source = Bundle::Source::accumulator;
       bundle.types.push_back(body_.type(body_.outputs[o]));
       bundle.members.push_back(static_cast<std::int32_t>(o));
       bundle.producers = tasks;
     }
-    for (auto& [tasks, bundle] : by_producers) add_bundle(std::move(bundle));
+    for (auto& [tasks, bundle] : by_producers) {
+      for (std::int32_t task : tasks)
+        if (const auto found = light_.find(task); found != light_.end()) bundle.producers.push_back(found->second);
+      add_bundle(std::move(bundle));
+    }
   }
 
-  void build_graphs() {
-    std::vector<std::vector<std::size_t>> ops_of(drafts_.size());
-    for (std::size_t i = 0; i < body_.ops.size(); ++i)
-      if (task_of_op_[i] != kNone) ops_of[task_of_op_[i]].push_back(i);
-    for (std::size_t t = 0; t < drafts_.size(); ++t) build_graph(t, ops_of[t]);
-  }
-
-  void build_graph(std::size_t t, const std::vector<std::size_t>& ops) {
+  void build_graph(std::size_t t) {
     StageTask& task = dag_.tasks[t];
     Graph& graph = task.graph;
-    graph.name = concat(name(task.kind), task.stage);
+    graph.name = concat(name(task.kind), task.stage, task.light ? "_light" : "");
     std::unordered_map<std::int32_t, ValueId> local;
     for (std::int32_t b : task.reads)
       for (std::int32_t member : dag_.bundles[b].members) {
@@ -291,7 +369,7 @@ class Cutter {
       copy(op);
       return local.at(value.value);
     };
-    for (std::size_t i : ops) {
+    for (std::size_t i : drafts_[t].ops) {
       for (ValueId operand : body_.ops[i].operands) need(need, operand);
       copy(body_.ops[i]);
     }
@@ -307,7 +385,8 @@ class Cutter {
   template <class Need>
   ValueId term_value(std::int32_t t, std::int32_t output, Graph& graph, const Need& need) const {
     const std::vector<Term>& terms = terms_[static_cast<std::size_t>(output)];
-    const Term& term = *std::find_if(terms.begin(), terms.end(), [&](const Term& candidate) { return candidate.task == t; });
+    const std::int32_t whole = drafts_[t].whole == kNone ? t : drafts_[t].whole;
+    const Term& term = *std::find_if(terms.begin(), terms.end(), [&](const Term& candidate) { return candidate.task == whole; });
     if (term.values.size() == 1) return need(term.values[0]);
     Op sum;
     sum.name = "add_n";
@@ -362,13 +441,14 @@ class Cutter {
 
   const Op& loop_;
   const Graph& body_;
-  const std::vector<bool>& split_;
+  const std::vector<bool>&split_, &recomputed_;
   std::vector<OpId> producer_;
   std::size_t split_index_ = 0;
   std::map<std::string, std::int32_t, std::less<>> number_;
   std::map<std::pair<std::int32_t, Kind>, std::int32_t> task_number_;
   std::vector<Draft> drafts_;
-  std::vector<std::int32_t> task_of_op_;  // kNone: constant or dissolved
+  std::map<std::int32_t, std::int32_t> light_, again_;  // of an F of a stage that recomputes: its light F and its R
+  std::vector<std::int32_t> task_of_op_;                // kNone: constant or dissolved
   std::vector<bool> dissolved_, retaken_;
   std::map<std::int32_t, std::set<std::int32_t>> readers_;  // of values that cross
   std::vector<std::vector<Term>> terms_;                    // of each loop result
@@ -377,14 +457,14 @@ class Cutter {
 
 }  // namespace
 
-std::int32_t StageDag::task(std::int32_t stage, Kind kind) const {
+std::int32_t StageDag::task(std::int32_t stage, Kind kind, bool light) const {
   for (std::size_t t = 0; t < tasks.size(); ++t)
-    if (tasks[t].stage == stage && tasks[t].kind == kind) return static_cast<std::int32_t>(t);
+    if (tasks[t].stage == stage && tasks[t].kind == kind && tasks[t].light == light) return static_cast<std::int32_t>(t);
   return kNone;
 }
 
-StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward) {
-  return Cutter(step, split_backward).run();
+StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, const std::vector<bool>& recomputed) {
+  return Cutter(step, split_backward, recomputed).run();
 }
 
 }  // namespace penstock

@@ -10,9 +10,7 @@ std::string show_types(const std::vector<TensorType>& types) {
 }
 
 std::string show_tasks(const StageDag& dag, const std::vector<std::int32_t>& tasks) {
-  return join(tasks, ", ", [&](std::int32_t t) {
-    return concat(name(dag.tasks[static_cast<std::size_t>(t)].kind), dag.tasks[static_cast<std::size_t>(t)].stage);
-  });
+  return join(tasks, ", ", [&](std::int32_t t) { return dag.tasks[static_cast<std::size_t>(t)].graph.name; });
 }
 
 std::string show_bundle(const StageDag& dag, const Bundle& bundle) {

@@ -1,4 +1,5 @@
-// The stage DAG: a step graph cut into tasks (F, and B or I and W, per stage) and the bundles of values that flow between them.
+// The stage DAG: a step graph cut into tasks (F, and B or I and W, per stage; R where it recomputes) and the bundles of values that flow
+// between them.
 #pragma once
 
 #include <string>
@@ -22,10 +23,11 @@ StagedStep assign_stages(const Graph& step);
 // One task of a stage and micro-batch.
 struct StageTask {
   std::int32_t stage = 0;
-  Kind kind = Kind::F;               // F, B, I or W
+  Kind kind = Kind::F;               // F, B, I, W or R
   Graph graph;                       // inputs: the parts of `reads` in order; outputs: the parts of `writes` in order
   std::vector<std::int32_t> reads;   // bundles
   std::vector<std::int32_t> writes;  // bundles (edges and accumulators)
+  bool light = false;                // an F that leaves to R what only the stage's own backward reads
 };
 
 // Values that have one producer and the same readers.
@@ -40,8 +42,10 @@ struct Bundle {
   std::vector<TensorType> types;
   // data, invariant: which operands of the loop; accumulator: which results of the loop; edge: values of the body (for messages).
   std::vector<std::int32_t> members;
-  std::vector<std::int32_t> producers;  // tasks (several for an accumulator whose terms lie in several stages; none for data and invariant)
-  std::vector<std::int32_t> readers;    // tasks
+  // Tasks; none for data and invariant. Several for an accumulator whose terms lie in several stages. Where a stage recomputes, also the
+  // task that makes the bundle in F's place: R what only the stage's own backward reads, the light F the rest.
+  std::vector<std::int32_t> producers;
+  std::vector<std::int32_t> readers;  // tasks
 };
 
 struct StageDag {
@@ -50,12 +54,13 @@ struct StageDag {
   std::vector<Bundle> bundles;
   StageShape shape;  // for validating schedules
 
-  // -1 where the stage has no such task (no backward; or an empty I).
-  std::int32_t task(std::int32_t stage, Kind kind) const;
+  // -1 where the stage has no such task (no backward; an empty I; nothing to recompute). F: the whole one, unless `light`.
+  std::int32_t task(std::int32_t stage, Kind kind, bool light = false) const;
 };
 
-// `split_backward[s]`: whether stage s has I and W instead of B. Accepts a step as assign_stages returns it.
-StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward);
+// `split_backward[s]`: whether stage s has I and W instead of B. `recomputed[s]` (none: no stage): whether it also has a light F and an R,
+// as far as its backward reads anything that nobody else does. Accepts a step as assign_stages returns it.
+StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, const std::vector<bool>& recomputed = {});
 
 // Stages, what flows between their tasks, and the tasks' graphs, as text.
 std::string print(const StageDag& dag);

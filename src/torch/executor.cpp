@@ -69,7 +69,7 @@ class TorchExecutor final : public Executor {
   std::shared_ptr<const Program> program_;
   const DeviceProgram* device_ = nullptr;
   StateStore state_;
-  Arena step_, scratch_;
+  Arena step_, scratch_, host_;
   Spare spare_;
   std::int64_t last_spare_ = 0;         // of the last run
   std::vector<std::byte*> addresses_;   // by SlotId
@@ -98,8 +98,11 @@ void TorchExecutor::place_slots() {
   addresses_ = state_.place(*device_);
   if (step_.bytes() < device_->step_bytes) step_ = Arena(), step_ = Arena(device_->step_bytes);
   if (scratch_.bytes() < device_->scratch_bytes) scratch_ = Arena(), scratch_ = Arena(device_->scratch_bytes);
-  for (std::size_t i = 0; i < device_->slots.size(); ++i)
-    if (device_->slots[i].kind == SlotClass::step) addresses_[i] = step_.data() + device_->slots[i].offset;
+  if (host_.bytes() < device_->host_bytes) host_ = Arena(), host_ = Arena(device_->host_bytes);
+  for (std::size_t i = 0; i < device_->slots.size(); ++i) {
+    const Slot& slot = device_->slots[i];
+    if (!holds_state(slot.kind)) addresses_[i] = (slot.kind == SlotClass::host ? host_ : step_).data() + slot.offset;
+  }
 }
 
 // Runs of one task on the same memory share a frame: slots are reused, so that there are few.
@@ -163,7 +166,7 @@ void TorchExecutor::run(const Frame& frame) const {
 }
 
 Event TorchExecutor::issue(const Instruction& instruction) {
-  if (instruction.opcode == Opcode::copy) {
+  if (instruction.opcode == Opcode::copy || is_host_copy(instruction.opcode)) {  // here the device's memory is the host's
     copy(instruction);
     return kNoEvent;
   }

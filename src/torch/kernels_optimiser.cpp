@@ -1,6 +1,10 @@
 #include <ATen/TensorOperators.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <type_traits>
+#include <vector>
 
 #include "torch/kernel_support.h"
 
@@ -19,36 +23,45 @@ struct Adamw {
   double beta1, beta2, eps, weight_decay;
 };
 
-void adamw_f64(const double* p, const double* g, const double* m, const double* v, double* p_out, double* m_out, double* v_out,
-               std::int64_t n, const Adamw& a, double rate, double step) {
+Adamw adamw_of(const Op& op) {
+  return {number_attribute(op, "beta1"), number_attribute(op, "beta2"), number_attribute(op, "eps"), number_attribute(op, "weight_decay")};
+}
+
+// One step's update of n elements: (p, g, m, v, p_out, m_out, v_out, n). Each result may lie over its operand.
+template <class Number>
+auto adamw_loop(const Adamw& a, double rate, double step) {
   const double step_size = rate / (1 - std::pow(a.beta1, step)), root = std::sqrt(1 - std::pow(a.beta2, step));
   const double decay = 1 - rate * a.weight_decay;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const double first = a.beta1 * m[i] + (1 - a.beta1) * g[i], second = a.beta2 * v[i] + (1 - a.beta2) * g[i] * g[i];
-    p_out[i] = p[i] * decay - step_size * first / (std::sqrt(second) / root + a.eps);
-    m_out[i] = first;
-    v_out[i] = second;
+  if constexpr (std::is_same_v<Number, float>) {
+    const AdamwScalars scalars{static_cast<float>(a.beta1), static_cast<float>(a.beta2),   static_cast<float>(a.eps),
+                               static_cast<float>(decay),   static_cast<float>(step_size), static_cast<float>(1 / root)};
+    return [f = vector_kernels().adamw, scalars](const float* p, const float* g, const float* m, const float* v, float* p_out, float* m_out,
+                                                 float* v_out, std::int64_t n) { f(p, g, m, v, p_out, m_out, v_out, n, scalars); };
+  } else {
+    return [=](const double* p, const double* g, const double* m, const double* v, double* p_out, double* m_out, double* v_out,
+               std::int64_t n) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        const double first = a.beta1 * m[i] + (1 - a.beta1) * g[i], second = a.beta2 * v[i] + (1 - a.beta2) * g[i] * g[i];
+        p_out[i] = p[i] * decay - step_size * first / (std::sqrt(second) / root + a.eps);
+        m_out[i] = first;
+        v_out[i] = second;
+      }
+    };
   }
 }
 
 // Operands: parameter, gradient, first, second, learning rate, step. Each result may lie over its operand. Low precision goes through f64.
 Bound bind_adamw(const Site& site) {
-  const Adamw a{number_attribute(site.op, "beta1"), number_attribute(site.op, "beta2"), number_attribute(site.op, "eps"),
-                number_attribute(site.op, "weight_decay")};
+  const Adamw a = adamw_of(site.op);
   std::vector<T> in(site.operands.begin(), site.operands.end()), out(site.results.begin(), site.results.end());
   bool dense = true;
   for (std::size_t i = 0; i < 4; ++i) dense = dense && is_dense_f32(in[i]);
   for (const T& x : out) dense = dense && is_dense_f32(x);
   const auto* step = static_cast<const std::int64_t*>(in[5].data_ptr());
   if (dense)
-    return [f = vector_kernels().adamw, p = floats(in[0]), g = floats(in[1]), m = floats(in[2]), v = floats(in[3]),
-            p_out = mutable_floats(out[0]), m_out = mutable_floats(out[1]), v_out = mutable_floats(out[2]), n = in[0].numel(), rate = in[4],
-            step, a] {
-      const double lr = scalar_of(rate), t = static_cast<double>(*step);
-      f(p, g, m, v, p_out, m_out, v_out, n,
-        {static_cast<float>(a.beta1), static_cast<float>(a.beta2), static_cast<float>(a.eps), static_cast<float>(1 - lr * a.weight_decay),
-         static_cast<float>(lr / (1 - std::pow(a.beta1, t))), static_cast<float>(1 / std::sqrt(1 - std::pow(a.beta2, t)))});
-    };
+    return [p = floats(in[0]), g = floats(in[1]), m = floats(in[2]), v = floats(in[3]), p_out = mutable_floats(out[0]),
+            m_out = mutable_floats(out[1]), v_out = mutable_floats(out[2]), n = in[0].numel(), rate = in[4], step,
+            a] { adamw_loop<float>(a, scalar_of(rate), static_cast<double>(*step))(p, g, m, v, p_out, m_out, v_out, n); };
   return [in, out, step, a] {
     T wide[4];
     double* data[4];
@@ -56,12 +69,73 @@ Bound bind_adamw(const Site& site) {
       wide[i] = in[i].to(at::kDouble, false, true).contiguous();
       data[i] = static_cast<double*>(wide[i].data_ptr());
     }
-    adamw_f64(data[0], data[1], data[2], data[3], data[0], data[2], data[3], in[0].numel(), a, scalar_of(in[4]),
-              static_cast<double>(*step));
+    adamw_loop<double>(a, scalar_of(in[4]), static_cast<double>(*step))(data[0], data[1], data[2], data[3], data[0], data[2], data[3],
+                                                                        in[0].numel());
     out[0].copy_(wide[0]);
     out[1].copy_(wide[2]);
     out[2].copy_(wide[3]);
   };
+}
+
+constexpr std::int64_t kPart = 1024;  // elements whose operands lie in the first cache together; a multiple of every vector's length
+
+// adamw with gradient*factor; results 3 to 5, where there are any, get what there was before. `operands` are adamw's. All of a part is read
+// before any of it is written, so every result may lie over any operand.
+template <class Number>
+void scaled_adamw(const Adamw& a, std::span<const T> operands, Number factor, std::span<const T> results) {
+  const auto loop =
+      adamw_loop<Number>(a, scalar_of(operands[4]), static_cast<double>(*static_cast<const std::int64_t*>(operands[5].data_ptr())));
+  T dense[4];
+  std::array<const Number*, 4> from;
+  std::array<Number*, 6> to;
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<const Number*>((dense[i] = operands[i].contiguous()).data_ptr());
+  for (std::size_t i = 0; i < results.size(); ++i) to[i] = static_cast<Number*>(results[i].data_ptr());
+  Number part[4][kPart];
+  auto& [p, g, m, v] = part;
+  for (std::int64_t i = 0, n = operands[0].numel(); i < n; i += kPart) {
+    const std::int64_t count = std::min(kPart, n - i);
+    for (std::size_t c = 0; c < from.size(); ++c) std::copy_n(from[c] + i, count, part[c]);
+    for (std::int64_t k = 0; k < count; ++k) g[k] *= factor;
+    loop(p, g, m, v, to[0] + i, to[1] + i, to[2] + i, count);
+    if (results.size() < 6) continue;
+    std::copy_n(p, count, to[3] + i);
+    std::copy_n(m, count, to[4] + i);
+    std::copy_n(v, count, to[5] + i);
+  }
+}
+
+template <class Number>
+Number number_of(const T& scalar) {
+  return *static_cast<const Number*>(scalar.data_ptr());
+}
+
+// Operands: adamw's, assumed. Results: adamw's, then what there was before.
+template <class Number>
+Bound bind_ahead(const Site& site) {
+  return [a = adamw_of(site.op), in = std::vector<T>(site.operands.begin(), site.operands.end()),
+          out = std::vector<T>(site.results.begin(), site.results.end())] {
+    scaled_adamw<Number>(a, std::span(in).first(6), number_of<Number>(in[6]), out);
+  };
+}
+
+// Operands: parameter, first, second, adamw's with what was kept, assumed, factor. A factor that is no number is not the assumed one. Where
+// the results lie elsewhere than the update, they are made anew: the same bits.
+template <class Number>
+Bound bind_validated(const Site& site) {
+  bool in_place = true;
+  for (std::size_t i = 0; i < 3; ++i) in_place = in_place && site.results[i].data_ptr() == site.operands[i].data_ptr();
+  return [a = adamw_of(site.op), in = std::vector<T>(site.operands.begin(), site.operands.end()),
+          out = std::vector<T>(site.results.begin(), site.results.end()), in_place] {
+    const Number assumed = number_of<Number>(in[9]), factor = number_of<Number>(in[10]);
+    if (!in_place || factor != assumed) scaled_adamw<Number>(a, std::span(in).subspan(3, 6), factor, out);
+  };
+}
+
+Bound bind_adamw_ahead(const Site& site) {
+  return site.operands[0].scalar_type() == at::kDouble ? bind_ahead<double>(site) : bind_ahead<float>(site);
+}
+Bound bind_adamw_validated(const Site& site) {
+  return site.operands[0].scalar_type() == at::kDouble ? bind_validated<double>(site) : bind_validated<float>(site);
 }
 
 // Operands: parameter, gradient, velocity, learning rate. v' = momentum v + g + decay p; p' = p - rate v'.
@@ -79,6 +153,8 @@ Bound bind_sgd(const Site& site) {
 
 const Kernel kKernels[] = {
     {.name = "adamw", .bind = bind_adamw},
+    {.name = "adamw_ahead", .bind = bind_adamw_ahead},
+    {.name = "adamw_validated", .bind = bind_adamw_validated},
     {.name = "sgd", .bind = bind_sgd},
 };
 

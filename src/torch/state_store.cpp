@@ -32,7 +32,7 @@ std::vector<std::byte*> StateStore::place(const DeviceProgram& device) {
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < device.slots.size(); ++i) {
     const Slot& slot = device.slots[i];
-    if (slot.kind == SlotClass::step) continue;
+    if (!holds_state(slot.kind)) continue;
     addresses[i] = find(slot);
     if (addresses[i]) continue;
     homeless.push_back(i);

@@ -96,7 +96,11 @@ struct State {
 
 bool has_second_moment(const OptimiserOptions& options) {
   if (options.name == "adamw") return true;
-  if (options.name == "sgd") return false;
+  if (options.name == "sgd") {
+    if (!options.validated || options.clip <= 0) return false;
+    throw Error("validated updates need adamw, the optimiser is sgd", {concat("clip is ", options.clip)},
+                "take adamw, another way to update, or no clipping (clip = 0)");
+  }
   const std::string near = nearest(options.name, {"adamw", "sgd"});
   throw Error(concat("no optimiser ", quote(options.name)), {"there are adamw and sgd"},
               near.empty() ? "" : concat("did you mean ", quote(near), "?"));
@@ -145,6 +149,24 @@ State update(const State& state, const Parameters& gradients, Tensor rate, Tenso
   return next;
 }
 
+// The bits of update() with gradients*factor, but most of the work needs only `assumed`, which is known before the norm is.
+State validated_update(const State& state, const Parameters& gradients, Tensor assumed, Tensor factor, Tensor rate, Tensor step,
+                       const std::vector<ParameterSpec>& specs, const OptimiserOptions& o) {
+  State next;
+  next.step = step;
+  for (const ParameterSpec& spec : specs) {
+    const Tensor gradient = gradients[spec.name];
+    const double decay = spec.decay ? o.weight_decay : 0;
+    const AdamWAhead ahead = adamw_ahead(state.parameters[spec.name], gradient, state.first[spec.name], state.second[spec.name], rate, step,
+                                         assumed, o.beta1, o.beta2, o.eps, decay);
+    const AdamWResult result = adamw_validated(ahead, gradient, rate, step, assumed, factor, o.beta1, o.beta2, o.eps, decay);
+    next.parameters.set(spec.name, result.parameter);
+    next.first.set(spec.name, result.first);
+    next.second.set(spec.name, result.second);
+  }
+  return next;
+}
+
 // A step that leaves the parameters as they are: they are its state, and `body` gives what it puts out.
 Graph reading_step(const std::string& name, const std::vector<ParameterSpec>& specs, const Inputs& data, std::vector<std::string> outputs,
                    const std::function<std::vector<Tensor>(const Parameters&, Reader&)>& body) {
@@ -185,11 +207,15 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
     const Sums sums = loss_and_gradients(model, state.parameters, data, microbatches);
     const Tensor norm = global_norm(sums.gradients) / sums.count;
     // The mean and the clipping are one factor: one pass over the gradients.
-    const Tensor factor = (options.clip > 0 ? clip_factor(norm, options.clip) : full_like(norm, 1)) / sums.count;
+    const auto unclipped = [&] { return full_like(norm, 1) / sums.count; };
+    const Tensor factor = options.clip > 0 ? clip_factor(norm, options.clip) / sums.count : unclipped();
     const Tensor step = state.step + 1;
     const Tensor rate = learning_rate_schedule(step, options);
     std::vector<Tensor> out;
-    append(out, update(state, scale_gradients(sums.gradients, factor), rate, step, specs, options));
+    if (options.validated && options.clip > 0)
+      append(out, validated_update(state, sums.gradients, unclipped(), factor, rate, step, specs, options));
+    else
+      append(out, update(state, scale_gradients(sums.gradients, factor), rate, step, specs, options));
     out.insert(out.end(), {sums.loss / sums.count, norm, rate});
     return out;
   });

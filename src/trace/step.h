@@ -20,6 +20,8 @@ struct OptimiserOptions {
   int warmup = 20, steps = 400;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9;
   double clip = 1.0;  // global norm; 0: none
+  // With clipping: update as if there were none, then validate when the norm is known. The same bits; adamw only.
+  bool validated = false;
 };
 
 // One training step. Outputs after the state: "loss" (mean per counted token), "gradient_norm" (before clipping), "learning_rate".

@@ -47,6 +47,17 @@ class Profile(ProgramTest):
         self.assertEqual({task["stages"] for task in more["tasks"] if "stage" in task}, {2, 4})
         self.assert_fails(self.profile("--set", "width=64"), "costs.json was measured on another machine or for another model", "width 32, ")
 
+    def test_a_table_that_recomputes(self):
+        table = self.folder / "again.csv"
+        table.write_text("0F0,0F1,0R0,0B0,0F2,0R1,0B1,0F3,0R2,0B2,0R3,0B3\n1F0,1R0,1B0,1F1,1R1,1B1,1F2,1R2,1B2,1F3,1R3,1B3\n")
+        result = self.profile_ok("--schedule", table, "--actors", 2)
+        self.assertIn("R of stage 0/2", result.out)
+        forwards = [task for task in self.costs()["tasks"] if task.get("kind") == "F"]
+        self.assertEqual(sorted((task["stage"], task.get("light", False)) for task in forwards), [(0, False), (0, True), (1, False), (1, True)])
+        for what in [[table], ["1f1b", "--actors", 2]]:
+            result = run("simulate", *what, "--costs", self.folder / "costs.json")
+            self.assertEqual(result.code, 0, result.err)
+
     def test_bad_input(self):
         self.assertEqual(run("profile").code, 2)
         self.assertEqual(self.profile("--rounds", 0).code, 2)

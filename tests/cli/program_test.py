@@ -84,6 +84,71 @@ class Program(ProgramTest):
         self.assertEqual(losses["model"]["width"], 32)
         self.assertAlmostEqual(losses["sequential"], losses["pipelined"], delta=1e-10)
 
+    def test_options_of_schedules(self):
+        def compiled(*arguments):
+            result = run("compile", *SMALL, "--emit", "schedule", *arguments)
+            self.assertEqual(result.code, 0, result.err)
+            return result.out
+
+        def table(name, *flags):
+            return run("schedule", name, "--actors", 2, "--microbatches", 4, *flags).out
+
+        for name, setting, *flags in [
+            ("1f1b", "in_flight=1", "--in-flight", 1),
+            ("kfkb", "group=4", "--group", 4),
+            ("zeropp", "unit=2", "--unit", 2),
+            ("zb-h2", "transfers=[1]", "--transfers", 1),
+            ("gpipe", "split_backward=true", "--split-backward"),
+        ]:
+            with self.subTest(name):
+                self.assertNotEqual(table(name), table(name, *flags))
+                self.assertEqual(compiled("--schedule", name, "--set", setting), table(name, *flags))
+                self.assertEqual(compiled("--schedule", name, *flags), table(name, *flags))
+        config = self.folder / "run.toml"
+        config.write_text('[pipeline]\nschedule = "1f1b"\nunit = 2\n')
+        self.assert_fails(run("compile", config, *SMALL, "--emit", "schedule"), "1f1b takes no --unit", "it takes --in-flight", "zeropp")
+        config.write_text("[model]\nlayers = 2\nwidth = 32\ncontext = 16\n")
+        figures = ["simulate", config, "--device", "h100-sxm", "--network", "nvlink4"]
+        free, held = (run(*figures, *flags, "--json").json()["makespan"] for flags in ([], ["--in-flight", 1]))
+        self.assertGreater(held, 1.2 * free)
+        self.assert_fails(run(*figures, "--unit", 2), "1f1b takes no --unit")
+
+    def test_a_table_says_its_own_numbers(self):
+        table = self.folder / "three.csv"
+        table.write_text(run("schedule", "1f1b", "--actors", 3, "--microbatches", 2).out)
+        small = [*SMALL[: SMALL.index("--microbatches")], "--schedule", table]
+        self.train("run", 2, *small[-2:], "--microbatches", 2)
+        self.assertEqual(run("compile", *small, "--emit", "schedule").out, table.read_text())
+        self.assert_fails(run("compile", *small, "--actors", 2), "three.csv has 3 actors, pipeline.actors is 2", "--actors 3")
+        self.assert_fails(run("compile", *small, "--group", 2), "three.csv is a table: it takes no group", "leave out pipeline.group")
+
+    def test_measured_kernels(self):
+        kept = self.folder / "cache" / "kernels.txt"
+        chosen = [*SMALL, "--set", f"kernels={kept}"]
+        checked = run("check", *chosen)
+        self.assertEqual(checked.code, 0, checked.err)
+        header, _, *choices = kept.read_text().splitlines()
+        self.assertEqual(header, "penstock kernels 1")
+        self.assertGreater(len(choices), 5)
+        for choice in choices:
+            self.assertRegex(choice, r'^"f32 \d+x\d+x\d+ [nt][nt] (bias|add|store)" "(penstock|onednn|mkl)"$')
+        self.assertNotIn('kernel="', run("compile", *SMALL).out)
+        # What is kept is what runs, for training as for its prediction: costs are found by the tasks as they are.
+        kept.write_text(kept.read_text().replace('" "penstock"', '" "mkl"').replace('" "onednn"', '" "mkl"'))
+        program = run("compile", *chosen).out
+        self.assertIn('kernel="mkl"', program)
+        self.assertNotIn('kernel="penstock"', program)
+        self.train("run", 2, "--set", f"kernels={kept}")
+        costs, config = self.folder / "costs.json", self.folder / "run.toml"
+        profiled = run("profile", *chosen, "--rounds", 1, "--text", self.text, "--out", costs)
+        self.assertEqual(profiled.code, 0, profiled.err)
+        config.write_text("")
+        settings = [setting for flag, setting in zip(chosen, chosen[1:]) if flag == "--set"]
+        simulated = run("simulate", config, "--costs", costs, *[part for setting in [*settings, "batch=8", "microbatches=4"] for part in ("--set", setting)])
+        self.assertEqual(simulated.code, 0, simulated.err)
+        kept.write_text("{}")
+        self.assert_fails(run("check", *chosen), "kernels.txt:1:1: ")
+
     def test_compile_prints_every_form(self):
         for form in ["graph", "stages", "program"]:
             result = run("compile", *SMALL, "--emit", form)
@@ -92,6 +157,17 @@ class Program(ProgramTest):
         table = self.folder / "plan.csv"
         table.write_text(run("compile", *SMALL, "--emit", "schedule", "--schedule", "zb-h1").out)
         self.assertEqual(run("check", *SMALL, "--schedule", table).code, 0)
+
+    def test_a_table_that_recomputes(self):
+        table = self.folder / "again.csv"
+        table.write_text("0F0,0F1,0R0,0B0,0F2,0F3,0B1,0R2,0B2,0R3,0B3\n1F0,1R0,1B0,1F1,1R1,1B1,1F2,1B2,1F3,1B3\n")
+        arguments = [*SMALL, "--schedule", table, "--actors", 2]
+        result = run("check", *arguments, "--dtype", "f64", "--set", "dropout=0.2")
+        self.assertEqual(result.code, 0, result.err)
+        self.assert_fails(run("check", *arguments, "--recompute", "inputs"), "0R0 has nothing to recompute", 'pipeline.recompute = "none"')
+        result = run("compile", *arguments, "--emit", "stages")
+        self.assertIn("  F light: ", result.out)
+        self.assertIn("  R: ", result.out)
 
 
 if __name__ == "__main__":

@@ -65,6 +65,24 @@ class Simulate(ProgramTest):
             self.assertEqual(simulate(*arguments, *SHAPE)["makespan"], makespan, arguments)
         self.fails(["gpipe", "--unit", 4], "gpipe takes no --unit", "schedules that do: zeropp")
 
+    def test_fused_pairs_and_split_backwards(self):
+        # The published bubbles, 2 of 26 and (p-1)(F&B+B-3W) of half chunks = 3 of 63, are those of pairs in one piece.
+        both, folded = ["dualpipe", *SHAPE], ["dualpipe-v", "--actors", 4, "--microbatches", 20, "--chunks", 2]
+        for shape, makespan, atomic in [(both, 25, 26), (folded, 61.5, 63), (["1f1b", *SHAPE], 33, 33)]:
+            self.assertEqual(simulate(*shape)["makespan"], makespan)
+            self.assertEqual(simulate(*shape, "--atomic-pairs")["makespan"], atomic)
+        # Apart there are no pairs left; an input gradient goes out early.
+        self.assertEqual(simulate(*both, "--split-backward", "--atomic-pairs")["makespan"], 25)
+        self.assertEqual(simulate("1f1b", *SHAPE, "--split-backward")["makespan"], 30)
+        for name in ["1f1b", "dualpipe"]:
+            apart = run("schedule", name, *SHAPE, "--split-backward").out
+            self.assertNotRegex(apart, "B|OVERLAP")
+            self.assertEqual([apart.count(kind) for kind in "FIW"], [32, 32, 32])
+        table = self.folder / "pair.csv"
+        table.write_text("(0F0;0B0)OVERLAP_F_B\n1F0,1B0\n")
+        self.assertEqual(simulate(table)["makespan"], 6)
+        self.fails([table, "--atomic-pairs"], "0F0 on actor 0 can never run if fused pairs are one piece of work", "take the pairs apart")
+
     def test_larger_published_bubbles(self):
         shape = ["--actors", 8, "--microbatches", 32]
         for arguments, bubble in {("1f1b",): 17.9, ("zb-h1",): 6.8, ("interleaved-1f1b", "--chunks", 2): 9.9,

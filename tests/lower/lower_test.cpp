@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "base/text.h"
@@ -11,6 +13,7 @@
 #include "stage/stages.h"
 #include "support/errors.h"
 #include "support/golden.h"
+#include "support/random_schedule.h"
 #include "trace/step.h"
 #include "transform/passes.h"
 
@@ -141,11 +144,113 @@ TEST(Lower, TheTableMustFitTheModel) {
             "table for 2");
 }
 
-TEST(Lower, ActionsItCannotKeepAreRefused) {
-  EXPECT_EQ(message_of([] { lower(gradient_step(*tiny("mlp", 2), 2, 4, 1), parse_schedule("0F0,0R0,0B0\n1F0,1B0\n", "again.csv")); }),
-            "schedule again.csv: 0R0 cannot be lowered\n"
-            "  recomputation follows the configuration, and nothing is offloaded\n"
-            "  hint: take the R actions out of the table");
+TEST(Cut, PerceptronThatRecomputes) {
+  const StagedStep staged = prepare_stages(gradient_step(*tiny("mlp", 2), 4, 4, 2));
+  expect_golden("stage/perceptron_recomputed.txt", print(cut(staged, {false, true}, {true, true})));
+}
+
+// Stage 0 recomputes one of its micro-batches, so that it has both kinds of F; stage 1 all of them, both by one action.
+TEST(Lower, PerceptronThatRecomputes) {
+  const Schedule schedule = parse_schedule("0F0,0F1,0B0,0R1,0B1\n1F0,1F1,1x2R0,1B0,1B1\n", "again.csv");
+  expect_golden("lower/perceptron_recomputed.txt", print(lower(gradient_step(*tiny("mlp", 2), 4, 4, 2), schedule)));
+}
+
+TEST(Lower, RecomputationNeedsABackwardThatLeavesItToR) {
+  const Schedule forward = parse_schedule("0F0,0R0\n1F0\n", "forward.csv"), both = parse_schedule("0F0,0B0\n1F0,1R0,1B0\n", "both.csv");
+  EXPECT_EQ(message_of([&] { lower(evaluation_step(*tiny("mlp", 2), 2, 4, 1), forward); }),
+            "schedule forward.csv: 0R0 recomputes for a backward that does not exist\n"
+            "  stage 0 (\"0\") only runs forward\n"
+            "  hint: take it out of the table");
+  EXPECT_EQ(message_of([&] { lower(gradient_step(*tiny("mlp", 2), 2, 4, 1), both, {.recompute = {"0", "1"}}); }),
+            "schedule both.csv: 1R0 has nothing to recompute\n"
+            "  pipeline.recompute = \"inputs\": the backward of stage 1 (\"1\") recomputes by itself\n"
+            "  hint: set pipeline.recompute = \"none\", or take the R actions out of the table");
+  lower(gradient_step(*tiny("mlp", 2), 2, 4, 1), both, {.recompute = {"0"}});
+}
+
+// Bytes of what one R makes, at most, and of the largest step of a device.
+std::int64_t largest_recomputed(const Program& program) {
+  std::int64_t most = 0;
+  for (const DeviceProgram& device : program.devices)
+    for (const Instruction& i : device.instructions) {
+      if (i.opcode != Opcode::run || i.kind != Kind::R) continue;
+      std::int64_t bytes = 0;
+      for (const Result& result : device.results_of(i)) bytes += slot_bytes(device.slots[result.slot.index()]);
+      most = std::max(most, bytes);
+    }
+  return most;
+}
+
+TEST(Lower, RecomputationSavesMemoryAndNeverCostsMoreThanOneMicrobatch) {
+  const int microbatches = 8;
+  const Graph step = gradient_step(*tiny("gpt", 4), 2 * microbatches, 4, microbatches);
+  const std::uint64_t seed = 5;
+  test::Random random(seed);
+  for (const char* name : {"gpipe", "1f1b", "zb-h1", "interleaved-1f1b"}) {
+    const bool interleaved = std::string_view(name) == "interleaved-1f1b";
+    const Schedule kept = table(name, interleaved ? 2 : 4, microbatches, interleaved ? 2 : 1);
+    const Program without = lower(step, kept);
+    for (double share : {0.3, 0.7, 1.0}) {
+      SCOPED_TRACE(concat(name, ", seed ", seed, ", share ", share));
+      const Program with = lower(step, test::with_recomputation(random, kept, share));
+      for (std::size_t d = 0; d < with.devices.size(); ++d)
+        EXPECT_LE(with.devices[d].step_bytes, without.devices[d].step_bytes + largest_recomputed(with)) << "device " << d;
+    }
+  }
+  const Schedule gpipe = table("gpipe", 4, microbatches);
+  const Program with = lower(step, test::with_recomputation(random, gpipe, 1, /*late=*/true)), without = lower(step, gpipe);
+  for (std::size_t d = 0; d < with.devices.size(); ++d) {
+    SCOPED_TRACE(concat("device ", d));
+    const auto bytes = [d](const Program& program) { return program.devices[d].step_bytes + program.devices[d].scratch_bytes; };
+    EXPECT_LT(2 * bytes(with), bytes(without));
+  }
+}
+
+// Bytes that the step slots of a device take at most at once, by instructions.
+std::int64_t most_live_bytes(const DeviceProgram& device) {
+  std::int64_t live = 0, most = 0;
+  const auto change = [&](SlotId id, int sign) {
+    const Slot& slot = device.slots[id.index()];
+    if (slot.kind == SlotClass::step) most = std::max(most, live += sign * slot_bytes(slot));
+  };
+  for (const Instruction& i : device.instructions) {
+    if (i.opcode == Opcode::recv || i.opcode == Opcode::input) change(i.slot, 1);
+    for (const Result& result : device.results_of(i))
+      if (result.mode == ResultMode::store) change(result.slot, 1);
+    if (i.opcode == Opcode::free) change(i.slot, -1);
+  }
+  return most;
+}
+
+const char* const kOffloaded = "0F0,0OFFLOAD0,0F1,0OFFLOAD1,0F2,0F3,0B3,0B2,0RELOAD1,0B1,0RELOAD0,0B0\n1F0,1F1,1F2,1F3,1B3,1B2,1B1,1B0\n";
+
+TEST(Lower, OffloadedResidualsGoOverTheHost) {
+  expect_golden("lower/perceptron_offload.txt",
+                print(lower(gradient_step(*tiny("mlp", 2), 4, 4, 2),
+                            parse_schedule("0F0,0OFFLOAD0,0F1,0B1,0RELOAD0,0B0\n1F0,1F1,1B1,1B0\n", "offload.csv"))));
+}
+
+TEST(Lower, OffloadingFreesDeviceMemory) {
+  std::string plain = kOffloaded;
+  for (const char* action : {"0OFFLOAD0,", "0OFFLOAD1,", "0RELOAD0,", "0RELOAD1,"}) plain.erase(plain.find(action), std::strlen(action));
+  const auto step = gradient_step(*tiny("gpt", 2), 8, 4, 4);
+  const DeviceProgram without = lower(step, parse_schedule(plain, "plain.csv")).devices[0];
+  const DeviceProgram with = lower(step, parse_schedule(kOffloaded, "offload.csv")).devices[0];
+  std::int64_t offloaded = 0;
+  for (const Slot& slot : with.slots)
+    if (slot.kind == SlotClass::host) offloaded += slot_bytes(slot);
+  EXPECT_GT(offloaded, 0);
+  EXPECT_EQ(with.host_bytes, offloaded);  // both micro-batches are there at once
+  EXPECT_EQ(without.host_bytes, 0);
+  EXPECT_EQ(most_live_bytes(without) - most_live_bytes(with), offloaded);
+  EXPECT_EQ(without.step_bytes - with.step_bytes, offloaded);
+  EXPECT_EQ(without.state_bytes, with.state_bytes);
+}
+
+TEST(Lower, WithoutResidualsNothingIsOffloaded) {
+  const Schedule schedule = parse_schedule("0F0,0OFFLOAD0,0RELOAD0,0B0\n1F0,1B0\n", "offload.csv");
+  const Program program = lower(gradient_step(*tiny("gpt", 2), 2, 4, 1), schedule, {.recompute = {"0"}});
+  for (const DeviceProgram& device : program.devices) EXPECT_EQ(device.host_bytes, 0);
 }
 
 TEST(Lower, InstructionsGrowLinearlyWithMicrobatches) {

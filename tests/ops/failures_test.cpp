@@ -169,6 +169,16 @@ TEST_F(Failures, Optimisers) {
             "adamw: the learning rate must be a floating scalar");
   EXPECT_EQ(rule_of([&] { adamw(f32({2}), f32({2}), f32({2}), f32({2}), f32({}), f32({}), 0.9, 0.99, 1e-8, 0); }),
             "adamw: the step must be an i64 scalar");
+  const auto ahead = [&](Tensor p, Tensor assumed) { return adamw_ahead(p, p, p, p, f32({}), i64({}), assumed, 0.9, 0.99, 1e-8, 0); };
+  EXPECT_EQ(rule_of([&] { ahead(bf16({2}), bf16({})); }), "adamw_ahead: what is kept must be f32 or f64");
+  EXPECT_EQ(rule_of([&] { ahead(f32({2}), f32({2})); }), "adamw_ahead: a factor must be a scalar of the parameter's type");
+  const auto validated = [&](const AdamWAhead& update, Tensor factor) {
+    adamw_validated(update, f32({2}), f32({}), i64({}), f32({}), factor, 0.9, 0.99, 1e-8, 0);
+  };
+  const AdamWAhead update = ahead(f32({2}), f32({}));
+  EXPECT_EQ(rule_of([&] { validated(update, bf16({})); }), "adamw_validated: a factor must be a scalar of the parameter's type");
+  EXPECT_EQ(rule_of([&] { validated({{f32({3}), update.ahead.first, update.ahead.second}, update.kept}, f32({})); }),
+            "adamw_validated: the update must have the kept parameter's type");
   EXPECT_EQ(rule_of([&] { sgd(f32({2}), f32({2}), f32({3}), f32({}), 0.9, 0); }),
             "sgd: parameter, gradient and moments must have one type");
 }

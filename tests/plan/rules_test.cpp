@@ -106,6 +106,7 @@ TEST(Rules, Failures) {
       {"edges 0>1 2>1", "my.rules:2:11: stage 2 cannot feed stage 1"},
       {"edges 0-1", "my.rules:2:8: expected \">\""},
       {"prefer B F B", "my.rules:2:12: B stands twice"},
+      {"prefer B/F/B", "my.rules:2:12: B stands twice"},
       {"prefer B W", "my.rules:2:10: W of a backward that is whole"},
       {"prefer I W F limit p drain B", "my.rules:2:28: B of a backward that is split"},
       {"prefer limit", "my.rules:2:8: expected a kind"},

@@ -115,7 +115,8 @@ TEST(Interleavings, VerdictEqualsExhaustiveExploration) {
   }
 }
 
-// Completes transfers and copies in random order, copies of one device in turn, and checks every start against the rules.
+// Completes transfers and copies in random order, copies of one device in turn, those over the host also, and checks every start against
+// the rules.
 class RandomMachine {
  public:
   RandomMachine(const Program& program, std::uint64_t seed) : program_(program), rules_(program), random_(seed) {
@@ -150,6 +151,7 @@ class RandomMachine {
   }
 
  private:
+  static bool is_transfer(const Instruction& i) { return i.opcode == Opcode::send || i.opcode == Opcode::recv; }
   DeviceState& state() { return states_[static_cast<std::size_t>(device_)]; }
 
   void check_rules() {
@@ -171,20 +173,20 @@ class RandomMachine {
   // A random one of those that can complete: transfers that both ends have started, the oldest copy of each device.
   bool complete_one() {
     std::vector<std::size_t> ready;
-    std::set<int> copies;
+    std::set<std::pair<int, bool>> lanes;  // of compute or host copies, whose oldest has been seen
     for (std::size_t o = 0; o < open_.size(); ++o) {
       const auto [device, at] = open_[o];
       const Instruction& i = program_.devices[static_cast<std::size_t>(device)].instructions[at];
-      const bool is_ready = i.opcode == Opcode::copy ? copies.insert(device).second
-                                                     : std::count(open_.begin(), open_.end(),
-                                                                  std::pair<int, std::size_t>(i.peer, rules_.other_end(device, at))) > 0;
+      const auto other_end = [&, d = device, n = at] { return std::pair<int, std::size_t>(i.peer, rules_.other_end(d, n)); };
+      const bool is_ready =
+          is_transfer(i) ? std::count(open_.begin(), open_.end(), other_end()) > 0 : lanes.emplace(device, is_host_copy(i.opcode)).second;
       if (is_ready) ready.push_back(o);
     }
     if (ready.empty()) return false;
     const auto [device, at] = open_[ready[random_() % ready.size()]];
     complete(device, at);
     const Instruction& i = program_.devices[static_cast<std::size_t>(device)].instructions[at];
-    if (i.opcode != Opcode::copy) complete(i.peer, rules_.other_end(device, at));
+    if (is_transfer(i)) complete(i.peer, rules_.other_end(device, at));
     return true;
   }
   void complete(int device, std::size_t at) {

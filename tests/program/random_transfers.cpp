@@ -40,7 +40,7 @@ class Generator {
     std::vector<Slot>& slots = program_.devices[static_cast<std::size_t>(device)].slots;
     const std::string name = "s" + std::to_string(slots.size());
     slots.push_back({name, kind, {{DType::f32, {4}}}, {}, -1});
-    if (kind != SlotClass::step) slots.back().names.push_back(name);
+    if (holds_state(kind)) slots.back().names.push_back(name);
     return SlotId(static_cast<std::int64_t>(slots.size()) - 1);
   }
 
@@ -53,10 +53,10 @@ class Generator {
     return i;
   }
 
-  Instruction copy(int device, SlotId from, SlotId to, ResultMode mode) {
+  Instruction copy(int device, SlotId from, SlotId to, ResultMode mode, Opcode opcode = Opcode::copy) {
     DeviceProgram& on = program_.devices[static_cast<std::size_t>(device)];
     Instruction i;
-    i.opcode = Opcode::copy;
+    i.opcode = opcode;
     i.first_operand = static_cast<std::uint32_t>(on.operands.size());
     i.first_result = static_cast<std::uint32_t>(on.results.size());
     i.operands = i.results = 1;
@@ -76,8 +76,10 @@ class Generator {
       chain.push_back(simple(Opcode::send, value, to));
       receive(to, from);
     }
-    if (pick(random_, 0, 2) == 0) overwrite(from, value, chain);
-    chain.push_back(simple(Opcode::free, value));
+    const bool rewritten = pick(random_, 0, 2) == 0;
+    const SlotId kept = maybe_over_the_host(from, value, chain);
+    if (rewritten) overwrite(from, kept, chain);
+    chain.push_back(simple(Opcode::free, kept));
     add_chain(from, std::move(chain));
   }
 
@@ -89,12 +91,26 @@ class Generator {
     chain.push_back(simple(Opcode::free, next));
   }
 
+  // Sometimes moves the value to the host and back, into a slot of its own, which is returned.
+  SlotId maybe_over_the_host(int device, SlotId value, Chain& chain) {
+    if (pick(random_, 0, 3) > 0) return value;
+    const SlotId there = slot(device, SlotClass::host), back = slot(device, SlotClass::step);
+    chain.push_back(copy(device, value, there, ResultMode::store, Opcode::offload));
+    const bool late = pick(random_, 0, 1) == 0;
+    if (!late) chain.push_back(simple(Opcode::free, value));
+    chain.push_back(copy(device, there, back, ResultMode::store, Opcode::reload));
+    if (late) chain.push_back(simple(Opcode::free, value));
+    chain.push_back(simple(Opcode::free, there));
+    return back;
+  }
+
   void receive(int device, int from) {
     const bool refreshes = pick(random_, 0, 3) == 0;
-    const SlotId value = slot(device, refreshes ? SlotClass::copy : SlotClass::step);
+    SlotId value = slot(device, refreshes ? SlotClass::copy : SlotClass::step);
     Chain chain;
     if (refreshes && pick(random_, 0, 1) == 0) read(device, value, chain);
     chain.push_back(simple(Opcode::recv, value, from));
+    if (!refreshes) value = maybe_over_the_host(device, value, chain);
     if (pick(random_, 0, 3) == 0) {
       const int next = other(device);
       chain.push_back(simple(Opcode::send, value, next));
@@ -163,15 +179,20 @@ bool Rules::may_start(int device, std::size_t at, const Done& done) const {
           return sends && b.slot == slot;
         case Opcode::recv:
           return b.slot == slot;
+        case Opcode::offload:
+        case Opcode::reload:
+          return (sends && on.operands_of(b)[0] == slot) || on.results_of(b)[0].slot == slot;
         default:
           return false;
       }
     };
     // Copies follow one another on the compute lane; they wait for transfers only.
-    const bool needed = copies                     ? b.opcode != Opcode::copy && (touches(on.operands_of(i)[0], false, false, false) ||
+    const bool needed = copies                        ? b.opcode != Opcode::copy && (touches(on.operands_of(i)[0], false, false, false) ||
                                                               touches(on.results_of(i)[0].slot, false, false, true))
-                        : i.opcode == Opcode::send ? touches(i.slot, false, true, false)
-                                                   : touches(i.slot, true, true, true);
+                        : i.opcode == Opcode::offload ? touches(on.operands_of(i)[0], false, true, false)
+                        : i.opcode == Opcode::reload  ? false  // its lane follows the offload
+                        : i.opcode == Opcode::send    ? touches(i.slot, false, true, false)
+                                                      : touches(i.slot, true, true, true);
     if (needed && !done(device, before)) return false;
   }
   return true;

@@ -15,6 +15,11 @@ inline std::string two_devices() {
   return read_file(std::string(PENSTOCK_TESTS) + "/golden/program/two_devices.txt");
 }
 
+// A value over the host's memory and back: tests/golden/program/host_copies.txt.
+inline std::string host_copies() {
+  return read_file(std::string(PENSTOCK_TESTS) + "/golden/program/host_copies.txt");
+}
+
 // `text` with the one place that reads `from` changed into `to`.
 inline std::string with(std::string text, std::string_view from, std::string_view to) {
   const std::size_t at = text.find(from);

@@ -9,6 +9,7 @@
 namespace penstock {
 namespace {
 
+using test::host_copies;
 using test::message_of;
 using test::two_devices;
 using test::with;
@@ -19,6 +20,7 @@ std::string parse_error(const std::string& text) {
 
 TEST(ProgramText, PrintsAsItReads) {
   test::expect_golden("program/two_devices.txt", print(parse_program(two_devices())));
+  test::expect_golden("program/host_copies.txt", print(parse_program(host_copies())));
 }
 
 TEST(ProgramText, EveryFormReadsBack) {
@@ -36,6 +38,7 @@ TEST(ProgramText, HashFollowsTheText) {
   const Program program = parse_program(two_devices());
   EXPECT_EQ(hash(program), hash(parse_program(two_devices())));
   EXPECT_NE(hash(program), hash(parse_program(with(two_devices(), "run 1F0", "run 1F1"))));
+  EXPECT_NE(hash(parse_program(host_copies())), hash(parse_program(with(host_copies(), "0OFFLOAD0 ", ""))));
 }
 
 TEST(ProgramText, InstructionsAreDescribed) {
@@ -47,6 +50,8 @@ TEST(ProgramText, InstructionsAreDescribed) {
   EXPECT_EQ(describe(program, 1, 1), "recv from device 0 (tag 1)");
   EXPECT_EQ(describe(program, 1, 6), "output loss");
   EXPECT_EQ(print(program, program.devices[0], program.devices[0].instructions[1]), "run 0F0 @F0(%w, %x0) -> (store %h0)");
+  EXPECT_EQ(describe(parse_program(host_copies()), 0, 1), "offload %a to %h");
+  EXPECT_EQ(describe(parse_program(host_copies()), 0, 3), "reload %h to %b");
 }
 
 TEST(ProgramText, PartsLieAtMultiplesOf64Bytes) {

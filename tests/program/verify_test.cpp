@@ -10,6 +10,7 @@
 namespace penstock {
 namespace {
 
+using test::host_copies;
 using test::message_of;
 using test::two_devices;
 using test::with;
@@ -89,6 +90,43 @@ TEST(Verify, Copies) {
   EXPECT_EQ(copy("copy %h1 -> update %h1"), "device 1, instruction 5 (copy %h1 to %h1): a slot is copied to itself");
   EXPECT_EQ(copy("copy %h1 -> add %loss"), "device 1, instruction 5 (copy %h1 to %loss): a copy cannot add");
   EXPECT_EQ(copy("copy %h1 -> update %loss"), "device 1, instruction 5 (copy %h1 to %loss): slots %h1 and %loss differ in type");
+}
+
+TEST(Verify, HostCopies) {
+  const auto of = [](std::string_view from, std::string_view to) { return verdict(with(host_copies(), from, to)); };
+  EXPECT_EQ(verdict(host_copies()), "no error");
+  EXPECT_EQ(verdict(host_copies(), {ChannelModel::serial, 192}), "no error");  // the host's bytes do not count
+  EXPECT_EQ(of("reload %h -> %b", "copy %h -> store %b"),
+            "device 0, instruction 3 (copy %h to %b): slot %h lies in the host's memory\n  hint: reload it");
+  EXPECT_EQ(of("input %a = %x", "input %h = %x"),
+            "device 0, instruction 0 (input x): slot %h lies in the host's memory\n  hint: reload it");
+  EXPECT_EQ(of("OFFLOAD0 %a -> %h", "OFFLOAD0 %w -> %h"),
+            "device 0, instruction 1 (offload %w to %h): slot %w is of the wrong class\n  an offload goes from a step slot to a host slot");
+  EXPECT_EQ(of("OFFLOAD0 %a -> %h", "OFFLOAD0 %a -> %b"),
+            "device 0, instruction 1 (offload %a to %b): slot %b is of the wrong class\n  an offload goes from a step slot to a host slot");
+  EXPECT_EQ(of("reload %h -> %b", "reload %a -> %b"),
+            "device 0, instruction 3 (reload %a to %b): slot %a is of the wrong class\n  a reload goes from a host slot to a step slot");
+  EXPECT_EQ(of("slot %b step @64 (f32[16])", "slot %b step @64 (f32[4,4])"),
+            "device 0, instruction 3 (reload %h to %b): slots %h and %b differ in type");
+}
+
+TEST(Verify, HostSlotsAreDefinedOnceAndFreed) {
+  const auto of = [](std::string_view from, std::string_view to) { return verdict(with(host_copies(), from, to)); };
+  EXPECT_EQ(of("  offload 0OFFLOAD0 %a -> %h\n", ""), "device 0, instruction 2 (reload %h to %b): slot %h is used before it is defined");
+  EXPECT_EQ(of("  free %h\n", ""), "device 0: slot %h is never freed\n  defined at instruction 1");
+  EXPECT_EQ(of("  reload %h -> %b\n  free %h\n", "  free %h\n  reload %h -> %b\n"),
+            "device 0, instruction 4 (reload %h to %b): slot %h is used after it was freed\n  freed at instruction 3");
+  EXPECT_EQ(of("  free %a\n", "  offload %a -> %h\n  free %a\n"),
+            "device 0, instruction 2 (offload %a to %h): slot %h is defined twice\n  before at instruction 1");
+}
+
+TEST(Verify, HostSlotsLieInTheirArena) {
+  EXPECT_EQ(verdict(with(host_copies(), "host_bytes=64", "host_bytes=0")),
+            "device 0: slot %h does not fit its arena\n"
+            "  it lies at 0 and has 64 bytes; the arena has 0 bytes; places are multiples of 64");
+  EXPECT_EQ(verdict(with(with(host_copies(), "  slot %b", "  slot %g host @0 (f32[16])\n  slot %b"), "  free %a\n",
+                         "  offload %a -> %g\n  free %a\n  free %g\n")),
+            "device 0: slots %g and %h live at the same time in the same place\n  %g has bytes 0 to 64\n  %h has bytes 0 to 64");
 }
 
 TEST(Verify, Ports) {

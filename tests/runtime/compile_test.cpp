@@ -65,11 +65,17 @@ TEST(Compile, WrongSchedulesAreNamed) {
     });
   };
   EXPECT_NE(failure(config({"schedule=1f1n"})).find("1f1b"), std::string::npos);
-  EXPECT_EQ(failure(config({"schedule=" + folder.file("none.csv")})),
+  EXPECT_EQ(failure(config({"schedule=" + folder.file("none.csv"), "actors=2"})),
             concat("cannot read ", folder.file("none.csv"), ": No such file or directory"));
   write_file(folder.file("one.csv"), "0F0,0B0\n");
-  EXPECT_EQ(failure(config({"schedule=" + folder.file("one.csv")})),
+  EXPECT_EQ(failure(config({"schedule=" + folder.file("one.csv"), "actors=2"})),
             concat(folder.file("one.csv"), " has 1 actors, pipeline.actors is 2\n  hint: --actors 1"));
+  EXPECT_EQ(failure(config({"schedule=" + folder.file("one.csv"), "actors=1", "pipeline.unit=2"})),
+            concat(folder.file("one.csv"), " is a table: it takes no unit\n  hint: leave out pipeline.unit"));
+  EXPECT_EQ(failure(config({"transfers=1"})),
+            "1f1b takes no --transfers\n  it takes --in-flight\n  hint: schedules that do: zb-h2, crosspipe");
+  EXPECT_EQ(failure(config({"schedule=zb-h2", "transfers=[1,2,3]"})),
+            "zb-h2: --transfers gives 3 times for the 1 links of 2 actors\n  hint: give one for all links, or one for each");
   write_file(folder.file("short.csv"), "0F0,0B0\n1F0,1B0\n");
   EXPECT_NE(failure(config({"schedule=" + folder.file("short.csv")})).find("short.csv:1:1: 0F1 is missing near 0F0"), std::string::npos);
   EXPECT_NE(failure(config({"model.layers=1"})).find("1 layer"), std::string::npos);

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/text.h"
 #include "support/errors.h"
+#include "support/temporary.h"
 
 namespace penstock {
 namespace {
@@ -97,11 +99,48 @@ TEST(Config, WrongTypesHaveAPlace) {
 
 TEST(Config, ValuesOutOfRange) {
   EXPECT_EQ(failure("[train]\nsteps = 0\n"), "run.toml:2:9: train.steps is 0; it must be at least 1 and at most 1e+09");
+  EXPECT_EQ(failure("[pipeline]\nupdate = \"validate\"\n"),
+            "run.toml:2:10: unknown update \"validate\"\n  hint: did you mean \"validated\"?");
   EXPECT_EQ(failure("[train]\ndtype = \"f23\"\n"), "run.toml:2:9: unknown dtype \"f23\"\n  hint: did you mean \"f32\"?");
   EXPECT_EQ(failure("[train]\nclip = inf\n"), "run.toml:2:8: train.clip is inf; it must be finite");
   EXPECT_EQ(failure("[train]\nbatch = 10\n"),
             "train.batch = 10 is not divisible by pipeline.microbatches = 8\n  every micro-batch has the same number of sequences");
   EXPECT_EQ(message_of([] { parse_override("steps"); }), "--set needs key=value, this is \"steps\"");
+}
+
+TEST(Config, WhatShapesASchedule) {
+  EXPECT_EQ(parse("").pipeline.in_flight, 0);
+  const Config config = parse("[pipeline]\nin_flight = 3\ngroup = 2\nunit = 4\ntransfers = [0, 0.5]\nsplit_backward = true\n");
+  EXPECT_EQ(config.pipeline.in_flight, 3);
+  EXPECT_EQ(config.pipeline.group, 2);
+  EXPECT_EQ(config.pipeline.unit, 4);
+  EXPECT_EQ(config.pipeline.transfers, (std::vector<double>{0, 0.5}));
+  EXPECT_TRUE(config.pipeline.split_backward);
+  EXPECT_EQ(print(parse(print(config))), print(config));
+  EXPECT_EQ(parse("[pipeline]\ntransfers = 2\n").pipeline.transfers, std::vector<double>{2});
+  EXPECT_EQ(parse("", {{"pipeline.transfers", "0,0,2", "--transfers"}}).pipeline.transfers, (std::vector<double>{0, 0, 2}));
+  EXPECT_EQ(failure("[pipeline]\ntransfers = [1, 'x']\n"), "run.toml:2:13: pipeline.transfers needs a list of numbers, this is a list");
+  EXPECT_EQ(failure("[pipeline]\ntransfers = [-1]\n"), "run.toml:2:13: pipeline.transfers is -1; it must be at least 0 and at most 1e+06");
+  EXPECT_EQ(failure("[pipeline]\nsplit_backward = 1\n"),
+            "run.toml:2:18: pipeline.split_backward needs true or false, this is a whole number");
+}
+
+TEST(Config, ATableSaysHowManyActorsAndMicrobatchesThereAre) {
+  const test::TemporaryFolder folder;
+  const std::string table = folder.file("table.csv");
+  write_file(table, "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n2F0,2B0,2F1,2B1\n");
+  const auto load = [&](std::vector<Override> overrides) {
+    overrides.push_back({"schedule", table, "--schedule"});
+    return load_config("", overrides, models());
+  };
+  EXPECT_EQ(load({}).pipeline.actors, 3);
+  EXPECT_EQ(load({}).pipeline.microbatches, 2);
+  EXPECT_EQ(load({parse_override("batch=6")}).train.batch, 6);
+  const Config given = load({parse_override("actors=2"), parse_override("pipeline.microbatches=4")});
+  EXPECT_EQ(given.pipeline.actors, 2);
+  EXPECT_EQ(given.pipeline.microbatches, 4);
+  EXPECT_EQ(message_of([&] { load({parse_override("batch=3")}); }),
+            "train.batch = 3 is not divisible by pipeline.microbatches = 2\n  every micro-batch has the same number of sequences");
 }
 
 TEST(Config, PrintedReadsBack) {

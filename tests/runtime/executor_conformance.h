@@ -87,6 +87,26 @@ TEST_P(ExecutorConformance, CopiesInOrder) {
   EXPECT_TRUE(all(executor->memory(SlotId(2)), 7));
 }
 
+// Host copies follow one another, so a reload need not wait for its offload.
+TEST_P(ExecutorConformance, CopiesOverTheHostInOrder) {
+  auto executor = GetParam().make();
+  const auto program = program_of(
+      "device 0 {state_bytes=0, step_bytes=128, scratch_bytes=0, host_bytes=128}\n"
+      "  slot %a step @0 (f32[16])\n  slot %g host @0 (f32[16])\n  slot %h host @64 (f32[16])\n  slot %b step @64 (f32[16])\n"
+      "  offload %a -> %h\n  reload %h -> %b\n");
+  executor->load(program, 0);
+  for (int slot = 0; slot < 4; ++slot) fill(executor->memory(SlotId(slot)), slot + 1);
+  Event last = kNoEvent;
+  for (const Instruction& instruction : program->devices[0].instructions) last = executor->issue(instruction);
+  if (last != kNoEvent) {
+    ASSERT_TRUE(executor->wait(last, std::chrono::steady_clock::now() + std::chrono::seconds(20)));
+    EXPECT_TRUE(executor->done(last));
+  }
+  EXPECT_TRUE(all(executor->memory(SlotId(1)), 2));
+  EXPECT_TRUE(all(executor->memory(SlotId(2)), 1));
+  EXPECT_TRUE(all(executor->memory(SlotId(3)), 1));
+}
+
 inline std::string executor_case_name(const testing::TestParamInfo<ExecutorCase>& info) {
   return info.param.name;
 }

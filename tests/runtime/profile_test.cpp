@@ -118,6 +118,10 @@ TEST(Profile, TablesCoverWholeAndSplitBackwards) {
   ASSERT_EQ(chunked.size(), 2u);
   EXPECT_EQ(kinds_of(chunked[1]), "FIW");
   validate(chunked[1], chain(6), 6);
+  // A stage away from home that recomputes everything: its whole F is in the other table.
+  const auto again = profiled_tables(parse_schedule("1F0,1R0,1B0\n0F0,0R0,0B0\n", "again.csv"));
+  ASSERT_EQ(again.size(), 2u);
+  EXPECT_EQ(kinds_of(again[1]), "FIW");
   // And back.
   const auto back = profiled_tables(chunked[1]);
   ASSERT_EQ(back.size(), 2u);

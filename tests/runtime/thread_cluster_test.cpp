@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "base/text.h"
 #include "runtime/fake_device.h"
 #include "support/errors.h"
 #include "support/random_program.h"
@@ -199,6 +200,32 @@ TEST(ThreadCluster, APassedDeadlineNamesDeviceInstructionAndPeer) {
             "device 0 waited longer than the deadline of 0.05 s in recv from device 1 (tag 0)\n"
             "  needed by: F0 of stage 0\n  program: receive\n"
             "  hint: see what device 1 was doing; raise the deadline if a step may take that long");
+}
+
+// Host copies that are never done.
+class StuckHostCopies : public Executor {
+ public:
+  void load(std::shared_ptr<const Program> program, int device) override { inner_->load(std::move(program), device); }
+  std::span<std::byte> memory(SlotId slot) override { return inner_->memory(slot); }
+  Event issue(const Instruction& instruction) override { return is_host_copy(instruction.opcode) ? 0 : inner_->issue(instruction); }
+  bool done(Event) override { return false; }
+  bool wait(Event, Deadline deadline) override {
+    std::this_thread::sleep_until(deadline);
+    return false;
+  }
+
+ private:
+  std::unique_ptr<Executor> inner_ = make_fake_executor({});
+};
+
+TEST(ThreadCluster, APassedDeadlineNamesTheHostCopy) {
+  ClusterOptions options;
+  options.deadline = 0.05;
+  auto cluster = make_thread_cluster(1, [](int) { return std::make_unique<StuckHostCopies>(); }, std::make_shared<HashData>(), options);
+  const std::uint64_t key = cluster->load(parse_program(read_file(std::string(PENSTOCK_TESTS) + "/golden/program/host_copies.txt")));
+  EXPECT_EQ(message_of([&] { cluster->step(key, {}); }),
+            "device 0 waited longer than the deadline of 0.05 s in offload %a to %h\n"
+            "  needed by: free %a\n  program: over_the_host\n  hint: raise the deadline if a step may take that long");
 }
 
 }  // namespace

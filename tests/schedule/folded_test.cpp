@@ -137,15 +137,16 @@ TEST(Folded, DualPipeFormulas) {
   });
 }
 
-// Bubble of the three schedules that list scheduling makes, B=2F: e is their bubble where B=F.
-double units_bubble(double e, double chunk, int units) {
-  return units == 1 ? 2 * e : (units + 1) * e - std::min(e, chunk);
+// Bubble of the three schedules that list scheduling makes, B=2F: e is their bubble where B=F, `more` comes on top from the second unit on.
+double units_bubble(double e, double more, int m, int p) {
+  return 2 * e + (m > p ? std::max(more, 0.0) : 0);
 }
 
 TEST(Folded, Chimera) {
   EXPECT_EQ(timed("chimera", {{.actors = 4, .microbatches = 4}}).makespan, 16);
   EXPECT_EQ(timed("chimera", {{.actors = 4, .microbatches = 4}}).peak_live, (std::vector<double>{3, 4, 4, 3}));
   EXPECT_EQ(timed("chimera", {{.actors = 8, .microbatches = 8}}).makespan, 36);
+  EXPECT_EQ(timed("chimera", {{.actors = 8, .microbatches = 32}}).makespan, 108);  // 1F1B: 117
   for_each_shape([](int p, int m) {
     if (p % 2 != 0) return;
     const Case c{{.actors = p, .microbatches = m}};
@@ -153,13 +154,13 @@ TEST(Folded, Chimera) {
     const int units = (m + p - 1) / p;
     EXPECT_LE(largest(t.peak_live), p);
     if (m % p != 0) {
-      EXPECT_LE(t.makespan, 3 * units * p + units_bubble(p - 2, 1, units));
+      EXPECT_LE(t.makespan, 3 * units * p + units_bubble(p - 2, 0, m, p));
       return;
     }
-    EXPECT_DOUBLE_EQ(t.makespan, 3 * m + units_bubble(p - 2, 1, units));
+    EXPECT_DOUBLE_EQ(t.makespan, 3 * m + units_bubble(p - 2, 0, m, p));
     EXPECT_NEAR(equal.bubble(), (p - 2.0) / (2 * m + p - 2), 1e-12);
-    if (m > p) return;
     EXPECT_NEAR(t.bubble(), (p - 2) / (1.5 * m + p - 2), 1e-12);
+    if (m > p) return;
     for (int a = 0; a < p; ++a) EXPECT_EQ(t.peak_live[static_cast<std::size_t>(a)], p / 2 + 1 + std::min({a, p - 1 - a, p / 2 - 1}));
   });
 }
@@ -179,10 +180,10 @@ TEST(Folded, BitPipe) {
     const int units = (m + p - 1) / p;
     EXPECT_LE(largest(t.peak_live), p);
     if (m % p != 0) {
-      EXPECT_LE(t.makespan, 3 * units * p + units_bubble((p - 2) / 2.0, 0.5, units));
+      EXPECT_LE(t.makespan, 3 * units * p + units_bubble((p - 2) / 2.0, (p - 6) / 2.0, m, p));
       return;
     }
-    EXPECT_DOUBLE_EQ(t.makespan, 3 * m + units_bubble((p - 2) / 2.0, 0.5, units));
+    EXPECT_DOUBLE_EQ(t.makespan, 3 * m + units_bubble((p - 2) / 2.0, (p - 6) / 2.0, m, p));
     EXPECT_NEAR(equal.bubble(), (p - 2.0) / (4 * m + p - 2), 1e-12);
     if (m > p) return;
     EXPECT_NEAR(t.bubble(), (p - 2.0) / (3 * m + p - 2), 1e-12);
@@ -195,11 +196,11 @@ TEST(Folded, Hanayo) {
       const Case c{{.actors = p, .microbatches = m, .chunks = 2 * waves}};
       const TableTime t = timed("hanayo", c), equal = timed("hanayo", {c.options, 0, kEqual});
       const int units = (m + p - 1) / p;
-      const double e = (p - 1.0) / waves, chunk = 0.5 / waves;
+      const double e = (p - 1.0) / waves, more = waves > 1 ? (p - 3.0) / waves : 0;
       EXPECT_LE(largest(t.peak_live), p + 1e-9);
-      EXPECT_LE(t.makespan, 3 * units * p + units_bubble(e, chunk, units) + 1e-9);
+      EXPECT_LE(t.makespan, 3 * units * p + units_bubble(e, more, m, p) + 1e-9);
       if (m % p != 0) return;
-      EXPECT_NEAR(t.makespan, 3 * m + units_bubble(e, chunk, units), 1e-9);
+      EXPECT_NEAR(t.makespan, 3 * m + units_bubble(e, more, m, p), 1e-9);
       EXPECT_NEAR(equal.makespan, 2 * m + e, 1e-9);
       // The published claim, where it holds.
       if (m == p && p % 2 == 0 && p >= 4) {

@@ -10,17 +10,15 @@
 #include "simulate/table.h"
 #include "support/errors.h"
 #include "support/golden.h"
+#include "support/table_times.h"
 
 namespace penstock {
 namespace {
 
+using test::every_link;
 using test::message_of;
-
-// F=1, B=2 (I=W=1) for an actor's whole share, so that a chunk costs 1/chunks; live activations counted alike.
-struct Times {
-  double makespan, bubble;
-  std::vector<double> peak;
-};
+using test::Times;
+using test::times;
 
 // Nothing where a precondition is violated.
 std::optional<Schedule> schedule_if_allowed(std::string_view name, const ScheduleOptions& options) {
@@ -29,13 +27,6 @@ std::optional<Schedule> schedule_if_allowed(std::string_view name, const Schedul
   } catch (const Error&) {
     return {};
   }
-}
-
-Times times(std::string_view name, const ScheduleOptions& options, double latency = 0, const UnitCosts& costs = {}) {
-  const Schedule schedule = make_schedule(name, options);
-  const TableTime time = time_table(schedule, chain(schedule.stages()), uniform_costs(schedule.stages(), costs, 1.0 / options.chunks),
-                                    {.network = {.link = {.latency = latency}}});
-  return {time.makespan, time.bubble(), time.peak_live};
 }
 
 // The reference table: p=4, m=8 at latencies 0, 0.5 and 1 on every link.
@@ -59,8 +50,8 @@ TEST(Generators, ReferenceTable) {
     EXPECT_DOUBLE_EQ(t.makespan, row.makespan);
     EXPECT_NEAR(100 * t.bubble, row.bubble, 0.05);
     EXPECT_EQ(t.peak, row.peak);
-    EXPECT_DOUBLE_EQ(times(row.name, options, 0.5).makespan, row.half);
-    EXPECT_DOUBLE_EQ(times(row.name, options, 1).makespan, row.one);
+    EXPECT_DOUBLE_EQ(times(row.name, options, every_link(0.5)).makespan, row.half);
+    EXPECT_DOUBLE_EQ(times(row.name, options, every_link(1)).makespan, row.one);
   }
   EXPECT_DOUBLE_EQ(times("gpipe", {.actors = 4, .microbatches = 8, .chunks = 2}).makespan, 28.5);  // breadth-first
   EXPECT_EQ(times("sequential", {.actors = 4, .microbatches = 8}).makespan, 4 * 8 * 3);
@@ -71,7 +62,7 @@ TEST(Generators, LargerPublishedBubbles) {
   EXPECT_NEAR(times("zb-h1", {.actors = 8, .microbatches = 32}).bubble, 0.068, 0.0005);
   EXPECT_NEAR(times("interleaved-1f1b", {.actors = 8, .microbatches = 32, .chunks = 2}).bubble, 0.099, 0.0005);
   EXPECT_NEAR(times("interleaved-1f1b", {.actors = 8, .microbatches = 32, .chunks = 6}).bubble, 0.035, 0.0005);
-  const Times unequal = times("zb-h1", {.actors = 8, .microbatches = 20}, 0, {.input = 1.3, .weight = 0.7});
+  const Times unequal = times("zb-h1", {.actors = 8, .microbatches = 20}, {}, {.input = 1.3, .weight = 0.7});
   EXPECT_NEAR(unequal.makespan, 71.2, 0.05);
   EXPECT_NEAR(unequal.bubble, 0.157, 0.0005);
 }

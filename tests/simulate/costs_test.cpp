@@ -23,6 +23,7 @@ Costs sample_costs() {
   forward.name = "F0";
   forward.stage = 0;
   forward.stages = 2;
+  forward.light = true;
   forward.alone = {0.001, 1e-5, 10};
   forward.busy = {0.1 + 0.2, 0, 1};  // a number that needs all digits
   forward.beside["threads"] = {0.0015, 0, 20};

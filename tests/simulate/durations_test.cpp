@@ -122,6 +122,43 @@ TEST(Durations, ManyMissingTasksAreCounted) {
   EXPECT_NE(message.find("F0, and 3 more\n"), std::string::npos) << message;
 }
 
+// A device that was measured copies by itself; a published one has a link to its host, or its memory is the host's.
+TEST(Durations, OffloadsAreTheDevicesOrTheHostLinks) {
+  const Program offloading = parse_program(R"(penstock program 1
+program @step {microbatches=1}
+data %x: f32[16]
+device 0 {state_bytes=0, step_bytes=128, scratch_bytes=0, host_bytes=64}
+  slot %x step @0 (f32[16])
+  slot %h host @0 (f32[16])
+  slot %y step @64 (f32[16])
+  input %x = %x
+  offload %x -> %h
+  free %x
+  reload %h -> %y
+  free %h
+  free %y
+)",
+                                           "program");
+  const auto copies = [&](const Costs& costs, const CostContext& context) {
+    const Durations durations = durations_of(offloading, costs, context);
+    EXPECT_EQ(durations[0][1], durations[0][3]);
+    return durations[0][1];
+  };
+  Costs costs = measured();
+  costs.input_seconds["x"] = 0;
+  EXPECT_EQ(copies(costs, {}), 1);
+  EXPECT_EQ(host_link(costs, {}).bandwidth, Link().bandwidth);
+  DeviceModel device;
+  device.f32 = 1;
+  device.bandwidth = 16;
+  EXPECT_EQ(copies({}, {.roofline = device}), 8);
+  device.host = Link{.latency = 0.5, .bandwidth = 32};
+  EXPECT_EQ(copies({}, {.roofline = device}), 0);
+  EXPECT_EQ(host_link({}, {.roofline = device}).latency, 0.5);
+  EXPECT_EQ(copies(costs, {.roofline = device}), 1);
+  EXPECT_EQ(host_link(costs, {.roofline = device}).latency, 0);
+}
+
 TEST(Durations, RooflineForWhatWasNotMeasured) {
   DeviceModel device;
   device.f32 = 1;

@@ -29,6 +29,7 @@ bandwidth = 1000.0
 memory = 80.0
 launch = 1.0
 efficiency = 1.0
+host = "wire"
 source = "nobody"
 [links.wire]
 bandwidth = 1.0
@@ -48,6 +49,8 @@ TEST(Devices, UnitsAndDefaults) {
   EXPECT_DOUBLE_EQ(large.launch_seconds, 1e-6);
   EXPECT_DOUBLE_EQ(table.link("wire").bandwidth, 1e9);
   EXPECT_DOUBLE_EQ(table.link("wire").latency, 5e-6);
+  EXPECT_FALSE(small.host);
+  EXPECT_DOUBLE_EQ(large.host.value().bandwidth, 1e9);
   // What is not published counts as f32.
   EXPECT_DOUBLE_EQ(large.peak(DType::bf16), 4e13);
   EXPECT_DOUBLE_EQ(small.peak(DType::bf16), 2e12);
@@ -90,11 +93,14 @@ TEST(Devices, BadFiles) {
   EXPECT_EQ(message_with("f64 = 1.0", "f64 = \"fast\""), "two.toml:6:7: small.f64 must be a positive number");
   EXPECT_EQ(message_with("f64 = 1.0\n", ""), "two.toml:4:1: small has no key \"f64\"");
   EXPECT_EQ(message_with("source = \"nobody\"", "source = 1"), "two.toml:9:10: small.source must be a text");
-  EXPECT_EQ(message_with("bandwidth = 100.0", "bandwith = 100.0"),
-            "two.toml:8:1: small has an unknown key \"bandwith\"\n"
-            "  known: title, source, f64, f32, f16, bf16, bandwidth, memory, launch, efficiency\n  hint: did you mean \"bandwidth\"?");
+  EXPECT_EQ(
+      message_with("bandwidth = 100.0", "bandwith = 100.0"),
+      "two.toml:8:1: small has an unknown key \"bandwith\"\n"
+      "  known: title, source, f64, f32, f16, bf16, bandwidth, memory, host, launch, efficiency\n  hint: did you mean \"bandwidth\"?");
+  EXPECT_EQ(message_with("host = \"wire\"", "host = \"wirf\""),
+            "there is no link \"wirf\" in two.toml\n  known: wire\n  hint: did you mean \"wire\"?");
   EXPECT_EQ(message_with("[links.wire]", "[wires.wire]"),
-            "two.toml:20:2: the file has an unknown key \"wires\"\n  known: defaults, devices, links");
+            "two.toml:21:2: the file has an unknown key \"wires\"\n  known: defaults, devices, links");
   EXPECT_EQ(message_of([] { parse_devices("devices = 1", "d.toml"); }), "d.toml:1:11: devices must be a table");
   EXPECT_EQ(message_of([] { parse_devices("defaults = 1", "d.toml"); }), "d.toml:1:12: defaults must be a table");
   EXPECT_EQ(message_of([] { parse_devices("[devices]\nx = 1", "d.toml"); }), "d.toml:2:5: devices.x must be a table");

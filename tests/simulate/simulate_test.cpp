@@ -52,6 +52,8 @@ Network random_network(std::mt19937_64& random, std::int32_t devices) {
       link.bandwidth = static_cast<double>(64 << random() % 4);
       network.between[{from, to}] = link;
     }
+  network.host.latency = static_cast<double>(random() % 4) / 8;
+  network.host.bandwidth = static_cast<double>(64 << random() % 4);
   return network;
 }
 
@@ -105,6 +107,14 @@ class ByTheRules {
     const Instruction& i = program_.devices[at(device)].instructions[instruction];
     const double end = start + durations_[at(device)][instruction];
     started_[at(device)][instruction] = end;
+    if (is_host_copy(i.opcode)) {
+      double& free_at = host_free_at_[device];
+      const DeviceProgram& own = program_.devices[at(device)];
+      free_at =
+          std::max(end, free_at) + static_cast<double>(slot_bytes(own.slots[own.operands_of(i)[0].index()])) / network_.host.bandwidth;
+      done_[at(device)][instruction] = free_at + network_.host.latency;
+      return end;
+    }
     if (!is_transfer(i)) {
       done_[at(device)][instruction] = end;
       return end;
@@ -127,6 +137,7 @@ class ByTheRules {
   Rules rules_;
   std::vector<std::vector<double>> started_, done_;
   std::map<std::pair<std::int32_t, std::int32_t>, double> free_at_;
+  std::map<int, double> host_free_at_;
 };
 
 bool verifies(const Program& program) {
@@ -176,6 +187,7 @@ TEST(Simulate, BoundsLatencyAndScale) {
     auto link = slower.between.begin();
     std::advance(link, static_cast<std::ptrdiff_t>(random() % slower.between.size()));
     link->second.latency += 1.5;
+    slower.host.latency += 1;
     EXPECT_GE(simulate(program, durations, slower).makespan, base.makespan);
 
     for (auto& row : durations)
@@ -184,6 +196,8 @@ TEST(Simulate, BoundsLatencyAndScale) {
       doubled.latency *= 2;
       doubled.bandwidth /= 2;
     }
+    network.host.latency *= 2;
+    network.host.bandwidth /= 2;
     EXPECT_DOUBLE_EQ(simulate(program, durations, network).makespan, 2 * base.makespan);
   }
 }
@@ -198,7 +212,7 @@ struct CountingMachine {
   explicit CountingMachine(const Program& p) : program(p), totals(p.devices.size(), {0}) {
     for (std::size_t d = 0; d < p.devices.size(); ++d)
       for (const Slot& slot : p.devices[d].slots)
-        if (slot.kind != SlotClass::step) totals[d][0] += static_cast<double>(slot_bytes(slot));
+        if (holds_state(slot.kind)) totals[d][0] += static_cast<double>(slot_bytes(slot));
   }
 
   void change(SlotId id, double sign) {
@@ -215,6 +229,7 @@ struct CountingMachine {
   }
   Event start(const Instruction& i) {
     if (i.opcode == Opcode::recv || i.opcode == Opcode::input) change(i.slot, 1);
+    if (is_host_copy(i.opcode)) change(program.devices[device].results_of(i)[0].slot, 1);
     if (!is_transfer(i)) return kNoEvent;
     const int own = static_cast<int>(device);
     const auto key = i.opcode == Opcode::send ? std::tuple(own, i.peer, i.tag) : std::tuple(i.peer, own, i.tag);
@@ -277,7 +292,7 @@ TEST(Simulate, EveryActivityBeginsWhenItsCauseEnds) {
       const Activity& cause = timeline.activities[at(activity.cause)];
       // A queueing transfer begins when the one before has left the link, a latency before it arrives.
       const bool queued = activity.lane == Lane::transfer && cause.lane == Lane::transfer && cause.device == activity.device;
-      const double latency = network.at(cause.device, cause.peer).latency;
+      const double latency = cause.peer == cause.device ? network.host.latency : network.at(cause.device, cause.peer).latency;
       EXPECT_TRUE(activity.begin == cause.end || (queued && activity.begin == cause.end - latency))
           << detail(timeline, activity) << " begins at " << activity.begin << ", its cause " << detail(timeline, cause) << " ends at "
           << cause.end;
@@ -354,6 +369,65 @@ TEST(Simulate, AReplayTakesRecordedArrivalsAndBegins) {
   arrivals[1][1] = 2;
   const Simulation simulation = simulate(program, before(program, 3, 1, 1), network, {.begin = {1, 0, 0}, .arrivals = &arrivals});
   EXPECT_EQ(simulation.finished, (std::vector<double>{4.5, 4 + 2 + 1, 4 + 0.5 + 1}));
+}
+
+// Copies to and from the host take turns beside computing; a free waits for its slot's, a run for what is reloaded.
+TEST(Simulate, HostCopiesTakeTurnsBesideComputing) {
+  const Program program = parse_program(R"(penstock program 1
+program @p {microbatches=1}
+task @t {scratch=0}
+graph @t(%x: f32[16]) -> (f32[16]) {
+  %0: f32[16] = neg(%x)
+  return %0
+}
+device 0 {state_bytes=64, step_bytes=256, scratch_bytes=0, host_bytes=128}
+  slot %w state @0 (f32[16] "w")
+  slot %a step @0 (f32[16])
+  slot %b step @64 (f32[16])
+  slot %g host @0 (f32[16])
+  slot %h host @64 (f32[16])
+  slot %c step @128 (f32[16])
+  slot %d step @192 (f32[16])
+  run @t(%w) -> (store %a)
+  run @t(%w) -> (store %b)
+  offload %a -> %g
+  offload %b -> %h
+  run @t(%w) -> (store %d)
+  free %a
+  free %b
+  reload %g -> %c
+  run @t(%c) -> (update %d)
+  free %g
+  free %h
+  free %c
+  free %d
+)");
+  verify(program);
+  Durations durations = {{1, 1, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0}};
+  Network network;
+  network.host.bandwidth = 32;  // two seconds each
+  network.host.latency = 0.5;
+  const Simulation simulation = simulate(program, durations, network, {.record = true});
+  // Copies from 2 to 4, 4 to 6, and, once %b is free at 6.5, 6.5 to 8.5; the last run from 9 on.
+  EXPECT_EQ(simulation.makespan, 11);
+  EXPECT_EQ(simulation.busy[0], 5);
+  EXPECT_EQ(simulation.critical_path, 1 + 2 + 2 + 2);
+  std::vector<std::pair<double, double>> copies;
+  for (const Activity& activity : simulation.timeline.activities)
+    if (activity.lane == Lane::transfer) copies.emplace_back(activity.begin, activity.end);
+  EXPECT_EQ(copies, (std::vector<std::pair<double, double>>{{2, 4.5}, {4, 6.5}, {6.5, 9}}));
+  // %a is free from 4.5 on, the host's memory is not the device's.
+  std::map<double, double> memory;
+  for (const MemoryPoint& point : simulation.timeline.memory[0]) memory[point.time] = point.total();
+  memory.erase(3), memory.erase(9);  // where only the scratch of a run, none, comes and goes
+  EXPECT_EQ(memory, (std::map<double, double>{{0, 128}, {1, 192}, {2, 256}, {4.5, 192}, {6.5, 192}, {11, 64}}));
+  // Where the device copies by itself, copies are in the durations.
+  durations[0][2] = durations[0][3] = durations[0][7] = 2;
+  EXPECT_EQ(simulate(program, durations, {}).makespan, 11);
+  // A replay takes when a wait has ended.
+  Durations arrivals = {std::vector<double>(durations[0].size(), std::nan(""))};
+  arrivals[0][7] = 3;
+  EXPECT_EQ(simulate(program, durations, {}, {.arrivals = &arrivals}).makespan, 14);
 }
 
 TEST(Simulate, RefusesBadDurations) {

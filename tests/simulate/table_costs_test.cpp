@@ -71,6 +71,19 @@ TEST(TableCosts, TasksThatAreEqualStandOnce) {
   EXPECT_EQ(time_of(table_costs_of(costs, make_schedule("zb-h1", {.actors = 3}), {}), 1, Kind::I), 2.5);
 }
 
+// An F that leaves its residuals to R stands for the whole one only where nothing else was measured.
+TEST(TableCosts, TheLightForwardIsNotTheForward) {
+  Costs costs;
+  costs.tasks = {task(Kind::F, 0, 2, 1), task(Kind::R, 0, 2, 0.5), task(Kind::B, 0, 2, 4), task(Kind::F, 0, 2, 2), task(Kind::F, 1, 2, 3)};
+  costs.tasks[0].light = costs.tasks[4].light = true;
+  const TableCosts found = table_costs_of(costs, parse_schedule("0F0,0R0,0B0\n1F0,1R0,1B0\n", "again.csv"), {});
+  EXPECT_EQ(time_of(found, 0, Kind::F), 2);
+  EXPECT_EQ(time_of(found, 0, Kind::R), 0.5);
+  costs.tasks.erase(costs.tasks.begin() + 3);
+  EXPECT_EQ(time_of(table_costs_of(costs, make_schedule("1f1b", {.actors = 2}), {}), 1, Kind::F), 3);
+  EXPECT_EQ(time_of(table_costs_of(costs, make_schedule("1f1b", {.actors = 2}), {}), 0, Kind::F), 1);
+}
+
 TEST(TableCosts, WhatIsMissingIsNamed) {
   const auto message = [](const Costs& costs, std::string_view name, const ScheduleOptions& options, const CostContext& context = {}) {
     return message_of([&] { table_costs_of(costs, make_schedule(name, options), context); });

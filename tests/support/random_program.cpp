@@ -22,7 +22,8 @@ TensorType words(std::int64_t count) {
 // Appends events in one global order, so the program can always finish.
 class Maker {
  public:
-  Maker(std::uint64_t seed, int devices) : random_(seed), live_(static_cast<std::size_t>(devices)) {
+  Maker(std::uint64_t seed, int devices)
+      : random_(seed), live_(static_cast<std::size_t>(devices)), on_host_(static_cast<std::size_t>(devices)) {
     program_.name = concat("random", seed);
     program_.microbatches = 3;
     program_.devices.resize(static_cast<std::size_t>(devices));
@@ -32,7 +33,7 @@ class Maker {
 
   void event() {
     const int device = pick(static_cast<int>(live_.size()));
-    switch (pick(8)) {
+    switch (pick(10)) {
       case 0:
       case 1:
         return transfer(device);
@@ -44,6 +45,10 @@ class Maker {
         return refresh(device);
       case 5:
         return copy(device);
+      case 6:
+        return offload(device);
+      case 7:
+        return reload(device);
       default:
         return compute(device);
     }
@@ -60,6 +65,7 @@ class Maker {
   int pick(int below) { return static_cast<int>(random_() % static_cast<std::uint64_t>(below)); }
   DeviceProgram& at(int device) { return program_.devices[static_cast<std::size_t>(device)]; }
   std::vector<SlotId>& live(int device) { return live_[static_cast<std::size_t>(device)]; }
+  std::vector<SlotId>& on_host(int device) { return on_host_[static_cast<std::size_t>(device)]; }
   const TensorType& slot_type(int device, SlotId slot) { return at(device).slots[slot.index()].parts[0]; }
   SlotId state(int) { return SlotId(0); }
 
@@ -153,6 +159,31 @@ class Maker {
     live(device).push_back(to);
   }
 
+  // The slot that was copied is freed soon, or lives on.
+  void offload(int device) {
+    if (live(device).empty()) return;
+    const auto index = static_cast<std::size_t>(pick(static_cast<int>(live(device).size())));
+    const SlotId from = live(device)[index], to = add_slot(device, slot_type(device, from), SlotClass::host);
+    pool(device, add(device, Opcode::offload), {from}, {{to, ResultMode::store}});
+    on_host(device).push_back(to);
+    if (pick(2) == 0) compute(device);
+    if (pick(3) > 0) free(device, index);
+  }
+
+  void reload(int device) {
+    if (on_host(device).empty()) return;
+    const auto index = static_cast<std::size_t>(pick(static_cast<int>(on_host(device).size())));
+    const SlotId from = on_host(device)[index], to = add_slot(device, slot_type(device, from));
+    pool(device, add(device, Opcode::reload), {from}, {{to, ResultMode::store}});
+    live(device).push_back(to);
+    if (pick(3) > 0) drop(device, index);
+  }
+
+  void drop(int device, std::size_t index) {
+    add(device, Opcode::free).slot = on_host(device)[index];
+    on_host(device).erase(on_host(device).begin() + static_cast<std::ptrdiff_t>(index));
+  }
+
   void send(int from, int to, SlotId slot, SlotId target) {
     const int tag = tags_[{from, to}]++;
     for (const bool out : {true, false}) {
@@ -196,6 +227,10 @@ class Maker {
   }
 
   void end(int device) {
+    while (!on_host(device).empty()) {
+      reload(device);
+      if (!on_host(device).empty() && pick(2) == 0) drop(device, 0);
+    }
     std::vector<SlotId> all = live(device);
     all.push_back(state(device));
     if (const auto kept = kept_.find(device); kept != kept_.end()) all.push_back(kept->second);
@@ -211,7 +246,7 @@ class Maker {
 
   std::mt19937_64 random_;
   Program program_;
-  std::vector<std::vector<SlotId>> live_;
+  std::vector<std::vector<SlotId>> live_, on_host_;
   std::map<std::pair<int, int>, int> tags_;
   std::map<int, SlotId> copies_, kept_;  // by owner; by holder
 };
@@ -270,7 +305,9 @@ bool Reference::run_one(int device) {
   std::vector<std::vector<std::byte>>& memory = memory_[d];
   switch (i.opcode) {
     case Opcode::run:
-    case Opcode::copy: {
+    case Opcode::copy:
+    case Opcode::offload:
+    case Opcode::reload: {
       std::vector<std::span<const std::byte>> operands;
       std::vector<std::span<std::byte>> results;
       for (SlotId slot : own.operands_of(i)) operands.emplace_back(memory[slot.index()]);

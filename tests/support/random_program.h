@@ -11,9 +11,9 @@
 
 namespace penstock::test {
 
-// A valid program (planned and verified) of random runs, accumulators, state updates, copies of states and transfers between
-// random devices, for the fake executor. Every device outputs "out<device>", a hash of all that it still holds, and owns state
-// "state<device>". Data port "data" is split, "whole" is not.
+// A valid program (planned and verified) of random runs, accumulators, state updates, copies of states, transfers between
+// random devices and copies to the host and back, for the fake executor. Every device outputs "out<device>", a hash of all that it still
+// holds, and owns state "state<device>". Data port "data" is split, "whole" is not.
 Program random_program(std::uint64_t seed, int devices, int events);
 
 // Every byte depends on port, row, step and seed.

@@ -189,6 +189,45 @@ Schedule random_schedule(Random& random, const StageShape& shape, int actors, in
   return ListScheduler(random, shape, actors, microbatches, options).run();
 }
 
+Schedule with_recomputation(Random& random, Schedule schedule, double share, bool late) {
+  schedule.cells.clear();
+  for (auto& row : schedule.actors) {
+    for (Action& action : row) action.fused_with_next = false;
+    for (std::size_t b = 0; b < row.size(); ++b) {
+      Action again = row[b];
+      if ((again.kind != Kind::B && again.kind != Kind::I) || !coin(random, share)) continue;
+      const auto forward = std::find(row.begin(), row.end(), Action{again.stage, Kind::F, again.microbatch}) - row.begin();
+      again.kind = Kind::R;
+      row.insert(row.begin() + (late ? static_cast<int>(b) : draw(random, static_cast<int>(forward) + 1, static_cast<int>(b))), again);
+      ++b;
+    }
+  }
+  return schedule;
+}
+
+Schedule with_host_copies(Random& random, Schedule schedule, double probability) {
+  schedule.cells.clear();
+  for (std::vector<Action>& row : schedule.actors) {
+    const std::vector<Action> before = row;
+    for (const Action& forward : before) {
+      if (forward.kind != Kind::F || !coin(random, probability)) continue;
+      const auto at = [&](auto test) { return static_cast<int>(std::find_if(row.begin(), row.end(), test) - row.begin()); };
+      const auto same = [&](const Action& a) { return a.stage == forward.stage && a.microbatch == forward.microbatch; };
+      const int f = at([&](const Action& a) { return same(a) && a.kind == Kind::F; });
+      const int b = at([&](const Action& a) { return same(a) && (a.kind == Kind::B || a.kind == Kind::I); });
+      const int r = at([&](const Action& a) { return same(a) && a.kind == Kind::R; });
+      if (b == static_cast<int>(row.size()) || r < static_cast<int>(row.size())) continue;
+      const int reload = draw(random, f + 1, b), offload = draw(random, f + 1, reload);
+      Action copy = forward;
+      copy.kind = Kind::RELOAD;
+      row.insert(row.begin() + reload, copy);
+      copy.kind = Kind::OFFLOAD;
+      row.insert(row.begin() + offload, copy);
+    }
+  }
+  return schedule;
+}
+
 BrokenTable break_table(Random& random, const Schedule& schedule, const StageShape& shape) {
   switch (draw(random, 0, 5)) {
     case 0:

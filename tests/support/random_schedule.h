@@ -32,6 +32,13 @@ struct RandomScheduleOptions {
 // A valid table for the shape: each time a random ready piece of work goes to the end of its actor's row. Actors may be idle.
 Schedule random_schedule(Random& random, const StageShape& shape, int actors, int microbatches, const RandomScheduleOptions& options = {});
 
+// The table with an R for a share of the forwards that have a backward, anywhere between the two, or right before the backward.
+Schedule with_recomputation(Random& random, Schedule schedule, double share, bool late = false);
+
+// The table with OFFLOAD and RELOAD between F and the first B or I of each stage and micro-batch without R with this
+// probability, at random places.
+Schedule with_host_copies(Random& random, Schedule schedule, double probability = 0.5);
+
 // The table with one defect, as CSV, and words that the message must hold.
 struct BrokenTable {
   std::string kind;  // "missing", "doubled", "circular", ...

@@ -8,6 +8,7 @@
 #include "penstock/error.h"
 #include "runtime/compile.h"
 #include "runtime/thread_cluster.h"
+#include "support/random_schedule.h"
 #include "torch/executor.h"
 
 namespace penstock {
@@ -94,6 +95,31 @@ TEST(Check, RecomputationAndDropoutChangeNothing) {
   }
   const double with = sequential_step(small("gpt", {"dtype=f64", "dropout=0.2"})).loss;
   EXPECT_NE(with, sequential_step(small("gpt", {"dtype=f64"})).loss);
+}
+
+void expect_same_bits(const StepGradients& found, const StepGradients& expected) {
+  EXPECT_EQ(found.loss, expected.loss);
+  EXPECT_EQ(found.gradients, expected.gradients);
+}
+
+TEST(Check, RecomputingActionsChangeNoBit) {
+  const std::uint64_t seed = 11;
+  test::Random random(seed);
+  for (const auto& [model, dropout] : {std::pair{"gpt", "dropout=0.2"}, {"gpt", "dropout=0.0"}, {"two-branch", "dtype=f64"}}) {
+    for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "interleaved-1f1b"}) {
+      const bool interleaved = std::string_view(schedule) == "interleaved-1f1b";
+      const Config config = small(model, {"dtype=f64", dropout, concat("schedule=", schedule), "microbatches=8", "actors=2",
+                                          concat("chunks=", interleaved ? 2 : 1)});
+      Prepared prepared = prepare(config, builtin_models());
+      const Schedule kept = prepared.schedule;
+      const StepGradients expected = step_of(config, prepared, compile_gradients(config, prepared));
+      for (double share : {0.4, 1.0}) {
+        prepared.schedule = test::with_recomputation(random, kept, share);
+        SCOPED_TRACE(concat(model, ", ", dropout, ", seed ", seed, "\n", print(prepared.schedule)));
+        expect_same_bits(step_of(config, prepared, compile_gradients(config, prepared)), expected);
+      }
+    }
+  }
 }
 
 TEST(Check, TheNumberOfMicrobatchesChangesNothing) {

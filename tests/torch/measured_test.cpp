@@ -11,6 +11,7 @@
 #include "runtime/check.h"
 #include "runtime/thread_cluster.h"
 #include "runtime/training.h"
+#include "support/random_schedule.h"
 #include "torch/executor.h"
 
 namespace penstock {
@@ -24,11 +25,18 @@ Config small(const std::string& schedule, const std::string& chunks) {
   return parse_config("", "test", overrides, builtin_models());
 }
 
-class MeasuredSteps : public testing::TestWithParam<std::pair<std::string, std::string>> {};
+struct Case {
+  std::string schedule, chunks = "1";
+  bool offloads = false;
+};
+
+class MeasuredSteps : public testing::TestWithParam<Case> {};
 
 TEST_P(MeasuredSteps, ReplayGivesTheRecordedStepTime) {
-  const Config config = small(GetParam().first, GetParam().second);
-  const Prepared prepared = prepare(config, builtin_models());
+  const Config config = small(GetParam().schedule, GetParam().chunks);
+  Prepared prepared = prepare(config, builtin_models());
+  test::Random random(1);
+  if (GetParam().offloads) prepared.schedule = test::with_host_copies(random, prepared.schedule, 1);
   const Program program = compile_training(config, prepared);
   const auto data = std::make_shared<RandomBatch>(context_of(config), vocabulary_of(config));
   const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data);
@@ -50,9 +58,11 @@ TEST_P(MeasuredSteps, ReplayGivesTheRecordedStepTime) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, MeasuredSteps,
-                         testing::Values(std::pair("sequential", "1"), std::pair("gpipe", "1"), std::pair("1f1b", "1"),
-                                         std::pair("interleaved-1f1b", "2"), std::pair("zb-h1", "1")),
-                         [](const auto& test) { return join(split(test.param.first, '-'), "_"); });
+                         testing::Values(Case{"sequential"}, Case{"gpipe"}, Case{"1f1b"}, Case{"interleaved-1f1b", "2"}, Case{"zb-h1"},
+                                         Case{"gpipe", "1", true}),
+                         [](const auto& test) {
+                           return join(split(test.param.schedule, '-'), "_") + (test.param.offloads ? "_offloading" : "");
+                         });
 
 }  // namespace
 }  // namespace penstock

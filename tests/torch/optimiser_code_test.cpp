@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
+#include "base/text.h"
+#include "torch/kernel.h"
 #include "torch/run_graph.h"
 #include "trace/step.h"
 
@@ -69,6 +72,86 @@ TEST(ClipByGlobalNorm, HidesNothingThatIsNotFinite) {
   EXPECT_TRUE(std::isnan(clipped(std::numeric_limits<double>::quiet_NaN()).first));
   EXPECT_TRUE(std::isnan(clipped(std::numeric_limits<double>::quiet_NaN()).second));
   EXPECT_TRUE(std::isinf(clipped(std::numeric_limits<double>::infinity()).first));
+}
+
+// The op `name` as a graph over tensors of n elements and the scalars of an update.
+Graph update_graph(const std::string& name, DType dtype, std::int64_t n) {
+  const TensorType x{dtype, {n}}, scalar{dtype, {}}, rate{DType::f32, {}}, step{DType::i64, {}};
+  std::vector<std::pair<std::string, TensorType>> inputs = {
+      {"p", x}, {"g", x}, {"m", x}, {"v", x}, {"rate", rate}, {"step", step}, {"assumed", scalar}, {"factor", scalar}};
+  if (name == "adamw_validated") inputs.insert(inputs.begin(), {{"p'", x}, {"m'", x}, {"v'", x}});
+  return trace("update", inputs, [&](const Tensors& in) -> Tensors {
+    if (name == "adamw_validated") {
+      const AdamWAhead update = {{in[0], in[1], in[2]}, {in[3], in[5], in[6]}};
+      const AdamWResult r = adamw_validated(update, in[4], in[7], in[8], in[9], in[10], 0.9, 0.95, 1e-8, 0.1);
+      return {r.parameter, r.first, r.second};
+    }
+    if (name == "adamw_ahead") {
+      const AdamWAhead r = adamw_ahead(in[0], in[1], in[2], in[3], in[4], in[5], in[6], 0.9, 0.95, 1e-8, 0.1);
+      return {r.ahead.parameter, r.ahead.first, r.ahead.second, r.kept.parameter, r.kept.first, r.kept.second};
+    }
+    const AdamWResult r = adamw(in[0], in[1] * in[7], in[2], in[3], in[4], in[5], 0.9, 0.95, 1e-8, 0.1);
+    return {r.parameter, r.first, r.second};
+  });
+}
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return a.nbytes() == b.nbytes() && std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0;
+}
+
+// Runs the only op of a graph on tensors, with its results where they are asked for.
+void run_op(const Graph& graph, const std::vector<at::Tensor>& operands, const std::vector<at::Tensor>& results) {
+  const Op& op = graph.ops.at(0);
+  find_kernel(op.name)->bind({graph, op, std::span(operands).first(op.operands.size()), results})();
+}
+
+void expect_bits_of_one_update(std::mt19937_64& random, DType dtype, std::int64_t n, double factor) {
+  const TensorType x{dtype, {n}};
+  std::vector<at::Tensor> in;  // p, g, m, v, rate, step, assumed, factor
+  for (int i = 0; i < 4; ++i) in.push_back(test::random_tensor(random, x, i == 3 ? 0 : -1));
+  in.push_back(at::full({}, 0.01, at::kFloat));
+  in.push_back(at::full({}, 3, at::kLong));
+  for (const double f : {0.125, factor}) in.push_back(at::full({}, f, in[0].scalar_type()));
+  const std::vector<at::Tensor> expected = run_graph(update_graph("adamw", dtype, n), in);
+
+  const std::vector<at::Tensor> state = {in[0].clone(), in[2].clone(), in[3].clone()};
+  std::vector<at::Tensor> results = state;
+  for (int i = 0; i < 3; ++i) results.push_back(at::full({n}, -1, in[0].scalar_type()));
+  run_op(update_graph("adamw_ahead", dtype, n), {state[0], in[1], state[1], state[2], in[4], in[5], in[6], in[7]}, results);
+  const std::vector<at::Tensor> operands = {state[0],   state[1], state[2], results[3], in[1], results[4],
+                                            results[5], in[4],    in[5],    in[6],      in[7]};
+  const Graph validated = update_graph("adamw_validated", dtype, n);
+  const std::vector<at::Tensor> elsewhere = run_graph(validated, operands);
+  run_op(validated, operands, state);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(same_bits(results[i + 3], in[i == 0 ? 0 : i + 1])) << "kept " << i;
+    EXPECT_TRUE(same_bits(state[i], expected[i])) << "in place " << i;
+    EXPECT_TRUE(same_bits(elsewhere[i], expected[i])) << "elsewhere " << i;
+  }
+}
+
+// Sizes around the vectors' lengths and the kernel's parts; a factor that stands, ones that clip, and those of norms that are not finite.
+TEST(ValidatedUpdate, HasTheBitsOfOneUpdate) {
+  std::mt19937_64 random(7);
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const std::int64_t n : {1, 15, 16, 1023, 1024, 1025, 3000})
+      for (const double factor : {0.125, 0.03, 0.0, std::nan("")}) {
+        SCOPED_TRACE(concat(name(dtype), ", ", n, " elements, factor ", factor));
+        expect_bits_of_one_update(random, dtype, n, factor);
+      }
+}
+
+// A step that was validated and stood is not touched again: not even by what would be there if it were made anew.
+TEST(ValidatedUpdate, TouchesNothingThatStands) {
+  std::mt19937_64 random(8);
+  std::vector<at::Tensor> in;
+  for (int i = 0; i < 7; ++i) in.push_back(test::random_tensor(random, {DType::f32, {20}}));
+  in.push_back(at::full({}, 0.01, at::kFloat));
+  in.push_back(at::full({}, 3, at::kLong));
+  for (int i = 0; i < 2; ++i) in.push_back(at::full({}, 0.5, at::kFloat));
+  const at::Tensor before = in[0].clone();
+  run_op(update_graph("adamw_validated", DType::f32, 20), in, {in[0], in[1], in[2]});
+  EXPECT_TRUE(same_bits(in[0], before));
 }
 
 }  // namespace

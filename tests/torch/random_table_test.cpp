@@ -1,11 +1,12 @@
 // Random valid tables over random stage DAGs always finish with the sequential result: replicas, weights' gradients on other actors, and
-// backward split for some micro-batches only included.
+// backward split, forwards recomputed and residuals offloaded for some micro-batches only included.
 #include <gtest/gtest.h>
 
 #include "base/text.h"
 #include "lower/lower.h"
 #include "runtime/check.h"
 #include "runtime/thread_cluster.h"
+#include "support/errors.h"
 #include "support/random_schedule.h"
 #include "torch/executor.h"
 #include "trace/step.h"
@@ -42,7 +43,7 @@ class DagModel : public Model {
       std::vector<Tensor> inputs;
       for (std::int32_t from : shape_.predecessors[s]) inputs.push_back(outputs[static_cast<std::size_t>(from)]);
       const Tensor x = inputs.empty() ? (*embedding_)(p, batch.tokens) : add_n(inputs);
-      outputs.push_back(tanh(layers_[s](p, x)));
+      outputs.push_back(tanh(layers_[s](p, tanh(x))));  // what the inner one gives only the stage's own backward reads
     }
     const std::optional<Stage> mark = stage(layers_.size() - 1);
     return (*head_)(p, outputs.back());
@@ -88,6 +89,7 @@ StepGradients run(const Model& model, const Schedule& schedule, int microbatches
 
 TEST(RandomTables, FinishWithTheSequentialResult) {
   const std::uint64_t seed = 20240611;
+  int offloaded = 0;
   for (int round = 0; round < 40; ++round) {
     SCOPED_TRACE(concat("seed ", seed, " round ", round));
     test::Random random(seed + static_cast<std::uint64_t>(round));
@@ -97,10 +99,18 @@ TEST(RandomTables, FinishWithTheSequentialResult) {
     options.mixed_split = test::coin(random, 0.3);
     options.foreign_weight = test::coin(random, 0.5) ? 0.3 : 0;
     options.replica = test::coin(random, 0.5) ? 0.3 : 0;
-    const Schedule schedule = test::random_schedule(random, shape, actors, microbatches, options);
+    Schedule schedule = test::random_schedule(random, shape, actors, microbatches, options);
 
     std::vector<std::string> recompute;
-    if (test::coin(random, 0.3)) recompute = {"0"};
+    if (test::coin(random, 0.3)) {
+      recompute = {"0"};
+    } else if (test::coin(random, 0.5)) {
+      schedule = test::with_recomputation(random, schedule, 0.5);
+    }
+    if (recompute.empty() && test::coin(random, 0.6)) {
+      schedule = test::with_host_copies(random, schedule, 0.5);
+      offloaded += print(schedule).find("OFFLOAD") != std::string::npos;
+    }
     const StepGradients found = run(DagModel(shape, true), schedule, microbatches, 2 * microbatches, recompute);
     const StepGradients expected =
         run(DagModel(shape, false), make_schedule("sequential", {.actors = 1, .microbatches = 1}), 1, 2 * microbatches);
@@ -108,6 +118,7 @@ TEST(RandomTables, FinishWithTheSequentialResult) {
     EXPECT_LE(comparison.loss_difference, 1e-10) << print(schedule);
     EXPECT_LE(comparison.gradient_difference, 1e-10) << comparison.worst << "\n" << print(schedule);
   }
+  EXPECT_GE(offloaded, 5);
 }
 
 }  // namespace

@@ -1,6 +1,10 @@
 // Stages updated as soon as their gradients are complete: the same training, bit by bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
 #include <map>
 
 #include "base/text.h"
@@ -15,10 +19,13 @@ namespace {
 
 struct Trained {
   std::map<std::string, std::vector<std::byte>> state;
-  int updates = 0;  // of states, in runs of U
+  int updates = 0;                                                          // of states, in runs of U
+  std::vector<std::map<std::string, std::vector<std::byte>>> outputs = {};  // of each step
 };
 
-Trained train_three_steps(const std::string& model, const std::vector<std::string>& settings) {
+constexpr int kSteps = 5;
+
+Trained train_steps(const std::string& model, const std::vector<std::string>& settings) {
   std::vector<Override> overrides = {parse_override("model.name=" + model)};
   for (const char* setting : {"width=16", "heads=2", "context=8", "vocabulary=32", "batch=8", "microbatches=4"})
     overrides.push_back(parse_override(setting));
@@ -30,8 +37,8 @@ Trained train_three_steps(const std::string& model, const std::vector<std::strin
   const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data);
   const std::uint64_t key = cluster->load(program);
   cluster->set_state(fresh_start(config, prepared).state);
-  for (std::int64_t step = 1; step <= 3; ++step) cluster->step(key, {step, 0, false, {}});
   Trained out;
+  for (std::int64_t step = 1; step <= kSteps; ++step) out.outputs.push_back(cluster->step(key, {step, 0, false, {}}).outputs);
   for (const DeviceProgram& device : program.devices) {
     for (const Slot& slot : device.slots)
       for (const std::string& name : slot.names) out.state.emplace(name, cluster->state(name));
@@ -51,14 +58,85 @@ TEST(Updates, PerStageChangeNothing) {
                                                schedule == std::string("interleaved-1f1b") ? "chunks=2" : "chunks=1"};
           if (model == std::string("gpt")) settings.insert(settings.end(), {"layers=4", tied});
           SCOPED_TRACE(concat(model, " ", join(settings, ", ")));
-          const Trained expected = train_three_steps(model, settings);
+          const Trained expected = train_steps(model, settings);
           settings.push_back("update=stage");
-          const Trained found = train_three_steps(model, settings);
+          const Trained found = train_steps(model, settings);
           EXPECT_EQ(found.state, expected.state);
           EXPECT_EQ(expected.updates, 0);
           // The global norm needs every gradient: a U then adds up its stage's share of it, and the updates stay at the end.
           EXPECT_EQ(found.updates > 0, clip == std::string("clip=0"));
         }
+}
+
+std::vector<double> norms(const Trained& trained) {
+  std::vector<double> out;
+  for (const auto& step : trained.outputs) {
+    const std::vector<std::byte>& bytes = step.at("gradient_norm");
+    float narrow = 0;
+    double wide = 0;
+    if (bytes.size() == sizeof wide)
+      std::memcpy(&wide, bytes.data(), sizeof wide);
+    else
+      std::memcpy(&narrow, bytes.data(), sizeof narrow);
+    out.push_back(bytes.size() == sizeof wide ? wide : narrow);
+  }
+  return out;
+}
+
+// Trains with updates at the end and with validated ones; how many steps were clipped.
+std::ptrdiff_t expect_validated_equal(const std::string& model, std::vector<std::string> settings, double clip) {
+  settings.push_back(concat("clip=", clip));
+  SCOPED_TRACE(concat(model, " ", join(settings, ", ")));
+  const Trained expected = train_steps(model, settings);
+  settings.push_back("update=validated");
+  const Trained found = train_steps(model, settings);
+  EXPECT_TRUE(found.state == expected.state);
+  EXPECT_TRUE(found.outputs == expected.outputs);
+  EXPECT_GT(found.updates, 0);
+  return std::ranges::count_if(norms(expected), [&](double norm) { return !(norm <= clip); });
+}
+
+TEST(Updates, ValidatedChangeNothing) {
+  for (const std::string model : {"gpt", "two-branch"})
+    for (const std::string schedule : {"1f1b", "zb-h1", "zb-h2", "interleaved-1f1b"})
+      for (const char* dtype : {"f64", "f32"})
+        for (const char* tied : {"tied=0", "tied=1"}) {
+          if (model == "two-branch" && tied == std::string("tied=1")) continue;  // it has nothing to tie
+          std::vector<std::string> settings = {concat("schedule=", schedule), concat("dtype=", dtype),
+                                               schedule == "interleaved-1f1b" ? "chunks=2" : "chunks=1"};
+          if (model == "gpt") settings.insert(settings.end(), {"layers=4", tied});
+          std::vector<double> unclipped = norms(train_steps(model, settings));
+          std::ranges::sort(unclipped);
+          EXPECT_EQ(expect_validated_equal(model, settings, unclipped.front() / 10), kSteps);
+          EXPECT_EQ(expect_validated_equal(model, settings, unclipped.back() * 10), 0);
+          const std::ptrdiff_t some = expect_validated_equal(model, settings, unclipped[kSteps / 2]);
+          EXPECT_TRUE(some > 0 && some < kSteps) << some;
+        }
+}
+
+// The f32 tensors of a state, with every NaN made the same one: IEEE 754 leaves its sign open.
+std::map<std::string, std::vector<std::uint32_t>> with_one_nan(const Trained& trained) {
+  std::map<std::string, std::vector<std::uint32_t>> out;
+  for (const auto& [name, bytes] : trained.state) {
+    std::vector<std::uint32_t>& words = out[name];
+    words.resize(bytes.size() / sizeof(std::uint32_t));
+    std::memcpy(words.data(), bytes.data(), bytes.size());
+    for (std::uint32_t& word : words)
+      if (std::isnan(std::bit_cast<float>(word))) word = 0x7fc00000;
+  }
+  return out;
+}
+
+// A rate that throws the parameters out of f32 in the first step: later norms are infinite or no numbers.
+TEST(Updates, ValidatedTakeOnWhatIsNotFinite) {
+  for (const char* schedule : {"schedule=1f1b", "schedule=zb-h2"})
+    for (const char* rate : {"learning_rate=1e9", "learning_rate=1e38"}) {
+      std::vector<std::string> settings = {schedule, rate, "layers=4", "tied=0", "warmup=0"};
+      const Trained expected = train_steps("gpt", settings);
+      settings.push_back("update=validated");
+      EXPECT_TRUE(with_one_nan(train_steps("gpt", settings)) == with_one_nan(expected)) << join(settings, ", ");
+      EXPECT_FALSE(std::isfinite(norms(expected).back()));
+    }
 }
 
 }  // namespace

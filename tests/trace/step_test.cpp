@@ -90,6 +90,21 @@ TEST(Step, RefusesAnUnknownOptimiser) {
             "no optimiser \"adam\"\n  there are adamw and sgd\n  hint: did you mean \"adamw\"?");
 }
 
+TEST(Step, ValidatesOnlyWhatItClips) {
+  OptimiserOptions options;
+  options.validated = true;
+  const auto model = small_mlp(1);
+  EXPECT_NE(print(training_step(*model, 4, 3, 2, options)).find("= adamw_validated("), std::string::npos);
+  options.clip = 0;
+  EXPECT_EQ(print(training_step(*model, 4, 3, 2, options)).find("adamw_"), std::string::npos);
+  options.name = "sgd";
+  training_step(*model, 4, 3, 2, options);
+  options.clip = 0.5;
+  EXPECT_EQ(message_of([&] { training_step(*model, 4, 3, 2, options); }),
+            "validated updates need adamw, the optimiser is sgd\n  clip is 0.5\n"
+            "  hint: take adamw, another way to update, or no clipping (clip = 0)");
+}
+
 TEST(Step, RefusesAParameterDeclaredTwice) {
   class Twice : public Model {
     std::vector<ParameterSpec> parameters() const override { return {{"w", {}, {}}, {"w", {}, {}}}; }

@@ -255,6 +255,7 @@ function drawAxis() {
 
 // One arrow: from the sender's strip, where the transfer begins, to the receiver's boxes, where it ends.
 function traceArrow(context, timeline, t, i) {
+  if (timeline.columns.device[i] === timeline.columns.peer[i]) return;
   const from = rows[rowOf[t][timeline.columns.device[i]]], to = rows[rowOf[t][timeline.columns.peer[i]]];
   const down = to.y > from.y, y0 = toY(from) + from.box + 2 + from.strip / 2, y1 = toY(to) + (down ? 0 : to.box);
   if (Math.max(y0, y1) < kAxis || Math.min(y0, y1) > view.height) return;

@@ -93,8 +93,8 @@ root.dataset.boxes = timelines.reduce((sum, timeline) => sum + timeline.count, 0
 
 // ---- Texts.
 
-function shortDecimal(value) {
-  return String(Number(value.toPrecision(4)));
+function shortDecimal(value, digits = 4) {
+  return String(Number(value.toPrecision(digits)));
 }
 
 function unitOf(time, seconds) {
@@ -106,7 +106,7 @@ function unitOf(time, seconds) {
 
 function timeText(time, seconds) {
   const [unit, suffix] = unitOf(Math.abs(time), seconds);
-  return shortDecimal(time / unit) + suffix;
+  return shortDecimal(time / unit, seconds ? 4 : 6) + suffix;
 }
 
 function amountText(amount, seconds) {
@@ -119,7 +119,7 @@ function amountText(amount, seconds) {
 
 function labelOf(timeline, i) {
   const {lane, kind, device, peer, microbatch, task} = timeline.columns;
-  if (lane[i] === kTransfer) return device[i] + '->' + peer[i];
+  if (lane[i] === kTransfer && device[i] !== peer[i]) return device[i] + '->' + peer[i];
   if (kind[i] >= 0) return timeline.kinds[kind[i]] + (microbatch[i] >= 0 ? microbatch[i] : '');
   return task[i] >= 0 ? timeline.tasks[task[i]] : 'host';
 }
@@ -127,7 +127,7 @@ function labelOf(timeline, i) {
 // What the tip says of an activity: pairs of a name and a text, after a headline.
 function describe(timeline, i) {
   const {lane, device, peer, stage, microbatch, task, bytes, cause} = timeline.columns, seconds = timeline.seconds;
-  const transfer = lane[i] === kTransfer, out = [];
+  const transfer = lane[i] === kTransfer && device[i] !== peer[i], out = [];
   const add = (name, text) => out.push([name, text]);
   const where = timeline.devices[device[i]] + (transfer ? ' to ' + timeline.devices[peer[i]] : '');
   add(transfer ? 'from' : 'on', where);
@@ -138,7 +138,8 @@ function describe(timeline, i) {
   add('from, to', timeText(timeline.begin[i], seconds) + ', ' + timeText(timeline.end[i], seconds));
   if (bytes[i] > 0) add('size', amountText(bytes[i], true));
   if (cause[i] >= 0) {
-    const what = lane[cause[i]] === kTransfer ? 'the transfer from ' : labelOf(timeline, cause[i]) + ' on ';
+    const far = lane[cause[i]] === kTransfer && device[cause[i]] !== peer[cause[i]];
+    const what = far ? 'the transfer from ' : labelOf(timeline, cause[i]) + ' on ';
     add('waited for', what + timeline.devices[device[cause[i]]]);
   }
   const meaning = page.looks[timeline.look[i]].meaning;

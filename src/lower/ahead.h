@@ -1,0 +1,14 @@
+// Updates made ahead of the norm that they are clipped by, where they cannot be.
+#pragma once
+
+#include <functional>
+
+#include "ir/graph.h"
+
+namespace penstock {
+
+// Makes each adamw_ahead for which `early` is false, with the adamw_validated that reads it, one adamw of the clipped gradient: the same
+// bits. Values that nothing defines any more stay in graph.values.
+void update_ahead_only_where(Graph& graph, const std::function<bool(const Op& ahead)>& early);
+
+}  // namespace penstock

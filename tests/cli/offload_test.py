@@ -1,0 +1,59 @@
+"""A table with OFFLOAD and RELOAD: checked, compiled, simulated, trained."""
+
+import json
+import unittest
+
+from support import SMALL, ProgramTest, run
+
+TABLE = "0F0,0OFFLOAD0,0F1,0OFFLOAD1,0F2,0F3,0B3,0B2,0RELOAD1,0B1,0RELOAD0,0B0\n1F0,1F1,1F2,1F3,1B3,1B2,1B1,1B0\n"
+
+
+class Offload(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.table, self.plain = self.folder / "offload.csv", self.folder / "plain.csv"
+        self.table.write_text(TABLE)
+        self.plain.write_text(",".join(cell for cell in TABLE.split(",") if "LOAD" not in cell))
+        self.config = self.folder / "run.toml"
+        self.config.write_text(
+            "[model]\nlayers = 4\nwidth = 32\nheads = 2\ncontext = 16\n[train]\nbatch = 8\n[pipeline]\nmicrobatches = 4\n"
+        )
+
+    def simulate(self, table, *more):
+        flags = ["--schedule", table, "--device", "a100-80", "--network", "nvlink3"]
+        result = run("simulate", self.config, *flags, *more)
+        self.assertEqual(result.code, 0, result.err)
+        return result
+
+    def test_check_and_train(self):
+        report = run("check", *SMALL, "--dtype", "f64", "--schedule", self.table, "--json").json()
+        self.assertTrue(report["equal"], report)
+        plans = [self.train(table.stem, 4, "--schedule", table, "--json").json() for table in (self.table, self.plain)]
+        planned = [plan["actors"][0]["planned_bytes"] for plan in plans]
+        self.assertLess(planned[0], planned[1])
+        losses = [(self.folder / table.stem / "metrics.jsonl").read_text().splitlines() for table in (self.table, self.plain)]
+        self.assertEqual(*([json.loads(line)["loss"] for line in lines] for lines in losses))
+
+    def test_verify_tells_the_hosts_bytes(self):
+        program = self.folder / "program.txt"
+        program.write_text(run("compile", *SMALL, "--schedule", self.table, "--emit", "program").out)
+        devices = run("verify", program, "--json").json()["devices"]
+        self.assertGreater(devices[0]["host_bytes"], 0)
+        self.assertEqual(devices[1]["host_bytes"], 0)
+        self.assertIn("host", run("verify", program).out)
+
+    def test_simulate_shows_the_copies(self):
+        timeline = self.folder / "timeline.json"
+        with_copies = self.simulate(self.table, "--json", "--timeline", timeline).json()
+        without = self.simulate(self.plain, "--json").json()
+        self.assertLess(with_copies["peak_bytes"][0], without["peak_bytes"][0])
+        events = json.loads(timeline.read_text())["traceEvents"]
+        names = {event["name"] for event in events if event["ph"] == "X" and event["cat"] == "transfer"}
+        self.assertLessEqual({"OFFLOAD0", "OFFLOAD1", "RELOAD0", "RELOAD1"}, names)
+        page = self.folder / "page.html"
+        self.assertEqual(run("show", timeline, "--out", page).code, 0)
+        self.assertIn("OFFLOAD", page.read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()
