@@ -1,6 +1,7 @@
 #include "plan/best_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/text.h"
@@ -12,7 +13,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t kImproved = 3;  // so many of the best are improved
+constexpr std::size_t kImproved = 8;  // so many of the best are improved
 
 Deadline after(double seconds) {
   return std::chrono::steady_clock::now() +
@@ -44,6 +45,14 @@ std::vector<FoundStages> found_by_planners(const PlanProblem& problem, PlanOptio
   return found;
 }
 
+void take_better(const PlanProblem& problem, std::vector<PlanStage> stages, FoundStages& one) {
+  const PlanScore score = score_of(figures_of(problem, stages), PlanGoal::time);
+  if (score >= one.score) return;
+  if (!one.by.ends_with(", improved")) one.by += ", improved";
+  one.stages = std::move(stages);
+  one.score = score;
+}
+
 }  // namespace
 
 std::vector<FoundStages> improved_stages(const PlanProblem& problem, std::vector<FoundStages> found, std::uint64_t seed,
@@ -58,11 +67,15 @@ std::vector<FoundStages> improved_stages(const PlanProblem& problem, std::vector
   found.erase(std::unique(found.begin(), found.end(), same), found.end());
   found.resize(std::min(found.size(), kImproved));
   for (FoundStages& one : found) {
-    std::vector<PlanStage> better = improve_stages(problem, one.stages, {.seed = seed, .tries = tries_for(problem), .deadline = deadline});
-    const PlanScore score = score_of(figures_of(problem, better), PlanGoal::time);
-    if (score < one.score) one = {one.by + ", improved", std::move(better), score};
+    const auto better = improve_stages(problem, one.stages, {.seed = ++seed, .tries = tries_for(problem), .deadline = deadline});
+    take_better(problem, better, one);
   }
   std::stable_sort(found.begin(), found.end(), by_score);
+  found.erase(std::unique(found.begin(), found.end(), same), found.end());
+  for (FoundStages& one : found) {
+    take_better(problem, polish_stages(problem, one.stages, found.front().score, deadline), one);
+    if (one.score < found.front().score) std::swap(one, found.front());
+  }
   return found;
 }
 
@@ -79,10 +92,11 @@ std::vector<PlanStage> fail_without_memory(const PlanProblem& problem, const std
   if (score.value == 0) return least;
   double smallest = std::numeric_limits<double>::infinity();
   for (const ClusterDevice& device : problem.cluster.devices) smallest = std::min(smallest, device.memory);
+  const auto in_bytes = [](double bytes) { return concat(bytes_text(bytes), " (", std::llround(std::ceil(bytes)), " bytes)"); };
   throw Error(concat("no plan of ", problem.graph.name, " fits the memory of ", problem.cluster.name),
-              {concat("the smallest device has ", bytes_text(smallest), " (", number(smallest), " bytes)"),
-               concat(proven ? "the smallest memory that would do: " : "this memory would do, maybe less: ", bytes_text(score.value), " (",
-                      number(score.value), " bytes) on every device")},
+              {concat("the smallest device has ", in_bytes(smallest)),
+               concat(proven ? "the smallest memory that would do: " : "this memory would do, maybe less: ", in_bytes(score.value),
+                      " on every device")},
               "take more devices, recomputation or smaller micro-batches");
 }
 

@@ -96,7 +96,7 @@ void choose_ahead(const std::vector<PlanStage>& plan, PlanFigures& figures) {
     StageFigures& x = stages[index(link->from)];
     const StageFigures& y = stages[index(link->to)];
     x.least = std::max(x.least, round_up(y.least + lead(x, y), x.size));
-    x.ahead = std::max(x.ahead, y.ahead + std::max(x.size, y.size));
+    x.ahead = std::max(x.ahead, round_up(y.ahead, y.size) + std::max(x.size, y.size));
   }
   for (StageFigures& stage : stages) {
     stage.least = std::min(stage.least, figures.microbatches);

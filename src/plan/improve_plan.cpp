@@ -288,7 +288,7 @@ bool sizes_agree(const PlanProblem& problem, const std::vector<PlanStage>& stage
 }
 
 std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const ImproveOptions& options) {
-  constexpr double kHot = 0.1, kCold = 0.001;  // of the current energy
+  constexpr double kHot = 0.15, kCold = 0.002;  // of the current energy
   std::mt19937_64 random(options.seed);
   const std::vector<int> sizes = allowed_batches(problem);
   Change change(problem, random, sizes);

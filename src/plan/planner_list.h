@@ -7,6 +7,7 @@ namespace penstock {
 
 Plan plan_by_best(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_exact(const PlanProblem& problem, const PlanOptions& options);
+Plan plan_by_graphpipe(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_pipedream(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_piper(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_max_load(const PlanProblem& problem, const PlanOptions& options);

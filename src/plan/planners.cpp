@@ -47,6 +47,8 @@ const std::vector<PlannerInfo>& planners() {
   static const std::vector<PlannerInfo> all = {
       {"best", "the fastest plan of all planners in simulation, improved by local search", plan_by_best},
       {"exact", "every split of a small graph, its devices and micro-batches, in simulation", plan_by_exact},
+      {"graphpipe", "stages that branch and join, the shortest way at the least time per sample (GraphPipe, 2406.17145)",
+       plan_by_graphpipe},
       {"pipedream", "replicated stages of nested downsets, level by level (Narayanan et al., SOSP 2019)", plan_by_pipedream},
       {"piper", "data and tensor degrees and recomputation for each stage (Tarnawski et al., NeurIPS 2021)", plan_by_piper},
       {"max-load", "the smallest largest load with transfers, no replicas (Tarnawski et al., NeurIPS 2020)", plan_by_max_load},

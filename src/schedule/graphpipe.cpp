@@ -1,6 +1,6 @@
 // GraphPipe (2406.17145): pipelines of stages that branch and join. A stage starts as many samples ahead as the longest way from it to the
 // end needs, so that parallel branches fill at once: i_x = max over the stages y that x feeds of i_y + max(b_x, b_y), b_x at the end,
-// with b_x samples in a micro-batch of stage x. Each stage then runs a backward and a forward in turn.
+// with b_x samples in a micro-batch of stage x, in whole micro-batches. Each stage then runs a backward and a forward in turn.
 //
 // Bubble (d-1)(F+B) where d stages lie on the longest way; peak i_x. Of a chain it is 1f1b, which is what the name alone gives. Two
 // branches of two stages each into a head, m = 8: time 30, live 3 2 3 2 1; as a chain of five 36, live 5 4 3 2 1.
@@ -37,6 +37,7 @@ std::vector<int> checked_sizes(const StageShape& shape, int microbatches, const 
 std::vector<int> graphpipe_in_flight(const StageShape& shape, const std::vector<int>& sizes) {
   std::vector<int> in_flight = sizes;
   for (std::size_t y = shape.predecessors.size(); y-- > 0;) {  // what y feeds comes after it and is done
+    in_flight[y] = (in_flight[y] + sizes[y] - 1) / sizes[y] * sizes[y];
     for (const std::int32_t before : shape.predecessors[y]) {
       const std::size_t x = static_cast<std::size_t>(before);
       in_flight[x] = std::max(in_flight[x], in_flight[y] + std::max(sizes[x], sizes[y]));

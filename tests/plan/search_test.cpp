@@ -305,3 +305,9 @@ TEST(Search, RecomputesAndOffloads) {
       if (limit == 2.5 || (limit < 4 && recompute)) {  // within 1.25 an activation would have to be away at once
         EXPECT_LT(result.time.makespan, without) << limit << print(result.schedule);
       }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock

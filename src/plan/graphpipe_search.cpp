@@ -1,0 +1,213 @@
+// From the sinks to the sources. A state is a position of the line with what lies after it (up to the end, or up to the end of the branches
+// in hand) in stages; its ways are what matters to the rest: devices, what is in flight, and the longest way, none better in all of them.
+// What comes before a position is either
+//   - a stage of any interval that ends there: the series of the paper, and where the interval runs over branches, these one after the
+//     other; or
+//   - a fork that ends there: its branches in groups of neighbours, which work side by side. Each group is a line of its own that starts
+//     with what was in flight after the fork; they share the devices, and the largest in flight counts. The branches may be some neighbours
+//     only, where a stage has the others with what comes before or after the fork.
+//
+// In flight: a stage of micro-batch k before stages y has i = max over y of (i_y + max(k, k_y)) samples in flight. Of the stages y this
+// needs max i_y and max (i_y + k_y) only, and the larger ones of two groups are again these two.
+//
+// Devices: a stage of work w on r devices wastes r - w/target of them at least. All stages together may waste what the cluster has beyond
+// the work of the whole graph, so close to the best target there are few ways, whatever the number of devices.
+#include "plan/graphpipe_search.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+namespace penstock {
+namespace {
+
+std::size_t at(std::int64_t n) {
+  return static_cast<std::size_t>(n);
+}
+
+// One way to run what lies after a position.
+struct Way {
+  int devices = 0;
+  int in_flight = 0, with_next = 0;  // of the stages right after the position: max i_y, max (i_y + k_y); 0 where they do not count
+  double seconds = 0;                // the longest way through the stages
+  int step = -1;                     // the last one taken; -1: none
+};
+using Ways = std::vector<Way>;
+
+bool no_worse(const Way& a, const Way& b) {
+  return a.devices <= b.devices && a.seconds <= b.seconds && a.in_flight <= b.in_flight && a.with_next <= b.with_next;
+}
+
+// A stage before the way of `next`, or (option -1) what two ways have.
+struct Step {
+  LineStage stage;
+  int next = -1, other = -1;
+};
+
+// Of a fork, with something in flight after it. Branches [i, j), for all j up to the largest that has been asked for, at [j][i].
+struct ForkWays {
+  std::vector<std::vector<Ways>> more, any;  // in several groups; in one or more
+};
+
+struct Search {
+  const StageLine& line;
+  const StageTarget& target;
+  std::int64_t& states;
+  double waste = 0;  // devices
+  std::vector<Step> steps = {};
+  bool late = false;
+  std::map<std::array<int, 3>, ForkWays> forks = {};  // by fork, in_flight, with_next
+};
+
+bool wasteful(const Search& search, const Way& way, int begin, int end) {
+  const double work = search.line.work[at(end)] - search.line.work[at(begin)];
+  return way.devices - work / search.target.per_sample > search.waste;
+}
+
+// Puts a way among those of its position, unless one of them is as good.
+void insert(Search& search, Ways& ways, Way way, const Step& step) {
+  ++search.states;
+  for (const Way& known : ways)
+    if (no_worse(known, way)) return;
+  std::erase_if(ways, [&](const Way& known) { return no_worse(way, known); });
+  way.step = static_cast<int>(search.steps.size());
+  search.steps.push_back(step);
+  ways.push_back(way);
+}
+
+// `ways` after `end`, with the stage [begin, end) before each of them.
+void add_stage(Search& search, const Ways& ways, const LineStage& stage, int last, Ways& result) {
+  const StageLine& line = search.line;
+  const StageTarget& target = search.target;
+  const StageOption& option = line.costing->options[at(stage.option)];
+  const double seconds = target.any_way ? 0 : seconds_per_sample(line, stage.begin, stage.end, option) * option.samples;
+  for (const Way& after : ways) {
+    Way way = after;
+    way.devices += option.replicas;
+    way.seconds += seconds;
+    if (way.seconds > target.way_limit || wasteful(search, way, stage.begin, last)) continue;
+    if (target.in_flight) {
+      const int in_flight = std::max(after.with_next, after.in_flight + option.samples);
+      way.in_flight = (in_flight + option.samples - 1) / option.samples * option.samples;
+      way.with_next = way.in_flight + option.samples;
+      if (bytes_needed(line, stage.begin, stage.end, option, way.in_flight) > target.memory) continue;
+    }
+    insert(search, result, way, {stage, after.step, -1});
+  }
+}
+
+// All stages [begin, end) with begin >= first. `at_position[p - first]`: the ways after p, up to `last`.
+void add_stages(Search& search, int first, int end, int last, std::vector<Ways>& at_position) {
+  const StageLine& line = search.line;
+  const std::vector<StageOption>& options = line.costing->options;
+  const Ways& ways = at_position[at(end - first)];
+  for (int begin = end; begin-- > first;) {
+    const double least = (line.work[at(end)] - line.work[at(begin)]) / search.target.per_sample;  // devices
+    if (least > static_cast<double>(line.costing->devices.size())) break;
+    for (std::size_t o = 0; o < options.size(); ++o) {
+      const StageOption& option = options[o];
+      if (option.replicas < least || option.replicas - least > search.waste || !size_allowed(line, begin, end, option)) continue;
+      ++search.states;
+      if (seconds_per_sample(line, begin, end, option) > search.target.per_sample) continue;
+      if (bytes_needed(line, begin, end, option, option.samples) > search.target.memory) continue;
+      add_stage(search, ways, {begin, end, static_cast<int>(o)}, last, at_position[at(begin - first)]);
+    }
+  }
+}
+
+const std::vector<Ways>& ways_of_fork(Search& search, int fork, std::size_t branches, const Way& after);
+
+// All forks of branches [i, j) of `fork` that end at bounds[j].
+void add_fork(Search& search, int fork, std::size_t j, int first, int last, std::vector<Ways>& at_position) {
+  const std::vector<int>& bounds = search.line.forks[at(fork)].bounds;
+  for (const Way& after : at_position[at(bounds[j] - first)]) {
+    const std::vector<Ways>& several = ways_of_fork(search, fork, j, after);
+    for (std::size_t i = 0; i < j; ++i)
+      for (const Way& inside : several[i]) {
+        Way way = inside;
+        way.devices += after.devices;
+        way.seconds += after.seconds;
+        if (way.seconds <= search.target.way_limit && !wasteful(search, way, bounds[i], last))
+          insert(search, at_position[at(bounds[i] - first)], way, {{0, 0, -1}, after.step, inside.step});
+      }
+  }
+}
+
+// Ways from each position of [first, last] up to `last`, with forks inside `outer`.
+std::vector<Ways> ways_of_line(Search& search, int first, int last, int outer, const Way& start) {
+  std::vector<Ways> at_position(at(last - first + 1));
+  at_position.back() = {start};
+  for (int end = last; end > first && !search.late; --end) {
+    search.late = std::chrono::steady_clock::now() > search.target.deadline;
+    if (at_position[at(end - first)].empty()) continue;
+    for (const auto& [fork, branches] : search.line.forks_ending[at(end)])
+      if (fork > outer && search.line.forks[at(fork)].begin() >= first) add_fork(search, fork, at(branches), first, last, at_position);
+    add_stages(search, first, end, last, at_position);
+  }
+  return at_position;
+}
+
+// Adds to `result` what ways of branches [i, k) and of [k, j) come to side by side.
+void add_side_by_side(Search& search, const Ways& left, const Ways& right, int begin, int end, Ways& result) {
+  for (const Way& a : left)
+    for (const Way& b : right) {
+      const Way way{a.devices + b.devices, std::max(a.in_flight, b.in_flight), std::max(a.with_next, b.with_next),
+                    std::max(a.seconds, b.seconds)};
+      if (!wasteful(search, way, begin, end)) insert(search, result, way, {{0, 0, -1}, a.step, b.step});
+    }
+}
+
+// [i]: of branches [i, branches) in several groups, before `after`.
+const std::vector<Ways>& ways_of_fork(Search& search, int fork, std::size_t branches, const Way& after) {
+  ForkWays& ways = search.forks[{fork, after.in_flight, after.with_next}];
+  const std::vector<int>& bounds = search.line.forks[at(fork)].bounds;
+  const Way start{.in_flight = after.in_flight, .with_next = after.with_next};
+  for (std::size_t j = ways.any.size(); j <= branches; ++j) {
+    const std::vector<Ways> lines = ways_of_line(search, bounds[0], bounds[j], fork, start);
+    std::vector<Ways> one(j), more(j);
+    for (std::size_t i = j; i-- > 0;) {
+      one[i] = lines[at(bounds[i] - bounds[0])];
+      for (std::size_t k = i + 1; k < j; ++k) add_side_by_side(search, ways.any[k][i], one[k], bounds[i], bounds[j], more[i]);
+    }
+    ways.any.push_back(more);
+    for (std::size_t i = 0; i < j; ++i) ways.any[j][i].insert(ways.any[j][i].end(), one[i].begin(), one[i].end());
+    ways.more.push_back(std::move(more));
+  }
+  return ways.more[branches];
+}
+
+// The stages of a way, in the order of the line.
+std::vector<LineStage> stages_of(const Search& search, int last_step) {
+  std::vector<LineStage> stages;
+  std::vector<int> left = {last_step};
+  while (!left.empty()) {
+    const int step = left.back();
+    left.pop_back();
+    if (step < 0) continue;
+    const Step& s = search.steps[at(step)];
+    if (s.stage.option >= 0) stages.push_back(s.stage);
+    left.push_back(s.next);
+    left.push_back(s.other);
+  }
+  std::sort(stages.begin(), stages.end(), [](const LineStage& a, const LineStage& b) { return a.begin < b.begin; });
+  return stages;
+}
+
+}  // namespace
+
+std::optional<std::vector<LineStage>> stages_within(const StageLine& line, const StageTarget& target, std::int64_t& states) {
+  Search search{line, target, states};
+  // A little more than there is: the sums differ in their last digits.
+  const double devices = static_cast<double>(line.costing->devices.size());
+  search.waste = devices * (1 + 1e-9) - line.work.back() / target.per_sample;
+  if (search.waste < 0) return std::nullopt;
+  const std::vector<Ways> ways = ways_of_line(search, 0, line.size(), -1, Way{});
+  const Ways& whole = ways.front();
+  if (whole.empty() || search.late) return std::nullopt;
+  const auto best = std::min_element(whole.begin(), whole.end(), [](const Way& a, const Way& b) {
+    return std::pair(a.seconds, a.in_flight) < std::pair(b.seconds, b.in_flight);
+  });
+  return stages_of(search, best->step);
+}
+
+}  // namespace penstock

@@ -1,0 +1,33 @@
+// GraphPipe's dynamic program (2406.17145, section 5): stages of a line, none slower than a target, with the shortest way through them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "plan/stage_line.h"
+
+namespace penstock {
+
+struct LineStage {
+  int begin = 0, end = 0;  // positions of the line
+  int option = 0;          // of StageCosting::options
+};
+
+struct StageTarget {
+  double per_sample = 0;                                       // seconds, at most, of every stage
+  double way_limit = std::numeric_limits<double>::infinity();  // seconds, at most, of the longest way
+  // Samples in flight count against the memory. Without it a stage needs room for one micro-batch only, which is faster to search and a
+  // bound.
+  bool in_flight = false;
+  double memory = std::numeric_limits<double>::infinity();
+  bool any_way = false;                                                                           // the length of the way does not matter
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();  // nothing is found after it
+};
+
+// Stages in the order of the line. `states`: what the search has looked at is added to it.
+std::optional<std::vector<LineStage>> stages_within(const StageLine& line, const StageTarget& target, std::int64_t& states);
+
+}  // namespace penstock

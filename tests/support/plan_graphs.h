@@ -1,0 +1,31 @@
+// Small costed graphs for planners.
+#pragma once
+
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "penstock/plan.h"
+
+namespace penstock::test {
+
+// Node i takes forward[i] seconds forward and twice that backward for one sample, keeps one byte for it, and moves `bytes`.
+PlanGraph plan_graph(const std::vector<double>& forward, const std::vector<std::pair<int, int>>& edges, double bytes = 0);
+PlanGraph plan_chain(const std::vector<double>& forward, double bytes = 0);
+// The same nodes in a row: each also feeds the next, with nothing.
+PlanGraph in_a_row(PlanGraph graph);
+
+struct RandomPlanGraphOptions {
+  int nodes = 8;
+  double skip = 0.1;     // probability of an edge that others already imply
+  bool batches = false;  // costs for micro-batches of 1, 2 and 4 samples, of which larger ones are cheaper for a sample
+};
+// Its order is series-parallel. Times in sixteenths, memory and outputs in whole bytes.
+PlanGraph random_series_parallel(std::mt19937_64& random, const RandomPlanGraphOptions& options);
+// Any order: each pair of nodes with probability `edge`.
+PlanGraph random_plan_graph(std::mt19937_64& random, int nodes, double edge);
+
+// before[a * nodes + b]: a path leads from a to b.
+std::vector<bool> reach_of(const PlanGraph& graph);
+
+}  // namespace penstock::test
