@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
+#include <optional>
 #include <vector>
 
 #include "base/cursor.h"
@@ -75,6 +77,44 @@ toml::table parse_toml(std::string_view text, std::string_view file) {
   } catch (const TomlAssertion&) {
     fail_key(text, file);
   }
+}
+
+void fail_unknown_key(const std::string& what, const std::string& found, const std::vector<std::string>& known) {
+  const std::string near = nearest(found, known);
+  throw Error(what, {"known: " + join(known, ", ")}, near.empty() ? "" : concat("did you mean ", quote(near), "?"));
+}
+
+void Section::check_keys(const std::vector<std::string>& known) const {
+  for (const auto& [key, value] : table_)
+    if (std::find(known.begin(), known.end(), key.str()) == known.end())
+      fail_unknown_key(concat(place_text(file_, key.source()), name_, " has an unknown key ", quote(key.str())), std::string(key.str()),
+                       known);
+}
+
+double Section::number(const char* key, double unit) const {
+  const toml::node& node = at(key);
+  const auto value = node.is_number() ? node.value<double>() : std::nullopt;
+  if (!value || !std::isfinite(*value) || *value <= 0) throw Error(concat(place(key), name_, ".", key, " must be a positive number"));
+  return *value * unit;
+}
+
+int Section::whole(const char* key, int least) const {
+  constexpr std::int64_t kMost = 1'000'000;
+  const auto value = at(key).value_exact<std::int64_t>();
+  if (!value || *value < least || *value > kMost)
+    throw Error(concat(place(key), name_, ".", key, " must be a whole number from ", least, " to ", kMost));
+  return static_cast<int>(*value);
+}
+
+std::string Section::text(const char* key) const {
+  const auto value = at(key).value_exact<std::string>();
+  if (!value) throw Error(concat(place(key), name_, ".", key, " must be a text"));
+  return *value;
+}
+
+const toml::node& Section::at(const char* key) const {
+  if (const toml::node* node = table_.get(key)) return *node;
+  throw Error(concat(place(), name_, " has no key ", quote(key)));
 }
 
 }  // namespace penstock

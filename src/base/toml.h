@@ -12,6 +12,7 @@ namespace penstock {
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace penstock {
 
@@ -20,5 +21,34 @@ std::string place_text(std::string_view file, const toml::source_region& region)
 
 // Throws Error with file:line:column.
 toml::table parse_toml(std::string_view text, std::string_view file);
+
+// Throws Error with all that are known and the nearest of them.
+[[noreturn]] void fail_unknown_key(const std::string& what, const std::string& found, const std::vector<std::string>& known);
+
+// One table of a file, and what messages call it: "h100-sxm" of [devices]. Refers to all it is given. Its functions throw Error with
+// file:line:column.
+class Section {
+ public:
+  Section(const toml::table& table, std::string name, std::string_view file) : table_(table), name_(std::move(name)), file_(file) {}
+
+  const std::string& name() const { return name_; }
+  std::string place() const { return place_text(file_, table_.source()); }
+  std::string place(const char* key) const { return place_text(file_, at(key).source()); }
+  bool has(const char* key) const { return table_.contains(key); }
+
+  void check_keys(const std::vector<std::string>& known) const;
+  // Positive and finite, in the file's unit, times `unit`.
+  double number(const char* key, double unit) const;
+  double number_or(const char* key, double unit, double otherwise) const { return has(key) ? number(key, unit) : otherwise; }
+  // From `least` to a million.
+  int whole(const char* key, int least) const;
+  std::string text(const char* key) const;
+  const toml::node& at(const char* key) const;
+
+ private:
+  const toml::table& table_;
+  std::string name_;
+  std::string_view file_;
+};
 
 }  // namespace penstock

@@ -34,13 +34,14 @@ std::vector<FoundStages> found_by_planners(const PlanProblem& problem, PlanOptio
   options.seconds /= 2 * static_cast<double>(planners().size());
   for (const PlannerInfo& planner : planners()) {
     if (planner.name == "best" || planner.name == "exact") continue;
+    Plan plan;
     try {
-      Plan plan = planner.plan(problem, options);
-      check_plan(problem, plan);
-      found.push_back({planner.name, std::move(plan.stages), {}});
+      plan = planner.plan(problem, options);
     } catch (const Error&) {
-      // It does not take this problem, or finds nothing that fits as it counts.
+      continue;  // it does not take this problem, or finds nothing that fits as it counts
     }
+    check_plan(problem, plan);
+    found.push_back({planner.name, std::move(plan.stages), {}});
   }
   return found;
 }

@@ -5,11 +5,9 @@
 #include <limits>
 #include <unordered_map>
 
-#include "base/invariant.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "plan/cost_model.h"
-#include "plan/planner_list.h"
 
 namespace penstock {
 namespace {
@@ -23,11 +21,18 @@ std::size_t index(int i) {
   return static_cast<std::size_t>(i);
 }
 
+template <class Test>
+bool any_cost(const PlanProblem& problem, Test&& test) {
+  const auto& nodes = problem.graph.nodes;
+  return std::any_of(nodes.begin(), nodes.end(), [&](const PlanNode& n) { return std::any_of(n.costs.begin(), n.costs.end(), test); });
+}
+
 // A way to run a set of nodes on devices of speed 1: `degree * replicas` of them.
 struct Option {
   SetCost cost;  // of one micro-batch
   std::vector<int> choices;
   int degree = 1, size = 1;
+  // Takes no less of anything.
   bool dominated_by(const Option& o) const {
     return o.cost.forward <= cost.forward && o.cost.backward <= cost.backward && o.cost.live_bytes <= cost.live_bytes &&
            o.cost.resident_bytes <= cost.resident_bytes && o.cost.parameter_bytes <= cost.parameter_bytes;
@@ -42,10 +47,7 @@ class SetOptions {
         devices_(static_cast<int>(problem.cluster.devices.size())),
         sizes_(allowed_batches(problem)),
         samples_(step_samples(problem)) {
-    sync_ = std::any_of(problem.graph.nodes.begin(), problem.graph.nodes.end(), [](const PlanNode& node) {
-      return std::any_of(node.costs.begin(), node.costs.end(),
-                         [](const NodeCost& c) { return !c.forward_sync.empty() || !c.backward_sync.empty(); });
-    });
+    sync_ = any_cost(problem, [](const NodeCost& cost) { return !cost.forward_sync.empty() || !cost.backward_sync.empty(); });
   }
 
   struct Set {
@@ -147,6 +149,7 @@ class ExactSearch {
       : problem_(problem),
         nodes_(static_cast<int>(problem.graph.nodes.size())),
         devices_(static_cast<int>(problem.cluster.devices.size())),
+        one_device_(!problem.replicas && !any_cost(problem, [](const NodeCost& cost) { return cost.degree > 1; })),
         goal_(goal),
         deadline_(deadline),
         options_(problem),
@@ -266,19 +269,18 @@ class ExactSearch {
 
   // Fills order_ and feeds_ with the stages, each after what feeds it, of the nodes up to `last`. False: there is a circle.
   bool order_sets(int last) {
-    std::vector<Mask>& feeds = feeds_;  // of each stage: the stages that feed it
-    feeds.assign(sets_.size(), 0);
+    feeds_.assign(sets_.size(), 0);
     for (int node = 0; node <= last; ++node)
       for (std::size_t s = 0; s < sets_.size(); ++s) {
         if (!(sets_[s] >> node & 1)) continue;
         for (std::size_t from = 0; from < sets_.size(); ++from)
-          if (from != s && (sets_[from] & feeding_[index(node)])) feeds[s] |= Mask{1} << from;
+          if (from != s && (sets_[from] & feeding_[index(node)])) feeds_[s] |= Mask{1} << from;
       }
     order_.clear();
     for (Mask done = 0; order_.size() < sets_.size();) {
       const std::size_t before = order_.size();
       for (std::size_t s = 0; s < sets_.size(); ++s)
-        if (!(done >> s & 1) && !(feeds[s] & ~done)) {
+        if (!(done >> s & 1) && !(feeds_[s] & ~done)) {
           order_.push_back(s);
           done |= Mask{1} << s;
         }
@@ -302,6 +304,7 @@ class ExactSearch {
   }
 
   void place(std::size_t s) {
+    if (++looked_at_ % 256 == 0 && std::chrono::steady_clock::now() > deadline_) late_ = true;
     if (s == placed_.size()) return score();
     stages_[s].nodes.clear();
     for (Mask left = placed_[s].nodes; left != 0; left &= left - 1) stages_[s].nodes.push_back(std::countr_zero(left));
@@ -322,18 +325,12 @@ class ExactSearch {
       devices = before;
       devices.insert(devices.end(), all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count));
       left_[c].assign(all.begin() + static_cast<std::ptrdiff_t>(count), all.end());
-      if (devices.size() > 1 && !problem_.replicas && degrees_one()) break;
+      if (devices.size() > 1 && one_device_) break;
       choose_devices(s, c + 1);
     }
     left_[c] = all;
     stages_[s].devices = before;
   }
-  bool degrees_one() const {
-    return std::all_of(problem_.graph.nodes.begin(), problem_.graph.nodes.end(), [](const PlanNode& node) {
-      return std::all_of(node.costs.begin(), node.costs.end(), [](const NodeCost& cost) { return cost.degree == 1; });
-    });
-  }
-
   void choose_option(std::size_t s) {
     const std::vector<int> unsorted = stages_[s].devices;
     std::sort(stages_[s].devices.begin(), stages_[s].devices.end());
@@ -344,7 +341,7 @@ class ExactSearch {
     }
     for (const Option& option : options_.of(placed_[s].nodes, static_cast<int>(unsorted.size())).options) {
       const double bytes = option.cost.resident_bytes + option.cost.live_bytes;
-      if (goal_ == PlanGoal::time && options_.step_seconds(option) / speed >= best_ * kSlack) break;  // ascending
+      if (late_ || (goal_ == PlanGoal::time && options_.step_seconds(option) / speed >= best_ * kSlack)) break;  // ascending
       if (bytes > memory * (1 + 1e-9) && (goal_ == PlanGoal::time || bytes >= best_ * kSlack)) continue;
       if (goal_ == PlanGoal::time && around(s, option, speed) + options_.step_seconds(option) / speed >= best_ * kSlack) continue;
       PlanStage& stage = stages_[s];
@@ -372,7 +369,6 @@ class ExactSearch {
   }
 
   void score() {
-    if (++looked_at_ % 64 == 0 && std::chrono::steady_clock::now() > deadline_) late_ = true;
     if (!sizes_agree(problem_, stages_)) return;
     const PlanFigures figures = figures_of(problem_, stages_);
     if (goal_ == PlanGoal::time && (!figures.fit() || step_bound(figures) >= best_ * kSlack)) return;
@@ -384,13 +380,15 @@ class ExactSearch {
 
   const PlanProblem& problem_;
   int nodes_, devices_;
+  bool one_device_;  // for each stage
   PlanGoal goal_;
   Deadline deadline_;
   SetOptions options_;
   std::vector<std::vector<int>> classes_, left_;  // devices; without those of the stages so far
   std::vector<Mask> feeding_;                     // of each node: what feeds it
   double fastest_ = 0, largest_ = 0;
-  std::vector<Mask> sets_, feeds_;
+  std::vector<Mask> sets_;          // the stages' nodes
+  std::vector<Mask> feeds_;         // of each set: the sets that feed it
   std::vector<std::size_t> order_;  // of the sets, each after what feeds it
   struct Placed {
     Mask nodes = 0;
@@ -422,7 +420,9 @@ ExactResult exact_stages(const PlanProblem& problem, const std::vector<PlanStage
 }
 
 std::vector<PlanStage> polish_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const PlanScore& best, Deadline deadline) {
-  if (problem.graph.nodes.size() > kPolishNodes || problem.cluster.devices.size() > kPolishDevices) return stages;
+  // Sets of nodes with several ways have exponentially many.
+  const bool ways = any_cost(problem, [](const NodeCost& cost) { return !cost.name.empty() && cost.name != "vanilla"; });
+  if (problem.graph.nodes.size() > index(ways ? kExactNodes : kPolishNodes) || problem.cluster.devices.size() > kPolishDevices) return stages;
   std::vector<Mask> sets;
   for (const PlanStage& stage : stages) {
     Mask& set = sets.emplace_back(0);

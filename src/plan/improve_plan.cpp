@@ -81,10 +81,12 @@ class Change {
   std::vector<char> closure(const std::vector<int>& of, int node, bool later, bool earlier) const {
     std::vector<char> chosen(graph_.nodes.size(), 0);
     chosen[index(node)] = 1;
-    // Edges in any order: as often as something is added.
+    const std::size_t edges = graph_.edges.size();
+    // Edges may be in any order: as often as something is added. In the usual one once is enough.
     for (bool added = later || earlier; added;) {
       added = false;
-      for (const PlanEdge& edge : graph_.edges) {
+      for (std::size_t i = 0; i < edges; ++i) {
+        const PlanEdge& edge = graph_.edges[later ? i : edges - 1 - i];
         const int a = later ? edge.from : edge.to, b = later ? edge.to : edge.from;
         if (of[index(b)] != of[index(node)] || of[index(a)] != of[index(node)] || !chosen[index(a)] || chosen[index(b)]) continue;
         chosen[index(b)] = 1;
@@ -292,10 +294,13 @@ std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<Pl
   std::mt19937_64 random(options.seed);
   const std::vector<int> sizes = allowed_batches(problem);
   Change change(problem, random, sizes);
-  for (PlanStage& stage : stages)
-    if (stage.choices.empty()) stage.choices.assign(stage.nodes.size(), 0);
   std::vector<PlanStage> best = stages, next;
-  PlanScore current = score_of(figures_of(problem, stages), options.goal), least = current;
+  PlanScore least = score_of(figures_of(problem, stages), options.goal);
+  for (PlanStage& stage : stages) {
+    if (stage.choices.empty()) stage.choices.assign(stage.nodes.size(), 0);
+    stage.ahead = 0;  // what a planner counted with is no longer so when its stages change
+  }
+  PlanScore current = score_of(figures_of(problem, stages), options.goal);
   for (int i = 0; i < options.tries; ++i) {
     if (i % 64 == 0 && std::chrono::steady_clock::now() > options.deadline) break;
     const double heat = kHot * std::pow(kCold / kHot, static_cast<double>(i) / options.tries);

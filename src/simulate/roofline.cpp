@@ -1,7 +1,6 @@
 #include "simulate/roofline.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/text.h"
 #include "base/toml.h"
@@ -13,51 +12,6 @@ namespace penstock {
 namespace {
 
 constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6;
-
-[[noreturn]] void fail_unknown(const std::string& what, const std::string& found, const std::vector<std::string>& known) {
-  const std::string near = nearest(found, known);
-  throw Error(what, {"known: " + join(known, ", ")}, near.empty() ? "" : concat("did you mean ", quote(near), "?"));
-}
-
-// One table of the file: "h100-sxm" of [devices].
-class Section {
- public:
-  Section(const toml::table& table, std::string name, std::string_view file) : table_(table), name_(std::move(name)), file_(file) {}
-
-  const std::string& name() const { return name_; }
-
-  void check_keys(const std::vector<std::string>& known) const {
-    for (const auto& [key, value] : table_)
-      if (std::find(known.begin(), known.end(), key.str()) == known.end())
-        fail_unknown(concat(place_text(file_, key.source()), name_, " has an unknown key ", quote(key.str())), std::string(key.str()),
-                     known);
-  }
-  bool has(const char* key) const { return table_.contains(key); }
-  // In the file's unit, times `unit`.
-  double number(const char* key, double unit) const {
-    const toml::node& node = at(key);
-    const auto value = node.is_number() ? node.value<double>() : std::nullopt;
-    if (!value || !std::isfinite(*value) || *value <= 0)
-      throw Error(concat(place_text(file_, node.source()), name_, ".", key, " must be a positive number"));
-    return *value * unit;
-  }
-  double number_or(const char* key, double unit, double otherwise) const { return has(key) ? number(key, unit) : otherwise; }
-  std::string text(const char* key) const {
-    const auto value = at(key).value_exact<std::string>();
-    if (!value) throw Error(concat(place_text(file_, at(key).source()), name_, ".", key, " must be a text"));
-    return *value;
-  }
-
- private:
-  const toml::node& at(const char* key) const {
-    if (const toml::node* node = table_.get(key)) return *node;
-    throw Error(concat(place_text(file_, table_.source()), name_, " has no key ", quote(key)));
-  }
-
-  const toml::table& table_;
-  std::string name_;
-  std::string_view file_;
-};
 
 struct Defaults {
   double efficiency, launch_seconds;
@@ -107,7 +61,7 @@ const Value& find(const std::map<std::string, Value>& values, const char* what, 
   if (found != values.end()) return found->second;
   std::vector<std::string> known;
   for (const auto& [key, ignored] : values) known.push_back(key);
-  fail_unknown(concat("there is no ", what, " ", quote(name), " in ", file), name, known);
+  fail_unknown_key(concat("there is no ", what, " ", quote(name), " in ", file), name, known);
 }
 
 DType compute_dtype(const Graph& graph, const Op& op) {
