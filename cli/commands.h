@@ -20,6 +20,7 @@ void add_schedule_search(CLI::App& schedule);
 void add_schedule_compare(CLI::App& schedule);
 void add_verify(CLI::App& program);
 void add_profile(CLI::App& program, const ModelRegistry& models);
+void add_plan(CLI::App& program, const ModelRegistry& models);
 void add_show(CLI::App& program);
 void add_simulate(CLI::App& program, const ModelRegistry& models);
 void add_launch(CLI::App& program);

@@ -16,6 +16,7 @@ struct Flag {
 };
 
 constexpr Flag kFlags[] = {
+    {"--plan", "pipeline.plan", "FILE that penstock plan wrote: stages, actors, micro-batches and schedule"},
     {"--schedule", "pipeline.schedule", "NAME (penstock schedule list), FILE.csv or FILE.rules"},
     {"--actors", "pipeline.actors", "how many actors share the stages [2, or as the table says]"},
     {"--microbatches", "pipeline.microbatches", "parts of a batch [8, or as the table says]"},
@@ -79,6 +80,7 @@ Config load_config(const ConfigOptions& options, const ModelRegistry& models) {
   if (from_checkpoint) {
     const Checkpoint checkpoint = read_checkpoint(find_checkpoint(options.resume));
     config = parse_config(checkpoint.config, checkpoint.folder + "/manifest.json", overrides, models);
+    take_from_plan(config, overrides);
   } else {
     config = load_config(options.file, overrides, models);
   }

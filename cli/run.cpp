@@ -53,6 +53,7 @@ int run(int argc, char** argv, const ModelRegistry& models) {
   add_schedule(program);
   add_verify(program);
   add_profile(program, all);
+  add_plan(program, all);
   add_show(program);
   add_simulate(program, all);
   add_launch(program);

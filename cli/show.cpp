@@ -4,10 +4,13 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/text.h"
 #include "cli/commands.h"
 #include "penstock/error.h"
+#include "plan/plan_file.h"
+#include "report/plan_svg.h"
 #include "report/progress.h"
 #include "report/timeline_html.h"
 #include "report/timeline_json.h"
@@ -78,9 +81,39 @@ void print_json(const std::vector<Timeline>& timelines, const std::string& out) 
   std::cout << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
 }
 
+// A plan's stages, and its step below where the file has it.
+std::string plan_picture(const PlanFile& plan, const std::optional<Timeline>& timeline, const Arguments& arguments) {
+  const std::string extension = std::filesystem::path(arguments.out).extension().string();
+  if (extension == ".svg") return timeline ? plan_svg(plan, *timeline) : plan_svg(plan);
+  if (extension == ".txt" || arguments.out.empty()) {
+    const TimelineTextOptions options{arguments.columns, arguments.out.empty() && terminal_of(stdout).colour};
+    return timeline ? concat(plan_text(plan), "\n", timeline_text({*timeline}, options)) : plan_text(plan);
+  }
+  if (extension != ".html")
+    throw Error(concat("--out ", arguments.out, ": a plan cannot be drawn as ", quote(extension)), {},
+                "the extensions are .svg, .html and .txt");
+  if (!timeline) throw Error(concat(arguments.files[0], " holds no timeline, which a page shows"), {}, "draw it as .svg or .txt");
+  Page page{arguments.title.empty() ? timeline->title : arguments.title, {*timeline}, {}, plan_svg(plan)};
+  for (const std::string& section : arguments.sections) page.sections.push_back(read_section(section));
+  return timeline_html(page);
+}
+
+void show_plan(const PlanFile& plan, const Arguments& arguments) {
+  std::optional<Timeline> timeline;
+  if (!plan.timeline.empty()) timeline = parse_timeline(plan.timeline, plan.file);
+  const std::string drawn = plan_picture(plan, timeline, arguments);
+  if (!arguments.out.empty()) write_file(arguments.out, drawn);
+  if (arguments.json)
+    std::cout << print(plan, false);
+  else
+    std::cout << (arguments.out.empty() ? drawn : concat("drawn in ", arguments.out, "\n"));
+}
+
 void show(const Arguments& arguments) {
   if (!arguments.out.ends_with(".html") && (!arguments.sections.empty() || !arguments.title.empty()))
     throw Error("--title and --section are for pages", {}, "--out FILE.html");
+  if (const std::string text = arguments.files.size() == 1 ? read_file(arguments.files[0]) : ""; is_plan(text))
+    return show_plan(parse_plan(text, arguments.files[0]), arguments);
   std::vector<Timeline> timelines;
   for (const std::string& file : arguments.files) timelines.push_back(read_timeline(file));
   for (std::size_t i = 1; i < timelines.size(); ++i)
@@ -97,9 +130,12 @@ void show(const Arguments& arguments) {
 }  // namespace
 
 void add_show(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("show", "draws a simulated or a measured timeline, or several beside each other");
+  CLI::App* command = app.add_subcommand("show", "draws a simulated or a measured timeline, several beside each other, or a plan");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("timeline", arguments->files, "timelines: a run's timeline.json, or what simulate --timeline wrote")->required();
+  command
+      ->add_option("timeline", arguments->files,
+                   "timelines: a run's timeline.json, or what simulate --timeline wrote; or what plan --out wrote")
+      ->required();
   command->add_option("--out", arguments->out, "FILE.svg, .html, .json (Perfetto, chrome://tracing) or .txt; else text on the terminal");
   command->add_option("--columns", arguments->columns, "characters of time, in text")->capture_default_str()->check(CLI::Range(10, 10000));
   command->add_option("--title", arguments->title, "of a page [the timelines' titles]");

@@ -37,6 +37,7 @@ void add_program_options(CLI::App& command, SimulateArguments& arguments) {
   command.add_option("--network", arguments.link, "published figures of this link");
   command.add_option("--devices", arguments.devices, "a file of figures instead of the published ones")->type_name("FILE.toml");
   command.add_option("--schedule", arguments.schedule, "of a configuration: NAME, FILE.csv or FILE.rules");
+  command.add_option("--plan", arguments.plan, "of a configuration: FILE that penstock plan wrote");
   command.add_option("--set", arguments.settings, "overrides one key of a configuration: --set model.width=256")
       ->type_name("KEY=VALUE")
       ->take_all()

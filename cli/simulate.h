@@ -29,7 +29,7 @@ struct SimulateArguments {
   std::string costs, backend = "threads";
   // Of programs and configurations.
   std::string device, devices, link;  // names of published figures, and a file of them
-  std::string schedule;               // of a configuration
+  std::string schedule, plan;         // of a configuration
   std::vector<std::string> settings;
   std::string against;  // a run's folder
   const ModelRegistry* models = nullptr;

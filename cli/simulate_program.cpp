@@ -47,6 +47,7 @@ Config config_of(const SimulateArguments& arguments, const std::string& schedule
     overrides.push_back({"pipeline." + key, join(option->results(), ","), option->get_name()});
   }
   if (!schedule.empty()) overrides.push_back({"pipeline.schedule", schedule, "--schedule"});
+  if (!arguments.plan.empty()) overrides.push_back({"pipeline.plan", arguments.plan, "--plan"});
   return load_config(arguments.table.what, overrides, *arguments.models);
 }
 
@@ -60,8 +61,8 @@ Program program_of(const SimulateArguments& arguments, const std::string& schedu
   for (const CLI::Option* option : arguments.table.flags)
     if (option->count() > 0)
       throw Error(concat(option->get_name(), " is for schedules and configurations"), {}, concat(arguments.table.what, " is a program"));
-  if (!schedule.empty() || !arguments.settings.empty())
-    throw Error("--schedule and --set are for configurations", {}, concat(arguments.table.what, " is a program"));
+  if (!schedule.empty() || !arguments.settings.empty() || !arguments.plan.empty())
+    throw Error("--schedule, --plan and --set are for configurations", {}, concat(arguments.table.what, " is a program"));
   Program program = parse_program(read_file(arguments.table.what), arguments.table.what);
   verify(program);
   return program;

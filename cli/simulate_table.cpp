@@ -68,8 +68,9 @@ void set_measured_costs(const SimulateArguments& arguments, const TableChoice& t
 
 void check_flags(const SimulateArguments& arguments) {
   const std::pair<const char*, bool> given[] = {{"--schedule", !arguments.schedule.empty()}, {"--set", !arguments.settings.empty()},
-                                                {"--against", !arguments.against.empty()},   {"--device", !arguments.device.empty()},
-                                                {"--devices", !arguments.devices.empty()},   {"--network", !arguments.link.empty()}};
+                                                {"--plan", !arguments.plan.empty()},         {"--against", !arguments.against.empty()},
+                                                {"--device", !arguments.device.empty()},     {"--devices", !arguments.devices.empty()},
+                                                {"--network", !arguments.link.empty()}};
   for (const auto& [flag, is_given] : given) {
     if (is_given)
       throw Error(concat(flag, " is for programs and configurations"), {}, concat(arguments.table.what, " is taken as a schedule's table"));

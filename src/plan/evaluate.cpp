@@ -200,4 +200,20 @@ bool evaluate(const PlanProblem& problem, Plan& plan) {
   return figures.fit();
 }
 
+Timeline timeline_of(const PlanProblem& problem, const Plan& plan) {
+  const PlanFigures figures = figures_of(problem, plan.stages);
+  const StageShape shape = shape_of(problem.graph, plan.stages);
+  const TableCosts costs = table_costs(figures);
+  TableOptions options;
+  options.network = network_of(figures);
+  options.record = true;
+  Timeline timeline = timeline_of(plan.schedule, shape, costs, time_table(plan.schedule, shape, costs, options));
+  timeline.title = concat(problem.graph.name, ", planned by ", plan.planner);
+  timeline.seconds = true;
+  timeline.memory.clear();  // it counts micro-batches, not bytes
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) timeline.devices[s] = concat("stage ", s);
+  for (Activity& activity : timeline.activities) activity.bytes = 0;  // links were given their times instead
+  return timeline;
+}
+
 }  // namespace penstock

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "penstock/plan.h"
+#include "simulate/timeline.h"
 
 namespace penstock {
 
@@ -13,6 +14,9 @@ namespace penstock {
 // to the end needs), with as many fewer in flight as the devices' memory asks for. False: the fewest that can run do not fit either
 // (peak_bytes says what they need). Linear in micro-batches times stages.
 bool evaluate(const PlanProblem& problem, Plan& plan);
+
+// The step that evaluate() timed, in seconds; its rows are the stages.
+Timeline timeline_of(const PlanProblem& problem, const Plan& plan);
 
 // Samples of a step, of a stage's micro-batch where it does not say, and the sizes that stages may take: those of the problem, else of the
 // costs, ascending. Throws Error where none of them divides the step.

@@ -17,6 +17,7 @@ struct Page {
   std::string title;
   std::vector<Timeline> timelines;  // at least one; drawn one under the other, or device by device, on one scale of time
   std::vector<PageSection> sections;
+  std::string picture = {};  // SVG above the timelines; "": none
 };
 
 // A page that needs nothing else: no other files, no network. The activities are in it as columns of numbers (timeline_data); its script

@@ -6,7 +6,9 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "plan/apply.h"
+#include "plan/step_nodes.h"
 #include "trace/step.h"
+#include "transform/passes.h"
 
 namespace penstock {
 namespace {
@@ -61,13 +63,27 @@ std::unique_ptr<Model> make_model(const Config& config, int stages, const ModelR
   return models.at(config.model.name).make(options);
 }
 
-Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models) {
-  Prepared prepared;
-  prepared.microbatches = static_cast<int>(microbatches);
-  prepared.model = make_model(config, schedule.stages(), models);
-  prepared.schedule = config.pipeline.update != "end" ? with_updates(std::move(schedule)) : std::move(schedule);
-  prepared.parameters = prepared.model->parameters();
-  return prepared;
+// A plan's step may be timed with updates in it; whether there are any in a run is the configuration's choice.
+Schedule without_updates(Schedule schedule) {
+  for (auto& row : schedule.actors) std::erase_if(row, [](const Action& action) { return action.kind == Kind::U; });
+  schedule.cells.clear();
+  return schedule;
+}
+
+// The plan's stages as marks. `whole`: the step has all of the model's nodes that a plan can name.
+Graph planned(Graph step, const Prepared& prepared, bool whole) {
+  if (!prepared.plan) return step;
+  step = eliminate_dead_code(step);  // what is not there is of no stage
+  if (whole) check_nodes(*prepared.plan, nodes_of(step));
+  std::map<std::string, std::string> stage_of;
+  for (const PlanFile::Stage& stage : prepared.plan->stages)
+    for (const std::string& node : stage.nodes) stage_of[node] = stage.name;
+  return mark_stages(step, stage_of);
+}
+
+// The table for the stages that the step has, by their numbers there.
+Schedule schedule_for(const Graph& step, const Prepared& prepared) {
+  return prepared.plan ? renumbered(*prepared.plan, prepared.schedule, prepare_stages(step).stages) : prepared.schedule;
 }
 
 OptimiserOptions optimiser_of(const Config& config) {
@@ -112,7 +128,30 @@ int length_of(const Config& config) {
 
 }  // namespace
 
+Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models) {
+  Prepared prepared;
+  prepared.microbatches = static_cast<int>(microbatches);
+  prepared.model = make_model(config, schedule.stages(), models);
+  prepared.schedule = config.pipeline.update != "end" ? with_updates(std::move(schedule)) : std::move(schedule);
+  prepared.parameters = prepared.model->parameters();
+  return prepared;
+}
+
+Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& models) {
+  check_runnable(plan);
+  if (plan.model != config.model.name)
+    throw Error(concat(plan.file, " is a plan of ", quote(plan.model), ", the model is ", quote(config.model.name)), {},
+                "plan this model: penstock plan CONFIG --cluster local --out FILE");
+  Prepared prepared = prepare(config, make_schedule("sequential", {.actors = 1, .microbatches = 1}), plan.microbatches, models);
+  Schedule schedule = without_updates(plan.schedule);
+  prepared.schedule = config.pipeline.update != "end" ? with_updates(std::move(schedule)) : std::move(schedule);
+  prepared.plan = std::move(plan);
+  return prepared;
+}
+
 Prepared prepare(const Config& config, const ModelRegistry& models) {
+  const std::string& plan = config.pipeline.plan;
+  if (!plan.empty()) return prepare(config, parse_plan(read_file(plan), plan), models);
   return prepare(config, schedule_of(config), config.pipeline.microbatches, models);
 }
 
@@ -136,15 +175,16 @@ std::int64_t vocabulary_of(const Config& config) {
 }
 
 Graph training_graph(const Config& config, const Prepared& prepared) {
-  return training_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches, optimiser_of(config));
+  return planned(training_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches, optimiser_of(config)), prepared,
+                 true);
 }
 
 Graph gradient_graph(const Config& config, const Prepared& prepared) {
-  return gradient_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches);
+  return planned(gradient_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches), prepared, true);
 }
 
 Graph evaluation_graph(const Config& config, const Prepared& prepared) {
-  return evaluation_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches);
+  return planned(evaluation_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches), prepared, false);
 }
 
 Graph generation_graph(const Config& config, const Prepared& prepared) {
@@ -153,16 +193,17 @@ Graph generation_graph(const Config& config, const Prepared& prepared) {
 
 Program compile_training(const Config& config, const Prepared& prepared) {
   const Graph step = training_graph(config, prepared);
-  return lower(step, prepared.schedule, lower_options(config, step));
+  return lower(step, schedule_for(step, prepared), lower_options(config, step));
 }
 
 Program compile_gradients(const Config& config, const Prepared& prepared) {
   const Graph step = gradient_graph(config, prepared);
-  return lower(step, prepared.schedule, lower_options(config, step));
+  return lower(step, schedule_for(step, prepared), lower_options(config, step));
 }
 
 Program compile_evaluation(const Config& config, const Prepared& prepared) {
-  return lower(evaluation_graph(config, prepared), forward_only(prepared.schedule));
+  const Graph step = evaluation_graph(config, prepared);
+  return lower(step, forward_only(schedule_for(step, prepared)));
 }
 
 Program compile_generation(const Config& config, const Prepared& prepared) {
@@ -170,9 +211,11 @@ Program compile_generation(const Config& config, const Prepared& prepared) {
 }
 
 std::string stages_text(const Config& config, const Prepared& prepared) {
-  const StagedStep step = prepare_stages(training_graph(config, prepared));
+  const Graph graph = training_graph(config, prepared);
+  const StagedStep step = prepare_stages(graph);
+  const Schedule schedule = schedule_for(graph, prepared);
   const std::size_t stages = step.stages.size();
-  const StageDag dag = cut(step, split_stages(prepared.schedule, stages), recomputed_stages(prepared.schedule, stages));
+  const StageDag dag = cut(step, split_stages(schedule, stages), recomputed_stages(schedule, stages));
 
   const char* sources[] = {"data", "invariant", "edge", "accumulator"};
   const auto bundles = [&](const std::vector<std::int32_t>& list) {

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lower/lower.h"
 #include "penstock/schedule.h"
 #include "penstock/trace.h"
+#include "plan/plan_file.h"
 #include "program/program.h"
 #include "runtime/config.h"
 #include "stage/stages.h"
@@ -20,10 +22,14 @@ struct Prepared {
   Schedule schedule;  // of a training step
   int microbatches = 1;
   std::vector<ParameterSpec> parameters;
+  std::optional<PlanFile> plan;  // stages instead of the model's own; the schedule is of its stages, by their numbers in it
 };
 
-// Throws Error: what the model or the schedule refuses, a file that cannot be read.
+// Throws Error: what the model or the schedule refuses, a file that cannot be read, a plan of another model.
 Prepared prepare(const Config& config, const ModelRegistry& models);
+// The same under another table or plan, whatever the configuration says of them.
+Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models);
+Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& models);
 // The same on one device with the whole batch as one micro-batch: what everything is compared with. A model whose equal_batches() is
 // true is compared with as many micro-batches as it was pipelined with, one after the other.
 Prepared prepare_sequential(const Config& config, const ModelRegistry& models, std::int64_t microbatches = 1);
@@ -31,7 +37,7 @@ Prepared prepare_sequential(const Config& config, const ModelRegistry& models, s
 std::int64_t context_of(const Config& config);     // tokens of one sequence
 std::int64_t vocabulary_of(const Config& config);  // 256, bytes, for a model that does not say
 
-// Step graphs of trace/step.h.
+// Step graphs of trace/step.h, with the plan's stages as marks where there is one. Throw Error where it names other nodes than the model's.
 Graph training_graph(const Config& config, const Prepared& prepared);
 Graph gradient_graph(const Config& config, const Prepared& prepared);
 Graph evaluation_graph(const Config& config, const Prepared& prepared);

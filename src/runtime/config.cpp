@@ -12,6 +12,7 @@
 #include "penstock/error.h"
 #include "penstock/schedule.h"
 #include "plan/apply.h"
+#include "plan/plan_file.h"
 
 namespace penstock {
 namespace {
@@ -52,6 +53,7 @@ std::vector<Key> fixed_keys(Config& c) {
       {"train", "validation_every", &c.train.validation_every, 0, kMany},
       {"train", "validation_batches", &c.train.validation_batches, 1, kMany},
       {"pipeline", "actors", &c.pipeline.actors, 1, 4096},
+      {"pipeline", "plan", &c.pipeline.plan},
       {"pipeline", "schedule", &c.pipeline.schedule},
       {"pipeline", "microbatches", &c.pipeline.microbatches, 1, 1e6},
       {"pipeline", "chunks", &c.pipeline.chunks, 1, 4096},
@@ -252,8 +254,9 @@ void apply(const std::vector<Assignment>& assignments, const std::vector<Key>& k
   }
 }
 
-// Whether the schedule is a table that has to say how many micro-batches there are.
+// Whether a plan or a table has to say how many micro-batches there are.
 bool awaits_table(const Config& config) {
+  if (!config.pipeline.plan.empty()) return true;
   return names_table(config.pipeline.schedule) && !config.given.contains("pipeline.microbatches");
 }
 
@@ -274,7 +277,37 @@ void take_from_table(Config& config) {
   check_batch(config);
 }
 
+// What stands against a plan on the command line: the override's source and value, and the plan's.
+[[noreturn]] void fail_against_plan(const Config& config, const Override& override, const std::string& planned) {
+  const std::string& plan = config.pipeline.plan;
+  throw Error(concat(override.source, " ", override.value, ": the plan ", plan, " says ", planned), {},
+              concat("leave out ", override.source, "; or run without the plan: --plan \"\""));
+}
+
 }  // namespace
+
+void take_from_plan(Config& config, const std::vector<Override>& overrides) {
+  Config::Pipeline& pipeline = config.pipeline;
+  if (pipeline.plan.empty()) return;
+  const PlanFile plan = parse_plan(read_file(pipeline.plan), pipeline.plan);
+  const std::string actors = std::to_string(plan.schedule.actors.size()), microbatches = std::to_string(plan.microbatches);
+  for (const Override& override : overrides) {
+    const auto is = [&](const std::string& name) { return override.key == name || override.key == "pipeline." + name; };
+    if (is("actors") && override.value != actors) fail_against_plan(config, override, concat(actors, " actors"));
+    if (is("microbatches") && override.value != microbatches) fail_against_plan(config, override, concat(microbatches, " micro-batches"));
+    for (const char* shaping : {"schedule", "chunks", "in_flight", "group", "unit", "transfers", "split_backward"})
+      if (is(shaping)) fail_against_plan(config, override, "which action each actor runs when");
+  }
+  const Config::Pipeline defaults;
+  pipeline.actors = static_cast<std::int64_t>(plan.schedule.actors.size());
+  pipeline.microbatches = plan.microbatches;
+  pipeline.schedule = "plan";
+  pipeline.chunks = defaults.chunks;
+  pipeline.in_flight = pipeline.group = pipeline.unit = 0;
+  pipeline.transfers.clear();
+  pipeline.split_backward = false;
+  check_batch(config);
+}
 
 Override parse_override(std::string_view text) {
   const std::size_t equal = text.find('=');
@@ -313,6 +346,7 @@ Config parse_config(std::string_view toml, std::string_view file, const std::vec
 
 Config load_config(const std::string& path, const std::vector<Override>& overrides, const ModelRegistry& models) {
   Config config = parse_config(path.empty() ? std::string() : read_file(path), path, overrides, models);
+  take_from_plan(config, overrides);
   take_from_table(config);
   return config;
 }

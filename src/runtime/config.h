@@ -37,7 +37,8 @@ struct Config {
   } train;
   struct Pipeline {
     std::int64_t actors = 2;
-    std::string schedule = "1f1b";  // a name, a CSV file, or a file of rules
+    std::string plan;               // a file that says stages, actors, micro-batches and schedule; "": the model's own stages
+    std::string schedule = "1f1b";  // a name, a CSV file, or a file of rules; "plan" where a plan says it
     std::int64_t microbatches = 8;
     std::int64_t chunks = 1;  // stages per actor
     // As ScheduleOptions of penstock/schedule.h says; 0, empty or false: as the schedule chooses.
@@ -71,8 +72,10 @@ Override parse_override(std::string_view text);
 // Throws Error with file:line:column (or the override's source): bad TOML, unknown model, unknown key (the nearest named), wrong type,
 // value out of range, batch not divisible by the micro-batches.
 Config parse_config(std::string_view toml, std::string_view file, const std::vector<Override>& overrides, const ModelRegistry& models);
+// What pipeline.plan says, in place of what a file said. Throws Error where an override says something else.
+void take_from_plan(Config& config, const std::vector<Override>& overrides);
 // The same from a file; no file for an empty path. Where the schedule is a table, it says how many actors and micro-batches there are
-// unless they were given.
+// unless they were given; a plan says both.
 Config load_config(const std::string& path, const std::vector<Override>& overrides, const ModelRegistry& models);
 // TOML that parse_config reads back.
 std::string print(const Config& config);

@@ -1,0 +1,256 @@
+// penstock plan
+#include "cli/plan.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "cli/commands.h"
+#include "penstock/error.h"
+#include "plan/evaluate.h"
+#include "report/table.h"
+#include "report/timeline_json.h"
+#include "runtime/plan_model.h"
+#include "simulate/roofline.h"
+#include "simulate/timeline.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t kMostActivities = 20000;  // of a timeline that a plan's file holds
+
+bool is_config(const PlanArguments& arguments) {
+  return arguments.what.ends_with(".toml") || arguments.models->contains(arguments.what);
+}
+
+Config config_of(const PlanArguments& arguments) {
+  std::vector<Override> overrides;
+  const bool named = !arguments.what.ends_with(".toml");
+  if (named) overrides.push_back({"model.name", arguments.what, arguments.what});
+  for (const std::string& setting : arguments.settings) overrides.push_back(parse_override(setting));
+  if (arguments.batch > 0) overrides.push_back({"train.batch", std::to_string(arguments.batch), "--batch"});
+  if (arguments.devices) overrides.push_back({"pipeline.actors", std::to_string(*arguments.devices), "--devices"});
+  return load_config(named ? "" : arguments.what, overrides, *arguments.models);
+}
+
+// Outputs whose transfers were measured as times need no bandwidth.
+bool needs_bandwidth(const PlanGraph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const PlanNode& node) { return node.transfer_seconds < 0; });
+}
+
+ClusterSpec cluster_of(const PlanArguments& arguments, const PlanGraph& graph) {
+  const std::pair<const char*, bool> flags[] = {{"--devices", arguments.devices.has_value()},
+                                                {"--bandwidth", arguments.bandwidth.has_value()},
+                                                {"--latency", arguments.latency.has_value()}};
+  ClusterSpec cluster;
+  if (!arguments.cluster.empty()) {
+    for (const auto& [flag, is_given] : flags)
+      if (is_given) throw Error(concat(flag, " and --cluster ", arguments.cluster), {}, "the file says what the cluster is");
+    cluster = parse_cluster(read_file(arguments.cluster), arguments.cluster);
+    if (arguments.memory)
+      for (ClusterDevice& device : cluster.devices) device.memory = *arguments.memory;
+  } else {
+    const int devices = arguments.devices.value_or(graph.devices);
+    if (!arguments.devices && devices == 0)
+      throw Error(concat("for how many devices is ", arguments.what, " planned?"), {}, "--devices N, or --cluster FILE");
+    const double bandwidth = arguments.bandwidth.value_or(graph.bandwidth);
+    if (devices > 1 && !arguments.bandwidth && bandwidth == 0 && needs_bandwidth(graph))
+      throw Error("what do links between the devices carry?", {}, "--bandwidth BYTES-PER-SECOND, or --cluster FILE");
+    const double unlimited = ClusterLink().bandwidth;
+    cluster = uniform_cluster(devices, arguments.bandwidth || bandwidth > 0 ? bandwidth : unlimited, arguments.latency.value_or(0),
+                              arguments.memory.value_or(graph.memory > 0 ? graph.memory : ClusterDevice().memory));
+    cluster.cpus = graph.cpus;
+  }
+  if (arguments.cpus) cluster.cpus = *arguments.cpus;
+  return cluster;
+}
+
+std::vector<int> sizes_of(const PlanArguments& arguments, const Config& config, int devices) {
+  check_sizes(config, arguments.micro_batches);
+  std::vector<int> sizes = arguments.micro_batches.empty() ? planning_sizes(config, devices) : arguments.micro_batches;
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
+// A configuration's model by published figures.
+Candidate plan_config(const PlanArguments& arguments, const Config& config) {
+  const DeviceModel& device = published_devices().device(arguments.device);
+  Candidate out;
+  out.problem.replicas = !arguments.no_replicas;
+  out.problem.cluster = cluster_of(arguments, {});
+  const NodeGroups groups = planning_nodes(config, *arguments.models, arguments.nodes);
+  const auto devices = static_cast<int>(out.problem.cluster.devices.size());
+  out.problem.graph = model_graph(config, *arguments.models, groups, sizes_of(arguments, config, devices), device);
+  out.plan = make_plan(arguments.planner, out.problem, arguments.options);
+  out.file = model_plan(config, *arguments.models, groups, out.problem, out.plan);
+  return out;
+}
+
+Candidate plan_graph(const PlanArguments& arguments) {
+  if (!arguments.settings.empty()) throw Error("--set is for configurations", {}, concat(arguments.what, " is taken as a graph"));
+  Candidate out;
+  out.problem.graph = parse_plan_graph(read_file(arguments.what), arguments.what, arguments.device);
+  out.problem.cluster = cluster_of(arguments, out.problem.graph);
+  out.problem.samples = arguments.batch;
+  out.problem.batches = arguments.micro_batches;
+  out.problem.replicas = !arguments.no_replicas;
+  out.plan = make_plan(arguments.planner, out.problem, arguments.options);
+  out.file = plan_file_of(out.problem, out.plan);
+  return out;
+}
+
+void add_timeline(Candidate& candidate) {
+  const Timeline timeline = timeline_of(candidate.problem, candidate.plan);
+  if (timeline.activities.size() <= kMostActivities) candidate.file.timeline = concat("{\"penstock\":", timeline_data(timeline), "}");
+}
+
+std::vector<Candidate> candidates_of(const PlanArguments& arguments) {
+  if (!is_config(arguments)) {
+    if (arguments.cluster == "local")
+      throw Error(concat("--cluster local measures a configuration's model; ", arguments.what, " is taken as a graph"), {},
+                  "give CONFIG.toml or a model's name, or --devices and --bandwidth");
+    std::vector<Candidate> out = {plan_graph(arguments)};
+    add_timeline(out[0]);
+    return out;
+  }
+  const Config config = config_of(arguments);
+  if (arguments.cluster != "local") {
+    std::vector<Candidate> out = {plan_config(arguments, config)};
+    add_timeline(out[0]);
+    return out;
+  }
+  PlanArguments local = arguments;
+  local.micro_batches = sizes_of(arguments, config, static_cast<int>(config.pipeline.actors));
+  return plan_locally(local, config);
+}
+
+std::string devices_text(const std::vector<int>& devices) {
+  const bool range = devices.size() > 2 && devices.back() - devices.front() + 1 == static_cast<int>(devices.size());
+  if (range) return concat(devices.front(), "-", devices.back());
+  return join(devices, ",", [](int device) { return std::to_string(device); });
+}
+
+std::string seconds_text(double seconds) {
+  return time_text(seconds, true);
+}
+
+std::string text_of(const PlanFile& plan) {
+  std::vector<std::vector<std::string>> rows;
+  for (const PlanFile::Stage& stage : plan.stages)
+    rows.push_back({stage.name, std::to_string(stage.nodes.size()), devices_text(stage.devices), std::to_string(stage.micro_batch),
+                    seconds_text(stage.forward), seconds_text(stage.backward), bytes_text(stage.bytes)});
+  const std::string proof = plan.optimal           ? ", proven the best"
+                            : plan.lower_bound > 0 ? concat(", no plan can take less than ", seconds_text(plan.lower_bound))
+                                                   : "";
+  return concat(plan.model, " on ", plan.cluster, ", by ", plan.planner, " in ", seconds_text(plan.search_seconds), "\n\n",
+                table({"stage", "nodes", "devices", "micro-batch", "forward", "backward", "memory"}, rows), "\nA step of ", plan.samples,
+                " samples in ", plan.microbatches, " micro-batches takes ", seconds_text(plan.predicted_time), proof,
+                ".\nThe planner's own objective: ", seconds_text(plan.bottleneck), "\n");
+}
+
+nlohmann::ordered_json json_of(const PlanExplanation& explanation) {
+  nlohmann::ordered_json out = {{"bottleneck", explanation.bottleneck}, {"detail", explanation.detail}, {"next", nullptr}};
+  if (!explanation.next.empty()) out["next"] = {{"planner", explanation.next}, {"predicted_time", explanation.next_time}};
+  out["changes"] = nlohmann::ordered_json::array();
+  for (const PlanExplanation::Change& change : explanation.changes) {
+    out["changes"].push_back({{"what", change.what}});
+    if (change.refused.empty())
+      out["changes"].back()["predicted_time"] = change.predicted_time;
+    else
+      out["changes"].back()["refused"] = change.refused;
+  }
+  return out;
+}
+
+void check_numbers(const PlanArguments& arguments) {
+  const std::pair<const char*, const std::optional<double>&> positive[] = {{"--bandwidth", arguments.bandwidth},
+                                                                           {"--memory", arguments.memory}};
+  for (const auto& [flag, value] : positive)
+    if (value && !(*value > 0)) throw Error(concat(flag, " ", number(*value), ": it must be above 0"));
+  if (arguments.latency && !(*arguments.latency >= 0 && std::isfinite(*arguments.latency)))
+    throw Error(concat("--latency ", number(*arguments.latency), ": it must be a finite number, 0 or above"));
+  if (!(arguments.options.seconds > 0)) throw Error(concat("--seconds ", number(arguments.options.seconds), ": it must be above 0"));
+}
+
+void plan_command(const PlanArguments& arguments) {
+  check_numbers(arguments);
+  std::vector<Candidate> found = candidates_of(arguments);
+  const Candidate best = std::move(found.front());
+  found.erase(found.begin());
+  std::optional<PlanExplanation> explanation;
+  if (arguments.explain) explanation = explain(arguments, best, found);
+  if (!arguments.out.empty()) write_file(arguments.out, print(best.file));
+  if (arguments.json) {
+    nlohmann::ordered_json out = nlohmann::ordered_json::parse(print(best.file, false));
+    if (explanation) out["explanation"] = json_of(*explanation);
+    std::printf("%s\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    return;
+  }
+  std::printf("%s", text_of(best.file).c_str());
+  if (explanation) std::printf("\n%s", text_of(*explanation, best.file.predicted_time).c_str());
+}
+
+std::string planner_lines() {
+  std::string out = "Planners:\n";
+  for (const PlannerInfo& planner : planners()) out += concat("  ", planner.name, ": ", planner.summary, "\n");
+  return out;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, const ModelRegistry& models) {
+  CLI::App* command = app.add_subcommand("plan", "finds stages, devices, micro-batches and a schedule for a model and a cluster");
+  const auto arguments = std::make_shared<PlanArguments>();
+  arguments->models = &models;
+  command
+      ->add_option("what", arguments->what,
+                   "a graph with costs (PipeDream, Piper, dnn-partitioning, GraphPipe, Penstock), CONFIG.toml "
+                   "or a model's name")
+      ->required()
+      ->type_name("GRAPH|CONFIG");
+  command->add_option("--cluster", arguments->cluster, "FILE.toml, or local: this machine, measured, with pipeline.actors threads");
+  command->add_option("--devices", arguments->devices, "equal devices [as the graph's file says]");
+  command->add_option("--bandwidth", arguments->bandwidth, "of every link, bytes per second");
+  command->add_option("--latency", arguments->latency, "of every link, seconds [0]");
+  command->add_option("--memory", arguments->memory, "of every device, bytes [unlimited]");
+  command->add_option("--cpus", arguments->cpus, "host processors that may hold stages [as the graph's file says]")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--planner", arguments->planner, "which one; see below")->capture_default_str();
+  command->add_option("--seconds", arguments->options.seconds, "of searching, at most")->capture_default_str();
+  command->add_option("--seed", arguments->options.seed, "of what is random")->capture_default_str();
+  command->add_flag("--straight", arguments->options.straight, "pipedream: one device for each stage");
+  command->add_flag("--ignore-transfers", arguments->options.ignore_transfers, "pipedream: without activations' transfers");
+  command->add_flag("--no-replicas", arguments->no_replicas, "one device for each stage: what can be run");
+  command->add_option("--micro-batches", arguments->micro_batches, "sizes to choose from, in samples: 1,2,4")->delimiter(',');
+  command->add_option("--batch", arguments->batch, "samples of a step")->check(CLI::PositiveNumber);
+  command->add_option("--device", arguments->device, "published figures that time a configuration, or a graph without times")
+      ->capture_default_str();
+  command->add_option("--set", arguments->settings, "overrides one key of a configuration: --set model.width=256")
+      ->type_name("KEY=VALUE")
+      ->take_all()
+      ->expected(1, -1);
+  command->add_option("--nodes", arguments->nodes, "at most so many of a configuration's model")
+      ->check(CLI::Range(1, 2000))
+      ->capture_default_str();
+  command->add_option("--candidates", arguments->candidates, "local: so many plans are measured")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command->add_option("--rounds", arguments->rounds, "local: measured steps of each program")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->add_flag("--explain", arguments->explain, "the bottleneck, the next best plan, and what a larger cluster would give");
+  command->add_option("--out", arguments->out, "write the plan, for train --plan and show")->type_name("FILE.json");
+  command->add_flag("--json", arguments->json, "one JSON object");
+  command->footer(planner_lines() +
+                  "Example:\n  penstock plan examples/gpt.toml --cluster local --out plan.json --explain\n"
+                  "  penstock train examples/gpt.toml --plan plan.json\n"
+                  "  penstock plan graph.txt --devices 4 --bandwidth 1e9 --planner pipedream");
+  command->callback([arguments] { plan_command(*arguments); });
+}
+
+}  // namespace penstock

@@ -1,0 +1,61 @@
+// penstock plan: what its parts share.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/plan.h"
+#include "penstock/trace.h"
+#include "plan/plan_file.h"
+#include "runtime/config.h"
+
+namespace penstock {
+
+struct PlanArguments {
+  std::string what;     // a graph's file, CONFIG.toml, or a model's name
+  std::string cluster;  // a file, "local", or "" for a uniform one
+  std::optional<int> devices, cpus;
+  std::optional<double> bandwidth, latency, memory;
+  std::string planner = "best", device = "v100";
+  PlanOptions options;
+  std::vector<int> micro_batches;
+  int batch = 0;             // samples of a step; 0: as the graph or the configuration says
+  bool no_replicas = false;  // one device for each stage
+  // Of configurations.
+  std::vector<std::string> settings;
+  int nodes = 64;                   // at most
+  int candidates = 3, rounds = 10;  // of --cluster local: plans to measure, and steps of each
+  bool explain = false, json = false;
+  std::string out;
+  const ModelRegistry* models = nullptr;
+};
+
+// A plan, and what it is the answer to.
+struct Candidate {
+  PlanProblem problem;
+  Plan plan;
+  PlanFile file;
+};
+
+// With the best first. Throws Error where none fits.
+std::vector<Candidate> plan_locally(const PlanArguments& arguments, const Config& config);
+
+// What holds the plan up, the next best plan, and what a larger cluster would give.
+struct PlanExplanation {
+  std::string bottleneck, detail;  // "stage", "link" or "memory", and which, with its figures
+  std::string next;                // by which planner; "": there is no other plan
+  double next_time = 0;
+  double planned_time = 0;  // of the plan itself by the same costs as the changes', before it was measured
+  struct Change {
+    std::string what;
+    double predicted_time = 0;
+    std::string refused = {};  // why there is no such plan
+  };
+  std::vector<Change> changes;
+};
+// `others`: further plans, none where the other planners are to be asked.
+PlanExplanation explain(const PlanArguments& arguments, const Candidate& best, const std::vector<Candidate>& others);
+std::string text_of(const PlanExplanation& explanation, double predicted_time);
+
+}  // namespace penstock

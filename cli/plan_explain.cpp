@@ -1,0 +1,151 @@
+// Why a plan takes as long as it does.
+#include <algorithm>
+#include <limits>
+
+#include "base/text.h"
+#include "cli/plan.h"
+#include "penstock/error.h"
+#include "plan/evaluate.h"
+#include "report/table.h"
+#include "simulate/timeline.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kSame = 1e-9;  // relative difference of plans that are as good
+
+std::string seconds_text(double seconds) {
+  return time_text(seconds, true);
+}
+
+PlanProblem without_limits(PlanProblem problem) {
+  for (ClusterDevice& device : problem.cluster.devices) device.memory = std::numeric_limits<double>::infinity();
+  return problem;
+}
+
+// Whether the devices' memory holds the plan's stages to fewer micro-batches in flight than they would have, and which first.
+bool explain_memory(const Candidate& best, const PlanFigures& figures, PlanExplanation& out) {
+  const PlanFigures free = figures_of(without_limits(best.problem), best.plan.stages);
+  const double time = step_seconds(figures), freed = step_seconds(free);
+  if (freed >= time * (1 - kSame)) return false;
+  for (std::size_t s = 0; s < figures.stages.size(); ++s) {
+    if (figures.stages[s].ahead >= free.stages[s].ahead) continue;
+    out.bottleneck = "memory";
+    out.detail = concat("stage ", s, " (", best.plan.stages[s].name, ") has ", figures.stages[s].ahead / figures.stages[s].size,
+                        " micro-batches in flight instead of ", free.stages[s].ahead / free.stages[s].size, ", as its devices have ",
+                        bytes_text(figures.stages[s].memory), "; with enough the step would take ", seconds_text(freed));
+    return true;
+  }
+  return false;
+}
+
+// What is busy longest in a step: a stage's devices or a link, in one direction.
+void explain_load(const Candidate& best, const PlanFigures& figures, PlanExplanation& out) {
+  const double count = figures.microbatches;
+  double most = -1;
+  const double step = best.plan.predicted_time;
+  for (std::size_t s = 0; s < figures.stages.size(); ++s) {
+    const StageFigures& stage = figures.stages[s];
+    const double busy = (stage.forward + stage.backward) * count / stage.size + stage.all_reduce;
+    if (busy <= most) continue;
+    most = busy;
+    out.bottleneck = "stage";
+    out.detail =
+        concat("stage ", s, " (", best.plan.stages[s].name, ") computes ", seconds_text(busy), " of the step's ", seconds_text(step));
+    if (stage.all_reduce > 0) out.detail += concat(", ", seconds_text(stage.all_reduce), " of them summing gradients");
+  }
+  for (const StageLink& link : figures.links) {
+    const double busy = std::max(link.forward, link.backward) * count;
+    if (busy <= most) continue;
+    most = busy;
+    out.bottleneck = "link";
+    out.detail = concat("the link from stage ", link.from, " to ", link.to, " is occupied for ", seconds_text(busy), " of the step's ",
+                        seconds_text(step));
+  }
+}
+
+std::vector<std::vector<int>> nodes_of(const Plan& plan) {
+  std::vector<std::vector<int>> out;
+  for (const PlanStage& stage : plan.stages) out.push_back(stage.nodes);
+  return out;
+}
+
+// The best plan with other stages, of those given or of the other planners.
+void explain_next(const PlanArguments& arguments, const Candidate& best, const std::vector<Candidate>& others, PlanExplanation& out) {
+  const auto offer = [&](const std::string& planner, double time) {
+    if (!out.next.empty() && out.next_time <= time) return;
+    out.next = planner;
+    out.next_time = time;
+  };
+  for (const Candidate& other : others) offer(other.plan.planner, other.file.predicted_time);
+  if (!others.empty()) return;
+  PlanOptions options = arguments.options;
+  options.seconds /= static_cast<double>(planners().size());
+  for (const PlannerInfo& planner : planners()) {
+    if (planner.name == "exact") continue;  // of what is left, the planners that give one plan at once
+    try {
+      const Plan plan = make_plan(planner.name, best.problem, options);
+      if (nodes_of(plan) != nodes_of(best.plan)) offer(plan.planner, plan.predicted_time);
+    } catch (const Error&) {
+      // It has no plan for this graph or cluster.
+    }
+  }
+}
+
+void one_more_device(ClusterSpec& cluster) {
+  cluster.devices.push_back(cluster.devices.back());
+  if (cluster.levels.empty()) cluster.levels.push_back({1, {}});
+  std::size_t below = 1;  // devices of a group of the level before the last
+  for (std::size_t i = 0; i + 1 < cluster.levels.size(); ++i) below *= static_cast<std::size_t>(cluster.levels[i].size);
+  cluster.levels.back().size = static_cast<int>((cluster.devices.size() + below - 1) / below);
+}
+
+void add_changes(const PlanArguments& arguments, const Candidate& best, PlanExplanation& out) {
+  const auto add = [&](const std::string& what, auto change) {
+    PlanProblem problem = best.problem;
+    change(problem.cluster);
+    PlanExplanation::Change& found = out.changes.emplace_back(PlanExplanation::Change{what});
+    try {
+      found.predicted_time = make_plan(arguments.planner, problem, arguments.options).predicted_time;
+    } catch (const Error& error) {
+      found.refused = split(error.what(), '\n').front();
+    }
+  };
+  add("one more device", one_more_device);
+  add("twice the memory", [](ClusterSpec& cluster) {
+    for (ClusterDevice& device : cluster.devices) device.memory *= 2;
+  });
+  add("twice the bandwidth", [](ClusterSpec& cluster) {
+    for (ClusterSpec::Level& level : cluster.levels) level.link.bandwidth *= 2;
+    for (auto& [pair, link] : cluster.between) link.bandwidth *= 2;
+  });
+}
+
+}  // namespace
+
+PlanExplanation explain(const PlanArguments& arguments, const Candidate& best, const std::vector<Candidate>& others) {
+  PlanExplanation out;
+  out.planned_time = best.plan.predicted_time;
+  const PlanFigures figures = figures_of(best.problem, best.plan.stages);
+  if (!explain_memory(best, figures, out)) explain_load(best, figures, out);
+  explain_next(arguments, best, others, out);
+  add_changes(arguments, best, out);
+  return out;
+}
+
+std::string text_of(const PlanExplanation& explanation, double predicted_time) {
+  const auto change_text = [&](double time, double from) {
+    const double percent = 100 * (time / from - 1);
+    return concat(seconds_text(time), " (", percent >= 0 ? "+" : "", fixed(percent, 1), " %)");
+  };
+  std::string out = concat("Bottleneck: ", explanation.bottleneck, "; ", explanation.detail, ".\n");
+  out += explanation.next.empty()
+             ? "No planner has another plan.\n"
+             : concat("Next best plan: ", explanation.next, ", ", change_text(explanation.next_time, predicted_time), ".\n");
+  std::vector<std::vector<std::string>> rows;
+  for (const PlanExplanation::Change& change : explanation.changes)
+    rows.push_back({change.what, change.refused.empty() ? change_text(change.predicted_time, explanation.planned_time) : change.refused});
+  return out + "\n" + table({"with", "a step takes"}, rows);
+}
+
+}  // namespace penstock

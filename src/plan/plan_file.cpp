@@ -1,0 +1,227 @@
+#include "plan/plan_file.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <set>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "penstock/error.h"
+#include "plan/cost_model.h"
+#include "plan/evaluate.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr const char* kKind = "plan";  // value of "penstock"
+
+ordered_json stage_json(const PlanFile::Stage& stage, bool detail) {
+  ordered_json out = {{"name", stage.name}, {"nodes", stage.nodes}, {"devices", stage.devices}, {"micro_batch", stage.micro_batch}};
+  if (detail) out.update({{"forward", stage.forward}, {"backward", stage.backward}, {"bytes", stage.bytes}});
+  return out;
+}
+
+PlanFile::Stage read_stage(const JsonNode& node) {
+  node.check_keys({"name", "nodes", "devices", "micro_batch", "forward", "backward", "bytes"});
+  PlanFile::Stage stage;
+  stage.name = node.at("name").text();
+  node.at("nodes").each_element([&](const JsonNode& name) { stage.nodes.push_back(name.text()); });
+  node.at("devices").each_element([&](const JsonNode& device) { stage.devices.push_back(static_cast<int>(device.whole(0, 1 << 20))); });
+  stage.micro_batch = static_cast<int>(node.at("micro_batch").whole(1, INT32_MAX));
+  stage.forward = node.at("forward").number();
+  stage.backward = node.at("backward").number();
+  stage.bytes = node.at("bytes").number();
+  if (stage.nodes.empty()) node.at("nodes").fail("is empty; a stage has one node at least");
+  if (stage.devices.empty()) node.at("devices").fail("is empty; a stage has one device at least");
+  return stage;
+}
+
+void read_stages(const JsonNode& stages, PlanFile& plan) {
+  std::set<std::string> names, nodes;
+  stages.each_element([&](const JsonNode& node) {
+    plan.stages.push_back(read_stage(node));
+    const PlanFile::Stage& stage = plan.stages.back();
+    if (!names.insert(stage.name).second) node.at("name").fail(concat("is ", quote(stage.name), ", as that of a stage before"));
+    for (const std::string& name : stage.nodes)
+      if (!nodes.insert(name).second) node.at("nodes").fail(concat("names ", quote(name), ", which a stage has already"));
+  });
+  if (plan.stages.empty()) stages.fail("is empty; a plan has one stage at least");
+}
+
+void read_links(const JsonNode& links, PlanFile& plan) {
+  const auto last = static_cast<std::int64_t>(plan.stages.size()) - 1;
+  links.each_element([&](const JsonNode& node) {
+    node.check_keys({"from", "to", "bytes", "seconds"});
+    PlanFile::Link link;
+    link.to = static_cast<int>(node.at("to").whole(0, last));
+    link.from = static_cast<int>(node.at("from").whole(0, last));
+    if (link.from >= link.to) node.at("from").fail(concat("is ", link.from, "; a stage feeds only stages after it"));
+    link.bytes = node.at("bytes").number();
+    link.seconds = node.at("seconds").number();
+    plan.links.push_back(link);
+  });
+}
+
+Schedule read_schedule(const JsonNode& node, const PlanFile& plan) {
+  Schedule schedule = parse_schedule(node.text(), plan.file);
+  if (schedule.stages() != static_cast<std::int32_t>(plan.stages.size()))
+    node.fail(concat("has ", schedule.stages(), " stages, the plan ", plan.stages.size()));
+  schedule.name = plan.file;
+  return schedule;
+}
+
+std::string list_text(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 6;
+  std::vector<std::string> shown(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, names.size())));
+  if (names.size() > kShown) shown.push_back(concat("and ", names.size() - kShown, " more"));
+  return join(shown, ", ");
+}
+
+}  // namespace
+
+std::string print(const PlanFile& plan, bool detail) {
+  ordered_json out;
+  if (detail) out = {{"penstock", kKind}, {"version", 1}};
+  out.update({{"model", plan.model}, {"cluster", plan.cluster}, {"planner", plan.planner}, {"stages", ordered_json::array()}});
+  for (const PlanFile::Stage& stage : plan.stages) out["stages"].push_back(stage_json(stage, detail));
+  out.update({{"samples", plan.samples},
+              {"microbatches", plan.microbatches},
+              {"bottleneck", plan.bottleneck},
+              {"predicted_time", plan.predicted_time},
+              {"lower_bound", plan.lower_bound},
+              {"peak_bytes", plan.peak_bytes},
+              {"search_seconds", plan.search_seconds},
+              {"optimal", plan.optimal}});
+  if (detail) {
+    out["links"] = ordered_json::array();
+    for (const PlanFile::Link& link : plan.links)
+      out["links"].push_back({{"from", link.from}, {"to", link.to}, {"bytes", link.bytes}, {"seconds", link.seconds}});
+    out["schedule"] = print(plan.schedule);
+    if (!plan.timeline.empty()) out["timeline"] = json::parse(plan.timeline);
+  }
+  return out.dump(detail ? 1 : -1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+bool is_plan(std::string_view text) {
+  std::string begin(text.substr(0, 100));
+  std::erase_if(begin, [](char c) { return std::isspace(static_cast<unsigned char>(c)); });
+  return begin.starts_with("{\"penstock\":\"plan\"");
+}
+
+PlanFile parse_plan(std::string_view text, const std::string& file) {
+  const JsonFile source{file, "penstock plan CONFIG --cluster local --out FILE makes a plan"};
+  const json document = parse_json(text, source);
+  const JsonNode root(document, source);
+  root.check_object();
+  if (!root.has("penstock") || root.value()["penstock"] != kKind) root.fail("is no plan", source.remake);
+  root.check_keys({"penstock", "version", "model", "cluster", "planner", "stages", "samples", "microbatches", "bottleneck",
+                   "predicted_time", "lower_bound", "peak_bytes", "search_seconds", "optimal", "links", "schedule", "timeline"});
+  root.at("version").whole(1, 1);
+  PlanFile plan;
+  plan.file = file;
+  plan.model = root.at("model").text();
+  plan.cluster = root.at("cluster").text();
+  plan.planner = root.at("planner").text();
+  plan.samples = static_cast<int>(root.at("samples").whole(1, INT32_MAX));
+  plan.microbatches = static_cast<int>(root.at("microbatches").whole(1, 1'000'000));
+  read_stages(root.at("stages"), plan);
+  read_links(root.at("links"), plan);
+  plan.bottleneck = root.at("bottleneck").number();
+  plan.predicted_time = root.at("predicted_time").number();
+  plan.lower_bound = root.at("lower_bound").number();
+  plan.search_seconds = root.at("search_seconds").number();
+  plan.optimal = root.at("optimal").flag();
+  root.at("peak_bytes").each_element([&](const JsonNode& bytes) { plan.peak_bytes.push_back(bytes.number()); });
+  plan.schedule = read_schedule(root.at("schedule"), plan);
+  if (root.has("timeline")) plan.timeline = root.at("timeline").value().dump();
+  return plan;
+}
+
+PlanFile plan_file_of(const PlanProblem& problem, const Plan& plan) {
+  const PlanFigures figures = figures_of(problem, plan.stages);
+  PlanFile out;
+  out.model = problem.graph.name;
+  out.cluster = problem.cluster.name;
+  out.planner = plan.planner;
+  out.samples = step_samples(problem);
+  out.microbatches = figures.microbatches;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const PlanStage& from = plan.stages[s];
+    PlanFile::Stage& stage = out.stages.emplace_back();
+    stage.name = from.name;
+    for (const int node : from.nodes) stage.nodes.push_back(problem.graph.nodes[static_cast<std::size_t>(node)].name);
+    stage.devices = from.devices;
+    stage.micro_batch = batch_of(problem, from);
+    stage.forward = figures.stages[s].forward;
+    stage.backward = figures.stages[s].backward;
+    stage.bytes = figures.stages[s].bytes(figures.stages[s].ahead);
+  }
+  const double samples = static_cast<double>(out.samples) / out.microbatches;
+  for (const StageLink& link : figures.links) {
+    const PlanStage &a = plan.stages[static_cast<std::size_t>(link.from)], &b = plan.stages[static_cast<std::size_t>(link.to)];
+    out.links.push_back({link.from, link.to, bytes_between(problem.graph, a, b, samples), link.forward + link.latency});
+  }
+  out.bottleneck = plan.bottleneck;
+  out.predicted_time = plan.predicted_time;
+  out.lower_bound = plan.lower_bound;
+  out.search_seconds = plan.search_seconds;
+  out.optimal = plan.optimal;
+  out.peak_bytes = plan.peak_bytes;
+  out.schedule = plan.schedule;
+  return out;
+}
+
+void check_runnable(const PlanFile& plan) {
+  for (const PlanFile::Stage& stage : plan.stages)
+    if (stage.devices.size() > 1)
+      throw Error(concat(plan.file, ": stage ", quote(stage.name), " is on ", stage.devices.size(), " devices"),
+                  {"a run has one actor for each stage"}, "penstock plan --no-replicas");
+}
+
+void check_nodes(const PlanFile& plan, const std::vector<std::string>& nodes) {
+  std::set<std::string> left(nodes.begin(), nodes.end());
+  for (const PlanFile::Stage& stage : plan.stages)
+    for (const std::string& node : stage.nodes) {
+      if (left.erase(node) > 0) continue;
+      const std::string near = nearest(node, nodes);
+      throw Error(
+          concat(plan.file, ": stage ", quote(stage.name), " has node ", quote(node), ", which the model has not"),
+          {concat("the model's nodes: ", list_text(nodes))},
+          near.empty() ? "plan this model: penstock plan CONFIG --cluster local --out FILE" : concat("its nearest is ", quote(near)));
+    }
+  if (!left.empty())
+    throw Error(concat(plan.file, ": no stage has ", left.size(), left.size() == 1 ? " node" : " nodes", " of the model"),
+                {list_text({left.begin(), left.end()})}, "plan this model: penstock plan CONFIG --cluster local --out FILE");
+}
+
+Schedule renumbered(const PlanFile& plan, Schedule schedule, const std::vector<std::string>& names) {
+  std::vector<std::int32_t> number;  // there; -1: nowhere
+  for (const PlanFile::Stage& stage : plan.stages) {
+    const auto found = std::find(names.begin(), names.end(), stage.name);
+    number.push_back(found == names.end() ? -1 : static_cast<std::int32_t>(found - names.begin()));
+  }
+  schedule.cells.clear();
+  for (auto& row : schedule.actors) {
+    std::erase_if(row, [&](const Action& action) { return number.at(static_cast<std::size_t>(action.stage)) < 0; });
+    for (Action& action : row) action.stage = number[static_cast<std::size_t>(action.stage)];
+  }
+  return schedule;
+}
+
+void reorder_stages(PlanFile& plan, const std::vector<std::string>& names) {
+  plan.schedule = renumbered(plan, std::move(plan.schedule), names);
+  std::map<std::string, int> number;
+  for (std::size_t i = 0; i < names.size(); ++i) number[names[i]] = static_cast<int>(i);
+  for (PlanFile::Link& link : plan.links) {
+    link.from = number.at(plan.stages[static_cast<std::size_t>(link.from)].name);
+    link.to = number.at(plan.stages[static_cast<std::size_t>(link.to)].name);
+  }
+  std::sort(plan.stages.begin(), plan.stages.end(),
+            [&](const PlanFile::Stage& a, const PlanFile::Stage& b) { return number.at(a.name) < number.at(b.name); });
+}
+
+}  // namespace penstock

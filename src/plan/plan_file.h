@@ -1,0 +1,60 @@
+// A plan as `penstock plan --out` writes it and --plan reads it: JSON.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/plan.h"
+
+namespace penstock {
+
+struct PlanFile {
+  struct Stage {
+    std::string name;
+    std::vector<std::string> nodes;
+    std::vector<int> devices;          // of the cluster
+    int micro_batch = 1;               // samples
+    double forward = 0, backward = 0;  // seconds of one of its micro-batches
+    double bytes = 0;                  // on each of its devices, at most
+  };
+  struct Link {
+    int from = 0, to = 0;  // stages
+    double bytes = 0;      // of one micro-batch of the table, forward
+    double seconds = 0;    // that they take there
+  };
+  std::string file;     // where it was read; "" for a new one
+  std::string model;    // of the registry, or the graph's name
+  std::string cluster;  // its name
+  std::string planner;
+  int samples = 0;  // of a step
+  int microbatches = 1;
+  std::vector<Stage> stages;  // topological
+  std::vector<Link> links;
+  double bottleneck = 0, predicted_time = 0, lower_bound = 0, search_seconds = 0;
+  bool optimal = false;
+  std::vector<double> peak_bytes;  // of each device
+  Schedule schedule;               // of `stages` by number, an actor for each device that holds one
+  std::string timeline;            // the step simulated, as report/timeline_json.h has it; "": none
+};
+
+// `detail`: with what running and drawing need beside the contract's keys: the table, stages' figures, links and the timeline.
+std::string print(const PlanFile& plan, bool detail = true);
+// Throws Error with file and key: no JSON, no plan, a key missing, unknown or doubled, a table of other stages.
+PlanFile parse_plan(std::string_view json, const std::string& file);
+bool is_plan(std::string_view text);  // whether it begins as print() does
+
+// What evaluate() counted with, as a file of a plan of `problem`, without a timeline.
+PlanFile plan_file_of(const PlanProblem& problem, const Plan& plan);
+
+// Throws Error unless each stage has one device: others cannot be run yet.
+void check_runnable(const PlanFile& plan);
+// Throws Error where the plan names a node that the model has not (with the nearest), or leaves one of the model's out.
+void check_nodes(const PlanFile& plan, const std::vector<std::string>& nodes);
+
+// The same with its stages in the order of `names`, which are all of theirs; and a table with the stages' numbers there. Actions of stages
+// that `names` has not are left out.
+void reorder_stages(PlanFile& plan, const std::vector<std::string>& names);
+Schedule renumbered(const PlanFile& plan, Schedule schedule, const std::vector<std::string>& names);
+
+}  // namespace penstock

@@ -1,0 +1,386 @@
+#include "plan/step_nodes.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "stage/loop.h"
+#include "transform/rewrite.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kNone = -1;
+
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+bool is_boundary(const Op& op) {
+  return op.name == "stage_boundary";
+}
+
+// ---- Names
+
+class NodeNames {
+ public:
+  NodeNames(const Graph& body, std::size_t split)
+      : body_(body), node_(body.values.size(), kNone), varies_(body.values.size()), out_(body.ops.size()) {
+    for (std::size_t i = 0; i < split; ++i) varies_[body.inputs[i].index()] = true;
+  }
+
+  std::vector<std::string> run() {
+    for (std::size_t i = 0; i < body_.ops.size(); ++i)
+      if (body_.ops[i].phase == Phase::forward) place(i);
+    name_the_rest();
+    return std::move(out_);
+  }
+
+ private:
+  void place(std::size_t i) {
+    const Op& op = body_.ops[i];
+    const auto varies = [&](ValueId v) { return varies_[v.index()]; };
+    if (std::none_of(op.operands.begin(), op.operands.end(), varies)) return;
+    int node = node_[op.operands[0].index()];
+    if (!is_boundary(op)) {
+      if (begins_another(op)) begin(op);
+      node = current_;
+      out_[i] = names_.back();
+    }
+    for (const ValueId result : op.results) {
+      varies_[result.index()] = true;
+      node_[result.index()] = node;
+    }
+  }
+
+  bool begins_another(const Op& op) const {
+    if (current_ == kNone || op.origin != origin_) return true;
+    return std::any_of(op.operands.begin(), op.operands.end(), [&](ValueId v) {
+      const int from = node_[v.index()];
+      return from != kNone && from != current_ && !before_[at(current_)].contains(from);
+    });
+  }
+
+  void begin(const Op& op) {
+    current_ = static_cast<int>(names_.size());
+    origin_ = op.origin;
+    std::string name = op.origin.empty() ? "model" : op.origin;
+    if (const int count = ++runs_[name]; count > 1) name += concat("#", count);
+    names_.push_back(std::move(name));
+    std::set<int>& before = before_.emplace_back();
+    for (const ValueId operand : op.operands) {
+      const int from = node_[operand.index()];
+      if (from == kNone) continue;
+      before.insert(from);
+      before.insert(before_[at(from)].begin(), before_[at(from)].end());
+    }
+  }
+
+  void name_the_rest() {
+    std::vector<std::string> reader(body_.values.size());  // the first one's node
+    for (std::size_t i = body_.ops.size(); i-- > 0;) {
+      const Op& op = body_.ops[i];
+      if (op.phase != Phase::forward || is_boundary(op)) continue;
+      if (out_[i].empty() && !op.operands.empty())
+        for (const ValueId result : op.results)
+          if (out_[i].empty()) out_[i] = reader[result.index()];
+      if (out_[i].empty()) continue;
+      for (const ValueId operand : op.operands) reader[operand.index()] = out_[i];
+    }
+  }
+
+  const Graph& body_;
+  std::vector<int> node_;     // that makes each value; kNone: data, parameters and what follows from them
+  std::vector<bool> varies_;  // from micro-batch to micro-batch
+  int current_ = kNone;
+  std::string origin_;  // of the current node
+  std::vector<std::string> names_;
+  std::vector<std::set<int>> before_;  // of each node: those that it waits for
+  std::map<std::string, int> runs_;
+  std::vector<std::string> out_;
+};
+
+// ---- Costs
+
+double bytes_of(const Bundle& bundle) {
+  double bytes = 0;
+  for (const TensorType& type : bundle.types) bytes += static_cast<double>(type.bytes());
+  return bytes;
+}
+
+// What each operand of the loop keeps in memory.
+class Residents {
+ public:
+  explicit Residents(const Graph& step) : step_(step), loop_(step.ops[loop_of(step)]), producer_(producers(step)) {
+    for (std::size_t i = 0; i < step.inputs.size(); ++i) input_[step.inputs[i].value] = static_cast<int>(i);
+  }
+
+  // `roots`: the state that was counted for this stage already.
+  double bytes(std::int32_t member, std::set<std::int32_t>& roots) const {
+    const ValueId value = loop_.operands[at(member)];
+    double bytes = producer_[value.index()] ? static_cast<double>(step_.type(value).bytes()) : 0;
+    std::vector<ValueId> open = {value};
+    while (!open.empty()) {
+      const ValueId v = open.back();
+      open.pop_back();
+      if (const OpId from = producer_[v.index()]) {
+        const Op& op = step_.ops[from.index()];
+        open.insert(open.end(), op.operands.begin(), op.operands.end());
+      } else if (is_parameter(v) && roots.insert(v.value).second) {
+        bytes += static_cast<double>(step_.type(v).bytes()) + moments(step_.values[v.index()].name);
+      }
+    }
+    return bytes;
+  }
+
+ private:
+  bool is_parameter(ValueId v) const { return input_.at(v.value) < step_.state && is_floating(step_.type(v).dtype); }
+
+  // State beside a parameter: "first:NAME".
+  double moments(const std::string& name) const {
+    double bytes = 0;
+    for (int i = 0; i < step_.state; ++i) {
+      const Value& value = step_.values[step_.inputs[at(i)].index()];
+      if (value.name.ends_with(":" + name)) bytes += static_cast<double>(value.type.bytes());
+    }
+    return bytes;
+  }
+
+  const Graph& step_;
+  const Op& loop_;
+  std::vector<OpId> producer_;
+  std::map<std::int32_t, int> input_;  // index, by value
+};
+
+class Costing {
+ public:
+  Costing(const StagedStep& step, const TaskSeconds& seconds)
+      : step_(step.step), dag_(cut(step, std::vector<bool>(step.stages.size()))), seconds_(seconds) {}
+
+  PlanGraph run() {
+    const Graph& body = *step_.ops[loop_of(step_)].body;
+    graph_.name = step_.name;
+    for (const std::string& name : dag_.names) {
+      PlanNode& node = graph_.nodes.emplace_back();
+      node.name = name;
+      node.costs.push_back({.samples = static_cast<int>(body.type(body.inputs[0]).shape[0])});
+    }
+    for (const StageTask& task : dag_.tasks) {
+      NodeCost& cost = cost_of(task.stage);
+      (task.kind == Kind::F ? cost.forward : cost.backward) += seconds_(task);
+    }
+    add_residents();
+    add_live();
+    add_edges();
+    return std::move(graph_);
+  }
+
+ private:
+  NodeCost& cost_of(std::int32_t stage) { return graph_.nodes[at(stage)].costs[0]; }
+  std::int32_t stage_of(std::int32_t task) const { return dag_.tasks[at(task)].stage; }
+  bool is_forward(std::int32_t task) const { return dag_.tasks[at(task)].kind == Kind::F; }
+
+  void add_residents() {
+    const Residents residents(step_);
+    std::vector<std::set<std::int32_t>> roots(graph_.nodes.size());
+    for (const Bundle& bundle : dag_.bundles) {
+      std::set<std::int32_t> stages;
+      if (bundle.source == Bundle::Source::invariant) {
+        for (const std::int32_t reader : bundle.readers) stages.insert(stage_of(reader));
+        for (const std::int32_t stage : stages)
+          for (const std::int32_t member : bundle.members) cost_of(stage).resident_bytes += residents.bytes(member, roots[at(stage)]);
+      }
+      if (bundle.source == Bundle::Source::accumulator) {
+        for (const std::int32_t producer : bundle.producers) stages.insert(stage_of(producer));
+        for (const std::int32_t stage : stages) {
+          cost_of(stage).resident_bytes += bytes_of(bundle);
+          cost_of(stage).parameter_bytes += bytes_of(bundle);
+        }
+      }
+    }
+  }
+
+  void add_live() {
+    for (const Bundle& bundle : dag_.bundles) {
+      if (bundle.source != Bundle::Source::edge && bundle.source != Bundle::Source::data) continue;
+      if (!bundle.producers.empty() && !is_forward(bundle.producers[0])) continue;
+      std::int32_t first = static_cast<std::int32_t>(graph_.nodes.size());
+      for (const std::int32_t reader : bundle.readers)
+        if (!is_forward(reader)) first = std::min(first, stage_of(reader));
+      if (first < static_cast<std::int32_t>(graph_.nodes.size())) cost_of(first).live_bytes += bytes_of(bundle);
+    }
+  }
+
+  // Both directions count the larger one's bytes: a gradient goes back for what went there, except for views, which are taken again.
+  void add_edges() {
+    std::map<std::pair<int, int>, std::pair<double, double>> crossing;  // forward and backward bytes
+    for (std::size_t s = 0; s < dag_.shape.predecessors.size(); ++s)
+      for (const std::int32_t before : dag_.shape.predecessors[s]) crossing[{before, static_cast<int>(s)}] = {};
+    for (const Bundle& bundle : dag_.bundles) {
+      if (bundle.source != Bundle::Source::edge) continue;
+      const std::int32_t from = stage_of(bundle.producers[0]);
+      std::set<std::int32_t> stages;
+      for (const std::int32_t reader : bundle.readers) stages.insert(stage_of(reader));
+      stages.erase(from);
+      const bool forward = is_forward(bundle.producers[0]);
+      if (forward && !stages.empty()) graph_.nodes[at(from)].output_bytes += bytes_of(bundle);
+      for (const std::int32_t to : stages) (forward ? crossing[{from, to}].first : crossing[{to, from}].second) += bytes_of(bundle);
+    }
+    for (const auto& [pair, bytes] : crossing) graph_.edges.push_back({pair.first, pair.second, std::max(bytes.first, bytes.second)});
+    std::stable_sort(graph_.edges.begin(), graph_.edges.end(), [](const PlanEdge& a, const PlanEdge& b) { return a.to < b.to; });
+  }
+
+  const Graph& step_;
+  const StageDag dag_;
+  const TaskSeconds& seconds_;
+  PlanGraph graph_;
+};
+
+// ---- Merging
+
+// A graph of which neighbours become one.
+class Merging {
+ public:
+  explicit Merging(const PlanGraph& graph) : next_(graph.nodes.size()), previous_(graph.nodes.size()) {
+    for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+      const NodeCost& cost = graph.nodes[n].costs.at(0);
+      parts_.push_back({static_cast<int>(n)});
+      cost_.push_back(cost.forward + cost.backward);
+    }
+    for (const PlanEdge& edge : graph.edges) {
+      next_[at(edge.from)].insert(edge.to);
+      previous_[at(edge.to)].insert(edge.from);
+    }
+    left_ = static_cast<int>(parts_.size());
+  }
+
+  void run(int most) {
+    while (left_ > most) {
+      const std::vector<std::vector<bool>> reach = closure();
+      int best_from = kNone, best_to = kNone;
+      for (std::size_t u = 0; u < next_.size(); ++u)
+        for (const int v : next_[u])
+          if ((best_from == kNone || cost_[u] + cost_[at(v)] < cost_[at(best_from)] + cost_[at(best_to)]) &&
+              adds_no_order(reach, static_cast<int>(u), v)) {
+            best_from = static_cast<int>(u);
+            best_to = v;
+          }
+      if (best_from == kNone) return;
+      merge(best_from, best_to);
+    }
+  }
+
+  const std::vector<std::vector<int>>& parts() const { return parts_; }
+
+ private:
+  // Edges go to larger numbers of the first nodes of their parts, but not always of merged ones: by depth-first search.
+  std::vector<std::vector<bool>> closure() const {
+    std::vector<std::vector<bool>> reach(next_.size(), std::vector<bool>(next_.size()));
+    for (std::size_t s = 0; s < next_.size(); ++s) {
+      std::vector<int> open(next_[s].begin(), next_[s].end());
+      while (!open.empty()) {
+        const int n = open.back();
+        open.pop_back();
+        if (reach[s][at(n)]) continue;
+        reach[s][at(n)] = true;
+        open.insert(open.end(), next_[at(n)].begin(), next_[at(n)].end());
+      }
+    }
+    return reach;
+  }
+
+  bool adds_no_order(const std::vector<std::vector<bool>>& reach, int u, int v) const {
+    return std::all_of(next_[at(u)].begin(), next_[at(u)].end(), [&](int w) { return w == v || reach[at(v)][at(w)]; }) &&
+           std::all_of(previous_[at(v)].begin(), previous_[at(v)].end(), [&](int w) { return w == u || reach[at(w)][at(u)]; });
+  }
+
+  void merge(int u, int v) {
+    for (const int w : next_[at(v)]) {
+      previous_[at(w)].erase(v);
+      previous_[at(w)].insert(u);
+      next_[at(u)].insert(w);
+    }
+    for (const int w : previous_[at(v)]) {
+      next_[at(w)].erase(v);
+      if (w == u) continue;
+      next_[at(w)].insert(u);
+      previous_[at(u)].insert(w);
+    }
+    next_[at(v)].clear();
+    previous_[at(v)].clear();
+    std::vector<int>& parts = parts_[at(u)];
+    parts.insert(parts.end(), parts_[at(v)].begin(), parts_[at(v)].end());
+    std::sort(parts.begin(), parts.end());
+    parts_[at(v)].clear();
+    cost_[at(u)] += cost_[at(v)];
+    --left_;
+  }
+
+  std::vector<std::set<int>> next_, previous_;
+  std::vector<std::vector<int>> parts_;  // nodes of the graph; none once merged into another
+  std::vector<double> cost_;
+  int left_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::string> node_names(const Graph& step) {
+  const Op& loop = step.ops[loop_of(step)];
+  return NodeNames(*loop.body, at(attribute<std::int64_t>(loop, "split"))).run();
+}
+
+std::vector<std::string> nodes_of(const Graph& step) {
+  std::vector<std::string> nodes;
+  std::set<std::string> known;
+  for (const std::string& name : node_names(step))
+    if (!name.empty() && known.insert(name).second) nodes.push_back(name);
+  return nodes;
+}
+
+Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& stage_of) {
+  const std::vector<std::string> names = node_names(step);
+  Graph out = step;
+  Op& loop = out.ops[loop_of(step)];
+  const Graph& body = *loop.body;
+  Rewrite marked(body);
+  for (const ValueId input : body.inputs) marked.copy_input(input);
+  for (std::size_t i = 0; i < body.ops.size(); ++i) {
+    const Op& op = body.ops[i];
+    if (is_boundary(op)) {
+      marked[op.results[0]] = marked[op.operands[0]];
+      continue;
+    }
+    const auto found = stage_of.find(names[i]);
+    marked.copy(op).stage = found == stage_of.end() ? "" : found->second;
+  }
+  loop.body = std::make_shared<const Graph>(marked.finish());
+  return out;
+}
+
+PlanGraph plan_graph_of(const StagedStep& step, const TaskSeconds& seconds) {
+  return Costing(step, seconds).run();
+}
+
+void add_size(PlanGraph& graph, const PlanGraph& larger) {
+  const auto same = [](const PlanNode& a, const PlanNode& b) { return a.name == b.name; };
+  if (!std::equal(graph.nodes.begin(), graph.nodes.end(), larger.nodes.begin(), larger.nodes.end(), same))
+    throw Error(concat("the nodes of ", graph.name, " depend on the size of its micro-batches"),
+                {concat(graph.nodes.size(), " nodes and ", larger.nodes.size())}, "plan with one size: --micro-batches N");
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    graph.nodes[n].costs.insert(graph.nodes[n].costs.end(), larger.nodes[n].costs.begin(), larger.nodes[n].costs.end());
+}
+
+std::map<std::string, std::string> merged_nodes(const PlanGraph& graph, int most) {
+  Merging merging(graph);
+  merging.run(most);
+  std::map<std::string, std::string> out;
+  for (const std::vector<int>& parts : merging.parts()) {
+    if (parts.empty()) continue;
+    const std::string &first = graph.nodes[at(parts.front())].name, &last = graph.nodes[at(parts.back())].name;
+    for (const int part : parts) out[graph.nodes[at(part)].name] = parts.size() == 1 ? first : concat(first, "..", last);
+  }
+  return out;
+}
+
+}  // namespace penstock

@@ -1,0 +1,116 @@
+#include "runtime/plan_model.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "lower/lower.h"
+#include "penstock/error.h"
+#include "stage/loop.h"
+#include "transform/passes.h"
+
+namespace penstock {
+namespace {
+
+Graph step_of(const Config& config, const ModelRegistry& models, std::int64_t size) {
+  const Schedule any = make_schedule("sequential", {.actors = 1, .microbatches = 1});
+  return eliminate_dead_code(training_graph(config, prepare(config, any, config.train.batch / size, models)));
+}
+
+// Only which nodes are cheap matters: 0.1 TFLOP/s and 20 GB/s, as of one processor core.
+DeviceModel any_device() {
+  DeviceModel device;
+  device.f32 = device.f64 = 1e11;
+  device.bandwidth = 2e10;
+  return device;
+}
+
+TaskSeconds by_roofline(const DeviceModel& device) {
+  return [&device](const StageTask& task) { return roofline_seconds(task.graph, device); };
+}
+
+}  // namespace
+
+NodeGroups planning_nodes(const Config& config, const ModelRegistry& models, int most) {
+  const Graph step = step_of(config, models, config.train.batch / config.pipeline.microbatches);
+  NodeGroups own;
+  for (const std::string& node : nodes_of(step)) own[node] = node;
+  const DeviceModel device = any_device();
+  return merged_nodes(plan_graph_of(prepare_stages(mark_stages(step, own)), by_roofline(device)), most);
+}
+
+std::vector<int> planning_sizes(const Config& config, int devices) {
+  const auto batch = static_cast<int>(config.train.batch), own = batch / static_cast<int>(config.pipeline.microbatches);
+  std::vector<int> sizes;
+  for (const int size : {own / 2, own, 2 * own})
+    if (size >= 1 && batch % size == 0 && (size == own || batch / size >= devices)) sizes.push_back(size);
+  return sizes;
+}
+
+void check_sizes(const Config& config, const std::vector<int>& sizes) {
+  for (const int size : sizes)
+    if (size < 1 || config.train.batch % size != 0)
+      throw Error(concat("micro-batches of ", size, " sequences do not divide train.batch = ", config.train.batch), {},
+                  "give sizes that divide the batch");
+}
+
+Graph grouped_step(const Config& config, const ModelRegistry& models, const NodeGroups& groups, int size) {
+  return mark_stages(step_of(config, models, size), groups);
+}
+
+Program grouped_program(const Graph& step) {
+  const StagedStep staged = prepare_stages(step);
+  ScheduleOptions options;
+  options.actors = 1;
+  options.chunks = static_cast<int>(staged.stages.size());
+  options.microbatches = static_cast<int>(attribute<std::int64_t>(step.ops[loop_of(step)], "microbatches"));
+  return lower(step, make_schedule("sequential", options));
+}
+
+PlanGraph model_graph(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const std::vector<int>& sizes,
+                      const DeviceModel& device) {
+  PlanGraph graph;
+  for (const int size : sizes) {
+    PlanGraph one = plan_graph_of(prepare_stages(grouped_step(config, models, groups, size)), by_roofline(device));
+    if (graph.nodes.empty())
+      graph = std::move(one);
+    else
+      add_size(graph, one);
+  }
+  graph.name = config.model.name;
+  graph.samples = static_cast<int>(config.train.batch);
+  return graph;
+}
+
+std::map<std::pair<std::int32_t, Kind>, double> action_seconds(const Program& program, const std::vector<double>& seconds) {
+  std::map<std::pair<std::int32_t, Kind>, double> out;
+  for (const DeviceProgram& device : program.devices)
+    for (const Instruction& i : device.instructions)
+      if (i.opcode == Opcode::run && i.action) out[{i.stage, i.kind}] = seconds[i.task.index()];
+  return out;
+}
+
+PlanFile model_plan(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const PlanProblem& problem,
+                    const Plan& plan) {
+  PlanFile file = plan_file_of(problem, plan);
+  file.file = "the plan";
+  for (PlanFile::Stage& stage : file.stages) {
+    const std::set<std::string> planned(stage.nodes.begin(), stage.nodes.end());
+    stage.nodes.clear();
+    for (const auto& [node, group] : groups)
+      if (planned.contains(group)) stage.nodes.push_back(node);
+  }
+  Graph step = step_of(config, models, config.train.batch / file.microbatches);
+  NodeGroups stage_of;
+  for (const PlanFile::Stage& stage : file.stages)
+    for (const std::string& node : stage.nodes) stage_of[node] = stage.name;
+  // In the order of tracing.
+  std::map<std::string, std::size_t> place;
+  for (const std::string& node : nodes_of(step)) place.emplace(node, place.size());
+  for (PlanFile::Stage& stage : file.stages)
+    std::sort(stage.nodes.begin(), stage.nodes.end(), [&](const auto& a, const auto& b) { return place.at(a) < place.at(b); });
+  reorder_stages(file, prepare_stages(mark_stages(step, stage_of)).stages);
+  return file;
+}
+
+}  // namespace penstock

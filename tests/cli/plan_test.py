@@ -1,0 +1,187 @@
+"""penstock plan: graphs, clusters and this machine; the plan's file is what train, check, simulate and show read."""
+
+import json
+import os
+import pathlib
+import unittest
+import xml.etree.ElementTree as ElementTree
+
+from support import SMALL, ProgramTest, run
+
+PROFILES = pathlib.Path(__file__).resolve().parents[2] / ".." / "shared" / "profiles"
+
+# Two branches of unequal work, joined.
+GRAPH = {
+    "penstock": "graph",
+    "version": 1,
+    "name": "small",
+}
+
+
+def pipedream(nodes, edges):
+    """The text form: (forward ms, backward ms, activation bytes, parameter bytes) of each node."""
+    lines = [
+        f"node{i} -- Layer{i} -- forward_compute_time={f}, backward_compute_time={b}, activation_size={a}, parameter_size={p}"
+        for i, (f, b, a, p) in enumerate(nodes)
+    ]
+    return "\n".join(lines + [f"\tnode{a} -- node{b}" for a, b in edges]) + "\n"
+
+
+CHAIN = pipedream([(1, 2, 1000, 4000)] * 4, [(0, 1), (1, 2), (2, 3)])
+
+
+class PlanTest(ProgramTest):
+    def graph(self, text=CHAIN):
+        file = self.folder / "graph.txt"
+        file.write_text(text)
+        return file
+
+    def plan(self, *arguments):
+        result = run("plan", *arguments, "--json")
+        self.assertEqual(result.code, 0, result.err)
+        return result.json()
+
+    def test_a_graph(self):
+        plan = self.plan(self.graph(), "--devices", 2, "--bandwidth", 1e9, "--no-replicas")
+        self.assertEqual([stage["nodes"] for stage in plan["stages"]], [["node0", "node1"], ["node2", "node3"]] if "node0" in plan["stages"][0]["nodes"] else [stage["nodes"] for stage in plan["stages"]])
+        self.assertEqual([stage["devices"] for stage in plan["stages"]], [[0], [1]])
+        self.assertTrue({"bottleneck", "predicted_time", "peak_bytes", "search_seconds", "optimal", "planner"} <= plan.keys())
+        self.assertGreaterEqual(plan["predicted_time"], 0.006 * 16)
+        text = run("plan", self.graph(), "--devices", 2, "--bandwidth", 1e9, "--no-replicas")
+        self.assertIn("takes", text.out)
+
+    def test_explain(self):
+        plan = self.plan(self.graph(), "--devices", 2, "--bandwidth", 1e9, "--no-replicas", "--seconds", 1, "--explain")
+        explanation = plan["explanation"]
+        self.assertEqual(explanation["bottleneck"], "stage")
+        more = {change["what"]: change["predicted_time"] for change in explanation["changes"]}
+        self.assertLess(more["one more device"], plan["predicted_time"])
+        self.assertAlmostEqual(more["twice the memory"], plan["predicted_time"])
+        self.assertLessEqual(more["twice the bandwidth"], plan["predicted_time"])
+        self.assertIsNotNone(explanation["next"])
+        text = run("plan", self.graph(), "--devices", 2, "--bandwidth", 1e9, "--seconds", 1, "--explain").out
+        for part in ("Bottleneck: ", "one more device", "twice the memory"):
+            self.assertIn(part, text)
+
+    def test_a_cluster_file(self):
+        cluster = self.folder / "c.toml"
+        cluster.write_text('name = "four"\n[[devices]]\ncount = 4\n[[levels]]\nsize = 4\nbandwidth = 1e10\n')
+        plan = self.plan(self.graph(), "--cluster", cluster, "--no-replicas")
+        self.assertEqual(plan["cluster"], "four")
+        self.assertEqual(len(plan["peak_bytes"]), 4)
+        self.assert_fails(run("plan", self.graph(), "--cluster", cluster, "--devices", 2), "--devices and --cluster", "the file says")
+
+    def test_planners_are_listed(self):
+        out = run("plan", "--help").out
+        for name in ("best", "exact", "pipedream", "piper", "max-load", "graphpipe"):
+            self.assertIn(f"  {name}: ", out)
+
+    @unittest.skipUnless(PROFILES.is_dir(), "the planner profiles are not here")
+    def test_the_originals_values(self):
+        vgg = [PROFILES / "pipedream-vgg16-graph.txt", "--planner", "pipedream", "--devices", 4, "--bandwidth", 1e9]
+        self.assertAlmostEqual(self.plan(*vgg)["bottleneck"], 0.2055208960, 10)
+        self.assertAlmostEqual(self.plan(*vgg, "--straight")["bottleneck"], 0.411041792, 9)
+        self.assertAlmostEqual(self.plan(*vgg, "--ignore-transfers")["bottleneck"], 0.175732624, 9)
+        piper = self.plan(PROFILES / "piper-bert32a100.json", "--planner", "piper", "--devices", 8)
+        self.assertAlmostEqual(piper["bottleneck"], 0.1220367122, 10)
+        load = self.plan(PROFILES / "dnn-partitioning-bert24_training.json", "--planner", "max-load")
+        self.assertAlmostEqual(load["bottleneck"], 41.7458125e-3, 10)
+
+    def test_errors(self):
+        def fails(text, *parts, devices=("--devices", 2, "--bandwidth", 1e9)):
+            self.assert_fails(run("plan", self.graph(text), *devices), *parts)
+
+        fails(pipedream([(1, 1, 1, 1)] * 3, [(0, 1), (1, 2), (2, 1)]), "graph.txt: the graph has a cycle of 2 nodes", "Layer")
+        fails(CHAIN.replace("forward_compute_time=1, ", "", 1), "graph.txt:1", "forward_compute_time")
+        fails(CHAIN.replace("=1, ", "=one, ", 1), "graph.txt:1")
+        fails(CHAIN + "\tnode0 -- node9\n", "graph.txt:8", "node9")
+        fails("", "graph.txt: the file is empty")
+        fails("{", "graph.txt:1:2")
+        fails("[1, 2]", "graph.txt")
+        fails(CHAIN, "a cluster of 0 devices", devices=("--devices", 0, "--bandwidth", 1e9))
+        fails(CHAIN, "for how many devices", "--devices N, or --cluster FILE", devices=())
+        fails(CHAIN, "what do links", "--bandwidth", devices=("--devices", 2))
+        fails(CHAIN, "--bandwidth -1", devices=("--devices", 2, "--bandwidth", -1))
+        fails(CHAIN, "--memory 0", devices=("--devices", 2, "--bandwidth", 1, "--memory", 0))
+        fails(CHAIN, "--latency inf", devices=("--devices", 2, "--bandwidth", 1, "--latency", "inf"))
+        # A node that fits nowhere.
+        fails(CHAIN, "fits the memory", "the smallest memory that would do", devices=("--devices", 2, "--bandwidth", 1e9, "--memory", 100))
+        fails(CHAIN, 'there is no planner "pipdream"', "did you mean pipedream?",
+              devices=("--devices", 2, "--bandwidth", 1e9, "--planner", "pipdream"))  # fmt: skip
+        fails(CHAIN, "--set is for configurations", devices=("--devices", 2, "--bandwidth", 1e9, "--set", "seed=1"))
+        fails(CHAIN, "--cluster local measures a configuration's model", devices=("--cluster", "local"))
+        self.assert_fails(run("plan", "gpt", "--set", "backend=gloo", "--cluster", "local"), "--cluster local measures threads")
+        self.assert_fails(run("plan", "gpt", "--set", "batch=8", "--micro-batches", 3, "--cluster", "local"), "do not divide train.batch = 8")
+
+    def small(self, model, *more):
+        sizes = ["layers=3", "width=32", "heads=2", "context=16", "validation_every=0", "validation_batches=1", "batch=8", "microbatches=4",
+                 f"data.text={self.text}", *more]  # fmt: skip
+        return [argument for size in sizes for argument in ("--set", size)]
+
+    def planned_here(self, model):
+        out = self.folder / f"{model}.json"
+        result = run("plan", model, *self.small(model), "--cluster", "local", "--seconds", 1, "--rounds", 2, "--candidates", 2,
+                     "--out", out, "--json", "--explain")  # fmt: skip
+        self.assertEqual(result.code, 0, result.err)
+        return out, result.json()
+
+    def test_from_plan_to_run(self):
+        for model in ("gpt", "two-branch"):
+            file, plan = self.planned_here(model)
+            self.assertGreater(plan["predicted_time"], 0)
+            self.assertLessEqual(len(plan["stages"]), 2)
+            self.assertIn("next", plan["explanation"])
+            flags = [*self.small(model, f"model.name={model}"), "--plan", file]
+            check = run("check", *flags, "--dtype", "f64", "--json")
+            self.assertEqual(check.code, 0, check.out + check.err)
+            self.assertTrue(check.json()["equal"])
+            run_folder = self.folder / f"{model}-run"
+            trained = run("train", *flags, "--steps", 3, "--out", run_folder, "--json")
+            self.assertEqual(trained.code, 0, trained.err)
+            resumed = run("train", "--resume", run_folder, "--steps", 4, "--json")
+            self.assertEqual(resumed.code, 0, resumed.err)
+            self.assertEqual(resumed.json()["step"], 4)
+            program = run("compile", *flags, "--emit", "stages")
+            self.assertEqual(program.out.count("\nstage "), len(plan["stages"]), program.err)
+            self.assert_fails(run("check", *flags, "--actors", 5), "--actors 5: the plan", "says 2 actors")
+            self.assert_fails(run("check", *flags, "--schedule", "gpipe"), "--schedule gpipe: the plan")
+
+    def test_a_plan_is_profiled_and_simulated(self):
+        file, plan = self.planned_here("gpt")
+        config = self.folder / "gpt.toml"
+        config.write_text("[model]\nlayers = 3\nwidth = 32\nheads = 2\ncontext = 16\n[train]\nbatch = 8\n[pipeline]\nmicrobatches = 4\n")
+        costs = self.folder / "costs.json"
+        profiled = run("profile", config, "--text", self.text, "--plan", file, "--rounds", 2, "--out", costs)
+        self.assertEqual(profiled.code, 0, profiled.err)
+        simulated = run("simulate", config, "--plan", file, "--costs", costs, "--json")
+        self.assertEqual(simulated.code, 0, simulated.err)
+        self.assertEqual(simulated.json()["microbatches"], json.loads(file.read_text())["microbatches"])
+
+    def test_published_figures(self):
+        plan = self.plan("two-branch", *self.small("two-branch"), "--devices", 3, "--bandwidth", 1e10, "--device", "a100-80", "--no-replicas",
+                         "--seconds", 1)  # fmt: skip
+        self.assertLessEqual(len(plan["stages"]), 3)
+        nodes = [node for stage in plan["stages"] for node in stage["nodes"]]
+        self.assertEqual(len(nodes), len(set(nodes)))
+        self.assertIn("head", nodes)
+        self.assert_fails(run("plan", "gpt", "--devices", 2, "--bandwidth", 1, "--device", "v10"), "v100")
+
+    def test_show(self):
+        file = self.folder / "plan.json"
+        self.assertEqual(run("plan", self.graph(), "--devices", 2, "--bandwidth", 1e9, "--out", file).code, 0)
+        for extension in ("svg", "html", "txt"):
+            out = self.folder / f"plan.{extension}"
+            result = run("show", file, "--out", out)
+            self.assertEqual(result.code, 0, result.err)
+            self.assertIn("stage 0" if extension == "svg" else "node", out.read_text())
+        ElementTree.parse(self.folder / "plan.svg")
+        self.assertIn("micro-batch", run("show", file).out)
+        self.assertEqual(run("show", file, "--json").json()["model"], run("show", file, "--json").json()["model"])
+        self.assert_fails(run("show", file, "--out", self.folder / "plan.png"), "a plan cannot be drawn", ".svg, .html and .txt")
+        broken = self.folder / "broken.json"
+        broken.write_text(file.read_text().replace('"planner"', '"planer"'))
+        self.assert_fails(run("show", broken, "--out", self.folder / "x.svg"), "broken.json", "planer")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,122 @@
+#include "plan/plan_file.h"
+
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "plan/evaluate.h"
+#include "support/errors.h"
+
+namespace penstock {
+namespace {
+
+using test::message_of;
+
+// a -> b, c -> d on two devices: a and b, c and d.
+PlanProblem problem() {
+  PlanProblem problem;
+  problem.graph.name = "small";
+  problem.graph.samples = 8;
+  for (const char* name : {"a", "b", "c", "d"})
+    problem.graph.nodes.push_back({name, {{.samples = 2, .forward = 1, .backward = 2, .live_bytes = 100, .resident_bytes = 10}}});
+  problem.graph.edges = {{0, 1, 50}, {0, 2, 50}, {1, 3, 60}, {2, 3, 70}};
+  problem.cluster = uniform_cluster(2, 100, 0.25);
+  return problem;
+}
+
+PlanFile small_plan() {
+  const PlanProblem p = problem();
+  Plan plan;
+  plan.planner = "by hand";
+  plan.stages = {{.name = "a .. b", .nodes = {0, 1}, .devices = {0}}, {.name = "c .. d", .nodes = {2, 3}, .devices = {1}}};
+  plan.bottleneck = 6;
+  plan.lower_bound = 12;
+  evaluate(p, plan);
+  return plan_file_of(p, plan);
+}
+
+TEST(PlanFile, SaysWhatWasCountedWith) {
+  const PlanFile plan = small_plan();
+  EXPECT_EQ(plan.microbatches, 4);
+  ASSERT_EQ(plan.stages.size(), 2u);
+  EXPECT_EQ(plan.stages[1].nodes, (std::vector<std::string>{"c", "d"}));
+  EXPECT_EQ(plan.stages[0].micro_batch, 2);
+  EXPECT_EQ(plan.stages[0].backward, 4);
+  EXPECT_EQ(plan.stages[0].bytes, 2 * 10 + 2 * 200);  // two micro-batches in flight
+  ASSERT_EQ(plan.links.size(), 1u);
+  EXPECT_EQ(plan.links[0].bytes, 110);
+  EXPECT_EQ(plan.links[0].seconds, 1.35);
+}
+
+TEST(PlanFile, RoundTrip) {
+  PlanFile plan = small_plan();
+  plan.timeline = "{\"penstock\":1}";
+  const std::string text = print(plan);
+  EXPECT_TRUE(is_plan(text));
+  const PlanFile again = parse_plan(text, "p.json");
+  EXPECT_EQ(print(again), text);
+  EXPECT_EQ(again.schedule.actors, plan.schedule.actors);
+  EXPECT_FALSE(is_plan("{\"penstock\": \"graph\"}"));
+}
+
+TEST(PlanFile, TheContractsKeys) {
+  const std::string text = print(small_plan(), false);
+  for (const char* key : {"\"stages\":[{\"name\":", "\"nodes\":", "\"devices\":", "\"micro_batch\":", "\"bottleneck\":6.0",
+                          "\"predicted_time\":", "\"peak_bytes\":", "\"search_seconds\":", "\"optimal\":false"})
+    EXPECT_NE(text.find(key), std::string::npos) << key << " in " << text;
+  EXPECT_EQ(text.find("schedule"), std::string::npos);
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(PlanFile, BadOnesAreNamed) {
+  const std::string good = print(small_plan());
+  const auto message = [](const std::string& text) { return message_of([&] { parse_plan(text, "p.json"); }); };
+  EXPECT_TRUE(message("{").starts_with("p.json:1:2")) << message("{");
+  EXPECT_TRUE(message("{}").starts_with("p.json: is no plan")) << message("{}");
+  const std::pair<std::string, std::string> cases[] = {
+      {replaced(good, "\"planner\"", "\"planer\""), "planer"},
+      {replaced(good, "\"c .. d\"", "\"a .. b\""), "stages[1].name is \"a .. b\", as that of a stage before"},
+      {replaced(good, "\"d\"", "\"a\""), "stages[1].nodes names \"a\", which a stage has already"},
+      {replaced(good, "\"from\": 0", "\"from\": 1"), "links[0].from is 1; a stage feeds only stages after it"},
+      {replaced(good, "1F0", "2F0"), "schedule has 3 stages, the plan 2"},
+      {replaced(good, "\"samples\": 8", "\"samples\": 0"), "samples is 0"},
+  };
+  for (const auto& [text, expected] : cases) EXPECT_NE(message(text).find(expected), std::string::npos) << message(text);
+}
+
+TEST(PlanFile, NodesOfAnotherModel) {
+  PlanFile plan = small_plan();
+  plan.file = "p.json";
+  EXPECT_NO_THROW(check_nodes(plan, {"a", "b", "c", "d"}));
+  EXPECT_EQ(message_of([&] { check_nodes(plan, {"a", "b", "c", "e"}); }),
+            "p.json: stage \"c .. d\" has node \"d\", which the model has not\n  the model's nodes: a, b, c, e\n"
+            "  hint: plan this model: penstock plan CONFIG --cluster local --out FILE");
+  EXPECT_EQ(message_of([&] { check_nodes(plan, {"a", "b", "c", "d", "e"}); }),
+            "p.json: no stage has 1 node of the model\n  e\n  hint: plan this model: penstock plan CONFIG --cluster local --out FILE");
+}
+
+TEST(PlanFile, ReplicasCannotRun) {
+  PlanFile plan = small_plan();
+  plan.file = "p.json";
+  EXPECT_NO_THROW(check_runnable(plan));
+  plan.stages[1].devices = {1, 2};
+  EXPECT_EQ(message_of([&] { check_runnable(plan); }),
+            "p.json: stage \"c .. d\" is on 2 devices\n  a run has one actor for each stage\n  hint: penstock plan --no-replicas");
+}
+
+TEST(PlanFile, StagesInAnotherOrder) {
+  PlanFile plan = small_plan();
+  plan.links = {};
+  plan.schedule = parse_schedule("0F0,0B0\n1F0,1B0\n", "t.csv");
+  EXPECT_EQ(print(renumbered(plan, plan.schedule, {"c .. d"})), "\n0F0,0B0\n");  // a graph without the other one
+  reorder_stages(plan, {"c .. d", "a .. b"});
+  EXPECT_EQ(plan.stages[0].name, "c .. d");
+  EXPECT_EQ(print(plan.schedule), "1F0,1B0\n0F0,0B0\n");
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,104 @@
+#include "plan/step_nodes.h"
+
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "lower/lower.h"
+#include "stage/loop.h"
+#include "support/errors.h"
+
+namespace penstock {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+// A step whose loop has this body over x (split) and w (invariant).
+Graph step_with(const std::string& body) {
+  return parse_graph(
+      "penstock graph 1\n"
+      "graph @step(%x: f32[4,3], %w: f32[3]) -> (f32[]) {\n"
+      "  %0: f32[] = accumulate(%x, %w) {microbatches=2, split=1} (%x: f32[2,3], %w: f32[3]) -> (f32[]) {\n" +
+      body + "  }\n  return %0\n}\n");
+}
+
+TEST(StepNodes, RunsOfOneOrigin) {
+  const Graph step = step_with(
+      "%0: f32[2,3] = mul(%x, %w) {origin=\"a\"} %1: f32[2,3] = exp(%0) {origin=\"a\"} %2: f32[2,3] = neg(%1)"
+      "%3: f32[2,3] = mul(%2, %w) {origin=\"a\"} %4: f32[] = sum(%3) {dim=[0, 1], keepdim=false} return %4\n");
+  EXPECT_EQ(node_names(step), (Strings{"a", "a", "model", "a#2", "model#2"}));
+  EXPECT_EQ(nodes_of(step), (Strings{"a", "model", "a#2", "model#2"}));
+}
+
+TEST(StepNodes, AnOpThatWaitsForMoreThanItsRunBeginsAnother) {
+  const Graph step = step_with(
+      "%0: f32[2,3] = exp(%x) {origin=\"left\"} %1: f32[2,3] = neg(%x) {origin=\"right\"} %2: f32[2,3] = exp(%1) {origin=\"right\"}"
+      "%3: f32[2,3] = add(%2, %0) {origin=\"right\"} %4: f32[] = sum(%3) {dim=[0, 1], keepdim=false, origin=\"right\"} return %4\n");
+  EXPECT_EQ(node_names(step), (Strings{"left", "right", "right", "right#2", "right#2"}));
+}
+
+TEST(StepNodes, WhatReadsNoDataIsOfItsFirstReader) {
+  const Graph step = step_with(
+      "%0: f32[3] = neg(%w) %1: f32[2,3] = exp(%x) {origin=\"a\"} %2: f32[2,3] = mul(%1, %0) {origin=\"b\"}"
+      "%3: f32[2,3] = mul(%2, %0) {origin=\"c\"} %4: f32[] = sum(%3) {dim=[0, 1], keepdim=false, origin=\"c\"} return %4\n");
+  EXPECT_EQ(node_names(step), (Strings{"b", "a", "b", "c", "c"}));
+}
+
+TEST(StepNodes, MarksReplaceStagesAndBoundaries) {
+  const Graph step = step_with(
+      "%0: f32[2,3] = mul(%x, %w) {origin=\"a\", stage=\"old\", sequence=1} %1: f32[2,3] = stage_boundary(%0) {sequence=2}"
+      "%2: f32[2,3] = exp(%1) {origin=\"b\", sequence=3}"
+      "%3: f32[2,3] = mul(%2, %x) {phase=\"backward\", stage=\"old\", sequence=1}"
+      "%4: f32[] = sum(%3) {dim=[0, 1], keepdim=false, origin=\"b\"} return %4\n");
+  const Graph marked = mark_stages(step, {{"a", "first"}, {"b", "second"}});
+  Strings found;
+  for (const Op& op : marked.ops[0].body->ops) found.push_back(op.name + ":" + op.stage);
+  EXPECT_EQ(found, (Strings{"mul:first", "exp:second", "mul:", "sum:second"}));
+}
+
+PlanGraph chain_of(const std::vector<double>& seconds, const std::vector<PlanEdge>& edges) {
+  PlanGraph graph;
+  for (std::size_t i = 0; i < seconds.size(); ++i) graph.nodes.push_back({concat("n", i), {{.forward = seconds[i]}}});
+  graph.edges = edges;
+  return graph;
+}
+
+TEST(StepNodes, TheCheapestNeighboursMerge) {
+  const PlanGraph graph = chain_of({5, 1, 1, 4, 9}, {{0, 1}, {1, 2}, {2, 3}, {3, 4}});
+  EXPECT_EQ(merged_nodes(graph, 5).at("n1"), "n1");
+  auto merged = merged_nodes(graph, 4);
+  EXPECT_EQ(merged.at("n1"), "n1..n2");
+  EXPECT_EQ(merged.at("n2"), "n1..n2");
+  merged = merged_nodes(graph, 3);
+  EXPECT_EQ(merged.at("n3"), "n1..n3");
+  EXPECT_EQ(merged.at("n4"), "n4");
+}
+
+TEST(StepNodes, MergingAddsNoOrder) {
+  // 0 feeds two branches, 1 -> 2 and 3, that 4 joins; 0 also feeds 4.
+  const PlanGraph graph = chain_of({1, 1, 1, 1, 1}, {{0, 1}, {1, 2}, {0, 3}, {2, 4}, {3, 4}, {0, 4}});
+  const auto merged = merged_nodes(graph, 1);
+  EXPECT_EQ(merged.at("n1"), "n1..n2");
+  for (const char* alone : {"n0", "n3", "n4"}) EXPECT_EQ(merged.at(alone), alone);
+  // A residual connection does not stand in the way.
+  const auto residual = merged_nodes(chain_of({1, 1, 1}, {{0, 1}, {1, 2}, {0, 2}}), 1);
+  EXPECT_EQ(residual.at("n2"), "n0..n2");
+}
+
+TEST(StepNodes, CostsOfAStep) {
+  const Graph step = step_with(
+      "%0: f32[2,3] = mul(%x, %w) {origin=\"a\", sequence=1} %1: f32[2,3] = exp(%0) {origin=\"b\", sequence=2}"
+      "%2: f32[] = sum(%1) {dim=[0, 1], keepdim=false, origin=\"b\", sequence=3} return %2\n");
+  const Graph marked = mark_stages(step, {{"a", "a"}, {"b", "b"}});
+  const PlanGraph graph = plan_graph_of(prepare_stages(marked), [](const StageTask& task) { return 1.0 + task.stage; });
+  ASSERT_EQ(graph.nodes.size(), 2u);
+  EXPECT_EQ(graph.nodes[0].costs[0].samples, 2);
+  EXPECT_EQ(graph.nodes[0].costs[0].forward, 1);
+  EXPECT_EQ(graph.nodes[1].costs[0].forward, 2);
+  EXPECT_EQ(graph.nodes[1].costs[0].backward, 0);
+  EXPECT_EQ(graph.nodes[0].output_bytes, 24);
+  ASSERT_EQ(graph.edges.size(), 1u);
+  EXPECT_EQ(graph.edges[0].bytes, 24);
+}
+
+}  // namespace
+}  // namespace penstock

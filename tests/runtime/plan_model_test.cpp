@@ -1,0 +1,130 @@
+#include "runtime/plan_model.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/text.h"
+#include "models/registry.h"
+#include "support/errors.h"
+#include "support/golden.h"
+#include "support/temporary.h"
+
+namespace penstock {
+namespace {
+
+using test::message_of;
+
+Config config(const std::string& model, const std::vector<std::string>& settings = {}) {
+  std::vector<Override> overrides = {{"model.name", model, "--set"}};
+  for (const char* small : {"layers=2", "width=16", "heads=2", "context=8", "batch=8", "microbatches=4"})
+    overrides.push_back(parse_override(small));
+  for (const std::string& setting : settings) overrides.push_back(parse_override(setting));
+  return load_config("", overrides, builtin_models());
+}
+
+PlanGraph graph_of(const Config& c, int most = 1000) {
+  const ModelRegistry models = builtin_models();
+  return model_graph(c, models, planning_nodes(c, models, most), {1, 2}, published_devices().device("v100"));
+}
+
+// Without times: they are the roofline's.
+std::string text_of(const PlanGraph& graph) {
+  std::string out;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    const PlanNode& node = graph.nodes[n];
+    out += concat(node.name, ": output ", number(node.output_bytes));
+    for (const NodeCost& cost : node.costs)
+      out += concat("; ", cost.samples, ": live ", number(cost.live_bytes), " resident ", number(cost.resident_bytes), " parameters ",
+                    number(cost.parameter_bytes));
+    for (const PlanEdge& edge : graph.edges)
+      if (edge.to == static_cast<int>(n))
+        out += concat("\n  from ", graph.nodes[static_cast<std::size_t>(edge.from)].name, ": ", number(edge.bytes));
+    out += "\n";
+  }
+  return out;
+}
+
+TEST(PlanModel, NodesOfModels) {
+  for (const char* model : {"gpt", "two-branch"}) test::expect_golden(concat("plan/", model, ".nodes"), text_of(graph_of(config(model))));
+}
+
+TEST(PlanModel, TimesAddUp) {
+  const Config c = config("gpt");
+  const PlanGraph fine = graph_of(c), coarse = graph_of(c, 6);
+  EXPECT_LE(coarse.nodes.size(), 6u);
+  const auto total = [](const PlanGraph& graph, auto value) {
+    double sum = 0;
+    for (const PlanNode& node : graph.nodes) sum += value(node.costs[1]);
+    return sum;
+  };
+  EXPECT_NEAR(total(coarse, [](const NodeCost& n) { return n.forward; }), total(fine, [](const NodeCost& n) { return n.forward; }), 1e-6);
+  EXPECT_EQ(total(coarse, [](const NodeCost& n) { return n.parameter_bytes; }),
+            total(fine, [](const NodeCost& n) { return n.parameter_bytes; }));
+}
+
+TEST(PlanModel, Sizes) {
+  EXPECT_EQ(planning_sizes(config("gpt"), 2), (std::vector<int>{1, 2, 4}));
+  EXPECT_EQ(planning_sizes(config("gpt"), 4), (std::vector<int>{1, 2}));
+  EXPECT_EQ(planning_sizes(config("gpt", {"microbatches=8"}), 2), (std::vector<int>{1, 2}));
+  EXPECT_NE(message_of([] { check_sizes(config("gpt"), {3}); }).find("micro-batches of 3 sequences do not divide train.batch = 8"),
+            std::string::npos);
+}
+
+// Planned on three devices, as a file.
+std::string planned(const Config& c, const test::TemporaryFolder& folder) {
+  const ModelRegistry models = builtin_models();
+  const NodeGroups groups = planning_nodes(c, models, 1000);
+  PlanProblem problem;
+  problem.graph = model_graph(c, models, groups, {2}, published_devices().device("v100"));
+  problem.cluster = uniform_cluster(3, 1e9);
+  problem.replicas = false;
+  const Plan plan = make_plan("best", problem, {.seconds = 0.5});
+  std::string file = folder.file("plan.json");
+  write_file(file, print(model_plan(c, models, groups, problem, plan)));
+  return file;
+}
+
+void expect_runs(const Config& c, const PlanFile& plan) {
+  EXPECT_EQ(c.pipeline.actors, static_cast<std::int64_t>(plan.stages.size()));
+  EXPECT_EQ(c.pipeline.microbatches, 4);
+  EXPECT_EQ(c.pipeline.schedule, "plan");
+  const Prepared prepared = prepare(c, builtin_models());
+  for (const Program& program : {compile_training(c, prepared), compile_gradients(c, prepared), compile_evaluation(c, prepared)})
+    EXPECT_EQ(program.devices.size(), plan.stages.size());
+  const StagedStep step = prepare_stages(training_graph(c, prepared));
+  ASSERT_EQ(step.stages.size(), plan.stages.size());
+  for (std::size_t s = 0; s < step.stages.size(); ++s) EXPECT_EQ(step.stages[s], plan.stages[s].name);
+}
+
+TEST(PlanModel, AFileIsWhatRuns) {
+  const test::TemporaryFolder folder;
+  for (const char* model : {"gpt", "two-branch"}) {
+    const std::string file = planned(config(model), folder);
+    for (const char* update : {"update=end", "update=validated"})
+      expect_runs(config(model, {"plan=" + file, update}), parse_plan(read_file(file), file));
+  }
+}
+
+TEST(PlanModel, DisagreementsAreNamed) {
+  const test::TemporaryFolder folder;
+  const ModelRegistry models = builtin_models();
+  const std::string file = planned(config("gpt"), folder);
+  const auto message = [&](const std::string& setting) { return message_of([&] { config("gpt", {"plan=" + file, setting}); }); };
+  EXPECT_EQ(message("actors=7"), concat("--set actors 7: the plan ", file, " says ", parse_plan(read_file(file), file).stages.size(),
+                                        " actors\n  hint: leave out --set actors; or run without the plan: --plan \"\""));
+  EXPECT_NE(message("pipeline.microbatches=2").find("says 4 micro-batches"), std::string::npos);
+  EXPECT_NE(message("schedule=gpipe").find("says which action each actor runs when"), std::string::npos);
+  const auto refused = [&](const std::string& model, const std::string& setting) {
+    return message_of([&] {
+      const Config c = config(model, {"plan=" + file, setting});
+      compile_training(c, prepare(c, models));
+    });
+  };
+  EXPECT_NE(refused("two-branch", "seed=0").find("is a plan of \"gpt\", the model is \"two-branch\""), std::string::npos);
+  EXPECT_NE(refused("gpt", "layers=1").find("which the model has not"), std::string::npos) << refused("gpt", "layers=1");
+  EXPECT_NE(refused("gpt", "layers=3").find("no stage has"), std::string::npos) << refused("gpt", "layers=3");
+}
+
+}  // namespace
+}  // namespace penstock
