@@ -27,6 +27,8 @@ Prepared prepare(const Config& config, const ModelRegistry& models);
 // The same on one device with the whole batch as one micro-batch: what everything is compared with.
 Prepared prepare_sequential(const Config& config, const ModelRegistry& models);
 
+// The model's data ports. Throws Error where it reads text and the configuration has no context.
+std::vector<DataPort> data_of(const Config& config, const Model& model);
 std::int64_t context_of(const Config& config);     // tokens of one sequence
 std::int64_t vocabulary_of(const Config& config);  // 256, bytes, for a model that does not say
 
