@@ -134,6 +134,7 @@ std::vector<StageCosting> costings_of(const PlanProblem& problem) {
   for (const PlanNode& node : problem.graph.nodes)
     for (const NodeCost& cost : node.costs)
       if (cost.degree == 1) names.insert(cost.name);
+  if (names.empty()) choices_of(problem.graph, "");  // throws
   std::vector<StageCosting> costings;
   for (StageCosting& set : device_sets(problem)) {
     std::vector<ClusterLink> links = {slowest_link(problem.cluster, set.devices, set.devices)};

@@ -26,7 +26,7 @@ struct Place {
   int stage = -1;  // -1: of an edge
   int layer = 0;
   double y = 0;  // middle
-  std::vector<int> left, right;
+  std::vector<int> left{}, right{};
 
   double height() const { return stage >= 0 ? kBoxHeight : kEdgeRoom; }
 };

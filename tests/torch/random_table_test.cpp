@@ -79,7 +79,7 @@ StepGradients run(const Model& model, const Schedule& schedule, int microbatches
   options.recompute = std::move(recompute);
   const Program program = lower(gradient_step(model, batch, kContext, microbatches), schedule, options);
   const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(),
-                                           std::make_shared<RandomBatch>(kContext, kVocabulary));
+                                           std::make_shared<RandomBatch>(text_ports(kContext), kVocabulary));
   cluster->load(program);
   StateSource state;
   state.parameters = model.parameters();
