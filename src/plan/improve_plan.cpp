@@ -263,6 +263,11 @@ double lack_of(const PlanFigures& figures) {
   return figures.fit() ? 0 : lack;
 }
 
+double share_of(Deadline begin, Deadline now, Deadline end) {
+  if (now >= end) return 1;
+  return std::chrono::duration<double>(now - begin) / std::chrono::duration<double>(end - begin);
+}
+
 // What annealing goes down: a plan that does not fit counts as a longer one.
 double energy(const PlanScore& score) {
   return score.value * (1 + 20 * score.lack);
@@ -301,9 +306,13 @@ std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<Pl
     stage.ahead = 0;  // what a planner counted with is no longer so when its stages change
   }
   PlanScore current = score_of(figures_of(problem, stages), options.goal);
-  for (int i = 0; i < options.tries; ++i) {
-    if (i % 64 == 0 && std::chrono::steady_clock::now() > options.deadline) break;
-    const double heat = kHot * std::pow(kCold / kHot, static_cast<double>(i) / options.tries);
+  const Deadline begin = std::chrono::steady_clock::now();
+  double late = 0;  // share of the time that is over
+  for (int i = 0; i < options.tries && late < 1; ++i) {
+    if (i % 64 == 0) late = share_of(begin, std::chrono::steady_clock::now(), options.deadline);
+    // Where time is short it sets the pace of cooling; else it does not count, and the same seed does the same.
+    const double tried = static_cast<double>(i) / options.tries, progress = late > 0.25 ? std::max(late, tried) : tried;
+    const double heat = kHot * std::pow(kCold / kHot, progress);
     const double luck = -std::log((static_cast<double>(random() >> 11) + 1) * 0x1p-53);
     const double most = energy(current) * (1 + heat * luck);
     next = stages;

@@ -1,6 +1,4 @@
 // Planners best and exact against each other and against every plan there is.
-#include "plan/best_plan.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -165,13 +163,13 @@ TEST(BestPlan, WithinOnePercentOfExact) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
-    const RandomProblem of{.nodes = seed % 8 == 0 ? 10 : 4 + static_cast<int>(seed % 5),
-                           .devices = 2 + static_cast<int>(seed % 3),
-                           .series_parallel = seed % 2 == 0,
-                           .unequal = random() % 2 == 0,
-                           .ways = random() % 4 == 0,
-                           .batches = random() % 3 == 0,
-                           .replicas = random() % 2 == 0};
+    RandomProblem of{.nodes = seed % 8 == 0 ? 10 : 4 + static_cast<int>(seed % 5),
+                     .devices = 2 + static_cast<int>(seed % 3),
+                     .series_parallel = seed % 2 == 0,
+                     .unequal = random() % 2 == 0,
+                     .batches = random() % 3 == 0,
+                     .replicas = random() % 2 == 0};
+    of.ways = of.nodes < 7 && random() % 4 == 0;
     PlanProblem problem = random_problem(random, of);
     if (random() % 2 == 0) limit_memory(random, problem, 5, 80);
     Plan exact, best;
