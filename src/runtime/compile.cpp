@@ -106,8 +106,9 @@ LowerOptions lower_options(const Config& config, const Graph& step) {
 int batch_of(const Config& config) {
   return static_cast<int>(config.train.batch);
 }
-int length_of(const Config& config) {
-  return static_cast<int>(context_of(config));
+// 0 where the model does not read text.
+int length_of(const Config& config, const Prepared& prepared) {
+  return reads_text(data_of(config, *prepared.model)) ? static_cast<int>(context_of(config)) : 0;
 }
 
 }  // namespace
@@ -123,6 +124,12 @@ Prepared prepare_sequential(const Config& config, const ModelRegistry& models, s
   return prepare(config, make_schedule("sequential", options), microbatches, models);
 }
 
+std::vector<DataPort> data_of(const Config& config, const Model& model) {
+  const std::vector<DataPort> ports = model.data(config.model.numbers.contains("context") ? context_of(config) : 0);
+  if (reads_text(ports)) context_of(config);
+  return ports;
+}
+
 std::int64_t context_of(const Config& config) {
   const auto found = config.model.numbers.find("context");
   if (found == config.model.numbers.end() || found->second < 1)
@@ -136,19 +143,19 @@ std::int64_t vocabulary_of(const Config& config) {
 }
 
 Graph training_graph(const Config& config, const Prepared& prepared) {
-  return training_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches, optimiser_of(config));
+  return training_step(*prepared.model, batch_of(config), length_of(config, prepared), prepared.microbatches, optimiser_of(config));
 }
 
 Graph gradient_graph(const Config& config, const Prepared& prepared) {
-  return gradient_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches);
+  return gradient_step(*prepared.model, batch_of(config), length_of(config, prepared), prepared.microbatches);
 }
 
 Graph evaluation_graph(const Config& config, const Prepared& prepared) {
-  return evaluation_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches);
+  return evaluation_step(*prepared.model, batch_of(config), length_of(config, prepared), prepared.microbatches);
 }
 
 Graph generation_graph(const Config& config, const Prepared& prepared) {
-  return generation_step(*prepared.model, length_of(config));
+  return generation_step(*prepared.model, length_of(config, prepared));
 }
 
 Program compile_training(const Config& config, const Prepared& prepared) {

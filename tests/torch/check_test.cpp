@@ -25,7 +25,7 @@ Config small(const std::string& model, const std::vector<std::string>& settings)
 }
 
 StepGradients step_of(const Config& config, const Prepared& prepared, const Program& program) {
-  const auto data = std::make_shared<RandomBatch>(context_of(config), vocabulary_of(config));
+  const auto data = std::make_shared<RandomBatch>(text_ports(context_of(config)), vocabulary_of(config));
   const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data);
   cluster->load(program);
   StateSource state;
