@@ -8,7 +8,7 @@ from support import ProgramTest, run
 # Sizes that train a step in milliseconds, and how far the loss must fall.
 MODELS = {
     "candle-uno": (["branches=3", "layers=2", "width=16", "learning_rate=0.01", "weight_decay=0"], 0.5),
-    "dlrm": (["branches=3", "layers=2", "width=16", "rows=10", "learning_rate=0.01", "weight_decay=0"], 0.9),
+    "dlrm": (["branches=3", "layers=2", "width=16", "rows=10", "learning_rate=0.01", "weight_decay=0"], 0.8),
     "multimodal": (["branches=3", "layers=1", "context=32"], 0.8),
     "t5": (["layers=1", "width=32", "heads=2", "context=32"], 0.8),
 }
@@ -17,7 +17,7 @@ TEXT_MODELS = ["multimodal", "t5"]
 
 class Models(ProgramTest):
     def train_model(self, name, steps):
-        settings = [f"model.name={name}", *MODELS[name][0], f"steps={steps}", "validation_every=0", "batch=32", "microbatches=4"]
+        settings = [f"model.name={name}", *MODELS[name][0], f"steps={steps}", "validation_every=0", "batch=64", "microbatches=4"]
         arguments = [argument for setting in settings for argument in ["--set", setting]]
         text = ["--text", self.text] if name in TEXT_MODELS else []
         return run("train", *arguments, *text, "--actors", 2, "--out", self.folder / name)
@@ -28,10 +28,10 @@ class Models(ProgramTest):
     def test_the_loss_falls(self):
         for name, (_, share) in MODELS.items():
             with self.subTest(name):
-                result = self.train_model(name, 60)
+                result = self.train_model(name, 80)
                 self.assertEqual(result.code, 0, result.err)
                 curve = self.losses(name)
-                self.assertLess(sum(curve[-5:]) / 5, share * curve[0])
+                self.assertLess(sum(curve[-10:]), share * sum(curve[:10]))
                 self.assertNotIn("A sample:", result.out)
                 for part in ["tokens/s", " of text in "] if name in TEXT_MODELS else ["samples/s", "synthetic data (seed 0)"]:
                     self.assertIn(part, result.err)
