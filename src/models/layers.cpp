@@ -54,6 +54,11 @@ nn::Linear last_layer(std::vector<ParameterSpec>& specs, std::string path, std::
   return {specs, std::move(path), in, out, 1 / std::sqrt(static_cast<double>(in)), false, dtype};
 }
 
+std::vector<DataPort> image_ports(std::int64_t size, std::int64_t classes, DType dtype) {
+  return {{.name = "label", .type = {DType::i64, {}}, .kind = DataPort::Kind::indices, .below = classes, .of = {}},
+          {.name = "image", .type = {dtype, {kColours, size, size}}, .kind = DataPort::Kind::normal, .below = 0, .of = {"label"}}};
+}
+
 void check_stages(std::string_view model, const ModelOptions& options, std::int64_t most, std::string_view what) {
   if (options.stages >= 1 && options.stages <= most) return;
   throw Error(concat("model ", quote(model), " with ", what, " cannot be cut into ", options.stages, " stages"), {},

@@ -38,6 +38,10 @@ nn::Linear last_layer(std::vector<ParameterSpec>& specs, std::string path, std::
 Tensor split_heads(Tensor x, std::int64_t heads);
 Tensor join_heads(Tensor x);
 
+inline constexpr std::int64_t kColours = 3;
+// "label", a class of each sample, and "image" [kColours, size, size]: the class's pattern under noise.
+std::vector<DataPort> image_ports(std::int64_t size, std::int64_t classes, DType dtype);
+
 // Throws Error unless 1 <= options.stages <= most; `what` says what limits them: "4 layers".
 void check_stages(std::string_view model, const ModelOptions& options, std::int64_t most, std::string_view what);
 // Throws Error unless the option's value is one of `known`.

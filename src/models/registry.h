@@ -23,5 +23,7 @@ ModelEntry candle_uno_model();
 ModelEntry multimodal_model();
 ModelEntry dlrm_model();
 ModelEntry t5_model();
+ModelEntry resnet_model();
+ModelEntry vgg_model();
 
 }  // namespace penstock

@@ -266,7 +266,8 @@ TEST(TwoBranch, GivesEveryParameterAGradient) {
 
 TEST(Registry, NamesTheNearest) {
   EXPECT_EQ(message_of([] { model("gtp"); }),
-            "no model \"gtp\"\n  known: candle-uno, dlrm, gpt, mlp, multimodal, reference, t5, two-branch\n  hint: did you mean \"gpt\"?");
+            "no model \"gtp\"\n  known: candle-uno, dlrm, gpt, mlp, multimodal, reference, resnet, t5, two-branch, vgg\n  hint: did you "
+            "mean \"gpt\"?");
   EXPECT_EQ(message_of([] { model("mlp", {{"widht", 8}}); }),
             "model \"mlp\" has no option \"widht\"\n  known: context, layers, vocabulary, width\n  hint: did you mean \"width\"?");
 }
