@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -67,6 +68,19 @@ ClusterSpec cluster_of(const PlanArguments& arguments, const PlanGraph& graph) {
   }
   if (arguments.cpus) cluster.cpus = *arguments.cpus;
   return cluster;
+}
+
+// "1,2,4"
+std::vector<int> sizes_in(const std::string& text) {
+  std::vector<int> sizes;
+  for (const std::string& part : split(text, ',')) {
+    int size = 0;
+    const auto [end, failure] = std::from_chars(part.data(), part.data() + part.size(), size);
+    if (failure != std::errc() || end != part.data() + part.size() || size < 1)
+      throw Error(concat("--micro-batches ", text, ": ", quote(part), " is no size"), {}, "sizes in samples, by commas: 1,2,4");
+    sizes.push_back(size);
+  }
+  return sizes;
 }
 
 std::vector<int> sizes_of(const PlanArguments& arguments, const Config& config, int devices) {
@@ -144,13 +158,11 @@ std::string text_of(const PlanFile& plan) {
   for (const PlanFile::Stage& stage : plan.stages)
     rows.push_back({stage.name, std::to_string(stage.nodes.size()), devices_text(stage.devices), std::to_string(stage.micro_batch),
                     seconds_text(stage.forward), seconds_text(stage.backward), bytes_text(stage.bytes)});
-  const std::string proof = plan.optimal           ? ", proven the best"
-                            : plan.lower_bound > 0 ? concat(", no plan can take less than ", seconds_text(plan.lower_bound))
-                                                   : "";
+  const std::string bound = plan.lower_bound > 0 ? concat("; no plan takes less than ", seconds_text(plan.lower_bound)) : "";
   return concat(plan.model, " on ", plan.cluster, ", by ", plan.planner, " in ", seconds_text(plan.search_seconds), "\n\n",
                 table({"stage", "nodes", "devices", "micro-batch", "forward", "backward", "memory"}, rows), "\nA step of ", plan.samples,
-                " samples in ", plan.microbatches, " micro-batches takes ", seconds_text(plan.predicted_time), proof,
-                ".\nThe planner's own objective: ", seconds_text(plan.bottleneck), "\n");
+                " samples in ", plan.microbatches, " micro-batches takes ", seconds_text(plan.predicted_time), bound,
+                ".\nThe planner's own objective: ", seconds_text(plan.bottleneck), plan.optimal ? ", proven the least" : "", ".\n");
 }
 
 nlohmann::ordered_json json_of(const PlanExplanation& explanation) {
@@ -226,7 +238,11 @@ void add_plan(CLI::App& app, const ModelRegistry& models) {
   command->add_flag("--straight", arguments->options.straight, "pipedream: one device for each stage");
   command->add_flag("--ignore-transfers", arguments->options.ignore_transfers, "pipedream: without activations' transfers");
   command->add_flag("--no-replicas", arguments->no_replicas, "one device for each stage: what can be run");
-  command->add_option("--micro-batches", arguments->micro_batches, "sizes to choose from, in samples: 1,2,4")->delimiter(',');
+  command
+      ->add_option_function<std::string>(
+          "--micro-batches", [arguments](const std::string& text) { arguments->micro_batches = sizes_in(text); },
+          "sizes to choose from, in samples: 1,2,4")
+      ->type_name("SIZES");
   command->add_option("--batch", arguments->batch, "samples of a step")->check(CLI::PositiveNumber);
   command->add_option("--device", arguments->device, "published figures that time a configuration, or a graph without times")
       ->capture_default_str();

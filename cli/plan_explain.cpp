@@ -100,13 +100,16 @@ void one_more_device(ClusterSpec& cluster) {
   cluster.levels.back().size = static_cast<int>((cluster.devices.size() + below - 1) / below);
 }
 
+// More of anything is never worse: the plan itself can still be had.
 void add_changes(const PlanArguments& arguments, const Candidate& best, PlanExplanation& out) {
+  PlanOptions options = arguments.options;
+  options.seconds /= 3;
   const auto add = [&](const std::string& what, auto change) {
     PlanProblem problem = best.problem;
     change(problem.cluster);
     PlanExplanation::Change& found = out.changes.emplace_back(PlanExplanation::Change{what});
     try {
-      found.predicted_time = make_plan(arguments.planner, problem, arguments.options).predicted_time;
+      found.predicted_time = std::min(make_plan(arguments.planner, problem, options).predicted_time, out.planned_time);
     } catch (const Error& error) {
       found.refused = split(error.what(), '\n').front();
     }

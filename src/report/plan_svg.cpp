@@ -26,7 +26,7 @@ struct Place {
   int stage = -1;  // -1: of an edge
   int layer = 0;
   double y = 0;  // middle
-  std::vector<int> left{}, right{};
+  std::vector<int> left = {}, right = {};
 
   double height() const { return stage >= 0 ? kBoxHeight : kEdgeRoom; }
 };
@@ -167,8 +167,7 @@ std::string edge(const Layout& layout, const PlanFile::Link& link, const std::ve
 }
 
 std::string summary(const PlanFile& plan) {
-  return concat("a step of ", plan.samples, " samples in ", plan.microbatches, " micro-batches: ", time_text(plan.predicted_time, true),
-                plan.optimal ? ", proven the best" : "");
+  return concat("a step of ", plan.samples, " samples in ", plan.microbatches, " micro-batches: ", time_text(plan.predicted_time, true));
 }
 
 struct Drawing {

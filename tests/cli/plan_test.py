@@ -1,22 +1,13 @@
 """penstock plan: graphs, clusters and this machine; the plan's file is what train, check, simulate and show read."""
 
 import json
-import os
 import pathlib
 import unittest
 import xml.etree.ElementTree as ElementTree
 
-from support import SMALL, ProgramTest, run
+from support import ProgramTest, run
 
 PROFILES = pathlib.Path(__file__).resolve().parents[2] / ".." / "shared" / "profiles"
-
-# Two branches of unequal work, joined.
-GRAPH = {
-    "penstock": "graph",
-    "version": 1,
-    "name": "small",
-}
-
 
 def pipedream(nodes, edges):
     """The text form: (forward ms, backward ms, activation bytes, parameter bytes) of each node."""
@@ -43,7 +34,7 @@ class PlanTest(ProgramTest):
 
     def test_a_graph(self):
         plan = self.plan(self.graph(), "--devices", 2, "--bandwidth", 1e9, "--no-replicas")
-        self.assertEqual([stage["nodes"] for stage in plan["stages"]], [["node0", "node1"], ["node2", "node3"]] if "node0" in plan["stages"][0]["nodes"] else [stage["nodes"] for stage in plan["stages"]])
+        self.assertEqual([len(stage["nodes"]) for stage in plan["stages"]], [2, 2])
         self.assertEqual([stage["devices"] for stage in plan["stages"]], [[0], [1]])
         self.assertTrue({"bottleneck", "predicted_time", "peak_bytes", "search_seconds", "optimal", "planner"} <= plan.keys())
         self.assertGreaterEqual(plan["predicted_time"], 0.006 * 16)
@@ -176,7 +167,7 @@ class PlanTest(ProgramTest):
             self.assertIn("stage 0" if extension == "svg" else "node", out.read_text())
         ElementTree.parse(self.folder / "plan.svg")
         self.assertIn("micro-batch", run("show", file).out)
-        self.assertEqual(run("show", file, "--json").json()["model"], run("show", file, "--json").json()["model"])
+        self.assertEqual(run("show", file, "--json").json()["stages"], run("plan", self.graph(), "--devices", 2, "--bandwidth", 1e9, "--json").json()["stages"])
         self.assert_fails(run("show", file, "--out", self.folder / "plan.png"), "a plan cannot be drawn", ".svg, .html and .txt")
         broken = self.folder / "broken.json"
         broken.write_text(file.read_text().replace('"planner"', '"planer"'))

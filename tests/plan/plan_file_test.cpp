@@ -76,7 +76,7 @@ TEST(PlanFile, BadOnesAreNamed) {
   const std::string good = print(small_plan());
   const auto message = [](const std::string& text) { return message_of([&] { parse_plan(text, "p.json"); }); };
   EXPECT_TRUE(message("{").starts_with("p.json:1:2")) << message("{");
-  EXPECT_TRUE(message("{}").starts_with("p.json: is no plan")) << message("{}");
+  EXPECT_TRUE(message("{}").starts_with("p.json is no plan")) << message("{}");
   const std::pair<std::string, std::string> cases[] = {
       {replaced(good, "\"planner\"", "\"planer\""), "planer"},
       {replaced(good, "\"c .. d\"", "\"a .. b\""), "stages[1].name is \"a .. b\", as that of a stage before"},
