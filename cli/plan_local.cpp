@@ -178,16 +178,15 @@ class LocalPlanner {
     PlanFile& plan = candidate.file;
     say(concat("measuring ", plan.stages.size(), " stages in micro-batches of ", plan.stages[0].micro_batch));
     Prepared prepared = prepare(config_, plan, models_);
+    const StageShape shape = shape_of(training_graph(config_, prepared));
     const std::unique_ptr<Cluster> cluster = cluster_of(actors());
     std::vector<Program> programs;
     for (Schedule& table : profiled_tables(prepared.schedule)) {
-      prepared.schedule = std::move(table);
+      prepared.schedule = without_missing(std::move(table), shape);
       programs.push_back(compile_training(config_, prepared));
     }
     const Costs costs = measured(*cluster, programs, prepared);
     const TableCosts stages = stage_costs(programs, costs, plan.stages.size());
-    const StagedStep step = prepare_stages(training_graph(config_, prepared));
-    const StageShape shape = cut(step, std::vector<bool>(step.stages.size())).shape;
     const SearchResult result = search_schedule(search_problem(candidate, stages, shape), search_options(plan));
     plan.schedule = result.schedule;
     plan.schedule.actors.resize(static_cast<std::size_t>(actors()));

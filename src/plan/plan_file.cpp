@@ -41,14 +41,7 @@ PlanFile::Stage read_stage(const JsonNode& node) {
 }
 
 void read_stages(const JsonNode& stages, PlanFile& plan) {
-  std::set<std::string> names, nodes;
-  stages.each_element([&](const JsonNode& node) {
-    plan.stages.push_back(read_stage(node));
-    const PlanFile::Stage& stage = plan.stages.back();
-    if (!names.insert(stage.name).second) node.at("name").fail(concat("is ", quote(stage.name), ", as that of a stage before"));
-    for (const std::string& name : stage.nodes)
-      if (!nodes.insert(name).second) node.at("nodes").fail(concat("names ", quote(name), ", which a stage has already"));
-  });
+  stages.each_element([&](const JsonNode& node) { plan.stages.push_back(read_stage(node)); });
   if (plan.stages.empty()) stages.fail("is empty; a plan has one stage at least");
 }
 
@@ -183,16 +176,20 @@ void check_runnable(const PlanFile& plan) {
 }
 
 void check_nodes(const PlanFile& plan, const std::vector<std::string>& nodes) {
-  std::set<std::string> left(nodes.begin(), nodes.end());
-  for (const PlanFile::Stage& stage : plan.stages)
+  std::set<std::string> left(nodes.begin(), nodes.end()), names;
+  for (const PlanFile::Stage& stage : plan.stages) {
+    if (!names.insert(stage.name).second) throw Error(concat(plan.file, ": two stages are called ", quote(stage.name)));
     for (const std::string& node : stage.nodes) {
       if (left.erase(node) > 0) continue;
+      if (std::find(nodes.begin(), nodes.end(), node) != nodes.end())
+        throw Error(concat(plan.file, ": two stages have node ", quote(node)));
       const std::string near = nearest(node, nodes);
       throw Error(
           concat(plan.file, ": stage ", quote(stage.name), " has node ", quote(node), ", which the model has not"),
           {concat("the model's nodes: ", list_text(nodes))},
           near.empty() ? "plan this model: penstock plan CONFIG --cluster local --out FILE" : concat("its nearest is ", quote(near)));
     }
+  }
   if (!left.empty())
     throw Error(concat(plan.file, ": no stage has ", left.size(), left.size() == 1 ? " node" : " nodes", " of the model"),
                 {list_text({left.begin(), left.end()})}, "plan this model: penstock plan CONFIG --cluster local --out FILE");

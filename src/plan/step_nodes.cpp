@@ -212,7 +212,8 @@ class Costing {
     }
   }
 
-  // Both directions count the larger one's bytes: a gradient goes back for what went there, except for views, which are taken again.
+  // An edge has one number for both directions: half of what goes there and back. They differ where one gradient goes back to all that an
+  // operation joined, as views of it are taken again there.
   void add_edges() {
     std::map<std::pair<int, int>, std::pair<double, double>> crossing;  // forward and backward bytes
     for (std::size_t s = 0; s < dag_.shape.predecessors.size(); ++s)
@@ -227,7 +228,7 @@ class Costing {
       if (forward && !stages.empty()) graph_.nodes[at(from)].output_bytes += bytes_of(bundle);
       for (const std::int32_t to : stages) (forward ? crossing[{from, to}].first : crossing[{to, from}].second) += bytes_of(bundle);
     }
-    for (const auto& [pair, bytes] : crossing) graph_.edges.push_back({pair.first, pair.second, std::max(bytes.first, bytes.second)});
+    for (const auto& [pair, bytes] : crossing) graph_.edges.push_back({pair.first, pair.second, (bytes.first + bytes.second) / 2});
     std::stable_sort(graph_.edges.begin(), graph_.edges.end(), [](const PlanEdge& a, const PlanEdge& b) { return a.to < b.to; });
   }
 

@@ -15,6 +15,7 @@ namespace {
 constexpr double kBoxWidth = 210, kBoxHeight = 92, kAcross = 90, kDown = 22, kEdgeRoom = 26, kMargin = 24, kTop = 64;
 constexpr double kMostWidth = 1600;  // as a timeline's: wider ones are scaled
 constexpr double kLetter = 6.6;      // width of a character
+constexpr double kTitleLetter = 10;
 constexpr int kSweeps = 8;
 
 std::size_t at(int i) {
@@ -146,8 +147,8 @@ std::string box(const PlanFile::Stage& stage, std::size_t number, double x, doub
                       decimal(share * (kBoxWidth - 20)), "\" height=\"5\"/></g>\n");
 }
 
-// Through the middle of each place, level at its sides.
-std::string edge(const Layout& layout, const PlanFile::Link& link, const std::vector<int>& path, double down) {
+// Through the middle of each place, level at its sides. `label`: how many bytes, to be drawn over all edges.
+std::string edge(const Layout& layout, const PlanFile::Link& link, const std::vector<int>& path, double down, std::string& label) {
   std::string d;
   double label_x = 0, label_y = 0;
   for (std::size_t i = 1; i < path.size(); ++i) {
@@ -162,8 +163,9 @@ std::string edge(const Layout& layout, const PlanFile::Link& link, const std::ve
     }
     d += concat("C", decimal(middle), " ", decimal(y0), " ", decimal(middle), " ", decimal(y1), " ", decimal(x1), " ", decimal(y1));
   }
-  return concat("<path class=\"edge\" d=\"", d, "\"/><text class=\"bytes\" x=\"", decimal(label_x), "\" y=\"", decimal(label_y - 5),
-                "\"><title>", time_text(link.seconds, true), " for one micro-batch</title>", bytes_text(link.bytes), "</text>\n");
+  label = concat("<text class=\"bytes\" x=\"", decimal(label_x), "\" y=\"", decimal(label_y - 5), "\"><title>",
+                 time_text(link.seconds, true), " for one micro-batch</title>", bytes_text(link.bytes), "</text>\n");
+  return concat("<path class=\"edge\" d=\"", d, "\"/>\n");
 }
 
 std::string summary(const PlanFile& plan) {
@@ -189,7 +191,13 @@ Drawing drawing_of(const PlanFile& plan) {
   const Layout layout(plan);
   const double down = kTop + (layout.height() - kTop - kMargin) / 2;
   Drawing out{"", layout.width(), layout.height()};
-  for (std::size_t l = 0; l < plan.links.size(); ++l) out.body += edge(layout, plan.links[l], layout.paths[l], down);
+  std::string labels;
+  for (std::size_t l = 0; l < plan.links.size(); ++l) {
+    std::string label;
+    out.body += edge(layout, plan.links[l], layout.paths[l], down, label);
+    labels += label;
+  }
+  out.body += labels;
   double most = 0;
   for (const PlanFile::Stage& stage : plan.stages) most = std::max(most, seconds_per_sample(stage));
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
@@ -200,15 +208,16 @@ Drawing drawing_of(const PlanFile& plan) {
 std::string picture(const PlanFile& plan, const std::string& below, double below_height) {
   const Drawing drawing = drawing_of(plan);
   const double scale = std::min(1.0, kMostWidth / drawing.width);
-  const double least = below.empty() ? 560 : kMostWidth;  // so that the title has room
+  const std::string heading = concat(plan.model, " on ", plan.cluster, ", by ", plan.planner);
+  const double least = below.empty() ? kTitleLetter * static_cast<double>(heading.size()) + 2 * kMargin : kMostWidth;
   const double width = std::max(least, scale * drawing.width), height = scale * (drawing.height - kTop) + kTop;
-  const std::string title = escape_markup(concat(plan.model, " on ", plan.cluster, ", by ", plan.planner));
+  const std::string title = escape_markup(heading);
   const std::string size = concat("width=\"", decimal(width), "\" height=\"", decimal(height + below_height), "\"");
   return concat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", decimal(width), " ", decimal(height + below_height), "\" ",
                 size, ">\n<title>", title, "</title>\n", kStyle, "<g class=\"plan\">\n<rect class=\"ground\" ", size,
                 "/>\n<text class=\"title\" x=\"8\" y=\"24\">", title, "</text><text class=\"small\" x=\"8\" y=\"42\">", summary(plan),
                 "</text>\n<g transform=\"translate(0 ", decimal(kTop * (1 - scale)), ") scale(", decimal(scale), ")\">\n", drawing.body,
-                "</g>\n", below, "</svg>\n");
+                "</g>\n</g>\n", below, "</svg>\n");
 }
 
 // The number of an attribute of the first element.

@@ -59,12 +59,12 @@ Graph grouped_step(const Config& config, const ModelRegistry& models, const Node
 }
 
 Program grouped_program(const Graph& step) {
-  const StagedStep staged = prepare_stages(step);
   ScheduleOptions options;
   options.actors = 1;
-  options.chunks = static_cast<int>(staged.stages.size());
+  const StageShape shape = shape_of(step);
+  options.chunks = static_cast<int>(shape.predecessors.size());
   options.microbatches = static_cast<int>(attribute<std::int64_t>(step.ops[loop_of(step)], "microbatches"));
-  return lower(step, make_schedule("sequential", options));
+  return lower(step, without_missing(make_schedule("sequential", options), shape));
 }
 
 PlanGraph model_graph(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const std::vector<int>& sizes,
@@ -90,6 +90,21 @@ std::map<std::pair<std::int32_t, Kind>, double> action_seconds(const Program& pr
   return out;
 }
 
+StageShape shape_of(const Graph& step) {
+  const StagedStep staged = prepare_stages(step);
+  return cut(staged, std::vector<bool>(staged.stages.size())).shape;
+}
+
+Schedule without_missing(Schedule schedule, const StageShape& shape) {
+  for (auto& row : schedule.actors)
+    std::erase_if(row, [&](const Action& action) {
+      const bool backward = action.kind == Kind::B || action.kind == Kind::I || action.kind == Kind::W;
+      return backward && !shape.has_backward[static_cast<std::size_t>(action.stage)];
+    });
+  schedule.cells.clear();
+  return schedule;
+}
+
 PlanFile model_plan(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const PlanProblem& problem,
                     const Plan& plan) {
   PlanFile file = plan_file_of(problem, plan);
@@ -109,7 +124,9 @@ PlanFile model_plan(const Config& config, const ModelRegistry& models, const Nod
   for (const std::string& node : nodes_of(step)) place.emplace(node, place.size());
   for (PlanFile::Stage& stage : file.stages)
     std::sort(stage.nodes.begin(), stage.nodes.end(), [&](const auto& a, const auto& b) { return place.at(a) < place.at(b); });
-  reorder_stages(file, prepare_stages(mark_stages(step, stage_of)).stages);
+  const StagedStep staged = prepare_stages(mark_stages(step, stage_of));
+  reorder_stages(file, staged.stages);
+  file.schedule = without_missing(std::move(file.schedule), cut(staged, std::vector<bool>(staged.stages.size())).shape);
   return file;
 }
 

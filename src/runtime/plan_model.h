@@ -38,6 +38,11 @@ PlanGraph model_graph(const Config& config, const ModelRegistry& models, const N
 // Of each stage and kind that the program runs; `seconds`: of its tasks.
 std::map<std::pair<std::int32_t, Kind>, double> action_seconds(const Program& program, const std::vector<double>& seconds);
 
+// Which of the step's stages feed which, and what each has to do.
+StageShape shape_of(const Graph& step);
+// The table without backwards of stages that have none (an addition hands its gradient on).
+Schedule without_missing(Schedule schedule, const StageShape& shape);
+
 // A plan on the groups as one of the configuration: the model's nodes in place of groups, and stages in the order in which compiling it
 // numbers them.
 PlanFile model_plan(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const PlanProblem& problem,

@@ -104,52 +104,58 @@ class PlanTest(ProgramTest):
         self.assert_fails(run("plan", "gpt", "--set", "backend=gloo", "--cluster", "local"), "--cluster local measures threads")
         self.assert_fails(run("plan", "gpt", "--set", "batch=8", "--micro-batches", 3, "--cluster", "local"), "do not divide train.batch = 8")
 
-    def small(self, model, *more):
-        sizes = ["layers=3", "width=32", "heads=2", "context=16", "validation_every=0", "validation_batches=1", "batch=8", "microbatches=4",
-                 f"data.text={self.text}", *more]  # fmt: skip
-        return [argument for size in sizes for argument in ("--set", size)]
+    def config(self, model):
+        file = self.folder / f"{model}.toml"
+        file.write_text(
+            f'[model]\nname = "{model}"\nlayers = 3\nwidth = 32\nheads = 2\ncontext = 16\n[data]\ntext = ["{self.text}"]\n'
+            "[train]\nbatch = 8\nvalidation_every = 0\nvalidation_batches = 1\n[pipeline]\nmicrobatches = 4\n"
+        )
+        return file
 
     def planned_here(self, model):
-        out = self.folder / f"{model}.json"
-        result = run("plan", model, *self.small(model), "--cluster", "local", "--seconds", 1, "--rounds", 2, "--candidates", 2,
-                     "--out", out, "--json", "--explain")  # fmt: skip
+        """A configuration, its plan's file, and what the program said."""
+        config, out = self.config(model), self.folder / f"{model}.json"
+        result = run("plan", config, "--cluster", "local", "--seconds", 1, "--rounds", 2, "--candidates", 2, "--out", out, "--json",
+                     "--explain")  # fmt: skip
         self.assertEqual(result.code, 0, result.err)
-        return out, result.json()
+        return config, out, result.json()
 
     def test_from_plan_to_run(self):
         for model in ("gpt", "two-branch"):
-            file, plan = self.planned_here(model)
+            config, file, plan = self.planned_here(model)
             self.assertGreater(plan["predicted_time"], 0)
-            self.assertLessEqual(len(plan["stages"]), 2)
+            self.assertEqual(len(plan["peak_bytes"]), 2)
             self.assertIn("next", plan["explanation"])
-            flags = [*self.small(model, f"model.name={model}"), "--plan", file]
-            check = run("check", *flags, "--dtype", "f64", "--json")
+            planned = [config, "--plan", file]
+            check = run("check", *planned, "--dtype", "f64", "--json")
             self.assertEqual(check.code, 0, check.out + check.err)
             self.assertTrue(check.json()["equal"])
-            run_folder = self.folder / f"{model}-run"
-            trained = run("train", *flags, "--steps", 3, "--out", run_folder, "--json")
+            folder = self.folder / f"{model}-run"
+            trained = run("train", *planned, "--steps", 3, "--out", folder, "--json")
             self.assertEqual(trained.code, 0, trained.err)
-            resumed = run("train", "--resume", run_folder, "--steps", 4, "--json")
+            resumed = run("train", "--resume", folder, "--steps", 4, "--json")
             self.assertEqual(resumed.code, 0, resumed.err)
             self.assertEqual(resumed.json()["step"], 4)
-            program = run("compile", *flags, "--emit", "stages")
-            self.assertEqual(program.out.count("\nstage "), len(plan["stages"]), program.err)
-            self.assert_fails(run("check", *flags, "--actors", 5), "--actors 5: the plan", "says 2 actors")
-            self.assert_fails(run("check", *flags, "--schedule", "gpipe"), "--schedule gpipe: the plan")
+            stages = run("compile", *planned, "--emit", "stages")
+            self.assertEqual(stages.out.count("\nstage "), len(plan["stages"]), stages.err)
+            self.assert_fails(run("check", *planned, "--actors", 5), "--actors 5: the plan", "says 2 actors")
+            self.assert_fails(run("check", *planned, "--schedule", "gpipe"), "--schedule gpipe: the plan")
+        self.assert_fails(run("check", self.config("gpt"), "--plan", file), 'is a plan of "two-branch", the model is "gpt"')
+        self.assert_fails(run("check", self.config(model), "--plan", file, "--set", "layers=2"), "which the model has not")
+        self.assert_fails(run("check", self.config(model), "--plan", self.folder / "none.json"), "none.json")
 
     def test_a_plan_is_profiled_and_simulated(self):
-        file, plan = self.planned_here("gpt")
-        config = self.folder / "gpt.toml"
-        config.write_text("[model]\nlayers = 3\nwidth = 32\nheads = 2\ncontext = 16\n[train]\nbatch = 8\n[pipeline]\nmicrobatches = 4\n")
+        config, file, _ = self.planned_here("gpt")
         costs = self.folder / "costs.json"
-        profiled = run("profile", config, "--text", self.text, "--plan", file, "--rounds", 2, "--out", costs)
+        profiled = run("profile", config, "--plan", file, "--rounds", 2, "--out", costs)
         self.assertEqual(profiled.code, 0, profiled.err)
         simulated = run("simulate", config, "--plan", file, "--costs", costs, "--json")
         self.assertEqual(simulated.code, 0, simulated.err)
         self.assertEqual(simulated.json()["microbatches"], json.loads(file.read_text())["microbatches"])
+        self.assert_fails(run("simulate", "1f1b", "--plan", file), "--plan is for programs and configurations")
 
     def test_published_figures(self):
-        plan = self.plan("two-branch", *self.small("two-branch"), "--devices", 3, "--bandwidth", 1e10, "--device", "a100-80", "--no-replicas",
+        plan = self.plan(self.config("two-branch"), "--devices", 3, "--bandwidth", 1e10, "--device", "a100-80", "--no-replicas",
                          "--seconds", 1)  # fmt: skip
         self.assertLessEqual(len(plan["stages"]), 3)
         nodes = [node for stage in plan["stages"] for node in stage["nodes"]]
