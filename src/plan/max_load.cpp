@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "plan/cost_model.h"
 #include "plan/downsets.h"
 #include "plan/equal_devices.h"
 #include "plan/planner_list.h"
@@ -188,6 +189,7 @@ void check_nodes(const PlanGraph& graph, const ClusterSpec& cluster) {
 }  // namespace
 
 Plan plan_by_max_load(const PlanProblem& problem, const PlanOptions&) {
+  check_one_device(problem.graph, "max-load");
   check_nodes(problem.graph, problem.cluster);
   const EqualDevices devices = equal_devices(problem.cluster);
   Search search(problem.graph, devices, problem.cluster.cpus);

@@ -343,6 +343,7 @@ void put_back(const PlanGraph& graph, const Reduced& reduced, std::vector<PlanSt
 }  // namespace
 
 Plan plan_by_pipedream(const PlanProblem& problem, const PlanOptions& options) {
+  check_one_device(problem.graph, "pipedream");
   measured_samples(problem.graph);
   const Reduced reduced = reduce(problem.graph);
   const std::vector<Level> levels = levels_of(problem.cluster);

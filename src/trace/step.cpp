@@ -55,16 +55,21 @@ void add_state(Inputs& inputs, const std::vector<ParameterSpec>& specs, const st
 }
 
 void add_batch(Inputs& inputs, const std::vector<DataPort>& ports, int batch) {
-  std::set<std::string> names = {"rows", "seed"};
-  for (const auto& input : inputs) names.insert(input.first);
   for (const DataPort& port : ports) {
-    if (!names.insert(port.name).second) throw Error(concat("the model's data port ", quote(port.name), " has the name of another input"));
     TensorType type = port.type;
     type.shape.insert(type.shape.begin(), batch);
     inputs.emplace_back(port.name, type);
   }
   inputs.emplace_back("rows", TensorType{DType::i64, {batch}});
   inputs.emplace_back("seed", TensorType{DType::i64, {}});
+}
+
+// Parameters are declared once each: what is there twice is a data port.
+void check_names(const Inputs& inputs) {
+  std::set<std::string> names;
+  for (const auto& input : inputs)
+    if (!names.insert(input.first).second)
+      throw Error(concat("the model's data port ", quote(input.first), " has the name of another input"));
 }
 
 // What a loop cuts: the ports, then the rows.
@@ -186,6 +191,7 @@ Graph reading_step(const std::string& name, const std::vector<ParameterSpec>& sp
   Inputs inputs;
   add_state(inputs, specs);
   inputs.insert(inputs.end(), data.begin(), data.end());
+  check_names(inputs);
   Graph graph = trace(name, inputs, [&](const std::vector<Tensor>& tensors) {
     Reader reader(tensors);
     const Parameters parameters = reader.take(specs);
@@ -212,6 +218,7 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
   const int state_size = static_cast<int>(inputs.size());
   const std::vector<DataPort> ports = model.data(context);
   add_batch(inputs, ports, batch);
+  check_names(inputs);
 
   Graph graph = trace("training_step", inputs, [&](const std::vector<Tensor>& tensors) {
     Reader reader(tensors);
