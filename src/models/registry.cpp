@@ -29,7 +29,8 @@ void complete(const std::string& model, Options& options, const Options& default
 
 const ModelRegistry& builtin_models() {
   static const ModelRegistry models = {
-      {"gpt", gpt_model()}, {"mlp", mlp_model()}, {"reference", reference_model()}, {"two-branch", two_branch_model()}};
+      {"candle-uno", candle_uno_model()}, {"dlrm", dlrm_model()},           {"gpt", gpt_model()}, {"mlp", mlp_model()},
+      {"multimodal", multimodal_model()}, {"reference", reference_model()}, {"t5", t5_model()},   {"two-branch", two_branch_model()}};
   return models;
 }
 
