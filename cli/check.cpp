@@ -44,9 +44,10 @@ void print_result(const Comparison& comparison, double tolerance, bool equal, bo
 
 void check(const Options& options, const ModelRegistry& models) {
   const Config config = load_config(options.config, models);
-  const Prepared pipelined = prepare(config, models), sequential = prepare_sequential(config, models);
+  const Prepared pipelined = prepare(config, models);
+  const Prepared sequential = prepare_sequential(config, models, pipelined.model->equal_batches() ? pipelined.microbatches : 1);
   const StateSource state = state_of(options, config, pipelined, models);
-  const auto data = std::make_shared<RandomBatch>(context_of(config), vocabulary_of(config));
+  const auto data = std::make_shared<RandomBatch>(data_of(config, *sequential.model), vocabulary_of(config));
 
   const std::unique_ptr<Cluster> cluster = configured_cluster(config, data);
   if (cluster == nullptr) return;
@@ -60,7 +61,7 @@ void check(const Options& options, const ModelRegistry& models) {
   const std::unique_ptr<Cluster> one = local_cluster(1, config, data);
   const StepGradients expected = step_on(*one, sequential), found = step_on(*cluster, pipelined);
   const Comparison comparison = compare(found, expected);
-  if (!options.dump.empty()) dump_check(options.dump, config, pipelined.parameters, *one, *data, expected, found);
+  if (!options.dump.empty()) dump_check(options.dump, config, pipelined, *one, *data, expected, found);
 
   const double tolerance = tolerance_of(config.train.dtype);
   const bool equal = comparison.loss_difference <= tolerance && comparison.gradient_difference <= tolerance;

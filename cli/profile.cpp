@@ -11,7 +11,7 @@
 #include "cli/kernels.h"
 #include "penstock/error.h"
 #include "report/table.h"
-#include "runtime/byte_dataset.h"
+#include "runtime/dataset.h"
 #include "runtime/profile.h"
 #include "runtime/training.h"
 #include "torch/executor.h"
@@ -100,8 +100,7 @@ void profile(const Options& options, const ModelRegistry& models) {
   std::optional<Costs> costs = earlier_costs(file, description);
 
   Prepared prepared = prepare(config, models);
-  const auto data = std::make_shared<ByteDataset>(config.data.text.empty() ? default_text() : config.data.text, context_of(config),
-                                                  config.train.batch, config.data.validation, config.train.seed);
+  const std::shared_ptr<const Dataset> data = make_dataset(config, *prepared.model);
   const ProfileCluster devices = cluster_of(config, data);
   if (!devices.cluster) return;
   const StateSource state = fresh_start(config, prepared).state;

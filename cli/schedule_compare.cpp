@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/schedule_search.h"
 #include "penstock/error.h"
+#include "plan/relieve.h"
 #include "report/table.h"
 
 namespace penstock {
@@ -60,6 +61,16 @@ std::vector<RegisteredTable> tables_of(const ScheduleOptions& shape) {
   return out;
 }
 
+// Where that is allowed, what a table holds beyond the limit is recomputed or offloaded.
+void relieve_row(const SearchProblem& problem, Row& row) {
+  if (!problem.recompute && !problem.offload) return;
+  std::optional<Schedule> relieved = relieve(problem, row.schedule);
+  if (!relieved) return;
+  row.schedule = std::move(*relieved);
+  if (const std::int64_t count = count_of(row.schedule, Kind::R)) row.title += concat(", ", count, " recomputed");
+  if (const std::int64_t count = count_of(row.schedule, Kind::OFFLOAD)) row.title += concat(", ", count, " offloaded");
+}
+
 Row row_of(const SearchArguments& arguments, RegisteredTable&& table) {
   Row row{table.name, table.title(), table.options.chunks, table.refused, std::move(table.schedule), {}};
   if (!row.refused.empty()) return row;
@@ -69,6 +80,8 @@ Row row_of(const SearchArguments& arguments, RegisteredTable&& table) {
       row.refused = "its I and W were not measured";
       return row;
     }
+    row.schedule = as_sharded(arguments.simulate, std::move(row.schedule));
+    relieve_row(problem, row);
     row.time = time_table(row.schedule, problem.shape, problem.costs, {.network = problem.network, .disturbance = {}, .record = true});
   } catch (const Error& error) {
     if (arguments.simulate.costs.empty()) throw;

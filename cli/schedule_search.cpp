@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "penstock/error.h"
+#include "plan/relieve.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/timeline_text.h"
@@ -56,6 +57,7 @@ void set_measured_costs(const SearchArguments& arguments, int stages, SearchProb
   }
   const double bytes = checked("--bytes", flags.bytes.value_or(0));
   for (StageCosts& stage : problem.costs.stages) stage.forward_bytes = stage.backward_bytes = stage.weight_bytes = bytes;
+  set_memory_costs(flags, static_cast<double>(problem.actors) / stages, problem.costs);
   const bool needs_links = problem.actors > 1 && !flags.latency;
   problem.network = network_of(flags, problem.actors, needs_links ? network_of(costs, context) : Network{});
 }
@@ -65,6 +67,7 @@ void set_costs(const SearchArguments& arguments, int stages, SearchProblem& prob
   const double share = static_cast<double>(problem.actors) / stages;
   problem.costs = uniform_costs(stages, unit_costs(flags), flags.per_stage ? 1 : share);
   for (StageCosts& stage : problem.costs.stages) stage.live = share;
+  set_memory_costs(flags, share, problem.costs);
   problem.network = network_of(flags, problem.actors, {});
 }
 
@@ -84,6 +87,9 @@ nlohmann::json json_of(const SearchArguments& arguments, const SearchResult& res
                         {"optimal", result.optimal},
                         {"found_by", result.found_by},
                         {"nodes", result.nodes},
+                        {"recomputed", count_of(schedule, Kind::R)},
+                        {"offloaded", count_of(schedule, Kind::OFFLOAD)},
+                        {"gathers", count_of(schedule, Kind::UNSHARD)},
                         {"copies", copies_of(placement_of(schedule))},
                         {"busy", result.time.busy},
                         {"peak_live", result.time.peak_live},
@@ -105,9 +111,14 @@ std::string text_of(const SearchArguments& arguments, const SearchResult& result
   const std::string proof = result.optimal ? "no order of these stages is faster"
                                            : concat("at most ", fixed(100 * result.gap(), 1), " % above the lower bound of ",
                                                     time_of(arguments, result.lower_bound));
+  const auto counted = [&](const char* what, Kind kind) {
+    const std::int64_t count = count_of(result.schedule, kind);
+    return count > 0 ? concat(", ", count, what) : std::string();
+  };
   return concat(
       table({"", "busy", "idle", "peak live"}, rows), "\nmakespan ", time_of(arguments, time.makespan), ", bubble ",
-      fixed(100 * time.bubble(), 1), " %: ", proof, "\nfound by ", result.found_by, "\nbest schedule by name: ",
+      fixed(100 * time.bubble(), 1), " %: ", proof, "\nfound by ", result.found_by, counted(" recomputed", Kind::R),
+      counted(" offloaded", Kind::OFFLOAD), counted(" gathers", Kind::UNSHARD), "\nbest schedule by name: ",
       result.generator.empty() ? "none keeps the limit" : concat(result.generator, ", ", time_of(arguments, result.generator_time)), "\n");
 }
 
@@ -133,6 +144,9 @@ void add_search_options(CLI::App& command, SearchArguments& arguments) {
   add_table_options(command, arguments.simulate.table);
   add_cost_options(command, arguments.simulate);
   command.add_option("--memory-limit", arguments.memory_limit, "activations that an actor may hold at once [unlimited]");
+  command.add_option("--allow", arguments.allowed, "recompute, offload: what may keep a table within the limit [what has a time]")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"recompute", "offload", "none"}));
   command.add_flag("--show", arguments.simulate.show, "draw it on the terminal");
   command.add_flag("--json", arguments.simulate.json, "one JSON object");
 }
@@ -151,6 +165,13 @@ SearchProblem problem_of(const SearchArguments& arguments, int stages) {
   problem.microbatches = arguments.shape().microbatches;
   problem.shape = chain(stages, arguments.shape().forward_only);
   problem.memory_limit = arguments.memory_limit;
+  const auto allows = [&](const char* what, bool timed) {
+    return arguments.allowed.empty() ? timed
+                                     : std::find(arguments.allowed.begin(), arguments.allowed.end(), what) != arguments.allowed.end();
+  };
+  problem.recompute = allows("recompute", flags.recompute.has_value());
+  problem.offload = allows("offload", flags.offload.has_value());
+  problem.sharded = flags.gather.has_value();
   flags.costs.empty() ? set_costs(arguments, stages, problem) : set_measured_costs(arguments, stages, problem);
   return problem;
 }

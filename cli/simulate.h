@@ -19,6 +19,7 @@ namespace penstock {
 struct SimulateArguments {
   TableChoice table;  // what: NAME, FILE.csv, FILE.rules, a program's file, or CONFIG.toml
   std::optional<double> forward, backward, input, weight;
+  std::optional<double> recompute, offload, kept, gather, reduce, parameters;
   std::optional<double> latency, bandwidth, bytes;
   std::vector<std::string> links;  // A-B:latency=L[,bandwidth=B]
   bool per_stage = false, atomic_pairs = false;
@@ -41,7 +42,7 @@ void simulate_table(const SimulateArguments& arguments);
 // A program's text or a configuration.
 void simulate_program(const SimulateArguments& arguments);
 
-// --forward to --link, --costs and --backend. `arguments` outlives the command's parse.
+// --forward to --parameters, links, --costs and --backend. `arguments` outlives the command's parse.
 void add_cost_options(CLI::App& command, SimulateArguments& arguments);
 
 // The value of a flag that is a number, finite and not negative. Throws Error that names the flag.
@@ -50,6 +51,11 @@ double checked(const std::string& flag, double value);
 Network network_of(const SimulateArguments& arguments, std::int32_t devices, Network network);
 // --forward to --weight and --bytes. B is I and W together, unless it is given; each of them is half of it, unless that is given.
 UnitCosts unit_costs(const SimulateArguments& arguments);
+// --recompute-time to --parameters, of stages that are each `share` of an actor, into costs that are flags' or measured. Throws Error that
+// names the flag.
+void set_memory_costs(const SimulateArguments& arguments, double share, TableCosts& costs);
+// As the flags say: with --gather under fully sharded parameters.
+Schedule as_sharded(const SimulateArguments& arguments, Schedule schedule);
 // Throws Error where --bytes and a bandwidth are not given together.
 void check_bytes(const SimulateArguments& arguments);
 // --jitter, --seed and --straggler. Throws Error that names the flag.

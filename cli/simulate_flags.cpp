@@ -69,7 +69,13 @@ void add_cost_options(CLI::App& command, SimulateArguments& arguments) {
   command.add_option("--backward", arguments.backward, "time of B [input + weight]");
   command.add_option("--input", arguments.input, "time of I [half of backward, or 1]");
   command.add_option("--weight", arguments.weight, "time of W [half of backward, or 1]");
-  command.add_flag("--per-stage", arguments.per_stage, "these are the times of each stage, not of an actor's whole share");
+  command.add_option("--recompute-time", arguments.recompute, "time of R [forward's, or as measured]");
+  command.add_option("--offload-time", arguments.offload, "time to copy a micro-batch's activations to host memory, or back [0]");
+  command.add_option("--kept", arguments.kept, "part of a micro-batch's activations that R and offloading leave there [0]");
+  command.add_option("--gather", arguments.gather, "time to gather an actor's share of parameters: every schedule shards them");
+  command.add_option("--reduce", arguments.reduce, "time to reduce the gradients of an actor's share [0]");
+  command.add_option("--parameters", arguments.parameters, "what an actor's share of parameters counts, in activations [0]");
+  command.add_flag("--per-stage", arguments.per_stage, "all these are of each stage, not of an actor's whole share");
   command.add_option("--latency", arguments.latency, "of every link [0]");
   command.add_option("--bandwidth", arguments.bandwidth, "bytes per time of every link [unlimited]");
   command.add_option("--bytes", arguments.bytes, "of one transfer [0]");
@@ -123,6 +129,30 @@ UnitCosts unit_costs(const SimulateArguments& arguments) {
   costs.backward = arguments.backward ? backward : costs.input + costs.weight;
   costs.bytes = given("--bytes", arguments.bytes, 0);
   return costs;
+}
+
+void set_memory_costs(const SimulateArguments& arguments, double share, TableCosts& costs) {
+  const double times = arguments.per_stage ? 1 : share;
+  const auto set = [&](const char* flag, const std::optional<double>& value, std::initializer_list<Kind> kinds) {
+    if (!value) return;
+    for (StageCosts& stage : costs.stages)
+      for (const Kind kind : kinds) stage.time[static_cast<std::size_t>(kind)] = times * checked(flag, *value);
+  };
+  set("--recompute-time", arguments.recompute, {Kind::R});
+  set("--offload-time", arguments.offload, {Kind::OFFLOAD, Kind::RELOAD});
+  set("--gather", arguments.gather, {Kind::UNSHARD});
+  set("--reduce", arguments.reduce, {Kind::REDUCE_GRAD});
+  if (arguments.reduce && !arguments.gather)
+    throw Error("--reduce says nothing without --gather", {}, "give the time to gather an actor's share of parameters, 0 if it is nothing");
+  if (arguments.kept.value_or(0) > 1) fail("--kept", number(*arguments.kept), "it is a part of a micro-batch's activations: from 0 to 1");
+  for (StageCosts& stage : costs.stages) {
+    stage.kept = stage.live * checked("--kept", arguments.kept.value_or(0));
+    stage.parameters = share * checked("--parameters", arguments.parameters.value_or(0));
+  }
+}
+
+Schedule as_sharded(const SimulateArguments& arguments, Schedule schedule) {
+  return arguments.gather ? with_gathers(std::move(schedule)) : std::move(schedule);
 }
 
 void check_bytes(const SimulateArguments& arguments) {

@@ -41,6 +41,7 @@ void set_costs(const SimulateArguments& arguments, Setting& setting) {
   const double share = static_cast<double>(setting.actors()) / stages;
   setting.machine.costs = uniform_costs(stages, unit_costs(arguments), arguments.per_stage ? 1 : share);
   for (StageCosts& stage : setting.machine.costs.stages) stage.live = share;
+  set_memory_costs(arguments, share, setting.machine.costs);
   setting.machine.options.network = network_of(arguments, setting.actors(), {});
 }
 
@@ -57,10 +58,12 @@ void set_measured_costs(const SimulateArguments& arguments, const TableChoice& t
   setting.machine.costs = table_costs_of(costs, setting.schedule, context);
   const double bytes = checked("--bytes", arguments.bytes.value_or(0));
   for (StageCosts& stage : setting.machine.costs.stages) stage.forward_bytes = stage.backward_bytes = stage.weight_bytes = bytes;
+  set_memory_costs(arguments, static_cast<double>(setting.actors()) / setting.schedule.stages(), setting.machine.costs);
   const bool needs_links = setting.actors() > 1 && !arguments.latency;
   setting.machine.options.network = network_of(arguments, setting.actors(), needs_links ? network_of(costs, context) : Network{});
   if (!names_rules(table.what)) return;
-  setting.schedule = schedule_by(load_rules(table.what), table.options, setting.machine.costs, setting.machine.options.network).schedule;
+  setting.schedule = as_sharded(
+      arguments, schedule_by(load_rules(table.what), table.options, setting.machine.costs, setting.machine.options.network).schedule);
 }
 
 void check_flags(const SimulateArguments& arguments) {
@@ -76,7 +79,7 @@ void check_flags(const SimulateArguments& arguments) {
 
 Setting setting_of(const SimulateArguments& arguments, const TableChoice& table) {
   Setting out;
-  out.schedule = table_of(table);
+  out.schedule = as_sharded(arguments, table_of(table));
   out.shape = shape_of(table, out.schedule);
   validate(out.schedule, out.shape);
   check_bytes(arguments);

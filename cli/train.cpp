@@ -36,17 +36,17 @@ TrainingStart start_of(const TrainOptions& options, const Config& config, const 
   return fresh_start(config, prepared);
 }
 
-void print_beginning(const Config& config, const Prepared& prepared, const ByteDataset& data, const TrainingStart& start) {
+void print_beginning(const Config& config, const Prepared& prepared, const Dataset& data, const TrainingStart& start) {
   std::int64_t parameters = 0;
   for (const ParameterSpec& spec : prepared.parameters) parameters += spec.type.elements();
-  std::fprintf(stderr, "%s with %s parameters; %s on %d actors (%s), %d micro-batches of %d x %d tokens; %s of text in %d files\n",
-               config.model.name.c_str(), short_number(static_cast<double>(parameters)).c_str(), prepared.schedule.name.c_str(),
+  const std::string size = data.tokens() > 0 ? concat(" x ", data.tokens(), " tokens") : std::string(" samples");
+  std::fprintf(stderr, "%s with %s parameters; %s on %d actors (%s), %d micro-batches of %d%s; %s\n", config.model.name.c_str(),
+               short_number(static_cast<double>(parameters)).c_str(), prepared.schedule.name.c_str(),
                static_cast<int>(config.pipeline.actors), config.pipeline.backend.c_str(), static_cast<int>(config.pipeline.microbatches),
-               static_cast<int>(config.train.batch / config.pipeline.microbatches), static_cast<int>(context_of(config)),
-               bytes_text(static_cast<double>(data.bytes())).c_str(), static_cast<int>(data.files()));
+               static_cast<int>(config.train.batch / config.pipeline.microbatches), size.c_str(), data.summary().c_str());
   if (start.step > 0) std::fprintf(stderr, "resumed from %s\n", start.state.path.c_str());
   if (start.step > 0 && read_checkpoint(start.state.path).text != data.fingerprint())
-    std::fprintf(stderr, "note: the text is not the one that the checkpoint was trained on\n");
+    std::fprintf(stderr, "note: the data is not the one that the checkpoint was trained on\n");
 }
 
 std::string actor_table(const TrainingResult& result) {
@@ -81,12 +81,13 @@ std::string text_sample(const Config& config, const TrainingResult& result, cons
                   [&](std::shared_ptr<const DataSource> data) { return local_cluster(1, config, std::move(data)); });
 }
 
-void print_json(const Config& config, const TrainingResult& result, const std::string& timeline) {
+void print_json(const Config& config, const Dataset& data, const TrainingResult& result, const std::string& timeline) {
   nlohmann::ordered_json out = {{"step", result.last.step}, {"loss", result.last.loss}};
   if (result.validation_loss) out["validation_loss"] = *result.validation_loss;
   out["stopped"] = result.stopped;
   out["seconds"] = result.seconds;
-  out["tokens_per_second"] = static_cast<double>(result.steps * config.train.batch * context_of(config)) / result.seconds;
+  const std::int64_t amount = result.steps * config.train.batch * std::max<std::int64_t>(1, data.tokens());
+  out[counted(data) + "_per_second"] = static_cast<double>(amount) / result.seconds;
   out["out"] = config.run.out;
   out["checkpoint"] = result.checkpoint;
   if (!timeline.empty()) out["timeline"] = timeline;
@@ -104,8 +105,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   const Prepared prepared = prepare(config, models);
   const TrainingStart start = start_of(options, config, prepared, models);
   check_run(config, start);
-  const auto data = std::make_shared<ByteDataset>(config.data.text.empty() ? default_text() : config.data.text, context_of(config),
-                                                  config.train.batch, config.data.validation, config.train.seed);
+  const std::shared_ptr<const Dataset> data = make_dataset(config, *prepared.model);
   const std::unique_ptr<Cluster> cluster = configured_cluster(config, data);
   if (cluster == nullptr) return;
   TrainingPrograms programs = compile_programs(config, prepared);
@@ -124,10 +124,11 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   if (result.stopped) std::fprintf(stderr, "stopped by a signal after step %d\n", static_cast<int>(result.last.step));
   const std::string timeline = result.recorded_step > 0 ? write_timeline(config, programs, result) : std::string();
   if (options.json) {
-    print_json(config, result, timeline);
+    print_json(config, *data, result, timeline);
     return;
   }
-  if (!result.stopped) std::printf("\nA sample:\n%s\n", printable(text_sample(config, result, models)).c_str());
+  if (!result.stopped && prepared.model->generates())
+    std::printf("\nA sample:\n%s\n", printable(text_sample(config, result, models)).c_str());
   std::printf("\n%scheckpoint  %s\n", actor_table(result).c_str(), result.checkpoint.c_str());
   if (!timeline.empty()) std::printf("timeline    %s\n", timeline.c_str());
 }
@@ -135,7 +136,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
 }  // namespace
 
 void add_train(CLI::App& program, const ModelRegistry& models) {
-  CLI::App* command = program.add_subcommand("train", "Trains a model on real text.");
+  CLI::App* command = program.add_subcommand("train", "Trains a model on real text, or on synthetic data where its model reads no text.");
   command->footer(
       "Example:\n  penstock train --schedule zb-h1 --actors 2 --steps 200 --text src docs --out runs/mine\n"
       "  penstock train --resume runs/mine --set train.steps=400");

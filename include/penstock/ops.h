@@ -143,9 +143,16 @@ Tensor bmm(Tensor a, Tensor b);
 Tensor addmm(Tensor bias, Tensor a, Tensor b);
 Tensor matmul(Tensor a, Tensor b);
 
+// Images [n, channels, height, width]. conv2d: weight [out, channels, height, width] (+ bias[out]), zeros around the image.
+Tensor conv2d(Tensor x, Tensor weight, Tensor bias = {}, std::int64_t stride = 1, std::int64_t padding = 0);
+Tensor max_pool2d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding = 0);
+
 // Normalisation over the last dim, and softmaxes. Weight and bias [last], both or neither for layer_norm.
 Tensor layer_norm(Tensor x, Tensor weight, Tensor bias, double eps = 1e-5);
 Tensor rms_norm(Tensor x, Tensor weight, double eps = 1e-6);
+// By the mean and (biased) variance of each channel over the images and places of x [n, channels, height, width]: those of the
+// micro-batch, as PyTorch's without running statistics. So values and gradients depend on how a batch is cut. Weight and bias [channels].
+Tensor batch_norm(Tensor x, Tensor weight, Tensor bias, double eps = 1e-5);
 Tensor softmax(Tensor x, int dim);
 Tensor log_softmax(Tensor x, int dim);
 
@@ -154,10 +161,14 @@ Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, bool is_causal
 
 // weight [rows, width], indices i64 [...] -> [..., width].
 Tensor embedding(Tensor weight, Tensor indices);
+// The sum of the rows of each bag: weight [rows, width], indices i64 [..., bag] -> [..., width].
+Tensor embedding_bag(Tensor weight, Tensor indices);
 
 // logits [n, classes], targets i64 [n] -> the sum of the losses, a scalar in f32 (f64 for f64 logits). Targets equal to
 // ignore_index add nothing.
 Tensor cross_entropy(Tensor logits, Tensor targets, std::int64_t ignore_index = -100);
+// The sum of the squared differences, a scalar.
+Tensor mse_loss(Tensor x, Tensor targets);
 
 // Philox 4x32-10 (Salmon et al., SC 2011) keyed by `key`; element e of row r is word e % 4 of the block
 // at counter (e / 4, rows[r]).

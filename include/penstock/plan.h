@@ -94,9 +94,9 @@ struct PlanStage {
   std::vector<int> nodes = {};    // ascending
   std::vector<int> choices = {};  // of each node: the index of its (name, degree) in costs, any samples; empty: 0 of each
   std::vector<int> devices = {};  // of the cluster: degree * replicas
-  int degree = 1;            // tensor parallel
-  int samples = 0;           // micro-batch over all replicas; 0: as the nodes' costs
-  int ahead = 0;             // micro-batches in flight that the planner counts with; 0: as the schedule chooses
+  int degree = 1;                 // tensor parallel
+  int samples = 0;                // micro-batch over all replicas; 0: as the nodes' costs
+  int ahead = 0;                  // micro-batches in flight that the planner counts with; 0: as the schedule chooses
 
   int replicas() const { return static_cast<int>(devices.size()) / degree; }
 };

@@ -15,13 +15,13 @@ enum class Kind : std::uint8_t {
   B,
   I,
   W,  // forward, backward, and backward split: input gradients, weight gradients
-  R,
-  U,  // recompute residuals, update of a stage
+  R,  // computes the residuals of F again, which keeps only what entered its stage and what others read of it
+  U,  // update of a stage
   UNSHARD,
-  RESHARD,
-  REDUCE_GRAD,
+  RESHARD,      // gather and drop the parameters of a stage on an actor
+  REDUCE_GRAD,  // adds up what actors of sharded parameters have summed for a stage
   OFFLOAD,
-  RELOAD,
+  RELOAD,  // move the residuals of F to host memory, and back
   SEND_F,
   RECV_F,
   SEND_B,
@@ -33,7 +33,7 @@ std::string_view name(Kind kind);
 struct Action {
   std::int32_t stage = 0;
   Kind kind = Kind::F;
-  std::int32_t microbatch = -1;  // -1: none (UNSHARD, RESHARD, U of all)
+  std::int32_t microbatch = -1;  // -1: none (UNSHARD, RESHARD, REDUCE_GRAD, U of all)
   std::int32_t count = 1;        // micro-batches microbatch .. microbatch+count-1 together
   std::int32_t slice = -1;       // -1: not sliced
   bool fused_with_next = false;  // the first of a fused pair (torch: "(0F3;1B2)OVERLAP_F_B")
@@ -63,10 +63,12 @@ StageShape chain(int stages, bool forward_only = false);
 // The chain that a table without a model is held against: of its stages, with backward if the table has any.
 StageShape chain_of(const Schedule& schedule);
 
-// Throws Error unless: every stage of the shape has each F (and B, or I and W) exactly once per micro-batch; B, I and R are on
-// their F's actor (W may be elsewhere; a stage without parameters may lack it); nothing unknown is named; and no cycle across
-// actors exists, a fused pair running one action after the other. Names file, row (actor), cell and the missing, doubled or
-// circular actions. microbatches: as many as must be there; -1: those named. Linear in actions and stage edges.
+// Throws Error unless every stage of the shape has each F (and B, or I and W) exactly once per micro-batch; B, I, R, OFFLOAD and RELOAD are
+// on their F's actor (W may be elsewhere; a stage without parameters may lack it); R, or OFFLOAD and then RELOAD, but not all of them,
+// stand between F and B or I, once; an actor that gathers a stage has it, from UNSHARD to the next RESHARD, wherever its F, B, I and R are;
+// a REDUCE_GRAD has something to reduce and the last leaves nothing; U stands behind all that; nothing unknown is named; and no cycle
+// across actors exists, a fused pair running one action after the other. Names file, row (actor), cell and the missing, doubled or circular
+// actions. microbatches: as many as must be there; -1: those named. Linear in actions and stage edges.
 void validate(const Schedule& schedule, const StageShape& shape, int microbatches = -1);
 
 // CSV, one row per actor, an empty line for an actor without work. Accepts torch's tables with or without sends and receives
@@ -77,6 +79,11 @@ std::string print(const Schedule& schedule);
 
 // The same table with an update of each stage on each actor that runs its backward, right after the actor's last action of it.
 Schedule with_updates(Schedule schedule);
+
+// The same table under fully sharded parameters: each run of a stage's forwards, or backwards, on an actor gathers its parameters while the
+// run before it is at work, so that at most two stages are there at a time, and drops them when it ends; its gradients are reduced behind
+// the last of its B or W. Instead of the UNSHARD, RESHARD and REDUCE_GRAD that the table had.
+Schedule with_gathers(Schedule schedule);
 
 struct ScheduleOptions {
   int actors = 2;
@@ -103,8 +110,8 @@ struct ScheduleInfo {
 const std::vector<ScheduleInfo>& schedules();
 
 // GraphPipe's schedule (2406.17145): stage s on actor s. sizes: micro-batches that each stage takes together, 1 of each where empty; throws
-// Error unless each divides `microbatches`. `in_flight`: how many each stage runs ahead, a multiple of its size and never more than a stage that
-// feeds it; empty: graphpipe_in_flight.
+// Error unless each divides `microbatches`. `in_flight`: how many each stage runs ahead, a multiple of its size and never more than a stage
+// that feeds it; empty: graphpipe_in_flight.
 Schedule graphpipe(const StageShape& shape, int microbatches, const std::vector<int>& sizes = {}, std::vector<int> in_flight = {});
 // How many micro-batches each stage runs ahead, in micro-batches.
 std::vector<int> graphpipe_in_flight(const StageShape& shape, const std::vector<int>& sizes);

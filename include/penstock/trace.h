@@ -80,21 +80,57 @@ std::vector<Tensor> accumulate(const std::vector<Tensor>& split, int microbatche
 // The target that counts nowhere, as in PyTorch.
 inline constexpr std::int64_t kIgnored = -100;
 
+// One tensor of each sample that a model reads, and where its values come from: the user's text, or seeded draws, where no real data is
+// at hand. A drawn value depends on the run's seed, the sample's number, the port and the place only.
+struct DataPort {
+  enum class Kind : std::uint8_t {
+    tokens,    // text: a window of `context` bytes
+    targets,   // text: the bytes one further
+    uniform,   // floats, even in [0, 1)
+    normal,    // floats, standard normal; where `of` names a port of indices, a fixed smooth pattern of that class is added
+    indices,   // integers, even in [0, below)
+    response,  // floats, about standard normal: a fixed random linear function of the ports `of` (of an index: of its row in a fixed table)
+    labels     // of any dtype, whole numbers in [0, below), about equally many each: a response, cut into classes
+  };
+  std::string name;
+  TensorType type;  // of one sample; the batch's has the number of samples in front
+  Kind kind = Kind::tokens;
+  std::int64_t below = 0;       // of indices and labels
+  std::vector<std::string> of;  // ports declared before, of kinds uniform, normal and indices
+  bool is_text() const { return kind == Kind::tokens || kind == Kind::targets; }
+};
+// The ports of a model that reads text: "tokens" and "targets", i64 [context].
+std::vector<DataPort> text_ports(std::int64_t context);
+bool reads_text(const std::vector<DataPort>& ports);
+
 // What a model is to Penstock: parameters, data ports and the *sum* of the loss over a micro-batch.
 class Model {
  public:
   virtual ~Model() = default;
   virtual std::vector<ParameterSpec> parameters() const = 0;
+  // context: length of a sequence of text, 0 where the configuration has none.
+  virtual std::vector<DataPort> data(std::int64_t context) const { return text_ports(context); }
   struct Batch {
-    Tensor tokens, targets;  // i64 [batch, context]; targets of kIgnored are not counted
+    Parameters ports;        // by name, all that data() declares
+    Tensor tokens, targets;  // of text models, i64 [batch, context]; targets of kIgnored are not counted
     Tensor rows;             // i64 [batch]: the samples' numbers in the step, for dropout
     Tensor seed, step;       // i64 scalars, for random_key
     bool training = true;    // false: no dropout; rows, seed and step may be none
+    Tensor operator[](std::string_view port) const { return ports[port]; }
   };
   virtual Tensor loss(const Parameters& parameters, const Batch& batch) const = 0;
-  // [batch, context, vocabulary], for generation: targets are none.
-  virtual Tensor logits(const Parameters& parameters, const Batch& batch) const = 0;
+  // Does a sample's loss depend on the others of its micro-batch (batch norm)? Then only steps that cut the batch alike are equal.
+  virtual bool equal_batches() const { return false; }
+  // By how much the sum of the losses of a whole batch is divided, an i64 scalar: here the targets that count, without targets the samples.
+  virtual Tensor count(const Batch& batch) const;
+  // Can continue a text, byte by byte: here every model that reads tokens. One that can has logits.
+  virtual bool generates() const;
+  // [batch, context, vocabulary], for generation: targets are none. Here: throws Error.
+  virtual Tensor logits(const Parameters& parameters, const Batch& batch) const;
 };
+
+// How many targets count, an i64 scalar.
+Tensor count_targets(Tensor targets);
 
 // The [model] table of a configuration, already typed by the registry's defaults, plus the number of stages to mark.
 struct ModelOptions {
@@ -161,6 +197,37 @@ class Embedding : public Module {
  public:
   Embedding(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation, DType dtype);
   Tensor operator()(const Parameters& p, Tensor indices) const;
+};
+
+// weight [rows, width] as in torch.nn.EmbeddingBag with mode "sum"; bags have one size.
+class EmbeddingBag : public Module {
+ public:
+  EmbeddingBag(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation, DType dtype);
+  Tensor operator()(const Parameters& p, Tensor indices) const;
+};
+
+// A square window: weight [out, in, kernel, kernel] as in torch.nn.Conv2d.
+struct Conv2dShape {
+  std::int64_t in, out, kernel, stride = 1, padding = 0;
+};
+class Conv2d : public Module {
+ public:
+  Conv2d(std::vector<ParameterSpec>& specs, std::string path, const Conv2dShape& shape, double deviation, bool bias, DType dtype);
+  Tensor operator()(const Parameters& p, Tensor x) const;
+
+ private:
+  Conv2dShape shape_;
+  bool bias_;
+};
+
+// By the statistics of the micro-batch, in evaluation too: torch.nn.BatchNorm2d with track_running_stats=False.
+class BatchNorm2d : public Module {
+ public:
+  BatchNorm2d(std::vector<ParameterSpec>& specs, std::string path, std::int64_t channels, DType dtype, double eps = 1e-5);
+  Tensor operator()(const Parameters& p, Tensor x) const;
+
+ private:
+  double eps_;
 };
 
 }  // namespace nn

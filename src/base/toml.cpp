@@ -79,48 +79,42 @@ toml::table parse_toml(std::string_view text, std::string_view file) {
   }
 }
 
-void fail_unknown_name(const std::string& what, const std::string& found, const std::vector<std::string>& known) {
+void fail_unknown_key(const std::string& what, const std::string& found, const std::vector<std::string>& known) {
   const std::string near = nearest(found, known);
   throw Error(what, {"known: " + join(known, ", ")}, near.empty() ? "" : concat("did you mean ", quote(near), "?"));
 }
 
-void TomlSection::check_keys(const std::vector<std::string>& known) const {
+void Section::check_keys(const std::vector<std::string>& known) const {
   for (const auto& [key, value] : table_)
     if (std::find(known.begin(), known.end(), key.str()) == known.end())
-      fail_unknown_name(concat(place_text(file_, key.source()), name_, " has an unknown key ", quote(key.str())), std::string(key.str()),
-                        known);
+      fail_unknown_key(concat(place_text(file_, key.source()), name_, " has an unknown key ", quote(key.str())), std::string(key.str()),
+                       known);
 }
 
-const toml::node& TomlSection::at(const char* key) const {
-  if (const toml::node* node = table_.get(key)) return *node;
-  throw Error(concat(place_text(file_, table_.source()), name_, " has no key ", quote(key)));
-}
-
-double TomlSection::number(const char* key, double unit) const {
+double Section::number(const char* key, double unit) const {
   const toml::node& node = at(key);
   const auto value = node.is_number() ? node.value<double>() : std::nullopt;
   if (!value || !std::isfinite(*value) || *value <= 0) throw Error(concat(place(key), name_, ".", key, " must be a positive number"));
   return *value * unit;
 }
 
-double TomlSection::amount(const char* key, double unit) const {
-  const toml::node& node = at(key);
-  const auto value = node.is_number() ? node.value<double>() : std::nullopt;
-  if (!value || !std::isfinite(*value) || *value < 0) throw Error(concat(place(key), name_, ".", key, " must be a number, 0 or above"));
-  return *value * unit;
-}
-
-std::int64_t TomlSection::whole(const char* key, std::int64_t least, std::int64_t most) const {
+int Section::whole(const char* key, int least) const {
+  constexpr std::int64_t kMost = 1'000'000;
   const auto value = at(key).value_exact<std::int64_t>();
-  if (!value || *value < least || *value > most)
-    throw Error(concat(place(key), name_, ".", key, " must be a whole number from ", least, " to ", most));
-  return *value;
+  if (!value || *value < least || *value > kMost)
+    throw Error(concat(place(key), name_, ".", key, " must be a whole number from ", least, " to ", kMost));
+  return static_cast<int>(*value);
 }
 
-std::string TomlSection::text(const char* key) const {
+std::string Section::text(const char* key) const {
   const auto value = at(key).value_exact<std::string>();
   if (!value) throw Error(concat(place(key), name_, ".", key, " must be a text"));
   return *value;
+}
+
+const toml::node& Section::at(const char* key) const {
+  if (const toml::node* node = table_.get(key)) return *node;
+  throw Error(concat(place(), name_, " has no key ", quote(key)));
 }
 
 }  // namespace penstock

@@ -22,27 +22,26 @@ std::string place_text(std::string_view file, const toml::source_region& region)
 // Throws Error with file:line:column.
 toml::table parse_toml(std::string_view text, std::string_view file);
 
-// Throws Error(what) with what is known and the nearest of it.
-[[noreturn]] void fail_unknown_name(const std::string& what, const std::string& found, const std::vector<std::string>& known);
+// Throws Error with all that are known and the nearest of them.
+[[noreturn]] void fail_unknown_key(const std::string& what, const std::string& found, const std::vector<std::string>& known);
 
-// One table of a file: "h100-sxm" of [devices]. Everything that it has not throws Error with file:line:column.
-class TomlSection {
+// One table of a file, and what messages call it: "h100-sxm" of [devices]. Refers to all it is given. Its functions throw Error with
+// file:line:column.
+class Section {
  public:
-  // The table and the file's name must outlive it.
-  TomlSection(const toml::table& table, std::string name, std::string_view file) : table_(table), name_(std::move(name)), file_(file) {}
+  Section(const toml::table& table, std::string name, std::string_view file) : table_(table), name_(std::move(name)), file_(file) {}
 
   const std::string& name() const { return name_; }
-  const toml::table& table() const { return table_; }
+  std::string place() const { return place_text(file_, table_.source()); }
   std::string place(const char* key) const { return place_text(file_, at(key).source()); }
+  bool has(const char* key) const { return table_.contains(key); }
 
   void check_keys(const std::vector<std::string>& known) const;
-  bool has(const char* key) const { return table_.contains(key); }
-  // Finite, in the file's unit, times `unit`.
-  double number(const char* key, double unit = 1) const;  // above 0
-  double amount(const char* key, double unit = 1) const;  // 0 or above
+  // Positive and finite, in the file's unit, times `unit`.
+  double number(const char* key, double unit) const;
   double number_or(const char* key, double unit, double otherwise) const { return has(key) ? number(key, unit) : otherwise; }
-  double amount_or(const char* key, double unit, double otherwise) const { return has(key) ? amount(key, unit) : otherwise; }
-  std::int64_t whole(const char* key, std::int64_t least, std::int64_t most) const;
+  // From `least` to a million.
+  int whole(const char* key, int least) const;
   std::string text(const char* key) const;
   const toml::node& at(const char* key) const;
 

@@ -213,7 +213,8 @@ class Actions {
     return out;
   }
 
-  // OFFLOAD: to instances on the host. RELOAD: from there to new ones, which what follows in the row reads.
+  // OFFLOAD: to instances on the host. RELOAD: from there to new ones, which what follows in the row reads. Nothing of a stage that leaves
+  // nothing, as a searched table may hold them for any stage.
   void move_residuals(std::int32_t actor, const Action& action, std::int32_t microbatch) {
     const bool out = action.kind == Kind::OFFLOAD;
     Run run;
@@ -232,15 +233,7 @@ class Actions {
       run.writes.push_back({to});
       (out ? offloaded_ : reloaded_)[{b, microbatch}] = to;
     }
-    if (run.reads.empty()) fail_nothing(action);
-    l_.draft.actors[static_cast<std::size_t>(actor)].push_back(std::move(run));
-  }
-
-  [[noreturn]] void fail_nothing(const Action& action) const {
-    throw Error(concat("schedule ", l_.schedule.name, ": ", text(action), " has nothing to move"),
-                {concat("stage ", action.stage, " (", quote(l_.dag.names[static_cast<std::size_t>(action.stage)]),
-                        "): its forward leaves nothing that only its own backward on the same actor reads")},
-                "take the stage's OFFLOAD and RELOAD out of the table");
+    if (!run.reads.empty()) l_.draft.actors[static_cast<std::size_t>(actor)].push_back(std::move(run));
   }
 
   Lowering& l_;

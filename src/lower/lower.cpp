@@ -21,15 +21,12 @@ void check_stage_count(const Schedule& schedule, const std::vector<std::string>&
               concat("mark ", schedule.stages(), " stages in the model, or make the table for ", stages.size()));
 }
 
-// An R is for a backward that reads what F left, and leaves nothing to do again where the backward recomputes by itself.
+// An R has nothing to do where the backward recomputes by itself.
 void check_recomputation(const Schedule& schedule, const StageDag& dag, const LowerOptions& options) {
   for (const auto& row : schedule.actors)
     for (const Action& action : row) {
       if (action.kind != Kind::R) continue;
       const std::string& stage = dag.names[static_cast<std::size_t>(action.stage)];
-      if (!dag.shape.has_backward[static_cast<std::size_t>(action.stage)])
-        throw Error(concat("schedule ", schedule.name, ": ", text(action), " recomputes for a backward that does not exist"),
-                    {concat("stage ", action.stage, " (", quote(stage), ") only runs forward")}, "take it out of the table");
       if (std::find(options.recompute.begin(), options.recompute.end(), stage) != options.recompute.end())
         throw Error(
             concat("schedule ", schedule.name, ": ", text(action), " has nothing to recompute"),

@@ -1,18 +1,30 @@
 #include "models/layers.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/text.h"
 #include "penstock/error.h"
 
 namespace penstock {
 
+Tensor split_heads(Tensor x, std::int64_t heads) {
+  return transpose(reshape(x, {x.size(0), x.size(1), heads, x.size(2) / heads}), 1, 2);
+}
+
+Tensor join_heads(Tensor x) {
+  const Tensor positions = transpose(x, 1, 2);
+  return reshape(positions, {x.size(0), x.size(2), x.size(1) * x.size(3)});
+}
+
+Tensor self_attention(Tensor qkv, std::int64_t heads, bool is_causal) {
+  std::vector<Tensor> parts = split(qkv, qkv.size(2) / 3, 2);
+  for (Tensor& part : parts) part = split_heads(part, heads);
+  return join_heads(scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal));
+}
+
 Tensor causal_self_attention(Tensor qkv, std::int64_t heads) {
-  const std::int64_t batch = qkv.size(0), length = qkv.size(1), width = qkv.size(2) / 3;
-  std::vector<Tensor> parts = split(qkv, width, 2);
-  for (Tensor& part : parts) part = transpose(reshape(part, {batch, length, heads, width / heads}), 1, 2);
-  const Tensor mixed = scaled_dot_product_attention(parts[0], parts[1], parts[2], true);
-  return reshape(transpose(mixed, 1, 2), {batch, length, width});
+  return self_attention(qkv, heads, true);
 }
 
 Tensor token_loss(Tensor logits, Tensor targets) {
@@ -26,6 +38,25 @@ std::string stage_name(std::int64_t number) {
 
 std::int64_t spread(std::int64_t i, std::int64_t parts, std::int64_t stages, std::int64_t first) {
   return first + i * stages / parts;
+}
+
+std::string BranchStages::of(std::int64_t branch, std::int64_t layer) const {
+  if (stages <= branches) return stage_name(branch * stages / branches);
+  const std::int64_t first = branch * (stages - 1) / branches, end = (branch + 1) * (stages - 1) / branches;
+  return stage_name(spread(layer, layers, end - first, first));
+}
+
+nn::Linear relu_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype) {
+  return {specs, std::move(path), in, out, std::sqrt(2.0 / static_cast<double>(in)), false, dtype};
+}
+
+nn::Linear last_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype) {
+  return {specs, std::move(path), in, out, 1 / std::sqrt(static_cast<double>(in)), false, dtype};
+}
+
+std::vector<DataPort> image_ports(std::int64_t size, std::int64_t classes, DType dtype) {
+  return {{.name = "label", .type = {DType::i64, {}}, .kind = DataPort::Kind::indices, .below = classes, .of = {}},
+          {.name = "image", .type = {dtype, {kColours, size, size}}, .kind = DataPort::Kind::normal, .below = 0, .of = {"label"}}};
 }
 
 void check_stages(std::string_view model, const ModelOptions& options, std::int64_t most, std::string_view what) {

@@ -28,8 +28,16 @@ void complete(const std::string& model, Options& options, const Options& default
 }  // namespace
 
 const ModelRegistry& builtin_models() {
-  static const ModelRegistry models = {
-      {"gpt", gpt_model()}, {"mlp", mlp_model()}, {"reference", reference_model()}, {"two-branch", two_branch_model()}};
+  static const ModelRegistry models = {{"candle-uno", candle_uno_model()},
+                                       {"dlrm", dlrm_model()},
+                                       {"gpt", gpt_model()},
+                                       {"mlp", mlp_model()},
+                                       {"multimodal", multimodal_model()},
+                                       {"reference", reference_model()},
+                                       {"resnet", resnet_model()},
+                                       {"t5", t5_model()},
+                                       {"two-branch", two_branch_model()},
+                                       {"vgg", vgg_model()}};
   return models;
 }
 

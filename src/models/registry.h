@@ -19,5 +19,11 @@ ModelEntry gpt_model();
 ModelEntry reference_model();
 ModelEntry two_branch_model();
 ModelEntry mlp_model();
+ModelEntry candle_uno_model();
+ModelEntry multimodal_model();
+ModelEntry dlrm_model();
+ModelEntry t5_model();
+ModelEntry resnet_model();
+ModelEntry vgg_model();
 
 }  // namespace penstock

@@ -49,6 +49,7 @@ std::span<const OpDefinition> activation_ops();
 std::span<const OpDefinition> reduction_ops();
 std::span<const OpDefinition> shape_ops();
 std::span<const OpDefinition> product_ops();
+std::span<const OpDefinition> convolution_ops();
 std::span<const OpDefinition> normalisation_ops();
 std::span<const OpDefinition> attention_ops();
 std::span<const OpDefinition> embedding_ops();

@@ -60,4 +60,9 @@ Tensor cross_entropy(Tensor logits, Tensor targets, std::int64_t ignore_index) {
   return emit("cross_entropy", {logits, targets}, {{"ignore_index", ignore_index}});
 }
 
+Tensor mse_loss(Tensor x, Tensor targets) {
+  const Tensor difference = x - targets;
+  return sum(difference * difference);
+}
+
 }  // namespace penstock

@@ -67,6 +67,40 @@ std::vector<TensorType> infer_rms_norm_backward(const Op& op, Types operands) {
   return {x, operands[3]};
 }
 
+// The mean or reciprocal deviation of each channel, or a weight by which it is scaled.
+TensorType by_channel(const TensorType& x, DType dtype) {
+  return {dtype, {x.shape[1]}};
+}
+
+void require_channels(const Op& op, Types operands, const TensorType& x) {
+  require(is_floating(x.dtype) && x.shape.size() == 4, op, operands, "needs floating x[n, channels, height, width]");
+  require(x.elements() > x.shape[1], op, operands, "each channel needs more than one value");
+}
+
+// (x, weight, bias) -> (y, mean, rstd)
+std::vector<TensorType> infer_batch_norm(const Op& op, Types operands) {
+  require_count(op, operands, 3, 3);
+  const TensorType& x = operands[0];
+  require_channels(op, operands, x);
+  for (const TensorType& weight : operands.subspan(1))
+    require(weight == by_channel(x, x.dtype), op, operands, "weight and bias must have x's dtype and the shape [channels]");
+  number_attribute(op, "eps");
+  const TensorType statistics = by_channel(x, statistic(x.dtype));
+  return {x, statistics, statistics};
+}
+
+// (dy, x, mean, rstd, weight) -> (dx, dweight, dbias)
+std::vector<TensorType> infer_batch_norm_backward(const Op& op, Types operands) {
+  require_count(op, operands, 5, 5);
+  const TensorType& x = operands[1];
+  require_channels(op, operands, x);
+  require(operands[0] == x, op, operands, "dy must have x's type");
+  for (const TensorType& type : operands.subspan(2, 2))
+    require(type == by_channel(x, statistic(x.dtype)), op, operands, "mean and rstd do not fit to x");
+  require(operands[4] == by_channel(x, x.dtype), op, operands, "weight must have x's dtype and the shape [channels]");
+  return {x, operands[4], operands[4]};
+}
+
 std::vector<TensorType> infer_softmax(const Op& op, Types operands) {
   const std::vector<TensorType> out = infer_unary(op, operands);
   dim_attribute(op, operands, "dim", operands[0].shape.size());
@@ -98,6 +132,12 @@ Tensors rms_norm_vjp(const VjpArguments& a) {
   return emit_all("_fused_rms_norm_backward", operands);
 }
 
+Tensors batch_norm_vjp(const VjpArguments& a) {
+  require_value_only(a);
+  const Tensor operands[] = {a.cotangents[0], a.operands[0], a.results[1], a.results[2], a.operands[1]};
+  return emit_all("native_batch_norm_backward", operands);
+}
+
 Tensors softmax_vjp(const VjpArguments& a) {
   return {emit("_softmax_backward_data", {a.cotangents[0], a.results[0]}, a.op.attributes)};
 }
@@ -120,6 +160,8 @@ constexpr OpDefinition kOps[] = {
     {.name = "native_layer_norm_backward", .infer = infer_layer_norm_backward, .flops = flops_backward},
     {.name = "_fused_rms_norm", .infer = infer_rms_norm, .vjp = rms_norm_vjp, .flops = flops_forward},
     {.name = "_fused_rms_norm_backward", .infer = infer_rms_norm_backward, .flops = flops_backward},
+    {.name = "native_batch_norm", .infer = infer_batch_norm, .vjp = batch_norm_vjp, .flops = flops_forward},
+    {.name = "native_batch_norm_backward", .infer = infer_batch_norm_backward, .flops = flops_backward},
     {.name = "softmax", .infer = infer_softmax, .vjp = softmax_vjp, .flops = flops_forward},
     {.name = "_softmax_backward_data", .infer = infer_softmax_backward, .flops = flops_backward},
     {.name = "log_softmax", .infer = infer_softmax, .vjp = log_softmax_vjp, .flops = flops_forward},
@@ -139,6 +181,9 @@ Tensor layer_norm(Tensor x, Tensor weight, Tensor bias, double eps) {
 
 Tensor rms_norm(Tensor x, Tensor weight, double eps) {
   return emit("_fused_rms_norm", {x, weight}, {{"eps", eps}});
+}
+Tensor batch_norm(Tensor x, Tensor weight, Tensor bias, double eps) {
+  return emit("native_batch_norm", {x, weight, bias}, {{"eps", eps}});
 }
 Tensor softmax(Tensor x, int dim) {
   return emit("softmax", {x}, {{"dim", wrap(dim, x.rank())}});

@@ -1,18 +1,24 @@
-#include "plan/best_plan.h"
-
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/text.h"
 #include "penstock/error.h"
 #include "plan/cost_model.h"
 #include "plan/exact_plan.h"
+#include "plan/improve_plan.h"
 #include "plan/planner_list.h"
 
 namespace penstock {
 namespace {
 
-constexpr std::size_t kImproved = 3;  // so many of the best are improved
+struct FoundStages {
+  std::string by;  // how they were found
+  std::vector<PlanStage> stages;
+  PlanScore score;
+};
+
+constexpr std::size_t kImproved = 8;  // so many of the best are improved
 
 Deadline after(double seconds) {
   return std::chrono::steady_clock::now() +
@@ -23,8 +29,11 @@ bool small(const PlanProblem& problem) {
   return problem.graph.nodes.size() <= 10 && problem.cluster.devices.size() <= 4;
 }
 
-int tries_for(const PlanProblem& problem) {
-  return static_cast<int>(1000 * problem.graph.nodes.size());
+// Changes to a plan, for each node. `exact` only needs something to beat.
+constexpr int kTries = 1000, kFewTries = 100;
+
+int tries_for(const PlanProblem& problem, int tries = kTries) {
+  return static_cast<int>(std::min<std::size_t>(problem.graph.nodes.size(), 100'000)) * tries;
 }
 
 // What all other planners find, each within its share of the time.
@@ -33,20 +42,28 @@ std::vector<FoundStages> found_by_planners(const PlanProblem& problem, PlanOptio
   options.seconds /= 2 * static_cast<double>(planners().size());
   for (const PlannerInfo& planner : planners()) {
     if (planner.name == "best" || planner.name == "exact") continue;
+    Plan plan;
     try {
-      Plan plan = planner.plan(problem, options);
-      check_plan(problem, plan);
-      found.push_back({planner.name, std::move(plan.stages), {}});
+      plan = planner.plan(problem, options);
     } catch (const Error&) {
-      // It does not take this problem, or finds nothing that fits as it counts.
+      continue;  // it does not take this problem, or finds nothing that fits as it counts
     }
+    check_plan(problem, plan);
+    found.push_back({planner.name, std::move(plan.stages), {}});
   }
   return found;
 }
 
-}  // namespace
+void take_better(const PlanProblem& problem, std::vector<PlanStage> stages, FoundStages& one) {
+  const PlanScore score = score_of(figures_of(problem, stages), PlanGoal::time);
+  if (score >= one.score) return;
+  if (!one.by.ends_with(", improved")) one.by += ", improved";
+  one.stages = std::move(stages);
+  one.score = score;
+}
 
-std::vector<FoundStages> improved_stages(const PlanProblem& problem, std::vector<FoundStages> found, std::uint64_t seed,
+// Stages whose step is short: of `found` and even loads, the best few improved. By score; not empty.
+std::vector<FoundStages> improved_stages(const PlanProblem& problem, std::vector<FoundStages> found, int tries, std::uint64_t seed,
                                          Deadline deadline) {
   for (std::vector<PlanStage>& stages : starting_stages(problem))
     if (sizes_agree(problem, stages) && order_stages(problem.graph, stages)) found.push_back({"even loads", std::move(stages), {}});
@@ -57,15 +74,23 @@ std::vector<FoundStages> improved_stages(const PlanProblem& problem, std::vector
   const auto same = [](const FoundStages& a, const FoundStages& b) { return a.score == b.score; };
   found.erase(std::unique(found.begin(), found.end(), same), found.end());
   found.resize(std::min(found.size(), kImproved));
-  for (FoundStages& one : found) {
-    std::vector<PlanStage> better = improve_stages(problem, one.stages, {.seed = seed, .tries = tries_for(problem), .deadline = deadline});
-    const PlanScore score = score_of(figures_of(problem, better), PlanGoal::time);
-    if (score < one.score) one = {one.by + ", improved", std::move(better), score};
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    // Each has its share of the time that is left.
+    const Deadline now = std::chrono::steady_clock::now(), share = now + (deadline - now) / (found.size() - i + 1);
+    const ImproveOptions options{.seed = ++seed, .tries = tries_for(problem, tries), .deadline = share};
+    take_better(problem, improve_stages(problem, found[i].stages, options), found[i]);
   }
   std::stable_sort(found.begin(), found.end(), by_score);
+  found.erase(std::unique(found.begin(), found.end(), same), found.end());
+  for (FoundStages& one : found) {
+    take_better(problem, polish_stages(problem, one.stages, found.front().score, deadline), one);
+    if (one.score < found.front().score) std::swap(one, found.front());
+  }
   return found;
 }
 
+// Throws Error that nothing fits, with the smallest memory that would do: of small graphs it is proven, of others it is one that would.
+// Returns stages where, against expectation, some fit.
 std::vector<PlanStage> fail_without_memory(const PlanProblem& problem, const std::vector<PlanStage>& nearly, std::uint64_t seed,
                                            bool proven, Deadline deadline) {
   std::vector<PlanStage> least =
@@ -79,18 +104,21 @@ std::vector<PlanStage> fail_without_memory(const PlanProblem& problem, const std
   if (score.value == 0) return least;
   double smallest = std::numeric_limits<double>::infinity();
   for (const ClusterDevice& device : problem.cluster.devices) smallest = std::min(smallest, device.memory);
+  const auto in_bytes = [](double bytes) { return concat(bytes_text(bytes), " (", std::llround(std::ceil(bytes)), " bytes)"); };
   throw Error(concat("no plan of ", problem.graph.name, " fits the memory of ", problem.cluster.name),
-              {concat("the smallest device has ", bytes_text(smallest), " (", number(smallest), " bytes)"),
-               concat(proven ? "the smallest memory that would do: " : "this memory would do, maybe less: ", bytes_text(score.value), " (",
-                      number(score.value), " bytes) on every device")},
+              {concat("the smallest device has ", in_bytes(smallest)),
+               concat(proven ? "the smallest memory that would do: " : "this memory would do, maybe less: ", in_bytes(score.value),
+                      " on every device")},
               "take more devices, recomputation or smaller micro-batches");
 }
+
+}  // namespace
 
 Plan plan_by_exact(const PlanProblem& problem, const PlanOptions& options) {
   const Deadline deadline = after(options.seconds);
   if (problem.graph.nodes.size() > kExactNodes || problem.cluster.devices.size() > kExactDevices)
     exact_stages(problem, {}, PlanGoal::time, deadline);  // says so
-  const FoundStages start = improved_stages(problem, {}, options.seed, deadline).front();
+  const FoundStages start = improved_stages(problem, {}, kFewTries, options.seed, deadline).front();
   ExactResult exact = exact_stages(problem, start.stages, PlanGoal::time, deadline);
   Plan plan;
   plan.stages = exact.stages.empty() ? start.stages : std::move(exact.stages);
@@ -103,7 +131,7 @@ Plan plan_by_exact(const PlanProblem& problem, const PlanOptions& options) {
 
 Plan plan_by_best(const PlanProblem& problem, const PlanOptions& options) {
   const Deadline deadline = after(options.seconds);
-  std::vector<FoundStages> found = improved_stages(problem, found_by_planners(problem, options), options.seed, deadline);
+  std::vector<FoundStages> found = improved_stages(problem, found_by_planners(problem, options), kTries, options.seed, deadline);
   FoundStages best = std::move(found.front());
   Plan plan;
   const bool try_all = options.exact && small(problem);

@@ -65,6 +65,12 @@ int choice_of(const PlanNode& node, int degree, std::string_view name) {
   return -1;
 }
 
+void check_one_device(const PlanGraph& graph, std::string_view planner) {
+  for (const PlanNode& node : graph.nodes)
+    if (!node.costs.empty() && node.costs[0].degree != 1)
+      throw Error(concat("node ", quote(node.name), " has no costs on one device"), {}, concat(planner, " has no tensor parallelism"));
+}
+
 int measured_samples(const PlanGraph& graph) {
   for (const PlanNode& node : graph.nodes) {
     if (node.costs.empty()) throw Error(concat("node ", quote(node.name), " of ", graph.name, " has no costs"));

@@ -4,9 +4,6 @@
 #include <bit>
 #include <numeric>
 
-#include "base/text.h"
-#include "penstock/error.h"
-
 namespace penstock {
 namespace {
 
@@ -25,8 +22,13 @@ Bits predecessors(const PlanGraph& graph, int words) {
 
 }  // namespace
 
-// Each set is made once, from itself without its largest node: nodes are in topological order, so what is left is a downset too.
 Downsets::Downsets(const PlanGraph& graph, int most) : nodes_(static_cast<int>(graph.nodes.size())), words_((nodes_ + 63) / 64) {
+  complete_ = find_all(graph, most);
+  if (!complete_) find_path();
+}
+
+// Each set is made once, from itself without its largest node: nodes are in topological order, so what is left is a downset too.
+bool Downsets::find_all(const PlanGraph& graph, int most) {
   const Bits before = predecessors(graph, words_);
   Bits found(static_cast<std::size_t>(words_));
   std::vector<int> largest = {-1};
@@ -36,9 +38,7 @@ Downsets::Downsets(const PlanGraph& graph, int most) : nodes_(static_cast<int>(g
       for (int i = 0; i < words_; ++i)
         missing |= before[static_cast<std::size_t>(node) * words_ + i] & ~found[set * words_ + static_cast<std::size_t>(i)];
       if (missing != 0) continue;
-      if (static_cast<int>(largest.size()) == most)
-        throw Error(concat(graph.name, " has more than ", most, " downsets: sets of nodes that a cut can leave before it"),
-                    {"planners that look at all of them (pipedream, piper, max-load) end here"}, "take another planner");
+      if (static_cast<int>(largest.size()) >= most) return false;
       found.resize(found.size() + static_cast<std::size_t>(words_));
       std::copy_n(&found[set * words_], words_, &found[found.size() - words_]);
       put(&found[found.size() - words_], node);
@@ -52,6 +52,16 @@ Downsets::Downsets(const PlanGraph& graph, int most) : nodes_(static_cast<int>(g
   for (const int set : order) {
     bits_.insert(bits_.end(), &found[static_cast<std::size_t>(set) * words_], &found[static_cast<std::size_t>(set) * words_] + words_);
     sizes_.push_back(sizes[static_cast<std::size_t>(set)]);
+  }
+  return true;
+}
+
+void Downsets::find_path() {
+  count_ = nodes_ + 1;
+  bits_.assign(static_cast<std::size_t>(count_) * words_, 0);
+  for (int set = 0; set < count_; ++set) {
+    sizes_.push_back(set);
+    for (int node = 0; node < set; ++node) put(&bits_[static_cast<std::size_t>(set) * words_], node);
   }
 }
 

@@ -11,12 +11,16 @@ namespace penstock {
 
 // As many as Piper takes; there are exponentially many in a graph's width.
 constexpr int kMostDownsets = 40'000;
+// Nodes in one row, as planners of chains see a graph: the sets of its first nodes.
+constexpr int kOnePath = 0;
 
 class Downsets {
  public:
-  // All of them, smaller ones first: the empty set is the first, the whole graph the last. Throws Error where there are more than `most`.
+  // All of them, smaller ones first: the empty set is the first, the whole graph the last. Where there are more than `most`, only those of
+  // one path: the first nodes in the graph's order.
   explicit Downsets(const PlanGraph& graph, int most = kMostDownsets);
 
+  bool complete() const { return complete_; }
   int count() const { return count_; }
   int size(int set) const { return sizes_[static_cast<std::size_t>(set)]; }  // nodes of it
   bool holds(int set, int node) const { return (bits(set)[node / 64] >> (node % 64) & 1) != 0; }
@@ -34,9 +38,12 @@ class Downsets {
   std::vector<double> cut_sums(const PlanGraph& graph, std::span<const double> values) const;
 
  private:
+  bool find_all(const PlanGraph& graph, int most);  // false: there are more
+  void find_path();
   const std::uint64_t* bits(int set) const { return &bits_[static_cast<std::size_t>(set) * words_]; }
 
   int nodes_ = 0, words_ = 0, count_ = 0;
+  bool complete_ = false;
   std::vector<std::uint64_t> bits_;  // `words_` for each set
   std::vector<int> sizes_;
 };

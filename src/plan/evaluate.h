@@ -53,7 +53,7 @@ PlanFigures figures_of(const PlanProblem& problem, const std::vector<PlanStage>&
 double step_seconds(const PlanFigures& figures);
 // It takes no less: of each stage, what comes before its first forward and backward and after its last.
 double step_bound(const PlanFigures& figures);
-// No plan at all takes less: all nodes' work on all devices, or the longest way through one micro-batch with all of its heaviest node.
+// No plan at all takes less: all nodes' work on all devices, the longest way of one micro-batch, or that to a node and all its work.
 double least_step_seconds(const PlanProblem& problem);
 
 }  // namespace penstock

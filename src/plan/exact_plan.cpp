@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <unordered_map>
 
-#include "base/invariant.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "plan/cost_model.h"
-#include "plan/planner_list.h"
 
 namespace penstock {
 namespace {
@@ -16,10 +15,16 @@ namespace {
 constexpr double kNone = std::numeric_limits<double>::infinity();
 constexpr double kSlack = 1 - 1e-9;  // what is not better by this is not worth looking at
 
-using Mask = std::uint32_t;  // of nodes, stages or devices
+using Mask = std::uint64_t;  // of nodes or stages
 
 std::size_t index(int i) {
   return static_cast<std::size_t>(i);
+}
+
+template <class Test>
+bool any_cost(const PlanProblem& problem, Test&& test) {
+  const auto& nodes = problem.graph.nodes;
+  return std::any_of(nodes.begin(), nodes.end(), [&](const PlanNode& n) { return std::any_of(n.costs.begin(), n.costs.end(), test); });
 }
 
 // A way to run a set of nodes on devices of speed 1: `degree * replicas` of them.
@@ -27,6 +32,7 @@ struct Option {
   SetCost cost;  // of one micro-batch
   std::vector<int> choices;
   int degree = 1, size = 1;
+  // Takes no less of anything.
   bool dominated_by(const Option& o) const {
     return o.cost.forward <= cost.forward && o.cost.backward <= cost.backward && o.cost.live_bytes <= cost.live_bytes &&
            o.cost.resident_bytes <= cost.resident_bytes && o.cost.parameter_bytes <= cost.parameter_bytes;
@@ -40,12 +46,8 @@ class SetOptions {
       : problem_(problem),
         devices_(static_cast<int>(problem.cluster.devices.size())),
         sizes_(allowed_batches(problem)),
-        samples_(step_samples(problem)),
-        sets_((std::size_t{1} << problem.graph.nodes.size()) * index(devices_ + 1)) {
-    sync_ = std::any_of(problem.graph.nodes.begin(), problem.graph.nodes.end(), [](const PlanNode& node) {
-      return std::any_of(node.costs.begin(), node.costs.end(),
-                         [](const NodeCost& c) { return !c.forward_sync.empty() || !c.backward_sync.empty(); });
-    });
+        samples_(step_samples(problem)) {
+    sync_ = any_cost(problem, [](const NodeCost& cost) { return !cost.forward_sync.empty() || !cost.backward_sync.empty(); });
   }
 
   struct Set {
@@ -55,7 +57,9 @@ class SetOptions {
     double seconds = kNone, bytes = kNone;
   };
   const Set& of(Mask nodes, int devices) {
-    Set& set = sets_[nodes * index(devices_ + 1) + index(devices)];
+    std::vector<Set>& sets = sets_[nodes];
+    if (sets.empty()) sets.resize(index(devices_ + 1));
+    Set& set = sets[index(devices)];
     if (!set.known) find(nodes, devices, set);
     return set;
   }
@@ -111,8 +115,8 @@ class SetOptions {
   int devices_;
   std::vector<int> sizes_;
   double samples_;
-  bool sync_ = false;  // some way adds bytes to a transfer
-  std::vector<Set> sets_;
+  bool sync_ = false;                                // some way adds bytes to a transfer
+  std::unordered_map<Mask, std::vector<Set>> sets_;  // by nodes, then devices
 };
 
 // Devices that are alike: exchanging two of one class changes nothing.
@@ -145,12 +149,13 @@ class ExactSearch {
       : problem_(problem),
         nodes_(static_cast<int>(problem.graph.nodes.size())),
         devices_(static_cast<int>(problem.cluster.devices.size())),
+        one_device_(!problem.replicas && !any_cost(problem, [](const NodeCost& cost) { return cost.degree > 1; })),
         goal_(goal),
         deadline_(deadline),
         options_(problem),
         classes_(device_classes(problem.cluster)),
-        readers_of_(index(nodes_)) {
-    for (const PlanEdge& edge : problem.graph.edges) readers_of_[index(edge.to)] |= Mask{1} << edge.from;
+        feeding_(index(nodes_)) {
+    for (const PlanEdge& edge : problem.graph.edges) feeding_[index(edge.to)] |= Mask{1} << edge.from;
     for (const ClusterDevice& device : problem.cluster.devices) {
       fastest_ = std::max(fastest_, device.speed);
       largest_ = std::max(largest_, device.memory);
@@ -160,12 +165,74 @@ class ExactSearch {
   ExactResult run(double best) {
     best_ = best;
     split(0);
+    return result();
+  }
+
+  // Goes on from the best neighbour of a split that is found until none is better.
+  ExactResult polish(std::vector<Mask> sets, double best) {
+    best_ = best;
+    for (bool better = true; better && !late_;) {
+      better = false;
+      for (const std::vector<Mask>& neighbour : neighbours(sets)) {
+        const double before = best_;
+        sets_ = neighbour;
+        if (!order_sets(nodes_ - 1) || !can_be_best()) continue;
+        place_split();
+        if (best_ == before) continue;
+        better = true;
+        sets = neighbour;
+      }
+    }
+    return result();
+  }
+
+ private:
+  ExactResult result() {
     result_.finished = !late_;
     result_.score = {0, best_};
     return std::move(result_);
   }
 
- private:
+  // Itself, and what differs by a node, with all or nothing of what comes before or after it in its stage, by an exchange of two nodes or
+  // by two stages that are one.
+  std::vector<std::vector<Mask>> neighbours(const std::vector<Mask>& sets) const {
+    std::vector<std::vector<Mask>> all = {sets};
+    const auto move = [&](std::size_t from, std::size_t to, Mask nodes, Mask back = 0) {
+      std::vector<Mask>& moved = all.emplace_back(sets);
+      if (to == sets.size()) moved.push_back(0);
+      moved[from] = (moved[from] & ~nodes) | back;
+      moved[to] = (moved[to] & ~back) | nodes;
+      std::erase(moved, Mask{0});
+      if (moved.size() > index(devices_)) all.pop_back();
+    };
+    for (std::size_t from = 0; from < sets.size(); ++from)
+      for (std::size_t to = 0; to <= sets.size(); ++to) {
+        if (from == to) continue;
+        if (to < from) move(from, to, sets[from]);
+        for (Mask left = sets[from]; left != 0; left &= left - 1) {
+          const Mask node = left & -left;
+          const Mask later = closure(node, sets[from], true), earlier = closure(node, sets[from], false);
+          move(from, to, node);
+          if (later != node) move(from, to, later);
+          if (earlier != node) move(from, to, earlier);
+          for (Mask other = to < from ? sets[to] : 0; other != 0; other &= other - 1) move(from, to, node, other & -other);
+        }
+      }
+    return all;
+  }
+
+  // What follows the node within the set, or comes before it.
+  Mask closure(Mask nodes, Mask set, bool later) const {
+    for (Mask before = 0; before != nodes;) {
+      before = nodes;
+      for (int n = 0; n < nodes_; ++n) {
+        const Mask node = Mask{1} << n;
+        if (later ? (set & node) && (feeding_[index(n)] & nodes) : (nodes & node) != 0) nodes |= later ? node : feeding_[index(n)] & set;
+      }
+    }
+    return nodes;
+  }
+
   // Gives `node` to each stage there is and to a new one, so that every split occurs once.
   void split(int node) {
     if (late_) return;
@@ -200,22 +267,21 @@ class ExactSearch {
     return of.seconds / fastest_ < best_ * kSlack && of.bytes <= largest_ * (1 + 1e-9);
   }
 
-  // Fills order_ with the stages, each after what feeds it, of the nodes up to `last`. False: there is a circle.
+  // Fills order_ and feeds_ with the stages, each after what feeds it, of the nodes up to `last`. False: there is a circle.
   bool order_sets(int last) {
-    std::vector<Mask>& feeds = feeds_;  // of each stage: the stages that feed it
-    feeds.assign(sets_.size(), 0);
+    feeds_.assign(sets_.size(), 0);
     for (int node = 0; node <= last; ++node)
       for (std::size_t s = 0; s < sets_.size(); ++s) {
         if (!(sets_[s] >> node & 1)) continue;
         for (std::size_t from = 0; from < sets_.size(); ++from)
-          if (from != s && (sets_[from] & readers_of_[index(node)])) feeds[s] |= Mask{1} << from;
+          if (from != s && (sets_[from] & feeding_[index(node)])) feeds_[s] |= Mask{1} << from;
       }
     order_.clear();
     for (Mask done = 0; order_.size() < sets_.size();) {
       const std::size_t before = order_.size();
       for (std::size_t s = 0; s < sets_.size(); ++s)
-        if (!(done >> s & 1) && !(feeds[s] & ~done)) {
-          order_.push_back(sets_[s]);
+        if (!(done >> s & 1) && !(feeds_[s] & ~done)) {
+          order_.push_back(s);
           done |= Mask{1} << s;
         }
       if (order_.size() == before) return false;
@@ -225,25 +291,31 @@ class ExactSearch {
 
   void place_split() {
     order_sets(nodes_ - 1);
-    const std::vector<Mask> order = order_;
-    stages_.assign(order.size(), {});
+    placed_.clear();
+    for (const std::size_t s : order_) {
+      Placed& stage = placed_.emplace_back();
+      stage.nodes = sets_[s];
+      for (std::size_t before = 0; before + 1 < placed_.size(); ++before)
+        if (feeds_[s] >> order_[before] & 1) stage.before.push_back(before);
+    }
+    stages_.assign(order_.size(), {});
     left_ = classes_;
-    place(order, 0);
+    place(0);
   }
 
-  void place(const std::vector<Mask>& order, std::size_t s) {
-    if (s == order.size()) return score();
-    PlanStage& stage = stages_[s];
-    stage.nodes.clear();
-    for (Mask left = order[s]; left != 0; left &= left - 1) stage.nodes.push_back(std::countr_zero(left));
-    choose_devices(order, s, 0);
+  void place(std::size_t s) {
+    if (++looked_at_ % 256 == 0 && std::chrono::steady_clock::now() > deadline_) late_ = true;
+    if (s == placed_.size()) return score();
+    stages_[s].nodes.clear();
+    for (Mask left = placed_[s].nodes; left != 0; left &= left - 1) stages_[s].nodes.push_back(std::countr_zero(left));
+    choose_devices(s, 0);
   }
 
   // Any number of each class, the first that are left.
-  void choose_devices(const std::vector<Mask>& order, std::size_t s, std::size_t c) {
+  void choose_devices(std::size_t s, std::size_t c) {
     if (late_) return;
     if (c == left_.size()) {
-      if (!stages_[s].devices.empty()) choose_option(order, s);
+      if (!stages_[s].devices.empty()) choose_option(s);
       return;
     }
     const std::vector<int> all = left_[c];
@@ -253,19 +325,13 @@ class ExactSearch {
       devices = before;
       devices.insert(devices.end(), all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count));
       left_[c].assign(all.begin() + static_cast<std::ptrdiff_t>(count), all.end());
-      if (devices.size() > 1 && !problem_.replicas && degrees_one()) break;
-      choose_devices(order, s, c + 1);
+      if (devices.size() > 1 && one_device_) break;
+      choose_devices(s, c + 1);
     }
     left_[c] = all;
     stages_[s].devices = before;
   }
-  bool degrees_one() const {
-    return std::all_of(problem_.graph.nodes.begin(), problem_.graph.nodes.end(), [](const PlanNode& node) {
-      return std::all_of(node.costs.begin(), node.costs.end(), [](const NodeCost& cost) { return cost.degree == 1; });
-    });
-  }
-
-  void choose_option(const std::vector<Mask>& order, std::size_t s) {
+  void choose_option(std::size_t s) {
     const std::vector<int> unsorted = stages_[s].devices;
     std::sort(stages_[s].devices.begin(), stages_[s].devices.end());
     double speed = kNone, memory = kNone;
@@ -273,21 +339,36 @@ class ExactSearch {
       speed = std::min(speed, problem_.cluster.devices[index(device)].speed);
       memory = std::min(memory, problem_.cluster.devices[index(device)].memory);
     }
-    for (const Option& option : options_.of(order[s], static_cast<int>(unsorted.size())).options) {
+    for (const Option& option : options_.of(placed_[s].nodes, static_cast<int>(unsorted.size())).options) {
       const double bytes = option.cost.resident_bytes + option.cost.live_bytes;
-      if (goal_ == PlanGoal::time && options_.step_seconds(option) / speed >= best_ * kSlack) break;  // ascending
+      if (late_ || (goal_ == PlanGoal::time && options_.step_seconds(option) / speed >= best_ * kSlack)) break;  // ascending
       if (bytes > memory * (1 + 1e-9) && (goal_ == PlanGoal::time || bytes >= best_ * kSlack)) continue;
+      if (goal_ == PlanGoal::time && around(s, option, speed) + options_.step_seconds(option) / speed >= best_ * kSlack) continue;
       PlanStage& stage = stages_[s];
       stage.choices = option.choices;
       stage.degree = option.degree;
       stage.samples = option.size;
-      place(order, s + 1);
+      place(s + 1);
     }
     stages_[s].devices = unsorted;
   }
 
+  // What comes before a stage's first forward and after its last backward at least. Those that feed it are placed.
+  double around(std::size_t s, const Option& option, double speed) {
+    Placed& here = placed_[s];
+    here.head = here.tail = 0;
+    here.forward = option.cost.forward / speed;
+    here.backward = option.cost.backward / speed;
+    for (const std::size_t b : here.before) {
+      const Placed& before = placed_[b];
+      const int groups = (option.size + stages_[b].samples - 1) / stages_[b].samples;
+      here.head = std::max(here.head, before.head + groups * before.forward);
+      here.tail = std::max(here.tail, before.tail + before.backward);
+    }
+    return here.head + here.tail;
+  }
+
   void score() {
-    if (++looked_at_ % 64 == 0 && std::chrono::steady_clock::now() > deadline_) late_ = true;
     if (!sizes_agree(problem_, stages_)) return;
     const PlanFigures figures = figures_of(problem_, stages_);
     if (goal_ == PlanGoal::time && (!figures.fit() || step_bound(figures) >= best_ * kSlack)) return;
@@ -299,13 +380,23 @@ class ExactSearch {
 
   const PlanProblem& problem_;
   int nodes_, devices_;
+  bool one_device_;  // for each stage
   PlanGoal goal_;
   Deadline deadline_;
   SetOptions options_;
   std::vector<std::vector<int>> classes_, left_;  // devices; without those of the stages so far
-  std::vector<Mask> readers_of_;                  // of each node: what feeds it
+  std::vector<Mask> feeding_;                     // of each node: what feeds it
   double fastest_ = 0, largest_ = 0;
-  std::vector<Mask> sets_, order_, feeds_;
+  std::vector<Mask> sets_;          // the stages' nodes
+  std::vector<Mask> feeds_;         // of each set: the sets that feed it
+  std::vector<std::size_t> order_;  // of the sets, each after what feeds it
+  struct Placed {
+    Mask nodes = 0;
+    std::vector<std::size_t> before = {};  // what feeds it
+    double forward = 0, backward = 0;      // of a micro-batch
+    double head = 0, tail = 0;             // before its first forward, and after its last backward
+  };
+  std::vector<Placed> placed_;  // in order_
   std::vector<PlanStage> stages_;
   double best_ = kNone;
   std::int64_t looked_at_ = 0;
@@ -326,6 +417,20 @@ ExactResult exact_stages(const PlanProblem& problem, const std::vector<PlanStage
     if (score.lack == 0) best = score.value;
   }
   return ExactSearch(problem, goal, deadline).run(best);
+}
+
+std::vector<PlanStage> polish_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const PlanScore& best, Deadline deadline) {
+  // Sets of nodes with several ways have exponentially many.
+  const bool ways = any_cost(problem, [](const NodeCost& cost) { return !cost.name.empty() && cost.name != "vanilla"; });
+  if (problem.graph.nodes.size() > index(ways ? kExactNodes : kPolishNodes) || problem.cluster.devices.size() > kPolishDevices)
+    return stages;
+  std::vector<Mask> sets;
+  for (const PlanStage& stage : stages) {
+    Mask& set = sets.emplace_back(0);
+    for (const int node : stage.nodes) set |= Mask{1} << node;
+  }
+  ExactResult found = ExactSearch(problem, PlanGoal::time, deadline).polish(std::move(sets), best.lack > 0 ? kNone : best.value);
+  return found.stages.empty() ? stages : found.stages;
 }
 
 }  // namespace penstock

@@ -20,4 +20,9 @@ struct ExactResult {
 // and kExactDevices devices.
 ExactResult exact_stages(const PlanProblem& problem, const std::vector<PlanStage>& start, PlanGoal goal, Deadline deadline);
 
+// Of few devices: goes to neighbouring splits while the best devices, ways and sizes of one are better than `best`. Where they never
+// are, the stages stay.
+inline constexpr int kPolishNodes = 64, kPolishDevices = 4;
+std::vector<PlanStage> polish_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const PlanScore& best, Deadline deadline);
+
 }  // namespace penstock

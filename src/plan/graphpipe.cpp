@@ -2,9 +2,10 @@
 // through them, because what a step takes beyond its bottleneck is the depth of the pipeline and not its number of stages.
 //
 // T = B * slowest + longest way (iteration_time.h). Bisection finds the least target for which there are stages (graphpipe_search.h); from
-// there the target rises by a hundredth as long as a shorter way could still make up for it, and every answer is a candidate. So the
-// formula's best over all targets is missed by a hundredth at most. The candidates with the least T are then simulated and the fastest is
-// the plan: with them those of the plain line of nodes, without branches, so that a pipeline in a row is taken where it is better.
+// there the target rises by a hundredth (of large graphs three) as long as a shorter way could still make up for it, and every answer is a
+// candidate. So the formula's best over all targets is missed by as much at most. The formula leaves out how transfers and micro-batches of
+// different sizes meet, so the fastest candidate in simulation is the plan. Among them are those of one size for all stages, and of the
+// plain line of nodes, without branches: a pipeline in a row is taken where it is better.
 //
 // Branches stand in a line and only neighbours make a group, so there are several lines: of a small graph all orders of the branches, else
 // the graph's own and one with heavy and light branches in turn.
@@ -25,13 +26,15 @@
 #include "plan/graphpipe_search.h"
 #include "plan/iteration_time.h"
 #include "plan/planner_list.h"
+#include "plan/smallest_memory.h"
 
 namespace penstock {
 namespace {
 
 constexpr int kMostOrders = 120;  // of branches, of a graph of kSmallGraph nodes at most
 constexpr std::size_t kSmallGraph = 16;
-constexpr double kTargetStep = 1.01;
+constexpr int kLargeGraph = 100;     // nodes; of larger ones the targets are three times as far apart
+constexpr double kWorthwhile = 1.1;  // a line whose candidates take longer than this, times the best, is not searched
 
 std::size_t at(std::int64_t n) {
   return static_cast<std::size_t>(n);
@@ -44,6 +47,7 @@ struct Finder {
   std::chrono::steady_clock::time_point deadline;
   std::int64_t states = 0;
   std::vector<Candidate> squeezed = {};
+  double best = std::numeric_limits<double>::infinity();  // by the formula
 
   bool late() const { return std::chrono::steady_clock::now() > deadline; }
 };
@@ -89,9 +93,15 @@ std::vector<int> choices_of(const PlanGraph& graph, const std::string& name) {
   return choices;
 }
 
-// With each stage's size of its own (but one for all stages whose nodes ask for that), and with one size for all.
+// With one size for all stages, from the smallest, which needs the least memory; then with each stage's own (but one for all stages whose
+// nodes ask for that), which takes longer to search.
 void add_sizes(const PlanProblem& problem, StageCosting costing, std::vector<StageCosting>& costings) {
   const std::vector<int> sizes = allowed_batches(problem);
+  for (const int size : sizes) {
+    costing.options = options_of(problem, costing, {size});
+    costings.push_back(costing);
+  }
+  if (sizes.size() == 1) return;
   const auto& nodes = problem.graph.nodes;
   const bool equal = std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.equal_batches; });
   costing.options = options_of(problem, costing, sizes);
@@ -99,41 +109,43 @@ void add_sizes(const PlanProblem& problem, StageCosting costing, std::vector<Sta
     costing.equal_size = size;
     costings.push_back(costing);
   }
-  costing.equal_size = 0;
-  for (const int size : sizes.size() > 1 ? sizes : std::vector<int>{}) {
-    costing.options = options_of(problem, costing, {size});
-    costings.push_back(costing);
-  }
+}
+
+// Devices at least as fast and as large as some device, with what the weakest of them has: first all of them.
+std::vector<StageCosting> device_sets(const PlanProblem& problem) {
+  const auto& devices = problem.cluster.devices;
+  std::set<double> speeds, memories;
+  for (const ClusterDevice& device : devices) speeds.insert(device.speed), memories.insert(device.memory);
+  std::vector<StageCosting> sets;
+  for (const double speed : speeds)
+    for (const double memory : memories) {
+      StageCosting set{.speed = speed, .memory = memory, .samples = step_samples(problem)};
+      for (std::size_t d = 0; d < devices.size(); ++d)
+        if (devices[d].speed >= speed && devices[d].memory >= memory) set.devices.push_back(static_cast<int>(d));
+      const bool known = std::any_of(sets.begin(), sets.end(), [&](const StageCosting& s) { return s.devices == set.devices; });
+      if (!set.devices.empty() && !known) sets.push_back(std::move(set));
+    }
+  return sets;
 }
 
 // The ways to look at the cluster, the nodes and the micro-batches; all their plans compete.
 std::vector<StageCosting> costings_of(const PlanProblem& problem) {
-  const ClusterSpec& cluster = problem.cluster;
-  std::set<double> speeds;
-  for (const ClusterDevice& device : cluster.devices) speeds.insert(device.speed);
-  std::vector<ClusterLink> links;
   std::set<std::string> names;
   for (const PlanNode& node : problem.graph.nodes)
     for (const NodeCost& cost : node.costs)
       if (cost.degree == 1) names.insert(cost.name);
+  if (names.empty()) choices_of(problem.graph, "");  // throws
   std::vector<StageCosting> costings;
-  for (const double speed : speeds) {
-    StageCosting costing{.speed = speed, .memory = std::numeric_limits<double>::infinity(), .samples = step_samples(problem)};
-    for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
-      if (cluster.devices[d].speed < speed) continue;
-      costing.devices.push_back(static_cast<int>(d));
-      costing.memory = std::min(costing.memory, cluster.devices[d].memory);
-    }
-    links = {slowest_link(cluster, costing.devices, costing.devices)};
-    for (const ClusterSpec::Level& level : cluster.levels)
+  for (StageCosting& set : device_sets(problem)) {
+    std::vector<ClusterLink> links = {slowest_link(problem.cluster, set.devices, set.devices)};
+    for (const ClusterSpec::Level& level : problem.cluster.levels)
       if (level.size > 1 && level.link.bandwidth > links[0].bandwidth) links.push_back(level.link);
-    for (const ClusterLink& link : links) {
-      costing.link = link;
+    for (const ClusterLink& link : links)
       for (const std::string& name : names) {
-        costing.choices = choices_of(problem.graph, name);
-        add_sizes(problem, costing, costings);
+        set.link = link;
+        set.choices = choices_of(problem.graph, name);
+        add_sizes(problem, set, costings);
       }
-    }
   }
   return costings;
 }
@@ -211,7 +223,7 @@ struct Made {
   bool fits = false;
 };
 
-// The plan of a line's stages, as the graph's own edges make it: what is in flight, and the time.
+// The plan of a line's stages: what is in flight, and the time, as the graph's own edges make it; of a plain line, as if each fed the next.
 Made make_candidate(const StageLine& line, const std::vector<LineStage>& stages) {
   const StageCosting& costing = *line.costing;
   Made made{.fits = true};
@@ -222,7 +234,6 @@ Made make_candidate(const StageLine& line, const std::vector<LineStage>& stages)
   for (const LineStage& s : stages) {
     const StageOption& option = costing.options[at(s.option)];
     PlanStage& stage = plan.stages.emplace_back();
-    stage.name = concat("stage", plan.stages.size() - 1);
     stage.nodes.assign(line.order.begin() + s.begin, line.order.begin() + s.end);
     std::sort(stage.nodes.begin(), stage.nodes.end());
     for (const int node : stage.nodes) stage.choices.push_back(costing.choices[at(node)]);
@@ -231,7 +242,7 @@ Made make_candidate(const StageLine& line, const std::vector<LineStage>& stages)
     sizes.push_back(option.samples);
     per_sample.push_back(seconds_per_sample(line, s.begin, s.end, option));
   }
-  const StageShape shape = shape_of(*line.graph, plan.stages);
+  const StageShape shape = line.forks.empty() ? chain(static_cast<int>(sizes.size())) : shape_of(*line.graph, plan.stages);
   const std::vector<int> in_flight = graphpipe_in_flight(shape, sizes);
   for (std::size_t i = 0; i < stages.size(); ++i) {
     const StageOption& option = costing.options[at(stages[i].option)];
@@ -243,127 +254,140 @@ Made make_candidate(const StageLine& line, const std::vector<LineStage>& stages)
   return made;
 }
 
-// Stages that keep the target and fit, with the shortest way. Without counting what is in flight first: often it fits anyway, or not at
-// all.
-std::optional<Candidate> at_target(Finder& finder, const StageLine& line, StageTarget target) {
+// Whether what is in flight by the formula has to fit.
+enum class InFlight { counts, squeezed };
+
+// Stages that keep the target and fit. Without counting what is in flight first: often it fits anyway, or not at all. Where it does not,
+// these stages may still run with fewer in flight.
+std::optional<Candidate> at_target(Finder& finder, const StageLine& line, StageTarget target, InFlight in_flight) {
   target.memory = line.costing->memory;
-  for (const bool in_flight : {false, true}) {
-    target.in_flight = in_flight;
+  if (!std::isinf(finder.best)) target.deadline = finder.deadline;
+  for (const bool counted : {false, true}) {
+    target.in_flight = counted;
     const auto stages = stages_within(line, target, finder.states);
     if (!stages) return std::nullopt;
     Made made = make_candidate(line, *stages);
-    if (made.fits) return std::move(made.candidate);
-    finder.squeezed.push_back(std::move(made.candidate));
+    if (made.fits || in_flight == InFlight::squeezed) return std::move(made.candidate);
+    if (!target.any_way) finder.squeezed.push_back(std::move(made.candidate));
   }
   return std::nullopt;
 }
 
-// Between which targets the least one lies: what nobody can keep below, and what everybody can.
-std::pair<double, double> target_bounds(const StageLine& line) {
-  double low = line.work.back() / static_cast<double>(line.costing->devices.size()), high = 0;
-  for (int i = 0; i < line.size(); ++i) {
-    double least = std::numeric_limits<double>::infinity();
-    for (const StageOption& option : line.costing->options) {
-      const std::vector<double>& seconds = line.seconds[at(option.share)];
-      least = std::min(least, (seconds[at(i + 1)] - seconds[at(i)]) / option.samples);
-    }
-    low = std::max(low, least);
+// Seconds of the node at a position: for a sample, or for a micro-batch, in the option that takes least.
+double least_seconds(const StageLine& line, int position, bool of_sample) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const StageOption& option : line.costing->options) {
+    const std::vector<double>& sums = line.seconds[at(option.share)];
+    least = std::min(least, (sums[at(position + 1)] - sums[at(position)]) / (of_sample ? option.samples : 1));
   }
+  return least;
+}
+
+// No target below this can be kept.
+double lowest_target(const StageLine& line) {
+  double low = line.work.back() / static_cast<double>(line.costing->devices.size());
+  for (int i = 0; i < line.size(); ++i) low = std::max(low, least_seconds(line, i, true));
+  return low;
+}
+
+// All stages keep this one.
+double highest_target(const StageLine& line) {
+  double high = 0;
   for (const StageOption& option : line.costing->options)
     for (int end = 1; end <= line.size(); ++end)
       for (int begin = 0; begin < end; ++begin) high = std::max(high, seconds_per_sample(line, begin, end, option));
-  return {std::max(low, high * 1e-12), high};
+  return high;
 }
 
-// The candidate of the least target that can be kept, to one part in 10^4 (10^3 for many nodes); nothing: none fits.
-std::optional<Candidate> least_target(Finder& finder, const StageLine& line) {
-  const auto [lowest, highest] = target_bounds(line);
-  const double precision = line.size() <= 100 ? 1e-4 : 1e-3;
-  double low = lowest, high = lowest * 1.02;
-  std::optional<Candidate> best = at_target(finder, line, {.per_sample = std::min(high, highest)});
-  for (double factor = 1.05; !best; factor *= 1.2) {
-    if (high >= highest) return std::nullopt;
+// The least target that can be kept, to one part in 10^4 (10^3 for many nodes); infinite: none.
+double least_target(Finder& finder, const StageLine& line, InFlight in_flight) {
+  const double highest = highest_target(line), lowest = std::max(lowest_target(line), highest * 1e-12);
+  // The slowest stage's seconds per sample; infinite where there are no stages.
+  const auto slowest_at = [&](double target) {
+    const auto found = at_target(finder, line, {.per_sample = target, .any_way = true}, in_flight);
+    return found ? found->plan.bottleneck : std::numeric_limits<double>::infinity();
+  };
+  double low = lowest, high = std::min(lowest * 1.02, highest), slowest = slowest_at(high);
+  for (double factor = 1.05; std::isinf(slowest) && high < highest; factor *= 1.2) {
     low = high;
-    high *= factor;
-    best = at_target(finder, line, {.per_sample = std::min(high, highest)});
+    high = std::min(high * factor, highest);
+    slowest = slowest_at(high);
   }
-  while (best->plan.bottleneck > low * (1 + precision) && !finder.late()) {
-    const double middle = std::sqrt(low * best->plan.bottleneck);
-    if (auto found = at_target(finder, line, {.per_sample = middle}))
-      best = std::move(found);
-    else
-      low = middle;
+  const double precision = line.size() > kLargeGraph ? 1e-3 : 1e-4;
+  while (slowest > low * (1 + precision) && !std::isinf(slowest) && !finder.late()) {
+    const double middle = std::sqrt(low * slowest), found = slowest_at(middle);
+    (std::isinf(found) ? low : slowest) = std::isinf(found) ? middle : found;
   }
-  return best;
+  return slowest;
 }
 
 // No way through a graph takes less.
 double least_way(const StageLine& line) {
-  std::vector<double> node(line.order.size());
-  for (int i = 0; i < line.size(); ++i) {
-    double least = std::numeric_limits<double>::infinity();
-    for (const StageOption& option : line.costing->options) {
-      const std::vector<double>& seconds = line.seconds[at(option.share)];
-      least = std::min(least, seconds[at(i + 1)] - seconds[at(i)]);
-    }
-    node[at(line.order[at(i)])] = least;
-  }
-  std::vector<double> way(node.size());
-  double longest = 0;
-  std::vector<std::vector<int>> before(node.size());
+  const std::size_t n = line.order.size();
+  std::vector<double> node(n), way(n);
+  for (int i = 0; i < line.size(); ++i) node[at(line.order[at(i)])] = least_seconds(line, i, false);
+  std::vector<std::vector<int>> before(n);
   for (const PlanEdge& edge : line.graph->edges) before[at(edge.to)].push_back(edge.from);
-  for (std::size_t i = 0; i < node.size(); ++i) {
+  for (std::size_t i = 0; i < n; ++i) {
     for (const int from : before[i]) way[i] = std::max(way[i], way[at(from)]);
     way[i] += node[i];
-    longest = std::max(longest, way[i]);
   }
-  return longest;
+  return *std::max_element(way.begin(), way.end());
 }
 
-// The least target's, and those of higher ones with a shorter way, as long as they could be faster by the formula.
-std::vector<Candidate> candidates_of(Finder& finder, const StageLine& line) {
+// With the shortest ways for the least target and for higher ones, as long as these could be faster by the formula.
+std::vector<Candidate> candidates_of(Finder& finder, const StageLine& line, InFlight in_flight) {
   std::vector<Candidate> candidates;
-  std::optional<Candidate> first = least_target(finder, line);
-  if (!first) return candidates;
   const double samples = line.costing->samples, shortest = least_way(line);
-  double target = first->plan.bottleneck, best = first->time;
-  candidates.push_back(std::move(*first));
-  while (!finder.late()) {
-    const double limit = best - samples * target;  // what this target and those below it cannot reach is not worth looking for
-    target *= kTargetStep;
-    if (samples * target + shortest >= best) break;
-    auto found = at_target(finder, line, {.per_sample = target, .way_limit = limit});
-    if (!found) continue;
-    best = std::min(best, found->time);
-    candidates.push_back(std::move(*found));
-  }
+  if (samples * lowest_target(line) + shortest > finder.best * kWorthwhile) return candidates;
+  double target = least_target(finder, line, in_flight), best = std::numeric_limits<double>::infinity(), limit = best;
+  if (std::isinf(target)) return candidates;
+  do {
+    // Rounding up, because sums along other ways differ in their last digits.
+    if (auto found = at_target(finder, line, {.per_sample = target * (1 + 1e-12), .way_limit = limit}, in_flight)) {
+      best = std::min(best, found->time);
+      finder.best = std::min(finder.best, best);
+      candidates.push_back(std::move(*found));
+    }
+    limit = best - samples * target;  // what this target and those below it cannot reach is not worth looking for
+    target *= line.size() > kLargeGraph ? 1.03 : 1.01;
+  } while (samples * target + shortest < best && !finder.late());
   return candidates;
 }
 
-// The smallest memory for which there are stages of any speed, to one part in 1000.
-double smallest_memory(const StageLine& line, bool in_flight) {
-  StageTarget target{.per_sample = target_bounds(line).second, .in_flight = in_flight, .any_way = true};
+// --- the choice, by simulation ---
+
+struct Choice {
+  double bound = 0;  // no step of the plan is shorter
+  const Plan* plan = nullptr;
+  PlanFigures figures;
+};
+
+// By their bounds.
+std::vector<Choice> choices_of(const PlanProblem& problem, const GraphpipePlans& plans) {
+  std::vector<Choice> choices;
+  for (const auto* kind : {&plans.branched, &plans.in_a_row, &plans.squeezed})
+    for (const Candidate& candidate : *kind) {
+      Choice choice{.plan = &candidate.plan, .figures = figures_of(problem, candidate.plan.stages)};
+      if (!choice.figures.fit()) continue;
+      choice.bound = step_bound(choice.figures);
+      choices.push_back(std::move(choice));
+    }
+  std::stable_sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) { return a.bound < b.bound; });
+  return choices;
+}
+
+[[noreturn]] void fail(const PlanProblem& problem) {
+  const std::vector<StageCosting> costings = costings_of(problem);
+  const StageCosting& costing = costings.front();  // all devices, the smallest micro-batches
+  const StageLine line = make_line(problem.graph, costing, tree_of(problem.graph, node_work(problem.graph, costing)));
+  StageTarget target{.per_sample = highest_target(line), .any_way = true};
   std::int64_t states = 0;
   const auto fits = [&](double memory) {
     target.memory = memory;
     return stages_within(line, target, states).has_value();
   };
-  double low = line.resident.back() / static_cast<double>(line.costing->devices.size()), high = std::max(low, 1.0);
-  while (!fits(high)) low = high, high *= 2;
-  while (high - low > high * 1e-3) (fits((low + high) / 2) ? high : low) = (low + high) / 2;
-  return high;
-}
-
-[[noreturn]] void fail_memory(const PlanProblem& problem) {
-  const PlanGraph& graph = problem.graph;
-  const std::vector<StageCosting> costings = costings_of(problem);
-  const StageCosting& costing = costings.front();
-  const StageLine line = make_line(graph, costing, tree_of(graph, node_work(graph, costing)));
-  double least = smallest_memory(line, false);
-  if (least <= costing.memory) least = smallest_memory(line, true);  // stages of different sizes need more than one micro-batch
-  throw Error(concat("no stages of ", graph.name, " fit on ", costing.devices.size(), " devices"),
-              {concat("memory of a device: ", bytes_text(costing.memory)), concat("the smallest that would do: ", bytes_text(least))},
-              "give devices with more memory, or more of them, or smaller micro-batches");
+  fail_memory(problem.graph.name, costing.memory, smallest_memory(fits));
 }
 
 }  // namespace
@@ -373,15 +397,17 @@ GraphpipePlans graphpipe_plans(const PlanProblem& problem, double seconds) {
   Finder finder{problem, std::chrono::steady_clock::now() + time};
   const std::vector<StageCosting> costings = costings_of(problem);
   GraphpipePlans plans;
-  for (const StageCosting& costing : costings) {
-    const std::vector<StageLine> lines = lines_of(problem.graph, costing);
-    for (const StageLine& line : lines) {
-      if (finder.late() && !plans.branched.empty()) break;
-      auto& kind = line.forks.empty() ? plans.in_a_row : plans.branched;
-      std::vector<Candidate> found = candidates_of(finder, line);
-      kind.insert(kind.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
-    }
-  }
+  const auto search = [&](InFlight in_flight) {
+    for (const StageCosting& costing : costings)
+      for (const StageLine& line : lines_of(problem.graph, costing)) {
+        if (finder.late() && !std::isinf(finder.best)) return;
+        auto& kind = in_flight == InFlight::squeezed ? finder.squeezed : line.forks.empty() ? plans.in_a_row : plans.branched;
+        std::vector<Candidate> found = candidates_of(finder, line, in_flight);
+        kind.insert(kind.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
+      }
+  };
+  search(InFlight::counts);
+  if (plans.branched.empty() && plans.in_a_row.empty()) search(InFlight::squeezed);
   plans.squeezed = std::move(finder.squeezed);
   plans.states = finder.states;
   for (auto* kind : {&plans.branched, &plans.in_a_row, &plans.squeezed})
@@ -390,22 +416,19 @@ GraphpipePlans graphpipe_plans(const PlanProblem& problem, double seconds) {
 }
 
 Plan plan_by_graphpipe(const PlanProblem& problem, const PlanOptions& options) {
-  GraphpipePlans plans = graphpipe_plans(problem, options.seconds);
-  std::vector<std::pair<double, Plan*>> by_bound;  // no step of the plan is shorter
-  for (auto* kind : {&plans.branched, &plans.in_a_row, &plans.squeezed})
-    for (Candidate& candidate : *kind) {
-      const PlanFigures figures = figures_of(problem, candidate.plan.stages);
-      if (figures.fit()) by_bound.emplace_back(step_bound(figures), &candidate.plan);
-    }
-  std::stable_sort(by_bound.begin(), by_bound.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  Plan* best = nullptr;
-  for (const auto& [bound, plan] : by_bound) {
-    if (best && bound >= best->predicted_time) break;
-    evaluate(problem, *plan);
-    if (!best || plan->predicted_time < best->predicted_time) best = plan;
+  const GraphpipePlans plans = graphpipe_plans(problem, options.seconds);
+  const std::vector<Choice> choices = choices_of(problem, plans);
+  const Choice* best = nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  for (const Choice& choice : choices) {
+    if (choice.bound >= least) break;
+    const double seconds = step_seconds(choice.figures);
+    if (seconds >= least) continue;
+    least = seconds;
+    best = &choice;
   }
-  if (!best) fail_memory(problem);
-  return std::move(*best);
+  if (!best) fail(problem);
+  return *best->plan;
 }
 
 }  // namespace penstock

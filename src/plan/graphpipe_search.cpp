@@ -4,8 +4,8 @@
 //   - a stage of any interval that ends there: the series of the paper, and where the interval runs over branches, these one after the
 //     other; or
 //   - a fork that ends there: its branches in groups of neighbours, which work side by side. Each group is a line of its own that starts
-//   with
-//     what was in flight after the fork; they share the devices, and the largest in flight counts.
+//     with what was in flight after the fork; they share the devices, and the largest in flight counts. The branches may be some neighbours
+//     only, where a stage has the others with what comes before or after the fork.
 //
 // In flight: a stage of micro-batch k before stages y has i = max over y of (i_y + max(k, k_y)) samples in flight. Of the stages y this
 // needs max i_y and max (i_y + k_y) only, and the larger ones of two groups are again these two.
@@ -44,13 +44,19 @@ struct Step {
   int next = -1, other = -1;
 };
 
+// Of a fork, with something in flight after it. Branches [i, j), for all j up to the largest that has been asked for, at [j][i].
+struct ForkWays {
+  std::vector<std::vector<Ways>> more, any;  // in several groups; in one or more
+};
+
 struct Search {
   const StageLine& line;
   const StageTarget& target;
   std::int64_t& states;
   double waste = 0;  // devices
   std::vector<Step> steps = {};
-  std::map<std::array<int, 3>, Ways> forks = {};  // what a fork comes to, by what is in flight after it
+  bool late = false;
+  std::map<std::array<int, 3>, ForkWays> forks = {};  // by fork, in_flight, with_next
 };
 
 bool wasteful(const Search& search, const Way& way, int begin, int end) {
@@ -109,19 +115,21 @@ void add_stages(Search& search, int first, int end, int last, std::vector<Ways>&
   }
 }
 
-const Ways& ways_of_fork(Search& search, int fork, const Way& after);
+const std::vector<Ways>& ways_of_fork(Search& search, int fork, std::size_t branches, const Way& after);
 
-void add_fork(Search& search, int fork, int first, int last, std::vector<Ways>& at_position) {
-  const Fork& f = search.line.forks[at(fork)];
-  Ways& result = at_position[at(f.begin() - first)];
-  for (const Way& after : at_position[at(f.end() - first)]) {
-    for (const Way& inside : ways_of_fork(search, fork, after)) {
-      Way way = inside;
-      way.devices += after.devices;
-      way.seconds += after.seconds;
-      if (way.seconds <= search.target.way_limit && !wasteful(search, way, f.begin(), last))
-        insert(search, result, way, {{0, 0, -1}, after.step, inside.step});
-    }
+// All forks of branches [i, j) of `fork` that end at bounds[j].
+void add_fork(Search& search, int fork, std::size_t j, int first, int last, std::vector<Ways>& at_position) {
+  const std::vector<int>& bounds = search.line.forks[at(fork)].bounds;
+  for (const Way& after : at_position[at(bounds[j] - first)]) {
+    const std::vector<Ways>& several = ways_of_fork(search, fork, j, after);
+    for (std::size_t i = 0; i < j; ++i)
+      for (const Way& inside : several[i]) {
+        Way way = inside;
+        way.devices += after.devices;
+        way.seconds += after.seconds;
+        if (way.seconds <= search.target.way_limit && !wasteful(search, way, bounds[i], last))
+          insert(search, at_position[at(bounds[i] - first)], way, {{0, 0, -1}, after.step, inside.step});
+      }
   }
 }
 
@@ -129,35 +137,43 @@ void add_fork(Search& search, int fork, int first, int last, std::vector<Ways>& 
 std::vector<Ways> ways_of_line(Search& search, int first, int last, int outer, const Way& start) {
   std::vector<Ways> at_position(at(last - first + 1));
   at_position.back() = {start};
-  for (int end = last; end > first; --end) {
+  for (int end = last; end > first && !search.late; --end) {
+    search.late = std::chrono::steady_clock::now() > search.target.deadline;
     if (at_position[at(end - first)].empty()) continue;
-    for (const int fork : search.line.forks_ending[at(end)])
-      if (fork > outer && search.line.forks[at(fork)].begin() >= first) add_fork(search, fork, first, last, at_position);
+    for (const auto& [fork, branches] : search.line.forks_ending[at(end)])
+      if (fork > outer && search.line.forks[at(fork)].begin() >= first) add_fork(search, fork, at(branches), first, last, at_position);
     add_stages(search, first, end, last, at_position);
   }
   return at_position;
 }
 
-const Ways& ways_of_fork(Search& search, int fork, const Way& after) {
-  const auto [found, is_new] = search.forks.try_emplace({fork, after.in_flight, after.with_next});
-  if (!is_new) return found->second;
+// Adds to `result` what ways of branches [i, k) and of [k, j) come to side by side.
+void add_side_by_side(Search& search, const Ways& left, const Ways& right, int begin, int end, Ways& result) {
+  for (const Way& a : left)
+    for (const Way& b : right) {
+      const Way way{a.devices + b.devices, std::max(a.in_flight, b.in_flight), std::max(a.with_next, b.with_next),
+                    std::max(a.seconds, b.seconds)};
+      if (!wasteful(search, way, begin, end)) insert(search, result, way, {{0, 0, -1}, a.step, b.step});
+    }
+}
+
+// [i]: of branches [i, branches) in several groups, before `after`.
+const std::vector<Ways>& ways_of_fork(Search& search, int fork, std::size_t branches, const Way& after) {
+  ForkWays& ways = search.forks[{fork, after.in_flight, after.with_next}];
   const std::vector<int>& bounds = search.line.forks[at(fork)].bounds;
   const Way start{.in_flight = after.in_flight, .with_next = after.with_next};
-  // groups[j]: the branches before bounds[j], in groups. The last group of j branches is [bounds[i], bounds[j]).
-  std::vector<Ways> groups(bounds.size());
-  groups[0] = {Way{}};
-  for (std::size_t j = 1; j < bounds.size(); ++j) {
+  for (std::size_t j = ways.any.size(); j <= branches; ++j) {
     const std::vector<Ways> lines = ways_of_line(search, bounds[0], bounds[j], fork, start);
-    const std::size_t least = j + 1 == bounds.size() ? 1 : 0;  // all in one group is no fork
-    for (std::size_t i = least; i < j; ++i)
-      for (const Way& before : groups[i])
-        for (const Way& group : lines[at(bounds[i] - bounds[0])]) {
-          const Way way{before.devices + group.devices, std::max(before.in_flight, group.in_flight),
-                        std::max(before.with_next, group.with_next), std::max(before.seconds, group.seconds)};
-          if (!wasteful(search, way, bounds[0], bounds[j])) insert(search, groups[j], way, {{0, 0, -1}, before.step, group.step});
-        }
+    std::vector<Ways> one(j), more(j);
+    for (std::size_t i = j; i-- > 0;) {
+      one[i] = lines[at(bounds[i] - bounds[0])];
+      for (std::size_t k = i + 1; k < j; ++k) add_side_by_side(search, ways.any[k][i], one[k], bounds[i], bounds[j], more[i]);
+    }
+    ways.any.push_back(more);
+    for (std::size_t i = 0; i < j; ++i) ways.any[j][i].insert(ways.any[j][i].end(), one[i].begin(), one[i].end());
+    ways.more.push_back(std::move(more));
   }
-  return found->second = std::move(groups.back());
+  return ways.more[branches];
 }
 
 // The stages of a way, in the order of the line.
@@ -187,7 +203,7 @@ std::optional<std::vector<LineStage>> stages_within(const StageLine& line, const
   if (search.waste < 0) return std::nullopt;
   const std::vector<Ways> ways = ways_of_line(search, 0, line.size(), -1, Way{});
   const Ways& whole = ways.front();
-  if (whole.empty()) return std::nullopt;
+  if (whole.empty() || search.late) return std::nullopt;
   const auto best = std::min_element(whole.begin(), whole.end(), [](const Way& a, const Way& b) {
     return std::pair(a.seconds, a.in_flight) < std::pair(b.seconds, b.in_flight);
   });

@@ -1,6 +1,7 @@
 // GraphPipe's dynamic program (2406.17145, section 5): stages of a line, none slower than a target, with the shortest way through them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -22,7 +23,8 @@ struct StageTarget {
   // bound.
   bool in_flight = false;
   double memory = std::numeric_limits<double>::infinity();
-  bool any_way = false;  // the length of the way does not matter
+  bool any_way = false;                                                                           // the length of the way does not matter
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();  // nothing is found after it
 };
 
 // Stages in the order of the line. `states`: what the search has looked at is added to it.

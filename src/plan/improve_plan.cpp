@@ -81,10 +81,12 @@ class Change {
   std::vector<char> closure(const std::vector<int>& of, int node, bool later, bool earlier) const {
     std::vector<char> chosen(graph_.nodes.size(), 0);
     chosen[index(node)] = 1;
-    // Edges in any order: as often as something is added.
+    const std::size_t edges = graph_.edges.size();
+    // Edges may be in any order: as often as something is added. In the usual one once is enough.
     for (bool added = later || earlier; added;) {
       added = false;
-      for (const PlanEdge& edge : graph_.edges) {
+      for (std::size_t i = 0; i < edges; ++i) {
+        const PlanEdge& edge = graph_.edges[later ? i : edges - 1 - i];
         const int a = later ? edge.from : edge.to, b = later ? edge.to : edge.from;
         if (of[index(b)] != of[index(node)] || of[index(a)] != of[index(node)] || !chosen[index(a)] || chosen[index(b)]) continue;
         chosen[index(b)] = 1;
@@ -261,6 +263,11 @@ double lack_of(const PlanFigures& figures) {
   return figures.fit() ? 0 : lack;
 }
 
+double share_of(Deadline begin, Deadline now, Deadline end) {
+  if (now >= end) return 1;
+  return std::chrono::duration<double>(now - begin) / std::chrono::duration<double>(end - begin);
+}
+
 // What annealing goes down: a plan that does not fit counts as a longer one.
 double energy(const PlanScore& score) {
   return score.value * (1 + 20 * score.lack);
@@ -288,17 +295,24 @@ bool sizes_agree(const PlanProblem& problem, const std::vector<PlanStage>& stage
 }
 
 std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const ImproveOptions& options) {
-  constexpr double kHot = 0.1, kCold = 0.001;  // of the current energy
+  constexpr double kHot = 0.15, kCold = 0.002;  // of the current energy
   std::mt19937_64 random(options.seed);
   const std::vector<int> sizes = allowed_batches(problem);
   Change change(problem, random, sizes);
-  for (PlanStage& stage : stages)
-    if (stage.choices.empty()) stage.choices.assign(stage.nodes.size(), 0);
   std::vector<PlanStage> best = stages, next;
-  PlanScore current = score_of(figures_of(problem, stages), options.goal), least = current;
-  for (int i = 0; i < options.tries; ++i) {
-    if (i % 64 == 0 && std::chrono::steady_clock::now() > options.deadline) break;
-    const double heat = kHot * std::pow(kCold / kHot, static_cast<double>(i) / options.tries);
+  PlanScore least = score_of(figures_of(problem, stages), options.goal);
+  for (PlanStage& stage : stages) {
+    if (stage.choices.empty()) stage.choices.assign(stage.nodes.size(), 0);
+    stage.ahead = 0;  // what a planner counted with is no longer so when its stages change
+  }
+  PlanScore current = score_of(figures_of(problem, stages), options.goal);
+  const Deadline begin = std::chrono::steady_clock::now();
+  double late = 0;  // share of the time that is over
+  for (int i = 0; i < options.tries && late < 1; ++i) {
+    if (i % 64 == 0) late = share_of(begin, std::chrono::steady_clock::now(), options.deadline);
+    // Where time is short it sets the pace of cooling; else it does not count, and the same seed does the same.
+    const double tried = static_cast<double>(i) / options.tries, progress = late > 0.25 ? std::max(late, tried) : tried;
+    const double heat = kHot * std::pow(kCold / kHot, progress);
     const double luck = -std::log((static_cast<double>(random() >> 11) + 1) * 0x1p-53);
     const double most = energy(current) * (1 + heat * luck);
     next = stages;

@@ -53,7 +53,8 @@ double least_step_seconds(const PlanProblem& problem) {
     least.push_back(least_seconds(problem, node, sizes));
     work += least.back().work;
   }
-  // The longest ways of one micro-batch from the beginning to each node and from it to the end, without its own time.
+  // The longest ways of one micro-batch from the beginning to each node and from it to the end, without its own time. While a node does
+  // its work, others may do what comes after it, but what comes before it stands before its first forward and after its last backward.
   std::vector<double> before(nodes.size(), 0), after(nodes.size(), 0);
   std::vector<PlanEdge> edges = problem.graph.edges;
   std::sort(edges.begin(), edges.end(), [](const PlanEdge& a, const PlanEdge& b) { return a.from < b.from; });
@@ -62,7 +63,8 @@ double least_step_seconds(const PlanProblem& problem) {
   for (auto edge = edges.rbegin(); edge != edges.rend(); ++edge)
     after[at(edge->from)] = std::max(after[at(edge->from)], after[at(edge->to)] + least[at(edge->to)].micro_batch);
   double longest = 0;
-  for (std::size_t n = 0; n < nodes.size(); ++n) longest = std::max(longest, before[n] + samples * least[n].sample + after[n]);
+  for (std::size_t n = 0; n < nodes.size(); ++n)
+    longest = std::max(longest, before[n] + std::max(samples * least[n].sample, least[n].micro_batch + after[n]));
   return std::max(samples * work / speeds, longest / fastest);
 }
 

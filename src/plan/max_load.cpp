@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "plan/cost_model.h"
 #include "plan/downsets.h"
 #include "plan/equal_devices.h"
 #include "plan/planner_list.h"
@@ -66,6 +67,8 @@ class Search {
     chains(all, bound * (1 + 1e-12));
     return best().value;
   }
+
+  bool complete() const { return sets_.complete(); }
 
   // Of the plan that solve() found.
   std::vector<PlanStage> stages() const {
@@ -186,6 +189,7 @@ void check_nodes(const PlanGraph& graph, const ClusterSpec& cluster) {
 }  // namespace
 
 Plan plan_by_max_load(const PlanProblem& problem, const PlanOptions&) {
+  check_one_device(problem.graph, "max-load");
   check_nodes(problem.graph, problem.cluster);
   const EqualDevices devices = equal_devices(problem.cluster);
   Search search(problem.graph, devices, problem.cluster.cpus);
@@ -194,7 +198,7 @@ Plan plan_by_max_load(const PlanProblem& problem, const PlanOptions&) {
   if (plan.bottleneck == kInfinity)
     fail_memory(problem.graph.name, devices.memory, smallest_memory([&](double bytes) { return search.solve(bytes) < kInfinity; }));
   plan.stages = search.stages();
-  plan.optimal = true;
+  plan.optimal = search.complete();
   return plan;
 }
 

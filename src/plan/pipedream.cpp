@@ -16,6 +16,8 @@ namespace penstock {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// On several levels there is a search from each of them; of more than this, one path stands for all.
+constexpr int kMostOnLevels = 1000;
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -111,7 +113,10 @@ struct Table {
 class Search {
  public:
   Search(const Reduced& reduced, const std::vector<Level>& levels, double speed, const PlanOptions& options, bool straight)
-      : sets_(reduced.graph), levels_(levels), transfers_(!options.ignore_transfers), straight_(straight) {
+      : sets_(reduced.graph, levels.size() > 1 ? kMostOnLevels : kMostDownsets),
+        levels_(levels),
+        transfers_(!options.ignore_transfers),
+        straight_(straight) {
     std::vector<double> seconds, parameters, outputs, live;
     for (const PlanNode& node : reduced.graph.nodes) {
       seconds.push_back((node.costs[0].forward + node.costs[0].backward) / speed);
@@ -144,6 +149,8 @@ class Search {
     set_level(static_cast<int>(levels_.size()) - 1);
     return best_of(top_table(), full()).value;
   }
+
+  bool complete() const { return sets_.complete(); }
 
   // Appends the stages of the plan that solve() has found, with nodes of the reduced graph.
   void stages(std::vector<PlanStage>& out) { append(static_cast<int>(levels_.size()) - 1, 0, full(), {0}, out); }
@@ -227,6 +234,12 @@ class Search {
     }
   }
 
+  // Workers that so much needs within the bound.
+  static double share(double seconds, double bound) {
+    if (seconds == kInfinity) return kInfinity;
+    return seconds > 0 ? seconds / bound : 0;
+  }
+
   // All chains of stages from `start` towards `end` over some of the sets (ascending, `start` first). Nothing above `bound` is kept.
   Table chains_from(int start, int end, double bound, const std::vector<int>& sets) const {
     const int n = levels_[at(level_)].size;
@@ -239,7 +252,7 @@ class Search {
     for (std::size_t j = 1; j < sets.size(); ++j) {
       const int to = sets[j];
       // What is left to compute must fit on the workers that are left.
-      const double left = (seconds_[at(end)] - seconds_[at(to)]) / (bound * levels_[at(level_)].below);
+      const double left = share(seconds_[at(end)] - seconds_[at(to)], bound * levels_[at(level_)].below);
       const int most = left > n ? 0 : n - static_cast<int>(std::ceil(left * (1 - 1e-9)));
       for (std::size_t i = 0; i < j; ++i)
         if (least[at(sets[i])] < most && sets_.nested(sets[i], to)) add_stage(table, sets[i], to, i == 0, bound, most, least[at(sets[i])]);
@@ -255,7 +268,9 @@ class Search {
     const double* before = &table.value[at(from) * at(table.width)];
     double* best = &table.value[at(to) * at(table.width)];
     Choice* choice = &table.choice[at(to) * at(table.width)];
-    const int fewest = stage.seconds > bound * most ? most + 1 : std::max(1, static_cast<int>(stage.seconds / bound * (1 - 1e-9)));
+    const double needed = share(stage.seconds, bound) * (1 - 1e-9);
+    if (!(needed <= most)) return;
+    const int fewest = std::max(1, static_cast<int>(needed));
     for (int m = fewest; m <= (straight_ ? std::min(1, most) : most - least); ++m) {
       const double value = value_of(stage, m);
       if (value > bound) continue;
@@ -328,6 +343,7 @@ void put_back(const PlanGraph& graph, const Reduced& reduced, std::vector<PlanSt
 }  // namespace
 
 Plan plan_by_pipedream(const PlanProblem& problem, const PlanOptions& options) {
+  check_one_device(problem.graph, "pipedream");
   measured_samples(problem.graph);
   const Reduced reduced = reduce(problem.graph);
   const std::vector<Level> levels = levels_of(problem.cluster);
@@ -340,7 +356,7 @@ Plan plan_by_pipedream(const PlanProblem& problem, const PlanOptions& options) {
     fail_memory(problem.graph.name, memory, smallest_memory([&](double bytes) { return search.solve(bytes) < kInfinity; }));
   search.stages(plan.stages);
   put_back(problem.graph, reduced, plan.stages);
-  plan.optimal = true;
+  plan.optimal = search.complete();
   return plan;
 }
 

@@ -6,6 +6,7 @@
 // each downset needs only its best pairs of devices and degrees, as fewer of both are always as good, and those for which the rest of the
 // graph has too few devices are left out.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <unordered_map>
@@ -24,7 +25,7 @@ namespace penstock {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr std::size_t kMostPairs = 8'000'000;
+constexpr int kMostStages = 10'000'000;  // sets of nodes times degrees, about 500 MB
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -94,6 +95,26 @@ Degree read_degree(const PlanGraph& graph, int degree, double speed) {
   return out;
 }
 
+std::vector<int> degrees_of(const PlanGraph& graph, int devices) {
+  std::vector<int> degrees;
+  for (const PlanNode& node : graph.nodes)
+    for (const NodeCost& cost : node.costs)
+      if (cost.degree <= devices) degrees.push_back(cost.degree);
+  std::sort(degrees.begin(), degrees.end());
+  degrees.erase(std::unique(degrees.begin(), degrees.end()), degrees.end());
+  return degrees;
+}
+
+// All of them, or one path where too many stages can be made of them.
+Downsets choose_sets(const PlanGraph& graph, int degrees) {
+  Downsets all(graph);
+  int stages = 0;
+  for (int outer = 0; outer < all.count(); ++outer)
+    for (int inner = 0; inner < outer; ++inner)
+      if (all.nested(inner, outer) && (stages += degrees) > kMostStages) return Downsets(graph, kOnePath);
+  return all;
+}
+
 // A stage on t devices, before its data-parallel degree: its nodes are those of `outer` without `inner`.
 struct Stage {
   int inner, outer;
@@ -113,22 +134,23 @@ struct State {
 class Search {
  public:
   Search(const PlanGraph& graph, const EqualDevices& devices, int batches, bool replicas)
-      : graph_(graph), sets_(graph), devices_(devices), batches_(batches), most_degrees_(std::min(batches, devices.count)) {
+      : graph_(graph),
+        sets_(choose_sets(graph, static_cast<int>(degrees_of(graph, devices.count).size()))),
+        exact_(sets_.complete()),
+        devices_(devices),
+        batches_(batches),
+        most_degrees_(std::min(batches, devices.count)) {
     for (int d = 1; d <= (replicas ? most_degrees_ : 1); ++d)
       if (batches % d == 0) copies_.push_back(d);
-    std::vector<int> degrees;
-    for (const PlanNode& node : graph.nodes)
-      for (const NodeCost& cost : node.costs)
-        if (cost.degree <= devices.count) degrees.push_back(cost.degree);
-    std::sort(degrees.begin(), degrees.end());
-    degrees.erase(std::unique(degrees.begin(), degrees.end()), degrees.end());
-    for (const int degree : degrees) degrees_.push_back(read_degree(graph, degree, devices.speed));
+    for (const int degree : degrees_of(graph, devices.count)) degrees_.push_back(read_degree(graph, degree, devices.speed));
     find_work();
     find_stages();
   }
 
-  // The least value with so many bytes on each device, and its plan; infinite where nothing fits.
-  double solve() {
+  // The least value, and its plan; infinite where nothing fits. After so many seconds the best so far.
+  double solve(double seconds) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
     double low = work_.back() / devices_.count, high = kInfinity;
     // Bounds that are too low are quickly refused: begin there.
     for (double over = 1e-2; high == kInfinity && over < 1e12; over *= 2) {
@@ -138,6 +160,10 @@ class Search {
     if (high == kInfinity && (high = attempt(1e300)) == kInfinity) return kInfinity;
     // `high` is the value of a plan; the last attempt proves that there is none below.
     while (high > 1e-290) {
+      if (Clock::now() > end) {
+        exact_ = false;
+        break;
+      }
       const bool close = high - low <= 1e-6 * high;
       const double bound = close ? high * (1 - 1e-12) : (low + high) / 2;
       const double found = attempt(bound);
@@ -189,8 +215,6 @@ class Search {
       first_[at(inner)] = stages_.size();
       for (int outer = inner + 1; outer <= full(); ++outer)
         if (sets_.nested(inner, outer)) add_stages(inner, outer, leaving);
-      if (stages_.size() > kMostPairs)
-        throw Error(concat(graph_.name, " has more than ", kMostPairs, " sets of nodes that can be a stage"), {}, "take another planner");
     }
     first_.back() = stages_.size();
   }
@@ -352,6 +376,7 @@ class Search {
  private:
   const PlanGraph& graph_;
   Downsets sets_;
+  bool exact_;
   EqualDevices devices_;
   int batches_, most_degrees_;
   std::vector<int> copies_;  // data-parallel degrees, ascending
@@ -360,7 +385,6 @@ class Search {
   std::vector<Stage> stages_;       // by `inner`
   std::vector<std::size_t> first_;  // of each downset: its first stage
   std::unordered_map<std::uint64_t, double> known_;
-  bool exact_ = true;
   std::vector<std::vector<State>> states_;  // of each downset, in the attempt at work: ascending in degrees, descending in devices
   std::vector<PlanStage> plan_;
   std::vector<int> chosen_;  // of each stage of the plan: its number
@@ -368,12 +392,12 @@ class Search {
 
 }  // namespace
 
-Plan plan_by_piper(const PlanProblem& problem, const PlanOptions&) {
+Plan plan_by_piper(const PlanProblem& problem, const PlanOptions& options) {
   const int measured = measured_samples(problem.graph);
   const EqualDevices devices = equal_devices(problem.cluster);
   Search search(problem.graph, devices, std::max(step_samples(problem) / measured, 1), problem.replicas);
   Plan plan;
-  plan.bottleneck = search.solve();
+  plan.bottleneck = search.solve(options.seconds);
   if (plan.bottleneck == kInfinity)
     fail_memory(problem.graph.name, devices.memory, smallest_memory([&](double bytes) { return search.fits(bytes); }));
   plan.stages = search.stages();

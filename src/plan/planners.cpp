@@ -49,11 +49,9 @@ const std::vector<PlannerInfo>& planners() {
       {"exact", "every split of a small graph, its devices and micro-batches, in simulation", plan_by_exact},
       {"graphpipe", "stages that branch and join, the shortest way at the least time per sample (GraphPipe, 2406.17145)",
        plan_by_graphpipe},
-      {"pipedream", "a chain of stages on workers that take micro-batches in turn, level by level of the cluster (PipeDream, SOSP 2019)",
-       plan_by_pipedream},
-      {"piper", "a chain of stages with data and tensor degrees, within the memory (Piper, NeurIPS 2021)", plan_by_piper},
-      {"max-load", "the smallest largest load of any device, host processors included (Tarnawski et al., NeurIPS 2020)",
-       plan_by_max_load},
+      {"pipedream", "replicated stages of nested downsets, level by level (Narayanan et al., SOSP 2019)", plan_by_pipedream},
+      {"piper", "data and tensor degrees and recomputation for each stage (Tarnawski et al., NeurIPS 2021)", plan_by_piper},
+      {"max-load", "the smallest largest load with transfers, no replicas (Tarnawski et al., NeurIPS 2020)", plan_by_max_load},
   };
   return all;
 }

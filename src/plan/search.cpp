@@ -13,6 +13,7 @@
 #include "plan/exact.h"
 #include "plan/improve.h"
 #include "plan/list_schedule.h"
+#include "plan/memory.h"
 
 namespace penstock {
 namespace {
@@ -67,13 +68,24 @@ Placement snake(const SearchProblem& problem) {
   return {route};
 }
 
+// Whether its kinds of backward are among those that costs are given for.
+bool has_costs(const SearchProblem& problem, const Schedule& schedule) {
+  for (const auto& row : schedule.actors)
+    for (const Action& action : row) {
+      if (action.kind == Kind::B && !problem.whole) return false;
+      if ((action.kind == Kind::I || action.kind == Kind::W) && !problem.split) return false;
+    }
+  return true;
+}
+
+// Of F, I and W alone.
 class Search {
  public:
   Search(const SearchProblem& problem, const SearchOptions& options)
       : problem_(problem), options_(options), clock_(options.seconds), random_(options.seed) {}
 
   SearchResult result() {
-    find_tables();
+    tables_ = tables_for(problem_, options_);
     find_grounds();
     for (std::size_t g = 0; g < grounds_.size(); ++g) {
       add_registered(g);
@@ -86,29 +98,6 @@ class Search {
 
  private:
   double limit() const { return problem_.memory_limit * (1 + kRounding); }
-
-  void find_tables() {
-    const int stages = static_cast<int>(problem_.shape.predecessors.size());
-    if (!is_chain(problem_.shape) || stages % problem_.actors != 0) return;
-    tables_ = registered_tables({.actors = problem_.actors,
-                                 .microbatches = problem_.microbatches,
-                                 .chunks = stages / problem_.actors,
-                                 .forward_only = !problem_.shape.has_backward[0]});
-    std::erase_if(tables_, [&](const RegisteredTable& table) {
-      if (!table.refused.empty() || !has_costs(table.schedule)) return true;
-      return options_.placements.empty() && copies_of(placement_of(table.schedule)) > problem_.copies;
-    });
-  }
-
-  // Whether its kinds of backward are among those that costs are given for.
-  bool has_costs(const Schedule& schedule) const {
-    for (const auto& row : schedule.actors)
-      for (const Action& action : row) {
-        if (action.kind == Kind::B && !problem_.whole) return false;
-        if ((action.kind == Kind::I || action.kind == Kind::W) && !problem_.split) return false;
-      }
-    return true;
-  }
 
   // The placements in which the work fits.
   void find_grounds() {
@@ -331,10 +320,26 @@ std::vector<RegisteredTable> registered_tables(const ScheduleOptions& shape) {
   return out;
 }
 
+std::vector<RegisteredTable> tables_for(const SearchProblem& problem, const SearchOptions& options) {
+  const int stages = static_cast<int>(problem.shape.predecessors.size());
+  if (!is_chain(problem.shape) || stages % problem.actors != 0) return {};
+  std::vector<RegisteredTable> tables = registered_tables({.actors = problem.actors,
+                                                           .microbatches = problem.microbatches,
+                                                           .chunks = stages / problem.actors,
+                                                           .forward_only = !problem.shape.has_backward[0]});
+  std::erase_if(tables, [&](const RegisteredTable& table) {
+    if (!table.refused.empty() || !has_costs(problem, table.schedule)) return true;
+    const Placement placement = placement_of(table.schedule);
+    const auto& wanted = options.placements;
+    return wanted.empty() ? copies_of(placement) > problem.copies : std::find(wanted.begin(), wanted.end(), placement) == wanted.end();
+  });
+  return tables;
+}
+
 SearchResult search_schedule(const SearchProblem& problem, const SearchOptions& options) {
   invariant(problem.actors > 0 && problem.microbatches > 0 && (problem.whole || problem.split), "there is work to place");
   invariant(problem.costs.stages.size() >= problem.shape.predecessors.size(), "costs of every stage");
-  return Search(problem, options).result();
+  return counts_memory(problem) ? search_with_memory(problem, options) : Search(problem, options).result();
 }
 
 }  // namespace penstock

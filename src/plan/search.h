@@ -36,6 +36,9 @@ struct SearchProblem {
   int copies = 1;     // most copies of a stage's parameters, where no placements are given
   bool whole = true;  // backwards may be one B,
   bool split = true;  // or I and W; one of them at least
+  // What the table may do beside: R; OFFLOAD and RELOAD.
+  bool recompute = false, offload = false;
+  bool sharded = false;  // every table with_gathers
 };
 
 struct SearchOptions {
@@ -64,9 +67,11 @@ struct SearchResult {
 // priorities, and what moving their actions makes of the best of them; never slower than the fastest registered schedule that fits.
 // All micro-batches cost alike, so that each stage's kind runs them in order (in any table, renaming the k-th of a stage's F, I and W to
 // micro-batch k of its route breaks no need and changes no time): what is searched is the order of kinds and stages on each actor.
-// W stays with its I; tables with recomputation, collectives or W elsewhere are only taken as registered.
-// Throws Error where no table keeps the limit (of a chain; other graphs are held to what one micro-batch at a time needs), with the
-// smallest that would do, and where no schedule fits the shape and no placement is given.
+// W stays with its I; tables with W elsewhere are only taken as registered.
+// Where recomputation or offloading is allowed, parameters are sharded or count: tables for this and larger limits, and the registered
+// ones, take gathers, are relieved to the limit (relieve.h) and improved as they are; the bound is that of work without all this. Throws
+// Error where no table keeps the limit (of a chain; other graphs are held to what one micro-batch at a time needs), with the smallest that
+// would do, and where no schedule fits the shape and no placement is given.
 SearchResult search_schedule(const SearchProblem& problem, const SearchOptions& options = {});
 
 // What a schedule is tried with: as it chooses itself, and each of --unit, --group and --in-flight that it takes at 1, 2, 4, ...
@@ -84,5 +89,7 @@ struct RegisteredTable {
   std::string title() const;  // "zeropp --unit 4"
 };
 std::vector<RegisteredTable> registered_tables(const ScheduleOptions& shape);
+// Those that a search may take: whose backwards have costs, and that stand where it looks.
+std::vector<RegisteredTable> tables_for(const SearchProblem& problem, const SearchOptions& options);
 
 }  // namespace penstock

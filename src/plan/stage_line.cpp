@@ -89,6 +89,7 @@ void append(const SeriesParallel& tree, int part, std::vector<int>& order, std::
 
 // Forks of many branches are searched as forks of this many bundles of neighbours, of about equal work.
 constexpr int kMostBranches = 32;
+constexpr int kFewBranches = 8;
 
 void bundle(const StageLine& line, Fork& fork) {
   if (static_cast<int>(fork.bounds.size()) <= kMostBranches + 1) return;
@@ -108,11 +109,16 @@ StageLine make_line(const PlanGraph& graph, const StageCosting& costing, std::ve
   line.costing = &costing;
   line.order = std::move(order);
   line.forks = std::move(forks);
-  line.forks_ending.resize(line.order.size() + 1);
-  for (std::size_t f = 0; f < line.forks.size(); ++f) line.forks_ending[at(line.forks[f].end())].push_back(static_cast<int>(f));
   add_sums(line);
   add_borders(line);
-  for (Fork& fork : line.forks) bundle(line, fork);
+  line.forks_ending.resize(line.order.size() + 1);
+  for (std::size_t f = 0; f < line.forks.size(); ++f) {
+    Fork& fork = line.forks[f];
+    bundle(line, fork);
+    const int branches = static_cast<int>(fork.bounds.size()) - 1;
+    for (int j = branches <= kFewBranches ? 2 : branches; j <= branches; ++j)
+      line.forks_ending[at(fork.bounds[at(j)])].emplace_back(static_cast<int>(f), j);
+  }
   return line;
 }
 

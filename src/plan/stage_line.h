@@ -1,6 +1,7 @@
 // A costed graph's nodes in a line, and what a stage of any interval of it takes: sums are differences of prefixes.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "penstock/plan.h"
@@ -39,9 +40,10 @@ struct Fork {
 struct StageLine {
   const PlanGraph* graph = nullptr;
   const StageCosting* costing = nullptr;
-  std::vector<int> order;                      // topological
-  std::vector<Fork> forks;                     // one that holds others stands before them
-  std::vector<std::vector<int>> forks_ending;  // at each position
+  std::vector<int> order;   // topological
+  std::vector<Fork> forks;  // one that holds others stands before them
+  // At each position: forks, and how many of their branches end there. Of those with few branches any that are neighbours make a fork.
+  std::vector<std::vector<std::pair<int, int>>> forks_ending;
   // Sums over order[0, i), at i. seconds and live bytes: of one micro-batch of shares[s]. work: device seconds for a sample, at the least.
   std::vector<std::vector<double>> seconds, live;
   std::vector<double> resident, parameters, work;
@@ -59,7 +61,7 @@ struct StageLine {
 
 // `order`: of all nodes, topological; forks may be none. Refers to graph and costing. Quadratic in nodes.
 StageLine make_line(const PlanGraph& graph, const StageCosting& costing, std::vector<int> order, std::vector<Fork> forks);
-// The order of the tree, its parallels as forks; the parts of each in the order that `rank` gives to its parts.
+// The order of the tree, its parallels as forks.
 StageLine make_line(const PlanGraph& graph, const StageCosting& costing, const SeriesParallel& tree);
 
 // Of an interval as a stage: seconds for one sample, with transfers and the sum of gradients. A transfer takes time at both its ends, half

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <random>
 
 #include "plan/cost_model.h"
 #include "plan/improve_plan.h"
@@ -82,6 +83,7 @@ class Pieces {
       PlanStage stage;
       stage.devices.assign(devices.begin() + static_cast<std::ptrdiff_t>(end) - degree_,
                            devices.begin() + static_cast<std::ptrdiff_t>(end));
+      std::sort(stage.devices.begin(), stage.devices.end());
       stage.degree = degree_;
       stage.samples = samples_;
       left = fill(stage, left, most, keep_memory ? static_cast<double>(stages.size() + 1) : 0);
@@ -119,15 +121,25 @@ class Pieces {
   double total_ = 0;
 };
 
-// The fastest `count`, in the cluster's order.
-std::vector<int> fastest_devices(const ClusterSpec& cluster, int count) {
+// The fastest `count`, in orders that may matter: the cluster's, and where speeds differ the fastest first or last and some by chance.
+std::vector<std::vector<int>> device_orders(const ClusterSpec& cluster, int count) {
+  constexpr int kByChance = 12;
   std::vector<int> devices(cluster.devices.size());
   std::iota(devices.begin(), devices.end(), 0);
   std::stable_sort(devices.begin(), devices.end(),
                    [&](int a, int b) { return cluster.devices[index(a)].speed > cluster.devices[index(b)].speed; });
   devices.resize(index(count));
-  std::sort(devices.begin(), devices.end());
-  return devices;
+  std::vector<std::vector<int>> orders = {devices};
+  std::sort(orders[0].begin(), orders[0].end());
+  if (cluster.devices[index(devices.front())].speed == cluster.devices[index(devices.back())].speed) return orders;
+  orders.push_back(devices);
+  orders.emplace_back(devices.rbegin(), devices.rend());
+  std::mt19937_64 random(0);
+  for (int i = 0; i < kByChance && count > 2; ++i) {
+    for (std::size_t d = devices.size(); d > 1; --d) std::swap(devices[d - 1], devices[random() % d]);
+    orders.push_back(devices);
+  }
+  return orders;
 }
 
 // Devices without a stage go to those that have most to do for each device of theirs.
@@ -175,7 +187,7 @@ std::vector<std::vector<PlanStage>> starting_stages(const PlanProblem& problem) 
         for (const auto& order : orders) {
           const Pieces pieces(problem, order, choices, degree, size);
           for (int count = std::min(devices / degree, nodes); count > 0; count = count > 8 ? count / 2 : count - 1)
-            add(pieces, fastest_devices(problem.cluster, count * degree));
+            for (const auto& on : device_orders(problem.cluster, count * degree)) add(pieces, on);
         }
       }
   return starts;

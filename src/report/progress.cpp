@@ -25,7 +25,7 @@ Terminal terminal_of(std::FILE* stream) {
 std::string progress_text(const StepMetrics& metrics, std::int64_t steps, std::optional<double> validation_loss) {
   std::string out = concat("step ", metrics.step, "/", steps, "  loss ", fixed(metrics.loss, 3));
   if (validation_loss) out += concat("  validation ", fixed(*validation_loss, 3));
-  return out + concat("  ", short_number(metrics.tokens_per_second), " tokens/s  bubble ", fixed(100 * metrics.bubble, 0), " %");
+  return out + concat("  ", short_number(metrics.rate), " ", metrics.counted, "/s  bubble ", fixed(100 * metrics.bubble, 0), " %");
 }
 
 Progress::Progress(std::FILE* stream, Terminal terminal, std::int64_t steps) : stream_(stream), terminal_(terminal), steps_(steps) {}

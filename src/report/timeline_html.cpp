@@ -54,8 +54,9 @@ std::string timeline_html(const Page& page) {
   return concat(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>",
-      title, "</title>\n<style>\n", page_parts::style, "</style>\n</head>\n<body>\n", replace_all(replace_all(page_parts::body, "[[title]]", title), "[[picture]]", page.picture),
-      sections, "<script type=\"application/json\" id=\"data\">", data_of(page), "</script>\n<script>\n", page_parts::script,
+      title, "</title>\n<style>\n", page_parts::style, "</style>\n</head>\n<body>\n",
+      replace_all(replace_all(page_parts::body, "[[title]]", title), "[[picture]]", page.picture), sections,
+      "<script type=\"application/json\" id=\"data\">", data_of(page), "</script>\n<script>\n", page_parts::script,
       "</script>\n</body>\n</html>\n");
 }
 

@@ -100,6 +100,10 @@ ByteDataset::ByteDataset(const std::vector<std::string>& paths, std::int64_t con
                 "name more text, or lower train.batch or model.context");
 }
 
+std::string ByteDataset::summary() const {
+  return concat(bytes_text(static_cast<double>(bytes())), " of text in ", files(), " files");
+}
+
 std::int64_t ByteDataset::sample_at(std::int64_t place) const {
   const Permutation split(static_cast<std::uint64_t>(samples_), kSplitKey);
   return static_cast<std::int64_t>(split(static_cast<std::uint64_t>(place)));

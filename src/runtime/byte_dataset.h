@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cluster.h"
+#include "runtime/dataset.h"
 #include "runtime/mapped_file.h"
 #include "runtime/permutation.h"
 
@@ -17,7 +17,7 @@ std::vector<std::string> default_text();
 
 // The files, memory-mapped and read as one text; sample i is the window of context+1 bytes from i*context. A fixed share of the
 // samples, spread over all files and equal for every seed, is kept for validation.
-class ByteDataset : public DataSource {
+class ByteDataset : public Dataset {
  public:
   // Files as they are; folders recursively: files that look like text, no hidden ones, no build folders, in the order of their
   // names. Throws Error: unreadable, without text, or not enough for one batch of training (and of validation, if any is wanted).
@@ -26,17 +26,18 @@ class ByteDataset : public DataSource {
   // Ports "tokens" and "targets" i64 [batch, context], "rows" i64 [batch] (numbers of the rows), "seed" i64 [].
   void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const override;
 
-  // The batch after `position` training samples were read: each epoch passes once over them in its own order.
-  std::vector<std::int64_t> training_samples(std::int64_t position) const;
-  // The same samples for every call, batch 0, 1, ... (around, if there are fewer).
-  std::vector<std::int64_t> validation_samples(std::int64_t batch) const;
+  // Each epoch passes once over the training samples in its own order.
+  std::vector<std::int64_t> training_samples(std::int64_t position) const override;
+  // Batch 0, 1, ..., around, if there are fewer.
+  std::vector<std::int64_t> validation_samples(std::int64_t batch) const override;
+  std::int64_t tokens() const override { return context_; }
+  std::string summary() const override;  // "1.2 MB of text in 30 files"
 
   std::int64_t bytes() const { return offsets_.back(); }
   std::int64_t files() const { return static_cast<std::int64_t>(files_.size()); }
   std::int64_t training_size() const { return samples_ - validation_; }
   std::int64_t validation_size() const { return validation_; }
-  // Of names and content lengths: tells whether a resumed run reads the same text.
-  std::uint64_t fingerprint() const { return fingerprint_; }
+  std::uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
   void copy_window(std::int64_t begin, std::span<std::int64_t> out) const;
@@ -46,7 +47,7 @@ class ByteDataset : public DataSource {
   std::vector<std::int64_t> offsets_;  // of each file's first byte; last: all bytes
   std::int64_t context_, batch_, seed_;
   std::int64_t samples_ = 0, validation_ = 0;
-  std::uint64_t fingerprint_ = 0;
+  std::uint64_t fingerprint_ = 0;  // of names and lengths
 };
 
 }  // namespace penstock

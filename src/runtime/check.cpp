@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/invariant.h"
 #include "base/text.h"
@@ -13,11 +14,10 @@
 #include "runtime/outputs.h"
 #include "runtime/permutation.h"
 #include "runtime/safetensors.h"
+#include "runtime/synthetic.h"
 
 namespace penstock {
 namespace {
-
-constexpr std::int64_t kIgnoredTarget = -100;
 
 std::uint64_t draw(std::int64_t seed, std::int64_t row, std::int64_t place) {
   return mix_key(mix_key(static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(row)), static_cast<std::uint64_t>(place));
@@ -72,19 +72,30 @@ void RandomBatch::fill(const Port& port, const StepInput& input, std::int64_t fi
     values[0] = input.seed;
     return;
   }
+  if (port.name == "rows") {
+    std::iota(values.begin(), values.end(), first_row);
+    return;
+  }
+  const DataPort& declared = find_port(ports_, port.name);
+  const auto bytes = static_cast<std::size_t>(declared.type.bytes()), elements = static_cast<std::size_t>(declared.type.elements());
   for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t sample = first_row + row;
-    if (port.name == "rows") {
-      values[static_cast<std::size_t>(row)] = sample;
-      continue;
-    }
-    const bool targets = port.name == "targets";
-    // At least one target of each row counts.
-    const std::int64_t length = 1 + static_cast<std::int64_t>(draw(input.seed, sample, -1) % static_cast<std::uint64_t>(context_));
-    for (std::int64_t i = 0; i < context_; ++i) {
-      const auto token = static_cast<std::int64_t>(draw(input.seed, sample, i + targets) % static_cast<std::uint64_t>(vocabulary_));
-      values[static_cast<std::size_t>(row * context_ + i)] = targets && i >= length ? kIgnoredTarget : token;
-    }
+    const auto at = static_cast<std::size_t>(row);
+    if (declared.is_text())
+      fill_text(declared, input.seed, first_row + row, values.subspan(at * elements, elements));
+    else
+      fill_synthetic(ports_, declared, input.seed, first_row + row, out.subspan(at * bytes, bytes));
+  }
+}
+
+void RandomBatch::fill_text(const DataPort& port, std::int64_t seed, std::int64_t row, std::span<std::int64_t> out) const {
+  const bool targets = port.kind == DataPort::Kind::targets;
+  const std::uint64_t context = out.size();
+  // From `begin`, and around; at least one.
+  const std::uint64_t counted = 1 + draw(seed, row, -1) % context, begin = draw(seed, row, -2) % context;
+  for (std::uint64_t i = 0; i < context; ++i) {
+    const bool is_ignored = targets && (i + context - begin) % context >= counted;
+    const std::uint64_t token = draw(seed, row, static_cast<std::int64_t>(i) + targets) % static_cast<std::uint64_t>(vocabulary_);
+    out[i] = is_ignored ? kIgnored : static_cast<std::int64_t>(token);
   }
 }
 
@@ -123,7 +134,7 @@ double tolerance_of(const std::string& dtype) {
   return dtype == "bf16" ? 2e-2 : 1e-4;
 }
 
-void dump_check(const std::string& folder, const Config& config, const std::vector<ParameterSpec>& parameters, Cluster& sequential_cluster,
+void dump_check(const std::string& folder, const Config& config, const Prepared& prepared, Cluster& sequential_cluster,
                 const DataSource& data, const StepGradients& sequential, const StepGradients& pipelined) {
   const std::filesystem::path base(folder);
   std::error_code error;
@@ -131,20 +142,21 @@ void dump_check(const std::string& folder, const Config& config, const std::vect
   if (error) throw Error(concat("cannot make ", folder, ": ", error.message()));
 
   TensorFile state, batch;
-  for (const ParameterSpec& spec : parameters) state.add(spec.name, spec.type, sequential_cluster.state(spec.name));
+  for (const ParameterSpec& spec : prepared.parameters) state.add(spec.name, spec.type, sequential_cluster.state(spec.name));
   state.write(base / "parameters.safetensors");
   const std::int64_t rows = config.train.batch;
   StepInput input;
   input.seed = config.train.seed;
-  for (const char* name : {"tokens", "targets"}) {
-    const Port port{name, {DType::i64, {rows, context_of(config)}}, true};
+  for (const DataPort& declared : data_of(config, *prepared.model)) {
+    Port port{declared.name, declared.type, true};
+    port.type.shape.insert(port.type.shape.begin(), rows);
     std::vector<std::byte> bytes(static_cast<std::size_t>(port.type.bytes()));
     data.fill(port, input, 0, rows, bytes);
-    batch.add(name, port.type, std::move(bytes));
+    batch.add(port.name, port.type, std::move(bytes));
   }
   batch.write(base / "batch.safetensors");
-  write_gradients(base / "gradients_sequential.safetensors", sequential, parameters);
-  write_gradients(base / "gradients_pipelined.safetensors", pipelined, parameters);
+  write_gradients(base / "gradients_sequential.safetensors", sequential, prepared.parameters);
+  write_gradients(base / "gradients_pipelined.safetensors", pipelined, prepared.parameters);
 
   nlohmann::ordered_json model = {{"name", config.model.name}};
   for (const auto& [key, value] : config.model.numbers) model[key] = value;

@@ -8,22 +8,26 @@
 
 #include "penstock/trace.h"
 #include "runtime/cluster.h"
+#include "runtime/compile.h"
 #include "runtime/config.h"
 
 namespace penstock {
 
-// A batch of random tokens in which sequences are of different lengths: the targets past each one's end are ignored, so that
-// micro-batches have unequal token counts. A function of the run's seed and the row: every device makes its own rows.
+// A batch of random tokens in which every sequence has its own stretch of targets that count, so that micro-batches have unequal
+// token counts; other ports are drawn as in training. A function of the run's seed and the row: every device makes its own rows.
 class RandomBatch : public DataSource {
  public:
-  RandomBatch(std::int64_t context, std::int64_t vocabulary) : context_(context), vocabulary_(vocabulary) {}
+  RandomBatch(std::vector<DataPort> ports, std::int64_t vocabulary) : ports_(std::move(ports)), vocabulary_(vocabulary) {}
   void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const override;
 
  private:
-  std::int64_t context_, vocabulary_;
+  void fill_text(const DataPort& port, std::int64_t seed, std::int64_t row, std::span<std::int64_t> out) const;
+
+  std::vector<DataPort> ports_;
+  std::int64_t vocabulary_;
 };
 
-// One step's loss (mean per token that counts) and its gradients by parameter, in the model's order.
+// One step's loss (mean) and its gradients by parameter, in the model's order.
 struct StepGradients {
   double loss = 0;
   std::vector<std::pair<std::string, std::vector<double>>> gradients;
@@ -45,7 +49,7 @@ double tolerance_of(const std::string& dtype);
 
 // What anyone needs to do the same step in another framework: parameters, batch and both gradients as safetensors, losses.json with the
 // model's configuration. Throws Error (a folder that cannot be written).
-void dump_check(const std::string& folder, const Config& config, const std::vector<ParameterSpec>& parameters, Cluster& sequential_cluster,
+void dump_check(const std::string& folder, const Config& config, const Prepared& prepared, Cluster& sequential_cluster,
                 const DataSource& data, const StepGradients& sequential, const StepGradients& pipelined);
 
 }  // namespace penstock

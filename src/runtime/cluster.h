@@ -23,7 +23,7 @@ struct StepInput {
   std::vector<std::int64_t> samples;
 };
 
-// Fills data ports ("tokens", "targets", "rows", "seed"); every device has its own and reads only what it needs. Must be const-safe
+// Fills data ports (a model's, "rows" and "seed"); every device has its own and reads only what it needs. Must be const-safe
 // from several threads.
 class DataSource {
  public:

@@ -122,8 +122,9 @@ LowerOptions lower_options(const Config& config, const Graph& step) {
 int batch_of(const Config& config) {
   return static_cast<int>(config.train.batch);
 }
-int length_of(const Config& config) {
-  return static_cast<int>(context_of(config));
+// 0 where the model does not read text.
+int length_of(const Config& config, const Prepared& prepared) {
+  return reads_text(data_of(config, *prepared.model)) ? static_cast<int>(context_of(config)) : 0;
 }
 
 }  // namespace
@@ -155,11 +156,17 @@ Prepared prepare(const Config& config, const ModelRegistry& models) {
   return prepare(config, schedule_of(config), config.pipeline.microbatches, models);
 }
 
-Prepared prepare_sequential(const Config& config, const ModelRegistry& models) {
+Prepared prepare_sequential(const Config& config, const ModelRegistry& models, std::int64_t microbatches) {
   ScheduleOptions options;
   options.actors = 1;
-  options.microbatches = 1;
-  return prepare(config, make_schedule("sequential", options), 1, models);
+  options.microbatches = static_cast<int>(microbatches);
+  return prepare(config, make_schedule("sequential", options), microbatches, models);
+}
+
+std::vector<DataPort> data_of(const Config& config, const Model& model) {
+  const std::vector<DataPort> ports = model.data(config.model.numbers.contains("context") ? context_of(config) : 0);
+  if (reads_text(ports)) context_of(config);
+  return ports;
 }
 
 std::int64_t context_of(const Config& config) {
@@ -175,20 +182,20 @@ std::int64_t vocabulary_of(const Config& config) {
 }
 
 Graph training_graph(const Config& config, const Prepared& prepared) {
-  return planned(training_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches, optimiser_of(config)), prepared,
-                 true);
+  return planned(training_step(*prepared.model, batch_of(config), length_of(config, prepared), prepared.microbatches, optimiser_of(config)),
+                 prepared, true);
 }
 
 Graph gradient_graph(const Config& config, const Prepared& prepared) {
-  return planned(gradient_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches), prepared, true);
+  return planned(gradient_step(*prepared.model, batch_of(config), length_of(config, prepared), prepared.microbatches), prepared, true);
 }
 
 Graph evaluation_graph(const Config& config, const Prepared& prepared) {
-  return planned(evaluation_step(*prepared.model, batch_of(config), length_of(config), prepared.microbatches), prepared, false);
+  return planned(evaluation_step(*prepared.model, batch_of(config), length_of(config, prepared), prepared.microbatches), prepared, false);
 }
 
 Graph generation_graph(const Config& config, const Prepared& prepared) {
-  return generation_step(*prepared.model, length_of(config));
+  return generation_step(*prepared.model, length_of(config, prepared));
 }
 
 Program compile_training(const Config& config, const Prepared& prepared) {

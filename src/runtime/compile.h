@@ -30,9 +30,12 @@ Prepared prepare(const Config& config, const ModelRegistry& models);
 // The same under another table or plan, whatever the configuration says of them.
 Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models);
 Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& models);
-// The same on one device with the whole batch as one micro-batch: what everything is compared with.
-Prepared prepare_sequential(const Config& config, const ModelRegistry& models);
+// The same on one device with the whole batch as one micro-batch: what everything is compared with. A model whose equal_batches() is
+// true is compared with as many micro-batches as it was pipelined with, one after the other.
+Prepared prepare_sequential(const Config& config, const ModelRegistry& models, std::int64_t microbatches = 1);
 
+// The model's data ports. Throws Error where it reads text and the configuration has no context.
+std::vector<DataPort> data_of(const Config& config, const Model& model);
 std::int64_t context_of(const Config& config);     // tokens of one sequence
 std::int64_t vocabulary_of(const Config& config);  // 256, bytes, for a model that does not say
 

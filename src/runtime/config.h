@@ -50,7 +50,7 @@ struct Config {
     // At the end of the step, or stage: as soon as the stage's gradients are complete (without clipping), or validated: then, also with
     // clipping, and done again where that shortens them.
     std::string update = "end";
-    double deadline = 60;             // seconds a device may wait for one thing
+    double deadline = 60;  // seconds a device may wait for one thing
   } pipeline;
   struct Run {
     std::string out = "runs/gpt";

@@ -1,47 +1,17 @@
 #include "runtime/initialise.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <numbers>
 
 #include "base/hash.h"
 #include "base/text.h"
 #include "penstock/error.h"
+#include "runtime/draws.h"
 
 namespace penstock {
 namespace {
-
-using Block = std::array<std::uint32_t, 4>;
-
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
-Block philox(Block counter, std::uint64_t key) {
-  auto low = static_cast<std::uint32_t>(key), high = static_cast<std::uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t a = 0xD2511F53ull * counter[0], b = 0xCD9E8D57ull * counter[2];
-    counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ low, static_cast<std::uint32_t>(b),
-               static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ high, static_cast<std::uint32_t>(a)};
-    low += 0x9E3779B9u;
-    high += 0xBB67AE85u;
-  }
-  return counter;
-}
-
-// In (0, 1): 52 bits, centred.
-double uniform(std::uint32_t high, std::uint32_t low) {
-  const std::uint64_t bits = ((static_cast<std::uint64_t>(high) << 32) | low) >> 12;
-  return (static_cast<double>(bits) + 0.5) * 0x1p-52;
-}
-
-// Two standard normal draws (Box and Muller).
-std::array<double, 2> normals(std::uint64_t key, std::uint64_t pair) {
-  const Block bits = philox({static_cast<std::uint32_t>(pair), static_cast<std::uint32_t>(pair >> 32), 0, 0}, key);
-  const double radius = std::sqrt(-2 * std::log(uniform(bits[0], bits[1])));
-  const double angle = 2 * std::numbers::pi * uniform(bits[2], bits[3]);
-  return {radius * std::cos(angle), radius * std::sin(angle)};
-}
 
 std::uint16_t to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -135,7 +105,7 @@ void initialise(const ParameterSpec& spec, std::int64_t seed, std::span<std::byt
   key.add(static_cast<std::uint64_t>(seed));
   key.add(spec.name);
   for (std::size_t i = 0; i < elements; i += 2) {
-    const auto draws = normals(key.value(), i / 2);
+    const auto draws = normal_draws(key.value(), i / 2);
     for (std::size_t j = i; j < std::min(i + 2, elements); ++j)
       store_element(spec.type.dtype, draws[j - i] * spec.initial.deviation, out, j);
   }

@@ -19,7 +19,7 @@ std::string to_json(const StepMetrics& metrics) {
   line["gradient_norm"] = metrics.gradient_norm;
   line["learning_rate"] = metrics.learning_rate;
   line["seconds"] = metrics.seconds;
-  line["tokens_per_second"] = metrics.tokens_per_second;
+  line[metrics.counted + "_per_second"] = metrics.rate;
   line["bubble"] = metrics.bubble;
   line["peak_bytes"] = metrics.peak_bytes;
   return line.dump();

@@ -32,7 +32,7 @@ std::vector<std::string> model_differences(const Config::Model& theirs, const Co
 
 class Loop {
  public:
-  Loop(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster, const ByteDataset& data)
+  Loop(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster, const Dataset& data)
       : config_(config),
         programs_(programs),
         cluster_(cluster),
@@ -98,7 +98,8 @@ class Loop {
     metrics.gradient_norm = scalar_output(programs_.training, result, "gradient_norm");
     metrics.learning_rate = scalar_output(programs_.training, result, "learning_rate");
     metrics.seconds = result.seconds;
-    metrics.tokens_per_second = static_cast<double>(config_.train.batch * context_of(config_)) / result.seconds;
+    metrics.counted = counted(data_);
+    metrics.rate = static_cast<double>(config_.train.batch * std::max<std::int64_t>(1, data_.tokens())) / result.seconds;
     double busy = 0;
     for (const DeviceReport& device : result.devices) {
       busy += device.busy;
@@ -157,7 +158,7 @@ class Loop {
   const Config& config_;
   const TrainingPrograms& programs_;
   Cluster& cluster_;
-  const ByteDataset& data_;
+  const Dataset& data_;
   std::int64_t step_, position_, first_recorded_;
   std::vector<std::pair<std::int64_t, StepResult>> recorded_;  // by step
   std::uint64_t training_ = 0, evaluation_ = 0;
@@ -245,7 +246,7 @@ void check_run(const Config& config, const TrainingStart& start) {
 }
 
 TrainingResult train(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster,
-                     const ByteDataset& data, const TrainingHooks& hooks) {
+                     const Dataset& data, const TrainingHooks& hooks) {
   return Loop(config, programs, start, cluster, data).run(start, hooks);
 }
 

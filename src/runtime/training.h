@@ -6,17 +6,17 @@
 #include <string>
 #include <vector>
 
-#include "runtime/byte_dataset.h"
 #include "runtime/cluster.h"
 #include "runtime/compile.h"
 #include "runtime/config.h"
+#include "runtime/dataset.h"
 #include "runtime/metrics.h"
 
 namespace penstock {
 
 struct TrainingPrograms {
   Program training;
-  std::optional<Program> evaluation;  // where there is validation text
+  std::optional<Program> evaluation;  // where there is validation data
 };
 TrainingPrograms compile_programs(const Config& config, const Prepared& prepared);
 
@@ -57,6 +57,6 @@ struct TrainingResult {
 // Writes metrics.jsonl and checkpoints under config.run.out. Throws Error on a loss or gradient that is not finite (the last
 // checkpoint stays) and what the cluster throws.
 TrainingResult train(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster,
-                     const ByteDataset& data, const TrainingHooks& hooks);
+                     const Dataset& data, const TrainingHooks& hooks);
 
 }  // namespace penstock

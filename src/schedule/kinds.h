@@ -23,9 +23,25 @@ inline bool is_compute(Kind kind) {
 inline bool is_transfer(Kind kind) {
   return kind >= Kind::SEND_F;
 }
-// Belongs to one micro-batch (UNSHARD, RESHARD, REDUCE_GRAD and U may speak of the whole step).
+// Parameters or gradients of a stage on an actor: of no micro-batch.
+inline bool is_sharding(Kind kind) {
+  return kind == Kind::UNSHARD || kind == Kind::RESHARD || kind == Kind::REDUCE_GRAD;
+}
+// Belongs to one micro-batch (U may speak of the whole step).
 inline bool needs_microbatch(Kind kind) {
-  return kind <= Kind::R || is_transfer(kind);
+  return kind != Kind::U && !is_sharding(kind);
+}
+// What is done with residuals between F and its backward, where they are.
+inline bool is_residual(Kind kind) {
+  return kind == Kind::R || kind == Kind::OFFLOAD || kind == Kind::RELOAD;
+}
+// Moves between device and host memory: one at a time on an actor, beside its compute.
+inline bool is_host_copy(Kind kind) {
+  return kind == Kind::OFFLOAD || kind == Kind::RELOAD;
+}
+// Takes the actor's place among those that share parameters: one at a time, beside its compute. (RESHARD only forgets.)
+inline bool is_collective(Kind kind) {
+  return kind == Kind::UNSHARD || kind == Kind::REDUCE_GRAD;
 }
 
 }  // namespace penstock

@@ -63,15 +63,20 @@ void check_names(const Schedule& schedule, const StageShape& shape, std::int32_t
     if (action.slice >= 0) throw Error(concat(where(), " names a slice"), {concat("stage ", action.stage, " is not sliced")});
     if (is_transfer(action.kind))
       throw Error(concat(where(), " is a transfer"), {"transfers follow from the table and are not part of it"});
+    if (is_sharding(action.kind) && (action.microbatch >= 0 || action.count != 1)) {
+      throw Error(concat(where(), " names a micro-batch"), {"parameters, and the sum of gradients, belong to a stage"},
+                  concat("write ", action.stage, name(action.kind)));
+    }
     if (action.microbatch < 0 && !needs_microbatch(action.kind)) return;
     if (action.microbatch < 0 || action.count < 1 || action.microbatch >= microbatches || action.count > microbatches - action.microbatch) {
       throw Error(concat(where(), " names an unknown micro-batch"),
                   {concat("a step has ", counted(microbatches, "micro-batch"), ", ", range_text(microbatches))},
                   "change the number of micro-batches, or the table");
     }
-    if (action.kind != Kind::F && is_compute(action.kind) && !shape.has_backward[static_cast<std::size_t>(action.stage)]) {
-      throw Error(concat(where(), " is a backward of a stage without"), {concat("stage ", action.stage, " only runs forward")},
-                  "leave it out, or use a table made with --forward-only");
+    const bool backward = action.kind != Kind::F && is_compute(action.kind);
+    if ((backward || is_residual(action.kind)) && !shape.has_backward[static_cast<std::size_t>(action.stage)]) {
+      throw Error(concat(where(), backward ? " is a backward of a stage without" : " prepares a backward of a stage without"),
+                  {concat("stage ", action.stage, " only runs forward")}, "leave it out, or use a table made with --forward-only");
     }
   });
 }
@@ -150,7 +155,8 @@ WorkIndex index_once(const Schedule& schedule, const StageShape& shape, std::int
     const std::string first = text(at(schedule, earlier));
     const std::string second = text(at(schedule, later));
     throw Error(concat(place(schedule, later), ": ", second, first == second ? " stands twice" : concat(" repeats work of ", first)),
-                {concat(first, " stands at ", place(schedule, earlier)), "each stage does F, and B or I and W, once per micro-batch"},
+                {concat(first, " stands at ", place(schedule, earlier)),
+                 "each stage does F, and B or I and W, once per micro-batch, R or OFFLOAD and RELOAD at most once"},
                 "remove one of them");
   });
 }
@@ -182,18 +188,109 @@ void check_backwards(const WorkIndex& work) {
 void check_places(const WorkIndex& work) {
   const Schedule& schedule = *work.schedule;
   for_each_action(schedule, [&](const Action& action, Position here) {
-    if (action.kind != Kind::B && action.kind != Kind::I && action.kind != Kind::R) return;
+    if (action.kind != Kind::B && action.kind != Kind::I && !is_residual(action.kind)) return;
     for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
       const Position forward = work.forward[work.unit(action.stage, m)];
       if (forward.actor == here.actor) continue;
       throw Error(
           concat(place(schedule, here), ": ", text(action), " runs on actor ", here.actor, ", its forward on actor ", forward.actor),
           {concat(text(work.at(forward)), " stands at ", place(schedule, forward)),
-           "B, I and R run where their forward left its residuals; only W may run elsewhere"},
+           is_host_copy(action.kind) ? "they move what the forward left, where it left it"
+                                     : "B, I and R run where their forward left its residuals; only W may run elsewhere"},
           concat("move ", text(action), " to row ", forward.actor + 1));
     }
   });
 }
+
+// What is offloaded comes back, and is not computed again.
+void check_residuals(const WorkIndex& work) {
+  if (work.offload.empty() && work.reload.empty()) return;
+  const Schedule& schedule = *work.schedule;
+  const auto of = [](const std::vector<Position>& where, std::size_t unit) { return where.empty() ? Position{} : where[unit]; };
+  for (std::size_t unit = 0; unit < work.forward.size(); ++unit) {
+    const Position offload = of(work.offload, unit), reload = of(work.reload, unit), again = of(work.recompute, unit);
+    const auto named = [&](Position p) { return concat(place(schedule, p), ": ", text(work.at(p))); };
+    if (static_cast<bool>(offload) != static_cast<bool>(reload)) {
+      const Position there = offload ? offload : reload;
+      const Kind missing = offload ? Kind::RELOAD : Kind::OFFLOAD;
+      const std::size_t microbatches = static_cast<std::size_t>(work.microbatches);
+      const std::string unit_name =
+          unit_text(static_cast<std::int32_t>(unit / microbatches), missing, static_cast<std::int32_t>(unit % microbatches));
+      throw Error(concat(named(there), offload ? " is never reloaded" : " was never offloaded"), {concat(unit_name, " is missing")},
+                  concat("add it ", offload ? "before the backward" : "after the forward", ", or leave out ", text(work.at(there))));
+    }
+    if (offload && again) {
+      throw Error(concat(named(again), " computes again what ", text(work.at(reload)), " brings back"),
+                  {concat(text(work.at(offload)), " stands at ", place(schedule, offload))}, "leave out one or the other");
+    }
+  }
+}
+
+// Of one actor's row: what its UNSHARD, RESHARD and REDUCE_GRAD do to each stage.
+class Shards {
+ public:
+  Shards(const Schedule& schedule, std::size_t actor)
+      : schedule_(schedule), actor_(actor), stages_(static_cast<std::size_t>(schedule.stages())) {
+    for (const Action& action : schedule.actors[actor]) of(action).sharded |= action.kind == Kind::UNSHARD;
+  }
+
+  void check() {
+    const std::vector<Action>& row = schedule_.actors[actor_];
+    for (std::size_t i = 0; i < row.size(); ++i) check(row[i], Position{static_cast<std::int32_t>(actor_), static_cast<std::int32_t>(i)});
+    for (const Stage& stage : stages_) {
+      if (!stage.last_reduced || !stage.unreduced) continue;
+      throw Error(concat(named(stage.unreduced), ": its gradient is never reduced"),
+                  {concat("the last ", text(at(schedule_, stage.last_reduced)), " of actor ", actor_, " stands at ",
+                          place(schedule_, stage.last_reduced))},
+                  concat("move it behind ", text(at(schedule_, stage.unreduced)), ", or add one there"));
+    }
+  }
+
+ private:
+  struct Stage {
+    bool sharded = false;                // while not gathered: somewhere in the row it is
+    bool gathered = false;               // now
+    Position unreduced{}, last_reduced;  // the last action whose gradient no REDUCE_GRAD follows yet; the last of those
+  };
+  Stage& of(const Action& action) { return stages_[static_cast<std::size_t>(action.stage)]; }
+  std::string named(Position p) const { return concat(place(schedule_, p), ": ", text(at(schedule_, p))); }
+
+  void check(const Action& action, Position here) {
+    Stage& stage = of(action);
+    const std::string gather = concat(action.stage, name(Kind::UNSHARD));
+    switch (action.kind) {
+      case Kind::UNSHARD:
+        if (stage.gathered) throw Error(concat(named(here), " gathers what actor ", actor_, " still has"), {}, "leave it out");
+        stage.gathered = true;
+        return;
+      case Kind::RESHARD:
+        if (!stage.gathered)
+          throw Error(concat(named(here), " drops what actor ", actor_, " has not gathered"), {concat("no ", gather, " stands before it")});
+        stage.gathered = false;
+        return;
+      case Kind::REDUCE_GRAD:
+        if (!stage.unreduced)
+          throw Error(concat(named(here), " has nothing to reduce"),
+                      {concat("neither B nor W of stage ", action.stage, " stands before it on actor ", actor_,
+                              stage.last_reduced ? ", behind the last one" : "")});
+        stage.last_reduced = here;
+        stage.unreduced = {};
+        return;
+      default:
+        break;
+    }
+    // A weight gradient reads activations and what its input gradient left.
+    if (stage.sharded && !stage.gathered && action.kind != Kind::W && (is_compute(action.kind) || action.kind == Kind::R))
+      throw Error(concat(named(here), " finds its parameters sharded"),
+                  {concat("actor ", actor_, " gathers those of stage ", action.stage, ", but they are not there")},
+                  concat("add ", gather, " before it"));
+    if (action.kind == Kind::B || action.kind == Kind::W) stage.unreduced = here;
+  }
+
+  const Schedule& schedule_;
+  std::size_t actor_;
+  std::vector<Stage> stages_;
+};
 
 // One "A needs B" of a circle, and where A and B stand; B's actor is stuck at `head`.
 struct Link {
@@ -272,7 +369,7 @@ void check_updates(const Schedule& schedule) {
             concat("move it behind the stage's last action, or leave it out: what has no U is updated at the end"));
       if (row[i].kind == Kind::U)
         update[stage] = static_cast<std::int32_t>(i);
-      else if (is_compute(row[i].kind))
+      else if (is_compute(row[i].kind) || row[i].kind == Kind::REDUCE_GRAD)
         used[stage] = true;
     }
     for (std::size_t stage = 0; stage < update.size(); ++stage)
@@ -299,7 +396,9 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
   const WorkIndex work = index_once(schedule, shape, count);
   check_backwards(work);
   check_places(work);
+  check_residuals(work);
   check_updates(schedule);
+  for (std::size_t a = 0; work.has_sharding && a < schedule.actors.size(); ++a) Shards(schedule, a).check();
   const std::vector<std::int32_t> done = walk(work, [](Position) {});
   for (std::size_t a = 0; a < done.size(); ++a) {
     if (done[a] < static_cast<std::int32_t>(schedule.actors[a].size())) fail_circular(work, done);

@@ -28,6 +28,9 @@ struct WorkIndex {
   std::vector<std::vector<std::int32_t>> successors, backward_successors;
   // At stage * microbatches + micro-batch. backward: of B or I. weight: of W, or of B, which includes it.
   std::vector<Position> forward, backward, weight;
+  // At the same place; empty where the table has none at all.
+  std::vector<Position> recompute, offload, reload;
+  bool has_sharding = false;  // UNSHARD, RESHARD or REDUCE_GRAD
 
   std::size_t unit(std::int32_t stage, std::int32_t microbatch) const {
     return static_cast<std::size_t>(stage) * static_cast<std::size_t>(microbatches) + static_cast<std::size_t>(microbatch);
@@ -41,12 +44,16 @@ WorkIndex index_work(const Schedule& schedule, const StageShape& shape, std::int
 // Of a valid table.
 WorkIndex index_work(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches);
 
-// Calls visit(Position) for all that the action needs: F its predecessors' F; B and I the own F and the backward of the
-// stages it feeds; W its I; R its F. Nowhere positions are left out.
+// Calls visit(Position) for all that the action needs of others by name: F its predecessors' F; B and I the own F, its R or RELOAD, and
+// the backward of the stages it feeds; W its I; R and OFFLOAD their F; RELOAD its OFFLOAD. Nowhere positions are left out. What waits for
+// UNSHARD and REDUCE_GRAD stands behind them in their row.
 template <class Visit>
 void for_each_need(const WorkIndex& work, const Action& action, Visit&& visit) {
   const auto need = [&](const std::vector<Position>& where, std::int32_t stage, std::int32_t m) {
     if (const Position p = where[work.unit(stage, m)]) visit(p);
+  };
+  const auto need_if_any = [&](const std::vector<Position>& where, std::int32_t m) {
+    if (!where.empty()) need(where, action.stage, m);
   };
   for (std::int32_t m = action.microbatch; m >= 0 && m < action.microbatch + action.count; ++m) {
     switch (action.kind) {
@@ -56,13 +63,19 @@ void for_each_need(const WorkIndex& work, const Action& action, Visit&& visit) {
       case Kind::B:
       case Kind::I:
         need(work.forward, action.stage, m);
+        need_if_any(work.recompute, m);
+        need_if_any(work.reload, m);
         for (std::int32_t s : work.backward_successors[static_cast<std::size_t>(action.stage)]) need(work.backward, s, m);
         break;
       case Kind::W:
         need(work.backward, action.stage, m);
         break;
       case Kind::R:
+      case Kind::OFFLOAD:
         need(work.forward, action.stage, m);
+        break;
+      case Kind::RELOAD:
+        need_if_any(work.offload, m);
         break;
       default:
         break;
@@ -71,7 +84,8 @@ void for_each_need(const WorkIndex& work, const Action& action, Visit&& visit) {
 }
 
 // The other way round: calls visit(Position, stage, micro-batch) for all that needs something of the action but stands in its own row
-// by rule (B, I and R stay with their F). `stage`: whose F or backward made what is needed or, of a backward, whom it is for.
+// by rule (B, I, R, OFFLOAD and RELOAD stay with their F). `stage`: whose F or backward made what is needed or, of a backward, whom it is
+// for.
 template <class Visit>
 void for_each_use(const WorkIndex& work, const Action& action, Visit&& visit) {
   const auto use = [&](const std::vector<Position>& where, std::int32_t at, std::int32_t stage, std::int32_t m) {

@@ -1,10 +1,11 @@
 // ZeroPP (2402.03791): a pipeline across nodes whose actors hold sharded parameters. Micro-batches go in units of U (--unit, m unless
 // said): an actor runs chunk 0 forward for all of the unit, then chunk 1, ...; then back through the chunks in reverse, input gradients
 // first, as the others wait for them. Weight gradients fill what idle time there is; so do the next unit's forwards, as far as memory of U
-// micro-batches lets them. Each unit gathers a chunk's parameters once per direction and reduces its gradients once.
+// micro-batches lets them. Each unit gathers a chunk's parameters once per direction, while the chunk before it is at work, and reduces
+// its gradients once (gathers.cpp).
 //
 // Bubble ceil(m/U) (p-1)(F+I)/v less what the units hide of each other, for U = m exactly (p-1)(F+I)/v: time 30 for p = 4, m = 8 and v = 1,
-// 27 for v = 2, ZB-H1's. Gathers of a chunk 2m/U per step; peak UA, held until W; sharded parameters, and those of the one chunk at work.
+// 27 for v = 2, ZB-H1's. Gathers of a chunk 2m/U per step; peak UA, held until W; sharded parameters, and those of two chunks.
 // That U >= 2p-1 suffices for the least bubble does not hold of this layout, whose units each fill and drain: it is least for U = m.
 //
 // A chunk is given back after its last input gradient: a weight gradient needs the activations and what its input gradient left.
@@ -43,19 +44,6 @@ Playout layout(const ScheduleOptions& options, int unit) {
   return playout;
 }
 
-// Gathers before the first, and gives back or reduces after the last, of a unit's actions of one kind and stage.
-std::vector<Action> with_collectives(const std::vector<Action>& row, int unit, int microbatches) {
-  std::vector<Action> out;
-  for (const Action& action : row) {
-    const bool first = action.microbatch % unit == 0;
-    const bool last = (action.microbatch + 1) % unit == 0 || action.microbatch + 1 == microbatches;
-    if (first && action.kind != Kind::W) out.push_back({action.stage, Kind::UNSHARD});
-    out.push_back(action);
-    if (last) out.push_back({action.stage, action.kind == Kind::W ? Kind::REDUCE_GRAD : Kind::RESHARD});
-  }
-  return out;
-}
-
 }  // namespace
 
 Schedule zeropp(const ScheduleOptions& options) {
@@ -66,9 +54,7 @@ Schedule zeropp(const ScheduleOptions& options) {
     throw Error(concat("zeropp: a unit of ", unit, " micro-batches with ", p, " actors and ", m, " micro-batches"), details,
                 concat("use --unit from ", std::min(p, m), " to ", m));
   }
-  Schedule schedule = play(layout(options, unit));
-  for (auto& row : schedule.actors) row = with_collectives(row, unit, m);
-  return schedule;
+  return with_gathers(play(layout(options, unit)));
 }
 
 }  // namespace penstock

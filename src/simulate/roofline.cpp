@@ -1,7 +1,6 @@
 #include "simulate/roofline.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/text.h"
 #include "base/toml.h"
@@ -18,7 +17,7 @@ struct Defaults {
   double efficiency, launch_seconds;
 };
 
-DeviceModel read_device(const TomlSection& section, const Defaults& defaults, const DeviceTable& table) {
+DeviceModel read_device(const Section& section, const Defaults& defaults, const DeviceTable& table) {
   section.check_keys({"title", "source", "f64", "f32", "f16", "bf16", "bandwidth", "memory", "host", "launch", "efficiency"});
   DeviceModel device;
   device.name = section.name();
@@ -36,7 +35,7 @@ DeviceModel read_device(const TomlSection& section, const Defaults& defaults, co
   return device;
 }
 
-Link read_link(const TomlSection& section) {
+Link read_link(const Section& section) {
   section.check_keys({"bandwidth", "latency", "source"});
   section.text("source");
   Link link;
@@ -52,7 +51,7 @@ void each_section(const toml::table& document, const char* group, std::string_vi
   if (!node->is_table()) throw Error(concat(place_text(file, node->source()), group, " must be a table"));
   for (const auto& [key, value] : *node->as_table()) {
     if (!value.is_table()) throw Error(concat(place_text(file, value.source()), group, ".", key.str(), " must be a table"));
-    read(TomlSection(*value.as_table(), std::string(key.str()), file));
+    read(Section(*value.as_table(), std::string(key.str()), file));
   }
 }
 
@@ -62,7 +61,7 @@ const Value& find(const std::map<std::string, Value>& values, const char* what, 
   if (found != values.end()) return found->second;
   std::vector<std::string> known;
   for (const auto& [key, ignored] : values) known.push_back(key);
-  fail_unknown_name(concat("there is no ", what, " ", quote(name), " in ", file), name, known);
+  fail_unknown_key(concat("there is no ", what, " ", quote(name), " in ", file), name, known);
 }
 
 DType compute_dtype(const Graph& graph, const Op& op) {
@@ -89,18 +88,18 @@ const Link& DeviceTable::link(const std::string& name) const {
 
 DeviceTable parse_devices(std::string_view text, const std::string& file) {
   const toml::table document = parse_toml(text, file);
-  TomlSection(document, "the file", file).check_keys({"defaults", "devices", "links"});
+  Section(document, "the file", file).check_keys({"defaults", "devices", "links"});
   DeviceTable table;
   table.file = file;
   Defaults defaults{1, 0};
   if (const toml::node* node = document.get("defaults")) {
     if (!node->is_table()) throw Error(concat(place_text(file, node->source()), "defaults must be a table"));
-    const TomlSection section(*node->as_table(), "defaults", file);
+    const Section section(*node->as_table(), "defaults", file);
     section.check_keys({"efficiency", "launch"});
     defaults = {section.number_or("efficiency", 1, 1), section.number_or("launch", kMicro, 0)};
   }
-  each_section(document, "links", file, [&](const TomlSection& s) { table.links[s.name()] = read_link(s); });
-  each_section(document, "devices", file, [&](const TomlSection& s) { table.devices[s.name()] = read_device(s, defaults, table); });
+  each_section(document, "links", file, [&](const Section& s) { table.links[s.name()] = read_link(s); });
+  each_section(document, "devices", file, [&](const Section& s) { table.devices[s.name()] = read_device(s, defaults, table); });
   return table;
 }
 

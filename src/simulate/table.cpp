@@ -113,6 +113,9 @@ class Pass {
     done_.assign(rows_.size(), 0);
     time_.busy.assign(rows_.size(), 0);
     count_missing();
+    clock_.assign(rows_.size(), 0);
+    if (!work.offload.empty() || work.has_sharding) lanes_free_.resize(rows_.size());
+    if (work.has_sharding) find_followers();
   }
 
   // Actors in any order: a link's transfers are all of one sender, and so in the order of its row.
@@ -161,6 +164,26 @@ class Pass {
     }
   }
 
+  // What waits for each UNSHARD: the next compute of its stage; for each REDUCE_GRAD: its U.
+  void find_followers() {
+    follower_.resize(missing_.size(), -1);
+    std::vector<std::int32_t> use(work_.shape->predecessors.size(), -1), update(use);
+    for (std::size_t a = 0; a < rows_.size(); ++a) {
+      for (std::size_t i = rows_[a].size(); i-- > 0;) {
+        const Action& action = rows_[a][i];
+        const std::size_t stage = static_cast<std::size_t>(action.stage);
+        if (is_collective(action.kind)) {
+          follower_[offset_[a] + i] = (action.kind == Kind::UNSHARD ? use : update)[stage];
+        } else if (!is_host_copy(action.kind)) {
+          use[stage] = static_cast<std::int32_t>(i);
+          if (action.kind == Kind::U) update[stage] = static_cast<std::int32_t>(i);
+        }
+      }
+      for (const Action& action : rows_[a])
+        use[static_cast<std::size_t>(action.stage)] = update[static_cast<std::size_t>(action.stage)] = -1;
+    }
+  }
+
   // Behind the last action of the piece of work that the actor does next.
   std::int32_t piece_end(std::int32_t actor) const {
     const std::vector<Action>& row = rows_[static_cast<std::size_t>(actor)];
@@ -185,11 +208,15 @@ class Pass {
     return true;
   }
 
-  // Returns its end. `start` of each action holds when the last transfer for it arrived.
+  // Returns when the actor can go on. `start` of each action holds when the last transfer for it arrived.
   double start(std::int32_t actor) {
     Position here = head(actor);
+    double& now = clock_[static_cast<std::size_t>(actor)];
+    if (const Kind kind = work_.at(here).kind; is_host_copy(kind) || is_collective(kind)) {
+      start_beside(here);
+      return now;
+    }
     const std::int32_t end = piece_end(actor);
-    double now = here.index > 0 ? at(time_.end, {actor, here.index - 1}) : 0;
     for (std::int32_t i = here.index; i < end; ++i) now = std::max(now, at(time_.start, {actor, i}));
     for (; here.index < end; ++here.index) {
       const double time = duration(costs_, options_.disturbance, work_.at(here), actor);
@@ -198,6 +225,24 @@ class Pass {
       at(time_.end, here) = now += time;
     }
     return now;
+  }
+
+  // On its lane.
+  void start_beside(Position here) {
+    const Action& action = work_.at(here);
+    double& free = lanes_free_[static_cast<std::size_t>(here.actor)][is_collective(action.kind)];
+    const double begin = at(time_.start, here) = std::max(free, clock_[static_cast<std::size_t>(here.actor)]);
+    const double end = at(time_.end, here) = free = begin + duration(costs_, options_.disturbance, action, here.actor);
+    time_.makespan = std::max(time_.makespan, end);
+    const auto release = [&](std::int32_t index) {
+      if (index < 0) return;
+      double& start = at(time_.start, {here.actor, index});
+      start = std::max(start, end);
+    };
+    if (is_collective(action.kind))
+      release(follower_[offset_[static_cast<std::size_t>(here.actor)] + static_cast<std::size_t>(here.index)]);
+    for (std::int32_t m = action.microbatch; action.kind == Kind::RELOAD && m < action.microbatch + action.count; ++m)
+      release(work_.backward[work_.unit(action.stage, m)].index);
   }
 
   void finish(std::int32_t actor) {
@@ -256,7 +301,7 @@ class Pass {
   TableTime result() {
     for (std::size_t a = 0; a < rows_.size(); ++a) {
       if (done_[a] < static_cast<std::int32_t>(rows_[a].size())) fail_stuck(a);
-      if (!rows_[a].empty()) time_.makespan = std::max(time_.makespan, time_.end[a].back());
+      time_.makespan = std::max(time_.makespan, clock_[a]);
     }
     return std::move(time_);
   }
@@ -275,10 +320,13 @@ class Pass {
   const TableOptions& options_;
   Links links_;
   TableTime time_;
-  std::vector<std::size_t> offset_;    // of each row in missing_
-  std::vector<std::int32_t> missing_;  // of each action: how many needs of it are still to come from others
-  std::vector<std::int32_t> done_;     // of each row
-  std::vector<std::int32_t> awake_;    // actors that may be able to go on
+  std::vector<std::size_t> offset_;                // of each row in missing_
+  std::vector<std::int32_t> missing_;              // of each action: how many needs of it are still to come from others
+  std::vector<std::int32_t> done_;                 // of each row
+  std::vector<std::int32_t> awake_;                // actors that may be able to go on
+  std::vector<double> clock_;                      // of each actor: when its compute can go on
+  std::vector<std::array<double, 2>> lanes_free_;  // and its lanes: host copies, collectives; empty where no table needs them
+  std::vector<std::int32_t> follower_;             // of each action on a lane of collectives: who in its row waits for it; -1: nobody
   // Of the action that has just ended: where it is needed elsewhere, and by which lane; the lanes.
   std::vector<std::pair<Position, std::int32_t>> uses_;
   std::vector<std::int32_t> parcels_;
@@ -294,8 +342,15 @@ TableCosts uniform_costs(std::int32_t stages, const UnitCosts& costs, double sha
   set(Kind::B, costs.backward);
   set(Kind::I, costs.input);
   set(Kind::W, costs.weight);
+  set(Kind::R, costs.recompute.value_or(costs.forward));
+  set(Kind::OFFLOAD, costs.offload);
+  set(Kind::RELOAD, costs.offload);
+  set(Kind::UNSHARD, costs.gather);
+  set(Kind::REDUCE_GRAD, costs.reduce);
   of.forward_bytes = of.backward_bytes = of.weight_bytes = costs.bytes;
   of.live = share;
+  of.kept = share * costs.kept;
+  of.parameters = share * costs.parameters;
   return {std::vector<StageCosts>(static_cast<std::size_t>(stages), of)};
 }
 

@@ -1,9 +1,13 @@
 // When each action of a table runs, on devices and links that are described by numbers: actors compute one action after the other, a
-// transfer occupies its link, what is needed elsewhere arrives later.
+// transfer occupies its link, what is needed elsewhere arrives later. Beside compute an actor has two lanes: of copies to and from host
+// memory (OFFLOAD, RELOAD), and of collectives (UNSHARD, REDUCE_GRAD). What stands in the row for a lane is started when the compute before
+// it in the row has ended, and runs in the order of the row. B and I wait for their RELOAD, all else of a stage for the UNSHARD before it,
+// U for REDUCE_GRAD.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "schedule/kinds.h"
@@ -16,11 +20,13 @@ namespace penstock {
 
 // Of one stage and one micro-batch.
 struct StageCosts {
-  std::array<double, kKindCount> time{};  // by Kind, in any unit; kinds that are not named cost nothing
+  std::array<double, kKindCount> time{};  // by Kind, in any unit (of UNSHARD and REDUCE_GRAD: once); kinds that are not named cost nothing
   double forward_bytes = 0;               // of its output
   double backward_bytes = 0;              // of the gradient of its output, from each stage that it feeds
   double weight_bytes = 0;                // what W needs of I where they are on two actors
   double live = 1;                        // what its activations count
+  double kept = 0;                        // of these, what F keeps where R follows, and what stays where they are offloaded
+  double parameters = 0;                  // what its parameters count where an actor has them unsharded, in live's unit
 };
 struct TableCosts {
   std::vector<StageCosts> stages;
@@ -28,9 +34,13 @@ struct TableCosts {
 
 struct UnitCosts {
   double forward = 1, backward = 2, input = 1, weight = 1;
-  double bytes = 0;  // of every transfer
+  double bytes = 0;                   // of every transfer
+  std::optional<double> recompute{};  // forward's, unless said
+  double offload = 0;                 // of a copy to host memory, or back
+  double gather = 0, reduce = 0;      // of UNSHARD, of REDUCE_GRAD
+  double kept = 0, parameters = 0;    // StageCosts'
 };
-// Every stage costs `share` of these times, and its activations count `share`. Bytes are whole.
+// Every stage costs `share` of these times, and its activations and parameters count `share`. Bytes are whole.
 TableCosts uniform_costs(std::int32_t stages, const UnitCosts& costs = {}, double share = 1);
 
 struct TableOptions {
@@ -56,9 +66,11 @@ struct TableTransfer {
 struct TableTime {
   std::vector<std::vector<double>> start, end;  // of each action
   double makespan = 0;
-  std::vector<double> busy;  // of each actor
+  std::vector<double> busy;  // of each actor: of its compute
   // Of each actor: most activations that lived at once (StageCosts::live), and when first. A micro-batch's live from the start of its F to
-  // the end of its B, or of its W where they are split, wherever that is; those of a stage without backward do not live on.
+  // the end of its B, or of its W where they are split, wherever that is; those of a stage without backward do not live on. All but `kept`
+  // of them only live from the start of R, or are away from the end of OFFLOAD to the start of RELOAD. With them count the parameters of
+  // the stages that the actor computes with: from each UNSHARD's start to its RESHARD, or always where it has no UNSHARD of the stage.
   std::vector<double> peak_live, peak_time;
   std::vector<Position> order;           // if recorded: all actions, each after all that it needs
   std::vector<TableTransfer> transfers;  // if recorded: in `order` of their actions

@@ -46,6 +46,7 @@ std::optional<double> time_of(Measurements stage, Kind kind, bool split) {
   if (const std::optional<double> measured = stage.of(kind)) return measured;
   // A table's F has one time whether or not an R follows: the whole one's, where it was measured.
   if (kind == Kind::F) return stage.light;
+  if (kind == Kind::R) return time_of(stage, Kind::F, split);
   if (kind == Kind::B && stage.input.has_value() != stage.weight.has_value()) return stage.input ? stage.input : stage.weight;
   if (kind != Kind::I && kind != Kind::W) return {};
   const std::optional<double> other = kind == Kind::I ? stage.weight : stage.input;
@@ -115,6 +116,8 @@ TableCosts table_costs_of(const Costs& costs, const Schedule& schedule, const Co
     if (!time) missing.push_back(concat(name(kind), " of stage ", stage));
     out.stages[static_cast<std::size_t>(stage)].time[static_cast<std::size_t>(kind)] = time.value_or(0);
   }
+  for (std::size_t s = 0; s < measured.size(); ++s)
+    out.stages[s].time[static_cast<std::size_t>(Kind::R)] = time_of(measured[s], Kind::R, split).value_or(0);
   if (!missing.empty()) fail_missing(costs, schedule, context, missing);
   return out;
 }

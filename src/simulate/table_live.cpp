@@ -22,12 +22,67 @@ std::vector<std::vector<ForeignEnd>> foreign_ends(const WorkIndex& work, const T
   return out;
 }
 
+std::vector<LiveChange> live_changes(const WorkIndex& work, const TableTime& time, std::int32_t actor,
+                                     const std::vector<ForeignEnd>& foreign) {
+  constexpr std::int32_t kEnds = 0, kRow = 1, kBegins = 2;
+  std::vector<LiveChange> out;
+  for (const ForeignEnd& end : foreign) out.push_back({end.time, kEnds, Held::all, end.stage, -1});
+  const std::size_t a = static_cast<std::size_t>(actor);
+  const std::vector<Action>& row = work.schedule->actors[a];
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const Action& action = row[i];
+    const double start = time.start[a][i], end = time.end[a][i];
+    const auto add = [&](double when, std::int32_t order, Held what, std::int32_t count) {
+      if (count != 0) out.push_back({when, order, what, action.stage, count});
+    };
+    if (action.kind == Kind::F && work.shape->has_backward[static_cast<std::size_t>(action.stage)]) {
+      std::int32_t again = 0;
+      for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
+        again += !work.recompute.empty() && work.recompute[work.unit(action.stage, m)];
+      add(start, kRow, Held::kept, again);
+      add(start, kRow, Held::all, action.count - again);
+    } else if (action.kind == Kind::R) {
+      add(start, kRow, Held::rest, action.count);
+    } else if (action.kind == Kind::OFFLOAD) {
+      add(end, kEnds, Held::rest, -action.count);
+    } else if (action.kind == Kind::RELOAD) {
+      add(start, kBegins, Held::rest, action.count);
+    } else if (action.kind == Kind::UNSHARD) {
+      add(start, kBegins, Held::parameters, 1);
+    } else if (action.kind == Kind::RESHARD) {
+      add(end, kRow, Held::parameters, -1);
+    } else {
+      add(end, kRow, Held::all, -ended_by(work, action, actor));
+    }
+  }
+  std::stable_sort(out.begin(), out.end(),
+                   [](const LiveChange& x, const LiveChange& y) { return x.time != y.time ? x.time < y.time : x.order < y.order; });
+  return out;
+}
+
 LiveSum::LiveSum(const TableCosts& costs) {
   constexpr double kParts = 0x1p35;  // so that kMostForwards of the largest amount fit
   double largest = 0;
-  for (const StageCosts& stage : costs.stages) largest = std::max(largest, stage.live);
-  for (const StageCosts& stage : costs.stages) parts_of_.push_back(largest > 0 ? std::llround(stage.live / largest * kParts) : 0);
+  for (const StageCosts& stage : costs.stages) {
+    largest = std::max({largest, stage.live, stage.kept, stage.parameters});
+    has_parameters_ = has_parameters_ || stage.parameters > 0;
+  }
+  const auto parts = [&](double amount) -> std::int64_t { return largest > 0 ? std::llround(amount / largest * kParts) : 0; };
+  for (const StageCosts& stage : costs.stages)
+    parts_of_.push_back({parts(stage.live), parts(stage.kept), parts(stage.live) - parts(stage.kept), parts(stage.parameters)});
   size_ = largest / kParts;
+}
+
+double LiveSum::add_resident(const WorkIndex& work, std::int32_t actor) {
+  if (!has_parameters_) return 0;
+  std::vector<std::int32_t> uses(parts_of_.size(), 0);  // 1: computes with it
+  const std::vector<Action>& row = work.schedule->actors[static_cast<std::size_t>(actor)];
+  for (const Action& action : row) uses[static_cast<std::size_t>(action.stage)] |= is_compute(action.kind) && action.kind != Kind::W;
+  for (const Action& action : row)
+    if (action.kind == Kind::UNSHARD) uses[static_cast<std::size_t>(action.stage)] = 0;
+  double live = 0;
+  for (std::size_t stage = 0; stage < uses.size(); ++stage) live = add(Held::parameters, static_cast<std::int32_t>(stage), uses[stage]);
+  return live;
 }
 
 void fill_peaks(const WorkIndex& work, const TableCosts& costs, TableTime& time) {
@@ -36,14 +91,16 @@ void fill_peaks(const WorkIndex& work, const TableCosts& costs, TableTime& time)
   time.peak_live.assign(actors, 0);
   time.peak_time.assign(actors, 0);
   const LiveSum empty(costs);
-  for (std::size_t a = 0; a < actors; ++a) {
+  for (std::int32_t a = 0; a < static_cast<std::int32_t>(actors); ++a) {
     LiveSum sum = empty;
-    for_each_live_change(work, time, static_cast<std::int32_t>(a), foreign[a], [&](double when, std::int32_t stage, std::int32_t count) {
-      const double live = sum.add(stage, count);
-      if (live <= time.peak_live[a]) return;
-      time.peak_live[a] = live;
-      time.peak_time[a] = when;
-    });
+    double& peak = time.peak_live[static_cast<std::size_t>(a)] = sum.add_resident(work, a);
+    const auto change = [&](double when, Held what, std::int32_t stage, std::int32_t count) {
+      const double live = sum.add(what, stage, count);
+      if (live <= peak) return;
+      peak = live;
+      time.peak_time[static_cast<std::size_t>(a)] = when;
+    };
+    for_each_live_change(work, time, a, foreign[static_cast<std::size_t>(a)], change);
   }
 }
 

@@ -1,6 +1,7 @@
-// How many activations live on each actor of a timed table.
+// How many activations, and parameters, live on each actor of a timed table.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "simulate/table.h"
@@ -15,33 +16,55 @@ struct ForeignEnd {
 // Of each actor, in time.
 std::vector<std::vector<ForeignEnd>> foreign_ends(const WorkIndex& work, const TableTime& time);
 
-// Calls change(time, stage, count) for all micro-batches that begin (count > 0) and end to live on the actor, in time; what ends at a time
-// comes before what begins then. `foreign`: the actor's.
+// What comes and goes: a micro-batch's activations, what F keeps of them, the rest of them; a stage's parameters.
+enum class Held : std::uint8_t { all, kept, rest, parameters };
+
+struct LiveChange {
+  double time = 0;
+  std::int32_t order = 0;  // among those of one time: what ends on a lane or elsewhere, what the row does, what begins on a lane
+  Held what = Held::all;
+  std::int32_t stage = 0, count = 0;
+};
+// Of a table that recomputes, offloads or shards: in time.
+std::vector<LiveChange> live_changes(const WorkIndex& work, const TableTime& time, std::int32_t actor,
+                                     const std::vector<ForeignEnd>& foreign);
+
+// How many micro-batches of its actor's the action is the last to need.
+inline std::int32_t ended_by(const WorkIndex& work, const Action& action, std::int32_t actor) {
+  if (action.kind != Kind::I && action.kind != Kind::W) return action.kind == Kind::B ? action.count : 0;
+  std::int32_t ended = 0;
+  for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
+    const std::size_t unit = work.unit(action.stage, m);
+    ended += action.kind == Kind::I ? !work.weight[unit] : work.forward[unit].actor == actor;
+  }
+  return ended;
+}
+
+// Calls change(time, what, stage, count) for all that begins (count > 0) and ends to live on the actor, in time; what ends at a time comes
+// before what begins then. `foreign`: the actor's. Linear; where lanes have to be merged, times the logarithm.
 template <class Change>
 void for_each_live_change(const WorkIndex& work, const TableTime& time, std::int32_t actor, const std::vector<ForeignEnd>& foreign,
                           Change&& change) {
+  if (!work.recompute.empty() || !work.offload.empty() || work.has_sharding) {
+    for (const LiveChange& c : live_changes(work, time, actor, foreign)) change(c.time, c.what, c.stage, c.count);
+    return;
+  }
   const std::size_t a = static_cast<std::size_t>(actor);
   const std::vector<Action>& row = work.schedule->actors[a];
   auto next = foreign.begin();
   const auto foreign_until = [&](double end) {
-    for (; next != foreign.end() && next->time <= end; ++next) change(next->time, next->stage, -1);
+    for (; next != foreign.end() && next->time <= end; ++next) change(next->time, Held::all, next->stage, -1);
   };
   for (std::size_t i = 0; i < row.size(); ++i) {
     const Action& action = row[i];
     if (action.kind == Kind::F && work.shape->has_backward[static_cast<std::size_t>(action.stage)]) {
       foreign_until(time.start[a][i]);
-      change(time.start[a][i], action.stage, action.count);
+      change(time.start[a][i], Held::all, action.stage, action.count);
     }
-    std::int32_t ended = action.kind == Kind::B ? action.count : 0;
-    if (action.kind == Kind::I || action.kind == Kind::W) {
-      for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
-        const std::size_t unit = work.unit(action.stage, m);
-        ended += action.kind == Kind::I ? !work.weight[unit] : work.forward[unit].actor == actor;
-      }
-    }
+    const std::int32_t ended = ended_by(work, action, actor);
     if (ended == 0) continue;
     foreign_until(time.end[a][i]);
-    change(time.end[a][i], action.stage, -ended);
+    change(time.end[a][i], Held::all, action.stage, -ended);
   }
   foreign_until(time.makespan);
 }
@@ -51,15 +74,18 @@ class LiveSum {
  public:
   explicit LiveSum(const TableCosts& costs);
   // What lives now.
-  double add(std::int32_t stage, std::int32_t count) {
-    parts_ += parts_of_[static_cast<std::size_t>(stage)] * count;
+  double add(Held what, std::int32_t stage, std::int32_t count) {
+    parts_ += parts_of_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(what)] * count;
     return static_cast<double>(parts_) * size_;
   }
+  // The parameters that the actor has all the time: of what it computes with and never gathers.
+  double add_resident(const WorkIndex& work, std::int32_t actor);
 
  private:
-  std::vector<std::int64_t> parts_of_;  // each stage's micro-batch
+  std::vector<std::array<std::int64_t, 4>> parts_of_;  // of each stage, by Held
   std::int64_t parts_ = 0;
-  double size_;  // of a part
+  double size_ = 0;  // of a part
+  bool has_parameters_ = false;
 };
 
 // TableTime::peak_live and peak_time of what is known otherwise.

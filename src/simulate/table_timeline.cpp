@@ -1,5 +1,6 @@
 // A timed table as a timeline: activities with their causes, and memory in activations.
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "base/invariant.h"
@@ -17,7 +18,7 @@ struct Numbering {
 
 class Drawing {
  public:
-  Drawing(const WorkIndex& work, const TableTime& time) : work_(work), time_(time) {
+  Drawing(const WorkIndex& work, const TableTime& time) : work_(work), time_(time), last_(work.schedule->actors.size()) {
     for (const auto& row : work.schedule->actors) numbers_.action.emplace_back(row.size(), -1);
   }
 
@@ -31,6 +32,12 @@ class Drawing {
   }
 
  private:
+  // The activity of each lane of an actor that was made last, and of the stages' UNSHARD and REDUCE_GRAD; -1: none.
+  struct Last {
+    std::int64_t compute = -1, copy = -1, collective = -1;
+    std::map<std::int32_t, std::int64_t> gathered, reduced;
+  };
+
   std::int64_t& number_of(Position p) { return numbers_.action[static_cast<std::size_t>(p.actor)][static_cast<std::size_t>(p.index)]; }
   const Activity& made(std::int64_t number) const { return activities_[static_cast<std::size_t>(number)]; }
 
@@ -54,14 +61,35 @@ class Drawing {
     activity.microbatch = action.microbatch;
     activity.item = here.index;
     const auto caused_by = [&](std::int64_t number) {
-      if (activity.cause < 0 || made(number).end > made(activity.cause).end) activity.cause = number;
+      if (number >= 0 && (activity.cause < 0 || made(number).end > made(activity.cause).end)) activity.cause = number;
     };
-    if (here.index > 0) caused_by(number_of({here.actor, here.index - 1}));
+    Last& last = last_[actor];
+    const bool copy = is_host_copy(action.kind), collective = is_collective(action.kind);
+    caused_by(last.compute);
+    if (copy) caused_by(last.copy);
+    if (collective) caused_by(last.collective);
+    if (!copy && !collective) caused_by(waits_for(last, action));
     for_each_need(work_, action, [&](Position need) {
-      if (need.actor != here.actor) caused_by(transfer_of(need, here.actor));
+      if (need.actor != here.actor)
+        caused_by(transfer_of(need, here.actor));
+      else if (!copy)
+        caused_by(number_of(need));
     });
-    number_of(here) = static_cast<std::int64_t>(activities_.size());
+    const std::int64_t number = number_of(here) = static_cast<std::int64_t>(activities_.size());
+    (copy ? last.copy : collective ? last.collective : last.compute) = number;
+    if (collective) (action.kind == Kind::UNSHARD ? last.gathered : last.reduced)[action.stage] = number;
+    if (copy || collective) {
+      activity.lane = Lane::transfer;
+      activity.peer = here.actor;
+    }
     activities_.push_back(activity);
+  }
+
+  // The collective that its stage waits for in its row; -1: none.
+  static std::int64_t waits_for(const Last& last, const Action& action) {
+    const auto& collectives = action.kind == Kind::U ? last.reduced : last.gathered;
+    const auto found = collectives.find(action.stage);
+    return found == collectives.end() ? -1 : found->second;
   }
 
   void add_transfer(const TableTransfer& transfer) {
@@ -95,16 +123,20 @@ class Drawing {
   const WorkIndex& work_;
   const TableTime& time_;
   Numbering numbers_;
+  std::vector<Last> last_;  // of each actor
   std::vector<Activity> activities_;
 };
 
 std::vector<MemoryPoint> memory_of(const WorkIndex& work, const TableCosts& costs, const TableTime& time, std::int32_t actor,
                                    const std::vector<ForeignEnd>& foreign) {
   std::vector<MemoryPoint> points(1);
-  LiveSum sum(costs);
-  for_each_live_change(work, time, actor, foreign, [&](double when, std::int32_t stage, std::int32_t count) {
-    if (when != points.back().time) points.push_back({.time = when});
-    points.back().amount[static_cast<std::size_t>(MemoryClass::activations)] = sum.add(stage, count);
+  LiveSum sum(costs), parameters(costs);
+  const auto amount = [&](MemoryClass memory) -> double& { return points.back().amount[static_cast<std::size_t>(memory)]; };
+  amount(MemoryClass::parameters) = parameters.add_resident(work, actor);
+  for_each_live_change(work, time, actor, foreign, [&](double when, Held what, std::int32_t stage, std::int32_t count) {
+    if (when != points.back().time) points.push_back({when, points.back().amount});
+    const bool activations = what != Held::parameters;
+    amount(activations ? MemoryClass::activations : MemoryClass::parameters) = (activations ? sum : parameters).add(what, stage, count);
   });
   return points;
 }

@@ -44,6 +44,7 @@ std::span<const Kernel> activation_kernels();
 std::span<const Kernel> reduction_kernels();
 std::span<const Kernel> shape_kernels();
 std::span<const Kernel> product_kernels();
+std::span<const Kernel> convolution_kernels();
 std::span<const Kernel> normalisation_kernels();
 std::span<const Kernel> attention_kernels();
 std::span<const Kernel> embedding_kernels();

@@ -8,8 +8,8 @@ namespace {
 std::map<std::string_view, const Kernel*> make_index() {
   std::map<std::string_view, const Kernel*> index;
   for (auto family :
-       {elementwise_kernels(), activation_kernels(), reduction_kernels(), shape_kernels(), product_kernels(), normalisation_kernels(),
-        attention_kernels(), embedding_kernels(), loss_kernels(), random_kernels(), optimiser_kernels()})
+       {elementwise_kernels(), activation_kernels(), reduction_kernels(), shape_kernels(), product_kernels(), convolution_kernels(),
+        normalisation_kernels(), attention_kernels(), embedding_kernels(), loss_kernels(), random_kernels(), optimiser_kernels()})
     for (const Kernel& kernel : family) index.emplace(kernel.name, &kernel);
   return index;
 }

@@ -29,28 +29,55 @@ Bound bind_embedding(const Site& site) {
   };
 }
 
-// Rows of dy are added in order, so that the sum does not depend on threads.
-Bound bind_embedding_backward(const Site& site) {
+// Rows of a bag are added in its order.
+Bound bind_embedding_bag(const Site& site) {
+  const T &weight = site.operands[0], &indices = site.operands[1], &out = site.results[0];
+  if (are_dense_f32(weight, out) && indices.is_contiguous())
+    return [f = vector_kernels().add, w = floats(weight), rows = weight.size(0), width = weight.size(1),
+            at = static_cast<const std::int64_t*>(indices.data_ptr()), n = indices.numel(), bag = indices.size(-1), out,
+            q = mutable_floats(out)] {
+      std::memset(q, 0, static_cast<std::size_t>(out.numel()) * sizeof(float));
+      for (std::int64_t i = 0; i < n; ++i) {
+        require_row(at[i], rows);
+        float* sum = q + i / bag * width;
+        f(sum, w + at[i] * width, sum, width);
+      }
+    };
+  return [weight, indices, out] {
+    Shape bags = indices.sizes().vec();
+    bags.push_back(weight.size(1));
+    const T rows = weight.index_select(0, indices.reshape({-1})).view(bags);
+    out.copy_(is_low_precision(rows) ? in_f32(rows).sum(-2) : rows.sum(-2));
+  };
+}
+
+// Each row of dy goes to the `bag` rows named in its place. They are added in order, so that the sum does not depend on threads.
+Bound bind_backward(const Site& site, std::int64_t bag) {
   const bool accumulate = site.accumulate & 1;
   const T &dy = site.operands[0], &indices = site.operands[1], &out = site.results[0];
   if (are_dense_f32(dy, out) && indices.is_contiguous())
-    return [f = vector_kernels().add, d = floats(dy), at = static_cast<const std::int64_t*>(indices.data_ptr()), n = indices.numel(), out,
-            q = mutable_floats(out), rows = out.size(0), width = out.size(1), accumulate] {
+    return [f = vector_kernels().add, d = floats(dy), at = static_cast<const std::int64_t*>(indices.data_ptr()), n = indices.numel(), bag,
+            out, q = mutable_floats(out), rows = out.size(0), width = out.size(1), accumulate] {
       if (!accumulate) std::memset(q, 0, static_cast<std::size_t>(rows * width) * sizeof(float));
       for (std::int64_t i = 0; i < n; ++i) {
         require_row(at[i], rows);
-        f(q + at[i] * width, d + i * width, q + at[i] * width, width);
+        f(q + at[i] * width, d + i / bag * width, q + at[i] * width, width);
       }
     };
-  return [dy, indices, out, accumulate] {
+  return [dy, indices, bag, out, accumulate] {
     if (!accumulate) out.zero_();
-    out.index_add_(0, indices.reshape({-1}), dy.reshape({-1, out.size(1)}));
+    const T rows = dy.reshape({-1, 1, out.size(1)}).expand({-1, bag, -1});
+    out.index_add_(0, indices.reshape({-1}), rows.reshape({-1, out.size(1)}));
   };
 }
 
 const Kernel kKernels[] = {
     {.name = "embedding", .bind = bind_embedding},
-    {.name = "embedding_dense_backward", .bind = bind_embedding_backward, .accumulates = 1},
+    {.name = "embedding_dense_backward", .bind = [](const Site& s) { return bind_backward(s, 1); }, .accumulates = 1},
+    {.name = "embedding_bag", .bind = bind_embedding_bag},
+    {.name = "embedding_bag_dense_backward",
+     .bind = [](const Site& s) { return bind_backward(s, s.operands[1].size(-1)); },
+     .accumulates = 1},
 };
 
 }  // namespace

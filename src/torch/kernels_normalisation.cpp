@@ -4,6 +4,8 @@
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/mean.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/rsqrt.h>
@@ -85,6 +87,32 @@ Bound bind_rms_norm_backward(const Site& site) {
   };
 }
 
+// ATen's training mode without running statistics.
+Bound bind_batch_norm(const Site& site) {
+  return [x = site.operands[0], weight = site.operands[1], bias = site.operands[2], y = site.results[0], mean = site.results[1],
+          rstd = site.results[2], eps = number_attribute(site.op, "eps")]() mutable {
+    if (!is_low_precision(x)) {
+      at::native_batch_norm_out(y, mean, rstd, x, weight, bias, {}, {}, true, 0, eps);
+      return;
+    }
+    T wide = in_f32(y);
+    at::native_batch_norm_out(wide, mean, rstd, in_f32(x), in_f32(weight), in_f32(bias), {}, {}, true, 0, eps);
+    y.copy_(wide);
+  };
+}
+
+// Operands: dy, x, mean, rstd, weight.
+Bound bind_batch_norm_backward(const Site& site) {
+  return [operands = std::vector<T>(site.operands.begin(), site.operands.end()),
+          results = std::vector<T>(site.results.begin(), site.results.end()), accumulate = site.accumulate] {
+    const auto out = at::native_batch_norm_backward(computed(operands[0]), computed(operands[1]), computed(operands[4]), {}, {},
+                                                    operands[2], operands[3], true, 0, {true, true, true});
+    results[0].copy_(std::get<0>(out));
+    deliver(results[1], std::get<1>(out), accumulate >> 1 & 1);
+    deliver(results[2], std::get<2>(out), accumulate >> 2 & 1);
+  };
+}
+
 bool is_last(const Op& op, const T& x) {
   return wrap(attribute<std::int64_t>(op, "dim"), x.dim()) == x.dim() - 1;
 }
@@ -114,6 +142,8 @@ const Kernel kKernels[] = {
     {.name = "native_layer_norm_backward", .bind = bind_layer_norm_backward, .accumulates = 0b110},
     {.name = "_fused_rms_norm", .bind = bind_rms_norm},
     {.name = "_fused_rms_norm_backward", .bind = bind_rms_norm_backward, .accumulates = 0b10},
+    {.name = "native_batch_norm", .bind = bind_batch_norm},
+    {.name = "native_batch_norm_backward", .bind = bind_batch_norm_backward, .accumulates = 0b110},
     {.name = "softmax", .bind = [](const Site& s) { return bind_softmax(s, false); }},
     {.name = "log_softmax", .bind = [](const Site& s) { return bind_softmax(s, true); }},
     {.name = "_softmax_backward_data", .bind = [](const Site& s) { return bind_softmax_backward(s, false); }},

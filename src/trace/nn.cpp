@@ -65,4 +65,39 @@ Tensor Embedding::operator()(const Parameters& p, Tensor indices) const {
   return embedding(p[at("weight")], indices);
 }
 
+EmbeddingBag::EmbeddingBag(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation,
+                           DType dtype)
+    : Module(std::move(path)) {
+  add_normal(specs, at("weight"), {dtype, {rows, width}}, deviation);
+}
+
+Tensor EmbeddingBag::operator()(const Parameters& p, Tensor indices) const {
+  const Origin origin(path());
+  return embedding_bag(p[at("weight")], indices);
+}
+
+Conv2d::Conv2d(std::vector<ParameterSpec>& specs, std::string path, const Conv2dShape& shape, double deviation, bool bias, DType dtype)
+    : Module(std::move(path)), shape_(shape), bias_(bias) {
+  add_normal(specs, at("weight"), {dtype, {shape.out, shape.in, shape.kernel, shape.kernel}}, deviation);
+  if (bias) add_constant(specs, at("bias"), {dtype, {shape.out}}, Initialiser::Kind::zeros);
+}
+
+Tensor Conv2d::operator()(const Parameters& p, Tensor x) const {
+  const Origin origin(path());
+  const Tensor weight = to(p[at("weight")], x.dtype());
+  return conv2d(x, weight, bias_ ? to(p[at("bias")], x.dtype()) : Tensor(), shape_.stride, shape_.padding);
+}
+
+BatchNorm2d::BatchNorm2d(std::vector<ParameterSpec>& specs, std::string path, std::int64_t channels, DType dtype, double eps)
+    : Module(std::move(path)), eps_(eps) {
+  add_constant(specs, at("weight"), {dtype, {channels}}, Initialiser::Kind::ones);
+  add_constant(specs, at("bias"), {dtype, {channels}}, Initialiser::Kind::zeros);
+}
+
+Tensor BatchNorm2d::operator()(const Parameters& p, Tensor x) const {
+  const Origin origin(path());
+  const Tensor weight = p[at("weight")];
+  return to(batch_norm(to(x, weight.dtype()), weight, p[at("bias")], eps_), x.dtype());
+}
+
 }  // namespace penstock::nn

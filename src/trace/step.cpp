@@ -12,6 +12,12 @@ namespace {
 
 using Inputs = std::vector<std::pair<std::string, TensorType>>;
 
+void set_port(Model::Batch& batch, const std::string& name, Tensor tensor) {
+  if (name == "tokens") batch.tokens = tensor;
+  if (name == "targets") batch.targets = tensor;
+  batch.ports.set(name, tensor);
+}
+
 // The traced inputs of a step, taken one after the other in the order in which they were declared.
 class Reader {
  public:
@@ -22,10 +28,9 @@ class Reader {
     for (const ParameterSpec& spec : specs) taken.set(spec.name, take());
     return taken;
   }
-  Model::Batch take_batch() {
+  Model::Batch take_batch(const std::vector<DataPort>& ports) {
     Model::Batch batch;
-    batch.tokens = take();
-    batch.targets = take();
+    for (const DataPort& port : ports) set_port(batch, port.name, take());
     batch.rows = take();
     batch.seed = take();
     return batch;
@@ -49,25 +54,38 @@ void add_state(Inputs& inputs, const std::vector<ParameterSpec>& specs, const st
   for (const ParameterSpec& spec : specs) inputs.emplace_back(prefix + spec.name, spec.type);
 }
 
-void add_batch(Inputs& inputs, int batch, int context) {
-  const TensorType tokens{DType::i64, {batch, context}};
-  inputs.emplace_back("tokens", tokens);
-  inputs.emplace_back("targets", tokens);
+void add_batch(Inputs& inputs, const std::vector<DataPort>& ports, int batch) {
+  for (const DataPort& port : ports) {
+    TensorType type = port.type;
+    type.shape.insert(type.shape.begin(), batch);
+    inputs.emplace_back(port.name, type);
+  }
   inputs.emplace_back("rows", TensorType{DType::i64, {batch}});
   inputs.emplace_back("seed", TensorType{DType::i64, {}});
 }
 
-// The batch's part of one micro-batch.
-Model::Batch part_of(Model::Batch batch, const std::vector<Tensor>& parts) {
-  batch.tokens = parts[0];
-  batch.targets = parts[1];
-  batch.rows = parts[2];
-  return batch;
+// Parameters are declared once each: what is there twice is a data port.
+void check_names(const Inputs& inputs) {
+  std::set<std::string> names;
+  for (const auto& input : inputs)
+    if (!names.insert(input.first).second)
+      throw Error(concat("the model's data port ", quote(input.first), " has the name of another input"));
 }
 
-// How many targets count.
-Tensor token_count(Tensor targets) {
-  return sum(to(ne(targets, static_cast<double>(kIgnored)), DType::i64));
+// What a loop cuts: the ports, then the rows.
+std::vector<Tensor> tensors_of(const Model::Batch& batch) {
+  std::vector<Tensor> out;
+  for (const auto& entry : batch.ports.entries()) out.push_back(entry.second);
+  out.push_back(batch.rows);
+  return out;
+}
+
+// The batch's part of one micro-batch.
+Model::Batch part_of(const Model::Batch& batch, const std::vector<Tensor>& parts) {
+  Model::Batch part = batch;
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) set_port(part, batch.ports.entries()[i].first, parts[i]);
+  part.rows = parts.back();
+  return part;
 }
 
 struct Sums {
@@ -76,14 +94,14 @@ struct Sums {
 };
 
 Sums loss_and_gradients(const Model& model, const Parameters& parameters, const Model::Batch& batch, int microbatches) {
-  const Tensor tokens = token_count(batch.targets);
-  const std::vector<Tensor> results = accumulate({batch.tokens, batch.targets, batch.rows}, microbatches, [&](const auto& parts) {
+  const Tensor count = model.count(batch);
+  const std::vector<Tensor> results = accumulate(tensors_of(batch), microbatches, [&](const auto& parts) {
     const ValueAndGradient sums = value_and_grad(parameters, [&](const Parameters& p) { return model.loss(p, part_of(batch, parts)); });
     std::vector<Tensor> out = {sums.value};
     for (const auto& entry : sums.gradient.entries()) out.push_back(entry.second);
     return out;
   });
-  Sums sums{results[0], to(maximum(tokens, full_like(tokens, 1)), results[0].dtype()), {}};
+  Sums sums{results[0], to(maximum(count, full_like(count, 1)), results[0].dtype()), {}};
   for (std::size_t i = 0; i < parameters.size(); ++i) sums.gradients.set(parameters.entries()[i].first, results[i + 1]);
   return sums;
 }
@@ -173,6 +191,7 @@ Graph reading_step(const std::string& name, const std::vector<ParameterSpec>& sp
   Inputs inputs;
   add_state(inputs, specs);
   inputs.insert(inputs.end(), data.begin(), data.end());
+  check_names(inputs);
   Graph graph = trace(name, inputs, [&](const std::vector<Tensor>& tensors) {
     Reader reader(tensors);
     const Parameters parameters = reader.take(specs);
@@ -197,12 +216,14 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
   if (second) add_state(inputs, specs, "second:");
   inputs.emplace_back("step", TensorType{DType::i64, {}});
   const int state_size = static_cast<int>(inputs.size());
-  add_batch(inputs, batch, context);
+  const std::vector<DataPort> ports = model.data(context);
+  add_batch(inputs, ports, batch);
+  check_names(inputs);
 
   Graph graph = trace("training_step", inputs, [&](const std::vector<Tensor>& tensors) {
     Reader reader(tensors);
     const State state = take_state(reader, specs, second);
-    Model::Batch data = reader.take_batch();
+    Model::Batch data = reader.take_batch(ports);
     data.step = state.step;
     const Sums sums = loss_and_gradients(model, state.parameters, data, microbatches);
     const Tensor norm = global_norm(sums.gradients) / sums.count;
@@ -226,12 +247,13 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
 
 Graph gradient_step(const Model& model, int batch, int context, int microbatches) {
   const std::vector<ParameterSpec> specs = parameters_of(model);
+  const std::vector<DataPort> ports = model.data(context);
   Inputs data;
-  add_batch(data, batch, context);
+  add_batch(data, ports, batch);
   std::vector<std::string> outputs = {"loss"};
   for (const ParameterSpec& spec : specs) outputs.push_back("gradient:" + spec.name);
   return reading_step("gradient_step", specs, data, outputs, [&](const Parameters& parameters, Reader& reader) {
-    Model::Batch whole = reader.take_batch();
+    Model::Batch whole = reader.take_batch(ports);
     whole.step = full_like(whole.seed, 0);
     const Sums sums = loss_and_gradients(model, parameters, whole, microbatches);
     std::vector<Tensor> out = {sums.loss / sums.count};
@@ -242,15 +264,16 @@ Graph gradient_step(const Model& model, int batch, int context, int microbatches
 
 Graph evaluation_step(const Model& model, int batch, int context, int microbatches) {
   using Tensors = std::vector<Tensor>;
+  const std::vector<DataPort> ports = model.data(context);
   Inputs data;
-  add_batch(data, batch, context);
+  add_batch(data, ports, batch);
   return reading_step("evaluation_step", parameters_of(model), data, {"loss_sum", "count"},
                       [&](const Parameters& parameters, Reader& reader) -> Tensors {
-                        Model::Batch whole = reader.take_batch();
+                        Model::Batch whole = reader.take_batch(ports);
                         whole.training = false;
                         const auto body = [&](const Tensors& parts) -> Tensors { return {model.loss(parameters, part_of(whole, parts))}; };
-                        const Tensor count = token_count(whole.targets);
-                        return {accumulate({whole.tokens, whole.targets, whole.rows}, microbatches, body)[0], count};
+                        const Tensor count = model.count(whole);
+                        return {accumulate(tensors_of(whole), microbatches, body)[0], count};
                       });
 }
 
@@ -259,7 +282,7 @@ Graph generation_step(const Model& model, int context) {
   return reading_step("generation_step", parameters_of(model), data, {"logits"}, [&](const Parameters& parameters, Reader& reader) {
     return accumulate({reader.take()}, 1, [&](const std::vector<Tensor>& parts) -> std::vector<Tensor> {
       Model::Batch batch;
-      batch.tokens = parts[0];
+      set_port(batch, "tokens", parts[0]);
       batch.training = false;
       return {to(model.logits(parameters, batch), DType::f32)};
     });

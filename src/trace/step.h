@@ -1,8 +1,9 @@
 // Whole step graphs, built from a model by the same public functions a user has.
 //
 // Inputs of every step graph: the state (parameters under their own names, then for a training step "first:<name>",
-// "second:<name>" (of sgd: only "first:<name>", the velocity) and "step", the number of steps done), then data: "tokens" and
-// "targets" i64[batch,context], "rows" i64[batch] (the samples' numbers in the step), "seed" i64[].
+// "second:<name>" (of sgd: only "first:<name>", the velocity) and "step", the number of steps done), then the data: the
+// model's ports (DataPort; of text "tokens" and "targets" i64[batch,context]), "rows" i64[batch] (the samples' numbers in the step),
+// "seed" i64[]. The loss is divided by the model's count of the batch. `context` is 0 where the model reads no text.
 // Each throws Error if the batch is not divisible by the micro-batches.
 #pragma once
 
@@ -24,13 +25,13 @@ struct OptimiserOptions {
   bool validated = false;
 };
 
-// One training step. Outputs after the state: "loss" (mean per counted token), "gradient_norm" (before clipping), "learning_rate".
+// One training step. Outputs after the state: "loss" (mean), "gradient_norm" (before clipping), "learning_rate".
 // Nothing hides a loss or norm that is not finite: both are outputs, and the state takes it on.
 Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& optimiser);
 // The other steps leave their state, the parameters, as it is.
-// Loss and gradients of the mean loss per token, with dropout as in step 0. Outputs: "loss", then "gradient:<name>".
+// Loss and gradients of the mean loss, with dropout as in step 0. Outputs: "loss", then "gradient:<name>".
 Graph gradient_step(const Model& model, int batch, int context, int microbatches);
-// Outputs "loss_sum" and "count" (i64: how many targets count). Forward only.
+// Outputs "loss_sum" and "count" (i64, Model::count). Forward only.
 Graph evaluation_step(const Model& model, int batch, int context, int microbatches);
 // Data: only "tokens" i64[1,context]. Output "logits" f32[1,context,vocabulary]. Forward only, one micro-batch.
 Graph generation_step(const Model& model, int context);

@@ -155,6 +155,93 @@ TEST(Models, MarkAsManyStagesAsAsked) {
   }
 }
 
+TEST(Models, OfBranchesMarkAsManyStagesAsAsked) {
+  const std::map<std::string, std::map<std::string, double>> models = {
+      {"candle-uno", {{"branches", 3}, {"layers", 3}, {"width", 4}}},
+      {"dlrm", {{"branches", 3}, {"layers", 3}, {"width", 4}}},
+      {"multimodal", {{"branches", 3}, {"layers", 3}, {"width", 4}, {"context", 8}}},
+      {"t5", {{"layers", 5}, {"width", 4}, {"heads", 2}, {"context", 8}}}};
+  for (const auto& [name, numbers] : models) {
+    for (int stages = 1; stages <= 10; ++stages) {
+      const Graph graph = gradient_step(*model(name, numbers, stages), 4, 8, 2);
+      verify(graph);
+      std::vector<std::string> expected;
+      for (int i = 0; i < stages; ++i) expected.push_back(std::to_string(i));
+      EXPECT_EQ(stages_of(graph), expected) << name;
+    }
+    EXPECT_NE(message_of([&, &name = name, &numbers = numbers] { model(name, numbers, 11); }).find("cannot be cut into 11 stages"),
+              std::string::npos);
+  }
+}
+
+TEST(Models, BranchesAreParallelStages) {
+  for (const std::string name : {"candle-uno", "dlrm", "multimodal"}) {
+    std::map<std::string, double> numbers = {{"branches", 2}, {"layers", 2}, {"width", 4}};
+    if (name == "multimodal") numbers["context"] = 6;
+    const auto reads = reads_of(evaluation_step(*model(name, numbers, 5), 4, 6, 2));
+    EXPECT_FALSE(reads.contains("0")) << name;
+    EXPECT_EQ(reads.at("1"), (std::set<std::string>{"0"})) << name;
+    EXPECT_FALSE(reads.contains("2")) << name;
+    EXPECT_EQ(reads.at("3"), (std::set<std::string>{"2"})) << name;
+  }
+}
+
+// With the sizes of the evaluation of GraphPipe (Jeon et al., ASPLOS 2025), as counted from its published description.
+TEST(Models, HaveTheSizesOfGraphPipesEvaluation) {
+  const auto elements = [](const Model& model, bool matrices_only) {
+    std::int64_t out = 0;
+    for (const ParameterSpec& spec : model.parameters())
+      if (!matrices_only || spec.name.find(".layer.") != std::string::npos) out += spec.decay ? spec.type.elements() : 0;
+    return out;
+  };
+  EXPECT_EQ(elements(*model("candle-uno", {{"width", 4096}}), false), 469790720);
+  EXPECT_EQ(elements(*model("dlrm", {{"width", 4096}, {"rows", 1e6}, {"embedding", 64}, {"bag", 100}}), false), 1269039104);
+  EXPECT_EQ(elements(*model("multimodal", {{"layers", 8}, {"width", 1024}, {"heads", 16}, {"context", 1280}}), true), 402653184);
+}
+
+// Names and layouts as the file of the published "t5-small" has them, with its sizes replaced.
+TEST(T5, HasThePublishedCheckpointsParameters) {
+  EXPECT_EQ(parameter_list(*model("t5", {{"layers", 1}, {"width", 4}, {"heads", 2}, {"buckets", 8}})),
+            "shared.weight: f32[256,4] normal 1.0, decay\n"
+            "encoder.block.0.layer.0.SelfAttention.q.weight: f32[4,4] normal 0.35355339059327373, decay\n"
+            "encoder.block.0.layer.0.SelfAttention.k.weight: f32[4,4] normal 0.5, decay\n"
+            "encoder.block.0.layer.0.SelfAttention.v.weight: f32[4,4] normal 0.5, decay\n"
+            "encoder.block.0.layer.0.SelfAttention.o.weight: f32[4,4] normal 0.5, decay\n"
+            "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight: f32[8,2] normal 0.5, decay\n"
+            "encoder.block.0.layer.0.layer_norm.weight: f32[4] ones\n"
+            "encoder.block.0.layer.1.DenseReluDense.wi.weight: f32[16,4] normal 0.5, decay\n"
+            "encoder.block.0.layer.1.DenseReluDense.wo.weight: f32[4,16] normal 0.25, decay\n"
+            "encoder.block.0.layer.1.layer_norm.weight: f32[4] ones\n"
+            "encoder.final_layer_norm.weight: f32[4] ones\n"
+            "decoder.block.0.layer.0.SelfAttention.q.weight: f32[4,4] normal 0.35355339059327373, decay\n"
+            "decoder.block.0.layer.0.SelfAttention.k.weight: f32[4,4] normal 0.5, decay\n"
+            "decoder.block.0.layer.0.SelfAttention.v.weight: f32[4,4] normal 0.5, decay\n"
+            "decoder.block.0.layer.0.SelfAttention.o.weight: f32[4,4] normal 0.5, decay\n"
+            "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight: f32[8,2] normal 0.5, decay\n"
+            "decoder.block.0.layer.0.layer_norm.weight: f32[4] ones\n"
+            "decoder.block.0.layer.1.EncDecAttention.q.weight: f32[4,4] normal 0.35355339059327373, decay\n"
+            "decoder.block.0.layer.1.EncDecAttention.k.weight: f32[4,4] normal 0.5, decay\n"
+            "decoder.block.0.layer.1.EncDecAttention.v.weight: f32[4,4] normal 0.5, decay\n"
+            "decoder.block.0.layer.1.EncDecAttention.o.weight: f32[4,4] normal 0.5, decay\n"
+            "decoder.block.0.layer.1.layer_norm.weight: f32[4] ones\n"
+            "decoder.block.0.layer.2.DenseReluDense.wi.weight: f32[16,4] normal 0.5, decay\n"
+            "decoder.block.0.layer.2.DenseReluDense.wo.weight: f32[4,16] normal 0.25, decay\n"
+            "decoder.block.0.layer.2.layer_norm.weight: f32[4] ones\n"
+            "decoder.final_layer_norm.weight: f32[4] ones\n");
+}
+
+TEST(Models, RefuseSizesThatDoNotFit) {
+  EXPECT_EQ(message_of([] { model("t5", {{"context", 15}}); }), "context 15 has no two halves\n  hint: use a context of 16");
+  EXPECT_EQ(message_of([] { model("t5", {{"buckets", 6}}); }),
+            "6 buckets for distances up to 128\n"
+            "  hint: use a number of buckets divisible by 4, and a distance of more than half of it");
+  EXPECT_EQ(message_of([] { model("multimodal", {{"context", 16}}); }),
+            "context 16 is not divisible by 5\n  each branch reads an equal stretch, the head predicts one\n  hint: use a context of 20");
+  EXPECT_EQ(message_of([] { generation_step(*model("candle-uno"), 0); }),
+            "this model does not continue a text\n  it has no logits of a next byte\n"
+            "  hint: generate with gpt, reference, mlp or two-branch");
+}
+
 TEST(Models, MarkLinearStages) {
   for (int stages = 1; stages <= 3; ++stages) {
     const Graph graph = evaluation_step(*model("mlp", {{"layers", 3}, {"width", 8}}, stages), 4, 8, 2);
@@ -178,7 +265,9 @@ TEST(TwoBranch, GivesEveryParameterAGradient) {
 }
 
 TEST(Registry, NamesTheNearest) {
-  EXPECT_EQ(message_of([] { model("gtp"); }), "no model \"gtp\"\n  known: gpt, mlp, reference, two-branch\n  hint: did you mean \"gpt\"?");
+  EXPECT_EQ(message_of([] { model("gtp"); }),
+            "no model \"gtp\"\n  known: candle-uno, dlrm, gpt, mlp, multimodal, reference, resnet, t5, two-branch, vgg\n  hint: did you "
+            "mean \"gpt\"?");
   EXPECT_EQ(message_of([] { model("mlp", {{"widht", 8}}); }),
             "model \"mlp\" has no option \"widht\"\n  known: context, layers, vocabulary, width\n  hint: did you mean \"width\"?");
 }

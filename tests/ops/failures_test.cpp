@@ -118,6 +118,48 @@ TEST_F(Failures, Products) {
   EXPECT_EQ(rule_of([&] { matmul(f32({2, 2, 3}), f32({3, 3, 2})); }), "matmul: shapes do not broadcast: 2 and 3 at dim 0");
 }
 
+TEST_F(Failures, Images) {
+  const auto convolve = [&](Shape x, Shape weight, std::int64_t stride = 1, std::int64_t padding = 0) {
+    return rule_of([&] { conv2d(f32(x), f32(weight), {}, stride, padding); });
+  };
+  EXPECT_EQ(convolve({3, 4, 4}, {2, 3, 1, 1}), "convolution: needs floating x[n, channels, height, width]");
+  EXPECT_EQ(convolve({1, 3, 0, 4}, {2, 3, 1, 1}), "convolution: an image has no empty dim");
+  EXPECT_EQ(convolve({1, 3, 4, 4}, {2, 4, 1, 1}), "convolution: needs weight[out, channels of x, height, width] of x's dtype");
+  EXPECT_EQ(convolve({1, 3, 4, 4}, {2, 3, 1, 1}, 0), "convolution: kernel and stride must be at least 1");
+  EXPECT_EQ(convolve({1, 3, 4, 4}, {2, 3, 1, 1}, 1, 1), "convolution: padding must be in [0, kernel)");
+  EXPECT_EQ(convolve({1, 3, 4, 4}, {2, 3, 5, 5}), "convolution: the window is larger than the padded image");
+  EXPECT_EQ(rule_of([&] { conv2d(f32({1, 3, 4, 4}), f32({2, 3, 1, 1}), f32({3})); }), "convolution: needs bias[out] of x's dtype");
+  const Attributes window = {{"stride", Shape{1, 1}}, {"padding", Shape{0, 0}}, {"kernel_size", Shape{2, 2}}};
+  const auto with = [&](const char* name, const Shape& size) {
+    Attributes attributes = window;
+    attributes[name] = size;
+    return attributes;
+  };
+  EXPECT_EQ(rule_of([&] { emit("convolution_backward_input", {f32({1, 2, 3, 3}), f32({2, 3, 1, 1})}, with("input_size", {1, 3, 4, 4})); }),
+            "convolution_backward_input: dy does not fit to input_size and weight");
+  EXPECT_EQ(
+      rule_of([&] { emit("convolution_backward_weight", {f32({1, 2, 3, 3}), f32({1, 3, 4, 4})}, with("weight_size", {2, 3, 1, 1})); }),
+      "convolution_backward_weight: dy does not fit to x and weight_size");
+  EXPECT_EQ(rule_of([&] { max_pool2d(f32({1, 3, 4, 4}), 3, 1, 2); }),
+            "max_pool2d_with_indices: padding must be at most half of the kernel");
+  EXPECT_EQ(rule_of([&] { emit("max_pool2d_with_indices", {f32({1, 3, 4, 4})}, with("stride", {1})); }),
+            "max_pool2d_with_indices: stride must be two numbers");
+  EXPECT_EQ(
+      rule_of([&] { emit("max_pool2d_with_indices_backward", {f32({1, 3, 3, 3}), i64({1, 3, 2, 2})}, with("input_size", {1, 3, 4, 4})); }),
+      "max_pool2d_with_indices_backward: dy and indices do not fit to input_size");
+  EXPECT_EQ(rule_of([&] { batch_norm(f32({2, 3}), f32({3}), f32({3})); }),
+            "native_batch_norm: needs floating x[n, channels, height, width]");
+  EXPECT_EQ(rule_of([&] { batch_norm(f32({1, 3, 1, 1}), f32({3}), f32({3})); }),
+            "native_batch_norm: each channel needs more than one value");
+  EXPECT_EQ(rule_of([&] { batch_norm(f32({2, 3, 1, 1}), f32({2}), f32({3})); }),
+            "native_batch_norm: weight and bias must have x's dtype and the shape [channels]");
+  const Tensor x = f32({2, 3, 1, 1});
+  EXPECT_EQ(rule_of([&] { emit("native_batch_norm_backward", {x, x, f32({2}), f32({3}), f32({3})}); }),
+            "native_batch_norm_backward: mean and rstd do not fit to x");
+  EXPECT_EQ(rule_of([&] { emit("native_batch_norm_backward", {x, x, f32({3}), f32({3}), f32({2})}); }),
+            "native_batch_norm_backward: weight must have x's dtype and the shape [channels]");
+}
+
 TEST_F(Failures, Normalisation) {
   EXPECT_EQ(rule_of([&] { layer_norm(f32({2, 3}), f32({2}), f32({2})); }),
             "native_layer_norm: weight and bias must have x's dtype and the shape [last dim of x]");
@@ -150,6 +192,10 @@ TEST_F(Failures, EmbeddingAndLoss) {
   EXPECT_EQ(rule_of([&] { embedding(f32({5}), i64({3})); }), "embedding: needs weight[rows, width]");
   EXPECT_EQ(rule_of([&] { emit("embedding_dense_backward", {f32({5, 2}), i64({3})}, {{"num_weights", 4}}); }),
             "embedding_dense_backward: dy must have the shape of the indices and a last dim");
+  EXPECT_EQ(rule_of([&] { embedding_bag(f32({5, 2}), i64({})); }), "embedding_bag: indices must have a last dim");
+  EXPECT_EQ(rule_of([&] { emit("embedding_bag_dense_backward", {f32({5, 2}), i64({4, 3})}, {{"num_weights", 4}}); }),
+            "embedding_bag_dense_backward: dy and indices must agree but for their last dim");
+  EXPECT_EQ(rule_of([&] { mse_loss(f32({2}), f32({3})); }), "sub: shapes do not broadcast: 2 and 3 at dim 0");
   EXPECT_EQ(rule_of([&] { cross_entropy(f32({2, 3, 4}), i64({2})); }), "cross_entropy: needs floating logits[n, classes]");
   EXPECT_EQ(rule_of([&] { cross_entropy(f32({2, 3}), i64({3})); }), "cross_entropy: needs targets i64[n]");
   EXPECT_EQ(cross_entropy(bf16({2, 3}), i64({2})).dtype(), DType::f32);

@@ -7,9 +7,11 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "plan/relieve.h"
 #include "schedule/work.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
@@ -172,84 +174,139 @@ TEST(Search, NeverWorseThanTheBestGenerator) {
   }
 }
 
-TEST(Search, TheSameForTheSameSeed) {
-  const SearchProblem problem = uniform(4, 5, 2, {}, 2);
-  const SearchResult a = search_schedule(problem, steps(300, 200)), b = search_schedule(problem, steps(300, 200));
-  EXPECT_EQ(a.schedule.actors, b.schedule.actors);
-  EXPECT_EQ(a.lower_bound, b.lower_bound);
-}
-
-// The published zero-bubble times at p=8, m=20, F:I:W = 1:1.3:0.7, and what they are worth: proven to be the best for their memory.
-TEST(Search, FindsThePublishedZeroBubbleTables) {
-  const UnitCosts costs{.input = 1.3, .weight = 0.7};
-  for (const auto& [limit, makespan] : std::vector<std::pair<double, double>>{{8, 71.2}, {16, 67.0}}) {
-    const SearchProblem problem = uniform(8, 20, limit, costs);
-    const SearchResult result = search_schedule(problem, without_replicas(problem));
-    EXPECT_NEAR(result.time.makespan, makespan, 1e-6);
-    EXPECT_TRUE(result.optimal);
-  }
-}
-
-// Where one B takes less than I and W, the last actor has no use for the split.
-TEST(Search, TakesWholeBackwardsWhereTheyAreCheaper) {
-  SearchProblem problem = uniform(1, 4, 2, {.backward = 1.5});
-  const SearchResult result = search_schedule(problem);
-  EXPECT_EQ(result.time.makespan, 10);
-  EXPECT_TRUE(result.optimal);
-  problem.whole = false;
-  EXPECT_EQ(search_schedule(problem).time.makespan, 12);
-}
-
-TEST(Search, SaysWhichLimitWouldDo) {
-  EXPECT_EQ(message_of([] { search_schedule(uniform(4, 4, 0.75, {}, 2)); }),
-            "no table keeps a memory limit of 0.75 activations\n"
-            "  one micro-batch alone needs 1.0 on its fullest actor\n"
-            "  hint: the smallest limit that would do is 1.0");
-  expect_valid(uniform(4, 4, 1, {}, 2), search_schedule(uniform(4, 4, 1, {}, 2), steps(200, 200)));
-  SearchProblem odd = uniform(2, 2, 4);
-  odd.shape = chain(3);
-  odd.costs = uniform_costs(3);
-  EXPECT_EQ(message_of([&] { search_schedule(odd); }),
-            "no schedule fits these stages and actors\n"
-            "  3 stages, 2 actors\n"
-            "  hint: the search needs a placement: the stages' number must be a multiple of the actors'");
-}
-
-// Stages of any graph, on any actors, with replicas, links that are occupied, stages without backward or parameters, and B beside I and W:
-// no random table is faster than what was proven, or than what was found where that is optimal.
-TEST(Search, NoRandomTableIsBelowTheBound) {
-  Random random(7);
-  int searched = 0;
-  for (int n = 0; n < 150; ++n) {
-    SearchProblem problem;
-    problem.shape = test::random_shape(random, {.most_stages = 5, .no_backward = 0.2, .no_parameters = 0.2});
-    problem.actors = test::draw(random, 1, 3);
-    problem.microbatches = test::draw(random, 1, 3);
-    for (std::size_t s = 0; s < problem.shape.predecessors.size(); ++s) {
-      StageCosts& stage = problem.costs.stages.emplace_back();
-      for (double& time : stage.time) time = test::draw(random, 0, 16) / 8.0;
-      stage.forward_bytes = test::draw(random, 0, 2);
-      stage.backward_bytes = test::draw(random, 0, 2);
-      stage.live = test::draw(random, 1, 4) / 4.0;
+// All rows with R right before any of their I.
+std::vector<std::vector<Action>> with_recomputation(const std::vector<std::vector<Action>>& rows, int microbatches) {
+  std::vector<std::vector<Action>> out;
+  for (const std::vector<Action>& row : rows)
+    for (int subset = 0; subset < 1 << microbatches; ++subset) {
+      std::vector<Action>& longer = out.emplace_back();
+      for (const Action& action : row) {
+        if (action.kind == Kind::I && (subset >> action.microbatch) % 2) longer.push_back({action.stage, Kind::R, action.microbatch});
+        longer.push_back(action);
+      }
     }
-    problem.network.link = {.latency = test::draw(random, 0, 4) / 4.0};
-    if (test::coin(random, 0.5)) problem.network.link.bandwidth = 4;
-    const Schedule table = test::random_schedule(random, problem.shape, problem.actors, problem.microbatches,
-                                                 {.mixed_split = test::coin(random, 0.5), .replica = test::coin(random, 0.5) ? 0.3 : 0});
+  return out;
+}
+
+// The fastest of all combinations of rows with any R right before their I; two actors of one stage. Infinity: none keeps the limit.
+double brute_force_with_recomputation(const SearchProblem& problem) {
+  std::vector<std::vector<std::vector<Action>>> rows;
+  for (int a = 0; a < 2; ++a) {
+    all_rows(a, problem.microbatches, 1e9, {}, 0, 0, 0, rows.emplace_back());
+    rows.back() = with_recomputation(rows.back(), problem.microbatches);
+    // What is there on one actor depends on the other only by when it happens, and the most that is there not even by that.
+    std::erase_if(rows.back(), [&](const std::vector<Action>& row) {
+      double live = 0, peak = 0;
+      const StageCosts& costs = problem.costs.stages[at(a)];
+      for (const Action& action : row) {
+        const auto is_again = [&](const Action& x) { return x.kind == Kind::R && x.microbatch == action.microbatch; };
+        if (action.kind == Kind::F) live += std::any_of(row.begin(), row.end(), is_again) ? costs.kept : costs.live;
+        if (action.kind == Kind::R) live += costs.live - costs.kept;
+        if (action.kind == Kind::W) live -= costs.live;
+        peak = std::max(peak, live);
+      }
+      return peak > problem.memory_limit;
+    });
+  }
+  double best = std::numeric_limits<double>::infinity();
+  Schedule schedule;
+  schedule.actors.resize(2);
+  for (const auto& first : rows[0]) {
+    schedule.actors[0] = first;
+    for (const auto& second : rows[1]) {
+      schedule.actors[1] = second;
+      const WorkIndex work = index_work(schedule, problem.shape, problem.microbatches);
+      const std::vector<std::int32_t> ran = walk(work, [](Position) {});
+      if (at(ran[0]) < first.size() || at(ran[1]) < second.size()) continue;
+      best = std::min(best, time_table(work, problem.costs, {.network = problem.network}).makespan);
+    }
+  }
+  return best;
+}
+
+TEST(Search, RecomputesNoMoreThanBruteForce) {
+  Random random(5);
+  int below_one = 0;
+  for (int n = 0; n < 24; ++n) {
+    SearchProblem problem = random_problem(random, 2, 3);
+    problem.recompute = true;
+    problem.memory_limit = test::draw(random, 2, 10) / 4.0;
+    for (StageCosts& stage : problem.costs.stages) {
+      stage.kept = test::draw(random, 0, 2) / 4.0;
+      stage.time[at(static_cast<int>(Kind::R))] = stage.time[0] * test::draw(random, 1, 4) / 4.0;
+    }
+    const double best = brute_force_with_recomputation(problem);
+    SCOPED_TRACE(concat("case ", n, ": ", words(problem)));
+    if (!std::isfinite(best)) {
+      EXPECT_NE(message_of([&] { search_schedule(problem, without_replicas(problem, steps(2000, 100000))); }), "no error");
+      continue;
+    }
+    const SearchResult result = search_schedule(problem, without_replicas(problem, steps(4000, 100000)));
+    expect_valid(problem, result);
+    EXPECT_LE(result.lower_bound, best);
+    EXPECT_LE(result.time.makespan, best) << print(result.schedule);
+    below_one += problem.memory_limit < 2;
+    if (std::getenv("PENSTOCK_SEARCH_TABLE"))
+      std::printf("%2d: %s: %.4f, brute force %.4f, bound %.4f, %s\n", n, words(problem).c_str(), result.time.makespan, best,
+                  result.lower_bound, result.found_by.c_str());
+  }
+  EXPECT_GT(below_one, 5);
+}
+
+// Every unit of ZeroPP under this problem: the fastest within the limit.
+std::pair<int, double> best_unit(const SearchProblem& problem, int chunks) {
+  std::pair<int, double> best = {0, std::numeric_limits<double>::infinity()};
+  for (int unit = problem.actors; unit <= problem.microbatches; ++unit) {
+    const Schedule table =
+        make_schedule("zeropp", {.actors = problem.actors, .microbatches = problem.microbatches, .chunks = chunks, .unit = unit});
     const TableTime time = time_table(table, problem.shape, problem.costs, {.network = problem.network});
-    problem.memory_limit = largest(time.peak_live);
-    SearchOptions options = steps(300, 3000);
-    options.placements = {placement_of(table)};
-    try {
-      const SearchResult result = search_schedule(problem, options);
+    if (largest(time.peak_live) <= problem.memory_limit * (1 + 1e-9) && time.makespan < best.second) best = {unit, time.makespan};
+  }
+  return best;
+}
+
+// With 12 micro-batches, 4 actors and 2 chunks of each: the larger the unit, the fewer gathers and the more memory.
+TEST(Search, FindsTheUnitOfZeroPP) {
+  std::set<int> units;
+  for (const double gather : {0.0, 0.5, 1.0, 2.0}) {
+    for (const double limit : {5.0, 6.5, 8.0, 10.5, 100.0}) {
+      SearchProblem problem = uniform(4, 12, limit, {.gather = gather, .reduce = gather, .parameters = 0.5}, 2);
+      problem.sharded = true;
+      const auto [unit, makespan] = best_unit(problem, 2);
+      SCOPED_TRACE(concat("gather ", gather, ", limit ", limit, ", unit ", unit));
+      const SearchResult result = search_schedule(problem, steps(200, 0));
       expect_valid(problem, result);
-      EXPECT_LE(result.lower_bound, time.makespan * (1 + 1e-9)) << "case " << n;
-      ++searched;
-    } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find("no table keeps"), std::string::npos) << error.what();
+      EXPECT_LE(result.generator_time, makespan);
+      if (gather < 1) continue;  // other schedules are better where gathers cost little
+      EXPECT_EQ(result.generator, concat("zeropp --unit ", unit));
+      EXPECT_EQ(result.generator_time, makespan);
+      units.insert(unit);
+      if (result.found_by != result.generator) continue;
+      EXPECT_EQ(count_of(result.schedule, Kind::UNSHARD), 8 * 2 * ((12 + unit - 1) / unit));
+      EXPECT_NEAR(largest(result.time.peak_live), unit + 2 * 0.25, 1e-9) << "and two chunks' parameters";
     }
   }
-  EXPECT_GT(searched, 120);
+  EXPECT_EQ(units, (std::set<int>{4, 6, 7, 8, 12}));
+}
+
+// Never slower than without, and faster where memory is scarce.
+TEST(Search, RecomputesAndOffloads) {
+  for (const double limit : {1.25, 2.5, 4.0}) {
+    SearchProblem problem = uniform(4, 6, limit, {.offload = 0.5, .kept = 0.125});
+    const double without = search_schedule(problem, without_replicas(problem, steps(500, 200))).time.makespan;
+    for (const auto& [recompute, offload] : {std::pair{true, false}, {false, true}, {true, true}}) {
+      problem.recompute = recompute;
+      problem.offload = offload;
+      const SearchResult result = search_schedule(problem, without_replicas(problem, steps(500, 200)));
+      expect_valid(problem, result);
+      EXPECT_LE(result.time.makespan, without);
+      EXPECT_TRUE(recompute || count_of(result.schedule, Kind::R) == 0);
+      EXPECT_TRUE(offload || count_of(result.schedule, Kind::OFFLOAD) == 0);
+      if (limit == 2.5 || (limit < 4 && recompute)) {  // within 1.25 an activation would have to be away at once
+        EXPECT_LT(result.time.makespan, without) << limit << print(result.schedule);
+      }
+    }
+  }
 }
 
 }  // namespace

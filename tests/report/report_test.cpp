@@ -33,7 +33,7 @@ StepMetrics metrics(std::int64_t step) {
   StepMetrics out;
   out.step = step;
   out.loss = 2.3456;
-  out.tokens_per_second = 31250;
+  out.rate = 31250;
   out.bubble = 0.123;
   return out;
 }

@@ -139,7 +139,7 @@ TEST(Profile, AWeightGradientElsewhereStaysSplit) {
 // Whatever the table, its tasks are in the costs of any other table on the same stages.
 TEST(Profile, TheCostsOfOneTableAreThoseOfAll) {
   const Config one = config({"schedule=1f1b"});
-  const auto data = std::make_shared<RandomBatch>(context_of(one), vocabulary_of(one));
+  const auto data = std::make_shared<RandomBatch>(text_ports(context_of(one)), vocabulary_of(one));
   const std::vector<Program> programs = programs_of(one);
   const ProfileCluster devices = make_profile_cluster(2, fake_executors(microseconds(0)), data);
   std::string progress;

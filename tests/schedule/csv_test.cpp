@@ -52,6 +52,7 @@ TEST(ScheduleCsv, UnreadableCellsAreNamed) {
       {"0F1 0B1", "\" 0B1\" follows the action"},
       {"0.F1", "a slice's number is missing after '.'"},
       {"0x0F1", "how many micro-batches is missing after 'x'"},
+      {"0OFFLOAD", "the micro-batch is missing after OFFLOAD"},
       {"0RESHRAD", "did you mean RESHARD?"},
       {"(0F1;1B2)", "a fused pair is written (0F3;1B2)OVERLAP_F_B"},
       {"(0F1;1B2", "a fused pair is written (0F3;1B2)OVERLAP_F_B"},

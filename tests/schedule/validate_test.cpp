@@ -41,7 +41,13 @@ TEST(Validate, AcceptsSeveralMicrobatchesAtOnceAndFusedPairs) {
 }
 
 TEST(Validate, AcceptsActionsThatNeedNothingElse) {
-  EXPECT_EQ(verdict("0UNSHARD,0F0,0RESHARD,0OFFLOAD0,0RELOAD0,0R0,0B0,0REDUCE_GRAD,0U\n", chain(1)), "no error");
+  EXPECT_EQ(verdict("0UNSHARD,0F0,0F1,0OFFLOAD0,0RELOAD0,0RESHARD,0UNSHARD,0B0,0R1,0I1,0RESHARD,0W1,0REDUCE_GRAD,0U\n", chain(1)),
+            "no error");
+  EXPECT_EQ(verdict("0x2F0,0x2R0,0B0,0REDUCE_GRAD,0B1,0REDUCE_GRAD\n", chain(1)), "no error");
+  EXPECT_EQ(verdict("0F0,0x2OFFLOAD0,0F1,0RELOAD0,0B0,0RELOAD1,0B1\n", chain(1)),
+            "plan.csv:1:2: 0x2OFFLOAD0 can never run (actor 0)\n"
+            "  cycle: 0x2OFFLOAD0 needs 0F1; actor 0 runs 0F1 after 0x2OFFLOAD0\n"
+            "  hint: move 0F1 (column 3) before column 2");
 }
 
 // Branches 0 and 1 join in 2: neither waits for the other, in a chain they would.
@@ -147,7 +153,7 @@ TEST(Validate, NamesDoubledWork) {
   EXPECT_EQ(verdict("0F0,,0F0,0B0\n", chain(1)),
             "plan.csv:1:3: 0F0 stands twice\n"
             "  0F0 stands at plan.csv:1:1\n"
-            "  each stage does F, and B or I and W, once per micro-batch\n"
+            "  each stage does F, and B or I and W, once per micro-batch, R or OFFLOAD and RELOAD at most once\n"
             "  hint: remove one of them");
   EXPECT_NE(verdict("0F0,0B0,0I0\n", chain(1)).find("plan.csv:1:3: 0I0 repeats work of 0B0\n"), std::string::npos);
   EXPECT_NE(verdict("0F0,0I0,0B0\n", chain(1)).find("plan.csv:1:3: 0B0 repeats work of 0I0\n"), std::string::npos);
@@ -162,6 +168,74 @@ TEST(Validate, KeepsBackwardWithItsForward) {
             "  B, I and R run where their forward left its residuals; only W may run elsewhere\n"
             "  hint: move 0B0 to row 1");
   EXPECT_NE(verdict("0F0,0B0\n0R0\n", chain(1)).find("plan.csv:2:1: 0R0 runs on actor 1, its forward on actor 0"), std::string::npos);
+}
+
+TEST(Validate, KeepsResidualsBetweenForwardAndBackward) {
+  EXPECT_EQ(verdict("0F0,,0B0,0R0\n", chain(1)),
+            "plan.csv:1:3: 0B0 can never run (actor 0)\n"
+            "  cycle: 0B0 needs 0R0; actor 0 runs 0R0 after 0B0\n"
+            "  hint: move 0R0 (column 4) before column 3");
+  EXPECT_NE(verdict("0R0,0F0,0B0\n", chain(1)).find("cycle: 0R0 needs 0F0"), std::string::npos);
+  EXPECT_NE(verdict("0F0,0RELOAD0,0OFFLOAD0,0B0\n", chain(1)).find("cycle: 0RELOAD0 needs 0OFFLOAD0"), std::string::npos);
+  EXPECT_NE(verdict("0F0,0OFFLOAD0,0I0,0RELOAD0,0W0\n", chain(1)).find("cycle: 0I0 needs 0RELOAD0"), std::string::npos);
+  EXPECT_NE(verdict("0OFFLOAD0,0F0,0RELOAD0,0B0\n", chain(1)).find("cycle: 0OFFLOAD0 needs 0F0"), std::string::npos);
+  EXPECT_NE(verdict("0F0,0R0,0R0,0B0\n", chain(1)).find("plan.csv:1:3: 0R0 stands twice"), std::string::npos);
+  EXPECT_NE(verdict("0F0,0OFFLOAD0,0RELOAD0,0RELOAD0,0B0\n", chain(1)).find("plan.csv:1:4: 0RELOAD0 stands twice"), std::string::npos);
+  EXPECT_EQ(verdict("0F0,0R0\n", chain(1, true)),
+            "plan.csv:1:2: 0R0 prepares a backward of a stage without\n"
+            "  stage 0 only runs forward\n"
+            "  hint: leave it out, or use a table made with --forward-only");
+  EXPECT_NE(verdict("0F0,0F1,0B0,0B1,0R2\n", chain(1), 2).find("plan.csv:1:5: 0R2 names an unknown micro-batch"), std::string::npos);
+}
+
+TEST(Validate, BringsBackWhatWasOffloaded) {
+  EXPECT_EQ(verdict("0F0,0OFFLOAD0,0B0\n", chain(1)),
+            "plan.csv:1:2: 0OFFLOAD0 is never reloaded\n"
+            "  0RELOAD0 is missing\n"
+            "  hint: add it before the backward, or leave out 0OFFLOAD0");
+  EXPECT_EQ(verdict("0F0,,0RELOAD0,0B0\n", chain(1)),
+            "plan.csv:1:3: 0RELOAD0 was never offloaded\n"
+            "  0OFFLOAD0 is missing\n"
+            "  hint: add it after the forward, or leave out 0RELOAD0");
+  EXPECT_EQ(verdict("0F0,0OFFLOAD0,0RELOAD0,0R0,0B0\n", chain(1)),
+            "plan.csv:1:4: 0R0 computes again what 0RELOAD0 brings back\n"
+            "  0OFFLOAD0 stands at plan.csv:1:2\n"
+            "  hint: leave out one or the other");
+  EXPECT_EQ(verdict("0F0,0RELOAD0,0B0\n0OFFLOAD0\n", chain(1)),
+            "plan.csv:2:1: 0OFFLOAD0 runs on actor 1, its forward on actor 0\n"
+            "  0F0 stands at plan.csv:1:1\n"
+            "  they move what the forward left, where it left it\n"
+            "  hint: move 0OFFLOAD0 to row 1");
+}
+
+TEST(Validate, NeedsParametersGathered) {
+  EXPECT_EQ(verdict("0UNSHARD,0F0,0RESHARD,0B0\n", chain(1)),
+            "plan.csv:1:4: 0B0 finds its parameters sharded\n"
+            "  actor 0 gathers those of stage 0, but they are not there\n"
+            "  hint: add 0UNSHARD before it");
+  EXPECT_NE(verdict("0F0,0UNSHARD,0B0\n", chain(1)).find("plan.csv:1:1: 0F0 finds its parameters sharded"), std::string::npos);
+  EXPECT_NE(verdict("0UNSHARD,0F0,0RESHARD,0R0,0B0\n", chain(1)).find("1:4: 0R0 finds its parameters sharded"), std::string::npos);
+  EXPECT_EQ(verdict("0UNSHARD,0F0,0UNSHARD,0B0\n", chain(1)),
+            "plan.csv:1:3: 0UNSHARD gathers what actor 0 still has\n  hint: leave it out");
+  EXPECT_EQ(verdict("0F0,0RESHARD,0B0\n", chain(1)),
+            "plan.csv:1:2: 0RESHARD drops what actor 0 has not gathered\n  no 0UNSHARD stands before it");
+  EXPECT_EQ(verdict("0UNSHARD,0UNSHARD0,0F0,0B0\n", chain(1)),
+            "plan.csv:1:2: 0UNSHARD0 names a micro-batch\n"
+            "  parameters, and the sum of gradients, belong to a stage\n"
+            "  hint: write 0UNSHARD");
+}
+
+TEST(Validate, ReducesAllGradients) {
+  EXPECT_EQ(verdict("0F0,0I0,0REDUCE_GRAD,0W0\n", chain(1)),
+            "plan.csv:1:3: 0REDUCE_GRAD has nothing to reduce\n  neither B nor W of stage 0 stands before it on actor 0");
+  EXPECT_EQ(verdict("0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD\n", chain(1)),
+            "plan.csv:1:4: 0REDUCE_GRAD has nothing to reduce\n"
+            "  neither B nor W of stage 0 stands before it on actor 0, behind the last one");
+  EXPECT_EQ(verdict("0F0,0F1,0B0,0REDUCE_GRAD,0B1\n", chain(1)),
+            "plan.csv:1:5: 0B1: its gradient is never reduced\n"
+            "  the last 0REDUCE_GRAD of actor 0 stands at plan.csv:1:4\n"
+            "  hint: move it behind 0B1, or add one there");
+  EXPECT_NE(verdict("0F0,0B0,0U,0REDUCE_GRAD\n", chain(1)).find("plan.csv:1:3: 0U is too early"), std::string::npos);
 }
 
 TEST(Validate, RefusesTablesWithoutForward) {

@@ -108,6 +108,50 @@ TEST(Table, AWeightGradientElsewhereKeepsItsActivations) {
   EXPECT_EQ(time.peak_time[0], 2);
 }
 
+TableTime alone(const std::string& row, const UnitCosts& costs) {
+  const Schedule schedule = parse_schedule(row, "one.csv");
+  validate(schedule, chain_of(schedule));
+  return time_table(schedule, chain_of(schedule), uniform_costs(schedule.stages(), costs));
+}
+
+// What is computed again is not held before: of the other micro-batch only what entered the stage.
+TEST(Table, RecomputationTakesTimeForMemory) {
+  const UnitCosts costs{.recompute = 0.5, .kept = 0.25};
+  const TableTime time = alone("0F0,0F1,0B0,0R1,0B1\n", costs);
+  EXPECT_EQ(time.makespan, 1 + 1 + 2 + 0.5 + 2);
+  EXPECT_EQ(time.busy[0], time.makespan);
+  EXPECT_EQ(time.peak_live[0], 1.25);
+  EXPECT_EQ(alone("0F0,0F1,0B0,0R1,0B1\n", {}).makespan, 1 + 1 + 2 + 1 + 2) << "as long as F unless said";
+  EXPECT_EQ(alone("0F0,0R0,0I0,0W0\n", costs).peak_live[0], 1);
+}
+
+// Copies run beside compute, one at a time and in the order of the row: what is away lives until it has gone and from where it comes back.
+TEST(Table, OffloadingTakesALaneForMemory) {
+  const UnitCosts costs{.offload = 1, .kept = 0.25};
+  const TableTime late = alone("0F0,0OFFLOAD0,0F1,0F2,0B2,0B1,0RELOAD0,0B0\n", costs);
+  EXPECT_EQ(late.start[0], (std::vector<double>{0, 1, 1, 2, 3, 5, 7, 8}));
+  EXPECT_EQ(late.makespan, 10);
+  EXPECT_EQ(late.busy[0], 9);
+  EXPECT_EQ(late.peak_live[0], 2.25);
+  EXPECT_EQ(late.peak_time[0], 2);
+  const TableTime hidden = alone("0F0,0OFFLOAD0,0F1,0F2,0B2,0RELOAD0,0B1,0B0\n", costs);
+  EXPECT_EQ(hidden.makespan, 9);
+  EXPECT_EQ(hidden.peak_live[0], 2.25);
+  EXPECT_EQ(alone("0F0,0F1,0OFFLOAD0,0OFFLOAD1,0RELOAD1,0B1,0RELOAD0,0B0\n", costs).start[0],
+            (std::vector<double>{0, 1, 2, 3, 4, 5, 7, 8}));
+}
+
+// A gather is hidden behind the other stage's compute; a stage without one is always there; the update waits for the sum.
+TEST(Table, CollectivesRunBesideCompute) {
+  const UnitCosts costs{.gather = 1.5, .reduce = 2, .parameters = 3};
+  const TableTime time = alone("0UNSHARD,0F0,1UNSHARD,0RESHARD,1F0,1B0,1REDUCE_GRAD,0UNSHARD,1RESHARD,0B0,1U\n", costs);
+  EXPECT_EQ(time.start[0], (std::vector<double>{0, 1.5, 2.5, 2.5, 4, 5, 7, 9, 7, 10.5, 12.5}));
+  EXPECT_EQ(time.makespan, 12.5);
+  EXPECT_NEAR(time.peak_live[0], 3 + 2, 1e-9);
+  EXPECT_NEAR(alone("0F0,1UNSHARD,1F0,1B0,1RESHARD,0B0\n", costs).peak_live[0], 3 + 3 + 2, 1e-9);
+  EXPECT_EQ(alone("0F0,0B0,0REDUCE_GRAD\n", costs).makespan, 3 + 2) << "the step ends with what runs beside";
+}
+
 TEST(Table, JitterAndStragglers) {
   const Schedule schedule = make_schedule("zb-h1", {.actors = 4, .microbatches = 8});
   const StageShape shape = chain(4);
@@ -148,6 +192,7 @@ Case random_case(Random& random, bool mediums) {
   const int actors = test::draw(random, 1, 4);
   c.schedule = test::random_schedule(random, c.shape, actors, test::draw(random, 1, 5),
                                      {.mixed_split = test::coin(random, 0.5), .foreign_weight = 0.2, .replica = 0.2});
+  if (test::coin(random, 0.5)) c.schedule = test::with_extras(random, std::move(c.schedule), c.shape);
   c.costs.stages.resize(c.shape.predecessors.size());
   for (StageCosts& stage : c.costs.stages) {
     for (double& time : stage.time) time = test::draw(random, mediums ? 1 : 0, 24) / 8.0;
@@ -155,6 +200,8 @@ Case random_case(Random& random, bool mediums) {
     stage.backward_bytes = test::draw(random, 0, 16);
     stage.weight_bytes = test::draw(random, 0, 16);
     stage.live = test::draw(random, 0, 4) / 2.0;
+    stage.kept = stage.live * test::draw(random, 0, 4) / 4.0;
+    stage.parameters = test::draw(random, 0, 2) / 2.0;
   }
   for (std::int32_t from = 0; from < actors; ++from)
     for (std::int32_t to = 0; to < actors; ++to)
@@ -175,6 +222,7 @@ class ByTheRules {
   explicit ByTheRules(const Case& c) : case_(c) {
     for (std::size_t a = 0; a < c.schedule.actors.size(); ++a) {
       end_.emplace_back(c.schedule.actors[a].size(), -1);
+      finished_.emplace_back(c.schedule.actors[a].size(), false);
       for (std::size_t i = 0; i < end_[a].size(); ++i) all_.emplace_back(a, i);
     }
     start_ = end_;
@@ -182,16 +230,11 @@ class ByTheRules {
 
   // Of each action; in eighths.
   const std::vector<std::vector<int>>& starts() {
-    const std::size_t actors = start_.size();
-    std::vector<std::size_t> next(actors, 0), finished(actors, 0);
-    for (int now = 0; std::any_of(all_.begin(), all_.end(), [&](const At& x) { return finished[x.first] <= x.second; }); ++now) {
+    std::vector<std::size_t> next(start_.size(), 0);  // of each row: what has not been taken up
+    for (int now = 0; std::any_of(all_.begin(), all_.end(), [&](const At& x) { return !finished_[x.first][x.second]; }); ++now) {
       for (bool progress = true; progress;) {
         progress = false;
-        for (std::size_t a = 0; a < actors; ++a) {
-          if (finished[a] == next[a] || end_[a][finished[a]] != now) continue;
-          enqueue({a, finished[a]++});
-          progress = true;
-        }
+        for (const At& x : all_) progress = finish(x, now) || progress;
         for (auto& [channel, queue] : queues_) {
           for (; !queue.empty() && free_[channel] <= now; queue.pop_front(), progress = true) {
             const Parcel& parcel = queue.front();
@@ -200,13 +243,12 @@ class ByTheRules {
             arrival_[{parcel.from, parcel.to}] = free_[channel] + eighths(link.latency);
           }
         }
-        for (std::size_t a = 0; a < actors; ++a) {
-          if (finished[a] != next[a] || next[a] == start_[a].size() || !is_ready({a, next[a]}, finished, now)) continue;
-          const Action& action = of({a, next[a]});
-          start_[a][next[a]] = now;
-          end_[a][next[a]] = now + eighths(case_.costs.stages[at(action.stage)].time[at(static_cast<int>(action.kind))]);
-          ++next[a];
-          progress = true;
+        for (std::size_t a = 0; a < start_.size(); ++a) progress = take_up(a, next[a], now) || progress;
+        for (auto& [lane, queue] : lanes_) {
+          for (; !queue.empty() && lane_free_[lane] <= now; queue.pop_front(), progress = true) {
+            begin(queue.front(), now);
+            lane_free_[lane] = end_of(queue.front());
+          }
         }
       }
     }
@@ -226,6 +268,48 @@ class ByTheRules {
   bool feeds(int from, int to) const {
     const auto& before = case_.shape.predecessors[at(to)];
     return std::find(before.begin(), before.end(), from) != before.end();
+  }
+
+  int end_of(At x) const { return end_[x.first][x.second]; }
+  void begin(At x, int now) {
+    const Action& action = of(x);
+    start_[x.first][x.second] = now;
+    end_[x.first][x.second] = now + eighths(case_.costs.stages[at(action.stage)].time[at(static_cast<int>(action.kind))]);
+  }
+
+  bool finish(At x, int now) {
+    if (finished_[x.first][x.second] || end_of(x) < 0 || end_of(x) > now) return false;
+    enqueue(x);
+    return finished_[x.first][x.second] = true;
+  }
+
+  // 0: compute, 1: host copies, 2: collectives.
+  static int lane_of(Kind kind) {
+    if (kind == Kind::OFFLOAD || kind == Kind::RELOAD) return 1;
+    return kind == Kind::UNSHARD || kind == Kind::REDUCE_GRAD ? 2 : 0;
+  }
+
+  // An actor that computes nothing takes up what is next in its row: gives it to its lane, or computes it.
+  bool take_up(std::size_t a, std::size_t& next, int now) {
+    if (next == start_[a].size()) return false;
+    for (std::size_t i = 0; i < next; ++i)
+      if (lane_of(of({a, i}).kind) == 0 && !finished_[a][i]) return false;
+    const At here{a, next};
+    if (const int lane = lane_of(of(here).kind); lane > 0) {
+      lanes_[{a, lane}].push_back(here);
+    } else {
+      if (!is_ready(here, now)) return false;
+      begin(here, now);
+    }
+    ++next;
+    return true;
+  }
+
+  // Whether `user` waits for what stands before it in its row on another lane.
+  bool waits_for(const Action& maker, const Action& user) const {
+    if (maker.stage != user.stage) return false;
+    if (maker.kind == Kind::RELOAD) return maker.microbatch == user.microbatch && (user.kind == Kind::B || user.kind == Kind::I);
+    return maker.kind == (user.kind == Kind::U ? Kind::REDUCE_GRAD : Kind::UNSHARD);
   }
 
   // What `user` reads of `maker`: whose value, and how large it is; an unnamed value where it reads nothing.
@@ -255,10 +339,11 @@ class ByTheRules {
     }
   }
 
-  bool is_ready(At user, const std::vector<std::size_t>& finished, int now) const {
+  bool is_ready(At user, int now) const {
     return std::all_of(all_.begin(), all_.end(), [&](const At& maker) {
+      if (maker.first == user.first)
+        return maker.second >= user.second || !waits_for(of(maker), of(user)) || finished_[maker.first][maker.second];
       if (read(of(maker), of(user)).first < 0) return true;
-      if (maker.first == user.first) return maker.second < finished[maker.first];
       const auto arrived = arrival_.find({maker, user.first});
       return arrived != arrival_.end() && arrived->second <= now;
     });
@@ -267,6 +352,9 @@ class ByTheRules {
   const Case& case_;
   std::vector<At> all_;
   std::vector<std::vector<int>> start_, end_;
+  std::vector<std::vector<bool>> finished_;
+  std::map<std::pair<std::size_t, int>, std::deque<At>> lanes_;  // of actors
+  std::map<std::pair<std::size_t, int>, int> lane_free_;
   std::map<std::string, std::deque<Parcel>> queues_;
   std::map<std::string, int> free_;
   std::map<std::pair<At, std::size_t>, int> arrival_;
@@ -351,6 +439,20 @@ TEST(Table, TheOrderOfTheWalkDoesNotMatter) {
   }
 }
 
+// Whether an actor has the parameters of a stage: always if it computes with them and never gathers them.
+bool holds_parameters(const std::vector<Action>& row, const std::vector<double>& start, const std::vector<double>& end, int stage,
+                      double now) {
+  bool computes = false, gathers = false, holds = false;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    if (row[i].stage != stage) continue;
+    computes = computes || row[i].kind == Kind::F || row[i].kind == Kind::B || row[i].kind == Kind::I;
+    gathers = gathers || row[i].kind == Kind::UNSHARD;
+    if (row[i].kind == Kind::UNSHARD && start[i] <= now) holds = true;
+    if (row[i].kind == Kind::RESHARD && end[i] <= now) holds = false;
+  }
+  return gathers ? holds : computes;
+}
+
 // What lives on an actor at a moment, counted forward by forward.
 TEST(Table, PeaksAndMemoryCurves) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
@@ -366,9 +468,18 @@ TEST(Table, PeaksAndMemoryCurves) {
         for (std::size_t unit = 0; unit < work.forward.size(); ++unit) {
           const Position first = work.forward[unit], last = work.weight[unit] ? work.weight[unit] : work.backward[unit];
           if (first.actor != static_cast<std::int32_t>(a) || !last) continue;
+          const auto started = [&](const std::vector<Position>& where) {
+            return where.empty() || !where[unit] || time.start[a][at(where[unit].index)] <= now;
+          };
+          const bool away = !work.offload.empty() && work.offload[unit] && time.end[a][at(work.offload[unit].index)] <= now;
+          const bool whole = started(work.recompute) && (!away || started(work.reload));
+          const StageCosts& costs = c.costs.stages[at(work.at(first).stage)];
           if (time.start[a][at(first.index)] <= now && now < time.end[at(last.actor)][at(last.index)])
-            live += c.costs.stages[at(work.at(first).stage)].live;
+            live += whole ? costs.live : costs.kept;
         }
+        for (std::size_t s = 0; s < c.costs.stages.size(); ++s)
+          live +=
+              holds_parameters(c.schedule.actors[a], time.start[a], time.end[a], static_cast<int>(s), now) * c.costs.stages[s].parameters;
         return live;
       };
       double peak = 0;
@@ -394,7 +505,8 @@ TEST(Table, CausesExplainEveryBegin) {
     std::size_t actions = 0;
     for (std::size_t i = 0; i < timeline.activities.size(); ++i) {
       const Activity& activity = timeline.activities[i];
-      actions += activity.lane == Lane::compute;
+      const auto is_far = [](const Activity& x) { return x.lane == Lane::transfer && x.device != x.peer; };
+      actions += !is_far(activity);
       EXPECT_TRUE(i == 0 || timeline.activities[i - 1].begin <= activity.begin);
       if (activity.cause < 0) {
         EXPECT_EQ(activity.begin, 0);
@@ -403,7 +515,7 @@ TEST(Table, CausesExplainEveryBegin) {
       ASSERT_LT(activity.cause, static_cast<std::int64_t>(i)) << "causes come first";
       const Activity& cause = timeline.activities[at(activity.cause)];
       // A transfer behind another follows when that one has left its link, a latency before it arrives.
-      const bool behind = activity.lane == Lane::transfer && cause.lane == Lane::transfer;
+      const bool behind = is_far(activity) && is_far(cause);
       EXPECT_EQ(activity.begin, cause.end - (behind ? c.options.network.at(cause.device, cause.peer).latency : 0));
       if (behind) continue;
       EXPECT_EQ(cause.lane == Lane::transfer ? cause.peer : cause.device, activity.device);

@@ -214,6 +214,26 @@ void product_cases(Family family) {
     });
 }
 
+void image_cases(Family family) {
+  for (const bool bias : {false, true})
+    family.add("convolution", [&](CaseMaker& m) {
+      const std::int64_t kernel = m.number(1, 3), out = m.size();
+      const Tensor x = m.input({m.size(), m.size(), m.number(3, 6), m.number(3, 6)});
+      const Tensor weight = m.input({out, x.size(1), kernel, kernel});
+      return Tensors{conv2d(x, weight, bias ? m.input({out}) : Tensor(), m.number(1, 3), m.number(0, kernel - 1))};
+    });
+  family.add("max_pool2d_with_indices", [](CaseMaker& m) {
+    const std::int64_t kernel = m.number(1, 3);
+    const Tensor x = m.input({m.size(), m.size(), m.number(3, 6), m.number(3, 6)});
+    return Tensors{max_pool2d(x, kernel, m.number(1, 3), m.number(0, kernel / 2))};
+  });
+  family.add("native_batch_norm", [](CaseMaker& m) {
+    const Tensor x = m.input({m.size(), m.size(), m.number(2, 4), 3}, {.low = -2, .high = 2});
+    const Tensor weight = m.input({x.size(1)});
+    return Tensors{batch_norm(x, weight, m.input({x.size(1)}))};
+  });
+}
+
 void network_cases(Family family) {
   for (const bool affine : {false, true})
     family.add("native_layer_norm", [&](CaseMaker& m) {
@@ -240,6 +260,10 @@ void network_cases(Family family) {
     const Tensor weight = m.input({5, m.size()});
     return Tensors{embedding(weight, m.integers(m.shape(2), 0, 5))};
   });
+  family.add("embedding_bag", [](CaseMaker& m) {
+    const Tensor weight = m.input({5, m.size()});
+    return Tensors{embedding_bag(weight, m.integers(m.shape(1 + m.index(2)), 0, 5))};
+  });
   // Class 1 is ignored.
   family.add("cross_entropy", [](CaseMaker& m) {
     const Tensor logits = m.input({m.size(), 4}, {.low = -2, .high = 2});
@@ -260,6 +284,7 @@ std::vector<OpCase> random_cases(std::mt19937_64& random) {
   reduction_cases(family);
   shape_cases(family);
   product_cases(family);
+  image_cases(family);
   network_cases(family);
   return cases;
 }

@@ -97,6 +97,57 @@ std::pair<int, int> pick(Random& random, const Schedule& schedule) {
 
 using Row = std::vector<Action>;
 
+// At a random place from `low` to `high`, which is returned.
+std::size_t insert(Random& random, Row& row, std::size_t low, std::size_t high, const Action& action) {
+  const std::size_t place = static_cast<std::size_t>(draw(random, static_cast<int>(low), static_cast<int>(high)));
+  row.insert(row.begin() + static_cast<std::ptrdiff_t>(place), action);
+  return place;
+}
+
+void add_residuals(Random& random, Row& row, const Action& forward) {
+  const int choice = draw(random, 0, 2);
+  const std::int32_t s = forward.stage, m = forward.microbatch;
+  const auto where = [&](auto&& is) {
+    return static_cast<std::size_t>(
+        std::find_if(row.begin(), row.end(), [&](const Action& x) { return x.stage == s && x.microbatch == m && is(x.kind); }) -
+        row.begin());
+  };
+  const std::size_t after = where([](Kind kind) { return kind == Kind::F; }) + 1;
+  const std::size_t before = where([](Kind kind) { return kind == Kind::B || kind == Kind::I; });
+  if (choice == 0) insert(random, row, after, before, {s, Kind::R, m});
+  if (choice != 1) return;
+  const std::size_t offload = insert(random, row, after, before, {s, Kind::OFFLOAD, m});
+  insert(random, row, offload + 1, before + 1, {s, Kind::RELOAD, m});
+}
+
+void add_sharding(Random& random, Row& row, std::int32_t s) {
+  std::vector<std::size_t> uses, gradients;  // where its parameters are read; where its gradients are made
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    if (row[i].stage != s || row[i].kind > Kind::R) continue;
+    if (row[i].kind != Kind::W) uses.push_back(i);
+    if (row[i].kind == Kind::B || row[i].kind == Kind::W) gradients.push_back(i);
+  }
+  const bool shards = coin(random, 0.5);
+  if (!gradients.empty() && coin(random, 0.5)) row.push_back({s, Kind::U});  // behind all else
+  // From the back, so that places before stay what they are.
+  for (std::size_t i = gradients.size(); shards && i-- > 0;) {
+    const bool last = i + 1 == gradients.size();
+    if (last || coin(random, 0.3))
+      insert(random, row, gradients[i] + 1, last ? gradients[i] + 1 : gradients[i + 1], {s, Kind::REDUCE_GRAD});
+  }
+  if (!shards || uses.empty()) return;
+  uses.clear();
+  for (std::size_t i = 0; i < row.size(); ++i)
+    if (row[i].stage == s && row[i].kind <= Kind::R && row[i].kind != Kind::W) uses.push_back(i);
+  if (coin(random, 0.5)) insert(random, row, uses.back() + 1, row.size() - (row.back() == Action{s, Kind::U}), {s, Kind::RESHARD});
+  for (std::size_t i = uses.size(); --i > 0;) {
+    if (coin(random, 0.7)) continue;
+    const std::size_t dropped = insert(random, row, uses[i - 1] + 1, uses[i], {s, Kind::RESHARD});
+    insert(random, row, dropped + 1, uses[i] + 1, {s, Kind::UNSHARD});
+  }
+  insert(random, row, 0, uses[0], {s, Kind::UNSHARD});
+}
+
 BrokenTable repeat(Random& random, Schedule table) {
   const auto [a, i] = pick(random, table);
   const Action action = table.actors[static_cast<std::size_t>(a)][static_cast<std::size_t>(i)];
@@ -225,6 +276,18 @@ Schedule with_host_copies(Random& random, Schedule schedule, double probability)
       row.insert(row.begin() + offload, copy);
     }
   }
+  return schedule;
+}
+
+Schedule with_extras(Random& random, Schedule schedule, const StageShape& shape) {
+  for (Row& row : schedule.actors) {
+    const Row plain = row;
+    for (const Action& action : plain) {
+      if (action.kind == Kind::F && shape.has_backward[static_cast<std::size_t>(action.stage)]) add_residuals(random, row, action);
+    }
+    for (std::int32_t s = 0; s < static_cast<std::int32_t>(shape.predecessors.size()); ++s) add_sharding(random, row, s);
+  }
+  schedule.cells.clear();
   return schedule;
 }
 

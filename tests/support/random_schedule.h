@@ -34,6 +34,9 @@ Schedule random_schedule(Random& random, const StageShape& shape, int actors, in
 
 // The table with an R for a share of the forwards that have a backward, anywhere between the two, or right before the backward.
 Schedule with_recomputation(Random& random, Schedule schedule, double share, bool late = false);
+// The same table, still valid, with actions put in at random: R or OFFLOAD and RELOAD of some micro-batches; UNSHARD, RESHARD and
+// REDUCE_GRAD of some stages on some actors; U of others and of some of these.
+Schedule with_extras(Random& random, Schedule schedule, const StageShape& shape);
 
 // The table with OFFLOAD and RELOAD between F and the first B or I of each stage and micro-batch without R with this
 // probability, at random places.

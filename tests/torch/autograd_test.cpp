@@ -2,15 +2,20 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/batch_norm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/conv2d.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/embedding_bag.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/log_softmax.h>
+#include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/ones_like.h>
@@ -72,6 +77,15 @@ Tensors dropout(const Op& op, const Tensors& x) {
   graph.outputs = copy.results;
   graph.ops.push_back(copy);
   return {x[0] * test::run_graph(graph, {at::ones_like(x[0]), x[1], x[2]})[0]};
+}
+
+// Bags side by side, each beginning at its offset.
+Tensors embedding_bag(const Op&, const Tensors& x) {
+  const std::int64_t bag = x[1].size(-1);
+  const T offsets = at::arange(x[1].numel() / bag) * bag;
+  Integers sizes = x[1].sizes().vec();
+  sizes.back() = x[0].size(1);
+  return {std::get<0>(at::embedding_bag(x[0], x[1].reshape({-1}), offsets)).reshape(sizes)};
 }
 
 const std::map<std::string, Function>& functions() {
@@ -145,6 +159,18 @@ const std::map<std::string, Function>& functions() {
       {"bmm", [](O, X x) -> Tensors { return {at::bmm(x[0], x[1])}; }},
       {"addmm", [](O, X x) -> Tensors { return {at::addmm(x[0], x[1], x[2])}; }},
       {"matmul", [](O, X x) -> Tensors { return {x[0].matmul(x[1])}; }},
+      {"convolution",
+       [](O op, X x) -> Tensors {
+         return {at::conv2d(x[0], x[1], x.size() > 2 ? std::optional<T>(x[2]) : std::nullopt, attribute<Integers>(op, "stride"),
+                            attribute<Integers>(op, "padding"))};
+       }},
+      {"max_pool2d_with_indices",
+       [](O op, X x) -> Tensors {
+         return {at::max_pool2d(x[0], attribute<Integers>(op, "kernel_size"), attribute<Integers>(op, "stride"),
+                                attribute<Integers>(op, "padding"))};
+       }},
+      {"native_batch_norm",
+       [](O op, X x) -> Tensors { return {at::batch_norm(x[0], x[1], x[2], {}, {}, true, 0.1, real(op, "eps"), false)}; }},
       {"native_layer_norm",
        [](O op, X x) -> Tensors {
          const bool affine = x.size() > 1;
@@ -159,6 +185,7 @@ const std::map<std::string, Function>& functions() {
          return {at::scaled_dot_product_attention(x[0], x[1], x[2], {}, 0, attribute<bool>(op, "is_causal"), real(op, "scale"))};
        }},
       {"embedding", [](O, X x) -> Tensors { return {at::embedding(x[0], x[1])}; }},
+      {"embedding_bag", embedding_bag},
       {"cross_entropy",
        [](O op, X x) -> Tensors { return {at::cross_entropy_loss(x[0], x[1], {}, at::Reduction::Sum, integer(op, "ignore_index"))}; }},
       {"dropout", dropout},

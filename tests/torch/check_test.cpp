@@ -25,7 +25,7 @@ Config small(const std::string& model, const std::vector<std::string>& settings)
 }
 
 StepGradients step_of(const Config& config, const Prepared& prepared, const Program& program) {
-  const auto data = std::make_shared<RandomBatch>(context_of(config), vocabulary_of(config));
+  const auto data = std::make_shared<RandomBatch>(data_of(config, *prepared.model), vocabulary_of(config));
   const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data);
   cluster->load(program);
   StateSource state;
@@ -127,6 +127,31 @@ TEST(Check, TheNumberOfMicrobatchesChangesNothing) {
   for (int microbatches : {1, 2, 4, 8}) {
     SCOPED_TRACE(microbatches);
     expect_equal(pipelined_step(small("gpt", {"dtype=f64", concat("microbatches=", microbatches)})).value(), expected, 1e-10);
+  }
+}
+
+// As many stages as actors, and more than branches.
+TEST(Check, ModelsOfParallelBranchesAndOtherData) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> models = {
+      {"candle-uno", {"branches=3", "layers=2", "width=8"}},
+      {"dlrm", {"branches=3", "layers=2", "width=8", "rows=10"}},
+      {"multimodal", {"branches=3", "width=8", "context=16", "vocabulary=32"}},
+      {"t5", {"width=8", "heads=2", "context=16", "vocabulary=32"}}};
+  for (const auto& [model, sizes] : models) {
+    const auto config = [&](std::vector<std::string> settings) {
+      std::vector<Override> overrides = {parse_override("model.name=" + model), parse_override("batch=8"), parse_override("microbatches=4"),
+                                         parse_override("dtype=f64")};
+      settings.insert(settings.end(), sizes.begin(), sizes.end());
+      for (const std::string& setting : settings) overrides.push_back(parse_override(setting));
+      return load_config("", overrides, builtin_models());
+    };
+    const StepGradients expected = sequential_step(config({}));
+    for (const char* schedule : {"schedule=gpipe", "schedule=1f1b", "schedule=zb-h1"}) {
+      for (const char* actors : {"actors=2", "actors=4"}) {
+        SCOPED_TRACE(concat(model, " ", schedule, " ", actors));
+        expect_equal(pipelined_step(config({schedule, actors})).value(), expected, 1e-10);
+      }
+    }
   }
 }
 

@@ -140,6 +140,43 @@ TEST(Kernels, GiveTransposedResults) {
   }
 }
 
+// A convolution, its norm and a pooling with all their gradients and bags of embeddings, in low precision and twice in f32.
+TEST(Kernels, OfImagesAndBagsRunInLowPrecisionAndRepeatTheirBits) {
+  std::mt19937_64 random(7);
+  const auto run = [](const std::string& dtype, const std::vector<T>& inputs) {
+    std::string text = R"(penstock graph 1
+      graph @g(%x: D[3,4,9,9], %w: D[5,4,3,3], %b: D[5], %d: D[3,5,2,2], %e: D[6,8], %t: i64[3,2])
+          -> (D[3,5,2,2], D[3,4,9,9], D[5,4,3,3], D[5], D[3,8], D[6,8]) {
+        %0: D[3,5,5,5] = convolution(%x, %w, %b) {padding=[1,1], stride=[2,2]}
+        %1: D[3,5,5,5], %2: S[5], %3: S[5] = native_batch_norm(%0, %b, %b) {eps=0.1}
+        %4: D[3,5,2,2], %5: i64[3,5,2,2] = max_pool2d_with_indices(%1) {kernel_size=[2,2], padding=[0,0], stride=[2,2]}
+        %6: D[3,5,5,5] = max_pool2d_with_indices_backward(%d, %5) {input_size=[3,5,5,5], kernel_size=[2,2], padding=[0,0], stride=[2,2]}
+        %7: D[3,5,5,5], %8: D[5], %9: D[5] = native_batch_norm_backward(%6, %0, %2, %3, %b)
+        %10: D[3,4,9,9] = convolution_backward_input(%7, %w) {input_size=[3,4,9,9], padding=[1,1], stride=[2,2]}
+        %11: D[5,4,3,3] = convolution_backward_weight(%7, %x) {padding=[1,1], stride=[2,2], weight_size=[5,4,3,3]}
+        %12: D[3,8] = embedding_bag(%e, %t)
+        %13: D[6,8] = embedding_bag_dense_backward(%12, %t) {num_weights=6}
+        return %4, %10, %11, %8, %12, %13
+      })";
+    for (std::size_t at; (at = text.find("D[")) != std::string::npos;) text.replace(at, 1, dtype);
+    for (std::size_t at; (at = text.find("S[")) != std::string::npos;) text.replace(at, 1, dtype == "f64" ? "f64" : "f32");
+    return test::run_graph(text, inputs);
+  };
+  // What bf16 can hold, so that the maxima are the same.
+  const auto of = [&](Shape shape) { return test::random_tensor(random, {DType::bf16, std::move(shape)}); };
+  const std::vector<T> inputs = {of({3, 4, 9, 9}), of({5, 4, 3, 3}), of({5}),
+                                 of({3, 5, 2, 2}), of({6, 8}),       test::random_tensor(random, {DType::i64, {3, 2}}, 0, 6)};
+  const std::vector<T> expected = run("f64", inputs), once = run("f32", inputs), again = run("f32", inputs), low = run("bf16", inputs);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_LT(test::relative_difference(once[i], expected[i]), 1e-5) << "output " << i;
+    EXPECT_TRUE(once[i].equal(again[i])) << "output " << i;
+    // One maximum in another place moves a whole entry of the gradient.
+    if (i == 0 || i >= 4) {
+      EXPECT_LT(test::relative_difference(low[i], expected[i]), 0.05) << "output " << i;
+    }
+  }
+}
+
 // A mask depends on the sample's number and the element only: not on which micro-batch the sample is in.
 TEST(Kernels, DropoutDoesNotDependOnMicrobatching) {
   std::mt19937_64 random(4);

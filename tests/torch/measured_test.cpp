@@ -38,7 +38,7 @@ TEST_P(MeasuredSteps, ReplayGivesTheRecordedStepTime) {
   test::Random random(1);
   if (GetParam().offloads) prepared.schedule = test::with_host_copies(random, prepared.schedule, 1);
   const Program program = compile_training(config, prepared);
-  const auto data = std::make_shared<RandomBatch>(context_of(config), vocabulary_of(config));
+  const auto data = std::make_shared<RandomBatch>(text_ports(context_of(config)), vocabulary_of(config));
   const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data);
   const std::uint64_t key = cluster->load(program);
   cluster->set_state(fresh_start(config, prepared).state);

@@ -19,7 +19,7 @@ struct Outcome {
 
 Outcome step_of(const Config& config, const Prepared& prepared) {
   const Program program = compile_gradients(config, prepared);
-  const auto data = std::make_shared<RandomBatch>(context_of(config), vocabulary_of(config));
+  const auto data = std::make_shared<RandomBatch>(text_ports(context_of(config)), vocabulary_of(config));
   const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data);
   cluster->load(program);
   StateSource state;

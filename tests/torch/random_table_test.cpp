@@ -79,7 +79,7 @@ StepGradients run(const Model& model, const Schedule& schedule, int microbatches
   options.recompute = std::move(recompute);
   const Program program = lower(gradient_step(model, batch, kContext, microbatches), schedule, options);
   const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(),
-                                           std::make_shared<RandomBatch>(kContext, kVocabulary));
+                                           std::make_shared<RandomBatch>(text_ports(kContext), kVocabulary));
   cluster->load(program);
   StateSource state;
   state.parameters = model.parameters();
@@ -108,11 +108,7 @@ TEST(RandomTables, FinishWithTheSequentialResult) {
       schedule = test::with_recomputation(random, schedule, 0.5);
     }
     if (recompute.empty() && test::coin(random, 0.6)) {
-      const Schedule offloading = test::with_host_copies(random, schedule, 0.5);
-      // A stage whose only backward is a W elsewhere has nothing to move.
-      const std::string refused =
-          test::message_of([&] { lower(gradient_step(DagModel(shape, true), 2 * microbatches, kContext, microbatches), offloading); });
-      if (refused.find("has nothing to move") == std::string::npos) schedule = offloading;
+      schedule = test::with_host_copies(random, schedule, 0.5);
       offloaded += print(schedule).find("OFFLOAD") != std::string::npos;
     }
     const StepGradients found = run(DagModel(shape, true), schedule, microbatches, 2 * microbatches, recompute);

@@ -33,7 +33,7 @@ Trained train_steps(const std::string& model, const std::vector<std::string>& se
   const Config config = load_config("", overrides, builtin_models());
   const Prepared prepared = prepare(config, builtin_models());
   const Program program = compile_training(config, prepared);
-  const auto data = std::make_shared<RandomBatch>(context_of(config), vocabulary_of(config));
+  const auto data = std::make_shared<RandomBatch>(text_ports(context_of(config)), vocabulary_of(config));
   const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data);
   const std::uint64_t key = cluster->load(program);
   cluster->set_state(fresh_start(config, prepared).state);

@@ -4,6 +4,7 @@ usage: gradients_test.py PENSTOCK   (the program)
 """
 
 import json
+import math
 import pathlib
 import struct
 import subprocess
@@ -30,9 +31,113 @@ def read(path):
     return out
 
 
-def attention(qkv, heads):
-    q, k, v = (x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in qkv.chunk(3, dim=-1))
-    return functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+def split_heads(x, heads):
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def attention(qkv, heads, is_causal=True):
+    q, k, v = (split_heads(x, heads) for x in qkv.chunk(3, dim=-1))
+    return functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal).transpose(1, 2).flatten(2)
+
+
+# The mean over the targets that count.
+def token_loss(logits, targets):
+    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
+
+
+def gpt_loss(p, batch, model):
+    return token_loss(gpt(p, batch["tokens"], model), batch["targets"])
+
+
+def two_branch_loss(p, batch, model):
+    return token_loss(two_branch(p, batch["tokens"], model), batch["targets"])
+
+
+def chain(x, p, prefix, layers):
+    for i in range(layers):
+        x = functional.relu(functional.linear(x, p[f"{prefix}{i}.weight"]))
+    return x
+
+
+def candle_uno_loss(p, batch, model):
+    ends = [chain(batch[f"input.{b}"], p, f"branch.{b}.layer.", int(model["layers"])) for b in range(int(model["branches"]))]
+    return functional.mse_loss(functional.linear(torch.cat(ends, 1), p["head.weight"]), batch["target"])
+
+
+def dlrm_loss(p, batch, model):
+    ends = []
+    for b in range(int(model["branches"])):
+        ends.append(functional.embedding(batch[f"sparse.{b}"], p[f"emb_l.{b}.weight"]).flatten(1))
+        ends.append(chain(batch[f"dense.{b}"], p, f"bot_l.{b}.", int(model["layers"])))
+    x = chain(torch.cat(ends, 1), p, "top_l.", int(model["post"]))
+    logits = functional.linear(x, p[f"top_l.{int(model['post'])}.weight"])
+    return functional.binary_cross_entropy_with_logits(logits, batch["click"])
+
+
+def multimodal_loss(p, batch, model):
+    def linear(x, name):
+        return functional.linear(x, p[f"{name}.weight"], p[f"{name}.bias"])
+
+    def norm(x, name):
+        return functional.layer_norm(x, x.shape[-1:], p[f"{name}.weight"], p[f"{name}.bias"])
+
+    branches, heads = int(model["branches"]), int(model["heads"])
+    length = int(model["context"]) // (branches + 1)
+    ends = []
+    for b in range(branches):
+        x = p[f"branch.{b}.embedding.weight"][batch["tokens"][:, b * length : (b + 1) * length]] + p[f"branch.{b}.position.weight"]
+        for i in range(int(model["layers"])):
+            at = f"branch.{b}.layer.{i}"
+            x = x + linear(attention(linear(norm(x, f"{at}.attn.norm"), f"{at}.attn.qkv"), heads, is_causal=False), f"{at}.attn.out")
+            x = x + linear(functional.gelu(linear(norm(x, f"{at}.up.norm"), f"{at}.up")), f"{at}.down")
+        ends.append(x)
+    begin = branches * length - 1
+    return token_loss(linear(torch.cat(ends, -1), "head"), batch["targets"][:, begin : begin + length])
+
+
+# The paper's formula, which its implementations share.
+def relative_buckets(length, buckets, distance, both_ways):
+    offsets = torch.arange(length)[None, :] - torch.arange(length)[:, None]
+    if both_ways:
+        buckets //= 2
+    out = (offsets > 0) * buckets if both_ways else torch.zeros_like(offsets)
+    away = offsets.abs() if both_ways else (-offsets).clamp(min=0)
+    exact = buckets // 2
+    far = exact + (torch.log(away.clamp(min=1).double() / exact) / math.log(distance / exact) * (buckets - exact)).long()
+    return out + torch.where(away < exact, away, far.clamp(max=buckets - 1))
+
+
+def t5_loss(p, batch, model):
+    heads, half = int(model["heads"]), int(model["context"]) // 2
+
+    def norm(x, name):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * p[f"{name}.weight"]
+
+    def attend(x, memory, name, bias):
+        q, k, v = (split_heads(functional.linear(y, p[f"{name}.{part}.weight"]), heads) for y, part in [(x, "q"), (memory, "k"), (memory, "v")])
+        weights = torch.softmax(q @ k.transpose(2, 3) + bias, -1)
+        return functional.linear((weights @ v).transpose(1, 2).flatten(2), p[f"{name}.o.weight"])
+
+    def stack(x, name, memory):
+        table = p[f"{name}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]
+        bias = table[relative_buckets(half, int(model["buckets"]), int(model["distance"]), memory is None)].permute(2, 0, 1)
+        if memory is not None:
+            bias = bias.masked_fill(torch.ones(half, half, dtype=torch.bool).triu(1), -math.inf)
+        for i in range(int(model["layers"])):
+            at = f"{name}.block.{i}.layer"
+            inner = norm(x, f"{at}.0.layer_norm")
+            x = x + attend(inner, inner, f"{at}.0.SelfAttention", bias)
+            if memory is not None:
+                x = x + attend(norm(x, f"{at}.1.layer_norm"), memory, f"{at}.1.EncDecAttention", 0)
+            last = f"{at}.{1 if memory is None else 2}"
+            hidden = functional.relu(functional.linear(norm(x, f"{last}.layer_norm"), p[f"{last}.DenseReluDense.wi.weight"]))
+            x = x + functional.linear(hidden, p[f"{last}.DenseReluDense.wo.weight"])
+        return norm(x, f"{name}.final_layer_norm")
+
+    embedded = p["shared.weight"][batch["tokens"]]
+    x = stack(embedded[:, half:], "decoder", stack(embedded[:, :half], "encoder", None))
+    logits = functional.linear(x * x.shape[-1] ** -0.5, p["shared.weight"])
+    return token_loss(logits, batch["targets"][:, half:])
 
 
 def gpt(p, tokens, model):
@@ -63,18 +168,17 @@ def two_branch(p, tokens, model):
 
 
 class Gradients(unittest.TestCase):
-    def compare(self, forward, name, *options):
+    def compare(self, loss_of, name, *options):
         with tempfile.TemporaryDirectory() as temporary:
             folder = pathlib.Path(temporary)
-            arguments = ["--set", f"model.name={name}", "--set", "width=32", "--set", "heads=2", "--set", "context=16", "--batch", "8"]
-            command = [PENSTOCK, "check", *arguments, "--dtype", "f64", "--dump", folder, *options]
+            settings = [argument for option in options for argument in ["--set", option]]
+            command = [PENSTOCK, "check", "--set", f"model.name={name}", "--batch", "8", *settings, "--dtype", "f64", "--dump", folder]
             subprocess.run(command, check=True, capture_output=True, timeout=120)
             losses = json.loads((folder / "losses.json").read_text())
             parameters = {k: v.clone().requires_grad_() for k, v in read(folder / "parameters.safetensors").items()}
             batch = read(folder / "batch.safetensors")
             found = read(folder / "gradients_pipelined.safetensors")
-        logits = forward(parameters, batch["tokens"], losses["model"])
-        loss = functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), ignore_index=-100)
+        loss = loss_of(parameters, batch, losses["model"])
         loss.backward()
         self.assertLess(abs(loss.item() - losses["pipelined"]), 1e-9 * abs(loss.item()))
         self.assertEqual(found.keys(), parameters.keys())
@@ -84,10 +188,24 @@ class Gradients(unittest.TestCase):
             self.assertLess(difference / max(parameter.grad.abs().max().item(), scale), 1e-9, key)
 
     def test_gpt(self):
-        self.compare(gpt, "gpt", "--schedule", "zb-h1", "--microbatches", "4")
+        self.compare(gpt_loss, "gpt", "width=32", "heads=2", "context=16", "schedule=zb-h1", "microbatches=4")
 
     def test_two_branch(self):
-        self.compare(two_branch, "two-branch", "--schedule", "interleaved-1f1b", "--chunks", "2", "--microbatches", "4")
+        self.compare(
+            two_branch_loss, "two-branch", "width=32", "heads=2", "context=16", "schedule=interleaved-1f1b", "chunks=2", "microbatches=4"
+        )
+
+    def test_candle_uno(self):
+        self.compare(candle_uno_loss, "candle-uno", "branches=3", "schedule=zb-h1", "actors=4", "microbatches=4")
+
+    def test_dlrm(self):
+        self.compare(dlrm_loss, "dlrm", "branches=3", "schedule=1f1b", "actors=4", "microbatches=4")
+
+    def test_multimodal(self):
+        self.compare(multimodal_loss, "multimodal", "context=40", "schedule=zb-h1", "microbatches=4")
+
+    def test_t5(self):
+        self.compare(t5_loss, "t5", "width=32", "heads=2", "context=96", "schedule=1f1b", "actors=4", "microbatches=4")
 
 
 if __name__ == "__main__":

@@ -105,12 +105,18 @@ TEST(Step, ValidatesOnlyWhatItClips) {
             "  hint: take adamw, another way to update, or no clipping (clip = 0)");
 }
 
-TEST(Step, RefusesAParameterDeclaredTwice) {
+TEST(Step, RefusesNamesDeclaredTwice) {
+  class Clash : public Model {
+    std::vector<ParameterSpec> parameters() const override { return {{"w", {}, {}}}; }
+    std::vector<DataPort> data(std::int64_t) const override { return {{"w", {}, DataPort::Kind::normal, 0, {}}}; }
+    Tensor loss(const Parameters& p, const Batch&) const override { return p["w"]; }
+  };
   class Twice : public Model {
     std::vector<ParameterSpec> parameters() const override { return {{"w", {}, {}}, {"w", {}, {}}}; }
     Tensor loss(const Parameters& p, const Batch&) const override { return p["w"]; }
     Tensor logits(const Parameters& p, const Batch&) const override { return p["w"]; }
   };
+  EXPECT_EQ(message_of([] { gradient_step(Clash(), 4, 3, 2); }), "the model's data port \"w\" has the name of another input");
   EXPECT_EQ(message_of([] { gradient_step(Twice(), 4, 3, 2); }), "the model declares parameter \"w\" twice");
 }
 

@@ -1,0 +1,116 @@
+// DLRM (Naumov et al. 2019) in the shape of GraphPipe's evaluation (Jeon et al., ASPLOS 2025, appendix A.2): dense branches and as many
+// embedding branches, whose bags are concatenated, then a perceptron whose output says whether the user clicks. All data is synthetic.
+//
+//   dense.0  -> bot_l.0.0 -> bot_l.0.1 -> ... -+
+//   sparse.0 -> emb_l.0 ----------------------+-> top_l.0 -> top_l.1 -> ... -> click
+//   ...                                       -+
+#include "base/text.h"
+#include "models/layers.h"
+#include "models/registry.h"
+
+namespace penstock {
+
+namespace {
+
+struct Config {
+  std::int64_t width, rows, embedding, bag, post;
+  DType compute, master;
+};
+
+Config read(const ModelOptions& options) {
+  return {options.size("width"), options.size("rows"), options.size("embedding"), options.size("bag"),
+          options.size("post"),  options.compute,      options.master()};
+}
+
+// -log of the probability sigmoid(logits) of the labels 0 and 1, summed; does not overflow.
+Tensor binary_cross_entropy(Tensor logits, Tensor labels) {
+  return sum(relu(logits) - logits * labels + log(exp(neg(abs(logits))) + 1));
+}
+
+class Dlrm : public Model {
+ public:
+  explicit Dlrm(const ModelOptions& options)
+      : c_(read(options)), stages_{options.size("branches"), options.size("layers"), options.stages} {
+    check_stages("dlrm", options, stages_.most(), concat(stages_.branches, " dense branches of ", stages_.layers, " layers"));
+    for (std::int64_t branch = 0; branch < stages_.branches; ++branch) {
+      tables_.emplace_back(specs_, concat("emb_l.", branch), c_.rows, c_.embedding, 1, c_.master);
+      auto& layers = dense_.emplace_back();
+      for (std::int64_t layer = 0; layer < stages_.layers; ++layer)
+        layers.push_back(relu_layer(specs_, concat("bot_l.", branch, ".", layer), c_.width, c_.width, c_.master));
+    }
+    std::int64_t in = stages_.branches * (c_.bag * c_.embedding + c_.width);
+    for (std::int64_t layer = 0; layer < c_.post; ++layer, in = c_.width)
+      post_.push_back(relu_layer(specs_, concat("top_l.", layer), in, c_.width, c_.master));
+    post_.push_back(last_layer(specs_, concat("top_l.", c_.post), in, 1, c_.master));
+  }
+
+  std::vector<ParameterSpec> parameters() const override { return specs_; }
+
+  std::vector<DataPort> data(std::int64_t) const override {
+    DataPort click{"click", {c_.master, {1}}, DataPort::Kind::labels, 2, {}};
+    std::vector<DataPort> ports;
+    for (std::int64_t branch = 0; branch < stages_.branches; ++branch) {
+      ports.push_back({concat("dense.", branch), {c_.master, {c_.width}}, DataPort::Kind::normal, 0, {}});
+      ports.push_back({concat("sparse.", branch), {DType::i64, {c_.bag}}, DataPort::Kind::indices, c_.rows, {}});
+    }
+    for (const DataPort& port : ports) click.of.push_back(port.name);
+    ports.push_back(click);
+    return ports;
+  }
+
+  Tensor loss(const Parameters& p, const Batch& batch) const override {
+    std::vector<Tensor> ends;
+    for (std::int64_t branch = 0; branch < stages_.branches; ++branch) {
+      ends.push_back(look_up(p, batch, branch));
+      ends.push_back(run(p, batch, branch));
+    }
+    const Stage stage(stages_.join());
+    Tensor x = cat(ends, 1);
+    for (const nn::Linear& layer : post_) {
+      const Origin origin(layer.path());
+      x = layer(p, &layer == &post_.front() ? x : relu(x));
+    }
+    const Origin origin("loss");
+    return binary_cross_entropy(to(x, c_.master), batch["click"]);
+  }
+
+ private:
+  // The rows of a bag, one after the other.
+  Tensor look_up(const Parameters& p, const Batch& batch, std::int64_t branch) const {
+    const Stage stage(stages_.of(branch, 0));
+    const nn::Embedding& table = tables_[static_cast<std::size_t>(branch)];
+    const Origin origin(table.path());
+    const Tensor rows = to(table(p, batch[concat("sparse.", branch)]), c_.compute);
+    return reshape(rows, {rows.size(0), c_.bag * c_.embedding});
+  }
+
+  Tensor run(const Parameters& p, const Batch& batch, std::int64_t branch) const {
+    Tensor x;
+    for (std::int64_t layer = 0; layer < stages_.layers; ++layer) {
+      const Stage stage(stages_.of(branch, layer));
+      const nn::Linear& dense = dense_[static_cast<std::size_t>(branch)][static_cast<std::size_t>(layer)];
+      const Origin origin(dense.path());
+      if (layer == 0) x = to(batch[concat("dense.", branch)], c_.compute);
+      x = relu(dense(p, x));
+    }
+    return x;
+  }
+
+  std::vector<ParameterSpec> specs_;
+  Config c_;
+  BranchStages stages_;  // an embedding branch is with the first layer of the dense branch of its number
+  std::vector<nn::Embedding> tables_;
+  std::vector<std::vector<nn::Linear>> dense_;
+  std::vector<nn::Linear> post_;
+};
+
+}  // namespace
+
+ModelEntry dlrm_model() {
+  return {.summary = "DLRM: dense branches and embedding bags joined by a perceptron, on synthetic data",
+          .numbers = {{"branches", 7}, {"layers", 4}, {"width", 32}, {"rows", 100}, {"embedding", 8}, {"bag", 4}, {"post", 4}},
+          .words = {},
+          .make = [](const ModelOptions& options) { return std::make_unique<Dlrm>(options); }};
+}
+
+}  // namespace penstock

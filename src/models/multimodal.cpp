@@ -1,0 +1,150 @@
+// The multimodal transformer of GraphPipe's evaluation (Jeon et al., ASPLOS 2025, appendix A.2): a transformer per modality, all joined at
+// the end. Here the modalities are the stretches of a text: of branches + 1 equal stretches each branch reads one, both ways, and the head
+// predicts the last, byte for byte.
+//
+//   stretch 0 -> branch.0.embedding -> branch.0.layer.0 -> branch.0.layer.1 -> ... -+
+//   stretch 1 -> branch.1.embedding -> branch.1.layer.0 -> branch.1.layer.1 -> ... -+-> head -> last stretch
+//   ...                                                                            -+
+#include <cmath>
+
+#include "base/text.h"
+#include "models/layers.h"
+#include "models/registry.h"
+#include "penstock/error.h"
+
+namespace penstock {
+
+namespace {
+
+struct Config {
+  std::int64_t branches, layers, width, heads, context, vocabulary;
+  DType compute, master;
+  std::int64_t stretch() const { return context / (branches + 1); }
+};
+
+Config read(const ModelOptions& options) {
+  const Config c{options.size("branches"), options.size("layers"),     options.size("width"), options.size("heads"),
+                 options.size("context"),  options.size("vocabulary"), options.compute,       options.master()};
+  check_heads(c.width, c.heads);
+  if (c.context % (c.branches + 1) != 0)
+    throw Error(concat("context ", c.context, " is not divisible by ", c.branches + 1),
+                {"each branch reads an equal stretch, the head predicts one"},
+                concat("use a context of ", (c.stretch() + 1) * (c.branches + 1)));
+  return c;
+}
+
+nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, const Config& c) {
+  return {specs, std::move(path), in, out, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, c.master};
+}
+
+// attn, up and down: what a planner may part.
+class Layer {
+ public:
+  Layer(std::vector<ParameterSpec>& specs, const std::string& path, const Config& c)
+      : attn_(path + ".attn"),
+        up_path_(path + ".up"),
+        down_path_(path + ".down"),
+        attn_norm_(specs, attn_ + ".norm", c.width, c.master),
+        qkv_(dense(specs, attn_ + ".qkv", c.width, 3 * c.width, c)),
+        out_(dense(specs, attn_ + ".out", c.width, c.width, c)),
+        up_norm_(specs, up_path_ + ".norm", c.width, c.master),
+        up_(dense(specs, up_path_, c.width, 4 * c.width, c)),
+        down_(dense(specs, down_path_, 4 * c.width, c.width, c)) {}
+
+  Tensor operator()(const Config& c, const Parameters& p, Tensor x) const {
+    {
+      const Origin origin(attn_);
+      x = x + out_(p, self_attention(qkv_(p, attn_norm_(p, x)), c.heads, false));
+    }
+    Tensor hidden;
+    {
+      const Origin origin(up_path_);
+      hidden = gelu(up_(p, up_norm_(p, x)));
+    }
+    const Origin origin(down_path_);
+    return x + down_(p, hidden);
+  }
+
+ private:
+  std::string attn_, up_path_, down_path_;
+  nn::LayerNorm attn_norm_;
+  nn::Linear qkv_, out_;
+  nn::LayerNorm up_norm_;
+  nn::Linear up_, down_;
+};
+
+class Branch {
+ public:
+  Branch(std::vector<ParameterSpec>& specs, std::int64_t number, const Config& c)
+      : number_(number),
+        embedding_(specs, concat("branch.", number, ".embedding"), c.vocabulary, c.width, 1, c.master),
+        position_(specs, concat("branch.", number, ".position"), c.stretch(), c.width, 0.1, c.master) {
+    for (std::int64_t i = 0; i < c.layers; ++i) layers_.emplace_back(specs, concat("branch.", number, ".layer.", i), c);
+  }
+
+  Tensor operator()(const Config& c, const Parameters& p, Tensor tokens, const BranchStages& stages) const {
+    Tensor x;
+    for (std::int64_t i = 0; i < c.layers; ++i) {
+      const Stage stage(stages.of(number_, i));
+      if (i == 0) x = embed(c, p, tokens);
+      x = layers_[static_cast<std::size_t>(i)](c, p, x);
+    }
+    return x;
+  }
+
+ private:
+  Tensor embed(const Config& c, const Parameters& p, Tensor tokens) const {
+    const Origin origin(embedding_.path());
+    const Tensor own = slice(tokens, 1, number_ * c.stretch(), (number_ + 1) * c.stretch());
+    return to(embedding_(p, own) + p[position_.at("weight")], c.compute);
+  }
+
+  std::int64_t number_;
+  nn::Embedding embedding_, position_;
+  std::vector<Layer> layers_;
+};
+
+class Multimodal : public Model {
+ public:
+  explicit Multimodal(const ModelOptions& options) : c_(read(options)), stages_{c_.branches, c_.layers, options.stages} {
+    check_stages("multimodal", options, stages_.most(), concat(c_.branches, " branches of ", c_.layers, " layers"));
+    for (std::int64_t i = 0; i < c_.branches; ++i) branches_.emplace_back(specs_, i, c_);
+    head_.emplace(dense(specs_, "head", c_.branches * c_.width, c_.vocabulary, c_));
+  }
+
+  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  bool generates() const override { return false; }
+  Tensor count(const Batch& batch) const override { return count_targets(predicted(batch.targets)); }
+
+  Tensor loss(const Parameters& p, const Batch& batch) const override {
+    std::vector<Tensor> ends;
+    for (const Branch& branch : branches_) ends.push_back(branch(c_, p, batch.tokens, stages_));
+    const Stage stage(stages_.join());
+    const Origin origin("head");
+    return token_loss((*head_)(p, cat(ends, 2)), predicted(batch.targets));
+  }
+
+ private:
+  // The last stretch: targets are one further than tokens.
+  Tensor predicted(Tensor targets) const {
+    const std::int64_t begin = c_.branches * c_.stretch() - 1;
+    return slice(targets, 1, begin, begin + c_.stretch());
+  }
+
+  std::vector<ParameterSpec> specs_;
+  Config c_;
+  BranchStages stages_;
+  std::vector<Branch> branches_;
+  std::optional<nn::Linear> head_;
+};
+
+}  // namespace
+
+ModelEntry multimodal_model() {
+  return {.summary = "parallel transformer branches over stretches of a text, joined by a head that predicts the next stretch",
+          .numbers = {{"branches", 4}, {"layers", 2}, {"width", 32}, {"heads", 2}, {"context", 80}, {"vocabulary", 256}},
+          .words = {},
+          .make = [](const ModelOptions& options) { return std::make_unique<Multimodal>(options); }};
+}
+
+}  // namespace penstock

@@ -1,0 +1,212 @@
+// T5 (Raffel et al. 2020) over bytes: the encoder reads the first half of a sequence, the decoder predicts each next byte of the second.
+// Parameter names, layouts and initial deviations are those of the published checkpoints.
+//
+//   first half  -> encoder.block.0 -> encoder.block.1 -> ... -+-----------------+
+//                                                             v                 v
+//   second half ---------------------------------> decoder.block.0 -> decoder.block.1 -> ... -> head
+#include <cmath>
+
+#include "base/text.h"
+#include "models/layers.h"
+#include "models/registry.h"
+#include "penstock/error.h"
+
+namespace penstock {
+
+namespace {
+
+struct Config {
+  std::int64_t layers, width, heads, buckets, distance, context, vocabulary, stages;
+  DType compute, master;
+  std::string stage(std::int64_t block) const { return stage_name(spread(block, 2 * layers, stages)); }  // decoder blocks follow
+};
+
+Config read(const ModelOptions& options) {
+  const Config c{options.size("layers"),   options.size("width"),   options.size("heads"),      options.size("buckets"),
+                 options.size("distance"), options.size("context"), options.size("vocabulary"), options.stages,
+                 options.compute,          options.master()};
+  check_heads(c.width, c.heads);
+  if (c.context % 2 != 0) throw Error(concat("context ", c.context, " has no two halves"), {}, concat("use a context of ", c.context + 1));
+  if (c.buckets % 4 != 0 || c.distance <= c.buckets / 2)
+    throw Error(concat(c.buckets, " buckets for distances up to ", c.distance), {},
+                "use a number of buckets divisible by 4, and a distance of more than half of it");
+  check_stages("t5", options, 2 * c.layers, concat(c.layers, " encoder and ", c.layers, " decoder layers"));
+  return c;
+}
+
+double root(std::int64_t size) {
+  return 1 / std::sqrt(static_cast<double>(size));
+}
+
+// y = x / rms(x) * weight.
+class RmsNorm : public nn::Module {
+ public:
+  RmsNorm(std::vector<ParameterSpec>& specs, std::string path, const Config& c) : Module(std::move(path)) {
+    specs.push_back({at("weight"), {c.master, {c.width}}, {Initialiser::Kind::ones, 0}, false});
+  }
+  Tensor operator()(const Parameters& p, Tensor x) const {
+    const Origin origin(path());
+    const Tensor weight = p[at("weight")];
+    return to(rms_norm(to(x, weight.dtype()), weight), x.dtype());
+  }
+};
+
+// Which bucket the distance from each of `length` queries to each key is in: near distances have one each, farther ones share them on a
+// logarithmic scale up to `distance`; with both directions half of the buckets are for keys after the query. i64 [length, length].
+Tensor relative_buckets(Tensor offsets, const Config& c, bool both_ways) {
+  const double all = static_cast<double>(both_ways ? c.buckets / 2 : c.buckets), exact = all / 2;
+  const Tensor away = both_ways ? abs(offsets) : neg(minimum(offsets, full_like(offsets, 0)));
+  const double scale = (all - exact) / std::log(static_cast<double>(c.distance) / exact);
+  // The small addend keeps a logarithm that is a whole number from falling below it.
+  const Tensor far = log(maximum(away, full_like(away, 1)) * (1 / exact)) * scale + (exact + 1e-6);
+  Tensor bucket = to(where(lt(away, exact), away, minimum(far, full_like(far, all - 1))), DType::i64);
+  if (both_ways) bucket = bucket + to(gt(offsets, 0), DType::i64) * all;
+  return bucket;
+}
+
+class Attention {
+ public:
+  Attention(std::vector<ParameterSpec>& specs, const std::string& path, const Config& c)
+      : q_(specs, path + ".q", c.width, c.width, root(c.width * (c.width / c.heads)), false, c.master),
+        k_(specs, path + ".k", c.width, c.width, root(c.width), false, c.master),
+        v_(specs, path + ".v", c.width, c.width, root(c.width), false, c.master),
+        o_(specs, path + ".o", c.width, c.width, root(c.width), false, c.master) {}
+
+  // Within x, the scores shifted by bias [1, heads, length, length].
+  Tensor self(const Config& c, const Parameters& p, Tensor x, Tensor bias) const {
+    const Tensor q = split_heads(q_(p, x), c.heads), k = split_heads(k_(p, x), c.heads), v = split_heads(v_(p, x), c.heads);
+    return o_(p, join_heads(matmul(softmax(matmul(q, transpose(k, 2, 3)) + bias, 3), v)));
+  }
+
+  // From x to memory; scores are not scaled, as the queries start small.
+  Tensor cross(const Config& c, const Parameters& p, Tensor x, Tensor memory) const {
+    const Tensor q = split_heads(q_(p, x), c.heads), k = split_heads(k_(p, memory), c.heads), v = split_heads(v_(p, memory), c.heads);
+    return o_(p, join_heads(scaled_dot_product_attention(q, k, v, false, 1.0)));
+  }
+
+ private:
+  nn::Linear q_, k_, v_, o_;
+};
+
+// The table of a stack, which all of its blocks share; published files keep it with block 0.
+class RelativeBias : public nn::Module {
+ public:
+  RelativeBias(std::vector<ParameterSpec>& specs, const std::string& stack, const Config& c)
+      : Module(stack + ".block.0.layer.0.SelfAttention.relative_attention_bias"), both_ways_(stack == "encoder") {
+    specs.push_back({at("weight"), {c.master, {c.buckets, c.heads}}, {Initialiser::Kind::normal, root(c.width)}, true});
+  }
+  // [1, heads, length, length]; a decoder's hides the keys after the query.
+  Tensor operator()(const Config& c, const Parameters& p, Tensor x) const {
+    const std::int64_t length = x.size(1);
+    const Tensor places = arange(x, length, DType::f64), offsets = unsqueeze(places, 0) - unsqueeze(places, 1);
+    const Tensor bias = permute(embedding(p[at("weight")], relative_buckets(offsets, c, both_ways_)), {2, 0, 1});
+    const Tensor shown = both_ways_ ? bias : where(gt(offsets, 0), full_like(bias, -3e4), bias);
+    return to(unsqueeze(shown, 0), x.dtype());
+  }
+
+ private:
+  bool both_ways_;
+};
+
+class Block {
+ public:
+  Block(std::vector<ParameterSpec>& specs, const std::string& stack, std::int64_t number, const Config& c)
+      : path_(concat(stack, ".block.", number)), self_(specs, path_ + ".layer.0.SelfAttention", c) {
+    // The bias belongs to the stack, and stands after the first block's attention.
+    if (number == 0) bias_.emplace(specs, stack, c);
+    self_norm_.emplace(specs, path_ + ".layer.0.layer_norm", c);
+    const bool is_decoder = stack == "decoder";
+    if (is_decoder) {
+      cross_.emplace(specs, path_ + ".layer.1.EncDecAttention", c);
+      cross_norm_.emplace(specs, path_ + ".layer.1.layer_norm", c);
+    }
+    const std::string last = concat(path_, ".layer.", is_decoder ? 2 : 1);
+    wi_.emplace(specs, last + ".DenseReluDense.wi", c.width, 4 * c.width, root(c.width), false, c.master);
+    wo_.emplace(specs, last + ".DenseReluDense.wo", 4 * c.width, c.width, root(4 * c.width), false, c.master);
+    dense_norm_.emplace(specs, last + ".layer_norm", c);
+  }
+
+  const RelativeBias& bias() const { return *bias_; }  // of block 0
+
+  // memory: the encoder's result, for a decoder.
+  Tensor operator()(const Config& c, const Parameters& p, Tensor x, const RelativeBias& bias, Tensor memory) const {
+    const Origin origin(path_);
+    x = x + self_.self(c, p, (*self_norm_)(p, x), bias(c, p, x));
+    if (cross_) x = x + cross_->cross(c, p, (*cross_norm_)(p, x), memory);
+    return x + (*wo_)(p, relu((*wi_)(p, (*dense_norm_)(p, x))));
+  }
+
+ private:
+  std::string path_;
+  Attention self_;
+  std::optional<RelativeBias> bias_;
+  std::optional<RmsNorm> self_norm_;
+  std::optional<Attention> cross_;
+  std::optional<RmsNorm> cross_norm_;
+  std::optional<nn::Linear> wi_, wo_;
+  std::optional<RmsNorm> dense_norm_;
+};
+
+class T5 : public Model {
+ public:
+  explicit T5(const ModelOptions& options) : c_(read(options)), shared_(specs_, "shared", c_.vocabulary, c_.width, 1, c_.master) {
+    for (std::int64_t i = 0; i < c_.layers; ++i) encoder_.emplace_back(specs_, "encoder", i, c_);
+    encoder_norm_.emplace(specs_, "encoder.final_layer_norm", c_);
+    for (std::int64_t i = 0; i < c_.layers; ++i) decoder_.emplace_back(specs_, "decoder", i, c_);
+    decoder_norm_.emplace(specs_, "decoder.final_layer_norm", c_);
+  }
+
+  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  bool generates() const override { return false; }
+  Tensor count(const Batch& batch) const override { return count_targets(second_half(batch.targets)); }
+
+  Tensor loss(const Parameters& p, const Batch& batch) const override {
+    const Tensor x = decode(p, second_half(batch.tokens), encode(p, batch.tokens));
+    const Stage stage(stage_name(c_.stages - 1));
+    const Tensor end = (*decoder_norm_)(p, x) * root(c_.width);
+    const Origin origin("lm_head");
+    return token_loss(linear(end, to(p[shared_.at("weight")], end.dtype())), second_half(batch.targets));
+  }
+
+ private:
+  static Tensor second_half(Tensor text) { return slice(text, 1, text.size(1) / 2, text.size(1)); }
+
+  Tensor encode(const Parameters& p, Tensor tokens) const {
+    Tensor x;
+    for (std::int64_t i = 0; i < c_.layers; ++i) {
+      const Stage stage(c_.stage(i));
+      if (i == 0) x = to(shared_(p, slice(tokens, 1, 0, tokens.size(1) / 2)), c_.compute);
+      x = encoder_[static_cast<std::size_t>(i)](c_, p, x, encoder_[0].bias(), {});
+    }
+    const Stage stage(c_.stage(c_.layers - 1));
+    return (*encoder_norm_)(p, x);
+  }
+
+  Tensor decode(const Parameters& p, Tensor tokens, Tensor memory) const {
+    Tensor x;
+    for (std::int64_t i = 0; i < c_.layers; ++i) {
+      const Stage stage(c_.stage(c_.layers + i));
+      if (i == 0) x = to(shared_(p, tokens), c_.compute);
+      x = decoder_[static_cast<std::size_t>(i)](c_, p, x, decoder_[0].bias(), memory);
+    }
+    return x;
+  }
+
+  std::vector<ParameterSpec> specs_;
+  Config c_;
+  nn::Embedding shared_;
+  std::vector<Block> encoder_, decoder_;
+  std::optional<RmsNorm> encoder_norm_, decoder_norm_;
+};
+
+}  // namespace
+
+ModelEntry t5_model() {
+  return {
+      .summary = "T5 over bytes, with the published checkpoints' parameter names: reads half a sequence, predicts the other",
+      .numbers = {{"layers", 2}, {"width", 64}, {"heads", 4}, {"buckets", 32}, {"distance", 128}, {"context", 128}, {"vocabulary", 256}},
+      .words = {},
+      .make = [](const ModelOptions& options) { return std::make_unique<T5>(options); }};
+}
+
+}  // namespace penstock

@@ -1,0 +1,30 @@
+#include "runtime/dataset.h"
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "runtime/byte_dataset.h"
+#include "runtime/compile.h"
+#include "runtime/synthetic.h"
+
+namespace penstock {
+
+std::string counted(const Dataset& data) {
+  return data.tokens() > 0 ? "tokens" : "samples";
+}
+
+std::shared_ptr<const Dataset> make_dataset(const Config& config, const Model& model) {
+  const std::vector<DataPort> ports = data_of(config, model);
+  if (!reads_text(ports)) {
+    if (!config.data.text.empty())
+      throw Error(concat("model ", quote(config.model.name), " reads no text, but data.text names ", join(config.data.text, ", ")), {},
+                  "leave out data.text (--text): its data is synthetic");
+    return std::make_shared<SyntheticDataset>(ports, config.train.batch, config.train.seed);
+  }
+  for (const DataPort& port : ports)
+    if (!port.is_text())
+      throw Error(concat("data port ", quote(port.name), " is not text; a model reads text or synthetic data, not both"));
+  return std::make_shared<ByteDataset>(config.data.text.empty() ? default_text() : config.data.text, context_of(config), config.train.batch,
+                                       config.data.validation, config.train.seed);
+}
+
+}  // namespace penstock

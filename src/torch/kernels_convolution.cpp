@@ -1,0 +1,82 @@
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/max_pool2d_with_indices.h>
+#include <ATen/ops/max_pool2d_with_indices_backward.h>
+
+#include "torch/kernel_support.h"
+
+namespace penstock {
+namespace {
+
+using T = at::Tensor;
+using Integers = std::vector<std::int64_t>;
+
+constexpr std::int64_t kOnes[] = {1, 1}, kZeros[] = {0, 0};
+
+const Integers& integers(const Site& site, std::string_view name) {
+  return attribute<Integers>(site.op, name);
+}
+
+// Not every processor convolves in low precision, and sums should not be kept in it.
+T computed(const T& x) {
+  return is_low_precision(x) ? in_f32(x) : x;
+}
+
+Bound bind_convolution(const Site& site) {
+  std::optional<T> bias;
+  if (site.operands.size() == 3) bias = site.operands[2];
+  return [x = site.operands[0], weight = site.operands[1], bias, out = site.results[0], stride = integers(site, "stride"),
+          padding = integers(site, "padding")] {
+    const std::optional<T> added = bias ? std::optional<T>(computed(*bias)) : std::nullopt;
+    out.copy_(at::convolution(computed(x), computed(weight), added, stride, padding, kOnes, false, kZeros, 1));
+  };
+}
+
+// Where one of x and weight is not read, only its shape counts: the result, which has it, stands in for it.
+Bound bind_backward_input(const Site& site) {
+  return [dy = site.operands[0], weight = site.operands[1], dx = site.results[0], stride = integers(site, "stride"),
+          padding = integers(site, "padding")] {
+    dx.copy_(std::get<0>(at::convolution_backward(computed(dy), computed(dx), computed(weight), at::OptionalIntArrayRef(), stride, padding,
+                                                  kOnes, false, kZeros, 1, {true, false, false})));
+  };
+}
+
+Bound bind_backward_weight(const Site& site) {
+  return [dy = site.operands[0], x = site.operands[1], dweight = site.results[0], stride = integers(site, "stride"),
+          padding = integers(site, "padding"), accumulate = (site.accumulate & 1) != 0] {
+    const auto gradients = at::convolution_backward(computed(dy), computed(x), computed(dweight), at::OptionalIntArrayRef(), stride,
+                                                    padding, kOnes, false, kZeros, 1, {false, true, false});
+    deliver(dweight, std::get<1>(gradients), accumulate);
+  };
+}
+
+Bound bind_max_pool(const Site& site) {
+  return [x = site.operands[0], y = site.results[0], indices = site.results[1], kernel = integers(site, "kernel_size"),
+          stride = integers(site, "stride"), padding = integers(site, "padding")]() mutable {
+    at::max_pool2d_with_indices_out(y, indices, x, kernel, stride, padding, kOnes, false);
+  };
+}
+
+// Of x, too, only the shape counts.
+Bound bind_max_pool_backward(const Site& site) {
+  return [dy = site.operands[0], indices = site.operands[1], dx = site.results[0], kernel = integers(site, "kernel_size"),
+          stride = integers(site, "stride"), padding = integers(site, "padding")]() mutable {
+    at::max_pool2d_with_indices_backward_out(dx, dy, dx, kernel, stride, padding, kOnes, false, indices);
+  };
+}
+
+const Kernel kKernels[] = {
+    {.name = "convolution", .bind = bind_convolution},
+    {.name = "convolution_backward_input", .bind = bind_backward_input},
+    {.name = "convolution_backward_weight", .bind = bind_backward_weight, .accumulates = 1},
+    {.name = "max_pool2d_with_indices", .bind = bind_max_pool},
+    {.name = "max_pool2d_with_indices_backward", .bind = bind_max_pool_backward},
+};
+
+}  // namespace
+
+std::span<const Kernel> convolution_kernels() {
+  return kKernels;
+}
+
+}  // namespace penstock

@@ -1,0 +1,37 @@
+// What a model does unless it says otherwise.
+#include "penstock/error.h"
+#include "penstock/trace.h"
+
+namespace penstock {
+
+std::vector<DataPort> text_ports(std::int64_t context) {
+  const TensorType type{DType::i64, {context}};
+  return {{.name = "tokens", .type = type, .kind = DataPort::Kind::tokens, .below = 0, .of = {}},
+          {.name = "targets", .type = type, .kind = DataPort::Kind::targets, .below = 0, .of = {}}};
+}
+
+bool reads_text(const std::vector<DataPort>& ports) {
+  for (const DataPort& port : ports)
+    if (port.is_text()) return true;
+  return false;
+}
+
+Tensor count_targets(Tensor targets) {
+  return sum(to(ne(targets, static_cast<double>(kIgnored)), DType::i64));
+}
+
+Tensor Model::count(const Batch& batch) const {
+  if (batch.targets) return count_targets(batch.targets);
+  return full(batch.rows, {}, static_cast<double>(batch.rows.size(0)), DType::i64);
+}
+
+bool Model::generates() const {
+  return reads_text(data(1));
+}
+
+Tensor Model::logits(const Parameters&, const Batch&) const {
+  throw Error("this model does not continue a text", {"it has no logits of a next byte"},
+              "generate with gpt, reference, mlp or two-branch");
+}
+
+}  // namespace penstock
