@@ -209,16 +209,4 @@ Schedule renumbered(const PlanFile& plan, Schedule schedule, const std::vector<s
   return schedule;
 }
 
-void reorder_stages(PlanFile& plan, const std::vector<std::string>& names) {
-  plan.schedule = renumbered(plan, std::move(plan.schedule), names);
-  std::map<std::string, int> number;
-  for (std::size_t i = 0; i < names.size(); ++i) number[names[i]] = static_cast<int>(i);
-  for (PlanFile::Link& link : plan.links) {
-    link.from = number.at(plan.stages[static_cast<std::size_t>(link.from)].name);
-    link.to = number.at(plan.stages[static_cast<std::size_t>(link.to)].name);
-  }
-  std::sort(plan.stages.begin(), plan.stages.end(),
-            [&](const PlanFile::Stage& a, const PlanFile::Stage& b) { return number.at(a.name) < number.at(b.name); });
-}
-
 }  // namespace penstock

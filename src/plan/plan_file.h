@@ -52,9 +52,7 @@ void check_runnable(const PlanFile& plan);
 // Throws Error where the plan names a node that the model has not (with the nearest), or leaves one of the model's out.
 void check_nodes(const PlanFile& plan, const std::vector<std::string>& nodes);
 
-// The same with its stages in the order of `names`, which are all of theirs; and a table with the stages' numbers there. Actions of stages
-// that `names` has not are left out.
-void reorder_stages(PlanFile& plan, const std::vector<std::string>& names);
+// A table of the plan's stages with their numbers in `names`. Actions of stages that `names` has not are left out.
 Schedule renumbered(const PlanFile& plan, Schedule schedule, const std::vector<std::string>& names);
 
 }  // namespace penstock

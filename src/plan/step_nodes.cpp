@@ -180,6 +180,8 @@ class Costing {
   }
 
  private:
+  using Crossing = std::map<std::pair<int, int>, std::pair<double, double>>;  // forward and backward bytes, by stages
+
   NodeCost& cost_of(std::int32_t stage) { return graph_.nodes[at(stage)].costs[0]; }
   std::int32_t stage_of(std::int32_t task) const { return dag_.tasks[at(task)].stage; }
   bool is_forward(std::int32_t task) const { return dag_.tasks[at(task)].kind == Kind::F; }
@@ -215,12 +217,29 @@ class Costing {
     }
   }
 
+  // A view that another stage takes again moves nothing, but assign_stages still wants it before its readers.
+  void add_order(Crossing& crossing) const {
+    const Graph& body = *step_.ops[loop_of(step_)].body;
+    std::map<std::string, int, std::less<>> number;
+    for (std::size_t s = 0; s < dag_.names.size(); ++s) number[dag_.names[s]] = static_cast<int>(s);
+    const std::vector<OpId> producer = producers(body);
+    for (const Op& op : body.ops) {
+      if (op.phase != Phase::forward || op.stage.empty()) continue;
+      for (const ValueId operand : op.operands) {
+        const OpId from = producer[operand.index()];
+        if (!from || body.ops[from.index()].stage.empty() || body.ops[from.index()].stage == op.stage) continue;
+        crossing.try_emplace({number.at(body.ops[from.index()].stage), number.at(op.stage)});
+      }
+    }
+  }
+
   // An edge has one number for both directions: half of what goes there and back. They differ where one gradient goes back to all that an
   // operation joined, as views of it are taken again there.
   void add_edges() {
-    std::map<std::pair<int, int>, std::pair<double, double>> crossing;  // forward and backward bytes
+    Crossing crossing;
     for (std::size_t s = 0; s < dag_.shape.predecessors.size(); ++s)
       for (const std::int32_t before : dag_.shape.predecessors[s]) crossing[{before, static_cast<int>(s)}] = {};
+    add_order(crossing);
     for (const Bundle& bundle : dag_.bundles) {
       if (bundle.source != Bundle::Source::edge) continue;
       const std::int32_t from = stage_of(bundle.producers[0]);

@@ -1,11 +1,11 @@
 #include "runtime/plan_model.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/text.h"
 #include "lower/lower.h"
 #include "penstock/error.h"
+#include "plan/evaluate.h"
 #include "stage/loop.h"
 #include "transform/passes.h"
 
@@ -105,27 +105,26 @@ Schedule without_missing(Schedule schedule, const StageShape& shape) {
   return schedule;
 }
 
-PlanFile model_plan(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const PlanProblem& problem,
-                    const Plan& plan) {
+PlanFile model_plan(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const PlanProblem& problem, Plan& plan) {
+  std::map<std::string, std::string> stage_of_group;
+  for (const PlanStage& stage : plan.stages)
+    for (const int node : stage.nodes) stage_of_group[problem.graph.nodes[static_cast<std::size_t>(node)].name] = stage.name;
+  NodeGroups stage_of;
+  for (const auto& [node, group] : groups) stage_of[node] = stage_of_group.at(group);
+
+  const Graph step = step_of(config, models, batch_of(problem, plan.stages[0]));
+  const StagedStep staged = prepare_stages(mark_stages(step, stage_of));
+  const auto place = [&](const PlanStage& stage) { return std::find(staged.stages.begin(), staged.stages.end(), stage.name); };
+  std::sort(plan.stages.begin(), plan.stages.end(), [&](const PlanStage& a, const PlanStage& b) { return place(a) < place(b); });
+  evaluate(problem, plan);
+
   PlanFile file = plan_file_of(problem, plan);
   file.file = "the plan";
-  for (PlanFile::Stage& stage : file.stages) {
-    const std::set<std::string> planned(stage.nodes.begin(), stage.nodes.end());
-    stage.nodes.clear();
-    for (const auto& [node, group] : groups)
-      if (planned.contains(group)) stage.nodes.push_back(node);
+  for (PlanFile::Stage& stage : file.stages) stage.nodes.clear();
+  for (const std::string& node : nodes_of(step)) {
+    const auto of = [&](const PlanFile::Stage& stage) { return stage.name == stage_of.at(node); };
+    std::find_if(file.stages.begin(), file.stages.end(), of)->nodes.push_back(node);
   }
-  Graph step = step_of(config, models, config.train.batch / file.microbatches);
-  NodeGroups stage_of;
-  for (const PlanFile::Stage& stage : file.stages)
-    for (const std::string& node : stage.nodes) stage_of[node] = stage.name;
-  // In the order of tracing.
-  std::map<std::string, std::size_t> place;
-  for (const std::string& node : nodes_of(step)) place.emplace(node, place.size());
-  for (PlanFile::Stage& stage : file.stages)
-    std::sort(stage.nodes.begin(), stage.nodes.end(), [&](const auto& a, const auto& b) { return place.at(a) < place.at(b); });
-  const StagedStep staged = prepare_stages(mark_stages(step, stage_of));
-  reorder_stages(file, staged.stages);
   file.schedule = without_missing(std::move(file.schedule), cut(staged, std::vector<bool>(staged.stages.size())).shape);
   return file;
 }

@@ -43,9 +43,8 @@ StageShape shape_of(const Graph& step);
 // The table without backwards of stages that have none (an addition hands its gradient on).
 Schedule without_missing(Schedule schedule, const StageShape& shape);
 
-// A plan on the groups as one of the configuration: the model's nodes in place of groups, and stages in the order in which compiling it
-// numbers them.
-PlanFile model_plan(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const PlanProblem& problem,
-                    const Plan& plan);
+// A plan on the groups as one of the configuration, with the model's nodes in place of groups. Brings the plan's stages into the order in
+// which compiling it numbers them.
+PlanFile model_plan(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const PlanProblem& problem, Plan& plan);
 
 }  // namespace penstock

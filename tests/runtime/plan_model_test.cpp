@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include <set>
 
 #include "base/text.h"
@@ -79,19 +81,48 @@ std::string planned(const Config& c, const test::TemporaryFolder& folder) {
   problem.graph = model_graph(c, models, groups, {2}, published_devices().device("v100"));
   problem.cluster = uniform_cluster(3, 1e9);
   problem.replicas = false;
-  const Plan plan = make_plan("best", problem, {.seconds = 0.5});
+  Plan plan = make_plan("best", problem, {.seconds = 0.5});
   std::string file = folder.file("plan.json");
   write_file(file, print(model_plan(c, models, groups, problem, plan)));
   return file;
 }
 
-TEST(PlanModel, EveryModelCanBeCutAtItsNodes) {
+// Stages of about equal numbers of nodes along a random topological order.
+NodeGroups random_stages(const PlanGraph& graph, std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<int> waits(graph.nodes.size());
+  for (const PlanEdge& edge : graph.edges) ++waits[static_cast<std::size_t>(edge.to)];
+  std::vector<int> ready;
+  for (std::size_t n = 0; n < waits.size(); ++n)
+    if (waits[n] == 0) ready.push_back(static_cast<int>(n));
+  NodeGroups stages;
+  for (std::size_t placed = 0; placed < waits.size(); ++placed) {
+    std::swap(ready[random() % ready.size()], ready.back());
+    const int node = ready.back();
+    ready.pop_back();
+    stages[graph.nodes[static_cast<std::size_t>(node)].name] = concat("stage ", placed * count / waits.size());
+    for (const PlanEdge& edge : graph.edges)
+      if (edge.from == node && --waits[static_cast<std::size_t>(edge.to)] == 0) ready.push_back(edge.to);
+  }
+  return stages;
+}
+
+// Whatever a planner may choose: random stages of each model's nodes without a circle are stages of its step.
+TEST(PlanModel, AnyStagesOfTheGraphAreStagesOfTheStep) {
   const ModelRegistry models = builtin_models();
   for (const auto& [name, entry] : models) {
     SCOPED_TRACE(name);
     const Config c = load_config("", {{"model.name", name, "--set"}, parse_override("batch=4"), parse_override("microbatches=2")}, models);
     const NodeGroups groups = planning_nodes(c, models, 40);
     EXPECT_EQ(grouped_program(grouped_step(c, models, groups, 2)).devices.size(), 1u);
+    const PlanGraph graph = model_graph(c, models, groups, {2}, published_devices().device("v100"));
+    for (std::uint64_t seed = 0; seed < 4; ++seed) {
+      SCOPED_TRACE(seed);
+      const NodeGroups stages = random_stages(graph, 4, seed);
+      NodeGroups stage_of;
+      for (const auto& [node, group] : groups) stage_of[node] = stages.at(group);
+      EXPECT_NO_THROW(grouped_program(grouped_step(c, models, stage_of, 2)));
+    }
   }
 }
 
