@@ -106,6 +106,7 @@ void add_changes(const PlanArguments& arguments, const Candidate& best, PlanExpl
   options.seconds /= 3;
   const auto add = [&](const std::string& what, auto change) {
     PlanProblem problem = best.problem;
+    problem.samples = step_samples(best.problem);  // the same step, however many devices there are
     change(problem.cluster);
     PlanExplanation::Change& found = out.changes.emplace_back(PlanExplanation::Change{what});
     try {
