@@ -14,7 +14,7 @@
 #include "plan/cost_model.h"
 #include "plan/search.h"
 #include "report/timeline_json.h"
-#include "runtime/byte_dataset.h"
+#include "runtime/dataset.h"
 #include "runtime/plan_model.h"
 #include "runtime/profile.h"
 #include "runtime/training.h"
@@ -33,8 +33,7 @@ class LocalPlanner {
       : arguments_(arguments),
         config_(config),
         models_(*arguments.models),
-        data_(std::make_shared<ByteDataset>(config.data.text.empty() ? default_text() : config.data.text, context_of(config),
-                                            config.train.batch, config.data.validation, config.train.seed)) {
+        data_(make_dataset(config, *prepare_sequential(config, models_).model)) {
     context_.file = "the measured costs";
     profiling_.rounds = arguments.rounds;
     profiling_.input = [this](std::int64_t step) {
@@ -251,7 +250,7 @@ class LocalPlanner {
   const PlanArguments& arguments_;
   const Config& config_;
   const ModelRegistry& models_;
-  const std::shared_ptr<const ByteDataset> data_;
+  const std::shared_ptr<const Dataset> data_;
   NodeGroups groups_;
   CostContext context_;
   ProfileOptions profiling_;

@@ -169,6 +169,9 @@ class Costing {
     for (const StageTask& task : dag_.tasks) {
       NodeCost& cost = cost_of(task.stage);
       (task.kind == Kind::F ? cost.forward : cost.backward) += seconds_(task);
+      // Statistics are of one micro-batch: its size is part of what is computed.
+      for (const Op& op : task.graph.ops)
+        if (op.name == "native_batch_norm") graph_.nodes[at(task.stage)].equal_batches = true;
     }
     add_residents();
     add_live();

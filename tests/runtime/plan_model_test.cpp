@@ -85,6 +85,16 @@ std::string planned(const Config& c, const test::TemporaryFolder& folder) {
   return file;
 }
 
+TEST(PlanModel, EveryModelCanBeCutAtItsNodes) {
+  const ModelRegistry models = builtin_models();
+  for (const auto& [name, entry] : models) {
+    SCOPED_TRACE(name);
+    const Config c = load_config("", {{"model.name", name, "--set"}, parse_override("batch=4"), parse_override("microbatches=2")}, models);
+    const NodeGroups groups = planning_nodes(c, models, 40);
+    EXPECT_EQ(grouped_program(grouped_step(c, models, groups, 2)).devices.size(), 1u);
+  }
+}
+
 void expect_runs(const Config& c, const PlanFile& plan) {
   EXPECT_EQ(c.pipeline.actors, static_cast<std::int64_t>(plan.stages.size()));
   EXPECT_EQ(c.pipeline.microbatches, 4);
