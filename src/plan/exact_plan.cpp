@@ -422,7 +422,8 @@ ExactResult exact_stages(const PlanProblem& problem, const std::vector<PlanStage
 std::vector<PlanStage> polish_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const PlanScore& best, Deadline deadline) {
   // Sets of nodes with several ways have exponentially many.
   const bool ways = any_cost(problem, [](const NodeCost& cost) { return !cost.name.empty() && cost.name != "vanilla"; });
-  if (problem.graph.nodes.size() > index(ways ? kExactNodes : kPolishNodes) || problem.cluster.devices.size() > kPolishDevices) return stages;
+  if (problem.graph.nodes.size() > index(ways ? kExactNodes : kPolishNodes) || problem.cluster.devices.size() > kPolishDevices)
+    return stages;
   std::vector<Mask> sets;
   for (const PlanStage& stage : stages) {
     Mask& set = sets.emplace_back(0);
