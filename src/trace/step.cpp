@@ -54,6 +54,16 @@ void add_state(Inputs& inputs, const std::vector<ParameterSpec>& specs, const st
   for (const ParameterSpec& spec : specs) inputs.emplace_back(prefix + spec.name, spec.type);
 }
 
+// No port may have the name of another input of a step.
+std::vector<DataPort> ports_of(const Model& model, const std::vector<ParameterSpec>& specs, int context) {
+  const std::vector<DataPort> ports = model.data(context);
+  std::set<std::string> names = {"step", "rows", "seed"};
+  for (const ParameterSpec& spec : specs) names.insert(spec.name);
+  for (const DataPort& port : ports)
+    if (!names.insert(port.name).second) throw Error(concat("the model's data port ", quote(port.name), " has the name of another input"));
+  return ports;
+}
+
 void add_batch(Inputs& inputs, const std::vector<DataPort>& ports, int batch) {
   for (const DataPort& port : ports) {
     TensorType type = port.type;
@@ -216,7 +226,7 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
   if (second) add_state(inputs, specs, "second:");
   inputs.emplace_back("step", TensorType{DType::i64, {}});
   const int state_size = static_cast<int>(inputs.size());
-  const std::vector<DataPort> ports = model.data(context);
+  const std::vector<DataPort> ports = ports_of(model, specs, context);
   add_batch(inputs, ports, batch);
   check_names(inputs);
 
@@ -247,7 +257,7 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
 
 Graph gradient_step(const Model& model, int batch, int context, int microbatches) {
   const std::vector<ParameterSpec> specs = parameters_of(model);
-  const std::vector<DataPort> ports = model.data(context);
+  const std::vector<DataPort> ports = ports_of(model, specs, context);
   Inputs data;
   add_batch(data, ports, batch);
   std::vector<std::string> outputs = {"loss"};
@@ -264,17 +274,17 @@ Graph gradient_step(const Model& model, int batch, int context, int microbatches
 
 Graph evaluation_step(const Model& model, int batch, int context, int microbatches) {
   using Tensors = std::vector<Tensor>;
-  const std::vector<DataPort> ports = model.data(context);
+  const std::vector<ParameterSpec> specs = parameters_of(model);
+  const std::vector<DataPort> ports = ports_of(model, specs, context);
   Inputs data;
   add_batch(data, ports, batch);
-  return reading_step("evaluation_step", parameters_of(model), data, {"loss_sum", "count"},
-                      [&](const Parameters& parameters, Reader& reader) -> Tensors {
-                        Model::Batch whole = reader.take_batch(ports);
-                        whole.training = false;
-                        const auto body = [&](const Tensors& parts) -> Tensors { return {model.loss(parameters, part_of(whole, parts))}; };
-                        const Tensor count = model.count(whole);
-                        return {accumulate(tensors_of(whole), microbatches, body)[0], count};
-                      });
+  return reading_step("evaluation_step", specs, data, {"loss_sum", "count"}, [&](const Parameters& parameters, Reader& reader) -> Tensors {
+    Model::Batch whole = reader.take_batch(ports);
+    whole.training = false;
+    const auto body = [&](const Tensors& parts) -> Tensors { return {model.loss(parameters, part_of(whole, parts))}; };
+    const Tensor count = model.count(whole);
+    return {accumulate(tensors_of(whole), microbatches, body)[0], count};
+  });
 }
 
 Graph generation_step(const Model& model, int context) {
