@@ -49,6 +49,7 @@ std::vector<FoundStages> found_by_planners(const PlanProblem& problem, PlanOptio
       continue;  // it does not take this problem, or finds nothing that fits as it counts
     }
     check_plan(problem, plan);
+    for (PlanStage& stage : plan.stages) stage.ahead = 0;  // GraphPipe's, as of all plans that are compared and proven
     found.push_back({planner.name, std::move(plan.stages), {}});
   }
   return found;
