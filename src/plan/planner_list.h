@@ -7,6 +7,7 @@ namespace penstock {
 
 Plan plan_by_best(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_exact(const PlanProblem& problem, const PlanOptions& options);
+Plan plan_by_dapple(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_spp(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_bapipe(const PlanProblem& problem, const PlanOptions& options);
 

@@ -47,6 +47,8 @@ const std::vector<PlannerInfo>& planners() {
   static const std::vector<PlannerInfo> all = {
       {"best", "the fastest plan of all planners in simulation, improved by local search", plan_by_best},
       {"exact", "every split of a small graph, its devices and micro-batches, in simulation", plan_by_exact},
+      {"dapple", "a chain of stages with replicas, placed machine by machine, by the latency of its pivot (DAPPLE, 2007.01045)",
+       plan_by_dapple},
       {"spp", "a chain of stages with replicas on devices in the order of their links (SPP, 2204.10562)", plan_by_spp},
       {"bapipe", "a chain of stages balanced over unequal devices, and how far ahead they run (BaPipe, 2012.12544)", plan_by_bapipe},
   };
