@@ -87,7 +87,7 @@ void limit_to_memory(StageFigures& stage) {
   limit(stage, room > 0 && stage.live_bytes > 0 ? std::floor(room / stage.live_bytes) * stage.size : 0);
 }
 
-// GraphPipe's (graphpipe_in_flight), or fewer where the memory or the plan asks for it; then what comes after is held to it, or its
+// GraphPipe's (graphpipe_in_flight) or the plan's, or fewer where the memory asks for it; then what comes after is held to it, or its
 // forwards would wait for what never comes.
 void choose_ahead(const std::vector<PlanStage>& plan, PlanFigures& figures) {
   auto& stages = figures.stages;
@@ -98,14 +98,16 @@ void choose_ahead(const std::vector<PlanStage>& plan, PlanFigures& figures) {
     x.least = std::max(x.least, round_up(y.least + lead(x, y), x.size));
     x.ahead = std::max(x.ahead, round_up(y.ahead, y.size) + std::max(x.size, y.size));
   }
-  for (StageFigures& stage : stages) {
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    StageFigures& stage = stages[s];
+    const int wanted =
+        plan[s].ahead > 0 ? std::min(plan[s].ahead, figures.microbatches / stage.size) * stage.size : round_up(stage.ahead, stage.size);
     stage.least = std::min(stage.least, figures.microbatches);
-    stage.ahead = std::min(round_up(stage.ahead, stage.size), figures.microbatches);
+    stage.ahead = std::clamp(wanted, stage.least, figures.microbatches);
   }
   auto link = figures.links.begin();
   for (std::size_t s = 0; s < stages.size(); ++s) {
     StageFigures& stage = stages[s];
-    if (plan[s].ahead > 0) limit(stage, static_cast<double>(plan[s].ahead) * stage.size);
     limit_to_memory(stage);
     for (; link != figures.links.end() && link->from == static_cast<int>(s); ++link) {
       if (stage.ahead == figures.microbatches) continue;  // it runs all forwards first

@@ -11,8 +11,8 @@ namespace penstock {
 
 // Fills schedule, predicted_time and peak_bytes of a plan that check_plan accepts. A stage is an actor; its replicas share every
 // micro-batch and sum their gradients once after their last backward. The order is GraphPipe's (each stage as far ahead as the longest way
-// to the end needs), with as many fewer in flight as the devices' memory asks for. False: the fewest that can run do not fit either
-// (peak_bytes says what they need). Linear in micro-batches times stages.
+// to the end needs, or as the plan asks for), with as many fewer in flight as the devices' memory asks for. False: the fewest that can run
+// do not fit either (peak_bytes says what they need). Linear in micro-batches times stages.
 bool evaluate(const PlanProblem& problem, Plan& plan);
 
 // The step that evaluate() timed, in seconds; its rows are the stages.

@@ -22,6 +22,11 @@ struct PlanScore {
 };
 PlanScore score_of(const PlanFigures& figures, PlanGoal goal);
 
+// Of each node the way of this degree that is fastest, or holds least; -1: it has none.
+std::vector<int> choices_of(const PlanGraph& graph, int degree, bool lean, int samples);
+// A topological order that follows a branch to its end before it begins the next.
+std::vector<int> branch_order(const PlanGraph& graph);
+
 // Pieces of topological orders with equal loads, for any number of stages: in the nodes' order and branch by branch, of each size of
 // micro-batches, with spare devices as replicas. The order of the devices is the cluster's. At least one, not all fit.
 std::vector<std::vector<PlanStage>> starting_stages(const PlanProblem& problem);

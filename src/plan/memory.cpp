@@ -198,7 +198,7 @@ class MemorySearch {
   }
 
   [[noreturn]] void fail_too_small() const {
-    std::vector<std::string> details = {concat("the best table as it is needs ", number(smallest_))};
+    std::vector<std::string> details = {concat("the table that holds least as it is needs ", number(smallest_))};
     if (relieves()) details.push_back("recomputing and offloading what may be brings none below the limit");
     throw Error(concat("no table found keeps a memory limit of ", number(problem_.memory_limit), " activations"), details,
                 concat("a limit of ", number(smallest_), " would do"));

@@ -11,6 +11,10 @@ Plan plan_by_graphpipe(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_pipedream(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_piper(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_max_load(const PlanProblem& problem, const PlanOptions& options);
+Plan plan_by_dapple(const PlanProblem& problem, const PlanOptions& options);
+Plan plan_by_spp(const PlanProblem& problem, const PlanOptions& options);
+Plan plan_by_bapipe(const PlanProblem& problem, const PlanOptions& options);
+Plan plan_by_dawnpiper(const PlanProblem& problem, const PlanOptions& options);
 
 // Throws Error unless a planner can begin: nodes in topological order with costs, sizes of micro-batches that divide the step, devices
 // whose speeds and memories are positive.

@@ -52,6 +52,12 @@ const std::vector<PlannerInfo>& planners() {
       {"pipedream", "replicated stages of nested downsets, level by level (Narayanan et al., SOSP 2019)", plan_by_pipedream},
       {"piper", "data and tensor degrees and recomputation for each stage (Tarnawski et al., NeurIPS 2021)", plan_by_piper},
       {"max-load", "the smallest largest load with transfers, no replicas (Tarnawski et al., NeurIPS 2020)", plan_by_max_load},
+      {"dapple", "a chain of stages with replicas, placed machine by machine, by the latency of its pivot (DAPPLE, 2007.01045)",
+       plan_by_dapple},
+      {"spp", "a chain of stages with replicas on devices in the order of their links (SPP, 2204.10562)", plan_by_spp},
+      {"bapipe", "a chain of stages balanced over unequal devices, and how far ahead they run (BaPipe, 2012.12544)", plan_by_bapipe},
+      {"dawnpiper", "a chain of stages cut between any nodes, with recomputation where memory binds (DawnPiper, 2505.05856)",
+       plan_by_dawnpiper},
   };
   return all;
 }

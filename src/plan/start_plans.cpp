@@ -13,43 +13,6 @@ std::size_t index(int i) {
   return static_cast<std::size_t>(i);
 }
 
-// A topological order that follows a branch to its end before it begins the next.
-std::vector<int> branch_order(const PlanGraph& graph) {
-  std::vector<std::vector<int>> readers(graph.nodes.size());
-  std::vector<int> waits(graph.nodes.size(), 0), ready, order;
-  for (const PlanEdge& edge : graph.edges) {
-    readers[index(edge.from)].push_back(edge.to);
-    ++waits[index(edge.to)];
-  }
-  for (int n = static_cast<int>(graph.nodes.size()); n-- > 0;)
-    if (waits[index(n)] == 0) ready.push_back(n);
-  while (!ready.empty()) {
-    const int node = order.emplace_back(ready.back());
-    ready.pop_back();
-    for (auto reader = readers[index(node)].rbegin(); reader != readers[index(node)].rend(); ++reader)
-      if (--waits[index(*reader)] == 0) ready.push_back(*reader);
-  }
-  return order;
-}
-
-// Of each node the way of this degree that is fastest, or holds least; -1: it has none.
-std::vector<int> choices_of(const PlanGraph& graph, int degree, bool lean, int samples) {
-  std::vector<int> choices;
-  for (const PlanNode& node : graph.nodes) {
-    int best = -1;
-    const auto value = [&](int c) {
-      const SetCost cost = cost_of(node, c, samples);
-      return std::pair(lean ? cost.live_bytes + cost.resident_bytes : 0, cost.forward + cost.backward);
-    };
-    for (int c = 0; c < static_cast<int>(node.costs.size()); ++c) {
-      if (node.costs[index(c)].degree != degree || choice_of(node, degree, node.costs[index(c)].name) != c) continue;
-      if (best < 0 || value(c) < value(best)) best = c;
-    }
-    choices.push_back(best);
-  }
-  return choices;
-}
-
 // Cuts an order into pieces of at most some load.
 class Pieces {
  public:
@@ -164,6 +127,41 @@ std::vector<PlanStage> with_replicas(const PlanProblem& problem, std::vector<Pla
 }
 
 }  // namespace
+
+std::vector<int> branch_order(const PlanGraph& graph) {
+  std::vector<std::vector<int>> readers(graph.nodes.size());
+  std::vector<int> waits(graph.nodes.size(), 0), ready, order;
+  for (const PlanEdge& edge : graph.edges) {
+    readers[index(edge.from)].push_back(edge.to);
+    ++waits[index(edge.to)];
+  }
+  for (int n = static_cast<int>(graph.nodes.size()); n-- > 0;)
+    if (waits[index(n)] == 0) ready.push_back(n);
+  while (!ready.empty()) {
+    const int node = order.emplace_back(ready.back());
+    ready.pop_back();
+    for (auto reader = readers[index(node)].rbegin(); reader != readers[index(node)].rend(); ++reader)
+      if (--waits[index(*reader)] == 0) ready.push_back(*reader);
+  }
+  return order;
+}
+
+std::vector<int> choices_of(const PlanGraph& graph, int degree, bool lean, int samples) {
+  std::vector<int> choices;
+  for (const PlanNode& node : graph.nodes) {
+    int best = -1;
+    const auto value = [&](int c) {
+      const SetCost cost = cost_of(node, c, samples);
+      return std::pair(lean ? cost.live_bytes + cost.resident_bytes : 0, cost.forward + cost.backward);
+    };
+    for (int c = 0; c < static_cast<int>(node.costs.size()); ++c) {
+      if (node.costs[index(c)].degree != degree || choice_of(node, degree, node.costs[index(c)].name) != c) continue;
+      if (best < 0 || value(c) < value(best)) best = c;
+    }
+    choices.push_back(best);
+  }
+  return choices;
+}
 
 std::vector<std::vector<PlanStage>> starting_stages(const PlanProblem& problem) {
   const int devices = static_cast<int>(problem.cluster.devices.size()), nodes = static_cast<int>(problem.graph.nodes.size());

@@ -10,7 +10,9 @@ MODELS = {
     "candle-uno": (["branches=3", "layers=2", "width=16", "learning_rate=0.01", "weight_decay=0"], 0.5),
     "dlrm": (["branches=3", "layers=2", "width=16", "rows=10", "learning_rate=0.01", "weight_decay=0"], 0.8),
     "multimodal": (["branches=3", "layers=1", "context=32"], 0.8),
+    "resnet": (["width=4", "classes=4", "learning_rate=0.01"], 0.5),
     "t5": (["layers=1", "width=32", "heads=2", "context=32"], 0.8),
+    "vgg": (["width=4", "classes=4"], 0.5),
 }
 TEXT_MODELS = ["multimodal", "t5"]
 

@@ -47,6 +47,38 @@ class Search(ProgramTest):
         self.assertIn("over the limit", out)
         self.assertIn("actor 3", out)
 
+    def test_recomputes_and_offloads(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "best.csv"
+            flags = ["--recompute-time", 0.75, "--offload-time", 0.5, "--kept", 0.125]
+            limit = ["--memory-limit", 2.5, "--seconds", 2]
+            found = run("schedule", "search", *SHAPE, *flags, *limit, "--out", path, "--json").json()
+            again = run("simulate", path, *flags, "--json").json()
+        self.assertEqual((again["makespan"], again["peak_live"]), (found["makespan"], found["peak_live"]))
+        self.assertGreater(found["recomputed"] + found["offloaded"], 0)
+        self.assertLessEqual(max(found["peak_live"]), 2.5)
+        without = run("schedule", "search", *SHAPE, *flags, *limit, "--allow", "none", "--json").json()
+        self.assertEqual((without["recomputed"], without["offloaded"]), (0, 0))
+        self.assertLess(found["makespan"], without["makespan"])
+        only = run("schedule", "search", *SHAPE, *flags, *limit, "--allow", "recompute").out
+        self.assertRegex(only, r"found by .*, \d+ recomputed")
+        self.assertNotIn("offloaded", only)
+        rows = run("schedule", "compare", *SHAPE, *flags, "--memory-limit", 2.5, "--json").json()["schedules"]
+        gpipe = next(row for row in rows if row["name"] == "gpipe")
+        self.assertTrue(gpipe["fits"] and "recomputed" in gpipe["title"] or "offloaded" in gpipe["title"], gpipe)
+
+    def test_sharded_parameters(self):
+        flags = ["--gather", 1, "--reduce", 1, "--parameters", 0.5]
+        shape = ["--actors", 4, "--microbatches", 12, "--chunks", 2]
+        found = run("schedule", "search", *shape, *flags, "--memory-limit", 6.5, "--seconds", 4, "--json").json()
+        self.assertEqual(found["generator"]["name"], "zeropp --unit 6")
+        self.assertGreaterEqual(found["gathers"], 8 * 2 * 2)
+        zeropp = run("simulate", "zeropp", *shape, "--unit", 6, *flags, "--json").json()
+        self.assertEqual(found["generator"]["makespan"], zeropp["makespan"])
+        one = run("simulate", "1f1b", *SHAPE, *flags, "--json").json()
+        self.assertGreater(one["makespan"], run("simulate", "1f1b", *SHAPE, "--json").json()["makespan"])
+        self.assertEqual(run("simulate", "1f1b", *SHAPE, "--parameters", 2, "--json").json()["peak_live"], [6, 5, 4, 3])
+
     def test_mistakes(self):
         for arguments, code, message in [
             (["search", *SHAPE, "--memory-limit", 0.5], 1, "the smallest limit that would do is 1"),
@@ -57,6 +89,11 @@ class Search(ProgramTest):
             (["search", *SHAPE, "--costs", "nowhere.json"], 1, "nowhere.json"),
             (["search", *SHAPE, "--costs", "nowhere.json", "--forward", 2], 1, "says what each stage takes"),
             (["compare", *SHAPE, "--costs", "nowhere.json"], 1, "nowhere.json"),
+            (["search", *SHAPE, "--reduce", 1], 1, "--reduce says nothing without --gather"),
+            (["search", *SHAPE, "--kept", 2], 1, "--kept 2.0: it is a part of a micro-batch's activations"),
+            (["search", *SHAPE, "--gather", -1], 1, "--gather -1"),
+            (["search", *SHAPE, "--allow", "everything"], 2, "everything"),
+            (["search", *SHAPE, "--recompute-time", 1, "--memory-limit", 0.5], 1, "no table found keeps a memory limit of 0.5"),
             (["search", "1f1b"], 2, "1f1b"),
             ([], 2, "what is required"),
         ]:

@@ -309,5 +309,102 @@ TEST(Search, RecomputesAndOffloads) {
   }
 }
 
+// Two chunks of each actor, of which recomputation holds one at a time.
+TEST(Search, KeepsLimitsThatOnlyReliefKeeps) {
+  SearchProblem problem = uniform(2, 4, 0.75, {.kept = 0.125}, 2);
+  EXPECT_NE(message_of([&] { search_schedule(problem, steps(200, 200)); }).find("no table keeps a memory limit of 0.75"),
+            std::string::npos);
+  problem.recompute = true;
+  const SearchResult result = search_schedule(problem, steps(200, 200));
+  expect_valid(problem, result);
+  EXPECT_GT(count_of(result.schedule, Kind::R), 0);
+  problem.memory_limit = 0.25;
+  EXPECT_EQ(message_of([&] { search_schedule(problem, steps(200, 200)); }),
+            "no table found keeps a memory limit of 0.25 activations\n"
+            "  the table that holds least as it is needs 1.0\n"
+            "  recomputing and offloading what may be brings none below the limit\n"
+            "  hint: a limit of 1.0 would do");
+}
+
+TEST(Search, TheSameForTheSameSeed) {
+  const SearchProblem problem = uniform(4, 5, 2, {}, 2);
+  const SearchResult a = search_schedule(problem, steps(300, 200)), b = search_schedule(problem, steps(300, 200));
+  EXPECT_EQ(a.schedule.actors, b.schedule.actors);
+  EXPECT_EQ(a.lower_bound, b.lower_bound);
+}
+
+// The published zero-bubble times at p=8, m=20, F:I:W = 1:1.3:0.7, and what they are worth: proven to be the best for their memory.
+TEST(Search, FindsThePublishedZeroBubbleTables) {
+  const UnitCosts costs{.input = 1.3, .weight = 0.7};
+  for (const auto& [limit, makespan] : std::vector<std::pair<double, double>>{{8, 71.2}, {16, 67.0}}) {
+    const SearchProblem problem = uniform(8, 20, limit, costs);
+    const SearchResult result = search_schedule(problem, without_replicas(problem));
+    EXPECT_NEAR(result.time.makespan, makespan, 1e-6);
+    EXPECT_TRUE(result.optimal);
+  }
+}
+
+// Where one B takes less than I and W, the last actor has no use for the split.
+TEST(Search, TakesWholeBackwardsWhereTheyAreCheaper) {
+  SearchProblem problem = uniform(1, 4, 2, {.backward = 1.5});
+  const SearchResult result = search_schedule(problem);
+  EXPECT_EQ(result.time.makespan, 10);
+  EXPECT_TRUE(result.optimal);
+  problem.whole = false;
+  EXPECT_EQ(search_schedule(problem).time.makespan, 12);
+}
+
+TEST(Search, SaysWhichLimitWouldDo) {
+  EXPECT_EQ(message_of([] { search_schedule(uniform(4, 4, 0.75, {}, 2)); }),
+            "no table keeps a memory limit of 0.75 activations\n"
+            "  one micro-batch alone needs 1.0 on its fullest actor\n"
+            "  hint: the smallest limit that would do is 1.0");
+  expect_valid(uniform(4, 4, 1, {}, 2), search_schedule(uniform(4, 4, 1, {}, 2), steps(200, 200)));
+  SearchProblem odd = uniform(2, 2, 4);
+  odd.shape = chain(3);
+  odd.costs = uniform_costs(3);
+  EXPECT_EQ(message_of([&] { search_schedule(odd); }),
+            "no schedule fits these stages and actors\n"
+            "  3 stages, 2 actors\n"
+            "  hint: the search needs a placement: the stages' number must be a multiple of the actors'");
+}
+
+// Stages of any graph, on any actors, with replicas, links that are occupied, stages without backward or parameters, and B beside I and W:
+// no random table is faster than what was proven, or than what was found where that is optimal.
+TEST(Search, NoRandomTableIsBelowTheBound) {
+  Random random(7);
+  int searched = 0;
+  for (int n = 0; n < 150; ++n) {
+    SearchProblem problem;
+    problem.shape = test::random_shape(random, {.most_stages = 5, .no_backward = 0.2, .no_parameters = 0.2});
+    problem.actors = test::draw(random, 1, 3);
+    problem.microbatches = test::draw(random, 1, 3);
+    for (std::size_t s = 0; s < problem.shape.predecessors.size(); ++s) {
+      StageCosts& stage = problem.costs.stages.emplace_back();
+      for (double& time : stage.time) time = test::draw(random, 0, 16) / 8.0;
+      stage.forward_bytes = test::draw(random, 0, 2);
+      stage.backward_bytes = test::draw(random, 0, 2);
+      stage.live = test::draw(random, 1, 4) / 4.0;
+    }
+    problem.network.link = {.latency = test::draw(random, 0, 4) / 4.0};
+    if (test::coin(random, 0.5)) problem.network.link.bandwidth = 4;
+    const Schedule table = test::random_schedule(random, problem.shape, problem.actors, problem.microbatches,
+                                                 {.mixed_split = test::coin(random, 0.5), .replica = test::coin(random, 0.5) ? 0.3 : 0});
+    const TableTime time = time_table(table, problem.shape, problem.costs, {.network = problem.network});
+    problem.memory_limit = largest(time.peak_live);
+    SearchOptions options = steps(300, 3000);
+    options.placements = {placement_of(table)};
+    try {
+      const SearchResult result = search_schedule(problem, options);
+      expect_valid(problem, result);
+      EXPECT_LE(result.lower_bound, time.makespan * (1 + 1e-9)) << "case " << n;
+      ++searched;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("no table keeps"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_GT(searched, 120);
+}
+
 }  // namespace
 }  // namespace penstock

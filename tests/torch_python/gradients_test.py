@@ -140,6 +140,46 @@ def t5_loss(p, batch, model):
     return token_loss(logits, batch["targets"][:, half:])
 
 
+def vgg(p, x, model):
+    number = 0
+    for convolutions in {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3)}[int(model["depth"])]:
+        for _ in range(convolutions):
+            x = functional.relu(functional.conv2d(x, p[f"features.{number}.weight"], p[f"features.{number}.bias"], padding=1))
+            number += 2
+        x = functional.max_pool2d(x, 2)
+        number += 1
+    x = x.flatten(1)
+    for i in (0, 3, 6):
+        x = functional.linear(x if i == 0 else functional.relu(x), p[f"classifier.{i}.weight"], p[f"classifier.{i}.bias"])
+    return x
+
+
+def resnet(p, x, model):
+    def normed(x, conv, bn, **options):
+        x = functional.conv2d(x, p[f"{conv}.weight"], **options)
+        return functional.batch_norm(x, None, None, p[f"{bn}.weight"], p[f"{bn}.bias"], training=True)
+
+    x = functional.max_pool2d(functional.relu(normed(x, "conv1", "bn1", stride=2, padding=3)), 3, 2, 1)
+    for group, blocks in enumerate(model["blocks"].split(",")):
+        for i in range(int(blocks)):
+            at, stride = f"layer{group + 1}.{i}", 2 if i == 0 and group > 0 else 1
+            y = functional.relu(normed(x, f"{at}.conv1", f"{at}.bn1"))
+            y = functional.relu(normed(y, f"{at}.conv2", f"{at}.bn2", stride=stride, padding=1))
+            y = normed(y, f"{at}.conv3", f"{at}.bn3")
+            x = functional.relu(y + (normed(x, f"{at}.downsample.0", f"{at}.downsample.1", stride=stride) if i == 0 else x))
+    return functional.linear(x.mean((2, 3)), p["fc.weight"], p["fc.bias"])
+
+
+def vgg_loss(p, batch, model):
+    return functional.cross_entropy(vgg(p, batch["image"], model), batch["label"])
+
+
+# A batch norm sees one of the four micro-batches at a time.
+def resnet_loss(p, batch, model):
+    parts = zip(batch["image"].chunk(4), batch["label"].chunk(4))
+    return sum(functional.cross_entropy(resnet(p, image, model), label) for image, label in parts) / 4
+
+
 def gpt(p, tokens, model):
     def norm(x, name):
         return functional.layer_norm(x, x.shape[-1:], p[f"{name}.weight"], p[f"{name}.bias"])
@@ -203,6 +243,13 @@ class Gradients(unittest.TestCase):
 
     def test_multimodal(self):
         self.compare(multimodal_loss, "multimodal", "context=40", "schedule=zb-h1", "microbatches=4")
+
+    def test_vgg(self):
+        self.compare(vgg_loss, "vgg", "depth=16", "width=4", "schedule=zb-h1", "actors=4", "microbatches=4")
+
+    def test_resnet(self):
+        options = ["blocks=2,1,1,2", "width=4", "schedule=interleaved-1f1b", "chunks=2", "microbatches=4"]
+        self.compare(resnet_loss, "resnet", *options)
 
     def test_t5(self):
         self.compare(t5_loss, "t5", "width=32", "heads=2", "context=96", "schedule=1f1b", "actors=4", "microbatches=4")

@@ -1,0 +1,93 @@
+// BaPipe (Zhao et al., 2012.12544): a chain of stages balanced over devices of unequal speeds, and the schedule that it needs.
+//
+// Each stage is one device's; the load of a stage is its forward and backward at the speed of its device. Where links bind, cuts move to
+// places where little crosses; where memory binds, nodes move to other stages. The original does that in three rounds, from shares
+// proportional to the speeds. Here one dynamic program finds the cuts with the smallest largest load, of stages and of links, among those
+// that fit. With it goes the choice of the schedule: 1F1B (p - i micro-batches in flight at stage i, "SNO") or, where transfers are long,
+// twice as many but one (2(p - i) - 1, "SO"), if they fit.
+//
+// Objective: the largest load, seconds of one micro-batch. Of all numbers of stages and both schedules the fastest step in simulation
+// counts, of equal ones the fewer in flight.
+#include <algorithm>
+
+#include "plan/chain_view.h"
+#include "plan/evaluate.h"
+#include "plan/planner_list.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+enum class Warmup { one_forward_one_backward, overlapped };
+
+// At the nth stage from the end.
+int in_flight(Warmup warmup, int from_end) {
+  return warmup == Warmup::overlapped ? 2 * from_end - 1 : from_end;
+}
+
+struct Cut {
+  double load = kInfinity;  // the largest of the stages from here on, and of the links between them
+  int end = 0;              // of the first of them
+};
+
+// The cheapest cuts of the blocks from each border on into s stages on the last s devices, at [s][border].
+std::vector<std::vector<Cut>> cuts_of(const ChainView& view, const std::vector<int>& devices, Warmup warmup) {
+  const int n = view.blocks(), p = static_cast<int>(devices.size());
+  std::vector<std::vector<Cut>> cuts(at(p + 1), std::vector<Cut>(at(n + 1)));
+  cuts[0][at(n)].load = 0;
+  for (int s = 1; s <= p; ++s) {
+    const int device = devices[at(p - s)];
+    const ClusterDevice& here = view.problem->cluster.devices[at(device)];
+    const ClusterLink link = s > 1 ? view.problem->cluster.link(device, devices[at(p - s + 1)]) : ClusterLink{};
+    for (int begin = 0; begin < n; ++begin) {
+      Cut& best = cuts[at(s)][at(begin)];
+      for (int end = begin + 1; end <= n; ++end) {
+        const SetCost cost = cost_of(view, begin, end);
+        const double load = (cost.forward + cost.backward) / here.speed;
+        if (load >= best.load || !fits(bytes_of(view, begin, end, 1, in_flight(warmup, s)), here.memory)) break;
+        const double after = std::max(cuts[at(s - 1)][at(end)].load, s > 1 ? transfer_seconds(view, end, link, 1, 1) : 0);
+        if (std::max(load, after) < best.load) best = {std::max(load, after), end};
+      }
+    }
+  }
+  return cuts;
+}
+
+std::optional<ChainPlan> cut_into(const ChainView& view, int count, Warmup warmup) {
+  const std::vector<int> devices = fastest_devices(view.problem->cluster, count);
+  const auto cuts = cuts_of(view, devices, warmup);
+  if (cuts[at(count)][0].load == kInfinity) return {};
+  ChainPlan plan;
+  plan.bottleneck = cuts[at(count)][0].load;
+  for (int s = count, begin = 0; s > 0; --s) {
+    const int end = cuts[at(s)][at(begin)].end;
+    plan.stages.push_back(stage_of(view, begin, end, {devices[at(count - s)]}));
+    plan.stages.back().ahead = in_flight(warmup, s);
+    begin = end;
+  }
+  plan.value = step_seconds(figures_of(*view.problem, plan.stages));
+  return plan;
+}
+
+std::optional<ChainPlan> best_cut(const ChainView& view) {
+  std::optional<ChainPlan> best;
+  for (const int count : stage_counts(std::min(view.devices(), view.blocks())))
+    for (const Warmup warmup : {Warmup::one_forward_one_backward, Warmup::overlapped}) {
+      std::optional<ChainPlan> plan = cut_into(view, count, warmup);
+      if (plan && (!best || plan->value < best->value * (1 - 1e-9))) best = std::move(plan);
+    }
+  return best;
+}
+
+}  // namespace
+
+Plan plan_by_bapipe(const PlanProblem& problem, const PlanOptions&) {
+  return plan_of_chain(problem, {.in_flight = InFlight::pipelined}, best_cut);
+}
+
+}  // namespace penstock

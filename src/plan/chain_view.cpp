@@ -1,0 +1,230 @@
+#include "plan/chain_view.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "plan/evaluate.h"
+#include "plan/improve_plan.h"
+#include "plan/smallest_memory.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// What crosses each place of an order, of one sample.
+struct Crossings {
+  std::vector<double> bytes, seconds;
+};
+
+Crossings crossings_of(const PlanGraph& graph, const std::vector<int>& order) {
+  const std::size_t n = order.size();
+  std::vector<int> place(n), last(n, 0);
+  for (std::size_t i = 0; i < n; ++i) place[at(order[i])] = static_cast<int>(i);
+  std::vector<double> largest(n, 0);
+  for (const PlanEdge& edge : graph.edges) {
+    last[at(edge.from)] = std::max(last[at(edge.from)], place[at(edge.to)]);
+    largest[at(edge.from)] = std::max(largest[at(edge.from)], edge.bytes);
+  }
+  Crossings crossings{std::vector<double>(n + 1, 0), std::vector<double>(n + 1, 0)};
+  for (std::size_t node = 0; node < n; ++node) {
+    const double measured = graph.nodes[node].transfer_seconds, samples = graph.nodes[node].costs[0].samples;
+    for (int border = place[node] + 1; border <= last[node]; ++border) {
+      if (measured >= 0) {
+        crossings.seconds[at(border)] += measured / samples;
+      } else {
+        crossings.bytes[at(border)] += largest[node] / samples;
+      }
+    }
+  }
+  return crossings;
+}
+
+// Of the places around every even share of `load` (sums of what stands before each place) the one that least crosses.
+std::vector<int> borders_of(const std::vector<double>& load, const Crossings& crossings, int most_blocks) {
+  const int n = static_cast<int>(load.size()) - 1;
+  std::vector<int> places = {0};
+  const double share = load.back() / most_blocks;
+  const auto crossing = [&](int place) { return std::pair(crossings.seconds[at(place)], crossings.bytes[at(place)]); };
+  for (int place = 1, block = 1; place < n; ++block) {
+    if (n <= most_blocks) {
+      places.push_back(place++);
+      continue;
+    }
+    int best = -1;
+    for (; place < n && (load[at(place)] <= (block + 0.5) * share || block + 1 == most_blocks); ++place)
+      if (load[at(place)] > (block - 0.5) * share && (best < 0 || crossing(place) < crossing(best))) best = place;
+    if (best > 0) places.push_back(best);
+    if (block + 1 == most_blocks) break;
+  }
+  places.push_back(n);
+  return places;
+}
+
+// Shares of the time and of the memory of all nodes, summed.
+std::vector<double> loads_of(const PlanProblem& problem, const std::vector<int>& order, const std::vector<int>& choices, int samples) {
+  SetCost all;
+  std::vector<SetCost> costs;
+  for (const int node : order) all += costs.emplace_back(cost_of(problem.graph.nodes[at(node)], choices[at(node)], samples));
+  const auto share = [](double part, double whole) { return whole > 0 ? part / whole : 0; };
+  std::vector<double> loads = {0};
+  for (const SetCost& cost : costs)
+    loads.push_back(loads.back() + share(cost.forward + cost.backward, all.forward + all.backward) +
+                    share(cost.live_bytes + cost.resident_bytes, all.live_bytes + all.resident_bytes));
+  if (loads.back() == 0)
+    for (std::size_t i = 0; i < loads.size(); ++i) loads[i] = static_cast<double>(i);
+  return loads;
+}
+
+}  // namespace
+
+ChainView make_chain_view(const PlanProblem& problem, std::vector<int> choices, int samples, int most_blocks, int most_replicas) {
+  ChainView view;
+  view.problem = &problem;
+  view.samples = samples;
+  view.microbatches = step_samples(problem) / samples;
+  view.order = branch_order(problem.graph);
+  view.choices = std::move(choices);
+  const Crossings crossings = crossings_of(problem.graph, view.order);
+  view.places = borders_of(loads_of(problem, view.order, view.choices, samples), crossings, most_blocks);
+  for (const int place : view.places) {
+    view.bytes.push_back(crossings.bytes[at(place)]);
+    view.seconds.push_back(crossings.seconds[at(place)]);
+  }
+  for (int replicas = 1; replicas <= most_replicas; ++replicas) {
+    std::vector<SetCost>& before = view.before.emplace_back();
+    SetCost sum;
+    int place = 0;
+    for (const int border : view.places) {
+      for (; place < border; ++place) {
+        const int node = view.order[at(place)];
+        sum += cost_of(problem.graph.nodes[at(node)], view.choices[at(node)], static_cast<double>(samples) / replicas);
+      }
+      before.push_back(sum);
+    }
+  }
+  return view;
+}
+
+SetCost cost_of(const ChainView& view, int begin, int end, int replicas) {
+  const SetCost &a = view.before[at(replicas - 1)][at(begin)], &b = view.before[at(replicas - 1)][at(end)];
+  return {.forward = b.forward - a.forward,
+          .backward = b.backward - a.backward,
+          .live_bytes = b.live_bytes - a.live_bytes,
+          .resident_bytes = b.resident_bytes - a.resident_bytes,
+          .parameter_bytes = b.parameter_bytes - a.parameter_bytes};
+}
+
+double bytes_of(const ChainView& view, int begin, int end, int replicas, int in_flight) {
+  const SetCost &a = view.before[at(replicas - 1)][at(begin)], &b = view.before[at(replicas - 1)][at(end)];
+  return b.resident_bytes - a.resident_bytes + std::min(in_flight, view.microbatches) * (b.live_bytes - a.live_bytes);
+}
+
+double transfer_seconds(const ChainView& view, int border, const ClusterLink& link, int from_replicas, int to_replicas) {
+  const double share = static_cast<double>(view.samples) / std::min(from_replicas, to_replicas);
+  return share * (view.bytes[at(border)] / link.bandwidth + view.seconds[at(border)]);
+}
+
+PlanStage stage_of(const ChainView& view, int begin, int end, std::vector<int> devices) {
+  PlanStage stage;
+  stage.nodes.assign(view.order.begin() + view.places[at(begin)], view.order.begin() + view.places[at(end)]);
+  std::sort(stage.nodes.begin(), stage.nodes.end());
+  for (const int node : stage.nodes) stage.choices.push_back(view.choices[at(node)]);
+  stage.devices = std::move(devices);
+  stage.samples = view.samples;
+  return stage;
+}
+
+ClusterDevice weakest(const ClusterSpec& cluster, std::span<const int> devices) {
+  ClusterDevice weakest{kInfinity, kInfinity};
+  for (const int device : devices) {
+    const ClusterDevice& one = cluster.devices[at(device)];
+    weakest = {std::min(weakest.speed, one.speed), std::min(weakest.memory, one.memory)};
+  }
+  return weakest;
+}
+
+std::vector<int> fastest_devices(const ClusterSpec& cluster, int count) {
+  std::vector<int> devices(cluster.devices.size());
+  std::iota(devices.begin(), devices.end(), 0);
+  std::stable_sort(devices.begin(), devices.end(),
+                   [&](int a, int b) { return cluster.devices[at(a)].speed > cluster.devices[at(b)].speed; });
+  devices.resize(at(count));
+  std::sort(devices.begin(), devices.end());
+  return devices;
+}
+
+std::vector<int> stage_counts(int most) {
+  std::vector<int> counts;
+  for (int count = most; count > 0; count = count > 8 ? count / 2 : count - 1) counts.push_back(count);
+  return counts;
+}
+
+std::vector<std::vector<double>> least_memory(const ChainView& view, InFlight in_flight) {
+  const bool one = in_flight == InFlight::one;
+  const int n = view.blocks();
+  std::vector<std::vector<double>> least(at(view.devices() + 1), std::vector<double>(at(n + 1), kInfinity));
+  least[0][at(n)] = 0;
+  for (int d = 1; d <= view.devices(); ++d) {
+    if (one) least[at(d)][at(n)] = 0;
+    for (int begin = 0; begin < n; ++begin)
+      for (int replicas = 1; replicas <= (one ? std::min(d, view.most_replicas()) : 1); ++replicas)
+        for (int end = begin + 1; end <= n; ++end) {
+          const double bytes = bytes_of(view, begin, end, replicas, one ? 1 : d);
+          if (bytes >= least[at(d)][at(begin)]) break;
+          least[at(d)][at(begin)] = std::min(least[at(d)][at(begin)], std::max(bytes, least[at(d - replicas)][at(end)]));
+        }
+  }
+  return least;
+}
+
+namespace {
+
+std::vector<int> ways_on_one_device(const PlanGraph& graph, bool lean, int samples) {
+  std::vector<int> choices = choices_of(graph, 1, lean, samples);
+  for (std::size_t node = 0; node < choices.size(); ++node)
+    if (choices[node] < 0)
+      throw Error(concat("node ", quote(graph.nodes[node].name), " of ", graph.name, " has no costs of one device"), {},
+                  "take a planner that shares micro-batches between devices: piper or best");
+  return choices;
+}
+
+}  // namespace
+
+Plan plan_of_chain(const PlanProblem& problem, const ChainLimits& limits,
+                   const std::function<std::optional<ChainPlan>(const ChainView&)>& plan) {
+  const auto view_of = [&](bool lean, int samples) {
+    const int replicas = problem.replicas ? limits.most_replicas : 1;
+    return make_chain_view(problem, ways_on_one_device(problem.graph, lean, samples), samples, limits.most_blocks, replicas);
+  };
+  std::optional<ChainPlan> best;
+  for (const int samples : allowed_batches(problem))
+    for (const bool lean : {false, true}) {
+      std::optional<ChainPlan> found = plan(view_of(lean, samples));
+      if (!found) continue;
+      if (!best || found->value < best->value) best = std::move(found);
+      break;
+    }
+  if (best) {
+    Plan result;
+    result.stages = std::move(best->stages);
+    result.bottleneck = best->bottleneck;
+    return result;
+  }
+  double needed = kInfinity, memory = kInfinity;
+  for (const int samples : allowed_batches(problem)) {
+    const ChainView view = view_of(true, samples);
+    const auto least = least_memory(view, limits.in_flight);
+    for (const int stages : stage_counts(view.devices())) needed = std::min(needed, least[at(stages)][0]);
+  }
+  for (const ClusterDevice& device : problem.cluster.devices) memory = std::min(memory, device.memory);
+  fail_memory(problem.graph.name, memory, needed);
+}
+
+}  // namespace penstock

@@ -1,0 +1,173 @@
+// SPP (Luo et al., Efficient Pipeline Planning, 2204.10562): a chain of stages with replicas on a cluster whose links differ by the pair.
+//
+// RDO puts the devices into a line whose neighbours are well connected, by recursive minimum cuts (device_order). PRM cuts the layers into
+// a given number of stages on consecutive devices of the line, by a dynamic program over (layers, stages, devices, replicas of the stage)
+// that minimises the largest of stages, channels and sums of gradients. PE schedules the micro-batches of the result on stages and channels
+// as soon as they can run; here that is the simulator, which also keeps the memory. All numbers of stages are tried.
+//
+// Objective: PRM's, seconds of one micro-batch on the slowest stage or channel. The plan with the shortest step in simulation counts.
+// Optimal for a line of devices and each number of stages, not over orders of devices.
+#include "plan/spp.h"
+
+#include <algorithm>
+
+#include "plan/evaluate.h"
+#include "plan/planner_list.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// All of few devices; of many the powers of two, and all at once.
+std::vector<int> replica_counts(const ChainView& view, int devices) {
+  std::vector<int> counts;
+  for (int r = 1; r <= std::min(view.most_replicas(), devices); r += devices > 8 ? r : 1) counts.push_back(r);
+  if (view.most_replicas() >= devices && counts.back() != devices) counts.push_back(devices);
+  return counts;
+}
+
+// Consecutive devices of the line.
+struct Group {
+  ClusterDevice device;                   // the weakest
+  double reduce = 0, reduce_latency = 0;  // seconds for each byte of parameters, and whatever their number
+};
+
+struct Cell {
+  double bottleneck = kInfinity;
+  int end = 0, next = -1;  // of the first stage, and the index of the next one's replicas
+};
+
+class Prm {
+ public:
+  // `line`: the devices that take part, all where replicas are allowed.
+  Prm(const ChainView& view, std::vector<int> line, int stages)
+      : view_(view), line_(std::move(line)), devices_(static_cast<int>(line_.size())), counts_(replica_counts(view, devices_)) {
+    groups_.resize(at(devices_) * counts_.size());
+    links_.resize(at(devices_) * counts_.size() * counts_.size());
+    for (int first = 0; first < devices_; ++first)
+      for (std::size_t r = 0; r < counts_.size() && first + counts_[r] <= devices_; ++r) add_group(first, r);
+    for (int s = 0; s <= stages; ++s) add_stage();
+  }
+
+  SppCut cut(int stages) const {
+    SppCut cut;
+    std::size_t r = counts_.size();
+    cut.bottleneck = kInfinity;
+    for (std::size_t i = 0; i < counts_.size(); ++i)
+      if (const double value = cell(stages, 0, 0, i).bottleneck; value < cut.bottleneck) {
+        cut.bottleneck = value;
+        r = i;
+      }
+    if (r == counts_.size()) return cut;
+    for (int s = stages, begin = 0, first = 0; s > 0; --s) {
+      const Cell& here = cell(s, begin, first, r);
+      const auto device = line_.begin() + first;
+      cut.stages.push_back(stage_of(view_, begin, here.end, {device, device + counts_[r]}));
+      begin = here.end;
+      first += counts_[r];
+      r = static_cast<std::size_t>(here.next);
+    }
+    return cut;
+  }
+
+ private:
+  std::span<const int> devices(int first, std::size_t r) const { return std::span(line_).subspan(at(first), at(counts_[r])); }
+  std::size_t group(int first, std::size_t r) const { return at(first) * counts_.size() + r; }
+  std::size_t cell_index(int begin, int first, std::size_t r) const {
+    return (at(begin) * at(devices_ + 1) + at(first)) * counts_.size() + r;
+  }
+  const Cell& cell(int stages, int begin, int first, std::size_t r) const { return cells_[at(stages)][cell_index(begin, first, r)]; }
+
+  void add_group(int first, std::size_t r) {
+    const ClusterSpec& cluster = view_.problem->cluster;
+    const auto here = devices(first, r);
+    const double latency = all_reduce_seconds(cluster, here, 0);
+    groups_[group(first, r)] = {weakest(cluster, here), all_reduce_seconds(cluster, here, 1) - latency, latency};
+    const int next = first + counts_[r];
+    for (std::size_t s = 0; s < counts_.size() && next + counts_[s] <= devices_; ++s)
+      links_[group(first, r) * counts_.size() + s] = slowest_link(cluster, here, devices(next, s));
+  }
+
+  // The table of one stage more.
+  void add_stage() {
+    const int n = view_.blocks(), stages = static_cast<int>(cells_.size());
+    cells_.emplace_back(at(n + 1) * at(devices_ + 1) * counts_.size());
+    if (stages == 0) return;
+    for (int begin = 0; begin + stages <= n; ++begin)
+      for (int first = 0; first + stages <= devices_; ++first)
+        for (std::size_t r = 0; r < counts_.size() && first + counts_[r] <= devices_; ++r)
+          cells_.back()[cell_index(begin, first, r)] = best_cell(stages, begin, first, r);
+  }
+
+  Cell best_cell(int stages, int begin, int first, std::size_t r) const {
+    const Group& here = groups_[group(first, r)];
+    const int n = view_.blocks(), next = first + counts_[r];
+    Cell best;
+    if (stages == 1 && next < devices_) return best;
+    for (int end = stages == 1 ? n : begin + 1; end <= n - (stages - 1); ++end) {
+      const double load = seconds(here, begin, end, counts_[r]);
+      if (load >= best.bottleneck || !fits(bytes_of(view_, begin, end, counts_[r], 1), here.device.memory)) break;
+      if (stages == 1) return {load, end, -1};
+      for (std::size_t s = 0; s < counts_.size() && next + counts_[s] <= devices_; ++s) {
+        const double after = cell(stages - 1, end, next, s).bottleneck;
+        if (after >= best.bottleneck) continue;
+        const double channel = transfer_seconds(view_, end, links_[group(first, r) * counts_.size() + s], counts_[r], counts_[s]);
+        const double bottleneck = std::max({load, channel, after});
+        if (bottleneck < best.bottleneck) best = {bottleneck, end, static_cast<int>(s)};
+      }
+    }
+    return best;
+  }
+
+  double seconds(const Group& group, int begin, int end, int replicas) const {
+    const SetCost cost = cost_of(view_, begin, end, replicas);
+    return (cost.forward + cost.backward) / group.device.speed +
+           (group.reduce * cost.parameter_bytes + group.reduce_latency) / view_.microbatches;
+  }
+
+  const ChainView& view_;
+  std::vector<int> line_;
+  int devices_;
+  std::vector<int> counts_;               // of replicas
+  std::vector<Group> groups_;             // by the first device and the index of their number
+  std::vector<ClusterLink> links_;        // and by the index of the next stage's number
+  std::vector<std::vector<Cell>> cells_;  // of each number of stages: from a border on, from a device of the line on
+};
+
+std::optional<ChainPlan> plan_view(const ChainView& view) {
+  double bytes = 0;
+  for (int border = 1; border < view.blocks(); ++border) bytes += view.bytes[at(border)] * view.samples / view.blocks();
+  std::optional<ChainPlan> best;
+  for (SppCut& cut : spp_cuts(view, device_order(view.problem->cluster, bytes))) {
+    if (cut.stages.empty()) continue;
+    const double step = step_seconds(figures_of(*view.problem, cut.stages));
+    if (!best || step < best->value) best = ChainPlan{std::move(cut.stages), cut.bottleneck, step};
+  }
+  return best;
+}
+
+}  // namespace
+
+std::vector<SppCut> spp_cuts(const ChainView& view, const std::vector<int>& order) {
+  const int most = std::min(view.devices(), view.blocks());
+  std::vector<SppCut> cuts;
+  if (view.most_replicas() > 1) {
+    const Prm prm(view, order, most);
+    for (int stages = 1; stages <= most; ++stages) cuts.push_back(prm.cut(stages));
+    return cuts;
+  }
+  for (int stages = 1; stages <= most; ++stages) cuts.push_back(Prm(view, {order.begin(), order.begin() + stages}, stages).cut(stages));
+  return cuts;
+}
+
+Plan plan_by_spp(const PlanProblem& problem, const PlanOptions&) {
+  const int devices = static_cast<int>(problem.cluster.devices.size());
+  return plan_of_chain(problem, {.most_blocks = 96, .most_replicas = devices}, plan_view);
+}
+
+}  // namespace penstock
