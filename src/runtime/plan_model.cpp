@@ -106,13 +106,20 @@ Schedule without_missing(Schedule schedule, const StageShape& shape) {
 }
 
 PlanFile model_plan(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const PlanProblem& problem, Plan& plan) {
-  std::map<std::string, std::string> stage_of_group;
-  for (const PlanStage& stage : plan.stages)
-    for (const int node : stage.nodes) stage_of_group[problem.graph.nodes[static_cast<std::size_t>(node)].name] = stage.name;
-  NodeGroups stage_of;
-  for (const auto& [node, group] : groups) stage_of[node] = stage_of_group.at(group);
-
   const Graph step = step_of(config, models, batch_of(problem, plan.stages[0]));
+  std::map<std::string, std::vector<std::string>> nodes_of_group, nodes_of_stage;
+  for (const std::string& node : nodes_of(step)) nodes_of_group[groups.at(node)].push_back(node);
+  NodeGroups stage_of;
+  for (PlanStage& stage : plan.stages) {
+    std::vector<std::string> nodes;  // in the order of tracing, as groups are
+    for (const int node : stage.nodes) {
+      const std::vector<std::string>& more = nodes_of_group.at(problem.graph.nodes[static_cast<std::size_t>(node)].name);
+      nodes.insert(nodes.end(), more.begin(), more.end());
+    }
+    stage.name = nodes.size() == 1 ? nodes[0] : concat(nodes.front(), " .. ", nodes.back());
+    for (const std::string& node : nodes) stage_of[node] = stage.name;
+    nodes_of_stage[stage.name] = std::move(nodes);
+  }
   const StagedStep staged = prepare_stages(mark_stages(step, stage_of));
   const auto place = [&](const PlanStage& stage) { return std::find(staged.stages.begin(), staged.stages.end(), stage.name); };
   std::sort(plan.stages.begin(), plan.stages.end(), [&](const PlanStage& a, const PlanStage& b) { return place(a) < place(b); });
@@ -120,11 +127,7 @@ PlanFile model_plan(const Config& config, const ModelRegistry& models, const Nod
 
   PlanFile file = plan_file_of(problem, plan);
   file.file = "the plan";
-  for (PlanFile::Stage& stage : file.stages) stage.nodes.clear();
-  for (const std::string& node : nodes_of(step)) {
-    const auto of = [&](const PlanFile::Stage& stage) { return stage.name == stage_of.at(node); };
-    std::find_if(file.stages.begin(), file.stages.end(), of)->nodes.push_back(node);
-  }
+  for (PlanFile::Stage& stage : file.stages) stage.nodes = nodes_of_stage.at(stage.name);
   file.schedule = without_missing(std::move(file.schedule), cut(staged, std::vector<bool>(staged.stages.size())).shape);
   return file;
 }
