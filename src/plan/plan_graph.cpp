@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <queue>
 
 #include "base/cursor.h"
@@ -85,6 +86,25 @@ PlanGraph read_json(std::string_view text, const std::string& file, const std::s
                                                                    "structure nodes with forward_flops, Penstock's own penstock"});
 }
 
+// What a reader derives from the file's numbers (bytes of several samples, sums) keeps the limit of those numbers.
+void check_amounts(const PlanGraph& graph, const std::string& file) {
+  for (const PlanNode& node : graph.nodes) {
+    const auto check = [&](double value, const char* what) {
+      if (value > kMost) throw Error(concat(file, ": node ", quote(node.name), " has ", value, " ", what, "; it must be at most 1e30"));
+    };
+    check(node.output_bytes, "bytes of output");
+    check(node.transfer_seconds, "seconds of transfer");
+    if (std::isfinite(node.cpu_seconds)) check(node.cpu_seconds, "seconds on a host processor");
+    for (const NodeCost& cost : node.costs) {
+      check(cost.forward, "seconds of forward");
+      check(cost.backward, "seconds of backward");
+      check(cost.live_bytes, "bytes per micro-batch");
+      check(cost.resident_bytes, "resident bytes");
+      check(cost.parameter_bytes, "bytes of parameters");
+    }
+  }
+}
+
 }  // namespace
 
 double read_amount(const JsonNode& node) {
@@ -134,6 +154,7 @@ PlanGraph parse_plan_graph(std::string_view text, const std::string& file, const
   if (first == std::string_view::npos) throw Error(concat(file, ": the file is empty"), {}, "give a graph with one node at least");
   PlanGraph graph =
       in_topological_order(text[first] == '{' || text[first] == '[' ? read_json(text, file, device) : read_pipedream(text, file), file);
+  check_amounts(graph, file);
   if (graph.name.empty()) graph.name = file;
   return graph;
 }

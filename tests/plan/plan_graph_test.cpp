@@ -244,6 +244,7 @@ TEST(PlanGraph, BadGraphPipe) {
   EXPECT_EQ(failure_with(kStructure, "[2, 3]", "[2147483647, 2147483647, 2147483647]"),
             "g: nodes[1].output_shape has more than 1e18 elements");
   EXPECT_EQ(failure_with(kStructure, "\"parameters\": 0", "\"parameters\": -1"), "g: nodes[0].parameters is -1; it must not be negative");
+  EXPECT_EQ(failure_with(kStructure, "1000000", "1e30"), "g: node \"dense\" has 1.6e+31 resident bytes; it must be at most 1e30");
   EXPECT_EQ(first_line(failure_with(kStructure, "[0, 1]", "[1, 1]")), "g: the graph has a cycle of 1 node");
   EXPECT_EQ(first_line(message_of([] { parse_plan_graph(kStructure, "g", "v101"); })), "there is no device \"v101\" in devices.toml");
 }
