@@ -10,18 +10,13 @@
 // counts, of equal ones the fewer in flight.
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "plan/chain_view.h"
 #include "plan/evaluate.h"
 #include "plan/planner_list.h"
 
 namespace penstock {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 enum class Warmup { one_forward_one_backward, overlapped };
 

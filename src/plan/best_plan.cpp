@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "plan/cost_model.h"
@@ -110,7 +110,7 @@ std::vector<PlanStage> fail_without_memory(const PlanProblem& problem, const std
   }
   const PlanScore score = score_of(figures_of(problem, least), PlanGoal::memory);
   if (score.value == 0) return least;
-  double smallest = std::numeric_limits<double>::infinity();
+  double smallest = kInfinity;
   for (const ClusterDevice& device : problem.cluster.devices) smallest = std::min(smallest, device.memory);
   const auto in_bytes = [](double bytes) { return concat(bytes_text(bytes), " (", std::llround(std::ceil(bytes)), " bytes)"); };
   throw Error(concat("no plan of ", problem.graph.name, " fits the memory of ", problem.cluster.name),

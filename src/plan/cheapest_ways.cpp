@@ -1,7 +1,8 @@
 #include "plan/cheapest_ways.h"
 
 #include <algorithm>
-#include <limits>
+
+#include "base/numbers.h"
 
 namespace penstock {
 namespace {
@@ -27,7 +28,7 @@ CheapestWays by_ratio(const std::vector<std::vector<Way>>& nodes, double memory)
     out.choices.push_back(
         static_cast<int>(std::min_element(ways.begin(), ways.end(), [](Way a, Way b) { return a.cost < b.cost; }) - ways.begin()));
   while (total(nodes, out.choices, &Way::memory) > memory) {
-    double best = std::numeric_limits<double>::infinity();
+    double best = kInfinity;
     std::size_t node = nodes.size();
     int choice = 0;
     for (std::size_t i = 0; i < nodes.size(); ++i)

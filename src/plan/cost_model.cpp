@@ -4,14 +4,15 @@
 #include <cmath>
 #include <tuple>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
 
 namespace penstock {
 namespace {
 
-// The line through two measured points; through zero where there is one.
-double at(double x, double x0, double y0, double x1, double y1) {
+// Where the line through two measured points is at x; through zero where there is one.
+double on_line(double x, double x0, double y0, double x1, double y1) {
   if (x1 == x0) return x0 > 0 ? y0 * x / x0 : y0;
   return y0 + (y1 - y0) * (x - x0) / (x1 - x0);
 }
@@ -20,11 +21,11 @@ double at(double x, double x0, double y0, double x1, double y1) {
 template <class Value>
 double interpolate(std::span<const NodeCost> costs, double samples, Value&& value) {
   const NodeCost& lowest = costs.front();
-  if (costs.size() == 1) return at(samples, lowest.samples, value(lowest), lowest.samples, value(lowest));
+  if (costs.size() == 1) return on_line(samples, lowest.samples, value(lowest), lowest.samples, value(lowest));
   std::size_t upper = 1;
   while (upper + 1 < costs.size() && costs[upper].samples < samples) ++upper;
   const NodeCost &a = costs[upper - 1], &b = costs[upper];
-  const double line = at(samples, a.samples, value(a), b.samples, value(b));
+  const double line = on_line(samples, a.samples, value(a), b.samples, value(b));
   // Fewer samples than were measured: no less than half of the share.
   return samples < lowest.samples ? std::max(line, value(lowest) * samples / lowest.samples / 2) : line;
 }
@@ -41,10 +42,10 @@ SetCost& SetCost::operator+=(const SetCost& other) {
 }
 
 SetCost cost_of(const PlanNode& node, int choice, double samples) {
-  const NodeCost& first = node.costs[static_cast<std::size_t>(choice)];
-  std::size_t end = static_cast<std::size_t>(choice);
+  const NodeCost& first = node.costs[at(choice)];
+  std::size_t end = at(choice);
   while (end < node.costs.size() && node.costs[end].name == first.name && node.costs[end].degree == first.degree) ++end;
-  const std::span<const NodeCost> way(&first, end - static_cast<std::size_t>(choice));
+  const std::span<const NodeCost> way(&first, end - at(choice));
   return {.forward = interpolate(way, samples, [](const NodeCost& c) { return c.forward; }),
           .backward = interpolate(way, samples, [](const NodeCost& c) { return c.backward; }),
           .live_bytes = interpolate(way, samples, [](const NodeCost& c) { return c.live_bytes; }),
@@ -54,8 +55,7 @@ SetCost cost_of(const PlanNode& node, int choice, double samples) {
 
 SetCost cost_of(const PlanGraph& graph, std::span<const int> nodes, std::span<const int> choices, double samples) {
   SetCost sum;
-  for (std::size_t i = 0; i < nodes.size(); ++i)
-    sum += cost_of(graph.nodes[static_cast<std::size_t>(nodes[i])], choices.empty() ? 0 : choices[i], samples);
+  for (std::size_t i = 0; i < nodes.size(); ++i) sum += cost_of(graph.nodes[at(nodes[i])], choices.empty() ? 0 : choices[i], samples);
   return sum;
 }
 
@@ -94,7 +94,7 @@ NodePlaces places_of(const PlanGraph& graph, const std::vector<PlanStage>& stage
   NodePlaces places{std::vector<int>(graph.nodes.size(), -1), std::vector<int>(graph.nodes.size(), 0)};
   for (std::size_t s = 0; s < stages.size(); ++s)
     for (std::size_t i = 0; i < stages[s].nodes.size(); ++i) {
-      const std::size_t node = static_cast<std::size_t>(stages[s].nodes[i]);
+      const std::size_t node = at(stages[s].nodes[i]);
       places.stage[node] = static_cast<int>(s);
       if (!stages[s].choices.empty()) places.choice[node] = stages[s].choices[i];
     }
@@ -116,11 +116,11 @@ std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::
   };
   std::vector<Crossing> crossings;
   for (const PlanEdge& edge : graph.edges) {
-    const std::size_t from = static_cast<std::size_t>(edge.from), to = static_cast<std::size_t>(edge.to);
+    const std::size_t from = at(edge.from), to = at(edge.to);
     const int a = places.stage[from], b = places.stage[to];
     if (a == b || a < 0 || b < 0) continue;
-    const NodeCost& sender = graph.nodes[from].costs[static_cast<std::size_t>(places.choice[from])];
-    const NodeCost& reader = graph.nodes[to].costs[static_cast<std::size_t>(places.choice[to])];
+    const NodeCost& sender = graph.nodes[from].costs[at(places.choice[from])];
+    const NodeCost& reader = graph.nodes[to].costs[at(places.choice[to])];
     crossings.push_back(
         {a, b, edge.from, edge.bytes, sync_bytes(reader.forward_sync, edge.from), sync_bytes(sender.backward_sync, edge.to)});
   }
@@ -134,7 +134,7 @@ std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::
     if (transfers.empty() || transfers.back().from != c.from || transfers.back().to != c.to)
       transfers.push_back({.from = c.from, .to = c.to});
     StageTransfer& transfer = transfers.back();
-    const PlanNode& node = graph.nodes[static_cast<std::size_t>(c.node)];
+    const PlanNode& node = graph.nodes[at(c.node)];
     const double samples = node.costs[0].samples;
     transfer.forward_bytes += c.forward_sync / samples;
     transfer.backward_bytes += c.backward_sync / samples;
@@ -180,14 +180,14 @@ double all_reduce_seconds(const ClusterSpec& cluster, std::span<const int> devic
 StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages) {
   std::vector<int> stage_of(graph.nodes.size(), -1);
   for (std::size_t s = 0; s < stages.size(); ++s)
-    for (const int node : stages[s].nodes) stage_of[static_cast<std::size_t>(node)] = static_cast<int>(s);
+    for (const int node : stages[s].nodes) stage_of[at(node)] = static_cast<int>(s);
   StageShape shape;
   shape.predecessors.resize(stages.size());
   shape.has_backward.assign(stages.size(), true);
   shape.has_parameters.assign(stages.size(), true);
   for (const PlanEdge& edge : graph.edges) {
-    const int from = stage_of[static_cast<std::size_t>(edge.from)], to = stage_of[static_cast<std::size_t>(edge.to)];
-    if (from != to) shape.predecessors[static_cast<std::size_t>(to)].push_back(from);
+    const int from = stage_of[at(edge.from)], to = stage_of[at(edge.to)];
+    if (from != to) shape.predecessors[at(to)].push_back(from);
   }
   for (auto& list : shape.predecessors) {
     std::sort(list.begin(), list.end());
@@ -201,8 +201,8 @@ bool order_stages(const PlanGraph& graph, std::vector<PlanStage>& stages) {
   const std::size_t count = stages.size();
   std::vector<char> feeds(count * count, 0);
   for (const PlanEdge& edge : graph.edges) {
-    const int from = places.stage[static_cast<std::size_t>(edge.from)], to = places.stage[static_cast<std::size_t>(edge.to)];
-    if (from != to) feeds[static_cast<std::size_t>(from) * count + static_cast<std::size_t>(to)] = 1;
+    const int from = places.stage[at(edge.from)], to = places.stage[at(edge.to)];
+    if (from != to) feeds[at(from) * count + at(to)] = 1;
   }
   std::vector<int> waits(count, 0);
   for (std::size_t a = 0; a < count; ++a)

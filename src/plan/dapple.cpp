@@ -11,17 +11,12 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "plan/chain_view.h"
 #include "plan/planner_list.h"
 
 namespace penstock {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // ---- Devices by machine, the innermost groups of the cluster. The first ones of a machine are taken first.
 

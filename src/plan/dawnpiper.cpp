@@ -11,18 +11,13 @@
 // step in simulation counts.
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "plan/chain_view.h"
 #include "plan/evaluate.h"
 #include "plan/planner_list.h"
 
 namespace penstock {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Another way to run a node: what it costs and saves against the fastest.
 struct Exchange {

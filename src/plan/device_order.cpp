@@ -1,14 +1,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/numbers.h"
 #include "plan/spp.h"
 
 namespace penstock {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 class DeviceOrder {
  public:
@@ -45,7 +42,7 @@ class DeviceOrder {
     std::vector<std::size_t> left(n);
     std::iota(left.begin(), left.end(), std::size_t{0});
     for (std::size_t i = 0; i < n; ++i) merged[i] = {i};
-    double lightest = std::numeric_limits<double>::infinity();
+    double lightest = kInfinity;
     std::vector<int> side;
     while (left.size() > 1) {
       const Phase phase = run_phase(w, n, left);
@@ -82,7 +79,7 @@ class DeviceOrder {
   // The guest in the gap of the host, or at the end, where the links of the neighbours gain most.
   std::vector<int> joined(const std::vector<int>& host, std::vector<int> guest) const {
     const std::size_t end = guest.front() < host.front() ? 0 : host.size();  // the first of equal gaps
-    double best = -std::numeric_limits<double>::infinity();
+    double best = -kInfinity;
     std::vector<int> line;
     for (std::size_t i = 0; i <= host.size(); ++i)
       for (int turn = 0; turn < 2; ++turn, std::reverse(guest.begin(), guest.end())) {

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/invariant.h"
+#include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
 
@@ -70,7 +71,7 @@ class Engine {
     const std::size_t stages = placed.shape.predecessors.size();
     successors_.resize(stages);
     for (std::size_t s = 0; s < stages; ++s) {
-      for (const std::int32_t before : placed.shape.predecessors[s]) successors_[index(before)].push_back(static_cast<std::int32_t>(s));
+      for (const std::int32_t before : placed.shape.predecessors[s]) successors_[at(before)].push_back(static_cast<std::int32_t>(s));
     }
     make_slots();
     make_needs();
@@ -78,7 +79,7 @@ class Engine {
     for (const StageCosts& stage : costs.stages) longest = std::max(longest, *std::max_element(stage.time.begin(), stage.time.end()));
     tolerance_ = 1e-9 * longest;
     schedule_.name = rules.name;
-    schedule_.actors.resize(index(placed.actor_count));
+    schedule_.actors.resize(at(placed.actor_count));
   }
 
   Listed run() {
@@ -100,21 +101,18 @@ class Engine {
   }
 
  private:
-  static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
-  std::size_t unit(std::int32_t stage, std::int32_t m) const { return index(stage) * index(microbatches_) + index(m); }
-  std::size_t slot_of(std::int32_t stage, std::int32_t m) const {
-    return index(m) % placed_.actors.size() * successors_.size() + index(stage);
-  }
-  bool has_backward(std::int32_t stage) const { return placed_.shape.has_backward[index(stage)]; }
+  std::size_t unit(std::int32_t stage, std::int32_t m) const { return at(stage) * at(microbatches_) + at(m); }
+  std::size_t slot_of(std::int32_t stage, std::int32_t m) const { return at(m) % placed_.actors.size() * successors_.size() + at(stage); }
+  bool has_backward(std::int32_t stage) const { return placed_.shape.has_backward[at(stage)]; }
 
   void make_slots() {
-    actors_.resize(index(placed_.actor_count));
+    actors_.resize(at(placed_.actor_count));
     const std::int32_t ways = static_cast<std::int32_t>(placed_.actors.size()), stages = static_cast<std::int32_t>(successors_.size());
     for (std::int32_t way = 0; way < ways; ++way) {
       const std::int32_t microbatches = (microbatches_ - way + ways - 1) / ways;
       for (std::int32_t s = 0; s < stages; ++s) {
-        const std::int32_t on = placed_.actors[index(way)][index(s)];
-        Actor& actor = actors_[index(on)];
+        const std::int32_t on = placed_.actors[at(way)][at(s)];
+        Actor& actor = actors_[at(on)];
         actor.slots.push_back(slots_.size());
         actor.forwards_left += microbatches;
         actor.left += static_cast<std::int64_t>(microbatches) * (has_backward(s) ? 2 + rules_.split : 1);
@@ -128,11 +126,11 @@ class Engine {
 
   void make_needs() {
     const std::int32_t stages = static_cast<std::int32_t>(successors_.size());
-    for (auto* of : {&needs_[0], &needs_[1]}) of->resize(index(stages) * index(microbatches_));
+    for (auto* of : {&needs_[0], &needs_[1]}) of->resize(at(stages) * at(microbatches_));
     for (auto* of : {&ready_[0], &ready_[1]}) of->resize(needs_[0].size(), 0);
     for (std::int32_t s = 0; s < stages; ++s) {
-      const std::size_t before = placed_.shape.predecessors[index(s)].size();
-      const auto after = std::count_if(successors_[index(s)].begin(), successors_[index(s)].end(), [&](auto t) { return has_backward(t); });
+      const std::size_t before = placed_.shape.predecessors[at(s)].size();
+      const auto after = std::count_if(successors_[at(s)].begin(), successors_[at(s)].end(), [&](auto t) { return has_backward(t); });
       for (std::int32_t m = 0; m < microbatches_; ++m) {
         needs_[0][unit(s, m)] = static_cast<std::int32_t>(before);
         needs_[1][unit(s, m)] = static_cast<std::int32_t>(after + 1);  // and its own forward
@@ -147,7 +145,7 @@ class Engine {
   }
 
   std::int32_t in_flight(const Slot& slot, const EngineLimit& limit) const {
-    const Actor& actor = actors_[index(slot.actor)];
+    const Actor& actor = actors_[at(slot.actor)];
     if (limit.each) return limit.until_input ? slot.open : slot.live;
     return limit.until_input ? actor.open : actor.live;
   }
@@ -165,7 +163,7 @@ class Engine {
     const std::int64_t m = slot.ready[of].top(), position = of == kForward ? slot.stage : -slot.stage;
     if (order.way == RulesOrder::Way::depth) return {-position, m, 0};
     if (order.way == RulesOrder::Way::breadth) return {position, m, 0};
-    const std::int64_t size = order.size[index(slot.actor)];
+    const std::int64_t size = order.size[at(slot.actor)];
     return {m / size, position, m % size};
   }
 
@@ -203,7 +201,7 @@ class Engine {
   }
 
   void start_any(std::int32_t a) {
-    Actor& actor = actors_[index(a)];
+    Actor& actor = actors_[at(a)];
     Choice next;
     if (actor.running || !choose(actor, next)) return;
     Slot& slot = slots_[next.slot];
@@ -220,9 +218,9 @@ class Engine {
     } else if (of == kBackward) {
       actor.backward_started = true;
     }
-    schedule_.actors[index(a)].push_back({slot.stage, next.kind, m});
+    schedule_.actors[at(a)].push_back({slot.stage, next.kind, m});
     const double begin = of == kWeight ? actor.free : std::max(actor.free, ready_[of][unit(slot.stage, m)]);
-    actor.free = begin + costs_.stages[index(slot.stage)].time[static_cast<std::size_t>(next.kind)];
+    actor.free = begin + costs_.stages[at(slot.stage)].time[static_cast<std::size_t>(next.kind)];
     Event end;
     end.time = actor.free;
     end.actor = a;
@@ -238,7 +236,7 @@ class Engine {
   }
 
   void finish(std::int32_t a) {
-    Actor& actor = actors_[index(a)];
+    Actor& actor = actors_[at(a)];
     Slot& slot = slots_[actor.slot];
     actor.running = false;
     --actor.left;
@@ -247,12 +245,12 @@ class Engine {
     switch (class_of(actor.kind)) {
       case kForward:
         if (has_backward(slot.stage)) arrive(slot.stage, m, true, actor.free);
-        send(actor, slot.stage, successors_[index(slot.stage)], false);
+        send(actor, slot.stage, successors_[at(slot.stage)], false);
         break;
       case kBackward:
         count(actor, slot, rules_.split ? 0 : -1, -1);
         if (rules_.split) slot.ready[kWeight].push(m);
-        send(actor, slot.stage, placed_.shape.predecessors[index(slot.stage)], true);
+        send(actor, slot.stage, placed_.shape.predecessors[at(slot.stage)], true);
         break;
       default:
         count(actor, slot, -1, 0);
@@ -268,7 +266,7 @@ class Engine {
     for (const std::int32_t other : to) {
       if (!takes(other) || actor_of(other) == from) continue;
       double& bytes = parcels[actor_of(other)];
-      backward ? bytes += costs_.stages[index(other)].backward_bytes : bytes = costs_.stages[index(stage)].forward_bytes;
+      backward ? bytes += costs_.stages[at(other)].backward_bytes : bytes = costs_.stages[at(stage)].forward_bytes;
     }
     for (auto& [receiver, bytes] : parcels) bytes = arrival(from, receiver, actor.free, bytes);  // from here on a time
     for (const std::int32_t other : to) {
@@ -321,7 +319,7 @@ class Engine {
   }
 
   std::string why_not(const Slot& slot, Kind kind, std::int32_t m) const {
-    const Actor& actor = actors_[index(slot.actor)];
+    const Actor& actor = actors_[at(slot.actor)];
     const std::string what = concat("actor ", slot.actor, ": ", text(Action{slot.stage, kind, m}), " waits: ");
     const std::size_t limit = kind == Kind::F ? reached(slot) : rules_.limits.size();
     if (limit < rules_.limits.size()) {

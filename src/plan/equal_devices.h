@@ -2,17 +2,17 @@
 #pragma once
 
 #include <algorithm>
-#include <limits>
 
+#include "base/numbers.h"
 #include "penstock/plan.h"
 
 namespace penstock {
 
 struct EqualDevices {
   int count = 0;
-  double speed = std::numeric_limits<double>::infinity();
-  double memory = std::numeric_limits<double>::infinity();     // bytes
-  double bandwidth = std::numeric_limits<double>::infinity();  // bytes per second
+  double speed = kInfinity;
+  double memory = kInfinity;     // bytes
+  double bandwidth = kInfinity;  // bytes per second
 };
 
 inline EqualDevices equal_devices(const ClusterSpec& cluster) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "plan/cost_model.h"
@@ -16,16 +17,12 @@ namespace {
 // An exact fit is one, however its sum was rounded.
 constexpr double kRounding = 1 + 1e-9;
 
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
-
 double all_reduce(const ClusterSpec& cluster, const PlanStage& stage, double bytes) {
   if (stage.replicas() < 2) return 0;
   double seconds = 0;
   for (int shard = 0; shard < stage.degree; ++shard) {  // those of the replicas' devices that hold the same
     std::vector<int> ring;
-    for (std::size_t i = index(shard); i < stage.devices.size(); i += index(stage.degree)) ring.push_back(stage.devices[i]);
+    for (std::size_t i = at(shard); i < stage.devices.size(); i += at(stage.degree)) ring.push_back(stage.devices[i]);
     seconds = std::max(seconds, all_reduce_seconds(cluster, ring, bytes));
   }
   return seconds;
@@ -36,10 +33,10 @@ StageFigures stage_figures(const PlanProblem& problem, const PlanStage& stage, i
   // Replicas share each micro-batch.
   const SetCost cost = cost_of(problem.graph, stage.nodes, stage.choices, static_cast<double>(samples) / stage.replicas());
   StageFigures figures;
-  double speed = std::numeric_limits<double>::infinity();
+  double speed = kInfinity;
   for (const int device : stage.devices) {
-    speed = std::min(speed, cluster.devices[index(device)].speed);
-    figures.memory = std::min(figures.memory, cluster.devices[index(device)].memory);
+    speed = std::min(speed, cluster.devices[at(device)].speed);
+    figures.memory = std::min(figures.memory, cluster.devices[at(device)].memory);
   }
   figures.size = samples / base;
   figures.forward = cost.forward / speed;
@@ -54,7 +51,7 @@ StageFigures stage_figures(const PlanProblem& problem, const PlanStage& stage, i
 std::vector<StageLink> stage_links(const PlanProblem& problem, const std::vector<PlanStage>& stages, int base) {
   std::vector<StageLink> links;
   for (const StageTransfer& transfer : transfers_between(problem.graph, stages)) {
-    const PlanStage &from = stages[index(transfer.from)], &to = stages[index(transfer.to)];
+    const PlanStage &from = stages[at(transfer.from)], &to = stages[at(transfer.to)];
     const ClusterLink between = slowest_link(problem.cluster, from.devices, to.devices);
     const double share = static_cast<double>(base) / std::min(from.replicas(), to.replicas());
     links.push_back({.from = transfer.from,
@@ -93,8 +90,8 @@ void choose_ahead(const std::vector<PlanStage>& plan, PlanFigures& figures) {
   auto& stages = figures.stages;
   for (StageFigures& stage : stages) stage.least = stage.ahead = stage.size;
   for (auto link = figures.links.rbegin(); link != figures.links.rend(); ++link) {  // by descending `from`: all that it feeds is done
-    StageFigures& x = stages[index(link->from)];
-    const StageFigures& y = stages[index(link->to)];
+    StageFigures& x = stages[at(link->from)];
+    const StageFigures& y = stages[at(link->to)];
     x.least = std::max(x.least, round_up(y.least + lead(x, y), x.size));
     x.ahead = std::max(x.ahead, round_up(y.ahead, y.size) + std::max(x.size, y.size));
   }
@@ -111,7 +108,7 @@ void choose_ahead(const std::vector<PlanStage>& plan, PlanFigures& figures) {
     limit_to_memory(stage);
     for (; link != figures.links.end() && link->from == static_cast<int>(s); ++link) {
       if (stage.ahead == figures.microbatches) continue;  // it runs all forwards first
-      StageFigures& after = stages[index(link->to)];
+      StageFigures& after = stages[at(link->to)];
       limit(after, stage.ahead - lead(stage, after));
     }
   }
@@ -198,7 +195,7 @@ bool evaluate(const PlanProblem& problem, Plan& plan) {
   plan.predicted_time = time_table(plan.schedule, shape, table_costs(figures), options).makespan;
   plan.peak_bytes.assign(problem.cluster.devices.size(), 0);
   for (std::size_t s = 0; s < plan.stages.size(); ++s)  // `ahead` is what lives at most: all of it does, before the first backward
-    for (const int device : plan.stages[s].devices) plan.peak_bytes[index(device)] = figures.stages[s].bytes(figures.stages[s].ahead);
+    for (const int device : plan.stages[s].devices) plan.peak_bytes[at(device)] = figures.stages[s].bytes(figures.stages[s].ahead);
   return figures.fit();
 }
 

@@ -1,9 +1,9 @@
 // What a plan comes to: its step under the table simulator.
 #pragma once
 
-#include <limits>
 #include <vector>
 
+#include "base/numbers.h"
 #include "penstock/plan.h"
 #include "simulate/timeline.h"
 
@@ -26,13 +26,13 @@ std::vector<int> allowed_batches(const PlanProblem& problem);
 
 // What evaluate() counts with, for searches that look at many plans.
 struct StageFigures {
-  double forward = 0, backward = 0;                         // seconds of one of its micro-batches
-  double all_reduce = 0;                                    // seconds, once in a step
-  double live_bytes = 0, resident_bytes = 0;                // on each of its devices; live: of one of its micro-batches
-  double memory = std::numeric_limits<double>::infinity();  // of the smallest of its devices
-  int size = 1;                                             // of its micro-batch, in the table's micro-batches
-  int least = 1;                                            // in flight, in the table's micro-batches: fewer cannot run
-  int ahead = 1;                                            // as many are
+  double forward = 0, backward = 0;           // seconds of one of its micro-batches
+  double all_reduce = 0;                      // seconds, once in a step
+  double live_bytes = 0, resident_bytes = 0;  // on each of its devices; live: of one of its micro-batches
+  double memory = kInfinity;                  // of the smallest of its devices
+  int size = 1;                               // of its micro-batch, in the table's micro-batches
+  int least = 1;                              // in flight, in the table's micro-batches: fewer cannot run
+  int ahead = 1;                              // as many are
 
   double bytes(int in_flight) const { return resident_bytes + live_bytes * in_flight / size; }
 };

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <unordered_map>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "plan/cost_model.h"
@@ -12,14 +12,9 @@
 namespace penstock {
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::infinity();
 constexpr double kSlack = 1 - 1e-9;  // what is not better by this is not worth looking at
 
 using Mask = std::uint64_t;  // of nodes or stages
-
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 template <class Test>
 bool any_cost(const PlanProblem& problem, Test&& test) {
@@ -54,12 +49,12 @@ class SetOptions {
     bool known = false;
     std::vector<Option> options;
     // The least of all options, on devices of speed 1: seconds of a step, and bytes with one micro-batch in flight.
-    double seconds = kNone, bytes = kNone;
+    double seconds = kInfinity, bytes = kInfinity;
   };
   const Set& of(Mask nodes, int devices) {
     std::vector<Set>& sets = sets_[nodes];
-    if (sets.empty()) sets.resize(index(devices_ + 1));
-    Set& set = sets[index(devices)];
+    if (sets.empty()) sets.resize(at(devices_ + 1));
+    Set& set = sets[at(devices)];
     if (!set.known) find(nodes, devices, set);
     return set;
   }
@@ -85,7 +80,7 @@ class SetOptions {
     part[0].degree = degree;
     part[0].size = size;
     for (Mask left = nodes; left != 0; left &= left - 1) {
-      const PlanNode& node = problem_.graph.nodes[index(std::countr_zero(left))];
+      const PlanNode& node = problem_.graph.nodes[at(std::countr_zero(left))];
       std::vector<Option> more;
       for (std::size_t c = 0; c < node.costs.size(); ++c) {
         if (node.costs[c].degree != degree || choice_of(node, degree, node.costs[c].name) != static_cast<int>(c)) continue;
@@ -123,7 +118,7 @@ class SetOptions {
 std::vector<std::vector<int>> device_classes(const ClusterSpec& cluster) {
   const int count = static_cast<int>(cluster.devices.size());
   const auto alike = [&](int a, int b) {
-    const ClusterDevice &x = cluster.devices[index(a)], &y = cluster.devices[index(b)];
+    const ClusterDevice &x = cluster.devices[at(a)], &y = cluster.devices[at(b)];
     if (x.speed != y.speed || x.memory != y.memory) return false;
     for (int other = 0; other < count; ++other) {
       if (other == a || other == b) continue;
@@ -154,8 +149,8 @@ class ExactSearch {
         deadline_(deadline),
         options_(problem),
         classes_(device_classes(problem.cluster)),
-        feeding_(index(nodes_)) {
-    for (const PlanEdge& edge : problem.graph.edges) feeding_[index(edge.to)] |= Mask{1} << edge.from;
+        feeding_(at(nodes_)) {
+    for (const PlanEdge& edge : problem.graph.edges) feeding_[at(edge.to)] |= Mask{1} << edge.from;
     for (const ClusterDevice& device : problem.cluster.devices) {
       fastest_ = std::max(fastest_, device.speed);
       largest_ = std::max(largest_, device.memory);
@@ -203,7 +198,7 @@ class ExactSearch {
       moved[from] = (moved[from] & ~nodes) | back;
       moved[to] = (moved[to] & ~back) | nodes;
       std::erase(moved, Mask{0});
-      if (moved.size() > index(devices_)) all.pop_back();
+      if (moved.size() > at(devices_)) all.pop_back();
     };
     for (std::size_t from = 0; from < sets.size(); ++from)
       for (std::size_t to = 0; to <= sets.size(); ++to) {
@@ -227,7 +222,7 @@ class ExactSearch {
       before = nodes;
       for (int n = 0; n < nodes_; ++n) {
         const Mask node = Mask{1} << n;
-        if (later ? (set & node) && (feeding_[index(n)] & nodes) : (nodes & node) != 0) nodes |= later ? node : feeding_[index(n)] & set;
+        if (later ? (set & node) && (feeding_[at(n)] & nodes) : (nodes & node) != 0) nodes |= later ? node : feeding_[at(n)] & set;
       }
     }
     return nodes;
@@ -237,7 +232,7 @@ class ExactSearch {
   void split(int node) {
     if (late_) return;
     if (node == nodes_) return place_split();
-    for (std::size_t s = 0; s <= sets_.size() && s < index(devices_); ++s) {
+    for (std::size_t s = 0; s <= sets_.size() && s < at(devices_); ++s) {
       const bool opened = s == sets_.size();
       if (opened) sets_.push_back(0);
       sets_[s] |= Mask{1} << node;
@@ -274,7 +269,7 @@ class ExactSearch {
       for (std::size_t s = 0; s < sets_.size(); ++s) {
         if (!(sets_[s] >> node & 1)) continue;
         for (std::size_t from = 0; from < sets_.size(); ++from)
-          if (from != s && (sets_[from] & feeding_[index(node)])) feeds_[s] |= Mask{1} << from;
+          if (from != s && (sets_[from] & feeding_[at(node)])) feeds_[s] |= Mask{1} << from;
       }
     order_.clear();
     for (Mask done = 0; order_.size() < sets_.size();) {
@@ -334,10 +329,10 @@ class ExactSearch {
   void choose_option(std::size_t s) {
     const std::vector<int> unsorted = stages_[s].devices;
     std::sort(stages_[s].devices.begin(), stages_[s].devices.end());
-    double speed = kNone, memory = kNone;
+    double speed = kInfinity, memory = kInfinity;
     for (const int device : unsorted) {
-      speed = std::min(speed, problem_.cluster.devices[index(device)].speed);
-      memory = std::min(memory, problem_.cluster.devices[index(device)].memory);
+      speed = std::min(speed, problem_.cluster.devices[at(device)].speed);
+      memory = std::min(memory, problem_.cluster.devices[at(device)].memory);
     }
     for (const Option& option : options_.of(placed_[s].nodes, static_cast<int>(unsorted.size())).options) {
       const double bytes = option.cost.resident_bytes + option.cost.live_bytes;
@@ -398,7 +393,7 @@ class ExactSearch {
   };
   std::vector<Placed> placed_;  // in order_
   std::vector<PlanStage> stages_;
-  double best_ = kNone;
+  double best_ = kInfinity;
   std::int64_t looked_at_ = 0;
   bool late_ = false;
   ExactResult result_;
@@ -411,7 +406,7 @@ ExactResult exact_stages(const PlanProblem& problem, const std::vector<PlanStage
   if (nodes > kExactNodes || devices > kExactDevices)
     throw Error(concat("exact takes at most ", kExactNodes, " nodes and ", kExactDevices, " devices"),
                 {concat(problem.graph.name, " has ", nodes, " nodes, the cluster ", devices, " devices")}, "planner best takes any number");
-  double best = kNone;
+  double best = kInfinity;
   if (!start.empty()) {
     const PlanScore score = score_of(figures_of(problem, start), goal);
     if (score.lack == 0) best = score.value;
@@ -422,14 +417,13 @@ ExactResult exact_stages(const PlanProblem& problem, const std::vector<PlanStage
 std::vector<PlanStage> polish_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const PlanScore& best, Deadline deadline) {
   // Sets of nodes with several ways have exponentially many.
   const bool ways = any_cost(problem, [](const NodeCost& cost) { return !cost.name.empty() && cost.name != "vanilla"; });
-  if (problem.graph.nodes.size() > index(ways ? kExactNodes : kPolishNodes) || problem.cluster.devices.size() > kPolishDevices)
-    return stages;
+  if (problem.graph.nodes.size() > at(ways ? kExactNodes : kPolishNodes) || problem.cluster.devices.size() > kPolishDevices) return stages;
   std::vector<Mask> sets;
   for (const PlanStage& stage : stages) {
     Mask& set = sets.emplace_back(0);
     for (const int node : stage.nodes) set |= Mask{1} << node;
   }
-  ExactResult found = ExactSearch(problem, PlanGoal::time, deadline).polish(std::move(sets), best.lack > 0 ? kNone : best.value);
+  ExactResult found = ExactSearch(problem, PlanGoal::time, deadline).polish(std::move(sets), best.lack > 0 ? kInfinity : best.value);
   return found.stages.empty() ? stages : found.stages;
 }
 

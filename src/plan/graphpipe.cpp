@@ -18,6 +18,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "plan/cost_model.h"
@@ -36,10 +37,6 @@ constexpr std::size_t kSmallGraph = 16;
 constexpr int kLargeGraph = 100;     // nodes; of larger ones the targets are three times as far apart
 constexpr double kWorthwhile = 1.1;  // a line whose candidates take longer than this, times the best, is not searched
 
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
-
 using Candidate = GraphpipePlan;
 
 struct Finder {
@@ -47,7 +44,7 @@ struct Finder {
   std::chrono::steady_clock::time_point deadline;
   std::int64_t states = 0;
   std::vector<Candidate> squeezed = {};
-  double best = std::numeric_limits<double>::infinity();  // by the formula
+  double best = kInfinity;  // by the formula
 
   bool late() const { return std::chrono::steady_clock::now() > deadline; }
 };
@@ -275,7 +272,7 @@ std::optional<Candidate> at_target(Finder& finder, const StageLine& line, StageT
 
 // Seconds of the node at a position: for a sample, or for a micro-batch, in the option that takes least.
 double least_seconds(const StageLine& line, int position, bool of_sample) {
-  double least = std::numeric_limits<double>::infinity();
+  double least = kInfinity;
   for (const StageOption& option : line.costing->options) {
     const std::vector<double>& sums = line.seconds[at(option.share)];
     least = std::min(least, (sums[at(position + 1)] - sums[at(position)]) / (of_sample ? option.samples : 1));
@@ -305,7 +302,7 @@ double least_target(Finder& finder, const StageLine& line, InFlight in_flight) {
   // The slowest stage's seconds per sample; infinite where there are no stages.
   const auto slowest_at = [&](double target) {
     const auto found = at_target(finder, line, {.per_sample = target, .any_way = true}, in_flight);
-    return found ? found->plan.bottleneck : std::numeric_limits<double>::infinity();
+    return found ? found->plan.bottleneck : kInfinity;
   };
   double low = lowest, high = std::min(lowest * 1.02, highest), slowest = slowest_at(high);
   for (double factor = 1.05; std::isinf(slowest) && high < highest; factor *= 1.2) {
@@ -340,7 +337,7 @@ std::vector<Candidate> candidates_of(Finder& finder, const StageLine& line, InFl
   std::vector<Candidate> candidates;
   const double samples = line.costing->samples, shortest = least_way(line);
   if (samples * lowest_target(line) + shortest > finder.best * kWorthwhile) return candidates;
-  double target = least_target(finder, line, in_flight), best = std::numeric_limits<double>::infinity(), limit = best;
+  double target = least_target(finder, line, in_flight), best = kInfinity, limit = best;
   if (std::isinf(target)) return candidates;
   do {
     // Rounding up, because sums along other ways differ in their last digits.
@@ -419,7 +416,7 @@ Plan plan_by_graphpipe(const PlanProblem& problem, const PlanOptions& options) {
   const GraphpipePlans plans = graphpipe_plans(problem, options.seconds);
   const std::vector<Choice> choices = choices_of(problem, plans);
   const Choice* best = nullptr;
-  double least = std::numeric_limits<double>::infinity();
+  double least = kInfinity;
   for (const Choice& choice : choices) {
     if (choice.bound >= least) break;
     const double seconds = step_seconds(choice.figures);

@@ -18,12 +18,10 @@
 #include <array>
 #include <map>
 
+#include "base/numbers.h"
+
 namespace penstock {
 namespace {
-
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 // One way to run what lies after a position.
 struct Way {

@@ -3,10 +3,10 @@
 
 #include <chrono>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <vector>
 
+#include "base/numbers.h"
 #include "plan/stage_line.h"
 
 namespace penstock {
@@ -17,12 +17,12 @@ struct LineStage {
 };
 
 struct StageTarget {
-  double per_sample = 0;                                       // seconds, at most, of every stage
-  double way_limit = std::numeric_limits<double>::infinity();  // seconds, at most, of the longest way
+  double per_sample = 0;         // seconds, at most, of every stage
+  double way_limit = kInfinity;  // seconds, at most, of the longest way
   // Samples in flight count against the memory. Without it a stage needs room for one micro-batch only, which is faster to search and a
   // bound.
   bool in_flight = false;
-  double memory = std::numeric_limits<double>::infinity();
+  double memory = kInfinity;
   bool any_way = false;                                                                           // the length of the way does not matter
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();  // nothing is found after it
 };

@@ -4,18 +4,15 @@
 #include <cmath>
 #include <random>
 
+#include "base/numbers.h"
 #include "plan/cost_model.h"
 
 namespace penstock {
 namespace {
 
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
-
 // The way of this degree that is called as the one at `choice`, else the first of that degree; -1: it has none.
 int choice_at_degree(const PlanNode& node, int choice, int degree) {
-  const int same = choice_of(node, degree, node.costs[index(choice)].name);
+  const int same = choice_of(node, degree, node.costs[at(choice)].name);
   if (same >= 0) return same;
   const auto found = std::find_if(node.costs.begin(), node.costs.end(), [&](const NodeCost& cost) { return cost.degree == degree; });
   return found == node.costs.end() ? -1 : static_cast<int>(found - node.costs.begin());
@@ -58,19 +55,19 @@ class Change {
  private:
   // Not a standard distribution: those differ between libraries.
   int below(std::size_t count) { return static_cast<int>(random_() % count); }
-  PlanStage& any(std::vector<PlanStage>& stages) { return stages[index(below(stages.size()))]; }
+  PlanStage& any(std::vector<PlanStage>& stages) { return stages[at(below(stages.size()))]; }
 
   std::vector<int> stage_of(const std::vector<PlanStage>& stages) const {
     std::vector<int> of(graph_.nodes.size(), -1);
     for (std::size_t s = 0; s < stages.size(); ++s)
-      for (const int node : stages[s].nodes) of[index(node)] = static_cast<int>(s);
+      for (const int node : stages[s].nodes) of[at(node)] = static_cast<int>(s);
     return of;
   }
 
   std::vector<int> idle_devices(const std::vector<PlanStage>& stages) const {
     std::vector<char> used(problem_.cluster.devices.size(), 0);
     for (const PlanStage& stage : stages)
-      for (const int device : stage.devices) used[index(device)] = 1;
+      for (const int device : stage.devices) used[at(device)] = 1;
     std::vector<int> idle;
     for (std::size_t d = 0; d < used.size(); ++d)
       if (!used[d]) idle.push_back(static_cast<int>(d));
@@ -80,7 +77,7 @@ class Change {
   // `node`, and with `later` all that follows it within its stage, or with `earlier` what comes before.
   std::vector<char> closure(const std::vector<int>& of, int node, bool later, bool earlier) const {
     std::vector<char> chosen(graph_.nodes.size(), 0);
-    chosen[index(node)] = 1;
+    chosen[at(node)] = 1;
     const std::size_t edges = graph_.edges.size();
     // Edges may be in any order: as often as something is added. In the usual one once is enough.
     for (bool added = later || earlier; added;) {
@@ -88,8 +85,8 @@ class Change {
       for (std::size_t i = 0; i < edges; ++i) {
         const PlanEdge& edge = graph_.edges[later ? i : edges - 1 - i];
         const int a = later ? edge.from : edge.to, b = later ? edge.to : edge.from;
-        if (of[index(b)] != of[index(node)] || of[index(a)] != of[index(node)] || !chosen[index(a)] || chosen[index(b)]) continue;
-        chosen[index(b)] = 1;
+        if (of[at(b)] != of[at(node)] || of[at(a)] != of[at(node)] || !chosen[at(a)] || chosen[at(b)]) continue;
+        chosen[at(b)] = 1;
         added = true;
       }
     }
@@ -98,11 +95,11 @@ class Change {
 
   // Moves the chosen nodes of stage `from` to stage `to`.
   bool move(std::vector<PlanStage>& stages, const std::vector<char>& chosen, int from, int to) {
-    PlanStage &a = stages[index(from)], &b = stages[index(to)];
+    PlanStage &a = stages[at(from)], &b = stages[at(to)];
     std::vector<std::pair<int, int>> stay, go;  // node, choice
-    for (std::size_t i = 0; i < a.nodes.size(); ++i) (chosen[index(a.nodes[i])] ? go : stay).emplace_back(a.nodes[i], a.choices[i]);
+    for (std::size_t i = 0; i < a.nodes.size(); ++i) (chosen[at(a.nodes[i])] ? go : stay).emplace_back(a.nodes[i], a.choices[i]);
     for (auto& [node, choice] : go) {
-      choice = choice_at_degree(graph_.nodes[index(node)], choice, b.degree);
+      choice = choice_at_degree(graph_.nodes[at(node)], choice, b.degree);
       if (choice < 0) return false;
     }
     for (std::size_t i = 0; i < b.nodes.size(); ++i) go.emplace_back(b.nodes[i], b.choices[i]);
@@ -126,17 +123,17 @@ class Change {
     const std::vector<int> of = stage_of(stages);
     int node = below(graph_.nodes.size()), to = below(stages.size());
     if (!graph_.edges.empty() && below(4) > 0) {  // over a border
-      const std::size_t begin = index(below(graph_.edges.size()));
+      const std::size_t begin = at(below(graph_.edges.size()));
       for (std::size_t i = 0; i < graph_.edges.size(); ++i) {
         const PlanEdge& edge = graph_.edges[(begin + i) % graph_.edges.size()];
-        if (of[index(edge.from)] == of[index(edge.to)]) continue;
+        if (of[at(edge.from)] == of[at(edge.to)]) continue;
         const bool forward = below(2) == 0;
         node = forward ? edge.from : edge.to;
-        to = of[index(forward ? edge.to : edge.from)];
+        to = of[at(forward ? edge.to : edge.from)];
         break;
       }
     }
-    const int from = of[index(node)];
+    const int from = of[at(node)];
     if (from == to) return false;
     const bool with_all = below(2) == 0;
     return move(stages, closure(of, node, with_all && from < to, with_all && from > to), from, to);
@@ -145,8 +142,8 @@ class Change {
   // To a device that is idle, or one of its replicas', or another stage's.
   bool split(std::vector<PlanStage>& stages) {
     const std::vector<int> of = stage_of(stages);
-    const int node = below(graph_.nodes.size()), from = of[index(node)];
-    if (stages[index(from)].nodes.size() < 2) return false;
+    const int node = below(graph_.nodes.size()), from = of[at(node)];
+    if (stages[at(from)].nodes.size() < 2) return false;
     std::vector<int> idle = idle_devices(stages);
     if (idle.empty()) {
       PlanStage& donor = any(stages);
@@ -154,8 +151,8 @@ class Change {
       for (int i = 0; i < donor.degree; ++i) take(donor.devices, idle);
     }
     PlanStage added;
-    added.degree = stages[index(from)].degree <= static_cast<int>(idle.size()) ? stages[index(from)].degree : 1;
-    added.samples = stages[index(from)].samples;
+    added.degree = stages[at(from)].degree <= static_cast<int>(idle.size()) ? stages[at(from)].degree : 1;
+    added.samples = stages[at(from)].samples;
     for (int i = 0; i < added.degree; ++i) take(idle, added.devices);
     stages.push_back(std::move(added));
     const bool later = below(2) == 0;
@@ -166,8 +163,8 @@ class Change {
     if (stages.size() < 2) return false;
     const int from = below(stages.size()), to = below(stages.size());
     if (from == to) return false;
-    PlanStage &a = stages[index(from)], &b = stages[index(to)];
-    if (problem_.replicas && below(2) == 0 && a.devices.size() % index(b.degree) == 0) {
+    PlanStage &a = stages[at(from)], &b = stages[at(to)];
+    if (problem_.replicas && below(2) == 0 && a.devices.size() % at(b.degree) == 0) {
       b.devices.insert(b.devices.end(), a.devices.begin(), a.devices.end());
       std::sort(b.devices.begin(), b.devices.end());
     }
@@ -178,14 +175,14 @@ class Change {
     PlanStage& a = any(stages);
     std::vector<int> idle = idle_devices(stages);
     if (!idle.empty() && below(2) == 0) {
-      std::swap(a.devices[index(below(a.devices.size()))], idle[index(below(idle.size()))]);
+      std::swap(a.devices[at(below(a.devices.size()))], idle[at(below(idle.size()))]);
     } else {
       PlanStage& b = any(stages);
       if (&a == &b) return false;
       if (below(2) == 0 && static_cast<int>(b.devices.size()) % a.degree == 0 && static_cast<int>(a.devices.size()) % b.degree == 0)
         std::swap(a.devices, b.devices);
       else
-        std::swap(a.devices[index(below(a.devices.size()))], b.devices[index(below(b.devices.size()))]);
+        std::swap(a.devices[at(below(a.devices.size()))], b.devices[at(below(b.devices.size()))]);
       std::sort(b.devices.begin(), b.devices.end());
     }
     std::sort(a.devices.begin(), a.devices.end());
@@ -193,7 +190,7 @@ class Change {
   }
 
   void take(std::vector<int>& from, std::vector<int>& to) {
-    const std::size_t i = index(below(from.size()));
+    const std::size_t i = at(below(from.size()));
     to.insert(std::upper_bound(to.begin(), to.end(), from[i]), from[i]);
     from.erase(from.begin() + static_cast<std::ptrdiff_t>(i));
   }
@@ -217,7 +214,7 @@ class Change {
   }
 
   bool change_size(std::vector<PlanStage>& stages) {
-    const int size = sizes_[index(below(sizes_.size()))];
+    const int size = sizes_[at(below(sizes_.size()))];
     if (sizes_.size() < 2) return false;
     if (below(2) == 0) {
       for (PlanStage& stage : stages) stage.samples = size;
@@ -230,20 +227,20 @@ class Change {
   // One node's, or the whole stage's: then to any degree for which it has the devices.
   bool change_ways(std::vector<PlanStage>& stages) {
     PlanStage& stage = any(stages);
-    const auto& costs = graph_.nodes[index(stage.nodes[index(below(stage.nodes.size()))])].costs;
-    const NodeCost& way = costs[index(below(costs.size()))];
-    const std::size_t only = below(2) == 0 ? index(below(stage.nodes.size())) : stage.nodes.size();
+    const auto& costs = graph_.nodes[at(stage.nodes[at(below(stage.nodes.size()))])].costs;
+    const NodeCost& way = costs[at(below(costs.size()))];
+    const std::size_t only = below(2) == 0 ? at(below(stage.nodes.size())) : stage.nodes.size();
     if (only < stage.nodes.size() && way.degree != stage.degree) return false;
-    if (stage.devices.size() % index(way.degree) != 0) {
+    if (stage.devices.size() % at(way.degree) != 0) {
       std::vector<int> idle = idle_devices(stages);
-      while (stage.devices.size() % index(way.degree) != 0 && !idle.empty()) take(idle, stage.devices);
+      while (stage.devices.size() % at(way.degree) != 0 && !idle.empty()) take(idle, stage.devices);
     }
-    if (stage.devices.size() % index(way.degree) != 0) return false;
+    if (stage.devices.size() % at(way.degree) != 0) return false;
     stage.degree = way.degree;
-    if (stage.replicas() > 1 && !problem_.replicas) stage.devices.resize(index(stage.degree));
+    if (stage.replicas() > 1 && !problem_.replicas) stage.devices.resize(at(stage.degree));
     for (std::size_t i = 0; i < stage.nodes.size(); ++i) {
       if (only < stage.nodes.size() && i != only) continue;
-      const PlanNode& node = graph_.nodes[index(stage.nodes[i])];
+      const PlanNode& node = graph_.nodes[at(stage.nodes[i])];
       const int named = choice_of(node, way.degree, way.name);
       stage.choices[i] = named >= 0 ? named : choice_at_degree(node, stage.choices[i], way.degree);
       if (stage.choices[i] < 0) return false;
@@ -287,7 +284,7 @@ bool sizes_agree(const PlanProblem& problem, const std::vector<PlanStage>& stage
   int size = 0;
   for (const PlanStage& stage : stages)
     for (const int node : stage.nodes) {
-      if (!problem.graph.nodes[index(node)].equal_batches) continue;
+      if (!problem.graph.nodes[at(node)].equal_batches) continue;
       if (size == 0) size = batch_of(problem, stage);
       if (size != batch_of(problem, stage)) return false;
     }

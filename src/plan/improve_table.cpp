@@ -1,6 +1,7 @@
 // Makes whole tables faster: their orders, and what they recompute and offload.
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "plan/memory.h"
 #include "schedule/kinds.h"
 
@@ -29,7 +30,7 @@ class TableImprover {
       if (change(row)) {
         const Schedule table = sharded ? with_gathers(current) : current;
         const double changed = makespan(table);
-        if (changed <= std::max(late, now) && changed < std::numeric_limits<double>::infinity()) {
+        if (changed <= std::max(late, now) && changed < kInfinity) {
           late = now = changed;
           if (changed < least * (1 - 1e-12)) least = changed, best = table;
           continue;
@@ -49,10 +50,10 @@ class TableImprover {
     const WorkIndex work = index_work(schedule, problem_.shape, problem_.microbatches);
     const std::vector<std::int32_t> ran = walk(work, [](Position) {});
     for (std::size_t a = 0; a < ran.size(); ++a)
-      if (ran[a] < static_cast<std::int32_t>(schedule.actors[a].size())) return std::numeric_limits<double>::infinity();
+      if (ran[a] < static_cast<std::int32_t>(schedule.actors[a].size())) return kInfinity;
     const TableTime time = time_table(work, problem_.costs, {.network = problem_.network});
     const double peak = *std::max_element(time.peak_live.begin(), time.peak_live.end());
-    return peak <= problem_.memory_limit * (1 + 1e-9) ? time.makespan : std::numeric_limits<double>::infinity();
+    return peak <= problem_.memory_limit * (1 + 1e-9) ? time.makespan : kInfinity;
   }
 
   bool change(Row& row) {

@@ -3,18 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <vector>
 
+#include "base/numbers.h"
 #include "plan/search.h"
 
 namespace penstock {
-
-inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
-inline std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 // The next micro-batch of a lane, in one kind of work: F, B, I or W.
 struct Step {

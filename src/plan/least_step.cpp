@@ -1,15 +1,11 @@
 #include <algorithm>
-#include <limits>
 
+#include "base/numbers.h"
 #include "plan/cost_model.h"
 #include "plan/evaluate.h"
 
 namespace penstock {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Least seconds that a node takes on devices of speed 1.
 struct LeastSeconds {
@@ -19,8 +15,7 @@ struct LeastSeconds {
 };
 
 LeastSeconds least_seconds(const PlanProblem& problem, const PlanNode& node, const std::vector<int>& sizes) {
-  const double none = std::numeric_limits<double>::infinity();
-  LeastSeconds least{none, none, none};
+  LeastSeconds least{kInfinity, kInfinity, kInfinity};
   const int devices = static_cast<int>(problem.cluster.devices.size());
   for (std::size_t choice = 0; choice < node.costs.size(); ++choice) {
     const int degree = node.costs[choice].degree;

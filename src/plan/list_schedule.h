@@ -1,10 +1,10 @@
 // List schedules: each time, the actor that can start something first starts what a policy prefers.
 #pragma once
 
-#include <limits>
 #include <string>
 #include <vector>
 
+#include "base/numbers.h"
 #include "plan/bound.h"
 #include "plan/lanes.h"
 
@@ -15,7 +15,7 @@ struct Policy {
   Prefer prefer = Prefer::backward;
   // Forwards ahead of backwards: as many as keep an actor busy for so many times as long as a micro-batch takes from it to the end and
   // back. 1 is 1F1B's warm-up, 2 and more hide latency or wait for W; the memory limit holds anyway.
-  double depth = std::numeric_limits<double>::infinity();
+  double depth = kInfinity;
   double fill = 1;         // W runs where at least this part of it fits before anything else can start; 0: wherever there is time
   int backlog = 1 << 30;   // W that may wait; beyond that they come before all else
   bool deep_first = true;  // of two stages on one actor, the one nearer to the end of the micro-batch

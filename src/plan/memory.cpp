@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/invariant.h"
+#include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "plan/relieve.h"
@@ -13,7 +14,6 @@ namespace penstock {
 namespace {
 
 constexpr double kRounding = 1e-9;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double largest(const std::vector<double>& values) {
   return *std::max_element(values.begin(), values.end());

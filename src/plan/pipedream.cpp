@@ -2,8 +2,8 @@
 // micro-batches in turn; exact, level by level of the cluster's hierarchy. The value is the time between two micro-batches.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "plan/cost_model.h"
@@ -15,13 +15,8 @@
 namespace penstock {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // On several levels there is a search from each of them; of more than this, one path stands for all.
 constexpr int kMostOnLevels = 1000;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // ---- The graph without what no stage should be cut for: sources that are inputs (the first stage has them) and sinks that only pick an
 // output of what they read (they stay with it).

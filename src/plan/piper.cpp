@@ -11,6 +11,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "plan/cheapest_ways.h"
@@ -24,12 +25,7 @@
 namespace penstock {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kMostStages = 10'000'000;  // sets of nodes times degrees, about 500 MB
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // The first of a node's costs of each way with this degree.
 std::vector<int> ways_of(const PlanNode& node, int degree) {

@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/numbers.h"
 #include "simulate/table_live.h"
 
 namespace penstock {
 namespace {
 
 constexpr double kRounding = 1e-9;
-
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 // A way to hold less on an actor at a time, by what it adds to the actor's time for each activation that it frees.
 struct Relief {
@@ -66,7 +63,7 @@ class Reliever {
   double too_full_at(std::int32_t actor) const {
     LiveSum sum(problem_.costs);
     if (sum.add_resident(work_, actor) > limit()) return 0;
-    double first = std::numeric_limits<double>::infinity();
+    double first = kInfinity;
     for_each_live_change(work_, time_, actor, foreign_[at(actor)], [&](double when, Held what, std::int32_t stage, std::int32_t count) {
       if (sum.add(what, stage, count) > limit()) first = std::min(first, when);
     });

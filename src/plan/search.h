@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
+#include "base/numbers.h"
 #include "penstock/schedule.h"
 #include "simulate/table.h"
 
@@ -32,7 +32,7 @@ struct SearchProblem {
   TableCosts costs;  // of F and of what the backward may be
   Network network{};
   // Most activations that may live on an actor at once, in StageCosts::live's unit.
-  double memory_limit = std::numeric_limits<double>::infinity();
+  double memory_limit = kInfinity;
   int copies = 1;     // most copies of a stage's parameters, where no placements are given
   bool whole = true;  // backwards may be one B,
   bool split = true;  // or I and W; one of them at least
@@ -46,7 +46,7 @@ struct SearchOptions {
   std::uint64_t seed = 0;
   // Most steps of the improvement and of the proof. The result depends on nothing else unless the seconds run out first.
   std::int64_t moves = 20000, nodes = 100000;
-  double seconds = std::numeric_limits<double>::infinity();
+  double seconds = kInfinity;
 };
 
 struct SearchResult {

@@ -13,17 +13,14 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <numeric>
+
+#include "base/numbers.h"
 
 namespace penstock {
 namespace {
 
 using Kind = SeriesParallel::Kind;
-
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 struct Decomposer {
   const std::vector<double>& weights;
@@ -120,8 +117,8 @@ Ways ways_of(Decomposer& d, const std::vector<int>& set) {
 }
 
 struct Barrier {
-  double way = std::numeric_limits<double>::infinity();  // the longest one, with the barrier
-  long added = 0;                                        // dependencies
+  double way = kInfinity;  // the longest one, with the barrier
+  long added = 0;          // dependencies
   std::vector<int> order;
   std::size_t cut = 0;  // nodes of `order` on the first side
 };

@@ -11,17 +11,12 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "plan/evaluate.h"
 #include "plan/planner_list.h"
 
 namespace penstock {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // All of few devices; of many the powers of two, and all at once.
 std::vector<int> replica_counts(const ChainView& view, int devices) {

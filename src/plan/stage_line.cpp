@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/numbers.h"
 #include "plan/cost_model.h"
 
 namespace penstock {
 namespace {
-
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 // Of one sample of each node's output.
 std::vector<double> output_bytes(const PlanGraph& graph) {
@@ -59,7 +56,7 @@ void add_sums(StageLine& line) {
   for (std::size_t i = 0; i < n; ++i) {
     const PlanNode& node = line.graph->nodes[at(line.order[i])];
     const int choice = costing.choices[at(line.order[i])];
-    double least = std::numeric_limits<double>::infinity();
+    double least = kInfinity;
     for (std::size_t s = 0; s < costing.shares.size(); ++s) {
       const SetCost cost = cost_of(node, choice, costing.shares[s]);
       const double seconds = (cost.forward + cost.backward) / costing.speed;

@@ -1,31 +1,27 @@
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <random>
 
+#include "base/numbers.h"
 #include "plan/cost_model.h"
 #include "plan/improve_plan.h"
 
 namespace penstock {
 namespace {
 
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
-
 // Cuts an order into pieces of at most some load.
 class Pieces {
  public:
   Pieces(const PlanProblem& problem, std::vector<int> order, std::vector<int> choices, int degree, int samples)
       : problem_(problem), order_(std::move(order)), choices_(std::move(choices)), degree_(degree), samples_(samples) {
-    for (const int node : order_) costs_.push_back(cost_of(problem.graph.nodes[index(node)], choices_[index(node)], samples));
+    for (const int node : order_) costs_.push_back(cost_of(problem.graph.nodes[at(node)], choices_[at(node)], samples));
     for (const SetCost& cost : costs_) total_ += cost.forward + cost.backward;
   }
 
   // Of nearly the least largest load, on consecutive ones of these devices; empty: nothing fits.
   std::vector<PlanStage> cut(const std::vector<int>& devices, bool keep_memory) const {
-    double slowest = std::numeric_limits<double>::infinity();
-    for (const int device : devices) slowest = std::min(slowest, problem_.cluster.devices[index(device)].speed);
+    double slowest = kInfinity;
+    for (const int device : devices) slowest = std::min(slowest, problem_.cluster.devices[at(device)].speed);
     double low = 0, high = total_ / slowest;
     std::vector<PlanStage> best = cut_at(high, devices, keep_memory);
     for (int round = 0; round < 30 && !best.empty(); ++round) {
@@ -42,7 +38,7 @@ class Pieces {
   std::vector<PlanStage> cut_at(double most, const std::vector<int>& devices, bool keep_memory) const {
     std::vector<PlanStage> stages;
     int left = static_cast<int>(order_.size());
-    for (std::size_t end = devices.size(); end >= index(degree_) && left > 0; end -= index(degree_)) {
+    for (std::size_t end = devices.size(); end >= at(degree_) && left > 0; end -= at(degree_)) {
       PlanStage stage;
       stage.devices.assign(devices.begin() + static_cast<std::ptrdiff_t>(end) - degree_,
                            devices.begin() + static_cast<std::ptrdiff_t>(end));
@@ -60,20 +56,20 @@ class Pieces {
   // Gives the stage what still fits of the first `left` nodes of the order, and returns how many are left. in_flight 0: memory does not
   // count.
   int fill(PlanStage& stage, int left, double most, double in_flight) const {
-    ClusterDevice device{.speed = std::numeric_limits<double>::infinity()};
+    ClusterDevice device{.speed = kInfinity};
     for (const int d : stage.devices) {
-      const ClusterDevice& one = problem_.cluster.devices[index(d)];
+      const ClusterDevice& one = problem_.cluster.devices[at(d)];
       device = {std::min(device.speed, one.speed), std::min(device.memory, one.memory)};
     }
     SetCost sum;
     for (; left > 0; --left) {
-      sum += costs_[index(left - 1)];
+      sum += costs_[at(left - 1)];
       if ((sum.forward + sum.backward) / device.speed > most * (1 + 1e-9)) break;
       if (in_flight > 0 && sum.resident_bytes + sum.live_bytes * in_flight > device.memory) break;
-      stage.nodes.push_back(order_[index(left - 1)]);
+      stage.nodes.push_back(order_[at(left - 1)]);
     }
     std::sort(stage.nodes.begin(), stage.nodes.end());
-    for (const int node : stage.nodes) stage.choices.push_back(choices_[index(node)]);
+    for (const int node : stage.nodes) stage.choices.push_back(choices_[at(node)]);
     return left;
   }
 
@@ -90,11 +86,11 @@ std::vector<std::vector<int>> device_orders(const ClusterSpec& cluster, int coun
   std::vector<int> devices(cluster.devices.size());
   std::iota(devices.begin(), devices.end(), 0);
   std::stable_sort(devices.begin(), devices.end(),
-                   [&](int a, int b) { return cluster.devices[index(a)].speed > cluster.devices[index(b)].speed; });
-  devices.resize(index(count));
+                   [&](int a, int b) { return cluster.devices[at(a)].speed > cluster.devices[at(b)].speed; });
+  devices.resize(at(count));
   std::vector<std::vector<int>> orders = {devices};
   std::sort(orders[0].begin(), orders[0].end());
-  if (cluster.devices[index(devices.front())].speed == cluster.devices[index(devices.back())].speed) return orders;
+  if (cluster.devices[at(devices.front())].speed == cluster.devices[at(devices.back())].speed) return orders;
   orders.push_back(devices);
   orders.emplace_back(devices.rbegin(), devices.rend());
   std::mt19937_64 random(0);
@@ -109,7 +105,7 @@ std::vector<std::vector<int>> device_orders(const ClusterSpec& cluster, int coun
 std::vector<PlanStage> with_replicas(const PlanProblem& problem, std::vector<PlanStage> stages) {
   std::vector<char> used(problem.cluster.devices.size(), 0);
   for (const PlanStage& stage : stages)
-    for (const int device : stage.devices) used[index(device)] = 1;
+    for (const int device : stage.devices) used[at(device)] = 1;
   std::vector<int> idle;
   for (std::size_t d = 0; d < used.size(); ++d)
     if (!used[d]) idle.push_back(static_cast<int>(d));
@@ -117,7 +113,7 @@ std::vector<PlanStage> with_replicas(const PlanProblem& problem, std::vector<Pla
     const SetCost cost = cost_of(problem.graph, stage.nodes, stage.choices, static_cast<double>(stage.samples) / stage.replicas());
     return cost.forward + cost.backward;
   };
-  const std::size_t degree = index(stages[0].degree);
+  const std::size_t degree = at(stages[0].degree);
   for (; idle.size() >= degree; idle.resize(idle.size() - degree)) {
     auto& devices = std::max_element(stages.begin(), stages.end(), [&](auto& a, auto& b) { return load(a) < load(b); })->devices;
     devices.insert(devices.end(), idle.end() - static_cast<std::ptrdiff_t>(degree), idle.end());
@@ -132,16 +128,16 @@ std::vector<int> branch_order(const PlanGraph& graph) {
   std::vector<std::vector<int>> readers(graph.nodes.size());
   std::vector<int> waits(graph.nodes.size(), 0), ready, order;
   for (const PlanEdge& edge : graph.edges) {
-    readers[index(edge.from)].push_back(edge.to);
-    ++waits[index(edge.to)];
+    readers[at(edge.from)].push_back(edge.to);
+    ++waits[at(edge.to)];
   }
   for (int n = static_cast<int>(graph.nodes.size()); n-- > 0;)
-    if (waits[index(n)] == 0) ready.push_back(n);
+    if (waits[at(n)] == 0) ready.push_back(n);
   while (!ready.empty()) {
     const int node = order.emplace_back(ready.back());
     ready.pop_back();
-    for (auto reader = readers[index(node)].rbegin(); reader != readers[index(node)].rend(); ++reader)
-      if (--waits[index(*reader)] == 0) ready.push_back(*reader);
+    for (auto reader = readers[at(node)].rbegin(); reader != readers[at(node)].rend(); ++reader)
+      if (--waits[at(*reader)] == 0) ready.push_back(*reader);
   }
   return order;
 }
@@ -155,7 +151,7 @@ std::vector<int> choices_of(const PlanGraph& graph, int degree, bool lean, int s
       return std::pair(lean ? cost.live_bytes + cost.resident_bytes : 0, cost.forward + cost.backward);
     };
     for (int c = 0; c < static_cast<int>(node.costs.size()); ++c) {
-      if (node.costs[index(c)].degree != degree || choice_of(node, degree, node.costs[index(c)].name) != c) continue;
+      if (node.costs[at(c)].degree != degree || choice_of(node, degree, node.costs[at(c)].name) != c) continue;
       if (best < 0 || value(c) < value(best)) best = c;
     }
     choices.push_back(best);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "stage/loop.h"
@@ -12,10 +13,6 @@ namespace penstock {
 namespace {
 
 constexpr int kNone = -1;
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 bool is_boundary(const Op& op) {
   return op.name == "stage_boundary";

@@ -1,14 +1,11 @@
 // A plan's step without a table: what the table simulator would say, and what it cannot fall below.
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "plan/evaluate.h"
 
 namespace penstock {
 namespace {
-
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // How many micro-batches of x hold as much as `count` of y, at least.
 int groups(const StageFigures& x, const StageFigures& y, int count = 1) {
@@ -22,10 +19,10 @@ class StepPass {
   explicit StepPass(const PlanFigures& figures) : figures_(figures), stages_(figures.stages.size()), links_(figures.links.size()) {
     for (std::size_t l = 0; l < links_.size(); ++l) {
       const StageLink& link = figures.links[l];
-      stages_[index(link.to)].in.push_back(static_cast<int>(l));
-      stages_[index(link.from)].out.push_back(static_cast<int>(l));
-      links_[l].forward.reserve(index(all(link.from)));
-      links_[l].backward.reserve(index(all(link.to)));
+      stages_[at(link.to)].in.push_back(static_cast<int>(l));
+      stages_[at(link.from)].out.push_back(static_cast<int>(l));
+      links_[l].forward.reserve(at(all(link.from)));
+      links_[l].backward.reserve(at(all(link.to)));
     }
   }
 
@@ -51,25 +48,25 @@ class StepPass {
     std::vector<double> forward, backward;  // arrivals of the sender's micro-batches, ascending
   };
 
-  int all(int stage) const { return figures_.microbatches / figures_.stages[index(stage)].size; }
+  int all(int stage) const { return figures_.microbatches / figures_.stages[at(stage)].size; }
 
   bool advance(int s) {
-    Stage& stage = stages_[index(s)];
-    const StageFigures& f = figures_.stages[index(s)];
+    Stage& stage = stages_[at(s)];
+    const StageFigures& f = figures_.stages[at(s)];
     if (stage.backwards == all(s)) return false;
     const bool forward = stage.forwards < std::min(f.ahead / f.size + stage.backwards, all(s));
     double ready = stage.free;
     for (const int l : forward ? stage.in : stage.out) {
-      const StageLink& link = figures_.links[index(l)];
-      const std::vector<double>& arrivals = forward ? links_[index(l)].forward : links_[index(l)].backward;
-      const StageFigures& sender = figures_.stages[index(forward ? link.from : link.to)];
-      const std::size_t last = index(groups(sender, f, (forward ? stage.forwards : stage.backwards) + 1) - 1);
+      const StageLink& link = figures_.links[at(l)];
+      const std::vector<double>& arrivals = forward ? links_[at(l)].forward : links_[at(l)].backward;
+      const StageFigures& sender = figures_.stages[at(forward ? link.from : link.to)];
+      const std::size_t last = at(groups(sender, f, (forward ? stage.forwards : stage.backwards) + 1) - 1);
       if (last >= arrivals.size()) return false;
       ready = std::max(ready, arrivals[last]);
     }
     stage.free = ready + (forward ? f.forward : f.backward);
     ++(forward ? stage.forwards : stage.backwards);
-    for (const int l : forward ? stage.out : stage.in) send(figures_.links[index(l)], links_[index(l)], f, forward, stage.free);
+    for (const int l : forward ? stage.out : stage.in) send(figures_.links[at(l)], links_[at(l)], f, forward, stage.free);
     return true;
   }
 
@@ -99,9 +96,9 @@ double step_bound(const PlanFigures& figures) {
   const auto& stages = figures.stages;
   std::vector<Times> times(stages.size());
   for (const StageLink& link : figures.links) {  // ascending: what feeds a stage is done
-    const StageFigures &x = stages[index(link.from)], &y = stages[index(link.to)];
-    Times& to = times[index(link.to)];
-    const double arrival = times[index(link.from)].first_forward + groups(x, y) * x.forward + link.forward * x.size + link.latency;
+    const StageFigures &x = stages[at(link.from)], &y = stages[at(link.to)];
+    Times& to = times[at(link.to)];
+    const double arrival = times[at(link.from)].first_forward + groups(x, y) * x.forward + link.forward * x.size + link.latency;
     to.first_forward = std::max(to.first_forward, arrival);
   }
   double bound = 0;
@@ -113,8 +110,8 @@ double step_bound(const PlanFigures& figures) {
     time.first_backward = time.first_forward + ahead * x.forward;
     double last = 0;  // backward may begin
     for (; link != figures.links.rend() && link->from == static_cast<int>(s); ++link) {
-      const StageFigures& y = stages[index(link->to)];
-      const Times& after = times[index(link->to)];
+      const StageFigures& y = stages[at(link->to)];
+      const Times& after = times[at(link->to)];
       const double back = link->backward * y.size + link->latency;
       time.first_backward = std::max(time.first_backward, after.first_backward + groups(y, x) * y.backward + back);
       last = std::max(last, after.end + back);

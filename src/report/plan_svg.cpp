@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "report/table.h"
 #include "report/timeline_parts.h"
@@ -17,10 +18,6 @@ constexpr double kMostWidth = 1600;  // as a timeline's: wider ones are scaled
 constexpr double kLetter = 6.6;      // width of a character
 constexpr double kTitleLetter = 10;
 constexpr int kSweeps = 8;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // A stage's place, or where an edge crosses a layer between its ends.
 struct Place {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/numbers.h"
 #include "base/text.h"
 
 namespace penstock {
@@ -10,10 +11,6 @@ namespace {
 
 // Names of what a device's thread does beside computing: after the program's tasks in Timeline::tasks, in the order of Opcode.
 constexpr std::array kHostWork = {Opcode::send, Opcode::recv, Opcode::input, Opcode::output, Opcode::offload, Opcode::reload};
-
-std::size_t index(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 bool is_moment(const std::string& state) {
   return state.starts_with("first:") || state.starts_with("second:") || state == "step";
@@ -135,13 +132,13 @@ Timeline Recorder::take(double makespan) {
   const std::vector<Activity>& all = timeline_.activities;
   std::vector<std::int64_t> order(all.size()), place(all.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return all[index(a)].begin < all[index(b)].begin; });
-  for (std::size_t i = 0; i < order.size(); ++i) place[index(order[i])] = static_cast<std::int64_t>(i);
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return all[at(a)].begin < all[at(b)].begin; });
+  for (std::size_t i = 0; i < order.size(); ++i) place[at(order[i])] = static_cast<std::int64_t>(i);
   std::vector<Activity> sorted;
   sorted.reserve(all.size());
   for (std::int64_t i : order) {
-    sorted.push_back(all[index(i)]);
-    if (sorted.back().cause >= 0) sorted.back().cause = place[index(sorted.back().cause)];
+    sorted.push_back(all[at(i)]);
+    if (sorted.back().cause >= 0) sorted.back().cause = place[at(sorted.back().cause)];
   }
   timeline_.activities = std::move(sorted);
   return std::move(timeline_);

@@ -8,6 +8,7 @@
 #include <queue>
 
 #include "base/invariant.h"
+#include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "program/checks.h"
@@ -53,10 +54,6 @@ struct Carrier {
   double free_at = 0;
   std::int64_t newest = -1;  // activity
 };
-
-std::size_t index(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 // All devices; and, as the Machine of program/interpreter.h, the one whose turn it is.
 class VirtualTime {
@@ -121,7 +118,7 @@ class VirtualTime {
       if (seconds > 0) clock_->cause = recorder_->host(current_, instruction, begin, clock_->now, clock_->cause);
     }
     if (is_host_copy(instruction.opcode)) return start_host_copy(instruction, seconds);
-    return number < 0 ? kNoEvent : start_transfer(index(number), instruction);
+    return number < 0 ? kNoEvent : start_transfer(at(number), instruction);
   }
 
   bool done(Event event) const { return arrival(event) <= clock_->now; }
@@ -138,15 +135,13 @@ class VirtualTime {
   double start_seconds(std::size_t device, std::size_t instruction) const {
     const std::int32_t number = transfers_.of[device][instruction];
     if (number < 0) return durations_[device][instruction];
-    const Link& link = *links_[link_of_[index(number)]].link;
-    const bool sends = static_cast<std::size_t>(transfers_.all[index(number)].from) == device;
-    return durations_[device][instruction] + link.start_seconds + (sends ? bytes_[index(number)] * link.send_seconds_per_byte : 0);
+    const Link& link = *links_[link_of_[at(number)]].link;
+    const bool sends = static_cast<std::size_t>(transfers_.all[at(number)].from) == device;
+    return durations_[device][instruction] + link.start_seconds + (sends ? bytes_[at(number)] * link.send_seconds_per_byte : 0);
   }
-  bool of_host_copy(Event event) const { return index(event) >= 2 * states_.size(); }
-  const HostCopy& host_copy(Event event) const { return host_copies_[index(event) - 2 * states_.size()]; }
-  double arrival(Event event) const {
-    return of_host_copy(event) ? host_copy(event).done : states_[index(event) / 2].done[index(event) % 2];
-  }
+  bool of_host_copy(Event event) const { return at(event) >= 2 * states_.size(); }
+  const HostCopy& host_copy(Event event) const { return host_copies_[at(event) - 2 * states_.size()]; }
+  double arrival(Event event) const { return of_host_copy(event) ? host_copy(event).done : states_[at(event) / 2].done[at(event) % 2]; }
 
   void find_links(const Network& network) {
     std::map<std::pair<std::int32_t, std::int32_t>, std::uint32_t> by_pair;
@@ -155,8 +150,8 @@ class VirtualTime {
     std::pair<std::int32_t, std::int32_t> last(-1, -1);  // transfers come grouped by pair
     bytes_.reserve(transfers_.all.size());
     for (const checks::Transfer& transfer : transfers_.all) {
-      const DeviceProgram& from = program_.devices[index(transfer.from)];
-      bytes_.push_back(static_cast<double>(slot_bytes(from.slots[from.instructions[index(transfer.sender)].slot.index()])));
+      const DeviceProgram& from = program_.devices[at(transfer.from)];
+      bytes_.push_back(static_cast<double>(slot_bytes(from.slots[from.instructions[at(transfer.sender)].slot.index()])));
       const std::pair pair(transfer.from, transfer.to);
       if (pair == last) {
         link_of_.push_back(link_of_.back());
@@ -227,7 +222,7 @@ class VirtualTime {
     const bool queues = !link.second_end_copies && lane.free_at > ready;
     const double begin = queues ? lane.free_at : ready;
     const std::int32_t other = second == kSender ? ends.to : ends.from;
-    const bool wakes = asleep_[index(other)] == static_cast<Event>(2 * number + (1 - second));
+    const bool wakes = asleep_[at(other)] == static_cast<Event>(2 * number + (1 - second));
     if (wakes) woken_.push_back(other);
     transfer.done[kSender] = transfer.done[kReceiver] = begin + seconds + link.latency;
     if (link.second_end_copies) {
@@ -239,22 +234,21 @@ class VirtualTime {
       lane.free_at = begin + seconds;
     }
     if (options_.arrivals != nullptr) replay(transfer, ends, ready);
-    double& path = clocks_[index(ends.to)].path[program_.devices[index(ends.to)].instructions[index(ends.receiver)].slot.index()];
+    double& path = clocks_[at(ends.to)].path[program_.devices[at(ends.to)].instructions[at(ends.receiver)].slot.index()];
     path = transfer.path + seconds;
     longest_path_ = std::max(longest_path_, path);
     if (recorder_) {
       const double end = std::max(transfer.done[kSender], transfer.done[kReceiver]);
       RecordedTransfer& recorded = recorded_[number];
       const std::int64_t cause = queues ? lane.newest : recorded.before[transfer.started[kReceiver] > transfer.started[kSender]];
-      const Instruction& send = program_.devices[index(ends.from)].instructions[index(ends.sender)];
-      recorded.activity = lane.newest = recorder_->transfer(index(ends.from), index(ends.to), send, begin, end, cause);
+      const Instruction& send = program_.devices[at(ends.from)].instructions[at(ends.sender)];
+      recorded.activity = lane.newest = recorder_->transfer(at(ends.from), at(ends.to), send, begin, end, cause);
       if (link.second_end_copies) clock_->cause = recorded.activity;
     }
   }
 
   void replay(TransferState& transfer, const checks::Transfer& ends, double ready) const {
-    const double known[2] = {(*options_.arrivals)[index(ends.from)][index(ends.sender)],
-                             (*options_.arrivals)[index(ends.to)][index(ends.receiver)]};
+    const double known[2] = {(*options_.arrivals)[at(ends.from)][at(ends.sender)], (*options_.arrivals)[at(ends.to)][at(ends.receiver)]};
     for (const End end : {kSender, kReceiver})
       if (!std::isnan(known[end])) transfer.done[end] = ready + known[end];
   }
@@ -263,7 +257,7 @@ class VirtualTime {
 
   // Runs a device until it waits for what has not been started, or up to instruction `stop`, or to a wait whose end is known.
   Turn advance_to(std::int32_t number, std::size_t stop) {
-    current_ = index(number);
+    current_ = at(number);
     clock_ = &clocks_[current_];
     asleep_[current_] = kNoEvent;
     const Wait wait = advance(devices_[current_], *this, stop);
@@ -275,7 +269,7 @@ class VirtualTime {
       return Turn::asleep;
     }
     clock_->now = time;
-    if (recorder_) clock_->cause = of_host_copy(wait.event) ? host_copy(wait.event).activity : recorded_[index(wait.event) / 2].activity;
+    if (recorder_) clock_->cause = of_host_copy(wait.event) ? host_copy(wait.event).activity : recorded_[at(wait.event) / 2].activity;
     return Turn::ready;
   }
 
@@ -298,9 +292,9 @@ class VirtualTime {
     using Entry = std::pair<double, std::int32_t>;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
     const auto enqueue = [&](std::int32_t device) {
-      const DeviceState& state = devices_[index(device)];
+      const DeviceState& state = devices_[at(device)];
       const bool ends = state.next >= state.device->instructions.size();
-      queue.emplace(clocks_[index(device)].now + (ends ? 0 : start_seconds(index(device), state.next)), device);
+      queue.emplace(clocks_[at(device)].now + (ends ? 0 : start_seconds(at(device), state.next)), device);
     };
     for (std::size_t d = 0; d < devices_.size(); ++d) {
       if (advance_to(static_cast<std::int32_t>(d), next_transfer(devices_[d], 0)) != Turn::finished) enqueue(static_cast<std::int32_t>(d));
@@ -309,7 +303,7 @@ class VirtualTime {
     while (!queue.empty()) {
       const std::int32_t device = queue.top().second;
       queue.pop();
-      const Turn turn = advance_to(device, next_transfer(devices_[index(device)], devices_[index(device)].next + 1));
+      const Turn turn = advance_to(device, next_transfer(devices_[at(device)], devices_[at(device)].next + 1));
       finished += turn == Turn::finished;
       if (turn == Turn::ready) enqueue(device);
       for (; !woken_.empty(); woken_.pop_back()) enqueue(woken_.back());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "plan/cost_model.h"
 #include "plan/evaluate.h"
 #include "support/errors.h"
@@ -11,8 +12,6 @@
 
 namespace penstock::test {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // A chain on two machines of `devices` / 2 each, the second one slower to reach.
 PlanProblem random_chain(std::mt19937_64& random, int nodes, int devices, bool replicas) {

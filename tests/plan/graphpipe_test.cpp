@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "plan/cost_model.h"
 #include "plan/evaluate.h"
@@ -23,10 +24,6 @@ namespace penstock {
 namespace {
 
 using test::Random;
-
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 PlanProblem problem_of(PlanGraph graph, int devices, int samples, double memory = std::numeric_limits<double>::infinity()) {
   PlanProblem problem{.graph = std::move(graph), .cluster = uniform_cluster(devices, 1e9, 0, memory), .samples = samples};

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "plan/relieve.h"
@@ -21,10 +22,6 @@ namespace {
 
 using test::message_of;
 using test::Random;
-
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 double largest(const std::vector<double>& values) {
   return *std::max_element(values.begin(), values.end());

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "support/plan_graphs.h"
 #include "support/random_schedule.h"
@@ -10,10 +11,6 @@ namespace penstock {
 namespace {
 
 using test::Random;
-
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 SeriesParallel tree_of(const PlanGraph& graph) {
   std::vector<double> weights;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/numbers.h"
 #include "plan/evaluate.h"
 #include "plan/improve_plan.h"
 #include "support/errors.h"
@@ -12,8 +13,6 @@
 
 namespace penstock::test {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // What PRM minimises, of stages as they are.
 double bottleneck_of(const PlanProblem& problem, const std::vector<PlanStage>& stages) {

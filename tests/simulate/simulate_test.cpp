@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "program/interpreter.h"
 #include "program/random_transfers.h"
@@ -20,10 +21,6 @@ using test::message_of;
 using test::random_program;
 using test::random_transfers;
 using test::Rules;
-
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 bool is_transfer(const Instruction& i) {
   return i.opcode == Opcode::send || i.opcode == Opcode::recv;

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "support/random_schedule.h"
 
@@ -17,10 +18,6 @@ namespace penstock {
 namespace {
 
 using test::Random;
-
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 Network every_link(double latency) {
   return {.link = {.latency = latency}};

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <string>
 
+#include "base/numbers.h"
 #include "support/random_schedule.h"
 
 namespace penstock::test {
 namespace {
-
-std::size_t at(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 // Edges of a series-parallel order of nodes [first, last): from what is last in one part of a series to what is first in the next.
 struct Ends {

@@ -1,0 +1,17 @@
+// Short names for what all searches and simulations write often.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace penstock {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// As an index; n >= 0.
+constexpr std::size_t at(std::int64_t n) {
+  return static_cast<std::size_t>(n);
+}
+
+}  // namespace penstock
