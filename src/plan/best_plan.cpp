@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "plan/cost_model.h"
@@ -110,11 +109,9 @@ std::vector<PlanStage> fail_without_memory(const PlanProblem& problem, const std
   }
   const PlanScore score = score_of(figures_of(problem, least), PlanGoal::memory);
   if (score.value == 0) return least;
-  double smallest = kInfinity;
-  for (const ClusterDevice& device : problem.cluster.devices) smallest = std::min(smallest, device.memory);
   const auto in_bytes = [](double bytes) { return concat(bytes_text(bytes), " (", std::llround(std::ceil(bytes)), " bytes)"); };
   throw Error(concat("no plan of ", problem.graph.name, " fits the memory of ", problem.cluster.name),
-              {concat("the smallest device has ", in_bytes(smallest)),
+              {concat("the smallest device has ", in_bytes(weakest(problem.cluster).memory)),
                concat(proven ? "the smallest memory that would do: " : "this memory would do, maybe less: ", in_bytes(score.value),
                       " on every device")},
               "take more devices, recomputation or smaller micro-batches");

@@ -136,15 +136,6 @@ PlanStage stage_of(const ChainView& view, int begin, int end, std::vector<int> d
   return stage;
 }
 
-ClusterDevice weakest(const ClusterSpec& cluster, std::span<const int> devices) {
-  ClusterDevice weakest{kInfinity, kInfinity};
-  for (const int device : devices) {
-    const ClusterDevice& one = cluster.devices[at(device)];
-    weakest = {std::min(weakest.speed, one.speed), std::min(weakest.memory, one.memory)};
-  }
-  return weakest;
-}
-
 std::vector<int> fastest_devices(const ClusterSpec& cluster, int count) {
   std::vector<int> devices(cluster.devices.size());
   std::iota(devices.begin(), devices.end(), 0);
@@ -212,14 +203,13 @@ Plan plan_of_chain(const PlanProblem& problem, const ChainLimits& limits,
     result.bottleneck = best->bottleneck;
     return result;
   }
-  double needed = kInfinity, memory = kInfinity;
+  double needed = kInfinity;
   for (const int samples : allowed_batches(problem)) {
     const ChainView view = view_of(true, samples);
     const auto least = least_memory(view, limits.in_flight);
     for (const int stages : stage_counts(view.devices())) needed = std::min(needed, least[at(stages)][0]);
   }
-  for (const ClusterDevice& device : problem.cluster.devices) memory = std::min(memory, device.memory);
-  fail_memory(problem.graph.name, memory, needed);
+  fail_memory(problem.graph.name, weakest(problem.cluster).memory, needed);
 }
 
 }  // namespace penstock

@@ -37,12 +37,6 @@ double bytes_of(const ChainView& view, int begin, int end, int replicas, int in_
 double transfer_seconds(const ChainView& view, int border, const ClusterLink& link, int from_replicas, int to_replicas);
 PlanStage stage_of(const ChainView& view, int begin, int end, std::vector<int> devices);
 
-// An exact fit is one, however its sum was rounded.
-inline bool fits(double bytes, double memory) {
-  return bytes <= memory * (1 + 1e-9);
-}
-// The slowest speed and the smallest memory.
-ClusterDevice weakest(const ClusterSpec& cluster, std::span<const int> devices);
 // The fastest `count`, in the cluster's order.
 std::vector<int> fastest_devices(const ClusterSpec& cluster, int count);
 // Numbers of stages to try: all of few, fewer and fewer of many.

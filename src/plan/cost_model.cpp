@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <tuple>
 
 #include "base/numbers.h"
@@ -155,14 +156,30 @@ double bytes_between(const PlanGraph& graph, const PlanStage& from, const PlanSt
   return there == transfers.end() ? 0 : there->forward_bytes * samples;
 }
 
+ClusterDevice weakest(const ClusterSpec& cluster, std::span<const int> devices) {
+  ClusterDevice weakest{kInfinity, kInfinity};
+  for (const int device : devices) {
+    const ClusterDevice& one = cluster.devices[at(device)];
+    weakest = {std::min(weakest.speed, one.speed), std::min(weakest.memory, one.memory)};
+  }
+  return weakest;
+}
+
+ClusterDevice weakest(const ClusterSpec& cluster) {
+  std::vector<int> all(cluster.devices.size());
+  std::iota(all.begin(), all.end(), 0);
+  return weakest(cluster, all);
+}
+
+ClusterLink slower(const ClusterLink& a, const ClusterLink& b) {
+  return {std::max(a.latency, b.latency), std::min(a.bandwidth, b.bandwidth)};
+}
+
 ClusterLink slowest_link(const ClusterSpec& cluster, std::span<const int> from, std::span<const int> to) {
   ClusterLink slowest;
   for (const int a : from)
-    for (const int b : to) {
-      if (a == b) continue;
-      const ClusterLink link = cluster.link(a, b);
-      slowest = {std::max(slowest.latency, link.latency), std::min(slowest.bandwidth, link.bandwidth)};
-    }
+    for (const int b : to)
+      if (a != b) slowest = slower(slowest, cluster.link(a, b));
   return slowest;
 }
 
@@ -170,10 +187,7 @@ double all_reduce_seconds(const ClusterSpec& cluster, std::span<const int> devic
   const double n = static_cast<double>(devices.size());
   if (devices.size() < 2) return 0;
   ClusterLink slowest;
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    const ClusterLink link = cluster.link(devices[i], devices[(i + 1) % devices.size()]);
-    slowest = {std::max(slowest.latency, link.latency), std::min(slowest.bandwidth, link.bandwidth)};
-  }
+  for (std::size_t i = 0; i < devices.size(); ++i) slowest = slower(slowest, cluster.link(devices[i], devices[(i + 1) % devices.size()]));
   return 2 * (n - 1) / n * bytes / slowest.bandwidth + 2 * (n - 1) * slowest.latency;
 }
 

@@ -38,6 +38,17 @@ struct StageTransfer {
 std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::vector<PlanStage>& stages);  // by (from, to)
 // The forward bytes of one micro-batch of `samples`, from one stage to another.
 double bytes_between(const PlanGraph& graph, const PlanStage& from, const PlanStage& to, double samples);
+
+// An exact fit is one, however its sum was rounded.
+inline constexpr double kExactFit = 1 + 1e-9;
+inline bool fits(double bytes, double memory) {
+  return bytes <= memory * kExactFit;
+}
+// The slowest speed and the smallest memory: of these devices, or of all.
+ClusterDevice weakest(const ClusterSpec& cluster, std::span<const int> devices);
+ClusterDevice weakest(const ClusterSpec& cluster);
+// The longest latency and the smallest bandwidth.
+ClusterLink slower(const ClusterLink& a, const ClusterLink& b);
 // The slowest link between a device of one and a device of the other.
 ClusterLink slowest_link(const ClusterSpec& cluster, std::span<const int> from, std::span<const int> to);
 // A ring among the devices: 2 (n-1)/n of the bytes over the slowest link between neighbours, and its latency 2 (n-1) times (Patarasuk &

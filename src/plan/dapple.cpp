@@ -93,13 +93,13 @@ class Search {
       : view_(view), cluster_(view.problem->cluster), machines_(cluster_), devices_(view.devices()), kept_(devices_ > 16 ? 4 : 8) {
     for (int a = 0; a < devices_; ++a)
       for (int b = 0; b < devices_; ++b) links_.push_back(a == b ? ClusterLink{} : cluster_.link(a, b));
-    double smallest = kInfinity, largest = 0;
+    double largest = 0;
     for (const ClusterDevice& device : cluster_.devices) {
-      smallest = std::min(smallest, device.memory);
       largest = std::max(largest, device.memory);
       fastest_ = std::max(fastest_, device.speed);
     }
     least_ = least_memory(view, InFlight::one);
+    const double smallest = weakest(cluster_).memory;
     memory_ = fits(least_[at(devices_)][0], smallest) ? smallest : largest;
   }
 
@@ -127,10 +127,7 @@ class Search {
   ClusterLink slowest(const std::vector<int>& from, const std::vector<int>& to) const {
     ClusterLink slowest;
     for (const int a : from)
-      for (const int b : to) {
-        const ClusterLink& link = links_[at(a * devices_ + b)];
-        slowest = {std::max(slowest.latency, link.latency), std::min(slowest.bandwidth, link.bandwidth)};
-      }
+      for (const int b : to) slowest = slower(slowest, links_[at(a * devices_ + b)]);
     return slowest;
   }
 

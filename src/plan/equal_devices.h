@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/numbers.h"
-#include "penstock/plan.h"
+#include "plan/cost_model.h"
 
 namespace penstock {
 
@@ -16,12 +16,8 @@ struct EqualDevices {
 };
 
 inline EqualDevices equal_devices(const ClusterSpec& cluster) {
-  EqualDevices out;
-  out.count = static_cast<int>(cluster.devices.size());
-  for (const ClusterDevice& device : cluster.devices) {
-    out.speed = std::min(out.speed, device.speed);
-    out.memory = std::min(out.memory, device.memory);
-  }
+  const ClusterDevice device = weakest(cluster);
+  EqualDevices out{.count = static_cast<int>(cluster.devices.size()), .speed = device.speed, .memory = device.memory};
   for (const ClusterSpec::Level& level : cluster.levels)
     if (level.size > 1) out.bandwidth = std::min(out.bandwidth, level.link.bandwidth);
   for (const auto& [pair, link] : cluster.between) out.bandwidth = std::min(out.bandwidth, link.bandwidth);

@@ -14,9 +14,6 @@
 namespace penstock {
 namespace {
 
-// An exact fit is one, however its sum was rounded.
-constexpr double kRounding = 1 + 1e-9;
-
 double all_reduce(const ClusterSpec& cluster, const PlanStage& stage, double bytes) {
   if (stage.replicas() < 2) return 0;
   double seconds = 0;
@@ -33,14 +30,11 @@ StageFigures stage_figures(const PlanProblem& problem, const PlanStage& stage, i
   // Replicas share each micro-batch.
   const SetCost cost = cost_of(problem.graph, stage.nodes, stage.choices, static_cast<double>(samples) / stage.replicas());
   StageFigures figures;
-  double speed = kInfinity;
-  for (const int device : stage.devices) {
-    speed = std::min(speed, cluster.devices[at(device)].speed);
-    figures.memory = std::min(figures.memory, cluster.devices[at(device)].memory);
-  }
+  const ClusterDevice device = weakest(cluster, stage.devices);
+  figures.memory = device.memory;
   figures.size = samples / base;
-  figures.forward = cost.forward / speed;
-  figures.backward = cost.backward / speed;
+  figures.forward = cost.forward / device.speed;
+  figures.backward = cost.backward / device.speed;
   figures.live_bytes = cost.live_bytes;
   figures.resident_bytes = cost.resident_bytes;
   figures.all_reduce = all_reduce(cluster, stage, cost.parameter_bytes);
@@ -79,8 +73,8 @@ void limit(StageFigures& stage, double most) {
 }
 
 void limit_to_memory(StageFigures& stage) {
-  if (stage.bytes(stage.ahead) <= stage.memory * kRounding) return;
-  const double room = stage.memory * kRounding - stage.resident_bytes;
+  if (fits(stage.bytes(stage.ahead), stage.memory)) return;
+  const double room = stage.memory * kExactFit - stage.resident_bytes;
   limit(stage, room > 0 && stage.live_bytes > 0 ? std::floor(room / stage.live_bytes) * stage.size : 0);
 }
 
@@ -178,7 +172,7 @@ PlanFigures figures_of(const PlanProblem& problem, const std::vector<PlanStage>&
 }
 
 bool PlanFigures::fit() const {
-  return std::all_of(stages.begin(), stages.end(), [](const StageFigures& s) { return s.bytes(s.ahead) <= s.memory * kRounding; });
+  return std::all_of(stages.begin(), stages.end(), [](const StageFigures& s) { return fits(s.bytes(s.ahead), s.memory); });
 }
 
 bool evaluate(const PlanProblem& problem, Plan& plan) {

@@ -259,7 +259,7 @@ class ExactSearch {
   bool enough(Mask set, int devices) {
     const SetOptions::Set& of = options_.of(set, devices);
     if (goal_ == PlanGoal::memory) return of.bytes <= largest_ || of.bytes < best_ * kSlack;
-    return of.seconds / fastest_ < best_ * kSlack && of.bytes <= largest_ * (1 + 1e-9);
+    return of.seconds / fastest_ < best_ * kSlack && fits(of.bytes, largest_);
   }
 
   // Fills order_ and feeds_ with the stages, each after what feeds it, of the nodes up to `last`. False: there is a circle.
@@ -329,15 +329,11 @@ class ExactSearch {
   void choose_option(std::size_t s) {
     const std::vector<int> unsorted = stages_[s].devices;
     std::sort(stages_[s].devices.begin(), stages_[s].devices.end());
-    double speed = kInfinity, memory = kInfinity;
-    for (const int device : unsorted) {
-      speed = std::min(speed, problem_.cluster.devices[at(device)].speed);
-      memory = std::min(memory, problem_.cluster.devices[at(device)].memory);
-    }
+    const auto [speed, memory] = weakest(problem_.cluster, unsorted);
     for (const Option& option : options_.of(placed_[s].nodes, static_cast<int>(unsorted.size())).options) {
       const double bytes = option.cost.resident_bytes + option.cost.live_bytes;
       if (late_ || (goal_ == PlanGoal::time && options_.step_seconds(option) / speed >= best_ * kSlack)) break;  // ascending
-      if (bytes > memory * (1 + 1e-9) && (goal_ == PlanGoal::time || bytes >= best_ * kSlack)) continue;
+      if (!fits(bytes, memory) && (goal_ == PlanGoal::time || bytes >= best_ * kSlack)) continue;
       if (goal_ == PlanGoal::time && around(s, option, speed) + options_.step_seconds(option) / speed >= best_ * kSlack) continue;
       PlanStage& stage = stages_[s];
       stage.choices = option.choices;

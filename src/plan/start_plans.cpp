@@ -20,9 +20,7 @@ class Pieces {
 
   // Of nearly the least largest load, on consecutive ones of these devices; empty: nothing fits.
   std::vector<PlanStage> cut(const std::vector<int>& devices, bool keep_memory) const {
-    double slowest = kInfinity;
-    for (const int device : devices) slowest = std::min(slowest, problem_.cluster.devices[at(device)].speed);
-    double low = 0, high = total_ / slowest;
+    double low = 0, high = total_ / weakest(problem_.cluster, devices).speed;
     std::vector<PlanStage> best = cut_at(high, devices, keep_memory);
     for (int round = 0; round < 30 && !best.empty(); ++round) {
       const double middle = (low + high) / 2;
@@ -56,11 +54,7 @@ class Pieces {
   // Gives the stage what still fits of the first `left` nodes of the order, and returns how many are left. in_flight 0: memory does not
   // count.
   int fill(PlanStage& stage, int left, double most, double in_flight) const {
-    ClusterDevice device{.speed = kInfinity};
-    for (const int d : stage.devices) {
-      const ClusterDevice& one = problem_.cluster.devices[at(d)];
-      device = {std::min(device.speed, one.speed), std::min(device.memory, one.memory)};
-    }
+    const ClusterDevice device = weakest(problem_.cluster, stage.devices);
     SetCost sum;
     for (; left > 0; --left) {
       sum += costs_[at(left - 1)];
