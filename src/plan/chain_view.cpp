@@ -1,7 +1,6 @@
 #include "plan/chain_view.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/numbers.h"
 #include "base/text.h"
@@ -134,22 +133,6 @@ PlanStage stage_of(const ChainView& view, int begin, int end, std::vector<int> d
   stage.devices = std::move(devices);
   stage.samples = view.samples;
   return stage;
-}
-
-std::vector<int> fastest_devices(const ClusterSpec& cluster, int count) {
-  std::vector<int> devices(cluster.devices.size());
-  std::iota(devices.begin(), devices.end(), 0);
-  std::stable_sort(devices.begin(), devices.end(),
-                   [&](int a, int b) { return cluster.devices[at(a)].speed > cluster.devices[at(b)].speed; });
-  devices.resize(at(count));
-  std::sort(devices.begin(), devices.end());
-  return devices;
-}
-
-std::vector<int> stage_counts(int most) {
-  std::vector<int> counts;
-  for (int count = most; count > 0; count = count > 8 ? count / 2 : count - 1) counts.push_back(count);
-  return counts;
 }
 
 std::vector<std::vector<double>> least_memory(const ChainView& view, InFlight in_flight) {

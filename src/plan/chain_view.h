@@ -37,11 +37,6 @@ double bytes_of(const ChainView& view, int begin, int end, int replicas, int in_
 double transfer_seconds(const ChainView& view, int border, const ClusterLink& link, int from_replicas, int to_replicas);
 PlanStage stage_of(const ChainView& view, int begin, int end, std::vector<int> devices);
 
-// The fastest `count`, in the cluster's order.
-std::vector<int> fastest_devices(const ClusterSpec& cluster, int count);
-// Numbers of stages to try: all of few, fewer and fewer of many.
-std::vector<int> stage_counts(int most);
-
 enum class InFlight { one, pipelined };  // one micro-batch, or one more at each stage from the last to the first
 // The least memory of equal devices with which the blocks from a border on fit, at [devices][border]: of one micro-batch on at most so many
 // devices, with replicas; pipelined in so many stages of one device. Infinite where there are too few blocks.

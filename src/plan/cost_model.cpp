@@ -84,13 +84,6 @@ int measured_samples(const PlanGraph& graph) {
   return graph.nodes[0].costs[0].samples;
 }
 
-namespace {
-
-// Of each node: its stage, and the index of its cost; -1 where no stage has it.
-struct NodePlaces {
-  std::vector<int> stage, choice;
-};
-
 NodePlaces places_of(const PlanGraph& graph, const std::vector<PlanStage>& stages) {
   NodePlaces places{std::vector<int>(graph.nodes.size(), -1), std::vector<int>(graph.nodes.size(), 0)};
   for (std::size_t s = 0; s < stages.size(); ++s)
@@ -101,6 +94,18 @@ NodePlaces places_of(const PlanGraph& graph, const std::vector<PlanStage>& stage
     }
   return places;
 }
+
+std::vector<int> idle_devices(const ClusterSpec& cluster, const std::vector<PlanStage>& stages) {
+  std::vector<char> used(cluster.devices.size(), 0);
+  for (const PlanStage& stage : stages)
+    for (const int device : stage.devices) used[at(device)] = 1;
+  std::vector<int> idle;
+  for (std::size_t d = 0; d < used.size(); ++d)
+    if (!used[d]) idle.push_back(static_cast<int>(d));
+  return idle;
+}
+
+namespace {
 
 double sync_bytes(const std::map<int, double>& sync, int node) {
   const auto found = sync.find(node);
@@ -192,15 +197,13 @@ double all_reduce_seconds(const ClusterSpec& cluster, std::span<const int> devic
 }
 
 StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages) {
-  std::vector<int> stage_of(graph.nodes.size(), -1);
-  for (std::size_t s = 0; s < stages.size(); ++s)
-    for (const int node : stages[s].nodes) stage_of[at(node)] = static_cast<int>(s);
+  const NodePlaces places = places_of(graph, stages);
   StageShape shape;
   shape.predecessors.resize(stages.size());
   shape.has_backward.assign(stages.size(), true);
   shape.has_parameters.assign(stages.size(), true);
   for (const PlanEdge& edge : graph.edges) {
-    const int from = stage_of[at(edge.from)], to = stage_of[at(edge.to)];
+    const int from = places.stage[at(edge.from)], to = places.stage[at(edge.to)];
     if (from != to) shape.predecessors[at(to)].push_back(from);
   }
   for (auto& list : shape.predecessors) {

@@ -28,6 +28,14 @@ void check_one_device(const PlanGraph& graph, std::string_view planner);
 // The smallest that costs[0] of all nodes share; throws Error where they differ.
 int measured_samples(const PlanGraph& graph);
 
+// Of each node: its stage, -1 where none has it, and the index of its cost.
+struct NodePlaces {
+  std::vector<int> stage, choice;
+};
+NodePlaces places_of(const PlanGraph& graph, const std::vector<PlanStage>& stages);
+// Those without a stage, ascending.
+std::vector<int> idle_devices(const ClusterSpec& cluster, const std::vector<PlanStage>& stages);
+
 // What stage `from` sends to stage `to` for one sample: each output once, however many nodes read it, and what the nodes' degrees add to
 // it.
 struct StageTransfer {

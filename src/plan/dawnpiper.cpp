@@ -14,6 +14,7 @@
 #include "base/numbers.h"
 #include "plan/chain_view.h"
 #include "plan/evaluate.h"
+#include "plan/improve_plan.h"
 #include "plan/planner_list.h"
 
 namespace penstock {

@@ -57,23 +57,6 @@ class Change {
   int below(std::size_t count) { return static_cast<int>(random_() % count); }
   PlanStage& any(std::vector<PlanStage>& stages) { return stages[at(below(stages.size()))]; }
 
-  std::vector<int> stage_of(const std::vector<PlanStage>& stages) const {
-    std::vector<int> of(graph_.nodes.size(), -1);
-    for (std::size_t s = 0; s < stages.size(); ++s)
-      for (const int node : stages[s].nodes) of[at(node)] = static_cast<int>(s);
-    return of;
-  }
-
-  std::vector<int> idle_devices(const std::vector<PlanStage>& stages) const {
-    std::vector<char> used(problem_.cluster.devices.size(), 0);
-    for (const PlanStage& stage : stages)
-      for (const int device : stage.devices) used[at(device)] = 1;
-    std::vector<int> idle;
-    for (std::size_t d = 0; d < used.size(); ++d)
-      if (!used[d]) idle.push_back(static_cast<int>(d));
-    return idle;
-  }
-
   // `node`, and with `later` all that follows it within its stage, or with `earlier` what comes before.
   std::vector<char> closure(const std::vector<int>& of, int node, bool later, bool earlier) const {
     std::vector<char> chosen(graph_.nodes.size(), 0);
@@ -120,7 +103,7 @@ class Change {
 
   bool move_nodes(std::vector<PlanStage>& stages) {
     if (stages.size() < 2) return false;
-    const std::vector<int> of = stage_of(stages);
+    const std::vector<int> of = places_of(graph_, stages).stage;
     int node = below(graph_.nodes.size()), to = below(stages.size());
     if (!graph_.edges.empty() && below(4) > 0) {  // over a border
       const std::size_t begin = at(below(graph_.edges.size()));
@@ -141,10 +124,10 @@ class Change {
 
   // To a device that is idle, or one of its replicas', or another stage's.
   bool split(std::vector<PlanStage>& stages) {
-    const std::vector<int> of = stage_of(stages);
+    const std::vector<int> of = places_of(graph_, stages).stage;
     const int node = below(graph_.nodes.size()), from = of[at(node)];
     if (stages[at(from)].nodes.size() < 2) return false;
-    std::vector<int> idle = idle_devices(stages);
+    std::vector<int> idle = idle_devices(problem_.cluster, stages);
     if (idle.empty()) {
       PlanStage& donor = any(stages);
       if (donor.replicas() < 2) return false;
@@ -173,7 +156,7 @@ class Change {
 
   bool exchange_devices(std::vector<PlanStage>& stages) {
     PlanStage& a = any(stages);
-    std::vector<int> idle = idle_devices(stages);
+    std::vector<int> idle = idle_devices(problem_.cluster, stages);
     if (!idle.empty() && below(2) == 0) {
       std::swap(a.devices[at(below(a.devices.size()))], idle[at(below(idle.size()))]);
     } else {
@@ -198,7 +181,7 @@ class Change {
   bool change_replicas(std::vector<PlanStage>& stages) {
     if (!problem_.replicas) return false;
     PlanStage& stage = any(stages);
-    std::vector<int> idle = idle_devices(stages);
+    std::vector<int> idle = idle_devices(problem_.cluster, stages);
     if (stage.replicas() > 1 && below(3) == 0) {
       for (int i = 0; i < stage.degree; ++i) take(stage.devices, idle);
       return true;
@@ -232,7 +215,7 @@ class Change {
     const std::size_t only = below(2) == 0 ? at(below(stage.nodes.size())) : stage.nodes.size();
     if (only < stage.nodes.size() && way.degree != stage.degree) return false;
     if (stage.devices.size() % at(way.degree) != 0) {
-      std::vector<int> idle = idle_devices(stages);
+      std::vector<int> idle = idle_devices(problem_.cluster, stages);
       while (stage.devices.size() % at(way.degree) != 0 && !idle.empty()) take(idle, stage.devices);
     }
     if (stage.devices.size() % at(way.degree) != 0) return false;

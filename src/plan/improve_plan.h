@@ -26,6 +26,10 @@ PlanScore score_of(const PlanFigures& figures, PlanGoal goal);
 std::vector<int> choices_of(const PlanGraph& graph, int degree, bool lean, int samples);
 // A topological order that follows a branch to its end before it begins the next.
 std::vector<int> branch_order(const PlanGraph& graph);
+// The fastest `count`, in the cluster's order.
+std::vector<int> fastest_devices(const ClusterSpec& cluster, int count);
+// Numbers of stages to try: all of few, fewer and fewer of many.
+std::vector<int> stage_counts(int most);
 
 // Pieces of topological orders with equal loads, for any number of stages: in the nodes' order and branch by branch, of each size of
 // micro-batches, with spare devices as replicas. The order of the devices is the cluster's. At least one, not all fit.

@@ -74,16 +74,17 @@ class Pieces {
   double total_ = 0;
 };
 
+void fastest_first(const ClusterSpec& cluster, std::vector<int>& devices) {
+  std::stable_sort(devices.begin(), devices.end(),
+                   [&](int a, int b) { return cluster.devices[at(a)].speed > cluster.devices[at(b)].speed; });
+}
+
 // The fastest `count`, in orders that may matter: the cluster's, and where speeds differ the fastest first or last and some by chance.
 std::vector<std::vector<int>> device_orders(const ClusterSpec& cluster, int count) {
   constexpr int kByChance = 12;
-  std::vector<int> devices(cluster.devices.size());
-  std::iota(devices.begin(), devices.end(), 0);
-  std::stable_sort(devices.begin(), devices.end(),
-                   [&](int a, int b) { return cluster.devices[at(a)].speed > cluster.devices[at(b)].speed; });
-  devices.resize(at(count));
+  std::vector<int> devices = fastest_devices(cluster, count);
   std::vector<std::vector<int>> orders = {devices};
-  std::sort(orders[0].begin(), orders[0].end());
+  fastest_first(cluster, devices);
   if (cluster.devices[at(devices.front())].speed == cluster.devices[at(devices.back())].speed) return orders;
   orders.push_back(devices);
   orders.emplace_back(devices.rbegin(), devices.rend());
@@ -97,12 +98,7 @@ std::vector<std::vector<int>> device_orders(const ClusterSpec& cluster, int coun
 
 // Devices without a stage go to those that have most to do for each device of theirs.
 std::vector<PlanStage> with_replicas(const PlanProblem& problem, std::vector<PlanStage> stages) {
-  std::vector<char> used(problem.cluster.devices.size(), 0);
-  for (const PlanStage& stage : stages)
-    for (const int device : stage.devices) used[at(device)] = 1;
-  std::vector<int> idle;
-  for (std::size_t d = 0; d < used.size(); ++d)
-    if (!used[d]) idle.push_back(static_cast<int>(d));
+  std::vector<int> idle = idle_devices(problem.cluster, stages);
   const auto load = [&](const PlanStage& stage) {
     const SetCost cost = cost_of(problem.graph, stage.nodes, stage.choices, static_cast<double>(stage.samples) / stage.replicas());
     return cost.forward + cost.backward;
@@ -153,6 +149,21 @@ std::vector<int> choices_of(const PlanGraph& graph, int degree, bool lean, int s
   return choices;
 }
 
+std::vector<int> fastest_devices(const ClusterSpec& cluster, int count) {
+  std::vector<int> devices(cluster.devices.size());
+  std::iota(devices.begin(), devices.end(), 0);
+  fastest_first(cluster, devices);
+  devices.resize(at(count));
+  std::sort(devices.begin(), devices.end());
+  return devices;
+}
+
+std::vector<int> stage_counts(int most) {
+  std::vector<int> counts;
+  for (int count = most; count > 0; count = count > 8 ? count / 2 : count - 1) counts.push_back(count);
+  return counts;
+}
+
 std::vector<std::vector<PlanStage>> starting_stages(const PlanProblem& problem) {
   const int devices = static_cast<int>(problem.cluster.devices.size()), nodes = static_cast<int>(problem.graph.nodes.size());
   std::vector<int> given(problem.graph.nodes.size());
@@ -174,7 +185,7 @@ std::vector<std::vector<PlanStage>> starting_stages(const PlanProblem& problem) 
         if (lean && choices == choices_of(problem.graph, degree, false, size)) continue;
         for (const auto& order : orders) {
           const Pieces pieces(problem, order, choices, degree, size);
-          for (int count = std::min(devices / degree, nodes); count > 0; count = count > 8 ? count / 2 : count - 1)
+          for (const int count : stage_counts(std::min(devices / degree, nodes)))
             for (const auto& on : device_orders(problem.cluster, count * degree)) add(pieces, on);
         }
       }
