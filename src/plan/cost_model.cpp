@@ -66,10 +66,13 @@ int choice_of(const PlanNode& node, int degree, std::string_view name) {
   return -1;
 }
 
+void fail_one_device(const PlanNode& node, std::string_view planner) {
+  throw Error(concat("node ", quote(node.name), " has no costs on one device"), {}, concat(planner, " has no tensor parallelism"));
+}
+
 void check_one_device(const PlanGraph& graph, std::string_view planner) {
   for (const PlanNode& node : graph.nodes)
-    if (!node.costs.empty() && node.costs[0].degree != 1)
-      throw Error(concat("node ", quote(node.name), " has no costs on one device"), {}, concat(planner, " has no tensor parallelism"));
+    if (!node.costs.empty() && node.costs[0].degree != 1) fail_one_device(node, planner);
 }
 
 int measured_samples(const PlanGraph& graph) {

@@ -23,7 +23,9 @@ SetCost cost_of(const PlanNode& node, int choice, double samples);
 SetCost cost_of(const PlanGraph& graph, std::span<const int> nodes, std::span<const int> choices, double samples);
 // The first of the node's costs of this name and degree; -1: it has none.
 int choice_of(const PlanNode& node, int degree, std::string_view name);
-// Throws Error where a node's first way to run takes several devices, which the planner of this name has no use for.
+// Throws Error: the node takes several devices in every way to run, which the planner of this name has no use for.
+[[noreturn]] void fail_one_device(const PlanNode& node, std::string_view planner);
+// Throws it where a node's first way to run takes several devices.
 void check_one_device(const PlanGraph& graph, std::string_view planner);
 // The smallest that costs[0] of all nodes share; throws Error where they differ.
 int measured_samples(const PlanGraph& graph);

@@ -19,8 +19,6 @@
 #include <set>
 
 #include "base/numbers.h"
-#include "base/text.h"
-#include "penstock/error.h"
 #include "plan/cost_model.h"
 #include "plan/evaluate.h"
 #include "plan/graphpipe.h"
@@ -76,6 +74,18 @@ std::vector<StageOption> options_of(const PlanProblem& problem, StageCosting& co
   return options;
 }
 
+// The names of the ways on one device, of which each node needs one.
+std::set<std::string> names_of(const PlanGraph& graph) {
+  std::set<std::string> names;
+  for (const PlanNode& node : graph.nodes) {
+    const auto one_device = [](const NodeCost& cost) { return cost.degree == 1; };
+    if (std::none_of(node.costs.begin(), node.costs.end(), one_device)) fail_one_device(node, "graphpipe");
+    for (const NodeCost& cost : node.costs)
+      if (one_device(cost)) names.insert(cost.name);
+  }
+  return names;
+}
+
 // One way to run each node: of this name where it has it, on one device.
 std::vector<int> choices_of(const PlanGraph& graph, const std::string& name) {
   std::vector<int> choices;
@@ -83,8 +93,6 @@ std::vector<int> choices_of(const PlanGraph& graph, const std::string& name) {
     int choice = choice_of(node, 1, name);
     for (std::size_t i = 0; choice < 0 && i < node.costs.size(); ++i)
       if (node.costs[i].degree == 1) choice = static_cast<int>(i);
-    if (choice < 0)
-      throw Error(concat("node ", quote(node.name), " has no costs on one device"), {}, "graphpipe has no tensor parallelism");
     choices.push_back(choice);
   }
   return choices;
@@ -127,11 +135,7 @@ std::vector<StageCosting> device_sets(const PlanProblem& problem) {
 
 // The ways to look at the cluster, the nodes and the micro-batches; all their plans compete.
 std::vector<StageCosting> costings_of(const PlanProblem& problem) {
-  std::set<std::string> names;
-  for (const PlanNode& node : problem.graph.nodes)
-    for (const NodeCost& cost : node.costs)
-      if (cost.degree == 1) names.insert(cost.name);
-  if (names.empty()) choices_of(problem.graph, "");  // throws
+  const std::set<std::string> names = names_of(problem.graph);
   std::vector<StageCosting> costings;
   for (StageCosting& set : device_sets(problem)) {
     std::vector<ClusterLink> links = {slowest_link(problem.cluster, set.devices, set.devices)};
