@@ -10,14 +10,6 @@
 namespace penstock::test {
 namespace {
 
-PlanProblem problem_of(PlanGraph graph, ClusterSpec cluster, int samples) {
-  PlanProblem problem;
-  problem.graph = std::move(graph);
-  problem.cluster = std::move(cluster);
-  problem.samples = samples;
-  return problem;
-}
-
 // The smallest largest load of all cuts into as many stages as there are devices.
 double least_load(const std::vector<double>& forward, const std::vector<double>& speeds, std::size_t begin = 0, std::size_t stage = 0) {
   if (stage + 1 == speeds.size()) {

@@ -11,14 +11,6 @@
 namespace penstock::test {
 namespace {
 
-PlanProblem problem_of(PlanGraph graph, ClusterSpec cluster, int samples) {
-  PlanProblem problem;
-  problem.graph = std::move(graph);
-  problem.cluster = std::move(cluster);
-  problem.samples = samples;
-  return problem;
-}
-
 Plan evaluated(const PlanProblem& problem, std::vector<PlanStage> stages, bool fits = true) {
   Plan plan;
   plan.stages = std::move(stages);

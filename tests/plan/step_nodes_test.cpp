@@ -6,20 +6,13 @@
 #include "lower/lower.h"
 #include "stage/loop.h"
 #include "support/errors.h"
+#include "support/text_graphs.h"
 
 namespace penstock {
 namespace {
 
+using test::step_with;
 using Strings = std::vector<std::string>;
-
-// A step whose loop has this body over x (split) and w (invariant).
-Graph step_with(const std::string& body) {
-  return parse_graph(
-      "penstock graph 1\n"
-      "graph @step(%x: f32[4,3], %w: f32[3]) -> (f32[]) {\n"
-      "  %0: f32[] = accumulate(%x, %w) {microbatches=2, split=1} (%x: f32[2,3], %w: f32[3]) -> (f32[]) {\n" +
-      body + "  }\n  return %0\n}\n");
-}
 
 TEST(StepNodes, RunsOfOneOrigin) {
   const Graph step = step_with(

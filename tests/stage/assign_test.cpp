@@ -1,22 +1,14 @@
 #include <gtest/gtest.h>
 
-#include "ir/graph.h"
 #include "stage/stages.h"
 #include "support/errors.h"
+#include "support/text_graphs.h"
 
 namespace penstock {
 namespace {
 
 using test::message_of;
-
-// A step whose loop has this body over x (split) and w (invariant).
-Graph step_with(const std::string& body) {
-  return parse_graph(
-      "penstock graph 1\n"
-      "graph @step(%x: f32[4,3], %w: f32[3]) -> (f32[]) {\n"
-      "  %0: f32[] = accumulate(%x, %w) {microbatches=2, split=1} (%x: f32[2,3], %w: f32[3]) -> (f32[]) {\n" +
-      body + "  }\n  return %0\n}\n");
-}
+using test::step_with;
 
 std::vector<std::string> stages_of_ops(const StagedStep& staged) {
   std::vector<std::string> out;

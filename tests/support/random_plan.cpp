@@ -1,10 +1,13 @@
 #include "support/random_plan.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <numeric>
 
 #include "plan/cost_model.h"
 #include "plan/evaluate.h"
+#include "support/errors.h"
 
 namespace penstock::test {
 namespace {
@@ -95,6 +98,14 @@ PlanGraph chain_graph(const std::vector<double>& forward, double bytes) {
   return graph;
 }
 
+PlanProblem problem_of(PlanGraph graph, ClusterSpec cluster, int samples) {
+  PlanProblem problem;
+  problem.graph = std::move(graph);
+  problem.cluster = std::move(cluster);
+  problem.samples = samples;
+  return problem;
+}
+
 PlanProblem random_problem(std::mt19937_64& random, const RandomProblem& of) {
   PlanProblem problem;
   problem.graph.name = "random";
@@ -115,6 +126,24 @@ PlanProblem random_problem(std::mt19937_64& random, const RandomProblem& of) {
   problem.samples = 16;
   problem.replicas = of.replicas;
   return problem;
+}
+
+void expect_plans_or_least_memory(const std::string& planner, RandomProblem of, std::uint64_t seeds) {
+  of.unequal = of.ways = of.batches = true;
+  const bool replicas = of.replicas;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    of.devices = 2 + static_cast<int>(random() % 9);
+    of.series_parallel = random() % 2 == 0;
+    of.replicas = replicas && random() % 2 == 0;
+    PlanProblem problem = random_problem(random, of);
+    for (ClusterDevice& device : problem.cluster.devices) device.memory = 1e6 * uniform(random, 120.0, 400.0);
+    const std::string error = message_of([&] { make_plan(planner, problem); });  // checks the plan
+    if (error != "no error") {
+      EXPECT_NE(error.find("the smallest memory of each device that would do is"), std::string::npos) << error;
+    }
+  }
 }
 
 std::vector<PlanStage> random_stages(std::mt19937_64& random, const PlanProblem& problem) {

@@ -13,6 +13,7 @@ namespace penstock::test {
 PlanNode plan_node(const std::string& name, double forward, double live = 1, double resident = 0);
 // Stages from lists of nodes, stage s on device s.
 std::vector<PlanStage> stages_on_own_devices(const std::vector<std::vector<int>>& nodes);
+PlanProblem problem_of(PlanGraph graph, ClusterSpec cluster, int samples);
 // A chain of nodes of these forward seconds and edges of `bytes`.
 PlanGraph chain_graph(const std::vector<double>& forward, double bytes = 0);
 
@@ -26,6 +27,10 @@ struct RandomProblem {
 };
 // Times of a few milliseconds, transfers a tenth of them; memory without limit.
 PlanProblem random_problem(std::mt19937_64& random, const RandomProblem& of);
+
+// Of random problems with unequal devices and memory: the planner makes a plan, or says which memory would do. With `replicas` half of them
+// allow those; devices, order, ways and sizes are drawn, whatever `of` says.
+void expect_plans_or_least_memory(const std::string& planner, RandomProblem of, std::uint64_t seeds);
 
 // Stages of a random problem, on random devices, of random sizes.
 std::vector<PlanStage> random_stages(std::mt19937_64& random, const PlanProblem& problem);
