@@ -130,7 +130,7 @@ TEST(ExactPlan, SaysThatItIsOptimal) {
   problem.cluster = uniform_cluster(4, 1e9);
   problem.samples = 8;
   problem.replicas = false;
-  const Plan plan = make_plan("exact", problem);
+  const Plan plan = make_plan("exact", problem, {.seconds = 600});
   EXPECT_EQ(plan.planner, "exact");
   EXPECT_EQ(plan.predicted_time, 33);
   EXPECT_TRUE(plan.optimal);
@@ -142,11 +142,11 @@ TEST(ExactPlan, TakesNoLargeGraphs) {
   PlanProblem problem;
   problem.graph = chain_graph(std::vector<double>(13, 1));
   problem.cluster = uniform_cluster(4, 1e9);
-  EXPECT_EQ(message_of([&] { make_plan("exact", problem); }),
+  EXPECT_EQ(message_of([&] { make_plan("exact", problem, {.seconds = 600}); }),
             "exact takes at most 12 nodes and 8 devices\n"
             "  chain has 13 nodes, the cluster 4 devices\n"
             "  hint: planner best takes any number");
-  EXPECT_FALSE(make_plan("best", problem).optimal);
+  EXPECT_FALSE(make_plan("best", problem, {.seconds = 600}).optimal);
 }
 
 TEST(ExactPlan, StopsWhenItsTimeIsOver) {
@@ -215,7 +215,7 @@ TEST(BestPlan, SaysWhoFoundItAndThatItIsProven) {
   problem.cluster = uniform_cluster(2, 1e9);
   problem.samples = 4;
   problem.replicas = false;
-  const Plan plan = make_plan("best", problem);
+  const Plan plan = make_plan("best", problem, {.seconds = 600});
   EXPECT_EQ(plan.predicted_time, 15);
   EXPECT_TRUE(plan.planner.starts_with("best (")) << plan.planner;
   EXPECT_TRUE(plan.optimal);

@@ -39,12 +39,12 @@ std::vector<double> peaks(const Plan& plan) {
 TEST(GraphpipeTest, TwoBranchesAndAHead) {
   PlanProblem problem = problem_of(test::plan_graph({1, 1, 1, 1, 1}, {{0, 1}, {1, 4}, {2, 3}, {3, 4}}), 5, 8);
   problem.replicas = false;
-  const Plan plan = make_plan("graphpipe", problem);
+  const Plan plan = make_plan("graphpipe", problem, {.seconds = 600});
   EXPECT_EQ(plan.predicted_time, 30);
   EXPECT_DOUBLE_EQ(plan.bottleneck, 3);
   EXPECT_EQ(peaks(plan), (std::vector<double>{3, 2, 3, 2, 1}));
   problem.graph = test::in_a_row(problem.graph);
-  const Plan row = make_plan("graphpipe", problem);
+  const Plan row = make_plan("graphpipe", problem, {.seconds = 600});
   EXPECT_EQ(row.predicted_time, 36);
   EXPECT_EQ(peaks(row), (std::vector<double>{5, 4, 3, 2, 1}));
 }
@@ -283,7 +283,7 @@ TEST(GraphpipeTest, WithinTheMemory) {
     const PlanProblem problem = random_problem(random, true);
     const Least least = brute_force(problem);
     Plan plan;
-    const std::string message = test::message_of([&] { plan = make_plan("graphpipe", problem); });
+    const std::string message = test::message_of([&] { plan = make_plan("graphpipe", problem, {.seconds = 600}); });
     for (std::size_t d = 0; d < plan.peak_bytes.size(); ++d) EXPECT_LE(plan.peak_bytes[d], problem.cluster.devices[d].memory) << seed;
     if (std::isinf(least.of_all)) {
       ++lacking;  // with fewer in flight it may still fit
@@ -306,9 +306,9 @@ ClusterSpec committed_cluster(int devices) {
 
 // Simulated, of the same planner on the nodes in a row, divided by that of the graph.
 double gain_of(PlanProblem problem) {
-  const double time = make_plan("graphpipe", problem).predicted_time;
+  const double time = make_plan("graphpipe", problem, {.seconds = 600}).predicted_time;
   problem.graph = test::in_a_row(problem.graph);
-  return make_plan("graphpipe", problem).predicted_time / time;
+  return make_plan("graphpipe", problem, {.seconds = 600}).predicted_time / time;
 }
 
 TEST(GraphpipeTest, NeverSlowerThanInARow) {
@@ -356,13 +356,13 @@ TEST(GraphpipeTest, MemoryThatDepthLeavesGoesToLargerMicroBatches) {
   }
   const auto largest = [](const PlanProblem& p) {
     int samples = 0;
-    for (const PlanStage& stage : make_plan("graphpipe", p).stages) samples = std::max(samples, stage.samples);
+    for (const PlanStage& stage : make_plan("graphpipe", p, {.seconds = 600}).stages) samples = std::max(samples, stage.samples);
     return samples;
   };
   PlanProblem row = problem;
   row.graph = test::in_a_row(problem.graph);
   EXPECT_EQ(largest(problem), 4);
-  EXPECT_EQ(make_plan("graphpipe", row).stages.front().samples, 2);
+  EXPECT_EQ(make_plan("graphpipe", row, {.seconds = 600}).stages.front().samples, 2);
   const double gain = gain_of(problem);
   problem.batches = {2};
   EXPECT_GT(gain, gain_of(problem));
@@ -398,7 +398,7 @@ TEST(GraphpipeTest, NodesThatNormaliseTakeOneSize) {
     PlanProblem problem = problem_of(test::random_series_parallel(random, {.nodes = 8, .batches = true}), 4, 16);
     for (const int node : {1, 3, 6}) problem.graph.nodes[at(node)].equal_batches = true;
     std::set<int> sizes;
-    for (const PlanStage& stage : make_plan("graphpipe", problem).stages)
+    for (const PlanStage& stage : make_plan("graphpipe", problem, {.seconds = 600}).stages)
       if (std::any_of(stage.nodes.begin(), stage.nodes.end(), [&](int n) { return problem.graph.nodes[at(n)].equal_batches; }))
         sizes.insert(stage.samples);
     EXPECT_EQ(sizes.size(), 1u) << "seed " << seed;
@@ -408,7 +408,7 @@ TEST(GraphpipeTest, NodesThatNormaliseTakeOneSize) {
 TEST(GraphpipeTest, WeakDevicesAreLeftOut) {
   PlanProblem problem = problem_of(test::plan_chain({1, 1, 1, 1}), 3, 32);
   problem.cluster.devices[1].speed = 0.01;
-  const Plan plan = make_plan("graphpipe", problem);
+  const Plan plan = make_plan("graphpipe", problem, {.seconds = 600});
   for (const PlanStage& stage : plan.stages) EXPECT_EQ(std::count(stage.devices.begin(), stage.devices.end(), 1), 0);
   EXPECT_LT(plan.predicted_time, 32 * 12);
 }
@@ -419,7 +419,7 @@ TEST(GraphpipeTest, ManyBranches) {
   for (int i = 1; i <= 40; ++i) edges.insert(edges.end(), {{0, i}, {i, 41}});
   PlanProblem problem = problem_of(test::plan_graph(std::vector<double>(42, 1.0), edges), 8, 16);
   problem.replicas = false;
-  EXPECT_LE(make_plan("graphpipe", problem).predicted_time, 1.3 * 16 * 3 * 42 / 8);
+  EXPECT_LE(make_plan("graphpipe", problem, {.seconds = 600}).predicted_time, 1.3 * 16 * 3 * 42 / 8);
 }
 
 TEST(GraphpipeTest, StatesGrowWithTheSquareOfTheNodesAtMost) {
@@ -439,12 +439,12 @@ TEST(GraphpipeTest, StatesGrowWithTheSquareOfTheNodesAtMost) {
 TEST(GraphpipeTest, Mistakes) {
   PlanProblem problem = problem_of(test::plan_chain({1, 1}), 2, 8, 1);
   for (PlanNode& node : problem.graph.nodes) node.costs[0].resident_bytes = 9;
-  EXPECT_EQ(test::message_of([&] { make_plan("graphpipe", problem); }),
+  EXPECT_EQ(test::message_of([&] { make_plan("graphpipe", problem, {.seconds = 600}); }),
             "no plan of test fits into devices of 1 B\n"
             "  the smallest memory of each device that would do is 10 B (10.0 bytes)\n"
             "  hint: take devices with more memory, or more of them");
   problem.graph.nodes[1].costs[0].degree = 2;
-  EXPECT_EQ(test::message_of([&] { make_plan("graphpipe", problem); }),
+  EXPECT_EQ(test::message_of([&] { make_plan("graphpipe", problem, {.seconds = 600}); }),
             "node \"n1\" has no costs on one device\n  hint: graphpipe has no tensor parallelism");
 }
 

@@ -64,7 +64,7 @@ TEST(Planners, StagesGetNames) {
   problem.cluster = uniform_cluster(2, 1e9);
   problem.graph.nodes[0].costs[0].forward = 2;
   problem.replicas = false;
-  const Plan plan = make_plan("best", problem);
+  const Plan plan = make_plan("best", problem, {.seconds = 600});
   ASSERT_EQ(plan.stages.size(), 2u);
   EXPECT_EQ(plan.stages[0].name, "n0");
   EXPECT_EQ(plan.stages[1].name, "n1 .. n2");
