@@ -11,25 +11,15 @@ on threads and 5 % over Gloo, or below twice the spread; the order of two schedu
 import argparse
 import itertools
 import json
-import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PENSTOCK = str(ROOT / "build/penstock")
+from common import BOUND, ROOT, median_of, penstock, spread_of, train, within_bounds
+
+PROCESSES = {"threads": 1, "gloo": 2}
 SCHEDULES = {"sequential": 1, "gpipe": 1, "1f1b": 1, "eager-1f1b": 1, "zb-h1": 1, "interleaved-1f1b": 2}
-BOUND = {"threads": 0.03, "gloo": 0.05}
-
-
-def penstock(backend, *arguments):
-    launch = ["launch", "-n", "2", "--"] if backend == "gloo" else []
-    done = subprocess.run([PENSTOCK, *launch, *arguments], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    if done.returncode:
-        sys.exit(f"penstock {' '.join(arguments)}\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 def config_of(width, folder):
@@ -41,27 +31,24 @@ def config_of(width, folder):
 
 
 def measured(config, schedule, backend, steps, folder):
-    out = folder / "run"
-    subprocess.run(["rm", "-rf", str(out)], check=True)
-    penstock(backend, "train", config, "--schedule", schedule, "--chunks", str(SCHEDULES[schedule]), "--backend", backend, "--steps", str(steps),
-             "--set", "data.validation=0", "--out", str(out))
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return statistics.median(line["seconds"] for line in lines[3:]), max(lines[-1]["peak_bytes"])
+    lines = train(folder, config, "--schedule", schedule, "--chunks", SCHEDULES[schedule], "--backend", backend, "--steps", steps,
+                  "--set", "data.validation=0", processes=PROCESSES[backend])
+    return median_of(lines, "seconds"), max(lines[-1]["peak_bytes"])
 
 
 def one_round(config, backend, options, folder):
     """Per schedule: predicted and measured seconds, predicted and measured bytes of the largest actor."""
     costs = {}
     for chunks in sorted(set(SCHEDULES.values())):
-        costs[chunks] = str(folder / f"costs-{chunks}.json")
-        pathlib.Path(costs[chunks]).unlink(missing_ok=True)
+        costs[chunks] = folder / f"costs-{chunks}.json"
+        costs[chunks].unlink(missing_ok=True)
         schedule = "interleaved-1f1b" if chunks > 1 else "1f1b"
-        penstock(backend, "profile", config, "--schedule", schedule, "--chunks", str(chunks), "--backend", backend, "--rounds",
-                 str(options.profile_rounds), "--out", costs[chunks])
+        penstock("profile", config, "--schedule", schedule, "--chunks", chunks, "--backend", backend, "--rounds", options.profile_rounds,
+                 "--out", costs[chunks], processes=PROCESSES[backend])
     results = {}
     for schedule, chunks in SCHEDULES.items():
-        predicted = json.loads(penstock("threads", "simulate", config, "--schedule", schedule, "--chunks", str(chunks), "--set",
-                                        f"pipeline.backend={backend}", "--backend", backend, "--costs", costs[chunks], "--json"))
+        predicted = json.loads(penstock("simulate", config, "--schedule", schedule, "--chunks", chunks, "--set", f"pipeline.backend={backend}",
+                                        "--backend", backend, "--costs", costs[chunks], "--json"))
         seconds, peak = measured(config, schedule, backend, options.steps, folder)
         results[schedule] = (predicted["step_seconds"], seconds, max(predicted["peak_bytes"]), peak)
     return results
@@ -73,10 +60,10 @@ def judge(rounds, backend):
         predicted = statistics.median(r[schedule][0] for r in rounds)
         values = [r[schedule][1] for r in rounds]
         took = statistics.median(values)
-        spread = (max(values) - min(values)) / took
+        spread = spread_of(values)
         error = statistics.median(r[schedule][0] / r[schedule][1] - 1 for r in rounds)
         bytes_error = rounds[0][schedule][2] / rounds[0][schedule][3] - 1
-        good = abs(error) <= max(BOUND[backend], 2 * spread)
+        good = within_bounds(error, spread, backend)
         passed &= good
         medians[schedule] = (predicted, took, max(BOUND[backend], 2 * spread))
         print(f"  {schedule:18} predicted {1e3 * predicted:8.2f} ms  measured {1e3 * took:8.2f} ms  {100 * error:+5.1f} %  spread {100 * spread:4.1f} %"

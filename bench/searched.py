@@ -10,24 +10,13 @@ what was predicted, and the measured share of time in which the two actors do no
 """
 import argparse
 import json
-import os
 import pathlib
-import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PENSTOCK = str(ROOT / "build/penstock")
+from common import ROOT, median_of, penstock, spread_of, train
+
 PROFILED = {1: "1f1b", 2: "interleaved-zb"}  # by stages per actor
-
-
-def penstock(*arguments):
-    done = subprocess.run([PENSTOCK, *map(str, arguments)], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    if done.returncode:
-        sys.exit(f"penstock {' '.join(map(str, arguments))}\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 def config_of(microbatches, folder):
@@ -64,11 +53,8 @@ def generators(microbatches, limit, costs, count):
 
 
 def measure(config, schedule, chunks, steps, folder):
-    out = folder / "run"
-    shutil.rmtree(out, ignore_errors=True)
-    penstock("train", config, "--schedule", schedule, "--chunks", chunks, "--steps", steps, "--out", out)
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()][3:]
-    return statistics.median(line["seconds"] for line in lines), statistics.median(line["bubble"] for line in lines)
+    lines = train(folder, config, "--schedule", schedule, "--chunks", chunks, "--steps", steps)
+    return median_of(lines, "seconds"), median_of(lines, "bubble")
 
 
 def race(microbatches, options, costs, folder):
@@ -87,7 +73,7 @@ def race(microbatches, options, costs, folder):
         paired = statistics.median(a / b[0] for a, b in zip(seconds, times["1f1b"]))
         title = "searched" if name == table else name
         print(f"  {title:18} {chunks} stages/actor {1e3 * median:7.1f} ms  over 1f1b {paired:.3f}, predicted {makespan / predicted_base:.3f}  "
-              f"idle {100 * statistics.median(t[1] for t in times[name]):4.1f} %  spread {100 * (max(seconds) - min(seconds)) / median:4.1f} %", flush=True)
+              f"idle {100 * statistics.median(t[1] for t in times[name]):4.1f} %  spread {100 * spread_of(seconds):4.1f} %", flush=True)
 
 
 def main():

@@ -89,7 +89,7 @@ struct DataPort {
     uniform,   // floats, even in [0, 1)
     normal,    // floats, standard normal; where `of` names a port of indices, a fixed smooth pattern of that class is added
     indices,   // integers, even in [0, below)
-    response,  // floats, about standard normal: a fixed random linear function of the ports `of` (of an index: of its row in a fixed table)
+    response,  // floats, about standard normal: a fixed linear function of the first 32 elements of each port `of` (of an index: its row)
     labels     // of any dtype, whole numbers in [0, below), about equally many each: a response, cut into classes
   };
   std::string name;

@@ -18,6 +18,7 @@ using Values = std::vector<double>;
 
 constexpr std::int64_t kFirstValidation = std::int64_t{1} << 40;  // beyond every training sample
 constexpr std::size_t kPatches = 48;                              // of a class's pattern: equal stretches of the flattened sample
+constexpr std::int64_t kResponseReads = 32;                       // of a port, at most: drawing wide ports again would outlast the model
 
 std::uint64_t key_of(std::string_view what, std::string_view name, std::uint64_t a, std::uint64_t b = 0) {
   Hash key;
@@ -37,12 +38,14 @@ Values normal_values(std::uint64_t key, std::size_t count) {
   return out;
 }
 
-Values sample_of(const std::vector<DataPort>& ports, const DataPort& port, std::int64_t seed, std::int64_t sample);
+// The first `count` elements of the port's sample.
+Values sample_of(const std::vector<DataPort>& ports, const DataPort& port, std::int64_t seed, std::int64_t sample, std::int64_t count);
 
 // White noise would hide from a convolution behind its average: patches of one value do not.
 void add_pattern(Values& values, const DataPort& port, double of_class) {
   const Values pattern = normal_values(key_of("pattern", port.name, static_cast<std::uint64_t>(of_class)), kPatches);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] += pattern[i * kPatches / values.size()];
+  const auto elements = static_cast<std::size_t>(port.type.elements());
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] += pattern[i * kPatches / elements];
 }
 
 // Element `element` of the response: the sum of weight times value, over the root of their number.
@@ -69,23 +72,26 @@ double class_of(double response, std::int64_t classes) {
   return std::min(std::floor(share * static_cast<double>(classes)), static_cast<double>(classes - 1));
 }
 
-Values responses(const std::vector<DataPort>& ports, const DataPort& port, std::int64_t seed, std::int64_t sample) {
+Values responses(const std::vector<DataPort>& ports, const DataPort& port, std::int64_t seed, std::int64_t sample, std::size_t count) {
   std::vector<Values> inputs;
-  for (const std::string& name : port.of) inputs.push_back(sample_of(ports, find_port(ports, name), seed, sample));
-  Values out(static_cast<std::size_t>(port.type.elements()));
+  for (const std::string& name : port.of) {
+    const DataPort& input = find_port(ports, name);
+    inputs.push_back(sample_of(ports, input, seed, sample, std::min(input.type.elements(), kResponseReads)));
+  }
+  Values out(count);
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = response(ports, port, inputs, i);
   return out;
 }
 
-Values sample_of(const std::vector<DataPort>& ports, const DataPort& port, std::int64_t seed, std::int64_t sample) {
+Values sample_of(const std::vector<DataPort>& ports, const DataPort& port, std::int64_t seed, std::int64_t sample, std::int64_t count) {
   using Kind = DataPort::Kind;
-  const auto elements = static_cast<std::size_t>(port.type.elements());
+  const auto elements = static_cast<std::size_t>(count);
   const std::uint64_t key = key_of("data", port.name, static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(sample));
   Values out;
   switch (port.kind) {
     case Kind::normal:
       out = normal_values(key, elements);
-      if (!port.of.empty()) add_pattern(out, port, sample_of(ports, find_port(ports, port.of[0]), seed, sample).at(0));
+      if (!port.of.empty()) add_pattern(out, port, sample_of(ports, find_port(ports, port.of[0]), seed, sample, 1).at(0));
       return out;
     case Kind::uniform:
     case Kind::indices:
@@ -94,9 +100,9 @@ Values sample_of(const std::vector<DataPort>& ports, const DataPort& port, std::
         for (double& value : out) value = std::floor(value * static_cast<double>(port.below));
       return out;
     case Kind::response:
-      return responses(ports, port, seed, sample);
+      return responses(ports, port, seed, sample, elements);
     case Kind::labels:
-      out = responses(ports, port, seed, sample);
+      out = responses(ports, port, seed, sample, elements);
       for (double& value : out) value = class_of(value, port.below);
       return out;
     case Kind::tokens:
@@ -120,7 +126,7 @@ const DataPort& find_port(const std::vector<DataPort>& ports, const std::string&
 
 void fill_synthetic(const std::vector<DataPort>& ports, const DataPort& port, std::int64_t seed, std::int64_t sample,
                     std::span<std::byte> out) {
-  const Values values = sample_of(ports, port, seed, sample);
+  const Values values = sample_of(ports, port, seed, sample, port.type.elements());
   for (std::size_t i = 0; i < values.size(); ++i) store_element(port.type.dtype, values[i], out, i);
 }
 

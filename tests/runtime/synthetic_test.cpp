@@ -71,24 +71,34 @@ TEST(Synthetic, ResponsesAreALinearFunctionOfTheirPorts) {
   const std::vector<double> answers = values("answer", 0, 512);
   for (const double value : answers) squares += value * value;
   EXPECT_NEAR(squares / static_cast<double>(answers.size()), 1, 0.3);
+}
 
-  std::vector<DataPort> doubled = {kPorts[2], {"answer", {DType::f64, {1}}, Kind::response, 0, {"features"}}};
-  std::vector<std::byte> features(20 * sizeof(double)), answer(sizeof(double));
-  // 21 samples of 20 features are linearly dependent; so must be their answers. Solved for the weights with the first 20.
+// What is left of the last of `read` + 1 answers to `width` features when it is solved for the others, with the weights of the first
+// `read`.
+double left_of_answer(std::int64_t width, std::size_t read) {
+  const std::vector<DataPort> ports = {{"features", {DType::f64, {width}}, Kind::normal, 0, {}},
+                                       {"answer", {DType::f64, {1}}, Kind::response, 0, {"features"}}};
+  std::vector<std::byte> features(static_cast<std::size_t>(width) * sizeof(double)), answer(sizeof(double));
   std::vector<std::vector<double>> rows;
-  for (std::int64_t sample = 0; sample < 21; ++sample) {
-    fill_synthetic(doubled, doubled[0], 7, sample, features);
-    fill_synthetic(doubled, doubled[1], 7, sample, answer);
+  for (std::size_t sample = 0; sample <= read; ++sample) {
+    fill_synthetic(ports, ports[0], 7, static_cast<std::int64_t>(sample), features);
+    fill_synthetic(ports, ports[1], 7, static_cast<std::int64_t>(sample), answer);
     std::vector<double>& row = rows.emplace_back();
-    for (std::size_t i = 0; i < 20; ++i) row.push_back(load_element(DType::f64, features, i));
+    for (std::size_t i = 0; i < read; ++i) row.push_back(load_element(DType::f64, features, i));
     row.push_back(load_element(DType::f64, answer, 0));
   }
-  for (std::size_t pivot = 0; pivot < 20; ++pivot)
-    for (std::size_t r = pivot + 1; r < 21; ++r) {
+  for (std::size_t pivot = 0; pivot < read; ++pivot)
+    for (std::size_t r = pivot + 1; r <= read; ++r) {
       const double factor = rows[r][pivot] / rows[pivot][pivot];
-      for (std::size_t c = pivot; c <= 20; ++c) rows[r][c] -= factor * rows[pivot][c];
+      for (std::size_t c = pivot; c <= read; ++c) rows[r][c] -= factor * rows[pivot][c];
     }
-  EXPECT_NEAR(rows[20][20], 0, 1e-9);
+  return rows[read][read];
+}
+
+TEST(Synthetic, ResponsesReadTheFirst32Elements) {
+  EXPECT_NEAR(left_of_answer(20, 20), 0, 1e-9);
+  EXPECT_NEAR(left_of_answer(40, 32), 0, 1e-9);
+  EXPECT_GT(std::abs(left_of_answer(40, 31)), 1e-6);
 }
 
 TEST(Synthetic, ClassesHavePatternsOfTheirOwn) {

@@ -1,0 +1,44 @@
+"""What the benchmarks that run the program share."""
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PENSTOCK = str(ROOT / "build/penstock")
+WARM_UP = 3  # steps of a run that are not counted
+BOUND = {"threads": 0.03, "gloo": 0.05}  # of a prediction, docs/architecture.md
+
+
+def penstock(*arguments, processes=1):
+    """Standard output of `penstock ARGUMENTS`, over several processes by `penstock launch`. Ends the benchmark if it fails."""
+    command = [str(argument) for argument in arguments]
+    launch = ["launch", "-n", str(processes), "--"] if processes > 1 else []
+    done = subprocess.run([PENSTOCK, *launch, *command], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    if done.returncode:
+        sys.exit(f"penstock {' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def train(folder, *arguments, processes=1):
+    """The lines of metrics.jsonl of `penstock train ARGUMENTS`, without the first steps."""
+    out = folder / "run"
+    shutil.rmtree(out, ignore_errors=True)
+    penstock("train", *arguments, "--out", out, processes=processes)
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()][WARM_UP:]
+
+
+def median_of(lines, key):
+    return statistics.median(line[key] for line in lines)
+
+
+def spread_of(values):
+    """Largest minus smallest, over the median."""
+    return (max(values) - min(values)) / statistics.median(values)
+
+
+def within_bounds(error, spread, backend="threads"):
+    return abs(error) <= max(BOUND[backend], 2 * spread)
