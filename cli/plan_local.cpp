@@ -72,7 +72,7 @@ class LocalPlanner {
     std::vector<Program> programs = {grouped_program(step)};
     const std::unique_ptr<Cluster> one = cluster_of(1);
     const Costs costs = measured(*one, programs, prepare_sequential(config_, models_));
-    const auto seconds = action_seconds(programs[0], task_seconds(programs[0], costs, context_));
+    const auto seconds = action_seconds(programs[0], durations_of(programs[0], costs, context_));
     PlanGraph graph = plan_graph_of(prepare_stages(step), [&](const StageTask& task) {
       const auto found = seconds.find({task.stage, task.kind});
       return found == seconds.end() ? 0 : found->second;
@@ -131,7 +131,7 @@ class LocalPlanner {
     TableCosts out;
     out.stages.resize(stages);
     for (const Program& program : programs)
-      for (const auto& [action, seconds] : action_seconds(program, task_seconds(program, costs, context_)))
+      for (const auto& [action, seconds] : action_seconds(program, durations_of(program, costs, context_)))
         out.stages[static_cast<std::size_t>(action.first)].time[static_cast<std::size_t>(action.second)] = seconds;
     return out;
   }

@@ -82,11 +82,18 @@ PlanGraph model_graph(const Config& config, const ModelRegistry& models, const N
   return graph;
 }
 
-std::map<std::pair<std::int32_t, Kind>, double> action_seconds(const Program& program, const std::vector<double>& seconds) {
+std::map<std::pair<std::int32_t, Kind>, double> action_seconds(const Program& program, const Durations& seconds) {
   std::map<std::pair<std::int32_t, Kind>, double> out;
-  for (const DeviceProgram& device : program.devices)
-    for (const Instruction& i : device.instructions)
-      if (i.opcode == Opcode::run && i.action) out[{i.stage, i.kind}] = seconds[i.task.index()];
+  for (std::size_t d = 0; d < program.devices.size(); ++d) {
+    double inputs = 0;  // since the last run: lowering fills an input right before its first reader
+    for (std::size_t k = 0; k < program.devices[d].instructions.size(); ++k) {
+      const Instruction& i = program.devices[d].instructions[k];
+      if (i.opcode == Opcode::input) inputs += seconds[d][k];
+      if (i.opcode != Opcode::run) continue;
+      if (i.action) out[{i.stage, i.kind}] = inputs + seconds[d][k];
+      inputs = 0;
+    }
+  }
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "program/program.h"
 #include "runtime/compile.h"
 #include "runtime/config.h"
+#include "simulate/durations.h"
 #include "simulate/roofline.h"
 
 namespace penstock {
@@ -35,8 +36,8 @@ Program grouped_program(const Graph& step);
 PlanGraph model_graph(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const std::vector<int>& sizes,
                       const DeviceModel& device);
 
-// Of each stage and kind that the program runs; `seconds`: of its tasks.
-std::map<std::pair<std::int32_t, Kind>, double> action_seconds(const Program& program, const std::vector<double>& seconds);
+// Of each stage and kind that the program runs, with the filling of the inputs that it waits for; `seconds`: as durations_of says.
+std::map<std::pair<std::int32_t, Kind>, double> action_seconds(const Program& program, const Durations& seconds);
 
 // Which of the step's stages feed which, and what each has to do.
 StageShape shape_of(const Graph& step);

@@ -51,6 +51,30 @@ TEST(PlanModel, NodesOfModels) {
   for (const char* model : {"gpt", "two-branch"}) test::expect_golden(concat("plan/", model, ".nodes"), text_of(graph_of(config(model))));
 }
 
+// Seconds: 10 for each task, 1 for each input. A branch's first layer fills the branch's input, the head the target.
+TEST(PlanModel, ActionsWaitForTheirInputs) {
+  const ModelRegistry models = builtin_models();
+  std::vector<Override> settings;
+  for (const char* setting : {"model.name=candle-uno", "branches=2", "layers=2", "batch=8"}) settings.push_back(parse_override(setting));
+  const Config c = load_config("", settings, models);
+  const Graph step = grouped_step(c, models, planning_nodes(c, models, 1000), 2);
+  const Program program = grouped_program(step);
+  Durations seconds;
+  for (const DeviceProgram& device : program.devices) {
+    std::vector<double>& row = seconds.emplace_back();
+    for (const Instruction& i : device.instructions) row.push_back(i.opcode == Opcode::run ? 10 : i.opcode == Opcode::input ? 1 : 0);
+  }
+  const std::vector<std::string> stages = prepare_stages(step).stages;
+  std::string text;
+  for (const auto& [action, time] : action_seconds(program, seconds))
+    text += concat(stages[static_cast<std::size_t>(action.first)], " ", action.second == Kind::F ? "F" : "B", " ", static_cast<int>(time),
+                   "\n");
+  EXPECT_EQ(text,
+            "branch.0.layer.0 F 11\nbranch.0.layer.0 B 10\nbranch.0.layer.1 F 10\nbranch.0.layer.1 B 10\n"
+            "branch.1.layer.0 F 11\nbranch.1.layer.0 B 10\nbranch.1.layer.1 F 10\nbranch.1.layer.1 B 10\n"
+            "head F 11\nhead B 10\n");
+}
+
 TEST(PlanModel, TimesAddUp) {
   const Config c = config("gpt");
   const PlanGraph fine = graph_of(c), coarse = graph_of(c, 6);
