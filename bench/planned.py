@@ -8,9 +8,9 @@ halves, embeddings with the first layer that reads them, the head with the last;
 schedule that is predicted to be the fastest with measured costs, and once more by the table that `penstock schedule search` finds for these costs.
 
 Each round profiles the planned stages again and predicts their step, then runs the three, in turn. The table has, as Markdown, medians over the
-rounds: the prediction of the plan's file and its difference to the measured step; the rounds' own predictions' difference to their steps; the spread of the steps (largest
-minus smallest, over the median); steps of the even split, and the rounds' ratios of the plan's step to them (below 1: the plan is
-faster). A prediction is within bounds if its difference is below 3 % or twice the spread.
+rounds: the prediction of the plan's file, the measured step, its spread (largest minus smallest, over the median), the prediction's difference to it,
+and the same of the rounds' own predictions; steps of the even split, and the rounds' ratios of the plan's step to them (below 1: the plan is faster).
+A prediction is within bounds if its difference is below 3 % or twice the spread.
 """
 import argparse
 import json
