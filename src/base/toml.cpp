@@ -92,10 +92,16 @@ void Section::check_keys(const std::vector<std::string>& known) const {
 }
 
 double Section::number(const char* key, double unit) const {
+  constexpr double kLeast = 1e-30, kMost = 1e30;  // what is counted with them stays finite
   const toml::node& node = at(key);
   const auto value = node.is_number() ? node.value<double>() : std::nullopt;
   if (!value || !std::isfinite(*value) || *value <= 0) throw Error(concat(place(key), name_, ".", key, " must be a positive number"));
+  if (*value < kLeast || *value > kMost) throw Error(concat(place(key), name_, ".", key, " must be from 1e-30 to 1e30"));
   return *value * unit;
+}
+
+double Section::number_or_zero(const char* key, double unit) const {
+  return at(key).value<double>() == 0 ? 0 : number(key, unit);
 }
 
 int Section::whole(const char* key, int least) const {

@@ -37,8 +37,9 @@ class Section {
   bool has(const char* key) const { return table_.contains(key); }
 
   void check_keys(const std::vector<std::string>& known) const;
-  // Positive and finite, in the file's unit, times `unit`.
+  // Positive, from 1e-30 to 1e30 in the file's unit, times `unit`.
   double number(const char* key, double unit) const;
+  double number_or_zero(const char* key, double unit) const;
   double number_or(const char* key, double unit, double otherwise) const { return has(key) ? number(key, unit) : otherwise; }
   // From `least` to a million.
   int whole(const char* key, int least) const;

@@ -61,7 +61,9 @@ ClusterLink read_link(const Section& section) {
   } else if (!section.has("bandwidth")) {
     throw Error(concat(section.place(), section.name(), " has neither a link nor a bandwidth"));
   }
-  return {section.number_or("latency", kMicro, link.latency), section.number_or("bandwidth", kGiga, link.bandwidth)};
+  if (section.has("latency")) link.latency = section.number_or_zero("latency", kMicro);
+  link.bandwidth = section.number_or("bandwidth", kGiga, link.bandwidth);
+  return link;
 }
 
 void read_level(const Section& section, ClusterSpec& cluster) {
@@ -88,6 +90,9 @@ void check_levels(const ClusterSpec& cluster, std::string_view file) {
   for (const ClusterSpec::Level& level : cluster.levels)
     devices = std::min(devices * static_cast<std::size_t>(level.size), kMostDevices + 1);
   if (devices == cluster.devices.size()) return;
+  if (cluster.levels.empty())
+    throw Error(concat(file, ": nothing says what links the cluster's ", cluster.devices.size(), " devices have"), {},
+                concat("give them under [[levels]], with size = ", cluster.devices.size()));
   throw Error(concat(file, ": the levels hold ", devices, " devices, the cluster has ", cluster.devices.size()),
               {concat("sizes: ", join(cluster.levels, " x ", [](const ClusterSpec::Level& level) { return std::to_string(level.size); }))},
               "the product of the levels' sizes must be the number of devices");

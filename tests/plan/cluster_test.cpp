@@ -60,6 +60,11 @@ TEST(Cluster, AFile) {
   EXPECT_EQ(cluster.link(3, 0).latency, 0);
 }
 
+TEST(Cluster, LatencyMayBeNothing) {
+  std::string text = kTwoNodes;
+  EXPECT_EQ(parse_cluster(text.replace(text.find("bandwidth = 12.5"), 16, "latency = 0"), "c.toml").link(1, 2).latency, 0);
+}
+
 TEST(Cluster, Examples) {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(std::string(PENSTOCK_TESTS) + "/../examples/clusters")) {
@@ -87,6 +92,8 @@ TEST(Cluster, MistakesInAFile) {
   EXPECT_EQ(failure("count = 2", "count = 0"), "c.toml:4:9: devices.count must be a whole number from 1 to 1000000");
   EXPECT_EQ(failure("count = 2", "count = 200000"), "c.toml:4:9: a cluster has at most 100000 devices");
   EXPECT_EQ(failure("speed = 0.5", "speed = -1"), "c.toml:9:9: devices.speed must be a positive number");
+  EXPECT_EQ(failure("speed = 0.5", "speed = 1e-300"), "c.toml:9:9: devices.speed must be from 1e-30 to 1e30");
+  EXPECT_EQ(failure("bandwidth = 12.5", "latency = -1"), "c.toml:17:11: levels.latency must be a positive number");
   EXPECT_EQ(failure("memory = 16.0", "memory = inf"), "c.toml:7:10: devices.memory must be a positive number");
   EXPECT_EQ(failure("size = 2\n", ""), "c.toml:11:1: levels has no key \"size\"");
   EXPECT_EQ(failure("link = \"nvlink2\"", "latency = 1"), "c.toml:11:1: levels has neither a link nor a bandwidth");
@@ -100,6 +107,8 @@ TEST(Cluster, MistakesInAFile) {
             "c.toml: the levels hold 6 devices, the cluster has 4\n"
             "  sizes: 3 x 2\n"
             "  hint: the product of the levels' sizes must be the number of devices");
+  EXPECT_EQ(failure("[[devices]]\ncount = 4\n"),
+            "c.toml: nothing says what links the cluster's 4 devices have\n  hint: give them under [[levels]], with size = 4");
 }
 
 TEST(Cluster, NamesOfPublishedFigures) {
