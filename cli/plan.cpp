@@ -143,12 +143,6 @@ std::vector<Candidate> candidates_of(const PlanArguments& arguments) {
   return plan_locally(local, config);
 }
 
-std::string devices_text(const std::vector<int>& devices) {
-  const bool range = devices.size() > 2 && devices.back() - devices.front() + 1 == static_cast<int>(devices.size());
-  if (range) return concat(devices.front(), "-", devices.back());
-  return join(devices, ",", [](int device) { return std::to_string(device); });
-}
-
 std::string seconds_text(double seconds) {
   return time_text(seconds, true);
 }
@@ -156,7 +150,7 @@ std::string seconds_text(double seconds) {
 std::string text_of(const PlanFile& plan) {
   std::vector<std::vector<std::string>> rows;
   for (const PlanFile::Stage& stage : plan.stages)
-    rows.push_back({stage.name, std::to_string(stage.nodes.size()), devices_text(stage.devices), std::to_string(stage.micro_batch),
+    rows.push_back({stage.name, std::to_string(stage.nodes.size()), devices_text(plan, stage), std::to_string(stage.micro_batch),
                     seconds_text(stage.forward), seconds_text(stage.backward), bytes_text(stage.bytes)});
   const std::string bound = plan.lower_bound > 0 ? concat("; no plan takes less than ", seconds_text(plan.lower_bound)) : "";
   return concat(plan.model, " on ", plan.cluster, ", by ", plan.planner, " in ", seconds_text(plan.search_seconds), "\n\n",

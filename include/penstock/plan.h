@@ -29,11 +29,11 @@ struct NodeCost {
 
 struct PlanNode {
   std::string name;
-  std::vector<NodeCost> costs;  // at least one; of each (name, degree) ascending in samples
+  std::vector<NodeCost> costs;  // of each (name, degree) ascending in samples; none: only a host processor runs it
   double output_bytes = 0;      // of one micro-batch of costs[0].samples; what a cut after it moves, once for each stage that reads it
   // What moving its output takes where that is measured as a time and not as bytes; negative: bytes count.
   double transfer_seconds = -1;
-  double cpu_seconds = std::numeric_limits<double>::infinity();  // forward and backward on a host processor
+  double cpu_seconds = std::numeric_limits<double>::infinity();  // forward and backward of one micro-batch on a host processor
   bool equal_batches = false;  // normalises over the micro-batch: all stages with such nodes take micro-batches of one size
   std::string kind = {};       // what its source calls it: "Linear(in_features=4096, ...)"; "": nothing
 };
@@ -81,9 +81,11 @@ struct ClusterSpec {
   };
   std::vector<Level> levels;
   std::map<std::pair<int, int>, ClusterLink> between;  // exceptions, by (smaller, larger) device
-  int cpus = 0;                                        // host processors that may hold stages, without transfers
+  int cpus = 0;                                        // host processors that may hold stages; their numbers follow the devices'
 
-  ClusterLink link(int a, int b) const;  // of two different devices
+  bool is_cpu(int device) const { return device >= static_cast<int>(devices.size()); }
+  // Of two different ones. Host processors pass each other what they share; devices reach them over the last level's link.
+  ClusterLink link(int a, int b) const;
 };
 ClusterSpec uniform_cluster(int devices, double bandwidth, double latency = 0, double memory = std::numeric_limits<double>::infinity());
 // TOML (docs/planning.md). Throws Error with file:line:column.
@@ -93,7 +95,7 @@ struct PlanStage {
   std::string name = {};
   std::vector<int> nodes = {};    // ascending
   std::vector<int> choices = {};  // of each node: the index of its (name, degree) in costs, any samples; empty: 0 of each
-  std::vector<int> devices = {};  // of the cluster: degree * replicas
+  std::vector<int> devices = {};  // of the cluster: degree * replicas; or one host processor
   int degree = 1;                 // tensor parallel
   int samples = 0;                // micro-batch over all replicas; 0: as the nodes' costs
   int ahead = 0;                  // micro-batches in flight that the planner counts with; 0: as the schedule chooses

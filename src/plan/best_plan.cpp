@@ -24,6 +24,10 @@ Deadline after(double seconds) {
          std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e6)));
 }
 
+bool needs_cpus(const PlanGraph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const PlanNode& node) { return node.costs.empty(); });
+}
+
 bool small(const PlanProblem& problem) {
   return problem.graph.nodes.size() <= 10 && problem.cluster.devices.size() <= 4;
 }
@@ -54,8 +58,10 @@ std::vector<FoundStages> found_by_planners(const PlanProblem& problem, PlanOptio
   return found;
 }
 
-// The same in GraphPipe's order, that of all plans which are improved and proven.
-std::vector<FoundStages> in_usual_order(std::vector<FoundStages> found) {
+// The same in GraphPipe's order, that of all plans which are improved and proven. Those are on devices.
+std::vector<FoundStages> in_usual_order(const ClusterSpec& cluster, std::vector<FoundStages> found) {
+  const auto on_cpu = [&](const PlanStage& stage) { return cluster.is_cpu(stage.devices.back()); };
+  std::erase_if(found, [&](const FoundStages& one) { return std::any_of(one.stages.begin(), one.stages.end(), on_cpu); });
   for (FoundStages& one : found)
     for (PlanStage& stage : one.stages) stage.ahead = 0;
   return found;
@@ -117,6 +123,15 @@ std::vector<PlanStage> fail_without_memory(const PlanProblem& problem, const std
               "take more devices, recomputation or smaller micro-batches");
 }
 
+// Where nodes run on host processors only.
+Plan plan_on_cpus(const PlanProblem& problem, const PlanOptions& options) {
+  Plan plan = plan_by_max_load(problem, options);
+  plan.planner = "max-load";
+  plan.bottleneck = score_of(figures_of(problem, plan.stages), PlanGoal::time).value;
+  plan.optimal = false;
+  return plan;
+}
+
 }  // namespace
 
 Plan plan_by_exact(const PlanProblem& problem, const PlanOptions& options) {
@@ -135,16 +150,17 @@ Plan plan_by_exact(const PlanProblem& problem, const PlanOptions& options) {
 }
 
 Plan plan_by_best(const PlanProblem& problem, const PlanOptions& options) {
+  if (needs_cpus(problem.graph)) return plan_on_cpus(problem, options);
   const Deadline deadline = after(options.seconds);
   const std::vector<FoundStages> others = found_by_planners(problem, options);
-  std::vector<FoundStages> found = improved_stages(problem, in_usual_order(others), kTries, options.seed, deadline);
+  std::vector<FoundStages> found = improved_stages(problem, in_usual_order(problem.cluster, others), kTries, options.seed, deadline);
   FoundStages best = std::move(found.front());
   Plan plan;
   const bool try_all = options.exact && small(problem);
   if (try_all) {
     ExactResult exact = exact_stages(problem, best.stages, PlanGoal::time, deadline);
     if (!exact.stages.empty()) best = {"exact", std::move(exact.stages), exact.score};
-    plan.optimal = exact.finished;
+    plan.optimal = exact.finished && !uses_cpus(problem);
   }
   if (best.score.lack > 0) {
     best.stages = fail_without_memory(problem, best.stages, options.seed, try_all, deadline);

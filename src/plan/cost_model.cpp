@@ -76,15 +76,26 @@ void check_one_device(const PlanGraph& graph, std::string_view planner) {
 }
 
 int measured_samples(const PlanGraph& graph) {
-  for (const PlanNode& node : graph.nodes) {
-    if (node.costs.empty()) throw Error(concat("node ", quote(node.name), " of ", graph.name, " has no costs"));
-    if (node.costs[0].samples == graph.nodes[0].costs[0].samples) continue;
-    throw Error(concat("nodes of ", graph.name, " were measured with micro-batches of different sizes"),
-                {concat(quote(graph.nodes[0].name), ": ", graph.nodes[0].costs[0].samples, " samples"),
-                 concat(quote(node.name), ": ", node.costs[0].samples)});
-  }
   if (graph.nodes.empty()) throw Error(concat(graph.name, " has no nodes"), {}, "give a graph with one node at least");
-  return graph.nodes[0].costs[0].samples;
+  const PlanNode* first = nullptr;  // with costs
+  for (const PlanNode& node : graph.nodes) {
+    if (node.costs.empty()) continue;
+    if (!first) first = &node;
+    if (node.costs[0].samples == first->costs[0].samples) continue;
+    throw Error(
+        concat("nodes of ", graph.name, " were measured with micro-batches of different sizes"),
+        {concat(quote(first->name), ": ", first->costs[0].samples, " samples"), concat(quote(node.name), ": ", node.costs[0].samples)});
+  }
+  return first ? first->costs[0].samples : 1;
+}
+
+bool uses_cpus(const PlanProblem& problem) {
+  const auto runs_there = [](const PlanNode& node) { return std::isfinite(node.cpu_seconds); };
+  return problem.cluster.cpus > 0 && std::any_of(problem.graph.nodes.begin(), problem.graph.nodes.end(), runs_there);
+}
+
+double cpu_seconds(const PlanGraph& graph, const PlanNode& node, double samples) {
+  return node.cpu_seconds * samples / measured_samples(graph);
 }
 
 NodePlaces places_of(const PlanGraph& graph, const std::vector<PlanStage>& stages) {
@@ -110,6 +121,12 @@ std::vector<int> idle_devices(const ClusterSpec& cluster, const std::vector<Plan
 
 namespace {
 
+// None where only a host processor runs the node.
+const NodeCost* cost_at(const PlanGraph& graph, const NodePlaces& places, int node) {
+  const auto& costs = graph.nodes[at(node)].costs;
+  return costs.empty() ? nullptr : &costs[at(places.choice[static_cast<std::size_t>(node)])];
+}
+
 double sync_bytes(const std::map<int, double>& sync, int node) {
   const auto found = sync.find(node);
   return found == sync.end() ? 0 : found->second;
@@ -128,15 +145,15 @@ std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::
     const std::size_t from = at(edge.from), to = at(edge.to);
     const int a = places.stage[from], b = places.stage[to];
     if (a == b || a < 0 || b < 0) continue;
-    const NodeCost& sender = graph.nodes[from].costs[at(places.choice[from])];
-    const NodeCost& reader = graph.nodes[to].costs[at(places.choice[to])];
-    crossings.push_back(
-        {a, b, edge.from, edge.bytes, sync_bytes(reader.forward_sync, edge.from), sync_bytes(sender.backward_sync, edge.to)});
+    const NodeCost *sender = cost_at(graph, places, edge.from), *reader = cost_at(graph, places, edge.to);
+    crossings.push_back({a, b, edge.from, edge.bytes, reader ? sync_bytes(reader->forward_sync, edge.from) : 0,
+                         sender ? sync_bytes(sender->backward_sync, edge.to) : 0});
   }
   // The largest of equal outputs first.
   std::sort(crossings.begin(), crossings.end(), [](const Crossing& a, const Crossing& b) {
     return std::tie(a.from, a.to, a.node, b.bytes) < std::tie(b.from, b.to, b.node, a.bytes);
   });
+  const double samples = crossings.empty() ? 1 : measured_samples(graph);
   std::vector<StageTransfer> transfers;
   for (std::size_t i = 0; i < crossings.size(); ++i) {
     const Crossing& c = crossings[i];
@@ -144,7 +161,6 @@ std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::
       transfers.push_back({.from = c.from, .to = c.to});
     StageTransfer& transfer = transfers.back();
     const PlanNode& node = graph.nodes[at(c.node)];
-    const double samples = node.costs[0].samples;
     transfer.forward_bytes += c.forward_sync / samples;
     transfer.backward_bytes += c.backward_sync / samples;
     if (i > 0 && crossings[i - 1].from == c.from && crossings[i - 1].to == c.to && crossings[i - 1].node == c.node) continue;

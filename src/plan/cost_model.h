@@ -27,8 +27,12 @@ int choice_of(const PlanNode& node, int degree, std::string_view name);
 [[noreturn]] void fail_one_device(const PlanNode& node, std::string_view planner);
 // Throws it where a node's first way to run takes several devices.
 void check_one_device(const PlanGraph& graph, std::string_view planner);
-// The smallest that costs[0] of all nodes share; throws Error where they differ.
+// The smallest that costs[0] of all nodes share; throws Error where they differ. 1 where no node has costs.
 int measured_samples(const PlanGraph& graph);
+// Whether any node may be on a host processor.
+bool uses_cpus(const PlanProblem& problem);
+// Of a node, on a host processor.
+double cpu_seconds(const PlanGraph& graph, const PlanNode& node, double samples);
 
 // Of each node: its stage, -1 where none has it, and the index of its cost.
 struct NodePlaces {
@@ -72,7 +76,7 @@ StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages
 bool order_stages(const PlanGraph& graph, std::vector<PlanStage>& stages);
 
 // Throws Error unless the stages hold each node once, feed only later ones, have devices of the cluster that no two share, whole replicas,
-// and sizes that divide the step.
+// or one host processor that runs all of their nodes, and sizes that divide the step.
 void check_plan(const PlanProblem& problem, const Plan& plan);
 
 }  // namespace penstock

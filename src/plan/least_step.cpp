@@ -14,9 +14,14 @@ struct LeastSeconds {
   double micro_batch = 0;  // of the smallest micro-batch
 };
 
-LeastSeconds least_seconds(const PlanProblem& problem, const PlanNode& node, const std::vector<int>& sizes) {
+// A host processor counts as a device of the fastest's speed, on which a node may take another time.
+LeastSeconds least_seconds(const PlanProblem& problem, const PlanNode& node, const std::vector<int>& sizes, double fastest) {
   LeastSeconds least{kInfinity, kInfinity, kInfinity};
   const int devices = static_cast<int>(problem.cluster.devices.size());
+  if (uses_cpus(problem)) {
+    const double sample = fastest * cpu_seconds(problem.graph, node, 1);
+    least = {sample, sample, sample * sizes.front()};
+  }
   for (std::size_t choice = 0; choice < node.costs.size(); ++choice) {
     const int degree = node.costs[choice].degree;
     if (choice_of(node, degree, node.costs[choice].name) != static_cast<int>(choice)) continue;
@@ -42,10 +47,11 @@ double least_step_seconds(const PlanProblem& problem) {
     speeds += device.speed;
     fastest = std::max(fastest, device.speed);
   }
+  if (uses_cpus(problem)) speeds += fastest * problem.cluster.cpus;
   const auto& nodes = problem.graph.nodes;
   std::vector<LeastSeconds> least;
   for (const PlanNode& node : nodes) {
-    least.push_back(least_seconds(problem, node, sizes));
+    least.push_back(least_seconds(problem, node, sizes, fastest));
     work += least.back().work;
   }
   // The longest ways of one micro-batch from the beginning to each node and from it to the end, without its own time. While a node does

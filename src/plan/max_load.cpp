@@ -173,22 +173,18 @@ class Search {
   std::vector<Cell> cells_;                                 // of each downset
 };
 
-void check_nodes(const PlanGraph& graph, const ClusterSpec& cluster) {
-  for (const PlanNode& node : graph.nodes)
-    if (node.costs.empty() && (cluster.cpus == 0 || node.cpu_seconds == kInfinity))
-      throw Error(concat("node ", quote(node.name), " of ", graph.name, " has no costs on a device"),
-                  {concat("the cluster has ", cluster.cpus, " host processors")}, "give it a cost, or the cluster a host processor");
-}
-
 }  // namespace
 
 Plan plan_by_max_load(const PlanProblem& problem, const PlanOptions&) {
   check_one_device(problem.graph, "max-load");
-  check_nodes(problem.graph, problem.cluster);
   const EqualDevices devices = equal_devices(problem.cluster);
   Search search(problem.graph, devices, problem.cluster.cpus);
   Plan plan;
   plan.bottleneck = search.solve(devices.memory);
+  if (plan.bottleneck == kInfinity && search.solve(kInfinity) == kInfinity)
+    throw Error(concat("no plan of ", problem.graph.name, " has all nodes that only a host processor runs on ", problem.cluster.cpus,
+                       problem.cluster.cpus == 1 ? " processor" : " processors"),
+                {"each holds one stage, which nothing outside it joins in a circle"}, "more --cpus, or costs on a device");
   if (plan.bottleneck == kInfinity)
     fail_memory(problem.graph.name, devices.memory, smallest_memory([&](double bytes) { return search.solve(bytes) < kInfinity; }));
   plan.stages = search.stages();

@@ -168,6 +168,14 @@ PlanFile plan_file_of(const PlanProblem& problem, const Plan& plan) {
   return out;
 }
 
+std::string devices_text(const PlanFile& plan, const PlanFile::Stage& stage) {
+  const int first = stage.devices.front(), count = static_cast<int>(stage.devices.size()),
+            devices = static_cast<int>(plan.peak_bytes.size());
+  if (count == 1 && first >= devices) return concat("cpu ", first - devices);
+  if (count > 2 && stage.devices.back() - first + 1 == count) return concat(first, "-", stage.devices.back());
+  return join(stage.devices, ",", [](int device) { return std::to_string(device); });
+}
+
 void check_runnable(const PlanFile& plan) {
   for (const PlanFile::Stage& stage : plan.stages)
     if (stage.devices.size() > 1)

@@ -47,6 +47,9 @@ bool is_plan(std::string_view text);  // whether it begins as print() does
 // What evaluate() counted with, as a file of a plan of `problem`, without a timeline.
 PlanFile plan_file_of(const PlanProblem& problem, const Plan& plan);
 
+// Of a stage: "0", "1,4", "0-3", or "cpu 0": host processors have the numbers after the devices'.
+std::string devices_text(const PlanFile& plan, const PlanFile::Stage& stage);
+
 // Throws Error unless each stage has one device: others cannot be run yet.
 void check_runnable(const PlanFile& plan);
 // Throws Error where the plan names a node that the model has not (with the nearest), or leaves one of the model's out.

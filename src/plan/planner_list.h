@@ -16,8 +16,8 @@ Plan plan_by_spp(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_bapipe(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_dawnpiper(const PlanProblem& problem, const PlanOptions& options);
 
-// Throws Error unless a planner can begin: nodes in topological order with costs, sizes of micro-batches that divide the step, devices
-// whose speeds and memories are positive.
+// Throws Error unless a planner can begin: nodes in topological order with costs on what the cluster has, sizes of micro-batches that
+// divide the step, devices whose speeds and memories are positive.
 void check_problem(const PlanProblem& problem);
 
 }  // namespace penstock

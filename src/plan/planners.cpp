@@ -21,6 +21,15 @@ const PlannerInfo& planner_named(const std::string& name) {
               near.empty() ? "" : concat("did you mean ", near, "?"));
 }
 
+// Two planners count with host processors.
+void check_processors(const PlanGraph& graph, const std::string& planner) {
+  if (planner == "best" || planner == "max-load") return;
+  for (const PlanNode& node : graph.nodes)
+    if (node.costs.empty())
+      throw Error(concat("node ", quote(node.name), " of ", graph.name, " runs on host processors only"),
+                  {concat("planner ", planner, " has stages on devices only")}, "--planner max-load");
+}
+
 void name_stages(const PlanGraph& graph, Plan& plan) {
   for (PlanStage& stage : plan.stages) {
     if (!stage.name.empty()) continue;
@@ -65,6 +74,7 @@ const std::vector<PlannerInfo>& planners() {
 Plan make_plan(const std::string& planner, const PlanProblem& problem, const PlanOptions& options) {
   const PlannerInfo& info = planner_named(planner);
   check_problem(problem);
+  check_processors(problem.graph, info.name);
   const auto begin = std::chrono::steady_clock::now();
   Plan plan = info.plan(problem, options);
   plan.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -72,6 +82,7 @@ Plan make_plan(const std::string& planner, const PlanProblem& problem, const Pla
   check_plan(problem, plan);
   name_stages(problem.graph, plan);
   if (!evaluate(problem, plan) && options.memory) fail_memory(problem, plan);
+  if (uses_cpus(problem)) plan.lower_bound = 0;  // what was proven is proven of devices
   plan.lower_bound = std::max(plan.lower_bound, least_step_seconds(problem));
   return plan;
 }

@@ -117,19 +117,19 @@ std::string fitting(const std::string& text, double width) {
   return concat(text.substr(0, half), "..", text.substr(text.size() - half));
 }
 
-std::string devices_text(const std::vector<int>& devices) {
-  if (devices.size() == 1) return concat("device ", devices[0]);
-  const bool range = devices.back() - devices.front() + 1 == static_cast<int>(devices.size());
-  return concat("devices ", range ? concat(devices.front(), "-", devices.back()) : join(devices, ",", [](int d) { return concat(d); }));
+std::string place_of(const PlanFile& plan, const PlanFile::Stage& stage) {
+  const std::string devices = devices_text(plan, stage);
+  return devices.starts_with("cpu") ? devices : concat(stage.devices.size() == 1 ? "device " : "devices ", devices);
 }
 
 double seconds_per_sample(const PlanFile::Stage& stage) {
   return (stage.forward + stage.backward) / stage.micro_batch;
 }
 
-std::string box(const PlanFile::Stage& stage, std::size_t number, double x, double middle, double most) {
+std::string box(const PlanFile& plan, std::size_t number, double x, double middle, double most) {
+  const PlanFile::Stage& stage = plan.stages[number];
   const double y = middle - kBoxHeight / 2, share = most > 0 ? seconds_per_sample(stage) / most : 0;
-  const std::string lines[] = {concat(devices_text(stage.devices), ", micro-batch ", stage.micro_batch),
+  const std::string lines[] = {concat(place_of(plan, stage), ", micro-batch ", stage.micro_batch),
                                concat("F ", time_text(stage.forward, true), ", B ", time_text(stage.backward, true)),
                                concat(bytes_text(stage.bytes), ", ", stage.nodes.size(), stage.nodes.size() == 1 ? " node" : " nodes")};
   std::string out =
@@ -198,7 +198,7 @@ Drawing drawing_of(const PlanFile& plan) {
   double most = 0;
   for (const PlanFile::Stage& stage : plan.stages) most = std::max(most, seconds_per_sample(stage));
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    out.body += box(plan.stages[s], s, layout.x(layout.places[s].layer), layout.places[s].y + down, most);
+    out.body += box(plan, s, layout.x(layout.places[s].layer), layout.places[s].y + down, most);
   return out;
 }
 
@@ -244,7 +244,7 @@ std::string plan_text(const PlanFile& plan) {
     for (const PlanFile::Link& link : plan.links)
       if (link.to == static_cast<int>(s)) before.push_back(std::to_string(link.from));
     rows.push_back({concat(s, " ", stage.name), before.empty() ? "-" : join(before, ","), std::to_string(stage.nodes.size()),
-                    devices_text(stage.devices), std::to_string(stage.micro_batch), time_text(stage.forward, true),
+                    place_of(plan, stage), std::to_string(stage.micro_batch), time_text(stage.forward, true),
                     time_text(stage.backward, true), bytes_text(stage.bytes)});
   }
   return concat(plan.model, " on ", plan.cluster, ", by ", plan.planner, "; ", summary(plan), "\n\n",

@@ -78,6 +78,10 @@ class PlanTest(ProgramTest):
         self.assertAlmostEqual(piper["bottleneck"], 0.1220367122, 10)
         load = self.plan(PROFILES / "dnn-partitioning-bert24_training.json", "--planner", "max-load")
         self.assertAlmostEqual(load["bottleneck"], 41.7458125e-3, 10)
+        # On two devices, layers are on the host processor that the file names.
+        load = run("plan", PROFILES / "dnn-partitioning-bert24_training.json", "--planner", "max-load", "--devices", 2)
+        self.assertIn("objective: 107.9 ms, proven the least", load.out)
+        self.assertRegex(load.out, r"node1 \.\. node5 +5 +cpu 0 ")
 
     def test_errors(self):
         def fails(text, *parts, devices=("--devices", 2, "--bandwidth", 1e9)):

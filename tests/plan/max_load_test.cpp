@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "plan/plan_file.h"
 #include "plan/planner_list.h"
 #include "plan/profiles.h"
 #include "plan/random_plan.h"
@@ -96,13 +97,71 @@ TEST(MaxLoadPlanner, NodesForHostProcessorsNeedOne) {
   problem.graph.nodes[0].name = "decode";
   problem.graph.nodes[0].cpu_seconds = 2;
   problem.cluster = uniform_cluster(2, 1e9);
-  EXPECT_EQ(message_of([&] { plan_by_max_load(problem, {}); }),
-            "node \"decode\" of one has no costs on a device\n  the cluster has 0 host processors\n"
-            "  hint: give it a cost, or the cluster a host processor");
+  EXPECT_EQ(message_of([&] { make_plan("max-load", problem); }),
+            "node \"decode\" of one runs on host processors only\n  cluster \"2 equal devices\" has none\n"
+            "  hint: --cpus N, or cpus = N in the cluster's file");
   problem.cluster.cpus = 1;
   const Plan plan = plan_by_max_load(problem, {});
   EXPECT_EQ(plan.bottleneck, 2);
   EXPECT_EQ(plan.stages[0].devices, std::vector<int>{2});
+}
+
+// decode -> train -> score, of which only a host processor runs the first and the last.
+PlanProblem three_nodes() {
+  PlanProblem problem;
+  problem.graph.name = "three";
+  problem.graph.nodes = {{.name = "decode", .costs = {}, .output_bytes = 40, .cpu_seconds = 3},
+                         {.name = "train", .costs = {{.samples = 2, .forward = 1, .backward = 3}}, .output_bytes = 20},
+                         {.name = "score", .costs = {}, .cpu_seconds = 1.5}};
+  problem.graph.edges = {{0, 1, 40}, {1, 2, 20}};
+  problem.graph.samples = 2;
+  problem.cluster = uniform_cluster(2, 10);
+  problem.cluster.cpus = 2;
+  return problem;
+}
+
+TEST(MaxLoadPlanner, StagesOnHostProcessorsAreTimed) {
+  for (const char* planner : {"max-load", "best"}) {
+    const Plan plan = make_plan(planner, three_nodes());
+    ASSERT_EQ(plan.stages.size(), 3u);
+    EXPECT_GE(plan.stages[0].devices[0], 2);
+    EXPECT_LT(plan.stages[1].devices[0], 2);
+    EXPECT_EQ(plan.predicted_time, 3 + 4 + 1.5 + 2 * 4 + 2 * 2) << planner;  // all of it and both transfers, there and back
+    EXPECT_EQ(plan.lower_bound, 3 + 2 + 1.5);                                // on two devices
+    EXPECT_EQ(plan.peak_bytes.size(), 2u);
+    EXPECT_EQ(plan.optimal, planner == std::string("max-load"));
+    const PlanFile file = plan_file_of(three_nodes(), plan);
+    EXPECT_TRUE(devices_text(file, file.stages[0]).starts_with("cpu "));
+    EXPECT_EQ(devices_text(file, file.stages[1]), "0");
+  }
+  PlanProblem one = three_nodes();
+  one.cluster.cpus = 1;
+  EXPECT_EQ(message_of([&] { make_plan("best", one); }),
+            "no plan of three has all nodes that only a host processor runs on 1 processor\n"
+            "  each holds one stage, which nothing outside it joins in a circle\n  hint: more --cpus, or costs on a device");
+}
+
+TEST(MaxLoadPlanner, OthersHaveStagesOnDevicesOnly) {
+  for (const PlannerInfo& planner : planners()) {
+    if (planner.name == "best" || planner.name == "max-load") continue;
+    EXPECT_EQ(message_of([&] { make_plan(planner.name, three_nodes()); }),
+              "node \"decode\" of three runs on host processors only\n  planner " + planner.name +
+                  " has stages on devices only\n  hint: --planner max-load");
+  }
+}
+
+// Where nodes may run on either, best compares, and nothing is proven.
+TEST(MaxLoadPlanner, BestTakesHostProcessorsWhereTheyAreFaster) {
+  PlanProblem problem = three_nodes();
+  for (PlanNode& node : problem.graph.nodes)
+    if (node.costs.empty()) node.costs = {{.samples = 2, .forward = 10, .backward = 30}};
+  Plan plan = make_plan("best", problem);
+  EXPECT_EQ(plan.predicted_time, 20.5);
+  EXPECT_FALSE(plan.optimal);
+  problem.cluster.cpus = 0;
+  plan = make_plan("best", problem);
+  EXPECT_TRUE(plan.optimal);
+  EXPECT_EQ(plan.predicted_time, 42);  // on both devices
 }
 
 TEST(MaxLoadPlanner, SaysWhichMemoryWouldDo) {

@@ -131,6 +131,16 @@ TEST_F(CheckPlan, Devices) {
   EXPECT_EQ(message(), "stage 0 has 3 devices for replicas of 2");
 }
 
+TEST_F(CheckPlan, HostProcessors) {
+  problem_.cluster.cpus = 2;
+  plan_.stages[0].devices = {4};
+  EXPECT_EQ(message(), "stage 0 runs node 0 \"n0\" on a host processor, which cannot");
+  problem_.graph.nodes[0].cpu_seconds = 1;
+  EXPECT_NO_THROW(check_plan(problem_, plan_));
+  plan_.stages[0].devices = {3, 4};
+  EXPECT_EQ(message(), "stage 0 is on more than one host processor");
+}
+
 TEST_F(CheckPlan, Sizes) {
   plan_.stages[0].samples = 2;
   EXPECT_EQ(message(), "no error");
