@@ -74,7 +74,7 @@ class Cluster {
   // Runs one step. Throws Error when a wait passes its deadline (device, instruction and peer named) or a device is lost; the cluster is
   // then unusable.
   virtual StepResult step(std::uint64_t program, const StepInput& input, bool record_spans = false) = 0;
-  // Each device writes the state it owns to <folder>/device-<n>.safetensors. Returns the files' names by device.
+  // Each device writes the state it owns to <folder>/device-<n>.safetensors. Returns the files' names, of the devices that own any.
   virtual std::vector<std::string> save_state(const std::string& folder) = 0;
   // A copy of one state tensor, from its owner. Throws Error if nobody has it.
   virtual std::vector<std::byte> state(const std::string& name) = 0;

@@ -101,7 +101,8 @@ std::vector<std::string> Controller::save_state(const std::string& folder) {
   command.kind = Command::Kind::save_state;
   command.text = folder;
   std::vector<std::string> files;
-  for (Reply& reply : exchange(command)) files.push_back(std::move(reply.file));
+  for (Reply& reply : exchange(command))
+    if (!reply.file.empty()) files.push_back(std::move(reply.file));
   return files;
 }
 

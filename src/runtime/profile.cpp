@@ -248,6 +248,21 @@ bool has(const Schedule& schedule, Kind kind) {
                      [&](const auto& row) { return std::any_of(row.begin(), row.end(), [&](const Action& a) { return a.kind == kind; }); });
 }
 
+bool is_backward(const Action& action) {
+  return action.kind == Kind::B || action.kind == Kind::I || action.kind == Kind::W;
+}
+
+// Without backwards of stages that have none in `like`: their model's stages have none.
+Schedule with_backwards_of(const Schedule& like, Schedule schedule) {
+  std::set<std::int32_t> stages;
+  for (const auto& row : like.actors)
+    for (const Action& action : row)
+      if (is_backward(action)) stages.insert(action.stage);
+  for (auto& row : schedule.actors) std::erase_if(row, [&](const Action& a) { return is_backward(a) && !stages.contains(a.stage); });
+  schedule.cells.clear();
+  return schedule;
+}
+
 // Whether every W is on its I's actor, so that both can be one B.
 bool weights_stay(const Schedule& schedule) {
   std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> actor;  // of each I, by stage and micro-batch
@@ -288,7 +303,8 @@ std::vector<Schedule> profiled_tables(const Schedule& schedule) {
     ScheduleOptions options;
     options.actors = static_cast<int>(schedule.actors.size());
     options.microbatches = static_cast<int>(schedule.microbatches());
-    tables.push_back(is_plain(schedule) ? make_schedule(want_split ? "zb-h1" : "1f1b", options) : with_backward(schedule, want_split));
+    tables.push_back(is_plain(schedule) ? with_backwards_of(schedule, make_schedule(want_split ? "zb-h1" : "1f1b", options))
+                                        : with_backward(schedule, want_split));
   };
   if (whole) add(true);
   if (split && (is_plain(schedule) || weights_stay(schedule))) add(false);

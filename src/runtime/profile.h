@@ -15,8 +15,8 @@
 namespace penstock {
 
 // Tables on the stages and actors of `schedule` whose tasks together are those of any table there: itself, and one with every backward
-// split (where it has whole ones), or none (where it has split ones), and nothing recomputed. A W away from its I cannot be joined: then
-// there is only itself.
+// split (where it has whole ones), or none (where it has split ones), and nothing recomputed; with backwards of the same stages. A W away
+// from its I cannot be joined: then there is only itself.
 std::vector<Schedule> profiled_tables(const Schedule& schedule);
 
 struct ProfileOptions {

@@ -159,6 +159,30 @@ class PlanTest(ProgramTest):
         self.assertEqual(simulated.json()["microbatches"], json.loads(file.read_text())["microbatches"])
         self.assert_fails(run("simulate", "1f1b", "--plan", file), "--plan is for programs and configurations")
 
+    def test_a_stage_that_has_nothing_to_learn(self):
+        """T5's relative positions are nobody's parameters: their stage has no backward, and its device no state."""
+        config, file = self.config("t5"), self.folder / "t5.json"
+        planned = ["plan", config, "--devices", 2, "--bandwidth", 1e9, "--no-replicas", "--micro-batches", 2, "--seconds", 1, "--out", file]
+        self.assertEqual(run(*planned).code, 0)
+        plan = json.loads(file.read_text())
+        rest = [node for stage in plan["stages"] for node in stage["nodes"] if node != "model"]
+        plan["stages"] = [dict(plan["stages"][0], name=name, nodes=nodes, devices=[device])
+                          for device, (name, nodes) in enumerate([("positions", ["model"]), ("rest", rest)])]  # fmt: skip
+        plan["links"] = [{"from": 0, "to": 1, "bytes": 1024.0, "seconds": 1e-6}]
+        plan["schedule"] = "0F0,0F1,0F2,0F3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n"
+        file.write_text(json.dumps(plan))
+        planned, costs, folder = [config, "--plan", file], self.folder / "costs.json", self.folder / "run"
+        for arguments in (
+            ["check", *planned, "--dtype", "f64"],
+            ["profile", *planned, "--rounds", 1, "--out", costs],
+            ["simulate", *planned, "--costs", costs],
+            ["train", *planned, "--steps", 2, "--out", folder],
+            ["train", "--resume", folder, "--steps", 3],
+        ):
+            result = run(*arguments)
+            self.assertEqual(result.code, 0, result.err)
+        self.assertEqual([f.name for f in sorted((folder / "checkpoint-2").glob("device-*"))], ["device-1.safetensors"])
+
     def test_published_figures(self):
         plan = self.plan(self.config("two-branch"), "--devices", 3, "--bandwidth", 1e10, "--device", "a100-80", "--no-replicas",
                          "--seconds", 1)  # fmt: skip

@@ -128,6 +128,12 @@ TEST(Profile, TablesCoverWholeAndSplitBackwards) {
   EXPECT_EQ(back[1].actors, chunked[0].actors);
 }
 
+TEST(Profile, AStageWithoutABackwardHasNoneInAnyTable) {
+  const auto tables = profiled_tables(parse_schedule("0F0,0F1\n1F0,1B0,1F1,1B1\n", "first.csv"));
+  ASSERT_EQ(tables.size(), 2u);
+  EXPECT_EQ(print(tables[1]), "0F0,0F1\n1F0,1I0,1F1,1I1,1W0,1W1\n");
+}
+
 TEST(Profile, AWeightGradientElsewhereStaysSplit) {
   // Stage s on actor s: the usual tables; elsewhere there is none to be made.
   EXPECT_EQ(profiled_tables(parse_schedule("0F0,0I0,1W0\n1F0,1I0,0W0\n", "foreign.csv")).size(), 2u);

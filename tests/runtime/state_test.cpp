@@ -80,6 +80,17 @@ TEST_F(State, EachDeviceWritesWhatItOwns) {
   EXPECT_TRUE(std::equal(w.begin(), w.end(), first.tensors().at("w").bytes.begin()));
 }
 
+TEST_F(State, ADeviceThatOwnsNothingWritesNoFile) {
+  cluster_ = make_thread_cluster(2, [](int) { return make_fake_executor({}); }, std::make_shared<test::HashData>());
+  cluster_->load(parse_program(R"(penstock program 1
+program @p {microbatches=1}
+device 0 {state_bytes=0, step_bytes=0, scratch_bytes=0}
+device 1 {state_bytes=64, step_bytes=0, scratch_bytes=0}
+  slot %s state @0 (f32[3] "w")
+)"));
+  EXPECT_EQ(cluster_->save_state(folder_.string()), (std::vector<std::string>{"device-1.safetensors"}));
+}
+
 TEST_F(State, ParametersFromAFile) {
   const double values[] = {1, 2, 0.1};
   write_safetensors(file("f64"), {{"w", {{DType::f64, {3}}, std::as_bytes(std::span(values))}}}, {});
