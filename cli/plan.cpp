@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -147,13 +148,23 @@ std::string seconds_text(double seconds) {
   return time_text(seconds, true);
 }
 
-std::string text_of(const PlanFile& plan) {
+// How much longer than the fastest plan it may take, as a share; infinite: nothing is known.
+double gap_of(const PlanFile& plan) {
+  return plan.lower_bound > 0 ? plan.predicted_time / plan.lower_bound - 1 : std::numeric_limits<double>::infinity();
+}
+
+std::string text_of(const PlanFile& plan, const PlanArguments& arguments) {
   std::vector<std::vector<std::string>> rows;
   for (const PlanFile::Stage& stage : plan.stages)
     rows.push_back({stage.name, std::to_string(stage.nodes.size()), devices_text(plan, stage), std::to_string(stage.micro_batch),
                     seconds_text(stage.forward), seconds_text(stage.backward), bytes_text(stage.bytes)});
-  const std::string bound = plan.lower_bound > 0 ? concat("; no plan takes less than ", seconds_text(plan.lower_bound)) : "";
-  return concat(plan.model, " on ", plan.cluster, ", by ", plan.planner, " in ", seconds_text(plan.search_seconds), "\n\n",
+  const std::string bound = plan.lower_bound > 0 ? concat("; no plan takes less than ", seconds_text(plan.lower_bound),
+                                                          ", which leaves a gap of ", fixed(100 * gap_of(plan), 1), " %")
+                                                 : "";
+  // The others end by themselves.
+  const bool until = arguments.planner == "best" || arguments.planner == "exact";
+  const std::string limit = until ? concat(" of at most ", seconds_text(arguments.options.seconds)) : "";
+  return concat(plan.model, " on ", plan.cluster, ", by ", plan.planner, " in ", seconds_text(plan.search_seconds), limit, "\n\n",
                 table({"stage", "nodes", "devices", "micro-batch", "forward", "backward", "memory"}, rows), "\nA step of ", plan.samples,
                 " samples in ", plan.microbatches, " micro-batches takes ", seconds_text(plan.predicted_time), bound,
                 ".\nThe planner's own objective: ", seconds_text(plan.bottleneck), plan.optimal ? ", proven the least" : "", ".\n");
@@ -193,11 +204,13 @@ void plan_command(const PlanArguments& arguments) {
   if (!arguments.out.empty()) write_file(arguments.out, print(best.file));
   if (arguments.json) {
     nlohmann::ordered_json out = nlohmann::ordered_json::parse(print(best.file, false));
+    if (best.file.lower_bound > 0) out["gap"] = gap_of(best.file);
+    out["time_limit"] = arguments.options.seconds;
     if (explanation) out["explanation"] = json_of(*explanation);
     std::printf("%s\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     return;
   }
-  std::printf("%s", text_of(best.file).c_str());
+  std::printf("%s", text_of(best.file, arguments).c_str());
   if (explanation) std::printf("\n%s", text_of(*explanation, best.file.predicted_time).c_str());
 }
 

@@ -41,6 +41,20 @@ class PlanTest(ProgramTest):
         text = run("plan", self.graph(), "--devices", 2, "--bandwidth", 1e9, "--no-replicas")
         self.assertIn("takes", text.out)
 
+    def test_a_large_graph_within_a_time(self):
+        """Of no series and parallel parts: a node feeds the next, the one after and the seventh."""
+        edges = [(a, a + step) for step in (1, 2, 7) for a in range(400 - step)]
+        graph = self.graph(pipedream([(1 + i % 5, 2 + i % 3, 1000, 4000) for i in range(400)], edges))
+        arguments = ["plan", graph, "--devices", 8, "--bandwidth", 1e9, "--seconds", 1, "--no-replicas"]
+        text = run(*arguments)
+        self.assertEqual(text.code, 0, text.err)
+        self.assertRegex(text.out, r" of at most 1 s\n")
+        self.assertRegex(text.out, r"no plan takes less than [^,]*, which leaves a gap of \d+\.\d %\.")
+        plan = self.plan(*arguments[1:])
+        self.assertEqual(plan["time_limit"], 1)
+        self.assertAlmostEqual(plan["gap"], plan["predicted_time"] / plan["lower_bound"] - 1)
+        self.assertGreaterEqual(plan["gap"], 0)
+
     def test_explain(self):
         graph = self.graph(pipedream([(1, 2, 1000, 4000)] * 6, [(i, i + 1) for i in range(5)]))
         plan = self.plan(graph, "--devices", 2, "--bandwidth", 1e9, "--no-replicas", "--seconds", 1, "--explain")
