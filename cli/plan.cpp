@@ -4,8 +4,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <climits>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -106,7 +108,19 @@ Candidate plan_config(const PlanArguments& arguments, const Config& config) {
   return out;
 }
 
+// A word that is no file is more likely to be meant as a model's name.
+void check_exists(const PlanArguments& arguments) {
+  const std::string& what = arguments.what;
+  if (std::filesystem::exists(what) || what.find_first_of("./") != std::string::npos) return;
+  std::vector<std::string> names;
+  for (const auto& [name, ignored] : *arguments.models) names.push_back(name);
+  const std::string near = nearest(what, names);
+  throw Error(concat(quote(what), " is neither a file nor a model"), {"models: " + join(names, ", ")},
+              near.empty() ? "" : concat("did you mean ", near, "?"));
+}
+
 Candidate plan_graph(const PlanArguments& arguments) {
+  check_exists(arguments);
   if (!arguments.settings.empty()) throw Error("--set is for configurations", {}, concat(arguments.what, " is taken as a graph"));
   Candidate out;
   out.problem.graph = parse_plan_graph(read_file(arguments.what), arguments.what, arguments.device);
@@ -227,7 +241,7 @@ void add_plan(CLI::App& app, const ModelRegistry& models) {
   const auto arguments = std::make_shared<PlanArguments>();
   arguments->models = &models;
   command
-      ->add_option("what", arguments->what,
+      ->add_option("graph-or-config", arguments->what,
                    "a graph with costs (PipeDream, Piper, dnn-partitioning, GraphPipe, Penstock), CONFIG.toml "
                    "or a model's name")
       ->required()
@@ -238,7 +252,7 @@ void add_plan(CLI::App& app, const ModelRegistry& models) {
   command->add_option("--latency", arguments->latency, "of every link, seconds [0]");
   command->add_option("--memory", arguments->memory, "of every device, bytes [unlimited]");
   command->add_option("--cpus", arguments->cpus, "host processors that may hold stages [as the graph's file says]")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 100'000));
   command->add_option("--planner", arguments->planner, "which one; see below")->capture_default_str();
   command->add_option("--seconds", arguments->options.seconds, "of searching, at most")->capture_default_str();
   command->add_option("--seed", arguments->options.seed, "of what is random")->capture_default_str();
@@ -250,7 +264,7 @@ void add_plan(CLI::App& app, const ModelRegistry& models) {
           "--micro-batches", [arguments](const std::string& text) { arguments->micro_batches = sizes_in(text); },
           "sizes to choose from, in samples: 1,2,4")
       ->type_name("SIZES");
-  command->add_option("--batch", arguments->batch, "samples of a step")->check(CLI::PositiveNumber);
+  command->add_option("--batch", arguments->batch, "samples of a step")->check(CLI::Range(1, INT_MAX));
   command->add_option("--device", arguments->device, "published figures that time a configuration, or a graph without times")
       ->capture_default_str();
   command->add_option("--set", arguments->settings, "overrides one key of a configuration: --set model.width=256")

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "base/text.h"
 #include "cli/commands.h"
 #include "models/registry.h"
 #include "penstock/error.h"
@@ -16,6 +17,19 @@ constexpr int kUsersMistake = 1, kWrongUsage = 2;
 void print_error(const char* message) {
   const bool colour = terminal_of(stderr).colour;
   std::fprintf(stderr, "%serror:%s %s\n", colour ? "\033[31m" : "", colour ? "\033[0m" : "", message);
+}
+
+// An option that nothing took is most likely misspelled.
+std::string usage_hint(const CLI::App& program, const CLI::Error& usage) {
+  if (usage.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return "--help";
+  std::vector<std::string> known;
+  for (const CLI::App* command : program.get_subcommands())
+    for (const CLI::Option* option : command->get_options())
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  for (const std::string& word : split(usage.what(), ' '))
+    if (word.starts_with("--"))
+      if (const std::string near = nearest(word, known); !near.empty()) return concat("did you mean ", near, "?");
+  return "--help";
 }
 
 int run(CLI::App& program, int argc, char** argv) {
@@ -44,8 +58,9 @@ int run(int argc, char** argv, const ModelRegistry& models) {
 
   CLI::App program("Penstock trains one model across devices: every device runs its own program.", "penstock");
   program.require_subcommand(1);
-  program.failure_message(
-      [](const CLI::App*, const CLI::Error& usage) { return "error: " + std::string(usage.what()) + "\n  hint: --help\n"; });
+  program.failure_message([](const CLI::App* app, const CLI::Error& usage) {
+    return concat("error: ", usage.what(), "\n  hint: ", usage_hint(*app, usage), "\n");
+  });
   add_train(program, all);
   add_generate(program, all);
   add_check(program, all);

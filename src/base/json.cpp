@@ -69,7 +69,8 @@ double JsonNode::positive() const {
 std::int64_t JsonNode::whole(std::int64_t least, std::int64_t most) const {
   const double value = value_.is_number_integer() ? value_.get<double>() : static_cast<double>(least) - 1;
   if (value < static_cast<double>(least) || value > static_cast<double>(most))
-    fail(concat("is ", shown(value_), "; it must be a whole number from ", least, most < kMost ? concat(" to ", most) : ""));
+    fail(concat("is ", shown(value_), "; it must be ",
+                least == most ? concat(least) : concat("a whole number from ", least, most < kMost ? concat(" to ", most) : "")));
   return value_.get<std::int64_t>();
 }
 

@@ -136,6 +136,14 @@ class Checks {
   int equal_size_ = 0;  // of the stages whose nodes want one
 };
 
+void check_microbatches(const PlanProblem& problem) {
+  constexpr int kMost = 100'000;
+  const int samples = step_samples(problem), smallest = allowed_batches(problem).front();
+  if (samples / smallest > kMost)
+    throw Error(concat("a step of ", samples, " samples has ", samples / smallest, " micro-batches of ", smallest),
+                {concat("a plan has at most ", kMost)}, "--micro-batches SIZES, or a smaller --batch");
+}
+
 // Some planner can place every node.
 void check_costs(const PlanProblem& problem) {
   for (const PlanNode& node : problem.graph.nodes) {
@@ -155,7 +163,7 @@ void check_problem(const PlanProblem& problem) {
   measured_samples(problem.graph);
   check_costs(problem);
   check_edges(problem.graph);
-  allowed_batches(problem);
+  check_microbatches(problem);
 }
 
 void check_plan(const PlanProblem& problem, const Plan& plan) {

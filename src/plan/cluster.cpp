@@ -21,6 +21,8 @@ ClusterLink ClusterSpec::link(int a, int b) const {
 
 ClusterSpec uniform_cluster(int devices, double bandwidth, double latency, double memory) {
   if (devices < 1) throw Error(concat("a cluster of ", devices, " devices"), {}, "give one device at least");
+  constexpr int kMost = 100'000;  // as of a cluster's file
+  if (devices > kMost) throw Error(concat("a cluster of ", devices, " devices"), {}, concat("a cluster has at most ", kMost));
   if (!(bandwidth > 0)) throw Error(concat("a bandwidth of ", number(bandwidth), " bytes per second"), {}, "give a positive one");
   if (!(latency >= 0)) throw Error(concat("a latency of ", number(latency), " seconds"), {}, "give none, or a positive one");
   if (!(memory > 0)) throw Error(concat("devices with ", number(memory), " bytes of memory"), {}, "give a positive size");

@@ -124,7 +124,7 @@ namespace {
 // None where only a host processor runs the node.
 const NodeCost* cost_at(const PlanGraph& graph, const NodePlaces& places, int node) {
   const auto& costs = graph.nodes[at(node)].costs;
-  return costs.empty() ? nullptr : &costs[at(places.choice[static_cast<std::size_t>(node)])];
+  return costs.empty() ? nullptr : &costs[at(places.choice[at(node)])];
 }
 
 double sync_bytes(const std::map<int, double>& sync, int node) {

@@ -2,6 +2,8 @@
 #include <numeric>
 
 #include "base/numbers.h"
+#include "base/text.h"
+#include "penstock/error.h"
 #include "plan/spp.h"
 
 namespace penstock {
@@ -105,6 +107,11 @@ class DeviceOrder {
 std::vector<int> device_order(const ClusterSpec& cluster, double bytes) {
   std::vector<int> devices(cluster.devices.size());
   std::iota(devices.begin(), devices.end(), 0);
+  if (cluster.between.empty() && cluster.levels.size() < 2) return devices;  // all links are equal
+  constexpr std::size_t kMost = 512;                                         // cuts take the cube of the devices
+  if (devices.size() > kMost)
+    throw Error(concat("spp orders at most ", kMost, " devices of unequal links; there are ", devices.size()), {},
+                "planner best asks the others");
   return DeviceOrder(cluster, bytes).order(devices);
 }
 

@@ -25,7 +25,12 @@ struct Cell {
 
 class Search {
  public:
-  Search(const PlanGraph& graph, const EqualDevices& devices, int cpus) : sets_(graph), accelerators_(devices.count), cpus_(cpus) {
+  // No more of either than there are nodes are of use.
+  Search(const PlanGraph& graph, const EqualDevices& devices, int cpus)
+      : sets_(graph),
+        first_cpu_(devices.count),
+        accelerators_(std::min(devices.count, static_cast<int>(graph.nodes.size()))),
+        cpus_(std::min(cpus, static_cast<int>(graph.nodes.size()))) {
     std::vector<double> load, cpu, bytes, unsupported, least;
     for (const PlanNode& node : graph.nodes) {
       const bool runs = !node.costs.empty();
@@ -73,7 +78,7 @@ class Search {
       PlanStage& stage = out.emplace_back();
       stage.nodes = sets_.difference(cell.from, set);
       // Host processors have the numbers after the devices'.
-      stage.devices = {cell.on_cpu ? accelerators_ + --cpus : --accelerators};
+      stage.devices = {cell.on_cpu ? first_cpu_ + --cpus : --accelerators};
       set = cell.from;
     }
     std::reverse(out.begin(), out.end());
@@ -164,7 +169,7 @@ class Search {
   }
 
   Downsets sets_;
-  int accelerators_, cpus_;
+  int first_cpu_, accelerators_, cpus_;
   double memory_ = kInfinity;
   std::vector<double> transfer_, cpu_node_;                 // of each node
   std::vector<std::vector<int>> readers_;                   // of each node

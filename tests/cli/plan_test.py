@@ -118,6 +118,11 @@ class PlanTest(ProgramTest):
         fails(CHAIN, "fits the memory", "the smallest memory that would do", devices=("--devices", 2, "--bandwidth", 1e9, "--memory", 100))
         fails(CHAIN, 'there is no planner "pipdream"', "did you mean pipedream?",
               devices=("--devices", 2, "--bandwidth", 1e9, "--planner", "pipdream"))  # fmt: skip
+        fails(CHAIN, "a step of 2000000000 samples has 2000000000 micro-batches of 1", "--micro-batches SIZES",
+              devices=("--devices", 2, "--bandwidth", 1e9, "--batch", 2_000_000_000))  # fmt: skip
+        self.assert_fails(run("plan", "gtp"), '"gtp" is neither a file nor a model', "candle-uno", "did you mean gpt?")
+        usage = run("plan", self.graph(), "--plannr", "best")
+        self.assertEqual((usage.code, usage.err.splitlines()[-1]), (2, "  hint: did you mean --planner?"))
         fails(CHAIN, "--set is for configurations", devices=("--devices", 2, "--bandwidth", 1e9, "--set", "seed=1"))
         fails(CHAIN, "--cluster local measures a configuration's model", devices=("--cluster", "local"))
         self.assert_fails(run("plan", "gpt", "--set", "backend=gloo", "--cluster", "local"), "--cluster local measures threads")

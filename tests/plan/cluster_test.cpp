@@ -125,6 +125,7 @@ TEST(Cluster, Uniform) {
   EXPECT_EQ(cluster.link(0, 2).bandwidth, 1e9);
   EXPECT_EQ(cluster.link(2, 1).latency, 1e-6);
   EXPECT_EQ(message_of([] { uniform_cluster(0, 1); }), "a cluster of 0 devices\n  hint: give one device at least");
+  EXPECT_EQ(message_of([] { uniform_cluster(1'000'000'000, 1); }), "a cluster of 1000000000 devices\n  hint: a cluster has at most 100000");
   EXPECT_EQ(message_of([] { uniform_cluster(1, 0); }), "a bandwidth of 0.0 bytes per second\n  hint: give a positive one");
   EXPECT_EQ(message_of([] { uniform_cluster(1, 1, -1); }), "a latency of -1.0 seconds\n  hint: give none, or a positive one");
   EXPECT_EQ(message_of([] { uniform_cluster(1, 1, 0, 0); }), "devices with 0.0 bytes of memory\n  hint: give a positive size");

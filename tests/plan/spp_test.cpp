@@ -8,6 +8,7 @@
 #include "base/numbers.h"
 #include "plan/evaluate.h"
 #include "plan/improve_plan.h"
+#include "support/errors.h"
 #include "support/random_plan.h"
 
 namespace penstock::test {
@@ -121,6 +122,19 @@ TEST(Spp, NearTheBestPlanThereIs) {
 
 TEST(Spp, BranchesMemoryAndSingleDevices) {
   expect_plans_or_least_memory("spp", {.nodes = 8, .replicas = true}, 60);
+}
+
+TEST(DeviceOrder, EqualLinksHaveNone) {
+  std::vector<int> order(2000);
+  std::iota(order.begin(), order.end(), 0);
+  EXPECT_EQ(device_order(uniform_cluster(2000, 1e9), 1), order);
+}
+
+TEST(DeviceOrder, CutsOfSoManyDevicesTakeTooLong) {
+  ClusterSpec cluster = uniform_cluster(600, 1e9);
+  cluster.between[{0, 1}] = {0, 1e10};
+  EXPECT_EQ(message_of([&] { device_order(cluster, 1); }),
+            "spp orders at most 512 devices of unequal links; there are 600\n  hint: planner best asks the others");
 }
 
 }  // namespace
