@@ -46,13 +46,14 @@ void explain_load(const Candidate& best, const PlanFigures& figures, PlanExplana
   const double step = best.plan.predicted_time;
   for (std::size_t s = 0; s < figures.stages.size(); ++s) {
     const StageFigures& stage = figures.stages[s];
-    const double busy = (stage.forward + stage.backward) * count / stage.size + stage.all_reduce;
+    const double busy = (stage.forward + stage.backward) * count / stage.size + stage.after_loop();
     if (busy <= most) continue;
     most = busy;
     out.bottleneck = "stage";
     out.detail =
         concat("stage ", s, " (", best.plan.stages[s].name, ") computes ", seconds_text(busy), " of the step's ", seconds_text(step));
     if (stage.all_reduce > 0) out.detail += concat(", ", seconds_text(stage.all_reduce), " of them summing gradients");
+    if (stage.update > 0) out.detail += concat(", ", seconds_text(stage.update), " of them updating parameters");
   }
   for (const StageLink& link : figures.links) {
     const double busy = std::max(link.forward, link.backward) * count;

@@ -77,6 +77,7 @@ class LocalPlanner {
       const auto found = seconds.find({task.stage, task.kind});
       return found == seconds.end() ? 0 : found->second;
     });
+    share_update(graph, update_seconds(programs[0], task_seconds(programs[0], costs, context_)));
     graph.name = config_.model.name;
     graph.samples = static_cast<int>(config_.train.batch);
     return graph;

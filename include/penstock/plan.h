@@ -23,6 +23,7 @@ struct NodeCost {
   double live_bytes = 0;             // on each device, for each micro-batch between its F and its B
   double resident_bytes = 0;         // on each device, always: parameters, gradients, optimiser state
   double parameter_bytes = 0;        // what replicas of the node have to sum, on each device
+  double update = 0;                 // seconds of the optimiser's step on a device of speed 1, once in a step; 0 also where no source says
   // Bytes that running it on `degree` devices adds to the transfer from (forward) and to (backward) another node, by its number.
   std::map<int, double> forward_sync = {}, backward_sync = {};
 };

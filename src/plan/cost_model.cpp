@@ -39,6 +39,7 @@ SetCost& SetCost::operator+=(const SetCost& other) {
   live_bytes += other.live_bytes;
   resident_bytes += other.resident_bytes;
   parameter_bytes += other.parameter_bytes;
+  update += other.update;
   return *this;
 }
 
@@ -51,7 +52,8 @@ SetCost cost_of(const PlanNode& node, int choice, double samples) {
           .backward = interpolate(way, samples, [](const NodeCost& c) { return c.backward; }),
           .live_bytes = interpolate(way, samples, [](const NodeCost& c) { return c.live_bytes; }),
           .resident_bytes = first.resident_bytes,
-          .parameter_bytes = first.parameter_bytes};
+          .parameter_bytes = first.parameter_bytes,
+          .update = first.update};
 }
 
 SetCost cost_of(const PlanGraph& graph, std::span<const int> nodes, std::span<const int> choices, double samples) {

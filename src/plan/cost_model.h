@@ -13,6 +13,7 @@ struct SetCost {
   double live_bytes = 0;             // for each micro-batch in flight
   double resident_bytes = 0;
   double parameter_bytes = 0;
+  double update = 0;  // seconds, once in a step
 
   SetCost& operator+=(const SetCost& other);
 };

@@ -25,7 +25,8 @@ double all_reduce(const ClusterSpec& cluster, const PlanStage& stage, double byt
   return seconds;
 }
 
-// A host processor's memory does not count. How much of its time is forward is not known: the share that it is on a device, else a third.
+// A host processor's memory does not count, and its update is not known. How much of its time is forward is not known: the share that it is
+// on a device, else a third.
 StageFigures cpu_figures(const PlanGraph& graph, const PlanStage& stage, int samples, int base) {
   StageFigures figures;
   figures.size = samples / base;
@@ -54,6 +55,7 @@ StageFigures stage_figures(const PlanProblem& problem, const PlanStage& stage, i
   figures.live_bytes = cost.live_bytes;
   figures.resident_bytes = cost.resident_bytes;
   figures.all_reduce = all_reduce(cluster, stage, cost.parameter_bytes);
+  figures.update = cost.update / device.speed;
   return figures;
 }
 
@@ -131,7 +133,7 @@ TableCosts table_costs(const PlanFigures& figures) {
     StageCosts& stage = costs.stages.emplace_back();
     stage.time[static_cast<std::size_t>(Kind::F)] = f.forward / f.size;
     stage.time[static_cast<std::size_t>(Kind::B)] = f.backward / f.size;
-    stage.time[static_cast<std::size_t>(Kind::U)] = f.all_reduce;
+    stage.time[static_cast<std::size_t>(Kind::U)] = f.after_loop();
     stage.forward_bytes = stage.backward_bytes = 1;  // they differ by the pair: each link moves one in its time
   }
   return costs;

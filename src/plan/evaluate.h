@@ -10,9 +10,9 @@
 namespace penstock {
 
 // Fills schedule, predicted_time and peak_bytes of a plan that check_plan accepts. A stage is an actor; its replicas share every
-// micro-batch and sum their gradients once after their last backward. The order is GraphPipe's (each stage as far ahead as the longest way
-// to the end needs, or as the plan asks for), with as many fewer in flight as the devices' memory asks for. False: the fewest that can run
-// do not fit either (peak_bytes says what they need). Linear in micro-batches times stages.
+// micro-batch and sum their gradients once after their last backward; then it updates its parameters. The order is GraphPipe's (each stage
+// as far ahead as the longest way to the end needs, or as the plan asks for), with as many fewer in flight as the devices' memory asks for.
+// False: the fewest that can run do not fit either (peak_bytes says what they need). Linear in micro-batches times stages.
 bool evaluate(const PlanProblem& problem, Plan& plan);
 
 // The step that evaluate() timed, in seconds; its rows are the stages.
@@ -28,12 +28,14 @@ std::vector<int> allowed_batches(const PlanProblem& problem);
 struct StageFigures {
   double forward = 0, backward = 0;           // seconds of one of its micro-batches
   double all_reduce = 0;                      // seconds, once in a step
+  double update = 0;                          // seconds, once in a step, after the sum of gradients
   double live_bytes = 0, resident_bytes = 0;  // on each of its devices; live: of one of its micro-batches
   double memory = kInfinity;                  // of the smallest of its devices
   int size = 1;                               // of its micro-batch, in the table's micro-batches
   int least = 1;                              // in flight, in the table's micro-batches: fewer cannot run
   int ahead = 1;                              // as many are
 
+  double after_loop() const { return all_reduce + update; }  // seconds, behind its last backward
   double bytes(int in_flight) const { return resident_bytes + live_bytes * in_flight / size; }
 };
 struct StageLink {
@@ -53,7 +55,8 @@ PlanFigures figures_of(const PlanProblem& problem, const std::vector<PlanStage>&
 double step_seconds(const PlanFigures& figures);
 // It takes no less: of each stage, what comes before its first forward and backward and after its last.
 double step_bound(const PlanFigures& figures);
-// No plan at all takes less: all nodes' work on all devices, the longest way of one micro-batch, or that to a node and all its work.
+// No plan at all takes less: all nodes' work on all devices, the longest way of one micro-batch, or that to a node and all its work; each
+// with the update that comes last.
 double least_step_seconds(const PlanProblem& problem);
 
 }  // namespace penstock

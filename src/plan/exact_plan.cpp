@@ -30,7 +30,7 @@ struct Option {
   // Takes no less of anything.
   bool dominated_by(const Option& o) const {
     return o.cost.forward <= cost.forward && o.cost.backward <= cost.backward && o.cost.live_bytes <= cost.live_bytes &&
-           o.cost.resident_bytes <= cost.resident_bytes && o.cost.parameter_bytes <= cost.parameter_bytes;
+           o.cost.resident_bytes <= cost.resident_bytes && o.cost.parameter_bytes <= cost.parameter_bytes && o.cost.update <= cost.update;
   }
 };
 
@@ -58,6 +58,7 @@ class SetOptions {
     if (!set.known) find(nodes, devices, set);
     return set;
   }
+  // Without the update.
   double step_seconds(const Option& option) const { return (option.cost.forward + option.cost.backward) * samples_ / option.size; }
 
  private:
@@ -68,7 +69,7 @@ class SetOptions {
       for (const int size : sizes_) add(nodes, degree, devices / degree, size, set.options);
     }
     for (const Option& option : set.options) {
-      set.seconds = std::min(set.seconds, step_seconds(option));
+      set.seconds = std::min(set.seconds, step_seconds(option) + option.cost.update);
       set.bytes = std::min(set.bytes, option.cost.resident_bytes + option.cost.live_bytes);
     }
     std::sort(set.options.begin(), set.options.end(), [&](const Option& a, const Option& b) { return step_seconds(a) < step_seconds(b); });
@@ -347,7 +348,8 @@ class ExactSearch {
   // What comes before a stage's first forward and after its last backward at least. Those that feed it are placed.
   double around(std::size_t s, const Option& option, double speed) {
     Placed& here = placed_[s];
-    here.head = here.tail = 0;
+    here.head = 0;
+    here.tail = option.cost.update / speed;
     here.forward = option.cost.forward / speed;
     here.backward = option.cost.backward / speed;
     for (const std::size_t b : here.before) {

@@ -101,6 +101,7 @@ void check_amounts(const PlanGraph& graph, const std::string& file) {
       check(cost.live_bytes, "bytes per micro-batch");
       check(cost.resident_bytes, "resident bytes");
       check(cost.parameter_bytes, "bytes of parameters");
+      check(cost.update, "seconds of update");
     }
   }
 }

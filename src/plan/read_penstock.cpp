@@ -30,8 +30,8 @@ std::map<int, double> read_sync(const JsonNode& node, const char* key, std::int6
 }
 
 NodeCost read_cost(const JsonNode& node, std::int64_t nodes) {
-  node.check_keys({"name", "degree", "samples", "forward", "backward", "live_bytes", "resident_bytes", "parameter_bytes", "forward_sync",
-                   "backward_sync"});
+  node.check_keys({"name", "degree", "samples", "forward", "backward", "live_bytes", "resident_bytes", "parameter_bytes", "update",
+                   "forward_sync", "backward_sync"});
   NodeCost cost;
   if (node.has("name")) cost.name = node.at("name").text();
   cost.degree = count(node, "degree", 1);
@@ -41,6 +41,7 @@ NodeCost read_cost(const JsonNode& node, std::int64_t nodes) {
   cost.live_bytes = amount(node, "live_bytes");
   cost.resident_bytes = amount(node, "resident_bytes");
   cost.parameter_bytes = amount(node, "parameter_bytes");
+  cost.update = amount(node, "update");
   cost.forward_sync = read_sync(node, "forward_sync", nodes);
   cost.backward_sync = read_sync(node, "backward_sync", nodes);
   return cost;
@@ -100,6 +101,7 @@ ordered_json json_of(const NodeCost& cost) {
   set_unless(out, "live_bytes", cost.live_bytes);
   set_unless(out, "resident_bytes", cost.resident_bytes);
   set_unless(out, "parameter_bytes", cost.parameter_bytes);
+  set_unless(out, "update", cost.update);
   set_sync(out, "forward_sync", cost.forward_sync);
   set_sync(out, "backward_sync", cost.backward_sync);
   return out;

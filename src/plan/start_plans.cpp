@@ -15,7 +15,7 @@ class Pieces {
   Pieces(const PlanProblem& problem, std::vector<int> order, std::vector<int> choices, int degree, int samples)
       : problem_(problem), order_(std::move(order)), choices_(std::move(choices)), degree_(degree), samples_(samples) {
     for (const int node : order_) costs_.push_back(cost_of(problem.graph.nodes[at(node)], choices_[at(node)], samples));
-    for (const SetCost& cost : costs_) total_ += cost.forward + cost.backward;
+    for (const SetCost& cost : costs_) total_ += load(cost);
   }
 
   // Of nearly the least largest load, on consecutive ones of these devices; empty: nothing fits.
@@ -32,6 +32,9 @@ class Pieces {
   }
 
  private:
+  // Of a micro-batch, with its share of the update.
+  double load(const SetCost& cost) const { return cost.forward + cost.backward + cost.update * samples_ / step_samples(problem_); }
+
   // From the end, where the nth stage has n micro-batches in flight.
   std::vector<PlanStage> cut_at(double most, const std::vector<int>& devices, bool keep_memory) const {
     std::vector<PlanStage> stages;
@@ -58,7 +61,7 @@ class Pieces {
     SetCost sum;
     for (; left > 0; --left) {
       sum += costs_[at(left - 1)];
-      if ((sum.forward + sum.backward) / device.speed > most * (1 + 1e-9)) break;
+      if (load(sum) / device.speed > most * (1 + 1e-9)) break;
       if (in_flight > 0 && sum.resident_bytes + sum.live_bytes * in_flight > device.memory) break;
       stage.nodes.push_back(order_[at(left - 1)]);
     }

@@ -33,7 +33,7 @@ class StepPass {
         while (advance(static_cast<int>(s))) moved = true;
     }
     double end = 0;
-    for (std::size_t s = 0; s < stages_.size(); ++s) end = std::max(end, stages_[s].free + figures_.stages[s].all_reduce);
+    for (std::size_t s = 0; s < stages_.size(); ++s) end = std::max(end, stages_[s].free + figures_.stages[s].after_loop());
     return end;
   }
 
@@ -117,7 +117,7 @@ double step_bound(const PlanFigures& figures) {
       last = std::max(last, after.end + back);
     }
     time.end = std::max(time.first_backward + all * x.backward + (all - ahead) * x.forward, last + x.backward);
-    bound = std::max(bound, time.end + x.all_reduce);
+    bound = std::max(bound, time.end + x.after_loop());
   }
   return bound;
 }

@@ -70,8 +70,13 @@ Program grouped_program(const Graph& step) {
 PlanGraph model_graph(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const std::vector<int>& sizes,
                       const DeviceModel& device) {
   PlanGraph graph;
+  CostContext context;
+  context.roofline = device;
   for (const int size : sizes) {
-    PlanGraph one = plan_graph_of(prepare_stages(grouped_step(config, models, groups, size)), by_roofline(device));
+    const Graph step = grouped_step(config, models, groups, size);
+    PlanGraph one = plan_graph_of(prepare_stages(step), by_roofline(device));
+    const Program program = grouped_program(step);
+    share_update(one, update_seconds(program, task_seconds(program, {}, context)));
     if (graph.nodes.empty())
       graph = std::move(one);
     else
@@ -95,6 +100,23 @@ std::map<std::pair<std::int32_t, Kind>, double> action_seconds(const Program& pr
     }
   }
   return out;
+}
+
+double update_seconds(const Program& program, const std::vector<double>& seconds) {
+  double sum = 0;
+  bool looped = false;
+  for (const Instruction& i : program.devices[0].instructions) {
+    looped = looped || i.action;
+    if (i.opcode == Opcode::run && !i.action && looped) sum += seconds[i.task.index()];
+  }
+  return sum;
+}
+
+void share_update(PlanGraph& graph, double seconds) {
+  double bytes = 0;
+  for (const PlanNode& node : graph.nodes) bytes += node.costs[0].parameter_bytes;
+  for (PlanNode& node : graph.nodes)
+    if (node.costs[0].parameter_bytes > 0) node.costs[0].update = seconds * node.costs[0].parameter_bytes / bytes;
 }
 
 StageShape shape_of(const Graph& step) {

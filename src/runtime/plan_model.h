@@ -39,6 +39,11 @@ PlanGraph model_graph(const Config& config, const ModelRegistry& models, const N
 // Of each stage and kind that the program runs, with the filling of the inputs that it waits for; `seconds`: as durations_of says.
 std::map<std::pair<std::int32_t, Kind>, double> action_seconds(const Program& program, const Durations& seconds);
 
+// Of what a grouped program runs after its loop: clipping and the optimiser's update. `seconds`: of each task.
+double update_seconds(const Program& program, const std::vector<double>& seconds);
+// Shares it among the nodes by the bytes of their parameters.
+void share_update(PlanGraph& graph, double seconds);
+
 // Which of the step's stages feed which, and what each has to do.
 StageShape shape_of(const Graph& step);
 // The table without backwards of stages that have none (an addition hands its gradient on).

@@ -97,14 +97,15 @@ void limit_memory(std::mt19937_64& random, PlanProblem& problem, double least, d
 }
 
 TEST(ExactPlan, IsTheBestOfAllPlans) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < 80; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     RandomProblem of{.nodes = 2 + static_cast<int>(random() % 4),
                      .devices = 2 + static_cast<int>(random() % 2),
                      .series_parallel = random() % 2 == 0,
                      .unequal = random() % 2 == 0,
-                     .replicas = random() % 2 == 0};
+                     .replicas = random() % 2 == 0,
+                     .updates = seed >= 40};
     of.ways = of.nodes < 4 && random() % 2 == 0;
     of.batches = of.nodes < 5 && !of.ways && random() % 2 == 0;
     PlanProblem problem = random_problem(random, of);
@@ -136,6 +137,18 @@ TEST(ExactPlan, SaysThatItIsOptimal) {
   EXPECT_TRUE(plan.optimal);
   EXPECT_EQ(plan.lower_bound, plan.predicted_time);
   EXPECT_EQ(plan.stages.size(), 4u);
+}
+
+// Even halves take 60 without updates and 140 with them. Two and six nodes: F0, four times F1 and B1, B0, two updates.
+TEST(ExactPlan, UpdatesMoveTheCut) {
+  PlanProblem problem = problem_of(chain_graph(std::vector<double>(8, 1)), uniform_cluster(2, 1e9), 4);
+  problem.replicas = false;
+  EXPECT_EQ(make_plan("exact", problem, {.seconds = 600}).predicted_time, 60);
+  for (int n = 0; n < 4; ++n) problem.graph.nodes[static_cast<std::size_t>(n)].costs[0].update = 20;
+  const Plan plan = make_plan("best", problem, {.seconds = 600});
+  EXPECT_EQ(plan.predicted_time, 2 + 4 * 18 + 4 + 2 * 20);
+  EXPECT_EQ(plan.stages[0].nodes, (std::vector<int>{0, 1}));
+  EXPECT_TRUE(plan.optimal);
 }
 
 TEST(ExactPlan, TakesNoLargeGraphs) {

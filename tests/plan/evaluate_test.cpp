@@ -125,6 +125,38 @@ TEST(Evaluate, ReplicasOfSeveralDevicesSumTheirParts) {
   EXPECT_DOUBLE_EQ(evaluated(problem, {stage}).predicted_time, 1.5 + 6);
 }
 
+// One micro-batch: F0, F1 (twice as long on its slow device), B1 (until 7), B0 (until 9).
+TEST(Evaluate, UpdatesFollowTheLastBackward) {
+  PlanProblem problem = problem_of(chain_graph({1, 1}), uniform_cluster(4, 10), 1);
+  problem.cluster.devices[1].speed = 0.5;
+  const std::vector<PlanStage> stages = stages_on_own_devices({{0}, {1}});
+  NodeCost &first = problem.graph.nodes[0].costs[0], &second = problem.graph.nodes[1].costs[0];
+  second.update = 0.5;
+  EXPECT_DOUBLE_EQ(evaluated(problem, stages).predicted_time, 9);  // beside B0
+  second.update = 5;
+  EXPECT_DOUBLE_EQ(evaluated(problem, stages).predicted_time, 7 + 10);
+  first.update = 9;
+  EXPECT_DOUBLE_EQ(evaluated(problem, stages).predicted_time, 9 + 9);
+  EXPECT_DOUBLE_EQ(evaluated(problem, {{.nodes = {0, 1}, .devices = {0}}}).predicted_time, 6 + 14);
+  // Each replica updates all of it, when the ring has moved 4/3 of 30 bytes at 10 a second.
+  first.parameter_bytes = 30;
+  EXPECT_DOUBLE_EQ(evaluated(problem, {{.nodes = {0, 1}, .devices = {0, 2, 3}}}).predicted_time, 2 + 4 + 14);
+}
+
+// Where all is one way, the bound is the step.
+TEST(Evaluate, NoPlanLeavesOutAnUpdate) {
+  PlanProblem problem = problem_of(chain_graph({1, 1}), uniform_cluster(1, 10), 1);
+  problem.graph.nodes[0].costs[0].update = 9;
+  problem.graph.nodes[1].costs[0].update = 5;
+  EXPECT_DOUBLE_EQ(least_step_seconds(problem), 6 + 14);
+  problem.cluster = uniform_cluster(2, 1e9);
+  problem.replicas = false;
+  EXPECT_DOUBLE_EQ(least_step_seconds(problem), 6 + 9);
+  EXPECT_DOUBLE_EQ(step_bound(figures_of(problem, stages_on_own_devices({{0}, {1}}))), 6 + 9);
+  problem.graph.nodes[0].costs[0].update = 1;
+  EXPECT_DOUBLE_EQ(least_step_seconds(problem), 3 + 5);
+}
+
 TEST(Evaluate, MicrobatchesOfDifferentSizes) {
   const PlanProblem problem = problem_of(chain_graph({1, 1}), uniform_cluster(2, 1e9), 4);
   std::vector<PlanStage> stages = stages_on_own_devices({{0}, {1}});
@@ -191,7 +223,8 @@ TEST(Evaluate, RandomPlansRunWithinTheirMemory) {
                                                   .series_parallel = random() % 2 == 0,
                                                   .unequal = random() % 2 == 0,
                                                   .batches = true,
-                                                  .replicas = random() % 2 == 0});
+                                                  .replicas = random() % 2 == 0,
+                                                  .updates = seed % 2 == 1});
     problem.samples = 24;
     problem.batches = {1, 2, 3, 4, 6, 8, 12};
     Plan plan;

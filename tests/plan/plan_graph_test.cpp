@@ -260,6 +260,7 @@ PlanGraph sample() {
   graph.nodes[0].costs.resize(3);
   graph.nodes[0].costs[1].samples = 4;
   graph.nodes[0].costs[1].forward = 0.1 + 0.2;  // needs all digits
+  graph.nodes[0].costs[1].update = 0.25;
   graph.nodes[0].costs[2].degree = 2;
   graph.nodes[0].costs[2].backward_sync = {{1, 3}};
   graph.nodes[0].equal_batches = true;
@@ -275,6 +276,8 @@ TEST(PlanGraph, ReadBackAsPrinted) {
   const PlanGraph graph = parse_plan_graph(text, "g.json");
   EXPECT_EQ(print(graph), text);
   EXPECT_EQ(graph.nodes[0].costs[1].forward, 0.1 + 0.2);
+  EXPECT_EQ(graph.nodes[0].costs[1].update, 0.25);
+  EXPECT_EQ(graph.nodes[1].costs.size(), 0u);
   EXPECT_TRUE(graph.nodes[0].equal_batches);
   EXPECT_EQ(graph.nodes[1].transfer_seconds, 0);
   EXPECT_EQ(graph.nodes[0].transfer_seconds, -1);
@@ -308,6 +311,7 @@ TEST(PlanGraph, BadOwnForm) {
   EXPECT_EQ(failure_with(text, "\"samples\": 4,", "\"samples\": 1,"),
             "g: nodes[0].costs [1] is for 1 samples after 1; samples of one way must ascend");
   EXPECT_EQ(failure_with(text, "\"samples\": 4,", "\"degree\": 4,"), "no error");
+  EXPECT_EQ(failure_with(text, "\"update\": 0.25", "\"update\": -1"), "g: nodes[0].costs[1].update is -1; it must not be negative");
   EXPECT_EQ(failure_with(text, "\"samples\": 4,", "\"degree\": 2,"),
             "g: nodes[0].costs [2] is for 1 samples after 1; samples of one way must ascend");
   EXPECT_EQ(failure_with(text, "\"cpu_seconds\": 5.0", "\"output_bytes\": 5"),

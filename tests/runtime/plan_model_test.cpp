@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
-
 #include <set>
 
 #include "base/text.h"
@@ -73,6 +73,29 @@ TEST(PlanModel, ActionsWaitForTheirInputs) {
             "branch.0.layer.0 F 11\nbranch.0.layer.0 B 10\nbranch.0.layer.1 F 10\nbranch.0.layer.1 B 10\n"
             "branch.1.layer.0 F 11\nbranch.1.layer.0 B 10\nbranch.1.layer.1 F 10\nbranch.1.layer.1 B 10\n"
             "head F 11\nhead B 10\n");
+}
+
+// Seconds: 1 for each task after the loop, 100 for the others.
+TEST(PlanModel, UpdatesAreSharedByParameters) {
+  const Config c = config("gpt");
+  const ModelRegistry models = builtin_models();
+  const NodeGroups groups = planning_nodes(c, models, 6);
+  const Program program = grouped_program(grouped_step(c, models, groups, 2));
+  std::vector<double> seconds;
+  for (const Task& task : program.tasks) seconds.push_back(task.name.starts_with("after") ? 1 : 100);
+  const auto after = std::count(seconds.begin(), seconds.end(), 1);
+  EXPECT_GT(after, 0);
+  EXPECT_EQ(update_seconds(program, seconds), static_cast<double>(after));
+
+  PlanGraph graph = model_graph(c, models, groups, {2, 4}, published_devices().device("v100"));
+  share_update(graph, 3);
+  double sum = 0, bytes = 0;
+  for (const PlanNode& node : graph.nodes) sum += node.costs[0].update, bytes += node.costs[0].parameter_bytes;
+  EXPECT_NEAR(sum, 3, 1e-12);
+  for (const PlanNode& node : graph.nodes) {
+    EXPECT_DOUBLE_EQ(node.costs[0].update, 3 * node.costs[0].parameter_bytes / bytes) << node.name;
+    EXPECT_EQ(node.costs[1].update > 0, node.costs[1].parameter_bytes > 0) << node.name;  // by the roofline
+  }
 }
 
 TEST(PlanModel, TimesAddUp) {

@@ -56,6 +56,7 @@ std::vector<NodeCost> random_costs(std::mt19937_64& random, const RandomProblem&
   std::vector<NodeCost> costs;
   const double work = uniform(random, 0.2e-3, 2e-3), fixed = work * uniform(random, 0.0, 0.5);
   const double live = uniform(random, 1e6, 10e6), resident = uniform(random, 1e6, 30e6);
+  const double update = of.updates ? work * uniform(random, 0.0, 24.0) : 0;
   for (const bool again : {false, true}) {
     if (again && !of.ways) continue;
     for (const int samples : {1, 2, 4}) {
@@ -68,6 +69,7 @@ std::vector<NodeCost> random_costs(std::mt19937_64& random, const RandomProblem&
       cost.live_bytes = (again ? 0.2 : 1) * live * samples;
       cost.resident_bytes = 4 * resident;
       cost.parameter_bytes = resident;
+      cost.update = update;
     }
   }
   return costs;

@@ -24,6 +24,7 @@ struct RandomProblem {
   bool ways = false;      // recomputation as a second way
   bool batches = false;   // more than one size of micro-batches
   bool replicas = false;  // a stage may have several
+  bool updates = false;   // up to half of a node's work
 };
 // Times of a few milliseconds, transfers a tenth of them; memory without limit.
 PlanProblem random_problem(std::mt19937_64& random, const RandomProblem& of);
