@@ -40,6 +40,7 @@ class NoWire : public Transport {
   void begin_step(const Program&, int) override {}
   Event send(int, int, std::span<const std::byte>) override { return kNoEvent; }
   Event receive(int, int, std::span<std::byte>) override { return kNoEvent; }
+  Event collective(const CollectiveCall&) override { return kNoEvent; }
   bool done(Event) override { return true; }
   bool wait(Event, Deadline) override { return true; }
 };

@@ -101,6 +101,13 @@ class Checker {
       case Opcode::reload:
         check_host_copy(i);
         break;
+      case Opcode::all_reduce:
+      case Opcode::all_gather:
+      case Opcode::reduce_scatter:
+      case Opcode::broadcast:
+      case Opcode::all_to_all:
+        check_collective(i);
+        break;
     }
   }
 
@@ -181,6 +188,32 @@ class Checker {
     reach(from);
     fill(to);
     check_same_parts(from, to);
+  }
+
+  void check_collective(const Instruction& i) {
+    const auto operands = device_.operands_of(i);
+    const auto results = device_.results_of(i);
+    if (!results.empty() && results[0].mode == ResultMode::add) fail("a collective cannot add to what is there");
+    const bool in_place = !operands.empty() && !results.empty() && operands[0] == results[0].slot;
+    if (in_place && i.opcode != Opcode::all_reduce) fail(concat("slot %", slot(operands[0]).name, " cannot be written over what is read"));
+    check_operands(i);
+    check_results(i);
+    if (operands.empty() || results.empty()) return;
+    const SlotId from = operands[0], to = results[0].slot;
+    const auto members = static_cast<std::int64_t>(program_.groups[static_cast<std::size_t>(i.group)].size());
+    const std::int64_t taken = slot_bytes(slot(from)) * (i.opcode == Opcode::all_gather ? members : 1);
+    const std::int64_t given = slot_bytes(slot(to)) * (i.opcode == Opcode::reduce_scatter ? members : 1);
+    if (taken != given)
+      fail(concat("slots %", slot(from).name, " and %", slot(to).name, " do not fit ", members, " members"),
+           {concat(slot_bytes(slot(from)), " and ", slot_bytes(slot(to)), " bytes")});
+    if (i.opcode == Opcode::all_reduce) check_same_parts(from, to);
+    if (i.opcode == Opcode::all_to_all && taken % (members * kAlignment) != 0)
+      fail(concat("slot %", slot(from).name, " cannot be cut into ", members, " equal pieces"),
+           {concat("it has ", taken, " bytes; pieces are multiples of ", kAlignment)});
+    if (reduces(i.opcode))
+      for (const TensorType& part : slot(from).parts)
+        if (part.dtype != slot(from).parts[0].dtype)
+          fail(concat("slot %", slot(from).name, " has parts of several dtypes, which cannot be summed as one"));
   }
 
   void check_input(const Instruction& i) {

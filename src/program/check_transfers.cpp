@@ -1,4 +1,4 @@
-// Sends and receives: each has its other end, in order and of one type; and no order of devices can stall them.
+// Sends and receives: each has its other end, in order and of one type; and no order of devices can stall them or the collectives.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -83,6 +83,47 @@ void check_types(const Program& program, const Transfer& transfer) {
   throw Error(concat(place(program, device, static_cast<std::size_t>(instruction)), ": its ", other, " is missing"));
 }
 
+// Groups' collectives by tag.
+void match_collectives(const Program& program, Transfers& transfers) {
+  std::vector<std::vector<Collective>> by_group(program.groups.size());
+  for (std::size_t d = 0; d < program.devices.size(); ++d) {
+    std::vector<std::int32_t> next(program.groups.size(), 0);
+    for (std::size_t at = 0; at < program.devices[d].instructions.size(); ++at) {
+      const Instruction& i = program.devices[d].instructions[at];
+      if (!is_collective(i.opcode)) continue;
+      const auto g = static_cast<std::size_t>(i.group);
+      const std::vector<std::int32_t>& members = program.groups[g];
+      const auto member = std::find(members.begin(), members.end(), static_cast<std::int32_t>(d));
+      if (member == members.end())
+        throw Error(concat(place(program, static_cast<int>(d), at), ": device ", d, " is no member of group ", g),
+                    {concat("its members: ", join(members, ", ", [](std::int32_t m) { return std::to_string(m); }))});
+      if (i.tag != next[g]++)
+        throw Error(concat(place(program, static_cast<int>(d), at), ": collectives out of order"),
+                    {concat("the next tag here is ", next[g] - 1)},
+                    "tags number the collectives of a group from 0, in the order of all its members");
+      if (by_group[g].size() <= static_cast<std::size_t>(i.tag)) by_group[g].push_back({i.group, std::vector(members.size(), -1)});
+      by_group[g][static_cast<std::size_t>(i.tag)].instructions[static_cast<std::size_t>(member - members.begin())] =
+          static_cast<std::int32_t>(at);
+    }
+  }
+  for (std::size_t g = 0; g < by_group.size(); ++g)
+    for (Collective& collective : by_group[g]) {
+      const std::vector<std::int32_t>& members = program.groups[g];
+      const auto number = static_cast<std::int32_t>(transfers.all.size() + transfers.collectives.size());
+      const auto absent = std::find(collective.instructions.begin(), collective.instructions.end(), -1);
+      const auto present =
+          std::find_if(collective.instructions.begin(), collective.instructions.end(), [](std::int32_t i) { return i >= 0; });
+      if (absent != collective.instructions.end())
+        throw Error(concat(place(program, members[static_cast<std::size_t>(present - collective.instructions.begin())],
+                                 static_cast<std::size_t>(*present)),
+                           ": device ", members[static_cast<std::size_t>(absent - collective.instructions.begin())],
+                           " takes no part in it, though a member of group ", g));
+      for (std::size_t m = 0; m < members.size(); ++m)
+        transfers.of[static_cast<std::size_t>(members[m])][static_cast<std::size_t>(collective.instructions[m])] = number;
+      transfers.collectives.push_back(std::move(collective));
+    }
+}
+
 }  // namespace
 
 Transfers match_transfers(const Program& program) {
@@ -99,6 +140,7 @@ Transfers match_transfers(const Program& program) {
       transfers.of[static_cast<std::size_t>(to)][static_cast<std::size_t>(ends.recvs[t])] = number;
     }
   }
+  match_collectives(program, transfers);
   return transfers;
 }
 
@@ -111,7 +153,7 @@ void check_serial_order(const Program& program, const Transfers& transfers) {
   std::map<std::pair<std::int32_t, std::int32_t>, std::array<std::vector<std::int32_t>, 2>> orders;
   for (std::size_t d = 0; d < program.devices.size(); ++d)
     for (std::int32_t transfer : transfers.of[d]) {
-      if (transfer < 0) continue;
+      if (transfer < 0 || transfer >= static_cast<std::int32_t>(transfers.all.size())) continue;
       const auto [low, high] =
           std::minmax(transfers.all[static_cast<std::size_t>(transfer)].from, transfers.all[static_cast<std::size_t>(transfer)].to);
       orders[{low, high}][static_cast<std::int32_t>(d) == low ? 0 : 1].push_back(transfer);
@@ -132,10 +174,11 @@ void check_serial_order(const Program& program, const Transfers& transfers) {
 
 namespace {
 
-// A transfer is done once both ends have started it: there is no buffer anywhere.
+// A transfer is done once both ends have started it, a collective once all members have: there is no buffer anywhere.
 struct RendezvousMachine {
+  const Program& program;
   const Transfers& transfers;
-  std::vector<std::uint8_t> started;   // ends of each transfer
+  std::vector<std::int32_t> missing;   // ends of each transfer, members of each collective that have not started it
   const Instruction* first = nullptr;  // of the device that runs
   const std::int32_t* transfer_of = nullptr;
   std::vector<Event> waits_for;  // of each device
@@ -144,48 +187,75 @@ struct RendezvousMachine {
   Event run(const Instruction&) { return kNoEvent; }
   Event start(const Instruction& instruction) {
     const std::int32_t transfer = transfer_of[&instruction - first];
-    if (transfer < 0) return kNoEvent;  // input, output: the controller is always there
-    if (++started[static_cast<std::size_t>(transfer)] == 2 && waits_for[static_cast<std::size_t>(instruction.peer)] == transfer) {
-      waits_for[static_cast<std::size_t>(instruction.peer)] = kNoEvent;
-      woken.push_back(instruction.peer);
+    if (transfer < 0) return kNoEvent;  // input, output: the controller is always there; a host copy needs no other
+    if (--missing[static_cast<std::size_t>(transfer)] > 0) return transfer;
+    if (is_collective(instruction.opcode)) {
+      for (const std::int32_t member : program.groups[static_cast<std::size_t>(instruction.group)]) wake(member, transfer);
+    } else {
+      wake(instruction.peer, transfer);
     }
     return transfer;
   }
-  bool done(Event event) const { return started[static_cast<std::size_t>(event)] == 2; }
+  void wake(std::int32_t device, std::int32_t transfer) {
+    if (waits_for[static_cast<std::size_t>(device)] != transfer) return;
+    waits_for[static_cast<std::size_t>(device)] = kNoEvent;
+    woken.push_back(device);
+  }
+  bool done(Event event) const { return missing[static_cast<std::size_t>(event)] == 0; }
   void release(SlotId) {}
 };
 
+// What a device that waits would have to be given: its own instruction, and where another device has not come to.
+struct Blocked {
+  std::int32_t own, peer, others;  // instruction, device, its instruction
+};
+
+Blocked blocked_on(const Program& program, const Transfers& transfers, const std::vector<DeviceState>& states, std::int32_t device,
+                   Event event) {
+  if (event < static_cast<Event>(transfers.all.size())) {
+    const Transfer& transfer = transfers.all[static_cast<std::size_t>(event)];
+    if (transfer.from == device) return {transfer.sender, transfer.to, transfer.receiver};
+    return {transfer.receiver, transfer.from, transfer.sender};
+  }
+  const Collective& collective = transfers.collectives[static_cast<std::size_t>(event) - transfers.all.size()];
+  const std::vector<std::int32_t>& members = program.groups[static_cast<std::size_t>(collective.group)];
+  Blocked out{-1, -1, -1};
+  for (std::size_t m = 0; m < members.size(); ++m) {
+    if (members[m] == device) out.own = collective.instructions[m];
+    if (states[static_cast<std::size_t>(members[m])].next > static_cast<std::size_t>(collective.instructions[m])) continue;
+    out.peer = members[m];
+    out.others = collective.instructions[m];
+  }
+  return out;
+}
+
 // Devices that wait, each for the next, and the last for the first.
-std::vector<std::int32_t> find_cycle(const Transfers& transfers, const std::vector<Event>& waits_for) {
-  const auto peer = [&](std::int32_t device) {
-    const Transfer& transfer = transfers.all[static_cast<std::size_t>(waits_for[static_cast<std::size_t>(device)])];
-    return transfer.from == device ? transfer.to : transfer.from;
-  };
+template <class Next>
+std::vector<std::int32_t> find_cycle(const std::vector<Event>& waits_for, const Next& next) {
   std::int32_t device = 0;
   while (waits_for[static_cast<std::size_t>(device)] == kNoEvent) ++device;
   // Walking as many edges as there are devices ends on the cycle.
-  for (std::size_t i = 0; i < waits_for.size(); ++i) device = peer(device);
+  for (std::size_t i = 0; i < waits_for.size(); ++i) device = next(device).peer;
   std::vector<std::int32_t> cycle{device};
-  while ((device = peer(device)) != cycle.front()) cycle.push_back(device);
+  while ((device = next(device).peer) != cycle.front()) cycle.push_back(device);
   std::rotate(cycle.begin(), std::min_element(cycle.begin(), cycle.end()), cycle.end());
   return cycle;
 }
 
 [[noreturn]] void fail_deadlock(const Program& program, const Transfers& transfers, const std::vector<DeviceState>& states,
                                 const std::vector<Event>& waits_for) {
-  const std::vector<std::int32_t> cycle = find_cycle(transfers, waits_for);
+  const auto blocked = [&](std::int32_t device) {
+    return blocked_on(program, transfers, states, device, waits_for[static_cast<std::size_t>(device)]);
+  };
+  const std::vector<std::int32_t> cycle = find_cycle(waits_for, blocked);
   std::vector<std::string> lines;
   for (std::int32_t device : cycle) {
-    const Transfer& transfer = transfers.all[static_cast<std::size_t>(waits_for[static_cast<std::size_t>(device)])];
-    const bool sends = transfer.from == device;
-    const std::size_t own = static_cast<std::size_t>(sends ? transfer.sender : transfer.receiver);
-    const std::size_t others = static_cast<std::size_t>(sends ? transfer.receiver : transfer.sender);
-    const std::int32_t peer = sends ? transfer.to : transfer.from;
+    const auto [own, peer, others] = blocked(device);
     const std::size_t next = states[static_cast<std::size_t>(device)].next;
     const std::string where = next < program.devices[static_cast<std::size_t>(device)].instructions.size()
                                   ? place(program, device, next)
                                   : concat("device ", device, ", at its end");
-    lines.push_back(concat(where, " waits for instruction ", own, " (", describe(program, device, own),
+    lines.push_back(concat(where, " waits for instruction ", own, " (", describe(program, device, static_cast<std::size_t>(own)),
                            "), whose other end is instruction ", others, " of device ", peer));
   }
   throw Error(concat("program @", program.name, " can never finish: devices ",
@@ -193,12 +263,18 @@ std::vector<std::int32_t> find_cycle(const Transfers& transfers, const std::vect
               lines);
 }
 
+std::vector<std::int32_t> ends_of(const Program& program, const Transfers& transfers) {
+  std::vector<std::int32_t> ends(transfers.all.size(), 2);
+  for (const Collective& collective : transfers.collectives)
+    ends.push_back(static_cast<std::int32_t>(program.groups[static_cast<std::size_t>(collective.group)].size()));
+  return ends;
+}
+
 }  // namespace
 
 void check_progress(const Program& program, const Transfers& transfers) {
   const std::size_t devices = program.devices.size();
-  RendezvousMachine machine{
-      transfers, std::vector<std::uint8_t>(transfers.all.size(), 0), nullptr, nullptr, std::vector<Event>(devices, kNoEvent), {}};
+  RendezvousMachine machine{program, transfers, ends_of(program, transfers), nullptr, nullptr, std::vector<Event>(devices, kNoEvent), {}};
   std::vector<DeviceState> states;
   states.reserve(devices);
   for (std::size_t d = devices; d-- > 0;) machine.woken.push_back(static_cast<std::int32_t>(d));

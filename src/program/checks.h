@@ -27,13 +27,24 @@ struct Transfer {
   std::int32_t from = 0, to = 0;          // devices
   std::int32_t sender = 0, receiver = 0;  // instructions
 };
+// One collective of a group.
+struct Collective {
+  std::int32_t group = 0;
+  std::vector<std::int32_t> instructions;  // of each member
+};
 struct Transfers {
   std::vector<Transfer> all;
-  std::vector<std::vector<std::int32_t>> of;  // [device][instruction]: in `all`; -1: no send or recv
+  std::vector<Collective> collectives;
+  // [device][instruction]: in `all`, or `all.size()` + place in `collectives`; -1: neither send, recv nor collective
+  std::vector<std::vector<std::int32_t>> of;
 };
-// Pairs every send with its recv, pair of devices by pair. Throws Error where tags do not run from 0 in order or an end is missing.
+// Pairs every send with its recv, pair of devices by pair, and collects the members of every collective, group by group. Throws Error where
+// tags do not run from 0 in order or an end or member is missing.
 Transfers match_transfers(const Program& program);
 void check_transfer_types(const Program& program, const Transfers& transfers);
+// Members do the same with as many bytes of one dtype, and there is one global order of all collectives: each device starts its own in that
+// order, so one queue of collectives per device would finish too (NCCL).
+void check_collectives(const Program& program, const Transfers& transfers);
 // Both ends of a pair start its transfers, of both directions, in one order.
 void check_serial_order(const Program& program, const Transfers& transfers);
 // Every device finishes without any buffering.

@@ -2,7 +2,7 @@
 //
 // A Machine has
 //   Event run(const Instruction&);      // run and copy: issue on the compute lane
-//   Event start(const Instruction&);    // send, recv, input, output, offload, reload
+//   Event start(const Instruction&);    // send, recv, input, output, offload, reload, collectives
 //   bool  done(Event);                  // has it completed? kNoEvent always has
 //   void  release(SlotId);              // the slot's memory may be used again
 // and advance() calls them in program order, waiting where the instruction says:
@@ -14,8 +14,9 @@
 //   offload       as send
 //   reload        for nothing: the offload that fills the host slot went before it on the lane of host copies
 //   free          until the slot's sends, its incoming transfer and the last run that touched it are done
-// An offload or reload is to the slot that it reads as a send is, to the slot that it fills as a recv: a free waits for either end, a run
-// for what is reloaded.
+//   collective    as send for its operand, as recv for its result
+// An offload, reload or collective is to the slot that it reads as a send is, to the slot that it fills as a recv: a free waits for either
+// end, a run for what is filled.
 // After the last instruction it waits for whatever the slots still have under way, so a finished device is idle.
 // No virtual calls, no allocation, nothing formatted. It trusts the program: verify() first.
 #pragma once
@@ -37,10 +38,10 @@ struct DeviceState {
 
   // What is under way at a slot; kNoEvent as soon as it is known to be done.
   struct SlotEvents {
-    Event incoming = kNoEvent;    // the recv, input, offload or reload that fills it
+    Event incoming = kNoEvent;    // the recv, input, host copy or collective that fills it
     Event written = kNoEvent;     // the last run that writes it
     Event touched = kNoEvent;     // the last run that reads or writes it
-    std::int32_t last_send = -1;  // in `sends`: the newest send, output or host copy of it, not known to be done
+    std::int32_t last_send = -1;  // in `sends`: the newest send, output, host copy or collective of it, not known to be done
   };
   struct Send {
     Event event = kNoEvent;

@@ -45,16 +45,32 @@ Event pending_of_run(DeviceState& state, const Instruction& instruction, Machine
   return kNoEvent;
 }
 
+// Until what a transfer would read is there.
+template <class Machine>
+Event pending_content(DeviceState::SlotEvents& slot, Machine& machine) {
+  if (const Event event = pending(slot.incoming, machine); event != kNoEvent) return event;
+  return pending(slot.written, machine);
+}
+
+template <class Machine>
+Event pending_of_collective(DeviceState& state, const Instruction& instruction, Machine& machine) {
+  for (SlotId operand : state.device->operands_of(instruction))
+    if (const Event event = pending_content(state.slots[operand.index()], machine); event != kNoEvent) return event;
+  for (const Result& result : state.device->results_of(instruction))
+    if (const Event event = pending_use(state, state.slots[result.slot.index()], machine); event != kNoEvent) return event;
+  return kNoEvent;
+}
+
 // What `instruction` must wait for; kNoEvent: it may start.
 template <class Machine>
 Event blocker(DeviceState& state, const Instruction& instruction, Machine& machine) {
   if (instruction.opcode == Opcode::run || instruction.opcode == Opcode::copy) return pending_of_run(state, instruction, machine);
   if (instruction.opcode == Opcode::reload) return kNoEvent;
+  if (is_collective(instruction.opcode)) return pending_of_collective(state, instruction, machine);
   const bool offloads = instruction.opcode == Opcode::offload;
   DeviceState::SlotEvents& slot = state.slots[(offloads ? state.device->operands_of(instruction)[0] : instruction.slot).index()];
   if (!offloads && instruction.opcode != Opcode::send && instruction.opcode != Opcode::output) return pending_use(state, slot, machine);
-  if (const Event event = pending(slot.incoming, machine); event != kNoEvent) return event;
-  return pending(slot.written, machine);
+  return pending_content(slot, machine);
 }
 
 inline void note_read(DeviceState& state, SlotId id, Event event) {
@@ -95,6 +111,16 @@ void execute(DeviceState& state, const Instruction& instruction, Machine& machin
       const Event event = machine.start(instruction);
       note_read(state, state.device->operands_of(instruction)[0], event);
       note_arrival(state, state.device->results_of(instruction)[0].slot, event);
+      break;
+    }
+    case Opcode::all_reduce:
+    case Opcode::all_gather:
+    case Opcode::reduce_scatter:
+    case Opcode::broadcast:
+    case Opcode::all_to_all: {
+      const Event event = machine.start(instruction);
+      for (SlotId operand : state.device->operands_of(instruction)) note_read(state, operand, event);
+      for (const Result& result : state.device->results_of(instruction)) note_arrival(state, result.slot, event);
       break;
     }
     case Opcode::free:

@@ -93,9 +93,11 @@ class Parser {
     cursor_.expect("}");
     while (cursor_.accept("data")) program_.data.push_back(port(data_));
     while (cursor_.accept("output")) program_.outputs.push_back(port(outputs_));
+    while (cursor_.accept("group")) group();
     while (cursor_.accept("task")) program_.tasks.push_back(task());
     while (cursor_.accept("device")) device();
-    if (!cursor_.at_end()) cursor_.fail("expected data, output, task, device or the end (in this order), or an instruction of a device");
+    if (!cursor_.at_end())
+      cursor_.fail("expected data, output, group, task, device or the end (in this order), or an instruction of a device");
     return std::move(program_);
   }
 
@@ -113,6 +115,18 @@ class Parser {
     port.type = tensor_type(cursor_);
     port.split = cursor_.accept("split");
     return port;
+  }
+
+  void group() {
+    cursor_.skip();
+    const std::size_t position = cursor_.position();
+    if (index(cursor_) != static_cast<std::int64_t>(program_.groups.size()))
+      cursor_.fail_at(position, concat("expected group ", program_.groups.size()));
+    cursor_.expect("(");
+    std::vector<std::int32_t>& members = program_.groups.emplace_back();
+    do members.push_back(index(cursor_));
+    while (cursor_.accept(","));
+    cursor_.expect(")");
   }
 
   Task task() {
@@ -163,6 +177,7 @@ class Parser {
       if (holds_state(slot.kind)) slot.names.push_back(cursor_.string());
     } while (cursor_.accept(","));
     cursor_.expect(")");
+    if (cursor_.accept("room")) slot.room = integer_in(cursor_, 1, kMaxArena);
     device_->slots.push_back(std::move(slot));
   }
 
@@ -196,7 +211,7 @@ class Parser {
       i.port = static_cast<std::int32_t>(outputs_.find(cursor_, "%"));
       cursor_.expect("=");
       i.slot = slot_name();
-    } else {
+    } else if (!collective(i)) {
       return false;
     }
     device_->instructions.push_back(i);
@@ -240,6 +255,30 @@ class Parser {
     cursor_.expect("->");
     device_->results.push_back({slot_name(), ResultMode::store});
     end_operands(i);
+  }
+
+  bool collective(Instruction& i) {
+    for (const Opcode opcode : {Opcode::all_reduce, Opcode::all_gather, Opcode::reduce_scatter, Opcode::broadcast, Opcode::all_to_all}) {
+      if (!cursor_.accept(name(opcode))) continue;
+      i.opcode = opcode;
+      if (cursor_.peek() != '%' && cursor_.peek() != '-') action(i);
+      begin_operands(i);
+      if (cursor_.peek() == '%') device_->operands.push_back(slot_name());
+      cursor_.expect("->");
+      const bool gives = opcode == Opcode::broadcast && cursor_.accept("from");
+      if (!gives) result();
+      end_operands(i);
+      if (gives || (opcode == Opcode::broadcast && (cursor_.expect("from"), true))) i.peer = index(cursor_);
+      cursor_.expect("in");
+      cursor_.skip();
+      const std::size_t position = cursor_.position();
+      i.group = index(cursor_);
+      if (i.group >= static_cast<std::int32_t>(program_.groups.size())) cursor_.fail_at(position, concat("there is no group ", i.group));
+      cursor_.expect("#");
+      i.tag = index(cursor_);
+      return true;
+    }
+    return false;
   }
 
   void input(Instruction& i) {

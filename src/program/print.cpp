@@ -54,6 +54,7 @@ void put_slot(Writer& out, const Slot& slot) {
     if (i < slot.names.size()) out << " " << quote(slot.names[i]);
   }
   out << ")";
+  if (slot.room > 0) out << " room " << slot.room;
 }
 
 // "2F3 ", "2U " or nothing.
@@ -80,6 +81,18 @@ void put_run(Writer& out, const Program& program, const DeviceProgram& device, c
     separator = ", ";
   }
   out << ")";
+}
+
+// "all_reduce %x -> update %x in 0 #3"; of a broadcast only the giver has an operand: "broadcast %x -> from 1 in 0 #3".
+void put_collective(Writer& out, const DeviceProgram& device, const Instruction& i) {
+  out << name(i.opcode) << " ";
+  put_action(out, i);
+  for (SlotId operand : device.operands_of(i)) out << shown_name(device.slots[operand.index()].name) << " ";
+  out << "-> ";
+  for (const Result& result : device.results_of(i))
+    out << name(result.mode) << " " << shown_name(device.slots[result.slot.index()].name) << " ";
+  if (i.opcode == Opcode::broadcast) out << "from " << i.peer << " ";
+  out << "in " << i.group << " #" << i.tag;
 }
 
 void put_instruction(Writer& out, const Program& program, const DeviceProgram& device, const Instruction& i) {
@@ -115,6 +128,13 @@ void put_instruction(Writer& out, const Program& program, const DeviceProgram& d
     case Opcode::output:
       out << "output " << shown_name(program.outputs[static_cast<std::size_t>(i.port)].name) << " = " << slot(i.slot);
       break;
+    case Opcode::all_reduce:
+    case Opcode::all_gather:
+    case Opcode::reduce_scatter:
+    case Opcode::broadcast:
+    case Opcode::all_to_all:
+      put_collective(out, device, i);
+      break;
   }
 }
 
@@ -147,6 +167,9 @@ std::string print(const Program& program) {
   out << "penstock program 1\nprogram " << task_name(program.name) << " {microbatches=" << program.microbatches << "}\n";
   for (const Port& port : program.data) put_port(out, "data", port);
   for (const Port& port : program.outputs) put_port(out, "output", port);
+  for (std::size_t g = 0; g < program.groups.size(); ++g)
+    out << "group " << static_cast<std::int64_t>(g) << " ("
+        << join(program.groups[g], ", ", [](std::int32_t device) { return std::to_string(device); }) << ")\n";
   for (const Task& task : program.tasks)
     out << "task " << task_name(task.name) << " {scratch=" << task.scratch << "}\n" << print_body(task.graph);
   for (std::size_t d = 0; d < program.devices.size(); ++d) put_device(out, program, d);

@@ -1,5 +1,7 @@
 #include "program/program.h"
 
+#include <algorithm>
+
 #include "base/hash.h"
 #include "base/text.h"
 
@@ -19,11 +21,12 @@ std::int64_t part_offset(const Slot& slot, std::size_t part) {
 }
 
 std::int64_t slot_bytes(const Slot& slot) {
-  return part_offset(slot, slot.parts.size());
+  return std::max(part_offset(slot, slot.parts.size()), aligned(slot.room));
 }
 
 std::string_view name(Opcode opcode) {
-  constexpr std::string_view kNames[] = {"run", "send", "recv", "copy", "free", "input", "output", "offload", "reload"};
+  constexpr std::string_view kNames[] = {"run",     "send",   "recv",       "copy",       "free",           "input",     "output",
+                                         "offload", "reload", "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"};
   return kNames[static_cast<std::size_t>(opcode)];
 }
 
@@ -55,6 +58,13 @@ std::string describe(const Program& program, int device, std::size_t instruction
       return concat("input ", program.data[static_cast<std::size_t>(i.port)].name, i.microbatch < 0 ? "" : concat("[", i.microbatch, "]"));
     case Opcode::output:
       return "output " + program.outputs[static_cast<std::size_t>(i.port)].name;
+    case Opcode::all_reduce:
+    case Opcode::all_gather:
+    case Opcode::reduce_scatter:
+    case Opcode::broadcast:
+    case Opcode::all_to_all:
+      return concat(name(i.opcode), " ", slot(i.operands > 0 ? on.operands_of(i)[0] : on.results_of(i)[0].slot), " of group ", i.group,
+                    " (tag ", i.tag, ")");
   }
   return {};
 }

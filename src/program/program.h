@@ -42,9 +42,10 @@ struct Slot {
   std::vector<TensorType> parts;
   std::vector<std::string> names;  // of each part, for state and copy: the state's names; else empty
   std::int64_t offset = -1;        // in its arena (state and copy: the state arena); by the memory plan
+  std::int64_t room = 0;           // bytes that it has at least: what collectives move in equal pieces has room behind its last part
 };
 std::int64_t part_offset(const Slot& slot, std::size_t part);  // bytes from the slot's begin
-std::int64_t slot_bytes(const Slot& slot);                     // a multiple of kAlignment
+std::int64_t slot_bytes(const Slot& slot);                     // a multiple of kAlignment, `room` at least
 
 enum class Opcode : std::uint8_t {
   run,     // task(operands) -> results; waits for its operands
@@ -57,9 +58,26 @@ enum class Opcode : std::uint8_t {
   // Start copying operands[0] to results[0], on the device's lane of host copies: one copy at a time, in program order.
   offload,  // from a step slot, once it is written, to a host slot, which this defines
   reload,   // from a host slot to a step slot, which this defines: written once the copy is done
+  // Start what all members of `group` do together, on the group's lane: member i is the i-th device of the group. What they read and fill
+  // is as sent and received. Sums are of the parts' elements, all of one dtype, in whatever order, but equal to the bit on all members.
+  all_reduce,      // operands[0] summed over the members -> results[0], of its type; may be the same slot
+  all_gather,      // operands[0] of every member, one after the other -> results[0]
+  reduce_scatter,  // the i-th of equal pieces of operands[0], summed over the members -> results[0] of member i
+  broadcast,       // operands[0] of the member `peer`, which has no result -> results[0] of the others, which have no operand
+  all_to_all,      // the i-th of equal pieces of member j's operands[0] -> the j-th of member i's results[0]
 };
 constexpr bool is_host_copy(Opcode opcode) {
   return opcode == Opcode::offload || opcode == Opcode::reload;
+}
+constexpr bool is_collective(Opcode opcode) {
+  return opcode >= Opcode::all_reduce;
+}
+constexpr bool reduces(Opcode opcode) {
+  return opcode == Opcode::all_reduce || opcode == Opcode::reduce_scatter;
+}
+// Has operands and results in the device's pools; else `slot`.
+constexpr bool has_operands(Opcode opcode) {
+  return opcode == Opcode::run || opcode == Opcode::copy || is_host_copy(opcode) || is_collective(opcode);
 }
 std::string_view name(Opcode opcode);
 
@@ -72,16 +90,17 @@ enum class ResultMode : std::uint8_t {
 
 struct Instruction {
   Opcode opcode = Opcode::run;
-  Kind kind = Kind::F;  // of a run, offload or reload: the action it belongs to,
+  Kind kind = Kind::F;  // of what has operands: the action it belongs to,
   bool action = false;  // if it belongs to one (else before or after the loop)
   std::int32_t stage = -1;
   std::int32_t microbatch = -1;                   // also of input
   TaskId task{};                                  // run
   SlotId slot{};                                  // send, recv, free, input, output
-  std::int32_t peer = -1;                         // send, recv: the other device
+  std::int32_t peer = -1;                         // send, recv: the other device; broadcast: the one that gives
   std::int32_t tag = -1;                          // send, recv: running number of the pair's transfers in this direction, from 0
+  std::int32_t group = -1;                        // collectives: Program::groups; `tag` is the running number of its collectives
   std::int32_t port = -1;                         // input: Program::data; output: Program::outputs
-  std::uint32_t first_operand = 0, operands = 0;  // run, copy, offload, reload: into DeviceProgram::operands
+  std::uint32_t first_operand = 0, operands = 0;  // has_operands(opcode): into DeviceProgram::operands
   std::uint32_t first_result = 0, results = 0;    // the same: into DeviceProgram::results
 };
 
@@ -115,6 +134,7 @@ struct Program {
   std::vector<Task> tasks;
   std::vector<DeviceProgram> devices;
   std::vector<Port> data, outputs;
+  std::vector<std::vector<std::int32_t>> groups;  // of devices, each ascending, that have collectives
   std::int32_t microbatches = 1;
 };
 

@@ -1,5 +1,7 @@
 #include "program/verify.h"
 
+#include <algorithm>
+#include <functional>
 #include <unordered_map>
 
 #include "base/invariant.h"
@@ -30,10 +32,20 @@ void check_ids(const Program& program, const DeviceProgram& device) {
       case Opcode::output:
         invariant(in_range(i.port, program.outputs.size()), "an output names no port");
         break;
+      case Opcode::all_reduce:
+      case Opcode::all_gather:
+      case Opcode::reduce_scatter:
+      case Opcode::all_to_all:
+        invariant(i.operands == 1 && i.results == 1, "a collective has not one operand and one result");
+        [[fallthrough]];
+      case Opcode::broadcast:
+        invariant(i.operands + i.results >= 1 && i.operands <= 1 && i.results <= 1, "a broadcast gives or takes one slot");
+        invariant(in_range(i.group, program.groups.size()), "a collective names no group");
+        break;
       default:
         break;
     }
-    if (i.opcode != Opcode::run && i.opcode != Opcode::copy && !is_host_copy(i.opcode)) {
+    if (!has_operands(i.opcode)) {
       invariant(in_range(i.slot.value, device.slots.size()), "an instruction names no slot");
       continue;
     }
@@ -41,6 +53,20 @@ void check_ids(const Program& program, const DeviceProgram& device) {
     invariant(std::size_t{i.first_result} + i.results <= device.results.size(), "results lie outside their pool");
     for (SlotId operand : device.operands_of(i)) invariant(in_range(operand.value, device.slots.size()), "an operand is no slot");
     for (const Result& result : device.results_of(i)) invariant(in_range(result.slot.value, device.slots.size()), "a result is no slot");
+  }
+}
+
+// Members ascend, two at least, and exist.
+void check_groups(const Program& program) {
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    const std::vector<std::int32_t>& members = program.groups[g];
+    const std::string shown = concat("group ", g, " (", join(members, ", ", [](std::int32_t d) { return std::to_string(d); }), ")");
+    if (members.size() < 2) throw Error(concat(shown, " has one member"), {}, "a collective needs two devices at least");
+    if (std::adjacent_find(members.begin(), members.end(), std::greater_equal<>()) != members.end())
+      throw Error(concat(shown, ": its members do not ascend"));
+    if (members.back() >= static_cast<std::int32_t>(program.devices.size()))
+      throw Error(concat(shown, ": there is no device ", members.back()),
+                  {concat("the program has devices 0 to ", program.devices.size() - 1)});
   }
 }
 
@@ -84,6 +110,7 @@ void check_tables(const Program& program) {
       invariant(slot.names.size() == (holds_state(slot.kind) ? slot.parts.size() : 0), "a slot's names do not match its parts");
     check_ids(program, device);
   }
+  check_groups(program);
   check_states(program);
 }
 
@@ -110,6 +137,7 @@ void verify(const Program& program, const VerifyOptions& options) {
   checks::check_outputs(program);
   const checks::Transfers transfers = checks::match_transfers(program);
   checks::check_transfer_types(program, transfers);
+  checks::check_collectives(program, transfers);
   if (options.model == ChannelModel::serial) checks::check_serial_order(program, transfers);
   checks::check_progress(program, transfers);
   for (int d = 0; d < static_cast<int>(program.devices.size()); ++d) checks::check_memory(program, d, options.memory_limit);

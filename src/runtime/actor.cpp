@@ -1,5 +1,6 @@
 #include "runtime/actor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -97,8 +98,12 @@ Event Actor::start(const Instruction& instruction) {
     case Opcode::reload:
       inner_[index] = executor_.issue(instruction);
       break;
-    default:
+    case Opcode::send:
+    case Opcode::recv:
       inner_[index] = transfer(instruction);
+      break;
+    default:
+      inner_[index] = collective(instruction);
   }
   if (record_) span(index, begin, Clock::now());
   return inner_[index] == kNoEvent ? kNoEvent : static_cast<Event>(index);
@@ -109,6 +114,25 @@ Event Actor::transfer(const Instruction& instruction) {
   try {
     return instruction.opcode == Opcode::send ? transport_.send(instruction.peer, instruction.tag, bytes)
                                               : transport_.receive(instruction.peer, instruction.tag, bytes);
+  } catch (const PeerLost& lost) {
+    fail_lost(lost, number(instruction));
+  }
+}
+
+Event Actor::collective(const Instruction& instruction) {
+  const std::vector<std::int32_t>& members = program_->groups[static_cast<std::size_t>(instruction.group)];
+  const auto place = [&](int device) {
+    return static_cast<std::size_t>(std::lower_bound(members.begin(), members.end(), device) - members.begin());
+  };
+  CollectiveCall call{instruction.opcode, instruction.group, instruction.tag, place(device_)};
+  if (instruction.opcode == Opcode::broadcast) call.root = place(instruction.peer);
+  for (const SlotId operand : own_.operands_of(instruction)) {
+    call.from = memory_[operand.index()];
+    if (const Slot& slot = own_.slots[operand.index()]; !slot.parts.empty()) call.dtype = slot.parts[0].dtype;
+  }
+  for (const Result& result : own_.results_of(instruction)) call.to = memory_[result.slot.index()];
+  try {
+    return transport_.collective(call);
   } catch (const PeerLost& lost) {
     fail_lost(lost, number(instruction));
   }
@@ -158,14 +182,24 @@ std::string Actor::waiter() const {
   return describe(*program_, device_, state_.next);
 }
 
+// Whom it waits for.
+std::vector<std::int32_t> Actor::peers_of(const Instruction& instruction) const {
+  if (!is_collective(instruction.opcode)) return {instruction.peer};
+  std::vector<std::int32_t> members = program_->groups[static_cast<std::size_t>(instruction.group)];
+  std::erase(members, device_);
+  return members;
+}
+
 void Actor::fail_late(std::size_t waited_for) const {
   const std::string what = concat("device ", device_, " waited longer than the deadline of ", seconds(deadline_), " s in ",
                                   describe(*program_, device_, waited_for));
   const std::vector<std::string> details = {concat("needed by: ", waiter()), concat("program: ", program_->name)};
   const std::string hint = "raise the deadline if a step may take that long";
   if (on_executor(waited_for)) throw Error(what, details, hint);
-  const int peer = first_[waited_for].peer;
-  throw PeerLost(peer, what, details, concat("see what device ", peer, " was doing; ", hint));
+  const std::vector<std::int32_t> peers = peers_of(first_[waited_for]);
+  throw PeerLost(
+      peers[0], what, details,
+      concat("see what device ", join(peers, " or ", [](std::int32_t peer) { return std::to_string(peer); }), " was doing; ", hint));
 }
 
 void Actor::fail_lost(const PeerLost& lost, std::size_t waited_for) const {

@@ -47,6 +47,8 @@ class Actor {
   bool on_compute_lane(std::size_t instruction) const;
   bool on_executor(std::size_t instruction) const;  // on its compute lane or that of host copies
   Event transfer(const Instruction& instruction);
+  Event collective(const Instruction& instruction);
+  std::vector<std::int32_t> peers_of(const Instruction& instruction) const;
   void fill(const Instruction& instruction);
   void collect(const Instruction& instruction);
   void wait(Event event);

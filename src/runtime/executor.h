@@ -57,16 +57,30 @@ class Executor {
   virtual std::int64_t last_run_bytes() const { return 0; }
 };
 
+// One member's part of a collective: see Opcode in program/program.h.
+struct CollectiveCall {
+  Opcode opcode = Opcode::all_reduce;
+  std::int32_t group = -1, tag = -1;  // of the program
+  std::size_t member = 0;             // place of this device in the group
+  std::size_t root = 0;               // broadcast: place of the one that gives
+  DType dtype = DType::f32;           // of what is summed
+  std::span<const std::byte> from{};
+  std::span<std::byte> to{};
+};
+
 // Moves slots between the devices of one program. One object per device ("endpoint"); calls come from the device's own thread.
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Once per step, before its first transfer. Transfers are named by (peer, direction, tag) and match by them.
+  // Once per step, before its first transfer. Transfers are named by (peer, direction, tag) and match by them. May wait for the other
+  // members of a group that it sees for the first time.
   virtual void begin_step(const Program& program, int device) = 0;
   // Start a transfer; kNoEvent if it is complete on return. The bytes stay where they are until then; both ends give the same size.
   virtual Event send(int peer, int tag, std::span<const std::byte> bytes) = 0;
   virtual Event receive(int peer, int tag, std::span<std::byte> bytes) = 0;
+  // The same for a collective; every member starts those of a group in one order.
+  virtual Event collective(const CollectiveCall& call) = 0;
   virtual bool done(Event event) = 0;
   // Blocks until done; false when the deadline passed. Throws PeerLost or Aborted. send and receive may throw them too.
   virtual bool wait(Event event, Deadline deadline) = 0;

@@ -232,6 +232,7 @@ class FakeTransport : public Transport {
   }
   Event send(int peer, int tag, std::span<const std::byte> bytes) override { return delay(inner_->send(peer, tag, bytes)); }
   Event receive(int peer, int tag, std::span<std::byte> bytes) override { return delay(inner_->receive(peer, tag, bytes)); }
+  Event collective(const CollectiveCall& call) override { return delay(inner_->collective(call)); }
   bool done(Event event) override;
   bool wait(Event event, Deadline deadline) override;
 

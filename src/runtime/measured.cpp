@@ -28,17 +28,28 @@ Durations ends(const Program& program, const StepResult& result, const std::vect
   return out;
 }
 
-// How long after both ends had been started a device that waited saw the transfer done; of a host copy after it had been started itself.
+// How long after both ends (all members) had been started a device that waited saw the transfer (collective) done; of a host copy after it
+// had been started itself.
 // Negative where the second end's thread lost its core to the device that it had woken.
 Durations find_arrivals(const Program& program, const StepResult& result, const std::vector<double>& begin) {
-  const Durations started = ends(program, result, begin, false);
+  Durations started = ends(program, result, begin, false);
   Durations out = ends(program, result, begin, true);
-  for (const checks::Transfer& transfer : checks::match_transfers(program).all) {
+  const checks::Transfers transfers = checks::match_transfers(program);
+  for (const checks::Transfer& transfer : transfers.all) {
     const auto from = static_cast<std::size_t>(transfer.from), to = static_cast<std::size_t>(transfer.to);
     const auto send = static_cast<std::size_t>(transfer.sender), recv = static_cast<std::size_t>(transfer.receiver);
     const double ready = std::max(started[from][send], started[to][recv]);
     out[from][send] -= ready;
     out[to][recv] -= ready;
+  }
+  for (const checks::Collective& collective : transfers.collectives) {
+    const std::vector<std::int32_t>& members = program.groups[static_cast<std::size_t>(collective.group)];
+    const auto at = [&](Durations& times, std::size_t m) -> double& {
+      return times[static_cast<std::size_t>(members[m])][static_cast<std::size_t>(collective.instructions[m])];
+    };
+    double ready = 0;
+    for (std::size_t m = 0; m < members.size(); ++m) ready = std::max(ready, at(started, m));
+    for (std::size_t m = 0; m < members.size(); ++m) at(out, m) -= ready;
   }
   for (std::size_t d = 0; d < out.size(); ++d)
     for (std::size_t i = 0; i < out[d].size(); ++i)

@@ -48,12 +48,20 @@ class IsolatedTransport : public Transport {
   Event send(int peer, int tag, std::span<const std::byte> bytes) override {
     return isolation_->transfers == Transfers::replay ? kNoEvent : inner_->send(peer, tag, bytes);
   }
-  Event receive(int peer, int tag, std::span<std::byte> bytes) override;
+  Event receive(int peer, int tag, std::span<std::byte> bytes) override {
+    return incoming({peer, tag}, bytes, [&] { return inner_->receive(peer, tag, bytes); });
+  }
+  Event collective(const CollectiveCall& call) override {
+    return incoming({-1 - call.group, call.tag}, call.to, [&] { return inner_->collective(call); });
+  }
   bool done(Event event) override { return inner_->done(event) && keep(event); }
   bool wait(Event event, Deadline deadline) override { return inner_->wait(event, deadline) && keep(event); }
 
  private:
-  using Name = std::pair<int, int>;  // peer, tag
+  using Name = std::pair<int, int>;  // peer, or -1 - group, and tag
+
+  template <class Start>
+  Event incoming(const Name& name, std::span<std::byte> bytes, const Start& start);
 
   // A receive that is done keeps its bytes until the first task may write over them.
   bool keep(Event event) {
@@ -67,19 +75,19 @@ class IsolatedTransport : public Transport {
 
   std::unique_ptr<Transport> inner_;
   std::shared_ptr<const Isolation> isolation_;
-  std::map<Event, std::pair<Name, std::span<const std::byte>>> under_way_;  // receives to be kept
+  std::map<Event, std::pair<Name, std::span<const std::byte>>> under_way_;  // what comes in, to be kept
   std::map<Name, std::vector<std::byte>> kept_;
 };
 
-Event IsolatedTransport::receive(int peer, int tag, std::span<std::byte> bytes) {
-  const Name name{peer, tag};
+template <class Start>
+Event IsolatedTransport::incoming(const Name& name, std::span<std::byte> bytes, const Start& start) {
   if (isolation_->transfers == Transfers::replay) {
     const std::vector<std::byte>& kept = kept_[name];
     invariant(kept.size() == bytes.size(), "a transfer is replayed that was not captured");
-    std::memcpy(bytes.data(), kept.data(), kept.size());
+    if (!kept.empty()) std::memcpy(bytes.data(), kept.data(), kept.size());
     return kNoEvent;
   }
-  const Event event = inner_->receive(peer, tag, bytes);
+  const Event event = start();
   if (isolation_->transfers != Transfers::capture) return event;
   if (event == kNoEvent)
     kept_[name].assign(bytes.begin(), bytes.end());

@@ -28,17 +28,23 @@ class ThreadTransport : public Transport {
   void begin_step(const Program& program, int device) override;
   Event send(int peer, int tag, std::span<const std::byte> bytes) override;
   Event receive(int peer, int tag, std::span<std::byte> bytes) override;
+  Event collective(const CollectiveCall& call) override;
   bool done(Event event) override { return is_done(pending_[static_cast<std::size_t>(event)]); }
   bool wait(Event event, Deadline deadline) override;
 
  private:
   struct Pending {
-    const Mailbox* box;
+    const Mailbox* box;    // of a transfer,
+    Gathering* gathering;  // or of a collective
     std::uint64_t use;
   };
 
-  static bool is_done(const Pending& p) { return p.box->done.load(std::memory_order_seq_cst) >= p.use; }
+  static bool is_done(const Pending& p) {
+    return p.gathering ? p.gathering->is_done(p.use) : p.box->done.load(std::memory_order_seq_cst) >= p.use;
+  }
   Event arrive(Mailbox& box, int peer);
+  void wake_others(const Gathering& gathering);
+  bool sleep(const Pending& pending, Deadline deadline, bool until_ready);
   bool spin(const Pending& pending, Deadline deadline) const;
 
   // After so many waits in a row that were longer than spinning lasts, only each kPatience-th spins: a core that spins in vain may be
@@ -49,6 +55,8 @@ class ThreadTransport : public Transport {
   int device_;
   std::uint32_t misses_ = 0;
   std::vector<std::vector<Mailbox*>> outgoing_, incoming_;  // [peer][tag]
+  std::vector<std::vector<Gathering*>> gatherings_;         // [group of the program][tag]
+  std::vector<std::vector<std::int32_t>> groups_;           // their members
   std::vector<Pending> pending_;                            // this step's, by event
 };
 
@@ -81,6 +89,14 @@ void ThreadHub::open(int from, int to, std::size_t count, std::vector<Mailbox*>&
   while (boxes.size() < count) boxes.push_back(&channel[boxes.size()]);
 }
 
+void ThreadHub::open(const std::vector<std::int32_t>& group, std::size_t count, std::vector<Gathering*>& gatherings) {
+  if (gatherings.size() >= count) return;
+  const std::lock_guard lock(mutex_);
+  std::deque<Gathering>& all = gatherings_[group];
+  while (all.size() < count) all.emplace_back(group);
+  while (gatherings.size() < count) gatherings.push_back(&all[gatherings.size()]);
+}
+
 void ThreadHub::wake(int device) {
   Bell& bell = bells_[static_cast<std::size_t>(device)];
   if (!bell.asleep.load(std::memory_order_seq_cst)) return;
@@ -90,8 +106,17 @@ void ThreadHub::wake(int device) {
 
 void ThreadTransport::begin_step(const Program& program, int device) {
   invariant(device == device_, "a thread endpoint serves one device");
+  if (groups_ != program.groups) {
+    gatherings_.assign(program.groups.size(), {});
+    groups_ = program.groups;
+  }
   std::size_t transfers = 0;
   for (const Instruction& i : program.devices[static_cast<std::size_t>(device)].instructions) {
+    if (is_collective(i.opcode)) {
+      ++transfers;
+      const auto group = static_cast<std::size_t>(i.group);
+      hub_.open(program.groups[group], static_cast<std::size_t>(i.tag) + 1, gatherings_[group]);
+    }
     if (i.opcode != Opcode::send && i.opcode != Opcode::recv) continue;
     const bool out = i.opcode == Opcode::send;
     ++transfers;
@@ -121,7 +146,7 @@ Event ThreadTransport::arrive(Mailbox& box, int peer) {
   const std::uint64_t before = box.arrivals.fetch_add(1, std::memory_order_acq_rel);
   const std::uint64_t use = before / 2 + 1;
   if (before % 2 == 0) {
-    pending_.push_back({&box, use});
+    pending_.push_back({&box, nullptr, use});
     return static_cast<Event>(pending_.size()) - 1;
   }
   invariant(box.from_bytes == box.to_bytes, "both ends of a transfer agree in size");
@@ -129,6 +154,22 @@ Event ThreadTransport::arrive(Mailbox& box, int peer) {
   box.done.store(use, std::memory_order_seq_cst);
   hub_.wake(peer);
   return kNoEvent;
+}
+
+Event ThreadTransport::collective(const CollectiveCall& call) {
+  Gathering& gathering = *gatherings_[static_cast<std::size_t>(call.group)][static_cast<std::size_t>(call.tag)];
+  const auto [use, last] = gathering.arrive(call);
+  pending_.push_back({nullptr, &gathering, use});
+  if (last) {
+    if (gathering.blocks() > 1) wake_others(gathering);  // those that wait for it can help
+    if (gathering.work(use)) wake_others(gathering);
+  }
+  return static_cast<Event>(pending_.size()) - 1;
+}
+
+void ThreadTransport::wake_others(const Gathering& gathering) {
+  for (const std::int32_t member : gathering.members())
+    if (member != device_) hub_.wake(member);
 }
 
 bool ThreadTransport::spin(const Pending& pending, Deadline deadline) const {
@@ -144,19 +185,27 @@ bool ThreadTransport::spin(const Pending& pending, Deadline deadline) const {
 
 bool ThreadTransport::wait(Event event, Deadline deadline) {
   const Pending pending = pending_[static_cast<std::size_t>(event)];
+  if (pending.gathering) {
+    if (!pending.gathering->is_ready(pending.use) && !sleep(pending, deadline, /*until_ready=*/true)) return false;
+    if (pending.gathering->work(pending.use)) wake_others(*pending.gathering);
+  }
   const bool hopeful = misses_ < kPatience || misses_ % kPatience == 0;
   if (hopeful && spin(pending, deadline)) {
     misses_ = 0;
     return true;
   }
   ++misses_;
+  return sleep(pending, deadline, /*until_ready=*/false);
+}
+
+bool ThreadTransport::sleep(const Pending& pending, Deadline deadline, bool until_ready) {
   ThreadHub::Bell& bell = hub_.bells_[static_cast<std::size_t>(device_)];
   std::unique_lock lock(bell.mutex);
   bell.asleep.store(true, std::memory_order_seq_cst);
-  const auto over = [&] { return is_done(pending) || hub_.aborted_.load(); };
-  bell.ring.wait_until(lock, deadline, over);
+  const auto is_over = [&] { return until_ready ? pending.gathering->is_ready(pending.use) : is_done(pending); };
+  bell.ring.wait_until(lock, deadline, [&] { return is_over() || hub_.aborted_.load(); });
   bell.asleep.store(false, std::memory_order_relaxed);
-  if (is_done(pending)) return true;
+  if (is_over()) return true;
   if (hub_.aborted_.load()) throw Aborted();
   return false;
 }

@@ -1,5 +1,5 @@
 // Transfers between the threads of one process: whichever end comes second copies the bytes from the sender's slot into the
-// receiver's. No buffer between, no thread of its own.
+// receiver's. No buffer between, no thread of its own. Collectives: thread_collective.h.
 #pragma once
 
 #include <atomic>
@@ -7,11 +7,13 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "runtime/executor.h"
+#include "runtime/thread_collective.h"
 
 namespace penstock {
 
@@ -48,13 +50,16 @@ class ThreadHub {
 
   // The mailboxes of the transfers from one device to another, at least `count`; they never move.
   void open(int from, int to, std::size_t count, std::vector<Mailbox*>& boxes);
+  // The same for collectives of a group.
+  void open(const std::vector<std::int32_t>& group, std::size_t count, std::vector<Gathering*>& gatherings);
   void wake(int device);
 
   int devices_;
   std::chrono::microseconds spin_;
-  bool yield_;                                 // more devices than cores: a spinning device gives its core away
-  std::mutex mutex_;                           // of channels_
-  std::vector<std::deque<Mailbox>> channels_;  // [from * devices + to]
+  bool yield_;                                                             // more devices than cores: a spinning device gives its core away
+  std::mutex mutex_;                                                       // of channels_ and gatherings_
+  std::vector<std::deque<Mailbox>> channels_;                              // [from * devices + to]
+  std::map<std::vector<std::int32_t>, std::deque<Gathering>> gatherings_;  // by members
   std::vector<Bell> bells_;
   std::atomic<bool> aborted_{false};
 };

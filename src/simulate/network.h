@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "program/program.h"
+
 namespace penstock {
 
 // One direction between two devices. A transfer occupies it for bytes / bandwidth, one after the other in the order they are started, and
@@ -31,5 +33,11 @@ struct Network {
 
   const Link& at(std::int32_t from, std::int32_t to) const;
 };
+
+// Seconds that a collective takes once all members have started it; `bytes`: the whole of what each member gathers, reduces or exchanges.
+// A ring over the slowest link between neighbours in the group, whose n-1 steps (all_reduce: 2(n-1)) each move bytes/n; for all_reduce and
+// broadcast also a tree of ceil(log2 n) steps (all_reduce: twice), each of all bytes, where that is faster (Thakur, Rabenseifner, Gropp:
+// Optimization of collective communication operations in MPICH, 2005).
+double collective_seconds(Opcode opcode, double bytes, const std::vector<std::int32_t>& members, const Network& network);
 
 }  // namespace penstock

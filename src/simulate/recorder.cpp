@@ -9,8 +9,10 @@
 namespace penstock {
 namespace {
 
-// Names of what a device's thread does beside computing: after the program's tasks in Timeline::tasks, in the order of Opcode.
-constexpr std::array kHostWork = {Opcode::send, Opcode::recv, Opcode::input, Opcode::output, Opcode::offload, Opcode::reload};
+// Names of what a device does beside computing: after the program's tasks in Timeline::tasks.
+constexpr std::array kHostWork = {Opcode::send,           Opcode::recv,      Opcode::input,      Opcode::output,
+                                  Opcode::offload,        Opcode::reload,    Opcode::all_reduce, Opcode::all_gather,
+                                  Opcode::reduce_scatter, Opcode::broadcast, Opcode::all_to_all};
 
 bool is_moment(const std::string& state) {
   return state.starts_with("first:") || state.starts_with("second:") || state == "step";
@@ -24,8 +26,11 @@ std::vector<MemoryClass> memory_classes(const DeviceProgram& device) {
   for (const Instruction& instruction : device.instructions) {
     loop_seen = loop_seen || instruction.action;
     if (instruction.opcode == Opcode::recv) out[instruction.slot.index()] = MemoryClass::communication;
+    if (instruction.opcode == Opcode::all_gather) out[device.results_of(instruction)[0].slot.index()] = MemoryClass::parameters;
+    if (instruction.opcode == Opcode::reduce_scatter) out[device.results_of(instruction)[0].slot.index()] = MemoryClass::gradients;
     for (const Result& result : device.results_of(instruction))
-      if (result.mode == ResultMode::add || (loop_seen && !instruction.action)) out[result.slot.index()] = MemoryClass::gradients;
+      if (result.mode == ResultMode::add || (loop_seen && !instruction.action && !is_collective(instruction.opcode)))
+        out[result.slot.index()] = MemoryClass::gradients;
   }
   for (std::size_t s = 0; s < device.slots.size(); ++s) {
     const Slot& slot = device.slots[s];
@@ -89,13 +94,17 @@ std::int64_t Recorder::host(std::size_t device, const Instruction& instruction, 
   return add(activity);
 }
 
-std::int64_t Recorder::host_copy(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause) {
+std::int64_t Recorder::beside(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause) {
   Activity activity = describe(device, instruction, begin, end, cause);
   activity.lane = Lane::transfer;
   activity.peer = activity.device;
   activity.task = host_work(instruction.opcode);
   const DeviceProgram& own = program_.devices[device];
-  activity.bytes = static_cast<double>(slot_bytes(own.slots[own.operands_of(instruction)[0].index()]));
+  const auto count = [&](SlotId slot) {
+    activity.bytes = std::max(activity.bytes, static_cast<double>(slot_bytes(own.slots[slot.index()])));
+  };
+  for (const SlotId operand : own.operands_of(instruction)) count(operand);
+  for (const Result& result : own.results_of(instruction)) count(result.slot);
   return add(activity);
 }
 

@@ -16,7 +16,8 @@ class Recorder {
   std::int64_t run(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause);
   std::int64_t host(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause);
   std::int64_t transfer(std::size_t from, std::size_t to, const Instruction& send, double begin, double end, std::int64_t cause);
-  std::int64_t host_copy(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause);
+  // A host copy or a collective: on a lane beside the device's others.
+  std::int64_t beside(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause);
 
   // Calls for one device come in the order of time.
   void define(std::size_t device, SlotId slot, double time) { change(device, slot, time, 1); }

@@ -20,7 +20,8 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The ends of a transfer; an event is 2 * transfer + end, or, after those of all transfers, the number of a host copy.
+// The ends of a transfer; an event is 2 * transfer + end, or, after those of all transfers, the number of a member of a collective, and
+// after those of a host copy.
 enum End : std::size_t { kSender = 0, kReceiver = 1 };
 
 struct TransferState {
@@ -31,6 +32,20 @@ struct TransferState {
 struct RecordedTransfer {
   std::int64_t activity = -1;
   std::int64_t before[2] = {-1, -1};  // what was recorded last at each end when it started
+};
+
+struct CollectiveState {
+  std::size_t missing = 0;   // members that have not started it
+  double seconds = 0;        // what it takes then
+  bool last_copies = false;  // the last member's thread does the work
+  double ready = 0;          // when the last did start it
+  double path = 0;           // longest chain up to what any member gives
+  std::int64_t cause = -1;   // of the last to start
+  std::size_t first = 0;     // its members, in members_
+};
+struct MemberState {
+  double done = kNever;
+  std::int64_t activity = -1;
 };
 
 struct HostCopy {
@@ -67,7 +82,8 @@ class VirtualTime {
         clocks_(program.devices.size()),
         asleep_(program.devices.size(), kNoEvent),
         host_link_(network.host),
-        host_lanes_(program.devices.size()) {
+        host_lanes_(program.devices.size()),
+        group_lanes_(program.groups.size()) {
     if (options.record) {
       recorder_.emplace(program);
       recorded_.resize(states_.size());
@@ -78,6 +94,7 @@ class VirtualTime {
       if (!options.begin.empty()) clocks_[d].now = options.begin[d];
     }
     find_links(network);
+    find_collectives(network);
   }
 
   Simulation simulate() {
@@ -111,13 +128,15 @@ class VirtualTime {
     const double begin = clock_->now, seconds = start_seconds(current_, place(instruction));
     clock_->now += seconds;
     clock_->kept += seconds;
-    if (instruction.opcode == Opcode::input) clock_->path[instruction.slot.index()] = seconds;
+    if (instruction.opcode == Opcode::input) clock_->path[instruction.slot.at()] = seconds;
     if (recorder_) {
       if (instruction.opcode == Opcode::recv || instruction.opcode == Opcode::input) recorder_->define(current_, instruction.slot, begin);
-      for (const Result& result : device().results_of(instruction)) recorder_->define(current_, result.slot, begin);
+      for (const Result& result : device().results_of(instruction))
+        if (result.mode == ResultMode::store) recorder_->define(current_, result.slot, begin);
       if (seconds > 0) clock_->cause = recorder_->host(current_, instruction, begin, clock_->now, clock_->cause);
     }
     if (is_host_copy(instruction.opcode)) return start_host_copy(instruction, seconds);
+    if (is_collective(instruction.opcode)) return start_collective(at(number) - states_.size(), instruction);
     return number < 0 ? kNoEvent : start_transfer(at(number), instruction);
   }
 
@@ -134,14 +153,28 @@ class VirtualTime {
   // What starting a transfer (or an input, an output) takes.
   double start_seconds(std::size_t device, std::size_t instruction) const {
     const std::int32_t number = transfers_.of[device][instruction];
-    if (number < 0) return durations_[device][instruction];
+    if (number < 0 || at(number) >= states_.size()) return durations_[device][instruction];
     const Link& link = *links_[link_of_[at(number)]].link;
     const bool sends = static_cast<std::size_t>(transfers_.all[at(number)].from) == device;
     return durations_[device][instruction] + link.start_seconds + (sends ? bytes_[at(number)] * link.send_seconds_per_byte : 0);
   }
-  bool of_host_copy(Event event) const { return at(event) >= 2 * states_.size(); }
-  const HostCopy& host_copy(Event event) const { return host_copies_[at(event) - 2 * states_.size()]; }
-  double arrival(Event event) const { return of_host_copy(event) ? host_copy(event).done : states_[at(event) / 2].done[at(event) % 2]; }
+  bool of_transfer(Event event) const { return at(event) < 2 * states_.size(); }
+  bool of_host_copy(Event event) const { return at(event) >= 2 * states_.size() + members_.size(); }
+  const MemberState& member(Event event) const { return members_[at(event) - 2 * states_.size()]; }
+  const HostCopy& host_copy(Event event) const { return host_copies_[at(event) - 2 * states_.size() - members_.size()]; }
+  double arrival(Event event) const {
+    if (of_transfer(event)) return states_[at(event) / 2].done[at(event) % 2];
+    return of_host_copy(event) ? host_copy(event).done : member(event).done;
+  }
+  std::int64_t activity(Event event) const {
+    if (of_transfer(event)) return recorded_[at(event) / 2].activity;
+    return of_host_copy(event) ? host_copy(event).activity : member(event).activity;
+  }
+  // This device's place in the group.
+  std::size_t place_in(std::int32_t group) const {
+    const std::vector<std::int32_t>& members = program_.groups[at(group)];
+    return at(std::lower_bound(members.begin(), members.end(), static_cast<std::int32_t>(current_)) - members.begin());
+  }
 
   void find_links(const Network& network) {
     std::map<std::pair<std::int32_t, std::int32_t>, std::uint32_t> by_pair;
@@ -151,7 +184,7 @@ class VirtualTime {
     bytes_.reserve(transfers_.all.size());
     for (const checks::Transfer& transfer : transfers_.all) {
       const DeviceProgram& from = program_.devices[at(transfer.from)];
-      bytes_.push_back(static_cast<double>(slot_bytes(from.slots[from.instructions[at(transfer.sender)].slot.index()])));
+      bytes_.push_back(static_cast<double>(slot_bytes(from.slots[from.instructions[at(transfer.sender)].slot.at()])));
       const std::pair pair(transfer.from, transfer.to);
       if (pair == last) {
         link_of_.push_back(link_of_.back());
@@ -170,20 +203,86 @@ class VirtualTime {
     }
   }
 
+  void find_collectives(const Network& network) {
+    for (const checks::Collective& collective : transfers_.collectives) {
+      const std::vector<std::int32_t>& members = program_.groups[at(collective.group)];
+      const DeviceProgram& any = program_.devices[at(members[0])];
+      const Instruction& instruction = any.instructions[at(collective.instructions[0])];
+      double bytes = 0;
+      for (const SlotId operand : any.operands_of(instruction)) bytes = std::max(bytes, slot_size(any, operand));
+      for (const Result& result : any.results_of(instruction)) bytes = std::max(bytes, slot_size(any, result.slot));
+      const Link& link = network.at(members[0], members[1]);
+      // Threads of one process: the last to come reads what all give and writes what all take.
+      CollectiveState& state = collectives_.emplace_back();
+      const double moved = bytes * static_cast<double>(instruction.opcode == Opcode::reduce_scatter ? 1 : members.size());
+      state.last_copies = link.second_end_copies;
+      state.seconds = state.last_copies ? moved / link.bandwidth : collective_seconds(instruction.opcode, bytes, members, network);
+      state.missing = members.size();
+      state.first = members_.size();
+      members_.resize(members_.size() + members.size());
+      ordered_ = ordered_ || state.last_copies;
+    }
+  }
+
+  static double slot_size(const DeviceProgram& device, SlotId slot) { return static_cast<double>(slot_bytes(device.slots[slot.at()])); }
+
+  Event start_collective(std::size_t number, const Instruction& instruction) {
+    CollectiveState& state = collectives_[number];
+    for (const SlotId operand : device().operands_of(instruction)) state.path = std::max(state.path, clock_->path[operand.at()]);
+    if (clock_->now >= state.ready) state.cause = clock_->cause;
+    state.ready = std::max(state.ready, clock_->now);
+    if (--state.missing == 0) complete_collective(number);
+    return event_of(state, place_in(instruction.group));
+  }
+  Event event_of(const CollectiveState& state, std::size_t member) const {
+    return static_cast<Event>(2 * states_.size() + state.first + member);
+  }
+
+  // All members have started it, the one whose turn it is just now. A group does one collective after the other.
+  void complete_collective(std::size_t number) {
+    CollectiveState& state = collectives_[number];
+    const checks::Collective& collective = transfers_.collectives[number];
+    const std::vector<std::int32_t>& members = program_.groups[at(collective.group)];
+    Carrier& lane = group_lanes_[at(collective.group)];
+    const double begin = std::max(state.ready, lane.free_at);
+    const std::int64_t cause = lane.free_at > state.ready ? lane.newest : state.cause;
+    lane.free_at = begin + state.seconds;
+    if (state.last_copies) {
+      clock_->kept += lane.free_at - clock_->now;
+      clock_->now = lane.free_at;
+    }
+    const double path = state.path + state.seconds;
+    longest_path_ = std::max(longest_path_, path);
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      const std::size_t device = at(members[m]);
+      const Instruction& own = program_.devices[device].instructions[at(collective.instructions[m])];
+      for (const Result& result : program_.devices[device].results_of(own)) clocks_[device].path[result.slot.at()] = path;
+      MemberState& member = members_[state.first + m];
+      member.done = lane.free_at;
+      if (options_.arrivals != nullptr) {
+        const double known = (*options_.arrivals)[device][at(collective.instructions[m])];
+        if (!std::isnan(known)) member.done = state.ready + known;
+      }
+      if (recorder_) member.activity = lane.newest = recorder_->beside(device, own, begin, std::max(begin, member.done), cause);
+      if (device != current_ && asleep_[device] == event_of(state, m)) woken_.push_back(members[m]);
+    }
+    if (state.last_copies && recorder_) clock_->cause = members_[state.first + place_in(collective.group)].activity;
+  }
+
   void extend_paths(const Instruction& instruction, double seconds) {
     double path = 0;
-    for (SlotId operand : device().operands_of(instruction)) path = std::max(path, clock_->path[operand.index()]);
+    for (SlotId operand : device().operands_of(instruction)) path = std::max(path, clock_->path[operand.at()]);
     for (const Result& result : device().results_of(instruction))
-      if (result.mode != ResultMode::store) path = std::max(path, clock_->path[result.slot.index()]);
+      if (result.mode != ResultMode::store) path = std::max(path, clock_->path[result.slot.at()]);
     path += seconds;
     longest_path_ = std::max(longest_path_, path);
-    for (const Result& result : device().results_of(instruction)) clock_->path[result.slot.index()] = path;
+    for (const Result& result : device().results_of(instruction)) clock_->path[result.slot.at()] = path;
   }
 
   // `kept`: seconds that starting it has taken.
   Event start_host_copy(const Instruction& instruction, double kept) {
     const SlotId from = device().operands_of(instruction)[0], to = device().results_of(instruction)[0].slot;
-    const double seconds = static_cast<double>(slot_bytes(device().slots[from.index()])) / host_link_.bandwidth;
+    const double seconds = static_cast<double>(slot_bytes(device().slots[from.at()])) / host_link_.bandwidth;
     Carrier& lane = host_lanes_[current_];
     const bool queues = lane.free_at > clock_->now;
     const double begin = queues ? lane.free_at : clock_->now;
@@ -193,12 +292,12 @@ class VirtualTime {
       const double known = (*options_.arrivals)[current_][place(instruction)];
       if (!std::isnan(known)) copy.done = clock_->now + known;
     }
-    clock_->path[to.index()] = clock_->path[from.index()] + kept + seconds;
-    longest_path_ = std::max(longest_path_, clock_->path[to.index()]);
+    clock_->path[to.at()] = clock_->path[from.at()] + kept + seconds;
+    longest_path_ = std::max(longest_path_, clock_->path[to.at()]);
     if (recorder_ && copy.done > begin)
-      copy.activity = lane.newest = recorder_->host_copy(current_, instruction, begin, copy.done, queues ? lane.newest : clock_->cause);
+      copy.activity = lane.newest = recorder_->beside(current_, instruction, begin, copy.done, queues ? lane.newest : clock_->cause);
     host_copies_.push_back(copy);
-    return static_cast<Event>(2 * states_.size() + host_copies_.size() - 1);
+    return static_cast<Event>(2 * states_.size() + collectives_.size() + host_copies_.size() - 1);
   }
 
   Event start_transfer(std::size_t number, const Instruction& instruction) {
@@ -206,7 +305,7 @@ class VirtualTime {
     TransferState& transfer = states_[number];
     transfer.started[end] = clock_->now;
     if (recorder_) recorded_[number].before[end] = clock_->cause;
-    if (end == kSender) transfer.path = clock_->path[instruction.slot.index()];
+    if (end == kSender) transfer.path = clock_->path[instruction.slot.at()];
     if (transfer.started[1 - end] >= 0) complete(number, end);
     return static_cast<Event>(2 * number + end);
   }
@@ -234,7 +333,7 @@ class VirtualTime {
       lane.free_at = begin + seconds;
     }
     if (options_.arrivals != nullptr) replay(transfer, ends, ready);
-    double& path = clocks_[at(ends.to)].path[program_.devices[at(ends.to)].instructions[at(ends.receiver)].slot.index()];
+    double& path = clocks_[at(ends.to)].path[program_.devices[at(ends.to)].instructions[at(ends.receiver)].slot.at()];
     path = transfer.path + seconds;
     longest_path_ = std::max(longest_path_, path);
     if (recorder_) {
@@ -248,7 +347,8 @@ class VirtualTime {
   }
 
   void replay(TransferState& transfer, const checks::Transfer& ends, double ready) const {
-    const double known[2] = {(*options_.arrivals)[at(ends.from)][at(ends.sender)], (*options_.arrivals)[at(ends.to)][at(ends.receiver)]};
+    const double known[2] = {(*options_.arrivals)[at(ends.from)][at(ends.sender)],
+                             (*options_.arrivals)[at(ends.to)][at(ends.receiver)]};
     for (const End end : {kSender, kReceiver})
       if (!std::isnan(known[end])) transfer.done[end] = ready + known[end];
   }
@@ -269,7 +369,7 @@ class VirtualTime {
       return Turn::asleep;
     }
     clock_->now = time;
-    if (recorder_) clock_->cause = of_host_copy(wait.event) ? host_copy(wait.event).activity : recorded_[at(wait.event) / 2].activity;
+    if (recorder_) clock_->cause = activity(wait.event);
     return Turn::ready;
   }
 
@@ -287,7 +387,7 @@ class VirtualTime {
     return finished;
   }
 
-  // Transfers start in the order of time: a device stops before each of its transfers, and the one whose is the earliest goes on.
+  // Transfers and collectives start in the order of time: a device stops before each of its own, and the one whose is the earliest goes on.
   std::size_t run_in_order() {
     using Entry = std::pair<double, std::int32_t>;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
@@ -313,7 +413,8 @@ class VirtualTime {
 
   static std::size_t next_transfer(const DeviceState& state, std::size_t from) {
     const std::vector<Instruction>& all = state.device->instructions;
-    while (from < all.size() && all[from].opcode != Opcode::send && all[from].opcode != Opcode::recv) ++from;
+    const auto meets = [](Opcode opcode) { return opcode == Opcode::send || opcode == Opcode::recv || is_collective(opcode); };
+    while (from < all.size() && !meets(all[from].opcode)) ++from;
     return from;
   }
 
@@ -332,6 +433,9 @@ class VirtualTime {
   Link host_link_;
   std::vector<Carrier> host_lanes_;  // by device
   std::vector<HostCopy> host_copies_;
+  std::vector<CollectiveState> collectives_;
+  std::vector<MemberState> members_;  // of all collectives
+  std::vector<Carrier> group_lanes_;  // by group
   std::vector<std::int32_t> woken_;
   bool ordered_ = false;
   double longest_path_ = 0;

@@ -5,11 +5,17 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <functional>
+#include <map>
 #include <utility>
 #include <vector>
 
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "base/text.h"
 
 namespace penstock {
 
@@ -22,66 +28,6 @@ std::string reason(const std::exception& error) {
 }
 
 namespace {
-
-class GlooTransport : public Transport {
- public:
-  explicit GlooTransport(c10::intrusive_ptr<c10d::Backend> backend) : backend_(std::move(backend)) {}
-
-  void begin_step(const Program& program, int device) override {
-    transfers_.clear();
-    transfers_.reserve(program.devices[static_cast<std::size_t>(device)].instructions.size());
-  }
-
-  Event send(int peer, int tag, std::span<const std::byte> bytes) override {
-    return start(peer, const_cast<std::byte*>(bytes.data()), bytes.size(),
-                 [&](std::vector<at::Tensor>& tensors) { return backend_->send(tensors, peer, tag); });
-  }
-
-  Event receive(int peer, int tag, std::span<std::byte> bytes) override {
-    return start(peer, bytes.data(), bytes.size(), [&](std::vector<at::Tensor>& tensors) { return backend_->recv(tensors, peer, tag); });
-  }
-
-  // Gloo can only be asked by waiting, and every wait for one transfer ends it: done is what was waited for.
-  bool done(Event event) override { return !transfers_[static_cast<std::size_t>(event)].work; }
-  bool wait(Event event, Deadline deadline) override;
-
- private:
-  struct Transfer {
-    int peer;
-    c10::intrusive_ptr<c10d::Work> work;
-  };
-
-  template <class Begin>
-  Event start(int peer, std::byte* data, std::size_t size, Begin&& begin) {
-    if (size == 0) return kNoEvent;
-    tensors_[0] = at::from_blob(data, {static_cast<std::int64_t>(size)}, at::TensorOptions().dtype(at::kByte));
-    try {
-      transfers_.push_back({peer, begin(tensors_)});
-    } catch (const std::exception& error) {
-      throw PeerLost(peer, reason(error));
-    }
-    return static_cast<Event>(transfers_.size()) - 1;
-  }
-
-  c10::intrusive_ptr<c10d::Backend> backend_;
-  std::vector<Transfer> transfers_;  // this step's, by event
-  std::vector<at::Tensor> tensors_{1};
-};
-
-bool GlooTransport::wait(Event event, Deadline deadline) {
-  Transfer& transfer = transfers_[static_cast<std::size_t>(event)];
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  try {
-    transfer.work->wait(std::max(left, std::chrono::milliseconds(1)));  // 0 would mean for ever
-  } catch (const std::exception& error) {
-    if (std::chrono::steady_clock::now() >= deadline) return false;
-    throw PeerLost(transfer.peer, reason(error));
-  }
-  transfer.work.reset();
-  return true;
-}
-
-}  // namespace
 
 c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const std::string& address,
                                                std::chrono::milliseconds timeout) {
@@ -98,8 +44,166 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
   return c10::make_intrusive<Gloo>(store, rank, size, options);
 }
 
-std::unique_ptr<Transport> make_gloo_transport(c10::intrusive_ptr<c10d::Backend> backend) {
-  return std::make_unique<GlooTransport>(std::move(backend));
+// Connects the members of a group, which all call it; `own`: this device's place among them.
+using ConnectGroup = std::function<c10::intrusive_ptr<c10d::Backend>(const std::vector<std::int32_t>& members, int own)>;
+
+class GlooTransport : public Transport {
+ public:
+  GlooTransport(c10::intrusive_ptr<c10d::Backend> backend, ConnectGroup connect)
+      : backend_(std::move(backend)), connect_(std::move(connect)) {}
+
+  void begin_step(const Program& program, int device) override {
+    transfers_.clear();
+    transfers_.reserve(program.devices[static_cast<std::size_t>(device)].instructions.size());
+    if (known_ == program.groups) return;
+    known_ = program.groups;
+    groups_.clear();
+    for (const std::vector<std::int32_t>& members : known_) groups_.push_back(group(members, device));
+  }
+
+  Event send(int peer, int tag, std::span<const std::byte> bytes) override {
+    return start(peer, const_cast<std::byte*>(bytes.data()), bytes.size(),
+                 [&](std::vector<at::Tensor>& tensors) { return backend_->send(tensors, peer, tag); });
+  }
+
+  Event receive(int peer, int tag, std::span<std::byte> bytes) override {
+    return start(peer, bytes.data(), bytes.size(), [&](std::vector<at::Tensor>& tensors) { return backend_->recv(tensors, peer, tag); });
+  }
+
+  Event collective(const CollectiveCall& call) override;
+
+  // Gloo can only be asked by waiting, and every wait for one transfer ends it: done is what was waited for.
+  bool done(Event event) override { return !transfers_[static_cast<std::size_t>(event)].work; }
+  bool wait(Event event, Deadline deadline) override;
+
+ private:
+  struct Transfer {
+    int peer;  // of a collective: another member
+    c10::intrusive_ptr<c10d::Work> work;
+  };
+
+  // The connections of a group that this device is a member of; made once.
+  c10d::Backend* group(const std::vector<std::int32_t>& members, int device) {
+    const auto own = std::find(members.begin(), members.end(), device);
+    if (own == members.end()) return nullptr;
+    const auto [it, added] = connected_.try_emplace(members);
+    try {
+      if (added) it->second = connect_(members, static_cast<int>(own - members.begin()));
+    } catch (const std::exception& error) {
+      throw Error(concat("device ", device, " cannot connect to the others of its group"), {reason(error)});
+    }
+    return it->second.get();
+  }
+
+  template <class Begin>
+  Event start(int peer, std::byte* data, std::size_t size, Begin&& begin) {
+    if (size == 0) return kNoEvent;
+    tensors_[0] = at::from_blob(data, {static_cast<std::int64_t>(size)}, at::TensorOptions().dtype(at::kByte));
+    try {
+      transfers_.push_back({peer, begin(tensors_)});
+    } catch (const std::exception& error) {
+      throw PeerLost(peer, reason(error));
+    }
+    return static_cast<Event>(transfers_.size()) - 1;
+  }
+
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  ConnectGroup connect_;
+  std::map<std::vector<std::int32_t>, c10::intrusive_ptr<c10d::Backend>> connected_;
+  std::vector<std::vector<std::int32_t>> known_;  // of the last program,
+  std::vector<c10d::Backend*> groups_;            // and their connections
+  std::vector<Transfer> transfers_;               // this step's, by event
+  std::vector<at::Tensor> tensors_{1};
+};
+
+at::Tensor bytes_of(std::span<const std::byte> memory) {
+  return at::from_blob(const_cast<std::byte*>(memory.data()), {static_cast<std::int64_t>(memory.size())},
+                       at::TensorOptions().dtype(at::kByte));
+}
+
+at::Tensor numbers_of(std::span<const std::byte> memory, DType dtype) {
+  const at::ScalarType type = dtype == DType::f64   ? at::kDouble
+                              : dtype == DType::i64 ? at::kLong
+                              : dtype == DType::i32 ? at::kInt
+                                                    : at::kFloat;
+  return at::from_blob(const_cast<std::byte*>(memory.data()), {static_cast<std::int64_t>(memory.size()) / byte_size(dtype)},
+                       at::TensorOptions().dtype(type));
+}
+
+// As many equal pieces as there are members.
+std::vector<at::Tensor> pieces(std::span<const std::byte> memory, std::size_t members) {
+  std::vector<at::Tensor> out;
+  const std::size_t size = memory.size() / members;
+  for (std::size_t m = 0; m < members; ++m) out.push_back(bytes_of(memory.subspan(m * size, size)));
+  return out;
+}
+
+// Gloo moves nothing from an operand to a result of an all_reduce: it sums in place.
+c10::intrusive_ptr<c10d::Work> begin(c10d::Backend& group, std::size_t members, const CollectiveCall& call) {
+  std::vector<at::Tensor> tensors;
+  switch (call.opcode) {
+    case Opcode::all_reduce: {
+      if (call.from.data() != call.to.data()) std::memcpy(call.to.data(), call.from.data(), call.from.size());
+      tensors = {numbers_of(call.to, call.dtype)};
+      return group.allreduce(tensors);
+    }
+    case Opcode::all_gather: {
+      std::vector<std::vector<at::Tensor>> outputs = {pieces(call.to, members)};
+      tensors = {bytes_of(call.from)};
+      return group.allgather(outputs, tensors);
+    }
+    case Opcode::reduce_scatter: {
+      at::Tensor to = numbers_of(call.to, call.dtype), from = numbers_of(call.from, call.dtype);
+      return group._reduce_scatter_base(to, from);
+    }
+    case Opcode::broadcast: {
+      tensors = {bytes_of(call.from.empty() ? std::span<const std::byte>(call.to) : call.from)};
+      c10d::BroadcastOptions options;
+      options.rootRank = static_cast<std::int64_t>(call.root);
+      return group.broadcast(tensors, options);
+    }
+    default: {
+      at::Tensor to = bytes_of(call.to), from = bytes_of(call.from);
+      std::vector<std::int64_t> equal;
+      return group.alltoall_base(to, from, equal, equal);
+    }
+  }
+}
+
+Event GlooTransport::collective(const CollectiveCall& call) {
+  const std::vector<std::int32_t>& members = known_[static_cast<std::size_t>(call.group)];
+  const int other = members[call.member == 0 ? 1 : 0];
+  if (std::max(call.from.size(), call.to.size()) == 0) return kNoEvent;
+  try {
+    transfers_.push_back({other, begin(*groups_[static_cast<std::size_t>(call.group)], members.size(), call)});
+  } catch (const std::exception& error) {
+    throw PeerLost(other, reason(error));
+  }
+  return static_cast<Event>(transfers_.size()) - 1;
+}
+
+bool GlooTransport::wait(Event event, Deadline deadline) {
+  Transfer& transfer = transfers_[static_cast<std::size_t>(event)];
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  try {
+    transfer.work->wait(std::max(left, std::chrono::milliseconds(1)));  // 0 would mean for ever
+  } catch (const std::exception& error) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    throw PeerLost(transfer.peer, reason(error));
+  }
+  transfer.work.reset();
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_gloo_transport(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const std::string& address,
+                                               std::chrono::milliseconds timeout) {
+  const auto connect_group = [=](const std::vector<std::int32_t>& members, int own) {
+    const std::string name = concat("group-", join(members, "-", [](std::int32_t member) { return std::to_string(member); }));
+    return connect_gloo(c10::make_intrusive<c10d::PrefixStore>(name, store), own, static_cast<int>(members.size()), address, timeout);
+  };
+  return std::make_unique<GlooTransport>(connect_gloo(store, rank, size, address, timeout), connect_group);
 }
 
 }  // namespace penstock

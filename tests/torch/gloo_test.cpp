@@ -70,8 +70,7 @@ std::vector<std::unique_ptr<Transport>> endpoints(int devices) {
   std::vector<std::thread> threads;
   for (int device = 0; device < devices; ++device)
     threads.emplace_back([&, device] {
-      ends[static_cast<std::size_t>(device)] =
-          make_gloo_transport(connect_gloo(store, device, devices, "127.0.0.1", std::chrono::seconds(20)));
+      ends[static_cast<std::size_t>(device)] = make_gloo_transport(store, device, devices, "127.0.0.1", std::chrono::seconds(20));
     });
   for (std::thread& thread : threads) thread.join();
   return ends;
