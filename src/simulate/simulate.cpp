@@ -128,7 +128,7 @@ class VirtualTime {
     const double begin = clock_->now, seconds = start_seconds(current_, place(instruction));
     clock_->now += seconds;
     clock_->kept += seconds;
-    if (instruction.opcode == Opcode::input) clock_->path[instruction.slot.at()] = seconds;
+    if (instruction.opcode == Opcode::input) clock_->path[instruction.slot.index()] = seconds;
     if (recorder_) {
       if (instruction.opcode == Opcode::recv || instruction.opcode == Opcode::input) recorder_->define(current_, instruction.slot, begin);
       for (const Result& result : device().results_of(instruction))
@@ -184,7 +184,7 @@ class VirtualTime {
     bytes_.reserve(transfers_.all.size());
     for (const checks::Transfer& transfer : transfers_.all) {
       const DeviceProgram& from = program_.devices[at(transfer.from)];
-      bytes_.push_back(static_cast<double>(slot_bytes(from.slots[from.instructions[at(transfer.sender)].slot.at()])));
+      bytes_.push_back(static_cast<double>(slot_bytes(from.slots[from.instructions[at(transfer.sender)].slot.index()])));
       const std::pair pair(transfer.from, transfer.to);
       if (pair == last) {
         link_of_.push_back(link_of_.back());
@@ -224,11 +224,11 @@ class VirtualTime {
     }
   }
 
-  static double slot_size(const DeviceProgram& device, SlotId slot) { return static_cast<double>(slot_bytes(device.slots[slot.at()])); }
+  static double slot_size(const DeviceProgram& device, SlotId slot) { return static_cast<double>(slot_bytes(device.slots[slot.index()])); }
 
   Event start_collective(std::size_t number, const Instruction& instruction) {
     CollectiveState& state = collectives_[number];
-    for (const SlotId operand : device().operands_of(instruction)) state.path = std::max(state.path, clock_->path[operand.at()]);
+    for (const SlotId operand : device().operands_of(instruction)) state.path = std::max(state.path, clock_->path[operand.index()]);
     if (clock_->now >= state.ready) state.cause = clock_->cause;
     state.ready = std::max(state.ready, clock_->now);
     if (--state.missing == 0) complete_collective(number);
@@ -256,7 +256,7 @@ class VirtualTime {
     for (std::size_t m = 0; m < members.size(); ++m) {
       const std::size_t device = at(members[m]);
       const Instruction& own = program_.devices[device].instructions[at(collective.instructions[m])];
-      for (const Result& result : program_.devices[device].results_of(own)) clocks_[device].path[result.slot.at()] = path;
+      for (const Result& result : program_.devices[device].results_of(own)) clocks_[device].path[result.slot.index()] = path;
       MemberState& member = members_[state.first + m];
       member.done = lane.free_at;
       if (options_.arrivals != nullptr) {
@@ -271,18 +271,18 @@ class VirtualTime {
 
   void extend_paths(const Instruction& instruction, double seconds) {
     double path = 0;
-    for (SlotId operand : device().operands_of(instruction)) path = std::max(path, clock_->path[operand.at()]);
+    for (SlotId operand : device().operands_of(instruction)) path = std::max(path, clock_->path[operand.index()]);
     for (const Result& result : device().results_of(instruction))
-      if (result.mode != ResultMode::store) path = std::max(path, clock_->path[result.slot.at()]);
+      if (result.mode != ResultMode::store) path = std::max(path, clock_->path[result.slot.index()]);
     path += seconds;
     longest_path_ = std::max(longest_path_, path);
-    for (const Result& result : device().results_of(instruction)) clock_->path[result.slot.at()] = path;
+    for (const Result& result : device().results_of(instruction)) clock_->path[result.slot.index()] = path;
   }
 
   // `kept`: seconds that starting it has taken.
   Event start_host_copy(const Instruction& instruction, double kept) {
     const SlotId from = device().operands_of(instruction)[0], to = device().results_of(instruction)[0].slot;
-    const double seconds = static_cast<double>(slot_bytes(device().slots[from.at()])) / host_link_.bandwidth;
+    const double seconds = static_cast<double>(slot_bytes(device().slots[from.index()])) / host_link_.bandwidth;
     Carrier& lane = host_lanes_[current_];
     const bool queues = lane.free_at > clock_->now;
     const double begin = queues ? lane.free_at : clock_->now;
@@ -292,8 +292,8 @@ class VirtualTime {
       const double known = (*options_.arrivals)[current_][place(instruction)];
       if (!std::isnan(known)) copy.done = clock_->now + known;
     }
-    clock_->path[to.at()] = clock_->path[from.at()] + kept + seconds;
-    longest_path_ = std::max(longest_path_, clock_->path[to.at()]);
+    clock_->path[to.index()] = clock_->path[from.index()] + kept + seconds;
+    longest_path_ = std::max(longest_path_, clock_->path[to.index()]);
     if (recorder_ && copy.done > begin)
       copy.activity = lane.newest = recorder_->beside(current_, instruction, begin, copy.done, queues ? lane.newest : clock_->cause);
     host_copies_.push_back(copy);
@@ -305,7 +305,7 @@ class VirtualTime {
     TransferState& transfer = states_[number];
     transfer.started[end] = clock_->now;
     if (recorder_) recorded_[number].before[end] = clock_->cause;
-    if (end == kSender) transfer.path = clock_->path[instruction.slot.at()];
+    if (end == kSender) transfer.path = clock_->path[instruction.slot.index()];
     if (transfer.started[1 - end] >= 0) complete(number, end);
     return static_cast<Event>(2 * number + end);
   }
@@ -333,7 +333,7 @@ class VirtualTime {
       lane.free_at = begin + seconds;
     }
     if (options_.arrivals != nullptr) replay(transfer, ends, ready);
-    double& path = clocks_[at(ends.to)].path[program_.devices[at(ends.to)].instructions[at(ends.receiver)].slot.at()];
+    double& path = clocks_[at(ends.to)].path[program_.devices[at(ends.to)].instructions[at(ends.receiver)].slot.index()];
     path = transfer.path + seconds;
     longest_path_ = std::max(longest_path_, path);
     if (recorder_) {
