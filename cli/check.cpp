@@ -45,7 +45,8 @@ void print_result(const Comparison& comparison, double tolerance, bool equal, bo
 void check(const Options& options, const ModelRegistry& models) {
   const Config config = load_config(options.config, models);
   const Prepared pipelined = prepare(config, models);
-  const Prepared sequential = prepare_sequential(config, models, pipelined.model->equal_batches() ? pipelined.microbatches : 1);
+  const Prepared sequential =
+      prepare_sequential(config, models, pipelined.model->equal_batches() ? pipelined.microbatches * pipelined.replicas : 1);
   const StateSource state = state_of(options, config, pipelined, models);
   const auto data = std::make_shared<RandomBatch>(data_of(config, *sequential.model), vocabulary_of(config));
 

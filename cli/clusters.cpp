@@ -26,12 +26,18 @@ void check_processes(const Config& config) {
 
 std::unique_ptr<Cluster> configured_cluster(const Config& config, std::shared_ptr<const DataSource> data) {
   const std::optional<Ranks> ranks = ranks_from_environment();
-  const int actors = static_cast<int>(config.pipeline.actors), processes = ranks ? ranks->size : 1;
+  const int devices = static_cast<int>(config.devices()), processes = ranks ? ranks->size : 1;
   check_processes(config);
-  if (config.pipeline.backend == "threads") return local_cluster(actors, config, std::move(data));
-  const std::string launch = concat("penstock launch -n ", actors, " -- train --backend gloo");
-  if (!ranks) throw Error("backend gloo needs one process per actor; no launcher started this one", {}, launch);
-  if (processes != actors) throw Error(concat(processes, " processes were started for ", actors, " actors"), {}, launch);
+  if (config.pipeline.backend == "threads") return local_cluster(devices, config, std::move(data));
+  const std::string launch = concat("penstock launch -n ", devices, " -- train --backend gloo");
+  const bool single = config.pipeline.data == 1;  // a device is an actor
+  if (!ranks)
+    throw Error(concat("backend gloo needs one process per ", single ? "actor" : "device", "; no launcher started this one"), {}, launch);
+  if (processes != devices) {
+    const std::string wanted = single ? concat(devices, " actors")
+                                      : concat(devices, " devices (pipe=", config.pipeline.actors, ",data=", config.pipeline.data, ")");
+    throw Error(concat(processes, " processes were started for ", wanted), {}, launch);
+  }
   // Gloo's own threads, and a peer that they wake, would take another rank's core in the middle of its work.
   if (ranks->local_size > 0) keep_to_share(ranks->local_rank, ranks->local_size);
   GlooOptions options;

@@ -61,6 +61,7 @@ void add_config_options(CLI::App& command, ConfigOptions& options) {
                name, [&options, name](const std::string& value) { options.flags[name] = value; }, flag.help)
         ->take_last();
   }
+  command.add_option("--mesh", options.mesh, "pipe=P,data=D: P actors of D devices each, which share every micro-batch")->type_name("AXES");
   command.add_option("--text", options.text, "files and folders to read")->type_name("PATH")->expected(1, -1);
   command.add_option("--resume", options.resume, "goes on from a run's newest checkpoint, or from the one named")->type_name("DIR");
   command.add_option("--init", options.init, "starts from parameters, named as in the published GPT-2 files")
@@ -76,6 +77,8 @@ Config load_config(const ConfigOptions& options, const ModelRegistry& models) {
     const auto given = options.flags.find(flag.name);
     if (given != options.flags.end()) overrides.push_back({flag.key, given->second, flag.name});
   }
+  if (!options.mesh.empty())
+    for (Override& axis : parse_mesh(options.mesh)) overrides.push_back(std::move(axis));
   Config config;
   if (from_checkpoint) {
     const Checkpoint checkpoint = read_checkpoint(find_checkpoint(options.resume));

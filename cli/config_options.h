@@ -16,6 +16,7 @@ struct ConfigOptions {
   std::vector<std::string> settings;         // key=value
   std::map<std::string, std::string> flags;  // "--steps" -> "400"
   std::vector<std::string> text;
+  std::string mesh;
   std::string resume;  // a run's or a checkpoint's folder
   std::string init;    // parameters
 };

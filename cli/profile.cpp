@@ -88,7 +88,7 @@ ProfileCluster cluster_of(const Config& config, const std::shared_ptr<const Data
   check_processes(config);
   ClusterOptions options;
   options.deadline = config.pipeline.deadline;
-  return make_profile_cluster(static_cast<int>(config.pipeline.actors), torch_executor_factory(), data, options);
+  return make_profile_cluster(static_cast<int>(config.devices()), torch_executor_factory(), data, options);
 }
 
 void profile(const Options& options, const ModelRegistry& models) {

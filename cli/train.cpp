@@ -40,10 +40,12 @@ void print_beginning(const Config& config, const Prepared& prepared, const Datas
   std::int64_t parameters = 0;
   for (const ParameterSpec& spec : prepared.parameters) parameters += spec.type.elements();
   const std::string size = data.tokens() > 0 ? concat(" x ", data.tokens(), " tokens") : std::string(" samples");
-  std::fprintf(stderr, "%s with %s parameters; %s on %d actors (%s), %d micro-batches of %d%s; %s\n", config.model.name.c_str(),
+  std::fprintf(stderr, "%s with %s parameters; %s on %d actors%s (%s), %d micro-batches of %d%s; %s\n", config.model.name.c_str(),
                short_number(static_cast<double>(parameters)).c_str(), prepared.schedule.name.c_str(),
-               static_cast<int>(config.pipeline.actors), config.pipeline.backend.c_str(), static_cast<int>(config.pipeline.microbatches),
-               static_cast<int>(config.train.batch / config.pipeline.microbatches), size.c_str(), data.summary().c_str());
+               static_cast<int>(config.pipeline.actors),
+               config.pipeline.data > 1 ? concat(" of ", config.pipeline.data, " devices").c_str() : "", config.pipeline.backend.c_str(),
+               static_cast<int>(config.pipeline.microbatches), static_cast<int>(config.train.batch / config.pipeline.microbatches),
+               size.c_str(), data.summary().c_str());
   if (start.step > 0) std::fprintf(stderr, "resumed from %s\n", start.state.path.c_str());
   if (start.step > 0 && read_checkpoint(start.state.path).text != data.fingerprint())
     std::fprintf(stderr, "note: the data is not the one that the checkpoint was trained on\n");

@@ -16,7 +16,7 @@ namespace {
 
 class Actions {
  public:
-  explicit Actions(Lowering& lowering) : l_(lowering), microbatches_(lowering.program.microbatches) {
+  explicit Actions(Lowering& lowering) : l_(lowering), microbatches_(lowering.table_microbatches()) {
     edges_.assign(l_.dag.bundles.size() * static_cast<std::size_t>(microbatches_), -1);
     for (std::size_t s = 0; s < l_.dag.names.size(); ++s) {
       const auto stage = static_cast<std::int32_t>(s);
@@ -237,7 +237,7 @@ class Actions {
   }
 
   Lowering& l_;
-  std::int32_t microbatches_;
+  std::int32_t microbatches_;                                                           // of the table
   std::vector<TaskId> tasks_;                                                           // of each stage task
   std::vector<std::int32_t> task_of_;                                                   // [stage][kind of kTaskKinds]: stage task
   std::vector<std::int32_t> light_;                                                     // of each stage: its light F

@@ -24,6 +24,7 @@ struct Instance {
   std::int32_t home = -1;
   std::int32_t port = -1, microbatch = -1;  // data
   bool host = false;                        // computed: lies in the host's memory
+  bool owned = true;                        // state: the device at `home` owns it; else it holds a copy that it updates by itself
 };
 
 struct Write {
@@ -33,9 +34,11 @@ struct Write {
 
 // What one actor does without being interrupted; in order of its actor's list.
 struct Run {
-  Opcode opcode = Opcode::run;  // run, copy, output; offload, reload: of each of `reads` to the one of `writes` beside it
+  // run, copy, output; collectives: of the one of `reads` to the one of `writes`; offload, reload: of each of `reads` to the one beside it.
+  Opcode opcode = Opcode::run;
   TaskId task;
   std::int32_t stage = -1, microbatch = -1, port = -1;
+  std::int32_t group = -1;  // collectives: of the program
   Kind kind = Kind::F;
   bool action = false;
   bool placeholder = false;         // a U of the table: place_outside puts the stage's update here, or nothing
@@ -45,7 +48,7 @@ struct Run {
 
 struct Draft {
   std::vector<Instance> instances;
-  std::vector<std::vector<Run>> actors;
+  std::vector<std::vector<Run>> actors;  // after spread_groups: devices
   // State that only its owner updates: its copies are refreshed at the step's end.
   std::vector<std::int32_t> refreshed;
 };
@@ -87,6 +90,7 @@ struct Lowering {
   const Graph& step;  // with stages assigned
   const StageDag& dag;
   const Schedule& schedule;
+  std::int32_t replicas;  // devices of each actor; the program has that many times the table's micro-batches
   Program program{};
   Draft draft{};
   LoopEnds ends{};
@@ -95,9 +99,11 @@ struct Lowering {
   // Instance of a step input (index) as a whole or, for data, of one micro-batch's part; made on first use.
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> inputs{};
 
-  Lowering(const Graph& s, const StageDag& d, const Schedule& t, std::size_t l) : step(s), dag(d), schedule(t), loop(l) {}
+  Lowering(const Graph& s, const StageDag& d, const Schedule& t, std::size_t l, std::int32_t r)
+      : step(s), dag(d), schedule(t), replicas(r), loop(l) {}
   Lowering(const Lowering&) = delete;
   std::int32_t actors() const { return static_cast<std::int32_t>(schedule.actors.size()); }
+  std::int32_t table_microbatches() const { return program.microbatches / replicas; }
   const Op& loop_op() const { return step.ops[loop]; }
   std::int32_t add(Instance instance);
   std::int32_t input(std::int32_t index, std::int32_t microbatch);
@@ -107,7 +113,9 @@ struct Lowering {
 
 // The passes, in the order of lower().
 void lower_actions(Lowering& lowering);                    // the table's actions become runs on instances
+void reduce_over_groups(Lowering& lowering);               // accumulators are summed over the devices of their actor
 void place_outside(Lowering& lowering);                    // code before and after the loop, and where state lives
+void spread_groups(Lowering& lowering);                    // actors become devices
 void emit_program(Lowering& lowering, int receive_ahead);  // transfers, early receives, frees: the instruction lists
 
 }  // namespace penstock

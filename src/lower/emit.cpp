@@ -41,8 +41,7 @@ struct Transfer {
 
 class Emitter {
  public:
-  Emitter(Lowering& lowering, int receive_ahead)
-      : l_(lowering), ahead_(receive_ahead), actors_(static_cast<std::size_t>(lowering.actors())) {}
+  Emitter(Lowering& lowering, int receive_ahead) : l_(lowering), ahead_(receive_ahead), actors_(lowering.draft.actors.size()) {}
 
   void run() {
     for (std::size_t a = 0; a < actors_.size(); ++a) note_uses(a);
@@ -220,20 +219,23 @@ class Emitter {
     double posted = -1;
     for (std::int32_t number : u.sends) posted = std::max(posted, transfers_[static_cast<std::size_t>(number)].posted);
     // What is being sent or copied to the host stays for one more run, so that the device computes while that takes its time.
-    const bool leaves = !u.sends.empty() || (u.last_touch >= 0 && is_host_copy(runs(a)[static_cast<std::size_t>(u.last_touch)].opcode));
+    const bool leaves = !u.sends.empty() || (u.last_touch >= 0 && is_beside(runs(a)[static_cast<std::size_t>(u.last_touch)]));
     const std::ptrdiff_t earliest = leaves ? run_after(a, u.last_touch) : u.last_touch;
     const auto from = actor.end.begin() + std::min<std::ptrdiff_t>(earliest, static_cast<std::ptrdiff_t>(actor.end.size()));
     return static_cast<std::int32_t>(std::upper_bound(from, actor.end.end(), posted) - actor.end.begin());
   }
 
-  // The first run after `r`, and the one `ahead_` before it: host copies, which take the device no time, do not count. The number of runs,
-  // or 0, where there is none.
+  // Takes the device no time.
+  static bool is_beside(const Run& run) { return is_host_copy(run.opcode) || is_collective(run.opcode); }
+
+  // The first run after `r`, and the one `ahead_` before it: what takes the device no time does not count. The number of runs, or 0, where
+  // there is none.
   std::ptrdiff_t run_after(std::size_t a, std::int32_t r) const {
-    const auto computes = [](const Run& run) { return !is_host_copy(run.opcode); };
+    const auto computes = [](const Run& run) { return !is_beside(run); };
     return std::find_if(runs(a).begin() + r + 1, runs(a).end(), computes) - runs(a).begin();
   }
   std::int32_t run_ahead_of(std::size_t a, std::int32_t r) const {
-    for (std::int32_t left = ahead_; r > 0 && left > 0;) left -= !is_host_copy(runs(a)[static_cast<std::size_t>(--r)].opcode);
+    for (std::int32_t left = ahead_; r > 0 && left > 0;) left -= !is_beside(runs(a)[static_cast<std::size_t>(--r)]);
     return r;
   }
 
@@ -246,7 +248,7 @@ class Emitter {
       slot.parts = i.types;
       if (i.host) slot.kind = SlotClass::host;
       if (i.source == Instance::Source::state) {
-        slot.kind = i.home == static_cast<std::int32_t>(a) ? SlotClass::state : SlotClass::copy;
+        slot.kind = i.owned && i.home == static_cast<std::int32_t>(a) ? SlotClass::state : SlotClass::copy;
         slot.names = {i.name};
       }
       u.slot = SlotId(device.slots.size());
@@ -256,8 +258,10 @@ class Emitter {
 
   // State that no run of its home reads or writes still lives there.
   void keep_untouched_state() {
-    for (const auto& [key, number] : l_.inputs)
-      if (key.first < l_.step.state) use(static_cast<std::size_t>(instance(number).home), number);
+    for (std::size_t i = 0; i < l_.draft.instances.size(); ++i) {
+      const Instance& state = l_.draft.instances[i];
+      if (state.source == Instance::Source::state) use(static_cast<std::size_t>(state.home), static_cast<std::int32_t>(i));
+    }
   }
 
   void emit(std::size_t a) {
@@ -326,6 +330,10 @@ class Emitter {
     }
     Instruction out{
         .opcode = run.opcode, .kind = run.kind, .action = run.action, .stage = run.stage, .microbatch = run.microbatch, .task = run.task};
+    if (is_collective(run.opcode)) {
+      out.group = run.group;
+      out.tag = group_tags_[{a, run.group}]++;
+    }
     out.first_operand = static_cast<std::uint32_t>(device.operands.size());
     out.operands = static_cast<std::uint32_t>(run.reads.size());
     out.first_result = static_cast<std::uint32_t>(device.results.size());
@@ -340,8 +348,9 @@ class Emitter {
   std::vector<Actor> actors_;
   std::vector<Transfer> transfers_;
   std::map<std::pair<std::size_t, std::size_t>, std::int32_t> tags_;
-  std::unordered_map<std::int32_t, std::vector<std::int32_t>> readers_;  // of computed instances: actors that are not their home
-  std::vector<double> durations_;                                        // of tasks
+  std::map<std::pair<std::size_t, std::int32_t>, std::int32_t> group_tags_;  // of collectives, by device and group
+  std::unordered_map<std::int32_t, std::vector<std::int32_t>> readers_;      // of computed instances: actors that are not their home
+  std::vector<double> durations_;                                            // of tasks
 };
 
 }  // namespace

@@ -118,16 +118,18 @@ Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions&
   }
   const std::size_t stages = staged.stages.size();
   const StageDag dag = cut(staged, split_stages(schedule, stages), recomputed_stages(schedule, stages));
-  Lowering lowering(staged.step, dag, schedule, loop_of(staged.step));
+  Lowering lowering(staged.step, dag, schedule, loop_of(staged.step), options.replicas);
   const auto microbatches = static_cast<int>(attribute<std::int64_t>(lowering.loop_op(), "microbatches"));
-  validate(schedule, dag.shape, microbatches);
+  validate(schedule, dag.shape, microbatches / options.replicas);
   check_recomputation(schedule, dag, options);
 
   lowering.program.name = staged.step.name;
   lowering.program.microbatches = microbatches;
   lower_actions(lowering);
+  reduce_over_groups(lowering);
   // Needs to know which actors read which loop operands and hold which partial sums.
   place_outside(lowering);
+  spread_groups(lowering);
   emit_program(lowering, options.receive_ahead);
   plan_memory(lowering.program);
   verify(lowering.program);

@@ -11,7 +11,8 @@ namespace penstock {
 
 struct LowerOptions {
   int receive_ahead = 2;               // a receive is posted up to this many actions before its reader
-  std::vector<std::string> recompute;  // stages whose backward computes again all that it reads of F; such a stage has no R
+  int replicas = 1;                    // devices of each actor: data parallelism; the step has that many times the table's micro-batches
+  std::vector<std::string> recompute = {};  // stages whose backward computes again all that it reads of F; such a stage has no R
 };
 
 // The passes before the cut: the step as lower() cuts it. Throws Error where it is no sound graph or a stage cannot be inferred.

@@ -113,10 +113,16 @@ Schedule forward_only(Schedule schedule) {
   return schedule;
 }
 
-LowerOptions lower_options(const Config& config, const Graph& step) {
+LowerOptions lower_options(const Config& config, const Prepared& prepared, const Graph& step) {
   LowerOptions options;
+  options.replicas = prepared.replicas;
   if (config.pipeline.recompute == "inputs") options.recompute = prepare_stages(step).stages;
   return options;
+}
+
+// Into which the batch is cut.
+int parts_of(const Prepared& prepared) {
+  return prepared.microbatches * prepared.replicas;
 }
 
 int batch_of(const Config& config) {
@@ -152,8 +158,10 @@ Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& model
 
 Prepared prepare(const Config& config, const ModelRegistry& models) {
   const std::string& plan = config.pipeline.plan;
-  if (!plan.empty()) return prepare(config, parse_plan(read_file(plan), plan), models);
-  return prepare(config, schedule_of(config), config.pipeline.microbatches, models);
+  Prepared prepared = plan.empty() ? prepare(config, schedule_of(config), config.pipeline.microbatches, models)
+                                   : prepare(config, parse_plan(read_file(plan), plan), models);
+  prepared.replicas = static_cast<int>(config.pipeline.data);
+  return prepared;
 }
 
 Prepared prepare_sequential(const Config& config, const ModelRegistry& models, std::int64_t microbatches) {
@@ -182,16 +190,16 @@ std::int64_t vocabulary_of(const Config& config) {
 }
 
 Graph training_graph(const Config& config, const Prepared& prepared) {
-  return planned(training_step(*prepared.model, batch_of(config), length_of(config, prepared), prepared.microbatches, optimiser_of(config)),
+  return planned(training_step(*prepared.model, batch_of(config), length_of(config, prepared), parts_of(prepared), optimiser_of(config)),
                  prepared, true);
 }
 
 Graph gradient_graph(const Config& config, const Prepared& prepared) {
-  return planned(gradient_step(*prepared.model, batch_of(config), length_of(config, prepared), prepared.microbatches), prepared, true);
+  return planned(gradient_step(*prepared.model, batch_of(config), length_of(config, prepared), parts_of(prepared)), prepared, true);
 }
 
 Graph evaluation_graph(const Config& config, const Prepared& prepared) {
-  return planned(evaluation_step(*prepared.model, batch_of(config), length_of(config, prepared), prepared.microbatches), prepared, false);
+  return planned(evaluation_step(*prepared.model, batch_of(config), length_of(config, prepared), parts_of(prepared)), prepared, false);
 }
 
 Graph generation_graph(const Config& config, const Prepared& prepared) {
@@ -200,17 +208,17 @@ Graph generation_graph(const Config& config, const Prepared& prepared) {
 
 Program compile_training(const Config& config, const Prepared& prepared) {
   const Graph step = training_graph(config, prepared);
-  return lower(step, schedule_for(step, prepared), lower_options(config, step));
+  return lower(step, schedule_for(step, prepared), lower_options(config, prepared, step));
 }
 
 Program compile_gradients(const Config& config, const Prepared& prepared) {
   const Graph step = gradient_graph(config, prepared);
-  return lower(step, schedule_for(step, prepared), lower_options(config, step));
+  return lower(step, schedule_for(step, prepared), lower_options(config, prepared, step));
 }
 
 Program compile_evaluation(const Config& config, const Prepared& prepared) {
   const Graph step = evaluation_graph(config, prepared);
-  return lower(step, forward_only(schedule_for(step, prepared)));
+  return lower(step, forward_only(schedule_for(step, prepared)), {.replicas = prepared.replicas});
 }
 
 Program compile_generation(const Config& config, const Prepared& prepared) {

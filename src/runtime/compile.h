@@ -19,8 +19,9 @@ namespace penstock {
 // A model with everything that follows from the configuration but the programs.
 struct Prepared {
   std::unique_ptr<Model> model;
-  Schedule schedule;  // of a training step
-  int microbatches = 1;
+  Schedule schedule;     // of a training step
+  int microbatches = 1;  // of the table
+  int replicas = 1;      // devices of each actor, each with a part of every micro-batch
   std::vector<ParameterSpec> parameters;
   std::optional<PlanFile> plan;  // stages instead of the model's own; the schedule is of its stages, by their numbers in it
 };

@@ -53,6 +53,7 @@ std::vector<Key> fixed_keys(Config& c) {
       {"train", "validation_every", &c.train.validation_every, 0, kMany},
       {"train", "validation_batches", &c.train.validation_batches, 1, kMany},
       {"pipeline", "actors", &c.pipeline.actors, 1, 4096},
+      {"pipeline", "data", &c.pipeline.data, 1, 4096},
       {"pipeline", "plan", &c.pipeline.plan},
       {"pipeline", "schedule", &c.pipeline.schedule},
       {"pipeline", "microbatches", &c.pipeline.microbatches, 1, 1e6},
@@ -261,7 +262,11 @@ bool awaits_table(const Config& config) {
 }
 
 void check_batch(const Config& config) {
-  const std::int64_t batch = config.train.batch, microbatches = config.pipeline.microbatches;
+  const std::int64_t batch = config.train.batch, microbatches = config.pipeline.microbatches, data = config.pipeline.data;
+  if (data > 1 && batch % (microbatches * data) != 0)
+    throw Error(
+        concat("train.batch = ", batch, " is not divisible by pipeline.microbatches = ", microbatches, " times pipeline.data = ", data),
+        {"every device of an actor takes as many sequences of every micro-batch"});
   if (batch % microbatches != 0)
     throw Error(concat("train.batch = ", batch, " is not divisible by pipeline.microbatches = ", microbatches),
                 {"every micro-batch has the same number of sequences"});
@@ -307,6 +312,30 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
   pipeline.transfers.clear();
   pipeline.split_backward = false;
   check_batch(config);
+}
+
+std::vector<Override> parse_mesh(std::string_view text) {
+  const std::map<std::string, std::string> keys = {{"pipe", "pipeline.actors"}, {"data", "pipeline.data"}};
+  std::map<std::string, std::string> values;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view axis = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(axis.size() + 1, rest.size()));
+    const std::size_t equal = axis.find('=');
+    const std::string name(trim(axis.substr(0, equal)));
+    if (equal == std::string_view::npos)
+      throw Error(concat("--mesh ", text, ": ", quote(std::string(axis)), " has no size"), {}, "--mesh pipe=2,data=2");
+    if (!keys.contains(name)) {
+      const std::string near = nearest(name, {"pipe", "data"});
+      throw Error(concat("--mesh ", text, ": there is no axis ", quote(name)), {"there are pipe (actors) and data (devices of each actor)"},
+                  near.empty() ? "" : concat("did you mean ", near, "?"));
+    }
+    if (!values.emplace(name, trim(axis.substr(equal + 1))).second)
+      throw Error(concat("--mesh ", text, " names the axis ", name, " twice"));
+  }
+  if (values.empty()) throw Error("--mesh names no axis", {}, "--mesh pipe=2,data=2");
+  std::vector<Override> out;
+  for (const auto& [name, key] : keys) out.push_back({key, values.contains(name) ? values.at(name) : "1", "--mesh"});
+  return out;
 }
 
 Override parse_override(std::string_view text) {

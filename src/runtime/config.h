@@ -37,6 +37,7 @@ struct Config {
   } train;
   struct Pipeline {
     std::int64_t actors = 2;
+    std::int64_t data = 1;          // devices of each actor, each with a part of every micro-batch
     std::string plan;               // a file that says stages, actors, micro-batches and schedule; "": the model's own stages
     std::string schedule = "1f1b";  // a name, a CSV file, or a file of rules; "plan" where a plan says it
     std::int64_t microbatches = 8;
@@ -58,6 +59,7 @@ struct Config {
     std::int64_t keep = 3;                // checkpoints
     std::string kernels = "own";          // of f32 matrix products; or a file that keeps, for each, the library measured fastest here
   } run;
+  std::int64_t devices() const { return pipeline.actors * pipeline.data; }
   std::set<std::string> given;  // "pipeline.actors": what the file or an override said
 };
 
@@ -68,6 +70,9 @@ struct Override {
 };
 // "train.steps=400" of --set. Throws Error without '='.
 Override parse_override(std::string_view text);
+
+// "pipe=2,data=4" of --mesh: pipeline.actors and pipeline.data. Throws Error for anything else.
+std::vector<Override> parse_mesh(std::string_view text);
 
 // Throws Error with file:line:column (or the override's source): bad TOML, unknown model, unknown key (the nearest named), wrong type,
 // value out of range, batch not divisible by the micro-batches.
