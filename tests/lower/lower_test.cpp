@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "base/text.h"
 #include "models/registry.h"
@@ -77,6 +78,58 @@ TEST(Lower, PerceptronOnTwoActors) {
 
 TEST(Lower, PerceptronZeroBubble) {
   expect_golden("lower/perceptron_zb.txt", print(lower(gradient_step(*tiny("mlp", 2), 4, 4, 2), table("zb-h1", 2, 2))));
+}
+
+TEST(Lower, PerceptronOnTwoActorsOfTwoDevices) {
+  const Graph step = training_step(*tiny("mlp", 2), 4, 4, 4, {});
+  expect_golden("lower/perceptron_groups.txt", print(lower(step, table("gpipe", 2, 2), {.replicas = 2})));
+}
+
+// Bytes that each device gives to collectives in a step.
+std::vector<std::int64_t> reduced_bytes(const Program& program) {
+  std::vector<std::int64_t> out;
+  for (const DeviceProgram& device : program.devices) {
+    std::int64_t& bytes = out.emplace_back(0);
+    for (const Instruction& i : device.instructions)
+      if (is_collective(i.opcode))
+        for (const TensorType& part : device.slots[device.operands_of(i)[0].index()].parts) bytes += part.bytes();
+  }
+  return out;
+}
+
+// One reduction of all that the step sums, the gradients and the loss, however many micro-batches there are; and the update sends nothing.
+TEST(Lower, GroupsReduceEachGradientOnce) {
+  for (const char* schedule : {"1f1b", "zb-h1", "gpipe"})
+    for (const int microbatches : {2, 8}) {
+      const auto model = tiny("mlp", 2);
+      const Graph step = training_step(*model, 4 * microbatches, 4, 2 * microbatches, {});
+      const Program program = lower(step, table(schedule, 2, microbatches), {.replicas = 2});
+      ASSERT_EQ(program.devices.size(), 4u);
+      std::int64_t gradients = 0;
+      for (const ParameterSpec& spec : model->parameters()) gradients += spec.type.bytes();
+      const std::vector<std::int64_t> bytes = reduced_bytes(program);
+      EXPECT_EQ(bytes[0] + bytes[2], gradients + byte_size(DType::f32)) << schedule;  // of plane 0; the loss is a scalar
+      EXPECT_EQ(bytes[0], bytes[1]);
+      EXPECT_EQ(bytes[2], bytes[3]);
+    }
+}
+
+TEST(Lower, AllMembersUpdateAndTheFirstOwns) {
+  const Program program = lower(training_step(*tiny("gpt", 2), 8, 4, 4, {}), table("1f1b", 2, 2), {.replicas = 2});
+  for (std::size_t d = 0; d < 4; ++d) {
+    std::set<std::string> updated, held;
+    const DeviceProgram& device = program.devices[d];
+    for (const Slot& slot : device.slots) {
+      if (holds_state(slot.kind)) held.insert(slot.names[0]);
+      EXPECT_FALSE(d % 2 == 1 && slot.kind == SlotClass::state) << slot.name;
+    }
+    for (const Instruction& i : device.instructions)
+      for (const Result& result : device.results_of(i))
+        if (result.mode == ResultMode::update && holds_state(device.slots[result.slot.index()].kind))
+          updated.insert(device.slots[result.slot.index()].names[0]);
+    if (d >= 2) held.erase("wte.weight");  // tied: the first actor's update is sent
+    EXPECT_EQ(updated, held) << d;
+  }
 }
 
 struct Case {

@@ -143,6 +143,27 @@ TEST(Config, ATableSaysHowManyActorsAndMicrobatchesThereAre) {
             "train.batch = 3 is not divisible by pipeline.microbatches = 2\n  every micro-batch has the same number of sequences");
 }
 
+TEST(Config, AMeshNamesActorsAndTheirDevices) {
+  const Config config = parse("", parse_mesh("pipe=4, data=2"));
+  EXPECT_EQ(config.pipeline.actors, 4);
+  EXPECT_EQ(config.pipeline.data, 2);
+  EXPECT_EQ(config.devices(), 8);
+  EXPECT_EQ(parse("", parse_mesh("data=2")).pipeline.actors, 1);
+  const auto failure = [](const std::string& mesh) { return message_of([&] { parse("", parse_mesh(mesh)); }); };
+  EXPECT_EQ(failure("pipe=2,dta=2"),
+            "--mesh pipe=2,dta=2: there is no axis \"dta\"\n  there are pipe (actors) and data (devices of each actor)\n  hint: did you "
+            "mean data?");
+  EXPECT_EQ(failure("pipe"), "--mesh pipe: \"pipe\" has no size\n  hint: --mesh pipe=2,data=2");
+  EXPECT_EQ(failure(""), "--mesh names no axis\n  hint: --mesh pipe=2,data=2");
+  EXPECT_EQ(failure("pipe=2,pipe=3"), "--mesh pipe=2,pipe=3 names the axis pipe twice");
+  EXPECT_EQ(failure("pipe=2,data=x"), "--mesh: pipeline.data needs a whole number, this is a text");
+  EXPECT_EQ(failure("data=0"), "--mesh: pipeline.data is 0; it must be at least 1 and at most 4096");
+  EXPECT_EQ(
+      failure("data=3"),
+      "train.batch = 16 is not divisible by pipeline.microbatches = 8 times pipeline.data = 3\n  every device of an actor takes as many "
+      "sequences of every micro-batch");
+}
+
 TEST(Config, PrintedReadsBack) {
   const Config config =
       parse("", {parse_override("learning_rate=3e-5"), {"text", "[\"a \\\"b\\\"\", 'c\\d']", "--text"}, parse_override("run.out=x\ty")});

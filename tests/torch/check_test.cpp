@@ -83,6 +83,25 @@ TEST_P(Schedules, EqualTheSequentialStepInF64) {
 INSTANTIATE_TEST_SUITE_P(Models, Schedules, testing::Values("gpt", "two-branch"),
                          [](const auto& test) { return test.param == "gpt" ? "gpt" : "two_branch"; });
 
+// Actors of several devices, each with a part of every micro-batch.
+TEST_P(Schedules, OfGroupsEqualTheSequentialStepInF64) {
+  const StepGradients expected = sequential_step(small(GetParam(), {"dtype=f64"}));
+  int done = 0;
+  for (const ScheduleInfo& schedule : schedules())
+    for (int actors : {1, 2, 4})
+      for (int data : {2, 4})
+        for (int microbatches : {2, 7}) {
+          SCOPED_TRACE(concat(schedule.name, ", pipe=", actors, ",data=", data, ", ", microbatches, " micro-batches"));
+          const auto found = pipelined_step(
+              small(GetParam(), {"dtype=f64", "schedule=" + schedule.name, concat("actors=", actors), concat("pipeline.data=", data),
+                                 concat("microbatches=", microbatches), schedule.chunked ? "chunks=2" : "chunks=1"}));
+          if (!found) continue;
+          expect_equal(*found, expected, 1e-10);
+          ++done;
+        }
+  EXPECT_GE(done, 100);
+}
+
 TEST(Check, RecomputationAndDropoutChangeNothing) {
   for (const char* dropout : {"dropout=0.0", "dropout=0.2"}) {
     const StepGradients expected = sequential_step(small("gpt", {"dtype=f64", dropout}));
