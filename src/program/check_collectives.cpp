@@ -47,9 +47,11 @@ void check_alike(const Program& program, const Collective& collective) {
   }
   const Instruction& any = instruction_of(program, collective, 0);
   if (any.opcode != Opcode::broadcast) return;
+  if (!std::binary_search(members.begin(), members.end(), any.peer))
+    throw Error(concat(place_of(program, collective, 0), ": device ", any.peer, ", which is to give, is no member of the group"));
   for (std::size_t m = 0; m < members.size(); ++m)
     if ((instruction_of(program, collective, m).operands == 1) != (members[m] == any.peer))
-      throw Error(concat(place_of(program, collective, m), ": member ", any.peer, " alone gives"));
+      throw Error(concat(place_of(program, collective, m), ": device ", any.peer, " alone gives"));
 }
 
 // The collectives in an order in which every device can start its own; short of some where there is none.

@@ -210,10 +210,18 @@ class Checker {
     if (i.opcode == Opcode::all_to_all && taken % (members * kAlignment) != 0)
       fail(concat("slot %", slot(from).name, " cannot be cut into ", members, " equal pieces"),
            {concat("it has ", taken, " bytes; pieces are multiples of ", kAlignment)});
-    if (reduces(i.opcode))
-      for (const TensorType& part : slot(from).parts)
-        if (part.dtype != slot(from).parts[0].dtype)
-          fail(concat("slot %", slot(from).name, " has parts of several dtypes, which cannot be summed as one"));
+    if (reduces(i.opcode)) check_summed(from, to);
+  }
+
+  void check_summed(SlotId from, SlotId to) const {
+    if (slot(from).parts.empty()) return;
+    const DType dtype = slot(from).parts[0].dtype;
+    if (dtype != DType::f32 && dtype != DType::f64 && dtype != DType::i32 && dtype != DType::i64)
+      fail(concat("slot %", slot(from).name, " is of ", name(dtype), ", which cannot be summed"), {}, "f32, f64, i32 and i64 can");
+    for (const SlotId id : {from, to})
+      for (const TensorType& part : slot(id).parts)
+        if (part.dtype != dtype)
+          fail(concat("slot %", slot(id).name, " has a part of ", name(part.dtype)), {concat("what is summed is of ", name(dtype))});
   }
 
   void check_input(const Instruction& i) {

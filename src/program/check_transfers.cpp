@@ -1,6 +1,7 @@
 // Sends and receives: each has its other end, in order and of one type; and no order of devices can stall them or the collectives.
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <map>
 #include <utility>
 
@@ -174,59 +175,90 @@ void check_serial_order(const Program& program, const Transfers& transfers) {
 
 namespace {
 
-// A transfer is done once both ends have started it, a collective once all members have: there is no buffer anywhere.
+// A transfer is done once both ends have started it: there is no buffer anywhere. A collective is once it is the first in the queues of all
+// its members: a device does what it has started one after the other.
 struct RendezvousMachine {
   const Program& program;
   const Transfers& transfers;
-  std::vector<std::int32_t> missing;   // ends of each transfer, members of each collective that have not started it
-  const Instruction* first = nullptr;  // of the device that runs
-  const std::int32_t* transfer_of = nullptr;
-  std::vector<Event> waits_for;  // of each device
+  std::vector<std::int32_t> missing;  // ends of each transfer not started; members of each collective that it is not the first of
+  std::vector<std::deque<std::int32_t>> queues;  // of each device: its collectives that are started and not done
+  std::vector<Event> waits_for;                  // of each device
+  std::size_t device = 0;                        // that runs
   std::vector<std::int32_t> woken;
+
+  RendezvousMachine(const Program& p, const Transfers& t)
+      : program(p), transfers(t), missing(t.all.size(), 2), queues(p.devices.size()), waits_for(p.devices.size(), kNoEvent) {
+    for (std::size_t c = 0; c < t.collectives.size(); ++c)
+      missing.push_back(static_cast<std::int32_t>(members(static_cast<Event>(t.all.size() + c)).size()));
+  }
 
   Event run(const Instruction&) { return kNoEvent; }
   Event start(const Instruction& instruction) {
-    const std::int32_t transfer = transfer_of[&instruction - first];
+    const std::int32_t transfer =
+        transfers.of[device][static_cast<std::size_t>(&instruction - program.devices[device].instructions.data())];
     if (transfer < 0) return kNoEvent;  // input, output: the controller is always there; a host copy needs no other
-    if (--missing[static_cast<std::size_t>(transfer)] > 0) return transfer;
     if (is_collective(instruction.opcode)) {
-      for (const std::int32_t member : program.groups[static_cast<std::size_t>(instruction.group)]) wake(member, transfer);
-    } else {
+      queues[device].push_back(transfer);
+      if (queues[device].size() == 1) arrive(transfer);
+    } else if (--missing[static_cast<std::size_t>(transfer)] == 0) {
       wake(instruction.peer, transfer);
     }
     return transfer;
   }
-  void wake(std::int32_t device, std::int32_t transfer) {
-    if (waits_for[static_cast<std::size_t>(device)] != transfer) return;
-    waits_for[static_cast<std::size_t>(device)] = kNoEvent;
-    woken.push_back(device);
-  }
   bool done(Event event) const { return missing[static_cast<std::size_t>(event)] == 0; }
   void release(SlotId) {}
+
+  // One more member has the collective first in its queue.
+  void arrive(std::int32_t collective) {
+    for (std::vector<std::int32_t> arrivals{collective}; !arrivals.empty();) {
+      const std::int32_t number = arrivals.back();
+      arrivals.pop_back();
+      if (--missing[static_cast<std::size_t>(number)] > 0) continue;
+      for (const std::int32_t member : members(number)) {
+        std::deque<std::int32_t>& queue = queues[static_cast<std::size_t>(member)];
+        queue.pop_front();
+        wake(member, number);
+        if (!queue.empty()) arrivals.push_back(queue.front());
+      }
+    }
+  }
+  void wake(std::int32_t other, std::int32_t transfer) {
+    if (waits_for[static_cast<std::size_t>(other)] != transfer) return;
+    waits_for[static_cast<std::size_t>(other)] = kNoEvent;
+    woken.push_back(other);
+  }
+  const Collective& collective(Event number) const {
+    return transfers.collectives[static_cast<std::size_t>(number) - transfers.all.size()];
+  }
+  const std::vector<std::int32_t>& members(Event number) const {
+    return program.groups[static_cast<std::size_t>(collective(number).group)];
+  }
 };
 
 // What a device that waits would have to be given: its own instruction, and where another device has not come to.
 struct Blocked {
   std::int32_t own, peer, others;  // instruction, device, its instruction
+  bool behind = false;             // the other instruction is of a collective that goes before
 };
 
-Blocked blocked_on(const Program& program, const Transfers& transfers, const std::vector<DeviceState>& states, std::int32_t device,
-                   Event event) {
-  if (event < static_cast<Event>(transfers.all.size())) {
-    const Transfer& transfer = transfers.all[static_cast<std::size_t>(event)];
+Blocked blocked_on(const RendezvousMachine& machine, const std::vector<DeviceState>& states, std::int32_t device, Event event) {
+  const auto& all = machine.transfers.all;
+  if (event < static_cast<Event>(all.size())) {
+    const Transfer& transfer = all[static_cast<std::size_t>(event)];
     if (transfer.from == device) return {transfer.sender, transfer.to, transfer.receiver};
     return {transfer.receiver, transfer.from, transfer.sender};
   }
-  const Collective& collective = transfers.collectives[static_cast<std::size_t>(event) - transfers.all.size()];
-  const std::vector<std::int32_t>& members = program.groups[static_cast<std::size_t>(collective.group)];
-  Blocked out{-1, -1, -1};
-  for (std::size_t m = 0; m < members.size(); ++m) {
-    if (members[m] == device) out.own = collective.instructions[m];
-    if (states[static_cast<std::size_t>(members[m])].next > static_cast<std::size_t>(collective.instructions[m])) continue;
-    out.peer = members[m];
-    out.others = collective.instructions[m];
+  const auto of = [&](Event number, std::size_t m) { return machine.collective(number).instructions[m]; };
+  const std::vector<std::int32_t>& waiting = machine.members(event);
+  const auto own = of(event, static_cast<std::size_t>(std::find(waiting.begin(), waiting.end(), device) - waiting.begin()));
+  for (Event number = event, before = event;; number = before) {
+    const std::vector<std::int32_t>& members = machine.members(number);
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      const auto member = static_cast<std::size_t>(members[m]);
+      if (states[member].next <= static_cast<std::size_t>(of(number, m))) return {own, members[m], of(number, m), number != event};
+      if (machine.queues[member].front() != number) before = machine.queues[member].front();
+    }
   }
-  return out;
 }
 
 // Devices that wait, each for the next, and the last for the first.
@@ -242,54 +274,46 @@ std::vector<std::int32_t> find_cycle(const std::vector<Event>& waits_for, const 
   return cycle;
 }
 
-[[noreturn]] void fail_deadlock(const Program& program, const Transfers& transfers, const std::vector<DeviceState>& states,
-                                const std::vector<Event>& waits_for) {
+[[noreturn]] void fail_deadlock(const RendezvousMachine& machine, const std::vector<DeviceState>& states) {
+  const Program& program = machine.program;
   const auto blocked = [&](std::int32_t device) {
-    return blocked_on(program, transfers, states, device, waits_for[static_cast<std::size_t>(device)]);
+    return blocked_on(machine, states, device, machine.waits_for[static_cast<std::size_t>(device)]);
   };
-  const std::vector<std::int32_t> cycle = find_cycle(waits_for, blocked);
+  const std::vector<std::int32_t> cycle = find_cycle(machine.waits_for, blocked);
   std::vector<std::string> lines;
   for (std::int32_t device : cycle) {
-    const auto [own, peer, others] = blocked(device);
+    const auto [own, peer, others, behind] = blocked(device);
     const std::size_t next = states[static_cast<std::size_t>(device)].next;
     const std::string where = next < program.devices[static_cast<std::size_t>(device)].instructions.size()
                                   ? place(program, device, next)
                                   : concat("device ", device, ", at its end");
-    lines.push_back(concat(where, " waits for instruction ", own, " (", describe(program, device, static_cast<std::size_t>(own)),
-                           "), whose other end is instruction ", others, " of device ", peer));
+    lines.push_back(concat(where, " waits for instruction ", own, " (", describe(program, device, static_cast<std::size_t>(own)), "), ",
+                           behind ? "which comes after a collective whose" : "whose", " other end is instruction ", others, " of device ",
+                           peer));
   }
   throw Error(concat("program @", program.name, " can never finish: devices ",
                      join(cycle, ", ", [](std::int32_t device) { return std::to_string(device); }), " wait for each other"),
               lines);
 }
 
-std::vector<std::int32_t> ends_of(const Program& program, const Transfers& transfers) {
-  std::vector<std::int32_t> ends(transfers.all.size(), 2);
-  for (const Collective& collective : transfers.collectives)
-    ends.push_back(static_cast<std::int32_t>(program.groups[static_cast<std::size_t>(collective.group)].size()));
-  return ends;
-}
-
 }  // namespace
 
 void check_progress(const Program& program, const Transfers& transfers) {
   const std::size_t devices = program.devices.size();
-  RendezvousMachine machine{program, transfers, ends_of(program, transfers), nullptr, nullptr, std::vector<Event>(devices, kNoEvent), {}};
+  RendezvousMachine machine(program, transfers);
   std::vector<DeviceState> states;
   states.reserve(devices);
   for (std::size_t d = devices; d-- > 0;) machine.woken.push_back(static_cast<std::int32_t>(d));
   for (const DeviceProgram& device : program.devices) states.emplace_back(device);
   std::size_t finished = 0;
   while (!machine.woken.empty()) {
-    const std::size_t d = static_cast<std::size_t>(machine.woken.back());
+    machine.device = static_cast<std::size_t>(machine.woken.back());
     machine.woken.pop_back();
-    machine.first = program.devices[d].instructions.data();
-    machine.transfer_of = transfers.of[d].data();
-    const Wait wait = advance(states[d], machine);
-    machine.waits_for[d] = wait.event;
+    const Wait wait = advance(states[machine.device], machine);
+    machine.waits_for[machine.device] = wait.event;
     if (wait.finished()) ++finished;
   }
-  if (finished < devices) fail_deadlock(program, transfers, states, machine.waits_for);
+  if (finished < devices) fail_deadlock(machine, states);
 }
 
 }  // namespace penstock::checks

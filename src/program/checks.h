@@ -43,11 +43,11 @@ struct Transfers {
 Transfers match_transfers(const Program& program);
 void check_transfer_types(const Program& program, const Transfers& transfers);
 // Members do the same with as many bytes of one dtype, and there is one global order of all collectives: each device starts its own in that
-// order, so one queue of collectives per device would finish too (NCCL).
+// order.
 void check_collectives(const Program& program, const Transfers& transfers);
 // Both ends of a pair start its transfers, of both directions, in one order.
 void check_serial_order(const Program& program, const Transfers& transfers);
-// Every device finishes without any buffering.
+// Every device finishes without any buffering, and with one queue of collectives per device (NCCL): one after the other, as started.
 void check_progress(const Program& program, const Transfers& transfers);
 
 }  // namespace penstock::checks

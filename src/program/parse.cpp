@@ -263,12 +263,15 @@ class Parser {
       i.opcode = opcode;
       if (cursor_.peek() != '%' && cursor_.peek() != '-') action(i);
       begin_operands(i);
-      if (cursor_.peek() == '%') device_->operands.push_back(slot_name());
+      const bool broadcasts = opcode == Opcode::broadcast, gives = !broadcasts || cursor_.peek() == '%';
+      if (gives) device_->operands.push_back(slot_name());
       cursor_.expect("->");
-      const bool gives = opcode == Opcode::broadcast && cursor_.accept("from");
-      if (!gives) result();
+      if (!broadcasts || !gives) result();
       end_operands(i);
-      if (gives || (opcode == Opcode::broadcast && (cursor_.expect("from"), true))) i.peer = index(cursor_);
+      if (broadcasts) {
+        cursor_.expect("from");
+        i.peer = index(cursor_);
+      }
       cursor_.expect("in");
       cursor_.skip();
       const std::size_t position = cursor_.position();

@@ -36,10 +36,11 @@ void check_ids(const Program& program, const DeviceProgram& device) {
       case Opcode::all_gather:
       case Opcode::reduce_scatter:
       case Opcode::all_to_all:
-        invariant(i.operands == 1 && i.results == 1, "a collective has not one operand and one result");
-        [[fallthrough]];
       case Opcode::broadcast:
-        invariant(i.operands + i.results >= 1 && i.operands <= 1 && i.results <= 1, "a broadcast gives or takes one slot");
+        if (i.opcode == Opcode::broadcast)
+          invariant(i.operands + i.results == 1, "a broadcast does not either give or take one slot");
+        else
+          invariant(i.operands == 1 && i.results == 1, "a collective has not one operand and one result");
         invariant(in_range(i.group, program.groups.size()), "a collective names no group");
         break;
       default:
@@ -56,17 +57,20 @@ void check_ids(const Program& program, const DeviceProgram& device) {
   }
 }
 
-// Members ascend, two at least, and exist.
+// Members ascend, two at least, and exist; and are those of no other group, for transports know a group by its members.
 void check_groups(const Program& program) {
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     const std::vector<std::int32_t>& members = program.groups[g];
     const std::string shown = concat("group ", g, " (", join(members, ", ", [](std::int32_t d) { return std::to_string(d); }), ")");
-    if (members.size() < 2) throw Error(concat(shown, " has one member"), {}, "a collective needs two devices at least");
+    if (members.size() < 2) throw Error(concat(shown, " has fewer than two members"));
     if (std::adjacent_find(members.begin(), members.end(), std::greater_equal<>()) != members.end())
       throw Error(concat(shown, ": its members do not ascend"));
     if (members.back() >= static_cast<std::int32_t>(program.devices.size()))
       throw Error(concat(shown, ": there is no device ", members.back()),
                   {concat("the program has devices 0 to ", program.devices.size() - 1)});
+    const auto same = std::find(program.groups.begin(), program.groups.end(), members);
+    if (const auto first = static_cast<std::size_t>(same - program.groups.begin()); first != g)
+      throw Error(concat(shown, " has the members of group ", first), {}, concat("give its collectives to group ", first));
   }
 }
 

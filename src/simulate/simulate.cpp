@@ -297,7 +297,7 @@ class VirtualTime {
     if (recorder_ && copy.done > begin)
       copy.activity = lane.newest = recorder_->beside(current_, instruction, begin, copy.done, queues ? lane.newest : clock_->cause);
     host_copies_.push_back(copy);
-    return static_cast<Event>(2 * states_.size() + collectives_.size() + host_copies_.size() - 1);
+    return static_cast<Event>(2 * states_.size() + members_.size() + host_copies_.size() - 1);
   }
 
   Event start_transfer(std::size_t number, const Instruction& instruction) {

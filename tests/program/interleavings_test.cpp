@@ -19,7 +19,8 @@ using test::message_of;
 using test::random_transfers;
 using test::Rules;
 
-// Visits every state that the devices can reach: how far each has come, and which transfers are complete.
+// Visits every state that the devices can reach: how far each has come, and which transfers and collectives are complete. In either model
+// a device does one collective after the other.
 class Explorer {
  public:
   Explorer(const Program& program, ChannelModel model) : program_(program), rules_(program), model_(model) {
@@ -30,7 +31,11 @@ class Explorer {
         int number = -1;
         if (i.opcode == Opcode::send) number = numbers.try_emplace({d, i.peer, i.tag}, static_cast<int>(numbers.size())).first->second;
         if (i.opcode == Opcode::recv) number = numbers.try_emplace({i.peer, d, i.tag}, static_cast<int>(numbers.size())).first->second;
+        if (is_collective(i.opcode))
+          number = numbers.try_emplace({kTogether, i.group, i.tag}, static_cast<int>(numbers.size())).first->second;
         transfer_[static_cast<std::size_t>(d)].push_back(number);
+        ends_.resize(numbers.size(), 0);
+        if (number >= 0) ++ends_[static_cast<std::size_t>(number)];
       }
     transfers_ = static_cast<int>(numbers.size());
   }
@@ -53,6 +58,7 @@ class Explorer {
  private:
   // 8 bits of position per device from bit 0, one bit per complete transfer from bit 32.
   using State = std::uint64_t;
+  static constexpr int kTogether = -1;  // in place of a peer
   int devices() const { return static_cast<int>(program_.devices.size()); }
   const std::vector<Instruction>& instructions(int d) const { return program_.devices[static_cast<std::size_t>(d)].instructions; }
   static std::size_t position(State state, int device) { return state >> (8 * device) & 0xff; }
@@ -69,19 +75,20 @@ class Explorer {
     std::vector<State> next;
     std::vector<int> started(static_cast<std::size_t>(transfers_), 0);
     for (int d = 0; d < devices(); ++d) {
-      std::set<int> busy;  // peers with an earlier transfer that is not complete
+      std::set<int> busy;  // peers with an earlier transfer, or kTogether with an earlier collective, that is not complete
       for (std::size_t at = 0; at < position(state, d); ++at) {
         const int t = transfer(d, at);
         if (t < 0 || complete(state, t)) continue;
-        const bool first = busy.insert(instructions(d)[at].peer).second;
-        if (model_ == ChannelModel::tagged || first) ++started[static_cast<std::size_t>(t)];
+        const int lane = is_collective(instructions(d)[at].opcode) ? kTogether : instructions(d)[at].peer;
+        const bool first = busy.insert(lane).second;
+        if (first || (model_ == ChannelModel::tagged && lane != kTogether)) ++started[static_cast<std::size_t>(t)];
       }
       const auto done = [&](int device, std::size_t at) { return transfer(device, at) < 0 || complete(state, transfer(device, at)); };
       if (position(state, d) < instructions(d).size() && rules_.may_start(d, position(state, d), done))
         next.push_back(state + (State{1} << (8 * d)));
     }
     for (int t = 0; t < transfers_; ++t)
-      if (started[static_cast<std::size_t>(t)] == 2) next.push_back(state | State{1} << (32 + t));
+      if (started[static_cast<std::size_t>(t)] == ends_[static_cast<std::size_t>(t)]) next.push_back(state | State{1} << (32 + t));
     return next;
   }
 
@@ -89,6 +96,7 @@ class Explorer {
   Rules rules_;
   ChannelModel model_;
   std::vector<std::vector<int>> transfer_;  // [device][instruction]; -1: none
+  std::vector<int> ends_;                   // of each transfer
   int transfers_ = 0;
 };
 
@@ -115,8 +123,8 @@ TEST(Interleavings, VerdictEqualsExhaustiveExploration) {
   }
 }
 
-// Completes transfers and copies in random order, copies of one device in turn, those over the host also, and checks every start against
-// the rules.
+// Completes transfers, collectives and copies in random order, copies of one device in turn, those over the host and its collectives also,
+// and checks every start against the rules.
 class RandomMachine {
  public:
   RandomMachine(const Program& program, std::uint64_t seed) : program_(program), rules_(program), random_(seed) {
@@ -151,7 +159,6 @@ class RandomMachine {
   }
 
  private:
-  static bool is_transfer(const Instruction& i) { return i.opcode == Opcode::send || i.opcode == Opcode::recv; }
   DeviceState& state() { return states_[static_cast<std::size_t>(device_)]; }
 
   void check_rules() {
@@ -170,23 +177,36 @@ class RandomMachine {
     return kNoEvent;
   }
 
-  // A random one of those that can complete: transfers that both ends have started, the oldest copy of each device.
+  using End = std::pair<int, std::size_t>;  // device, instruction
+  const Instruction& instruction(const End& end) const {
+    return program_.devices[static_cast<std::size_t>(end.first)].instructions[end.second];
+  }
+  // No older one of its device's is open on the lane: compute, host copies, collectives; transfers have none.
+  bool is_first(const End& end) const {
+    enum class Lane : std::uint8_t { compute, host, collectives, none };
+    const auto lane = [&](const End& e) {
+      const Opcode opcode = instruction(e).opcode;
+      if (opcode == Opcode::send || opcode == Opcode::recv) return Lane::none;
+      return is_collective(opcode) ? Lane::collectives : is_host_copy(opcode) ? Lane::host : Lane::compute;
+    };
+    const auto same = [&](const End& e) { return e == end || (e.first == end.first && lane(e) == lane(end) && lane(e) != Lane::none); };
+    return *std::find_if(open_.begin(), open_.end(), same) == end;
+  }
+
+  // A random one of those that can complete: all ends have been started, and each is the first of its lane.
   bool complete_one() {
-    std::vector<std::size_t> ready;
-    std::set<std::pair<int, bool>> lanes;  // of compute or host copies, whose oldest has been seen
-    for (std::size_t o = 0; o < open_.size(); ++o) {
-      const auto [device, at] = open_[o];
-      const Instruction& i = program_.devices[static_cast<std::size_t>(device)].instructions[at];
-      const auto other_end = [&, d = device, n = at] { return std::pair<int, std::size_t>(i.peer, rules_.other_end(d, n)); };
-      const bool is_ready =
-          is_transfer(i) ? std::count(open_.begin(), open_.end(), other_end()) > 0 : lanes.emplace(device, is_host_copy(i.opcode)).second;
-      if (is_ready) ready.push_back(o);
+    std::vector<End> ready;
+    for (const End& end : open_) {
+      const auto others = rules_.other_ends(end.first, end.second);
+      if (is_first(end) && std::all_of(others.begin(), others.end(), [&](const End& other) {
+            return std::count(open_.begin(), open_.end(), other) > 0 && is_first(other);
+          }))
+        ready.push_back(end);
     }
     if (ready.empty()) return false;
-    const auto [device, at] = open_[ready[random_() % ready.size()]];
-    complete(device, at);
-    const Instruction& i = program_.devices[static_cast<std::size_t>(device)].instructions[at];
-    if (is_transfer(i)) complete(i.peer, rules_.other_end(device, at));
+    const End chosen = ready[random_() % ready.size()];
+    for (const End& other : rules_.other_ends(chosen.first, chosen.second)) complete(other.first, other.second);
+    complete(chosen.first, chosen.second);
     return true;
   }
   void complete(int device, std::size_t at) {

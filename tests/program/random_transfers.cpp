@@ -25,6 +25,7 @@ class Generator {
   Program run() {
     const int values = pick(random_, 1, program_.devices.size() == 2 ? 4 : 3);
     for (int v = 0; v < values; ++v) route(device());
+    if (pick(random_, 0, 1) == 0) meet();
     for (std::size_t d = 0; d < chains_.size(); ++d) interleave(d);
     set_tags();
     return std::move(program_);
@@ -36,10 +37,11 @@ class Generator {
     return (device + pick(random_, 1, static_cast<int>(program_.devices.size()) - 1)) % static_cast<int>(chains_.size());
   }
 
-  SlotId slot(int device, SlotClass kind) {
+  // `words`: of 64 bytes, the room that it has at least.
+  SlotId slot(int device, SlotClass kind, std::size_t words = 1) {
     std::vector<Slot>& slots = program_.devices[static_cast<std::size_t>(device)].slots;
     const std::string name = "s" + std::to_string(slots.size());
-    slots.push_back({name, kind, {{DType::f32, {4}}}, {}, -1});
+    slots.push_back({name, kind, {{DType::f32, {4}}}, {}, -1, static_cast<std::int64_t>(words) * kAlignment});
     if (holds_state(kind)) slots.back().names.push_back(name);
     return SlotId(static_cast<std::int64_t>(slots.size()) - 1);
   }
@@ -104,6 +106,49 @@ class Generator {
     return back;
   }
 
+  // One or two collectives of one or two groups, those of a group all alike: then any order of them has the right tags.
+  void meet() {
+    for (int groups = pick(random_, 1, 2); groups > 0; --groups) {
+      std::vector<std::int32_t> members;
+      while (members.size() < 2) {
+        members.clear();
+        for (std::size_t d = 0; d < chains_.size(); ++d)
+          if (pick(random_, 0, 2) > 0) members.push_back(static_cast<std::int32_t>(d));
+      }
+      if (std::find(program_.groups.begin(), program_.groups.end(), members) != program_.groups.end()) continue;
+      const auto opcode = static_cast<Opcode>(pick(random_, static_cast<int>(Opcode::all_reduce), static_cast<int>(Opcode::all_to_all)));
+      const std::int32_t giver = members[static_cast<std::size_t>(pick(random_, 0, static_cast<int>(members.size()) - 1))];
+      program_.groups.push_back(members);
+      for (int times = pick(random_, 1, 2); times > 0; --times)
+        for (const std::int32_t member : members) take_part(member, opcode, giver);
+    }
+  }
+
+  void take_part(int device, Opcode opcode, int giver) {
+    const std::size_t members = program_.groups.back().size();
+    const bool gives = opcode != Opcode::broadcast || device == giver, takes = opcode != Opcode::broadcast || device != giver;
+    const bool in_place = opcode == Opcode::all_reduce && pick(random_, 0, 1) == 0;
+    const SlotClass kind = in_place && pick(random_, 0, 1) == 0 ? SlotClass::copy : SlotClass::step;
+    const bool whole = opcode == Opcode::reduce_scatter || opcode == Opcode::all_to_all;
+    const SlotId from = gives ? slot(device, kind, whole ? members : 1) : SlotId{};
+    const SlotId to = in_place ? from
+                      : takes  ? slot(device, kind, opcode == Opcode::all_gather || opcode == Opcode::all_to_all ? members : 1)
+                               : SlotId{};
+    Chain chain;
+    if (gives && kind == SlotClass::step) chain.push_back(simple(Opcode::input, from));
+    if (kind == SlotClass::copy && pick(random_, 0, 1) == 0) read(device, from, chain);
+    Instruction i = copy(device, from, to, in_place ? ResultMode::update : ResultMode::store, opcode);
+    if (opcode == Opcode::broadcast) i.peer = giver;
+    if (!gives) i.operands = 0;
+    if (!takes) i.results = 0;
+    i.group = static_cast<std::int32_t>(program_.groups.size()) - 1;
+    chain.push_back(i);
+    if (takes && pick(random_, 0, 2) > 0) read(device, to, chain);
+    if (gives && kind == SlotClass::step) chain.push_back(simple(Opcode::free, from));
+    if (takes && !in_place) chain.push_back(simple(Opcode::free, to));
+    add_chain(device, std::move(chain));
+  }
+
   void receive(int device, int from) {
     const bool refreshes = pick(random_, 0, 3) == 0;
     SlotId value = slot(device, refreshes ? SlotClass::copy : SlotClass::step);
@@ -127,13 +172,14 @@ class Generator {
     chain.push_back(simple(Opcode::free, result));
   }
 
-  // Merges the device's chains; a chain that begins with a recv starts early half of the time.
+  // Merges the device's chains; a chain that begins with what it takes from others starts early half of the time.
   void interleave(std::size_t device) {
     std::vector<Chain>& chains = chains_[device];
     std::vector<std::size_t> next(chains.size(), 0);
     std::vector<Instruction>& out = program_.devices[device].instructions;
     for (std::size_t c = 0; c < chains.size(); ++c)
-      if (chains[c][0].opcode == Opcode::recv && pick(random_, 0, 1) == 0) out.push_back(chains[c][next[c]++]);
+      if ((chains[c][0].opcode == Opcode::recv || is_collective(chains[c][0].opcode)) && pick(random_, 0, 1) == 0)
+        out.push_back(chains[c][next[c]++]);
     while (true) {
       std::vector<std::size_t> open;
       for (std::size_t c = 0; c < chains.size(); ++c)
@@ -146,10 +192,11 @@ class Generator {
 
   void set_tags() {
     for (DeviceProgram& device : program_.devices) {
-      std::vector<int> sent(chains_.size(), 0), received(chains_.size(), 0);
+      std::vector<int> sent(chains_.size(), 0), received(chains_.size(), 0), met(program_.groups.size(), 0);
       for (Instruction& i : device.instructions) {
         if (i.opcode == Opcode::send) i.tag = sent[static_cast<std::size_t>(i.peer)]++;
         if (i.opcode == Opcode::recv) i.tag = received[static_cast<std::size_t>(i.peer)]++;
+        if (is_collective(i.opcode)) i.tag = met[static_cast<std::size_t>(i.group)]++;
       }
     }
   }
@@ -165,46 +212,70 @@ Program random_transfers(std::mt19937_64& random) {
   return Generator(random).run();
 }
 
+namespace {
+
+// What an instruction does to a slot: a copy reads and writes; what moves a slot elsewhere gives it, what fills it from there takes it.
+struct Use {
+  bool reads = false, writes = false, gives = false, takes = false;
+};
+
+Use use_of(const DeviceProgram& on, const Instruction& i, SlotId slot) {
+  const bool computes = i.opcode == Opcode::copy;
+  if (!has_operands(i.opcode))
+    return {false, false, i.opcode == Opcode::send && i.slot == slot, i.opcode == Opcode::recv && i.slot == slot};
+  const auto operands = on.operands_of(i);
+  const auto results = on.results_of(i);
+  const bool from = !operands.empty() && operands[0] == slot, to = !results.empty() && results[0].slot == slot;
+  return {computes && from, computes && to, !computes && from, !computes && to};
+}
+
+}  // namespace
+
 bool Rules::may_start(int device, std::size_t at, const Done& done) const {
   const DeviceProgram& on = program_.devices[static_cast<std::size_t>(device)];
   const Instruction& i = on.instructions[at];
-  const bool copies = i.opcode == Opcode::copy;
-  for (std::size_t before = 0; before < at; ++before) {
-    const Instruction& b = on.instructions[before];
-    const auto touches = [&](SlotId slot, bool reads, bool writes, bool sends) {
-      switch (b.opcode) {
-        case Opcode::copy:
-          return (reads && on.operands_of(b)[0] == slot) || (writes && on.results_of(b)[0].slot == slot);
-        case Opcode::send:
-          return sends && b.slot == slot;
-        case Opcode::recv:
-          return b.slot == slot;
-        case Opcode::offload:
-        case Opcode::reload:
-          return (sends && on.operands_of(b)[0] == slot) || on.results_of(b)[0].slot == slot;
-        default:
-          return false;
-      }
-    };
-    // Copies follow one another on the compute lane; they wait for transfers only.
-    const bool needed = copies                        ? b.opcode != Opcode::copy && (touches(on.operands_of(i)[0], false, false, false) ||
-                                                              touches(on.results_of(i)[0].slot, false, false, true))
-                        : i.opcode == Opcode::offload ? touches(on.operands_of(i)[0], false, true, false)
-                        : i.opcode == Opcode::reload  ? false  // its lane follows the offload
-                        : i.opcode == Opcode::send    ? touches(i.slot, false, true, false)
-                                                      : touches(i.slot, true, true, true);
-    if (needed && !done(device, before)) return false;
+  const auto pending = [&](SlotId slot, const Use& which) {
+    for (std::size_t before = 0; before < at; ++before) {
+      const Use use = use_of(on, on.instructions[before], slot);
+      const bool matters =
+          (use.reads && which.reads) || (use.writes && which.writes) || (use.gives && which.gives) || (use.takes && which.takes);
+      if (matters && !done(device, before)) return true;
+    }
+    return false;
+  };
+  const Use content{false, true, false, true}, any{true, true, true, true};
+  switch (i.opcode) {
+    case Opcode::copy:  // copies follow one another on the compute lane; they wait for transfers only
+      return !pending(on.operands_of(i)[0], {false, false, false, true}) && !pending(on.results_of(i)[0].slot, {false, false, true, true});
+    case Opcode::reload:  // its lane follows the offload
+      return true;
+    case Opcode::offload:
+      return !pending(on.operands_of(i)[0], content);
+    case Opcode::send:
+      return !pending(i.slot, content);
+    default:
+      break;
   }
-  return true;
+  if (!is_collective(i.opcode)) return !pending(i.slot, any);
+  const auto operands = on.operands_of(i);
+  const auto results = on.results_of(i);
+  return (operands.empty() || !pending(operands[0], content)) && (results.empty() || !pending(results[0].slot, any));
 }
 
-std::size_t Rules::other_end(int device, std::size_t at) const {
+std::vector<std::pair<int, std::size_t>> Rules::other_ends(int device, std::size_t at) const {
   const Instruction& end = program_.devices[static_cast<std::size_t>(device)].instructions[at];
-  const std::vector<Instruction>& there = program_.devices[static_cast<std::size_t>(end.peer)].instructions;
-  const Opcode wanted = end.opcode == Opcode::send ? Opcode::recv : Opcode::send;
-  const auto it = std::find_if(there.begin(), there.end(),
-                               [&](const Instruction& i) { return i.opcode == wanted && i.peer == device && i.tag == end.tag; });
-  return static_cast<std::size_t>(it - there.begin());
+  const bool meets = is_collective(end.opcode);
+  const Opcode wanted = meets ? end.opcode : end.opcode == Opcode::send ? Opcode::recv : Opcode::send;
+  std::vector<std::pair<int, std::size_t>> out;
+  for (int other = 0; other < static_cast<int>(program_.devices.size()); ++other) {
+    if (other == device || (!meets && other != end.peer)) continue;
+    const std::vector<Instruction>& there = program_.devices[static_cast<std::size_t>(other)].instructions;
+    const auto it = std::find_if(there.begin(), there.end(), [&](const Instruction& i) {
+      return i.opcode == wanted && i.tag == end.tag && (meets ? i.group == end.group : i.peer == device);
+    });
+    if (it != there.end()) out.emplace_back(other, static_cast<std::size_t>(it - there.begin()));
+  }
+  return out;
 }
 
 }  // namespace penstock::test

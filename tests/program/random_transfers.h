@@ -5,26 +5,27 @@
 #include <cstdint>
 #include <functional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "program/program.h"
 
 namespace penstock::test {
 
-// 2 to 4 devices that only move values: inputs, sends, receives, copies, frees, forwarded values, values sent twice, and copies of
-// states that are read, refreshed and sent. Definitions, tags and types are always right; the orders are random, so that some finish
-// and some do not. No memory plan.
+// 2 to 4 devices that only move values: inputs, sends, receives, copies, frees, forwarded values, values sent twice, copies of
+// states that are read, refreshed and sent, and collectives of up to two groups. Definitions, tags and types are always right; the orders
+// are random, so that some finish and some do not. No memory plan.
 Program random_transfers(std::mt19937_64& random);
 
 // Program positions of one device: what has to be done before instruction `at` may start, by looking back at all those before it.
 class Rules {
  public:
-  using Done = std::function<bool(int device, std::size_t instruction)>;  // a transfer's end, or a copy, is complete
+  using Done = std::function<bool(int device, std::size_t instruction)>;  // an end of a transfer or collective, or a copy, is complete
 
   explicit Rules(const Program& program) : program_(program) {}
   bool may_start(int device, std::size_t at, const Done& done) const;
-  // The other end of a send or recv: its instruction on the peer.
-  std::size_t other_end(int device, std::size_t at) const;
+  // The other ends of a send, recv or collective: its instruction on the peer, or on each other member.
+  std::vector<std::pair<int, std::size_t>> other_ends(int device, std::size_t at) const;
 
  private:
   const Program& program_;

@@ -20,6 +20,11 @@ inline std::string host_copies() {
   return read_file(std::string(PENSTOCK_TESTS) + "/golden/program/host_copies.txt");
 }
 
+// All five collectives in two groups that share devices 1 and 2: tests/golden/program/collectives.txt.
+inline std::string collectives() {
+  return read_file(std::string(PENSTOCK_TESTS) + "/golden/program/collectives.txt");
+}
+
 // `text` with the one place that reads `from` changed into `to`.
 inline std::string with(std::string text, std::string_view from, std::string_view to) {
   const std::size_t at = text.find(from);

@@ -22,10 +22,6 @@ using test::random_program;
 using test::random_transfers;
 using test::Rules;
 
-bool is_transfer(const Instruction& i) {
-  return i.opcode == Opcode::send || i.opcode == Opcode::recv;
-}
-
 // Times in eighths, so that sums are exact.
 Durations random_durations(const Program& program, std::mt19937_64& random, bool positive = false) {
   Durations durations;
@@ -33,7 +29,7 @@ Durations random_durations(const Program& program, std::mt19937_64& random, bool
     std::vector<double>& row = durations.emplace_back();
     for (const Instruction& i : device.instructions) {
       const bool computes = i.opcode == Opcode::run || i.opcode == Opcode::copy;
-      row.push_back(computes ? static_cast<double>(random() % 64 + (positive ? 1 : 0)) / 8 : static_cast<double>(random() % 3) / 8);
+      row.push_back(static_cast<double>(random() % (computes ? 64 : 3) + (positive ? 1 : 0)) / 8);
       if (i.opcode == Opcode::free) row.back() = 0;
     }
   }
@@ -112,20 +108,34 @@ class ByTheRules {
       done_[at(device)][instruction] = free_at + network_.host.latency;
       return end;
     }
-    if (!is_transfer(i)) {
-      done_[at(device)][instruction] = end;
-      return end;
-    }
-    const std::size_t other = rules_.other_end(device, instruction);
-    const double ready = std::max(end, started_[at(i.peer)][other]);
-    if (ready == kUnknown) return end;
-    const std::int32_t from = i.opcode == Opcode::send ? device : i.peer, to = i.opcode == Opcode::send ? i.peer : device;
-    const Link& link = network_.at(from, to);
-    double& free_at = free_at_[{from, to}];
-    const DeviceProgram& own = program_.devices[at(device)];
-    free_at = std::max(ready, free_at) + static_cast<double>(slot_bytes(own.slots[i.slot.index()])) / link.bandwidth;
-    done_[at(device)][instruction] = done_[at(i.peer)][other] = free_at + link.latency;
+    const auto others = rules_.other_ends(device, instruction);
+    double ready = end;
+    for (const auto& [peer, other] : others) ready = std::max(ready, started_[at(peer)][other]);
+    if (others.empty()) done_[at(device)][instruction] = end;
+    if (others.empty() || ready == kUnknown) return end;
+    const double done = is_collective(i.opcode) ? finish_collective(device, i, ready) : finish_transfer(device, i, ready);
+    done_[at(device)][instruction] = done;
+    for (const auto& [peer, other] : others) done_[at(peer)][other] = done;
     return end;
+  }
+
+  double bytes(int device, SlotId slot) const { return static_cast<double>(slot_bytes(program_.devices[at(device)].slots[slot.index()])); }
+
+  double finish_transfer(int device, const Instruction& i, double ready) {
+    const std::pair<std::int32_t, std::int32_t> ends = i.opcode == Opcode::send ? std::pair(device, i.peer) : std::pair(i.peer, device);
+    const Link& link = network_.at(ends.first, ends.second);
+    double& free_at = free_at_[ends];
+    free_at = std::max(ready, free_at) + bytes(device, i.slot) / link.bandwidth;
+    return free_at + link.latency;
+  }
+
+  double finish_collective(int device, const Instruction& i, double ready) {
+    const DeviceProgram& own = program_.devices[at(device)];
+    double most = 0;
+    for (const SlotId operand : own.operands_of(i)) most = std::max(most, bytes(device, operand));
+    for (const Result& result : own.results_of(i)) most = std::max(most, bytes(device, result.slot));
+    double& free_at = group_free_at_[i.group];
+    return free_at = std::max(ready, free_at) + collective_seconds(i.opcode, most, program_.groups[at(i.group)], network_);
   }
 
   const Program& program_;
@@ -134,14 +144,14 @@ class ByTheRules {
   Rules rules_;
   std::vector<std::vector<double>> started_, done_;
   std::map<std::pair<std::int32_t, std::int32_t>, double> free_at_;
-  std::map<int, double> host_free_at_;
+  std::map<int, double> host_free_at_, group_free_at_;
 };
 
 bool verifies(const Program& program) {
   return message_of([&] { verify(program); }) == "no error";
 }
 
-TEST(Simulate, EqualsTheRulesAndFinishesExactlyWhenTheVerifierSaysSo) {
+TEST(Simulate, EqualsTheRulesAndFinishesWhenTheVerifierSaysSo) {
   int finishing = 0, stuck = 0;
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -150,7 +160,12 @@ TEST(Simulate, EqualsTheRulesAndFinishesExactlyWhenTheVerifierSaysSo) {
     const Durations durations = random_durations(program, random);
     const Network network = random_network(random, static_cast<std::int32_t>(program.devices.size()));
     const std::optional<double> expected = ByTheRules(program, durations, network).makespan();
-    ASSERT_EQ(expected.has_value(), verifies(program));
+    // The verifier refuses some orders of collectives that a lane per group, as the simulator has it, would let finish.
+    if (program.groups.empty()) {
+      ASSERT_EQ(expected.has_value(), verifies(program));
+    } else {
+      ASSERT_TRUE(expected.has_value() || !verifies(program));
+    }
     (expected ? finishing : stuck)++;
     if (!expected) {
       EXPECT_NE(message_of([&] { simulate(program, durations, network); }).find("never finishes"), std::string::npos);
@@ -202,8 +217,8 @@ TEST(Simulate, BoundsLatencyAndScale) {
 // Executes the program, counting bytes where slots are defined and freed: after every change.
 struct CountingMachine {
   const Program& program;
-  std::map<std::tuple<int, int, int>, int> started;  // ends, by sender, receiver and tag
-  std::vector<std::vector<double>> totals;           // of each device
+  std::map<std::tuple<int, int, int>, std::size_t> started;  // ends, by sender, receiver and tag; by -1, group and tag
+  std::vector<std::vector<double>> totals;                   // of each device
   std::size_t device = 0;
 
   explicit CountingMachine(const Program& p) : program(p), totals(p.devices.size(), {0}) {
@@ -226,18 +241,21 @@ struct CountingMachine {
   }
   Event start(const Instruction& i) {
     if (i.opcode == Opcode::recv || i.opcode == Opcode::input) change(i.slot, 1);
-    if (is_host_copy(i.opcode)) change(program.devices[device].results_of(i)[0].slot, 1);
-    if (!is_transfer(i)) return kNoEvent;
-    const int own = static_cast<int>(device);
-    const auto key = i.opcode == Opcode::send ? std::tuple(own, i.peer, i.tag) : std::tuple(i.peer, own, i.tag);
-    ++started[key];
+    for (const Result& result : program.devices[device].results_of(i))
+      if (result.mode == ResultMode::store) change(result.slot, 1);
+    if (i.opcode != Opcode::send && i.opcode != Opcode::recv && !is_collective(i.opcode)) return kNoEvent;
+    ++started[key(i)];
     const auto& all = program.devices[device].instructions;
     return static_cast<Event>(&i - all.data());
   }
+  std::tuple<int, int, int> key(const Instruction& i) const {
+    const int own = static_cast<int>(device);
+    if (is_collective(i.opcode)) return {-1, i.group, i.tag};
+    return i.opcode == Opcode::send ? std::tuple(own, i.peer, i.tag) : std::tuple(i.peer, own, i.tag);
+  }
   bool done(Event event) {
     const Instruction& i = program.devices[device].instructions[at(event)];
-    const int own = static_cast<int>(device);
-    return started[i.opcode == Opcode::send ? std::tuple(own, i.peer, i.tag) : std::tuple(i.peer, own, i.tag)] == 2;
+    return started[key(i)] == (is_collective(i.opcode) ? program.groups[at(i.group)].size() : 2);
   }
   void release(SlotId slot) { change(slot, -1); }
 };

@@ -11,6 +11,7 @@
 #include "program/memory_plan.h"
 #include "program/verify.h"
 #include "runtime/fake_device.h"
+#include "support/collective_result.h"
 
 namespace penstock::test {
 namespace {
@@ -33,7 +34,7 @@ class Maker {
 
   void event() {
     const int device = pick(static_cast<int>(live_.size()));
-    switch (pick(10)) {
+    switch (pick(11)) {
       case 0:
       case 1:
         return transfer(device);
@@ -49,6 +50,8 @@ class Maker {
         return offload(device);
       case 7:
         return reload(device);
+      case 8:
+        return meet();
       default:
         return compute(device);
     }
@@ -216,6 +219,54 @@ class Maker {
     send(from, to, state(from), copy->second);
   }
 
+  // A collective of a random group: of values made for it, or a sum of the members' states over themselves.
+  void meet() {
+    std::vector<std::int32_t> members;
+    for (std::size_t device = 0; device < live_.size(); ++device)
+      if (pick(3) > 0) members.push_back(static_cast<std::int32_t>(device));
+    if (members.size() < 2) return;
+    const auto known = std::find(program_.groups.begin(), program_.groups.end(), members);
+    const auto group = static_cast<std::size_t>(known - program_.groups.begin());
+    if (known == program_.groups.end()) program_.groups.push_back(members);
+    met_.resize(program_.groups.size(), 0);
+    const auto opcode = static_cast<Opcode>(static_cast<int>(Opcode::all_reduce) + pick(5));
+    const std::int64_t piece = 8 * (1 + pick(40)), whole = piece * static_cast<std::int64_t>(members.size());
+    const std::int32_t giver = members[static_cast<std::size_t>(pick(static_cast<int>(members.size())))];
+    const bool of_states = opcode == Opcode::all_reduce && pick(3) == 0;
+    for (const std::int32_t member : members) {
+      std::vector<SlotId> given;
+      std::vector<Result> taken;
+      if (of_states) {
+        given = {state(member)};
+        taken = {{state(member), ResultMode::update}};
+      } else {
+        if (opcode != Opcode::broadcast || member == giver)
+          given = {made(member, opcode == Opcode::reduce_scatter || opcode == Opcode::all_to_all ? whole : piece)};
+        if (opcode == Opcode::all_reduce && pick(2) == 0)
+          taken = {{given[0], ResultMode::update}};
+        else if (opcode != Opcode::broadcast || member != giver)
+          taken = {
+              {add_slot(member, words(opcode == Opcode::all_gather || opcode == Opcode::all_to_all ? whole : piece)), ResultMode::store}};
+      }
+      Instruction& i = add(member, opcode);
+      i.group = static_cast<std::int32_t>(group);
+      i.tag = met_[group];
+      if (opcode == Opcode::broadcast) i.peer = giver;
+      pool(member, i, given, taken);
+      if (!taken.empty() && taken[0].mode == ResultMode::store) live(member).push_back(taken[0].slot);
+      maybe_free(member);
+    }
+    ++met_[group];
+  }
+
+  // A new value.
+  SlotId made(int device, std::int64_t count) {
+    const SlotId slot = add_slot(device, words(count));
+    run(device, operands(device), {{slot, ResultMode::store}}, {words(count)});
+    live(device).push_back(slot);
+    return slot;
+  }
+
   void maybe_free(int device) {
     if (live(device).size() < 6 || pick(2) == 0) return;
     free(device, static_cast<std::size_t>(pick(static_cast<int>(live(device).size()))));
@@ -248,6 +299,7 @@ class Maker {
   Program program_;
   std::vector<std::vector<SlotId>> live_, on_host_;
   std::map<std::pair<int, int>, int> tags_;
+  std::vector<int> met_;                 // collectives of each group
   std::map<int, SlotId> copies_, kept_;  // by owner; by holder
 };
 
@@ -336,8 +388,29 @@ bool Reference::run_one(int device) {
     case Opcode::output:
       outputs_[program_.outputs[static_cast<std::size_t>(i.port)].name] = memory[i.slot.index()];
       break;
+    default:
+      if (!take_part(device, i)) return false;
   }
   ++next_[d];
+  return true;
+}
+
+// Gives what the device has, and takes the result once all members have given.
+bool Reference::take_part(int device, const Instruction& i) {
+  const DeviceProgram& own = program_.devices[static_cast<std::size_t>(device)];
+  std::vector<std::vector<std::byte>>& memory = memory_[static_cast<std::size_t>(device)];
+  const std::vector<std::int32_t>& members = program_.groups[static_cast<std::size_t>(i.group)];
+  const auto place = [&](int member) {
+    return static_cast<std::size_t>(std::find(members.begin(), members.end(), member) - members.begin());
+  };
+  Meeting& meeting = meetings_[{i.group, i.tag}];
+  meeting.given.resize(members.size());
+  if (meeting.came.insert(device).second && i.operands > 0) meeting.given[place(device)] = memory[own.operands_of(i)[0].index()];
+  if (meeting.came.size() < members.size()) return false;
+  const std::size_t root = i.opcode == Opcode::broadcast ? place(i.peer) : 0;
+  for (const Result& result : own.results_of(i))
+    memory[result.slot.index()] = collective_result(i.opcode, DType::i64, root, place(device), meeting.given);
+  if (++meeting.left == members.size()) meetings_.erase({i.group, i.tag});
   return true;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,8 @@
 namespace penstock::test {
 
 // A valid program (planned and verified) of random runs, accumulators, state updates, copies of states, transfers between
-// random devices and copies to the host and back, for the fake executor. Every device outputs "out<device>", a hash of all that it still
-// holds, and owns state "state<device>". Data port "data" is split, "whole" is not.
+// random devices, collectives of random groups and copies to the host and back, for the fake executor. Every device outputs "out<device>",
+// a hash of all that it still holds, and owns state "state<device>". Data port "data" is split, "whole" is not.
 Program random_program(std::uint64_t seed, int devices, int events);
 
 // Every byte depends on port, row, step and seed.
@@ -30,12 +31,20 @@ class Reference {
   std::vector<std::byte> state(int device) const;                              // "state<device>"
 
  private:
+  struct Meeting {
+    std::set<int> came;                         // devices
+    std::vector<std::vector<std::byte>> given;  // by each member
+    std::size_t left = 0;                       // members that have their result
+  };
+
   bool run_one(int device);  // false: it must wait
+  bool take_part(int device, const Instruction& collective);
 
   const Program& program_;
   std::vector<std::vector<std::vector<std::byte>>> memory_;  // [device][slot]
   std::vector<std::size_t> next_;
   std::map<std::vector<int>, std::vector<std::byte>> sent_;  // {from, to, tag}
+  std::map<std::pair<int, int>, Meeting> meetings_;          // {group, tag}
   const StepInput* input_ = nullptr;
   std::map<std::string, std::vector<std::byte>> outputs_;
 };

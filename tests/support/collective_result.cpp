@@ -1,0 +1,59 @@
+#include "support/collective_result.h"
+
+#include <cstdint>
+#include <cstring>
+
+namespace penstock::test {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+template <class T>
+Bytes sum(const std::vector<Bytes>& given) {
+  Bytes out = given[0];
+  for (std::size_t at = 0; at + sizeof(T) <= out.size(); at += sizeof(T)) {
+    T total, term;
+    std::memcpy(&total, out.data() + at, sizeof(T));
+    for (std::size_t m = 1; m < given.size(); ++m) {
+      std::memcpy(&term, given[m].data() + at, sizeof(T));
+      total += term;
+    }
+    std::memcpy(out.data() + at, &total, sizeof(T));
+  }
+  return out;
+}
+
+Bytes sum(DType dtype, const std::vector<Bytes>& given) {
+  if (dtype == DType::f32) return sum<float>(given);
+  if (dtype == DType::f64) return sum<double>(given);
+  return dtype == DType::i32 ? sum<std::uint32_t>(given) : sum<std::uint64_t>(given);
+}
+
+// The i-th of n equal pieces.
+Bytes piece(const Bytes& whole, std::size_t i, std::size_t n) {
+  const auto size = static_cast<std::ptrdiff_t>(whole.size() / n);
+  const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(i) * size;
+  return {begin, begin + size};
+}
+
+}  // namespace
+
+Bytes collective_result(Opcode opcode, DType dtype, std::size_t root, std::size_t member, const std::vector<Bytes>& given) {
+  Bytes out;
+  switch (opcode) {
+    case Opcode::all_reduce:
+      return sum(dtype, given);
+    case Opcode::reduce_scatter:
+      return piece(sum(dtype, given), member, given.size());
+    case Opcode::broadcast:
+      return member == root ? out : given[root];
+    default:
+      for (const Bytes& from : given) {
+        const Bytes part = opcode == Opcode::all_gather ? from : piece(from, member, given.size());
+        out.insert(out.end(), part.begin(), part.end());
+      }
+      return out;
+  }
+}
+
+}  // namespace penstock::test
