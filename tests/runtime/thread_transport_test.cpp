@@ -59,5 +59,21 @@ TEST(ThreadTransport, AbortEndsAWait) {
   aborter.join();
 }
 
+TEST(ThreadTransport, AbortEndsAWaitForAMember) {
+  ThreadHub hub(2);
+  auto end = hub.endpoint(0);
+  Meeting meeting{{Opcode::all_reduce}, 64};
+  meeting.call.group = meeting.call.tag = 0;
+  end->begin_step(collective_program(2, {{0, 1}}, {meeting}), 0);
+  Part part(meeting, 0, 2, numbers(DType::f32, 64, 0));
+  const Event event = end->collective(part.call(meeting, 0));
+  std::thread aborter([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    hub.abort();
+  });
+  EXPECT_THROW(end->wait(event, in(20)), Aborted);
+  aborter.join();
+}
+
 }  // namespace
 }  // namespace penstock
