@@ -13,6 +13,10 @@ double seconds(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(time).count();
 }
 
+std::string names(const std::vector<std::int32_t>& devices) {
+  return join(devices, " or ", [](std::int32_t device) { return std::to_string(device); });
+}
+
 }  // namespace
 
 Actor::Actor(std::shared_ptr<const Program> program, int device, Executor& executor, Transport& transport, const DataSource& data,
@@ -197,15 +201,13 @@ void Actor::fail_late(std::size_t waited_for) const {
   const std::string hint = "raise the deadline if a step may take that long";
   if (on_executor(waited_for)) throw Error(what, details, hint);
   const std::vector<std::int32_t> peers = peers_of(first_[waited_for]);
-  throw PeerLost(
-      peers[0], what, details,
-      concat("see what device ", join(peers, " or ", [](std::int32_t peer) { return std::to_string(peer); }), " was doing; ", hint));
+  throw PeerLost(peers, what, details, concat("see what device ", names(peers), " was doing; ", hint));
 }
 
 void Actor::fail_lost(const PeerLost& lost, std::size_t waited_for) const {
+  const std::vector<std::int32_t> peers = peers_of(first_[waited_for]);
   throw PeerLost(
-      lost.peer(),
-      concat("device ", lost.peer(), " was lost while device ", device_, " waited in ", describe(*program_, device_, waited_for)),
+      peers, concat("device ", names(peers), " was lost while device ", device_, " waited in ", describe(*program_, device_, waited_for)),
       {concat("needed by: ", waiter()), concat("program: ", program_->name), concat("the transport says: ", lost.what())});
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/controller.h"
 
+#include <algorithm>
 #include <chrono>
 #include <set>
 #include <utility>
@@ -11,17 +12,48 @@
 namespace penstock {
 namespace {
 
+// An error that says no more than that another device failed, or none.
+bool is_silent(const Reply& reply) {
+  return reply.error.empty() || reply.aborted;
+}
+
+// Following who blames whom from `first` on: the one that blames nobody, else the first that blames a silent one; `first` in a circle.
+const Reply* last_blamed(const std::vector<Reply>& replies, const Reply& first) {
+  std::vector<const Reply*> reached{&first};
+  const Reply* blames_silent = nullptr;
+  for (std::size_t next = 0; next < reached.size(); ++next) {
+    const Reply& one = *reached[next];
+    bool blames = false;
+    for (const std::int32_t peer : one.lost) {
+      const Reply& other = replies.at(static_cast<std::size_t>(peer));
+      if (&other == &one) continue;
+      blames = true;
+      if (is_silent(other)) {
+        if (!blames_silent) blames_silent = &one;
+      } else if (std::find(reached.begin(), reached.end(), &other) == reached.end()) {
+        reached.push_back(&other);
+      }
+    }
+    if (!blames) return &one;
+  }
+  return blames_silent ? blames_silent : &first;
+}
+
 // The error nearest to the cause: not that another device failed, and rather a lost device's own words than those of who lost it.
 const Reply* cause(const std::vector<Reply>& replies) {
   const Reply* found = nullptr;
   for (const Reply& reply : replies)
     if (!reply.error.empty() && (!found || (found->aborted && !reply.aborted))) found = &reply;
-  for (std::size_t hops = 0; found && found->lost >= 0 && hops < replies.size(); ++hops) {
-    const Reply& peer = replies.at(static_cast<std::size_t>(found->lost));
-    if (peer.error.empty() || peer.aborted) break;
-    found = &peer;
-  }
-  return found;
+  return found ? last_blamed(replies, *found) : nullptr;
+}
+
+// Where one of several is to blame: what is known of those that did not answer.
+std::string silent_members(const std::vector<Reply>& replies, const Reply& failed) {
+  std::string out;
+  for (const std::int32_t peer : failed.lost)
+    if (const Reply& other = replies.at(static_cast<std::size_t>(peer)); failed.lost.size() > 1 && other.aborted && !other.lost.empty())
+      out += "\n  " + other.error;
+  return out;
 }
 
 class Controller : public Cluster {
@@ -48,8 +80,8 @@ std::vector<Reply> Controller::exchange(const Command& command) {
   std::vector<Reply> replies = carrier_->exchange(command);
   if (const Reply* failed = cause(replies)) {
     stopped_ = command.kind == Command::Kind::step;
-    for (const Reply& reply : replies) stopped_ = stopped_ || reply.lost >= 0;
-    throw Error(failed->error);
+    for (const Reply& reply : replies) stopped_ = stopped_ || !reply.lost.empty();
+    throw Error(failed->error + silent_members(replies, *failed));
   }
   return replies;
 }

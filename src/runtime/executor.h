@@ -3,10 +3,12 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/error.h"
@@ -17,15 +19,17 @@ namespace penstock {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// A transfer that does not complete because the other end is gone or silent.
+// A transfer or collective that does not complete because another end is gone or silent.
 class PeerLost : public Error {
  public:
-  PeerLost(int peer, const std::string& what, const std::vector<std::string>& details = {}, const std::string& hint = {})
-      : Error(what, details, hint), peer_(peer) {}
-  int peer() const { return peer_; }
+  explicit PeerLost(const std::string& what) : Error(what) {}  // as transports throw it: their caller knows the peers
+  PeerLost(std::vector<std::int32_t> peers, const std::string& what, const std::vector<std::string>& details, const std::string& hint = {})
+      : Error(what, details, hint), peers_(std::move(peers)) {}
+  // One of them is to blame.
+  const std::vector<std::int32_t>& peers() const { return peers_; }
 
  private:
-  int peer_;
+  std::vector<std::int32_t> peers_;
 };
 
 // A wait that was given up because another device of this process failed: that device's error tells why.
@@ -82,7 +86,7 @@ class Transport {
   // The same for a collective; every member starts those of a group in one order.
   virtual Event collective(const CollectiveCall& call) = 0;
   virtual bool done(Event event) = 0;
-  // Blocks until done; false when the deadline passed. Throws PeerLost or Aborted. send and receive may throw them too.
+  // Blocks until done; false when the deadline passed. Throws PeerLost or Aborted. send, receive and collective may throw them too.
   virtual bool wait(Event event, Deadline deadline) = 0;
 };
 

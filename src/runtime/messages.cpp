@@ -11,7 +11,7 @@ namespace penstock {
 namespace {
 
 constexpr std::uint32_t kCommandMark = 0x31435350;  // "PSC1"
-constexpr std::uint32_t kReplyMark = 0x31525350;    // "PSR1"
+constexpr std::uint32_t kReplyMark = 0x32525350;    // "PSR2"
 
 class Writer {
  public:
@@ -229,7 +229,7 @@ Reply decode_reply(std::span<const std::byte> bytes) {
   Reply reply;
   reply.error = in.text();
   reply.aborted = in.flag();
-  reply.lost = in.get<std::int32_t>();
+  reply.lost = in.items<std::int32_t>();
   for (std::uint64_t left = in.length(16); left > 0; --left) {
     std::string name = in.text();
     reply.outputs[std::move(name)] = in.items<std::byte>();

@@ -25,9 +25,9 @@ struct Command {
 };
 
 struct Reply {
-  std::string error;       // a whole message; empty: it went well
-  bool aborted = false;    // the error is that another device failed
-  std::int32_t lost = -1;  // the error blames this peer, gone or silent: its own, where there is one, tells more
+  std::string error;               // a whole message; empty: it went well
+  bool aborted = false;            // the error is that another device failed
+  std::vector<std::int32_t> lost;  // the error blames one of these peers, gone or silent: its own, where there is one, tells more
   std::map<std::string, std::vector<std::byte>> outputs;  // step
   DeviceReport report;                                    // step
   std::string file;                                       // save_state: empty if this device owns nothing

@@ -21,7 +21,7 @@ Reply Worker::obey(const Command& command) {
     reply.aborted = true;
     reply.error = error.what();
   } catch (const PeerLost& error) {
-    reply.lost = error.peer();
+    reply.lost = error.peers();
     reply.error = error.what();
   } catch (const std::exception& error) {
     reply.error = error.what();

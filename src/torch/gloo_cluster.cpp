@@ -238,7 +238,7 @@ Reply GlooCarrier::answer(int rank, milliseconds timeout) {
   } catch (const std::exception& error) {
     reply.error = concat("device ", rank, " was lost: ", reason(error));
   }
-  reply.lost = rank;
+  reply.lost = {rank};
   reply.aborted = true;  // any other error tells more
   return reply;
 }
@@ -250,7 +250,7 @@ std::vector<Reply> GlooCarrier::exchange(const Command& command) {
     for (int rank = 1; rank < ranks_.size; ++rank) mail_.put(to(rank), message);
   } catch (const c10::Error& error) {
     replies[0].error = concat("the rendezvous store is gone: ", reason(error));
-    replies[0].lost = 0;
+    replies[0].lost = {0};
     return replies;
   }
   own_->post(command);
@@ -261,7 +261,7 @@ std::vector<Reply> GlooCarrier::exchange(const Command& command) {
   for (int rank = 1; rank < ranks_.size; ++rank) {
     Reply& reply = replies[static_cast<std::size_t>(rank)];
     reply = answer(rank, failed_ ? std::min(kLastWords, of_seconds(options_.deadline)) : of_seconds(options_.deadline));
-    failed_ = failed_ || reply.lost >= 0 || (step && !reply.error.empty());
+    failed_ = failed_ || !reply.lost.empty() || (step && !reply.error.empty());
   }
   return replies;
 }
@@ -309,7 +309,7 @@ std::unique_ptr<Executor> make_device(Mail& mail, int rank, const ExecutorFactor
   } catch (const std::exception& error) {
     Reply reply;
     reply.error = error.what();
-    reply.lost = rank;
+    reply.lost = {rank};
     mail.put(from(rank), encode(reply));
     throw;
   }

@@ -62,26 +62,21 @@ class GlooTransport : public Transport {
   }
 
   Event send(int peer, int tag, std::span<const std::byte> bytes) override {
-    return start(peer, const_cast<std::byte*>(bytes.data()), bytes.size(),
+    return start(const_cast<std::byte*>(bytes.data()), bytes.size(),
                  [&](std::vector<at::Tensor>& tensors) { return backend_->send(tensors, peer, tag); });
   }
 
   Event receive(int peer, int tag, std::span<std::byte> bytes) override {
-    return start(peer, bytes.data(), bytes.size(), [&](std::vector<at::Tensor>& tensors) { return backend_->recv(tensors, peer, tag); });
+    return start(bytes.data(), bytes.size(), [&](std::vector<at::Tensor>& tensors) { return backend_->recv(tensors, peer, tag); });
   }
 
   Event collective(const CollectiveCall& call) override;
 
   // Gloo can only be asked by waiting, and every wait for one transfer ends it: done is what was waited for.
-  bool done(Event event) override { return !transfers_[static_cast<std::size_t>(event)].work; }
+  bool done(Event event) override { return !transfers_[static_cast<std::size_t>(event)]; }
   bool wait(Event event, Deadline deadline) override;
 
  private:
-  struct Transfer {
-    int peer;  // of a collective: another member
-    c10::intrusive_ptr<c10d::Work> work;
-  };
-
   // The connections of a group that this device is a member of; made once.
   c10d::Backend* group(const std::vector<std::int32_t>& members, int device) {
     const auto own = std::find(members.begin(), members.end(), device);
@@ -96,13 +91,13 @@ class GlooTransport : public Transport {
   }
 
   template <class Begin>
-  Event start(int peer, std::byte* data, std::size_t size, Begin&& begin) {
+  Event start(std::byte* data, std::size_t size, Begin&& begin) {
     if (size == 0) return kNoEvent;
     tensors_[0] = at::from_blob(data, {static_cast<std::int64_t>(size)}, at::TensorOptions().dtype(at::kByte));
     try {
-      transfers_.push_back({peer, begin(tensors_)});
+      transfers_.push_back(begin(tensors_));
     } catch (const std::exception& error) {
-      throw PeerLost(peer, reason(error));
+      throw PeerLost(reason(error));
     }
     return static_cast<Event>(transfers_.size()) - 1;
   }
@@ -110,9 +105,9 @@ class GlooTransport : public Transport {
   c10::intrusive_ptr<c10d::Backend> backend_;
   ConnectGroup connect_;
   std::map<std::vector<std::int32_t>, c10::intrusive_ptr<c10d::Backend>> connected_;
-  std::vector<std::vector<std::int32_t>> known_;  // of the last program,
-  std::vector<c10d::Backend*> groups_;            // and their connections
-  std::vector<Transfer> transfers_;               // this step's, by event
+  std::vector<std::vector<std::int32_t>> known_;           // of the last program,
+  std::vector<c10d::Backend*> groups_;                     // and their connections
+  std::vector<c10::intrusive_ptr<c10d::Work>> transfers_;  // this step's, by event
   std::vector<at::Tensor> tensors_{1};
 };
 
@@ -172,26 +167,25 @@ c10::intrusive_ptr<c10d::Work> begin(c10d::Backend& group, std::size_t members, 
 
 Event GlooTransport::collective(const CollectiveCall& call) {
   const std::vector<std::int32_t>& members = known_[static_cast<std::size_t>(call.group)];
-  const int other = members[call.member == 0 ? 1 : 0];
   if (std::max(call.from.size(), call.to.size()) == 0) return kNoEvent;
   try {
-    transfers_.push_back({other, begin(*groups_[static_cast<std::size_t>(call.group)], members.size(), call)});
+    transfers_.push_back(begin(*groups_[static_cast<std::size_t>(call.group)], members.size(), call));
   } catch (const std::exception& error) {
-    throw PeerLost(other, reason(error));
+    throw PeerLost(reason(error));
   }
   return static_cast<Event>(transfers_.size()) - 1;
 }
 
 bool GlooTransport::wait(Event event, Deadline deadline) {
-  Transfer& transfer = transfers_[static_cast<std::size_t>(event)];
+  c10::intrusive_ptr<c10d::Work>& transfer = transfers_[static_cast<std::size_t>(event)];
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   try {
-    transfer.work->wait(std::max(left, std::chrono::milliseconds(1)));  // 0 would mean for ever
+    transfer->wait(std::max(left, std::chrono::milliseconds(1)));  // 0 would mean for ever
   } catch (const std::exception& error) {
     if (std::chrono::steady_clock::now() >= deadline) return false;
-    throw PeerLost(transfer.peer, reason(error));
+    throw PeerLost(reason(error));
   }
-  transfer.work.reset();
+  transfer.reset();
   return true;
 }
 

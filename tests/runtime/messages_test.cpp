@@ -29,7 +29,7 @@ Reply full_reply() {
   Reply reply;
   reply.error = "it broke\n  hint: mend it";
   reply.aborted = true;
-  reply.lost = 3;
+  reply.lost = {3, 4};
   reply.outputs["loss"] = {std::byte{1}, std::byte{2}};
   reply.report = {7, 9, 0.5, 0.25, 100, 200, {{1, 2, false, 3, 4, 5}, {5, 6, true, 7, 8, 0}}};
   reply.file = "device-1.safetensors";

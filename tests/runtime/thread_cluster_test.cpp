@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
 #include <thread>
 
 #include "base/text.h"
 #include "runtime/fake_device.h"
+#include "runtime/forwarding_transport.h"
 #include "support/errors.h"
 #include "support/random_program.h"
 
@@ -146,18 +148,10 @@ TEST(ThreadCluster, AFailureStopsAllDevicesAtOnceAndIsTheOneReported) {
 }
 
 // A transport whose device 1 never starts its sends.
-class DeafTransport : public Transport {
+class DeafTransport : public test::ForwardingTransport {
  public:
-  explicit DeafTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
-  void begin_step(const Program& program, int device) override { inner_->begin_step(program, device); }
+  using ForwardingTransport::ForwardingTransport;
   Event send(int, int, std::span<const std::byte>) override { return kNoEvent; }
-  Event receive(int peer, int tag, std::span<std::byte> bytes) override { return inner_->receive(peer, tag, bytes); }
-  Event collective(const CollectiveCall& call) override { return inner_->collective(call); }
-  bool done(Event event) override { return inner_->done(event); }
-  bool wait(Event event, Deadline deadline) override { return inner_->wait(event, deadline); }
-
- private:
-  std::unique_ptr<Transport> inner_;
 };
 
 const char* const kReceive = R"(penstock program 1
@@ -201,6 +195,88 @@ TEST(ThreadCluster, APassedDeadlineNamesDeviceInstructionAndPeer) {
             "device 0 waited longer than the deadline of 0.05 s in recv from device 1 (tag 0)\n"
             "  needed by: F0 of stage 0\n  program: receive\n"
             "  hint: see what device 1 was doing; raise the deadline if a step may take that long");
+}
+
+Program collectives() {
+  return parse_program(read_file(std::string(PENSTOCK_TESTS) + "/golden/program/collectives.txt"));
+}
+
+std::vector<std::uint64_t> words_of(const std::vector<std::byte>& bytes) {
+  std::vector<std::uint64_t> out(bytes.size() / 8);
+  std::memcpy(out.data(), bytes.data(), bytes.size());
+  return out;
+}
+
+TEST(ThreadCluster, CollectivesGiveTheSums) {
+  const Program program = collectives();
+  for (const microseconds longest : {microseconds(0), microseconds(300)}) {
+    auto cluster = make_thread_cluster(4, fake_executors(longest), std::make_shared<HashData>(),
+                                       longest.count() > 0 ? fake_transports(longest) : ClusterOptions{});
+    const std::uint64_t key = cluster->load(program);
+    for (std::int64_t step = 1; step <= 5; ++step) {
+      StepInput input;
+      input.step = step;
+      std::vector<std::byte> all(8 * 64);
+      HashData().fill(program.data[0], input, 0, 8, all);
+      const std::vector<std::uint64_t> x = words_of(all);  // 16 of each device
+      const auto outputs = cluster->step(key, input).outputs;
+      std::vector<std::uint64_t> sum, total, pieces;
+      for (std::size_t i = 0; i < 16; ++i) sum.push_back(3 * (x[i] + x[16 + i] + x[32 + i]));
+      for (std::size_t i = 0; i < 16; ++i) total.push_back(3 * x[32 + i]);
+      for (std::size_t i = 0; i < 24; ++i) pieces.push_back(x[16 * (1 + i / 8) + i % 8]);
+      EXPECT_EQ(words_of(outputs.at("sum")), sum);
+      EXPECT_EQ(words_of(outputs.at("total")), total);
+      EXPECT_EQ(words_of(outputs.at("pieces")), pieces);
+    }
+  }
+}
+
+// A transport that stays away from a collective, or loses the others in it.
+class Absent : public test::ForwardingTransport {
+ public:
+  Absent(std::unique_ptr<Transport> inner, int group, int tag, bool loses)
+      : ForwardingTransport(std::move(inner)), group_(group), tag_(tag), loses_(loses) {}
+  Event collective(const CollectiveCall& call) override {
+    if (call.group != group_ || call.tag != tag_) return ForwardingTransport::collective(call);
+    if (loses_) throw PeerLost("connection closed");
+    return kNoEvent;
+  }
+
+ private:
+  int group_, tag_;
+  bool loses_;
+};
+
+std::string failure_of_collectives(bool loses) {
+  ClusterOptions options;
+  options.deadline = 0.05;
+  options.wrap = [loses](int device, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+    if (device == 2) return std::make_unique<Absent>(std::move(inner), 0, 2, loses);
+    return inner;
+  };
+  auto cluster = make_thread_cluster(4, fake_executors(microseconds(0)), std::make_shared<HashData>(), options);
+  const std::uint64_t key = cluster->load(collectives());
+  return message_of([&] { cluster->step(key, {}); });
+}
+
+// Devices 0 and 1 wait for device 2; which of them is late first is by chance.
+TEST(ThreadCluster, APassedDeadlineNamesTheCollectiveAndItsOtherMembers) {
+  const std::string message = failure_of_collectives(false);
+  EXPECT_TRUE(message ==
+                  "device 0 waited longer than the deadline of 0.05 s in all_reduce %part of group 0 (tag 2)\n"
+                  "  needed by: output sum\n  program: collectives\n"
+                  "  hint: see what device 1 or 2 was doing; raise the deadline if a step may take that long" ||
+              message ==
+                  "device 1 waited longer than the deadline of 0.05 s in all_reduce %part of group 0 (tag 2)\n"
+                  "  needed by: free %part\n  program: collectives\n"
+                  "  hint: see what device 0 or 2 was doing; raise the deadline if a step may take that long")
+      << message;
+}
+
+TEST(ThreadCluster, ALostMemberIsOneOfTheGroup) {
+  EXPECT_EQ(failure_of_collectives(true),
+            "device 0 or 1 was lost while device 2 waited in all_reduce %part of group 0 (tag 2)\n"
+            "  needed by: all_reduce %part of group 0 (tag 2)\n  program: collectives\n  the transport says: connection closed");
 }
 
 // Host copies that are never done.

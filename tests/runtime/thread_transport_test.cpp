@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/fake_device.h"
+#include "runtime/forwarding_transport.h"
 #include "runtime/transport_conformance.h"
 
 namespace penstock {
@@ -12,19 +13,12 @@ using std::chrono::microseconds;
 using namespace test;
 
 // Endpoints that keep their hub alive.
-class Shared : public Transport {
+class Shared : public ForwardingTransport {
  public:
-  Shared(std::shared_ptr<ThreadHub> hub, int device) : hub_(std::move(hub)), inner_(hub_->endpoint(device)) {}
-  void begin_step(const Program& program, int device) override { inner_->begin_step(program, device); }
-  Event send(int peer, int tag, std::span<const std::byte> bytes) override { return inner_->send(peer, tag, bytes); }
-  Event receive(int peer, int tag, std::span<std::byte> bytes) override { return inner_->receive(peer, tag, bytes); }
-  Event collective(const CollectiveCall& call) override { return inner_->collective(call); }
-  bool done(Event event) override { return inner_->done(event); }
-  bool wait(Event event, Deadline deadline) override { return inner_->wait(event, deadline); }
+  Shared(std::shared_ptr<ThreadHub> hub, int device) : ForwardingTransport(hub->endpoint(device)), hub_(std::move(hub)) {}
 
  private:
   std::shared_ptr<ThreadHub> hub_;
-  std::unique_ptr<Transport> inner_;
 };
 
 TransportCase threads(std::string name, microseconds spin, microseconds delay) {
