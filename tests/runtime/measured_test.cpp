@@ -84,5 +84,37 @@ TEST(Measured, WhatWasWaitedForIsTheCause) {
   EXPECT_EQ(causes, "F0 after 0->1\nF1 after 0->1\n");
 }
 
+// Two devices sum a value; device 1 comes last and does the work, device 0 has waited for it.
+TEST(Measured, ACollectiveEndsWhenItsWaitHasEnded) {
+  const std::string device =
+      " {state_bytes=0, step_bytes=64, scratch_bytes=0}\n  slot %a step @0 (f32[16])\n  input %a = %x\n"
+      "  all_reduce %a -> update %a in 0 #0\n  free %a\n";
+  const Program program = parse_program(
+      concat("penstock program 1\nprogram @sum {microbatches=1}\ndata %x: f32[16]\ngroup 0 (0, 1)\ndevice 0", device, "device 1", device));
+  StepResult result;
+  result.devices.resize(2);
+  const auto add = [&](std::int32_t d, std::uint32_t instruction, std::int64_t begin, std::int64_t end, bool waited = false) {
+    result.devices[static_cast<std::size_t>(d)].spans.push_back({d, instruction, waited, begin * kMicrosecond, end * kMicrosecond, 0});
+    result.devices[static_cast<std::size_t>(d)].end = end * kMicrosecond;
+  };
+  add(0, 0, 0, 2);
+  add(0, 1, 2, 3);
+  add(0, 1, 3, 12, true);
+  add(1, 0, 0, 5);
+  add(1, 1, 5, 10);
+  add(1, 1, 10, 11, true);
+  const Recording recording = recording_of(program, result);
+  EXPECT_DOUBLE_EQ(recording.arrivals[0][1], 2e-6);  // after device 1 had started it, at 10
+  EXPECT_DOUBLE_EQ(recording.arrivals[1][1], 1e-6);
+  EXPECT_DOUBLE_EQ(recording.replay(program).makespan, 12e-6);
+  EXPECT_EQ(text(timeline_of(program, result, "")),
+            "host 0..2 on 0: input\n"
+            "host 0..5 on 1: input\n"
+            "host 2..3 on 0: all_reduce\n"
+            "host 5..10 on 1: all_reduce\n"
+            "transfer 10..12 on 0: all_reduce, 64 B\n"
+            "transfer 10..11 on 1: all_reduce, 64 B\n");
+}
+
 }  // namespace
 }  // namespace penstock

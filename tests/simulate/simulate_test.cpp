@@ -445,6 +445,79 @@ device 0 {state_bytes=64, step_bytes=256, scratch_bytes=0, host_bytes=128}
   EXPECT_EQ(simulate(program, durations, {}, {.arrivals = &arrivals}).makespan, 14);
 }
 
+TEST(Network, CollectivesGoRoundARingOrOverATree) {
+  Network network;
+  network.link.latency = 0.5;
+  network.link.bandwidth = 32;
+  const std::vector<std::int32_t> four = {0, 1, 2, 3};
+  // 128 bytes in steps of a quarter: 0.5 + 1 seconds each.
+  for (const Opcode opcode : {Opcode::all_gather, Opcode::reduce_scatter, Opcode::all_to_all, Opcode::broadcast})
+    EXPECT_EQ(collective_seconds(opcode, 128, four, network), 3 * 1.5);
+  EXPECT_EQ(collective_seconds(Opcode::all_reduce, 128, four, network), 6 * 1.5);
+  // 8 bytes over a tree of two levels, all of them each time.
+  EXPECT_EQ(collective_seconds(Opcode::broadcast, 8, four, network), 2 * 0.75);
+  EXPECT_EQ(collective_seconds(Opcode::all_reduce, 8, four, network), 4 * 0.75);
+  EXPECT_EQ(collective_seconds(Opcode::all_gather, 8, four, network), 3 * (0.5 + 0.0625));
+  EXPECT_EQ(collective_seconds(Opcode::all_reduce, 6, {0, 1, 2}, network), 4 * (0.5 + 0.0625));  // the ring: as many steps, less in each
+  // Only links between neighbours count, and of them the slowest, also the one that closes the ring.
+  network.between[{0, 2}] = Link{.latency = 100};
+  EXPECT_EQ(collective_seconds(Opcode::all_gather, 128, four, network), 3 * 1.5);
+  network.between[{3, 0}] = Link{.latency = 2, .bandwidth = 64};
+  EXPECT_EQ(collective_seconds(Opcode::all_gather, 128, four, network), 3 * (2 + 1.0));
+}
+
+// Two devices sum two values over themselves beside a run that needs neither, then read both.
+Program two_sums() {
+  const std::string device =
+      "  slot %a step @0 (f32[16])\n  slot %b step @64 (f32[16])\n  slot %c step @128 (f32[16])\n"
+      "  run @t(%w) -> (store %a)\n  run @t(%w) -> (store %b)\n"
+      "  all_reduce %a -> update %a in 0 #0\n  all_reduce %b -> update %b in 0 #1\n"
+      "  run @t(%w) -> (store %c)\n  run @t(%a) -> (update %c)\n  run @t(%b) -> (update %c)\n  free %a\n  free %b\n  free %c\n";
+  const Program program =
+      parse_program(concat("penstock program 1\nprogram @sums {microbatches=1}\ngroup 0 (0, 1)\ntask @t {scratch=0}\n",
+                           "graph @t(%x: f32[16]) -> (f32[16]) {\n  %0: f32[16] = neg(%x)\n  return %0\n}\n",
+                           "device 0 {state_bytes=64, step_bytes=192, scratch_bytes=0}\n  slot %w state @0 (f32[16] \"w0\")\n", device,
+                           "device 1 {state_bytes=64, step_bytes=192, scratch_bytes=0}\n  slot %w state @0 (f32[16] \"w1\")\n", device));
+  verify(program);
+  return program;
+}
+
+TEST(Simulate, AGroupDoesOneCollectiveAfterTheOtherBesideComputing) {
+  const Program program = two_sums();
+  const Durations durations = {{1, 1, 0, 0, 1, 1, 1, 0, 0, 0}, {2, 1, 0, 0, 1, 1, 1, 0, 0, 0}};
+  Network network;
+  network.link.latency = 0.5;
+  network.link.bandwidth = 32;  // a sum of 64 bytes: two steps of 0.5 + 1 seconds
+  const Simulation simulation = simulate(program, durations, network, {.record = true});
+  // Device 1 comes at 3: the sums take 3 to 6 and 6 to 9; the runs that read them begin at 6 and 9.
+  EXPECT_EQ(simulation.finished, (std::vector<double>{10, 10}));
+  EXPECT_EQ(simulation.busy, (std::vector<double>{5, 6}));
+  EXPECT_EQ(simulation.critical_path, 2 + 3 + 1 + 1);
+  std::string sums;
+  for (const Activity& activity : simulation.timeline.activities)
+    if (activity.lane == Lane::transfer)
+      sums += concat(activity.begin, "..", activity.end, " on ", activity.device, ": ", detail(simulation.timeline, activity), "\n");
+  EXPECT_EQ(sums,
+            "3..6 on 0: all_reduce, 64 B\n3..6 on 1: all_reduce, 64 B\n"
+            "6..9 on 0: all_reduce, 64 B\n6..9 on 1: all_reduce, 64 B\n");
+  // A replay takes when each member's wait has ended.
+  Durations arrivals = {std::vector<double>(10, std::nan("")), std::vector<double>(10, std::nan(""))};
+  arrivals[0][2] = 1;
+  arrivals[0][3] = 2;
+  EXPECT_EQ(simulate(program, durations, network, {.arrivals = &arrivals}).finished, (std::vector<double>{6, 10}));
+}
+
+TEST(Simulate, TheLastMemberDoesTheCopyingOfACollectiveBetweenThreads) {
+  Network network;
+  network.link.second_end_copies = true;
+  network.link.bandwidth = 32;
+  const Durations durations = {{1, 1, 0, 0, 1, 1, 1, 0, 0, 0}, {2, 1, 0, 0, 1, 1, 1, 0, 0, 0}};
+  const Simulation simulation = simulate(two_sums(), durations, network);
+  // Device 1 sums 64 bytes of two members from 3 to 7 and from 7 to 11, then computes; device 0 computes meanwhile.
+  EXPECT_EQ(simulation.finished, (std::vector<double>{12, 14}));
+  EXPECT_EQ(simulation.busiest_device, 6 + 8);
+}
+
 TEST(Simulate, RefusesBadDurations) {
   const Program program = one_to_two();
   for (double bad : {-1.0, std::nan(""), HUGE_VAL}) {
