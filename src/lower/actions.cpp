@@ -112,8 +112,8 @@ class Actions {
   void make_edge(std::int32_t bundle, std::int32_t microbatch, std::int32_t actor) {
     const Bundle& b = l_.dag.bundles[static_cast<std::size_t>(bundle)];
     const StageTask& from = l_.dag.tasks[static_cast<std::size_t>(b.producers[0])];
-    edge(bundle, microbatch) =
-        l_.add({Instance::Source::computed, concat(name(from.kind), from.stage, ":", bundle, ".", microbatch), b.types, actor, -1, -1});
+    edge(bundle, microbatch) = l_.add(
+        {Instance::Source::computed, concat(name(from.kind), from.stage, ":", bundle, ".", microbatch), b.types, actor, -1, microbatch});
   }
 
   std::int32_t& edge(std::int32_t bundle, std::int32_t microbatch) {

@@ -22,9 +22,10 @@ struct Instance {
   std::string name;
   std::vector<TensorType> types;
   std::int32_t home = -1;
-  std::int32_t port = -1, microbatch = -1;  // data
-  bool host = false;                        // computed: lies in the host's memory
-  bool owned = true;                        // state: the device at `home` owns it; else it holds a copy that it updates by itself
+  std::int32_t port = -1;        // data
+  std::int32_t microbatch = -1;  // data's part of one, or computed for one
+  bool host = false;             // computed: lies in the host's memory
+  bool owned = true;             // state: the device at `home` owns it; else it holds a copy that it updates by itself
 };
 
 struct Write {
@@ -90,7 +91,8 @@ struct Lowering {
   const Graph& step;  // with stages assigned
   const StageDag& dag;
   const Schedule& schedule;
-  std::int32_t replicas;  // devices of each actor; the program has that many times the table's micro-batches
+  std::vector<std::int32_t> group_sizes;  // devices of each actor
+  std::int32_t parts;  // of each of the table's micro-batches: the least that each group can share; one is a micro-batch here
   Program program{};
   Draft draft{};
   LoopEnds ends{};
@@ -99,11 +101,10 @@ struct Lowering {
   // Instance of a step input (index) as a whole or, for data, of one micro-batch's part; made on first use.
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> inputs{};
 
-  Lowering(const Graph& s, const StageDag& d, const Schedule& t, std::size_t l, std::int32_t r)
-      : step(s), dag(d), schedule(t), replicas(r), loop(l) {}
+  Lowering(const Graph& s, const StageDag& d, const Schedule& t, std::size_t l, const std::vector<int>& sizes);
   Lowering(const Lowering&) = delete;
   std::int32_t actors() const { return static_cast<std::int32_t>(schedule.actors.size()); }
-  std::int32_t table_microbatches() const { return program.microbatches / replicas; }
+  std::int32_t table_microbatches() const { return program.microbatches / parts; }
   const Op& loop_op() const { return step.ops[loop]; }
   std::int32_t add(Instance instance);
   std::int32_t input(std::int32_t index, std::int32_t microbatch);

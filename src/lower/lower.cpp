@@ -1,6 +1,7 @@
 #include "lower/lower.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/text.h"
 #include "lower/draft.h"
@@ -46,6 +47,15 @@ std::vector<bool> stages_with(const Schedule& schedule, std::size_t stages, std:
 }
 
 }  // namespace
+
+int parts_of(const std::vector<int>& devices) {
+  return std::accumulate(devices.begin(), devices.end(), 1, [](int a, int b) { return std::lcm(a, b); });
+}
+
+Lowering::Lowering(const Graph& s, const StageDag& d, const Schedule& t, std::size_t l, const std::vector<int>& sizes)
+    : step(s), dag(d), schedule(t), group_sizes(sizes.begin(), sizes.end()), parts(parts_of(sizes)), loop(l) {
+  group_sizes.resize(schedule.actors.size(), 1);
+}
 
 TaskId TaskTable::add(std::string name, Graph graph) {
   const std::uint64_t hash = structural_hash(graph);
@@ -118,9 +128,9 @@ Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions&
   }
   const std::size_t stages = staged.stages.size();
   const StageDag dag = cut(staged, split_stages(schedule, stages), recomputed_stages(schedule, stages));
-  Lowering lowering(staged.step, dag, schedule, loop_of(staged.step), options.replicas);
+  Lowering lowering(staged.step, dag, schedule, loop_of(staged.step), options.devices);
   const auto microbatches = static_cast<int>(attribute<std::int64_t>(lowering.loop_op(), "microbatches"));
-  validate(schedule, dag.shape, microbatches / options.replicas);
+  validate(schedule, dag.shape, microbatches / lowering.parts);
   check_recomputation(schedule, dag, options);
 
   lowering.program.name = staged.step.name;

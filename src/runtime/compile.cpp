@@ -113,9 +113,13 @@ Schedule forward_only(Schedule schedule) {
   return schedule;
 }
 
+std::vector<int> groups_of(const Prepared& prepared) {
+  return std::vector<int>(prepared.schedule.actors.size(), prepared.replicas);
+}
+
 LowerOptions lower_options(const Config& config, const Prepared& prepared, const Graph& step) {
   LowerOptions options;
-  options.replicas = prepared.replicas;
+  options.devices = groups_of(prepared);
   if (config.pipeline.recompute == "inputs") options.recompute = prepare_stages(step).stages;
   return options;
 }
@@ -218,7 +222,7 @@ Program compile_gradients(const Config& config, const Prepared& prepared) {
 
 Program compile_evaluation(const Config& config, const Prepared& prepared) {
   const Graph step = evaluation_graph(config, prepared);
-  return lower(step, forward_only(schedule_for(step, prepared)), {.replicas = prepared.replicas});
+  return lower(step, forward_only(schedule_for(step, prepared)), {.devices = groups_of(prepared)});
 }
 
 Program compile_generation(const Config& config, const Prepared& prepared) {

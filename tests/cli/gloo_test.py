@@ -6,25 +6,7 @@ import socket
 import time
 import unittest
 
-from support import SMALL, ProgramTest, Result, read_state, run, start
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def start_all(size, *arguments, port=None):
-    port = port or free_port()
-    return [
-        start(*arguments, environment={"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
-        for rank in range(size)
-    ]
-
-
-def run_all(size, *arguments, **options):
-    return [Result(process) for process in start_all(size, *arguments, **options)]
+from support import SMALL, ProgramTest, Result, free_port, read_state, run, run_all, start, start_all
 
 
 class Gloo(ProgramTest):

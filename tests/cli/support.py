@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import socket
 import struct
 import subprocess
 import tempfile
@@ -40,6 +41,24 @@ class Result:
 
 def run(*arguments, **options):
     return Result(start(*arguments, **options))
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start_all(size, *arguments, port=None):
+    port = port or free_port()
+    return [
+        start(*arguments, environment={"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+        for rank in range(size)
+    ]
+
+
+def run_all(size, *arguments, **options):
+    return [Result(process) for process in start_all(size, *arguments, **options)]
 
 
 def read_tensors(path):

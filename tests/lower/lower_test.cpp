@@ -82,7 +82,7 @@ TEST(Lower, PerceptronZeroBubble) {
 
 TEST(Lower, PerceptronOnTwoActorsOfTwoDevices) {
   const Graph step = training_step(*tiny("mlp", 2), 4, 4, 4, {});
-  expect_golden("lower/perceptron_groups.txt", print(lower(step, table("gpipe", 2, 2), {.replicas = 2})));
+  expect_golden("lower/perceptron_groups.txt", print(lower(step, table("gpipe", 2, 2), {.devices = {2, 2}})));
 }
 
 // Bytes that each device gives to collectives in a step.
@@ -103,7 +103,7 @@ TEST(Lower, GroupsReduceEachGradientOnce) {
     for (const int microbatches : {2, 8}) {
       const auto model = tiny("mlp", 2);
       const Graph step = training_step(*model, 4 * microbatches, 4, 2 * microbatches, {});
-      const Program program = lower(step, table(schedule, 2, microbatches), {.replicas = 2});
+      const Program program = lower(step, table(schedule, 2, microbatches), {.devices = {2, 2}});
       ASSERT_EQ(program.devices.size(), 4u);
       std::int64_t gradients = 0;
       for (const ParameterSpec& spec : model->parameters()) gradients += spec.type.bytes();
@@ -114,8 +114,28 @@ TEST(Lower, GroupsReduceEachGradientOnce) {
     }
 }
 
+// Two devices feed one, then one feeds two: each transfer is one part of a micro-batch.
+TEST(Lower, UnequalGroupsSendPartsOnly) {
+  for (const std::vector<int>& devices : {std::vector<int>{2, 1}, {1, 2}, {2, 4}}) {
+    const int parts = parts_of(devices);
+    const Graph step = gradient_step(*tiny("mlp", 2), 8 * parts, 4, 2 * parts);
+    const Program program = lower(step, table("gpipe", 2, 2), {.devices = devices});
+    ASSERT_EQ(program.devices.size(), static_cast<std::size_t>(devices[0] + devices[1]));
+    std::map<std::int32_t, int> forwards, sent;  // of each device of actor 0: runs of F, activations sent
+    for (std::int32_t d = 0; d < devices[0]; ++d)
+      for (const Instruction& i : program.devices[static_cast<std::size_t>(d)].instructions) {
+        forwards[d] += i.opcode == Opcode::run && i.action && i.kind == Kind::F;
+        sent[d] += i.opcode == Opcode::send && program.devices[static_cast<std::size_t>(d)].slots[i.slot.index()].name.starts_with("F0");
+      }
+    for (std::int32_t d = 0; d < devices[0]; ++d) {
+      EXPECT_EQ(forwards[d], 2 * parts / devices[0]);
+      EXPECT_EQ(sent[d], forwards[d]);
+    }
+  }
+}
+
 TEST(Lower, AllMembersUpdateAndTheFirstOwns) {
-  const Program program = lower(training_step(*tiny("gpt", 2), 8, 4, 4, {}), table("1f1b", 2, 2), {.replicas = 2});
+  const Program program = lower(training_step(*tiny("gpt", 2), 8, 4, 4, {}), table("1f1b", 2, 2), {.devices = {2, 2}});
   for (std::size_t d = 0; d < 4; ++d) {
     std::set<std::string> updated, held;
     const DeviceProgram& device = program.devices[d];

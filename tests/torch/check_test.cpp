@@ -10,6 +10,7 @@
 #include "runtime/thread_cluster.h"
 #include "support/random_schedule.h"
 #include "torch/executor.h"
+#include "trace/step.h"
 
 namespace penstock {
 namespace {
@@ -100,6 +101,24 @@ TEST_P(Schedules, OfGroupsEqualTheSequentialStepInF64) {
           ++done;
         }
   EXPECT_GE(done, 100);
+}
+
+// Groups of different sizes: what flows between them is cut on the way.
+TEST_P(Schedules, OfUnequalGroupsEqualTheSequentialStepInF64) {
+  const Config base = small(GetParam(), {"dtype=f64"});
+  const StepGradients expected = sequential_step(base);
+  for (const std::vector<int>& devices : std::vector<std::vector<int>>{{1, 2}, {2, 1}, {4, 2}, {1, 7}, {2, 1, 4}})
+    for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "eager-1f1b"})
+      for (const int microbatches : {1, 2}) {
+        const int parts = parts_of(devices);
+        const Config config = small(GetParam(), {"dtype=f64", concat("schedule=", schedule), concat("actors=", devices.size()),
+                                                 concat("microbatches=", microbatches)});
+        const Prepared prepared = prepare(config, builtin_models());
+        SCOPED_TRACE(concat(schedule, ", ", microbatches, " micro-batches, devices ", join(devices, ",", [](int d) { return concat(d); })));
+        const Graph step = gradient_step(*prepared.model, 56, 8, microbatches * parts);
+        const Program program = lower(step, prepared.schedule, {.devices = devices});
+        expect_equal(step_of(config, prepared, program), expected, 1e-10);
+      }
 }
 
 TEST(Check, RecomputationAndDropoutChangeNothing) {

@@ -1,0 +1,67 @@
+"""Actors of several devices: the same gradients, losses and checkpoints as one device, on threads and over Gloo."""
+
+import json
+import signal
+import time
+import unittest
+
+from support import SMALL, ProgramTest, Result, run, run_all, start_all
+
+TWO_BRANCH = ["--set", "model.name=two-branch", "--set", "model.layers=3"]
+
+
+class Groups(ProgramTest):
+    def losses(self, out):
+        return [json.loads(line)["loss"] for line in (self.folder / out / "metrics.jsonl").read_text().splitlines()]
+
+    def test_check_over_gloo(self):
+        cases = [("pipe=1,data=2", 2, "--schedule", "sequential"), ("pipe=1,data=4", 4, "--schedule", "gpipe")]
+        cases += [("pipe=2,data=2", 4, "--schedule", name) for name in ("gpipe", "1f1b", "zb-h1")]
+        cases += [("pipe=2,data=2", 4, "--schedule", "interleaved-1f1b", "--chunks", 2, "--set", "model.layers=4")]
+        cases += [("pipe=4,data=2", 8, "--schedule", "1f1b", *more) for more in ([], TWO_BRANCH)]
+        for mesh, devices, *more in cases:
+            arguments = ["check", *SMALL, "--dtype", "f64", "--backend", "gloo", "--mesh", mesh, "--batch", 16, "--json", *more]
+            results = run_all(devices, *arguments)
+            for rank, result in enumerate(results):
+                self.assertEqual(result.code, 0, f"{mesh} {more}, rank {rank}: {result.err}")
+            self.assertTrue(results[0].json()["equal"], (mesh, more))
+
+    def test_the_same_losses_and_resume_under_another_mesh(self):
+        batch = ["--batch", 16, "--microbatches", 2, "--set", "checkpoint_every=10"]
+        self.train("one", 20, *batch, "--mesh", "pipe=1,data=1", "--schedule", "sequential")
+        self.train("groups", 20, *batch, "--mesh", "pipe=2,data=2")
+        expected = self.losses("one")
+        for found, loss in zip(self.losses("groups"), expected, strict=True):
+            self.assertAlmostEqual(found, loss, delta=1e-3)
+        for mesh in ("pipe=1,data=4", "pipe=4,data=1", "pipe=2,data=4"):
+            out = mesh.replace("=", "").replace(",", "-")
+            resumed = run("train", "--resume", self.folder / "groups" / "checkpoint-10", "--out", self.folder / out, "--mesh", mesh)
+            self.assertEqual(resumed.code, 0, resumed.err)
+            self.assertAlmostEqual(self.losses(out)[-1], expected[-1], delta=1e-3)
+
+    def test_a_lost_member_is_named(self):
+        mesh = ["--mesh", "pipe=1,data=2", "--schedule", "sequential", "--batch", 16]
+        arguments = self.train_arguments("lost", 5000, "--backend", "gloo", *mesh, "--set", "checkpoint_every=0", "--set", "deadline=10")
+        processes = start_all(2, *arguments)
+        metrics = self.folder / "lost" / "metrics.jsonl"
+        while processes[0].poll() is None and not (metrics.exists() and metrics.read_bytes().count(b"\n") >= 3):
+            time.sleep(0.01)
+        processes[1].send_signal(signal.SIGKILL)
+        first = Result(processes[0], timeout=60)
+        processes[1].communicate()
+        self.assert_fails(first, "device 1")
+
+    def test_bad_meshes(self):
+        def fails(mesh, *parts, more=()):
+            self.assert_fails(run("check", *SMALL, "--mesh", mesh, *more), *parts)
+
+        fails("pipe=2,dtaa=2", 'there is no axis "dtaa"', "did you mean data?")
+        fails("pipe=2,data", '"data" has no size')
+        fails("data=3", "times pipeline.data = 3")
+        fails("pipe=2,data=2", "backend gloo needs one process per device", "penstock launch -n 4", more=["--backend", "gloo"])
+        for result in run_all(3, "check", *SMALL, "--backend", "gloo", "--mesh", "pipe=2,data=2", "--batch", 16):
+            self.assert_fails(result, "3 processes were started for 4 devices (pipe=2,data=2)")
+
+
+if __name__ == "__main__":
+    unittest.main()
