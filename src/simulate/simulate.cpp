@@ -347,8 +347,7 @@ class VirtualTime {
   }
 
   void replay(TransferState& transfer, const checks::Transfer& ends, double ready) const {
-    const double known[2] = {(*options_.arrivals)[at(ends.from)][at(ends.sender)],
-                             (*options_.arrivals)[at(ends.to)][at(ends.receiver)]};
+    const double known[2] = {(*options_.arrivals)[at(ends.from)][at(ends.sender)], (*options_.arrivals)[at(ends.to)][at(ends.receiver)]};
     for (const End end : {kSender, kReceiver})
       if (!std::isnan(known[end])) transfer.done[end] = ready + known[end];
   }
