@@ -4,6 +4,7 @@
 // into the tasks after it). What does depend on them runs where it moves the fewest bytes; the ops of one actor that can run without
 // hearing from another actor in between are one task:
 //   depth(op) = max over its operands of (0 for the loop's, depth(operand) + (1 if it lies on another actor))
+// What another actor waits for is a task before the rest of its depth: the factor that clips is on its way before the first update begins.
 // Where the table has a U of a stage, what needs that stage's accumulators alone is a task of its own and runs there, before the loop of
 // the actor has ended; what needs to know of other stages (clipping by the global norm) stays after the loop.
 // A state that is updated ahead of that (adamw_ahead) is written over there too, and once more, after the loop, by the op that validates it
@@ -32,6 +33,7 @@ struct Group {
   std::int32_t depth = 0;
   std::int32_t update = -1;  // the stage
   bool ahead = false;        // the second task of a U: what updates ahead, or needs to know of that
+  bool alone = false;        // the second task of a depth: what no other actor waits for
   auto operator<=>(const Group&) const = default;
 };
 
@@ -53,6 +55,7 @@ class Outside {
     update_once();
     for (std::size_t i = 0; i < graph_.ops.size(); ++i)
       if (dependent_op(i)) place(i);
+    set_apart();
     settle_state();
     find_early();
     plan_outputs();
@@ -209,6 +212,37 @@ class Outside {
     after_[group].push_back(i);
   }
 
+  // Splits each depth of an actor into what other actors wait for, and what it needs itself, and the rest.
+  void set_apart() {
+    std::vector<bool> awaited(graph_.values.size(), false);
+    for (std::size_t i = graph_.ops.size(); i-- > 0;) {
+      const Op& op = graph_.ops[i];
+      if (!dependent_op(i)) continue;
+      const Group& group = group_[op.results[0].index()];
+      const bool needed = std::any_of(op.results.begin(), op.results.end(), [&](ValueId v) { return awaited[v.index()]; });
+      for (ValueId v : op.operands) {
+        if (!dependent_[v.index()]) continue;
+        const Group& from = group_[v.index()];
+        if (from.actor != group.actor || (needed && from == group)) awaited[v.index()] = true;
+      }
+    }
+    const auto needed = [&](std::size_t i) {
+      const std::vector<ValueId>& results = graph_.ops[i].results;
+      return std::any_of(results.begin(), results.end(), [&](ValueId v) { return awaited[v.index()]; });
+    };
+    std::map<Group, std::vector<std::size_t>> after;
+    for (const auto& [key, ops] : after_) {
+      const bool splits = key.update < 0 && std::any_of(ops.begin(), ops.end(), needed);
+      for (std::size_t i : ops) {
+        Group group = key;
+        group.alone = splits && !needed(i);
+        for (ValueId result : graph_.ops[i].results) group_[result.index()] = group;
+        after[group].push_back(i);
+      }
+    }
+    after_ = std::move(after);
+  }
+
   Group group_of(const Op& op, Actor actor, std::int32_t state) const {
     Group group{actor, 0, -2};
     for (ValueId v : op.operands) {
@@ -279,13 +313,11 @@ class Outside {
     }
   }
 
-  Group last_group(Actor actor) const { return {actor, last_depth(actor), -1}; }
-
-  std::int32_t last_depth(Actor actor) const {
-    std::int32_t depth = 0;
+  Group last_group(Actor actor) const {
+    Group last{actor, 0, -1};
     for (const auto& [key, ops] : after_)
-      if (key.actor == actor) depth = std::max(depth, key.depth);
-    return depth;
+      if (key.actor == actor && key.update < 0) last = std::max(last, key);
+    return last;
   }
 
   // Values that tasks after the loop must give away: to other tasks, as next state, as outputs.
@@ -428,8 +460,8 @@ class Outside {
       give_values(key, give);
       if (f.graph.outputs.empty()) continue;
       run.reads = f.reads;
-      const std::string name =
-          key.update < 0 ? concat("after.", key.actor, ".", key.depth) : concat("U", key.update, key.ahead ? ".ahead" : "");
+      const std::string name = key.update < 0 ? concat("after.", key.actor, ".", key.depth, key.alone ? ".alone" : "")
+                                              : concat("U", key.update, key.ahead ? ".ahead" : "");
       run.task = l_.tasks.add(name, std::move(f.graph));
       put(key, std::move(run));
     }
@@ -472,8 +504,11 @@ class Outside {
     if (group.actor != home_[s]) return false;
     if (readers_.empty()) find_readers();
     return std::all_of(readers_[s].begin(), readers_[s].end(),
-                       [&](const Group& reader) { return reader == group || (group.update < 0 && reader.depth <= group.depth); });
+                       [&](const Group& reader) { return reader == group || (group.update < 0 && !is_behind(reader, group)); });
   }
+
+  // Of one actor, both behind its loop or not.
+  static bool is_behind(const Group& a, const Group& b) { return std::pair(a.depth, a.alone) > std::pair(b.depth, b.alone); }
 
   // The groups on a state's home that read it.
   void find_readers() {
