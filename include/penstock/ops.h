@@ -201,6 +201,19 @@ struct SgdResult {
 };
 SgdResult sgd(Tensor parameter, Tensor gradient, Tensor velocity, Tensor learning_rate, double momentum, double weight_decay);
 
+// Collectives along an axis of the mesh of devices. All members of the axis run the same graph, each with values of its own: the results
+// say what member i gets from the members' x. Gradients are those of the sum of all members' losses. Sums are of f32, f64, i32 or i64.
+struct MeshAxis {
+  std::string name;
+  std::int64_t size = 1;  // members
+};
+Tensor all_reduce(Tensor x, const MeshAxis& axis);                      // the sum
+Tensor all_gather(Tensor x, int dim, const MeshAxis& axis);             // one after the other along dim
+Tensor reduce_scatter(Tensor x, int dim, const MeshAxis& axis);         // the i-th of equal pieces of the sum along dim
+Tensor broadcast(Tensor x, std::int64_t root, const MeshAxis& axis);    // that of member `root`
+Tensor all_to_all(Tensor x, int dim, const MeshAxis& axis);             // the i-th piece along dim of each, one after the other
+Tensor keep_member(Tensor x, std::int64_t root, const MeshAxis& axis);  // its own x where i is `root`, else zeros
+
 // Ends a stage: x passes unchanged; what x was computed from belongs to the stage before the mark.
 Tensor stage_boundary(Tensor x);
 // An op Penstock does not know, by its name in the dispatcher; not differentiable.

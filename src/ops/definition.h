@@ -36,6 +36,8 @@ struct OpDefinition {
   bool elementwise = false;
   // Result i is a later version of operand i: where that was written over a state, so is the result (adamw_validated).
   bool revises = false;
+  // What a member of a mesh axis gets depends on the other members, or on which member it is: no device runs it alone.
+  bool collective = false;
 };
 
 // Null for an op that Penstock does not know (legal: its types are given, it runs by name).
@@ -56,7 +58,13 @@ std::span<const OpDefinition> embedding_ops();
 std::span<const OpDefinition> loss_ops();
 std::span<const OpDefinition> random_ops();
 std::span<const OpDefinition> optimiser_ops();
+std::span<const OpDefinition> collective_ops();
 std::span<const OpDefinition> control_ops();  // accumulate, stage_boundary
+
+// Dtypes that devices can sum with one another.
+constexpr bool can_be_summed(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::i32 || dtype == DType::i64;
+}
 
 // Flops and bytes (operands read + results written) of one op, as a roofline counts them. Unknown ops: flops 0.
 struct OpCost {

@@ -2,6 +2,7 @@
 #include <span>
 
 #include "base/text.h"
+#include "ops/definition.h"
 #include "penstock/error.h"
 #include "program/checks.h"
 
@@ -216,7 +217,7 @@ class Checker {
   void check_summed(SlotId from, SlotId to) const {
     if (slot(from).parts.empty()) return;
     const DType dtype = slot(from).parts[0].dtype;
-    if (dtype != DType::f32 && dtype != DType::f64 && dtype != DType::i32 && dtype != DType::i64)
+    if (!can_be_summed(dtype))
       fail(concat("slot %", slot(from).name, " is of ", name(dtype), ", which cannot be summed"), {}, "f32, f64, i32 and i64 can");
     for (const SlotId id : {from, to})
       for (const TensorType& part : slot(id).parts)

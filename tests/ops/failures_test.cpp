@@ -229,5 +229,24 @@ TEST_F(Failures, Optimisers) {
             "sgd: parameter, gradient and moments must have one type");
 }
 
+TEST_F(Failures, Collectives) {
+  const MeshAxis data{"data", 4};
+  EXPECT_EQ(message_of([&] { all_reduce(bf16({2}), data); }),
+            "all_reduce: devices cannot sum bf16\n  operands: bf16[2]\n  attributes: axis=\"data\", size=4\n"
+            "  hint: f32, f64, i32 and i64 can be: cast with to()");
+  EXPECT_EQ(rule_of([&] { reduce_scatter(boolean({4}), 0, data); }), "reduce_scatter: devices cannot sum bool");
+  EXPECT_EQ(rule_of([&] { reduce_scatter(f32({4, 6}), 1, data); }), "reduce_scatter: the dim's size of 6 does not divide into 4 pieces");
+  EXPECT_EQ(rule_of([&] { all_to_all(f32({6, 4}), 0, data); }), "all_to_all: the dim's size of 6 does not divide into 4 pieces");
+  EXPECT_EQ(rule_of([&] { all_gather(f32({4}), 1, data); }), "all_gather: dim is outside the 1 dims of the operand");
+  EXPECT_EQ(rule_of([&] { all_gather(f32({}), 0, data); }), "all_gather: dim is outside the 0 dims of the operand");
+  EXPECT_EQ(rule_of([&] { all_gather(f32({4}), 0, {"data", std::int64_t{1} << 62}); }), "all_gather: the result is too large");
+  EXPECT_EQ(rule_of([&] { broadcast(f32({4}), 4, data); }), "broadcast: root is no member of the axis");
+  EXPECT_EQ(rule_of([&] { keep_member(f32({4}), -1, data); }), "keep_member: root is no member of the axis");
+  EXPECT_EQ(rule_of([&] { all_reduce(f32({4}), {"data", 0}); }), "all_reduce: an axis has at least one member");
+  EXPECT_EQ(rule_of([&] { all_reduce(f32({4}), {"", 2}); }), "all_reduce: the axis has no name");
+  EXPECT_EQ(rule_of([&] { emit("all_reduce", {f32({2}), f32({2})}, {{"axis", "data"}, {"size", std::int64_t{2}}}); }),
+            "all_reduce: takes 1 operands, not 2");
+}
+
 }  // namespace
 }  // namespace penstock

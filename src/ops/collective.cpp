@@ -1,0 +1,147 @@
+// Ops of all members of a mesh axis together. Attributes: axis, its name; size, its members. Every member runs the op with its own operand.
+#include "base/text.h"
+#include "ops/builder.h"
+#include "ops/definition.h"
+#include "ops/infer.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+std::int64_t axis_size(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  require(!attribute<std::string>(op, "axis").empty(), op, operands, "the axis has no name");
+  const std::int64_t size = attribute<std::int64_t>(op, "size");
+  require(size >= 1, op, operands, "an axis has at least one member");
+  return size;
+}
+
+void require_summable(const Op& op, Types operands) {
+  if (!can_be_summed(operands[0].dtype))
+    fail(op, operands, concat("devices cannot sum ", name(operands[0].dtype)), "f32, f64, i32 and i64 can be: cast with to()");
+}
+
+// The size of the attribute "dim" of `out`, which divides into as many pieces as there are members.
+std::int64_t& cut_size(const Op& op, Types operands, TensorType& out, std::int64_t pieces) {
+  std::int64_t& size = out.shape[dim_attribute(op, operands, "dim", out.shape.size())];
+  if (size % pieces != 0) fail(op, operands, concat("the dim's size of ", size, " does not divide into ", pieces, " pieces"));
+  return size;
+}
+
+std::vector<TensorType> infer_all_reduce(const Op& op, Types operands) {
+  axis_size(op, operands);
+  require_summable(op, operands);
+  return {operands[0]};
+}
+
+std::vector<TensorType> infer_all_gather(const Op& op, Types operands) {
+  const std::int64_t members = axis_size(op, operands);
+  TensorType out = operands[0];
+  std::int64_t& size = out.shape[dim_attribute(op, operands, "dim", out.shape.size())];
+  if (__builtin_mul_overflow(size, members, &size)) fail(op, operands, "the result is too large");
+  require_shape(op, operands, out.shape);
+  return {out};
+}
+
+std::vector<TensorType> infer_reduce_scatter(const Op& op, Types operands) {
+  const std::int64_t members = axis_size(op, operands);
+  require_summable(op, operands);
+  TensorType out = operands[0];
+  cut_size(op, operands, out, members) /= members;
+  return {out};
+}
+
+std::vector<TensorType> infer_all_to_all(const Op& op, Types operands) {
+  const std::int64_t members = axis_size(op, operands);
+  TensorType out = operands[0];
+  cut_size(op, operands, out, members);
+  return {out};
+}
+
+// Broadcast and keep_member: `root` is a member.
+std::vector<TensorType> infer_of_root(const Op& op, Types operands) {
+  const std::int64_t members = axis_size(op, operands), root = attribute<std::int64_t>(op, "root");
+  require(root >= 0 && root < members, op, operands, "root is no member of the axis");
+  return {operands[0]};
+}
+
+// In f32 where devices cannot sum the cotangent's own dtype.
+Tensor summed(std::string_view op, Tensor cotangent, const Attributes& attributes) {
+  const DType dtype = cotangent.dtype();
+  return to(emit(op, {to(cotangent, can_be_summed(dtype) ? dtype : DType::f32)}, attributes), dtype);
+}
+
+Attributes axis_of(const VjpArguments& a) {
+  return {{"axis", attribute<std::string>(a.op, "axis")}, {"size", attribute<std::int64_t>(a.op, "size")}};
+}
+
+Tensors all_reduce_vjp(const VjpArguments& a) {
+  return {summed("all_reduce", a.cotangents[0], a.op.attributes)};
+}
+
+Tensors all_gather_vjp(const VjpArguments& a) {
+  return {summed("reduce_scatter", a.cotangents[0], a.op.attributes)};
+}
+
+Tensors reduce_scatter_vjp(const VjpArguments& a) {
+  return {emit("all_gather", {a.cotangents[0]}, a.op.attributes)};
+}
+
+// The sum is the root's alone: what the others gave was not read.
+Tensors broadcast_vjp(const VjpArguments& a) {
+  return {emit("keep_member", {summed("all_reduce", a.cotangents[0], axis_of(a))}, a.op.attributes)};
+}
+
+// All_to_all and keep_member are their own transposes.
+Tensors same_vjp(const VjpArguments& a) {
+  return {emit(a.op.name, {a.cotangents[0]}, a.op.attributes)};
+}
+
+// A member adds up its share, as in a ring.
+double flops_of_sum(const Op& op, Types operands, Types) {
+  const auto members = static_cast<double>(attribute<std::int64_t>(op, "size"));
+  return static_cast<double>(operands[0].elements()) * (members - 1) / members;
+}
+
+constexpr OpDefinition kOps[] = {
+    {.name = "all_reduce", .infer = infer_all_reduce, .vjp = all_reduce_vjp, .flops = flops_of_sum, .collective = true},
+    {.name = "all_gather", .infer = infer_all_gather, .vjp = all_gather_vjp, .flops = flops_none, .collective = true},
+    {.name = "reduce_scatter", .infer = infer_reduce_scatter, .vjp = reduce_scatter_vjp, .flops = flops_of_sum, .collective = true},
+    {.name = "broadcast", .infer = infer_of_root, .vjp = broadcast_vjp, .flops = flops_none, .collective = true},
+    {.name = "all_to_all", .infer = infer_all_to_all, .vjp = same_vjp, .flops = flops_none, .collective = true},
+    {.name = "keep_member", .infer = infer_of_root, .vjp = same_vjp, .flops = flops_none, .collective = true},
+};
+
+Attributes along(const MeshAxis& axis, Attributes attributes = {}) {
+  attributes.insert({{"axis", axis.name}, {"size", axis.size}});
+  return attributes;
+}
+
+}  // namespace
+
+std::span<const OpDefinition> collective_ops() {
+  return kOps;
+}
+
+Tensor all_reduce(Tensor x, const MeshAxis& axis) {
+  return emit("all_reduce", {x}, along(axis));
+}
+Tensor all_gather(Tensor x, int dim, const MeshAxis& axis) {
+  return emit("all_gather", {x}, along(axis, {{"dim", wrap(dim, x.rank())}}));
+}
+Tensor reduce_scatter(Tensor x, int dim, const MeshAxis& axis) {
+  return emit("reduce_scatter", {x}, along(axis, {{"dim", wrap(dim, x.rank())}}));
+}
+Tensor broadcast(Tensor x, std::int64_t root, const MeshAxis& axis) {
+  return emit("broadcast", {x}, along(axis, {{"root", root}}));
+}
+Tensor all_to_all(Tensor x, int dim, const MeshAxis& axis) {
+  return emit("all_to_all", {x}, along(axis, {{"dim", wrap(dim, x.rank())}}));
+}
+Tensor keep_member(Tensor x, std::int64_t root, const MeshAxis& axis) {
+  return emit("keep_member", {x}, along(axis, {{"root", root}}));
+}
+
+}  // namespace penstock
