@@ -181,7 +181,9 @@ void meet_first(Mail& mail, const Ranks& ranks, milliseconds timeout) {
 
 std::unique_ptr<Transport> connect(const Mail& mail, const Ranks& ranks, const GlooOptions& options) {
   try {
-    return make_gloo_transport(mail.store("gloo"), ranks.rank, ranks.size, ranks.address, of_seconds(options.rendezvous));
+    // A wait for a collective that starts with it reaches its own deadline first.
+    return make_gloo_transport(mail.store("gloo"), ranks.rank, ranks.size, ranks.address, of_seconds(options.rendezvous),
+                               of_seconds(options.deadline) + milliseconds(1000));
   } catch (const std::exception& error) {
     throw Error(concat("rank ", ranks.rank, " cannot connect to the others"), {reason(error)});
   }

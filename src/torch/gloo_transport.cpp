@@ -192,10 +192,12 @@ bool GlooTransport::wait(Event event, Deadline deadline) {
 }  // namespace
 
 std::unique_ptr<Transport> make_gloo_transport(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const std::string& address,
-                                               std::chrono::milliseconds timeout) {
+                                               std::chrono::milliseconds timeout, std::chrono::milliseconds longest) {
   const auto connect_group = [=](const std::vector<std::int32_t>& members, int own) {
     const std::string name = concat("group-", join(members, "-", [](std::int32_t member) { return std::to_string(member); }));
-    return connect_gloo(c10::make_intrusive<c10d::PrefixStore>(name, store), own, static_cast<int>(members.size()), address, timeout);
+    auto group = connect_gloo(c10::make_intrusive<c10d::PrefixStore>(name, store), own, static_cast<int>(members.size()), address, timeout);
+    group->setTimeout(longest);
+    return group;
   };
   return std::make_unique<GlooTransport>(connect_gloo(store, rank, size, address, timeout), connect_group);
 }

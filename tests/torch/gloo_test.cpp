@@ -70,7 +70,8 @@ std::vector<std::unique_ptr<Transport>> endpoints(int devices) {
   std::vector<std::thread> threads;
   for (int device = 0; device < devices; ++device)
     threads.emplace_back([&, device] {
-      ends[static_cast<std::size_t>(device)] = make_gloo_transport(store, device, devices, "127.0.0.1", std::chrono::seconds(20));
+      ends[static_cast<std::size_t>(device)] =
+          make_gloo_transport(store, device, devices, "127.0.0.1", std::chrono::seconds(20), std::chrono::seconds(20));
     });
   for (std::thread& thread : threads) thread.join();
   return ends;
@@ -326,6 +327,53 @@ TEST(GlooProcess, AKilledProcessIsNamedWithTheInstructionThatWaited) {
             "device 2 was lost while device 1 waited in recv from device 2 (tag 0)\n  needed by: F0 of stage 1\n  program: chain");
   EXPECT_EQ(exit_code(middle), 1);
   EXPECT_EQ(exit_code(last), 128 + SIGKILL);
+}
+
+// All three sum what they have made.
+std::string sums() {
+  const std::string device =
+      " {state_bytes=0, step_bytes=64, scratch_bytes=0}\n  slot %x step @0 (i64[8])\n  run @make() -> (store %x)\n"
+      "  all_reduce %x -> update %x in 0 #0\n";
+  return concat("penstock program 1\nprogram @sums {microbatches=1}\noutput %y: i64[8]\ngroup 0 (0, 1, 2)\ntask @make {scratch=0}\n",
+                "graph @make() -> (i64[8]) {\n  %0: i64[8] = fake::mix()\n  return %0\n}\n",  //
+                "device 0", device, "  output %y = %x\n  free %x\n",                          //
+                "device 1", device, "  free %x\n",                                            //
+                "device 2", device, "  free %x\n");
+}
+
+// Devices 0 and 1 only know that one of the others is missing; who does not answer is known to the controller.
+TEST(GlooProcess, AKilledMemberOfAGroupIsNamedWithTheCollective) {
+  const int port = Listener().port;
+  const pid_t other = spawn("good", 1, 3, port), last = spawn("stuck", 2, 3, port);
+  auto cluster = make_gloo_cluster(ranks(0, 3, port), fakes(), std::make_shared<test::HashData>(), {20, 20});
+  const std::uint64_t key = cluster->load(parse_program(sums()));
+  std::thread killer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    ::kill(last, SIGKILL);
+  });
+  const std::string message = message_of([&] { cluster->step(key, {}); });
+  killer.join();
+  EXPECT_EQ(message.substr(0, message.find("\n  the transport")),
+            "device 1 or 2 was lost while device 0 waited in all_reduce %x of group 0 (tag 0)\n  needed by: output y\n  program: sums");
+  EXPECT_NE(message.find("\n  device 2 was lost: it did not answer"), std::string::npos) << message;
+  cluster.reset();
+  EXPECT_EQ(exit_code(other), 1);
+  exit_code(last);
+}
+
+TEST(GlooProcess, AStuckMemberOfAGroupIsNamedAtTheDeadline) {
+  const int port = Listener().port;
+  const pid_t other = spawn("good", 1, 3, port), last = spawn("stuck", 2, 3, port);
+  auto cluster = make_gloo_cluster(ranks(0, 3, port), fakes(), std::make_shared<test::HashData>(), {1, 20});
+  const std::uint64_t key = cluster->load(parse_program(sums()));
+  const std::string message = message_of([&] { cluster->step(key, {}); });
+  EXPECT_EQ(message.substr(0, message.find("\n  hint")),
+            "device 0 waited longer than the deadline of 1 s in all_reduce %x of group 0 (tag 0)\n  needed by: output y\n  program: sums");
+  EXPECT_NE(message.find("\n  device 2 was lost: it did not answer"), std::string::npos) << message;
+  cluster.reset();
+  EXPECT_EQ(exit_code(other), 1);
+  ::kill(last, SIGKILL);
+  exit_code(last);
 }
 
 TEST(GlooProcess, WithoutRank0TheOthersEnd) {
