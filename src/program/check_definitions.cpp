@@ -177,6 +177,9 @@ class Checker {
 
   void check_same_parts(SlotId from, SlotId to) const {
     if (slot(from).parts != slot(to).parts) fail(concat("slots %", slot(from).name, " and %", slot(to).name, " differ in type"));
+    if (slot_bytes(slot(from)) != slot_bytes(slot(to)))
+      fail(concat("slots %", slot(from).name, " and %", slot(to).name, " differ in room"),
+           {concat(slot_bytes(slot(from)), " and ", slot_bytes(slot(to)), " bytes")});
   }
 
   void check_host_copy(const Instruction& i) {

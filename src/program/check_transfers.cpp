@@ -71,12 +71,15 @@ void check_types(const Program& program, const Transfer& transfer) {
   };
   const Slot& from = slot_of(transfer.from, transfer.sender);
   const Slot& to = slot_of(transfer.to, transfer.receiver);
-  if (from.parts == to.parts) return;
-  const auto show = [](const Slot& slot) {
-    return concat("%", slot.name, " (", join(slot.parts, ", ", [](const TensorType& type) { return type.text(); }), ")");
+  const bool same_type = from.parts == to.parts;
+  if (same_type && slot_bytes(from) == slot_bytes(to)) return;
+  const auto show = [&](const Slot& slot) {
+    const std::string room = same_type ? concat(" in ", slot_bytes(slot), " bytes") : "";
+    return concat("%", slot.name, " (", join(slot.parts, ", ", [](const TensorType& type) { return type.text(); }), ")", room);
   };
   throw Error(
-      concat(place(program, transfer.from, static_cast<std::size_t>(transfer.sender)), ": its ends differ in type"),
+      concat(place(program, transfer.from, static_cast<std::size_t>(transfer.sender)), ": its ends differ in ",
+             same_type ? "room" : "type"),
       {concat("sent: ", show(from)), concat("received at instruction ", transfer.receiver, " of device ", transfer.to, ": ", show(to))});
 }
 

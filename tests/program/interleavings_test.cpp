@@ -101,7 +101,7 @@ class Explorer {
 };
 
 TEST(Interleavings, VerdictEqualsExhaustiveExploration) {
-  constexpr int kPrograms = 600;
+  constexpr int kPrograms = 5000;
   for (const ChannelModel model : {ChannelModel::tagged, ChannelModel::serial}) {
     int accepted = 0;
     for (std::uint64_t seed = 0; seed < kPrograms; ++seed) {
@@ -224,7 +224,7 @@ class RandomMachine {
 };
 
 TEST(Interleavings, InterpreterObeysTheRulesUnderAnyCompletionOrder) {
-  for (std::uint64_t seed = 0; seed < 1500; ++seed) {
+  for (std::uint64_t seed = 0; seed < 10000; ++seed) {
     std::mt19937_64 random(seed);
     const Program program = random_transfers(random);
     const bool verified = message_of([&] { verify(program); }) == "no error";

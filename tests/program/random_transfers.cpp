@@ -23,9 +23,10 @@ class Generator {
   }
 
   Program run() {
-    const int values = pick(random_, 1, program_.devices.size() == 2 ? 4 : 3);
+    const bool meets = pick(random_, 0, 1) == 0;
+    const int values = pick(random_, meets ? 0 : 1, meets ? 1 : program_.devices.size() == 2 ? 4 : 3);
     for (int v = 0; v < values; ++v) route(device());
-    if (pick(random_, 0, 1) == 0) meet();
+    if (meets) meet();
     for (std::size_t d = 0; d < chains_.size(); ++d) interleave(d);
     set_tags();
     return std::move(program_);
@@ -41,7 +42,7 @@ class Generator {
   SlotId slot(int device, SlotClass kind, std::size_t words = 1) {
     std::vector<Slot>& slots = program_.devices[static_cast<std::size_t>(device)].slots;
     const std::string name = "s" + std::to_string(slots.size());
-    slots.push_back({name, kind, {{DType::f32, {4}}}, {}, -1, static_cast<std::int64_t>(words) * kAlignment});
+    slots.push_back({name, kind, {{DType::f32, {4}}}, {}, -1, words > 1 ? static_cast<std::int64_t>(words) * kAlignment : 0});
     if (holds_state(kind)) slots.back().names.push_back(name);
     return SlotId(static_cast<std::int64_t>(slots.size()) - 1);
   }
@@ -106,20 +107,20 @@ class Generator {
     return back;
   }
 
-  // One or two collectives of one or two groups, those of a group all alike: then any order of them has the right tags.
+  // One or two collectives of one or two groups, those of a group all alike: then any order of them has the right tags. Pairs of devices
+  // most often: what holds up one pair can wait for another.
   void meet() {
-    for (int groups = pick(random_, 1, 2); groups > 0; --groups) {
-      std::vector<std::int32_t> members;
-      while (members.size() < 2) {
-        members.clear();
-        for (std::size_t d = 0; d < chains_.size(); ++d)
-          if (pick(random_, 0, 2) > 0) members.push_back(static_cast<std::int32_t>(d));
-      }
+    for (int groups = pick(random_, 1, 3) / 2 + 1; groups > 0; --groups) {
+      const int first = device(), second = other(first);
+      std::vector<std::int32_t> members{std::min(first, second), std::max(first, second)};
+      for (int d = 0; d < static_cast<int>(chains_.size()); ++d)
+        if (d != first && d != second && pick(random_, 0, 3) == 0) members.push_back(d);
+      std::sort(members.begin(), members.end());
       if (std::find(program_.groups.begin(), program_.groups.end(), members) != program_.groups.end()) continue;
       const auto opcode = static_cast<Opcode>(pick(random_, static_cast<int>(Opcode::all_reduce), static_cast<int>(Opcode::all_to_all)));
       const std::int32_t giver = members[static_cast<std::size_t>(pick(random_, 0, static_cast<int>(members.size()) - 1))];
       program_.groups.push_back(members);
-      for (int times = pick(random_, 1, 2); times > 0; --times)
+      for (int times = pick(random_, 1, 4) / 4 + 1; times > 0; --times)
         for (const std::int32_t member : members) take_part(member, opcode, giver);
     }
   }
@@ -144,6 +145,11 @@ class Generator {
     i.group = static_cast<std::int32_t>(program_.groups.size()) - 1;
     chain.push_back(i);
     if (takes && pick(random_, 0, 2) > 0) read(device, to, chain);
+    if (takes && opcode != Opcode::all_gather && opcode != Opcode::all_to_all && pick(random_, 0, 1) == 0) {
+      const int next = other(device);
+      chain.push_back(simple(Opcode::send, to, next));
+      receive(next, device);
+    }
     if (gives && kind == SlotClass::step) chain.push_back(simple(Opcode::free, from));
     if (takes && !in_place) chain.push_back(simple(Opcode::free, to));
     add_chain(device, std::move(chain));
@@ -168,6 +174,8 @@ class Generator {
 
   void read(int device, SlotId value, Chain& chain) {
     const SlotId result = slot(device, SlotClass::step);
+    std::vector<Slot>& slots = program_.devices[static_cast<std::size_t>(device)].slots;
+    slots[result.index()].room = slots[value.index()].room;
     chain.push_back(copy(device, value, result, ResultMode::store));
     chain.push_back(simple(Opcode::free, result));
   }

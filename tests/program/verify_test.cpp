@@ -181,6 +181,15 @@ TEST(Verify, TransfersHaveOneType) {
             "  received at instruction 1 of device 1: %h1 (f32[16,2])");
 }
 
+TEST(Verify, WhatIsMovedHasTheSameRoom) {
+  EXPECT_EQ(verdict(with(two_devices(), "slot %h1 step @128 (f32[2,16])", "slot %h1 step @128 (f32[2,16]) room 192")),
+            "device 0, instruction 7 (send to device 1 (tag 1)): its ends differ in room\n"
+            "  sent: %h1 (f32[2,16]) in 128 bytes\n"
+            "  received at instruction 1 of device 1: %h1 (f32[2,16]) in 192 bytes");
+  EXPECT_EQ(verdict(with(host_copies(), "slot %b step @64 (f32[16])", "slot %b step @64 (f32[16]) room 128")),
+            "device 0, instruction 3 (reload %h to %b): slots %h and %b differ in room\n  64 and 128 bytes");
+}
+
 TEST(Verify, PlacesLieInTheArena) {
   EXPECT_EQ(verdict(with(two_devices(), "step_bytes=384", "step_bytes=320")),
             "device 0: slot %h1 does not fit its arena\n"
