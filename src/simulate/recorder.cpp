@@ -40,6 +40,13 @@ std::vector<MemoryClass> memory_classes(const DeviceProgram& device) {
   return out;
 }
 
+double bytes_beside(const DeviceProgram& device, const Instruction& instruction) {
+  std::int64_t bytes = 0;
+  for (const SlotId operand : device.operands_of(instruction)) bytes = std::max(bytes, slot_bytes(device.slots[operand.index()]));
+  for (const Result& result : device.results_of(instruction)) bytes = std::max(bytes, slot_bytes(device.slots[result.slot.index()]));
+  return static_cast<double>(bytes);
+}
+
 Recorder::Recorder(const Program& program) : program_(program) {
   timeline_.title = program.name;
   for (const Task& task : program.tasks) timeline_.tasks.push_back(task.name);
@@ -99,12 +106,7 @@ std::int64_t Recorder::beside(std::size_t device, const Instruction& instruction
   activity.lane = Lane::transfer;
   activity.peer = activity.device;
   activity.task = host_work(instruction.opcode);
-  const DeviceProgram& own = program_.devices[device];
-  const auto count = [&](SlotId slot) {
-    activity.bytes = std::max(activity.bytes, static_cast<double>(slot_bytes(own.slots[slot.index()])));
-  };
-  for (const SlotId operand : own.operands_of(instruction)) count(operand);
-  for (const Result& result : own.results_of(instruction)) count(result.slot);
+  activity.bytes = bytes_beside(program_.devices[device], instruction);
   return add(activity);
 }
 

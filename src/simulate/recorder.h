@@ -37,6 +37,9 @@ class Recorder {
   std::vector<std::vector<MemoryClass>> classes_;  // of each device's slots
 };
 
+// What a host copy moves, or a collective gathers, reduces or exchanges: the larger of what it reads and what it fills.
+double bytes_beside(const DeviceProgram& device, const Instruction& instruction);
+
 // What each slot of the device holds. Step slots: an accumulator, or what is computed after the loop, is a gradient; what a transfer
 // fills is communication; the rest are activations.
 std::vector<MemoryClass> memory_classes(const DeviceProgram& device);

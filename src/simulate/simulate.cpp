@@ -208,9 +208,7 @@ class VirtualTime {
       const std::vector<std::int32_t>& members = program_.groups[at(collective.group)];
       const DeviceProgram& any = program_.devices[at(members[0])];
       const Instruction& instruction = any.instructions[at(collective.instructions[0])];
-      double bytes = 0;
-      for (const SlotId operand : any.operands_of(instruction)) bytes = std::max(bytes, slot_size(any, operand));
-      for (const Result& result : any.results_of(instruction)) bytes = std::max(bytes, slot_size(any, result.slot));
+      const double bytes = bytes_beside(any, instruction);
       const Link& link = network.at(members[0], members[1]);
       // Threads of one process: the last to come reads what all give and writes what all take.
       CollectiveState& state = collectives_.emplace_back();
@@ -223,8 +221,6 @@ class VirtualTime {
       ordered_ = ordered_ || state.last_copies;
     }
   }
-
-  static double slot_size(const DeviceProgram& device, SlotId slot) { return static_cast<double>(slot_bytes(device.slots[slot.index()])); }
 
   Event start_collective(std::size_t number, const Instruction& instruction) {
     CollectiveState& state = collectives_[number];
