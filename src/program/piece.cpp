@@ -1,0 +1,37 @@
+#include "program/piece.h"
+
+#include <charconv>
+
+#include "base/text.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+// Where "[...:...]" at the name's end begins; npos: nowhere.
+std::size_t find_range(std::string_view name) {
+  if (!name.ends_with(']')) return std::string_view::npos;
+  const std::size_t open = name.rfind('[');
+  return open != std::string_view::npos && name.find(':', open) != std::string_view::npos ? open : std::string_view::npos;
+}
+
+}  // namespace
+
+std::string piece_name(std::string_view tensor, std::int64_t begin, std::int64_t end) {
+  return concat(tensor, "[", begin, ":", end, "]");
+}
+
+Piece parse_piece(std::string_view name) {
+  const std::size_t open = find_range(name);
+  if (open == std::string_view::npos) return {std::string(name)};
+  Piece piece{std::string(name.substr(0, open))};
+  const char* const end = name.data() + name.size();
+  const auto begin_read = std::from_chars(name.data() + open + 1, end, piece.begin);
+  if (begin_read.ec == std::errc()) std::from_chars(begin_read.ptr + 1, end, piece.end);
+  const bool range = 0 <= piece.begin && piece.begin < piece.end && piece_name(piece.tensor, piece.begin, piece.end) == name;
+  if (!range || piece.tensor.empty() || find_range(piece.tensor) != std::string_view::npos)
+    throw Error(concat("state ", quote(name), " names no piece of a tensor"), {}, "a piece is tensor[begin:end], with 0 <= begin < end");
+  return piece;
+}
+
+}  // namespace penstock
