@@ -13,8 +13,10 @@ namespace penstock::checks {
 // "device 1, instruction 7 (free %x)": where every message of the verifier begins.
 std::string place(const Program& program, int device, std::size_t instruction);
 
-// Ids in range (else a bug of who made the program), tasks well typed, names of states owned once.
+// Ids in range (else a bug of who made the program), tasks well typed, states as in check_states.
 void check_tables(const Program& program);
+// Each state has one owner, or its pieces tile it, each with one; a copy has its owner's type, or is a range of what is owned.
+void check_states(const Program& program);
 // Every slot: defined before use, freed once, never used after, none left; parts equal what tasks, ports and copies take and give.
 void check_definitions(const Program& program, int device);
 // Outputs are given once each.

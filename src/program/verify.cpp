@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <unordered_map>
 
 #include "base/invariant.h"
 #include "base/text.h"
@@ -72,33 +71,6 @@ void check_groups(const Program& program) {
     if (const auto first = static_cast<std::size_t>(same - program.groups.begin()); first != g)
       throw Error(concat(shown, " has the members of group ", first), {}, concat("give its collectives to group ", first));
   }
-}
-
-// One owner per state; a copy has its owner's type.
-void check_states(const Program& program) {
-  struct Owner {
-    std::size_t device;
-    const TensorType* type;
-  };
-  std::unordered_map<std::string_view, Owner> owners;
-  const auto each = [&](SlotClass kind, auto&& action) {
-    for (std::size_t d = 0; d < program.devices.size(); ++d)
-      for (const Slot& slot : program.devices[d].slots)
-        for (std::size_t p = 0; slot.kind == kind && p < slot.parts.size(); ++p) action(d, slot, p);
-  };
-  each(SlotClass::state, [&](std::size_t d, const Slot& slot, std::size_t p) {
-    const auto [it, fresh] = owners.emplace(slot.names[p], Owner{d, &slot.parts[p]});
-    if (!fresh)
-      throw Error(concat("state ", quote(slot.names[p]), " has two owners"),
-                  {concat("device ", it->second.device, " and device ", d, " (slot %", slot.name, ")")}, "make all but one of them a copy");
-  });
-  each(SlotClass::copy, [&](std::size_t d, const Slot& slot, std::size_t p) {
-    const auto it = owners.find(slot.names[p]);
-    if (it != owners.end() && *it->second.type != slot.parts[p])
-      throw Error(
-          concat("device ", d, ": slot %", slot.name, " is no copy of state ", quote(slot.names[p])),
-          {concat("the copy is ", slot.parts[p].text(), ", its owner on device ", it->second.device, " has ", it->second.type->text())});
-  });
 }
 
 }  // namespace
