@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "penstock/error.h"
+#include "program/piece.h"
 #include "runtime/mapped_file.h"
 #include "runtime/safetensors.h"
 
@@ -103,6 +104,19 @@ void check_file(const fs::path& folder, const std::string& name, const json& exp
     fail_manifest(path, "its content is not what its manifest says");
 }
 
+// What pieces cannot say is how many elements their tensor has: whoever reads it finds out.
+void check_pieces(const std::string& path, const std::map<std::string, std::string>& files) {
+  std::map<std::string, std::vector<Piece>> pieces;
+  for (const auto& [name, file] : files) try {
+      if (Piece piece = parse_piece(name); !piece.whole()) pieces[piece.tensor].push_back(std::move(piece));
+    } catch (const Error& error) {
+      throw Error(concat(path, ": ", error.what()));
+    }
+  for (const auto& [tensor, of_it] : pieces)
+    if (const std::string gap = gap_in(of_it); !gap.empty())
+      fail_manifest(path, concat("the pieces of ", quote(tensor), " leave a gap: nobody wrote its elements ", gap));
+}
+
 }  // namespace
 
 std::string write_checkpoint(const std::string& out, const Checkpoint& info, int keep,
@@ -145,6 +159,7 @@ Checkpoint read_checkpoint(const std::string& folder) {
   } catch (const json::exception& wrong) {
     fail_manifest(path, concat("an entry is missing or of another type (", wrong.what(), ")"));
   }
+  check_pieces(path, info.files);
   return info;
 }
 

@@ -1,6 +1,7 @@
 // Checkpoints: a folder `checkpoint-STEP` with device-<n>.safetensors, the state under the model's own names, and manifest.json.
 // They know nothing of stages or schedules. The folder gets its name when everything in it is on disk, so what carries the name
-// is whole; a folder without a manifest is no checkpoint.
+// is whole; a folder without a manifest is no checkpoint. A tensor whose owners hold pieces of it (program/piece.h) is there in these
+// pieces, each a tensor of its own name in its owner's file.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ struct Checkpoint {
   std::int64_t position = 0;                 // training samples read
   std::string config;                        // TOML of the run that wrote it
   std::uint64_t text = 0;                    // ByteDataset::fingerprint()
-  std::map<std::string, std::string> files;  // of each tensor, inside the folder
+  std::map<std::string, std::string> files;  // of each tensor or piece of one, inside the folder
 };
 
 // Writes a checkpoint of `info.step` under `out`, then removes the oldest ones beyond `keep`. `save` writes the state into the
@@ -25,7 +26,8 @@ struct Checkpoint {
 std::string write_checkpoint(const std::string& out, const Checkpoint& info, int keep,
                              const std::function<std::vector<std::string>(const std::string&)>& save);
 
-// Throws Error naming the file: no manifest, not Penstock's, another version, a file missing, shorter, longer or changed.
+// Throws Error naming the file: no manifest, not Penstock's, another version, a file missing, shorter, longer or changed, a tensor whose
+// pieces leave a gap.
 Checkpoint read_checkpoint(const std::string& folder);
 
 // The checkpoint that `path` is, or the newest in the run folder `path`. Throws Error if there is none.
@@ -33,7 +35,7 @@ std::string find_checkpoint(const std::string& path);
 // Steps of the checkpoints in a run folder, ascending; empty where there is no such folder.
 std::vector<std::int64_t> checkpoint_steps(const std::string& out);
 
-// The path of the file that holds each tensor. Throws Error as read_checkpoint.
+// The path of the file that holds each tensor or piece. Throws Error as read_checkpoint.
 std::map<std::string, std::string> checkpoint_index(const std::string& folder);
 
 }  // namespace penstock

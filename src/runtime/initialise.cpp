@@ -93,21 +93,23 @@ double load_element(DType dtype, std::span<const std::byte> bytes, std::size_t i
   return 0;
 }
 
-void initialise(const ParameterSpec& spec, std::int64_t seed, std::span<std::byte> out) {
-  const auto elements = static_cast<std::size_t>(spec.type.elements());
+void initialise(const ParameterSpec& spec, std::int64_t seed, std::span<std::byte> out, std::int64_t begin) {
+  const DType dtype = spec.type.dtype;
+  const auto count = out.size() / static_cast<std::size_t>(byte_size(dtype));
   if (spec.initial.kind != Initialiser::Kind::normal) {
     const double value = spec.initial.kind == Initialiser::Kind::ones ? 1 : 0;
-    for (std::size_t i = 0; i < elements; ++i) store_element(spec.type.dtype, value, out, i);
+    for (std::size_t i = 0; i < count; ++i) store_element(dtype, value, out, i);
     return;
   }
-  if (!is_floating(spec.type.dtype)) throw Error(concat(spec.name, ": normal draws of ", spec.type.text()));
+  if (!is_floating(dtype)) throw Error(concat(spec.name, ": normal draws of ", spec.type.text()));
   Hash key;
   key.add(static_cast<std::uint64_t>(seed));
   key.add(spec.name);
-  for (std::size_t i = 0; i < elements; i += 2) {
+  const auto first = static_cast<std::size_t>(begin), end = first + count;
+  for (std::size_t i = first - first % 2; i < end; i += 2) {  // draws come in pairs
     const auto draws = normal_draws(key.value(), i / 2);
-    for (std::size_t j = i; j < std::min(i + 2, elements); ++j)
-      store_element(spec.type.dtype, draws[j - i] * spec.initial.deviation, out, j);
+    for (std::size_t j = std::max(i, first); j < std::min(i + 2, end); ++j)
+      store_element(dtype, draws[j - i] * spec.initial.deviation, out, j - first);
   }
 }
 

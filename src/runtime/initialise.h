@@ -9,9 +9,10 @@
 
 namespace penstock {
 
-// Fills `out`, spec.type's bytes. Normal draws are counter-based: element i of a parameter is a function of (seed, name, i), drawn in f64
-// and rounded to the dtype, so f32 and f64 runs start alike. Throws Error for normal draws of a dtype that is not floating.
-void initialise(const ParameterSpec& spec, std::int64_t seed, std::span<std::byte> out);
+// Fills `out` with elements of the flattened parameter from `begin` on: all of them, or a range. Normal draws are counter-based: element i
+// of a parameter is a function of (seed, name, i), drawn in f64 and rounded to the dtype, so f32 and f64 runs start alike. Throws Error for
+// normal draws of a dtype that is not floating.
+void initialise(const ParameterSpec& spec, std::int64_t seed, std::span<std::byte> out, std::int64_t begin = 0);
 
 // `value`, rounded to nearest even, as element `index` of `out`.
 void store_element(DType dtype, double value, std::span<std::byte> out, std::size_t index);

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "program/piece.h"
 #include "runtime/cluster.h"
 #include "runtime/safetensors.h"
 
@@ -17,17 +18,21 @@ class StateReader {
   // Throws Error for a file or checkpoint that cannot be read. `source` outlives the reader.
   explicit StateReader(const StateSource& source);
 
-  // The value of one state tensor. `out` has the type's bytes. Throws Error naming file and tensor: missing, or of another type (a file
-  // of parameters may have another floating dtype: it is converted).
+  // The value of one state tensor, or of a piece of one (program/piece.h), wherever the source holds it whole or in other pieces. `out` has
+  // the type's bytes. Throws Error naming file and tensor: missing, or of another type or size (a file of parameters may have another
+  // floating dtype: it is converted).
   void read(const std::string& name, const TensorType& type, std::span<std::byte> out);
 
  private:
   const StoredTensor& stored(const std::string& name, const std::string& file);
-  void copy(const std::string& name, const TensorType& type, const std::string& file, std::span<std::byte> out);
+  void read_parameter(const ParameterSpec& spec, const Piece& piece, const TensorType& type, std::span<std::byte> out);
+  void read_checkpoint(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out);
+  void assemble(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out);
 
   const StateSource& source_;
   std::map<std::string, const ParameterSpec*> specs_;
-  std::map<std::string, std::string> index_;  // checkpoint: tensor -> file
+  std::map<std::string, std::string> index_;          // checkpoint: tensor or piece -> file
+  std::map<std::string, std::vector<Piece>> pieces_;  // checkpoint: of each tensor that it has in pieces
   std::map<std::string, SafetensorsFile> files_;
 };
 

@@ -40,5 +40,23 @@ TEST(Piece, DamagedNames) {
               concat("state ", quote(name), " names no piece of a tensor\n  hint: a piece is tensor[begin:end], with 0 <= begin < end"));
 }
 
+std::string covered(const std::vector<Piece>& pieces, std::int64_t begin, std::int64_t end) {
+  return join(cover(pieces, begin, end), " ", [](const Cut& cut) { return concat(cut.piece, ":", cut.begin, "-", cut.end); });
+}
+
+TEST(Piece, Covers) {
+  const std::vector<Piece> pieces = {{"w", 6, 9}, {"w", 0, 4}, {"w", 3, 6}, {"w", 1, 2}};
+  EXPECT_EQ(covered(pieces, 0, 9), "1:0-4 2:4-6 0:6-9");
+  EXPECT_EQ(covered(pieces, 5, 7), "2:5-6 0:6-7");
+  EXPECT_EQ(covered(pieces, 7, 12), "0:7-9");
+  EXPECT_EQ(covered(pieces, 9, 12), "");
+  EXPECT_EQ(covered({{"w", 0, 4}, {"w", 5, 6}}, 2, 6), "0:2-4");
+  EXPECT_EQ(end_of(pieces), 9);
+  EXPECT_EQ(gap_in(pieces), "");
+  EXPECT_EQ(gap_in({}), "");
+  EXPECT_EQ(gap_in({{"w", 0, 4}, {"w", 8, 9}, {"w", 5, 6}}), "[4:5]");
+  EXPECT_EQ(gap_in({{"w", 3, 9}}), "[0:3]");
+}
+
 }  // namespace
 }  // namespace penstock
