@@ -67,7 +67,8 @@ class Cluster {
   virtual ~Cluster() = default;  // stops the workers
   virtual int devices() const = 0;
   // Gives each device its program and binds it; verified before it leaves. Cached by hash: a second call costs a lookup.
-  // Returns the hash. The state of the devices is kept where names agree.
+  // Returns the hash. The state of the devices is kept where names agree. Throws Error for a program that wants on a device the whole or a
+  // piece of a tensor that the programs before it hold there in other pieces only: nothing would put it together.
   virtual std::uint64_t load(const Program& program) = 0;
   // Sets the state that the loaded programs name. Throws Error (missing tensors, other shapes), naming file and tensor.
   virtual void set_state(const StateSource& source) = 0;
@@ -76,7 +77,7 @@ class Cluster {
   virtual StepResult step(std::uint64_t program, const StepInput& input, bool record_spans = false) = 0;
   // Each device writes the state it owns to <folder>/device-<n>.safetensors. Returns the files' names, of the devices that own any.
   virtual std::vector<std::string> save_state(const std::string& folder) = 0;
-  // A copy of one state tensor, from its owner. Throws Error if nobody has it.
+  // A copy of one state tensor, from its owner or put together from the owners of its pieces. Throws Error if nobody has it.
   virtual std::vector<std::byte> state(const std::string& name) = 0;
 };
 

@@ -5,8 +5,10 @@
 #include <set>
 #include <utility>
 
+#include "base/invariant.h"
 #include "base/text.h"
 #include "penstock/error.h"
+#include "program/piece.h"
 #include "program/verify.h"
 
 namespace penstock {
@@ -56,6 +58,44 @@ std::string silent_members(const std::vector<Reply>& replies, const Reply& faile
   return out;
 }
 
+// The names of its parts that hold state, by tensor: whole or pieces, owned or copied.
+using HeldState = std::map<std::string, std::set<std::string>>;
+
+HeldState state_of(const DeviceProgram& device) {
+  HeldState out;
+  for (const Slot& slot : device.slots)
+    for (const std::string& name : slot.names) out[parse_piece(name).tensor].insert(name);
+  return out;
+}
+
+// State goes from program to program by its name alone.
+void check_carried(std::size_t device, const HeldState& held, const HeldState& wanted) {
+  for (const auto& [tensor, names] : wanted) {
+    const auto before = held.find(tensor);
+    if (before == held.end()) continue;
+    for (const std::string& name : names)
+      if (!before->second.contains(name))
+        throw Error(concat("device ", device, ": state ", quote(tensor), " is held as ",
+                           join({before->second.begin(), before->second.end()}, ", "), ", the program wants ", name),
+                    {}, "write a checkpoint, and start from it with this program");
+  }
+}
+
+// From pieces in any order.
+std::vector<std::byte> put_together(const std::vector<OwnedState>& owned) {
+  std::vector<Piece> pieces;
+  for (const OwnedState& part : owned) pieces.push_back(parse_piece(part.name));
+  invariant(gap_in(pieces).empty(), "the pieces that devices own tile their tensor");
+  std::vector<std::byte> out;
+  for (const Cut& cut : cover(pieces, 0, end_of(pieces))) {
+    const Piece& piece = pieces[cut.piece];
+    const std::vector<std::byte>& bytes = owned[cut.piece].bytes;
+    const auto size = static_cast<std::int64_t>(bytes.size()) / (piece.end - piece.begin);
+    out.insert(out.end(), bytes.begin() + (cut.begin - piece.begin) * size, bytes.begin() + (cut.end - piece.begin) * size);
+  }
+  return out;
+}
+
 class Controller : public Cluster {
  public:
   explicit Controller(std::unique_ptr<Carrier> carrier) : carrier_(std::move(carrier)) {}
@@ -72,6 +112,7 @@ class Controller : public Cluster {
 
   std::unique_ptr<Carrier> carrier_;
   std::map<std::uint64_t, std::size_t> loaded_;  // hash -> devices of the program
+  std::vector<HeldState> held_;                  // by device, of all loaded programs
   bool stopped_ = false;                         // after a failed step or a lost device
 };
 
@@ -93,12 +134,20 @@ std::uint64_t Controller::load(const Program& program) {
     throw Error(concat("program ", program.name, " needs ", program.devices.size(), " devices, there are ", devices()), {},
                 concat("start ", program.devices.size(), " processes, or take a schedule of ", devices(), " actors"));
   verify(program);
+  held_.resize(static_cast<std::size_t>(devices()));
+  std::vector<HeldState> wanted;
+  for (const DeviceProgram& device : program.devices) {
+    wanted.push_back(state_of(device));
+    check_carried(wanted.size() - 1, held_[wanted.size() - 1], wanted.back());
+  }
   Command command;
   command.kind = Command::Kind::load;
   command.program = key;
   command.body = std::make_shared<const Program>(program);
   exchange(command);
   loaded_[key] = program.devices.size();
+  for (std::size_t d = 0; d < wanted.size(); ++d)
+    for (auto& [tensor, names] : wanted[d]) held_[d][tensor].merge(names);
   return key;
 }
 
@@ -142,8 +191,13 @@ std::vector<std::byte> Controller::state(const std::string& name) {
   Command command;
   command.kind = Command::Kind::state;
   command.text = name;
+  std::vector<OwnedState> owned;
   for (Reply& reply : exchange(command))
-    if (reply.state) return std::move(*reply.state);
+    for (OwnedState& state : reply.state) {
+      if (state.name == name) return std::move(state.bytes);
+      owned.push_back(std::move(state));
+    }
+  if (!owned.empty()) return put_together(owned);
   throw Error(concat("no device has a state named ", quote(name)));
 }
 

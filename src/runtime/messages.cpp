@@ -11,7 +11,7 @@ namespace penstock {
 namespace {
 
 constexpr std::uint32_t kCommandMark = 0x31435350;  // "PSC1"
-constexpr std::uint32_t kReplyMark = 0x32525350;    // "PSR2"
+constexpr std::uint32_t kReplyMark = 0x33525350;    // "PSR3"
 
 class Writer {
  public:
@@ -219,8 +219,11 @@ std::vector<std::byte> encode(const Reply& reply) {
   }
   put(out, reply.report);
   out.put(reply.file);
-  out.put(reply.state.has_value());
-  if (reply.state) out.put(*reply.state);
+  out.put(static_cast<std::uint64_t>(reply.state.size()));
+  for (const OwnedState& state : reply.state) {
+    out.put(state.name);
+    out.put(state.bytes);
+  }
   return out.take();
 }
 
@@ -236,7 +239,11 @@ Reply decode_reply(std::span<const std::byte> bytes) {
   }
   reply.report = get_report(in);
   reply.file = in.text();
-  if (in.flag()) reply.state = in.items<std::byte>();
+  reply.state.resize(in.length(16));
+  for (OwnedState& state : reply.state) {
+    state.name = in.text();
+    state.bytes = in.items<std::byte>();
+  }
   in.finish();
   return reply;
 }

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +23,13 @@ struct Command {
   std::string text;                     // save_state: the folder; state: the tensor's name
 };
 
+// What a device owns of a state tensor: all of it, or a piece.
+struct OwnedState {
+  std::string name;
+  std::vector<std::byte> bytes;
+  bool operator==(const OwnedState&) const = default;
+};
+
 struct Reply {
   std::string error;               // a whole message; empty: it went well
   bool aborted = false;            // the error is that another device failed
@@ -31,7 +37,7 @@ struct Reply {
   std::map<std::string, std::vector<std::byte>> outputs;  // step
   DeviceReport report;                                    // step
   std::string file;                                       // save_state: empty if this device owns nothing
-  std::optional<std::vector<std::byte>> state;            // state: none if this device does not own it
+  std::vector<OwnedState> state;                          // state: none if this device owns nothing of it
 };
 
 // Little-endian, lengths before contents, a version first. A program travels as its text. decode_* throw Error for bytes that

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/invariant.h"
 #include "base/text.h"
+#include "program/piece.h"
 #include "runtime/safetensors.h"
 #include "runtime/state_source.h"
 
@@ -125,14 +127,25 @@ void Worker::save_state(const std::string& folder, Reply& reply) {
   write_safetensors(concat(folder, "/", reply.file), tensors, {});
 }
 
-std::optional<std::vector<std::byte>> Worker::find_state(const std::string& name) {
-  for (std::uint64_t program : order_) {
-    if (!owned_names(program).contains(name)) continue;
-    bind(program);
-    for (const Part& part : state_parts())
-      if (part.name == name) return std::vector<std::byte>(part.bytes.begin(), part.bytes.end());
-  }
-  return std::nullopt;
+// A copy of the state of this name, else of all pieces of the tensor.
+std::vector<OwnedState> Worker::find_state(const std::string& name) {
+  std::map<std::string, std::uint64_t> pieces;  // a program that owns each
+  for (std::uint64_t program : order_)
+    for (const std::string& owned : owned_names(program)) {
+      if (owned == name) return {copy_of(name, program)};
+      if (const Piece piece = parse_piece(owned); !piece.whole() && piece.tensor == name) pieces.emplace(owned, program);
+    }
+  std::vector<OwnedState> found;
+  for (const auto& [piece, program] : pieces) found.push_back(copy_of(piece, program));
+  return found;
+}
+
+OwnedState Worker::copy_of(const std::string& name, std::uint64_t program) {
+  bind(program);
+  const std::vector<Part> parts = state_parts();
+  const auto part = std::ranges::find(parts, name, &Part::name);
+  invariant(part != parts.end(), "a program owns a state that it has no part for");
+  return {name, {part->bytes.begin(), part->bytes.end()}};
 }
 
 }  // namespace penstock

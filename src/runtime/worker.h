@@ -4,7 +4,6 @@
 #include <chrono>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -40,7 +39,8 @@ class Worker {
   void bind(std::uint64_t program);
   std::vector<Part> state_parts();  // of the bound program
   std::set<std::string> owned_names(std::uint64_t program) const;
-  std::optional<std::vector<std::byte>> find_state(const std::string& name);
+  std::vector<OwnedState> find_state(const std::string& name);
+  OwnedState copy_of(const std::string& name, std::uint64_t program);
 
   int device_;
   std::unique_ptr<Executor> executor_;

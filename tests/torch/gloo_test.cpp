@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "runtime/fake_device.h"
+#include "runtime/initialise.h"
 #include "runtime/transport_conformance.h"
 #include "support/errors.h"
 #include "support/random_program.h"
@@ -148,6 +149,23 @@ device 1 {state_bytes=20000000, step_bytes=0, scratch_bytes=0}
   const auto w = world.cluster->state("w");
   EXPECT_EQ(w.size(), 20000000u);
   EXPECT_EQ(w[w.size() - 1], std::byte{0x3f});
+}
+
+TEST(GlooCluster, PutsPiecesOfStateTogether) {
+  World world(2);
+  world.cluster->load(parse_program(R"(penstock program 1
+program @p {microbatches=1}
+device 0 {state_bytes=64, step_bytes=0, scratch_bytes=0}
+  slot %w state @0 (f64[3] "w[4:7]")
+device 1 {state_bytes=64, step_bytes=0, scratch_bytes=0}
+  slot %w state @0 (f64[4] "w[0:4]")
+)"));
+  StateSource source;
+  source.parameters = {{"w", {DType::f64, {7}}, {Initialiser::Kind::normal, 1}, true}};
+  world.cluster->set_state(source);
+  std::vector<std::byte> expected(56);
+  initialise(source.parameters[0], 0, expected);
+  EXPECT_EQ(world.cluster->state("w"), expected);
 }
 
 TEST(GlooCluster, APortInUse) {
