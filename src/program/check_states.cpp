@@ -73,11 +73,17 @@ void check_owners(const std::string& tensor, std::vector<Part>& owners) {
   }
 }
 
-void check_copy(const Part& copy, const std::vector<Part>& owners) {
+// `owners` as check_owners() leaves them.
+bool fits(const Part& copy, const std::vector<Part>& owners) {
   const Part &first = owners.front(), &last = owners.back();
-  const bool same_form = copy.piece.whole() && first.piece.whole();
-  const bool fits = same_form ? *copy.type == *first.type : copy.piece.whole() ? copy.end() == last.end() : copy.end() <= last.end();
-  if (fits && copy.type->dtype == first.type->dtype) return;
+  if (copy.piece.whole() && first.piece.whole()) return *copy.type == *first.type;
+  const bool inside = copy.piece.whole() ? copy.end() == last.end() : copy.end() <= last.end();
+  return inside && copy.type->dtype == first.type->dtype;
+}
+
+void check_copy(const Part& copy, const std::vector<Part>& owners) {
+  if (fits(copy, owners)) return;
+  const Part &first = owners.front(), &last = owners.back();
   std::string owned = concat("its owner on device ", first.device, " has ", first.type->text());
   if (!first.piece.whole()) owned = concat("its owners have ", last.end(), " elements of ", name(first.type->dtype));
   throw Error(concat(place(copy), " is no copy of state ", quote(*copy.name)), {concat("the copy is ", copy.type->text(), ", ", owned)});

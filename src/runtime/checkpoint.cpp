@@ -107,11 +107,13 @@ void check_file(const fs::path& folder, const std::string& name, const json& exp
 // What pieces cannot say is how many elements their tensor has: whoever reads it finds out.
 void check_pieces(const std::string& path, const std::map<std::string, std::string>& files) {
   std::map<std::string, std::vector<Piece>> pieces;
-  for (const auto& [name, file] : files) try {
+  for (const auto& [name, file] : files) {
+    try {
       if (Piece piece = parse_piece(name); !piece.whole()) pieces[piece.tensor].push_back(std::move(piece));
     } catch (const Error& error) {
       throw Error(concat(path, ": ", error.what()));
     }
+  }
   for (const auto& [tensor, of_it] : pieces)
     if (const std::string gap = gap_in(of_it); !gap.empty())
       fail_manifest(path, concat("the pieces of ", quote(tensor), " leave a gap: nobody wrote its elements ", gap));

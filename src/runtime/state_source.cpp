@@ -75,7 +75,7 @@ void StateReader::read_parameter(const ParameterSpec& spec, const Piece& piece, 
   copy_elements(tensor, piece.begin, type.dtype, out);
 }
 
-void StateReader::read_checkpoint(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out) {
+void StateReader::read_state(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out) {
   auto file = index_.find(name);
   const bool same_form = file != index_.end();
   if (!same_form) file = index_.find(piece.tensor);
@@ -110,7 +110,7 @@ void StateReader::assemble(const std::string& name, const Piece& piece, const Te
 
 void StateReader::read(const std::string& name, const TensorType& type, std::span<std::byte> out) {
   const Piece piece = parse_piece(name);
-  if (source_.kind == StateSource::Kind::checkpoint) return read_checkpoint(name, piece, type, out);
+  if (source_.kind == StateSource::Kind::checkpoint) return read_state(name, piece, type, out);
   if (const auto spec = specs_.find(piece.tensor); spec != specs_.end()) return read_parameter(*spec->second, piece, type, out);
   std::ranges::fill(out, std::byte{0});  // moments and counters
 }

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import socket
 import struct
 import subprocess
@@ -73,11 +74,13 @@ def read_tensors(path):
 
 
 def read_state(checkpoint):
-    """Every tensor of a checkpoint, whatever file it is in."""
-    state = {}
-    for file in sorted(pathlib.Path(checkpoint).glob("*.safetensors")):
-        state.update(read_tensors(file))
-    return state
+    """The bytes of every tensor of a checkpoint, whatever files it or its pieces are in."""
+    pieces = {}
+    for file in pathlib.Path(checkpoint).glob("*.safetensors"):
+        for stored, value in read_tensors(file).items():
+            name, begin = re.fullmatch(r"(.*?)(?:\[(\d+):\d+\])?", stored).groups()
+            pieces.setdefault(name, []).append((int(begin or 0), value))
+    return {name: b"".join(value for _, value in sorted(found)) for name, found in pieces.items()}
 
 
 class ProgramTest(unittest.TestCase):

@@ -37,7 +37,7 @@ Program on_two() {
   return program_of({"slot %w state @0 (f32[7] \"w[3:10]\", f32[6] \"first:w[0:6]\")\n",
                      "slot %w state @0 (f32[3] \"w[0:3]\", f32[4] \"first:w[6:10]\")\n"});
 }
-// The first two keep all of "w" beside their pieces.
+// The first two have copies of all of "w" beside their pieces.
 Program on_three() {
   return program_of({"slot %w state @0 (f32[2] \"w[0:2]\")\nslot %c copy @64 (f32[2,5] \"w\")\n",
                      "slot %w state @0 (f32[3] \"w[2:5]\")\nslot %c copy @64 (f32[2,5] \"w\")\n",
@@ -86,6 +86,18 @@ TEST(Pieces, AreDrawnAsTheWhole) {
     EXPECT_EQ(cluster->state("first:w"), Bytes(40));
     EXPECT_EQ(message_of([&] { cluster->state("u"); }), "no device has a state named \"u\"");
   }
+}
+
+// The second program owns what was a copy in the first, so that it can be asked for.
+TEST(Pieces, LieBesideAWholeCopy) {
+  StateSource source;
+  source.parameters = {kSpec};
+  const auto cluster = cluster_with(on_three());
+  cluster->set_state(source);
+  const Bytes assembled = cluster->state("w");
+  cluster->load(program_of({"", "slot %w state @0 (f32[2,5] \"w\")\n"}));
+  EXPECT_EQ(cluster->state("w"), assembled);
+  EXPECT_EQ(cluster->state("w[2:5]"), Bytes(assembled.begin() + 8, assembled.begin() + 20));
 }
 
 TEST(Pieces, OfAFileOfParameters) {
