@@ -82,8 +82,9 @@ Schedule with_updates(Schedule schedule);
 
 // The same table under fully sharded parameters: each run of a stage's forwards, or backwards, on an actor gathers its parameters while the
 // run before it is at work, so that at most two stages are there at a time, and drops them when it ends; its gradients are reduced behind
-// the last of its B or W. Instead of the UNSHARD, RESHARD and REDUCE_GRAD that the table had.
-Schedule with_gathers(Schedule schedule);
+// the last of its B or W. Instead of the UNSHARD, RESHARD and REDUCE_GRAD that the table had. `turns`: where an actor goes on with a stage
+// in the other direction it keeps the parameters, and reduces once.
+Schedule with_gathers(Schedule schedule, bool turns = false);
 
 struct ScheduleOptions {
   int actors = 2;

@@ -64,6 +64,10 @@ class Origin {
   std::string previous_;
 };
 
+// The parameters as values of the loop body that is being traced, so that what is computed of them alone is part of it too. Throws Error
+// outside a trace.
+Parameters captured(const Parameters& parameters);
+
 // Value of `loss`, a scalar (Error otherwise), and its gradient by each parameter, zeros where it does not depend on it. Emits the
 // backward ops at once.
 struct ValueAndGradient {

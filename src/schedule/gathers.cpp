@@ -1,6 +1,7 @@
 // Fully sharded parameters (ZeRO-3, Rajbhandari et al., 1910.02054), at the grain of a table's stages: as ZeroPP (2402.03791) compares
 // schedules. A run is what an actor does of one stage in one direction without anything of another between (weight gradients do not
-// count: they need the activations and what their input gradient left). Each run gathers its stage and drops it.
+// count: they need the activations and what their input gradient left). Each run gathers its stage and drops it. Who has to pay for gathers
+// turns round without one: then a run is of a stage in whatever directions.
 #include <algorithm>
 #include <set>
 
@@ -19,8 +20,8 @@ struct Run {
 class Gatherer {
  public:
   // `run_of`: of each stage and micro-batch, the backward run that it belongs to; of all actors. `first_run`: how many others have.
-  Gatherer(const std::vector<Action>& row, std::vector<std::int32_t>& run_of, std::size_t microbatches, std::int32_t first_run)
-      : row_(row), run_of_(run_of), microbatches_(microbatches), first_run_(first_run) {
+  Gatherer(const std::vector<Action>& row, std::vector<std::int32_t>& run_of, std::size_t microbatches, std::int32_t first_run, bool turns)
+      : row_(row), run_of_(run_of), microbatches_(microbatches), first_run_(first_run), turns_(turns) {
     std::size_t pieces = 0;
     for (std::size_t i = 0; i < row.size(); ++i) {
       piece_of_.push_back(pieces);
@@ -66,7 +67,7 @@ class Gatherer {
       run->forward = forward;  // a fused pair of one stage gathers it once
       return;
     }
-    if (!runs_.empty() && runs_.back().stage == action.stage && runs_.back().forward == forward)
+    if (!runs_.empty() && runs_.back().stage == action.stage && (turns_ || runs_.back().forward == forward))
       runs_.back().end = piece;
     else
       runs_.push_back({action.stage, forward, piece, piece});
@@ -86,6 +87,7 @@ class Gatherer {
   std::vector<std::int32_t>& run_of_;
   std::size_t microbatches_;
   std::int32_t first_run_;
+  bool turns_;                         // a run may go on in the other direction
   std::vector<std::size_t> piece_of_;  // of each action
   std::vector<Run> runs_;
   std::vector<std::vector<Action>> before_;  // each piece, and behind the last
@@ -108,14 +110,14 @@ std::vector<bool> last_of_runs(const std::vector<Action>& row, const std::vector
 
 }  // namespace
 
-Schedule with_gathers(Schedule schedule) {
+Schedule with_gathers(Schedule schedule, bool turns) {
   schedule.cells.clear();
   const std::size_t stages = static_cast<std::size_t>(schedule.stages()), microbatches = static_cast<std::size_t>(schedule.microbatches());
   for (std::vector<Action>& row : schedule.actors) std::erase_if(row, [](const Action& action) { return is_sharding(action.kind); });
   std::vector<std::int32_t> run_of(stages * microbatches, -1);
   std::vector<Gatherer> gatherers;
   for (const std::vector<Action>& row : schedule.actors)
-    gatherers.emplace_back(row, run_of, microbatches, gatherers.empty() ? 0 : gatherers.back().next_run());
+    gatherers.emplace_back(row, run_of, microbatches, gatherers.empty() ? 0 : gatherers.back().next_run(), turns);
   for (std::size_t a = 0; a < schedule.actors.size(); ++a) {
     std::vector<Action> row = gatherers[a].row(last_of_runs(schedule.actors[a], run_of, microbatches));
     schedule.actors[a] = std::move(row);

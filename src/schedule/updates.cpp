@@ -14,7 +14,8 @@ Schedule with_updates(Schedule schedule) {
     std::vector<bool> updated(stages, false);
     for (std::size_t i = row.size(); i-- > 0;) {
       const std::int32_t stage = row[i].stage;
-      if (!is_compute(row[i].kind) || updated[static_cast<std::size_t>(stage)]) continue;
+      const bool works = is_compute(row[i].kind) || row[i].kind == Kind::REDUCE_GRAD;
+      if (!works || updated[static_cast<std::size_t>(stage)]) continue;
       updated[static_cast<std::size_t>(stage)] = true;
       if (row[i].kind != Kind::F) row.insert(row.begin() + static_cast<std::ptrdiff_t>(i) + 1, Action{stage, Kind::U});
     }

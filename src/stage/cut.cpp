@@ -43,11 +43,12 @@ struct Term {
 
 class Cutter {
  public:
-  Cutter(const StagedStep& step, const std::vector<bool>& split_backward, const std::vector<bool>& recomputed)
+  Cutter(const StagedStep& step, const std::vector<bool>& split_backward, const std::vector<bool>& recomputed, const CutOptions& options)
       : loop_(step.step.ops[loop_of(step.step)]),
         body_(*loop_.body),
         split_(split_backward),
         recomputed_(recomputed),
+        options_(options),
         producer_(producers(body_)) {
     dag_.names = step.stages;
     for (std::size_t s = 0; s < dag_.names.size(); ++s) number_[dag_.names[s]] = static_cast<std::int32_t>(s);
@@ -56,6 +57,7 @@ class Cutter {
   StageDag run() {
     split_index_ = static_cast<std::size_t>(std::get<std::int64_t>(loop_.attributes.find("split")->second));
     find_terms();
+    find_made_of_parameters();
     place_ops();
     decide_views();
     connect();
@@ -109,6 +111,32 @@ class Cutter {
     return it->second;
   }
 
+  // Values that are parameters, or other invariants of some size, or are made of such and constants alone.
+  void find_made_of_parameters() {
+    of_parameters_.assign(body_.values.size(), false);
+    of_invariants_.assign(body_.values.size(), false);
+    for (std::size_t i = split_index_; i < body_.inputs.size(); ++i) {
+      const ValueId input = body_.inputs[i];
+      of_invariants_[input.index()] = true;
+      of_parameters_[input.index()] = !body_.type(input).shape.empty();
+    }
+    for (const Op& op : body_.ops) {
+      const auto all = [&](const std::vector<bool>& of) { return [&of](ValueId v) { return of[v.index()]; }; };
+      const bool invariant = std::all_of(op.operands.begin(), op.operands.end(), all(of_invariants_));
+      const bool parameters = invariant && std::any_of(op.operands.begin(), op.operands.end(), all(of_parameters_));
+      for (ValueId result : op.results) {
+        of_invariants_[result.index()] = invariant;
+        of_parameters_[result.index()] = parameters;
+      }
+    }
+  }
+
+  // Does the op belong to I because the parameters must be there for it, or for what follows on it?
+  bool reads_parameters(const Op& op) const {
+    return options_.gathered && op.phase == Phase::backward &&
+           std::any_of(op.operands.begin(), op.operands.end(), [&](ValueId v) { return of_parameters_[v.index()]; });
+  }
+
   // Tasks of all ops but constants, which are cloned into each reader. The input-gradient part of a split backward is the backward slice of
   // what other stages read (JaxPP, section 4.3); the rest computes weight gradients.
   void place_ops() {
@@ -119,6 +147,7 @@ class Cutter {
       if (dissolved_[i] || is_constant(op)) continue;
       const std::int32_t stage = stage_of(op);
       invariant(stage != kNone, "an op of the loop has no stage");
+      for_others[i] = for_others[i] || reads_parameters(op);
       for (ValueId operand : op.operands) {
         const OpId from = producer_[operand.index()];
         if (!from || body_.ops[from.index()].phase == Phase::forward) continue;
@@ -140,6 +169,8 @@ class Cutter {
   // themselves: the base crosses once and nothing is copied together.
   void decide_views() {
     retaken_.assign(body_.ops.size(), false);
+    for (std::size_t i = 0; options_.gathered && i < body_.ops.size(); ++i)
+      retaken_[i] = task_of_op_[i] != kNone && of_invariants_[body_.ops[i].results[0].index()];
     std::unordered_map<std::int32_t, std::vector<ValueId>> views_of_base;
     for (std::size_t i = 0; i < body_.ops.size(); ++i) {
       if (task_of_op_[i] == kNone) continue;
@@ -176,7 +207,7 @@ class Cutter {
     if (from && is_constant(body_.ops[from.index()])) return;
     if (from && task_of_op_[from.index()] == task) return;
     if (from && retaken_[from.index()]) {
-      import(task, body_.ops[from.index()].operands[0]);
+      for (ValueId operand : body_.ops[from.index()].operands) import(task, operand);
       return;
     }
     if (drafts_[task].imports.insert(value.value).second && from) {
@@ -190,8 +221,28 @@ class Cutter {
     for (std::size_t i = 0; i < body_.ops.size(); ++i)
       if (task_of_op_[i] != kNone)
         for (ValueId operand : body_.ops[i].operands) import(task_of_op_[i], operand);
+    if (options_.sums_in_w) leave_sums_to_w();
     for (const auto& [value, tasks] : readers_) drafts_[task_of(ValueId(value))].exports.push_back(ValueId(value));
     for (Draft& draft : drafts_) std::sort(draft.exports.begin(), draft.exports.end());
+  }
+
+  // What I makes of the loop's sums is added to them by W, so that a stage has one accumulator.
+  void leave_sums_to_w() {
+    for (ValueId output : body_.outputs)
+      for (ValueId value : summed_values(output))
+        if (task_of(value) != kNone && summing_task(value) != task_of(value)) import(summing_task(value), value);
+  }
+
+  std::vector<ValueId> summed_values(ValueId output) const {
+    return dissolved_[producer_[output.index()].index()] ? op_of(output)->operands : std::vector<ValueId>{output};
+  }
+
+  // A constant summed over the micro-batches (a gradient that is zero) is added by the first stage.
+  std::int32_t summing_task(ValueId value) const {
+    if (is_constant(*op_of(value))) return 0;
+    const Draft& made = drafts_[task_of(value)];
+    const auto w = task_number_.find({made.stage, Kind::W});
+    return options_.sums_in_w && made.kind == Kind::I && w != task_number_.end() ? w->second : task_of(value);
   }
 
   // Whether tasks of the value's own stage (or else of others) read it.
@@ -232,7 +283,7 @@ class Cutter {
       if (op && is_constant(*op)) return;
       const bool own = task_of(value) == from;
       if (op && !own && retaken_[producer_[value.index()].index()]) {
-        self(self, op->operands[0]);
+        for (ValueId operand : op->operands) self(self, operand);
       } else {
         (own && !given.contains(value.value) ? wanted : out.imports).insert(value.value);
       }
@@ -306,11 +357,8 @@ class Cutter {
 
   std::vector<Term> terms_of(ValueId output) const {
     std::vector<Term> terms;
-    std::vector<ValueId> values = {output};
-    if (dissolved_[producer_[output.index()].index()]) values = op_of(output)->operands;
-    for (ValueId value : values) {
-      // A constant summed over the micro-batches (a gradient that is zero) is added by the first stage.
-      const std::int32_t task = is_constant(*op_of(value)) ? 0 : task_of(value);
+    for (ValueId value : summed_values(output)) {
+      const std::int32_t task = summing_task(value);
       const auto same = std::find_if(terms.begin(), terms.end(), [&](const Term& term) { return term.task == task; });
       if (same == terms.end()) {
         terms.push_back({task, {value}});
@@ -442,6 +490,7 @@ class Cutter {
   const Op& loop_;
   const Graph& body_;
   const std::vector<bool>&split_, &recomputed_;
+  const CutOptions options_;
   std::vector<OpId> producer_;
   std::size_t split_index_ = 0;
   std::map<std::string, std::int32_t, std::less<>> number_;
@@ -450,6 +499,7 @@ class Cutter {
   std::map<std::int32_t, std::int32_t> light_, again_;  // of an F of a stage that recomputes: its light F and its R
   std::vector<std::int32_t> task_of_op_;                // kNone: constant or dissolved
   std::vector<bool> dissolved_, retaken_;
+  std::vector<bool> of_parameters_, of_invariants_;         // of each value
   std::map<std::int32_t, std::set<std::int32_t>> readers_;  // of values that cross
   std::vector<std::vector<Term>> terms_;                    // of each loop result
   StageDag dag_;
@@ -463,8 +513,9 @@ std::int32_t StageDag::task(std::int32_t stage, Kind kind, bool light) const {
   return kNone;
 }
 
-StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, const std::vector<bool>& recomputed) {
-  return Cutter(step, split_backward, recomputed).run();
+StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, const std::vector<bool>& recomputed,
+             const CutOptions& options) {
+  return Cutter(step, split_backward, recomputed, options).run();
 }
 
 }  // namespace penstock

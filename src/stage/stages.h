@@ -60,7 +60,14 @@ struct StageDag {
 
 // `split_backward[s]`: whether stage s has I and W instead of B. `recomputed[s]` (none: no stage): whether it also has a light F and an R,
 // as far as its backward reads anything that nobody else does. Accepts a step as assign_stages returns it.
-StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, const std::vector<bool>& recomputed = {});
+struct CutOptions {
+  bool sums_in_w = false;  // W also adds what I makes of the loop's sums to them: a stage has one accumulator, complete behind its last W
+  // Parameters are not always there: W reads none (what reads them belongs to I, whoever needs it), and what is made of them alone is made
+  // anew by each task that reads it.
+  bool gathered = false;
+};
+StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, const std::vector<bool>& recomputed = {},
+             const CutOptions& options = {});
 
 // Stages, what flows between their tasks, and the tasks' graphs, as text.
 std::string print(const StageDag& dag);

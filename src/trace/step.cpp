@@ -267,14 +267,14 @@ Graph evaluation_step(const Model& model, int batch, int context, int microbatch
   const std::vector<DataPort> ports = model.data(context);
   Inputs data;
   add_batch(data, ports, batch);
-  return reading_step("evaluation_step", parameters_of(model), data, {"loss_sum", "count"},
-                      [&](const Parameters& parameters, Reader& reader) -> Tensors {
-                        Model::Batch whole = reader.take_batch(ports);
-                        whole.training = false;
-                        const auto body = [&](const Tensors& parts) -> Tensors { return {model.loss(parameters, part_of(whole, parts))}; };
-                        const Tensor count = model.count(whole);
-                        return {accumulate(tensors_of(whole), microbatches, body)[0], count};
-                      });
+  return reading_step(
+      "evaluation_step", parameters_of(model), data, {"loss_sum", "count"}, [&](const Parameters& parameters, Reader& reader) -> Tensors {
+        Model::Batch whole = reader.take_batch(ports);
+        whole.training = false;
+        const auto body = [&](const Tensors& parts) -> Tensors { return {model.loss(captured(parameters), part_of(whole, parts))}; };
+        const Tensor count = model.count(whole);
+        return {accumulate(tensors_of(whole), microbatches, body)[0], count};
+      });
 }
 
 Graph generation_step(const Model& model, int context) {

@@ -111,16 +111,19 @@ Graph trace(const std::string& name, const std::vector<std::pair<std::string, Te
   return std::move(builder.graph);
 }
 
-ValueAndGradient value_and_grad(const Parameters& parameters, const std::function<Tensor(const Parameters&)>& loss) {
-  Builder& builder = innermost("value_and_grad");
-  // The loss must be traced over values of this builder: code on parameters alone (a cast) would otherwise run in the
-  // enclosing graph, out of reach of the gradient.
+Parameters captured(const Parameters& parameters) {
+  Builder& builder = innermost("captured");
   Parameters local;
+  for (const auto& [name, tensor] : parameters.entries()) local.set(name, capture(builder, tensor));
+  return local;
+}
+
+ValueAndGradient value_and_grad(const Parameters& parameters, const std::function<Tensor(const Parameters&)>& loss) {
+  innermost("value_and_grad");
+  // Code on parameters alone (a cast) would otherwise run in the enclosing graph, out of reach of the gradient.
+  const Parameters local = captured(parameters);
   std::vector<Tensor> wanted;
-  for (const auto& [name, tensor] : parameters.entries()) {
-    wanted.push_back(capture(builder, tensor));
-    local.set(name, wanted.back());
-  }
+  for (const auto& entry : local.entries()) wanted.push_back(entry.second);
   const Tensor value = loss(local);
   if (!value) throw Error("value_and_grad: the loss is no tensor");
   if (!value.shape().empty()) {

@@ -15,6 +15,12 @@ TEST(Updates, StandBehindTheLastActionOfEachStage) {
   EXPECT_EQ(print(with_updates(table)), print(table));
 }
 
+TEST(Updates, StandBehindTheSumOfTheGradients) {
+  const Schedule table = with_updates(make_schedule("zeropp", {.actors = 1, .microbatches = 2, .chunks = 2}));
+  EXPECT_TRUE(print(table).ends_with("1REDUCE_GRAD,1U,0W0,0W1,0REDUCE_GRAD,0U\n")) << print(table);
+  validate(table, chain(2));
+}
+
 TEST(Updates, AreCheckedAgainstTheTable) {
   const auto message = [](const char* csv) { return message_of([&] { validate(parse_schedule(csv, "t.csv"), chain(2)); }); };
   EXPECT_EQ(message("0F0,0F1,0B0,0U,0B1\n1F0,1B0,1F1,1B1,1U\n"),
