@@ -1,9 +1,11 @@
 // Pass: the table's actions become runs. For each action its stage's task (a B of a split stage is its I, then its W), reading and
 // writing the instances of the action's micro-batch. Where an R stands, F leaves to it what only the stage's own backward reads. OFFLOAD
-// moves that to the host; after RELOAD the backward reads what was brought back.
+// moves that to the host; after RELOAD the backward reads what was brought back. Parameters that the actor's devices hold in shares are
+// gathered where UNSHARD stands, and read from there until the next one, or at their first reader where none stands before it.
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "base/invariant.h"
@@ -75,9 +77,51 @@ class Actions {
         for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
           for (std::int32_t t : tasks_of(action, m)) runs[static_cast<std::size_t>(t)] = true;
     for (std::size_t t = 0; t < runs.size(); ++t) {
-      const Graph& graph = l_.dag.tasks[t].graph;
-      tasks_.push_back(runs[t] ? l_.tasks.add(graph.name, graph) : TaskId());
+      const StageTask& task = l_.dag.tasks[t];
+      blocks_.push_back(blocks_of(task));
+      tasks_.push_back(runs[t] ? l_.tasks.add(task.graph.name, on_blocks(task, blocks_.back())) : TaskId());
     }
+  }
+
+  // The block of the parameter that a bundle is; -1: it is none that devices hold in shares.
+  Member member_of(std::int32_t b) const {
+    const Bundle& bundle = l_.dag.bundles[static_cast<std::size_t>(b)];
+    if (bundle.source != Bundle::Source::invariant) return {};
+    const auto found = l_.sharded_states.find(l_.input_index(l_.loop_op().operands[static_cast<std::size_t>(bundle.members[0])]));
+    return found == l_.sharded_states.end() ? Member() : found->second;
+  }
+
+  // That the task reads of.
+  std::vector<std::int32_t> blocks_of(const StageTask& task) const {
+    std::set<std::int32_t> blocks;
+    for (std::int32_t b : task.reads)
+      if (const Member member = member_of(b); member.block >= 0) blocks.insert(member.block);
+    return {blocks.begin(), blocks.end()};
+  }
+
+  // The task with all members of its blocks behind its other inputs, in order, as a gathered block lies in memory.
+  Graph on_blocks(const StageTask& task, const std::vector<std::int32_t>& blocks) const {
+    Graph graph = task.graph;
+    std::vector<ValueId> others;
+    std::map<std::pair<std::int32_t, std::int32_t>, ValueId> members;
+    auto input = graph.inputs.begin();
+    for (std::int32_t b : task.reads) {
+      const auto parts = static_cast<std::ptrdiff_t>(l_.dag.bundles[static_cast<std::size_t>(b)].types.size());
+      if (const Member member = member_of(b); member.block >= 0)
+        members[{member.block, member.index}] = *input;
+      else
+        others.insert(others.end(), input, input + parts);
+      input += parts;
+    }
+    graph.inputs = std::move(others);
+    for (std::int32_t block : blocks) {
+      const std::vector<TensorType>& types = l_.blocks[static_cast<std::size_t>(block)].members;
+      for (std::size_t i = 0; i < types.size(); ++i) {
+        const auto found = members.find({block, static_cast<std::int32_t>(i)});
+        graph.inputs.push_back(found != members.end() ? found->second : graph.add_value(types[i], concat("unused.", block, ".", i)));
+      }
+    }
+    return graph;
   }
 
   std::vector<std::int32_t> tasks_of(const Action& action, std::int32_t microbatch) const {
@@ -104,7 +148,7 @@ class Actions {
         add(Kind::W);
         break;
       default:
-        break;  // communication is inferred; an actor of one device has nothing to unshard
+        break;  // communication is inferred
     }
     return out;
   }
@@ -166,12 +210,17 @@ class Actions {
   }
 
   void lower_action(std::int32_t actor, const Action& action, std::int32_t microbatch) {
-    if (action.kind == Kind::U) {
-      Run update;
-      update.kind = Kind::U;
-      update.stage = action.stage;
-      update.placeholder = true;
-      l_.draft.actors[static_cast<std::size_t>(actor)].push_back(std::move(update));
+    if (action.kind == Kind::U || action.kind == Kind::REDUCE_GRAD) {
+      Run placeholder;
+      placeholder.kind = action.kind;
+      placeholder.stage = action.stage;
+      placeholder.placeholder = true;
+      l_.draft.actors[static_cast<std::size_t>(actor)].push_back(std::move(placeholder));
+      return;
+    }
+    if (action.kind == Kind::UNSHARD) {
+      for (std::size_t b = 0; b < l_.blocks.size(); ++b)
+        if (l_.blocks[b].readers.contains(action.stage)) gather(static_cast<std::int32_t>(b), actor, action.stage);
       return;
     }
     if (action.kind == Kind::OFFLOAD || action.kind == Kind::RELOAD) return move_residuals(actor, action, microbatch);
@@ -183,10 +232,36 @@ class Actions {
       run.kind = task.kind;
       run.microbatch = microbatch;
       run.action = true;
-      for (std::int32_t b : task.reads) run.reads.push_back(read(b, actor, microbatch));
+      for (std::int32_t b : task.reads)
+        if (member_of(b).block < 0) run.reads.push_back(read(b, actor, microbatch));
+      for (std::int32_t block : blocks_[static_cast<std::size_t>(t)]) run.reads.push_back(gathered(block, actor, action.stage));
       for (std::int32_t b : task.writes) run.writes.push_back(write(b, actor, microbatch));
       l_.draft.actors[static_cast<std::size_t>(actor)].push_back(std::move(run));
     }
+  }
+
+  std::int32_t gathered(std::int32_t block, std::int32_t actor, std::int32_t stage) {
+    if (!gathered_.contains(block)) gather(block, actor, stage);
+    return gathered_.at(block);
+  }
+
+  // Each device's share of the parameters as one message, from all to all.
+  void gather(std::int32_t block, std::int32_t actor, std::int32_t stage) {
+    const std::string name = concat("block:", block, ".", gathers_++);
+    Run pack, all;
+    pack.task = l_.copy_task(block);
+    all.opcode = Opcode::all_gather;
+    pack.stage = all.stage = stage;
+    pack.kind = all.kind = Kind::UNSHARD;
+    pack.action = all.action = true;
+    for (std::int32_t state : l_.blocks[static_cast<std::size_t>(block)].parameters) pack.reads.push_back(l_.input(state, -1));
+    const std::int32_t share = l_.add_block(block, actor, concat(name, ".share"), /*sharded=*/true);
+    pack.writes = {{share}};
+    all.reads = {share};
+    all.writes = {{gathered_[block] = l_.add_block(block, actor, name, /*sharded=*/false)}};
+    std::vector<Run>& runs = l_.draft.actors[static_cast<std::size_t>(actor)];
+    runs.push_back(std::move(pack));
+    runs.push_back(std::move(all));
   }
 
   void note_weight_gradients() {
@@ -237,8 +312,11 @@ class Actions {
   }
 
   Lowering& l_;
-  std::int32_t microbatches_;                                                           // of the table
-  std::vector<TaskId> tasks_;                                                           // of each stage task
+  std::int32_t microbatches_;                      // of the table
+  std::vector<TaskId> tasks_;                      // of each stage task
+  std::vector<std::vector<std::int32_t>> blocks_;  // of each stage task: whose members it reads
+  std::map<std::int32_t, std::int32_t> gathered_;  // block: the instance that was gathered last
+  int gathers_ = 0;
   std::vector<std::int32_t> task_of_;                                                   // [stage][kind of kTaskKinds]: stage task
   std::vector<std::int32_t> light_;                                                     // of each stage: its light F
   std::vector<bool> recomputed_;                                                        // [stage][micro-batch]: has an R

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "lower/lower.h"
 #include "program/program.h"
 #include "stage/stages.h"
+#include "transform/take_share.h"
 
 namespace penstock {
 
@@ -26,7 +29,25 @@ struct Instance {
   std::int32_t microbatch = -1;  // data's part of one, or computed for one
   bool host = false;             // computed: lies in the host's memory
   bool owned = true;             // state: the device at `home` owns it; else it holds a copy that it updates by itself
+  // Of a block: which member each part is. Every device of `home` holds its own share of each, or, where not `sharded`, all members whole.
+  std::int32_t block = -1;
+  std::vector<std::int32_t> members{};
+  bool sharded = false;
+  std::int64_t room = 0;  // bytes, after spread_groups
 };
+
+// Tensors of one dtype that the devices of an actor hold in equal shares: flattened and one after the other, as the parts of a slot, they
+// are cut into as many ranges of equal bytes as there are devices. So a collective moves a whole block, and no element is copied for it.
+struct Block {
+  std::vector<TensorType> members;
+  std::vector<std::int32_t> parameters;  // states, one for each member, to be gathered for the stages that read them; else empty
+  std::set<std::int32_t> readers;        // these stages
+};
+struct Member {
+  std::int32_t block = -1, index = -1;
+};
+std::int64_t share_bytes(const Block& block, std::int32_t devices);  // a multiple of kAlignment
+Share share_of(const Block& block, std::int32_t member, std::int32_t device, std::int32_t devices);
 
 struct Write {
   std::int32_t instance;
@@ -42,7 +63,8 @@ struct Run {
   std::int32_t group = -1;  // collectives: of the program
   Kind kind = Kind::F;
   bool action = false;
-  bool placeholder = false;         // a U of the table: place_outside puts the stage's update here, or nothing
+  // A U of the table: place_outside puts the stage's update here, or nothing. A REDUCE_GRAD: reduce_over_groups does the same.
+  bool placeholder = false;
   std::vector<std::int32_t> reads;  // instances
   std::vector<Write> writes;
 };
@@ -98,6 +120,8 @@ struct Lowering {
   LoopEnds ends{};
   std::size_t loop;  // index of the accumulate in step.ops
   TaskTable tasks{program.tasks};
+  std::vector<Block> blocks{};
+  std::map<std::int32_t, Member> sharded_states{}, sharded_results{};  // inputs of the step, results of the loop
   // Instance of a step input (index) as a whole or, for data, of one micro-batch's part; made on first use.
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> inputs{};
 
@@ -108,15 +132,20 @@ struct Lowering {
   const Op& loop_op() const { return step.ops[loop]; }
   std::int32_t add(Instance instance);
   std::int32_t input(std::int32_t index, std::int32_t microbatch);
+  // An instance of all of a block's members on an actor: each device's share, or all of it.
+  std::int32_t add_block(std::int32_t block, std::int32_t actor, std::string name, bool sharded);
+  // A task that gives what it is given, of a block's members.
+  TaskId copy_task(std::int32_t block);
   // Which input of the step a value is; -1: it is computed.
   std::int32_t input_index(ValueId value) const;
 };
 
 // The passes, in the order of lower().
-void lower_actions(Lowering& lowering);                    // the table's actions become runs on instances
-void reduce_over_groups(Lowering& lowering);               // accumulators are summed over the devices of their actor
-void place_outside(Lowering& lowering);                    // code before and after the loop, and where state lives
-void spread_groups(Lowering& lowering);                    // actors become devices
-void emit_program(Lowering& lowering, int receive_ahead);  // transfers, early receives, frees: the instruction lists
+void find_blocks(Lowering& lowering, const Sharding& sharding);         // what devices hold in shares
+void lower_actions(Lowering& lowering);                                 // the table's actions become runs on instances
+void reduce_over_groups(Lowering& lowering, const Sharding& sharding);  // accumulators are summed over the devices of their actor
+void place_outside(Lowering& lowering);                                 // code before and after the loop, and where state lives
+void spread_groups(Lowering& lowering);                                 // actors become devices
+void emit_program(Lowering& lowering, int receive_ahead);               // transfers, early receives, frees: the instruction lists
 
 }  // namespace penstock

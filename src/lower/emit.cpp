@@ -246,6 +246,7 @@ class Emitter {
       Slot slot;
       slot.name = i.name;
       slot.parts = i.types;
+      slot.room = i.room;
       if (i.host) slot.kind = SlotClass::host;
       if (i.source == Instance::Source::state) {
         slot.kind = i.owned && i.home == static_cast<std::int32_t>(a) ? SlotClass::state : SlotClass::copy;
@@ -260,7 +261,8 @@ class Emitter {
   void keep_untouched_state() {
     for (std::size_t i = 0; i < l_.draft.instances.size(); ++i) {
       const Instance& state = l_.draft.instances[i];
-      if (state.source == Instance::Source::state) use(static_cast<std::size_t>(state.home), static_cast<std::int32_t>(i));
+      if (state.source == Instance::Source::state && !state.types.empty())
+        use(static_cast<std::size_t>(state.home), static_cast<std::int32_t>(i));
     }
   }
 

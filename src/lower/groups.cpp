@@ -1,5 +1,4 @@
-// Actors that are groups of devices. Lowering thinks in actors; here the sums that each device has made become its group's
-// (reduce_over_groups), and the devices are written out (spread_groups).
+// Pass: actors become devices. Lowering thinks in actors up to here.
 //
 // A micro-batch of the table is cut into `parts`, the least common multiple of the groups' sizes; each device of an actor takes as many,
 // one after the other: part p of micro-batch m is micro-batch m * parts + p of the step. What flows between actors flows part by part, so
@@ -10,40 +9,16 @@
 //   1: part 2, part 3     4: part 2   5: part 3
 //
 // After its all_reduce every member has the same sums and makes the same update, so no state has to be sent; the first member owns it, the
-// others hold copies.
+// others hold copies. What the members hold in shares each owns its share of, and does its share of the work on it.
 #include <algorithm>
 
 #include "base/text.h"
 #include "lower/draft.h"
 #include "penstock/error.h"
+#include "program/piece.h"
 
 namespace penstock {
 namespace {
-
-// Behind the last run that adds to it, each accumulator is summed over the group, while the device goes on with other stages.
-void reduce_over_group(const Lowering& lowering, std::vector<Run>& runs, const std::vector<bool>& accumulators) {
-  std::vector<std::ptrdiff_t> last(lowering.draft.instances.size(), -1);
-  for (std::size_t r = 0; r < runs.size(); ++r)
-    for (const Write& write : runs[r].writes) last[static_cast<std::size_t>(write.instance)] = static_cast<std::ptrdiff_t>(r);
-  std::vector<Run> out;
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    out.push_back(std::move(runs[r]));
-    const std::vector<Write> writes = out.back().writes;
-    for (const Write& write : writes) {
-      const auto i = static_cast<std::size_t>(write.instance);
-      if (!accumulators[i] || last[i] != static_cast<std::ptrdiff_t>(r)) continue;
-      Run reduce;
-      reduce.opcode = Opcode::all_reduce;
-      reduce.stage = out.back().stage;
-      reduce.kind = Kind::REDUCE_GRAD;
-      reduce.action = true;
-      reduce.reads = {write.instance};
-      reduce.writes = {{write.instance, ResultMode::update}};
-      out.push_back(std::move(reduce));
-    }
-  }
-  runs = std::move(out);
-}
 
 // Where the instances and runs of actors go on their devices.
 class Spread {
@@ -83,8 +58,41 @@ class Spread {
     const bool part = instance.microbatch >= 0;
     if (part) out.microbatch = instance.microbatch * l_.parts + c;
     if (instance.home >= 0) out.home = first_[static_cast<std::size_t>(instance.home)] + (part ? c / parts_of(instance.home) : c);
-    out.owned = part || c == 0;
+    out.owned = part || c == 0 || instance.sharded;
+    if (instance.block >= 0) place_block(instance, c, out);
     return out;
+  }
+
+  bool is_all_of(const Instance& instance) const {
+    return instance.members.size() == l_.blocks[static_cast<std::size_t>(instance.block)].members.size();
+  }
+
+  // Device d's share of each part. What collectives move is there on every device; else what is empty is not.
+  std::vector<Share> shares_of(const Instance& instance, std::int32_t d) const {
+    if (!instance.sharded) return std::vector<Share>(instance.types.size());
+    std::vector<Share> shares;
+    bool is_empty = true;
+    for (std::int32_t member : instance.members) {
+      shares.push_back(share_of(l_.blocks[static_cast<std::size_t>(instance.block)], member, d, size(instance.home)));
+      is_empty = is_empty && shares.back().begin == shares.back().end;
+    }
+    shares.back().stands_in = is_empty && instance.source == Instance::Source::computed && is_all_of(instance);
+    return shares;
+  }
+
+  void place_block(const Instance& instance, std::int32_t d, Instance& out) const {
+    const std::int64_t bytes = share_bytes(l_.blocks[static_cast<std::size_t>(instance.block)], size(instance.home));
+    if (is_all_of(instance)) out.room = instance.sharded ? bytes : bytes * size(instance.home);
+    if (!instance.sharded) return;
+    out.types.clear();
+    const std::vector<Share> shares = shares_of(instance, d);
+    for (std::size_t p = 0; p < shares.size(); ++p) {
+      const auto [whole, begin, end, stands_in] = shares[p];
+      const DType dtype = instance.types[p].dtype;
+      if (begin < end) out.types.push_back({dtype, {end - begin}});
+      if (begin == end && stands_in) out.types.push_back({dtype, {1}});
+      if (instance.source == Instance::Source::state && begin < end) out.name = piece_name(instance.name, begin, end);
+    }
   }
 
   // The clone that device `d` of the actor reads or writes. Of what another actor's devices all have alike, one gives it.
@@ -96,7 +104,7 @@ class Spread {
     return first + (instance.home == actor ? d : d * size(instance.home) / size(actor));
   }
 
-  Run on_device(const Run& run, std::int32_t actor, std::int32_t d, std::int32_t part) const {
+  Run on_device(const Run& run, std::int32_t actor, std::int32_t d, std::int32_t part) {
     Run out = run;
     for (std::int32_t& read : out.reads) read = clone_for(read, actor, d, part);
     for (Write& write : out.writes) {
@@ -107,7 +115,29 @@ class Spread {
     }
     if (run.microbatch >= 0) out.microbatch = run.microbatch * l_.parts + part;
     if (is_collective(run.opcode)) out.group = static_cast<std::int32_t>(l_.program.groups.size()) - 1;
+    if (run.opcode == Opcode::run) take_shares(run, d, out);
     return out;
+  }
+
+  // What the device does of a run on what it holds in part; of what it holds nothing of, nothing.
+  void take_shares(const Run& run, std::int32_t d, Run& out) {
+    bool in_part = false;
+    std::vector<Share> inputs, outputs;
+    const auto note = [&](std::int32_t i, std::vector<Share>& shares) {
+      const Instance& instance = actors_.instances[static_cast<std::size_t>(i)];
+      in_part = in_part || instance.sharded;
+      const std::vector<Share> parts = shares_of(instance, d);
+      shares.insert(shares.end(), parts.begin(), parts.end());
+    };
+    for (std::int32_t read : run.reads) note(read, inputs);
+    for (const Write& write : run.writes) note(write.instance, outputs);
+    if (!in_part) return;
+    const auto is_absent = [&](std::int32_t i) { return l_.draft.instances[static_cast<std::size_t>(i)].types.empty(); };
+    std::erase_if(out.reads, is_absent);
+    std::erase_if(out.writes, [&](const Write& write) { return is_absent(write.instance); });
+    if (out.writes.empty()) return;
+    const Task& task = l_.program.tasks[run.task.index()];
+    out.task = l_.tasks.add(concat(task.name, ".share", d), take_share(Graph(task.graph), inputs, outputs));
   }
 
   void add_devices(std::int32_t actor) {
@@ -121,6 +151,7 @@ class Spread {
         if (run.opcode == Opcode::output && d > 0) continue;
         if (run.microbatch < 0) {
           runs.push_back(on_device(run, actor, d, -1));
+          if (run.opcode == Opcode::run && runs.back().writes.empty()) runs.pop_back();
         } else {
           for (std::int32_t p = 0; p < parts_of(actor); ++p) runs.push_back(on_device(run, actor, d, d * parts_of(actor) + p));
         }
@@ -135,18 +166,6 @@ class Spread {
 };
 
 }  // namespace
-
-void reduce_over_groups(Lowering& lowering) {
-  if (lowering.parts == 1) return;
-  for (const LoopEnds::Use& use : lowering.ends.uses)
-    if (use.microbatch >= 0)
-      throw Error(concat("what the loop splits into micro-batches is computed before it (operand ", use.operand, " of the loop)"), {},
-                  "with data parallelism the loop can only split data ports");
-  std::vector<bool> accumulators(lowering.draft.instances.size(), false);
-  for (const LoopEnds::Partial& partial : lowering.ends.partials) accumulators[static_cast<std::size_t>(partial.instance)] = true;
-  for (std::size_t actor = 0; actor < lowering.draft.actors.size(); ++actor)
-    if (lowering.group_sizes[actor] > 1) reduce_over_group(lowering, lowering.draft.actors[actor], accumulators);
-}
 
 void spread_groups(Lowering& lowering) {
   if (lowering.parts > 1) Spread(lowering).run();

@@ -87,6 +87,11 @@ std::int32_t Lowering::input(std::int32_t index, std::int32_t microbatch) {
   instance.types = {value.type};
   if (index < step.state) {
     instance.source = Instance::Source::state;
+    if (const auto member = sharded_states.find(index); member != sharded_states.end()) {
+      instance.block = member->second.block;
+      instance.members = {member->second.index};
+      instance.sharded = true;
+    }
   } else {
     instance.source = Instance::Source::data;
     instance.port = index - step.state;
@@ -99,6 +104,25 @@ std::int32_t Lowering::input(std::int32_t index, std::int32_t microbatch) {
   return it->second = add(std::move(instance));
 }
 
+std::int32_t Lowering::add_block(std::int32_t block, std::int32_t actor, std::string name, bool sharded) {
+  Instance instance;
+  instance.name = std::move(name);
+  instance.types = blocks[static_cast<std::size_t>(block)].members;
+  instance.home = actor;
+  instance.block = block;
+  instance.members.resize(instance.types.size());
+  std::iota(instance.members.begin(), instance.members.end(), 0);
+  instance.sharded = sharded;
+  return add(std::move(instance));
+}
+
+TaskId Lowering::copy_task(std::int32_t block) {
+  Graph graph;
+  for (const TensorType& member : blocks[static_cast<std::size_t>(block)].members)
+    graph.outputs.push_back(graph.add_input(member, concat("x", graph.inputs.size())));
+  return tasks.add(concat("copy.", block), std::move(graph));
+}
+
 std::vector<bool> split_stages(const Schedule& schedule, std::size_t stages) {
   return stages_with(schedule, stages, {Kind::I, Kind::W});
 }
@@ -107,19 +131,36 @@ std::vector<bool> recomputed_stages(const Schedule& schedule, std::size_t stages
   return stages_with(schedule, stages, {Kind::R});
 }
 
-StagedStep prepare_stages(const Graph& traced) {
+StagedStep prepare_stages(const Graph& traced, bool hoist) {
   verify(traced);
   // Dead code first: what nobody reads must not take part in placing stages.
   Graph step = eliminate_dead_code(traced);
   // Work that is the same for every micro-batch leaves the loop; it would be done once per micro-batch, and it blurs stages.
-  step = hoist_invariants(step);
+  if (hoist) step = hoist_invariants(step);
   // After hoisting: the same cast in two stages is one cast now. Ops of different stages are not merged.
   step = eliminate_common_subexpressions(step);
   return assign_stages(step);
 }
 
+std::vector<std::vector<std::string>> parameter_blocks(const Graph& training_step, const Schedule& schedule, const LowerOptions& options) {
+  const StagedStep staged = prepare_stages(training_step, options.sharding.level < 3);
+  check_stage_count(schedule, staged.stages);
+  const std::size_t stages = staged.stages.size();
+  const StageDag dag = cut(staged, split_stages(schedule, stages), {}, {.sums_in_w = true, .gathered = true});
+  Lowering lowering(staged.step, dag, schedule, loop_of(staged.step), options.devices);
+  find_blocks(lowering, options.sharding);
+  std::vector<std::vector<std::string>> out;
+  for (const Block& block : lowering.blocks) {
+    if (block.parameters.empty()) continue;
+    std::vector<std::string>& names = out.emplace_back();
+    for (std::int32_t s : block.parameters)
+      names.push_back(staged.step.values[staged.step.inputs[static_cast<std::size_t>(s)].index()].name);
+  }
+  return out;
+}
+
 Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
-  StagedStep staged = prepare_stages(traced);
+  StagedStep staged = prepare_stages(traced, options.sharding.level < 3);
   check_stage_count(schedule, staged.stages);
   // After the merging of common subexpressions, which would undo it.
   if (!options.recompute.empty()) {
@@ -127,7 +168,8 @@ Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions&
     loop.body = std::make_shared<Graph>(recompute(*loop.body, options.recompute));
   }
   const std::size_t stages = staged.stages.size();
-  const StageDag dag = cut(staged, split_stages(schedule, stages), recomputed_stages(schedule, stages));
+  const CutOptions cutting{.sums_in_w = parts_of(options.devices) > 1, .gathered = options.sharding.level == 3};
+  const StageDag dag = cut(staged, split_stages(schedule, stages), recomputed_stages(schedule, stages), cutting);
   Lowering lowering(staged.step, dag, schedule, loop_of(staged.step), options.devices);
   const auto microbatches = static_cast<int>(attribute<std::int64_t>(lowering.loop_op(), "microbatches"));
   validate(schedule, dag.shape, microbatches / lowering.parts);
@@ -135,8 +177,9 @@ Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions&
 
   lowering.program.name = staged.step.name;
   lowering.program.microbatches = microbatches;
+  find_blocks(lowering, options.sharding);
   lower_actions(lowering);
-  reduce_over_groups(lowering);
+  reduce_over_groups(lowering, options.sharding);
   // Needs to know which actors read which loop operands and hold which partial sums.
   place_outside(lowering);
   spread_groups(lowering);

@@ -9,25 +9,39 @@
 
 namespace penstock {
 
+// What the devices of an actor hold in equal shares instead of alike, by ZeRO's levels (Rajbhandari et al., 1910.02054): 1 the state of the
+// optimiser; 2 also the sums of gradients, from each REDUCE_GRAD of the table on; 3 also the parameters, gathered at each UNSHARD. What it
+// cannot be said of element by element (an optimiser of whole tensors), or is read by stages on several actors, stays whole.
+struct Sharding {
+  int level = 0;
+  std::vector<std::string> parameters = {};           // states that programs other than the one that updates them read
+  std::vector<std::vector<std::string>> blocks = {};  // level 3: parameter_blocks() of the program that updates them
+};
+
 struct LowerOptions {
   int receive_ahead = 2;  // a receive is posted up to this many actions before its reader
   // Devices of each actor, each with parts of every micro-batch (data parallelism); empty: one each. The step has parts_of(devices) times
   // the table's micro-batches.
   std::vector<int> devices = {};
+  Sharding sharding = {};
   std::vector<std::string> recompute = {};  // stages whose backward computes again all that it reads of F; such a stage has no R
 };
 
 // Into how many parts a micro-batch must be cut for each of the groups to share it: the least common multiple.
 int parts_of(const std::vector<int>& devices);
 
-// The passes before the cut: the step as lower() cuts it. Throws Error where it is no sound graph or a stage cannot be inferred.
-StagedStep prepare_stages(const Graph& traced);
+// The passes before the cut: the step as lower() cuts it. Not `hoist`: what is computed of the parameters alone stays in the loop, as it
+// does where no device holds them whole (Sharding's level 3). Throws Error where it is no sound graph or a stage cannot be inferred.
+StagedStep prepare_stages(const Graph& traced, bool hoist = true);
 
 // Stages whose backward the table splits anywhere.
 std::vector<bool> split_stages(const Schedule& schedule, std::size_t stages);
 
 // Stages that the table recomputes (R) anywhere.
 std::vector<bool> recomputed_stages(const Schedule& schedule, std::size_t stages);
+
+// The parameters that the devices of an actor hold in shares, by the blocks that are gathered as one: every program of a run has the same.
+std::vector<std::vector<std::string>> parameter_blocks(const Graph& training_step, const Schedule& schedule, const LowerOptions& options);
 
 // Step graph (marks or none) + schedule -> a planned, verified program. Throws Error where stages, schedule and model do not fit.
 Program lower(const Graph& step, const Schedule& schedule, const LowerOptions& options = {});

@@ -10,6 +10,10 @@
 // A state that is updated ahead of that (adamw_ahead) is written over there too, and once more, after the loop, by the op that validates it
 // (OpDefinition::revises). What a stage adds to the norm is a task before the one that updates ahead, so that it is sent meanwhile.
 // State is owned by one actor, its next value is written over it there; actors that only read it have copies, refreshed at the end.
+// What an actor's devices hold in shares (blocks.cpp) is worked on in shares: the runs made here are of whole tensors, spread_groups cuts
+// them. A sum over all elements is then one term on each device. What reads it is a later task, as if it came from elsewhere: the terms are
+// summed in between. What must be whole again (parameters where only their moments are in shares) is gathered, a block at a time, and
+// written where it lies at the step's end.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -53,14 +57,18 @@ class Outside {
     find_dependent();
     find_state_readers();
     update_once();
+    find_members();
+    join_terms();
     for (std::size_t i = 0; i < graph_.ops.size(); ++i)
       if (dependent_op(i)) place(i);
     set_apart();
     settle_state();
     find_early();
     plan_outputs();
+    plan_gathers();
     build_before();
     build_after();
+    unpack_gathers();
     finish_state();
     emit_outputs();
     declare_ports();
@@ -154,11 +162,71 @@ class Outside {
       const auto gradient = partial_.find(ahead.operands[1].value);
       const std::int32_t state = input_index_[ahead.operands[0].index()];
       if (gradient == partial_.end() || state < 0 || state >= graph_.state) return false;
+      if (instance(gradient->second.instance).sharded && !l_.sharded_states.contains(state)) return false;  // written at the step's end
       return group_[ahead.operands[1].index()].update >= 0 && !read_by_others(state, gradient->second.stage);
     };
     update_ahead_only_where(graph_, early);
     producer_ = producers(graph_);
     find_dependent();
+  }
+
+  bool in_shares(ValueId v) const { return member_[v.index()].block >= 0; }
+  bool has_shares(const Op& op) const {
+    return std::any_of(op.operands.begin(), op.operands.end(), [&](ValueId v) { return in_shares(v); });
+  }
+
+  // Values that devices hold in shares, and the terms that each has of sums over them.
+  void find_members() {
+    member_.assign(graph_.values.size(), {});
+    is_term_.assign(graph_.values.size(), false);
+    origin_ = group_;
+    for (const auto& [value, place] : partial_) {
+      const Instance& from = instance(place.instance);
+      if (from.sharded) member_[static_cast<std::size_t>(value)] = {from.block, from.members[static_cast<std::size_t>(place.part)]};
+    }
+    for (const auto& [state, member] : l_.sharded_states) member_[graph_.inputs[static_cast<std::size_t>(state)].index()] = member;
+    for (const Op& op : graph_.ops) {
+      const auto from =
+          std::find_if(op.operands.begin(), op.operands.end(), [&](ValueId v) { return in_shares(v) && dependent_[v.index()]; });
+      if (from == op.operands.end()) continue;
+      const bool sums = share_rule(graph_, op) == ShareRule::sum;
+      for (ValueId result : op.results) {
+        is_term_[result.index()] = sums;
+        origin_[result.index()] = origin_[from->index()];
+        if (!sums) member_[result.index()] = member_[from->index()];
+      }
+    }
+  }
+
+  // Of terms that are added up with others, those that arise in one task are added up there: then there is one to be summed over the
+  // devices.
+  void join_terms() {
+    std::vector<Op> ops;
+    for (Op& op : graph_.ops) {
+      if (op.name == "add_n") {
+        std::map<Group, std::vector<ValueId>> terms;
+        std::vector<ValueId> operands;
+        for (ValueId v : op.operands) {
+          if (is_term_[v.index()])
+            terms[origin_[v.index()]].push_back(v);
+          else
+            operands.push_back(v);
+        }
+        for (const auto& [group, list] : terms) {
+          Op joined = op;
+          joined.operands = list;
+          joined.results = {graph_.add_value(type(op.results[0]))};
+          operands.push_back(joined.results[0]);
+          ops.push_back(std::move(joined));
+        }
+        op.operands = std::move(operands);
+      }
+      ops.push_back(std::move(op));
+    }
+    graph_.ops = std::move(ops);
+    producer_ = producers(graph_);
+    find_dependent();
+    find_members();
   }
 
   bool read_by_others(std::int32_t state, std::int32_t stage) const {
@@ -196,8 +264,9 @@ class Outside {
     std::int64_t best_bytes = 0;
     std::set<Actor> candidates;
     for (ValueId v : op.operands)
-      if (dependent_[v.index()]) candidates.insert(group_[v.index()].actor);
-    if (state >= 0 && home_[static_cast<std::size_t>(state)] >= 0) candidates.insert(home_[static_cast<std::size_t>(state)]);
+      if (dependent_[v.index()] && (in_shares(v) || !has_shares(op))) candidates.insert(group_[v.index()].actor);
+    if (!has_shares(op) && state >= 0 && home_[static_cast<std::size_t>(state)] >= 0)
+      candidates.insert(home_[static_cast<std::size_t>(state)]);
     for (Actor actor : candidates) {
       const std::int64_t bytes = bytes_moved(op, actor, state);
       if (best < 0 || bytes < best_bytes) {
@@ -206,7 +275,10 @@ class Outside {
       }
     }
     const Group group = group_of(op, best, state);
-    for (ValueId result : op.results) group_[result.index()] = group;
+    for (ValueId result : op.results) {
+      group_[result.index()] = group;
+      is_term_[result.index()] = is_term_[result.index()] || adds_terms(op);
+    }
     // State that only this op needs (Adam's moments) lives where the op runs.
     for (ValueId v : op.operands) hold_states(v, best);
     after_[group].push_back(i);
@@ -214,7 +286,7 @@ class Outside {
 
   // Splits each depth of an actor into what other actors wait for, and what it needs itself, and the rest.
   void set_apart() {
-    std::vector<bool> awaited(graph_.values.size(), false);
+    std::vector<bool> awaited = is_term_;
     for (std::size_t i = graph_.ops.size(); i-- > 0;) {
       const Op& op = graph_.ops[i];
       if (!dependent_op(i)) continue;
@@ -243,12 +315,18 @@ class Outside {
     after_ = std::move(after);
   }
 
+  // Does it only add up terms that arise in one task?
+  bool adds_terms(const Op& op) const {
+    const auto alike = [&](ValueId v) { return is_term_[v.index()] && group_[v.index()] == group_[op.operands[0].index()]; };
+    return op.name == "add_n" && std::all_of(op.operands.begin(), op.operands.end(), alike);
+  }
+
   Group group_of(const Op& op, Actor actor, std::int32_t state) const {
     Group group{actor, 0, -2};
     for (ValueId v : op.operands) {
       if (!dependent_[v.index()]) continue;
       const Group& from = group_[v.index()];
-      group.depth = std::max(group.depth, from.depth + (from.actor != actor));
+      group.depth = std::max(group.depth, from.depth + (from.actor != actor || (is_term_[v.index()] && !adds_terms(op))));
       group.update = group.update == -2 || group.update == from.update ? from.update : -1;
       group.ahead = group.ahead || from.ahead;
     }
@@ -328,6 +406,7 @@ class Outside {
           if (dependent_[v.index()] && !partial_.count(v.value) && !early_.count(v.value) && group_[v.index()] != key) after_instance(v);
     for (std::size_t o = static_cast<std::size_t>(graph_.state); o < graph_.outputs.size(); ++o) {
       const ValueId v = graph_.outputs[o];
+      if (in_shares(v)) continue;
       if (dependent_[v.index()]) {
         after_instance(v);
       } else {
@@ -336,7 +415,7 @@ class Outside {
     }
     for (std::size_t s = 0; s < home_.size(); ++s) {
       const ValueId next = graph_.outputs[s];
-      if (next == graph_.inputs[s]) continue;
+      if (next == graph_.inputs[s] || is_gathered(s)) continue;
       if (dependent_[next.index()]) {
         after_instance(next);
       } else {
@@ -350,10 +429,77 @@ class Outside {
     const Group& group = group_[v.index()];
     const auto [it, added] = exported_.try_emplace({v.value, group.actor}, -1);
     if (added) {
-      it->second = l_.add({Instance::Source::computed, concat("after:", v.value), {type(v)}, group.actor, -1, -1});
+      Instance exported{Instance::Source::computed, concat("after:", v.value), {type(v)}, group.actor, -1, -1};
+      if (in_shares(v)) {
+        exported.block = member_[v.index()].block;
+        exported.members = {member_[v.index()].index};
+        exported.sharded = true;
+      }
+      it->second = l_.add(std::move(exported));
       after_.try_emplace(group);
     }
     return it->second;
+  }
+
+  // Is the state whole on every device, but its next value made in shares?
+  bool is_gathered(std::size_t s) const {
+    return in_shares(graph_.outputs[s]) && !l_.sharded_states.contains(static_cast<std::int32_t>(s));
+  }
+
+  // Members of one block that arise in one task and must be whole.
+  struct Gather {
+    Group group;
+    std::int32_t block;
+    std::vector<ValueId> values;                            // of each member; none: not asked for
+    std::vector<std::pair<std::int32_t, Write>> targets{};  // of members
+    std::int32_t share = -1, whole = -1;                    // instances
+  };
+
+  void plan_gathers() {
+    for (std::size_t s = 0; s < home_.size(); ++s)
+      if (is_gathered(s)) gather(graph_.outputs[s], {l_.input(static_cast<std::int32_t>(s), -1), ResultMode::update});
+    for (std::size_t o = static_cast<std::size_t>(graph_.state); o < graph_.outputs.size(); ++o) {
+      const ValueId v = graph_.outputs[o];
+      if (!in_shares(v) || whole_.contains(v.value)) continue;
+      whole_[v.value] = l_.add({Instance::Source::computed, concat("whole:", v.value), {type(v)}, group_[v.index()].actor, -1, -1});
+      gather(v, {whole_[v.value]});
+    }
+  }
+
+  void gather(ValueId v, Write target) {
+    const Member member = member_[v.index()];
+    const Group& group = group_[v.index()];
+    const auto m = static_cast<std::size_t>(member.index);
+    auto found = std::find_if(gathers_.begin(), gathers_.end(), [&](const Gather& gather) {
+      return gather.group == group && gather.block == member.block && (!gather.values[m] || gather.values[m] == v);
+    });
+    if (found == gathers_.end()) {
+      Gather made{group, member.block, std::vector<ValueId>(l_.blocks[static_cast<std::size_t>(member.block)].members.size())};
+      const std::string name = concat("next:", member.block, ".", gathers_.size());
+      made.share = l_.add_block(member.block, group.actor, concat(name, ".share"), /*sharded=*/true);
+      made.whole = l_.add_block(member.block, group.actor, name, /*sharded=*/false);
+      found = gathers_.insert(gathers_.end(), std::move(made));
+      after_.try_emplace(group);
+    }
+    found->values[m] = v;
+    found->targets.push_back({member.index, target});
+  }
+
+  // What was gathered goes where it lies, when nothing reads any more what lies there.
+  void unpack_gathers() {
+    for (const Gather& gather : gathers_) {
+      Graph graph;
+      Run run;
+      for (const TensorType& t : l_.blocks[static_cast<std::size_t>(gather.block)].members)
+        graph.add_input(t, concat("x", graph.inputs.size()));
+      for (const auto& [member, target] : gather.targets) {
+        graph.outputs.push_back(graph.inputs[static_cast<std::size_t>(member)]);
+        run.writes.push_back(target);
+      }
+      run.reads = {gather.whole};
+      run.task = l_.tasks.add(concat("unpack.", gather.block), std::move(graph));
+      l_.draft.actors[static_cast<std::size_t>(gather.group.actor)].push_back(std::move(run));
+    }
   }
 
   // One graph of the outside, built on demand from the values it is asked for.
@@ -458,14 +604,56 @@ class Outside {
       give_state(key, give);
       give_early(key, give);
       give_values(key, give);
+      for (const Gather& gather : gathers_)
+        if (gather.group == key) give_share(gather, f, run);
       if (f.graph.outputs.empty()) continue;
       run.reads = f.reads;
       const std::string name = key.update < 0 ? concat("after.", key.actor, ".", key.depth, key.alone ? ".alone" : "")
                                               : concat("U", key.update, key.ahead ? ".ahead" : "");
       run.task = l_.tasks.add(name, std::move(f.graph));
       put(key, std::move(run));
+      put_collectives(key);
     }
     for (std::vector<Run>& runs : l_.draft.actors) std::erase_if(runs, [](const Run& run) { return run.placeholder; });
+  }
+
+  void give_share(const Gather& gather, Fragment& f, Run& run) {
+    const std::vector<TensorType>& types = l_.blocks[static_cast<std::size_t>(gather.block)].members;
+    for (std::size_t m = 0; m < types.size(); ++m) {
+      ValueId value = gather.values[m] ? need(f, gather.values[m]) : ValueId();
+      if (!value) {  // not asked for, but it has its place
+        value = f.graph.add_value(types[m]);
+        Op zeros{.name = "full",
+                 .operands = {},
+                 .results = {value},
+                 .attributes = {},
+                 .stage = {},
+                 .phase = {},
+                 .origin = {},
+                 .sequence = -1,
+                 .body = {}};
+        zeros.attributes = {{"dtype", types[m].dtype}, {"fill_value", 0.0}, {"size", types[m].shape}};
+        f.graph.ops.push_back(std::move(zeros));
+      }
+      f.graph.outputs.push_back(value);
+    }
+    run.writes.push_back({gather.share, ResultMode::store});
+  }
+
+  // Behind the task: its terms are summed over the devices, its shares given to all.
+  void put_collectives(const Group& key) {
+    const auto collective = [&](Opcode opcode, std::int32_t from, Write to) {
+      Run run;
+      run.opcode = opcode;
+      run.reads = {from};
+      run.writes = {to};
+      put(key, std::move(run));
+    };
+    for (const auto& [where, number] : exported_)
+      if (const ValueId v(where.first); is_term_[v.index()] && group_[v.index()] == key)
+        collective(Opcode::all_reduce, number, {number, ResultMode::update});
+    for (const Gather& gather : gathers_)
+      if (gather.group == key) collective(Opcode::all_gather, gather.share, {gather.whole});
   }
 
   // At the end of the actor's runs, or in the place of its stage's U: what updates ahead behind the rest.
@@ -486,7 +674,7 @@ class Outside {
   void give_state(const Group& key, const Give& give) {
     for (std::size_t s = 0; s < home_.size(); ++s) {
       const ValueId next = graph_.outputs[s];
-      if (next == graph_.inputs[s]) continue;
+      if (next == graph_.inputs[s] || is_gathered(s)) continue;
       if (!dependent_[next.index()]) {
         if (holders_[s].count(key.actor) && key == last_group(key.actor))
           give(next, l_.input(static_cast<std::int32_t>(s), -1), ResultMode::update);
@@ -555,9 +743,9 @@ class Outside {
           for (ValueId operand : graph_.ops[i].operands)
             if (group_[operand.index()] != key && !early_.count(operand.value)) read_elsewhere_[operand.index()] = true;
       for (std::size_t o = static_cast<std::size_t>(graph_.state); o < graph_.outputs.size(); ++o)
-        read_elsewhere_[graph_.outputs[o].index()] = true;
+        if (!in_shares(graph_.outputs[o])) read_elsewhere_[graph_.outputs[o].index()] = true;
       for (std::size_t s = 0; s < home_.size(); ++s)
-        if (!updated_in_place(s)) read_elsewhere_[graph_.outputs[s].index()] = true;
+        if (!is_gathered(s) && !updated_in_place(s)) read_elsewhere_[graph_.outputs[s].index()] = true;
     }
     return read_elsewhere_[v.index()];
   }
@@ -566,7 +754,7 @@ class Outside {
   void finish_state() {
     for (std::size_t s = 0; s < home_.size(); ++s) {
       const ValueId next = graph_.outputs[s];
-      if (next == graph_.inputs[s] || !dependent_[next.index()]) continue;
+      if (next == graph_.inputs[s] || !dependent_[next.index()] || is_gathered(s)) continue;
       const std::int32_t state = l_.input(static_cast<std::int32_t>(s), -1);
       if (!updated_in_place(s)) {
         Run copy;
@@ -585,7 +773,7 @@ class Outside {
       Run output;
       output.opcode = Opcode::output;
       output.port = static_cast<std::int32_t>(o) - graph_.state;
-      output.reads = {exported_.at({v.value, dependent_[v.index()] ? group_[v.index()].actor : 0})};
+      output.reads = {in_shares(v) ? whole_.at(v.value) : exported_.at({v.value, dependent_[v.index()] ? group_[v.index()].actor : 0})};
       l_.draft.actors[0].push_back(std::move(output));
     }
   }
@@ -613,7 +801,12 @@ class Outside {
   std::vector<bool> dependent_;                      // of each value: on the loop's results
   std::vector<Group> group_;                         // of dependent values
   std::vector<std::int32_t> input_index_;
-  std::vector<Actor> home_;  // of each state
+  std::vector<Member> member_;  // of each value that devices hold in shares
+  std::vector<Group> origin_;   // of these and their terms: where the gradient lies
+  std::vector<bool> is_term_;   // of each value: the devices have terms of it
+  std::vector<Gather> gathers_;
+  std::map<std::int32_t, std::int32_t> whole_;  // value held in shares that the step puts out: its instance
+  std::vector<Actor> home_;                     // of each state
   std::vector<std::set<Actor>> holders_;
   std::vector<std::set<std::int32_t>> reading_stages_;  // of each state: those whose tasks read it
   std::vector<std::int32_t> written_state_;

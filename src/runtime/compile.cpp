@@ -117,9 +117,40 @@ std::vector<int> groups_of(const Prepared& prepared) {
   return std::vector<int>(prepared.schedule.actors.size(), prepared.replicas);
 }
 
+bool has_gathers(const Schedule& schedule) {
+  for (const auto& row : schedule.actors)
+    for (const Action& action : row)
+      if (action.kind == Kind::UNSHARD || action.kind == Kind::REDUCE_GRAD) return true;
+  return false;
+}
+
+// Where a table gathers parameters they are in shares, unless the configuration says otherwise.
+int zero_of(const Config& config, const Prepared& prepared) {
+  if (prepared.replicas == 1) return 0;
+  return has_gathers(prepared.schedule) && !config.given.contains("pipeline.zero") ? 3 : static_cast<int>(config.pipeline.zero);
+}
+
+// Of the program that updates.
+Sharding sharding_of(const Prepared& prepared) {
+  Sharding sharding;
+  sharding.level = prepared.zero;
+  for (const ParameterSpec& parameter : prepared.parameters) sharding.parameters.push_back(parameter.name);
+  return sharding;
+}
+
+// Of one that has to find what that leaves.
+Sharding sharding_of(const Config& config, const Prepared& prepared) {
+  Sharding sharding = sharding_of(prepared);
+  if (sharding.level < 3) return sharding;
+  const Graph step = training_graph(config, prepared);
+  sharding.blocks = parameter_blocks(step, schedule_for(step, prepared), {.devices = groups_of(prepared), .sharding = sharding});
+  return sharding;
+}
+
 LowerOptions lower_options(const Config& config, const Prepared& prepared, const Graph& step) {
   LowerOptions options;
   options.devices = groups_of(prepared);
+  options.sharding = sharding_of(prepared);
   if (config.pipeline.recompute == "inputs") options.recompute = prepare_stages(step).stages;
   return options;
 }
@@ -165,6 +196,8 @@ Prepared prepare(const Config& config, const ModelRegistry& models) {
   Prepared prepared = plan.empty() ? prepare(config, schedule_of(config), config.pipeline.microbatches, models)
                                    : prepare(config, parse_plan(read_file(plan), plan), models);
   prepared.replicas = static_cast<int>(config.pipeline.data);
+  prepared.zero = zero_of(config, prepared);
+  if (prepared.zero >= 2 && !has_gathers(prepared.schedule)) prepared.schedule = with_gathers(std::move(prepared.schedule), /*turns=*/true);
   return prepared;
 }
 
@@ -217,12 +250,16 @@ Program compile_training(const Config& config, const Prepared& prepared) {
 
 Program compile_gradients(const Config& config, const Prepared& prepared) {
   const Graph step = gradient_graph(config, prepared);
-  return lower(step, schedule_for(step, prepared), lower_options(config, prepared, step));
+  LowerOptions options = lower_options(config, prepared, step);
+  options.sharding = sharding_of(config, prepared);
+  return lower(step, schedule_for(step, prepared), options);
 }
 
 Program compile_evaluation(const Config& config, const Prepared& prepared) {
   const Graph step = evaluation_graph(config, prepared);
-  return lower(step, forward_only(schedule_for(step, prepared)), {.devices = groups_of(prepared)});
+  Schedule schedule = forward_only(schedule_for(step, prepared));
+  if (prepared.zero == 3) schedule = with_gathers(std::move(schedule), /*turns=*/true);
+  return lower(step, schedule, {.devices = groups_of(prepared), .sharding = sharding_of(config, prepared)});
 }
 
 Program compile_generation(const Config& config, const Prepared& prepared) {
@@ -231,10 +268,11 @@ Program compile_generation(const Config& config, const Prepared& prepared) {
 
 std::string stages_text(const Config& config, const Prepared& prepared) {
   const Graph graph = training_graph(config, prepared);
-  const StagedStep step = prepare_stages(graph);
+  const StagedStep step = prepare_stages(graph, prepared.zero < 3);
   const Schedule schedule = schedule_for(graph, prepared);
   const std::size_t stages = step.stages.size();
-  const StageDag dag = cut(step, split_stages(schedule, stages), recomputed_stages(schedule, stages));
+  const StageDag dag = cut(step, split_stages(schedule, stages), recomputed_stages(schedule, stages),
+                           {.sums_in_w = prepared.replicas > 1, .gathered = prepared.zero == 3});
 
   const char* sources[] = {"data", "invariant", "edge", "accumulator"};
   const auto bundles = [&](const std::vector<std::int32_t>& list) {

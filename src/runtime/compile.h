@@ -22,6 +22,7 @@ struct Prepared {
   Schedule schedule;     // of a training step
   int microbatches = 1;  // of the table
   int replicas = 1;      // devices of each actor, each with a part of every micro-batch
+  int zero = 0;          // what these hold in shares: Sharding::level
   std::vector<ParameterSpec> parameters;
   std::optional<PlanFile> plan;  // stages instead of the model's own; the schedule is of its stages, by their numbers in it
 };

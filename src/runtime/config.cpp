@@ -54,6 +54,7 @@ std::vector<Key> fixed_keys(Config& c) {
       {"train", "validation_batches", &c.train.validation_batches, 1, kMany},
       {"pipeline", "actors", &c.pipeline.actors, 1, 4096},
       {"pipeline", "data", &c.pipeline.data, 1, 4096},
+      {"pipeline", "zero", &c.pipeline.zero, 0, 3},
       {"pipeline", "plan", &c.pipeline.plan},
       {"pipeline", "schedule", &c.pipeline.schedule},
       {"pipeline", "microbatches", &c.pipeline.microbatches, 1, 1e6},

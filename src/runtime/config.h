@@ -38,6 +38,7 @@ struct Config {
   struct Pipeline {
     std::int64_t actors = 2;
     std::int64_t data = 1;          // devices of each actor, each with a part of every micro-batch
+    std::int64_t zero = 0;          // what these hold in shares: 1 optimiser state, 2 and gradients, 3 and parameters; see zero_of()
     std::string plan;               // a file that says stages, actors, micro-batches and schedule; "": the model's own stages
     std::string schedule = "1f1b";  // a name, a CSV file, or a file of rules; "plan" where a plan says it
     std::int64_t microbatches = 8;

@@ -19,6 +19,10 @@ class Groups(ProgramTest):
         cases += [("pipe=2,data=2", 4, "--schedule", name) for name in ("gpipe", "1f1b", "zb-h1")]
         cases += [("pipe=2,data=2", 4, "--schedule", "interleaved-1f1b", "--chunks", 2, "--set", "model.layers=4")]
         cases += [("pipe=4,data=2", 8, "--schedule", "1f1b", *more) for more in ([], TWO_BRANCH)]
+        cases += [("pipe=1,data=4", 4, "--schedule", "gpipe", "--set", f"zero={zero}") for zero in (1, 2, 3)]
+        cases += [("pipe=2,data=4", 8, "--schedule", "1f1b", "--set", "zero=3", *more) for more in ([], TWO_BRANCH)]
+        zeropp = ["--schedule", "zeropp", "--chunks", 2, "--microbatches", 4, "--set", "model.layers=4"]
+        cases += [("pipe=2,data=2", 4, *zeropp, "--set", f"unit={unit}") for unit in (2, 4)]
         for mesh, devices, *more in cases:
             arguments = ["check", *SMALL, "--dtype", "f64", "--backend", "gloo", "--mesh", mesh, "--batch", 16, "--json", *more]
             results = run_all(devices, *arguments)
@@ -38,6 +42,34 @@ class Groups(ProgramTest):
             resumed = run("train", "--resume", self.folder / "groups" / "checkpoint-10", "--out", self.folder / out, "--mesh", mesh)
             self.assertEqual(resumed.code, 0, resumed.err)
             self.assertAlmostEqual(self.losses(out)[-1], expected[-1], delta=1e-3)
+
+    def test_shares_of_state_are_written_and_read_under_any_mesh(self):
+        batch = ["--batch", 16, "--microbatches", 2, "--set", "model.layers=4", "--set", "checkpoint_every=10"]
+        self.train("whole", 20, *batch, "--mesh", "pipe=1,data=1", "--schedule", "sequential")
+        expected = self.losses("whole")
+        shared = ["--mesh", "pipe=2,data=2", "--schedule", "zeropp", "--chunks", 2]
+        self.train("shares", 20, *batch, *shared)
+        for found, loss in zip(self.losses("shares"), expected, strict=True):
+            self.assertAlmostEqual(found, loss, delta=1e-3)
+        files = json.loads((self.folder / "shares" / "checkpoint-10" / "manifest.json").read_text())["tensors"]
+        self.assertTrue(any(name.endswith("]") for name in files))
+        meshes = [["--mesh", "pipe=1,data=4", "--set", "zero=2", "--schedule", "gpipe", "--chunks", 1],
+                  ["--mesh", "pipe=4,data=1", "--schedule", "1f1b", "--chunks", 1],
+                  ["--mesh", "pipe=1,data=2", "--set", "zero=3", "--schedule", "breadth-first", "--chunks", 4]]
+        for number, mesh in enumerate(meshes):
+            out = f"again-{number}"
+            resumed = run("train", "--resume", self.folder / "shares" / "checkpoint-10", "--out", self.folder / out, *mesh)
+            self.assertEqual(resumed.code, 0, resumed.err)
+            self.assertAlmostEqual(self.losses(out)[-1], expected[-1], delta=1e-3)
+        back = run("train", "--resume", self.folder / "whole" / "checkpoint-10", "--out", self.folder / "back", *shared)
+        self.assertEqual(back.code, 0, back.err)
+        self.assertAlmostEqual(self.losses("back")[-1], expected[-1], delta=1e-3)
+        text = run("generate", self.folder / "shares", "--prompt", "int ", "--tokens", 4)
+        self.assertEqual(text.code, 0, text.err)
+        over_gloo = run_all(2, "train", "--resume", self.folder / "shares" / "checkpoint-10", "--out", self.folder / "gloo", "--backend",
+                            "gloo", *meshes[2])
+        self.assertEqual([result.code for result in over_gloo], [0, 0], over_gloo[0].err)
+        self.assertAlmostEqual(self.losses("gloo")[-1], expected[-1], delta=1e-3)
 
     def test_a_lost_member_is_named(self):
         mesh = ["--mesh", "pipe=1,data=2", "--schedule", "sequential", "--batch", 16]
@@ -59,6 +91,7 @@ class Groups(ProgramTest):
         fails("pipe=2,data", '"data" has no size')
         fails("data=3", "times pipeline.data = 3")
         fails("pipe=2,data=2", "backend gloo needs one process per device", "penstock launch -n 4", more=["--backend", "gloo"])
+        fails("pipe=2,data=2", "pipeline.zero is 4", "at most 3", more=["--batch", 16, "--set", "zero=4"])
         for result in run_all(3, "check", *SMALL, "--backend", "gloo", "--mesh", "pipe=2,data=2", "--batch", 16):
             self.assert_fails(result, "3 processes were started for 4 devices (pipe=2,data=2)")
 

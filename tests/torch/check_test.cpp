@@ -103,6 +103,30 @@ TEST_P(Schedules, OfGroupsEqualTheSequentialStepInF64) {
   EXPECT_GE(done, 100);
 }
 
+// The same with state in shares, and with as many units of ZeroPP as there can be.
+TEST_P(Schedules, OfShardedGroupsEqualTheSequentialStepInF64) {
+  const StepGradients expected = sequential_step(small(GetParam(), {"dtype=f64"}));
+  int done = 0;
+  const auto expect_sharded = [&](int actors, int data, int zero, const std::vector<std::string>& more) {
+    std::vector<std::string> settings = {"dtype=f64", concat("actors=", actors), concat("pipeline.data=", data), concat("zero=", zero)};
+    settings.insert(settings.end(), more.begin(), more.end());
+    SCOPED_TRACE(join(settings, ", "));
+    const auto found = pipelined_step(small(GetParam(), settings));
+    if (!found) return;
+    expect_equal(*found, expected, 1e-10);
+    ++done;
+  };
+  for (int actors : {1, 2, 4})
+    for (int data : {2, 4})
+      for (int zero : {1, 2, 3}) {
+        for (const ScheduleInfo& schedule : schedules())
+          expect_sharded(actors, data, zero, {"schedule=" + schedule.name, "microbatches=7", schedule.chunked ? "chunks=2" : "chunks=1"});
+        for (int unit = actors; unit <= 7; ++unit)
+          expect_sharded(actors, data, zero, {"schedule=zeropp", "microbatches=7", concat("unit=", unit), "chunks=2"});
+      }
+  EXPECT_GE(done, 300);
+}
+
 // Groups of different sizes: what flows between them is cut on the way.
 TEST_P(Schedules, OfUnequalGroupsEqualTheSequentialStepInF64) {
   const Config base = small(GetParam(), {"dtype=f64"});
@@ -116,8 +140,10 @@ TEST_P(Schedules, OfUnequalGroupsEqualTheSequentialStepInF64) {
         const Prepared prepared = prepare(config, builtin_models());
         SCOPED_TRACE(concat(schedule, ", ", microbatches, " micro-batches, devices ", join(devices, ",", [](int d) { return concat(d); })));
         const Graph step = gradient_step(*prepared.model, 56, 8, microbatches * parts);
-        const Program program = lower(step, prepared.schedule, {.devices = devices});
-        expect_equal(step_of(config, prepared, program), expected, 1e-10);
+        for (const int zero : {0, 2}) {
+          const Program program = lower(step, prepared.schedule, {.devices = devices, .sharding = {.level = zero}});
+          expect_equal(step_of(config, prepared, program), expected, 1e-10);
+        }
       }
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "models/registry.h"
+#include "program/piece.h"
 #include "runtime/check.h"
 #include "runtime/thread_cluster.h"
 #include "runtime/training.h"
@@ -41,7 +42,10 @@ Trained train_steps(const std::string& model, const std::vector<std::string>& se
   for (std::int64_t step = 1; step <= kSteps; ++step) out.outputs.push_back(cluster->step(key, {step, 0, false, {}}).outputs);
   for (const DeviceProgram& device : program.devices) {
     for (const Slot& slot : device.slots)
-      for (const std::string& name : slot.names) out.state.emplace(name, cluster->state(name));
+      for (const std::string& name : slot.names) {
+        const std::string tensor = parse_piece(name).tensor;
+        if (!out.state.contains(tensor)) out.state.emplace(tensor, cluster->state(tensor));
+      }
     for (const Instruction& i : device.instructions)
       for (const Result& result : device.results_of(i))
         out.updates += i.action && i.kind == Kind::U && device.slots[result.slot.index()].kind == SlotClass::state;
@@ -66,6 +70,58 @@ TEST(Updates, PerStageChangeNothing) {
           // The global norm needs every gradient: a U then adds up its stage's share of it, and the updates stay at the end.
           EXPECT_EQ(found.updates > 0, clip == std::string("clip=0"));
         }
+}
+
+std::vector<double> values_of(const std::vector<std::byte>& bytes) {
+  std::vector<double> out(bytes.size() / sizeof(double));
+  std::memcpy(out.data(), bytes.data(), bytes.size());
+  return out;
+}
+
+// Devices that hold their group's state in shares train as one that holds it all.
+void expect_same_training(const std::string& model, const std::vector<std::string>& settings) {
+  SCOPED_TRACE(concat(model, " ", join(settings, ", ")));
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), settings.begin(), settings.end());
+    return train_steps(model, more);
+  };
+  const Trained expected = with({"pipeline.data=1"});
+  for (const char* data : {"2", "4"})
+    for (const char* zero : {"0", "1", "2", "3"}) {
+      SCOPED_TRACE(concat("data=", data, ", zero=", zero));
+      const Trained found = with({concat("pipeline.data=", data), concat("zero=", zero)});
+      ASSERT_EQ(found.state.size(), expected.state.size());
+      for (const auto& [name, bytes] : expected.state) {
+        const std::vector<double> a = values_of(found.state.at(name)), b = values_of(bytes);
+        ASSERT_EQ(a.size(), b.size()) << name;
+        double difference = 0;
+        for (std::size_t i = 0; i < a.size() && name != "step"; ++i) difference = std::max(difference, std::abs(a[i] - b[i]));
+        EXPECT_LE(difference, 1e-9) << name;
+      }
+    }
+}
+
+TEST(Shares, TrainAlike) {
+  const std::vector<std::string> base = {"dtype=f64", "batch=16", "microbatches=2"};
+  const std::vector<std::vector<std::string>> ways = {
+      {"schedule=gpipe", "actors=1"},
+      {"schedule=1f1b", "clip=0.01"},
+      {"schedule=1f1b", "clip=0", "update=stage"},
+      {"schedule=zb-h1", "clip=0.01", "update=validated"},
+      {"schedule=zb-h1", "optimiser=sgd"},
+      {"schedule=interleaved-1f1b", "chunks=2", "update=stage"},
+      {"schedule=zeropp", "chunks=2", "clip=0.01"},
+      {"schedule=zeropp", "chunks=2", "clip=0", "update=stage"},
+      {"schedule=chimera"},
+      {"schedule=1f1b", "recompute=inputs"},
+  };
+  for (const std::vector<std::string>& way : ways)
+    for (const char* model : {"gpt", "two-branch"}) {
+      std::vector<std::string> settings = base;
+      settings.insert(settings.end(), way.begin(), way.end());
+      if (model == std::string("gpt")) settings.push_back("layers=4");
+      expect_same_training(model, settings);
+    }
 }
 
 std::vector<double> norms(const Trained& trained) {

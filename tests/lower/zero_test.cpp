@@ -1,0 +1,293 @@
+// State that the devices of an actor hold in shares: what moves, what it weighs, and who owns it. ZeRO: Rajbhandari et al., 1910.02054;
+// ZeroPP: 2402.03791.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "lower/lower.h"
+#include "models/registry.h"
+#include "program/piece.h"
+#include "runtime/compile.h"
+#include "support/golden.h"
+#include "trace/step.h"
+
+namespace penstock {
+namespace {
+
+Config config_of(const std::vector<std::string>& settings) {
+  std::vector<Override> overrides;
+  for (const char* setting : {"width=16", "heads=2", "context=8", "vocabulary=32", "batch=64", "layers=4", "tied=0", "dtype=f32"})
+    overrides.push_back(parse_override(setting));
+  for (const std::string& setting : settings) overrides.push_back(parse_override(setting));
+  return load_config("", overrides, builtin_models());
+}
+
+struct Made {
+  Prepared prepared;
+  Program program;
+  std::int64_t parameters = 0;  // elements
+};
+
+Made made(const std::vector<std::string>& settings) {
+  const Config config = config_of(settings);
+  Made out{prepare(config, builtin_models()), {}, 0};
+  out.program = compile_training(config, out.prepared);
+  for (const ParameterSpec& spec : out.prepared.parameters) out.parameters += spec.type.elements();
+  EXPECT_EQ(print(parse_program(print(out.program))), print(out.program));
+  return out;
+}
+
+// Bytes that each device sends for collectives of what is no scalar, by a ring, and how many there are, by kind.
+struct Volume {
+  std::map<Opcode, std::int64_t> bytes, count;
+  std::int64_t sum() const {
+    std::int64_t sum = 0;
+    for (const auto& [opcode, b] : bytes) sum += b;
+    return sum;
+  }
+};
+
+Volume volume_of(const Program& program, std::size_t device) {
+  const DeviceProgram& d = program.devices[device];
+  Volume volume;
+  for (const Instruction& i : d.instructions) {
+    if (!is_collective(i.opcode)) continue;
+    const Slot &from = d.slots[d.operands_of(i)[0].index()], &to = d.slots[d.results_of(i)[0].slot.index()];
+    const std::int64_t bytes = std::max(slot_bytes(from), slot_bytes(to));
+    if (bytes == kAlignment) continue;  // the norm, the loss
+    const auto members = static_cast<std::int64_t>(program.groups[static_cast<std::size_t>(i.group)].size());
+    volume.bytes[i.opcode] += (i.opcode == Opcode::all_reduce ? 2 : 1) * bytes * (members - 1) / members;
+    ++volume.count[i.opcode];
+  }
+  return volume;
+}
+
+// Whole members of the blocks and the padding between them: what the formulas call the parameters.
+std::int64_t padded(std::int64_t bytes, std::int64_t blocks, std::int64_t tensors, std::int64_t members) {
+  return bytes + (tensors + blocks * members) * kAlignment;
+}
+
+// Psi: the parameters' bytes. Data parallelism and ZeRO-1 and 2 move 2 Psi (D-1)/D, ZeRO-3 with a gather in each direction 3 Psi (D-1)/D
+// (1910.02054, section 7).
+TEST(Zero, VolumesAreThoseOfTheFormulas) {
+  for (const int data : {2, 4})
+    for (const int zero : {0, 1, 2, 3}) {
+      SCOPED_TRACE(concat("data ", data, ", zero ", zero));
+      const Made m =
+          made({"schedule=breadth-first", "actors=1", "chunks=4", "microbatches=4", concat("pipeline.data=", data), concat("zero=", zero)});
+      const Volume volume = volume_of(m.program, 0);
+      const std::int64_t bytes = m.parameters * 4, tensors = static_cast<std::int64_t>(m.prepared.parameters.size());
+      const std::int64_t passes = zero == 3 ? 3 : 2;
+      // The last stage's backward follows on its forward: it is gathered once.
+      std::int64_t saved = 0;
+      if (zero == 3) saved = volume.bytes.at(Opcode::reduce_scatter) * 2 - volume.bytes.at(Opcode::all_gather);
+      EXPECT_LT(saved, bytes / 2);
+      EXPECT_GE(volume.sum() + saved, passes * bytes * (data - 1) / data);
+      EXPECT_LE(volume.sum() + saved, passes * padded(bytes, 4, tensors, data) * (data - 1) / data);
+      EXPECT_EQ(volume.count.contains(Opcode::all_reduce), zero == 0);
+      EXPECT_EQ(volume.count.contains(Opcode::all_gather), zero > 0);
+      if (zero > 0) {
+        EXPECT_EQ(volume.count.at(Opcode::reduce_scatter), 4);  // one a stage, whatever the number of micro-batches
+      }
+    }
+}
+
+// ZeroPP gathers a block once per unit of U micro-batches and direction and scatters its gradients once per unit: 3 x 12 h^2 x m/U elements
+// of a transformer layer of width h.
+TEST(Zero, ZeroppMovesThirtySixSquareWidthsPerUnit) {
+  for (const int h : {16, 32})
+    for (const int unit : {2, 4, 8}) {
+      SCOPED_TRACE(concat("width ", h, ", unit ", unit));
+      const int m = 8, data = 2;
+      const Made made_here = made({concat("width=", h), "schedule=zeropp", "actors=2", "chunks=2", concat("microbatches=", m),
+                                   concat("unit=", unit), "batch=64", concat("pipeline.data=", data)});
+      ASSERT_EQ(made_here.prepared.zero, 3);  // as its table gathers
+      // Stage 1 is one whole transformer layer, on actor 1.
+      const DeviceProgram& device = made_here.program.devices[data];
+      std::int64_t gathers = 0, scatters = 0, elements = 0;
+      for (const Instruction& i : device.instructions) {
+        if (!is_collective(i.opcode) || i.stage != 1) continue;
+        const bool gather = i.opcode == Opcode::all_gather;
+        (gather ? gathers : scatters) += 1;
+        const Slot& block = device.slots[(gather ? device.results_of(i)[0].slot : device.operands_of(i)[0]).index()];
+        for (const TensorType& part : block.parts)
+          if (part.shape.size() == 2) elements += part.elements();
+      }
+      EXPECT_EQ(gathers, 2 * m / unit);
+      EXPECT_EQ(scatters, m / unit);
+      EXPECT_EQ(elements, 36 * m * h * h / unit);
+    }
+}
+
+struct Weight {
+  std::int64_t parameters = 0, moments = 0;  // bytes of state tensors
+};
+Weight weight_of(const DeviceProgram& device) {
+  Weight weight;
+  for (const Slot& slot : device.slots)
+    for (std::size_t p = 0; holds_state(slot.kind) && p < slot.parts.size(); ++p) {
+      const std::string tensor = parse_piece(slot.names[p]).tensor;
+      const bool moment = tensor.starts_with("first:") || tensor.starts_with("second:");
+      if (tensor != "step") (moment ? weight.moments : weight.parameters) += slot.parts[p].bytes();
+    }
+  return weight;
+}
+
+// Bytes of the accumulators' values at the update.
+std::int64_t gradients_of(const DeviceProgram& device) {
+  std::map<std::int64_t, std::int64_t> live;
+  std::int64_t at_update = 0;
+  for (const Instruction& i : device.instructions) {
+    if (i.opcode == Opcode::free) live.erase(i.slot.value);
+    const auto updates = [&](const Result& result) { return holds_state(device.slots[result.slot.index()].kind); };
+    if (i.opcode == Opcode::run && std::ranges::any_of(device.results_of(i), updates)) {
+      std::int64_t sum = 0;
+      for (const auto& [slot, bytes] : live) sum += bytes;
+      at_update = std::max(at_update, sum);
+    }
+    for (const Result& result : device.results_of(i)) {
+      const Slot& slot = device.slots[result.slot.index()];
+      std::int64_t bytes = 0;
+      for (const TensorType& part : slot.parts) bytes += part.bytes();
+      if (slot.name.starts_with("sum:") && bytes > 4) live[result.slot.value] = bytes;
+    }
+  }
+  return at_update;
+}
+
+// Each device: (1 + 2) Psi and Psi of gradients; from level 1 the moments, from 2 (here, as sums are scattered once, from 1) the gradients,
+// from 3 the parameters are of D-th parts, which together are the whole, exactly.
+TEST(Zero, MemoryIsThatOfTheFormulas) {
+  for (const int data : {2, 4, 8})
+    for (const int zero : {0, 1, 2, 3}) {
+      SCOPED_TRACE(concat("data ", data, ", zero ", zero));
+      const Made m = made({"schedule=gpipe", "actors=1", "microbatches=2", concat("pipeline.data=", data), concat("zero=", zero)});
+      const std::int64_t bytes = 4 * m.parameters, parts = static_cast<std::int64_t>(m.prepared.parameters.size());
+      Weight sum;
+      std::int64_t gradients = 0;
+      for (const DeviceProgram& device : m.program.devices) {
+        const Weight weight = weight_of(device);
+        const std::int64_t share = bytes / data, slack = (parts + 1) * kAlignment;
+        EXPECT_LE(std::abs(weight.parameters - (zero == 3 ? share : bytes)), zero == 3 ? slack : 0);
+        EXPECT_LE(std::abs(weight.moments - (zero > 0 ? 2 * share : 2 * bytes)), zero > 0 ? 2 * slack : 0);
+        EXPECT_LE(std::abs(gradients_of(device) - (zero > 0 ? share : bytes)), zero > 0 ? slack : 0);
+        sum.parameters += weight.parameters;
+        sum.moments += weight.moments;
+        gradients += gradients_of(device);
+      }
+      EXPECT_EQ(sum.parameters, zero == 3 ? bytes : data * bytes);
+      EXPECT_EQ(sum.moments, zero > 0 ? 2 * bytes : 2 * data * bytes);
+      EXPECT_EQ(gradients, zero > 0 ? bytes : data * bytes);
+    }
+}
+
+TEST(Zero, EachLevelPlansLess) {
+  std::vector<std::int64_t> peaks;
+  for (const int zero : {0, 1, 2, 3}) {
+    const Made m = made({"schedule=breadth-first", "actors=1", "chunks=4", "microbatches=2", "pipeline.data=4", concat("zero=", zero)});
+    peaks.push_back(m.program.devices[0].device_bytes());
+  }
+  EXPECT_LT(peaks[1], peaks[0]);
+  EXPECT_LE(peaks[2], peaks[1]);  // breadth first, each sum is scattered once at either level
+  EXPECT_LT(peaks[3], peaks[2]);
+}
+
+// The gathered blocks that a device holds at a time.
+std::size_t most_gathered(const DeviceProgram& device) {
+  std::set<std::int64_t> live;
+  std::size_t most = 0;
+  for (const Instruction& i : device.instructions) {
+    if (i.opcode == Opcode::free) live.erase(i.slot.value);
+    if (i.opcode == Opcode::all_gather && i.kind == Kind::UNSHARD) live.insert(device.results_of(i)[0].slot.value);
+    most = std::max(most, live.size());
+  }
+  return most;
+}
+
+TEST(Zero, ZeroppHoldsTwoBlocksAtATime) {
+  for (const int chunks : {2, 4})
+    for (const int unit : {2, 3, 4, 8}) {
+      SCOPED_TRACE(concat("chunks ", chunks, ", unit ", unit));
+      const Made m = made({"layers=8", "schedule=zeropp", "actors=2", concat("chunks=", chunks), "microbatches=8", concat("unit=", unit),
+                           "pipeline.data=2"});
+      for (const DeviceProgram& device : m.program.devices) EXPECT_EQ(most_gathered(device), 2);
+    }
+}
+
+// Actors that keep on with one stage need no second gather; a device never holds more than it works with and what comes next.
+TEST(Zero, TablesWithoutGathersGetThem) {
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "sequential", "interleaved-1f1b", "breadth-first"}) {
+    SCOPED_TRACE(schedule);
+    const bool chunked = std::string_view(schedule) == "interleaved-1f1b" || std::string_view(schedule) == "breadth-first";
+    const Made m =
+        made({concat("schedule=", schedule), "actors=2", chunked ? "chunks=2" : "chunks=1", "microbatches=4", "pipeline.data=2", "zero=3"});
+    for (const DeviceProgram& device : m.program.devices) EXPECT_LE(most_gathered(device), 2);
+    if (!chunked) {
+      EXPECT_EQ(volume_of(m.program, 0).count.at(Opcode::all_gather), 1);
+    }
+  }
+}
+
+// What the stage's actor alone does not settle stays whole: a tied embedding on two actors, a stage on two actors.
+TEST(Zero, WhatSeveralActorsNeedStaysWhole) {
+  const auto is_whole = [](const Made& m, const std::string& name) {
+    for (const DeviceProgram& device : m.program.devices)
+      for (const Slot& slot : device.slots)
+        for (const std::string& held : slot.names)
+          if (parse_piece(held).tensor == name && !parse_piece(held).whole()) return false;
+    return true;
+  };
+  const std::vector<std::string> settings = {"tied=1", "schedule=1f1b", "microbatches=4", "pipeline.data=2", "zero=3"};
+  std::vector<std::string> one = settings, two = settings;
+  one.push_back("actors=1");
+  two.push_back("actors=2");
+  EXPECT_FALSE(is_whole(made(one), "wte.weight"));
+  EXPECT_TRUE(is_whole(made(two), "wte.weight"));
+  EXPECT_FALSE(is_whole(made(two), "h.0.mlp.c_fc.weight"));
+  EXPECT_TRUE(is_whole(made({"schedule=chimera", "actors=2", "microbatches=4", "pipeline.data=2", "zero=3"}), "h.0.mlp.c_fc.weight"));
+}
+
+// One sum over the devices for a stage and step, also where I makes some of its gradients.
+TEST(Zero, OneReductionForAStage) {
+  const Made m = made({"schedule=zb-h1", "actors=2", "microbatches=4", "pipeline.data=2"});
+  EXPECT_EQ(volume_of(m.program, 0).count.at(Opcode::all_reduce), 1);
+  EXPECT_EQ(volume_of(m.program, 2).count.at(Opcode::all_reduce), 1);
+}
+
+TEST(Zero, ProgramsOfOneRunHoldTheSamePieces) {
+  for (const char* schedule : {"zeropp", "interleaved-1f1b"}) {
+    SCOPED_TRACE(schedule);
+    const Config config = config_of({concat("schedule=", schedule), "actors=2", "chunks=2", "microbatches=4", "pipeline.data=2", "zero=3"});
+    const Prepared prepared = prepare(config, builtin_models());
+    const Program training = compile_training(config, prepared);
+    for (const Program& other : {compile_evaluation(config, prepared), compile_gradients(config, prepared)})
+      for (std::size_t d = 0; d < training.devices.size(); ++d) {
+        std::set<std::string> held;
+        for (const Slot& slot : training.devices[d].slots) held.insert(slot.names.begin(), slot.names.end());
+        for (const Slot& slot : other.devices[d].slots)
+          for (const std::string& name : slot.names) EXPECT_TRUE(held.contains(name)) << other.name << " device " << d << ": " << name;
+      }
+  }
+}
+
+TEST(Zero, PerceptronInShares) {
+  ModelOptions options;
+  options.stages = 2;
+  options.numbers = {{"width", 8}};
+  const auto model = make_model(builtin_models(), "mlp", options);
+  ScheduleOptions shape;
+  shape.actors = 1;
+  shape.chunks = 2;
+  shape.microbatches = 1;
+  const Schedule schedule = with_gathers(make_schedule("sequential", shape), /*turns=*/true);
+  const Graph step = training_step(*model, 4, 4, 2, {});
+  LowerOptions lowering{.devices = {2}, .sharding = {.level = 3}};
+  for (const ParameterSpec& spec : model->parameters()) lowering.sharding.parameters.push_back(spec.name);
+  test::expect_golden("lower/perceptron_zero3.txt", print(lower(step, schedule, lowering)));
+}
+
+}  // namespace
+}  // namespace penstock
