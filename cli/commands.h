@@ -14,9 +14,9 @@ void add_train(CLI::App& program, const ModelRegistry& models);
 void add_generate(CLI::App& program, const ModelRegistry& models);
 void add_check(CLI::App& program, const ModelRegistry& models);
 void add_compile(CLI::App& program, const ModelRegistry& models);
-void add_schedule(CLI::App& program);
+void add_schedule(CLI::App& program, const ModelRegistry& models);
 // Of penstock schedule.
-void add_schedule_search(CLI::App& schedule);
+void add_schedule_search(CLI::App& schedule, const ModelRegistry& models);
 void add_schedule_compare(CLI::App& schedule);
 void add_verify(CLI::App& program);
 void add_profile(CLI::App& program, const ModelRegistry& models);

@@ -58,7 +58,7 @@ void schedule_command(const Arguments& arguments) {
 
 }  // namespace
 
-void add_schedule(CLI::App& app) {
+void add_schedule(CLI::App& app, const ModelRegistry& models) {
   CLI::App* command =
       app.add_subcommand("schedule", "print a schedule's table, from its name or from a file; `list` names them; or find one");
   const auto arguments = std::make_shared<Arguments>();
@@ -67,7 +67,7 @@ void add_schedule(CLI::App& app) {
   command->add_flag("--show", arguments->show, "draw it over time instead of printing the CSV");
   command->add_flag("--json", arguments->json, "one JSON object");
   command->footer("Example: penstock schedule interleaved-1f1b --actors 4 --microbatches 8 --chunks 2 --show");
-  add_schedule_search(*command);
+  add_schedule_search(*command, models);
   add_schedule_compare(*command);
   command->callback([command, arguments] {
     if (!command->get_subcommands().empty()) return;

@@ -7,9 +7,11 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/schedule_race.h"
 #include "penstock/error.h"
 #include "plan/relieve.h"
 #include "report/progress.h"
@@ -122,20 +124,32 @@ std::string text_of(const SearchArguments& arguments, const SearchResult& result
       result.generator.empty() ? "none keeps the limit" : concat(result.generator, ", ", time_of(arguments, result.generator_time)), "\n");
 }
 
-void search_command(const SearchArguments& arguments) {
-  check_shape(arguments.shape());
-  const SearchProblem problem = problem_of(arguments, arguments.shape().actors * arguments.shape().chunks);
+RacedSearch predicted_search(const SearchArguments& arguments) {
+  RacedSearch found;
+  found.problem = problem_of(arguments, arguments.shape().actors * arguments.shape().chunks);
   SearchOptions options;
   options.seed = arguments.seed;
   options.seconds = checked("--seconds", arguments.seconds);
-  const SearchResult result = search_schedule(problem, options);
+  found.result = search_schedule(found.problem, options);
+  return found;
+}
+
+void search_command(const SearchArguments& arguments, const RaceArguments& race) {
+  check_shape(arguments.shape());
+  const bool measures = !race.config.empty();
+  const std::optional<RacedSearch> found = measures ? raced_search(arguments, race) : predicted_search(arguments);
+  if (!found) return;
+  const SearchResult& result = found->result;
   if (!arguments.out.empty()) write_file(arguments.out, print(result.schedule));
   if (arguments.simulate.json) {
-    std::cout << json_of(arguments, result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    nlohmann::json out = json_of(arguments, result);
+    if (measures) out["race"] = race_json(*found);
+    std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
     return;
   }
+  if (measures) std::cout << race_text(*found) << "\nthe fastest, as predicted:\n";
   std::cout << text_of(arguments, result);
-  if (arguments.simulate.show) std::cout << "\n" << drawing_of(arguments, problem, result.schedule);
+  if (arguments.simulate.show) std::cout << "\n" << drawing_of(arguments, found->problem, result.schedule);
 }
 
 }  // namespace
@@ -193,19 +207,24 @@ std::string activations(double live) {
   return time_text(live, false);
 }
 
-void add_schedule_search(CLI::App& schedule) {
+void add_schedule_search(CLI::App& schedule, const ModelRegistry& models) {
   CLI::App* command =
       schedule.add_subcommand("search", "the fastest table found for these costs, links and memory, and how far from the best it is");
   const auto arguments = std::make_shared<SearchArguments>();
+  const auto race = std::make_shared<RaceArguments>();
+  race->models = &models;
   add_search_options(*command, *arguments);
+  add_race_options(*command, *race);
   command->add_option("--copies", arguments->copies, "most copies of a stage's parameters: 2 for bidirectional tables")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--seconds", arguments->seconds, "end after so long at most")->capture_default_str();
   command->add_option("--seed", arguments->seed, "of the random moves")->capture_default_str();
   command->add_option("--out", arguments->out, "write the table")->type_name("FILE.csv");
-  command->footer("Example: penstock schedule search --actors 4 --microbatches 8 --memory-limit 6 --latency 0.5 --out best.csv --show");
-  command->callback([arguments] { search_command(*arguments); });
+  command->footer(
+      "Example:\n  penstock schedule search --actors 4 --microbatches 8 --memory-limit 6 --latency 0.5 --out best.csv --show\n"
+      "  penstock schedule search --microbatches 8 --costs costs.json --measure examples/gpt.toml --out best.csv");
+  command->callback([arguments, race] { search_command(*arguments, *race); });
 }
 
 }  // namespace penstock

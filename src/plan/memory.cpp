@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 
 #include "base/invariant.h"
 #include "base/numbers.h"
@@ -55,11 +56,6 @@ class MemorySearch {
     return time_table(schedule, problem_.shape, problem_.costs, {.network = problem_.network});
   }
 
-  struct Candidate {
-    Schedule schedule;
-    double makespan;
-    std::string name;
-  };
   double slowest() const { return candidates_.size() < kMostCandidates ? kInfinity : candidates_.back().makespan; }
 
   // With ZeroPP of every unit, where the cost of gathers and the limit decide between them.
@@ -106,9 +102,9 @@ class MemorySearch {
   }
 
   // One of each makespan: equal times are mostly equal tables.
-  void keep(Candidate&& candidate) {
+  void keep(FoundTable&& candidate) {
     const auto place = std::find_if(candidates_.begin(), candidates_.end(),
-                                    [&](const Candidate& other) { return candidate.makespan <= other.makespan * (1 + kRounding); });
+                                    [&](const FoundTable& other) { return candidate.makespan <= other.makespan * (1 + kRounding); });
     if (place != candidates_.end() && candidate.makespan >= place->makespan * (1 - kRounding)) return;
     candidates_.insert(place, std::move(candidate));
     if (candidates_.size() > kMostCandidates) candidates_.pop_back();
@@ -170,7 +166,7 @@ class MemorySearch {
   }
 
   void improve_best() {
-    const std::vector<Candidate> starts = candidates_;
+    const std::vector<FoundTable> starts = candidates_;
     for (std::size_t i = 0; i < starts.size(); ++i) {
       if (candidates_[0].makespan <= result_.lower_bound * (1 + kRounding)) return;
       std::int64_t actions = 0;
@@ -179,13 +175,14 @@ class MemorySearch {
       const double until = kOrders + (1 - kOrders) * static_cast<double>(i + 1) / static_cast<double>(starts.size());
       Schedule improved = improve_table(problem_, starts[i].schedule, moves, random_, [&] { return is_late(until); });
       const double makespan = time_of(improved).makespan;
-      if (makespan < starts[i].makespan) keep({std::move(improved), makespan, starts[i].name + ", improved"});
+      if (makespan < starts[i].makespan) keep({std::move(improved), makespan, starts[i].found_by + ", improved"});
     }
   }
 
   SearchResult finish() {
     result_.schedule = std::move(candidates_[0].schedule);
-    result_.found_by = candidates_[0].name;
+    result_.found_by = candidates_[0].found_by;
+    result_.runners_up.assign(std::make_move_iterator(candidates_.begin() + 1), std::make_move_iterator(candidates_.end()));
     result_.time = time_of(result_.schedule);
     result_.generator = generator_;
     result_.generator_time = generator_time_;
@@ -212,7 +209,7 @@ class MemorySearch {
   const SearchOptions& options_;
   std::mt19937_64 random_;
   std::chrono::steady_clock::time_point start_;
-  std::vector<Candidate> candidates_;  // the fastest first
+  std::vector<FoundTable> candidates_;  // the fastest first
   SearchResult result_;
   std::string generator_;
   double generator_time_ = 0;

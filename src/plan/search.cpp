@@ -78,6 +78,10 @@ bool has_costs(const SearchProblem& problem, const Schedule& schedule) {
   return true;
 }
 
+bool is_faster(const FoundTable& a, const FoundTable& b) {
+  return a.makespan < b.makespan;
+}
+
 // Of F, I and W alone.
 class Search {
  public:
@@ -218,6 +222,7 @@ class Search {
     invariant(!candidates_.empty() || !out.generator.empty(), "a placement within the limit has a table");
     out.schedule = registered ? generator_ : schedule_of(grounds_[candidates_[0].ground].lanes, candidates_[0].rows);
     out.found_by = registered ? out.generator : candidates_[0].name;
+    find_runners_up();
     out.schedule.name = "searched";
     validate(out.schedule, problem_.shape, problem_.microbatches);
     out.time = time_table(out.schedule, problem_.shape, problem_.costs, {.network = problem_.network});
@@ -230,6 +235,16 @@ class Search {
     out.optimal = out.time.makespan <= out.lower_bound * (1 + 2 * kRounding);
     out.lower_bound = std::min(out.lower_bound, out.time.makespan);
     return std::move(out);
+  }
+
+  void find_runners_up() {
+    for (const Candidate& other : candidates_) {
+      Schedule schedule = schedule_of(grounds_[other.ground].lanes, other.rows);
+      if (schedule.actors == result_.schedule.actors) continue;
+      const double makespan = time_table(schedule, problem_.shape, problem_.costs, {.network = problem_.network}).makespan;
+      result_.runners_up.push_back({std::move(schedule), makespan, other.name});
+    }
+    std::stable_sort(result_.runners_up.begin(), result_.runners_up.end(), is_faster);
   }
 
   static constexpr std::size_t kMostCandidates = 4;
@@ -334,6 +349,18 @@ std::vector<RegisteredTable> tables_for(const SearchProblem& problem, const Sear
     return wanted.empty() ? copies_of(placement) > problem.copies : std::find(wanted.begin(), wanted.end(), placement) == wanted.end();
   });
   return tables;
+}
+
+std::vector<FoundTable> tables_within(const SearchProblem& problem, const SearchOptions& options) {
+  std::vector<FoundTable> out;
+  for (const RegisteredTable& table : tables_for(problem, options)) {
+    Schedule schedule = problem.sharded ? with_gathers(table.schedule) : table.schedule;
+    const TableTime time = time_table(schedule, problem.shape, problem.costs, {.network = problem.network});
+    const double peak = *std::max_element(time.peak_live.begin(), time.peak_live.end());
+    if (peak <= problem.memory_limit * (1 + kRounding)) out.push_back({std::move(schedule), time.makespan, table.title()});
+  }
+  std::stable_sort(out.begin(), out.end(), is_faster);
+  return out;
 }
 
 SearchResult search_schedule(const SearchProblem& problem, const SearchOptions& options) {

@@ -49,6 +49,12 @@ struct SearchOptions {
   double seconds = kInfinity;
 };
 
+struct FoundTable {
+  Schedule schedule;
+  double makespan = 0;
+  std::string found_by;  // the schedule, heuristic or step that found it
+};
+
 struct SearchResult {
   Schedule schedule;
   TableTime time;
@@ -58,6 +64,8 @@ struct SearchResult {
   double lower_bound = 0;     // of every table with one of the placements
   bool optimal = false;       // proven: no such table is faster
   std::int64_t nodes = 0;     // of the proof
+  // Other tables within the limit that the search came upon, mostly each of another makespan; the fastest first.
+  std::vector<FoundTable> runners_up;
 
   // How much slower than possible the table may be: makespan / lower_bound - 1.
   double gap() const { return lower_bound > 0 ? time.makespan / lower_bound - 1 : 0; }
@@ -91,5 +99,7 @@ struct RegisteredTable {
 std::vector<RegisteredTable> registered_tables(const ScheduleOptions& shape);
 // Those that a search may take: whose backwards have costs, and that stand where it looks.
 std::vector<RegisteredTable> tables_for(const SearchProblem& problem, const SearchOptions& options);
+// Of these, those that keep the limit as they are; the fastest first.
+std::vector<FoundTable> tables_within(const SearchProblem& problem, const SearchOptions& options);
 
 }  // namespace penstock

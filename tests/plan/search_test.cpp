@@ -81,6 +81,16 @@ void expect_valid(const SearchProblem& problem, const SearchResult& result) {
   EXPECT_LE(largest(time.peak_live), problem.memory_limit * (1 + 1e-9)) << words(problem);
   EXPECT_LE(result.lower_bound, time.makespan);
   EXPECT_TRUE(result.generator.empty() || time.makespan <= result.generator_time) << words(problem);
+  double before = time.makespan * (1 - 1e-9);
+  for (const FoundTable& other : result.runners_up) {
+    validate(other.schedule, problem.shape, problem.microbatches);
+    const TableTime slower = time_table(other.schedule, problem.shape, problem.costs, {.network = problem.network});
+    EXPECT_EQ(slower.makespan, other.makespan);
+    EXPECT_LE(before, other.makespan) << words(problem);
+    EXPECT_LE(largest(slower.peak_live), problem.memory_limit * (1 + 1e-9)) << words(problem);
+    EXPECT_NE(other.schedule.actors, result.schedule.actors);
+    before = other.makespan;
+  }
 }
 
 // All orders of one actor's F, I and W, each kind in the order of micro-batches, that keep the limit.
@@ -339,6 +349,22 @@ TEST(Search, FindsThePublishedZeroBubbleTables) {
     EXPECT_NEAR(result.time.makespan, makespan, 1e-6);
     EXPECT_TRUE(result.optimal);
   }
+}
+
+// What a race may be held between.
+TEST(Search, GivesOtherGoodTables) {
+  const SearchProblem problem = uniform(2, 4, 2.5, {.backward = 1.9, .input = 1.1, .weight = 0.9}, 2);
+  const SearchResult result = search_schedule(problem);
+  expect_valid(problem, result);
+  EXPECT_GE(result.runners_up.size(), 2u);
+
+  const std::vector<FoundTable> registered = tables_within(problem, {});
+  ASSERT_GE(registered.size(), 3u);
+  EXPECT_EQ(registered[0].found_by, result.generator);
+  EXPECT_EQ(registered[0].makespan, result.generator_time);
+  for (std::size_t i = 1; i < registered.size(); ++i) EXPECT_LE(registered[i - 1].makespan, registered[i].makespan);
+  for (const FoundTable& table : registered)
+    EXPECT_LE(largest(time_table(table.schedule, problem.shape, problem.costs).peak_live), 2.5) << table.found_by;
 }
 
 // Where one B takes less than I and W, the last actor has no use for the split.

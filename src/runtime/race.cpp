@@ -1,0 +1,45 @@
+#include "runtime/race.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "base/text.h"
+#include "runtime/profile.h"
+
+namespace penstock {
+
+std::vector<Sample> race(Cluster& cluster, const std::vector<Program>& programs, const StateSource& state, const RaceOptions& options) {
+  std::vector<std::uint64_t> keys;
+  for (const Program& program : programs) keys.push_back(cluster.load(program));
+  std::int64_t step = 0;
+  const auto turn = [&](std::uint64_t key) {
+    std::vector<double> seconds;
+    for (std::int64_t i = 0; i < options.warm_up; ++i) cluster.step(key, options.input(++step));
+    for (std::int64_t i = 0; i < options.steps; ++i) seconds.push_back(cluster.step(key, options.input(++step)).seconds);
+    return sample_of(std::move(seconds)).median;
+  };
+
+  std::vector<std::vector<double>> turns(programs.size());
+  std::vector<Sample> samples(programs.size());
+  std::vector<std::size_t> running(programs.size());
+  std::iota(running.begin(), running.end(), std::size_t{0});
+  for (int round = 0; round < options.rounds; ++round) {
+    if (options.progress) options.progress(concat("round ", round + 1, " of ", options.rounds, ": ", running.size(), " tables"));
+    cluster.set_state(state);  // many steps on few batches lead nowhere
+    double fastest = std::numeric_limits<double>::infinity();
+    for (const std::size_t i : running) {
+      turns[i].push_back(turn(keys[i]));
+      samples[i] = sample_of(turns[i]);
+      fastest = std::min(fastest, samples[i].median);
+    }
+    std::erase_if(running, [&](std::size_t i) { return samples[i].median > kBehind * fastest; });
+  }
+  return samples;
+}
+
+bool is_ahead(const Sample& a, const Sample& b) {
+  return a.count != b.count ? a.count > b.count : a.median < b.median;
+}
+
+}  // namespace penstock
