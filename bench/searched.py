@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The searched schedule beside the best generators, measured: GPT of width 256 on two actors.
 
-    bench/searched.py [--microbatches 4 16] [--rounds 5] [--steps 12] [--limit 2.5]
+    bench/searched.py [--microbatches 4 16] [--rounds 5] [--steps 12] [--limit 2.5] [--candidates 6] [--search-rounds 3]
 
-The model is profiled once for one and once for two stages per actor; `penstock schedule search` finds a table for these costs under the
-limit (activations per actor; 1F1B holds 2), with one stage per actor and with two, and the faster of both is raced. Of the generators 1F1B and those predicted to be
-the fastest are raced. In each round every schedule runs once, in turn; printed are the medians of the rounds' medians, their ratio to 1F1B,
-what was predicted, and the measured share of time in which the two actors do not compute.
+The model is profiled once for one and once for two stages per actor. `penstock schedule search --measure` finds tables for these costs under
+the limit (activations per actor; 1F1B holds 2), races the best of them and the best generators in one process, and takes the fastest. That
+one is raced again here, in runs of its own, against 1F1B and the generators that are predicted to be the fastest with one stage per actor and
+with two. In each round every schedule runs once, in turn; printed are the medians of the rounds' medians, their ratio to 1F1B, what was
+predicted, and the measured share of time in which the two actors do not compute; then how the search's own race ended.
 """
 import argparse
 import json
@@ -28,28 +29,31 @@ def config_of(microbatches, folder):
     return file
 
 
-def searched(microbatches, limit, costs, folder):
-    """Name, chunks, predicted seconds and what was found, of the faster of both numbers of stages."""
-    found = []
+def searched(config, microbatches, options, costs, folder):
+    """What the search and its race found, and the file of the table."""
+    table = folder / f"searched-{microbatches}.csv"
+    found = json.loads(penstock("schedule", "search", "--actors", 2, "--microbatches", microbatches, "--memory-limit", options.limit,
+                                "--costs", costs, "--measure", config, "--candidates", options.candidates, "--rounds",
+                                options.search_rounds, "--out", table, "--json"))
+    return found, str(table)
+
+
+def generators(microbatches, options, costs):
+    """1F1B and, for each number of stages per actor, the fastest by prediction that keep the limit: name, chunks, predicted seconds."""
+    racers = []
     for chunks in PROFILED:
-        table = folder / f"searched-{microbatches}-{chunks}.csv"
-        result = json.loads(penstock("schedule", "search", "--actors", 2, "--microbatches", microbatches, "--chunks", chunks,
-                                     "--memory-limit", limit, "--costs", costs, "--out", table, "--json"))
-        found.append((result["makespan"], str(table), chunks))
-    makespan, table, chunks = min(found)
-    return table, chunks, makespan
-
-
-def generators(microbatches, limit, costs, count):
-    """1F1B and the `count` fastest by prediction that keep the limit: name, chunks, predicted seconds."""
-    compared = json.loads(penstock("schedule", "compare", "--actors", 2, "--microbatches", microbatches, "--chunks", 2, "--costs", costs,
-                                   "--memory-limit", limit, "--json"))
-    rows = {}
-    for row in compared["schedules"]:
-        if row.get("fits") and row["copies"] == 1 and row["title"] == row["name"]:
-            rows[row["name"]] = (row["name"], row["chunks"], row["makespan"])
-    best = sorted(rows.values(), key=lambda row: row[2])[:count]
-    return best if rows["1f1b"] in best else [rows["1f1b"], *best]
+        compared = json.loads(penstock("schedule", "compare", "--actors", 2, "--microbatches", microbatches, "--chunks", chunks, "--costs",
+                                       costs, "--memory-limit", options.limit, "--json"))
+        best = {}  # by predicted seconds: equal times are mostly equal tables
+        for row in compared["schedules"]:
+            if not row.get("fits") or row["copies"] > 1 or row["title"] != row["name"]:
+                continue
+            if row["name"] == "1f1b" and chunks == 1:
+                racers.insert(0, (row["name"], 1, row["makespan"]))
+            elif row["chunks"] == chunks:
+                best.setdefault(row["makespan"], (row["name"], chunks, row["makespan"]))
+        racers += [best[makespan] for makespan in sorted(best)][:options.generators]
+    return racers
 
 
 def measure(config, schedule, chunks, steps, folder):
@@ -59,21 +63,27 @@ def measure(config, schedule, chunks, steps, folder):
 
 def race(microbatches, options, costs, folder):
     config = config_of(microbatches, folder)
-    table, chunks, makespan = searched(microbatches, options.limit, costs, folder)
-    racers = [*generators(microbatches, options.limit, costs, options.generators), (table, chunks, makespan)]
-    times = {name: [] for name, _, _ in racers}
+    found, table = searched(config, microbatches, options, costs, folder)
+    racers = [*generators(microbatches, options, costs), (table, found["stages"] // 2, found["makespan"])]
+    times = {racer: [] for racer in racers}
     for _ in range(options.rounds):
-        for name, chunks, _ in racers:
-            times[name].append(measure(config, name, chunks, options.steps, folder))
-    predicted_base = next(makespan for name, _, makespan in racers if name == "1f1b")
+        for name, chunks, makespan in racers:
+            times[name, chunks, makespan].append(measure(config, name, chunks, options.steps, folder))
+    base = racers[0]
     print(f"{microbatches} micro-batches, at most {options.limit:g} activations, {options.rounds} rounds")
-    for name, chunks, makespan in sorted(racers, key=lambda racer: statistics.median(t[0] for t in times[racer[0]])):
-        seconds = [t[0] for t in times[name]]
+    for racer in sorted(racers, key=lambda racer: statistics.median(t[0] for t in times[racer])):
+        name, chunks, makespan = racer
+        seconds = [t[0] for t in times[racer]]
         median = statistics.median(seconds)
-        paired = statistics.median(a / b[0] for a, b in zip(seconds, times["1f1b"]))
+        paired = statistics.median(a / b[0] for a, b in zip(seconds, times[base]))
         title = "searched" if name == table else name
-        print(f"  {title:18} {chunks} stages/actor {1e3 * median:7.1f} ms  over 1f1b {paired:.3f}, predicted {makespan / predicted_base:.3f}  "
-              f"idle {100 * statistics.median(t[1] for t in times[name]):4.1f} %  spread {100 * spread_of(seconds):4.1f} %", flush=True)
+        print(f"  {title:18} {chunks} stages/actor {1e3 * median:7.1f} ms  over 1f1b {paired:.3f}, predicted {makespan / base[2]:.3f}  "
+              f"idle {100 * statistics.median(t[1] for t in times[racer]):4.1f} %  spread {100 * spread_of(seconds):4.1f} %", flush=True)
+    print(f"  the search took: {found['found_by']}. Its race:")
+    for racer in found["race"]:
+        if "measured" in racer:
+            print(f"    {racer['name']:50} {racer['chunks']} stages/actor, predicted {1e3 * racer['predicted']:7.1f} ms, "
+                  f"measured {1e3 * racer['measured']:7.1f} ms in {racer['rounds']} rounds", flush=True)
 
 
 def main():
@@ -82,7 +92,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--limit", type=float, default=2.5)
-    parser.add_argument("--generators", type=int, default=4)
+    parser.add_argument("--generators", type=int, default=3, help="for each number of stages per actor")
+    parser.add_argument("--candidates", type=int, default=6, help="of the search's race")
+    parser.add_argument("--search-rounds", type=int, default=3, help="of the search's race")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

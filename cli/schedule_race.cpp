@@ -90,9 +90,17 @@ std::vector<Searched> all_searched(const SearchArguments& arguments, std::vector
   return out;
 }
 
+// A fused pair runs as its two actions.
+bool is_same_program(Schedule a, Schedule b) {
+  for (Schedule* schedule : {&a, &b})
+    for (auto& row : schedule->actors)
+      for (Action& action : row) action.fused_with_next = false;
+  return a.actors == b.actors;
+}
+
 bool is_known(const std::vector<Racer>& racers, const FoundTable& table) {
   return std::any_of(racers.begin(), racers.end(),
-                     [&](const Racer& racer) { return racer.table.schedule.actors == table.schedule.actors; });
+                     [&](const Racer& racer) { return is_same_program(racer.table.schedule, table.schedule); });
 }
 
 // At most `count`: the first of each group, as predictions are surer within a group than between them, then the best of all the others.
@@ -124,7 +132,7 @@ std::vector<Racer> racers_of(const std::vector<Searched>& searches, int count) {
   for (Racer& racer : racers)  // also where a search took one
     for (const std::vector<FoundTable>& group : named)
       for (const FoundTable& table : group)
-        if (table.schedule.actors == racer.table.schedule.actors) racer.table.found_by = table.found_by;
+        if (is_same_program(table.schedule, racer.table.schedule)) racer.table.found_by = table.found_by;
   return racers;
 }
 

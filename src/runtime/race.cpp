@@ -1,13 +1,22 @@
 #include "runtime/race.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "base/text.h"
 #include "runtime/profile.h"
 
 namespace penstock {
+namespace {
+
+void drop_slow(const std::vector<Sample>& samples, std::vector<std::size_t>& running) {
+  std::sort(running.begin(), running.end(), [&](std::size_t a, std::size_t b) { return samples[a].median < samples[b].median; });
+  const std::size_t least = (running.size() + 1) / 2;
+  while (running.size() > least && samples[running.back()].median > kBehind * samples[running.front()].median) running.pop_back();
+  std::sort(running.begin(), running.end());
+}
+
+}  // namespace
 
 std::vector<Sample> race(Cluster& cluster, const std::vector<Program>& programs, const StateSource& state, const RaceOptions& options) {
   std::vector<std::uint64_t> keys;
@@ -27,13 +36,11 @@ std::vector<Sample> race(Cluster& cluster, const std::vector<Program>& programs,
   for (int round = 0; round < options.rounds; ++round) {
     if (options.progress) options.progress(concat("round ", round + 1, " of ", options.rounds, ": ", running.size(), " tables"));
     cluster.set_state(state);  // many steps on few batches lead nowhere
-    double fastest = std::numeric_limits<double>::infinity();
     for (const std::size_t i : running) {
       turns[i].push_back(turn(keys[i]));
       samples[i] = sample_of(turns[i]);
-      fastest = std::min(fastest, samples[i].median);
     }
-    std::erase_if(running, [&](std::size_t i) { return samples[i].median > kBehind * fastest; });
+    drop_slow(samples, running);
   }
   return samples;
 }

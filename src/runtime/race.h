@@ -20,11 +20,11 @@ struct RaceOptions {
 };
 
 // Seconds of a step of each program, in their order. In each round every program runs once, in turn, so that a slow minute of the machine
-// slows all of them; what counts is the median of its rounds' medians. A program that is clearly behind the fastest after a round
-// (kBehind) leaves the race: its sample has fewer rounds. All programs are of one model and on the cluster's devices; each round starts
-// from `state`. Throws what the cluster throws.
+// slows all of them; what counts is the median of its rounds' medians. After each round those of the slower half leave that are clearly
+// behind the fastest (kBehind); their samples have fewer rounds. All programs are of one model and on the cluster's devices; each round
+// starts from `state`. Throws what the cluster throws.
 std::vector<Sample> race(Cluster& cluster, const std::vector<Program>& programs, const StateSource& state, const RaceOptions& options);
-constexpr double kBehind = 1.15;  // more than a shared machine's rounds usually differ by
+constexpr double kBehind = 1.1;  // by more than the rounds of one program mostly differ
 
 // Whether it stayed longer in one race, or as long and was faster.
 bool is_ahead(const Sample& a, const Sample& b);

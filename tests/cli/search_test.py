@@ -79,6 +79,72 @@ class Search(ProgramTest):
         self.assertGreater(one["makespan"], run("simulate", "1f1b", *SHAPE, "--json").json()["makespan"])
         self.assertEqual(run("simulate", "1f1b", *SHAPE, "--parameters", 2, "--json").json()["peak_live"], [6, 5, 4, 3])
 
+    def costs(self, *chunks):
+        """A small model's configuration and what its tasks cost with so many stages per actor."""
+        config, costs = self.folder / "small.toml", self.folder / "costs.json"
+        config.write_text(
+            f'[model]\nlayers = 4\nwidth = 16\nheads = 2\ncontext = 8\n[data]\ntext = ["{self.text}"]\n[train]\nbatch = 4\n'
+            "[pipeline]\nactors = 2\nmicrobatches = 4\n"
+        )
+        for count in chunks:
+            schedule = "1f1b" if count == 1 else "interleaved-1f1b"
+            result = run("profile", config, "--schedule", schedule, "--chunks", count, "--rounds", 1, "--out", costs)
+            self.assertEqual(result.code, 0, result.err)
+        return config, costs
+
+    def test_race(self):
+        config, costs = self.costs(1, 2)
+        best = self.folder / "best.csv"
+        flags = ["--microbatches", 4, "--memory-limit", 2.5, "--costs", costs, "--measure", config, "--rounds", 2, "--steps", 2]
+        result = run("schedule", "search", *flags, "--candidates", 3, "--seconds", 2, "--out", best, "--json")
+        self.assertEqual(result.code, 0, result.err)
+        self.assertRegex(result.err, r"race: round 1 of 2: \d tables\nrace: round 2 of 2: \d tables\n")
+        found = result.json()
+        racers = found["race"]
+        self.assertEqual((found["found_by"], found["makespan"]), (racers[0]["name"], racers[0]["predicted"]))
+        self.assertEqual(best.read_text(), found["table"])
+        self.assertEqual({racer["chunks"] for racer in racers}, {1, 2})
+        self.assertTrue(3 < len(racers) <= 6, racers)
+        self.assertEqual(racers, sorted(racers, key=lambda racer: (-racer["rounds"], racer["measured"])))
+        self.assertLessEqual(max(found["peak_live"]), 2.5)
+        trained = run("train", config, "--schedule", best, "--chunks", racers[0]["chunks"], "--steps", 1, "--out", self.folder / "run")
+        self.assertEqual(trained.code, 0, trained.err)
+
+        out = run("schedule", "search", *flags, "--chunks", 2, "--candidates", 1, "--seconds", 1).out
+        self.assertRegex(out, r"predicted +measured +rounds\n")
+        self.assertIn("the fastest, as predicted:", out)
+
+    def test_race_leaves_out_what_cannot_be(self):
+        config, costs = self.costs(1)
+        flags = ["schedule", "search", "--costs", costs, "--seconds", 1]
+        race = ["--measure", config, "--candidates", 2, "--rounds", 1, "--steps", 1]
+        out = run(*flags, *race).out
+        self.assertIn("left out: stages per actor 2: ", out)
+
+        # The flags' micro-batches and actors, and a model, that are not the configuration's.
+        self.assert_fails(run(*flags, "--microbatches", 8, *race), "small.toml has pipeline.microbatches = 4, the search --microbatches 8")
+        self.assert_fails(run(*flags, "--actors", 3, *race), "small.toml has pipeline.actors = 2, the search --actors 3")
+        self.assert_fails(run("schedule", "search", *race), "--measure races the best tables for measured costs", "--costs FILE")
+        other = self.folder / "other.toml"
+        other.write_text(config.read_text().replace("width = 16", "width = 32"))
+        self.assert_fails(run(*flags, "--measure", other), "was measured for another model than that of", "width 16", "width 32")
+        plan = self.folder / "plan.json"
+        made = run("plan", config, "--devices", 2, "--bandwidth", 1e9, "--device", "h200", "--out", plan)
+        self.assertEqual(made.code, 0, made.err)
+        other.write_text(config.read_text() + f'plan = "{plan}"\n')
+        self.assert_fails(run(*flags, "--measure", other), "has the stages of a plan, the search those of the model")
+        self.assertEqual(run(*flags, "--rounds", 2).code, 2)
+
+    def test_race_of_too_many_stages(self):
+        config, costs = self.costs(1, 2)
+        config.write_text(config.read_text().replace("layers = 4", "layers = 3"))
+        costs.write_text(costs.read_text().replace("layers 4", "layers 3"))  # as if it had been measured
+        flags = ["schedule", "search", "--costs", costs, "--seconds", 1, "--measure", config, "--candidates", 2, "--rounds", 1, "--steps", 1]
+        racers = run(*flags, "--json").json()["race"]
+        self.assertEqual({(racer["chunks"], "measured" in racer, "refused" in racer) for racer in racers}, {(1, True, False), (2, False, True)})
+        self.assertRegex(run(*flags).out, r"left out: .*3 layers")
+        self.assert_fails(run(*flags, "--chunks", 2), "small.toml can run none of the tables found", "3 layers")
+
     def test_mistakes(self):
         for arguments, code, message in [
             (["search", *SHAPE, "--memory-limit", 0.5], 1, "the smallest limit that would do is 1"),

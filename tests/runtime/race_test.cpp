@@ -70,13 +70,20 @@ TEST(Race, EveryProgramRunsOnceInEachRound) {
 
 // The one that left is not ahead, whatever the machine did to the others since.
 TEST(Race, WhatIsClearlyBehindLeaves) {
-  ScriptedCluster cluster({{1.0, 2.0, 2.0}, {1.2, 0, 0}, {1.1, 2.1, 2.1}});
+  ScriptedCluster cluster({{1.0, 2.0, 2.0}, {1.2, 0, 0}, {1.05, 2.1, 2.1}});
   const std::vector<Sample> samples = race(cluster, std::vector<Program>(3), {}, options(3, 1, 0));
   EXPECT_EQ(cluster.story, "| 0 1 2| 0 2| 0 2");
   EXPECT_EQ(samples[1].count, 1);
   EXPECT_EQ(samples[1].median, 1.2);
   EXPECT_TRUE(is_ahead(samples[0], samples[2]));
   EXPECT_TRUE(is_ahead(samples[2], samples[1]));
+}
+
+// One lucky round sends no more than half of the others away.
+TEST(Race, TheFasterHalfStays) {
+  ScriptedCluster cluster({{2.0, 1.0}, {1.0, 2.0}, {4.0, 0}, {3.0, 0}});
+  const std::vector<Sample> samples = race(cluster, std::vector<Program>(4), {}, options(2, 1, 0));
+  EXPECT_EQ(cluster.story, "| 0 1 2 3| 0 1");
 }
 
 // Tables with other numbers of stages, one after the other on the same devices.
