@@ -3,11 +3,11 @@
 
     bench/searched.py [--microbatches 4 16] [--rounds 5] [--steps 12] [--limit 2.5] [--candidates 6] [--search-rounds 3]
 
-The model is profiled once for one and once for two stages per actor. `penstock schedule search --measure` finds tables for these costs under
-the limit (activations per actor; 1F1B holds 2), races the best of them and the best generators in one process, and takes the fastest. That
-one is raced again here, in runs of its own, against 1F1B and the generators that are predicted to be the fastest with one stage per actor and
-with two. In each round every schedule runs once, in turn; printed are the medians of the rounds' medians, their ratio to 1F1B, what was
-predicted, and the measured share of time in which the two actors do not compute; then how the search's own race ended.
+The model is profiled once for one and once for two stages per actor. `penstock schedule search --measure` finds tables for these costs
+under the limit (activations per actor; 1F1B holds 2), races the best of them and the best generators in one process, and takes the fastest.
+That one is raced again here, in runs of its own, against 1F1B and the generators that are predicted to be the fastest with one stage per
+actor and with two. In each round every schedule runs once, in turn; printed are the medians of the rounds' medians, their ratio to 1F1B,
+what was predicted, and the measured share of time in which the two actors do not compute; then how the search's own race ended.
 """
 import argparse
 import json
@@ -39,7 +39,8 @@ def searched(config, microbatches, options, costs, folder):
 
 
 def generators(microbatches, options, costs):
-    """1F1B and, for each number of stages per actor, the fastest by prediction that keep the limit: name, chunks, predicted seconds."""
+    """1F1B and, for each number of stages per actor, the fastest that keep the limit and are predicted to be faster: name, chunks, predicted
+    seconds."""
     racers = []
     for chunks in PROFILED:
         compared = json.loads(penstock("schedule", "compare", "--actors", 2, "--microbatches", microbatches, "--chunks", chunks, "--costs",
@@ -52,7 +53,7 @@ def generators(microbatches, options, costs):
                 racers.insert(0, (row["name"], 1, row["makespan"]))
             elif row["chunks"] == chunks:
                 best.setdefault(row["makespan"], (row["name"], chunks, row["makespan"]))
-        racers += [best[makespan] for makespan in sorted(best)][:options.generators]
+        racers += [best[makespan] for makespan in sorted(best) if makespan < racers[0][2]][:options.generators]
     return racers
 
 

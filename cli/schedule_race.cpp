@@ -79,12 +79,13 @@ std::vector<Searched> all_searched(const SearchArguments& arguments, std::vector
   const std::vector<int> counts = chunk_counts(arguments);
   const double seconds = checked("--seconds", arguments.seconds) / static_cast<double>(counts.size());
   for (const int chunks : counts) {
-    std::fprintf(stderr, "search: %d to an actor\n", chunks);
+    const std::string where = concat(chunks, chunks == 1 ? " stage" : " stages", " per actor");
+    std::fprintf(stderr, "search: %s\n", where.c_str());
     try {
       out.push_back(searched(arguments, chunks, seconds));
     } catch (const Error& error) {
       if (out.empty() && chunks == counts.back()) throw;
-      unsearched.push_back(concat("stages per actor ", chunks, ": ", split(error.what(), '\n')[0]));
+      unsearched.push_back(concat(where, ": ", split(error.what(), '\n')[0]));
     }
   }
   return out;
@@ -129,10 +130,6 @@ std::vector<Racer> racers_of(const std::vector<Searched>& searches, int count) {
   std::vector<Racer> racers;
   enter(found, count, racers);
   enter(named, count, racers);
-  for (Racer& racer : racers)  // also where a search took one
-    for (const std::vector<FoundTable>& group : named)
-      for (const FoundTable& table : group)
-        if (is_same_program(table.schedule, racer.table.schedule)) racer.table.found_by = table.found_by;
   return racers;
 }
 

@@ -119,7 +119,7 @@ class Search(ProgramTest):
         flags = ["schedule", "search", "--costs", costs, "--seconds", 1]
         race = ["--measure", config, "--candidates", 2, "--rounds", 1, "--steps", 1]
         out = run(*flags, *race).out
-        self.assertIn("left out: stages per actor 2: ", out)
+        self.assertIn("left out: 2 stages per actor: costs.json has no time for ", out)
 
         # The flags' micro-batches and actors, and a model, that are not the configuration's.
         self.assert_fails(run(*flags, "--microbatches", 8, *race), "small.toml has pipeline.microbatches = 4, the search --microbatches 8")
@@ -139,9 +139,11 @@ class Search(ProgramTest):
         config, costs = self.costs(1, 2)
         config.write_text(config.read_text().replace("layers = 4", "layers = 3"))
         costs.write_text(costs.read_text().replace("layers 4", "layers 3"))  # as if it had been measured
-        flags = ["schedule", "search", "--costs", costs, "--seconds", 1, "--measure", config, "--candidates", 2, "--rounds", 1, "--steps", 1]
+        flags = ["schedule", "search", "--costs", costs, "--seconds", 1, "--measure", config]
+        flags += ["--candidates", 2, "--rounds", 1, "--steps", 1]
         racers = run(*flags, "--json").json()["race"]
-        self.assertEqual({(racer["chunks"], "measured" in racer, "refused" in racer) for racer in racers}, {(1, True, False), (2, False, True)})
+        outcomes = {(racer["chunks"], "measured" in racer, "refused" in racer) for racer in racers}
+        self.assertEqual(outcomes, {(1, True, False), (2, False, True)})
         self.assertRegex(run(*flags).out, r"left out: .*3 layers")
         self.assert_fails(run(*flags, "--chunks", 2), "small.toml can run none of the tables found", "3 layers")
 
