@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The searched schedule beside the best generators, measured: GPT of width 256 on two actors.
 
-    bench/searched.py [--microbatches 4 16] [--rounds 5] [--steps 12] [--limit 2.5] [--candidates 6] [--search-rounds 3]
+    bench/searched.py [--microbatches 4 16] [--rounds 5] [--steps 12] [--limit 2.5] [--candidates 6] [--search-rounds 5]
 
 The model is profiled once for one and once for two stages per actor. `penstock schedule search --measure` finds tables for these costs
 under the limit (activations per actor; 1F1B holds 2), races the best of them and the best generators in one process, and takes the fastest.
@@ -95,7 +95,7 @@ def main():
     parser.add_argument("--limit", type=float, default=2.5)
     parser.add_argument("--generators", type=int, default=3, help="for each number of stages per actor")
     parser.add_argument("--candidates", type=int, default=6, help="of the search's race")
-    parser.add_argument("--search-rounds", type=int, default=3, help="of the search's race")
+    parser.add_argument("--search-rounds", type=int, default=5, help="of the search's race")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
