@@ -25,6 +25,7 @@
 namespace penstock {
 namespace {
 
+constexpr int kMostNodes = 2000;
 constexpr std::size_t kMostActivities = 20000;  // of a timeline that a plan's file holds
 
 bool is_config(const PlanArguments& arguments) {
@@ -95,14 +96,20 @@ std::vector<int> sizes_of(const PlanArguments& arguments, const Config& config, 
 }
 
 // A configuration's model by published figures.
+PlanProblem config_problem(const PlanArguments& arguments, const Config& config, const NodeGroups& groups) {
+  PlanProblem problem;
+  problem.replicas = !arguments.no_replicas;
+  problem.cluster = cluster_of(arguments, {});
+  const auto devices = static_cast<int>(problem.cluster.devices.size());
+  problem.graph =
+      model_graph(config, *arguments.models, groups, sizes_of(arguments, config, devices), published_devices().device(arguments.device));
+  return problem;
+}
+
 Candidate plan_config(const PlanArguments& arguments, const Config& config) {
-  const DeviceModel& device = published_devices().device(arguments.device);
   Candidate out;
-  out.problem.replicas = !arguments.no_replicas;
-  out.problem.cluster = cluster_of(arguments, {});
   const NodeGroups groups = planning_nodes(config, *arguments.models, arguments.nodes);
-  const auto devices = static_cast<int>(out.problem.cluster.devices.size());
-  out.problem.graph = model_graph(config, *arguments.models, groups, sizes_of(arguments, config, devices), device);
+  out.problem = config_problem(arguments, config, groups);
   out.plan = make_plan(arguments.planner, out.problem, arguments.options);
   out.file = model_plan(config, *arguments.models, groups, out.problem, out.plan);
   return out;
@@ -119,15 +126,21 @@ void check_exists(const PlanArguments& arguments) {
               near.empty() ? "" : concat("did you mean ", near, "?"));
 }
 
-Candidate plan_graph(const PlanArguments& arguments) {
+PlanProblem graph_problem(const PlanArguments& arguments) {
   check_exists(arguments);
   if (!arguments.settings.empty()) throw Error("--set is for configurations", {}, concat(arguments.what, " is taken as a graph"));
+  PlanProblem problem;
+  problem.graph = parse_plan_graph(read_file(arguments.what), arguments.what, arguments.device);
+  problem.cluster = cluster_of(arguments, problem.graph);
+  problem.samples = arguments.batch;
+  problem.batches = arguments.micro_batches;
+  problem.replicas = !arguments.no_replicas;
+  return problem;
+}
+
+Candidate plan_graph(const PlanArguments& arguments) {
   Candidate out;
-  out.problem.graph = parse_plan_graph(read_file(arguments.what), arguments.what, arguments.device);
-  out.problem.cluster = cluster_of(arguments, out.problem.graph);
-  out.problem.samples = arguments.batch;
-  out.problem.batches = arguments.micro_batches;
-  out.problem.replicas = !arguments.no_replicas;
+  out.problem = graph_problem(arguments);
   out.plan = make_plan(arguments.planner, out.problem, arguments.options);
   out.file = plan_file_of(out.problem, out.plan);
   return out;
@@ -208,8 +221,23 @@ void check_numbers(const PlanArguments& arguments) {
   if (!(arguments.options.seconds > 0)) throw Error(concat("--seconds ", number(arguments.options.seconds), ": it must be above 0"));
 }
 
+// Micro-batches are those of one replica.
+void degrees_command(PlanArguments arguments) {
+  if (arguments.cluster == "local")
+    throw Error("--cluster local and --planner degrees", {}, "degrees are for a cluster's FILE, or --devices");
+  if (!is_config(arguments)) return print_degrees(arguments, graph_problem(arguments), "f32");
+  const Config config = config_of(arguments);
+  if (arguments.micro_batches.empty())
+    for (const int size : {1, 2, 4})
+      if (config.train.batch % size == 0) arguments.micro_batches.push_back(size);
+  const NodeGroups groups = planning_nodes(config, *arguments.models, kMostNodes);
+  print_degrees(arguments, config_problem(arguments, config, groups), config.train.dtype);
+}
+
 void plan_command(const PlanArguments& arguments) {
   check_numbers(arguments);
+  if (!arguments.only.empty() && arguments.planner != "degrees") throw Error("--only is of --planner degrees");
+  if (arguments.planner == "degrees") return degrees_command(arguments);
   std::vector<Candidate> found = candidates_of(arguments);
   const Candidate best = std::move(found.front());
   found.erase(found.begin());
@@ -231,7 +259,7 @@ void plan_command(const PlanArguments& arguments) {
 std::string planner_lines() {
   std::string out = "Planners:\n";
   for (const PlannerInfo& planner : planners()) out += concat("  ", planner.name, ": ", planner.summary, "\n");
-  return out;
+  return out + "  degrees: pipeline, data and sharding degrees, chunks and schedule of equal groups (docs/planning.md)\n";
 }
 
 }  // namespace
@@ -272,7 +300,7 @@ void add_plan(CLI::App& app, const ModelRegistry& models) {
       ->take_all()
       ->expected(1, -1);
   command->add_option("--nodes", arguments->nodes, "at most so many of a configuration's model")
-      ->check(CLI::Range(1, 2000))
+      ->check(CLI::Range(1, kMostNodes))
       ->capture_default_str();
   command->add_option("--candidates", arguments->candidates, "local: so many plans are measured")
       ->check(CLI::Range(1, 100))
@@ -280,6 +308,11 @@ void add_plan(CLI::App& app, const ModelRegistry& models) {
   command->add_option("--rounds", arguments->rounds, "local: measured steps of each program")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
+  command->add_option("--only", arguments->only, "degrees: fixes some, pipe=8,zero=3,schedule=zeropp")->type_name("KEY=VALUE,...");
+  command
+      ->add_option("--states", arguments->states, "degrees: bytes of a parameter, of its gradient and of the optimiser's state [by dtype]")
+      ->type_name("P+G+O");
+  command->add_flag("--every", arguments->every, "degrees: simulates also what cannot be the fastest");
   command->add_flag("--explain", arguments->explain, "the bottleneck, the next best plan, and what a larger cluster would give");
   command->add_option("--out", arguments->out, "write the plan, for train --plan and show")->type_name("FILE.json");
   command->add_flag("--json", arguments->json, "one JSON object");

@@ -28,6 +28,9 @@ struct PlanArguments {
   int candidates = 3, rounds = 10;  // of --cluster local: plans to measure, and steps of each
   bool explain = false, json = false;
   std::string out;
+  // Of planner degrees.
+  std::string only, states;
+  bool every = false;
   const ModelRegistry* models = nullptr;
 };
 
@@ -40,6 +43,9 @@ struct Candidate {
 
 // With the best first. Throws Error where none fits.
 std::vector<Candidate> plan_locally(const PlanArguments& arguments, const Config& config);
+
+// Planner degrees: searches and prints. `dtype`: what the model computes in.
+void print_degrees(const PlanArguments& arguments, const PlanProblem& problem, const std::string& dtype);
 
 // What holds the plan up, the next best plan, and what a larger cluster would give.
 struct PlanExplanation {

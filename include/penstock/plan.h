@@ -20,6 +20,7 @@ struct NodeCost {
   int degree = 1;                    // devices that share every micro-batch (tensor parallel)
   int samples = 1;                   // in the micro-batch
   double forward = 0, backward = 0;  // seconds on a device of speed 1; backward includes what is computed again
+  double weight = -1;                // of backward, its weight gradients'; negative: not known
   double live_bytes = 0;             // on each device, for each micro-batch between its F and its B
   double resident_bytes = 0;         // on each device, always: parameters, gradients, optimiser state
   double parameter_bytes = 0;        // what replicas of the node have to sum, on each device

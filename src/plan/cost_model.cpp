@@ -36,6 +36,7 @@ double interpolate(std::span<const NodeCost> costs, double samples, Value&& valu
 SetCost& SetCost::operator+=(const SetCost& other) {
   forward += other.forward;
   backward += other.backward;
+  weight += other.weight;
   live_bytes += other.live_bytes;
   resident_bytes += other.resident_bytes;
   parameter_bytes += other.parameter_bytes;
@@ -50,6 +51,7 @@ SetCost cost_of(const PlanNode& node, int choice, double samples) {
   const std::span<const NodeCost> way(&first, end - at(choice));
   return {.forward = interpolate(way, samples, [](const NodeCost& c) { return c.forward; }),
           .backward = interpolate(way, samples, [](const NodeCost& c) { return c.backward; }),
+          .weight = interpolate(way, samples, [](const NodeCost& c) { return c.weight < 0 ? c.backward / 2 : c.weight; }),
           .live_bytes = interpolate(way, samples, [](const NodeCost& c) { return c.live_bytes; }),
           .resident_bytes = first.resident_bytes,
           .parameter_bytes = first.parameter_bytes,

@@ -10,6 +10,7 @@ namespace penstock {
 // Of a set of nodes and one micro-batch, on a device of speed 1.
 struct SetCost {
   double forward = 0, backward = 0;  // seconds
+  double weight = 0;                 // of backward, its weight gradients'; half of it where the node's costs do not say
   double live_bytes = 0;             // for each micro-batch in flight
   double resident_bytes = 0;
   double parameter_bytes = 0;

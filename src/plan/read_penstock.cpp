@@ -30,7 +30,7 @@ std::map<int, double> read_sync(const JsonNode& node, const char* key, std::int6
 }
 
 NodeCost read_cost(const JsonNode& node, std::int64_t nodes) {
-  node.check_keys({"name", "degree", "samples", "forward", "backward", "live_bytes", "resident_bytes", "parameter_bytes", "update",
+  node.check_keys({"name", "degree", "samples", "forward", "backward", "weight", "live_bytes", "resident_bytes", "parameter_bytes", "update",
                    "forward_sync", "backward_sync"});
   NodeCost cost;
   if (node.has("name")) cost.name = node.at("name").text();
@@ -38,6 +38,8 @@ NodeCost read_cost(const JsonNode& node, std::int64_t nodes) {
   cost.samples = count(node, "samples", 1);
   cost.forward = read_amount(node.at("forward"));
   cost.backward = read_amount(node.at("backward"));
+  cost.weight = amount(node, "weight", -1);
+  if (cost.weight > cost.backward) node.at("weight").fail(concat("is more than backward's ", number(cost.backward)));
   cost.live_bytes = amount(node, "live_bytes");
   cost.resident_bytes = amount(node, "resident_bytes");
   cost.parameter_bytes = amount(node, "parameter_bytes");
@@ -98,6 +100,7 @@ ordered_json json_of(const NodeCost& cost) {
   set_unless(out, "samples", cost.samples, 1);
   out["forward"] = cost.forward;
   out["backward"] = cost.backward;
+  set_unless(out, "weight", cost.weight, -1.0);
   set_unless(out, "live_bytes", cost.live_bytes);
   set_unless(out, "resident_bytes", cost.resident_bytes);
   set_unless(out, "parameter_bytes", cost.parameter_bytes);

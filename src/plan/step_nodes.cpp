@@ -153,7 +153,7 @@ class Residents {
 class Costing {
  public:
   Costing(const StagedStep& step, const TaskSeconds& seconds)
-      : step_(step.step), dag_(cut(step, std::vector<bool>(step.stages.size()))), seconds_(seconds) {}
+      : staged_(step), step_(step.step), dag_(cut(step, std::vector<bool>(step.stages.size()))), seconds_(seconds) {}
 
   PlanGraph run() {
     const Graph& body = *step_.ops[loop_of(step_)].body;
@@ -170,6 +170,7 @@ class Costing {
       for (const Op& op : task.graph.ops)
         if (op.name == "native_batch_norm") graph_.nodes[at(task.stage)].equal_batches = true;
     }
+    add_weights();
     add_residents();
     add_live();
     add_edges();
@@ -182,6 +183,18 @@ class Costing {
   NodeCost& cost_of(std::int32_t stage) { return graph_.nodes[at(stage)].costs[0]; }
   std::int32_t stage_of(std::int32_t task) const { return dag_.tasks[at(task)].stage; }
   bool is_forward(std::int32_t task) const { return dag_.tasks[at(task)].kind == Kind::F; }
+
+  // Left unknown where no split backward has a time.
+  void add_weights() {
+    std::vector<double> weights(graph_.nodes.size(), 0);
+    double sum = 0;
+    for (const StageTask& task : cut(staged_, std::vector<bool>(staged_.stages.size(), true)).tasks)
+      if (task.kind == Kind::W) sum += weights[at(task.stage)] = seconds_(task);
+    for (std::size_t n = 0; sum > 0 && n < weights.size(); ++n) {
+      NodeCost& cost = graph_.nodes[n].costs[0];
+      cost.weight = std::min(cost.backward, weights[n]);
+    }
+  }
 
   void add_residents() {
     const Residents residents(step_);
@@ -251,6 +264,7 @@ class Costing {
     std::stable_sort(graph_.edges.begin(), graph_.edges.end(), [](const PlanEdge& a, const PlanEdge& b) { return a.to < b.to; });
   }
 
+  const StagedStep& staged_;
   const Graph& step_;
   const StageDag dag_;
   const TaskSeconds& seconds_;

@@ -26,7 +26,7 @@ std::vector<std::string> nodes_of(const Graph& step);
 // assign_stages infers it.
 Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& stage_of);
 
-// Seconds of a task, on a device of speed 1.
+// Seconds of a task, on a device of speed 1: F and B; also W of a split backward, or 0 where that is not known.
 using TaskSeconds = std::function<double(const StageTask&)>;
 // A node for each stage of `step` (as prepare_stages returns it), with the costs of its micro-batch's size. Live bytes are what backwards
 // read, counted at the first stage whose backward does; resident are parameters, their moments, the sums of gradients and what is computed

@@ -27,6 +27,7 @@ struct StageCosts {
   double live = 1;                        // what its activations count
   double kept = 0;                        // of these, what F keeps where R follows, and what stays where they are offloaded
   double parameters = 0;                  // what its parameters count where an actor has them unsharded, in live's unit
+  double gradients = 0;  // what the sum of its gradients counts until REDUCE_GRAD has left the actor's share of it, likewise
 };
 struct TableCosts {
   std::vector<StageCosts> stages;
@@ -70,7 +71,8 @@ struct TableTime {
   // Of each actor: most activations that lived at once (StageCosts::live), and when first. A micro-batch's live from the start of its F to
   // the end of its B, or of its W where they are split, wherever that is; those of a stage without backward do not live on. All but `kept`
   // of them only live from the start of R, or are away from the end of OFFLOAD to the start of RELOAD. With them count the parameters of
-  // the stages that the actor computes with: from each UNSHARD's start to its RESHARD, or always where it has no UNSHARD of the stage.
+  // the stages that the actor computes with: from each UNSHARD's start to its RESHARD, or always where it has no UNSHARD of the stage;
+  // and the sums of gradients that a REDUCE_GRAD follows: from the first B or W to its end.
   std::vector<double> peak_live, peak_time;
   std::vector<Position> order;           // if recorded: all actions, each after all that it needs
   std::vector<TableTransfer> transfers;  // if recorded: in `order` of their actions

@@ -29,8 +29,12 @@ std::vector<LiveChange> live_changes(const WorkIndex& work, const TableTime& tim
   for (const ForeignEnd& end : foreign) out.push_back({end.time, kEnds, Held::all, end.stage, -1});
   const std::size_t a = static_cast<std::size_t>(actor);
   const std::vector<Action>& row = work.schedule->actors[a];
+  std::vector<bool> summed(work.shape->predecessors.size(), false);  // of each stage: since its last REDUCE_GRAD
+  std::vector<std::int32_t> reductions(summed.size(), 0);            // that are still to come
+  for (const Action& action : row) reductions[static_cast<std::size_t>(action.stage)] += action.kind == Kind::REDUCE_GRAD;
   for (std::size_t i = 0; i < row.size(); ++i) {
     const Action& action = row[i];
+    const std::size_t stage = static_cast<std::size_t>(action.stage);
     const double start = time.start[a][i], end = time.end[a][i];
     const auto add = [&](double when, std::int32_t order, Held what, std::int32_t count) {
       if (count != 0) out.push_back({when, order, what, action.stage, count});
@@ -51,7 +55,15 @@ std::vector<LiveChange> live_changes(const WorkIndex& work, const TableTime& tim
       add(start, kBegins, Held::parameters, 1);
     } else if (action.kind == Kind::RESHARD) {
       add(end, kRow, Held::parameters, -1);
+    } else if (action.kind == Kind::REDUCE_GRAD) {
+      add(end, kEnds, Held::gradients, summed[stage] ? -1 : 0);
+      summed[stage] = false;
+      --reductions[stage];
     } else {
+      if ((action.kind == Kind::B || action.kind == Kind::W) && reductions[stage] > 0 && !summed[stage]) {
+        add(start, kRow, Held::gradients, 1);
+        summed[stage] = true;
+      }
       add(end, kRow, Held::all, -ended_by(work, action, actor));
     }
   }
@@ -64,12 +76,13 @@ LiveSum::LiveSum(const TableCosts& costs) {
   constexpr double kParts = 0x1p35;  // so that kMostForwards of the largest amount fit
   double largest = 0;
   for (const StageCosts& stage : costs.stages) {
-    largest = std::max({largest, stage.live, stage.kept, stage.parameters});
+    largest = std::max({largest, stage.live, stage.kept, stage.parameters, stage.gradients});
     has_parameters_ = has_parameters_ || stage.parameters > 0;
   }
   const auto parts = [&](double amount) -> std::int64_t { return largest > 0 ? std::llround(amount / largest * kParts) : 0; };
   for (const StageCosts& stage : costs.stages)
-    parts_of_.push_back({parts(stage.live), parts(stage.kept), parts(stage.live) - parts(stage.kept), parts(stage.parameters)});
+    parts_of_.push_back(
+        {parts(stage.live), parts(stage.kept), parts(stage.live) - parts(stage.kept), parts(stage.parameters), parts(stage.gradients)});
   size_ = largest / kParts;
 }
 

@@ -16,8 +16,8 @@ struct ForeignEnd {
 // Of each actor, in time.
 std::vector<std::vector<ForeignEnd>> foreign_ends(const WorkIndex& work, const TableTime& time);
 
-// What comes and goes: a micro-batch's activations, what F keeps of them, the rest of them; a stage's parameters.
-enum class Held : std::uint8_t { all, kept, rest, parameters };
+// What comes and goes: a micro-batch's activations, what F keeps of them, the rest of them; a stage's parameters, the sum of its gradients.
+enum class Held : std::uint8_t { all, kept, rest, parameters, gradients };
 
 struct LiveChange {
   double time = 0;
@@ -82,7 +82,7 @@ class LiveSum {
   double add_resident(const WorkIndex& work, std::int32_t actor);
 
  private:
-  std::vector<std::array<std::int64_t, 4>> parts_of_;  // of each stage, by Held
+  std::vector<std::array<std::int64_t, 5>> parts_of_;  // of each stage, by Held
   std::int64_t parts_ = 0;
   double size_ = 0;  // of a part
   bool has_parameters_ = false;

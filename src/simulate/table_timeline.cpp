@@ -130,13 +130,17 @@ class Drawing {
 std::vector<MemoryPoint> memory_of(const WorkIndex& work, const TableCosts& costs, const TableTime& time, std::int32_t actor,
                                    const std::vector<ForeignEnd>& foreign) {
   std::vector<MemoryPoint> points(1);
-  LiveSum sum(costs), parameters(costs);
+  LiveSum activations(costs), parameters(costs), gradients(costs);
   const auto amount = [&](MemoryClass memory) -> double& { return points.back().amount[static_cast<std::size_t>(memory)]; };
   amount(MemoryClass::parameters) = parameters.add_resident(work, actor);
   for_each_live_change(work, time, actor, foreign, [&](double when, Held what, std::int32_t stage, std::int32_t count) {
     if (when != points.back().time) points.push_back({when, points.back().amount});
-    const bool activations = what != Held::parameters;
-    amount(activations ? MemoryClass::activations : MemoryClass::parameters) = (activations ? sum : parameters).add(what, stage, count);
+    if (what == Held::parameters)
+      amount(MemoryClass::parameters) = parameters.add(what, stage, count);
+    else if (what == Held::gradients)
+      amount(MemoryClass::gradients) = gradients.add(what, stage, count);
+    else
+      amount(MemoryClass::activations) = activations.add(what, stage, count);
   });
   return points;
 }

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 from support import ProgramTest, run
 
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples/clusters"
 PROFILES = pathlib.Path(__file__).resolve().parents[2] / ".." / "shared" / "profiles"
 
 def pipedream(nodes, edges):
@@ -201,6 +202,42 @@ class PlanTest(ProgramTest):
             result = run(*arguments)
             self.assertEqual(result.code, 0, result.err)
         self.assertEqual([f.name for f in sorted((folder / "checkpoint-2").glob("device-*"))], ["device-1.safetensors"])
+
+    def test_degrees(self):
+        cluster = self.folder / "c.toml"
+        cluster.write_text('[[devices]]\ncount = 8\nmemory = 1\n[[levels]]\nsize = 4\nbandwidth = 100\n[[levels]]\nsize = 2\nbandwidth = 10\n')
+        graph = self.graph(pipedream([(1, 2, 1e6, 4e6)] * 8, [(i, i + 1) for i in range(7)]))
+        arguments = [graph, "--cluster", cluster, "--planner", "degrees", "--batch", 64]
+        plan = self.plan(*arguments)
+        self.assertTrue({"stages", "bottleneck", "predicted_time", "peak_bytes", "search_seconds", "optimal"} <= plan.keys())
+        self.assertEqual(plan["pipe"] * plan["data"], 8)
+        self.assertEqual(plan["data"] * plan["microbatches"] * plan["micro_batch"], 64)
+        self.assertEqual(len(plan["stages"]), plan["pipe"] * plan["chunks"])
+        self.assertEqual(sorted(node for stage in plan["stages"] for node in stage["nodes"]), [f"node{i}" for i in range(8)])
+        self.assertEqual(len(plan["peak_bytes"]), 8)
+        self.assertAlmostEqual(plan["compute"] + plan["bubble"] + plan["exposed"], plan["predicted_time"])
+
+        fixed = self.plan(*arguments, "--only", "pipe=2,schedule=zeropp,zero=3", "--explain", "--every")
+        self.assertEqual((fixed["pipe"], fixed["data"], fixed["zero"], fixed["schedule"]), (2, 4, 3, "zeropp"))
+        self.assertEqual(len(fixed["alternatives"]), fixed["considered"])
+        self.assertGreater(len({other["unit"] for other in fixed["alternatives"]}), 2)
+        self.assertGreaterEqual(fixed["predicted_time"], plan["predicted_time"])
+        text = run("plan", *arguments, "--explain").out
+        for part in ("exposed communication", "ZeRO-0", "ZeRO-3", "breadth-first", "The fullest device holds"):
+            self.assertIn(part, text)
+
+        self.assert_fails(run("plan", *arguments, "--memory", 1e4), "no plan of", "the smallest memory of each device that would do")
+        self.assert_fails(run("plan", *arguments, "--only", "pip=2"), "did you mean pipe?")
+        self.assert_fails(run("plan", *arguments, "--only", "pipe=3"), "no degrees for", "on 8 devices")
+        self.assert_fails(run("plan", *arguments, "--states", "2+2"), "--states 2+2: not three numbers of bytes")
+        self.assert_fails(run("plan", *arguments, "--out", self.folder / "plan.json"), "--out and --planner degrees", "--mesh")
+        self.assert_fails(run("plan", graph, "--devices", 2, "--bandwidth", 1e9, "--only", "pipe=2"), "--only is of --planner degrees")
+
+    def test_degrees_of_a_model(self):
+        plan = self.plan("gpt", "--set", "model.layers=6", "--set", "train.dtype=bf16", "--cluster", EXAMPLES / "a100-64.toml", "--device", "a100-80",
+                         "--planner", "degrees", "--batch", 64, "--only", "pipe=8")  # fmt: skip
+        self.assertEqual((plan["pipe"], plan["data"]), (8, 8))
+        self.assertEqual(plan["stages"][0]["devices"], list(range(8)) if not plan["across"] else list(range(0, 64, 8)))
 
     def test_published_figures(self):
         plan = self.plan(self.config("two-branch"), "--devices", 3, "--bandwidth", 1e10, "--device", "a100-80", "--no-replicas",

@@ -72,7 +72,7 @@ TEST(Cluster, Examples) {
     EXPECT_TRUE(entry.path().stem().string().ends_with(concat("-", cluster.devices.size()))) << entry.path();
     ++files;
   }
-  EXPECT_EQ(files, 6);
+  EXPECT_EQ(files, 8);
 }
 
 TEST(Cluster, OneDeviceNeedsNoLevels) {

@@ -272,6 +272,10 @@ PlanGraph sample() {
 }
 
 TEST(PlanGraph, ReadBackAsPrinted) {
+  PlanGraph weighted = sample();
+  weighted.nodes[0].costs[0].weight = 0;
+  EXPECT_EQ(parse_plan_graph(print(weighted), "g.json").nodes[0].costs[0].weight, 0);
+  EXPECT_EQ(parse_plan_graph(print(sample()), "g.json").nodes[0].costs[0].weight, -1);
   const std::string text = print(sample());
   const PlanGraph graph = parse_plan_graph(text, "g.json");
   EXPECT_EQ(print(graph), text);
@@ -324,6 +328,9 @@ TEST(PlanGraph, BadOwnForm) {
   EXPECT_EQ(failure(R"({"penstock": "graph 1", "nodes": [{"name": "a", "costs": [{"forward": 1, "backward": 1},
                         {"degree": 2, "forward": 1, "backward": 1}, {"samples": 2, "forward": 1, "backward": 1}]}], "edges": []})"),
             "g: nodes[0].costs [2] belongs to [0] (name \"\", degree 1); they must stand together");
+  EXPECT_EQ(failure(R"({"penstock": "graph 1", "nodes": [{"name": "a", "costs": [{"forward": 1, "backward": 1, "weight": 2}]}],
+                        "edges": []})"),
+            "g: nodes[0].costs[0].weight is more than backward's 1.0");
   EXPECT_EQ(failure(R"({"penstock": "graph 1", "nodes": [{"name": "a", "costs": [{"forward": 1, "backward": 1, "forward_sync":
                         [{"node": 0, "bytes": 1}, {"node": 0, "bytes": 2}]}]}], "edges": []})"),
             "g: nodes[0].costs[0].forward_sync[1] is a second one of the node 0");

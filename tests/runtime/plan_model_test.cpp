@@ -51,6 +51,19 @@ TEST(PlanModel, NodesOfModels) {
   for (const char* model : {"gpt", "two-branch"}) test::expect_golden(concat("plan/", model, ".nodes"), text_of(graph_of(config(model))));
 }
 
+// Of what has parameters only; a product's are one of the two of its backward, a norm's come with its input gradient.
+TEST(PlanModel, WeightGradientsAreAPartOfTheBackward) {
+  for (const PlanNode& node : graph_of(config("gpt")).nodes) {
+    const NodeCost& cost = node.costs[0];
+    EXPECT_GE(cost.weight, 0) << node.name;
+    EXPECT_LE(cost.weight, cost.backward) << node.name;
+    EXPECT_TRUE(cost.weight == 0 || cost.parameter_bytes > 0) << node.name;
+    if (node.name != "h.0.mlp.c_fc") continue;
+    EXPECT_GT(cost.weight, 0);
+    EXPECT_LT(cost.weight, cost.backward);
+  }
+}
+
 // Seconds: 10 for each task, 1 for each input. A branch's first layer fills the branch's input, the head the target.
 TEST(PlanModel, ActionsWaitForTheirInputs) {
   const ModelRegistry models = builtin_models();

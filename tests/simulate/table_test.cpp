@@ -82,6 +82,20 @@ TEST(Table, ActionsOfSeveralMicrobatches) {
   EXPECT_EQ(time.transfers.size(), 4u);
 }
 
+// The sum of a stage's gradients is there from its first backward until it has been reduced; one that is never reduced counts elsewhere.
+TEST(Table, SumsOfGradientsUntilTheyAreReduced) {
+  TableCosts stages = uniform_costs(2, {.reduce = 2});
+  for (StageCosts& stage : stages.stages) stage.gradients = 10;
+  const auto peak = [&](const std::string& row) {
+    const Schedule schedule = parse_schedule(row, "row.csv");
+    return time_table(schedule, chain_of(schedule), stages).peak_live[0];
+  };
+  EXPECT_NEAR(peak("0F0,1F0,1B0,0B0\n"), 2, 1e-9);
+  EXPECT_NEAR(peak("0F0,1F0,1B0,1REDUCE_GRAD,0B0\n"), 10 + 2, 1e-9);
+  EXPECT_NEAR(peak("0F0,1F0,1B0,1REDUCE_GRAD,0B0,0REDUCE_GRAD\n"), 20 + 1, 1e-9) << "the first is reduced while the second is summed";
+  EXPECT_NEAR(peak("0F0,0F1,0I0,0W0,0REDUCE_GRAD,0I1,0W1,0REDUCE_GRAD\n"), 20 + 1, 1e-9);
+}
+
 // Links of one medium take turns in the order in which their transfers are ready, not in that of actors.
 TEST(Table, LinksOfOneMediumShareIt) {
   StageShape shape = chain(4, true);
