@@ -25,6 +25,7 @@ void add_race_options(CLI::App& command, RaceArguments& race);
 
 struct Racer {
   FoundTable table;
+  bool named = false;     // a published schedule, not found by the search
   std::string refused{};  // why the configuration cannot run it; else empty
   Sample measured{};      // seconds of a step; count: rounds that it was in
 };
@@ -37,7 +38,8 @@ struct RacedSearch {
 };
 
 // Searches with --chunks stages per actor or, unless that was given, with one and with two; with all kinds of backward, and with whole ones
-// alone. The best of each search and the next best of all race each other and as many named schedules within the limit. Nullopt in a
+// alone. The best of each search and the next best of all race each other and as many named schedules within the limit. A table found is
+// taken before the best named one only if it is ahead of it by more than a race of rounds tells apart (kClear). Nullopt in a
 // process that is not the controller. Throws Error where flags, costs and configuration do not fit, and where no table can be run.
 std::optional<RacedSearch> raced_search(const SearchArguments& arguments, const RaceArguments& race);
 
