@@ -235,6 +235,15 @@ class Gradients(unittest.TestCase):
             two_branch_loss, "two-branch", "width=32", "heads=2", "context=16", "schedule=interleaved-1f1b", "chunks=2", "microbatches=4"
         )
 
+    def test_state_in_shares(self):
+        sizes = ["width=32", "heads=2", "context=16", "model.layers=4", "pipeline.data=2"]
+        zeropp = ["schedule=zeropp", "chunks=2", "microbatches=4"]
+        for unit in (2, 4):
+            self.compare(gpt_loss, "gpt", *sizes, *zeropp, f"unit={unit}")
+        for zero in (1, 2, 3):
+            self.compare(gpt_loss, "gpt", *sizes, "schedule=1f1b", "microbatches=4", f"zero={zero}")
+            self.compare(two_branch_loss, "two-branch", *sizes[:3], *sizes[4:], *zeropp, f"zero={zero}")
+
     def test_candle_uno(self):
         self.compare(candle_uno_loss, "candle-uno", "branches=3", "schedule=zb-h1", "actors=4", "microbatches=4")
 
