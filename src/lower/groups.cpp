@@ -165,10 +165,30 @@ class Spread {
   std::vector<std::int32_t> clone_;  // of each instance: the first of its clones
 };
 
+// What was cut into the devices' shares runs nowhere as a whole.
+void drop_unused_tasks(Lowering& lowering) {
+  std::vector<Task>& tasks = lowering.program.tasks;
+  std::vector<TaskId> kept(tasks.size());
+  std::vector<Task> used;
+  for (std::vector<Run>& runs : lowering.draft.actors)
+    for (Run& run : runs) {
+      if (run.opcode != Opcode::run) continue;
+      TaskId& task = kept[run.task.index()];
+      if (!task) {
+        task = TaskId(static_cast<std::int64_t>(used.size()));
+        used.push_back(std::move(tasks[run.task.index()]));
+      }
+      run.task = task;
+    }
+  tasks = std::move(used);
+}
+
 }  // namespace
 
 void spread_groups(Lowering& lowering) {
-  if (lowering.parts > 1) Spread(lowering).run();
+  if (lowering.parts == 1) return;
+  Spread(lowering).run();
+  if (!lowering.blocks.empty()) drop_unused_tasks(lowering);
 }
 
 }  // namespace penstock

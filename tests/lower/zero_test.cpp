@@ -37,6 +37,11 @@ Made made(const std::vector<std::string>& settings) {
   out.program = compile_training(config, out.prepared);
   for (const ParameterSpec& spec : out.prepared.parameters) out.parameters += spec.type.elements();
   EXPECT_EQ(print(parse_program(print(out.program))), print(out.program));
+  std::set<std::int64_t> run;  // no task is there for nothing
+  for (const DeviceProgram& device : out.program.devices)
+    for (const Instruction& i : device.instructions)
+      if (i.opcode == Opcode::run) run.insert(i.task.value);
+  EXPECT_EQ(run.size(), out.program.tasks.size());
   return out;
 }
 
