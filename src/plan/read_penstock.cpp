@@ -30,8 +30,8 @@ std::map<int, double> read_sync(const JsonNode& node, const char* key, std::int6
 }
 
 NodeCost read_cost(const JsonNode& node, std::int64_t nodes) {
-  node.check_keys({"name", "degree", "samples", "forward", "backward", "weight", "live_bytes", "resident_bytes", "parameter_bytes", "update",
-                   "forward_sync", "backward_sync"});
+  node.check_keys({"name", "degree", "samples", "forward", "backward", "weight", "live_bytes", "resident_bytes", "parameter_bytes",
+                   "update", "forward_sync", "backward_sync"});
   NodeCost cost;
   if (node.has("name")) cost.name = node.at("name").text();
   cost.degree = count(node, "degree", 1);

@@ -153,7 +153,8 @@ TEST(Verify, StatesHaveOneOwner) {
   const std::string second =
       with(two_devices(), "  slot %h0 step @0 (f32[2,16])\n", "  slot %v state @0 (f32[16,16] \"w\")\n  slot %h0 step @0 (f32[2,16])\n");
   const std::string owned_twice = with(second, "device 1 {state_bytes=0", "device 1 {state_bytes=1024");
-  EXPECT_EQ(verdict(owned_twice), "state \"w\" has two owners\n  device 0 has w, device 1 has w (slot %v)\n  hint: make all but one of them a copy");
+  EXPECT_EQ(verdict(owned_twice),
+            "state \"w\" has two owners\n  device 0 has w, device 1 has w (slot %v)\n  hint: make all but one of them a copy");
   EXPECT_EQ(verdict(with(owned_twice, "slot %v state", "slot %v copy")), "no error");
   EXPECT_EQ(verdict(with(owned_twice, "slot %v state @0 (f32[16,16]", "slot %v copy @0 (f32[16]")),
             "device 1: slot %v is no copy of state \"w\"\n  the copy is f32[16], its owner on device 0 has f32[16,16]");
