@@ -45,12 +45,11 @@ void print_result(const Comparison& comparison, double tolerance, bool equal, bo
 void check(const Options& options, const ModelRegistry& models) {
   const Config config = load_config(options.config, models);
   const Prepared pipelined = prepare(config, models);
-  const Prepared sequential =
-      prepare_sequential(config, models, pipelined.model->equal_batches() ? pipelined.microbatches * pipelined.replicas : 1);
+  const Prepared sequential = prepare_sequential(config, models, pipelined.model->equal_batches() ? step_microbatches(pipelined) : 1);
   const StateSource state = state_of(options, config, pipelined, models);
   const auto data = std::make_shared<RandomBatch>(data_of(config, *sequential.model), vocabulary_of(config));
 
-  const std::unique_ptr<Cluster> cluster = configured_cluster(config, data);
+  const std::unique_ptr<Cluster> cluster = configured_cluster(config, pipelined.replicas, data);
   if (cluster == nullptr) return;
   const auto step_on = [&](Cluster& devices, const Prepared& prepared) {
     Program program = compile_gradients(config, prepared);

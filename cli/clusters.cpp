@@ -1,5 +1,7 @@
 #include "cli/clusters.h"
 
+#include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "base/machine.h"
@@ -11,6 +13,15 @@
 #include "torch/gloo_cluster.h"
 
 namespace penstock {
+
+int devices_in(const std::vector<int>& groups) {
+  return std::accumulate(groups.begin(), groups.end(), 0);
+}
+
+std::string groups_text(const std::vector<int>& groups) {
+  const bool alike = std::all_of(groups.begin(), groups.end(), [&](int devices) { return devices == groups[0]; });
+  return alike ? std::to_string(groups.at(0)) : join(groups, ", ", [](int devices) { return std::to_string(devices); });
+}
 
 std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::shared_ptr<const DataSource> data) {
   ClusterOptions options;
@@ -24,18 +35,18 @@ void check_processes(const Config& config) {
     throw Error(concat(ranks->size, " processes were started, but pipeline.backend is threads"), {}, "--backend gloo");
 }
 
-std::unique_ptr<Cluster> configured_cluster(const Config& config, std::shared_ptr<const DataSource> data) {
+std::unique_ptr<Cluster> configured_cluster(const Config& config, const std::vector<int>& groups, std::shared_ptr<const DataSource> data) {
   const std::optional<Ranks> ranks = ranks_from_environment();
-  const int devices = static_cast<int>(config.devices()), processes = ranks ? ranks->size : 1;
+  const int devices = devices_in(groups), processes = ranks ? ranks->size : 1;
   check_processes(config);
   if (config.pipeline.backend == "threads") return local_cluster(devices, config, std::move(data));
   const std::string launch = concat("penstock launch -n ", devices, " -- train --backend gloo");
-  const bool single = config.pipeline.data == 1;  // a device is an actor
+  const bool single = devices == static_cast<int>(groups.size());  // a device is an actor
   if (!ranks)
     throw Error(concat("backend gloo needs one process per ", single ? "actor" : "device", "; no launcher started this one"), {}, launch);
   if (processes != devices) {
-    const std::string wanted = single ? concat(devices, " actors")
-                                      : concat(devices, " devices (pipe=", config.pipeline.actors, ",data=", config.pipeline.data, ")");
+    const std::string wanted =
+        single ? concat(devices, " actors") : concat(devices, " devices (", groups.size(), " actors of ", groups_text(groups), ")");
     throw Error(concat(processes, " processes were started for ", wanted), {}, launch);
   }
   // Gloo's own threads, and a peer that they wake, would take another rank's core in the middle of its work.

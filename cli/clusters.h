@@ -2,11 +2,17 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "runtime/cluster.h"
 #include "runtime/config.h"
 
 namespace penstock {
+
+int devices_in(const std::vector<int>& groups);
+// "2": devices of each; "2, 1, 2" where they differ.
+std::string groups_text(const std::vector<int>& groups);
 
 // `devices` threads of this process, whatever the backend.
 std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::shared_ptr<const DataSource> data);
@@ -14,8 +20,9 @@ std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::s
 // Throws Error where several processes were started for a configuration that runs in one.
 void check_processes(const Config& config);
 
-// One device per actor on the configuration's backend. Null in a process that is not the controller: it has then served until the
-// controller ended. Throws Error (backend gloo without a launcher, a wrong number of processes, a port in use, a lost peer).
-std::unique_ptr<Cluster> configured_cluster(const Config& config, std::shared_ptr<const DataSource> data);
+// `groups`: devices of each actor (Prepared::replicas), on the configuration's backend. Null in a process that is not the controller: it
+// has then served until the controller ended. Throws Error (backend gloo without a launcher, a wrong number of processes, a port in use, a
+// lost peer).
+std::unique_ptr<Cluster> configured_cluster(const Config& config, const std::vector<int>& groups, std::shared_ptr<const DataSource> data);
 
 }  // namespace penstock

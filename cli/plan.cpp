@@ -146,6 +146,15 @@ Candidate plan_graph(const PlanArguments& arguments) {
   return out;
 }
 
+// Micro-batches that replicas cannot share count in a plan as if they could.
+void note_if_not_runnable(const Candidate& candidate, const Config& config) {
+  try {
+    check_runnable(candidate.file, config.train.batch);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "note: train cannot run this plan: %s\n", error.what());
+  }
+}
+
 void add_timeline(Candidate& candidate) {
   const Timeline timeline = timeline_of(candidate.problem, candidate.plan);
   if (timeline.activities.size() <= kMostActivities) candidate.file.timeline = concat("{\"penstock\":", timeline_data(timeline), "}");
@@ -163,6 +172,7 @@ std::vector<Candidate> candidates_of(const PlanArguments& arguments) {
   const Config config = config_of(arguments);
   if (arguments.cluster != "local") {
     std::vector<Candidate> out = {plan_config(arguments, config)};
+    note_if_not_runnable(out[0], config);
     add_timeline(out[0]);
     return out;
   }
@@ -286,7 +296,7 @@ void add_plan(CLI::App& app, const ModelRegistry& models) {
   command->add_option("--seed", arguments->options.seed, "of what is random")->capture_default_str();
   command->add_flag("--straight", arguments->options.straight, "pipedream: one device for each stage");
   command->add_flag("--ignore-transfers", arguments->options.ignore_transfers, "pipedream: without activations' transfers");
-  command->add_flag("--no-replicas", arguments->no_replicas, "one device for each stage: what can be run");
+  command->add_flag("--no-replicas", arguments->no_replicas, "one device for each stage");
   command
       ->add_option_function<std::string>(
           "--micro-batches", [arguments](const std::string& text) { arguments->micro_batches = sizes_in(text); },

@@ -83,12 +83,12 @@ std::string summary(const Costs& costs) {
 }
 
 // Null cluster: this process was not the controller.
-ProfileCluster cluster_of(const Config& config, const std::shared_ptr<const DataSource>& data) {
-  if (config.pipeline.backend != "threads") return {nullptr, configured_cluster(config, data)};
+ProfileCluster cluster_of(const Config& config, const std::vector<int>& groups, const std::shared_ptr<const DataSource>& data) {
+  if (config.pipeline.backend != "threads") return {nullptr, configured_cluster(config, groups, data)};
   check_processes(config);
   ClusterOptions options;
   options.deadline = config.pipeline.deadline;
-  return make_profile_cluster(static_cast<int>(config.devices()), torch_executor_factory(), data, options);
+  return make_profile_cluster(devices_in(groups), torch_executor_factory(), data, options);
 }
 
 void profile(const Options& options, const ModelRegistry& models) {
@@ -101,7 +101,7 @@ void profile(const Options& options, const ModelRegistry& models) {
 
   Prepared prepared = prepare(config, models);
   const std::shared_ptr<const Dataset> data = make_dataset(config, *prepared.model);
-  const ProfileCluster devices = cluster_of(config, data);
+  const ProfileCluster devices = cluster_of(config, prepared.replicas, data);
   if (!devices.cluster) return;
   const StateSource state = fresh_start(config, prepared).state;
   ProfileOptions profiling;

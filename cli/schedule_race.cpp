@@ -136,13 +136,17 @@ std::vector<Racer> racers_of(const std::vector<Searched>& searches, int count) {
   return racers;
 }
 
+std::vector<int> groups_of(const Config& config) {
+  return std::vector<int>(static_cast<std::size_t>(config.pipeline.actors), static_cast<int>(config.pipeline.data));
+}
+
 // Those that the configuration can run; the others' errors are kept.
 std::vector<Program> programs_of(const Config& config, const ModelRegistry& models, std::vector<Racer>& racers) {
   std::vector<Program> programs;
   for (Racer& racer : racers) {
     try {
       Prepared prepared = prepare(config, racer.table.schedule, config.pipeline.microbatches, models);
-      prepared.replicas = static_cast<int>(config.pipeline.data);
+      prepared.replicas = groups_of(config);
       Program program = compile_training(config, prepared);
       choose_kernels(config, program);
       programs.push_back(std::move(program));
@@ -221,7 +225,7 @@ void add_race_options(CLI::App& command, RaceArguments& race) {
 std::optional<RacedSearch> raced_search(const SearchArguments& arguments, const RaceArguments& race) {
   const Config config = config_of(arguments, race);
   const std::shared_ptr<const Dataset> data = make_dataset(config, *prepare_sequential(config, *race.models).model);
-  const std::unique_ptr<Cluster> cluster = configured_cluster(config, data);
+  const std::unique_ptr<Cluster> cluster = configured_cluster(config, groups_of(config), data);
   if (cluster == nullptr) return std::nullopt;
   RacedSearch raced;
   const std::vector<Searched> searches = all_searched(arguments, raced.unsearched);

@@ -39,26 +39,27 @@ TrainingStart start_of(const TrainOptions& options, const Config& config, const 
 void print_beginning(const Config& config, const Prepared& prepared, const Dataset& data, const TrainingStart& start) {
   std::int64_t parameters = 0;
   for (const ParameterSpec& spec : prepared.parameters) parameters += spec.type.elements();
+  const bool grouped = devices_in(prepared.replicas) > static_cast<int>(prepared.replicas.size());
   const std::string size = data.tokens() > 0 ? concat(" x ", data.tokens(), " tokens") : std::string(" samples");
   std::fprintf(stderr, "%s with %s parameters; %s on %d actors%s (%s), %d micro-batches of %d%s; %s\n", config.model.name.c_str(),
                short_number(static_cast<double>(parameters)).c_str(), prepared.schedule.name.c_str(),
-               static_cast<int>(config.pipeline.actors),
-               config.pipeline.data > 1 ? concat(" of ", config.pipeline.data, " devices").c_str() : "", config.pipeline.backend.c_str(),
-               static_cast<int>(config.pipeline.microbatches), static_cast<int>(config.train.batch / config.pipeline.microbatches),
-               size.c_str(), data.summary().c_str());
+               static_cast<int>(config.pipeline.actors), grouped ? concat(" of ", groups_text(prepared.replicas), " devices").c_str() : "",
+               config.pipeline.backend.c_str(), static_cast<int>(config.pipeline.microbatches),
+               static_cast<int>(config.train.batch / config.pipeline.microbatches), size.c_str(), data.summary().c_str());
   if (start.step > 0) std::fprintf(stderr, "resumed from %s\n", start.state.path.c_str());
   if (start.step > 0 && read_checkpoint(start.state.path).text != data.fingerprint())
     std::fprintf(stderr, "note: the data is not the one that the checkpoint was trained on\n");
 }
 
-std::string actor_table(const TrainingResult& result) {
+std::string device_table(const Prepared& prepared, const TrainingResult& result) {
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < result.devices.size(); ++i) {
     const DeviceReport& device = result.devices[i];
     rows.push_back({concat(i), fixed(device.busy, 1) + " s", fixed(device.waiting, 1) + " s",
                     bytes_text(static_cast<double>(device.planned_bytes)), bytes_text(static_cast<double>(device.measured_bytes))});
   }
-  return table({"actor", "busy", "waiting", "memory planned", "measured"}, rows);
+  return table({result.devices.size() > prepared.replicas.size() ? "device" : "actor", "busy", "waiting", "memory planned", "measured"},
+               rows);
 }
 
 // timeline.json and, to look at, timeline.html, whose path this is.
@@ -108,7 +109,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   const TrainingStart start = start_of(options, config, prepared, models);
   check_run(config, start);
   const std::shared_ptr<const Dataset> data = make_dataset(config, *prepared.model);
-  const std::unique_ptr<Cluster> cluster = configured_cluster(config, data);
+  const std::unique_ptr<Cluster> cluster = configured_cluster(config, prepared.replicas, data);
   if (cluster == nullptr) return;
   TrainingPrograms programs = compile_programs(config, prepared);
   choose_kernels(config, programs.training);
@@ -131,7 +132,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   }
   if (!result.stopped && prepared.model->generates())
     std::printf("\nA sample:\n%s\n", printable(text_sample(config, result, models)).c_str());
-  std::printf("\n%scheckpoint  %s\n", actor_table(result).c_str(), result.checkpoint.c_str());
+  std::printf("\n%scheckpoint  %s\n", device_table(prepared, result).c_str(), result.checkpoint.c_str());
   if (!timeline.empty()) std::printf("timeline    %s\n", timeline.c_str());
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "lower/lower.h"
 #include "penstock/error.h"
 #include "plan/cost_model.h"
 #include "plan/evaluate.h"
@@ -72,6 +73,20 @@ std::string list_text(const std::vector<std::string>& names) {
   std::vector<std::string> shown(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, names.size())));
   if (names.size() > kShown) shown.push_back(concat("and ", names.size() - kShown, " more"));
   return join(shown, ", ");
+}
+
+// One of the actor's stages, which are all on the same devices; null where it has none.
+const PlanFile::Stage* stage_of_actor(const PlanFile& plan, std::size_t actor) {
+  const PlanFile::Stage* first = nullptr;
+  for (const Action& action : plan.schedule.actors[actor]) {
+    const PlanFile::Stage& stage = plan.stages[static_cast<std::size_t>(action.stage)];
+    if (first == nullptr) first = &stage;
+    if (stage.devices == first->devices) continue;
+    throw Error(
+        concat(plan.file, ": actor ", actor, " has stages on different devices"),
+        {concat(quote(first->name), " on ", devices_text(plan, *first)), concat(quote(stage.name), " on ", devices_text(plan, stage))});
+  }
+  return first;
 }
 
 }  // namespace
@@ -176,11 +191,33 @@ std::string devices_text(const PlanFile& plan, const PlanFile::Stage& stage) {
   return join(stage.devices, ",", [](int device) { return std::to_string(device); });
 }
 
-void check_runnable(const PlanFile& plan) {
+std::vector<int> devices_of_actors(const PlanFile& plan) {
+  std::vector<int> counts;
+  std::map<int, std::size_t> holder;  // of each device, the actor
+  for (std::size_t actor = 0; actor < plan.schedule.actors.size(); ++actor) {
+    const PlanFile::Stage* stage = stage_of_actor(plan, actor);
+    counts.push_back(stage == nullptr ? 1 : static_cast<int>(stage->devices.size()));
+    if (stage == nullptr) continue;
+    for (const int device : stage->devices) {
+      const auto [there, is_new] = holder.emplace(device, actor);
+      if (!is_new)
+        throw Error(concat(plan.file, ": device ", device, " of stage ", quote(stage->name), " is taken"),
+                    {concat("actor ", there->second, " of the table has it")});
+    }
+  }
+  return counts;
+}
+
+void check_runnable(const PlanFile& plan, std::int64_t batch) {
+  const std::vector<int> devices = devices_of_actors(plan);
+  const int parts = parts_of(devices);
+  if (batch % (static_cast<std::int64_t>(plan.microbatches) * parts) == 0) return;
+  const std::string what = concat(plan.file, ": ", batch, " samples cannot be cut into ", plan.microbatches, " micro-batches");
+  if (parts == 1) throw Error(what);
+  std::vector<std::string> details;
   for (const PlanFile::Stage& stage : plan.stages)
-    if (stage.devices.size() > 1)
-      throw Error(concat(plan.file, ": stage ", quote(stage.name), " is on ", stage.devices.size(), " devices"),
-                  {"a run has one actor for each stage"}, "penstock plan --no-replicas");
+    if (stage.devices.size() > 1) details.push_back(concat("stage ", quote(stage.name), " has ", stage.devices.size(), " devices"));
+  throw Error(concat(what, " of ", parts, " equal parts"), details, "plan with other sizes (--micro-batches), or with --no-replicas");
 }
 
 void check_nodes(const PlanFile& plan, const std::vector<std::string>& nodes) {

@@ -50,8 +50,11 @@ PlanFile plan_file_of(const PlanProblem& problem, const Plan& plan);
 // Of a stage: "0", "1,4", "0-3", or "cpu 0": host processors have the numbers after the devices'.
 std::string devices_text(const PlanFile& plan, const PlanFile::Stage& stage);
 
-// Throws Error unless each stage has one device: others cannot be run yet.
-void check_runnable(const PlanFile& plan);
+// How many devices each actor of the table has: those of its stages, which share every micro-batch; one where it has no stage. Throws Error
+// where an actor's stages are on different devices, or a device is of two actors.
+std::vector<int> devices_of_actors(const PlanFile& plan);
+// Throws Error where devices_of_actors() does, or where a step of `batch` samples cannot be cut for these devices.
+void check_runnable(const PlanFile& plan, std::int64_t batch);
 // Throws Error where the plan names a node that the model has not (with the nearest), or leaves one of the model's out.
 void check_nodes(const PlanFile& plan, const std::vector<std::string>& nodes);
 

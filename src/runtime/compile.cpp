@@ -113,10 +113,6 @@ Schedule forward_only(Schedule schedule) {
   return schedule;
 }
 
-std::vector<int> groups_of(const Prepared& prepared) {
-  return std::vector<int>(prepared.schedule.actors.size(), prepared.replicas);
-}
-
 bool has_gathers(const Schedule& schedule) {
   for (const auto& row : schedule.actors)
     for (const Action& action : row)
@@ -126,7 +122,7 @@ bool has_gathers(const Schedule& schedule) {
 
 // Where a table gathers parameters they are in shares, unless the configuration says otherwise.
 int zero_of(const Config& config, const Prepared& prepared) {
-  if (prepared.replicas == 1) return 0;
+  if (parts_of(prepared.replicas) == 1) return 0;
   return has_gathers(prepared.schedule) && !config.given.contains("pipeline.zero") ? 3 : static_cast<int>(config.pipeline.zero);
 }
 
@@ -143,21 +139,16 @@ Sharding sharding_of(const Config& config, const Prepared& prepared) {
   Sharding sharding = sharding_of(prepared);
   if (sharding.level < 3) return sharding;
   const Graph step = training_graph(config, prepared);
-  sharding.blocks = parameter_blocks(step, schedule_for(step, prepared), {.devices = groups_of(prepared), .sharding = sharding});
+  sharding.blocks = parameter_blocks(step, schedule_for(step, prepared), {.devices = prepared.replicas, .sharding = sharding});
   return sharding;
 }
 
 LowerOptions lower_options(const Config& config, const Prepared& prepared, const Graph& step) {
   LowerOptions options;
-  options.devices = groups_of(prepared);
+  options.devices = prepared.replicas;
   options.sharding = sharding_of(prepared);
   if (config.pipeline.recompute == "inputs") options.recompute = prepare_stages(step).stages;
   return options;
-}
-
-// Into which the batch is cut.
-int parts_of(const Prepared& prepared) {
-  return prepared.microbatches * prepared.replicas;
 }
 
 int batch_of(const Config& config) {
@@ -175,18 +166,19 @@ Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatc
   prepared.microbatches = static_cast<int>(microbatches);
   prepared.model = make_model(config, schedule.stages(), models);
   prepared.schedule = config.pipeline.update != "end" ? with_updates(std::move(schedule)) : std::move(schedule);
+  prepared.replicas.assign(prepared.schedule.actors.size(), 1);
   prepared.parameters = prepared.model->parameters();
   return prepared;
 }
 
 Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& models) {
-  check_runnable(plan);
   if (plan.model != config.model.name)
     throw Error(concat(plan.file, " is a plan of ", quote(plan.model), ", the model is ", quote(config.model.name)), {},
                 "plan this model: penstock plan CONFIG --cluster local --out FILE");
   Prepared prepared = prepare(config, make_schedule("sequential", {.actors = 1, .microbatches = 1}), plan.microbatches, models);
   Schedule schedule = without_updates(plan.schedule);
   prepared.schedule = config.pipeline.update != "end" ? with_updates(std::move(schedule)) : std::move(schedule);
+  prepared.replicas = devices_of_actors(plan);
   prepared.plan = std::move(plan);
   return prepared;
 }
@@ -195,7 +187,7 @@ Prepared prepare(const Config& config, const ModelRegistry& models) {
   const std::string& plan = config.pipeline.plan;
   Prepared prepared = plan.empty() ? prepare(config, schedule_of(config), config.pipeline.microbatches, models)
                                    : prepare(config, parse_plan(read_file(plan), plan), models);
-  prepared.replicas = static_cast<int>(config.pipeline.data);
+  for (int& devices : prepared.replicas) devices *= static_cast<int>(config.pipeline.data);
   prepared.zero = zero_of(config, prepared);
   if (prepared.zero >= 2 && !has_gathers(prepared.schedule)) prepared.schedule = with_gathers(std::move(prepared.schedule), /*turns=*/true);
   return prepared;
@@ -206,6 +198,10 @@ Prepared prepare_sequential(const Config& config, const ModelRegistry& models, s
   options.actors = 1;
   options.microbatches = static_cast<int>(microbatches);
   return prepare(config, make_schedule("sequential", options), microbatches, models);
+}
+
+int step_microbatches(const Prepared& prepared) {
+  return prepared.microbatches * parts_of(prepared.replicas);
 }
 
 std::vector<DataPort> data_of(const Config& config, const Model& model) {
@@ -227,16 +223,19 @@ std::int64_t vocabulary_of(const Config& config) {
 }
 
 Graph training_graph(const Config& config, const Prepared& prepared) {
-  return planned(training_step(*prepared.model, batch_of(config), length_of(config, prepared), parts_of(prepared), optimiser_of(config)),
-                 prepared, true);
+  return planned(
+      training_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared), optimiser_of(config)),
+      prepared, true);
 }
 
 Graph gradient_graph(const Config& config, const Prepared& prepared) {
-  return planned(gradient_step(*prepared.model, batch_of(config), length_of(config, prepared), parts_of(prepared)), prepared, true);
+  return planned(gradient_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared)), prepared,
+                 true);
 }
 
 Graph evaluation_graph(const Config& config, const Prepared& prepared) {
-  return planned(evaluation_step(*prepared.model, batch_of(config), length_of(config, prepared), parts_of(prepared)), prepared, false);
+  return planned(evaluation_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared)), prepared,
+                 false);
 }
 
 Graph generation_graph(const Config& config, const Prepared& prepared) {
@@ -259,7 +258,7 @@ Program compile_evaluation(const Config& config, const Prepared& prepared) {
   const Graph step = evaluation_graph(config, prepared);
   Schedule schedule = forward_only(schedule_for(step, prepared));
   if (prepared.zero == 3) schedule = with_gathers(std::move(schedule), /*turns=*/true);
-  return lower(step, schedule, {.devices = groups_of(prepared), .sharding = sharding_of(config, prepared)});
+  return lower(step, schedule, {.devices = prepared.replicas, .sharding = sharding_of(config, prepared)});
 }
 
 Program compile_generation(const Config& config, const Prepared& prepared) {
@@ -272,7 +271,7 @@ std::string stages_text(const Config& config, const Prepared& prepared) {
   const Schedule schedule = schedule_for(graph, prepared);
   const std::size_t stages = step.stages.size();
   const StageDag dag = cut(step, split_stages(schedule, stages), recomputed_stages(schedule, stages),
-                           {.sums_in_w = prepared.replicas > 1, .gathered = prepared.zero == 3});
+                           {.sums_in_w = parts_of(prepared.replicas) > 1, .gathered = prepared.zero == 3});
 
   const char* sources[] = {"data", "invariant", "edge", "accumulator"};
   const auto bundles = [&](const std::vector<std::int32_t>& list) {

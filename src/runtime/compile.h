@@ -19,22 +19,25 @@ namespace penstock {
 // A model with everything that follows from the configuration but the programs.
 struct Prepared {
   std::unique_ptr<Model> model;
-  Schedule schedule;     // of a training step
-  int microbatches = 1;  // of the table
-  int replicas = 1;      // devices of each actor, each with a part of every micro-batch
-  int zero = 0;          // what these hold in shares: Sharding::level
+  Schedule schedule;          // of a training step
+  int microbatches = 1;       // of the table
+  std::vector<int> replicas;  // devices of each actor, which share every micro-batch
+  int zero = 0;               // what these hold in shares: Sharding::level
   std::vector<ParameterSpec> parameters;
   std::optional<PlanFile> plan;  // stages instead of the model's own; the schedule is of its stages, by their numbers in it
 };
 
 // Throws Error: what the model or the schedule refuses, a file that cannot be read, a plan of another model.
 Prepared prepare(const Config& config, const ModelRegistry& models);
-// The same under another table or plan, whatever the configuration says of them.
+// The same under another table, on one device for each actor, or another plan, whatever the configuration says of them.
 Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models);
 Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& models);
 // The same on one device with the whole batch as one micro-batch: what everything is compared with. A model whose equal_batches() is
 // true is compared with as many micro-batches as it was pipelined with, one after the other.
 Prepared prepare_sequential(const Config& config, const ModelRegistry& models, std::int64_t microbatches = 1);
+
+// Into how many micro-batches the whole step is cut: the table's, each in as many parts as let every actor's devices share it.
+int step_microbatches(const Prepared& prepared);
 
 // The model's data ports. Throws Error where it reads text and the configuration has no context.
 std::vector<DataPort> data_of(const Config& config, const Model& model);

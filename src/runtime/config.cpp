@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "base/toml.h"
+#include "lower/lower.h"
 #include "penstock/error.h"
 #include "penstock/schedule.h"
 #include "plan/apply.h"
@@ -297,10 +298,15 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
   if (pipeline.plan.empty()) return;
   const PlanFile plan = parse_plan(read_file(pipeline.plan), pipeline.plan);
   const std::string actors = std::to_string(plan.schedule.actors.size()), microbatches = std::to_string(plan.microbatches);
+  const std::vector<int> devices = devices_of_actors(plan);
+  const bool grouped = parts_of(devices) > 1;
   for (const Override& override : overrides) {
     const auto is = [&](const std::string& name) { return override.key == name || override.key == "pipeline." + name; };
     if (is("actors") && override.value != actors) fail_against_plan(config, override, concat(actors, " actors"));
     if (is("microbatches") && override.value != microbatches) fail_against_plan(config, override, concat(microbatches, " micro-batches"));
+    if (grouped && is("data"))
+      fail_against_plan(config, override,
+                        concat("how many devices each actor has: ", join(devices, ", ", [](int n) { return std::to_string(n); })));
     for (const char* shaping : {"schedule", "chunks", "in_flight", "group", "unit", "transfers", "split_backward"})
       if (is(shaping)) fail_against_plan(config, override, "which action each actor runs when");
   }
@@ -312,7 +318,9 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
   pipeline.in_flight = pipeline.group = pipeline.unit = 0;
   pipeline.transfers.clear();
   pipeline.split_backward = false;
+  if (grouped) pipeline.data = 1;
   check_batch(config);
+  check_runnable(plan, config.train.batch);
 }
 
 std::vector<Override> parse_mesh(std::string_view text) {

@@ -37,7 +37,7 @@ struct Config {
   } train;
   struct Pipeline {
     std::int64_t actors = 2;
-    std::int64_t data = 1;          // devices of each actor, each with a part of every micro-batch
+    std::int64_t data = 1;          // devices of each actor, which share every micro-batch; 1 where a plan says how many each has
     std::int64_t zero = 0;          // what these hold in shares: 1 optimiser state, 2 and gradients, 3 and parameters; see zero_of()
     std::string plan;               // a file that says stages, actors, micro-batches and schedule; "": the model's own stages
     std::string schedule = "1f1b";  // a name, a CSV file, or a file of rules; "plan" where a plan says it
@@ -60,7 +60,6 @@ struct Config {
     std::int64_t keep = 3;                // checkpoints
     std::string kernels = "own";          // of f32 matrix products; or a file that keeps, for each, the library measured fastest here
   } run;
-  std::int64_t devices() const { return pipeline.actors * pipeline.data; }
   std::set<std::string> given;  // "pipeline.actors": what the file or an override said
 };
 
@@ -78,7 +77,7 @@ std::vector<Override> parse_mesh(std::string_view text);
 // Throws Error with file:line:column (or the override's source): bad TOML, unknown model, unknown key (the nearest named), wrong type,
 // value out of range, batch not divisible by the micro-batches.
 Config parse_config(std::string_view toml, std::string_view file, const std::vector<Override>& overrides, const ModelRegistry& models);
-// What pipeline.plan says, in place of what a file said. Throws Error where an override says something else.
+// What pipeline.plan says, in place of what a file said. Throws Error where an override says something else, or the batch cannot be cut so.
 void take_from_plan(Config& config, const std::vector<Override>& overrides);
 // The same from a file; no file for an empty path. Where the schedule is a table, it says how many actors and micro-batches there are
 // unless they were given; a plan says both.

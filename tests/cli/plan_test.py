@@ -5,7 +5,7 @@ import pathlib
 import unittest
 import xml.etree.ElementTree as ElementTree
 
-from support import ProgramTest, run
+from support import ProgramTest, run, run_all
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples/clusters"
 PROFILES = pathlib.Path(__file__).resolve().parents[2] / ".." / "shared" / "profiles"
@@ -168,6 +168,51 @@ class PlanTest(ProgramTest):
         self.assert_fails(run("check", self.config("gpt"), "--plan", file), 'is a plan of "two-branch", the model is "gpt"')
         self.assert_fails(run("check", self.config(model), "--plan", file, "--set", "layers=2"), "which the model has not")
         self.assert_fails(run("check", self.config(model), "--plan", self.folder / "none.json"), "none.json")
+
+    def test_stages_on_several_devices(self):
+        config, file = self.config("gpt"), self.folder / "replicas.json"
+        plan = self.plan(config, "--batch", 16, "--devices", 4, "--bandwidth", 1e10, "--planner", "pipedream", "--out", file)
+        groups = [len(stage["devices"]) for stage in plan["stages"]]
+        self.assertGreater(max(groups), min(groups))
+        planned, devices = [config, "--plan", file, "--batch", 16], sum(groups)
+        for zero in range(4):
+            check = ["check", *planned, "--dtype", "f64", "--set", f"zero={zero}", "--json"]
+            for results in ([run(*check)], run_all(devices, *check, "--backend", "gloo")):
+                self.assertEqual([result.code for result in results], [0] * len(results), (zero, results[0].out, results[0].err))
+                self.assertTrue(results[0].json()["equal"])
+
+        first, second = self.folder / "first", self.folder / "second"
+        trained = run("train", *planned, "--set", "zero=2", "--steps", 6, "--set", "checkpoint_every=3", "--out", first)
+        self.assertEqual(trained.code, 0, trained.err)
+        self.assertIn(f"on {len(groups)} actors of {', '.join(map(str, groups))} devices", trained.err)
+        resumed = run("train", "--resume", first / "checkpoint-3", "--out", second, "--plan", "", "--schedule", "1f1b", "--microbatches", 4,
+                      "--mesh", "pipe=2,data=2")  # fmt: skip
+        self.assertEqual(resumed.code, 0, resumed.err)
+        again = run("train", "--resume", second, "--plan", file, "--steps", 8)
+        self.assertEqual(again.code, 0, again.err)
+        steps = {out: [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()] for out in (first, second)}
+        self.assertEqual(len(steps[first][0]["peak_bytes"]), devices)
+        self.assertAlmostEqual(steps[second][2]["loss"], steps[first][5]["loss"], delta=1e-3)
+        self.assertEqual(steps[second][-1]["step"], 8)
+
+        costs = self.folder / "costs.json"
+        profiled = run("profile", *planned, "--rounds", 1, "--out", costs)
+        self.assertEqual(profiled.code, 0, profiled.err)
+        simulated = run("simulate", config, "--plan", file, "--set", "train.batch=16", "--costs", costs, "--json")
+        self.assertEqual(len(simulated.json()["busy"]), devices, simulated.err)
+
+    def test_devices_that_do_not_fit_a_plan(self):
+        config, file = self.config("gpt"), self.folder / "replicas.json"
+        self.plan(config, "--nodes", 1, "--devices", 2, "--bandwidth", 1e10, "--seconds", 1, "--micro-batches", 2, "--out", file)
+        planned = ["check", config, "--plan", file]
+        self.assert_fails(run(*planned, "--mesh", "pipe=1,data=2"), "--mesh 2: the plan", "says how many devices each actor has: 2", "leave out --mesh")
+        self.assert_fails(run(*planned, "--batch", 4), "4 samples cannot be cut into 4 micro-batches of 2 equal parts", "has 2 devices")
+        self.assert_fails(run(*planned, "--backend", "gloo"), "needs one process per device", "penstock launch -n 2")
+        for result in run_all(3, *planned, "--backend", "gloo"):
+            self.assert_fails(result, "3 processes were started for 2 devices (1 actors of 2)")
+        three = run("plan", config, "--nodes", 1, "--devices", 3, "--bandwidth", 1e10, "--seconds", 1, "--micro-batches", 2)
+        self.assertEqual(three.code, 0)
+        self.assertIn("note: train cannot run this plan: the plan: 8 samples cannot be cut into 4 micro-batches of 3 equal parts", three.err)
 
     def test_a_plan_is_profiled_and_simulated(self):
         config, file, _ = self.planned_here("gpt")

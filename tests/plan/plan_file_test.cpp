@@ -106,13 +106,33 @@ TEST(PlanFile, NamesStandForOneThing) {
   EXPECT_EQ(message_of([&] { check_nodes(plan, {"a", "b", "c", "d"}); }), "p.json: two stages are called \"a .. b\"");
 }
 
-TEST(PlanFile, ReplicasCannotRun) {
+TEST(PlanFile, ActorsHaveTheDevicesOfTheirStages) {
   PlanFile plan = small_plan();
   plan.file = "p.json";
-  EXPECT_NO_THROW(check_runnable(plan));
+  EXPECT_EQ(devices_of_actors(plan), (std::vector<int>{1, 1}));
   plan.stages[1].devices = {1, 2};
-  EXPECT_EQ(message_of([&] { check_runnable(plan); }),
-            "p.json: stage \"c .. d\" is on 2 devices\n  a run has one actor for each stage\n  hint: penstock plan --no-replicas");
+  plan.schedule.actors.emplace_back();  // has nothing to do
+  EXPECT_EQ(devices_of_actors(plan), (std::vector<int>{1, 2, 1}));
+
+  const auto message = [&] { return message_of([&] { devices_of_actors(plan); }); };
+  plan.stages[1].devices = {1, 0};
+  EXPECT_EQ(message(), "p.json: device 0 of stage \"c .. d\" is taken\n  actor 0 of the table has it");
+  plan.stages[1].devices = {1, 2};
+  plan.schedule = parse_schedule("0F0,1F0,1B0,0B0\n", "t.csv");
+  EXPECT_EQ(message(), "p.json: actor 0 has stages on different devices\n  \"a .. b\" on 0\n  \"c .. d\" on 1,2");
+}
+
+TEST(PlanFile, BatchesThatDevicesCannotShare) {
+  PlanFile plan = small_plan();
+  plan.file = "p.json";
+  EXPECT_NO_THROW(check_runnable(plan, 8));
+  EXPECT_EQ(message_of([&] { check_runnable(plan, 6); }), "p.json: 6 samples cannot be cut into 4 micro-batches");
+  plan.stages[0].devices = {0, 3};
+  plan.stages[1].devices = {1, 2, 4};
+  EXPECT_NO_THROW(check_runnable(plan, 24));
+  EXPECT_EQ(message_of([&] { check_runnable(plan, 8); }),
+            "p.json: 8 samples cannot be cut into 4 micro-batches of 6 equal parts\n  stage \"a .. b\" has 2 devices\n"
+            "  stage \"c .. d\" has 3 devices\n  hint: plan with other sizes (--micro-batches), or with --no-replicas");
 }
 
 TEST(PlanFile, TablesForStagesInAnotherOrder) {

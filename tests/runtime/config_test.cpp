@@ -147,7 +147,6 @@ TEST(Config, AMeshNamesActorsAndTheirDevices) {
   const Config config = parse("", parse_mesh("pipe=4, data=2"));
   EXPECT_EQ(config.pipeline.actors, 4);
   EXPECT_EQ(config.pipeline.data, 2);
-  EXPECT_EQ(config.devices(), 8);
   EXPECT_EQ(parse("", parse_mesh("data=2")).pipeline.actors, 1);
   const auto failure = [](const std::string& mesh) { return message_of([&] { parse("", parse_mesh(mesh)); }); };
   EXPECT_EQ(failure("pipe=2,dta=2"),

@@ -207,6 +207,29 @@ TEST(PlanModel, AFileIsWhatRuns) {
   }
 }
 
+TEST(PlanModel, StagesOnSeveralDevicesAreGroups) {
+  const test::TemporaryFolder folder;
+  const std::string file = planned(config("gpt"), folder);
+  PlanFile plan = parse_plan(read_file(file), file);
+  plan.stages.back().devices.push_back(7);
+  write_file(file, print(plan));
+  std::vector<int> groups(plan.stages.size(), 1);
+  groups.back() = 2;
+  for (const int zero : {0, 1, 2, 3}) {
+    SCOPED_TRACE(zero);
+    const Config c = config("gpt", {"plan=" + file, concat("zero=", zero)});
+    const Prepared prepared = prepare(c, builtin_models());
+    EXPECT_EQ(prepared.replicas, groups);
+    EXPECT_EQ(step_microbatches(prepared), 8);
+    for (const Program& program : {compile_training(c, prepared), compile_gradients(c, prepared), compile_evaluation(c, prepared)})
+      EXPECT_EQ(program.devices.size(), groups.size() + 1);
+  }
+  const auto message = [&](const std::string& setting) { return message_of([&] { config("gpt", {"plan=" + file, setting}); }); };
+  EXPECT_NE(message("pipeline.data=2").find("says how many devices each actor has: 1, "), std::string::npos) << message("pipeline.data=2");
+  EXPECT_NE(message("batch=4").find("4 samples cannot be cut into 4 micro-batches of 2 equal parts"), std::string::npos)
+      << message("batch=4");
+}
+
 TEST(PlanModel, DisagreementsAreNamed) {
   const test::TemporaryFolder folder;
   const ModelRegistry models = builtin_models();
