@@ -28,6 +28,7 @@ class Spread {
     for (const std::int32_t size : l_.group_sizes) {
       first_.push_back(devices);
       devices += size;
+      several_ = several_ || size < l_.parts;
     }
   }
 
@@ -56,7 +57,10 @@ class Spread {
   Instance clone(const Instance& instance, std::int32_t c) const {
     Instance out = instance;
     const bool part = instance.microbatch >= 0;
-    if (part) out.microbatch = instance.microbatch * l_.parts + c;
+    if (part) {
+      out.microbatch = instance.microbatch * l_.parts + c;
+      if (several_) out.name += concat(".part", c);
+    }
     if (instance.home >= 0) out.home = first_[static_cast<std::size_t>(instance.home)] + (part ? c / parts_of(instance.home) : c);
     out.owned = part || c == 0 || instance.sharded;
     if (instance.block >= 0) place_block(instance, c, out);
@@ -161,6 +165,7 @@ class Spread {
 
   Lowering& l_;
   const Draft actors_;
+  bool several_ = false;             // some device takes several parts of a micro-batch: their slots' names differ
   std::vector<std::int32_t> first_;  // device of each actor
   std::vector<std::int32_t> clone_;  // of each instance: the first of its clones
 };

@@ -121,6 +121,7 @@ TEST(Lower, UnequalGroupsSendPartsOnly) {
     const Graph step = gradient_step(*tiny("mlp", 2), 8 * parts, 4, 2 * parts);
     const Program program = lower(step, table("gpipe", 2, 2), {.devices = devices});
     ASSERT_EQ(program.devices.size(), static_cast<std::size_t>(devices[0] + devices[1]));
+    EXPECT_EQ(print(parse_program(print(program))), print(program));
     std::map<std::int32_t, int> forwards, sent;  // of each device of actor 0: runs of F, activations sent
     for (std::int32_t d = 0; d < devices[0]; ++d)
       for (const Instruction& i : program.devices[static_cast<std::size_t>(d)].instructions) {
