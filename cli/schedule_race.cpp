@@ -146,7 +146,7 @@ std::vector<Program> programs_of(const Config& config, const ModelRegistry& mode
   for (Racer& racer : racers) {
     try {
       Prepared prepared = prepare(config, racer.table.schedule, config.pipeline.microbatches, models);
-      prepared.replicas = groups_of(config);
+      spread_actors(config, prepared);
       Program program = compile_training(config, prepared);
       choose_kernels(config, program);
       programs.push_back(std::move(program));

@@ -183,13 +183,17 @@ Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& model
   return prepared;
 }
 
+void spread_actors(const Config& config, Prepared& prepared) {
+  for (int& devices : prepared.replicas) devices *= static_cast<int>(config.pipeline.data);
+  prepared.zero = zero_of(config, prepared);
+  if (prepared.zero >= 2 && !has_gathers(prepared.schedule)) prepared.schedule = with_gathers(std::move(prepared.schedule), /*turns=*/true);
+}
+
 Prepared prepare(const Config& config, const ModelRegistry& models) {
   const std::string& plan = config.pipeline.plan;
   Prepared prepared = plan.empty() ? prepare(config, schedule_of(config), config.pipeline.microbatches, models)
                                    : prepare(config, parse_plan(read_file(plan), plan), models);
-  for (int& devices : prepared.replicas) devices *= static_cast<int>(config.pipeline.data);
-  prepared.zero = zero_of(config, prepared);
-  if (prepared.zero >= 2 && !has_gathers(prepared.schedule)) prepared.schedule = with_gathers(std::move(prepared.schedule), /*turns=*/true);
+  spread_actors(config, prepared);
   return prepared;
 }
 

@@ -32,6 +32,8 @@ Prepared prepare(const Config& config, const ModelRegistry& models);
 // The same under another table, on one device for each actor, or another plan, whatever the configuration says of them.
 Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models);
 Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& models);
+// Gives each actor of `prepared` pipeline.data devices for one, which hold in shares what pipeline.zero says.
+void spread_actors(const Config& config, Prepared& prepared);
 // The same on one device with the whole batch as one micro-batch: what everything is compared with. A model whose equal_batches() is
 // true is compared with as many micro-batches as it was pipelined with, one after the other.
 Prepared prepare_sequential(const Config& config, const ModelRegistry& models, std::int64_t microbatches = 1);

@@ -37,9 +37,10 @@ struct Config {
   } train;
   struct Pipeline {
     std::int64_t actors = 2;
-    std::int64_t data = 1;          // devices of each actor, which share every micro-batch; 1 where a plan says how many each has
-    std::int64_t zero = 0;          // what these hold in shares: 1 optimiser state, 2 and gradients, 3 and parameters; see zero_of()
-    std::string plan;               // a file that says stages, actors, micro-batches and schedule; "": the model's own stages
+    std::int64_t data = 1;  // devices of each actor, which share every micro-batch; 1 where a plan says how many each has
+    std::int64_t zero =
+        0;             // what these hold in shares: 1 optimiser state, 2 and gradients, 3 and parameters (also where a table gathers them)
+    std::string plan;  // a file that says stages, actors, micro-batches and schedule; "": the model's own stages
     std::string schedule = "1f1b";  // a name, a CSV file, or a file of rules; "plan" where a plan says it
     std::int64_t microbatches = 8;
     std::int64_t chunks = 1;  // stages per actor
