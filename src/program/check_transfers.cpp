@@ -97,17 +97,16 @@ void match_collectives(const Program& program, Transfers& transfers) {
       if (!is_collective(i.opcode)) continue;
       const auto g = static_cast<std::size_t>(i.group);
       const std::vector<std::int32_t>& members = program.groups[g];
-      const auto member = std::find(members.begin(), members.end(), static_cast<std::int32_t>(d));
-      if (member == members.end())
+      const std::optional<std::size_t> member = place_in_group(members, static_cast<std::int32_t>(d));
+      if (!member)
         throw Error(concat(place(program, static_cast<int>(d), at), ": device ", d, " is no member of group ", g),
-                    {concat("its members: ", join(members, ", ", [](std::int32_t m) { return std::to_string(m); }))});
+                    {concat("its members: ", join_devices(members))});
       if (i.tag != next[g]++)
         throw Error(concat(place(program, static_cast<int>(d), at), ": collectives out of order"),
                     {concat("the next tag here is ", next[g] - 1)},
                     "tags number the collectives of a group from 0, in the order of all its members");
       if (by_group[g].size() <= static_cast<std::size_t>(i.tag)) by_group[g].push_back({i.group, std::vector(members.size(), -1)});
-      by_group[g][static_cast<std::size_t>(i.tag)].instructions[static_cast<std::size_t>(member - members.begin())] =
-          static_cast<std::int32_t>(at);
+      by_group[g][static_cast<std::size_t>(i.tag)].instructions[*member] = static_cast<std::int32_t>(at);
     }
   }
   for (std::size_t g = 0; g < by_group.size(); ++g)
@@ -252,8 +251,7 @@ Blocked blocked_on(const RendezvousMachine& machine, const std::vector<DeviceSta
     return {transfer.receiver, transfer.from, transfer.sender};
   }
   const auto of = [&](Event number, std::size_t m) { return machine.collective(number).instructions[m]; };
-  const std::vector<std::int32_t>& waiting = machine.members(event);
-  const auto own = of(event, static_cast<std::size_t>(std::find(waiting.begin(), waiting.end(), device) - waiting.begin()));
+  const std::int32_t own = of(event, *place_in_group(machine.members(event), device));
   for (Event number = event, before = event;; number = before) {
     const std::vector<std::int32_t>& members = machine.members(number);
     for (std::size_t m = 0; m < members.size(); ++m) {
@@ -294,9 +292,7 @@ std::vector<std::int32_t> find_cycle(const std::vector<Event>& waits_for, const 
                            behind ? "which comes after a collective whose" : "whose", " other end is instruction ", others, " of device ",
                            peer));
   }
-  throw Error(concat("program @", program.name, " can never finish: devices ",
-                     join(cycle, ", ", [](std::int32_t device) { return std::to_string(device); }), " wait for each other"),
-              lines);
+  throw Error(concat("program @", program.name, " can never finish: devices ", join_devices(cycle), " wait for each other"), lines);
 }
 
 }  // namespace

@@ -168,8 +168,7 @@ std::string print(const Program& program) {
   for (const Port& port : program.data) put_port(out, "data", port);
   for (const Port& port : program.outputs) put_port(out, "output", port);
   for (std::size_t g = 0; g < program.groups.size(); ++g)
-    out << "group " << static_cast<std::int64_t>(g) << " ("
-        << join(program.groups[g], ", ", [](std::int32_t device) { return std::to_string(device); }) << ")\n";
+    out << "group " << static_cast<std::int64_t>(g) << " (" << join_devices(program.groups[g]) << ")\n";
   for (const Task& task : program.tasks)
     out << "task " << task_name(task.name) << " {scratch=" << task.scratch << "}\n" << print_body(task.graph);
   for (std::size_t d = 0; d < program.devices.size(); ++d) put_device(out, program, d);

@@ -24,6 +24,16 @@ std::int64_t slot_bytes(const Slot& slot) {
   return std::max(part_offset(slot, slot.parts.size()), aligned(slot.room));
 }
 
+std::optional<std::size_t> place_in_group(const std::vector<std::int32_t>& members, std::int32_t device) {
+  const auto found = std::lower_bound(members.begin(), members.end(), device);
+  if (found == members.end() || *found != device) return {};
+  return static_cast<std::size_t>(found - members.begin());
+}
+
+std::string join_devices(const std::vector<std::int32_t>& devices, std::string_view separator) {
+  return join(devices, separator, [](std::int32_t device) { return std::to_string(device); });
+}
+
 std::string_view name(Opcode opcode) {
   constexpr std::string_view kNames[] = {"run",     "send",   "recv",       "copy",       "free",           "input",     "output",
                                          "offload", "reload", "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"};

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -137,6 +138,10 @@ struct Program {
   std::vector<std::vector<std::int32_t>> groups;  // of devices, each ascending, that have collectives
   std::int32_t microbatches = 1;
 };
+
+// Of a group: the place of a device among its members; none: it is no member.
+std::optional<std::size_t> place_in_group(const std::vector<std::int32_t>& members, std::int32_t device);
+std::string join_devices(const std::vector<std::int32_t>& devices, std::string_view separator = ", ");
 
 // Text form: print(parse(print(p))) == print(p). Throws Error with file:line:column.
 std::string print(const Program& program);

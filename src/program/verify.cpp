@@ -60,7 +60,7 @@ void check_ids(const Program& program, const DeviceProgram& device) {
 void check_groups(const Program& program) {
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     const std::vector<std::int32_t>& members = program.groups[g];
-    const std::string shown = concat("group ", g, " (", join(members, ", ", [](std::int32_t d) { return std::to_string(d); }), ")");
+    const std::string shown = concat("group ", g, " (", join_devices(members), ")");
     if (members.size() < 2) throw Error(concat(shown, " has fewer than two members"));
     if (std::adjacent_find(members.begin(), members.end(), std::greater_equal<>()) != members.end())
       throw Error(concat(shown, ": its members do not ascend"));

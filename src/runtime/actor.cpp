@@ -13,10 +13,6 @@ double seconds(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(time).count();
 }
 
-std::string names(const std::vector<std::int32_t>& devices) {
-  return join(devices, " or ", [](std::int32_t device) { return std::to_string(device); });
-}
-
 }  // namespace
 
 Actor::Actor(std::shared_ptr<const Program> program, int device, Executor& executor, Transport& transport, const DataSource& data,
@@ -125,11 +121,8 @@ Event Actor::transfer(const Instruction& instruction) {
 
 Event Actor::collective(const Instruction& instruction) {
   const std::vector<std::int32_t>& members = program_->groups[static_cast<std::size_t>(instruction.group)];
-  const auto place = [&](int device) {
-    return static_cast<std::size_t>(std::lower_bound(members.begin(), members.end(), device) - members.begin());
-  };
-  CollectiveCall call{instruction.opcode, instruction.group, instruction.tag, place(device_)};
-  if (instruction.opcode == Opcode::broadcast) call.root = place(instruction.peer);
+  CollectiveCall call{instruction.opcode, instruction.group, instruction.tag, place_in_group(members, device_).value()};
+  if (instruction.opcode == Opcode::broadcast) call.root = place_in_group(members, instruction.peer).value();
   for (const SlotId operand : own_.operands_of(instruction)) {
     call.from = memory_[operand.index()];
     if (const Slot& slot = own_.slots[operand.index()]; !slot.parts.empty()) call.dtype = slot.parts[0].dtype;
@@ -201,14 +194,15 @@ void Actor::fail_late(std::size_t waited_for) const {
   const std::string hint = "raise the deadline if a step may take that long";
   if (on_executor(waited_for)) throw Error(what, details, hint);
   const std::vector<std::int32_t> peers = peers_of(first_[waited_for]);
-  throw PeerLost(peers, what, details, concat("see what device ", names(peers), " was doing; ", hint));
+  throw PeerLost(peers, what, details, concat("see what device ", join_devices(peers, " or "), " was doing; ", hint));
 }
 
 void Actor::fail_lost(const PeerLost& lost, std::size_t waited_for) const {
   const std::vector<std::int32_t> peers = peers_of(first_[waited_for]);
-  throw PeerLost(
-      peers, concat("device ", names(peers), " was lost while device ", device_, " waited in ", describe(*program_, device_, waited_for)),
-      {concat("needed by: ", waiter()), concat("program: ", program_->name), concat("the transport says: ", lost.what())});
+  throw PeerLost(peers,
+                 concat("device ", join_devices(peers, " or "), " was lost while device ", device_, " waited in ",
+                        describe(*program_, device_, waited_for)),
+                 {concat("needed by: ", waiter()), concat("program: ", program_->name), concat("the transport says: ", lost.what())});
 }
 
 }  // namespace penstock

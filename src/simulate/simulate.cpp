@@ -170,10 +170,8 @@ class VirtualTime {
     if (of_transfer(event)) return recorded_[at(event) / 2].activity;
     return of_host_copy(event) ? host_copy(event).activity : member(event).activity;
   }
-  // This device's place in the group.
-  std::size_t place_in(std::int32_t group) const {
-    const std::vector<std::int32_t>& members = program_.groups[at(group)];
-    return at(std::lower_bound(members.begin(), members.end(), static_cast<std::int32_t>(current_)) - members.begin());
+  std::size_t own_place(std::int32_t group) const {
+    return *place_in_group(program_.groups[at(group)], static_cast<std::int32_t>(current_));
   }
 
   void find_links(const Network& network) {
@@ -228,7 +226,7 @@ class VirtualTime {
     if (clock_->now >= state.ready) state.cause = clock_->cause;
     state.ready = std::max(state.ready, clock_->now);
     if (--state.missing == 0) complete_collective(number);
-    return event_of(state, place_in(instruction.group));
+    return event_of(state, own_place(instruction.group));
   }
   Event event_of(const CollectiveState& state, std::size_t member) const {
     return static_cast<Event>(2 * states_.size() + state.first + member);
@@ -262,7 +260,7 @@ class VirtualTime {
       if (recorder_) member.activity = lane.newest = recorder_->beside(device, own, begin, std::max(begin, member.done), cause);
       if (device != current_ && asleep_[device] == event_of(state, m)) woken_.push_back(members[m]);
     }
-    if (state.last_copies && recorder_) clock_->cause = members_[state.first + place_in(collective.group)].activity;
+    if (state.last_copies && recorder_) clock_->cause = members_[state.first + own_place(collective.group)].activity;
   }
 
   void extend_paths(const Instruction& instruction, double seconds) {

@@ -79,11 +79,11 @@ class GlooTransport : public Transport {
  private:
   // The connections of a group that this device is a member of; made once.
   c10d::Backend* group(const std::vector<std::int32_t>& members, int device) {
-    const auto own = std::find(members.begin(), members.end(), device);
-    if (own == members.end()) return nullptr;
+    const std::optional<std::size_t> own = place_in_group(members, device);
+    if (!own) return nullptr;
     const auto [it, added] = connected_.try_emplace(members);
     try {
-      if (added) it->second = connect_(members, static_cast<int>(own - members.begin()));
+      if (added) it->second = connect_(members, static_cast<int>(*own));
     } catch (const std::exception& error) {
       throw Error(concat("device ", device, " cannot connect to the others of its group"), {reason(error)});
     }
@@ -194,7 +194,7 @@ bool GlooTransport::wait(Event event, Deadline deadline) {
 std::unique_ptr<Transport> make_gloo_transport(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const std::string& address,
                                                std::chrono::milliseconds timeout, std::chrono::milliseconds longest) {
   const auto connect_group = [=](const std::vector<std::int32_t>& members, int own) {
-    const std::string name = concat("group-", join(members, "-", [](std::int32_t member) { return std::to_string(member); }));
+    const std::string name = concat("group-", join_devices(members, "-"));
     auto group = connect_gloo(c10::make_intrusive<c10d::PrefixStore>(name, store), own, static_cast<int>(members.size()), address, timeout);
     group->setTimeout(longest);
     return group;
