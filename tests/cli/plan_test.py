@@ -205,7 +205,8 @@ class PlanTest(ProgramTest):
         config, file = self.config("gpt"), self.folder / "replicas.json"
         self.plan(config, "--nodes", 1, "--devices", 2, "--bandwidth", 1e10, "--seconds", 1, "--micro-batches", 2, "--out", file)
         planned = ["check", config, "--plan", file]
-        self.assert_fails(run(*planned, "--mesh", "pipe=1,data=2"), "--mesh 2: the plan", "says how many devices each actor has: 2", "leave out --mesh")
+        self.assert_fails(run(*planned, "--mesh", "pipe=1,data=2"), "--mesh 2: the plan",
+                          "says how many devices each actor has: 2", "leave out --mesh")
         self.assert_fails(run(*planned, "--batch", 4), "4 samples cannot be cut into 4 micro-batches of 2 equal parts", "has 2 devices")
         self.assert_fails(run(*planned, "--backend", "gloo"), "needs one process per device", "penstock launch -n 2")
         for result in run_all(3, *planned, "--backend", "gloo"):
