@@ -142,11 +142,16 @@ StagedStep prepare_stages(const Graph& traced, bool hoist) {
   return assign_stages(step);
 }
 
+StageDag cut_for(const StagedStep& step, const Schedule& schedule, const LowerOptions& options) {
+  const std::size_t stages = step.stages.size();
+  return cut(step, split_stages(schedule, stages), recomputed_stages(schedule, stages),
+             {.sums_in_w = parts_of(options.devices) > 1, .gathered = options.sharding.level == 3});
+}
+
 std::vector<std::vector<std::string>> parameter_blocks(const Graph& training_step, const Schedule& schedule, const LowerOptions& options) {
   const StagedStep staged = prepare_stages(training_step, options.sharding.level < 3);
   check_stage_count(schedule, staged.stages);
-  const std::size_t stages = staged.stages.size();
-  const StageDag dag = cut(staged, split_stages(schedule, stages), {}, {.sums_in_w = true, .gathered = true});
+  const StageDag dag = cut_for(staged, schedule, options);
   Lowering lowering(staged.step, dag, schedule, loop_of(staged.step), options.devices);
   find_blocks(lowering, options.sharding);
   std::vector<std::vector<std::string>> out;
@@ -167,9 +172,7 @@ Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions&
     Op& loop = staged.step.ops[loop_of(staged.step)];
     loop.body = std::make_shared<Graph>(recompute(*loop.body, options.recompute));
   }
-  const std::size_t stages = staged.stages.size();
-  const CutOptions cutting{.sums_in_w = parts_of(options.devices) > 1, .gathered = options.sharding.level == 3};
-  const StageDag dag = cut(staged, split_stages(schedule, stages), recomputed_stages(schedule, stages), cutting);
+  const StageDag dag = cut_for(staged, schedule, options);
   Lowering lowering(staged.step, dag, schedule, loop_of(staged.step), options.devices);
   const auto microbatches = static_cast<int>(attribute<std::int64_t>(lowering.loop_op(), "microbatches"));
   validate(schedule, dag.shape, microbatches / lowering.parts);

@@ -43,6 +43,9 @@ std::vector<bool> recomputed_stages(const Schedule& schedule, std::size_t stages
 // The parameters that the devices of an actor hold in shares, by the blocks that are gathered as one: every program of a run has the same.
 std::vector<std::vector<std::string>> parameter_blocks(const Graph& training_step, const Schedule& schedule, const LowerOptions& options);
 
+// The stages of a prepared step, as lower() cuts them for the schedule.
+StageDag cut_for(const StagedStep& step, const Schedule& schedule, const LowerOptions& options);
+
 // Step graph (marks or none) + schedule -> a planned, verified program. Throws Error where stages, schedule and model do not fit.
 Program lower(const Graph& step, const Schedule& schedule, const LowerOptions& options = {});
 

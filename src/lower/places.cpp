@@ -40,7 +40,7 @@ class Finder {
     find_state_readers();
     update_once();
     find_members();
-    join_terms();
+    if (!l_.blocks.empty()) join_terms();
     find_written_states();
     for (std::size_t i = 0; i < p_.graph.ops.size(); ++i)
       if (dependent_op(i)) place(i);

@@ -7,6 +7,7 @@
 #include "penstock/error.h"
 #include "plan/apply.h"
 #include "plan/step_nodes.h"
+#include "schedule/kinds.h"
 #include "trace/step.h"
 #include "transform/passes.h"
 
@@ -116,7 +117,7 @@ Schedule forward_only(Schedule schedule) {
 bool has_gathers(const Schedule& schedule) {
   for (const auto& row : schedule.actors)
     for (const Action& action : row)
-      if (action.kind == Kind::UNSHARD || action.kind == Kind::REDUCE_GRAD) return true;
+      if (is_collective(action.kind)) return true;
   return false;
 }
 
@@ -273,9 +274,7 @@ std::string stages_text(const Config& config, const Prepared& prepared) {
   const Graph graph = training_graph(config, prepared);
   const StagedStep step = prepare_stages(graph, prepared.zero < 3);
   const Schedule schedule = schedule_for(graph, prepared);
-  const std::size_t stages = step.stages.size();
-  const StageDag dag = cut(step, split_stages(schedule, stages), recomputed_stages(schedule, stages),
-                           {.sums_in_w = parts_of(prepared.replicas) > 1, .gathered = prepared.zero == 3});
+  const StageDag dag = cut_for(step, schedule, {.devices = prepared.replicas, .sharding = sharding_of(prepared)});
 
   const char* sources[] = {"data", "invariant", "edge", "accumulator"};
   const auto bundles = [&](const std::vector<std::int32_t>& list) {

@@ -57,7 +57,7 @@ class Cutter {
   StageDag run() {
     split_index_ = static_cast<std::size_t>(std::get<std::int64_t>(loop_.attributes.find("split")->second));
     find_terms();
-    find_made_of_parameters();
+    if (options_.gathered) find_made_of_parameters();
     place_ops();
     decide_views();
     connect();
