@@ -61,7 +61,10 @@ void add_config_options(CLI::App& command, ConfigOptions& options) {
                name, [&options, name](const std::string& value) { options.flags[name] = value; }, flag.help)
         ->take_last();
   }
-  command.add_option("--mesh", options.mesh, "pipe=P,data=D: P actors of D devices each, which share every micro-batch")->type_name("AXES");
+  command
+      .add_option("--mesh", options.mesh,
+                  "pipe=P,data=D: P actors of D devices each, which share every micro-batch; local=L: of D nodes of L each")
+      ->type_name("AXES");
   command.add_option("--text", options.text, "files and folders to read")->type_name("PATH")->expected(1, -1);
   command.add_option("--resume", options.resume, "goes on from a run's newest checkpoint, or from the one named")->type_name("DIR");
   command.add_option("--init", options.init, "starts from parameters, named as in the published GPT-2 files")

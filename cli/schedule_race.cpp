@@ -137,7 +137,7 @@ std::vector<Racer> racers_of(const std::vector<Searched>& searches, int count) {
 }
 
 std::vector<int> groups_of(const Config& config) {
-  return std::vector<int>(static_cast<std::size_t>(config.pipeline.actors), static_cast<int>(config.pipeline.data));
+  return std::vector<int>(static_cast<std::size_t>(config.pipeline.actors), devices_of_actor(config));
 }
 
 // Those that the configuration can run; the others' errors are kept.

@@ -255,10 +255,10 @@ class Actions {
     pack.kind = all.kind = Kind::UNSHARD;
     pack.action = all.action = true;
     for (std::int32_t state : l_.blocks[static_cast<std::size_t>(block)].parameters) pack.reads.push_back(l_.input(state, -1));
-    const std::int32_t share = l_.add_block(block, actor, concat(name, ".share"), /*sharded=*/true);
+    const std::int32_t share = l_.add_block(block, actor, concat(name, ".share"), l_.parameter_extent());
     pack.writes = {{share}};
     all.reads = {share};
-    all.writes = {{gathered_[block] = l_.add_block(block, actor, name, /*sharded=*/false)}};
+    all.writes = {{gathered_[block] = l_.add_block(block, actor, name, Extent::whole)}};
     std::vector<Run>& runs = l_.draft.actors[static_cast<std::size_t>(actor)];
     runs.push_back(std::move(pack));
     runs.push_back(std::move(all));

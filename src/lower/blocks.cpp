@@ -213,16 +213,17 @@ std::int64_t share_bytes(const Block& block, std::int32_t devices) {
   return (bytes + unit - 1) / unit * kAlignment;
 }
 
-Share share_of(const Block& block, std::int32_t member, std::int32_t device, std::int32_t devices) {
+Share share_of(const Block& block, std::int32_t member, std::int32_t first, std::int32_t count, std::int32_t devices) {
   const Slot slot = slot_of(block);
   const auto m = static_cast<std::size_t>(member);
-  const std::int64_t size = byte_size(slot.parts[m].dtype), count = slot.parts[m].elements(), share = share_bytes(block, devices);
-  const std::int64_t first = device * share - part_offset(slot, m);  // of the share, in the member: bytes
-  const auto element = [&](std::int64_t byte) { return std::clamp<std::int64_t>(byte / size, 0, count); };
-  return {false, element(first), element(first + share)};
+  const std::int64_t size = byte_size(slot.parts[m].dtype), elements = slot.parts[m].elements(), share = share_bytes(block, devices);
+  const std::int64_t begin = first * share - part_offset(slot, m);  // of the shares, in the member: bytes
+  const auto element = [&](std::int64_t byte) { return std::clamp<std::int64_t>(byte / size, 0, elements); };
+  return {false, element(begin), element(begin + count * share)};
 }
 
 void find_blocks(Lowering& lowering, const Sharding& sharding) {
+  lowering.local = sharding.local;
   if (sharding.level > 0 && lowering.parts > 1) Finder(lowering, sharding).run();
 }
 

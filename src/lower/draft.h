@@ -13,6 +13,9 @@
 
 namespace penstock {
 
+// What each device of an actor has of a block: all of it, what the other devices of its node have too, or a share of its own.
+enum class Extent : std::uint8_t { whole, node, device };
+
 // Something with a lifetime of its own: the values of one bundle of one micro-batch, one state tensor, one value outside the loop.
 // It has a slot on its home and on every actor that reads it.
 struct Instance {
@@ -29,10 +32,10 @@ struct Instance {
   std::int32_t microbatch = -1;  // data's part of one, or computed for one
   bool host = false;             // computed: lies in the host's memory
   bool owned = true;             // state: the device at `home` owns it; else it holds a copy that it updates by itself
-  // Of a block: which member each part is. Every device of `home` holds its own share of each, or, where not `sharded`, all members whole.
+  // Of a block: which member each part is, and what each device of `home` has of it.
   std::int32_t block = -1;
   std::vector<std::int32_t> members{};
-  bool sharded = false;
+  Extent extent = Extent::whole;
   std::int64_t room = 0;  // bytes, after spread_groups
 };
 
@@ -47,7 +50,8 @@ struct Member {
   std::int32_t block = -1, index = -1;
 };
 std::int64_t share_bytes(const Block& block, std::int32_t devices);  // a multiple of kAlignment
-Share share_of(const Block& block, std::int32_t member, std::int32_t device, std::int32_t devices);
+// Those of `count` devices from `first` on.
+Share share_of(const Block& block, std::int32_t member, std::int32_t first, std::int32_t count, std::int32_t devices);
 
 struct Write {
   std::int32_t instance;
@@ -60,7 +64,7 @@ struct Run {
   Opcode opcode = Opcode::run;
   TaskId task;
   std::int32_t stage = -1, microbatch = -1, port = -1;
-  std::int32_t group = -1;  // collectives: of the program
+  std::int32_t group = -1;  // collectives, after spread_groups: of the program
   Kind kind = Kind::F;
   bool action = false;
   // A U of the table: place_outside puts the stage's update here, or nothing. A REDUCE_GRAD: reduce_over_groups does the same.
@@ -122,6 +126,7 @@ struct Lowering {
   TaskTable tasks{program.tasks};
   std::vector<Block> blocks{};
   std::map<std::int32_t, Member> sharded_states{}, sharded_results{};  // inputs of the step, results of the loop
+  std::int32_t local = 1;                                              // Sharding::local
   // Instance of a step input (index) as a whole or, for data, of one micro-batch's part; made on first use.
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> inputs{};
 
@@ -132,8 +137,11 @@ struct Lowering {
   const Op& loop_op() const { return step.ops[loop]; }
   std::int32_t add(Instance instance);
   std::int32_t input(std::int32_t index, std::int32_t microbatch);
-  // An instance of all of a block's members on an actor: each device's share, or all of it.
-  std::int32_t add_block(std::int32_t block, std::int32_t actor, std::string name, bool sharded);
+  // What devices have of a parameter that is in shares, and of the sum of its gradients while there is more to come.
+  Extent parameter_extent() const { return local > 1 ? Extent::node : Extent::device; }
+  Extent extent_of(std::int32_t state) const;
+  // An instance of all of a block's members on an actor.
+  std::int32_t add_block(std::int32_t block, std::int32_t actor, std::string name, Extent extent);
   // A task that gives what it is given, of a block's members.
   TaskId copy_task(std::int32_t block);
   // Which input of the step a value is; -1: it is computed.

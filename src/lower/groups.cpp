@@ -10,7 +10,14 @@
 //
 // After its all_reduce every member has the same sums and makes the same update, so no state has to be sent; the first member owns it, the
 // others hold copies. What the members hold in shares each owns its share of, and does its share of the work on it.
+//
+// Where the devices of a node hold the same of a parameter, collectives are of the devices of a node (between what a node has and a
+// device's share), or of those with the same place in each node (between that and the whole):
+//
+//   node 0, devices 0 1    whole <-> a node's half: 0 2 and 1 3
+//   node 1, devices 2 3    a node's half <-> a device's quarter: 0 1 and 2 3
 #include <algorithm>
+#include <map>
 
 #include "base/text.h"
 #include "lower/draft.h"
@@ -62,22 +69,35 @@ class Spread {
       if (several_) out.name += concat(".part", c);
     }
     if (instance.home >= 0) out.home = first_[static_cast<std::size_t>(instance.home)] + (part ? c / parts_of(instance.home) : c);
-    out.owned = part || c == 0 || instance.sharded;
+    out.owned = part || c % alike(instance) == 0;
     if (instance.block >= 0) place_block(instance, c, out);
     return out;
+  }
+
+  // Devices, one after the other, that have the same of it.
+  std::int32_t alike(const Instance& instance) const {
+    switch (instance.extent) {
+      case Extent::device:
+        return 1;
+      case Extent::node:
+        return l_.local;
+      default:
+        return clones(instance);
+    }
   }
 
   bool is_all_of(const Instance& instance) const {
     return instance.members.size() == l_.blocks[static_cast<std::size_t>(instance.block)].members.size();
   }
 
-  // Device d's share of each part. What collectives move is there on every device; else what is empty is not.
+  // Device d's, or its node's, share of each part. What collectives move is there on every device; else what is empty is not.
   std::vector<Share> shares_of(const Instance& instance, std::int32_t d) const {
-    if (!instance.sharded) return std::vector<Share>(instance.types.size());
+    if (instance.extent == Extent::whole) return std::vector<Share>(instance.types.size());
     std::vector<Share> shares;
     bool is_empty = true;
     for (std::int32_t member : instance.members) {
-      shares.push_back(share_of(l_.blocks[static_cast<std::size_t>(instance.block)], member, d, size(instance.home)));
+      const std::int32_t count = alike(instance);
+      shares.push_back(share_of(l_.blocks[static_cast<std::size_t>(instance.block)], member, d - d % count, count, size(instance.home)));
       is_empty = is_empty && shares.back().begin == shares.back().end;
     }
     shares.back().stands_in = is_empty && instance.source == Instance::Source::computed && is_all_of(instance);
@@ -86,8 +106,8 @@ class Spread {
 
   void place_block(const Instance& instance, std::int32_t d, Instance& out) const {
     const std::int64_t bytes = share_bytes(l_.blocks[static_cast<std::size_t>(instance.block)], size(instance.home));
-    if (is_all_of(instance)) out.room = instance.sharded ? bytes : bytes * size(instance.home);
-    if (!instance.sharded) return;
+    if (is_all_of(instance)) out.room = bytes * alike(instance);
+    if (instance.extent == Extent::whole) return;
     out.types.clear();
     const std::vector<Share> shares = shares_of(instance, d);
     for (std::size_t p = 0; p < shares.size(); ++p) {
@@ -118,7 +138,7 @@ class Spread {
       write.instance = clone_for(write.instance, actor, d, part);
     }
     if (run.microbatch >= 0) out.microbatch = run.microbatch * l_.parts + part;
-    if (is_collective(run.opcode)) out.group = static_cast<std::int32_t>(l_.program.groups.size()) - 1;
+    if (is_collective(run.opcode)) out.group = group_of(run, actor, d);
     if (run.opcode == Opcode::run) take_shares(run, d, out);
     return out;
   }
@@ -129,7 +149,7 @@ class Spread {
     std::vector<Share> inputs, outputs;
     const auto note = [&](std::int32_t i, std::vector<Share>& shares) {
       const Instance& instance = actors_.instances[static_cast<std::size_t>(i)];
-      in_part = in_part || instance.sharded;
+      in_part = in_part || instance.extent != Extent::whole;
       const std::vector<Share> parts = shares_of(instance, d);
       shares.insert(shares.end(), parts.begin(), parts.end());
     };
@@ -144,11 +164,22 @@ class Spread {
     out.task = l_.tasks.add(concat(task.name, ".share", d), take_share(Graph(task.graph), inputs, outputs));
   }
 
+  // Of a collective on device `d` of the actor: those that have different parts of the larger of what it reads and makes, and the same of
+  // the smaller.
+  std::int32_t group_of(const Run& run, std::int32_t actor, std::int32_t d) {
+    const auto [narrow, wide] = std::minmax({alike(actors_.instances[static_cast<std::size_t>(run.reads[0])]),
+                                             alike(actors_.instances[static_cast<std::size_t>(run.writes[0].instance)])});
+    const bool all = run.opcode == Opcode::all_reduce;
+    const std::int32_t count = all ? size(actor) : wide, step = all ? 1 : narrow;
+    std::vector<std::int32_t> members;
+    for (std::int32_t m = d - d % count + d % step; m < d - d % count + count; m += step)
+      members.push_back(first_[static_cast<std::size_t>(actor)] + m);
+    const auto [it, added] = groups_.try_emplace(std::move(members), static_cast<std::int32_t>(groups_.size()));
+    if (added) l_.program.groups.push_back(it->first);
+    return it->second;
+  }
+
   void add_devices(std::int32_t actor) {
-    if (size(actor) > 1) {
-      std::vector<std::int32_t>& group = l_.program.groups.emplace_back();
-      for (std::int32_t d = 0; d < size(actor); ++d) group.push_back(first_[static_cast<std::size_t>(actor)] + d);
-    }
     for (std::int32_t d = 0; d < size(actor); ++d) {
       std::vector<Run>& runs = l_.draft.actors.emplace_back();
       for (const Run& run : actors_.actors[static_cast<std::size_t>(actor)]) {
@@ -165,9 +196,10 @@ class Spread {
 
   Lowering& l_;
   const Draft actors_;
-  bool several_ = false;             // some device takes several parts of a micro-batch: their slots' names differ
-  std::vector<std::int32_t> first_;  // device of each actor
-  std::vector<std::int32_t> clone_;  // of each instance: the first of its clones
+  bool several_ = false;                                      // some device takes several parts of a micro-batch: their slots' names differ
+  std::vector<std::int32_t> first_;                           // device of each actor
+  std::vector<std::int32_t> clone_;                           // of each instance: the first of its clones
+  std::map<std::vector<std::int32_t>, std::int32_t> groups_;  // members: the group
 };
 
 // What was cut into the devices' shares runs nowhere as a whole.

@@ -90,7 +90,7 @@ std::int32_t Lowering::input(std::int32_t index, std::int32_t microbatch) {
     if (const auto member = sharded_states.find(index); member != sharded_states.end()) {
       instance.block = member->second.block;
       instance.members = {member->second.index};
-      instance.sharded = true;
+      instance.extent = extent_of(index);
     }
   } else {
     instance.source = Instance::Source::data;
@@ -104,7 +104,15 @@ std::int32_t Lowering::input(std::int32_t index, std::int32_t microbatch) {
   return it->second = add(std::move(instance));
 }
 
-std::int32_t Lowering::add_block(std::int32_t block, std::int32_t actor, std::string name, bool sharded) {
+Extent Lowering::extent_of(std::int32_t state) const {
+  const auto member = sharded_states.find(state);
+  if (member == sharded_states.end()) return Extent::whole;
+  const std::vector<std::int32_t>& parameters = blocks[static_cast<std::size_t>(member->second.block)].parameters;
+  const bool is_parameter = std::find(parameters.begin(), parameters.end(), state) != parameters.end();
+  return is_parameter ? parameter_extent() : Extent::device;
+}
+
+std::int32_t Lowering::add_block(std::int32_t block, std::int32_t actor, std::string name, Extent extent) {
   Instance instance;
   instance.name = std::move(name);
   instance.types = blocks[static_cast<std::size_t>(block)].members;
@@ -112,7 +120,7 @@ std::int32_t Lowering::add_block(std::int32_t block, std::int32_t actor, std::st
   instance.block = block;
   instance.members.resize(instance.types.size());
   std::iota(instance.members.begin(), instance.members.end(), 0);
-  instance.sharded = sharded;
+  instance.extent = extent;
   return add(std::move(instance));
 }
 

@@ -14,6 +14,9 @@ namespace penstock {
 // cannot be said of element by element (an optimiser of whole tensors), or is read by stages on several actors, stays whole.
 struct Sharding {
   int level = 0;
+  // Level 3: how many devices of an actor, one after the other (those of a node), hold the same parameters and sums of gradients: these are
+  // in shares among the nodes, and what is left of ZeRO inside of one is its level 1, as in ZeroPP's (2402.03791) second hybrid.
+  int local = 1;
   std::vector<std::string> parameters = {};           // states that programs other than the one that updates them read
   std::vector<std::vector<std::string>> blocks = {};  // level 3: parameter_blocks() of the program that updates them
 };

@@ -92,7 +92,7 @@ class Outside {
       if (p_.in_shares(v)) {
         exported.block = p_.member[v.index()].block;
         exported.members = {p_.member[v.index()].index};
-        exported.sharded = true;
+        exported.extent = Extent::device;
       }
       it->second = l_.add(std::move(exported));
       groups_.insert(group);
@@ -100,18 +100,20 @@ class Outside {
     return it->second;
   }
 
-  // Is the state whole on every device, but its next value made in shares?
+  // Has every device, or node, more of the state than the share of its next value that it makes?
   bool is_gathered(std::size_t s) const {
-    return p_.in_shares(p_.graph.outputs[s]) && !l_.sharded_states.contains(static_cast<std::int32_t>(s));
+    const ValueId next = p_.graph.outputs[s];
+    return next != p_.graph.inputs[s] && p_.in_shares(next) && l_.extent_of(static_cast<std::int32_t>(s)) != Extent::device;
   }
 
-  // Members of one block that arise in one task and must be whole.
+  // Members of one block that arise in one task, and must be whole or as much as a node has.
   struct Gather {
     TaskGroup group;
     std::int32_t block;
+    Extent extent;
     std::vector<ValueId> values;                            // of each member; none: not asked for
     std::vector<std::pair<std::int32_t, Write>> targets{};  // of members
-    std::int32_t share = -1, whole = -1;                    // instances
+    std::int32_t share = -1, gathered = -1;                 // instances
   };
 
   void plan_gathers() {
@@ -129,14 +131,16 @@ class Outside {
     const Member member = p_.member[v.index()];
     const TaskGroup& group = p_.group[v.index()];
     const auto m = static_cast<std::size_t>(member.index);
+    const Extent extent = instance(target.instance).extent;
     auto found = std::find_if(gathers_.begin(), gathers_.end(), [&](const Gather& gather) {
-      return gather.group == group && gather.block == member.block && (!gather.values[m] || gather.values[m] == v);
+      return gather.group == group && gather.block == member.block && gather.extent == extent &&
+             (!gather.values[m] || gather.values[m] == v);
     });
     if (found == gathers_.end()) {
-      Gather made{group, member.block, std::vector<ValueId>(l_.blocks[static_cast<std::size_t>(member.block)].members.size())};
+      Gather made{group, member.block, extent, std::vector<ValueId>(l_.blocks[static_cast<std::size_t>(member.block)].members.size())};
       const std::string name = concat("next:", member.block, ".", gathers_.size());
-      made.share = l_.add_block(member.block, group.actor, concat(name, ".share"), /*sharded=*/true);
-      made.whole = l_.add_block(member.block, group.actor, name, /*sharded=*/false);
+      made.share = l_.add_block(member.block, group.actor, concat(name, ".share"), Extent::device);
+      made.gathered = l_.add_block(member.block, group.actor, name, extent);
       found = gathers_.insert(gathers_.end(), std::move(made));
       groups_.insert(group);
     }
@@ -155,7 +159,7 @@ class Outside {
         graph.outputs.push_back(graph.inputs[static_cast<std::size_t>(member)]);
         run.writes.push_back(target);
       }
-      run.reads = {gather.whole};
+      run.reads = {gather.gathered};
       run.task = l_.tasks.add(concat("unpack.", gather.block), std::move(graph));
       l_.draft.actors[static_cast<std::size_t>(gather.group.actor)].push_back(std::move(run));
     }
@@ -313,7 +317,7 @@ class Outside {
       if (const ValueId v(where.first); p_.is_term[v.index()] && p_.group[v.index()] == key)
         collective(Opcode::all_reduce, number, {number, ResultMode::update});
     for (const Gather& gather : gathers_)
-      if (gather.group == key) collective(Opcode::all_gather, gather.share, {gather.whole});
+      if (gather.group == key) collective(Opcode::all_gather, gather.share, {gather.gathered});
   }
 
   // At the end of the actor's runs, or in the place of its stage's U: what updates ahead behind the rest.

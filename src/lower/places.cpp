@@ -139,7 +139,8 @@ class Finder {
       const auto gradient = p_.partial.find(ahead.operands[1].value);
       const std::int32_t state = p_.input_index[ahead.operands[0].index()];
       if (gradient == p_.partial.end() || state < 0 || state >= p_.graph.state) return false;
-      if (instance(gradient->second.instance).sharded && !l_.sharded_states.contains(state)) return false;  // written at the step's end
+      const Extent made = instance(gradient->second.instance).extent;
+      if (made != Extent::whole && l_.extent_of(state) != made) return false;  // written at the step's end
       return p_.group[ahead.operands[1].index()].update >= 0 && !read_by_others(state, gradient->second.stage);
     };
     update_ahead_only_where(p_.graph, early);
@@ -158,7 +159,8 @@ class Finder {
     origin_ = p_.group;
     for (const auto& [value, place] : p_.partial) {
       const Instance& from = instance(place.instance);
-      if (from.sharded) p_.member[static_cast<std::size_t>(value)] = {from.block, from.members[static_cast<std::size_t>(place.part)]};
+      if (from.extent != Extent::whole)
+        p_.member[static_cast<std::size_t>(value)] = {from.block, from.members[static_cast<std::size_t>(place.part)]};
     }
     for (const auto& [state, member] : l_.sharded_states) p_.member[p_.graph.inputs[static_cast<std::size_t>(state)].index()] = member;
     for (const Op& op : p_.graph.ops) {

@@ -11,11 +11,16 @@ namespace {
 
 // Sums the accumulators of one actor over its devices, while these go on with other stages: each behind the last run that adds to it.
 // An accumulator whose tensors are a block is scattered: each device gets the sum of its share. From level 2 on that is done at each
-// REDUCE_GRAD of its stage too: what is added later makes a new accumulator, whose sum is added to the share.
+// REDUCE_GRAD of its stage too: what is added later makes a new accumulator, whose sum is added to the share. Where nodes have parameters
+// alike, that share is a node's, and scattered over its devices behind the last run.
 class Reducer {
  public:
-  Reducer(Lowering& lowering, std::int32_t actor, bool at_actions)
-      : l_(lowering), actor_(actor), at_actions_(at_actions), last_(lowering.draft.instances.size(), -1) {}
+  Reducer(Lowering& lowering, std::int32_t actor, const Sharding& sharding)
+      : l_(lowering),
+        actor_(actor),
+        at_actions_(sharding.level >= 2),
+        extent_(sharding.level == 3 ? lowering.parameter_extent() : Extent::device),
+        last_(lowering.draft.instances.size(), -1) {}
 
   void run() {
     std::vector<Run> runs = std::move(l_.draft.actors[static_cast<std::size_t>(actor_)]);
@@ -37,7 +42,8 @@ class Reducer {
   struct Accumulator {
     std::int32_t stage = -1;
     std::int32_t block = -1;  // -1: its sum goes to all
-    std::int32_t share = -1;  // instance: each device's part of the sum
+    std::int32_t sum = -1;    // instance: each device's part of the sum
+    std::int32_t share = -1;  // instance: each node's part, or `sum`
     std::int32_t now = -1;    // instance that is added to
     bool is_open = false;     // something was added to it since the last reduction,
     bool has_share = false;   // and there was one
@@ -54,11 +60,12 @@ class Reducer {
       if (member != l_.sharded_results.end()) {
         const std::string name = l_.draft.instances[static_cast<std::size_t>(partial.instance)].name;
         accumulator.block = member->second.block;
-        accumulator.now = l_.add_block(accumulator.block, actor_, concat(name, ".0"), /*sharded=*/false);
-        accumulator.share = l_.add_block(accumulator.block, actor_, name, /*sharded=*/true);
+        accumulator.now = l_.add_block(accumulator.block, actor_, concat(name, ".0"), Extent::whole);
+        accumulator.sum = accumulator.share = l_.add_block(accumulator.block, actor_, name, Extent::device);
+        if (extent_ == Extent::node) accumulator.share = l_.add_block(accumulator.block, actor_, concat(name, ".node"), extent_);
       }
     }
-    if (accumulator.block >= 0) partial.instance = accumulator.share;
+    if (accumulator.block >= 0) partial.instance = accumulator.sum;
   }
 
   void add(Run run, std::ptrdiff_t number) {
@@ -73,7 +80,11 @@ class Reducer {
     }
     const std::int32_t stage = run.stage;
     out_.push_back(std::move(run));
-    for (Accumulator* accumulator : complete) reduce(*accumulator, stage);
+    for (Accumulator* accumulator : complete) {
+      reduce(*accumulator, stage);
+      if (accumulator->share != accumulator->sum)
+        out_.push_back(action(Opcode::reduce_scatter, stage, accumulator->share, {accumulator->sum}));
+    }
   }
 
   void reduce_stage(std::int32_t stage) {
@@ -98,15 +109,14 @@ class Reducer {
       return;
     }
     const std::string name = l_.draft.instances[static_cast<std::size_t>(accumulator.share)].name;
-    const std::int32_t share = accumulator.has_share
-                                   ? l_.add_block(accumulator.block, actor_, concat(name, ".share.", reductions_), /*sharded=*/true)
-                                   : accumulator.share;
+    const std::int32_t share =
+        accumulator.has_share ? l_.add_block(accumulator.block, actor_, concat(name, ".share.", reductions_), extent_) : accumulator.share;
     out_.push_back(action(Opcode::reduce_scatter, stage, accumulator.now, {share}));
     if (accumulator.has_share) {
       out_.push_back(action(Opcode::run, stage, share, {accumulator.share, ResultMode::add}));
       out_.back().task = l_.copy_task(accumulator.block);
     }
-    accumulator.now = l_.add_block(accumulator.block, actor_, concat(name, ".", ++reductions_), /*sharded=*/false);
+    accumulator.now = l_.add_block(accumulator.block, actor_, concat(name, ".", ++reductions_), Extent::whole);
     accumulator.has_share = true;
     accumulator.is_open = false;
   }
@@ -114,6 +124,7 @@ class Reducer {
   Lowering& l_;
   std::int32_t actor_;
   bool at_actions_;
+  Extent extent_;                                     // of the shares that are added to
   std::vector<std::ptrdiff_t> last_;                  // of each instance: the last run that writes it
   std::map<std::int32_t, Accumulator> accumulators_;  // by the instance that lower_actions made
   std::vector<Run> out_;
@@ -130,7 +141,7 @@ void reduce_over_groups(Lowering& lowering, const Sharding& sharding) {
   for (std::int32_t actor = 0; actor < lowering.actors(); ++actor) {
     std::vector<Run>& runs = lowering.draft.actors[static_cast<std::size_t>(actor)];
     if (lowering.group_sizes[static_cast<std::size_t>(actor)] > 1)
-      Reducer(lowering, actor, sharding.level >= 2).run();
+      Reducer(lowering, actor, sharding).run();
     else
       std::erase_if(runs, [](const Run& run) { return run.placeholder && run.kind == Kind::REDUCE_GRAD; });
   }

@@ -121,16 +121,20 @@ bool has_gathers(const Schedule& schedule) {
   return false;
 }
 
-// Where a table gathers parameters they are in shares, unless the configuration says otherwise.
+// Where a table gathers parameters they are in shares, unless the configuration says otherwise. One node has all of them.
 int zero_of(const Config& config, const Prepared& prepared) {
-  if (parts_of(prepared.replicas) == 1) return 0;
-  return has_gathers(prepared.schedule) && !config.given.contains("pipeline.zero") ? 3 : static_cast<int>(config.pipeline.zero);
+  const int devices = parts_of(prepared.replicas);
+  if (devices == 1) return 0;
+  const bool gathers = has_gathers(prepared.schedule) && !config.given.contains("pipeline.zero");
+  const int level = gathers ? 3 : static_cast<int>(config.pipeline.zero);
+  return devices == prepared.local ? std::min(level, 1) : level;
 }
 
 // Of the program that updates.
 Sharding sharding_of(const Prepared& prepared) {
   Sharding sharding;
   sharding.level = prepared.zero;
+  sharding.local = prepared.local;
   for (const ParameterSpec& parameter : prepared.parameters) sharding.parameters.push_back(parameter.name);
   return sharding;
 }
@@ -185,7 +189,8 @@ Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& model
 }
 
 void spread_actors(const Config& config, Prepared& prepared) {
-  for (int& devices : prepared.replicas) devices *= static_cast<int>(config.pipeline.data);
+  for (int& devices : prepared.replicas) devices *= devices_of_actor(config);
+  prepared.local = static_cast<int>(config.pipeline.local);
   prepared.zero = zero_of(config, prepared);
   if (prepared.zero >= 2 && !has_gathers(prepared.schedule)) prepared.schedule = with_gathers(std::move(prepared.schedule), /*turns=*/true);
 }

@@ -22,7 +22,7 @@ struct Prepared {
   Schedule schedule;          // of a training step
   int microbatches = 1;       // of the table
   std::vector<int> replicas;  // devices of each actor, which share every micro-batch
-  int zero = 0;               // what these hold in shares: Sharding::level
+  int zero = 0, local = 1;    // what these hold in shares: Sharding's level and local
   std::vector<ParameterSpec> parameters;
   std::optional<PlanFile> plan;  // stages instead of the model's own; the schedule is of its stages, by their numbers in it
 };
@@ -32,7 +32,7 @@ Prepared prepare(const Config& config, const ModelRegistry& models);
 // The same under another table, on one device for each actor, or another plan, whatever the configuration says of them.
 Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models);
 Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& models);
-// Gives each actor of `prepared` pipeline.data devices for one, which hold in shares what pipeline.zero says.
+// Gives each actor of `prepared` pipeline.data nodes of pipeline.local devices for one, which hold in shares what pipeline.zero says.
 void spread_actors(const Config& config, Prepared& prepared);
 // The same on one device with the whole batch as one micro-batch: what everything is compared with. A model whose equal_batches() is
 // true is compared with as many micro-batches as it was pipelined with, one after the other.

@@ -55,6 +55,7 @@ std::vector<Key> fixed_keys(Config& c) {
       {"train", "validation_batches", &c.train.validation_batches, 1, kMany},
       {"pipeline", "actors", &c.pipeline.actors, 1, 4096},
       {"pipeline", "data", &c.pipeline.data, 1, 4096},
+      {"pipeline", "local", &c.pipeline.local, 1, 4096},
       {"pipeline", "zero", &c.pipeline.zero, 0, 3},
       {"pipeline", "plan", &c.pipeline.plan},
       {"pipeline", "schedule", &c.pipeline.schedule},
@@ -264,11 +265,12 @@ bool awaits_table(const Config& config) {
 }
 
 void check_batch(const Config& config) {
-  const std::int64_t batch = config.train.batch, microbatches = config.pipeline.microbatches, data = config.pipeline.data;
-  if (data > 1 && batch % (microbatches * data) != 0)
-    throw Error(
-        concat("train.batch = ", batch, " is not divisible by pipeline.microbatches = ", microbatches, " times pipeline.data = ", data),
-        {"every device of an actor takes as many sequences of every micro-batch"});
+  const std::int64_t batch = config.train.batch, microbatches = config.pipeline.microbatches;
+  const auto [data, local] = std::pair(config.pipeline.data, config.pipeline.local);
+  if (const int devices = devices_of_actor(config); devices > 1 && batch % (microbatches * devices) != 0)
+    throw Error(concat("train.batch = ", batch, " is not divisible by pipeline.microbatches = ", microbatches,
+                       " times pipeline.data = ", data, local > 1 ? concat(" times pipeline.local = ", local) : ""),
+                {"every device of an actor takes as many sequences of every micro-batch"});
   if (batch % microbatches != 0)
     throw Error(concat("train.batch = ", batch, " is not divisible by pipeline.microbatches = ", microbatches),
                 {"every micro-batch has the same number of sequences"});
@@ -304,7 +306,7 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
     const auto is = [&](const std::string& name) { return override.key == name || override.key == "pipeline." + name; };
     if (is("actors") && override.value != actors) fail_against_plan(config, override, concat(actors, " actors"));
     if (is("microbatches") && override.value != microbatches) fail_against_plan(config, override, concat(microbatches, " micro-batches"));
-    if (grouped && is("data"))
+    if (grouped && (is("data") || is("local")))
       fail_against_plan(config, override,
                         concat("how many devices each actor has: ", join(devices, ", ", [](int n) { return std::to_string(n); })));
     for (const char* shaping : {"schedule", "chunks", "in_flight", "group", "unit", "transfers", "split_backward"})
@@ -318,13 +320,17 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
   pipeline.in_flight = pipeline.group = pipeline.unit = 0;
   pipeline.transfers.clear();
   pipeline.split_backward = false;
-  if (grouped) pipeline.data = 1;
+  if (grouped) pipeline.data = pipeline.local = 1;
   check_batch(config);
   check_runnable(plan, config.train.batch);
 }
 
+int devices_of_actor(const Config& config) {
+  return static_cast<int>(config.pipeline.data * config.pipeline.local);
+}
+
 std::vector<Override> parse_mesh(std::string_view text) {
-  const std::map<std::string, std::string> keys = {{"pipe", "pipeline.actors"}, {"data", "pipeline.data"}};
+  const std::map<std::string, std::string> keys = {{"pipe", "pipeline.actors"}, {"data", "pipeline.data"}, {"local", "pipeline.local"}};
   std::map<std::string, std::string> values;
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view axis = rest.substr(0, rest.find(','));
@@ -334,8 +340,9 @@ std::vector<Override> parse_mesh(std::string_view text) {
     if (equal == std::string_view::npos)
       throw Error(concat("--mesh ", text, ": ", quote(std::string(axis)), " has no size"), {}, "--mesh pipe=2,data=2");
     if (!keys.contains(name)) {
-      const std::string near = nearest(name, {"pipe", "data"});
-      throw Error(concat("--mesh ", text, ": there is no axis ", quote(name)), {"there are pipe (actors) and data (devices of each actor)"},
+      const std::string near = nearest(name, {"pipe", "data", "local"});
+      throw Error(concat("--mesh ", text, ": there is no axis ", quote(name)),
+                  {"there are pipe (actors), data (devices of each actor, or its nodes) and local (devices of each node)"},
                   near.empty() ? "" : concat("did you mean ", near, "?"));
     }
     if (!values.emplace(name, trim(axis.substr(equal + 1))).second)

@@ -37,10 +37,12 @@ struct Config {
   } train;
   struct Pipeline {
     std::int64_t actors = 2;
-    std::int64_t data = 1;  // devices of each actor, which share every micro-batch; 1 where a plan says how many each has
-    std::int64_t zero =
-        0;             // what these hold in shares: 1 optimiser state, 2 and gradients, 3 and parameters (also where a table gathers them)
-    std::string plan;  // a file that says stages, actors, micro-batches and schedule; "": the model's own stages
+    // Each actor has data nodes of local devices, which share every micro-batch; both are 1 where a plan says how many devices each has.
+    std::int64_t data = 1, local = 1;
+    // What these hold in shares: 1 optimiser state, 2 and gradients, 3 and parameters (also where a table gathers them); of parameters and
+    // sums of gradients at 3, nodes do.
+    std::int64_t zero = 0;
+    std::string plan;               // a file that says stages, actors, micro-batches and schedule; "": the model's own stages
     std::string schedule = "1f1b";  // a name, a CSV file, or a file of rules; "plan" where a plan says it
     std::int64_t microbatches = 8;
     std::int64_t chunks = 1;  // stages per actor
@@ -72,8 +74,10 @@ struct Override {
 // "train.steps=400" of --set. Throws Error without '='.
 Override parse_override(std::string_view text);
 
-// "pipe=2,data=4" of --mesh: pipeline.actors and pipeline.data. Throws Error for anything else.
+// "pipe=2,data=4" of --mesh: pipeline.actors, pipeline.data and pipeline.local, 1 where it names them not. Throws Error for anything else.
 std::vector<Override> parse_mesh(std::string_view text);
+
+int devices_of_actor(const Config& config);  // where no plan says it
 
 // Throws Error with file:line:column (or the override's source): bad TOML, unknown model, unknown key (the nearest named), wrong type,
 // value out of range, batch not divisible by the micro-batches.

@@ -57,21 +57,27 @@ class Taker {
 
   ValueId zeros(const TensorType& t) { return append("full", {}, {{"dtype", t.dtype}, {"fill_value", 0.0}, {"size", t.shape}}, t); }
 
-  ValueId part_of(ValueId whole, const Share& share) {
-    const TensorType& t = to_.type(whole);
+  // `share` of what is held, which lies in it.
+  ValueId part_of(const Held& held, const Share& share) {
+    ValueId value = held.value;
+    const TensorType& t = to_.type(value);
     const TensorType flat{t.dtype, {t.elements()}};
-    if (t != flat) whole = append("reshape", {whole}, {{"shape", flat.shape}}, flat);
+    if (t != flat) value = append("reshape", {value}, {{"shape", flat.shape}}, flat);
     const TensorType part = part_type(flat, share);
-    if (part == flat) return whole;
-    return append("slice", {whole}, {{"dim", std::int64_t{0}}, {"start", share.begin}, {"end", share.end}, {"step", std::int64_t{1}}},
-                  part);
+    if (part == flat) return value;
+    const std::int64_t first = held.share.whole ? 0 : held.share.begin;
+    return append("slice", {value},
+                  {{"dim", std::int64_t{0}}, {"start", share.begin - first}, {"end", share.end - first}, {"step", std::int64_t{1}}}, part);
   }
 
-  // The share that the op's operands are held in; whole where all are.
+  // The smallest share that the op's operands are held in; whole where all are.
   Share share_of(const Op& op) const {
-    for (ValueId v : op.operands)
-      if (!held_[v.index()].share.whole) return held_[v.index()].share;
-    return {};
+    Share smallest;
+    for (ValueId v : op.operands) {
+      const Share& share = held_[v.index()].share;
+      if (!share.whole && (smallest.whole || share.end - share.begin < smallest.end - smallest.begin)) smallest = share;
+    }
+    return smallest;
   }
 
   void add(const Op& op) {
@@ -96,8 +102,8 @@ class Taker {
     Op out = op;
     for (ValueId& v : out.operands) {
       const Held& held = held_[v.index()];
-      const bool cut = !share.whole && held.share.whole && type(v).shape == type(op.results[0]).shape;
-      v = cut ? part_of(held.value, share) : held.value;
+      const bool cut = !share.whole && type(v).shape == type(op.results[0]).shape;
+      v = cut ? part_of(held, share) : held.value;
     }
     for (ValueId& v : out.results) {
       Held& held = held_[v.index()];
@@ -113,7 +119,7 @@ class Taker {
       invariant(held.share.whole, "a task gives what it holds in part as a whole");
       to_.outputs.push_back(held.value);
     } else if (share.begin < share.end) {
-      to_.outputs.push_back(held.share.whole ? part_of(held.value, share) : held.value);
+      to_.outputs.push_back(part_of(held, share));
     } else if (share.stands_in) {
       to_.outputs.push_back(zeros({type(v).dtype, {1}}));
     }

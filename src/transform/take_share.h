@@ -16,8 +16,9 @@ struct Share {
   bool stands_in = false;  // and then one element of no meaning where it has to be there, else nothing at all
 };
 
-// The graph on the member's shares. Elementwise ops are done of the shares that they read (what is whole beside them is cut); a sum over
-// all elements is that over the share's. `graph` has no other op on what is held in part, and no loop.
+// The graph on the member's shares. Elementwise ops are done of the smallest share that they read (what there is more of beside it is cut);
+// a sum over all elements is that over the share's. `graph` has no other op on what is held in part, and no loop. Of two shares that an op
+// reads, or of one that it gives and what that is made of, one lies in the other.
 Graph take_share(const Graph& graph, std::span<const Share> inputs, std::span<const Share> outputs);
 
 // Whether take_share does the op where its operands marked are held in part: what it gives is then in part too, or, of a sum over all

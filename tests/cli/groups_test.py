@@ -23,6 +23,7 @@ class Groups(ProgramTest):
         cases += [("pipe=2,data=4", 8, "--schedule", "1f1b", "--set", "zero=3", *more) for more in ([], TWO_BRANCH)]
         zeropp = ["--schedule", "zeropp", "--chunks", 2, "--microbatches", 4, "--set", "model.layers=4"]
         cases += [("pipe=2,data=2", 4, *zeropp, "--set", f"unit={unit}") for unit in (2, 4)]
+        cases += [("pipe=2,data=2,local=2", 8, "--schedule", "zb-h1", "--set", "zero=3", *more) for more in ([], TWO_BRANCH)]
         for mesh, devices, *more in cases:
             arguments = ["check", *SMALL, "--dtype", "f64", "--backend", "gloo", "--mesh", mesh, "--batch", 16, "--json", *more]
             results = run_all(devices, *arguments)
@@ -55,6 +56,7 @@ class Groups(ProgramTest):
         self.assertTrue(any(name.endswith("]") for name in files))
         meshes = [["--mesh", "pipe=1,data=4", "--set", "zero=2", "--schedule", "gpipe", "--chunks", 1],
                   ["--mesh", "pipe=4,data=1", "--schedule", "1f1b", "--chunks", 1],
+                  ["--mesh", "pipe=2,data=2,local=2", "--set", "zero=3", "--schedule", "zb-h1", "--chunks", 1],
                   ["--mesh", "pipe=1,data=2", "--set", "zero=3", "--schedule", "breadth-first", "--chunks", 4]]
         for number, mesh in enumerate(meshes):
             out = f"again-{number}"
@@ -67,7 +69,7 @@ class Groups(ProgramTest):
         text = run("generate", self.folder / "shares", "--prompt", "int ", "--tokens", 4)
         self.assertEqual(text.code, 0, text.err)
         over_gloo = run_all(2, "train", "--resume", self.folder / "shares" / "checkpoint-10", "--out", self.folder / "gloo", "--backend",
-                            "gloo", *meshes[2])
+                            "gloo", *meshes[-1])
         self.assertEqual([result.code for result in over_gloo], [0, 0], over_gloo[0].err)
         self.assertAlmostEqual(self.losses("gloo")[-1], expected[-1], delta=1e-3)
 
@@ -90,6 +92,7 @@ class Groups(ProgramTest):
         fails("pipe=2,dtaa=2", 'there is no axis "dtaa"', "did you mean data?")
         fails("pipe=2,data", '"data" has no size')
         fails("data=3", "times pipeline.data = 3")
+        fails("local=3", "times pipeline.data = 1 times pipeline.local = 3")
         fails("pipe=2,data=2", "backend gloo needs one process per device", "penstock launch -n 4", more=["--backend", "gloo"])
         fails("pipe=2,data=2", "pipeline.zero is 4", "at most 3", more=["--batch", 16, "--set", "zero=4"])
         for result in run_all(3, "check", *SMALL, "--backend", "gloo", "--mesh", "pipe=2,data=2", "--batch", 16):

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -55,11 +56,12 @@ struct Volume {
   }
 };
 
-Volume volume_of(const Program& program, std::size_t device) {
+Volume volume_of(
+    const Program& program, std::size_t device, const std::function<bool(const Instruction&)>& counts = [](const auto&) { return true; }) {
   const DeviceProgram& d = program.devices[device];
   Volume volume;
   for (const Instruction& i : d.instructions) {
-    if (!is_collective(i.opcode)) continue;
+    if (!is_collective(i.opcode) || !counts(i)) continue;
     const Slot &from = d.slots[d.operands_of(i)[0].index()], &to = d.slots[d.results_of(i)[0].slot.index()];
     const std::int64_t bytes = std::max(slot_bytes(from), slot_bytes(to));
     if (bytes == kAlignment) continue;  // the norm, the loss
@@ -163,6 +165,18 @@ std::int64_t gradients_of(const DeviceProgram& device) {
   return at_update;
 }
 
+// The gathered blocks that a device holds at a time.
+std::size_t most_gathered(const DeviceProgram& device) {
+  std::set<std::int64_t> live;
+  std::size_t most = 0;
+  for (const Instruction& i : device.instructions) {
+    if (i.opcode == Opcode::free) live.erase(i.slot.value);
+    if (i.opcode == Opcode::all_gather && i.kind == Kind::UNSHARD) live.insert(device.results_of(i)[0].slot.value);
+    most = std::max(most, live.size());
+  }
+  return most;
+}
+
 // Each device: (1 + 2) Psi and Psi of gradients; from level 1 the moments, from 2 (here, as sums are scattered once, from 1) the gradients,
 // from 3 the parameters are of D-th parts, which together are the whole, exactly.
 TEST(Zero, MemoryIsThatOfTheFormulas) {
@@ -189,6 +203,60 @@ TEST(Zero, MemoryIsThatOfTheFormulas) {
     }
 }
 
+// Nodes share parameters and sums of gradients as at level 3, the devices of a node share what they both have as at level 1: each device
+// moves 3 Psi (N-1)/N between N nodes and 2 Psi/N (L-1)/L inside of its own, and holds Psi/N of parameters, 2 Psi/(N L) of moments.
+TEST(Zero, NodesShareWhatDevicesOfOneHaveAlike) {
+  for (const int nodes : {2, 4})
+    for (const int local : {2, 4}) {
+      SCOPED_TRACE(concat(nodes, " nodes of ", local));
+      const Made m = made({"schedule=breadth-first", "actors=1", "chunks=4", "microbatches=2", "batch=128", concat("pipeline.data=", nodes),
+                           concat("pipeline.local=", local), "zero=3"});
+      const std::int64_t bytes = m.parameters * 4, tensors = static_cast<std::int64_t>(m.prepared.parameters.size());
+      const std::int64_t most = padded(bytes, 4, tensors, nodes * local);
+      const auto is_inside = [&](const Instruction& i) { return m.program.groups[static_cast<std::size_t>(i.group)][1] == 1; };
+      const Volume between = volume_of(m.program, 0, [&](const Instruction& i) { return !is_inside(i); });
+      const Volume inside = volume_of(m.program, 0, is_inside);
+      // The last stage's backward follows on its forward: it is gathered once.
+      const std::int64_t saved = between.bytes.at(Opcode::reduce_scatter) * 2 - between.bytes.at(Opcode::all_gather);
+      EXPECT_GE(between.sum() + saved, 3 * bytes * (nodes - 1) / nodes);
+      EXPECT_LE(between.sum() + saved, 3 * most * (nodes - 1) / nodes);
+      EXPECT_GE(inside.sum(), 2 * bytes / nodes * (local - 1) / local - (tensors + 4) * kAlignment);
+      EXPECT_LE(inside.sum(), 2 * most / nodes * (local - 1) / local);
+      EXPECT_EQ(inside.count.at(Opcode::reduce_scatter), 4);
+      EXPECT_EQ(inside.count.at(Opcode::all_gather), 4);
+      const std::int64_t slack = (tensors + 4) * kAlignment;
+      Weight sum;
+      for (const DeviceProgram& device : m.program.devices) {
+        const Weight weight = weight_of(device);
+        EXPECT_LE(std::abs(weight.parameters - bytes / nodes), slack);
+        EXPECT_LE(std::abs(weight.moments - 2 * bytes / (nodes * local)), 2 * slack);
+        EXPECT_LE(gradients_of(device), bytes / nodes + slack);
+        sum.parameters += weight.parameters;
+        sum.moments += weight.moments;
+      }
+      EXPECT_EQ(sum.parameters, local * bytes);
+      EXPECT_EQ(sum.moments, 2 * bytes);
+    }
+}
+
+// ZeroPP's second hybrid: F, I and W of a zero-bubble table, level 3 among nodes, level 1 in each.
+TEST(Zero, ZeroBubbleOnNodes) {
+  const Made m = made({"schedule=zb-h1", "actors=2", "microbatches=4", "pipeline.data=2", "pipeline.local=2", "zero=3"});
+  const std::vector<std::vector<std::int32_t>> groups = {{0, 2}, {0, 1}, {0, 1, 2, 3}, {1, 3}, {2, 3},
+                                                         {4, 6}, {4, 5}, {4, 5, 6, 7}, {5, 7}, {6, 7}};
+  const auto sorted = [](std::vector<std::vector<std::int32_t>> list) {
+    std::ranges::sort(list);
+    return list;
+  };
+  EXPECT_EQ(sorted(m.program.groups), sorted(groups));
+  for (const DeviceProgram& device : m.program.devices) EXPECT_LE(most_gathered(device), 2);
+}
+
+TEST(Zero, OneNodeHasAllParameters) {
+  const Made m = made({"schedule=zeropp", "actors=2", "chunks=2", "microbatches=4", "pipeline.local=2"});
+  EXPECT_EQ(m.prepared.zero, 1);
+}
+
 TEST(Zero, EachLevelPlansLess) {
   std::vector<std::int64_t> peaks;
   for (const int zero : {0, 1, 2, 3}) {
@@ -198,18 +266,6 @@ TEST(Zero, EachLevelPlansLess) {
   EXPECT_LT(peaks[1], peaks[0]);
   EXPECT_LE(peaks[2], peaks[1]);  // breadth first, each sum is scattered once at either level
   EXPECT_LT(peaks[3], peaks[2]);
-}
-
-// The gathered blocks that a device holds at a time.
-std::size_t most_gathered(const DeviceProgram& device) {
-  std::set<std::int64_t> live;
-  std::size_t most = 0;
-  for (const Instruction& i : device.instructions) {
-    if (i.opcode == Opcode::free) live.erase(i.slot.value);
-    if (i.opcode == Opcode::all_gather && i.kind == Kind::UNSHARD) live.insert(device.results_of(i)[0].slot.value);
-    most = std::max(most, live.size());
-  }
-  return most;
 }
 
 TEST(Zero, ZeroppHoldsTwoBlocksAtATime) {
@@ -263,9 +319,10 @@ TEST(Zero, OneReductionForAStage) {
 }
 
 TEST(Zero, ProgramsOfOneRunHoldTheSamePieces) {
-  for (const char* schedule : {"zeropp", "interleaved-1f1b"}) {
-    SCOPED_TRACE(schedule);
-    const Config config = config_of({concat("schedule=", schedule), "actors=2", "chunks=2", "microbatches=4", "pipeline.data=2", "zero=3"});
+  for (const auto& [schedule, local] : {std::pair("zeropp", 1), {"interleaved-1f1b", 1}, {"zeropp", 2}}) {
+    SCOPED_TRACE(concat(schedule, ", local ", local));
+    const Config config = config_of({concat("schedule=", schedule), "actors=2", "chunks=2", "microbatches=4", "pipeline.data=2",
+                                     concat("pipeline.local=", local), "zero=3"});
     const Prepared prepared = prepare(config, builtin_models());
     const Program training = compile_training(config, prepared);
     for (const Program& other : {compile_evaluation(config, prepared), compile_gradients(config, prepared)})
@@ -292,6 +349,10 @@ TEST(Zero, PerceptronInShares) {
   LowerOptions lowering{.devices = {2}, .sharding = {.level = 3}};
   for (const ParameterSpec& spec : model->parameters()) lowering.sharding.parameters.push_back(spec.name);
   test::expect_golden("lower/perceptron_zero3.txt", print(lower(step, schedule, lowering)));
+  const Graph step_of_four = training_step(*model, 4, 8, 4, {});
+  lowering.devices = {4};
+  lowering.sharding.local = 2;
+  test::expect_golden("lower/perceptron_zero3_nodes.txt", print(lower(step_of_four, schedule, lowering)));
 }
 
 }  // namespace

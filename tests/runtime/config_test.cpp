@@ -150,7 +150,8 @@ TEST(Config, AMeshNamesActorsAndTheirDevices) {
   EXPECT_EQ(parse("", parse_mesh("data=2")).pipeline.actors, 1);
   const auto failure = [](const std::string& mesh) { return message_of([&] { parse("", parse_mesh(mesh)); }); };
   EXPECT_EQ(failure("pipe=2,dta=2"),
-            "--mesh pipe=2,dta=2: there is no axis \"dta\"\n  there are pipe (actors) and data (devices of each actor)\n  hint: did you "
+            "--mesh pipe=2,dta=2: there is no axis \"dta\"\n  there are pipe (actors), data (devices of each actor, or its nodes) and "
+            "local (devices of each node)\n  hint: did you "
             "mean data?");
   EXPECT_EQ(failure("pipe"), "--mesh pipe: \"pipe\" has no size\n  hint: --mesh pipe=2,data=2");
   EXPECT_EQ(failure(""), "--mesh names no axis\n  hint: --mesh pipe=2,data=2");

@@ -125,6 +125,11 @@ TEST_P(Schedules, OfShardedGroupsEqualTheSequentialStepInF64) {
           expect_sharded(actors, data, zero, {"schedule=zeropp", "microbatches=7", concat("unit=", unit), "chunks=2"});
       }
   EXPECT_GE(done, 300);
+  for (const int data : {2, 4})  // nodes of two devices
+    for (const ScheduleInfo& schedule : schedules())
+      expect_sharded(2, data, 3,
+                     {"schedule=" + schedule.name, "microbatches=7", schedule.chunked ? "chunks=2" : "chunks=1", "pipeline.local=2"});
+  EXPECT_GE(done, 320);
 }
 
 // Groups of different sizes: what flows between them is cut on the way.

@@ -86,19 +86,21 @@ void expect_same_training(const std::string& model, const std::vector<std::strin
     return train_steps(model, more);
   };
   const Trained expected = with({"pipeline.data=1"});
-  for (const char* data : {"2", "4"})
-    for (const char* zero : {"0", "1", "2", "3"}) {
-      SCOPED_TRACE(concat("data=", data, ", zero=", zero));
-      const Trained found = with({concat("pipeline.data=", data), concat("zero=", zero)});
-      ASSERT_EQ(found.state.size(), expected.state.size());
-      for (const auto& [name, bytes] : expected.state) {
-        const std::vector<double> a = values_of(found.state.at(name)), b = values_of(bytes);
-        ASSERT_EQ(a.size(), b.size()) << name;
-        double difference = 0;
-        for (std::size_t i = 0; i < a.size() && name != "step"; ++i) difference = std::max(difference, std::abs(a[i] - b[i]));
-        EXPECT_LE(difference, 1e-9) << name;
-      }
+  const auto expect_same = [&](const std::vector<std::string>& groups) {
+    SCOPED_TRACE(join(groups, ", "));
+    const Trained found = with(groups);
+    ASSERT_EQ(found.state.size(), expected.state.size());
+    for (const auto& [name, bytes] : expected.state) {
+      const std::vector<double> a = values_of(found.state.at(name)), b = values_of(bytes);
+      ASSERT_EQ(a.size(), b.size()) << name;
+      double difference = 0;
+      for (std::size_t i = 0; i < a.size() && name != "step"; ++i) difference = std::max(difference, std::abs(a[i] - b[i]));
+      EXPECT_LE(difference, 1e-9) << name;
     }
+  };
+  for (const char* data : {"2", "4"})
+    for (const char* zero : {"0", "1", "2", "3"}) expect_same({concat("pipeline.data=", data), concat("zero=", zero)});
+  expect_same({"pipeline.data=2", "pipeline.local=2", "zero=3"});
 }
 
 TEST(Shares, TrainAlike) {

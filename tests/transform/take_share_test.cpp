@@ -38,6 +38,21 @@ TEST(TakeShare, CutsWhatIsWholeBesideAPart) {
 )");
 }
 
+// A node's parameter and a device's gradient.
+TEST(TakeShare, TheSmallestShareIsTaken) {
+  const Share node{false, 1, 5}, part{false, 2, 4};
+  const Graph graph = take_share(graph_of(kUpdate), std::array{node, part, kWhole}, std::array{part, kWhole});
+  EXPECT_EQ(text_of(graph), R"(graph @update(%w: f32[4], %g: f32[2], %rate: f32[]) -> (f32[2], f32[]) {
+  %0: f32[2] = mul(%g, %rate) {sequence=0}
+  %1: f32[2] = slice(%w) {dim=0, end=3, start=1, step=1}
+  %2: f32[2] = sub(%1, %0) {sequence=1}
+  %3: f32[2] = mul(%g, %g) {sequence=2}
+  %4: f32[] = sum(%3) {dim=[0], keepdim=false}
+  return %2, %4
+}
+)");
+}
+
 TEST(TakeShare, OfNothingIsNothing) {
   const Share none{false, 6, 6};
   const Graph graph = take_share(graph_of(kUpdate), std::array{none, none, kWhole}, std::array{none, kWhole});
