@@ -51,6 +51,7 @@ ordered_json json_of(const DegreesResult& result) {
           {"unit", d.unit},
           {"zero", d.zero},
           {"by_block", d.by_block},
+          {"local", d.local},
           {"recompute", d.recompute},
           {"microbatches", d.microbatches},
           {"micro_batch", d.samples},
@@ -114,7 +115,7 @@ std::string alternatives_text(const DegreesPlan& plan) {
   std::set<std::string> families;
   for (const DegreesResult& result : plan.results) {
     const Degrees& d = result.degrees;
-    if (families.insert(concat(d.schedule, d.zero, d.by_block, d.recompute)).second)
+    if (families.insert(concat(d.schedule, d.zero, d.by_block, d.local > 1, d.recompute)).second)
       rows.push_back(row_of(result, plan.results[0].seconds));
   }
   return table({"degrees", "step", "", "compute", "bubble", "exposed", "memory", ""}, rows);

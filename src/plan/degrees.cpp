@@ -71,6 +71,18 @@ bool has_across(const PlanProblem& problem, int pipe, int data) {
   return pipe > 1 && data > 1 && (problem.cluster.levels.size() > 1 || !problem.cluster.between.empty());
 }
 
+// How many devices of a group may hold the same parameters: 1, or, of a group on several nodes, all on one of them.
+std::vector<int> locals_of(const ClusterSpec& cluster, const Degrees& degrees) {
+  std::vector<int> out = {1};
+  int together = 1;  // devices that lie in one part of a level
+  for (const ClusterSpec::Level& level : cluster.levels) {
+    together *= level.size;
+    const int apart = degrees.across ? degrees.pipe : 1, local = together / apart;
+    if (together % apart == 0 && local > out.back() && local < degrees.data && degrees.data % local == 0) out.push_back(local);
+  }
+  return out;
+}
+
 class Candidates {
  public:
   Candidates(const PlanProblem& problem, const DegreesLimits& only, DegreesSteps& steps) : problem_(problem), only_(only), steps_(steps) {}
@@ -117,7 +129,12 @@ class Candidates {
           degrees_.zero = zero;
           degrees_.by_block = by_block;
           degrees_.recompute = recompute;
-          out_.push_back(degrees_);
+          const bool on_nodes = zero == 3 && !by_block;
+          for (const int local : on_nodes ? locals_of(problem_.cluster, degrees_) : std::vector{1}) {
+            degrees_.local = local;
+            if (is_within(only_.local, local, 0)) out_.push_back(degrees_);
+          }
+          degrees_.local = 1;
         }
   }
 
@@ -130,7 +147,7 @@ class Candidates {
 
 // Of each the best is worth knowing.
 auto family_of(const Degrees& d) {
-  return std::tuple(d.schedule, d.zero, d.by_block, d.recompute);
+  return std::tuple(d.schedule, d.zero, d.by_block, d.local > 1, d.recompute);
 }
 
 // In the order of their bounds, so that few of a family are simulated before none of the rest can be faster.
@@ -182,6 +199,7 @@ std::string text(const Degrees& d) {
   if (d.chunks > 1) out += concat(" v=", d.chunks);
   out += concat(", pipe ", d.pipe, ", data ", d.data, d.across ? " across" : "", ", ZeRO-", d.zero);
   if (d.by_block) out += " by block";
+  if (d.local > 1) out += concat(" among nodes of ", d.local);
   if (d.recompute) out += ", recompute";
   return out + concat(", ", d.microbatches, " x ", d.samples);
 }
@@ -197,7 +215,8 @@ DegreesLimits parse_degrees_limits(const std::string& text) {
   const Key keys[] = {{"pipe", &DegreesLimits::pipe, 1, kMost},       {"data", &DegreesLimits::data, 1, kMost},
                       {"chunks", &DegreesLimits::chunks, 1, kMost},   {"unit", &DegreesLimits::unit, 1, kMost},
                       {"zero", &DegreesLimits::zero, 0, 3},           {"by-block", &DegreesLimits::by_block, 0, 1},
-                      {"recompute", &DegreesLimits::recompute, 0, 1}, {"across", &DegreesLimits::across, 0, 1}};
+                      {"recompute", &DegreesLimits::recompute, 0, 1}, {"across", &DegreesLimits::across, 0, 1},
+                      {"local", &DegreesLimits::local, 1, kMost}};
   for (const std::string& part : split(text, ',')) {
     const std::size_t equals = part.find('=');
     const std::string name = part.substr(0, equals), value = equals == std::string::npos ? "" : part.substr(equals + 1);

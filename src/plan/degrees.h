@@ -8,7 +8,8 @@
 //   2  as 1, but gradients are reduce-scattered after each run of a stage's backwards, so that only one run's are there in full
 //   3  as 2, and each run of a stage's forwards or backwards gathers its parameters and drops them (with_gathers)
 // Level 3 `by_block` gathers a stage's blocks one after the other, in each action anew, while the block before is at work: what FSDP does
-// around a pipeline whose stages are many layers.
+// around a pipeline whose stages are many layers. Level 3 with `local` above 1 is among nodes of as many devices of a group that hold the
+// same parameters; inside of a node it is level 1: a node's gradients are reduce-scattered behind all, its parameters gathered again.
 #pragma once
 
 #include <string>
@@ -31,6 +32,7 @@ struct Degrees {
   int samples = 1, microbatches = 1;  // of one replica
   int zero = 0;
   bool by_block = false;   // zero 3
+  int local = 1;           // zero 3: devices of a group that hold the same parameters, a divisor of `data`
   int unit = 0;            // zeropp's micro-batches in a unit; 0: another schedule
   bool recompute = false;  // every stage's residuals, right before its backward
 };
@@ -38,7 +40,7 @@ std::string text(const Degrees& degrees);
 
 // Which candidates there are: of what is 0, -1 or empty all.
 struct DegreesLimits {
-  int pipe = 0, data = 0, chunks = 0, unit = 0, zero = -1, by_block = -1, recompute = -1, across = -1;
+  int pipe = 0, data = 0, chunks = 0, unit = 0, local = 0, zero = -1, by_block = -1, recompute = -1, across = -1;
   std::string schedule;
 };
 // "pipe=8,zero=3,schedule=zeropp". Throws Error with the keys that there are.

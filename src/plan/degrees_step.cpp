@@ -45,17 +45,11 @@ Link link_of(const ClusterLink& link) {
   return {.latency = link.latency, .bandwidth = link.bandwidth};
 }
 
-// Between neighbours of each group.
-Network rings_of(const ClusterSpec& cluster, const Degrees& degrees) {
-  Network network;
-  for (int actor = 0; actor < degrees.pipe; ++actor) {
-    const std::vector<int> group = group_of(degrees, actor);
-    for (std::size_t i = 0; i < group.size(); ++i) {
-      const int from = group[i], to = group[(i + 1) % group.size()];
-      if (from != to) network.between[{from, to}] = link_of(cluster.link(from, to));
-    }
+void add_ring(const ClusterSpec& cluster, const std::vector<std::int32_t>& group, Network& network) {
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    const std::int32_t from = group[i], to = group[(i + 1) % group.size()];
+    if (from != to) network.between[{from, to}] = link_of(cluster.link(from, to));
   }
-  return network;
 }
 
 // Between actors that follow each other: a replica sends to its own of the next group, all at once.
@@ -72,31 +66,45 @@ Network pipes_of(const ClusterSpec& cluster, const Degrees& degrees) {
   return network;
 }
 
-// What collectives of a stage, or a block, take on its actor.
+// What collectives of a stage, or a block, take on its actor: between its nodes, or all of its devices where these are nodes of one.
 class Collectives {
  public:
-  Collectives(const ClusterSpec& cluster, const StateBytes& states, const Degrees& degrees)
-      : rings_(rings_of(cluster, degrees)), states_(states) {
+  Collectives(const ClusterSpec& cluster, const StateBytes& states, const Degrees& degrees) : states_(states) {
     for (int actor = 0; actor < degrees.pipe; ++actor) {
       const std::vector<int> group = group_of(degrees, actor);
-      groups_.emplace_back(group.begin(), group.end());
+      nodes_.push_back(static_cast<double>(group.size()) / degrees.local);
+      inside_.emplace_back(group.begin(), group.begin() + degrees.local);
+      std::vector<std::int32_t>& between = between_.emplace_back();
+      for (std::size_t i = 0; i < group.size(); i += at(degrees.local)) between.push_back(group[i]);
+      add_ring(cluster, inside_.back(), rings_);
+      add_ring(cluster, between, rings_);
     }
   }
 
-  double gather(std::size_t actor, double parameters) const { return seconds(Opcode::all_gather, actor, parameters * states_.parameter); }
+  double gather(std::size_t actor, double parameters) const { return seconds(Opcode::all_gather, between_[actor], bytes_of(parameters)); }
   double scatter(std::size_t actor, double parameters) const {
-    return seconds(Opcode::reduce_scatter, actor, parameters * states_.gradient);
+    return seconds(Opcode::reduce_scatter, between_[actor], parameters * states_.gradient);
   }
-  double reduce(std::size_t actor, double parameters) const { return seconds(Opcode::all_reduce, actor, parameters * states_.gradient); }
+  double reduce(std::size_t actor, double parameters) const {
+    return seconds(Opcode::all_reduce, between_[actor], parameters * states_.gradient);
+  }
+  // Inside of a node, at the end of a step: its share of the gradients is scattered, and of the parameters gathered.
+  double settle(std::size_t actor, double parameters) const {
+    const double share = parameters / nodes_[actor];
+    return seconds(Opcode::reduce_scatter, inside_[actor], share * states_.gradient) +
+           seconds(Opcode::all_gather, inside_[actor], bytes_of(share));
+  }
 
  private:
-  double seconds(Opcode opcode, std::size_t actor, double bytes) const {
-    return bytes > 0 && groups_[actor].size() > 1 ? collective_seconds(opcode, bytes, groups_[actor], rings_) : 0;
+  double bytes_of(double parameters) const { return parameters * states_.parameter; }
+  double seconds(Opcode opcode, const std::vector<std::int32_t>& group, double bytes) const {
+    return bytes > 0 && group.size() > 1 ? collective_seconds(opcode, bytes, group, rings_) : 0;
   }
 
   Network rings_;
   StateBytes states_;
-  std::vector<std::vector<std::int32_t>> groups_;
+  std::vector<double> nodes_;                                // of each actor
+  std::vector<std::vector<std::int32_t>> between_, inside_;  // of each actor: the first device of each node, the devices of the first
 };
 
 struct Figures {
@@ -143,6 +151,7 @@ class Stage {
     if (degrees_.zero > 0) add(out, Kind::REDUCE_GRAD, collectives.scatter(actor, parameters));
     if (degrees_.zero == 1 || degrees_.zero == 2) add(out, Kind::U, collectives.gather(actor, parameters));
     if (degrees_.zero == 3) add(out, Kind::UNSHARD, collectives.gather(actor, parameters));
+    if (degrees_.zero == 3) add(out, Kind::U, collectives.settle(actor, parameters));
     return out;
   }
 
@@ -195,7 +204,7 @@ Figures figures_of(const PlanProblem& problem, const DegreesOptions& options, co
     for (const Block& block : own) largest[actor] = std::max(largest[actor], block.parameters);
   }
   for (std::size_t a = 0; a < pipe; ++a) {
-    out.resident.push_back(resident_bytes(options.states, out.parameters[a], degrees.zero, degrees.data));
+    out.resident.push_back(resident_bytes(options.states, out.parameters[a], degrees));
     // Two blocks are there: one at work, one whose parameters come or whose gradients leave.
     if (degrees.by_block) out.resident[a] += 2 * largest[a] * (options.states.parameter + options.states.gradient);
   }
@@ -233,9 +242,10 @@ std::vector<int> group_of(const Degrees& degrees, int actor) {
   return group;
 }
 
-double resident_bytes(const StateBytes& states, double parameters, int zero, int data) {
-  const auto share = [&](double bytes, int from) { return zero >= from ? bytes / data : bytes; };
-  return parameters * (share(states.optimiser, 1) + share(states.gradient, 2) + share(states.parameter, 3));
+double resident_bytes(const StateBytes& states, double parameters, const Degrees& degrees) {
+  const auto share = [&](double bytes, int from, int shares) { return degrees.zero >= from ? bytes / shares : bytes; };
+  const int nodes = degrees.data / degrees.local;
+  return parameters * (share(states.optimiser, 1, degrees.data) + share(states.gradient, 2, nodes) + share(states.parameter, 3, nodes));
 }
 
 Schedule table_of(const Degrees& degrees) {

@@ -39,8 +39,8 @@ class DegreesSteps {
 // ZeRO level says; the update of each stage behind all else of its actor.
 Schedule table_of(const Degrees& degrees);
 
-// What a device of an actor always holds of `parameters` elements whose states are kept at a ZeRO level by `data` replicas
+// What a device of an actor always holds of `parameters` elements whose states are kept at the degrees' ZeRO level by their replicas
 // (Rajbhandari et al., 1910.02054, figure 1).
-double resident_bytes(const StateBytes& states, double parameters, int zero, int data);
+double resident_bytes(const StateBytes& states, double parameters, const Degrees& degrees);
 
 }  // namespace penstock

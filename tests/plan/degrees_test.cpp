@@ -40,11 +40,13 @@ DegreesResult simulated(const PlanProblem& problem, Degrees degrees) {
 TEST(Degrees, StatesOfZeroLevels) {
   // Rajbhandari et al., figure 1: 7.5 billion parameters on 64 devices in mixed precision.
   const StateBytes mixed{2, 2, 12};
-  const auto gigabytes = [&](int zero) { return resident_bytes(mixed, 7.5e9, zero, 64) / 1e9; };
+  const auto gigabytes = [&](int zero) { return resident_bytes(mixed, 7.5e9, {.data = 64, .zero = zero}) / 1e9; };
   EXPECT_NEAR(gigabytes(0), 120, 0.05);
   EXPECT_NEAR(gigabytes(1), 31.4, 0.05);
   EXPECT_NEAR(gigabytes(2), 16.6, 0.05);
   EXPECT_NEAR(gigabytes(3), 1.9, 0.05);
+  // Among 8 nodes of 8, what parameters and gradients have of it: 4/8 and 12/64 of 7.5.
+  EXPECT_DOUBLE_EQ(resident_bytes(mixed, 7.5e9, {.data = 64, .zero = 3, .local = 8}), 7.5e9 * (4.0 / 8 + 12.0 / 64));
 }
 
 // What is resident, one micro-batch's activations for each stage to the end, and what is there in full.
@@ -116,6 +118,32 @@ TEST(Degrees, TimeOfAStep) {
   const PlanProblem slow = layers(8, 8, 1000, 100);
   const DegreesResult data = simulated(slow, {.data = 8, .schedule = "1f1b", .microbatches = 2});
   EXPECT_DOUBLE_EQ(data.exposed, 2 * 7.0 / 8 * 3200 / 100);
+}
+
+// Two nodes whose four devices hold the same: at the end of the step a node's half of 3200 bytes of gradients is scattered over them, and
+// its half of the parameters gathered, 3/4 of each over their links.
+TEST(Degrees, AmongNodes) {
+  const Degrees degrees{.data = 8, .schedule = "1f1b", .microbatches = 2, .zero = 3, .local = 4};
+  const DegreesResult result = simulated(layers(8, 8, 1000, 100), degrees);
+  EXPECT_NEAR(result.seconds - simulated(layers(8, 8, kInfinity, 100), degrees).seconds, 2 * 0.75 * 1600 / 1000, 1e-9);
+  Degrees whole = degrees;
+  whole.local = 1;
+  EXPECT_DOUBLE_EQ(simulated(layers(8, 8, kInfinity, kInfinity), degrees).seconds,
+                   simulated(layers(8, 8, kInfinity, kInfinity), whole).seconds);
+  EXPECT_LT(result.seconds, simulated(layers(8, 8, 1000, 100), whole).seconds) << "rings of two over the slow link instead of eight";
+  EXPECT_GT(result.memory, simulated(layers(8, 8, 1000, 100), whole).memory);
+
+  const auto planned = [](const char* only, int devices) {
+    return plan_degrees(layers(8, devices, 1000, 100), {.only = parse_degrees_limits(only), .every = true});
+  };
+  for (const DegreesResult& found : planned("local=4", 8).results) {
+    EXPECT_EQ(std::tuple(found.degrees.data, found.degrees.zero, found.degrees.across), std::tuple(8, 3, false)) << text(found.degrees);
+    EXPECT_NE(text(found.degrees).find(", ZeRO-3 among nodes of 4"), std::string::npos);
+  }
+  std::set<std::pair<int, bool>> pipes;  // two devices of each of four nodes, where the pipeline has two devices of each node
+  for (const DegreesResult& found : planned("local=2", 16).results) pipes.emplace(found.degrees.pipe, found.degrees.across);
+  EXPECT_EQ(pipes, (std::set<std::pair<int, bool>>{{2, true}}));
+  EXPECT_TRUE(test::message_of([&] { planned("local=3", 8); }).starts_with("no degrees for layers"));
 }
 
 // Neighbours have the links of a node; devices that stand apart those between nodes.
