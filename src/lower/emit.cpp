@@ -5,6 +5,9 @@
 // is timed here (transfers take no time, runs what a roofline says), and a sent slot is freed at the first run boundary at which that
 // execution has finished its sends. Programs are deterministic (what a device waits for never depends on timing), so an order that one
 // execution passes without waiting at its frees lets every execution finish.
+//
+// Both devices of a pair start all its transfers, in both directions, in the order in which that execution sends them. So a program also
+// finishes where a pair has one queue (NCCL): what is first in it was sent first, and never waits for what comes after it.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -49,6 +52,9 @@ class Emitter {
     make_refreshes();
     post_receives();
     measure();
+    order_pairs();
+    post_receives();
+    measure();
     keep_untouched_state();
     l_.program.devices.resize(actors_.size());
     for (std::size_t a = 0; a < actors_.size(); ++a) emit(a);
@@ -58,7 +64,7 @@ class Emitter {
   struct Actor {
     std::vector<Use> uses;
     std::unordered_map<std::int32_t, std::int32_t> use_of;  // instance: index in uses
-    std::vector<std::int32_t> outgoing, incoming;           // transfers, in order of sending
+    std::vector<std::int32_t> outgoing, incoming;           // transfers, in order of sending and, from post_receives on, of posting
     std::vector<double> end;                                // of each run
     double clock = 0;
     std::size_t next_incoming = 0;  // by before_run
@@ -129,21 +135,35 @@ class Emitter {
     }
   }
 
-  // Receives of one pair are posted in the order of its sends: none later than one that follows it.
+  Transfer& transfer(std::int32_t number) { return transfers_[static_cast<std::size_t>(number)]; }
+
   void post_receives() {
-    std::vector<std::int32_t> limit(actors_.size());
-    for (Actor& to : actors_) {
-      std::fill(limit.begin(), limit.end(), std::numeric_limits<std::int32_t>::max());
-      // `incoming` holds each sender's transfers in order of sending: see add_transfer.
-      for (std::size_t k = to.incoming.size(); k-- > 0;) {
-        Transfer& t = transfers_[static_cast<std::size_t>(to.incoming[k])];
-        std::int32_t& bound = limit[static_cast<std::size_t>(t.from)];
-        t.before_run = bound = std::min(bound, t.before_run);
-      }
-      std::stable_sort(to.incoming.begin(), to.incoming.end(), [&](std::int32_t x, std::int32_t y) {
-        return transfers_[static_cast<std::size_t>(x)].before_run < transfers_[static_cast<std::size_t>(y)].before_run;
-      });
+    for (Actor& to : actors_)
+      std::stable_sort(to.incoming.begin(), to.incoming.end(),
+                       [&](std::int32_t x, std::int32_t y) { return transfer(x).before_run < transfer(y).before_run; });
+  }
+
+  // Posts each receive ahead of what its pair sends or reads after it, and behind what its device sends before it. In the execution
+  // measured it is sent after the latter and before its reader begins, so there is such a place.
+  void order_pairs() {
+    std::stable_sort(sent_.begin(), sent_.end(), [&](std::int32_t x, std::int32_t y) { return transfer(x).sent < transfer(y).sent; });
+    std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> latest, earliest;  // (device, peer): a run
+    for (auto number = sent_.rbegin(); number != sent_.rend(); ++number) {
+      Transfer& t = transfer(*number);
+      latest[{t.from, t.to}] = t.after_run;
+      std::int32_t& bound = latest.try_emplace({t.to, t.from}, t.before_run).first->second;
+      t.before_run = bound = std::min(bound, t.before_run);
     }
+    for (const std::int32_t number : sent_) {
+      Transfer& t = transfer(number);
+      earliest[{t.from, t.to}] = t.after_run + 1;
+      t.before_run = std::max(t.before_run, earliest[{t.to, t.from}]);
+    }
+    for (Actor& actor : actors_) actor.incoming.clear();
+    for (const std::int32_t number : sent_) actors_[static_cast<std::size_t>(transfer(number).to)].incoming.push_back(number);
+    for (std::size_t t = 0; t < transfers_.size(); ++t)  // refreshes
+      if (transfers_[t].sent == kNever)
+        actors_[static_cast<std::size_t>(transfers_[t].to)].incoming.push_back(static_cast<std::int32_t>(t));
   }
 
   double duration(const Run& run) {
@@ -162,6 +182,13 @@ class Emitter {
   }
 
   void measure() {
+    sent_.clear();
+    for (Transfer& t : transfers_) t.sent = t.posted = kNever;
+    for (Actor& actor : actors_) {
+      actor.end.clear();
+      actor.clock = 0;
+      actor.next_incoming = 0;
+    }
     std::vector<std::size_t> ready;
     std::vector<std::vector<std::size_t>> waiting(transfers_.size());
     for (std::size_t a = actors_.size(); a-- > 0;) ready.push_back(a);
@@ -207,6 +234,7 @@ class Emitter {
         const auto t = static_cast<std::size_t>(number);
         if (transfers_[t].after_run != r) continue;
         transfers_[t].sent = actors_[a].clock;
+        sent_.push_back(number);
         for (std::size_t woken : waiting[t]) ready.push_back(woken);
         waiting[t].clear();
       }
@@ -279,20 +307,23 @@ class Emitter {
       if (source != Instance::Source::state) frees[static_cast<std::size_t>(free_after(a, u))].push_back(static_cast<std::int32_t>(i));
     }
     std::size_t in = 0, out = 0;
-    for (std::size_t r = 0; r <= count; ++r) {
+    const auto free = [&](const std::vector<std::int32_t>& list) {
+      for (std::int32_t i : list) push(a, {.opcode = Opcode::free, .slot = actor.uses[static_cast<std::size_t>(i)].slot});
+    };
+    for (std::size_t r = 0; r < count; ++r) {
       const auto index = static_cast<std::int32_t>(r);
-      // Before the receives at the very end, so that no device posts its last receives only after its peers have given up on them.
-      while (out < actor.outgoing.size() && r == count) emit_send(a, actor.outgoing[out++]);
-      for (; in < actor.incoming.size() && transfers_[static_cast<std::size_t>(actor.incoming[in])].before_run <= index; ++in)
-        emit_receive(a, actor.incoming[in]);
-      if (r < count) {
-        for (std::int32_t i : inputs[r]) emit_input(a, actor.uses[static_cast<std::size_t>(i)]);
-        emit_run(a, runs(a)[r]);
-        for (; out < actor.outgoing.size() && transfers_[static_cast<std::size_t>(actor.outgoing[out])].after_run <= index; ++out)
-          emit_send(a, actor.outgoing[out]);
-      }
-      for (std::int32_t i : frees[r]) push(a, {.opcode = Opcode::free, .slot = actor.uses[static_cast<std::size_t>(i)].slot});
+      for (; in < actor.incoming.size() && transfer(actor.incoming[in]).before_run <= index; ++in) emit_receive(a, actor.incoming[in]);
+      for (std::int32_t i : inputs[r]) emit_input(a, actor.uses[static_cast<std::size_t>(i)]);
+      emit_run(a, runs(a)[r]);
+      for (; out < actor.outgoing.size() && transfer(actor.outgoing[out]).after_run <= index; ++out) emit_send(a, actor.outgoing[out]);
+      free(frees[r]);
     }
+    // The refreshes, in one order everywhere.
+    while (in < actor.incoming.size() || out < actor.outgoing.size()) {
+      const bool sends = in == actor.incoming.size() || (out < actor.outgoing.size() && actor.outgoing[out] < actor.incoming[in]);
+      sends ? emit_send(a, actor.outgoing[out++]) : emit_receive(a, actor.incoming[in++]);
+    }
+    free(frees[count]);
   }
 
   void push(std::size_t a, Instruction instruction) { l_.program.devices[a].instructions.push_back(instruction); }
@@ -349,6 +380,7 @@ class Emitter {
   std::int32_t ahead_;
   std::vector<Actor> actors_;
   std::vector<Transfer> transfers_;
+  std::vector<std::int32_t> sent_;  // transfers of runs, in the order in which the execution measured sends them
   std::map<std::pair<std::size_t, std::size_t>, std::int32_t> tags_;
   std::map<std::pair<std::size_t, std::int32_t>, std::int32_t> group_tags_;  // of collectives, by device and group
   std::unordered_map<std::int32_t, std::vector<std::int32_t>> readers_;      // of computed instances: actors that are not their home

@@ -183,6 +183,29 @@ INSTANTIATE_TEST_SUITE_P(Lower, EverySchedule,
                                          Case{"two-branch", 4, "gpipe", 4, 4, 1}, Case{"two-branch", 4, "1f1b", 4, 7, 1},
                                          Case{"two-branch", 4, "zb-h1", 4, 4, 1}, Case{"two-branch", 4, "interleaved-1f1b", 2, 4, 2}));
 
+// With one queue for the transfers of a pair, both directions: random tables, also those whose stages run on several actors.
+TEST(Lower, RandomTablesFinishOnSerialChannels) {
+  std::size_t crossing = 0;  // pairs that send both ways
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(concat("seed ", seed));
+    test::Random random(seed);
+    const auto model = tiny("two-branch", 4);
+    const int microbatches = test::draw(random, 1, 5), actors = test::draw(random, 2, 4);
+    const Graph step = training_step(*model, 4 * microbatches, 4, 2 * microbatches, {});
+    const StageShape shape = dag_of(step, true).shape;
+    const Schedule schedule = test::random_schedule(random, shape, actors, 2 * microbatches, {.foreign_weight = 0.2, .replica = 0.2});
+    const Program program = lower(step, schedule, {.receive_ahead = test::draw(random, 0, 5)});
+    EXPECT_EQ(message_of([&] { verify(program, {ChannelModel::serial, -1}); }), "no error");
+    EXPECT_EQ(message_of([&] { verify(program); }), "no error");
+    std::set<std::pair<std::int32_t, std::int32_t>> ways;
+    for (std::size_t d = 0; d < program.devices.size(); ++d)
+      for (const Instruction& i : program.devices[d].instructions)
+        if (i.opcode == Opcode::send) ways.emplace(d, i.peer);
+    for (const auto& [from, to] : ways) crossing += from < to && ways.contains({to, from});
+  }
+  EXPECT_GT(crossing, 200);
+}
+
 TEST(Lower, EveryStateHasOneOwner) {
   const Program program = lower(training_step(*tiny("gpt", 4), 8, 4, 4, {}), table("1f1b", 4, 4));
   std::map<std::string, int> owners;
