@@ -39,6 +39,8 @@ std::unique_ptr<Cluster> configured_cluster(const Config& config, const std::vec
   const std::optional<Ranks> ranks = ranks_from_environment();
   const int devices = devices_in(groups), processes = ranks ? ranks->size : 1;
   check_processes(config);
+  if (config.pipeline.backend == "nccl")
+    throw Error("pipeline.backend is nccl: this build runs on processors, it has no NCCL", {}, "--backend gloo");
   if (config.pipeline.backend == "threads") return local_cluster(devices, config, std::move(data));
   const std::string launch = concat("penstock launch -n ", devices, " -- train --backend gloo");
   const bool single = devices == static_cast<int>(groups.size());  // a device is an actor

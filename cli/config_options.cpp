@@ -27,7 +27,7 @@ constexpr Flag kFlags[] = {
     {"--transfers", "pipeline.transfers",
      "time of a transfer over a stage's forward, that the order allows for: 0.5, or each link's: 0,0,2"},
     {"--split-backward", "pipeline.split_backward", "each B as I and then W, fused pairs apart", true},
-    {"--backend", "pipeline.backend", "threads or gloo"},
+    {"--backend", "pipeline.backend", "threads, gloo, or nccl where a build has it"},
     {"--recompute", "pipeline.recompute", "none, or inputs: keep only what enters each stage"},
     {"--steps", "train.steps", "training steps in all"},
     {"--batch", "train.batch", "sequences per step"},

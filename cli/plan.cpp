@@ -244,8 +244,20 @@ void degrees_command(PlanArguments arguments) {
   print_degrees(arguments, config_problem(arguments, config, groups), config.train.dtype);
 }
 
+// Ahead of anything that is measured for it.
+void check_planner(const std::string& name) {
+  std::vector<std::string> names;
+  for (const PlannerInfo& planner : planners()) names.push_back(planner.name);
+  names.push_back("degrees");
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  const std::string near = nearest(name, names);
+  throw Error(concat("there is no planner ", quote(name)), {"planners: " + join(names, ", ")},
+              near.empty() ? "" : concat("did you mean ", near, "?"));
+}
+
 void plan_command(const PlanArguments& arguments) {
   check_numbers(arguments);
+  check_planner(arguments.planner);
   if (!arguments.only.empty() && arguments.planner != "degrees") throw Error("--only is of --planner degrees");
   if (arguments.planner == "degrees") return degrees_command(arguments);
   std::vector<Candidate> found = candidates_of(arguments);

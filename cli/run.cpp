@@ -19,8 +19,22 @@ void print_error(const char* message) {
   std::fprintf(stderr, "%serror:%s %s\n", colour ? "\033[31m" : "", colour ? "\033[0m" : "", message);
 }
 
+// Where no command was found among the words, the first of them is most likely one, misspelled.
+std::string command_hint(const CLI::App& program) {
+  std::vector<std::string> known;
+  for (const CLI::App* command : program.get_subcommands({})) known.push_back(command->get_name());
+  for (const std::string& word : program.remaining())
+    if (!word.starts_with("-")) {
+      const std::string near = nearest(word, known);
+      return near.empty() ? concat("there is no ", quote(word), "; --help lists the commands") : concat("did you mean ", near, "?");
+    }
+  return "--help";
+}
+
 // An option that nothing took is most likely misspelled.
 std::string usage_hint(const CLI::App& program, const CLI::Error& usage) {
+  if (usage.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) && program.get_subcommands().empty())
+    return command_hint(program);
   if (usage.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return "--help";
   std::vector<std::string> known;
   for (const CLI::App* command : program.get_subcommands())

@@ -181,30 +181,33 @@ class Finder {
   void join_terms() {
     std::vector<Op> ops;
     for (Op& op : p_.graph.ops) {
-      if (op.name == "add_n") {
-        std::map<TaskGroup, std::vector<ValueId>> terms;
-        std::vector<ValueId> operands;
-        for (ValueId v : op.operands) {
-          if (p_.is_term[v.index()])
-            terms[origin_[v.index()]].push_back(v);
-          else
-            operands.push_back(v);
-        }
-        for (const auto& [group, list] : terms) {
-          Op joined = op;
-          joined.operands = list;
-          joined.results = {p_.graph.add_value(p_.type(op.results[0]))};
-          operands.push_back(joined.results[0]);
-          ops.push_back(std::move(joined));
-        }
-        op.operands = std::move(operands);
-      }
+      if (op.name == "add_n") join_terms(op, ops);
       ops.push_back(std::move(op));
     }
     p_.graph.ops = std::move(ops);
     p_.producer = producers(p_.graph);
     find_dependent();
     find_members();
+  }
+
+  void join_terms(Op& sum, std::vector<Op>& ops) {
+    std::map<TaskGroup, std::vector<ValueId>> terms;
+    std::vector<ValueId> operands;
+    for (ValueId v : sum.operands) {
+      if (p_.is_term[v.index()])
+        terms[origin_[v.index()]].push_back(v);
+      else
+        operands.push_back(v);
+    }
+    if (operands.size() + terms.size() < 2) return;  // the sum arises in that task
+    for (const auto& [group, list] : terms) {
+      Op joined = sum;
+      joined.operands = list;
+      joined.results = {p_.graph.add_value(p_.type(sum.results[0]))};
+      operands.push_back(joined.results[0]);
+      ops.push_back(std::move(joined));
+    }
+    sum.operands = std::move(operands);
   }
 
   bool read_by_others(std::int32_t state, std::int32_t stage) const {

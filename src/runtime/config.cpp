@@ -66,7 +66,7 @@ std::vector<Key> fixed_keys(Config& c) {
       {"pipeline", "unit", &c.pipeline.unit, 0, 1e6},
       {"pipeline", "transfers", &c.pipeline.transfers, 0, 1e6},
       {"pipeline", "split_backward", &c.pipeline.split_backward},
-      {"pipeline", "backend", &c.pipeline.backend, {}, {}, {"threads", "gloo"}},
+      {"pipeline", "backend", &c.pipeline.backend, {}, {}, {"threads", "gloo", "nccl"}},
       {"pipeline", "recompute", &c.pipeline.recompute, {}, {}, {"none", "inputs"}},
       {"pipeline", "update", &c.pipeline.update, {}, {}, {"end", "stage", "validated"}},
       {"pipeline", "deadline", &c.pipeline.deadline, 0.001, 1e6},

@@ -50,7 +50,7 @@ struct Config {
     std::int64_t in_flight = 0, group = 0, unit = 0;  // micro-batches
     std::vector<double> transfers;                    // over the time of a stage's forward: of every link, or of each
     bool split_backward = false;
-    std::string backend = "threads";  // or gloo
+    std::string backend = "threads";  // or gloo, or nccl where a build has it
     std::string recompute = "none";   // or inputs: keep only what enters each stage
     // At the end of the step, or stage: as soon as the stage's gradients are complete (without clipping), or validated: then, also with
     // clipping, and done again where that shortens them.
