@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "lower/draft.h"
 #include "ops/definition.h"
+#include "schedule/kinds.h"
 
 namespace penstock {
 namespace {
@@ -253,8 +254,10 @@ class Emitter {
     return static_cast<std::int32_t>(std::upper_bound(from, actor.end.end(), posted) - actor.end.begin());
   }
 
-  // Takes the device no time.
-  static bool is_beside(const Run& run) { return is_host_copy(run.opcode) || is_collective(run.opcode); }
+  // Takes the device no time, or next to none: what is to be gathered is put in its place, a sum's part to the others.
+  static bool is_beside(const Run& run) {
+    return is_host_copy(run.opcode) || is_collective(run.opcode) || (run.action && is_collective(run.kind));
+  }
 
   // The first run after `r`, and the one `ahead_` before it: what takes the device no time does not count. The number of runs, or 0, where
   // there is none.

@@ -1,10 +1,12 @@
 // Pass: the sums that each device of an actor has made become its group's.
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "base/text.h"
 #include "lower/draft.h"
 #include "penstock/error.h"
+#include "schedule/kinds.h"
 
 namespace penstock {
 namespace {
@@ -35,6 +37,7 @@ class Reducer {
       }
       add(std::move(runs[r]), static_cast<std::ptrdiff_t>(r));
     }
+    put_later();
     l_.draft.actors[static_cast<std::size_t>(actor_)] = std::move(out_);
   }
 
@@ -78,13 +81,21 @@ class Reducer {
       write = {accumulator.now, accumulator.is_open ? ResultMode::add : ResultMode::store};
       accumulator.is_open = true;
     }
+    if (run.placeholder) put_later();  // a U reads what was summed
     const std::int32_t stage = run.stage;
+    const bool computes = run.opcode == Opcode::run && !is_collective(run.kind);
     out_.push_back(std::move(run));
+    if (computes) put_later();
     for (Accumulator* accumulator : complete) {
       reduce(*accumulator, stage);
       if (accumulator->share != accumulator->sum)
-        out_.push_back(action(Opcode::reduce_scatter, stage, accumulator->share, {accumulator->sum}));
+        later_.push_back(action(Opcode::reduce_scatter, stage, accumulator->share, {accumulator->sum}));
     }
+  }
+
+  void put_later() {
+    std::ranges::move(later_, std::back_inserter(out_));
+    later_.clear();
   }
 
   void reduce_stage(std::int32_t stage) {
@@ -113,8 +124,8 @@ class Reducer {
         accumulator.has_share ? l_.add_block(accumulator.block, actor_, concat(name, ".share.", reductions_), extent_) : accumulator.share;
     out_.push_back(action(Opcode::reduce_scatter, stage, accumulator.now, {share}));
     if (accumulator.has_share) {
-      out_.push_back(action(Opcode::run, stage, share, {accumulator.share, ResultMode::add}));
-      out_.back().task = l_.copy_task(accumulator.block);
+      later_.push_back(action(Opcode::run, stage, share, {accumulator.share, ResultMode::add}));
+      later_.back().task = l_.copy_task(accumulator.block);
     }
     accumulator.now = l_.add_block(accumulator.block, actor_, concat(name, ".", ++reductions_), Extent::whole);
     accumulator.has_share = true;
@@ -128,6 +139,7 @@ class Reducer {
   std::vector<std::ptrdiff_t> last_;                  // of each instance: the last run that writes it
   std::map<std::int32_t, Accumulator> accumulators_;  // by the instance that lower_actions made
   std::vector<Run> out_;
+  std::vector<Run> later_;  // what waits for a reduction: behind the next run, which the device works on meanwhile
   int reductions_ = 0;
 };
 

@@ -278,6 +278,36 @@ TEST(Zero, ZeroppHoldsTwoBlocksAtATime) {
     }
 }
 
+// A device goes on with another run before it waits for what it has just begun to scatter: neither the sum nor its share is asked for
+// sooner, where there is something left to do.
+TEST(Zero, ReductionsGoOnBesideComputing) {
+  for (const char* settings : {"schedule=zeropp unit=2", "schedule=zeropp unit=8", "schedule=breadth-first pipeline.local=2"}) {
+    SCOPED_TRACE(settings);
+    std::vector<std::string> all = split(settings, ' ');
+    all.insert(all.end(), {"layers=8", "actors=1", "chunks=4", "microbatches=8", "pipeline.data=2", "zero=3"});
+    const Made m = made(all);
+    for (const DeviceProgram& device : m.program.devices) {
+      std::set<std::int64_t> begun;  // slots, since the last run of the loop
+      std::size_t reductions = 0, last = 0;
+      const auto computes = [](const Instruction& i) {
+        return i.opcode == Opcode::run && i.action && i.kind != Kind::UNSHARD && i.kind != Kind::REDUCE_GRAD;
+      };
+      for (std::size_t i = 0; i < device.instructions.size(); ++i)
+        if (computes(device.instructions[i])) last = i;
+      for (std::size_t i = 0; i < last; ++i) {
+        const Instruction& instruction = device.instructions[i];
+        if (computes(instruction)) begun.clear();
+        EXPECT_FALSE(instruction.opcode == Opcode::free && begun.contains(instruction.slot.value)) << i;
+        for (const SlotId operand : device.operands_of(instruction)) EXPECT_FALSE(begun.contains(operand.value)) << i;
+        if (instruction.opcode != Opcode::reduce_scatter) continue;
+        ++reductions;
+        begun.insert({device.operands_of(instruction)[0].value, device.results_of(instruction)[0].slot.value});
+      }
+      EXPECT_GE(reductions, 3u);
+    }
+  }
+}
+
 // Actors that keep on with one stage need no second gather; a device never holds more than it works with and what comes next.
 TEST(Zero, TablesWithoutGathersGetThem) {
   for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "sequential", "interleaved-1f1b", "breadth-first"}) {
