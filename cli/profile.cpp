@@ -74,6 +74,10 @@ std::string summary(const Costs& costs) {
   for (const auto& [backend, link] : costs.links)
     rows.push_back({backend, fixed(1e6 * link.latency, 1), fixed(1e-9 * link.bandwidth, 1), fixed(1e6 * link.start_seconds, 2),
                     fixed(1e6 * link.wake_seconds, 2)});
+  for (const auto& [backend, kinds] : costs.collectives)
+    for (const auto& [opcode, link] : kinds)
+      rows.push_back({concat(name(opcode), " (", backend, ")"), fixed(1e6 * link.latency, 1), fixed(1e-9 * link.bandwidth, 1),
+                      fixed(1e6 * link.start_seconds, 2), ""});
   if (!rows.empty()) out += table({"link", "latency, us", "GB/s", "start, us", "wake, us"}, rows) + "\n";
   rows.clear();
   for (const auto& [backend, seconds] : costs.step_overhead)

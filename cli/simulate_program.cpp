@@ -87,14 +87,15 @@ void add_costs(const SimulateArguments& arguments, Setting& setting) {
   setting.kernel_bytes = kernel_bytes(setting.program, costs);
   const auto devices = static_cast<std::int32_t>(setting.program.devices.size());
   disturb(setting.durations, setting.program, disturbance_of(arguments, devices));
-  Link link;
+  Network network;
   if (!arguments.link.empty())
-    link = table.link(arguments.link);
+    network.link = table.link(arguments.link);
   else if (!arguments.costs.empty() && devices > 1 && !arguments.latency && !arguments.bandwidth)
-    link = network_of(costs, context).link;
+    network = network_of(costs, context);
   else if (devices > 1 && !arguments.latency && !arguments.bandwidth)
     throw Error("what connects the devices?", {}, "--network NAME, for published figures of a link, or --latency and --bandwidth");
-  setting.network = network_of(arguments, devices, {.link = link, .host = host_link(costs, context)});
+  network.host = host_link(costs, context);
+  setting.network = network_of(arguments, devices, std::move(network));
   const auto overhead = costs.step_overhead.find(arguments.backend);
   if (overhead != costs.step_overhead.end()) setting.overhead = overhead->second;
 }
@@ -204,6 +205,7 @@ std::vector<Variant> variants_of(const SimulateArguments& arguments, const Setti
   const auto for_links = [](Network& network, auto change) {
     change(network.link);
     for (auto& [pair, link] : network.between) change(link);
+    for (auto& [opcode, link] : network.collectives) change(link);
   };
   if (setting.program.devices.size() > 1) {
     add("no latency",

@@ -5,6 +5,7 @@
 
 #include "base/invariant.h"
 #include "program/checks.h"
+#include "simulate/recorder.h"
 
 namespace penstock {
 namespace {
@@ -57,20 +58,57 @@ Durations find_arrivals(const Program& program, const StepResult& result, const 
   return out;
 }
 
+// When each device had to wait for an instruction, and until when: since the first device's begin; NaN: it had not. Asking a transport for
+// what is already there is no waiting.
+Durations waits(const Program& program, const StepResult& result, const std::vector<double>& begin) {
+  constexpr double kLeast = 20e-6;
+  Durations out = filled(program, std::nan(""));
+  for (std::size_t d = 0; d < result.devices.size(); ++d)
+    for (const Span& span : result.devices[d].spans)
+      if (span.waited && seconds(span.end - span.begin) > kLeast) out[d][span.instruction] = begin[d] + seconds(span.end);
+  return out;
+}
+
+std::vector<double> begins_of(const StepResult& result) {
+  std::int64_t first = result.devices.front().begin;
+  for (const DeviceReport& report : result.devices) first = std::min(first, report.begin);
+  std::vector<double> out;
+  for (const DeviceReport& report : result.devices) out.push_back(seconds(report.begin - first));
+  return out;
+}
+
 }  // namespace
+
+std::vector<CollectiveTime> collective_times(const Program& program, const StepResult& result) {
+  const std::vector<double> begin = begins_of(result);
+  const Durations started = ends(program, result, begin, false), waited = waits(program, result, begin);
+  std::vector<double> free_at(program.groups.size(), 0);
+  std::vector<CollectiveTime> out;
+  for (const checks::Collective& collective : checks::match_transfers(program).collectives) {
+    const std::vector<std::int32_t>& members = program.groups[static_cast<std::size_t>(collective.group)];
+    double ready = free_at[static_cast<std::size_t>(collective.group)], done = std::nan("");
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      const auto device = static_cast<std::size_t>(members[m]), at = static_cast<std::size_t>(collective.instructions[m]);
+      ready = std::max(ready, started[device][at]);
+      done = std::fmin(done, waited[device][at]);
+    }
+    if (!(done > ready)) continue;
+    free_at[static_cast<std::size_t>(collective.group)] = done;
+    const DeviceProgram& any = program.devices[static_cast<std::size_t>(members[0])];
+    const Instruction& instruction = any.instructions[static_cast<std::size_t>(collective.instructions[0])];
+    out.push_back({instruction.opcode, members.size(), bytes_beside(any, instruction), done - ready});
+  }
+  return out;
+}
 
 Recording recording_of(const Program& program, const StepResult& result) {
   invariant(result.devices.size() == program.devices.size(), "a step has a report from each device");
   Recording recording;
-  std::int64_t first = result.devices.front().begin, last = first;
-  for (const DeviceReport& report : result.devices) {
-    first = std::min(first, report.begin);
-    last = std::max(last, report.end);
-  }
-  recording.seconds = seconds(last - first);
+  recording.begin = begins_of(result);
   recording.durations = filled(program, 0);
   for (std::size_t d = 0; d < result.devices.size(); ++d) {
-    recording.begin.push_back(seconds(result.devices[d].begin - first));
+    const DeviceReport& report = result.devices[d];
+    recording.seconds = std::max(recording.seconds, recording.begin[d] + seconds(report.end - report.begin));
     for (const Span& span : result.devices[d].spans)
       if (!span.waited) recording.durations[d][span.instruction] = seconds(span.end - span.begin);
   }

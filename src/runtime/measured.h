@@ -23,6 +23,15 @@ struct Recording {
 // `result` has spans, of devices on one machine.
 Recording recording_of(const Program& program, const StepResult& result);
 
+// A collective of a recorded step whose end was seen: by a device that had to wait for it.
+struct CollectiveTime {
+  Opcode opcode;
+  std::size_t members;
+  double bytes;    // as collective_seconds() counts them
+  double seconds;  // since all members had started it and their group had done the one before
+};
+std::vector<CollectiveTime> collective_times(const Program& program, const StepResult& result);
+
 // What each device did and when, exactly; transfers, causes and memory as the replay finds them.
 Timeline timeline_of(const Program& program, const StepResult& result, const std::string& title);
 

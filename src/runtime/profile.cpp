@@ -11,6 +11,8 @@
 #include "base/invariant.h"
 #include "base/machine.h"
 #include "base/text.h"
+#include "runtime/line.h"
+#include "runtime/measured.h"
 
 namespace penstock {
 namespace {
@@ -39,6 +41,7 @@ class Profiler {
   void measure(const Program& program);
   Costs result() const;
   void set_start_times(Link& link) const;
+  std::map<Opcode, Link> collectives() const;
 
  private:
   using Transfers = Isolation::Transfers;
@@ -69,6 +72,11 @@ class Profiler {
   std::map<std::string, std::vector<double>> inputs_;  // by port
   std::vector<double> overhead_, receives_;
   std::map<std::int64_t, std::vector<double>> sends_;  // by bytes
+  struct Together {
+    std::vector<double> starts;                   // seconds that starting one takes
+    std::map<double, std::vector<double>> steps;  // of a ring: seconds, by bytes
+  };
+  std::map<Opcode, Together> together_;
 };
 
 void Profiler::measure(const Program& program) {
@@ -165,6 +173,9 @@ void Profiler::observe_whole(const StepResult& result) {
     end = std::max(end, report.end);
     for (const Span& span : report.spans) observe_host(span);
   }
+  for (const CollectiveTime& time : collective_times(*program_, result))
+    together_[time.opcode].steps[time.bytes / static_cast<double>(time.members)].push_back(time.seconds /
+                                                                                           ring_steps(time.opcode, time.members));
   overhead_.push_back(std::max(0.0, result.seconds - 1e-9 * static_cast<double>(end - begin)));
 }
 
@@ -172,6 +183,7 @@ void Profiler::observe_host(const Span& span) {
   const Instruction& i = instruction(span);
   if (span.waited) return;
   if (i.opcode == Opcode::input) inputs_[program_->data[static_cast<std::size_t>(i.port)].name].push_back(seconds_of(span));
+  if (is_collective(i.opcode)) together_[i.opcode].starts.push_back(seconds_of(span));
   if (i.opcode == Opcode::recv) receives_.push_back(seconds_of(span));
   if (i.opcode == Opcode::send)
     sends_[slot_bytes(program_->devices[static_cast<std::size_t>(span.device)].slots[i.slot.index()])].push_back(seconds_of(span));
@@ -186,6 +198,22 @@ void Profiler::set_start_times(Link& link) const {
            static_cast<double>(b.first) * static_cast<double>(b.second.size());
   });
   if (bytes > 0) link.send_seconds_per_byte = std::max(0.0, sample_of(seconds).mean - link.start_seconds) / static_cast<double>(bytes);
+}
+
+// Of the kinds whose end was seen: one step of their rings.
+std::map<Opcode, Link> Profiler::collectives() const {
+  std::map<Opcode, Link> out;
+  for (const auto& [opcode, together] : together_) {
+    if (together.steps.empty()) continue;
+    std::vector<MeasuredTime> times;
+    for (const auto& [bytes, seconds] : together.steps) times.push_back({bytes, sample_of(seconds).mean});
+    const Line line = fit(times);
+    Link& link = out[opcode];
+    link.latency = line.fixed;
+    if (line.per_byte > 0) link.bandwidth = 1 / line.per_byte;
+    link.start_seconds = sample_of(together.starts).mean;
+  }
+  return out;
 }
 
 Costs Profiler::result() const {
@@ -325,7 +353,10 @@ Costs measure_costs(Cluster& cluster, Isolation* isolation, const std::vector<Pr
   if (programs.front().devices.size() < 2) return costs;
   if (options.progress) options.progress("links");
   measure_link(cluster, options.backend, usual_transfer(programs.front()), options.rounds, costs);
-  profiler.set_start_times(costs.links.at(options.backend));
+  Link& link = costs.links.at(options.backend);
+  profiler.set_start_times(link);
+  // Threads of one process do them as they do transfers.
+  if (!link.second_end_copies) costs.collectives[options.backend] = profiler.collectives();
   return costs;
 }
 

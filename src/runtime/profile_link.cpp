@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "program/memory_plan.h"
+#include "runtime/line.h"
 #include "runtime/profile.h"
 
 namespace penstock {
@@ -125,25 +126,10 @@ Times measure_size(Cluster& cluster, std::int64_t bytes, int rounds) {
   return times;
 }
 
-// seconds = fixed + bytes * per_byte, by least squares of the relative errors: small messages count as much as large ones.
-struct Line {
-  double fixed = 0, per_byte = 0;
-};
-
 Line fit(const std::vector<Times>& all, std::vector<double> Times::* which) {
-  double w = 0, x = 0, y = 0, xx = 0, xy = 0;
-  for (const Times& times : all) {
-    const double seconds = std::max(undisturbed(times.*which), 1e-9), weight = 1 / (seconds * seconds);
-    w += weight;
-    x += weight * times.bytes;
-    y += weight * seconds;
-    xx += weight * times.bytes * times.bytes;
-    xy += weight * times.bytes * seconds;
-  }
-  Line line;
-  line.per_byte = std::max(0.0, (w * xy - x * y) / (w * xx - x * x));
-  line.fixed = std::max(0.0, (y - line.per_byte * x) / w);
-  return line;
+  std::vector<MeasuredTime> points;
+  for (const Times& times : all) points.push_back({times.bytes, undisturbed(times.*which)});
+  return fit(points);
 }
 
 double bandwidth_of(const Line& line) {

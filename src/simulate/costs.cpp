@@ -65,6 +65,19 @@ Link read_link(const JsonNode& node) {
   return link;
 }
 
+std::map<Opcode, Link> read_collectives(const JsonNode& node) {
+  std::map<Opcode, Link> out;
+  node.each_member([&](const std::string& kind, const JsonNode& link) {
+    for (const Opcode opcode : {Opcode::all_reduce, Opcode::all_gather, Opcode::reduce_scatter, Opcode::broadcast, Opcode::all_to_all})
+      if (name(opcode) == kind) {
+        out[opcode] = read_link(link);
+        return;
+      }
+    link.fail("is of no kind of collective");
+  });
+  return out;
+}
+
 MachineDescription read_machine(const JsonNode& node) {
   node.check_keys({"processor", "cores", "memory_bytes", "build"});
   return {node.at("processor").text(), node.at("cores").whole(0), node.at("memory_bytes").whole(0), node.at("build").text()};
@@ -140,7 +153,7 @@ Costs parse_costs(std::string_view text, const std::string& file) {
     throw Error(concat(file, ": penstock is ", shown(document["penstock"]), "; this build reads ", quote(kHeader)), {},
                 "measure again with penstock profile");
   const JsonNode root(document, source);
-  root.check_keys({"penstock", "machine", "model", "tasks", "links", "step_overhead", "input_seconds", "copy_bandwidth"});
+  root.check_keys({"penstock", "machine", "model", "tasks", "links", "collectives", "step_overhead", "input_seconds", "copy_bandwidth"});
   Costs costs;
   costs.machine = read_machine(root.at("machine"));
   costs.model = root.at("model").text();
@@ -153,6 +166,10 @@ Costs parse_costs(std::string_view text, const std::string& file) {
       node.fail(concat("(", task.name, ") has the hash ", hash_text(task.hash), " of ", before->second, ": a task is there twice"));
   });
   root.at("links").each_member([&](const std::string& backend, const JsonNode& link) { costs.links[backend] = read_link(link); });
+  if (root.has("collectives"))
+    root.at("collectives").each_member([&](const std::string& backend, const JsonNode& kinds) {
+      costs.collectives[backend] = read_collectives(kinds);
+    });
   costs.step_overhead = read_numbers(root.at("step_overhead"));
   costs.input_seconds = read_numbers(root.at("input_seconds"));
   costs.copy_bandwidth = root.at("copy_bandwidth").number();
@@ -174,6 +191,8 @@ std::string print(const Costs& costs) {
                       {"copy_bandwidth", costs.copy_bandwidth}};
   for (const TaskCost& task : costs.tasks) out["tasks"].push_back(json_of(task));
   for (const auto& [backend, link] : costs.links) out["links"][backend] = json_of(link);
+  for (const auto& [backend, kinds] : costs.collectives)
+    for (const auto& [opcode, link] : kinds) out["collectives"][backend][std::string(name(opcode))] = json_of(link);
   return out.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
@@ -202,6 +221,8 @@ void merge(Costs& costs, const Costs& newer, const std::string& file) {
     old->kernel_bytes = std::max(old->kernel_bytes, task.kernel_bytes);
   }
   for (const auto& [backend, link] : newer.links) costs.links[backend] = link;
+  for (const auto& [backend, kinds] : newer.collectives)
+    for (const auto& [opcode, link] : kinds) costs.collectives[backend][opcode] = link;
   for (const auto& [backend, seconds] : newer.step_overhead) costs.step_overhead[backend] = seconds;
   for (const auto& [port, seconds] : newer.input_seconds) costs.input_seconds[port] = seconds;
   if (newer.copy_bandwidth > 0) costs.copy_bandwidth = newer.copy_bandwidth;

@@ -50,7 +50,9 @@ struct Costs {
   MachineDescription machine;
   std::string model;  // what was profiled, in words: "gpt, f32: layers 4, width 64, ..."
   std::vector<TaskCost> tasks;
-  std::map<std::string, Link> links;            // by backend
+  std::map<std::string, Link> links;  // by backend
+  // By backend, where its collectives do not follow from its links: Network::collectives.
+  std::map<std::string, std::map<Opcode, Link>> collectives;
   std::map<std::string, double> step_overhead;  // by backend: seconds of a step beyond the last device's work
   std::map<std::string, double> input_seconds;  // by data port: filling one input
   double copy_bandwidth = 0;                    // bytes per second of a device that copies a slot; 0: not measured

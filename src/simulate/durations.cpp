@@ -147,7 +147,10 @@ Link host_link(const Costs& costs, const CostContext& context) {
 
 Network network_of(const Costs& costs, const CostContext& context) {
   const auto found = costs.links.find(context.backend);
-  if (found != costs.links.end()) return {.link = found->second};
+  if (found != costs.links.end()) {
+    const auto together = costs.collectives.find(context.backend);
+    return {.link = found->second, .collectives = together == costs.collectives.end() ? std::map<Opcode, Link>() : together->second};
+  }
   std::vector<std::string> measured;
   for (const auto& [backend, link] : costs.links) measured.push_back(backend);
   const bool gloo = context.backend == "gloo";

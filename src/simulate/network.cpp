@@ -23,11 +23,19 @@ StepCost slowest(const std::vector<std::int32_t>& members, const Network& networ
 
 }  // namespace
 
+double ring_steps(Opcode opcode, std::size_t members) {
+  return (opcode == Opcode::all_reduce ? 2 : 1) * (static_cast<double>(members) - 1);
+}
+
 double collective_seconds(Opcode opcode, double bytes, const std::vector<std::int32_t>& members, const Network& network) {
   const auto count = static_cast<double>(members.size());
+  const auto ring_over = [&](const StepCost& step) {
+    return ring_steps(opcode, members.size()) * (step.latency + bytes / count * step.seconds_per_byte);
+  };
+  if (const auto measured = network.collectives.find(opcode); measured != network.collectives.end())
+    return ring_over({measured->second.latency, 1 / measured->second.bandwidth});
   const StepCost step = slowest(members, network);
-  const double rounds = opcode == Opcode::all_reduce ? 2 : 1;
-  const double ring = rounds * (count - 1) * (step.latency + bytes / count * step.seconds_per_byte);
+  const double rounds = opcode == Opcode::all_reduce ? 2 : 1, ring = ring_over(step);
   if (opcode != Opcode::all_reduce && opcode != Opcode::broadcast) return ring;
   const auto depth = static_cast<double>(std::bit_width(members.size() - 1));  // of a binary tree
   return std::min(ring, rounds * depth * (step.latency + bytes * step.seconds_per_byte));

@@ -30,9 +30,15 @@ struct Network {
   // Between each device and its host, both directions in turn: latency and bandwidth only. Unlimited where the device's own thread copies,
   // which is then in the copies' durations.
   Link host{};
+  // Where a kind of collective was measured by itself: the steps of its ring over this link (latency, bandwidth, start_seconds of each
+  // member) instead of those between the members.
+  std::map<Opcode, Link> collectives{};
 
   const Link& at(std::int32_t from, std::int32_t to) const;
 };
+
+// How often each member passes on its part of what the others do not have yet: all_reduce 2(n-1) times, the others n-1.
+double ring_steps(Opcode opcode, std::size_t members);
 
 // Seconds that a collective takes once all members have started it; `bytes`: the whole of what each member gathers, reduces or exchanges.
 // A ring over the slowest link between neighbours in the group, whose n-1 steps (all_reduce: 2(n-1)) each move bytes/n; for all_reduce and

@@ -37,6 +37,7 @@ struct RecordedTransfer {
 struct CollectiveState {
   std::size_t missing = 0;   // members that have not started it
   double seconds = 0;        // what it takes then
+  double start_seconds = 0;  // each member's thread is kept so long by starting it
   bool last_copies = false;  // the last member's thread does the work
   double ready = 0;          // when the last did start it
   double path = 0;           // longest chain up to what any member gives
@@ -153,7 +154,8 @@ class VirtualTime {
   // What starting a transfer (or an input, an output) takes.
   double start_seconds(std::size_t device, std::size_t instruction) const {
     const std::int32_t number = transfers_.of[device][instruction];
-    if (number < 0 || at(number) >= states_.size()) return durations_[device][instruction];
+    if (number < 0) return durations_[device][instruction];
+    if (at(number) >= states_.size()) return durations_[device][instruction] + collectives_[at(number) - states_.size()].start_seconds;
     const Link& link = *links_[link_of_[at(number)]].link;
     const bool sends = static_cast<std::size_t>(transfers_.all[at(number)].from) == device;
     return durations_[device][instruction] + link.start_seconds + (sends ? bytes_[at(number)] * link.send_seconds_per_byte : 0);
@@ -213,6 +215,8 @@ class VirtualTime {
       const double moved = bytes * static_cast<double>(instruction.opcode == Opcode::reduce_scatter ? 1 : members.size());
       state.last_copies = link.second_end_copies;
       state.seconds = state.last_copies ? moved / link.bandwidth : collective_seconds(instruction.opcode, bytes, members, network);
+      if (const auto measured = network.collectives.find(instruction.opcode); measured != network.collectives.end())
+        state.start_seconds = measured->second.start_seconds;
       state.missing = members.size();
       state.first = members_.size();
       members_.resize(members_.size() + members.size());

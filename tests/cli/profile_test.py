@@ -47,6 +47,15 @@ class Profile(ProgramTest):
         self.assertEqual({task["stages"] for task in more["tasks"] if "stage" in task}, {2, 4})
         self.assert_fails(self.profile("--set", "width=64"), "costs.json was measured on another machine or for another model", "width 32, ")
 
+    def test_collectives_of_groups(self):
+        shares = ["--set", "data=2", "--set", "zero=3", "--schedule", "1f1b", "--actors", 1, "--set", "batch=16"]
+        self.profile_ok(*shares, "--backend", "gloo", launcher=("launch", "-n", 2, "--"))
+        kinds = self.costs()["collectives"]["gloo"]
+        self.assertTrue(set(kinds) <= {"all_reduce", "all_gather", "reduce_scatter"} and kinds, kinds)
+        for link in kinds.values():
+            self.assertGreater(link["latency"] + link["start_seconds"], 0)
+        self.assertNotIn("threads", self.costs()["collectives"])
+
     def test_a_table_that_recomputes(self):
         table = self.folder / "again.csv"
         table.write_text("0F0,0F1,0R0,0B0,0F2,0R1,0B1,0F3,0R2,0B2,0R3,0B3\n1F0,1R0,1B0,1F1,1R1,1B1,1F2,1R2,1B2,1F3,1R3,1B3\n")

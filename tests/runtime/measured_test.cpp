@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/text.h"
 
 namespace penstock {
@@ -114,6 +116,38 @@ TEST(Measured, ACollectiveEndsWhenItsWaitHasEnded) {
             "host 5..10 on 1: all_reduce\n"
             "transfer 10..12 on 0: all_reduce, 64 B\n"
             "transfer 10..11 on 1: all_reduce, 64 B\n");
+}
+
+// Of two sums one after the other: from when both devices have started, and the group is done with the one before, to the first end of a
+// wait. Asking for what is there already says nothing of it.
+TEST(Measured, WhatCollectivesTook) {
+  const std::string device =
+      " {state_bytes=0, step_bytes=1088, scratch_bytes=0}\n  slot %a step @0 (f32[16])\n  slot %b step @64 (f32[256])\n  input %a = %x\n"
+      "  input %b = %y\n  all_reduce %a -> update %a in 0 #0\n  all_reduce %b -> update %b in 0 #1\n  free %a\n  free %b\n";
+  const Program program = parse_program(
+      concat("penstock program 1\nprogram @sums {microbatches=1}\ndata %x: f32[16]\ndata %y: f32[256]\ngroup 0 (0, 1)\ndevice 0", device,
+             "device 1", device));
+  const auto taken = [&](std::int64_t first, std::int64_t second) {  // ends of device 1's waits for them
+    StepResult result;
+    result.devices.resize(2);
+    const auto add = [&](std::int32_t d, std::uint32_t instruction, std::int64_t begin, std::int64_t end, bool waited = false) {
+      result.devices[static_cast<std::size_t>(d)].spans.push_back({d, instruction, waited, begin * kMicrosecond, end * kMicrosecond, 0});
+    };
+    result.devices[1].begin = 50 * kMicrosecond;
+    add(0, 2, 0, 10);
+    add(0, 3, 10, 20);
+    add(0, 2, 400, 401, true);
+    add(1, 2, 0, 10);
+    add(1, 3, 10, 20);
+    add(1, 2, 30, first, true);
+    add(1, 3, first, second, true);
+    return join(collective_times(program, result), "", [](const CollectiveTime& t) {
+      return concat(name(t.opcode), " of ", t.members, ": ", t.bytes, " B, ", std::round(t.seconds * 1e6), " us\n");
+    });
+  };
+  EXPECT_EQ(taken(110, 210), "all_reduce of 2: 64 B, 100 us\nall_reduce of 2: 1024 B, 100 us\n");
+  EXPECT_EQ(taken(40, 210), "all_reduce of 2: 1024 B, 190 us\n") << "the first was over before it was waited for";
+  EXPECT_EQ(taken(110, 112), "all_reduce of 2: 64 B, 100 us\n");
 }
 
 }  // namespace

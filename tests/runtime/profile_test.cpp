@@ -1,7 +1,11 @@
 #include "runtime/profile.h"
+#include "runtime/line.h"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "base/text.h"
 #include "models/registry.h"
 #include "runtime/check.h"
 #include "runtime/fake_device.h"
@@ -54,6 +58,18 @@ TEST(Profile, Samples) {
 }
 
 // Communication is left out and the values are still those of the whole program.
+TEST(Profile, ALineThroughTimes) {
+  const auto line = [](std::vector<MeasuredTime> times) {
+    const Line found = fit(times);
+    return concat(std::round(found.fixed * 1e6) / 1e6, " + ", std::round(found.per_byte * 1e6) / 1e6, " bytes");
+  };
+  EXPECT_EQ(line({{0, 2}, {10, 7}}), "2 + 0.5 bytes");
+  EXPECT_EQ(line({{10, 7}, {10, 7}}), "7 + 0 bytes") << "one size says nothing of bytes";
+  EXPECT_EQ(line({{0, 4}, {10, 4}, {20, 4}}), "4 + 0 bytes");
+  EXPECT_TRUE(line({{10, 4}, {20, 2}}).ends_with("+ 0 bytes")) << "no byte gives time back";
+  EXPECT_EQ(line({}), "0 + 0 bytes");
+}
+
 TEST(Profile, ReplayedStepsGiveWhatTheCapturedStepGave) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

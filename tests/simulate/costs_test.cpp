@@ -34,6 +34,7 @@ Costs sample_costs() {
   costs.tasks = {forward, after};
   costs.links["threads"] = {.latency = 1e-5, .bandwidth = 4e10, .start_seconds = 1e-7, .second_end_copies = true, .wake_seconds = 1e-5};
   costs.links["gloo"] = {.latency = 2e-5, .medium = 3};  // bandwidth: infinite
+  costs.collectives["gloo"][Opcode::all_gather] = {.latency = 3e-4, .bandwidth = 5e8, .start_seconds = 1e-4};
   costs.step_overhead["threads"] = 5e-5;
   costs.input_seconds["tokens"] = 3e-6;
   costs.copy_bandwidth = 5e10;
@@ -61,6 +62,8 @@ TEST(Costs, ReadBackAsPrinted) {
   EXPECT_EQ(costs.links.at("gloo").bandwidth, std::numeric_limits<double>::infinity());
   EXPECT_EQ(costs.links.at("gloo").medium, 3);
   EXPECT_TRUE(costs.links.at("threads").second_end_copies);
+  ASSERT_EQ(costs.collectives.at("gloo").size(), 1u);
+  EXPECT_EQ(costs.collectives.at("gloo").at(Opcode::all_gather).bandwidth, 5e8);
 }
 
 TEST(Costs, NoCosts) {
@@ -91,6 +94,7 @@ TEST(Costs, BadNumbers) {
 TEST(Costs, BadKeysAndValues) {
   EXPECT_EQ(message_with("\"latency\"", "\"latncy\""),
             "costs.json: links.gloo has an unknown key \"latncy\"\n  hint: did you mean \"latency\"?");
+  EXPECT_EQ(message_with("\"all_gather\"", "\"all_gathr\""), "costs.json: collectives.gloo.all_gathr is of no kind of collective");
   EXPECT_EQ(message_with("\"spread\": 1e-05,", ""),
             "costs.json: tasks[0].alone has no key \"spread\"\n"
             "  hint: the file is damaged, or of another version: measure again with penstock profile");
@@ -116,6 +120,7 @@ TEST(Costs, LaterMeasurementsReplaceEarlierOnes) {
   newer.tasks[0].beside = {{"gloo", {4, 0, 1}}};
   newer.tasks[1].hash = 8;
   newer.links = {{"gloo", {.latency = 7}}};
+  newer.collectives["gloo"] = {{Opcode::all_reduce, {.latency = 8}}};
   merge(costs, newer, "costs.json");
   ASSERT_EQ(costs.tasks.size(), 3u);
   EXPECT_EQ(costs.tasks[0].alone->median, 0.001);
@@ -123,6 +128,8 @@ TEST(Costs, LaterMeasurementsReplaceEarlierOnes) {
   EXPECT_EQ(costs.tasks[0].beside.size(), 2u);
   EXPECT_EQ(costs.links.at("gloo").latency, 7);
   EXPECT_EQ(costs.links.at("threads").latency, 1e-5);
+  EXPECT_EQ(costs.collectives.at("gloo").at(Opcode::all_reduce).latency, 8);
+  EXPECT_EQ(costs.collectives.at("gloo").at(Opcode::all_gather).latency, 3e-4);
 }
 
 TEST(Costs, OfAnotherMachineOrModel) {

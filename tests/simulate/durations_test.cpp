@@ -177,6 +177,10 @@ TEST(Durations, RooflineForWhatWasNotMeasured) {
 
 TEST(Durations, Links) {
   EXPECT_EQ(network_of(measured(), {}).at(0, 1).latency, 9);
+  EXPECT_TRUE(network_of(measured(), {}).collectives.empty());
+  Costs together = measured();
+  together.collectives["threads"][Opcode::all_gather].latency = 4;
+  EXPECT_EQ(network_of(together, {}).collectives.at(Opcode::all_gather).latency, 4);
   EXPECT_EQ(message_of([] { network_of(measured(), {.backend = "gloo"}); }),
             "costs.json has no links of backend gloo\n  measured: threads\n"
             "  hint: penstock launch -n 2 -- profile CONFIG.toml --backend gloo --out costs.json measures them");

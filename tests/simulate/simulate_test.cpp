@@ -466,6 +466,16 @@ TEST(Network, CollectivesGoRoundARingOrOverATree) {
   EXPECT_EQ(collective_seconds(Opcode::all_gather, 128, four, network), 3 * (2 + 1.0));
 }
 
+// What was measured of a kind stands for the links, at any number of members; no tree.
+TEST(Network, MeasuredCollectivesGoRoundTheirOwnRing) {
+  Network network;
+  network.link.latency = 100;
+  network.collectives[Opcode::all_reduce] = {.latency = 0.5, .bandwidth = 32};
+  EXPECT_EQ(collective_seconds(Opcode::all_reduce, 64, {0, 1}, network), 2 * (0.5 + 1));
+  EXPECT_EQ(collective_seconds(Opcode::all_reduce, 8, {0, 1, 2, 3}, network), 6 * (0.5 + 0.0625));
+  EXPECT_EQ(collective_seconds(Opcode::all_gather, 8, {0, 1}, network), 100);
+}
+
 // Two devices sum two values over themselves beside a run that needs neither, then read both.
 Program two_sums() {
   const std::string device =
@@ -505,6 +515,16 @@ TEST(Simulate, AGroupDoesOneCollectiveAfterTheOtherBesideComputing) {
   arrivals[0][2] = 1;
   arrivals[0][3] = 2;
   EXPECT_EQ(simulate(program, durations, network, {.arrivals = &arrivals}).finished, (std::vector<double>{6, 10}));
+}
+
+TEST(Simulate, StartingAMeasuredCollectiveKeepsEachMember) {
+  const Durations durations = {{1, 1, 0, 0, 1, 1, 1, 0, 0, 0}, {2, 1, 0, 0, 1, 1, 1, 0, 0, 0}};
+  Network network;
+  network.collectives[Opcode::all_reduce] = {.latency = 0.5, .bandwidth = 32, .start_seconds = 0.25};
+  const Simulation simulation = simulate(two_sums(), durations, network);
+  // Device 1 has started them at 3.25 and 3.5; they take 3.25 to 6.25 and to 9.25.
+  EXPECT_EQ(simulation.finished, (std::vector<double>{10.25, 10.25}));
+  EXPECT_EQ(simulation.busiest_device, 6 + 0.5);
 }
 
 TEST(Simulate, TheLastMemberDoesTheCopyingOfACollectiveBetweenThreads) {
