@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Predicted beside measured step times: GPT at several widths, every schedule, threads and Gloo.
+"""Predicted beside measured step times: GPT at several widths, threads and Gloo: every schedule on two actors, and actors of two devices.
 
-    bench/predict.py [--widths 64 256] [--backends threads gloo] [--rounds 3] [--steps 25]
+    bench/predict.py [--of schedules groups] [--widths 64 256] [--backends threads gloo] [--rounds 3] [--steps 25]
 
-Each round profiles the model once per number of chunks, then runs every schedule; so profile and run see the same minutes of a shared machine.
-The prediction of a round is `penstock simulate` with that round's costs. Printed per schedule: the medians over the rounds, the median of the
+Each round profiles the model (once per number of chunks, or for each way of sharding), then runs every case; so profile and run see the same minutes of a shared
+machine. The prediction of a round is `penstock simulate` with that round's costs. Printed per case: the medians over the rounds, the median of the
 rounds' relative differences, and the spread of the measured times (largest minus smallest, over the median). A prediction passes if the difference is below 3 %
 on threads and 5 % over Gloo, or below twice the spread; the order of two schedules passes if it is the measured one or they differ by less.
 """
@@ -19,44 +19,49 @@ import tempfile
 from common import BOUND, ROOT, median_of, penstock, spread_of, train, within_bounds
 
 PROCESSES = {"threads": 1, "gloo": 2}
-SCHEDULES = {"sequential": 1, "gpipe": 1, "1f1b": 1, "eager-1f1b": 1, "zb-h1": 1, "interleaved-1f1b": 2}
+# Of each case the [pipeline], and the one under whose table its costs are measured.
+ON_TWO = {"actors": 2, "microbatches": 16}
+PLAIN, CHUNKED = {**ON_TWO, "schedule": "1f1b"}, {**ON_TWO, "schedule": "interleaved-1f1b", "chunks": 2}
+SCHEDULES = {name: ({**PLAIN, "schedule": name}, PLAIN) for name in ("sequential", "gpipe", "1f1b", "eager-1f1b", "zb-h1")}
+SCHEDULES["interleaved-1f1b"] = (CHUNKED, CHUNKED)
+REPLICAS = {"actors": 1, "data": 2, "microbatches": 4}
+GROUPS = {name: (pipeline, pipeline) for name, pipeline in {
+    "replicated": {**REPLICAS, "schedule": "gpipe"},
+    "zero 1": {**REPLICAS, "schedule": "gpipe", "zero": 1},
+    "zero 3": {**REPLICAS, "schedule": "breadth-first", "chunks": 8, "zero": 3},
+}.items()}
+CASES = {"schedules": SCHEDULES, "groups": GROUPS}
 
 
-def config_of(width, folder):
-    file = folder / f"gpt-{width}.toml"
+def config_of(width, pipeline, backend, folder):
+    file = folder / "gpt.toml"
+    keys = "".join(f"{key} = {json.dumps(value)}\n" for key, value in {**pipeline, "backend": backend}.items())
     file.write_text(f'[model]\nname = "gpt"\nlayers = 8\nwidth = {width}\nheads = 4\ncontext = 128\n'
-                    f'[data]\ntext = ["{ROOT / "src"}"]\n[train]\nbatch = 32\nvalidation_every = 0\n'
-                    '[pipeline]\nactors = 2\nmicrobatches = 16\n[run]\ncheckpoint_every = 0\n')
-    return str(file)
+                    f'[data]\ntext = ["{ROOT / "src"}"]\nvalidation = 0.0\n[train]\nbatch = 32\nvalidation_every = 0\n'
+                    f'[pipeline]\n{keys}[run]\ncheckpoint_every = 0\n')
+    return file
 
 
-def measured(config, schedule, backend, steps, folder):
-    lines = train(folder, config, "--schedule", schedule, "--chunks", SCHEDULES[schedule], "--backend", backend, "--steps", steps,
-                  "--set", "data.validation=0", processes=PROCESSES[backend])
-    return median_of(lines, "seconds"), max(lines[-1]["peak_bytes"])
-
-
-def one_round(config, backend, options, folder):
-    """Per schedule: predicted and measured seconds, predicted and measured bytes of the largest actor."""
-    costs = {}
-    for chunks in sorted(set(SCHEDULES.values())):
-        costs[chunks] = folder / f"costs-{chunks}.json"
-        costs[chunks].unlink(missing_ok=True)
-        schedule = "interleaved-1f1b" if chunks > 1 else "1f1b"
-        penstock("profile", config, "--schedule", schedule, "--chunks", chunks, "--backend", backend, "--rounds", options.profile_rounds,
-                 "--out", costs[chunks], processes=PROCESSES[backend])
-    results = {}
-    for schedule, chunks in SCHEDULES.items():
-        predicted = json.loads(penstock("simulate", config, "--schedule", schedule, "--chunks", chunks, "--set", f"pipeline.backend={backend}",
-                                        "--backend", backend, "--costs", costs[chunks], "--json"))
-        seconds, peak = measured(config, schedule, backend, options.steps, folder)
-        results[schedule] = (predicted["step_seconds"], seconds, max(predicted["peak_bytes"]), peak)
+def one_round(cases, width, backend, options, folder):
+    """Per case: predicted and measured seconds, predicted and measured bytes of the largest device."""
+    costs, results = {}, {}
+    for name, (pipeline, measured) in cases.items():
+        key = json.dumps(measured)
+        if key not in costs:
+            costs[key] = folder / f"costs-{len(costs)}.json"
+            costs[key].unlink(missing_ok=True)
+            penstock("profile", config_of(width, measured, backend, folder), "--rounds", options.profile_rounds, "--out", costs[key],
+                     processes=PROCESSES[backend])
+        config = config_of(width, pipeline, backend, folder)
+        predicted = json.loads(penstock("simulate", config, "--backend", backend, "--costs", costs[key], "--json"))
+        lines = train(folder, config, "--steps", options.steps, processes=PROCESSES[backend])
+        results[name] = (predicted["step_seconds"], median_of(lines, "seconds"), max(predicted["peak_bytes"]), max(lines[-1]["peak_bytes"]))
     return results
 
 
 def judge(rounds, backend):
     medians, passed = {}, True
-    for schedule in SCHEDULES:
+    for schedule in rounds[0]:
         predicted = statistics.median(r[schedule][0] for r in rounds)
         values = [r[schedule][1] for r in rounds]
         took = statistics.median(values)
@@ -68,7 +73,7 @@ def judge(rounds, backend):
         medians[schedule] = (predicted, took, max(BOUND[backend], 2 * spread))
         print(f"  {schedule:18} predicted {1e3 * predicted:8.2f} ms  measured {1e3 * took:8.2f} ms  {100 * error:+5.1f} %  spread {100 * spread:4.1f} %"
               f"  memory {100 * bytes_error:+5.1f} %  {'ok' if good else 'OFF'}")
-    for a, b in itertools.combinations(SCHEDULES, 2):
+    for a, b in itertools.combinations(rounds[0], 2):
         (pa, ta, ba), (pb, tb, bb) = medians[a], medians[b]
         if abs(ta - tb) / min(ta, tb) > max(ba, bb) and (pa < pb) != (ta < tb):
             print(f"  ORDER of {a} and {b} is predicted the other way")
@@ -78,6 +83,7 @@ def judge(rounds, backend):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--of", nargs="+", default=[*CASES], choices=[*CASES])
     parser.add_argument("--widths", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--backends", nargs="+", default=["threads", "gloo"], choices=list(BOUND))
     parser.add_argument("--rounds", type=int, default=5)
@@ -87,10 +93,9 @@ def main():
     passed = True
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for width, backend in itertools.product(options.widths, options.backends):
-            config = config_of(width, folder)
-            print(f"width {width}, {backend}, {options.rounds} rounds", flush=True)
-            passed &= judge([one_round(config, backend, options, folder) for _ in range(options.rounds)], backend)
+        for of, width, backend in itertools.product(options.of, options.widths, options.backends):
+            print(f"{of}, width {width}, {backend}, {options.rounds} rounds", flush=True)
+            passed &= judge([one_round(CASES[of], width, backend, options, folder) for _ in range(options.rounds)], backend)
     sys.exit(0 if passed else 1)
 
 
