@@ -223,7 +223,7 @@ Share share_of(const Block& block, std::int32_t member, std::int32_t first, std:
 }
 
 void find_blocks(Lowering& lowering, const Sharding& sharding) {
-  lowering.local = sharding.local;
+  if (sharding.level == 3) lowering.local = sharding.local;
   if (sharding.level > 0 && lowering.parts > 1) Finder(lowering, sharding).run();
 }
 

@@ -73,6 +73,9 @@ struct Run {
   std::vector<Write> writes;
 };
 
+// Whether it takes the device no time, or next to none: what is to be gathered is put in its place, a sum's part to the others.
+bool is_beside(const Run& run);
+
 struct Draft {
   std::vector<Instance> instances;
   std::vector<std::vector<Run>> actors;  // after spread_groups: devices
@@ -126,7 +129,7 @@ struct Lowering {
   TaskTable tasks{program.tasks};
   std::vector<Block> blocks{};
   std::map<std::int32_t, Member> sharded_states{}, sharded_results{};  // inputs of the step, results of the loop
-  std::int32_t local = 1;                                              // Sharding::local
+  std::int32_t local = 1;                                              // Sharding::local, at level 3
   // Instance of a step input (index) as a whole or, for data, of one micro-batch's part; made on first use.
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> inputs{};
 

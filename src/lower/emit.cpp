@@ -17,7 +17,6 @@
 #include "base/text.h"
 #include "lower/draft.h"
 #include "ops/definition.h"
-#include "schedule/kinds.h"
 
 namespace penstock {
 namespace {
@@ -53,9 +52,11 @@ class Emitter {
     make_refreshes();
     post_receives();
     measure();
-    order_pairs();
-    post_receives();
-    measure();
+    if (!sent_.empty()) {
+      order_pairs();
+      post_receives();
+      measure();
+    }
     keep_untouched_state();
     l_.program.devices.resize(actors_.size());
     for (std::size_t a = 0; a < actors_.size(); ++a) emit(a);
@@ -252,11 +253,6 @@ class Emitter {
     const std::ptrdiff_t earliest = leaves ? run_after(a, u.last_touch) : u.last_touch;
     const auto from = actor.end.begin() + std::min<std::ptrdiff_t>(earliest, static_cast<std::ptrdiff_t>(actor.end.size()));
     return static_cast<std::int32_t>(std::upper_bound(from, actor.end.end(), posted) - actor.end.begin());
-  }
-
-  // Takes the device no time, or next to none: what is to be gathered is put in its place, a sum's part to the others.
-  static bool is_beside(const Run& run) {
-    return is_host_copy(run.opcode) || is_collective(run.opcode) || (run.action && is_collective(run.kind));
   }
 
   // The first run after `r`, and the one `ahead_` before it: what takes the device no time does not count. The number of runs, or 0, where

@@ -95,8 +95,8 @@ class Spread {
     if (instance.extent == Extent::whole) return std::vector<Share>(instance.types.size());
     std::vector<Share> shares;
     bool is_empty = true;
+    const std::int32_t count = alike(instance);
     for (std::int32_t member : instance.members) {
-      const std::int32_t count = alike(instance);
       shares.push_back(share_of(l_.blocks[static_cast<std::size_t>(instance.block)], member, d - d % count, count, size(instance.home)));
       is_empty = is_empty && shares.back().begin == shares.back().end;
     }

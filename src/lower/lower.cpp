@@ -9,6 +9,7 @@
 #include "penstock/error.h"
 #include "program/memory_plan.h"
 #include "program/verify.h"
+#include "schedule/kinds.h"
 #include "stage/loop.h"
 #include "transform/passes.h"
 
@@ -55,6 +56,10 @@ int parts_of(const std::vector<int>& devices) {
 Lowering::Lowering(const Graph& s, const StageDag& d, const Schedule& t, std::size_t l, const std::vector<int>& sizes)
     : step(s), dag(d), schedule(t), group_sizes(sizes.begin(), sizes.end()), parts(parts_of(sizes)), loop(l) {
   group_sizes.resize(schedule.actors.size(), 1);
+}
+
+bool is_beside(const Run& run) {
+  return is_host_copy(run.opcode) || is_collective(run.opcode) || (run.action && is_collective(run.kind));
 }
 
 TaskId TaskTable::add(std::string name, Graph graph) {

@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "lower/draft.h"
 #include "penstock/error.h"
-#include "schedule/kinds.h"
 
 namespace penstock {
 namespace {
@@ -17,12 +16,8 @@ namespace {
 // alike, that share is a node's, and scattered over its devices behind the last run.
 class Reducer {
  public:
-  Reducer(Lowering& lowering, std::int32_t actor, const Sharding& sharding)
-      : l_(lowering),
-        actor_(actor),
-        at_actions_(sharding.level >= 2),
-        extent_(sharding.level == 3 ? lowering.parameter_extent() : Extent::device),
-        last_(lowering.draft.instances.size(), -1) {}
+  Reducer(Lowering& lowering, std::int32_t actor, bool at_actions)
+      : l_(lowering), actor_(actor), at_actions_(at_actions), last_(lowering.draft.instances.size(), -1) {}
 
   void run() {
     std::vector<Run> runs = std::move(l_.draft.actors[static_cast<std::size_t>(actor_)]);
@@ -65,7 +60,8 @@ class Reducer {
         accumulator.block = member->second.block;
         accumulator.now = l_.add_block(accumulator.block, actor_, concat(name, ".0"), Extent::whole);
         accumulator.sum = accumulator.share = l_.add_block(accumulator.block, actor_, name, Extent::device);
-        if (extent_ == Extent::node) accumulator.share = l_.add_block(accumulator.block, actor_, concat(name, ".node"), extent_);
+        if (l_.parameter_extent() == Extent::node)
+          accumulator.share = l_.add_block(accumulator.block, actor_, concat(name, ".node"), Extent::node);
       }
     }
     if (accumulator.block >= 0) partial.instance = accumulator.sum;
@@ -83,7 +79,7 @@ class Reducer {
     }
     if (run.placeholder) put_later();  // a U reads what was summed
     const std::int32_t stage = run.stage;
-    const bool computes = run.opcode == Opcode::run && !is_collective(run.kind);
+    const bool computes = !is_beside(run);
     out_.push_back(std::move(run));
     if (computes) put_later();
     for (Accumulator* accumulator : complete) {
@@ -120,8 +116,9 @@ class Reducer {
       return;
     }
     const std::string name = l_.draft.instances[static_cast<std::size_t>(accumulator.share)].name;
-    const std::int32_t share =
-        accumulator.has_share ? l_.add_block(accumulator.block, actor_, concat(name, ".share.", reductions_), extent_) : accumulator.share;
+    const std::int32_t share = accumulator.has_share
+                                   ? l_.add_block(accumulator.block, actor_, concat(name, ".share.", reductions_), l_.parameter_extent())
+                                   : accumulator.share;
     out_.push_back(action(Opcode::reduce_scatter, stage, accumulator.now, {share}));
     if (accumulator.has_share) {
       later_.push_back(action(Opcode::run, stage, share, {accumulator.share, ResultMode::add}));
@@ -135,7 +132,6 @@ class Reducer {
   Lowering& l_;
   std::int32_t actor_;
   bool at_actions_;
-  Extent extent_;                                     // of the shares that are added to
   std::vector<std::ptrdiff_t> last_;                  // of each instance: the last run that writes it
   std::map<std::int32_t, Accumulator> accumulators_;  // by the instance that lower_actions made
   std::vector<Run> out_;
@@ -153,7 +149,7 @@ void reduce_over_groups(Lowering& lowering, const Sharding& sharding) {
   for (std::int32_t actor = 0; actor < lowering.actors(); ++actor) {
     std::vector<Run>& runs = lowering.draft.actors[static_cast<std::size_t>(actor)];
     if (lowering.group_sizes[static_cast<std::size_t>(actor)] > 1)
-      Reducer(lowering, actor, sharding).run();
+      Reducer(lowering, actor, sharding.level >= 2).run();
     else
       std::erase_if(runs, [](const Run& run) { return run.placeholder && run.kind == Kind::REDUCE_GRAD; });
   }

@@ -173,9 +173,10 @@ void Profiler::observe_whole(const StepResult& result) {
     end = std::max(end, report.end);
     for (const Span& span : report.spans) observe_host(span);
   }
-  for (const CollectiveTime& time : collective_times(*program_, result))
-    together_[time.opcode].steps[time.bytes / static_cast<double>(time.members)].push_back(time.seconds /
-                                                                                           ring_steps(time.opcode, time.members));
+  if (!program_->groups.empty())
+    for (const CollectiveTime& time : collective_times(*program_, result))
+      together_[time.opcode].steps[time.bytes / static_cast<double>(time.members)].push_back(time.seconds /
+                                                                                             ring_steps(time.opcode, time.members));
   overhead_.push_back(std::max(0.0, result.seconds - 1e-9 * static_cast<double>(end - begin)));
 }
 
