@@ -11,14 +11,15 @@ ifdef PENSTOCK_LIBTORCH
 configure_flags += -DTorch_DIR=$(PENSTOCK_LIBTORCH)/share/cmake/Torch
 endif
 
-.PHONY: build train demo test format setup
+configure = $(CMAKE) --preset $(1) $(configure_flags) $(2) >build-$(1).log || { cat build-$(1).log; exit 1; }
 
-setup:
+.PHONY: build train demo test soak install format
+
+# The program, and what only it needs.
+build:
 	@scripts/setup.sh
-
-build: setup
-	@$(CMAKE) --preset release $(configure_flags) >build-release.log || { cat build-release.log; exit 1; }
-	@$(CMAKE) --build build
+	@$(call configure,release)
+	@$(CMAKE) --build build --target penstock
 
 train: build
 	@build/penstock train examples/gpt.toml --out runs/gpt-$$(date +%Y%m%d-%H%M%S) $(ARGS)
@@ -28,14 +29,26 @@ demo: build
 	@$(or $(PENSTOCK_PYTHON),.venv/bin/python) examples/demo/demo.py $(ARGS)
 
 # Everything in release; the core and its fuzzers under ASan and UBSan; the runtime under TSan.
-test: build
+test:
+	@scripts/setup.sh tests
+	@$(call configure,release,-DPENSTOCK_TESTS=ON)
+	@$(CMAKE) --build build
 	@$(CTEST) --test-dir build --output-on-failure --label-exclude fuzz -j $(JOBS)
-	@$(CMAKE) --preset asan >build-asan.log || { cat build-asan.log; exit 1; }
+	@$(call configure,asan,-DPENSTOCK_TESTS=ON)
 	@$(CMAKE) --build build-asan
 	@$(CTEST) --test-dir build-asan --output-on-failure -j $(JOBS)
-	@$(CMAKE) --preset tsan >build-tsan.log || { cat build-tsan.log; exit 1; }
+	@$(call configure,tsan,-DPENSTOCK_TESTS=ON)
 	@$(CMAKE) --build build-tsan
 	@$(CTEST) --test-dir build-tsan --output-on-failure --label-exclude fuzz -j $(JOBS)
 
+# PREFIX: where to.
+install: build
+	@$(CMAKE) --install build --prefix $(or $(PREFIX),/usr/local)
+
+# Tests at random times in their long forms (hours on a small machine). PENSTOCK_SEED repeats one.
+soak: build
+	@PENSTOCK=$(abspath build/penstock) PENSTOCK_SOAK=1 python3 tests/cli/stop_test.py
+
 format:
+	@scripts/setup.sh format
 	@git ls-files '*.cpp' '*.h' | xargs clang-format-19 -i

@@ -65,7 +65,8 @@ void search(benchmark::State& state, PlanGraph (*make)(int), double memory) {
   problem.cluster = uniform_cluster(static_cast<int>(state.range(1)), 1e10, 1e-6, memory);
   problem.samples = 32 * static_cast<int>(state.range(1));
   std::int64_t states = 0;
-  for (auto _ : state) states = graphpipe_plans(problem, 600).states;
+  TimeLimit limit;
+  for (auto _ : state) states = graphpipe_plans(problem, limit).states;
   state.counters["states"] = static_cast<double>(states);
 }
 

@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/kernels.h"
+#include "cli/output.h"
 #include "runtime/training.h"
 
 namespace penstock {
@@ -35,8 +36,7 @@ void print_result(const Comparison& comparison, double tolerance, bool equal, bo
                                         {"worst", comparison.worst},
                                         {"tolerance", tolerance},
                                         {"equal", equal}};
-    std::printf("%s\n", out.dump().c_str());
-    return;
+    return print_json(out);
   }
   std::printf("loss      %.3g\ngradient  %.3g  (%s)\n%s: relative differences, at most %g allowed\n", comparison.loss_difference,
               comparison.gradient_difference, comparison.worst.c_str(), equal ? "equal" : "NOT EQUAL", tolerance);
@@ -49,7 +49,7 @@ void check(const Options& options, const ModelRegistry& models) {
   const StateSource state = state_of(options, config, pipelined, models);
   const auto data = std::make_shared<RandomBatch>(data_of(config, *sequential.model), vocabulary_of(config));
 
-  const std::unique_ptr<Cluster> cluster = configured_cluster(config, pipelined.replicas, data);
+  const std::unique_ptr<Cluster> cluster = configured_cluster("check", config, pipelined.replicas, data);
   if (cluster == nullptr) return;
   const auto step_on = [&](Cluster& devices, const Prepared& prepared) {
     Program program = compile_gradients(config, prepared);

@@ -6,6 +6,7 @@
 
 #include "base/machine.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "penstock/error.h"
 #include "runtime/ranks.h"
 #include "runtime/thread_cluster.h"
@@ -35,7 +36,8 @@ void check_processes(const Config& config) {
     throw Error(concat(ranks->size, " processes were started, but pipeline.backend is threads"), {}, "--backend gloo");
 }
 
-std::unique_ptr<Cluster> configured_cluster(const Config& config, const std::vector<int>& groups, std::shared_ptr<const DataSource> data) {
+std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Config& config, const std::vector<int>& groups,
+                                            std::shared_ptr<const DataSource> data) {
   const std::optional<Ranks> ranks = ranks_from_environment();
   const int devices = devices_in(groups), processes = ranks ? ranks->size : 1;
   check_processes(config);
@@ -47,14 +49,17 @@ std::unique_ptr<Cluster> configured_cluster(const Config& config, const std::vec
   if (!ranks)
     throw Error(concat("backend gloo needs one process per ", single ? "actor" : "device", "; no launcher started this one"), {}, launch);
   if (processes != devices) {
-    const std::string wanted =
-        single ? concat(devices, " actors") : concat(devices, " devices (", groups.size(), " actors of ", groups_text(groups), ")");
-    throw Error(concat(processes, " processes were started for ", wanted), {}, launch);
+    const std::string wanted = single ? counted(devices, "actor")
+                                      : concat(counted(devices, "device"), " (", counted(static_cast<std::int64_t>(groups.size()), "actor"),
+                                               " of ", groups_text(groups), ")");
+    throw Error(concat(counted(processes, "process"), processes == 1 ? " was" : " were", " started for ", wanted), {}, launch);
   }
   // Gloo's own threads, and a peer that they wake, would take another rank's core in the middle of its work.
   if (ranks->local_size > 0) keep_to_share(ranks->local_rank, ranks->local_size);
   GlooOptions options;
   options.deadline = config.pipeline.deadline;
+  options.run = concat("command: ", command, "\ndata: ", std::hex, data->fingerprint(), "\n", print(config));
+  options.folder = config.run.out;
   if (ranks->rank == 0) return make_gloo_cluster(*ranks, torch_executor_factory(), std::move(data), options);
   serve_gloo(*ranks, torch_executor_factory(), std::move(data), options);
   return nullptr;

@@ -20,9 +20,11 @@ std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::s
 // Throws Error where several processes were started for a configuration that runs in one.
 void check_processes(const Config& config);
 
-// `groups`: devices of each actor (Prepared::replicas), on the configuration's backend. Null in a process that is not the controller: it
+// `groups`: devices of each actor (Prepared::replicas), on the configuration's backend. All processes must run the same `command`, on the
+// same data and configuration. Null in a process that is not the controller: it
 // has then served until the controller ended. Throws Error (backend gloo without a launcher, a wrong number of processes, a port in use, a
-// lost peer).
-std::unique_ptr<Cluster> configured_cluster(const Config& config, const std::vector<int>& groups, std::shared_ptr<const DataSource> data);
+// lost peer, a process that runs something else).
+std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Config& config, const std::vector<int>& groups,
+                                            std::shared_ptr<const DataSource> data);
 
 }  // namespace penstock

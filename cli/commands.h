@@ -24,6 +24,7 @@ void add_plan(CLI::App& program, const ModelRegistry& models);
 void add_show(CLI::App& program);
 void add_simulate(CLI::App& program, const ModelRegistry& models);
 void add_launch(CLI::App& program);
+void add_config(CLI::App& program, const ModelRegistry& models);
 
 // Ends the program with exit code 1 after what was wrong has been shown.
 [[noreturn]] void end_with_failure();

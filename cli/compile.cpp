@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/kernels.h"
+#include "cli/output.h"
 #include "ir/graph.h"
 #include "runtime/compile.h"
 
@@ -41,7 +42,8 @@ void add_compile(CLI::App& program, const ModelRegistry& models) {
   command->add_flag("--json", options->json, "one JSON object on standard output");
   command->callback([options, &models] {
     const std::string text = emit(*options, models);
-    std::printf("%s", options->json ? (nlohmann::json{{"form", options->form}, {"text", text}}.dump() + "\n").c_str() : text.c_str());
+    if (options->json) return print_json(nlohmann::ordered_json{{"form", options->form}, {"text", text}});
+    std::fputs(text.c_str(), stdout);
   });
 }
 

@@ -1,9 +1,11 @@
 #include "cli/config_options.h"
 
+#include <cstdio>
 #include <filesystem>
+#include <optional>
 
 #include "base/text.h"
-#include "runtime/checkpoint.h"
+#include "runtime/learning_rate.h"
 
 namespace penstock {
 namespace {
@@ -31,16 +33,18 @@ constexpr Flag kFlags[] = {
     {"--recompute", "pipeline.recompute", "none, or inputs: keep only what enters each stage"},
     {"--steps", "train.steps", "training steps in all"},
     {"--batch", "train.batch", "sequences per step"},
+    {"--lr", "train.learning_rate", "learning rate after the warm-up; train.decay says how it falls"},
     {"--dtype", "train.dtype", "f32, f64 or bf16"},
     {"--seed", "train.seed", "of parameters, data order and dropout"},
     {"--out", "run.out", "folder of the run"},
 };
 
 // The folder of the run that a checkpoint belongs to.
-std::string run_folder(const std::string& path) {
-  const std::filesystem::path checkpoint(find_checkpoint(path));
-  return std::filesystem::equivalent(checkpoint, path) ? std::filesystem::absolute(checkpoint).lexically_normal().parent_path().string()
-                                                       : path;
+std::string run_folder(const std::string& checkpoint) {
+  namespace fs = std::filesystem;
+  const auto parent = [](const fs::path& path) { return (path.has_filename() ? path : path.parent_path()).parent_path(); };
+  const fs::path named = parent(fs::path(checkpoint).lexically_normal());
+  return named.empty() ? parent(fs::absolute(checkpoint).lexically_normal()).string() : named.string();
 }
 
 }  // namespace
@@ -71,10 +75,20 @@ void add_config_options(CLI::App& command, ConfigOptions& options) {
       ->type_name("FILE.safetensors");
 }
 
+Checkpoint find_intact(const std::string& path) {
+  FoundCheckpoint found = find_checkpoint(path);
+  for (const DamagedCheckpoint& damaged : found.damaged)
+    std::fprintf(stderr, "note: %s is damaged (%s); %s is the newest intact one\n", damaged.folder.c_str(), damaged.damage.c_str(),
+                 found.checkpoint.folder.c_str());
+  return std::move(found.checkpoint);
+}
+
 Config load_config(const ConfigOptions& options, const ModelRegistry& models) {
+  std::optional<Checkpoint> checkpoint;
+  if (!options.resume.empty()) checkpoint = find_intact(options.resume);
+  const bool stored = checkpoint && options.file.empty();
   std::vector<Override> overrides;
-  const bool from_checkpoint = options.file.empty() && !options.resume.empty();
-  if (from_checkpoint) overrides.push_back({"run.out", run_folder(options.resume), "--resume"});
+  if (stored) overrides.push_back({"run.out", run_folder(checkpoint->folder), "--resume"});
   for (const std::string& setting : options.settings) overrides.push_back(parse_override(setting));
   for (const Flag& flag : kFlags) {
     const auto given = options.flags.find(flag.name);
@@ -82,14 +96,12 @@ Config load_config(const ConfigOptions& options, const ModelRegistry& models) {
   }
   if (!options.mesh.empty())
     for (Override& axis : parse_mesh(options.mesh)) overrides.push_back(std::move(axis));
-  Config config;
-  if (from_checkpoint) {
-    const Checkpoint checkpoint = read_checkpoint(find_checkpoint(options.resume));
-    config = parse_config(checkpoint.config, checkpoint.folder + "/manifest.json", overrides, models);
-    take_from_plan(config, overrides);
-  } else {
-    config = load_config(options.file, overrides, models);
-  }
+  const std::string manifest = checkpoint ? checkpoint->folder + "/manifest.json" : "";
+  Config config =
+      stored ? load_stored_config(checkpoint->config, manifest, overrides, models) : load_config(options.file, overrides, models);
+  if (checkpoint)
+    keep_learning_rate(config.train, parse_config(checkpoint->config, manifest, {}, models).train,
+                       stored ? config.overridden : config.given);
   if (!options.text.empty()) config.data.text = options.text;
   return config;
 }

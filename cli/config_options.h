@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "penstock/trace.h"
+#include "runtime/checkpoint.h"
 #include "runtime/config.h"
 
 namespace penstock {
@@ -24,8 +25,11 @@ struct ConfigOptions {
 // `options` outlives the command's parse.
 void add_config_options(CLI::App& command, ConfigOptions& options);
 
-// The file, else the resumed checkpoint's configuration, else the defaults; then --set, then the flags. A run that is resumed without a
-// file goes on in its own folder. Throws Error.
+// find_checkpoint, with a note on standard error for what was passed over.
+Checkpoint find_intact(const std::string& path);
+
+// The file, else the resumed checkpoint's configuration, else the defaults; then --set, then the flags. A run that is resumed keeps its
+// learning rate (keep_learning_rate); without a file it goes on in its own folder. Throws Error.
 Config load_config(const ConfigOptions& options, const ModelRegistry& models);
 
 }  // namespace penstock

@@ -6,9 +6,10 @@
 #include "base/text.h"
 #include "cli/clusters.h"
 #include "cli/commands.h"
+#include "cli/config_options.h"
+#include "cli/output.h"
 #include "penstock/error.h"
 #include "report/table.h"
-#include "runtime/checkpoint.h"
 #include "runtime/generation.h"
 
 namespace penstock {
@@ -29,18 +30,15 @@ void check(const Options& options) {
 
 void generate(const Options& options, const ModelRegistry& models) {
   check(options);
-  const Checkpoint checkpoint = read_checkpoint(find_checkpoint(options.folder));
+  const Checkpoint checkpoint = find_intact(options.folder);
   const Config config = parse_config(checkpoint.config, checkpoint.folder + "/manifest.json", {}, models);
   StateSource state;
   state.kind = StateSource::Kind::checkpoint;
   state.path = checkpoint.folder;
   const std::string text = generate(config, models, state, options.prompt, options.generation,
                                     [&](std::shared_ptr<const DataSource> data) { return local_cluster(1, config, std::move(data)); });
-  if (options.json) {
-    const nlohmann::ordered_json out = {{"prompt", options.prompt}, {"text", text}, {"checkpoint", checkpoint.folder}};
-    std::printf("%s\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
-    return;
-  }
+  if (options.json)
+    return print_json(nlohmann::ordered_json{{"prompt", options.prompt}, {"text", text}, {"checkpoint", checkpoint.folder}});
   std::printf("%s\n", printable(options.prompt + text).c_str());
 }
 

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,8 +26,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The other ranks notice a lost one themselves and say where they waited, so they get time for it. Without rank 0 nobody can go on.
-constexpr std::chrono::seconds kOwnWords{90}, kAfterTermination{10};
+// Ranks that lose another say where they waited for it, so they get a moment for that before they are asked to end. One in a step that is
+// asked still ends with its own words; after the second time it is killed.
+constexpr std::chrono::seconds kOwnWords{3}, kAfterTermination{10};
 
 struct Options {
   int processes = 2;
@@ -47,6 +49,13 @@ int free_port() {
   if (socket >= 0) ::close(socket);
   if (!bound) throw Error(concat("there is no free port: ", std::strerror(reason)));
   return ntohs(address.sin_port);
+}
+
+// Draws the secret that the ranks' messages are signed with (runtime/ranks.h), if the user did not choose one.
+void make_secret() {
+  std::uint64_t words[2];
+  if (::getrandom(words, sizeof words, 0) != sizeof words) throw Error(concat("cannot draw a secret: ", std::strerror(errno)));
+  ::setenv("PENSTOCK_SECRET", concat(std::hex, words[0], "-", words[1]).c_str(), 0);
 }
 
 // Runs this program once more as `rank`, in a process group of its own: a terminal's interrupt reaches only the launcher, which forwards
@@ -84,7 +93,7 @@ class Group {
     for (int rank = 0; rank < options.processes; ++rank) processes_.push_back(start(options, rank, port));
   }
 
-  // Until every process has ended; the exit code of the first that failed.
+  // Until every process has ended; the exit code of the first that failed, or 128 + the signal that asked this one to end.
   int wait();
 
  private:
@@ -97,6 +106,7 @@ class Group {
 
   std::vector<pid_t> processes_;  // by rank; 0: it has ended
   int result_ = 0;
+  int asked_ = 0;  // by this signal
   Clock::time_point terminate_ = Clock::time_point::max(), kill_ = Clock::time_point::max();
 };
 
@@ -110,8 +120,9 @@ bool Group::reap() {
       const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
       if (code == 0 || result_ != 0) continue;
       result_ = code;
+      if (asked_ != 0) continue;
       if (WIFSIGNALED(status)) std::fprintf(stderr, "penstock launch: rank %zu was ended by signal %d\n", rank, WTERMSIG(status));
-      terminate_ = Clock::now() + (rank == 0 ? std::chrono::seconds(0) : kOwnWords);
+      terminate_ = Clock::now() + kOwnWords;
     }
   }
   for (pid_t process : processes_)
@@ -137,9 +148,11 @@ int Group::wait() {
   while (reap()) {
     end_late();
     const int signal = ::sigtimedwait(&expected, nullptr, &round);
-    if (signal > 0 && signal != SIGCHLD) send(signal);
+    if (signal <= 0 || signal == SIGCHLD) continue;
+    send(asked_ == 0 ? signal : SIGKILL);
+    asked_ = signal;
   }
-  return result_;
+  return asked_ == 0 ? result_ : 128 + asked_;
 }
 
 void launch(const Options& options) {
@@ -149,6 +162,7 @@ void launch(const Options& options) {
   sigemptyset(&blocked);
   for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&blocked, signal);
   ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
+  make_secret();
   const int result = Group(options).wait();
   if (result != 0) throw CLI::RuntimeError(result);
 }
@@ -157,7 +171,7 @@ void launch(const Options& options) {
 
 void add_launch(CLI::App& program) {
   CLI::App* command = program.add_subcommand("launch", "Starts N processes of penstock on this machine, one per device.");
-  command->footer("Example:\n  penstock launch -n 2 -- train --backend gloo --actors 2");
+  command->footer("Example:\n  penstock launch -n 2 -- train --backend gloo --actors 2 --out runs/gloo");
   const auto options = std::make_shared<Options>();
   command->add_option("-n,--processes", options->processes, "how many (2)")->check(CLI::Range(1, 4096));
   command->add_option("--port", options->port, "of the rendezvous; 0: a free one (0)")->check(CLI::Range(0, 65535));

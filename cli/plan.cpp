@@ -12,10 +12,16 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/numbers.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "penstock/error.h"
+#include "plan/cost_model.h"
 #include "plan/evaluate.h"
+#include "plan/planner_list.h"
+#include "plan/time_limit.h"
 #include "report/table.h"
 #include "report/timeline_json.h"
 #include "runtime/plan_model.h"
@@ -36,6 +42,9 @@ Config config_of(const PlanArguments& arguments) {
   std::vector<Override> overrides;
   const bool named = !arguments.what.ends_with(".toml");
   if (named) overrides.push_back({"model.name", arguments.what, arguments.what});
+  // A plan says how many micro-batches there are: what a run without one would take need not divide the batch.
+  if (arguments.cluster != "local" || !arguments.micro_batches.empty())
+    overrides.push_back({"pipeline.microbatches", "1", "--micro-batches"});
   for (const std::string& setting : arguments.settings) overrides.push_back(parse_override(setting));
   if (arguments.batch > 0) overrides.push_back({"train.batch", std::to_string(arguments.batch), "--batch"});
   if (arguments.devices) overrides.push_back({"pipeline.actors", std::to_string(*arguments.devices), "--devices"});
@@ -44,7 +53,8 @@ Config config_of(const PlanArguments& arguments) {
 
 // Outputs whose transfers were measured as times need no bandwidth.
 bool needs_bandwidth(const PlanGraph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const PlanNode& node) { return node.transfer_seconds < 0; });
+  return std::any_of(graph.edges.begin(), graph.edges.end(),
+                     [&](const PlanEdge& edge) { return graph.nodes[static_cast<std::size_t>(edge.from)].outputs.empty(); });
 }
 
 ClusterSpec cluster_of(const PlanArguments& arguments, const PlanGraph& graph) {
@@ -87,9 +97,18 @@ std::vector<int> sizes_in(const std::string& text) {
   return sizes;
 }
 
+// Powers of two that divide the batch, the smallest first: no share of a micro-batch is smaller than one that has costs.
+std::vector<int> published_sizes(const Config& config) {
+  constexpr int kMost = 128;
+  std::vector<int> sizes;
+  for (int size = 1; size <= kMost && config.train.batch % size == 0; size *= 2) sizes.push_back(size);
+  return sizes;
+}
+
 std::vector<int> sizes_of(const PlanArguments& arguments, const Config& config, int devices) {
   check_sizes(config, arguments.micro_batches);
-  std::vector<int> sizes = arguments.micro_batches.empty() ? planning_sizes(config, devices) : arguments.micro_batches;
+  std::vector<int> sizes = arguments.micro_batches;
+  if (sizes.empty()) sizes = arguments.cluster == "local" ? planning_sizes(config, devices) : published_sizes(config);
   std::sort(sizes.begin(), sizes.end());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;
@@ -101,24 +120,85 @@ PlanProblem config_problem(const PlanArguments& arguments, const Config& config,
   problem.replicas = !arguments.no_replicas;
   problem.cluster = cluster_of(arguments, {});
   const auto devices = static_cast<int>(problem.cluster.devices.size());
-  problem.graph =
-      model_graph(config, *arguments.models, groups, sizes_of(arguments, config, devices), published_devices().device(arguments.device));
+  problem.graph = model_graph(config, *arguments.models, groups, sizes_of(arguments, config, devices),
+                              published_devices().device(arguments.device.value_or(kAssumedDevice)));
   return problem;
 }
 
-Candidate plan_config(const PlanArguments& arguments, const Config& config) {
-  Candidate out;
-  const NodeGroups groups = planning_nodes(config, *arguments.models, arguments.nodes);
-  out.problem = config_problem(arguments, config, groups);
-  out.plan = make_plan(arguments.planner, out.problem, arguments.options);
-  out.file = model_plan(config, *arguments.models, groups, out.problem, out.plan);
+// Why train cannot run it; "": it can. Micro-batches that replicas cannot share count in a plan as if they could.
+std::string cannot_run(const Candidate& candidate, const Config& config) {
+  if (candidate.degrees && candidate.degrees->results[0].degrees.by_block) return "no schedule gathers parameters block by block";
+  if (candidate.degrees && candidate.degrees->results[0].degrees.local > 1)
+    return "its file does not say what nodes share; --mesh pipe=P,data=D,local=L does";
+  try {
+    check_runnable(candidate.file, config.train.batch);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Degrees of a configuration's model, of all its nodes. Micro-batches are those of one replica.
+struct DegreesProblem {
+  NodeGroups groups;
+  PlanProblem problem;
+};
+
+DegreesProblem degrees_problem(PlanArguments arguments, const Config& config) {
+  if (arguments.micro_batches.empty())
+    for (const int size : {1, 2, 4})
+      if (config.train.batch % size == 0) arguments.micro_batches.push_back(size);
+  DegreesProblem out{planning_nodes(config, *arguments.models, kMostNodes), {}};
+  out.problem = config_problem(arguments, config, out.groups);
   return out;
+}
+
+Candidate plan_degrees_of(const PlanArguments& arguments, const Config& config, const DegreesProblem& of, const DegreesOptions& options) {
+  Candidate out = plan_by_degrees(of.problem, options);
+  take_model_nodes(config, *arguments.models, of.groups, out.file);
+  return out;
+}
+
+// The best first: what can be run before what cannot.
+std::vector<Candidate> plan_config(const PlanArguments& arguments, const Config& config) {
+  const NodeGroups groups = planning_nodes(config, *arguments.models, arguments.nodes);
+  Candidate stages{.problem = config_problem(arguments, config, groups), .plan = {}, .file = {}};
+  PlanOptions options = arguments.options;
+  std::vector<Candidate> found;
+  if (arguments.planner == "best") {
+    const DegreesProblem of = degrees_problem(arguments, config);
+    DegreesOptions degrees = degrees_options(arguments, config.train.dtype);
+    keep_to_files("--planner best", degrees.only);
+    TimeLimit limit(options.seconds, options.clock);
+    degrees.seconds = options.seconds / 2;
+    try {
+      found.push_back(plan_degrees_of(arguments, config, of, degrees));
+      found[0].file.planner = "best (degrees)";
+    } catch (const Error&) {
+      // No equal groups fit the batch, or the memory.
+    }
+    options.seconds = limit.left();
+  }
+  try {
+    stages.plan = make_plan(arguments.planner, stages.problem, options);
+    stages.file = model_plan(config, *arguments.models, groups, stages.problem, stages.plan);
+    found.push_back(std::move(stages));
+  } catch (const Error&) {
+    if (found.empty()) throw;
+  }
+  const auto better = [&](const Candidate& a, const Candidate& b) {
+    return std::pair(!cannot_run(a, config).empty(), a.file.predicted_time) <
+           std::pair(!cannot_run(b, config).empty(), b.file.predicted_time);
+  };
+  std::stable_sort(found.begin(), found.end(), better);
+  return found;
 }
 
 // A word that is no file is more likely to be meant as a model's name.
 void check_exists(const PlanArguments& arguments) {
   const std::string& what = arguments.what;
-  if (std::filesystem::exists(what) || what.find_first_of("./") != std::string::npos) return;
+  std::error_code none;
+  if (std::filesystem::exists(what, none) || what.find_first_of("./") != std::string::npos) return;
   std::vector<std::string> names;
   for (const auto& [name, ignored] : *arguments.models) names.push_back(name);
   const std::string near = nearest(what, names);
@@ -130,7 +210,7 @@ PlanProblem graph_problem(const PlanArguments& arguments) {
   check_exists(arguments);
   if (!arguments.settings.empty()) throw Error("--set is for configurations", {}, concat(arguments.what, " is taken as a graph"));
   PlanProblem problem;
-  problem.graph = parse_plan_graph(read_file(arguments.what), arguments.what, arguments.device);
+  problem.graph = parse_plan_graph(read_file(arguments.what), arguments.what, arguments.device.value_or(kAssumedDevice));
   problem.cluster = cluster_of(arguments, problem.graph);
   problem.samples = arguments.batch;
   problem.batches = arguments.micro_batches;
@@ -146,16 +226,23 @@ Candidate plan_graph(const PlanArguments& arguments) {
   return out;
 }
 
-// Micro-batches that replicas cannot share count in a plan as if they could.
-void note_if_not_runnable(const Candidate& candidate, const Config& config) {
-  try {
-    check_runnable(candidate.file, config.train.batch);
-  } catch (const Error& error) {
-    std::fprintf(stderr, "note: train cannot run this plan: %s\n", error.what());
-  }
+// The figures that neither flags nor files give, and what is taken for them.
+std::vector<std::string> assumed(const PlanArguments& arguments, const PlanProblem& problem) {
+  std::vector<std::string> out;
+  if (arguments.cluster == "local") return out;
+  if (is_config(arguments) && !arguments.device) out.push_back(concat("times of a published ", kAssumedDevice, " (--device)"));
+  const ClusterSpec& cluster = problem.cluster;
+  if (arguments.cluster.empty() && cluster.devices.size() > 1 && std::isinf(cluster.levels[0].link.bandwidth))
+    out.push_back("links without limit (--bandwidth)");
+  if (std::isinf(weakest(cluster).memory)) out.push_back("memory without limit (--memory)");
+  if (arguments.micro_batches.empty())
+    out.push_back(concat("micro-batches of ", join(allowed_batches(problem), ", ", [](int size) { return std::to_string(size); }),
+                         " samples (--micro-batches)"));
+  return out;
 }
 
 void add_timeline(Candidate& candidate) {
+  if (candidate.degrees) return;
   const Timeline timeline = timeline_of(candidate.problem, candidate.plan);
   if (timeline.activities.size() <= kMostActivities) candidate.file.timeline = concat("{\"penstock\":", timeline_data(timeline), "}");
 }
@@ -171,8 +258,7 @@ std::vector<Candidate> candidates_of(const PlanArguments& arguments) {
   }
   const Config config = config_of(arguments);
   if (arguments.cluster != "local") {
-    std::vector<Candidate> out = {plan_config(arguments, config)};
-    note_if_not_runnable(out[0], config);
+    std::vector<Candidate> out = plan_config(arguments, config);
     add_timeline(out[0]);
     return out;
   }
@@ -202,13 +288,17 @@ std::string text_of(const PlanFile& plan, const PlanArguments& arguments) {
   const bool until = arguments.planner == "best" || arguments.planner == "exact";
   const std::string limit = until ? concat(" of at most ", seconds_text(arguments.options.seconds)) : "";
   return concat(plan.model, " on ", plan.cluster, ", by ", plan.planner, " in ", seconds_text(plan.search_seconds), limit, "\n\n",
-                table({"stage", "nodes", "devices", "micro-batch", "forward", "backward", "memory"}, rows), "\nA step of ", plan.samples,
-                " samples in ", plan.microbatches, " micro-batches takes ", seconds_text(plan.predicted_time), bound,
-                ".\nThe planner's own objective: ", seconds_text(plan.bottleneck), plan.optimal ? ", proven the least" : "", ".\n");
+                table({"stage", "nodes", "devices", "micro-batch", "forward", "backward", "memory"}, rows), "\nA step of ",
+                counted(plan.samples, "sample"), " in ", counted(plan.microbatches, "micro-batch"), " takes ",
+                seconds_text(plan.predicted_time), bound, ".\nThe planner's own objective: ", seconds_text(plan.bottleneck),
+                plan.optimal ? ", proven the least" : "", ".\n");
 }
 
 nlohmann::ordered_json json_of(const PlanExplanation& explanation) {
-  nlohmann::ordered_json out = {{"bottleneck", explanation.bottleneck}, {"detail", explanation.detail}, {"next", nullptr}};
+  nlohmann::ordered_json out = {{"bottleneck", explanation.bottleneck},
+                                {"detail", explanation.detail},
+                                {"planned_time", explanation.planned_time},
+                                {"next", nullptr}};
   if (!explanation.next.empty()) out["next"] = {{"planner", explanation.next}, {"predicted_time", explanation.next_time}};
   out["changes"] = nlohmann::ordered_json::array();
   for (const PlanExplanation::Change& change : explanation.changes) {
@@ -221,9 +311,34 @@ nlohmann::ordered_json json_of(const PlanExplanation& explanation) {
   return out;
 }
 
+// Adds the figures of each stage and link that the plan's file does not have.
+void add_figures(const Candidate& candidate, nlohmann::ordered_json& out) {
+  const PlanFigures figures = figures_of(candidate.problem, candidate.plan.stages);
+  out["figures"] = out["links"] = nlohmann::ordered_json::array();
+  for (std::size_t s = 0; s < figures.stages.size(); ++s) {
+    const PlanStage& stage = candidate.plan.stages[s];
+    const StageFigures& of = figures.stages[s];
+    nlohmann::ordered_json ways = nlohmann::ordered_json::array();
+    for (std::size_t i = 0; i < stage.nodes.size(); ++i) {
+      const std::vector<NodeCost>& costs = candidate.problem.graph.nodes[at(stage.nodes[i])].costs;
+      ways.push_back(costs.empty() ? "cpu" : costs[at(stage.choices.empty() ? 0 : stage.choices[i])].name);
+    }
+    out["figures"].push_back({{"degree", stage.degree},
+                              {"replicas", stage.replicas()},
+                              {"ways", ways},
+                              {"forward", of.forward},
+                              {"backward", of.backward},
+                              {"gradient_sum", of.all_reduce},
+                              {"update", of.update}});
+  }
+  for (const StageLink& link : figures.links)
+    out["links"].push_back(
+        {{"from", link.from}, {"to", link.to}, {"forward", link.forward}, {"backward", link.backward}, {"latency", link.latency}});
+}
+
 void check_numbers(const PlanArguments& arguments) {
   const std::pair<const char*, const std::optional<double>&> positive[] = {{"--bandwidth", arguments.bandwidth},
-                                                                           {"--memory", arguments.memory}};
+                                                                           {"--memory-limit", arguments.memory}};
   for (const auto& [flag, value] : positive)
     if (value && !(*value > 0)) throw Error(concat(flag, " ", number(*value), ": it must be above 0"));
   if (arguments.latency && !(*arguments.latency >= 0 && std::isfinite(*arguments.latency)))
@@ -231,50 +346,62 @@ void check_numbers(const PlanArguments& arguments) {
   if (!(arguments.options.seconds > 0)) throw Error(concat("--seconds ", number(arguments.options.seconds), ": it must be above 0"));
 }
 
-// Micro-batches are those of one replica.
-void degrees_command(PlanArguments arguments) {
-  if (arguments.cluster == "local")
-    throw Error("--cluster local and --planner degrees", {}, "degrees are for a cluster's FILE, or --devices");
-  if (!is_config(arguments)) return print_degrees(arguments, graph_problem(arguments), "f32");
-  const Config config = config_of(arguments);
-  if (arguments.micro_batches.empty())
-    for (const int size : {1, 2, 4})
-      if (config.train.batch % size == 0) arguments.micro_batches.push_back(size);
-  const NodeGroups groups = planning_nodes(config, *arguments.models, kMostNodes);
-  print_degrees(arguments, config_problem(arguments, config, groups), config.train.dtype);
+// The lines above a plan: why train cannot run it, what a run needs beside it, and what was assumed.
+std::string head_of(const std::vector<std::string>& assumptions, const std::string& why_not, const std::string& beside) {
+  std::string out;
+  if (!why_not.empty()) out += concat("train cannot run this plan: ", why_not, "\n");
+  if (why_not.empty() && !beside.empty()) out += concat("A run takes ", beside, " beside --plan.\n");
+  if (!assumptions.empty()) out += concat("Assumed: ", join(assumptions, "; "), ".\n");
+  return out.empty() ? out : out + "\n";
 }
 
-// Ahead of anything that is measured for it.
-void check_planner(const std::string& name) {
-  std::vector<std::string> names;
-  for (const PlannerInfo& planner : planners()) names.push_back(planner.name);
-  names.push_back("degrees");
-  if (std::find(names.begin(), names.end(), name) != names.end()) return;
-  const std::string near = nearest(name, names);
-  throw Error(concat("there is no planner ", quote(name)), {"planners: " + join(names, ", ")},
-              near.empty() ? "" : concat("did you mean ", near, "?"));
+Candidate plan_degrees_only(const PlanArguments& arguments) {
+  if (!is_config(arguments)) return plan_by_degrees(graph_problem(arguments), degrees_options(arguments, "f32"));
+  const Config config = config_of(arguments);
+  DegreesOptions options = degrees_options(arguments, config.train.dtype);
+  if (!arguments.out.empty()) keep_to_files("--out", options.only);
+  return plan_degrees_of(arguments, config, degrees_problem(arguments, config), options);
+}
+
+void degrees_command(const PlanArguments& arguments) {
+  if (arguments.cluster == "local")
+    throw Error("--cluster local and --planner degrees", {}, "degrees are for a cluster's FILE, or --devices");
+  const Candidate found = plan_degrees_only(arguments);
+  if (!arguments.out.empty()) write_file(arguments.out, print(found.file));
+  const std::string why_not = is_config(arguments) ? cannot_run(found, config_of(arguments)) : "";
+  const std::vector<std::string> assumptions = assumed(arguments, found.problem);
+  if (!arguments.json) std::printf("%s", head_of(assumptions, why_not, flags_beside(found)).c_str());
+  print_degrees(arguments, found, assumptions, why_not);
 }
 
 void plan_command(const PlanArguments& arguments) {
   check_numbers(arguments);
-  check_planner(arguments.planner);
+  check_planner(arguments.planner, {"degrees"});  // ahead of anything that is measured for it
   if (!arguments.only.empty() && arguments.planner != "degrees") throw Error("--only is of --planner degrees");
   if (arguments.planner == "degrees") return degrees_command(arguments);
   std::vector<Candidate> found = candidates_of(arguments);
   const Candidate best = std::move(found.front());
   found.erase(found.begin());
   std::optional<PlanExplanation> explanation;
-  if (arguments.explain) explanation = explain(arguments, best, found);
+  if (arguments.explain) explanation = explain(arguments, best, found, is_config(arguments) ? config_of(arguments).train.dtype : "f32");
+  const std::string why_not = is_config(arguments) && arguments.cluster != "local" ? cannot_run(best, config_of(arguments)) : "";
+  const std::vector<std::string> assumptions = assumed(arguments, best.problem);
   if (!arguments.out.empty()) write_file(arguments.out, print(best.file));
   if (arguments.json) {
     nlohmann::ordered_json out = nlohmann::ordered_json::parse(print(best.file, false));
     if (best.file.lower_bound > 0) out["gap"] = gap_of(best.file);
     out["time_limit"] = arguments.options.seconds;
+    out["assumed"] = assumptions;
+    out["cannot_run"] = why_not;
+    out["run_with"] = flags_beside(best);
+    if (!best.degrees) add_figures(best, out);
+    if (best.degrees) out["degrees"] = text(best.degrees->results[0].degrees);
     if (explanation) out["explanation"] = json_of(*explanation);
-    std::printf("%s\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    print_json(out);
     return;
   }
-  std::printf("%s", text_of(best.file, arguments).c_str());
+  std::printf("%s%s", head_of(assumptions, why_not, flags_beside(best)).c_str(), text_of(best.file, arguments).c_str());
+  if (best.degrees) std::printf("Degrees: %s\n", text(best.degrees->results[0].degrees).c_str());
   if (explanation) std::printf("\n%s", text_of(*explanation, best.file.predicted_time).c_str());
 }
 
@@ -300,7 +427,7 @@ void add_plan(CLI::App& app, const ModelRegistry& models) {
   command->add_option("--devices", arguments->devices, "equal devices [as the graph's file says]");
   command->add_option("--bandwidth", arguments->bandwidth, "of every link, bytes per second");
   command->add_option("--latency", arguments->latency, "of every link, seconds [0]");
-  command->add_option("--memory", arguments->memory, "of every device, bytes [unlimited]");
+  command->add_option("--memory-limit,--memory", arguments->memory, "of every device, bytes [unlimited]");
   command->add_option("--cpus", arguments->cpus, "host processors that may hold stages [as the graph's file says]")
       ->check(CLI::Range(0, 100'000));
   command->add_option("--planner", arguments->planner, "which one; see below")->capture_default_str();
@@ -315,8 +442,7 @@ void add_plan(CLI::App& app, const ModelRegistry& models) {
           "sizes to choose from, in samples: 1,2,4")
       ->type_name("SIZES");
   command->add_option("--batch", arguments->batch, "samples of a step")->check(CLI::Range(1, INT_MAX));
-  command->add_option("--device", arguments->device, "published figures that time a configuration, or a graph without times")
-      ->capture_default_str();
+  command->add_option("--device", arguments->device, "published figures that time a configuration, or a graph without times [v100]");
   command->add_option("--set", arguments->settings, "overrides one key of a configuration: --set model.width=256")
       ->type_name("KEY=VALUE")
       ->take_all()
@@ -340,8 +466,8 @@ void add_plan(CLI::App& app, const ModelRegistry& models) {
   command->add_flag("--json", arguments->json, "one JSON object");
   command->footer(planner_lines() +
                   "Example:\n  penstock plan examples/gpt.toml --cluster local --out plan.json --explain\n"
-                  "  penstock train examples/gpt.toml --plan plan.json\n"
-                  "  penstock plan graph.txt --devices 4 --bandwidth 1e9 --planner pipedream");
+                  "  penstock train examples/gpt.toml --plan plan.json --out runs/planned\n"
+                  "  penstock plan examples/graphs/two-encoders.json --devices 4 --bandwidth 1e9 --planner pipedream");
   command->callback([arguments] { plan_command(*arguments); });
 }
 

@@ -7,17 +7,21 @@
 
 #include "penstock/plan.h"
 #include "penstock/trace.h"
+#include "plan/degrees.h"
 #include "plan/plan_file.h"
 #include "runtime/config.h"
 
 namespace penstock {
+
+inline constexpr const char* kAssumedDevice = "v100";
 
 struct PlanArguments {
   std::string what;     // a graph's file, CONFIG.toml, or a model's name
   std::string cluster;  // a file, "local", or "" for a uniform one
   std::optional<int> devices, cpus;
   std::optional<double> bandwidth, latency, memory;
-  std::string planner = "best", device = "v100";
+  std::string planner = "best";
+  std::optional<std::string> device;  // published figures; else kAssumedDevice's
   PlanOptions options;
   std::vector<int> micro_batches;
   int batch = 0;             // samples of a step; 0: as the graph or the configuration says
@@ -39,17 +43,26 @@ struct Candidate {
   PlanProblem problem;
   Plan plan;
   PlanFile file;
+  std::optional<DegreesPlan> degrees = {};  // where it is of equal groups: `plan` has only its stages and its time
 };
 
 // With the best first. Throws Error where none fits.
 std::vector<Candidate> plan_locally(const PlanArguments& arguments, const Config& config);
 
-// Planner degrees: searches and prints. `dtype`: what the model computes in.
-void print_degrees(const PlanArguments& arguments, const PlanProblem& problem, const std::string& dtype);
+// Planner degrees. `dtype`: what the model computes in. Its file has the graph's nodes.
+DegreesOptions degrees_options(const PlanArguments& arguments, const std::string& dtype);
+// Keeps the degrees to those that a plan's file can say: not of blocks, and no nodes of devices that share less. Throws Error where others
+// were asked for beside `flag`.
+void keep_to_files(const std::string& flag, DegreesLimits& only);
+// The flags that a run of the plan's file needs beside it: "--set zero=2"; "": none.
+std::string flags_beside(const Candidate& candidate);
+Candidate plan_by_degrees(const PlanProblem& problem, const DegreesOptions& options);
+void print_degrees(const PlanArguments& arguments, const Candidate& candidate, const std::vector<std::string>& assumed,
+                   const std::string& cannot_run);
 
 // What holds the plan up, the next best plan, and what a larger cluster would give.
 struct PlanExplanation {
-  std::string bottleneck, detail;  // "stage", "link" or "memory", and which, with its figures
+  std::string bottleneck, detail;  // "stage", "link", "memory" or, of degrees, "compute", "bubble" or "communication"; with its figures
   std::string next;                // by which planner; "": there is no other plan
   double next_time = 0;
   double planned_time = 0;  // of the plan itself by the same costs as the changes', before it was measured
@@ -61,7 +74,9 @@ struct PlanExplanation {
   std::vector<Change> changes;
 };
 // `others`: further plans, none where the other planners are to be asked.
-PlanExplanation explain(const PlanArguments& arguments, const Candidate& best, const std::vector<Candidate>& others);
+// dtype: what the model computes in.
+PlanExplanation explain(const PlanArguments& arguments, const Candidate& best, const std::vector<Candidate>& others,
+                        const std::string& dtype);
 std::string text_of(const PlanExplanation& explanation, double predicted_time);
 
 }  // namespace penstock

@@ -8,9 +8,13 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
+#include "base/words.h"
+#include "cli/output.h"
 #include "cli/plan.h"
 #include "penstock/error.h"
+#include "plan/cost_model.h"
 #include "plan/degrees.h"
+#include "plan/degrees_step.h"
 #include "plan/evaluate.h"
 #include "report/table.h"
 #include "simulate/timeline.h"
@@ -71,27 +75,10 @@ std::string stage_name(const PlanProblem& problem, const std::vector<int>& nodes
 }
 
 // The keys that every plan has, and those of degrees.
-ordered_json json_of(const PlanProblem& problem, const DegreesPlan& plan, double search_seconds) {
-  const DegreesResult& best = plan.results[0];
-  const Degrees& degrees = best.degrees;
-  ordered_json out = {{"model", problem.graph.name}, {"cluster", problem.cluster.name}, {"planner", "degrees"}};
-  out["stages"] = ordered_json::array();
-  for (std::size_t s = 0; s < best.stages.size(); ++s) {
-    ordered_json nodes = ordered_json::array();
-    for (const int node : best.stages[s]) nodes.push_back(problem.graph.nodes[at(node)].name);
-    out["stages"].push_back({{"name", stage_name(problem, best.stages[s])},
-                             {"nodes", nodes},
-                             {"devices", group_of(degrees, static_cast<int>(s) % degrees.pipe)},
-                             {"micro_batch", degrees.samples * degrees.data}});
-  }
-  std::vector<double> peak(problem.cluster.devices.size(), 0);
-  for (int actor = 0; actor < degrees.pipe; ++actor)
-    for (const int device : group_of(degrees, actor)) peak[at(device)] = best.peak_bytes[at(actor)];
-  out["bottleneck"] = best.seconds;
-  out.update(json_of(best));
-  out["peak_bytes"] = peak;
-  out["search_seconds"] = search_seconds;
-  out["optimal"] = false;
+ordered_json json_of(const Candidate& candidate) {
+  const DegreesPlan& plan = *candidate.degrees;
+  ordered_json out = ordered_json::parse(print(candidate.file, false));
+  out.update(json_of(plan.results[0]));
   out["considered"] = plan.considered;
   out["simulated"] = plan.results.size();
   return out;
@@ -121,44 +108,113 @@ std::string alternatives_text(const DegreesPlan& plan) {
   return table({"degrees", "step", "", "compute", "bubble", "exposed", "memory", ""}, rows);
 }
 
-std::string text_of(const PlanProblem& problem, const DegreesPlan& plan, double search_seconds) {
+std::string text_of(const Candidate& candidate) {
+  const DegreesPlan& plan = *candidate.degrees;
   const DegreesResult& best = plan.results[0];
   const Degrees& d = best.degrees;
   const auto line = [&](const char* what, double seconds) {
     return concat(what, " ", time_text(seconds, true), " (", fixed(100 * seconds / best.seconds, 1), " %)");
   };
-  return concat(problem.graph.name, " on ", problem.cluster.name, ", by degrees in ", time_text(search_seconds, true), ": ",
-                plan.results.size(), " of ", plan.considered, " candidates simulated\n\n", text(d), "\nA step of ", step_samples(problem),
-                " samples in ", d.microbatches, " micro-batches of ", d.samples, " on each replica takes ", time_text(best.seconds, true),
-                ":\n",
+  return concat(candidate.file.model, " on ", candidate.file.cluster, ", by ", candidate.file.planner, " in ",
+                time_text(candidate.file.search_seconds, true), ": ", plan.results.size(), " of ", plan.considered, " candidates simulated",
+                plan.late ? " in time" : "", "\n\n", text(d), "\nA step of ", counted(candidate.file.samples, "sample"), " in ",
+                counted(d.microbatches, "micro-batch"), " of ", d.samples, " on each replica takes ", time_text(best.seconds, true), ":\n",
                 join({line("compute", best.compute), line("bubble", best.bubble), line("exposed communication", best.exposed)}, ", "),
                 ".\nThe fullest device holds ", bytes_text(best.memory), ".\n");
 }
 
+PlanFile file_of(const PlanProblem& problem, const DegreesPlan& plan) {
+  const DegreesResult& best = plan.results[0];
+  const Degrees& degrees = best.degrees;
+  PlanFile out;
+  out.model = problem.graph.name;
+  out.cluster = problem.cluster.name;
+  out.planner = "degrees";
+  out.samples = step_samples(problem);
+  out.microbatches = degrees.microbatches;
+  out.peak_bytes.assign(problem.cluster.devices.size(), 0);
+  for (std::size_t s = 0; s < best.stages.size(); ++s) {
+    const int actor = static_cast<int>(s) % degrees.pipe;
+    const std::vector<int> group = group_of(degrees, actor);
+    const SetCost cost = cost_of(problem.graph, best.stages[s], {}, degrees.samples);
+    const double speed = weakest(problem.cluster, group).speed;
+    PlanFile::Stage& stage = out.stages.emplace_back();
+    stage.name = stage_name(problem, best.stages[s]);
+    for (const int node : best.stages[s]) stage.nodes.push_back(problem.graph.nodes[at(node)].name);
+    stage.devices = group;
+    stage.micro_batch = degrees.samples * degrees.data;
+    stage.forward = cost.forward / speed;
+    stage.backward = cost.backward / speed;
+    stage.bytes = best.peak_bytes[at(actor)];
+    for (const int device : group) out.peak_bytes[at(device)] = stage.bytes;
+    if (s == 0) continue;
+    const ClusterLink link = slowest_link(problem.cluster, out.stages[s - 1].devices, group);
+    const double bytes = bytes_between(problem.graph, {.nodes = best.stages[s - 1]}, {.nodes = best.stages[s]}, stage.micro_batch);
+    out.links.push_back({static_cast<int>(s) - 1, static_cast<int>(s), bytes, bytes / degrees.data / link.bandwidth + link.latency});
+  }
+  out.bottleneck = out.predicted_time = best.seconds;
+  out.schedule = computing_table(degrees);
+  return out;
+}
+
 }  // namespace
 
-void print_degrees(const PlanArguments& arguments, const PlanProblem& problem, const std::string& dtype) {
-  if (!arguments.out.empty())
-    throw Error("--out and --planner degrees", {}, "train takes degrees by --mesh and its other flags, not by a plan");
+DegreesOptions degrees_options(const PlanArguments& arguments, const std::string& dtype) {
   DegreesOptions options;
   options.states = arguments.states.empty() ? states_of(dtype) : parse_states(arguments.states);
   options.parameter_bytes = dtype == "f64" ? 8 : 4;
   if (!arguments.only.empty()) options.only = parse_degrees_limits(arguments.only);
+  if (arguments.no_replicas && options.only.data == 0) options.only.data = 1;
   options.every = arguments.every;
+  options.clock = arguments.options.clock;
+  if (!options.every) options.seconds = arguments.options.seconds;
+  return options;
+}
+
+void keep_to_files(const std::string& flag, DegreesLimits& only) {
+  if (only.by_block == 1 || only.local > 1)
+    throw Error(
+        concat(flag, " and --only ", only.by_block == 1 ? "by-block=1" : concat("local=", only.local)),
+        {only.by_block == 1 ? "no schedule gathers parameters block by block" : "a plan's file does not say what nodes share"},
+        only.by_block == 1 ? concat("leave out ", flag, " to see what it would take") : "train takes it by --mesh pipe=P,data=D,local=L");
+  only.by_block = 0;
+  only.local = 1;
+}
+
+std::string flags_beside(const Candidate& candidate) {
+  const int zero = candidate.degrees ? candidate.degrees->results[0].degrees.zero : 0;
+  return zero > 0 ? concat("--set zero=", zero) : "";
+}
+
+Candidate plan_by_degrees(const PlanProblem& problem, const DegreesOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
-  const DegreesPlan plan = plan_degrees(problem, options);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  Candidate out{.problem = problem, .plan = {}, .file = {}};
+  out.degrees = plan_degrees(problem, options);
+  out.file = file_of(problem, *out.degrees);
+  out.file.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  out.plan.planner = "degrees";
+  out.plan.predicted_time = out.file.predicted_time;
+  for (const std::vector<int>& nodes : out.degrees->results[0].stages) out.plan.stages.push_back({.nodes = nodes});
+  return out;
+}
+
+void print_degrees(const PlanArguments& arguments, const Candidate& candidate, const std::vector<std::string>& assumed,
+                   const std::string& cannot_run) {
+  const DegreesPlan& plan = *candidate.degrees;
   if (!arguments.json) {
-    std::printf("%s", text_of(problem, plan, seconds).c_str());
+    std::printf("%s", text_of(candidate).c_str());
     if (arguments.explain) std::printf("\n%s", alternatives_text(plan).c_str());
     return;
   }
-  ordered_json out = json_of(problem, plan, seconds);
+  ordered_json out = json_of(candidate);
+  out["assumed"] = assumed;
+  out["cannot_run"] = cannot_run;
+  out["run_with"] = flags_beside(candidate);
   if (arguments.explain) {
     out["alternatives"] = ordered_json::array();
     for (const DegreesResult& result : plan.results) out["alternatives"].push_back(json_of(result));
   }
-  std::printf("%s\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  print_json(out);
 }
 
 }  // namespace penstock

@@ -1,5 +1,6 @@
 // Why a plan takes as long as it does.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/text.h"
@@ -12,7 +13,8 @@
 namespace penstock {
 namespace {
 
-constexpr double kSame = 1e-9;  // relative difference of plans that are as good
+constexpr double kSame = 1e-9;      // relative difference of plans that are as good
+constexpr double kSameTime = 1e-3;  // and of times that read alike
 
 std::string seconds_text(double seconds) {
   return time_text(seconds, true);
@@ -65,6 +67,18 @@ void explain_load(const Candidate& best, const PlanFigures& figures, PlanExplana
   }
 }
 
+// Names the largest part of the step.
+void explain_degrees(const DegreesResult& result, PlanExplanation& out) {
+  out.bottleneck = "compute";
+  double most = result.compute;
+  for (const auto& [name, seconds] : {std::pair("bubble", result.bubble), std::pair("communication", result.exposed)}) {
+    if (seconds <= most) continue;
+    out.bottleneck = name;
+    most = seconds;
+  }
+  out.detail = concat(text(result.degrees), ": ", seconds_text(most), " of the step's ", seconds_text(result.seconds));
+}
+
 std::vector<std::vector<int>> nodes_of(const Plan& plan) {
   std::vector<std::vector<int>> out;
   for (const PlanStage& stage : plan.stages) out.push_back(stage.nodes);
@@ -79,7 +93,7 @@ void explain_next(const PlanArguments& arguments, const Candidate& best, const s
     out.next_time = time;
   };
   for (const Candidate& other : others) offer(other.plan.planner, other.file.predicted_time);
-  if (!others.empty()) return;
+  if (!others.empty() || best.degrees) return;
   PlanOptions options = arguments.options;
   options.seconds /= static_cast<double>(planners().size());
   for (const PlannerInfo& planner : planners()) {
@@ -93,30 +107,44 @@ void explain_next(const PlanArguments& arguments, const Candidate& best, const s
   }
 }
 
-void one_more_device(ClusterSpec& cluster) {
-  cluster.devices.push_back(cluster.devices.back());
-  if (cluster.levels.empty()) cluster.levels.push_back({1, {}});
-  std::size_t below = 1;  // devices of a group of the level before the last
+// Devices of a group of the last level: no part of one can be added.
+std::size_t devices_of_unit(const ClusterSpec& cluster) {
+  std::size_t below = 1;
   for (std::size_t i = 0; i + 1 < cluster.levels.size(); ++i) below *= static_cast<std::size_t>(cluster.levels[i].size);
-  cluster.levels.back().size = static_cast<int>((cluster.devices.size() + below - 1) / below);
+  return below;
+}
+
+void one_more_unit(ClusterSpec& cluster) {
+  cluster.devices.insert(cluster.devices.end(), devices_of_unit(cluster), cluster.devices.back());
+  if (cluster.levels.empty()) cluster.levels.push_back({1, {}});
+  ++cluster.levels.back().size;
 }
 
 // More of anything is never worse: the plan itself can still be had.
-void add_changes(const PlanArguments& arguments, const Candidate& best, PlanExplanation& out) {
+void add_changes(const PlanArguments& arguments, const Candidate& best, const std::string& dtype, PlanExplanation& out) {
   PlanOptions options = arguments.options;
   options.seconds /= 3;
+  DegreesOptions degrees;
+  if (best.degrees) {
+    degrees = degrees_options(arguments, dtype);
+    keep_to_files("--explain", degrees.only);
+    degrees.seconds = options.seconds;
+  }
   const auto add = [&](const std::string& what, auto change) {
     PlanProblem problem = best.problem;
     problem.samples = step_samples(best.problem);  // the same step, however many devices there are
     change(problem.cluster);
     PlanExplanation::Change& found = out.changes.emplace_back(PlanExplanation::Change{what});
     try {
-      found.predicted_time = std::min(make_plan(arguments.planner, problem, options).predicted_time, out.planned_time);
+      const double time =
+          best.degrees ? plan_degrees(problem, degrees).results[0].seconds : make_plan(arguments.planner, problem, options).predicted_time;
+      found.predicted_time = std::min(time, out.planned_time);
     } catch (const Error& error) {
       found.refused = split(error.what(), '\n').front();
     }
   };
-  add("one more device", one_more_device);
+  const std::size_t more = devices_of_unit(best.problem.cluster);
+  add(more == 1 ? "one more device" : concat(more, " more devices"), one_more_unit);
   add("twice the memory", [](ClusterSpec& cluster) {
     for (ClusterDevice& device : cluster.devices) device.memory *= 2;
   });
@@ -128,13 +156,18 @@ void add_changes(const PlanArguments& arguments, const Candidate& best, PlanExpl
 
 }  // namespace
 
-PlanExplanation explain(const PlanArguments& arguments, const Candidate& best, const std::vector<Candidate>& others) {
+PlanExplanation explain(const PlanArguments& arguments, const Candidate& best, const std::vector<Candidate>& others,
+                        const std::string& dtype) {
   PlanExplanation out;
   out.planned_time = best.plan.predicted_time;
-  const PlanFigures figures = figures_of(best.problem, best.plan.stages);
-  if (!explain_memory(best, figures, out)) explain_load(best, figures, out);
+  if (best.degrees) {
+    explain_degrees(best.degrees->results[0], out);
+  } else {
+    const PlanFigures figures = figures_of(best.problem, best.plan.stages);
+    if (!explain_memory(best, figures, out)) explain_load(best, figures, out);
+  }
   explain_next(arguments, best, others, out);
-  add_changes(arguments, best, out);
+  add_changes(arguments, best, dtype, out);
   return out;
 }
 
@@ -143,7 +176,11 @@ std::string text_of(const PlanExplanation& explanation, double predicted_time) {
     const double percent = 100 * (time / from - 1);
     return concat(seconds_text(time), " (", percent >= 0 ? "+" : "", fixed(percent, 1), " %)");
   };
-  std::string out = concat("Bottleneck: ", explanation.bottleneck, "; ", explanation.detail, ".\n");
+  std::string out;
+  if (std::abs(explanation.planned_time / predicted_time - 1) > kSameTime)
+    out = concat("By the costs of its nodes, of which bottleneck and changes are, the step takes ", seconds_text(explanation.planned_time),
+                 "; by its stages, measured whole, ", seconds_text(predicted_time), ".\n");
+  out += concat("Bottleneck: ", explanation.bottleneck, "; ", explanation.detail, ".\n");
   out += explanation.next.empty()
              ? "No planner has another plan.\n"
              : concat("Next best plan: ", explanation.next, ", ", change_text(explanation.next_time, predicted_time), ".\n");

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/text.h"
@@ -9,11 +10,13 @@
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/kernels.h"
+#include "cli/output.h"
 #include "penstock/error.h"
 #include "report/table.h"
 #include "runtime/dataset.h"
 #include "runtime/profile.h"
 #include "runtime/training.h"
+#include "runtime/unsteady.h"
 #include "torch/executor.h"
 
 namespace penstock {
@@ -86,9 +89,18 @@ std::string summary(const Costs& costs) {
   return out + table({"also", "us"}, rows);
 }
 
+// The file, and what is unsteady in it.
+nlohmann::ordered_json json_of(const Costs& costs, const std::vector<UnsteadyTime>& unsteady) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::parse(print(costs));
+  out["unsteady"] = nlohmann::ordered_json::array();
+  for (const auto& [task, where, sample] : unsteady)
+    out["unsteady"].push_back({{"task", task}, {"where", where}, {"median", sample.median}, {"spread", sample.spread}});
+  return out;
+}
+
 // Null cluster: this process was not the controller.
 ProfileCluster cluster_of(const Config& config, const std::vector<int>& groups, const std::shared_ptr<const DataSource>& data) {
-  if (config.pipeline.backend != "threads") return {nullptr, configured_cluster(config, groups, data)};
+  if (config.pipeline.backend != "threads") return {nullptr, configured_cluster("profile", config, groups, data)};
   check_processes(config);
   ClusterOptions options;
   options.deadline = config.pipeline.deadline;
@@ -124,7 +136,10 @@ void profile(const Options& options, const ModelRegistry& models) {
     costs = std::move(measured);
   }
   write_file(file, print(*costs));
-  std::fputs(options.json ? print(*costs).c_str() : summary(*costs).c_str(), stdout);
+  const std::vector<UnsteadyTime> unsteady = unsteady_times(*costs);
+  std::fputs(unsteady_text(unsteady).c_str(), stderr);
+  if (options.json) return print_json(json_of(*costs, unsteady));
+  std::fputs(summary(*costs).c_str(), stdout);
 }
 
 }  // namespace

@@ -2,11 +2,14 @@
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
+#include <new>
 
+#include "base/stop.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/usage.h"
 #include "models/registry.h"
-#include "penstock/error.h"
 #include "report/progress.h"
 
 namespace penstock {
@@ -19,41 +22,20 @@ void print_error(const char* message) {
   std::fprintf(stderr, "%serror:%s %s\n", colour ? "\033[31m" : "", colour ? "\033[0m" : "", message);
 }
 
-// Where no command was found among the words, the first of them is most likely one, misspelled.
-std::string command_hint(const CLI::App& program) {
-  std::vector<std::string> known;
-  for (const CLI::App* command : program.get_subcommands({})) known.push_back(command->get_name());
-  for (const std::string& word : program.remaining())
-    if (!word.starts_with("-")) {
-      const std::string near = nearest(word, known);
-      return near.empty() ? concat("there is no ", quote(word), "; --help lists the commands") : concat("did you mean ", near, "?");
-    }
-  return "--help";
-}
-
-// An option that nothing took is most likely misspelled.
-std::string usage_hint(const CLI::App& program, const CLI::Error& usage) {
-  if (usage.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) && program.get_subcommands().empty())
-    return command_hint(program);
-  if (usage.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return "--help";
-  std::vector<std::string> known;
-  for (const CLI::App* command : program.get_subcommands())
-    for (const CLI::Option* option : command->get_options())
-      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  for (const std::string& word : split(usage.what(), ' '))
-    if (word.starts_with("--"))
-      if (const std::string near = nearest(word, known); !near.empty()) return concat("did you mean ", near, "?");
-  return "--help";
-}
-
 int run(CLI::App& program, int argc, char** argv) {
   try {
     program.parse(argc, argv);
-    return 0;
+    return stop_code();
   } catch (const CLI::RuntimeError& failure) {
     return failure.get_exit_code();
   } catch (const CLI::ParseError& usage) {
     return program.exit(usage) == 0 ? 0 : kWrongUsage;
+  } catch (const std::bad_alloc&) {
+    print_error("this machine has no memory left for it\n  hint: a smaller model, batch or table");
+    return kUsersMistake;
+  } catch (const std::filesystem::filesystem_error& error) {
+    print_error(concat("cannot use ", error.path1().string(), ": ", error.code().message()).c_str());
+    return kUsersMistake;
   } catch (const std::exception& error) {
     print_error(error.what());
     return kUsersMistake;
@@ -67,14 +49,14 @@ void end_with_failure() {
 }
 
 int run(int argc, char** argv, const ModelRegistry& models) {
+  end_on_signals();
   ModelRegistry all = builtin_models();
   for (const auto& [name, entry] : models) all[name] = entry;
 
   CLI::App program("Penstock trains one model across devices: every device runs its own program.", "penstock");
   program.require_subcommand(1);
-  program.failure_message([](const CLI::App* app, const CLI::Error& usage) {
-    return concat("error: ", usage.what(), "\n  hint: ", usage_hint(*app, usage), "\n");
-  });
+  program.set_version_flag("--version", "penstock " PENSTOCK_VERSION);
+  program.failure_message([&](const CLI::App* app, const CLI::Error& usage) { return usage_message(*app, usage, all); });
   add_train(program, all);
   add_generate(program, all);
   add_check(program, all);
@@ -86,6 +68,11 @@ int run(int argc, char** argv, const ModelRegistry& models) {
   add_show(program);
   add_simulate(program, all);
   add_launch(program);
+  add_config(program, all);
+  if (argc == 1) {
+    std::fputs(program.help().c_str(), stderr);
+    return kWrongUsage;
+  }
   return run(program, argc, argv);
 }
 

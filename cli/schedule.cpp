@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/table_options.h"
 #include "penstock/schedule.h"
 #include "report/schedule_text.h"
@@ -28,7 +29,7 @@ void list(bool json) {
     width = std::max(width, info.name.size());
   }
   if (json) {
-    std::cout << out.dump(2) << "\n";
+    print_json(out);
     return;
   }
   for (const ScheduleInfo& info : schedules()) {
@@ -36,15 +37,15 @@ void list(bool json) {
   }
 }
 
-void print_json(const Schedule& schedule) {
-  nlohmann::json rows = nlohmann::json::array();
+void print_table(const Schedule& schedule) {
+  nlohmann::json actors = nlohmann::json::array();
   for (const auto& row : schedule.actors) {
-    nlohmann::json& actions = rows.emplace_back(nlohmann::json::array());
+    nlohmann::json& actions = actors.emplace_back()["actions"] = nlohmann::json::array();
     for (const Action& action : row) actions.push_back(text(action));
   }
   const nlohmann::json out = {
-      {"name", schedule.name}, {"stages", schedule.stages()}, {"microbatches", schedule.microbatches()}, {"actors", rows}};
-  std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+      {"name", schedule.name}, {"stages", schedule.stages()}, {"microbatches", schedule.microbatches()}, {"actors", actors}};
+  print_json(out);
 }
 
 void schedule_command(const Arguments& arguments) {
@@ -52,7 +53,7 @@ void schedule_command(const Arguments& arguments) {
   const Schedule schedule = table_of(arguments.table);
   const StageShape shape = shape_of(arguments.table, schedule);  // what another model asks of a file's table is checked where there is one
   validate(schedule, shape);
-  if (arguments.json) return print_json(schedule);
+  if (arguments.json) return print_table(schedule);
   std::cout << (arguments.show ? draw(schedule, shape) : print(schedule));
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/schedule_search.h"
 #include "penstock/error.h"
 #include "plan/relieve.h"
@@ -138,7 +139,7 @@ void compare_command(const SearchArguments& arguments) {
   if (arguments.simulate.json) {
     nlohmann::json out = {{"kind", "compare"}, {"schedules", nlohmann::json::array()}};
     for (const Row& row : rows) out["schedules"].push_back(json_of(row));
-    std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    print_json(out);
     return;
   }
   std::cout << text_of(arguments, rows);
@@ -155,7 +156,7 @@ void add_schedule_compare(CLI::App& schedule) {
   CLI::App* command = schedule.add_subcommand("compare", "all schedules side by side for these costs, links and memory, best first");
   const auto arguments = std::make_shared<SearchArguments>();
   add_search_options(*command, *arguments);
-  command->footer("Example: penstock schedule compare --actors 4 --microbatches 8 --latency 0.5 --memory-limit 6");
+  command->footer("Example: penstock schedule compare --actors 4 --microbatches 8 --latency 0.5 --activation-limit 6");
   command->callback([arguments] { compare_command(*arguments); });
 }
 

@@ -225,7 +225,7 @@ void add_race_options(CLI::App& command, RaceArguments& race) {
 std::optional<RacedSearch> raced_search(const SearchArguments& arguments, const RaceArguments& race) {
   const Config config = config_of(arguments, race);
   const std::shared_ptr<const Dataset> data = make_dataset(config, *prepare_sequential(config, *race.models).model);
-  const std::unique_ptr<Cluster> cluster = configured_cluster(config, groups_of(config), data);
+  const std::unique_ptr<Cluster> cluster = configured_cluster("schedule search", config, groups_of(config), data);
   if (cluster == nullptr) return std::nullopt;
   RacedSearch raced;
   const std::vector<Searched> searches = all_searched(arguments, raced.unsearched);

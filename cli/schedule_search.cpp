@@ -10,7 +10,9 @@
 #include <optional>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/schedule_race.h"
 #include "penstock/error.h"
 #include "plan/relieve.h"
@@ -95,10 +97,10 @@ nlohmann::json json_of(const SearchArguments& arguments, const SearchResult& res
                         {"copies", copies_of(placement_of(schedule))},
                         {"busy", result.time.busy},
                         {"peak_live", result.time.peak_live},
-                        {"memory_limit", nullptr},
+                        {"activation_limit", nullptr},
                         {"generator", nullptr},
                         {"table", print(schedule)}};
-  if (std::isfinite(arguments.memory_limit)) out["memory_limit"] = arguments.memory_limit;
+  if (std::isfinite(arguments.memory_limit)) out["activation_limit"] = arguments.memory_limit;
   if (!result.generator.empty()) out["generator"] = {{"name", result.generator}, {"makespan", result.generator_time}};
   return out;
 }
@@ -113,14 +115,15 @@ std::string text_of(const SearchArguments& arguments, const SearchResult& result
   const std::string proof = result.optimal ? "no order of these stages is faster"
                                            : concat("at most ", fixed(100 * result.gap(), 1), " % above the lower bound of ",
                                                     time_of(arguments, result.lower_bound));
-  const auto counted = [&](const char* what, Kind kind) {
+  const auto tally = [&](const char* what, Kind kind) {
     const std::int64_t count = count_of(result.schedule, kind);
     return count > 0 ? concat(", ", count, what) : std::string();
   };
   return concat(
       table({"", "busy", "idle", "peak live"}, rows), "\nmakespan ", time_of(arguments, time.makespan), ", bubble ",
-      fixed(100 * time.bubble(), 1), " %: ", proof, "\nfound by ", result.found_by, counted(" recomputed", Kind::R),
-      counted(" offloaded", Kind::OFFLOAD), counted(" gathers", Kind::UNSHARD), "\nbest schedule by name: ",
+      fixed(100 * time.bubble(), 1), " %: ", proof, "\nfound by ", result.found_by, tally(" recomputed", Kind::R),
+      tally(" offloaded", Kind::OFFLOAD), tally(" gathers", Kind::UNSHARD), "\nbest schedule by name of ",
+      counted(result.schedule.stages(), "stage"), ": ",
       result.generator.empty() ? "none keeps the limit" : concat(result.generator, ", ", time_of(arguments, result.generator_time)), "\n");
 }
 
@@ -144,7 +147,7 @@ void search_command(const SearchArguments& arguments, const RaceArguments& race)
   if (arguments.simulate.json) {
     nlohmann::json out = json_of(arguments, result);
     if (measures) out["race"] = race_json(*found);
-    std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    print_json(out);
     return;
   }
   if (measures) std::cout << race_text(*found) << "\nthe fastest, as predicted:\n";
@@ -157,7 +160,8 @@ void search_command(const SearchArguments& arguments, const RaceArguments& race)
 void add_search_options(CLI::App& command, SearchArguments& arguments) {
   add_table_options(command, arguments.simulate.table);
   add_cost_options(command, arguments.simulate);
-  command.add_option("--memory-limit", arguments.memory_limit, "activations that an actor may hold at once [unlimited]");
+  command.add_option("--activation-limit,--memory-limit", arguments.memory_limit,
+                     "micro-batches' activations that an actor may hold at once [unlimited]");
   command.add_option("--allow", arguments.allowed, "recompute, offload: what may keep a table within the limit [what has a time]")
       ->delimiter(',')
       ->check(CLI::IsMember({"recompute", "offload", "none"}));
@@ -168,11 +172,12 @@ void add_search_options(CLI::App& command, SearchArguments& arguments) {
 SearchProblem problem_of(const SearchArguments& arguments, int stages) {
   const SimulateArguments& flags = arguments.simulate;
   check_bytes(flags);
+  check_size(flags.table, 4096, 1 << 14);  // some seconds for all named schedules
   if (!flags.costs.empty() && (flags.forward || flags.backward || flags.input || flags.weight || flags.per_stage))
     throw Error(concat("--costs ", flags.costs, " says what each stage takes"), {},
                 "leave out --forward, --backward, --input, --weight and --per-stage");
   if (!(arguments.memory_limit > 0))
-    throw Error(concat("--memory-limit ", number(arguments.memory_limit), ": an actor holds more than 0 activations"));
+    throw Error(concat("--activation-limit ", number(arguments.memory_limit), ": an actor holds more than 0 activations"));
   SearchProblem problem;
   problem.actors = arguments.shape().actors;
   problem.copies = arguments.copies;
@@ -222,7 +227,7 @@ void add_schedule_search(CLI::App& schedule, const ModelRegistry& models) {
   command->add_option("--seed", arguments->seed, "of the random moves")->capture_default_str();
   command->add_option("--out", arguments->out, "write the table")->type_name("FILE.csv");
   command->footer(
-      "Example:\n  penstock schedule search --actors 4 --microbatches 8 --memory-limit 6 --latency 0.5 --out best.csv --show\n"
+      "Example:\n  penstock schedule search --actors 4 --microbatches 8 --activation-limit 6 --latency 0.5 --out best.csv --show\n"
       "  penstock schedule search --microbatches 8 --costs costs.json --measure examples/gpt.toml --out best.csv");
   command->callback([arguments, race] { search_command(*arguments, *race); });
 }

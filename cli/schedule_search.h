@@ -21,7 +21,7 @@ struct SearchArguments {
 
   const ScheduleOptions& shape() const { return simulate.table.options; }
 };
-// Shape, costs, links, --memory-limit, --show and --json.
+// Shape, costs, links, --activation-limit, --show and --json.
 void add_search_options(CLI::App& command, SearchArguments& arguments);
 
 // Of a chain of `stages` stages. Throws Error for flags that contradict each other and for costs that were not measured.

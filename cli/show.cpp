@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "penstock/error.h"
 #include "plan/plan_file.h"
 #include "report/plan_svg.h"
@@ -71,14 +72,14 @@ nlohmann::ordered_json summary(const Timeline& timeline) {
           {"devices", timeline.devices.size()},
           {"activities", timeline.activities.size()},
           {"makespan", timeline.makespan},
-          {"seconds", timeline.seconds}};
+          {"unit", timeline.seconds ? nlohmann::ordered_json("seconds") : nlohmann::ordered_json()}};
 }
 
-void print_json(const std::vector<Timeline>& timelines, const std::string& out) {
+void print_summaries(const std::vector<Timeline>& timelines, const std::string& out) {
   nlohmann::ordered_json object = summary(timelines.front());
   if (!out.empty()) object["out"] = out;
   for (std::size_t i = 1; i < timelines.size(); ++i) object["beside"].push_back(summary(timelines[i]));
-  std::cout << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  print_json(object);
 }
 
 // A plan's stages, and its step below where the file has it.
@@ -104,7 +105,7 @@ void show_plan(const PlanFile& plan, const Arguments& arguments) {
   const std::string drawn = plan_picture(plan, timeline, arguments);
   if (!arguments.out.empty()) write_file(arguments.out, drawn);
   if (arguments.json)
-    std::cout << print(plan, false);
+    print_json(nlohmann::ordered_json::parse(print(plan, false)));
   else
     std::cout << (arguments.out.empty() ? drawn : concat("drawn in ", arguments.out, "\n"));
 }
@@ -120,7 +121,7 @@ void show(const Arguments& arguments) {
     if (timelines[i].seconds != timelines[0].seconds)
       throw Error(concat(arguments.files[0], " and ", arguments.files[i], " have no common scale: one is in seconds, the other is not"));
   if (!arguments.out.empty()) write_file(arguments.out, picture(timelines, arguments));
-  if (arguments.json) return print_json(timelines, arguments.out);
+  if (arguments.json) return print_summaries(timelines, arguments.out);
   if (arguments.out.empty())
     std::cout << timeline_text(timelines, {arguments.columns, terminal_of(stdout).colour});
   else

@@ -13,7 +13,8 @@ namespace {
 
 bool is_program(const std::string& what) {
   if (what.ends_with(".toml")) return true;
-  if (!names_file(what) && !std::filesystem::is_regular_file(what)) return false;
+  std::error_code ignored;
+  if (!names_file(what) && !std::filesystem::is_regular_file(what, ignored)) return false;
   return read_file(what).starts_with("penstock program");
 }
 
@@ -35,7 +36,8 @@ void add_disturbance_options(CLI::App& command, SimulateArguments& arguments) {
 void add_program_options(CLI::App& command, SimulateArguments& arguments) {
   command.add_option("--device", arguments.device, "published figures of this device for tasks without measured costs");
   command.add_option("--network", arguments.link, "published figures of this link");
-  command.add_option("--devices", arguments.devices, "a file of figures instead of the published ones")->type_name("FILE.toml");
+  command.add_option("--figures", arguments.figures, "a file of figures of devices and links instead of the published ones")
+      ->type_name("FILE.toml");
   command.add_option("--schedule", arguments.schedule, "of a configuration: NAME, FILE.csv or FILE.rules");
   command.add_option("--plan", arguments.plan, "of a configuration: FILE that penstock plan wrote");
   command.add_option("--set", arguments.settings, "overrides one key of a configuration: --set model.width=256")

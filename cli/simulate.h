@@ -28,7 +28,7 @@ struct SimulateArguments {
   std::vector<std::string> stragglers;  // ACTOR=FACTOR
   std::string costs, backend = "threads";
   // Of programs and configurations.
-  std::string device, devices, link;  // names of published figures, and a file of them
+  std::string device, figures, link;  // names of published figures, and a file of them
   std::string schedule, plan;         // of a configuration
   std::vector<std::string> settings;
   std::string against;  // a run's folder

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "cli/kernels.h"
+#include "cli/output.h"
 #include "cli/simulate.h"
 #include "penstock/error.h"
 #include "program/verify.h"
@@ -74,7 +75,7 @@ void add_costs(const SimulateArguments& arguments, Setting& setting) {
     throw Error(concat("how long do the tasks of ", arguments.table.what, " take?"), {},
                 "--costs FILE, which penstock profile CONFIG --out FILE measures; or --device NAME, for published figures of a device");
   const DeviceTable table =
-      arguments.devices.empty() ? published_devices() : parse_devices(read_file(arguments.devices), arguments.devices);
+      arguments.figures.empty() ? published_devices() : parse_devices(read_file(arguments.figures), arguments.figures);
   Costs costs;
   CostContext context;
   context.backend = arguments.backend;
@@ -243,15 +244,18 @@ std::vector<Variant> variants_of(const SimulateArguments& arguments, const Setti
 
 double median_seconds(const std::string& folder) {
   const std::string file = (std::filesystem::path(folder) / "metrics.jsonl").string();
-  std::vector<double> seconds;
+  std::map<std::int64_t, double> steps;  // the last line of each counts
   for (const std::string& line : split(read_file(file), '\n')) {
     if (line.empty()) continue;
     const nlohmann::json step = nlohmann::json::parse(line, nullptr, false);
-    if (step.is_discarded() || !step.contains("seconds") || !step["seconds"].is_number())
+    if (!step.is_object() || !step.value("step", nlohmann::json()).is_number_integer() ||
+        !step.value("seconds", nlohmann::json()).is_number())
       throw Error(concat(file, ": a line is no step's metrics"), {line.substr(0, 80)});
-    seconds.push_back(step["seconds"]);
+    steps[step["step"]] = step["seconds"];
   }
-  if (seconds.empty()) throw Error(concat(file, " has no steps"));
+  if (steps.empty()) throw Error(concat(file, " has no steps"));
+  std::vector<double> seconds;
+  for (const auto& [step, taken] : steps) seconds.push_back(taken);
   const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
   std::nth_element(seconds.begin(), middle, seconds.end());
   return *middle;
@@ -281,7 +285,7 @@ void print_comparison(const SimulateArguments& arguments, const Setting& setting
                               {"peak", json_of(device.peak)}});
   for (const TaskPair& task : comparison.tasks)
     out["tasks"].push_back({{"name", task.name}, {"count", task.count}, {"seconds", json_of(task.seconds)}});
-  std::cout << out.dump() << "\n";
+  print_json(out);
 }
 
 // As training calls its measured ones.
@@ -304,7 +308,7 @@ void simulate_program(const SimulateArguments& arguments) {
   if (arguments.json) {
     nlohmann::json out = json_of(setting, simulation);
     if (arguments.explain) out["explanation"] = json_of(simulation.timeline, explanation);
-    std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    print_json(out);
     return;
   }
   std::cout << text_of(setting, simulation);

@@ -7,6 +7,8 @@
 #include <set>
 
 #include "base/text.h"
+#include "base/words.h"
+#include "cli/output.h"
 #include "cli/simulate.h"
 #include "penstock/error.h"
 #include "plan/apply.h"
@@ -69,7 +71,7 @@ void set_measured_costs(const SimulateArguments& arguments, const TableChoice& t
 void check_flags(const SimulateArguments& arguments) {
   const std::pair<const char*, bool> given[] = {{"--schedule", !arguments.schedule.empty()}, {"--set", !arguments.settings.empty()},
                                                 {"--plan", !arguments.plan.empty()},         {"--against", !arguments.against.empty()},
-                                                {"--device", !arguments.device.empty()},     {"--devices", !arguments.devices.empty()},
+                                                {"--device", !arguments.device.empty()},     {"--figures", !arguments.figures.empty()},
                                                 {"--network", !arguments.link.empty()}};
   for (const auto& [flag, is_given] : given) {
     if (is_given)
@@ -210,9 +212,9 @@ std::string text_of(const Setting& setting, const TableTime& time, double depend
     rows.push_back({concat("actor ", a), text(time.busy[a]), text(time.makespan - time.busy[a]), short_count(time.peak_live[a]),
                     text(time.peak_time[a])});
   }
-  return concat(setting.schedule.name, ": ", setting.actors(), " actors, ", setting.schedule.stages(), " stages, ",
-                setting.schedule.microbatches(), " micro-batches\n\n", table({"", "busy", "idle", "peak live", "at"}, rows), "\nmakespan ",
-                text(time.makespan), ", bubble ", fixed(100 * time.bubble(), 1), " %, lower bound ",
+  return concat(setting.schedule.name, ": ", counted(setting.actors(), "actor"), ", ", counted(setting.schedule.stages(), "stage"), ", ",
+                counted(setting.schedule.microbatches(), "micro-batch"), "\n\n", table({"", "busy", "idle", "peak live", "at"}, rows),
+                "\nmakespan ", text(time.makespan), ", bubble ", fixed(100 * time.bubble(), 1), " %, lower bound ",
                 text(std::max(largest(time.busy), dependencies)), " (busiest actor ", text(largest(time.busy)), ", longest chain of needs ",
                 text(dependencies), ")\n");
 }
@@ -228,6 +230,7 @@ Timeline timeline_of(const Setting& setting, const TableTime& time) {
 
 void simulate_table(const SimulateArguments& arguments) {
   check_flags(arguments);
+  check_size(arguments.table, 4096, 1 << 22);
   Setting setting = setting_of(arguments, arguments.table);
   setting.machine.options.record = arguments.explain || arguments.show || !arguments.timeline.empty();
   const TableTime time = setting.time(setting.machine);
@@ -239,7 +242,7 @@ void simulate_table(const SimulateArguments& arguments) {
   if (arguments.json) {
     nlohmann::json out = json_of(setting, time, dependencies);
     if (arguments.explain) out["explanation"] = json_of(timeline, explanation);
-    std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    print_json(out);
     return;
   }
   std::cout << text_of(setting, time, dependencies);

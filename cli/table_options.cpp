@@ -1,15 +1,18 @@
 #include "cli/table_options.h"
 
 #include <CLI/CLI.hpp>
+#include <tuple>
 
 #include "base/text.h"
 #include "penstock/error.h"
 #include "plan/apply.h"
+#include "runtime/config.h"
 
 namespace penstock {
 
 void add_table_options(CLI::App& command, TableChoice& choice) {
   ScheduleOptions& options = choice.options;
+  options.microbatches = static_cast<int>(Config::Pipeline().microbatches);  // as in a configuration
   choice.flags = {
       command.add_option("--actors", options.actors, "how many actors")->capture_default_str(),
       command.add_option("--microbatches", options.microbatches, "micro-batches of a step")->capture_default_str(),
@@ -41,7 +44,16 @@ bool names_file(const std::string& what) {
   return names_table(what) || names_rules(what);
 }
 
+void check_size(const TableChoice& choice, int most_actors, int most_forwards) {
+  const auto& [actors, microbatches, chunks] = std::tie(choice.options.actors, choice.options.microbatches, choice.options.chunks);
+  if (actors > most_actors) throw Error(concat("--actors ", actors, " are too many"), {}, concat("up to ", most_actors, " are looked at"));
+  if (1.0 * actors * microbatches * chunks > most_forwards)
+    throw Error(concat("a table of ", actors, " actors x ", chunks, " chunks x ", microbatches, " micro-batches is too large"),
+                {concat("the product may be up to ", most_forwards)});
+}
+
 Schedule table_of(const TableChoice& choice) {
+  if (!names_table(choice.what)) check_size(choice, 1 << 22, 1 << 22);
   if (const std::string flags = given(choice.flags); names_table(choice.what) && !flags.empty()) {
     throw Error(concat(choice.what, " says itself how many actors, stages and micro-batches it has"), {}, "leave out " + flags);
   }

@@ -20,7 +20,10 @@ void add_table_options(CLI::App& command, TableChoice& choice);
 
 // A name that is no schedule's but ends or reads like a file's.
 bool names_file(const std::string& what);
-// By name, or as the file says. Throws Error, also where a file is given flags that it answers itself.
+// Throws Error where a table by the choice's options would be of more actors or, all stages' micro-batches together, more forwards than
+// these.
+void check_size(const TableChoice& choice, int most_actors, int most_forwards);
+// By name, or as the file says. Throws Error, also for more than 2^22 forwards, and where a file is given flags that it answers itself.
 Schedule table_of(const TableChoice& choice);
 // What it is held against: the stages that its rules say, or a chain.
 StageShape shape_of(const TableChoice& choice, const Schedule& schedule);

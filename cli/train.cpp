@@ -1,14 +1,20 @@
 // penstock train
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "base/stop.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "cli/clusters.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/kernels.h"
+#include "cli/output.h"
 #include "penstock/error.h"
 #include "report/progress.h"
 #include "report/table.h"
@@ -16,24 +22,76 @@
 #include "report/timeline_json.h"
 #include "runtime/checkpoint.h"
 #include "runtime/generation.h"
+#include "runtime/learning_rate.h"
 #include "runtime/measured.h"
-#include "runtime/stop_signal.h"
+#include "runtime/ranks.h"
+#include "runtime/run_lock.h"
 #include "runtime/training.h"
 
 namespace penstock {
 namespace {
 
-constexpr std::int64_t kSampleTokens = 300;  // shown after training
+using Clock = std::chrono::steady_clock;
+
+// Shown after training: so many bytes, or what comes in so many seconds. It needs a program of its own: none where the run's took longer.
+constexpr std::int64_t kSampleTokens = 300;
+constexpr std::chrono::seconds kSampleSeconds{5}, kCompileSeconds{10};
 
 struct TrainOptions {
   ConfigOptions config;
+  bool resume_or_start = false, changed_text = false;
   bool json = false;
 };
 
-TrainingStart start_of(const TrainOptions& options, const Config& config, const Prepared& prepared, const ModelRegistry& models) {
-  if (!options.config.resume.empty()) return start_from_checkpoint(config, options.config.resume, models);
-  if (!options.config.init.empty()) return start_from_parameters(config, prepared, options.config.init);
+// With --resume-or-start: resumes what there is to resume.
+ConfigOptions settled(const TrainOptions& options, const ModelRegistry& models) {
+  ConfigOptions out = options.config;
+  if (!options.resume_or_start) return out;
+  const std::string folder = load_config(out, models).run.out;
+  if (!checkpoint_steps(folder).empty()) out.resume = folder;
+  return out;
+}
+
+TrainingStart start_of(const ConfigOptions& options, const Config& config, const Prepared& prepared, const ModelRegistry& models) {
+  if (!options.resume.empty()) return start_from_checkpoint(config, options.resume, models);
+  if (!options.init.empty()) return start_from_parameters(config, prepared, options.init);
   return fresh_start(config, prepared);
+}
+
+// A run goes on with the data that it has read, unless the user says otherwise.
+void check_data(const TrainOptions& options, const TrainingStart& start, const Dataset& data) {
+  if (!start.before || options.changed_text || start.text == data.fingerprint()) return;
+  throw Error(concat(start.state.path, " was trained on other data"),
+              {concat("here is ", data.summary()), "their names, sizes or contents differ"},
+              "name the same text (--text), or go on with this one by --changed-text");
+}
+
+// The run's folder, where this process writes into it.
+void take_folder(const Config& config, const TrainingStart& start, std::optional<RunLock>& lock) {
+  const std::optional<Ranks> ranks = ranks_from_environment();
+  if (ranks && ranks->rank != 0) return;
+  lock.emplace(config.run.out);
+  if (goes_on_in_place(config, start))
+    for (const DamagedCheckpoint& damaged : start.damaged)
+      std::fprintf(stderr, "note: %s is %s from now on\n", damaged.folder.c_str(), set_aside(damaged.folder).c_str());
+  check_run(config, start);
+}
+
+void print_finished(const TrainOptions& options, const Config& config, const TrainingStart& start) {
+  std::fprintf(stderr, "%s has done all %d steps\n", start.state.path.c_str(), static_cast<int>(start.step));
+  if (!options.json) return;
+  const nlohmann::ordered_json out = {
+      {"step", start.step}, {"stopped", false}, {"seconds", 0}, {"out", config.run.out}, {"checkpoint", start.state.path}};
+  print_json(out);
+}
+
+// How a run goes on.
+void print_resumed(const Config& config, const TrainingStart& start) {
+  std::fprintf(stderr, "resumed from %s\n", start.state.path.c_str());
+  const std::string rate = learning_rate_text(config.train), before = learning_rate_text(*start.before);
+  const bool over = config.train.decay != "constant" && end_of_decay(config.train) < config.train.steps;
+  std::fprintf(stderr, "learning rate %s%s%s\n", rate.c_str(), rate == before ? ", as before" : concat("; before: ", before).c_str(),
+               over ? concat("; --set decay_end=", config.train.steps, " lets it fall until the last step").c_str() : "");
 }
 
 void print_beginning(const Config& config, const Prepared& prepared, const Dataset& data, const TrainingStart& start) {
@@ -41,14 +99,13 @@ void print_beginning(const Config& config, const Prepared& prepared, const Datas
   for (const ParameterSpec& spec : prepared.parameters) parameters += spec.type.elements();
   const bool grouped = devices_in(prepared.replicas) > static_cast<int>(prepared.replicas.size());
   const std::string size = data.tokens() > 0 ? concat(" x ", data.tokens(), " tokens") : std::string(" samples");
-  std::fprintf(stderr, "%s with %s parameters; %s on %d actors%s (%s), %d micro-batches of %d%s; %s\n", config.model.name.c_str(),
+  std::fprintf(stderr, "%s with %s parameters; %s on %s%s (%s), %s of %d%s; %s\n", config.model.name.c_str(),
                short_number(static_cast<double>(parameters)).c_str(), prepared.schedule.name.c_str(),
-               static_cast<int>(config.pipeline.actors), grouped ? concat(" of ", groups_text(prepared.replicas), " devices").c_str() : "",
-               config.pipeline.backend.c_str(), static_cast<int>(config.pipeline.microbatches),
+               counted(config.pipeline.actors, "actor").c_str(),
+               grouped ? concat(" of ", groups_text(prepared.replicas), " devices").c_str() : "", config.pipeline.backend.c_str(),
+               counted(config.pipeline.microbatches, "micro-batch").c_str(),
                static_cast<int>(config.train.batch / config.pipeline.microbatches), size.c_str(), data.summary().c_str());
-  if (start.step > 0) std::fprintf(stderr, "resumed from %s\n", start.state.path.c_str());
-  if (start.step > 0 && read_checkpoint(start.state.path).text != data.fingerprint())
-    std::fprintf(stderr, "note: the data is not the one that the checkpoint was trained on\n");
+  if (start.before) print_resumed(config, start);
 }
 
 std::string device_table(const Prepared& prepared, const TrainingResult& result) {
@@ -73,18 +130,28 @@ std::string write_timeline(const Config& config, const TrainingPrograms& program
   return path;
 }
 
-std::string text_sample(const Config& config, const TrainingResult& result, const ModelRegistry& models) {
+std::string generated(const Config& config, const TrainingResult& result, const ModelRegistry& models) {
   StateSource state;
   state.kind = StateSource::Kind::checkpoint;
   state.path = result.checkpoint;
   GenerationOptions options;
   options.tokens = kSampleTokens;
   options.seed = config.train.seed;
+  options.seconds = std::chrono::duration<double>(kSampleSeconds).count();
   return generate(config, models, state, "", options,
                   [&](std::shared_ptr<const DataSource> data) { return local_cluster(1, config, std::move(data)); });
 }
 
-void print_json(const Config& config, const Dataset& data, const TrainingResult& result, const std::string& timeline) {
+// The run has ended well, whatever becomes of the sample.
+void print_sample(const Config& config, const TrainingResult& result, const ModelRegistry& models) {
+  try {
+    std::printf("\nA sample:\n%s\n", printable(generated(config, result, models)).c_str());
+  } catch (const Error& error) {
+    std::fprintf(stderr, "no sample: %s\n", error.what());
+  }
+}
+
+void print_result(const Config& config, const Dataset& data, const TrainingResult& result, const std::string& timeline) {
   nlohmann::ordered_json out = {{"step", result.last.step}, {"loss", result.last.loss}};
   if (result.validation_loss) out["validation_loss"] = *result.validation_loss;
   out["stopped"] = result.stopped;
@@ -99,41 +166,50 @@ void print_json(const Config& config, const Dataset& data, const TrainingResult&
                              {"waiting", device.waiting},
                              {"planned_bytes", device.planned_bytes},
                              {"measured_bytes", device.measured_bytes}});
-  std::printf("%s\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  print_json(out);
 }
 
 void train(const TrainOptions& options, const ModelRegistry& models) {
-  const Config config = load_config(options.config, models);
-  StopSignal stop;  // before any other thread
+  const ConfigOptions settings = settled(options, models);
+  const Config config = load_config(settings, models);
   const Prepared prepared = prepare(config, models);
-  const TrainingStart start = start_of(options, config, prepared, models);
-  check_run(config, start);
+  const TrainingStart start = start_of(settings, config, prepared, models);
+  if (options.resume_or_start && start.step >= config.train.steps) return print_finished(options, config, start);
+  std::optional<RunLock> lock;
+  take_folder(config, start, lock);
   const std::shared_ptr<const Dataset> data = make_dataset(config, *prepared.model);
-  const std::unique_ptr<Cluster> cluster = configured_cluster(config, prepared.replicas, data);
+  check_data(options, start, *data);
+  std::unique_ptr<Cluster> cluster = configured_cluster("train", config, prepared.replicas, data);
   if (cluster == nullptr) return;
+  const Clock::time_point begin = Clock::now();
   TrainingPrograms programs = compile_programs(config, prepared);
+  const bool compiled_soon = Clock::now() - begin < kCompileSeconds;
   choose_kernels(config, programs.training);
   if (programs.evaluation) choose_kernels(config, *programs.evaluation);
   print_beginning(config, prepared, *data, start);
 
   TrainingResult result;
+  std::optional<StopLater> later;  // until all is written and said
   {
     Progress progress(stderr, terminal_of(stderr), config.train.steps);
     TrainingHooks hooks;
     hooks.step = [&](const StepMetrics& metrics) { progress.show(metrics); };
-    hooks.stop = [&] { return stop.requested(); };
+    hooks.begin = [&] { later.emplace(); };
+    hooks.stop = stop_requested;
     result = train(config, programs, start, *cluster, *data, hooks);
   }
   if (result.stopped) std::fprintf(stderr, "stopped by a signal after step %d\n", static_cast<int>(result.last.step));
   const std::string timeline = result.recorded_step > 0 ? write_timeline(config, programs, result) : std::string();
   if (options.json) {
-    print_json(config, *data, result, timeline);
-    return;
+    print_result(config, *data, result, timeline);
+  } else {
+    std::printf("\n%scheckpoint  %s\n", device_table(prepared, result).c_str(), result.checkpoint.c_str());
+    if (!timeline.empty()) std::printf("timeline    %s\n", timeline.c_str());
   }
-  if (!result.stopped && prepared.model->generates())
-    std::printf("\nA sample:\n%s\n", printable(text_sample(config, result, models)).c_str());
-  std::printf("\n%scheckpoint  %s\n", device_table(prepared, result).c_str(), result.checkpoint.c_str());
-  if (!timeline.empty()) std::printf("timeline    %s\n", timeline.c_str());
+  cluster.reset();
+  later.reset();
+  if (result.stopped) throw CLI::RuntimeError(128 + SIGTERM);  // another rank got the signal
+  if (!options.json && compiled_soon && prepared.model->generates()) print_sample(config, result, models);
 }
 
 }  // namespace
@@ -142,9 +218,15 @@ void add_train(CLI::App& program, const ModelRegistry& models) {
   CLI::App* command = program.add_subcommand("train", "Trains a model on real text, or on synthetic data where its model reads no text.");
   command->footer(
       "Example:\n  penstock train --schedule zb-h1 --actors 2 --steps 200 --text src docs --out runs/mine\n"
-      "  penstock train --resume runs/mine --set train.steps=400");
+      "  penstock train --resume runs/mine --set train.steps=400\n"
+      "  penstock train --resume-or-start --out runs/mine --steps 400");
   const auto options = std::make_shared<TrainOptions>();
   add_config_options(*command, options->config);
+  command->add_flag("--changed-text", options->changed_text, "with --resume: goes on although the text is not the one of the checkpoint");
+  command
+      ->add_flag("--resume-or-start", options->resume_or_start,
+                 "resumes the run in --out where it has a checkpoint, and starts it where not: one command for launchers that start again")
+      ->excludes("--resume");
   command->add_flag("--json", options->json, "one JSON object on standard output");
   command->callback([options, &models] { train(*options, models); });
 }

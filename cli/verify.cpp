@@ -1,13 +1,19 @@
-// penstock verify: a program's text, in both channel models; or a schedule's table.
+// penstock verify: a program's text, in both channel models; a schedule's table; or the checkpoints of a run.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "base/words.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/verify_checkpoints.h"
 #include "penstock/error.h"
 #include "penstock/schedule.h"
+#include "program/memory_plan.h"
 #include "program/verify.h"
 #include "report/table.h"
 
@@ -40,6 +46,7 @@ nlohmann::json json_of(const Program& program, const std::string& serial_error) 
                         {"name", program.name},
                         {"microbatches", program.microbatches},
                         {"finishes", {{"tagged", true}, {"serial", serial_error.empty()}}},
+                        {"memory_plan", has_memory_plan(program)},
                         {"devices", nlohmann::json::array()}};
   if (!serial_error.empty()) out["serial_error"] = serial_error;
   for (const DeviceProgram& device : program.devices) {
@@ -70,7 +77,8 @@ std::string text_of(const Program& program, const std::string& serial_error) {
   }
   return concat("program @", program.name, ": every device finishes, without any buffering\n\n", table(titles, rows),
                 "\nindependent transfers (threads, Gloo): finishes\none serial channel per pair (NCCL): ",
-                serial_error.empty() ? "finishes" : serial_error, "\n");
+                serial_error.empty() ? "finishes" : serial_error, "\n",
+                has_memory_plan(program) ? "" : "no memory plan: its slots have no places, so it cannot run\n");
 }
 
 // What stands in the way on one serial channel per pair; empty: nothing.
@@ -88,7 +96,7 @@ void verify_program(const Arguments& arguments, std::string_view content) {
   verify(program, {ChannelModel::tagged, arguments.memory_limit});
   const std::string serial_error = serial_error_of(program);
   if (arguments.json) {
-    std::cout << json_of(program, serial_error).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    print_json(json_of(program, serial_error));
   } else {
     std::cout << text_of(program, serial_error);
   }
@@ -101,28 +109,41 @@ void verify_table(const Arguments& arguments, std::string_view content) {
   const Schedule schedule = parse_schedule(content, arguments.file);
   validate(schedule, chain_of(schedule));
   if (arguments.json) {
-    const nlohmann::json out = {{"kind", "schedule"},
-                                {"actors", schedule.actors.size()},
-                                {"stages", schedule.stages()},
-                                {"microbatches", schedule.microbatches()},
-                                {"finishes", true}};
-    std::cout << out.dump() << "\n";
+    nlohmann::json actors = nlohmann::json::array();
+    for (const auto& row : schedule.actors) actors.push_back({{"actions", row.size()}});
+    print_json(nlohmann::json{{"kind", "schedule"},
+                              {"actors", actors},
+                              {"stages", schedule.stages()},
+                              {"microbatches", schedule.microbatches()},
+                              {"finishes", true}});
   } else {
-    std::cout << concat(arguments.file, ": every action once, no cycle: ", schedule.actors.size(), " actors, a chain of ",
-                        schedule.stages(), " stages, ", schedule.microbatches(), " micro-batches\n");
+    std::cout << concat(arguments.file,
+                        ": every action once, no cycle: ", counted(static_cast<std::int64_t>(schedule.actors.size()), "actor"),
+                        ", a chain of ", counted(schedule.stages(), "stage"), ", ", counted(schedule.microbatches(), "micro-batch"), "\n");
   }
 }
 
 }  // namespace
 
 void add_verify(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("verify", "prove that a program or a schedule finishes, or name the cycle");
+  CLI::App* command =
+      app.add_subcommand("verify", "prove that a program or a schedule finishes, or name the cycle; see whether checkpoints are intact");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("file", arguments->file, "a schedule (FILE.csv) or a program (penstock compile --emit program)")->required();
+  command
+      ->add_option("file", arguments->file,
+                   "a schedule (FILE.csv), a program (penstock compile --emit program), or the folder of a run or of a checkpoint")
+      ->required();
   command->add_option("--memory-limit", arguments->memory_limit, "bytes a device may use")->check(CLI::NonNegativeNumber);
   command->add_flag("--json", arguments->json, "one JSON object");
-  command->footer("Example: penstock compile --emit program > gpt.txt && penstock verify gpt.txt --memory-limit 2000000000");
+  command->footer(
+      "Example: penstock compile --emit program > gpt.txt && penstock verify gpt.txt --memory-limit 2000000000\n"
+      "         penstock verify runs/mine");
   command->callback([arguments] {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(arguments->file, ignored)) {
+      if (!verify_checkpoints(arguments->file, arguments->json)) end_with_failure();
+      return;
+    }
     const std::string content = read_file(arguments->file);
     if (arguments->file.ends_with(".csv")) return verify_table(*arguments, content);
     verify_program(*arguments, content);

@@ -8,7 +8,7 @@ function(penstock_embed name header)
     string(APPEND text "${part}")
   endforeach()
   string(MAKE_C_IDENTIFIER "${name}" source)
-  set(source "${CMAKE_BINARY_DIR}/embedded/${source}.cpp")
+  set(source "${PROJECT_BINARY_DIR}/embedded/${source}.cpp")
   file(CONFIGURE OUTPUT "${source}" @ONLY
        CONTENT "#include \"${header}\"\n\nnamespace penstock {\n\nconst std::string_view ${name} = R\"~text(@text@)~text\";\n\n}  // namespace penstock\n")
   target_sources(penstock_core PRIVATE "${source}")

@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
-# Installs what the build needs and this machine does not have: Debian packages, and libtorch in .venv.
-# Does nothing, quickly, when all is there. PENSTOCK_PYTHON or PENSTOCK_LIBTORCH: no .venv is made.
+# Installs what this machine does not have: scripts/setup.sh [tests] [format] [bench]. Without an argument what building and running the
+# program takes: Debian packages, and libtorch in .venv. Does nothing, quickly, when all is there. PENSTOCK_PYTHON or PENSTOCK_LIBTORCH: no
+# .venv is made.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(
-  g++ cmake ninja-build ccache mold git python3-venv
-  libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libgloo-dev
-  libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev clang-format-19 chromium
-)
-
-missing=()
-for package in "${packages[@]}"; do
-  status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
-  [ "$status" = installed ] || missing+=("$package")
+packages=(g++ cmake ninja-build mold python3-venv libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libgloo-dev)
+for use in "$@"; do
+  case "$use" in
+    tests) packages+=(ccache git libgtest-dev librapidcheck-dev chromium) ;;
+    format) packages+=(git clang-format-19) ;;
+    bench) packages+=(libbenchmark-dev) ;;
+    *) echo "scripts/setup.sh: there is no \"$use\"; tests, format or bench" >&2; exit 2 ;;
+  esac
 done
+
+mapfile -t missing < <(comm -23 <(printf '%s\n' "${packages[@]}" | sort -u) \
+                                <(dpkg-query -W -f='${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' | sort -u))
 if [ ${#missing[@]} -gt 0 ]; then
   echo "installing ${missing[*]}"
   as_root=()

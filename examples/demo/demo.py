@@ -20,9 +20,12 @@ import subprocess
 import sys
 import time
 
+from demo_page import make_page
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = {"layers": 8, "width": 64, "heads": 4, "context": 128}
 QUICK_MODEL = {"layers": 8, "width": 32, "heads": 2, "context": 32}
+MOST_SPREAD = 0.25  # of the middle half of the steps, to the median: beyond it the machine was too busy to compare anything
 STEPS, EVERY, KILLED_AFTER = 240, 40, 100  # of a training, from checkpoint to checkpoint, and before the kill
 
 
@@ -31,7 +34,7 @@ class Failed(Exception):
 
 
 class Demo:
-    """Where things are, and what is said: on the terminal, and in a text file per part."""
+    """Where things are, and what is said and found."""
 
     def __init__(self, options):
         self.penstock_path, self.quick, self.out = options.penstock, options.quick, options.out
@@ -40,21 +43,18 @@ class Demo:
         self.table, self.broken_table, self.training_table = (self.out / f"{name}.csv" for name in ("zbv", "broken", "zbv-2"))
         self.weights, self.dump, self.costs = self.out / "gpt.safetensors", self.out / "check", self.out / "costs.json"
         self.predicted, self.run_folder, self.killed_folder = self.out / "predicted.json", self.out / "run", self.out / "killed"
-        self.sections = []  # heading and file of each part
-        self.findings = []
+        self.results = {"findings": [], "parts": []}  # what results.json holds, and the page is made of
 
     def part(self, heading):
-        self.sections.append((heading, self.out / f"part-{len(self.sections) + 1}.txt"))
-        self.sections[-1][1].write_text("")
-        print(f"\n== {len(self.sections)}. {heading} ==\n")
+        self.results["parts"].append([heading, ""])
+        print(f"\n== {len(self.results['parts'])}. {heading} ==\n")
 
     def say(self, text):
         print(text, flush=True)
-        with open(self.sections[-1][1], "a") as file:
-            file.write(f"{text}\n")
+        self.results["parts"][-1][1] += f"{text}\n"
 
     def find(self, text):
-        self.findings.append(f"{len(self.sections)}. {text}")
+        self.results["findings"].append(f"{len(self.results['parts'])}. {text}")
         self.say(f"-> {text}")
 
     def claim(self, holds, text):
@@ -78,10 +78,11 @@ class Demo:
 
 
 def metrics_of(folder):
-    """The steps of a run; the last line may be half written while it runs, or where it was killed."""
+    """The steps of a run, of several lines of one the last; the last line may be half written while it runs, or where it was killed."""
     file = folder / "metrics.jsonl"
     lines = file.read_text().split("\n")[:-1] if file.exists() else []
-    return [json.loads(line) for line in lines]
+    steps = {step["step"]: step for step in map(json.loads, lines)}
+    return [steps[step] for step in sorted(steps)]
 
 
 class Bystanders:
@@ -177,15 +178,26 @@ def relative_spread(values):
     return (high - low) / middle
 
 
-def judge_time(demo, error, spread, others):
-    allowed = max(0.1, 2 * spread)
+def why_incomparable(demo, seconds, others):
+    """Why these steps say nothing of a prediction; "" where they do."""
     if demo.quick:
-        demo.find("steps as short as these are not judged by their time")
-    elif others > 0.03:
-        demo.find(f"the time is not judged: meanwhile other programs took {100 * others:.0f} % of the cores, which no profile can know")
-    else:
-        holds = abs(error) <= allowed
-        demo.claim(holds, f"the step takes as long as predicted: {100 * error:+.1f} %, and {100 * allowed:.0f} % are allowed")
+        return "steps as short as these are not judged by their time"
+    if others > 0.03:
+        return f"the machine was too busy to compare, other programs took {100 * others:.0f} % of the cores meanwhile, which no profile can know"
+    if relative_spread(seconds) > MOST_SPREAD:
+        return f"the machine was too busy to compare, the middle half of the steps differ by {100 * relative_spread(seconds):.0f} %"
+    return ""
+
+
+def judge_time(demo, predicted, seconds, others):
+    incomparable = why_incomparable(demo, seconds, others)
+    demo.results["time"] = {"predicted": predicted, "measured": seconds, "others": others, "incomparable": incomparable}
+    if incomparable:
+        demo.find(f"the time is not judged: {incomparable}")
+        return
+    error, allowed = predicted / statistics.median(seconds) - 1, max(0.1, 2 * relative_spread(seconds))
+    holds = abs(error) <= allowed
+    demo.claim(holds, f"the step takes as long as predicted: {100 * error:+.1f} %, and {100 * allowed:.0f} % are allowed")
 
 
 def predicted_and_measured(demo):
@@ -204,8 +216,8 @@ def predicted_and_measured(demo):
     for actor, (planned, found) in enumerate(zip(predicted["peak_bytes"], steps[-1]["peak_bytes"])):
         error = planned / found - 1
         demo.claim(abs(error) < 0.03, f"memory of actor {actor}: {planned} bytes predicted, {found} measured ({100 * error:+.2f} %)")
-    seconds = [step["seconds"] for step in steps[10:]]
-    judge_time(demo, predicted["step_seconds"] / statistics.median(seconds) - 1, relative_spread(seconds), others)
+    demo.results["memory"] = {"predicted": predicted["peak_bytes"], "measured": steps[-1]["peak_bytes"]}
+    judge_time(demo, predicted["step_seconds"], [step["seconds"] for step in steps[10:]], others)
 
 
 def beside_the_peer(demo):
@@ -216,6 +228,8 @@ def beside_the_peer(demo):
     answer = demo.run([os.path.relpath(sys.executable), "bench/peer.py", "--width", "64", "--rounds", "1", "--fair", *schedules])
     demo.say(answer)
     ratio = float(answer.rsplit("= ", 1)[1])
+    medians = re.findall(r"^(penstock|peer) +(\S+) +([\d.]+) s", answer, re.MULTILINE)
+    demo.results["peer"] = {"ratio": ratio, "medians": [(who, schedule, float(seconds)) for who, schedule, seconds in medians]}
     demo.claim(ratio < 1, f"a step of Penstock takes {ratio:.2f} of the peer's time")
 
 
@@ -245,8 +259,9 @@ def killed_and_resumed(demo):
         demo.say(f"{step:4}   {unbroken[step - 1]['loss']:18.6f}   {resumed[step - 1]['loss']:10.6f}, {where}")
     demo.say("")
     losses = [[step["loss"] for step in run] for run in (unbroken, resumed)]
+    demo.results["losses"] = {"unbroken": losses[0], "resumed": losses[1], "killed_after": done, "resumed_from": newest}
     whole = [step["step"] for step in resumed] == list(range(1, STEPS + 1))
-    demo.claim(whole, f"killed after step {done}, on with three actors from step {newest}: every step is there, once")
+    demo.claim(whole, f"killed after step {done}, on with three actors from step {newest}: every step is there")
     difference = max(abs(a - b) / a for a, b in zip(*losses))
     demo.claim(difference < 1e-4, f"the losses of all steps differ from the unbroken run's by at most {difference:.1e} of themselves")
     first, before, last = (statistics.mean(losses[1][end - 10 : end]) for end in (10, newest, STEPS))
@@ -254,16 +269,22 @@ def killed_and_resumed(demo):
     demo.claim(last < before < first, f"the loss, a mean of 10 steps, falls: {falls}")
 
 
+def timelines_of(demo):
+    """The predicted step, and the measured one where the two can be compared."""
+    measured = demo.run_folder / "timeline.json"
+    time = demo.results["time"]
+    median, here = statistics.median(time["measured"]), json.loads(measured.read_text())["penstock"]["makespan"]
+    typical = abs(here / median - 1) <= max(0.1, 2 * relative_spread(time["measured"]))
+    return [demo.predicted, measured] if typical and not time["incomparable"] else [demo.predicted]
+
+
 def page(demo):
-    file = demo.out / "demo.html"
-    print(f"\n== {len(demo.sections) + 1}. One page ==\n")
-    summary = demo.out / "summary.txt"
-    summary.write_text("\n".join(demo.findings) + "\n")
-    texts = [("What was found", summary), *((f"{i}. {heading}", text) for i, (heading, text) in enumerate(demo.sections, 1))]
-    sections = [word for heading, text in texts for word in ("--section", f"{heading}={text}")]
-    timelines = [demo.predicted, demo.run_folder / "timeline.json"]
-    title = "Penstock: one step predicted and measured, and what else was shown"
-    subprocess.run(demo.command("show", *timelines, "--title", title, *sections, "--out", file), check=True)
+    file, timelines = demo.out / "demo.html", demo.out / "timelines.html"
+    print(f"\n== {len(demo.results['parts']) + 1}. One page ==\n")
+    (demo.out / "results.json").write_text(json.dumps(demo.results, indent=1) + "\n")
+    subprocess.run(demo.command("show", *timelines_of(demo), "--out", timelines), check=True, stdout=subprocess.DEVNULL)
+    file.write_text(make_page(demo.results, timelines.read_text()))
+    print(f"drawn in {file}")
 
 
 def from_root(path):

@@ -29,12 +29,18 @@ struct NodeCost {
   std::map<int, double> forward_sync = {}, backward_sync = {};
 };
 
+// One thing that a node sends, where a source measured that as a time: the output of one of the operators that it was made of.
+struct PlanOutput {
+  double seconds = 0;             // of one micro-batch of costs[0].samples, once for each stage that reads it
+  bool backward = false;          // a gradient
+  std::vector<int> readers = {};  // other nodes, ascending
+};
+
 struct PlanNode {
   std::string name;
   std::vector<NodeCost> costs;  // of each (name, degree) ascending in samples; none: only a host processor runs it
   double output_bytes = 0;      // of one micro-batch of costs[0].samples; what a cut after it moves, once for each stage that reads it
-  // What moving its output takes where that is measured as a time and not as bytes; negative: bytes count.
-  double transfer_seconds = -1;
+  std::vector<PlanOutput> outputs = {};                          // where transfers are measured as times; none: bytes count
   double cpu_seconds = std::numeric_limits<double>::infinity();  // forward and backward of one micro-batch on a host processor
   bool equal_batches = false;  // normalises over the micro-batch: all stages with such nodes take micro-batches of one size
   std::string kind = {};       // what its source calls it: "Linear(in_features=4096, ...)"; "": nothing
@@ -120,6 +126,8 @@ struct PlanOptions {
   bool straight = false;          // pipedream: one device per stage
   bool memory = true;             // pipedream: keep the devices' memory (the original does not by itself)
   bool exact = true;              // best: prove plans of small graphs by trying all
+  // The clock that `seconds` are counted by: seconds since any moment, never fewer than before; none: a steady clock.
+  std::function<double()> clock = {};
 };
 
 struct Plan {
@@ -142,6 +150,7 @@ struct PlannerInfo {
   std::string name;
   std::string summary;  // one line, with the source
   std::function<Plan(const PlanProblem&, const PlanOptions&)> plan;
+  bool smallest_size = false;  // it takes micro-batches of the smallest size that has costs only
 };
 const std::vector<PlannerInfo>& planners();  // the default first
 

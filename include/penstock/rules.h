@@ -45,6 +45,7 @@ struct Expression {
     bool operator==(const Term&) const = default;
   };
   std::vector<Term> terms;
+  std::string place;  // "my.rules:3:7", where it was read from; empty otherwise, and no part of what it says
 
   Expression() = default;
   Expression(std::int64_t number) : terms{{'n', number}} {}
@@ -54,7 +55,7 @@ struct Expression {
   bool uses(char variable) const;
   // Throws Error where it divides by zero or overflows.
   std::int64_t value(const Variables& variables) const;
-  bool operator==(const Expression&) const = default;
+  bool operator==(const Expression& other) const { return terms == other.terms; }
 };
 std::string print(const Expression& expression);
 

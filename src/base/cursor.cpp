@@ -162,6 +162,20 @@ void Cursor::header(std::string_view kind, int version) {
     fail_at(begin, concat("version ", found_version, " of penstock ", kind, "; this build reads version ", version));
 }
 
+std::size_t Cursor::line_begin(std::size_t position) const {
+  const std::size_t newline = text_.substr(0, position).rfind('\n');
+  return newline == std::string_view::npos ? 0 : newline + 1;
+}
+
+std::string Cursor::place_of(std::size_t position) const {
+  const std::string_view before = text_.substr(0, position);
+  return concat(file_, ":", 1 + std::count(before.begin(), before.end(), '\n'), ":", position - line_begin(position) + 1);
+}
+
+std::string Cursor::place() const {
+  return place_of(position_);
+}
+
 void Cursor::fail(const std::string& what, const std::string& hint) {
   skip();
   fail_at(position_, what, hint);
@@ -169,13 +183,9 @@ void Cursor::fail(const std::string& what, const std::string& hint) {
 
 void Cursor::fail_at(std::size_t position, const std::string& what, const std::string& hint) {
   position = std::min(position, text_.size());
-  const std::string_view before = text_.substr(0, position);
-  const std::size_t line = 1 + static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n'));
-  const std::size_t newline = before.rfind('\n');
-  const std::size_t begin = newline == std::string_view::npos ? 0 : newline + 1;
-  const std::size_t column = position - begin + 1;
+  const std::size_t begin = line_begin(position);
   std::string shown(text_.substr(begin, std::min(text_.find('\n', begin), text_.size()) - begin));
-  std::size_t caret = column - 1;
+  std::size_t caret = position - begin;
   constexpr std::size_t kWidth = 100;  // long lines are shown around the caret
   if (shown.size() > kWidth) {
     const std::size_t from = caret > kWidth / 2 ? caret - kWidth / 2 : 0;
@@ -184,7 +194,7 @@ void Cursor::fail_at(std::size_t position, const std::string& what, const std::s
   }
   for (char& c : shown)
     if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-  throw Error(concat(file_, ":", line, ":", column, ": ", what), {shown, std::string(caret, ' ') + "^ near here"}, hint);
+  throw Error(concat(place_of(position), ": ", what), {shown, std::string(caret, ' ') + "^ near here"}, hint);
 }
 
 }  // namespace penstock

@@ -29,11 +29,15 @@ class Cursor {
   void header(std::string_view kind, int version);
 
   std::size_t position() const { return position_; }
+  std::string place() const;  // "file:line:column" of the position
   void seek(std::size_t position) { position_ = position; }
   [[noreturn]] void fail(const std::string& what, const std::string& hint = {});
   [[noreturn]] void fail_at(std::size_t position, const std::string& what, const std::string& hint = {});
 
  private:
+  std::size_t line_begin(std::size_t position) const;
+  std::string place_of(std::size_t position) const;
+
   std::string file_;
   std::string_view text_;
   std::size_t position_ = 0;

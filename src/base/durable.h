@@ -5,9 +5,12 @@
 #include <span>
 #include <string>
 
+#include "base/stop.h"
+
 namespace penstock {
 
-// Written beside its place, synced and renamed by commit(); without commit nothing stays. Throws Error (path and reason).
+// Written beside its place, synced and renamed by commit(); without commit nothing stays. A first SIGINT or SIGTERM waits for its end.
+// Throws Error (path and reason).
 class DurableFile {
  public:
   explicit DurableFile(std::string path);
@@ -20,6 +23,7 @@ class DurableFile {
  private:
   [[noreturn]] void fail() const;
 
+  StopLater whole_;
   std::string path_, part_;
   int fd_ = -1;
 };

@@ -1,5 +1,7 @@
 #include "base/hash.h"
 
+#include <cstring>
+
 namespace penstock {
 
 void Hash::add(std::uint64_t word) {
@@ -10,6 +12,15 @@ void Hash::add(std::uint64_t word) {
 void Hash::add(std::string_view bytes) {
   add(bytes.size());
   for (char c : bytes) state_ = (state_ ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+}
+
+void Hash::add(std::span<const std::byte> content) {
+  add(content.size());
+  for (std::uint64_t word = 0; content.size() >= sizeof word; content = content.subspan(sizeof word)) {
+    std::memcpy(&word, content.data(), sizeof word);
+    add(word);
+  }
+  for (const std::byte byte : content) add(static_cast<std::uint64_t>(byte));
 }
 
 std::uint64_t Hash::value() const {

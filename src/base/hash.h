@@ -1,7 +1,9 @@
 // A 64-bit hash for structural hashes of graphs and programs; stable across machines.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace penstock {
@@ -10,7 +12,8 @@ namespace penstock {
 class Hash {
  public:
   void add(std::uint64_t word);
-  void add(std::string_view bytes);  // length included
+  void add(std::string_view bytes);              // length included
+  void add(std::span<const std::byte> content);  // eight bytes at a time, length included: for much of it
   std::uint64_t value() const;
 
  private:

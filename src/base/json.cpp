@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/cursor.h"
+#include "base/words.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -17,30 +18,63 @@ class DoubledKeys {
  public:
   explicit DoubledKeys(const std::string& file) : file_(file) {}
 
-  bool operator()(int, json::parse_event_t event, const json& parsed) {
-    if (event == json::parse_event_t::object_start) open_.emplace_back();
-    if (event == json::parse_event_t::object_end) open_.pop_back();
-    if (event == json::parse_event_t::key && !open_.back().insert(parsed.get<std::string>()).second)
+  bool operator()(int depth, json::parse_event_t event, const json& parsed) {
+    const auto around = static_cast<std::size_t>(depth);
+    if (event == json::parse_event_t::object_start) {
+      open_.resize(around + 1);
+      open_.back().clear();
+    }
+    if (event == json::parse_event_t::key && !open_[around - 1].insert(parsed.get<std::string>()).second)
       throw Error(concat(file_, ": the key ", quote(parsed.get<std::string>()), " is there twice in one object"));
     return true;
   }
 
  private:
   const std::string& file_;
-  std::vector<std::set<std::string>> open_;  // keys of the objects around the parser's place
+  std::vector<std::set<std::string>> open_;  // keys of the objects around the parser's place, by depth
+};
+
+// Takes everything, and notes where the library stops: its exceptions say it of bad syntax, not of a number too large.
+class Stop : public nlohmann::json_sax<json> {
+ public:
+  std::size_t position = 0;  // bytes read
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return true; }
+  bool key(string_t&) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t read, const std::string&, const nlohmann::detail::exception&) override {
+    position = read;
+    return false;
+  }
 };
 
 }  // namespace
 
-json parse_json(std::string_view text, const JsonFile& file) {
+json parse_json(std::string_view text, const JsonFile& file, std::string_view skipped) {
+  DoubledKeys check(file.name);
+  bool inside = false;  // of what is skipped
+  const auto keep = [&](int depth, json::parse_event_t event, const json& parsed) {
+    const bool outermost_key = depth == 1 && event == json::parse_event_t::key;
+    if (outermost_key) inside = !skipped.empty() && parsed == skipped;
+    return inside ? !outermost_key : check(depth, event, parsed);
+  };
   try {
-    DoubledKeys check(file.name);
-    return json::parse(text, [&](int depth, json::parse_event_t event, const json& parsed) { return check(depth, event, parsed); });
-  } catch (const json::parse_error& error) {
-    const std::size_t position = std::min(error.byte > 0 ? error.byte - 1 : 0, text.size());
-    Cursor(file.name, text).fail_at(position, "this is not JSON", file.remake);
-  } catch (const json::exception&) {
-    throw Error(concat(file.name, ": a number is too large"));
+    return json::parse(text, keep);
+  } catch (const json::exception& error) {
+    Stop stop;
+    json::sax_parse(text, &stop);
+    const std::size_t position = std::min(stop.position > 0 ? stop.position - 1 : 0, text.size());
+    const bool syntax = dynamic_cast<const json::parse_error*>(&error) != nullptr;
+    Cursor(file.name, text).fail_at(position, syntax ? "this is not JSON" : "a number is too large", file.remake);
   }
 }
 
@@ -96,9 +130,8 @@ void JsonNode::check_keys(const std::vector<std::string>& known) const {
   check_object();
   for (const auto& [key, value] : value_.items()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    const std::string near = nearest(key, known);
-    fail(concat("has an unknown key ", quote(key)),
-         near.empty() ? "known: " + join(known, ", ") : concat("did you mean ", quote(near), "?"));
+    const std::string near = did_you_mean(key, known);
+    fail(concat("has an unknown key ", quote(key)), near.empty() ? "known: " + join(known, ", ") : near);
   }
 }
 

@@ -16,8 +16,9 @@ struct JsonFile {
   std::string remake;  // how to get a good one, for hints; "": nothing to say
 };
 
-// The whole text. Throws Error: no JSON (file:line:column), a key twice in one object, a number too large.
-nlohmann::json parse_json(std::string_view text, const JsonFile& file);
+// The whole text; of the outermost object without the member `skipped`. Throws Error: no JSON or a number too large (file:line:column), a
+// key twice in one object.
+nlohmann::json parse_json(std::string_view text, const JsonFile& file, std::string_view skipped = {});
 
 // One value of a file and its place in it. Everything that a value has not throws Error.
 class JsonNode {

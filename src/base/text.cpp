@@ -1,5 +1,7 @@
 #include "base/text.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -7,11 +9,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <span>
 
 #include "base/durable.h"
+#include "base/regular_file.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -124,13 +125,17 @@ std::string_view trim(std::string_view text) {
 }
 
 std::string read_file(const std::string& path) {
-  if (std::filesystem::is_directory(path)) throw Error(concat("cannot read ", path, ": it is a folder"));
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(concat("cannot read ", path, ": ", std::strerror(errno)));
-  std::ostringstream out;
-  out << in.rdbuf();
-  if (in.bad()) throw Error(concat("cannot read ", path, ": ", std::strerror(errno)));
-  return std::move(out).str();
+  const RegularFile file(path);
+  std::string out;
+  // One more than there is, so that the last read finds the end.
+  for (std::size_t room = file.bytes + 1;; room = 4096) {
+    const std::size_t size = out.size();
+    out.resize(size + room);
+    const ssize_t got = ::read(file.fd, out.data() + size, room);
+    if (got < 0 && errno != EINTR) throw Error(concat("cannot read ", path, ": ", std::strerror(errno)));
+    out.resize(size + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    if (got == 0) return out;
+  }
 }
 
 void write_file(const std::string& path, std::string_view content) {

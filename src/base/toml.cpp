@@ -8,6 +8,7 @@
 
 #include "base/cursor.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -80,8 +81,7 @@ toml::table parse_toml(std::string_view text, std::string_view file) {
 }
 
 void fail_unknown_key(const std::string& what, const std::string& found, const std::vector<std::string>& known) {
-  const std::string near = nearest(found, known);
-  throw Error(what, {"known: " + join(known, ", ")}, near.empty() ? "" : concat("did you mean ", quote(near), "?"));
+  throw Error(what, {"known: " + join(known, ", ")}, did_you_mean(found, known));
 }
 
 void Section::check_keys(const std::vector<std::string>& known) const {

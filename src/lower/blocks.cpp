@@ -149,7 +149,7 @@ class Finder {
     for (std::int32_t t : bundle.producers)
       if (actor_of(l_.dag.tasks[static_cast<std::size_t>(t)].stage) != actor) return;
     std::vector<const Class*> classes;
-    Block block{bundle.types, {}, {}};
+    ShareBlock block{bundle.types, {}, {}};
     for (std::size_t i = 0; i < bundle.members.size(); ++i) {
       classes.push_back(sharable(bundle.members[i], actor));
       if (!classes.back() || bundle.types[i].dtype != bundle.types[0].dtype) return;
@@ -166,14 +166,14 @@ class Finder {
     add(std::move(block));
   }
 
-  void add(Block block) {
+  void add(ShareBlock block) {
     for (std::int32_t state : block.parameters) block.readers.insert(readers(state).begin(), readers(state).end());
     l_.blocks.push_back(std::move(block));
   }
 
   // Parameters that another program updates.
   void take(const std::vector<std::string>& names) {
-    Block block;
+    ShareBlock block;
     for (const std::string& name : names) {
       const auto found = std::find_if(step_.inputs.begin(), step_.inputs.begin() + step_.state,
                                       [&](ValueId v) { return step_.values[v.index()].name == name; });
@@ -200,7 +200,7 @@ class Finder {
   std::map<std::size_t, Class> classes_;            // by root
 };
 
-Slot slot_of(const Block& block) {
+Slot slot_of(const ShareBlock& block) {
   Slot slot;
   slot.parts = block.members;
   return slot;
@@ -208,12 +208,12 @@ Slot slot_of(const Block& block) {
 
 }  // namespace
 
-std::int64_t share_bytes(const Block& block, std::int32_t devices) {
+std::int64_t share_bytes(const ShareBlock& block, std::int32_t devices) {
   const std::int64_t bytes = slot_bytes(slot_of(block)), unit = kAlignment * devices;
   return (bytes + unit - 1) / unit * kAlignment;
 }
 
-Share share_of(const Block& block, std::int32_t member, std::int32_t first, std::int32_t count, std::int32_t devices) {
+Share share_of(const ShareBlock& block, std::int32_t member, std::int32_t first, std::int32_t count, std::int32_t devices) {
   const Slot slot = slot_of(block);
   const auto m = static_cast<std::size_t>(member);
   const std::int64_t size = byte_size(slot.parts[m].dtype), elements = slot.parts[m].elements(), share = share_bytes(block, devices);

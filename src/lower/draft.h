@@ -41,7 +41,7 @@ struct Instance {
 
 // Tensors of one dtype that the devices of an actor hold in equal shares: flattened and one after the other, as the parts of a slot, they
 // are cut into as many ranges of equal bytes as there are devices. So a collective moves a whole block, and no element is copied for it.
-struct Block {
+struct ShareBlock {
   std::vector<TensorType> members;
   std::vector<std::int32_t> parameters;  // states, one for each member, to be gathered for the stages that read them; else empty
   std::set<std::int32_t> readers;        // these stages
@@ -49,9 +49,9 @@ struct Block {
 struct Member {
   std::int32_t block = -1, index = -1;
 };
-std::int64_t share_bytes(const Block& block, std::int32_t devices);  // a multiple of kAlignment
+std::int64_t share_bytes(const ShareBlock& block, std::int32_t devices);  // a multiple of kAlignment
 // Those of `count` devices from `first` on.
-Share share_of(const Block& block, std::int32_t member, std::int32_t first, std::int32_t count, std::int32_t devices);
+Share share_of(const ShareBlock& block, std::int32_t member, std::int32_t first, std::int32_t count, std::int32_t devices);
 
 struct Write {
   std::int32_t instance;
@@ -127,7 +127,7 @@ struct Lowering {
   LoopEnds ends{};
   std::size_t loop;  // index of the accumulate in step.ops
   TaskTable tasks{program.tasks};
-  std::vector<Block> blocks{};
+  std::vector<ShareBlock> blocks{};
   std::map<std::int32_t, Member> sharded_states{}, sharded_results{};  // inputs of the step, results of the loop
   std::int32_t local = 1;                                              // Sharding::local, at level 3
   // Instance of a step input (index) as a whole or, for data, of one micro-batch's part; made on first use.

@@ -18,6 +18,7 @@
 //   node 1, devices 2 3    a node's half <-> a device's quarter: 0 1 and 2 3
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "base/text.h"
 #include "lower/draft.h"
@@ -160,8 +161,13 @@ class Spread {
     std::erase_if(out.reads, is_absent);
     std::erase_if(out.writes, [&](const Write& write) { return is_absent(write.instance); });
     if (out.writes.empty()) return;
+    const auto [made, fresh] = shared_.try_emplace({run.task, inputs, outputs});
+    if (!fresh) {
+      out.task = made->second;
+      return;
+    }
     const Task& task = l_.program.tasks[run.task.index()];
-    out.task = l_.tasks.add(concat(task.name, ".share", d), take_share(Graph(task.graph), inputs, outputs));
+    out.task = made->second = l_.tasks.add(concat(task.name, ".share", d), take_share(Graph(task.graph), inputs, outputs));
   }
 
   // Of a collective on device `d` of the actor: those that have different parts of the larger of what it reads and makes, and the same of
@@ -200,6 +206,8 @@ class Spread {
   std::vector<std::int32_t> first_;                           // device of each actor
   std::vector<std::int32_t> clone_;                           // of each instance: the first of its clones
   std::map<std::vector<std::int32_t>, std::int32_t> groups_;  // members: the group
+  // The task on given shares of another task's inputs and outputs. Every gather of a block is the same one.
+  std::map<std::tuple<TaskId, std::vector<Share>, std::vector<Share>>, TaskId> shared_;
 };
 
 // What was cut into the devices' shares runs nowhere as a whole.

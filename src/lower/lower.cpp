@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "lower/draft.h"
+#include "ops/definition.h"
 #include "ops/verify.h"
 #include "penstock/error.h"
 #include "program/memory_plan.h"
@@ -21,6 +22,22 @@ void check_stage_count(const Schedule& schedule, const std::vector<std::string>&
   throw Error(concat("schedule ", schedule.name, " is for ", schedule.stages(), " stages; the model has ", stages.size()),
               {concat("the model's stages: ", join(stages, ", "))},
               concat("mark ", schedule.stages(), " stages in the model, or make the table for ", stages.size()));
+}
+
+// A collective is done by all members of its axis together, and a program has no task that all devices run at once: those it has are
+// instructions that lowering makes itself.
+void check_no_collectives(const Graph& graph) {
+  for (const Op& op : graph.ops) {
+    if (op.body) check_no_collectives(*op.body);
+    const OpDefinition* definition = find_op(op.name);
+    if (definition == nullptr || !definition->collective) continue;
+    std::vector<std::string> details = {
+        concat("axis ", quote(attribute<std::string>(op, "axis")), " of ", attribute<std::int64_t>(op, "size"), " members")};
+    if (!op.origin.empty()) details.push_back("made in " + op.origin);
+    throw Error(
+        concat("graph @", graph.name, ": ", op.name, " is a collective of the model's, which no device can run"), details,
+        "write the model for one device: pipeline.data and pipeline.zero spread it over several, with the collectives that this needs");
+  }
 }
 
 // An R has nothing to do where the backward recomputes by itself.
@@ -148,6 +165,7 @@ StagedStep prepare_stages(const Graph& traced, bool hoist) {
   verify(traced);
   // Dead code first: what nobody reads must not take part in placing stages.
   Graph step = eliminate_dead_code(traced);
+  check_no_collectives(step);
   // Work that is the same for every micro-batch leaves the loop; it would be done once per micro-batch, and it blurs stages.
   if (hoist) step = hoist_invariants(step);
   // After hoisting: the same cast in two stages is one cast now. Ops of different stages are not merged.
@@ -168,7 +186,7 @@ std::vector<std::vector<std::string>> parameter_blocks(const Graph& training_ste
   Lowering lowering(staged.step, dag, schedule, loop_of(staged.step), options.devices);
   find_blocks(lowering, options.sharding);
   std::vector<std::vector<std::string>> out;
-  for (const Block& block : lowering.blocks) {
+  for (const ShareBlock& block : lowering.blocks) {
     if (block.parameters.empty()) continue;
     std::vector<std::string>& names = out.emplace_back();
     for (std::int32_t s : block.parameters)

@@ -345,6 +345,8 @@ class Finder {
   }
 
   void settle_state() {
+    // An output that depends on no loop result (the learning rate) is computed by actor 0.
+    for (std::size_t o = static_cast<std::size_t>(p_.graph.state); o < p_.graph.outputs.size(); ++o) hold_states(p_.graph.outputs[o], 0);
     for (std::size_t s = 0; s < p_.home.size(); ++s) {
       const ValueId next = p_.graph.outputs[s];
       if (p_.home[s] < 0) p_.home[s] = p_.dependent[next.index()] ? p_.group[next.index()].actor : 0;

@@ -1,3 +1,5 @@
+#include "ops/optimiser.h"
+
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
@@ -18,9 +20,13 @@ void require_update(const Op& op, Types operands, std::size_t moments) {
   require(is_floating(rate.dtype) && rate.shape.empty(), op, operands, "the learning rate must be a floating scalar");
 }
 
+// Places among the operands.
+constexpr std::size_t kGradient = 1, kAdamW = 6;             // of adamw: the gradient's; how many there are
+constexpr std::size_t kUpdated = 3, kFactor = kUpdated + 7;  // of adamw_validated: where adamw's begin; the factor's
+
 // (parameter, gradient, first, second, learning_rate, step) -> (parameter, first, second)
 std::vector<TensorType> infer_adamw(const Op& op, Types operands) {
-  require_count(op, operands, 6, 6);
+  require_count(op, operands, kAdamW, kAdamW);
   require_update(op, operands, 2);
   require(operands[5] == TensorType{DType::i64, {}}, op, operands, "the step must be an i64 scalar");
   require_numbers(op, {"beta1", "beta2", "eps", "weight_decay"});
@@ -34,20 +40,20 @@ void require_factor(const Op& op, Types operands, std::size_t index) {
 
 // (adamw's operands, assumed) -> (parameter, first, second, kept parameter, kept first, kept second)
 std::vector<TensorType> infer_adamw_ahead(const Op& op, Types operands) {
-  require_count(op, operands, 7, 7);
-  infer_adamw(op, operands.first(6));
-  require_factor(op, operands, 6);
+  require_count(op, operands, kAdamW + 1, kAdamW + 1);
+  infer_adamw(op, operands.first(kAdamW));
+  require_factor(op, operands, kAdamW);
   return std::vector<TensorType>(6, operands[0]);
 }
 
 // (parameter, first, second, adamw's operands with what was kept, assumed, factor) -> (parameter, first, second)
 std::vector<TensorType> infer_adamw_validated(const Op& op, Types operands) {
-  require_count(op, operands, 11, 11);
-  std::vector<TensorType> types = infer_adamw(op, operands.subspan(3, 6));
-  for (const TensorType& type : operands.first(3))
+  require_count(op, operands, kFactor + 1, kFactor + 1);
+  std::vector<TensorType> types = infer_adamw(op, operands.subspan(kUpdated, kAdamW));
+  for (const TensorType& type : operands.first(kUpdated))
     require(type == types[0], op, operands, "the update must have the kept parameter's type");
-  require_factor(op, operands, 9);
-  require_factor(op, operands, 10);
+  require_factor(op, operands, kFactor - 1);
+  require_factor(op, operands, kFactor);
   return types;
 }
 
@@ -120,6 +126,25 @@ SgdResult sgd(Tensor parameter, Tensor gradient, Tensor velocity, Tensor learnin
   const Tensor operands[] = {parameter, gradient, velocity, learning_rate};
   const std::vector<Tensor> out = emit_all("sgd", operands, {{"momentum", momentum}, {"weight_decay", weight_decay}});
   return {out[0], out[1]};
+}
+
+bool validates(const Op& validated, const Op& ahead) {
+  if (ahead.name != "adamw_ahead" || validated.name != "adamw_validated") return false;
+  const std::vector<ValueId>& in = validated.operands;
+  const std::vector<ValueId> taken = {in[0], in[1], in[2], in[kUpdated], in[kUpdated + 2], in[kUpdated + 3]};
+  return ahead.results == taken && ahead.operands[kGradient] == in[kUpdated + kGradient];
+}
+
+ScaledUpdate as_one_update(const Op& ahead, const Op& validated, ValueId scaled) {
+  ScaledUpdate out{{}, validated};
+  out.scale.name = "mul";
+  out.scale.operands = {ahead.operands[kGradient], validated.operands[kFactor]};
+  out.scale.results = {scaled};
+  out.scale.sequence = validated.sequence;
+  out.update.name = "adamw";
+  out.update.operands.assign(ahead.operands.begin(), ahead.operands.begin() + kAdamW);
+  out.update.operands[kGradient] = scaled;
+  return out;
 }
 
 }  // namespace penstock

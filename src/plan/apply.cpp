@@ -78,7 +78,11 @@ StageShape shape_of(const Rules& rules, std::size_t stages) {
 
 // As their text says, which has all checks.
 Rules checked(const Rules& rules) {
-  return parse_rules(print(rules), rules.name.empty() ? "rules" : rules.name);
+  Rules out = parse_rules(print(rules), rules.name.empty() ? "rules" : rules.name);
+  // Where expressions stand is where the caller read them.
+  for (std::size_t i = 0; i < out.orders.size(); ++i) out.orders[i].size.place = rules.orders[i].size.place;
+  for (std::size_t i = 0; i < out.limits.size(); ++i) out.limits[i].most.place = rules.limits[i].most.place;
+  return out;
 }
 
 // Of checked rules.

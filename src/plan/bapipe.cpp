@@ -31,8 +31,8 @@ struct Cut {
   int end = 0;              // of the first of them
 };
 
-// The cheapest cuts of the blocks from each border on into s stages on the last s devices, at [s][border].
-std::vector<std::vector<Cut>> cuts_of(const ChainView& view, const std::vector<int>& devices, Warmup warmup) {
+// As far as the time goes: the cheapest cuts of the blocks from each border on into s stages on the last s devices, at [s][border].
+std::vector<std::vector<Cut>> cuts_of(const ChainView& view, const std::vector<int>& devices, Warmup warmup, TimeLimit& limit) {
   const int n = view.blocks(), p = static_cast<int>(devices.size());
   std::vector<std::vector<Cut>> cuts(at(p + 1), std::vector<Cut>(at(n + 1)));
   cuts[0][at(n)].load = 0;
@@ -41,6 +41,7 @@ std::vector<std::vector<Cut>> cuts_of(const ChainView& view, const std::vector<i
     const ClusterDevice& here = view.problem->cluster.devices[at(device)];
     const ClusterLink link = s > 1 ? view.problem->cluster.link(device, devices[at(p - s + 1)]) : ClusterLink{};
     for (int begin = 0; begin < n; ++begin) {
+      if (limit.is_over(n - begin)) return cuts;
       Cut& best = cuts[at(s)][at(begin)];
       for (int end = begin + 1; end <= n; ++end) {
         const SetCost cost = cost_of(view, begin, end);
@@ -54,9 +55,9 @@ std::vector<std::vector<Cut>> cuts_of(const ChainView& view, const std::vector<i
   return cuts;
 }
 
-std::optional<ChainPlan> cut_into(const ChainView& view, int count, Warmup warmup) {
+std::optional<ChainPlan> cut_into(const ChainView& view, int count, Warmup warmup, TimeLimit& limit) {
   const std::vector<int> devices = fastest_devices(view.problem->cluster, count);
-  const auto cuts = cuts_of(view, devices, warmup);
+  const auto cuts = cuts_of(view, devices, warmup, limit);
   if (cuts[at(count)][0].load == kInfinity) return {};
   ChainPlan plan;
   plan.bottleneck = cuts[at(count)][0].load;
@@ -66,15 +67,17 @@ std::optional<ChainPlan> cut_into(const ChainView& view, int count, Warmup warmu
     plan.stages.back().ahead = in_flight(warmup, s);
     begin = end;
   }
-  plan.value = step_seconds(figures_of(*view.problem, plan.stages));
+  const PlanFigures figures = figures_of(*view.problem, plan.stages);
+  limit.is_over(forwards_of(figures));
+  plan.value = step_seconds(figures);
   return plan;
 }
 
-std::optional<ChainPlan> best_cut(const ChainView& view) {
+std::optional<ChainPlan> best_cut(const ChainView& view, TimeLimit& limit) {
   std::optional<ChainPlan> best;
-  for (const int count : stage_counts(std::min(view.devices(), view.blocks())))
+  for (const int count : stage_counts(most_stages(view)))
     for (const Warmup warmup : {Warmup::one_forward_one_backward, Warmup::overlapped}) {
-      std::optional<ChainPlan> plan = cut_into(view, count, warmup);
+      std::optional<ChainPlan> plan = cut_into(view, count, warmup, limit);
       if (plan && (!best || plan->value < best->value * (1 - 1e-9))) best = std::move(plan);
     }
   return best;
@@ -82,8 +85,9 @@ std::optional<ChainPlan> best_cut(const ChainView& view) {
 
 }  // namespace
 
-Plan plan_by_bapipe(const PlanProblem& problem, const PlanOptions&) {
-  return plan_of_chain(problem, {.in_flight = InFlight::pipelined}, best_cut);
+Plan plan_by_bapipe(const PlanProblem& problem, const PlanOptions& options) {
+  TimeLimit limit(options.seconds, options.clock);
+  return plan_of_chain("bapipe", problem, {.in_flight = InFlight::pipelined}, limit, best_cut);
 }
 
 }  // namespace penstock

@@ -28,13 +28,15 @@ Crossings crossings_of(const PlanGraph& graph, const std::vector<int>& order) {
   }
   Crossings crossings{std::vector<double>(n + 1, 0), std::vector<double>(n + 1, 0)};
   for (std::size_t node = 0; node < n; ++node) {
-    const double measured = graph.nodes[node].transfer_seconds, samples = graph.nodes[node].costs[0].samples;
-    for (int border = place[node] + 1; border <= last[node]; ++border) {
-      if (measured >= 0) {
-        crossings.seconds[at(border)] += measured / samples;
-      } else {
-        crossings.bytes[at(border)] += largest[node] / samples;
-      }
+    const double samples = graph.nodes[node].costs[0].samples;
+    const std::vector<PlanOutput>& outputs = graph.nodes[node].outputs;
+    for (int border = place[node] + 1; outputs.empty() && border <= last[node]; ++border)
+      crossings.bytes[at(border)] += largest[node] / samples;
+    for (const PlanOutput& output : outputs) {
+      int first = place[node], end = first;
+      for (const int reader : output.readers) first = std::min(first, place[at(reader)]), end = std::max(end, place[at(reader)]);
+      // A transfer takes as long forward and back here.
+      for (int border = first + 1; border <= end; ++border) crossings.seconds[at(border)] += output.seconds / 2 / samples;
     }
   }
   return crossings;
@@ -91,23 +93,32 @@ ChainView make_chain_view(const PlanProblem& problem, std::vector<int> choices, 
     view.bytes.push_back(crossings.bytes[at(place)]);
     view.seconds.push_back(crossings.seconds[at(place)]);
   }
-  for (int replicas = 1; replicas <= most_replicas; ++replicas) {
-    std::vector<SetCost>& before = view.before.emplace_back();
-    SetCost sum;
-    int place = 0;
-    for (const int border : view.places) {
-      for (; place < border; ++place) {
-        const int node = view.order[at(place)];
-        sum += cost_of(problem.graph.nodes[at(node)], view.choices[at(node)], static_cast<double>(samples) / replicas);
-      }
-      before.push_back(sum);
-    }
-  }
+  view.before.resize(at(most_replicas));
   return view;
 }
 
+namespace {
+
+const std::vector<SetCost>& sums_of(const ChainView& view, int replicas) {
+  std::vector<SetCost>& before = view.before[at(replicas - 1)];
+  if (!before.empty()) return before;
+  SetCost sum;
+  int place = 0;
+  for (const int border : view.places) {
+    for (; place < border; ++place) {
+      const int node = view.order[at(place)];
+      sum += cost_of(view.problem->graph.nodes[at(node)], view.choices[at(node)], static_cast<double>(view.samples) / replicas);
+    }
+    before.push_back(sum);
+  }
+  return before;
+}
+
+}  // namespace
+
 SetCost cost_of(const ChainView& view, int begin, int end, int replicas) {
-  const SetCost &a = view.before[at(replicas - 1)][at(begin)], &b = view.before[at(replicas - 1)][at(end)];
+  const std::vector<SetCost>& sums = sums_of(view, replicas);
+  const SetCost &a = sums[at(begin)], &b = sums[at(end)];
   return {.forward = b.forward - a.forward,
           .backward = b.backward - a.backward,
           .live_bytes = b.live_bytes - a.live_bytes,
@@ -116,7 +127,8 @@ SetCost cost_of(const ChainView& view, int begin, int end, int replicas) {
 }
 
 double bytes_of(const ChainView& view, int begin, int end, int replicas, int in_flight) {
-  const SetCost &a = view.before[at(replicas - 1)][at(begin)], &b = view.before[at(replicas - 1)][at(end)];
+  const std::vector<SetCost>& sums = sums_of(view, replicas);
+  const SetCost &a = sums[at(begin)], &b = sums[at(end)];
   return b.resident_bytes - a.resident_bytes + std::min(in_flight, view.microbatches) * (b.live_bytes - a.live_bytes);
 }
 
@@ -135,22 +147,41 @@ PlanStage stage_of(const ChainView& view, int begin, int end, std::vector<int> d
   return stage;
 }
 
-std::vector<std::vector<double>> least_memory(const ChainView& view, InFlight in_flight) {
+int coarse_unit(int devices) {
+  constexpr int kFew = 256, kUnits = 64;
+  int unit = 1;
+  while (devices > kFew && devices / unit > kUnits) unit *= 2;
+  return unit;
+}
+
+std::vector<std::vector<double>> least_memory(const ChainView& view, InFlight in_flight, int unit, TimeLimit& limit) {
   const bool one = in_flight == InFlight::one;
-  const int n = view.blocks();
-  std::vector<std::vector<double>> least(at(view.devices() + 1), std::vector<double>(at(n + 1), kInfinity));
+  const int n = view.blocks(), most = one ? view.devices() : most_stages(view);
+  if (!one) unit = 1;
+  std::vector<std::vector<double>> least(at(most + 1), std::vector<double>(at(n + 1), kInfinity));
   least[0][at(n)] = 0;
-  for (int d = 1; d <= view.devices(); ++d) {
+  for (int d = 1; d <= most; ++d) {
+    if (d % unit != 0 && d > unit) {
+      least[at(d)] = least[at(d - 1)];
+      continue;
+    }
     if (one) least[at(d)][at(n)] = 0;
+    const int step = d < unit ? 1 : unit, most_replicas = one ? std::min(d, view.most_replicas()) : 1;
     for (int begin = 0; begin < n; ++begin)
-      for (int replicas = 1; replicas <= (one ? std::min(d, view.most_replicas()) : 1); ++replicas)
+      for (int replicas = view.most_replicas() > 1 ? step : 1; replicas <= most_replicas; replicas += step) {
+        if (limit.is_over(n)) return least;
         for (int end = begin + 1; end <= n; ++end) {
           const double bytes = bytes_of(view, begin, end, replicas, one ? 1 : d);
           if (bytes >= least[at(d)][at(begin)]) break;
           least[at(d)][at(begin)] = std::min(least[at(d)][at(begin)], std::max(bytes, least[at(d - replicas)][at(end)]));
         }
+      }
   }
   return least;
+}
+
+int most_stages(const ChainView& view) {
+  return std::min({view.devices(), view.blocks(), most_stages(*view.problem, view.samples)});
 }
 
 namespace {
@@ -166,8 +197,8 @@ std::vector<int> ways_on_one_device(const PlanGraph& graph, bool lean, int sampl
 
 }  // namespace
 
-Plan plan_of_chain(const PlanProblem& problem, const ChainLimits& limits,
-                   const std::function<std::optional<ChainPlan>(const ChainView&)>& plan) {
+Plan plan_of_chain(const std::string& who, const PlanProblem& problem, const ChainLimits& limits, TimeLimit& limit,
+                   const std::function<std::optional<ChainPlan>(const ChainView&, TimeLimit&)>& plan) {
   const auto view_of = [&](bool lean, int samples) {
     const int replicas = problem.replicas ? limits.most_replicas : 1;
     return make_chain_view(problem, ways_on_one_device(problem.graph, lean, samples), samples, limits.most_blocks, replicas);
@@ -175,7 +206,8 @@ Plan plan_of_chain(const PlanProblem& problem, const ChainLimits& limits,
   std::optional<ChainPlan> best;
   for (const int samples : allowed_batches(problem))
     for (const bool lean : {false, true}) {
-      std::optional<ChainPlan> found = plan(view_of(lean, samples));
+      if (limit.is_over()) break;
+      std::optional<ChainPlan> found = plan(view_of(lean, samples), limit);
       if (!found) continue;
       if (!best || found->value < best->value) best = std::move(found);
       break;
@@ -189,8 +221,9 @@ Plan plan_of_chain(const PlanProblem& problem, const ChainLimits& limits,
   double needed = kInfinity;
   for (const int samples : allowed_batches(problem)) {
     const ChainView view = view_of(true, samples);
-    const auto least = least_memory(view, limits.in_flight);
-    for (const int stages : stage_counts(view.devices())) needed = std::min(needed, least[at(stages)][0]);
+    const auto least = least_memory(view, limits.in_flight, coarse_unit(view.devices()), limit);
+    if (limit.is_over(0)) fail_late(who, problem.graph.name, limit);
+    for (const int stages : stage_counts(static_cast<int>(least.size()) - 1)) needed = std::min(needed, least[at(stages)][0]);
   }
   fail_memory(problem.graph.name, weakest(problem.cluster).memory, needed);
 }

@@ -136,6 +136,30 @@ double sync_bytes(const std::map<int, double>& sync, int node) {
   return found == sync.end() ? 0 : found->second;
 }
 
+// Each measured output once to each stage that reads it. A file's gradients go back, or forward where its backward half repeats the edges
+// of the forward one: both are the link's way back. Between stages of which neither feeds the other nothing waits for a transfer.
+void add_measured(const PlanGraph& graph, const NodePlaces& places, double samples, std::vector<StageTransfer>& transfers) {
+  const auto link = [&](int from, int to) {
+    const auto found = std::lower_bound(transfers.begin(), transfers.end(), std::pair(from, to),
+                                        [](const StageTransfer& t, std::pair<int, int> key) { return std::pair(t.from, t.to) < key; });
+    return found != transfers.end() && found->from == from && found->to == to ? &*found : nullptr;
+  };
+  for (std::size_t node = 0; node < graph.nodes.size(); ++node)
+    for (const PlanOutput& output : graph.nodes[node].outputs) {
+      const int own = places.stage[node];
+      std::vector<int> stages;
+      for (const int reader : output.readers)
+        if (const int stage = places.stage[at(reader)]; stage >= 0 && own >= 0 && stage != own) stages.push_back(stage);
+      std::sort(stages.begin(), stages.end());
+      stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
+      for (const int stage : stages) {
+        StageTransfer *there = link(own, stage), *back = link(stage, own);
+        if (there && !output.backward) there->forward_seconds += output.seconds / samples;
+        if (StageTransfer* way = back ? back : there; way && (output.backward || !there)) way->backward_seconds += output.seconds / samples;
+      }
+    }
+}
+
 }  // namespace
 
 std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::vector<PlanStage>& stages) {
@@ -164,17 +188,14 @@ std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::
     if (transfers.empty() || transfers.back().from != c.from || transfers.back().to != c.to)
       transfers.push_back({.from = c.from, .to = c.to});
     StageTransfer& transfer = transfers.back();
-    const PlanNode& node = graph.nodes[at(c.node)];
     transfer.forward_bytes += c.forward_sync / samples;
     transfer.backward_bytes += c.backward_sync / samples;
     if (i > 0 && crossings[i - 1].from == c.from && crossings[i - 1].to == c.to && crossings[i - 1].node == c.node) continue;
-    if (node.transfer_seconds >= 0) {
-      transfer.seconds += node.transfer_seconds / samples;
-    } else {
-      transfer.forward_bytes += c.bytes / samples;
-      transfer.backward_bytes += c.bytes / samples;
-    }
+    if (!graph.nodes[at(c.node)].outputs.empty()) continue;
+    transfer.forward_bytes += c.bytes / samples;
+    transfer.backward_bytes += c.bytes / samples;
   }
+  add_measured(graph, places, samples, transfers);
   return transfers;
 }
 
@@ -203,11 +224,50 @@ ClusterLink slower(const ClusterLink& a, const ClusterLink& b) {
   return {std::max(a.latency, b.latency), std::min(a.bandwidth, b.bandwidth)};
 }
 
+namespace {
+
+// In which groups of the level below devices are: in none, in the first, or in several.
+struct Groups {
+  bool some = false, several = false;
+  int first = 0;
+
+  void add(int group) {
+    several = several || (some && group != first);
+    if (!some) first = group;
+    some = true;
+  }
+};
+
+// The devices of two sets in one group of a level.
+struct Spread {
+  Groups from = {}, to = {};
+};
+
+}  // namespace
+
 ClusterLink slowest_link(const ClusterSpec& cluster, std::span<const int> from, std::span<const int> to) {
   ClusterLink slowest;
-  for (const int a : from)
-    for (const int b : to)
-      if (a != b) slowest = slower(slowest, cluster.link(a, b));
+  constexpr std::size_t kFewPairs = 256;
+  if (from.size() * to.size() <= kFewPairs || !cluster.between.empty()) {
+    for (const int a : from)
+      for (const int b : to)
+        if (a != b) slowest = slower(slowest, cluster.link(a, b));
+    return slowest;
+  }
+  // A level's link counts where a device of the one and a device of the other are in one group of it, but not in one of the level below.
+  const std::size_t devices = cluster.devices.size();
+  std::size_t below = 1, together = 1;
+  for (const ClusterSpec::Level& level : cluster.levels) {
+    together *= at(level.size);
+    std::vector<Spread> spread(devices / together + 1);
+    for (const int a : from) spread[at(a) / together].from.add(static_cast<int>(at(a) / below));
+    for (const int b : to) spread[at(b) / together].to.add(static_cast<int>(at(b) / below));
+    const auto apart = [](const Spread& s) {
+      return s.from.some && s.to.some && (s.from.several || s.to.several || s.from.first != s.to.first);
+    };
+    if (std::any_of(spread.begin(), spread.end(), apart)) slowest = slower(slowest, level.link);
+    below = together;
+  }
   return slowest;
 }
 

@@ -49,7 +49,7 @@ std::vector<int> idle_devices(const ClusterSpec& cluster, const std::vector<Plan
 struct StageTransfer {
   int from = 0, to = 0;
   double forward_bytes = 0, backward_bytes = 0;
-  double seconds = 0;  // of outputs whose transfer was measured as a time: their bytes do not count
+  double forward_seconds = 0, backward_seconds = 0;  // of nodes whose transfers were measured as times: their bytes do not count
 };
 std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::vector<PlanStage>& stages);  // by (from, to)
 // The forward bytes of one micro-batch of `samples`, from one stage to another.

@@ -13,6 +13,7 @@
 
 #include "base/numbers.h"
 #include "plan/chain_view.h"
+#include "plan/evaluate.h"
 #include "plan/planner_list.h"
 
 namespace penstock {
@@ -89,28 +90,36 @@ struct Partial {
 
 class Search {
  public:
-  explicit Search(const ChainView& view)
-      : view_(view), cluster_(view.problem->cluster), machines_(cluster_), devices_(view.devices()), kept_(devices_ > 16 ? 4 : 8) {
-    for (int a = 0; a < devices_; ++a)
-      for (int b = 0; b < devices_; ++b) links_.push_back(a == b ? ClusterLink{} : cluster_.link(a, b));
+  Search(const ChainView& view, TimeLimit& limit)
+      : view_(view),
+        limit_(limit),
+        cluster_(view.problem->cluster),
+        machines_(cluster_),
+        devices_(view.devices()),
+        unit_(coarse_unit(devices_)),
+        most_stages_(at(most_stages(*view.problem, view.samples))),
+        kept_(devices_ > 16 ? 4 : 8) {
     double largest = 0;
     for (const ClusterDevice& device : cluster_.devices) {
       largest = std::max(largest, device.memory);
       fastest_ = std::max(fastest_, device.speed);
     }
-    least_ = least_memory(view, InFlight::one);
-    const double smallest = weakest(cluster_).memory;
-    memory_ = fits(least_[at(devices_)][0], smallest) ? smallest : largest;
+    memory_ = weakest(cluster_).memory;
+    if (memory_ == kInfinity) return;
+    least_ = least_memory(view, InFlight::one, unit_, limit);
+    if (!fits(least_[at(devices_)][0], memory_)) memory_ = largest;
   }
 
   std::optional<ChainPlan> run() {
     partials_.assign(at(devices_), std::vector<std::vector<Partial>>(at(view_.blocks())));
     partials_[0][0].push_back({.taken = machines_.none_taken()});
     finish(partials_[0][0][0], rest_of(partials_[0][0][0]));
-    for (int used = 0; used < devices_; ++used)
+    for (int used = 0; used < devices_; ++used) {
       for (int border = 0; border < view_.blocks(); ++border)
         for (const Partial& partial : partials_[at(used)][at(border)])
           if (partial.bound < best_.value) grow(partial, used, border);
+      partials_[at(used)].clear();
+    }
     if (best_.stages.empty()) return {};
     return best_;
   }
@@ -124,12 +133,7 @@ class Search {
     return group;
   }
 
-  ClusterLink slowest(const std::vector<int>& from, const std::vector<int>& to) const {
-    ClusterLink slowest;
-    for (const int a : from)
-      for (const int b : to) slowest = slower(slowest, links_[at(a * devices_ + b)]);
-    return slowest;
-  }
+  ClusterLink slowest(const std::vector<int>& from, const std::vector<int>& to) const { return slowest_link(cluster_, from, to); }
 
   bool holds(const Group& group, int begin, int end) const {
     return fits(bytes_of(view_, begin, end, group.count(), 1), group.weakest.memory);
@@ -146,14 +150,18 @@ class Search {
     return {seconds + link.latency, seconds + link.latency, seconds, 0};
   }
 
-  // All of few devices, else powers of two and whole machines.
-  bool tried(int count) const { return devices_ <= 16 || (count & (count - 1)) == 0 || count % machines_.size() == 0; }
+  // All of few devices, else powers of two and whole machines; of very many in whole units.
+  bool tried(int count) const {
+    return devices_ <= 16 || (count % unit_ == 0 && ((count & (count - 1)) == 0 || count % machines_.size() == 0));
+  }
 
   void grow(const Partial& partial, int used, int border) {
+    if (partial.pieces.size() + 2 > most_stages_) return;
     const int most = view_.problem->replicas ? devices_ - used - 1 : std::min(1, devices_ - used - 1);
     std::vector<std::vector<int>> seen;
     for (int count = 1; count <= most; ++count) {
-      if (!tried(count)) continue;
+      if (view_.problem->replicas && !tried(count)) continue;
+      if (limit_.is_over(devices_)) return;
       seen.clear();
       for (const Placement placement : {Placement::fresh, Placement::append, Placement::scatter}) {
         std::vector<int> taken = partial.taken;
@@ -178,7 +186,8 @@ class Search {
     next.pieces.push_back({border, 0, group.devices});
     const Rest rest = rest_of(next);
     for (int end = border + 1; end < view_.blocks() && holds(group, border, end); ++end) {
-      if (!fits(least_[at(devices_ - used)][at(end)], memory_)) continue;
+      if (limit_.is_over(static_cast<std::int64_t>(next.parts.size()))) return;
+      if (!least_.empty() && !fits(least_[at(devices_ - used)][at(end)], memory_)) continue;
       next.pieces.back().end = end;
       next.parts.resize(part + 1);
       next.parts[part] = stage_part(group, border, end);
@@ -267,13 +276,14 @@ class Search {
   }
 
   const ChainView& view_;
+  TimeLimit& limit_;
   const ClusterSpec& cluster_;
   Machines machines_;
-  int devices_;
-  std::size_t kept_;                 // partial plans of each (border, devices)
-  std::vector<ClusterLink> links_;   // of each pair of devices
-  double fastest_ = 0, memory_ = 0;  // of any device; that the rest is checked with
-  std::vector<std::vector<double>> least_;
+  int devices_, unit_;
+  std::size_t most_stages_;
+  std::size_t kept_;                                         // partial plans of each (border, devices)
+  double fastest_ = 0, memory_ = 0;                          // of any device; that the rest is checked with
+  std::vector<std::vector<double>> least_;                   // empty: memory is without limit
   std::vector<std::vector<std::vector<Partial>>> partials_;  // by devices used and border, ascending in bound
   std::vector<DapplePart> parts_;                            // of the plan looked at
   ChainPlan best_{.stages = {}, .bottleneck = kInfinity, .value = kInfinity};
@@ -299,9 +309,11 @@ double dapple_latency(std::span<const DapplePart> parts, int microbatches, Dappl
   return latency + reduce;
 }
 
-Plan plan_by_dapple(const PlanProblem& problem, const PlanOptions&) {
+Plan plan_by_dapple(const PlanProblem& problem, const PlanOptions& options) {
   const int devices = static_cast<int>(problem.cluster.devices.size());
-  return plan_of_chain(problem, {.most_blocks = 64, .most_replicas = devices}, [](const ChainView& view) { return Search(view).run(); });
+  TimeLimit time(options.seconds, options.clock);
+  return plan_of_chain("dapple", problem, {.most_blocks = 64, .most_replicas = devices}, time,
+                       [](const ChainView& view, TimeLimit& limit) { return Search(view, limit).run(); });
 }
 
 }  // namespace penstock

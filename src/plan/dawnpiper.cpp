@@ -59,8 +59,8 @@ struct Range {
 
 class Halving {
  public:
-  Halving(const ChainView& view, std::vector<int> devices)
-      : view_(view), devices_(std::move(devices)), n_(view.blocks()), p_(static_cast<int>(devices_.size())) {
+  Halving(const ChainView& view, std::vector<int> devices, TimeLimit& limit)
+      : view_(view), limit_(limit), devices_(std::move(devices)), n_(view.blocks()), p_(static_cast<int>(devices_.size())) {
     const std::vector<Exchange> exchanges = exchanges_of(view);
     for (int in_flight = 1; in_flight <= p_; ++in_flight) add_exchanges(exchanges, in_flight);
     add_range(0, p_);
@@ -71,9 +71,11 @@ class Halving {
   std::optional<ChainPlan> run() {
     ChainPlan plan;
     plan.bottleneck = best(0, 0, n_);
-    if (plan.bottleneck == kInfinity) return {};
+    if (plan.bottleneck == kInfinity || limit_.is_over(0)) return {};
     append(0, 0, n_, plan.stages);
-    plan.value = step_seconds(figures_of(*view_.problem, plan.stages));
+    const PlanFigures figures = figures_of(*view_.problem, plan.stages);
+    limit_.is_over(forwards_of(figures));
+    plan.value = step_seconds(figures);
     return plan;
   }
 
@@ -166,6 +168,7 @@ class Halving {
     if (end - begin < size(range)) return kInfinity;
     Found& known = found_[key(range, begin, end)];
     if (known.seconds != kUnknown) return known.seconds;
+    if (limit_.is_over(end - begin)) return kInfinity;
     if (here.left < 0) return known.seconds = leaf(here.first, begin, end).seconds;
     Found found{.seconds = kInfinity};
     if (fits(memory(range, begin, end), 1)) {
@@ -228,6 +231,7 @@ class Halving {
   }
 
   const ChainView& view_;
+  TimeLimit& limit_;
   std::vector<int> devices_;
   int n_, p_;
   std::vector<std::vector<Exchange>> exchanges_;  // by the number in flight - 1
@@ -237,10 +241,11 @@ class Halving {
   std::vector<Found> found_;
 };
 
-std::optional<ChainPlan> best_halving(const ChainView& view) {
+std::optional<ChainPlan> best_halving(const ChainView& view, TimeLimit& limit) {
   std::optional<ChainPlan> best;
-  for (const int count : stage_counts(std::min(view.devices(), view.blocks()))) {
-    std::optional<ChainPlan> plan = Halving(view, fastest_devices(view.problem->cluster, count)).run();
+  for (const int count : stage_counts(most_stages(view))) {
+    if (limit.is_over()) break;
+    std::optional<ChainPlan> plan = Halving(view, fastest_devices(view.problem->cluster, count), limit).run();
     if (plan && (!best || plan->value < best->value)) best = std::move(plan);
   }
   return best;
@@ -248,8 +253,9 @@ std::optional<ChainPlan> best_halving(const ChainView& view) {
 
 }  // namespace
 
-Plan plan_by_dawnpiper(const PlanProblem& problem, const PlanOptions&) {
-  return plan_of_chain(problem, {.most_blocks = 128, .in_flight = InFlight::pipelined}, best_halving);
+Plan plan_by_dawnpiper(const PlanProblem& problem, const PlanOptions& options) {
+  TimeLimit limit(options.seconds, options.clock);
+  return plan_of_chain("dawnpiper", problem, {.most_blocks = 128, .in_flight = InFlight::pipelined}, limit, best_halving);
 }
 
 }  // namespace penstock

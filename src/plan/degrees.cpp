@@ -13,11 +13,13 @@
 #include "plan/evaluate.h"
 #include "plan/planner_list.h"
 #include "plan/smallest_memory.h"
+#include "schedule/traits.h"
 
 namespace penstock {
 namespace {
 
 constexpr std::int64_t kMostForwards = 1 << 17;  // of a candidate's table, so that it takes at most some tenth of a second
+constexpr std::int64_t kActionWork = 100;        // elementary steps for each of them
 
 struct Order {
   const char* name;
@@ -55,7 +57,7 @@ std::vector<int> chunks_of(const DegreesLimits& only, bool chunked, int most) {
 
 // From the fewest that keep all actors at work to all; 0: the order has none.
 std::vector<int> units_of(const DegreesLimits& only, const std::string& schedule, int pipe, int microbatches) {
-  if (schedule != "zeropp") return only.unit > 0 ? std::vector<int>() : std::vector{0};
+  if (!takes(schedule, "--unit")) return only.unit > 0 ? std::vector<int>() : std::vector{0};
   const int least = std::min(pipe, microbatches);
   if (only.unit > 0) return only.unit >= least && only.unit <= microbatches ? std::vector{only.unit} : std::vector<int>();
   std::vector<int> out;
@@ -151,11 +153,14 @@ auto family_of(const Degrees& d) {
 }
 
 // In the order of their bounds, so that few of a family are simulated before none of the rest can be faster.
-DegreesPlan search(DegreesSteps& steps, const std::vector<Degrees>& candidates, double largest_memory, bool every) {
+DegreesPlan search(DegreesSteps& steps, const std::vector<Degrees>& candidates, double largest_memory, bool every, TimeLimit& limit) {
   std::vector<std::pair<DegreesSteps::Bound, const Degrees*>> order;
-  for (const Degrees& degrees : candidates) order.emplace_back(steps.bound(degrees), &degrees);
+  for (const Degrees& degrees : candidates) {
+    if (limit.is_over(steps.work(degrees))) break;
+    order.emplace_back(steps.bound(degrees), &degrees);
+  }
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first.seconds < b.first.seconds; });
-  DegreesPlan plan{.considered = static_cast<int>(candidates.size())};
+  DegreesPlan plan{.late = order.size() < candidates.size(), .considered = static_cast<int>(candidates.size())};
   std::map<decltype(family_of(candidates[0])), double> fastest;
   double least_memory = kInfinity;
   for (const auto& [bound, degrees] : order) {
@@ -163,6 +168,8 @@ DegreesPlan search(DegreesSteps& steps, const std::vector<Degrees>& candidates, 
     const bool is_slower = bound.seconds >= best;
     const bool is_larger = !fits(bound.memory, largest_memory) && bound.memory >= least_memory;  // than any device, and than another
     if (!every && (is_slower || is_larger)) continue;
+    plan.late = plan.late || limit.is_over(std::int64_t{degrees->pipe} * degrees->chunks * degrees->microbatches * kActionWork);
+    if (plan.late) break;
     const DegreesResult& result = plan.results.emplace_back(steps.run(*degrees));
     least_memory = std::min(least_memory, result.memory);
     if (result.fits) best = std::min(best, result.seconds);
@@ -245,11 +252,13 @@ DegreesPlan plan_degrees(const PlanProblem& problem, const DegreesOptions& optio
   check_problem(problem);
   check_schedule(options.only.schedule);
   DegreesSteps steps(problem, options);
+  TimeLimit limit(options.seconds, options.clock);
   const std::vector<Degrees> candidates = Candidates(problem, options.only, steps).all();
   if (candidates.empty()) fail_none(problem);
   double largest = 0;
   for (const ClusterDevice& device : problem.cluster.devices) largest = std::max(largest, device.memory);
-  DegreesPlan plan = search(steps, candidates, largest, options.every);
+  DegreesPlan plan = search(steps, candidates, largest, options.every, limit);
+  if (plan.late && (plan.results.empty() || !plan.results[0].fits)) fail_late("degrees", problem.graph.name, limit);
   if (!plan.results[0].fits) fail_memory(problem.graph.name, weakest(problem.cluster).memory, plan.results[0].memory);
   return plan;
 }

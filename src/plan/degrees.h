@@ -12,9 +12,11 @@
 // same parameters; inside of a node it is level 1: a node's gradients are reduce-scattered behind all, its parameters gathered again.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "base/numbers.h"
 #include "penstock/plan.h"
 
 namespace penstock {
@@ -50,7 +52,9 @@ struct DegreesOptions {
   StateBytes states{};
   double parameter_bytes = 4;  // that NodeCost::parameter_bytes counts for each parameter
   DegreesLimits only{};
-  bool every = false;  // candidates that cannot be the best are simulated too
+  bool every = false;                  // candidates that cannot be the best are simulated too
+  double seconds = kInfinity;          // of searching, at most
+  std::function<double()> clock = {};  // PlanOptions::clock
 };
 
 struct DegreesResult {
@@ -69,6 +73,7 @@ struct DegreesResult {
 struct DegreesPlan {
   // Of every family (schedule, level, by_block, recompute) what was simulated: those that fit first, the fastest first.
   std::vector<DegreesResult> results = {};
+  bool late = false;   // the time was over before all were looked at
   int considered = 0;  // candidates; those that were not simulated cannot be faster than what fits of their family
 };
 
@@ -78,7 +83,7 @@ std::vector<int> group_of(const Degrees& degrees, int actor);
 // Of the problem's graph in a row: stages are cut where one output crosses. Its costs are of one way each on one device; micro-batches'
 // sizes (PlanProblem::batches, else those of the costs) are here of one replica. A backward that does not say its weight gradients' time
 // (NodeCost::weight) is half of them. Throws Error: no degrees fit the batch or the limits; none fits the memory, with the smallest that
-// would do; a node that runs on no single device.
+// would do; no plan was found in time; a node that runs on no single device.
 DegreesPlan plan_degrees(const PlanProblem& problem, const DegreesOptions& options);
 
 // One candidate, simulated. Throws Error as make_schedule does.

@@ -5,6 +5,7 @@
 
 #include "base/numbers.h"
 #include "plan/cost_model.h"
+#include "schedule/traits.h"
 #include "schedule/work.h"
 
 namespace penstock {
@@ -248,15 +249,21 @@ double resident_bytes(const StateBytes& states, double parameters, const Degrees
   return parameters * (share(states.optimiser, 1, degrees.data) + share(states.gradient, 2, nodes) + share(states.parameter, 3, nodes));
 }
 
-Schedule table_of(const Degrees& degrees) {
+Schedule computing_table(const Degrees& degrees) {
   Schedule table = make_schedule(
       degrees.schedule, {.actors = degrees.pipe, .microbatches = degrees.microbatches, .chunks = degrees.chunks, .unit = degrees.unit});
+  for (std::vector<Action>& row : table.actors) {
+    std::erase_if(row, [](const Action& action) { return is_sharding(action.kind); });
+    if (degrees.recompute) row = recomputed(row);
+  }
+  return table;
+}
+
+Schedule table_of(const Degrees& degrees) {
+  Schedule table = computing_table(degrees);
   const auto erase = [&](auto&& unwanted) {
     for (std::vector<Action>& row : table.actors) std::erase_if(row, [&](const Action& action) { return unwanted(action.kind); });
   };
-  erase([](Kind kind) { return is_sharding(kind); });
-  if (degrees.recompute)
-    for (std::vector<Action>& row : table.actors) row = recomputed(row);
   const bool per_run = degrees.zero >= 2 && !degrees.by_block;
   if (per_run) table = with_gathers(std::move(table));
   if (degrees.zero == 2) erase([](Kind kind) { return kind == Kind::UNSHARD || kind == Kind::RESHARD; });
@@ -277,10 +284,14 @@ const std::vector<int>& DegreesSteps::cuts(const Degrees& degrees) {
   return found != cuts_.end() ? found->second : cuts_[key] = even_cuts(blocks(degrees.samples), degrees.pipe, degrees.chunks);
 }
 
+std::int64_t DegreesSteps::work(const Degrees& degrees) {
+  return static_cast<std::int64_t>(degrees.pipe) * degrees.data * 64 + static_cast<std::int64_t>(blocks(degrees.samples).size());
+}
+
 DegreesSteps::Bound DegreesSteps::bound(const Degrees& degrees) {
   const Figures figures = figures_of(problem_, options_, degrees, blocks(degrees.samples), cuts(degrees));
   // After the last input gradient of a split backward its actor may still be at work on weight gradients: nothing is known to follow.
-  const bool split = degrees.schedule == "zb-h1" || degrees.schedule == "zeropp";
+  const bool split = splits_backward(degrees.schedule);
   const std::vector<StageCosts>& stages = figures.costs.stages;
   const std::size_t pipe = at(degrees.pipe);
   Bound bound;

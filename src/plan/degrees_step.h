@@ -24,6 +24,7 @@ class DegreesSteps {
     double memory = 0;  // on the fullest device
   };
   Bound bound(const Degrees& degrees);
+  std::int64_t work(const Degrees& degrees);  // elementary steps of bound()
   DegreesResult run(const Degrees& degrees);
 
  private:
@@ -34,6 +35,10 @@ class DegreesSteps {
   std::map<int, std::vector<Block>> blocks_;             // by samples
   std::map<std::array<int, 3>, std::vector<int>> cuts_;  // by samples, actors and chunks
 };
+
+// The table that its actors compute by: the schedule's without collectives, with R before each backward where they recompute. A run makes
+// table_of() of it.
+Schedule computing_table(const Degrees& degrees);
 
 // The table of the degrees' schedule: with R before each backward where they recompute; gradients reduced and parameters gathered as their
 // ZeRO level says; the update of each stage behind all else of its actor.

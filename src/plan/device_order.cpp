@@ -11,7 +11,8 @@ namespace {
 
 class DeviceOrder {
  public:
-  DeviceOrder(const ClusterSpec& cluster, double bytes) : n_(cluster.devices.size()), weights_(n_ * n_, 0) {
+  DeviceOrder(const ClusterSpec& cluster, double bytes, TimeLimit& limit)
+      : limit_(limit), n_(cluster.devices.size()), weights_(n_ * n_, 0) {
     for (std::size_t a = 0; a < n_; ++a)
       for (std::size_t b = 0; b < n_; ++b) {
         if (a == b) continue;
@@ -22,7 +23,7 @@ class DeviceOrder {
   }
 
   std::vector<int> order(const std::vector<int>& devices) const {
-    if (devices.size() < 2) return devices;
+    if (devices.size() < 2 || limit_.is_over(0)) return devices;
     const std::vector<int> side = minimum_cut(devices);
     std::vector<int> parts[2];
     for (std::size_t i = 0; i < devices.size(); ++i) parts[at(side[i])].push_back(devices[i]);
@@ -46,7 +47,7 @@ class DeviceOrder {
     for (std::size_t i = 0; i < n; ++i) merged[i] = {i};
     double lightest = kInfinity;
     std::vector<int> side;
-    while (left.size() > 1) {
+    while (left.size() > 1 && (side.empty() || !limit_.is_over(static_cast<std::int64_t>(n * left.size())))) {
       const Phase phase = run_phase(w, n, left);
       if (phase.cut < lightest * (1 - 1e-9)) {
         lightest = phase.cut;
@@ -98,13 +99,14 @@ class DeviceOrder {
     return line;
   }
 
+  TimeLimit& limit_;
   std::size_t n_;
   std::vector<double> weights_;  // of each pair
 };
 
 }  // namespace
 
-std::vector<int> device_order(const ClusterSpec& cluster, double bytes) {
+std::vector<int> device_order(const ClusterSpec& cluster, double bytes, TimeLimit& limit) {
   std::vector<int> devices(cluster.devices.size());
   std::iota(devices.begin(), devices.end(), 0);
   if (cluster.between.empty() && cluster.levels.size() < 2) return devices;  // all links are equal
@@ -112,7 +114,7 @@ std::vector<int> device_order(const ClusterSpec& cluster, double bytes) {
   if (devices.size() > kMost)
     throw Error(concat("spp orders at most ", kMost, " devices of unequal links; there are ", devices.size()), {},
                 "planner best asks the others");
-  return DeviceOrder(cluster, bytes).order(devices);
+  return DeviceOrder(cluster, bytes, limit).order(devices);
 }
 
 }  // namespace penstock

@@ -22,17 +22,25 @@ Bits predecessors(const PlanGraph& graph, int words) {
 
 }  // namespace
 
-Downsets::Downsets(const PlanGraph& graph, int most) : nodes_(static_cast<int>(graph.nodes.size())), words_((nodes_ + 63) / 64) {
-  complete_ = find_all(graph, most);
+int most_downsets(const PlanGraph& graph, int most) {
+  constexpr std::size_t kMostWords = 1'500'000'000;  // of bits, times nodes
+  const std::size_t nodes = std::max<std::size_t>(graph.nodes.size(), 1);
+  return static_cast<int>(std::min<std::size_t>(most, kMostWords / (nodes * (nodes / 64 + 1))));
+}
+
+Downsets::Downsets(const PlanGraph& graph, int most, TimeLimit limit)
+    : nodes_(static_cast<int>(graph.nodes.size())), words_((nodes_ + 63) / 64) {
+  complete_ = find_all(graph, most, limit);
   if (!complete_) find_path();
 }
 
 // Each set is made once, from itself without its largest node: nodes are in topological order, so what is left is a downset too.
-bool Downsets::find_all(const PlanGraph& graph, int most) {
+bool Downsets::find_all(const PlanGraph& graph, int most, TimeLimit& limit) {
   const Bits before = predecessors(graph, words_);
   Bits found(static_cast<std::size_t>(words_));
   std::vector<int> largest = {-1};
-  for (std::size_t set = 0; set < largest.size(); ++set)
+  for (std::size_t set = 0; set < largest.size(); ++set) {
+    if (limit.is_over(static_cast<std::int64_t>(nodes_) * words_)) return false;
     for (int node = largest[set] + 1; node < nodes_; ++node) {
       std::uint64_t missing = 0;
       for (int i = 0; i < words_; ++i)
@@ -44,6 +52,7 @@ bool Downsets::find_all(const PlanGraph& graph, int most) {
       put(&found[found.size() - words_], node);
       largest.push_back(node);
     }
+  }
   count_ = static_cast<int>(largest.size());
   std::vector<int> sizes(largest.size(), 0), order(largest.size());
   for (std::size_t i = 0; i < found.size(); ++i) sizes[i / words_] += std::popcount(found[i]);
@@ -57,12 +66,30 @@ bool Downsets::find_all(const PlanGraph& graph, int most) {
 }
 
 void Downsets::find_path() {
-  count_ = nodes_ + 1;
+  count_ = std::min(nodes_, kMostOnPath) + 1;
   bits_.assign(static_cast<std::size_t>(count_) * words_, 0);
   for (int set = 0; set < count_; ++set) {
-    sizes_.push_back(set);
-    for (int node = 0; node < set; ++node) put(&bits_[static_cast<std::size_t>(set) * words_], node);
+    sizes_.push_back(static_cast<int>(static_cast<std::int64_t>(nodes_) * set / (count_ - 1)));
+    for (int node = 0; node < sizes_.back(); ++node) put(&bits_[static_cast<std::size_t>(set) * words_], node);
   }
+}
+
+Downsets Downsets::only(const std::vector<int>& sets) const {
+  Downsets out = *this;
+  out.count_ = static_cast<int>(sets.size());
+  out.bits_.clear();
+  out.sizes_.clear();
+  for (const int set : sets) {
+    out.bits_.insert(out.bits_.end(), bits(set), bits(set) + words_);
+    out.sizes_.push_back(size(set));
+  }
+  return out;
+}
+
+std::vector<int> Downsets::all() const {
+  std::vector<int> out(static_cast<std::size_t>(count_));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
 }
 
 std::vector<int> Downsets::difference(int inner, int outer) const {

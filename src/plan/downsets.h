@@ -6,19 +6,29 @@
 #include <vector>
 
 #include "penstock/plan.h"
+#include "plan/time_limit.h"
 
 namespace penstock {
 
 // As many as Piper takes; there are exponentially many in a graph's width.
 constexpr int kMostDownsets = 40'000;
+// As many as can be listed in a second or two, of which stages are looked for between some (likely_cuts.h).
+constexpr int kMostListed = 500'000;
 // Nodes in one row, as planners of chains see a graph: the sets of its first nodes.
 constexpr int kOnePath = 0;
+constexpr int kMostOnPath = 1000;
+// As many downsets of a graph as are looked at: sums over the nodes of all of them take a few seconds at most.
+int most_downsets(const PlanGraph& graph, int most = kMostDownsets);
 
 class Downsets {
  public:
   // All of them, smaller ones first: the empty set is the first, the whole graph the last. Where there are more than `most`, only those of
-  // one path: the first nodes in the graph's order.
-  explicit Downsets(const PlanGraph& graph, int most = kMostDownsets);
+  // one path: the first nodes in the graph's order, in kMostOnPath steps of as many nodes. The same where the time is over.
+  explicit Downsets(const PlanGraph& graph, int most = kMostDownsets, TimeLimit limit = {});
+
+  // These of them only: ascending, the first and the last among them.
+  Downsets only(const std::vector<int>& sets) const;
+  std::vector<int> all() const;  // numbers
 
   bool complete() const { return complete_; }
   int count() const { return count_; }
@@ -38,7 +48,7 @@ class Downsets {
   std::vector<double> cut_sums(const PlanGraph& graph, std::span<const double> values) const;
 
  private:
-  bool find_all(const PlanGraph& graph, int most);  // false: there are more
+  bool find_all(const PlanGraph& graph, int most, TimeLimit& limit);  // false: there are more
   void find_path();
   const std::uint64_t* bits(int set) const { return &bits_[static_cast<std::size_t>(set) * words_]; }
 

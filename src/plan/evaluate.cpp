@@ -68,8 +68,8 @@ std::vector<StageLink> stage_links(const PlanProblem& problem, const std::vector
     const double share = static_cast<double>(base) / std::min(from.replicas(), to.replicas());
     links.push_back({.from = transfer.from,
                      .to = transfer.to,
-                     .forward = share * (transfer.forward_bytes / between.bandwidth + transfer.seconds),
-                     .backward = share * (transfer.backward_bytes / between.bandwidth + transfer.seconds),
+                     .forward = share * (transfer.forward_bytes / between.bandwidth + transfer.forward_seconds),
+                     .backward = share * (transfer.backward_bytes / between.bandwidth + transfer.backward_seconds),
                      .latency = between.latency});
   }
   return links;
@@ -90,10 +90,12 @@ void limit(StageFigures& stage, double most) {
   if (most < stage.ahead) stage.ahead = std::max(stage.least, static_cast<int>(most) / stage.size * stage.size);
 }
 
-void limit_to_memory(StageFigures& stage) {
-  if (fits(stage.bytes(stage.ahead), stage.memory)) return;
+// As many of the step's micro-batches as its memory holds, and no fewer than can run.
+int most_in_flight(const StageFigures& stage, int microbatches) {
+  if (fits(stage.bytes(microbatches), stage.memory)) return microbatches;
   const double room = stage.memory * kExactFit - stage.resident_bytes;
-  limit(stage, room > 0 && stage.live_bytes > 0 ? std::floor(room / stage.live_bytes) * stage.size : 0);
+  const double most = room > 0 && stage.live_bytes > 0 ? std::floor(room / stage.live_bytes) * stage.size : 0;
+  return most < microbatches ? std::max(stage.least, static_cast<int>(most)) : microbatches;
 }
 
 // GraphPipe's (graphpipe_in_flight) or the plan's, or fewer where the memory asks for it; then what comes after is held to it, or its
@@ -113,11 +115,12 @@ void choose_ahead(const std::vector<PlanStage>& plan, PlanFigures& figures) {
         plan[s].ahead > 0 ? std::min(plan[s].ahead, figures.microbatches / stage.size) * stage.size : round_up(stage.ahead, stage.size);
     stage.least = std::min(stage.least, figures.microbatches);
     stage.ahead = std::clamp(wanted, stage.least, figures.microbatches);
+    stage.most = most_in_flight(stage, figures.microbatches);
   }
   auto link = figures.links.begin();
   for (std::size_t s = 0; s < stages.size(); ++s) {
     StageFigures& stage = stages[s];
-    limit_to_memory(stage);
+    limit(stage, stage.most);
     for (; link != figures.links.end() && link->from == static_cast<int>(s); ++link) {
       if (stage.ahead == figures.microbatches) continue;  // it runs all forwards first
       StageFigures& after = stages[at(link->to)];
@@ -177,6 +180,16 @@ std::vector<int> allowed_batches(const PlanProblem& problem) {
               {"sizes: " + join(all, ", ", [](int size) { return std::to_string(size); })}, "give a size that divides the step");
 }
 
+std::vector<int> possible_batches(const PlanProblem& problem, int replicas) {
+  std::vector<int> sizes = allowed_batches(problem);
+  const int step = step_samples(problem), measured = measured_samples(problem.graph);
+  for (const std::int64_t size : {std::int64_t{measured}, std::int64_t{measured} * replicas})
+    if (size <= step && step % size == 0) sizes.push_back(static_cast<int>(size));
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
 PlanFigures figures_of(const PlanProblem& problem, const std::vector<PlanStage>& stages) {
   const int samples = step_samples(problem);
   int base = samples;
@@ -188,6 +201,18 @@ PlanFigures figures_of(const PlanProblem& problem, const std::vector<PlanStage>&
   figures.links = stage_links(problem, stages, base);
   choose_ahead(stages, figures);
   return figures;
+}
+
+std::int64_t forwards_of(const PlanFigures& figures) {
+  return static_cast<std::int64_t>(figures.microbatches) * static_cast<std::int64_t>(figures.stages.size());
+}
+
+bool can_be_simulated(const PlanFigures& figures) {
+  return forwards_of(figures) <= kMostPlanForwards;
+}
+
+int most_stages(const PlanProblem& problem, int samples) {
+  return static_cast<int>(std::max<std::int64_t>(kMostPlanForwards / (step_samples(problem) / samples), 1));
 }
 
 bool PlanFigures::fit() const {

@@ -12,7 +12,8 @@
 namespace penstock {
 namespace {
 
-constexpr double kSlack = 1 - 1e-9;  // what is not better by this is not worth looking at
+constexpr double kSlack = 1 - 1e-9;       // what is not better by this is not worth looking at
+constexpr std::int64_t kPlaceWork = 256;  // elementary steps of a stage placed or a node given to one
 
 using Mask = std::uint64_t;  // of nodes or stages
 
@@ -27,6 +28,7 @@ struct Option {
   SetCost cost;  // of one micro-batch
   std::vector<int> choices;
   int degree = 1, size = 1;
+  bool allowed = true;  // its size; others only count for the bound
   // Takes no less of anything.
   bool dominated_by(const Option& o) const {
     return o.cost.forward <= cost.forward && o.cost.backward <= cost.backward && o.cost.live_bytes <= cost.live_bytes &&
@@ -37,9 +39,10 @@ struct Option {
 // Of every set of nodes that is asked for: what it takes on a number of devices.
 class SetOptions {
  public:
-  explicit SetOptions(const PlanProblem& problem)
+  SetOptions(const PlanProblem& problem, bool any_size)
       : problem_(problem),
         devices_(static_cast<int>(problem.cluster.devices.size())),
+        any_size_(any_size),
         sizes_(allowed_batches(problem)),
         samples_(step_samples(problem)) {
     sync_ = any_cost(problem, [](const NodeCost& cost) { return !cost.forward_sync.empty() || !cost.backward_sync.empty(); });
@@ -66,7 +69,8 @@ class SetOptions {
     set.known = true;
     for (int degree = 1; degree <= devices; ++degree) {
       if (devices % degree != 0 || (devices > degree && !problem_.replicas)) continue;
-      for (const int size : sizes_) add(nodes, degree, devices / degree, size, set.options);
+      const int replicas = devices / degree;
+      for (const int size : any_size_ ? possible_batches(problem_, replicas) : sizes_) add(nodes, degree, replicas, size, set.options);
     }
     for (const Option& option : set.options) {
       set.seconds = std::min(set.seconds, step_seconds(option) + option.cost.update);
@@ -80,6 +84,7 @@ class SetOptions {
     std::vector<Option> part(1);
     part[0].degree = degree;
     part[0].size = size;
+    part[0].allowed = std::binary_search(sizes_.begin(), sizes_.end(), size);
     for (Mask left = nodes; left != 0; left &= left - 1) {
       const PlanNode& node = problem_.graph.nodes[at(std::countr_zero(left))];
       std::vector<Option> more;
@@ -109,7 +114,8 @@ class SetOptions {
 
   const PlanProblem& problem_;
   int devices_;
-  std::vector<int> sizes_;
+  bool any_size_;
+  std::vector<int> sizes_;  // allowed
   double samples_;
   bool sync_ = false;                                // some way adds bytes to a transfer
   std::unordered_map<Mask, std::vector<Set>> sets_;  // by nodes, then devices
@@ -139,16 +145,37 @@ std::vector<std::vector<int>> device_classes(const ClusterSpec& cluster) {
   return classes;
 }
 
+// The sum of a stage's gradients takes no less in any order of its devices: each has two neighbours in a ring of more than two.
+double least_all_reduce(const ClusterSpec& cluster, const PlanStage& stage, double bytes) {
+  const int replicas = stage.replicas();
+  if (replicas < 2) return 0;
+  ClusterLink slowest;
+  for (const int device : stage.devices) {
+    std::vector<double> latencies, bandwidths;
+    for (const int other : stage.devices) {
+      if (other == device) continue;
+      latencies.push_back(cluster.link(device, other).latency);
+      bandwidths.push_back(-cluster.link(device, other).bandwidth);
+    }
+    std::sort(latencies.begin(), latencies.end());
+    std::sort(bandwidths.begin(), bandwidths.end());
+    const std::size_t neighbour = replicas > 2 ? 1 : 0;
+    slowest = slower(slowest, {latencies[neighbour], -bandwidths[neighbour]});
+  }
+  return 2.0 * (replicas - 1) * (bytes / replicas / slowest.bandwidth + slowest.latency);
+}
+
 class ExactSearch {
  public:
-  ExactSearch(const PlanProblem& problem, PlanGoal goal, Deadline deadline)
+  // Proves a bound where `prove` is set.
+  ExactSearch(const PlanProblem& problem, PlanGoal goal, TimeLimit& limit, bool prove)
       : problem_(problem),
         nodes_(static_cast<int>(problem.graph.nodes.size())),
         devices_(static_cast<int>(problem.cluster.devices.size())),
         one_device_(!problem.replicas && !any_cost(problem, [](const NodeCost& cost) { return cost.degree > 1; })),
         goal_(goal),
-        deadline_(deadline),
-        options_(problem),
+        limit_(limit),
+        options_(problem, prove),
         classes_(device_classes(problem.cluster)),
         feeding_(at(nodes_)) {
     for (const PlanEdge& edge : problem.graph.edges) feeding_[at(edge.to)] |= Mask{1} << edge.from;
@@ -172,6 +199,7 @@ class ExactSearch {
       for (const std::vector<Mask>& neighbour : neighbours(sets)) {
         const double before = best_;
         sets_ = neighbour;
+        if (late_ || (late_ = limit_.is_over(kPlaceWork))) break;
         if (!order_sets(nodes_ - 1) || !can_be_best()) continue;
         place_split();
         if (best_ == before) continue;
@@ -185,6 +213,7 @@ class ExactSearch {
  private:
   ExactResult result() {
     result_.finished = !late_;
+    if (!late_) result_.bound = std::min(bound_, best_);
     result_.score = {0, best_};
     return std::move(result_);
   }
@@ -231,7 +260,7 @@ class ExactSearch {
 
   // Gives `node` to each stage there is and to a new one, so that every split occurs once.
   void split(int node) {
-    if (late_) return;
+    if (late_ || (late_ = limit_.is_over(kPlaceWork))) return;
     if (node == nodes_) return place_split();
     for (std::size_t s = 0; s <= sets_.size() && s < at(devices_); ++s) {
       const bool opened = s == sets_.size();
@@ -300,7 +329,7 @@ class ExactSearch {
   }
 
   void place(std::size_t s) {
-    if (++looked_at_ % 256 == 0 && std::chrono::steady_clock::now() > deadline_) late_ = true;
+    if (limit_.is_over(kPlaceWork)) late_ = true;
     if (s == placed_.size()) return score();
     stages_[s].nodes.clear();
     for (Mask left = placed_[s].nodes; left != 0; left &= left - 1) stages_[s].nodes.push_back(std::countr_zero(left));
@@ -340,7 +369,9 @@ class ExactSearch {
       stage.choices = option.choices;
       stage.degree = option.degree;
       stage.samples = option.size;
+      forbidden_ += !option.allowed;
       place(s + 1);
+      forbidden_ -= !option.allowed;
     }
     stages_[s].devices = unsorted;
   }
@@ -364,18 +395,29 @@ class ExactSearch {
   void score() {
     if (!sizes_agree(problem_, stages_)) return;
     const PlanFigures figures = figures_of(problem_, stages_);
-    if (goal_ == PlanGoal::time && (!figures.fit() || step_bound(figures) >= best_ * kSlack)) return;
+    if (goal_ == PlanGoal::time && !figures.fit()) return;
+    if (goal_ == PlanGoal::time) bound_ = std::min(bound_, bound_of(figures));
+    if (forbidden_ > 0 || (goal_ == PlanGoal::time && step_bound(figures) >= best_ * kSlack)) return;
     const PlanScore score = score_of(figures, goal_);
     if (score.value >= best_ * kSlack) return;
     best_ = score.value;
     result_.stages = stages_;
   }
 
+  // The bound of these stages in any order of their work and of their devices.
+  double bound_of(PlanFigures figures) const {
+    for (std::size_t s = 0; s < stages_.size() && classes_.size() > 1; ++s) {
+      const double bytes = cost_of(problem_.graph, stages_[s].nodes, stages_[s].choices, 1).parameter_bytes;
+      figures.stages[s].all_reduce = std::min(figures.stages[s].all_reduce, least_all_reduce(problem_.cluster, stages_[s], bytes));
+    }
+    return step_bound(figures, PlanOrder::any);
+  }
+
   const PlanProblem& problem_;
   int nodes_, devices_;
   bool one_device_;  // for each stage
   PlanGoal goal_;
-  Deadline deadline_;
+  TimeLimit& limit_;
   SetOptions options_;
   std::vector<std::vector<int>> classes_, left_;  // devices; without those of the stages so far
   std::vector<Mask> feeding_;                     // of each node: what feeds it
@@ -391,15 +433,15 @@ class ExactSearch {
   };
   std::vector<Placed> placed_;  // in order_
   std::vector<PlanStage> stages_;
-  double best_ = kInfinity;
-  std::int64_t looked_at_ = 0;
+  double best_ = kInfinity, bound_ = kInfinity;
+  int forbidden_ = 0;  // stages of sizes that are not allowed
   bool late_ = false;
   ExactResult result_;
 };
 
 }  // namespace
 
-ExactResult exact_stages(const PlanProblem& problem, const std::vector<PlanStage>& start, PlanGoal goal, Deadline deadline) {
+ExactResult exact_stages(const PlanProblem& problem, const std::vector<PlanStage>& start, PlanGoal goal, TimeLimit& limit) {
   const int nodes = static_cast<int>(problem.graph.nodes.size()), devices = static_cast<int>(problem.cluster.devices.size());
   if (nodes > kExactNodes || devices > kExactDevices)
     throw Error(concat("exact takes at most ", kExactNodes, " nodes and ", kExactDevices, " devices"),
@@ -409,10 +451,10 @@ ExactResult exact_stages(const PlanProblem& problem, const std::vector<PlanStage
     const PlanScore score = score_of(figures_of(problem, start), goal);
     if (score.lack == 0) best = score.value;
   }
-  return ExactSearch(problem, goal, deadline).run(best);
+  return ExactSearch(problem, goal, limit, goal == PlanGoal::time).run(best);
 }
 
-std::vector<PlanStage> polish_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const PlanScore& best, Deadline deadline) {
+std::vector<PlanStage> polish_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const PlanScore& best, TimeLimit& limit) {
   // Sets of nodes with several ways have exponentially many.
   const bool ways = any_cost(problem, [](const NodeCost& cost) { return !cost.name.empty() && cost.name != "vanilla"; });
   if (problem.graph.nodes.size() > at(ways ? kExactNodes : kPolishNodes) || problem.cluster.devices.size() > kPolishDevices) return stages;
@@ -421,7 +463,7 @@ std::vector<PlanStage> polish_stages(const PlanProblem& problem, std::vector<Pla
     Mask& set = sets.emplace_back(0);
     for (const int node : stage.nodes) set |= Mask{1} << node;
   }
-  ExactResult found = ExactSearch(problem, PlanGoal::time, deadline).polish(std::move(sets), best.lack > 0 ? kInfinity : best.value);
+  ExactResult found = ExactSearch(problem, PlanGoal::time, limit, false).polish(std::move(sets), best.lack > 0 ? kInfinity : best.value);
   return found.stages.empty() ? stages : found.stages;
 }
 

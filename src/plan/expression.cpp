@@ -16,6 +16,8 @@ class Parser {
   explicit Parser(Cursor& cursor) : cursor_(cursor) {}
 
   Expression parse() {
+    cursor_.skip();
+    out_.place = cursor_.place();
     sum();
     return std::move(out_);
   }
@@ -107,7 +109,7 @@ std::int64_t variable_of(char name, const Variables& variables) {
 }
 
 [[noreturn]] void fail(const Expression& expression, std::string_view what, const Variables& with) {
-  throw Error(concat(print(expression), " ", what),
+  throw Error(concat(expression.place, expression.place.empty() ? "" : ": ", print(expression), " ", what),
               {concat("where p = ", with.p, ", m = ", with.m, ", v = ", with.v, ", r = ", with.r, ", s = ", with.s)});
 }
 
@@ -134,6 +136,7 @@ Expression parse_expression(Cursor& cursor) {
 Expression::Expression(std::string_view text) {
   Cursor cursor("expression", text);
   *this = parse_expression(cursor);
+  place.clear();
   if (!cursor.at_end()) cursor.fail("expected the end of the expression");
 }
 

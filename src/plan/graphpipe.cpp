@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "base/numbers.h"
@@ -39,13 +40,23 @@ using Candidate = GraphpipePlan;
 
 struct Finder {
   const PlanProblem& problem;
-  std::chrono::steady_clock::time_point deadline;
+  TimeLimit& limit;
   std::int64_t states = 0;
   std::vector<Candidate> squeezed = {};
-  double best = kInfinity;  // by the formula
-
-  bool late() const { return std::chrono::steady_clock::now() > deadline; }
+  double best = kInfinity;             // by the formula
+  std::optional<Candidate> last = {};  // found for a line's targets
 };
+
+// All of few, of many those of five binary digits, and the most that there can be.
+std::vector<int> replica_counts(int most) {
+  std::vector<int> counts;
+  for (int count = 1, step = 1; count <= most; count += step) {
+    if (count >= 64 * step) step *= 2;
+    counts.push_back(count);
+  }
+  if (counts.back() != most) counts.push_back(most);
+  return counts;
+}
 
 // --- what stages may be ---
 
@@ -56,7 +67,7 @@ std::vector<StageOption> options_of(const PlanProblem& problem, StageCosting& co
   std::vector<StageOption> options;
   const int most = problem.replicas ? static_cast<int>(costing.devices.size()) : 1;
   for (const int size : sizes)
-    for (int r = 1; r <= most; ++r) {
+    for (const int r : replica_counts(most)) {
       if (whole && size % r != 0) continue;
       shares.insert(static_cast<double>(size) / r);
       const double ring = 2.0 * (r - 1), batches = static_cast<double>(costing.samples) / size;
@@ -262,10 +273,9 @@ enum class InFlight { counts, squeezed };
 // these stages may still run with fewer in flight.
 std::optional<Candidate> at_target(Finder& finder, const StageLine& line, StageTarget target, InFlight in_flight) {
   target.memory = line.costing->memory;
-  if (!std::isinf(finder.best)) target.deadline = finder.deadline;
   for (const bool counted : {false, true}) {
     target.in_flight = counted;
-    const auto stages = stages_within(line, target, finder.states);
+    const auto stages = stages_within(line, target, finder.states, finder.limit);
     if (!stages) return std::nullopt;
     Made made = make_candidate(line, *stages);
     if (made.fits || in_flight == InFlight::squeezed) return std::move(made.candidate);
@@ -292,30 +302,31 @@ double lowest_target(const StageLine& line) {
 }
 
 // All stages keep this one.
-double highest_target(const StageLine& line) {
+double highest_target(const StageLine& line, TimeLimit& limit) {
   double high = 0;
   for (const StageOption& option : line.costing->options)
-    for (int end = 1; end <= line.size(); ++end)
+    for (int end = 1; end <= line.size() && !limit.is_over(end); ++end)
       for (int begin = 0; begin < end; ++begin) high = std::max(high, seconds_per_sample(line, begin, end, option));
   return high;
 }
 
 // The least target that can be kept, to one part in 10^4 (10^3 for many nodes); infinite: none.
 double least_target(Finder& finder, const StageLine& line, InFlight in_flight) {
-  const double highest = highest_target(line), lowest = std::max(lowest_target(line), highest * 1e-12);
+  const double highest = highest_target(line, finder.limit), lowest = std::max(lowest_target(line), highest * 1e-12);
   // The slowest stage's seconds per sample; infinite where there are no stages.
   const auto slowest_at = [&](double target) {
     const auto found = at_target(finder, line, {.per_sample = target, .any_way = true}, in_flight);
+    if (found) finder.last = found;
     return found ? found->plan.bottleneck : kInfinity;
   };
   double low = lowest, high = std::min(lowest * 1.02, highest), slowest = slowest_at(high);
-  for (double factor = 1.05; std::isinf(slowest) && high < highest; factor *= 1.2) {
+  for (double factor = 1.05; std::isinf(slowest) && high < highest && !finder.limit.is_over(); factor *= 1.2) {
     low = high;
     high = std::min(high * factor, highest);
     slowest = slowest_at(high);
   }
   const double precision = line.size() > kLargeGraph ? 1e-3 : 1e-4;
-  while (slowest > low * (1 + precision) && !std::isinf(slowest) && !finder.late()) {
+  while (slowest > low * (1 + precision) && !std::isinf(slowest) && !finder.limit.is_over()) {
     const double middle = std::sqrt(low * slowest), found = slowest_at(middle);
     (std::isinf(found) ? low : slowest) = std::isinf(found) ? middle : found;
   }
@@ -341,6 +352,7 @@ std::vector<Candidate> candidates_of(Finder& finder, const StageLine& line, InFl
   std::vector<Candidate> candidates;
   const double samples = line.costing->samples, shortest = least_way(line);
   if (samples * lowest_target(line) + shortest > finder.best * kWorthwhile) return candidates;
+  finder.last.reset();
   double target = least_target(finder, line, in_flight), best = kInfinity, limit = best;
   if (std::isinf(target)) return candidates;
   do {
@@ -352,7 +364,8 @@ std::vector<Candidate> candidates_of(Finder& finder, const StageLine& line, InFl
     }
     limit = best - samples * target;  // what this target and those below it cannot reach is not worth looking for
     target *= line.size() > kLargeGraph ? 1.03 : 1.01;
-  } while (samples * target + shortest < best && !finder.late());
+  } while (samples * target + shortest < best && !finder.limit.is_over());
+  if (candidates.empty() && finder.last) candidates.push_back(std::move(*finder.last));  // the time is over
   return candidates;
 }
 
@@ -370,7 +383,7 @@ std::vector<Choice> choices_of(const PlanProblem& problem, const GraphpipePlans&
   for (const auto* kind : {&plans.branched, &plans.in_a_row, &plans.squeezed})
     for (const Candidate& candidate : *kind) {
       Choice choice{.plan = &candidate.plan, .figures = figures_of(problem, candidate.plan.stages)};
-      if (!choice.figures.fit()) continue;
+      if (!choice.figures.fit() || !can_be_simulated(choice.figures)) continue;
       choice.bound = step_bound(choice.figures);
       choices.push_back(std::move(choice));
     }
@@ -378,34 +391,40 @@ std::vector<Choice> choices_of(const PlanProblem& problem, const GraphpipePlans&
   return choices;
 }
 
-[[noreturn]] void fail(const PlanProblem& problem) {
+[[noreturn]] void fail(const PlanProblem& problem, TimeLimit& limit) {
+  if (limit.is_over()) fail_late("graphpipe", problem.graph.name, limit);
   const std::vector<StageCosting> costings = costings_of(problem);
   const StageCosting& costing = costings.front();  // all devices, the smallest micro-batches
   const StageLine line = make_line(problem.graph, costing, tree_of(problem.graph, node_work(problem.graph, costing)));
-  StageTarget target{.per_sample = highest_target(line), .any_way = true};
+  StageTarget target{.per_sample = highest_target(line, limit), .any_way = true};
   std::int64_t states = 0;
   const auto fits = [&](double memory) {
     target.memory = memory;
-    return stages_within(line, target, states).has_value();
+    return stages_within(line, target, states, limit).has_value();
   };
-  fail_memory(problem.graph.name, costing.memory, smallest_memory(fits));
+  fail_memory("graphpipe", problem.graph.name, costing.memory, limit, fits);
 }
 
 }  // namespace
 
-GraphpipePlans graphpipe_plans(const PlanProblem& problem, double seconds) {
-  const auto time = std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
-  Finder finder{problem, std::chrono::steady_clock::now() + time};
+GraphpipePlans graphpipe_plans(const PlanProblem& problem, TimeLimit& limit) {
+  if (problem.graph.nodes.size() > at(kMostGraphpipeNodes))
+    throw Error(
+        concat("graphpipe takes at most ", kMostGraphpipeNodes, " nodes; ", problem.graph.name, " has ", problem.graph.nodes.size()), {},
+        "planner best asks the others");
+  Finder finder{problem, limit};
   const std::vector<StageCosting> costings = costings_of(problem);
   GraphpipePlans plans;
   const auto search = [&](InFlight in_flight) {
-    for (const StageCosting& costing : costings)
+    for (const StageCosting& costing : costings) {
+      if (limit.is_over()) return;
       for (const StageLine& line : lines_of(problem.graph, costing)) {
-        if (finder.late() && !std::isinf(finder.best)) return;
+        if (limit.is_over()) return;
         auto& kind = in_flight == InFlight::squeezed ? finder.squeezed : line.forks.empty() ? plans.in_a_row : plans.branched;
         std::vector<Candidate> found = candidates_of(finder, line, in_flight);
         kind.insert(kind.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
       }
+    }
   };
   search(InFlight::counts);
   if (plans.branched.empty() && plans.in_a_row.empty()) search(InFlight::squeezed);
@@ -417,18 +436,19 @@ GraphpipePlans graphpipe_plans(const PlanProblem& problem, double seconds) {
 }
 
 Plan plan_by_graphpipe(const PlanProblem& problem, const PlanOptions& options) {
-  const GraphpipePlans plans = graphpipe_plans(problem, options.seconds);
+  TimeLimit limit(options.seconds, options.clock);
+  const GraphpipePlans plans = graphpipe_plans(problem, limit);
   const std::vector<Choice> choices = choices_of(problem, plans);
   const Choice* best = nullptr;
   double least = kInfinity;
   for (const Choice& choice : choices) {
-    if (choice.bound >= least) break;
+    if (choice.bound >= least || (best && limit.is_over(forwards_of(choice.figures)))) break;
     const double seconds = step_seconds(choice.figures);
     if (seconds >= least) continue;
     least = seconds;
     best = &choice;
   }
-  if (!best) fail(problem);
+  if (!best) fail(problem, limit);
   return *best->plan;
 }
 

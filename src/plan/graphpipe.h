@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "penstock/plan.h"
+#include "plan/time_limit.h"
 
 namespace penstock {
 
@@ -19,7 +20,8 @@ struct GraphpipePlans {
   std::int64_t states = 0;  // looked at by the search
 };
 
-// `seconds`: of searching; every threshold that is begun is finished.
-GraphpipePlans graphpipe_plans(const PlanProblem& problem, double seconds);
+// As many as the time allows. Throws Error for more than kMostGraphpipeNodes nodes: lines take memory quadratic in them.
+inline constexpr int kMostGraphpipeNodes = 2000;
+GraphpipePlans graphpipe_plans(const PlanProblem& problem, TimeLimit& limit);
 
 }  // namespace penstock

@@ -47,15 +47,22 @@ struct ForkWays {
   std::vector<std::vector<Ways>> more, any;  // in several groups; in one or more
 };
 
+constexpr std::size_t kMostSteps = 1 << 24;
+
 struct Search {
   const StageLine& line;
   const StageTarget& target;
   std::int64_t& states;
+  TimeLimit& limit;
   double waste = 0;  // devices
   std::vector<Step> steps = {};
-  bool late = false;
   std::map<std::array<int, 3>, ForkWays> forks = {};  // by fork, in_flight, with_next
 };
+
+// Whether there is no time, or memory, for `work` more elementary steps.
+bool is_over(Search& search, std::size_t work) {
+  return search.limit.is_over(static_cast<std::int64_t>(work)) || search.steps.size() > kMostSteps;
+}
 
 bool wasteful(const Search& search, const Way& way, int begin, int end) {
   const double work = search.line.work[at(end)] - search.line.work[at(begin)];
@@ -101,13 +108,14 @@ void add_stages(Search& search, int first, int end, int last, std::vector<Ways>&
   const Ways& ways = at_position[at(end - first)];
   for (int begin = end; begin-- > first;) {
     const double least = (line.work[at(end)] - line.work[at(begin)]) / search.target.per_sample;  // devices
-    if (least > static_cast<double>(line.costing->devices.size())) break;
+    if (least > static_cast<double>(line.costing->devices.size()) || is_over(search, options.size())) break;
     for (std::size_t o = 0; o < options.size(); ++o) {
       const StageOption& option = options[o];
       if (option.replicas < least || option.replicas - least > search.waste || !size_allowed(line, begin, end, option)) continue;
       ++search.states;
       if (seconds_per_sample(line, begin, end, option) > search.target.per_sample) continue;
       if (bytes_needed(line, begin, end, option, option.samples) > search.target.memory) continue;
+      if (is_over(search, ways.size() * (at_position[at(begin - first)].size() + 1))) return;
       add_stage(search, ways, {begin, end, static_cast<int>(o)}, last, at_position[at(begin - first)]);
     }
   }
@@ -120,7 +128,8 @@ void add_fork(Search& search, int fork, std::size_t j, int first, int last, std:
   const std::vector<int>& bounds = search.line.forks[at(fork)].bounds;
   for (const Way& after : at_position[at(bounds[j] - first)]) {
     const std::vector<Ways>& several = ways_of_fork(search, fork, j, after);
-    for (std::size_t i = 0; i < j; ++i)
+    for (std::size_t i = 0; i < j; ++i) {
+      if (is_over(search, several[i].size() * (at_position[at(bounds[i] - first)].size() + 1))) return;
       for (const Way& inside : several[i]) {
         Way way = inside;
         way.devices += after.devices;
@@ -128,6 +137,7 @@ void add_fork(Search& search, int fork, std::size_t j, int first, int last, std:
         if (way.seconds <= search.target.way_limit && !wasteful(search, way, bounds[i], last))
           insert(search, at_position[at(bounds[i] - first)], way, {{0, 0, -1}, after.step, inside.step});
       }
+    }
   }
 }
 
@@ -135,8 +145,7 @@ void add_fork(Search& search, int fork, std::size_t j, int first, int last, std:
 std::vector<Ways> ways_of_line(Search& search, int first, int last, int outer, const Way& start) {
   std::vector<Ways> at_position(at(last - first + 1));
   at_position.back() = {start};
-  for (int end = last; end > first && !search.late; --end) {
-    search.late = std::chrono::steady_clock::now() > search.target.deadline;
+  for (int end = last; end > first && !is_over(search, 1); --end) {
     if (at_position[at(end - first)].empty()) continue;
     for (const auto& [fork, branches] : search.line.forks_ending[at(end)])
       if (fork > outer && search.line.forks[at(fork)].begin() >= first) add_fork(search, fork, at(branches), first, last, at_position);
@@ -147,12 +156,14 @@ std::vector<Ways> ways_of_line(Search& search, int first, int last, int outer, c
 
 // Adds to `result` what ways of branches [i, k) and of [k, j) come to side by side.
 void add_side_by_side(Search& search, const Ways& left, const Ways& right, int begin, int end, Ways& result) {
-  for (const Way& a : left)
+  for (const Way& a : left) {
+    if (is_over(search, right.size() * (result.size() + 1))) return;
     for (const Way& b : right) {
       const Way way{a.devices + b.devices, std::max(a.in_flight, b.in_flight), std::max(a.with_next, b.with_next),
                     std::max(a.seconds, b.seconds)};
       if (!wasteful(search, way, begin, end)) insert(search, result, way, {{0, 0, -1}, a.step, b.step});
     }
+  }
 }
 
 // [i]: of branches [i, branches) in several groups, before `after`.
@@ -193,15 +204,16 @@ std::vector<LineStage> stages_of(const Search& search, int last_step) {
 
 }  // namespace
 
-std::optional<std::vector<LineStage>> stages_within(const StageLine& line, const StageTarget& target, std::int64_t& states) {
-  Search search{line, target, states};
+std::optional<std::vector<LineStage>> stages_within(const StageLine& line, const StageTarget& target, std::int64_t& states,
+                                                    TimeLimit& limit) {
+  Search search{line, target, states, limit};
   // A little more than there is: the sums differ in their last digits.
   const double devices = static_cast<double>(line.costing->devices.size());
   search.waste = devices * (1 + 1e-9) - line.work.back() / target.per_sample;
   if (search.waste < 0) return std::nullopt;
   const std::vector<Ways> ways = ways_of_line(search, 0, line.size(), -1, Way{});
   const Ways& whole = ways.front();
-  if (whole.empty() || search.late) return std::nullopt;
+  if (whole.empty() || is_over(search, 0)) return std::nullopt;
   const auto best = std::min_element(whole.begin(), whole.end(), [](const Way& a, const Way& b) {
     return std::pair(a.seconds, a.in_flight) < std::pair(b.seconds, b.in_flight);
   });

@@ -1,13 +1,13 @@
 // GraphPipe's dynamic program (2406.17145, section 5): stages of a line, none slower than a target, with the shortest way through them.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "base/numbers.h"
 #include "plan/stage_line.h"
+#include "plan/time_limit.h"
 
 namespace penstock {
 
@@ -23,11 +23,12 @@ struct StageTarget {
   // bound.
   bool in_flight = false;
   double memory = kInfinity;
-  bool any_way = false;                                                                           // the length of the way does not matter
-  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();  // nothing is found after it
+  bool any_way = false;  // the length of the way does not matter
 };
 
-// Stages in the order of the line. `states`: what the search has looked at is added to it.
-std::optional<std::vector<LineStage>> stages_within(const StageLine& line, const StageTarget& target, std::int64_t& states);
+// Stages in the order of the line; none where there are none, the time is over or the search would take more than some 500 MB. `states`:
+// what the search has looked at is added to it.
+std::optional<std::vector<LineStage>> stages_within(const StageLine& line, const StageTarget& target, std::int64_t& states,
+                                                    TimeLimit& limit);
 
 }  // namespace penstock

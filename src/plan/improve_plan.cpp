@@ -243,11 +243,6 @@ double lack_of(const PlanFigures& figures) {
   return figures.fit() ? 0 : lack;
 }
 
-double share_of(Deadline begin, Deadline now, Deadline end) {
-  if (now >= end) return 1;
-  return std::chrono::duration<double>(now - begin) / std::chrono::duration<double>(end - begin);
-}
-
 // What annealing goes down: a plan that does not fit counts as a longer one.
 double energy(const PlanScore& score) {
   return score.value * (1 + 20 * score.lack);
@@ -274,7 +269,8 @@ bool sizes_agree(const PlanProblem& problem, const std::vector<PlanStage>& stage
   return true;
 }
 
-std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const ImproveOptions& options) {
+std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const ImproveOptions& options,
+                                      TimeLimit& limit) {
   constexpr double kHot = 0.15, kCold = 0.002;  // of the current energy
   std::mt19937_64 random(options.seed);
   const std::vector<int> sizes = allowed_batches(problem);
@@ -286,10 +282,10 @@ std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<Pl
     stage.ahead = 0;  // what a planner counted with is no longer so when its stages change
   }
   PlanScore current = score_of(figures_of(problem, stages), options.goal);
-  const Deadline begin = std::chrono::steady_clock::now();
-  double late = 0;  // share of the time that is over
-  for (int i = 0; i < options.tries && late < 1; ++i) {
-    if (i % 64 == 0) late = share_of(begin, std::chrono::steady_clock::now(), options.deadline);
+  const std::int64_t work =
+      static_cast<std::int64_t>(problem.graph.nodes.size() + problem.graph.edges.size() + problem.cluster.devices.size());
+  for (int i = 0; i < options.tries && !limit.is_over(work); ++i) {
+    const double late = limit.share_used();
     // Where time is short it sets the pace of cooling; else it does not count, and the same seed does the same.
     const double tried = static_cast<double>(i) / options.tries, progress = late > 0.25 ? std::max(late, tried) : tried;
     const double heat = kHot * std::pow(kCold / kHot, progress);
@@ -300,7 +296,9 @@ std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<Pl
     for (int more = static_cast<int>(random() % 3); more > 0 && possible; --more) possible = change.apply(next);
     if (!possible || !order_stages(problem.graph, next) || !sizes_agree(problem, next)) continue;
     const PlanFigures figures = figures_of(problem, next);
+    if (!can_be_simulated(figures)) continue;
     if (options.goal == PlanGoal::time && energy({lack_of(figures), step_bound(figures)}) > most) continue;
+    limit.is_over(forwards_of(figures));
     const PlanScore score = score_of(figures, options.goal);
     if (energy(score) > most) continue;
     std::swap(stages, next);

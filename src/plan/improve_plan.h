@@ -1,13 +1,10 @@
 // Plans to begin with, and small changes that make them better.
 #pragma once
 
-#include <chrono>
-
 #include "plan/evaluate.h"
+#include "plan/time_limit.h"
 
 namespace penstock {
-
-using Deadline = std::chrono::steady_clock::time_point;
 
 enum class PlanGoal {
   time,    // the shortest step within the devices' memory
@@ -32,18 +29,19 @@ std::vector<int> fastest_devices(const ClusterSpec& cluster, int count);
 std::vector<int> stage_counts(int most);
 
 // Pieces of topological orders with equal loads, for any number of stages: in the nodes' order and branch by branch, of each size of
-// micro-batches, with spare devices as replicas. The order of the devices is the cluster's. At least one, not all fit.
-std::vector<std::vector<PlanStage>> starting_stages(const PlanProblem& problem);
+// micro-batches, with spare devices as replicas. The order of the devices is the cluster's. Not all fit; as many as the time allows, one at
+// least where the nodes have a number of devices in common that the cluster has.
+std::vector<std::vector<PlanStage>> starting_stages(const PlanProblem& problem, TimeLimit& limit);
 
 struct ImproveOptions {
   PlanGoal goal = PlanGoal::time;
   std::uint64_t seed = 0;
   int tries = 0;
-  Deadline deadline = Deadline::max();
 };
 // Simulated annealing (Kirkpatrick et al. 1983): moves nodes and what comes before or after them to another stage, splits, merges,
 // exchanges devices, changes replicas, sizes of micro-batches and ways; never worse than `stages`.
-std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const ImproveOptions& options);
+std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const ImproveOptions& options,
+                                      TimeLimit& limit);
 
 // Nodes with equal_batches are in stages of one size.
 bool sizes_agree(const PlanProblem& problem, const std::vector<PlanStage>& stages);

@@ -10,11 +10,19 @@
 #include "plan/cost_model.h"
 #include "plan/downsets.h"
 #include "plan/equal_devices.h"
+#include "plan/evaluate.h"
+#include "plan/likely_cuts.h"
 #include "plan/planner_list.h"
 #include "plan/smallest_memory.h"
 
 namespace penstock {
 namespace {
+
+// The least load of a node, on an accelerator or a host processor.
+double least_load(const PlanNode& node, double speed, int cpus) {
+  const double load = node.costs.empty() ? kInfinity : (node.costs[0].forward + node.costs[0].backward) / speed;
+  return cpus > 0 ? std::min(load, node.cpu_seconds) : load;
+}
 
 // Of chains to one downset, by the accelerators and host processors used.
 struct Cell {
@@ -25,30 +33,33 @@ struct Cell {
 
 class Search {
  public:
-  // No more of either than there are nodes are of use.
-  Search(const PlanGraph& graph, const EqualDevices& devices, int cpus)
-      : sets_(graph),
+  // No more of either than there are nodes, or stages, are of use.
+  Search(const PlanGraph& graph, Downsets sets, const EqualDevices& devices, int cpus, int stages, TimeLimit& limit)
+      : limit_(limit),
+        sets_(std::move(sets)),
         first_cpu_(devices.count),
-        accelerators_(std::min(devices.count, static_cast<int>(graph.nodes.size()))),
+        accelerators_(std::min({devices.count, stages, static_cast<int>(graph.nodes.size())})),
         cpus_(std::min(cpus, static_cast<int>(graph.nodes.size()))) {
     std::vector<double> load, cpu, bytes, unsupported, least;
-    for (const PlanNode& node : graph.nodes) {
+    std::vector<std::vector<int>> readers(graph.nodes.size());
+    for (const PlanEdge& edge : graph.edges) readers[at(edge.from)].push_back(edge.to);
+    for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+      const PlanNode& node = graph.nodes[n];
       const bool runs = !node.costs.empty();
       unsupported.push_back(runs ? 0 : 1);
       load.push_back(runs ? (node.costs[0].forward + node.costs[0].backward) / devices.speed : 0);
       bytes.push_back(runs ? node.costs[0].resident_bytes + node.costs[0].live_bytes : 0);
       cpu.push_back(cpus_ > 0 ? node.cpu_seconds : kInfinity);
-      least.push_back(runs ? std::min(load.back(), cpu.back()) : cpu.back());
+      least.push_back(least_load(node, devices.speed, cpus_));
+      for (const PlanOutput& output : node.outputs) outputs_.push_back({static_cast<int>(n), output.seconds, output.readers});
       // Forward and backward, where the file has bytes.
-      transfer_.push_back(node.transfer_seconds >= 0 ? node.transfer_seconds : 2 * node.output_bytes / devices.bandwidth);
+      if (node.outputs.empty()) outputs_.push_back({static_cast<int>(n), 2 * node.output_bytes / devices.bandwidth, readers[n]});
     }
     load_ = sets_.sums(load);
     cpu_node_ = cpu;
     bytes_ = sets_.sums(bytes);
     unsupported_ = sets_.sums(unsupported);
     least_ = sets_.sums(least);
-    readers_.resize(graph.nodes.size());
-    for (const PlanEdge& edge : graph.edges) readers_[at(edge.from)].push_back(edge.to);
     find_cuts();
   }
 
@@ -61,13 +72,16 @@ class Search {
       if (sets_.size(set) == sets_.size(path.back()) + 1 && sets_.nested(path.back(), set)) path.push_back(set);
     }
     // A path of sets gives a bound, with which most of the others are left out.
+    if (!sets_.complete()) path = all;
     chains(path, kInfinity);
-    const double bound = best().value;
-    chains(all, bound * (1 + 1e-12));
-    return best().value;
+    const Best bound = best();
+    if (limit_.is_over(0) || !sets_.complete()) return bound.value;
+    std::vector<Cell> of_path = cells_;
+    chains(all, bound.value * (1 + 1e-12));
+    if (!limit_.is_over(0) || best().value < kInfinity) return best().value;
+    cells_ = std::move(of_path);
+    return bound.value;
   }
-
-  bool complete() const { return sets_.complete(); }
 
   // Of the plan that solve() found.
   std::vector<PlanStage> stages() const {
@@ -104,22 +118,37 @@ class Search {
     return best;
   }
 
+  // One output that crosses a set's border, in or out: gradients mostly come from nodes that follow.
+  struct Output {
+    int node;
+    double seconds;
+    std::vector<int> readers;
+  };
+  // Whether some of the output's node and readers are in the set of this test and others are not.
+  template <class Holds>
+  static bool crosses(const Output& output, Holds&& holds) {
+    const bool inside = holds(output.node);
+    return std::any_of(output.readers.begin(), output.readers.end(), [&](int reader) { return holds(reader) != inside; });
+  }
+  bool crosses(const Output& output, int set) const {
+    return crosses(output, [&](int node) { return sets_.holds(set, node); });
+  }
+
   void find_cuts() {
     cuts_.resize(at(sets_.count()));
     for (int set = 0; set <= full(); ++set)
-      for (const int node : sets_.difference(0, set))
-        if (std::any_of(readers_[at(node)].begin(), readers_[at(node)].end(), [&](int reader) { return !sets_.holds(set, reader); }))
-          cuts_[at(set)].push_back(node);
+      for (std::size_t i = 0; i < outputs_.size(); ++i)
+        if (crosses(outputs_[i], set)) cuts_[at(set)].push_back(static_cast<int>(i));
   }
 
+  // An output that crosses the stage's border is among those that cross one of the two sets'.
   double accelerator_load(int from, int to) const {
+    const auto in_stage = [&](int node) { return sets_.holds(to, node) && !sets_.holds(from, node); };
     double load = load_[at(to)] - load_[at(from)];
-    for (const int node : cuts_[at(to)])
-      if (!sets_.holds(from, node)) load += transfer_[at(node)];
-    for (const int node : cuts_[at(from)])
-      if (std::any_of(readers_[at(node)].begin(), readers_[at(node)].end(),
-                      [&](int reader) { return sets_.holds(to, reader) && !sets_.holds(from, reader); }))
-        load += transfer_[at(node)];
+    for (const int output : cuts_[at(to)])
+      if (crosses(outputs_[at(output)], in_stage)) load += outputs_[at(output)].seconds;
+    for (const int output : cuts_[at(from)])
+      if (!crosses(outputs_[at(output)], to) && crosses(outputs_[at(output)], in_stage)) load += outputs_[at(output)].seconds;
     return load;
   }
 
@@ -137,8 +166,9 @@ class Search {
     reached[0] = true;
     for (std::size_t j = 1; j < sets.size(); ++j) {
       const int to = sets[j];
-      for (std::size_t i = 0; i < j; ++i)
-        if (reached[at(sets[i])] && sets_.nested(sets[i], to)) add_stage(sets[i], to, bound);
+      for (std::size_t i = 0; i < j && !limit_.is_over(kWork); ++i)
+        if (reached[at(sets[i])] && least_[at(to)] - least_[at(sets[i])] <= bound && sets_.nested(sets[i], to))
+          add_stage(sets[i], to, bound);
       reached[at(to)] = false;
       for (std::size_t cell = 0; cell < width(); ++cell) {
         // What is left must fit on the devices that are left.
@@ -160,6 +190,7 @@ class Search {
   }
 
   void extend(int from, int to, double load, bool on_cpu) {
+    limit_.is_over(static_cast<std::int64_t>(width()));
     for (int a = 0; a + !on_cpu <= accelerators_; ++a)
       for (int c = 0; c + on_cpu <= cpus_; ++c) {
         const double value = std::max(cells_[at(from) * width() + index(a, c)].value, load);
@@ -168,32 +199,62 @@ class Search {
       }
   }
 
+  static constexpr std::int64_t kWork = 16;  // elementary steps for a pair of sets that makes no stage
+
+  TimeLimit& limit_;
   Downsets sets_;
   int first_cpu_, accelerators_, cpus_;
   double memory_ = kInfinity;
-  std::vector<double> transfer_, cpu_node_;                 // of each node
-  std::vector<std::vector<int>> readers_;                   // of each node
+  std::vector<double> cpu_node_;                            // of each node
+  std::vector<Output> outputs_;                             // of all nodes
   std::vector<double> load_, bytes_, unsupported_, least_;  // of each downset
-  std::vector<std::vector<int>> cuts_;                      // of each downset: its nodes that a node outside reads
+  std::vector<std::vector<int>> cuts_;                      // of each downset: the outputs that cross its border
   std::vector<Cell> cells_;                                 // of each downset
 };
 
+[[noreturn]] void fail(const PlanProblem& problem, const EqualDevices& devices, Search& search, TimeLimit& limit) {
+  if (limit.is_over(0)) fail_late("max-load", problem.graph.name, limit);
+  const int cpus = problem.cluster.cpus;
+  if (search.solve(kInfinity) == kInfinity)
+    throw Error(concat("no plan of ", problem.graph.name, " has all nodes that only a host processor runs on ", cpus,
+                       cpus == 1 ? " processor" : " processors"),
+                {"each holds one stage, which nothing outside it joins in a circle"}, "more --cpus, or costs on a device");
+  fail_memory("max-load", problem.graph.name, devices.memory, limit, [&](double bytes) { return search.solve(bytes) < kInfinity; });
+}
+
+CutCosts cut_costs(const PlanGraph& graph, const Downsets& sets, const EqualDevices& devices, int cpus) {
+  std::vector<double> least, sent;
+  for (const PlanNode& node : graph.nodes) {
+    least.push_back(least_load(node, devices.speed, cpus));
+    sent.push_back(node.outputs.empty() ? 2 * node.output_bytes / devices.bandwidth : 0);
+    for (const PlanOutput& output : node.outputs) sent.back() += output.seconds;
+  }
+  return {sets.sums(least), sets.cut_sums(graph, sent)};
+}
+
 }  // namespace
 
-Plan plan_by_max_load(const PlanProblem& problem, const PlanOptions&) {
+Plan plan_by_max_load(const PlanProblem& problem, const PlanOptions& options) {
+  TimeLimit limit(options.seconds, options.clock);
   check_one_device(problem.graph, "max-load");
   const EqualDevices devices = equal_devices(problem.cluster);
-  Search search(problem.graph, devices, problem.cluster.cpus);
+  const int cpus = problem.cluster.cpus;
+  const Downsets all(problem.graph, most_downsets(problem.graph, kMostListed), limit);
+  const int stages = most_stages(problem, measured_samples(problem.graph));
   Plan plan;
-  plan.bottleneck = search.solve(devices.memory);
-  if (plan.bottleneck == kInfinity && search.solve(kInfinity) == kInfinity)
-    throw Error(concat("no plan of ", problem.graph.name, " has all nodes that only a host processor runs on ", problem.cluster.cpus,
-                       problem.cluster.cpus == 1 ? " processor" : " processors"),
-                {"each holds one stage, which nothing outside it joins in a circle"}, "more --cpus, or costs on a device");
-  if (plan.bottleneck == kInfinity)
-    fail_memory(problem.graph.name, devices.memory, smallest_memory([&](double bytes) { return search.solve(bytes) < kInfinity; }));
-  plan.stages = search.stages();
-  plan.optimal = search.complete();
+  plan.bottleneck = kInfinity;
+  plan.optimal = search_cuts(all, cut_costs(problem.graph, all, devices, cpus), devices.count + cpus,
+                             [&](Downsets sets) {
+                               Search search(problem.graph, std::move(sets), devices, cpus, stages, limit);
+                               const double value = search.solve(devices.memory);
+                               if (value == kInfinity && plan.bottleneck == kInfinity) fail(problem, devices, search, limit);
+                               if (value < plan.bottleneck) {
+                                 plan.stages = search.stages();
+                                 plan.bottleneck = value;
+                               }
+                               return plan.bottleneck;
+                             }) &&
+                 !limit.is_over(0);
   return plan;
 }
 

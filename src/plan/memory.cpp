@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "plan/relieve.h"
+#include "schedule/traits.h"
 
 namespace penstock {
 namespace {
@@ -58,16 +59,18 @@ class MemorySearch {
 
   double slowest() const { return candidates_.size() < kMostCandidates ? kInfinity : candidates_.back().makespan; }
 
-  // With ZeroPP of every unit, where the cost of gathers and the limit decide between them.
+  // Schedules that gather parameters once for a unit of micro-batches come with every unit: the cost of gathers and the limit decide
+  // between them.
   std::vector<RegisteredTable> tables() const {
     std::vector<RegisteredTable> out = tables_for(problem_, options_);
-    const auto zeropp = std::find_if(out.begin(), out.end(), [](const RegisteredTable& table) { return table.name == "zeropp"; });
-    if (!problem_.sharded || zeropp == out.end()) return out;
-    RegisteredTable table = *zeropp;
-    std::erase_if(out, [](const RegisteredTable& other) { return other.name == "zeropp"; });
+    const auto in_units = [](const RegisteredTable& table) { return takes(table.name, "--unit"); };
+    const auto found = std::find_if(out.begin(), out.end(), in_units);
+    if (!problem_.sharded || found == out.end()) return out;
+    RegisteredTable table = *found;
+    std::erase_if(out, [&](const RegisteredTable& other) { return other.name == table.name; });
     ScheduleOptions& options = table.options;
     for (options.unit = std::min(options.actors, options.microbatches); options.unit <= options.microbatches; ++options.unit) {
-      table.schedule = make_schedule("zeropp", options);
+      table.schedule = make_schedule(table.name, options);
       out.push_back(table);
     }
     return out;

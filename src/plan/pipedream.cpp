@@ -9,14 +9,17 @@
 #include "plan/cost_model.h"
 #include "plan/downsets.h"
 #include "plan/equal_devices.h"
+#include "plan/likely_cuts.h"
 #include "plan/planner_list.h"
 #include "plan/smallest_memory.h"
 
 namespace penstock {
 namespace {
 
-// On several levels there is a search from each of them; of more than this, one path stands for all.
+// On several levels there is a search from each of them; of more than this some stand for all.
 constexpr int kMostOnLevels = 1000;
+constexpr int kMostCells = 1 << 24;     // of a table: sets times workers, 270 MB
+constexpr std::int64_t kPairWork = 16;  // elementary steps for a pair of sets that makes no stage
 
 // ---- The graph without what no stage should be cut for: sources that are inputs (the first stage has them) and sinks that only pick an
 // output of what they read (they stay with it).
@@ -93,6 +96,12 @@ std::vector<Level> levels_of(const ClusterSpec& cluster) {
 
 // ---- The search.
 
+int most_sets(const PlanGraph& graph, const std::vector<Level>& levels) {
+  int widest = 1;
+  for (const Level& level : levels) widest = std::max(widest, level.size + 1);
+  return std::min(kMostCells / widest, most_downsets(graph, kMostListed));
+}
+
 struct Choice {
   int from = -1;    // the stage is what the set has more than this one; -1: nothing is known that fits
   int workers = 0;  // of the stage
@@ -107,11 +116,9 @@ struct Table {
 
 class Search {
  public:
-  Search(const Reduced& reduced, const std::vector<Level>& levels, double speed, const PlanOptions& options, bool straight)
-      : sets_(reduced.graph, levels.size() > 1 ? kMostOnLevels : kMostDownsets),
-        levels_(levels),
-        transfers_(!options.ignore_transfers),
-        straight_(straight) {
+  Search(Downsets sets, const Reduced& reduced, const std::vector<Level>& levels, double speed, const PlanOptions& options, bool straight,
+         TimeLimit& limit)
+      : limit_(limit), sets_(std::move(sets)), levels_(levels), transfers_(!options.ignore_transfers), straight_(straight) {
     std::vector<double> seconds, parameters, outputs, live;
     for (const PlanNode& node : reduced.graph.nodes) {
       seconds.push_back((node.costs[0].forward + node.costs[0].backward) / speed);
@@ -132,23 +139,27 @@ class Search {
   double solve(double memory) {
     memory_ = memory;
     below_.clear();
-    for (int level = 0; level + 1 < static_cast<int>(levels_.size()); ++level) {
+    for (int level = 0; level + 1 < static_cast<int>(levels_.size()) && !limit_.is_over(0); ++level) {
       set_level(level);
       std::vector<double> values(at(sets_.count()) * at(sets_.count()), kInfinity);
-      for (int start = 0; start < full(); ++start) {
+      for (int start = 0; start < full() && !limit_.is_over(0); ++start) {
         const Table table = chains_from(start, full(), kInfinity, sets_from(start));
         for (int set = start + 1; set <= full(); ++set) values[at(start) * at(sets_.count()) + at(set)] = best_of(table, set).value;
       }
       below_.push_back(std::move(values));
     }
+    if (limit_.is_over(0)) return kInfinity;
     set_level(static_cast<int>(levels_.size()) - 1);
-    return best_of(top_table(), full()).value;
+    top_ = top_table();
+    const double value = best_of(top_, full()).value;
+    return limit_.is_over(0) ? kInfinity : value;
   }
 
-  bool complete() const { return sets_.complete(); }
-
-  // Appends the stages of the plan that solve() has found, with nodes of the reduced graph.
-  void stages(std::vector<PlanStage>& out) { append(static_cast<int>(levels_.size()) - 1, 0, full(), {0}, out); }
+  // Appends the stages of the plan that solve() has found, with nodes of the reduced graph. Time that is over meanwhile cuts nothing off.
+  void stages(std::vector<PlanStage>& out) {
+    found_ = true;
+    append(static_cast<int>(levels_.size()) - 1, 0, full(), {0}, out);
+  }
 
  private:
   struct Best {
@@ -157,6 +168,7 @@ class Search {
   };
 
   int full() const { return sets_.count() - 1; }
+  bool is_late(std::int64_t work) const { return !found_ && limit_.is_over(work); }
 
   // All workers are used; where a graph has too few stages for that, as many as can be.
   Best best_of(const Table& table, int set) const {
@@ -173,6 +185,7 @@ class Search {
   }
   // One node more at each step.
   std::vector<int> one_path() const {
+    if (!sets_.complete()) return sets_from(0);
     std::vector<int> out = {0};
     for (int set = 1; set <= full(); ++set)
       if (sets_.size(set) == sets_.size(out.back()) + 1 && sets_.nested(out.back(), set)) out.push_back(set);
@@ -249,7 +262,7 @@ class Search {
       // What is left to compute must fit on the workers that are left.
       const double left = share(seconds_[at(end)] - seconds_[at(to)], bound * levels_[at(level_)].below);
       const int most = left > n ? 0 : n - static_cast<int>(std::ceil(left * (1 - 1e-9)));
-      for (std::size_t i = 0; i < j; ++i)
+      for (std::size_t i = 0; i < j && !is_late(kPairWork); ++i)
         if (least[at(sets[i])] < most && sets_.nested(sets[i], to)) add_stage(table, sets[i], to, i == 0, bound, most, least[at(sets[i])]);
       for (int used = most; used > 0; --used)
         if (table.value[at(to) * at(n + 1) + at(used)] < kInfinity) least[at(to)] = used;
@@ -267,6 +280,7 @@ class Search {
     if (!(needed <= most)) return;
     const int fewest = std::max(1, static_cast<int>(needed));
     for (int m = fewest; m <= (straight_ ? std::min(1, most) : most - least); ++m) {
+      if (is_late(most)) return;
       const double value = value_of(stage, m);
       if (value > bound) continue;
       for (int used = first ? m : least + m; used <= (first ? m : most); ++used) {
@@ -282,7 +296,8 @@ class Search {
   void append(int level, int from, int to, const std::vector<int>& devices, std::vector<PlanStage>& out) {
     set_level(level);
     const bool top = level + 1 == static_cast<int>(levels_.size());
-    const Table table = top ? top_table() : chains_from(from, to, kInfinity, sets_from(from));
+    const Table own = top ? Table() : chains_from(from, to, kInfinity, sets_from(from));
+    const Table& table = top ? top_ : own;
     struct Part {
       int from, to, first, workers;
     };
@@ -309,15 +324,27 @@ class Search {
     }
   }
 
+  TimeLimit& limit_;
   Downsets sets_;
   const std::vector<Level>& levels_;
   bool transfers_, straight_;
+  bool found_ = false;  // solve() has a plan, whose stages are read
+  Table top_;           // of the highest level
   double memory_ = kInfinity, first_live_ = 0;
   std::vector<double> seconds_, parameters_, stash_, live_, resident_, cut_;  // of each downset
   int level_ = 0;                                                             // that is searched, and of it by the number of workers:
   std::vector<double> share_, reduce_;                                        // 1/m; of each byte of parameters, seconds of summing
   std::vector<std::vector<double>> below_;                                    // of each level searched: the value between two sets
 };
+
+CutCosts cut_costs(const PlanGraph& graph, const Downsets& sets, double speed) {
+  std::vector<double> seconds, outputs;
+  for (const PlanNode& node : graph.nodes) {
+    seconds.push_back((node.costs[0].forward + node.costs[0].backward) / speed);
+    outputs.push_back(node.output_bytes);
+  }
+  return {sets.sums(seconds), sets.cut_sums(graph, outputs)};
+}
 
 // Stages of the whole graph from those of the reduced one.
 void put_back(const PlanGraph& graph, const Reduced& reduced, std::vector<PlanStage>& stages) {
@@ -338,20 +365,39 @@ void put_back(const PlanGraph& graph, const Reduced& reduced, std::vector<PlanSt
 }  // namespace
 
 Plan plan_by_pipedream(const PlanProblem& problem, const PlanOptions& options) {
+  TimeLimit limit(options.seconds, options.clock);
   check_one_device(problem.graph, "pipedream");
   measured_samples(problem.graph);
   const Reduced reduced = reduce(problem.graph);
   const std::vector<Level> levels = levels_of(problem.cluster);
   const EqualDevices devices = equal_devices(problem.cluster);
   const double memory = options.memory ? devices.memory : kInfinity;
-  Search search(reduced, levels, devices.speed, options, options.straight || !problem.replicas);
+  const Downsets all(reduced.graph, most_sets(reduced.graph, levels), limit);
+  const CutCosts costs = cut_costs(reduced.graph, all, devices.speed);
   Plan plan;
-  plan.bottleneck = search.solve(memory);
-  if (plan.bottleneck == kInfinity)
-    fail_memory(problem.graph.name, memory, smallest_memory([&](double bytes) { return search.solve(bytes) < kInfinity; }));
-  search.stages(plan.stages);
+  plan.bottleneck = kInfinity;
+  const auto solve = [&](Downsets sets) {
+    Search search(std::move(sets), reduced, levels, devices.speed, options, options.straight || !problem.replicas, limit);
+    const double value = search.solve(memory);
+    if (value == kInfinity && plan.bottleneck == kInfinity)
+      fail_memory("pipedream", problem.graph.name, memory, limit, [&](double bytes) { return search.solve(bytes) < kInfinity; });
+    if (value < plan.bottleneck) {
+      std::vector<PlanStage> stages;
+      search.stages(stages);
+      if (limit.is_over(0)) return plan.bottleneck;  // while it found the stages of its levels again
+      plan.stages = std::move(stages);
+      plan.bottleneck = value;
+    }
+    return plan.bottleneck;
+  };
+  if (levels.size() > 1 && all.count() > kMostOnLevels) {
+    solve(all.only(spread_cuts(costs, all.all(), kMostOnLevels)));
+  } else {
+    plan.optimal = search_cuts(all, costs, devices.count, solve);
+  }
+  if (plan.bottleneck == kInfinity) fail_late("pipedream", problem.graph.name, limit);
+  plan.optimal = plan.optimal && !limit.is_over(0);
   put_back(problem.graph, reduced, plan.stages);
-  plan.optimal = search.complete();
   return plan;
 }
 

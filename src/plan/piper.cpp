@@ -6,7 +6,6 @@
 // each downset needs only its best pairs of devices and degrees, as fewer of both are always as good, and those for which the rest of the
 // graph has too few devices are left out.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <unordered_map>
@@ -19,6 +18,7 @@
 #include "plan/downsets.h"
 #include "plan/equal_devices.h"
 #include "plan/evaluate.h"
+#include "plan/likely_cuts.h"
 #include "plan/planner_list.h"
 #include "plan/smallest_memory.h"
 
@@ -26,6 +26,7 @@ namespace penstock {
 namespace {
 
 constexpr int kMostStages = 10'000'000;  // sets of nodes times degrees, about 500 MB
+constexpr std::int64_t kPairWork = 16;   // elementary steps for a pair of sets that makes no stage
 
 // The first of a node's costs of each way with this degree.
 std::vector<int> ways_of(const PlanNode& node, int degree) {
@@ -101,14 +102,32 @@ std::vector<int> degrees_of(const PlanGraph& graph, int devices) {
   return degrees;
 }
 
-// All of them, or one path where too many stages can be made of them.
-Downsets choose_sets(const PlanGraph& graph, int degrees) {
-  Downsets all(graph);
+// Whether no more stages can be made of them, as far as the time goes.
+bool few_stages(const Downsets& sets, int degrees, TimeLimit& limit) {
   int stages = 0;
-  for (int outer = 0; outer < all.count(); ++outer)
+  for (int outer = 0; outer < sets.count(); ++outer)
     for (int inner = 0; inner < outer; ++inner)
-      if (all.nested(inner, outer) && (stages += degrees) > kMostStages) return Downsets(graph, kOnePath);
-  return all;
+      if (limit.is_over(kPairWork) || (sets.nested(inner, outer) && (stages += degrees) > kMostStages)) return false;
+  return true;
+}
+
+struct ChosenSets {
+  Downsets sets;
+  bool all;
+};
+
+// All of them, or as many as can be paired.
+ChosenSets choose_sets(const PlanGraph& graph, int degrees, TimeLimit& limit) {
+  Downsets all(graph, most_downsets(graph, kMostListed), limit);
+  if (all.count() <= kMostDownsets && few_stages(all, degrees, limit)) return {all, all.complete()};
+  std::vector<double> seconds, outputs;
+  for (const PlanNode& node : graph.nodes) {
+    seconds.push_back(node.costs[0].degree * (node.costs[0].forward + node.costs[0].backward));
+    outputs.push_back(node.output_bytes);
+  }
+  const CutCosts costs{all.sums(seconds), all.cut_sums(graph, outputs)};
+  const int most = static_cast<int>(std::sqrt(2.0 * kMostStages / degrees));
+  return {all.only(spread_cuts(costs, all.all(), most)), false};
 }
 
 // A stage on t devices, before its data-parallel degree: its nodes are those of `outer` without `inner`.
@@ -129,10 +148,11 @@ struct State {
 
 class Search {
  public:
-  Search(const PlanGraph& graph, const EqualDevices& devices, int batches, bool replicas)
-      : graph_(graph),
-        sets_(choose_sets(graph, static_cast<int>(degrees_of(graph, devices.count).size()))),
-        exact_(sets_.complete()),
+  Search(const PlanGraph& graph, ChosenSets chosen, const EqualDevices& devices, int batches, bool replicas, TimeLimit& limit)
+      : limit_(limit),
+        graph_(graph),
+        sets_(std::move(chosen.sets)),
+        exact_(chosen.all),
         devices_(devices),
         batches_(batches),
         most_degrees_(std::min(batches, devices.count)) {
@@ -143,20 +163,18 @@ class Search {
     find_stages();
   }
 
-  // The least value, and its plan; infinite where nothing fits. After so many seconds the best so far.
-  double solve(double seconds) {
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  // The least value, and its plan; infinite where nothing fits. When the time is over the best so far.
+  double solve() {
     double low = work_.back() / devices_.count, high = kInfinity;
     // Bounds that are too low are quickly refused: begin there.
-    for (double over = 1e-2; high == kInfinity && over < 1e12; over *= 2) {
+    for (double over = 1e-2; high == kInfinity && over < 1e12 && !limit_.is_over(0); over *= 2) {
       const double bound = std::max(low, 1e-300) * (1 + over);
       if ((high = attempt(bound)) == kInfinity) low = bound;
     }
     if (high == kInfinity && (high = attempt(1e300)) == kInfinity) return kInfinity;
     // `high` is the value of a plan; the last attempt proves that there is none below.
     while (high > 1e-290) {
-      if (Clock::now() > end) {
+      if (limit_.is_over(0)) {
         exact_ = false;
         break;
       }
@@ -164,7 +182,7 @@ class Search {
       const double bound = close ? high * (1 - 1e-12) : (low + high) / 2;
       const double found = attempt(bound);
       if (found < kInfinity) high = found;
-      if (found == kInfinity && close) break;
+      if (found == kInfinity && (close || limit_.is_over(0))) break;
       if (found == kInfinity) low = bound;
     }
     return high;
@@ -202,14 +220,14 @@ class Search {
 
   void find_stages() {
     std::vector<std::vector<int>> leaving(at(sets_.count()));  // edges out of each downset
-    for (int set = 0; set <= full(); ++set)
+    for (int set = 0; set <= full() && !limit_.is_over(static_cast<std::int64_t>(graph_.edges.size())); ++set)
       for (std::size_t e = 0; e < graph_.edges.size(); ++e)
         if (sets_.holds(set, graph_.edges[e].from) && !sets_.holds(set, graph_.edges[e].to))
           leaving[at(set)].push_back(static_cast<int>(e));
     first_.assign(at(sets_.count()) + 1, 0);
     for (int inner = 0; inner <= full(); ++inner) {
       first_[at(inner)] = stages_.size();
-      for (int outer = inner + 1; outer <= full(); ++outer)
+      for (int outer = inner + 1; outer <= full() && !limit_.is_over(kPairWork); ++outer)
         if (sets_.nested(inner, outer)) add_stages(inner, outer, leaving);
     }
     first_.back() = stages_.size();
@@ -219,6 +237,7 @@ class Search {
     for (std::size_t t = 0; t < degrees_.size(); ++t) {
       const Degree& degree = degrees_[t];
       if (value_of(degree.missing, inner, outer) > 0) continue;
+      limit_.is_over(static_cast<std::int64_t>(leaving[at(inner)].size() + leaving[at(outer)].size()));
       double cut = 0;
       for (const int e : leaving[at(inner)])
         if (sets_.holds(outer, graph_.edges[at(e)].to)) cut += degree.into[at(e)];
@@ -245,6 +264,7 @@ class Search {
     const std::uint64_t key = bits(number) << 40 ^ bits(counted) << 20 ^ bits(kept);
     const auto [known, fresh] = known_.try_emplace(key, 0);
     if (fresh) {
+      limit_.is_over(kWaysWork * (sets_.size(stage.outer) - sets_.size(stage.inner)));
       const CheapestWays ways = ways_for(stage, counted, kept);
       exact_ = exact_ && ways.exact;
       known->second = ways.fits ? ways.cost : kInfinity;
@@ -301,7 +321,7 @@ class Search {
     const double left = work_[at(stage.inner)] / bound * (1 - 1e-9);  // devices that the rest needs
     std::size_t copies = 0;
     const auto& states = states_[at(stage.outer)];
-    for (std::size_t s = 0; s < states.size(); ++s) {
+    for (std::size_t s = 0; s < states.size() && !limit_.is_over(kPairWork); ++s) {
       const State& state = states[s];
       const auto needed = [&] { return state.devices + copies_[copies] * degree + left; };
       for (; copies < copies_.size(); ++copies) {
@@ -326,6 +346,7 @@ class Search {
     states_.back() = {{0, 0}};
     std::vector<State> found(at(most_degrees_) + 1);
     for (int inner = full() - 1; inner >= 0; --inner) {
+      if (limit_.is_over(most_degrees_)) return kInfinity;
       found.assign(found.size(), {std::numeric_limits<int>::max(), 0});
       for (std::size_t number = first_[at(inner)]; number < first_[at(inner) + 1]; ++number) extend(static_cast<int>(number), bound, found);
       int devices = std::numeric_limits<int>::max();
@@ -335,7 +356,7 @@ class Search {
           states_[at(inner)].push_back(state);
         }
     }
-    return states_[0].empty() ? kInfinity : take_plan();
+    return states_[0].empty() || limit_.is_over(0) ? kInfinity : take_plan();
   }
 
   // The value of the first plan of all nodes, which becomes the plan.
@@ -370,6 +391,9 @@ class Search {
   }
 
  private:
+  static constexpr std::int64_t kWaysWork = 1000;  // elementary steps of choosing a node's way
+
+  TimeLimit& limit_;
   const PlanGraph& graph_;
   Downsets sets_;
   bool exact_;
@@ -389,13 +413,15 @@ class Search {
 }  // namespace
 
 Plan plan_by_piper(const PlanProblem& problem, const PlanOptions& options) {
+  TimeLimit limit(options.seconds, options.clock);
   const int measured = measured_samples(problem.graph);
   const EqualDevices devices = equal_devices(problem.cluster);
-  Search search(problem.graph, devices, std::max(step_samples(problem) / measured, 1), problem.replicas);
+  ChosenSets sets = choose_sets(problem.graph, static_cast<int>(degrees_of(problem.graph, devices.count).size()), limit);
+  Search search(problem.graph, std::move(sets), devices, std::max(step_samples(problem) / measured, 1), problem.replicas, limit);
   Plan plan;
-  plan.bottleneck = search.solve(options.seconds);
+  plan.bottleneck = search.solve();
   if (plan.bottleneck == kInfinity)
-    fail_memory(problem.graph.name, devices.memory, smallest_memory([&](double bytes) { return search.fits(bytes); }));
+    fail_memory("piper", problem.graph.name, devices.memory, limit, [&](double bytes) { return search.fits(bytes); });
   plan.stages = search.stages();
   search.choose_ways(plan.stages);
   // Every replica takes micro-batches of its own; where some nodes need them equal, they share each.

@@ -78,7 +78,7 @@ PlanGraph read_json(std::string_view text, const std::string& file, const std::s
   root.check_object();
   if (root.has("penstock")) return read_penstock(root);
   if (root.has("mbsInBatch") || root.has("maxMemoryPerDevice")) return read_piper(root);
-  if (root.has("maxSizePerFPGA") || root.has("maxFPGAs")) return read_dnn_partitioning(root);
+  if (root.has("maxSizePerFPGA") || root.has("maxFPGAs")) return read_dnn_partitioning(root, file);
   const JsonNode nodes = root.at("nodes");
   nodes.check_list();
   if (!nodes.value().empty() && nodes.value()[0].contains("forward_flops")) return read_graphpipe(root, device);
@@ -93,7 +93,7 @@ void check_amounts(const PlanGraph& graph, const std::string& file) {
       if (value > kMost) throw Error(concat(file, ": node ", quote(node.name), " has ", value, " ", what, "; it must be at most 1e30"));
     };
     check(node.output_bytes, "bytes of output");
-    check(node.transfer_seconds, "seconds of transfer");
+    for (const PlanOutput& output : node.outputs) check(output.seconds, "seconds of transfer");
     if (std::isfinite(node.cpu_seconds)) check(node.cpu_seconds, "seconds on a host processor");
     for (const NodeCost& cost : node.costs) {
       check(cost.forward, "seconds of forward");
@@ -139,6 +139,10 @@ PlanGraph in_topological_order(PlanGraph graph, const std::string& file) {
     for (NodeCost& cost : graph.nodes[i].costs) {
       cost.forward_sync = renumbered(cost.forward_sync, number);
       cost.backward_sync = renumbered(cost.backward_sync, number);
+    }
+    for (PlanOutput& output : graph.nodes[i].outputs) {
+      for (int& reader : output.readers) reader = number[static_cast<std::size_t>(reader)];
+      std::sort(output.readers.begin(), output.readers.end());
     }
     nodes[static_cast<std::size_t>(number[i])] = std::move(graph.nodes[i]);
   }

@@ -1,6 +1,9 @@
 // The planners, one per file; planners.cpp has their names.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "penstock/plan.h"
 
 namespace penstock {
@@ -19,5 +22,8 @@ Plan plan_by_dawnpiper(const PlanProblem& problem, const PlanOptions& options);
 // Throws Error unless a planner can begin: nodes in topological order with costs on what the cluster has, sizes of micro-batches that
 // divide the step, devices whose speeds and memories are positive.
 void check_problem(const PlanProblem& problem);
+
+// Throws Error, with the nearest, unless a planner is called so, or is one of `others`.
+void check_planner(const std::string& name, const std::vector<std::string>& others = {});
 
 }  // namespace penstock

@@ -10,15 +10,14 @@
 namespace penstock {
 namespace {
 
-const PlannerInfo& planner_named(const std::string& name) {
-  std::vector<std::string> names;
-  for (const PlannerInfo& planner : planners()) {
-    if (planner.name == name) return planner;
-    names.push_back(planner.name);
-  }
-  const std::string near = nearest(name, names);
-  throw Error(concat("there is no planner ", quote(name)), {"planners: " + join(names, ", ")},
-              near.empty() ? "" : concat("did you mean ", near, "?"));
+// A plan too large to simulate; planners make none of more stages than they can help.
+void check_length(const PlanProblem& problem, const Plan& plan) {
+  const PlanFigures figures = figures_of(problem, plan.stages);
+  if (can_be_simulated(figures)) return;
+  throw Error(concat("the plan of ", plan.planner, " is too long to simulate"),
+              {concat("its ", figures.stages.size(), " stages have ", figures.microbatches, " micro-batches each"),
+               concat("a plan has at most ", kMostPlanForwards, " of all stages")},
+              "larger --micro-batches, or a smaller --batch");
 }
 
 // Two planners count with host processors.
@@ -58,9 +57,9 @@ const std::vector<PlannerInfo>& planners() {
       {"exact", "every split of a small graph, its devices and micro-batches, in simulation", plan_by_exact},
       {"graphpipe", "stages that branch and join, the shortest way at the least time per sample (GraphPipe, 2406.17145)",
        plan_by_graphpipe},
-      {"pipedream", "replicated stages of nested downsets, level by level (Narayanan et al., SOSP 2019)", plan_by_pipedream},
-      {"piper", "data and tensor degrees and recomputation for each stage (Tarnawski et al., NeurIPS 2021)", plan_by_piper},
-      {"max-load", "the smallest largest load with transfers, no replicas (Tarnawski et al., NeurIPS 2020)", plan_by_max_load},
+      {"pipedream", "replicated stages of nested downsets, level by level (Narayanan et al., SOSP 2019)", plan_by_pipedream, true},
+      {"piper", "data and tensor degrees and recomputation for each stage (Tarnawski et al., NeurIPS 2021)", plan_by_piper, true},
+      {"max-load", "the smallest largest load with transfers, no replicas (Tarnawski et al., NeurIPS 2020)", plan_by_max_load, true},
       {"dapple", "a chain of stages with replicas, placed machine by machine, by the latency of its pivot (DAPPLE, 2007.01045)",
        plan_by_dapple},
       {"spp", "a chain of stages with replicas on devices in the order of their links (SPP, 2204.10562)", plan_by_spp},
@@ -71,8 +70,19 @@ const std::vector<PlannerInfo>& planners() {
   return all;
 }
 
+void check_planner(const std::string& name, const std::vector<std::string>& others) {
+  std::vector<std::string> names;
+  for (const PlannerInfo& planner : planners()) names.push_back(planner.name);
+  names.insert(names.end(), others.begin(), others.end());
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  const std::string near = nearest(name, names);
+  throw Error(concat("there is no planner ", quote(name)), {"planners: " + join(names, ", ")},
+              near.empty() ? "" : concat("did you mean ", near, "?"));
+}
+
 Plan make_plan(const std::string& planner, const PlanProblem& problem, const PlanOptions& options) {
-  const PlannerInfo& info = planner_named(planner);
+  check_planner(planner);
+  const PlannerInfo& info = *std::find_if(planners().begin(), planners().end(), [&](const PlannerInfo& p) { return p.name == planner; });
   check_problem(problem);
   check_processors(problem.graph, info.name);
   const auto begin = std::chrono::steady_clock::now();
@@ -80,6 +90,7 @@ Plan make_plan(const std::string& planner, const PlanProblem& problem, const Pla
   plan.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   plan.planner = plan.planner.empty() ? info.name : concat(info.name, " (", plan.planner, ")");
   check_plan(problem, plan);
+  check_length(problem, plan);
   name_stages(problem.graph, plan);
   if (!evaluate(problem, plan) && options.memory) fail_memory(problem, plan);
   if (uses_cpus(problem)) plan.lower_bound = 0;  // what was proven is proven of devices

@@ -34,7 +34,7 @@ PlanGraph in_topological_order(PlanGraph graph, const std::string& file);
 
 PlanGraph read_pipedream(std::string_view text, const std::string& file);
 PlanGraph read_piper(const JsonNode& root);
-PlanGraph read_dnn_partitioning(const JsonNode& root);
+PlanGraph read_dnn_partitioning(const JsonNode& root, const std::string& file);
 // Times by the roofline of the device (published_devices()), for micro-batches of 1, 2, 4, ... 1024 samples.
 PlanGraph read_graphpipe(const JsonNode& root, const std::string& device);
 PlanGraph read_penstock(const JsonNode& root);

@@ -66,8 +66,21 @@ void check_costs(const JsonNode& list, const std::vector<NodeCost>& costs) {
   }
 }
 
+PlanOutput read_output(const JsonNode& node, std::int64_t nodes) {
+  node.check_keys({"seconds", "backward", "readers"});
+  PlanOutput out;
+  out.seconds = read_amount(node.at("seconds"));
+  if (node.has("backward")) out.backward = node.at("backward").flag();
+  node.at("readers").each_element([&](const JsonNode& reader) {
+    const auto number = static_cast<int>(reader.whole(0, nodes - 1));
+    if (!out.readers.empty() && number <= out.readers.back()) reader.fail(concat("is ", number, "; readers must ascend"));
+    out.readers.push_back(number);
+  });
+  return out;
+}
+
 PlanNode read_node(const JsonNode& node, std::int64_t nodes) {
-  node.check_keys({"name", "kind", "costs", "output_bytes", "transfer_seconds", "cpu_seconds", "equal_batches"});
+  node.check_keys({"name", "kind", "costs", "output_bytes", "outputs", "cpu_seconds", "equal_batches"});
   PlanNode out;
   out.name = node.at("name").text();
   if (node.has("kind")) out.kind = node.at("kind").text();
@@ -76,7 +89,8 @@ PlanNode read_node(const JsonNode& node, std::int64_t nodes) {
   check_costs(costs, out.costs);
   if (out.costs.empty() && !node.has("cpu_seconds")) costs.fail("is empty: a node needs one cost at least");
   out.output_bytes = amount(node, "output_bytes");
-  out.transfer_seconds = amount(node, "transfer_seconds", -1);
+  if (node.has("outputs"))
+    node.at("outputs").each_element([&](const JsonNode& output) { out.outputs.push_back(read_output(output, nodes)); });
   out.cpu_seconds = amount(node, "cpu_seconds", out.cpu_seconds);
   if (node.has("equal_batches")) out.equal_batches = node.at("equal_batches").flag();
   return out;
@@ -116,7 +130,11 @@ ordered_json json_of(const PlanNode& node) {
   out["costs"] = ordered_json::array();
   for (const NodeCost& cost : node.costs) out["costs"].push_back(json_of(cost));
   set_unless(out, "output_bytes", node.output_bytes);
-  if (node.transfer_seconds >= 0) out["transfer_seconds"] = node.transfer_seconds;
+  for (const PlanOutput& output : node.outputs) {
+    ordered_json& entry = out["outputs"].emplace_back(ordered_json{{"seconds", output.seconds}});
+    if (output.backward) entry["backward"] = true;
+    entry["readers"] = output.readers;
+  }
   if (std::isfinite(node.cpu_seconds)) out["cpu_seconds"] = node.cpu_seconds;
   if (node.equal_batches) out["equal_batches"] = true;
   return out;

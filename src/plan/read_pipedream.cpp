@@ -1,4 +1,4 @@
-// PipeDream's profiler: one line per node, one per edge (those begin with a tab).
+// PipeDream's profiler: one line per node, one per edge (those begin with a tab; in DAPPLE's profiles also with blanks).
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -23,7 +23,8 @@ class PipedreamReader {
       const std::size_t end = std::min(text_.find('\n', begin), text_.size());
       std::string_view line = text_.substr(begin, end - begin);
       while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
-      if (line.starts_with('\t')) {
+      if (line.starts_with('\t') || line.starts_with(' ')) {
+        line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
         edge_lines_.push_back(line);
       } else if (!line.empty()) {
         read_node(line);
@@ -108,7 +109,7 @@ class PipedreamReader {
 
   // A node that reads another twice has two such lines; they are one edge.
   void read_edge(std::string_view line) {
-    std::string_view rest = line.substr(1);
+    std::string_view rest = line;
     const std::string_view from = take(rest);
     if (rest.empty()) fail(line.substr(line.size()), "the line ends where a node's id should stand", "an edge is: a tab, ID -- ID");
     const int source = node_of(from), reader = node_of(rest);

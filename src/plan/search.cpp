@@ -177,15 +177,24 @@ class Search {
     }
   }
 
+  // The fastest, and then the best of what that has led to once more: where moves end depends on their order.
   void improve_best() {
-    const std::vector<Candidate> starts = candidates_;
+    improve_first(kMostCandidates, kHeuristics, kFirstRound);
+    improve_first(kOnceMore, kFirstRound, kImprovement);
+  }
+
+  // So many candidates, between these parts of the seconds.
+  void improve_first(std::size_t count, double from, double to) {
+    std::vector<Candidate> starts = candidates_;
+    if (starts.size() > count) starts.resize(count);
     for (std::size_t i = 0; i < starts.size(); ++i) {
       const Candidate& start = starts[i];
       const Ground& ground = grounds_[start.ground];
       if (is_best_known(start.ground)) continue;
-      const double until = kHeuristics + (kImprovement - kHeuristics) * static_cast<double>(i + 1) / static_cast<double>(starts.size());
+      const double until = from + (to - from) * static_cast<double>(i + 1) / static_cast<double>(starts.size());
       Improved improved = improve(ground.lanes, start.rows, options_.moves, ground.bound, random_, [&] { return clock_.is_after(until); });
-      if (improved.makespan < start.makespan) add({std::move(improved.rows), improved.makespan, start.name + ", improved", start.ground});
+      const std::string name = start.name.ends_with(", improved") ? start.name : start.name + ", improved";
+      if (improved.makespan < start.makespan) add({std::move(improved.rows), improved.makespan, name, start.ground});
     }
   }
 
@@ -247,9 +256,9 @@ class Search {
     std::stable_sort(result_.runners_up.begin(), result_.runners_up.end(), is_faster);
   }
 
-  static constexpr std::size_t kMostCandidates = 4;
-  static constexpr double kHeuristics = 0.4, kImprovement = 0.7;  // parts of the seconds by which these end
-  static constexpr int kRounds = 4;                               // of halving the gap
+  static constexpr std::size_t kMostCandidates = 4, kOnceMore = 2;
+  static constexpr double kHeuristics = 0.4, kFirstRound = 0.7, kImprovement = 0.8;  // parts of the seconds by which these end
+  static constexpr int kRounds = 4;                                                  // of halving the gap
 
   const SearchProblem& problem_;
   const SearchOptions& options_;

@@ -1,6 +1,8 @@
 // What a planner says where nothing fits.
 #pragma once
 
+#include "plan/time_limit.h"
+
 #include "base/text.h"
 #include "penstock/error.h"
 #include "penstock/plan.h"
@@ -20,10 +22,26 @@ double smallest_memory(Fits&& fits) {
   return high;
 }
 
+// The error that says that nothing fits, and how many bytes would do.
+struct MemoryError : Error {
+  MemoryError(const std::string& what, const std::string& detail, const std::string& hint, double memory)
+      : Error(what, {detail}, hint), needed(memory) {}
+
+  double needed;  // of each device, which would do
+};
+
 [[noreturn]] inline void fail_memory(const std::string& graph, double memory, double needed) {
-  throw Error(concat("no plan of ", graph, " fits into devices of ", bytes_text(memory)),
-              {concat("the smallest memory of each device that would do is ", bytes_text(needed), " (", number(needed), " bytes)")},
-              "take devices with more memory, or more of them");
+  throw MemoryError(concat("no plan of ", graph, " fits into devices of ", bytes_text(memory)),
+                    concat("the smallest memory of each device that would do is ", bytes_text(needed), " (", number(needed), " bytes)"),
+                    "take devices with more memory, or more of them", needed);
+}
+
+// With the smallest for which `fits` holds (smallest_memory), or that there was no time to find it.
+template <class Fits>
+[[noreturn]] void fail_memory(const std::string& who, const std::string& graph, double memory, TimeLimit& limit, Fits&& fits) {
+  const double needed = limit.is_over(0) ? 0 : smallest_memory([&](double bytes) { return limit.is_over(0) || fits(bytes); });
+  if (limit.is_over(0)) fail_late(who, graph, limit);
+  fail_memory(graph, memory, needed);
 }
 
 }  // namespace penstock

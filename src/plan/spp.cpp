@@ -40,14 +40,22 @@ struct Cell {
 class Prm {
  public:
   // `line`: the devices that take part, all where replicas are allowed.
-  Prm(const ChainView& view, std::vector<int> line, int stages)
-      : view_(view), line_(std::move(line)), devices_(static_cast<int>(line_.size())), counts_(replica_counts(view, devices_)) {
+  Prm(const ChainView& view, std::vector<int> line, int stages, TimeLimit& limit)
+      : view_(view),
+        limit_(limit),
+        line_(std::move(line)),
+        devices_(static_cast<int>(line_.size())),
+        counts_(replica_counts(view, devices_)) {
     groups_.resize(at(devices_) * counts_.size());
     links_.resize(at(devices_) * counts_.size() * counts_.size());
     for (int first = 0; first < devices_; ++first)
       for (std::size_t r = 0; r < counts_.size() && first + counts_[r] <= devices_; ++r) add_group(first, r);
-    for (int s = 0; s <= stages; ++s) add_stage();
+    const std::size_t cells = at(view.blocks() + 1) * at(devices_ + 1) * counts_.size();
+    for (int s = 0; s <= stages && (s < 2 || at(s + 1) * cells <= kMostCells) && !limit_.is_over(0); ++s) add_stage();
   }
+
+  // Whether its table is complete.
+  bool knows(int stages) const { return at(stages) < complete_; }
 
   SppCut cut(int stages) const {
     SppCut cut;
@@ -79,6 +87,7 @@ class Prm {
   const Cell& cell(int stages, int begin, int first, std::size_t r) const { return cells_[at(stages)][cell_index(begin, first, r)]; }
 
   void add_group(int first, std::size_t r) {
+    if (limit_.is_over(counts_[r] * static_cast<std::int64_t>(counts_.size()))) return;
     const ClusterSpec& cluster = view_.problem->cluster;
     const auto here = devices(first, r);
     const double latency = all_reduce_seconds(cluster, here, 0);
@@ -92,11 +101,13 @@ class Prm {
   void add_stage() {
     const int n = view_.blocks(), stages = static_cast<int>(cells_.size());
     cells_.emplace_back(at(n + 1) * at(devices_ + 1) * counts_.size());
-    if (stages == 0) return;
-    for (int begin = 0; begin + stages <= n; ++begin)
+    for (int begin = 0; stages > 0 && begin + stages <= n; ++begin)
       for (int first = 0; first + stages <= devices_; ++first)
-        for (std::size_t r = 0; r < counts_.size() && first + counts_[r] <= devices_; ++r)
+        for (std::size_t r = 0; r < counts_.size() && first + counts_[r] <= devices_; ++r) {
+          if (limit_.is_over(n - begin)) return;
           cells_.back()[cell_index(begin, first, r)] = best_cell(stages, begin, first, r);
+        }
+    ++complete_;
   }
 
   Cell best_cell(int stages, int begin, int first, std::size_t r) const {
@@ -125,21 +136,25 @@ class Prm {
            (group.reduce * cost.parameter_bytes + group.reduce_latency) / view_.microbatches;
   }
 
+  static constexpr std::size_t kMostCells = 1 << 24;
+
   const ChainView& view_;
+  TimeLimit& limit_;
   std::vector<int> line_;
   int devices_;
   std::vector<int> counts_;               // of replicas
   std::vector<Group> groups_;             // by the first device and the index of their number
   std::vector<ClusterLink> links_;        // and by the index of the next stage's number
   std::vector<std::vector<Cell>> cells_;  // of each number of stages: from a border on, from a device of the line on
+  std::size_t complete_ = 0;              // of these
 };
 
-std::optional<ChainPlan> plan_view(const ChainView& view) {
+std::optional<ChainPlan> plan_view(const ChainView& view, TimeLimit& limit) {
   double bytes = 0;
   for (int border = 1; border < view.blocks(); ++border) bytes += view.bytes[at(border)] * view.samples / view.blocks();
   std::optional<ChainPlan> best;
-  for (SppCut& cut : spp_cuts(view, device_order(view.problem->cluster, bytes))) {
-    if (cut.stages.empty()) continue;
+  for (SppCut& cut : spp_cuts(view, device_order(view.problem->cluster, bytes, limit), limit)) {
+    if (cut.stages.empty() || (best && limit.is_over())) continue;
     const double step = step_seconds(figures_of(*view.problem, cut.stages));
     if (!best || step < best->value) best = ChainPlan{std::move(cut.stages), cut.bottleneck, step};
   }
@@ -148,21 +163,26 @@ std::optional<ChainPlan> plan_view(const ChainView& view) {
 
 }  // namespace
 
-std::vector<SppCut> spp_cuts(const ChainView& view, const std::vector<int>& order) {
-  const int most = std::min(view.devices(), view.blocks());
+std::vector<SppCut> spp_cuts(const ChainView& view, const std::vector<int>& order, TimeLimit& limit) {
+  const int most = most_stages(view);
   std::vector<SppCut> cuts;
   if (view.most_replicas() > 1) {
-    const Prm prm(view, order, most);
-    for (int stages = 1; stages <= most; ++stages) cuts.push_back(prm.cut(stages));
+    const Prm prm(view, order, most, limit);
+    for (int stages = 1; stages <= most && prm.knows(stages); ++stages) cuts.push_back(prm.cut(stages));
     return cuts;
   }
-  for (int stages = 1; stages <= most; ++stages) cuts.push_back(Prm(view, {order.begin(), order.begin() + stages}, stages).cut(stages));
+  for (int stages = 1; stages <= most; ++stages) {
+    const Prm prm(view, {order.begin(), order.begin() + stages}, stages, limit);
+    if (!prm.knows(stages)) break;
+    cuts.push_back(prm.cut(stages));
+  }
   return cuts;
 }
 
-Plan plan_by_spp(const PlanProblem& problem, const PlanOptions&) {
+Plan plan_by_spp(const PlanProblem& problem, const PlanOptions& options) {
   const int devices = static_cast<int>(problem.cluster.devices.size());
-  return plan_of_chain(problem, {.most_blocks = 96, .most_replicas = devices}, plan_view);
+  TimeLimit limit(options.seconds, options.clock);
+  return plan_of_chain("spp", problem, {.most_blocks = 96, .most_replicas = devices}, limit, plan_view);
 }
 
 }  // namespace penstock

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "base/numbers.h"
 #include "plan/cost_model.h"
@@ -99,20 +100,36 @@ std::vector<std::vector<int>> device_orders(const ClusterSpec& cluster, int coun
   return orders;
 }
 
-// Devices without a stage go to those that have most to do for each device of theirs.
+// Devices without a stage go to those that have most to do for each device of theirs; of very many, several at a time.
 std::vector<PlanStage> with_replicas(const PlanProblem& problem, std::vector<PlanStage> stages) {
+  constexpr std::size_t kShare = 64;  // of the idle ones that go at once
   std::vector<int> idle = idle_devices(problem.cluster, stages);
   const auto load = [&](const PlanStage& stage) {
     const SetCost cost = cost_of(problem.graph, stage.nodes, stage.choices, static_cast<double>(stage.samples) / stage.replicas());
     return cost.forward + cost.backward;
   };
+  std::vector<double> loads;
+  for (const PlanStage& stage : stages) loads.push_back(load(stage));
   const std::size_t degree = at(stages[0].degree);
-  for (; idle.size() >= degree; idle.resize(idle.size() - degree)) {
-    auto& devices = std::max_element(stages.begin(), stages.end(), [&](auto& a, auto& b) { return load(a) < load(b); })->devices;
-    devices.insert(devices.end(), idle.end() - static_cast<std::ptrdiff_t>(degree), idle.end());
+  while (idle.size() >= degree) {
+    const std::size_t most = at(std::max_element(loads.begin(), loads.end()) - loads.begin());
+    const std::size_t count = std::max<std::size_t>(idle.size() / degree / kShare, 1) * degree;
+    std::vector<int>& devices = stages[most].devices;
+    devices.insert(devices.end(), idle.end() - static_cast<std::ptrdiff_t>(count), idle.end());
     std::sort(devices.begin(), devices.end());
+    idle.resize(idle.size() - count);
+    loads[most] = load(stages[most]);
   }
   return stages;
+}
+
+// Devices for each replica in some way of a node, as far as the cluster has them; ascending.
+std::vector<int> degrees_of(const PlanGraph& graph, int devices) {
+  std::set<int> degrees;
+  for (const PlanNode& node : graph.nodes)
+    for (const NodeCost& cost : node.costs)
+      if (cost.degree <= devices) degrees.insert(cost.degree);
+  return {degrees.begin(), degrees.end()};
 }
 
 }  // namespace
@@ -167,7 +184,7 @@ std::vector<int> stage_counts(int most) {
   return counts;
 }
 
-std::vector<std::vector<PlanStage>> starting_stages(const PlanProblem& problem) {
+std::vector<std::vector<PlanStage>> starting_stages(const PlanProblem& problem, TimeLimit& limit) {
   const int devices = static_cast<int>(problem.cluster.devices.size()), nodes = static_cast<int>(problem.graph.nodes.size());
   std::vector<int> given(problem.graph.nodes.size());
   std::iota(given.begin(), given.end(), 0);
@@ -180,16 +197,21 @@ std::vector<std::vector<PlanStage>> starting_stages(const PlanProblem& problem) 
     if (problem.replicas && static_cast<int>(stages.size()) * stages[0].degree < devices) starts.push_back(with_replicas(problem, stages));
     starts.push_back(std::move(stages));
   };
-  for (int degree = 1; degree <= devices; ++degree)
+  const auto is_over = [&] { return !starts.empty() && limit.is_over(); };
+  for (const int degree : degrees_of(problem.graph, devices))
     for (const int size : allowed_batches(problem))
       for (const bool lean : {false, true}) {
         const std::vector<int> choices = choices_of(problem.graph, degree, lean, size);
         if (std::count(choices.begin(), choices.end(), -1) > 0) continue;
         if (lean && choices == choices_of(problem.graph, degree, false, size)) continue;
         for (const auto& order : orders) {
+          if (is_over()) return starts;
           const Pieces pieces(problem, order, choices, degree, size);
-          for (const int count : stage_counts(std::min(devices / degree, nodes)))
-            for (const auto& on : device_orders(problem.cluster, count * degree)) add(pieces, on);
+          for (const int count : stage_counts(std::min({devices / degree, nodes, most_stages(problem, size)})))
+            for (const auto& on : device_orders(problem.cluster, count * degree)) {
+              if (is_over()) return starts;
+              add(pieces, on);
+            }
         }
       }
   return starts;

@@ -87,7 +87,7 @@ double step_seconds(const PlanFigures& figures) {
   return StepPass(figures).run();
 }
 
-double step_bound(const PlanFigures& figures) {
+double step_bound(const PlanFigures& figures, PlanOrder order) {
   struct Times {
     double first_forward = 0;   // may begin
     double first_backward = 0;  // may begin
@@ -106,17 +106,19 @@ double step_bound(const PlanFigures& figures) {
   for (std::size_t s = stages.size(); s-- > 0;) {
     const StageFigures& x = stages[s];
     Times& time = times[s];
-    const int all = figures.microbatches / x.size, ahead = x.ahead / x.size;
-    time.first_backward = time.first_forward + ahead * x.forward;
-    double last = 0;  // backward may begin
+    const int all = figures.microbatches / x.size;
+    const int fewest = (order == PlanOrder::any ? x.least : x.ahead) / x.size, most = (order == PlanOrder::any ? x.most : x.ahead) / x.size;
+    double last = 0, gradient = 0;  // of the last backward and of the first, which may begin then
     for (; link != figures.links.rend() && link->from == static_cast<int>(s); ++link) {
       const StageFigures& y = stages[at(link->to)];
       const Times& after = times[at(link->to)];
       const double back = link->backward * y.size + link->latency;
-      time.first_backward = std::max(time.first_backward, after.first_backward + groups(y, x) * y.backward + back);
+      gradient = std::max(gradient, after.first_backward + groups(y, x) * y.backward + back);
       last = std::max(last, after.end + back);
     }
-    time.end = std::max(time.first_backward + all * x.backward + (all - ahead) * x.forward, last + x.backward);
+    time.first_backward = std::max(time.first_forward + fewest * x.forward, gradient);
+    time.end = std::max(
+        {time.first_forward + all * (x.forward + x.backward), gradient + all * x.backward + (all - most) * x.forward, last + x.backward});
     bound = std::max(bound, time.end + x.after_loop());
   }
   return bound;

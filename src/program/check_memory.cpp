@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "program/checks.h"
+#include "program/memory_plan.h"
 
 namespace penstock::checks {
 namespace {
@@ -68,6 +69,14 @@ void check_places(const Program& program, int number) {
   }
 }
 
+// Tasks have the scratch that their temporaries need.
+void check_tasks(const Program& program) {
+  for (const Task& task : program.tasks)
+    if (const std::int64_t needed = plan_scratch(task.graph).bytes; task.scratch < needed)
+      throw Error(concat("task @", task.name, " has too little scratch"),
+                  {concat("its temporaries need ", needed, " bytes; it has ", task.scratch)});
+}
+
 void check_scratch(const Program& program, int number) {
   const DeviceProgram& device = program.devices[static_cast<std::size_t>(number)];
   for (std::size_t i = 0; i < device.instructions.size(); ++i) {
@@ -81,18 +90,23 @@ void check_scratch(const Program& program, int number) {
 
 }  // namespace
 
-void check_memory(const Program& program, int number, std::int64_t memory_limit) {
-  const DeviceProgram& device = program.devices[static_cast<std::size_t>(number)];
-  const auto planned = [](const Slot& slot) { return slot.offset >= 0; };
-  if (std::any_of(device.slots.begin(), device.slots.end(), planned)) {
-    const auto it = std::find_if_not(device.slots.begin(), device.slots.end(), planned);
-    if (it != device.slots.end()) throw Error(concat("device ", number, ": slot %", it->name, " has no place, though others have"));
-    check_places(program, number);
-    check_scratch(program, number);
+void check_memory(const Program& program, std::int64_t memory_limit) {
+  if (!has_memory_plan(program)) {
+    if (memory_limit < 0) return;
+    throw Error(concat("program @", program.name, " has no memory plan"), {"its slots have no places, so what a device needs is not known"},
+                "leave out the memory limit, or lower the program again");
   }
-  if (memory_limit >= 0 && device.device_bytes() > memory_limit)
-    throw Error(concat("device ", number, " needs ", device.device_bytes(), " bytes; the limit is ", memory_limit),
-                {concat("state ", device.state_bytes, ", step ", device.step_bytes, ", scratch ", device.scratch_bytes)});
+  check_tasks(program);
+  for (int d = 0; d < static_cast<int>(program.devices.size()); ++d) {
+    const DeviceProgram& device = program.devices[static_cast<std::size_t>(d)];
+    const auto homeless = std::ranges::find_if(device.slots, [](const Slot& slot) { return slot.offset < 0; });
+    if (homeless != device.slots.end()) throw Error(concat("device ", d, ": slot %", homeless->name, " has no place, though others have"));
+    check_places(program, d);
+    check_scratch(program, d);
+    if (memory_limit >= 0 && device.device_bytes() > memory_limit)
+      throw Error(concat("device ", d, " needs ", device.device_bytes(), " bytes; the limit is ", memory_limit),
+                  {concat("state ", device.state_bytes, ", step ", device.step_bytes, ", scratch ", device.scratch_bytes)});
+  }
 }
 
 }  // namespace penstock::checks

@@ -15,15 +15,13 @@ std::string place(const Program& program, int device, std::size_t instruction);
 
 // Ids in range (else a bug of who made the program), tasks well typed, states as in check_states.
 void check_tables(const Program& program);
-// Each state has one owner, or its pieces tile it, each with one; a copy has its owner's type, or is a range of what is owned.
+// Each state has one owner, or its pieces tile it, each with one; a copy has its owner's type, or is a range of what is owned. A device
+// holds each by one slot.
 void check_states(const Program& program);
 // Every slot: defined before use, freed once, never used after, none left; parts equal what tasks, ports and copies take and give.
 void check_definitions(const Program& program, int device);
 // Outputs are given once each.
 void check_outputs(const Program& program);
-// Live slots do not overlap, lie inside the arenas, and the arenas fit the limit.
-void check_memory(const Program& program, int device, std::int64_t memory_limit);
-
 // A send and its recv.
 struct Transfer {
   std::int32_t from = 0, to = 0;          // devices
@@ -51,5 +49,10 @@ void check_collectives(const Program& program, const Transfers& transfers);
 void check_serial_order(const Program& program, const Transfers& transfers);
 // Every device finishes without any buffering, and with one queue of collectives per device (NCCL): one after the other, as started.
 void check_progress(const Program& program, const Transfers& transfers);
+// Copies of states end the step with what their owners have.
+void check_copies(const Program& program, const Transfers& transfers);
+// Where there is a memory plan: every slot has a place, live slots do not overlap and lie inside the arenas, tasks have the scratch that
+// they need, and the arenas fit the limit. A limit asks for a plan.
+void check_memory(const Program& program, std::int64_t memory_limit);
 
 }  // namespace penstock::checks

@@ -40,7 +40,7 @@ std::int64_t plan_arena(DeviceProgram& device, SlotClass kind) {
       lifetimes[static_cast<std::size_t>(lifetime)].end = at;
     }
   }
-  const Placement placement = place(lifetimes);
+  const ArenaLayout placement = place(lifetimes);
   for (std::size_t s = 0; s < device.slots.size(); ++s)
     if (lifetime_of[s] >= 0) device.slots[s].offset = placement.offsets[static_cast<std::size_t>(lifetime_of[s])];
   return placement.bytes;
@@ -59,6 +59,15 @@ void plan_memory(Program& program) {
       if (instruction.opcode == Opcode::run)
         device.scratch_bytes = std::max(device.scratch_bytes, program.tasks[instruction.task.index()].scratch);
   }
+}
+
+bool has_memory_plan(const Program& program) {
+  bool has_slots = false;
+  for (const DeviceProgram& device : program.devices) {
+    if (std::ranges::any_of(device.slots, [](const Slot& slot) { return slot.offset >= 0; })) return true;
+    has_slots = has_slots || !device.slots.empty();
+  }
+  return !has_slots;
 }
 
 }  // namespace penstock

@@ -9,6 +9,9 @@ namespace penstock {
 // defining instruction to free, in program order; placement.h says how well). Sets Task::scratch by plan_scratch, and
 // scratch_bytes to the largest that the device runs.
 void plan_memory(Program& program);
+// Whether any slot has a place, or there is none: verify() has found then that all have. What has no plan can be verified and simulated,
+// not run.
+bool has_memory_plan(const Program& program);
 
 // Places of a task's temporaries, each from its op to its last reader. Views share their base's storage (a reshape of what is not
 // dense has its own: it copies); an elementwise op writes over an operand that dies there. Outputs are written into their slots; an
@@ -16,6 +19,7 @@ void plan_memory(Program& program);
 // one without fusion.
 struct ScratchPlan {
   std::vector<std::int64_t> offsets;  // of each value; -1: input, output or view (no storage of its own)
+  std::vector<bool> views;            // of each value: it lies where another does, which lives as long as is needed for that
   std::int64_t bytes = 0;
 };
 ScratchPlan plan_scratch(const Graph& graph);

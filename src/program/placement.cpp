@@ -78,8 +78,8 @@ std::vector<std::size_t> sorted_by(std::size_t size, auto&& key) {
   return order;
 }
 
-Placement best_fit(const std::vector<Lifetime>& lifetimes) {
-  Placement out{std::vector<std::int64_t>(lifetimes.size(), 0), 0};
+ArenaLayout best_fit(const std::vector<Lifetime>& lifetimes) {
+  ArenaLayout out{std::vector<std::int64_t>(lifetimes.size(), 0), 0};
   Arena arena;
   const std::vector<std::size_t> by_end = sorted_by(lifetimes.size(), [&](std::size_t i) { return lifetimes[i].end; });
   std::size_t ended = 0;
@@ -93,8 +93,8 @@ Placement best_fit(const std::vector<Lifetime>& lifetimes) {
 }
 
 // Each piece in the tightest gap between those placed before it that live at the same time. Quadratic.
-Placement largest_first(const std::vector<Lifetime>& lifetimes) {
-  Placement out{std::vector<std::int64_t>(lifetimes.size(), 0), 0};
+ArenaLayout largest_first(const std::vector<Lifetime>& lifetimes) {
+  ArenaLayout out{std::vector<std::int64_t>(lifetimes.size(), 0), 0};
   std::vector<std::size_t> placed;  // by offset
   const auto key = [&](std::size_t i) { return std::pair(-lifetimes[i].bytes, lifetimes[i].begin - lifetimes[i].end); };
   for (const std::size_t i : sorted_by(lifetimes.size(), key)) {
@@ -120,10 +120,10 @@ Placement largest_first(const std::vector<Lifetime>& lifetimes) {
 
 }  // namespace
 
-Placement place(const std::vector<Lifetime>& lifetimes) {
+ArenaLayout place(const std::vector<Lifetime>& lifetimes) {
   constexpr std::size_t kFew = 2000;
-  Placement best = best_fit(lifetimes);
-  const auto try_other = [&](Placement other) {
+  ArenaLayout best = best_fit(lifetimes);
+  const auto try_other = [&](ArenaLayout other) {
     if (other.bytes < best.bytes) best = std::move(other);
   };
   std::vector<Lifetime> backward = lifetimes;

@@ -12,13 +12,13 @@ struct Lifetime {
   std::int64_t bytes = 0;
 };
 
-struct Placement {
+struct ArenaLayout {
   std::vector<std::int64_t> offsets;  // of each lifetime; those that overlap in time do not overlap in place
   std::int64_t bytes = 0;             // of the whole arena
 };
 
 // The smallest of: best fit forward in time, best fit backward, and, for a few thousand pieces, largest first. On random lifetimes that is
 // within 1.3 of the bytes needed at once (1.1 on average). O(n log n) beyond the few thousand.
-Placement place(const std::vector<Lifetime>& lifetimes);
+ArenaLayout place(const std::vector<Lifetime>& lifetimes);
 
 }  // namespace penstock

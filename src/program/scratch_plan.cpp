@@ -90,10 +90,12 @@ ScratchPlan plan_scratch(const Graph& graph) {
       lifetimes[static_cast<std::size_t>(lifetime)].end = static_cast<std::int64_t>(storage.last[result.index()]) + 1;
       lifetime_of[result.index()] = lifetime;
     }
-  const Placement placement = place(lifetimes);
-  ScratchPlan plan{std::vector<std::int64_t>(graph.values.size(), -1), placement.bytes};
-  for (std::size_t v = 0; v < graph.values.size(); ++v)
+  const ArenaLayout placement = place(lifetimes);
+  ScratchPlan plan{std::vector<std::int64_t>(graph.values.size(), -1), std::vector<bool>(graph.values.size()), placement.bytes};
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
     if (lifetime_of[v] >= 0) plan.offsets[v] = placement.offsets[static_cast<std::size_t>(lifetime_of[v])];
+    plan.views[v] = storage.root[v].index() != v;
+  }
   return plan;
 }
 

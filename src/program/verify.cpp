@@ -116,7 +116,8 @@ void verify(const Program& program, const VerifyOptions& options) {
   checks::check_collectives(program, transfers);
   if (options.model == ChannelModel::serial) checks::check_serial_order(program, transfers);
   checks::check_progress(program, transfers);
-  for (int d = 0; d < static_cast<int>(program.devices.size()); ++d) checks::check_memory(program, d, options.memory_limit);
+  checks::check_copies(program, transfers);
+  checks::check_memory(program, options.memory_limit);
 }
 
 }  // namespace penstock

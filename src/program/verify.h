@@ -18,9 +18,10 @@ struct VerifyOptions {
 
 // Throws Error unless, with no buffering at all: every device finishes; each slot is defined before use, freed once, never used
 // after, and no step or host slot stays; host slots are reached by offloads and reloads only; both ends of each transfer agree in order,
-// types and bytes; operand and result parts match the task's graph; slots that live at the same time do not overlap in the planned arena;
-// and the arenas fit the limit. A deadlock names the devices and instructions of the cycle. Linear in the number of instructions (times
-// their operands).
+// types and bytes; operand and result parts match the task's graph; a device holds each state once, and ends the step with what its owner
+// has; and, where the program has a memory plan, slots that live at the same time do not overlap, every task has its scratch, and the
+// arenas fit the limit. A deadlock names the devices and instructions of the cycle. Linear in the number of instructions (times their
+// operands), and in the ops of tasks that run outside of the loop.
 void verify(const Program& program, const VerifyOptions& options = {});
 
 }  // namespace penstock

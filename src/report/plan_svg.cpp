@@ -13,9 +13,11 @@ namespace penstock {
 namespace {
 
 // Units are pixels of the picture at its natural size.
-constexpr double kBoxWidth = 210, kBoxHeight = 92, kAcross = 90, kDown = 22, kEdgeRoom = 26, kMargin = 24, kTop = 64;
-constexpr double kMostWidth = 1600;  // as a timeline's: wider ones are scaled
-constexpr double kLetter = 6.6;      // width of a character
+constexpr double kBoxWidth = 240, kAcross = 78, kDown = 22, kEdgeRoom = 26, kMargin = 40, kTop = 64;
+constexpr double kMostWidth = 1320;              // layers beyond go on in a row below
+constexpr double kRowGap = 34, kBesideGap = 15;  // between rows, and more for each edge that goes from one to the next
+constexpr double kPadding = 10, kFirstLine = 20, kLine = 16, kBar = 20;  // in a box; kBar: below the last line
+constexpr double kLetter = 7.25;                                         // width of a character: the font is monospaced
 constexpr double kTitleLetter = 10;
 constexpr int kSweeps = 8;
 
@@ -25,36 +27,113 @@ struct Place {
   int layer = 0;
   double y = 0;  // middle
   std::vector<int> left = {}, right = {};
-
-  double height() const { return stage >= 0 ? kBoxHeight : kEdgeRoom; }
 };
+
+// Lines of at most so many characters; broken after a space or a sign between words where there is one in their second half.
+std::vector<std::string> wrapped(const std::string& text, std::size_t letters) {
+  const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xc0) == 0x80; };  // a character (UTF-8)
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    std::size_t end = begin, count = 0, last_break = 0;
+    for (; end < text.size() && (continues(end) || count < letters); ++end) {
+      if (!continues(end)) ++count;
+      if (std::string_view(" ,._-/:+").find(text[end]) != std::string_view::npos && count > letters / 2) last_break = end + 1;
+    }
+    if (end < text.size() && last_break > 0) end = last_break;
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end;
+  }
+  return lines;
+}
+
+std::string place_of(const PlanFile& plan, const PlanFile::Stage& stage) {
+  const std::string devices = devices_text(plan, stage);
+  return devices.starts_with("cpu") ? devices : concat(stage.devices.size() == 1 ? "device " : "devices ", devices);
+}
+
+// The text in a stage's box: the name's lines, then the figures'.
+struct StageText {
+  std::vector<std::string> name, figures;
+  std::size_t lines() const { return name.size() + figures.size(); }
+};
+
+StageText text_of(const PlanFile& plan, std::size_t number) {
+  const PlanFile::Stage& stage = plan.stages[number];
+  constexpr auto kLetters = static_cast<std::size_t>((kBoxWidth - 2 * kPadding) / kLetter);
+  StageText out{wrapped(printable(concat(number, "  ", stage.name)), kLetters), {}};
+  for (const std::string& figure :
+       {place_of(plan, stage), concat("micro-batch ", stage.micro_batch, stage.micro_batch == 1 ? " sample" : " samples"),
+        concat("F ", time_text(stage.forward, true), ", B ", time_text(stage.backward, true)),
+        concat(bytes_text(stage.bytes), ", ", stage.nodes.size(), stage.nodes.size() == 1 ? " node" : " nodes")})
+    for (const std::string& line : wrapped(figure, kLetters)) out.figures.push_back(line);
+  return out;
+}
 
 class Layout {
  public:
   explicit Layout(const PlanFile& plan) {
-    for (std::size_t s = 0; s < plan.stages.size(); ++s) places.push_back({.stage = static_cast<int>(s)});
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+      places.push_back({.stage = static_cast<int>(s)});
+      texts.push_back(text_of(plan, s));
+      box_height = std::max(box_height, kFirstLine + kLine * static_cast<double>(texts.back().lines() - 1) + kBar + 4);
+    }
     std::vector<PlanFile::Link> links = plan.links;
     std::sort(links.begin(), links.end(), [](const auto& a, const auto& b) { return std::pair(a.to, a.from) < std::pair(b.to, b.from); });
     for (const PlanFile::Link& link : links)
       places[at(link.to)].layer = std::max(places[at(link.to)].layer, places[at(link.from)].layer + 1);
     for (const PlanFile::Link& link : plan.links) paths.push_back(path_of(link));
+    layers.resize(1);  // also where there is no stage
     for (std::size_t p = 0; p < places.size(); ++p) {
       layers.resize(std::max(layers.size(), at(places[p].layer) + 1));
       layers[at(places[p].layer)].push_back(static_cast<int>(p));
     }
     for (int sweep = 0; sweep < kSweeps; ++sweep) order(sweep % 2 == 0);
-    settle();
+    for (const std::vector<int>& layer : layers) place(layer);
+    make_rows();
   }
 
-  double x(int layer) const { return kMargin + layer * (kBoxWidth + kAcross); }
-  double width() const { return x(static_cast<int>(layers.size())) - kAcross + kMargin; }
-  double height() const { return kTop + bottom_ + kMargin; }
+  double x(int layer) const { return kMargin + layer % per_row_ * (kBoxWidth + kAcross); }
+  double y(const Place& place) const { return rows_[at(row(place.layer))].middle + place.y; }
+  int row(int layer) const { return layer / per_row_; }
+  double width() const { return x(std::min(per_row_, static_cast<int>(layers.size())) - 1) + kBoxWidth + kMargin; }
+  double row_bottom(int layer) const { return rows_[at(row(layer))].bottom; }
+  double bottom() const { return rows_.back().bottom; }  // without the room for edges to a next row
 
+  double box_height = 0;
+  std::vector<StageText> texts;  // of each stage
   std::vector<Place> places;
   std::vector<std::vector<int>> paths;   // of each link: its places from left to right
   std::vector<std::vector<int>> layers;  // places from top to bottom
 
  private:
+  struct Row {
+    double middle = 0, bottom = 0;
+  };
+
+  double height(const Place& place) const { return place.stage >= 0 ? box_height : kEdgeRoom; }
+
+  // As many layers in each as in the others, or one less.
+  void make_rows() {
+    const auto count = static_cast<int>(layers.size());
+    const int most = static_cast<int>((kMostWidth - 2 * kMargin + kAcross) / (kBoxWidth + kAcross)), rows = (count + most - 1) / most;
+    per_row_ = (count + rows - 1) / rows;
+    double top = kTop;
+    for (int first = 0; first < count; first += per_row_) {
+      double half = 0;
+      for (int layer = first; layer < std::min(count, first + per_row_); ++layer)
+        for (const int p : layers[at(layer)]) half = std::max(half, places[at(p)].y + height(places[at(p)]) / 2);
+      rows_.push_back({top + half, top + 2 * half});
+      top = rows_.back().bottom + kRowGap + kBesideGap * static_cast<double>(edges_after(first + per_row_ - 1));
+    }
+  }
+
+  std::size_t edges_after(int layer) const {
+    std::size_t count = 0;
+    if (at(layer) < layers.size())
+      for (const int p : layers[at(layer)]) count += places[at(p)].right.size();
+    return count;
+  }
+
   std::vector<int> path_of(const PlanFile::Link& link) {
     std::vector<int> path = {link.from};
     for (int layer = places[at(link.from)].layer + 1; layer < places[at(link.to)].layer; ++layer) {
@@ -71,7 +150,7 @@ class Layout {
 
   // Each layer by the mean height of its neighbours on one side: few edges cross then (Sugiyama et al. 1981).
   void order(bool rightwards) {
-    settle();
+    for (const std::vector<int>& layer : layers) place(layer);
     for (std::size_t i = 0; i < layers.size(); ++i) {
       std::vector<int>& layer = layers[rightwards ? i : layers.size() - 1 - i];
       const auto wanted = [&](int p) {
@@ -88,82 +167,77 @@ class Layout {
   void place(const std::vector<int>& layer) {
     double y = 0;
     for (const int p : layer) {
-      places[at(p)].y = y + places[at(p)].height() / 2;
-      y += places[at(p)].height() + kDown;
+      places[at(p)].y = y + height(places[at(p)]) / 2;
+      y += height(places[at(p)]) + kDown;
     }
     for (const int p : layer) places[at(p)].y -= (y - kDown) / 2;  // around 0
   }
 
-  void settle() {
-    double most = 0;
-    for (const std::vector<int>& layer : layers) {
-      place(layer);
-      most = std::max(most, places[at(layer.back())].y + places[at(layer.back())].height() / 2);
-    }
-    bottom_ = 2 * most;
-  }
-
-  double bottom_ = 0;
+  int per_row_ = 1;
+  std::vector<Row> rows_;
 };
 
 std::string decimal(double value) {
   return short_decimal(value, 6);
 }
 
-std::string fitting(const std::string& text, double width) {
-  const auto letters = static_cast<std::size_t>(width / kLetter);
-  if (text.size() <= letters) return text;
-  const std::size_t half = (letters - 2) / 2;
-  return concat(text.substr(0, half), "..", text.substr(text.size() - half));
-}
-
-std::string place_of(const PlanFile& plan, const PlanFile::Stage& stage) {
-  const std::string devices = devices_text(plan, stage);
-  return devices.starts_with("cpu") ? devices : concat(stage.devices.size() == 1 ? "device " : "devices ", devices);
-}
-
 double seconds_per_sample(const PlanFile::Stage& stage) {
   return (stage.forward + stage.backward) / stage.micro_batch;
 }
 
-std::string box(const PlanFile& plan, std::size_t number, double x, double middle, double most) {
-  const PlanFile::Stage& stage = plan.stages[number];
-  const double y = middle - kBoxHeight / 2, share = most > 0 ? seconds_per_sample(stage) / most : 0;
-  const std::string lines[] = {concat(place_of(plan, stage), ", micro-batch ", stage.micro_batch),
-                               concat("F ", time_text(stage.forward, true), ", B ", time_text(stage.backward, true)),
-                               concat(bytes_text(stage.bytes), ", ", stage.nodes.size(), stage.nodes.size() == 1 ? " node" : " nodes")};
-  std::string out =
-      concat("<g><title>", escape_markup(concat("stage ", number, ": ", join(stage.nodes, ", "))), "</title><rect class=\"box\" x=\"",
-             decimal(x), "\" y=\"", decimal(y), "\" width=\"", kBoxWidth, "\" height=\"", kBoxHeight, "\" rx=\"5\"/>");
-  out += concat("<text class=\"name\" x=\"", decimal(x + 10), "\" y=\"", decimal(y + 20), "\">",
-                escape_markup(fitting(concat(number, "  ", stage.name), kBoxWidth - 24)), "</text>");
-  for (int i = 0; i < 3; ++i)
-    out += concat("<text class=\"figure\" x=\"", decimal(x + 10), "\" y=\"", decimal(y + 38 + 16 * i), "\">",
-                  escape_markup(fitting(lines[i], kBoxWidth - 16)), "</text>");
-  return out + concat("<rect class=\"load\" x=\"", decimal(x + 10), "\" y=\"", decimal(y + kBoxHeight - 13), "\" width=\"",
-                      decimal(share * (kBoxWidth - 20)), "\" height=\"5\"/></g>\n");
+std::string line_at(const char* style, double x, double y, const std::string& text) {
+  return concat("<text class=\"", style, "\" x=\"", decimal(x), "\" y=\"", decimal(y), "\">", escape_markup(text), "</text>");
 }
 
-// Through the middle of each place, level at its sides. `label`: how many bytes, to be drawn over all edges.
-std::string edge(const Layout& layout, const PlanFile::Link& link, const std::vector<int>& path, double down, std::string& label) {
-  std::string d;
-  double label_x = 0, label_y = 0;
-  for (std::size_t i = 1; i < path.size(); ++i) {
-    const Place &a = layout.places[at(path[i - 1])], &b = layout.places[at(path[i])];
-    const double x0 = layout.x(a.layer) + kBoxWidth, x1 = layout.x(b.layer), y0 = a.y + down, y1 = b.y + down, middle = (x0 + x1) / 2;
-    if (i == 1) {
-      d = concat("M", decimal(x0), " ", decimal(y0));
-      label_x = middle;
-      label_y = (y0 + y1) / 2;
-    } else {
-      d += concat("H", decimal(x0));
-    }
-    d += concat("C", decimal(middle), " ", decimal(y0), " ", decimal(middle), " ", decimal(y1), " ", decimal(x1), " ", decimal(y1));
-  }
-  label = concat("<text class=\"bytes\" x=\"", decimal(label_x), "\" y=\"", decimal(label_y - 5), "\"><title>",
-                 time_text(link.seconds, true), " for one micro-batch</title>", bytes_text(link.bytes), "</text>\n");
-  return concat("<path class=\"edge\" d=\"", d, "\"/>\n");
+std::string box(const PlanFile& plan, const Layout& layout, std::size_t number, double most) {
+  const PlanFile::Stage& stage = plan.stages[number];
+  const StageText& text = layout.texts[number];
+  const double x = layout.x(layout.places[number].layer), y = layout.y(layout.places[number]) - layout.box_height / 2;
+  const double share = most > 0 ? seconds_per_sample(stage) / most : 0;
+  std::string out = concat("<g class=\"stage\"><title>", escape_markup(concat("stage ", number, ": ", join(stage.nodes, ", "))),
+                           "</title><rect class=\"box\" x=\"", decimal(x), "\" y=\"", decimal(y), "\" width=\"", kBoxWidth, "\" height=\"",
+                           decimal(layout.box_height), "\" rx=\"5\"/>");
+  double line = y + kFirstLine;
+  for (const std::string& part : text.name) out += line_at("name", x + kPadding, line, part), line += kLine;
+  for (const std::string& part : text.figures) out += line_at("figure", x + kPadding, line, part), line += kLine;
+  return out + concat("<rect class=\"load\" x=\"", decimal(x + kPadding), "\" y=\"", decimal(y + layout.box_height - 13), "\" width=\"",
+                      decimal(share * (kBoxWidth - 2 * kPadding)), "\" height=\"5\"/></g>\n");
 }
+
+// Draws the edges; those from a row to the next go beside the boxes, through the gap, each at its own height.
+class Edges {
+ public:
+  explicit Edges(const Layout& layout) : layout_(layout), taken_(layout.layers.size(), 0) {}
+
+  // Through the middle of each place, level at its sides. `label`: how many bytes, to be drawn over all edges.
+  std::string draw(const PlanFile::Link& link, const std::vector<int>& path, std::string& label) {
+    std::string d;
+    double label_x = 0, label_y = 0;
+    for (std::size_t i = 1; i < path.size(); ++i) {
+      const Place &a = layout_.places[at(path[i - 1])], &b = layout_.places[at(path[i])];
+      const double x0 = layout_.x(a.layer) + kBoxWidth, x1 = layout_.x(b.layer), y0 = layout_.y(a), y1 = layout_.y(b);
+      const bool next_row = layout_.row(a.layer) != layout_.row(b.layer);
+      const double middle = (x0 + x1) / 2, beside = kBeside - 4 * std::min(taken_[at(a.layer)], 4), gap = next_row ? gap_after(a.layer) : 0;
+      if (i == 1) label_x = middle, label_y = next_row ? gap : (y0 + y1) / 2;
+      d += concat(i == 1 ? concat("M", decimal(x0), " ", decimal(y0)) : concat("H", decimal(x0)));
+      if (next_row)
+        d += concat("h", beside, "V", decimal(gap), "H", decimal(x1 - beside), "V", decimal(y1), "H", decimal(x1));
+      else
+        d += concat("C", decimal(middle), " ", decimal(y0), " ", decimal(middle), " ", decimal(y1), " ", decimal(x1), " ", decimal(y1));
+    }
+    label = concat("<text class=\"bytes\" x=\"", decimal(label_x), "\" y=\"", decimal(label_y - 5), "\"><title>",
+                   time_text(link.seconds, true), " for one micro-batch</title>", bytes_text(link.bytes), "</text>\n");
+    return concat("<path class=\"edge\" d=\"", d, "\"/>\n");
+  }
+
+ private:
+  static constexpr double kBeside = 26;
+
+  double gap_after(int layer) { return layout_.row_bottom(layer) + kRowGap / 2 + 4 + kBesideGap * taken_[at(layer)]++; }
+
+  const Layout& layout_;
+  std::vector<int> taken_;  // after each layer, the heights that are
+};
 
 std::string summary(const PlanFile& plan) {
   return concat("a step of ", plan.samples, " samples in ", plan.microbatches, " micro-batches: ", time_text(plan.predicted_time, true));
@@ -174,47 +248,52 @@ struct Drawing {
   double width = 0, height = 0;
 };
 
+// On a page the colours are the page's, which has a dark look too; on their own they are black on white.
 constexpr const char* kStyle =
-    "<style>\n.plan text { font: 12px system-ui, sans-serif; fill: #1a1a1a; }\n.plan .title { font-size: 17px; font-weight: 600; }\n"
-    ".plan .name { font-weight: 600; }\n.plan .figure, .plan .bytes, .plan .small { font-size: 11px; fill: #444; }\n"
-    ".plan .bytes { text-anchor: middle; paint-order: stroke; stroke: #fff; stroke-width: 3px; }\n"
-    ".plan .box { fill: #f4f5f7; stroke: #0006; }\n.plan .load { fill: #0072b2; stroke: none; }\n"
-    ".plan .edge { fill: none; stroke: #555; stroke-width: 1.2; marker-end: url(#tip); }\n.plan .ground { fill: #fff; stroke: none; "
-    "}\n</style>\n"
-    "<defs><marker id=\"tip\" markerWidth=\"7\" markerHeight=\"8\" refX=\"6\" refY=\"4\" orient=\"auto\"><path d=\"M0 0L7 4L0 8z\" "
-    "fill=\"#555\"/></marker></defs>\n";
+    "<style>\n.plan text { font: 12px ui-monospace, 'DejaVu Sans Mono', monospace; fill: #1a1a1a; fill: var(--ink, #1a1a1a); }\n"
+    ".plan .title { font: 600 17px system-ui, sans-serif; }\n.plan .name { font-weight: 600; }\n"
+    ".plan .figure, .plan .bytes, .plan .small { fill: #444; fill: var(--faint, #444); }\n"
+    ".plan .bytes { text-anchor: middle; paint-order: stroke; stroke: #fff; stroke: var(--ground, #fff); stroke-width: 4px; }\n"
+    ".plan .box { fill: #f4f5f7; fill: var(--stripe, #f4f5f7); stroke: #888; stroke-width: .8; }\n"
+    ".plan .load { fill: #0072b2; stroke: none; }\n"
+    ".plan .edge { fill: none; stroke: #777; stroke-width: 1.2; marker-end: url(#plan-tip); }\n"
+    ".plan .ground { fill: #fff; fill: var(--ground, #fff); stroke: none; }\n</style>\n"
+    "<defs><marker id=\"plan-tip\" markerWidth=\"7\" markerHeight=\"8\" refX=\"6\" refY=\"4\" orient=\"auto\"><path d=\"M0 0L7 4L0 8z\" "
+    "fill=\"#777\"/></marker></defs>\n";
 
 Drawing drawing_of(const PlanFile& plan) {
   const Layout layout(plan);
-  const double down = kTop + (layout.height() - kTop - kMargin) / 2;
-  Drawing out{"", layout.width(), layout.height()};
+  Edges edges(layout);
+  Drawing out{"", layout.width(), layout.bottom() + kMargin / 2};
   std::string labels;
   for (std::size_t l = 0; l < plan.links.size(); ++l) {
     std::string label;
-    out.body += edge(layout, plan.links[l], layout.paths[l], down, label);
+    out.body += edges.draw(plan.links[l], layout.paths[l], label);
     labels += label;
   }
-  out.body += labels;
   double most = 0;
   for (const PlanFile::Stage& stage : plan.stages) most = std::max(most, seconds_per_sample(stage));
-  for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    out.body += box(plan, s, layout.x(layout.places[s].layer), layout.places[s].y + down, most);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) out.body += box(plan, layout, s, most);
+  out.body += labels;
   return out;
 }
 
-std::string picture(const PlanFile& plan, const std::string& below, double below_height) {
+// `below`: a picture to stand under the stages, of this size.
+std::string picture(const PlanFile& plan, const std::string& below = {}, double below_width = 0, double below_height = 0) {
   const Drawing drawing = drawing_of(plan);
-  const double scale = std::min(1.0, kMostWidth / drawing.width);
-  const std::string heading = concat(plan.model, " on ", plan.cluster, ", by ", plan.planner);
-  const double least = below.empty() ? kTitleLetter * static_cast<double>(heading.size()) + 2 * kMargin : kMostWidth;
-  const double width = std::max(least, scale * drawing.width), height = scale * (drawing.height - kTop) + kTop;
-  const std::string title = escape_markup(heading);
+  const std::string heading = printable(concat(plan.model, " on ", plan.cluster, ", by ", plan.planner));
+  const std::vector<std::string> lines = wrapped(heading, static_cast<std::size_t>(kMostWidth / kTitleLetter));
+  const double down = 22 * static_cast<double>(lines.size() - 1);
+  const double heading_width = kTitleLetter * static_cast<double>(lines.size() > 1 ? heading.size() : lines.front().size()) + 2 * kMargin;
+  const double width = std::max({std::min(heading_width, kMostWidth), drawing.width, below_width}), height = drawing.height + down;
+  std::string titles;
+  for (std::size_t i = 0; i < lines.size(); ++i) titles += line_at("title", 8, 24 + 22 * static_cast<double>(i), lines[i]);
   const std::string size = concat("width=\"", decimal(width), "\" height=\"", decimal(height + below_height), "\"");
   return concat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", decimal(width), " ", decimal(height + below_height), "\" ",
-                size, ">\n<title>", title, "</title>\n", kStyle, "<g class=\"plan\">\n<rect class=\"ground\" ", size,
-                "/>\n<text class=\"title\" x=\"8\" y=\"24\">", title, "</text><text class=\"small\" x=\"8\" y=\"42\">", summary(plan),
-                "</text>\n<g transform=\"translate(0 ", decimal(kTop * (1 - scale)), ") scale(", decimal(scale), ")\">\n", drawing.body,
-                "</g>\n</g>\n", below, "</svg>\n");
+                size, ">\n<title>", escape_markup(heading), "</title>\n", kStyle, "<g class=\"plan\">\n<rect class=\"ground\" ", size,
+                "/>\n", titles, line_at("small", 8, 42 + down, summary(plan)), "\n<g transform=\"translate(0 ", decimal(down), ")\">\n",
+                drawing.body, "</g>\n</g>\n",
+                below.empty() ? "" : concat("<g transform=\"translate(0 ", decimal(height), ")\">", below, "</g>"), "</svg>\n");
 }
 
 // The number of an attribute of the first element.
@@ -226,14 +305,12 @@ double attribute_of(const std::string& svg, const std::string& name) {
 }  // namespace
 
 std::string plan_svg(const PlanFile& plan) {
-  return picture(plan, "", 0);
+  return picture(plan);
 }
 
 std::string plan_svg(const PlanFile& plan, const Timeline& timeline) {
   const std::string below = timeline_svg(timeline);
-  const Drawing drawing = drawing_of(plan);
-  const double top = std::min(1.0, kMostWidth / drawing.width) * (drawing.height - kTop) + kTop;
-  return picture(plan, concat("<g transform=\"translate(0 ", decimal(top), ")\">", below, "</g>"), attribute_of(below, "height"));
+  return picture(plan, below, attribute_of(below, "width"), attribute_of(below, "height"));
 }
 
 std::string plan_text(const PlanFile& plan) {

@@ -8,8 +8,9 @@
 
 namespace penstock {
 
-// Standalone SVG of the stages from left to right, in layers by the longest way to each: name, devices, micro-batch, times, memory, and a
-// bar for its share of the busiest stage's time; on each edge the bytes of one micro-batch. Wide ones are scaled down.
+// Standalone SVG of the stages from left to right, in layers by the longest way to each, and in several rows where there are many: name,
+// devices, micro-batch, times, memory, and a bar for its share of the busiest stage's time; on each edge the bytes of one micro-batch. Long
+// names take several lines. On a page it takes the page's colours.
 std::string plan_svg(const PlanFile& plan);
 // With the timeline under it.
 std::string plan_svg(const PlanFile& plan, const Timeline& timeline);

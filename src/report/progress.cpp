@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <string>
 
@@ -22,10 +23,21 @@ Terminal terminal_of(std::FILE* stream) {
   return {is_terminal, is_terminal && (no_colour == nullptr || *no_colour == '\0')};
 }
 
-std::string progress_text(const StepMetrics& metrics, std::int64_t steps, std::optional<double> validation_loss) {
+std::string rough_duration(double seconds) {
+  const auto whole = [](double value) { return static_cast<std::int64_t>(std::llround(value)); };
+  if (whole(seconds) < 60) return concat(whole(seconds), " s");
+  const std::int64_t minutes = whole(seconds / 60);
+  return minutes < 60 ? concat(minutes, " min") : concat(minutes / 60, " h ", minutes % 60, " min");
+}
+
+std::string progress_text(const StepMetrics& metrics, std::int64_t steps, std::optional<double> validation_loss,
+                          std::optional<double> seconds_left) {
   std::string out = concat("step ", metrics.step, "/", steps, "  loss ", fixed(metrics.loss, 3));
   if (validation_loss) out += concat("  validation ", fixed(*validation_loss, 3));
-  return out + concat("  ", short_number(metrics.rate), " ", metrics.counted, "/s  bubble ", fixed(100 * metrics.bubble, 0), " %");
+  const double seen = metrics.rate * metrics.seconds * static_cast<double>(metrics.step);  // every step reads as many
+  out += concat("  ", short_number(metrics.rate), " ", metrics.counted, "/s  bubble ", fixed(100 * metrics.bubble, 0), " %  ",
+                short_number(seen), " ", metrics.counted, " seen");
+  return seconds_left ? concat(out, "  ", rough_duration(*seconds_left), " left") : out;
 }
 
 Progress::Progress(std::FILE* stream, Terminal terminal, std::int64_t steps) : stream_(stream), terminal_(terminal), steps_(steps) {}
@@ -34,26 +46,35 @@ Progress::~Progress() {
   if (open_line_) std::fputc('\n', stream_);
 }
 
-void Progress::draw_bar(const StepMetrics& metrics) {
-  const auto filled = static_cast<std::size_t>(kBarWidth * metrics.step / steps_);
+// By what the steps took that have been shown, with all that came between them.
+std::optional<double> Progress::seconds_left(std::int64_t step, Clock::time_point now) {
+  if (!first_) first_ = {step, now};
+  if (step <= first_->first || step >= steps_) return {};
+  const double taken = std::chrono::duration<double>(now - first_->second).count();
+  return taken / static_cast<double>(step - first_->first) * static_cast<double>(steps_ - step);
+}
+
+void Progress::draw_bar(const std::string& text, std::int64_t step) {
+  const auto filled = static_cast<std::size_t>(kBarWidth * step / steps_);
   const std::string bar = std::string(filled, '=') + std::string(kBarWidth - filled, ' ');
   const char* begin = terminal_.colour ? "\033[36m" : "";
   const char* end = terminal_.colour ? "\033[0m" : "";
   // \033[K clears what a longer line left.
-  std::fprintf(stream_, "\r[%s%s%s] %s\033[K", begin, bar.c_str(), end, progress_text(metrics, steps_, validation_loss_).c_str());
+  std::fprintf(stream_, "\r[%s%s%s] %s\033[K", begin, bar.c_str(), end, text.c_str());
   open_line_ = true;
 }
 
 void Progress::show(const StepMetrics& metrics) {
   if (metrics.validation_loss) validation_loss_ = metrics.validation_loss;
+  const Clock::time_point now = Clock::now();
+  const std::string text = progress_text(metrics, steps_, validation_loss_, seconds_left(metrics.step, now));
   if (terminal_.is_terminal) {
-    draw_bar(metrics);
+    draw_bar(text, metrics.step);
   } else {
-    const Clock::time_point now = Clock::now();
     const bool due = !last_line_ || now - *last_line_ >= kLineEvery;
     if (!due && !metrics.validation_loss && metrics.step != steps_) return;
     last_line_ = now;
-    std::fprintf(stream_, "%s\n", progress_text(metrics, steps_, validation_loss_).c_str());
+    std::fprintf(stream_, "%s\n", text.c_str());
   }
   std::fflush(stream_);
 }

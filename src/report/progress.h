@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "runtime/metrics.h"
+#include "report/step_metrics.h"
 
 namespace penstock {
 
@@ -18,8 +18,12 @@ struct Terminal {
 };
 Terminal terminal_of(std::FILE* stream);
 
-// "step 12/400  loss 2.345  validation 2.400  31.2 k tokens/s  bubble 12 %"; the validation loss is the last one known.
-std::string progress_text(const StepMetrics& metrics, std::int64_t steps, std::optional<double> validation_loss);
+// "step 12/400  loss 2.345  validation 2.400  31.2 k tokens/s  bubble 12 %  24.6 k tokens seen  2 min left"; the validation loss is the
+// last one known.
+std::string progress_text(const StepMetrics& metrics, std::int64_t steps, std::optional<double> validation_loss,
+                          std::optional<double> seconds_left = {});
+// "42 s", "8 min", "3 h 20 min".
+std::string rough_duration(double seconds);
 
 class Progress {
  public:
@@ -30,13 +34,15 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void draw_bar(const StepMetrics& metrics);
+  void draw_bar(const std::string& text, std::int64_t step);
+  std::optional<double> seconds_left(std::int64_t step, Clock::time_point now);
 
   std::FILE* stream_;
   Terminal terminal_;
   std::int64_t steps_;
   std::optional<double> validation_loss_;
   std::optional<Clock::time_point> last_line_;
+  std::optional<std::pair<std::int64_t, Clock::time_point>> first_;  // the step that was shown first, and when
   bool open_line_ = false;
 };
 

@@ -1,5 +1,6 @@
 #include "report/timeline_html.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/invariant.h"
@@ -7,6 +8,7 @@
 #include "report/page/parts.h"
 #include "report/timeline_json.h"
 #include "report/timeline_parts.h"
+#include "simulate/explain.h"
 
 namespace penstock {
 namespace {
@@ -24,20 +26,51 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
 }
 
 // How the script tells activities and memory classes apart.
-ordered_json appearance() {
+ordered_json appearance(const std::vector<Timeline>& timelines) {
   ordered_json out = {{"transferLook", kTransferLook}, {"hostLook", kHostLook}, {"updateLook", look_of(Kind::U)}, {"tile", kPatternTile}};
   for (const Look& look : looks)
     out["looks"].push_back(
         {{"letter", std::string(1, look.letter)}, {"colour", look.colour}, {"pattern", look.pattern}, {"meaning", look.meaning}});
-  for (int kind = 0; kind <= static_cast<int>(Kind::RECV_B); ++kind) out["lookOfKind"].push_back(look_of(static_cast<Kind>(kind)));
+  for (int kind = 0; kind <= static_cast<int>(Kind::RECV_B); ++kind) {
+    out["lookOfKind"].push_back(look_of(static_cast<Kind>(kind)));
+    out["words"][name(static_cast<Kind>(kind))] = words(static_cast<Kind>(kind));
+  }
+  std::size_t chunks = 1;
+  for (const Timeline& timeline : timelines) chunks = std::max(chunks, most_chunks(stages_by_device(timeline)));
+  out["shades"] = chunk_shades(chunks);
   for (std::size_t i = 0; i < kMemoryClasses; ++i)
     out["memory"].push_back({{"name", name(static_cast<MemoryClass>(i))}, {"colour", memory_colours[i]}});
   return out;
 }
 
-// One object: appearance() and the timelines. No "<" is left in it that could end the script element.
+// The numbers that the page says of a timeline: those of `penstock simulate --explain`.
+ordered_json figures_of(const Timeline& timeline) {
+  const Explanation explanation = explain(timeline);
+  ordered_json idle = ordered_json::array();
+  for (const Idle& device : explanation.idle)
+    idle.push_back({{"warm_up", device.warm_up},
+                    {"dependency", device.dependency},
+                    {"communication", device.communication},
+                    {"host", device.host},
+                    {"drain", device.drain}});
+  const CriticalPath& path = explanation.path;
+  return {{"bubble", explanation.bubble},
+          {"busy", compute_times(timeline)},
+          {"idle", idle},
+          {"stages", stages_by_device(timeline)},
+          {"path",
+           {{"activities", path.activities},
+            {"compute", path.compute},
+            {"transfer", path.transfer},
+            {"host", path.host},
+            {"waiting", path.waiting}}}};
+}
+
+// One object: appearance(), the timelines and their figures. No "<" is left in it that could end the script element.
 std::string data_of(const Page& page) {
-  std::string out = appearance().dump();
+  ordered_json look = appearance(page.timelines);
+  for (const Timeline& timeline : page.timelines) look["figures"].push_back(figures_of(timeline));
+  std::string out = look.dump();
   out.pop_back();
   out += concat(",\"timelines\":[", join(page.timelines, ",\n", timeline_data), "]}");
   return replace_all(out, "<", "\\u003c");
@@ -48,6 +81,9 @@ std::string data_of(const Page& page) {
 std::string timeline_html(const Page& page) {
   invariant(!page.timelines.empty(), "a page shows at least one timeline");
   const std::string title = escape_markup(page.title);
+  const std::string picture =
+      page.picture.empty() ? ""
+                           : concat("<div class=\"picture\" tabindex=\"0\" role=\"group\" aria-label=\"plan\">", page.picture, "</div>");
   std::string sections;
   for (const PageSection& section : page.sections)
     sections += concat("<h2>", escape_markup(section.heading), "</h2>\n<pre>", escape_markup(section.text), "</pre>\n");
@@ -55,7 +91,7 @@ std::string timeline_html(const Page& page) {
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>",
       title, "</title>\n<style>\n", page_parts::style, "</style>\n</head>\n<body>\n",
-      replace_all(replace_all(page_parts::body, "[[title]]", title), "[[picture]]", page.picture), sections,
+      replace_all(replace_all(page_parts::body, "[[title]]", title), "[[picture]]", picture), sections,
       "<script type=\"application/json\" id=\"data\">", data_of(page), "</script>\n<script>\n", page_parts::script,
       "</script>\n</body>\n</html>\n");
 }

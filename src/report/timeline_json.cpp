@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "report/trace_events.h"
@@ -195,21 +196,6 @@ std::vector<MemoryPoint> read_memory(const Reader& columns) {
   return out;
 }
 
-// Skips the trace events: they say nothing that "penstock" does not.
-json parse_json(std::string_view text, const std::string& file) {
-  const auto keep = [](int depth, json::parse_event_t event, const json& value) {
-    return depth != 1 || event != json::parse_event_t::key || value != "traceEvents";
-  };
-  try {
-    return json::parse(text, keep);
-  } catch (const json::parse_error& error) {
-    if (error.byte > text.size()) throw Error(concat(file, ": ends after ", text.size(), " bytes, in the middle of the JSON"));
-    throw Error(concat(file, ": not JSON from byte ", error.byte), {}, "penstock show draws timelines that Penstock wrote");
-  } catch (const json::exception& error) {
-    throw Error(concat(file, ": not JSON that can be read: ", error.what()));
-  }
-}
-
 }  // namespace
 
 std::string timeline_data(const Timeline& timeline) {
@@ -234,7 +220,8 @@ std::string timeline_json(const Timeline& timeline) {
 }
 
 Timeline parse_timeline(std::string_view text, const std::string& file) {
-  const json whole = parse_json(text, file);
+  // The trace events say nothing that "penstock" does not.
+  const json whole = parse_json(text, {file, "penstock show draws timelines that Penstock wrote"}, "traceEvents");
   if (!whole.is_object() || !whole.contains("penstock"))
     throw Error(concat(file, ": JSON, but no timeline of Penstock: it has no key \"penstock\""));
   const Reader reader(whole["penstock"], file, "penstock");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/text.h"
 #include "report/table.h"
@@ -49,6 +50,36 @@ std::size_t look_of(const Activity& activity) {
 std::array<bool, kLooks> looks_in(const Timeline& timeline) {
   std::array<bool, kLooks> out{};
   for (const Activity& activity : timeline.activities) out[look_of(activity)] = true;
+  return out;
+}
+
+std::vector<std::vector<std::int32_t>> stages_by_device(const Timeline& timeline) {
+  std::vector<std::set<std::int32_t>> stages(timeline.devices.size());
+  for (const Activity& activity : timeline.activities)
+    if (activity.lane == Lane::compute && activity.action && activity.stage >= 0)
+      stages[static_cast<std::size_t>(activity.device)].insert(activity.stage);
+  std::vector<std::vector<std::int32_t>> out;
+  for (const auto& device : stages) out.emplace_back(device.begin(), device.end());
+  return out;
+}
+
+std::size_t most_chunks(const std::vector<std::vector<std::int32_t>>& stages) {
+  std::size_t most = 1;
+  for (const auto& device : stages) most = std::max(most, device.size());
+  return most;
+}
+
+std::size_t chunk_of(const std::vector<std::vector<std::int32_t>>& stages, const Activity& activity) {
+  const auto& device = stages[static_cast<std::size_t>(activity.device)];
+  if (activity.lane != Lane::compute || !activity.action || activity.stage < 0) return 0;
+  return static_cast<std::size_t>(std::lower_bound(device.begin(), device.end(), activity.stage) - device.begin());
+}
+
+std::vector<double> chunk_shades(std::size_t chunks) {
+  constexpr double kPalest = 0.65;
+  std::vector<double> out(chunks, 0);
+  for (std::size_t chunk = 1; chunk < chunks; ++chunk)
+    out[chunk] = kPalest * (chunks == 2 ? 0.75 : static_cast<double>(chunk) / static_cast<double>(chunks - 1));
   return out;
 }
 

@@ -28,6 +28,14 @@ std::size_t look_of(Kind kind);  // of an action
 std::size_t look_of(const Activity& activity);
 std::array<bool, kLooks> looks_in(const Timeline& timeline);  // which there are
 
+// For each device, the stages of its actions in order: its chunks.
+std::vector<std::vector<std::int32_t>> stages_by_device(const Timeline& timeline);
+std::size_t most_chunks(const std::vector<std::vector<std::int32_t>>& stages);  // of a device; at least 1
+// Which of its device's chunks an activity computes for; 0 for others.
+std::size_t chunk_of(const std::vector<std::vector<std::int32_t>>& stages, const Activity& activity);
+// How much white is mixed into the colours of each chunk, so that the chunks of a device look different.
+std::vector<double> chunk_shades(std::size_t chunks);
+
 // Of the memory classes, from dark to light.
 extern const std::array<std::string_view, kMemoryClasses> memory_colours;
 

@@ -14,7 +14,7 @@ namespace {
 
 // Units are pixels of the picture at its natural size.
 constexpr double kWidth = 1600, kLeft = 130, kRight = 20, kChart = kWidth - kLeft - kRight;
-constexpr double kTop = 66, kBox = 26, kStrip = 6, kMemory = 34, kPeak = 7, kGap = 10, kLegend = 24;
+constexpr double kTop = 66, kBox = 26, kStrip = 6, kMemory = 34, kPeak = 7, kMemoryRow = kMemory + kPeak + 4, kGap = 12, kLegend = 24;
 constexpr double kThin = 1;      // boxes below this width are merged,
 constexpr double kColumn = 0.5;  // in columns of this width
 constexpr double kPointed = 4;   // boxes from this width on have a text for pointing at them
@@ -23,19 +23,30 @@ constexpr double kTip = 4;       // length of an arrow's
 constexpr std::size_t kMostArrows = 3000;
 
 struct Layout {
-  explicit Layout(const Timeline& drawn) : timeline(drawn), end(end_of(drawn)) {
+  explicit Layout(const Timeline& drawn)
+      : timeline(drawn), stages(stages_by_device(drawn)), chunks(most_chunks(stages)), end(end_of(drawn)) {
     transfers = looks_in(drawn)[kTransferLook];
     for (const auto& memory : drawn.memory)
       if (const MemoryPoint* peak = peak_of(memory)) most_memory = std::max(most_memory, peak->total());
-    row = kBox + (transfers ? kStrip + 2 : 0) + (drawn.memory.empty() ? 0 : kMemory + kPeak) + kGap;
+    row = kBox + (transfers ? kStrip + 2 : 0) + kGap;
   }
   double x(double time) const { return kLeft + time / end * kChart; }
   double y(std::size_t device) const { return kTop + static_cast<double>(device) * row; }
   double strip(std::size_t device) const { return y(device) + kBox + 2; }
-  double floor_of_memory(std::size_t device) const { return y(device + 1) - kGap; }
-  double bottom() const { return y(timeline.devices.size()); }
+  // Memory stands below all boxes, where no transfer crosses it.
+  double floor_of_memory(std::size_t device) const { return y(timeline.devices.size()) + static_cast<double>(device + 1) * kMemoryRow; }
+  double bottom() const { return y(timeline.devices.size()) + static_cast<double>(timeline.memory.size()) * kMemoryRow; }
+  double legend_bottom() const { return bottom() + (1 + (timeline.memory.empty() ? 0 : 1) + (chunks > 1 ? 1 : 0)) * kLegend + 8; }
+  // The class of its boxes: its look, and where devices have several chunks its chunk.
+  std::string style(const Activity& activity) const {
+    const std::string_view look = looks[look_of(activity)].name;
+    const std::size_t chunk = chunk_of(stages, activity);
+    return chunk == 0 ? std::string(look) : concat(look, " c", chunk);
+  }
 
   const Timeline& timeline;
+  std::vector<std::vector<std::int32_t>> stages;  // of each device
+  std::size_t chunks = 1;
   double end;
   double most_memory = 0;
   bool transfers = false;
@@ -56,12 +67,12 @@ std::string rect_path(double x, double y, double width, double height) {
 // <title> is what browsers show for the box that is pointed at.
 std::string box(const Layout& layout, const Activity& activity, double y, double height) {
   const double x = layout.x(activity.begin), width = layout.x(activity.end) - x;
-  const std::string_view look = looks[look_of(activity)].name;
   std::string out = concat("<g><title>", escape_markup(detail(layout.timeline, activity)), "\n",
                            time_text(activity.end - activity.begin, layout.timeline.seconds), ", from ",
-                           time_text(activity.begin, layout.timeline.seconds), "</title><rect class=\"", look, "\" x=\"", decimal(x),
-                           "\" y=\"", decimal(y), "\" width=\"", decimal(width), "\" height=\"", decimal(height), "\"/>");
-  const std::string whole = label(layout.timeline, activity);
+                           time_text(activity.begin, layout.timeline.seconds), "</title><rect class=\"", layout.style(activity), "\" x=\"",
+                           decimal(x), "\" y=\"", decimal(y), "\" width=\"", decimal(width), "\" height=\"", decimal(height), "\"/>");
+  const bool chunked = layout.chunks > 1 && activity.action && activity.stage >= 0;
+  const std::string whole = concat(chunked ? std::to_string(activity.stage) : "", label(layout.timeline, activity));
   const bool fits = width > kLetter * static_cast<double>(whole.size()) + 5;
   if (activity.lane == Lane::compute && width > kLetter + 4)
     out += concat("<text class=\"label\" x=\"", decimal(x + width / 2), "\" y=\"", decimal(y + height / 2 + 4), "\">",
@@ -72,14 +83,14 @@ std::string box(const Layout& layout, const Activity& activity, double y, double
 // One lane of one device: what is wide enough as boxes, the rest merged into a path per look.
 std::string lane_boxes(const Layout& layout, const std::vector<const Activity*>& activities, double y, double height) {
   std::vector<const Activity*> thin;
-  std::map<std::size_t, std::string> paths;
+  std::map<std::string, std::string> paths;  // by class
   std::string boxes;
   for (const Activity* activity : activities) {
     const double x = layout.x(activity->begin), width = layout.x(activity->end) - x;
     if (width >= kPointed)
       boxes += box(layout, *activity, y, height);
     else if (width >= kThin)
-      paths[look_of(*activity)] += rect_path(x, y, width, height);
+      paths[layout.style(*activity)] += rect_path(x, y, width, height);
     else
       thin.push_back(activity);
   }
@@ -88,11 +99,11 @@ std::string lane_boxes(const Layout& layout, const std::vector<const Activity*>&
   for (std::size_t i = 0, next = 0; i < columns; i = next) {
     for (next = i + 1; next < columns && merged[next] == merged[i];) ++next;
     if (merged[i] >= 0)
-      paths[static_cast<std::size_t>(merged[i])] +=
+      paths[std::string(looks[static_cast<std::size_t>(merged[i])].name)] +=
           rect_path(kLeft + static_cast<double>(i) * kColumn, y, static_cast<double>(next - i) * kColumn, height);
   }
   std::string out;
-  for (const auto& [look, path] : paths) out += concat("<path class=\"", looks[look].name, "\" d=\"", path, "\"/>\n");
+  for (const auto& [style, path] : paths) out += concat("<path class=\"", style, "\" d=\"", path, "\"/>\n");
   return out + boxes;
 }
 
@@ -120,13 +131,14 @@ std::string memory_areas(const Layout& layout, std::size_t device) {
   }
   const MemoryPoint* peak = peak_of(memory);
   if (peak == nullptr) return out;
+  out += concat("<text x=\"8\" y=\"", decimal(floor - 18), "\">", escape_markup(layout.timeline.devices[device]), "</text>\n");
   const double x = layout.x(peak->time), top = floor - peak->total() * scale;
   return concat(out, "<path class=\"peak\" d=\"M", decimal(x - 4), " ", decimal(top - 6),
                 "h8l-4 6z\"/>\n<text class=\"small\" x=\"8\" y=\"", decimal(floor - 4), "\">peak ",
                 amount_text(peak->total(), layout.timeline.seconds), "</text>\n");
 }
 
-// From the sender's strip, where the transfer begins, to the receiver's boxes, where it ends. Lines that would lie on each other are
+// From the sender's row, where the transfer begins, to the receiver's boxes, where it ends. Lines that would lie on each other are
 // drawn once; of too many none are.
 std::string arrows(const Layout& layout, bool& too_many) {
   std::set<std::tuple<std::int32_t, std::int32_t, int, int>> drawn;
@@ -138,9 +150,9 @@ std::string arrows(const Layout& layout, bool& too_many) {
     const auto from = static_cast<std::size_t>(activity.device), to = static_cast<std::size_t>(activity.peer);
     const bool down = to > from;
     const double target = layout.y(to) + (down ? 0 : kBox), tip = down ? target - kTip : target + kTip;
-    path += concat("M", decimal(begin), " ", decimal(layout.strip(from) + kStrip / 2), "L", decimal(end), " ", decimal(target), "M",
-                   decimal(end - kTip / 2), " ", decimal(tip), "L", decimal(end), " ", decimal(target), "L", decimal(end + kTip / 2), " ",
-                   decimal(tip));
+    const double source = down ? layout.strip(from) + kStrip / 2 : layout.y(from);
+    path += concat("M", decimal(begin), " ", decimal(source), "L", decimal(end), " ", decimal(target), "M", decimal(end - kTip / 2), " ",
+                   decimal(tip), "L", decimal(end), " ", decimal(target), "L", decimal(end + kTip / 2), " ", decimal(tip));
   }
   too_many = drawn.size() > kMostArrows;
   return too_many || path.empty() ? std::string() : concat("<path class=\"arrow\" d=\"", path, "\"/>\n");
@@ -179,10 +191,13 @@ std::string legend(const Layout& layout, bool arrows_left_out) {
   x = kLeft, y += kLegend;
   for (std::size_t i = 0; i < kMemoryClasses; ++i)
     if (has_memory(layout.timeline, i)) entry(concat("m", i), concat("memory: ", name(static_cast<MemoryClass>(i))));
+  if (layout.chunks > 1)
+    out += concat("<text class=\"chunks\" x=\"", decimal(kLeft), "\" y=\"", decimal(layout.legend_bottom() - kLegend + 4),
+                  "\">2F4: forward of stage 2, micro-batch 4; the later a stage of its device, the paler</text>\n");
   return out;
 }
 
-std::string style() {
+std::string style(std::size_t chunks) {
   std::string css =
       "text { font: 12px system-ui, sans-serif; fill: #1a1a1a; }\n.title { font-size: 17px; font-weight: 600; }\n"
       ".label, .time { text-anchor: middle; pointer-events: none; }\n.time, .small { font-size: 11px; fill: #555; }\n"
@@ -199,6 +214,8 @@ std::string style() {
                kPatternTile, "z\"/><path fill=\"none\" stroke=\"#000\" stroke-opacity=\".4\" d=\"", look.pattern, "\"/></pattern>\n");
   }
   for (std::size_t i = 0; i < kMemoryClasses; ++i) css += concat(".m", i, " { fill: ", memory_colours[i], "; }\n");
+  const std::vector<double> shades = chunk_shades(chunks);
+  for (std::size_t chunk = 1; chunk < chunks; ++chunk) css += concat(".c", chunk, " { fill-opacity: ", decimal(1 - shades[chunk]), "; }\n");
   return concat("<style>\n", css, "</style>\n<defs>\n", patterns, "</defs>\n");
 }
 
@@ -223,14 +240,15 @@ std::string device_rows(const Layout& layout) {
 
 std::string timeline_svg(const Timeline& timeline) {
   const Layout layout(timeline);
-  const std::string width = decimal(kWidth), height = decimal(layout.bottom() + (timeline.memory.empty() ? 1 : 2) * kLegend + 8);
+  const std::string width = decimal(kWidth), height = decimal(layout.legend_bottom());
   bool arrows_left_out = false;
   const std::string lines = arrows(layout, arrows_left_out);
   return concat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", width, " ", height, "\" width=\"", width, "\" height=\"",
-                height, "\">\n<title>", escape_markup(timeline.title), "</title>\n", style(), "<rect class=\"ground\" width=\"", width,
-                "\" height=\"", height, "\"/>\n<text class=\"title\" x=\"8\" y=\"24\">", escape_markup(timeline.title),
-                "</text><text class=\"small\" x=\"8\" y=\"42\">", time_text(timeline.makespan, timeline.seconds), "</text>\n", axis(layout),
-                device_rows(layout), lines, legend(layout, arrows_left_out), "</svg>\n");
+                height, "\">\n<title>", escape_markup(timeline.title), "</title>\n", style(layout.chunks),
+                "<rect class=\"ground\" width=\"", width, "\" height=\"", height, "\"/>\n<text class=\"title\" x=\"8\" y=\"24\">",
+                escape_markup(timeline.title), "</text><text class=\"small\" x=\"8\" y=\"42\">",
+                time_text(timeline.makespan, timeline.seconds), "</text>\n", axis(layout), device_rows(layout), lines,
+                legend(layout, arrows_left_out), "</svg>\n");
 }
 
 }  // namespace penstock

@@ -8,7 +8,7 @@
 namespace penstock {
 
 // Standalone SVG: rows of boxes, labelled where there is room, under a time axis; transfers in a strip under their sender's boxes, with a
-// line to their receiver's row; memory by class under each device, on one scale; a legend. Boxes thinner than a pixel are merged, so that
+// line to their receiver's row; memory by class below all devices, on one scale; a legend. Boxes thinner than a pixel are merged, so that
 // the file's size is bounded by the picture's, not by the number of activities.
 std::string timeline_svg(const Timeline& timeline);
 

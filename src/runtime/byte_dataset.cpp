@@ -4,12 +4,15 @@
 #include <cctype>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "base/hash.h"
 #include "base/invariant.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "penstock/error.h"
+#include "runtime/text_check.h"
 
 namespace penstock {
 namespace {
@@ -22,10 +25,10 @@ bool is_skipped_folder(const std::string& name) {
   return name.starts_with('.') || name.starts_with("build") || name == "node_modules" || name == "__pycache__" || name == "runs";
 }
 
-// No zero byte among the first ones: what `grep` and `git` call text.
-bool looks_like_text(const MappedFile& file) {
-  const auto begin = file.bytes().first(std::min<std::size_t>(file.bytes().size(), 8192));
-  return std::find(begin.begin(), begin.end(), std::byte{0}) == begin.end();
+[[noreturn]] void fail_no_text(const std::string& name, const std::string& why) {
+  const bool tensors = why.find("safetensors") != std::string::npos;
+  throw Error(concat(name, " is no text: ", why), {},
+              tensors ? "--init starts from parameters" : "a model reads text byte by byte; files of tokens, or in UTF-16, are not read");
 }
 
 std::vector<std::string> files_of(const std::string& folder) {
@@ -47,15 +50,21 @@ std::vector<std::string> files_of(const std::string& folder) {
   return out;
 }
 
-// Walks all paths; folders give only what looks like text, files named by the user are taken as they are.
-std::vector<std::pair<std::string, MappedFile>> open_all(const std::vector<std::string>& paths) {
-  std::vector<std::pair<std::string, MappedFile>> out;
+// Walks all paths. What is no text is an error where the user named it, and left out of a folder, which `skipped` counts.
+std::vector<SteadyFile> open_all(const std::vector<std::string>& paths, std::int64_t& skipped) {
+  std::vector<SteadyFile> out;
   for (const std::string& path : paths) {
-    const bool folder = fs::is_directory(path);
+    std::error_code ignored;
+    const bool folder = fs::is_directory(path, ignored);
     for (const std::string& name : folder ? files_of(path) : std::vector<std::string>{path}) {
-      MappedFile file(name);
-      if (file.bytes().empty() && !folder) throw Error(concat(name, " is empty"), {}, "name a text of some kilobytes");
-      if (!file.bytes().empty() && (!folder || looks_like_text(file))) out.emplace_back(name, std::move(file));
+      SteadyFile file(name);
+      if (file.size() == 0 && !folder) throw Error(concat(name, " is empty"), {}, "name a text of some kilobytes");
+      std::vector<std::byte> begin(std::min(static_cast<std::size_t>(file.size()), kTextProbe));
+      SteadyFile::Reading(file).read(0, begin);
+      const std::string why = why_no_text(begin);
+      if (!why.empty() && !folder) fail_no_text(name, why);
+      skipped += !why.empty();
+      if (file.size() > 0 && why.empty()) out.push_back(std::move(file));
     }
   }
   return out;
@@ -77,16 +86,10 @@ std::vector<std::string> default_text() {
 
 ByteDataset::ByteDataset(const std::vector<std::string>& paths, std::int64_t context, std::int64_t batch, double validation,
                          std::int64_t seed)
-    : context_(context), batch_(batch), seed_(seed) {
-  Hash names;
-  offsets_.push_back(0);
-  for (auto& [name, file] : open_all(paths)) {
-    names.add(fs::path(name).filename().string());
-    names.add(file.bytes().size());
-    offsets_.push_back(offsets_.back() + static_cast<std::int64_t>(file.bytes().size()));
-    files_.push_back(std::move(file));
-  }
-  fingerprint_ = names.value();
+    : offsets_{0}, context_(context), batch_(batch), seed_(seed) {
+  files_ = open_all(paths, skipped_);
+  for (const SteadyFile& file : files_) offsets_.push_back(offsets_.back() + file.size());
+  fingerprint_ = hash_files();
   const std::string where = join(paths, ", ");
   if (files_.empty())
     throw Error(concat("no text in ", where.empty() ? "an empty list of paths" : where), {}, "--text takes files and folders");
@@ -101,7 +104,8 @@ ByteDataset::ByteDataset(const std::vector<std::string>& paths, std::int64_t con
 }
 
 std::string ByteDataset::summary() const {
-  return concat(bytes_text(static_cast<double>(bytes())), " of text in ", files(), " files");
+  return concat(bytes_text(static_cast<double>(bytes())), " of text in ", counted(files(), "file"),
+                skipped_ > 0 ? concat(" (", counted(skipped_, "file"), " without text left out)") : "");
 }
 
 std::int64_t ByteDataset::sample_at(std::int64_t place) const {
@@ -127,12 +131,44 @@ std::vector<std::int64_t> ByteDataset::validation_samples(std::int64_t batch) co
   return out;
 }
 
-void ByteDataset::copy_window(std::int64_t begin, std::span<std::int64_t> out) const {
-  std::size_t file = static_cast<std::size_t>(std::upper_bound(offsets_.begin(), offsets_.end(), begin) - offsets_.begin()) - 1;
-  for (std::int64_t& token : out) {
-    while (begin >= offsets_[file + 1]) ++file;
-    token = static_cast<std::int64_t>(files_[file].bytes()[static_cast<std::size_t>(begin - offsets_[file])]);
-    ++begin;
+// Hashes pieces of 64 KiB of every file at equal distances, such that all together are no more than kMost: a start takes no longer for
+// a larger text, and a text that fits is hashed whole.
+std::uint64_t ByteDataset::hash_files() const {
+  constexpr std::int64_t kPiece = 64 << 10, kMost = 64 << 20;
+  const std::int64_t distance = kPiece * std::max<std::int64_t>(1, (bytes() + kMost - 1) / kMost);
+  Hash hash;
+  std::vector<std::byte> piece(kPiece);
+  for (const SteadyFile& file : files_) {
+    hash.add(fs::path(file.path()).filename().string());
+    hash.add(static_cast<std::uint64_t>(file.size()));
+    const SteadyFile::Reading reading(file);
+    for (std::int64_t at = 0; at < file.size(); at += distance) {
+      const std::span<std::byte> part = std::span(piece).first(static_cast<std::size_t>(std::min(kPiece, file.size() - at)));
+      reading.read(at, part);
+      hash.add(std::span<const std::byte>(part));
+    }
+  }
+  return hash.value();
+}
+
+// The windows of some rows, from `ahead` bytes after their beginnings.
+void ByteDataset::copy_rows(const StepInput& input, std::int64_t first_row, std::int64_t ahead, std::span<std::int64_t> out) const {
+  std::vector<std::byte> window(static_cast<std::size_t>(context_));
+  std::size_t opened = files_.size();
+  std::optional<SteadyFile::Reading> reading;
+  for (std::int64_t row = first_row; !out.empty(); ++row, out = out.subspan(window.size())) {
+    const std::int64_t sample = sample_in_row(input, row);
+    if (sample < 0 || sample >= samples_) throw Error(concat("sample ", sample, " was asked for, the text has ", samples_));
+    const std::int64_t begin = sample * context_ + ahead;
+    std::size_t file = static_cast<std::size_t>(std::upper_bound(offsets_.begin(), offsets_.end(), begin) - offsets_.begin()) - 1;
+    for (std::int64_t done = 0; done < context_; ++file) {
+      if (file != opened) reading.emplace(files_[opened = file]);
+      const std::int64_t size = std::min(context_ - done, offsets_[file + 1] - begin - done);
+      reading->read(begin + done - offsets_[file],
+                    std::span(window).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(size)));
+      done += size;
+    }
+    std::transform(window.begin(), window.end(), out.begin(), [](std::byte byte) { return static_cast<std::int64_t>(byte); });
   }
 }
 
@@ -146,11 +182,7 @@ void ByteDataset::fill(const Port& port, const StepInput& input, std::int64_t fi
     for (std::size_t row = 0; row < values.size(); ++row) values[row] = first_row + static_cast<std::int64_t>(row);
   } else if (port.name == "tokens" || port.name == "targets") {
     invariant(static_cast<std::int64_t>(values.size()) == rows * context_, "tokens are [rows, context]");
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const std::int64_t sample = input.samples[static_cast<std::size_t>(first_row + row)];
-      copy_window(sample * context_ + (port.name == "targets"),
-                  values.subspan(static_cast<std::size_t>(row * context_), static_cast<std::size_t>(context_)));
-    }
+    copy_rows(input, first_row, port.name == "targets", values);
   } else {
     throw Error(concat("text has no data for port ", quote(port.name)), {"it gives tokens, targets, rows and seed"});
   }

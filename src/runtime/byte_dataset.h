@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "runtime/dataset.h"
-#include "runtime/mapped_file.h"
 #include "runtime/permutation.h"
+#include "runtime/steady_file.h"
 
 namespace penstock {
 
@@ -15,15 +15,17 @@ namespace penstock {
 // compiler.
 std::vector<std::string> default_text();
 
-// The files, memory-mapped and read as one text; sample i is the window of context+1 bytes from i*context. A fixed share of the
+// The files, read as one text; sample i is the window of context+1 bytes from i*context. A fixed share of the
 // samples, spread over all files and equal for every seed, is kept for validation.
 class ByteDataset : public Dataset {
  public:
-  // Files as they are; folders recursively: files that look like text, no hidden ones, no build folders, in the order of their
-  // names. Throws Error: unreadable, without text, or not enough for one batch of training (and of validation, if any is wanted).
+  // Files, and folders recursively: their files that are text, no hidden ones, no build folders, in the order of their
+  // names. Throws Error: unreadable, a named file that is no text, without text, or not enough for one batch of training (and of
+  // validation, if any is wanted).
   ByteDataset(const std::vector<std::string>& paths, std::int64_t context, std::int64_t batch, double validation, std::int64_t seed);
 
-  // Ports "tokens" and "targets" i64 [batch, context], "rows" i64 [batch] (numbers of the rows), "seed" i64 [].
+  // Ports "tokens" and "targets" i64 [batch, context], "rows" i64 [batch] (numbers of the rows), "seed" i64 []. Throws Error for a file
+  // that was changed since, and for samples that there are not.
   void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const override;
 
   // Each epoch passes once over the training samples in its own order.
@@ -31,23 +33,26 @@ class ByteDataset : public Dataset {
   // Batch 0, 1, ..., around, if there are fewer.
   std::vector<std::int64_t> validation_samples(std::int64_t batch) const override;
   std::int64_t tokens() const override { return context_; }
-  std::string summary() const override;  // "1.2 MB of text in 30 files"
+  std::string summary() const override;  // "1.2 MB of text in 30 files (2 files without text left out)"
 
   std::int64_t bytes() const { return offsets_.back(); }
   std::int64_t files() const { return static_cast<std::int64_t>(files_.size()); }
   std::int64_t training_size() const { return samples_ - validation_; }
   std::int64_t validation_size() const { return validation_; }
+  // A hash of the files' names, sizes and contents; beyond 64 MiB of a part of them, spread evenly.
   std::uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
-  void copy_window(std::int64_t begin, std::span<std::int64_t> out) const;
+  std::uint64_t hash_files() const;
+  void copy_rows(const StepInput& input, std::int64_t first_row, std::int64_t ahead, std::span<std::int64_t> out) const;
   std::int64_t sample_at(std::int64_t place) const;
 
-  std::vector<MappedFile> files_;
+  std::vector<SteadyFile> files_;
   std::vector<std::int64_t> offsets_;  // of each file's first byte; last: all bytes
   std::int64_t context_, batch_, seed_;
   std::int64_t samples_ = 0, validation_ = 0;
-  std::uint64_t fingerprint_ = 0;  // of names and lengths
+  std::int64_t skipped_ = 0;  // files of folders
+  std::uint64_t fingerprint_ = 0;
 };
 
 }  // namespace penstock

@@ -4,14 +4,11 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
-#include <span>
 
 #include "base/durable.h"
-#include "base/hash.h"
 #include "base/text.h"
 #include "penstock/error.h"
-#include "program/piece.h"
+#include "runtime/manifest.h"
 #include "runtime/mapped_file.h"
 #include "runtime/safetensors.h"
 
@@ -19,32 +16,17 @@ namespace penstock {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
-
-constexpr const char* kFormat = "penstock checkpoint";
-constexpr int kVersion = 1;
 constexpr const char* kPrefix = "checkpoint-";
 constexpr const char* kUnfinished = ".part";  // folders being written or removed
-
-std::string content_hash(std::span<const std::byte> bytes) {
-  Hash hash;
-  hash.add(bytes.size());
-  for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data(), sizeof word);
-    hash.add(word);
-  }
-  for (std::byte byte : bytes) hash.add(static_cast<std::uint64_t>(byte));
-  return concat(std::hex, hash.value());
-}
+constexpr const char* kManifest = "manifest.json";
 
 // The step of "checkpoint-<step>"; -1 for any other name.
 std::int64_t step_of(const std::string& name) {
   std::int64_t step = -1;
   const std::string_view digits = std::string_view(name).substr(std::min(name.size(), std::strlen(kPrefix)));
   if (!name.starts_with(kPrefix) || digits.empty()) return -1;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  return error == std::errc() && end == digits.data() + digits.size() ? step : -1;
+  std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  return name == concat(kPrefix, step) ? step : -1;
 }
 
 fs::path folder_of(const std::string& out, std::int64_t step) {
@@ -68,55 +50,34 @@ void remove_unfinished(const std::string& out) {
   }
 }
 
-json manifest_of(const Checkpoint& info, const fs::path& folder, const std::vector<std::string>& names) {
-  json files = json::object(), tensors = json::object();
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+Manifest manifest_of(const Checkpoint& info, const fs::path& folder, const std::vector<std::string>& names) {
+  Manifest out{info.step, info.position, info.config, info.text, {}, {}};
   for (const std::string& name : names) {
+    if (!is_plain_name(name)) throw Error(concat(quote(name), " is no file of ", folder.string()));
     const std::string path = (folder / name).string();
     const MappedFile file(path);
-    files[name] = {{"bytes", file.bytes().size()}, {"hash", content_hash(file.bytes())}};
-    for (const auto& [tensor, ignored] : parse_safetensors(file.bytes(), path)) tensors[tensor] = name;
+    out.files[name] = {file.bytes().size(), content_hash(file.bytes())};
+    for (const auto& [tensor, ignored] : parse_safetensors(file.bytes(), path)) out.tensors[tensor] = name;
   }
-  return {{"format", kFormat},     {"version", kVersion}, {"step", info.step}, {"position", info.position},
-          {"config", info.config}, {"text", info.text},   {"files", files},    {"tensors", tensors}};
+  return out;
 }
 
-[[noreturn]] void fail_manifest(const std::string& path, const std::string& what) {
-  throw Error(concat(path, ": ", what), {}, "the checkpoint is damaged or from another program; resume from another one");
-}
-
-json read_manifest(const std::string& path) {
-  const json manifest = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (!manifest.is_object() || manifest.value("format", json()) != kFormat)
-    fail_manifest(path, "not the manifest of a Penstock checkpoint");
-  if (manifest.value("version", json()) != kVersion)
-    fail_manifest(path,
-                  concat("version ", manifest.value("version", json()).dump(), " of the format; this build reads version ", kVersion));
-  return manifest;
-}
-
-void check_file(const fs::path& folder, const std::string& name, const json& expected) {
+void check_file(const fs::path& folder, const std::string& name, const Manifest::File& expected) {
   const std::string path = (folder / name).string();
-  if (!fs::exists(path)) fail_manifest(path, "this file of the checkpoint is missing");
+  if (!is_there(path)) fail_damaged(path, "this file of the checkpoint is missing");
   const MappedFile file(path);
-  const std::uint64_t bytes = expected.at("bytes").get<std::uint64_t>();
-  if (file.bytes().size() != bytes) fail_manifest(path, concat("it has ", file.bytes().size(), " bytes, its manifest says ", bytes));
-  if (content_hash(file.bytes()) != expected.at("hash").get<std::string>())
-    fail_manifest(path, "its content is not what its manifest says");
+  if (file.bytes().size() != expected.bytes)
+    fail_damaged(path, concat("it has ", file.bytes().size(), " bytes, its manifest says ", expected.bytes));
+  if (content_hash(file.bytes()) != expected.hash) fail_damaged(path, "its content is not what its manifest says");
 }
 
-// What pieces cannot say is how many elements their tensor has: whoever reads it finds out.
-void check_pieces(const std::string& path, const std::map<std::string, std::string>& files) {
-  std::map<std::string, std::vector<Piece>> pieces;
-  for (const auto& [name, file] : files) {
-    try {
-      if (Piece piece = parse_piece(name); !piece.whole()) pieces[piece.tensor].push_back(std::move(piece));
-    } catch (const Error& error) {
-      throw Error(concat(path, ": ", error.what()));
-    }
-  }
-  for (const auto& [tensor, of_it] : pieces)
-    if (const std::string gap = gap_in(of_it); !gap.empty())
-      fail_manifest(path, concat("the pieces of ", quote(tensor), " leave a gap: nobody wrote its elements ", gap));
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
 }
 
 }  // namespace
@@ -124,18 +85,22 @@ void check_pieces(const std::string& path, const std::map<std::string, std::stri
 std::string write_checkpoint(const std::string& out, const Checkpoint& info, int keep,
                              const std::function<std::vector<std::string>(const std::string&)>& save) {
   const fs::path folder = folder_of(out, info.step);
-  if (fs::exists(folder)) throw Error(concat(folder.string(), " is already there; it is not overwritten"));
+  if (is_there(folder)) throw Error(concat(folder.string(), " is already there; it is not overwritten"));
   std::error_code error;
   fs::create_directories(out, error);
   remove_unfinished(out);
   const fs::path part = folder.string() + kUnfinished;
   if (!error) fs::create_directory(part, error);
   if (error) throw Error(concat("cannot make ", part.string(), ": ", error.message()));
-  write_file((part / "manifest.json").string(),
-             manifest_of(info, part, save(part.string())).dump(1, ' ', false, json::error_handler_t::replace) + "\n");
-  sync_folder(part.string());
-  fs::rename(part, folder, error);
-  if (error) throw Error(concat("cannot rename ", part.string(), " to ", folder.string(), ": ", error.message()));
+  try {
+    write_file((part / kManifest).string(), print(manifest_of(info, part, save(part.string()))));
+    sync_folder(part.string());
+    fs::rename(part, folder, error);
+    if (error) throw Error(concat("cannot rename ", part.string(), " to ", folder.string(), ": ", error.message()));
+  } catch (...) {
+    fs::remove_all(part, error);
+    throw;
+  }
   sync_folder(out);
 
   const std::vector<std::int64_t> steps = checkpoint_steps(out);
@@ -144,43 +109,59 @@ std::string write_checkpoint(const std::string& out, const Checkpoint& info, int
 }
 
 Checkpoint read_checkpoint(const std::string& folder) {
-  const std::string path = (fs::path(folder) / "manifest.json").string();
-  if (!fs::exists(path))
+  const std::string path = (fs::path(folder) / kManifest).string();
+  if (!is_there(path))
     throw Error(concat(folder, " is no checkpoint: it has no manifest.json"), {},
                 "name a run's folder or one of its checkpoint-STEP folders");
-  const json manifest = read_manifest(path);
-  Checkpoint info;
-  info.folder = folder;
-  try {
-    info.step = manifest.at("step").get<std::int64_t>();
-    info.position = manifest.at("position").get<std::int64_t>();
-    info.config = manifest.at("config").get<std::string>();
-    info.text = manifest.at("text").get<std::uint64_t>();
-    info.files = manifest.at("tensors").get<std::map<std::string, std::string>>();
-    for (const auto& [name, expected] : manifest.at("files").items()) check_file(folder, name, expected);
-  } catch (const json::exception& wrong) {
-    fail_manifest(path, concat("an entry is missing or of another type (", wrong.what(), ")"));
-  }
-  check_pieces(path, info.files);
-  return info;
+  const Manifest manifest = parse_manifest(read_file(path), path);
+  for (const auto& [name, expected] : manifest.files) check_file(folder, name, expected);
+  return {folder, manifest.step, manifest.position, manifest.config, manifest.text, manifest.tensors};
 }
 
-std::string find_checkpoint(const std::string& path) {
-  if (fs::exists(fs::path(path) / "manifest.json")) return path;
-  const std::vector<std::int64_t> steps = checkpoint_steps(path);
-  if (steps.empty()) throw Error(concat("no checkpoint in ", path), {}, "name a run's folder or one of its checkpoint-STEP folders");
-  return folder_of(path, steps.back()).string();
+FoundCheckpoint find_checkpoint(const std::string& path) {
+  if (is_there(fs::path(path) / kManifest)) return {read_checkpoint(path), {}};
+  if (checkpoint_steps(path).empty())
+    throw Error(concat("no checkpoint in ", path), {}, "name a run's folder or one of its checkpoint-STEP folders");
+  FoundCheckpoint found;
+  std::vector<std::string> folders = checkpoint_folders(path);
+  for (; !folders.empty(); folders.pop_back()) {
+    try {
+      found.checkpoint = read_checkpoint(folders.back());
+      return found;
+    } catch (const Error& error) {
+      found.damaged.push_back({folders.back(), first_line(error.what())});
+    }
+  }
+  std::vector<std::string> damages;
+  for (const DamagedCheckpoint& damaged : found.damaged) damages.push_back(damaged.damage);
+  throw Error(concat("no checkpoint in ", path, " is intact"), damages, "begin anew, with another --out");
+}
+
+std::vector<std::string> checkpoint_folders(const std::string& out) {
+  std::vector<std::int64_t> steps;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(out, ignored))
+    if (const std::int64_t step = step_of(entry.path().filename().string()); step >= 0) steps.push_back(step);
+  std::sort(steps.begin(), steps.end());
+  std::vector<std::string> folders;
+  for (const std::int64_t step : steps) folders.push_back(folder_of(out, step).string());
+  return folders;
 }
 
 std::vector<std::int64_t> checkpoint_steps(const std::string& out) {
   std::vector<std::int64_t> steps;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(out, ignored)) {
-    const std::int64_t step = step_of(entry.path().filename().string());
-    if (step >= 0 && fs::exists(entry.path() / "manifest.json")) steps.push_back(step);
-  }
-  std::sort(steps.begin(), steps.end());
+  for (const fs::path folder : checkpoint_folders(out))
+    if (is_there(folder / kManifest)) steps.push_back(step_of(folder.filename().string()));
   return steps;
+}
+
+std::string set_aside(const std::string& folder) {
+  std::string name = folder + ".damaged";
+  for (int i = 2; is_there(name); ++i) name = concat(folder, ".damaged-", i);
+  std::error_code error;
+  fs::rename(folder, name, error);
+  if (error) throw Error(concat("cannot rename ", folder, " to ", name, ": ", error.message()));
+  return name;
 }
 
 std::map<std::string, std::string> checkpoint_index(const std::string& folder) {

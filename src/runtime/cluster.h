@@ -31,6 +31,9 @@ class DataSource {
   // Rows [first_row, first_row + rows) of `port` for this step, dense. `out` has just their size. Throws Error for an unknown port.
   virtual void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows,
                     std::span<std::byte> out) const = 0;
+  // A hash of the data: devices whose data differ do not train together, nor does a resumed run go on with other data. 0: what the
+  // configuration says is all there is to it.
+  virtual std::uint64_t fingerprint() const { return 0; }
 };
 
 // What a device did during a step, in the order of time: a span for each instruction but frees, and for each wait.
@@ -52,6 +55,7 @@ struct StepResult {
   double seconds = 0;
   std::map<std::string, std::vector<std::byte>> outputs;  // by Program::outputs' names
   std::vector<DeviceReport> devices;
+  bool stopping = false;  // a device's process was asked to stop: the run should
 };
 
 // Where state comes from.

@@ -8,6 +8,7 @@
 #include "plan/apply.h"
 #include "plan/step_nodes.h"
 #include "schedule/kinds.h"
+#include "schedule/work.h"
 #include "trace/step.h"
 #include "transform/passes.h"
 
@@ -64,6 +65,24 @@ std::unique_ptr<Model> make_model(const Config& config, int stages, const ModelR
   return models.at(config.model.name).make(options);
 }
 
+// The model in as many stages as the table names. Where it can be cut, but not into so many, the action that asks for the last is named.
+std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule, const ModelRegistry& models) {
+  try {
+    return make_model(config, schedule.stages(), models);
+  } catch (const Error& error) {
+    if (schedule.cells.empty()) throw;
+    make_model(config, 1, models);
+    for (std::int32_t actor = 0; const auto& row : schedule.actors) {
+      const auto last = std::find_if(row.begin(), row.end(), [&](const Action& action) { return action.stage + 1 == schedule.stages(); });
+      if (last != row.end())
+        throw Error(concat(place(schedule, {actor, static_cast<std::int32_t>(last - row.begin())}), ": ", text(*last), " asks for stage ",
+                           last->stage, ": ", error.what()));
+      ++actor;
+    }
+    throw;
+  }
+}
+
 // A plan's step may be timed with updates in it; whether there are any in a run is the configuration's choice.
 Schedule without_updates(Schedule schedule) {
   for (auto& row : schedule.actors) std::erase_if(row, [](const Action& action) { return action.kind == Kind::U; });
@@ -94,7 +113,9 @@ OptimiserOptions optimiser_of(const Config& config) {
   options.learning_rate = train.learning_rate;
   options.final_fraction = train.final_fraction;
   options.warmup = static_cast<int>(train.warmup);
-  options.steps = static_cast<int>(train.steps);
+  options.decay = train.decay;
+  options.steps = static_cast<int>(train.decay_end > 0 ? train.decay_end : train.steps);
+  options.decay_steps = static_cast<int>(train.decay_steps);
   options.beta1 = train.beta1;
   options.beta2 = train.beta2;
   options.weight_decay = train.weight_decay;
@@ -125,8 +146,8 @@ bool has_gathers(const Schedule& schedule) {
 int zero_of(const Config& config, const Prepared& prepared) {
   const int devices = parts_of(prepared.replicas);
   if (devices == 1) return 0;
-  const bool gathers = has_gathers(prepared.schedule) && !config.given.contains("pipeline.zero");
-  const int level = gathers ? 3 : static_cast<int>(config.pipeline.zero);
+  const int chosen = has_gathers(prepared.schedule) ? 3 : 0;
+  const int level = config.pipeline.zero < 0 ? chosen : static_cast<int>(config.pipeline.zero);
   return devices == prepared.local ? std::min(level, 1) : level;
 }
 
@@ -169,7 +190,7 @@ int length_of(const Config& config, const Prepared& prepared) {
 Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models) {
   Prepared prepared;
   prepared.microbatches = static_cast<int>(microbatches);
-  prepared.model = make_model(config, schedule.stages(), models);
+  prepared.model = model_for(config, schedule, models);
   prepared.schedule = config.pipeline.update != "end" ? with_updates(std::move(schedule)) : std::move(schedule);
   prepared.replicas.assign(prepared.schedule.actors.size(), 1);
   prepared.parameters = prepared.model->parameters();

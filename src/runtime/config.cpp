@@ -2,90 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <limits>
+#include <filesystem>
 #include <optional>
 #include <variant>
 
 #include "base/text.h"
 #include "base/toml.h"
+#include "base/words.h"
 #include "lower/lower.h"
 #include "penstock/error.h"
 #include "penstock/schedule.h"
 #include "plan/apply.h"
 #include "plan/plan_file.h"
+#include "runtime/config_keys.h"
 
 namespace penstock {
 namespace {
-
-using Target = std::variant<std::int64_t*, double*, bool*, std::string*, std::vector<std::string>*, std::vector<double>*>;
-
-// One key and what is allowed for it.
-struct Key {
-  std::string section, name;
-  Target target;
-  double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
-  std::vector<std::string> words = {};  // the only ones allowed; empty: any
-
-  std::string path() const { return section + "." + name; }
-};
-
-constexpr double kMany = 1e9;
-
-// Every key but the model's own, in the order in which they are printed.
-std::vector<Key> fixed_keys(Config& c) {
-  return {
-      {"model", "name", &c.model.name},
-      {"data", "text", &c.data.text},
-      {"data", "validation", &c.data.validation, 0, 0.9},
-      {"train", "steps", &c.train.steps, 1, kMany},
-      {"train", "batch", &c.train.batch, 1, kMany},
-      {"train", "optimiser", &c.train.optimiser, {}, {}, {"adamw", "sgd"}},
-      {"train", "learning_rate", &c.train.learning_rate, 0},
-      {"train", "final_fraction", &c.train.final_fraction, 0, 1},
-      {"train", "warmup", &c.train.warmup, 0, kMany},
-      {"train", "clip", &c.train.clip, 0},
-      {"train", "beta1", &c.train.beta1, 0, 1},
-      {"train", "beta2", &c.train.beta2, 0, 1},
-      {"train", "weight_decay", &c.train.weight_decay, 0},
-      {"train", "momentum", &c.train.momentum, 0, 1},
-      {"train", "dtype", &c.train.dtype, {}, {}, {"f32", "f64", "bf16"}},
-      {"train", "seed", &c.train.seed},
-      {"train", "validation_every", &c.train.validation_every, 0, kMany},
-      {"train", "validation_batches", &c.train.validation_batches, 1, kMany},
-      {"pipeline", "actors", &c.pipeline.actors, 1, 4096},
-      {"pipeline", "data", &c.pipeline.data, 1, 4096},
-      {"pipeline", "local", &c.pipeline.local, 1, 4096},
-      {"pipeline", "zero", &c.pipeline.zero, 0, 3},
-      {"pipeline", "plan", &c.pipeline.plan},
-      {"pipeline", "schedule", &c.pipeline.schedule},
-      {"pipeline", "microbatches", &c.pipeline.microbatches, 1, 1e6},
-      {"pipeline", "chunks", &c.pipeline.chunks, 1, 4096},
-      {"pipeline", "in_flight", &c.pipeline.in_flight, 0, 1e6},
-      {"pipeline", "group", &c.pipeline.group, 0, 1e6},
-      {"pipeline", "unit", &c.pipeline.unit, 0, 1e6},
-      {"pipeline", "transfers", &c.pipeline.transfers, 0, 1e6},
-      {"pipeline", "split_backward", &c.pipeline.split_backward},
-      {"pipeline", "backend", &c.pipeline.backend, {}, {}, {"threads", "gloo", "nccl"}},
-      {"pipeline", "recompute", &c.pipeline.recompute, {}, {}, {"none", "inputs"}},
-      {"pipeline", "update", &c.pipeline.update, {}, {}, {"end", "stage", "validated"}},
-      {"pipeline", "deadline", &c.pipeline.deadline, 0.001, 1e6},
-      {"run", "out", &c.run.out},
-      {"run", "checkpoint_every", &c.run.checkpoint_every, 0, kMany},
-      {"run", "keep", &c.run.keep, 1, kMany},
-      {"run", "kernels", &c.run.kernels},
-  };
-}
-
-std::vector<Key> all_keys(Config& c) {
-  std::vector<Key> keys = fixed_keys(c);
-  auto data = std::find_if(keys.begin(), keys.end(), [](const Key& key) { return key.section == "data"; });
-  std::vector<Key> own;
-  for (auto& [name, value] : c.model.numbers) own.push_back({"model", name, &value});
-  for (auto& [name, value] : c.model.words) own.push_back({"model", name, &value});
-  keys.insert(data, own.begin(), own.end());
-  return keys;
-}
 
 // One assignment, from the file or the command line.
 struct Assignment {
@@ -96,14 +28,13 @@ struct Assignment {
 
 [[noreturn]] void fail_unknown(const std::string& place, const char* what, const std::string& found,
                                const std::vector<std::string>& known) {
-  const std::string near = nearest(found, known);
-  throw Error(concat(place, "unknown ", what, " ", quote(found)), {},
-              near.empty() ? "known: " + join(known, ", ") : concat("did you mean ", quote(near), "?"));
+  const std::string near = did_you_mean(found, known);
+  throw Error(concat(place, "unknown ", what, " ", quote(found)), {}, near.empty() ? "known: " + join(known, ", ") : near);
 }
 
-std::vector<std::string> names_of(const std::vector<Key>& keys, const std::string& section) {
+std::vector<std::string> names_of(const std::vector<ConfigKey>& keys, const std::string& section) {
   std::vector<std::string> names;
-  for (const Key& key : keys)
+  for (const ConfigKey& key : keys)
     if (key.section == section) names.push_back(key.name);
   return names;
 }
@@ -133,18 +64,18 @@ const char* type_name(const toml::node& node) {
   return "a date or time";
 }
 
-[[noreturn]] void fail_type(const Key& key, const Assignment& assignment, const char* wanted) {
+[[noreturn]] void fail_type(const ConfigKey& key, const Assignment& assignment, const char* wanted) {
   throw Error(concat(assignment.value_place, key.path(), " needs ", wanted, ", this is ", type_name(*assignment.value)));
 }
 
-void check_range(const Key& key, const Assignment& assignment, double value, const std::string& shown) {
+void check_range(const ConfigKey& key, const Assignment& assignment, double value, const std::string& shown) {
   if (value >= key.least && value <= key.most) return;
   const std::string upper = std::isinf(key.most) ? "" : concat(" and at most ", key.most);
   throw Error(concat(assignment.value_place, key.path(), " is ", shown, "; it must be at least ", key.least, upper));
 }
 
 struct Assign {
-  const Key& key;
+  const ConfigKey& key;
   const Assignment& from;
 
   void operator()(std::int64_t* target) const {
@@ -201,7 +132,7 @@ void choose_model(Config& config, const std::vector<Assignment>& assignments, co
   std::string place;
   for (const Assignment& assignment : assignments) {
     if (assignment.section != "model" || assignment.name != "name") continue;
-    const Key key{"model", "name", &config.model.name};
+    const ConfigKey key = fixed_keys(config).front();  // model.name
     Assign{key, assignment}(&config.model.name);
     place = assignment.value_place;
   }
@@ -216,10 +147,10 @@ void choose_model(Config& config, const std::vector<Assignment>& assignments, co
 }
 
 // "steps" -> "train.steps", where only one section has it.
-std::string full_key(const Override& override, const std::vector<Key>& keys) {
+std::string full_key(const Override& override, const std::vector<ConfigKey>& keys) {
   std::vector<std::string> found;
   std::vector<std::string> known;
-  for (const Key& key : keys) {
+  for (const ConfigKey& key : keys) {
     if (override.key == key.path()) return override.key;
     if (override.key == key.name) found.push_back(key.path());
     known.push_back(override.key.find('.') == std::string::npos ? key.name : key.path());
@@ -229,13 +160,13 @@ std::string full_key(const Override& override, const std::vector<Key>& keys) {
   return found.front();
 }
 
-bool is_textual(const Key& key, std::string_view value) {
+bool is_textual(const ConfigKey& key, std::string_view value) {
   if (std::holds_alternative<std::string*>(key.target)) return true;
   return std::holds_alternative<std::vector<std::string>*>(key.target) && !value.starts_with('[');
 }
 
 // The value as a TOML document `x = value` of its own.
-toml::table override_document(const Override& override, const Key& key) {
+toml::table override_document(const Override& override, const ConfigKey& key) {
   if (is_textual(key, override.value)) return toml::table{{"x", override.value}};
   const bool is_list = std::holds_alternative<std::vector<double>*>(key.target) && !override.value.starts_with('[');
   try {
@@ -245,10 +176,10 @@ toml::table override_document(const Override& override, const Key& key) {
   }
 }
 
-void apply(const std::vector<Assignment>& assignments, const std::vector<Key>& keys, const std::string& model) {
+void apply(const std::vector<Assignment>& assignments, const std::vector<ConfigKey>& keys, const std::string& model) {
   for (const Assignment& assignment : assignments) {
-    const auto key =
-        std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.section == assignment.section && k.name == assignment.name; });
+    const auto key = std::find_if(keys.begin(), keys.end(),
+                                  [&](const ConfigKey& k) { return k.section == assignment.section && k.name == assignment.name; });
     if (key == keys.end()) {
       const std::string what =
           assignment.section == "model" ? concat("key of model ", quote(model)) : concat("key of [", assignment.section, "]");
@@ -368,19 +299,20 @@ Config parse_config(std::string_view toml, std::string_view file, const std::vec
   // The model decides which keys there are, so its name is settled first; a later assignment wins.
   std::vector<toml::table> documents;
   documents.reserve(overrides.size());  // assignments point into them
-  const auto add = [&](const Override& override, const std::vector<Key>& keys) {
+  const auto add = [&](const Override& override, const std::vector<ConfigKey>& keys) {
     const std::string path = full_key(override, keys);
-    const auto key = std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.path() == path; });
+    const auto key = std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& k) { return k.path() == path; });
     documents.push_back(override_document(override, *key));
     const std::string place = override.source + ": ";
     assignments.push_back({key->section, key->name, documents.back().get("x"), place, place});
+    config.overridden.insert(path);
   };
-  const std::vector<Key> fixed = fixed_keys(config);
+  const std::vector<ConfigKey> fixed = fixed_keys(config);
   for (const Override& override : overrides)
     if (override.key == "model.name" || override.key == "name") add(override, fixed);
   choose_model(config, assignments, models);
 
-  const std::vector<Key> keys = all_keys(config);
+  const std::vector<ConfigKey> keys = all_keys(config);
   for (const Override& override : overrides)
     if (override.key != "model.name" && override.key != "name") add(override, keys);
   apply(assignments, keys, config.model.name);
@@ -396,43 +328,36 @@ Config load_config(const std::string& path, const std::vector<Override>& overrid
   return config;
 }
 
-namespace {
-
-// A basic string of TOML. toml++ writes a text with a line break as '\'\'\'...\'\'\', which loses the first one when it is read again.
-std::string toml_text(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7f) {
-      if (c == '"' || c == '\\') out += '\\';
-      out += c;
-      continue;
-    }
-    char escaped[8];
-    std::snprintf(escaped, sizeof escaped, "\\u%04X", static_cast<unsigned>(byte));
-    out += escaped;
-  }
-  return out + '"';
+Config load_stored_config(std::string_view toml, std::string_view file, const std::vector<Override>& overrides,
+                          const ModelRegistry& models) {
+  Config config = parse_config(toml, file, overrides, models);
+  take_from_plan(config, overrides);
+  if (!config.overridden.contains("pipeline.schedule")) return config;
+  for (const char* said_by_table : {"pipeline.actors", "pipeline.microbatches"})
+    if (!config.overridden.contains(said_by_table)) config.given.erase(said_by_table);
+  take_from_table(config);
+  return config;
 }
 
-}  // namespace
+Config with_absolute_paths(Config config) {
+  const auto make_absolute = [](std::string& path) { path = std::filesystem::absolute(path).lexically_normal().string(); };
+  for (std::string& path : config.data.text) make_absolute(path);
+  if (!config.pipeline.plan.empty()) make_absolute(config.pipeline.plan);
+  if (names_table(config.pipeline.schedule)) make_absolute(config.pipeline.schedule);
+  make_absolute(config.run.out);
+  if (config.run.kernels != "own") make_absolute(config.run.kernels);
+  return config;
+}
 
 std::string print(const Config& config) {
   Config copy = config;  // keys point into what they may set
   std::string out, section;
-  for (const Key& key : all_keys(copy)) {
+  for (const ConfigKey& key : all_keys(copy)) {
     if (key.section != section) {
       out += concat(section.empty() ? "" : "\n", "[", key.section, "]\n");
       section = key.section;
     }
-    std::ostringstream value;
-    if (const auto* whole = std::get_if<std::int64_t*>(&key.target)) value << **whole;
-    if (const auto* real = std::get_if<double*>(&key.target)) value << number(**real);
-    if (const auto* flag = std::get_if<bool*>(&key.target)) value << (**flag ? "true" : "false");
-    if (const auto* text = std::get_if<std::string*>(&key.target)) value << toml_text(**text);
-    if (const auto* list = std::get_if<std::vector<std::string>*>(&key.target)) value << '[' << join(**list, ", ", toml_text) << ']';
-    if (const auto* list = std::get_if<std::vector<double>*>(&key.target)) value << '[' << join(**list, ", ", number) << ']';
-    out += concat(key.name, " = ", value.str(), "\n");
+    out += concat(key.name, " = ", value_text(key), "\n");
   }
   return out;
 }

@@ -28,7 +28,12 @@ struct Config {
     std::string optimiser = "adamw";  // or sgd
     double learning_rate = 1e-3, final_fraction = 0.1;
     std::int64_t warmup = 20;  // steps
-    double clip = 1.0;         // global norm; 0: none
+    // How the learning rate falls to final_fraction of it: cosine, linear, or wsd (warm-up, stable, decay: linear, at the end); or
+    // constant.
+    std::string decay = "cosine";
+    std::int64_t decay_end = 0;    // step at which it has fallen; 0: the last
+    std::int64_t decay_steps = 0;  // that the fall takes; 0: all after the warm-up, of wsd a tenth of decay_end
+    double clip = 1.0;             // global norm; 0: none
     double beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, momentum = 0.9;
     std::string dtype = "f32";  // of the computation: f32, f64, bf16
     std::int64_t seed = 0;
@@ -39,9 +44,9 @@ struct Config {
     std::int64_t actors = 2;
     // Each actor has data nodes of local devices, which share every micro-batch; both are 1 where a plan says how many devices each has.
     std::int64_t data = 1, local = 1;
-    // What these hold in shares: 1 optimiser state, 2 and gradients, 3 and parameters (also where a table gathers them); of parameters and
-    // sums of gradients at 3, nodes do.
-    std::int64_t zero = 0;
+    // They hold in shares: 0 nothing, 1 optimiser state, 2 and gradients, 3 and parameters; nodes share parameters and sums of gradients
+    // at 3. -1: as the schedule says, 3 where it gathers parameters and otherwise 0.
+    std::int64_t zero = -1;
     std::string plan;               // a file that says stages, actors, micro-batches and schedule; "": the model's own stages
     std::string schedule = "1f1b";  // a name, a CSV file, or a file of rules; "plan" where a plan says it
     std::int64_t microbatches = 8;
@@ -63,7 +68,8 @@ struct Config {
     std::int64_t keep = 3;                // checkpoints
     std::string kernels = "own";          // of f32 matrix products; or a file that keeps, for each, the library measured fastest here
   } run;
-  std::set<std::string> given;  // "pipeline.actors": what the file or an override said
+  std::set<std::string> given;       // "pipeline.actors": what the file or an override said
+  std::set<std::string> overridden;  // of these, what an override said
 };
 
 // `key = value`, the value as TOML or, for texts, as it is. The key is "train.steps" or, where only one section has it, "steps".
@@ -87,7 +93,13 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides);
 // The same from a file; no file for an empty path. Where the schedule is a table, it says how many actors and micro-batches there are
 // unless they were given; a plan says both.
 Config load_config(const std::string& path, const std::vector<Override>& overrides, const ModelRegistry& models);
+// The configuration that print() stored of another run, in `file`, with overrides. A table among them says how many actors and
+// micro-batches there are, as in load_config.
+Config load_stored_config(std::string_view toml, std::string_view file, const std::vector<Override>& overrides,
+                          const ModelRegistry& models);
 // TOML that parse_config reads back.
 std::string print(const Config& config);
+// For what is stored: every path absolute, so that it means the same in any folder.
+Config with_absolute_paths(Config config);
 
 }  // namespace penstock

@@ -6,10 +6,13 @@
 #include <utility>
 
 #include "base/invariant.h"
+#include "base/machine.h"
 #include "base/text.h"
 #include "penstock/error.h"
+#include "program/memory_plan.h"
 #include "program/piece.h"
 #include "program/verify.h"
+#include "runtime/memory_check.h"
 
 namespace penstock {
 namespace {
@@ -85,13 +88,17 @@ void check_carried(std::size_t device, const HeldState& held, const HeldState& w
 std::vector<std::byte> put_together(const std::vector<OwnedState>& owned) {
   std::vector<Piece> pieces;
   for (const OwnedState& part : owned) pieces.push_back(parse_piece(part.name));
-  invariant(gap_in(pieces).empty(), "the pieces that devices own tile their tensor");
+  if (const std::string gap = gap_in(pieces); !gap.empty())
+    throw Error(concat("no device gave the elements ", gap, " of state ", quote(pieces.front().tensor)));
+  const std::int64_t bytes_each = static_cast<std::int64_t>(owned.front().bytes.size()) / (pieces.front().end - pieces.front().begin);
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    if (static_cast<std::int64_t>(owned[i].bytes.size()) != bytes_each * (pieces[i].end - pieces[i].begin))
+      throw Error(concat("state ", quote(owned[i].name), " came with ", owned[i].bytes.size(), " bytes"));
   std::vector<std::byte> out;
   for (const Cut& cut : cover(pieces, 0, end_of(pieces))) {
     const Piece& piece = pieces[cut.piece];
     const std::vector<std::byte>& bytes = owned[cut.piece].bytes;
-    const auto size = static_cast<std::int64_t>(bytes.size()) / (piece.end - piece.begin);
-    out.insert(out.end(), bytes.begin() + (cut.begin - piece.begin) * size, bytes.begin() + (cut.end - piece.begin) * size);
+    out.insert(out.end(), bytes.begin() + (cut.begin - piece.begin) * bytes_each, bytes.begin() + (cut.end - piece.begin) * bytes_each);
   }
   return out;
 }
@@ -111,9 +118,10 @@ class Controller : public Cluster {
   std::vector<Reply> exchange(const Command& command);
 
   std::unique_ptr<Carrier> carrier_;
-  std::map<std::uint64_t, std::size_t> loaded_;  // hash -> devices of the program
-  std::vector<HeldState> held_;                  // by device, of all loaded programs
-  bool stopped_ = false;                         // after a failed step or a lost device
+  std::map<std::uint64_t, std::vector<std::size_t>> loaded_;  // hash -> instructions of each of the program's devices
+  std::vector<HeldState> held_;                               // by device, of all loaded programs
+  std::int64_t held_bytes_ = 0;                               // that the devices here have
+  bool stopped_ = false;                                      // after a failed step or a lost device
 };
 
 std::vector<Reply> Controller::exchange(const Command& command) {
@@ -134,6 +142,11 @@ std::uint64_t Controller::load(const Program& program) {
     throw Error(concat("program ", program.name, " needs ", program.devices.size(), " devices, there are ", devices()), {},
                 concat("start ", program.devices.size(), " processes, or take a schedule of ", devices(), " actors"));
   verify(program);
+  if (!has_memory_plan(program))
+    throw Error(concat("program ", program.name, " has no memory plan, so it cannot run"), {"its slots have no places"},
+                "lower it again: penstock compile --emit program plans its memory");
+  const auto here = static_cast<std::size_t>(carrier_->devices_here());
+  check_room(program, here, held_bytes_, memory_room());
   held_.resize(static_cast<std::size_t>(devices()));
   std::vector<HeldState> wanted;
   for (const DeviceProgram& device : program.devices) {
@@ -145,7 +158,8 @@ std::uint64_t Controller::load(const Program& program) {
   command.program = key;
   command.body = std::make_shared<const Program>(program);
   exchange(command);
-  loaded_[key] = program.devices.size();
+  held_bytes_ = std::max(held_bytes_, planned_bytes(program, here));  // one program after the other has the same memory
+  for (const DeviceProgram& device : program.devices) loaded_[key].push_back(device.instructions.size());
   for (std::size_t d = 0; d < wanted.size(); ++d)
     for (auto& [tensor, names] : wanted[d]) held_[d][tensor].merge(names);
   return key;
@@ -170,7 +184,11 @@ StepResult Controller::step(std::uint64_t program, const StepInput& input, bool 
   std::vector<Reply> replies = exchange(command);
   StepResult result;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  for (std::size_t device = 0; device < loaded->second; ++device) {
+  for (const Reply& reply : replies) result.stopping = result.stopping || reply.stopping;
+  for (std::size_t device = 0; device < loaded->second.size(); ++device) {
+    for (const Span& span : replies[device].report.spans)
+      if (span.instruction >= loaded->second[device])
+        throw Error(concat("device ", device, " reports on instruction ", span.instruction, " of ", loaded->second[device]));
     result.outputs.merge(replies[device].outputs);
     result.devices.push_back(std::move(replies[device].report));
   }

@@ -14,6 +14,7 @@ class Carrier {
  public:
   virtual ~Carrier() = default;  // stops the devices
   virtual int devices() const = 0;
+  virtual int devices_here() const { return devices(); }  // the first of them, on the controller's machine
   // By device. A device that is gone has a reply with an error. Never throws for what a device or a peer can cause.
   virtual std::vector<Reply> exchange(const Command& command) = 0;
 };

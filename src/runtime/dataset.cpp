@@ -8,6 +8,12 @@
 
 namespace penstock {
 
+std::int64_t sample_in_row(const StepInput& input, std::int64_t row) {
+  if (row < 0 || row >= static_cast<std::int64_t>(input.samples.size()))
+    throw Error(concat("step ", input.step, " has a batch of ", input.samples.size(), ", its row ", row, " was asked for"));
+  return input.samples[static_cast<std::size_t>(row)];
+}
+
 std::string counted(const Dataset& data) {
   return data.tokens() > 0 ? "tokens" : "samples";
 }

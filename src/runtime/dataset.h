@@ -17,10 +17,12 @@ class Dataset : public DataSource {
   virtual std::vector<std::int64_t> training_samples(std::int64_t position) const = 0;
   // None of them is a training sample; the same for every call with the same `batch`, 0, 1, ...
   virtual std::vector<std::int64_t> validation_samples(std::int64_t batch) const = 0;
-  virtual std::int64_t tokens() const = 0;        // of a sample; 0: it is no text
-  virtual std::string summary() const = 0;        // a phrase for the user
-  virtual std::uint64_t fingerprint() const = 0;  // tells whether a resumed run reads the same data
+  virtual std::int64_t tokens() const = 0;  // of a sample; 0: it is no text
+  virtual std::string summary() const = 0;  // a phrase for the user
 };
+
+// The number of the sample in a row of the step's batch. Throws Error where the batch has no such row.
+std::int64_t sample_in_row(const StepInput& input, std::int64_t row);
 
 // "tokens" or "samples": what a rate of training counts.
 std::string counted(const Dataset& data);

@@ -1,6 +1,7 @@
 #include "runtime/generation.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -65,7 +66,9 @@ std::string generate(const Config& config, const ModelRegistry& models, const St
 
   std::string text = prompt.empty() ? "\n" : std::string(prompt);
   const std::size_t begin = text.size();
+  const auto start = std::chrono::steady_clock::now();
   for (std::int64_t i = 0; i < options.tokens; ++i) {
+    if (options.seconds > 0 && std::chrono::steady_clock::now() - start > std::chrono::duration<double>(options.seconds)) break;
     const std::size_t seen = std::min(text.size(), static_cast<std::size_t>(context));
     std::transform(text.end() - static_cast<std::ptrdiff_t>(seen), text.end(), row->tokens.begin(),
                    [](char c) { return static_cast<unsigned char>(c); });

@@ -18,6 +18,7 @@ struct GenerationOptions {
   double temperature = 0.8;   // 0: always the likeliest
   std::int64_t top_k = 40;    // choose among so many; 0: all
   std::int64_t seed = 0;
+  double seconds = 0;  // after so many no more are added; 0: no limit
 };
 
 // The index drawn from softmax(logits / temperature) over the top_k largest; `draw` in [0, 1).

@@ -1,37 +1,23 @@
 #include "runtime/mapped_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "base/regular_file.h"
 #include "base/text.h"
 #include "penstock/error.h"
 
 namespace penstock {
 
 MappedFile::MappedFile(const std::string& path) {
-  const auto fail = [&](int reason) { throw Error(concat("cannot read ", path, ": ", std::strerror(reason))); };
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(errno);
-  struct stat status = {};
-  void* address = nullptr;
-  int reason = 0;
-  if (::fstat(fd, &status) != 0) {
-    reason = errno;
-  } else if (!S_ISREG(status.st_mode)) {
-    reason = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
-  } else if (status.st_size > 0) {
-    address = ::mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
-    if (address == MAP_FAILED) reason = errno;
-  }
-  ::close(fd);
-  if (reason != 0) fail(reason);
-  if (address != nullptr) bytes_ = {static_cast<const std::byte*>(address), static_cast<std::size_t>(status.st_size)};
+  const RegularFile file(path);
+  if (file.bytes == 0) return;
+  void* address = ::mmap(nullptr, file.bytes, PROT_READ, MAP_PRIVATE, file.fd, 0);
+  if (address == MAP_FAILED) throw Error(concat("cannot read ", path, ": ", std::strerror(errno)));
+  bytes_ = {static_cast<const std::byte*>(address), file.bytes};
 }
 
 MappedFile::~MappedFile() {

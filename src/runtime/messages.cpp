@@ -11,7 +11,7 @@ namespace penstock {
 namespace {
 
 constexpr std::uint32_t kCommandMark = 0x31435350;  // "PSC1"
-constexpr std::uint32_t kReplyMark = 0x33525350;    // "PSR3"
+constexpr std::uint32_t kReplyMark = 0x34525350;    // "PSR4"
 
 class Writer {
  public:
@@ -224,6 +224,7 @@ std::vector<std::byte> encode(const Reply& reply) {
     out.put(state.name);
     out.put(state.bytes);
   }
+  out.put(reply.stopping);
   return out.take();
 }
 
@@ -244,6 +245,7 @@ Reply decode_reply(std::span<const std::byte> bytes) {
     state.name = in.text();
     state.bytes = in.items<std::byte>();
   }
+  reply.stopping = in.flag();
   in.finish();
   return reply;
 }

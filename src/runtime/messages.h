@@ -38,6 +38,7 @@ struct Reply {
   DeviceReport report;                                    // step
   std::string file;                                       // save_state: empty if this device owns nothing
   std::vector<OwnedState> state;                          // state: none if this device owns nothing of it
+  bool stopping = false;                                  // a signal asks the device's process to stop
 };
 
 // Little-endian, lengths before contents, a version first. A program travels as its text. decode_* throw Error for bytes that

@@ -25,17 +25,18 @@ std::string to_json(const StepMetrics& metrics) {
   return line.dump();
 }
 
-MetricsFile::MetricsFile(std::string path, std::int64_t last_step) : path_(std::move(path)) {
-  std::string kept;
-  if (std::filesystem::exists(path_)) {
-    for (const std::string& line : split(read_file(path_), '\n')) {
-      // The last line may be cut off by a kill.
-      const json entry = json::parse(line, nullptr, /*allow_exceptions=*/false);
-      if (entry.is_object() && entry.value("step", json()).is_number_integer() && entry["step"].get<std::int64_t>() <= last_step)
-        kept += line + "\n";
-    }
+MetricsFile::MetricsFile(std::string path) : path_(std::move(path)) {
+  std::error_code error;
+  if (!std::filesystem::exists(path_, error)) write_file(path_, "");
+  const std::string text = read_file(path_);
+  const std::size_t whole = text.rfind('\n') + 1;  // npos + 1 is 0
+  if (whole == text.size()) return;
+  if (json::accept(text.substr(whole))) {
+    std::ofstream(path_, std::ios::app) << '\n';
+  } else {
+    std::filesystem::resize_file(path_, whole, error);
+    if (error) throw Error(concat("cannot write ", path_, ": ", error.message()));
   }
-  write_file(path_, kept);
 }
 
 void MetricsFile::append(const StepMetrics& metrics) {

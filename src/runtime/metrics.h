@@ -1,31 +1,21 @@
-// What is measured of each step, and the file that keeps it.
+// The file that keeps what is measured of each step.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
+
+#include "report/step_metrics.h"
 
 namespace penstock {
 
-struct StepMetrics {
-  std::int64_t step = 0;                  // from 1
-  double loss = 0;                        // mean, of text nats per token
-  std::optional<double> validation_loss;  // when measured
-  double gradient_norm = 0, learning_rate = 0;
-  double seconds = 0, rate = 0;
-  std::string counted = "tokens";        // what `rate` counts per second: tokens, or samples of a model that reads no text
-  double bubble = 0;                     // 1 - busy / (actors * seconds)
-  std::vector<std::int64_t> peak_bytes;  // per actor
-};
-
 std::string to_json(const StepMetrics& metrics);  // one line, no newline
 
-// One JSON object per line and step.
+// One JSON object per line and step, appended. No line is ever removed: a resumed run repeats the steps after its checkpoint, and of
+// several lines of a step the last one counts.
 class MetricsFile {
  public:
-  // Keeps the lines of steps up to `last_step` and drops the rest: a resumed run writes those again. Throws Error.
-  MetricsFile(std::string path, std::int64_t last_step);
+  // A part of a line that a crash left at the end is cut off. Throws Error.
+  explicit MetricsFile(std::string path);
   void append(const StepMetrics& metrics);
 
  private:

@@ -134,6 +134,24 @@ Schedule without_missing(Schedule schedule, const StageShape& shape) {
   return schedule;
 }
 
+void take_model_nodes(const Config& config, const ModelRegistry& models, const NodeGroups& groups, PlanFile& file) {
+  const Graph step = step_of(config, models, file.samples / file.microbatches);
+  std::map<std::string, std::vector<std::string>> nodes_of_group;
+  for (const std::string& node : nodes_of(step)) nodes_of_group[groups.at(node)].push_back(node);
+  NodeGroups stage_of;
+  std::vector<std::string> names;
+  for (PlanFile::Stage& stage : file.stages) {
+    std::vector<std::string> nodes;
+    for (const std::string& group : stage.nodes)
+      nodes.insert(nodes.end(), nodes_of_group.at(group).begin(), nodes_of_group.at(group).end());
+    stage.nodes = std::move(nodes);
+    names.push_back(stage.name);
+    for (const std::string& node : stage.nodes) stage_of[node] = stage.name;
+  }
+  const StagedStep staged = prepare_stages(mark_stages(step, stage_of));
+  if (staged.stages == names) file.schedule = without_missing(std::move(file.schedule), cut(staged, std::vector<bool>(names.size())).shape);
+}
+
 PlanFile model_plan(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const PlanProblem& problem, Plan& plan) {
   const Graph step = step_of(config, models, batch_of(problem, plan.stages[0]));
   std::map<std::string, std::vector<std::string>> nodes_of_group, nodes_of_stage;

@@ -49,6 +49,8 @@ StageShape shape_of(const Graph& step);
 // The table without backwards of stages that have none (an addition hands its gradient on).
 Schedule without_missing(Schedule schedule, const StageShape& shape);
 
+// The model's nodes in place of groups in a file of a row of stages, and no backward of stages that have none.
+void take_model_nodes(const Config& config, const ModelRegistry& models, const NodeGroups& groups, PlanFile& file);
 // A plan on the groups as one of the configuration, with the model's nodes in place of groups. Brings the plan's stages into the order in
 // which compiling it numbers them.
 PlanFile model_plan(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const PlanProblem& problem, Plan& plan);

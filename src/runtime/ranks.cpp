@@ -3,10 +3,13 @@
 #include <elf.h>
 #include <link.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "penstock/error.h"
@@ -62,6 +65,17 @@ int find_build_id(dl_phdr_info* info, std::size_t, void* out) {
   return 1;  // only the first object: the program itself
 }
 
+// The first lines that differ, each after its section.
+std::pair<std::string, std::string> first_difference(const std::string& first, const std::string& other) {
+  const std::vector<std::string> a = split(first, '\n'), b = split(other, '\n');
+  std::string section;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    if (a[i] != b[i]) return {section + a[i], section + b[i]};
+    if (a[i].starts_with('[')) section = a[i] + " ";
+  }
+  return {concat(a.size(), " lines"), concat(b.size(), " lines")};
+}
+
 }  // namespace
 
 std::optional<Ranks> ranks_from_environment() {
@@ -97,22 +111,24 @@ std::optional<Ranks> ranks_from(const std::function<const char*(const char*)>& g
     const char* agent = get("TORCHELASTIC_USE_AGENT_STORE");
     out.store_runs = agent && std::string_view(agent) == "True";
     if (const char* attempt = get("TORCHELASTIC_RESTART_COUNT")) out.attempt = attempt;
+    if (const char* secret = get("PENSTOCK_SECRET")) out.secret = secret;
     return out;
   }
   return std::nullopt;
 }
 
 std::string print(const Hello& hello) {
-  return concat(hello.build, "\n", hello.torch, "\n", hello.size);
+  return concat(hello.build, "\n", hello.torch, "\n", hello.size, "\n", hello.run);
 }
 
 Hello parse_hello(const std::string& text) {
   const std::vector<std::string> lines = split(text, '\n');
   Hello hello;
-  if (lines.size() != 3) return hello;
+  if (lines.size() < 4) return hello;
   hello.build = lines[0];
   hello.torch = lines[1];
   std::from_chars(lines[2].data(), lines[2].data() + lines[2].size(), hello.size);
+  hello.run = join({lines.begin() + 3, lines.end()}, "\n");
   return hello;
 }
 
@@ -124,6 +140,9 @@ void check_hello(const Hello& first, const Hello& other, int rank) {
   if (first.size != other.size) fail("world size", first.size, other.size, "start all processes with one launcher");
   if (first.build != other.build) fail("build of penstock", first.build, other.build, "install the same build on every machine");
   if (first.torch != other.torch) fail("libtorch", first.torch, other.torch, "install the same libtorch on every machine");
+  if (first.run == other.run) return;
+  const auto [mine, theirs] = first_difference(first.run, other.run);
+  fail("command, data or configuration", mine, theirs, "start all processes with the same command, on the same data");
 }
 
 std::string build_id() {

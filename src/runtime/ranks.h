@@ -14,11 +14,12 @@ struct Ranks {
   int port = 29500;                    // of the rendezvous store
   bool store_runs = false;             // the launcher already serves the store there (torchrun)
   std::string attempt;                 // tells apart runs that share a store
+  std::string secret;                  // of the run, which signs its messages; empty: anybody who reaches the store can forge them
 };
 
 // From RANK and WORLD_SIZE (penstock launch, torchrun), else OMPI_COMM_WORLD_RANK and _SIZE (mpirun), else SLURM_PROCID and SLURM_NTASKS;
-// MASTER_ADDR and MASTER_PORT, LOCAL_RANK and LOCAL_WORLD_SIZE with each. None where no launcher started this process. Throws Error for a
-// value that is no number or out of range, half a pair, or several machines without MASTER_ADDR.
+// MASTER_ADDR and MASTER_PORT, LOCAL_RANK and LOCAL_WORLD_SIZE, PENSTOCK_SECRET with each. None where no launcher started this process.
+// Throws Error for a value that is no number or out of range, half a pair, or several machines without MASTER_ADDR.
 std::optional<Ranks> ranks_from_environment();
 // The same with other variables: `get` gives nullptr for one that is not set.
 std::optional<Ranks> ranks_from(const std::function<const char*(const char*)>& get);
@@ -28,6 +29,7 @@ struct Hello {
   std::string build;  // build_id()
   std::string torch;  // libtorch's version
   int size = 0;       // of the world
+  std::string run;    // what all do, and with which data: lines, those of a configuration after their [section]
 };
 std::string print(const Hello& hello);
 Hello parse_hello(const std::string& text);  // what cannot be read is empty

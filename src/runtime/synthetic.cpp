@@ -145,7 +145,7 @@ void SyntheticDataset::fill(const Port& port, const StepInput& input, std::int64
   const auto bytes = static_cast<std::size_t>(declared.type.bytes());
   invariant(out.size() == bytes * static_cast<std::size_t>(rows), "a port's rows are of its type");
   for (std::int64_t row = 0; row < rows; ++row)
-    fill_synthetic(ports_, declared, seed_, input.samples[static_cast<std::size_t>(first_row + row)],
+    fill_synthetic(ports_, declared, seed_, sample_in_row(input, first_row + row),
                    out.subspan(static_cast<std::size_t>(row) * bytes, bytes));
 }
 

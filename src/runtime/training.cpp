@@ -7,7 +7,7 @@
 #include "base/invariant.h"
 #include "base/text.h"
 #include "penstock/error.h"
-#include "runtime/checkpoint.h"
+#include "runtime/initialise.h"
 #include "runtime/outputs.h"
 #include "runtime/safetensors.h"
 
@@ -30,39 +30,75 @@ std::vector<std::string> model_differences(const Config::Model& theirs, const Co
   return out;
 }
 
+// config.toml: what a run was started with.
+std::string started_with(const Config& config, const TrainingStart& start) {
+  std::string out = "# What this run was started with: penstock train THIS-FILE --out FOLDER repeats it.\n";
+  const auto from = [&] { return quote(fs::absolute(start.state.path).lexically_normal().string()); };
+  if (start.state.kind == StateSource::Kind::safetensors) out += concat("# It began with parameters: --init ", from(), "\n");
+  if (start.state.kind == StateSource::Kind::checkpoint) out += concat("# It went on from a checkpoint: --resume ", from(), "\n");
+  return out + print(with_absolute_paths(config));
+}
+
+// "3 values that are not finite, the first (element 17) is nan"; "": none.
+std::string not_finite(const StoredTensor& tensor) {
+  if (!is_floating(tensor.type.dtype)) return {};
+  std::size_t count = 0, first = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(tensor.type.elements()); ++i)
+    if (!std::isfinite(load_element(tensor.type.dtype, tensor.bytes, i)) && count++ == 0) first = i;
+  if (count == 0) return {};
+  return concat(count, count == 1 ? " value that is" : " values that are", " not finite, the first (element ", first, ") is ",
+                number(load_element(tensor.type.dtype, tensor.bytes, first)));
+}
+
 class Loop {
  public:
-  Loop(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster, const Dataset& data)
+  Loop(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster, const Dataset& data,
+       const TrainingHooks& hooks)
       : config_(config),
         programs_(programs),
         cluster_(cluster),
         data_(data),
+        hooks_(hooks),
         step_(start.step),
         position_(start.position),
         first_recorded_(std::min(start.step + kFirstRecorded, config.train.steps)) {
     result_.devices.resize(programs.training.devices.size());
+    result_.last.step = start.step;
+    if (start.state.kind == StateSource::Kind::checkpoint) result_.checkpoint = start.state.path;
   }
 
-  TrainingResult run(const TrainingStart& start, const TrainingHooks& hooks) {
+  TrainingResult run(const TrainingStart& start) {
     training_ = cluster_.load(programs_.training);
     if (programs_.evaluation) evaluation_ = cluster_.load(*programs_.evaluation);
     cluster_.set_state(start.state);
+    if (hooks_.begin) hooks_.begin();
     fs::create_directories(config_.run.out);
-    MetricsFile metrics((fs::path(config_.run.out) / "metrics.jsonl").string(), step_);
-    while (step_ < config_.train.steps && !result_.stopped) {
+    write_file((fs::path(config_.run.out) / "config.toml").string(), started_with(config_, start));
+    MetricsFile metrics((fs::path(config_.run.out) / "metrics.jsonl").string());
+    bool saved = true;
+    while (step_ < config_.train.steps && !stopping()) {
       StepMetrics measured = train_step();
-      if (programs_.evaluation && is_due(config_.train.validation_every)) measured.validation_loss = result_.validation_loss = evaluate();
+      if (programs_.evaluation && is_due(config_.train.validation_every)) measured.validation_loss = evaluate();
+      if (measured.validation_loss) result_.validation_loss = measured.validation_loss;
       metrics.append(measured);
       result_.last = measured;
-      if (hooks.step) hooks.step(measured);
-      result_.stopped = hooks.stop && hooks.stop();
-      if (result_.stopped || is_due(config_.run.checkpoint_every)) save();
+      if (hooks_.step) hooks_.step(measured);
+      saved = is_due(config_.run.checkpoint_every);
+      if (saved) save();
     }
+    if (!saved) save();
+    result_.stopped = stopping();
     keep_usual_step();
     return std::move(result_);
   }
 
  private:
+  bool stopping() const { return stopping_ || (hooks_.stop && hooks_.stop()); }
+  StepResult step(std::uint64_t program, const StepInput& input, bool record = false) {
+    StepResult result = cluster_.step(program, input, record);
+    stopping_ = stopping_ || result.stopping;
+    return result;
+  }
   bool is_due(std::int64_t every) const { return step_ == config_.train.steps || (every > 0 && step_ % every == 0); }
 
   StepMetrics train_step() {
@@ -71,7 +107,7 @@ class Loop {
     input.seed = config_.train.seed;
     input.samples = data_.training_samples(position_);
     const bool record = input.step >= first_recorded_ && input.step < first_recorded_ + kRecorded;
-    StepResult result = cluster_.step(training_, input, record);
+    StepResult result = step(training_, input, record);
     const StepMetrics metrics = measure(result, input.step);
     check_finite(metrics);
     ++step_;
@@ -111,22 +147,27 @@ class Loop {
 
   void check_finite(const StepMetrics& metrics) const {
     if (std::isfinite(metrics.loss) && std::isfinite(metrics.gradient_norm)) return;
-    const std::string last =
-        result_.checkpoint.empty() ? "no checkpoint was written yet" : concat("the last checkpoint is ", result_.checkpoint);
     throw Error(
         concat("step ", metrics.step, ": the loss is ", number(metrics.loss), ", the gradient norm ", number(metrics.gradient_norm)),
-        {concat("learning rate ", number(metrics.learning_rate)), last}, "lower train.learning_rate, or clip gradients (train.clip)");
+        {concat("learning rate ", number(metrics.learning_rate)), last_checkpoint()},
+        "lower train.learning_rate, or clip gradients (train.clip)");
   }
 
-  double evaluate() {
+  std::string last_checkpoint() const {
+    return result_.checkpoint.empty() ? "no checkpoint was written yet" : concat("the last checkpoint is ", result_.checkpoint);
+  }
+
+  // None where the run stops meanwhile: its checkpoint waits for no validation.
+  std::optional<double> evaluate() {
     double loss = 0, count = 0;
     StepInput input;
     input.step = step_;
     input.seed = config_.train.seed;
     input.validation = true;
     for (std::int64_t batch = 0; batch < config_.train.validation_batches; ++batch) {
+      if (stopping()) return std::nullopt;
       input.samples = data_.validation_samples(batch);
-      const StepResult result = cluster_.step(evaluation_, input);
+      const StepResult result = step(evaluation_, input);
       loss += scalar_output(*programs_.evaluation, result, "loss_sum");
       count += scalar_output(*programs_.evaluation, result, "count");
     }
@@ -149,20 +190,27 @@ class Loop {
     Checkpoint info;
     info.step = step_;
     info.position = position_;
-    info.config = print(config_);
+    info.config = print(with_absolute_paths(config_));
     info.text = data_.fingerprint();
-    result_.checkpoint = write_checkpoint(config_.run.out, info, static_cast<int>(config_.run.keep),
-                                          [this](const std::string& folder) { return cluster_.save_state(folder); });
+    try {
+      result_.checkpoint = write_checkpoint(config_.run.out, info, static_cast<int>(config_.run.keep),
+                                            [this](const std::string& folder) { return cluster_.save_state(folder); });
+    } catch (const Error& error) {
+      throw Error(concat("step ", step_, ": the checkpoint could not be written"), {error.what(), last_checkpoint()},
+                  result_.checkpoint.empty() ? "" : "once that is mended, --resume goes on from the last one");
+    }
   }
 
   const Config& config_;
   const TrainingPrograms& programs_;
   Cluster& cluster_;
   const Dataset& data_;
+  const TrainingHooks& hooks_;
   std::int64_t step_, position_, first_recorded_;
   std::vector<std::pair<std::int64_t, StepResult>> recorded_;  // by step
   std::uint64_t training_ = 0, evaluation_ = 0;
   TrainingResult result_;
+  bool stopping_ = false;  // a device's process was asked to
 };
 
 }  // namespace
@@ -187,6 +235,8 @@ TrainingStart start_from_parameters(const Config& config, const Prepared& prepar
   std::vector<std::string> problems;
   for (const ParameterSpec& spec : prepared.parameters) {
     const auto found = left.find(spec.name);
+    if (const std::string wrong = found == left.end() ? "" : not_finite(found->second); !wrong.empty())
+      throw Error(concat(file, ": ", quote(found->first), " has ", wrong), {}, "train from other parameters: these give no finite loss");
     if (found == left.end()) {
       problems.push_back(concat(quote(spec.name), " is missing"));
       continue;
@@ -213,41 +263,43 @@ TrainingStart start_from_parameters(const Config& config, const Prepared& prepar
 }
 
 TrainingStart start_from_checkpoint(const Config& config, const std::string& path, const ModelRegistry& models) {
-  const Checkpoint checkpoint = read_checkpoint(find_checkpoint(path));
+  FoundCheckpoint found = find_checkpoint(path);
+  const Checkpoint& checkpoint = found.checkpoint;
   const Config theirs = parse_config(checkpoint.config, checkpoint.folder + "/manifest.json", {}, models);
   const std::vector<std::string> differences = model_differences(theirs.model, config.model);
   if (!differences.empty())
     throw Error(concat(checkpoint.folder, " is of another model"), differences, "resume with the [model] table of the checkpoint");
-  if (checkpoint.step >= config.train.steps)
-    throw Error(concat(checkpoint.folder, " has done ", checkpoint.step, " of ", config.train.steps, " steps"), {},
-                "raise train.steps to go on");
   TrainingStart start;
   start.state.kind = StateSource::Kind::checkpoint;
   start.state.path = checkpoint.folder;
   start.step = checkpoint.step;
   start.position = checkpoint.position;
+  start.before = theirs.train;
+  start.text = checkpoint.text;
+  start.damaged = std::move(found.damaged);
   return start;
 }
 
+bool goes_on_in_place(const Config& config, const TrainingStart& start) {
+  std::error_code ignored;
+  return start.state.kind == StateSource::Kind::checkpoint &&
+         fs::equivalent(fs::absolute(start.state.path).lexically_normal() / "..", config.run.out, ignored);
+}
+
 void check_run(const Config& config, const TrainingStart& start) {
+  if (start.step >= config.train.steps)
+    throw Error(concat(start.state.path, " has done ", start.step, " of ", config.train.steps, " steps"), {}, "raise train.steps to go on");
   if (vocabulary_of(config) < 256)
     throw Error(concat("model.vocabulary is ", vocabulary_of(config), "; text has 256 different bytes"), {}, "--set vocabulary=256");
-  const fs::path out = config.run.out;
-  std::error_code ignored;
-  if (fs::exists(out, ignored) && !fs::is_directory(out, ignored))
-    throw Error(concat(config.run.out, " is not a folder"), {}, "--out names the folder of the run");
   const std::vector<std::int64_t> steps = checkpoint_steps(config.run.out);
-  if (steps.empty()) return;
-  const bool own = start.state.kind == StateSource::Kind::checkpoint &&
-                   fs::equivalent(fs::absolute(start.state.path).lexically_normal() / "..", out, ignored);
-  if (own && steps.back() == start.step) return;
+  if (steps.empty() || (goes_on_in_place(config, start) && steps.back() == start.step)) return;
   throw Error(concat(config.run.out, " already has checkpoint-", steps.back(), "; it is not overwritten"), {},
               concat("--resume ", config.run.out, " continues it, --out names another folder"));
 }
 
 TrainingResult train(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster,
                      const Dataset& data, const TrainingHooks& hooks) {
-  return Loop(config, programs, start, cluster, data).run(start, hooks);
+  return Loop(config, programs, start, cluster, data, hooks).run(start);
 }
 
 }  // namespace penstock

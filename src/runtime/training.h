@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/checkpoint.h"
 #include "runtime/cluster.h"
 #include "runtime/compile.h"
 #include "runtime/config.h"
@@ -25,21 +26,28 @@ struct TrainingStart {
   StateSource state;
   std::int64_t step = 0;      // steps done
   std::int64_t position = 0;  // training samples read
+  // A resumed run's past: how it trained, what it read (Dataset::fingerprint), and the newer checkpoints that cannot be used.
+  std::optional<Config::Train> before;
+  std::uint64_t text = 0;
+  std::vector<DamagedCheckpoint> damaged;
 };
 TrainingStart fresh_start(const Config& config, const Prepared& prepared);
-// From a file of parameters. Throws Error naming file and tensors: missing, of another shape, unknown to the model (the masks
-// "*.attn.bias" of published GPT-2 files, and a head that is tied, are no parameters).
+// From a file of parameters. Throws Error naming file and tensors: missing, of another shape, not finite, unknown to the model (the
+// masks "*.attn.bias" of published GPT-2 files, and a head that is tied, are no parameters).
 TrainingStart start_from_parameters(const Config& config, const Prepared& prepared, const std::string& file);
-// From a checkpoint or run folder. Throws Error if the checkpoint is damaged, of another model, or already past config's steps.
+// From a checkpoint, or the newest intact one of a run folder. Throws Error if there is none, or it is of another model.
 TrainingStart start_from_checkpoint(const Config& config, const std::string& path, const ModelRegistry& models);
 
-// Throws Error unless a run may begin at `start`: the model has a token for every byte, and nothing in config.run.out would be
-// overwritten.
+// Whether a run goes on in the folder that its checkpoint is in.
+bool goes_on_in_place(const Config& config, const TrainingStart& start);
+// Throws Error unless a run may begin at `start`: there are steps left, the model has a token for every byte, and nothing in
+// config.run.out would be overwritten.
 void check_run(const Config& config, const TrainingStart& start);
 
 struct TrainingHooks {
+  std::function<void()> begin;                   // before the first step: from here on the run must not be cut off
   std::function<void(const StepMetrics&)> step;  // after each
-  std::function<bool()> stop;                    // asked after each: finish early, with a checkpoint
+  std::function<bool()> stop;                    // asked after each, and while validating: finish early, with a checkpoint
 };
 
 struct TrainingResult {
@@ -54,8 +62,8 @@ struct TrainingResult {
   std::int64_t recorded_step = 0;
 };
 
-// Writes metrics.jsonl and checkpoints under config.run.out. Throws Error on a loss or gradient that is not finite (the last
-// checkpoint stays) and what the cluster throws.
+// Writes config.toml, metrics.jsonl and checkpoints under config.run.out. Throws Error on a loss or gradient that is not finite or a
+// checkpoint that cannot be written (the ones before stay), and what the cluster throws.
 TrainingResult train(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster,
                      const Dataset& data, const TrainingHooks& hooks);
 

@@ -1,6 +1,7 @@
 #include "runtime/worker.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/invariant.h"
@@ -25,6 +26,9 @@ Reply Worker::obey(const Command& command) {
   } catch (const PeerLost& error) {
     reply.lost = error.peers();
     reply.error = error.what();
+  } catch (const std::bad_alloc&) {
+    reply.error =
+        concat("device ", device_, " found no memory left\n  hint: a smaller model or batch, more micro-batches, or --recompute inputs");
   } catch (const std::exception& error) {
     reply.error = error.what();
   }

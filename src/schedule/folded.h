@@ -27,10 +27,10 @@ inline std::int32_t folded_actor(int actors, int stage) {
 }
 
 // When actor r runs F of its first and second chunk and I of its second and first, of micro-batch 0, in steps.
-using Block = std::array<int, 4>;
+using BlockSteps = std::array<int, 4>;
 // The order in which actors run F and I when the block repeats every 6 steps (F, I and W of two chunks), then each as early as it can with
 // at most `live` micro-batches on an actor, and W where it would wait.
-Schedule repeat_block(const ScheduleOptions& options, int live, const std::function<Block(int actor)>& block);
+Schedule repeat_block(const ScheduleOptions& options, int live, const std::function<BlockSteps(int actor)>& block);
 
 // Throw Error that names the schedule and the option.
 void require_two_chunks(std::string_view name, const ScheduleOptions& options);

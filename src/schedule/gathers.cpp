@@ -37,8 +37,12 @@ class Gatherer {
   std::vector<Action> row(const std::vector<bool>& reduces) {
     for (const Run& run : runs_) before_[run.end + 1].push_back({run.stage, Kind::RESHARD});
     for (std::size_t i = 0; i < runs_.size(); ++i) before_[place_of_gather(i)].push_back({runs_[i].stage, Kind::UNSHARD});
-    for (std::size_t i = 0; i < row_.size(); ++i)
-      if (reduces[i]) before_[piece_of_[i] + 1].push_back({row_[i].stage, Kind::REDUCE_GRAD});
+    for (std::size_t i = 0; i < row_.size(); ++i) {
+      std::vector<Action>& behind = before_[piece_of_[i] + 1];
+      const Action reduce{row_[i].stage, Kind::REDUCE_GRAD};
+      // A fused pair may end two runs of a stage: one sum has both.
+      if (reduces[i] && std::find(behind.begin(), behind.end(), reduce) == behind.end()) behind.push_back(reduce);
+    }
     std::vector<Action> out;
     for (std::size_t i = 0; i < row_.size(); ++i) {
       if (i == 0 || piece_of_[i] != piece_of_[i - 1]) out.insert(out.end(), before_[piece_of_[i]].begin(), before_[piece_of_[i]].end());

@@ -5,6 +5,7 @@
 #include "schedule/folded.h"
 #include "schedule/generators.h"
 #include "schedule/kinds.h"
+#include "schedule/traits.h"
 
 namespace penstock {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 struct Entry {
   ScheduleInfo info;
   Schedule (*make)(const ScheduleOptions&);
+  bool splits_backward = false;
 };
 
 const std::vector<Entry>& entries() {
@@ -26,10 +28,13 @@ const std::vector<Entry>& entries() {
        eager_one_forward_one_backward},
       {{"interleaved-1f1b", "several chunks per actor: the bubble divided by chunks, more transfers", true, {"--group"}},
        interleaved_one_forward_one_backward},
-      {{"interleaved-zb", "interleaved-1f1b with the backward split: a third of its bubble", true, {"--group"}}, interleaved_zero_bubble},
-      {{"zb-h1", "backward split in two, weight gradients fill the drain: a third of 1f1b's bubble", false}, zero_bubble_h1},
+      {{"interleaved-zb", "interleaved-1f1b with the backward split: a third of its bubble", true, {"--group"}},
+       interleaved_zero_bubble,
+       true},
+      {{"zb-h1", "backward split in two, weight gradients fill the drain: a third of 1f1b's bubble", false}, zero_bubble_h1, true},
       {{"zb-h2", "zb-h1 with warm-up 2(p-i)-1: no bubble in an actor's own span, latency hidden by --transfers", false, {"--transfers"}},
-       zero_bubble_h2},
+       zero_bubble_h2,
+       true},
       {{"kfkb", "k forwards, k backwards: 1f1b in groups, which hides latency", false, {"--group"}}, k_forward_k_backward},
       {{"crosspipe", "greedy for slow links: what can run runs, within a limit of micro-batches", false, {"--in-flight", "--transfers"}},
        crosspipe},
@@ -38,13 +43,14 @@ const std::vector<Entry>& entries() {
         "units of micro-batches, chunk by chunk, backward split: sharded parameters are gathered once per unit",
         true,
         {"--unit"}},
-       zeropp},
-      {{"zb-v", "stages go down the actors and back: no bubble in an actor's own span, at 1f1b's memory", true}, zero_bubble_v},
-      {{"v-half", "zb-v's placement at half of 1f1b's memory and half its bubble", true}, v_half},
-      {{"v-min", "zb-v's placement at a third of 1f1b's memory and two thirds of its bubble", true}, v_min},
-      {{"dualpipe", "both directions at once with two copies, forward and backward paired to hide communication", false}, dual_pipe},
-      {{"dualpipe-v", "half of dualpipe on zb-v's placement, with one copy", true}, dual_pipe_v},
-      {{"dualpipe-v-jaxpp", "dualpipe-v as JaxPP orders it: all weight gradients last", true}, dual_pipe_v_jaxpp},
+       zeropp,
+       true},
+      {{"zb-v", "stages go down the actors and back: no bubble in an actor's own span, at 1f1b's memory", true}, zero_bubble_v, true},
+      {{"v-half", "zb-v's placement at half of 1f1b's memory and half its bubble", true}, v_half, true},
+      {{"v-min", "zb-v's placement at a third of 1f1b's memory and two thirds of its bubble", true}, v_min, true},
+      {{"dualpipe", "both directions at once with two copies, forward and backward paired to hide communication", false}, dual_pipe, true},
+      {{"dualpipe-v", "half of dualpipe on zb-v's placement, with one copy", true}, dual_pipe_v, true},
+      {{"dualpipe-v-jaxpp", "dualpipe-v as JaxPP orders it: all weight gradients last", true}, dual_pipe_v_jaxpp, true},
       {{"chimera", "two opposite pipelines with two copies, each filling the other's start", false}, chimera},
       {{"bitpipe", "two opposite V pipelines with two copies: half of chimera's bubble", true}, bitpipe},
       {{"hanayo", "down the actors and back, chunks/2 times: chimera's short ways with one copy", true}, hanayo},
@@ -128,19 +134,30 @@ std::vector<std::vector<Action>> split_backwards(const std::vector<std::vector<A
   return out;
 }
 
+const Entry& entry_named(std::string_view name) {
+  const auto found = std::find_if(entries().begin(), entries().end(), [&](const Entry& entry) { return entry.info.name == name; });
+  if (found != entries().end()) return *found;
+  const std::vector<std::string> names = names_of([](const ScheduleInfo&) { return true; });
+  const std::string near = nearest(name, names);
+  throw Error(concat("there is no schedule ", quote(name)), {"schedules: " + join(names, ", ")},
+              near.empty() ? "a table of your own is named by its file, ending in .csv" : concat("did you mean ", near, "?"));
+}
+
 }  // namespace
 
+bool splits_backward(std::string_view schedule) {
+  return entry_named(schedule).splits_backward;
+}
+
+bool takes(std::string_view schedule, std::string_view flag) {
+  return takes(entry_named(schedule).info, flag);
+}
+
 Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {
-  const auto found = std::find_if(entries().begin(), entries().end(), [&](const Entry& entry) { return entry.info.name == name; });
-  if (found == entries().end()) {
-    const std::vector<std::string> names = names_of([](const ScheduleInfo&) { return true; });
-    const std::string near = nearest(name, names);
-    throw Error(concat("there is no schedule ", quote(name)), {"schedules: " + join(names, ", ")},
-                near.empty() ? "a table of your own is named by its file, ending in .csv" : concat("did you mean ", near, "?"));
-  }
-  check(found->info, options);
-  Schedule schedule = found->make(options);
-  schedule.name = found->info.name;
+  const Entry& entry = entry_named(name);
+  check(entry.info, options);
+  Schedule schedule = entry.make(options);
+  schedule.name = entry.info.name;
   if (options.split_backward) schedule.actors = split_backwards(schedule.actors);
   if (options.forward_only) {
     for (auto& row : schedule.actors) {

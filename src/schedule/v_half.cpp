@@ -16,14 +16,14 @@
 
 namespace penstock {
 
-Schedule repeat_block(const ScheduleOptions& options, int live, const std::function<Block(int actor)>& block) {
+Schedule repeat_block(const ScheduleOptions& options, int live, const std::function<BlockSteps(int actor)>& block) {
   constexpr int kPeriod = 6;
   const int p = options.actors, m = options.microbatches;
   std::vector<std::vector<Action>> rows;
   for (int r = 0; r < p; ++r) {
     const std::int32_t down = r, up = folded_stage(p, 1, r);
     const std::array<Action, 4> kinds = {{{down, Kind::F}, {up, Kind::F}, {up, Kind::I}, {down, Kind::I}}};
-    const Block begin = block(r);
+    const BlockSteps begin = block(r);
     std::vector<std::pair<int, Action>> timed;
     for (std::size_t k = 0; k < kinds.size(); ++k) {
       for (int j = 0; j < m; ++j) timed.emplace_back(begin[k] + kPeriod * j, Action{kinds[k].stage, kinds[k].kind, j});
@@ -41,7 +41,7 @@ Schedule v_half(const ScheduleOptions& options) {
   // No two of an actor's four may meet in a step of the period: for even p the backward waits three steps at the end of the V.
   const int wait = p % 2 == 0 ? 3 : 0;
   return repeat_block(options, p / 2 + 1,
-                      [=](int r) { return Block{2 * r, 3 * p - 2 - r, 3 * p - 1 + wait + 2 * r, 6 * p - 2 + wait - r}; });
+                      [=](int r) { return BlockSteps{2 * r, 3 * p - 2 - r, 3 * p - 1 + wait + 2 * r, 6 * p - 2 + wait - r}; });
 }
 
 }  // namespace penstock

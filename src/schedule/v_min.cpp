@@ -18,7 +18,7 @@ Schedule v_min(const ScheduleOptions& options) {
   const int p = options.actors;
   // No two of an actor's four may meet in a step of the period: for multiples of 3 the backward waits two steps at the end of the V.
   const int wait = p % 3 == 0 ? 2 : 0;
-  return repeat_block(options, (p + 4) / 3, [=](int r) { return Block{r, 2 * p - 1 - r, 2 * p + wait + r, 4 * p - 1 + wait - r}; });
+  return repeat_block(options, (p + 4) / 3, [=](int r) { return BlockSteps{r, 2 * p - 1 - r, 2 * p + wait + r, 4 * p - 1 + wait - r}; });
 }
 
 }  // namespace penstock

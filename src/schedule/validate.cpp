@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <map>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "penstock/error.h"
 #include "schedule/kinds.h"
 #include "schedule/work.h"
@@ -21,10 +23,6 @@ std::string title(const Schedule& schedule) {
   return schedule.name.empty() ? "schedule" : schedule.name;
 }
 
-std::string place(const Schedule& schedule, Position p) {
-  return concat(title(schedule), ":", p.actor + 1, ":", column(schedule, p));
-}
-
 const Action& at(const Schedule& schedule, Position p) {
   return schedule.actors[static_cast<std::size_t>(p.actor)][static_cast<std::size_t>(p.index)];
 }
@@ -35,10 +33,6 @@ std::string unit_text(std::int32_t stage, Kind kind, std::int32_t microbatch) {
 
 std::string range_text(std::int64_t count) {
   return count == 1 ? "only 0" : concat("0 to ", count - 1);
-}
-
-std::string counted(std::int64_t count, std::string_view thing) {
-  return concat(count, " ", thing, count == 1 ? "" : thing.ends_with("h") ? "es" : "s");
 }
 
 template <class Visit>
@@ -229,15 +223,14 @@ void check_residuals(const WorkIndex& work) {
 // Of one actor's row: what its UNSHARD, RESHARD and REDUCE_GRAD do to each stage.
 class Shards {
  public:
-  Shards(const Schedule& schedule, std::size_t actor)
-      : schedule_(schedule), actor_(actor), stages_(static_cast<std::size_t>(schedule.stages())) {
+  Shards(const Schedule& schedule, std::size_t actor) : schedule_(schedule), actor_(actor) {
     for (const Action& action : schedule.actors[actor]) of(action).sharded |= action.kind == Kind::UNSHARD;
   }
 
   void check() {
     const std::vector<Action>& row = schedule_.actors[actor_];
     for (std::size_t i = 0; i < row.size(); ++i) check(row[i], Position{static_cast<std::int32_t>(actor_), static_cast<std::int32_t>(i)});
-    for (const Stage& stage : stages_) {
+    for (const auto& [number, stage] : stages_) {
       if (!stage.last_reduced || !stage.unreduced) continue;
       throw Error(concat(named(stage.unreduced), ": its gradient is never reduced"),
                   {concat("the last ", text(at(schedule_, stage.last_reduced)), " of actor ", actor_, " stands at ",
@@ -252,7 +245,7 @@ class Shards {
     bool gathered = false;               // now
     Position unreduced{}, last_reduced;  // the last action whose gradient no REDUCE_GRAD follows yet; the last of those
   };
-  Stage& of(const Action& action) { return stages_[static_cast<std::size_t>(action.stage)]; }
+  Stage& of(const Action& action) { return stages_[action.stage]; }
   std::string named(Position p) const { return concat(place(schedule_, p), ": ", text(at(schedule_, p))); }
 
   void check(const Action& action, Position here) {
@@ -289,7 +282,7 @@ class Shards {
 
   const Schedule& schedule_;
   std::size_t actor_;
-  std::vector<Stage> stages_;
+  std::map<std::int32_t, Stage> stages_;  // those of the row
 };
 
 // One "A needs B" of a circle, and where A and B stand; B's actor is stuck at `head`.
@@ -338,15 +331,17 @@ void shorten(std::vector<std::string>& parts) {
     if (link.needs == link.head) continue;
     parts.push_back(concat("actor ", link.needs.actor, " runs ", named(link.needs), " after ", named(link.head)));
     const bool first = link.needs.actor == links.front().waits.actor;
-    const std::string move = first ? concat("move ", named(link.needs), " (column ", column(schedule, link.needs), ") before column ",
-                                            column(schedule, link.head))
-                                   : concat(named(link.head), " after ", named(link.needs));
+    const std::int32_t from = column(schedule, link.needs), to = column(schedule, link.head);
+    const std::string move = from == to
+                                 ? concat("write ", named(link.needs), " before ", named(link.head), " in the fused pair of column ", to)
+                             : first ? concat("move ", named(link.needs), " (column ", from, ") before column ", to)
+                                     : concat(named(link.head), " after ", named(link.needs));
     first ? void(moves.insert(moves.begin(), move)) : moves.push_back(move);
   }
   shorten(parts);
   if (moves.size() > 2) moves.resize(2);
   std::string hint = join(moves, ", or ");
-  if (!hint.starts_with("move")) hint = "move " + hint;
+  if (!hint.starts_with("move") && !hint.starts_with("write")) hint = "move " + hint;
   const Position here = links.front().waits;
   throw Error(concat(place(schedule, here), ": ", named(here), " can never run (actor ", here.actor, ")"), {"cycle: " + join(parts, "; ")},
               hint);
@@ -354,34 +349,38 @@ void shorten(std::vector<std::string>& parts) {
 
 // An update stands after all that its actor does for the stage, once.
 void check_updates(const Schedule& schedule) {
-  const std::size_t stages = static_cast<std::size_t>(schedule.stages());
+  struct Seen {
+    Position update;    // where the stage's U stands, looking back
+    bool used = false;  // before it
+  };
   for (std::size_t a = 0; a < schedule.actors.size(); ++a) {
     const std::vector<Action>& row = schedule.actors[a];
-    std::vector<std::int32_t> update(stages, -1);  // where the stage's U stands, looking back
-    std::vector<bool> used(update.size(), false);
+    std::map<std::int32_t, Seen> stages;  // those of the row
     for (std::size_t i = row.size(); i-- > 0;) {
-      const auto stage = static_cast<std::size_t>(row[i].stage);
+      Seen& stage = stages[row[i].stage];
       const Position here{static_cast<std::int32_t>(a), static_cast<std::int32_t>(i)};
-      if (row[i].kind == Kind::U && (used[stage] || update[stage] >= 0))
-        throw Error(
-            concat(place(schedule, here), ": ", text(row[i]), " is too early: actor ", a, " goes on with stage ", stage, " after it"),
-            {"a stage is updated once in a step, when its gradients are complete"},
-            concat("move it behind the stage's last action, or leave it out: what has no U is updated at the end"));
+      if (row[i].kind == Kind::U && (stage.used || stage.update))
+        throw Error(concat(place(schedule, here), ": ", text(row[i]), " is too early: actor ", a, " goes on with stage ", row[i].stage,
+                           " after it"),
+                    {"a stage is updated once in a step, when its gradients are complete"},
+                    concat("move it behind the stage's last action, or leave it out: what has no U is updated at the end"));
       if (row[i].kind == Kind::U)
-        update[stage] = static_cast<std::int32_t>(i);
+        stage.update = here;
       else if (is_compute(row[i].kind) || row[i].kind == Kind::REDUCE_GRAD)
-        used[stage] = true;
+        stage.used = true;
     }
-    for (std::size_t stage = 0; stage < update.size(); ++stage)
-      if (update[stage] >= 0 && !used[stage]) {
-        const Position here{static_cast<std::int32_t>(a), update[stage]};
-        throw Error(
-            concat(place(schedule, here), ": ", text(at(schedule, here)), ": actor ", a, " has nothing of stage ", stage, " to update"));
-      }
+    for (const auto& [number, stage] : stages)
+      if (stage.update && !stage.used)
+        throw Error(concat(place(schedule, stage.update), ": ", text(at(schedule, stage.update)), ": actor ", a, " has nothing of stage ",
+                           number, " to update"));
   }
 }
 
 }  // namespace
+
+std::string place(const Schedule& schedule, Position p) {
+  return concat(title(schedule), ":", p.actor + 1, ":", column(schedule, p));
+}
 
 void validate(const Schedule& schedule, const StageShape& shape, int microbatches) {
   const Microbatches step = microbatches >= 0 ? Microbatches{microbatches, {}} : named_microbatches(schedule);

@@ -19,6 +19,9 @@ struct Position {
   bool operator==(const Position&) const = default;
 };
 
+// "plan.csv:3:7", row and cell from 1; of a generated table the cell in which it is printed.
+std::string place(const Schedule& schedule, Position p);
+
 // Of a table whose stages are in `shape` and whose micro-batches are below `microbatches`. Refers to both; they must outlive it.
 struct WorkIndex {
   const Schedule* schedule = nullptr;

@@ -35,7 +35,9 @@ std::vector<std::vector<const Activity*>> computing(const Timeline& timeline) {
 template <class Part>
 double follow_causes(const Timeline& timeline, const Activity& activity, double from, Part&& part) {
   double until = activity.begin;
-  for (const Activity* cause = cause_of(timeline, activity); cause && until > from; cause = cause_of(timeline, *cause)) {
+  std::size_t left = timeline.activities.size();  // a file's causes may go in circles
+  for (const Activity* cause = cause_of(timeline, activity); cause && until > from && left > 0;
+       cause = cause_of(timeline, *cause), --left) {
     const double begin = std::max(std::min(cause->begin, until), from), end = std::max(std::min(cause->end, until), from);
     part(*cause, begin, end, until);
     until = begin;

@@ -12,6 +12,42 @@ std::string_view name(MemoryClass memory) {
   return kNames[static_cast<std::size_t>(memory)];
 }
 
+std::string_view words(Kind kind) {
+  switch (kind) {
+    case Kind::F:
+      return "forward";
+    case Kind::B:
+      return "backward";
+    case Kind::I:
+      return "input gradients";
+    case Kind::W:
+      return "weight gradients";
+    case Kind::R:
+      return "recomputation";
+    case Kind::U:
+      return "update";
+    case Kind::UNSHARD:
+      return "gathering parameters";
+    case Kind::RESHARD:
+      return "dropping gathered parameters";
+    case Kind::REDUCE_GRAD:
+      return "summing gradients";
+    case Kind::OFFLOAD:
+      return "moving to host memory";
+    case Kind::RELOAD:
+      return "moving back from host memory";
+    case Kind::SEND_F:
+      return "sending activations";
+    case Kind::RECV_F:
+      return "receiving activations";
+    case Kind::SEND_B:
+      return "sending gradients";
+    case Kind::RECV_B:
+      return "receiving gradients";
+  }
+  return {};
+}
+
 double MemoryPoint::total() const {
   return std::accumulate(amount.begin(), amount.end(), 0.0);
 }
@@ -25,14 +61,17 @@ std::string label(const Timeline& timeline, const Activity& activity) {
 
 std::string detail(const Timeline& timeline, const Activity& activity) {
   std::string out;
-  if (activity.lane == Lane::transfer && activity.peer != activity.device)
-    out = concat("transfer from ", timeline.devices[static_cast<std::size_t>(activity.device)], " to ",
-                 timeline.devices[static_cast<std::size_t>(activity.peer)]);
-  else
-    out = label(timeline, activity);
-  if (activity.stage >= 0) out += concat(" of stage ", activity.stage);
-  if (activity.lane != Lane::transfer && activity.action && activity.task >= 0)
-    out += concat(" (task ", timeline.tasks[static_cast<std::size_t>(activity.task)], ")");
+  if (activity.action) {
+    out = words(activity.kind);
+    if (activity.stage >= 0) out += concat(" of stage ", activity.stage);
+    if (activity.microbatch >= 0) out += concat(", micro-batch ", activity.microbatch);
+  }
+  if (activity.lane == Lane::transfer && activity.peer != activity.device) {
+    const auto name = [&](std::int32_t device) { return timeline.devices[static_cast<std::size_t>(device)]; };
+    out = concat("transfer from ", name(activity.device), " to ", name(activity.peer), out.empty() ? "" : " after ", out);
+  } else if (activity.lane != Lane::compute || out.empty()) {
+    out = concat(activity.task >= 0 ? timeline.tasks[static_cast<std::size_t>(activity.task)] : "host", out.empty() ? "" : " for ", out);
+  }
   if (activity.bytes > 0) out += concat(", ", bytes_text(activity.bytes));
   return out;
 }

@@ -59,9 +59,12 @@ struct Timeline {
   bool operator==(const Timeline&) const = default;
 };
 
-// "F3", "B0 of stage 2", "after.1", "transfer 1 -> 0".
-std::string label(const Timeline& timeline, const Activity& activity);   // short, for a box
-std::string detail(const Timeline& timeline, const Activity& activity);  // for hovering: kind, stage, micro-batch, task, peer, bytes
+std::string_view words(Kind kind);  // "weight gradients"
+
+// Short, for a box: "F3", "after.1", "1->0".
+std::string label(const Timeline& timeline, const Activity& activity);
+// In words, for hovering: "forward of stage 3, micro-batch 4", "transfer from device 1 to device 0, 2 MiB".
+std::string detail(const Timeline& timeline, const Activity& activity);
 
 // In which a time of about this size reads well: " ms" is 1e-3 of a second; without seconds 1 and nothing.
 struct TimeUnit {

@@ -3,8 +3,9 @@
 #include <sys/mman.h>
 
 #include <cstring>
-#include <new>
 
+#include "base/text.h"
+#include "penstock/error.h"
 #include "program/program.h"
 
 namespace penstock {
@@ -16,7 +17,9 @@ Arena::Arena(std::int64_t bytes) : bytes_(bytes) {
   const std::size_t alignment = size < kHugePage ? static_cast<std::size_t>(kAlignment) : kHugePage;
   const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
   data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
-  if (!data_) throw std::bad_alloc();
+  if (!data_)
+    throw Error(concat("there is no memory for ", bytes_text(static_cast<double>(bytes)), " that a program plans"), {},
+                "a smaller model or batch, more micro-batches, or --recompute inputs");
   if (alignment == kHugePage) madvise(data_.get(), rounded, MADV_HUGEPAGE);  // advice: without it only slower
   std::memset(data_.get(), 0, rounded);
 }

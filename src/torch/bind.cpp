@@ -162,8 +162,7 @@ class Binder {
     for (std::size_t r = 0; r < op.results.size(); ++r) {
       const ValueId value = op.results[r];
       const at::Tensor& home = homes_[value.index()];
-      // A plan that gives the value a place of its own may reuse the operand's.
-      if (plan_.offsets[value.index()] >= 0) return false;
+      if (!may_view(value)) return false;
       at::Tensor view = kernel.view(op, graph_.type(value), operand, r);
       if (!view.defined()) return false;
       invariant(!home.defined() || home.data_ptr() == view.data_ptr(), "a claimed result is not where its view looks");
@@ -171,6 +170,15 @@ class Binder {
     }
     for (std::size_t r = 0; r < op.results.size(); ++r) tensors_[op.results[r].index()] = views[r];
     return true;
+  }
+
+  // A plan in which the value has storage of its own may use the operand's for something else after this op. So it must be an output that
+  // is copied right behind the op and read by nothing else, or one whose place the operand has, too.
+  bool may_view(ValueId value) const {
+    if (plan_.views[value.index()] || homes_[value.index()].defined()) return true;
+    const auto output = std::ranges::find(graph_.outputs, value);
+    return output != graph_.outputs.end() && uses_[value.index()] == 1 &&
+           routes_[static_cast<std::size_t>(output - graph_.outputs.begin())] == Route::at_op;
   }
 
   at::Tensor storage(ValueId value) {
@@ -194,11 +202,13 @@ class Binder {
     }
   }
 
-  // Copies an output that lies in an input's memory to memory of its own.
+  // Copies an output that lies in an input's memory to memory of its own, unless it lies right where it goes. One that looks at that memory
+  // in another order (a state's next value that is its transpose) cannot be copied over it.
   void put_aside(std::size_t i) {
     const ValueId value = graph_.outputs[i];
-    const at::Tensor& from = tensors_[value.index()];
-    if (producer(root_[value.index()]) || from.data_ptr() == results_[i].memory.data_ptr()) return;
+    const at::Tensor &from = tensors_[value.index()], &to_be = results_[i].memory;
+    const bool is_there = from.data_ptr() == to_be.data_ptr() && from.strides() == to_be.strides();
+    if (producer(root_[value.index()]) || is_there) return;
     const at::Tensor to = aside_[i] = tensor_at(spare_.take(graph_.type(value).bytes()), graph_.type(value));
     push(bind_copy(to, from), producers_[value.index()]);
   }

@@ -2,6 +2,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <optional>
@@ -135,17 +136,58 @@ std::vector<c10::IValue> arguments_of(const Site& site, const c10::FunctionSchem
   return stack;
 }
 
-// Copies what the operator returned (tensors and tensor lists, in order) into the op's results. An undefined tensor is no result.
-void store(const std::vector<c10::IValue>& stack, const std::vector<at::Tensor>& results) {
-  std::size_t next = 0;
+// The tensors that the operator returned, those of tensor lists too. An undefined one is no result.
+std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& stack) {
+  std::vector<at::Tensor> out;
   const auto take = [&](const at::Tensor& tensor) {
-    if (tensor.defined() && next < results.size()) results[next++].copy_(tensor);
+    if (tensor.defined()) out.push_back(tensor);
   };
   for (const c10::IValue& value : stack) {
     if (value.isTensor()) take(value.toTensor());
     if (value.isTensorList())
       for (const at::Tensor& tensor : value.toTensorVector()) take(tensor);
   }
+  return out;
+}
+
+std::string type_of(const at::Tensor& tensor) {
+  std::string dtype = c10::toString(tensor.scalar_type());
+  for (const DType known : {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::boolean})
+    if (scalar_type(known) == tensor.scalar_type()) dtype = name(known);
+  return concat(dtype, "[", join(tensor.sizes(), ",", [](std::int64_t size) { return concat(size); }), "]");
+}
+
+// The types of an op by name are those that its graph declares, and its results' memory is made for them.
+void check_types(const Op& op, const c10::FunctionSchema& schema, const std::vector<at::Tensor>& given,
+                 const std::vector<at::Tensor>& declared) {
+  if (given.size() < declared.size()) fail(op, concat("it gives ", given.size(), " tensors, the graph declares ", declared.size()), schema);
+  for (std::size_t i = 0; i < declared.size(); ++i)
+    if (given[i].sizes() != declared[i].sizes() || given[i].scalar_type() != declared[i].scalar_type())
+      fail(op, concat("its result ", i, " is ", type_of(given[i]), ", the graph declares ", type_of(declared[i])), schema);
+}
+
+// The same argument on the device without memory.
+c10::IValue on_meta(const c10::IValue& value) {
+  const auto tensor_on_meta = [](const at::Tensor& tensor) {
+    return tensor.defined() ? at::empty(tensor.sizes(), tensor.options().device(at::kMeta)) : tensor;
+  };
+  if (value.isTensor()) return tensor_on_meta(value.toTensor());
+  if (!value.isTensorList()) return value;
+  c10::List<at::Tensor> list;
+  for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(tensor_on_meta(tensor));
+  return list;
+}
+
+// The results that the operator would give, without memory or work; none where it can only tell by running.
+std::optional<std::vector<at::Tensor>> types_given(const c10::OperatorHandle& handle, const std::vector<c10::IValue>& arguments) {
+  std::vector<c10::IValue> stack;
+  for (const c10::IValue& argument : arguments) stack.push_back(on_meta(argument));
+  try {
+    handle.callBoxed(stack);
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+  return tensors_of(stack);
 }
 
 }  // namespace
@@ -156,10 +198,13 @@ Bound bind_by_name(const Site& site) {
   if (schema.is_mutable()) fail(site.op, "it writes to its operands; use its functional form", schema);
   auto arguments = arguments_of(site, schema);
   std::vector<at::Tensor> results(site.results.begin(), site.results.end());
-  return [handle, arguments, results] {
+  if (const auto given = types_given(handle, arguments)) check_types(site.op, schema, *given, results);
+  return [op = site.op, handle, arguments, results] {
     std::vector<c10::IValue> stack = arguments;
     handle.callBoxed(stack);
-    store(stack, results);
+    const std::vector<at::Tensor> given = tensors_of(stack);
+    check_types(op, handle.schema(), given, results);
+    for (std::size_t i = 0; i < results.size(); ++i) results[i].copy_(given[i]);
   };
 }
 

@@ -11,6 +11,7 @@
 #include "base/cursor.h"
 #include "base/machine.h"
 #include "base/text.h"
+#include "penstock/error.h"
 #include "torch/kernel.h"
 
 namespace penstock {
@@ -135,7 +136,8 @@ std::string fastest(const ProductShape& p) {
 
 KernelChoices read_kernel_choices(const std::string& file) {
   KernelChoices choices;
-  if (!std::filesystem::exists(file)) return choices;
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return choices;
   const std::string text = read_file(file);
   Cursor cursor(file, text);
   cursor.header("kernels", 1);
@@ -181,7 +183,9 @@ void choose_kernels(Program& program, const std::string& file) {
   KernelChoices choices = read_kernel_choices(file);
   if (!choose_kernels(program, choices)) return;
   const auto folder = std::filesystem::path(file).parent_path();
-  if (!folder.empty()) std::filesystem::create_directories(folder);
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (error) throw Error(concat("cannot make the folder ", folder.string(), ": ", error.message()));
   write_kernel_choices(file, choices);
 }
 

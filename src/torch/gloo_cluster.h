@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "runtime/cluster.h"
 #include "runtime/executor.h"
@@ -10,16 +11,20 @@
 namespace penstock {
 
 struct GlooOptions {
-  double deadline = 60;    // seconds that one wait, and the answer to one command, may take
-  double rendezvous = 60;  // seconds in which all processes must have come
+  double deadline = 60;     // seconds that one wait, and the answer to one command, may take
+  double rendezvous = 60;   // seconds in which all processes must have come
+  std::string run = {};     // Hello::run: all ranks must have the same
+  std::string folder = {};  // of the run: state is saved in its checkpoints only
 };
 
-// On rank 0. Throws Error: port in use, a rank that does not come, another build, libtorch or world size.
+// On rank 0. Throws Error: port in use, a rank that does not come, another build, libtorch, world size or run. Whoever does not know the
+// ranks' secret can neither be heard nor read, only be in the way.
 std::unique_ptr<Cluster> make_gloo_cluster(const Ranks& ranks, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data,
                                            const GlooOptions& options = {});
 
-// On every other rank: obeys rank 0 until it says stop, then returns 0. The device lives on the calling thread. SIGTERM and SIGINT are
-// rank 0's to answer and are ignored here. Throws Error: rank 0 cannot be reached or is lost, the ranks differ, a step failed.
+// On every other rank: obeys rank 0 until it says stop, then returns 0. The device lives on the calling thread. From the first step on
+// a first SIGTERM or SIGINT makes rank 0 stop the run; if rank 0 is silent for the deadline, this ends without it. Throws Error: rank 0
+// cannot be reached, is lost or says nothing for an hour, the ranks differ, a step failed.
 int serve_gloo(const Ranks& ranks, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data,
                const GlooOptions& options = {});
 

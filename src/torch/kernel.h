@@ -57,7 +57,8 @@ std::span<const Kernel> optimiser_kernels();
 //   lists = [n, ..]  lengths of the Tensor[] arguments, in order
 //   none = [i, ..]   places (counted over Tensor arguments and list elements) that are absent; the other places take the next operand
 // dtype arguments are dtype attributes; device, layout, pin_memory and generator take their defaults. Throws Error where the dispatcher
-// has no such op, or an argument has neither attribute nor default.
+// has no such op, an argument has neither attribute nor default, or a result has another type than the graph declares (the call does, where
+// the operator cannot tell before).
 Bound bind_by_name(const Site& site);
 
 at::ScalarType scalar_type(DType dtype);

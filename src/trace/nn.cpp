@@ -1,16 +1,34 @@
 // The modules of nn: a parameter's dtype is the master's, an activation's the model's choice.
+#include "base/text.h"
+#include "penstock/error.h"
 #include "penstock/trace.h"
 
 namespace penstock::nn {
 
 namespace {
 
+// Beyond these no machine has room for the model, or time to compile it: 1 TiB of f32 in one tensor, some 8,000 layers of a transformer.
+constexpr double kMostElements = 1.0 * (std::int64_t{1} << 38);
+constexpr std::size_t kMostParameters = 100'000;
+
+void add(std::vector<ParameterSpec>& specs, ParameterSpec spec) {
+  double elements = 1;
+  for (const std::int64_t size : spec.type.shape) elements *= static_cast<double>(size);
+  if (elements > kMostElements)
+    throw Error(concat("parameter ", quote(spec.name), " has ", elements, " elements; it may have ", kMostElements), {},
+                "make the model's width, rows or vocabulary smaller");
+  if (specs.size() >= kMostParameters)
+    throw Error(concat("the model has more than ", kMostParameters, " parameter tensors: ", quote(spec.name), " is one too many"), {},
+                "make it of fewer layers or branches");
+  specs.push_back(std::move(spec));
+}
+
 void add_normal(std::vector<ParameterSpec>& specs, std::string name, TensorType type, double deviation) {
-  specs.push_back({std::move(name), std::move(type), {Initialiser::Kind::normal, deviation}, true});
+  add(specs, {std::move(name), std::move(type), {Initialiser::Kind::normal, deviation}, true});
 }
 
 void add_constant(std::vector<ParameterSpec>& specs, std::string name, TensorType type, Initialiser::Kind kind) {
-  specs.push_back({std::move(name), std::move(type), {kind, 0}, false});
+  add(specs, {std::move(name), std::move(type), {kind, 0}, false});
 }
 
 }  // namespace

@@ -6,13 +6,30 @@
 
 namespace penstock {
 
-Tensor learning_rate_schedule(Tensor step, const OptimiserOptions& options) {
-  const Tensor t = to(step, DType::f32);
-  const int decline = std::max(1, options.steps - options.warmup);
-  Tensor progress = (t - options.warmup) / decline;
+namespace {
+
+// The step after which the rate falls.
+int begin_of_decay(const OptimiserOptions& options) {
+  if (options.decay_steps > 0) return std::max(options.warmup, options.steps - options.decay_steps);
+  return options.decay == "wsd" ? std::max(options.warmup, options.steps - std::max(1, options.steps / 10)) : options.warmup;
+}
+
+// The factor of the rate, from 1 to final_fraction.
+Tensor decay_factor(Tensor t, const OptimiserOptions& options) {
+  const int begin = begin_of_decay(options);
+  Tensor progress = (t - begin) / std::max(1, options.steps - begin);
   progress = minimum(maximum(progress, full_like(progress, 0)), full_like(progress, 1));
   const double last = options.final_fraction;
-  const Tensor falling = options.learning_rate * ((1 - last) / 2 * (cos(progress * std::numbers::pi) + 1) + last);
+  if (options.decay == "cosine") return (1 - last) / 2 * (cos(progress * std::numbers::pi) + 1) + last;
+  return progress * (last - 1) + 1;
+}
+
+}  // namespace
+
+Tensor learning_rate_schedule(Tensor step, const OptimiserOptions& options) {
+  const Tensor t = to(step, DType::f32);
+  const bool constant = options.decay == "constant";
+  const Tensor falling = constant ? full_like(t, options.learning_rate) : options.learning_rate * decay_factor(t, options);
   if (options.warmup <= 0) return falling;
   return where(le(t, options.warmup), t * (options.learning_rate / options.warmup), falling);
 }

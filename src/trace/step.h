@@ -16,9 +16,12 @@
 namespace penstock {
 
 struct OptimiserOptions {
-  std::string name = "adamw";                         // or "sgd"
-  double learning_rate = 1e-3, final_fraction = 0.1;  // cosine from learning_rate to final_fraction of it
+  std::string name = "adamw";  // or "sgd"
+  double learning_rate = 1e-3, final_fraction = 0.1;
   int warmup = 20, steps = 400;
+  // How the rate falls to final_fraction of it at `steps`: cosine, linear or wsd (linear, and late); or constant.
+  std::string decay = "cosine";
+  int decay_steps = 0;  // that the fall takes; 0: all after the warm-up, of wsd a tenth of `steps`
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9;
   double clip = 1.0;  // global norm; 0: none
   // With clipping: update as if there were none, then validate when the norm is known. The same bits; adamw only.
@@ -37,7 +40,7 @@ Graph evaluation_step(const Model& model, int batch, int context, int microbatch
 Graph generation_step(const Model& model, int context);
 
 // Graph code of the optimiser, for users' own steps.
-// step: i64 scalar from 1. Linear over `warmup`, then cosine to final_fraction at `steps`; f32 scalar.
+// step: i64 scalar from 1. Linear over `warmup`, then constant until `decay` begins; f32 scalar.
 Tensor learning_rate_schedule(Tensor step, const OptimiserOptions& options);
 Tensor global_norm(const Parameters& gradients);  // scalar of the gradients' dtype
 Tensor clip_factor(Tensor norm, double limit);    // limit / max(norm, limit)

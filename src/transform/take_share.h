@@ -1,6 +1,7 @@
 // What a member of a group does of a graph some of whose tensors it holds in part.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 
@@ -14,6 +15,8 @@ struct Share {
   std::int64_t begin = 0,
                end = 0;    // else: these elements of the tensor, row-major, as a tensor of one dim; none of it where both are equal,
   bool stands_in = false;  // and then one element of no meaning where it has to be there, else nothing at all
+
+  auto operator<=>(const Share&) const = default;
 };
 
 // The graph on the member's shares. Elementwise ops are done of the smallest share that they read (what there is more of beside it is cut);

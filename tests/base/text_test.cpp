@@ -1,9 +1,11 @@
 #include "base/text.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "base/cursor.h"
 #include "support/errors.h"
+#include "support/temporary.h"
 
 namespace penstock {
 namespace {
@@ -110,6 +112,24 @@ TEST(Cursor, HeaderNamesBothKinds) {
 
 TEST(Cursor, FilesAreNamedWhenUnreadable) {
   EXPECT_EQ(message_of([] { read_file("/nonexistent/x"); }), "cannot read /nonexistent/x: No such file or directory");
+}
+
+// Opening a pipe would wait for its writer, and a device may have no end.
+TEST(ReadFile, TakesRegularFilesOnly) {
+  const test::TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo(folder.file("pipe").c_str(), 0666), 0);
+  EXPECT_EQ(message_of([&] { read_file(folder.file("pipe")); }), concat("cannot read ", folder.file("pipe"), ": it is a pipe, not a file"));
+  EXPECT_EQ(message_of([] { read_file("/dev/zero"); }), "cannot read /dev/zero: it is a device, not a file");
+  EXPECT_EQ(message_of([] { read_file("/tmp"); }), "cannot read /tmp: it is a folder, not a file");
+}
+
+TEST(ReadFile, ReadsWhatHasNoLengthToo) {
+  EXPECT_NE(read_file("/proc/self/status").find("Name:"), std::string::npos);
+  const test::TemporaryFolder folder;
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{100'000}}) {
+    write_file(folder.file("f"), std::string(size, 'x'));
+    EXPECT_EQ(read_file(folder.file("f")), std::string(size, 'x'));
+  }
 }
 
 }  // namespace

@@ -113,14 +113,74 @@ class BadInput(ProgramTest):
     def test_usage(self):
         self.assertIn("hint: did you mean train?", run("trian", "--steps", 3).err)
         self.assertIn('hint: there is no "frobnicate"', run("frobnicate").err)
-        for arguments in [[], ["trian"], ["train", "--no-such-flag"], ["generate"], ["compile", "--emit", "poem"]]:
+        for arguments in [["trian"], ["train", "--no-such-flag"], ["generate"], ["compile", "--emit", "poem"]]:
             result = run(*arguments)
             self.assertEqual(result.code, 2, arguments)
             self.assertIn("error: ", result.err)
             self.assertEqual(result.out, "")
 
+    def test_hints_name_what_is_meant(self):
+        for option, key in [("--learning-rate", "train.learning_rate"), ("--layers", "model.layers"), ("--weight_decay", "train.weight_decay")]:
+            result = run("train", option, 3)
+            self.assertEqual(result.code, 2)
+            self.assertIn(f"hint: it is a key of the configuration: --set {key}=VALUE", result.err)
+        self.assertIn("hint: did you mean --memory-limit?", run("verify", "x", "--memory-limi", 3).err)
+        self.assertIn('hint: did you mean "h100-pcie" or "h100-sxm"?', run("simulate", self.program(), "--device", "h100").err)
+        self.fails(["--dtype", "f16"], 'unknown dtype "f16"', 'did you mean "bf16"?')
+
+    def test_the_parsers_own_words_are_put_plainly(self):
+        for arguments, words in [
+            (["simulate", "1f1b", "--microbatches", "many"], '--microbatches is "many", which is not a number that it takes'),
+            (["simulate", "1f1b", "--microbatches", 10**12], '--microbatches is "1000000000000", which is not a number that it takes'),
+            (["train", "--steps"], "--steps needs a value"),
+        ]:
+            result = run(*arguments)
+            self.assertEqual(result.code, 2)
+            self.assertIn(f"error: {words}\n", result.err)
+
+    def program(self):
+        path = self.folder / "program.txt"
+        path.write_text(run("compile", *SMALL).out)
+        return path
+
+    def test_what_is_no_text(self):
+        texts = self.folder / "texts"
+        texts.mkdir()
+        (texts / "words.txt").write_text("all the words there are\n" * 500)
+        tokens = texts / "tokens.bin"
+        tokens.write_bytes(bytes(range(256)) * 40)
+        self.fails(["--text", tokens], "tokens.bin is no text: it has zero bytes", "files of tokens")
+        parameters = texts / "parameters.safetensors"
+        parameters.write_bytes((2).to_bytes(8, "little") + b'{"' + b"x" * 5000)
+        self.fails(["--text", parameters], "parameters.safetensors is no text: it is a safetensors file", "--init")
+        # Of a folder they are left out, and counted; train_arguments names a file too.
+        result = run(*self.train_arguments("run", 1), "--text", texts)
+        self.assertIn(" of text in 2 files (2 files without text left out)", result.err)
+
+    def test_paths_that_the_system_refuses(self):
+        long = self.folder / ("x" * 300)
+        self.fails(["--text", long], "cannot read ", "File name too long")
+        for arguments in [["simulate", long], ["plan", long, "--devices", 2, "--bandwidth", 1], ["train", "--resume", long], ["show", long]]:
+            result = run(*arguments)
+            self.assertEqual(result.code, 1, arguments)
+            self.assertNotIn("filesystem error", result.err)
+            self.assertNotIn("terminate", result.err)
+
+    def test_models_beyond_all_limits(self):
+        huge = ["--text", self.text, "--set", "heads=2"]
+        self.fails([*huge, "--set", "layers=1e9"], "more than 100000 parameter tensors", "fewer layers")
+        self.fails([*huge, "--set", "width=1e9"], "elements", "width")
+        self.fails([*huge, "--set", "validation_batches=1000000000"], "train.validation_batches is 1000000000", "at most 10000")
+
+    def test_a_model_without_room(self):
+        huge = ["--text", self.text, "--set", "layers=4", "--set", "width=131072", "--set", "heads=2"]
+        self.fails(huge, "needs ", "TiB of memory; ", "device 1 plans ", "hint: a smaller model or batch")
+        for command in ["check", "profile"]:
+            out = ["--out", self.folder / "costs.json"]
+            self.assert_fails(run(command, *SMALL, *huge, *out), "TiB of memory; ")
+
     def test_help_has_an_example(self):
-        for command in ["train", "generate", "check", "compile"]:
+        for command in ["train", "generate", "check", "compile", "config"]:
             result = run(command, "--help")
             self.assertEqual(result.code, 0)
             self.assertIn(f"Example:\n  penstock {command}", result.out)

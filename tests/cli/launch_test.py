@@ -88,7 +88,8 @@ class Launch(ProgramTest):
         processes = by_rank(launcher, 2)
         launcher.terminate()
         result = Result(launcher)
-        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual(result.code, 128 + signal.SIGTERM, result.err)
+        self.assertNotIn("error: ", result.err)
         self.assertEqual(len(list((self.folder / "stopped").glob("checkpoint-*/manifest.json"))), 1)
         self.assert_all_ended(processes)
 

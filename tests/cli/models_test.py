@@ -1,6 +1,7 @@
 """Every model trains: real text where it reads text, synthetic data otherwise, and says which."""
 
 import json
+import os
 import unittest
 
 from support import ProgramTest, run
@@ -41,6 +42,14 @@ class Models(ProgramTest):
     def test_generate_needs_a_model_that_continues_text(self):
         self.train_model("candle-uno", 1)
         self.assert_fails(run("generate", self.folder / "candle-uno"), "this model does not continue a text")
+
+    def test_a_model_without_logits_trains(self):
+        """The sample at the end is left out."""
+        arguments = ["train", "--set", "model.name=bigram", "--actors", 1, "--schedule", "sequential", "--text", self.text]
+        result = run(*arguments, "--batch", 8, "--steps", 2, "--out", self.folder / "bigram", program=os.environ["LEAST_MODEL"])
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("no sample: this model does not continue a text", result.err)
+        self.assertNotIn("A sample:", result.out)
 
     def test_text_is_refused_where_none_is_read(self):
         self.assert_fails(run("train", "--set", "model.name=dlrm", "--text", __file__), 'model "dlrm" reads no text')

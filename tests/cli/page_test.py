@@ -1,5 +1,6 @@
 """The page of timelines in a real browser: it runs without errors, draws, and answers to mouse and keyboard."""
 
+import json
 import statistics
 import sys
 import tempfile
@@ -62,13 +63,18 @@ class Page(ProgramTest):
         # Pointing at a box.
         self.browser.mouse("mouseMoved", *self.point_of("I0"))
         tip = self.tip().splitlines()
-        self.assertEqual(tip[0], "I0: input gradients")
-        self.assertEqual(tip[1:4], ["on device 0", "stage 0", "micro-batch 0"])
-        self.assertRegex(tip[4], r"^duration 1\.\d+ ms$")
-        self.assertIn("waited for the transfer from device 1", tip)
-        # At the memory under it.
+        self.assertEqual(tip[:2], ["input gradients of stage 0, micro-batch 0", "on device 0"])
+        self.assertRegex(tip[2], r"^starts \d+\.\d+ ms$")
+        self.assertRegex(tip[3], r"^takes 1\.\d+ ms$")
+        self.assertEqual(tip[4:], ["waited for the transfer from device 1 to device 0 after input gradients of stage 1, micro-batch 0"])
+        self.browser.mouse("mouseMoved", *self.point_of("F1"))
+        self.assertIn("follows forward of stage 0, micro-batch 0", self.tip())
+        # At the memory, further down.
         x, y = self.point_of("I0")
-        self.browser.mouse("mouseMoved", x, y + self.browser.evaluate("rows[0].height - rows[0].gap - 4 - rows[0].box / 2"))
+        self.browser.mouse("mouseMoved", x, self.browser.evaluate("""(() => {
+            const row = rows.find((row) => row.memory && row.device === 0);
+            return pane.getBoundingClientRect().top + toY(row) + row.height - 4;
+        })()"""))
         self.assertIn("memory of device 0 at ", self.tip())
         self.assertIn("parameters 60 MiB", self.tip())
         # At nothing.
@@ -95,7 +101,7 @@ class Page(ProgramTest):
         self.assertLess(zoomed[1] - zoomed[0], 0.6 * (whole[1] - whole[0]))
         # What was pointed at stays where it was.
         self.assertAlmostEqual(self.browser.evaluate(f"toX({at}) + pane.getBoundingClientRect().left"), x, delta=1)
-        self.assertIn("F2: forward", (self.browser.mouse("mouseMoved", x, y + 1), self.tip())[1])
+        self.assertIn("forward of stage 0, micro-batch 2", (self.browser.mouse("mouseMoved", x, y + 1), self.tip())[1])
 
         self.browser.mouse("mousePressed", x, y, button="left", clickCount=1)
         self.browser.mouse("mouseMoved", x - 100, y, button="left", buttons=1)
@@ -118,16 +124,162 @@ class Page(ProgramTest):
         self.assertEqual(headlines(), 2)
         # One scale: the same time is at the same place in both.
         self.browser.mouse("mouseMoved", *self.point_of("F1", timeline=1))
-        self.assertTrue(self.tip().startswith("F1: forward\non device 0"), self.tip())
+        self.assertTrue(self.tip().startswith("forward of stage 0, micro-batch 1\non device 0"), self.tip())
         self.browser.press("d")
         self.assertEqual(headlines(), 0)
-        self.assertEqual(self.browser.evaluate("rows.map((row) => [row.device, row.timeline])"), [[d, t] for d in range(3) for t in range(2)])
+        self.assertEqual(self.browser.evaluate("rows.map((row) => [row.device, row.timeline]).slice(0, 6)"), [[d, t] for d in range(3) for t in range(2)])
         self.assertEqual(self.data("errors"), "")
 
     def test_names_are_only_text(self):
         self.open(timelines.write(self.folder / "t.json", 1, 1, title="</script><img src=x onerror=alert(1)>"))
         self.assertEqual(self.browser.evaluate("document.querySelectorAll('img').length"), 0)
         self.assertEqual(self.browser.evaluate("document.querySelector('h1').textContent"), "</script><img src=x onerror=alert(1)>")
+
+    def texts(self, selector):
+        return self.browser.evaluate(f"[...document.querySelectorAll({selector!r})].map((e) => e.textContent)")
+
+    def colour_at(self, x, y):
+        """Of the picture at a point of the window, as it is drawn."""
+        return self.browser.evaluate(f"""(() => {{
+            const box = pane.getBoundingClientRect();
+            return [...picture.getImageData(Math.round({x} - box.left), Math.round({y} - box.top), 1, 1).data].slice(0, 3);
+        }})()""")
+
+    def inside(self, label, device=0):
+        """Within the box, beside its label and its edges."""
+        x, y = self.point_of(label, device=device)
+        return x, y - self.browser.evaluate(f"rows[rowOf[0][{device}]].box / 2 - 3")
+
+    def test_figures_are_the_timelines(self):
+        step = timelines.step(4, 8)
+        self.open(timelines.write(self.folder / "t.json", 4, 8))
+        columns = step["activities"]
+        busy = [0.0] * 4
+        for device, lane, begin, end in zip(*(columns[name] for name in ("device", "lane", "begin", "end"))):
+            busy[device] += (end - begin) * (lane == 0)
+        figures = dict(zip(self.texts("#figures dt"), self.texts("#figures dd")))
+        self.assertEqual(figures["step time"], f"{1e3 * step['makespan']:.4g} ms")
+        self.assertEqual(figures["bubble"], f"{100 * (1 - sum(busy) / 4 / step['makespan']):.0f} %")
+        shares = [f"{100 * seconds / step['makespan']:.0f} %" for seconds in busy]
+        self.assertEqual(figures["devices compute"], ", ".join(dict.fromkeys(shares)))
+        self.assertEqual(self.texts("#devices .bar"), shares)
+        peaks = [max(map(sum, zip(*(device[name] for name in timelines.CLASSES)))) / (1 << 20) for device in step["memory"]]
+        self.assertEqual(self.texts("#devices td:last-child"), [f"{peak:.4g} MiB" for peak in peaks])
+        self.assertEqual(figures["highest memory peak"], f"{max(peaks):.4g} MiB, device {peaks.index(max(peaks))}")
+        # The critical path: from the activity that ends last, all the step long.
+        path = self.browser.evaluate("timelines[0].figures.path")
+        self.assertEqual(columns["end"][path["activities"][-1]], step["makespan"])
+        self.assertEqual(columns["cause"][path["activities"][0]], -1)
+        self.assertAlmostEqual(sum(path[part] for part in ("compute", "transfer", "host", "waiting")), step["makespan"])
+        self.assertIn(f"{100 * path['compute'] / step['makespan']:.0f} % computing", figures["critical path"])
+        self.assertEqual(self.colours("overlay"), 1)
+        self.browser.press("c")
+        self.browser.settle()
+        self.assertGreater(self.colours("overlay"), 2)
+
+    def test_the_window_is_used(self):
+        """Of the window's height nothing is left empty at the bottom but what the largest rows leave."""
+        self.open(timelines.write(self.folder / "t.json", 2, 8))
+        self.assertGreater(self.browser.evaluate("document.getElementById('devices').getBoundingClientRect().bottom"), 0.85 * 900)
+
+    def test_chunks_of_a_device_differ(self):
+        file = self.folder / "t.json"
+        file.write_text(json.dumps({"penstock": timelines.in_chunks(timelines.step(4, 6))}))
+        self.open(file)
+        first, second = self.colour_at(*self.inside("0F0")), self.colour_at(*self.inside("4F1"))
+        self.assertGreater(sum(abs(a - b) for a, b in zip(first, second)), 60)
+        self.assertIn(first, self.legend_colours())
+        self.assertIn(second, self.legend_colours())
+        self.assertIn("2F4: forward of stage 2, micro-batch 4", " ".join(self.texts("#kinds span")))
+        picture = self.folder / "t.svg"
+        self.assertEqual(run("show", file, "--out", picture).code, 0)
+        for part in (">4F1</text>", 'class="F c1"', ">2F4: forward of stage 2, micro-batch 4; "):
+            self.assertIn(part, picture.read_text())
+
+    def legend_colours(self):
+        return self.browser.evaluate("""[...document.querySelectorAll('#kinds canvas')].flatMap((c) => {
+            const pixels = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+            return [...new Set(Array.from({length: pixels.length / 4}, (_, i) => pixels.slice(4 * i, 4 * i + 3).join()))];
+        }).map((colour) => colour.split(',').map(Number))""")
+
+    def test_32_devices_have_the_legends_colours_only(self):
+        for microbatches in (32, 256):  # boxes of some pixels, and below one
+            self.open(timelines.write(self.folder / "t.json", 32, microbatches))
+            self.browser.evaluate("options.transfers = options.memory = false; options.size = 0.4; arrange(); resize();")
+            found = self.browser.evaluate("""(() => {
+                const out = new Set();
+                for (const row of rows) {
+                    const [y, width] = [toY(row), view.width - view.left - kRight];
+                    if (row.device < 0 || y + row.box > view.height) continue;
+                    const pixels = picture.getImageData(view.left, y, width, row.box).data;
+                    for (let i = 0; i < pixels.length; i += 4) out.add(pixels.slice(i, i + 3).join());
+                }
+                return [...out].map((colour) => colour.split(',').map(Number));
+            })()""")
+            idle = self.browser.evaluate("bytesOf(colours.stripe)")
+            self.assertEqual([colour for colour in found if colour not in [*self.legend_colours(), idle]], [], microbatches)
+            self.assertGreater(len(found), 4)
+
+    def test_transfers_do_not_cross_memory(self):
+        self.open(*(timelines.write(self.folder / f"{seed}.json", 4, 4, seed=seed) for seed in range(2)))
+        for _ in range(2):  # the timelines one under the other, and device by device
+            crossed = self.browser.evaluate("""timelines.flatMap((timeline, t) => [...timeline.transfers.numbers].filter((i) => {
+                const ends = [timeline.columns.device[i], timeline.columns.peer[i]].map((device) => rows[rowOf[t][device]]);
+                const from = Math.min(...ends.map((row) => row.y)), to = Math.max(...ends.map((row) => row.y));
+                return rows.some((row) => row.memory && row.y + row.height > from && row.y < to);
+            })).length""")
+            self.assertEqual(crossed, 0)
+            self.assertEqual(self.browser.evaluate("rows.filter((row) => row.memory).length"), 8)
+            self.browser.press("d")
+
+    def test_filters(self):
+        self.open(timelines.write(self.folder / "t.json", 4, 8))
+        before = self.colour_at(*self.inside("F2"))
+        self.browser.evaluate("document.getElementById('stage').focus()")
+        self.browser.press("1")  # chooses the entry that begins so, and moves nothing
+        self.assertEqual(self.browser.evaluate("[location.hash, chosen.stage, view.from, view.to === lastTime]"), ["#stage=1", 1, 0, True])
+        self.browser.settle()
+        other = self.browser.evaluate("bytesOf(colours.other)")
+        self.assertEqual(self.colour_at(*self.inside("F2")), other)
+        self.assertEqual(self.colour_at(*self.inside("F2", device=1)), before)
+        # What is asked for in the address is what one sees.
+        self.browser.evaluate("location.hash = 'stage=1&microbatch=3'")
+        self.browser.settle()
+        self.assertEqual(self.browser.evaluate("[document.getElementById('microbatch').value, chosen]"), ["3", {"stage": 1, "microbatch": 3}])
+        self.assertEqual(self.colour_at(*self.inside("F2", device=1)), other)
+        self.assertEqual(self.colour_at(*self.inside("F3", device=1)), before)
+        self.browser.evaluate("location.hash = 'stage=77&microbatch=x'")
+        self.browser.settle()
+        self.assertEqual(self.browser.evaluate("chosen"), {"stage": -1, "microbatch": -1})
+        self.assertEqual(self.colour_at(*self.inside("F2")), before)
+        self.assertEqual(self.data("errors"), "")
+
+    def test_boxes_are_selected_by_keys(self):
+        self.open(timelines.write(self.folder / "t.json", 4, 8))
+        said = []
+        for key in "nnnpw":
+            self.browser.press(key)
+            said.append(self.tip().splitlines()[0])
+        forward = "forward of stage 0, micro-batch {}".format
+        self.assertEqual(said, [forward(0), forward(1), forward(2), forward(1), forward(0)])
+        self.browser.press("Escape")
+        self.assertEqual(self.tip(), "")
+        # The slider has keys of its own.
+        self.browser.evaluate("document.getElementById('size').focus()")
+        view = self.browser.evaluate("[view.from, view.to]")
+        self.browser.press("ArrowRight")
+        self.assertEqual(self.browser.evaluate("[view.from, view.to]"), view)
+
+    def test_narrow_windows(self):
+        """Nothing of a page is wider than the window."""
+        long = "a cluster with a name that is as long as paths of configurations may be/" * 4
+        self.browser.resize(700, 900)
+        self.addCleanup(self.browser.resize, 1400, 900)
+        for actors, names in ((2, "short"), (32, long)):
+            files = [timelines.write(self.folder / f"{seed}.json", actors, 8, seed=seed, title=names) for seed in range(2)]
+            for shown in (files[:1], files):
+                self.open(*shown, dark=actors == 32)
+                self.assertEqual(self.browser.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), True)
 
     def test_64_devices_and_256_microbatches(self):
         self.open(timelines.write(self.folder / "t.json", 64, 256))
@@ -138,7 +290,7 @@ class Page(ProgramTest):
         times = [float(self.browser.evaluate("draw(), document.documentElement.dataset.milliseconds")) for _ in range(9)]
         print(f"64 x 256: {boxes} boxes, whole picture redrawn in {statistics.median(times):.1f} ms", file=sys.stderr)
         self.browser.mouse("mouseMoved", *self.point_of("W200"))
-        self.assertRegex(self.tip(), r"^[FIW]\d+: ")
+        self.assertRegex(self.tip(), r"^(forward|input gradients|weight gradients) of stage 0, micro-batch \d+\n")
         self.assertEqual(self.data("errors"), "")
 
 

@@ -1,10 +1,13 @@
 """penstock plan: graphs, clusters and this machine; the plan's file is what train, check, simulate and show read."""
 
+import contextlib
 import json
 import pathlib
+import tempfile
 import unittest
 import xml.etree.ElementTree as ElementTree
 
+from browser import Browser
 from support import ProgramTest, run, run_all
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples/clusters"
@@ -66,6 +69,7 @@ class PlanTest(ProgramTest):
         self.assertAlmostEqual(more["twice the memory"], plan["predicted_time"])
         self.assertLessEqual(more["twice the bandwidth"], plan["predicted_time"])
         self.assertIn("next", explanation)
+        self.assertEqual(explanation["planned_time"], plan["predicted_time"])
         text = run("plan", self.graph(), "--devices", 2, "--bandwidth", 1e9, "--seconds", 1, "--explain").out
         for part in ("Bottleneck: ", "one more device", "twice the memory"):
             self.assertIn(part, text)
@@ -113,7 +117,7 @@ class PlanTest(ProgramTest):
         fails(CHAIN, "for how many devices", "--devices N, or --cluster FILE", devices=())
         fails(CHAIN, "what do links", "--bandwidth", devices=("--devices", 2))
         fails(CHAIN, "--bandwidth -1", devices=("--devices", 2, "--bandwidth", -1))
-        fails(CHAIN, "--memory 0", devices=("--devices", 2, "--bandwidth", 1, "--memory", 0))
+        fails(CHAIN, "--memory-limit 0", devices=("--devices", 2, "--bandwidth", 1, "--memory", 0))
         fails(CHAIN, "--latency inf", devices=("--devices", 2, "--bandwidth", 1, "--latency", "inf"))
         # A node that fits nowhere.
         fails(CHAIN, "fits the memory", "the smallest memory that would do", devices=("--devices", 2, "--bandwidth", 1e9, "--memory", 100))
@@ -152,6 +156,8 @@ class PlanTest(ProgramTest):
             self.assertGreater(plan["predicted_time"], 0)
             self.assertEqual(len(plan["peak_bytes"]), 2)
             self.assertIn("next", plan["explanation"])
+            # Two times of one step: by the nodes' costs, which the explanation is of, and by the stages as they were measured whole.
+            self.assertNotEqual(plan["explanation"]["planned_time"], plan["predicted_time"])
             planned = [config, "--plan", file]
             check = run("check", *planned, "--dtype", "f64", "--json")
             self.assertEqual(check.code, 0, check.out + check.err)
@@ -172,7 +178,8 @@ class PlanTest(ProgramTest):
 
     def test_stages_on_several_devices(self):
         config, file = self.config("gpt"), self.folder / "replicas.json"
-        plan = self.plan(config, "--batch", 16, "--devices", 4, "--bandwidth", 1e10, "--planner", "pipedream", "--out", file)
+        plan = self.plan(config, "--batch", 16, "--devices", 4, "--bandwidth", 1e10, "--planner", "pipedream", "--micro-batches", "2,4,8",
+                         "--out", file)  # fmt: skip
         groups = [len(stage["devices"]) for stage in plan["stages"]]
         self.assertGreater(max(groups), min(groups))
         planned, devices = [config, "--plan", file, "--batch", 16], sum(groups)
@@ -204,17 +211,18 @@ class PlanTest(ProgramTest):
 
     def test_devices_that_do_not_fit_a_plan(self):
         config, file = self.config("gpt"), self.folder / "replicas.json"
-        self.plan(config, "--nodes", 1, "--devices", 2, "--bandwidth", 1e10, "--seconds", 1, "--micro-batches", 2, "--out", file)
+        self.plan(config, "--nodes", 1, "--devices", 2, "--bandwidth", 1e10, "--planner", "pipedream", "--micro-batches", 2, "--out", file)
         planned = ["check", config, "--plan", file]
         self.assert_fails(run(*planned, "--mesh", "pipe=1,data=2"), "--mesh 2: the plan",
                           "says how many devices each actor has: 2", "leave out --mesh")
         self.assert_fails(run(*planned, "--batch", 4), "4 samples cannot be cut into 4 micro-batches of 2 equal parts", "has 2 devices")
         self.assert_fails(run(*planned, "--backend", "gloo"), "needs one process per device", "penstock launch -n 2")
         for result in run_all(3, *planned, "--backend", "gloo"):
-            self.assert_fails(result, "3 processes were started for 2 devices (1 actors of 2)")
-        three = run("plan", config, "--nodes", 1, "--devices", 3, "--bandwidth", 1e10, "--seconds", 1, "--micro-batches", 2)
+            self.assert_fails(result, "3 processes were started for 2 devices (1 actor of 2)")
+        three = run("plan", config, "--nodes", 1, "--devices", 3, "--bandwidth", 1e10, "--planner", "pipedream", "--micro-batches", 2)
         self.assertEqual(three.code, 0)
-        self.assertIn("note: train cannot run this plan: the plan: 8 samples cannot be cut into 4 micro-batches of 3 equal parts", three.err)
+        self.assertTrue(three.out.startswith(
+            "train cannot run this plan: the plan: 8 samples cannot be cut into 4 micro-batches of 3 equal parts"), three.out)
 
     def test_a_plan_is_profiled_and_simulated(self):
         config, file, _ = self.planned_here("gpt")
@@ -277,7 +285,6 @@ class PlanTest(ProgramTest):
         self.assert_fails(run("plan", *arguments, "--only", "pip=2"), "did you mean pipe?")
         self.assert_fails(run("plan", *arguments, "--only", "pipe=3"), "no degrees for", "on 8 devices")
         self.assert_fails(run("plan", *arguments, "--states", "2+2"), "--states 2+2: not three numbers of bytes")
-        self.assert_fails(run("plan", *arguments, "--out", self.folder / "plan.json"), "--out and --planner degrees", "--mesh")
         self.assert_fails(run("plan", graph, "--devices", 2, "--bandwidth", 1e9, "--only", "pipe=2"), "--only is of --planner degrees")
 
     def test_degrees_of_a_model(self):
@@ -285,6 +292,45 @@ class PlanTest(ProgramTest):
                          "--planner", "degrees", "--batch", 64, "--only", "pipe=8")  # fmt: skip
         self.assertEqual((plan["pipe"], plan["data"]), (8, 8))
         self.assertEqual(plan["stages"][0]["devices"], list(range(8)) if not plan["across"] else list(range(0, 64, 8)))
+
+    def test_degrees_are_run_from_a_file(self):
+        config, file = self.config("gpt"), self.folder / "degrees.json"
+        planned = ["plan", config, "--devices", 4, "--bandwidth", 1e9, "--planner", "degrees", "--out", file]
+        for zero in (0, 3):
+            result = run(*planned, "--only", f"pipe=2,zero={zero}", "--json")
+            self.assertEqual(result.code, 0, result.err)
+            plan = result.json()
+            self.assertEqual((plan["cannot_run"], plan["run_with"]), ("", f"--set zero={zero}" if zero else ""))
+            check = run("check", config, "--plan", file, *plan["run_with"].split(), "--dtype", "f64", "--json")
+            self.assertEqual(check.code, 0, check.out + check.err)
+            self.assertTrue(check.json()["equal"])
+        self.assert_fails(run(*planned, "--only", "by-block=1"), "--out and --only by-block=1", "block by block")
+
+    def test_what_is_assumed_stands_at_the_top(self):
+        config = self.config("gpt")
+        plan = ["plan", config, "--devices", 4, "--seconds", 1]
+        self.assertRegex(run(*plan).out, r"(?m)^Assumed: times of a published v100 \(--device\); links without limit \(--bandwidth\)")
+        self.assertEqual(self.plan(*plan[1:], "--bandwidth", 1e9, "--device", "a100-80", "--memory", 1e12, "--micro-batches", "1,2")["assumed"], [])
+
+    def test_best_is_not_behind_degrees(self):
+        arguments = [self.config("gpt"), "--devices", 4, "--bandwidth", 1e9, "--seconds", 4]
+        best = self.plan(*arguments)
+        self.assertEqual(best["cannot_run"], "")
+        self.assertLessEqual(best["predicted_time"], self.plan(*arguments, "--planner", "degrees", "--only", "by-block=0")["predicted_time"])
+
+    def test_sizes_need_not_fit_the_default_of_micro_batches(self):
+        plan = self.plan("gpt", "--set", "layers=2", "--batch", 36, "--micro-batches", "6,12", "--devices", 2, "--bandwidth", 1e9, "--seconds", 1)
+        self.assertEqual(plan["samples"], 36)
+
+    def test_explain_with_several_levels(self):
+        cluster = self.folder / "c.toml"
+        cluster.write_text("[[devices]]\ncount = 4\n[[levels]]\nsize = 2\nbandwidth = 100\n[[levels]]\nsize = 2\nbandwidth = 10\n")
+        plan = self.plan(self.graph(), "--cluster", cluster, "--seconds", 1, "--explain")
+        more = {change["what"]: change for change in plan["explanation"]["changes"]}
+        self.assertIn("predicted_time", more["2 more devices"])
+        self.assertEqual(len(plan["figures"]), len(plan["stages"]))
+        self.assertTrue({"degree", "ways", "gradient_sum", "update"} <= plan["figures"][0].keys())
+        self.assertTrue(all("latency" in link for link in plan["links"]))
 
     def test_published_figures(self):
         plan = self.plan(self.config("two-branch"), "--devices", 3, "--bandwidth", 1e10, "--device", "a100-80", "--no-replicas",
@@ -310,6 +356,41 @@ class PlanTest(ProgramTest):
         broken = self.folder / "broken.json"
         broken.write_text(file.read_text().replace('"planner"', '"planer"'))
         self.assert_fails(run("show", broken, "--out", self.folder / "x.svg"), "broken.json", "planer")
+
+    def test_the_page_of_a_plan(self):
+        """Of six stages with long names: each text is whole and in its box, nothing beside the window, light or dark."""
+        graph = self.graph(pipedream([(1, 2, 1000, 4000)] * 6, [(i, i + 1) for i in range(5)]))
+        file, page = self.folder / "plan.json", self.folder / "plan.html"
+        self.assertEqual(run("plan", graph, "--devices", 6, "--bandwidth", 1e9, "--no-replicas", "--planner", "max-load", "--out", file).code, 0)
+        plan = json.loads(file.read_text())
+        self.assertEqual(len(plan["stages"]), 6)
+        names = [f"encoder.layers.{i}.attention_and_feed_forward..encoder.layers.{i + 7}.WWWWWWWWWWWWWWWWWWWWWWWWW{'ü' * i}" for i in range(6)]
+        for stage, name in zip(plan["stages"], names):
+            stage["name"] = name
+        file.write_text(json.dumps(plan))
+        self.assertEqual(run("show", file, "--out", page).code, 0)
+        with tempfile.TemporaryDirectory(prefix="penstock-test-") as profile, contextlib.closing(Browser(profile)) as browser:
+            for width, dark in ((1400, False), (700, True)):
+                browser.resize(width, 900)
+                browser.open(page, dark)
+                found = browser.evaluate("""(() => {
+                    const inside = (a, b) => a.x >= b.x && a.y >= b.y && a.x + a.width <= b.x + b.width && a.y + a.height <= b.y + b.height;
+                    const svg = document.querySelector('.picture svg'), box = svg.getBoundingClientRect();
+                    const stages = [...svg.querySelectorAll('.stage')].map((stage) => ({
+                        name: [...stage.querySelectorAll('.name')].map((line) => line.textContent).join(''),
+                        fits: [...stage.querySelectorAll('text')].every((text) => inside(text.getBBox(), stage.querySelector('.box').getBBox())),
+                        seen: inside(stage.querySelector('.box').getBBox(), svg.viewBox.baseVal)}));
+                    return {stages, wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+                            right: box.right - innerWidth, ground: getComputedStyle(svg.querySelector('.ground')).fill,
+                            body: getComputedStyle(document.body).backgroundColor, tip: document.getElementById('tip').tagName};
+                })()""")
+                self.assertEqual([stage["name"] for stage in found["stages"]], [f"{i}  {name}" for i, name in enumerate(names)])
+                self.assertTrue(all(stage["fits"] and stage["seen"] for stage in found["stages"]), found)
+                self.assertEqual(found["wide"], 0)
+                self.assertEqual(found["ground"], found["body"])
+                self.assertEqual(found["tip"], "DIV")
+                if width == 1400:
+                    self.assertLessEqual(found["right"], 0)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,11 @@ class Profile(ProgramTest):
 
         added = self.profile_ok("--schedule", "zb-h1", "--backend", "gloo", "--json", launcher=("launch", "-n", 2, "--"))
         both = self.costs()
-        self.assertEqual(added.json(), both)
+        printed = added.json()
+        for unsteady in printed["unsteady"]:
+            self.assertGreater(unsteady["spread"], 0.25 * unsteady["median"])
+            self.assertIn("warning: ", added.err)
+        self.assertEqual(printed, {"format": 1, **both, "unsteady": printed["unsteady"]})
         self.assertEqual(sorted(both["links"]), ["gloo", "threads"])
         self.assertEqual({task["hash"] for task in both["tasks"]}, {task["hash"] for task in first["tasks"]})
         for old, new in zip(first["tasks"], both["tasks"]):

@@ -1,12 +1,24 @@
 """What the commands print and write when all goes well."""
 
 import json
+import re
 import unittest
 
 from support import SMALL, ProgramTest, read_tensors, run
 
 
 class Program(ProgramTest):
+    def test_the_bare_program_lists_its_commands(self):
+        result = run()
+        self.assertEqual((result.code, result.out), (2, ""))
+        for command in ("train", "generate", "check", "compile", "schedule", "verify", "profile", "plan", "show", "simulate", "launch"):
+            self.assertRegex(result.err, rf"\n  {command} +\w")
+
+    def test_version(self):
+        result = run("--version")
+        self.assertEqual((result.code, result.err), (0, ""))
+        self.assertRegex(result.out, r"^penstock \d+\.\d+\n$")
+
     def test_train_reports(self):
         result = self.train("run", 8, "--set", "validation_every=4")
         self.assertIn("step 1/8  loss ", result.err)
@@ -157,6 +169,16 @@ class Program(ProgramTest):
         table = self.folder / "plan.csv"
         table.write_text(run("compile", *SMALL, "--emit", "schedule", "--schedule", "zb-h1").out)
         self.assertEqual(run("check", *SMALL, "--schedule", table).code, 0)
+
+    def test_verify_says_whether_there_is_a_memory_plan(self):
+        program = self.folder / "program.txt"
+        program.write_text(run("compile", *SMALL, "--emit", "program").out)
+        self.assertTrue(run("verify", program, "--json").json()["memory_plan"])
+        self.assertNotIn("memory plan", run("verify", program).out)
+        program.write_text(re.sub(r"(  slot \S+ \w+) @\d+", r"\1", program.read_text()))
+        self.assertFalse(run("verify", program, "--json").json()["memory_plan"])
+        self.assertIn("no memory plan: its slots have no places, so it cannot run", run("verify", program).out)
+        self.assert_fails(run("verify", program, "--memory-limit", 10**9), "has no memory plan")
 
     def test_a_table_that_recomputes(self):
         table = self.folder / "again.csv"

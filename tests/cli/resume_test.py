@@ -8,7 +8,7 @@ import signal
 import time
 import unittest
 
-from support import ProgramTest, Result, read_state, run, start
+from support import ProgramTest, Result, read_metrics, read_pieces, read_state, run, start
 
 STEPS = 60
 
@@ -33,8 +33,12 @@ class Resume(ProgramTest):
         self.assertEqual(state.keys(), reference.keys())
         for name in reference:
             self.assertEqual(state[name], reference[name], name)
-        steps = [json.loads(line)["step"] for line in (self.folder / out / "metrics.jsonl").read_text().splitlines()]
-        self.assertEqual(steps, list(range(1, STEPS + 1)))
+        metrics = self.folder / out / "metrics.jsonl"
+        self.assertEqual(sorted(read_metrics(self.folder / out)), list(range(1, STEPS + 1)))
+        # Steps that were repeated are there twice, and alike.
+        losses = {}
+        for line in map(json.loads, metrics.read_text().splitlines()):
+            self.assertEqual(losses.setdefault(line["step"], line["loss"]), line["loss"])
 
     def start_run(self, out):
         return start(*self.train_arguments(out, STEPS, "--set", "checkpoint_every=5"))
@@ -89,7 +93,7 @@ class Resume(ProgramTest):
         self.wait_for(process, lambda: metrics.exists() and metrics.read_bytes().count(b"\n") >= 3)
         process.send_signal(signal.SIGTERM)
         result = Result(process)
-        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual(result.code, 128 + signal.SIGTERM, result.err)
         stopped = result.json()
         self.assertTrue(stopped["stopped"])
         self.assertLess(stopped["step"], STEPS)
@@ -114,7 +118,103 @@ class Resume(ProgramTest):
             self.assertAlmostEqual(self.last_loss(out), last, delta=1e-3, msg=plan)
 
     def last_loss(self, out):
-        return json.loads((self.folder / out / "metrics.jsonl").read_text().splitlines()[-1])["loss"]
+        return read_metrics(self.folder / out)[STEPS]["loss"]
+
+    def program(self, *arguments):
+        result = run("compile", "--emit", "program", *arguments)
+        self.assertEqual(result.code, 0, result.err)
+        return result.out
+
+    def test_shares_stay_what_they_were(self):
+        """Resumed, a sharded run has the program, the pieces and the bits that it would have had."""
+        table = self.folder / "zeropp.csv"
+        table.write_text(run("schedule", "zeropp", "--actors", 2, "--microbatches", 4, "--chunks", 2).out)
+        cases = [["--schedule", "zeropp", "--set", "chunks=2", "--set", "data=2"], ["--schedule", table, "--set", "data=2"],
+                 ["--schedule", "zb-h1", "--mesh", "pipe=2,data=2,local=2", "--batch", 16, "--set", "zero=3"]]
+        cases += [["--schedule", "1f1b", "--mesh", "pipe=2,data=2", "--set", f"zero={zero}"] for zero in (0, 1, 2, 3)]
+        for i, case in enumerate(cases):
+            whole, resumed = self.folder / f"whole-{i}", self.folder / f"resumed-{i}"
+            self.train(whole.name, 6, *case, "--set", "checkpoint_every=3")
+            result = run("train", "--resume", whole / "checkpoint-3", "--out", resumed)
+            self.assertEqual(result.code, 0, result.err)
+            expected = read_pieces(whole / "checkpoint-6")
+            self.assertEqual(any("[" in name for _, name in expected), case[-1] != "zero=0", case)
+            self.assertTrue(read_pieces(resumed / "checkpoint-6") == expected, case)
+            self.assertEqual(self.program("--resume", whole / "checkpoint-3"), self.program(*self.train_arguments("any", 6, *case)[1:]), case)
+
+    def test_a_plain_run_goes_on_sharded_where_its_new_schedule_shards(self):
+        new = ["--schedule", "zeropp", "--chunks", 2, "--mesh", "pipe=2,data=2"]
+        self.train("plain", 3)
+        self.train("sharded", 3, *new)
+        result = run("train", "--resume", self.folder / "plain", *new, "--steps", 4)
+        self.assertEqual(result.code, 0, result.err)
+        pieces = [read_pieces(self.folder / name).keys() for name in ("plain/checkpoint-4", "sharded/checkpoint-3")]
+        self.assertEqual(*pieces)
+        self.assertTrue(any(name.endswith("]") for _, name in pieces[0]))
+
+    def rates(self, out, *more):
+        self.train(out, 20, "--lr", 0.01, "--set", "warmup=4", *more)
+        return [read_metrics(self.folder / out)[step]["learning_rate"] for step in range(1, 21)]
+
+    def assert_rates(self, found, expected):
+        self.assertEqual(len(found), len(expected))
+        for rate, value in zip(found, expected):
+            self.assertAlmostEqual(rate, value, delta=1e-7)
+
+    def test_learning_rates(self):
+        rise = [0.0025, 0.005, 0.0075, 0.01]
+        self.assert_rates(self.rates("constant", "--set", "decay=constant"), rise + [0.01] * 16)
+        self.assert_rates(self.rates("linear", "--set", "decay=linear", "--set", "final_fraction=0"),
+                          rise + [0.01 * (20 - step) / 16 for step in range(5, 21)])
+        self.assert_rates(self.rates("wsd", "--set", "decay=wsd", "--set", "decay_steps=5", "--set", "final_fraction=0.5"),
+                          rise + [0.01] * 11 + [0.009, 0.008, 0.007, 0.006, 0.005])
+        self.assert_rates(self.rates("early", "--set", "decay=linear", "--set", "decay_end=8", "--set", "final_fraction=0"),
+                          rise + [0.0075, 0.005, 0.0025] + [0] * 13)
+        self.assert_fails(run(*self.train_arguments("none", 2, "--set", "decay=cosin")), 'unknown decay "cosin"', 'did you mean "cosine"?')
+
+    def test_a_longer_run_keeps_its_learning_rate(self):
+        whole = self.rates("run", "--set", "checkpoint_every=10", "--set", "keep=9")
+        run_folder, again, stretched = self.folder / "run", self.folder / "again", self.folder / "stretched"
+        result = run("train", "--resume", run_folder / "checkpoint-10", "--out", again, "--steps", 24)
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("learning rate 0.01 from step 4, cosine to 0.001 at step 20, as before; --set decay_end=24 lets it fall until the last step",
+                      result.err)
+        found = read_metrics(again)
+        self.assertEqual([found[step]["learning_rate"] for step in range(11, 21)], whole[10:])
+        self.assert_rates([found[step]["learning_rate"] for step in range(21, 25)], [0.001] * 4)
+        result = run("train", "--resume", run_folder, "--out", stretched, "--steps", 24, "--set", "decay_end=0", "--lr", 0.02)
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("learning rate 0.02 from step 4, cosine to 0.002 at step 24; before: 0.01 from step 4, cosine to 0.001 at step 20\n",
+                      result.err)
+        self.assertGreater(read_metrics(stretched)[21]["learning_rate"], 0.0021)
+        # A file that does not speak of it changes nothing either.
+        config = self.folder / "other.toml"
+        config.write_text("[train]\nsteps = 24\n")
+        result = run(*self.train_arguments("file", 24, config, "--resume", run_folder))
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("at step 20, as before", result.err)
+
+    def test_from_another_folder(self):
+        """What a run stores means the same wherever it is read."""
+        (self.folder / "one").mkdir()
+        other = self.folder / "other"
+        other.mkdir()
+        (self.folder / "one" / "table.csv").write_text(run("schedule", "gpipe", "--actors", 2, "--microbatches", 4).out)
+        arguments = self.train_arguments("run", 4)
+        arguments[arguments.index("--text") + 1] = "../text.txt"
+        self.assertEqual(run(*arguments, "--schedule", "table.csv", cwd=self.folder / "one").code, 0)
+        resumed = run("train", "--resume", "../run", "--steps", 6, cwd=other)
+        self.assertEqual(resumed.code, 0, resumed.err)
+        again = run("train", self.folder / "run" / "config.toml", "--out", "again", cwd=other)
+        self.assertEqual(again.code, 0, again.err)
+        self.assertEqual(read_state(other / "again" / "checkpoint-6").keys(), read_state(self.folder / "run" / "checkpoint-6").keys())
+
+    def test_the_configuration_of_a_run_repeats_it(self):
+        self.train("first", 5, "--schedule", "zeropp", "--chunks", 2, "--set", "data=2", "--lr", 0.002)
+        again = run("train", self.folder / "first" / "config.toml", "--out", self.folder / "second")
+        self.assertEqual(again.code, 0, again.err)
+        first, second = (read_pieces(self.folder / name / "checkpoint-5") for name in ("first", "second"))
+        self.assertTrue(first == second)
 
     def test_retention(self):
         self.train("run", 10, "--set", "checkpoint_every=2", "--set", "keep=2")

@@ -26,7 +26,7 @@ class Search(ProgramTest):
     def test_text_says_what_is_proven(self):
         out = run("schedule", "search", *SHAPE, "--memory-limit", 4, "--show").out
         self.assertIn("makespan 27, bubble 11.1 %: no order of these stages is faster", out)
-        self.assertIn("best schedule by name: interleaved-zb, 27", out)
+        self.assertIn("best schedule by name of 4 stages: interleaved-zb, 27", out)
         twice = run("schedule", "search", *SHAPE, "--memory-limit", 4, "--copies", 2).out
         self.assertIn("makespan 25, bubble 4.0 %", twice)
         self.assertIn("searched: 27", out)
@@ -118,21 +118,21 @@ class Search(ProgramTest):
         config, costs = self.costs(1)
         flags = ["schedule", "search", "--costs", costs, "--seconds", 1]
         race = ["--measure", config, "--candidates", 2, "--rounds", 1, "--steps", 1]
-        out = run(*flags, *race).out
+        out = run(*flags, "--microbatches", 4, *race).out
         self.assertRegex(out, "left out: 2 stages per actor: .*costs.json has no time for ")
 
         # The flags' micro-batches and actors, and a model, that are not the configuration's.
         self.assert_fails(run(*flags, "--microbatches", 8, *race), "small.toml has pipeline.microbatches = 4, the search --microbatches 8")
-        self.assert_fails(run(*flags, "--actors", 3, *race), "small.toml has pipeline.actors = 2, the search --actors 3")
+        self.assert_fails(run(*flags, "--microbatches", 4, "--actors", 3, *race), "small.toml has pipeline.actors = 2, the search --actors 3")
         self.assert_fails(run("schedule", "search", *race), "--measure races the best tables for measured costs", "--costs FILE")
         other = self.folder / "other.toml"
         other.write_text(config.read_text().replace("width = 16", "width = 32"))
-        self.assert_fails(run(*flags, "--measure", other), "was measured for another model than that of", "width 16", "width 32")
+        self.assert_fails(run(*flags, "--microbatches", 4, "--measure", other), "was measured for another model than that of", "width 16", "width 32")
         plan = self.folder / "plan.json"
         made = run("plan", config, "--devices", 2, "--bandwidth", 1e9, "--device", "h200", "--out", plan)
         self.assertEqual(made.code, 0, made.err)
         other.write_text(config.read_text() + f'plan = "{plan}"\n')
-        self.assert_fails(run(*flags, "--measure", other), "has the stages of a plan, the search those of the model")
+        self.assert_fails(run(*flags, "--microbatches", 4, "--measure", other), "has the stages of a plan, the search those of the model")
         self.assertEqual(run(*flags, "--rounds", 2).code, 2)
 
     def test_race_of_too_many_stages(self):
@@ -140,7 +140,7 @@ class Search(ProgramTest):
         config.write_text(config.read_text().replace("layers = 4", "layers = 3"))
         costs.write_text(costs.read_text().replace("layers 4", "layers 3"))  # as if it had been measured
         flags = ["schedule", "search", "--costs", costs, "--seconds", 1, "--measure", config]
-        flags += ["--candidates", 2, "--rounds", 1, "--steps", 1]
+        flags += ["--candidates", 2, "--rounds", 1, "--steps", 1, "--microbatches", 4]
         racers = run(*flags, "--json").json()["race"]
         outcomes = {(racer["chunks"], "measured" in racer, "refused" in racer) for racer in racers}
         self.assertEqual(outcomes, {(1, True, False), (2, False, True)})
@@ -149,6 +149,8 @@ class Search(ProgramTest):
 
     def test_mistakes(self):
         for arguments, code, message in [
+            (["search", "--actors", 1000, "--microbatches", 100], 1, "is too large"),
+            (["compare", "--actors", 5000, "--microbatches", 1], 1, "--actors 5000 are too many"),
             (["search", *SHAPE, "--memory-limit", 0.5], 1, "the smallest limit that would do is 1"),
             (["search", *SHAPE, "--memory-limit", 0], 1, "an actor holds more than 0 activations"),
             (["search", *SHAPE, "--seconds", -1], 1, "--seconds -1"),

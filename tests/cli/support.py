@@ -19,9 +19,9 @@ SMALL = [
 ]  # fmt: skip
 
 
-def start(*arguments, environment=None, **options):
+def start(*arguments, program=PROGRAM, environment=None, **options):
     return subprocess.Popen(
-        [PROGRAM, *map(str, arguments)],
+        [program, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
@@ -81,6 +81,21 @@ def read_state(checkpoint):
             name, begin = re.fullmatch(r"(.*?)(?:\[(\d+):\d+\])?", stored).groups()
             pieces.setdefault(name, []).append((int(begin or 0), value))
     return {name: b"".join(value for _, value in sorted(found)) for name, found in pieces.items()}
+
+
+def read_pieces(checkpoint):
+    """The bytes of what each file of a checkpoint holds, tensors or pieces of them, by file and name."""
+    return {
+        (file.name, stored): value
+        for file in pathlib.Path(checkpoint).glob("*.safetensors")
+        for stored, value in read_tensors(file).items()
+    }
+
+
+def read_metrics(folder):
+    """The steps of a run: of several lines of one step the last counts."""
+    lines = [json.loads(line) for line in (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()]
+    return {line["step"]: line for line in lines}
 
 
 class ProgramTest(unittest.TestCase):

@@ -65,10 +65,11 @@ class Step:
         self.last[actor] = box
         target = {"F": actor + 1, "I": actor - 1}.get(kind, -1)
         if 0 <= target < self.actors:
-            host = self.add(self.clock[actor], 8e-6, device=actor, lane=2, cause=box)
+            action = {"kind": KINDS.index(kind), "stage": actor, "microbatch": microbatch}
+            host = self.add(self.clock[actor], 8e-6, device=actor, lane=2, task=1, cause=box, **action)
             self.clock[actor] = self.columns["end"][host]
             self.arrived[(kind, actor, microbatch)] = self.add(
-                self.clock[actor], 1.2e-4, device=actor, peer=target, lane=1, microbatch=microbatch, cause=host, bytes=2 * MIB
+                self.clock[actor], 1.2e-4, device=actor, peer=target, lane=1, cause=host, bytes=2 * MIB, **action
             )
         return True
 
@@ -97,12 +98,21 @@ def step(actors, microbatches, seed=0, title="made up", jitter=0.1):
         "seconds": True,
         "makespan": max(made.columns["end"]),
         "devices": [f"device {a}" for a in range(actors)],
-        "tasks": ["after.0"],
+        "tasks": ["after.0", "send"],
         "lanes": LANES,
         "kinds": KINDS,
         "activities": made.columns,
         "memory": [made.memory(a) for a in range(actors)],
     }
+
+
+def in_chunks(made):
+    """The step with two stages on each actor: the odd micro-batches are those of the second."""
+    columns, actors = made["activities"], len(made["devices"])
+    for i, microbatch in enumerate(columns["microbatch"]):
+        if microbatch % 2 == 1 and columns["stage"][i] >= 0:
+            columns["stage"][i] += actors
+    return made
 
 
 def write(path, *arguments, **options):

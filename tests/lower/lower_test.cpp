@@ -241,6 +241,24 @@ TEST(Lower, TheTableMustFitTheModel) {
             "table for 2");
 }
 
+TEST(Lower, CollectivesOfTheModelAreRefused) {
+  Graph step = gradient_step(*tiny("mlp", 2), 4, 4, 2);
+  Op& loop = *std::ranges::find(step.ops, "accumulate", &Op::name);
+  auto body = std::make_shared<Graph>(*loop.body);
+  Op& op = *std::ranges::find(body->ops, "relu", &Op::name);
+  op.name = "all_reduce";
+  op.attributes = {{"axis", std::string("tensor")}, {"size", std::int64_t{4}}};
+  op.origin = "layers.0";
+  loop.body = body;
+  EXPECT_EQ(
+      message_of([&] { lower(step, table("gpipe", 2, 2)); }),
+      "graph @body: all_reduce is a collective of the model's, which no device can run\n"
+      "  axis \"tensor\" of 4 members\n"
+      "  made in layers.0\n"
+      "  hint: write the model for one device: pipeline.data and pipeline.zero spread it over several, with the collectives that this "
+      "needs");
+}
+
 TEST(Cut, PerceptronThatRecomputes) {
   const StagedStep staged = prepare_stages(gradient_step(*tiny("mlp", 2), 4, 4, 2));
   expect_golden("stage/perceptron_recomputed.txt", print(cut(staged, {false, true}, {true, true})));

@@ -112,11 +112,11 @@ TEST(ExactPlan, IsTheBestOfAllPlans) {
     if (of.batches) problem.graph.nodes[0].equal_batches = problem.graph.nodes[1].equal_batches = random() % 2 == 0;
     if (random() % 2 == 0) limit_memory(random, problem, 20, 120);
     const PlanScore every = EveryPlan(problem, PlanGoal::time).run();
-    const ExactResult exact = exact_stages(problem, {}, PlanGoal::time, Deadline::max());
+    const ExactResult exact = exact_stages(problem, {}, PlanGoal::time, no_limit());
     EXPECT_TRUE(exact.finished);
     if (exact.stages.empty()) {
       EXPECT_TRUE(std::isinf(every.value));
-      const ExactResult least = exact_stages(problem, {}, PlanGoal::memory, Deadline::max());
+      const ExactResult least = exact_stages(problem, {}, PlanGoal::memory, no_limit());
       EXPECT_NEAR(least.score.value, EveryPlan(problem, PlanGoal::memory).run().value, 1e-6 * least.score.value);
       continue;
     }
@@ -192,7 +192,7 @@ TEST(BestPlan, WithinOnePercentOfExact) {
       ++infeasible;
       EXPECT_NE(why.find("the smallest memory that would do: "), std::string::npos) << why;
       EXPECT_EQ(why_not.substr(0, why_not.find('\n')), why.substr(0, why.find('\n')));
-      const double least = exact_stages(problem, {}, PlanGoal::memory, Deadline::max()).score.value;
+      const double least = exact_stages(problem, {}, PlanGoal::memory, no_limit()).score.value;
       EXPECT_NE(why.find(concat("(", std::llround(std::ceil(least)), " bytes)")), std::string::npos) << why;
       PlanProblem enough = problem;
       for (ClusterDevice& device : enough.cluster.devices) device.memory = std::max(device.memory, least);

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "penstock/plan.h"
 #include "support/errors.h"
+#include "support/paths.h"
 
 namespace penstock::test {
 namespace {
@@ -67,7 +68,7 @@ TEST(Cluster, LatencyMayBeNothing) {
 
 TEST(Cluster, Examples) {
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(PENSTOCK_TESTS) + "/../examples/clusters")) {
+  for (const auto& entry : std::filesystem::directory_iterator(tests_folder() + "/../examples/clusters")) {
     const ClusterSpec cluster = parse_cluster(read_file(entry.path().string()), entry.path().string());
     EXPECT_TRUE(entry.path().stem().string().ends_with(concat("-", cluster.devices.size()))) << entry.path();
     ++files;

@@ -100,11 +100,32 @@ TEST(CostModel, DegreesAddToTransfers) {
 
 TEST(CostModel, AMeasuredTransferHasNoBytes) {
   PlanGraph graph = chain_graph({1, 1}, 10);
-  graph.nodes[0].transfer_seconds = 0.5;
+  graph.nodes[0].outputs = {{.seconds = 0.5, .readers = {1}}};
   const std::vector<StageTransfer> all = transfers_between(graph, stages_on_own_devices({{0}, {1}}));
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].forward_bytes, 0);
-  EXPECT_EQ(all[0].seconds, 0.5);
+  EXPECT_EQ(all[0].forward_seconds, 0.5);
+  EXPECT_EQ(all[0].backward_seconds, 0);
+}
+
+// Node 0 sends 1 to both others and 2 to the last; 4 is a gradient of the last, 8 one of the first that a file sends forward.
+TEST(CostModel, MeasuredOutputsGoOnceToEachStageAndGradientsBack) {
+  PlanGraph graph = chain_graph({1, 1, 1});
+  graph.edges.push_back({0, 2, 0});
+  graph.nodes[0].outputs = {{1, false, {1, 2}}, {2, false, {2}}, {8, true, {1}}};
+  graph.nodes[2].outputs = {{4, true, {0, 1}}};
+  for (PlanNode& node : graph.nodes) node.costs[0].samples = 2;
+  const auto seconds = [&](const std::vector<std::vector<int>>& stages) {
+    std::vector<double> out;
+    for (const StageTransfer& t : transfers_between(graph, stages_on_own_devices(stages))) {
+      out.push_back(t.forward_seconds * 2);
+      out.push_back(t.backward_seconds * 2);
+    }
+    return out;
+  };
+  EXPECT_EQ(seconds({{0}, {1}, {2}}), (std::vector<double>{1, 8, 3, 4, 0, 4}));  // 0 to 1, 0 to 2, 1 to 2
+  EXPECT_EQ(seconds({{0}, {1, 2}}), (std::vector<double>{3, 12}));
+  EXPECT_EQ(seconds({{0, 1}, {2}}), (std::vector<double>{3, 4}));
 }
 
 TEST(CostModel, LinksAndRings) {

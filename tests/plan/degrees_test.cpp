@@ -313,7 +313,7 @@ TEST(Degrees, WhatHasNoPlan) {
   odd.samples = 3;
   EXPECT_NE(message(odd, "data=8").find("no degrees for layers on 8 devices"), std::string::npos);
   EXPECT_NE(message(odd, "pipe=3").find("a step has 3 samples"), std::string::npos);
-  odd.graph.nodes[2].transfer_seconds = 1;
+  odd.graph.nodes[2].outputs = {{.seconds = 1, .readers = {3}}};
   EXPECT_NE(message(odd).find("was measured as a time"), std::string::npos);
   odd.graph.nodes[2].costs[0].degree = 2;
   EXPECT_NE(message(odd).find("has no costs on one device"), std::string::npos);

@@ -68,6 +68,23 @@ TEST(Downsets, OfOnePathWhereThereAreTooMany) {
   EXPECT_EQ(Downsets(graph, kOnePath).count(), 16);
 }
 
+TEST(Downsets, OfSmallGraphsOfEachForm) {
+  for (const char* name : {"residual.txt", "layers.json", "colours.json", "towers.json"}) {
+    const PlanGraph graph = test::stand_in(name);
+    EXPECT_EQ(Downsets(graph).count(), static_cast<int>(test::all_downsets(graph).size())) << name;
+  }
+}
+
+TEST(Downsets, OnlySomeOfThem) {
+  PlanGraph graph;
+  graph.nodes.resize(70);
+  for (int i = 1; i < 70; ++i) graph.edges.push_back({i - 1, i});
+  const Downsets some = Downsets(graph).only({0, 3, 69, 70});
+  EXPECT_EQ(some.count(), 4);
+  EXPECT_EQ(some.difference(1, 2).size(), 66u);
+  EXPECT_EQ(some.all(), (std::vector<int>{0, 1, 2, 3}));
+}
+
 TEST(Downsets, OfMeasuredGraphs) {
   if (!test::has_profiles()) GTEST_SKIP();
   EXPECT_EQ(Downsets(test::profile("pipedream-resnet50-graph.txt")).count(), 242);

@@ -91,7 +91,8 @@ TEST(Evaluate, EachPairOfStagesHasItsBytesAndItsLink) {
 
 TEST(Evaluate, ATransferMeasuredAsTimeTakesThatLong) {
   PlanGraph graph = chain_graph({1, 1}, 1e12);
-  graph.nodes[0].transfer_seconds = 0.25;
+  graph.nodes[0].outputs = {{.seconds = 0.25, .readers = {1}}};
+  graph.nodes[1].outputs = {{.seconds = 0.25, .backward = true, .readers = {0}}};
   EXPECT_DOUBLE_EQ(evaluated(problem_of(graph, uniform_cluster(2, 1), 1), stages_on_own_devices({{0}, {1}})).predicted_time, 6.5);
 }
 

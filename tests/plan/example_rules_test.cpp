@@ -6,11 +6,12 @@
 
 #include "base/text.h"
 #include "plan/apply.h"
+#include "support/paths.h"
 
 namespace penstock {
 namespace {
 
-const std::string kFolder = std::string(PENSTOCK_TESTS) + "/../examples/schedules/";
+const std::string kFolder = test::tests_folder() + "/../examples/schedules/";
 
 Rules example(const std::string& name) {
   return parse_rules(read_file(kFolder + name + ".rules"), name + ".rules");

@@ -17,7 +17,9 @@
 #include "plan/profiles.h"
 #include "plan/series_parallel.h"
 #include "support/errors.h"
+#include "support/paths.h"
 #include "support/plan_graphs.h"
+#include "support/random_plan.h"
 #include "support/random_schedule.h"
 
 namespace penstock {
@@ -84,10 +86,7 @@ LoggedPlan logged(const nlohmann::json& plan) {
   return out;
 }
 
-TEST(GraphpipeTest, LoggedPlans) {
-  if (!test::has_profiles()) GTEST_SKIP() << "no profiles beside the project";
-  const nlohmann::json plans = nlohmann::json::parse(read_file(test::profile_path("graphpipe/plans.json")));
-  ASSERT_EQ(plans.at("timed").size() + plans.at("in_flight_only").size(), 8u);
+void expect_logged(const nlohmann::json& plans) {
   for (const char* list : {"timed", "in_flight_only"})
     for (const auto& plan : plans.at(list)) {
       const LoggedPlan stages = logged(plan);
@@ -97,6 +96,17 @@ TEST(GraphpipeTest, LoggedPlans) {
           iteration_time(stages.shape, stages.sizes, stages.per_sample, plan.at("mini_batch"), plan.at("bottleneck_threshold"));
       EXPECT_NEAR(time, plan.at("iteration_time"), 0.1) << plan.at("name");
     }
+}
+
+TEST(GraphpipeTest, PlansByHand) {
+  expect_logged(nlohmann::json::parse(read_file(test::stand_in_path("plans.json"))));
+}
+
+TEST(GraphpipeTest, LoggedPlans) {
+  if (!test::has_profiles()) GTEST_SKIP() << "no profiles beside the project";
+  const nlohmann::json plans = nlohmann::json::parse(read_file(test::profile_path("graphpipe/plans.json")));
+  ASSERT_EQ(plans.at("timed").size() + plans.at("in_flight_only").size(), 8u);
+  expect_logged(plans);
 }
 
 TEST(GraphpipeTest, InFlightWithSizesOfTheirOwn) {
@@ -265,7 +275,7 @@ TEST(GraphpipeTest, TheFormulasBestIsThatOfBruteForce) {
     Random random(seed);
     const PlanProblem problem = random_problem(random, false);
     const Least least = brute_force(problem);
-    const double time = least_time(graphpipe_plans(problem, 60));
+    const double time = least_time(graphpipe_plans(problem, test::no_limit()));
     EXPECT_GE(time, least.of_all * (1 - 1e-6)) << "seed " << seed;
     EXPECT_LE(time, least.of_all * 1.12) << "seed " << seed;
     near_pieces += time <= least.of_pieces * 1.01;
@@ -290,7 +300,7 @@ TEST(GraphpipeTest, WithinTheMemory) {
       continue;
     }
     EXPECT_EQ(message, "no error") << "seed " << seed;
-    near_all += least_time(graphpipe_plans(problem, 60)) <= least.of_all * 1.01;
+    near_all += least_time(graphpipe_plans(problem, test::no_limit())) <= least.of_all * 1.01;
     ++all;
   }
   EXPECT_GT(lacking, 20);
@@ -301,7 +311,7 @@ TEST(GraphpipeTest, WithinTheMemory) {
 
 ClusterSpec committed_cluster(int devices) {
   const std::string name = concat("v100-", devices, ".toml");
-  return parse_cluster(read_file(concat(PENSTOCK_TESTS, "/../examples/clusters/", name)), name);
+  return parse_cluster(read_file(concat(test::tests_folder(), "/../examples/clusters/", name)), name);
 }
 
 // Simulated, of the same planner on the nodes in a row, divided by that of the graph.
@@ -311,30 +321,40 @@ double gain_of(PlanProblem problem) {
   return make_plan("graphpipe", problem, {.seconds = 600}).predicted_time / time;
 }
 
+void expect_gain(const PlanGraph& graph, int devices, double gain) {
+  PlanProblem problem = problem_of(graph, devices, 64 * devices);
+  problem.cluster = committed_cluster(devices);
+  problem.batches = {8, 32, 64};
+  EXPECT_GE(gain_of(problem), gain) << graph.name << " on " << devices;
+}
+// A few micro-batches: depth is most of the step.
+void expect_gain_of_depth(const PlanGraph& graph, int devices, double gain) {
+  PlanProblem problem = problem_of(graph, devices, 32);
+  problem.cluster = committed_cluster(devices);
+  problem.batches = {4};
+  problem.replicas = false;
+  EXPECT_GE(gain_of(problem), gain) << graph.name << " on " << devices;
+}
+
+TEST(GraphpipeTest, ThreeTowersAreFasterThanInARow) {
+  for (const int devices : {4, 8}) {
+    expect_gain(test::stand_in("towers.json"), devices, 1);
+    expect_gain_of_depth(test::stand_in("towers.json"), devices, 1.1);
+  }
+}
+
 TEST(GraphpipeTest, NeverSlowerThanInARow) {
   if (!test::has_profiles()) GTEST_SKIP() << "no profiles beside the project";
   // Of the transformer every branch takes a device or its replicas, and DLRM is bound by its first layer after the branches.
   const std::vector<std::pair<std::string, double>> models = {{"candle_uno", 1.1}, {"mmt", 1}, {"dlrm", 1}};
   for (const auto& [name, gain] : models)
-    for (const int devices : {4, 8, 16, 32}) {
-      PlanProblem problem = problem_of(test::profile("graphpipe/" + name + ".json"), devices, 64 * devices);
-      problem.cluster = committed_cluster(devices);
-      problem.batches = {8, 32, 64};
-      EXPECT_GE(gain_of(problem), gain) << name << " on " << devices;
-    }
+    for (const int devices : {4, 8, 16, 32}) expect_gain(test::profile("graphpipe/" + name + ".json"), devices, gain);
 }
 
-// A few micro-batches: depth is most of the step.
 TEST(GraphpipeTest, FasterWhereDepthBinds) {
   if (!test::has_profiles()) GTEST_SKIP() << "no profiles beside the project";
   for (const char* name : {"candle_uno", "mmt", "dlrm"})
-    for (const int devices : {8, 16, 32}) {
-      PlanProblem problem = problem_of(test::profile(concat("graphpipe/", name, ".json")), devices, 32);
-      problem.cluster = committed_cluster(devices);
-      problem.batches = {4};
-      problem.replicas = false;
-      EXPECT_GE(gain_of(problem), 1.1) << name << " on " << devices;
-    }
+    for (const int devices : {8, 16, 32}) expect_gain_of_depth(test::profile(concat("graphpipe/", name, ".json")), devices, 1.1);
 }
 
 // The paper's case study: two branches of eight layers and a head on eight devices. Half as deep, so about half as many in flight, so twice
@@ -386,7 +406,7 @@ TEST(GraphpipeTest, OnChainsNeverWorseThanLinear) {
     problem.graph = test::in_a_row(problem.graph);
     const Least least = brute_force(problem);
     if (std::isinf(least.of_all)) continue;
-    EXPECT_LE(least_time(graphpipe_plans(problem, 60)), least.of_all * 1.0001) << "seed " << seed;
+    EXPECT_LE(least_time(graphpipe_plans(problem, test::no_limit())), least.of_all * 1.0001) << "seed " << seed;
   }
 }
 
@@ -431,7 +451,7 @@ TEST(GraphpipeTest, StatesGrowWithTheSquareOfTheNodesAtMost) {
     for (int i = 0; i <= 4 * each; ++i) forward.push_back(test::draw(random, 1, 32));
     PlanProblem problem = problem_of(test::plan_graph(forward, edges), 16, 64);
     if (row) problem.graph = test::in_a_row(problem.graph);
-    return static_cast<double>(graphpipe_plans(problem, 60).states);
+    return static_cast<double>(graphpipe_plans(problem, test::no_limit()).states);
   };
   for (const bool row : {false, true}) EXPECT_LT(states(240, row), 1.1 * 64 * states(30, row)) << row;
 }

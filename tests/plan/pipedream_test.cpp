@@ -141,10 +141,12 @@ TEST(PipedreamPlanner, TwoLevelsAsTheOriginal) {
 }
 
 TEST(PipedreamPlanner, PlansHoldEachNodeAndDeviceOnce) {
-  if (!test::has_profiles()) GTEST_SKIP();
-  for (const char* name : {"vgg16", "gnmt"}) {
+  std::vector<PlanGraph> graphs = {test::stand_in("residual.txt")};
+  if (test::has_profiles())
+    for (const char* name : {"vgg16", "gnmt"}) graphs.push_back(measured(name));
+  for (const PlanGraph& graph : graphs) {
     PlanProblem problem;
-    problem.graph = measured(name);
+    problem.graph = graph;
     problem.cluster = two_levels(1e10, 1e9);
     const Plan plan = plan_by_pipedream(problem, {});
     std::vector<int> nodes, devices;
@@ -165,7 +167,8 @@ TEST(PipedreamPlanner, PlansHoldEachNodeAndDeviceOnce) {
 }
 
 // By its definition.
-double value_of(const PlanGraph& graph, const std::vector<Mask>& chain, const std::vector<int>& workers, const ClusterSpec& cluster) {
+double value_of(const PlanGraph& graph, const std::vector<Mask>& chain, const std::vector<int>& workers, const ClusterSpec& cluster,
+                const PlanOptions& options = {}) {
   const double bandwidth = cluster.levels[0].link.bandwidth, memory = cluster.devices[0].memory;
   const int n = static_cast<int>(cluster.devices.size());
   double value = 0;
@@ -177,14 +180,37 @@ double value_of(const PlanGraph& graph, const std::vector<Mask>& chain, const st
     const double bytes = sum([](const NodeCost& c) { return c.parameter_bytes; });
     const double seconds = sum([](const NodeCost& c) { return c.forward + c.backward; });
     value = std::max(value, (seconds + 4 * (m - 1) * bytes / (bandwidth * m)) / m);
-    if (s > 0)
+    if (options.straight && workers[s] > 1) return 1e300;
+    if (s > 0 && !options.ignore_transfers)
       value = std::max(value, 2 * std::max(test::cut_bytes(graph, chain[s]), test::cut_bytes(graph, chain[s + 1])) / (bandwidth * m));
     used += workers[s];
     const double live = sum([](const NodeCost& c) { return c.live_bytes; }),
                  resident = sum([](const NodeCost& c) { return c.resident_bytes; });
+    if (!options.memory) continue;
     if (std::ceil((n - used) / m) * (live + resident) > memory || resident + live / m > memory) return 1e300;
   }
   return used == n ? value : 1e300;
+}
+
+// With an input, which has no costs, and a sink that stays with what it reads.
+TEST(PipedreamPlanner, AsEveryPlanOfASmallModel) {
+  const PlanGraph graph = test::stand_in("residual.txt");
+  for (const int devices : {1, 2, 3})
+    for (const double bandwidth : {1e9, 1e10})
+      for (const PlanOptions& options :
+           {PlanOptions{}, PlanOptions{.ignore_transfers = true}, PlanOptions{.straight = true}, PlanOptions{.memory = false}}) {
+        const ClusterSpec cluster = uniform_cluster(devices, bandwidth, 0, devices == 3 ? 5e7 : 1e9);
+        double best = 1e300;
+        test::each_chain(graph, [&](const std::vector<Mask>& chain) {
+          if (static_cast<int>(chain.size()) > devices + 1) return;
+          test::each_choice(static_cast<int>(chain.size()) - 1, devices, [&](std::vector<int> workers) {
+            for (int& m : workers) ++m;
+            best = std::min(best, value_of(graph, chain, workers, cluster, options));
+          });
+        });
+        ASSERT_LT(best, 1e300);
+        expect_value(plan_of(graph, cluster, options).bottleneck, best, concat(devices, " ", bandwidth));
+      }
 }
 
 TEST(PipedreamPlanner, AsEveryPlanOfSmallGraphs) {

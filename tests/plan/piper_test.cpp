@@ -200,6 +200,31 @@ TEST(PiperPlanner, AsEveryPlanOfSmallGraphs) {
   }
 }
 
+TEST(PiperPlanner, AsEveryPlanOfASmallModel) {
+  PlanProblem problem;
+  problem.graph = test::stand_in("layers.json");
+  problem.samples = problem.graph.samples;
+  for (const int devices : {1, 2, 3})
+    for (const double memory : {problem.graph.memory, 6e8, 4e8}) {
+      problem.cluster = uniform_cluster(devices, problem.graph.bandwidth, 0, memory);
+      SCOPED_TRACE(testing::Message() << devices << " devices of " << memory);
+      const double best = best_of_all(problem, problem.samples);
+      if (best < 1e300) {
+        const Plan plan = plan_by_piper(problem, {});
+        EXPECT_NEAR(plan.bottleneck, best, 1e-9 * best);
+        EXPECT_TRUE(plan.optimal);
+        continue;
+      }
+      const std::string message = message_of([&] { plan_by_piper(problem, {}); });
+      ASSERT_NE(message.find("the smallest memory of each device that would do is "), std::string::npos) << message;
+      const double needed = std::stod(message.substr(message.find('(') + 1));
+      problem.cluster = uniform_cluster(devices, problem.graph.bandwidth, 0, needed);
+      EXPECT_LT(best_of_all(problem, problem.samples), 1e300);
+      problem.cluster = uniform_cluster(devices, problem.graph.bandwidth, 0, needed * (1 - 1e-5));
+      EXPECT_EQ(best_of_all(problem, problem.samples), 1e300);
+    }
+}
+
 TEST(PiperPlanner, NodesNeedADegreeThatTheDevicesHave) {
   PlanProblem problem;
   problem.graph.name = "wide";

@@ -84,6 +84,10 @@ TEST(PlanFile, BadOnesAreNamed) {
       {replaced(good, "\"samples\": 8", "\"samples\": 0"), "samples is 0"},
   };
   for (const auto& [text, expected] : cases) EXPECT_NE(message(text).find(expected), std::string::npos) << message(text);
+  const std::string large = message(replaced(good, "\"samples\": 8", "\"samples\": 1e999"));
+  EXPECT_TRUE(large.starts_with("p.json:") && large.find(": a number is too large\n") != std::string::npos) << large;
+  for (std::size_t size = 60; size + 2 < good.size(); size += 61)
+    EXPECT_NE(message(good.substr(0, size)).find(": this is not JSON"), std::string::npos) << size;
 }
 
 TEST(PlanFile, NodesOfAnotherModel) {

@@ -61,7 +61,7 @@ TEST(Spp, PrmIsTheBestOfAllCuts) {
     std::iota(line.begin(), line.end(), 0);
     std::shuffle(line.begin(), line.end(), random);
     const ChainView view = make_chain_view(problem, choices_of(problem.graph, 1, false, 1), 1, nodes, devices);
-    const std::vector<SppCut> cuts = spp_cuts(view, line);
+    const std::vector<SppCut> cuts = spp_cuts(view, line, no_limit());
     std::vector<double> least(static_cast<std::size_t>(nodes), kInfinity);
     std::vector<PlanStage> stages;
     try_all(problem, line, stages, 0, 0, least);
@@ -89,7 +89,7 @@ TEST(Spp, IslandsDoNotAlternate) {
         const bool together = island[static_cast<std::size_t>(a)] == island[static_cast<std::size_t>(b)];
         cluster.between[{a, b}] = {0, (together ? 5e9 : 1e9) * std::uniform_real_distribution<double>(0.8, 1.2)(random)};
       }
-    const std::vector<int> order = device_order(cluster, 1e6);
+    const std::vector<int> order = device_order(cluster, 1e6, no_limit());
     ASSERT_EQ(order.size(), island.size());
     int changes = 0;
     for (std::size_t i = 1; i < order.size(); ++i)
@@ -101,9 +101,9 @@ TEST(Spp, IslandsDoNotAlternate) {
 TEST(Spp, EqualDevicesKeepTheirOrder) {
   ClusterSpec cluster = uniform_cluster(8, 1e9);
   const std::vector<int> line = {0, 1, 2, 3, 4, 5, 6, 7};
-  EXPECT_EQ(device_order(cluster, 1e6), line);
+  EXPECT_EQ(device_order(cluster, 1e6, no_limit()), line);
   cluster.levels = {{4, {0, 1e10}}, {2, {0, 1e9}}};
-  EXPECT_EQ(device_order(cluster, 1e6), line);
+  EXPECT_EQ(device_order(cluster, 1e6, no_limit()), line);
 }
 
 // Devices are equal, as the paper takes them; links are not.
@@ -127,13 +127,13 @@ TEST(Spp, BranchesMemoryAndSingleDevices) {
 TEST(DeviceOrder, EqualLinksHaveNone) {
   std::vector<int> order(2000);
   std::iota(order.begin(), order.end(), 0);
-  EXPECT_EQ(device_order(uniform_cluster(2000, 1e9), 1), order);
+  EXPECT_EQ(device_order(uniform_cluster(2000, 1e9), 1, no_limit()), order);
 }
 
 TEST(DeviceOrder, CutsOfSoManyDevicesTakeTooLong) {
   ClusterSpec cluster = uniform_cluster(600, 1e9);
   cluster.between[{0, 1}] = {0, 1e10};
-  EXPECT_EQ(message_of([&] { device_order(cluster, 1); }),
+  EXPECT_EQ(message_of([&] { device_order(cluster, 1, no_limit()); }),
             "spp orders at most 512 devices of unequal links; there are 600\n  hint: planner best asks the others");
 }
 

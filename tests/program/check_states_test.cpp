@@ -65,5 +65,21 @@ TEST(CheckStates, CopiesFitWhatIsOwned) {
             "device 1: slot %d is no copy of state \"w[5:10]\"\n  the copy is f32[5], its owners have 9 elements of f32");
 }
 
+TEST(CheckStates, ADeviceHoldsAStateOnce) {
+  const std::string twice = "\n  hint: a device holds a state once: read it from there";
+  EXPECT_EQ(verdict(with(in_pieces(), "f32[3,3] \"w\")", "f32[3,3] \"w\")\n  slot %e copy @192 (f32[3,3] \"w\")")),
+            "device 0: slot %e holds state \"w\" once more" + twice);
+  EXPECT_EQ(verdict(with(in_pieces(), "f32[2] \"w[4:6]\"", "f32[4] \"w[0:4]\"")),
+            "device 0: slot %a holds state \"w[0:4]\" once more" + twice);
+  EXPECT_EQ(verdict(with(in_pieces(), "f32[5] \"w[2:7]\"", "f32[3] \"w[6:9]\"")),
+            "device 1: slot %d holds state \"w[6:9]\" once more" + twice);
+}
+
+TEST(CheckStates, WhatIsCopiedHasAnOwner) {
+  EXPECT_EQ(verdict(with(in_pieces(), "f32[5] \"w[2:7]\"", "f32[5] \"v[2:7]\"")),
+            "device 1: slot %d copies state \"v\", which nobody owns\n"
+            "  hint: a checkpoint would not have it: make one of its copies a state");
+}
+
 }  // namespace
 }  // namespace penstock

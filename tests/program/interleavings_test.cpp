@@ -10,12 +10,11 @@
 #include "program/interpreter.h"
 #include "program/random_transfers.h"
 #include "program/verify.h"
-#include "support/errors.h"
 
 namespace penstock {
 namespace {
 
-using test::message_of;
+using test::order_verdict;
 using test::random_transfers;
 using test::Rules;
 
@@ -107,7 +106,7 @@ TEST(Interleavings, VerdictEqualsExhaustiveExploration) {
     for (std::uint64_t seed = 0; seed < kPrograms; ++seed) {
       std::mt19937_64 random(seed);
       const Program program = random_transfers(random);
-      const std::string message = message_of([&] { verify(program, {model, -1}); });
+      const std::string message = order_verdict(program, model);
       if (message != "no error") {
         const bool about_order =
             message.find("can never finish") != std::string::npos || message.find("would never finish") != std::string::npos;
@@ -227,7 +226,7 @@ TEST(Interleavings, InterpreterObeysTheRulesUnderAnyCompletionOrder) {
   for (std::uint64_t seed = 0; seed < 10000; ++seed) {
     std::mt19937_64 random(seed);
     const Program program = random_transfers(random);
-    const bool verified = message_of([&] { verify(program); }) == "no error";
+    const bool verified = order_verdict(program, ChannelModel::tagged) == "no error";
     SCOPED_TRACE(testing::Message() << "seed " << seed << "\n" << print(program));
     ASSERT_EQ(RandomMachine(program, seed).run(), verified);
     if (testing::Test::HasFailure()) return;

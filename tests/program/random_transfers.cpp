@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <string>
 
+#include "program/checks.h"
+#include "support/errors.h"
+
 namespace penstock::test {
 namespace {
 
@@ -215,6 +218,17 @@ class Generator {
 };
 
 }  // namespace
+
+std::string order_verdict(const Program& program, ChannelModel model) {
+  return message_of([&] {
+    for (int d = 0; d < static_cast<int>(program.devices.size()); ++d) checks::check_definitions(program, d);
+    const checks::Transfers transfers = checks::match_transfers(program);
+    checks::check_transfer_types(program, transfers);
+    checks::check_collectives(program, transfers);
+    if (model == ChannelModel::serial) checks::check_serial_order(program, transfers);
+    checks::check_progress(program, transfers);
+  });
+}
 
 Program random_transfers(std::mt19937_64& random) {
   return Generator(random).run();

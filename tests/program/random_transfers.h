@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <functional>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "program/program.h"
+#include "program/verify.h"
 
 namespace penstock::test {
 
@@ -16,6 +18,9 @@ namespace penstock::test {
 // states that are read, refreshed and sent, and collectives of up to two groups. Definitions, tags and types are always right; the orders
 // are random, so that some finish and some do not. No memory plan.
 Program random_transfers(std::mt19937_64& random);
+
+// The verdict of verify() on such a program but for its states ("no error"): it writes into copies whatever comes.
+std::string order_verdict(const Program& program, ChannelModel model);
 
 // Program positions of one device: what has to be done before instruction `at` may start, by looking back at all those before it.
 class Rules {

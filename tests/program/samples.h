@@ -7,22 +7,23 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "support/paths.h"
 
 namespace penstock::test {
 
 // Two stages, two micro-batches, forward only: tests/golden/program/two_devices.txt.
 inline std::string two_devices() {
-  return read_file(std::string(PENSTOCK_TESTS) + "/golden/program/two_devices.txt");
+  return read_file(tests_folder() + "/golden/program/two_devices.txt");
 }
 
 // A value over the host's memory and back: tests/golden/program/host_copies.txt.
 inline std::string host_copies() {
-  return read_file(std::string(PENSTOCK_TESTS) + "/golden/program/host_copies.txt");
+  return read_file(tests_folder() + "/golden/program/host_copies.txt");
 }
 
 // All five collectives in two groups that share devices 1 and 2: tests/golden/program/collectives.txt.
 inline std::string collectives() {
-  return read_file(std::string(PENSTOCK_TESTS) + "/golden/program/collectives.txt");
+  return read_file(tests_folder() + "/golden/program/collectives.txt");
 }
 
 // `text` with the one place that reads `from` changed into `to`.

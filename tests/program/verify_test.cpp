@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "program/memory_plan.h"
 #include "program/samples.h"
 #include "support/errors.h"
 
@@ -211,6 +212,28 @@ TEST(Verify, LiveSlotsDoNotOverlap) {
 TEST(Verify, ScratchFits) {
   EXPECT_EQ(verdict(with(two_devices(), "task @F1 {scratch=0}", "task @F1 {scratch=64}")),
             "device 1, instruction 2 (F0 of stage 1): the task's scratch does not fit\n  task @F1 needs 64 bytes; the device has 0");
+}
+
+TEST(Verify, ScratchIsWhatTheTemporariesNeed) {
+  const std::string task =
+      with(two_devices(), "  %0: f32[] = sum(%h)\n  return %0", "  %0: f32[2,16] = gelu(%h)\n  %1: f32[] = sum(%0)\n  return %1");
+  EXPECT_EQ(verdict(task), "task @F1 has too little scratch\n  its temporaries need 128 bytes; it has 0");
+  EXPECT_EQ(verdict(with(with(task, "@F1 {scratch=0}", "@F1 {scratch=128}"), "step_bytes=320, scratch_bytes=0",
+                         "step_bytes=320, scratch_bytes=128")),
+            "no error");
+}
+
+TEST(Verify, WithoutAMemoryPlanThereIsNoLimit) {
+  Program program = parse_program(two_devices());
+  for (DeviceProgram& device : program.devices)
+    for (Slot& slot : device.slots) slot.offset = -1;
+  EXPECT_FALSE(has_memory_plan(program));
+  EXPECT_EQ(message_of([&] { verify(program); }), "no error");
+  EXPECT_EQ(message_of([&] { verify(program, {ChannelModel::tagged, 1 << 20}); }),
+            "program @two has no memory plan\n  its slots have no places, so what a device needs is not known\n"
+            "  hint: leave out the memory limit, or lower the program again");
+  program.devices[1].slots[0].offset = 0;
+  EXPECT_EQ(message_of([&] { verify(program); }), "device 0: slot %w has no place, though others have");
 }
 
 TEST(Verify, MemoryLimit) {

@@ -34,13 +34,23 @@ StepMetrics metrics(std::int64_t step) {
   out.step = step;
   out.loss = 2.3456;
   out.rate = 31250;
+  out.seconds = 0.064;  // 2,000 tokens
   out.bubble = 0.123;
   return out;
 }
 
 TEST(Progress, TheLineSaysWhatMatters) {
-  EXPECT_EQ(progress_text(metrics(12), 400, 2.4), "step 12/400  loss 2.346  validation 2.400  31.2 k tokens/s  bubble 12 %");
-  EXPECT_EQ(progress_text(metrics(12), 400, {}), "step 12/400  loss 2.346  31.2 k tokens/s  bubble 12 %");
+  EXPECT_EQ(progress_text(metrics(12), 400, 2.4, 3661),
+            "step 12/400  loss 2.346  validation 2.400  31.2 k tokens/s  bubble 12 %  24.0 k tokens seen  1 h 1 min left");
+  EXPECT_EQ(progress_text(metrics(12), 400, {}), "step 12/400  loss 2.346  31.2 k tokens/s  bubble 12 %  24.0 k tokens seen");
+}
+
+TEST(Progress, DurationsAreRough) {
+  EXPECT_EQ(rough_duration(0.2), "0 s");
+  EXPECT_EQ(rough_duration(59.4), "59 s");
+  EXPECT_EQ(rough_duration(59.6), "1 min");
+  EXPECT_EQ(rough_duration(3599), "1 h 0 min");
+  EXPECT_EQ(rough_duration(100000), "27 h 47 min");
 }
 
 std::string shown(Terminal terminal) {
@@ -63,7 +73,9 @@ TEST(Progress, PlainLinesWithoutATerminal) {
 }
 
 TEST(Progress, ABarOnATerminal) {
-  EXPECT_TRUE(shown({true, false}).ends_with("[========================] step 3/3  loss 2.346  31.2 k tokens/s  bubble 12 %\033[K\n"));
+  EXPECT_TRUE(shown({true, false})
+                  .ends_with("[========================] step 3/3  loss 2.346  31.2 k tokens/s  bubble 12 %  6.0 k tokens seen\033[K\n"));
+  EXPECT_NE(shown({true, false}).find("4.0 k tokens seen  0 s left\033[K"), std::string::npos);  // once it knows what a step takes
   EXPECT_EQ(shown({true, false}).find("\033[36m"), std::string::npos);
   EXPECT_NE(shown({true, true}).find("\033[36m"), std::string::npos);
 }

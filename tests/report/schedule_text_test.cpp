@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "base/text.h"
+#include "support/paths.h"
 
 namespace penstock {
 namespace {
@@ -35,7 +36,7 @@ TEST(ScheduleText, WhatTakesNoTimeTakesNoSpace) {
 TEST(ScheduleText, CommentsShowWhatTheToolDraws) {
   const std::regex command(
       R"(//   penstock schedule (\S+) --actors (\d+) --microbatches (\d+)(?: --chunks (\d+))?(?: --unit (\d+))? --show)");
-  const std::filesystem::path folder = std::filesystem::path(PENSTOCK_TESTS) / ".." / "src" / "schedule";
+  const std::filesystem::path folder = std::filesystem::path(test::tests_folder()) / ".." / "src" / "schedule";
   std::size_t drawings = 0;
   for (const auto& file : std::filesystem::directory_iterator(folder)) {
     std::ifstream in(file.path());

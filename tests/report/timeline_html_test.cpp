@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "simulate/explain.h"
 #include "support/timelines.h"
 
 namespace penstock {
@@ -35,6 +36,27 @@ TEST(TimelineHtml, CarriesTheTimelinesAsColumns) {
   EXPECT_EQ(data["timelines"][1]["activities"]["begin"].size(), 14U);
   EXPECT_EQ(data["looks"].size(), 8U);
   EXPECT_EQ(data["lookOfKind"].size(), data["timelines"][0]["kinds"].size());
+}
+
+TEST(TimelineHtml, FiguresAreThoseOfTheExplanation) {
+  const Timeline timeline = test::small_timeline();
+  const std::string page = timeline_html({"page", {timeline}, {}});
+  const std::string open = "id=\"data\">";
+  const std::size_t begin = page.find(open) + open.size();
+  const nlohmann::json figures = nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin))["figures"][0];
+  const Explanation explanation = explain(timeline);
+  EXPECT_EQ(figures["bubble"], explanation.bubble);
+  EXPECT_EQ(figures["busy"], nlohmann::json(compute_times(timeline)));
+  EXPECT_EQ(figures["path"]["activities"], nlohmann::json(explanation.path.activities));
+  EXPECT_EQ(figures["path"]["compute"], explanation.path.compute);
+  EXPECT_EQ(figures["idle"][1]["drain"], explanation.idle[1].drain);
+  EXPECT_EQ(figures["stages"], nlohmann::json({{0}, {1}}));
+}
+
+TEST(TimelineHtml, ThePlanStandsInAFrameOfItsOwn) {
+  EXPECT_EQ(timeline_html({"page", {test::small_timeline()}, {}}).find("class=\"picture\""), std::string::npos);
+  const std::string page = timeline_html({"page", {test::small_timeline()}, {}, "<svg></svg>"});
+  EXPECT_NE(page.find("class=\"picture\""), std::string::npos);
 }
 
 }  // namespace

@@ -26,6 +26,22 @@ TEST(TimelineSvg, ThinBoxesAreMerged) {
   EXPECT_EQ(svg.find("<g>"), std::string::npos);
 }
 
+TEST(TimelineSvg, ChunksOfADeviceDiffer) {
+  Timeline timeline = test::small_timeline();
+  EXPECT_EQ(timeline_svg(timeline).find("class=\"chunks\""), std::string::npos);
+  timeline.activities[1].stage = 2;  // the second forward on device 0
+  const std::string svg = timeline_svg(timeline);
+  for (const char* part : {"class=\"F\"", "class=\"F c1\"", ">0F0</text>", ">2F1</text>", ".c1 { fill-opacity: ", "class=\"chunks\""})
+    EXPECT_NE(svg.find(part), std::string::npos) << part;
+}
+
+TEST(TimelineSvg, WhatIsPointedAtIsSaidInWords) {
+  const std::string svg = timeline_svg(test::small_timeline());
+  for (const char* words : {"<title>forward of stage 0, micro-batch 0\n", "<title>input gradients of stage 1, micro-batch 1\n",
+                            "<title>transfer from device 0 to device 1, 4.0 KiB\n", "<title>after.0\n"})
+    EXPECT_NE(svg.find(words), std::string::npos) << words;
+}
+
 TEST(TimelineSvg, TooManyArrowsAreLeftOut) {
   Timeline timeline = test::small_timeline();
   EXPECT_NE(timeline_svg(timeline).find("class=\"arrow\""), std::string::npos);

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "runtime/manifest.h"
 #include "runtime/safetensors.h"
 #include "support/errors.h"
 #include "support/temporary.h"
@@ -33,14 +34,19 @@ std::string write(const TemporaryFolder& out, std::int64_t step, int keep = 3) {
   return write_checkpoint(out.path().string(), info, keep, save);
 }
 
-constexpr const char* kHint = "\n  hint: the checkpoint is damaged or from another program; resume from another one";
+constexpr const char* kHint =
+    "\n  hint: the checkpoint is damaged or from another program; --resume of the run's folder takes the newest intact one";
+
+std::string found_in(const std::string& path) {
+  return find_checkpoint(path).checkpoint.folder;
+}
 
 TEST(Checkpoint, ReadsBackWhatItWrote) {
   const TemporaryFolder out;
   const std::string folder = write(out, 20);
   EXPECT_EQ(folder, out.file("checkpoint-20"));
-  EXPECT_EQ(find_checkpoint(out.path().string()), folder);
-  EXPECT_EQ(find_checkpoint(folder), folder);
+  EXPECT_EQ(found_in(out.path().string()), folder);
+  EXPECT_EQ(found_in(folder), folder);
   const Checkpoint info = read_checkpoint(folder);
   EXPECT_EQ(info.step, 20);
   EXPECT_EQ(info.config, "[train]\nseed = 3\n");
@@ -53,7 +59,7 @@ TEST(Checkpoint, TheNewestStayAndTheOldestGo) {
   const TemporaryFolder out;
   for (std::int64_t step : {5, 10, 100, 20}) write(out, step, 2);
   EXPECT_EQ(checkpoint_steps(out.path().string()), (std::vector<std::int64_t>{20, 100}));
-  EXPECT_EQ(find_checkpoint(out.path().string()), out.file("checkpoint-100"));
+  EXPECT_EQ(found_in(out.path().string()), out.file("checkpoint-100"));
   EXPECT_EQ(message_of([&] { write(out, 20); }), concat(out.file("checkpoint-20"), " is already there; it is not overwritten"));
 }
 
@@ -67,7 +73,7 @@ TEST(Checkpoint, WhatAKilledRunLeavesIsIgnoredAndRemoved) {
             concat("no checkpoint in ", out.path().string(), "\n  hint: name a run's folder or one of its checkpoint-STEP folders"));
   write(out, 5);
   EXPECT_FALSE(fs::exists(out.path() / "checkpoint-5.part"));
-  EXPECT_EQ(find_checkpoint(out.path().string()), out.file("checkpoint-5"));
+  EXPECT_EQ(found_in(out.path().string()), out.file("checkpoint-5"));
 }
 
 TEST(Checkpoint, AFailedWriteLeavesTheLastOne) {
@@ -76,11 +82,20 @@ TEST(Checkpoint, AFailedWriteLeavesTheLastOne) {
   Checkpoint info;
   info.step = 10;
   EXPECT_EQ(message_of([&] {
-              write_checkpoint(out.path().string(), info, 1,
-                               [](const std::string&) -> std::vector<std::string> { throw Error("the disk is full"); });
+              write_checkpoint(out.path().string(), info, 1, [](const std::string& folder) -> std::vector<std::string> {
+                save(folder);
+                throw Error("the disk is full");
+              });
             }),
             "the disk is full");
-  EXPECT_EQ(find_checkpoint(out.path().string()), out.file("checkpoint-5"));
+  EXPECT_FALSE(fs::exists(out.path() / "checkpoint-10.part"));
+  EXPECT_EQ(message_of([&] {
+              write_checkpoint(out.path().string(), info, 1,
+                               [](const std::string&) -> std::vector<std::string> { return {"../checkpoint-5/device-0.safetensors"}; });
+            }),
+            concat("\"../checkpoint-5/device-0.safetensors\" is no file of ", out.file("checkpoint-10.part")));
+  EXPECT_FALSE(fs::exists(out.path() / "checkpoint-10.part"));
+  EXPECT_EQ(found_in(out.path().string()), out.file("checkpoint-5"));
   EXPECT_EQ(read_checkpoint(out.file("checkpoint-5")).step, 5);
 }
 
@@ -102,16 +117,45 @@ TEST(Checkpoint, DamageIsNamed) {
 
   write_file(manifest, good_manifest.substr(0, good_manifest.size() / 2));
   EXPECT_EQ(failure(), concat(manifest, ": not the manifest of a Penstock checkpoint", kHint));
-  write_file(manifest, R"({"format": "other"})");
-  EXPECT_EQ(failure(), concat(manifest, ": not the manifest of a Penstock checkpoint", kHint));
-  write_file(manifest, R"({"format": "penstock checkpoint", "version": 9})");
-  EXPECT_EQ(failure(), concat(manifest, ": version 9 of the format; this build reads version 1", kHint));
-  write_file(manifest, R"({"format": "penstock checkpoint", "version": 1, "step": "x"})");
-  EXPECT_NE(failure().find("an entry is missing or of another type"), std::string::npos);
+  Manifest moved = parse_manifest(good_manifest, manifest);
+  moved.position = -8;
+  write_file(manifest, print(moved));
+  EXPECT_EQ(failure(), concat(manifest, ": position is -8; it must be a whole number from 0"));
   fs::remove(manifest);
   EXPECT_EQ(
       failure(),
       concat(folder, " is no checkpoint: it has no manifest.json\n  hint: name a run's folder or one of its checkpoint-STEP folders"));
+}
+
+TEST(Checkpoint, TheNewestIntactOneIsFound) {
+  const TemporaryFolder out;
+  for (std::int64_t step : {5, 10, 20}) write(out, step);
+  fs::create_directories(out.path() / "checkpoint-30");
+  write_file(out.file("checkpoint-20/device-0.safetensors"), "");
+  const FoundCheckpoint found = find_checkpoint(out.path().string());
+  EXPECT_EQ(found.checkpoint.step, 10);
+  ASSERT_EQ(found.damaged.size(), 2u);
+  EXPECT_EQ(found.damaged[0].folder, out.file("checkpoint-30"));
+  EXPECT_EQ(found.damaged[0].damage, concat(out.file("checkpoint-30"), " is no checkpoint: it has no manifest.json"));
+  EXPECT_EQ(found.damaged[1].folder, out.file("checkpoint-20"));
+  EXPECT_EQ(found.damaged[1].damage, concat(out.file("checkpoint-20/device-0.safetensors"), ": it has 0 bytes, its manifest says 84"));
+
+  EXPECT_EQ(set_aside(out.file("checkpoint-20")), out.file("checkpoint-20.damaged"));
+  EXPECT_EQ(checkpoint_steps(out.path().string()), (std::vector<std::int64_t>{5, 10}));
+  write(out, 20);
+  EXPECT_EQ(set_aside(out.file("checkpoint-20")), out.file("checkpoint-20.damaged-2"));
+  EXPECT_TRUE(fs::exists(out.path() / "checkpoint-20.damaged" / "manifest.json"));
+}
+
+TEST(Checkpoint, WhereNoneIsIntactEachDamageIsNamed) {
+  const TemporaryFolder out;
+  for (std::int64_t step : {5, 10}) {
+    fs::remove(fs::path(write(out, step)) / "device-1.safetensors");
+  }
+  EXPECT_EQ(message_of([&] { find_checkpoint(out.path().string()); }),
+            concat("no checkpoint in ", out.path().string(), " is intact\n  ", out.file("checkpoint-10/device-1.safetensors"),
+                   ": this file of the checkpoint is missing\n  ", out.file("checkpoint-5/device-1.safetensors"),
+                   ": this file of the checkpoint is missing\n  hint: begin anew, with another --out"));
 }
 
 }  // namespace

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <random>
+#include <regex>
+
 #include "base/text.h"
 #include "models/registry.h"
 #include "support/errors.h"
@@ -78,7 +82,40 @@ TEST(Compile, WrongSchedulesAreNamed) {
             "zb-h2: --transfers gives 3 times for the 1 links of 2 actors\n  hint: give one for all links, or one for each");
   write_file(folder.file("short.csv"), "0F0,0B0\n1F0,1B0\n");
   EXPECT_NE(failure(config({"schedule=" + folder.file("short.csv")})).find("short.csv:1:1: 0F1 is missing near 0F0"), std::string::npos);
+  // A stage that the model cannot have is named with the action that asks for it.
+  write_file(folder.file("fifth.csv"), "0F0,0F1,0B0,0B1\n1F0,4F1,1B0,1B1\n");
+  EXPECT_EQ(failure(config({"schedule=" + folder.file("fifth.csv"), "microbatches=2"})),
+            concat(folder.file("fifth.csv"),
+                   ":2:2: 4F1 asks for stage 4: model \"gpt\" with 4 layers cannot be cut into 5 stages\n"
+                   "  hint: use 1 to 4 stages (actors times chunks)"));
   EXPECT_NE(failure(config({"model.layers=1"})).find("1 layer"), std::string::npos);
+}
+
+// Tables in which one digit is another: what is refused is refused with row and cell.
+TEST(Compile, RefusedTablesNameTheCell) {
+  const test::TemporaryFolder folder;
+  const std::string file = folder.file("mutant.csv");
+  const std::uint64_t seed = 7;
+  std::mt19937_64 random(seed);
+  int refused = 0;
+  for (int round = 0; round < 60; ++round) {
+    const char* schedule = std::array{"1f1b", "zb-h1", "gpipe"}[random() % 3];
+    std::string csv = print(make_schedule(schedule, {.actors = 2 + static_cast<int>(random() % 3), .microbatches = 4}));
+    std::size_t at = 0;
+    do at = random() % csv.size();
+    while (csv[at] < '0' || csv[at] > '9');
+    csv[at] = static_cast<char>('0' + (csv[at] - '0' + 1 + static_cast<int>(random() % 9)) % 10);
+    write_file(file, csv);
+    SCOPED_TRACE(concat("seed ", seed, ", round ", round, "\n", csv));
+    const std::string message = message_of([&] {
+      const Config c = config({"schedule=" + file});
+      compile_training(c, prepare(c, builtin_models()));
+    });
+    if (message == "no error") continue;
+    ++refused;
+    EXPECT_TRUE(message.starts_with(file) && std::regex_search(message.substr(file.size()), std::regex("^:[0-9]+:[0-9]+: "))) << message;
+  }
+  EXPECT_GE(refused, 50);
 }
 
 }  // namespace

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "base/text.h"
+#include "runtime/config_keys.h"
+#include "runtime/config_text.h"
 #include "support/errors.h"
 #include "support/temporary.h"
 
@@ -108,6 +112,38 @@ TEST(Config, ValuesOutOfRange) {
   EXPECT_EQ(message_of([] { parse_override("steps"); }), "--set needs key=value, this is \"steps\"");
 }
 
+// The output of `penstock config` is a file that says the same.
+TEST(Config, ExplainedTextReadsBack) {
+  const Config config = parse("[model]\nwidth = 96\n[data]\ntext = [\"a b\", \"c#d\"]\n[pipeline]\ntransfers = [0, 0.5]\n");
+  EXPECT_EQ(print(parse(explained(config, models()))), print(config));
+}
+
+TEST(Config, ExplainedTextHasValueUnitMeaningAndDefault) {
+  const std::string text = explained(parse("[train]\nsteps = 10\n[model]\nname = \"mlp\"\n"), models());
+  const auto has = [&](const std::string& line) { EXPECT_NE(text.find(line + "\n"), std::string::npos) << line << "\n" << text; };
+  has("[model]\nname = \"mlp\"            # from the registry of models [\"gpt\"]");
+  has("steps = 10              # steps of the whole run [400]");
+  has("deadline = 60.0         # seconds that a device may wait for one thing [60.0]");
+}
+
+TEST(Config, EveryKeySaysWhatItIs) {
+  const std::vector<KeyLine> lines = key_lines(parse("[train]\nseed = 0\n"), models());
+  EXPECT_EQ(lines.size(), 46u);
+  for (const KeyLine& line : lines) {
+    EXPECT_FALSE(line.meaning.empty()) << line.name;
+    EXPECT_EQ(line.given, line.name == "seed") << line.name;
+    EXPECT_EQ(line.value, line.fallback) << line.name;
+  }
+}
+
+TEST(Config, KeysAreFoundByTheirFlagsNames) {
+  EXPECT_EQ(key_named("learning-rate", models()), "train.learning_rate");
+  EXPECT_EQ(key_named("layers", models()), "model.layers");
+  EXPECT_EQ(key_named("hidden", models()), "model.hidden");  // of another model than the default one
+  EXPECT_EQ(key_named("train.clip", models()), "train.clip");
+  EXPECT_EQ(key_named("nothing", models()), "");
+}
+
 TEST(Config, WhatShapesASchedule) {
   EXPECT_EQ(parse("").pipeline.in_flight, 0);
   const Config config = parse("[pipeline]\nin_flight = 3\ngroup = 2\nunit = 4\ntransfers = [0, 0.5]\nsplit_backward = true\n");
@@ -162,6 +198,40 @@ TEST(Config, AMeshNamesActorsAndTheirDevices) {
       failure("data=3"),
       "train.batch = 16 is not divisible by pipeline.microbatches = 8 times pipeline.data = 3\n  every device of an actor takes as many "
       "sequences of every micro-batch");
+}
+
+// A run that is resumed has the sharding that it had, or that of its new schedule, and as many actors and micro-batches as its new table.
+TEST(Config, WhatIsStoredKeepsWhatTheScheduleChooses) {
+  const test::TemporaryFolder folder;
+  const std::string table = folder.file("table.csv");
+  write_file(table, "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n2F0,2B0,2F1,2B1\n");
+  const auto stored = [](const Config& config, const std::vector<Override>& overrides) {
+    return load_stored_config(print(config), "manifest.json", overrides, models());
+  };
+  EXPECT_EQ(parse("").pipeline.zero, -1);
+  EXPECT_EQ(stored(parse(""), {}).pipeline.zero, -1);
+  EXPECT_EQ(stored(parse("", {parse_override("zero=0")}), {}).pipeline.zero, 0);
+  EXPECT_EQ(stored(parse(""), {parse_override("steps=3")}).overridden, std::set<std::string>{"train.steps"});
+  const Config on_table = stored(parse(""), {{"schedule", table, "--schedule"}});
+  EXPECT_EQ(on_table.pipeline.actors, 3);
+  EXPECT_EQ(on_table.pipeline.microbatches, 2);
+  EXPECT_EQ(stored(on_table, {{"schedule", "gpipe", "--schedule"}}).pipeline.actors, 3);
+  EXPECT_EQ(stored(parse(""), {{"schedule", table, "--schedule"}, {"actors", "4", "--actors"}}).pipeline.actors, 4);
+}
+
+TEST(Config, WhatIsStoredNamesNoRelativePath) {
+  const Config config = with_absolute_paths(
+      parse("[data]\ntext = [\"a.txt\", \"/b\"]\n[pipeline]\nschedule = \"../t.csv\"\nplan = \"p.json\"\n[run]\nkernels = \"k\"\n"));
+  const std::filesystem::path here = std::filesystem::current_path();
+  EXPECT_EQ(config.data.text, (std::vector<std::string>{(here / "a.txt").string(), "/b"}));
+  EXPECT_EQ(config.pipeline.schedule, (here.parent_path() / "t.csv").string());
+  EXPECT_EQ(config.pipeline.plan, (here / "p.json").string());
+  EXPECT_EQ(config.run.out, (here / "runs/gpt").string());
+  EXPECT_EQ(config.run.kernels, (here / "k").string());
+  const Config defaults = with_absolute_paths(parse(""));
+  EXPECT_EQ(defaults.pipeline.schedule, "1f1b");
+  EXPECT_EQ(defaults.pipeline.plan + defaults.run.kernels, "own");
+  EXPECT_TRUE(defaults.data.text.empty());
 }
 
 TEST(Config, PrintedReadsBack) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "support/paths.h"
 
 namespace penstock {
 namespace {
@@ -13,7 +14,7 @@ constexpr std::int64_t kMicrosecond = 1000;  // in ns
 
 // A step of tests/golden/program/two_devices.txt in which device 1 began 2 us after device 0 and waited twice for what it sent.
 struct Case {
-  Program program = parse_program(read_file(std::string(PENSTOCK_TESTS) + "/golden/program/two_devices.txt"));
+  Program program = parse_program(read_file(test::tests_folder() + "/golden/program/two_devices.txt"));
   StepResult result;
 
   Case() {
@@ -58,17 +59,17 @@ TEST(Measured, TheTimelineHasWhatWasRecordedAndTheTransfersBetween) {
   const Timeline timeline = timeline_of(c.program, c.result, "step 3");
   EXPECT_EQ(text(timeline),
             "host 0..1 on 0: input\n"
-            "compute 1..10 on 0: F0 of stage 0 (task F0)\n"
+            "compute 1..10 on 0: forward of stage 0, micro-batch 0\n"
             "host 2..3 on 1: recv\n"
             "host 3..4 on 1: recv\n"
             "host 10..12 on 0: send\n"
             "host 12..13 on 0: input\n"
             "transfer 12..13 on 0: transfer from device 0 to device 1, 128 B\n"
-            "compute 13..20 on 0: F1 of stage 0 (task F0)\n"
-            "compute 13..20 on 1: F0 of stage 1 (task F1)\n"
+            "compute 13..20 on 0: forward of stage 0, micro-batch 1\n"
+            "compute 13..20 on 1: forward of stage 1, micro-batch 0\n"
             "host 20..21 on 0: send\n"
             "transfer 21..22 on 0: transfer from device 0 to device 1, 128 B\n"
-            "compute 22..26 on 1: F1 of stage 1 (task F1)\n"
+            "compute 22..26 on 1: forward of stage 1, micro-batch 1\n"
             "host 26..27 on 1: output\n");
   EXPECT_EQ(timeline.title, "step 3");
   EXPECT_EQ(timeline.devices.size(), 2U);

@@ -33,6 +33,7 @@ Reply full_reply() {
   reply.outputs["loss"] = {std::byte{1}, std::byte{2}};
   reply.report = {7, 9, 0.5, 0.25, 100, 200, {{1, 2, false, 3, 4, 5}, {5, 6, true, 7, 8, 0}}};
   reply.file = "device-1.safetensors";
+  reply.stopping = true;
   reply.state = {{"w[0:5]", std::vector<std::byte>(5, std::byte{9})}, {"w[9:10]", {std::byte{1}}}};
   return reply;
 }

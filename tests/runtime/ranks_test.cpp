@@ -65,17 +65,31 @@ TEST(Ranks, Errors) {
 }
 
 TEST(Ranks, HelloNamesTheDifference) {
-  const Hello first{"abc", "2.13.0", 2};
+  const Hello first{"abc", "2.13.0", 2, "command: train\ndata: 1f\n[model]\nwidth = 64\n[data]\n"};
   EXPECT_EQ(print(parse_hello(print(first))), print(first));
   EXPECT_EQ(test::message_of([&] { check_hello(first, first, 1); }), "no error");
   EXPECT_EQ(
-      test::message_of([&] { check_hello(first, {"abd", "2.13.0", 2}, 1); }),
+      test::message_of([&] { check_hello(first, {"abd", "2.13.0", 2, first.run}, 1); }),
       "rank 1 has another build of penstock than rank 0\n  rank 0: abc\n  rank 1: abd\n  hint: install the same build on every machine");
-  EXPECT_EQ(test::message_of([&] { check_hello(first, {"abc", "2.13.0", 3}, 1); }),
+  EXPECT_EQ(test::message_of([&] { check_hello(first, {"abc", "2.13.0", 3, first.run}, 1); }),
             "rank 1 has another world size than rank 0\n  rank 0: 2\n  rank 1: 3\n  hint: start all processes with one launcher");
   EXPECT_EQ(
-      test::message_of([&] { check_hello(first, {"abc", "2.12.0", 2}, 1); }),
+      test::message_of([&] { check_hello(first, {"abc", "2.12.0", 2, first.run}, 1); }),
       "rank 1 has another libtorch than rank 0\n  rank 0: 2.13.0\n  rank 1: 2.12.0\n  hint: install the same libtorch on every machine");
+  const auto differs = [&](const std::string& mine, const std::string& theirs) {
+    Hello other = first;
+    other.run.replace(other.run.find(mine), mine.size(), theirs);
+    EXPECT_EQ(print(parse_hello(print(other))), print(other));
+    return test::message_of([&] { check_hello(first, other, 1); });
+  };
+  const std::string hint = "\n  hint: start all processes with the same command, on the same data";
+  EXPECT_EQ(differs("train", "check"),
+            "rank 1 has another command, data or configuration than rank 0\n  rank 0: command: train\n  rank 1: command: check" + hint);
+  EXPECT_EQ(differs("data: 1f", "data: 2f"),
+            "rank 1 has another command, data or configuration than rank 0\n  rank 0: data: 1f\n  rank 1: data: 2f" + hint);
+  EXPECT_EQ(
+      differs("64", "128"),
+      "rank 1 has another command, data or configuration than rank 0\n  rank 0: [model] width = 64\n  rank 1: [model] width = 128" + hint);
   EXPECT_FALSE(build_id().empty());
 }
 

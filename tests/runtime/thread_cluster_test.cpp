@@ -10,6 +10,7 @@
 #include "runtime/fake_device.h"
 #include "runtime/forwarding_transport.h"
 #include "support/errors.h"
+#include "support/paths.h"
 #include "support/random_program.h"
 
 namespace penstock {
@@ -198,7 +199,7 @@ TEST(ThreadCluster, APassedDeadlineNamesDeviceInstructionAndPeer) {
 }
 
 Program collectives() {
-  return parse_program(read_file(std::string(PENSTOCK_TESTS) + "/golden/program/collectives.txt"));
+  return parse_program(read_file(test::tests_folder() + "/golden/program/collectives.txt"));
 }
 
 std::vector<std::uint64_t> words_of(const std::vector<std::byte>& bytes) {
@@ -299,7 +300,7 @@ TEST(ThreadCluster, APassedDeadlineNamesTheHostCopy) {
   ClusterOptions options;
   options.deadline = 0.05;
   auto cluster = make_thread_cluster(1, [](int) { return std::make_unique<StuckHostCopies>(); }, std::make_shared<HashData>(), options);
-  const std::uint64_t key = cluster->load(parse_program(read_file(std::string(PENSTOCK_TESTS) + "/golden/program/host_copies.txt")));
+  const std::uint64_t key = cluster->load(parse_program(read_file(test::tests_folder() + "/golden/program/host_copies.txt")));
   EXPECT_EQ(message_of([&] { cluster->step(key, {}); }),
             "device 0 waited longer than the deadline of 0.05 s in offload %a to %h\n"
             "  needed by: free %a\n  program: over_the_host\n  hint: raise the deadline if a step may take that long");

@@ -44,6 +44,11 @@ TEST(Gathers, FusedPairsStayTogether) {
             "0REDUCE_GRAD\n");
 }
 
+TEST(Gathers, ReduceOnceBehindAPairThatEndsTwoRuns) {
+  const std::string table = gathered("0F0,1F0,1I0,0F1,1F1,1I1,(1W0;1W1)OVERLAP_F_B,0B0,0B1\n");
+  EXPECT_NE(table.find("(1W0;1W1)OVERLAP_F_B,1REDUCE_GRAD,0B0"), std::string::npos) << table;
+}
+
 // Of any table, with replicas, W elsewhere, recomputation and offloading: still valid, as with_gathers of what it made, and never more than
 // two stages on an actor.
 TEST(Gathers, OfRandomTables) {

@@ -21,6 +21,21 @@ TEST(Updates, StandBehindTheSumOfTheGradients) {
   validate(table, chain(2));
 }
 
+// A pair runs as one: the updates of both its stages stand behind it.
+TEST(Updates, StandBehindFusedPairs) {
+  const Schedule table = with_updates(parse_schedule("0F0,1F0,(1B0;0B0)OVERLAP_F_B\n", "t.csv"));
+  EXPECT_EQ(print(table), "0F0,1F0,(1B0;0B0)OVERLAP_F_B,1U,0U\n");
+  validate(parse_schedule(print(table), "t.csv"), chain(2));
+  EXPECT_EQ(print(with_updates(table)), print(table));
+}
+
+// A table made in C++ may end in the first of a pair; print() takes it for an action of its own, and so do updates.
+TEST(Updates, StandBehindAPairWithoutASecond) {
+  Schedule table = parse_schedule("0F0,0B0\n", "t.csv");
+  table.actors[0].back().fused_with_next = true;
+  EXPECT_EQ(print(with_updates(table)), "0F0,0B0,0U\n");
+}
+
 TEST(Updates, AreCheckedAgainstTheTable) {
   const auto message = [](const char* csv) { return message_of([&] { validate(parse_schedule(csv, "t.csv"), chain(2)); }); };
   EXPECT_EQ(message("0F0,0F1,0B0,0U,0B1\n1F0,1B0,1F1,1B1,1U\n"),

@@ -18,6 +18,17 @@ TEST(Validate, AcceptsWhatADesignAsksFor) {
   EXPECT_EQ(verdict("0F0,0F1,0I0,0W0,0B1\n1F0,1F1,1B0,1I1,1W1\n", chain(2)), "no error");  // whole and split backward mixed
 }
 
+// Linear in actions, also where there are as many stages as that.
+TEST(Validate, AMillionActors) {
+  Schedule schedule = make_schedule("1f1b", {.actors = 1'000'000, .microbatches = 1});
+  for (std::size_t a = 0; a < schedule.actors.size(); ++a) {
+    const auto stage = static_cast<std::int32_t>(a);
+    schedule.actors[a].insert(schedule.actors[a].begin(), {stage, Kind::UNSHARD});
+    schedule.actors[a].push_back({stage, Kind::U});
+  }
+  EXPECT_EQ(message_of([&] { validate(schedule, chain(1'000'000)); }), "no error");
+}
+
 // Two replicas in opposite directions: micro-batch 0 goes down, micro-batch 1 up.
 TEST(Validate, AcceptsReplicas) {
   EXPECT_EQ(verdict("0F0,1F1,1B1,0B0\n0F1,1F0,1B0,0B1\n", chain(2), 2), "no error");
@@ -248,6 +259,18 @@ TEST(Validate, RefusesSlicesAndTransfers) {
   const Schedule transfer{.name = "mine", .actors = {{{0, Kind::F, 0}, {0, Kind::SEND_F, 0}}}, .cells = {}};
   EXPECT_EQ(message_of([&] { validate(transfer, chain(1, true)); }),
             "mine:1:2: 0SEND_F0 is a transfer\n  transfers follow from the table and are not part of it");
+}
+
+// An order inside of a pair that cannot run is told so, not to move before its own column.
+TEST(Validate, TurnsFusedPairsRound) {
+  EXPECT_EQ(verdict("0F0,(0B1;0F1)OVERLAP_F_B,0B0\n", chain(1)),
+            "plan.csv:1:2: 0B1 can never run (actor 0)\n"
+            "  cycle: 0B1 needs 0F1; actor 0 runs 0F1 after 0B1\n"
+            "  hint: write 0F1 before 0B1 in the fused pair of column 2");
+  EXPECT_EQ(verdict("0F0,0F1,(0B0;0B1)OVERLAP_F_B\n1F0,(1B1;1F1)OVERLAP_F_B,1B0\n", chain(2)),
+            "plan.csv:2:2: 1B1 can never run (actor 1)\n"
+            "  cycle: 1B1 needs 1F1; actor 1 runs 1F1 after 1B1\n"
+            "  hint: write 1F1 before 1B1 in the fused pair of column 2");
 }
 
 // A generated table's cells are those it is printed in: a fused pair is one.

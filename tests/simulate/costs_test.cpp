@@ -80,7 +80,8 @@ TEST(Costs, BadNumbers) {
   EXPECT_EQ(message_with(median, "\"median\": -1,"), "costs.json: tasks[0].alone.median is -1; it must not be negative");
   EXPECT_EQ(message_with(median, "\"median\": null,"), "costs.json: tasks[0].alone.median is null; it must be a number");
   EXPECT_EQ(message_with(median, "\"median\": \"fast\","), "costs.json: tasks[0].alone.median is \"fast\"; it must be a number");
-  EXPECT_EQ(message_with(median, "\"median\": 1e999,"), "costs.json: a number is too large");
+  const std::string large = message_with(median, "\"median\": 1e999,");
+  EXPECT_TRUE(large.starts_with("costs.json:") && large.find(": a number is too large\n") != std::string::npos) << large;
   for (const char* none : {"NaN", "Infinity", "-Infinity"})
     EXPECT_NE(message_with(median, concat("\"median\": ", none, ",")).find(": this is not JSON"), std::string::npos) << none;
   EXPECT_EQ(message_with("\"count\": 10", "\"count\": 0"), "costs.json: tasks[0].alone.count is 0; it must be a whole number from 1");

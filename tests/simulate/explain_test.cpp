@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/timelines.h"
+
 #include <numeric>
 
 #include "simulate/table.h"
@@ -129,6 +131,15 @@ TEST(Explain, Sentences) {
   Timeline measured = two_devices();
   measured.seconds = true;
   test::expect_golden("simulate/explain-measured.txt", explain_text(measured, explain(measured)));
+}
+
+// As a damaged file may have them.
+TEST(Explain, CausesInCirclesEnd) {
+  Timeline timeline = test::small_timeline();
+  timeline.activities[0].cause = 1;
+  timeline.activities[5].cause = 5;
+  timeline.activities[13].cause = 5;
+  EXPECT_GT(explain(timeline).makespan, 0);
 }
 
 }  // namespace

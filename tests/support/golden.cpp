@@ -6,11 +6,12 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "support/paths.h"
 
 namespace penstock::test {
 
 void expect_golden(const std::string& name, const std::string& actual) {
-  const std::filesystem::path path = std::filesystem::path(PENSTOCK_TESTS) / "golden" / name;
+  const std::filesystem::path path = std::filesystem::path(tests_folder()) / "golden" / name;
   if (std::getenv("PENSTOCK_UPDATE_GOLDEN")) {
     std::filesystem::create_directories(path.parent_path());
     write_file(path.string(), actual);

@@ -112,6 +112,39 @@ PlanGraph random_plan_graph(Random& random, int nodes, double edge) {
   return plan_graph(random_times(random, nodes), edges, draw(random, 0, 2));
 }
 
+PlanGraph wide_modules(std::mt19937_64& random, int pieces) {
+  std::vector<std::pair<int, int>> edges;
+  int nodes = 1;
+  for (int module = 0; module < 10; ++module) {
+    const int fork = nodes - 1;
+    std::vector<int> ends;
+    for (const int length : {3, 6, 9, 13, 4}) {
+      for (int i = 0; i < length; ++i, ++nodes) edges.emplace_back(i == 0 ? fork : nodes - 1, nodes);
+      ends.push_back(nodes - 1);
+    }
+    for (const int end : ends) edges.emplace_back(end, nodes);
+    ++nodes;
+  }
+  std::vector<int> waits(at(nodes), 0), ready = {0}, order;
+  for (const auto& edge : edges) ++waits[at(edge.second)];
+  while (!ready.empty()) {
+    std::swap(ready[random() % ready.size()], ready.back());
+    order.push_back(ready.back());
+    ready.pop_back();
+    for (const auto& [from, to] : edges)
+      if (from == order.back() && --waits[at(to)] == 0) ready.push_back(to);
+  }
+  const std::vector<double> times = random_times(random, nodes);
+  std::vector<double> forward(at(nodes));
+  for (int piece = 0; piece < pieces; ++piece) {
+    const auto begin = order.begin() + piece * nodes / pieces, end = order.begin() + (piece + 1) * nodes / pieces;
+    double sum = 0;
+    for (auto node = begin; node != end; ++node) sum += 3 * times[at(*node)];
+    for (auto node = begin; node != end; ++node) forward[at(*node)] = times[at(*node)] / sum;
+  }
+  return plan_graph(forward, edges);
+}
+
 std::vector<bool> reach_of(const PlanGraph& graph) {
   const std::size_t n = graph.nodes.size();
   std::vector<bool> reach(n * n);

@@ -25,6 +25,11 @@ PlanGraph random_series_parallel(std::mt19937_64& random, const RandomPlanGraphO
 // Any order: each pair of nodes with probability `edge`.
 PlanGraph random_plan_graph(std::mt19937_64& random, int nodes, double edge);
 
+// Modules in a row, as convolutional networks have them: five branches of three to thirteen nodes between two others, nearly 2 * 10^5
+// downsets in all. So many pieces of one order of the nodes, drawn too, take exactly one second each, forward and backward: no plan of as
+// many devices has one that takes less. Nothing is sent.
+PlanGraph wide_modules(std::mt19937_64& random, int pieces);
+
 // before[a * nodes + b]: a path leads from a to b.
 std::vector<bool> reach_of(const PlanGraph& graph);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "penstock/plan.h"
+#include "plan/time_limit.h"
 
 namespace penstock::test {
 
@@ -13,6 +14,8 @@ namespace penstock::test {
 PlanNode plan_node(const std::string& name, double forward, double live = 1, double resident = 0);
 // Stages from lists of nodes, stage s on device s.
 std::vector<PlanStage> stages_on_own_devices(const std::vector<std::vector<int>>& nodes);
+// For what takes one by reference.
+TimeLimit& no_limit();
 PlanProblem problem_of(PlanGraph graph, ClusterSpec cluster, int samples);
 // A chain of nodes of these forward seconds and edges of `bytes`.
 PlanGraph chain_graph(const std::vector<double>& forward, double bytes = 0);

@@ -58,6 +58,7 @@ class Maker {
   }
 
   Program finish() {
+    for (const auto& [owner, copy] : copies_) send(owner, next(owner), state(owner), copy);
     for (int device = 0; device < static_cast<int>(live_.size()); ++device) end(device);
     plan_memory(program_);
     verify(program_);
@@ -71,6 +72,7 @@ class Maker {
   std::vector<SlotId>& on_host(int device) { return on_host_[static_cast<std::size_t>(device)]; }
   const TensorType& slot_type(int device, SlotId slot) { return at(device).slots[slot.index()].parts[0]; }
   SlotId state(int) { return SlotId(0); }
+  int next(int device) const { return (device + 1) % static_cast<int>(live_.size()); }
 
   SlotId add_slot(int device, TensorType type, SlotClass kind = SlotClass::step, const std::string& name = {}) {
     std::vector<Slot>& slots = at(device).slots;
@@ -210,7 +212,7 @@ class Maker {
   // Sends a state to a device that keeps a copy of it.
   void refresh(int from) {
     if (live_.size() < 2) return;
-    const int to = (from + 1) % static_cast<int>(live_.size());
+    const int to = next(from);
     auto [copy, fresh] = copies_.try_emplace(from);
     if (fresh) {
       copy->second = add_slot(to, words(8), SlotClass::copy, concat("state", from));

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "penstock/error.h"
 
 namespace penstock::test {
 namespace {
@@ -288,6 +289,40 @@ Schedule with_extras(Random& random, Schedule schedule, const StageShape& shape)
     for (std::int32_t s = 0; s < static_cast<std::int32_t>(shape.predecessors.size()); ++s) add_sharding(random, row, s);
   }
   schedule.cells.clear();
+  return schedule;
+}
+
+Schedule with_pairs(Random& random, Schedule schedule, double probability) {
+  schedule.cells.clear();
+  for (Row& row : schedule.actors)
+    for (std::size_t i = 0; i + 1 < row.size(); ++i) {
+      if (row[i].kind > Kind::W || row[i + 1].kind > Kind::W || !coin(random, probability)) continue;
+      row[i++].fused_with_next = true;
+    }
+  return schedule;
+}
+
+Schedule with_counts(Random& random, Schedule schedule, const StageShape& shape, double probability) {
+  schedule.cells.clear();
+  for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
+    for (std::size_t i = 0; i + 1 < schedule.actors[actor].size();) {
+      const Row before = schedule.actors[actor];
+      const Action first = before[i], second = before[i + 1];
+      const bool follows = first.kind == second.kind && first.stage == second.stage && second.microbatch == first.microbatch + first.count;
+      bool joined = follows && coin(random, probability);
+      if (joined) {
+        Row& row = schedule.actors[actor];
+        row[i].count += second.count;
+        row.erase(row.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+        try {
+          validate(schedule, shape);
+        } catch (const Error&) {  // what the first gave is now too late for somebody
+          row = before;
+          joined = false;
+        }
+      }
+      i += !joined;
+    }
   return schedule;
 }
 

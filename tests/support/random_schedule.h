@@ -42,6 +42,11 @@ Schedule with_extras(Random& random, Schedule schedule, const StageShape& shape)
 // probability, at random places.
 Schedule with_host_copies(Random& random, Schedule schedule, double probability = 0.5);
 
+// The table with some neighbours of a row as fused pairs; only actions that compute.
+Schedule with_pairs(Random& random, Schedule schedule, double probability = 0.4);
+// The same table, still valid, with some neighbours of one kind and stage, of following micro-batches, as one action.
+Schedule with_counts(Random& random, Schedule schedule, const StageShape& shape, double probability = 0.5);
+
 // The table with one defect, as CSV, and words that the message must hold.
 struct BrokenTable {
   std::string kind;  // "missing", "doubled", "circular", ...

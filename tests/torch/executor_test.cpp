@@ -170,6 +170,38 @@ TEST(Executor, UpdatesStateThatIsReadWhileItIsWritten) {
   for (std::int64_t i = 0; i < 5; ++i) EXPECT_LT(relative_difference(state(*executor, *program, i), expected[i]), 1e-6) << i;
 }
 
+// The column of %0 is an output in another shape. The plan copies it, so that %3 takes the place of %0 before %5 reads the output.
+TEST(Executor, ReadsAnOutputAgainWhenWhatItShowsIsGone) {
+  const at::Tensor x = normal(1, {4, 6}, DType::f64);
+  const auto out = run_graph(graph_of(R"(graph @g(%x: f64[4,6]) -> (f64[2,2], f64[4,6], f64[2,2]) {
+      %0: f64[4,6] = neg(%x)
+      %1: f64[4] = select(%0) {dim=1, index=0}
+      %2: f64[2,2] = reshape(%1) {shape=[2,2]}
+      %3: f64[4,6] = abs(%x)
+      %4: f64[4,6] = softmax(%3) {dim=1}
+      %5: f64[2,2] = add_n(%2, %2)
+      return %2, %4, %5
+    })"),
+                             {x});
+  const at::Tensor column = -x.select(1, 0).reshape({2, 2});
+  EXPECT_TRUE(out[0].equal(column));
+  EXPECT_TRUE(out[2].equal(column + column));
+}
+
+TEST(Executor, WritesAStateOverWithItsTranspose) {
+  const auto program = state_program(R"(graph @g(%a: f32[4,4]) -> (f32[4,4]) {
+      %0: f32[4,4] = transpose(%a) {dim0=0, dim1=1}
+      return %0
+    })",
+                                     {"a"});
+  auto executor = make_torch_executor();
+  executor->load(program, 0);
+  const at::Tensor old = normal(1, {4, 4});
+  state(*executor, *program, 0).copy_(old);
+  executor->issue(program->devices[0].instructions[0]);
+  EXPECT_TRUE(state(*executor, *program, 0).equal(old.t()));
+}
+
 TEST(Executor, KeepsStateAcrossPrograms) {
   const std::string two = R"(graph @g(%a: f32[3], %b: f32[2]) -> (f32[3], f32[2]) {
       %0: f32[3] = add(%a) {other=1.0}
@@ -244,6 +276,28 @@ TEST(Executor, NamesWrongArgumentsOfOpsByName) {
             "  schema: aten::add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)");
   EXPECT_EQ(failure_of("%0: f64[3,5] = aten::cumsum(%x) {dim=7}").substr(0, 83),
             "op \"aten::cumsum\" of task task: Dimension out of range (expected to be in range of ");
+}
+
+// Memory is made for what the graph declares. Most operators tell at once what they give, others once they run.
+TEST(Executor, ChecksTheTypesOfOpsByName) {
+  EXPECT_EQ(failure_of("%0: f64[3,5] = aten::mean.dim(%x) {dim=[1], keepdim=true}").substr(0, 74),
+            "op \"aten::mean.dim\": its result 0 is f64[3,1], the graph declares f64[3,5]");
+  EXPECT_EQ(failure_of("%0: f64[3,5] = aten::gt.Tensor(%x, %x)"),
+            "op \"aten::gt.Tensor\": its result 0 is bool[3,5], the graph declares f64[3,5]\n"
+            "  schema: aten::gt.Tensor(Tensor self, Tensor other) -> Tensor");
+  EXPECT_EQ(failure_of("%0: f64[3,5], %1: f64[3,5] = aten::cumsum(%x) {dim=1}"),
+            "op \"aten::cumsum\": it gives 1 tensors, the graph declares 2\n"
+            "  schema: aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor");
+  const auto load = [](const std::string& body) {
+    return message_of([&] { test::GraphRunner(graph_of("graph @g(%x: f64[3,5]) -> (i64[15,2]) {\n" + body + "\nreturn %0\n}")); });
+  };
+  EXPECT_EQ(load("%0: i64[15,2] = aten::cumsum(%x) {dim=1}").substr(0, 73),
+            "op \"aten::cumsum\": its result 0 is f64[3,5], the graph declares i64[15,2]");
+  const std::string nonzero = "graph @g(%x: f64[3,5]) -> (i64[15,2]) {\n%0: i64[15,2] = aten::nonzero(%x)\nreturn %0\n}";
+  EXPECT_EQ(message_of([&] { run_graph(graph_of(nonzero), {normal(1, {3, 5}, DType::f64)}); }), "no error");
+  EXPECT_EQ(message_of([&] { run_graph(graph_of(nonzero), {at::zeros({3, 5}, at::kDouble)}); }),
+            "op \"aten::nonzero\": its result 0 is i64[0,2], the graph declares i64[15,2]\n"
+            "  schema: aten::nonzero(Tensor self) -> Tensor");
 }
 
 TEST(Executor, RejectsAnUnknownKernel) {

@@ -9,6 +9,7 @@
 #include "ops/verify.h"
 #include "runtime/safetensors.h"
 #include "stage/stages.h"
+#include "support/paths.h"
 #include "support/temporary.h"
 #include "torch/kernel.h"
 #include "torch/run_graph.h"
@@ -33,7 +34,8 @@ struct ExportedModel {
 
 ExportedModel export_model() {
   const test::TemporaryFolder folder;
-  const std::string command = concat(PENSTOCK_PYTHON, " ", PENSTOCK_TESTS, "/torch_python/export_joint.py ", folder.path().string());
+  const std::string command =
+      concat(test::python_with_torch(), " ", test::tests_folder(), "/torch_python/export_joint.py ", folder.path().string());
   if (std::system(command.c_str()) != 0) throw std::runtime_error("failed: " + command);
   ExportedModel model{parse_graph(read_file(folder.file("graph.txt")), "graph.txt"), {}};
   const auto file = SafetensorsFile::open(folder.file("tensors.safetensors"));
@@ -123,7 +125,7 @@ void run_in_stages(const ExportedModel& model) {
 
 // One test, because PyTorch takes seconds to trace.
 TEST(ExportedModel, GivesPyTorchsGradientsAsAWholeAndInStages) {
-  if (!std::filesystem::exists(PENSTOCK_PYTHON)) GTEST_SKIP() << "no Python with PyTorch";
+  if (!std::filesystem::exists(test::python_with_torch())) GTEST_SKIP() << "no Python with PyTorch";
   const ExportedModel model = export_model();
   verify(model.graph);
   EXPECT_EQ(print(parse_graph(print(model.graph))), print(model.graph));

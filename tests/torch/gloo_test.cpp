@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "runtime/transport_conformance.h"
 #include "support/errors.h"
 #include "support/random_program.h"
+#include "support/temporary.h"
 #include "torch/gloo_cluster.h"
 #include "torch/gloo_transport.h"
 
@@ -194,6 +196,54 @@ TEST(GlooCluster, AnotherWorldSize) {
   thread.join();
   EXPECT_EQ(message, "rank 1 has another world size than rank 0\n  rank 0: 2\n  rank 1: 3\n  hint: start all processes with one launcher");
   EXPECT_EQ(other, message);
+}
+
+TEST(GlooCluster, AnotherConfiguration) {
+  const int port = Listener().port;
+  GlooOptions first = quick(), second = quick();
+  first.run = "command: train\n[model]\nwidth = 64\n";
+  second.run = "command: train\n[model]\nwidth = 65\n";
+  std::string other;
+  std::thread thread([&] { other = message_of([&] { serve_gloo(ranks(1, 2, port), fakes(), nullptr, second); }); });
+  const std::string message = message_of([&] { make_gloo_cluster(ranks(0, 2, port), fakes(), nullptr, first); });
+  thread.join();
+  EXPECT_EQ(message,
+            "rank 1 has another command, data or configuration than rank 0\n  rank 0: [model] width = 64\n  rank 1: [model] width = 65\n"
+            "  hint: start all processes with the same command, on the same data");
+  EXPECT_EQ(other, message);
+}
+
+// Neither finds what the other says.
+TEST(GlooCluster, AnotherSecret) {
+  Ranks first = ranks(0, 2, Listener().port), second = first;
+  second.rank = 1;
+  first.secret = "a", second.secret = "b";
+  std::string other;
+  std::thread thread([&] { other = message_of([&] { serve_gloo(second, fakes(), nullptr, {1, 1}); }); });
+  EXPECT_EQ(message_of([&] { make_gloo_cluster(first, fakes(), nullptr, {1, 2}); }),
+            "rank 1 did not come within 2 s\n  the world has 2 ranks\n  hint: see what that process says");
+  thread.join();
+  EXPECT_EQ(other,
+            "rank 0 did not answer within 1 s\n  hint: see what that process says; all processes need the same PENSTOCK_SECRET, or none");
+}
+
+// It takes the connection and never says a word.
+TEST(GlooCluster, SomebodyElseAtTheAddress) {
+  Listener silent;
+  const std::string message = message_of([&] { serve_gloo(ranks(1, 2, silent.port), fakes(), nullptr, {1, 0.5}); });
+  EXPECT_EQ(message.substr(0, message.find(": ")), concat("cannot reach rank 0 at 127.0.0.1:", silent.port, "\n  tried for 0.5 s"));
+}
+
+TEST(GlooCluster, StateIsSavedInTheRunsFolderOnly) {
+  const test::TemporaryFolder folder;
+  GlooOptions options = quick();
+  options.folder = folder.file("run");
+  World world(2, options);
+  world.cluster->load(test::random_program(0, 2, 1));
+  world.cluster->set_state({});
+  EXPECT_EQ(message_of([&] { world.cluster->save_state(folder.path().string()); }),
+            concat("state is not saved in ", folder.path().string(), "\n  the run's folder is ", options.folder));
+  EXPECT_FALSE(std::filesystem::exists(folder.file("device-1.safetensors")));
 }
 
 TEST(GlooCluster, TooManyDevices) {

@@ -43,6 +43,31 @@ TEST(LearningRate, NeedsNoWarmUp) {
   EXPECT_NEAR(learning_rate(50, options), 1e-3 * 0.55, 1e-9);
 }
 
+TEST(LearningRate, FallsAsItsDecaySays) {
+  OptimiserOptions options;
+  options.warmup = 20;
+  options.steps = 220;
+  options.decay = "linear";
+  EXPECT_NEAR(learning_rate(10, options), 5e-4, 1e-9);
+  EXPECT_NEAR(learning_rate(120, options), 5.5e-4, 1e-9);
+  EXPECT_NEAR(learning_rate(220, options), 1e-4, 1e-9);
+  EXPECT_NEAR(learning_rate(1000, options), 1e-4, 1e-9);
+  options.decay = "wsd";
+  EXPECT_NEAR(learning_rate(10, options), 5e-4, 1e-9);
+  EXPECT_NEAR(learning_rate(198, options), 1e-3, 1e-9);
+  EXPECT_NEAR(learning_rate(209, options), 5.5e-4, 1e-9);  // a tenth of 220 steps
+  EXPECT_NEAR(learning_rate(220, options), 1e-4, 1e-9);
+  options.decay_steps = 100;
+  EXPECT_NEAR(learning_rate(120, options), 1e-3, 1e-9);
+  EXPECT_NEAR(learning_rate(170, options), 5.5e-4, 1e-9);
+  options.decay = "cosine";
+  EXPECT_NEAR(learning_rate(120, options), 1e-3, 1e-9);
+  EXPECT_NEAR(learning_rate(170, options), 5.5e-4, 1e-9);
+  options.decay = "constant";
+  EXPECT_NEAR(learning_rate(10, options), 5e-4, 1e-9);
+  EXPECT_NEAR(learning_rate(1000, options), 1e-3, 1e-9);
+}
+
 TEST(LearningRate, StaysFiniteWhereAllStepsAreWarmUp) {
   OptimiserOptions options;
   options.warmup = 50;

@@ -123,7 +123,7 @@ class PenstockToTorch(unittest.TestCase):
         done = subprocess.run([PENSTOCK, "schedule", name, *map(str, sizes), "--json"], capture_output=True, text=True, timeout=60)
         if done.returncode != 0:
             return False
-        stages = [{int(re.match(r"\d+", action).group()) for action in row} for row in json.loads(done.stdout)["actors"]]
+        stages = [{int(re.match(r"\d+", action).group()) for action in actor["actions"]} for actor in json.loads(done.stdout)["actors"]]
         return stages == [set(range(rank, actors * chunks, actors)) for rank in range(actors)]
 
     def test_every_schedule_loads(self):

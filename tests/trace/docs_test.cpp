@@ -2,12 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "support/paths.h"
 
 namespace penstock {
 namespace {
 
 TEST(FrontEndDocument, ShowsCodeThatIsBuilt) {
-  const std::string root = std::string(PENSTOCK_TESTS) + "/../";
+  const std::string root = test::tests_folder() + "/../";
   const std::string text = read_file(root + "docs/front_end.md");
   const std::string open = "<!-- ", fence = " -->\n```cpp\n";
   int snippets = 0;

@@ -3,7 +3,7 @@
 
 const tip = document.getElementById('tip');
 let pointer = null;   // {x, y} over the pane
-let selected = null;  // {t, chain}: a clicked activity with what led to it
+let selected = null;  // {t, chain}: a clicked activity, the first of the chain, with what led to it
 let grip = null;      // while dragging: {x, y, from, to, top, moved}
 let frame = 0;
 
@@ -25,16 +25,17 @@ function nearest(timeline, lane, time, reach) {
 
 // {t, device, time, i (-1: none), memory: is it the curve}; null outside of the rows.
 function at(point) {
-  if (point.x < kLeft || point.x > view.width - kRight || point.y < kAxis) return null;
+  if (point.x < view.left || point.x > view.width - kRight || point.y < kAxis) return null;
   const row = visibleRows().find((r) => point.y >= toY(r) && point.y < toY(r) + r.height);
   if (!row || row.device < 0) return null;
   const timeline = timelines[row.timeline], y = point.y - toY(row), time = toTime(point.x), reach = toTime(3) - toTime(0);
-  const found = {t: row.timeline, device: row.device, time, i: -1, memory: row.memory > 0 && y > row.box + 2 + row.strip};
+  const found = {t: row.timeline, device: row.device, time, i: -1, memory: row.memory > 0};
+  if (found.memory) return found;
   const lanes = timeline.lanes[row.device];
   if (y < row.box) {
     for (const [lane, near] of [[kCompute, 0], [kHost, 0], [kCompute, reach], [kHost, reach]])
       if (found.i < 0) found.i = nearest(timeline, lanes[lane], time, near);
-  } else if (!found.memory) {
+  } else if (y < row.box + 2 + row.strip) {
     found.i = nearest(timeline, lanes[kTransfer], time, reach);
   }
   return found;
@@ -42,23 +43,50 @@ function at(point) {
 
 // ---- What lies over the picture: the time pointed at, the box pointed at, the chain of the selected one.
 
+// {x, y, width, height} of an activity's box on the pane.
+function placeOf(t, i) {
+  const timeline = timelines[t], row = rows[rowOf[t][timeline.columns.device[i]]], lane = timeline.columns.lane[i];
+  const x = Math.max(-9, toX(timeline.begin[i])), y = toY(row);
+  return {
+    x, y: y + (lane === kTransfer ? row.box + 2 : lane === kHost ? row.box / 4 : 0),
+    width: Math.max(1, Math.min(view.width + 9, toX(timeline.end[i])) - x),
+    height: lane === kTransfer ? row.strip : lane === kHost ? row.box / 2 : row.box,
+  };
+}
+
 function outline(timeline, t, i, colour, width) {
-  const row = rows[rowOf[t][timeline.columns.device[i]]], lane = timeline.columns.lane[i];
-  const y = toY(row) + (lane === kTransfer ? row.box + 2 : lane === kHost ? row.box / 4 : 0);
-  const height = lane === kTransfer ? row.strip : lane === kHost ? row.box / 2 : row.box;
-  const x0 = Math.max(-9, toX(timeline.begin[i])), x1 = Math.min(view.width + 9, toX(timeline.end[i]));
+  const place = placeOf(t, i);
   overlay.strokeStyle = colour;
   overlay.lineWidth = width;
-  overlay.strokeRect(x0, y, Math.max(1, x1 - x0), height);
-  if (lane !== kTransfer) return;
+  overlay.strokeRect(place.x, place.y, place.width, place.height);
+  if (timeline.columns.lane[i] !== kTransfer) return;
   overlay.beginPath();
   traceArrow(overlay, timeline, t, i);
   overlay.stroke();
 }
 
+// One line along the lower edge of its boxes, and from device to device where transfers go.
+function drawPath(timeline, t) {
+  const height = (device) => { const row = rows[rowOf[t][device]]; return toY(row) + row.box - 3; };
+  const {device, peer} = timeline.columns, path = timeline.figures.path.activities;
+  overlay.beginPath();
+  path.forEach((i, k) => {
+    const end = k + 1 < path.length ? Math.min(timeline.end[i], Math.max(timeline.begin[i], timeline.begin[path[k + 1]])) : timeline.end[i];
+    overlay.lineTo(toX(timeline.begin[i]), height(device[i]));
+    overlay.lineTo(toX(end), height(isTransfer(timeline, i) ? peer[i] : device[i]));
+  });
+  overlay.lineJoin = 'round';
+  for (const [colour, width] of [[colours.ground, 5], [colours.ink, 2.5]]) {
+    overlay.strokeStyle = colour;
+    overlay.lineWidth = width;
+    overlay.stroke();
+  }
+}
+
 function drawOverlay() {
   overlay.clearRect(0, 0, view.width, view.height);
   withClip(overlay, () => {
+    if (options.path) timelines.forEach(drawPath);
     if (selected) for (const i of selected.chain) outline(timelines[selected.t], selected.t, i, colours.ink, 2);
     if (!pointer || grip) return;
     overlay.fillStyle = colours.faint;
@@ -81,16 +109,55 @@ function fillTip([headline, lines]) {
   tip.replaceChildren(...parts);
 }
 
-function showTip(event) {
-  const found = pointer && !grip && at(pointer);
-  const said = !found ? null : found.i >= 0 ? describe(timelines[found.t], found.i)
-    : found.memory ? describeMemory(timelines[found.t], found.device, found.time) : null;
+// Beside a point of the window.
+function putTip(said, x, y) {
   tip.hidden = !said;
   if (!said) return;
   fillTip(said);
   const box = tip.getBoundingClientRect();
-  tip.style.left = (event.clientX + 16 + box.width > innerWidth ? event.clientX - 12 - box.width : event.clientX + 16) + 'px';
-  tip.style.top = Math.max(4, Math.min(event.clientY + 16, innerHeight - box.height - 4)) + 'px';
+  tip.style.left = Math.max(4, x + 16 + box.width > innerWidth ? x - 12 - box.width : x + 16) + 'px';
+  tip.style.top = Math.max(4, Math.min(y + 16, innerHeight - box.height - 4)) + 'px';
+}
+
+function showTip(event) {
+  const found = pointer && !grip && at(pointer);
+  const said = !found ? null : found.i >= 0 ? describe(timelines[found.t], found.i)
+    : found.memory ? describeMemory(timelines[found.t], found.device, found.time) : null;
+  putTip(said, event.clientX, event.clientY);
+}
+
+// ---- Selecting.
+
+function select(t, i) {
+  selected = i >= 0 ? {t, chain: chainOf(timelines[t], i)} : null;
+}
+
+// As a click does, for keys: brings the box into view and says what it is.
+function selectByKey(t, i) {
+  if (i < 0) return;
+  select(t, i);
+  const timeline = timelines[t], row = rows[rowOf[t][timeline.columns.device[i]]], span = view.to - view.from;
+  if (timeline.begin[i] < view.from || timeline.end[i] > view.to) look(timeline.begin[i] - span / 2, timeline.begin[i] + span / 2);
+  if (row.y < chart.scrollTop || row.y + row.height > chart.scrollTop + view.height - kAxis) chart.scrollTop = row.y - view.height / 2;
+  drawOverlay();
+  const place = placeOf(t, i), box = pane.getBoundingClientRect();
+  putTip(describe(timeline, i), box.left + place.x, box.top + place.y + place.height);
+}
+
+// The box after the selected one on its device (step: 1), or before it (-1); at first the first that is seen.
+function selectNext(step) {
+  if (!selected) {
+    if (timelines[0].devices.length) selectByKey(0, nearest(timelines[0], timelines[0].lanes[0][kCompute], Math.max(0, view.from), Infinity));
+    return;
+  }
+  const timeline = timelines[selected.t], i = selected.chain[0];
+  const {numbers} = timeline.lanes[timeline.columns.device[i]][kCompute], at = numbers.indexOf(i);
+  if (at >= 0) return selectByKey(selected.t, numbers[at + step] ?? i);
+  selectByKey(selected.t, nearest(timeline, timeline.lanes[timeline.columns.device[i]][kCompute], timeline.begin[i], Infinity));
+}
+
+function selectCause() {
+  if (selected) selectByKey(selected.t, selected.chain[1] ?? -1);
 }
 
 // ---- Moving.
@@ -112,7 +179,7 @@ function pan(share) {
 const fit = () => look(0, lastTime);
 
 function onWheel(event) {
-  if (pointer && pointer.x < kLeft && !event.ctrlKey) return;  // over the names it scrolls
+  if (pointer && pointer.x < view.left && !event.ctrlKey) return;  // over the names it scrolls
   event.preventDefault();
   if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan((event.deltaX || event.deltaY) / 1000);
   else zoom(Math.exp(event.deltaY * 0.0016), toTime(pointer ? pointer.x : view.width / 2));
@@ -140,7 +207,7 @@ function onMove(event) {
   if (Math.abs(event.clientX - grip.x) + Math.abs(event.clientY - grip.y) > 4) grip.moved = true;
   if (!grip.moved) return;
   pane.classList.add('moving');
-  const shift = (grip.x - event.clientX) * (grip.to - grip.from) / (view.width - kLeft - kRight);
+  const shift = (grip.x - event.clientX) * (grip.to - grip.from) / (view.width - view.left - kRight);
   look(grip.from + shift, grip.to + shift);
   chart.scrollTop = grip.top + grip.y - event.clientY;
 }
@@ -151,7 +218,7 @@ function onUp(event) {
   pane.classList.remove('moving');
   if (!clicked) return;
   const found = at(pointer);
-  selected = found && found.i >= 0 ? {t: found.t, chain: chainOf(timelines[found.t], found.i)} : null;
+  select(found ? found.t : 0, found ? found.i : -1);
   drawOverlay();
   showTip(event);
 }
@@ -168,11 +235,12 @@ const keys = {
   '+': () => zoom(0.7, (view.from + view.to) / 2), '=': () => zoom(0.7, (view.from + view.to) / 2),
   '-': () => zoom(1 / 0.7, (view.from + view.to) / 2),
   0: fit, Home: fit,
-  m: () => toggle('memory'), t: () => toggle('transfers'), d: () => toggle('byDevice'),
-  Escape: () => { selected = null; drawOverlay(); },
+  m: () => toggle('memory'), t: () => toggle('transfers'), c: () => toggle('path'), d: () => toggle('byDevice'),
+  n: () => selectNext(1), p: () => selectNext(-1), w: selectCause,
+  Escape: () => { selected = null; tip.hidden = true; drawOverlay(); },
 };
 
-// ---- The tools and the legend.
+// ---- The tools.
 
 function toggle(name) {
   const input = document.getElementById(name);
@@ -181,7 +249,8 @@ function toggle(name) {
 
 function bindTools() {
   const transfers = timelines.some((timeline) => timeline.transfers.numbers.length);
-  const needed = {memory: mostMemory > 0, transfers, byDevice: timelines.length > 1};
+  const path = timelines.some((timeline) => timeline.figures.path.activities.length > 1);
+  const needed = {memory: mostMemory > 0, transfers, path, byDevice: timelines.length > 1};
   for (const name of Object.keys(needed)) {
     const input = document.getElementById(name);
     input.closest('label').hidden = !needed[name];
@@ -193,27 +262,30 @@ function bindTools() {
   document.getElementById('fit').addEventListener('click', fit);
 }
 
-function addToLegend(list, fill, text) {
-  const entry = document.createElement('span'), sample = document.createElement('canvas');
-  sample.width = 22;
-  sample.height = 15;
-  const context = sample.getContext('2d');
-  context.fillStyle = fill;
-  context.fillRect(0, 0, 22, 15);
-  entry.append(sample, text);
-  document.getElementById(list).append(entry);
+// The filters stand in the address, so that what one looks at can be handed on: #stage=2&microbatch=4.
+function readFilters() {
+  const asked = new URLSearchParams(location.hash.slice(1));
+  for (const name of Object.keys(chosen)) {
+    const input = document.getElementById(name);
+    input.value = asked.get(name) ?? '';
+    if (input.selectedIndex < 0) input.value = '';
+    chosen[name] = input.value === '' ? -1 : Number(input.value);
+  }
+  redraw();
 }
 
-function makeLegend() {
-  page.looks.forEach((entry, look) => {
-    const there = timelines.some((timeline) => timeline.look.includes(look));
-    if (there) addToLegend('kinds', patterns[look], entry.letter + ' ' + entry.meaning);
-  });
-  page.memory.forEach((memoryClass, c) => {
-    const there = (memory) => memory && memory.tops[c].some((top, i) => top > (c ? memory.tops[c - 1][i] : 0));
-    if (!timelines.some((timeline) => timeline.memory.some(there))) return;
-    addToLegend('classes', memoryClass.colour, 'memory: ' + memoryClass.name);
-  });
+function bindFilters() {
+  for (const name of Object.keys(chosen)) {
+    const input = document.getElementById(name), numbers = numbersIn(name);
+    input.closest('label').hidden = numbers.length < 2;
+    for (const number of numbers) input.append(new Option(number, number));
+    input.addEventListener('change', () => {
+      const asked = Object.keys(chosen).map((key) => [key, document.getElementById(key).value]).filter(([, value]) => value !== '');
+      location.hash = new URLSearchParams(asked);
+    });
+  }
+  addEventListener('hashchange', readFilters);
+  readFilters();
 }
 
 // ---- Beginning.
@@ -222,32 +294,43 @@ function resize() {
   pane.style.height = Math.min(chart.clientHeight, content.offsetHeight) + 'px';
   view.width = pane.clientWidth;
   view.height = pane.clientHeight;
+  view.left = view.width < 800 ? 104 : 150;
+  view.scale = devicePixelRatio;
   for (const context of [picture, overlay]) {
-    context.canvas.width = Math.round(view.width * devicePixelRatio);
-    context.canvas.height = Math.round(view.height * devicePixelRatio);
-    context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
+    context.canvas.width = Math.round(view.width * view.scale);
+    context.canvas.height = Math.round(view.height * view.scale);
+    context.setTransform(view.scale, 0, 0, view.scale, 0, 0);
   }
   picture.imageSmoothingEnabled = false;
-  line.canvas.width = Math.ceil(view.width);
-  line.canvas.height = 1;
-  shares = new Float32Array(line.canvas.width * rgb.length);
+  thin.canvas.width = picture.canvas.width;
+  thin.canvas.height = 1;  // grows to what rows need: all of it is copied for each
+  shares = new Float32Array(thin.canvas.width * tones.length);
   draw();
 }
 
-// Rows as high as lets all be seen at once, within limits.
+// Rows as high as lets all be seen at once, or else all boxes, within limits; what room is left then is the memory's.
 function chooseSize() {
-  const room = innerHeight - chart.getBoundingClientRect().top - kAxis - 60, last = rows[rows.length - 1];
-  options.size = Math.max(0.6, Math.min(1.5, last ? room / (last.y + last.height) : 1));
+  const below = document.getElementById('devices'), room = innerHeight - chart.getBoundingClientRect().top - kAxis - 30
+    - Math.min(below.offsetHeight, innerHeight / 4);
+  const heightAt = (size, stretch) => {
+    Object.assign(options, {size, stretch});
+    arrange();
+    return rows.reduce((sum, row) => sum + row.height, 4);
+  };
+  const size = Math.max(0.4, Math.min(0.6, room / heightAt(1, 0)), Math.min(2, room / heightAt(1, 1)));
+  const boxes = heightAt(size, 0), memory = heightAt(size, 1) - boxes;
+  heightAt(size, memory > 0 ? Math.max(1, Math.min(2.5, (room - boxes) / memory)) : 1);
   document.getElementById('size').value = options.size;
 }
 
 readColours();
 bindTools();
+makeFigures();
 makeLegend();
-arrange();
+makeDevices();
 chooseSize();
-arrange();
 resize();
+bindFilters();
 new ResizeObserver(resize).observe(chart);
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { readColours(); redraw(); });
 chart.addEventListener('scroll', redraw);
@@ -259,7 +342,8 @@ pane.addEventListener('pointercancel', () => { grip = null; });
 pane.addEventListener('pointerleave', onLeave);
 pane.addEventListener('dblclick', fit);
 window.addEventListener('keydown', (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
+  const typing = event.target.matches && event.target.matches('select, input[type=range]');  // which have keys of their own
+  if (event.ctrlKey || event.metaKey || event.altKey || typing || !keys[event.key]) return;
   event.preventDefault();
   keys[event.key]();
 });

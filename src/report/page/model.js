@@ -10,7 +10,7 @@ window.addEventListener('error', (event) => {
   failure.textContent = 'This page could not be drawn: ' + event.message;
 });
 
-// {looks, lookOfKind, transferLook, hostLook, tile, memory, timelines}: see timeline_html.cpp.
+// {looks, words, lookOfKind, transferLook, hostLook, tile, shades, memory, timelines, figures}: see timeline_html.cpp.
 const page = JSON.parse(document.getElementById('data').textContent);
 
 const kCompute = 0, kTransfer = 1, kHost = 2;
@@ -62,18 +62,19 @@ function makeMemory(columns) {
   return {time, tops, total: below, peak};
 }
 
-function makeTimeline(data) {
-  const columns = data.activities, count = columns.begin.length;
+function makeTimeline(data, number) {
+  const columns = data.activities, count = columns.begin.length, figures = page.figures[number];
   const timeline = {
-    title: data.title, seconds: data.seconds, makespan: data.makespan, devices: data.devices, tasks: data.tasks, columns, count,
+    title: data.title, seconds: data.seconds, makespan: data.makespan, devices: data.devices, tasks: data.tasks, columns, count, figures,
     kinds: data.kinds, begin: Float64Array.from(columns.begin), end: Float64Array.from(columns.end), look: new Uint8Array(count),
-    last: data.makespan,
+    chunk: new Uint8Array(count), chunks: Math.max(1, ...figures.stages.map((stages) => stages.length)), last: data.makespan,
   };
   const numbers = data.devices.map(() => [[], [], []]), transfers = [];
   for (let i = 0; i < count; ++i) {
     const lane = columns.lane[i], kind = columns.kind[i];
     timeline.look[i] = lane === kTransfer ? page.transferLook : lane === kHost ? page.hostLook
       : kind < 0 ? page.updateLook : page.lookOfKind[kind];
+    if (lane === kCompute) timeline.chunk[i] = Math.max(0, figures.stages[columns.device[i]].indexOf(columns.stage[i]));
     timeline.last = Math.max(timeline.last, timeline.end[i]);
     numbers[columns.device[i]][lane].push(i);
     if (lane === kTransfer) transfers.push(i);
@@ -117,33 +118,56 @@ function amountText(amount, seconds) {
   return shortDecimal(amount) + ' ' + units[unit];
 }
 
+// "F3"; where devices have several stages "2F3", as in tables.
 function labelOf(timeline, i) {
-  const {lane, kind, device, peer, microbatch, task} = timeline.columns;
+  const {lane, kind, device, peer, stage, microbatch, task} = timeline.columns;
   if (lane[i] === kTransfer && device[i] !== peer[i]) return device[i] + '->' + peer[i];
-  if (kind[i] >= 0) return timeline.kinds[kind[i]] + (microbatch[i] >= 0 ? microbatch[i] : '');
-  return task[i] >= 0 ? timeline.tasks[task[i]] : 'host';
+  if (kind[i] < 0) return task[i] >= 0 ? timeline.tasks[task[i]] : 'host';
+  const chunked = timeline.chunks > 1 && stage[i] >= 0 && lane[i] === kCompute;
+  return (chunked ? stage[i] : '') + timeline.kinds[kind[i]] + (microbatch[i] >= 0 ? microbatch[i] : '');
+}
+
+// What an activity works for: "forward of stage 3, micro-batch 4"; "": nothing that the table names.
+function actionOf(timeline, i) {
+  const {kind, stage, microbatch} = timeline.columns;
+  if (kind[i] < 0) return '';
+  return page.words[timeline.kinds[kind[i]]] + (stage[i] >= 0 ? ' of stage ' + stage[i] : '')
+    + (microbatch[i] >= 0 ? ', micro-batch ' + microbatch[i] : '');
+}
+
+const isTransfer = (timeline, i) =>
+  timeline.columns.lane[i] === kTransfer && timeline.columns.device[i] !== timeline.columns.peer[i];
+
+// In words, without the device.
+function wordsOf(timeline, i) {
+  const {lane, device, peer, microbatch, task} = timeline.columns, action = actionOf(timeline, i);
+  const name = task[i] >= 0 ? timeline.tasks[task[i]] : '';
+  if (isTransfer(timeline, i)) {
+    const what = action ? ' after ' + action : microbatch[i] >= 0 ? ' of micro-batch ' + microbatch[i] : '';
+    return 'transfer from ' + timeline.devices[device[i]] + ' to ' + timeline.devices[peer[i]] + what;
+  }
+  if (lane[i] === kCompute) return action || 'before or after the loop' + (name && ': ' + name);
+  return (name || page.looks[timeline.look[i]].meaning) + (action && ' for ' + action);
+}
+
+// Why an activity did not begin earlier, as a name and a text: what came before it on its device, or what it waited for.
+function reasonOf(timeline, i) {
+  const {cause, device} = timeline.columns, c = cause[i];
+  if (isTransfer(timeline, c)) return ['waited for', 'the ' + wordsOf(timeline, c)];
+  if (device[c] === device[i]) return ['follows', wordsOf(timeline, c)];
+  return ['waited for', wordsOf(timeline, c) + ', on ' + timeline.devices[device[c]]];
 }
 
 // What the tip says of an activity: pairs of a name and a text, after a headline.
 function describe(timeline, i) {
-  const {lane, device, peer, stage, microbatch, task, bytes, cause} = timeline.columns, seconds = timeline.seconds;
-  const transfer = lane[i] === kTransfer && device[i] !== peer[i], out = [];
+  const {device, bytes, cause} = timeline.columns, seconds = timeline.seconds, out = [];
   const add = (name, text) => out.push([name, text]);
-  const where = timeline.devices[device[i]] + (transfer ? ' to ' + timeline.devices[peer[i]] : '');
-  add(transfer ? 'from' : 'on', where);
-  if (stage[i] >= 0) add('stage', stage[i]);
-  if (microbatch[i] >= 0) add('micro-batch', microbatch[i]);
-  if (task[i] >= 0) add('task', timeline.tasks[task[i]]);
-  add('duration', timeText(timeline.end[i] - timeline.begin[i], seconds));
-  add('from, to', timeText(timeline.begin[i], seconds) + ', ' + timeText(timeline.end[i], seconds));
+  if (!isTransfer(timeline, i)) add('on', timeline.devices[device[i]]);
+  add('starts', timeText(timeline.begin[i], seconds));
+  add('takes', timeText(timeline.end[i] - timeline.begin[i], seconds));
   if (bytes[i] > 0) add('size', amountText(bytes[i], true));
-  if (cause[i] >= 0) {
-    const far = lane[cause[i]] === kTransfer && device[cause[i]] !== peer[cause[i]];
-    const what = far ? 'the transfer from ' : labelOf(timeline, cause[i]) + ' on ';
-    add('waited for', what + timeline.devices[device[cause[i]]]);
-  }
-  const meaning = page.looks[timeline.look[i]].meaning;
-  return [transfer ? 'transfer' : labelOf(timeline, i) + ': ' + meaning, out];
+  if (cause[i] >= 0) add(...reasonOf(timeline, i));
+  return [wordsOf(timeline, i), out];
 }
 
 function describeMemory(timeline, device, time) {
@@ -161,4 +185,21 @@ function chainOf(timeline, i) {
   const chain = [];
   for (; i >= 0 && chain.length < timeline.count; i = timeline.columns.cause[i]) chain.push(i);
   return chain;
+}
+
+// ---- Filters.
+
+const chosen = {stage: -1, microbatch: -1};  // -1: all
+
+// Whether the filters leave an activity in colour.
+function isChosen(timeline, i) {
+  const {stage, microbatch} = timeline.columns;
+  return (chosen.stage < 0 || stage[i] === chosen.stage) && (chosen.microbatch < 0 || microbatch[i] === chosen.microbatch);
+}
+
+// The numbers from 0 that a column of any timeline has, in order.
+function numbersIn(name) {
+  const found = new Set();
+  for (const timeline of timelines) for (const number of timeline.columns[name]) if (number >= 0) found.add(number);
+  return [...found].sort((a, b) => a - b);
 }

@@ -1,0 +1,15 @@
+# The program, and the package Penstock for programs with models of their own: find_package(Penstock), then Penstock::penstock.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Penstock)
+set_target_properties(penstock_cli PROPERTIES EXPORT_NAME penstock)
+# The program goes on finding the libtorch that it was linked to, also where that lies in the project's own .venv.
+set_target_properties(penstock PROPERTIES INSTALL_RPATH "$<TARGET_FILE_DIR:torch>")
+install(TARGETS penstock)
+install(TARGETS penstock_core penstock_torch penstock_libtorch penstock_cli EXPORT PenstockTargets)
+install(DIRECTORY include/penstock DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT PenstockTargets NAMESPACE Penstock:: DESTINATION ${package_folder})
+configure_package_config_file(cmake/PenstockConfig.cmake.in PenstockConfig.cmake INSTALL_DESTINATION ${package_folder})
+write_basic_package_version_file(PenstockConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/PenstockConfig.cmake ${PROJECT_BINARY_DIR}/PenstockConfigVersion.cmake DESTINATION ${package_folder})

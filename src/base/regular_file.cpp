@@ -1,0 +1,44 @@
+#include "base/regular_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/text.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+}  // namespace
+
+// O_NONBLOCK: a pipe opens without a writer, to be refused.
+RegularFile::RegularFile(const std::string& path) : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  struct stat status = {};
+  if (fd < 0 || ::fstat(fd, &status) != 0) {
+    const int reason = errno;
+    if (fd >= 0) ::close(fd);
+    throw Error(concat("cannot read ", path, ": ", std::strerror(reason)));
+  }
+  if (!S_ISREG(status.st_mode)) {
+    ::close(fd);
+    throw Error(concat("cannot read ", path, ": it is ", kind_of(status.st_mode), ", not a file"));
+  }
+  bytes = static_cast<std::size_t>(status.st_size);
+}
+
+RegularFile::~RegularFile() {
+  ::close(fd);
+}
+
+}  // namespace penstock

@@ -1,0 +1,58 @@
+#include "base/stop.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+
+namespace penstock {
+namespace {
+
+// Signals reach a process, not an object: what their handler knows is the process's.
+std::atomic<int> requested = 0;  // the first signal
+std::atomic<int> later = 0;      // living StopLaters
+static_assert(std::atomic<int>::is_always_lock_free, "a signal's handler uses them");
+
+constexpr int kSignalled = 128;  // added by shells too
+
+// The request is noted before the count is read, and ~StopLater reads in the other order: one of them sees that nothing is left to wait
+// for.
+extern "C" void handle(int signal) {
+  int none = 0;
+  if (!requested.compare_exchange_strong(none, signal) || later == 0) ::_exit(kSignalled + signal);
+}
+
+}  // namespace
+
+void end_on_signals() {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction action = {};
+    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+    action = {};
+    action.sa_handler = handle;
+    action.sa_flags = SA_RESTART;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+StopLater::StopLater() {
+  ++later;
+}
+
+StopLater::~StopLater() {
+  if (--later > 0 || requested == 0 || std::uncaught_exceptions() > 0) return;
+  std::fflush(stdout);
+  ::_exit(stop_code());
+}
+
+bool stop_requested() {
+  return requested != 0;
+}
+
+int stop_code() {
+  return requested == 0 ? 0 : kSignalled + requested;
+}
+
+}  // namespace penstock

@@ -1,0 +1,18 @@
+// How messages and reports put things into words.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace penstock {
+
+// "1 actor", "2 actors", "3 batches", "4 processes".
+std::string counted(std::int64_t count, std::string_view thing);
+
+// The hint for a name that is not known: the names that begin with it (`did you mean "a" or "ab"?`), else the nearest; empty if none is
+// near enough to be a typo.
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& known);
+
+}  // namespace penstock

@@ -1,0 +1,40 @@
+// Where there are more downsets than can be looked at in pairs: those at which a good plan's stages begin and end.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "plan/downsets.h"
+
+namespace penstock {
+
+// The work of each downset's nodes, summed, and what leaves it.
+struct CutCosts {
+  std::vector<double> work, cut;
+};
+
+// Downsets that may be a cut of a plan in which none of the devices has more than `bound` of work: so much before and behind the cut must
+// fit on whole devices. Ascending.
+std::vector<int> possible_cuts(const CutCosts& costs, int devices, double bound);
+
+// At most `most` of these, with the first and the last downset: the ranges of work that they cover are divided evenly, and of each part the
+// two are taken that least leaves. Ascending.
+std::vector<int> spread_cuts(const CutCosts& costs, std::vector<int> sets, int most);
+
+// Calls `solve` with the kept downsets, first with few, then with more of those that may be a cut of a plan as good as the one that was
+// found. It returns the value of the best plan whose stages lie between them, of so many devices. True: the last call had all of them, so
+// that none is better.
+template <class Solve>
+bool search_cuts(const Downsets& all, const CutCosts& costs, int devices, Solve&& solve) {
+  constexpr int kMostPaired = 8'000;
+  std::vector<int> sets = all.all();
+  for (const int most : {3'000, 5'000, 8'000}) {
+    const bool every = static_cast<int>(sets.size()) <= (all.count() <= kMostDownsets ? kMostDownsets : kMostPaired);
+    const double value = solve(all.only(every ? sets : spread_cuts(costs, sets, most)));
+    if (every) return all.complete();
+    sets = possible_cuts(costs, devices, value);
+  }
+  return false;
+}
+
+}  // namespace penstock

@@ -1,0 +1,55 @@
+// A file that is read over and over, for hours, and must stay what it was at first.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <span>
+#include <string>
+
+#include "base/regular_file.h"
+
+namespace penstock {
+
+class SteadyFile {
+ public:
+  // Takes note of what tells a change: inode, size and time of the last change. Throws Error (path and the system's reason).
+  explicit SteadyFile(std::string path);
+
+  const std::string& path() const { return path_; }
+  std::int64_t size() const { return state_.size; }
+
+  // Opens the file for some reads. Throws Error (path) if it is gone or was changed since. It is read, not mapped: a mapped file that
+  // somebody cuts off ends the process.
+  class Reading {
+   public:
+    explicit Reading(const SteadyFile& file);
+    // Fills `out` with the bytes from `offset` on. Throws Error.
+    void read(std::int64_t offset, std::span<std::byte> out) const;
+
+   private:
+    const SteadyFile& file_;
+    RegularFile open_;
+  };
+
+ private:
+  struct State {
+    bool operator==(const State& other) const {
+      return device == other.device && inode == other.inode && size == other.size && changed.tv_sec == other.changed.tv_sec &&
+             changed.tv_nsec == other.changed.tv_nsec;
+    }
+
+    dev_t device = 0;
+    ino_t inode = 0;
+    std::int64_t size = 0;
+    timespec changed = {};
+  };
+  static State state_of(const RegularFile& file);
+
+  std::string path_;
+  State state_;
+};
+
+}  // namespace penstock

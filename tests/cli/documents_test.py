@@ -1,0 +1,129 @@
+"""Every command that a document or a --help shows is run, in a folder where `penstock` is the program and the examples are small."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import unittest
+
+from support import PROGRAM, ProgramTest, run
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+PYTHON = os.environ.get("PENSTOCK_PYTHON", "")  # with torch, or none
+
+# Sizes and lengths with which the same commands take seconds, in a configuration's file and in a command.
+SMALL_FILE = [
+    (r"width = \d+", "width = 32"),
+    (r"heads = \d+", "heads = 2"),
+    (r"context = \d+", "context = 16"),
+    (r"steps = \d+", "steps = 4"),
+    (r"validation_every = \d+", "validation_every = 0"),
+]  # fmt: skip
+SMALL_COMMAND = [
+    (r"steps([ =])200", r"steps\g<1>4"),
+    (r"steps([ =])400", r"steps\g<1>8"),
+    (r"--tokens \d+", "--tokens 3"),
+    (r"((?:penstock|--) (?:train|check|compile))\b(?! examples/| --resume)", r"\1 --set width=32 --set heads=2 --set context=16 --set validation_every=0"),
+    (r"((?:penstock|--) train)\b(?!.*steps)", r"\1 --steps 4"),
+    (r"penstock (schedule search|plan)\b(?!.*degrees)", r"penstock \1 --seconds 0.5"),
+    (r"--cluster local", "--cluster local --rounds 1 --candidates 1"),
+    (r"((?:penstock|--) profile)\b", r"\1 --rounds 1"),
+    (r"\btorchrun(?= --)", f"{PYTHON} -m torch.distributed.run"),
+    (r"--measure", "--rounds 1 --steps 1 --candidates 1 --measure"),
+]  # fmt: skip
+
+# What a --help's examples read that another command wrote.
+BEFORE_HELP = [
+    "penstock train examples/gpt.toml --out runs/gpt",
+    "penstock profile examples/gpt.toml --out costs.json",
+    "penstock simulate examples/gpt.toml --costs costs.json --timeline predicted.json",
+]
+
+
+def commands_of(markdown):
+    """Those in fenced blocks and indented lines, in order, without their comments."""
+    text = re.sub(r" *\\\n *", " ", markdown)
+    lines, fenced = [], False
+    for line in text.splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif fenced or line.startswith("    "):
+            lines.append(line.strip())
+    # "penstock rules 1" begins a file of rules.
+    return [
+        re.sub(r" +#.*", "", line)
+        for line in lines
+        if re.match(r"(.*[ /])?penstock [a-z]", line) and not re.fullmatch(r"penstock [a-z]+ \d", line) and ".py" not in line
+    ]
+
+
+def examples_of(help_text):
+    return [line.strip() for line in help_text.partition("Example:")[2].splitlines() if "penstock " in line]
+
+
+class Documents(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        shutil.copytree(REPOSITORY / "examples", self.folder / "examples")
+        for folder in ("src", "docs"):
+            (self.folder / folder).symlink_to(REPOSITORY / folder)
+        (self.folder / "build").mkdir()
+        (self.folder / "build/penstock").symlink_to(PROGRAM)
+        config = self.folder / "examples/gpt.toml"
+        text = config.read_text()
+        for pattern, small in SMALL_FILE:
+            self.assertRegex(text, pattern)
+            text = re.sub(pattern, small, text)
+        config.write_text(text)
+
+    def run_all(self, commands):
+        path = f"{self.folder}/build:{os.environ['PATH']}"
+        for command in commands:
+            small = command
+            for pattern, replacement in SMALL_COMMAND:
+                small = re.sub(pattern, replacement, small)
+            with self.subTest(command):
+                if "torchrun --" in command and not PYTHON or "mpirun " in command and not shutil.which("mpirun"):
+                    continue
+                result = subprocess.run(
+                    ["bash", "-euc", small], cwd=self.folder, env={**os.environ, "PATH": path}, capture_output=True, encoding="utf-8", timeout=300
+                )
+                self.assertEqual(result.returncode, 0, f"{small}\n{result.stderr}")
+
+    def run_document(self, name, least):
+        commands = commands_of((REPOSITORY / name).read_text())
+        self.assertGreaterEqual(len(commands), least)
+        self.run_all(commands)
+
+    def test_what_is_a_command(self):
+        text = "A\n\n    penstock plan a \\\n      --b    # c\n    .venv/bin/python x.py\n\n```\npenstock rules 1\nbuild/penstock check\n```\npenstock no\n"
+        self.assertEqual(commands_of(text), ["penstock plan a --b", "build/penstock check"])
+
+    def test_readme(self):
+        self.run_document("README.md", 8)
+
+    def test_running(self):
+        self.run_document("docs/running.md", 15)
+
+    def test_planning(self):
+        self.run_document("docs/planning.md", 8)
+
+    def test_other_documents(self):
+        others = sorted(p.relative_to(REPOSITORY) for p in REPOSITORY.glob("docs/**/*.md") if p.name not in ("running.md", "planning.md"))
+        self.assertTrue(others)
+        for name in others:
+            self.run_document(name, 0)
+
+    def test_help(self):
+        commands = re.findall(r"^  (\w+) {2,}", run("--help").out.partition("Subcommands:")[2], re.MULTILINE)
+        examples = []
+        for command in [*([c] for c in commands), ["schedule", "search"], ["schedule", "compare"]]:
+            found = examples_of(run(*command, "--help").out)
+            self.assertTrue(found, command)
+            examples += found
+        self.run_all([*BEFORE_HELP, *examples])
+
+
+if __name__ == "__main__":
+    unittest.main()

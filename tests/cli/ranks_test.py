@@ -1,0 +1,119 @@
+"""Processes that do not fit together, that hang, or that others disturb."""
+
+import os
+import pathlib
+import signal
+import socket
+import time
+import unittest
+
+from support import SMALL, ProgramTest, Result, free_port, start
+
+
+class Ranks(ProgramTest):
+    def start_pair(self, first, second, port=None, **more):
+        port = port or free_port()
+        place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **more}
+        return [start(*arguments, environment={"RANK": str(rank), **place}) for rank, arguments in enumerate([first, second])]
+
+    def train_gloo(self, out, *more):
+        return self.train_arguments(out, 3, "--backend", "gloo", *more)
+
+    def assert_refused(self, first, second, *parts):
+        for result in map(Result, self.start_pair(first, second)):
+            self.assert_fails(result, "rank 1 has another command, data or configuration than rank 0", *parts)
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_another_text(self):
+        """Of the same length and name: only its contents tell."""
+        other = self.folder / "other"
+        other.mkdir()
+        (other / "text.txt").write_text(self.text.read_text().replace("fox", "cat"))
+        first = self.train_gloo("out")
+        relative = [word if word != self.text else "text.txt" for word in first]
+        place = {"WORLD_SIZE": "2", "MASTER_PORT": str(free_port())}
+        folders = [self.folder, other]
+        processes = [start(*relative, environment={"RANK": str(rank), **place}, cwd=folder) for rank, folder in enumerate(folders)]
+        for result in map(Result, processes):
+            self.assert_fails(result, "rank 1 has another command, data or configuration than rank 0", "rank 1: data: ")
+
+    def test_another_length(self):
+        short = self.folder / "short.txt"
+        short.write_text(self.text.read_text()[:2000])
+        self.assert_refused(self.train_gloo("out"), self.train_gloo("out", "--text", short), "rank 1: data: ")
+
+    def test_another_configuration(self):
+        self.assert_refused(self.train_gloo("out"), self.train_gloo("out", "--set", "width=64"), "rank 0: [model] width = 32", "rank 1: [model] width = 64")
+
+    def test_another_command(self):
+        check = ["check", *SMALL, "--text", self.text, "--out", self.folder / "out", "--steps", 3, "--backend", "gloo"]
+        self.assert_refused(self.train_gloo("out"), check, "rank 0: command: train", "rank 1: command: check")
+
+    def test_a_silent_listener(self):
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            place = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(silent.getsockname()[1])}
+            for number in (signal.SIGINT, signal.SIGTERM):
+                waiting = start(*self.train_gloo("out"), environment=place)
+                silent.accept()
+                waiting.send_signal(number)
+                self.assertEqual(Result(waiting).code, 128 + number)
+
+    def wait_for_steps(self, processes, out):
+        metrics = self.folder / out / "metrics.jsonl"
+        while not metrics.exists() or metrics.read_text().count("\n") < 3:
+            self.assertIsNone(processes[0].poll())
+            time.sleep(0.05)
+
+    def test_rank_0_is_held_up(self):
+        """Rank 1 waits for it no longer than the deadline, and ends at a second signal."""
+        arguments = self.train_arguments("held", 100000, "--backend", "gloo", "--set", "deadline=4")
+        for signals in (0, 2):
+            processes = self.start_pair(arguments, arguments)
+            self.wait_for_steps(processes, "held")
+            processes[0].send_signal(signal.SIGSTOP)
+            for _ in range(signals):
+                processes[1].send_signal(signal.SIGTERM)
+                time.sleep(0.1)
+            result = Result(processes[1])
+            self.assertEqual(result.code, 128 + signal.SIGTERM if signals else 1, result.err)
+            processes[0].kill()
+            processes[0].communicate()
+            for path in sorted((self.folder / "held").rglob("*"), reverse=True):
+                path.rmdir() if path.is_dir() else path.unlink()
+
+    def test_any_rank_stops_the_run(self):
+        arguments = self.train_arguments("stopped", 100000, "--backend", "gloo")
+        processes = self.start_pair(arguments, arguments)
+        self.wait_for_steps(processes, "stopped")
+        processes[1].send_signal(signal.SIGTERM)
+        for result in map(Result, processes):
+            self.assertEqual(result.code, 128 + signal.SIGTERM, result.err)
+        self.assertEqual(len(list((self.folder / "stopped").glob("checkpoint-*/manifest.json"))), 1)
+
+    def test_listens_on_the_loopback_only(self):
+        """Every port that the two processes listen on."""
+        arguments = self.train_arguments("listening", 100000, "--backend", "gloo")
+        processes = self.start_pair(arguments, arguments)
+        self.wait_for_steps(processes, "listening")
+        own = set()
+        for process in processes:
+            for fd in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
+                own.add(os.readlink(fd))
+        listening = []
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            for line in pathlib.Path(table).read_text().splitlines()[1:]:
+                words = line.split()
+                if words[3] == "0A" and f"socket:[{words[9]}]" in own:
+                    listening.append(words[1].split(":")[0])
+        for process in processes:
+            process.send_signal(signal.SIGINT)
+        for process in processes:
+            process.communicate()
+        self.assertTrue(listening)
+        self.assertEqual(set(listening), {"0100007F"})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,236 @@
+// Programs that are made wrong behind the verifier's back: each is refused before it runs, or it gives what the right one gives.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "base/text.h"
+#include "lower/lower.h"
+#include "models/registry.h"
+#include "program/piece.h"
+#include "runtime/compile.h"
+#include "runtime/fake_device.h"
+#include "runtime/thread_cluster.h"
+#include "support/errors.h"
+#include "support/random_program.h"
+#include "support/random_schedule.h"
+#include "trace/step.h"
+
+namespace penstock {
+namespace {
+
+using test::coin;
+using test::draw;
+using test::message_of;
+using test::Random;
+
+std::size_t below(Random& random, std::size_t size) {
+  return static_cast<std::size_t>(draw(random, 0, static_cast<int>(size) - 1));
+}
+
+Config config_of(const std::vector<std::string>& settings) {
+  std::vector<Override> overrides;
+  for (const char* setting : {"width=8", "heads=2", "context=4", "vocabulary=16", "layers=4", "dtype=f32"})
+    overrides.push_back(parse_override(setting));
+  for (const std::string& setting : settings) overrides.push_back(parse_override(setting));
+  return load_config("", overrides, builtin_models());
+}
+
+// A random table for tied weights or branches, some of whose micro-batches run on other actors, which then have copies of states.
+Program of_random_table(Random& random) {
+  const int microbatches = draw(random, 1, 4), batch = 2 * microbatches;
+  const std::string model = coin(random, 0.5) ? "gpt" : "two-branch";
+  const Prepared prepared = prepare(
+      config_of({"model.name=" + model, "schedule=gpipe", "actors=4", concat("microbatches=", microbatches), concat("batch=", batch)}),
+      builtin_models());
+  const Graph step = training_step(*prepared.model, batch, 4, microbatches, {});
+  const StagedStep staged = prepare_stages(step);
+  const StageShape shape = cut(staged, std::vector<bool>(staged.stages.size(), true)).shape;
+  return lower(step, test::random_schedule(random, shape, draw(random, 1, 4), microbatches, {.foreign_weight = 0.2, .replica = 0.3}));
+}
+
+// Groups of devices that hold state alike, in shares, or both.
+Program of_groups(Random& random) {
+  const auto one_of = [&](std::initializer_list<const char*> list) { return std::string(list.begin()[below(random, list.size())]); };
+  std::vector<std::string> settings = {"schedule=" + one_of({"1f1b", "zb-h1", "gpipe"}),
+                                       "actors=2",
+                                       "microbatches=2",
+                                       "batch=16",
+                                       "zero=" + one_of({"0", "1", "2", "3"}),
+                                       "update=" + one_of({"end", "stage", "validated"}),
+                                       "clip=" + one_of({"0", "1"}),
+                                       "tied=" + one_of({"0", "1"}),
+                                       "pipeline.data=2"};
+  if (coin(random, 0.3)) settings.insert(settings.end(), {"pipeline.local=2", "zero=3"});
+  const Config config = config_of(settings);
+  return compile_training(config, prepare(config, builtin_models()));
+}
+
+// Every place is gone.
+bool without_places(Random&, Program& program) {
+  for (DeviceProgram& device : program.devices)
+    for (Slot& slot : device.slots) slot.offset = -1;
+  return true;
+}
+
+bool without_one_place(Random& random, Program& program) {
+  std::vector<Slot>& slots = program.devices[below(random, program.devices.size())].slots;
+  if (slots.empty()) return false;
+  slots[below(random, slots.size())].offset = -1;
+  return true;
+}
+
+bool with_less_scratch(Random& random, Program& program) {
+  Task& task = program.tasks[below(random, program.tasks.size())];
+  if (task.scratch == 0) return false;
+  task.scratch = coin(random, 0.5) ? 0 : task.scratch - kAlignment;
+  for (DeviceProgram& device : program.devices) {
+    device.scratch_bytes = 0;
+    for (const Instruction& i : device.instructions)
+      if (i.opcode == Opcode::run) device.scratch_bytes = std::max(device.scratch_bytes, program.tasks[i.task.index()].scratch);
+  }
+  return true;
+}
+
+const Slot& state_of(Random& random, const Program& program) {
+  std::vector<const Slot*> states;
+  for (const DeviceProgram& device : program.devices)
+    for (const Slot& slot : device.slots)
+      if (holds_state(slot.kind)) states.push_back(&slot);
+  return *states[below(random, states.size())];
+}
+
+// One more slot for a state, which nobody uses: on a device that has one, or on another.
+bool with_a_state_once_more(Random& random, Program& program) {
+  Slot slot = state_of(random, program);
+  DeviceProgram& device = program.devices[below(random, program.devices.size())];
+  slot.name = "once more";
+  slot.kind = SlotClass::copy;
+  slot.offset = device.state_bytes;
+  device.state_bytes += slot_bytes(slot);
+  device.slots.push_back(std::move(slot));
+  return true;
+}
+
+// Every part of it that a device owns is a copy.
+bool without_an_owner(Random& random, Program& program) {
+  const std::string tensor = parse_piece(state_of(random, program).names[0]).tensor;
+  for (DeviceProgram& device : program.devices)
+    for (Slot& slot : device.slots)
+      if (slot.kind == SlotClass::state && parse_piece(slot.names[0]).tensor == tensor) slot.kind = SlotClass::copy;
+  return true;
+}
+
+void number_transfers(Program& program) {
+  for (DeviceProgram& device : program.devices) {
+    std::map<std::pair<Opcode, std::int32_t>, std::int32_t> next;
+    for (Instruction& i : device.instructions)
+      if (i.opcode == Opcode::send || i.opcode == Opcode::recv) i.tag = next[{i.opcode, i.peer}]++;
+  }
+}
+
+// Both ends of a copy's refresh are dropped, or come before all else.
+bool with_another_refresh(Random& random, Program& program, bool early) {
+  std::vector<std::pair<std::size_t, std::size_t>> refreshes;  // device, instruction
+  for (std::size_t d = 0; d < program.devices.size(); ++d)
+    for (std::size_t at = 0; at < program.devices[d].instructions.size(); ++at) {
+      const Instruction& i = program.devices[d].instructions[at];
+      if (i.opcode == Opcode::recv && holds_state(program.devices[d].slots[i.slot.index()].kind)) refreshes.emplace_back(d, at);
+    }
+  if (refreshes.empty()) return false;
+  const auto [to, at] = refreshes[below(random, refreshes.size())];
+  std::vector<Instruction>& receiver = program.devices[to].instructions;
+  const Instruction received = receiver[at];
+  std::vector<Instruction>& sender = program.devices[static_cast<std::size_t>(received.peer)].instructions;
+  const auto send = std::ranges::find_if(sender, [&](const Instruction& i) {
+    return i.opcode == Opcode::send && i.peer == static_cast<std::int32_t>(to) && i.tag == received.tag;
+  });
+  const Instruction sent = *send;
+  sender.erase(send);
+  receiver.erase(receiver.begin() + static_cast<std::ptrdiff_t>(at));
+  if (early) {
+    sender.insert(sender.begin(), sent);
+    receiver.insert(receiver.begin(), received);
+  }
+  number_transfers(program);
+  return true;
+}
+
+// A result that goes over a copy goes to the copy of another state.
+bool with_copies_exchanged(Random& random, Program& program) {
+  DeviceProgram& device = program.devices[below(random, program.devices.size())];
+  std::vector<Result*> updates;
+  for (Result& result : device.results)
+    if (device.slots[result.slot.index()].kind == SlotClass::copy) updates.push_back(&result);
+  for (int attempt = 0; attempt < 10 && updates.size() > 1; ++attempt) {
+    Result &a = *updates[below(random, updates.size())], &b = *updates[below(random, updates.size())];
+    if (a.slot == b.slot || device.slots[a.slot.index()].parts != device.slots[b.slot.index()].parts) continue;
+    std::swap(a.slot, b.slot);
+    return true;
+  }
+  return false;
+}
+
+// The results of two steps, and the states after them.
+struct Given {
+  std::vector<std::map<std::string, std::vector<std::byte>>> outputs{};
+  std::map<std::string, std::vector<std::byte>> states{};
+  bool operator==(const Given&) const = default;
+};
+
+Given run(const Program& program) {
+  auto cluster = make_thread_cluster(
+      static_cast<int>(program.devices.size()), [](int) { return make_fake_executor({}); }, std::make_shared<test::HashData>());
+  const std::uint64_t key = cluster->load(program);
+  cluster->set_state({});
+  Given given;
+  for (std::int64_t step = 1; step <= 2; ++step) given.outputs.push_back(cluster->step(key, {step, 0, false, {}}).outputs);
+  for (const DeviceProgram& device : program.devices)
+    for (const Slot& slot : device.slots)
+      for (const std::string& name : slot.names)
+        if (slot.kind == SlotClass::state) given.states[name] = cluster->state(name);
+  return given;
+}
+
+TEST(MutatedPrograms, AreRefusedOrGiveTheSame) {
+  struct Kind {
+    const char* name;
+    std::function<bool(Random&, Program&)> mutate;  // false: there is nothing to mutate
+    bool always = true;                             // refused, whatever the program
+    int made = 0, refused = 0;
+  };
+  std::vector<Kind> kinds = {
+      {"without places", without_places},
+      {"without a place", without_one_place},
+      {"with less scratch", with_less_scratch},
+      {"with a state once more", with_a_state_once_more, false},  // right where it is not updated
+      {"without an owner", without_an_owner},
+      {"without a refresh", [](Random& random, Program& program) { return with_another_refresh(random, program, false); }},
+      {"with an early refresh", [](Random& random, Program& program) { return with_another_refresh(random, program, true); }},
+      {"with copies exchanged", with_copies_exchanged},
+  };
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    Random random(seed);
+    const Program program = seed % 2 == 0 ? of_random_table(random) : of_groups(random);
+    const Given expected = run(program);
+    for (Kind& kind : kinds) {
+      SCOPED_TRACE(concat("seed ", seed, ", ", kind.name));
+      Program mutant = program;
+      if (!kind.mutate(random, mutant)) continue;
+      mutant.name = "mutant";
+      ++kind.made;
+      Given given;
+      const std::string message = message_of([&] { given = run(mutant); });
+      kind.refused += message != "no error";
+      EXPECT_TRUE(message != "no error" || given == expected);
+    }
+  }
+  for (const Kind& kind : kinds) {
+    EXPECT_GE(kind.made, 5) << kind.name;
+    EXPECT_GE(kind.refused, kind.always ? kind.made : 1) << kind.name;
+  }
+}
+
+}  // namespace
+}  // namespace penstock
