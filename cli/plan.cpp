@@ -127,9 +127,7 @@ PlanProblem config_problem(const PlanArguments& arguments, const Config& config,
 
 // Why train cannot run it; "": it can. Micro-batches that replicas cannot share count in a plan as if they could.
 std::string cannot_run(const Candidate& candidate, const Config& config) {
-  if (candidate.degrees && candidate.degrees->results[0].degrees.by_block) return "no schedule gathers parameters block by block";
-  if (candidate.degrees && candidate.degrees->results[0].degrees.local > 1)
-    return "its file does not say what nodes share; --mesh pipe=P,data=D,local=L does";
+  if (candidate.degrees && candidate.degrees->results[0].degrees.by_block) return kNotByBlock;
   try {
     check_runnable(candidate.file, config.train.batch);
   } catch (const Error& error) {
@@ -168,7 +166,7 @@ std::vector<Candidate> plan_config(const PlanArguments& arguments, const Config&
   if (arguments.planner == "best") {
     const DegreesProblem of = degrees_problem(arguments, config);
     DegreesOptions degrees = degrees_options(arguments, config.train.dtype);
-    keep_to_files("--planner best", degrees.only);
+    keep_to_runnable("--planner best", degrees.only);
     TimeLimit limit(options.seconds, options.clock);
     degrees.seconds = options.seconds / 2;
     try {
@@ -346,11 +344,10 @@ void check_numbers(const PlanArguments& arguments) {
   if (!(arguments.options.seconds > 0)) throw Error(concat("--seconds ", number(arguments.options.seconds), ": it must be above 0"));
 }
 
-// The lines above a plan: why train cannot run it, what a run needs beside it, and what was assumed.
-std::string head_of(const std::vector<std::string>& assumptions, const std::string& why_not, const std::string& beside) {
+// The lines above a plan: why train cannot run it, and what was assumed.
+std::string head_of(const std::vector<std::string>& assumptions, const std::string& why_not) {
   std::string out;
   if (!why_not.empty()) out += concat("train cannot run this plan: ", why_not, "\n");
-  if (why_not.empty() && !beside.empty()) out += concat("A run takes ", beside, " beside --plan.\n");
   if (!assumptions.empty()) out += concat("Assumed: ", join(assumptions, "; "), ".\n");
   return out.empty() ? out : out + "\n";
 }
@@ -359,7 +356,7 @@ Candidate plan_degrees_only(const PlanArguments& arguments) {
   if (!is_config(arguments)) return plan_by_degrees(graph_problem(arguments), degrees_options(arguments, "f32"));
   const Config config = config_of(arguments);
   DegreesOptions options = degrees_options(arguments, config.train.dtype);
-  if (!arguments.out.empty()) keep_to_files("--out", options.only);
+  if (!arguments.out.empty()) keep_to_runnable("--out", options.only);
   return plan_degrees_of(arguments, config, degrees_problem(arguments, config), options);
 }
 
@@ -370,7 +367,7 @@ void degrees_command(const PlanArguments& arguments) {
   if (!arguments.out.empty()) write_file(arguments.out, print(found.file));
   const std::string why_not = is_config(arguments) ? cannot_run(found, config_of(arguments)) : "";
   const std::vector<std::string> assumptions = assumed(arguments, found.problem);
-  if (!arguments.json) std::printf("%s", head_of(assumptions, why_not, flags_beside(found)).c_str());
+  if (!arguments.json) std::printf("%s", head_of(assumptions, why_not).c_str());
   print_degrees(arguments, found, assumptions, why_not);
 }
 
@@ -393,14 +390,13 @@ void plan_command(const PlanArguments& arguments) {
     out["time_limit"] = arguments.options.seconds;
     out["assumed"] = assumptions;
     out["cannot_run"] = why_not;
-    out["run_with"] = flags_beside(best);
     if (!best.degrees) add_figures(best, out);
     if (best.degrees) out["degrees"] = text(best.degrees->results[0].degrees);
     if (explanation) out["explanation"] = json_of(*explanation);
     print_json(out);
     return;
   }
-  std::printf("%s%s", head_of(assumptions, why_not, flags_beside(best)).c_str(), text_of(best.file, arguments).c_str());
+  std::printf("%s%s", head_of(assumptions, why_not).c_str(), text_of(best.file, arguments).c_str());
   if (best.degrees) std::printf("Degrees: %s\n", text(best.degrees->results[0].degrees).c_str());
   if (explanation) std::printf("\n%s", text_of(*explanation, best.file.predicted_time).c_str());
 }

@@ -51,11 +51,9 @@ std::vector<Candidate> plan_locally(const PlanArguments& arguments, const Config
 
 // Planner degrees. `dtype`: what the model computes in. Its file has the graph's nodes.
 DegreesOptions degrees_options(const PlanArguments& arguments, const std::string& dtype);
-// Keeps the degrees to those that a plan's file can say: not of blocks, and no nodes of devices that share less. Throws Error where others
-// were asked for beside `flag`.
-void keep_to_files(const std::string& flag, DegreesLimits& only);
-// The flags that a run of the plan's file needs beside it: "--set zero=2"; "": none.
-std::string flags_beside(const Candidate& candidate);
+inline constexpr const char* kNotByBlock = "no schedule gathers parameters block by block";
+// Keeps the degrees to those that a run can have. Throws Error where others were asked for beside `flag`.
+void keep_to_runnable(const std::string& flag, DegreesLimits& only);
 Candidate plan_by_degrees(const PlanProblem& problem, const DegreesOptions& options);
 void print_degrees(const PlanArguments& arguments, const Candidate& candidate, const std::vector<std::string>& assumed,
                    const std::string& cannot_run);

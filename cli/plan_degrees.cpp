@@ -153,6 +153,8 @@ PlanFile file_of(const PlanProblem& problem, const DegreesPlan& plan) {
     out.links.push_back({static_cast<int>(s) - 1, static_cast<int>(s), bytes, bytes / degrees.data / link.bandwidth + link.latency});
   }
   out.bottleneck = out.predicted_time = best.seconds;
+  out.zero = degrees.zero;
+  out.local = degrees.local;
   out.schedule = computing_table(degrees);
   return out;
 }
@@ -171,19 +173,10 @@ DegreesOptions degrees_options(const PlanArguments& arguments, const std::string
   return options;
 }
 
-void keep_to_files(const std::string& flag, DegreesLimits& only) {
-  if (only.by_block == 1 || only.local > 1)
-    throw Error(
-        concat(flag, " and --only ", only.by_block == 1 ? "by-block=1" : concat("local=", only.local)),
-        {only.by_block == 1 ? "no schedule gathers parameters block by block" : "a plan's file does not say what nodes share"},
-        only.by_block == 1 ? concat("leave out ", flag, " to see what it would take") : "train takes it by --mesh pipe=P,data=D,local=L");
+void keep_to_runnable(const std::string& flag, DegreesLimits& only) {
+  if (only.by_block == 1)
+    throw Error(concat(flag, " and --only by-block=1"), {kNotByBlock}, concat("leave out ", flag, " to see what it would take"));
   only.by_block = 0;
-  only.local = 1;
-}
-
-std::string flags_beside(const Candidate& candidate) {
-  const int zero = candidate.degrees ? candidate.degrees->results[0].degrees.zero : 0;
-  return zero > 0 ? concat("--set zero=", zero) : "";
 }
 
 Candidate plan_by_degrees(const PlanProblem& problem, const DegreesOptions& options) {
@@ -209,7 +202,6 @@ void print_degrees(const PlanArguments& arguments, const Candidate& candidate, c
   ordered_json out = json_of(candidate);
   out["assumed"] = assumed;
   out["cannot_run"] = cannot_run;
-  out["run_with"] = flags_beside(candidate);
   if (arguments.explain) {
     out["alternatives"] = ordered_json::array();
     for (const DegreesResult& result : plan.results) out["alternatives"].push_back(json_of(result));

@@ -127,7 +127,7 @@ void add_changes(const PlanArguments& arguments, const Candidate& best, const st
   DegreesOptions degrees;
   if (best.degrees) {
     degrees = degrees_options(arguments, dtype);
-    keep_to_files("--explain", degrees.only);
+    keep_to_runnable("--explain", degrees.only);
     degrees.seconds = options.seconds;
   }
   const auto add = [&](const std::string& what, auto change) {

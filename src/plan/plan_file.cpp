@@ -104,6 +104,8 @@ std::string print(const PlanFile& plan, bool detail) {
               {"peak_bytes", plan.peak_bytes},
               {"search_seconds", plan.search_seconds},
               {"optimal", plan.optimal}});
+  if (plan.zero >= 0) out["zero"] = plan.zero;
+  if (plan.local > 1) out["local"] = plan.local;
   if (detail) {
     out["links"] = ordered_json::array();
     for (const PlanFile::Link& link : plan.links)
@@ -127,7 +129,8 @@ PlanFile parse_plan(std::string_view text, const std::string& file) {
   root.check_object();
   if (!root.has("penstock") || root.value()["penstock"] != kKind) root.fail("is no plan", source.remake);
   root.check_keys({"penstock", "version", "model", "cluster", "planner", "stages", "samples", "microbatches", "bottleneck",
-                   "predicted_time", "lower_bound", "peak_bytes", "search_seconds", "optimal", "links", "schedule", "timeline"});
+                   "predicted_time", "lower_bound", "peak_bytes", "search_seconds", "optimal", "zero", "local", "links", "schedule",
+                   "timeline"});
   root.at("version").whole(1, 1);
   PlanFile plan;
   plan.file = file;
@@ -143,6 +146,8 @@ PlanFile parse_plan(std::string_view text, const std::string& file) {
   plan.lower_bound = root.at("lower_bound").number();
   plan.search_seconds = root.at("search_seconds").number();
   plan.optimal = root.at("optimal").flag();
+  if (root.has("zero")) plan.zero = static_cast<int>(root.at("zero").whole(0, 3));
+  if (root.has("local")) plan.local = static_cast<int>(root.at("local").whole(1, 1 << 20));
   root.at("peak_bytes").each_element([&](const JsonNode& bytes) { plan.peak_bytes.push_back(bytes.number()); });
   plan.schedule = read_schedule(root.at("schedule"), plan);
   if (root.has("timeline")) plan.timeline = root.at("timeline").value().dump();
@@ -198,6 +203,9 @@ std::vector<int> devices_of_actors(const PlanFile& plan) {
     const PlanFile::Stage* stage = stage_of_actor(plan, actor);
     counts.push_back(stage == nullptr ? 1 : static_cast<int>(stage->devices.size()));
     if (stage == nullptr) continue;
+    if (counts.back() % plan.local != 0)
+      throw Error(concat(plan.file, ": stage ", quote(stage->name), " has ", counts.back(),
+                         " devices, which are no nodes of local = ", plan.local));
     for (const int device : stage->devices) {
       const auto [there, is_new] = holder.emplace(device, actor);
       if (!is_new)

@@ -33,6 +33,8 @@ struct PlanFile {
   std::vector<Link> links;
   double bottleneck = 0, predicted_time = 0, lower_bound = 0, search_seconds = 0;
   bool optimal = false;
+  int zero = -1;  // what the devices of a group hold in shares (pipeline.zero); -1: as the run says
+  int local = 1;  // zero 3: devices of a node of a group, which hold the same parameters
   std::vector<double> peak_bytes;  // of each device
   Schedule schedule;               // of `stages` by number, an actor for each device that holds one
   std::string timeline;            // the step simulated, as report/timeline_json.h has it; "": none
@@ -51,7 +53,7 @@ PlanFile plan_file_of(const PlanProblem& problem, const Plan& plan);
 std::string devices_text(const PlanFile& plan, const PlanFile::Stage& stage);
 
 // How many devices each actor of the table has: those of its stages, which share every micro-batch; one where it has no stage. Throws Error
-// where an actor's stages are on different devices, or a device is of two actors.
+// where an actor's stages are on different devices, a device is of two actors, or a group has no whole nodes of `local` devices.
 std::vector<int> devices_of_actors(const PlanFile& plan);
 // Throws Error where devices_of_actors() does, or where a step of `batch` samples cannot be cut for these devices.
 void check_runnable(const PlanFile& plan, std::int64_t batch);

@@ -211,7 +211,7 @@ Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& model
 
 void spread_actors(const Config& config, Prepared& prepared) {
   for (int& devices : prepared.replicas) devices *= devices_of_actor(config);
-  prepared.local = static_cast<int>(config.pipeline.local);
+  prepared.local = static_cast<int>(config.pipeline.local) * (prepared.plan ? prepared.plan->local : 1);  // one of them is 1
   prepared.zero = zero_of(config, prepared);
   if (prepared.zero >= 2 && !has_gathers(prepared.schedule)) prepared.schedule = with_gathers(std::move(prepared.schedule), /*turns=*/true);
 }

@@ -252,6 +252,8 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
   pipeline.transfers.clear();
   pipeline.split_backward = false;
   if (grouped) pipeline.data = pipeline.local = 1;
+  const auto is_zero = [](const Override& override) { return override.key == "zero" || override.key == "pipeline.zero"; };
+  if (plan.zero >= 0 && std::none_of(overrides.begin(), overrides.end(), is_zero)) pipeline.zero = plan.zero;
   check_batch(config);
   check_runnable(plan, config.train.batch);
 }

@@ -295,13 +295,16 @@ class PlanTest(ProgramTest):
 
     def test_degrees_are_run_from_a_file(self):
         config, file = self.config("gpt"), self.folder / "degrees.json"
-        planned = ["plan", config, "--devices", 4, "--bandwidth", 1e9, "--planner", "degrees", "--out", file]
-        for zero in (0, 3):
-            result = run(*planned, "--only", f"pipe=2,zero={zero}", "--json")
+        cluster = self.folder / "two-nodes.toml"
+        cluster.write_text('name = "two nodes"\n[[devices]]\ncount = 4\n' + 2 * "[[levels]]\nsize = 2\nbandwidth = 1.0\n")
+        planned = ["plan", config, "--cluster", cluster, "--planner", "degrees", "--out", file]
+        for only, local in (("pipe=2,zero=0", 1), ("pipe=2,zero=3", 1), ("pipe=1,zero=3,local=2", 2)):
+            result = run(*planned, "--only", only, "--json")
             self.assertEqual(result.code, 0, result.err)
-            plan = result.json()
-            self.assertEqual((plan["cannot_run"], plan["run_with"]), ("", f"--set zero={zero}" if zero else ""))
-            check = run("check", config, "--plan", file, *plan["run_with"].split(), "--dtype", "f64", "--json")
+            self.assertEqual(result.json()["cannot_run"], "")
+            stored = json.loads(file.read_text())
+            self.assertEqual((stored["zero"], stored.get("local", 1)), (result.json()["zero"], local))
+            check = run("check", config, "--plan", file, "--dtype", "f64", "--json")
             self.assertEqual(check.code, 0, check.out + check.err)
             self.assertTrue(check.json()["equal"])
         self.assert_fails(run(*planned, "--only", "by-block=1"), "--out and --only by-block=1", "block by block")

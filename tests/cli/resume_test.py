@@ -209,6 +209,16 @@ class Resume(ProgramTest):
         self.assertEqual(again.code, 0, again.err)
         self.assertEqual(read_state(other / "again" / "checkpoint-6").keys(), read_state(self.folder / "run" / "checkpoint-6").keys())
 
+    def test_a_changed_text(self):
+        """As many bytes under the same name, but others."""
+        self.train("run", 4)
+        self.text.write_bytes(self.text.read_bytes()[::-1])
+        resume = ["train", "--resume", self.folder / "run", "--steps", 6]
+        self.assert_fails(run(*resume), "checkpoint-4 was trained on other data", "contents differ", "--changed-text")
+        resumed = run(*resume, "--changed-text")
+        self.assertEqual(resumed.code, 0, resumed.err)
+        self.assertEqual(sorted(read_metrics(self.folder / "run")), list(range(1, 7)))
+
     def test_the_configuration_of_a_run_repeats_it(self):
         self.train("first", 5, "--schedule", "zeropp", "--chunks", 2, "--set", "data=2", "--lr", 0.002)
         again = run("train", self.folder / "first" / "config.toml", "--out", self.folder / "second")

@@ -50,11 +50,14 @@ TEST(PlanFile, SaysWhatWasCountedWith) {
 TEST(PlanFile, RoundTrip) {
   PlanFile plan = small_plan();
   plan.timeline = "{\"penstock\":1}";
+  plan.zero = 3;
+  plan.local = 2;
   const std::string text = print(plan);
   EXPECT_TRUE(is_plan(text));
   const PlanFile again = parse_plan(text, "p.json");
   EXPECT_EQ(print(again), text);
   EXPECT_EQ(again.schedule.actors, plan.schedule.actors);
+  EXPECT_EQ(parse_plan(print(small_plan()), "p.json").zero, -1);  // as the run says
   EXPECT_FALSE(is_plan("{\"penstock\": \"graph\"}"));
 }
 
@@ -82,6 +85,7 @@ TEST(PlanFile, BadOnesAreNamed) {
       {replaced(good, "\"from\": 0", "\"from\": 1"), "links[0].from is 1; a stage feeds only stages after it"},
       {replaced(good, "1F0", "2F0"), "schedule has 3 stages, the plan 2"},
       {replaced(good, "\"samples\": 8", "\"samples\": 0"), "samples is 0"},
+      {replaced(good, "\"samples\": 8", "\"zero\": 4, \"samples\": 8"), "zero is 4"},
   };
   for (const auto& [text, expected] : cases) EXPECT_NE(message(text).find(expected), std::string::npos) << message(text);
   const std::string large = message(replaced(good, "\"samples\": 8", "\"samples\": 1e999"));
@@ -99,6 +103,16 @@ TEST(PlanFile, NodesOfAnotherModel) {
             "  hint: its nearest is \"a\"");
   EXPECT_EQ(message_of([&] { check_nodes(plan, {"a", "b", "c", "d", "e"}); }),
             "p.json: no stage has 1 node of the model\n  e\n  hint: plan this model: penstock plan CONFIG --cluster local --out FILE");
+}
+
+TEST(PlanFile, GroupsAreWholeNodes) {
+  PlanFile plan = small_plan();
+  plan.file = "p.json";
+  plan.stages[0].devices = {0, 1, 2};
+  plan.stages[1].devices = {3, 4};
+  EXPECT_EQ(devices_of_actors(plan), (std::vector<int>{3, 2}));
+  plan.local = 2;
+  EXPECT_EQ(message_of([&] { devices_of_actors(plan); }), "p.json: stage \"a .. b\" has 3 devices, which are no nodes of local = 2");
 }
 
 TEST(PlanFile, NamesStandForOneThing) {
