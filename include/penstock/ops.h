@@ -16,14 +16,14 @@ class Builder;  // ops/builder.h
 // A value of the graph being traced. Cheap to copy; valid while its builder lives.
 class Tensor {
  public:
-  Tensor() = default;  // none
+  Tensor() = default;  // makes no tensor: stands for an absent operand or gradient
   Tensor(Builder* builder, std::int32_t value) : builder_(builder), value_(value) {}
 
   explicit operator bool() const { return builder_ != nullptr; }
   TensorType type() const;
   Shape shape() const { return type().shape; }
   DType dtype() const { return type().dtype; }
-  std::int64_t size(int dim) const;  // negative: from the end
+  std::int64_t size(int dim) const;  // a negative dim counts from the end
   int rank() const { return static_cast<int>(shape().size()); }
   Builder* builder() const { return builder_; }
   std::int32_t value() const { return value_; }
@@ -92,7 +92,7 @@ Tensor logical_or(Tensor a, Tensor b);
 Tensor logical_not(Tensor a);
 Tensor where(Tensor condition, Tensor a, Tensor b);
 
-// Elementwise, floating.
+// These act elementwise on floating tensors.
 Tensor neg(Tensor x);
 Tensor abs(Tensor x);
 Tensor exp(Tensor x);
@@ -111,14 +111,14 @@ Tensor relu(Tensor x);
 Tensor silu(Tensor x);
 Tensor gelu(Tensor x, std::string_view approximate = "none");
 
-// Reductions over dims (none given: all of them).
+// Reductions go over `dims`, or over all dims where none are given.
 Tensor sum(Tensor x, std::vector<std::int64_t> dims = {}, bool keepdim = false);
 Tensor mean(Tensor x, std::vector<std::int64_t> dims = {}, bool keepdim = false);
 Tensor amax(Tensor x, std::vector<std::int64_t> dims = {}, bool keepdim = false);
 // The n-ary sum of tensors of one type (`add_n`): how cotangents and accumulators are joined. One operand is returned as it is.
 Tensor add_n(const std::vector<Tensor>& parts);
 
-// Shapes. One dim of reshape may be -1. slice: [start, end) with step; negative from the end, end clipped.
+// Shapes. One dim of reshape may be -1. A slice is [start, end) with a step; negative positions count from the end, and `end` is clipped.
 Tensor reshape(Tensor x, Shape shape);
 Tensor transpose(Tensor x, int dim0, int dim1);
 Tensor permute(Tensor x, std::vector<std::int64_t> dims);
@@ -131,7 +131,7 @@ Tensor cat(const std::vector<Tensor>& parts, int dim);
 std::vector<Tensor> split(Tensor x, std::int64_t size, int dim);
 Tensor to(Tensor x, DType dtype);  // x itself if it has that dtype
 
-// Constants, made in the graph of `like`.
+// These make constants in the graph of `like`.
 Tensor full(Tensor like, Shape shape, double value, DType dtype);
 Tensor full_like(Tensor like, double value);
 Tensor arange(Tensor like, std::int64_t end, DType dtype);
@@ -143,15 +143,16 @@ Tensor bmm(Tensor a, Tensor b);
 Tensor addmm(Tensor bias, Tensor a, Tensor b);
 Tensor matmul(Tensor a, Tensor b);
 
-// Images [n, channels, height, width]. conv2d: weight [out, channels, height, width] (+ bias[out]), zeros around the image.
+// Images are [n, channels, height, width]. conv2d: weight [out, channels, height, width] (+ bias[out]), zeros around the image.
 Tensor conv2d(Tensor x, Tensor weight, Tensor bias = {}, std::int64_t stride = 1, std::int64_t padding = 0);
 Tensor max_pool2d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding = 0);
 
 // Normalisation over the last dim, and softmaxes. Weight and bias [last], both or neither for layer_norm.
 Tensor layer_norm(Tensor x, Tensor weight, Tensor bias, double eps = 1e-5);
 Tensor rms_norm(Tensor x, Tensor weight, double eps = 1e-6);
-// By the mean and (biased) variance of each channel over the images and places of x [n, channels, height, width]: those of the
-// micro-batch, as PyTorch's without running statistics. So values and gradients depend on how a batch is cut. Weight and bias [channels].
+// Normalises x [n, channels, height, width] by the mean and (biased) variance of each channel over the images and places of the
+// micro-batch, as PyTorch's without running statistics. So values and gradients depend on how a batch is cut. Weight and bias are
+// [channels].
 Tensor batch_norm(Tensor x, Tensor weight, Tensor bias, double eps = 1e-5);
 Tensor softmax(Tensor x, int dim);
 Tensor log_softmax(Tensor x, int dim);
@@ -177,22 +178,23 @@ Tensor dropout(Tensor x, double p, Tensor key, Tensor rows);
 // The key of one random op: a mix of the run's seed, the step and the op's number. All i64 scalars.
 Tensor random_key(Tensor seed, Tensor step, std::int64_t op);
 
-// Optimiser updates, elementwise on one parameter; learning_rate and step (i64, from 1) are scalars of the graph.
+// Optimiser updates act elementwise on one parameter; learning_rate and step (i64, from 1) are scalars of the graph.
 // Adam's bias-corrected update with decoupled weight decay (Loshchilov & Hutter 2019), as torch.optim.AdamW.
 struct AdamWResult {
   Tensor parameter, first, second;
 };
 AdamWResult adamw(Tensor parameter, Tensor gradient, Tensor first, Tensor second, Tensor learning_rate, Tensor step, double beta1,
                   double beta2, double eps, double weight_decay);
-// The same in two halves, for an update before it is known by how much the gradient must be clipped (Qi et al., 2401.10241, section 4).
-// The first half updates with gradient*assumed and keeps what it had: f32 or f64, `assumed` a scalar of the parameter's type.
+// adamw in two halves, for an update that is made before it is known by how much the gradient must be clipped (Qi et al., 2401.10241,
+// section 4). The first half updates with gradient*assumed and also gives the values from before: f32 or f64, `assumed` a scalar of the
+// parameter's type.
 struct AdamWAhead {
   AdamWResult ahead, kept;
 };
 AdamWAhead adamw_ahead(Tensor parameter, Tensor gradient, Tensor first, Tensor second, Tensor learning_rate, Tensor step, Tensor assumed,
                        double beta1, double beta2, double eps, double weight_decay);
-// The second is `ahead` where factor == assumed, else adamw of what was kept with gradient*factor: in both cases the bits of one adamw with
-// gradient*factor. In place (results over `ahead`) the first case does nothing.
+// The second half gives `ahead` where factor == assumed, else adamw of the kept values with gradient*factor: in both cases the bits of one
+// adamw with gradient*factor. In place (results over `ahead`) the first case does nothing.
 AdamWResult adamw_validated(const AdamWAhead& update, Tensor gradient, Tensor learning_rate, Tensor step, Tensor assumed, Tensor factor,
                             double beta1, double beta2, double eps, double weight_decay);
 // v' = momentum*v + (g + weight_decay*p); p' = p - lr*v'.
@@ -201,22 +203,22 @@ struct SgdResult {
 };
 SgdResult sgd(Tensor parameter, Tensor gradient, Tensor velocity, Tensor learning_rate, double momentum, double weight_decay);
 
-// Collectives along an axis of the mesh of devices. All members of the axis run the same graph, each with values of its own: the results
-// say what member i gets from the members' x. Gradients are those of the sum of all members' losses. Sums are of f32, f64, i32 or i64.
+// Collectives along an axis of the mesh of devices. All members of the axis run the same graph, each with values of its own. The comments
+// say what member i gets. Gradients are those of the sum of all members' losses. Sums are of f32, f64, i32 or i64.
 struct MeshAxis {
   std::string name;
   std::int64_t size = 1;  // members
 };
-Tensor all_reduce(Tensor x, const MeshAxis& axis);                      // the sum
-Tensor all_gather(Tensor x, int dim, const MeshAxis& axis);             // one after the other along dim
-Tensor reduce_scatter(Tensor x, int dim, const MeshAxis& axis);         // the i-th of equal pieces of the sum along dim
-Tensor broadcast(Tensor x, std::int64_t root, const MeshAxis& axis);    // that of member `root`
-Tensor all_to_all(Tensor x, int dim, const MeshAxis& axis);             // the i-th piece along dim of each, one after the other
+Tensor all_reduce(Tensor x, const MeshAxis& axis);                      // the sum of all members' x
+Tensor all_gather(Tensor x, int dim, const MeshAxis& axis);             // all members' x, one after the other along dim
+Tensor reduce_scatter(Tensor x, int dim, const MeshAxis& axis);         // piece i of the sum, which is cut along dim into equal pieces
+Tensor broadcast(Tensor x, std::int64_t root, const MeshAxis& axis);    // the x of member `root`
+Tensor all_to_all(Tensor x, int dim, const MeshAxis& axis);             // piece i along dim of each member's x, one after the other
 Tensor keep_member(Tensor x, std::int64_t root, const MeshAxis& axis);  // its own x where i is `root`, else zeros
 
 // Ends a stage: x passes unchanged; what x was computed from belongs to the stage before the mark.
 Tensor stage_boundary(Tensor x);
-// An op Penstock does not know, by its name in the dispatcher; not differentiable.
+// Calls an op that Penstock does not know, by its name in the dispatcher; it is not differentiable.
 std::vector<Tensor> call(std::string_view name, const std::vector<Tensor>& operands, const std::vector<TensorType>& types);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Finding stages: a model as operators with costs, a cluster, and the plan that a planner makes of both.
+// Planning: a model as operators with costs, a cluster, and the plan of stages that a planner makes of both.
 #pragma once
 
 #include <cstdint>
@@ -18,37 +18,41 @@ namespace penstock {
 struct NodeCost {
   std::string name = {};             // "" or "vanilla", "activation recomp", ...
   int degree = 1;                    // devices that share every micro-batch (tensor parallel)
-  int samples = 1;                   // in the micro-batch
-  double forward = 0, backward = 0;  // seconds on a device of speed 1; backward includes what is computed again
-  double weight = -1;                // of backward, its weight gradients'; negative: not known
-  double live_bytes = 0;             // on each device, for each micro-batch between its F and its B
-  double resident_bytes = 0;         // on each device, always: parameters, gradients, optimiser state
-  double parameter_bytes = 0;        // what replicas of the node have to sum, on each device
-  double update = 0;                 // seconds of the optimiser's step on a device of speed 1, once in a step; 0 also where no source says
-  // Bytes that running it on `degree` devices adds to the transfer from (forward) and to (backward) another node, by its number.
+  int samples = 1;                   // samples in the micro-batch that was measured
+  double forward = 0, backward = 0;  // seconds on a device of speed 1; backward includes recomputation
+  double weight = -1;                // seconds of backward that the weight gradients take; negative: not known
+  double live_bytes = 0;             // kept on each device for each micro-batch between its F and its B
+  double resident_bytes = 0;         // kept on each device all the time: parameters, gradients, optimiser state
+  double parameter_bytes = 0;        // bytes per device that replicas of the node sum with one another
+  double update = 0;                 // seconds of the optimiser's step on a device of speed 1, once a step; 0 also where no source says
+  // Bytes that running the node on `degree` devices adds to the transfer from (forward_sync) and to (backward_sync) another node, by that
+  // node's number.
   std::map<int, double> forward_sync = {}, backward_sync = {};
 };
 
-// One thing that a node sends, where a source measured that as a time: the output of one of the operators that it was made of.
+// One tensor that a node sends, where its source measured that as a time: the output of one of the operators that the node was made of.
 struct PlanOutput {
-  double seconds = 0;             // of one micro-batch of costs[0].samples, once for each stage that reads it
-  bool backward = false;          // a gradient
+  double seconds = 0;     // seconds to send it once, for one micro-batch of costs[0].samples; each stage that reads it is sent it once
+  bool backward = false;  // whether it is a gradient
   std::vector<int> readers = {};  // other nodes, ascending
 };
 
 struct PlanNode {
   std::string name;
-  std::vector<NodeCost> costs;  // of each (name, degree) ascending in samples; none: only a host processor runs it
-  double output_bytes = 0;      // of one micro-batch of costs[0].samples; what a cut after it moves, once for each stage that reads it
-  std::vector<PlanOutput> outputs = {};                          // where transfers are measured as times; none: bytes count
-  double cpu_seconds = std::numeric_limits<double>::infinity();  // forward and backward of one micro-batch on a host processor
+  // One per (name, degree, samples), ascending in samples for each (name, degree); none: only a host processor runs the node.
+  std::vector<NodeCost> costs;
+  // Bytes of its output for one micro-batch of costs[0].samples; a cut after it moves them once for each stage that reads it.
+  double output_bytes = 0;
+  std::vector<PlanOutput> outputs = {};  // given where a source measured transfers as times; empty: bytes count
+  // Seconds of forward and backward of one micro-batch on a host processor.
+  double cpu_seconds = std::numeric_limits<double>::infinity();
   bool equal_batches = false;  // normalises over the micro-batch: all stages with such nodes take micro-batches of one size
-  std::string kind = {};       // what its source calls it: "Linear(in_features=4096, ...)"; "": nothing
+  std::string kind = {};       // the operator as its source calls it ("Linear(in_features=4096, ...)"), or ""
 };
 
 struct PlanEdge {
   int from = 0, to = 0;  // nodes
-  double bytes = 0;      // of one micro-batch of costs[0].samples
+  double bytes = 0;      // bytes for one micro-batch of costs[0].samples
 };
 
 // Nodes in topological order: every edge goes to a larger number.
@@ -56,43 +60,43 @@ struct PlanGraph {
   std::string name;
   std::vector<PlanNode> nodes;
   std::vector<PlanEdge> edges;
-  int samples = 0;  // of a step, where the file says: the mini-batch; 0: it does not
-  // What the file says of the cluster, where it does; 0: it does not.
+  int samples = 0;  // samples of a step (the mini-batch); 0: the file does not say
+  // What the file says of the cluster; 0 where it does not.
   int devices = 0, cpus = 0;
   double memory = 0, bandwidth = 0;
 };
 
-// Readers: throw Error with file:line(:column) for anything malformed, cycles, unknown or doubled ids, numbers that are none, negative or
+// Readers throw Error with file:line(:column) for anything malformed, cycles, unknown or doubled ids, numbers that are none, negative or
 // not finite. Parts without an edge between them are one graph: they can run beside each other. The format follows from the text, not from
 // the file's name:
-//   PipeDream's profiler text, Piper's JSON, dnn-partitioning's JSON, a GraphPipe structure (JSON without times; `device` of the
-//   published ones gives them by roofline), and Penstock's own (print below).
+//   PipeDream's profiler text, Piper's JSON, dnn-partitioning's JSON, a GraphPipe structure (JSON without times, which a roofline of the
+//   published device `device` supplies), and Penstock's own (print below).
 PlanGraph parse_plan_graph(std::string_view text, const std::string& file, const std::string& device = "v100");
 std::string print(const PlanGraph& graph);
 
 struct ClusterDevice {
-  double speed = 1;                                         // times of a node are divided by it
+  double speed = 1;                                         // a node's seconds are divided by it
   double memory = std::numeric_limits<double>::infinity();  // bytes
 };
 struct ClusterLink {
   double latency = 0;                                          // seconds
-  double bandwidth = std::numeric_limits<double>::infinity();  // bytes per second, each direction
+  double bandwidth = std::numeric_limits<double>::infinity();  // bytes per second, in each direction
 };
 struct ClusterSpec {
   std::string name;
   std::vector<ClusterDevice> devices;
-  // A hierarchy, innermost first: `size` consecutive devices (of the level below: a node of 8 devices has size 8) that reach each other
-  // over `link`. The last level holds all devices.
+  // One level of a hierarchy, innermost first: `size` consecutive devices that reach each other over `link`. Sizes count devices at every
+  // level: a node of 8 devices has size 8. The last level holds all devices.
   struct Level {
     int size = 1;
     ClusterLink link;
   };
   std::vector<Level> levels;
-  std::map<std::pair<int, int>, ClusterLink> between;  // exceptions, by (smaller, larger) device
-  int cpus = 0;                                        // host processors that may hold stages; their numbers follow the devices'
+  std::map<std::pair<int, int>, ClusterLink> between;  // links that differ from the levels', by (smaller, larger) device
+  int cpus = 0;                                        // host processors that may hold stages; they are numbered after the devices
 
   bool is_cpu(int device) const { return device >= static_cast<int>(devices.size()); }
-  // Of two different ones. Host processors pass each other what they share; devices reach them over the last level's link.
+  // The link between two different devices. Host processors share their memory; devices reach them over the last level's link.
   ClusterLink link(int a, int b) const;
 };
 ClusterSpec uniform_cluster(int devices, double bandwidth, double latency = 0, double memory = std::numeric_limits<double>::infinity());
@@ -102,11 +106,11 @@ ClusterSpec parse_cluster(std::string_view toml, const std::string& file);
 struct PlanStage {
   std::string name = {};
   std::vector<int> nodes = {};    // ascending
-  std::vector<int> choices = {};  // of each node: the index of its (name, degree) in costs, any samples; empty: 0 of each
-  std::vector<int> devices = {};  // of the cluster: degree * replicas; or one host processor
-  int degree = 1;                 // tensor parallel
-  int samples = 0;                // micro-batch over all replicas; 0: as the nodes' costs
-  int ahead = 0;                  // micro-batches in flight that the planner counts with; 0: as the schedule chooses
+  std::vector<int> choices = {};  // for each node, the index of its (name, degree) in costs, whatever the samples; empty: 0 for each
+  std::vector<int> devices = {};  // numbers in the cluster: degree * replicas devices, or one host processor
+  int degree = 1;                 // devices that share each micro-batch (tensor parallel)
+  int samples = 0;                // samples of a micro-batch, summed over all replicas; 0: as the nodes' costs
+  int ahead = 0;                  // micro-batches in flight that the planner counts with; 0: the schedule chooses
 
   int replicas() const { return static_cast<int>(devices.size()) / degree; }
 };
@@ -114,44 +118,45 @@ struct PlanStage {
 struct PlanProblem {
   PlanGraph graph;
   ClusterSpec cluster;
-  int samples = 0;                // of a step; 0: as the graph says, else 8 micro-batches of the costs' samples for each device
+  int samples = 0;                // samples of a step; 0: as the graph says, else 8 micro-batches of the costs' samples for each device
   std::vector<int> batches = {};  // sizes of micro-batches to choose from, in samples; empty: those of the costs
-  bool replicas = true;           // a stage may run on several devices
+  bool replicas = true;           // whether a stage may run on several devices
 };
 struct PlanOptions {
-  double seconds = 10;     // of searching, at most; planners that end by themselves take less
-  std::uint64_t seed = 0;  // of what is random
-  // Of single planners, each by the flag of its name; the others leave it alone.
-  bool ignore_transfers = false;  // pipedream: without activations' transfers, as its original without a compression ratio
+  double seconds = 10;     // the most seconds to search; planners that end by themselves take less
+  std::uint64_t seed = 0;  // seed of the planners that draw
+  // Each of these is for one planner, by the flag of its name; the others ignore it.
+  bool ignore_transfers = false;  // pipedream: transfers of activations cost nothing, as in its original without a compression ratio
   bool straight = false;          // pipedream: one device per stage
   bool memory = true;             // pipedream: keep the devices' memory (the original does not by itself)
   bool exact = true;              // best: prove plans of small graphs by trying all
-  // The clock that `seconds` are counted by: seconds since any moment, never fewer than before; none: a steady clock.
+  // The clock that `seconds` are counted by: it gives the seconds since any moment and never runs backwards; none: a steady clock.
   std::function<double()> clock = {};
 };
 
 struct Plan {
   std::string planner;
-  std::vector<PlanStage> stages;  // topological: what feeds a stage stands before it
+  std::vector<PlanStage> stages;  // in topological order: a stage stands after those that feed it
   double bottleneck = 0;          // the planner's own objective, in seconds (docs/planning.md says which)
-  bool optimal = false;           // proven for the planner's own objective
+  bool optimal = false;           // whether the plan is proven best for the planner's own objective
   double search_seconds = 0;
-  // By evaluate():
-  Schedule schedule;               // an actor for each stage, or each device where stages share one
-  double predicted_time = 0;       // of a step, simulated
-  double lower_bound = 0;          // of a step, of any plan that the search could have made
-  std::vector<double> peak_bytes;  // of each device of the cluster
+  // What evaluate() fills in:
+  Schedule schedule;               // an actor for each stage, or for each device where stages share one
+  double predicted_time = 0;       // simulated seconds of a step
+  double lower_bound = 0;          // seconds that a step takes under any plan that the search could have made
+  std::vector<double> peak_bytes;  // for each device of the cluster
 };
 
-// Throws Error: no device, nothing fits (with the smallest memory that would do), a node without the costs it needs.
+// Throws Error where there is no device, where nothing fits (with the smallest memory that would do), and for a node without the costs that
+// it needs.
 Plan make_plan(const std::string& planner, const PlanProblem& problem, const PlanOptions& options = {});
 
 struct PlannerInfo {
   std::string name;
   std::string summary;  // one line, with the source
   std::function<Plan(const PlanProblem&, const PlanOptions&)> plan;
-  bool smallest_size = false;  // it takes micro-batches of the smallest size that has costs only
+  bool smallest_size = false;  // whether it takes micro-batches of the smallest size that has costs only
 };
-const std::vector<PlannerInfo>& planners();  // the default first
+const std::vector<PlannerInfo>& planners();  // the first is the default
 
 }  // namespace penstock

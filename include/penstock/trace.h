@@ -1,4 +1,4 @@
-// Model code: named parameters, modules, stage marks, gradients and the one loop of a training step.
+// Writing models: named parameters, modules, stage marks, gradients and the one loop of a training step.
 #pragma once
 
 #include <functional>
@@ -13,23 +13,23 @@
 
 namespace penstock {
 
-// How a parameter starts. The draw depends on the run's seed and the parameter's name only.
+// How a parameter starts. The values drawn depend on the run's seed and the parameter's name only.
 struct Initialiser {
   enum class Kind : std::uint8_t { zeros, ones, normal } kind = Kind::zeros;
-  double deviation = 0;  // of normal
+  double deviation = 0;  // standard deviation, for normal
 };
 
 struct ParameterSpec {
   std::string name;  // fully qualified, as in checkpoints
   TensorType type;
   Initialiser initial;
-  bool decay = true;  // weight decay applies (matrices, by the usual rule)
+  bool decay = true;  // whether weight decay applies (matrices, by the usual rule)
 };
 
 // Named tensors in declaration order.
 class Parameters {
  public:
-  void set(std::string name, Tensor tensor);       // in its old place if there is one of that name
+  void set(std::string name, Tensor tensor);       // keeps its old place if there is one of that name
   Tensor operator[](std::string_view name) const;  // throws Error naming the nearest
   const std::vector<std::pair<std::string, Tensor>>& entries() const { return entries_; }
   std::size_t size() const { return entries_.size(); }
@@ -39,8 +39,8 @@ class Parameters {
   std::map<std::string, std::size_t, std::less<>> index_;
 };
 
-// What every op of a scope belongs to: `Stage s("vision");` marks the ops that this thread's innermost trace makes while s
-// lives. Only valid inside a trace (Error otherwise).
+// The stage that every op of a scope belongs to: `Stage s("vision");` marks the ops that this thread's innermost trace makes while s lives.
+// Only valid inside a trace (Error otherwise).
 class Stage {
  public:
   explicit Stage(std::string name);
@@ -52,7 +52,7 @@ class Stage {
   std::string previous_;
 };
 
-// The origin of the ops made while it lives: "h.0", then "h.0.attn".
+// The origin (module path) of the ops made while it lives: "h.0", then "h.0.attn".
 class Origin {
  public:
   explicit Origin(std::string_view name);
@@ -64,12 +64,12 @@ class Origin {
   std::string previous_;
 };
 
-// The parameters as values of the loop body that is being traced, so that what is computed of them alone is part of it too. Throws Error
-// outside a trace.
+// The parameters as values of the loop body that is being traced, so that ops on them alone (a cast) become part of the body too. Throws
+// Error outside a trace.
 Parameters captured(const Parameters& parameters);
 
-// Value of `loss`, a scalar (Error otherwise), and its gradient by each parameter, zeros where it does not depend on it. Emits the
-// backward ops at once.
+// The value of `loss`, a scalar (Error otherwise), and its gradient by each parameter, zeros where it does not depend on it. The backward
+// ops are emitted at once.
 struct ValueAndGradient {
   Tensor value;
   Parameters gradient;
@@ -81,26 +81,27 @@ ValueAndGradient value_and_grad(const Parameters& parameters, const std::functio
 std::vector<Tensor> accumulate(const std::vector<Tensor>& split, int microbatches,
                                const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& body);
 
-// The target that counts nowhere, as in PyTorch.
+// The target that is not counted, as in PyTorch.
 inline constexpr std::int64_t kIgnored = -100;
 
-// One tensor of each sample that a model reads, and where its values come from: the user's text, or seeded draws, where no real data is
-// at hand. A drawn value depends on the run's seed, the sample's number, the port and the place only.
+// One tensor of each sample that a model reads, and where its values come from: the user's text, or seeded draws where no real data is at
+// hand. A drawn value depends on the run's seed, the sample's number, the port and the element's place only.
 struct DataPort {
   enum class Kind : std::uint8_t {
-    tokens,    // text: a window of `context` bytes
-    targets,   // text: the bytes one further
-    uniform,   // floats, even in [0, 1)
-    normal,    // floats, standard normal; where `of` names a port of indices, a fixed smooth pattern of that class is added
-    indices,   // integers, even in [0, below)
-    response,  // floats, about standard normal: a fixed linear function of the first 32 elements of each port `of` (of an index: its row)
-    labels     // of any dtype, whole numbers in [0, below), about equally many each: a response, cut into classes
+    tokens,   // text: a window of `context` bytes
+    targets,  // text: the same window one byte further
+    uniform,  // floats, uniform in [0, 1)
+    normal,   // floats, standard normal; where `of` names a port of indices, a fixed smooth pattern of that class is added
+    indices,  // integers, uniform in [0, below)
+    // Floats, about standard normal: a fixed linear function of the first 32 elements of each port in `of` (of an index: its row).
+    response,
+    labels  // any dtype, whole numbers in [0, below), about equally many of each: a response, cut into classes
   };
   std::string name;
-  TensorType type;  // of one sample; the batch's has the number of samples in front
+  TensorType type;  // type of one sample; the batch's has the number of samples in front
   Kind kind = Kind::tokens;
-  std::int64_t below = 0;       // of indices and labels
-  std::vector<std::string> of;  // ports declared before, of kinds uniform, normal and indices
+  std::int64_t below = 0;       // for indices and labels
+  std::vector<std::string> of;  // ports declared before, of kinds uniform, normal or indices
   bool is_text() const { return kind == Kind::tokens || kind == Kind::targets; }
 };
 // The ports of a model that reads text: "tokens" and "targets", i64 [context].
@@ -112,10 +113,10 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual std::vector<ParameterSpec> parameters() const = 0;
-  // context: length of a sequence of text, 0 where the configuration has none.
+  // `context` is the length of a sequence of text, 0 where the configuration has none.
   virtual std::vector<DataPort> data(std::int64_t context) const { return text_ports(context); }
   struct Batch {
-    Parameters ports;        // by name, all that data() declares
+    Parameters ports;        // the tensors that data() declares, by name
     Tensor tokens, targets;  // of text models, i64 [batch, context]; targets of kIgnored are not counted
     Tensor rows;             // i64 [batch]: the samples' numbers in the step, for dropout
     Tensor seed, step;       // i64 scalars, for random_key
@@ -123,17 +124,18 @@ class Model {
     Tensor operator[](std::string_view port) const { return ports[port]; }
   };
   virtual Tensor loss(const Parameters& parameters, const Batch& batch) const = 0;
-  // Does a sample's loss depend on the others of its micro-batch (batch norm)? Then only steps that cut the batch alike are equal.
+  // Whether a sample's loss depends on the others of its micro-batch (batch norm). Then only steps that cut the batch alike are equal.
   virtual bool equal_batches() const { return false; }
-  // By how much the sum of the losses of a whole batch is divided, an i64 scalar: here the targets that count, without targets the samples.
+  // What the sum of the losses of a whole batch is divided by, an i64 scalar. By default the targets that count or, without targets, the
+  // samples.
   virtual Tensor count(const Batch& batch) const;
-  // Can continue a text, byte by byte: here every model that reads tokens. One that can has logits.
+  // Whether it can continue a text, byte by byte; by default every model that reads tokens. One that can must have logits.
   virtual bool generates() const;
-  // [batch, context, vocabulary], for generation: targets are none. Here: throws Error.
+  // [batch, context, vocabulary], for generation, where the targets are none. The default throws Error.
   virtual Tensor logits(const Parameters& parameters, const Batch& batch) const;
 };
 
-// How many targets count, an i64 scalar.
+// How many targets are not kIgnored, an i64 scalar.
 Tensor count_targets(Tensor targets);
 
 // The [model] table of a configuration, already typed by the registry's defaults, plus the number of stages to mark.
@@ -145,9 +147,9 @@ struct ModelOptions {
 
   // Each throws Error if the key is absent.
   double number(const std::string& key) const;
-  std::int64_t size(const std::string& key) const;  // also where it is not a whole number from 1 on
+  std::int64_t size(const std::string& key) const;  // throws also where it is not a whole number from 1 on
   const std::string& word(const std::string& key) const;
-  DType master() const { return compute == DType::f64 ? DType::f64 : DType::f32; }  // of parameters, norms and the loss
+  DType master() const { return compute == DType::f64 ? DType::f64 : DType::f32; }  // dtype of parameters, norms and the loss
 };
 struct ModelEntry {
   std::string summary;
@@ -159,8 +161,8 @@ using ModelRegistry = std::map<std::string, ModelEntry>;
 
 namespace nn {
 
-// Modules hold names and sizes; the tensors come with each call. A constructor appends its parameters, "<path>.weight" and
-// "<path>.bias", to `specs`; biases start at zero. A product runs in x's dtype, a norm in its weight's; both return x's.
+// Modules hold names and sizes; the tensors come with each call. A constructor appends its parameters, "<path>.weight" and "<path>.bias",
+// to `specs`; biases start at zero. A product runs in x's dtype, a norm in its weight's; both return x's dtype.
 class Module {
  public:
   explicit Module(std::string path) : path_(std::move(path)) {}
@@ -171,7 +173,7 @@ class Module {
   std::string path_;
 };
 
-// weight [out, in] as in torch.nn.Linear.
+// Its weight is [out, in], as in torch.nn.Linear.
 class Linear : public Module {
  public:
   Linear(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, bool bias, DType dtype);
@@ -181,7 +183,7 @@ class Linear : public Module {
   bool bias_;
 };
 
-// weight [in, out]: the layout of the published GPT-2 checkpoints ("Conv1D").
+// Its weight is [in, out]: the layout of the published GPT-2 checkpoints ("Conv1D").
 class Conv1D : public Module {
  public:
   Conv1D(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, DType dtype);
@@ -203,14 +205,14 @@ class Embedding : public Module {
   Tensor operator()(const Parameters& p, Tensor indices) const;
 };
 
-// weight [rows, width] as in torch.nn.EmbeddingBag with mode "sum"; bags have one size.
+// Its weight is [rows, width], as in torch.nn.EmbeddingBag with mode "sum"; all bags have one size.
 class EmbeddingBag : public Module {
  public:
   EmbeddingBag(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation, DType dtype);
   Tensor operator()(const Parameters& p, Tensor indices) const;
 };
 
-// A square window: weight [out, in, kernel, kernel] as in torch.nn.Conv2d.
+// A convolution with a square window: its weight is [out, in, kernel, kernel], as in torch.nn.Conv2d.
 struct Conv2dShape {
   std::int64_t in, out, kernel, stride = 1, padding = 0;
 };
@@ -224,7 +226,7 @@ class Conv2d : public Module {
   bool bias_;
 };
 
-// By the statistics of the micro-batch, in evaluation too: torch.nn.BatchNorm2d with track_running_stats=False.
+// Normalises by the statistics of the micro-batch, in evaluation too: torch.nn.BatchNorm2d with track_running_stats=False.
 class BatchNorm2d : public Module {
  public:
   BatchNorm2d(std::vector<ParameterSpec>& specs, std::string path, std::int64_t channels, DType dtype, double eps = 1e-5);

@@ -16,7 +16,7 @@ std::int64_t byte_size(DType dtype);  // of one element
 std::string_view name(DType dtype);   // "f64", ..., "bool"
 bool is_floating(DType dtype);
 bool is_integer(DType dtype);  // i64, i32
-// The dtype of that name; false where there is none.
+// Sets `out` to the dtype of that name; false where there is none.
 bool parse_dtype(std::string_view name, DType& out);
 
 using Shape = std::vector<std::int64_t>;
