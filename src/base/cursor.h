@@ -1,5 +1,4 @@
-// A cursor over text: what every parser of Penstock reads with, so that every message has
-// file:line:column, the line, and a caret.
+// A cursor over text. Every parser of Penstock reads with it, so every message has file:line:column, the line, and a caret.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +12,19 @@ class Cursor {
   // `text` must outlive the cursor.
   Cursor(std::string_view file, std::string_view text) : file_(file), text_(text) {}
 
-  bool at_end();                        // after skipping blanks and "//" comments
+  bool at_end();                        // skips blanks and "//" comments first
   char peek();                          // next character after blanks, '\0' at the end
-  bool accept(std::string_view token);  // takes it if it is next (a word must end there)
-  void expect(std::string_view token);  // or fails naming what was found
+  bool accept(std::string_view token);  // takes the token if it is next (a word must end there)
+  void expect(std::string_view token);  // takes the token, or fails naming what was found
   std::string_view word();              // [A-Za-z_][A-Za-z0-9_.]*
   std::string_view name();              // [A-Za-z0-9_.$:/-]+, after '%' or '@'
   std::int64_t integer();
   double real();                // also inf, nan
-  bool number_is_real() const;  // is the number here written with '.', 'e', inf or nan
+  bool number_is_real() const;  // whether the number here is written with '.', 'e', inf or nan
   std::string string();         // quoted, see quote()
   bool next_is_number();
-  void skip();  // blanks and comments
-  // "penstock <kind> <version>"; fails naming the file's own kind.
+  void skip();  // skips blanks and comments
+  // Reads "penstock <kind> <version>"; fails naming the file's own kind.
   void header(std::string_view kind, int version);
 
   std::size_t position() const { return position_; }

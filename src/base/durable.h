@@ -1,4 +1,4 @@
-// Files and folders that are there whole or not at all, also after a crash.
+// Files that are written whole or not at all, and folders whose names survive a crash.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace penstock {
 
-// Written beside its place, synced and renamed by commit(); without commit nothing stays. A first SIGINT or SIGTERM waits for its end.
-// Throws Error (path and reason).
+// A file that is written beside its place, and synced and renamed by commit(); without commit nothing stays. A first SIGINT or SIGTERM
+// waits for its end. Throws Error (path and reason).
 class DurableFile {
  public:
   explicit DurableFile(std::string path);

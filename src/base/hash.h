@@ -12,8 +12,8 @@ namespace penstock {
 class Hash {
  public:
   void add(std::uint64_t word);
-  void add(std::string_view bytes);              // length included
-  void add(std::span<const std::byte> content);  // eight bytes at a time, length included: for much of it
+  void add(std::string_view bytes);              // the length is hashed too
+  void add(std::span<const std::byte> content);  // for much content: eight bytes at a time; the length is hashed too
   std::uint64_t value() const;
 
  private:

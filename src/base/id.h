@@ -19,10 +19,10 @@ struct Id {
   constexpr auto operator<=>(const Id&) const = default;
 };
 
-using ValueId = Id<struct ValueTag>;  // of a Graph
-using OpId = Id<struct OpTag>;        // position in Graph::ops
-using TaskId = Id<struct TaskTag>;    // position in Program::tasks
-using SlotId = Id<struct SlotTag>;    // position in DeviceProgram::slots
+using ValueId = Id<struct ValueTag>;  // index into Graph::values
+using OpId = Id<struct OpTag>;        // index into Graph::ops
+using TaskId = Id<struct TaskTag>;    // index into Program::tasks
+using SlotId = Id<struct SlotTag>;    // index into DeviceProgram::slots
 
 }  // namespace penstock
 

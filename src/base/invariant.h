@@ -1,4 +1,4 @@
-// What must hold whatever the user does.
+// Checks of what must hold whatever the user does.
 #pragma once
 
 #include <source_location>

@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-// The library keeps the last of two equal keys; two values for one thing are a mistake.
+// Refuses equal keys in one object: nlohmann's parser keeps the last of them, and two values for one thing are a mistake.
 class DoubledKeys {
  public:
   explicit DoubledKeys(const std::string& file) : file_(file) {}
@@ -31,10 +31,11 @@ class DoubledKeys {
 
  private:
   const std::string& file_;
-  std::vector<std::set<std::string>> open_;  // keys of the objects around the parser's place, by depth
+  std::vector<std::set<std::string>> open_;  // keys of the objects that are open at the parser's place, by depth
 };
 
-// Takes everything, and notes where the library stops: its exceptions say it of bad syntax, not of a number too large.
+// Accepts all values and notes where the parser stops: nlohmann's exceptions give the position of bad syntax, not of a number that is too
+// large.
 class Stop : public nlohmann::json_sax<json> {
  public:
   std::size_t position = 0;  // bytes read
@@ -61,7 +62,7 @@ class Stop : public nlohmann::json_sax<json> {
 
 json parse_json(std::string_view text, const JsonFile& file, std::string_view skipped) {
   DoubledKeys check(file.name);
-  bool inside = false;  // of what is skipped
+  bool inside = false;  // whether the parser is inside the skipped member
   const auto keep = [&](int depth, json::parse_event_t event, const json& parsed) {
     const bool outermost_key = depth == 1 && event == json::parse_event_t::key;
     if (outermost_key) inside = !skipped.empty() && parsed == skipped;

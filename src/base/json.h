@@ -13,14 +13,14 @@ namespace penstock {
 
 struct JsonFile {
   std::string name;
-  std::string remake;  // how to get a good one, for hints; "": nothing to say
+  std::string remake;  // how to get a good file, for hints; "": no hint
 };
 
-// The whole text; of the outermost object without the member `skipped`. Throws Error: no JSON or a number too large (file:line:column), a
-// key twice in one object.
+// Parses the whole text, but drops the member `skipped` of the outermost object. Throws Error (file:line:column) for bad syntax, a number
+// that is too large, and a key that stands twice in one object.
 nlohmann::json parse_json(std::string_view text, const JsonFile& file, std::string_view skipped = {});
 
-// One value of a file and its place in it. Everything that a value has not throws Error.
+// One value of a file and its place in it. Asking for anything that the value does not have throws Error.
 class JsonNode {
  public:
   // `value` and `file` must outlive the node.
@@ -49,12 +49,12 @@ class JsonNode {
 
   void check_list() const;
   void check_object() const;
-  void check_keys(const std::vector<std::string>& known) const;  // an object with no other keys than these
+  void check_keys(const std::vector<std::string>& known) const;  // throws unless it is an object with no other keys than these
   bool has(const char* key) const { return value_.contains(key); }
   JsonNode at(const char* key) const;
 
  private:
-  static constexpr std::int64_t kMost = std::int64_t{1} << 53;  // what every reader of JSON can hold
+  static constexpr std::int64_t kMost = std::int64_t{1} << 53;  // the largest whole number that every reader of JSON can hold
 
   std::string below(const std::string& key) const { return concat(path_, path_.empty() ? "" : ".", key); }
 
@@ -63,7 +63,7 @@ class JsonNode {
   std::string path_;
 };
 
-// The value as text, short enough for a message.
+// The value as text, shortened to fit into a message.
 std::string shown(const nlohmann::json& value);
 
 }  // namespace penstock

@@ -14,7 +14,7 @@
 namespace penstock {
 namespace {
 
-// The number that a file begins with, or that stands behind the word `key`; none where there is no file or no number ("max").
+// The number that a file begins with, or that stands behind the word `key`; none where there is no file or no number (as for "max").
 std::optional<std::int64_t> number_in(const std::string& path, const std::string& key = "") {
   std::ifstream file(path);
   for (std::string word; !key.empty() && word != key;)
@@ -23,7 +23,8 @@ std::optional<std::int64_t> number_in(const std::string& path, const std::string
   return file >> value ? std::optional(value) : std::nullopt;
 }
 
-// The room left in the control group and in those that it is in: the least of them. Memory that only caches files can be had back.
+// The room left in this process's control group and in all groups around it: the least of them. Memory that only caches files counts as
+// free.
 std::optional<std::int64_t> control_group_room(const std::string& root) {
   std::optional<std::int64_t> least;
   const auto add = [&](const std::string& folder, const char* limit, const char* used, const char* cache) {

@@ -1,4 +1,4 @@
-// Short names for what all searches and simulations write often.
+// Short names for conversions that searches and simulations write often.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace penstock {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// As an index; n >= 0.
+// n as an index; n >= 0.
 constexpr std::size_t at(std::int64_t n) {
   return static_cast<std::size_t>(n);
 }

@@ -22,7 +22,7 @@ const char* kind_of(mode_t mode) {
 
 }  // namespace
 
-// O_NONBLOCK: a pipe opens without a writer, to be refused.
+// With O_NONBLOCK a pipe without a writer opens at once, so that it can be refused.
 RegularFile::RegularFile(const std::string& path) : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   struct stat status = {};
   if (fd < 0 || ::fstat(fd, &status) != 0) {

@@ -1,4 +1,4 @@
-// Files that a user names, for reading: only regular ones, as opening a pipe waits for its writer and a device may have no end.
+// A file that a user names, opened for reading. Only regular files: opening a pipe waits for its writer, and a device may have no end.
 #pragma once
 
 #include <cstddef>
@@ -7,13 +7,13 @@
 namespace penstock {
 
 struct RegularFile {
-  // Throws Error: path and the system's reason, or what it is instead of a file.
+  // Throws Error with the path and the system's reason, or with what the path is instead of a file.
   explicit RegularFile(const std::string& path);
   ~RegularFile();
   RegularFile(const RegularFile&) = delete;
 
   int fd = -1;
-  std::size_t bytes = 0;  // 0 for files that the system makes up while they are read (/proc)
+  std::size_t bytes = 0;  // 0 for files whose content the system makes while they are read (/proc)
 };
 
 }  // namespace penstock

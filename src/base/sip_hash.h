@@ -1,4 +1,4 @@
-// A hash that only who has the key can compute or predict.
+// A keyed hash: nobody without the key can compute or predict it.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ struct SipKey {
   std::uint64_t low = 0, high = 0;
 };
 
-// A key that depends on all of a secret text; of an empty one, a key that everybody knows.
+// A key that depends on all of a secret text; for an empty text it is a key that everybody knows.
 SipKey sip_key(std::string_view secret);
 
 // SipHash-2-4 (Aumasson and Bernstein, SipHash: a fast short-input PRF, 2012).

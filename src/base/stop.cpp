@@ -10,15 +10,15 @@
 namespace penstock {
 namespace {
 
-// Signals reach a process, not an object: what their handler knows is the process's.
-std::atomic<int> requested = 0;  // the first signal
-std::atomic<int> later = 0;      // living StopLaters
+// Signals reach a process, not an object, so what their handler knows belongs to the process.
+std::atomic<int> requested = 0;  // the first signal that came; 0: none
+std::atomic<int> later = 0;      // number of living StopLaters
 static_assert(std::atomic<int>::is_always_lock_free, "a signal's handler uses them");
 
-constexpr int kSignalled = 128;  // added by shells too
+constexpr int kSignalled = 128;  // shells add it too
 
-// The request is noted before the count is read, and ~StopLater reads in the other order: one of them sees that nothing is left to wait
-// for.
+// handle() notes the request before it reads the count; ~StopLater lowers the count before it reads the request. So one of the two sees
+// that nothing is left to wait for.
 extern "C" void handle(int signal) {
   int none = 0;
   if (!requested.compare_exchange_strong(none, signal) || later == 0) ::_exit(kSignalled + signal);

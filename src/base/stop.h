@@ -1,14 +1,14 @@
-// SIGINT and SIGTERM at any time. The first ends the process at once, or where something must be finished first, when that is done; a
-// second ends it at once.
+// How SIGINT and SIGTERM end the process. The first one ends it at once or, where something must be finished first, when that is done; a
+// second one ends it at once.
 #pragma once
 
 namespace penstock {
 
-// From now on the signals do so, with exit code 128 + the signal's number: 130 and 143. One that is ignored stays ignored.
+// Installs the handlers. The exit code is 128 + the signal's number: 130 and 143. A signal that is ignored stays ignored.
 void end_on_signals();
 
-// While one lives, in any thread, the first signal is only taken note of. The end of the last one then ends the process, what was printed
-// included, unless an exception is on its way: its message comes first.
+// While one lives, in any thread, the first signal is only noted. The end of the last one then ends the process, after printing what was
+// written, unless an exception is on its way: its message comes first.
 class StopLater {
  public:
   StopLater();
@@ -16,7 +16,7 @@ class StopLater {
   StopLater(const StopLater&) = delete;
 };
 
-// A signal came while a StopLater lived.
+// Whether a signal came while a StopLater lived.
 bool stop_requested();
 // The exit code of a process that ends by itself after a signal; 0 where none came.
 int stop_code();

@@ -127,7 +127,7 @@ std::string_view trim(std::string_view text) {
 std::string read_file(const std::string& path) {
   const RegularFile file(path);
   std::string out;
-  // One more than there is, so that the last read finds the end.
+  // The buffer is one byte larger than the file, so that the last read finds the end.
   for (std::size_t room = file.bytes + 1;; room = 4096) {
     const std::size_t size = out.size();
     out.resize(size + room);

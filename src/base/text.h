@@ -33,18 +33,18 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 
 // Shortest text that reads back as the same double; always with '.', 'e', "inf" or "nan" in it.
 std::string number(double value);
-// At most so many digits that mean something, and none after the point that are zero: 12.3456 with 4 -> "12.35".
+// The value with at most so many significant digits and no zeros at the end of its decimals: 12.3456 with 4 digits -> "12.35".
 std::string short_decimal(double value, int digits);
-// "text" with quotes and escapes (\" \\ \n \t \xNN).
+// The text in quotes, with escapes (\" \\ \n \t \xNN).
 std::string quote(std::string_view text);
-// 1536 -> "1.5 KiB".
+// Bytes in binary units: 1536 -> "1.5 KiB".
 std::string bytes_text(double bytes);
 // The candidate with the smallest edit distance to `word`; empty if none is near enough to be a typo.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
 
-// The whole file. Throws Error (path and the system's reason).
+// Reads the whole file. Throws Error (path and the system's reason).
 std::string read_file(const std::string& path);
 // Writes a file so that a reader sees the old content or the new one, never a part. Throws Error.
 void write_file(const std::string& path, std::string_view content);

@@ -16,7 +16,7 @@ namespace {
 
 struct TomlAssertion {};
 
-// toml++ does not say where; what it is known to trip over is a table's name that starts with no key.
+// toml++ does not say where it stopped; the one input that is known to trip it is a table's name that starts with no key.
 [[noreturn]] void fail_key(std::string_view text, std::string_view file) {
   const std::vector<std::string> lines = split(text, '\n');
   for (std::size_t i = 0; i < lines.size(); ++i) {
@@ -29,9 +29,9 @@ struct TomlAssertion {};
   throw Error(concat(file, ": this is not TOML"));
 }
 
-// TOML has letters beyond ASCII only in texts and comments; elsewhere toml++ 3.3 runs into what it calls unreachable.
+// Refuses letters beyond ASCII outside of texts and comments, as TOML does; toml++ 3.3 would run into code that it holds unreachable.
 void check_ascii(std::string_view text, std::string_view file) {
-  std::string_view closing;  // of the text that i stands in
+  std::string_view closing;  // the quotes that close the text that i stands in; empty outside
   for (std::size_t i = text.starts_with("\xef\xbb\xbf") ? 3 : 0; i < text.size(); ++i) {
     const std::string_view rest = text.substr(i);
     if (!closing.empty()) {
@@ -92,7 +92,7 @@ void Section::check_keys(const std::vector<std::string>& known) const {
 }
 
 double Section::number(const char* key, double unit) const {
-  constexpr double kLeast = 1e-30, kMost = 1e30;  // what is counted with them stays finite
+  constexpr double kLeast = 1e-30, kMost = 1e30;  // bounds that keep what is computed from the number finite
   const toml::node& node = at(key);
   const auto value = node.is_number() ? node.value<double>() : std::nullopt;
   if (!value || !std::isfinite(*value) || *value <= 0) throw Error(concat(place(key), name_, ".", key, " must be a positive number"));

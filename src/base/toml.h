@@ -1,7 +1,8 @@
-// Reading TOML with toml++: what it gets wrong on bad input is caught here.
+// Reading TOML with toml++, with checks for the bad input that it mishandles.
 #pragma once
 
-// What toml++ 3.3 asserts about its input is not always so ("[!]"): thrown, as a user's mistake must not end the process.
+// toml++ 3.3 asserts things about its input that are not always so ("[!]"). Those assertions throw, as a user's mistake must not end the
+// process.
 namespace penstock {
 [[noreturn]] void fail_toml_assertion();
 }  // namespace penstock
@@ -16,17 +17,17 @@ namespace penstock {
 
 namespace penstock {
 
-// "run.toml:3:1: ", where messages about a key or value begin.
+// "run.toml:3:1: ", the beginning of messages about a key or value.
 std::string place_text(std::string_view file, const toml::source_region& region);
 
 // Throws Error with file:line:column.
 toml::table parse_toml(std::string_view text, std::string_view file);
 
-// Throws Error with all that are known and the nearest of them.
+// Throws Error with all known keys and the nearest of them.
 [[noreturn]] void fail_unknown_key(const std::string& what, const std::string& found, const std::vector<std::string>& known);
 
-// One table of a file, and what messages call it: "h100-sxm" of [devices]. Refers to all it is given. Its functions throw Error with
-// file:line:column.
+// One table of a file, with the name that messages call it by: "h100-sxm" of [devices]. It keeps references to its arguments. Its functions
+// throw Error with file:line:column.
 class Section {
  public:
   Section(const toml::table& table, std::string name, std::string_view file) : table_(table), name_(std::move(name)), file_(file) {}
@@ -37,11 +38,11 @@ class Section {
   bool has(const char* key) const { return table_.contains(key); }
 
   void check_keys(const std::vector<std::string>& known) const;
-  // Positive, from 1e-30 to 1e30 in the file's unit, times `unit`.
+  // A positive number, from 1e-30 to 1e30 in the file's unit, times `unit`.
   double number(const char* key, double unit) const;
   double number_or_zero(const char* key, double unit) const;
   double number_or(const char* key, double unit, double otherwise) const { return has(key) ? number(key, unit) : otherwise; }
-  // From `least` to a million.
+  // A whole number from `least` to a million.
   int whole(const char* key, int least) const;
   std::string text(const char* key) const;
   const toml::node& at(const char* key) const;

@@ -10,7 +10,7 @@ struct DTypeInfo {
   std::int64_t bytes;
 };
 
-// In the order of DType.
+// The entries stand in the order of DType.
 constexpr std::array<DTypeInfo, kDTypeCount> kDTypes = {
     {{"f64", 8}, {"f32", 4}, {"bf16", 2}, {"f16", 2}, {"i64", 8}, {"i32", 4}, {"bool", 1}}};
 

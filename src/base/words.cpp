@@ -12,7 +12,7 @@ std::string counted(std::int64_t count, std::string_view thing) {
 }
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& known) {
-  constexpr std::size_t kLeast = 2, kMost = 4;  // letters that say which; names of a hint
+  constexpr std::size_t kLeast = 2, kMost = 4;  // how many letters must match for a beginning to count; how many names a hint gives
   std::vector<std::string> meant;
   if (word.size() >= kLeast)
     std::copy_if(known.begin(), known.end(), std::back_inserter(meant), [&](const std::string& name) { return name.starts_with(word); });

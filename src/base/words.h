@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-// "1 actor", "2 actors", "3 batches", "4 processes".
+// A number and its noun in the plural where needed: "1 actor", "2 actors", "3 batches", "4 processes".
 std::string counted(std::int64_t count, std::string_view thing);
 
 // The hint for a name that is not known: the names that begin with it (`did you mean "a" or "ab"?`), else the nearest; empty if none is
