@@ -52,7 +52,7 @@ bool is_countable(const TensorType& type) {
   std::int64_t product = byte_size(type.dtype);
   for (std::int64_t size : type.shape) {
     if (size < 0) return false;
-    // A zero must not hide an overflow: the product is taken in any order.
+    // A size of zero is left out of the product: it would hide that the others overflow.
     if (size > 0 && __builtin_mul_overflow(product, size, &product)) return false;
   }
   return true;

@@ -33,12 +33,12 @@ struct Op {
   Phase phase = Phase::forward;
   std::string origin;                 // path of the module that made it ("h.0.attn")
   std::int64_t sequence = -1;         // unique per forward op; a backward op carries its forward op's (PyTorch's seq_nr)
-  std::shared_ptr<const Graph> body;  // of `accumulate` only
+  std::shared_ptr<const Graph> body;  // the loop body; only for `accumulate`
 };
 
 struct Value {
   TensorType type;
-  std::string name;  // inputs have one; of op results it is only a hint and not printed
+  std::string name;  // an input's name; of op results it is only a hint and not printed
 };
 
 // Ops stand in an order in which every operand is defined before its use.
@@ -48,9 +48,9 @@ struct Graph {
   std::vector<ValueId> inputs;
   std::vector<Op> ops;
   std::vector<ValueId> outputs;
-  // Of a step: the first `state` inputs are the training state, and output i is the next value of input i.
+  // In a step graph the first `state` inputs are the training state, and output i is the next value of input i. 0 in other graphs.
   int state = 0;
-  // Names of the outputs after the state ("loss"); as many as there are, or none.
+  // Names of the outputs after the state ("loss"); one for each, or none at all.
   std::vector<std::string> output_names;
 
   const TensorType& type(ValueId value) const { return values[value.index()].type; }
@@ -69,9 +69,8 @@ std::vector<OpId> producers(const Graph& graph);
 // How many times each value is read by ops and outputs, indexed by ValueId.
 std::vector<int> use_counts(const Graph& graph);
 
-// SSA order, ids in range, shapes countable, attributes printable, operands and results of loops and state in number. Throws Error naming
-// graph, op and value.
-// Types are checked by verify() of ops/verify.h, which calls this.
+// Checks SSA order, that ids are in range, shapes countable and attributes printable, and the number of operands and results of loops and
+// of states. Throws Error naming graph, op and value. Types are checked by verify() of ops/verify.h, which calls this.
 void verify_structure(const Graph& graph);
 
 // A hash over structure, types and attributes: no names of graphs, values and outputs, no marks (stage, phase, origin, sequence).
@@ -81,7 +80,7 @@ bool structurally_equal(const Graph& a, const Graph& b);
 
 // Text form. print(parse(print(g))) == print(g); op results are numbered in order, inputs keep their names.
 std::string print(const Graph& graph);
-// One graph without the "penstock graph 1" line (as it stands inside a program); `indent` blanks before each line but the first.
+// One graph without the "penstock graph 1" line (as it stands inside a program); every line but the first is indented by `indent` blanks.
 std::string print_body(const Graph& graph, int indent = 0);
 // Throws Error with file:line:column. Checks only syntax and names: call verify() for the rest.
 Graph parse_graph(std::string_view text, std::string_view file = "graph");
@@ -92,7 +91,7 @@ std::string_view kind_name(const Attribute& attribute);  // "bool", "i64", ..., 
 bool is_mark(std::string_view name);
 // "%x" or, where the name has other characters than Cursor::name() reads, "%\"x y\"".
 std::string shown_name(std::string_view name);
-// False for negative sizes and for more bytes than 63 bits count.
+// Whether all sizes are at least 0 and the bytes fit into 63 bits.
 bool is_countable(const TensorType& type);
 
 [[noreturn]] void fail_attribute(const Op& op, std::string_view name, std::string_view wanted, const Attribute* found);

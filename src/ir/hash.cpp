@@ -1,4 +1,4 @@
-// Structural hash and equality: both of one canonical form, so that they agree by construction.
+// Structural hash and equality. Both are computed from one canonical form, so they agree by construction.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -9,13 +9,13 @@
 namespace penstock {
 namespace {
 
-// Everything that structure is, as bytes. Each list has its length before it, so that no two graphs give the same bytes.
+// Writes the structure of a graph as bytes. Each list has its length before it, so that no two graphs give the same bytes.
 class Canonical {
  public:
   explicit Canonical(std::string& out) : out_(out) {}
 
   void graph(const Graph& graph) {
-    std::vector<std::uint64_t> number(graph.values.size());  // of each value, in order of definition
+    std::vector<std::uint64_t> number(graph.values.size());  // of each value: its position in the order of definition
     std::uint64_t next = 0;
     const auto define = [&](const std::vector<ValueId>& values) {
       word(values.size());
@@ -65,7 +65,7 @@ class Canonical {
   void attribute(bool value) { word(value); }
   void attribute(std::int64_t value) { word(static_cast<std::uint64_t>(value)); }
   void attribute(double value) {
-    if (std::isnan(value)) value = std::numeric_limits<double>::quiet_NaN();  // all are one: the text form has one
+    if (std::isnan(value)) value = std::numeric_limits<double>::quiet_NaN();  // all NaNs count as one, as the text form has only one
     std::uint64_t bits;
     std::memcpy(&bits, &value, sizeof bits);
     word(bits);

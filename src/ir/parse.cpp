@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-// A loop in a loop in a loop ...: the readers of graphs recurse, so the text must not say how deep.
+// The most loops that may be nested: the readers of graphs recurse, so the text must not decide how deep.
 constexpr int kMaximalDepth = 16;
 
 TensorType parse_type(Cursor& in) {
@@ -29,7 +29,7 @@ TensorType parse_type(Cursor& in) {
   return type;
 }
 
-// The name after '@', or of an op.
+// The name after '@', or an op's name.
 std::string parse_name(Cursor& in) {
   return in.peek() == '"' ? in.string() : std::string(in.name());
 }
@@ -112,7 +112,7 @@ class RegionParser {
     return found;
   }
 
-  // What follows '%', as the printer would write it: "%0" is a result, "%\"0\"" an input of that name.
+  // The name after '%' as the printer would write it, and the name that it stands for: "%0" is a result, "%\"0\"" an input of that name.
   std::pair<std::string, std::string> value_name() {
     in_.expect("%");
     if (in_.peek() != '"') {
@@ -123,7 +123,7 @@ class RegionParser {
     return {shown_name(name), name};
   }
 
-  // "%x: f32[2]".
+  // Reads the definition of a value: "%x: f32[2]".
   ValueId definition(bool is_input) {
     in_.skip();
     const std::size_t begin = in_.position();
@@ -135,7 +135,7 @@ class RegionParser {
     return value;
   }
 
-  // A value defined before `end`.
+  // Reads a value that was defined before `end`.
   ValueId use(std::size_t end) {
     in_.skip();
     const std::size_t begin = in_.position();
@@ -230,7 +230,7 @@ class RegionParser {
   int depth_;
   Graph graph_;
   std::vector<TensorType> declared_;
-  std::unordered_map<std::string, ValueId> values_;  // by what stands in the text, with '%'
+  std::unordered_map<std::string, ValueId> values_;  // keys as they stand in the text, with '%'
 };
 
 }  // namespace

@@ -31,7 +31,7 @@ class Printer {
       for (ValueId result : op.results) names_[result.index()] = "%" + std::to_string(next++);
   }
 
-  // "(inputs) -> (types) {state} {", ops, "}".
+  // Prints "(inputs) -> (types) {state} {", the ops, and "}".
   void region(std::string& out, int indent) const {
     const auto typed = [&](ValueId value) { return names_[value.index()] + ": " + graph_.type(value).text(); };
     const auto type = [&](ValueId value) { return graph_.type(value).text(); };
@@ -102,7 +102,7 @@ struct AttributeText {
   std::string operator()(const std::vector<std::int64_t>& list) const {
     return "[" + join(list, ", ", [](std::int64_t value) { return std::to_string(value); }) + "]";
   }
-  // "[]" is the empty list of i64.
+  // An empty list prints its kind, "f64[]", as "[]" is the empty list of i64.
   std::string operator()(const std::vector<double>& list) const { return list.empty() ? "f64[]" : "[" + join(list, ", ", number) + "]"; }
 };
 

@@ -62,7 +62,8 @@ class Verifier {
     }
   }
 
-  // One body input per operand, one result per body output; the first `split` operands are cut.
+  // Checks that a loop has one body input per operand and one result per body output; the first `split` operands are cut into
+  // micro-batches.
   void loop(const Op& op, const std::string& where) const {
     const Graph& body = *op.body;
     if (body.inputs.size() != op.operands.size())
