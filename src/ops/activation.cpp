@@ -35,7 +35,7 @@ Tensors gelu_vjp(const VjpArguments& a) {
   return {emit("gelu_backward", {a.cotangents[0], a.operands[0]}, a.op.attributes)};
 }
 
-// About as many as the polynomial of one erf, tanh or exp takes.
+// Counts 12 flops per element, about what the polynomial of one erf, tanh or exp takes.
 double flops_transcendental(const Op&, Types, Types results) {
   return 12 * static_cast<double>(results[0].elements());
 }

@@ -49,7 +49,7 @@ Tensors attention_vjp(const VjpArguments& a) {
   return emit_all("scaled_dot_product_attention_backward", operands, a.op.attributes);
 }
 
-// Of one product of queries with keys; a causal mask leaves half of it.
+// Flops of one product of queries with keys; a causal mask leaves half of it.
 double product_flops(const Op& op, const TensorType& q, const TensorType& k) {
   const double whole = 2 * static_cast<double>(q.elements()) * static_cast<double>(k.shape[2]);
   return attribute<bool>(op, "is_causal") ? whole / 2 : whole;
@@ -59,7 +59,7 @@ double flops_forward(const Op& op, Types operands, Types) {
   return 2 * product_flops(op, operands[0], operands[1]);
 }
 
-// Scores again, then the gradients of both products.
+// The backward computes the scores again, then the gradients of both products.
 double flops_backward(const Op& op, Types operands, Types) {
   return 5 * product_flops(op, operands[1], operands[2]);
 }

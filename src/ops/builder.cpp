@@ -75,7 +75,7 @@ void Builder::mark(Op& op) {
   op.phase = marks.phase;
   op.sequence = marks.sequence;
   if (op.sequence >= 0 || op.phase == Phase::backward) return;
-  // One numbering for a loop's body and what stands around it: while the body is traced both grow.
+  // A loop's body and the graph around it share one numbering, as both grow while the body is traced.
   Builder* outermost = this;
   while (outermost->parent) outermost = outermost->parent;
   op.sequence = outermost->next_sequence++;

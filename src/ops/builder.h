@@ -16,45 +16,45 @@ struct Marks {
   std::string stage;
   std::string origin;
   Phase phase = Phase::forward;
-  std::int64_t sequence = -1;  // -1: number new forward ops on
+  std::int64_t sequence = -1;  // the sequence number of new ops; -1: forward ops are numbered on
 };
 
 class Builder {
  public:
   explicit Builder(std::string name) { graph.name = std::move(name); }
-  Builder(const Builder&) = delete;  // tensors point to it
+  Builder(const Builder&) = delete;  // not copyable, as tensors point to it
 
   // Appends the op, with result types as inferred by its definition. Throws Error (types, attributes, unknown op).
   std::vector<ValueId> append(std::string_view name, std::vector<ValueId> operands, Attributes attributes = {});
-  // The same for an op without definition, or a loop: result types given, marks taken from the builder.
+  // The same for an op without definition, or a loop: the result types are given, the marks are the builder's.
   std::vector<ValueId> append_typed(Op op, std::vector<TensorType> types);
-  // The op that defines a value; null for an input. Valid until the next op is appended.
+  // The op that defines a value; null for an input. The pointer is valid until the next op is appended.
   const Op* producer(ValueId value) const;
 
   Graph graph;
   Marks marks;
-  // The builder of the enclosing graph while a loop body is traced. Values of it that the body uses become
-  // invariant inputs of the body, in order of first use.
+  // The builder of the enclosing graph while a loop body is traced. Values of that graph that the body uses become invariant inputs of the
+  // body, in order of first use.
   Builder* parent = nullptr;
-  std::int64_t next_sequence = 0;  // of the outermost builder only
-  // Invariants of a loop body: value of the parent -> input of this graph.
+  std::int64_t next_sequence = 0;  // used in the outermost builder only
+  // Invariants of a loop body, as pairs: a value of the parent, and the input of this graph that stands for it.
   std::vector<std::pair<ValueId, ValueId>> captured;
 
  private:
   void mark(Op& op);
 
-  std::vector<OpId> producers_;  // by value, as far as ops have defined any
+  std::vector<OpId> producers_;  // by value, up to the last value that an op has defined
 };
 
-// `tensor` as a value of `builder`: itself, or an invariant input where it belongs to an enclosing graph. Throws Error
-// where it is none or belongs to another trace.
+// `tensor` as a value of `builder`: itself, or an invariant input where it belongs to an enclosing graph. Throws Error for an absent tensor
+// and one of another trace.
 Tensor capture(Builder& builder, Tensor tensor);
 
 // Appends an op to the innermost graph of its operands; the others are captured. Throws Error as append() and capture() do.
 std::vector<Tensor> emit_all(std::string_view name, std::span<const Tensor> operands, Attributes attributes = {});
 // The same for an op without definition.
 std::vector<Tensor> emit_typed(std::string_view name, std::span<const Tensor> operands, const std::vector<TensorType>& types);
-// The first result.
+// emit_all's first result.
 Tensor emit(std::string_view name, std::initializer_list<Tensor> operands, Attributes attributes = {});
 // An op without operands.
 Tensor emit_constant(Builder& builder, std::string_view name, Attributes attributes);

@@ -1,4 +1,5 @@
-// Ops of all members of a mesh axis together. Attributes: axis, its name; size, its members. Every member runs the op with its own operand.
+// Ops that all members of a mesh axis run together, each with an operand of its own. Attributes: `axis`, its name; `size`, its number of
+// members.
 #include "base/text.h"
 #include "ops/builder.h"
 #include "ops/definition.h"
@@ -23,7 +24,7 @@ void require_summable(const Op& op, Types operands) {
     fail(op, operands, concat("devices cannot sum ", name(operands[0].dtype)), "f32, f64, i32 and i64 can be: cast with to()");
 }
 
-// The size of the attribute "dim" of `out`, which divides into as many pieces as there are members.
+// The size of dim "dim" of `out`, for writing. Throws Error unless it divides into as many equal pieces as asked for.
 std::int64_t& cut_size(const Op& op, Types operands, TensorType& out, std::int64_t pieces) {
   std::int64_t& size = out.shape[dim_attribute(op, operands, "dim", out.shape.size())];
   if (size % pieces != 0) fail(op, operands, concat("the dim's size of ", size, " does not divide into ", pieces, " pieces"));
@@ -60,14 +61,14 @@ std::vector<TensorType> infer_all_to_all(const Op& op, Types operands) {
   return {out};
 }
 
-// Broadcast and keep_member: `root` is a member.
+// Infers broadcast and keep_member. `root` must be a member.
 std::vector<TensorType> infer_of_root(const Op& op, Types operands) {
   const std::int64_t members = axis_size(op, operands), root = attribute<std::int64_t>(op, "root");
   require(root >= 0 && root < members, op, operands, "root is no member of the axis");
   return {operands[0]};
 }
 
-// In f32 where devices cannot sum the cotangent's own dtype.
+// Runs the collective on the cotangent, in f32 where devices cannot sum the cotangent's own dtype.
 Tensor summed(std::string_view op, Tensor cotangent, const Attributes& attributes) {
   const DType dtype = cotangent.dtype();
   return to(emit(op, {to(cotangent, can_be_summed(dtype) ? dtype : DType::f32)}, attributes), dtype);
@@ -89,17 +90,17 @@ Tensors reduce_scatter_vjp(const VjpArguments& a) {
   return {emit("all_gather", {a.cotangents[0]}, a.op.attributes)};
 }
 
-// The sum is the root's alone: what the others gave was not read.
+// The root alone gets the sum: the other members' operands were not read.
 Tensors broadcast_vjp(const VjpArguments& a) {
   return {emit("keep_member", {summed("all_reduce", a.cotangents[0], axis_of(a))}, a.op.attributes)};
 }
 
-// All_to_all and keep_member are their own transposes.
+// All_to_all and keep_member are their own transposes, so their gradient is the same op.
 Tensors same_vjp(const VjpArguments& a) {
   return {emit(a.op.name, {a.cotangents[0]}, a.op.attributes)};
 }
 
-// A member adds up its share, as in a ring.
+// A member adds up its share of the elements, as in a ring.
 double flops_of_sum(const Op& op, Types operands, Types) {
   const auto members = static_cast<double>(attribute<std::int64_t>(op, "size"));
   return static_cast<double>(operands[0].elements()) * (members - 1) / members;

@@ -10,7 +10,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// What one micro-batch sees of an operand of the loop.
+// The type of a split operand as one micro-batch sees it.
 TensorType part(const Op& op, Types operands, std::size_t index, std::int64_t microbatches) {
   TensorType type = operands[index];
   require(!type.shape.empty(), op, operands, "a scalar cannot be split into micro-batches");

@@ -9,7 +9,7 @@ namespace {
 using Tensors = std::vector<Tensor>;
 using Integers = std::vector<std::int64_t>;
 
-// A window's vertical and horizontal size, step, and zeros (or nothing, when pooling) around the image.
+// A window's vertical and horizontal size, step, and padding around the image (zeros; when pooling, nothing).
 struct Window {
   Integers kernel, stride, padding;
 };
@@ -34,7 +34,7 @@ void require_image(const Op& op, Types operands, const TensorType& x) {
   for (std::int64_t size : x.shape) require(size >= 1, op, operands, "an image has no empty dim");
 }
 
-// Height and width of what the window gives on an image.
+// Height and width of the result when the window moves over an image.
 Integers places(const Op& op, Types operands, const TensorType& x, const Window& window) {
   Integers out;
   for (std::size_t i : {0, 1}) {
@@ -88,7 +88,7 @@ TensorType pooled(const Op& op, Types operands, const TensorType& x) {
   return {x.dtype, {x.shape[0], x.shape[1], size[0], size[1]}};
 }
 
-// x -> (y, indices): where in its image, row after row, each maximum stood
+// x -> (y, indices): an index says where in its image, counted row after row, the maximum stood.
 std::vector<TensorType> infer_max_pool(const Op& op, Types operands) {
   require_count(op, operands, 1, 1);
   const TensorType out = pooled(op, operands, operands[0]);
@@ -126,7 +126,7 @@ Tensors max_pool_vjp(const VjpArguments& a) {
   return {emit("max_pool2d_with_indices_backward", {a.cotangents[0], a.results[1]}, std::move(attributes))};
 }
 
-// A multiplication and an addition per output element and weight of its channel.
+// Flops: a multiplication and an addition per output element and weight of its channel.
 double convolution_flops(const TensorType& y, const Shape& weight) {
   return 2 * static_cast<double>(y.elements()) * static_cast<double>(weight[1]) * static_cast<double>(weight[2] * weight[3]);
 }

@@ -14,38 +14,38 @@ struct VjpArguments {
   const Op& op;
   std::span<const Tensor> operands;
   std::span<const Tensor> results;
-  std::span<const Tensor> cotangents;  // of each result; none where nothing flows back
+  std::span<const Tensor> cotangents;  // one per result; none where nothing flows back
   const std::vector<bool>& wanted;     // operands whose cotangent is asked for
 };
 
 struct OpDefinition {
   std::string_view name;
-  // Result types; throws Error naming the op's name and the shapes. `op` gives operands' number and attributes.
+  // Infers the result types; throws Error with the op's name and the shapes. `op` gives the number of operands and the attributes.
   std::vector<TensorType> (*infer)(const Op& op, std::span<const TensorType> operands);
-  // Cotangent of each operand (none where it is not wanted or zero); null: not differentiable in any operand.
+  // Gives the cotangent of each operand (none where it is not wanted or zero); null: not differentiable in any operand.
   std::vector<Tensor> (*vjp)(const VjpArguments&) = nullptr;
   // Floating-point operations of one execution; null: one per result element.
   double (*flops)(const Op& op, std::span<const TensorType> operands, std::span<const TensorType> results) = nullptr;
   // Bytes moved; null: every operand read once and every result written once.
   double (*bytes)(const Op& op, std::span<const TensorType> operands, std::span<const TensorType> results) = nullptr;
-  // Operand whose storage every result views (never written through): reshape, transpose, split, ...; -1: fresh storage.
-  // A reshape copies where the operand's strides do not allow a view.
+  // The operand whose storage every result views (never written through): reshape, transpose, split, ...; -1: fresh storage. A reshape
+  // copies where the operand's strides do not allow a view.
   int views = -1;
-  // Element e of every result depends on element e only of the operands of the result's type, so a result may be written over
+  // Whether element e of every result depends on element e only of the operands of the result's type. Then a result may be written over
   // such an operand's storage (add, gelu, adamw, ...).
   bool elementwise = false;
-  // Result i is a later version of operand i: where that was written over a state, so is the result (adamw_validated).
+  // Whether result i is a later version of operand i. Then it is written over a state where operand i was (adamw_validated).
   bool revises = false;
-  // What a member of a mesh axis gets depends on the other members, or on which member it is: no device runs it alone.
+  // Whether the result of a member of a mesh axis depends on the other members, or on which member it is. No device runs such an op alone.
   bool collective = false;
 };
 
-// Null for an op that Penstock does not know (legal: its types are given, it runs by name).
+// The definition of an op; null for one that Penstock does not know (legal: its types are given, it runs by name).
 const OpDefinition* find_op(std::string_view name);
 // Every op defined, by name (tests walk it).
 std::vector<std::string_view> op_names();
 
-// The families. Each returns a static table.
+// The families of ops. Each function returns a static table.
 std::span<const OpDefinition> elementwise_ops();
 std::span<const OpDefinition> activation_ops();
 std::span<const OpDefinition> reduction_ops();
@@ -61,7 +61,7 @@ std::span<const OpDefinition> optimiser_ops();
 std::span<const OpDefinition> collective_ops();
 std::span<const OpDefinition> control_ops();  // accumulate, stage_boundary
 
-// Dtypes that devices can sum with one another.
+// Whether devices can sum this dtype with one another.
 constexpr bool can_be_summed(DType dtype) {
   return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::i32 || dtype == DType::i64;
 }

@@ -9,7 +9,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// Two operands that broadcast, or one and the number "other".
+// Infers an op of two operands that broadcast, or of one operand and the number "other".
 TensorType infer_binary(const Op& op, Types operands) {
   require_count(op, operands, 1, 2);
   if (operands.size() == 1) number_attribute(op, "other");
@@ -61,7 +61,7 @@ std::vector<TensorType> infer_isfinite(const Op& op, Types operands) {
   return {{DType::boolean, infer_unary(op, operands)[0].shape}};
 }
 
-// The wanted cotangents of two operands, summed to their shapes.
+// The wanted cotangents of two operands, each summed to its operand's shape.
 template <class First, class Second>
 Tensors pair(const VjpArguments& a, First first, Second second) {
   Tensors out(2);
@@ -99,7 +99,7 @@ Tensors div_vjp(const VjpArguments& a) {
   return pair(a, [&] { return quotient; }, [&] { return neg(quotient * a.results[0]); });
 }
 
-// The share of each operand: all where it is chosen, half where both are equal (as ATen).
+// The share of the cotangent that each operand gets: all where it is the extremum, half where both are equal (as ATen).
 Tensors extremum_vjp(const VjpArguments& a, Tensor (*strict)(Tensor, Tensor), Tensor (*weak)(Tensor, Tensor)) {
   const Tensor dy = a.cotangents[0];
   const auto share = [&](Tensor x, Tensor other) {

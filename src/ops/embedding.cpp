@@ -60,7 +60,7 @@ Tensors embedding_bag_vjp(const VjpArguments& a) {
   return {emit("embedding_bag_dense_backward", {a.cotangents[0], a.operands[1]}, {{"num_weights", a.operands[0].size(0)}}), {}};
 }
 
-// Only the rows named are read.
+// Bytes: only the rows that the indices name are read.
 double bytes_embedding(const Op&, Types operands, Types results) {
   return static_cast<double>(operands[1].bytes()) + 2 * static_cast<double>(results[0].bytes());
 }

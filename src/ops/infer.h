@@ -1,4 +1,4 @@
-// What the inference functions of the families share: checks with one form of message, and shape rules.
+// Helpers that the families' inference functions share: checks with one form of message, and shape rules.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ namespace penstock {
 
 using Types = std::span<const TensorType>;
 
-// Throws Error: "<op>: <rule>", the operands' types and attributes, and where the op was made.
+// Throws Error: "<op>: <rule>", the operands' types and attributes, and the module that made the op.
 [[noreturn]] void fail(const Op& op, Types operands, std::string_view rule, const std::string& hint = {});
 void require(bool condition, const Op& op, Types operands, std::string_view rule);
 void require_count(const Op& op, Types operands, std::size_t least, std::size_t most);
@@ -20,10 +20,10 @@ void require_equal_dtypes(const Op& op, Types operands, std::size_t first = 0);
 void require_floating(const Op& op, Types operands, std::size_t index = 0);
 void require_scalar(const Op& op, Types operands, std::size_t index, std::string_view name);
 
-// A number attribute, written with or without a point.
+// The value of a number attribute, written with or without a point.
 double number_attribute(const Op& op, std::string_view name);
 
-// ATen's rule: sizes agree from the right, or are 1. Throws Error.
+// The broadcast shape by ATen's rule: sizes agree from the right, or are 1. Throws Error.
 Shape broadcast(const Op& op, Types operands);
 
 // A dim counted from the end becomes one counted from the front; not checked.
@@ -42,13 +42,13 @@ constexpr DType statistic(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
-// Any number of operands of one floating type; the result has it too.
+// Infers an op on any number of operands of one floating type; the result has that type too.
 std::vector<TensorType> infer_same(const Op& op, Types operands);
-// The same with exactly one or two operands.
+// The same for exactly one operand, and for exactly two.
 std::vector<TensorType> infer_unary(const Op& op, Types operands);
 std::vector<TensorType> infer_pair(const Op& op, Types operands);
 
-// Of an op that only moves data.
+// Flops of an op that only moves data: none.
 double flops_none(const Op& op, Types operands, Types results);
 
 }  // namespace penstock

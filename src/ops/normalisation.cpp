@@ -8,7 +8,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// The mean or reciprocal deviation of each row: the operand's shape with a last dim of 1.
+// The type of a row's mean or reciprocal deviation: the operand's shape with a last dim of 1.
 TensorType row_statistic(const TensorType& x) {
   TensorType out{statistic(x.dtype), x.shape};
   out.shape.back() = 1;
@@ -67,7 +67,7 @@ std::vector<TensorType> infer_rms_norm_backward(const Op& op, Types operands) {
   return {x, operands[3]};
 }
 
-// The mean or reciprocal deviation of each channel, or a weight by which it is scaled.
+// The type of a channel's mean or reciprocal deviation, or of a weight that scales it.
 TensorType by_channel(const TensorType& x, DType dtype) {
   return {dtype, {x.shape[1]}};
 }
@@ -146,7 +146,7 @@ Tensors log_softmax_vjp(const VjpArguments& a) {
   return {emit("_log_softmax_backward_data", {a.cotangents[0], a.results[0]}, a.op.attributes)};
 }
 
-// Passes over the rows and their arithmetic, counted roughly.
+// Flops, counted roughly: the passes over the rows and their arithmetic.
 double flops_forward(const Op&, Types operands, Types) {
   return 8 * static_cast<double>(operands[0].elements());
 }

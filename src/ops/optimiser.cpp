@@ -11,7 +11,7 @@ void require_numbers(const Op& op, std::initializer_list<std::string_view> names
   for (std::string_view name : names) number_attribute(op, name);
 }
 
-// Parameter, gradient and `moments` more of one floating type, then the learning rate.
+// Checks the operands of an update: parameter, gradient and `moments` more, all of one floating type, then the learning rate.
 void require_update(const Op& op, Types operands, std::size_t moments) {
   require_floating(op, operands);
   for (const TensorType& type : operands.first(2 + moments))
@@ -20,9 +20,9 @@ void require_update(const Op& op, Types operands, std::size_t moments) {
   require(is_floating(rate.dtype) && rate.shape.empty(), op, operands, "the learning rate must be a floating scalar");
 }
 
-// Places among the operands.
-constexpr std::size_t kGradient = 1, kAdamW = 6;             // of adamw: the gradient's; how many there are
-constexpr std::size_t kUpdated = 3, kFactor = kUpdated + 7;  // of adamw_validated: where adamw's begin; the factor's
+// Positions among the operands.
+constexpr std::size_t kGradient = 1, kAdamW = 6;             // adamw: the gradient's position; the number of operands
+constexpr std::size_t kUpdated = 3, kFactor = kUpdated + 7;  // adamw_validated: where adamw's operands begin; the factor's position
 
 // (parameter, gradient, first, second, learning_rate, step) -> (parameter, first, second)
 std::vector<TensorType> infer_adamw(const Op& op, Types operands) {
@@ -69,7 +69,7 @@ double flops_adamw(const Op&, Types operands, Types) {
   return 15 * static_cast<double>(operands[0].elements());
 }
 
-// As a rule the update stands, and validating it touches no element.
+// Bytes: as a rule the update stands, and validating it touches no element.
 double no_bytes(const Op&, Types, Types) {
   return 0;
 }

@@ -1,14 +1,14 @@
-// An update made ahead of the norm that it is clipped by, and the op that validates it, as one update.
+// Joins an update that was made before its clipping norm was known, and the op that validates it, into one update.
 #pragma once
 
 #include "ir/graph.h"
 
 namespace penstock {
 
-// Whether `validated` is the adamw_validated of all that `ahead`, an adamw_ahead, gives.
+// Whether `validated` is an adamw_validated that reads all results of `ahead`, an adamw_ahead.
 bool validates(const Op& validated, const Op& ahead);
 
-// The same bits as of such a pair: `scale` multiplies the gradient by the factor into `scaled`, and `update` is the adamw of that.
+// Two ops that give the same bits as such a pair: `scale` multiplies the gradient by the factor, and `update` is the adamw of the result.
 struct ScaledUpdate {
   Op scale, update;
 };

@@ -64,7 +64,7 @@ std::vector<TensorType> infer_matmul(const Op& op, Types operands) {
   return {{operands[0].dtype, out}};
 }
 
-// x[..., k] as [n, k].
+// x[..., k] as a matrix [n, k].
 Tensor matrix(Tensor x) {
   return reshape(x, {-1, x.size(-1)});
 }
@@ -113,7 +113,7 @@ Tensors matmul_vjp(const VjpArguments& a) {
   Tensors out(2);
   if (a.wanted[0]) out[0] = sum_to(matmul(dz, flipped(y)), x.shape());
   if (!a.wanted[1]) return out;
-  // A matrix under every batch: one product over all rows instead of a sum of products.
+  // Where one matrix serves every batch its gradient is one product over all rows instead of a sum of products.
   out[1] = y.rank() == 2 ? mm(flipped(matrix(x)), matrix(dz)) : sum_to(matmul(flipped(x), dz), y.shape());
   return out;
 }
@@ -122,7 +122,7 @@ double flops_linear(const Op&, Types operands, Types results) {
   return 2 * static_cast<double>(results[0].elements()) * static_cast<double>(operands[0].shape.back());
 }
 
-// Every other product has its inner size at the end of the operand before the last.
+// Flops: in every other product the inner size stands at the end of the operand before the last.
 double flops_product(const Op&, Types operands, Types results) {
   return 2 * static_cast<double>(results[0].elements()) * static_cast<double>(operands[operands.size() - 2].shape.back());
 }

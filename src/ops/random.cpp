@@ -27,12 +27,12 @@ std::vector<TensorType> infer_random_key(const Op& op, Types operands) {
   return {{DType::i64, {}}};
 }
 
-// The mask is drawn again from the same key: linear in x, so the cotangent passes through the same op.
+// The mask is drawn again from the same key. Dropout is linear in x, so the cotangent passes through the same op.
 Tensors dropout_vjp(const VjpArguments& a) {
   return {emit("dropout", {a.cotangents[0], a.operands[1], a.operands[2]}, a.op.attributes), {}, {}};
 }
 
-// Ten rounds of Philox give four draws.
+// Flops: ten rounds of Philox give four draws.
 double flops_dropout(const Op&, Types, Types results) {
   return 20 * static_cast<double>(results[0].elements());
 }

@@ -27,7 +27,7 @@ TensorType infer_reduction(const Op& op, Types operands) {
   return {operands[0].dtype, reduced(op, operands, attribute_or(op, "keepdim", false))};
 }
 
-// Integers and bools sum up in i64, as ATen's.
+// Integers and bools are summed in i64, as in ATen.
 std::vector<TensorType> infer_sum(const Op& op, Types operands) {
   TensorType out = infer_reduction(op, operands);
   if (!is_floating(out.dtype)) out.dtype = DType::i64;
@@ -53,7 +53,7 @@ std::vector<TensorType> infer_add_n(const Op& op, Types operands) {
   return {operands[0]};
 }
 
-// A reduction's result so that it broadcasts against the operand: with the reduced dims kept as 1, unless they come first.
+// A reduction's result reshaped to broadcast against the operand: the reduced dims are kept as 1, unless they come first.
 Tensor kept(const VjpArguments& a, Tensor result) {
   const TensorType type = a.operands[0].type();
   const std::vector<std::int64_t> dims = dims_attribute(a.op, {&type, 1}, type.shape.size());

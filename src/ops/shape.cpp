@@ -15,7 +15,7 @@ using Integers = std::vector<std::int64_t>;
 
 // --- reshape, transpose, permute, expand, unsqueeze, squeeze
 
-// `shape` with its -1, if any, replaced by what is left of `elements`; unchanged where that is impossible.
+// `shape` with its -1, if any, replaced by the size that `elements` leave for it; unchanged where there is none.
 Shape resolve(Shape shape, std::int64_t elements) {
   const auto open = std::find(shape.begin(), shape.end(), -1);
   if (open == shape.end()) return shape;
@@ -120,7 +120,7 @@ struct Range {
   std::int64_t count() const { return end <= start ? 0 : (end - start - 1) / step + 1; }
 };
 
-// ATen's rule: negative from the end, clipped to [0, size].
+// ATen's rule: negative positions count from the end, and all are clipped to [0, size].
 Range clipped(std::int64_t start, std::int64_t end, std::int64_t step, std::int64_t size) {
   return {std::clamp<std::int64_t>(wrap(start, size), 0, size), std::clamp<std::int64_t>(wrap(end, size), 0, size), step};
 }
@@ -195,7 +195,7 @@ std::vector<TensorType> infer_split(const Op& op, Types operands) {
   return out;
 }
 
-// The attributes of a slice or select, for its backward.
+// A slice's or select's attributes with the operand's sizes, for its backward.
 Attributes with_sizes(const VjpArguments& a) {
   Attributes attributes = a.op.attributes;
   attributes["input_sizes"] = a.operands[0].shape();
@@ -300,7 +300,7 @@ std::span<const OpDefinition> shape_ops() {
 
 Tensor reshape(Tensor x, Shape shape) {
   shape = resolve(std::move(shape), x.type().elements());
-  // Of a reshape only the last shape counts; the first one stays for its other readers, if any.
+  // Of two reshapes in a row only the last shape counts; the first op stays for its other readers, if any.
   if (const Op* before = x.builder()->producer(ValueId(x.value())); before && before->name == "reshape")
     x = Tensor(x.builder(), before->operands[0].value);
   return shape == x.shape() ? x : emit("reshape", {x}, {{"shape", std::move(shape)}});

@@ -1,11 +1,11 @@
-// The graph verifier: structure (ir) and types (ops).
+// The graph verifier: structure (checked by ir) and types (checked by ops).
 #pragma once
 
 #include "ir/graph.h"
 
 namespace penstock {
 
-// verify_structure, and every known op's result types as its definition infers them, loop bodies included.
+// Checks the structure (verify_structure), and the result types of every known op against what its definition infers, loop bodies included.
 // Throws Error naming graph, op and the two types.
 void verify(const Graph& graph);
 
