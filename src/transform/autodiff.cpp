@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// The builder's marks, put back when the walk ends (also by an Error).
+// Saves the builder's marks, and restores them when the walk ends (also by an Error).
 class MarksScope {
  public:
   explicit MarksScope(Builder& builder) : builder_(builder), saved_(builder.marks) {}
@@ -23,7 +23,7 @@ Marks backward_marks(const Op& op) {
   return {.stage = op.stage, .origin = op.origin, .phase = Phase::backward, .sequence = op.sequence};
 }
 
-// One walk over the tape. Values and ops beyond those of the forward graph are the walk's own.
+// One walk back over the forward ops (the tape). Values and ops that it appends are beyond those of the forward graph.
 class Walk {
  public:
   Walk(Builder& builder, std::span<const Tensor> with_respect_to)
@@ -39,7 +39,7 @@ class Walk {
   void run(Tensor loss) {
     bool seeded = false;
     for (std::size_t i = forward_ops_; i-- > 0;) {
-      // A copy: appending moves the ops.
+      // `op` is a copy, as appending moves the ops.
       const Op op = builder_.graph.ops[i];
       builder_.marks = backward_marks(op);
       bool flows = false;
@@ -56,7 +56,7 @@ class Walk {
     if (!seeded) seed(loss);
   }
 
-  // Joins what flows back to a value; none where nothing does.
+  // Sums the cotangents that flowed to a value; none where nothing flowed.
   Tensor join(ValueId value) {
     std::vector<Tensor>& parts = parts_[value.index()];
     if (parts.empty()) return {};
@@ -96,8 +96,8 @@ class Walk {
 
   Builder& builder_;
   std::size_t forward_ops_;
-  std::vector<bool> active_;                // depends on a tensor whose gradient is asked for
-  std::vector<std::vector<Tensor>> parts_;  // cotangents that flowed to each value so far
+  std::vector<bool> active_;                // of each value: whether it depends on a tensor whose gradient is asked for
+  std::vector<std::vector<Tensor>> parts_;  // the cotangents that flowed to each value so far
 };
 
 }  // namespace

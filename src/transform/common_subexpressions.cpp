@@ -7,7 +7,8 @@
 namespace penstock {
 namespace {
 
-// Equal for ops that compute the same at the same place: operands are new values, result types tell calls of unknown ops apart.
+// A text that is equal for ops that compute the same at the same place. It names operands by their new values; result types tell calls of
+// unknown ops apart.
 std::string key_of(const Op& op, Rewrite& rewrite, const Graph& graph) {
   std::string key = quote(op.name) + quote(op.stage) + (op.phase == Phase::backward ? "b" : "f");
   for (ValueId operand : op.operands) key += "%" + std::to_string(rewrite[operand].value);
@@ -21,8 +22,9 @@ std::string key_of(const Op& op, Rewrite& rewrite, const Graph& graph) {
 Graph eliminate_common_subexpressions(const Graph& graph) {
   Rewrite rewrite(graph);
   for (ValueId input : graph.inputs) rewrite.copy_input(input);
-  std::unordered_map<std::string, std::size_t> first;              // key -> position in the new graph
-  std::unordered_map<std::int64_t, std::int64_t> merged_sequence;  // of a merged forward op -> of the one that stays
+  std::unordered_map<std::string, std::size_t> first;  // key -> position in the new graph
+  // Sequence of a merged forward op -> sequence of the op that stays.
+  std::unordered_map<std::int64_t, std::int64_t> merged_sequence;
   for (const Op& op : graph.ops) {
     if (op.body) {
       auto body = std::make_shared<const Graph>(eliminate_common_subexpressions(*op.body));
@@ -32,7 +34,7 @@ Graph eliminate_common_subexpressions(const Graph& graph) {
     const auto [it, is_new] = first.emplace(key_of(op, rewrite, graph), rewrite.graph.ops.size());
     if (is_new) {
       Op& made = rewrite.copy(op);
-      // Its forward op may be gone: the one that stands for it gives it its place.
+      // Its forward op may have been merged away: it takes the sequence of the op that stays.
       if (const auto merged = merged_sequence.find(op.sequence); op.phase == Phase::backward && merged != merged_sequence.end())
         made.sequence = merged->second;
       continue;

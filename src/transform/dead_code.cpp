@@ -16,7 +16,7 @@ void keep_where(std::vector<Item>& items, const std::vector<bool>& keep) {
 }
 
 struct Live {
-  std::vector<bool> values;                   // read by a live op or an output
+  std::vector<bool> values;                   // whether a live op or an output reads the value
   std::unordered_map<std::size_t, Op> loops;  // live loops, reduced to their live results and operands
 };
 

@@ -11,8 +11,9 @@ namespace {
 enum class Depends : std::uint8_t { on_nothing, on_invariants, on_parts };
 
 struct Split {
-  std::vector<bool> hoisted;  // ops that leave the body
-  // Ops that stay and are done outside too, for the hoisted ones: constants, and views, whose copy would cost memory and save nothing.
+  std::vector<bool> hoisted;  // whether the op leaves the body
+  // Ops that stay and are computed outside too, for the hoisted ones: constants, and views, which would cost memory to hand over and save
+  // nothing.
   std::vector<bool> copied;
 };
 
@@ -41,7 +42,7 @@ Split split_body(const Graph& body, std::size_t parts) {
   return out;
 }
 
-// Appends the ops that leave or are copied to the step; returns the step's value of each of the body's (none for the others).
+// Appends the ops that leave or are copied to the step; returns for each value of the body the step's value (none where there is none).
 std::vector<ValueId> append_outside(Rewrite& step, const Op& loop, std::size_t parts, const Split& split) {
   const Graph& body = *loop.body;
   std::vector<ValueId> outside(body.values.size());

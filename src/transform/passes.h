@@ -16,22 +16,22 @@ namespace penstock {
 // on gets zeros.
 std::vector<Tensor> gradients(Tensor loss, std::span<const Tensor> with_respect_to);
 
-// Removes ops whose results nobody reads. Of a loop: results nobody reads, what only they need, and operands its body then does not
-// read. Inputs of the graph stay.
+// Removes ops whose results nobody reads. In a loop it removes results that nobody reads, what only they need, and operands that the body
+// then does not read. Inputs of the graph stay.
 Graph eliminate_dead_code(const Graph& graph);
 
 // Merges ops of equal name, operands, attributes, result types, stage and phase; in loop bodies too, but not loops. Random ops are pure in
 // their key and merge too. A backward op whose forward op was merged takes the sequence of the one that stays.
 Graph eliminate_common_subexpressions(const Graph& graph);
 
-// For each stage named: backward ops of the stage read copies of its forward ops, so that only what enters the stage is kept from F to B.
-// Works on a loop body in which every op but constants has its stage (stage/stages.h). A copy stands before the first op that needs it, has
-// phase backward and its op's other marks. Throws Error for a stage that the body does not have.
+// Recomputation. In each stage named, the backward ops read copies of its forward ops, so that only what enters the stage is kept from F to
+// B. Works on a loop body in which every op but constants has its stage (stage/stages.h). A copy stands before the first op that needs it,
+// has phase backward and the other marks of its op. Throws Error for a stage that the body does not have.
 Graph recompute(const Graph& body, const std::vector<std::string>& stages);
 
 // Moves body ops that depend on loop invariants only (casts of parameters, random keys) before the loop, which gets their results as
-// operands. Constants (no operands) and views stay: a copy of them would cost memory and save nothing. Comes after the assignment of
-// stages, as it takes forward ops away from their backward ops; dead code is left to eliminate_dead_code.
+// operands. Constants (no operands) and views stay: moving them would cost memory and save nothing. Runs after stages are assigned, as it
+// takes forward ops away from their backward ops; dead code is left to eliminate_dead_code.
 Graph hoist_invariants(const Graph& step);
 
 }  // namespace penstock

@@ -56,8 +56,8 @@ Graph recompute(const Graph& body, const std::vector<std::string>& stages) {
 
   Rewrite rewrite(body);
   for (ValueId input : body.inputs) rewrite.copy_input(input);
-  std::vector<ValueId> copy(body.values.size());  // of each value, where there is one
-  // Reads copies of the same stage's forward values where there are any.
+  std::vector<ValueId> copy(body.values.size());  // the copy of each value; none where there is none
+  // Appends the op as a copy that reads copies of the same stage's forward values where there are any.
   const auto append = [&](const Op& op) {
     Op& made = rewrite.graph.ops.emplace_back(op);
     made.phase = Phase::backward;

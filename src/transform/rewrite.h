@@ -1,4 +1,4 @@
-// A new graph out of another one's parts, and what became of each value.
+// Builds a new graph out of another one's parts, and keeps which new value each old one became.
 #pragma once
 
 #include <vector>
@@ -9,17 +9,17 @@ namespace penstock {
 
 class Rewrite {
  public:
-  // Takes over name, state and output names.
+  // Takes over the name, the state and the output names.
   explicit Rewrite(const Graph& from);
 
   // The new value that stands for the old one; none until it is copied.
   ValueId& operator[](ValueId old) { return map_[old.index()]; }
   void copy_input(ValueId old);
-  // Appends the op with operands as they are mapped and fresh results.
+  // Appends the op, with operands as they are mapped and fresh results.
   Op& copy(const Op& op);
-  // The new value of an old one's type and hint.
+  // A new value with the old one's type and name hint.
   ValueId fresh(ValueId old);
-  // Outputs as they are mapped; the graph is complete then.
+  // Sets the outputs as they are mapped; the graph is complete then.
   Graph finish();
 
   Graph graph;

@@ -25,7 +25,7 @@ class Taker {
 
  private:
   struct Held {
-    ValueId value;  // none: not there
+    ValueId value;  // none where the member holds nothing of it
     Share share;
   };
 
@@ -57,7 +57,7 @@ class Taker {
 
   ValueId zeros(const TensorType& t) { return append("full", {}, {{"dtype", t.dtype}, {"fill_value", 0.0}, {"size", t.shape}}, t); }
 
-  // `share` of what is held, which lies in it.
+  // The part `share` of a held value; it must lie within what is held.
   ValueId part_of(const Held& held, const Share& share) {
     ValueId value = held.value;
     const TensorType& t = to_.type(value);
@@ -70,7 +70,7 @@ class Taker {
                   {{"dim", std::int64_t{0}}, {"start", share.begin - first}, {"end", share.end - first}, {"step", std::int64_t{1}}}, part);
   }
 
-  // The smallest share that the op's operands are held in; whole where all are.
+  // The smallest share in which the op's operands are held; whole where all are whole.
   Share share_of(const Op& op) const {
     Share smallest;
     for (ValueId v : op.operands) {
@@ -127,7 +127,7 @@ class Taker {
 
   const Graph& from_;
   std::span<const Share> inputs_, outputs_;
-  std::vector<Held> held_;  // of each value of from_
+  std::vector<Held> held_;  // for each value of from_
   Graph to_;
 };
 
