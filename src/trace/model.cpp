@@ -1,4 +1,4 @@
-// What a model does unless it says otherwise.
+// The defaults of Model's functions.
 #include "penstock/error.h"
 #include "penstock/trace.h"
 

@@ -1,4 +1,4 @@
-// The modules of nn: a parameter's dtype is the master's, an activation's the model's choice.
+// The modules of nn. A parameter has the master dtype, an activation the dtype that the model chooses.
 #include "base/text.h"
 #include "penstock/error.h"
 #include "penstock/trace.h"
@@ -7,7 +7,8 @@ namespace penstock::nn {
 
 namespace {
 
-// Beyond these no machine has room for the model, or time to compile it: 1 TiB of f32 in one tensor, some 8,000 layers of a transformer.
+// Limits beyond which no machine has room for the model, or time to compile it: 1 TiB of f32 in one tensor, some 8,000 layers of a
+// transformer.
 constexpr double kMostElements = 1.0 * (std::int64_t{1} << 38);
 constexpr std::size_t kMostParameters = 100'000;
 

@@ -1,4 +1,4 @@
-// The optimiser as graph code: rate, norm, clipping.
+// The optimiser as graph code: learning rate, gradient norm, clipping.
 #include <algorithm>
 #include <numbers>
 
@@ -8,13 +8,13 @@ namespace penstock {
 
 namespace {
 
-// The step after which the rate falls.
+// The step after which the learning rate falls.
 int begin_of_decay(const OptimiserOptions& options) {
   if (options.decay_steps > 0) return std::max(options.warmup, options.steps - options.decay_steps);
   return options.decay == "wsd" ? std::max(options.warmup, options.steps - std::max(1, options.steps / 10)) : options.warmup;
 }
 
-// The factor of the rate, from 1 to final_fraction.
+// The factor of the learning rate at step t: it falls from 1 to final_fraction.
 Tensor decay_factor(Tensor t, const OptimiserOptions& options) {
   const int begin = begin_of_decay(options);
   Tensor progress = (t - begin) / std::max(1, options.steps - begin);

@@ -1,4 +1,4 @@
-// The [model] table as a model reads it.
+// How a model reads the [model] table of a configuration.
 #include <cmath>
 
 #include "base/text.h"

@@ -64,7 +64,7 @@ void add_batch(Inputs& inputs, const std::vector<DataPort>& ports, int batch) {
   inputs.emplace_back("seed", TensorType{DType::i64, {}});
 }
 
-// Parameters are declared once each: what is there twice is a data port.
+// Throws Error where a name is declared twice. Parameters are declared once each, so the second one is a data port.
 void check_names(const Inputs& inputs) {
   std::set<std::string> names;
   for (const auto& input : inputs)
@@ -72,7 +72,7 @@ void check_names(const Inputs& inputs) {
       throw Error(concat("the model's data port ", quote(input.first), " has the name of another input"));
 }
 
-// What a loop cuts: the ports, then the rows.
+// The tensors that the loop cuts into micro-batches: the ports, then the rows.
 std::vector<Tensor> tensors_of(const Model::Batch& batch) {
   std::vector<Tensor> out;
   for (const auto& entry : batch.ports.entries()) out.push_back(entry.second);
@@ -80,7 +80,7 @@ std::vector<Tensor> tensors_of(const Model::Batch& batch) {
   return out;
 }
 
-// The batch's part of one micro-batch.
+// The batch as one micro-batch sees it.
 Model::Batch part_of(const Model::Batch& batch, const std::vector<Tensor>& parts) {
   Model::Batch part = batch;
   for (std::size_t i = 0; i + 1 < parts.size(); ++i) set_port(part, batch.ports.entries()[i].first, parts[i]);
@@ -89,7 +89,7 @@ Model::Batch part_of(const Model::Batch& batch, const std::vector<Tensor>& parts
 }
 
 struct Sums {
-  Tensor loss, count;  // of the loss's dtype; the count is at least 1, so that a batch without targets has loss 0
+  Tensor loss, count;  // in the loss's dtype; the count is at least 1, so that a batch without targets has loss 0
   Parameters gradients;
 };
 
@@ -106,7 +106,7 @@ Sums loss_and_gradients(const Model& model, const Parameters& parameters, const 
   return sums;
 }
 
-// The training state before or after an update. sgd has no second moments.
+// The training state before or after an update. It has no second moments for sgd.
 struct State {
   Parameters parameters, first, second;
   Tensor step;  // how many steps are done
@@ -144,7 +144,7 @@ void append(std::vector<Tensor>& out, const State& state) {
   out.push_back(state.step);
 }
 
-// `step` counts the one being done.
+// The state after one update. `step` counts the one being done.
 State update(const State& state, const Parameters& gradients, Tensor rate, Tensor step, const std::vector<ParameterSpec>& specs,
              const OptimiserOptions& options) {
   State next;
@@ -167,7 +167,7 @@ State update(const State& state, const Parameters& gradients, Tensor rate, Tenso
   return next;
 }
 
-// The bits of update() with gradients*factor, but most of the work needs only `assumed`, which is known before the norm is.
+// Gives the bits of update() with gradients*factor, but most of the work needs only `assumed`, which is known before the norm is.
 State validated_update(const State& state, const Parameters& gradients, Tensor assumed, Tensor factor, Tensor rate, Tensor step,
                        const std::vector<ParameterSpec>& specs, const OptimiserOptions& o) {
   State next;
@@ -185,7 +185,7 @@ State validated_update(const State& state, const Parameters& gradients, Tensor a
   return next;
 }
 
-// A step that leaves the parameters as they are: they are its state, and `body` gives what it puts out.
+// A step whose state, the parameters, stays as it is; `body` gives its outputs.
 Graph reading_step(const std::string& name, const std::vector<ParameterSpec>& specs, const Inputs& data, std::vector<std::string> outputs,
                    const std::function<std::vector<Tensor>(const Parameters&, Reader&)>& body) {
   Inputs inputs;
@@ -227,7 +227,7 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
     data.step = state.step;
     const Sums sums = loss_and_gradients(model, state.parameters, data, microbatches);
     const Tensor norm = global_norm(sums.gradients) / sums.count;
-    // The mean and the clipping are one factor: one pass over the gradients.
+    // The mean and the clipping are one factor, so that they take one pass over the gradients.
     const auto unclipped = [&] { return full_like(norm, 1) / sums.count; };
     const Tensor factor = options.clip > 0 ? clip_factor(norm, options.clip) / sums.count : unclipped();
     const Tensor step = state.step + 1;

@@ -12,7 +12,7 @@ namespace penstock {
 
 namespace {
 
-// The builders of the traces that this thread is in, innermost last: what scopes mark.
+// The builders of the traces that this thread is in, innermost last: scopes set their marks.
 thread_local std::vector<Builder*> builders;
 
 class TraceScope {
@@ -28,7 +28,7 @@ Builder& innermost(std::string_view what) {
   return *builders.back();
 }
 
-// The outputs of a graph as values of its builder.
+// A graph's outputs as values of its builder.
 std::vector<ValueId> outputs_of(Builder& builder, const std::vector<Tensor>& results) {
   std::vector<ValueId> outputs;
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -38,7 +38,7 @@ std::vector<ValueId> outputs_of(Builder& builder, const std::vector<Tensor>& res
   return outputs;
 }
 
-// The divisors of n next to `count`, below and above: "2 or 5".
+// The divisors of n that lie next to `count`, below and above it, for a message: "2 or 5".
 std::string nearest_divisors(std::int64_t n, std::int64_t count) {
   std::vector<std::string> found;
   for (std::int64_t d = std::min(count, n); d >= 1 && found.empty(); --d) {
@@ -120,7 +120,7 @@ Parameters captured(const Parameters& parameters) {
 
 ValueAndGradient value_and_grad(const Parameters& parameters, const std::function<Tensor(const Parameters&)>& loss) {
   innermost("value_and_grad");
-  // Code on parameters alone (a cast) would otherwise run in the enclosing graph, out of reach of the gradient.
+  // Without this, code on parameters alone (a cast) would run in the enclosing graph, out of reach of the gradient.
   const Parameters local = captured(parameters);
   std::vector<Tensor> wanted;
   for (const auto& entry : local.entries()) wanted.push_back(entry.second);
