@@ -22,7 +22,7 @@ Config read(const ModelOptions& options) {
           options.size("post"),  options.compute,      options.master()};
 }
 
-// -log of the probability sigmoid(logits) of the labels 0 and 1, summed; does not overflow.
+// The sum of -log of the probabilities that sigmoid(logits) gives to the labels 0 and 1; it does not overflow.
 Tensor binary_cross_entropy(Tensor logits, Tensor labels) {
   return sum(relu(logits) - logits * labels + log(exp(neg(abs(logits))) + 1));
 }
@@ -75,7 +75,7 @@ class Dlrm : public Model {
   }
 
  private:
-  // The rows of a bag, one after the other.
+  // The rows that a bag names, concatenated.
   Tensor look_up(const Parameters& p, const Batch& batch, std::int64_t branch) const {
     const Stage stage(stages_.of(branch, 0));
     const nn::Embedding& table = tables_[static_cast<std::size_t>(branch)];
@@ -98,7 +98,7 @@ class Dlrm : public Model {
 
   std::vector<ParameterSpec> specs_;
   Config c_;
-  BranchStages stages_;  // an embedding branch is with the first layer of the dense branch of its number
+  BranchStages stages_;  // an embedding branch has the stage of the first layer of the dense branch of its number
   std::vector<nn::Embedding> tables_;
   std::vector<std::vector<nn::Linear>> dense_;
   std::vector<nn::Linear> post_;

@@ -17,7 +17,7 @@ struct Config {
   std::string gelu;
   DType compute, master;
   double deviation = 0.02;
-  // The projections that end a block's two branches share the variance out over all branches.
+  // Deviation of the projections that end a block's two branches: all branches of all blocks share the variance.
   double last_deviation() const { return deviation / std::sqrt(2.0 * static_cast<double>(layers)); }
 };
 
@@ -32,7 +32,7 @@ Config read(const ModelOptions& options) {
   return c;
 }
 
-// `op` numbers the places of dropout, so that each draws its own mask.
+// Applies dropout. `op` numbers the places of dropout, so that each draws its own mask.
 Tensor drop(const Config& c, Tensor x, const Model::Batch& batch, std::int64_t op) {
   if (c.dropout == 0 || !batch.training) return x;
   return dropout(x, c.dropout, random_key(batch.seed, batch.step, op), batch.rows);

@@ -1,4 +1,4 @@
-// What the models share.
+// Layers, stage marks and checks that the models share.
 #pragma once
 
 #include <string>
@@ -8,21 +8,21 @@
 
 namespace penstock {
 
-// Heads side by side in the last dimension: qkv [batch, length, 3*width] -> [batch, length, width].
+// Attention with the heads side by side in the last dimension: qkv [batch, length, 3*width] -> [batch, length, width].
 Tensor self_attention(Tensor qkv, std::int64_t heads, bool is_causal);
 Tensor causal_self_attention(Tensor qkv, std::int64_t heads);
 
 // The summed loss of logits [batch, length, vocabulary], computed in at least f32.
 Tensor token_loss(Tensor logits, Tensor targets);
 
-// The mark of stage `number`: what a Stage takes.
+// The mark of stage `number`, as a Stage takes it.
 std::string stage_name(std::int64_t number);
-// The stage of part i of `parts` when they are spread evenly over stages first..first+stages-1.
+// The stage of part i of `parts`, when the parts are spread evenly over the stages first..first+stages-1.
 std::int64_t spread(std::int64_t i, std::int64_t parts, std::int64_t stages, std::int64_t first = 0);
 
-// Where parallel branches of `layers` layers go, and what joins them. With more stages than branches each branch has stages of its own, and
-// the join the last one; otherwise the branches are spread over all stages, and the join is with the last of them. Numbers grow in the
-// order branch 0, branch 1, ..., join.
+// Stages for parallel branches of `layers` layers and the join after them. With more stages than branches each branch has stages of its
+// own, and the join has the last one; otherwise the branches are spread over all stages, and the join is with the last of them. Numbers
+// grow in the order branch 0, branch 1, ..., join.
 struct BranchStages {
   std::int64_t branches, layers, stages;
   std::string of(std::int64_t branch, std::int64_t layer) const;
@@ -30,16 +30,16 @@ struct BranchStages {
   std::int64_t most() const { return branches * layers + 1; }
 };
 
-// A layer that relu follows, without bias (He et al. 2015), and one at the end.
+// A layer without bias that a relu follows (initialised after He et al. 2015), and one for the end of a model.
 nn::Linear relu_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype);
 nn::Linear last_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype);
 
-// [batch, length, width] to [batch, heads, length, width/heads] and back.
+// [batch, length, width] to [batch, heads, length, width/heads], and back.
 Tensor split_heads(Tensor x, std::int64_t heads);
 Tensor join_heads(Tensor x);
 
 inline constexpr std::int64_t kColours = 3;
-// "label", a class of each sample, and "image" [kColours, size, size]: the class's pattern under noise.
+// The ports "label", a class of each sample, and "image" [kColours, size, size], the class's pattern under noise.
 std::vector<DataPort> image_ports(std::int64_t size, std::int64_t classes, DType dtype);
 
 // Throws Error unless 1 <= options.stages <= most; `what` says what limits them: "4 layers".

@@ -1,6 +1,6 @@
 // The multimodal transformer of GraphPipe's evaluation (Jeon et al., ASPLOS 2025, appendix A.2): a transformer per modality, all joined at
-// the end. Here the modalities are the stretches of a text: of branches + 1 equal stretches each branch reads one, both ways, and the head
-// predicts the last, byte for byte.
+// the end. Here the modalities are stretches of one text: it is cut into branches + 1 equal stretches, each branch reads one of them in
+// both directions, and the head predicts the last one, byte for byte.
 //
 //   stretch 0 -> branch.0.embedding -> branch.0.layer.0 -> branch.0.layer.1 -> ... -+
 //   stretch 1 -> branch.1.embedding -> branch.1.layer.0 -> branch.1.layer.1 -> ... -+-> head -> last stretch
@@ -37,7 +37,7 @@ nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64
   return {specs, std::move(path), in, out, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, c.master};
 }
 
-// attn, up and down: what a planner may part.
+// One transformer layer in three parts, attn, up and down, between which a planner may cut.
 class Layer {
  public:
   Layer(std::vector<ParameterSpec>& specs, const std::string& path, const Config& c)
@@ -125,7 +125,7 @@ class Multimodal : public Model {
   }
 
  private:
-  // The last stretch: targets are one further than tokens.
+  // The targets of the last stretch, which are one further than its tokens.
   Tensor predicted(Tensor targets) const {
     const std::int64_t begin = c_.branches * c_.stretch() - 1;
     return slice(targets, 1, begin, begin + c_.stretch());

@@ -1,5 +1,5 @@
-// The reference work on which Penstock is measured against torch.distributed.pipelining: a pre-norm transformer without
-// positions, in the layouts of torch.nn, with a linear head.
+// The reference model on which Penstock is measured against torch.distributed.pipelining: a pre-norm transformer without positions, in the
+// layouts of torch.nn, with a linear head.
 #include <cmath>
 
 #include "base/text.h"
@@ -23,7 +23,7 @@ Config read(const ModelOptions& options) {
   return c;
 }
 
-// torch.nn.Linear draws evenly from +-1/sqrt(in): this is the normal of the same variance.
+// torch.nn.Linear draws uniformly from +-1/sqrt(in); this is the normal distribution of the same variance.
 nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype) {
   return {specs, std::move(path), in, out, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, dtype};
 }

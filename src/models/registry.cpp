@@ -16,7 +16,7 @@ template <class Map>
               near.empty() ? "" : concat("did you mean ", quote(near), "?"));
 }
 
-// Adds the defaults of the keys that are not given.
+// Adds the defaults for the keys that are not given.
 template <class Options>
 void complete(const std::string& model, Options& options, const Options& defaults) {
   for (const auto& option : options) {

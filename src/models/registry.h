@@ -10,11 +10,11 @@ namespace penstock {
 
 const ModelRegistry& builtin_models();
 
-// The model of that name. Options it does not name have the entry's defaults. Throws Error for an unknown model or option, naming
+// Makes the model of that name. Options that are not given have the entry's defaults. Throws Error for an unknown model or option, naming
 // the nearest, and where the model refuses a value.
 std::unique_ptr<Model> make_model(const ModelRegistry& registry, const std::string& name, ModelOptions options);
 
-// One entry each.
+// The entries of single models.
 ModelEntry gpt_model();
 ModelEntry reference_model();
 ModelEntry two_branch_model();

@@ -13,10 +13,10 @@ namespace penstock {
 
 namespace {
 
-constexpr std::int64_t kExpansion = 4;  // of a block's output over its inner width
+constexpr std::int64_t kExpansion = 4;  // a block's output channels over its inner ones
 
 struct Config {
-  std::vector<std::int64_t> blocks;  // of each group
+  std::vector<std::int64_t> blocks;  // number of blocks in each group
   std::int64_t width, image, classes, stages;
   DType compute, master;
 
@@ -27,7 +27,7 @@ struct Config {
   }
 };
 
-// "3,4,6,3"
+// Reads "3,4,6,3".
 std::vector<std::int64_t> blocks_of(const std::string& text) {
   std::vector<std::int64_t> blocks = {0};
   for (const char c : text) {
@@ -56,7 +56,7 @@ Config read(const ModelOptions& options) {
   return c;
 }
 
-// A convolution and its batch norm.
+// A convolution followed by its batch norm.
 class Normed {
  public:
   Normed(std::vector<ParameterSpec>& specs, std::string convolution, std::string norm, const nn::Conv2dShape& shape, DType dtype)

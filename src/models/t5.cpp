@@ -18,7 +18,8 @@ namespace {
 struct Config {
   std::int64_t layers, width, heads, buckets, distance, context, vocabulary, stages;
   DType compute, master;
-  std::string stage(std::int64_t block) const { return stage_name(spread(block, 2 * layers, stages)); }  // decoder blocks follow
+  // Stage of an encoder block; decoder block i has number layers + i.
+  std::string stage(std::int64_t block) const { return stage_name(spread(block, 2 * layers, stages)); }
 };
 
 Config read(const ModelOptions& options) {
@@ -38,7 +39,7 @@ double root(std::int64_t size) {
   return 1 / std::sqrt(static_cast<double>(size));
 }
 
-// y = x / rms(x) * weight.
+// Scales x by its root mean square: y = x / rms(x) * weight.
 class RmsNorm : public nn::Module {
  public:
   RmsNorm(std::vector<ParameterSpec>& specs, std::string path, const Config& c) : Module(std::move(path)) {
@@ -51,13 +52,13 @@ class RmsNorm : public nn::Module {
   }
 };
 
-// Which bucket the distance from each of `length` queries to each key is in: near distances have one each, farther ones share them on a
-// logarithmic scale up to `distance`; with both directions half of the buckets are for keys after the query. i64 [length, length].
+// The bucket of the distance from each of `length` queries to each key, i64 [length, length]. Near distances have a bucket each, farther
+// ones share buckets on a logarithmic scale up to `distance`; with both directions half of the buckets are for keys after the query.
 Tensor relative_buckets(Tensor offsets, const Config& c, bool both_ways) {
   const double all = static_cast<double>(both_ways ? c.buckets / 2 : c.buckets), exact = all / 2;
   const Tensor away = both_ways ? abs(offsets) : neg(minimum(offsets, full_like(offsets, 0)));
   const double scale = (all - exact) / std::log(static_cast<double>(c.distance) / exact);
-  // The small addend keeps a logarithm that is a whole number from falling below it.
+  // The small addend keeps a logarithm that is a whole number from being rounded below it.
   const Tensor far = log(maximum(away, full_like(away, 1)) * (1 / exact)) * scale + (exact + 1e-6);
   Tensor bucket = to(where(lt(away, exact), away, minimum(far, full_like(far, all - 1))), DType::i64);
   if (both_ways) bucket = bucket + to(gt(offsets, 0), DType::i64) * all;
@@ -72,13 +73,13 @@ class Attention {
         v_(specs, path + ".v", c.width, c.width, root(c.width), false, c.master),
         o_(specs, path + ".o", c.width, c.width, root(c.width), false, c.master) {}
 
-  // Within x, the scores shifted by bias [1, heads, length, length].
+  // Attention within x; the scores are shifted by bias [1, heads, length, length].
   Tensor self(const Config& c, const Parameters& p, Tensor x, Tensor bias) const {
     const Tensor q = split_heads(q_(p, x), c.heads), k = split_heads(k_(p, x), c.heads), v = split_heads(v_(p, x), c.heads);
     return o_(p, join_heads(matmul(softmax(matmul(q, transpose(k, 2, 3)) + bias, 3), v)));
   }
 
-  // From x to memory; scores are not scaled, as the queries start small.
+  // Attention from x to memory. Scores are not scaled, as the queries start small.
   Tensor cross(const Config& c, const Parameters& p, Tensor x, Tensor memory) const {
     const Tensor q = split_heads(q_(p, x), c.heads), k = split_heads(k_(p, memory), c.heads), v = split_heads(v_(p, memory), c.heads);
     return o_(p, join_heads(scaled_dot_product_attention(q, k, v, false, 1.0)));
@@ -88,14 +89,14 @@ class Attention {
   nn::Linear q_, k_, v_, o_;
 };
 
-// The table of a stack, which all of its blocks share; published files keep it with block 0.
+// The table of position biases that all blocks of a stack share; published files keep it with block 0.
 class RelativeBias : public nn::Module {
  public:
   RelativeBias(std::vector<ParameterSpec>& specs, const std::string& stack, const Config& c)
       : Module(stack + ".block.0.layer.0.SelfAttention.relative_attention_bias"), both_ways_(stack == "encoder") {
     specs.push_back({at("weight"), {c.master, {c.buckets, c.heads}}, {Initialiser::Kind::normal, root(c.width)}, true});
   }
-  // [1, heads, length, length]; a decoder's hides the keys after the query.
+  // [1, heads, length, length]; a decoder's bias hides the keys after the query.
   Tensor operator()(const Config& c, const Parameters& p, Tensor x) const {
     const std::int64_t length = x.size(1);
     const Tensor places = arange(x, length, DType::f64), offsets = unsqueeze(places, 0) - unsqueeze(places, 1);
@@ -112,7 +113,7 @@ class Block {
  public:
   Block(std::vector<ParameterSpec>& specs, const std::string& stack, std::int64_t number, const Config& c)
       : path_(concat(stack, ".block.", number)), self_(specs, path_ + ".layer.0.SelfAttention", c) {
-    // The bias belongs to the stack, and stands after the first block's attention.
+    // The bias belongs to the stack; its parameter stands after those of the first block's attention.
     if (number == 0) bias_.emplace(specs, stack, c);
     self_norm_.emplace(specs, path_ + ".layer.0.layer_norm", c);
     const bool is_decoder = stack == "decoder";
@@ -126,9 +127,9 @@ class Block {
     dense_norm_.emplace(specs, last + ".layer_norm", c);
   }
 
-  const RelativeBias& bias() const { return *bias_; }  // of block 0
+  const RelativeBias& bias() const { return *bias_; }  // only block 0 has it
 
-  // memory: the encoder's result, for a decoder.
+  // `memory` is the encoder's result, for a decoder.
   Tensor operator()(const Config& c, const Parameters& p, Tensor x, const RelativeBias& bias, Tensor memory) const {
     const Origin origin(path_);
     x = x + self_.self(c, p, (*self_norm_)(p, x), bias(c, p, x));

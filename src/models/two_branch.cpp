@@ -14,10 +14,10 @@ namespace penstock {
 
 namespace {
 
-// Which stage holds what: numbers grow in the order of tracing. With four stages or more the branches are stages of their own, the
-// left one the larger half; with two or three the left branch shares the embedding's.
+// The stages of the branches; their numbers grow in the order of tracing. With four stages or more the branches have stages of their own,
+// the left one the larger half; with two or three the left branch shares the embedding's.
 struct Stages {
-  std::int64_t left, right, all;  // how many of each branch's own, and in all
+  std::int64_t left, right, all;  // number of stages of the left branch, of the right branch, and in all
 
   explicit Stages(std::int64_t stages) : left(stages < 4 ? 0 : (stages - 1) / 2), right(stages < 4 ? 0 : stages - 2 - left), all(stages) {}
   std::string of_left(std::int64_t i, std::int64_t layers) const { return stage_name(left == 0 ? 0 : spread(i, layers, left, 1)); }

@@ -12,12 +12,12 @@ namespace penstock {
 namespace {
 
 struct Config {
-  std::vector<std::int64_t> convolutions;  // of each group; a pooling ends it
+  std::vector<std::int64_t> convolutions;  // number of convolutions in each group; a pooling ends a group
   std::int64_t width, image, classes, stages;
   DType compute, master;
 
   std::int64_t depth() const {
-    std::int64_t layers = 3;  // fully connected
+    std::int64_t layers = 3;  // the three fully connected ones
     for (std::int64_t n : convolutions) layers += n;
     return layers;
   }
@@ -44,7 +44,8 @@ Config read(const ModelOptions& options) {
   return c;
 }
 
-// A convolution of 3x3, a relu and, at the end of a group, a pooling: `number` is the convolution's in torchvision's list of all these.
+// A 3x3 convolution, a relu and, at the end of a group, a pooling. `number` is the convolution's place in torchvision's list of all these
+// layers.
 class Feature {
  public:
   Feature(std::vector<ParameterSpec>& specs, std::int64_t number, std::int64_t in, std::int64_t out, bool pooled, DType dtype)
@@ -65,7 +66,7 @@ class Feature {
   bool pooled_;
 };
 
-// torchvision draws with a deviation of 0.01, which suits the 4096 inputs of full size only.
+// Initialised after He et al.: torchvision's deviation of 0.01 suits the 4096 inputs of full size only.
 nn::Linear dense(std::vector<ParameterSpec>& specs, std::int64_t number, std::int64_t in, std::int64_t out, DType dtype) {
   return {specs, concat("classifier.", number), in, out, std::sqrt(2 / static_cast<double>(in)), true, dtype};
 }
