@@ -1,4 +1,4 @@
-// Collectives: all members take part, in order, and do the same; and one global order exists.
+// Checks of collectives: all members take part, in order, and do the same; and one global order exists.
 #include <algorithm>
 
 #include "base/text.h"
@@ -18,7 +18,7 @@ std::string place_of(const Program& program, const Collective& collective, std::
                static_cast<std::size_t>(collective.instructions[member]));
 }
 
-// What a member gives and takes; in a broadcast the giver and the others have a slot of one type.
+// A text of the types that a member gives and takes, for comparison; in a broadcast the giver and the others have a slot of one type.
 std::string types_of(const DeviceProgram& device, const Instruction& i) {
   std::string out;
   const auto show = [&](SlotId id) {
@@ -54,9 +54,9 @@ void check_alike(const Program& program, const Collective& collective) {
       throw Error(concat(place_of(program, collective, m), ": device ", any.peer, " alone gives"));
 }
 
-// The collectives in an order in which every device can start its own; short of some where there is none.
+// The collectives in an order in which every device can start its own. The list is incomplete where there is no such order.
 std::vector<std::int32_t> global_order(const Program& program, const Transfers& transfers) {
-  const auto own = [&](std::size_t device, std::size_t from) {  // the next of the device's collectives
+  const auto own = [&](std::size_t device, std::size_t from) {  // the next of the device's collectives from position `from` on
     const std::vector<std::int32_t>& of = transfers.of[device];
     while (from < of.size() && of[from] < static_cast<std::int32_t>(transfers.all.size())) ++from;
     return from;

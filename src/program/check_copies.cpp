@@ -1,18 +1,18 @@
-// Copies of states: when the step is over, each holds what its owner holds.
+// Checks that each copy of a state holds what its owner holds when the step is over.
 //
-// The step is executed with symbols instead of bytes. A symbol is a hash of how a value came to be, so where symbols are equal so are the
-// values; what is computed in two ways has two symbols, and then a copy is refused although it might be right.
+// The step is executed with symbols instead of bytes. A symbol is a hash of how a value came to be. Equal symbols mean equal values; a
+// value that is computed in two ways has two symbols, and then a copy is refused although it might be right.
 //
-//   a state as the step begins    its name: there all copies are what their owners are
+//   a state as the step begins    its name: at this point all copies equal their owners
 //   an input                      port and micro-batch
-//   a result of a run             in the loop its task, and outside of the loop its op, with the symbols that these read: devices' tasks
-//                                 outside may differ, and yet compute the same of a state (the step's number)
-//   what is added to              what was there, and the symbol added
-//   what a collective gives       the collective, and the device where each gets another piece
+//   a result of a run             in the loop its task, and outside of the loop its op, with the symbols that these read: tasks outside may
+//                                 differ between devices and yet compute the same for a state (the step's number)
+//   a sum (add)                   the symbol that was there, and the symbol added
+//   a collective's result         the collective, and the device where each gets another piece
 //
-// Transfers, copies, host copies and broadcasts hand symbols on. A device's instructions take effect in program order, which is what the
-// interpreter's waits are for; a device that needs what is not yet sent lets others go on. As the program has been shown to finish, this
-// does.
+// Transfers, copies, host copies and broadcasts hand symbols on. A device's instructions take effect in program order, which the
+// interpreter's waits ensure; a device that needs what is not yet sent lets others go on. As the program has been shown to finish, this
+// execution finishes too.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -37,9 +37,10 @@ Symbol mix(Words... words) {
   return hash.value();
 }
 
-enum Origin : std::uint64_t { of_input, of_task, of_op, of_sum, of_part, of_collective };  // so that no two kinds of symbols are equal
+// Keeps symbols of different kinds from being equal.
+enum Origin : std::uint64_t { of_input, of_task, of_op, of_sum, of_part, of_collective };
 
-// An op's part in its results' symbols, whatever it reads.
+// The part of a result's symbol that the op gives, whatever it reads.
 Symbol symbol_of(const Op& op) {
   Hash hash;
   hash.add(op.name);
@@ -89,13 +90,13 @@ class Execution {
  private:
   struct Content {
     Symbol symbol = 0;
-    std::int32_t arrives = -1;  // with this transfer or broadcast, whose symbol it is; -1: `symbol`
+    std::int32_t arrives = -1;  // the transfer or broadcast that brings the symbol; -1: `symbol` holds it
     bool written = false;
   };
   struct Device {
-    std::vector<Content> contents{};  // of slots
-    std::size_t next = 0;             // instruction
-    std::int32_t waits_for = -1;      // transfer or broadcast
+    std::vector<Content> contents{};  // by slot
+    std::size_t next = 0;             // the next instruction
+    std::int32_t waits_for = -1;      // a transfer or broadcast
   };
 
   const DeviceProgram& own() const { return program_.devices[at_]; }
@@ -110,7 +111,7 @@ class Execution {
     return of.parts.size() == 1 ? content(device, number) : mix(of_part, content(device, number), part);
   }
 
-  // Whether the device knows what lies there; else it waits.
+  // Whether the symbol in the slot is known already; if not, the device must wait.
   bool has(SlotId id) {
     Device& device = devices_[at_];
     const std::int32_t from = device.contents[id.index()].arrives;
@@ -129,7 +130,7 @@ class Execution {
     }
   }
 
-  // False: the device must wait.
+  // Returns false where the device must wait.
   bool execute(const Instruction& i) {
     const std::int32_t number = transfers_.of[at_][static_cast<std::size_t>(&i - own().instructions.data())];
     switch (i.opcode) {
@@ -228,13 +229,13 @@ class Execution {
   const Program& program_;
   const Transfers& transfers_;
   std::vector<Device> devices_;
-  std::vector<std::optional<Symbol>> given_;  // of each transfer and collective, as Transfers::of numbers them
-  std::vector<std::vector<Symbol>> ops_;      // of each task, once it is needed
+  std::vector<std::optional<Symbol>> given_;  // by transfer or collective, as Transfers::of numbers them
+  std::vector<std::vector<Symbol>> ops_;      // the ops' symbols of each task, filled when they are needed
   std::vector<std::size_t> woken_;            // devices that can go on
-  std::size_t at_ = 0;                        // the device that runs
+  std::size_t at_ = 0;                        // the device that is running
 };
 
-// The last instruction that writes the slot, for a message.
+// The last instruction that writes the slot, as text for a message.
 std::string last_write(const Program& program, const StatePart& part) {
   const DeviceProgram& device = program.devices[part.device];
   for (std::size_t at = device.instructions.size(); at-- > 0;) {

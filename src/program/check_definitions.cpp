@@ -1,4 +1,4 @@
-// Definitions, uses and types on one device, in program order.
+// Checks definitions, uses and types on one device, in program order.
 #include <span>
 
 #include "base/text.h"
@@ -32,8 +32,8 @@ class Checker {
   enum class State : std::uint8_t { undefined, defined, freed };
   struct SlotState {
     State state = State::undefined;
-    std::size_t defined = 0, freed = 0;          // instructions
-    std::int64_t read_by = -1, written_by = -1;  // the last run or copy that does
+    std::size_t defined = 0, freed = 0;          // numbers of instructions
+    std::int64_t read_by = -1, written_by = -1;  // the last run or copy that reads it, and that writes it
   };
 
   const Slot& slot(SlotId id) const { return device_.slots[id.index()]; }
@@ -42,7 +42,7 @@ class Checker {
     throw Error(concat(place(program_, number_, at_), ": ", what), details, hint);
   }
 
-  // Used by what is no host copy.
+  // Checks a use by anything but a host copy.
   void use(SlotId id) const {
     on_device(id);
     reach(id);
@@ -143,7 +143,7 @@ class Checker {
     check_parts(task, "result", "output", task.graph.outputs, device_.results_of(i), [](const Result& result) { return result.slot; });
   }
 
-  // The parts of the slots, in order, are the graph's values.
+  // Checks that the parts of the slots, in order, are the graph's values.
   template <class Item, class SlotOf>
   void check_parts(const Task& task, std::string_view role, std::string_view role_in_task, std::span<const ValueId> values,
                    std::span<const Item> items, SlotOf&& slot_of) const {

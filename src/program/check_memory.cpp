@@ -1,4 +1,4 @@
-// The memory plan: places inside the arenas, no overlap of what lives at the same time, the limit.
+// Checks the memory plan: places inside the arenas, no overlap between slots that live at the same time, the limit.
 #include <algorithm>
 #include <map>
 
@@ -10,7 +10,7 @@
 namespace penstock::checks {
 namespace {
 
-// Slots that live now, by place; they never overlap.
+// The slots that live now, by place. Adding one that overlaps another is an error.
 class Live {
  public:
   Live(const Program& program, int number) : number_(number), device_(program.devices[static_cast<std::size_t>(number)]) {}
@@ -69,7 +69,7 @@ void check_places(const Program& program, int number) {
   }
 }
 
-// Tasks have the scratch that their temporaries need.
+// Checks that tasks have the scratch that their temporaries need.
 void check_tasks(const Program& program) {
   for (const Task& task : program.tasks)
     if (const std::int64_t needed = plan_scratch(task.graph).bytes; task.scratch < needed)

@@ -1,4 +1,4 @@
-// Who owns which state, whole or in pieces, and who copies it.
+// Checks who owns which state, whole or in pieces, and who copies it.
 #include <algorithm>
 #include <set>
 #include <string_view>
@@ -11,9 +11,9 @@
 namespace penstock::checks {
 namespace {
 
-using Parts = std::vector<StatePart>;  // of one tensor
+using Parts = std::vector<StatePart>;  // the parts of one tensor
 
-// A device keeps its states by their names.
+// A device may hold each state by one name only once.
 void check_names(std::size_t number, const DeviceProgram& device) {
   std::set<std::string_view> names;
   for (const Slot& slot : device.slots)
@@ -23,7 +23,7 @@ void check_names(std::size_t number, const DeviceProgram& device) {
                     "a device holds a state once: read it from there");
 }
 
-// Sorts them. Each element has one owner, and all have one dtype.
+// Sorts the owners of a tensor by where they begin. Each element must have one owner, and all owners one dtype.
 void check_owners(const Program& program, const std::string& tensor, Parts& owners) {
   std::ranges::stable_sort(owners, {}, [](const StatePart& part) { return part.piece.begin; });
   if (const Piece& first = owners.front().piece; first.begin > 0)
@@ -43,7 +43,7 @@ void check_owners(const Program& program, const std::string& tensor, Parts& owne
   }
 }
 
-// `owners` as check_owners() leaves them.
+// Whether the copy is of what the owners hold. `owners` are sorted as check_owners() leaves them.
 bool fits(const StatePart& copy, const Parts& owners) {
   const StatePart &first = owners.front(), &last = owners.back();
   if (copy.piece.whole() && first.piece.whole()) return *copy.type == *first.type;

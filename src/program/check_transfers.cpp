@@ -1,4 +1,4 @@
-// Sends and receives: each has its other end, in order and of one type; and no order of devices can stall them or the collectives.
+// Checks sends and receives: each has its other end, in order and of one type; and no order of devices can stall them or the collectives.
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -13,13 +13,13 @@
 namespace penstock::checks {
 namespace {
 
-// The sends and receives of one device to one other, in the order of each end.
+// The sends and receives from one device to another, in the order of each end.
 struct Ends {
-  std::vector<std::int32_t> sends, recvs;  // instructions of the sender, of the receiver
+  std::vector<std::int32_t> sends, recvs;  // numbers of instructions: the sender's, and the receiver's
 };
 using Pairs = std::map<std::pair<std::int32_t, std::int32_t>, Ends>;  // by (from, to)
 
-// The ends of one device's transfers by peer, so that an instruction does not search the map.
+// The ends of one device's transfers by peer, so that no instruction has to search the map.
 class OwnEnds {
  public:
   explicit OwnEnds(std::size_t devices) : to_(devices), from_(devices) {}
@@ -40,7 +40,7 @@ class OwnEnds {
 
  private:
   std::vector<Ends*> to_, from_;
-  std::vector<std::int32_t> peers_;  // those that are set
+  std::vector<std::int32_t> peers_;  // peers whose entries are set
 };
 
 Pairs pairs_of(const Program& program) {
@@ -87,7 +87,7 @@ void check_types(const Program& program, const Transfer& transfer) {
   throw Error(concat(place(program, device, static_cast<std::size_t>(instruction)), ": its ", other, " is missing"));
 }
 
-// Groups' collectives by tag.
+// Collects the members of the groups' collectives, by tag.
 void match_collectives(const Program& program, Transfers& transfers) {
   std::vector<std::vector<Collective>> by_group(program.groups.size());
   for (std::size_t d = 0; d < program.devices.size(); ++d) {
@@ -152,7 +152,7 @@ void check_transfer_types(const Program& program, const Transfers& transfers) {
 }
 
 void check_serial_order(const Program& program, const Transfers& transfers) {
-  // The transfers of each pair, both directions, in the order of its lower and of its higher device.
+  // For each pair of devices, its transfers in both directions: in the order of the lower device, and in that of the higher one.
   std::map<std::pair<std::int32_t, std::int32_t>, std::array<std::vector<std::int32_t>, 2>> orders;
   for (std::size_t d = 0; d < program.devices.size(); ++d)
     for (std::int32_t transfer : transfers.of[d]) {
@@ -177,15 +177,16 @@ void check_serial_order(const Program& program, const Transfers& transfers) {
 
 namespace {
 
-// A transfer is done once both ends have started it: there is no buffer anywhere. A collective is once it is the first in the queues of all
-// its members: a device does what it has started one after the other.
+// A machine without any buffer: a transfer is done once both ends have started it. A collective is done once it is the first in the queues
+// of all its members, as a device does the collectives that it has started one after the other.
 struct RendezvousMachine {
   const Program& program;
   const Transfers& transfers;
-  std::vector<std::int32_t> missing;  // ends of each transfer not started; members of each collective that it is not the first of
-  std::vector<std::deque<std::int32_t>> queues;  // of each device: its collectives that are started and not done
-  std::vector<Event> waits_for;                  // of each device
-  std::size_t device = 0;                        // that runs
+  // Ends of each transfer that have not started; members of each collective in whose queue it is not yet the first.
+  std::vector<std::int32_t> missing;
+  std::vector<std::deque<std::int32_t>> queues;  // for each device, its collectives that are started and not done
+  std::vector<Event> waits_for;                  // by device
+  std::size_t device = 0;                        // the device that is running
   std::vector<std::int32_t> woken;
 
   RendezvousMachine(const Program& p, const Transfers& t)
@@ -198,7 +199,7 @@ struct RendezvousMachine {
   Event start(const Instruction& instruction) {
     const std::int32_t transfer =
         transfers.of[device][static_cast<std::size_t>(&instruction - program.devices[device].instructions.data())];
-    if (transfer < 0) return kNoEvent;  // input, output: the controller is always there; a host copy needs no other
+    if (transfer < 0) return kNoEvent;  // input, output: the controller is always there; a host copy needs no other device
     if (is_collective(instruction.opcode)) {
       queues[device].push_back(transfer);
       if (queues[device].size() == 1) arrive(transfer);
@@ -210,7 +211,7 @@ struct RendezvousMachine {
   bool done(Event event) const { return missing[static_cast<std::size_t>(event)] == 0; }
   void release(SlotId) {}
 
-  // One more member has the collective first in its queue.
+  // Notes that one more member has the collective first in its queue.
   void arrive(std::int32_t collective) {
     for (std::vector<std::int32_t> arrivals{collective}; !arrivals.empty();) {
       const std::int32_t number = arrivals.back();
@@ -237,10 +238,10 @@ struct RendezvousMachine {
   }
 };
 
-// What a device that waits would have to be given: its own instruction, and where another device has not come to.
+// Why a device waits: its own instruction, and the instruction of another device that would have to come first.
 struct Blocked {
-  std::int32_t own, peer, others;  // instruction, device, its instruction
-  bool behind = false;             // the other instruction is of a collective that goes before
+  std::int32_t own, peer, others;  // own instruction; the other device; its instruction
+  bool behind = false;             // whether the other instruction is of a collective that goes before
 };
 
 Blocked blocked_on(const RendezvousMachine& machine, const std::vector<DeviceState>& states, std::int32_t device, Event event) {
@@ -262,12 +263,12 @@ Blocked blocked_on(const RendezvousMachine& machine, const std::vector<DeviceSta
   }
 }
 
-// Devices that wait, each for the next, and the last for the first.
+// Devices of which each waits for the next, and the last for the first.
 template <class Next>
 std::vector<std::int32_t> find_cycle(const std::vector<Event>& waits_for, const Next& next) {
   std::int32_t device = 0;
   while (waits_for[static_cast<std::size_t>(device)] == kNoEvent) ++device;
-  // Walking as many edges as there are devices ends on the cycle.
+  // After as many edges as there are devices the walk is on the cycle.
   for (std::size_t i = 0; i < waits_for.size(); ++i) device = next(device).peer;
   std::vector<std::int32_t> cycle{device};
   while ((device = next(device).peer) != cycle.front()) cycle.push_back(device);

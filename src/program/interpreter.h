@@ -15,8 +15,8 @@
 //   reload        for nothing: the offload that fills the host slot went before it on the lane of host copies
 //   free          until the slot's sends, its incoming transfer and the last run that touched it are done
 //   collective    as send for its operand, as recv for its result
-// An offload, reload or collective is to the slot that it reads as a send is, to the slot that it fills as a recv: a free waits for either
-// end, a run for what is filled.
+// An offload, reload or collective counts as a send for the slot that it reads and as a recv for the slot that it fills: a free waits for
+// either end, a run for what is filled.
 // After the last instruction it waits for whatever the slots still have under way, so a finished device is idle.
 // No virtual calls, no allocation, nothing formatted. It trusts the program: verify() first.
 #pragma once
@@ -34,35 +34,36 @@ inline constexpr Event kNoEvent = -1;  // nothing to wait for
 
 struct DeviceState {
   explicit DeviceState(const DeviceProgram& device);  // which must outlive it
-  void reset();                                       // to the first instruction
+  void reset();                                       // goes back to the first instruction
 
-  // What is under way at a slot; kNoEvent as soon as it is known to be done.
+  // What is under way at a slot. An event is kNoEvent as soon as it is known to be done.
   struct SlotEvents {
-    Event incoming = kNoEvent;    // the recv, input, host copy or collective that fills it
-    Event written = kNoEvent;     // the last run that writes it
-    Event touched = kNoEvent;     // the last run that reads or writes it
-    std::int32_t last_send = -1;  // in `sends`: the newest send, output, host copy or collective of it, not known to be done
+    Event incoming = kNoEvent;  // the recv, input, host copy or collective that fills it
+    Event written = kNoEvent;   // the last run that writes it
+    Event touched = kNoEvent;   // the last run that reads or writes it
+    // Index into `sends`: the newest send, output, host copy or collective that reads the slot and is not known to be done.
+    std::int32_t last_send = -1;
   };
   struct Send {
     Event event = kNoEvent;
-    std::int32_t previous = -1;  // in `sends`: the slot's send before it
+    std::int32_t previous = -1;  // index into `sends`: the slot's send before it
   };
   const DeviceProgram* device = nullptr;
-  std::size_t next = 0;  // instruction
-  std::size_t idle = 0;  // slots found idle after the last instruction
+  std::size_t next = 0;  // the next instruction
+  std::size_t idle = 0;  // number of slots found idle after the last instruction
   std::vector<SlotEvents> slots;
   std::vector<Send> sends;  // in program order; never grows beyond its first capacity
 };
 
-// What advance() stopped for: the event that instruction `state.next` needs (or, after the last one, slot `state.idle`).
-// `event == kNoEvent`: the device has finished and is idle.
+// The event that advance() stopped for: instruction `state.next` needs it (or, after the last one, slot `state.idle`). `event == kNoEvent`:
+// the device has finished and is idle.
 struct Wait {
   Event event = kNoEvent;
   bool finished() const { return event == kNoEvent; }
 };
-inline constexpr Event kStopped = -2;  // no wait: instruction `stop` has been reached
+inline constexpr Event kStopped = -2;  // not a wait: instruction `stop` has been reached
 
-// Executes until it must wait, at most up to (not including) instruction `stop`.
+// Executes instructions until one must wait, at most up to (not including) instruction `stop`.
 template <class Machine>
 Wait advance(DeviceState& state, Machine& machine, std::size_t stop = std::numeric_limits<std::size_t>::max());
 

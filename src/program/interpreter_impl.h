@@ -8,7 +8,7 @@
 namespace penstock {
 namespace interpreter {
 
-// The event if it is still under way; else forgets it.
+// The event if it is still under way; otherwise it is forgotten.
 template <class Machine>
 Event pending(Event& event, Machine& machine) {
   if (event != kNoEvent && machine.done(event)) event = kNoEvent;
@@ -25,7 +25,7 @@ Event pending_sends(DeviceState& state, DeviceState::SlotEvents& slot, Machine& 
   return kNoEvent;
 }
 
-// Anything that still uses the slot's memory.
+// An event that still uses the slot's memory; kNoEvent where there is none.
 template <class Machine>
 Event pending_use(DeviceState& state, DeviceState::SlotEvents& slot, Machine& machine) {
   if (const Event event = pending(slot.incoming, machine); event != kNoEvent) return event;
@@ -45,7 +45,7 @@ Event pending_of_run(DeviceState& state, const Instruction& instruction, Machine
   return kNoEvent;
 }
 
-// Until what a transfer would read is there.
+// An event that still writes the slot; a transfer may read it when there is none.
 template <class Machine>
 Event pending_content(DeviceState::SlotEvents& slot, Machine& machine) {
   if (const Event event = pending(slot.incoming, machine); event != kNoEvent) return event;
@@ -61,7 +61,7 @@ Event pending_of_collective(DeviceState& state, const Instruction& instruction, 
   return kNoEvent;
 }
 
-// What `instruction` must wait for; kNoEvent: it may start.
+// The event that `instruction` must wait for; kNoEvent: it may start.
 template <class Machine>
 Event blocker(DeviceState& state, const Instruction& instruction, Machine& machine) {
   if (instruction.opcode == Opcode::run || instruction.opcode == Opcode::copy) return pending_of_run(state, instruction, machine);

@@ -1,25 +1,25 @@
-// Places every slot and every task's temporaries.
+// The memory plan: a place for every slot and for every task's temporaries.
 #pragma once
 
 #include "program/program.h"
 
 namespace penstock {
 
-// Sets Slot::offset and the devices' arena sizes. State slots get fixed places; step and host slots are placed by lifetime (from
-// defining instruction to free, in program order; placement.h says how well). Sets Task::scratch by plan_scratch, and
-// scratch_bytes to the largest that the device runs.
+// Sets Slot::offset and the devices' arena sizes. State slots get fixed places; step and host slots are placed by lifetime, from the
+// defining instruction to the free in program order (placement.h says how well). Sets Task::scratch by plan_scratch, and scratch_bytes to
+// the largest that the device runs.
 void plan_memory(Program& program);
-// Whether any slot has a place, or there is none: verify() has found then that all have. What has no plan can be verified and simulated,
-// not run.
+// Whether any slot has a place, or there are no slots; verify() has checked then that all have one. A program without a plan can be
+// verified and simulated, not run.
 bool has_memory_plan(const Program& program);
 
-// Places of a task's temporaries, each from its op to its last reader. Views share their base's storage (a reshape of what is not
-// dense has its own: it copies); an elementwise op writes over an operand that dies there. Outputs are written into their slots; an
-// output that is a view of a temporary is copied at the end. An upper bound of what a kernel-by-kernel executor needs, exact for
-// one without fusion.
+// Places of a task's temporaries, each from its op to its last reader. Views share their base's storage (a reshape of a value that is not
+// dense copies and has its own); an elementwise op writes over an operand that dies there. Outputs are written into their slots; an output
+// that is a view of a temporary is copied at the end. It is an upper bound for an executor that runs kernel by kernel, exact for one
+// without fusion.
 struct ScratchPlan {
-  std::vector<std::int64_t> offsets;  // of each value; -1: input, output or view (no storage of its own)
-  std::vector<bool> views;            // of each value: it lies where another does, which lives as long as is needed for that
+  std::vector<std::int64_t> offsets;  // by value; -1: input, output or view (no storage of its own)
+  std::vector<bool> views;            // by value: whether it lies in another's storage, which then lives long enough for it
   std::int64_t bytes = 0;
 };
 ScratchPlan plan_scratch(const Graph& graph);

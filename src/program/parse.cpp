@@ -1,4 +1,4 @@
-// Reads the text form of programs. What it returns is safe to hand to verify(): every id is in range, every size fits.
+// Reads the text form of programs. The result is safe to hand to verify(): every id is in range, every size fits.
 #include <charconv>
 #include <limits>
 #include <unordered_map>
@@ -19,7 +19,7 @@ std::string name_after(Cursor& cursor, std::string_view sigil) {
   return cursor.peek() == '"' ? cursor.string() : std::string(cursor.name());
 }
 
-// Names of one kind of thing, in order of definition.
+// The names of one kind of thing, in order of definition.
 class Names {
  public:
   explicit Names(std::string_view thing) : thing_(thing) {}
@@ -183,7 +183,7 @@ class Parser {
 
   SlotId slot_name() { return SlotId(slots_.find(cursor_, "%")); }
 
-  // False where the next line is no instruction.
+  // Reads one instruction; false where the next line is none.
   bool instruction() {
     Instruction i;
     if (cursor_.accept("run")) {
@@ -294,7 +294,7 @@ class Parser {
     cursor_.expect("]");
   }
 
-  // "2F3", or "2U" where no micro-batch is named.
+  // Reads "2F3", or "2U" where no micro-batch is named.
   void action(Instruction& i) {
     i.action = true;
     i.stage = index(cursor_);

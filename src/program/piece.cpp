@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-// Where "[...:...]" at the name's end begins; npos: nowhere.
+// The position at which "[...:...]" begins at the end of the name; npos: there is none.
 std::size_t find_range(std::string_view name) {
   if (!name.ends_with(']')) return std::string_view::npos;
   const std::size_t open = name.rfind('[');

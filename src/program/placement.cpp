@@ -9,7 +9,8 @@
 namespace penstock {
 namespace {
 
-// A growing arena with a best-fit free list: free blocks by place, to join neighbours, and by size, to find the smallest that fits.
+// A growing arena with a best-fit free list. Free blocks are kept by place, to join neighbours, and by size, to find the smallest that
+// fits.
 class Arena {
  public:
   std::int64_t take(std::int64_t bytes) {
@@ -44,7 +45,7 @@ class Arena {
   std::int64_t bytes() const { return end_; }
 
  private:
-  // Nothing fits: extends the free block at the end, if there is one.
+  // Where no free block fits: extends the free block at the end, if there is one, or the arena.
   std::int64_t grow(std::int64_t bytes) {
     std::int64_t offset = end_;
     if (!by_offset_.empty()) {
@@ -92,7 +93,7 @@ ArenaLayout best_fit(const std::vector<Lifetime>& lifetimes) {
   return out;
 }
 
-// Each piece in the tightest gap between those placed before it that live at the same time. Quadratic.
+// Places each piece, the largest first, in the tightest gap between those placed before it that live at the same time. Quadratic.
 ArenaLayout largest_first(const std::vector<Lifetime>& lifetimes) {
   ArenaLayout out{std::vector<std::int64_t>(lifetimes.size(), 0), 0};
   std::vector<std::size_t> placed;  // by offset

@@ -1,4 +1,4 @@
-// Places of pieces of memory whose lifetimes are known.
+// Places pieces of memory whose lifetimes are known.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ struct Lifetime {
 };
 
 struct ArenaLayout {
-  std::vector<std::int64_t> offsets;  // of each lifetime; those that overlap in time do not overlap in place
-  std::int64_t bytes = 0;             // of the whole arena
+  std::vector<std::int64_t> offsets;  // by lifetime; those that overlap in time do not overlap in place
+  std::int64_t bytes = 0;             // size of the whole arena
 };
 
-// The smallest of: best fit forward in time, best fit backward, and, for a few thousand pieces, largest first. On random lifetimes that is
-// within 1.3 of the bytes needed at once (1.1 on average). O(n log n) beyond the few thousand.
+// The smallest of three layouts: best fit forward in time, best fit backward, and, for up to a few thousand pieces, largest first. On
+// random lifetimes that is within 1.3 of the bytes needed at once (1.1 on average). O(n log n) beyond the few thousand.
 ArenaLayout place(const std::vector<Lifetime>& lifetimes);
 
 }  // namespace penstock

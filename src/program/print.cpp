@@ -40,7 +40,7 @@ std::string_view name(ResultMode mode) {
   return kNames[static_cast<std::size_t>(mode)];
 }
 
-// "@F0", quoted where it must be.
+// A task's name as "@F0", quoted where it must be.
 std::string task_name(std::string_view name) {
   return '@' + shown_name(name).substr(1);
 }
@@ -57,7 +57,7 @@ void put_slot(Writer& out, const Slot& slot) {
   if (slot.room > 0) out << " room " << slot.room;
 }
 
-// "2F3 ", "2U " or nothing.
+// Writes the action, "2F3 " or "2U ", or nothing.
 void put_action(Writer& out, const Instruction& i) {
   if (!i.action) return;
   out << i.stage << name(i.kind);
@@ -83,7 +83,7 @@ void put_run(Writer& out, const Program& program, const DeviceProgram& device, c
   out << ")";
 }
 
-// "all_reduce %x -> update %x in 0 #3"; of a broadcast only the giver has an operand: "broadcast %x -> from 1 in 0 #3".
+// Writes "all_reduce %x -> update %x in 0 #3". In a broadcast only the giver has an operand: "broadcast %x -> from 1 in 0 #3".
 void put_collective(Writer& out, const DeviceProgram& device, const Instruction& i) {
   out << name(i.opcode) << " ";
   put_action(out, i);

@@ -1,4 +1,4 @@
-// A program: per device one list of instructions. What is verified and simulated is exactly what runs.
+// A program: per device one list of instructions. The program that is verified and simulated is exactly the one that runs.
 //
 // A *slot* is a device's piece of memory that is defined, read and freed as one: the tensors with one producer and the same
 // readers, one after the other, each at a multiple of 64 bytes. A transfer moves a whole slot.
@@ -19,8 +19,8 @@ namespace penstock {
 
 inline constexpr std::int64_t kAlignment = 64;  // bytes
 
-// A straight-line graph that runs without waiting. The parts of a run's operand slots, in order, are the graph's inputs;
-// the parts of its result slots, in order, are its outputs.
+// A straight-line graph that runs without waiting. The parts of a run's operand slots, in order, are the graph's inputs; the parts of its
+// result slots, in order, are its outputs.
 struct Task {
   std::string name;  // unique: "F0", "B3", "after.1"
   Graph graph;
@@ -29,7 +29,7 @@ struct Task {
 
 enum class SlotClass : std::uint8_t {
   step,   // lives inside one step, in the step arena
-  state,  // lives across steps, in the state arena, under its parts' names: this device owns it (writes checkpoints)
+  state,  // lives across steps, in the state arena, under its parts' names: this device owns it and writes it to checkpoints
   copy,   // the same, a copy of a state that another device owns; refreshed by a transfer after the owner's update
   host,   // lives inside one step, in the host's memory; only offload and reload reach it
 };
@@ -41,12 +41,12 @@ struct Slot {
   std::string name;  // unique in its device
   SlotClass kind = SlotClass::step;
   std::vector<TensorType> parts;
-  std::vector<std::string> names;  // of each part, for state and copy: the state's names; else empty
-  std::int64_t offset = -1;        // in its arena (state and copy: the state arena); by the memory plan
-  std::int64_t room = 0;           // bytes that it has at least: what collectives move in equal pieces has room behind its last part
+  std::vector<std::string> names;  // for state and copy: the state's name of each part; else empty
+  std::int64_t offset = -1;        // bytes from the begin of its arena (state and copy: the state arena), set by the memory plan
+  std::int64_t room = 0;  // the least bytes that the slot has: a collective that moves equal pieces needs room behind the last part
 };
 std::int64_t part_offset(const Slot& slot, std::size_t part);  // bytes from the slot's begin
-std::int64_t slot_bytes(const Slot& slot);                     // a multiple of kAlignment, `room` at least
+std::int64_t slot_bytes(const Slot& slot);                     // a multiple of kAlignment, and at least `room`
 
 enum class Opcode : std::uint8_t {
   run,     // task(operands) -> results; waits for its operands
@@ -56,16 +56,17 @@ enum class Opcode : std::uint8_t {
   free,    // ends `slot`; waits for its sends and for the last run that reads it
   input,   // defines `slot` from data port `port`, micro-batch `microbatch` (-1: the whole batch)
   output,  // gives `slot`'s only part to the controller as output `port`
-  // Start copying operands[0] to results[0], on the device's lane of host copies: one copy at a time, in program order.
+  // These start a copy of operands[0] to results[0] on the device's lane of host copies: one copy at a time, in program order.
   offload,  // from a step slot, once it is written, to a host slot, which this defines
   reload,   // from a host slot to a step slot, which this defines: written once the copy is done
-  // Start what all members of `group` do together, on the group's lane: member i is the i-th device of the group. What they read and fill
-  // is as sent and received. Sums are of the parts' elements, all of one dtype, in whatever order, but equal to the bit on all members.
-  all_reduce,      // operands[0] summed over the members -> results[0], of its type; may be the same slot
-  all_gather,      // operands[0] of every member, one after the other -> results[0]
-  reduce_scatter,  // the i-th of equal pieces of operands[0], summed over the members -> results[0] of member i
-  broadcast,       // operands[0] of the member `peer`, which has no result -> results[0] of the others, which have no operand
-  all_to_all,      // the i-th of equal pieces of member j's operands[0] -> the j-th of member i's results[0]
+  // These start what all members of `group` do together, on the group's lane; member i is the i-th device of the group. A slot that they
+  // read or fill is treated as sent or received. Sums are of the parts' elements, all of one dtype, in whatever order, but equal to the bit
+  // on all members.
+  all_reduce,      // the sum of all members' operands[0] -> results[0], of its type; may be the same slot
+  all_gather,      // all members' operands[0], one after the other -> results[0]
+  reduce_scatter,  // piece i of the sum of all members' operands[0], cut into equal pieces -> results[0] of member i
+  broadcast,       // operands[0] of member `peer`, which has no result -> results[0] of the others, which have no operand
+  all_to_all,      // piece i of member j's operands[0], cut into equal pieces -> piece j of member i's results[0]
 };
 constexpr bool is_host_copy(Opcode opcode) {
   return opcode == Opcode::offload || opcode == Opcode::reload;
@@ -76,7 +77,7 @@ constexpr bool is_collective(Opcode opcode) {
 constexpr bool reduces(Opcode opcode) {
   return opcode == Opcode::all_reduce || opcode == Opcode::reduce_scatter;
 }
-// Has operands and results in the device's pools; else `slot`.
+// Whether the opcode has operands and results in the device's pools; the others have `slot`.
 constexpr bool has_operands(Opcode opcode) {
   return opcode == Opcode::run || opcode == Opcode::copy || is_host_copy(opcode) || is_collective(opcode);
 }
@@ -91,18 +92,18 @@ enum class ResultMode : std::uint8_t {
 
 struct Instruction {
   Opcode opcode = Opcode::run;
-  Kind kind = Kind::F;  // of what has operands: the action it belongs to,
-  bool action = false;  // if it belongs to one (else before or after the loop)
+  Kind kind = Kind::F;  // for opcodes with operands: the action that it belongs to,
+  bool action = false;  // if it belongs to one (else it is before or after the loop)
   std::int32_t stage = -1;
-  std::int32_t microbatch = -1;                   // also of input
-  TaskId task{};                                  // run
-  SlotId slot{};                                  // send, recv, free, input, output
-  std::int32_t peer = -1;                         // send, recv: the other device; broadcast: the one that gives
-  std::int32_t tag = -1;                          // send, recv: running number of the pair's transfers in this direction, from 0
-  std::int32_t group = -1;                        // collectives: Program::groups; `tag` is the running number of its collectives
-  std::int32_t port = -1;                         // input: Program::data; output: Program::outputs
-  std::uint32_t first_operand = 0, operands = 0;  // has_operands(opcode): into DeviceProgram::operands
-  std::uint32_t first_result = 0, results = 0;    // the same: into DeviceProgram::results
+  std::int32_t microbatch = -1;  // for input too
+  TaskId task{};                 // for run
+  SlotId slot{};                 // for send, recv, free, input, output
+  std::int32_t peer = -1;        // for send, recv: the other device; for broadcast: the device that gives
+  std::int32_t tag = -1;         // for send, recv: running number of the pair's transfers in this direction, from 0
+  std::int32_t group = -1;       // for collectives: index into Program::groups; `tag` is the running number of the group's collectives
+  std::int32_t port = -1;        // for input: index into Program::data; for output: into Program::outputs
+  std::uint32_t first_operand = 0, operands = 0;  // where has_operands(opcode): range of DeviceProgram::operands
+  std::uint32_t first_result = 0, results = 0;    // likewise: range of DeviceProgram::results
 };
 
 struct Result {
@@ -113,21 +114,21 @@ struct Result {
 struct DeviceProgram {
   std::vector<Slot> slots;
   std::vector<Instruction> instructions;
-  std::vector<SlotId> operands;                                     // pool
-  std::vector<Result> results;                                      // pool
-  std::int64_t state_bytes = 0, step_bytes = 0, scratch_bytes = 0;  // arenas, by the memory plan
-  std::int64_t host_bytes = 0;                                      // and the one in the host's memory
+  std::vector<SlotId> operands;                                     // the instructions' ranges refer to it
+  std::vector<Result> results;                                      // likewise
+  std::int64_t state_bytes = 0, step_bytes = 0, scratch_bytes = 0;  // sizes of the arenas, set by the memory plan
+  std::int64_t host_bytes = 0;                                      // size of the arena in the host's memory, likewise
 
   std::int64_t device_bytes() const { return state_bytes + step_bytes + scratch_bytes; }
   std::span<const SlotId> operands_of(const Instruction& i) const { return {operands.data() + i.first_operand, i.operands}; }
   std::span<const Result> results_of(const Instruction& i) const { return {results.data() + i.first_result, i.results}; }
 };
 
-// A host tensor that enters (per step) or leaves.
+// A host tensor that enters a step or leaves it.
 struct Port {
   std::string name;
-  TensorType type;     // of the whole step
-  bool split = false;  // input: cut along dim 0 into `microbatches`
+  TensorType type;     // for the whole step
+  bool split = false;  // for an input: whether it is cut along dim 0 into `microbatches`
 };
 
 struct Program {
@@ -135,11 +136,11 @@ struct Program {
   std::vector<Task> tasks;
   std::vector<DeviceProgram> devices;
   std::vector<Port> data, outputs;
-  std::vector<std::vector<std::int32_t>> groups;  // of devices, each ascending, that have collectives
+  std::vector<std::vector<std::int32_t>> groups;  // the devices that have collectives with one another, each list ascending
   std::int32_t microbatches = 1;
 };
 
-// Of a group: the place of a device among its members; none: it is no member.
+// The place of a device among the members of a group; none: it is no member.
 std::optional<std::size_t> place_in_group(const std::vector<std::int32_t>& members, std::int32_t device);
 std::string join_devices(const std::vector<std::int32_t>& devices, std::string_view separator = ", ");
 
@@ -148,7 +149,7 @@ std::string print(const Program& program);
 std::string print(const Program& program, const DeviceProgram& device, const Instruction& instruction);  // one line
 Program parse_program(std::string_view text, std::string_view file = "program");
 std::uint64_t hash(const Program& program);
-// "F3 of stage 2" or "recv from device 1 (tag 4)": how messages name an instruction.
+// How messages name an instruction: "F3 of stage 2" or "recv from device 1 (tag 4)".
 std::string describe(const Program& program, int device, std::size_t instruction);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Lifetimes of a task's temporaries.
+// The lifetimes and places of a task's temporaries.
 #include <algorithm>
 
 #include "ops/definition.h"
@@ -8,15 +8,15 @@
 namespace penstock {
 namespace {
 
-// Which value's storage each value lives in, and until which op that storage is needed.
+// For each value, the value in whose storage it lives, and until which op that storage is needed.
 struct Storage {
-  std::vector<ValueId> root;      // of each value: itself, or what it views
-  std::vector<bool> dense;        // of each value: its elements stand in the root's order, all of them
-  std::vector<std::size_t> last;  // of each root: the op that touches it last; ops.size() for what an output needs
-  std::vector<bool> temporary;    // of each root: neither an input nor an output of the graph
+  std::vector<ValueId> root;      // by value: itself, or the value that it views
+  std::vector<bool> dense;        // by value: whether its elements are all of the root's and in the root's order
+  std::vector<std::size_t> last;  // by root: the last op that touches it; ops.size() where an output needs it
+  std::vector<bool> temporary;    // by root: whether it is neither an input nor an output of the graph
 };
 
-// The operand that the op's results view; none for fresh storage. A reshape of what is not dense copies.
+// The operand that the op's results view; none for fresh storage. A reshape of a value that is not dense copies.
 ValueId viewed(const Op& op, const Storage& storage) {
   const OpDefinition* definition = find_op(op.name);
   if (definition == nullptr || definition->views < 0) return {};
@@ -51,8 +51,8 @@ Storage storage_of(const Graph& graph) {
   return storage;
 }
 
-// The lifetime of an operand of op `o` over which it may write `result`: one that dies here, is read element by element in the
-// result's order, and that no other result has taken. -1: none.
+// The lifetime of an operand of op `o` over which it may write `result`: the operand dies here, is read element by element in the result's
+// order, and no other result has taken it. -1: none.
 std::int64_t overwritten(const Graph& graph, const Storage& storage, const std::vector<std::int64_t>& lifetime_of, std::size_t o,
                          ValueId result) {
   const Op& op = graph.ops[o];

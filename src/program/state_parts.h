@@ -1,4 +1,4 @@
-// The parts of a program's slots that hold state, by the tensor that each is of.
+// The parts of a program's slots that hold state, grouped by tensor.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,20 @@
 namespace penstock::checks {
 
 struct StatePart {
-  std::size_t device = 0, slot = 0, index = 0;  // index: in the slot
-  const std::string* name = nullptr;            // of the state: as the piece
+  std::size_t device = 0, slot = 0, index = 0;  // index: of the part in the slot
+  const std::string* name = nullptr;            // the state's name, which `piece` is read from
   const TensorType* type = nullptr;
   Piece piece;
 
-  // Behind its last element, in the flattened tensor.
+  // One more than its last element in the flattened tensor.
   std::int64_t end() const { return piece.whole() ? type->elements() : piece.end; }
 };
-using StateParts = std::map<std::string, std::vector<StatePart>>;  // by tensor, in the order of the devices
+using StateParts = std::map<std::string, std::vector<StatePart>>;  // by tensor's name, in the order of the devices
 
-// "device 1: slot %w"
+// Where a part is, for messages: "device 1: slot %w".
 std::string place(const Program& program, const StatePart& part);
-// The parts of the slots of one class. They refer to the program. Throws Error where a name is no piece's, or the type not the piece's.
+// The state parts of the slots of one class; they refer to the program. Throws Error where a name is no piece's, or the type not the
+// piece's.
 StateParts state_parts(const Program& program, SlotClass kind);
 
 }  // namespace penstock::checks

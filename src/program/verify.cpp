@@ -56,7 +56,7 @@ void check_ids(const Program& program, const DeviceProgram& device) {
   }
 }
 
-// Members ascend, two at least, and exist; and are those of no other group, for transports know a group by its members.
+// Checks that a group's members ascend, are at least two, exist, and are those of no other group: transports know a group by its members.
 void check_groups(const Program& program) {
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     const std::vector<std::int32_t>& members = program.groups[g];

@@ -1,4 +1,4 @@
-// The program verifier: nothing is started that it has not passed.
+// The program verifier. Nothing is started that it has not passed.
 #pragma once
 
 #include "program/program.h"
@@ -13,14 +13,20 @@ enum class ChannelModel : std::uint8_t {
 
 struct VerifyOptions {
   ChannelModel model = ChannelModel::tagged;
-  std::int64_t memory_limit = -1;  // bytes per device (state + step + scratch; not the host's memory); -1: none
+  std::int64_t memory_limit = -1;  // bytes per device (state + step + scratch, without the host's memory); -1: no limit
 };
 
-// Throws Error unless, with no buffering at all: every device finishes; each slot is defined before use, freed once, never used
-// after, and no step or host slot stays; host slots are reached by offloads and reloads only; both ends of each transfer agree in order,
-// types and bytes; operand and result parts match the task's graph; a device holds each state once, and ends the step with what its owner
-// has; and, where the program has a memory plan, slots that live at the same time do not overlap, every task has its scratch, and the
-// arenas fit the limit. A deadlock names the devices and instructions of the cycle. Linear in the number of instructions (times their
+// Throws Error unless all of this holds, with no buffering at all:
+//   every device finishes;
+//   each slot is defined before use, freed once, never used after, and no step or host slot stays;
+//   host slots are reached by offloads and reloads only;
+//   both ends of each transfer agree in order, types and bytes;
+//   operand and result parts match the task's graph;
+//   a device holds each state once, and ends the step with what its owner has;
+//   where the program has a memory plan, slots that live at the same time do not overlap, every task has its scratch, and the arenas fit
+//   the
+//   limit.
+// A deadlock error names the devices and instructions of the cycle. The time is linear in the number of instructions (times their
 // operands), and in the ops of tasks that run outside of the loop.
 void verify(const Program& program, const VerifyOptions& options = {});
 
