@@ -12,26 +12,29 @@
 namespace penstock {
 namespace {
 
-// Units are pixels of the picture at its natural size.
+// All lengths are pixels of the picture at its natural size.
 constexpr double kBoxWidth = 240, kAcross = 78, kDown = 22, kEdgeRoom = 26, kMargin = 40, kTop = 64;
-constexpr double kMostWidth = 1320;              // layers beyond go on in a row below
-constexpr double kRowGap = 34, kBesideGap = 15;  // between rows, and more for each edge that goes from one to the next
-constexpr double kPadding = 10, kFirstLine = 20, kLine = 16, kBar = 20;  // in a box; kBar: below the last line
-constexpr double kLetter = 7.25;                                         // width of a character: the font is monospaced
+constexpr double kMostWidth = 1320;              // a picture this wide is full; further layers go on in a row below
+constexpr double kRowGap = 34, kBesideGap = 15;  // room between two rows, and more for each edge that goes from one row to the next
+// Inside a box; kBar: height of the share's bar below the last line.
+constexpr double kPadding = 10, kFirstLine = 20, kLine = 16, kBar = 20;
+constexpr double kLetter = 7.25;  // width of a character: the font is monospaced
 constexpr double kTitleLetter = 10;
 constexpr int kSweeps = 8;
 
-// A stage's place, or where an edge crosses a layer between its ends.
+// The place of a stage, or the point at which an edge crosses a layer between its ends.
 struct Place {
-  int stage = -1;  // -1: of an edge
+  int stage = -1;  // -1: a point of an edge
   int layer = 0;
-  double y = 0;  // middle
+  double y = 0;  // of the middle
   std::vector<int> left = {}, right = {};
 };
 
-// Lines of at most so many characters; broken after a space or a sign between words where there is one in their second half.
+// Breaks the text into lines of at most so many characters: after a space or a sign between words where there is one in the second half of
+// a line.
 std::vector<std::string> wrapped(const std::string& text, std::size_t letters) {
-  const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xc0) == 0x80; };  // a character (UTF-8)
+  // Whether byte i continues a character (UTF-8).
+  const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xc0) == 0x80; };
   std::vector<std::string> lines;
   for (std::size_t begin = 0; begin < text.size();) {
     std::size_t end = begin, count = 0, last_break = 0;
@@ -51,7 +54,7 @@ std::string place_of(const PlanFile& plan, const PlanFile::Stage& stage) {
   return devices.starts_with("cpu") ? devices : concat(stage.devices.size() == 1 ? "device " : "devices ", devices);
 }
 
-// The text in a stage's box: the name's lines, then the figures'.
+// The text in a stage's box: the lines of the name, then those of the figures.
 struct StageText {
   std::vector<std::string> name, figures;
   std::size_t lines() const { return name.size() + figures.size(); }
@@ -100,10 +103,10 @@ class Layout {
   double bottom() const { return rows_.back().bottom; }  // without the room for edges to a next row
 
   double box_height = 0;
-  std::vector<StageText> texts;  // of each stage
+  std::vector<StageText> texts;  // by stage
   std::vector<Place> places;
-  std::vector<std::vector<int>> paths;   // of each link: its places from left to right
-  std::vector<std::vector<int>> layers;  // places from top to bottom
+  std::vector<std::vector<int>> paths;   // by link: the link's places from left to right
+  std::vector<std::vector<int>> layers;  // by layer: its places from top to bottom
 
  private:
   struct Row {
@@ -112,7 +115,7 @@ class Layout {
 
   double height(const Place& place) const { return place.stage >= 0 ? box_height : kEdgeRoom; }
 
-  // As many layers in each as in the others, or one less.
+  // Deals the layers out to rows: each row gets as many as the others, or one less.
   void make_rows() {
     const auto count = static_cast<int>(layers.size());
     const int most = static_cast<int>((kMostWidth - 2 * kMargin + kAcross) / (kBoxWidth + kAcross)), rows = (count + most - 1) / most;
@@ -148,7 +151,7 @@ class Layout {
     return path;
   }
 
-  // Each layer by the mean height of its neighbours on one side: few edges cross then (Sugiyama et al. 1981).
+  // Orders each layer by the mean height of its neighbours on one side: few edges cross then (Sugiyama et al. 1981).
   void order(bool rightwards) {
     for (const std::vector<int>& layer : layers) place(layer);
     for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -170,7 +173,7 @@ class Layout {
       places[at(p)].y = y + height(places[at(p)]) / 2;
       y += height(places[at(p)]) + kDown;
     }
-    for (const int p : layer) places[at(p)].y -= (y - kDown) / 2;  // around 0
+    for (const int p : layer) places[at(p)].y -= (y - kDown) / 2;  // centres the layer around 0
   }
 
   int per_row_ = 1;
@@ -204,12 +207,12 @@ std::string box(const PlanFile& plan, const Layout& layout, std::size_t number, 
                       decimal(share * (kBoxWidth - 2 * kPadding)), "\" height=\"5\"/></g>\n");
 }
 
-// Draws the edges; those from a row to the next go beside the boxes, through the gap, each at its own height.
+// Draws the edges. One from a row to the next goes beside the boxes, through the gap, at a height of its own.
 class Edges {
  public:
   explicit Edges(const Layout& layout) : layout_(layout), taken_(layout.layers.size(), 0) {}
 
-  // Through the middle of each place, level at its sides. `label`: how many bytes, to be drawn over all edges.
+  // The edge goes through the middle of each place, level at its sides. `label` gets the text with its bytes, to be drawn over all edges.
   std::string draw(const PlanFile::Link& link, const std::vector<int>& path, std::string& label) {
     std::string d;
     double label_x = 0, label_y = 0;
@@ -236,7 +239,7 @@ class Edges {
   double gap_after(int layer) { return layout_.row_bottom(layer) + kRowGap / 2 + 4 + kBesideGap * taken_[at(layer)]++; }
 
   const Layout& layout_;
-  std::vector<int> taken_;  // after each layer, the heights that are
+  std::vector<int> taken_;  // by layer: how many heights are taken in the gap after it
 };
 
 std::string summary(const PlanFile& plan) {
@@ -248,7 +251,7 @@ struct Drawing {
   double width = 0, height = 0;
 };
 
-// On a page the colours are the page's, which has a dark look too; on their own they are black on white.
+// On a page the colours are the page's, which has a dark look too; a picture on its own is black on white.
 constexpr const char* kStyle =
     "<style>\n.plan text { font: 12px ui-monospace, 'DejaVu Sans Mono', monospace; fill: #1a1a1a; fill: var(--ink, #1a1a1a); }\n"
     ".plan .title { font: 600 17px system-ui, sans-serif; }\n.plan .name { font-weight: 600; }\n"
@@ -278,7 +281,7 @@ Drawing drawing_of(const PlanFile& plan) {
   return out;
 }
 
-// `below`: a picture to stand under the stages, of this size.
+// `below` is a picture of this size to stand under the stages.
 std::string picture(const PlanFile& plan, const std::string& below = {}, double below_width = 0, double below_height = 0) {
   const Drawing drawing = drawing_of(plan);
   const std::string heading = printable(concat(plan.model, " on ", plan.cluster, ", by ", plan.planner));
@@ -296,7 +299,7 @@ std::string picture(const PlanFile& plan, const std::string& below = {}, double 
                 below.empty() ? "" : concat("<g transform=\"translate(0 ", decimal(height), ")\">", below, "</g>"), "</svg>\n");
 }
 
-// The number of an attribute of the first element.
+// The number that an attribute of the first element has.
 double attribute_of(const std::string& svg, const std::string& name) {
   const std::size_t begin = svg.find(concat(" ", name, "=\"")) + name.size() + 3;
   return std::stod(svg.substr(begin, svg.find('"', begin) - begin));

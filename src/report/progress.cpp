@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::chrono::seconds kLineEvery(5);  // where lines cannot be written over
+constexpr std::chrono::seconds kLineEvery(5);  // time between lines where a line cannot be written over
 constexpr int kBarWidth = 24;                  // characters
 
 }  // namespace
@@ -34,7 +34,7 @@ std::string progress_text(const StepMetrics& metrics, std::int64_t steps, std::o
                           std::optional<double> seconds_left) {
   std::string out = concat("step ", metrics.step, "/", steps, "  loss ", fixed(metrics.loss, 3));
   if (validation_loss) out += concat("  validation ", fixed(*validation_loss, 3));
-  const double seen = metrics.rate * metrics.seconds * static_cast<double>(metrics.step);  // every step reads as many
+  const double seen = metrics.rate * metrics.seconds * static_cast<double>(metrics.step);  // every step reads equally many
   out += concat("  ", short_number(metrics.rate), " ", metrics.counted, "/s  bubble ", fixed(100 * metrics.bubble, 0), " %  ",
                 short_number(seen), " ", metrics.counted, " seen");
   return seconds_left ? concat(out, "  ", rough_duration(*seconds_left), " left") : out;
@@ -46,7 +46,7 @@ Progress::~Progress() {
   if (open_line_) std::fputc('\n', stream_);
 }
 
-// By what the steps took that have been shown, with all that came between them.
+// Estimated from the time between the steps that have been shown, which includes what came between them.
 std::optional<double> Progress::seconds_left(std::int64_t step, Clock::time_point now) {
   if (!first_) first_ = {step, now};
   if (step <= first_->first || step >= steps_) return {};
@@ -59,7 +59,7 @@ void Progress::draw_bar(const std::string& text, std::int64_t step) {
   const std::string bar = std::string(filled, '=') + std::string(kBarWidth - filled, ' ');
   const char* begin = terminal_.colour ? "\033[36m" : "";
   const char* end = terminal_.colour ? "\033[0m" : "";
-  // \033[K clears what a longer line left.
+  // \033[K clears the rest of a longer line that was there before.
   std::fprintf(stream_, "\r[%s%s%s] %s\033[K", begin, bar.c_str(), end, text.c_str());
   open_line_ = true;
 }

@@ -1,4 +1,4 @@
-// How training shows itself: a bar on a terminal, plain lines elsewhere.
+// How training shows its progress: a bar on a terminal, plain lines elsewhere.
 #pragma once
 
 #include <chrono>
@@ -13,16 +13,16 @@ namespace penstock {
 
 // What a stream can show.
 struct Terminal {
-  bool is_terminal = false;  // can a line be written over
-  bool colour = false;       // a terminal, and NO_COLOR is not set
+  bool is_terminal = false;  // whether a line can be written over
+  bool colour = false;       // whether it is a terminal and NO_COLOR is not set
 };
 Terminal terminal_of(std::FILE* stream);
 
-// "step 12/400  loss 2.345  validation 2.400  31.2 k tokens/s  bubble 12 %  24.6 k tokens seen  2 min left"; the validation loss is the
-// last one known.
+// A line such as "step 12/400  loss 2.345  validation 2.400  31.2 k tokens/s  bubble 12 %  24.6 k tokens seen  2 min left"; the validation
+// loss is the last one known.
 std::string progress_text(const StepMetrics& metrics, std::int64_t steps, std::optional<double> validation_loss,
                           std::optional<double> seconds_left = {});
-// "42 s", "8 min", "3 h 20 min".
+// A duration rounded for people: "42 s", "8 min", "3 h 20 min".
 std::string rough_duration(double seconds);
 
 class Progress {
@@ -42,7 +42,7 @@ class Progress {
   std::int64_t steps_;
   std::optional<double> validation_loss_;
   std::optional<Clock::time_point> last_line_;
-  std::optional<std::pair<std::int64_t, Clock::time_point>> first_;  // the step that was shown first, and when
+  std::optional<std::pair<std::int64_t, Clock::time_point>> first_;  // the first step that was shown, and when
   bool open_line_ = false;
 };
 

@@ -22,7 +22,7 @@ std::string label(const Action& action, bool with_stage) {
   return with_stage ? whole : whole.substr(std::to_string(action.stage).size());
 }
 
-// "F0 .  B0--- ": a slot is `width` characters, its last a space.
+// A row such as "F0 .  B0--- ". Each slot is `width` characters, the last of them a space.
 std::string draw_row(const std::vector<Action>& row, const TableTime& time, std::size_t actor, std::size_t width, bool with_stage) {
   std::string out;
   for (std::size_t i = 0; i < row.size(); ++i) {
@@ -42,7 +42,7 @@ std::string draw_row(const std::vector<Action>& row, const TableTime& time, std:
 std::string draw(const Schedule& schedule, const StageShape& shape) {
   const TableTime time = time_table(schedule, shape, uniform_costs(schedule.stages()));
   const bool with_stage = !one_stage_per_actor(schedule);
-  std::size_t longest = 1;  // of those that are drawn
+  std::size_t longest = 1;  // longest text of the actions that are drawn
   for (std::size_t a = 0; a < schedule.actors.size(); ++a)
     for (std::size_t i = 0; i < schedule.actors[a].size(); ++i)
       if (time.end[a][i] > time.start[a][i]) longest = std::max(longest, label(schedule.actors[a][i], with_stage).size());

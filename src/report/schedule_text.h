@@ -1,4 +1,4 @@
-// A schedule as a timeline of text, one line per actor.
+// Draws a schedule as text, one line per actor.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace penstock {
 
-// Of a valid table, at F, I and W one slot and B two slots per stage, without latency. "." is an idle slot; a stage's number is left
-// out where each actor has only one. The last line gives time, bubble and peak live activations, in slots and micro-batches of one
+// Draws a valid table in which F, I and W take one slot and B takes two per stage, without latency. "." is an idle slot; a stage's number
+// is left out where each actor has only one. The last line gives time, bubble and peak live activations, in slots and micro-batches of one
 // stage.
 std::string draw(const Schedule& schedule, const StageShape& shape);
 

@@ -10,11 +10,11 @@ namespace penstock {
 
 struct StepMetrics {
   std::int64_t step = 0;                  // from 1
-  double loss = 0;                        // mean, of text nats per token
+  double loss = 0;                        // mean over the batch; for text in nats per token
   std::optional<double> validation_loss;  // when measured
   double gradient_norm = 0, learning_rate = 0;
   double seconds = 0, rate = 0;
-  std::string counted = "tokens";        // what `rate` counts per second: tokens, or samples of a model that reads no text
+  std::string counted = "tokens";        // the unit of `rate`, per second: tokens, or samples for a model that reads no text
   double bubble = 0;                     // 1 - busy / (actors * seconds)
   std::vector<std::int64_t> peak_bytes;  // per actor
 };

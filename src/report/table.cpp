@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-// Bytes of the printable UTF-8 character (RFC 3629) that stands first; 0 if none does.
+// The number of bytes of the printable UTF-8 character (RFC 3629) at the begin; 0 if there is none.
 std::size_t character_length(std::string_view bytes) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
   const unsigned char first = at(0);
@@ -18,7 +18,7 @@ std::size_t character_length(std::string_view bytes) {
   if (first < 0xc2 || first > 0xf4 || bytes.size() < length) return 0;
   for (std::size_t i = 1; i < length; ++i)
     if ((at(i) & 0xc0) != 0x80) return 0;
-  // Longer than needed, surrogates, beyond the last character, and the control characters after ASCII.
+  // Refused: encodings longer than needed, surrogates, codes beyond the last character, and the control characters after ASCII.
   const bool wrong = (first == 0xe0 && at(1) < 0xa0) || (first == 0xed && at(1) >= 0xa0) || (first == 0xf0 && at(1) < 0x90) ||
                      (first == 0xf4 && at(1) >= 0x90) || (first == 0xc2 && at(1) < 0xa0);
   return wrong ? 0 : length;

@@ -1,4 +1,4 @@
-// Tables of text.
+// Tables of text, and numbers and bytes for people.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace penstock {
 
-// Columns two blanks apart: the first to the left, the others to the right. Every row is as long as the header.
+// The table has two blanks between columns; the first column is aligned left, the others right. Every row is as long as the header.
 std::string table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows);
 
-// 0.1234 -> "0.123": for people.
+// A number with so many decimals: 0.1234 -> "0.123".
 std::string fixed(double value, int digits);
-// Bytes that a model made, as text for people: what is not valid UTF-8, and control characters but newline and tab, become U+FFFD.
+// Bytes that a model made, as text for people: invalid UTF-8 and control characters other than newline and tab become U+FFFD.
 std::string printable(std::string_view bytes);
-// 1234567 -> "1.2 M".
+// A number shortened with a unit: 1234567 -> "1.2 M".
 std::string short_number(double value);
 
 }  // namespace penstock

@@ -25,7 +25,7 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
   return out;
 }
 
-// How the script tells activities and memory classes apart.
+// The looks by which the script tells activities and memory classes apart.
 ordered_json appearance(const std::vector<Timeline>& timelines) {
   ordered_json out = {{"transferLook", kTransferLook}, {"hostLook", kHostLook}, {"updateLook", look_of(Kind::U)}, {"tile", kPatternTile}};
   for (const Look& look : looks)
@@ -43,7 +43,7 @@ ordered_json appearance(const std::vector<Timeline>& timelines) {
   return out;
 }
 
-// The numbers that the page says of a timeline: those of `penstock simulate --explain`.
+// The figures that the page shows of a timeline: those of `penstock simulate --explain`.
 ordered_json figures_of(const Timeline& timeline) {
   const Explanation explanation = explain(timeline);
   ordered_json idle = ordered_json::array();
@@ -66,7 +66,7 @@ ordered_json figures_of(const Timeline& timeline) {
             {"waiting", path.waiting}}}};
 }
 
-// One object: appearance(), the timelines and their figures. No "<" is left in it that could end the script element.
+// One JSON object: appearance(), the timelines and their figures. It contains no "<", which could end the script element.
 std::string data_of(const Page& page) {
   ordered_json look = appearance(page.timelines);
   for (const Timeline& timeline : page.timelines) look["figures"].push_back(figures_of(timeline));

@@ -1,4 +1,4 @@
-// Timelines as a page to look around in.
+// Timelines as an interactive HTML page.
 #pragma once
 
 #include <string>
@@ -15,13 +15,13 @@ struct PageSection {
 
 struct Page {
   std::string title;
-  std::vector<Timeline> timelines;  // at least one; drawn one under the other, or device by device, on one scale of time
+  std::vector<Timeline> timelines;  // at least one; drawn one under the other, or grouped by device, on one scale of time
   std::vector<PageSection> sections;
-  std::string picture = {};  // SVG above the timelines; "": none
+  std::string picture = {};  // SVG that stands above the timelines; "": none
 };
 
-// A page that needs nothing else: no other files, no network. The activities are in it as columns of numbers (timeline_data); its script
-// (src/report/page) draws what is visible.
+// A page that needs nothing else: no other files, no network. It contains the activities as columns of numbers (timeline_data); its script
+// (src/report/page) draws the visible part.
 std::string timeline_html(const Page& page);
 
 }  // namespace penstock

@@ -18,7 +18,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
-constexpr std::array kLanes = {"compute", "transfer", "host"};  // as Lane counts
+constexpr std::array kLanes = {"compute", "transfer", "host"};  // names in the order of Lane
 
 std::vector<std::string> kind_names() {
   std::vector<std::string> out;
@@ -58,7 +58,7 @@ ordered_json columns_of(const std::vector<MemoryPoint>& memory) {
 
 // ---- Reading.
 
-// A value of the file and how messages call it.
+// A value of the file with the name that messages call it by.
 class Reader {
  public:
   Reader(const json& value, const std::string& file, std::string path, std::ptrdiff_t index = -1)
@@ -87,14 +87,14 @@ class Reader {
     if (!value_.is_boolean()) fail("is neither true nor false");
     return value_.get<bool>();
   }
-  // Not negative.
+  // A number that is not negative.
   double number() const {
     if (!value_.is_number()) fail("is not a number");
     const double number = value_.get<double>();
     if (!std::isfinite(number) || number < 0) fail(concat("is ", penstock::number(number), ", not a number from 0"));
     return number;
   }
-  // In [-1, count), -1: none.
+  // An index in [-1, count); -1: none.
   template <class Integer>
   Integer index(std::size_t count) const {
     if (!value_.is_number_integer()) fail("is not a whole number");
@@ -114,11 +114,11 @@ class Reader {
 
   const json& value_;
   const std::string& file_;
-  std::string path_;  // of the list, for an entry of one: composed only where it is shown
+  std::string path_;  // of the list, for an entry of a list: the entry's own is composed only where it is shown
   std::ptrdiff_t index_;
 };
 
-// What the numbers of an activity count in.
+// How many there are of each thing that the activities' numbers refer to.
 struct Counts {
   std::size_t devices = 0, tasks = 0, activities = 0;
   std::vector<Lane> lanes;
@@ -136,7 +136,7 @@ std::vector<Enum> read_names(const Reader& reader, const Names& names) {
   return out;
 }
 
-// Sets a member of every activity from its column.
+// Sets one member of every activity from its column.
 template <class Read>
 void read_column(const Reader& columns, const std::string& key, std::vector<Activity>& activities, Read&& read) {
   const Reader column = columns.at(key);
@@ -215,12 +215,12 @@ std::string timeline_data(const Timeline& timeline) {
 }
 
 std::string timeline_json(const Timeline& timeline) {
-  // Perfetto reads no key after one that it does not know: ours is the last.
+  // Perfetto reads no key after one that it does not know, so ours is the last.
   return concat("{\"displayTimeUnit\":\"ms\",\"traceEvents\":", trace_events(timeline), ",\n\"penstock\":", timeline_data(timeline), "}\n");
 }
 
 Timeline parse_timeline(std::string_view text, const std::string& file) {
-  // The trace events say nothing that "penstock" does not.
+  // The trace events hold nothing that "penstock" does not, so they are skipped.
   const json whole = parse_json(text, {file, "penstock show draws timelines that Penstock wrote"}, "traceEvents");
   if (!whole.is_object() || !whole.contains("penstock"))
     throw Error(concat(file, ": JSON, but no timeline of Penstock: it has no key \"penstock\""));

@@ -12,14 +12,14 @@
 namespace penstock {
 namespace {
 
-// Units are pixels of the picture at its natural size.
+// All lengths are pixels of the picture at its natural size.
 constexpr double kWidth = 1600, kLeft = 130, kRight = 20, kChart = kWidth - kLeft - kRight;
 constexpr double kTop = 66, kBox = 26, kStrip = 6, kMemory = 34, kPeak = 7, kMemoryRow = kMemory + kPeak + 4, kGap = 12, kLegend = 24;
-constexpr double kThin = 1;      // boxes below this width are merged,
-constexpr double kColumn = 0.5;  // in columns of this width
-constexpr double kPointed = 4;   // boxes from this width on have a text for pointing at them
+constexpr double kThin = 1;      // narrower boxes are merged,
+constexpr double kColumn = 0.5;  // into columns of this width
+constexpr double kPointed = 4;   // boxes at least this wide show a text when pointed at
 constexpr double kLetter = 7;    // width of a character
-constexpr double kTip = 4;       // length of an arrow's
+constexpr double kTip = 4;       // length of an arrow's tip
 constexpr std::size_t kMostArrows = 3000;
 
 struct Layout {
@@ -33,11 +33,11 @@ struct Layout {
   double x(double time) const { return kLeft + time / end * kChart; }
   double y(std::size_t device) const { return kTop + static_cast<double>(device) * row; }
   double strip(std::size_t device) const { return y(device) + kBox + 2; }
-  // Memory stands below all boxes, where no transfer crosses it.
+  // Memory stands below all boxes, so that no transfer crosses it.
   double floor_of_memory(std::size_t device) const { return y(timeline.devices.size()) + static_cast<double>(device + 1) * kMemoryRow; }
   double bottom() const { return y(timeline.devices.size()) + static_cast<double>(timeline.memory.size()) * kMemoryRow; }
   double legend_bottom() const { return bottom() + (1 + (timeline.memory.empty() ? 0 : 1) + (chunks > 1 ? 1 : 0)) * kLegend + 8; }
-  // The class of its boxes: its look, and where devices have several chunks its chunk.
+  // The class of an activity's box: its look and, where devices have several chunks, its chunk.
   std::string style(const Activity& activity) const {
     const std::string_view look = looks[look_of(activity)].name;
     const std::size_t chunk = chunk_of(stages, activity);
@@ -45,12 +45,12 @@ struct Layout {
   }
 
   const Timeline& timeline;
-  std::vector<std::vector<std::int32_t>> stages;  // of each device
+  std::vector<std::vector<std::int32_t>> stages;  // by device
   std::size_t chunks = 1;
   double end;
   double most_memory = 0;
   bool transfers = false;
-  double row = 0;  // height of a device
+  double row = 0;  // height of a device's row
 };
 
 std::string decimal(double value) {
@@ -64,7 +64,7 @@ std::string rect_path(double x, double y, double width, double height) {
   return concat("M", decimal(x), " ", decimal(y), "h", decimal(width), "v", decimal(height), "h", decimal(-width), "z");
 }
 
-// <title> is what browsers show for the box that is pointed at.
+// One box. Browsers show <title> for the box that is pointed at.
 std::string box(const Layout& layout, const Activity& activity, double y, double height) {
   const double x = layout.x(activity.begin), width = layout.x(activity.end) - x;
   std::string out = concat("<g><title>", escape_markup(detail(layout.timeline, activity)), "\n",
@@ -80,10 +80,10 @@ std::string box(const Layout& layout, const Activity& activity, double y, double
   return out + "</g>\n";
 }
 
-// One lane of one device: what is wide enough as boxes, the rest merged into a path per look.
+// Draws one lane of one device: wide activities as boxes, the rest merged into a path per look.
 std::string lane_boxes(const Layout& layout, const std::vector<const Activity*>& activities, double y, double height) {
   std::vector<const Activity*> thin;
-  std::map<std::string, std::string> paths;  // by class
+  std::map<std::string, std::string> paths;  // by class of the boxes
   std::string boxes;
   for (const Activity* activity : activities) {
     const double x = layout.x(activity->begin), width = layout.x(activity->end) - x;
@@ -107,14 +107,14 @@ std::string lane_boxes(const Layout& layout, const std::vector<const Activity*>&
   return out + boxes;
 }
 
-// Stacked areas in steps, from the floor up; columns in which nothing changes are left out.
+// Draws memory as stacked areas in steps, from the floor up; columns in which nothing changes are left out.
 std::string memory_areas(const Layout& layout, std::size_t device) {
   const std::vector<MemoryPoint>& memory = layout.timeline.memory[device];
   const auto columns = static_cast<std::size_t>(kChart);
   const std::vector<const MemoryPoint*> points = memory_by_column(memory, layout.end / static_cast<double>(columns), columns);
   const double floor = layout.floor_of_memory(device), scale = layout.most_memory > 0 ? kMemory / layout.most_memory : 0;
   std::string out;
-  // The upper classes lie behind, each from the floor to its own top.
+  // Upper classes are drawn first, behind the others, each from the floor to its own top.
   for (std::size_t upper = kMemoryClasses; upper-- > 0;) {
     std::string path = concat("M", decimal(kLeft), " ", decimal(floor));
     double now = floor;
@@ -138,8 +138,8 @@ std::string memory_areas(const Layout& layout, std::size_t device) {
                 amount_text(peak->total(), layout.timeline.seconds), "</text>\n");
 }
 
-// From the sender's row, where the transfer begins, to the receiver's boxes, where it ends. Lines that would lie on each other are
-// drawn once; of too many none are.
+// Lines from the sender's row, where a transfer begins, to the receiver's boxes, where it ends. Lines that would lie on each other are
+// drawn once; where there are too many, none is drawn.
 std::string arrows(const Layout& layout, bool& too_many) {
   std::set<std::tuple<std::int32_t, std::int32_t, int, int>> drawn;
   std::string path;
@@ -228,7 +228,7 @@ std::string device_rows(const Layout& layout) {
     out += concat("<text x=\"8\" y=\"", decimal(y + kBox / 2 + 4), "\">", escape_markup(layout.timeline.devices[device]), "</text>\n");
     out += concat("<rect class=\"idle\" x=\"", decimal(kLeft), "\" y=\"", decimal(y), "\" width=\"", decimal(kChart), "\" height=\"",
                   decimal(kBox), "\"/>\n");
-    out += lane_boxes(layout, host[device], y + kBox / 4, kBox / 2);  // lower than computing, which lies over it
+    out += lane_boxes(layout, host[device], y + kBox / 4, kBox / 2);  // lower than the boxes of computing, which lie over it
     out += lane_boxes(layout, compute[device], y, kBox);
     out += lane_boxes(layout, transfers[device], layout.strip(device), kStrip);
     if (device < layout.timeline.memory.size()) out += memory_areas(layout, device);

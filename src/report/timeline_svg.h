@@ -1,4 +1,4 @@
-// A timeline as a picture of its own.
+// A timeline as a standalone picture.
 #pragma once
 
 #include <string>

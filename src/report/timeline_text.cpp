@@ -9,11 +9,12 @@
 namespace penstock {
 namespace {
 
-constexpr std::array<int, kLooks> kTerminalColours = {117, 214, 227, 36, 166, 175, 67, 248};  // of the 256: the nearest to the looks' own
+// Numbers of the 256 terminal colours nearest to the looks'.
+constexpr std::array<int, kLooks> kTerminalColours = {117, 214, 227, 36, 166, 175, 67, 248};
 constexpr const char* kBars[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 constexpr std::string_view kMemoryName = "  memory";
 
-// All timelines' common scale.
+// The scale that all timelines share.
 struct Scale {
   double end = 0;
   double per_column = 1;
@@ -33,7 +34,7 @@ Scale scale_of(const std::vector<Timeline>& timelines, const TimelineTextOptions
   return scale;
 }
 
-// Computing hides the rest: a column shows a transfer only where its receiver does nothing else.
+// Computing hides everything else: a column shows a transfer only where its receiver does nothing else.
 std::vector<int> row_looks(const std::vector<const Activity*>& compute, const std::vector<const Activity*>& host,
                            const std::vector<const Activity*>& incoming, const Scale& scale, std::size_t columns) {
   std::vector<int> row = dominant_looks(compute, scale.per_column, columns);

@@ -1,4 +1,4 @@
-// Timelines for the terminal.
+// Draws timelines as text for the terminal.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 namespace penstock {
 
 struct TimelineTextOptions {
-  int columns = 100;  // characters of time; at least 1
+  int columns = 100;  // characters for the time; at least 1
   bool colour = false;
 };
 
-// A row per device, each column showing the kind that took most of it ('.': nothing); where memory is known, a line under it with the
-// largest amount in each column, on one scale for all devices, and the peak. Several timelines are drawn one under the other on one
-// scale of time. Then the axis and the legend.
+// One row per device; each column shows the kind that took most of its time ('.': nothing). Where memory is known, a line under it shows
+// the largest amount in each column, on one scale for all devices, and the peak. Several timelines are drawn one under the other on one
+// scale of time. Then come the axis and the legend.
 std::string timeline_text(const std::vector<Timeline>& timelines, const TimelineTextOptions& options = {});
 
 }  // namespace penstock

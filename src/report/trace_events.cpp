@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-// Whole nanoseconds, so that boxes that touch do not overlap once a viewer has rounded them.
+// Time in whole nanoseconds, so that boxes that touch do not overlap once a viewer has rounded them.
 std::int64_t nanoseconds(double time) {
   return std::llround(std::min(time * 1e9, 9e18));
 }
@@ -20,13 +20,13 @@ std::string quoted(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// One event of a list. Built as text: a step may have a million of them, and as objects they take seconds.
+// Writes one event to a list, directly as text: a step may have a million events, and as JSON objects they would take seconds.
 class Event {
  public:
   Event(std::string& list, std::string_view phase, std::int32_t device) : out_(list) {
     out_ += list.size() > 1 ? ",\n{" : "{";
     write("ph", quoted(phase));
-    write("pid", std::to_string(device + 1));  // viewers take process 0 for an idle one
+    write("pid", std::to_string(device + 1));  // + 1, as viewers take process 0 for an idle one
   }
   ~Event() { out_ += in_arguments_ ? "}}" : "}"; }
   Event(const Event&) = delete;
@@ -35,7 +35,7 @@ class Event {
   Event& add(std::string_view key, std::int64_t value) { return write(key, std::to_string(value)); }
   Event& amount(std::string_view key, double value) { return write(key, number(value)); }
   Event& time(std::string_view key, std::int64_t ns) { return write(key, number(static_cast<double>(ns) / 1e3)); }  // in microseconds
-  // What follows are arguments.
+  // From here on the members are arguments.
   Event& arguments() {
     out_ += ",\"args\":{";
     in_arguments_ = first_ = true;
@@ -54,11 +54,11 @@ class Event {
   }
 
   std::string& out_;
-  bool first_ = true;  // in the innermost braces
+  bool first_ = true;  // whether the next member is the first in the innermost braces
   bool in_arguments_ = false;
 };
 
-// Threads, numbered from 1 over all devices. Boxes of one thread must not overlap.
+// Assigns activities to threads, numbered from 1 over all devices. Boxes of one thread must not overlap.
 class Threads {
  public:
   explicit Threads(const Timeline& timeline) : timeline_(timeline), of_(timeline.activities.size()) {
@@ -87,9 +87,9 @@ class Threads {
     std::string title;
   };
 
-  // Each activity, by begin, goes to the thread that was first free.
+  // Gives each activity, by begin, to the thread that has been free for longest.
   void place(const std::vector<const Activity*>& activities, const std::string& title) {
-    std::multimap<double, int> free;  // from when each thread is
+    std::multimap<double, int> free;  // by the time from which each thread is free
     int threads = 0;
     for (const Activity* activity : activities) {
       int thread = 0;
@@ -123,8 +123,8 @@ void add_box(const Timeline& timeline, const Activity& activity, int thread, std
   if (activity.bytes > 0) event.amount("bytes", activity.bytes);
 }
 
-// Finds what a transfer was made by and what reads it: the last to end before it and the first to begin after it, of its own micro-batch if
-// it has one.
+// Finds the activity that made what a transfer carries and the one that reads it: the last to end before the transfer and the first to
+// begin after it, of the transfer's own micro-batch if it has one.
 class Neighbours {
  public:
   explicit Neighbours(const Timeline& timeline) {
@@ -135,7 +135,7 @@ class Neighbours {
       }
     }
   }
-  // Null where there is none.
+  // The activity before the transfer; null where there is none.
   const Activity* producer(const Activity& transfer) const {
     const Row& row = row_of(transfer.device, transfer.microbatch);
     const auto it = std::partition_point(row.begin(), row.end(), [&](const Activity* a) { return a->end <= transfer.begin; });
@@ -153,11 +153,11 @@ class Neighbours {
     const auto it = rows_.find({device, microbatch});
     return it == rows_.end() ? none_ : it->second;
   }
-  std::map<std::pair<std::int32_t, std::int32_t>, Row> rows_;  // (device, micro-batch; -1: all), by begin
+  std::map<std::pair<std::int32_t, std::int32_t>, Row> rows_;  // by (device, micro-batch; -1: all), sorted by begin
   Row none_;
 };
 
-// Points bind to the box that they lie in, so each stands at the begin of its box.
+// A flow point binds to the box that it lies in, so each stands at the begin of its box.
 void add_arrows(const Timeline& timeline, const Threads& threads, std::string& list) {
   const Neighbours neighbours(timeline);
   std::int64_t id = 0;

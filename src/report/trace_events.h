@@ -1,4 +1,4 @@
-// The drawing part of a timeline's file: see timeline_json.h.
+// The trace events of a timeline's file; see timeline_json.h.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace penstock {
 
-// A JSON list of Chrome's trace events.
+// The timeline's activities as a JSON list of Chrome's trace events.
 std::string trace_events(const Timeline& timeline);
 
 }  // namespace penstock
