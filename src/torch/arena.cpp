@@ -20,7 +20,7 @@ Arena::Arena(std::int64_t bytes) : bytes_(bytes) {
   if (!data_)
     throw Error(concat("there is no memory for ", bytes_text(static_cast<double>(bytes)), " that a program plans"), {},
                 "a smaller model or batch, more micro-batches, or --recompute inputs");
-  if (alignment == kHugePage) madvise(data_.get(), rounded, MADV_HUGEPAGE);  // advice: without it only slower
+  if (alignment == kHugePage) madvise(data_.get(), rounded, MADV_HUGEPAGE);  // only advice: without it everything works, but slower
   std::memset(data_.get(), 0, rounded);
 }
 

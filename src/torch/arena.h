@@ -1,4 +1,4 @@
-// Memory for tensors.
+// Memory for the tensors of a device.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace penstock {
 
-// Zeroed memory, aligned for every kernel (to a huge page, so that the system can use them), and written once at the start: no page
-// fault falls into a step. An empty arena has no memory.
+// Zeroed memory, aligned for every kernel and to huge pages, so that the system can use them. It is written once at the start, so that no
+// page fault falls into a step. An empty arena has no memory.
 class Arena {
  public:
   Arena() = default;

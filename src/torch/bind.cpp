@@ -12,15 +12,16 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t kEnd = std::numeric_limits<std::size_t>::max();  // after the last op
+constexpr std::size_t kEnd = std::numeric_limits<std::size_t>::max();  // a position after the last op
 
-// Where an output's value comes into being.
+// When an output's value gets into the result's memory.
 enum class Route : std::uint8_t {
-  direct,    // its op writes (or adds to) the result's memory
+  direct,    // its op writes (or adds) to that memory itself
   at_op,     // it is copied (or added) right after its op
   at_begin,  // it is an input, copied before the first op (a later update may overwrite it)
-  at_end,    // copied after the last op, because something still reads the memory it goes to; what lies in an input's memory is first
-             // put aside (two states may change places)
+  // It is copied after the last op, because something still reads the memory it goes to; a value in an input's memory is first put aside
+  // (two states may change places).
+  at_end,
 };
 
 class Binder {
@@ -84,7 +85,8 @@ class Binder {
     return update ? Route::at_end : Route::at_op;
   }
 
-  // Makes `memory` the place where the value is computed, going back through ops that only look at it differently. False: not possible.
+  // Makes `memory` the place where the value is computed, going back through ops that are only views. Returns false where that is not
+  // possible.
   bool claim(ValueId value, const at::Tensor& memory, ResultMode mode) {
     std::vector<std::pair<ValueId, at::Tensor>> chain;
     at::Tensor place = memory;
@@ -92,7 +94,7 @@ class Binder {
       const Op* op = producer(v);
       if (!op || homes_[v.index()].defined() || is_output_twice(v)) return false;
       if (v != value && std::ranges::count(graph_.outputs, v)) return false;
-      // What is added to memory never exists by itself: nobody else may read it.
+      // A value that is added to memory never exists by itself, so nobody else may read it.
       if (mode == ResultMode::add && uses_[v.index()] != 1) return false;
       chain.emplace_back(v, place);
       const Kernel* kernel = kernels_[producers_[v.index()].index()];
@@ -119,7 +121,7 @@ class Binder {
 
   bool adds(std::size_t o, ValueId value) const { return kernels_[o] && (kernels_[o]->accumulates >> result_number(o, value) & 1u); }
 
-  // May op o write there? Inputs in that memory must have been read before, or be read by o itself element by element.
+  // Whether op o may write to `place`. Inputs in that memory must have been read before, or be read by o itself element by element.
   bool overwrites_safely(std::size_t o, const at::Tensor& place) const {
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
       const ValueId input = graph_.inputs[i];
@@ -156,7 +158,7 @@ class Binder {
     push(kernel ? kernel->bind(site) : bind_by_name(site), OpId(static_cast<std::int64_t>(o)));
   }
 
-  // True if every result is a view; results that are to be written elsewhere need a copy.
+  // Binds a view op. Returns true if every result is a view; results that are to be written elsewhere need a copy.
   bool bind_view(const Op& op, const Kernel& kernel, const at::Tensor& operand) {
     std::vector<at::Tensor> views;
     for (std::size_t r = 0; r < op.results.size(); ++r) {
@@ -172,8 +174,9 @@ class Binder {
     return true;
   }
 
-  // A plan in which the value has storage of its own may use the operand's for something else after this op. So it must be an output that
-  // is copied right behind the op and read by nothing else, or one whose place the operand has, too.
+  // Whether the value may be a view although the plan gives it storage of its own: the plan may use the operand's storage for something
+  // else after this op. So it must be an output that is copied right behind the op and read by nothing else, or one whose place the operand
+  // has, too.
   bool may_view(ValueId value) const {
     if (plan_.views[value.index()] || homes_[value.index()].defined()) return true;
     const auto output = std::ranges::find(graph_.outputs, value);
@@ -202,8 +205,8 @@ class Binder {
     }
   }
 
-  // Copies an output that lies in an input's memory to memory of its own, unless it lies right where it goes. One that looks at that memory
-  // in another order (a state's next value that is its transpose) cannot be copied over it.
+  // Copies an output that lies in an input's memory to memory of its own, unless it lies right where it goes. An output that views that
+  // memory in another order (a state's next value that is its transpose) cannot be copied over it in place.
   void put_aside(std::size_t i) {
     const ValueId value = graph_.outputs[i];
     const at::Tensor &from = tensors_[value.index()], &to_be = results_[i].memory;
@@ -223,11 +226,11 @@ class Binder {
   std::span<const BoundResult> results_;
   std::byte* scratch_;
   Spare& spare_;
-  std::vector<const Kernel*> kernels_;  // by op
+  std::vector<const Kernel*> kernels_;  // by op; null where it runs by name
   std::vector<OpId> producers_;
   std::vector<int> uses_;
-  std::vector<ValueId> root_;           // of each value: what it is a view of
-  std::vector<std::size_t> last_read_;  // of each root
+  std::vector<ValueId> root_;           // by value: the value that it is a view of
+  std::vector<std::size_t> last_read_;  // by root
   std::vector<at::Tensor> tensors_;     // by value, once bound
   std::vector<at::Tensor> homes_;       // by value: the result memory it is computed in
   std::vector<bool> add_home_;          // by value: its op adds to that memory

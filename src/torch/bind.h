@@ -11,19 +11,19 @@
 
 namespace penstock {
 
-// Memory for the temporaries that the scratch plan has no place for (values that are copied into a result, reshapes that cannot be views).
-// Shared by all tasks of a device, because one runs at a time.
+// Memory for temporaries that have no place in the scratch plan (values that are copied into a result, reshapes that cannot be views). All
+// tasks of a device share it, because one runs at a time.
 class Spare {
  public:
-  void rewind() { block_ = 0, used_ = 0, taken_ = 0; }  // the next task begins
+  void rewind() { block_ = 0, used_ = 0, taken_ = 0; }  // starts again for the next task
   std::byte* take(std::int64_t bytes);                  // valid as long as this object
   std::int64_t bytes() const;
-  std::int64_t taken() const { return taken_; }  // by the task that began last
+  std::int64_t taken() const { return taken_; }  // bytes that the task that began last has taken
 
  private:
   std::vector<Arena> blocks_;
   std::size_t block_ = 0;
-  std::int64_t used_ = 0;  // of blocks_[block_]
+  std::int64_t used_ = 0;  // bytes used of blocks_[block_]
   std::int64_t taken_ = 0;
 };
 
@@ -34,11 +34,11 @@ struct BoundResult {
 
 struct BoundCall {
   Bound run;
-  std::int32_t op = -1;  // of the task's graph; of a copy: the op whose result it copies, -1: an input
+  std::int32_t op = -1;  // op of the task's graph; for a copy the op whose result it copies, -1: an input
 };
 
-// The calls that run `task` with these operands (one per input of its graph) and results (one per output). `scratch` has plan.bytes.
-// Throws Error for an op that nobody knows.
+// The calls that run `task` with these operands (one per input of its graph) and results (one per output). `scratch` has plan.bytes. Throws
+// Error for an op that neither Penstock nor the dispatcher knows.
 std::vector<BoundCall> bind_task(const Task& task, const ScratchPlan& plan, std::span<const at::Tensor> operands,
                                  std::span<const BoundResult> results, std::byte* scratch, Spare& spare);
 

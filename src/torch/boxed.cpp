@@ -1,4 +1,4 @@
-// Ops by name through libtorch's dispatcher.
+// Runs ops by name through libtorch's dispatcher.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
@@ -29,7 +29,7 @@ c10::OperatorHandle find_operator(const Op& op) {
   throw Error(concat("op ", quote(op.name), ": ", what), {concat("schema: ", c10::toString(schema))});
 }
 
-// The places of the schema's tensors: the next operand each, except those that are absent.
+// Walks over the schema's tensor arguments: each takes the next operand, except those that are absent.
 class TensorArguments {
  public:
   explicit TensorArguments(const Site& site, const c10::FunctionSchema& schema) : site_(site), schema_(schema) {
@@ -67,7 +67,7 @@ bool is_tensor(const c10::Type& type) {
   return type.kind() == c10::TypeKind::TensorType;
 }
 
-// The type inside Optional[...], or the type itself.
+// The type inside of Optional[...], or the type itself.
 c10::TypePtr without_optional(const c10::TypePtr& type) {
   return type->kind() == c10::TypeKind::OptionalType ? type->castRaw<c10::OptionalType>()->getElementType() : type;
 }
@@ -88,7 +88,8 @@ c10::IValue tensor_list(const c10::TypePtr& type, TensorArguments& tensors) {
   return list;
 }
 
-// The attribute as the schema's type wants it: integers widen to floats and lists of one; lists of bools are written as 0 and 1.
+// The attribute as the schema's type wants it: an integer widens to a float, a number to a list of one; lists of bools are written as 0 and
+// 1.
 c10::IValue value_of(const Attribute& attribute, const c10::Type& type) {
   if (const auto* text = std::get_if<std::string>(&attribute)) return *text;
   if (const auto* dtype = std::get_if<DType>(&attribute)) return scalar_type(*dtype);
@@ -136,7 +137,7 @@ std::vector<c10::IValue> arguments_of(const Site& site, const c10::FunctionSchem
   return stack;
 }
 
-// The tensors that the operator returned, those of tensor lists too. An undefined one is no result.
+// The tensors that the operator returned, also those in tensor lists. An undefined tensor is no result.
 std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& stack) {
   std::vector<at::Tensor> out;
   const auto take = [&](const at::Tensor& tensor) {
@@ -157,7 +158,7 @@ std::string type_of(const at::Tensor& tensor) {
   return concat(dtype, "[", join(tensor.sizes(), ",", [](std::int64_t size) { return concat(size); }), "]");
 }
 
-// The types of an op by name are those that its graph declares, and its results' memory is made for them.
+// Checks that an op run by name gives the types that its graph declares: its results' memory is made for these.
 void check_types(const Op& op, const c10::FunctionSchema& schema, const std::vector<at::Tensor>& given,
                  const std::vector<at::Tensor>& declared) {
   if (given.size() < declared.size()) fail(op, concat("it gives ", given.size(), " tensors, the graph declares ", declared.size()), schema);
@@ -166,7 +167,7 @@ void check_types(const Op& op, const c10::FunctionSchema& schema, const std::vec
       fail(op, concat("its result ", i, " is ", type_of(given[i]), ", the graph declares ", type_of(declared[i])), schema);
 }
 
-// The same argument on the device without memory.
+// The same argument on the meta device, which has no memory.
 c10::IValue on_meta(const c10::IValue& value) {
   const auto tensor_on_meta = [](const at::Tensor& tensor) {
     return tensor.defined() ? at::empty(tensor.sizes(), tensor.options().device(at::kMeta)) : tensor;
@@ -178,7 +179,7 @@ c10::IValue on_meta(const c10::IValue& value) {
   return list;
 }
 
-// The results that the operator would give, without memory or work; none where it can only tell by running.
+// The results that the operator would give, found without memory or work; none where only running it can tell.
 std::optional<std::vector<at::Tensor>> types_given(const c10::OperatorHandle& handle, const std::vector<c10::IValue>& arguments) {
   std::vector<c10::IValue> stack;
   for (const c10::IValue& argument : arguments) stack.push_back(on_meta(argument));

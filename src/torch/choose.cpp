@@ -18,7 +18,7 @@ namespace penstock {
 namespace {
 
 constexpr const char* kCandidates[] = {"penstock", "onednn", "mkl"};
-// Another kernel than the first has to be this much faster: a tie should not be decided by noise.
+// Another kernel than the first has to take less than this share of its time: a tie should not be decided by noise.
 constexpr double kMargin = 0.97;
 
 struct ProductShape {
@@ -34,7 +34,7 @@ struct ProductShape {
   }
 };
 
-// Is this matrix seen with its dims swapped: through an odd number of transpositions of what is dense?
+// Whether a matrix is read with its dims swapped: through an odd number of transpositions of a dense one.
 bool is_transposed(const Graph& graph, const std::vector<OpId>& producer, ValueId value) {
   bool flipped = false;
   for (OpId op = producer[value.index()]; op; op = producer[value.index()]) {
@@ -46,7 +46,7 @@ bool is_transposed(const Graph& graph, const std::vector<OpId>& producer, ValueI
   return flipped;
 }
 
-// Is the value, as it is or seen in other shapes, an output that the task's runs add to memory?
+// Whether the value, as it is or in other shapes, is an output that the task's runs add to memory.
 bool is_added(const Graph& graph, const std::vector<ResultMode>& modes, ValueId value) {
   for (std::size_t i = 0; i < graph.outputs.size(); ++i)
     if (graph.outputs[i] == value) return modes[i] == ResultMode::add;
@@ -69,13 +69,13 @@ ProductShape shape_of(const Graph& graph, const std::vector<OpId>& producer, con
   shape.m = graph.type(op.results[0]).elements() / shape.n;
   shape.k = graph.type(a).shape.back();
   shape.transposed_a = is_transposed(graph, producer, a);
-  shape.transposed_b = is_transposed(graph, producer, b) != (op.name == "linear");  // its weight is [out, in]
+  shape.transposed_b = is_transposed(graph, producer, b) != (op.name == "linear");  // linear's weight is [out, in]
   shape.bias = op.operands.size() == 3;
   shape.accumulate = !shape.bias && is_added(graph, modes, op.results[0]);
   return shape;
 }
 
-// Of the last run of each task (all runs but an accumulator's first have the same modes).
+// The result modes of the last run of each task (all runs but an accumulator's first have the same modes).
 std::vector<std::vector<ResultMode>> modes_of(const Program& program) {
   std::vector<std::vector<ResultMode>> modes(program.tasks.size());
   for (std::size_t t = 0; t < modes.size(); ++t) modes[t].resize(program.tasks[t].graph.outputs.size(), ResultMode::store);
@@ -96,7 +96,7 @@ double thread_seconds() {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// The best of a few runs, in thread CPU time: other work on the machine hardly shows.
+// The best of a few runs, in CPU time of the thread, in which other work on the machine hardly shows.
 double seconds_of(const Bound& call) {
   call();
   double best = INFINITY;

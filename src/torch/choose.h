@@ -1,4 +1,4 @@
-// Which library computes each matrix product: measured once per machine, kept in a file, and written into the program.
+// Chooses the library that computes each matrix product: it is measured once per machine, kept in a file, and written into the program.
 #pragma once
 
 #include <map>
@@ -8,19 +8,19 @@
 
 namespace penstock {
 
-// Kernel ("mkl", "onednn" or "penstock") by product: "f32 256x192x64 nt bias" is rows x columns x inner size, which operands are
-// transposed, and what the result starts from.
+// The kernel ("mkl", "onednn" or "penstock") for each product. A key such as "f32 256x192x64 nt bias" is rows x columns x inner size, which
+// operands are transposed, and what the result starts from.
 using KernelChoices = std::map<std::string, std::string>;
 
-// The choices kept for this machine's processor; none where there is no such file or it is another processor's. Throws Error with
-// file:line:column where it is no such file.
+// The choices kept for this machine's processor; none where there is no such file or it was made on another processor. Throws Error with
+// file:line:column where the file has another form.
 KernelChoices read_kernel_choices(const std::string& file);
 void write_kernel_choices(const std::string& file, const KernelChoices& choices);
 
-// Sets the attribute "kernel" of every f32 product of the tasks, measuring what `choices` does not have yet (milliseconds per product).
-// Returns whether something was measured.
+// Sets the attribute "kernel" of every f32 product of the tasks, and measures products that `choices` does not have yet (milliseconds
+// each). Returns whether something was measured.
 bool choose_kernels(Program& program, KernelChoices& choices);
-// The same with the choices kept in `file`, whose folder is made where it is missing.
+// The same with choices kept in `file`, whose folder is made where it is missing.
 void choose_kernels(Program& program, const std::string& file);
 
 }  // namespace penstock

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kOuterDims = 3;
 
-// Runs of bytes at up to three levels of strides (in bytes), outermost first.
+// A copy of runs of bytes at up to three levels of strides (in bytes), outermost first.
 struct RunCopy {
   char* to;
   const char* from;
@@ -19,7 +19,8 @@ struct RunCopy {
 };
 
 void copy_run(char* to, const char* from, std::int64_t bytes) {
-  for (; bytes >= 64; bytes -= 64, to += 64, from += 64) std::memcpy(to, from, 64);  // inline: a call per run would cost more than the run
+  // Inline: calling memcpy for each run would cost more than the run.
+  for (; bytes >= 64; bytes -= 64, to += 64, from += 64) std::memcpy(to, from, 64);
   if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
@@ -36,7 +37,7 @@ struct Dim {
   std::int64_t size, to, from;  // strides in elements
 };
 
-// The dims of both, without those of size 1, and with neighbours joined where they follow one another in both.
+// The common dims of both, without those of size 1; neighbours that follow one another in both tensors are joined.
 std::vector<Dim> joined_dims(const at::Tensor& to, const at::Tensor& from) {
   std::vector<Dim> dims;
   for (std::int64_t d = 0; d < to.dim(); ++d) {
@@ -57,7 +58,7 @@ std::optional<RunCopy> as_runs(const at::Tensor& to, const at::Tensor& from) {
   RunCopy copy{static_cast<char*>(to.data_ptr()), static_cast<const char*>(from.data_ptr()), width};
   std::size_t outer = dims.size();
   if (!dims.empty() && dims.back().to == 1 && dims.back().from == 1) copy.run = dims[--outer].size * width;
-  if (outer > kOuterDims || (outer > 0 && copy.run < 16)) return std::nullopt;  // single elements: libtorch transposes better
+  if (outer > kOuterDims || (outer > 0 && copy.run < 16)) return std::nullopt;  // single elements: libtorch transposes these better
   for (std::size_t d = 0; d < outer; ++d) {
     const std::size_t level = kOuterDims - outer + d;
     copy.size[level] = dims[d].size;

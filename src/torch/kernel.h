@@ -1,6 +1,6 @@
-// What a kernel is: a function that, given one op and the memory of its operands and results, returns the call to make each time the op
-// runs. Everything that can be decided before the first step (attributes, strides, which library) is decided in it; the call itself looks
-// nothing up.
+// A kernel is a function that gets one op and the memory of its operands and results, and returns the call to make each time the op runs.
+// Everything that can be decided before the first step (attributes, strides, which library) is decided there; the call itself looks nothing
+// up.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@
 
 namespace penstock {
 
-// One op at one place in memory. Empty: there is nothing to do.
+// The call for one op at one place in memory; empty where there is nothing to do.
 using Bound = std::function<void()>;
 
 struct Site {
@@ -21,24 +21,24 @@ struct Site {
   const Op& op;
   std::span<const at::Tensor> operands;
   std::span<const at::Tensor> results;  // memory to write; dense, or with any strides where the kernel takes them
-  unsigned accumulate = 0;              // bit i: add to result i; set only where the kernel says that it can
+  unsigned accumulate = 0;              // bit i: add to result i; set only where Kernel::accumulates allows it
 };
 
 struct Kernel {
-  std::string_view name;                 // of the op
-  Bound (*bind)(const Site&) = nullptr;  // copies what a view would show, where the op is a view
+  std::string_view name;                 // the op's name
+  Bound (*bind)(const Site&) = nullptr;  // for a view op it copies what the view would show
   unsigned accumulates = 0;              // bit i: can add to result i
-  bool strided = false;                  // results may have any strides (libtorch's out variants do not all keep to theirs)
-  // Of ops that only look at memory differently: result i as a view of operand 0; undefined where only a copy will do.
+  bool strided = false;                  // whether results may have any strides (libtorch's out variants do not all keep to theirs)
+  // For view ops: result i as a view of operand 0; undefined where only a copy will do.
   at::Tensor (*view)(const Op&, const TensorType& result, const at::Tensor& operand, std::size_t i) = nullptr;
-  // The operand whose view `result` is; undefined where the op shows only a part of it.
+  // The inverse: the operand of which `result` is a view; undefined where the op shows only a part of it.
   at::Tensor (*unview)(const Op&, const TensorType& operand, const at::Tensor& result) = nullptr;
 };
 
-// Null: run by name through the dispatcher.
+// The kernel of an op; null where it runs by name through the dispatcher.
 const Kernel* find_kernel(std::string_view name);
 
-// The families. Each returns a static table.
+// The families of kernels. Each function returns a static table.
 std::span<const Kernel> elementwise_kernels();
 std::span<const Kernel> activation_kernels();
 std::span<const Kernel> reduction_kernels();
@@ -52,17 +52,18 @@ std::span<const Kernel> loss_kernels();
 std::span<const Kernel> random_kernels();
 std::span<const Kernel> optimiser_kernels();
 
-// An op that Penstock does not know, by its name in libtorch's dispatcher ("aten::cumsum", "aten::add.Tensor"), boxed.
-// Operands are the schema's Tensor arguments in order; every other argument is the attribute of its name, or the schema's default.
+// Binds an op that Penstock does not know by its name in libtorch's dispatcher ("aten::cumsum", "aten::add.Tensor"), boxed. Operands are
+// the schema's Tensor arguments in order; every other argument is the attribute of its name, or the schema's default. Two attributes say
+// more:
 //   lists = [n, ..]  lengths of the Tensor[] arguments, in order
 //   none = [i, ..]   places (counted over Tensor arguments and list elements) that are absent; the other places take the next operand
-// dtype arguments are dtype attributes; device, layout, pin_memory and generator take their defaults. Throws Error where the dispatcher
-// has no such op, an argument has neither attribute nor default, or a result has another type than the graph declares (the call does, where
-// the operator cannot tell before).
+// dtype arguments are dtype attributes; device, layout, pin_memory and generator take their defaults. Throws Error where the dispatcher has
+// no such op, an argument has neither attribute nor default, or a result has another type than the graph declares (the call does, where the
+// operator cannot tell before).
 Bound bind_by_name(const Site& site);
 
 at::ScalarType scalar_type(DType dtype);
-// A tensor over memory that somebody else owns, dense.
+// A dense tensor over memory that somebody else owns.
 at::Tensor tensor_at(std::byte* memory, const TensorType& type);
 
 }  // namespace penstock

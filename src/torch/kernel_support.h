@@ -1,4 +1,4 @@
-// What the kernels share.
+// Helpers that the kernels share.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-// Row-major f32 without gaps: what most of our own loops take.
+// Whether the tensor is f32, row-major and without gaps, as most of our own loops want it.
 inline bool is_dense_f32(const at::Tensor& x) {
   return x.scalar_type() == at::kFloat && x.is_contiguous();
 }
@@ -44,7 +44,7 @@ inline void deliver(const at::Tensor& result, const at::Tensor& value, bool accu
     result.copy_(value);
 }
 
-// Operand 1, or the number "other" as a scalar of operand 0's dtype.
+// Operand 1 or, where there is none, the number "other" as a scalar of operand 0's dtype.
 inline at::Tensor second_operand(const Site& site) {
   if (site.operands.size() == 2) return site.operands[1];
   return at::scalar_tensor(number_attribute(site.op, "other"), at::TensorOptions(site.operands[0].scalar_type()));

@@ -8,7 +8,7 @@ namespace {
 
 using T = at::Tensor;
 
-// q of [batch, heads, queries, head] and k of [batch, heads, keys, head].
+// The shape for q [batch, heads, queries, head] and k [batch, heads, keys, head].
 AttentionShape shape_of(const Op& op, const T& q, const T& k) {
   return {q.size(0),
           q.size(1),

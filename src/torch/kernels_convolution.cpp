@@ -17,7 +17,7 @@ const Integers& integers(const Site& site, std::string_view name) {
   return attribute<Integers>(site.op, name);
 }
 
-// Not every processor convolves in low precision, and sums should not be kept in it.
+// The operand in the dtype to compute in: not every processor convolves in low precision, and sums should not be kept in it.
 T computed(const T& x) {
   return is_low_precision(x) ? in_f32(x) : x;
 }
@@ -32,7 +32,7 @@ Bound bind_convolution(const Site& site) {
   };
 }
 
-// Where one of x and weight is not read, only its shape counts: the result, which has it, stands in for it.
+// Of the one of x and weight that is not read only the shape counts, so the result, which has that shape, stands in for it.
 Bound bind_backward_input(const Site& site) {
   return [dy = site.operands[0], weight = site.operands[1], dx = site.results[0], stride = integers(site, "stride"),
           padding = integers(site, "padding")] {
@@ -57,7 +57,7 @@ Bound bind_max_pool(const Site& site) {
   };
 }
 
-// Of x, too, only the shape counts.
+// Here, too, only the shape of x counts.
 Bound bind_max_pool_backward(const Site& site) {
   return [dy = site.operands[0], indices = site.operands[1], dx = site.results[0], kernel = integers(site, "kernel_size"),
           stride = integers(site, "stride"), padding = integers(site, "padding")]() mutable {

@@ -38,7 +38,7 @@ namespace {
 
 using T = at::Tensor;
 
-// A dense f32 loop of ours over operands of the result's shape.
+// One of our own dense f32 loops, over operands of the result's shape.
 using Loop = void (*)(const float*, const float*, float*, std::int64_t);
 Bound bind_loop(const Site& site, Loop loop) {
   return [loop, a = floats(site.operands[0]), b = floats(site.operands[1]), out = mutable_floats(site.results[0]),

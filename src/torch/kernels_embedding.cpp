@@ -14,7 +14,7 @@ void require_row(std::int64_t index, std::int64_t rows) {
     throw Error(concat("embedding: index ", index, " is outside its ", rows, " rows"), {}, "is a token outside the model's vocabulary?");
 }
 
-// Any dtype: rows are moved, not read.
+// Takes any dtype, as rows are only moved.
 Bound bind_embedding(const Site& site) {
   const T &weight = site.operands[0], &indices = site.operands[1], &out = site.results[0];
   if (!weight.is_contiguous() || !indices.is_contiguous() || !out.is_contiguous())
@@ -29,7 +29,7 @@ Bound bind_embedding(const Site& site) {
   };
 }
 
-// Rows of a bag are added in its order.
+// The rows of a bag are added in the bag's order.
 Bound bind_embedding_bag(const Site& site) {
   const T &weight = site.operands[0], &indices = site.operands[1], &out = site.results[0];
   if (are_dense_f32(weight, out) && indices.is_contiguous())
@@ -51,7 +51,7 @@ Bound bind_embedding_bag(const Site& site) {
   };
 }
 
-// Each row of dy goes to the `bag` rows named in its place. They are added in order, so that the sum does not depend on threads.
+// Adds each row of dy to the `bag` rows that its indices name. They are added in order, so that the sum does not depend on threads.
 Bound bind_backward(const Site& site, std::int64_t bag) {
   const bool accumulate = site.accumulate & 1;
   const T &dy = site.operands[0], &indices = site.operands[1], &out = site.results[0];

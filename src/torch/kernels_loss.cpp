@@ -19,7 +19,7 @@ void require_targets(const std::int64_t* targets, std::int64_t n, std::int64_t c
                   concat("targets to leave out are ", ignore));
 }
 
-// f64: the C library's exp and log.
+// The f64 loss, with the C library's exp and log.
 double cross_entropy_f64(const double* logits, const std::int64_t* targets, double* logsumexp, NormShape shape, std::int64_t ignore) {
   double loss = 0;
   for (std::int64_t r = 0; r < shape.rows; ++r, logits += shape.width) {
@@ -41,7 +41,7 @@ void cross_entropy_backward_f64(const double* logits, const std::int64_t* target
   }
 }
 
-// Dense, in the dtype that the loss is computed in: low precision is widened.
+// The operand dense and in the dtype that the loss is computed in: low precision is widened.
 T computed(const T& x) {
   return (is_low_precision(x) ? in_f32(x) : x).contiguous();
 }

@@ -18,7 +18,7 @@ namespace {
 
 using T = at::Tensor;
 
-// Statistics are f32 where x is of low precision: those run in f32 as a whole.
+// The operand in the dtype to compute in: statistics of low-precision tensors are f32, so these run in f32 as a whole.
 T computed(const T& x) {
   return is_low_precision(x) ? in_f32(x) : x;
 }
@@ -87,7 +87,7 @@ Bound bind_rms_norm_backward(const Site& site) {
   };
 }
 
-// ATen's training mode without running statistics.
+// As ATen's training mode without running statistics.
 Bound bind_batch_norm(const Site& site) {
   return [x = site.operands[0], weight = site.operands[1], bias = site.operands[2], y = site.results[0], mean = site.results[1],
           rstd = site.results[2], eps = number_attribute(site.op, "eps")]() mutable {

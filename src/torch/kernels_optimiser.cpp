@@ -27,7 +27,7 @@ Adamw adamw_of(const Op& op) {
   return {number_attribute(op, "beta1"), number_attribute(op, "beta2"), number_attribute(op, "eps"), number_attribute(op, "weight_decay")};
 }
 
-// One step's update of n elements: (p, g, m, v, p_out, m_out, v_out, n). Each result may lie over its operand.
+// The update of n elements in one step: (p, g, m, v, p_out, m_out, v_out, n). Each result may lie over its operand.
 template <class Number>
 auto adamw_loop(const Adamw& a, double rate, double step) {
   const double step_size = rate / (1 - std::pow(a.beta1, step)), root = std::sqrt(1 - std::pow(a.beta2, step));
@@ -77,9 +77,10 @@ Bound bind_adamw(const Site& site) {
   };
 }
 
-constexpr std::int64_t kPart = 1024;  // elements whose operands lie in the first cache together; a multiple of every vector's length
+// Elements per block, whose operands fit into the first cache together; a multiple of every vector's length.
+constexpr std::int64_t kPart = 1024;
 
-// adamw with gradient*factor; results 3 to 5, where there are any, get what there was before. `operands` are adamw's. All of a part is read
+// adamw with gradient*factor; results 3 to 5, where there are any, get the old values. `operands` are adamw's. A block is read as a whole
 // before any of it is written, so every result may lie over any operand.
 template <class Number>
 void scaled_adamw(const Adamw& a, std::span<const T> operands, Number factor, std::span<const T> results) {
@@ -109,7 +110,7 @@ Number number_of(const T& scalar) {
   return *static_cast<const Number*>(scalar.data_ptr());
 }
 
-// Operands: adamw's, assumed. Results: adamw's, then what there was before.
+// Operands: adamw's, assumed. Results: adamw's, then the old values.
 template <class Number>
 Bound bind_ahead(const Site& site) {
   return [a = adamw_of(site.op), in = std::vector<T>(site.operands.begin(), site.operands.end()),
@@ -118,8 +119,8 @@ Bound bind_ahead(const Site& site) {
   };
 }
 
-// Operands: parameter, first, second, adamw's with what was kept, assumed, factor. A factor that is no number is not the assumed one. Where
-// the results lie elsewhere than the update, they are made anew: the same bits.
+// Operands: parameter, first, second, adamw's with the kept values, assumed, factor. A factor that is NaN counts as differing from the
+// assumed one. Where the results lie elsewhere than the update, they are computed anew: the same bits.
 template <class Number>
 Bound bind_validated(const Site& site) {
   bool in_place = true;

@@ -1,5 +1,5 @@
-// Matrix products. Which library computes one is the op's attribute "kernel": "mkl" (ATen's own choice), "onednn" or "penstock";
-// without it, ours where it serves.
+// Matrix products. The op's attribute "kernel" names the library that computes it: "mkl" (ATen's own choice), "onednn" or "penstock";
+// without it, ours where it can.
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/linear.h>
@@ -11,7 +11,7 @@
 #include "torch/kernel_support.h"
 
 namespace at::native {
-// Exported by libtorch_cpu without a header: result = beta * result + alpha * mat1 * mat2, by oneDNN.
+// Declared here because libtorch_cpu exports it without a header: result = beta * result + alpha * mat1 * mat2, by oneDNN.
 void mkldnn_matmul(const at::Tensor& mat1, const at::Tensor& mat2, const at::Tensor& result, float beta, float alpha);
 }  // namespace at::native
 
@@ -20,7 +20,7 @@ namespace {
 
 using T = at::Tensor;
 
-// out [m, n] (+)= a [m, k] * b [k, n] (+ bias [n]); bias undefined: none.
+// The product out [m, n] (+)= a [m, k] * b [k, n] (+ bias [n]); bias undefined: none.
 struct Product {
   T a, b, bias, out;
   bool accumulate = false;
@@ -34,7 +34,7 @@ StridedMatrix strided(const T& x) {
   return {floats(x), x.stride(0), x.stride(1)};
 }
 
-// Ours takes strided operands, a result with dense rows, and a dense bias.
+// Whether our own kernel takes it: strided operands, a result with dense rows, and a dense bias.
 bool is_for_ours(const Product& p) {
   return is_matrix_with_dense_rows_or_columns(p.a) && is_matrix_with_dense_rows_or_columns(p.b) && p.out.scalar_type() == at::kFloat &&
          p.out.stride(1) == 1 && p.a.size(1) > 0 &&
@@ -61,7 +61,7 @@ Bound bind_mkl(Product p) {
 }
 
 Bound bind_product(const Op& op, Product p) {
-  // A result with dense columns is the transposed product.
+  // A result with dense columns is computed as the transposed product.
   if (p.out.stride(1) != 1 && p.out.stride(0) == 1 && !p.bias.defined()) {
     const T a = p.a;
     p = {p.b.t(), a.t(), {}, p.out.t(), p.accumulate};
@@ -91,7 +91,7 @@ Bound bind_linear(const Site& site) {
   return [x, weight, bias, o = T(out)]() mutable { at::linear_out(o, x, weight, bias.defined() ? std::optional<T>(bias) : std::nullopt); };
 }
 
-// One of ours per matrix of the batch.
+// Runs our own kernel for each matrix of the batch.
 Bound bind_bmm(const Site& site) {
   const T &a = site.operands[0], &b = site.operands[1], &out = site.results[0];
   std::vector<Bound> calls;

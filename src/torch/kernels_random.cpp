@@ -7,7 +7,7 @@ namespace penstock {
 namespace {
 
 using T = at::Tensor;
-// Element e of a row is word e % 4 of the block at counter (e / 4, row). Kept elements are scaled by 1 / (1 - p).
+// Dropout of one row: element e uses word e % 4 of the block at counter (e / 4, row). Kept elements are scaled by 1 / (1 - p).
 void dropout_row(const double* x, double* y, std::int64_t n, std::uint64_t row, std::uint64_t key, std::uint32_t threshold, double scale) {
   for (std::int64_t e = 0; e < n; e += 4) {
     const PhiloxBlock bits = philox(static_cast<std::uint64_t>(e / 4), row, key);
@@ -33,7 +33,7 @@ Bound bind_dropout(const Site& site) {
   const double p = number_attribute(site.op, "p");
   if (is_dense_f32(x) && is_dense_f32(y)) return bind_dropout_of<float>(site, p, vector_kernels().dropout);
   if (x.scalar_type() == at::kDouble && x.is_contiguous() && y.is_contiguous()) return bind_dropout_of<double>(site, p, dropout_row);
-  // Strided or of low precision: through dense f64.
+  // Strided or low-precision operands go through dense f64.
   const T wide = x.to(at::kDouble).contiguous(), out = wide.clone();
   const T operands[] = {wide, site.operands[1], site.operands[2]}, results[] = {out};
   return [run = bind_dropout_of<double>({site.graph, site.op, operands, results}, p, dropout_row), x, y, wide, out] {
@@ -43,7 +43,7 @@ Bound bind_dropout(const Site& site) {
   };
 }
 
-// The key of an op: a Philox block of (op, step) under the seed, so that keys of neighbouring ops and steps have nothing in common.
+// The key of an op is a Philox block of (op, step) under the seed, so that keys of neighbouring ops and steps have nothing in common.
 Bound bind_random_key(const Site& site) {
   return [seed = static_cast<const std::int64_t*>(site.operands[0].data_ptr()),
           step = static_cast<const std::int64_t*>(site.operands[1].data_ptr()), op = attribute<std::int64_t>(site.op, "op"),

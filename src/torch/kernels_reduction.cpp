@@ -16,7 +16,7 @@ Dims dims_of(const Site& site) {
   return dims_attribute(site.op, {}, static_cast<std::size_t>(site.operands[0].dim()));
 }
 
-// Are these the leading dims: a sum of rows?
+// Whether these are the leading dims, so that the reduction is a sum of rows.
 bool are_leading(const Dims& dims) {
   for (std::size_t i = 0; i < dims.size(); ++i)
     if (dims[i] != static_cast<std::int64_t>(i)) return false;
@@ -46,7 +46,7 @@ Bound bind_amax(const Site& site) {
   });
 }
 
-// From left to right. The result may lie over any operand.
+// Adds from left to right. The result may lie over any operand.
 Bound bind_add_n(const Site& site) {
   std::vector<T> parts(site.operands.begin(), site.operands.end());
   const T out = site.results[0];

@@ -81,7 +81,7 @@ Bound in_order(std::vector<Bound> calls) {
   };
 }
 
-// A view op whose result needs memory of its own.
+// Copies what a view op shows, for a result that needs memory of its own.
 template <T (*View)(const Op&, const TensorType&, const T&, std::size_t)>
 Bound bind_view_copy(const Site& site) {
   std::vector<Bound> copies;
@@ -90,7 +90,7 @@ Bound bind_view_copy(const Site& site) {
   return in_order(std::move(copies));
 }
 
-// What cannot be seen in the other shape is written in the operand's shape, into the result seen like that.
+// Where the operand cannot be viewed in the new shape, the result is viewed in the operand's shape and written so.
 Bound bind_reshape(const Site& site) {
   const T &x = site.operands[0], &out = site.results[0];
   const T as_operand = reshaped(out, site.graph.type(site.op.operands[0]).shape);
@@ -98,7 +98,7 @@ Bound bind_reshape(const Site& site) {
   return [x, out] { out.copy_(x.reshape(out.sizes())); };
 }
 
-// Zeros but for the part that `view` shows.
+// Fills the result with zeros, and the part that `view` shows with the operand.
 Bound bind_into_zeros(const Site& site, T (*view)(const Op&, const TensorType&, const T&, std::size_t)) {
   const T& out = site.results[0];
   return in_order({[out] { out.zero_(); }, bind_copy(view(site.op, {}, out, 0), site.operands[0])});

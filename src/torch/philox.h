@@ -12,7 +12,7 @@ inline constexpr std::uint32_t kPhiloxKey0 = 0x9E3779B9, kPhiloxKey1 = 0xBB67AE8
 
 using PhiloxBlock = std::array<std::uint32_t, 4>;
 
-// The block at counter (low, high), 64 bits each, under `key`.
+// The random block at counter (low, high), 64 bits each, under `key`.
 PhiloxBlock philox(std::uint64_t low, std::uint64_t high, std::uint64_t key);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// A device's training state by name: it outlives programs.
+// A device's training state, kept by name; it outlives programs.
 #pragma once
 
 #include <map>
@@ -13,11 +13,11 @@ namespace penstock {
 
 class StateStore {
  public:
-  // Addresses of the device's state and copy slots (null for step slots), indexed by SlotId. A slot whose parts already lie as it wants
-  // them keeps its memory; the others get one new arena, in the order of their planned offsets, and what is known of their parts (by name,
-  // type equal) is copied there; the rest is zero. Addresses stay valid until the next call.
+  // The addresses of the device's state and copy slots (null for step slots), indexed by SlotId. A slot whose parts already lie as it wants
+  // them keeps its memory; the others get one new arena, in the order of their planned offsets, into which known parts (same name and type)
+  // are copied; the rest is zero. Addresses stay valid until the next call.
   std::vector<std::byte*> place(const DeviceProgram& device);
-  // Of all blocks that hold a named tensor.
+  // Size of all blocks that hold a named tensor.
   std::int64_t bytes() const;
 
  private:
@@ -26,7 +26,7 @@ class StateStore {
     std::byte* data = nullptr;
     TensorType type;
   };
-  std::byte* find(const Slot& slot) const;  // null unless all its parts lie there in order
+  std::byte* find(const Slot& slot) const;  // its address if all its parts lie there in order, else null
   void move(const Slot& slot, const std::shared_ptr<Arena>& block, std::byte* address);
 
   std::map<std::string, Entry, std::less<>> entries_;

@@ -25,7 +25,7 @@ int port_of(const sockaddr_storage& address) {
   return 0;
 }
 
-// Their file descriptors.
+// File descriptors of this process's connections to `port`.
 std::vector<int> sockets_to(int port) {
   std::vector<int> out;
   std::error_code ignored;
@@ -43,7 +43,7 @@ bool is_loopback(const sockaddr* address) {
   return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
 }
 
-// 0, or why it failed.
+// Returns 0, or the errno that says why it failed.
 int try_listen(const addrinfo& at, int& fd) {
   fd = ::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
@@ -57,7 +57,7 @@ int try_listen(const addrinfo& at, int& fd) {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// `host` nullptr: all interfaces.
+// The addresses of `host`; nullptr stands for all interfaces.
 Addresses find_addresses(const char* host, int port) {
   addrinfo wanted = {}, *found = nullptr;
   wanted.ai_socktype = SOCK_STREAM;
@@ -68,7 +68,7 @@ Addresses find_addresses(const char* host, int port) {
   return {found, ::freeaddrinfo};
 }
 
-// Whether the name says itself that only this machine is meant.
+// Whether the name itself says that only this machine is meant.
 bool is_local_name(const std::string& address) {
   return address == "localhost" || address == "::1" || address.starts_with("127.");
 }

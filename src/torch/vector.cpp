@@ -4,7 +4,7 @@
 
 namespace penstock {
 
-// One per instruction set that the build can make (cmake/torch.cmake); others are not defined.
+// One function per instruction set that the build can make (cmake/torch.cmake); the others are not defined.
 const VectorKernels& generic_kernels();
 #ifdef PENSTOCK_X86
 const VectorKernels& avx2_kernels();

@@ -1,6 +1,6 @@
-// Our own loops in f32, compiled for several instruction sets; each entry is what libtorch has no lean kernel for. Sizes are counted in
-// elements; memory is dense unless a stride says otherwise and may be unaligned; outputs may be the same memory as an elementwise input,
-// and otherwise do not overlap. All are deterministic; relative error about 1e-6.
+// Our own f32 loops, compiled for several instruction sets, for operations for which libtorch has no lean kernel. Sizes are counted in
+// elements. Memory is dense unless a stride says otherwise and may be unaligned. Outputs may be the same memory as an elementwise input,
+// and otherwise do not overlap. All loops are deterministic; their relative error is about 1e-6.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct AdamwScalars {
   float correction;  // 1 / sqrt(1 - beta2^step)
 };
 
-// One head-wise attention over [batch, heads, length, head]; strides in elements, of batch, head and position; the last dim is dense.
+// Strides in elements of batch, head and position, for one attention over [batch, heads, length, head]; the last dim is dense.
 struct HeadStrides {
   std::int64_t batch, head, position;
 };
@@ -35,7 +35,7 @@ struct AttentionShape {
   bool causal;  // query i sees keys 0 .. i
   float scale;
 };
-// Where to find attention's operands. Outputs are written through the same kind of view.
+// Where attention's operands lie. Outputs are written through the same kind of view.
 template <class T>
 struct HeadsView {
   T* data;
@@ -44,10 +44,10 @@ struct HeadsView {
 inline constexpr std::int64_t kMaxAttentionKeys = 4096;  // a block of score rows must fit on the stack
 
 struct VectorKernels {
-  const char* name;  // of the instruction set
+  const char* name;  // the instruction set's
 
   void (*add)(const float* a, const float* b, float* out, std::int64_t n);
-  // Left to right; count >= 1.
+  // Adds from left to right; count >= 1.
   void (*add_n)(const float* const* parts, std::size_t count, float* out, std::int64_t n);
   void (*mul)(const float* a, const float* b, float* out, std::int64_t n);
   void (*scale)(const float* a, float factor, float* out, std::int64_t n);
@@ -77,7 +77,7 @@ struct VectorKernels {
   void (*cross_entropy_backward)(const float* logits, const std::int64_t* targets, const float* logsumexp, float* dlogits, NormShape shape,
                                  std::int64_t ignore, float factor);
 
-  // One row: element e is kept, times scale, where word e % 4 of philox(e / 4, row, key) is at least threshold; else zero.
+  // Dropout of one row: element e is kept, times scale, where word e % 4 of philox(e / 4, row, key) is at least threshold; else zero.
   void (*dropout)(const float* x, float* y, std::int64_t n, std::uint64_t row, std::uint64_t key, std::uint32_t threshold, float scale);
 
   void (*adamw)(const float* p, const float* g, const float* m, const float* v, float* p_out, float* m_out, float* v_out, std::int64_t n,
@@ -95,7 +95,7 @@ struct VectorKernels {
                              HeadsView<float> dv, AttentionShape shape);
 };
 
-// The best that this machine can run, and all that it can (for tests).
+// The best set of loops that this machine can run, and all that it can run (for tests).
 const VectorKernels& vector_kernels();
 std::span<const VectorKernels* const> all_vector_kernels();
 
