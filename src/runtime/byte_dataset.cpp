@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kSplitKey = 0x76616c6964617465;  // fixed: the split does not depend on the run's seed
+constexpr std::uint64_t kSplitKey = 0x76616c6964617465;  // a constant, so that the split does not depend on the run's seed
 
 bool is_skipped_folder(const std::string& name) {
   return name.starts_with('.') || name.starts_with("build") || name == "node_modules" || name == "__pycache__" || name == "runs";
@@ -50,7 +50,8 @@ std::vector<std::string> files_of(const std::string& folder) {
   return out;
 }
 
-// Walks all paths. What is no text is an error where the user named it, and left out of a folder, which `skipped` counts.
+// Opens all files of these paths. A file that is no text is an error where the user named it; in a folder it is left out and counted in
+// `skipped`.
 std::vector<SteadyFile> open_all(const std::vector<std::string>& paths, std::int64_t& skipped) {
   std::vector<SteadyFile> out;
   for (const std::string& path : paths) {
@@ -131,8 +132,8 @@ std::vector<std::int64_t> ByteDataset::validation_samples(std::int64_t batch) co
   return out;
 }
 
-// Hashes pieces of 64 KiB of every file at equal distances, such that all together are no more than kMost: a start takes no longer for
-// a larger text, and a text that fits is hashed whole.
+// Hashes pieces of 64 KiB of every file at equal distances, no more than kMost together: so a start takes no longer for a larger text, and
+// a text that fits is hashed whole.
 std::uint64_t ByteDataset::hash_files() const {
   constexpr std::int64_t kPiece = 64 << 10, kMost = 64 << 20;
   const std::int64_t distance = kPiece * std::max<std::int64_t>(1, (bytes() + kMost - 1) / kMost);
@@ -151,7 +152,7 @@ std::uint64_t ByteDataset::hash_files() const {
   return hash.value();
 }
 
-// The windows of some rows, from `ahead` bytes after their beginnings.
+// Copies the windows of some rows, starting `ahead` bytes after their beginnings.
 void ByteDataset::copy_rows(const StepInput& input, std::int64_t first_row, std::int64_t ahead, std::span<std::int64_t> out) const {
   std::vector<std::byte> window(static_cast<std::size_t>(context_));
   std::size_t opened = files_.size();

@@ -33,12 +33,12 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   double out = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double difference = std::abs(a[i] - b[i]);
-    if (!(difference <= out)) out = difference;  // keeps a nan
+    if (!(difference <= out)) out = difference;  // written so that a NaN is kept
   }
   return out;
 }
 
-// Tensors that own their bytes until they are written.
+// Tensors, with their bytes, to be written to one file.
 class TensorFile {
  public:
   void add(const std::string& name, TensorType type, std::vector<std::byte> bytes) {
@@ -90,7 +90,7 @@ void RandomBatch::fill(const Port& port, const StepInput& input, std::int64_t fi
 void RandomBatch::fill_text(const DataPort& port, std::int64_t seed, std::int64_t row, std::span<std::int64_t> out) const {
   const bool targets = port.kind == DataPort::Kind::targets;
   const std::uint64_t context = out.size();
-  // From `begin`, and around; at least one.
+  // At least one target is counted, from `begin` on and around the end.
   const std::uint64_t counted = 1 + draw(seed, row, -1) % context, begin = draw(seed, row, -2) % context;
   for (std::uint64_t i = 0; i < context; ++i) {
     const bool is_ignored = targets && (i + context - begin) % context >= counted;

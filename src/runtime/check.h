@@ -1,4 +1,5 @@
-// One step sequentially and one pipelined, from the same state and batch: are loss and gradients equal?
+// The check of `penstock check`: one step sequentially and one pipelined, from the same state and batch, must have equal loss and
+// gradients.
 #pragma once
 
 #include <map>
@@ -13,8 +14,8 @@
 
 namespace penstock {
 
-// A batch of random tokens in which every sequence has its own stretch of targets that count, so that micro-batches have unequal
-// token counts; other ports are drawn as in training. A function of the run's seed and the row: every device makes its own rows.
+// A batch of random tokens. Every sequence has its own stretch of targets that count, so that micro-batches have unequal token counts;
+// other ports are drawn as in training. It is a function of the run's seed and the row: every device makes its own rows.
 class RandomBatch : public DataSource {
  public:
   RandomBatch(std::vector<DataPort> ports, std::int64_t vocabulary) : ports_(std::move(ports)), vocabulary_(vocabulary) {}
@@ -32,23 +33,23 @@ struct StepGradients {
   double loss = 0;
   std::vector<std::pair<std::string, std::vector<double>>> gradients;
 };
-// `program` is compile_gradients' (of runtime/compile.h); the cluster's state is set.
+// Runs `program`, which compile_gradients made (runtime/compile.h), on a cluster whose state is set.
 StepGradients step_gradients(const Program& program, Cluster& cluster, const std::vector<ParameterSpec>& parameters, std::int64_t seed);
 
 struct Comparison {
   double loss_difference = 0;  // |a - b| / |b|
-  // The largest of max|a - b| / max(max|b|, 0.01 * the model's largest gradient entry) over the parameters; some gradients, such as
-  // a key bias's, are zero in exact arithmetic.
+  // The largest of max|a - b| / max(max|b|, 0.01 * the model's largest gradient entry) over the parameters. The second term is there
+  // because some gradients, such as a key bias's, are zero in exact arithmetic.
   double gradient_difference = 0;
-  std::string worst;  // its parameter
+  std::string worst;  // the parameter with that difference
 };
 Comparison compare(const StepGradients& pipelined, const StepGradients& sequential);
 
-// By dtype of the computation: f64 1e-10, f32 1e-4, bf16 2e-2.
+// The difference that is still accepted, by dtype of the computation: f64 1e-10, f32 1e-4, bf16 2e-2.
 double tolerance_of(const std::string& dtype);
 
-// What anyone needs to do the same step in another framework: parameters, batch and both gradients as safetensors, losses.json with the
-// model's configuration. Throws Error (a folder that cannot be written).
+// Writes what anyone needs to do the same step in another framework: parameters, batch and both gradients as safetensors, and losses.json
+// with the model's configuration. Throws Error (a folder that cannot be written).
 void dump_check(const std::string& folder, const Config& config, const Prepared& prepared, Cluster& sequential_cluster,
                 const DataSource& data, const StepGradients& sequential, const StepGradients& pipelined);
 

@@ -17,10 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* kPrefix = "checkpoint-";
-constexpr const char* kUnfinished = ".part";  // folders being written or removed
+constexpr const char* kUnfinished = ".part";  // suffix of folders that are being written or removed
 constexpr const char* kManifest = "manifest.json";
 
-// The step of "checkpoint-<step>"; -1 for any other name.
+// The step in "checkpoint-<step>"; -1 for any other name.
 std::int64_t step_of(const std::string& name) {
   std::int64_t step = -1;
   const std::string_view digits = std::string_view(name).substr(std::min(name.size(), std::strlen(kPrefix)));
@@ -33,7 +33,7 @@ fs::path folder_of(const std::string& out, std::int64_t step) {
   return fs::path(out) / concat(kPrefix, step);
 }
 
-// A folder goes in two steps too, so that half of one never carries the name.
+// Removes a folder in two steps, renaming it first, so that half of one never carries the name.
 void remove_whole(const fs::path& folder) {
   const fs::path part = folder.string() + kUnfinished;
   std::error_code ignored;

@@ -1,6 +1,6 @@
-// Checkpoints: a folder `checkpoint-STEP` with device-<n>.safetensors, the state under the model's own names, and manifest.json.
-// They know nothing of stages or schedules. The folder gets its name when everything in it is on disk, so what carries the name
-// is whole; a folder without a manifest is no checkpoint. A tensor whose owners hold pieces of it (program/piece.h) is there in these
+// Checkpoints. Each is a folder `checkpoint-STEP` with device-<n>.safetensors, which hold the state under the model's own names, and
+// manifest.json. They know nothing of stages or schedules. The folder gets its name when everything in it is on disk, so a folder with that
+// name is whole; a folder without a manifest is no checkpoint. A tensor whose owners hold pieces of it (program/piece.h) is stored in these
 // pieces, each a tensor of its own name in its owner's file.
 #pragma once
 
@@ -16,18 +16,18 @@ struct Checkpoint {
   std::string folder;
   std::int64_t step = 0;                     // steps done
   std::int64_t position = 0;                 // training samples read
-  std::string config;                        // TOML of the run that wrote it
-  std::uint64_t text = 0;                    // ByteDataset::fingerprint()
-  std::map<std::string, std::string> files;  // of each tensor or piece of one, inside the folder
+  std::string config;                        // TOML of the configuration of the run that wrote it
+  std::uint64_t text = 0;                    // fingerprint of the data (Dataset::fingerprint)
+  std::map<std::string, std::string> files;  // the file inside the folder that holds each tensor or piece
 };
 
-// Writes a checkpoint of `info.step` under `out`, then removes the oldest ones beyond `keep`. `save` writes the state into the
-// folder it is given and returns the files' names (Cluster::save_state). Returns the folder. Throws Error; what was there stays, and
+// Writes a checkpoint of `info.step` under `out`, then removes the oldest ones beyond `keep`. `save` writes the state into the folder it is
+// given and returns the files' names (Cluster::save_state). Returns the folder. Where it throws Error, the older checkpoints stay and
 // nothing half-written does.
 std::string write_checkpoint(const std::string& out, const Checkpoint& info, int keep,
                              const std::function<std::vector<std::string>(const std::string&)>& save);
 
-// Throws Error naming the file: no manifest, what parse_manifest refuses, a file missing, shorter, longer or changed.
+// Throws Error naming the file: no manifest, one that parse_manifest refuses, a file that is missing, shorter, longer or changed.
 Checkpoint read_checkpoint(const std::string& folder);
 
 struct DamagedCheckpoint {
@@ -35,19 +35,19 @@ struct DamagedCheckpoint {
 };
 struct FoundCheckpoint {
   Checkpoint checkpoint;
-  std::vector<DamagedCheckpoint> damaged;  // newer ones of the run
+  std::vector<DamagedCheckpoint> damaged;  // newer checkpoints of the run
 };
-// The checkpoint that `path` is, or the newest intact one in the run folder `path`. Throws Error if there is none.
+// The checkpoint at `path`, or the newest intact one in the run folder `path`. Throws Error if there is none.
 FoundCheckpoint find_checkpoint(const std::string& path);
 // Folders named checkpoint-STEP in a run folder, ascending; empty where there is no such folder.
 std::vector<std::string> checkpoint_folders(const std::string& out);
-// Steps of those that have a manifest.
+// The steps of the folders that have a manifest.
 std::vector<std::int64_t> checkpoint_steps(const std::string& out);
 
-// Gives a damaged checkpoint another name, so that the run can write one of its step. Returns the name. Throws Error.
+// Renames a damaged checkpoint, so that the run can write one for its step. Returns the new name. Throws Error.
 std::string set_aside(const std::string& folder);
 
-// The path of the file that holds each tensor or piece. Throws Error as read_checkpoint.
+// The path of the file that holds each tensor or piece. Throws Error as read_checkpoint does.
 std::map<std::string, std::string> checkpoint_index(const std::string& folder);
 
 }  // namespace penstock

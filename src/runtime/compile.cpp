@@ -34,7 +34,7 @@ ScheduleOptions schedule_options(const Config::Pipeline& pipeline) {
   return options;
 }
 
-// A table is as it stands: what would shape another schedule is a mistake.
+// Throws Error for options that shape a schedule: a table is taken as it stands.
 void check_unshaped(const Config::Pipeline& pipeline) {
   const std::pair<const char*, bool> shaping[] = {{"in_flight", pipeline.in_flight != 0},
                                                   {"group", pipeline.group != 0},
@@ -65,7 +65,8 @@ std::unique_ptr<Model> make_model(const Config& config, int stages, const ModelR
   return models.at(config.model.name).make(options);
 }
 
-// The model in as many stages as the table names. Where it can be cut, but not into so many, the action that asks for the last is named.
+// The model in as many stages as the table names. If it can be cut, but not into so many, the error names the action that asks for the last
+// stage.
 std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule, const ModelRegistry& models) {
   try {
     return make_model(config, schedule.stages(), models);
@@ -83,17 +84,17 @@ std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule,
   }
 }
 
-// A plan's step may be timed with updates in it; whether there are any in a run is the configuration's choice.
+// Drops the updates of a plan's schedule: whether a run has any is the configuration's choice.
 Schedule without_updates(Schedule schedule) {
   for (auto& row : schedule.actors) std::erase_if(row, [](const Action& action) { return action.kind == Kind::U; });
   schedule.cells.clear();
   return schedule;
 }
 
-// The plan's stages as marks. `whole`: the step has all of the model's nodes that a plan can name.
+// Sets the plan's stages as marks. `whole`: the step has all of the model's nodes that a plan can name.
 Graph planned(Graph step, const Prepared& prepared, bool whole) {
   if (!prepared.plan) return step;
-  step = eliminate_dead_code(step);  // what is not there is of no stage
+  step = eliminate_dead_code(step);  // dead ops belong to no stage
   if (whole) check_nodes(*prepared.plan, nodes_of(step));
   std::map<std::string, std::string> stage_of;
   for (const PlanFile::Stage& stage : prepared.plan->stages)
@@ -101,7 +102,7 @@ Graph planned(Graph step, const Prepared& prepared, bool whole) {
   return mark_stages(step, stage_of);
 }
 
-// The table for the stages that the step has, by their numbers there.
+// The table with the step's own numbers of the stages.
 Schedule schedule_for(const Graph& step, const Prepared& prepared) {
   return prepared.plan ? renumbered(*prepared.plan, prepared.schedule, prepare_stages(step).stages) : prepared.schedule;
 }
@@ -125,7 +126,7 @@ OptimiserOptions optimiser_of(const Config& config) {
   return options;
 }
 
-// Keeps every stage on its actors, so that state need not move between a training and a validation step.
+// The table's forwards only. Every stage stays on its actors, so that state need not move between a training and a validation step.
 Schedule forward_only(Schedule schedule) {
   schedule.cells.clear();
   for (auto& actions : schedule.actors) {
@@ -142,7 +143,7 @@ bool has_gathers(const Schedule& schedule) {
   return false;
 }
 
-// Where a table gathers parameters they are in shares, unless the configuration says otherwise. One node has all of them.
+// The ZeRO level: 3 where a table gathers parameters, unless the configuration says otherwise. One node has all of them.
 int zero_of(const Config& config, const Prepared& prepared) {
   const int devices = parts_of(prepared.replicas);
   if (devices == 1) return 0;
@@ -151,7 +152,7 @@ int zero_of(const Config& config, const Prepared& prepared) {
   return devices == prepared.local ? std::min(level, 1) : level;
 }
 
-// Of the program that updates.
+// How the training program, which updates, holds its state.
 Sharding sharding_of(const Prepared& prepared) {
   Sharding sharding;
   sharding.level = prepared.zero;
@@ -160,7 +161,7 @@ Sharding sharding_of(const Prepared& prepared) {
   return sharding;
 }
 
-// Of one that has to find what that leaves.
+// How another program finds the state that training leaves.
 Sharding sharding_of(const Config& config, const Prepared& prepared) {
   Sharding sharding = sharding_of(prepared);
   if (sharding.level < 3) return sharding;
@@ -180,7 +181,7 @@ LowerOptions lower_options(const Config& config, const Prepared& prepared, const
 int batch_of(const Config& config) {
   return static_cast<int>(config.train.batch);
 }
-// 0 where the model does not read text.
+// The length of a sequence; 0 where the model reads no text.
 int length_of(const Config& config, const Prepared& prepared) {
   return reads_text(data_of(config, *prepared.model)) ? static_cast<int>(context_of(config)) : 0;
 }

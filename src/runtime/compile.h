@@ -1,4 +1,4 @@
-// From a configuration to the programs of a run.
+// From a configuration to a run's programs.
 #pragma once
 
 #include <memory>
@@ -16,48 +16,50 @@
 
 namespace penstock {
 
-// A model with everything that follows from the configuration but the programs.
+// A model with everything that follows from the configuration except the programs.
 struct Prepared {
   std::unique_ptr<Model> model;
-  Schedule schedule;          // of a training step
-  int microbatches = 1;       // of the table
-  std::vector<int> replicas;  // devices of each actor, which share every micro-batch
-  int zero = 0, local = 1;    // what these hold in shares: Sharding's level and local
+  Schedule schedule;          // for a training step
+  int microbatches = 1;       // in the schedule
+  std::vector<int> replicas;  // number of devices of each actor, which share every micro-batch
+  int zero = 0, local = 1;    // how these devices hold state in shares: Sharding's level and local
   std::vector<ParameterSpec> parameters;
-  std::optional<PlanFile> plan;  // stages instead of the model's own; the schedule is of its stages, by their numbers in it
+  // A plan whose stages replace the model's own; the schedule then names its stages by their numbers in it.
+  std::optional<PlanFile> plan;
 };
 
-// Throws Error: what the model or the schedule refuses, a file that cannot be read, a plan of another model.
+// Throws Error: a value that the model or the schedule refuses, a file that cannot be read, a plan of another model.
 Prepared prepare(const Config& config, const ModelRegistry& models);
-// The same under another table, on one device for each actor, or another plan, whatever the configuration says of them.
+// The same with another table, on one device for each actor, or with another plan, whatever the configuration says of them.
 Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models);
 Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& models);
-// Gives each actor of `prepared` pipeline.data nodes of pipeline.local devices for one, which hold in shares what pipeline.zero says.
+// Replaces each actor's one device by pipeline.data nodes of pipeline.local devices, which hold in shares what pipeline.zero says.
 void spread_actors(const Config& config, Prepared& prepared);
-// The same on one device with the whole batch as one micro-batch: what everything is compared with. A model whose equal_batches() is
-// true is compared with as many micro-batches as it was pipelined with, one after the other.
+// The same on one device with the whole batch as one micro-batch: the reference that everything is compared with. A model whose
+// equal_batches() is true runs as many micro-batches as it was pipelined with, one after the other.
 Prepared prepare_sequential(const Config& config, const ModelRegistry& models, std::int64_t microbatches = 1);
 
-// Into how many micro-batches the whole step is cut: the table's, each in as many parts as let every actor's devices share it.
+// The number of micro-batches into which the whole step is cut: each of the table's in as many parts as let every actor's devices share it.
 int step_microbatches(const Prepared& prepared);
 
 // The model's data ports. Throws Error where it reads text and the configuration has no context.
 std::vector<DataPort> data_of(const Config& config, const Model& model);
-std::int64_t context_of(const Config& config);     // tokens of one sequence
-std::int64_t vocabulary_of(const Config& config);  // 256, bytes, for a model that does not say
+std::int64_t context_of(const Config& config);     // tokens in a sequence
+std::int64_t vocabulary_of(const Config& config);  // the model's, or 256 (bytes) where it does not say
 
-// Step graphs of trace/step.h, with the plan's stages as marks where there is one. Throw Error where it names other nodes than the model's.
+// Step graphs of trace/step.h, with the plan's stages as marks where there is one. Throw Error where the plan names other nodes than the
+// model's.
 Graph training_graph(const Config& config, const Prepared& prepared);
 Graph gradient_graph(const Config& config, const Prepared& prepared);
 Graph evaluation_graph(const Config& config, const Prepared& prepared);
 Graph generation_graph(const Config& config, const Prepared& prepared);
 
-// Planned and verified. All throw Error where model, schedule and batch do not fit.
+// Programs with memory plans, verified. All throw Error where model, schedule and batch do not fit.
 Program compile_training(const Config& config, const Prepared& prepared);
 Program compile_gradients(const Config& config, const Prepared& prepared);
-// On the actors of the training table, forward only.
+// Forward only, on the actors of the training table.
 Program compile_evaluation(const Config& config, const Prepared& prepared);
-// One sequence on one device: `prepared` is sequential.
+// One sequence on one device; `prepared` must be sequential.
 Program compile_generation(const Config& config, const Prepared& prepared);
 
 // The stage DAG of a training step as text: stages, tasks, and the bundles between them with their bytes.

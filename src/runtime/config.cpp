@@ -19,11 +19,11 @@
 namespace penstock {
 namespace {
 
-// One assignment, from the file or the command line.
+// One assignment of a value to a key, from the file or the command line.
 struct Assignment {
   std::string section, name;
   const toml::node* value = nullptr;
-  std::string key_place, value_place;  // "run.toml:3:1: ", "--set: "
+  std::string key_place, value_place;  // where each was written: "run.toml:3:1: ", "--set: "
 };
 
 [[noreturn]] void fail_unknown(const std::string& place, const char* what, const std::string& found,
@@ -132,7 +132,7 @@ void choose_model(Config& config, const std::vector<Assignment>& assignments, co
   std::string place;
   for (const Assignment& assignment : assignments) {
     if (assignment.section != "model" || assignment.name != "name") continue;
-    const ConfigKey key = fixed_keys(config).front();  // model.name
+    const ConfigKey key = fixed_keys(config).front();  // the key model.name
     Assign{key, assignment}(&config.model.name);
     place = assignment.value_place;
   }
@@ -146,7 +146,7 @@ void choose_model(Config& config, const std::vector<Assignment>& assignments, co
   config.model.words = entry->second.words;
 }
 
-// "steps" -> "train.steps", where only one section has it.
+// The whole name of a key: "steps" -> "train.steps", where only one section has it.
 std::string full_key(const Override& override, const std::vector<ConfigKey>& keys) {
   std::vector<std::string> found;
   std::vector<std::string> known;
@@ -165,14 +165,14 @@ bool is_textual(const ConfigKey& key, std::string_view value) {
   return std::holds_alternative<std::vector<std::string>*>(key.target) && !value.starts_with('[');
 }
 
-// The value as a TOML document `x = value` of its own.
+// The value as the TOML document `x = value`.
 toml::table override_document(const Override& override, const ConfigKey& key) {
   if (is_textual(key, override.value)) return toml::table{{"x", override.value}};
   const bool is_list = std::holds_alternative<std::vector<double>*>(key.target) && !override.value.starts_with('[');
   try {
     return parse_toml(is_list ? concat("x = [", override.value, "]") : "x = " + override.value, "--set");
   } catch (const Error&) {
-    return toml::table{{"x", override.value}};  // a text: the type check says what is needed instead
+    return toml::table{{"x", override.value}};  // taken as text: the type check then says what is needed instead
   }
 }
 
@@ -189,7 +189,7 @@ void apply(const std::vector<Assignment>& assignments, const std::vector<ConfigK
   }
 }
 
-// Whether a plan or a table has to say how many micro-batches there are.
+// Whether a plan or a table has yet to say how many micro-batches there are.
 bool awaits_table(const Config& config) {
   if (!config.pipeline.plan.empty()) return true;
   return names_table(config.pipeline.schedule) && !config.given.contains("pipeline.microbatches");
@@ -217,7 +217,7 @@ void take_from_table(Config& config) {
   check_batch(config);
 }
 
-// What stands against a plan on the command line: the override's source and value, and the plan's.
+// The error for an override that contradicts a plan: the override's source and value, and the plan's.
 [[noreturn]] void fail_against_plan(const Config& config, const Override& override, const std::string& planned) {
   const std::string& plan = config.pipeline.plan;
   throw Error(concat(override.source, " ", override.value, ": the plan ", plan, " says ", planned), {},
@@ -300,7 +300,7 @@ Config parse_config(std::string_view toml, std::string_view file, const std::vec
   Config config;
   // The model decides which keys there are, so its name is settled first; a later assignment wins.
   std::vector<toml::table> documents;
-  documents.reserve(overrides.size());  // assignments point into them
+  documents.reserve(overrides.size());  // reserved because assignments point into it
   const auto add = [&](const Override& override, const std::vector<ConfigKey>& keys) {
     const std::string path = full_key(override, keys);
     const auto key = std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& k) { return k.path() == path; });
@@ -352,7 +352,7 @@ Config with_absolute_paths(Config config) {
 }
 
 std::string print(const Config& config) {
-  Config copy = config;  // keys point into what they may set
+  Config copy = config;  // a copy because keys point into a configuration that they may change
   std::string out, section;
   for (const ConfigKey& key : all_keys(copy)) {
     if (key.section != section) {

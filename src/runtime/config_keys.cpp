@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kMany = 1e9;
 
-// The unit and the meaning of a model's own key, whose name and default are the registry's: for the models that Penstock has.
+// The unit and the meaning of a key of Penstock's own models; name and default are in the registry.
 std::pair<std::string, std::string> unit_and_meaning(const std::string& name) {
   static const std::map<std::string, std::pair<std::string, std::string>> known = {
       {"bag", {"indices", "looked up together in an embedding bag"}},
@@ -35,7 +35,7 @@ std::pair<std::string, std::string> unit_and_meaning(const std::string& name) {
   return found == known.end() ? std::pair<std::string, std::string>("", "the model's own") : found->second;
 }
 
-// A basic string of TOML. toml++ writes a text with a line break as '''...''', which loses the first one when it is read again.
+// A basic string of TOML. toml++ would write a text with a line break as '''...''', which loses the first break when it is read again.
 std::string toml_text(std::string_view text) {
   std::string out = "\"";
   for (char c : text) {

@@ -1,4 +1,4 @@
-// The one table of a configuration's keys: what parsing, messages, `penstock config` and a run's config.toml know of each.
+// The one table of a configuration's keys. Parsing, messages, `penstock config` and a run's config.toml all read it.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,23 @@ struct ConfigKey {
   using Target = std::variant<std::int64_t*, double*, bool*, std::string*, std::vector<std::string>*, std::vector<double>*>;
 
   std::string section, name;
-  std::string unit, meaning;  // "steps"; "" where it has none
+  std::string unit, meaning;  // unit: "steps", or "" where it has none
   Target target;
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
-  std::vector<std::string> words = {};  // the only ones allowed; empty: any
+  std::vector<std::string> words = {};  // the only texts allowed; empty: any
 
   std::string path() const { return section + "." + name; }
 };
 
-// Every key but the model's own, and those too, in the order in which they are printed. They point into `config`.
+// The keys without the model's own, and all keys, both in the order in which they are printed. They point into `config`.
 std::vector<ConfigKey> fixed_keys(Config& config);
 std::vector<ConfigKey> all_keys(Config& config);
 
 // The value as TOML, which is JSON too.
 std::string value_text(const ConfigKey& key);
 
-// "train.learning_rate" for "learning_rate", "learning-rate" or the whole path, also of a model's own keys; "" where there is no such key.
+// The whole name, "train.learning_rate", for "learning_rate", "learning-rate" or itself, also for a model's own keys; "" where there is no
+// such key.
 std::string key_named(std::string name, const ModelRegistry& models);
 
 }  // namespace penstock

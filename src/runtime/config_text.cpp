@@ -8,7 +8,7 @@
 namespace penstock {
 
 std::vector<KeyLine> key_lines(const Config& config, const ModelRegistry& models) {
-  Config copy = config, defaults;  // keys point into what they may set
+  Config copy = config, defaults;  // a copy because keys point into a configuration that they may change
   const ModelEntry& model = models.at(config.model.name);
   defaults.model = {config.model.name, model.numbers, model.words};
   const std::vector<ConfigKey> keys = all_keys(copy), without = all_keys(defaults);
@@ -23,7 +23,7 @@ std::vector<KeyLine> key_lines(const Config& config, const ModelRegistry& models
 }
 
 std::string explained(const Config& config, const ModelRegistry& models) {
-  constexpr std::size_t kMostAligned = 28;  // characters of a setting: a longer one moves its own comment only
+  constexpr std::size_t kMostAligned = 28;  // the most characters of a setting whose comment is aligned with the others'
   const std::vector<KeyLine> lines = key_lines(config, models);
   const auto setting = [](const KeyLine& line) { return concat(line.name, " = ", line.value); };
   std::size_t column = 0;

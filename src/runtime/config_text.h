@@ -1,4 +1,4 @@
-// A configuration for people: what `penstock config` prints.
+// A configuration as text for people, as `penstock config` prints it.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace penstock {
 
-// One key as it is.
+// One key with its value.
 struct KeyLine {
   std::string section, name, unit, meaning;
-  std::string value, fallback;  // as TOML, which is JSON too; the second is the default
-  bool given = false;           // by a file, an override or a plan: else it is the default, or follows from a table
+  std::string value, fallback;  // as TOML, which is JSON too; `fallback` is the default
+  bool given = false;           // whether a file, an override or a plan gave it; else it is the default, or follows from a table
 };
 std::vector<KeyLine> key_lines(const Config& config, const ModelRegistry& models);
 
-// TOML that parse_config reads back, every key with what it means, its unit and its default behind it.
+// TOML that parse_config reads back; each key is followed by its meaning, unit and default.
 std::string explained(const Config& config, const ModelRegistry& models);
 
 }  // namespace penstock

@@ -21,7 +21,7 @@ Block philox(std::uint64_t index, std::uint64_t key) {
   return counter;
 }
 
-// In (0, 1): 52 bits, centred.
+// A number in (0, 1) of 52 bits, centred.
 double uniform(std::uint32_t high, std::uint32_t low) {
   const std::uint64_t bits = ((static_cast<std::uint64_t>(high) << 32) | low) >> 12;
   return (static_cast<double>(bits) + 0.5) * 0x1p-52;

@@ -30,7 +30,7 @@ class TokenRow : public DataSource {
   std::vector<std::int64_t> tokens;
 };
 
-// In [0, 1), a function of seed and index.
+// A draw in [0, 1), a function of seed and index.
 double uniform(std::int64_t seed, std::int64_t index) {
   constexpr double kScale = 0x1p-53;
   return static_cast<double>(mix_key(static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(index)) >> 11) * kScale;
@@ -76,7 +76,7 @@ std::string generate(const Config& config, const ModelRegistry& models, const St
     input.step = i + 1;
     const std::vector<double> logits = output_values(program, cluster->step(hash, input), "logits");
     const auto last = logits.begin() + static_cast<std::ptrdiff_t>(seen - 1) * vocabulary;
-    // Bytes only: a larger vocabulary has entries that are no text here.
+    // Only bytes are drawn: a larger vocabulary has entries that are no text here.
     const std::vector<double> next(last, last + std::min<std::int64_t>(vocabulary, 256));
     text += static_cast<char>(sample(next, options, uniform(options.seed, i)));
   }

@@ -19,7 +19,7 @@ std::uint16_t to_bf16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// Counts in units of the half's last bit; the count's own top bit is the last bit of the exponent field.
+// Counts in units of the last bit of the half (f16); adding the count carries into the exponent field by itself.
 std::uint16_t to_f16(float value) {
   const std::uint32_t sign = (std::bit_cast<std::uint32_t>(value) >> 16) & 0x8000u;
   const float size = std::abs(value);
@@ -106,7 +106,7 @@ void initialise(const ParameterSpec& spec, std::int64_t seed, std::span<std::byt
   key.add(static_cast<std::uint64_t>(seed));
   key.add(spec.name);
   const auto first = static_cast<std::size_t>(begin), end = first + count;
-  for (std::size_t i = first - first % 2; i < end; i += 2) {  // draws come in pairs
+  for (std::size_t i = first - first % 2; i < end; i += 2) {  // from an even index, as draws come in pairs
     const auto draws = normal_draws(key.value(), i / 2);
     for (std::size_t j = std::max(i, first); j < std::min(i + 2, end); ++j)
       store_element(dtype, draws[j - i] * spec.initial.deviation, out, j - first);

@@ -24,7 +24,7 @@ void keep_learning_rate(Config::Train& train, const Config::Train& before, const
   keep("train.warmup", train.warmup, before.warmup);
   keep("train.decay", train.decay, before.decay);
   keep("train.decay_steps", train.decay_steps, before.decay_steps);
-  const bool same_end = end_of_decay(train) == end_of_decay(before);  // 0 stays where it says the same
+  const bool same_end = end_of_decay(train) == end_of_decay(before);  // 0 ("the last step") is kept where it means the same step
   if (!same_end) keep("train.decay_end", train.decay_end, end_of_decay(before));
 }
 

@@ -34,7 +34,7 @@ std::uint64_t parse_hex(const JsonNode& node) {
   return value;
 }
 
-// Pieces cannot say how many elements their tensor has: whoever reads it finds out.
+// Checks that pieces leave no gap between them. They cannot say how many elements their tensor has: whoever reads it finds out.
 void check_pieces(const std::string& path, const std::map<std::string, std::string>& tensors) {
   std::map<std::string, std::vector<Piece>> pieces;
   for (const auto& [name, file] : tensors) {
@@ -88,7 +88,7 @@ std::string print(const Manifest& manifest) {
                                       {"files", files},
                                       {"tensors", manifest.tensors}};
   std::string text = out.dump(1, ' ', false, json::error_handler_t::replace);
-  text.resize(text.size() - 2);  // "\n}"
+  text.resize(text.size() - 2);  // cuts off "\n}"
   return sealed_manifest(text);
 }
 

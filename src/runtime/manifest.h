@@ -13,28 +13,28 @@ namespace penstock {
 struct Manifest {
   struct File {
     std::uint64_t bytes = 0;
-    std::string hash;  // content_hash
+    std::string hash;  // as content_hash gives it
   };
   std::int64_t step = 0, position = 0;  // as in Checkpoint
   std::string config;
   std::uint64_t text = 0;
-  std::map<std::string, File> files;           // beside the manifest
-  std::map<std::string, std::string> tensors;  // or pieces: the file that each is in
+  std::map<std::string, File> files;           // by name; they lie beside the manifest
+  std::map<std::string, std::string> tensors;  // the file that holds each tensor or piece
 };
 
-// Whether it names a file beside the manifest, not one elsewhere.
+// Whether the name is that of a file beside the manifest, not of one elsewhere.
 bool is_plain_name(const std::string& name);
 
 std::string content_hash(std::span<const std::byte> bytes);
 
 std::string print(const Manifest& manifest);
-// A JSON object without its closing brace, and the checksum that ends it.
+// The manifest's text: `head` is a JSON object without its closing brace, after which the checksum is put.
 std::string sealed_manifest(const std::string& head);
-// `path` is what messages call it. Throws Error: not Penstock's, another version, a changed byte, a value out of range, a file that is not
-// beside the manifest, a tensor in a file that is not listed, pieces that leave a gap.
+// Reads a manifest; `path` is the name for messages. Throws Error: not Penstock's, another version, a changed byte, a value out of range, a
+// file that is not beside the manifest, a tensor in a file that is not listed, pieces that leave a gap.
 Manifest parse_manifest(std::string_view text, const std::string& path);
 
-// Throws Error for a damaged checkpoint, `path` the file in it.
+// Throws Error for a damaged checkpoint; `path` is the file in it.
 [[noreturn]] void fail_damaged(const std::string& path, const std::string& what);
 
 }  // namespace penstock

@@ -20,7 +20,7 @@ Durations filled(const Program& program, double value) {
   return out;
 }
 
-// Since the first device's begin; NaN: no such span.
+// When each instruction (or, if `waited`, the wait for it) ended, in seconds since the first device's begin; NaN: there is no such span.
 Durations ends(const Program& program, const StepResult& result, const std::vector<double>& begin, bool waited) {
   Durations out = filled(program, std::nan(""));
   for (std::size_t d = 0; d < result.devices.size(); ++d)
@@ -29,9 +29,8 @@ Durations ends(const Program& program, const StepResult& result, const std::vect
   return out;
 }
 
-// How long after both ends (all members) had been started a device that waited saw the transfer (collective) done; of a host copy after it
-// had been started itself.
-// Negative where the second end's thread lost its core to the device that it had woken.
+// How long after both ends (all members) had started it a device that waited saw a transfer (collective) done; for a host copy, how long
+// after its own start. Negative where the second end's thread lost its core to the device that it had woken.
 Durations find_arrivals(const Program& program, const StepResult& result, const std::vector<double>& begin) {
   Durations started = ends(program, result, begin, false);
   Durations out = ends(program, result, begin, true);
@@ -58,8 +57,8 @@ Durations find_arrivals(const Program& program, const StepResult& result, const 
   return out;
 }
 
-// When each device had to wait for an instruction, and until when: since the first device's begin; NaN: it had not. Asking a transport for
-// what is already there is no waiting.
+// Until when each device had to wait for an instruction, in seconds since the first device's begin; NaN: it did not wait. Asking a
+// transport for what is already there does not count as waiting.
 Durations waits(const Program& program, const StepResult& result, const std::vector<double>& begin) {
   constexpr double kLeast = 20e-6;
   Durations out = filled(program, std::nan(""));

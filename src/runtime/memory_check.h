@@ -1,4 +1,4 @@
-// Whether a program has room on this machine.
+// Checks whether this machine has room for a program.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-// The bytes that the first `devices` of the program plan, with what they keep in the host's memory.
+// The bytes that the program plans for its first `devices` devices, including what they keep in the host's memory.
 std::int64_t planned_bytes(const Program& program, std::size_t devices);
 
 // Throws Error with each device's plan where those `devices` need more than `room` beyond the `held` bytes that they have already.

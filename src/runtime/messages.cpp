@@ -42,7 +42,7 @@ class Writer {
   std::vector<std::byte> bytes_;
 };
 
-// Never reads past the end, and believes no length before it has seen the bytes.
+// Reads a message. It never reads past the end, and trusts no length before it has seen the bytes.
 class Reader {
  public:
   Reader(std::span<const std::byte> bytes, std::uint32_t mark) : bytes_(bytes) {
@@ -75,7 +75,7 @@ class Reader {
     if (count > 0) std::memcpy(out.data(), bytes.data(), bytes.size());
     return out;
   }
-  // How many items of at least `smallest` bytes follow.
+  // How many items, of at least `smallest` bytes each, follow.
   std::uint64_t length(std::size_t smallest) {
     const auto count = get<std::uint64_t>();
     if (count > bytes_.size() / smallest) fail("it is cut short");

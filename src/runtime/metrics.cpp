@@ -29,7 +29,7 @@ MetricsFile::MetricsFile(std::string path) : path_(std::move(path)) {
   std::error_code error;
   if (!std::filesystem::exists(path_, error)) write_file(path_, "");
   const std::string text = read_file(path_);
-  const std::size_t whole = text.rfind('\n') + 1;  // npos + 1 is 0
+  const std::size_t whole = text.rfind('\n') + 1;  // 0 where there is no newline, as npos + 1 is 0
   if (whole == text.size()) return;
   if (json::accept(text.substr(whole))) {
     std::ofstream(path_, std::ios::app) << '\n';

@@ -1,4 +1,4 @@
-// The file that keeps what is measured of each step.
+// The file of each step's measurements.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace penstock {
 
 std::string to_json(const StepMetrics& metrics);  // one line, no newline
 
-// One JSON object per line and step, appended. No line is ever removed: a resumed run repeats the steps after its checkpoint, and of
-// several lines of a step the last one counts.
+// One JSON object per step and line, appended. No line is ever removed: a resumed run repeats the steps after its checkpoint, and of
+// several lines for a step the last one counts.
 class MetricsFile {
  public:
-  // A part of a line that a crash left at the end is cut off. Throws Error.
+  // Cuts off an incomplete line that a crash left at the end. Throws Error.
   explicit MetricsFile(std::string path);
   void append(const StepMetrics& metrics);
 

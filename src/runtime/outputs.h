@@ -1,4 +1,4 @@
-// Reading what a step gave.
+// Reads the outputs of a step.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-// The value of output `name` of `program`, widened to f64. The program has it: an invariant.
+// The values of output `name` of `program`, widened to f64. The program must have it (an invariant).
 std::vector<double> output_values(const Program& program, const StepResult& result, const std::string& name);
 double scalar_output(const Program& program, const StepResult& result, const std::string& name);
 

@@ -41,7 +41,7 @@ std::uint64_t Permutation::encrypt(std::uint64_t block) const {
 
 std::uint64_t Permutation::operator()(std::uint64_t index) const {
   invariant(index < n_, "an index inside the permutation");
-  // At most 4n blocks, so four steps on average at worst; the walk returns because encrypt() is a bijection.
+  // The domain has at most 4n numbers, so the walk takes four steps on average at worst; it comes back because encrypt() is a bijection.
   do index = encrypt(index);
   while (index >= n_);
   return index;

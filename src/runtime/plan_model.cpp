@@ -17,7 +17,7 @@ Graph step_of(const Config& config, const ModelRegistry& models, std::int64_t si
   return eliminate_dead_code(training_graph(config, prepare(config, any, config.train.batch / size, models)));
 }
 
-// Only which nodes are cheap matters: 0.1 TFLOP/s and 20 GB/s, as of one processor core.
+// A device for finding cheap nodes, for which only ratios matter: 0.1 TFLOP/s and 20 GB/s, about one processor core.
 DeviceModel any_device() {
   DeviceModel device;
   device.f32 = device.f64 = 1e11;
@@ -90,7 +90,7 @@ PlanGraph model_graph(const Config& config, const ModelRegistry& models, const N
 std::map<std::pair<std::int32_t, Kind>, double> action_seconds(const Program& program, const Durations& seconds) {
   std::map<std::pair<std::int32_t, Kind>, double> out;
   for (std::size_t d = 0; d < program.devices.size(); ++d) {
-    double inputs = 0;  // since the last run: lowering fills an input right before its first reader
+    double inputs = 0;  // seconds of filling inputs since the last run: lowering fills an input right before its first reader
     for (std::size_t k = 0; k < program.devices[d].instructions.size(); ++k) {
       const Instruction& i = program.devices[d].instructions[k];
       if (i.opcode == Opcode::input) inputs += seconds[d][k];

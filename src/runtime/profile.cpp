@@ -19,9 +19,9 @@ namespace {
 
 constexpr int kBlocks = 3;
 
-// What was seen of one task.
+// The observations of one task.
 struct Observed {
-  TaskCost cost;  // without times
+  TaskCost cost;  // its times are filled in last
   std::vector<double> alone, busy, beside;
 };
 
@@ -62,19 +62,19 @@ class Profiler {
   Isolation* isolation_;
   const ProfileOptions& options_;
   std::int64_t step_ = 0;
-  const Program* program_ = nullptr;  // under measurement
+  const Program* program_ = nullptr;  // the program under measurement
   std::uint64_t key_ = 0;
-  std::vector<std::uint64_t> hashes_;                           // of its tasks
-  std::int32_t stages_ = 0;                                     // of its cut
-  std::set<std::pair<std::int32_t, std::int32_t>> recomputed_;  // stages and micro-batches with an R: their F is light
+  std::vector<std::uint64_t> hashes_;                           // hashes of its tasks
+  std::int32_t stages_ = 0;                                     // number of stages of its cut
+  std::set<std::pair<std::int32_t, std::int32_t>> recomputed_;  // (stage, micro-batch) with an R: their F is light
   std::vector<Observed> tasks_;                                 // in the order in which they were met
   std::unordered_map<std::uint64_t, std::size_t> by_hash_;
-  std::map<std::string, std::vector<double>> inputs_;  // by port
+  std::map<std::string, std::vector<double>> inputs_;  // seconds, by port
   std::vector<double> overhead_, receives_;
-  std::map<std::int64_t, std::vector<double>> sends_;  // by bytes
+  std::map<std::int64_t, std::vector<double>> sends_;  // seconds, by bytes
   struct Together {
     std::vector<double> starts;                   // seconds that starting one takes
-    std::map<double, std::vector<double>> steps;  // of a ring: seconds, by bytes
+    std::map<double, std::vector<double>> steps;  // by bytes: seconds of one step of a ring
   };
   std::map<Opcode, Together> together_;
 };
@@ -94,8 +94,8 @@ void Profiler::measure(const Program& program) {
   const int devices = static_cast<int>(program.devices.size());
   for (int i = 0; i < options_.warm_up; ++i) observe_memory(step(Transfers::live));
   if (isolation_) step(Transfers::capture);
-  // What is compared is measured in turn, so that a slow minute of the machine slows all of it; but steps of one kind follow one another,
-  // as they do in training: a core that was idle before is another one.
+  // What is compared is measured in turn, so that a slow minute of the machine slows all of it. But steps of one kind follow one another,
+  // as they do in training: a core that has been idle behaves differently.
   const int blocks = std::min(options_.rounds, kBlocks);
   for (int block = 0; block < blocks; ++block) {
     const int steps = options_.rounds * (block + 1) / blocks - options_.rounds * block / blocks;
@@ -111,7 +111,7 @@ void Profiler::measure(const Program& program) {
   }
 }
 
-// One step that is not observed, then `count` that are.
+// Runs one step that is not observed, then `count` that are.
 void Profiler::for_steps(int count, Transfers transfers, int only, const std::function<void(StepResult&)>& observe_step) {
   step(transfers, only);
   for (int i = 0; i < count; ++i) {
@@ -153,7 +153,7 @@ void Profiler::observe(const StepResult& result, Times times) {
   observe_memory(result);
 }
 
-// Also of the first steps, in which some kernels allocate more than later.
+// This observes the first steps too, in which some kernels allocate more than later.
 void Profiler::observe_memory(const StepResult& result) {
   for (const DeviceReport& report : result.devices) {
     for (const Span& span : report.spans) {
@@ -190,7 +190,7 @@ void Profiler::observe_host(const Span& span) {
     sends_[slot_bytes(program_->devices[static_cast<std::size_t>(span.device)].slots[i.slot.index()])].push_back(seconds_of(span));
 }
 
-// What starting a transfer takes where all devices compute and their messages cross.
+// Sets the time that starting a transfer takes where all devices compute and their messages cross.
 void Profiler::set_start_times(Link& link) const {
   if (link.second_end_copies || receives_.empty() || sends_.empty()) return;
   link.start_seconds = sample_of(receives_).mean;
@@ -201,7 +201,7 @@ void Profiler::set_start_times(Link& link) const {
   if (bytes > 0) link.send_seconds_per_byte = std::max(0.0, sample_of(seconds).mean - link.start_seconds) / static_cast<double>(bytes);
 }
 
-// Of the kinds whose end was seen: one step of their rings.
+// For each kind of collective whose end was seen, one step of its rings as a link.
 std::map<Opcode, Link> Profiler::collectives() const {
   std::map<Opcode, Link> out;
   for (const auto& [opcode, together] : together_) {
@@ -230,7 +230,7 @@ Costs Profiler::result() const {
   return costs;
 }
 
-// What a usual transfer of the program has; 0 where there is none.
+// The bytes of a typical transfer of the program; 0 where there is none.
 std::int64_t usual_transfer(const Program& program) {
   std::vector<double> bytes;
   for (const DeviceProgram& device : program.devices)
@@ -239,8 +239,8 @@ std::int64_t usual_transfer(const Program& program) {
   return bytes.empty() ? 0 : static_cast<std::int64_t>(sample_of(bytes).median);
 }
 
-// Every B of the table as an I and a W after it; or every W dropped and its I a B, which needs and gives no more. Without R, so that every
-// F is whole.
+// The table with every B as an I and a W after it; or with every W dropped and its I made a B, which needs and gives no more. It has no R,
+// so that every F is whole.
 Schedule with_backward(const Schedule& schedule, bool split) {
   Schedule out;
   out.name = schedule.name + (split ? ", split" : ", not split");
@@ -264,7 +264,7 @@ Schedule with_backward(const Schedule& schedule, bool split) {
   return out;
 }
 
-// Stage s on actor s: what the schedules of one chunk are made for.
+// Whether stage s is on actor s, as the schedules of one chunk have it.
 bool is_plain(const Schedule& schedule) {
   const std::vector<std::int32_t> home = actor_of_stage(schedule);
   bool plain = schedule.actors.size() == home.size();
@@ -281,7 +281,7 @@ bool is_backward(const Action& action) {
   return action.kind == Kind::B || action.kind == Kind::I || action.kind == Kind::W;
 }
 
-// Without backwards of stages that have none in `like`: their model's stages have none.
+// The schedule without backwards of stages that have none in `like`, because their model's stages have none.
 Schedule with_backwards_of(const Schedule& like, Schedule schedule) {
   std::set<std::int32_t> stages;
   for (const auto& row : like.actors)
@@ -294,7 +294,7 @@ Schedule with_backwards_of(const Schedule& like, Schedule schedule) {
 
 // Whether every W is on its I's actor, so that both can be one B.
 bool weights_stay(const Schedule& schedule) {
-  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> actor;  // of each I, by stage and micro-batch
+  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> actor;  // by stage and micro-batch: the actor of I
   for (std::size_t a = 0; a < schedule.actors.size(); ++a)
     for (const Action& action : schedule.actors[a])
       if (action.kind == Kind::I) actor[{action.stage, action.microbatch}] = a;
@@ -346,7 +346,7 @@ Costs measure_costs(Cluster& cluster, Isolation* isolation, const std::vector<Pr
   for (std::size_t i = 0; i < programs.size(); ++i) {
     if (options.progress) options.progress(concat("program ", i + 1, " of ", programs.size(), ": tasks"));
     cluster.load(programs[i]);
-    cluster.set_state(state);  // training on the same few batches leads nowhere: each program starts anew
+    cluster.set_state(state);  // each program starts from the same state, as training on the same few batches leads nowhere
     profiler.measure(programs[i]);
   }
   Costs costs = profiler.result();
@@ -356,7 +356,7 @@ Costs measure_costs(Cluster& cluster, Isolation* isolation, const std::vector<Pr
   measure_link(cluster, options.backend, usual_transfer(programs.front()), options.rounds, costs);
   Link& link = costs.links.at(options.backend);
   profiler.set_start_times(link);
-  // Threads of one process do them as they do transfers.
+  // Between threads of one process the members themselves do the collectives, as they do transfers.
   if (!link.second_end_copies) costs.collectives[options.backend] = profiler.collectives();
   return costs;
 }

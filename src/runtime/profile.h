@@ -1,4 +1,4 @@
-// Measures what a program's tasks and the links between its devices cost.
+// Measures the costs of a program's tasks and of the links between its devices.
 #pragma once
 
 #include <functional>
@@ -14,35 +14,35 @@
 
 namespace penstock {
 
-// Tables on the stages and actors of `schedule` whose tasks together are those of any table there: itself, and one with every backward
-// split (where it has whole ones), or none (where it has split ones), and nothing recomputed; with backwards of the same stages. A W away
-// from its I cannot be joined: then there is only itself.
+// Tables on the stages and actors of `schedule` whose tasks together are those of any table there: the table itself, and one with every
+// backward split (where it has whole ones), or none (where it has split ones), and nothing recomputed; with backwards of the same stages.
+// Where a W is on another actor than its I they cannot be joined: then there is only the table itself.
 std::vector<Schedule> profiled_tables(const Schedule& schedule);
 
 struct ProfileOptions {
   std::string backend = "threads";
-  int rounds = 10;                                          // measured steps of each program and kind
+  int rounds = 10;                                          // measured steps of each program and kind of step
   int warm_up = 2;                                          // steps before them
-  std::function<StepInput(std::int64_t step)> input;        // what a step reads
-  std::function<void(const std::string& text)> progress{};  // a line at the begin of each part
+  std::function<StepInput(std::int64_t step)> input;        // the data that a step reads
+  std::function<void(const std::string& text)> progress{};  // called with a line at the begin of each part
 };
 
-// Times of every structurally distinct task of the programs (of one model and stage cut): in whole steps (`beside`); with `isolation`,
-// also with all devices computing at once (where there are several) and each device alone. Also the links' times, where there are two
-// devices or more, inputs and the overhead of a step. Leaves machine and model to the caller. Throws what the cluster throws.
+// Measures times of every structurally distinct task of the programs (of one model and stage cut): in whole steps (`beside`); with
+// `isolation`, also with all devices computing at once (where there are several) and with each device alone. Also the links' times, where
+// there are two devices or more, inputs and the overhead of a step. The caller sets machine and model. Throws what the cluster throws.
 Costs measure_costs(Cluster& cluster, Isolation* isolation, const std::vector<Program>& programs, const StateSource& state,
                     const ProfileOptions& options);
 
-// The link between devices 0 and 1, by messages to and fro with pauses long enough for the waiting end to sleep; sizes around `bytes`,
-// which is what a usual transfer has. Sets links[backend] and copy_bandwidth.
+// Measures the link between devices 0 and 1, by messages to and fro with pauses long enough for the waiting end to sleep; sizes lie around
+// `bytes`, which a typical transfer has. Sets links[backend] and copy_bandwidth.
 void measure_link(Cluster& cluster, const std::string& backend, std::int64_t bytes, int rounds, Costs& costs);
 
-// This machine; `libraries` names what computes: "libtorch 2.13.0".
+// Describes this machine; `libraries` names what computes: "libtorch 2.13.0".
 MachineDescription describe_machine(const std::string& libraries);
-// "gpt, f32: context 128, heads 4, ...".
+// Describes the model: "gpt, f32: context 128, heads 4, ...".
 std::string describe_model(const Config& config);
 
-// Median, and the median distance from it. Of at least one value.
+// The median, and the median distance from it, of at least one value.
 Sample sample_of(std::vector<double> values);
 
 }  // namespace penstock

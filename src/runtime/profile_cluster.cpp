@@ -58,12 +58,12 @@ class IsolatedTransport : public Transport {
   bool wait(Event event, Deadline deadline) override { return inner_->wait(event, deadline) && keep(event); }
 
  private:
-  using Name = std::pair<int, int>;  // peer, or -1 - group, and tag
+  using Name = std::pair<int, int>;  // (peer, or -1 - group; tag)
 
   template <class Start>
   Event incoming(const Name& name, std::span<std::byte> bytes, const Start& start);
 
-  // A receive that is done keeps its bytes until the first task may write over them.
+  // Keeps the bytes of a receive that is done, before the first task may write over them.
   bool keep(Event event) {
     if (const auto found = under_way_.find(event); found != under_way_.end()) {
       const auto& [name, bytes] = found->second;
@@ -75,7 +75,7 @@ class IsolatedTransport : public Transport {
 
   std::unique_ptr<Transport> inner_;
   std::shared_ptr<const Isolation> isolation_;
-  std::map<Event, std::pair<Name, std::span<const std::byte>>> under_way_;  // what comes in, to be kept
+  std::map<Event, std::pair<Name, std::span<const std::byte>>> under_way_;  // the receives under way that are to be kept
   std::map<Name, std::vector<std::byte>> kept_;
 };
 

@@ -1,4 +1,5 @@
-// Devices whose tasks can be run without communication, each by itself or all at once, with everything else as it is.
+// A cluster for profiling: its devices can run their tasks without communication, each by itself or all at once, with everything else
+// unchanged.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +9,15 @@
 
 namespace penstock {
 
-// How the devices go about their next step. Changed between steps only.
+// How the devices run their next step. Change it between steps only.
 struct Isolation {
   enum class Transfers : std::uint8_t {
-    live,     // as ever
-    capture,  // the same, and what is received is kept
-    replay,   // sends vanish, a receive copies what was kept, nobody waits: values, memory traffic and order stay as they are
+    live,     // as usual
+    capture,  // as usual, and what is received is kept
+    replay,   // sends do nothing, a receive copies what was kept, nobody waits: values, memory traffic and order stay as they are
   } transfers = Transfers::live;
-  int only = -1;  // the one device whose tasks are run, the others' are skipped; -1: all. With replay, as the others give wrong values
+  // The only device whose tasks run, the others' are skipped; -1: all. Use it with replay, as the others give wrong values.
+  int only = -1;
 };
 
 struct ProfileCluster {
@@ -23,7 +25,7 @@ struct ProfileCluster {
   std::unique_ptr<Cluster> cluster;
 };
 
-// Threads of this process. Throws what the factory throws.
+// Its devices are threads of this process. Throws what the factory throws.
 ProfileCluster make_profile_cluster(int devices, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data,
                                     const ClusterOptions& options = {});
 

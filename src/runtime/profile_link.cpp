@@ -1,4 +1,4 @@
-// Two devices that answer each other: what a transfer takes.
+// Measures what a transfer takes, with two devices that answer each other.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -42,8 +42,8 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return text;
 }
 
-// Device 0 computes for a while (its peer falls asleep), sends, and reads the answer; device 1 reads, computes for a while, and answers.
-// What is sent was just written and what was received is read, so that it moves from one core's cache to the other's.
+// Device 0 computes for a while (its peer falls asleep), sends, and reads the answer; device 1 reads, computes for a while, and answers. A
+// message was just written before it is sent and is read after it was received, so that it moves from one core's cache to the other's.
 std::string device_text(int device) {
   const int peer = 1 - device;
   std::string slots = "  slot %x0 step (PAYLOAD)\n  slot %a step (MATRIX)\n  slot %c step (MATRIX)\n  slot %copy step (PAYLOAD)\n";
@@ -69,22 +69,22 @@ Program round_trips(std::int64_t bytes) {
   return program;
 }
 
-// What the round trips of one size took, in seconds.
+// The measured seconds of the round trips of one size.
 struct Times {
   double bytes = 0;
-  std::vector<double> send, receive;  // starting it
+  std::vector<double> send, receive;  // of starting each
   std::vector<double> transit;        // from the begin of the send until the receiver goes on
   std::vector<double> copy;
 };
 
-// The lower quartile: what disturbs (the scheduler gives the sender's core to the woken receiver) only adds.
+// The lower quartile: disturbances (the scheduler gives the sender's core to the woken receiver) only add.
 double undisturbed(std::vector<double> values) {
   const auto quarter = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 4);
   std::nth_element(values.begin(), quarter, values.end());
   return *quarter;
 }
 
-// The spans of one device's instructions of one kind, in order.
+// The spans of one device's instructions with one opcode, in order.
 std::vector<Span> spans_of(const Program& program, const DeviceReport& report, Opcode opcode, std::string_view task = {}) {
   std::vector<Span> out;
   for (const Span& span : report.spans) {
@@ -107,7 +107,7 @@ void observe(const Program& program, const StepResult& result, Times& times) {
     add(times.receive, spans(device, Opcode::recv));
     add(times.copy, spans(device, Opcode::copy));
   }
-  // The devices' clocks begin at different times: each difference is of one clock.
+  // The devices' clocks begin at different times, so each difference is taken on one clock.
   const auto question = spans(0, Opcode::send), answered = spans(0, Opcode::run, "read");
   const auto heard = spans(1, Opcode::run, "read"), answer = spans(1, Opcode::send);
   for (std::size_t k = 0; k < question.size(); ++k) {
@@ -151,7 +151,7 @@ void measure_link(Cluster& cluster, const std::string& backend, std::int64_t byt
   Link link;
   link.second_end_copies = backend == "threads";
   if (link.second_end_copies) {
-    // The receive is always there first, so it is the send that copies and wakes the other end.
+    // The receive is always posted first, so it is the send that copies and wakes the other end.
     link.start_seconds = std::min(receive, sending.fixed);
     link.wake_seconds = sending.fixed - link.start_seconds;
     link.latency = std::max(0.0, transit.fixed - sending.fixed);

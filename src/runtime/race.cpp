@@ -35,7 +35,7 @@ std::vector<Sample> race(Cluster& cluster, const std::vector<Program>& programs,
   std::iota(running.begin(), running.end(), std::size_t{0});
   for (int round = 0; round < options.rounds; ++round) {
     if (options.progress) options.progress(concat("round ", round + 1, " of ", options.rounds, ": ", running.size(), " tables"));
-    cluster.set_state(state);  // many steps on few batches lead nowhere
+    cluster.set_state(state);  // starts again, as many steps on few batches lead nowhere
     for (const std::size_t i : running) {
       turns[i].push_back(turn(keys[i]));
       samples[i] = sample_of(turns[i]);

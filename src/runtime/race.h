@@ -1,4 +1,4 @@
-// Which of several programs of one model is the fastest here, in whole training steps.
+// Finds the fastest of several programs of one model on this machine, by whole training steps.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@ namespace penstock {
 
 struct RaceOptions {
   int rounds = 3;
-  std::int64_t steps = 8, warm_up = 2;                      // of a program in each round: measured, and before them
-  std::function<StepInput(std::int64_t step)> input;        // what a step reads; steps count from 1 over the whole race
-  std::function<void(const std::string& text)> progress{};  // a line at the begin of each round
+  std::int64_t steps = 8, warm_up = 2;                      // steps of a program in each round: those measured, and those before them
+  std::function<StepInput(std::int64_t step)> input;        // the data that a step reads; steps count from 1 over the whole race
+  std::function<void(const std::string& text)> progress{};  // called with a line at the begin of each round
 };
 
 // Seconds of a step of each program, in their order. In each round every program runs once, in turn, so that a slow minute of the machine
-// slows all of them; what counts is the median of its rounds' medians. After each round those of the slower half leave that are clearly
-// behind the fastest (kBehind); their samples have fewer rounds. All programs are of one model and on the cluster's devices; each round
-// starts from `state`. Throws what the cluster throws.
+// slows all of them; a program's time is the median of its rounds' medians. After each round those of the slower half that are clearly
+// behind the fastest (kBehind) leave; their samples have fewer rounds. All programs are of one model and for the cluster's devices; each
+// round starts from `state`. Throws what the cluster throws.
 std::vector<Sample> race(Cluster& cluster, const std::vector<Program>& programs, const StateSource& state, const RaceOptions& options);
-constexpr double kBehind = 1.1;  // by more than the rounds of one program mostly differ
+constexpr double kBehind = 1.1;  // the share by which a program is clearly behind: the rounds of one program mostly differ by less
 
-// Whether it stayed longer in one race, or as long and was faster.
+// Whether a stayed longer in one race than b, or as long and was faster.
 bool is_ahead(const Sample& a, const Sample& b);
 
 }  // namespace penstock

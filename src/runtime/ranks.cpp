@@ -29,7 +29,9 @@ int number_in(const char* name, const char* value, int low, int high) {
 struct Launcher {
   const char* rank;
   const char* size;
-  const char* local_size;  // processes or machines that tell whether all run here; nullptr: MASTER_ADDR is always given
+  // Variable that tells whether all processes run on this machine: a number of processes or of machines; nullptr: MASTER_ADDR is always
+  // given.
+  const char* local_size;
 };
 
 constexpr Launcher kLaunchers[] = {{"RANK", "WORLD_SIZE", nullptr},
@@ -38,7 +40,7 @@ constexpr Launcher kLaunchers[] = {{"RANK", "WORLD_SIZE", nullptr},
 
 constexpr int kMost = 1 << 20;
 
-// SLURM_NNODES counts machines, OMPI_COMM_WORLD_LOCAL_SIZE the processes here.
+// Whether all processes run on this machine. SLURM_NNODES counts machines, OMPI_COMM_WORLD_LOCAL_SIZE the processes here.
 bool on_one_machine(const Launcher& launcher, const Ranks& ranks, const std::function<const char*(const char*)>& get) {
   const char* local = launcher.local_size ? get(launcher.local_size) : nullptr;
   if (!local) return true;
@@ -62,10 +64,10 @@ int find_build_id(dl_phdr_info* info, std::size_t, void* out) {
       at = content + (note.n_descsz + 3) / 4 * 4;
     }
   }
-  return 1;  // only the first object: the program itself
+  return 1;  // stops after the first object, the program itself
 }
 
-// The first lines that differ, each after its section.
+// The first lines that differ, each with its section in front.
 std::pair<std::string, std::string> first_difference(const std::string& first, const std::string& other) {
   const std::vector<std::string> a = split(first, '\n'), b = split(other, '\n');
   std::string section;
@@ -88,7 +90,7 @@ std::optional<Ranks> ranks_from(const std::function<const char*(const char*)>& g
     const char* size = get(launcher.size);
     if (!rank && !size) continue;
     if (!rank || !size) {
-      // Slurm sets the number of tasks also where it starts none (a shell in an allocation).
+      // Slurm sets the number of tasks also where it starts no process (a shell in an allocation).
       if (std::string_view(launcher.size) == "SLURM_NTASKS") continue;
       throw Error(concat("environment variable ", rank ? launcher.rank : launcher.size, " is set, ", rank ? launcher.size : launcher.rank,
                          " is not"),

@@ -1,4 +1,4 @@
-// Who this process is among the processes of one run, from the variables that launchers set.
+// The rank of this process among the processes of one run, from the variables that launchers set.
 #pragma once
 
 #include <functional>
@@ -9,30 +9,30 @@ namespace penstock {
 
 struct Ranks {
   int rank = 0, size = 1;
-  int local_rank = 0, local_size = 0;  // among the processes of this machine; size 0: the launcher did not say
-  std::string address = "127.0.0.1";   // of rank 0
+  int local_rank = 0, local_size = 0;  // among the processes of this machine; local_size 0: the launcher did not say
+  std::string address = "127.0.0.1";   // rank 0's
   int port = 29500;                    // of the rendezvous store
-  bool store_runs = false;             // the launcher already serves the store there (torchrun)
-  std::string attempt;                 // tells apart runs that share a store
-  std::string secret;                  // of the run, which signs its messages; empty: anybody who reaches the store can forge them
+  bool store_runs = false;             // whether the launcher already serves the store there (torchrun)
+  std::string attempt;                 // distinguishes runs that share a store
+  std::string secret;                  // the run's secret, which signs its messages; empty: anybody who reaches the store can forge them
 };
 
-// From RANK and WORLD_SIZE (penstock launch, torchrun), else OMPI_COMM_WORLD_RANK and _SIZE (mpirun), else SLURM_PROCID and SLURM_NTASKS;
-// MASTER_ADDR and MASTER_PORT, LOCAL_RANK and LOCAL_WORLD_SIZE, PENSTOCK_SECRET with each. None where no launcher started this process.
-// Throws Error for a value that is no number or out of range, half a pair, or several machines without MASTER_ADDR.
+// Reads RANK and WORLD_SIZE (penstock launch, torchrun), else OMPI_COMM_WORLD_RANK and _SIZE (mpirun), else SLURM_PROCID and SLURM_NTASKS;
+// with each of them MASTER_ADDR and MASTER_PORT, LOCAL_RANK and LOCAL_WORLD_SIZE, PENSTOCK_SECRET. None where no launcher started this
+// process. Throws Error for a value that is no number or out of range, half a pair, or several machines without MASTER_ADDR.
 std::optional<Ranks> ranks_from_environment();
-// The same with other variables: `get` gives nullptr for one that is not set.
+// The same with other variables; `get` gives nullptr for one that is not set.
 std::optional<Ranks> ranks_from(const std::function<const char*(const char*)>& get);
 
-// What must be equal in all processes of a run.
+// Facts that must be equal in all processes of a run.
 struct Hello {
   std::string build;  // build_id()
   std::string torch;  // libtorch's version
-  int size = 0;       // of the world
+  int size = 0;       // number of processes
   std::string run;    // what all do, and with which data: lines, those of a configuration after their [section]
 };
 std::string print(const Hello& hello);
-Hello parse_hello(const std::string& text);  // what cannot be read is empty
+Hello parse_hello(const std::string& text);  // lines that cannot be read leave their field empty
 // Throws Error naming the first difference between rank 0 and `rank`.
 void check_hello(const Hello& first, const Hello& other, int rank);
 

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Folder and file may go between any two calls, with the process that had them.
+// How often to try: folder and file may vanish between any two calls, with the process that had them.
 constexpr int kTries = 100;
 
 std::string this_process() {
@@ -27,14 +27,14 @@ std::string this_process() {
   return concat(::getpid(), " on ", host);
 }
 
-// "process 123 on host"; it may not have written yet who it is.
+// The holder as text, "process 123 on host"; it may not have written yet who it is.
 std::string holder(int fd) {
   char text[300];
   const ssize_t size = ::pread(fd, text, sizeof text, 0);
   return size > 0 ? concat("process ", std::string_view(text, static_cast<std::size_t>(size))) : "another process";
 }
 
-// Whether the open file is the one that has this name now.
+// Whether the open file is still the one with this name.
 bool is_named(int fd, const std::string& path) {
   struct stat opened = {}, named = {};
   return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
@@ -66,7 +66,7 @@ RunLock::RunLock(const std::string& folder) : folder_(folder), path_((fs::path(f
   }
   if (fd_ < 0) throw Error(concat("cannot lock ", path_, ": other processes come and go there"));
   const std::string name = this_process();
-  // For messages only: on a full disk it is missing.
+  // The name is for messages only, so it may be missing on a full disk.
   if (::ftruncate(fd_, 0) == 0) std::ignore = ::pwrite(fd_, name.data(), name.size(), 0);
 }
 

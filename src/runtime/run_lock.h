@@ -1,15 +1,15 @@
-// One process at a time writes into a run's folder.
+// Lets only one process at a time write into a run's folder.
 #pragma once
 
 #include <string>
 
 namespace penstock {
 
-// While it lives, the file `lock` in the folder is locked and names this process. The system unlocks it when the process ends, however it
-// does.
+// While it lives, the file `lock` in the folder is locked and names this process. The system unlocks it when the process ends, in whatever
+// way.
 class RunLock {
  public:
-  // Makes the folder where there is none. Throws Error: another process has it (which), no folder, or it cannot be written to.
+  // Makes the folder where there is none. Throws Error: another process has it (it is named), no folder, or it cannot be written to.
   explicit RunLock(const std::string& folder);
   ~RunLock();  // removes the file, and the folder if it made it and nothing else came to be in it
   RunLock(const RunLock&) = delete;

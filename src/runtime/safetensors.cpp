@@ -35,7 +35,7 @@ std::string_view stored_name(DType dtype) {
   return {};
 }
 
-// What every message begins with.
+// The place that every message begins with.
 struct Place {
   std::string_view file;
   std::string tensor;
@@ -58,7 +58,7 @@ json parse_header(std::span<const std::byte> content, const Place& place) {
   return header;
 }
 
-// Elements, or fail: dimensions are not negative and their product fits.
+// The bytes of the type. Throws Error unless dimensions are not negative and their product fits.
 std::int64_t checked_bytes(const TensorType& type, const Place& place) {
   std::int64_t bytes = byte_size(type.dtype);
   for (std::int64_t size : type.shape) {
@@ -100,7 +100,7 @@ StoredTensor parse_tensor(const json& entry, std::span<const std::byte> data, co
   return tensor;
 }
 
-// The format asks for tensors side by side, none over another and no holes.
+// Checks that tensors lie side by side, with no overlaps and no holes, as the format requires.
 void check_layout(const std::map<std::string, StoredTensor>& tensors, std::span<const std::byte> data, std::string_view file) {
   std::vector<std::pair<const std::byte*, const std::string*>> order;
   for (const auto& [name, tensor] : tensors)
@@ -158,7 +158,7 @@ void write_safetensors(const std::string& path, const std::vector<std::pair<std:
     offset += tensor.bytes.size();
   }
   std::string text = header.dump(-1, ' ', true, json::error_handler_t::replace);
-  while (text.size() % 8 != 0) text += ' ';  // the tensors begin aligned
+  while (text.size() % 8 != 0) text += ' ';  // padding, so that the tensors begin aligned
   const std::uint64_t length = text.size();
 
   DurableFile out(path);

@@ -24,7 +24,7 @@ std::string meant(const std::string& name, const std::vector<std::string>& candi
   return near.empty() ? "it is of another model" : concat("it has ", near);
 }
 
-// "f32[2,3]", "its elements [2:8] of f32".
+// A piece for messages: "f32[2,3]", "its elements [2:8] of f32".
 std::string text(const Piece& piece, const TensorType& type) {
   return piece.whole() ? type.text() : concat("its elements ", piece_name("", piece.begin, piece.end), " of ", name(type.dtype));
 }
@@ -33,7 +33,7 @@ std::string text(const Piece& piece, const TensorType& type) {
   throw Error(concat(file, ": ", quote(name), " is ", found.text(), ", the program needs ", needed));
 }
 
-// The elements of `from` from `begin` on, as `dtype`.
+// Copies the elements of `from` from `begin` on, converted to `dtype`.
 void copy_elements(const StoredTensor& from, std::int64_t begin, DType dtype, std::span<std::byte> out) {
   const auto first = static_cast<std::size_t>(begin);
   if (from.type.dtype == dtype) {
@@ -58,7 +58,7 @@ const StoredTensor& StateReader::stored(const std::string& name, const std::stri
   if (opened == files_.end()) opened = files_.emplace(file, SafetensorsFile::open(file)).first;
   const auto& tensors = opened->second.tensors();
   auto found = tensors.find(name);
-  // Published GPT-2 files name the tensors with the class's prefix or without.
+  // Some published GPT-2 files name the tensors with the class's prefix.
   if (found == tensors.end() && source_.kind == StateSource::Kind::safetensors) found = tensors.find("transformer." + name);
   if (found == tensors.end()) throw Error(concat(file, ": there is no tensor ", quote(name)), {}, meant(name, keys(tensors)));
   return found->second;
@@ -86,7 +86,7 @@ void StateReader::read_state(const std::string& name, const Piece& piece, const 
   copy_elements(tensor, same_form ? 0 : piece.begin, type.dtype, out);
 }
 
-// From pieces, which leave no gap (read_checkpoint).
+// Puts the value together from pieces, which leave no gap (read_checkpoint).
 void StateReader::assemble(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out) {
   const auto held = pieces_.find(piece.tensor);
   if (held == pieces_.end())
@@ -112,7 +112,7 @@ void StateReader::read(const std::string& name, const TensorType& type, std::spa
   const Piece piece = parse_piece(name);
   if (source_.kind == StateSource::Kind::checkpoint) return read_state(name, piece, type, out);
   if (const auto spec = specs_.find(piece.tensor); spec != specs_.end()) return read_parameter(*spec->second, piece, type, out);
-  std::ranges::fill(out, std::byte{0});  // moments and counters
+  std::ranges::fill(out, std::byte{0});  // moments and counters start at zero
 }
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Gives a device's state its values from a StateSource.
+// Reads the values of a device's state from a StateSource.
 #pragma once
 
 #include <map>
@@ -18,9 +18,9 @@ class StateReader {
   // Throws Error for a file or checkpoint that cannot be read. `source` outlives the reader.
   explicit StateReader(const StateSource& source);
 
-  // The value of one state tensor, or of a piece of one (program/piece.h), wherever the source holds it whole or in other pieces. `out` has
-  // the type's bytes. Throws Error naming file and tensor: missing, or of another type or size (a file of parameters may have another
-  // floating dtype: it is converted).
+  // Reads the value of one state tensor, or of a piece of one (program/piece.h), whether the source holds it whole or in other pieces.
+  // `out` has the type's bytes. Throws Error naming file and tensor: missing, or of another type or size (a file of parameters may have
+  // another floating dtype: it is converted).
   void read(const std::string& name, const TensorType& type, std::span<std::byte> out);
 
  private:
@@ -31,8 +31,8 @@ class StateReader {
 
   const StateSource& source_;
   std::map<std::string, const ParameterSpec*> specs_;
-  std::map<std::string, std::string> index_;          // checkpoint: tensor or piece -> file
-  std::map<std::string, std::vector<Piece>> pieces_;  // checkpoint: of each tensor that it has in pieces
+  std::map<std::string, std::string> index_;          // for a checkpoint: the file of each tensor or piece
+  std::map<std::string, std::vector<Piece>> pieces_;  // for a checkpoint: the pieces of each tensor that it has in pieces
   std::map<std::string, SafetensorsFile> files_;
 };
 

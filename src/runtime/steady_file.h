@@ -1,4 +1,4 @@
-// A file that is read over and over, for hours, and must stay what it was at first.
+// A file that is read again and again, for hours, and must not change meanwhile.
 #pragma once
 
 #include <sys/types.h>
@@ -15,14 +15,14 @@ namespace penstock {
 
 class SteadyFile {
  public:
-  // Takes note of what tells a change: inode, size and time of the last change. Throws Error (path and the system's reason).
+  // Notes what would show a change: inode, size and time of the last change. Throws Error (path and the system's reason).
   explicit SteadyFile(std::string path);
 
   const std::string& path() const { return path_; }
   std::int64_t size() const { return state_.size; }
 
-  // Opens the file for some reads. Throws Error (path) if it is gone or was changed since. It is read, not mapped: a mapped file that
-  // somebody cuts off ends the process.
+  // Opens the file for some reads. Throws Error (path) if it is gone or was changed since. The file is read, not mapped: truncating a
+  // mapped file would end the process.
   class Reading {
    public:
     explicit Reading(const SteadyFile& file);

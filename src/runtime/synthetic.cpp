@@ -17,8 +17,9 @@ namespace {
 using Values = std::vector<double>;
 
 constexpr std::int64_t kFirstValidation = std::int64_t{1} << 40;  // beyond every training sample
-constexpr std::size_t kPatches = 48;                              // of a class's pattern: equal stretches of the flattened sample
-constexpr std::int64_t kResponseReads = 32;                       // of a port, at most: drawing wide ports again would outlast the model
+constexpr std::size_t kPatches = 48;                              // equal stretches of the flattened sample, for a class's pattern
+// Elements that a response reads of each port, at most: drawing wide ports again would take longer than the model.
+constexpr std::int64_t kResponseReads = 32;
 
 std::uint64_t key_of(std::string_view what, std::string_view name, std::uint64_t a, std::uint64_t b = 0) {
   Hash key;
@@ -41,14 +42,14 @@ Values normal_values(std::uint64_t key, std::size_t count) {
 // The first `count` elements of the port's sample.
 Values sample_of(const std::vector<DataPort>& ports, const DataPort& port, std::int64_t seed, std::int64_t sample, std::int64_t count);
 
-// White noise would hide from a convolution behind its average: patches of one value do not.
+// Adds the class's pattern. It is made of patches of one value: white noise would vanish in the averages that a convolution takes.
 void add_pattern(Values& values, const DataPort& port, double of_class) {
   const Values pattern = normal_values(key_of("pattern", port.name, static_cast<std::uint64_t>(of_class)), kPatches);
   const auto elements = static_cast<std::size_t>(port.type.elements());
   for (std::size_t i = 0; i < values.size(); ++i) values[i] += pattern[i * kPatches / elements];
 }
 
-// Element `element` of the response: the sum of weight times value, over the root of their number.
+// One element of the response: the sum of weight times value, divided by the root of their number.
 double response(const std::vector<DataPort>& ports, const DataPort& port, const std::vector<Values>& inputs, std::uint64_t element) {
   double sum = 0;
   std::size_t count = 0;
@@ -66,7 +67,7 @@ double response(const std::vector<DataPort>& ports, const DataPort& port, const 
   return sum / std::sqrt(static_cast<double>(std::max<std::size_t>(count, 1)));
 }
 
-// Equal shares of a standard normal.
+// The class of a response: classes are equal shares of a standard normal distribution.
 double class_of(double response, std::int64_t classes) {
   const double share = 0.5 * std::erfc(-response / std::sqrt(2.0));
   return std::min(std::floor(share * static_cast<double>(classes)), static_cast<double>(classes - 1));

@@ -1,5 +1,6 @@
-// Draws for the data ports that no real data fills. A value depends on the run's seed, the sample's number, the port's name and its
-// place only; what a response is of its inputs, and the pattern of a class, do not even depend on the seed: they are the task.
+// Synthetic data for the ports that no real data fills. A value depends on the run's seed, the sample's number, the port's name and the
+// element's place only. How a response depends on its inputs, and the pattern of a class, do not even depend on the seed: they are the
+// task.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +12,15 @@
 
 namespace penstock {
 
-// Throws Error naming those that there are.
+// The port of that name. Throws Error with the names that exist.
 const DataPort& find_port(const std::vector<DataPort>& ports, const std::string& name);
 
-// One sample of `port`, which is one of `ports` and no text; `out` has just its size. Drawn in f64 and rounded to the port's dtype.
+// Draws one sample of `port`, which is one of `ports` and no text; `out` has exactly its size. Values are drawn in f64 and rounded to the
+// port's dtype.
 void fill_synthetic(const std::vector<DataPort>& ports, const DataPort& port, std::int64_t seed, std::int64_t sample,
                     std::span<std::byte> out);
 
-// Samples without end: no training sample comes twice.
+// An endless data set: no training sample comes twice.
 class SyntheticDataset : public Dataset {
  public:
   SyntheticDataset(std::vector<DataPort> ports, std::int64_t batch, std::int64_t seed);

@@ -9,13 +9,15 @@
 namespace penstock {
 namespace {
 
-// The length of a header of JSON in eight bytes, least first, and the header: no text has so many zero bytes at such a place.
+// Whether the file begins with the length of a JSON header in eight bytes, least significant first, and the header: no text has so many
+// zero bytes there.
 bool is_safetensors(std::span<const std::byte> begin) {
   return begin.size() > 9 && begin[8] == std::byte{'{'} && begin[9] == std::byte{'"'} && begin[6] == std::byte{0} &&
          begin[7] == std::byte{0};
 }
 
-// Beside line breaks, tabs, form feeds, backspaces and escapes (of terminals' colours) text has none.
+// Whether the byte is a control character that text has no use for; it does use line breaks, tabs, form feeds, backspaces and escapes (for
+// terminals' colours).
 bool is_control(std::byte byte) {
   const auto c = static_cast<unsigned char>(byte);
   return c < 0x08 || (c > 0x0d && c < 0x20 && c != 0x1b) || c == 0x7f;
@@ -24,7 +26,7 @@ bool is_control(std::byte byte) {
 }  // namespace
 
 std::string why_no_text(std::span<const std::byte> begin) {
-  constexpr double kMostControls = 0.02;  // random bytes have 0.1
+  constexpr double kMostControls = 0.02;  // share of control characters; random bytes have 0.1
   if (is_safetensors(begin)) return "it is a safetensors file";
   if (std::find(begin.begin(), begin.end(), std::byte{0}) != begin.end()) return "it has zero bytes";
   const auto controls = static_cast<double>(std::count_if(begin.begin(), begin.end(), is_control));

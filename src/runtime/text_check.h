@@ -1,4 +1,4 @@
-// Tells text from files of other kinds.
+// Distinguishes text from files of other kinds.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace penstock {
 
-// How many bytes of a file's begin it takes to tell.
+// The number of bytes at a file's begin that the check looks at.
 inline constexpr std::size_t kTextProbe = 8192;
 
-// Why a file that begins so is no text ("it is a safetensors file", "it has zero bytes"); "" where it may be some, in any encoding that
-// has ASCII in it.
+// Why a file with this begin is no text ("it is a safetensors file", "it has zero bytes"); "" where it may be text, in any encoding that
+// includes ASCII.
 std::string why_no_text(std::span<const std::byte> begin);
 
 }  // namespace penstock

@@ -16,10 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Steps that are recorded: once caches and memory are warm, as many as give a middle one.
+// Which steps are recorded: after caches and memory are warm, enough to have a middle one.
 constexpr std::int64_t kFirstRecorded = 4, kRecorded = 9;
 
-// Keys of the model that differ between two configurations, "width: 64, here 128".
+// The keys of the model that differ between two configurations, as "width: 64, here 128".
 std::vector<std::string> model_differences(const Config::Model& theirs, const Config::Model& ours) {
   std::vector<std::string> out;
   if (theirs.name != ours.name) return {concat("name: ", theirs.name, ", here ", ours.name)};
@@ -30,7 +30,7 @@ std::vector<std::string> model_differences(const Config::Model& theirs, const Co
   return out;
 }
 
-// config.toml: what a run was started with.
+// The text of config.toml: how the run was started.
 std::string started_with(const Config& config, const TrainingStart& start) {
   std::string out = "# What this run was started with: penstock train THIS-FILE --out FOLDER repeats it.\n";
   const auto from = [&] { return quote(fs::absolute(start.state.path).lexically_normal().string()); };
@@ -39,7 +39,7 @@ std::string started_with(const Config& config, const TrainingStart& start) {
   return out + print(with_absolute_paths(config));
 }
 
-// "3 values that are not finite, the first (element 17) is nan"; "": none.
+// A text such as "3 values that are not finite, the first (element 17) is nan"; "": none.
 std::string not_finite(const StoredTensor& tensor) {
   if (!is_floating(tensor.type.dtype)) return {};
   std::size_t count = 0, first = 0;
@@ -117,7 +117,7 @@ class Loop {
     return metrics;
   }
 
-  // Of the recorded steps, the one of the median time.
+  // Keeps the recorded step with the median time.
   void keep_usual_step() {
     if (recorded_.empty()) return;
     const auto middle = recorded_.begin() + static_cast<std::ptrdiff_t>(recorded_.size() / 2);
@@ -157,7 +157,7 @@ class Loop {
     return result_.checkpoint.empty() ? "no checkpoint was written yet" : concat("the last checkpoint is ", result_.checkpoint);
   }
 
-  // None where the run stops meanwhile: its checkpoint waits for no validation.
+  // The validation loss; none where the run is stopped meanwhile: its checkpoint waits for no validation.
   std::optional<double> evaluate() {
     double loss = 0, count = 0;
     StepInput input;
@@ -210,7 +210,7 @@ class Loop {
   std::vector<std::pair<std::int64_t, StepResult>> recorded_;  // by step
   std::uint64_t training_ = 0, evaluation_ = 0;
   TrainingResult result_;
-  bool stopping_ = false;  // a device's process was asked to
+  bool stopping_ = false;  // whether a device's process was asked to stop
 };
 
 }  // namespace
