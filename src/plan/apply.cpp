@@ -11,7 +11,7 @@ namespace {
 
 using Path = RulesPlacement::Path;
 
-// Stages per actor, at most.
+// The most stages that an actor has.
 int own_chunks(const RulesPlacement& placement, const ScheduleOptions& options) {
   if (placement.path == Path::chain) return 1;
   if (placement.path == Path::stages) return (static_cast<int>(placement.actors.size()) + options.actors - 1) / options.actors;
@@ -40,7 +40,7 @@ void check_options(const Rules& rules, const ScheduleOptions& options) {
   }
 }
 
-// Of each stage, on the first way.
+// The actor of each stage; for bidirectional rules, on the way of the even micro-batches.
 std::vector<std::int32_t> actors_of(const Rules& rules, const ScheduleOptions& options) {
   const RulesPlacement& placement = rules.placement;
   const int chunks = own_chunks(placement, options);
@@ -76,16 +76,16 @@ StageShape shape_of(const Rules& rules, std::size_t stages) {
   return shape;
 }
 
-// As their text says, which has all checks.
+// The rules as parsed from their own text, so that the parser makes all checks.
 Rules checked(const Rules& rules) {
   Rules out = parse_rules(print(rules), rules.name.empty() ? "rules" : rules.name);
-  // Where expressions stand is where the caller read them.
+  // The places of expressions stay those that the caller read them at.
   for (std::size_t i = 0; i < out.orders.size(); ++i) out.orders[i].size.place = rules.orders[i].size.place;
   for (std::size_t i = 0; i < out.limits.size(); ++i) out.limits[i].most.place = rules.limits[i].most.place;
   return out;
 }
 
-// Of checked rules.
+// `rules` have been checked.
 Placed placed_by(const Rules& rules, const ScheduleOptions& options) {
   check_options(rules, options);
   Placed out;
@@ -99,7 +99,7 @@ Placed placed_by(const Rules& rules, const ScheduleOptions& options) {
   return out;
 }
 
-// How the rules read with numbers in place of letters.
+// The rules with numbers in place of letters.
 EngineRules engine_rules(const Rules& rules, const Variables& known) {
   EngineRules out;
   out.name = rules.name;

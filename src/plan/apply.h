@@ -1,4 +1,4 @@
-// From rules, or whatever else names a schedule, to its table.
+// Makes a schedule's table from rules, or from whatever else names a schedule.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace penstock {
 
-// Under these costs of all its stages. Throws Error as make_schedule does.
+// The table that the rules make under the costs of all stages. Throws Error as make_schedule does.
 Listed schedule_by(const Rules& rules, const ScheduleOptions& options, const TableCosts& costs, const Network& network = {});
 
-// A file of a table, which says itself how many actors, stages and micro-batches it has.
+// Whether `what` is the file of a table, which says itself how many actors, stages and micro-batches it has.
 bool names_table(const std::string& what);
 bool names_rules(const std::string& what);
 Rules load_rules(const std::string& file);
-// NAME, FILE.csv (`options` do not matter) or FILE.rules. Throws Error.
+// The schedule of NAME, FILE.csv (`options` do not matter) or FILE.rules. Throws Error.
 Schedule load_schedule(const std::string& what, const ScheduleOptions& options);
 
 }  // namespace penstock

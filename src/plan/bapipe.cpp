@@ -1,13 +1,13 @@
 // BaPipe (Zhao et al., 2012.12544): a chain of stages balanced over devices of unequal speeds, and the schedule that it needs.
 //
-// Each stage is one device's; the load of a stage is its forward and backward at the speed of its device. Where links bind, cuts move to
-// places where little crosses; where memory binds, nodes move to other stages. The original does that in three rounds, from shares
-// proportional to the speeds. Here one dynamic program finds the cuts with the smallest largest load, of stages and of links, among those
-// that fit. With it goes the choice of the schedule: 1F1B (p - i micro-batches in flight at stage i, "SNO") or, where transfers are long,
-// twice as many but one (2(p - i) - 1, "SO"), if they fit.
+// Each stage has one device; its load is its forward and backward at that device's speed. Where links limit, cuts move to places where
+// little crosses; where memory limits, nodes move to other stages. The original does that in three rounds, from shares proportional to the
+// speeds. Here one dynamic program finds, among the cuts that fit, those with the smallest largest load of stages and links. It is run for
+// each of two schedules: 1F1B (p - i micro-batches in flight at stage i, "SNO") and, for long transfers, twice as many but one (2(p - i) -
+// 1, "SO"), if they fit.
 //
-// Objective: the largest load, seconds of one micro-batch. Of all numbers of stages and both schedules the fastest step in simulation
-// counts, of equal ones the fewer in flight.
+// Objective: the largest load, in seconds of one micro-batch. Among all numbers of stages and both schedules the plan with the fastest
+// simulated step is taken; of equal ones that with fewer in flight.
 #include <algorithm>
 
 #include "base/numbers.h"
@@ -21,17 +21,17 @@ namespace {
 
 enum class Warmup { one_forward_one_backward, overlapped };
 
-// At the nth stage from the end.
+// Micro-batches in flight at the nth stage from the end.
 int in_flight(Warmup warmup, int from_end) {
   return warmup == Warmup::overlapped ? 2 * from_end - 1 : from_end;
 }
 
 struct Cut {
-  double load = kInfinity;  // the largest of the stages from here on, and of the links between them
-  int end = 0;              // of the first of them
+  double load = kInfinity;  // the largest load of the stages from here on and of the links between them
+  int end = 0;              // border at which the first of these stages ends
 };
 
-// As far as the time goes: the cheapest cuts of the blocks from each border on into s stages on the last s devices, at [s][border].
+// For s stages on the last s devices, the best cuts of the blocks from each border on, at [s][border]. Incomplete where the time is over.
 std::vector<std::vector<Cut>> cuts_of(const ChainView& view, const std::vector<int>& devices, Warmup warmup, TimeLimit& limit) {
   const int n = view.blocks(), p = static_cast<int>(devices.size());
   std::vector<std::vector<Cut>> cuts(at(p + 1), std::vector<Cut>(at(n + 1)));

@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-// What crosses each place of an order, of one sample.
+// For each place between nodes of an order, what crosses it for one sample.
 struct Crossings {
   std::vector<double> bytes, seconds;
 };
@@ -35,14 +35,14 @@ Crossings crossings_of(const PlanGraph& graph, const std::vector<int>& order) {
     for (const PlanOutput& output : outputs) {
       int first = place[node], end = first;
       for (const int reader : output.readers) first = std::min(first, place[at(reader)]), end = std::max(end, place[at(reader)]);
-      // A transfer takes as long forward and back here.
+      // A transfer is taken to last equally long forward and back.
       for (int border = first + 1; border <= end; ++border) crossings.seconds[at(border)] += output.seconds / 2 / samples;
     }
   }
   return crossings;
 }
 
-// Of the places around every even share of `load` (sums of what stands before each place) the one that least crosses.
+// Borders of blocks. Around each even share of `load` (sums up to each place) it is the place that least crosses.
 std::vector<int> borders_of(const std::vector<double>& load, const Crossings& crossings, int most_blocks) {
   const int n = static_cast<int>(load.size()) - 1;
   std::vector<int> places = {0};
@@ -63,7 +63,7 @@ std::vector<int> borders_of(const std::vector<double>& load, const Crossings& cr
   return places;
 }
 
-// Shares of the time and of the memory of all nodes, summed.
+// Each node's load: its share of all nodes' time plus its share of their memory; sums of both.
 std::vector<double> loads_of(const PlanProblem& problem, const std::vector<int>& order, const std::vector<int>& choices, int samples) {
   SetCost all;
   std::vector<SetCost> costs;

@@ -9,10 +9,10 @@ namespace {
 
 constexpr std::size_t kMostStates = 1000;
 
-// Ways of the first nodes: none of those kept is both cheaper and smaller than another.
+// One choice of ways for the first nodes. Of the states kept none is both cheaper and smaller than another.
 struct State {
   double memory, cost;
-  int before, choice;  // the state without the last node, and its way
+  int before, choice;  // the state of the nodes before the last one, and the last one's way
 };
 
 double total(const std::vector<std::vector<Way>>& nodes, const std::vector<int>& choices, double Way::* what) {
@@ -21,7 +21,7 @@ double total(const std::vector<std::vector<Way>>& nodes, const std::vector<int>&
   return sum;
 }
 
-// The cheapest way of each; then, as long as they do not fit, the change that costs least for each byte.
+// Takes the cheapest way of each node; then, while they do not fit, makes the change that costs least for each byte saved.
 CheapestWays by_ratio(const std::vector<std::vector<Way>>& nodes, double memory) {
   CheapestWays out;
   for (const auto& ways : nodes)
@@ -60,7 +60,7 @@ void keep_best(std::vector<State>& states) {
 
 CheapestWays cheapest_ways(const std::vector<std::vector<Way>>& nodes, double memory) {
   CheapestWays out;
-  std::vector<double> rest(nodes.size() + 1, 0);  // least memory of the nodes from here on
+  std::vector<double> rest(nodes.size() + 1, 0);  // by node: the least memory of the nodes from there on
   for (std::size_t i = nodes.size(); i-- > 0;)
     rest[i] = rest[i + 1] + std::min_element(nodes[i].begin(), nodes[i].end(), [](Way a, Way b) { return a.memory < b.memory; })->memory;
   if (rest[0] > memory) return out;
@@ -74,7 +74,7 @@ CheapestWays cheapest_ways(const std::vector<std::vector<Way>>& nodes, double me
         if (more.memory + rest[i + 1] <= memory) next.push_back(more);
       }
     keep_best(next);
-    if (next.size() > kMostStates) {  // every so many, and the smallest
+    if (next.size() > kMostStates) {  // keep every so many, and the smallest
       out.exact = false;
       const std::size_t step = next.size() / kMostStates + 1;
       for (std::size_t s = 0; s * step < next.size(); ++s) next[s] = next[s * step];
@@ -82,7 +82,7 @@ CheapestWays cheapest_ways(const std::vector<std::vector<Way>>& nodes, double me
     }
     states.push_back(std::move(next));
   }
-  if (states.back().empty()) return out;  // by rounding
+  if (states.back().empty()) return out;  // lost by rounding
   out.fits = true;
   out.cost = states.back().back().cost;  // the largest is the cheapest
   out.choices.resize(nodes.size());

@@ -1,4 +1,4 @@
-// One way to run each of several nodes, so that all fit and cost least (a multiple-choice knapsack).
+// Chooses one way to run each of several nodes, so that all fit and the sum of costs is least (a multiple-choice knapsack).
 #pragma once
 
 #include <vector>
@@ -11,13 +11,13 @@ struct Way {
 
 struct CheapestWays {
   bool fits = false;
-  bool exact = true;  // nothing cheaper fits
+  bool exact = true;  // whether it is proven that nothing cheaper fits
   double cost = 0;
-  std::vector<int> choices;  // of each node: an index of its ways
+  std::vector<int> choices;  // by node: an index of its ways
 };
 
-// `nodes`: at least one way each. Exact as long as few sums of memory differ (equal layers), else from the best thousand partial choices,
-// and never worse than changing ways by the least cost for each byte saved, as Piper does.
+// `nodes` have at least one way each. The result is exact as long as few sums of memory differ (equal layers); otherwise it is the best
+// found from a thousand partial choices, and never worse than changing ways by the least cost for each byte saved, as Piper does.
 CheapestWays cheapest_ways(const std::vector<std::vector<Way>>& nodes, double memory);
 
 }  // namespace penstock

@@ -80,7 +80,7 @@ class Checks {
     }
   }
 
-  // The first of the node's costs of its (name, degree), and of the stage's degree.
+  // A node's choice must be the first of its costs of that (name, degree), and of the stage's degree.
   void check_choice(std::size_t s, std::size_t i) const {
     const PlanStage& stage = plan_.stages[s];
     const auto& costs = problem_.graph.nodes[static_cast<std::size_t>(stage.nodes[i])].costs;
@@ -133,7 +133,7 @@ class Checks {
   const PlanProblem& problem_;
   const Plan& plan_;
   std::vector<int> stage_of_;
-  int equal_size_ = 0;  // of the stages whose nodes want one
+  int equal_size_ = 0;  // size of the micro-batches of stages whose nodes need equal ones
 };
 
 void check_microbatches(const PlanProblem& problem) {
@@ -144,7 +144,7 @@ void check_microbatches(const PlanProblem& problem) {
                 {concat("a plan has at most ", kMost)}, "--micro-batches SIZES, or a smaller --batch");
 }
 
-// Some planner can place every node.
+// Checks that some planner can place every node.
 void check_costs(const PlanProblem& problem) {
   for (const PlanNode& node : problem.graph.nodes) {
     if (!node.costs.empty()) continue;

@@ -10,7 +10,7 @@ namespace penstock {
 ClusterLink ClusterSpec::link(int a, int b) const {
   if (is_cpu(a) || is_cpu(b)) return levels.empty() || (is_cpu(a) && is_cpu(b)) ? ClusterLink() : levels.back().link;
   if (const auto found = between.find(std::minmax(a, b)); found != between.end()) return found->second;
-  int together = 1;  // devices of a group of this level
+  int together = 1;  // number of devices in a group of this level
   for (const Level& level : levels) {
     together *= level.size;
     if (a / together == b / together) return level.link;
@@ -21,7 +21,7 @@ ClusterLink ClusterSpec::link(int a, int b) const {
 
 ClusterSpec uniform_cluster(int devices, double bandwidth, double latency, double memory) {
   if (devices < 1) throw Error(concat("a cluster of ", devices, " devices"), {}, "give one device at least");
-  constexpr int kMost = 100'000;  // as of a cluster's file
+  constexpr int kMost = 100'000;  // the limit of a cluster's file too
   if (devices > kMost) throw Error(concat("a cluster of ", devices, " devices"), {}, concat("a cluster has at most ", kMost));
   if (!(bandwidth > 0)) throw Error(concat("a bandwidth of ", number(bandwidth), " bytes per second"), {}, "give a positive one");
   if (!(latency >= 0)) throw Error(concat("a latency of ", number(latency), " seconds"), {}, "give none, or a positive one");

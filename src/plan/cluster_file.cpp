@@ -14,7 +14,7 @@ namespace {
 constexpr double kGiga = 1e9, kMicro = 1e-6;
 constexpr std::size_t kMostDevices = 100'000;
 
-// Each table of [[group]]; none: nothing is called.
+// Calls `read` for each table of [[group]]; there may be none.
 template <class Read>
 void each_of(const toml::table& document, const char* group, std::string_view file, Read&& read) {
   const toml::node* node = document.get(group);
@@ -25,7 +25,7 @@ void each_of(const toml::table& document, const char* group, std::string_view fi
   for (const toml::node& one : *tables) read(Section(*one.as_table(), group, file));
 }
 
-// What a name in `key` stands for; where there is none its Error gets the place.
+// The published thing that the name in `key` stands for. An Error for an unknown name gets the place.
 template <class Find>
 auto published(const Section& section, const char* key, Find&& find) {
   const std::string name = section.text(key);
@@ -52,7 +52,7 @@ void read_devices(const Section& section, ClusterSpec& cluster) {
   cluster.devices.insert(cluster.devices.end(), static_cast<std::size_t>(count), device);
 }
 
-// A published link, or its figures, or both: what is given counts.
+// A link given as a published one, by figures, or both: figures replace the published ones.
 ClusterLink read_link(const Section& section) {
   ClusterLink link;
   if (section.has("link")) {

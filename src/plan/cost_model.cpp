@@ -12,13 +12,13 @@
 namespace penstock {
 namespace {
 
-// Where the line through two measured points is at x; through zero where there is one.
+// The value at x of the line through two measured points, or through one and zero where they are equal.
 double on_line(double x, double x0, double y0, double x1, double y1) {
   if (x1 == x0) return x0 > 0 ? y0 * x / x0 : y0;
   return y0 + (y1 - y0) * (x - x0) / (x1 - x0);
 }
 
-// `value` of the costs [first, last), which are of one way and ascending in samples.
+// `value` at any number of samples, from the costs [first, last), which are of one way and ascending in samples.
 template <class Value>
 double interpolate(std::span<const NodeCost> costs, double samples, Value&& value) {
   const NodeCost& lowest = costs.front();
@@ -27,7 +27,7 @@ double interpolate(std::span<const NodeCost> costs, double samples, Value&& valu
   while (upper + 1 < costs.size() && costs[upper].samples < samples) ++upper;
   const NodeCost &a = costs[upper - 1], &b = costs[upper];
   const double line = on_line(samples, a.samples, value(a), b.samples, value(b));
-  // Fewer samples than were measured: no less than half of the share.
+  // Fewer samples than were measured take no less than half of their share.
   return samples < lowest.samples ? std::max(line, value(lowest) * samples / lowest.samples / 2) : line;
 }
 
@@ -81,7 +81,7 @@ void check_one_device(const PlanGraph& graph, std::string_view planner) {
 
 int measured_samples(const PlanGraph& graph) {
   if (graph.nodes.empty()) throw Error(concat(graph.name, " has no nodes"), {}, "give a graph with one node at least");
-  const PlanNode* first = nullptr;  // with costs
+  const PlanNode* first = nullptr;  // the first node with costs
   for (const PlanNode& node : graph.nodes) {
     if (node.costs.empty()) continue;
     if (!first) first = &node;
@@ -125,7 +125,7 @@ std::vector<int> idle_devices(const ClusterSpec& cluster, const std::vector<Plan
 
 namespace {
 
-// None where only a host processor runs the node.
+// The node's cost in its stage; null where only a host processor runs the node.
 const NodeCost* cost_at(const PlanGraph& graph, const NodePlaces& places, int node) {
   const auto& costs = graph.nodes[at(node)].costs;
   return costs.empty() ? nullptr : &costs[at(places.choice[at(node)])];
@@ -136,8 +136,9 @@ double sync_bytes(const std::map<int, double>& sync, int node) {
   return found == sync.end() ? 0 : found->second;
 }
 
-// Each measured output once to each stage that reads it. A file's gradients go back, or forward where its backward half repeats the edges
-// of the forward one: both are the link's way back. Between stages of which neither feeds the other nothing waits for a transfer.
+// Adds each measured output once for each stage that reads it. A gradient of the file belongs to the link's way back: it goes back, or
+// forward where the file's backward half repeats the edges of the forward one. Between two stages of which neither feeds the other nothing
+// waits for a transfer.
 void add_measured(const PlanGraph& graph, const NodePlaces& places, double samples, std::vector<StageTransfer>& transfers) {
   const auto link = [&](int from, int to) {
     const auto found = std::lower_bound(transfers.begin(), transfers.end(), std::pair(from, to),
@@ -165,7 +166,7 @@ void add_measured(const PlanGraph& graph, const NodePlaces& places, double sampl
 std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::vector<PlanStage>& stages) {
   const NodePlaces places = places_of(graph, stages);
   struct Crossing {
-    int from, to, node;  // stages, and whose output
+    int from, to, node;  // the two stages, and the node whose output crosses
     double bytes, forward_sync, backward_sync;
   };
   std::vector<Crossing> crossings;
@@ -177,7 +178,7 @@ std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::
     crossings.push_back({a, b, edge.from, edge.bytes, reader ? sync_bytes(reader->forward_sync, edge.from) : 0,
                          sender ? sync_bytes(sender->backward_sync, edge.to) : 0});
   }
-  // The largest of equal outputs first.
+  // Of equal outputs the largest comes first.
   std::sort(crossings.begin(), crossings.end(), [](const Crossing& a, const Crossing& b) {
     return std::tie(a.from, a.to, a.node, b.bytes) < std::tie(b.from, b.to, b.node, a.bytes);
   });
@@ -226,7 +227,7 @@ ClusterLink slower(const ClusterLink& a, const ClusterLink& b) {
 
 namespace {
 
-// In which groups of the level below devices are: in none, in the first, or in several.
+// Which groups of the level below hold the devices: none, one (`first`), or several.
 struct Groups {
   bool some = false, several = false;
   int first = 0;
@@ -238,7 +239,7 @@ struct Groups {
   }
 };
 
-// The devices of two sets in one group of a level.
+// The devices of each of two sets that lie in one group of a level.
 struct Spread {
   Groups from = {}, to = {};
 };
@@ -254,7 +255,8 @@ ClusterLink slowest_link(const ClusterSpec& cluster, std::span<const int> from, 
         if (a != b) slowest = slower(slowest, cluster.link(a, b));
     return slowest;
   }
-  // A level's link counts where a device of the one and a device of the other are in one group of it, but not in one of the level below.
+  // A level's link counts where one device of each set lies in the same group of this level, but the two lie in different groups of the
+  // level below.
   const std::size_t devices = cluster.devices.size();
   std::size_t below = 1, together = 1;
   for (const ClusterSpec::Level& level : cluster.levels) {

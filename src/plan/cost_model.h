@@ -1,4 +1,4 @@
-// What a stage of a costed graph takes: sums over its nodes, at any size of the micro-batch.
+// The costs of a stage: sums over its nodes, at any size of the micro-batch.
 #pragma once
 
 #include <span>
@@ -7,78 +7,79 @@
 
 namespace penstock {
 
-// Of a set of nodes and one micro-batch, on a device of speed 1.
+// The cost of a set of nodes for one micro-batch, on a device of speed 1.
 struct SetCost {
   double forward = 0, backward = 0;  // seconds
-  double weight = 0;                 // of backward, its weight gradients'; half of it where the node's costs do not say
-  double live_bytes = 0;             // for each micro-batch in flight
+  double weight = 0;                 // seconds of backward that weight gradients take; half of backward where the node's costs do not say
+  double live_bytes = 0;             // bytes for each micro-batch in flight
   double resident_bytes = 0;
   double parameter_bytes = 0;
-  double update = 0;  // seconds, once in a step
+  double update = 0;  // seconds, once a step
 
   SetCost& operator+=(const SetCost& other);
 };
 
-// `choice`: the index of the first of a node's costs of one (name, degree). Times between two measured sizes lie on the line between them,
-// outside on the line through the nearest two, or through zero where only one size was measured or the line would fall below half of that.
+// `choice` is the index of the first of a node's costs of one (name, degree). Times between two measured sizes lie on the line between
+// them; outside, on the line through the nearest two, or through zero where only one size was measured or the line would fall below half of
+// that.
 SetCost cost_of(const PlanNode& node, int choice, double samples);
 SetCost cost_of(const PlanGraph& graph, std::span<const int> nodes, std::span<const int> choices, double samples);
-// The first of the node's costs of this name and degree; -1: it has none.
+// The index of the first of the node's costs of this name and degree; -1: it has none.
 int choice_of(const PlanNode& node, int degree, std::string_view name);
-// Throws Error: the node takes several devices in every way to run, which the planner of this name has no use for.
+// Throws Error: every way to run the node takes several devices, which the planner of this name cannot use.
 [[noreturn]] void fail_one_device(const PlanNode& node, std::string_view planner);
-// Throws it where a node's first way to run takes several devices.
+// Throws that Error for a node whose first way to run takes several devices.
 void check_one_device(const PlanGraph& graph, std::string_view planner);
-// The smallest that costs[0] of all nodes share; throws Error where they differ. 1 where no node has costs.
+// The smallest number of samples, that of costs[0], which all nodes must share; throws Error where they differ. 1 where no node has costs.
 int measured_samples(const PlanGraph& graph);
 // Whether any node may be on a host processor.
 bool uses_cpus(const PlanProblem& problem);
-// Of a node, on a host processor.
+// Seconds of a node on a host processor.
 double cpu_seconds(const PlanGraph& graph, const PlanNode& node, double samples);
 
-// Of each node: its stage, -1 where none has it, and the index of its cost.
+// For each node, its stage (-1: none) and the index of its cost.
 struct NodePlaces {
   std::vector<int> stage, choice;
 };
 NodePlaces places_of(const PlanGraph& graph, const std::vector<PlanStage>& stages);
-// Those without a stage, ascending.
+// The devices without a stage, ascending.
 std::vector<int> idle_devices(const ClusterSpec& cluster, const std::vector<PlanStage>& stages);
 
-// What stage `from` sends to stage `to` for one sample: each output once, however many nodes read it, and what the nodes' degrees add to
-// it.
+// The transfer from stage `from` to stage `to` for one sample: each output once, however many nodes read it, and the bytes that the nodes'
+// degrees add.
 struct StageTransfer {
   int from = 0, to = 0;
   double forward_bytes = 0, backward_bytes = 0;
-  double forward_seconds = 0, backward_seconds = 0;  // of nodes whose transfers were measured as times: their bytes do not count
+  double forward_seconds = 0, backward_seconds = 0;  // from nodes whose transfers were measured as times: their bytes do not count
 };
-std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::vector<PlanStage>& stages);  // by (from, to)
-// The forward bytes of one micro-batch of `samples`, from one stage to another.
+std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::vector<PlanStage>& stages);  // sorted by (from, to)
+// The bytes that one stage sends to another in the forward of a micro-batch of `samples`.
 double bytes_between(const PlanGraph& graph, const PlanStage& from, const PlanStage& to, double samples);
 
-// An exact fit is one, however its sum was rounded.
+// Tolerance for rounded sums: a plan that needs exactly the memory there is fits.
 inline constexpr double kExactFit = 1 + 1e-9;
 inline bool fits(double bytes, double memory) {
   return bytes <= memory * kExactFit;
 }
-// The slowest speed and the smallest memory: of these devices, or of all.
+// A device with the slowest speed and the smallest memory of these devices, or of all.
 ClusterDevice weakest(const ClusterSpec& cluster, std::span<const int> devices);
 ClusterDevice weakest(const ClusterSpec& cluster);
-// The longest latency and the smallest bandwidth.
+// A link with the longer latency and the smaller bandwidth of the two.
 ClusterLink slower(const ClusterLink& a, const ClusterLink& b);
 // The slowest link between a device of one and a device of the other.
 ClusterLink slowest_link(const ClusterSpec& cluster, std::span<const int> from, std::span<const int> to);
-// A ring among the devices: 2 (n-1)/n of the bytes over the slowest link between neighbours, and its latency 2 (n-1) times (Patarasuk &
-// Yuan 2009).
+// Seconds of an all-reduce as a ring among the devices: 2 (n-1)/n of the bytes over the slowest link between neighbours, and its latency 2
+// (n-1) times (Patarasuk & Yuan 2009).
 double all_reduce_seconds(const ClusterSpec& cluster, std::span<const int> devices, double bytes);
 
-// Which stages feed which, as a schedule sees them.
+// Which stages feed which, in the form that schedules take.
 StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages);
 
-// Brings them into an order in which stages feed only later ones. False: some feed each other in a circle.
+// Sorts the stages so that each feeds only later ones. Returns false where some feed each other in a circle.
 bool order_stages(const PlanGraph& graph, std::vector<PlanStage>& stages);
 
-// Throws Error unless the stages hold each node once, feed only later ones, have devices of the cluster that no two share, whole replicas,
-// or one host processor that runs all of their nodes, and sizes that divide the step.
+// Throws Error unless the stages hold each node once, feed only later ones, have either devices of the cluster (whole replicas, no device
+// in two stages) or one host processor that runs all of their nodes, and sizes that divide the step.
 void check_plan(const PlanProblem& problem, const Plan& plan);
 
 }  // namespace penstock

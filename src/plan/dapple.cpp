@@ -1,12 +1,12 @@
 // DAPPLE (Fan et al., 2007.01045): a chain of stages with replicas, placed on the machines of a cluster.
 //
-// Partial plans grow from the front: the first j blocks on n devices in stages, the rest one replicated stage on all others, of which a
-// piece becomes the next stage. Its devices are placed in three ways: fresh machines first, machines in use first, or scattered evenly over
-// all. The original keeps the best partial plan of each (j, n) by its latency with the rest as it is; a few are kept here, by what their
-// latency must at least become. Those whose rest cannot fit any more are dropped.
+// Partial plans grow from the front: the first j blocks lie on n devices in stages, the rest is one replicated stage on all other devices,
+// of which a piece becomes the next stage. The next stage's devices are chosen in three ways: on fresh machines first, on machines in use
+// first, or scattered evenly over all. The original keeps the best partial plan of each (j, n) by its latency with the rest as one stage;
+// here a few are kept, by a lower bound of their latency. Those whose rest cannot fit any more are dropped.
 //
-// Objective: the latency L = T_w + T_s + T_e of a step in seconds (dapple.h), links counting as stages. A stage holds one micro-batch at
-// least. Where 1F1B would wait, stages run 2(p - i) - 1 micro-batches ahead, as far as the memory allows.
+// Objective: the latency L = T_w + T_s + T_e of a step in seconds (dapple.h), with links counted as stages. A stage holds at least one
+// micro-batch. Where 1F1B would wait, stages run 2(p - i) - 1 micro-batches ahead, as far as the memory allows.
 #include "plan/dapple.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace penstock {
 namespace {
 
-// ---- Devices by machine, the innermost groups of the cluster. The first ones of a machine are taken first.
+// ---- Devices by machine. Machines are the innermost groups of the cluster; the first devices of a machine are taken first.
 
 enum class Placement { fresh, append, scatter };
 
@@ -36,7 +36,7 @@ class Machines {
   int size() const { return size_; }
   std::vector<int> none_taken() const { return std::vector<int>(at((devices_ + size_ - 1) / size_), 0); }
 
-  // Ascending. `taken`: of each machine.
+  // Takes `count` devices, returned in ascending order. `taken`: how many of each machine are in use.
   std::vector<int> take(std::vector<int>& taken, int count, Placement placement) const {
     std::vector<int> devices;
     const auto take_one = [&](std::size_t m) { devices.push_back(static_cast<int>(m) * size_ + taken[m]++); };
@@ -70,7 +70,8 @@ class Machines {
 struct Group {
   std::vector<int> devices = {};
   ClusterDevice weakest = {};
-  double reduce = 0, reduce_latency = 0;  // seconds for each byte of parameters, and whatever their number
+  // Reduce: seconds for each byte of parameters; reduce_latency: seconds whatever their number.
+  double reduce = 0, reduce_latency = 0;
 
   int count() const { return static_cast<int>(devices.size()); }
 };
@@ -80,12 +81,12 @@ struct Piece {
   std::vector<int> devices;
 };
 
-// Stages of the first blocks.
+// A partial plan: the stages of the first blocks.
 struct Partial {
   std::vector<Piece> pieces = {};
   std::vector<DapplePart> parts = {};
-  std::vector<int> taken = {};  // of each machine
-  double bound = 0;             // of the latency, whatever comes after
+  std::vector<int> taken = {};  // devices in use, by machine
+  double bound = 0;             // lower bound of the latency, whatever follows
 };
 
 class Search {
@@ -150,7 +151,8 @@ class Search {
     return {seconds + link.latency, seconds + link.latency, seconds, 0};
   }
 
-  // All of few devices, else powers of two and whole machines; of very many in whole units.
+  // Whether a stage of `count` devices is tried: of few devices any number, else powers of two and whole machines; of very many only whole
+  // units.
   bool tried(int count) const {
     return devices_ <= 16 || (count % unit_ == 0 && ((count & (count - 1)) == 0 || count % machines_.size() == 0));
   }
@@ -173,7 +175,7 @@ class Search {
     }
   }
 
-  // All that begin at the border, on these devices.
+  // Adds all stages that begin at the border, on these devices.
   void add_stages(const Partial& partial, int used, int border, const Group& group, const std::vector<int>& taken) {
     Partial next = partial;
     next.taken = taken;
@@ -198,7 +200,7 @@ class Search {
     }
   }
 
-  // The devices of the last stage.
+  // The devices that are left for the last stage.
   struct Rest {
     Group group;
     ClusterLink link;
@@ -212,7 +214,7 @@ class Search {
     return rest;
   }
 
-  // With all that is left as one stage.
+  // Completes the partial plan with everything that is left as one stage.
   void finish(const Partial& partial, const Rest& rest) {
     const int border = partial.pieces.empty() ? 0 : partial.pieces.back().end;
     if (!holds(rest.group, border, view_.blocks())) return;
@@ -235,10 +237,10 @@ class Search {
     for (int i = 0; i < p; ++i) best_.stages[at(i)].ahead = 2 * (p - i) - 1;
   }
 
-  // For the first backward, or in between for transfers: where some stages and the links between them take longer for as many micro-batches
-  // as they are stages than any part does.
+  // Whether 1F1B would wait, for the first backward or for transfers in between: that is so where some stages and the links between them
+  // take longer for as many micro-batches as they are stages than any single part does.
   bool one_forward_one_backward_waits() const {
-    constexpr double kWorth = 1.005;  // the memory
+    constexpr double kWorth = 1.005;  // a shorter wait is not worth the memory
     if (dapple_latency(parts_, view_.microbatches, DappleWarmup::short_way) > best_.value * kWorth) return true;
     double longest = 0;
     for (const DapplePart& part : parts_) longest = std::max(longest, part.busy);
@@ -252,8 +254,8 @@ class Search {
     return false;
   }
 
-  // The latency with these parts is at least this, where replicas with half the samples take half the time or more: the rest has all
-  // devices left, as fast as the fastest, and no transfers.
+  // A lower bound of the latency with these parts first. It gives the rest all devices left, as fast as the fastest, without transfers, and
+  // assumes that replicas with half the samples take half the time or more.
   double bound_of(const std::vector<DapplePart>& parts, int border, int left) const {
     const int microbatches = view_.microbatches;
     const SetCost cost = cost_of(view_, border, view_.blocks());
@@ -281,11 +283,11 @@ class Search {
   Machines machines_;
   int devices_, unit_;
   std::size_t most_stages_;
-  std::size_t kept_;                                         // partial plans of each (border, devices)
-  double fastest_ = 0, memory_ = 0;                          // of any device; that the rest is checked with
-  std::vector<std::vector<double>> least_;                   // empty: memory is without limit
-  std::vector<std::vector<std::vector<Partial>>> partials_;  // by devices used and border, ascending in bound
-  std::vector<DapplePart> parts_;                            // of the plan looked at
+  std::size_t kept_;                                         // how many partial plans are kept for each (border, devices)
+  double fastest_ = 0, memory_ = 0;                          // speed of the fastest device; the memory that the rest is checked with
+  std::vector<std::vector<double>> least_;                   // empty where memory has no limit
+  std::vector<std::vector<std::vector<Partial>>> partials_;  // by devices used and border; ascending in bound
+  std::vector<DapplePart> parts_;                            // of the plan that is being looked at
   ChainPlan best_{.stages = {}, .bottleneck = kInfinity, .value = kInfinity};
 };
 
@@ -297,8 +299,9 @@ double dapple_latency(std::span<const DapplePart> parts, int microbatches, Dappl
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const DapplePart& q = parts[i];
     const bool link = i % 2 == 1;
-    // Micro-batches one after the other through the pivot; or the first goes there and back, then what is left of the others follows.
-    const std::size_t left = parts.size() - i;  // 2(p - i) - 1 at stage i
+    // Either all micro-batches pass through the pivot one after the other; or the first goes there and back, then what is left of the
+    // others follows.
+    const std::size_t left = parts.size() - i;  // number of stages from i on; stage i runs 2 * left - 1 ahead
     const double warm = std::min<double>(microbatches, static_cast<double>(warmup == DappleWarmup::long_way ? left : (left + 1) / 2));
     const double after = link ? (microbatches - 1) * q.busy : (microbatches - 1) * q.backward + (microbatches - warm) * q.forward;
     latency = std::max({latency, passed + microbatches * q.busy, all + after});

@@ -1,14 +1,14 @@
 // DawnPiper (Peng et al., 2505.05856): a chain of single-device stages cut between any two nodes, with recomputation where the memory asks
 // for it.
 //
-// Stage x of p holds p - x micro-batches, so that cuts of equal time and cuts of equal memory differ, and the best cut lies between the
-// two. The devices are halved recursively: of each half's nodes every cut between the compute-balanced and the memory-balanced one is
-// tried. A single device takes its nodes' fastest ways, and while they do not fit exchanges them for ways that hold less, those first that
-// cost the least time for each byte. The memory-balanced cut is that of the least memory with all such exchanges, hence whatever fits in
-// any cuts fits in the ones found.
+// Stage x of p holds p - x micro-batches, so cuts of equal time and cuts of equal memory differ, and the best cut lies between the two. The
+// devices are halved recursively: for the nodes of each half every cut between the compute-balanced and the memory-balanced one is tried. A
+// single device takes its nodes' fastest ways and, while they do not fit, exchanges them for ways that hold less, first those that cost the
+// least time for each byte. The memory-balanced cut is that of the least memory with all such exchanges, so if any cuts fit, the ones found
+// do.
 //
-// Objective: the slowest stage or link, seconds of one micro-batch. Of several numbers of stages and sizes of micro-batches the shortest
-// step in simulation counts.
+// Objective: the slowest stage or link, in seconds of one micro-batch. Among several numbers of stages and sizes of micro-batches the plan
+// with the shortest simulated step is taken.
 #include <algorithm>
 
 #include "base/numbers.h"
@@ -20,10 +20,10 @@
 namespace penstock {
 namespace {
 
-// Another way to run a node: what it costs and saves against the fastest.
+// Another way to run a node, and what it costs and saves compared with the fastest way.
 struct Exchange {
-  int place = 0, choice = 0;  // of the node in the order; of its costs
-  double seconds = 0;         // of a micro-batch
+  int place = 0, choice = 0;  // place: the node's position in the order; choice: index of its costs
+  double seconds = 0;         // for one micro-batch
   double live_bytes = 0, resident_bytes = 0;
 
   double bytes(int in_flight) const { return live_bytes * in_flight + resident_bytes; }
@@ -46,15 +46,15 @@ std::vector<Exchange> exchanges_of(const ChainView& view) {
 }
 
 struct Leaf {
-  double seconds = kInfinity;  // of a micro-batch; infinite: it does not fit
+  double seconds = kInfinity;  // for one micro-batch; infinite: it does not fit
   std::vector<Exchange> exchanges = {};
 };
 
-// Some devices of the line, halved until they are one.
+// A range of devices of the line; ranges are halved until they have one device.
 struct Range {
   int first = 0, end = 0;
-  int left = -1, right = -1;  // ranges
-  double speed = 0;           // of all its devices
+  int left = -1, right = -1;  // indices of the two halves
+  double speed = 0;           // sum of its devices'
 };
 
 class Halving {
@@ -90,7 +90,7 @@ class Halving {
   const ClusterDevice& device(int i) const { return view_.problem->cluster.devices[at(devices_[at(i)])]; }
   std::size_t key(int range, int begin, int end) const { return (at(range) * at(n_ + 1) + at(begin)) * at(n_ + 1) + at(end); }
 
-  // Those that save something, by their time for each byte, and the sums of what is saved at most.
+  // Adds the exchanges that save something, sorted by their time for each byte, and the most that they save up to each border.
   void add_exchanges(const std::vector<Exchange>& all, int in_flight) {
     const int flying = std::min(in_flight, view_.microbatches);
     std::vector<Exchange>& sorted = exchanges_.emplace_back(all);
@@ -118,7 +118,7 @@ class Halving {
 
   int size(int range) const { return ranges_[at(range)].end - ranges_[at(range)].first; }
 
-  // Of a device's memory, the share that the blocks need at least, on the device that needs most.
+  // The least memory that the blocks need, as a share of a device's memory, on the device that needs most.
   double memory(int range, int begin, int end) {
     double& known = memory_[key(range, begin, end)];
     if (known != kUnknown) return known;
@@ -134,10 +134,11 @@ class Halving {
     return memory_[key(range, begin, end)] = std::max(memory(here.left, begin, cut), memory(here.right, cut, end));
   }
 
-  // The left half needs more with each block, the right half less.
+  // The memory-balanced cut. With each block the left half needs more and the right half less.
   int memory_cut(int range, int begin, int end) {
     const Range here = ranges_[at(range)];
-    int low = begin + size(here.left), high = end - size(here.right);  // the first cut whose left half needs as much as its right half
+    // The first cut whose left half needs at least as much as its right half.
+    int low = begin + size(here.left), high = end - size(here.right);
     while (low < high) {
       const int middle = (low + high) / 2;
       if (memory(here.left, begin, middle) >= memory(here.right, middle, end)) {
@@ -184,7 +185,7 @@ class Halving {
     return (known = found).seconds;
   }
 
-  // The blocks as a stage of the ith device.
+  // The blocks as the stage of device i.
   Leaf leaf(int i, int begin, int end) const {
     const SetCost cost = cost_of(view_, begin, end);
     const int flying = in_flight(i);
@@ -203,7 +204,7 @@ class Halving {
       leaf.exchanges.push_back(e);
     }
     if (!fits(bytes, memory)) return {};
-    for (auto e = leaf.exchanges.end(); e != leaf.exchanges.begin();) {  // what the later ones make unnecessary
+    for (auto e = leaf.exchanges.end(); e != leaf.exchanges.begin();) {  // drop exchanges that later ones made unnecessary
       --e;
       if (!fits(bytes + e->bytes(flying), memory)) continue;
       bytes += e->bytes(flying);
@@ -234,9 +235,9 @@ class Halving {
   TimeLimit& limit_;
   std::vector<int> devices_;
   int n_, p_;
-  std::vector<std::vector<Exchange>> exchanges_;  // by the number in flight - 1
-  std::vector<std::vector<double>> savings_;      // and of all nodes before each border
-  std::vector<Range> ranges_;                     // the first holds all devices
+  std::vector<std::vector<Exchange>> exchanges_;  // by the number of micro-batches in flight - 1
+  std::vector<std::vector<double>> savings_;      // likewise, summed over all nodes before each border
+  std::vector<Range> ranges_;                     // the first range holds all devices
   std::vector<double> memory_;                    // by (range, begin, end)
   std::vector<Found> found_;
 };

@@ -18,8 +18,9 @@
 namespace penstock {
 namespace {
 
-constexpr std::int64_t kMostForwards = 1 << 17;  // of a candidate's table, so that it takes at most some tenth of a second
-constexpr std::int64_t kActionWork = 100;        // elementary steps for each of them
+// Most forwards of a candidate's table, so that it takes at most some tenth of a second.
+constexpr std::int64_t kMostForwards = 1 << 17;
+constexpr std::int64_t kActionWork = 100;  // elementary steps for each action of a table
 
 struct Order {
   const char* name;
@@ -35,7 +36,7 @@ std::vector<std::string> order_names() {
   return out;
 }
 
-// Whether a limit lets this value be.
+// Whether a limit allows this value; `any` allows all.
 bool is_within(int limit, int value, int any) {
   return limit == any || limit == value;
 }
@@ -47,7 +48,7 @@ std::vector<int> divisors(int number) {
   return out;
 }
 
-// Powers of two, and the most that there can be.
+// Numbers of stages per actor to try: powers of two, and the most that there can be.
 std::vector<int> chunks_of(const DegreesLimits& only, bool chunked, int most) {
   if (only.chunks > 0) return only.chunks <= most && (chunked || only.chunks == 1) ? std::vector{only.chunks} : std::vector<int>();
   std::vector<int> out = {1};
@@ -55,7 +56,7 @@ std::vector<int> chunks_of(const DegreesLimits& only, bool chunked, int most) {
   return out;
 }
 
-// From the fewest that keep all actors at work to all; 0: the order has none.
+// Sizes of a unit to try, from the fewest micro-batches that keep all actors at work to all; 0: the schedule has no units.
 std::vector<int> units_of(const DegreesLimits& only, const std::string& schedule, int pipe, int microbatches) {
   if (!takes(schedule, "--unit")) return only.unit > 0 ? std::vector<int>() : std::vector{0};
   const int least = std::min(pipe, microbatches);
@@ -68,15 +69,15 @@ std::vector<int> units_of(const DegreesLimits& only, const std::string& schedule
   return out;
 }
 
-// Whether a group's devices apart differ from neighbours.
+// Whether a group of devices that stand apart differs from one of neighbours.
 bool has_across(const PlanProblem& problem, int pipe, int data) {
   return pipe > 1 && data > 1 && (problem.cluster.levels.size() > 1 || !problem.cluster.between.empty());
 }
 
-// How many devices of a group may hold the same parameters: 1, or, of a group on several nodes, all on one of them.
+// How many devices of a group may hold the same parameters: 1 or, where a group spans several nodes, all devices of a node.
 std::vector<int> locals_of(const ClusterSpec& cluster, const Degrees& degrees) {
   std::vector<int> out = {1};
-  int together = 1;  // devices that lie in one part of a level
+  int together = 1;  // devices in one group of this level
   for (const ClusterSpec::Level& level : cluster.levels) {
     together *= level.size;
     const int apart = degrees.across ? degrees.pipe : 1, local = together / apart;
@@ -127,7 +128,7 @@ class Candidates {
         for (const bool recompute : {false, true}) {
           if (!is_within(only_.zero, zero, -1) || !is_within(only_.by_block, by_block, -1) || !is_within(only_.recompute, recompute, -1))
             continue;
-          if (by_block && (zero < 3 || degrees_.chunks > 1)) continue;  // chunks are blocks themselves
+          if (by_block && (zero < 3 || degrees_.chunks > 1)) continue;  // with several chunks each chunk is a block itself
           degrees_.zero = zero;
           degrees_.by_block = by_block;
           degrees_.recompute = recompute;
@@ -147,12 +148,12 @@ class Candidates {
   std::vector<Degrees> out_;
 };
 
-// Of each the best is worth knowing.
+// Candidates of one family differ in numbers only; the best one of each family is worth knowing.
 auto family_of(const Degrees& d) {
   return std::tuple(d.schedule, d.zero, d.by_block, d.local > 1, d.recompute);
 }
 
-// In the order of their bounds, so that few of a family are simulated before none of the rest can be faster.
+// Simulates candidates in the order of their bounds, so that few of a family are simulated before no other can be faster.
 DegreesPlan search(DegreesSteps& steps, const std::vector<Degrees>& candidates, double largest_memory, bool every, TimeLimit& limit) {
   std::vector<std::pair<DegreesSteps::Bound, const Degrees*>> order;
   for (const Degrees& degrees : candidates) {
@@ -166,7 +167,8 @@ DegreesPlan search(DegreesSteps& steps, const std::vector<Degrees>& candidates, 
   for (const auto& [bound, degrees] : order) {
     double& best = fastest.try_emplace(family_of(*degrees), kInfinity).first->second;
     const bool is_slower = bound.seconds >= best;
-    const bool is_larger = !fits(bound.memory, largest_memory) && bound.memory >= least_memory;  // than any device, and than another
+    // Larger than any device, and than another candidate.
+    const bool is_larger = !fits(bound.memory, largest_memory) && bound.memory >= least_memory;
     if (!every && (is_slower || is_larger)) continue;
     plan.late = plan.late || limit.is_over(std::int64_t{degrees->pipe} * degrees->chunks * degrees->microbatches * kActionWork);
     if (plan.late) break;

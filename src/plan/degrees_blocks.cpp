@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-// What crosses each place of an order: how many outputs that move bytes, and the bytes of one sample.
+// What crosses a place between nodes of the order: the number of outputs that move bytes, and their bytes for one sample.
 struct Crossing {
   int outputs = 0;
   double bytes = 0;
@@ -24,7 +24,7 @@ std::vector<Crossing> crossings_of(const PlanGraph& graph, const std::vector<int
   std::vector<double> largest(count, 0);
   for (std::size_t i = 0; i < count; ++i) place[at(order[i])] = static_cast<int>(i);
   for (const PlanEdge& edge : graph.edges) {
-    if (edge.bytes == 0) continue;  // only an order
+    if (edge.bytes == 0) continue;  // the edge only orders
     last[at(edge.from)] = std::max(last[at(edge.from)], place[at(edge.to)]);
     largest[at(edge.from)] = std::max(largest[at(edge.from)], edge.bytes);
   }
@@ -75,10 +75,11 @@ std::vector<Block> blocks_of(const PlanProblem& problem, double samples, double 
 
 namespace {
 
-// `before`: seconds of all blocks before each, and of all.
+// Cuts the blocks into even pieces. `before`: seconds of all blocks before each block, and of all.
 std::vector<int> even_pieces(const std::vector<double>& before, std::size_t pieces) {
   const std::size_t n = before.size() - 1;
-  // Of the blocks [0, i) in k pieces: the least largest, among those the least sum of squares, and where the last piece begins.
+  // The best cut of the blocks [0, i) into k pieces: the least largest piece, then the least sum of squares; `begin` is where the last
+  // piece begins.
   struct Best {
     double largest = kInfinity, squares = kInfinity;
     std::size_t begin = 0;
@@ -90,7 +91,7 @@ std::vector<int> even_pieces(const std::vector<double>& before, std::size_t piec
       for (std::size_t begin = i; begin-- >= k;) {
         const double size = before[i] - before[begin];
         Best& here = best[k][i];
-        if (size > here.largest) break;  // and earlier ones are larger
+        if (size > here.largest) break;  // earlier begins make it larger still
         const Best& rest = best[k - 1][begin];
         const Best found{std::max(size, rest.largest), rest.squares + size * size, begin};
         if (std::pair(found.largest, found.squares) < std::pair(here.largest, here.squares)) here = found;
@@ -100,8 +101,8 @@ std::vector<int> even_pieces(const std::vector<double>& before, std::size_t piec
   return cuts;
 }
 
-// Moves the border before piece s by a block, forward or back, where that lowers the sum of squares of the two actors' loads and makes no
-// piece larger than `largest`.
+// Moves the border before piece s by one block, forward or back, if that lowers the sum of squares of the two actors' loads and makes no
+// piece larger than `largest`. Returns whether it did.
 bool improve(std::vector<int>& cuts, std::size_t s, int by, const std::vector<double>& before, double largest, std::vector<double>& load) {
   const int to = cuts[s] + by;
   if (to <= cuts[s - 1] || to >= cuts[s + 1]) return false;
@@ -124,7 +125,7 @@ std::vector<int> even_cuts(const std::vector<Block>& blocks, int actors, int chu
   std::vector<double> before = {0};
   for (const Block& block : blocks) before.push_back(before.back() + block.forward + block.backward);
   std::vector<int> cuts = even_pieces(before, pieces);
-  if (actors == 1 || chunks == 1) return cuts;  // as even as it gets
+  if (actors == 1 || chunks == 1) return cuts;  // they are as even as possible
   std::vector<double> load(at(actors), 0);
   double largest = 0;
   for (std::size_t s = 0; s < pieces; ++s) {

@@ -24,10 +24,11 @@ std::vector<Action> recomputed(const std::vector<Action>& row) {
   return out;
 }
 
-// Behind all else, in the order in which the stages' backwards end; `reduce`: their gradients right there.
+// Appends to a row, behind all else, the updates in the order in which the stages' backwards end; with `reduce`, REDUCE_GRAD right after
+// each stage's last backward.
 std::vector<Action> with_end(const std::vector<Action>& row, bool reduce, std::size_t stages) {
   std::vector<bool> seen(stages, false);
-  std::vector<Action> out, updates;  // both from the end
+  std::vector<Action> out, updates;  // both in reverse
   for (std::size_t i = row.size(); i-- > 0;) {
     const Action& action = row[i];
     if ((action.kind == Kind::B || action.kind == Kind::W) && !seen[at(action.stage)]) {
@@ -53,7 +54,7 @@ void add_ring(const ClusterSpec& cluster, const std::vector<std::int32_t>& group
   }
 }
 
-// Between actors that follow each other: a replica sends to its own of the next group, all at once.
+// The links between actors that follow each other: each replica sends to its own of the next group, all at once.
 Network pipes_of(const ClusterSpec& cluster, const Degrees& degrees) {
   Network network;
   for (int from = 0; from < degrees.pipe; ++from) {
@@ -67,7 +68,7 @@ Network pipes_of(const ClusterSpec& cluster, const Degrees& degrees) {
   return network;
 }
 
-// What collectives of a stage, or a block, take on its actor: between its nodes, or all of its devices where these are nodes of one.
+// Seconds of collectives for a stage, or a block, on its actor: between its nodes or, where its devices form one node, between all of them.
 class Collectives {
  public:
   Collectives(const ClusterSpec& cluster, const StateBytes& states, const Degrees& degrees) : states_(states) {
@@ -89,7 +90,7 @@ class Collectives {
   double reduce(std::size_t actor, double parameters) const {
     return seconds(Opcode::all_reduce, between_[actor], parameters * states_.gradient);
   }
-  // Inside of a node, at the end of a step: its share of the gradients is scattered, and of the parameters gathered.
+  // The end of a step inside of a node: its share of the gradients is scattered, its share of the parameters gathered.
   double settle(std::size_t actor, double parameters) const {
     const double share = parameters / nodes_[actor];
     return seconds(Opcode::reduce_scatter, inside_[actor], share * states_.gradient) +
@@ -104,18 +105,19 @@ class Collectives {
 
   Network rings_;
   StateBytes states_;
-  std::vector<double> nodes_;                                // of each actor
-  std::vector<std::vector<std::int32_t>> between_, inside_;  // of each actor: the first device of each node, the devices of the first
+  std::vector<double> nodes_;  // number of nodes, by actor
+  // By actor: the first device of each node; the devices of the first node.
+  std::vector<std::vector<std::int32_t>> between_, inside_;
 };
 
 struct Figures {
-  TableCosts costs{}, free{};  // with collectives, and without
+  TableCosts costs{}, free{};  // with collectives; without them
   Network pipes{};
-  std::vector<double> resident{}, memory{};  // bytes on each device of an actor: always there, and there are
-  std::vector<double> parameters{};          // elements, of each actor
+  std::vector<double> resident{}, memory{};  // bytes on each device of an actor: those always there, and the memory of the device
+  std::vector<double> parameters{};          // number of elements, by actor
 };
 
-// Of one stage on a device of some speed.
+// The costs of one stage on a device of some speed.
 class Stage {
  public:
   Stage(const Degrees& degrees, const StateBytes& states, std::span<const Block> blocks, double speed)
@@ -127,7 +129,7 @@ class Stage {
     return out;
   }
 
-  // `input_bytes`: of what enters it.
+  // `input_bytes`: bytes of the stage's input.
   StageCosts free(double input_bytes) const {
     StageCosts out;
     set(out, Kind::F, sum(&Block::forward));
@@ -160,8 +162,8 @@ class Stage {
   void set(StageCosts& out, Kind kind, double seconds) const { out.time[at(static_cast<int>(kind))] = seconds / speed_; }
   static void add(StageCosts& out, Kind kind, double seconds) { out.time[at(static_cast<int>(kind))] += seconds; }
 
-  // A block's parameters come while the block before is at work, its gradients leave while the next one is: the longer of both counts.
-  // A backward that recomputes needs them for both.
+  // A block's parameters arrive while the block before is at work, and its gradients leave while the next one is; so the longer of work and
+  // communication counts. A backward that recomputes needs the parameters for both.
   StageCosts by_block(const Collectives& collectives, std::size_t actor, StageCosts out) const {
     for (const Block& block : blocks_) {
       const double gather = collectives.gather(actor, block.parameters), scatter = collectives.scatter(actor, block.parameters);
@@ -193,7 +195,7 @@ Figures figures_of(const PlanProblem& problem, const DegreesOptions& options, co
     out.memory.push_back(device.memory);
   }
   out.parameters.assign(pipe, 0);
-  std::vector<double> largest(pipe, 0);  // block's parameters
+  std::vector<double> largest(pipe, 0);  // parameters of the largest block, by actor
   const Collectives collectives(cluster, options.states, degrees);
   for (std::size_t s = 0; s + 1 < cuts.size(); ++s) {
     const std::size_t begin = at(cuts[s]), actor = s % pipe;
@@ -206,7 +208,7 @@ Figures figures_of(const PlanProblem& problem, const DegreesOptions& options, co
   }
   for (std::size_t a = 0; a < pipe; ++a) {
     out.resident.push_back(resident_bytes(options.states, out.parameters[a], degrees));
-    // Two blocks are there: one at work, one whose parameters come or whose gradients leave.
+    // Two blocks are in memory: one at work, and one whose parameters arrive or whose gradients leave.
     if (degrees.by_block) out.resident[a] += 2 * largest[a] * (options.states.parameter + options.states.gradient);
   }
   return out;
@@ -216,7 +218,7 @@ double time_of(const StageCosts& stage, Kind kind) {
   return stage.time[at(static_cast<int>(kind))];
 }
 
-// How often an actor's replicas gather and reduce all of their parameters.
+// Counts how often an actor's replicas gather and reduce all of their parameters.
 void count_collectives(const Degrees& degrees, const Schedule& table, const std::vector<double>& parameters_of_stage, DegreesResult& out) {
   for (const std::vector<Action>& row : table.actors) {
     double gathered = 0, reduced = 0;
@@ -290,12 +292,12 @@ std::int64_t DegreesSteps::work(const Degrees& degrees) {
 
 DegreesSteps::Bound DegreesSteps::bound(const Degrees& degrees) {
   const Figures figures = figures_of(problem_, options_, degrees, blocks(degrees.samples), cuts(degrees));
-  // After the last input gradient of a split backward its actor may still be at work on weight gradients: nothing is known to follow.
+  // After the last input gradient of a split backward its actor may still be at work on weight gradients, so nothing is known to follow.
   const bool split = splits_backward(degrees.schedule);
   const std::vector<StageCosts>& stages = figures.costs.stages;
   const std::size_t pipe = at(degrees.pipe);
   Bound bound;
-  double lead = 0, tail = 0;  // before an actor's first forward, behind its last backward
+  double lead = 0, tail = 0;  // seconds before an actor's first forward, and after its last backward
   for (std::size_t a = 0; a < pipe; ++a) {
     double busy = 0, update = 0, live = 0;
     for (std::size_t s = a; s < stages.size(); s += pipe) {

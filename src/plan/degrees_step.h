@@ -1,4 +1,4 @@
-// A step of one choice of degrees: its table with collectives, what its actions cost, what its devices hold.
+// Simulates a step under one choice of degrees: its table with collectives, what its actions cost, and what its devices hold.
 #pragma once
 
 #include <array>
@@ -11,20 +11,20 @@
 
 namespace penstock {
 
-// Keeps what choices have in common. Refers to the problem, which must outlive it.
+// Caches what choices have in common. It refers to the problem, which must outlive it.
 class DegreesSteps {
  public:
   DegreesSteps(const PlanProblem& problem, const DegreesOptions& options) : problem_(problem), options_(options) {}
 
   const std::vector<Block>& blocks(int samples);
 
-  // No step of these degrees is shorter, and no device of one that fits holds less: what is known without a table.
+  // A lower bound that is known without a table: no step of these degrees is shorter, and no device of a plan that fits holds less.
   struct Bound {
     double seconds = 0;
     double memory = 0;  // on the fullest device
   };
   Bound bound(const Degrees& degrees);
-  std::int64_t work(const Degrees& degrees);  // elementary steps of bound()
+  std::int64_t work(const Degrees& degrees);  // elementary steps that bound() takes
   DegreesResult run(const Degrees& degrees);
 
  private:
@@ -36,15 +36,15 @@ class DegreesSteps {
   std::map<std::array<int, 3>, std::vector<int>> cuts_;  // by samples, actors and chunks
 };
 
-// The table that its actors compute by: the schedule's without collectives, with R before each backward where they recompute. A run makes
-// table_of() of it.
+// The table of computations that the actors follow: the schedule's without collectives, with R before each backward where they recompute.
+// table_of() adds the rest to it.
 Schedule computing_table(const Degrees& degrees);
 
-// The table of the degrees' schedule: with R before each backward where they recompute; gradients reduced and parameters gathered as their
-// ZeRO level says; the update of each stage behind all else of its actor.
+// The whole table of the degrees' schedule: with R before each backward where they recompute; with gradients reduced and parameters
+// gathered as the ZeRO level says; with the update of each stage behind all else of its actor.
 Schedule table_of(const Degrees& degrees);
 
-// What a device of an actor always holds of `parameters` elements whose states are kept at the degrees' ZeRO level by their replicas
+// Bytes that a device of an actor always holds for `parameters` elements, whose states its replicas keep at the degrees' ZeRO level
 // (Rajbhandari et al., 1910.02054, figure 1).
 double resident_bytes(const StateBytes& states, double parameters, const Degrees& degrees);
 

@@ -18,7 +18,7 @@ class DeviceOrder {
         if (a == b) continue;
         const ClusterLink link = cluster.link(static_cast<int>(a), static_cast<int>(b));
         const double seconds = link.latency + bytes / link.bandwidth;
-        weights_[a * n_ + b] = 1 / std::max(seconds, 1e-15);  // links that take no time are alike
+        weights_[a * n_ + b] = 1 / std::max(seconds, 1e-15);  // links that take no time count as equal
       }
   }
 
@@ -35,7 +35,7 @@ class DeviceOrder {
  private:
   double weight(int a, int b) const { return weights_[at(a) * n_ + at(b)]; }
 
-  // Stoer & Wagner 1997: which of the devices are on one side of the lightest cut: 1, the others 0.
+  // The side of each device in the lightest cut: 1 or 0 (Stoer & Wagner 1997).
   std::vector<int> minimum_cut(const std::vector<int>& devices) const {
     const std::size_t n = devices.size();
     std::vector<double> w(n * n);
@@ -63,10 +63,10 @@ class DeviceOrder {
 
   struct Phase {
     std::size_t before = 0, last = 0;
-    double cut = 0;  // of `last` from all others
+    double cut = 0;  // weight of the cut that separates `last` from all others
   };
 
-  // The vertex that is tied most to those taken is the next.
+  // In each round the vertex with the strongest ties to those taken is taken next.
   static Phase run_phase(const std::vector<double>& w, std::size_t n, std::vector<std::size_t> left) {
     std::vector<double> tied(n, 0);
     Phase phase;
@@ -79,7 +79,7 @@ class DeviceOrder {
     return phase;
   }
 
-  // The guest in the gap of the host, or at the end, where the links of the neighbours gain most.
+  // Inserts the guest into the gap of the host, or at the end, where the links between neighbours gain most.
   std::vector<int> joined(const std::vector<int>& host, std::vector<int> guest) const {
     const std::size_t end = guest.front() < host.front() ? 0 : host.size();  // the first of equal gaps
     double best = -kInfinity;
@@ -101,7 +101,7 @@ class DeviceOrder {
 
   TimeLimit& limit_;
   std::size_t n_;
-  std::vector<double> weights_;  // of each pair
+  std::vector<double> weights_;  // by pair
 };
 
 }  // namespace
@@ -110,7 +110,7 @@ std::vector<int> device_order(const ClusterSpec& cluster, double bytes, TimeLimi
   std::vector<int> devices(cluster.devices.size());
   std::iota(devices.begin(), devices.end(), 0);
   if (cluster.between.empty() && cluster.levels.size() < 2) return devices;  // all links are equal
-  constexpr std::size_t kMost = 512;                                         // cuts take the cube of the devices
+  constexpr std::size_t kMost = 512;                                         // the cuts take time cubic in the devices
   if (devices.size() > kMost)
     throw Error(concat("spp orders at most ", kMost, " devices of unequal links; there are ", devices.size()), {},
                 "planner best asks the others");

@@ -13,7 +13,7 @@ void put(std::uint64_t* bits, int node) {
   bits[node / 64] |= std::uint64_t{1} << (node % 64);
 }
 
-// What each node reads, `words` for each.
+// For each node, the set of nodes that it reads, as `words` words of bits.
 Bits predecessors(const PlanGraph& graph, int words) {
   Bits out(graph.nodes.size() * static_cast<std::size_t>(words));
   for (const PlanEdge& edge : graph.edges) put(&out[static_cast<std::size_t>(edge.to) * words], edge.from);
@@ -23,7 +23,7 @@ Bits predecessors(const PlanGraph& graph, int words) {
 }  // namespace
 
 int most_downsets(const PlanGraph& graph, int most) {
-  constexpr std::size_t kMostWords = 1'500'000'000;  // of bits, times nodes
+  constexpr std::size_t kMostWords = 1'500'000'000;  // words of bits, times nodes
   const std::size_t nodes = std::max<std::size_t>(graph.nodes.size(), 1);
   return static_cast<int>(std::min<std::size_t>(most, kMostWords / (nodes * (nodes / 64 + 1))));
 }
@@ -34,7 +34,7 @@ Downsets::Downsets(const PlanGraph& graph, int most, TimeLimit limit)
   if (!complete_) find_path();
 }
 
-// Each set is made once, from itself without its largest node: nodes are in topological order, so what is left is a downset too.
+// Each set is made exactly once, from itself without its largest node: nodes are in topological order, so the smaller set is a downset too.
 bool Downsets::find_all(const PlanGraph& graph, int most, TimeLimit& limit) {
   const Bits before = predecessors(graph, words_);
   Bits found(static_cast<std::size_t>(words_));

@@ -10,29 +10,29 @@
 
 namespace penstock {
 
-// As many as Piper takes; there are exponentially many in a graph's width.
+// The most downsets for planners that look at pairs, as many as Piper takes; there are exponentially many in a graph's width.
 constexpr int kMostDownsets = 40'000;
-// As many as can be listed in a second or two, of which stages are looked for between some (likely_cuts.h).
+// The most that are listed, which takes a second or two, where stages are then searched between some of them (likely_cuts.h).
 constexpr int kMostListed = 500'000;
-// Nodes in one row, as planners of chains see a graph: the sets of its first nodes.
+// Limit that makes a graph one row, as planners of chains see it: its sets are the first nodes of the order.
 constexpr int kOnePath = 0;
 constexpr int kMostOnPath = 1000;
-// As many downsets of a graph as are looked at: sums over the nodes of all of them take a few seconds at most.
+// The number of downsets of a graph that are looked at: sums over the nodes of all of them take a few seconds at most.
 int most_downsets(const PlanGraph& graph, int most = kMostDownsets);
 
 class Downsets {
  public:
-  // All of them, smaller ones first: the empty set is the first, the whole graph the last. Where there are more than `most`, only those of
-  // one path: the first nodes in the graph's order, in kMostOnPath steps of as many nodes. The same where the time is over.
+  // All downsets, smaller ones first: the empty set is the first, the whole graph the last. Where there are more than `most`, or the time
+  // is over, only those of one path: the first nodes in the graph's order, in kMostOnPath steps of equally many nodes.
   explicit Downsets(const PlanGraph& graph, int most = kMostDownsets, TimeLimit limit = {});
 
-  // These of them only: ascending, the first and the last among them.
+  // Only these of them: `sets` ascend and include the first and the last.
   Downsets only(const std::vector<int>& sets) const;
-  std::vector<int> all() const;  // numbers
+  std::vector<int> all() const;  // the numbers of all sets
 
   bool complete() const { return complete_; }
   int count() const { return count_; }
-  int size(int set) const { return sizes_[static_cast<std::size_t>(set)]; }  // nodes of it
+  int size(int set) const { return sizes_[static_cast<std::size_t>(set)]; }  // number of its nodes
   bool holds(int set, int node) const { return (bits(set)[node / 64] >> (node % 64) & 1) != 0; }
   bool nested(int inner, int outer) const {
     const std::uint64_t *a = bits(inner), *b = bits(outer);
@@ -40,21 +40,21 @@ class Downsets {
     for (int i = 0; i < words_; ++i) rest |= a[i] & ~b[i];
     return rest == 0;
   }
-  std::vector<int> difference(int inner, int outer) const;  // nodes of `outer` that are not in `inner`, ascending
-  // Sum over the nodes of each set.
+  std::vector<int> difference(int inner, int outer) const;  // the nodes of `outer` that are not in `inner`, ascending
+  // For each set, the sum of `values` over its nodes.
   std::vector<double> sums(std::span<const double> values) const;
 
-  // Of each set: the sum of `values` over its nodes that a node outside reads.
+  // For each set, the sum of `values` over its nodes that are read by a node outside.
   std::vector<double> cut_sums(const PlanGraph& graph, std::span<const double> values) const;
 
  private:
-  bool find_all(const PlanGraph& graph, int most, TimeLimit& limit);  // false: there are more
+  bool find_all(const PlanGraph& graph, int most, TimeLimit& limit);  // false: there are more than `most`, or the time is over
   void find_path();
   const std::uint64_t* bits(int set) const { return &bits_[static_cast<std::size_t>(set) * words_]; }
 
   int nodes_ = 0, words_ = 0, count_ = 0;
   bool complete_ = false;
-  std::vector<std::uint64_t> bits_;  // `words_` for each set
+  std::vector<std::uint64_t> bits_;  // `words_` words for each set
   std::vector<int> sizes_;
 };
 

@@ -1,4 +1,4 @@
-// What planners that count with equal devices and one bandwidth take for a cluster: the worst of each.
+// A cluster for planners that assume equal devices and one bandwidth: the worst of each.
 #pragma once
 
 #include <algorithm>

@@ -17,7 +17,7 @@ namespace {
 double all_reduce(const ClusterSpec& cluster, const PlanStage& stage, double bytes) {
   if (stage.replicas() < 2) return 0;
   double seconds = 0;
-  for (int shard = 0; shard < stage.degree; ++shard) {  // those of the replicas' devices that hold the same
+  for (int shard = 0; shard < stage.degree; ++shard) {  // the replicas' devices that hold the same shard
     std::vector<int> ring;
     for (std::size_t i = at(shard); i < stage.devices.size(); i += at(stage.degree)) ring.push_back(stage.devices[i]);
     seconds = std::max(seconds, all_reduce_seconds(cluster, ring, bytes));
@@ -25,8 +25,8 @@ double all_reduce(const ClusterSpec& cluster, const PlanStage& stage, double byt
   return seconds;
 }
 
-// A host processor's memory does not count, and its update is not known. How much of its time is forward is not known: the share that it is
-// on a device, else a third.
+// The figures of a stage on a host processor. Its memory does not count, and its update is not known, nor how much of its time is forward:
+// the share that forward has on a device, else a third.
 StageFigures cpu_figures(const PlanGraph& graph, const PlanStage& stage, int samples, int base) {
   StageFigures figures;
   figures.size = samples / base;
@@ -59,7 +59,7 @@ StageFigures stage_figures(const PlanProblem& problem, const PlanStage& stage, i
   return figures;
 }
 
-// The stages' links, ascending. Replicas send their parts at once.
+// The links between the stages, ascending. Replicas send their parts at once.
 std::vector<StageLink> stage_links(const PlanProblem& problem, const std::vector<PlanStage>& stages, int base) {
   std::vector<StageLink> links;
   for (const StageTransfer& transfer : transfers_between(problem.graph, stages)) {
@@ -79,18 +79,18 @@ int round_up(int value, int size) {
   return (value + size - 1) / size * size;
 }
 
-// For the nth backward of a stage x that feeds y, y has run as many forwards as it is ahead and a micro-batch of x more, less what their
-// sizes share; x must have run these before.
+// How far a stage x must run ahead of a stage y that it feeds, beyond y's own lead: before x's nth backward y has run as many forwards as
+// it is ahead and one micro-batch of x more, less what their sizes share, and x must have run these before.
 int lead(const StageFigures& x, const StageFigures& y) {
   return x.size - std::gcd(x.size, y.size);
 }
 
-// At most so many in flight, and no fewer than can run.
+// Limits the micro-batches in flight to `most`, but to no fewer than can run.
 void limit(StageFigures& stage, double most) {
   if (most < stage.ahead) stage.ahead = std::max(stage.least, static_cast<int>(most) / stage.size * stage.size);
 }
 
-// As many of the step's micro-batches as its memory holds, and no fewer than can run.
+// The most of the step's micro-batches that the stage's memory holds.
 int most_in_flight(const StageFigures& stage, int microbatches) {
   if (fits(stage.bytes(microbatches), stage.memory)) return microbatches;
   const double room = stage.memory * kExactFit - stage.resident_bytes;
@@ -98,12 +98,13 @@ int most_in_flight(const StageFigures& stage, int microbatches) {
   return most < microbatches ? std::max(stage.least, static_cast<int>(most)) : microbatches;
 }
 
-// GraphPipe's (graphpipe_in_flight) or the plan's, or fewer where the memory asks for it; then what comes after is held to it, or its
-// forwards would wait for what never comes.
+// Chooses how many micro-batches each stage has in flight: GraphPipe's number (graphpipe_in_flight) or the plan's, or fewer where the
+// memory requires it. Then the stages that follow are limited accordingly, or their forwards would wait for what never comes.
 void choose_ahead(const std::vector<PlanStage>& plan, PlanFigures& figures) {
   auto& stages = figures.stages;
   for (StageFigures& stage : stages) stage.least = stage.ahead = stage.size;
-  for (auto link = figures.links.rbegin(); link != figures.links.rend(); ++link) {  // by descending `from`: all that it feeds is done
+  // By descending `from`: all stages that it feeds are done.
+  for (auto link = figures.links.rbegin(); link != figures.links.rend(); ++link) {
     StageFigures& x = stages[at(link->from)];
     const StageFigures& y = stages[at(link->to)];
     x.least = std::max(x.least, round_up(y.least + lead(x, y), x.size));
@@ -129,7 +130,7 @@ void choose_ahead(const std::vector<PlanStage>& plan, PlanFigures& figures) {
   }
 }
 
-// Of what evaluate() counts with, the table simulator's.
+// The costs with which evaluate() calls the table simulator.
 TableCosts table_costs(const PlanFigures& figures) {
   TableCosts costs;
   for (const StageFigures& f : figures.stages) {
@@ -137,7 +138,8 @@ TableCosts table_costs(const PlanFigures& figures) {
     stage.time[static_cast<std::size_t>(Kind::F)] = f.forward / f.size;
     stage.time[static_cast<std::size_t>(Kind::B)] = f.backward / f.size;
     stage.time[static_cast<std::size_t>(Kind::U)] = f.after_loop();
-    stage.forward_bytes = stage.backward_bytes = 1;  // they differ by the pair: each link moves one in its time
+    // They differ by the pair of stages, so each link moves one byte in its own time.
+    stage.forward_bytes = stage.backward_bytes = 1;
   }
   return costs;
 }
@@ -232,7 +234,7 @@ bool evaluate(const PlanProblem& problem, Plan& plan) {
   options.network = network_of(figures);
   plan.predicted_time = time_table(plan.schedule, shape, table_costs(figures), options).makespan;
   plan.peak_bytes.assign(problem.cluster.devices.size(), 0);
-  for (std::size_t s = 0; s < plan.stages.size(); ++s)  // `ahead` is what lives at most: all of it does, before the first backward
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)  // everything counted by `ahead` is alive at once, before the first backward
     for (const int device : plan.stages[s].devices)
       if (!problem.cluster.is_cpu(device)) plan.peak_bytes[at(device)] = figures.stages[s].bytes(figures.stages[s].ahead);
   return figures.fit();
@@ -248,9 +250,9 @@ Timeline timeline_of(const PlanProblem& problem, const Plan& plan) {
   Timeline timeline = timeline_of(plan.schedule, shape, costs, time_table(plan.schedule, shape, costs, options));
   timeline.title = concat(problem.graph.name, ", planned by ", plan.planner);
   timeline.seconds = true;
-  timeline.memory.clear();  // it counts micro-batches, not bytes
+  timeline.memory.clear();  // memory counts micro-batches here, not bytes
   for (std::size_t s = 0; s < plan.stages.size(); ++s) timeline.devices[s] = concat("stage ", s);
-  for (Activity& activity : timeline.activities) activity.bytes = 0;  // links were given their times instead
+  for (Activity& activity : timeline.activities) activity.bytes = 0;  // bytes mean nothing, as links were given their times instead
   return timeline;
 }
 

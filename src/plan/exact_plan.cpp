@@ -12,10 +12,10 @@
 namespace penstock {
 namespace {
 
-constexpr double kSlack = 1 - 1e-9;       // what is not better by this is not worth looking at
-constexpr std::int64_t kPlaceWork = 256;  // elementary steps of a stage placed or a node given to one
+constexpr double kSlack = 1 - 1e-9;       // a gain smaller than this is not worth looking for
+constexpr std::int64_t kPlaceWork = 256;  // elementary steps for a stage that is placed or a node that is given to one
 
-using Mask = std::uint64_t;  // of nodes or stages
+using Mask = std::uint64_t;  // a set of nodes or stages
 
 template <class Test>
 bool any_cost(const PlanProblem& problem, Test&& test) {
@@ -23,20 +23,20 @@ bool any_cost(const PlanProblem& problem, Test&& test) {
   return std::any_of(nodes.begin(), nodes.end(), [&](const PlanNode& n) { return std::any_of(n.costs.begin(), n.costs.end(), test); });
 }
 
-// A way to run a set of nodes on devices of speed 1: `degree * replicas` of them.
+// A way to run a set of nodes on `degree * replicas` devices of speed 1.
 struct Option {
-  SetCost cost;  // of one micro-batch
+  SetCost cost;  // for one micro-batch
   std::vector<int> choices;
   int degree = 1, size = 1;
-  bool allowed = true;  // its size; others only count for the bound
-  // Takes no less of anything.
+  bool allowed = true;  // whether its size is allowed; other sizes only count for the bound
+  // Whether o takes no more of anything.
   bool dominated_by(const Option& o) const {
     return o.cost.forward <= cost.forward && o.cost.backward <= cost.backward && o.cost.live_bytes <= cost.live_bytes &&
            o.cost.resident_bytes <= cost.resident_bytes && o.cost.parameter_bytes <= cost.parameter_bytes && o.cost.update <= cost.update;
   }
 };
 
-// Of every set of nodes that is asked for: what it takes on a number of devices.
+// For every set of nodes that is asked for, the options to run it on a number of devices.
 class SetOptions {
  public:
   SetOptions(const PlanProblem& problem, bool any_size)
@@ -51,7 +51,7 @@ class SetOptions {
   struct Set {
     bool known = false;
     std::vector<Option> options;
-    // The least of all options, on devices of speed 1: seconds of a step, and bytes with one micro-batch in flight.
+    // The least of all options, on devices of speed 1: seconds of a step; bytes with one micro-batch in flight.
     double seconds = kInfinity, bytes = kInfinity;
   };
   const Set& of(Mask nodes, int devices) {
@@ -61,7 +61,7 @@ class SetOptions {
     if (!set.known) find(nodes, devices, set);
     return set;
   }
-  // Without the update.
+  // Seconds of a step without the update.
   double step_seconds(const Option& option) const { return (option.cost.forward + option.cost.backward) * samples_ / option.size; }
 
  private:
@@ -79,7 +79,7 @@ class SetOptions {
     std::sort(set.options.begin(), set.options.end(), [&](const Option& a, const Option& b) { return step_seconds(a) < step_seconds(b); });
   }
 
-  // Node by node, without those that another option of the same degree and size beats in everything.
+  // Adds options node by node, and drops those that another option of the same degree and size beats in everything.
   void add(Mask nodes, int degree, int replicas, int size, std::vector<Option>& options) const {
     std::vector<Option> part(1);
     part[0].degree = degree;
@@ -97,7 +97,7 @@ class SetOptions {
           longer.choices.push_back(static_cast<int>(c));
         }
       }
-      part = sync_ ? more : undominated(std::move(more));  // with bytes of its own no way beats another in everything
+      part = sync_ ? more : undominated(std::move(more));  // with sync bytes of its own no way beats another in everything
     }
     options.insert(options.end(), part.begin(), part.end());
   }
@@ -115,13 +115,13 @@ class SetOptions {
   const PlanProblem& problem_;
   int devices_;
   bool any_size_;
-  std::vector<int> sizes_;  // allowed
+  std::vector<int> sizes_;  // allowed sizes
   double samples_;
-  bool sync_ = false;                                // some way adds bytes to a transfer
+  bool sync_ = false;                                // whether some way adds bytes to a transfer
   std::unordered_map<Mask, std::vector<Set>> sets_;  // by nodes, then devices
 };
 
-// Devices that are alike: exchanging two of one class changes nothing.
+// Classes of devices that are alike: exchanging two of one class changes nothing.
 std::vector<std::vector<int>> device_classes(const ClusterSpec& cluster) {
   const int count = static_cast<int>(cluster.devices.size());
   const auto alike = [&](int a, int b) {
@@ -145,7 +145,7 @@ std::vector<std::vector<int>> device_classes(const ClusterSpec& cluster) {
   return classes;
 }
 
-// The sum of a stage's gradients takes no less in any order of its devices: each has two neighbours in a ring of more than two.
+// A lower bound of a stage's all-reduce in any order of its devices: in a ring of more than two each device has two neighbours.
 double least_all_reduce(const ClusterSpec& cluster, const PlanStage& stage, double bytes) {
   const int replicas = stage.replicas();
   if (replicas < 2) return 0;
@@ -167,7 +167,7 @@ double least_all_reduce(const ClusterSpec& cluster, const PlanStage& stage, doub
 
 class ExactSearch {
  public:
-  // Proves a bound where `prove` is set.
+  // With `prove` the search also proves a bound.
   ExactSearch(const PlanProblem& problem, PlanGoal goal, TimeLimit& limit, bool prove)
       : problem_(problem),
         nodes_(static_cast<int>(problem.graph.nodes.size())),
@@ -191,7 +191,7 @@ class ExactSearch {
     return result();
   }
 
-  // Goes on from the best neighbour of a split that is found until none is better.
+  // Goes from a split to its best neighbour until none is better.
   ExactResult polish(std::vector<Mask> sets, double best) {
     best_ = best;
     for (bool better = true; better && !late_;) {
@@ -218,8 +218,8 @@ class ExactSearch {
     return std::move(result_);
   }
 
-  // Itself, and what differs by a node, with all or nothing of what comes before or after it in its stage, by an exchange of two nodes or
-  // by two stages that are one.
+  // The split itself and its neighbours. These differ by one node, with all or nothing of what comes before or after it in its stage, by an
+  // exchange of two nodes, or by two stages that are joined.
   std::vector<std::vector<Mask>> neighbours(const std::vector<Mask>& sets) const {
     std::vector<std::vector<Mask>> all = {sets};
     const auto move = [&](std::size_t from, std::size_t to, Mask nodes, Mask back = 0) {
@@ -246,7 +246,7 @@ class ExactSearch {
     return all;
   }
 
-  // What follows the node within the set, or comes before it.
+  // The nodes of the set that come after (`later`) or before the given ones.
   Mask closure(Mask nodes, Mask set, bool later) const {
     for (Mask before = 0; before != nodes;) {
       before = nodes;
@@ -258,7 +258,7 @@ class ExactSearch {
     return nodes;
   }
 
-  // Gives `node` to each stage there is and to a new one, so that every split occurs once.
+  // Gives `node` to each existing stage in turn and to a new one, so that every split occurs once.
   void split(int node) {
     if (late_ || (late_ = limit_.is_over(kPlaceWork))) return;
     if (node == nodes_) return place_split();
@@ -274,7 +274,7 @@ class ExactSearch {
     }
   }
 
-  // Not if the stages need more devices than there are to be quick enough (or to fit) with what they have already.
+  // False where the stages, with the nodes that they have already, need more devices than there are to be quick enough (or to fit).
   bool can_be_best() {
     int needed = 0;
     for (const Mask set : sets_) {
@@ -292,7 +292,8 @@ class ExactSearch {
     return of.seconds / fastest_ < best_ * kSlack && fits(of.bytes, largest_);
   }
 
-  // Fills order_ and feeds_ with the stages, each after what feeds it, of the nodes up to `last`. False: there is a circle.
+  // Fills order_ and feeds_ with the stages of the nodes up to `last`, each after those that feed it. Returns false where there is a
+  // circle.
   bool order_sets(int last) {
     feeds_.assign(sets_.size(), 0);
     for (int node = 0; node <= last; ++node)
@@ -336,7 +337,7 @@ class ExactSearch {
     choose_devices(s, 0);
   }
 
-  // Any number of each class, the first that are left.
+  // Tries any number of devices of each class; of a class always the first that are left.
   void choose_devices(std::size_t s, std::size_t c) {
     if (late_) return;
     if (c == left_.size()) {
@@ -362,7 +363,8 @@ class ExactSearch {
     const auto [speed, memory] = weakest(problem_.cluster, unsorted);
     for (const Option& option : options_.of(placed_[s].nodes, static_cast<int>(unsorted.size())).options) {
       const double bytes = option.cost.resident_bytes + option.cost.live_bytes;
-      if (late_ || (goal_ == PlanGoal::time && options_.step_seconds(option) / speed >= best_ * kSlack)) break;  // ascending
+      // The rest is slower, as options ascend.
+      if (late_ || (goal_ == PlanGoal::time && options_.step_seconds(option) / speed >= best_ * kSlack)) break;
       if (!fits(bytes, memory) && (goal_ == PlanGoal::time || bytes >= best_ * kSlack)) continue;
       if (goal_ == PlanGoal::time && around(s, option, speed) + options_.step_seconds(option) / speed >= best_ * kSlack) continue;
       PlanStage& stage = stages_[s];
@@ -376,7 +378,7 @@ class ExactSearch {
     stages_[s].devices = unsorted;
   }
 
-  // What comes before a stage's first forward and after its last backward at least. Those that feed it are placed.
+  // Seconds before a stage's first forward and after its last backward, at least. The stages that feed it are placed already.
   double around(std::size_t s, const Option& option, double speed) {
     Placed& here = placed_[s];
     here.head = 0;
@@ -404,7 +406,7 @@ class ExactSearch {
     result_.stages = stages_;
   }
 
-  // The bound of these stages in any order of their work and of their devices.
+  // The lower bound for these stages with any order of their work and of their devices.
   double bound_of(PlanFigures figures) const {
     for (std::size_t s = 0; s < stages_.size() && classes_.size() > 1; ++s) {
       const double bytes = cost_of(problem_.graph, stages_[s].nodes, stages_[s].choices, 1).parameter_bytes;
@@ -415,26 +417,26 @@ class ExactSearch {
 
   const PlanProblem& problem_;
   int nodes_, devices_;
-  bool one_device_;  // for each stage
+  bool one_device_;  // whether each stage has one device
   PlanGoal goal_;
   TimeLimit& limit_;
   SetOptions options_;
-  std::vector<std::vector<int>> classes_, left_;  // devices; without those of the stages so far
-  std::vector<Mask> feeding_;                     // of each node: what feeds it
+  std::vector<std::vector<int>> classes_, left_;  // devices of each class; those of them that no stage has yet
+  std::vector<Mask> feeding_;                     // by node: the nodes that feed it
   double fastest_ = 0, largest_ = 0;
-  std::vector<Mask> sets_;          // the stages' nodes
-  std::vector<Mask> feeds_;         // of each set: the sets that feed it
-  std::vector<std::size_t> order_;  // of the sets, each after what feeds it
+  std::vector<Mask> sets_;          // the nodes of each stage
+  std::vector<Mask> feeds_;         // by set: the sets that feed it
+  std::vector<std::size_t> order_;  // the sets, each after those that feed it
   struct Placed {
     Mask nodes = 0;
-    std::vector<std::size_t> before = {};  // what feeds it
-    double forward = 0, backward = 0;      // of a micro-batch
-    double head = 0, tail = 0;             // before its first forward, and after its last backward
+    std::vector<std::size_t> before = {};  // the stages that feed it
+    double forward = 0, backward = 0;      // for one micro-batch
+    double head = 0, tail = 0;             // seconds before its first forward, and after its last backward
   };
   std::vector<Placed> placed_;  // in order_
   std::vector<PlanStage> stages_;
   double best_ = kInfinity, bound_ = kInfinity;
-  int forbidden_ = 0;  // stages of sizes that are not allowed
+  int forbidden_ = 0;  // number of stages with sizes that are not allowed
   bool late_ = false;
   ExactResult result_;
 };
@@ -455,7 +457,7 @@ ExactResult exact_stages(const PlanProblem& problem, const std::vector<PlanStage
 }
 
 std::vector<PlanStage> polish_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const PlanScore& best, TimeLimit& limit) {
-  // Sets of nodes with several ways have exponentially many.
+  // Sets of nodes with several ways each have exponentially many.
   const bool ways = any_cost(problem, [](const NodeCost& cost) { return !cost.name.empty() && cost.name != "vanilla"; });
   if (problem.graph.nodes.size() > at(ways ? kExactNodes : kPolishNodes) || problem.cluster.devices.size() > kPolishDevices) return stages;
   std::vector<Mask> sets;

@@ -48,7 +48,7 @@ class Parser {
   }
 
   void factor() {
-    constexpr int kDeepest = 100;  // parentheses: each takes some stack
+    constexpr int kDeepest = 100;  // the most nested parentheses, each of which takes some stack
     if (++depth_ > kDeepest) cursor_.fail(concat("more than ", kDeepest, " parentheses within each other"));
     if (cursor_.next_is_number()) {
       constant();
@@ -117,7 +117,7 @@ std::int64_t divided(std::int64_t a, std::int64_t b) {
   return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
-// Of the operator that a term is; numbers and variables bind closest.
+// The precedence of a term's operator; numbers and variables bind closest.
 int precedence(char operation) {
   if (operation == '+' || operation == '-') return 1;
   return operation == '*' || operation == '/' ? 2 : 3;

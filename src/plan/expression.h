@@ -1,4 +1,4 @@
-// Numbers of the rules' text.
+// Parses the expressions in the text of rules.
 #pragma once
 
 #include "base/cursor.h"
@@ -6,7 +6,7 @@
 
 namespace penstock {
 
-// Ends where no operator follows. Fails at the cursor.
+// Reads an expression up to where no operator follows. Fails at the cursor.
 Expression parse_expression(Cursor& cursor);
 
 }  // namespace penstock

@@ -1,17 +1,18 @@
-// GraphPipe (2406.17145): stages that branch and join, none slower per sample than the least target that can be kept, with the shortest way
-// through them, because what a step takes beyond its bottleneck is the depth of the pipeline and not its number of stages.
+// GraphPipe (2406.17145): stages that branch and join. None is slower per sample than a target, the least that can be kept, and the longest
+// way through them is as short as possible, because what a step takes beyond its bottleneck depends on the depth of the pipeline and not on
+// its number of stages.
 //
 // T = B * slowest + longest way (iteration_time.h). Bisection finds the least target for which there are stages (graphpipe_search.h); from
-// there the target rises by a hundredth (of large graphs three) as long as a shorter way could still make up for it, and every answer is a
-// candidate. So the formula's best over all targets is missed by as much at most. The formula leaves out how transfers and micro-batches of
-// different sizes meet, so the fastest candidate in simulation is the plan. Among them are those of one size for all stages, and of the
-// plain line of nodes, without branches: a pipeline in a row is taken where it is better.
+// there the target rises by a hundredth (for large graphs by three) as long as a shorter way could still make up for it, and every answer
+// is a candidate. So the formula's best over all targets is missed by as much at most. The formula leaves out how transfers and
+// micro-batches of different sizes meet, so the plan is the candidate that is fastest in simulation. The candidates include those with one
+// size for all stages, and those of the plain line of nodes without branches: a pipeline in a row is taken where it is better.
 //
-// Branches stand in a line and only neighbours make a group, so there are several lines: of a small graph all orders of the branches, else
+// Branches stand in a line and only neighbours form a group, so several lines are tried: for a small graph all orders of the branches, else
 // the graph's own and one with heavy and light branches in turn.
 //
 // Devices are taken as equal: as slow and as small as the weakest among them. Where they differ, the stronger ones alone are tried too.
-// Links are the slowest of the cluster, and where there is a hierarchy those of each level.
+// Links are as the slowest of the cluster and, where there is a hierarchy, as those of each level.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -31,10 +32,10 @@
 namespace penstock {
 namespace {
 
-constexpr int kMostOrders = 120;  // of branches, of a graph of kSmallGraph nodes at most
+constexpr int kMostOrders = 120;  // most orders of branches, for a graph of at most kSmallGraph nodes
 constexpr std::size_t kSmallGraph = 16;
-constexpr int kLargeGraph = 100;     // nodes; of larger ones the targets are three times as far apart
-constexpr double kWorthwhile = 1.1;  // a line whose candidates take longer than this, times the best, is not searched
+constexpr int kLargeGraph = 100;     // nodes; in larger graphs the targets are three times as far apart
+constexpr double kWorthwhile = 1.1;  // a line whose candidates take longer than this times the best is not searched
 
 using Candidate = GraphpipePlan;
 
@@ -44,10 +45,10 @@ struct Finder {
   std::int64_t states = 0;
   std::vector<Candidate> squeezed = {};
   double best = kInfinity;             // by the formula
-  std::optional<Candidate> last = {};  // found for a line's targets
+  std::optional<Candidate> last = {};  // the last one found for a line's targets
 };
 
-// All of few, of many those of five binary digits, and the most that there can be.
+// Numbers of replicas to try: all where there are few, of many those of five binary digits, and the largest possible.
 std::vector<int> replica_counts(int most) {
   std::vector<int> counts;
   for (int count = 1, step = 1; count <= most; count += step) {
@@ -60,7 +61,7 @@ std::vector<int> replica_counts(int most) {
 
 // --- what stages may be ---
 
-// Replicas share a micro-batch evenly. A graph measured with a single sample does not know its samples: that one may be shared.
+// Replicas share a micro-batch evenly. A graph measured with a single sample does not say how samples scale: its one sample may be shared.
 std::vector<StageOption> options_of(const PlanProblem& problem, StageCosting& costing, const std::vector<int>& sizes) {
   const bool whole = allowed_batches(problem) != std::vector<int>{1};
   std::set<double> shares;
@@ -85,7 +86,7 @@ std::vector<StageOption> options_of(const PlanProblem& problem, StageCosting& co
   return options;
 }
 
-// The names of the ways on one device, of which each node needs one.
+// The names of the ways to run on one device; each node needs one of them.
 std::set<std::string> names_of(const PlanGraph& graph) {
   std::set<std::string> names;
   for (const PlanNode& node : graph.nodes) {
@@ -97,7 +98,7 @@ std::set<std::string> names_of(const PlanGraph& graph) {
   return names;
 }
 
-// One way to run each node: of this name where it has it, on one device.
+// One way for each node: the one of this name where the node has it, on one device.
 std::vector<int> choices_of(const PlanGraph& graph, const std::string& name) {
   std::vector<int> choices;
   for (const PlanNode& node : graph.nodes) {
@@ -109,8 +110,8 @@ std::vector<int> choices_of(const PlanGraph& graph, const std::string& name) {
   return choices;
 }
 
-// With one size for all stages, from the smallest, which needs the least memory; then with each stage's own (but one for all stages whose
-// nodes ask for that), which takes longer to search.
+// Adds costings with one size for all stages, from the smallest, which needs the least memory; then one in which each stage has its own
+// size (but one size for all stages whose nodes need that), which takes longer to search.
 void add_sizes(const PlanProblem& problem, StageCosting costing, std::vector<StageCosting>& costings) {
   const std::vector<int> sizes = allowed_batches(problem);
   for (const int size : sizes) {
@@ -127,7 +128,8 @@ void add_sizes(const PlanProblem& problem, StageCosting costing, std::vector<Sta
   }
 }
 
-// Devices at least as fast and as large as some device, with what the weakest of them has: first all of them.
+// Sets of devices: for each speed and memory the devices at least as fast and as large, taken as equal to the weakest of them. All devices
+// come first.
 std::vector<StageCosting> device_sets(const PlanProblem& problem) {
   const auto& devices = problem.cluster.devices;
   std::set<double> speeds, memories;
@@ -144,7 +146,7 @@ std::vector<StageCosting> device_sets(const PlanProblem& problem) {
   return sets;
 }
 
-// The ways to look at the cluster, the nodes and the micro-batches; all their plans compete.
+// The combinations of devices, ways to run nodes and sizes of micro-batches; all their plans compete.
 std::vector<StageCosting> costings_of(const PlanProblem& problem) {
   const std::set<std::string> names = names_of(problem.graph);
   std::vector<StageCosting> costings;
@@ -164,7 +166,7 @@ std::vector<StageCosting> costings_of(const PlanProblem& problem) {
 
 // --- in which lines the nodes stand ---
 
-// Least device seconds for a sample.
+// The least device seconds of each node for a sample.
 std::vector<double> node_work(const PlanGraph& graph, const StageCosting& costing) {
   std::vector<double> work;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -180,12 +182,12 @@ SeriesParallel tree_of(const PlanGraph& graph, const std::vector<double>& work) 
   return series_parallel(work, edges);
 }
 
-// The tree with the parts of its parallels in every order, as far as kMostOrders go.
+// The tree with the parts of its parallels in every order, up to kMostOrders of them.
 std::vector<SeriesParallel> all_orders(SeriesParallel tree) {
   std::vector<SeriesParallel> orders;
   while (static_cast<int>(orders.size()) < kMostOrders) {
     orders.push_back(tree);
-    bool more = false;  // like counting: the first parallel that has another order takes it, those before it start anew
+    bool more = false;  // works like counting: the first parallel that has another order takes it, those before it start anew
     for (SeriesParallel::Part& part : tree.parts) {
       if (part.kind != SeriesParallel::Kind::kParallel) continue;
       more = std::next_permutation(part.parts.begin(), part.parts.end());
@@ -196,7 +198,7 @@ std::vector<SeriesParallel> all_orders(SeriesParallel tree) {
   return orders;
 }
 
-// The heaviest part of each parallel, the lightest, the second heaviest, ...
+// Orders each parallel as: the heaviest part, the lightest, the second heaviest, ...
 SeriesParallel alternating(SeriesParallel tree, const std::vector<double>& node_work) {
   std::vector<double> work;
   for (SeriesParallel::Part& part : tree.parts) {
@@ -211,7 +213,7 @@ SeriesParallel alternating(SeriesParallel tree, const std::vector<double>& node_
   return tree;
 }
 
-// The plain one last.
+// The lines to search; the plain one is last.
 std::vector<StageLine> lines_of(const PlanGraph& graph, const StageCosting& costing) {
   const std::vector<double> work = node_work(graph, costing);
   const SeriesParallel tree = tree_of(graph, work);
@@ -235,7 +237,8 @@ struct Made {
   bool fits = false;
 };
 
-// The plan of a line's stages: what is in flight, and the time, as the graph's own edges make it; of a plain line, as if each fed the next.
+// The plan of a line's stages. Micro-batches in flight and time follow from the graph's own edges; on a plain line, as if each stage fed
+// the next.
 Made make_candidate(const StageLine& line, const std::vector<LineStage>& stages) {
   const StageCosting& costing = *line.costing;
   Made made{.fits = true};
@@ -266,11 +269,11 @@ Made make_candidate(const StageLine& line, const std::vector<LineStage>& stages)
   return made;
 }
 
-// Whether what is in flight by the formula has to fit.
+// Whether the micro-batches in flight that the formula assumes must fit into memory.
 enum class InFlight { counts, squeezed };
 
-// Stages that keep the target and fit. Without counting what is in flight first: often it fits anyway, or not at all. Where it does not,
-// these stages may still run with fewer in flight.
+// Stages that keep the target and fit. First micro-batches in flight are not counted: often the stages fit anyway, or not at all. Where
+// they do not, they may still run with fewer in flight.
 std::optional<Candidate> at_target(Finder& finder, const StageLine& line, StageTarget target, InFlight in_flight) {
   target.memory = line.costing->memory;
   for (const bool counted : {false, true}) {
@@ -284,7 +287,7 @@ std::optional<Candidate> at_target(Finder& finder, const StageLine& line, StageT
   return std::nullopt;
 }
 
-// Seconds of the node at a position: for a sample, or for a micro-batch, in the option that takes least.
+// The least seconds of the node at a position over all options: for a sample, or for a micro-batch.
 double least_seconds(const StageLine& line, int position, bool of_sample) {
   double least = kInfinity;
   for (const StageOption& option : line.costing->options) {
@@ -294,14 +297,14 @@ double least_seconds(const StageLine& line, int position, bool of_sample) {
   return least;
 }
 
-// No target below this can be kept.
+// A target below which none can be kept.
 double lowest_target(const StageLine& line) {
   double low = line.work.back() / static_cast<double>(line.costing->devices.size());
   for (int i = 0; i < line.size(); ++i) low = std::max(low, least_seconds(line, i, true));
   return low;
 }
 
-// All stages keep this one.
+// A target that all stages keep.
 double highest_target(const StageLine& line, TimeLimit& limit) {
   double high = 0;
   for (const StageOption& option : line.costing->options)
@@ -310,10 +313,10 @@ double highest_target(const StageLine& line, TimeLimit& limit) {
   return high;
 }
 
-// The least target that can be kept, to one part in 10^4 (10^3 for many nodes); infinite: none.
+// The least target that can be kept, to one part in 10^4 (10^3 for many nodes); infinite: none can.
 double least_target(Finder& finder, const StageLine& line, InFlight in_flight) {
   const double highest = highest_target(line, finder.limit), lowest = std::max(lowest_target(line), highest * 1e-12);
-  // The slowest stage's seconds per sample; infinite where there are no stages.
+  // The slowest stage's seconds per sample; infinite where no stages are found.
   const auto slowest_at = [&](double target) {
     const auto found = at_target(finder, line, {.per_sample = target, .any_way = true}, in_flight);
     if (found) finder.last = found;
@@ -333,7 +336,7 @@ double least_target(Finder& finder, const StageLine& line, InFlight in_flight) {
   return slowest;
 }
 
-// No way through a graph takes less.
+// A lower bound of the longest way through the graph.
 double least_way(const StageLine& line) {
   const std::size_t n = line.order.size();
   std::vector<double> node(n), way(n);
@@ -347,7 +350,7 @@ double least_way(const StageLine& line) {
   return *std::max_element(way.begin(), way.end());
 }
 
-// With the shortest ways for the least target and for higher ones, as long as these could be faster by the formula.
+// The plans with the shortest ways for the least target and for higher ones, as long as these could be faster by the formula.
 std::vector<Candidate> candidates_of(Finder& finder, const StageLine& line, InFlight in_flight) {
   std::vector<Candidate> candidates;
   const double samples = line.costing->samples, shortest = least_way(line);
@@ -356,28 +359,28 @@ std::vector<Candidate> candidates_of(Finder& finder, const StageLine& line, InFl
   double target = least_target(finder, line, in_flight), best = kInfinity, limit = best;
   if (std::isinf(target)) return candidates;
   do {
-    // Rounding up, because sums along other ways differ in their last digits.
+    // The target is rounded up, because sums along other ways differ in their last digits.
     if (auto found = at_target(finder, line, {.per_sample = target * (1 + 1e-12), .way_limit = limit}, in_flight)) {
       best = std::min(best, found->time);
       finder.best = std::min(finder.best, best);
       candidates.push_back(std::move(*found));
     }
-    limit = best - samples * target;  // what this target and those below it cannot reach is not worth looking for
+    limit = best - samples * target;  // longer ways are not worth looking for at this target or above
     target *= line.size() > kLargeGraph ? 1.03 : 1.01;
   } while (samples * target + shortest < best && !finder.limit.is_over());
-  if (candidates.empty() && finder.last) candidates.push_back(std::move(*finder.last));  // the time is over
+  if (candidates.empty() && finder.last) candidates.push_back(std::move(*finder.last));  // the time was over
   return candidates;
 }
 
 // --- the choice, by simulation ---
 
 struct Choice {
-  double bound = 0;  // no step of the plan is shorter
+  double bound = 0;  // lower bound of the plan's step
   const Plan* plan = nullptr;
   PlanFigures figures;
 };
 
-// By their bounds.
+// The candidates sorted by their bounds.
 std::vector<Choice> choices_of(const PlanProblem& problem, const GraphpipePlans& plans) {
   std::vector<Choice> choices;
   for (const auto* kind : {&plans.branched, &plans.in_a_row, &plans.squeezed})

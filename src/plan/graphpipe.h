@@ -1,4 +1,4 @@
-// What GraphPipe's planner chooses from.
+// The candidates from which GraphPipe's planner chooses.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ struct GraphpipePlan {
   double time = 0;  // of a step, by the formula (iteration_time.h)
 };
 struct GraphpipePlans {
-  // Of rising thresholds for the time per sample; by time. in_a_row: searched as if each node fed the next. squeezed: they fit, if at all,
-  // with fewer in flight than the formula takes for granted.
+  // Plans for rising targets of the time per sample, sorted by time. in_a_row: searched as if each node fed the next. squeezed: plans that
+  // fit, if at all, with fewer micro-batches in flight than the formula assumes.
   std::vector<GraphpipePlan> branched, in_a_row, squeezed;
-  std::int64_t states = 0;  // looked at by the search
+  std::int64_t states = 0;  // states that the search has looked at
 };
 
-// As many as the time allows. Throws Error for more than kMostGraphpipeNodes nodes: lines take memory quadratic in them.
+// Finds as many plans as the time allows. Throws Error for more than kMostGraphpipeNodes nodes: lines take memory quadratic in them.
 inline constexpr int kMostGraphpipeNodes = 2000;
 GraphpipePlans graphpipe_plans(const PlanProblem& problem, TimeLimit& limit);
 

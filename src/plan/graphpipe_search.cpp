@@ -1,17 +1,18 @@
-// From the sinks to the sources. A state is a position of the line with what lies after it (up to the end, or up to the end of the branches
-// in hand) in stages; its ways are what matters to the rest: devices, what is in flight, and the longest way, none better in all of them.
-// What comes before a position is either
-//   - a stage of any interval that ends there: the series of the paper, and where the interval runs over branches, these one after the
-//     other; or
-//   - a fork that ends there: its branches in groups of neighbours, which work side by side. Each group is a line of its own that starts
-//     with what was in flight after the fork; they share the devices, and the largest in flight counts. The branches may be some neighbours
-//     only, where a stage has the others with what comes before or after the fork.
+// The search goes from the sinks to the sources. A state is a position of the line, with all nodes after it (up to the end, or to the end
+// of the branches in hand) already in stages. The ways of a state differ in what matters to the rest: devices, what is in flight, and the
+// longest way; none is better than another in all of them. Before a position ends either
+//   - a stage of any interval: the series of the paper; where the interval runs over branches, it runs these one after the other; or
+//   - a fork: its branches form groups of neighbours, which work side by side. Each group is a line of its own that starts with what was in
+//   flight after the
+//     fork; the groups share the devices, and the largest in flight counts. A fork may take only some neighbouring branches; a stage then
+//     has the others,
+//     together with nodes before or after the fork.
 //
 // In flight: a stage of micro-batch k before stages y has i = max over y of (i_y + max(k, k_y)) samples in flight. Of the stages y this
-// needs max i_y and max (i_y + k_y) only, and the larger ones of two groups are again these two.
+// needs max i_y and max (i_y + k_y) only, and for two groups these are again the larger ones.
 //
-// Devices: a stage of work w on r devices wastes r - w/target of them at least. All stages together may waste what the cluster has beyond
-// the work of the whole graph, so close to the best target there are few ways, whatever the number of devices.
+// Devices: a stage of work w on r devices wastes at least r - w/target of them. All stages together may waste as many as the cluster has
+// beyond the work of the whole graph, so close to the best target there are few ways, whatever the number of devices.
 #include "plan/graphpipe_search.h"
 
 #include <algorithm>
@@ -23,12 +24,12 @@
 namespace penstock {
 namespace {
 
-// One way to run what lies after a position.
+// One way to run the nodes after a position.
 struct Way {
   int devices = 0;
   int in_flight = 0, with_next = 0;  // of the stages right after the position: max i_y, max (i_y + k_y); 0 where they do not count
   double seconds = 0;                // the longest way through the stages
-  int step = -1;                     // the last one taken; -1: none
+  int step = -1;                     // the step taken last; -1: none
 };
 using Ways = std::vector<Way>;
 
@@ -36,15 +37,15 @@ bool no_worse(const Way& a, const Way& b) {
   return a.devices <= b.devices && a.seconds <= b.seconds && a.in_flight <= b.in_flight && a.with_next <= b.with_next;
 }
 
-// A stage before the way of `next`, or (option -1) what two ways have.
+// A step puts a stage before the way of `next`; or (option -1) it joins two ways side by side.
 struct Step {
   LineStage stage;
   int next = -1, other = -1;
 };
 
-// Of a fork, with something in flight after it. Branches [i, j), for all j up to the largest that has been asked for, at [j][i].
+// The ways of a fork with something in flight after it, for branches [i, j) at [j][i]; j runs up to the largest that has been asked for.
 struct ForkWays {
-  std::vector<std::vector<Ways>> more, any;  // in several groups; in one or more
+  std::vector<std::vector<Ways>> more, any;  // more: in several groups; any: in one or more
 };
 
 constexpr std::size_t kMostSteps = 1 << 24;
@@ -54,12 +55,12 @@ struct Search {
   const StageTarget& target;
   std::int64_t& states;
   TimeLimit& limit;
-  double waste = 0;  // devices
+  double waste = 0;  // devices that the stages together may waste
   std::vector<Step> steps = {};
-  std::map<std::array<int, 3>, ForkWays> forks = {};  // by fork, in_flight, with_next
+  std::map<std::array<int, 3>, ForkWays> forks = {};  // by fork, in_flight and with_next
 };
 
-// Whether there is no time, or memory, for `work` more elementary steps.
+// Whether there is no time, or no memory, for `work` more elementary steps.
 bool is_over(Search& search, std::size_t work) {
   return search.limit.is_over(static_cast<std::int64_t>(work)) || search.steps.size() > kMostSteps;
 }
@@ -69,7 +70,7 @@ bool wasteful(const Search& search, const Way& way, int begin, int end) {
   return way.devices - work / search.target.per_sample > search.waste;
 }
 
-// Puts a way among those of its position, unless one of them is as good.
+// Adds a way to those of its position, unless one of them is as good.
 void insert(Search& search, Ways& ways, Way way, const Step& step) {
   ++search.states;
   for (const Way& known : ways)
@@ -80,7 +81,7 @@ void insert(Search& search, Ways& ways, Way way, const Step& step) {
   ways.push_back(way);
 }
 
-// `ways` after `end`, with the stage [begin, end) before each of them.
+// Adds to `result` the ways after `end` with the stage [begin, end) before each.
 void add_stage(Search& search, const Ways& ways, const LineStage& stage, int last, Ways& result) {
   const StageLine& line = search.line;
   const StageTarget& target = search.target;
@@ -101,7 +102,7 @@ void add_stage(Search& search, const Ways& ways, const LineStage& stage, int las
   }
 }
 
-// All stages [begin, end) with begin >= first. `at_position[p - first]`: the ways after p, up to `last`.
+// Adds all stages [begin, end) with begin >= first. `at_position[p - first]`: the ways from p up to `last`.
 void add_stages(Search& search, int first, int end, int last, std::vector<Ways>& at_position) {
   const StageLine& line = search.line;
   const std::vector<StageOption>& options = line.costing->options;
@@ -123,7 +124,7 @@ void add_stages(Search& search, int first, int end, int last, std::vector<Ways>&
 
 const std::vector<Ways>& ways_of_fork(Search& search, int fork, std::size_t branches, const Way& after);
 
-// All forks of branches [i, j) of `fork` that end at bounds[j].
+// Adds all forks of branches [i, j) of `fork` that end at bounds[j].
 void add_fork(Search& search, int fork, std::size_t j, int first, int last, std::vector<Ways>& at_position) {
   const std::vector<int>& bounds = search.line.forks[at(fork)].bounds;
   for (const Way& after : at_position[at(bounds[j] - first)]) {
@@ -141,7 +142,7 @@ void add_fork(Search& search, int fork, std::size_t j, int first, int last, std:
   }
 }
 
-// Ways from each position of [first, last] up to `last`, with forks inside `outer`.
+// The ways from each position of [first, last] up to `last`, with forks inside of `outer`.
 std::vector<Ways> ways_of_line(Search& search, int first, int last, int outer, const Way& start) {
   std::vector<Ways> at_position(at(last - first + 1));
   at_position.back() = {start};
@@ -154,7 +155,7 @@ std::vector<Ways> ways_of_line(Search& search, int first, int last, int outer, c
   return at_position;
 }
 
-// Adds to `result` what ways of branches [i, k) and of [k, j) come to side by side.
+// Adds to `result` each way of branches [i, k) side by side with each way of branches [k, j).
 void add_side_by_side(Search& search, const Ways& left, const Ways& right, int begin, int end, Ways& result) {
   for (const Way& a : left) {
     if (is_over(search, right.size() * (result.size() + 1))) return;
@@ -166,7 +167,7 @@ void add_side_by_side(Search& search, const Ways& left, const Ways& right, int b
   }
 }
 
-// [i]: of branches [i, branches) in several groups, before `after`.
+// At [i]: the ways of branches [i, branches) in several groups, before `after`.
 const std::vector<Ways>& ways_of_fork(Search& search, int fork, std::size_t branches, const Way& after) {
   ForkWays& ways = search.forks[{fork, after.in_flight, after.with_next}];
   const std::vector<int>& bounds = search.line.forks[at(fork)].bounds;
@@ -207,7 +208,7 @@ std::vector<LineStage> stages_of(const Search& search, int last_step) {
 std::optional<std::vector<LineStage>> stages_within(const StageLine& line, const StageTarget& target, std::int64_t& states,
                                                     TimeLimit& limit) {
   Search search{line, target, states, limit};
-  // A little more than there is: the sums differ in their last digits.
+  // A little more than there is, as the sums differ in their last digits.
   const double devices = static_cast<double>(line.costing->devices.size());
   search.waste = devices * (1 + 1e-9) - line.work.back() / target.per_sample;
   if (search.waste < 0) return std::nullopt;

@@ -7,7 +7,7 @@ namespace penstock {
 
 double longest_way(const StageShape& shape, std::span<const int> sizes, std::span<const double> per_sample) {
   double longest = 0;
-  std::vector<double> way(shape.predecessors.size());  // up to each stage, with it
+  std::vector<double> way(shape.predecessors.size());  // by stage: the longest way up to it, including it
   for (std::size_t s = 0; s < way.size(); ++s) {
     for (const std::int32_t before : shape.predecessors[s]) way[s] = std::max(way[s], way[static_cast<std::size_t>(before)]);
     way[s] += sizes[s] * per_sample[s];

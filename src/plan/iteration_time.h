@@ -1,4 +1,4 @@
-// What GraphPipe's formula says of a pipeline of stages that branch and join.
+// GraphPipe's formula for the time of a step of stages that branch and join.
 #pragma once
 
 #include <span>
@@ -7,11 +7,12 @@
 
 namespace penstock {
 
-// The step: samples * slowest + the longest way through the stages, each counting sizes[s] * per_sample[s] (read off the logged plans of
-// 2406.17145). `slowest`: seconds per sample that no stage exceeds. sizes: samples in a micro-batch of each stage; per_sample: seconds.
+// Seconds of a step: samples * slowest + the longest way through the stages, where stage s counts sizes[s] * per_sample[s] (derived from
+// the logged plans of 2406.17145). `slowest`: seconds per sample that no stage exceeds. sizes: samples in a micro-batch of each stage;
+// per_sample: seconds of each stage.
 double iteration_time(const StageShape& shape, std::span<const int> sizes, std::span<const double> per_sample, double samples,
                       double slowest);
-// The second term.
+// The second term alone.
 double longest_way(const StageShape& shape, std::span<const int> sizes, std::span<const double> per_sample);
 
 }  // namespace penstock

@@ -22,7 +22,7 @@ std::vector<int> spread_cuts(const CutCosts& costs, std::vector<int> sets, int m
   if (static_cast<int>(sets.size()) <= most) return sets;
   const int last = static_cast<int>(costs.work.size()) - 1, parts = (most - 2) / 2;
   std::sort(sets.begin(), sets.end(), [&](int a, int b) { return costs.work[at(a)] < costs.work[at(b)]; });
-  // Where nothing is for longer than a part of the whole, that counts as one.
+  // A stretch of work without any set counts as one part at most.
   std::vector<double> places = {0};
   for (std::size_t i = 1; i < sets.size(); ++i)
     places.push_back(places.back() + std::min(costs.work[at(sets[i])] - costs.work[at(sets[i - 1])], costs.work.back() / parts));

@@ -1,4 +1,4 @@
-// Where there are more downsets than can be looked at in pairs: those at which a good plan's stages begin and end.
+// Chooses among more downsets than can be looked at in pairs those at which a good plan's stages begin and end.
 #pragma once
 
 #include <span>
@@ -8,22 +8,22 @@
 
 namespace penstock {
 
-// The work of each downset's nodes, summed, and what leaves it.
+// By downset: the summed work of its nodes, and what leaves it.
 struct CutCosts {
   std::vector<double> work, cut;
 };
 
-// Downsets that may be a cut of a plan in which none of the devices has more than `bound` of work: so much before and behind the cut must
-// fit on whole devices. Ascending.
+// The downsets that may be a cut of a plan in which no device has more than `bound` of work: the work before the cut and that behind it
+// must each fit on whole devices. Ascending.
 std::vector<int> possible_cuts(const CutCosts& costs, int devices, double bound);
 
-// At most `most` of these, with the first and the last downset: the ranges of work that they cover are divided evenly, and of each part the
-// two are taken that least leaves. Ascending.
+// At most `most` of these sets, with the first and the last: the range of work that they cover is divided into even parts, and from each
+// part the two sets are taken that least leaves. Ascending.
 std::vector<int> spread_cuts(const CutCosts& costs, std::vector<int> sets, int most);
 
-// Calls `solve` with the kept downsets, first with few, then with more of those that may be a cut of a plan as good as the one that was
-// found. It returns the value of the best plan whose stages lie between them, of so many devices. True: the last call had all of them, so
-// that none is better.
+// Calls `solve` with some of the downsets: first with few, then with more of those that may be a cut of a plan as good as the one that was
+// found. It returns the value of the best plan on so many devices whose stages lie between these sets. Returns true where the last call had
+// all of them, so that no plan is better.
 template <class Solve>
 bool search_cuts(const Downsets& all, const CutCosts& costs, int devices, Solve&& solve) {
   constexpr int kMostPaired = 8'000;

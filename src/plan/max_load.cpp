@@ -1,6 +1,6 @@
-// The smallest largest load (Tarnawski et al., NeurIPS 2020): the forward graph split into contiguous sets, one for each accelerator or
-// host processor. An accelerator's load is what its nodes compute and what each output that crosses its border takes, once; a host
-// processor's is what its nodes compute there.
+// The planner of the smallest largest load (Tarnawski et al., NeurIPS 2020). It splits the forward graph into contiguous sets, one for each
+// accelerator or host processor. An accelerator's load is the time of its nodes plus that of each output that crosses its border, counted
+// once; a host processor's load is the time of its nodes there.
 #include <algorithm>
 #include <cmath>
 
@@ -18,22 +18,22 @@
 namespace penstock {
 namespace {
 
-// The least load of a node, on an accelerator or a host processor.
+// The least load of a node: on an accelerator or, where there are any, on a host processor.
 double least_load(const PlanNode& node, double speed, int cpus) {
   const double load = node.costs.empty() ? kInfinity : (node.costs[0].forward + node.costs[0].backward) / speed;
   return cpus > 0 ? std::min(load, node.cpu_seconds) : load;
 }
 
-// Of chains to one downset, by the accelerators and host processors used.
+// The best chain of stages up to one downset with so many accelerators and host processors.
 struct Cell {
   double value = kInfinity;
-  int from = -1;  // the last stage is what the set has more than this one
+  int from = -1;  // the previous downset: the last stage is what this set has more
   bool on_cpu = false;
 };
 
 class Search {
  public:
-  // No more of either than there are nodes, or stages, are of use.
+  // More devices of either kind than there are nodes, or stages, are of no use.
   Search(const PlanGraph& graph, Downsets sets, const EqualDevices& devices, int cpus, int stages, TimeLimit& limit)
       : limit_(limit),
         sets_(std::move(sets)),
@@ -52,7 +52,7 @@ class Search {
       cpu.push_back(cpus_ > 0 ? node.cpu_seconds : kInfinity);
       least.push_back(least_load(node, devices.speed, cpus_));
       for (const PlanOutput& output : node.outputs) outputs_.push_back({static_cast<int>(n), output.seconds, output.readers});
-      // Forward and backward, where the file has bytes.
+      // A file with bytes gives one output, which is sent forward and, as a gradient, back.
       if (node.outputs.empty()) outputs_.push_back({static_cast<int>(n), 2 * node.output_bytes / devices.bandwidth, readers[n]});
     }
     load_ = sets_.sums(load);
@@ -63,7 +63,7 @@ class Search {
     find_cuts();
   }
 
-  // The smallest largest load with so many bytes on each accelerator; infinite where nothing fits.
+  // The smallest largest load when each accelerator has so many bytes; infinite where nothing fits.
   double solve(double memory) {
     memory_ = memory;
     std::vector<int> path = {0}, all;
@@ -71,7 +71,7 @@ class Search {
       all.push_back(set);
       if (sets_.size(set) == sets_.size(path.back()) + 1 && sets_.nested(path.back(), set)) path.push_back(set);
     }
-    // A path of sets gives a bound, with which most of the others are left out.
+    // A path of sets gives a bound, which excludes most of the other sets.
     if (!sets_.complete()) path = all;
     chains(path, kInfinity);
     const Best bound = best();
@@ -83,7 +83,7 @@ class Search {
     return bound.value;
   }
 
-  // Of the plan that solve() found.
+  // The stages of the plan that solve() found.
   std::vector<PlanStage> stages() const {
     std::vector<PlanStage> out;
     int set = full(), accelerators = best().accelerators, cpus = best().cpus;
@@ -91,7 +91,7 @@ class Search {
       const Cell& cell = cells_[at(set) * width() + index(accelerators, cpus)];
       PlanStage& stage = out.emplace_back();
       stage.nodes = sets_.difference(cell.from, set);
-      // Host processors have the numbers after the devices'.
+      // Host processors are numbered after the devices.
       stage.devices = {cell.on_cpu ? first_cpu_ + --cpus : --accelerators};
       set = cell.from;
     }
@@ -109,7 +109,7 @@ class Search {
   std::size_t width() const { return at(accelerators_ + 1) * at(cpus_ + 1); }
   std::size_t index(int accelerators, int cpus) const { return at(accelerators) * at(cpus_ + 1) + at(cpus); }
 
-  // On the fewest devices of those with the same value.
+  // The best value and, of those who have it, the one on the fewest devices.
   Best best() const {
     Best best;
     for (int a = 0; a <= accelerators_; ++a)
@@ -118,7 +118,7 @@ class Search {
     return best;
   }
 
-  // One output that crosses a set's border, in or out: gradients mostly come from nodes that follow.
+  // One output. It counts where it crosses a set's border, in or out: gradients mostly come from nodes that follow.
   struct Output {
     int node;
     double seconds;
@@ -141,7 +141,7 @@ class Search {
         if (crosses(outputs_[i], set)) cuts_[at(set)].push_back(static_cast<int>(i));
   }
 
-  // An output that crosses the stage's border is among those that cross one of the two sets'.
+  // An output that crosses the stage's border is among those that cross the border of one of the two sets.
   double accelerator_load(int from, int to) const {
     const auto in_stage = [&](int node) { return sets_.holds(to, node) && !sets_.holds(from, node); };
     double load = load_[at(to)] - load_[at(from)];
@@ -158,7 +158,7 @@ class Search {
     return load;
   }
 
-  // All chains over some of the sets (ascending, the empty one first). Nothing above `bound` is kept.
+  // Computes all chains over some of the sets (ascending, the empty one first). Values above `bound` are dropped.
   void chains(const std::vector<int>& sets, double bound) {
     cells_.assign(at(sets_.count()) * width(), {});
     cells_[0].value = 0;
@@ -171,7 +171,7 @@ class Search {
           add_stage(sets[i], to, bound);
       reached[at(to)] = false;
       for (std::size_t cell = 0; cell < width(); ++cell) {
-        // What is left must fit on the devices that are left.
+        // The rest must fit on the devices that are left.
         const auto used = static_cast<int>(cell / at(cpus_ + 1) + cell % at(cpus_ + 1));
         Cell& here = cells_[at(to) * width() + cell];
         if (least_[at(full())] - least_[at(to)] > bound * (accelerators_ + cpus_ - used) * (1 + 1e-9)) here.value = kInfinity;
@@ -205,11 +205,11 @@ class Search {
   Downsets sets_;
   int first_cpu_, accelerators_, cpus_;
   double memory_ = kInfinity;
-  std::vector<double> cpu_node_;                            // of each node
+  std::vector<double> cpu_node_;                            // by node
   std::vector<Output> outputs_;                             // of all nodes
-  std::vector<double> load_, bytes_, unsupported_, least_;  // of each downset
-  std::vector<std::vector<int>> cuts_;                      // of each downset: the outputs that cross its border
-  std::vector<Cell> cells_;                                 // of each downset
+  std::vector<double> load_, bytes_, unsupported_, least_;  // by downset
+  std::vector<std::vector<int>> cuts_;                      // by downset: the outputs that cross its border
+  std::vector<Cell> cells_;                                 // by downset, then devices used
 };
 
 [[noreturn]] void fail(const PlanProblem& problem, const EqualDevices& devices, Search& search, TimeLimit& limit) {

@@ -1,5 +1,6 @@
-// PipeDream's planner (Narayanan et al., SOSP 2019): stages are differences of nested downsets, each on several workers that take
-// micro-batches in turn; exact, level by level of the cluster's hierarchy. The value is the time between two micro-batches.
+// PipeDream's planner (Narayanan et al., SOSP 2019). Stages are differences of nested downsets, each on several workers that take
+// micro-batches in turn. The search is exact and goes level by level through the cluster's hierarchy. A plan's value is the time between
+// two micro-batches.
 #include <algorithm>
 #include <cmath>
 
@@ -16,20 +17,20 @@
 namespace penstock {
 namespace {
 
-// On several levels there is a search from each of them; of more than this some stand for all.
+// On several levels there is a search from each set; of more sets than this some stand for all.
 constexpr int kMostOnLevels = 1000;
-constexpr int kMostCells = 1 << 24;     // of a table: sets times workers, 270 MB
+constexpr int kMostCells = 1 << 24;     // most cells of a table, sets times workers: 270 MB
 constexpr std::int64_t kPairWork = 16;  // elementary steps for a pair of sets that makes no stage
 
-// ---- The graph without what no stage should be cut for: sources that are inputs (the first stage has them) and sinks that only pick an
-// output of what they read (they stay with it).
+// ---- The graph without nodes that no stage should be cut for: sources that are inputs (the first stage has them) and sinks that only pick
+// an output of the node that they read (they stay with it).
 
 struct Reduced {
   PlanGraph graph;
-  std::vector<int> nodes;              // of the whole graph, by the reduced one's
+  std::vector<int> nodes;              // for each node of the reduced graph, its number in the whole one
   std::vector<int> dropped;            // ascending
-  std::vector<double> live, resident;  // bytes of each node with the sinks that stay with it
-  double first_live = 0;               // and of the inputs
+  std::vector<double> live, resident;  // bytes of each node, including those of sinks that stay with it
+  double first_live = 0;               // live bytes of the inputs
 };
 
 std::vector<bool> kept_nodes(const PlanGraph& graph) {
@@ -58,7 +59,7 @@ Reduced reduce(const PlanGraph& graph) {
     out.live.push_back(graph.nodes[i].costs[0].live_bytes);
     out.resident.push_back(graph.nodes[i].costs[0].resident_bytes);
   }
-  std::vector<int> holder(graph.nodes.size(), -1);  // of a sink: what it reads
+  std::vector<int> holder(graph.nodes.size(), -1);  // of a sink: the node that it reads
   for (const PlanEdge& edge : graph.edges) holder[at(edge.to)] = number[at(edge.from)];
   for (const int node : out.dropped)
     (holder[at(node)] < 0 ? out.first_live : out.live[at(holder[at(node)])]) += graph.nodes[at(node)].costs[0].live_bytes;
@@ -70,8 +71,8 @@ Reduced reduce(const PlanGraph& graph) {
 // ---- The cluster as a hierarchy of equal workers.
 
 struct Level {
-  int size = 1;   // workers of this level: devices, or groups of the level below
-  int below = 1;  // devices of each
+  int size = 1;   // workers in a group of this level: devices, or groups of the level below
+  int below = 1;  // devices of each worker
   double bandwidth = kInfinity;
 };
 
@@ -84,7 +85,7 @@ std::vector<Level> levels_of(const ClusterSpec& cluster) {
     below *= level.size;
   }
   if (levels.empty()) levels.push_back({devices, 1, kInfinity});
-  // Exceptions: the slowest link of a level counts for all of it.
+  // Links of single pairs: the slowest one of a level counts for the whole level.
   for (const auto& [pair, link] : cluster.between)
     for (Level& level : levels) {
       const int together = level.below * level.size;
@@ -103,13 +104,13 @@ int most_sets(const PlanGraph& graph, const std::vector<Level>& levels) {
 }
 
 struct Choice {
-  int from = -1;    // the stage is what the set has more than this one; -1: nothing is known that fits
-  int workers = 0;  // of the stage
+  int from = -1;    // the downset before the stage; -1: no chain that fits is known
+  int workers = 0;  // the stage's number of workers
 };
 
-// Of all chains of stages from one downset to another: their values, by the set and the workers used.
+// The chains of stages from one downset to all others: the best value and last stage, by set and by workers used.
 struct Table {
-  int width = 0;  // workers + 1
+  int width = 0;  // the most workers, plus 1
   std::vector<double> value;
   std::vector<Choice> choice;
 };
@@ -135,7 +136,7 @@ class Search {
     cut_ = sets_.cut_sums(reduced.graph, outputs);
   }
 
-  // The value of the best plan in which each device has `memory` bytes; infinite where there is none.
+  // The value of the best plan when each device has `memory` bytes; infinite where there is none.
   double solve(double memory) {
     memory_ = memory;
     below_.clear();
@@ -155,7 +156,8 @@ class Search {
     return limit_.is_over(0) ? kInfinity : value;
   }
 
-  // Appends the stages of the plan that solve() has found, with nodes of the reduced graph. Time that is over meanwhile cuts nothing off.
+  // Appends the stages of the plan that solve() found, with nodes of the reduced graph. They are complete even if the time is over
+  // meanwhile.
   void stages(std::vector<PlanStage>& out) {
     found_ = true;
     append(static_cast<int>(levels_.size()) - 1, 0, full(), {0}, out);
@@ -170,7 +172,7 @@ class Search {
   int full() const { return sets_.count() - 1; }
   bool is_late(std::int64_t work) const { return !found_ && limit_.is_over(work); }
 
-  // All workers are used; where a graph has too few stages for that, as many as can be.
+  // The value with all workers in use or, where a graph has too few stages for that, with as many as can be.
   Best best_of(const Table& table, int set) const {
     for (int used = table.width - 1; used > 0; --used)
       if (const double value = table.value[at(set) * at(table.width) + at(used)]; value < kInfinity) return {value, used};
@@ -183,7 +185,7 @@ class Search {
       if (sets_.nested(start, set)) out.push_back(set);
     return out;
   }
-  // One node more at each step.
+  // Sets of which each has one node more than the one before.
   std::vector<int> one_path() const {
     if (!sets_.complete()) return sets_from(0);
     std::vector<int> out = {0};
@@ -192,24 +194,24 @@ class Search {
     return out;
   }
 
-  // A path of sets gives a bound, with which most of the others are left out.
+  // A path of sets gives a bound, which excludes most of the other sets.
   Table top_table() const {
     const Best bound = best_of(chains_from(0, full(), kInfinity, one_path()), full());
     const bool all = bound.workers == levels_.back().size;
     return chains_from(0, full(), all ? bound.value * (1 + 1e-12) : kInfinity, sets_from(0));
   }
 
-  // What a stage computes on one worker of this level.
+  // Seconds of a stage on one worker of this level.
   double seconds(int from, int to) const {
     return level_ == 0 ? seconds_[at(to)] - seconds_[at(from)] : below_[at(level_) - 1][at(from) * at(sets_.count()) + at(to)];
   }
 
-  // Of a stage, without what its workers number.
+  // The figures of a stage that do not depend on its number of workers.
   struct Stage {
     double seconds, bytes, transfer;
   };
-  // `first`: of a chain; the transfer of its input counts elsewhere, and the devices of a group share the sum of its gradients. (The
-  // original has both in its code for first stages only.)
+  // `first`: the stage is a chain's first. The transfer of its input then counts elsewhere, and the devices of a group share the sum of its
+  // gradients. (The original's code has both for first stages only.)
   Stage stage_of(int from, int to, bool first) const {
     const Level& level = levels_[at(level_)];
     const double bytes = parameters_[at(to)] - parameters_[at(from)];
@@ -220,8 +222,9 @@ class Search {
     return std::max(stage.seconds * share_[at(workers)] + stage.bytes * reduce_[at(workers)], stage.transfer * share_[at(workers)]);
   }
 
-  // With so many workers up to its own, a stage keeps that many micro-batches and as many times its parameters, as the original counts.
-  // That is nothing for the last stage: one micro-batch, shared by its workers, must fit in any case.
+  // Whether a stage fits on m workers, when so many workers are used up to its own: it keeps ceil of the rest over m micro-batches, and as
+  // many times its parameters, as the original counts. That is nothing for the last stage; there one micro-batch, shared by its workers,
+  // must fit in any case.
   bool fits(int from, int to, int m, int used) const {
     if (memory_ == kInfinity) return true;
     const Level& level = levels_[at(level_)];
@@ -242,24 +245,25 @@ class Search {
     }
   }
 
-  // Workers that so much needs within the bound.
+  // The number of workers that so many seconds need to keep to the bound.
   static double share(double seconds, double bound) {
     if (seconds == kInfinity) return kInfinity;
     return seconds > 0 ? seconds / bound : 0;
   }
 
-  // All chains of stages from `start` towards `end` over some of the sets (ascending, `start` first). Nothing above `bound` is kept.
+  // Computes all chains of stages from `start` towards `end` over some of the sets (ascending, `start` first). Values above `bound` are
+  // dropped.
   Table chains_from(int start, int end, double bound, const std::vector<int>& sets) const {
     const int n = levels_[at(level_)].size;
     Table table;
     table.width = n + 1;
     table.value.assign(at(sets_.count()) * at(n + 1), kInfinity);
     table.choice.resize(table.value.size());
-    std::vector<int> least(at(sets_.count()), n + 1);  // workers that a chain to each set uses
+    std::vector<int> least(at(sets_.count()), n + 1);  // by set: the fewest workers that a chain to it uses
     least[at(start)] = 0;
     for (std::size_t j = 1; j < sets.size(); ++j) {
       const int to = sets[j];
-      // What is left to compute must fit on the workers that are left.
+      // The work that is left must fit on the workers that are left.
       const double left = share(seconds_[at(end)] - seconds_[at(to)], bound * levels_[at(level_)].below);
       const int most = left > n ? 0 : n - static_cast<int>(std::ceil(left * (1 - 1e-9)));
       for (std::size_t i = 0; i < j && !is_late(kPairWork); ++i)
@@ -270,7 +274,7 @@ class Search {
     return table;
   }
 
-  // Chains to `from` of at least `least` workers, and a stage after them; together at most `most` workers.
+  // Extends the chains to `from` that use at least `least` workers by one stage, to at most `most` workers.
   void add_stage(Table& table, int from, int to, bool first, double bound, int most, int least) const {
     const Stage stage = stage_of(from, to, first);
     const double* before = &table.value[at(from) * at(table.width)];
@@ -292,7 +296,7 @@ class Search {
     }
   }
 
-  // The stages between two sets on `level`, for each of the groups that begin at `devices` alike.
+  // Appends the stages between two sets on `level`, on each of the equal groups of devices that begin at `devices`.
   void append(int level, int from, int to, const std::vector<int>& devices, std::vector<PlanStage>& out) {
     set_level(level);
     const bool top = level + 1 == static_cast<int>(levels_.size());
@@ -328,13 +332,13 @@ class Search {
   Downsets sets_;
   const std::vector<Level>& levels_;
   bool transfers_, straight_;
-  bool found_ = false;  // solve() has a plan, whose stages are read
+  bool found_ = false;  // whether solve() has found a plan, whose stages are being read
   Table top_;           // of the highest level
   double memory_ = kInfinity, first_live_ = 0;
-  std::vector<double> seconds_, parameters_, stash_, live_, resident_, cut_;  // of each downset
-  int level_ = 0;                                                             // that is searched, and of it by the number of workers:
-  std::vector<double> share_, reduce_;                                        // 1/m; of each byte of parameters, seconds of summing
-  std::vector<std::vector<double>> below_;                                    // of each level searched: the value between two sets
+  std::vector<double> seconds_, parameters_, stash_, live_, resident_, cut_;  // by downset
+  int level_ = 0;                       // the level that is being searched; the next line is for that level, by the number of workers m:
+  std::vector<double> share_, reduce_;  // 1/m; seconds of summing per byte of parameters
+  std::vector<std::vector<double>> below_;  // by level already searched: the value between two sets
 };
 
 CutCosts cut_costs(const PlanGraph& graph, const Downsets& sets, double speed) {
@@ -346,7 +350,7 @@ CutCosts cut_costs(const PlanGraph& graph, const Downsets& sets, double speed) {
   return {sets.sums(seconds), sets.cut_sums(graph, outputs)};
 }
 
-// Stages of the whole graph from those of the reduced one.
+// Turns stages of the reduced graph into stages of the whole one.
 void put_back(const PlanGraph& graph, const Reduced& reduced, std::vector<PlanStage>& stages) {
   std::vector<int> stage_of(graph.nodes.size(), 0);
   for (std::size_t s = 0; s < stages.size(); ++s)
@@ -384,7 +388,7 @@ Plan plan_by_pipedream(const PlanProblem& problem, const PlanOptions& options) {
     if (value < plan.bottleneck) {
       std::vector<PlanStage> stages;
       search.stages(stages);
-      if (limit.is_over(0)) return plan.bottleneck;  // while it found the stages of its levels again
+      if (limit.is_over(0)) return plan.bottleneck;  // the time was over while the stages of the levels were found again
       plan.stages = std::move(stages);
       plan.bottleneck = value;
     }

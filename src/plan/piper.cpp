@@ -1,10 +1,10 @@
-// Piper's planner (Tarnawski et al., NeurIPS 2021): stages are differences of nested downsets, each with a degree of data and of tensor
-// parallelism and a way to run each of its nodes, such that no device holds more than its memory. The value is the time between two
+// Piper's planner (Tarnawski et al., NeurIPS 2021). Stages are differences of nested downsets, each with a degree of data and of tensor
+// parallelism and a way to run each of its nodes, such that no device holds more than its memory. A plan's value is the time between two
 // micro-batches.
 //
-// Where Piper fills a table over (downset, devices, sum of data-parallel degrees), here a bound on the value is bisected: for one bound
-// each downset needs only its best pairs of devices and degrees, as fewer of both are always as good, and those for which the rest of the
-// graph has too few devices are left out.
+// Piper fills a table over (downset, devices, sum of data-parallel degrees). Here a bound on the value is bisected instead: for one bound
+// each downset needs only its best pairs of devices and degrees, as fewer of both are always as good, and pairs that leave the rest of the
+// graph too few devices are dropped.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -28,7 +28,7 @@ namespace {
 constexpr int kMostStages = 10'000'000;  // sets of nodes times degrees, about 500 MB
 constexpr std::int64_t kPairWork = 16;   // elementary steps for a pair of sets that makes no stage
 
-// The first of a node's costs of each way with this degree.
+// For each way of a node with this degree, the index of the first of its costs.
 std::vector<int> ways_of(const PlanNode& node, int degree) {
   std::vector<int> out;
   for (std::size_t i = 0; i < node.costs.size(); ++i)
@@ -45,11 +45,11 @@ double sync_bytes(const std::map<int, double>& sync, int node) {
 // Sums over downsets for one tensor-parallel degree.
 struct Degree {
   int degree = 1;
-  std::vector<std::vector<int>> ways;  // of each node; empty: it cannot run so
-  // Of each node the fastest way, and the least that any way has.
+  std::vector<std::vector<int>> ways;  // of each node; empty: it cannot run at this degree
+  // Values of each node's fastest way, and (least_...) the least that any of its ways has: at first by node, then summed by downset.
   std::vector<double> seconds, parameters, live, resident, least_live, least_resident, missing;
-  std::vector<double> into, out_of;  // bytes of each edge, least of all ways
-  bool alike = true;                 // ways of one node differ in time and memory only
+  std::vector<double> into, out_of;  // of each edge: bytes, the least of all ways
+  bool alike = true;                 // whether ways of one node differ in time and memory only
 };
 
 double value_of(const std::vector<double>& sums, int inner, int outer) {
@@ -102,7 +102,7 @@ std::vector<int> degrees_of(const PlanGraph& graph, int devices) {
   return degrees;
 }
 
-// Whether no more stages can be made of them, as far as the time goes.
+// Whether the sets make few enough stages, as far as the time goes.
 bool few_stages(const Downsets& sets, int degrees, TimeLimit& limit) {
   int stages = 0;
   for (int outer = 0; outer < sets.count(); ++outer)
@@ -116,7 +116,7 @@ struct ChosenSets {
   bool all;
 };
 
-// All of them, or as many as can be paired.
+// All downsets, or as many as can be looked at in pairs.
 ChosenSets choose_sets(const PlanGraph& graph, int degrees, TimeLimit& limit) {
   Downsets all(graph, most_downsets(graph, kMostListed), limit);
   if (all.count() <= kMostDownsets && few_stages(all, degrees, limit)) return {all, all.complete()};
@@ -130,20 +130,20 @@ ChosenSets choose_sets(const PlanGraph& graph, int degrees, TimeLimit& limit) {
   return {all.only(spread_cuts(costs, all.all(), most)), false};
 }
 
-// A stage on t devices, before its data-parallel degree: its nodes are those of `outer` without `inner`.
+// A stage at tensor degree t, before its data-parallel degree is chosen: its nodes are those of `outer` without `inner`.
 struct Stage {
   int inner, outer;
-  int degree;         // index of it
-  double cut;         // bytes over its border, both directions
-  double seconds;     // of one micro-batch on one replica, with transfers: no way is faster
+  int degree;         // index into the degrees
+  double cut;         // bytes over its border, in both directions
+  double seconds;     // of one micro-batch on one replica, with transfers; no way is faster
   double parameters;  // bytes
 };
 
-// A beginning of a plan, from its last stage on: all nodes outside of a downset.
+// The end of a plan, from some stage to its last: all nodes outside of a downset have stages.
 struct State {
-  int devices, degrees;        // used; the sum of data-parallel degrees
-  int outer = -1, state = -1;  // what it continues: a downset and its state
-  int stage = -1, copies = 0;  // by which stage
+  int devices, degrees;        // devices used; sum of data-parallel degrees
+  int outer = -1, state = -1;  // the state that it continues: its downset and its index there
+  int stage = -1, copies = 0;  // the stage that it adds, and its replicas
 };
 
 class Search {
@@ -163,10 +163,10 @@ class Search {
     find_stages();
   }
 
-  // The least value, and its plan; infinite where nothing fits. When the time is over the best so far.
+  // The least value, with its plan; infinite where nothing fits. When the time is over it is the best so far.
   double solve() {
     double low = work_.back() / devices_.count, high = kInfinity;
-    // Bounds that are too low are quickly refused: begin there.
+    // Bounds that are too low are refused quickly, so it begins there.
     for (double over = 1e-2; high == kInfinity && over < 1e12 && !limit_.is_over(0); over *= 2) {
       const double bound = std::max(low, 1e-300) * (1 + over);
       if ((high = attempt(bound)) == kInfinity) low = bound;
@@ -194,14 +194,14 @@ class Search {
     return attempt(1e300) < kInfinity;
   }
 
-  // Of the last attempt that has found a plan.
+  // The stages of the last attempt that found a plan.
   const std::vector<PlanStage>& stages() const { return plan_; }
   bool exact() const { return exact_; }
 
  private:
   int full() const { return sets_.count() - 1; }
 
-  // Devices times seconds that the nodes of each downset need at least.
+  // The least device seconds that the nodes of each downset need.
   void find_work() {
     std::vector<double> work(graph_.nodes.size(), kInfinity);
     for (const Degree& degree : degrees_)
@@ -219,7 +219,7 @@ class Search {
   }
 
   void find_stages() {
-    std::vector<std::vector<int>> leaving(at(sets_.count()));  // edges out of each downset
+    std::vector<std::vector<int>> leaving(at(sets_.count()));  // by downset: the edges that leave it
     for (int set = 0; set <= full() && !limit_.is_over(static_cast<std::int64_t>(graph_.edges.size())); ++set)
       for (std::size_t e = 0; e < graph_.edges.size(); ++e)
         if (sets_.holds(set, graph_.edges[e].from) && !sets_.holds(set, graph_.edges[e].to))
@@ -248,17 +248,16 @@ class Search {
     }
   }
 
-  // Of `copies` replicas, whose parameters are summed once for all micro-batches.
+  // Seconds on `copies` replicas, whose parameters are summed once for all micro-batches.
   double spread(double seconds, double parameters, int copies) const {
     return (seconds + 4.0 * (copies - 1) * parameters / batches_ / devices_.bandwidth) / copies;
   }
 
-  // The value of a stage of which each replica keeps so many micro-batches; infinite where that does not fit. Ways that are the fastest do
-  // not fit.
+  // The value of a stage of which each replica keeps so many micro-batches, when the fastest ways do not fit; infinite where no ways fit.
   double slow_value(int number, int copies, int kept) {
     const Stage& stage = stages_[at(number)];
     const Degree& degree = degrees_[at(stage.degree)];
-    // Where ways differ in time and memory only, the best do not depend on the number of replicas.
+    // Where ways differ in time and memory only, the best ones do not depend on the number of replicas.
     const int counted = degree.alike ? 1 : copies;
     const auto bits = [](int value) { return static_cast<std::uint64_t>(value); };
     const std::uint64_t key = bits(number) << 40 ^ bits(counted) << 20 ^ bits(kept);
@@ -273,7 +272,7 @@ class Search {
                         : known->second + stage.cut / devices_.bandwidth / copies;
   }
 
-  // Costs: seconds for each micro-batch, without the transfers that all ways have.
+  // The costs are seconds for each micro-batch, without the transfers that all ways have.
   CheapestWays ways_for(const Stage& stage, int copies, int kept) const {
     const Degree& degree = degrees_[at(stage.degree)];
     std::vector<std::vector<Way>> nodes;
@@ -289,7 +288,7 @@ class Search {
     return cheapest_ways(nodes, devices_.memory);
   }
 
-  // What this way transfers more than that which transfers least, both directions.
+  // The bytes that this way transfers more than the way that transfers least, in both directions.
   double extra_sync(const Stage& stage, int node, const NodeCost& cost) const {
     const Degree& degree = degrees_[at(stage.degree)];
     double bytes = 0;
@@ -313,12 +312,12 @@ class Search {
     return slow_value(number, copies, kept);
   }
 
-  // Continues the states of stage.outer by the stage, each with as few replicas as keep to the bound: more of them cost more devices, and
-  // stages before this one more memory. What one state needs the next, of more degrees, needs too.
+  // Continues the states of stage.outer by the stage, each with the fewest replicas that keep to the bound: more would cost more devices
+  // here and, for the stages before this one, more memory. A number that one state needs is needed by the next, of more degrees, too.
   void extend(int number, double bound, std::vector<State>& out) {
     const Stage& stage = stages_[at(number)];
     const int degree = degrees_[at(stage.degree)].degree;
-    const double left = work_[at(stage.inner)] / bound * (1 - 1e-9);  // devices that the rest needs
+    const double left = work_[at(stage.inner)] / bound * (1 - 1e-9);  // least number of devices that the rest needs
     std::size_t copies = 0;
     const auto& states = states_[at(stage.outer)];
     for (std::size_t s = 0; s < states.size() && !limit_.is_over(kPairWork); ++s) {
@@ -327,7 +326,7 @@ class Search {
       for (; copies < copies_.size(); ++copies) {
         const int d = copies_[copies];
         if (spread(stage.seconds, degrees_[at(stage.degree)].alike ? stage.parameters : 0, d) > bound) continue;
-        // Too many for this state, they may do for the next.
+        // So many are too many for this state, but they may do for the next.
         if (needed() > devices_.count || value(number, d, (state.degrees + d - 1) / d + 1) <= bound) break;
       }
       if (copies == copies_.size()) return;
@@ -359,7 +358,7 @@ class Search {
     return states_[0].empty() || limit_.is_over(0) ? kInfinity : take_plan();
   }
 
-  // The value of the first plan of all nodes, which becomes the plan.
+  // Makes the first plan of all nodes the result, and returns its value.
   double take_plan() {
     plan_.clear();
     double largest = 0;
@@ -380,7 +379,7 @@ class Search {
   }
 
  public:
-  // Which way each node of the plan runs.
+  // Chooses the way in which each node of the plan runs.
   void choose_ways(std::vector<PlanStage>& plan) const {
     for (std::size_t s = 0; s < plan.size(); ++s) {
       const Stage& stage = stages_[at(chosen_[s])];
@@ -401,13 +400,13 @@ class Search {
   int batches_, most_degrees_;
   std::vector<int> copies_;  // data-parallel degrees, ascending
   std::vector<Degree> degrees_;
-  std::vector<double> work_;        // of each downset
+  std::vector<double> work_;        // by downset
   std::vector<Stage> stages_;       // by `inner`
-  std::vector<std::size_t> first_;  // of each downset: its first stage
+  std::vector<std::size_t> first_;  // by downset: its first stage
   std::unordered_map<std::uint64_t, double> known_;
-  std::vector<std::vector<State>> states_;  // of each downset, in the attempt at work: ascending in degrees, descending in devices
+  std::vector<std::vector<State>> states_;  // by downset, for the current attempt: ascending in degrees, descending in devices
   std::vector<PlanStage> plan_;
-  std::vector<int> chosen_;  // of each stage of the plan: its number
+  std::vector<int> chosen_;  // for each stage of the plan: its number in stages_
 };
 
 }  // namespace
@@ -424,7 +423,7 @@ Plan plan_by_piper(const PlanProblem& problem, const PlanOptions& options) {
     fail_memory("piper", problem.graph.name, devices.memory, limit, [&](double bytes) { return search.fits(bytes); });
   plan.stages = search.stages();
   search.choose_ways(plan.stages);
-  // Every replica takes micro-batches of its own; where some nodes need them equal, they share each.
+  // Every replica takes micro-batches of its own; where some nodes need equal ones, the replicas share each micro-batch.
   const auto& nodes = problem.graph.nodes;
   const bool equal = std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.equal_batches; });
   for (PlanStage& stage : plan.stages) stage.samples = equal ? measured : measured * stage.replicas();

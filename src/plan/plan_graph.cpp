@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kMost = 1e30;
 
-// A cycle among the nodes that are still waiting for others: follow any waiting predecessor until one comes back.
+// A cycle among the nodes that still wait for others: it follows waiting predecessors until one comes back.
 std::vector<int> cycle_of(const PlanGraph& graph, const std::vector<int>& waiting) {
   std::vector<int> before(graph.nodes.size(), -1);
   for (const PlanEdge& edge : graph.edges)
@@ -31,7 +31,7 @@ std::vector<int> cycle_of(const PlanGraph& graph, const std::vector<int>& waitin
 }
 
 [[noreturn]] void fail_cycle(const PlanGraph& graph, const std::vector<int>& waiting, const std::string& file) {
-  constexpr std::size_t kShown = 12;  // names of a long cycle
+  constexpr std::size_t kShown = 12;  // how many names of a long cycle are shown
   std::vector<int> cycle = cycle_of(graph, waiting);
   const std::size_t length = cycle.size();
   cycle.resize(std::min(length, kShown));
@@ -41,9 +41,9 @@ std::vector<int> cycle_of(const PlanGraph& graph, const std::vector<int>& waitin
               {concat(names, length > kShown ? " -> ..." : "", " -> ", first)}, "a model's graph for planning has no cycles");
 }
 
-// New number of each node.
+// The new number of each node, in topological order.
 std::vector<int> topological_numbers(const PlanGraph& graph, const std::string& file) {
-  std::vector<int> waiting(graph.nodes.size(), 0);  // for so many predecessors
+  std::vector<int> waiting(graph.nodes.size(), 0);  // by node: how many predecessors it still waits for
   std::vector<std::vector<int>> after(graph.nodes.size());
   for (const PlanEdge& edge : graph.edges) {
     ++waiting[static_cast<std::size_t>(edge.to)];
@@ -86,7 +86,7 @@ PlanGraph read_json(std::string_view text, const std::string& file, const std::s
                                                                    "structure nodes with forward_flops, Penstock's own penstock"});
 }
 
-// What a reader derives from the file's numbers (bytes of several samples, sums) keeps the limit of those numbers.
+// Checks that what a reader derived from the file's numbers (bytes of several samples, sums) keeps the limit of those numbers.
 void check_amounts(const PlanGraph& graph, const std::string& file) {
   for (const PlanNode& node : graph.nodes) {
     const auto check = [&](double value, const char* what) {

@@ -1,4 +1,4 @@
-// The planners, one per file; planners.cpp has their names.
+// The list of planners, one per file; planners.cpp has their names.
 #pragma once
 
 #include <string>
@@ -19,11 +19,11 @@ Plan plan_by_spp(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_bapipe(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_dawnpiper(const PlanProblem& problem, const PlanOptions& options);
 
-// Throws Error unless a planner can begin: nodes in topological order with costs on what the cluster has, sizes of micro-batches that
-// divide the step, devices whose speeds and memories are positive.
+// Throws Error unless a planner can begin: nodes in topological order with costs for the processors that the cluster has, sizes of
+// micro-batches that divide the step, and devices whose speeds and memories are positive.
 void check_problem(const PlanProblem& problem);
 
-// Throws Error, with the nearest, unless a planner is called so, or is one of `others`.
+// Throws Error, with the nearest name, unless a planner or one of `others` has this name.
 void check_planner(const std::string& name, const std::vector<std::string>& others = {});
 
 }  // namespace penstock

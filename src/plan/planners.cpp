@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-// A plan too large to simulate; planners make none of more stages than they can help.
+// Throws Error for a plan that is too large to simulate; planners make no more stages than they must.
 void check_length(const PlanProblem& problem, const Plan& plan) {
   const PlanFigures figures = figures_of(problem, plan.stages);
   if (can_be_simulated(figures)) return;
@@ -20,7 +20,7 @@ void check_length(const PlanProblem& problem, const Plan& plan) {
               "larger --micro-batches, or a smaller --batch");
 }
 
-// Two planners count with host processors.
+// Only two planners can use host processors: throws Error for the others where a node needs one.
 void check_processors(const PlanGraph& graph, const std::string& planner) {
   if (planner == "best" || planner == "max-load") return;
   for (const PlanNode& node : graph.nodes)
@@ -37,7 +37,7 @@ void name_stages(const PlanGraph& graph, Plan& plan) {
   }
 }
 
-// The device that lacks most.
+// The error for a plan that does not fit; it names the device that lacks most.
 [[noreturn]] void fail_memory(const PlanProblem& problem, const Plan& plan) {
   std::size_t worst = 0;
   const auto lack = [&](std::size_t d) { return plan.peak_bytes[d] / problem.cluster.devices[d].memory; };
@@ -93,7 +93,7 @@ Plan make_plan(const std::string& planner, const PlanProblem& problem, const Pla
   check_length(problem, plan);
   name_stages(problem.graph, plan);
   if (!evaluate(problem, plan) && options.memory) fail_memory(problem, plan);
-  if (uses_cpus(problem)) plan.lower_bound = 0;  // what was proven is proven of devices
+  if (uses_cpus(problem)) plan.lower_bound = 0;  // the bound was proven for devices only
   plan.lower_bound = std::max(plan.lower_bound, least_step_seconds(problem));
   return plan;
 }

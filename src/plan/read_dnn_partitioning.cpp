@@ -1,6 +1,6 @@
-// dnn-partitioning's JSON (Tarnawski et al., NeurIPS 2020). An operator is several nodes there, forward and backward. Those of one colour
-// share a device: they become one node of a graph that has the order of the forward ones. What each of them sends stays an output of its
-// own.
+// dnn-partitioning's JSON (Tarnawski et al., NeurIPS 2020). There an operator is several nodes, forward and backward. Nodes of one colour
+// share a device: they become one node of the graph, which has the order of the forward ones. What each of them sends stays an output of
+// its own.
 #include <algorithm>
 
 #include "base/numbers.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kMillisecond = 1e-3;
 
-// A node and an edge of the file.
+// A node of the file.
 struct Part {
   std::string name;
   int colour = 0;
@@ -31,7 +31,7 @@ class Parts {
     root.at("edges").each_element([&](const JsonNode& edge) {
       edges.push_back({ids_.find(edge.at("sourceId")), ids_.find(edge.at("destId"))});
       Part& from = all[at(edges.back().from)];
-      // The cost of all edges out of a node is one transfer: its output's.
+      // The edges out of a node share one transfer, that of its output; its cost stands on each of them.
       from.transfer = std::max(from.transfer, read_amount(edge.at("cost")) * kMillisecond);
       if (edge.has("size")) from.output_bytes = std::max(from.output_bytes, read_amount(edge.at("size")));
     });
@@ -72,11 +72,11 @@ void check_no_cycle(const Parts& parts, const std::string& file) {
 
 using Lists = std::vector<std::vector<int>>;
 
-// Nodes from which no unmarked node is reached stand first. Marks and appends what `from` reaches.
+// Marks and appends the nodes that `from` reaches. A node is appended when all that it reaches is marked.
 void append_reached(const Lists& next, int from, std::vector<bool>& marked, std::vector<int>& out) {
   if (marked[at(from)]) return;
   marked[at(from)] = true;
-  std::vector<std::pair<int, std::size_t>> path = {{from, 0}};  // and the next edge of each
+  std::vector<std::pair<int, std::size_t>> path = {{from, 0}};  // a node, and its next edge to follow
   while (!path.empty()) {
     auto& [node, edge] = path.back();
     if (edge == next[at(node)].size()) {
@@ -89,7 +89,7 @@ void append_reached(const Lists& next, int from, std::vector<bool>& marked, std:
   }
 }
 
-// For each node the smallest of those that it reaches and that reach it (Kosaraju and Sharir).
+// For each node the smallest node of its circle: of those that it reaches and that reach it (Kosaraju and Sharir).
 std::vector<int> circles(const Lists& next) {
   Lists before(next.size());
   for (std::size_t node = 0; node < next.size(); ++node)
@@ -108,15 +108,15 @@ std::vector<int> circles(const Lists& next) {
   return circle;
 }
 
-// For each part its node of the graph, and edges that order nodes and move nothing.
+// The graph's node for each part of the file, and edges that order nodes but move nothing.
 struct Merged {
   std::vector<int> node;
   int nodes = 0;
   std::set<std::pair<int, int>> order;
 };
 
-// Where a colour has backward parts only, a forward part that takes no time stands for them, before what sends them gradients and after
-// what takes theirs. Colours whose forward parts feed each other in a circle are one node.
+// Where a colour has backward parts only, a forward part that takes no time stands for them: before the nodes that send them gradients and
+// after those that take theirs. Colours whose forward parts feed each other in a circle become one node.
 Merged merge(const Parts& parts) {
   std::vector<bool> forward(at(parts.colours), false);
   for (const Part& part : parts.all)
@@ -134,7 +134,7 @@ Merged merge(const Parts& parts) {
   const std::vector<int> circle = circles(next);
   Merged merged;
   merged.node.assign(parts.all.size(), -1);
-  std::map<int, int> numbers;  // by the circle's first colour, in the order of first forward parts
+  std::map<int, int> numbers;  // by the first colour of a circle, numbered in the order of first forward parts
   for (const bool backward : {false, true})
     for (std::size_t i = 0; i < parts.all.size(); ++i)
       if (parts.all[i].backward == backward)
@@ -153,7 +153,7 @@ void add_part(const Part& part, PlanNode& node) {
   NodeCost& cost = node.costs[0];
   (part.backward ? cost.backward : cost.forward) += part.seconds;
   cost.resident_bytes += part.bytes;
-  // `size` is all that a part keeps; the file does not say how much of it is parameters.
+  // The file's `size` is everything that a part keeps; how much of it is parameters the file does not say, so all counts.
   if (!part.backward) cost.parameter_bytes += part.bytes;
 }
 

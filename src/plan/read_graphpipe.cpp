@@ -10,10 +10,10 @@ namespace penstock {
 namespace {
 
 constexpr double kElement = 4;              // bytes of an f32
-constexpr double kResident = 4 * kElement;  // of a parameter: itself, its gradient and the optimiser's two moments
-constexpr int kLargest = 1024;              // samples of a micro-batch that gets a time of its own
+constexpr double kResident = 4 * kElement;  // bytes per parameter: itself, its gradient and the optimiser's two moments
+constexpr int kLargest = 1024;              // the most samples of a micro-batch that gets a time of its own
 
-// Per sample.
+// The figures of an operator per sample.
 struct Operator {
   std::string op;
   double flops = 0, input_bytes = 0, output_bytes = 0, parameters = 0;
@@ -34,7 +34,7 @@ Operator read_operator(const JsonNode& node) {
 
 double forward_seconds(const Operator& work, double samples, const DeviceModel& device) {
   if (work.op == "input") return 0;
-  // Of a table of embeddings only the rows are read that the sample names: as much as comes out.
+  // Of an embedding table only the rows that the sample names are read: as many bytes as come out.
   const bool table = work.op.find("embedding") != std::string::npos;
   const double parameters = table ? 0 : work.parameters * kElement;
   const double bytes = (work.input_bytes + work.output_bytes * (table ? 2 : 1)) * samples + parameters;
@@ -47,7 +47,7 @@ std::vector<NodeCost> costs_of(const Operator& work, const DeviceModel& device) 
     NodeCost cost;
     cost.samples = samples;
     cost.forward = forward_seconds(work, samples, device);
-    cost.backward = cost.forward * (work.parameters > 0 ? 2 : 1);  // the gradients of the parameters are a product more
+    cost.backward = cost.forward * (work.parameters > 0 ? 2 : 1);  // the parameters' gradients are one product more
     cost.live_bytes = work.output_bytes * samples;
     cost.parameter_bytes = work.parameters * kElement;
     cost.resident_bytes = work.parameters * kResident;

@@ -1,4 +1,4 @@
-// Penstock's own form of a model's graph: everything that PlanGraph holds, as JSON. Nodes are named by their place in the list.
+// Penstock's own form of a model's graph: everything that PlanGraph holds, as JSON. A node is referred to by its index in the list.
 #include <cmath>
 
 #include "base/text.h"
@@ -53,7 +53,7 @@ bool same_way(const NodeCost& a, const NodeCost& b) {
   return a.name == b.name && a.degree == b.degree;
 }
 
-// Those of one name and degree stand together, ascending in samples.
+// Checks that costs of one name and degree stand together, ascending in samples.
 void check_costs(const JsonNode& list, const std::vector<NodeCost>& costs) {
   for (std::size_t i = 1; i < costs.size(); ++i) {
     const NodeCost &before = costs[i - 1], &here = costs[i];

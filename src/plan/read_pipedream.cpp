@@ -1,4 +1,4 @@
-// PipeDream's profiler: one line per node, one per edge (those begin with a tab; in DAPPLE's profiles also with blanks).
+// PipeDream's profiles: one line per node, and one per edge (these begin with a tab; in DAPPLE's profiles also with blanks).
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -40,7 +40,7 @@ class PipedreamReader {
     cursor_.fail_at(static_cast<std::size_t>(at.data() - text_.data()), what, hint);
   }
 
-  // What stands before the next separator, which is taken too; the whole rest where there is none.
+  // Takes the text up to the next separator, and the separator; the whole rest where there is none.
   static std::string_view take(std::string_view& rest) {
     const std::size_t at = rest.find(kSeparator);
     const std::string_view part = rest.substr(0, at);
@@ -66,7 +66,7 @@ class PipedreamReader {
 
   double bytes(std::string_view& rest) {
     if (!rest.starts_with('[')) return number(rest);
-    double sum = 0;  // of several outputs
+    double sum = 0;  // sum over several outputs
     do {
       rest.remove_prefix(1);
       while (rest.starts_with(' ')) rest.remove_prefix(1);
@@ -107,7 +107,7 @@ class PipedreamReader {
     return found->second;
   }
 
-  // A node that reads another twice has two such lines; they are one edge.
+  // A node that reads another twice has two such lines, which are one edge.
   void read_edge(std::string_view line) {
     std::string_view rest = line;
     const std::string_view from = take(rest);

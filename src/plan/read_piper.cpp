@@ -16,7 +16,7 @@ int degree_of(const std::string& key, const JsonNode& ways) {
   return degree;
 }
 
-// The file has one time for both directions: the forward pass is a third of what it takes without computing anything again.
+// The file has one time for both directions. Forward is taken as a third of the time that the node takes without recomputation.
 void set_times(std::vector<NodeCost>& ways) {
   double least = ways[0].forward;
   for (const NodeCost& way : ways) least = std::min(least, way.forward);
@@ -45,7 +45,7 @@ std::vector<NodeCost> read_ways(const JsonNode& list, int degree) {
   return ways;
 }
 
-// By degree, then as the file lists them.
+// Reads the costs, by degree, then in the file's order.
 void read_costs(const JsonNode& ways, PlanNode& out) {
   std::map<int, std::vector<NodeCost>> by_degree;
   ways.each_member([&](const std::string& key, const JsonNode& list) {
@@ -63,7 +63,7 @@ class SyncReader {
  public:
   SyncReader(const std::map<std::string, int>& ids, const Edges& edges) : ids_(ids), edges_(edges) {}
 
-  // Bytes by the other node; `into`: on edges into `node`, else out of it.
+  // Bytes by the other node's number; `into`: on edges into `node`, else on edges out of it.
   std::map<int, double> read(const JsonNode& sync, int node, bool into) const {
     std::map<int, double> out;
     sync.each_member([&](const std::string& key, const JsonNode& bytes) {

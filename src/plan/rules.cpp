@@ -1,4 +1,4 @@
-// The text of rules.
+// Parses and prints the text of rules.
 #include "penstock/rules.h"
 
 #include <algorithm>
@@ -195,7 +195,7 @@ std::string text_of(const RulesOrder& order) {
   return order.way == RulesOrder::Way::depth ? "depth" : "breadth";
 }
 
-// Also where only what prefers or limits says so.
+// Whether backward is split; a preference or a limit may be the only place that says so.
 bool is_split(const Rules& rules) {
   bool split = rules.split;
   for (const RulesLimit& limit : rules.limits) split = split || limit.until_input;

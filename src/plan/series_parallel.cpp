@@ -1,14 +1,14 @@
 // Decomposition. A set of nodes that falls apart into unconnected pieces is a parallel. A connected one is a series if some cut of a
 // topological order has every node of the one side before every node of the other. That is so if and only if each sink of the first side
-// has an edge to each source of the second: between such two no third can stand. For all cuts at once this takes sums over three kinds of
-// intervals (where a node is a sink of the first side, a source of the second, and where an edge joins the two).
+// has an edge to each source of the second: no third node can stand between two such. For all cuts at once this takes sums over three kinds
+// of intervals (where a node is a sink of the first side, a source of the second, and where an edge joins the two).
 //
-// Completion. A connected set without such a cut is no series-parallel order (it holds an N; Valdes, Tarjan & Lawler 1982). It gets
-// a barrier: one cut whose first side comes before the second from then on, as level-based synchronisation does for all levels at once
-// (González Escribano, van Gemund & Cardeñoso Payo, "Mapping unstructured applications into nested parallelism", 2002). Only one at a time,
-// since each side may then be series-parallel by itself, and the one that lengthens the longest way least; of equal ones that with the
-// fewest new dependencies between sinks and sources. The cuts are those of the orders by distance from the sources and from the sinks, in
-// nodes and in weight.
+// Completion. A connected set without such a cut is no series-parallel order (it holds an N; Valdes, Tarjan & Lawler 1982). It gets a
+// barrier: one cut whose first side comes before the second from then on, as level-based synchronisation does for all levels at once
+// (González Escribano, van Gemund & Cardeñoso Payo, "Mapping unstructured applications into nested parallelism", 2002). Barriers are added
+// one at a time, since each side may then be series-parallel by itself: the one that lengthens the longest way least and, of equal ones,
+// that with the fewest new dependencies between sinks and sources. The cuts tried are those of the orders by distance from the sources and
+// from the sinks, in nodes and in weight.
 #include "plan/series_parallel.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct Decomposer {
   const std::vector<double>& weights;
   std::vector<std::vector<int>> next = {}, before = {};
   SeriesParallel tree = {};
-  // Of the set in hand: its nodes have mark == current and a place in its order.
+  // The nodes of the set in hand have mark == current; place is their position in the set's order.
   std::vector<int> mark = {}, place = {};
   int current = 0;
 };
@@ -44,7 +44,7 @@ void for_inside(const Decomposer& d, const std::vector<int>& nodes, Visit&& visi
     if (d.mark[at(node)] == d.current) visit(d.place[at(node)]);
 }
 
-// What a cut before each place of an order meets: sinks of the first side, sources of the second, edges between those.
+// For a cut before each place of an order: the sinks of the first side, the sources of the second, and the edges between those.
 struct CutCounts {
   std::vector<long> sinks, sources, edges;
 };
@@ -59,7 +59,7 @@ CutCounts count_cuts(Decomposer& d, const std::vector<int>& order) {
       last_feeder[at(reader)] = std::max(last_feeder[at(reader)], i);
     });
   CutCounts counts{std::vector<long>(at(n + 2)), std::vector<long>(at(n + 2)), std::vector<long>(at(n + 2))};
-  const auto between = [](std::vector<long>& sums, int after, int last) {  // cuts after + 1 .. last
+  const auto between = [](std::vector<long>& sums, int after, int last) {  // adds one to the cuts after + 1 .. last
     if (after < last) ++sums[at(after + 1)], --sums[at(last + 1)];
   };
   for (int i = 0; i < n; ++i) {
@@ -73,7 +73,7 @@ CutCounts count_cuts(Decomposer& d, const std::vector<int>& order) {
   return counts;
 }
 
-// Unconnected pieces, by smallest node; `set` ascends, and so does each piece.
+// The unconnected pieces of a set, sorted by smallest node; `set` ascends, and so does each piece.
 std::vector<std::vector<int>> pieces_of(Decomposer& d, const std::vector<int>& set) {
   const int inside = ++d.current, done = ++d.current;
   for (const int node : set) d.mark[at(node)] = inside;
@@ -93,7 +93,7 @@ std::vector<std::vector<int>> pieces_of(Decomposer& d, const std::vector<int>& s
   return pieces;
 }
 
-// Longest ways inside the set, by weight: up to a node and from it, each with the node. Levels: the same with each node weighing one.
+// For each node of the set, the longest ways by weight up to it and from it, both including it; and the same counted in nodes.
 struct Ways {
   std::vector<double> up, down;
   std::vector<int> level_up, level_down;
@@ -117,13 +117,13 @@ Ways ways_of(Decomposer& d, const std::vector<int>& set) {
 }
 
 struct Barrier {
-  double way = kInfinity;  // the longest one, with the barrier
-  long added = 0;          // dependencies
+  double way = kInfinity;  // length of the longest way with the barrier
+  long added = 0;          // number of new dependencies
   std::vector<int> order;
-  std::size_t cut = 0;  // nodes of `order` on the first side
+  std::size_t cut = 0;  // number of nodes of `order` on the first side
 };
 
-// The best cut of an order of the places in `set`, if it is better than what is known.
+// Takes the best cut of an order of the places in `set` if it is better than the best so far.
 void try_order(Decomposer& d, const std::vector<int>& set, const Ways& ways, const std::vector<int>& places, Barrier& best) {
   const std::size_t n = places.size();
   std::vector<int> order(n);
@@ -142,7 +142,7 @@ void try_order(Decomposer& d, const std::vector<int>& set, const Ways& ways, con
   if (cut > 0) best.order = std::move(order), best.cut = cut;
 }
 
-// Sets whose concatenation is a series that keeps the edges inside a connected set of at least two nodes.
+// Cuts a connected set of at least two nodes into sets whose concatenation is a series that keeps the edges.
 std::vector<std::vector<int>> series_of(Decomposer& d, const std::vector<int>& set) {
   const auto split = [](const std::vector<int>& order, const std::vector<std::size_t>& cuts) {
     std::vector<std::vector<int>> sets;
@@ -177,7 +177,7 @@ std::vector<std::vector<int>> series_of(Decomposer& d, const std::vector<int>& s
 
 int add_part(Decomposer& d, const std::vector<int>& set);
 
-// One part of `kind` made of sets; those that turn out to be of the same kind become parts of it themselves.
+// Makes one part of `kind` out of sets; those that turn out to be of the same kind are dissolved into it.
 int join(Decomposer& d, Kind kind, const std::vector<std::vector<int>>& sets) {
   SeriesParallel::Part whole{.kind = kind, .parts = {}};
   for (const std::vector<int>& set : sets) {
@@ -185,7 +185,7 @@ int join(Decomposer& d, Kind kind, const std::vector<std::vector<int>>& sets) {
     SeriesParallel::Part& made = d.tree.parts[at(part)];
     if (made.kind == kind) {
       whole.parts.insert(whole.parts.end(), made.parts.begin(), made.parts.end());
-      d.tree.parts.pop_back();  // it is the last one made
+      d.tree.parts.pop_back();  // the part that was made last
     } else {
       whole.parts.push_back(part);
     }
@@ -194,7 +194,7 @@ int join(Decomposer& d, Kind kind, const std::vector<std::vector<int>>& sets) {
   return static_cast<int>(d.tree.parts.size()) - 1;
 }
 
-// `set` ascends and is convex.
+// Adds the part for a set; `set` ascends and is convex.
 int add_part(Decomposer& d, const std::vector<int>& set) {
   if (set.size() == 1) {
     d.tree.parts.push_back({.kind = Kind::kNode, .node = set[0], .parts = {}});

@@ -1,4 +1,4 @@
-// What a planner says where nothing fits.
+// The error for a graph that does not fit, with the memory that would do.
 #pragma once
 
 #include "plan/time_limit.h"
@@ -9,8 +9,8 @@
 
 namespace penstock {
 
-// The smallest memory of each device with which `fits` holds, to a millionth and rounded up. `fits` must hold for some memory below 1e40
-// bytes and for all larger ones.
+// The smallest memory per device for which `fits` holds, to a millionth and rounded up. `fits` must hold for some memory below 1e40 bytes
+// and for all larger ones.
 template <class Fits>
 double smallest_memory(Fits&& fits) {
   double high = 1;
@@ -22,12 +22,12 @@ double smallest_memory(Fits&& fits) {
   return high;
 }
 
-// The error that says that nothing fits, and how many bytes would do.
+// The error that nothing fits, and how many bytes would do.
 struct MemoryError : Error {
   MemoryError(const std::string& what, const std::string& detail, const std::string& hint, double memory)
       : Error(what, {detail}, hint), needed(memory) {}
 
-  double needed;  // of each device, which would do
+  double needed;  // bytes of each device that would do
 };
 
 [[noreturn]] inline void fail_memory(const std::string& graph, double memory, double needed) {
@@ -36,7 +36,8 @@ struct MemoryError : Error {
                     "take devices with more memory, or more of them", needed);
 }
 
-// With the smallest for which `fits` holds (smallest_memory), or that there was no time to find it.
+// Throws MemoryError with the smallest memory for which `fits` holds (smallest_memory), or fails as late where there was no time to find
+// it.
 template <class Fits>
 [[noreturn]] void fail_memory(const std::string& who, const std::string& graph, double memory, TimeLimit& limit, Fits&& fits) {
   const double needed = limit.is_over(0) ? 0 : smallest_memory([&](double bytes) { return limit.is_over(0) || fits(bytes); });

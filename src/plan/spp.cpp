@@ -2,11 +2,11 @@
 //
 // RDO puts the devices into a line whose neighbours are well connected, by recursive minimum cuts (device_order). PRM cuts the layers into
 // a given number of stages on consecutive devices of the line, by a dynamic program over (layers, stages, devices, replicas of the stage)
-// that minimises the largest of stages, channels and sums of gradients. PE schedules the micro-batches of the result on stages and channels
-// as soon as they can run; here that is the simulator, which also keeps the memory. All numbers of stages are tried.
+// that minimises the largest of stages, channels and sums of gradients. PE schedules the micro-batches on stages and channels as soon as
+// they can run; here the simulator does that, which also keeps the memory limit. All numbers of stages are tried.
 //
-// Objective: PRM's, seconds of one micro-batch on the slowest stage or channel. The plan with the shortest step in simulation counts.
-// Optimal for a line of devices and each number of stages, not over orders of devices.
+// Objective: PRM's, in seconds of one micro-batch on the slowest stage or channel. The plan with the shortest simulated step is taken. It
+// is optimal for one line of devices and each number of stages, not over orders of devices.
 #include "plan/spp.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace penstock {
 namespace {
 
-// All of few devices; of many the powers of two, and all at once.
+// Numbers of replicas to try: all where there are few devices, else the powers of two and all devices.
 std::vector<int> replica_counts(const ChainView& view, int devices) {
   std::vector<int> counts;
   for (int r = 1; r <= std::min(view.most_replicas(), devices); r += devices > 8 ? r : 1) counts.push_back(r);
@@ -28,18 +28,19 @@ std::vector<int> replica_counts(const ChainView& view, int devices) {
 
 // Consecutive devices of the line.
 struct Group {
-  ClusterDevice device;                   // the weakest
-  double reduce = 0, reduce_latency = 0;  // seconds for each byte of parameters, and whatever their number
+  ClusterDevice device;  // the weakest of them
+  // Reduce: seconds for each byte of parameters; reduce_latency: seconds whatever their number.
+  double reduce = 0, reduce_latency = 0;
 };
 
 struct Cell {
   double bottleneck = kInfinity;
-  int end = 0, next = -1;  // of the first stage, and the index of the next one's replicas
+  int end = 0, next = -1;  // border at which the first stage ends; index of the next stage's number of replicas
 };
 
 class Prm {
  public:
-  // `line`: the devices that take part, all where replicas are allowed.
+  // `line`: the devices that take part; all of them where replicas are allowed.
   Prm(const ChainView& view, std::vector<int> line, int stages, TimeLimit& limit)
       : view_(view),
         limit_(limit),
@@ -54,7 +55,7 @@ class Prm {
     for (int s = 0; s <= stages && (s < 2 || at(s + 1) * cells <= kMostCells) && !limit_.is_over(0); ++s) add_stage();
   }
 
-  // Whether its table is complete.
+  // Whether the table for so many stages is complete.
   bool knows(int stages) const { return at(stages) < complete_; }
 
   SppCut cut(int stages) const {
@@ -97,7 +98,7 @@ class Prm {
       links_[group(first, r) * counts_.size() + s] = slowest_link(cluster, here, devices(next, s));
   }
 
-  // The table of one stage more.
+  // Adds the table of one stage more.
   void add_stage() {
     const int n = view_.blocks(), stages = static_cast<int>(cells_.size());
     cells_.emplace_back(at(n + 1) * at(devices_ + 1) * counts_.size());
@@ -142,11 +143,11 @@ class Prm {
   TimeLimit& limit_;
   std::vector<int> line_;
   int devices_;
-  std::vector<int> counts_;               // of replicas
-  std::vector<Group> groups_;             // by the first device and the index of their number
-  std::vector<ClusterLink> links_;        // and by the index of the next stage's number
-  std::vector<std::vector<Cell>> cells_;  // of each number of stages: from a border on, from a device of the line on
-  std::size_t complete_ = 0;              // of these
+  std::vector<int> counts_;               // numbers of replicas
+  std::vector<Group> groups_;             // by first device and index of the number of replicas
+  std::vector<ClusterLink> links_;        // by the same, and the index of the next stage's number
+  std::vector<std::vector<Cell>> cells_;  // by number of stages: the cells from a border on, on the devices of the line from one on
+  std::size_t complete_ = 0;              // number of complete tables
 };
 
 std::optional<ChainPlan> plan_view(const ChainView& view, TimeLimit& limit) {

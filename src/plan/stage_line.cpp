@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-// Of one sample of each node's output.
+// Bytes of each node's output for one sample.
 std::vector<double> output_bytes(const PlanGraph& graph) {
   std::vector<double> bytes(graph.nodes.size());
   for (const PlanEdge& edge : graph.edges)
@@ -29,7 +29,7 @@ void add_borders(StageLine& line) {
     last_reader[at(from)] = std::max(last_reader[at(from)], to);
   }
   const double latency = line.costing->link.latency;
-  std::vector<int> counted(at(n), -1);  // the end of the interval that has counted it as an input
+  std::vector<int> counted(at(n), -1);  // the end of the interval that counted it last as an input
   line.borders.resize(at(n) * at(n + 1) / 2);
   for (int end = 1; end <= n; ++end) {
     double in = 0, out = 0;
@@ -72,7 +72,7 @@ void add_sums(StageLine& line) {
   }
 }
 
-// Appends a part's nodes; forks before those inside them.
+// Appends a part's nodes; a fork is appended before those inside of it.
 void append(const SeriesParallel& tree, int part, std::vector<int>& order, std::vector<Fork>& forks) {
   const SeriesParallel::Part& p = tree.parts[at(part)];
   if (p.kind == SeriesParallel::Kind::kNode) return order.push_back(p.node);
@@ -84,7 +84,7 @@ void append(const SeriesParallel& tree, int part, std::vector<int>& order, std::
   }
 }
 
-// Forks of many branches are searched as forks of this many bundles of neighbours, of about equal work.
+// A fork of many branches is searched as a fork of this many bundles of neighbours, of about equal work.
 constexpr int kMostBranches = 32;
 constexpr int kFewBranches = 8;
 

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-// Cuts an order into pieces of at most some load.
+// Cuts an order into pieces, none with more than some load.
 class Pieces {
  public:
   Pieces(const PlanProblem& problem, std::vector<int> order, std::vector<int> choices, int degree, int samples)
@@ -19,7 +19,7 @@ class Pieces {
     for (const SetCost& cost : costs_) total_ += load(cost);
   }
 
-  // Of nearly the least largest load, on consecutive ones of these devices; empty: nothing fits.
+  // The cut of nearly the least largest load, on consecutive ones of these devices; empty: nothing fits.
   std::vector<PlanStage> cut(const std::vector<int>& devices, bool keep_memory) const {
     double low = 0, high = total_ / weakest(problem_.cluster, devices).speed;
     std::vector<PlanStage> best = cut_at(high, devices, keep_memory);
@@ -33,10 +33,10 @@ class Pieces {
   }
 
  private:
-  // Of a micro-batch, with its share of the update.
+  // The load of one micro-batch, with its share of the update.
   double load(const SetCost& cost) const { return cost.forward + cost.backward + cost.update * samples_ / step_samples(problem_); }
 
-  // From the end, where the nth stage has n micro-batches in flight.
+  // Cuts from the end, where the nth stage has n micro-batches in flight.
   std::vector<PlanStage> cut_at(double most, const std::vector<int>& devices, bool keep_memory) const {
     std::vector<PlanStage> stages;
     int left = static_cast<int>(order_.size());
@@ -55,8 +55,8 @@ class Pieces {
     return stages;
   }
 
-  // Gives the stage what still fits of the first `left` nodes of the order, and returns how many are left. in_flight 0: memory does not
-  // count.
+  // Gives the stage as many of the last of the first `left` nodes of the order as fit, and returns how many are left. in_flight 0: memory
+  // does not count.
   int fill(PlanStage& stage, int left, double most, double in_flight) const {
     const ClusterDevice device = weakest(problem_.cluster, stage.devices);
     SetCost sum;
@@ -74,7 +74,7 @@ class Pieces {
   const PlanProblem& problem_;
   std::vector<int> order_, choices_;
   int degree_, samples_;
-  std::vector<SetCost> costs_;  // by place in the order
+  std::vector<SetCost> costs_;  // by position in the order
   double total_ = 0;
 };
 
@@ -83,7 +83,8 @@ void fastest_first(const ClusterSpec& cluster, std::vector<int>& devices) {
                    [&](int a, int b) { return cluster.devices[at(a)].speed > cluster.devices[at(b)].speed; });
 }
 
-// The fastest `count`, in orders that may matter: the cluster's, and where speeds differ the fastest first or last and some by chance.
+// The fastest `count` devices, in orders that may matter: the cluster's and, where speeds differ, the fastest first or last and some at
+// random.
 std::vector<std::vector<int>> device_orders(const ClusterSpec& cluster, int count) {
   constexpr int kByChance = 12;
   std::vector<int> devices = fastest_devices(cluster, count);
@@ -100,9 +101,9 @@ std::vector<std::vector<int>> device_orders(const ClusterSpec& cluster, int coun
   return orders;
 }
 
-// Devices without a stage go to those that have most to do for each device of theirs; of very many, several at a time.
+// Gives devices without a stage to the stages that have most to do for each of their devices; if there are very many, several at a time.
 std::vector<PlanStage> with_replicas(const PlanProblem& problem, std::vector<PlanStage> stages) {
-  constexpr std::size_t kShare = 64;  // of the idle ones that go at once
+  constexpr std::size_t kShare = 64;  // each time 1/kShare of the idle devices is given away
   std::vector<int> idle = idle_devices(problem.cluster, stages);
   const auto load = [&](const PlanStage& stage) {
     const SetCost cost = cost_of(problem.graph, stage.nodes, stage.choices, static_cast<double>(stage.samples) / stage.replicas());
@@ -123,7 +124,7 @@ std::vector<PlanStage> with_replicas(const PlanProblem& problem, std::vector<Pla
   return stages;
 }
 
-// Devices for each replica in some way of a node, as far as the cluster has them; ascending.
+// The degrees of the nodes' ways, up to the number of devices; ascending.
 std::vector<int> degrees_of(const PlanGraph& graph, int devices) {
   std::set<int> degrees;
   for (const PlanNode& node : graph.nodes)

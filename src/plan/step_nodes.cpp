@@ -75,7 +75,7 @@ class NodeNames {
   }
 
   void name_the_rest() {
-    std::vector<std::string> reader(body_.values.size());  // the first one's node
+    std::vector<std::string> reader(body_.values.size());  // by value: the node of its first reader
     for (std::size_t i = body_.ops.size(); i-- > 0;) {
       const Op& op = body_.ops[i];
       if (op.phase != Phase::forward || is_boundary(op)) continue;
@@ -88,12 +88,12 @@ class NodeNames {
   }
 
   const Graph& body_;
-  std::vector<int> node_;     // that makes each value; kNone: data, parameters and what follows from them
-  std::vector<bool> varies_;  // from micro-batch to micro-batch
+  std::vector<int> node_;     // by value: the node that makes it; kNone: data, parameters and what follows from them
+  std::vector<bool> varies_;  // by value: whether it differs between micro-batches
   int current_ = kNone;
   std::string origin_;  // of the current node
   std::vector<std::string> names_;
-  std::vector<std::set<int>> before_;  // of each node: those that it waits for
+  std::vector<std::set<int>> before_;  // by node: the nodes that it waits for
   std::map<std::string, int> runs_;
   std::vector<std::string> out_;
 };
@@ -106,7 +106,7 @@ double bytes_of(const Bundle& bundle) {
   return bytes;
 }
 
-// What each operand of the loop keeps in memory.
+// Bytes that each operand of the loop keeps in memory.
 class Residents {
  public:
   explicit Residents(const Graph& step) : step_(step), loop_(step.ops[loop_of(step)]), producer_(producers(step)) {
@@ -134,7 +134,7 @@ class Residents {
  private:
   bool is_parameter(ValueId v) const { return input_.at(v.value) < step_.state && is_floating(step_.type(v).dtype); }
 
-  // State beside a parameter: "first:NAME".
+  // Bytes of state beside a parameter: "first:NAME", ...
   double moments(const std::string& name) const {
     double bytes = 0;
     for (int i = 0; i < step_.state; ++i) {
@@ -147,7 +147,7 @@ class Residents {
   const Graph& step_;
   const Op& loop_;
   std::vector<OpId> producer_;
-  std::map<std::int32_t, int> input_;  // index, by value
+  std::map<std::int32_t, int> input_;  // index of the step's input, by value
 };
 
 class Costing {
@@ -166,7 +166,7 @@ class Costing {
     for (const StageTask& task : dag_.tasks) {
       NodeCost& cost = cost_of(task.stage);
       (task.kind == Kind::F ? cost.forward : cost.backward) += seconds_(task);
-      // Statistics are of one micro-batch: its size is part of what is computed.
+      // A batch norm's statistics are those of one micro-batch, so its size is part of what is computed.
       for (const Op& op : task.graph.ops)
         if (op.name == "native_batch_norm") graph_.nodes[at(task.stage)].equal_batches = true;
     }
@@ -178,13 +178,13 @@ class Costing {
   }
 
  private:
-  using Crossing = std::map<std::pair<int, int>, std::pair<double, double>>;  // forward and backward bytes, by stages
+  using Crossing = std::map<std::pair<int, int>, std::pair<double, double>>;  // by pair of stages: forward and backward bytes
 
   NodeCost& cost_of(std::int32_t stage) { return graph_.nodes[at(stage)].costs[0]; }
   std::int32_t stage_of(std::int32_t task) const { return dag_.tasks[at(task)].stage; }
   bool is_forward(std::int32_t task) const { return dag_.tasks[at(task)].kind == Kind::F; }
 
-  // Left unknown where no split backward has a time.
+  // Sets NodeCost::weight; it stays unknown where no split backward has a time.
   void add_weights() {
     std::vector<double> weights(graph_.nodes.size(), 0);
     double sum = 0;
@@ -227,7 +227,7 @@ class Costing {
     }
   }
 
-  // A view that another stage takes again moves nothing, but assign_stages still wants it before its readers.
+  // A view that another stage takes again moves nothing, but assign_stages still requires its producer before its readers.
   void add_order(Crossing& crossing) const {
     const Graph& body = *step_.ops[loop_of(step_)].body;
     std::map<std::string, int, std::less<>> number;
@@ -243,8 +243,8 @@ class Costing {
     }
   }
 
-  // An edge has one number for both directions: half of what goes there and back. They differ where one gradient goes back to all that an
-  // operation joined, as views of it are taken again there.
+  // An edge has one number for both directions: half of what goes there and back. The two differ where one gradient goes back to all
+  // operands of an operation that joined them, as views of it are taken again there.
   void add_edges() {
     Crossing crossing;
     for (std::size_t s = 0; s < dag_.shape.predecessors.size(); ++s)
@@ -273,7 +273,7 @@ class Costing {
 
 // ---- Merging
 
-// A graph of which neighbours become one.
+// A graph whose neighbouring nodes are merged.
 class Merging {
  public:
   explicit Merging(const PlanGraph& graph) : next_(graph.nodes.size()), previous_(graph.nodes.size()) {
@@ -308,7 +308,8 @@ class Merging {
   const std::vector<std::vector<int>>& parts() const { return parts_; }
 
  private:
-  // Edges go to larger numbers of the first nodes of their parts, but not always of merged ones: by depth-first search.
+  // By depth-first search: between merged nodes edges do not always go to larger numbers, as they do between the first nodes of their
+  // parts.
   std::vector<std::vector<bool>> closure() const {
     std::vector<std::vector<bool>> reach(next_.size(), std::vector<bool>(next_.size()));
     for (std::size_t s = 0; s < next_.size(); ++s) {
@@ -352,7 +353,7 @@ class Merging {
   }
 
   std::vector<std::set<int>> next_, previous_;
-  std::vector<std::vector<int>> parts_;  // nodes of the graph; none once merged into another
+  std::vector<std::vector<int>> parts_;  // nodes of the graph in each part; empty once it was merged into another
   std::vector<double> cost_;
   int left_ = 0;
 };

@@ -1,6 +1,7 @@
-// A traced step as a graph for planning, and stages that were planned on it as marks.
+// A traced step as a graph for planning, and planned stages as marks in the step.
 //
-// A node is a longest run of forward ops of the loop that one module made (Op::origin) and that adds no order: an op that reads what the
+// A node is a longest run of forward ops of the loop that one module made (Op::origin) and that adds no order: an op that reads something
+// the
 // run does not already wait for begins another. Runs follow each other in the order of tracing, so any stages that a planner makes of
 // them without a circle are stages of the step.
 #pragma once
@@ -16,27 +17,28 @@
 
 namespace penstock {
 
-// Of each op of the loop's body: its node, "" for backward ops, constants and boundaries. "h.0.attn"; the second run of one origin
-// "h.0.attn#2"; "model" for ops without an origin. An op that reads no data (a view of a parameter) is of the node of its first reader.
+// The node of each op of the loop's body; "" for backward ops, constants and boundaries. A node is named by its origin, "h.0.attn"; the
+// second run of one origin is "h.0.attn#2"; ops without an origin are of "model". An op that reads no data (a view of a parameter) is in
+// the node of its first reader.
 std::vector<std::string> node_names(const Graph& step);
-// Each once, in the order of tracing.
+// The nodes' names, each once, in the order of tracing.
 std::vector<std::string> nodes_of(const Graph& step);
 
-// The step whose stages are those of its nodes, by name. Other marks and boundaries are gone; what is of no node named has none, and
-// assign_stages infers it.
+// The step with stages for its nodes, given by the nodes' names. Other marks and boundaries are removed; ops of nodes that are not named
+// have no mark, and assign_stages infers their stage.
 Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& stage_of);
 
-// Seconds of a task, on a device of speed 1: F and B; also W of a split backward, or 0 where that is not known.
+// Gives the seconds of a task on a device of speed 1: F and B; also W of a split backward, or 0 where that is not known.
 using TaskSeconds = std::function<double(const StageTask&)>;
-// A node for each stage of `step` (as prepare_stages returns it), with the costs of its micro-batch's size. Live bytes are what backwards
-// read, counted at the first stage whose backward does; resident are parameters, their moments, the sums of gradients and what is computed
-// of parameters before the loop. (A program's memory plan is exact; these are for choosing.)
+// A node for each stage of `step` (as prepare_stages returns it), with the costs of its micro-batch's size. Live bytes are those that
+// backwards read, counted at the first stage whose backward does; resident are parameters, their moments, the sums of gradients and what is
+// computed of parameters before the loop. (A program's memory plan is exact; these are for choosing.)
 PlanGraph plan_graph_of(const StagedStep& step, const TaskSeconds& seconds);
-// The costs of another size of the same nodes, larger than those so far. Throws Error where the nodes differ.
+// Adds the costs of another size of the same nodes, larger than those so far. Throws Error where the nodes differ.
 void add_size(PlanGraph& graph, const PlanGraph& larger);
 
-// Nodes of a graph of at most so many where that adds no order, by the name of each: the cheapest neighbours first. Merged ones are called
-// "first..last".
+// Merges the nodes of a graph into at most so many, where that adds no order, the cheapest neighbours first. Returns the merged name of
+// each node; a merged one is called "first..last".
 std::map<std::string, std::string> merged_nodes(const PlanGraph& graph, int most);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// How long a search may take.
+// The time that a search may take.
 #pragma once
 
 #include <algorithm>
@@ -10,15 +10,15 @@
 
 namespace penstock {
 
-// Every loop of a search that may take long looks at it, and says how many elementary steps (some nanoseconds each) it has made since it
-// last looked: the clock is read once in kWork of them. A search that is late returns the best that it has, or says that it has none
-// (fail_late). What is over stays over.
+// Every loop of a search that may take long asks it, and says how many elementary steps (some nanoseconds each) it has made since it last
+// asked: the clock is read once in kWork of them. A search that is late returns the best that it has, or says that it has none (fail_late).
+// Once over it stays over.
 class TimeLimit {
  public:
   static constexpr std::int64_t kWork = 1 << 16;
 
-  TimeLimit() = default;  // none
-  // From now on. `clock`: seconds since any moment, never fewer than before; none: the steady clock's.
+  TimeLimit() = default;  // without a limit
+  // Starts now. `clock` gives seconds since any moment and never runs backwards; none: the steady clock.
   explicit TimeLimit(double seconds, std::function<double()> clock = {})
       : clock_(clock ? std::move(clock) : steady_seconds), begin_(clock_()), seconds_(std::max(seconds, 0.0)) {}
 
@@ -28,7 +28,7 @@ class TimeLimit {
     return work_ >= kWork && left() == 0;
   }
 
-  // Seconds.
+  // The seconds that are left.
   double left() {
     if (!clock_) return std::numeric_limits<double>::infinity();
     work_ = 0;
@@ -37,7 +37,7 @@ class TimeLimit {
     return left_;
   }
   double seconds() const { return clock_ ? seconds_ : std::numeric_limits<double>::infinity(); }
-  // The used share of all seconds, when the clock was last read.
+  // The share of all seconds that was used when the clock was last read.
   double share_used() const { return over_ ? 1 : seconds_ > 0 ? 1 - left_ / seconds_ : 0; }
   const std::function<double()>& clock() const { return clock_; }
 
@@ -50,7 +50,7 @@ class TimeLimit {
   bool over_ = false;
 };
 
-// Throws Error: `who` ("graphpipe") has no plan of the graph in time.
+// Throws Error: `who` ("graphpipe") found no plan of the graph in time.
 [[noreturn]] void fail_late(const std::string& who, const std::string& graph, const TimeLimit& limit);
 
 }  // namespace penstock
