@@ -45,7 +45,7 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
     throw Error("pipeline.backend is nccl: this build runs on processors, it has no NCCL", {}, "--backend gloo");
   if (config.pipeline.backend == "threads") return local_cluster(devices, config, std::move(data));
   const std::string launch = concat("penstock launch -n ", devices, " -- train --backend gloo");
-  const bool single = devices == static_cast<int>(groups.size());  // a device is an actor
+  const bool single = devices == static_cast<int>(groups.size());  // whether each actor is one device
   if (!ranks)
     throw Error(concat("backend gloo needs one process per ", single ? "actor" : "device", "; no launcher started this one"), {}, launch);
   if (processes != devices) {
@@ -54,7 +54,7 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
                                                " of ", groups_text(groups), ")");
     throw Error(concat(counted(processes, "process"), processes == 1 ? " was" : " were", " started for ", wanted), {}, launch);
   }
-  // Gloo's own threads, and a peer that they wake, would take another rank's core in the middle of its work.
+  // Gloo's own threads, and a peer that they wake, would otherwise take another rank's core in the middle of its work.
   if (ranks->local_size > 0) keep_to_share(ranks->local_rank, ranks->local_size);
   GlooOptions options;
   options.deadline = config.pipeline.deadline;

@@ -1,4 +1,4 @@
-// The subcommands: one file each. Each adds itself to the program, with its options, an example, and what it does.
+// The subcommands, one file each. Each function adds a command to the program, with its options, an example, and what it does.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -9,13 +9,13 @@
 
 namespace penstock {
 
-// The registry outlives the program's run.
+// The registry must outlive the program's run.
 void add_train(CLI::App& program, const ModelRegistry& models);
 void add_generate(CLI::App& program, const ModelRegistry& models);
 void add_check(CLI::App& program, const ModelRegistry& models);
 void add_compile(CLI::App& program, const ModelRegistry& models);
 void add_schedule(CLI::App& program, const ModelRegistry& models);
-// Of penstock schedule.
+// These are subcommands of penstock schedule.
 void add_schedule_search(CLI::App& schedule, const ModelRegistry& models);
 void add_schedule_compare(CLI::App& schedule);
 void add_verify(CLI::App& program);
@@ -26,7 +26,7 @@ void add_simulate(CLI::App& program, const ModelRegistry& models);
 void add_launch(CLI::App& program);
 void add_config(CLI::App& program, const ModelRegistry& models);
 
-// Ends the program with exit code 1 after what was wrong has been shown.
+// Ends the program with exit code 1, after the mistake has been shown.
 [[noreturn]] void end_with_failure();
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// penstock config: every key of a configuration and what it is.
+// penstock config: prints every key of a configuration with its meaning.
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>

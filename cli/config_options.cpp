@@ -14,7 +14,7 @@ struct Flag {
   const char* name;
   const char* key;
   const char* help;
-  bool is_switch = false;  // without a value: true
+  bool is_switch = false;  // without a value it means true
 };
 
 constexpr Flag kFlags[] = {
@@ -39,7 +39,7 @@ constexpr Flag kFlags[] = {
     {"--out", "run.out", "folder of the run"},
 };
 
-// The folder of the run that a checkpoint belongs to.
+// The folder of the run to which a checkpoint belongs.
 std::string run_folder(const std::string& checkpoint) {
   namespace fs = std::filesystem;
   const auto parent = [](const fs::path& path) { return (path.has_filename() ? path : path.parent_path()).parent_path(); };

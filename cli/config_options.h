@@ -1,4 +1,4 @@
-// The options that train, check and compile share: a configuration and what overrides it.
+// The options that train, check and compile share: a configuration and its overrides.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -14,21 +14,21 @@ namespace penstock {
 
 struct ConfigOptions {
   std::string file;
-  std::vector<std::string> settings;         // key=value
+  std::vector<std::string> settings;         // each "key=value"
   std::map<std::string, std::string> flags;  // "--steps" -> "400"
   std::vector<std::string> text;
   std::string mesh;
   std::string resume;  // a run's or a checkpoint's folder
-  std::string init;    // parameters
+  std::string init;    // a file of parameters
 };
 
-// `options` outlives the command's parse.
+// `options` must outlive the command's parse.
 void add_config_options(CLI::App& command, ConfigOptions& options);
 
-// find_checkpoint, with a note on standard error for what was passed over.
+// As find_checkpoint, with a note on standard error for damaged checkpoints that were passed over.
 Checkpoint find_intact(const std::string& path);
 
-// The file, else the resumed checkpoint's configuration, else the defaults; then --set, then the flags. A run that is resumed keeps its
+// Loads the file, else the resumed checkpoint's configuration, else the defaults; then --set, then the flags apply. A resumed run keeps its
 // learning rate (keep_learning_rate); without a file it goes on in its own folder. Throws Error.
 Config load_config(const ConfigOptions& options, const ModelRegistry& models);
 

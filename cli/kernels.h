@@ -1,4 +1,4 @@
-// Which library computes each matrix product of a command's programs.
+// Chooses the library that computes each matrix product of a command's programs.
 #pragma once
 
 #include "program/program.h"
@@ -6,7 +6,8 @@
 
 namespace penstock {
 
-// As config.run.kernels says, on the controller and before anyone loads the program: its hash then holds what was chosen.
+// Chooses as config.run.kernels says. Call it on the controller, before anyone loads the program, so that the program's hash covers the
+// choices.
 void choose_kernels(const Config& config, Program& program);
 
 }  // namespace penstock

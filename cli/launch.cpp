@@ -26,8 +26,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Ranks that lose another say where they waited for it, so they get a moment for that before they are asked to end. One in a step that is
-// asked still ends with its own words; after the second time it is killed.
+// A rank that loses another says where it waited for it, so all get a moment for that before they are asked to end. A rank that is asked in
+// the middle of a step still ends with its own words; it is killed when the second time is over.
 constexpr std::chrono::seconds kOwnWords{3}, kAfterTermination{10};
 
 struct Options {
@@ -36,7 +36,7 @@ struct Options {
   std::vector<std::string> arguments;
 };
 
-// A port that nobody had a moment ago.
+// A port that nobody used a moment ago.
 int free_port() {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
@@ -58,7 +58,7 @@ void make_secret() {
   ::setenv("PENSTOCK_SECRET", concat(std::hex, words[0], "-", words[1]).c_str(), 0);
 }
 
-// Runs this program once more as `rank`, in a process group of its own: a terminal's interrupt reaches only the launcher, which forwards
+// Runs this program once more as `rank`, in a process group of its own: so a terminal's interrupt reaches only the launcher, which forwards
 // it.
 pid_t start(const Options& options, int rank, int port) {
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
@@ -93,7 +93,8 @@ class Group {
     for (int rank = 0; rank < options.processes; ++rank) processes_.push_back(start(options, rank, port));
   }
 
-  // Until every process has ended; the exit code of the first that failed, or 128 + the signal that asked this one to end.
+  // Waits until every process has ended. Returns the exit code of the first that failed, or 128 + the signal that asked the launcher to
+  // end.
   int wait();
 
  private:
@@ -106,11 +107,11 @@ class Group {
 
   std::vector<pid_t> processes_;  // by rank; 0: it has ended
   int result_ = 0;
-  int asked_ = 0;  // by this signal
+  int asked_ = 0;  // the signal that asked the launcher to end; 0: none
   Clock::time_point terminate_ = Clock::time_point::max(), kill_ = Clock::time_point::max();
 };
 
-// Takes note of all that have ended; false when none is left.
+// Notes all processes that have ended; false when none is left.
 bool Group::reap() {
   int status = 0;
   for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) > 0;) {
@@ -157,7 +158,7 @@ int Group::wait() {
 
 void launch(const Options& options) {
   if (options.arguments.empty()) throw Error("nothing to launch", {}, "penstock launch -n 2 -- train --backend gloo");
-  // Blocked before the first process starts, so that none is missed; each process starts with none blocked.
+  // Signals are blocked before the first process starts, so that none is missed; each process starts with none blocked.
   sigset_t blocked;
   sigemptyset(&blocked);
   for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&blocked, signal);

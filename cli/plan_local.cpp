@@ -1,4 +1,4 @@
-// penstock plan --cluster local: nodes and links measured on this machine, and the best plans themselves.
+// penstock plan --cluster local: measures nodes and links on this machine, and then the best plans themselves.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -25,7 +25,7 @@
 namespace penstock {
 namespace {
 
-constexpr double kSearchSeconds = 2;  // for the order of one plan's actions, at most
+constexpr double kSearchSeconds = 2;  // the most seconds of searching the order of one plan's actions
 
 class LocalPlanner {
  public:
@@ -65,7 +65,7 @@ class LocalPlanner {
 
   std::unique_ptr<Cluster> cluster_of(int devices) { return local_cluster(devices, config_, data_); }
 
-  // The groups' times on one device, in micro-batches of `size`.
+  // The groups as a graph with times on one device, in micro-batches of `size`.
   PlanGraph graph_of(int size) {
     say(concat("measuring ", config_.model.name, " in micro-batches of ", size));
     const Graph step = grouped_step(config_, models_, groups_, size);
@@ -100,7 +100,7 @@ class LocalPlanner {
     return cluster;
   }
 
-  // A plan for each size. Throws Error where there is none for any.
+  // The best plan for each size. Throws Error where there is none for any size.
   std::vector<Candidate> plan_sizes() {
     std::vector<Candidate> found;
     std::optional<ClusterSpec> cluster;
@@ -127,7 +127,7 @@ class LocalPlanner {
     return found;
   }
 
-  // Times of the plan's own stages, whole and split.
+  // The measured times of the plan's own stages, with whole backwards and with split ones.
   TableCosts stage_costs(const std::vector<Program>& programs, const Costs& costs, std::size_t stages) const {
     TableCosts out;
     out.stages.resize(stages);
@@ -157,7 +157,7 @@ class LocalPlanner {
     return problem;
   }
 
-  // In bytes: what the fullest stage leaves of a device's memory.
+  // Sets the limit in bytes: what the fullest stage leaves of a device's memory.
   void limit_memory(const Candidate& candidate, SearchProblem& problem) const {
     if (!arguments_.memory) return;
     double resident = 0;
@@ -173,7 +173,7 @@ class LocalPlanner {
     return static_cast<double>(candidate.file.samples) / candidate.file.microbatches;
   }
 
-  // The order of its actions by search over measured stages; then its own program, measured and simulated.
+  // Searches the order of the plan's actions with measured stages; then measures and simulates its own program.
   void measure_plan(Candidate& candidate) {
     PlanFile& plan = candidate.file;
     say(concat("measuring ", plan.stages.size(), " stages in micro-batches of ", plan.stages[0].micro_batch));
@@ -217,7 +217,7 @@ class LocalPlanner {
     const Simulation simulation = simulate(program, durations_of(program, costs, context_), network, {.record = true});
     plan.predicted_time = simulation.makespan + costs.step_overhead.at("threads");
     plan.lower_bound = std::min(plan.lower_bound, plan.predicted_time);
-    plan.optimal = false;  // for other costs than these
+    plan.optimal = false;  // it was proven for other costs than these
     const std::vector<std::int64_t> beside = kernel_bytes(program, costs);
     plan.peak_bytes.clear();
     for (std::size_t d = 0; d < program.devices.size(); ++d)

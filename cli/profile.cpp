@@ -28,7 +28,7 @@ struct Options {
   bool json = false;
 };
 
-// What an earlier run of profile left there; none where there is no file. Looked at before anything is measured.
+// The costs that an earlier profile left in the file; none where there is no file. It is checked before anything is measured.
 std::optional<Costs> earlier_costs(const std::string& file, const Costs& description) {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -89,7 +89,7 @@ std::string summary(const Costs& costs) {
   return out + table({"also", "us"}, rows);
 }
 
-// The file, and what is unsteady in it.
+// The costs file as JSON, with the unsteady times in it.
 nlohmann::ordered_json json_of(const Costs& costs, const std::vector<UnsteadyTime>& unsteady) {
   nlohmann::ordered_json out = nlohmann::ordered_json::parse(print(costs));
   out["unsteady"] = nlohmann::ordered_json::array();
@@ -98,7 +98,7 @@ nlohmann::ordered_json json_of(const Costs& costs, const std::vector<UnsteadyTim
   return out;
 }
 
-// Null cluster: this process was not the controller.
+// A null cluster means that this process was not the controller.
 ProfileCluster cluster_of(const Config& config, const std::vector<int>& groups, const std::shared_ptr<const DataSource>& data) {
   if (config.pipeline.backend != "threads") return {nullptr, configured_cluster("profile", config, groups, data)};
   check_processes(config);

@@ -1,4 +1,4 @@
-// penstock schedule: the names of schedules, a table by name, or a table from a file.
+// penstock schedule: lists the schedules, or prints a table by name or from a file.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -51,7 +51,8 @@ void print_table(const Schedule& schedule) {
 void schedule_command(const Arguments& arguments) {
   if (arguments.table.what == "list") return list(arguments.json);
   const Schedule schedule = table_of(arguments.table);
-  const StageShape shape = shape_of(arguments.table, schedule);  // what another model asks of a file's table is checked where there is one
+  // A model's stages may feed each other otherwise, which is checked where there is a model.
+  const StageShape shape = shape_of(arguments.table, schedule);
   validate(schedule, shape);
   if (arguments.json) return print_table(schedule);
   std::cout << (arguments.show ? draw(schedule, shape) : print(schedule));

@@ -1,4 +1,4 @@
-// penstock schedule compare: every schedule side by side under the same costs, links and memory limit.
+// penstock schedule compare: shows every schedule side by side under the same costs, links and memory limit.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -20,13 +20,13 @@ namespace penstock {
 namespace {
 
 struct Row {
-  std::string name, title;  // the schedule; with its options
+  std::string name, title;  // the schedule's name; and with its options
   int chunks = 1;
-  std::string refused;  // why it cannot be had at all
+  std::string refused;  // why there is no such table; empty: there is one
   Schedule schedule;
   TableTime time;
-  double peak = 0, copies = 1;  // activations; of each stage's parameters
-  bool fits = false;            // in the memory limit
+  double peak = 0, copies = 1;  // peak: activations; copies: of each stage's parameters
+  bool fits = false;            // whether it fits into the memory limit
 };
 
 bool has(const Schedule& schedule, Kind kind) {
@@ -42,7 +42,7 @@ double copies_of(const Schedule& schedule) {
   return schedule.stages() > 0 ? static_cast<double>(homes.size()) / schedule.stages() : 1;
 }
 
-// Each schedule's tables with the chunks asked for or, where it does not take those, with 2 or 1; else why it cannot be had.
+// The tables of each schedule, with the chunks asked for or, where it does not take those, with 2 or 1; else why there are none.
 std::vector<RegisteredTable> tables_of(const ScheduleOptions& shape) {
   std::vector<RegisteredTable> out;
   std::set<std::string> found;
@@ -62,7 +62,7 @@ std::vector<RegisteredTable> tables_of(const ScheduleOptions& shape) {
   return out;
 }
 
-// Where that is allowed, what a table holds beyond the limit is recomputed or offloaded.
+// Where that is allowed, recomputes or offloads what a table holds beyond the limit.
 void relieve_row(const SearchProblem& problem, Row& row) {
   if (!problem.recompute && !problem.offload) return;
   std::optional<Schedule> relieved = relieve(problem, row.schedule);
@@ -95,10 +95,10 @@ Row row_of(const SearchArguments& arguments, RegisteredTable&& table) {
   return row;
 }
 
-// Those within the limit by time, then those beyond it by time, then the refused.
+// The rows within the limit by time, then those beyond it by time, then the refused ones.
 std::vector<Row> rows_of(const SearchArguments& arguments) {
   std::vector<Row> rows;
-  problem_of(arguments, arguments.shape().actors);  // says what is wrong with the flags
+  problem_of(arguments, arguments.shape().actors);  // throws where the flags are wrong
   for (RegisteredTable& table : tables_of(arguments.shape())) rows.push_back(row_of(arguments, std::move(table)));
   const auto order = [](const Row& row) { return std::tuple{!row.refused.empty(), !row.fits, row.time.makespan, row.peak}; };
   std::stable_sort(rows.begin(), rows.end(), [&](const Row& a, const Row& b) { return order(a) < order(b); });
@@ -134,7 +134,7 @@ std::string text_of(const SearchArguments& arguments, const std::vector<Row>& ro
 }
 
 void compare_command(const SearchArguments& arguments) {
-  make_schedule("sequential", arguments.shape());  // says what is wrong with the numbers
+  make_schedule("sequential", arguments.shape());  // throws where the numbers are wrong
   const std::vector<Row> rows = rows_of(arguments);
   if (arguments.simulate.json) {
     nlohmann::json out = {{"kind", "compare"}, {"schedules", nlohmann::json::array()}};

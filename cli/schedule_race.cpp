@@ -48,7 +48,7 @@ std::vector<int> chunk_counts(const SearchArguments& arguments) {
 struct Searched {
   SearchProblem problem;
   SearchResult result;
-  std::vector<FoundTable> whole;  // of the search for tables with whole backwards alone, where there are others
+  std::vector<FoundTable> whole;  // tables found by the search with whole backwards alone, where there are other kinds
   std::vector<FoundTable> named;  // registered tables within the limit
 };
 
@@ -58,7 +58,8 @@ std::vector<FoundTable> tables_of(const SearchResult& result) {
   return out;
 }
 
-// I and W in place of B let an actor idle less and work more; how much more is what a prediction knows least.
+// Searches with all kinds of backward, and with whole ones alone. I and W in place of B let an actor idle less and work more; how much more
+// is the least certain part of a prediction.
 Searched searched(const SearchArguments& arguments, int chunks, double seconds) {
   Searched out;
   out.problem = problem_of(arguments, arguments.shape().actors * chunks);
@@ -91,7 +92,7 @@ std::vector<Searched> all_searched(const SearchArguments& arguments, std::vector
   return out;
 }
 
-// A fused pair runs as its two actions.
+// Whether two tables give the same program: a fused pair runs as its two actions.
 bool is_same_program(Schedule a, Schedule b) {
   for (Schedule* schedule : {&a, &b})
     for (auto& row : schedule->actors)
@@ -104,9 +105,10 @@ auto find_same(std::vector<Racer>& racers, const FoundTable& table) {
                       [&](const Racer& racer) { return is_same_program(racer.table.schedule, table.schedule); });
 }
 
-// At most `count`: the first of each group, as predictions are surer within a group than between them, then the best of all the others.
+// Enters at most `count` tables: the first of each group, as predictions are surer within a group than between groups, then the best of all
+// the others.
 void enter(const std::vector<std::vector<FoundTable>>& groups, int count, bool named, std::vector<Racer>& racers) {
-  std::vector<std::pair<bool, const FoundTable*>> order;  // whether it is not the first; the table
+  std::vector<std::pair<bool, const FoundTable*>> order;  // whether it is not the first of its group; the table
   for (const std::vector<FoundTable>& group : groups)
     for (const FoundTable& table : group) order.emplace_back(&table != group.data(), &table);
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
@@ -140,7 +142,7 @@ std::vector<int> groups_of(const Config& config) {
   return std::vector<int>(static_cast<std::size_t>(config.pipeline.actors), devices_of_actor(config));
 }
 
-// Those that the configuration can run; the others' errors are kept.
+// The programs of the racers that the configuration can run; the others keep their error.
 std::vector<Program> programs_of(const Config& config, const ModelRegistry& models, std::vector<Racer>& racers) {
   std::vector<Program> programs;
   for (Racer& racer : racers) {
@@ -158,8 +160,8 @@ std::vector<Program> programs_of(const Config& config, const ModelRegistry& mode
   return programs;
 }
 
-// The same table measures a few per cent apart from race to race. Between what is that close the published one is taken: a search that is
-// believed too easily ends behind what it was searched to beat.
+// The same table measures a few per cent apart from race to race. Between tables that are closer than this the published one is taken: if a
+// search were believed too easily, its table would end behind the one that it should beat.
 constexpr double kClear = 1.02;
 
 void prefer_named(std::vector<Racer>& racers) {
@@ -190,7 +192,7 @@ void measure(const Config& config, const RaceArguments& arguments, const Dataset
   prefer_named(racers);
 }
 
-// As a search's result: what it proved of its problem is held against the fastest table.
+// Makes the fastest table the search's result: what the search proved of its problem is compared with this table.
 void take_fastest(const std::vector<Searched>& searches, RacedSearch& raced) {
   const FoundTable& fastest = raced.racers.front().table;
   const auto search = std::find_if(searches.begin(), searches.end(),

@@ -1,4 +1,4 @@
-// penstock schedule search: the best table that can be found for costs, links and a memory limit.
+// penstock schedule search: finds the best table for costs, links and a memory limit.
 #include "cli/schedule_search.h"
 
 #include <CLI/CLI.hpp>
@@ -24,13 +24,13 @@
 namespace penstock {
 namespace {
 
-// One micro-batch after the other with B, or with I and W.
+// A table that runs one micro-batch after the other, with B, or with I and W; it shows which costs there are.
 Schedule probe(const SearchArguments& arguments, int stages, bool split) {
   ScheduleOptions options = arguments.shape();
   options.chunks = stages / options.actors;
   Schedule schedule = make_schedule("sequential", options);
   if (!split) return schedule;
-  schedule.name = options.chunks == 1 ? "zb-h1" : "SCHEDULE.csv";  // what would measure I and W
+  schedule.name = options.chunks == 1 ? "zb-h1" : "SCHEDULE.csv";  // the schedule to profile if I and W were not measured
   for (auto& row : schedule.actors) {
     for (std::size_t i = 0; i < row.size(); ++i) {
       if (row[i].kind != Kind::B) continue;
@@ -43,7 +43,7 @@ Schedule probe(const SearchArguments& arguments, int stages, bool split) {
   return schedule;
 }
 
-// The kinds of backward that were measured: one of B, and I and W, at least.
+// Sets the costs of the kinds of backward that were measured: B, or I and W, or both; at least one of these is required.
 void set_measured_costs(const SearchArguments& arguments, int stages, SearchProblem& problem) {
   const SimulateArguments& flags = arguments.simulate;
   const Costs costs = parse_costs(read_file(flags.costs), flags.costs);
@@ -76,7 +76,7 @@ void set_costs(const SearchArguments& arguments, int stages, SearchProblem& prob
 }
 
 void check_shape(const ScheduleOptions& shape) {
-  make_schedule("sequential", shape);  // says what is wrong with the numbers
+  make_schedule("sequential", shape);  // throws where the numbers are wrong
 }
 
 nlohmann::json json_of(const SearchArguments& arguments, const SearchResult& result) {
@@ -172,7 +172,7 @@ void add_search_options(CLI::App& command, SearchArguments& arguments) {
 SearchProblem problem_of(const SearchArguments& arguments, int stages) {
   const SimulateArguments& flags = arguments.simulate;
   check_bytes(flags);
-  check_size(flags.table, 4096, 1 << 14);  // some seconds for all named schedules
+  check_size(flags.table, 4096, 1 << 14);  // takes some seconds for all named schedules
   if (!flags.costs.empty() && (flags.forward || flags.backward || flags.input || flags.weight || flags.per_stage))
     throw Error(concat("--costs ", flags.costs, " says what each stage takes"), {},
                 "leave out --forward, --backward, --input, --weight and --per-stage");
@@ -200,7 +200,7 @@ std::string drawing_of(const SearchArguments& arguments, const SearchProblem& pr
       time_table(schedule, problem.shape, problem.costs, {.network = problem.network, .disturbance = {}, .record = true});
   Timeline timeline = timeline_of(schedule, problem.shape, problem.costs, time);
   timeline.seconds = !arguments.simulate.costs.empty();
-  if (timeline.seconds) timeline.memory.clear();  // it would be read as bytes
+  if (timeline.seconds) timeline.memory.clear();  // it counts micro-batches, but would be read as bytes
   return timeline_text({timeline}, {100, terminal_of(stdout).colour});
 }
 

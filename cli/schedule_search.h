@@ -1,4 +1,4 @@
-// What penstock schedule search and penstock schedule compare share: costs, links and a limit, without a table.
+// Arguments that penstock schedule search and penstock schedule compare share: costs, links and a limit, without a table.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -11,7 +11,7 @@
 namespace penstock {
 
 struct SearchArguments {
-  SimulateArguments simulate;  // table.options, costs, links, show and json
+  SimulateArguments simulate;  // it uses table.options, costs, links, show and json
   double memory_limit = std::numeric_limits<double>::infinity();
   double seconds = 10;
   int copies = 1;
@@ -21,15 +21,15 @@ struct SearchArguments {
 
   const ScheduleOptions& shape() const { return simulate.table.options; }
 };
-// Shape, costs, links, --activation-limit, --show and --json.
+// Adds the flags for shape, costs, links, --activation-limit, --show and --json.
 void add_search_options(CLI::App& command, SearchArguments& arguments);
 
-// Of a chain of `stages` stages. Throws Error for flags that contradict each other and for costs that were not measured.
+// The problem for a chain of `stages` stages. Throws Error for flags that contradict each other and for costs that were not measured.
 SearchProblem problem_of(const SearchArguments& arguments, int stages);
 
-// Drawn on the terminal.
+// The schedule drawn for the terminal.
 std::string drawing_of(const SearchArguments& arguments, const SearchProblem& problem, const Schedule& schedule);
-// In seconds with --costs, else in the flags' unit.
+// A time as text: in seconds with --costs, else in the flags' unit.
 std::string time_of(const SearchArguments& arguments, double time);
 std::string activations(double live);  // "5.5"
 

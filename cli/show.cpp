@@ -42,7 +42,7 @@ const Timeline& only(const std::vector<Timeline>& timelines, const std::string& 
   return timelines.front();
 }
 
-// "HEADING=FILE", with the file's text.
+// Reads "HEADING=FILE" and the file's text.
 PageSection read_section(const std::string& text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos) throw Error(concat("--section ", text, ": which file?"), {}, "--section HEADING=FILE");
@@ -82,7 +82,7 @@ void print_summaries(const std::vector<Timeline>& timelines, const std::string& 
   print_json(object);
 }
 
-// A plan's stages, and its step below where the file has it.
+// Draws a plan's stages, and its step below where the file has one.
 std::string plan_picture(const PlanFile& plan, const std::optional<Timeline>& timeline, const Arguments& arguments) {
   const std::string extension = std::filesystem::path(arguments.out).extension().string();
   if (extension == ".svg") return timeline ? plan_svg(plan, *timeline) : plan_svg(plan);

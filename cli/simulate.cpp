@@ -1,4 +1,4 @@
-// penstock simulate: time, bubble and memory of a table or a program, without running anything.
+// penstock simulate: predicts time, bubble and memory of a table or a program, without running anything.
 #include "cli/simulate.h"
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// penstock simulate: what its two halves, tables and programs, share.
+// The arguments and helpers that the two halves of penstock simulate, tables and programs, share.
 #pragma once
 
 #include <cstdint>
@@ -17,52 +17,53 @@
 namespace penstock {
 
 struct SimulateArguments {
-  TableChoice table;  // what: NAME, FILE.csv, FILE.rules, a program's file, or CONFIG.toml
+  TableChoice table;  // what to simulate: NAME, FILE.csv, FILE.rules, a program's file, or CONFIG.toml
   std::optional<double> forward, backward, input, weight;
   std::optional<double> recompute, offload, kept, gather, reduce, parameters;
   std::optional<double> latency, bandwidth, bytes;
-  std::vector<std::string> links;  // A-B:latency=L[,bandwidth=B]
+  std::vector<std::string> links;  // each "A-B:latency=L[,bandwidth=B]"
   bool per_stage = false, atomic_pairs = false;
   double jitter = 0;
   std::uint64_t seed = 0;
-  std::vector<std::string> stragglers;  // ACTOR=FACTOR
+  std::vector<std::string> stragglers;  // each "ACTOR=FACTOR"
   std::string costs, backend = "threads";
-  // Of programs and configurations.
+  // These are for programs and configurations.
   std::string device, figures, link;  // names of published figures, and a file of them
-  std::string schedule, plan;         // of a configuration
+  std::string schedule, plan;         // for a configuration
   std::vector<std::string> settings;
-  std::string against;  // a run's folder
+  std::string against;  // the folder of a measured run
   const ModelRegistry* models = nullptr;
   bool explain = false, show = false, json = false;
-  std::string timeline;  // where to write it
+  std::string timeline;  // the file to write it to
 };
 
-// A schedule by name or from a file.
+// Simulates a schedule by name or from a file.
 void simulate_table(const SimulateArguments& arguments);
-// A program's text or a configuration.
+// Simulates a program's text or a configuration's program.
 void simulate_program(const SimulateArguments& arguments);
 
-// --forward to --parameters, links, --costs and --backend. `arguments` outlives the command's parse.
+// Adds the flags from --forward to --parameters, links, --costs and --backend. `arguments` must outlive the command's parse.
 void add_cost_options(CLI::App& command, SimulateArguments& arguments);
 
 // The value of a flag that is a number, finite and not negative. Throws Error that names the flag.
 double checked(const std::string& flag, double value);
-// `network` with --latency and --bandwidth instead of its own, and the links of --link. Throws Error that names the flag.
+// `network` with --latency and --bandwidth in place of its own, and the links of --link. Throws Error that names the flag.
 Network network_of(const SimulateArguments& arguments, std::int32_t devices, Network network);
-// --forward to --weight and --bytes. B is I and W together, unless it is given; each of them is half of it, unless that is given.
+// The costs that --forward to --weight and --bytes give. B takes I and W together, unless it is given; I and W take half of B each, unless
+// they are given.
 UnitCosts unit_costs(const SimulateArguments& arguments);
-// --recompute-time to --parameters, of stages that are each `share` of an actor, into costs that are flags' or measured. Throws Error that
-// names the flag.
+// Puts --recompute-time to --parameters, for stages that are each `share` of an actor, into costs that came from flags or were measured.
+// Throws Error that names the flag.
 void set_memory_costs(const SimulateArguments& arguments, double share, TableCosts& costs);
-// As the flags say: with --gather under fully sharded parameters.
+// The schedule as the flags want it: with --gather under fully sharded parameters.
 Schedule as_sharded(const SimulateArguments& arguments, Schedule schedule);
 // Throws Error where --bytes and a bandwidth are not given together.
 void check_bytes(const SimulateArguments& arguments);
-// --jitter, --seed and --straggler. Throws Error that names the flag.
+// The disturbance that --jitter, --seed and --straggler describe. Throws Error that names the flag.
 Disturbance disturbance_of(const SimulateArguments& arguments, std::int32_t devices);
 
 nlohmann::json json_of(const Timeline& timeline, const Explanation& explanation);
-// Of each device, where its idle time goes: a table.
+// A table that shows for each device where its idle time goes.
 std::string idle_table(const Timeline& timeline, const Explanation& explanation);
 
 }  // namespace penstock

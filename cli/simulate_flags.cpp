@@ -1,4 +1,4 @@
-// The flags that describe links and disturbances.
+// Parses the flags that describe links and disturbances.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -25,7 +25,7 @@ std::optional<Number> parse_number(std::string_view text) {
 }
 
 double bandwidth_of(const std::string& flag, double value) {
-  if (!(value > 0)) fail(flag, number(value), "a bandwidth is above 0");  // infinite: takes no time
+  if (!(value > 0)) fail(flag, number(value), "a bandwidth is above 0");  // an infinite bandwidth means that transfers take no time
   return value;
 }
 

@@ -1,4 +1,4 @@
-// penstock simulate of a program: from its text, or compiled from a configuration; alone, or beside a measured run.
+// penstock simulate of a program: from its text or compiled from a configuration; alone or beside a measured run.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -23,13 +23,13 @@
 namespace penstock {
 namespace {
 
-// A program and all that its time depends on.
+// A program and everything that its time depends on.
 struct Setting {
   Program program;
   Durations durations;
   Network network;
   double overhead = 0;                     // seconds of a step beyond the last device's work
-  std::vector<std::int64_t> kernel_bytes;  // of each device, beside its arenas
+  std::vector<std::int64_t> kernel_bytes;  // by device: what kernels allocate beside its arenas
 
   double makespan() const { return simulate(program, durations, network).makespan; }
 };
@@ -56,7 +56,7 @@ Program program_of(const SimulateArguments& arguments, const std::string& schedu
   if (is_config(arguments)) {
     const Config config = config_of(arguments, schedule);
     Program program = compile_training(config, prepare(config, *arguments.models));
-    choose_kernels(config, program);  // costs are looked up by the tasks' graphs
+    choose_kernels(config, program);  // chosen first, because costs are looked up by the tasks' graphs
     return program;
   }
   for (const CLI::Option* option : arguments.table.flags)
@@ -69,7 +69,7 @@ Program program_of(const SimulateArguments& arguments, const std::string& schedu
   return program;
 }
 
-// What --costs, or --device and --network, say of the program. Throws Error where they say nothing.
+// Sets the costs that --costs, or --device and --network, give for the program. Throws Error where they give none.
 void add_costs(const SimulateArguments& arguments, Setting& setting) {
   if (arguments.costs.empty() && arguments.device.empty())
     throw Error(concat("how long do the tasks of ", arguments.table.what, " take?"), {},
@@ -113,14 +113,15 @@ std::int64_t predicted_bytes(const Setting& setting, std::size_t number) {
   return device.device_bytes() + setting.kernel_bytes[number];
 }
 
-// Of each device: micro-batches alive at once, each counted as devices/stages; from the begin of F to the end of B, or of W.
+// For each device, the most micro-batches alive at once, from the begin of F to the end of B, or of W; each counts as devices/stages.
 std::vector<double> peak_live(const Timeline& timeline) {
   struct Change {
     double time, amount;
   };
   std::vector<std::vector<Change>> changes(timeline.devices.size());
   std::int32_t stages = 1;
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, double> last;  // of a device, stage and micro-batch: end of B, I or W
+  // By device, stage and micro-batch: the end of B, I or W.
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, double> last;
   for (const Activity& a : timeline.activities) {
     if (a.lane != Lane::compute || !a.action) continue;
     stages = std::max(stages, a.stage + 1);
@@ -192,7 +193,7 @@ std::string text_of(const Setting& setting, const Simulation& simulation) {
                 text(simulation.busiest_device), ", longest chain of needs ", text(simulation.critical_path), ")\n");
 }
 
-// Machines that are better somewhere, and the longest task.
+// Variants of the machine that are better in one way, and one with the longest task shortened.
 std::vector<Variant> variants_of(const SimulateArguments& arguments, const Setting& setting, const Simulation& simulation) {
   std::vector<Variant> out;
   const auto add = [&](const std::string& name, auto change) {
@@ -236,7 +237,7 @@ std::vector<Variant> variants_of(const SimulateArguments& arguments, const Setti
       const double makespan = setting_of(arguments, info.name).makespan();
       out.push_back({concat("schedule ", info.name), [makespan] { return makespan; }});
     } catch (const Error&) {
-      // Refuses this shape, or has tasks that were not measured.
+      // This schedule refuses the shape, or has tasks that were not measured.
     }
   }
   return out;
@@ -244,7 +245,7 @@ std::vector<Variant> variants_of(const SimulateArguments& arguments, const Setti
 
 double median_seconds(const std::string& folder) {
   const std::string file = (std::filesystem::path(folder) / "metrics.jsonl").string();
-  std::map<std::int64_t, double> steps;  // the last line of each counts
+  std::map<std::int64_t, double> steps;  // by step: a later line replaces an earlier one
   for (const std::string& line : split(read_file(file), '\n')) {
     if (line.empty()) continue;
     const nlohmann::json step = nlohmann::json::parse(line, nullptr, false);
@@ -288,7 +289,7 @@ void print_comparison(const SimulateArguments& arguments, const Setting& setting
   print_json(out);
 }
 
-// As training calls its measured ones.
+// The timeline's title, in the form that training uses for measured ones.
 std::string title_of(const SimulateArguments& arguments, const Program& program) {
   if (!is_config(arguments)) return concat(program.name, ", predicted");
   const Config config = config_of(arguments, arguments.schedule);

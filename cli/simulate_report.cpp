@@ -1,4 +1,4 @@
-// What simulate says of an explanation, for people and for machines.
+// Prints the explanation of a simulated step, for people and for machines.
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"

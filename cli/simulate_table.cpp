@@ -1,4 +1,4 @@
-// penstock simulate of a schedule's table: under costs that are given or measured.
+// penstock simulate of a schedule's table, under costs that are given or measured.
 #include <algorithm>
 #include <cmath>
 #include <iostream>
@@ -26,18 +26,18 @@ struct Machine {
   TableOptions options;
 };
 
-// A table, what it is held against, and what it runs on.
+// A table, the stages that it is checked against, and the machine that it runs on.
 struct Setting {
   Schedule schedule;
   StageShape shape;
   Machine machine;
-  bool seconds = false;  // else in the unit of the flags
+  bool seconds = false;  // whether times are in seconds; else in the unit of the flags
 
   std::int32_t actors() const { return static_cast<std::int32_t>(schedule.actors.size()); }
   TableTime time(const Machine& on) const { return time_table(schedule, shape, on.costs, on.options); }
 };
 
-// Times and links that the flags give.
+// Sets the times and links that the flags give.
 void set_costs(const SimulateArguments& arguments, Setting& setting) {
   const std::int32_t stages = setting.schedule.stages();
   const double share = static_cast<double>(setting.actors()) / stages;
@@ -47,7 +47,7 @@ void set_costs(const SimulateArguments& arguments, Setting& setting) {
   setting.machine.options.network = network_of(arguments, setting.actors(), {});
 }
 
-// Those that were measured, with --bytes for each transfer. Rules make another table of them.
+// Sets the times that were measured, with --bytes for each transfer. Rules make another table from them.
 void set_measured_costs(const SimulateArguments& arguments, const TableChoice& table, Setting& setting) {
   if (arguments.forward || arguments.backward || arguments.input || arguments.weight || arguments.per_stage)
     throw Error(concat("--costs ", arguments.costs, " says what each stage takes"), {},
@@ -95,7 +95,7 @@ double largest(const std::vector<double>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
 }
 
-// `setting` outlives it.
+// `setting` must outlive the variant.
 template <class Change>
 Variant variant(const Setting& setting, const std::string& name, Change change) {
   return {name, [&setting, change] {
@@ -110,13 +110,13 @@ void for_each_link(Network& network, const std::function<void(Link&)>& change) {
   for (auto& [pair, link] : network.between) change(link);
 }
 
-// One micro-batch's time in a stage: F and B, or I and W.
+// The time of one micro-batch in a stage: F and B, or I and W.
 double time_of(const StageCosts& stage) {
   const auto time = [&](Kind kind) { return stage.time[static_cast<std::size_t>(kind)]; };
   return time(Kind::F) + std::max(time(Kind::B), time(Kind::I) + time(Kind::W));
 }
 
-// Machines that are better somewhere, and stages that are cheaper.
+// Variants of the machine that are better in one way, and stages that are cheaper.
 std::vector<Variant> better_machines(const Setting& setting, const TableTime& time) {
   std::vector<Variant> out;
   bool latency = false, bandwidth = false;
@@ -148,11 +148,11 @@ std::vector<Variant> better_machines(const Setting& setting, const TableTime& ti
   return out;
 }
 
-// The same work under another schedule, where the table is one of a name: what it takes, and what it keeps. Schedules whose tasks were not
-// measured are left out.
+// Variants that run the same work under another schedule, where the table is one of a name: the time and the memory of each. Schedules
+// whose tasks were not measured are left out.
 std::vector<Variant> other_schedules(const SimulateArguments& arguments) {
   std::vector<Variant> out;
-  std::set<std::pair<double, double>> seen;  // with one chunk some schedules are the same
+  std::set<std::pair<double, double>> seen;  // times and memory already shown: with one chunk some schedules are the same
   if (names_file(arguments.table.what)) return out;
   for (const ScheduleInfo& info : schedules()) {
     if (info.name == arguments.table.what || (arguments.table.options.chunks > 1 && !info.chunked)) continue;
@@ -179,7 +179,7 @@ Explanation explanation_of(const SimulateArguments& arguments, const Setting& se
   return explain(timeline, dependencies, variants);
 }
 
-// "5.5": activations of a micro-batch.
+// A number of micro-batches' activations as text: "5.5".
 std::string short_count(double live) {
   return time_text(live, false);
 }
@@ -222,7 +222,7 @@ std::string text_of(const Setting& setting, const TableTime& time, double depend
 Timeline timeline_of(const Setting& setting, const TableTime& time) {
   Timeline timeline = timeline_of(setting.schedule, setting.shape, setting.machine.costs, time);
   timeline.seconds = setting.seconds;
-  if (timeline.seconds) timeline.memory.clear();  // it would be read as bytes
+  if (timeline.seconds) timeline.memory.clear();  // it counts micro-batches, but would be read as bytes
   return timeline;
 }
 

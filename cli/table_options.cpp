@@ -12,7 +12,7 @@ namespace penstock {
 
 void add_table_options(CLI::App& command, TableChoice& choice) {
   ScheduleOptions& options = choice.options;
-  options.microbatches = static_cast<int>(Config::Pipeline().microbatches);  // as in a configuration
+  options.microbatches = static_cast<int>(Config::Pipeline().microbatches);  // the default of a configuration
   choice.flags = {
       command.add_option("--actors", options.actors, "how many actors")->capture_default_str(),
       command.add_option("--microbatches", options.microbatches, "micro-batches of a step")->capture_default_str(),

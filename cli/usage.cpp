@@ -17,7 +17,7 @@ const CLI::App& command_of(const CLI::App& program) {
   return *command;
 }
 
-// Where no command was found among the words, the first of them is most likely one, misspelled.
+// The hint where no command was found: the first word most likely is one, misspelled.
 std::string command_hint(const CLI::App& program) {
   std::vector<std::string> known;
   for (const CLI::App* command : program.get_subcommands({})) known.push_back(command->get_name());
@@ -29,7 +29,7 @@ std::string command_hint(const CLI::App& program) {
   return "--help";
 }
 
-// An option that nothing took is a configuration's key, or misspelled.
+// The hint for an option that nothing took: it is a configuration's key, or misspelled.
 std::string option_hint(const CLI::App& command, const std::string& words, const ModelRegistry& models) {
   std::vector<std::string> known;
   for (const CLI::Option* option : command.get_options())
@@ -45,7 +45,7 @@ std::string option_hint(const CLI::App& command, const std::string& words, const
   return "--help";
 }
 
-// The parser's own words where they say what is wrong.
+// The parser's own words, where they say what is wrong.
 std::string complaint(const CLI::Error& usage) {
   const std::string text = usage.what();
   const std::string conversion = "Could not convert: ";

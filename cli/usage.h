@@ -1,4 +1,4 @@
-// Hints for command lines that no command takes.
+// Hints for command lines that no command accepts.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-// "error: ...\n  hint: ...\n".
+// The message: "error: ...\n  hint: ...\n".
 std::string usage_message(const CLI::App& program, const CLI::Error& usage, const ModelRegistry& models);
 
 }  // namespace penstock

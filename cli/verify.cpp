@@ -1,4 +1,4 @@
-// penstock verify: a program's text, in both channel models; a schedule's table; or the checkpoints of a run.
+// penstock verify: checks a program's text, in both channel models; a schedule's table; or the checkpoints of a run.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -81,7 +81,7 @@ std::string text_of(const Program& program, const std::string& serial_error) {
                 has_memory_plan(program) ? "" : "no memory plan: its slots have no places, so it cannot run\n");
 }
 
-// What stands in the way on one serial channel per pair; empty: nothing.
+// The error of the program with one serial channel per pair; empty: none.
 std::string serial_error_of(const Program& program) {
   try {
     verify(program, {ChannelModel::serial, -1});
@@ -102,7 +102,7 @@ void verify_program(const Arguments& arguments, std::string_view content) {
   }
 }
 
-// Held against a chain of its stages; what another model asks of it is checked where there is one.
+// Checks a table against a chain of its stages; other shapes are checked where there is a model.
 void verify_table(const Arguments& arguments, std::string_view content) {
   if (arguments.memory_limit >= 0)
     throw Error(concat(arguments.file, " is a table, which says nothing of bytes"), {}, "leave out --memory-limit");

@@ -16,7 +16,7 @@ namespace {
 
 struct Finding {
   std::string folder;
-  Checkpoint checkpoint;  // where it is intact
+  Checkpoint checkpoint;  // set where it is intact
   std::string damage;
 };
 
