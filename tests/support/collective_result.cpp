@@ -29,7 +29,7 @@ Bytes sum(DType dtype, const std::vector<Bytes>& given) {
   return dtype == DType::i32 ? sum<std::uint32_t>(given) : sum<std::uint64_t>(given);
 }
 
-// The i-th of n equal pieces.
+// Piece i of n equal pieces.
 Bytes piece(const Bytes& whole, std::size_t i, std::size_t n) {
   const auto size = static_cast<std::ptrdiff_t>(whole.size() / n);
   const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(i) * size;

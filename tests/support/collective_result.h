@@ -1,4 +1,4 @@
-// What a collective must give, written down directly.
+// The expected result of a collective, computed directly.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace penstock::test {
 
-// The result of member `member`, where member m gave given[m]; empty for the one that gives a broadcast. `dtype`: of what is summed, f32,
-// f64, i32 or i64, in the order of the members. `root`: the member that gives a broadcast.
+// The result of member `member`, where member m gave given[m]; empty for the member that gives a broadcast. `dtype`: the type that is
+// summed, f32, f64, i32 or i64, in the order of the members. `root`: the member that gives a broadcast.
 std::vector<std::byte> collective_result(Opcode opcode, DType dtype, std::size_t root, std::size_t member,
                                          const std::vector<std::vector<std::byte>>& given);
 

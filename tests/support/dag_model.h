@@ -1,4 +1,4 @@
-// A model for any stage DAG: what random tables are run on.
+// A model for any DAG of stages, on which random tables are run.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace penstock::test {
 inline constexpr std::int64_t kWidth = 8, kVocabulary = 12;
 inline constexpr int kContext = 4;
 
-// Every stage is a layer over the sum of what its predecessors give; the last one is the head.
+// Every stage is a layer over the sum of its predecessors' outputs; the last stage is the head.
 class DagModel : public Model {
  public:
   DagModel(StageShape shape, bool marked) : shape_(std::move(shape)), marked_(marked) {
@@ -39,7 +39,7 @@ class DagModel : public Model {
       std::vector<Tensor> inputs;
       for (std::int32_t from : shape_.predecessors[s]) inputs.push_back(outputs[static_cast<std::size_t>(from)]);
       const Tensor x = inputs.empty() ? (*embedding_)(p, batch.tokens) : add_n(inputs);
-      outputs.push_back(tanh(layers_[s](p, tanh(x))));  // what the inner one gives only the stage's own backward reads
+      outputs.push_back(tanh(layers_[s](p, tanh(x))));  // only the stage's own backward reads the inner tanh's result
     }
     const std::optional<Stage> mark = stage(layers_.size() - 1);
     return (*head_)(p, outputs.back());
@@ -58,7 +58,7 @@ class DagModel : public Model {
   std::optional<nn::Linear> head_;
 };
 
-// The last stage reads what nobody else does, so that the loss depends on every stage.
+// Lets the last stage read all stages that no other reads, so that the loss depends on every stage.
 inline StageShape with_one_end(StageShape shape) {
   const std::size_t last = shape.predecessors.size() - 1;
   std::vector<bool> read(last + 1);

@@ -1,4 +1,4 @@
-// What a failing call says.
+// The message of a failing call.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Where on this machine the tests find what they read.
+// The places on this machine where the tests find their data.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@ namespace penstock::test {
 
 // The project's folder tests/.
 std::string tests_folder();
-// The measured graphs of planners, which are no part of the project and need not be there.
+// The measured graphs for planners, which are no part of the project and need not exist.
 std::string profiles_folder();
-// A Python with PyTorch; need not be there.
+// A Python with PyTorch, which need not exist.
 std::string python_with_torch();
 
 }  // namespace penstock::test

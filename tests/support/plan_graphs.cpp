@@ -9,7 +9,8 @@
 namespace penstock::test {
 namespace {
 
-// Edges of a series-parallel order of nodes [first, last): from what is last in one part of a series to what is first in the next.
+// The ends of a series-parallel order of the nodes [first, last). In a series edges go from the last nodes of one part to the first nodes
+// of the next.
 struct Ends {
   std::vector<int> first, last;
 };

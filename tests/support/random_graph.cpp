@@ -60,7 +60,7 @@ class Maker {
     if (!op.operands.empty() || below(2) == 0) op.stage = std::string(1, static_cast<char>('a' + below(3)));
     if (below(3) == 0) op.attributes["p" + std::to_string(below(2))] = attribute();
     if (below(4) == 0) op.origin = "h.\"0\"";
-    // One type per number of operands, so that equal ops occur.
+    // There is one type per number of operands, so that equal ops occur.
     for (std::size_t i = 1 + below(2); i-- > 0;) op.results.push_back(graph_.add_value({DType::f32, Shape(op.operands.size(), 2)}));
     graph_.ops.push_back(std::move(op));
   }

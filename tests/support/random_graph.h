@@ -1,4 +1,4 @@
-// Random sound graphs, and what their outputs compute.
+// Random valid graphs, and the expressions that their outputs compute.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace penstock::test {
 // `loops`, accumulate too. Forward ops come first, then backward ones; every op with operands has a stage, "a", "b" or "c".
 Graph random_graph(std::mt19937_64& random, bool loops);
 
-// A hash of the expression that each output is: op names, attributes and result types down to the inputs. What a pass keeps if it only
-// removes, merges, copies or moves ops.
+// For each output a hash of its expression: op names, attributes and result types down to the inputs. A pass keeps it if it only removes,
+// merges, copies or moves ops.
 std::vector<std::uint64_t> output_expressions(const Graph& graph);
 
 }  // namespace penstock::test

@@ -9,7 +9,7 @@
 
 namespace penstock::test {
 
-// What an input may hold: reals in [low, high) with |x| >= gap (a kink or a pole lies at 0), or integers low <= i < high.
+// The values that an input may hold: reals in [low, high) with |x| >= gap (a kink or a pole lies at 0), or integers low <= i < high.
 struct InputRange {
   double low = -1, high = 1;
   double gap = 0;

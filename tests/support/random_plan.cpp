@@ -19,7 +19,7 @@ double uniform(std::mt19937_64& random, double least, double most) {
   return std::uniform_real_distribution<double>(least, most)(random);
 }
 
-// Edges of a series-parallel graph over the nodes [begin, end), whose first is the only source and whose last the only sink.
+// Edges of a series-parallel graph over the nodes [begin, end); the first is its only source and the last its only sink.
 void add_series_parallel(std::mt19937_64& random, int begin, int end, std::vector<PlanEdge>& edges) {
   const int inner = end - begin - 2;
   if (inner < 0) return;
@@ -101,7 +101,7 @@ PlanGraph chain_graph(const std::vector<double>& forward, double bytes) {
 }
 
 TimeLimit& no_limit() {
-  static TimeLimit limit;  // it holds nothing that changes
+  static TimeLimit limit;  // shared, as it has no state that changes
   return limit;
 }
 
@@ -146,7 +146,7 @@ void expect_plans_or_least_memory(const std::string& planner, RandomProblem of, 
     of.replicas = replicas && random() % 2 == 0;
     PlanProblem problem = random_problem(random, of);
     for (ClusterDevice& device : problem.cluster.devices) device.memory = 1e6 * uniform(random, 120.0, 400.0);
-    const std::string error = message_of([&] { make_plan(planner, problem); });  // checks the plan
+    const std::string error = message_of([&] { make_plan(planner, problem); });  // make_plan checks the plan
     if (error != "no error") {
       EXPECT_NE(error.find("the smallest memory of each device that would do is"), std::string::npos) << error;
     }
@@ -154,7 +154,7 @@ void expect_plans_or_least_memory(const std::string& planner, RandomProblem of, 
 }
 
 std::vector<PlanStage> random_stages(std::mt19937_64& random, const PlanProblem& problem) {
-  // Pieces of a random topological order.
+  // Cuts a random topological order into pieces.
   const int nodes = static_cast<int>(problem.graph.nodes.size()), devices = static_cast<int>(problem.cluster.devices.size());
   std::vector<int> order, waits(static_cast<std::size_t>(nodes), 0), ready;
   for (const PlanEdge& edge : problem.graph.edges) ++waits[static_cast<std::size_t>(edge.to)];

@@ -20,7 +20,7 @@ TensorType words(std::int64_t count) {
   return {DType::i64, {count}};
 }
 
-// Appends events in one global order, so the program can always finish.
+// Appends events in one global order, so that the program can always finish.
 class Maker {
  public:
   Maker(std::uint64_t seed, int devices)
@@ -164,7 +164,7 @@ class Maker {
     live(device).push_back(to);
   }
 
-  // The slot that was copied is freed soon, or lives on.
+  // Copies a slot to the host and back; the slot is freed soon, or lives on.
   void offload(int device) {
     if (live(device).empty()) return;
     const auto index = static_cast<std::size_t>(pick(static_cast<int>(live(device).size())));
@@ -221,7 +221,7 @@ class Maker {
     send(from, to, state(from), copy->second);
   }
 
-  // A collective of a random group: of values made for it, or a sum of the members' states over themselves.
+  // Adds a collective of a random group: on values made for it, or a sum of the members' states in place.
   void meet() {
     std::vector<std::int32_t> members;
     for (std::size_t device = 0; device < live_.size(); ++device)
@@ -261,7 +261,7 @@ class Maker {
     ++met_[group];
   }
 
-  // A new value.
+  // Makes a new value.
   SlotId made(int device, std::int64_t count) {
     const SlotId slot = add_slot(device, words(count));
     run(device, operands(device), {{slot, ResultMode::store}}, {words(count)});
@@ -301,7 +301,7 @@ class Maker {
   Program program_;
   std::vector<std::vector<SlotId>> live_, on_host_;
   std::map<std::pair<int, int>, int> tags_;
-  std::vector<int> met_;                 // collectives of each group
+  std::vector<int> met_;                 // number of collectives of each group
   std::map<int, SlotId> copies_, kept_;  // by owner; by holder
 };
 
@@ -397,7 +397,7 @@ bool Reference::run_one(int device) {
   return true;
 }
 
-// Gives what the device has, and takes the result once all members have given.
+// Takes the device's part in a collective: it gives its operand, and takes the result once all members have given theirs.
 bool Reference::take_part(int device, const Instruction& i) {
   const DeviceProgram& own = program_.devices[static_cast<std::size_t>(device)];
   std::vector<std::vector<std::byte>>& memory = memory_[static_cast<std::size_t>(device)];

@@ -1,4 +1,4 @@
-// Programs for the runtime's tests, the values they must give, and the data they read.
+// Random programs for the runtime's tests, the values that they must give, and the data that they read.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace penstock::test {
 // a hash of all that it still holds, and owns state "state<device>". Data port "data" is split, "whole" is not.
 Program random_program(std::uint64_t seed, int devices, int events);
 
-// Every byte depends on port, row, step and seed.
+// Data in which every byte depends on port, row, step and seed.
 class HashData : public DataSource {
  public:
   void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const override;
 };
 
-// What a step must give, by running the devices one instruction at a time, each slot in memory of its own.
+// Computes what a step must give, by running the devices one instruction at a time, with each slot in memory of its own.
 class Reference {
  public:
   explicit Reference(const Program& program);
@@ -32,19 +32,19 @@ class Reference {
 
  private:
   struct Meeting {
-    std::set<int> came;                         // devices
-    std::vector<std::vector<std::byte>> given;  // by each member
+    std::set<int> came;                         // devices that have come
+    std::vector<std::vector<std::byte>> given;  // by member
     std::size_t left = 0;                       // members that have their result
   };
 
-  bool run_one(int device);  // false: it must wait
+  bool run_one(int device);  // false: the device must wait
   bool take_part(int device, const Instruction& collective);
 
   const Program& program_;
   std::vector<std::vector<std::vector<std::byte>>> memory_;  // [device][slot]
   std::vector<std::size_t> next_;
-  std::map<std::vector<int>, std::vector<std::byte>> sent_;  // {from, to, tag}
-  std::map<std::pair<int, int>, Meeting> meetings_;          // {group, tag}
+  std::map<std::vector<int>, std::vector<std::byte>> sent_;  // by {from, to, tag}
+  std::map<std::pair<int, int>, Meeting> meetings_;          // by {group, tag}
   const StepInput* input_ = nullptr;
   std::map<std::string, std::vector<std::byte>> outputs_;
 };

@@ -10,7 +10,7 @@
 namespace penstock::test {
 namespace {
 
-// Pieces of work become ready when all that they need is done; needs are those of a table's validity.
+// Makes a table from pieces of work. A piece becomes ready when all that it needs is done; the needs are those that make a table valid.
 class ListScheduler {
  public:
   ListScheduler(Random& random, const StageShape& shape, int actors, int microbatches, const RandomScheduleOptions& options)
@@ -79,7 +79,7 @@ class ListScheduler {
   std::set<std::tuple<int, Kind, int>> done_;
 };
 
-// A random action of the table that `wanted` accepts: row and index; row -1 where there is none.
+// The row and index of a random action of the table that `wanted` accepts; row -1 where there is none.
 template <class Wanted>
 std::pair<int, int> pick(Random& random, const Schedule& schedule, Wanted&& wanted) {
   std::vector<std::pair<int, int>> found;
@@ -98,7 +98,7 @@ std::pair<int, int> pick(Random& random, const Schedule& schedule) {
 
 using Row = std::vector<Action>;
 
-// At a random place from `low` to `high`, which is returned.
+// Inserts the action at a random place from `low` to `high`; returns the place.
 std::size_t insert(Random& random, Row& row, std::size_t low, std::size_t high, const Action& action) {
   const std::size_t place = static_cast<std::size_t>(draw(random, static_cast<int>(low), static_cast<int>(high)));
   row.insert(row.begin() + static_cast<std::ptrdiff_t>(place), action);
@@ -122,15 +122,15 @@ void add_residuals(Random& random, Row& row, const Action& forward) {
 }
 
 void add_sharding(Random& random, Row& row, std::int32_t s) {
-  std::vector<std::size_t> uses, gradients;  // where its parameters are read; where its gradients are made
+  std::vector<std::size_t> uses, gradients;  // where the stage's parameters are read; where its gradients are made
   for (std::size_t i = 0; i < row.size(); ++i) {
     if (row[i].stage != s || row[i].kind > Kind::R) continue;
     if (row[i].kind != Kind::W) uses.push_back(i);
     if (row[i].kind == Kind::B || row[i].kind == Kind::W) gradients.push_back(i);
   }
   const bool shards = coin(random, 0.5);
-  if (!gradients.empty() && coin(random, 0.5)) row.push_back({s, Kind::U});  // behind all else
-  // From the back, so that places before stay what they are.
+  if (!gradients.empty() && coin(random, 0.5)) row.push_back({s, Kind::U});  // after everything else
+  // From the back, so that earlier places do not move.
   for (std::size_t i = gradients.size(); shards && i-- > 0;) {
     const bool last = i + 1 == gradients.size();
     if (last || coin(random, 0.3))
@@ -157,7 +157,7 @@ BrokenTable repeat(Random& random, Schedule table) {
   return {"doubled", print(table), text(action) + " stands twice"};
 }
 
-// W of a stage without parameters is nobody's loss.
+// Drops an action, but no W of a stage without parameters, which may be absent.
 BrokenTable drop(Random& random, Schedule table, const StageShape& shape) {
   const auto [a, i] =
       pick(random, table, [&](const Action& x) { return x.kind != Kind::W || shape.has_parameters[static_cast<std::size_t>(x.stage)]; });
@@ -168,7 +168,7 @@ BrokenTable drop(Random& random, Schedule table, const StageShape& shape) {
   return {"missing", print(table), text(dropped) + (dropped.kind == Kind::B ? " or" : " is missing")};
 }
 
-// A backward before its own forward: the shortest circle.
+// Puts a backward before its own forward, which makes the shortest circle.
 BrokenTable reverse(Random& random, Schedule table) {
   const auto [a, i] = pick(random, table, [](const Action& x) { return x.kind == Kind::B || x.kind == Kind::I; });
   if (a < 0) return repeat(random, std::move(table));
@@ -229,7 +229,7 @@ StageShape random_shape(Random& random, const RandomShapeOptions& options) {
       if (coin(random, options.edge)) before.push_back(static_cast<std::int32_t>(p));
     }
     if (before.empty() && s > 0) before.push_back(draw(random, 0, static_cast<int>(s) - 1));
-    // A stage with backward is one whose own or earlier parameters need gradients.
+    // A stage has a backward if its own or earlier parameters need gradients.
     const bool fed = std::any_of(before.begin(), before.end(), [&](int p) { return shape.has_backward[static_cast<std::size_t>(p)]; });
     shape.has_backward.push_back(fed || !coin(random, options.no_backward));
     shape.has_parameters.push_back(!coin(random, options.no_parameters));
@@ -316,7 +316,7 @@ Schedule with_counts(Random& random, Schedule schedule, const StageShape& shape,
         row.erase(row.begin() + static_cast<std::ptrdiff_t>(i) + 1);
         try {
           validate(schedule, shape);
-        } catch (const Error&) {  // what the first gave is now too late for somebody
+        } catch (const Error&) {  // the first action's result now comes too late for another
           row = before;
           joined = false;
         }

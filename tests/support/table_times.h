@@ -1,4 +1,4 @@
-// What a schedule takes: makespan, bubble and the most activations that live at once on each actor.
+// The figures of a schedule's table: makespan, bubble and the most activations that live at once on each actor.
 #pragma once
 
 #include <string_view>
@@ -18,7 +18,8 @@ inline Network every_link(double latency) {
   return {.link = {.latency = latency}};
 }
 
-// By name, F=1, I=W=1 unless said, for an actor's whole share, so that a chunk costs 1/chunks; live activations are counted alike.
+// Simulates a schedule by name. F takes 1 and I=W=1 unless said otherwise, for an actor's whole share, so that a chunk costs 1/chunks; live
+// activations are counted alike.
 inline Times times(std::string_view name, const ScheduleOptions& options, const Network& network = {}, const UnitCosts& costs = {}) {
   const Schedule schedule = make_schedule(name, options);
   const TableTime time =

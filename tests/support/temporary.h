@@ -1,4 +1,4 @@
-// A folder of a test's own.
+// A temporary folder for one test.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 namespace penstock::test {
 
-// Made empty, removed with everything in it.
+// The folder is empty at first, and is removed with everything in it.
 class TemporaryFolder {
  public:
   TemporaryFolder();

@@ -1,4 +1,4 @@
-// Pass tests: graph text in, graph text out.
+// Helpers for tests of passes: graph text in, graph text out.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace penstock::test {
 
-// A graph from text without the first line.
+// The graph that the text, without its first line, describes.
 inline Graph graph_of(const std::string& text) {
   Graph graph = parse_graph("penstock graph 1\n" + text);
   verify_structure(graph);
   return graph;
 }
 
-// A step whose loop has this body over x (split) and w (invariant).
+// A step whose loop has this body, over x (split) and w (invariant).
 inline Graph step_with(const std::string& body) {
   return parse_graph(
       "penstock graph 1\n"
@@ -23,7 +23,7 @@ inline Graph step_with(const std::string& body) {
       body + "  }\n  return %0\n}\n");
 }
 
-// Text without the first line, of a graph that a pass made.
+// The text, without its first line, of a graph that a pass made.
 inline std::string text_of(const Graph& graph) {
   verify_structure(graph);
   return print_body(graph);

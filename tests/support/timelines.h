@@ -1,4 +1,4 @@
-// Timelines to draw.
+// Timelines for tests of drawings.
 #pragma once
 
 #include <random>
@@ -7,10 +7,10 @@
 
 namespace penstock::test {
 
-// Two devices, two micro-batches with a split backward, transfers with causes, an update, and memory; 20 ms.
+// A timeline of two devices and two micro-batches with a split backward, transfers with causes, an update, and memory; it takes 20 ms.
 Timeline small_timeline();
 
-// Anything that a timeline may hold: names with every kind of character, activities that overlap or take no time, memory or none.
+// A timeline with anything that one may hold: names with every kind of character, activities that overlap or take no time, memory or none.
 Timeline random_timeline(std::mt19937_64& random);
 
 // `devices` times `boxes` boxes of F and B in turn that touch each other, without names.
