@@ -1,4 +1,4 @@
-// How fast GraphPipe's planner searches, by nodes and devices; `states` is what it looks at.
+// Measures how fast GraphPipe's planner searches, by nodes and devices; `states` is the number of states that it looks at.
 //
 //   cmake --preset release -DPENSTOCK_BENCH=ON && ninja -C build graphpipe_bench && build/bench/graphpipe_bench
 #include <benchmark/benchmark.h>
@@ -28,7 +28,7 @@ PlanGraph graph_of(int nodes) {
   return graph;
 }
 
-// Blocks of a node, four branches of three nodes each, and so on.
+// A graph of blocks: a node, four branches of three nodes each, a node, and so on.
 PlanGraph blocks(int nodes) {
   PlanGraph graph = graph_of(nodes);
   const auto edge = [&](int from, int to) {
@@ -51,7 +51,7 @@ PlanGraph row(int nodes) {
   return graph;
 }
 
-// Four branches into one head.
+// A graph of four branches into one head.
 PlanGraph branches(int nodes) {
   PlanGraph graph = graph_of(nodes);
   const int each = (nodes - 1) / 4;

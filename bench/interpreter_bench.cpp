@@ -1,5 +1,5 @@
-// What a program costs beside its work: dispatch by the interpreter with a machine that does nothing, and the verifier, the memory plan
-// and the text form, on the program of a 1F1B pipeline (one stage per device, one tensor per edge).
+// Measures a program's overhead: dispatch by the interpreter with a machine that does nothing, and the verifier, the memory plan and the
+// text form, on the program of a 1F1B pipeline (one stage per device, one tensor per edge).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ class Pipeline {
     on().instructions.push_back(i);
   }
 
-  // Warm-up, one forward and one backward in turn, then the rest of the backwards.
+  // A device's instructions: warm-up, one forward and one backward in turn, then the rest of the backwards.
   void device() {
     weight_ = slot("w", SlotClass::state);
     gradient_ = slot("g");
@@ -131,7 +131,7 @@ std::int64_t instructions(const Program& program) {
   return count;
 }
 
-// Everything is complete as soon as it is started, but the interpreter has to ask.
+// A machine on which everything is complete as soon as it is started; but the interpreter has to ask.
 struct IdleMachine {
   Event next = 0;
   Event run(const Instruction&) { return ++next; }
@@ -159,7 +159,7 @@ void Verify(benchmark::State& state) {
 }
 BENCHMARK(Verify)->Args({4, 64})->Args({64, 1024})->Unit(benchmark::kMillisecond);
 
-// Every instruction takes a microsecond; links of their own, or copies in the order of time.
+// Every instruction takes a microsecond; links have lanes of their own, or copies are started in the order of time.
 void Simulate(benchmark::State& state) {
   const Program program = pipeline(static_cast<int>(state.range(0)), static_cast<int>(state.range(1)));
   Durations durations;

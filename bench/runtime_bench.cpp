@@ -1,4 +1,4 @@
-// What a step costs beside its work: an actor's dispatch, the messages of a step, and a transfer between threads that spin or sleep.
+// Measures a step's overhead: an actor's dispatch, the messages of a step, and a transfer between threads that spin or sleep.
 #include <benchmark/benchmark.h>
 
 #include <chrono>
@@ -14,7 +14,7 @@
 namespace penstock {
 namespace {
 
-// Takes `time` for each run and computes nothing.
+// An executor that takes `time` for each run and computes nothing.
 class Idle : public Executor {
  public:
   explicit Idle(std::chrono::microseconds time) : time_(time) {}
@@ -34,7 +34,7 @@ class Idle : public Executor {
   std::chrono::microseconds time_;
 };
 
-// Everything is complete at once.
+// A transport on which everything is complete at once.
 class NoWire : public Transport {
  public:
   void begin_step(const Program&, int) override {}
@@ -49,7 +49,7 @@ class NoData : public DataSource {
   void fill(const Port&, const StepInput&, std::int64_t, std::int64_t, std::span<std::byte>) const override {}
 };
 
-// Device 0 makes a tensor of `words`, sends it to device 1, gets another back, and so on.
+// Device 0 makes a tensor of `words` words, sends it to device 1, gets another one back, and so on.
 Program ping_pong(int rounds, int words) {
   const std::string type = concat("i64[", words, "]");
   std::string first, second, slots0, slots1;
@@ -90,7 +90,7 @@ std::unique_ptr<Cluster> cluster_of(std::chrono::microseconds run, double spin) 
   return make_thread_cluster(2, [run](int) { return std::make_unique<Idle>(run); }, std::make_shared<NoData>(), options);
 }
 
-// Command, reply, and nothing to do.
+// A step of a command, a reply, and nothing to do.
 void EmptyStep(benchmark::State& state) {
   auto cluster = cluster_of(std::chrono::microseconds(0), -1);
   const std::uint64_t program = cluster->load(

@@ -1,4 +1,4 @@
-// How fast tables are made, checked and simulated; items are actions.
+// Measures how fast tables are made, checked and simulated; items are actions.
 //
 //   cmake --preset release -DPENSTOCK_BENCH=ON && ninja -C build table_bench && build/bench/table_bench
 #include <benchmark/benchmark.h>
@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-// Actors by micro-batches.
+// The table for the benchmark's numbers of actors and micro-batches.
 Schedule table_of(const benchmark::State& state, const char* name) {
   const int chunks = std::string_view(name) == "interleaved-1f1b" ? 2 : 1;
   return make_schedule(name,

@@ -1,5 +1,5 @@
-// Our loops beside libtorch's, and matrix products by library, at the sizes of the reference work (2 sequences of 128, vocabulary 2048,
-// 4 heads). Thread CPU time; items per second are floating-point operations of the product, elements otherwise.
+// Measures our loops beside libtorch's, and matrix products by library, at the sizes of the reference model (2 sequences of 128, vocabulary
+// 2048, 4 heads). Times are CPU times of the thread; items are floating-point operations for products, elements otherwise.
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
@@ -32,8 +32,8 @@ void with_items(benchmark::State& state, std::int64_t items) {
   state.SetItemsProcessed(state.iterations() * items);
 }
 
-// Arguments: rows, columns, inner size, and which operand is transposed (0: none, 1: the first, as a weight's gradient, which is added;
-// 2: the second, as a layer).
+// The arguments are rows, columns, inner size, and which operand is transposed (0: none, 1: the first, as for a weight's gradient, which is
+// added; 2: the second, as in a layer).
 void product(benchmark::State& state, const char* kernel) {
   const std::int64_t m = state.range(0), n = state.range(1), k = state.range(2), transposed = state.range(3);
   const T operands[] = {transposed == 1 ? at::randn({k, m}).t() : at::randn({m, k}),
@@ -99,7 +99,7 @@ void layer_norm(benchmark::State& state, bool ours) {
 BENCHMARK_CAPTURE(layer_norm, ours, true)->Arg(64)->Arg(256);
 BENCHMARK_CAPTURE(layer_norm, libtorch, false)->Arg(64)->Arg(256);
 
-// Ours keeps the logsumexp for the backward pass.
+// Our loop keeps the logsumexp for the backward pass.
 void cross_entropy(benchmark::State& state, bool ours) {
   const T logits = at::randn({kRows, state.range(0)}), targets = at::zeros({kRows}, at::kLong), logsumexp = at::zeros({kRows});
   for (auto _ : state) {

@@ -1,5 +1,5 @@
-// Where the time of a step goes: every task of a compiled program, op by op, alone on one thread, in thread CPU time (so that other work
-// on the machine hardly shows).
+// Shows where the time of a step goes: runs every task of a compiled program, op by op, alone on one thread, and takes the thread's CPU
+// time (in which other work on the machine hardly shows).
 //
 //   penstock compile --emit program --schedule 1f1b --actors 2 --microbatches 16 ... > program.txt
 //   tasks program.txt [rounds]
@@ -42,7 +42,7 @@ at::Tensor operand(const TensorType& type, std::vector<Arena>& arenas) {
   return x;
 }
 
-// Accumulated results are what W and B tasks mostly have, but whether a result is one stands in the program's instructions.
+// W and B tasks mostly add to their results, but only the program's instructions say which results are added to.
 std::vector<ResultMode> modes_of(const Program& program, std::size_t task) {
   std::vector<ResultMode> modes;
   for (const DeviceProgram& device : program.devices)
