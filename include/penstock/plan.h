@@ -158,5 +158,10 @@ struct PlannerInfo {
   bool smallest_size = false;  // whether it takes micro-batches of the smallest size that has costs only
 };
 const std::vector<PlannerInfo>& planners();  // the first is the default
+// The one of this name. Throws Error with all that there are.
+const PlannerInfo& planner_named(const std::string& name);
+// The same by any planner, a user's own too: its stages are checked, timed and named here. Throws Error also for stages that are no plan of
+// the problem.
+Plan make_plan(const PlannerInfo& planner, const PlanProblem& problem, const PlanOptions& options = {});
 
 }  // namespace penstock

@@ -63,6 +63,10 @@ Tensor stage_boundary(Tensor x) {
   return emit("stage_boundary", {x});
 }
 
+std::vector<Tensor> own_op(std::string_view name, const std::vector<Tensor>& operands, Attributes attributes) {
+  return emit_all(name, operands, std::move(attributes));
+}
+
 std::vector<Tensor> call(std::string_view name, const std::vector<Tensor>& operands, const std::vector<TensorType>& types) {
   if (find_op(name)) throw Error(concat("call: ", quote(name), " is an op that Penstock knows"), {}, "use the function of that name");
   return emit_typed(name, operands, types);

@@ -1,6 +1,12 @@
+#include <deque>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
 #include <unordered_map>
 
+#include "base/text.h"
 #include "ops/definition.h"
+#include "penstock/error.h"
 
 namespace penstock {
 namespace {
@@ -19,12 +25,50 @@ Table make_table() {
   return table;
 }
 
+// Users' own, which only grow.
+class OwnOps {
+ public:
+  void add(const OpDefinition& definition) {
+    const std::unique_lock lock(mutex_);
+    OpDefinition& own = definitions_.emplace_back(definition);
+    own.name = names_.emplace_back(definition.name);
+    table_[own.name] = &own;
+  }
+  const OpDefinition* find(std::string_view name) const {
+    const std::shared_lock lock(mutex_);
+    const auto found = table_.find(name);
+    return found == table_.end() ? nullptr : found->second;
+  }
+
+ private:
+  mutable std::shared_mutex mutex_;
+  std::deque<std::string> names_;  // deques, as what they hold must stay where it is
+  std::deque<OpDefinition> definitions_;
+  Table table_;
+};
+
+OwnOps& own_ops() {
+  static OwnOps ops;
+  return ops;
+}
+
 }  // namespace
 
 const OpDefinition* find_op(std::string_view name) {
   static const Table table = make_table();
   const auto found = table.find(name);
-  return found == table.end() ? nullptr : found->second;
+  return found == table.end() ? own_ops().find(name) : found->second;
+}
+
+void register_op(const OpDefinition& definition) {
+  const std::string name = quote(std::string(definition.name));
+  if (find_op(definition.name) != nullptr)
+    throw Error(concat("an op ", name, " is known already"), {}, "give your own a prefix: mine::swish");
+  if (definition.infer == nullptr || definition.compute == nullptr)
+    throw Error(concat("op ", name, " has no ", definition.infer == nullptr ? "infer" : "compute"), {},
+                "an op of one's own says its results' types and computes them");
+  if (definition.views >= 0 || definition.collective) throw Error(concat("op ", name, ": views and collectives are Penstock's own"));
+  own_ops().add(definition);
 }
 
 std::vector<std::string_view> op_names() {

@@ -80,9 +80,16 @@ void check_planner(const std::string& name, const std::vector<std::string>& othe
               near.empty() ? "" : concat("did you mean ", near, "?"));
 }
 
+const PlannerInfo& planner_named(const std::string& name) {
+  check_planner(name);
+  return *std::find_if(planners().begin(), planners().end(), [&](const PlannerInfo& planner) { return planner.name == name; });
+}
+
 Plan make_plan(const std::string& planner, const PlanProblem& problem, const PlanOptions& options) {
-  check_planner(planner);
-  const PlannerInfo& info = *std::find_if(planners().begin(), planners().end(), [&](const PlannerInfo& p) { return p.name == planner; });
+  return make_plan(planner_named(planner), problem, options);
+}
+
+Plan make_plan(const PlannerInfo& info, const PlanProblem& problem, const PlanOptions& options) {
   check_problem(problem);
   check_processors(problem.graph, info.name);
   const auto begin = std::chrono::steady_clock::now();

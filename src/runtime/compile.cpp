@@ -4,6 +4,8 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "lower/lower.h"
+#include "penstock/compile.h"
 #include "penstock/error.h"
 #include "plan/apply.h"
 #include "plan/step_nodes.h"
@@ -126,23 +128,6 @@ OptimiserOptions optimiser_of(const Config& config) {
   return options;
 }
 
-// The table's forwards only. Every stage stays on its actors, so that state need not move between a training and a validation step.
-Schedule forward_only(Schedule schedule) {
-  schedule.cells.clear();
-  for (auto& actions : schedule.actors) {
-    std::erase_if(actions, [](const Action& action) { return action.kind != Kind::F; });
-    for (Action& action : actions) action.fused_with_next = false;
-  }
-  return schedule;
-}
-
-bool has_gathers(const Schedule& schedule) {
-  for (const auto& row : schedule.actors)
-    for (const Action& action : row)
-      if (is_collective(action.kind)) return true;
-  return false;
-}
-
 // The ZeRO level: 3 where a table gathers parameters, unless the configuration says otherwise. One node has all of them.
 int zero_of(const Config& config, const Prepared& prepared) {
   const int devices = parts_of(prepared.replicas);
@@ -152,29 +137,19 @@ int zero_of(const Config& config, const Prepared& prepared) {
   return devices == prepared.local ? std::min(level, 1) : level;
 }
 
-// How the training program, which updates, holds its state.
-Sharding sharding_of(const Prepared& prepared) {
-  Sharding sharding;
-  sharding.level = prepared.zero;
-  sharding.local = prepared.local;
-  for (const ParameterSpec& parameter : prepared.parameters) sharding.parameters.push_back(parameter.name);
-  return sharding;
+CompileOptions compile_options(const Config& config, const Prepared& prepared) {
+  CompileOptions options{.devices = prepared.replicas, .zero = prepared.zero, .local = prepared.local};
+  options.recompute = config.pipeline.recompute == "inputs";
+  for (const ParameterSpec& parameter : prepared.parameters) options.parameters.push_back(parameter.name);
+  return options;
 }
 
-// How another program finds the state that training leaves.
-Sharding sharding_of(const Config& config, const Prepared& prepared) {
-  Sharding sharding = sharding_of(prepared);
-  if (sharding.level < 3) return sharding;
-  const Graph step = training_graph(config, prepared);
-  sharding.blocks = parameter_blocks(step, schedule_for(step, prepared), {.devices = prepared.replicas, .sharding = sharding});
-  return sharding;
-}
-
-LowerOptions lower_options(const Config& config, const Prepared& prepared, const Graph& step) {
-  LowerOptions options;
-  options.devices = prepared.replicas;
-  options.sharding = sharding_of(prepared);
-  if (config.pipeline.recompute == "inputs") options.recompute = prepare_stages(step).stages;
+// How a program beside the one that updates finds the state that training leaves.
+CompileOptions beside(const Config& config, const Prepared& prepared) {
+  CompileOptions options = compile_options(config, prepared);
+  if (options.zero < 3) return options;
+  const Graph training = training_graph(config, prepared);
+  options.blocks = shared_blocks(training, schedule_for(training, prepared), options);
   return options;
 }
 
@@ -276,21 +251,17 @@ Graph generation_graph(const Config& config, const Prepared& prepared) {
 
 Program compile_training(const Config& config, const Prepared& prepared) {
   const Graph step = training_graph(config, prepared);
-  return lower(step, schedule_for(step, prepared), lower_options(config, prepared, step));
+  return compile(step, schedule_for(step, prepared), compile_options(config, prepared));
 }
 
 Program compile_gradients(const Config& config, const Prepared& prepared) {
   const Graph step = gradient_graph(config, prepared);
-  LowerOptions options = lower_options(config, prepared, step);
-  options.sharding = sharding_of(config, prepared);
-  return lower(step, schedule_for(step, prepared), options);
+  return compile(step, schedule_for(step, prepared), beside(config, prepared));
 }
 
 Program compile_evaluation(const Config& config, const Prepared& prepared) {
   const Graph step = evaluation_graph(config, prepared);
-  Schedule schedule = forward_only(schedule_for(step, prepared));
-  if (prepared.zero == 3) schedule = with_gathers(std::move(schedule), /*turns=*/true);
-  return lower(step, schedule, {.devices = prepared.replicas, .sharding = sharding_of(config, prepared)});
+  return compile(step, schedule_for(step, prepared), beside(config, prepared));
 }
 
 Program compile_generation(const Config& config, const Prepared& prepared) {
@@ -301,7 +272,8 @@ std::string stages_text(const Config& config, const Prepared& prepared) {
   const Graph graph = training_graph(config, prepared);
   const StagedStep step = prepare_stages(graph, prepared.zero < 3);
   const Schedule schedule = schedule_for(graph, prepared);
-  const StageDag dag = cut_for(step, schedule, {.devices = prepared.replicas, .sharding = sharding_of(prepared)});
+  const StageDag dag =
+      cut_for(step, schedule, {.devices = prepared.replicas, .sharding = {.level = prepared.zero, .local = prepared.local}});
 
   const char* sources[] = {"data", "invariant", "edge", "accumulator"};
   const auto bundles = [&](const std::vector<std::int32_t>& list) {

@@ -111,11 +111,16 @@ void put(Writer& out, const StateSource& source) {
     out.put(p.initial.deviation);
     out.put(p.decay);
   }
+  out.put(static_cast<std::uint64_t>(source.values.size()));
+  for (const auto& [name, bytes] : source.values) {
+    out.put(name);
+    out.put(bytes);
+  }
 }
 
 StateSource get_source(Reader& in) {
   StateSource source;
-  source.kind = in.choice(StateSource::Kind::safetensors);
+  source.kind = in.choice(StateSource::Kind::values);
   source.seed = in.get<std::int64_t>();
   source.path = in.text();
   source.parameters.resize(in.length(27));
@@ -126,6 +131,10 @@ StateSource get_source(Reader& in) {
     p.initial.kind = in.choice(Initialiser::Kind::normal);
     p.initial.deviation = in.get<double>();
     p.decay = in.flag();
+  }
+  for (std::size_t left = in.length(16); left > 0; --left) {
+    const std::string name = in.text();
+    source.values[name] = in.items<std::byte>();
   }
   return source;
 }

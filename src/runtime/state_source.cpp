@@ -108,8 +108,21 @@ void StateReader::assemble(const std::string& name, const Piece& piece, const Te
   }
 }
 
+bool StateReader::has(const std::string& name) const {
+  return source_.kind != StateSource::Kind::values || source_.values.contains(parse_piece(name).tensor);
+}
+
+void StateReader::read_value(const Piece& piece, const TensorType& type, std::span<std::byte> out) {
+  const std::vector<std::byte>& whole = source_.values.at(piece.tensor);
+  const auto begin = static_cast<std::size_t>(piece.begin * byte_size(type.dtype));
+  if (begin + out.size() > whole.size())
+    throw Error(concat("the value of ", quote(piece.tensor), " has ", whole.size(), " bytes, the program needs ", text(piece, type)));
+  std::ranges::copy(std::span(whole).subspan(begin, out.size()), out.begin());
+}
+
 void StateReader::read(const std::string& name, const TensorType& type, std::span<std::byte> out) {
   const Piece piece = parse_piece(name);
+  if (source_.kind == StateSource::Kind::values) return read_value(piece, type, out);
   if (source_.kind == StateSource::Kind::checkpoint) return read_state(name, piece, type, out);
   if (const auto spec = specs_.find(piece.tensor); spec != specs_.end()) return read_parameter(*spec->second, piece, type, out);
   std::ranges::fill(out, std::byte{0});  // moments and counters start at zero

@@ -95,7 +95,7 @@ void Worker::set_state(const StateSource& source) {
   for (std::uint64_t program : order_) {
     bind(program);
     for (const Part& part : state_parts())
-      if (set.insert(part.name).second) reader.read(part.name, part.type, part.bytes);
+      if (reader.has(part.name) && set.insert(part.name).second) reader.read(part.name, part.type, part.bytes);
   }
 }
 

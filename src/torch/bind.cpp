@@ -155,7 +155,11 @@ class Binder {
       if (add_home_[value.index()]) accumulate |= 1u << r;
     }
     const Site site{graph_, op, operands, results, accumulate};
-    push(kernel ? kernel->bind(site) : bind_by_name(site), OpId(static_cast<std::int64_t>(o)));
+    const OpDefinition* own = kernel ? nullptr : find_op(op.name);
+    push(kernel                ? kernel->bind(site)
+         : own && own->compute ? bind_own(site, own->compute)
+                               : bind_by_name(site),
+         OpId(static_cast<std::int64_t>(o)));
   }
 
   // Binds a view op. Returns true if every result is a view; results that are to be written elsewhere need a copy.

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "ir/graph.h"
+#include "ops/definition.h"
 
 namespace penstock {
 
@@ -61,6 +62,9 @@ std::span<const Kernel> optimiser_kernels();
 // no such op, an argument has neither attribute nor default, or a result has another type than the graph declares (the call does, where the
 // operator cannot tell before).
 Bound bind_by_name(const Site& site);
+
+// A user's own op (OpDefinition::compute), on dense copies of operands that are not dense.
+Bound bind_own(const Site& site, OpFunction compute);
 
 at::ScalarType scalar_type(DType dtype);
 // A dense tensor over memory that somebody else owns.

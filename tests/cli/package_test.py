@@ -33,7 +33,8 @@ class PackageTest(ProgramTest):
             "cmake_minimum_required(VERSION 3.25)\nproject(outside CXX)\n"
             f"{penstock}\n"
             f'add_executable(outside "{REPOSITORY}/examples/custom_model.cpp")\n'
-            "target_link_libraries(outside PRIVATE Penstock::penstock)\n"
+            f'add_executable(library "{REPOSITORY}/examples/library.cpp")\n'
+            "foreach(program outside library)\n  target_link_libraries(${program} PRIVATE Penstock::penstock)\nendforeach()\n"
         )
         compiler = f"-DCMAKE_CXX_COMPILER={cached('CMAKE_CXX_COMPILER')}"
         self.cmake("-G", cached("CMAKE_GENERATOR"), "-S", ".", "-B", "build", compiler, *options)
@@ -55,6 +56,9 @@ class PackageTest(ProgramTest):
         train = [self.folder / "build/outside", "train", "--set", "model.name=trigram", "--text", self.text, "--steps", "1", "--out", self.folder / "run"]
         trained = subprocess.run(train, capture_output=True, encoding="utf-8", timeout=120)
         self.assertEqual(trained.returncode, 0, trained.stderr)
+        library = subprocess.run([self.folder / "build/library"], capture_output=True, encoding="utf-8", timeout=120)
+        self.assertEqual(library.returncode, 0, library.stdout + library.stderr)
+        self.assertRegex(library.stdout, r"(?m)^a model on 4 devices: loss \d")
 
 
 if __name__ == "__main__":

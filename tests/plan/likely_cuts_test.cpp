@@ -68,8 +68,9 @@ TEST(LikelyCuts, WholeModulesWithinOnePercentOfExact) {
     problem.cluster = uniform_cluster(devices, 1e9);
     problem.replicas = false;
     EXPECT_GT(Downsets(problem.graph, kMostListed).count(), 100'000);
-    EXPECT_LE(plan_by_pipedream(problem, {}).bottleneck, 1.01);
-    EXPECT_LE(plan_by_max_load(problem, {}).bottleneck, 1.01);
+    const PlanOptions unhurried{.seconds = kInfinity};  // both end by themselves, however slow the build and the machine
+    EXPECT_LE(plan_by_pipedream(problem, unhurried).bottleneck, 1.01);
+    EXPECT_LE(plan_by_max_load(problem, unhurried).bottleneck, 1.01);
   }
 }
 

@@ -1,0 +1,51 @@
+// From a step, or a model, and a schedule to programs: the whole way in one call.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "penstock/schedule.h"
+#include "penstock/trace.h"
+#include "program/program.h"
+#include "trace/step.h"
+
+namespace penstock {
+
+// What stands behind the actors of a table, and what they keep.
+struct CompileOptions {
+  // How many devices each actor has; empty: one each. They share every micro-batch (data parallelism), so the step has parts_of(devices)
+  // times the table's micro-batches.
+  std::vector<int> devices = {};
+  int zero = 0;            // ZeRO's level: what the devices of an actor hold in shares (Sharding, lower/lower.h)
+  int local = 1;           // at level 3, how many devices of an actor, one after the other, hold the same parameters
+  bool recompute = false;  // every backward computes again all that it reads of its forward
+  // States that other programs than the one that updates them read; empty: the floating ones that the step's loop reads.
+  std::vector<std::string> parameters = {};
+  // At level 3, of a program that runs beside the one that updates: shared_blocks() of that one's step.
+  std::vector<std::vector<std::string>> blocks = {};
+};
+
+// A program for as many devices as the actors have together: all communication inferred, memory planned, proven free of deadlock. `step`
+// has stage marks or none (stage/stages.h); its loop has as many micro-batches as the table, times parts_of(devices). Of the table a step
+// without backward takes the forwards. Throws Error where step, table and devices do not fit.
+Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options = {});
+// The parameters that devices hold in shares as one block, at level 3: the other programs of a run (gradients, validation) must know them
+// to find what the program of `training` leaves.
+std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const Schedule& schedule, const CompileOptions& options);
+
+struct ModelPrograms {
+  Program training;    // outputs "loss", "gradient_norm", "learning_rate"
+  Program evaluation;  // outputs "loss_sum" and "count"
+  // Both read the model's data ports, "rows" i64[batch] (the samples' numbers in the step) and "seed" i64[].
+};
+// Both of steps of `batch` samples (of `context` tokens; 0: the model reads no text). The model marks as many stages as the table has.
+// Throws Error also where the batch is not divisible by the micro-batches.
+ModelPrograms compile(const Model& model, int batch, int context, const OptimiserOptions& optimiser, const Schedule& schedule,
+                      CompileOptions options = {});
+
+// The table without all that is no F, so that every stage stays on its actors.
+Schedule forward_only(Schedule schedule);
+bool has_gathers(const Schedule& schedule);
+
+}  // namespace penstock

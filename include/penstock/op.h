@@ -1,0 +1,65 @@
+// What one op means: result types, gradient, cost, aliasing; and how a user makes an op known.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+#include "penstock/ops.h"
+
+namespace penstock {
+
+struct VjpArguments {
+  const Op& op;
+  std::span<const Tensor> operands;
+  std::span<const Tensor> results;
+  std::span<const Tensor> cotangents;  // one per result; none where nothing flows back
+  const std::vector<bool>& wanted;     // operands whose cotangent is asked for
+};
+
+// A tensor in the host's memory as a kernel of a user's own sees it: dense, row-major.
+struct TensorMemory {
+  std::byte* data = nullptr;
+  TensorType type;
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data);
+  }
+};
+// Computes an op: reads the operands, writes every result. Called by several devices' threads at once.
+using OpFunction = void (*)(const Op& op, std::span<const TensorMemory> operands, std::span<const TensorMemory> results);
+
+struct OpDefinition {
+  std::string_view name;
+  // Infers the result types; throws Error with the op's name and the shapes. `op` gives the number of operands and the attributes.
+  std::vector<TensorType> (*infer)(const Op& op, std::span<const TensorType> operands);
+  // Gives the cotangent of each operand (none where it is not wanted or zero); null: not differentiable in any operand.
+  std::vector<Tensor> (*vjp)(const VjpArguments&) = nullptr;
+  // Floating-point operations of one execution; null: one per result element.
+  double (*flops)(const Op& op, std::span<const TensorType> operands, std::span<const TensorType> results) = nullptr;
+  // Bytes moved; null: every operand read once and every result written once.
+  double (*bytes)(const Op& op, std::span<const TensorType> operands, std::span<const TensorType> results) = nullptr;
+  // The operand whose storage every result views (never written through): reshape, transpose, split, ...; -1: fresh storage. A reshape
+  // copies where the operand's strides do not allow a view.
+  int views = -1;
+  // Whether element e of every result depends on element e only of the operands of the result's type. Then a result may be written over
+  // such an operand's storage (add, gelu, adamw, ...).
+  bool elementwise = false;
+  // Whether result i is a later version of operand i. Then it is written over a state where operand i was (adamw_validated).
+  bool revises = false;
+  // Whether the result of a member of a mesh axis depends on the other members, or on which member it is. No device runs such an op alone.
+  bool collective = false;
+  // Computes a user's own op; null: the executors have a kernel of this name.
+  OpFunction compute = nullptr;
+};
+
+// Makes a user's own op known for as long as the process runs, under a name with the user's prefix ("mine::swish"). Ops are what graphs of
+// all threads mean by a name, so they are the process's, not one call's. Throws Error: the name is known, "infer" or "compute" is missing,
+// or it is a view.
+void register_op(const OpDefinition& definition);
+// The op's results on these operands, by its `infer`. Throws Error for a name that nobody registered, and what `infer` throws.
+std::vector<Tensor> own_op(std::string_view name, const std::vector<Tensor>& operands, Attributes attributes = {});
+
+}  // namespace penstock

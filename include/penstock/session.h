@@ -1,0 +1,134 @@
+// Penstock inside another program: devices that take compiled programs, state and data by name, and give results, state and timelines.
+// No command line, configuration, model class or file is needed:
+//
+//   const Graph step = parse_graph(text);  // or trace(...), or training_step(model, ...)
+//   const Program program = compile(step, make_schedule("1f1b", {.actors = 2, .microbatches = 4}));
+//   Session session(2);
+//   session.load("train", program);
+//   session.set_state({{"w", host_tensor<float>({64, 64}, weights)}});
+//   const StepReport report = session.step("train", {{"x", host_tensor<float>({8, 64}, x)}});
+//   report.outputs.at("loss");
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/trace.h"
+#include "program/program.h"
+#include "simulate/timeline.h"
+
+namespace penstock {
+
+// A tensor in the host's memory: dense, row-major, as many bytes as its type has.
+struct HostTensor {
+  TensorType type;
+  std::vector<std::byte> bytes;
+};
+using HostTensors = std::map<std::string, HostTensor>;
+
+// As many values as the shape has elements (Error otherwise). T: float, double, std::int32_t, std::int64_t.
+template <class T>
+HostTensor host_tensor(Shape shape, const std::vector<T>& values);
+// The elements in row-major order. Throws Error where the tensor is of another dtype.
+template <class T>
+std::vector<T> values(const HostTensor& tensor);
+
+struct SessionOptions {
+  double deadline = 60;  // seconds that one wait may take
+  int threads = 1;       // that each device computes with
+};
+
+// Where a state lies: one entry for each device that owns it, or a range of it.
+struct StatePiece {
+  std::string tensor;
+  int device = 0;
+  std::int64_t begin = 0, end = 0;  // elements of the flattened tensor
+};
+
+struct StepReport {
+  HostTensors outputs;  // those of the step graph after its state, by name
+  double seconds = 0;
+  std::vector<double> busy, waiting;  // seconds of each device
+  std::vector<std::int64_t> memory;   // bytes of each device at its peak: its arenas and what kernels took beside them
+  Timeline timeline;                  // of a recorded step; else empty
+};
+
+// Devices as threads of this process, with libtorch's kernels and ours. State lives by name across programs and steps, and starts as zeros.
+// After an Error that a step throws the session is unusable. Calls come from one thread at a time.
+class Session {
+ public:
+  explicit Session(int devices, const SessionOptions& options = {});
+  ~Session();
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+
+  // Verifies the program, takes it to the devices and binds it, under a name for step(). Throws Error: a program for more devices than
+  // there are, one that does not verify, an op without a kernel, a name that is taken by another program.
+  void load(const std::string& name, const Program& program);
+
+  // Draws these parameters as training does; all other state is zero. Throws Error where a loaded program has one of another type.
+  void initialise(const std::vector<ParameterSpec>& parameters, std::int64_t seed = 0);
+  // Sets these states, whole, on all devices that hold them or pieces of them; all others stay. Throws Error for one that no loaded program
+  // has, and for one of another type.
+  void set_state(const HostTensors& state);
+  // One state, whole, wherever its pieces lie. Throws Error where no loaded program has it.
+  HostTensor state(const std::string& name);
+  // All state of the loaded programs: its tensors by name, and where they lie.
+  std::vector<StatePiece> pieces() const;
+
+  // Runs one step on `data`: a tensor for each of the program's data ports. Throws Error: no such program, a port missing, unknown or of
+  // another type; a device that failed or passed the deadline.
+  StepReport step(const std::string& name, const HostTensors& data, bool record = false);
+
+  // Median seconds of a step of each program, run in turn on the same data, `rounds` times `steps`; state goes on changing. Throws as step.
+  std::vector<double> race(const std::vector<std::string>& names, const HostTensors& data, int rounds = 3, int steps = 8);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+template <class T>
+constexpr DType dtype_of();
+template <>
+constexpr DType dtype_of<float>() {
+  return DType::f32;
+}
+template <>
+constexpr DType dtype_of<double>() {
+  return DType::f64;
+}
+template <>
+constexpr DType dtype_of<std::int32_t>() {
+  return DType::i32;
+}
+template <>
+constexpr DType dtype_of<std::int64_t>() {
+  return DType::i64;
+}
+
+// Throws Error unless `tensor` has dtype and the elements that `count` says.
+void check_host_tensor(const TensorType& type, DType dtype, std::size_t count);
+
+template <class T>
+HostTensor host_tensor(Shape shape, const std::vector<T>& values) {
+  HostTensor out{{dtype_of<T>(), std::move(shape)}, std::vector<std::byte>(values.size() * sizeof(T))};
+  check_host_tensor(out.type, dtype_of<T>(), values.size());
+  std::memcpy(out.bytes.data(), values.data(), out.bytes.size());
+  return out;
+}
+
+template <class T>
+std::vector<T> values(const HostTensor& tensor) {
+  check_host_tensor(tensor.type, dtype_of<T>(), tensor.bytes.size() / sizeof(T));
+  std::vector<T> out(tensor.bytes.size() / sizeof(T));
+  std::memcpy(out.data(), tensor.bytes.data(), tensor.bytes.size());
+  return out;
+}
+
+}  // namespace penstock

@@ -1,0 +1,85 @@
+#include "penstock/compile.h"
+
+#include <algorithm>
+
+#include "lower/lower.h"
+#include "schedule/kinds.h"
+#include "stage/loop.h"
+
+namespace penstock {
+namespace {
+
+std::vector<std::string> floating_states_in_loop(const Graph& step) {
+  std::vector<std::string> out;
+  const Op& loop = step.ops[loop_of(step)];
+  for (int i = 0; i < step.state; ++i) {
+    const ValueId state = step.inputs[static_cast<std::size_t>(i)];
+    const Value& value = step.values[state.index()];
+    if (is_floating(value.type.dtype) && std::find(loop.operands.begin(), loop.operands.end(), state) != loop.operands.end())
+      out.push_back(value.name);
+  }
+  return out;
+}
+
+Sharding sharding_of(const Graph& step, const CompileOptions& options) {
+  Sharding out{.level = options.zero, .local = options.local, .parameters = options.parameters, .blocks = options.blocks};
+  if (out.level > 0 && out.parameters.empty()) out.parameters = floating_states_in_loop(step);
+  return out;
+}
+
+// Level 2 and 3 keep sums or parameters in shares between the runs of a stage, so the table has to say when they are whole.
+Schedule gathering(Schedule schedule, int level) {
+  return level < 2 || has_gathers(schedule) ? std::move(schedule) : with_gathers(std::move(schedule), /*turns=*/true);
+}
+
+bool has_backward(const Graph& step) {
+  const Graph& body = *step.ops[loop_of(step)].body;
+  return std::any_of(body.ops.begin(), body.ops.end(), [](const Op& op) { return op.phase == Phase::backward; });
+}
+
+}  // namespace
+
+bool has_gathers(const Schedule& schedule) {
+  return std::any_of(schedule.actors.begin(), schedule.actors.end(), [](const std::vector<Action>& row) {
+    return std::any_of(row.begin(), row.end(), [](const Action& action) { return is_collective(action.kind); });
+  });
+}
+
+Schedule forward_only(Schedule schedule) {
+  schedule.cells.clear();
+  for (auto& actions : schedule.actors) {
+    std::erase_if(actions, [](const Action& action) { return action.kind != Kind::F; });
+    for (Action& action : actions) action.fused_with_next = false;
+  }
+  return schedule;
+}
+
+Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
+  LowerOptions lowering{.devices = options.devices, .sharding = sharding_of(step, options)};
+  Schedule table = gathering(schedule, options.zero);
+  if (!has_backward(step)) {
+    table = forward_only(std::move(table));
+    return lower(step, options.zero == 3 ? gathering(std::move(table), 3) : table, lowering);
+  }
+  if (options.recompute) lowering.recompute = prepare_stages(step).stages;
+  return lower(step, table, lowering);
+}
+
+std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const Schedule& schedule, const CompileOptions& options) {
+  if (options.zero < 3) return {};
+  return parameter_blocks(training, gathering(schedule, options.zero),
+                          {.devices = options.devices, .sharding = sharding_of(training, options)});
+}
+
+ModelPrograms compile(const Model& model, int batch, int context, const OptimiserOptions& optimiser, const Schedule& schedule,
+                      CompileOptions options) {
+  const int microbatches = schedule.microbatches() * parts_of(options.devices);
+  if (options.parameters.empty())
+    for (const ParameterSpec& parameter : model.parameters()) options.parameters.push_back(parameter.name);
+  const Graph training = training_step(model, batch, context, microbatches, optimiser);
+  Program program = compile(training, schedule, options);
+  options.blocks = shared_blocks(training, schedule, options);
+  return {std::move(program), compile(evaluation_step(model, batch, context, microbatches), schedule, options)};
+}
+
+}  // namespace penstock

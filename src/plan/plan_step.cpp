@@ -1,0 +1,31 @@
+#include "penstock/plan_step.h"
+
+#include <algorithm>
+
+#include "lower/lower.h"
+#include "plan/cost_model.h"
+#include "plan/step_groups.h"
+#include "stage/loop.h"
+#include "transform/passes.h"
+
+namespace penstock {
+PlannedStep plan_step(const Graph& traced, const ClusterSpec& cluster, const PlannerInfo& planner, const std::string& device,
+                      const PlanOptions& options, int most_nodes) {
+  const Graph step = eliminate_dead_code(traced);
+  const NodeGroups groups = group_nodes(step, most_nodes);
+  PlanProblem problem{.graph = plan_graph(step, groups, published_devices().device(device)), .cluster = cluster, .replicas = false};
+  problem.graph.name = step.name;
+  problem.samples = measured_samples(problem.graph) * static_cast<int>(attribute<std::int64_t>(step.ops[loop_of(step)], "microbatches"));
+  Plan plan = make_plan(planner, problem, options);
+  PlannedStep out;
+  out.plan = plan_of_nodes(step, groups, problem, plan);
+  std::map<std::string, std::string> stage_of;
+  for (const PlanFile::Stage& stage : out.plan.stages)
+    for (const std::string& node : stage.nodes) stage_of[node] = stage.name;
+  out.step = mark_stages(step, stage_of);
+  out.schedule = renumbered(out.plan, out.plan.schedule, prepare_stages(out.step).stages);
+  std::erase_if(out.schedule.actors, [](const std::vector<Action>& row) { return row.empty(); });
+  return out;
+}
+
+}  // namespace penstock

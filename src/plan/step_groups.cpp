@@ -1,0 +1,128 @@
+#include "plan/step_groups.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "lower/lower.h"
+#include "penstock/error.h"
+#include "plan/evaluate.h"
+#include "stage/loop.h"
+#include "transform/passes.h"
+
+namespace penstock {
+namespace {
+
+// Only which nodes are cheap matters: 0.1 TFLOP/s and 20 GB/s, as of one processor core.
+DeviceModel any_device() {
+  DeviceModel device;
+  device.f32 = device.f64 = 1e11;
+  device.bandwidth = 2e10;
+  return device;
+}
+
+TaskSeconds by_roofline(const DeviceModel& device) {
+  return [&device](const StageTask& task) { return roofline_seconds(task.graph, device); };
+}
+
+}  // namespace
+
+NodeGroups group_nodes(const Graph& step, int most) {
+  NodeGroups own;
+  for (const std::string& node : nodes_of(step)) own[node] = node;
+  const DeviceModel device = any_device();
+  return merged_nodes(plan_graph_of(prepare_stages(mark_stages(step, own)), by_roofline(device)), most);
+}
+
+PlanGraph plan_graph(const Graph& step, const NodeGroups& groups, const DeviceModel& device) {
+  const Graph grouped = mark_stages(step, groups);
+  PlanGraph out = plan_graph_of(prepare_stages(grouped), by_roofline(device));
+  const Program program = grouped_program(grouped);
+  CostContext context;
+  context.roofline = device;
+  share_update(out, update_seconds(program, task_seconds(program, {}, context)));
+  return out;
+}
+
+Program grouped_program(const Graph& step) {
+  ScheduleOptions options;
+  options.actors = 1;
+  const StageShape shape = shape_of(step);
+  options.chunks = static_cast<int>(shape.predecessors.size());
+  options.microbatches = static_cast<int>(attribute<std::int64_t>(step.ops[loop_of(step)], "microbatches"));
+  return lower(step, without_missing(make_schedule("sequential", options), shape));
+}
+
+std::map<std::pair<std::int32_t, Kind>, double> action_seconds(const Program& program, const Durations& seconds) {
+  std::map<std::pair<std::int32_t, Kind>, double> out;
+  for (std::size_t d = 0; d < program.devices.size(); ++d) {
+    double inputs = 0;  // since the last run: lowering fills an input right before its first reader
+    for (std::size_t k = 0; k < program.devices[d].instructions.size(); ++k) {
+      const Instruction& i = program.devices[d].instructions[k];
+      if (i.opcode == Opcode::input) inputs += seconds[d][k];
+      if (i.opcode != Opcode::run) continue;
+      if (i.action) out[{i.stage, i.kind}] = inputs + seconds[d][k];
+      inputs = 0;
+    }
+  }
+  return out;
+}
+
+double update_seconds(const Program& program, const std::vector<double>& seconds) {
+  double sum = 0;
+  bool looped = false;
+  for (const Instruction& i : program.devices[0].instructions) {
+    looped = looped || i.action;
+    if (i.opcode == Opcode::run && !i.action && looped) sum += seconds[i.task.index()];
+  }
+  return sum;
+}
+
+void share_update(PlanGraph& graph, double seconds) {
+  double bytes = 0;
+  for (const PlanNode& node : graph.nodes) bytes += node.costs[0].parameter_bytes;
+  for (PlanNode& node : graph.nodes)
+    if (node.costs[0].parameter_bytes > 0) node.costs[0].update = seconds * node.costs[0].parameter_bytes / bytes;
+}
+
+StageShape shape_of(const Graph& step) {
+  const StagedStep staged = prepare_stages(step);
+  return cut(staged, std::vector<bool>(staged.stages.size())).shape;
+}
+
+Schedule without_missing(Schedule schedule, const StageShape& shape) {
+  for (auto& row : schedule.actors)
+    std::erase_if(row, [&](const Action& action) {
+      const bool backward = action.kind == Kind::B || action.kind == Kind::I || action.kind == Kind::W;
+      return backward && !shape.has_backward[static_cast<std::size_t>(action.stage)];
+    });
+  schedule.cells.clear();
+  return schedule;
+}
+
+PlanFile plan_of_nodes(const Graph& step, const NodeGroups& groups, const PlanProblem& problem, Plan& plan) {
+  std::map<std::string, std::vector<std::string>> nodes_of_group, nodes_of_stage;
+  for (const std::string& node : nodes_of(step)) nodes_of_group[groups.at(node)].push_back(node);
+  NodeGroups stage_of;
+  for (PlanStage& stage : plan.stages) {
+    std::vector<std::string> nodes;  // in the order of tracing, as groups are
+    for (const int node : stage.nodes) {
+      const std::vector<std::string>& more = nodes_of_group.at(problem.graph.nodes[static_cast<std::size_t>(node)].name);
+      nodes.insert(nodes.end(), more.begin(), more.end());
+    }
+    stage.name = nodes.size() == 1 ? nodes[0] : concat(nodes.front(), " .. ", nodes.back());
+    for (const std::string& node : nodes) stage_of[node] = stage.name;
+    nodes_of_stage[stage.name] = std::move(nodes);
+  }
+  const StagedStep staged = prepare_stages(mark_stages(step, stage_of));
+  const auto place = [&](const PlanStage& stage) { return std::find(staged.stages.begin(), staged.stages.end(), stage.name); };
+  std::sort(plan.stages.begin(), plan.stages.end(), [&](const PlanStage& a, const PlanStage& b) { return place(a) < place(b); });
+  evaluate(problem, plan);
+
+  PlanFile file = plan_file_of(problem, plan);
+  file.file = "the plan";
+  for (PlanFile::Stage& stage : file.stages) stage.nodes = nodes_of_stage.at(stage.name);
+  file.schedule = without_missing(std::move(file.schedule), cut(staged, std::vector<bool>(staged.stages.size())).shape);
+  return file;
+}
+
+}  // namespace penstock

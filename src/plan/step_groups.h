@@ -1,0 +1,43 @@
+// A step's nodes in groups that are planned as one, and plans of groups as plans of nodes.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "penstock/plan.h"
+#include "plan/plan_file.h"
+#include "plan/step_nodes.h"
+#include "simulate/durations.h"
+#include "simulate/roofline.h"
+
+namespace penstock {
+
+// A step's nodes (step_nodes.h) by the name of the group that is planned as one node.
+using NodeGroups = std::map<std::string, std::string>;
+// At most `most` groups where that adds no order, of the cheapest neighbours.
+NodeGroups group_nodes(const Graph& step, int most);
+
+// A graph to plan with: a node for each group, with the device's published times at the step's own size of micro-batches.
+PlanGraph plan_graph(const Graph& step, const NodeGroups& groups, const DeviceModel& device);
+
+// The step whose stages are groups, on one device, one stage after the other: what groups are measured with.
+Program grouped_program(const Graph& step);
+// Seconds of each stage and kind that the program runs, with the filling of the inputs that it waits for. `seconds`: as durations_of says.
+std::map<std::pair<std::int32_t, Kind>, double> action_seconds(const Program& program, const Durations& seconds);
+// Seconds of what a grouped program runs after its loop: clipping and the optimiser's update. `seconds`: of each task.
+double update_seconds(const Program& program, const std::vector<double>& seconds);
+// Shares them among the nodes by the bytes of their parameters.
+void share_update(PlanGraph& graph, double seconds);
+
+// Which of the step's stages feed which, and what each has to do.
+StageShape shape_of(const Graph& step);
+// The table without backwards of stages that have none (an addition hands its gradient on).
+Schedule without_missing(Schedule schedule, const StageShape& shape);
+
+// A plan of the groups as one of the step's own nodes. Brings the plan's stages into the order in which compiling the step numbers them,
+// and times it anew.
+PlanFile plan_of_nodes(const Graph& step, const NodeGroups& groups, const PlanProblem& problem, Plan& plan);
+
+}  // namespace penstock

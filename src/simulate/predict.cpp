@@ -1,0 +1,41 @@
+#include "penstock/predict.h"
+
+#include "simulate/durations.h"
+#include "simulate/roofline.h"
+#include "simulate/simulate.h"
+
+namespace penstock {
+namespace {
+
+Prediction prediction_of(const Program& program, const Costs& costs, const CostContext& context, const Network& network) {
+  Simulation simulation = simulate(program, durations_of(program, costs, context), network, {.record = true});
+  Prediction out{simulation.makespan, simulation.bubble(), simulation.lower_bound(), kernel_bytes(program, costs), {}};
+  if (const auto overhead = costs.step_overhead.find(context.backend); overhead != costs.step_overhead.end())
+    out.seconds += overhead->second;
+  for (std::size_t d = 0; d < out.memory.size(); ++d) out.memory[d] += program.devices[d].device_bytes();
+  out.timeline = std::move(simulation.timeline);
+  out.timeline.title = program.name + ", predicted";
+  return out;
+}
+
+}  // namespace
+
+Prediction predict(const Program& program, const std::string& device, const std::string& link) {
+  CostContext context;
+  context.roofline = published_devices().device(device);
+  Network network;
+  network.link = published_devices().link(link);
+  network.host = host_link({}, context);
+  return prediction_of(program, {}, context, network);
+}
+
+Prediction predict(const Program& program, const Costs& costs, const std::string& backend) {
+  CostContext context;
+  context.backend = backend;
+  Network network;
+  if (program.devices.size() > 1) network = network_of(costs, context);
+  network.host = host_link(costs, context);
+  return prediction_of(program, costs, context, network);
+}
+
+}  // namespace penstock

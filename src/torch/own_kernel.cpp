@@ -1,0 +1,30 @@
+#include <ATen/ops/empty_like.h>
+
+#include "torch/kernel.h"
+
+namespace penstock {
+namespace {
+
+std::vector<TensorMemory> memory_of(const std::vector<at::Tensor>& tensors, std::span<const ValueId> values, const Graph& graph) {
+  std::vector<TensorMemory> out;
+  for (std::size_t i = 0; i < tensors.size(); ++i) out.push_back({static_cast<std::byte*>(tensors[i].data_ptr()), graph.type(values[i])});
+  return out;
+}
+
+}  // namespace
+
+Bound bind_own(const Site& site, OpFunction compute) {
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // to, from
+  std::vector<at::Tensor> operands, results(site.results.begin(), site.results.end());
+  for (const at::Tensor& operand : site.operands) {
+    operands.push_back(operand.is_contiguous() ? operand : at::empty_like(operand, at::MemoryFormat::Contiguous));
+    if (!operand.is_contiguous()) copies.emplace_back(operands.back(), operand);
+  }
+  return [compute, copies, operands, results, op = site.op, from = memory_of(operands, site.op.operands, site.graph),
+          to = memory_of(results, site.op.results, site.graph)] {
+    for (const auto& [dense, operand] : copies) dense.copy_(operand);
+    compute(op, from, to);
+  };
+}
+
+}  // namespace penstock
