@@ -50,12 +50,25 @@ def commands_of(markdown):
             fenced = not fenced
         elif fenced or line.startswith("    "):
             lines.append(line.strip())
+    lines = [line.removeprefix("$ ") for line in lines]
     # "penstock rules 1" begins a file of rules.
     return [
         re.sub(r" +#.*", "", line)
         for line in lines
         if re.match(r"(.*[ /])?penstock [a-z]", line) and not re.fullmatch(r"penstock [a-z]+ \d", line) and ".py" not in line
     ]
+
+
+def shown_outputs(markdown):
+    """Each command in a ```console block, with the output that the block shows of it."""
+    blocks = re.findall(r"^```console\n(.*?)^```", markdown, re.MULTILINE | re.DOTALL)
+    return [pair for block in blocks for pair in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)]
+
+
+def is_output(shown, output):
+    """Whether this is the output shown, in which "..." stands for lines that are left out, or within a line for a part of it."""
+    lines = [r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line).replace(r"\.\.\.", ".*") + r"\n" for line in shown.splitlines()]
+    return re.fullmatch("".join(lines), output) is not None
 
 
 def examples_of(help_text):
@@ -99,6 +112,33 @@ class Documents(ProgramTest):
     def test_what_is_a_command(self):
         text = "A\n\n    penstock plan a \\\n      --b    # c\n    .venv/bin/python x.py\n\n```\npenstock rules 1\nbuild/penstock check\n```\npenstock no\n"
         self.assertEqual(commands_of(text), ["penstock plan a --b", "build/penstock check"])
+
+    def test_what_is_shown_output(self):
+        text = "```console\n$ penstock a\nx 1\n...\nz\n$ penstock b\n```\n```\n$ penstock c\n```\n"
+        self.assertEqual(shown_outputs(text), [("penstock a", "x 1\n...\nz\n"), ("penstock b", "")])
+        self.assertTrue(is_output("x ... 2\n...\nz\n", "x 1 2\ny\nz\n"))
+        self.assertFalse(is_output("x ... 2\n...\nz\n", "x 1 2\ny\nz\nw\n"))
+        self.assertFalse(is_output("x ... 2\nz\n", "x 1\n2\nz\n"))
+
+    def test_shown_output(self):
+        shown = [pair for path in sorted(REPOSITORY.glob("docs/**/*.md")) for pair in shown_outputs(path.read_text())]
+        self.assertGreaterEqual(len(shown), 6)
+        path = f"{self.folder}/build:{os.environ['PATH']}"
+        for command, output in shown:
+            with self.subTest(command):
+                result = subprocess.run(
+                    ["bash", "-euc", command], cwd=self.folder, env={**os.environ, "PATH": path}, capture_output=True, encoding="utf-8", timeout=60
+                )
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertTrue(is_output(output, result.stdout), f"shown:\n{output}\nprinted:\n{result.stdout}")
+
+    def test_glossary_paths(self):
+        rows = [line for line in (REPOSITORY / "docs/glossary.md").read_text().splitlines() if line.startswith("| ")]
+        self.assertGreater(len(rows), 50)
+        for row in rows:
+            for path in re.findall(r"`(\w+/[\w/.]+)`", row.rpartition(" | ")[2]):
+                with self.subTest(row.split(" | ")[0]):
+                    self.assertTrue((REPOSITORY / path).is_file() or (REPOSITORY / "src" / path).is_file(), path)
 
     def test_readme(self):
         self.run_document("README.md", 8)
