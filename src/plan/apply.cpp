@@ -1,9 +1,11 @@
 #include "plan/apply.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "schedule/by_rules.h"
 #include "schedule/kinds.h"
 
 namespace penstock {
@@ -85,10 +87,12 @@ Rules checked(const Rules& rules) {
   return out;
 }
 
-// `rules` have been checked.
-Placed placed_by(const Rules& rules, const ScheduleOptions& options) {
+// The work that checked rules describe, without its times.
+EngineWork work_of(const Rules& rules, const ScheduleOptions& options) {
   check_options(rules, options);
-  Placed out;
+  EngineWork out;
+  out.microbatches = options.microbatches;
+  out.split = rules.split;
   out.actor_count = options.actors;
   out.actors = {actors_of(rules, options)};
   out.shape = shape_of(rules, out.actors[0].size());
@@ -103,7 +107,6 @@ Placed placed_by(const Rules& rules, const ScheduleOptions& options) {
 EngineRules engine_rules(const Rules& rules, const Variables& known) {
   EngineRules out;
   out.name = rules.name;
-  out.split = rules.split;
   const Preference otherwise = rules.split ? Preference{{Kind::I}, {Kind::F}, {Kind::W}} : Preference{{Kind::B}, {Kind::F}};
   const Preference& prefer = rules.prefer.empty() ? otherwise : rules.prefer;
   const Preference* phases[] = {&rules.warm_up, &rules.steady, &rules.drain};
@@ -129,32 +132,55 @@ EngineRules engine_rules(const Rules& rules, const Variables& known) {
   return out;
 }
 
-Listed listed(const Rules& rules, const ScheduleOptions& options, const Placed& placed, const TableCosts& costs, const Network& network) {
+// When what is sent arrives: a transfer occupies its link, or the medium that links share, as in time_table.
+std::function<double(std::int32_t, std::int32_t, double, double)> arrivals_over(const Network& network) {
+  return [&network, free = std::map<std::pair<std::int32_t, std::int32_t>, double>()](std::int32_t from, std::int32_t to, double ready,
+                                                                                      double bytes) mutable {
+    const Link& link = network.at(from, to);
+    double& until = free[link.medium < 0 ? std::pair(from, to) : std::pair(-1, link.medium)];
+    until = std::max(until, ready) + bytes / link.bandwidth;
+    return until + link.latency;
+  };
+}
+
+// `work`: of these checked rules and options.
+Listed listed(const Rules& rules, const ScheduleOptions& options, EngineWork work, const TableCosts& costs) {
+  double longest = 0;
+  for (const StageCosts& stage : costs.stages) {
+    longest = std::max(longest, *std::max_element(stage.time.begin(), stage.time.end()));
+    EngineStage& of = work.stages.emplace_back();
+    std::copy_n(stage.time.begin(), of.time.size(), of.time.begin());
+    of.forward_bytes = stage.forward_bytes;
+    of.backward_bytes = stage.backward_bytes;
+  }
+  work.tolerance = 1e-9 * longest;
   Variables known;
   known.p = options.actors;
   known.m = options.microbatches;
   known.v = own_chunks(rules.placement, options);
-  return schedule_by(engine_rules(rules, known), placed, options.microbatches, costs, network);
+  return schedule_by(engine_rules(rules, known), work);
 }
 
 }  // namespace
 
 Listed schedule_by(const Rules& given, const ScheduleOptions& options, const TableCosts& costs, const Network& network) {
   const Rules rules = checked(given);
-  return listed(rules, options, placed_by(rules, options), costs, network);
+  EngineWork work = work_of(rules, options);
+  work.arrival = arrivals_over(network);
+  return listed(rules, options, std::move(work), costs);
 }
 
 Schedule make_schedule(const Rules& given, const ScheduleOptions& options) {
   const Rules rules = checked(given);
-  const Placed placed = placed_by(rules, options);
-  const std::int32_t stages = static_cast<std::int32_t>(placed.actors[0].size());
+  EngineWork work = work_of(rules, options);
+  const std::int32_t stages = static_cast<std::int32_t>(work.actors[0].size());
   const auto& [f, b, i, w] = rules.times;
   const UnitCosts times{.forward = 1.0 * f, .backward = 1.0 * b, .input = 1.0 * i, .weight = 1.0 * w};
-  return listed(rules, options, placed, uniform_costs(stages, times, static_cast<double>(options.actors) / stages), {}).schedule;
+  return listed(rules, options, std::move(work), uniform_costs(stages, times, static_cast<double>(options.actors) / stages)).schedule;
 }
 
 StageShape shape_of(const Rules& rules, const ScheduleOptions& options) {
-  return placed_by(checked(rules), options).shape;
+  return work_of(checked(rules), options).shape;
 }
 
 bool names_rules(const std::string& what) {

@@ -12,7 +12,6 @@
 //   actor 3 | 0F1 0F3 .   3F0 4F0 3F2 4F2 7F1 7B1---- 7F3 7B3---- .   4B0---- 3B0---- 4B2---- 3B2---- 0B1---- .   .   0B3----
 //   time 28, bubble 14.3 %, live 7 8 8 7
 #include "schedule/folded.h"
-#include "schedule/greedy.h"
 
 namespace penstock {
 
@@ -21,10 +20,10 @@ Schedule bitpipe(const ScheduleOptions& options) {
   require_two_chunks("bitpipe", options);
   const int p = options.actors;
   return in_whole_units(options, p, [=](int microbatches) {
-    const auto actor_of = [p](std::int32_t stage, std::int32_t m) {
-      return m % 2 == 0 ? folded_actor(p, stage) : p - 1 - folded_actor(p, stage);
-    };
-    return oldest_first({.actors = p, .stages = 2 * p, .microbatches = microbatches, .actor_of = actor_of, .live_limit = 2 * p, .turn = 2});
+    EngineWork work = folded_work(p, 2, microbatches);
+    work.actors.push_back(work.actors[0]);
+    for (std::int32_t& actor : work.actors[1]) actor = p - 1 - actor;
+    return oldest_first(work, 2 * p, 2);
   });
 }
 

@@ -3,7 +3,7 @@
 //
 // Let e = (p-2)F. For every multiple of p micro-batches the bubble is e where B=F, the ratio (p-2)/(2m+p-2), and 2e where B=2F, the ratio
 // (p-2)/(1.5m+p-2): units joined end to start lose nothing, although the paper doubles forwards or halves backwards to this end. What it
-// needs is that forwards and backwards take turns (see greedy.h); backwards first, a unit would cost e more. Peak (p/2+1)A on actors
+// needs is that forwards and backwards take turns (see folded.h); backwards first, a unit would cost e more. Peak (p/2+1)A on actors
 // 0 and p-1, one A more per actor towards the middle, pA at most; later units bring pA everywhere. Two copies of the parameters.
 //
 //   penstock schedule chimera --actors 4 --microbatches 4 --show
@@ -13,7 +13,6 @@
 //   actor 3 | 0F1 0F3 .   3F0 3B0---- 3F2 3B2---- .   0B1---- .   .   0B3----
 //   time 16, bubble 25.0 %, live 3 4 4 3
 #include "schedule/folded.h"
-#include "schedule/greedy.h"
 
 namespace penstock {
 
@@ -21,11 +20,12 @@ Schedule chimera(const ScheduleOptions& options) {
   require_even_actors("chimera", options);
   const int p = options.actors;
   return in_whole_units(options, p, [=](int microbatches) {
-    return oldest_first({.actors = p,
-                         .stages = p,
-                         .microbatches = microbatches,
-                         .actor_of = [p](std::int32_t stage, std::int32_t m) { return m % 2 == 0 ? stage : p - 1 - stage; },
-                         .live_limit = p});
+    EngineWork work{.shape = chain(p), .actors = {{}, {}}, .actor_count = p, .microbatches = microbatches};
+    for (int r = 0; r < p; ++r) {
+      work.actors[0].push_back(r);
+      work.actors[1].push_back(p - 1 - r);
+    }
+    return oldest_first(work, p, 1);
   });
 }
 

@@ -14,10 +14,9 @@
 //   actor 2 | .  .  F0 F1 F2 I0 F3 I1 W0 I2 W1 F4 I3 W2 F5 I4 W3 F6 I5 W4 F7 I6 W5 I7 W6 W7
 //   actor 3 | .  .  .  F0 I0 F1 I1 F2 I2 F3 I3 W0 F4 I4 W1 F5 I5 W2 F6 I6 W3 F7 I7 W4 W5 W6 W7
 //   time 27, bubble 11.1 %, live 4 4 4 4
-#include <numeric>
-
+#include "base/numbers.h"
 #include "schedule/generators.h"
-#include "schedule/playout.h"
+#include "schedule/in_order.h"
 
 namespace penstock {
 
@@ -27,18 +26,29 @@ std::vector<double> link_transfers(const ScheduleOptions& options) {
   return std::vector<double>(links, options.transfers.empty() ? 0 : options.transfers.front());
 }
 
+EngineWork chunked_work(const ScheduleOptions& options) {
+  const int stages = options.actors * options.chunks;
+  EngineWork work{.shape = chain(stages), .actors = {{}}, .actor_count = options.actors, .microbatches = options.microbatches};
+  for (int stage = 0; stage < stages; ++stage) work.actors[0].push_back(stage % options.actors);
+  return work;
+}
+
 Schedule crosspipe(const ScheduleOptions& options) {
-  const int m = options.microbatches;
-  Playout playout{
-      .transfers = link_transfers(options), .live = options.in_flight > 0 ? options.in_flight : options.actors, .alternate = true};
+  EngineWork work = chunked_work(options);
+  work.split = true;
+  work.arrival = [transfers = link_transfers(options)](std::int32_t from, std::int32_t to, double ready, double) {
+    return ready + transfers[at(std::min(from, to))];
+  };
+  InOrder order{.live = options.in_flight > 0 ? options.in_flight : options.actors, .alternate = true};
   for (int r = 0; r < options.actors; ++r) {
-    auto& row = playout.forwards.emplace_back();
-    for (int j = 0; j < m; ++j) row.push_back({r, Kind::F, j});
+    std::vector<Action> inputs, forwards;
+    for (int j = 0; j < options.microbatches; ++j) {
+      inputs.push_back({r, Kind::I, j});
+      forwards.push_back({r, Kind::F, j});
+    }
+    order.lists.push_back({std::move(inputs), std::move(forwards)});
   }
-  playout.inputs = playout.forwards;
-  playout.forwards_before_input.resize(static_cast<std::size_t>(m));
-  std::iota(playout.forwards_before_input.begin(), playout.forwards_before_input.end(), 1);
-  return play(playout);
+  return in_order(order, work);
 }
 
 }  // namespace penstock

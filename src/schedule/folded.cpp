@@ -2,8 +2,30 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "schedule/by_rules.h"
 
 namespace penstock {
+
+EngineWork folded_work(int actors, int chunks, int microbatches) {
+  EngineWork work{.shape = chain(actors * chunks), .actors = {{}}, .actor_count = actors, .microbatches = microbatches};
+  for (int stage = 0; stage < actors * chunks; ++stage) work.actors[0].push_back(folded_actor(actors, stage));
+  return work;
+}
+
+Schedule oldest_first(const EngineWork& work, int live_limit, int turn) {
+  std::vector<Kind> turns(static_cast<std::size_t>(turn), Kind::B);
+  turns.insert(turns.end(), turns.size(), Kind::F);
+  EngineRules rules;
+  rules.phases.fill(Preference{turns});
+  rules.limits.push_back({.most = [live_limit](std::int32_t, std::int32_t) { return live_limit; }});
+  return schedule_by(rules, work).schedule;
+}
+
+Schedule in_whole_units(const ScheduleOptions& options, int unit, const std::function<Schedule(int microbatches)>& make) {
+  Schedule schedule = make((options.microbatches + unit - 1) / unit * unit);
+  for (auto& row : schedule.actors) std::erase_if(row, [&](const Action& action) { return action.microbatch >= options.microbatches; });
+  return schedule;
+}
 
 void require_two_chunks(std::string_view name, const ScheduleOptions& options) {
   if (options.chunks == 2) return;

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "penstock/schedule.h"
+#include "schedule/engine.h"
 
 namespace penstock {
 
@@ -25,6 +26,19 @@ inline std::int32_t folded_stage(int actors, int chunk, int actor) {
 inline std::int32_t folded_actor(int actors, int stage) {
   return folded_stage(actors, stage / actors, stage % actors) - stage / actors * actors;
 }
+
+// Stages that fold back over the actors, as the engine's work: every action takes one step.
+EngineWork folded_work(int actors, int chunks, int microbatches);
+
+// The table in which the oldest micro-batch goes first of those of one kind, an actor holds at most `live_limit` stages' micro-batches
+// between F and the end of B (at least the stages of an actor), and where both can run so many backwards and so many forwards take turns,
+// backwards first. Turns matter for more micro-batches than fill the pipeline once: were all backwards that can run to go first, forwards
+// would leave the actors together, in gaps that longer backwards do not fill.
+Schedule oldest_first(const EngineWork& work, int live_limit, int turn);
+
+// `make`'s table for the next multiple of `unit` micro-batches, without those that do not exist: nothing passes between micro-batches, so
+// a table stays valid without some, and gets neither slower nor larger.
+Schedule in_whole_units(const ScheduleOptions& options, int unit, const std::function<Schedule(int microbatches)>& make);
 
 // When actor r runs F of its first and second chunk and I of its second and first, of micro-batch 0, in steps.
 using BlockSteps = std::array<int, 4>;

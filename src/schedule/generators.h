@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "penstock/schedule.h"
+#include "schedule/engine.h"
 
 namespace penstock {
 
@@ -34,6 +35,9 @@ struct ZeroBubbleActor {
   int ahead, delay;
 };
 Schedule zero_bubble(const ScheduleOptions& options, const std::vector<ZeroBubbleActor>& actors);
+
+// Stage c * actors + r on actor r as its chunk c, as the engine's work: every action takes 1.
+EngineWork chunked_work(const ScheduleOptions& options);
 
 // options.transfers for each of the actors-1 links; 0 where it is empty.
 std::vector<double> link_transfers(const ScheduleOptions& options);

@@ -13,7 +13,6 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "schedule/folded.h"
-#include "schedule/greedy.h"
 
 namespace penstock {
 
@@ -23,14 +22,8 @@ Schedule hanayo(const ScheduleOptions& options) {
     throw Error(concat("hanayo needs an even number of chunks, not ", chunks), {"each of its waves goes down the actors and back up"},
                 concat(chunks > 1 ? concat(chunks - 1, " or ") : std::string(), chunks + 1, " chunks"));
   }
-  return in_whole_units(options, p, [=](int microbatches) {
-    return oldest_first({.actors = p,
-                         .stages = p * chunks,
-                         .microbatches = microbatches,
-                         .actor_of = [p](std::int32_t stage, std::int32_t) { return folded_actor(p, stage); },
-                         .live_limit = p * chunks,
-                         .turn = chunks > 2 ? 2 : 1});
-  });
+  return in_whole_units(
+      options, p, [=](int microbatches) { return oldest_first(folded_work(p, chunks, microbatches), p * chunks, chunks > 2 ? 2 : 1); });
 }
 
 }  // namespace penstock

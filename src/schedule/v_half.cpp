@@ -12,14 +12,14 @@
 #include <algorithm>
 
 #include "schedule/folded.h"
-#include "schedule/greedy.h"
+#include "schedule/in_order.h"
 
 namespace penstock {
 
 Schedule repeat_block(const ScheduleOptions& options, int live, const std::function<BlockSteps(int actor)>& block) {
   constexpr int kPeriod = 6;
   const int p = options.actors, m = options.microbatches;
-  std::vector<std::vector<Action>> rows;
+  InOrder order{.live = 2 * live};
   for (int r = 0; r < p; ++r) {
     const std::int32_t down = r, up = folded_stage(p, 1, r);
     const std::array<Action, 4> kinds = {{{down, Kind::F}, {up, Kind::F}, {up, Kind::I}, {down, Kind::I}}};
@@ -29,10 +29,12 @@ Schedule repeat_block(const ScheduleOptions& options, int live, const std::funct
       for (int j = 0; j < m; ++j) timed.emplace_back(begin[k] + kPeriod * j, Action{kinds[k].stage, kinds[k].kind, j});
     }
     std::sort(timed.begin(), timed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    auto& row = rows.emplace_back();
+    std::vector<Action>& row = order.lists.emplace_back(1)[0];
     for (const auto& [begin_at, action] : timed) row.push_back(action);
   }
-  return fill_weights(rows, 2 * p, m, 2 * live);
+  EngineWork work = folded_work(p, 2, m);
+  work.split = true;
+  return in_order(order, work);
 }
 
 Schedule v_half(const ScheduleOptions& options) {

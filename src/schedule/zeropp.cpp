@@ -17,17 +17,16 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "schedule/generators.h"
-#include "schedule/playout.h"
+#include "schedule/in_order.h"
 
 namespace penstock {
 namespace {
 
-Playout layout(const ScheduleOptions& options, int unit) {
+InOrder layout(const ScheduleOptions& options, int unit) {
   const int p = options.actors, v = options.chunks, m = options.microbatches;
-  Playout playout{.live = unit * v};
+  InOrder order{.live = unit * v};
   for (int r = 0; r < p; ++r) {
-    auto& forwards = playout.forwards.emplace_back();
-    auto& inputs = playout.inputs.emplace_back();
+    std::vector<Action> inputs, forwards;
     for (int first = 0; first < m; first += unit) {
       for (int c = 0; c < v; ++c) {
         for (int j = first; j < std::min(first + unit, m); ++j) {
@@ -36,12 +35,13 @@ Playout layout(const ScheduleOptions& options, int unit) {
         }
       }
     }
+    order.lists.push_back({std::move(inputs), std::move(forwards)});
   }
   for (int first = 0; first < m; first += unit) {
     const int end = std::min(first + unit, m);
-    playout.forwards_before_input.insert(playout.forwards_before_input.end(), static_cast<std::size_t>((end - first) * v), end * v);
+    order.forwards_before_input.insert(order.forwards_before_input.end(), static_cast<std::size_t>((end - first) * v), end * v);
   }
-  return playout;
+  return order;
 }
 
 }  // namespace
@@ -54,7 +54,9 @@ Schedule zeropp(const ScheduleOptions& options) {
     throw Error(concat("zeropp: a unit of ", unit, " micro-batches with ", p, " actors and ", m, " micro-batches"), details,
                 concat("use --unit from ", std::min(p, m), " to ", m));
   }
-  return with_gathers(play(layout(options, unit)));
+  EngineWork work = chunked_work(options);
+  work.split = true;
+  return with_gathers(in_order(layout(options, unit), work));
 }
 
 }  // namespace penstock

@@ -1,12 +1,11 @@
 // List scheduling: its times are the table's, whatever the costs; where it cannot go on it says why.
-#include "plan/engine.h"
+#include "plan/apply.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "base/text.h"
-#include "plan/apply.h"
 #include "support/errors.h"
 
 namespace penstock {
@@ -19,7 +18,7 @@ std::string error_of(const std::string& text, const ScheduleOptions& options) {
 }
 
 // Limits, phases and links only put off what is ready; all of it still runs, and never longer than one thing after the other.
-TEST(Engine, TablesAreValidUnderAnyCosts) {
+TEST(RulesEngine, TablesAreValidUnderAnyCosts) {
   const char* texts[] = {"prefer B F",
                          "prefer F B limit p+2",
                          "prefer I F W limit 2*p",
@@ -60,7 +59,7 @@ std::string row_of(const std::string& text, const ScheduleOptions& options) {
 }
 
 // A kind that waits for its phase waits, also where it could run.
-TEST(Engine, PhasesAndTurns) {
+TEST(RulesEngine, PhasesAndTurns) {
   const ScheduleOptions alone{.actors = 1, .microbatches = 3};
   EXPECT_EQ(row_of("prefer B F", alone), "0F0 0B0 0F1 0B1 0F2 0B2");
   EXPECT_EQ(row_of("warm-up F drain B", alone), "0F0 0F1 0F2 0B0 0B1 0B2");
@@ -70,7 +69,7 @@ TEST(Engine, PhasesAndTurns) {
   EXPECT_EQ(row_of("prefer F I W limit 1 until I", alone), "0F0 0I0 0F1 0I1 0F2 0I2 0W0 0W1 0W2");
 }
 
-TEST(Engine, Orders) {
+TEST(RulesEngine, Orders) {
   const ScheduleOptions alone{.actors = 1, .microbatches = 2, .chunks = 2};
   EXPECT_EQ(row_of("placement loop prefer F B order F breadth order B breadth", alone), "0F0 0F1 1F0 1F1 1B0 1B1 0B0 0B1");
   EXPECT_EQ(row_of("placement loop prefer F B order F depth order B depth", alone), "0F0 1F0 0F1 1F1 1B0 0B0 1B1 0B1");
@@ -78,21 +77,21 @@ TEST(Engine, Orders) {
   EXPECT_EQ(row_of("placement loop prefer F B order F groups 2 limit 3", alone), "0F0 0F1 1F0 1B0 1F1 0B0 1B1 0B1");
 }
 
-TEST(Engine, ForwardOnly) {
+TEST(RulesEngine, ForwardOnly) {
   const Rules rules = parse_rules("penstock rules 1 placement wave 2 limit 1", "x.rules");
   const ScheduleOptions options{.actors = 2, .microbatches = 3, .forward_only = true};
   const Schedule schedule = make_schedule(rules, options);
   EXPECT_EQ(message_of([&] { validate(schedule, chain(4, true), 3); }), "no error");
 }
 
-TEST(Engine, BranchesRunBesideEachOther) {
+TEST(RulesEngine, BranchesRunBesideEachOther) {
   const Rules rules = parse_rules("penstock rules 1 placement stages 0 1 2 edges 0>2 1>2 prefer B F", "branches.rules");
   const ScheduleOptions options{.actors = 3, .microbatches = 1};
   const Schedule schedule = make_schedule(rules, options);
   EXPECT_EQ(time_table(schedule, shape_of(rules, options), uniform_costs(3)).makespan, 6);  // a chain's is 9
 }
 
-TEST(Engine, SaysWhoWaitsForWhat) {
+TEST(RulesEngine, SaysWhoWaitsForWhat) {
   EXPECT_EQ(error_of("placement wave 2 limit 1", {.actors = 2, .microbatches = 2}),
             "my.rules: nothing may run any more\n"
             "  actor 0: 0F1 waits: 1 in flight, and \"limit 1\" allows 1\n"
@@ -102,7 +101,7 @@ TEST(Engine, SaysWhoWaitsForWhat) {
   EXPECT_NE(error_of("prefer F", {.actors = 1, .microbatches = 1}).find("actor 0: 0B0 waits: drain does not let B run"), std::string::npos);
 }
 
-TEST(Engine, OptionsThatDoNotFit) {
+TEST(RulesEngine, OptionsThatDoNotFit) {
   EXPECT_EQ(error_of("", {.actors = 0}), "my.rules: actors must be at least 1, not 0");
   EXPECT_EQ(error_of("", {.microbatches = 0}), "my.rules: micro-batches must be at least 1, not 0");
   EXPECT_EQ(error_of("", {.group = 2}), "my.rules: rules take no --group\n  hint: write it as a limit, an order or a preference");

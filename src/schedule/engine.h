@@ -1,0 +1,106 @@
+// One engine for who runs next and when: whenever an actor is free it starts what a policy chooses of what is ready. The engine knows what
+// actions need of each other, how long they take and when what they send arrives; the policy knows what an actor prefers, in which order
+// it takes it, and how much may be in flight. Together they make a table.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <queue>
+#include <utility>
+#include <vector>
+
+#include "penstock/schedule.h"
+
+namespace penstock {
+
+// Of one stage and one micro-batch.
+struct EngineStage {
+  std::array<double, 4> time = {1, 1, 1, 1};     // by Kind: F, B, I, W; finite and not negative
+  double forward_bytes = 0, backward_bytes = 0;  // of its output; of the gradient of its output, from each stage that it feeds
+};
+
+struct EngineWork {
+  StageShape shape;
+  // Of each way, the actor of each stage: micro-batch m takes way m modulo ways.
+  std::vector<std::vector<std::int32_t>> actors;
+  std::int32_t actor_count = 1, microbatches = 1;
+  bool split = false;                 // backwards are I and W
+  std::vector<EngineStage> stages{};  // empty: every action takes 1
+  // When that many bytes are at `to` which may leave `from` at `ready`. It is called in the order in which they may leave. Empty: at once.
+  std::function<double(std::int32_t from, std::int32_t to, double ready, double bytes)> arrival{};
+  double tolerance = 0;  // what ends or arrives within so much time is known together: a multiple of rounding
+
+  std::int32_t actor_of(std::int32_t stage, std::int32_t microbatch) const {
+    return actors[static_cast<std::size_t>(microbatch) % actors.size()][static_cast<std::size_t>(stage)];
+  }
+  Kind backward() const { return split ? Kind::I : Kind::B; }
+};
+
+struct Listed {
+  Schedule schedule;
+  double makespan = 0;
+};
+
+// What ends on an actor, or arrives there.
+struct EngineEvent {
+  double time = 0;
+  bool end = true;
+  std::int32_t actor = -1;
+  Action action;  // that has ended, or that needs what arrives
+
+  bool operator>(const EngineEvent& other) const;
+};
+
+struct EngineActor {
+  double free = 0;  // when its last action has ended, or will have
+  bool runs = false;
+};
+
+// A run of the engine, as far as it has come.
+struct EngineRun {
+  const EngineWork* work = nullptr;
+  std::vector<std::vector<std::int32_t>> successors;
+  std::vector<EngineActor> actors;
+  // Of each stage and micro-batch, of F and of the backward: needs that have not come, and when the last of those that have did.
+  std::array<std::vector<std::int32_t>, 2> needs;
+  std::array<std::vector<double>, 2> ready_at;
+  std::priority_queue<EngineEvent, std::vector<EngineEvent>, std::greater<>> events;
+  std::int64_t left = 0;  // actions that have not started
+  Schedule schedule;
+  // What has happened last, for the policy.
+  std::vector<Action> ready;                             // actions that have all that they need since then
+  std::vector<std::pair<std::int32_t, Action>> ended;    // by actor
+  std::vector<std::int32_t> awake;                       // actors for which something has changed, some of them more than once
+  std::vector<std::pair<std::int32_t, double>> parcels;  // scratch: what an action sends, by receiver: bytes, and then its arrival
+};
+EngineRun begin(const EngineWork& work);
+void start(EngineRun& run, std::int32_t actor, const Action& action);
+// Goes on to the next time at which something ends or arrives; false where nothing will.
+bool advance(EngineRun& run);
+
+// A policy has
+//   void ready(const Action&)                             the action has all that it needs
+//   void ended(std::int32_t actor, const Action&)
+//   std::optional<Action> next(std::int32_t actor)        takes one of the ready actions of a free actor, or leaves it idle
+//   void stuck()                                          nothing will happen any more, and not everything has run; does not return
+// n actions: O(n log n), and what the policy takes.
+template <class Policy>
+Listed run_engine(const EngineWork& work, Policy& policy) {
+  EngineRun run = begin(work);
+  do {
+    for (const Action& action : run.ready) policy.ready(action);
+    for (const auto& [actor, action] : run.ended) policy.ended(actor, action);
+    for (const std::int32_t actor : run.awake) {
+      if (run.actors[static_cast<std::size_t>(actor)].runs) continue;
+      if (const std::optional<Action> next = policy.next(actor)) start(run, actor, *next);
+    }
+  } while (advance(run));
+  if (run.left > 0) policy.stuck();
+  double makespan = 0;
+  for (const EngineActor& actor : run.actors) makespan = std::max(makespan, actor.free);
+  return {std::move(run.schedule), makespan};
+}
+
+}  // namespace penstock
