@@ -1,6 +1,9 @@
 #include "plan/improve.h"
 
 #include <algorithm>
+#include <optional>
+
+#include "plan/anneal.h"
 
 namespace penstock {
 namespace {
@@ -113,45 +116,56 @@ std::vector<Place> longest_way(const Lanes& lanes, const Rows& rows, const RowTi
   }
 }
 
+struct Move {
+  std::size_t actor, from, to;
+};
+// Of a step of the way, or now and then of any; nothing where that would change nothing.
+std::optional<Move> random_move(const Rows& rows, const std::vector<Place>& way, std::mt19937_64& random) {
+  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  Place place = way[below(way.size())];
+  if (random() % 4 == 0) place.actor = below(rows.size()), place.index = 0;
+  const std::vector<Step>& row = rows[place.actor];
+  if (row.size() < 2) return {};
+  if (place.index == 0) place.index = below(row.size());
+  const std::size_t most = std::min<std::size_t>(row.size() - 1, 1 + below(12)), distance = 1 + below(most);
+  const bool earlier = random() % 2 == 0;
+  const std::size_t to = earlier ? place.index - std::min(place.index, distance) : std::min(place.index + distance, row.size() - 1);
+  if (to == place.index || row[to] == row[place.index]) return {};
+  return Move{place.actor, place.index, to};
+}
+
 }  // namespace
 
 Improved improve(const Lanes& lanes, const Rows& rows, std::int64_t moves, double bound, std::mt19937_64& random,
                  const std::function<bool()>& is_late) {
-  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   PartialRun run(lanes);
   RowMover mover(lanes);
-  RowTimes times = time_rows(lanes, rows, run);
+  RowTimes times = time_rows(lanes, rows, run), moved;
   Rows current = rows;
   Improved best{rows, times.makespan};
-  std::vector<double> history(64, times.makespan);
   std::vector<Place> way = longest_way(lanes, current, times);
+  std::size_t actor = 0;  // whose row has changed
   std::vector<Step> before;
-  for (std::int64_t n = 0; n < moves && best.makespan > bound * (1 + 1e-9); ++n) {
-    if (n % 64 == 0 && is_late()) break;
-    Place place = way[below(way.size())];
-    if (random() % 4 == 0) place.actor = below(rows.size()), place.index = 0;
-    std::vector<Step>& row = current[place.actor];
-    if (row.size() < 2) continue;
-    if (place.index == 0) place.index = below(row.size());
-    const std::size_t most = std::min<std::size_t>(row.size() - 1, 1 + below(12)), distance = 1 + below(most);
-    const bool earlier = random() % 2 == 0;
-    const std::size_t to = earlier ? place.index - std::min(place.index, distance) : std::min(place.index + distance, row.size() - 1);
-    if (to == place.index || row[to] == row[place.index]) continue;
-    before = row;
-    double& late = history[at(n % 64)];
-    if (mover.move(row, place.index, to)) {
-      RowTimes moved = time_rows(lanes, current, run);
-      if (moved.makespan <= std::max(late, times.makespan) && moved.makespan < kInfinity) {
-        times = std::move(moved);
-        way = longest_way(lanes, current, times);
-        late = times.makespan;
-        if (times.makespan < best.makespan) best = {current, times.makespan};
-        continue;
-      }
+  const auto goes_on = [&](std::int64_t n) { return best.makespan > bound * (1 + 1e-9) && (n % 64 != 0 || !is_late()); };
+  const auto change = [&](double) -> std::optional<double> {
+    const std::optional<Move> move = random_move(current, way, random);
+    if (!move) return {};
+    actor = move->actor;
+    before = current[actor];
+    if (!mover.move(current[actor], move->from, move->to)) return kInfinity;
+    moved = time_rows(lanes, current, run);
+    return moved.makespan;
+  };
+  const auto settle = [&](double cost, bool stays) {
+    if (!stays) {
+      current[actor] = before;
+      return;
     }
-    late = std::min(late, times.makespan);
-    row = before;
-  }
+    times = std::move(moved);
+    way = longest_way(lanes, current, times);
+    if (cost < best.makespan) best = {current, cost};
+  };
+  anneal(moves, LateAcceptance(times.makespan), goes_on, change, settle);
   return best;
 }
 

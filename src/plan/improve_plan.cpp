@@ -1,10 +1,11 @@
 #include "plan/improve_plan.h"
 
 #include <algorithm>
-#include <cmath>
+#include <optional>
 #include <random>
 
 #include "base/numbers.h"
+#include "plan/anneal.h"
 #include "plan/cost_model.h"
 
 namespace penstock {
@@ -271,43 +272,41 @@ bool sizes_agree(const PlanProblem& problem, const std::vector<PlanStage>& stage
 
 std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const ImproveOptions& options,
                                       TimeLimit& limit) {
-  constexpr double kHot = 0.15, kCold = 0.002;  // of the current energy
   std::mt19937_64 random(options.seed);
   const std::vector<int> sizes = allowed_batches(problem);
   Change change(problem, random, sizes);
   std::vector<PlanStage> best = stages, next;
-  PlanScore least = score_of(figures_of(problem, stages), options.goal);
+  PlanScore least = score_of(figures_of(problem, stages), options.goal), score;
   for (PlanStage& stage : stages) {
     if (stage.choices.empty()) stage.choices.assign(stage.nodes.size(), 0);
     stage.ahead = 0;  // what a planner counted with is no longer so when its stages change
   }
-  PlanScore current = score_of(figures_of(problem, stages), options.goal);
   const std::int64_t work =
       static_cast<std::int64_t>(problem.graph.nodes.size() + problem.graph.edges.size() + problem.cluster.devices.size());
-  for (int i = 0; i < options.tries && !limit.is_over(work); ++i) {
-    const double late = limit.share_used();
-    // Where time is short it sets the pace of cooling; else it does not count, and the same seed does the same.
-    const double tried = static_cast<double>(i) / options.tries, progress = late > 0.25 ? std::max(late, tried) : tried;
-    const double heat = kHot * std::pow(kCold / kHot, progress);
-    const double luck = -std::log((static_cast<double>(random() >> 11) + 1) * 0x1p-53);
-    const double most = energy(current) * (1 + heat * luck);
+  // Where time is short it sets the pace of cooling; else it does not count, and the same seed does the same.
+  const auto progress = [&](std::int64_t n) {
+    const double late = limit.share_used(), tried = static_cast<double>(n) / options.tries;
+    return late > 0.25 ? std::max(late, tried) : tried;
+  };
+  const auto change_some = [&](double most) -> std::optional<double> {
     next = stages;
     bool possible = change.apply(next);
     for (int more = static_cast<int>(random() % 3); more > 0 && possible; --more) possible = change.apply(next);
-    if (!possible || !order_stages(problem.graph, next) || !sizes_agree(problem, next)) continue;
+    if (!possible || !order_stages(problem.graph, next) || !sizes_agree(problem, next)) return {};
     const PlanFigures figures = figures_of(problem, next);
-    if (!can_be_simulated(figures)) continue;
-    if (options.goal == PlanGoal::time && energy({lack_of(figures), step_bound(figures)}) > most) continue;
+    if (!can_be_simulated(figures)) return {};
+    if (options.goal == PlanGoal::time && energy({lack_of(figures), step_bound(figures)}) > most) return kInfinity;
     limit.is_over(forwards_of(figures));
-    const PlanScore score = score_of(figures, options.goal);
-    if (energy(score) > most) continue;
+    score = score_of(figures, options.goal);
+    return energy(score);
+  };
+  const auto settle = [&](double, bool stays) {
+    if (!stays) return;
     std::swap(stages, next);
-    current = score;
-    if (score < least) {
-      least = score;
-      best = stages;
-    }
-  }
+    if (score < least) least = score, best = stages;
+  };
+  const double now = energy(score_of(figures_of(problem, stages), options.goal));
+  anneal(options.tries, Cooling{now, random, progress}, [&](std::int64_t) { return !limit.is_over(work); }, change_some, settle);
   return best;
 }
 

@@ -38,7 +38,7 @@ struct ImproveOptions {
   std::uint64_t seed = 0;
   int tries = 0;
 };
-// Simulated annealing (Kirkpatrick et al. 1983): moves nodes and what comes before or after them to another stage, splits, merges,
+// By cooling: moves nodes and what comes before or after them to another stage, splits, merges,
 // exchanges devices, changes replicas, sizes of micro-batches and ways; never worse than `stages`.
 std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const ImproveOptions& options,
                                       TimeLimit& limit);

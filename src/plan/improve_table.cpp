@@ -1,7 +1,9 @@
 // Makes whole tables faster: their orders, and what they recompute and offload.
 #include <algorithm>
+#include <optional>
 
 #include "base/numbers.h"
+#include "plan/anneal.h"
 #include "plan/memory.h"
 #include "schedule/kinds.h"
 
@@ -15,30 +17,28 @@ class TableImprover {
   TableImprover(const SearchProblem& problem, std::mt19937_64& random) : problem_(problem), random_(random) {}
 
   Schedule improve(const Schedule& schedule, std::int64_t moves, const std::function<bool()>& is_late) {
-    Schedule best = schedule, current = schedule;
+    Schedule best = schedule, current = schedule, table;
     current.cells.clear();
     bool sharded = false;
     for (Row& row : current.actors) sharded |= std::erase_if(row, [](const Action& action) { return is_sharding(action.kind); }) > 0;
-    double least = makespan(schedule), now = least;
-    std::vector<double> history(64, least);
-    for (std::int64_t n = 0; n < moves; ++n) {
-      if (n % 16 == 0 && is_late()) break;
-      Row& row = current.actors[below(current.actors.size())];
-      if (row.empty()) continue;
-      const Row before = row;
-      double& late = history[static_cast<std::size_t>(n % 64)];
-      if (change(row)) {
-        const Schedule table = sharded ? with_gathers(current) : current;
-        const double changed = makespan(table);
-        if (changed <= std::max(late, now) && changed < kInfinity) {
-          late = now = changed;
-          if (changed < least * (1 - 1e-12)) least = changed, best = table;
-          continue;
-        }
-      }
-      late = std::min(late, now);
-      row = before;
-    }
+    double least = makespan(schedule);
+    std::size_t changed = 0;  // the row that has changed
+    Row before;
+    const auto goes_on = [&](std::int64_t n) { return n % 16 != 0 || !is_late(); };
+    const auto change_any = [&](double) -> std::optional<double> {
+      changed = below(current.actors.size());
+      Row& row = current.actors[changed];
+      if (row.empty()) return {};
+      before = row;
+      if (!change(row)) return kInfinity;
+      table = sharded ? with_gathers(current) : current;
+      return makespan(table);
+    };
+    const auto settle = [&](double cost, bool stays) {
+      if (!stays) current.actors[changed] = before;
+      if (stays && cost < least * (1 - 1e-12)) least = cost, best = table;
+    };
+    anneal(moves, LateAcceptance(least), goes_on, change_any, settle);
     return best;
   }
 
