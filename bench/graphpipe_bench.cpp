@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "plan/graphpipe.h"
+#include "planners/graphpipe.h"
 
 namespace penstock {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "ir/graph.h"
+#include "penstock/graph.h"
 #include "program/interpreter.h"
 #include "program/memory_plan.h"
 #include "program/verify.h"

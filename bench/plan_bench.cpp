@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 #include "penstock/plan.h"
-#include "plan/planner_list.h"
+#include "planners/planner_list.h"
 
 namespace penstock {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 
 #include "base/text.h"
+#include "devices/actor.h"
+#include "devices/fake_device.h"
+#include "driver/thread_cluster.h"
 #include "program/memory_plan.h"
-#include "runtime/actor.h"
-#include "runtime/fake_device.h"
-#include "runtime/thread_cluster.h"
 
 namespace penstock {
 namespace {

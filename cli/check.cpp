@@ -1,5 +1,5 @@
 // penstock check
-#include "runtime/check.h"
+#include "driver/check.h"
 
 #include <cmath>
 #include <cstdio>
@@ -12,7 +12,7 @@
 #include "cli/config_options.h"
 #include "cli/kernels.h"
 #include "cli/output.h"
-#include "runtime/training.h"
+#include "driver/training.h"
 
 namespace penstock {
 namespace {

@@ -7,9 +7,9 @@
 #include "base/machine.h"
 #include "base/text.h"
 #include "base/words.h"
+#include "driver/ranks.h"
+#include "driver/thread_cluster.h"
 #include "penstock/error.h"
-#include "runtime/ranks.h"
-#include "runtime/thread_cluster.h"
 #include "torch/executor.h"
 #include "torch/gloo_cluster.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cluster.h"
-#include "runtime/config.h"
+#include "config/config.h"
+#include "devices/cluster.h"
 
 namespace penstock {
 

@@ -7,8 +7,8 @@
 #include "cli/config_options.h"
 #include "cli/kernels.h"
 #include "cli/output.h"
-#include "ir/graph.h"
-#include "runtime/compile.h"
+#include "config/compile.h"
+#include "penstock/graph.h"
 
 namespace penstock {
 namespace {

@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/output.h"
-#include "runtime/config_text.h"
+#include "config/config_text.h"
 
 namespace penstock {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/text.h"
-#include "runtime/learning_rate.h"
+#include "config/learning_rate.h"
 
 namespace penstock {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "config/config.h"
 #include "penstock/trace.h"
-#include "runtime/checkpoint.h"
-#include "runtime/config.h"
+#include "state/checkpoint.h"
 
 namespace penstock {
 

@@ -8,9 +8,9 @@
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/output.h"
+#include "driver/generation.h"
 #include "penstock/error.h"
 #include "report/table.h"
-#include "runtime/generation.h"
 
 namespace penstock {
 namespace {

@@ -1,8 +1,8 @@
 // Chooses the library that computes each matrix product of a command's programs.
 #pragma once
 
-#include "program/program.h"
-#include "runtime/config.h"
+#include "config/config.h"
+#include "penstock/program.h"
 
 namespace penstock {
 

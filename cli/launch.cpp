@@ -51,7 +51,7 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-// Draws the secret that the ranks' messages are signed with (runtime/ranks.h), if the user did not choose one.
+// Draws the secret that the ranks' messages are signed with (driver/ranks.h), if the user did not choose one.
 void make_secret() {
   std::uint64_t words[2];
   if (::getrandom(words, sizeof words, 0) != sizeof words) throw Error(concat("cannot draw a secret: ", std::strerror(errno)));

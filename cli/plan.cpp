@@ -17,16 +17,16 @@
 #include "base/words.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "config/plan_model.h"
+#include "cost/cost_model.h"
+#include "cost/evaluate.h"
+#include "cost/time_limit.h"
 #include "penstock/error.h"
-#include "plan/cost_model.h"
-#include "plan/evaluate.h"
-#include "plan/planner_list.h"
-#include "plan/time_limit.h"
+#include "penstock/timeline.h"
+#include "planners/planner_list.h"
 #include "report/table.h"
 #include "report/timeline_json.h"
-#include "runtime/plan_model.h"
 #include "simulate/roofline.h"
-#include "simulate/timeline.h"
 
 namespace penstock {
 namespace {

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "config/config.h"
+#include "degrees/degrees.h"
 #include "penstock/plan.h"
+#include "penstock/plan_file.h"
 #include "penstock/trace.h"
-#include "plan/degrees.h"
-#include "plan/plan_file.h"
-#include "runtime/config.h"
 
 namespace penstock {
 

@@ -11,13 +11,13 @@
 #include "base/words.h"
 #include "cli/output.h"
 #include "cli/plan.h"
+#include "cost/cost_model.h"
+#include "cost/evaluate.h"
+#include "degrees/degrees.h"
+#include "degrees/degrees_step.h"
 #include "penstock/error.h"
-#include "plan/cost_model.h"
-#include "plan/degrees.h"
-#include "plan/degrees_step.h"
-#include "plan/evaluate.h"
+#include "penstock/timeline.h"
 #include "report/table.h"
-#include "simulate/timeline.h"
 
 namespace penstock {
 namespace {

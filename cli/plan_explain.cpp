@@ -5,10 +5,10 @@
 
 #include "base/text.h"
 #include "cli/plan.h"
+#include "cost/evaluate.h"
 #include "penstock/error.h"
-#include "plan/evaluate.h"
+#include "penstock/timeline.h"
 #include "report/table.h"
-#include "simulate/timeline.h"
 
 namespace penstock {
 namespace {

@@ -11,12 +11,12 @@
 #include "cli/config_options.h"
 #include "cli/kernels.h"
 #include "cli/output.h"
+#include "data/dataset.h"
+#include "driver/training.h"
 #include "penstock/error.h"
+#include "profile/profile.h"
+#include "profile/unsteady.h"
 #include "report/table.h"
-#include "runtime/dataset.h"
-#include "runtime/profile.h"
-#include "runtime/training.h"
-#include "runtime/unsteady.h"
 #include "torch/executor.h"
 
 namespace penstock {

@@ -13,8 +13,8 @@
 #include "cli/output.h"
 #include "cli/schedule_search.h"
 #include "penstock/error.h"
-#include "plan/relieve.h"
 #include "report/table.h"
+#include "search/relieve.h"
 
 namespace penstock {
 namespace {

@@ -9,12 +9,12 @@
 #include "base/text.h"
 #include "cli/clusters.h"
 #include "cli/kernels.h"
+#include "data/dataset.h"
+#include "driver/training.h"
 #include "penstock/error.h"
+#include "profile/profile.h"
+#include "profile/race.h"
 #include "report/table.h"
-#include "runtime/dataset.h"
-#include "runtime/profile.h"
-#include "runtime/race.h"
-#include "runtime/training.h"
 
 namespace penstock {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cli/schedule_search.h"
+#include "penstock/costs.h"
 #include "penstock/trace.h"
-#include "simulate/costs.h"
 
 namespace penstock {
 

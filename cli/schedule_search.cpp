@@ -15,10 +15,10 @@
 #include "cli/output.h"
 #include "cli/schedule_race.h"
 #include "penstock/error.h"
-#include "plan/relieve.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/timeline_text.h"
+#include "search/relieve.h"
 #include "simulate/table_costs.h"
 
 namespace penstock {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/simulate.h"
-#include "plan/search.h"
+#include "search/search.h"
 
 namespace penstock {
 

@@ -10,7 +10,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "penstock/error.h"
-#include "plan/plan_file.h"
+#include "penstock/plan_file.h"
 #include "report/plan_svg.h"
 #include "report/progress.h"
 #include "report/timeline_html.h"

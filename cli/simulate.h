@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "cli/table_options.h"
+#include "penstock/network.h"
 #include "penstock/trace.h"
 #include "simulate/explain.h"
-#include "simulate/network.h"
 #include "simulate/simulate.h"
 #include "simulate/table.h"
 

@@ -11,11 +11,11 @@
 #include "cli/output.h"
 #include "cli/simulate.h"
 #include "penstock/error.h"
-#include "plan/apply.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/timeline_json.h"
 #include "report/timeline_text.h"
+#include "rules/load_schedule.h"
 #include "simulate/table_costs.h"
 
 namespace penstock {

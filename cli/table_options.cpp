@@ -4,9 +4,9 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "config/config.h"
 #include "penstock/error.h"
-#include "plan/apply.h"
-#include "runtime/config.h"
+#include "rules/load_schedule.h"
 
 namespace penstock {
 

@@ -1,7 +1,7 @@
 #include "cli/usage.h"
 
 #include "base/text.h"
-#include "runtime/config_keys.h"
+#include "config/config_keys.h"
 
 namespace penstock {
 namespace {

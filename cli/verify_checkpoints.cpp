@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "cli/output.h"
 #include "penstock/error.h"
-#include "runtime/checkpoint.h"
+#include "state/checkpoint.h"
 
 namespace penstock {
 namespace {

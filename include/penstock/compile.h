@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "ir/graph.h"
+#include "penstock/graph.h"
+#include "penstock/program.h"
 #include "penstock/schedule.h"
+#include "penstock/step.h"
 #include "penstock/trace.h"
-#include "program/program.h"
-#include "trace/step.h"
 
 namespace penstock {
 

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "ir/graph.h"
+#include "penstock/graph.h"
 #include "penstock/plan.h"
-#include "plan/plan_file.h"
+#include "penstock/plan_file.h"
 
 namespace penstock {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "program/program.h"
-#include "simulate/costs.h"
-#include "simulate/timeline.h"
+#include "penstock/costs.h"
+#include "penstock/program.h"
+#include "penstock/timeline.h"
 
 namespace penstock {
 

@@ -18,9 +18,9 @@
 #include <string>
 #include <vector>
 
+#include "penstock/program.h"
+#include "penstock/timeline.h"
 #include "penstock/trace.h"
-#include "program/program.h"
-#include "simulate/timeline.h"
 
 namespace penstock {
 

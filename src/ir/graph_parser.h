@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/cursor.h"
-#include "ir/graph.h"
+#include "penstock/graph.h"
 
 namespace penstock {
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/hash.h"
-#include "ir/graph.h"
+#include "penstock/graph.h"
 
 namespace penstock {
 namespace {

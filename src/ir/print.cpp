@@ -3,7 +3,7 @@
 #include <unordered_map>
 
 #include "base/text.h"
-#include "ir/graph.h"
+#include "penstock/graph.h"
 
 namespace penstock {
 namespace {

@@ -2,8 +2,8 @@
 #include <cctype>
 
 #include "base/text.h"
-#include "ir/graph.h"
 #include "penstock/error.h"
+#include "penstock/graph.h"
 
 namespace penstock {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lower/lower.h"
-#include "program/program.h"
+#include "penstock/program.h"
 #include "stage/stages.h"
 #include "transform/take_share.h"
 

@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "penstock/program.h"
 #include "penstock/schedule.h"
-#include "program/program.h"
 #include "stage/stages.h"
 
 namespace penstock {

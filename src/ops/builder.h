@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ir/graph.h"
+#include "penstock/graph.h"
 #include "penstock/ops.h"
 
 namespace penstock {

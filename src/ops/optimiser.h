@@ -1,7 +1,7 @@
 // Joins an update that was made before its clipping norm was known, and the op that validates it, into one update.
 #pragma once
 
-#include "ir/graph.h"
+#include "penstock/graph.h"
 
 namespace penstock {
 

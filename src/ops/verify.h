@@ -1,7 +1,7 @@
 // The graph verifier: structure (checked by ir) and types (checked by ops).
 #pragma once
 
-#include "ir/graph.h"
+#include "penstock/graph.h"
 
 namespace penstock {
 

@@ -1,4 +1,4 @@
-#include "plan/plan_file.h"
+#include "penstock/plan_file.h"
 
 #include <algorithm>
 #include <cctype>
@@ -7,10 +7,10 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "cost/cost_model.h"
+#include "cost/evaluate.h"
 #include "lower/lower.h"
 #include "penstock/error.h"
-#include "plan/cost_model.h"
-#include "plan/evaluate.h"
 
 namespace penstock {
 namespace {

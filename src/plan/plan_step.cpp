@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "cost/cost_model.h"
 #include "lower/lower.h"
-#include "plan/cost_model.h"
 #include "plan/step_groups.h"
 #include "stage/loop.h"
 #include "transform/passes.h"

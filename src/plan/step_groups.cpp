@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "cost/evaluate.h"
 #include "lower/lower.h"
 #include "penstock/error.h"
-#include "plan/evaluate.h"
 #include "stage/loop.h"
 #include "transform/passes.h"
 

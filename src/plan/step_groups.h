@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "ir/graph.h"
+#include "penstock/graph.h"
 #include "penstock/plan.h"
-#include "plan/plan_file.h"
+#include "penstock/plan_file.h"
 #include "plan/step_nodes.h"
 #include "simulate/durations.h"
 #include "simulate/roofline.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/graph.h"
+#include "penstock/graph.h"
 #include "penstock/plan.h"
 #include "stage/stages.h"
 

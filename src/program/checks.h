@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "program/program.h"
+#include "penstock/program.h"
 #include "program/verify.h"
 
 namespace penstock::checks {

@@ -25,7 +25,7 @@
 #include <limits>
 #include <vector>
 
-#include "program/program.h"
+#include "penstock/program.h"
 
 namespace penstock {
 

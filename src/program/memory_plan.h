@@ -1,7 +1,7 @@
 // The memory plan: a place for every slot and for every task's temporaries.
 #pragma once
 
-#include "program/program.h"
+#include "penstock/program.h"
 
 namespace penstock {
 

@@ -6,7 +6,7 @@
 #include "base/cursor.h"
 #include "base/text.h"
 #include "ir/graph_parser.h"
-#include "program/program.h"
+#include "penstock/program.h"
 
 namespace penstock {
 namespace {

@@ -2,7 +2,7 @@
 #include <charconv>
 
 #include "base/text.h"
-#include "program/program.h"
+#include "penstock/program.h"
 
 namespace penstock {
 namespace {

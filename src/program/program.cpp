@@ -1,4 +1,4 @@
-#include "program/program.h"
+#include "penstock/program.h"
 
 #include <algorithm>
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "penstock/program.h"
 #include "program/piece.h"
-#include "program/program.h"
 
 namespace penstock::checks {
 

@@ -1,7 +1,7 @@
 // The program verifier. Nothing is started that it has not passed.
 #pragma once
 
-#include "program/program.h"
+#include "penstock/program.h"
 
 namespace penstock {
 

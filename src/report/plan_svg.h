@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "plan/plan_file.h"
-#include "simulate/timeline.h"
+#include "penstock/plan_file.h"
+#include "penstock/timeline.h"
 
 namespace penstock {
 

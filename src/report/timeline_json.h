@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "simulate/timeline.h"
+#include "penstock/timeline.h"
 
 namespace penstock {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "simulate/timeline.h"
+#include "penstock/timeline.h"
 
 namespace penstock {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "simulate/timeline.h"
+#include "penstock/timeline.h"
 
 namespace penstock {
 

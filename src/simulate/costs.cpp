@@ -1,4 +1,4 @@
-#include "simulate/costs.h"
+#include "penstock/costs.h"
 
 #include <charconv>
 #include <cmath>

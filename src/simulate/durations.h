@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "program/program.h"
-#include "simulate/costs.h"
-#include "simulate/network.h"
+#include "penstock/costs.h"
+#include "penstock/network.h"
+#include "penstock/program.h"
 #include "simulate/roofline.h"
 #include "simulate/simulate.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "simulate/timeline.h"
+#include "penstock/timeline.h"
 
 namespace penstock {
 

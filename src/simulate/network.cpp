@@ -1,4 +1,4 @@
-#include "simulate/network.h"
+#include "penstock/network.h"
 
 #include <algorithm>
 #include <bit>

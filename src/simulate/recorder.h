@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "program/program.h"
-#include "simulate/timeline.h"
+#include "penstock/program.h"
+#include "penstock/timeline.h"
 
 namespace penstock {
 

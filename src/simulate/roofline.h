@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ir/graph.h"
-#include "simulate/network.h"
+#include "penstock/graph.h"
+#include "penstock/network.h"
 
 namespace penstock {
 

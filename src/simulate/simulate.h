@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "program/program.h"
-#include "simulate/network.h"
-#include "simulate/timeline.h"
+#include "penstock/network.h"
+#include "penstock/program.h"
+#include "penstock/timeline.h"
 
 namespace penstock {
 

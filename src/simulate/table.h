@@ -10,11 +10,11 @@
 #include <optional>
 #include <vector>
 
+#include "penstock/network.h"
+#include "penstock/timeline.h"
 #include "schedule/kinds.h"
 #include "schedule/work.h"
-#include "simulate/network.h"
 #include "simulate/simulate.h"
-#include "simulate/timeline.h"
 
 namespace penstock {
 

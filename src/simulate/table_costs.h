@@ -1,7 +1,7 @@
 // A table's costs from what `penstock profile` measured.
 #pragma once
 
-#include "simulate/costs.h"
+#include "penstock/costs.h"
 #include "simulate/durations.h"
 #include "simulate/table.h"
 

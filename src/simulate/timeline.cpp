@@ -1,4 +1,4 @@
-#include "simulate/timeline.h"
+#include "penstock/timeline.h"
 
 #include <numeric>
 

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "ir/graph.h"
+#include "penstock/graph.h"
 
 namespace penstock {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/graph.h"
+#include "penstock/graph.h"
 #include "penstock/schedule.h"
 
 namespace penstock {

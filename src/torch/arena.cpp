@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
-#include "program/program.h"
+#include "penstock/program.h"
 
 namespace penstock {
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "penstock/program.h"
 #include "program/memory_plan.h"
-#include "program/program.h"
 #include "torch/arena.h"
 #include "torch/kernel.h"
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "program/program.h"
+#include "penstock/program.h"
 
 namespace penstock {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "runtime/executor.h"
+#include "devices/executor.h"
 
 namespace penstock {
 

@@ -22,9 +22,9 @@
 #include "base/sip_hash.h"
 #include "base/stop.h"
 #include "base/text.h"
+#include "driver/controller.h"
+#include "driver/device_thread.h"
 #include "penstock/error.h"
-#include "runtime/controller.h"
-#include "runtime/device_thread.h"
 #include "torch/gloo_transport.h"
 #include "torch/store_sockets.h"
 

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "runtime/cluster.h"
-#include "runtime/executor.h"
-#include "runtime/ranks.h"
+#include "devices/cluster.h"
+#include "devices/executor.h"
+#include "driver/ranks.h"
 
 namespace penstock {
 

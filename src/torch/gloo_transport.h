@@ -8,7 +8,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "runtime/executor.h"
+#include "devices/executor.h"
 
 namespace penstock {
 

@@ -9,8 +9,8 @@
 #include <span>
 #include <string_view>
 
-#include "ir/graph.h"
 #include "ops/definition.h"
+#include "penstock/graph.h"
 
 namespace penstock {
 

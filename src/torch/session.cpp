@@ -4,11 +4,11 @@
 
 #include "base/text.h"
 #include "base/words.h"
+#include "driver/thread_cluster.h"
 #include "penstock/error.h"
+#include "profile/measured.h"
 #include "program/state_parts.h"
 #include "program/verify.h"
-#include "runtime/measured.h"
-#include "runtime/thread_cluster.h"
 #include "torch/executor.h"
 
 namespace penstock {

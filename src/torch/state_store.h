@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "program/program.h"
+#include "penstock/program.h"
 #include "torch/arena.h"
 
 namespace penstock {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <numbers>
 
-#include "trace/step.h"
+#include "penstock/step.h"
 
 namespace penstock {
 

@@ -1,5 +1,5 @@
 // Training, gradient, evaluation and generation steps of a model.
-#include "trace/step.h"
+#include "penstock/step.h"
 
 #include <set>
 

@@ -4,8 +4,8 @@
 #include "base/text.h"
 #include "ops/builder.h"
 #include "penstock/error.h"
+#include "penstock/step.h"
 #include "penstock/trace.h"
-#include "trace/step.h"
 #include "transform/passes.h"
 
 namespace penstock {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "ir/graph.h"
+#include "penstock/graph.h"
 
 namespace penstock {
 

@@ -1,4 +1,4 @@
-#include "runtime/config.h"
+#include "config/config.h"
 #include "fuzz/fixpoint.h"
 
 using namespace penstock;

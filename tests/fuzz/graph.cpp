@@ -1,4 +1,4 @@
-#include "ir/graph.h"
+#include "penstock/graph.h"
 #include "fuzz/fixpoint.h"
 #include "transform/passes.h"
 

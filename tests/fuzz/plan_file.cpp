@@ -1,4 +1,4 @@
-#include "plan/plan_file.h"
+#include "penstock/plan_file.h"
 
 #include "fuzz/fixpoint.h"
 #include "report/plan_svg.h"

@@ -1,4 +1,4 @@
-#include "program/program.h"
+#include "penstock/program.h"
 #include "fuzz/fixpoint.h"
 #include "program/verify.h"
 

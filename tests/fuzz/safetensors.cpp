@@ -1,4 +1,4 @@
-#include "runtime/safetensors.h"
+#include "state/safetensors.h"
 
 #include <cstdint>
 #include <cstring>

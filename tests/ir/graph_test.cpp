@@ -1,5 +1,5 @@
 // Attributes, structure and structural hash.
-#include "ir/graph.h"
+#include "penstock/graph.h"
 
 #include <gtest/gtest.h>
 

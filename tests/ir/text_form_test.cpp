@@ -1,7 +1,7 @@
 // The text form of graphs: what is printed reads back, what is wrong is shown with its place.
 #include <gtest/gtest.h>
 
-#include "ir/graph.h"
+#include "penstock/graph.h"
 #include "support/errors.h"
 
 namespace penstock {

@@ -9,10 +9,10 @@
 #include "ops/definition.h"
 #include "ops/verify.h"
 #include "penstock/ops.h"
+#include "penstock/step.h"
 #include "simulate/simulate.h"
 #include "support/golden.h"
 #include "support/text_graphs.h"
-#include "trace/step.h"
 
 namespace penstock {
 namespace {

@@ -10,12 +10,12 @@
 
 #include "base/text.h"
 #include "models/registry.h"
+#include "penstock/step.h"
 #include "program/verify.h"
 #include "stage/stages.h"
 #include "support/errors.h"
 #include "support/golden.h"
 #include "support/random_schedule.h"
-#include "trace/step.h"
 #include "transform/passes.h"
 
 namespace penstock {

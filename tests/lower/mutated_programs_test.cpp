@@ -6,16 +6,16 @@
 #include <map>
 
 #include "base/text.h"
+#include "config/compile.h"
+#include "devices/fake_device.h"
+#include "driver/thread_cluster.h"
 #include "lower/lower.h"
 #include "models/registry.h"
+#include "penstock/step.h"
 #include "program/piece.h"
-#include "runtime/compile.h"
-#include "runtime/fake_device.h"
-#include "runtime/thread_cluster.h"
 #include "support/errors.h"
 #include "support/random_program.h"
 #include "support/random_schedule.h"
-#include "trace/step.h"
 
 namespace penstock {
 namespace {

@@ -8,12 +8,12 @@
 #include <set>
 
 #include "base/text.h"
+#include "config/compile.h"
 #include "lower/lower.h"
 #include "models/registry.h"
+#include "penstock/step.h"
 #include "program/piece.h"
-#include "runtime/compile.h"
 #include "support/golden.h"
-#include "trace/step.h"
 
 namespace penstock {
 namespace {

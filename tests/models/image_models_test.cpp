@@ -7,8 +7,8 @@
 #include "models/support.h"
 #include "ops/definition.h"
 #include "ops/verify.h"
+#include "penstock/step.h"
 #include "support/errors.h"
-#include "trace/step.h"
 
 namespace penstock {
 namespace {

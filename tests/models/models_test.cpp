@@ -5,9 +5,9 @@
 #include "base/text.h"
 #include "models/support.h"
 #include "ops/verify.h"
+#include "penstock/step.h"
 #include "support/errors.h"
 #include "support/golden.h"
-#include "trace/step.h"
 
 namespace penstock {
 namespace {

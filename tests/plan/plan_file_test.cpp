@@ -1,9 +1,9 @@
-#include "plan/plan_file.h"
+#include "penstock/plan_file.h"
 
 #include <gtest/gtest.h>
 
 #include "base/text.h"
-#include "plan/evaluate.h"
+#include "cost/evaluate.h"
 #include "support/errors.h"
 
 namespace penstock {

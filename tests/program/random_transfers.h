@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "program/program.h"
+#include "penstock/program.h"
 #include "program/verify.h"
 
 namespace penstock::test {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "program/program.h"
+#include "penstock/program.h"
 #include "program/samples.h"
 #include "program/verify.h"
 #include "support/errors.h"

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "penstock/schedule.h"
-#include "plan/search.h"
+#include "search/search.h"
 #include "simulate/table.h"
 #include "support/errors.h"
 #include "support/table_times.h"

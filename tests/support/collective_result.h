@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "program/program.h"
+#include "penstock/program.h"
 
 namespace penstock::test {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "plan/cost_model.h"
-#include "plan/evaluate.h"
+#include "cost/cost_model.h"
+#include "cost/evaluate.h"
 #include "support/errors.h"
 
 namespace penstock::test {

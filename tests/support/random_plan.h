@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "cost/time_limit.h"
 #include "penstock/plan.h"
-#include "plan/time_limit.h"
 
 namespace penstock::test {
 

@@ -8,9 +8,9 @@
 #include "base/hash.h"
 #include "base/invariant.h"
 #include "base/text.h"
+#include "devices/fake_device.h"
 #include "program/memory_plan.h"
 #include "program/verify.h"
-#include "runtime/fake_device.h"
 #include "support/collective_result.h"
 
 namespace penstock::test {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "program/program.h"
-#include "runtime/cluster.h"
+#include "devices/cluster.h"
+#include "penstock/program.h"
 
 namespace penstock::test {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ir/graph.h"
+#include "penstock/graph.h"
 
 namespace penstock::test {
 

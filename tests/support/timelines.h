@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "simulate/timeline.h"
+#include "penstock/timeline.h"
 
 namespace penstock::test {
 

@@ -1,16 +1,16 @@
 // Pipelined steps against the sequential one: every schedule, number of actors, micro-batches and chunks.
-#include "runtime/check.h"
+#include "driver/check.h"
 
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "config/compile.h"
+#include "driver/thread_cluster.h"
 #include "models/registry.h"
 #include "penstock/error.h"
-#include "runtime/compile.h"
-#include "runtime/thread_cluster.h"
+#include "penstock/step.h"
 #include "support/random_schedule.h"
 #include "torch/executor.h"
-#include "trace/step.h"
 
 namespace penstock {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/executor_conformance.h"
+#include "devices/executor_conformance.h"
 
 #include "torch/executor.h"
 

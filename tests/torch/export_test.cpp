@@ -7,8 +7,8 @@
 
 #include "base/text.h"
 #include "ops/verify.h"
-#include "runtime/safetensors.h"
 #include "stage/stages.h"
+#include "state/safetensors.h"
 #include "support/paths.h"
 #include "support/temporary.h"
 #include "torch/kernel.h"

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "base/text.h"
-#include "runtime/fake_device.h"
-#include "runtime/initialise.h"
-#include "runtime/transport_conformance.h"
+#include "devices/fake_device.h"
+#include "devices/transport_conformance.h"
+#include "state/initialise.h"
 #include "support/errors.h"
 #include "support/random_program.h"
 #include "support/temporary.h"

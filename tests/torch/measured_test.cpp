@@ -1,5 +1,5 @@
 // Recorded durations through the simulator give the recorded step: what is simulated is what ran.
-#include "runtime/measured.h"
+#include "profile/measured.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +7,10 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "driver/check.h"
+#include "driver/thread_cluster.h"
+#include "driver/training.h"
 #include "models/registry.h"
-#include "runtime/check.h"
-#include "runtime/thread_cluster.h"
-#include "runtime/training.h"
 #include "support/random_schedule.h"
 #include "torch/executor.h"
 

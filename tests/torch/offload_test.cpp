@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "config/compile.h"
+#include "driver/check.h"
+#include "driver/thread_cluster.h"
 #include "models/registry.h"
-#include "runtime/check.h"
-#include "runtime/compile.h"
-#include "runtime/thread_cluster.h"
 #include "support/random_schedule.h"
 #include "torch/executor.h"
 

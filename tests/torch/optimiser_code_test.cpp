@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "base/text.h"
+#include "penstock/step.h"
 #include "torch/kernel.h"
 #include "torch/run_graph.h"
-#include "trace/step.h"
 
 namespace penstock {
 namespace {

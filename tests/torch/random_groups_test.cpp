@@ -6,10 +6,10 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "driver/check.h"
+#include "driver/thread_cluster.h"
+#include "driver/training.h"
 #include "program/piece.h"
-#include "runtime/check.h"
-#include "runtime/thread_cluster.h"
-#include "runtime/training.h"
 #include "schedule/kinds.h"
 #include "support/dag_model.h"
 #include "support/errors.h"

@@ -3,14 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "driver/check.h"
+#include "driver/thread_cluster.h"
 #include "lower/lower.h"
-#include "runtime/check.h"
-#include "runtime/thread_cluster.h"
+#include "penstock/step.h"
 #include "support/dag_model.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
 #include "torch/executor.h"
-#include "trace/step.h"
 
 namespace penstock {
 namespace {

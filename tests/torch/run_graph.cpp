@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ir/graph.h"
 #include "ops/verify.h"
+#include "penstock/graph.h"
 #include "program/memory_plan.h"
 #include "torch/executor.h"
 #include "torch/kernel.h"

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "program/program.h"
-#include "runtime/executor.h"
+#include "devices/executor.h"
+#include "penstock/program.h"
 
 namespace penstock::test {
 

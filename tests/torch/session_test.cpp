@@ -8,10 +8,10 @@
 #include "base/text.h"
 #include "models/registry.h"
 #include "penstock/compile.h"
+#include "penstock/costs.h"
 #include "penstock/op.h"
 #include "penstock/plan_step.h"
 #include "penstock/predict.h"
-#include "simulate/costs.h"
 #include "support/errors.h"
 #include "support/paths.h"
 

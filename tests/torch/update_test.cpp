@@ -8,11 +8,11 @@
 #include <map>
 
 #include "base/text.h"
+#include "driver/check.h"
+#include "driver/thread_cluster.h"
+#include "driver/training.h"
 #include "models/registry.h"
 #include "program/piece.h"
-#include "runtime/check.h"
-#include "runtime/thread_cluster.h"
-#include "runtime/training.h"
 #include "torch/executor.h"
 
 namespace penstock {

@@ -1,4 +1,4 @@
-#include "trace/step.h"
+#include "penstock/step.h"
 
 #include <gtest/gtest.h>
 

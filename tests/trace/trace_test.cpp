@@ -2,12 +2,12 @@
 
 #include <set>
 
-#include "ir/graph.h"
 #include "ops/verify.h"
+#include "penstock/graph.h"
+#include "penstock/step.h"
 #include "penstock/trace.h"
 #include "support/errors.h"
 #include "support/golden.h"
-#include "trace/step.h"
 
 namespace penstock {
 namespace {

@@ -1,0 +1,112 @@
+// The step graph: SSA over tensors with static shapes. Plain data; what ops mean is in src/ops.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "penstock/id.h"
+#include "penstock/types.h"
+
+namespace penstock {
+
+using Attribute = std::variant<bool, std::int64_t, double, DType, std::string, std::vector<std::int64_t>, std::vector<double>>;
+
+// Sorted by name, so that equal attributes print and hash alike.
+using Attributes = std::map<std::string, Attribute, std::less<>>;
+
+enum class Phase : std::uint8_t { forward, backward };
+
+struct Graph;
+
+struct Op {
+  std::string name;  // ATen's, with its overload where there is one ("add", "sum", "aten::cumsum")
+  std::vector<ValueId> operands;
+  std::vector<ValueId> results;
+  Attributes attributes;
+  std::string stage;  // the user's or planner's mark; empty: to be inferred
+  Phase phase = Phase::forward;
+  std::string origin;                 // path of the module that made it ("h.0.attn")
+  std::int64_t sequence = -1;         // unique per forward op; a backward op carries its forward op's (PyTorch's seq_nr)
+  std::shared_ptr<const Graph> body;  // the loop body; only for `accumulate`
+};
+
+struct Value {
+  TensorType type;
+  std::string name;  // an input's name; of op results it is only a hint and not printed
+};
+
+// Ops stand in an order in which every operand is defined before its use.
+struct Graph {
+  std::string name;
+  std::vector<Value> values;
+  std::vector<ValueId> inputs;
+  std::vector<Op> ops;
+  std::vector<ValueId> outputs;
+  // In a step graph the first `state` inputs are the training state, and output i is the next value of input i. 0 in other graphs.
+  int state = 0;
+  // Names of the outputs after the state ("loss"); one for each, or none at all.
+  std::vector<std::string> output_names;
+
+  const TensorType& type(ValueId value) const { return values[value.index()].type; }
+  ValueId add_value(TensorType type, std::string name = {});
+  ValueId add_input(TensorType type, std::string name);
+};
+
+// Attribute access. Throws Error where the attribute is missing (attribute only) or of another kind.
+template <class T>
+const T& attribute(const Op& op, std::string_view name);
+template <class T>
+T attribute_or(const Op& op, std::string_view name, T otherwise);
+
+// The op that defines each value (none for inputs), indexed by ValueId.
+std::vector<OpId> producers(const Graph& graph);
+// How many times each value is read by ops and outputs, indexed by ValueId.
+std::vector<int> use_counts(const Graph& graph);
+
+// Checks SSA order, that ids are in range, shapes countable and attributes printable, and the number of operands and results of loops and
+// of states. Throws Error naming graph, op and value. Types are checked by verify() of ops/verify.h, which calls this.
+void verify_structure(const Graph& graph);
+
+// A hash over structure, types and attributes: no names of graphs, values and outputs, no marks (stage, phase, origin, sequence).
+std::uint64_t structural_hash(const Graph& graph);
+// Equal structure, types and attributes (what structural_hash hashes).
+bool structurally_equal(const Graph& a, const Graph& b);
+
+// Text form. print(parse(print(g))) == print(g); op results are numbered in order, inputs keep their names.
+std::string print(const Graph& graph);
+// One graph without the "penstock graph 1" line (as it stands inside a program); every line but the first is indented by `indent` blanks.
+std::string print_body(const Graph& graph, int indent = 0);
+// Throws Error with file:line:column. Checks only syntax and names: call verify() for the rest.
+Graph parse_graph(std::string_view text, std::string_view file = "graph");
+
+std::string text_of(const Attribute& attribute);
+std::string_view kind_name(const Attribute& attribute);  // "bool", "i64", ..., "list of f64"
+// Whether `name` stands for a mark in the text form, so that no attribute can have it.
+bool is_mark(std::string_view name);
+// "%x" or, where the name has other characters than Cursor::name() reads, "%\"x y\"".
+std::string shown_name(std::string_view name);
+// Whether all sizes are at least 0 and the bytes fit into 63 bits.
+bool is_countable(const TensorType& type);
+
+[[noreturn]] void fail_attribute(const Op& op, std::string_view name, std::string_view wanted, const Attribute* found);
+
+template <class T>
+const T& attribute(const Op& op, std::string_view name) {
+  const auto it = op.attributes.find(name);
+  const Attribute* found = it == op.attributes.end() ? nullptr : &it->second;
+  if (!found || !std::holds_alternative<T>(*found)) fail_attribute(op, name, kind_name(Attribute(T())), found);
+  return std::get<T>(*found);
+}
+
+template <class T>
+T attribute_or(const Op& op, std::string_view name, T otherwise) {
+  return op.attributes.contains(name) ? attribute<T>(op, name) : otherwise;
+}
+
+}  // namespace penstock

@@ -1,0 +1,66 @@
+// A plan as `penstock plan --out` writes it and --plan reads it: JSON.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/plan.h"
+
+namespace penstock {
+
+struct PlanFile {
+  struct Stage {
+    std::string name;
+    std::vector<std::string> nodes;
+    std::vector<int> devices;          // of the cluster
+    int micro_batch = 1;               // samples
+    double forward = 0, backward = 0;  // seconds of one of its micro-batches
+    double bytes = 0;                  // on each of its devices, at most
+  };
+  struct Link {
+    int from = 0, to = 0;  // stages
+    double bytes = 0;      // of one micro-batch of the table, forward
+    double seconds = 0;    // that they take there
+  };
+  std::string file;     // where it was read; "" for a new one
+  std::string model;    // of the registry, or the graph's name
+  std::string cluster;  // its name
+  std::string planner;
+  int samples = 0;  // of a step
+  int microbatches = 1;
+  std::vector<Stage> stages;  // topological
+  std::vector<Link> links;
+  double bottleneck = 0, predicted_time = 0, lower_bound = 0, search_seconds = 0;
+  bool optimal = false;
+  int zero = -1;                   // what the devices of a group hold in shares (pipeline.zero); -1: as the run says
+  int local = 1;                   // zero 3: devices of a node of a group, which hold the same parameters
+  std::vector<double> peak_bytes;  // of each device
+  Schedule schedule;               // of `stages` by number, an actor for each device that holds one
+  std::string timeline;            // the step simulated, as report/timeline_json.h has it; "": none
+};
+
+// `detail`: with what running and drawing need beside the contract's keys: the table, stages' figures, links and the timeline.
+std::string print(const PlanFile& plan, bool detail = true);
+// Throws Error with file and key: no JSON, no plan, a key missing, unknown or doubled, a table of other stages.
+PlanFile parse_plan(std::string_view json, const std::string& file);
+bool is_plan(std::string_view text);  // whether it begins as print() does
+
+// What evaluate() counted with, as a file of a plan of `problem`, without a timeline.
+PlanFile plan_file_of(const PlanProblem& problem, const Plan& plan);
+
+// Of a stage: "0", "1,4", "0-3", or "cpu 0": host processors have the numbers after the devices'.
+std::string devices_text(const PlanFile& plan, const PlanFile::Stage& stage);
+
+// How many devices each actor of the table has: those of its stages, which share every micro-batch; one where it has no stage. Throws Error
+// where an actor's stages are on different devices, a device is of two actors, or a group has no whole nodes of `local` devices.
+std::vector<int> devices_of_actors(const PlanFile& plan);
+// Throws Error where devices_of_actors() does, or where a step of `batch` samples cannot be cut for these devices.
+void check_runnable(const PlanFile& plan, std::int64_t batch);
+// Throws Error where the plan names a node that the model has not (with the nearest), or leaves one of the model's out.
+void check_nodes(const PlanFile& plan, const std::vector<std::string>& nodes);
+
+// A table of the plan's stages with their numbers in `names`. Actions of stages that `names` has not are left out.
+Schedule renumbered(const PlanFile& plan, Schedule schedule, const std::vector<std::string>& names);
+
+}  // namespace penstock

@@ -1,0 +1,54 @@
+// Whole step graphs, built from a model by the same public functions that users have.
+//
+// Inputs of every step graph: first the state, which is the parameters under their own names and, in a training step, "first:<name>",
+// "second:<name>" (sgd: only "first:<name>", the velocity) and "step", the number of steps done. Then the data: the model's ports
+// (DataPort; for text "tokens" and "targets" i64[batch,context]), "rows" i64[batch] (the samples' numbers in the step), "seed" i64[].
+// The loss is divided by the model's count of the batch. `context` is 0 where the model reads no text.
+// Each function throws Error if the batch is not divisible by the micro-batches.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "penstock/graph.h"
+#include "penstock/trace.h"
+
+namespace penstock {
+
+struct OptimiserOptions {
+  std::string name = "adamw";  // or "sgd"
+  double learning_rate = 1e-3, final_fraction = 0.1;
+  int warmup = 20, steps = 400;
+  // How the rate falls, until it is final_fraction of itself at step `steps`: cosine, linear, wsd (linear, and late) or constant.
+  std::string decay = "cosine";
+  int decay_steps = 0;  // steps that the fall takes; 0: all after the warm-up, but for wsd the last tenth of `steps`
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9;
+  double clip = 1.0;  // limit of the global norm of the gradients; 0: no clipping
+  // With clipping: make the update as if nothing were clipped, then validate it when the norm is known. The bits are the same; adamw only.
+  bool validated = false;
+};
+
+// One training step. Outputs after the state: "loss" (mean), "gradient_norm" (before clipping), "learning_rate".
+// Nothing hides a loss or norm that is not finite: both are outputs, and the state takes it on.
+Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& optimiser);
+// The other steps leave their state, the parameters, as it is.
+// This one gives the loss and the gradients of the mean loss, with dropout as in step 0. Outputs: "loss", then "gradient:<name>".
+Graph gradient_step(const Model& model, int batch, int context, int microbatches);
+// Outputs "loss_sum" and "count" (i64, Model::count). Forward only.
+Graph evaluation_step(const Model& model, int batch, int context, int microbatches);
+// Data: only "tokens" i64[1,context]. Output "logits" f32[1,context,vocabulary]. Forward only, one micro-batch.
+Graph generation_step(const Model& model, int context);
+
+// Graph code of the optimiser, for users' own steps.
+// The learning rate, an f32 scalar, at `step` (i64 scalar, from 1): linear over `warmup`, then constant until `decay` begins.
+Tensor learning_rate_schedule(Tensor step, const OptimiserOptions& options);
+Tensor global_norm(const Parameters& gradients);  // a scalar of the gradients' dtype
+Tensor clip_factor(Tensor norm, double limit);    // limit / max(norm, limit)
+Parameters scale_gradients(const Parameters& gradients, Tensor factor);
+Parameters clip_by_global_norm(const Parameters& gradients, Tensor norm, double limit);
+
+// Traces `body`, which sees the inputs as tensors and returns the outputs.
+Graph trace(const std::string& name, const std::vector<std::pair<std::string, TensorType>>& inputs,
+            const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& body);
+
+}  // namespace penstock

@@ -1,0 +1,301 @@
+#include "config/compile.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/text.h"
+#include "lower/lower.h"
+#include "penstock/compile.h"
+#include "penstock/error.h"
+#include "penstock/step.h"
+#include "plan/step_nodes.h"
+#include "rules/load_schedule.h"
+#include "schedule/kinds.h"
+#include "schedule/work.h"
+#include "transform/passes.h"
+
+namespace penstock {
+namespace {
+
+DType dtype_of(const Config& config) {
+  DType dtype = DType::f32;
+  parse_dtype(config.train.dtype, dtype);
+  return dtype;
+}
+
+ScheduleOptions schedule_options(const Config::Pipeline& pipeline) {
+  ScheduleOptions options;
+  options.actors = static_cast<int>(pipeline.actors);
+  options.microbatches = static_cast<int>(pipeline.microbatches);
+  options.chunks = static_cast<int>(pipeline.chunks);
+  options.in_flight = static_cast<int>(pipeline.in_flight);
+  options.group = static_cast<int>(pipeline.group);
+  options.unit = static_cast<int>(pipeline.unit);
+  options.transfers = pipeline.transfers;
+  options.split_backward = pipeline.split_backward;
+  return options;
+}
+
+// Throws Error for options that shape a schedule: a table is taken as it stands.
+void check_unshaped(const Config::Pipeline& pipeline) {
+  const std::pair<const char*, bool> shaping[] = {{"in_flight", pipeline.in_flight != 0},
+                                                  {"group", pipeline.group != 0},
+                                                  {"unit", pipeline.unit != 0},
+                                                  {"transfers", !pipeline.transfers.empty()},
+                                                  {"split_backward", pipeline.split_backward}};
+  for (const auto& [key, is_given] : shaping)
+    if (is_given) throw Error(concat(pipeline.schedule, " is a table: it takes no ", key), {}, concat("leave out pipeline.", key));
+}
+
+Schedule schedule_of(const Config& config) {
+  const Config::Pipeline& pipeline = config.pipeline;
+  if (names_table(pipeline.schedule)) check_unshaped(pipeline);
+  const ScheduleOptions options = schedule_options(pipeline);
+  Schedule schedule = load_schedule(pipeline.schedule, options);
+  if (static_cast<std::int64_t>(schedule.actors.size()) != pipeline.actors)
+    throw Error(concat(pipeline.schedule, " has ", schedule.actors.size(), " actors, pipeline.actors is ", pipeline.actors), {},
+                concat("--actors ", schedule.actors.size()));
+  return schedule;
+}
+
+std::unique_ptr<Model> make_model(const Config& config, int stages, const ModelRegistry& models) {
+  ModelOptions options;
+  options.numbers = config.model.numbers;
+  options.words = config.model.words;
+  options.stages = stages;
+  options.compute = dtype_of(config);
+  return models.at(config.model.name).make(options);
+}
+
+// The model in as many stages as the table names. If it can be cut, but not into so many, the error names the action that asks for the last
+// stage.
+std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule, const ModelRegistry& models) {
+  try {
+    return make_model(config, schedule.stages(), models);
+  } catch (const Error& error) {
+    if (schedule.cells.empty()) throw;
+    make_model(config, 1, models);
+    for (std::int32_t actor = 0; const auto& row : schedule.actors) {
+      const auto last = std::find_if(row.begin(), row.end(), [&](const Action& action) { return action.stage + 1 == schedule.stages(); });
+      if (last != row.end())
+        throw Error(concat(place(schedule, {actor, static_cast<std::int32_t>(last - row.begin())}), ": ", text(*last), " asks for stage ",
+                           last->stage, ": ", error.what()));
+      ++actor;
+    }
+    throw;
+  }
+}
+
+// Drops the updates of a plan's schedule. Its step may be timed with updates in it; whether a run has any is the configuration's choice.
+Schedule without_updates(Schedule schedule) {
+  for (auto& row : schedule.actors) std::erase_if(row, [](const Action& action) { return action.kind == Kind::U; });
+  schedule.cells.clear();
+  return schedule;
+}
+
+// Sets the plan's stages as marks. `whole`: the step has all of the model's nodes that a plan can name.
+Graph planned(Graph step, const Prepared& prepared, bool whole) {
+  if (!prepared.plan) return step;
+  step = eliminate_dead_code(step);  // dead ops belong to no stage
+  if (whole) check_nodes(*prepared.plan, nodes_of(step));
+  std::map<std::string, std::string> stage_of;
+  for (const PlanFile::Stage& stage : prepared.plan->stages)
+    for (const std::string& node : stage.nodes) stage_of[node] = stage.name;
+  return mark_stages(step, stage_of);
+}
+
+// The table with the step's own numbers of the stages.
+Schedule schedule_for(const Graph& step, const Prepared& prepared) {
+  return prepared.plan ? renumbered(*prepared.plan, prepared.schedule, prepare_stages(step).stages) : prepared.schedule;
+}
+
+OptimiserOptions optimiser_of(const Config& config) {
+  const Config::Train& train = config.train;
+  OptimiserOptions options;
+  options.name = train.optimiser;
+  options.learning_rate = train.learning_rate;
+  options.final_fraction = train.final_fraction;
+  options.warmup = static_cast<int>(train.warmup);
+  options.decay = train.decay;
+  options.steps = static_cast<int>(train.decay_end > 0 ? train.decay_end : train.steps);
+  options.decay_steps = static_cast<int>(train.decay_steps);
+  options.beta1 = train.beta1;
+  options.beta2 = train.beta2;
+  options.weight_decay = train.weight_decay;
+  options.momentum = train.momentum;
+  options.clip = train.clip;
+  options.validated = config.pipeline.update == "validated";
+  return options;
+}
+
+// The ZeRO level: 3 where a table gathers parameters, unless the configuration says otherwise. One node has all of them.
+int zero_of(const Config& config, const Prepared& prepared) {
+  const int devices = parts_of(prepared.replicas);
+  if (devices == 1) return 0;
+  const int chosen = has_gathers(prepared.schedule) ? 3 : 0;
+  const int level = config.pipeline.zero < 0 ? chosen : static_cast<int>(config.pipeline.zero);
+  return devices == prepared.local ? std::min(level, 1) : level;
+}
+
+CompileOptions compile_options(const Config& config, const Prepared& prepared) {
+  CompileOptions options{.devices = prepared.replicas, .zero = prepared.zero, .local = prepared.local};
+  options.recompute = config.pipeline.recompute == "inputs";
+  for (const ParameterSpec& parameter : prepared.parameters) options.parameters.push_back(parameter.name);
+  return options;
+}
+
+// How a program beside the one that updates finds the state that training leaves.
+CompileOptions beside(const Config& config, const Prepared& prepared) {
+  CompileOptions options = compile_options(config, prepared);
+  if (options.zero < 3) return options;
+  const Graph training = training_graph(config, prepared);
+  options.blocks = shared_blocks(training, schedule_for(training, prepared), options);
+  return options;
+}
+
+int batch_of(const Config& config) {
+  return static_cast<int>(config.train.batch);
+}
+// The length of a sequence; 0 where the model reads no text.
+int length_of(const Config& config, const Prepared& prepared) {
+  return reads_text(data_of(config, *prepared.model)) ? static_cast<int>(context_of(config)) : 0;
+}
+
+}  // namespace
+
+Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models) {
+  Prepared prepared;
+  prepared.microbatches = static_cast<int>(microbatches);
+  prepared.model = model_for(config, schedule, models);
+  prepared.schedule = config.pipeline.update != "end" ? with_updates(std::move(schedule)) : std::move(schedule);
+  prepared.replicas.assign(prepared.schedule.actors.size(), 1);
+  prepared.parameters = prepared.model->parameters();
+  return prepared;
+}
+
+Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& models) {
+  if (plan.model != config.model.name)
+    throw Error(concat(plan.file, " is a plan of ", quote(plan.model), ", the model is ", quote(config.model.name)), {},
+                "plan this model: penstock plan CONFIG --cluster local --out FILE");
+  Prepared prepared = prepare(config, make_schedule("sequential", {.actors = 1, .microbatches = 1}), plan.microbatches, models);
+  Schedule schedule = without_updates(plan.schedule);
+  prepared.schedule = config.pipeline.update != "end" ? with_updates(std::move(schedule)) : std::move(schedule);
+  prepared.replicas = devices_of_actors(plan);
+  prepared.plan = std::move(plan);
+  return prepared;
+}
+
+void spread_actors(const Config& config, Prepared& prepared) {
+  for (int& devices : prepared.replicas) devices *= devices_of_actor(config);
+  prepared.local = static_cast<int>(config.pipeline.local) * (prepared.plan ? prepared.plan->local : 1);  // one of them is 1
+  prepared.zero = zero_of(config, prepared);
+  if (prepared.zero >= 2 && !has_gathers(prepared.schedule)) prepared.schedule = with_gathers(std::move(prepared.schedule), /*turns=*/true);
+}
+
+Prepared prepare(const Config& config, const ModelRegistry& models) {
+  const std::string& plan = config.pipeline.plan;
+  Prepared prepared = plan.empty() ? prepare(config, schedule_of(config), config.pipeline.microbatches, models)
+                                   : prepare(config, parse_plan(read_file(plan), plan), models);
+  spread_actors(config, prepared);
+  return prepared;
+}
+
+Prepared prepare_sequential(const Config& config, const ModelRegistry& models, std::int64_t microbatches) {
+  ScheduleOptions options;
+  options.actors = 1;
+  options.microbatches = static_cast<int>(microbatches);
+  return prepare(config, make_schedule("sequential", options), microbatches, models);
+}
+
+int step_microbatches(const Prepared& prepared) {
+  return prepared.microbatches * parts_of(prepared.replicas);
+}
+
+std::vector<DataPort> data_of(const Config& config, const Model& model) {
+  const std::vector<DataPort> ports = model.data(config.model.numbers.contains("context") ? context_of(config) : 0);
+  if (reads_text(ports)) context_of(config);
+  return ports;
+}
+
+std::int64_t context_of(const Config& config) {
+  const auto found = config.model.numbers.find("context");
+  if (found == config.model.numbers.end() || found->second < 1)
+    throw Error(concat("model ", quote(config.model.name), " needs a positive number context: the length of a sequence"));
+  return static_cast<std::int64_t>(found->second);
+}
+
+std::int64_t vocabulary_of(const Config& config) {
+  const auto found = config.model.numbers.find("vocabulary");
+  return found == config.model.numbers.end() ? 256 : static_cast<std::int64_t>(found->second);
+}
+
+Graph training_graph(const Config& config, const Prepared& prepared) {
+  return planned(
+      training_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared), optimiser_of(config)),
+      prepared, true);
+}
+
+Graph gradient_graph(const Config& config, const Prepared& prepared) {
+  return planned(gradient_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared)), prepared,
+                 true);
+}
+
+Graph evaluation_graph(const Config& config, const Prepared& prepared) {
+  return planned(evaluation_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared)), prepared,
+                 false);
+}
+
+Graph generation_graph(const Config& config, const Prepared& prepared) {
+  return generation_step(*prepared.model, length_of(config, prepared));
+}
+
+Program compile_training(const Config& config, const Prepared& prepared) {
+  const Graph step = training_graph(config, prepared);
+  return compile(step, schedule_for(step, prepared), compile_options(config, prepared));
+}
+
+Program compile_gradients(const Config& config, const Prepared& prepared) {
+  const Graph step = gradient_graph(config, prepared);
+  return compile(step, schedule_for(step, prepared), beside(config, prepared));
+}
+
+Program compile_evaluation(const Config& config, const Prepared& prepared) {
+  const Graph step = evaluation_graph(config, prepared);
+  return compile(step, schedule_for(step, prepared), beside(config, prepared));
+}
+
+Program compile_generation(const Config& config, const Prepared& prepared) {
+  return lower(generation_graph(config, prepared), forward_only(prepared.schedule));
+}
+
+std::string stages_text(const Config& config, const Prepared& prepared) {
+  const Graph graph = training_graph(config, prepared);
+  const StagedStep step = prepare_stages(graph, prepared.zero < 3);
+  const Schedule schedule = schedule_for(graph, prepared);
+  const StageDag dag =
+      cut_for(step, schedule, {.devices = prepared.replicas, .sharding = {.level = prepared.zero, .local = prepared.local}});
+
+  const char* sources[] = {"data", "invariant", "edge", "accumulator"};
+  const auto bundles = [&](const std::vector<std::int32_t>& list) {
+    return join(list, ", ", [&](std::int32_t i) {
+      const Bundle& bundle = dag.bundles[static_cast<std::size_t>(i)];
+      std::int64_t bytes = 0;
+      for (const TensorType& type : bundle.types) bytes += type.bytes();
+      return concat("%", i, " ", sources[static_cast<int>(bundle.source)], " of ", bundle.types.size(), " (",
+                    bytes_text(static_cast<double>(bytes)), ")");
+    });
+  };
+  std::string out = "penstock stages 1\n";
+  for (std::size_t stage = 0; stage < dag.names.size(); ++stage) {
+    const auto& before = dag.shape.predecessors[stage];
+    out += concat("stage ", stage, " ", quote(dag.names[stage]), " after {", join(before, ", ", [](std::int32_t s) { return concat(s); }),
+                  "}\n");
+    for (const StageTask& task : dag.tasks)
+      if (task.stage == static_cast<std::int32_t>(stage))
+        out += concat("  ", name(task.kind), task.light ? " light" : "", ": ", task.graph.ops.size(), " ops\n    reads ",
+                      bundles(task.reads), "\n    writes ", bundles(task.writes), "\n");
+  }
+  return out;
+}
+
+}  // namespace penstock

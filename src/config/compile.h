@@ -1,0 +1,68 @@
+// From a configuration to a run's programs.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "lower/lower.h"
+#include "penstock/plan_file.h"
+#include "penstock/program.h"
+#include "penstock/schedule.h"
+#include "penstock/trace.h"
+#include "stage/stages.h"
+
+namespace penstock {
+
+// A model with everything that follows from the configuration except the programs.
+struct Prepared {
+  std::unique_ptr<Model> model;
+  Schedule schedule;          // for a training step
+  int microbatches = 1;       // in the schedule
+  std::vector<int> replicas;  // number of devices of each actor, which share every micro-batch
+  int zero = 0, local = 1;    // how these devices hold state in shares: Sharding's level and local
+  std::vector<ParameterSpec> parameters;
+  // A plan whose stages replace the model's own; the schedule then names its stages by their numbers in it.
+  std::optional<PlanFile> plan;
+};
+
+// Throws Error: a value that the model or the schedule refuses, a file that cannot be read, a plan of another model.
+Prepared prepare(const Config& config, const ModelRegistry& models);
+// The same with another table, on one device for each actor, or with another plan, whatever the configuration says of them.
+Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models);
+Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& models);
+// Replaces each actor's one device by pipeline.data nodes of pipeline.local devices, which hold in shares what pipeline.zero says.
+void spread_actors(const Config& config, Prepared& prepared);
+// The same on one device with the whole batch as one micro-batch: the reference that everything is compared with. A model whose
+// equal_batches() is true runs as many micro-batches as it was pipelined with, one after the other.
+Prepared prepare_sequential(const Config& config, const ModelRegistry& models, std::int64_t microbatches = 1);
+
+// The number of micro-batches into which the whole step is cut: each of the table's in as many parts as let every actor's devices share it.
+int step_microbatches(const Prepared& prepared);
+
+// The model's data ports. Throws Error where it reads text and the configuration has no context.
+std::vector<DataPort> data_of(const Config& config, const Model& model);
+std::int64_t context_of(const Config& config);     // tokens in a sequence
+std::int64_t vocabulary_of(const Config& config);  // the model's, or 256 (bytes) where it does not say
+
+// Step graphs of penstock/step.h, with the plan's stages as marks where there is one. Throw Error where the plan names other nodes than the
+// model's.
+Graph training_graph(const Config& config, const Prepared& prepared);
+Graph gradient_graph(const Config& config, const Prepared& prepared);
+Graph evaluation_graph(const Config& config, const Prepared& prepared);
+Graph generation_graph(const Config& config, const Prepared& prepared);
+
+// Programs with memory plans, verified. All throw Error where model, schedule and batch do not fit.
+Program compile_training(const Config& config, const Prepared& prepared);
+Program compile_gradients(const Config& config, const Prepared& prepared);
+// Forward only, on the actors of the training table.
+Program compile_evaluation(const Config& config, const Prepared& prepared);
+// One sequence on one device; `prepared` must be sequential.
+Program compile_generation(const Config& config, const Prepared& prepared);
+
+// The stage DAG of a training step as text: stages, tasks, and the bundles between them with their bytes.
+std::string stages_text(const Config& config, const Prepared& prepared);
+
+}  // namespace penstock

@@ -1,0 +1,367 @@
+#include "config/config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <variant>
+
+#include "base/text.h"
+#include "base/toml.h"
+#include "base/words.h"
+#include "config/config_keys.h"
+#include "lower/lower.h"
+#include "penstock/error.h"
+#include "penstock/plan_file.h"
+#include "penstock/schedule.h"
+#include "rules/load_schedule.h"
+
+namespace penstock {
+namespace {
+
+// One assignment of a value to a key, from the file or the command line.
+struct Assignment {
+  std::string section, name;
+  const toml::node* value = nullptr;
+  std::string key_place, value_place;  // where each was written: "run.toml:3:1: ", "--set: "
+};
+
+[[noreturn]] void fail_unknown(const std::string& place, const char* what, const std::string& found,
+                               const std::vector<std::string>& known) {
+  const std::string near = did_you_mean(found, known);
+  throw Error(concat(place, "unknown ", what, " ", quote(found)), {}, near.empty() ? "known: " + join(known, ", ") : near);
+}
+
+std::vector<std::string> names_of(const std::vector<ConfigKey>& keys, const std::string& section) {
+  std::vector<std::string> names;
+  for (const ConfigKey& key : keys)
+    if (key.section == section) names.push_back(key.name);
+  return names;
+}
+
+std::vector<Assignment> assignments_of(const toml::table& document, std::string_view file) {
+  static const std::vector<std::string> sections = {"model", "data", "train", "pipeline", "run"};
+  std::vector<Assignment> out;
+  for (const auto& [section, node] : document) {
+    const std::string place = place_text(file, section.source());
+    if (std::find(sections.begin(), sections.end(), section.str()) == sections.end())
+      fail_unknown(place, node.is_table() ? "section" : "key outside of a section", std::string(section.str()), sections);
+    if (!node.is_table()) throw Error(concat(place, section.str(), " is a section, not a key"), {}, concat("write [", section.str(), "]"));
+    for (const auto& [key, value] : *node.as_table())
+      out.push_back(
+          {std::string(section.str()), std::string(key.str()), &value, place_text(file, key.source()), place_text(file, value.source())});
+  }
+  return out;
+}
+
+const char* type_name(const toml::node& node) {
+  if (node.is_string()) return "a text";
+  if (node.is_integer()) return "a whole number";
+  if (node.is_floating_point()) return "a number with a fraction";
+  if (node.is_boolean()) return "true or false";
+  if (node.is_array()) return "a list";
+  if (node.is_table()) return "a table";
+  return "a date or time";
+}
+
+[[noreturn]] void fail_type(const ConfigKey& key, const Assignment& assignment, const char* wanted) {
+  throw Error(concat(assignment.value_place, key.path(), " needs ", wanted, ", this is ", type_name(*assignment.value)));
+}
+
+void check_range(const ConfigKey& key, const Assignment& assignment, double value, const std::string& shown) {
+  if (value >= key.least && value <= key.most) return;
+  const std::string upper = std::isinf(key.most) ? "" : concat(" and at most ", key.most);
+  throw Error(concat(assignment.value_place, key.path(), " is ", shown, "; it must be at least ", key.least, upper));
+}
+
+struct Assign {
+  const ConfigKey& key;
+  const Assignment& from;
+
+  void operator()(std::int64_t* target) const {
+    const auto value = from.value->value_exact<std::int64_t>();
+    if (!value) fail_type(key, from, "a whole number");
+    check_range(key, from, static_cast<double>(*value), concat(*value));
+    *target = *value;
+  }
+  void operator()(double* target) const { *target = real(*from.value, "a number"); }
+  void operator()(bool* target) const {
+    const auto value = from.value->value_exact<bool>();
+    if (!value) fail_type(key, from, "true or false");
+    *target = *value;
+  }
+  void operator()(std::string* target) const {
+    const auto value = from.value->value_exact<std::string>();
+    if (!value) fail_type(key, from, "a text");
+    if (!key.words.empty() && std::find(key.words.begin(), key.words.end(), *value) == key.words.end())
+      fail_unknown(from.value_place, key.name.c_str(), *value, key.words);
+    *target = *value;
+  }
+  void operator()(std::vector<std::string>* target) const {
+    target->clear();
+    if (const auto one = from.value->value_exact<std::string>()) {
+      target->push_back(*one);
+      return;
+    }
+    if (!from.value->is_array()) fail_type(key, from, "a list of texts");
+    for (const toml::node& item : *from.value->as_array()) {
+      if (!item.is_string()) fail_type(key, from, "a list of texts");
+      target->push_back(**item.as_string());
+    }
+  }
+  void operator()(std::vector<double>* target) const {
+    target->clear();
+    if (from.value->is_number()) {
+      target->push_back(real(*from.value, "a number"));
+      return;
+    }
+    if (!from.value->is_array()) fail_type(key, from, "a list of numbers");
+    for (const toml::node& item : *from.value->as_array()) target->push_back(real(item, "a list of numbers"));
+  }
+
+  double real(const toml::node& node, const char* wanted) const {
+    if (!node.is_number()) fail_type(key, from, wanted);
+    const double value = *node.value<double>();
+    if (!std::isfinite(value)) throw Error(concat(from.value_place, key.path(), " is ", number(value), "; it must be finite"));
+    check_range(key, from, value, concat(value));
+    return value;
+  }
+};
+
+void choose_model(Config& config, const std::vector<Assignment>& assignments, const ModelRegistry& models) {
+  std::string place;
+  for (const Assignment& assignment : assignments) {
+    if (assignment.section != "model" || assignment.name != "name") continue;
+    const ConfigKey key = fixed_keys(config).front();  // the key model.name
+    Assign{key, assignment}(&config.model.name);
+    place = assignment.value_place;
+  }
+  const auto entry = models.find(config.model.name);
+  if (entry == models.end()) {
+    std::vector<std::string> known;
+    for (const auto& [name, ignored] : models) known.push_back(name);
+    fail_unknown(place, "model", config.model.name, known);
+  }
+  config.model.numbers = entry->second.numbers;
+  config.model.words = entry->second.words;
+}
+
+// The whole name of a key: "steps" -> "train.steps", where only one section has it.
+std::string full_key(const Override& override, const std::vector<ConfigKey>& keys) {
+  std::vector<std::string> found;
+  std::vector<std::string> known;
+  for (const ConfigKey& key : keys) {
+    if (override.key == key.path()) return override.key;
+    if (override.key == key.name) found.push_back(key.path());
+    known.push_back(override.key.find('.') == std::string::npos ? key.name : key.path());
+  }
+  if (found.empty()) fail_unknown(override.source + ": ", "key", override.key, known);
+  if (found.size() > 1) throw Error(concat(override.source, ": ", quote(override.key), " is in several sections"), {}, join(found, " or "));
+  return found.front();
+}
+
+bool is_textual(const ConfigKey& key, std::string_view value) {
+  if (std::holds_alternative<std::string*>(key.target)) return true;
+  return std::holds_alternative<std::vector<std::string>*>(key.target) && !value.starts_with('[');
+}
+
+// The value as the TOML document `x = value`.
+toml::table override_document(const Override& override, const ConfigKey& key) {
+  if (is_textual(key, override.value)) return toml::table{{"x", override.value}};
+  const bool is_list = std::holds_alternative<std::vector<double>*>(key.target) && !override.value.starts_with('[');
+  try {
+    return parse_toml(is_list ? concat("x = [", override.value, "]") : "x = " + override.value, "--set");
+  } catch (const Error&) {
+    return toml::table{{"x", override.value}};  // taken as text: the type check then says what is needed instead
+  }
+}
+
+void apply(const std::vector<Assignment>& assignments, const std::vector<ConfigKey>& keys, const std::string& model) {
+  for (const Assignment& assignment : assignments) {
+    const auto key = std::find_if(keys.begin(), keys.end(),
+                                  [&](const ConfigKey& k) { return k.section == assignment.section && k.name == assignment.name; });
+    if (key == keys.end()) {
+      const std::string what =
+          assignment.section == "model" ? concat("key of model ", quote(model)) : concat("key of [", assignment.section, "]");
+      fail_unknown(assignment.key_place, what.c_str(), assignment.name, names_of(keys, assignment.section));
+    }
+    std::visit(Assign{*key, assignment}, key->target);
+  }
+}
+
+// Whether a plan or a table has yet to say how many micro-batches there are.
+bool awaits_table(const Config& config) {
+  if (!config.pipeline.plan.empty()) return true;
+  return names_table(config.pipeline.schedule) && !config.given.contains("pipeline.microbatches");
+}
+
+void check_batch(const Config& config) {
+  const std::int64_t batch = config.train.batch, microbatches = config.pipeline.microbatches;
+  const auto [data, local] = std::pair(config.pipeline.data, config.pipeline.local);
+  if (const int devices = devices_of_actor(config); devices > 1 && batch % (microbatches * devices) != 0)
+    throw Error(concat("train.batch = ", batch, " is not divisible by pipeline.microbatches = ", microbatches,
+                       " times pipeline.data = ", data, local > 1 ? concat(" times pipeline.local = ", local) : ""),
+                {"every device of an actor takes as many sequences of every micro-batch"});
+  if (batch % microbatches != 0)
+    throw Error(concat("train.batch = ", batch, " is not divisible by pipeline.microbatches = ", microbatches),
+                {"every micro-batch has the same number of sequences"});
+}
+
+void take_from_table(Config& config) {
+  Config::Pipeline& pipeline = config.pipeline;
+  const bool actors = !config.given.contains("pipeline.actors"), microbatches = awaits_table(config);
+  if (!names_table(pipeline.schedule) || (!actors && !microbatches)) return;
+  const Schedule table = parse_schedule(read_file(pipeline.schedule), pipeline.schedule);
+  if (actors) pipeline.actors = static_cast<std::int64_t>(table.actors.size());
+  if (microbatches) pipeline.microbatches = std::max(table.microbatches(), 1);
+  check_batch(config);
+}
+
+// The error for an override that contradicts a plan: the override's source and value, and the plan's.
+[[noreturn]] void fail_against_plan(const Config& config, const Override& override, const std::string& planned) {
+  const std::string& plan = config.pipeline.plan;
+  throw Error(concat(override.source, " ", override.value, ": the plan ", plan, " says ", planned), {},
+              concat("leave out ", override.source, "; or run without the plan: --plan \"\""));
+}
+
+}  // namespace
+
+void take_from_plan(Config& config, const std::vector<Override>& overrides) {
+  Config::Pipeline& pipeline = config.pipeline;
+  if (pipeline.plan.empty()) return;
+  const PlanFile plan = parse_plan(read_file(pipeline.plan), pipeline.plan);
+  const std::string actors = std::to_string(plan.schedule.actors.size()), microbatches = std::to_string(plan.microbatches);
+  const std::vector<int> devices = devices_of_actors(plan);
+  const bool grouped = parts_of(devices) > 1;
+  for (const Override& override : overrides) {
+    const auto is = [&](const std::string& name) { return override.key == name || override.key == "pipeline." + name; };
+    if (is("actors") && override.value != actors) fail_against_plan(config, override, concat(actors, " actors"));
+    if (is("microbatches") && override.value != microbatches) fail_against_plan(config, override, concat(microbatches, " micro-batches"));
+    if (grouped && (is("data") || is("local")))
+      fail_against_plan(config, override,
+                        concat("how many devices each actor has: ", join(devices, ", ", [](int n) { return std::to_string(n); })));
+    for (const char* shaping : {"schedule", "chunks", "in_flight", "group", "unit", "transfers", "split_backward"})
+      if (is(shaping)) fail_against_plan(config, override, "which action each actor runs when");
+  }
+  const Config::Pipeline defaults;
+  pipeline.actors = static_cast<std::int64_t>(plan.schedule.actors.size());
+  pipeline.microbatches = plan.microbatches;
+  pipeline.schedule = "plan";
+  pipeline.chunks = defaults.chunks;
+  pipeline.in_flight = pipeline.group = pipeline.unit = 0;
+  pipeline.transfers.clear();
+  pipeline.split_backward = false;
+  if (grouped) pipeline.data = pipeline.local = 1;
+  const auto is_zero = [](const Override& override) { return override.key == "zero" || override.key == "pipeline.zero"; };
+  if (plan.zero >= 0 && std::none_of(overrides.begin(), overrides.end(), is_zero)) pipeline.zero = plan.zero;
+  check_batch(config);
+  check_runnable(plan, config.train.batch);
+}
+
+int devices_of_actor(const Config& config) {
+  return static_cast<int>(config.pipeline.data * config.pipeline.local);
+}
+
+std::vector<Override> parse_mesh(std::string_view text) {
+  const std::map<std::string, std::string> keys = {{"pipe", "pipeline.actors"}, {"data", "pipeline.data"}, {"local", "pipeline.local"}};
+  std::map<std::string, std::string> values;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view axis = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(axis.size() + 1, rest.size()));
+    const std::size_t equal = axis.find('=');
+    const std::string name(trim(axis.substr(0, equal)));
+    if (equal == std::string_view::npos)
+      throw Error(concat("--mesh ", text, ": ", quote(std::string(axis)), " has no size"), {}, "--mesh pipe=2,data=2");
+    if (!keys.contains(name)) {
+      const std::string near = nearest(name, {"pipe", "data", "local"});
+      throw Error(concat("--mesh ", text, ": there is no axis ", quote(name)),
+                  {"there are pipe (actors), data (devices of each actor, or its nodes) and local (devices of each node)"},
+                  near.empty() ? "" : concat("did you mean ", near, "?"));
+    }
+    if (!values.emplace(name, trim(axis.substr(equal + 1))).second)
+      throw Error(concat("--mesh ", text, " names the axis ", name, " twice"));
+  }
+  if (values.empty()) throw Error("--mesh names no axis", {}, "--mesh pipe=2,data=2");
+  std::vector<Override> out;
+  for (const auto& [name, key] : keys) out.push_back({key, values.contains(name) ? values.at(name) : "1", "--mesh"});
+  return out;
+}
+
+Override parse_override(std::string_view text) {
+  const std::size_t equal = text.find('=');
+  if (equal == std::string_view::npos || equal == 0) throw Error(concat("--set needs key=value, this is ", quote(text)));
+  const std::string key(trim(text.substr(0, equal)));
+  return {key, std::string(trim(text.substr(equal + 1))), "--set " + key};
+}
+
+Config parse_config(std::string_view toml, std::string_view file, const std::vector<Override>& overrides, const ModelRegistry& models) {
+  const toml::table document = parse_toml(toml, file);
+  std::vector<Assignment> assignments = assignments_of(document, file);
+  Config config;
+  // The model decides which keys there are, so its name is settled first; a later assignment wins.
+  std::vector<toml::table> documents;
+  documents.reserve(overrides.size());  // reserved because assignments point into it
+  const auto add = [&](const Override& override, const std::vector<ConfigKey>& keys) {
+    const std::string path = full_key(override, keys);
+    const auto key = std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& k) { return k.path() == path; });
+    documents.push_back(override_document(override, *key));
+    const std::string place = override.source + ": ";
+    assignments.push_back({key->section, key->name, documents.back().get("x"), place, place});
+    config.overridden.insert(path);
+  };
+  const std::vector<ConfigKey> fixed = fixed_keys(config);
+  for (const Override& override : overrides)
+    if (override.key == "model.name" || override.key == "name") add(override, fixed);
+  choose_model(config, assignments, models);
+
+  const std::vector<ConfigKey> keys = all_keys(config);
+  for (const Override& override : overrides)
+    if (override.key != "model.name" && override.key != "name") add(override, keys);
+  apply(assignments, keys, config.model.name);
+  for (const Assignment& assignment : assignments) config.given.insert(concat(assignment.section, ".", assignment.name));
+  if (!awaits_table(config)) check_batch(config);
+  return config;
+}
+
+Config load_config(const std::string& path, const std::vector<Override>& overrides, const ModelRegistry& models) {
+  Config config = parse_config(path.empty() ? std::string() : read_file(path), path, overrides, models);
+  take_from_plan(config, overrides);
+  take_from_table(config);
+  return config;
+}
+
+Config load_stored_config(std::string_view toml, std::string_view file, const std::vector<Override>& overrides,
+                          const ModelRegistry& models) {
+  Config config = parse_config(toml, file, overrides, models);
+  take_from_plan(config, overrides);
+  if (!config.overridden.contains("pipeline.schedule")) return config;
+  for (const char* said_by_table : {"pipeline.actors", "pipeline.microbatches"})
+    if (!config.overridden.contains(said_by_table)) config.given.erase(said_by_table);
+  take_from_table(config);
+  return config;
+}
+
+Config with_absolute_paths(Config config) {
+  const auto make_absolute = [](std::string& path) { path = std::filesystem::absolute(path).lexically_normal().string(); };
+  for (std::string& path : config.data.text) make_absolute(path);
+  if (!config.pipeline.plan.empty()) make_absolute(config.pipeline.plan);
+  if (names_table(config.pipeline.schedule)) make_absolute(config.pipeline.schedule);
+  make_absolute(config.run.out);
+  if (config.run.kernels != "own") make_absolute(config.run.kernels);
+  return config;
+}
+
+std::string print(const Config& config) {
+  Config copy = config;  // a copy because keys point into a configuration that they may change
+  std::string out, section;
+  for (const ConfigKey& key : all_keys(copy)) {
+    if (key.section != section) {
+      out += concat(section.empty() ? "" : "\n", "[", key.section, "]\n");
+      section = key.section;
+    }
+    out += concat(key.name, " = ", value_text(key), "\n");
+  }
+  return out;
+}
+
+}  // namespace penstock

@@ -1,0 +1,109 @@
+// A run's configuration: TOML with a default for every key, changed by overrides from the command line.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/trace.h"
+
+namespace penstock {
+
+struct Config {
+  struct Model {
+    std::string name = "gpt";
+    std::map<std::string, double> numbers;  // values of the keys that the registry's entry has
+    std::map<std::string, std::string> words;
+  } model;
+  struct Data {
+    std::vector<std::string> text;  // files or folders; empty: see default_text() of data/byte_dataset.h
+    double validation = 0.05;       // share of the samples that is kept for validation
+  } data;
+  struct Train {
+    std::int64_t steps = 400;
+    std::int64_t batch = 16;          // sequences per step, over all micro-batches
+    std::string optimiser = "adamw";  // or "sgd"
+    double learning_rate = 1e-3, final_fraction = 0.1;
+    std::int64_t warmup = 20;  // steps
+    // How the learning rate falls to final_fraction of itself: cosine, linear, wsd (warm-up, stable, decay: linear, at the end) or
+    // constant.
+    std::string decay = "cosine";
+    std::int64_t decay_end = 0;    // the step at which it has fallen; 0: the last one
+    std::int64_t decay_steps = 0;  // steps that the fall takes; 0: all after the warm-up, but for wsd the last tenth of decay_end
+    double clip = 1.0;             // limit of the global norm; 0: no clipping
+    double beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, momentum = 0.9;
+    std::string dtype = "f32";  // of the computation: "f32", "f64" or "bf16"
+    std::int64_t seed = 0;
+    std::int64_t validation_every = 50;  // steps; 0: only after the last
+    std::int64_t validation_batches = 4;
+  } train;
+  struct Pipeline {
+    std::int64_t actors = 2;
+    // Each actor has `data` nodes of `local` devices, which share every micro-batch. Both are 1 where a plan says how many devices each
+    // actor has.
+    std::int64_t data = 1, local = 1;
+    // What these devices hold in shares (ZeRO): 0 nothing; 1 the optimiser state; 2 gradients too; 3 parameters too, and then nodes share
+    // parameters and sums of gradients. -1: as the schedule says, which is 3 where it gathers parameters and otherwise 0.
+    std::int64_t zero = -1;
+    std::string plan;               // a file that says stages, actors, micro-batches and schedule; "": the model's own stages
+    std::string schedule = "1f1b";  // a name, a CSV file, or a file of rules; "plan" where a plan says it
+    std::int64_t microbatches = 8;
+    std::int64_t chunks = 1;  // stages per actor
+    // These are as ScheduleOptions of penstock/schedule.h says; 0, empty or false: the schedule chooses.
+    std::int64_t in_flight = 0, group = 0, unit = 0;  // numbers of micro-batches
+    std::vector<double> transfers;                    // time of a transfer over that of a stage's forward: one for every link, or one each
+    bool split_backward = false;
+    std::string backend = "threads";  // or "gloo", or "nccl" where a build has it
+    std::string recompute = "none";   // or "inputs": keep only what enters each stage
+    // When a stage's parameters are updated. "end": at the end of the step. "stage": as soon as the stage's gradients are complete (without
+    // clipping). "validated": then, also with clipping, and made anew where clipping shortens the gradients.
+    std::string update = "end";
+    double deadline = 60;  // the most seconds that a device may wait for one thing
+  } pipeline;
+  struct Run {
+    std::string out = "runs/gpt";
+    std::int64_t checkpoint_every = 100;  // steps; 0: only at the end
+    std::int64_t keep = 3;                // how many checkpoints stay
+    // Kernels of f32 matrix products: "own", or a file that keeps the library measured fastest here for each product.
+    std::string kernels = "own";
+  } run;
+  std::set<std::string> given;       // keys that the file or an override gave: "pipeline.actors"
+  std::set<std::string> overridden;  // those of them that an override gave
+};
+
+// `key = value`, the value as TOML or, for texts, unquoted. The key is "train.steps" or, where only one section has it, "steps".
+struct Override {
+  std::string key, value;
+  std::string source;  // the name for messages: "--steps"
+};
+// Reads "train.steps=400", as in --set. Throws Error without '='.
+Override parse_override(std::string_view text);
+
+// Reads "pipe=2,data=4", as in --mesh: it sets pipeline.actors, pipeline.data and pipeline.local, 1 for those not named. Throws Error for
+// anything else.
+std::vector<Override> parse_mesh(std::string_view text);
+
+int devices_of_actor(const Config& config);  // where no plan says it
+
+// Throws Error with file:line:column (or the override's source): bad TOML, unknown model, unknown key (the nearest named), wrong type,
+// value out of range, batch not divisible by the micro-batches.
+Config parse_config(std::string_view toml, std::string_view file, const std::vector<Override>& overrides, const ModelRegistry& models);
+// Takes the keys that pipeline.plan decides from the plan, in place of the file's. Throws Error where an override contradicts it, or the
+// batch cannot be cut so.
+void take_from_plan(Config& config, const std::vector<Override>& overrides);
+// Reads a file; an empty path stands for no file. A schedule that is a table says how many actors and micro-batches there are unless they
+// were given; a plan says both.
+Config load_config(const std::string& path, const std::vector<Override>& overrides, const ModelRegistry& models);
+// Reads the configuration of another run that print() stored in `file`, with overrides. A table among them says how many actors and
+// micro-batches there are, as in load_config.
+Config load_stored_config(std::string_view toml, std::string_view file, const std::vector<Override>& overrides,
+                          const ModelRegistry& models);
+// TOML that parse_config reads back.
+std::string print(const Config& config);
+// Makes every path absolute, so that a stored configuration means the same in any folder.
+Config with_absolute_paths(Config config);
+
+}  // namespace penstock

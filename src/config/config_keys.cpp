@@ -1,0 +1,158 @@
+#include "config/config_keys.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "base/text.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kMany = 1e9;
+
+// The unit and the meaning of a key of Penstock's own models; name and default are in the registry.
+std::pair<std::string, std::string> unit_and_meaning(const std::string& name) {
+  static const std::map<std::string, std::pair<std::string, std::string>> known = {
+      {"bag", {"indices", "looked up together in an embedding bag"}},
+      {"branches", {"", "branches that run beside each other"}},
+      {"buckets", {"", "relative positions that are told apart"}},
+      {"classes", {"", "classes of images"}},
+      {"context", {"tokens", "of a sequence"}},
+      {"distance", {"tokens", "beyond it all relative positions are one"}},
+      {"dropout", {"share", "of the activations that a step drops"}},
+      {"embedding", {"channels", "width of an embedding"}},
+      {"gelu", {"", "how GELU is computed: tanh or erf"}},
+      {"heads", {"", "heads of attention; they divide the width"}},
+      {"layers", {"", "layers, of each branch where there are several"}},
+      {"post", {"", "layers behind the branches"}},
+      {"rows", {"", "entries of an embedding's table"}},
+      {"tied", {"", "1: the output reads the embedding's matrix, 0: one of its own"}},
+      {"vocabulary", {"tokens", "that there are; text has 256 bytes"}},
+      {"width", {"channels", "of the activations between layers"}},
+  };
+  const auto found = known.find(name);
+  return found == known.end() ? std::pair<std::string, std::string>("", "the model's own") : found->second;
+}
+
+// A basic string of TOML. toml++ would write a text with a line break as '''...''', which loses the first break when it is read again.
+std::string toml_text(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f) {
+      if (c == '"' || c == '\\') out += '\\';
+      out += c;
+      continue;
+    }
+    char escaped[8];
+    std::snprintf(escaped, sizeof escaped, "\\u%04X", static_cast<unsigned>(byte));
+    out += escaped;
+  }
+  return out + '"';
+}
+
+struct ValueText {
+  std::string operator()(const std::int64_t* whole) const { return std::to_string(*whole); }
+  std::string operator()(const double* real) const { return number(*real); }
+  std::string operator()(const bool* flag) const { return *flag ? "true" : "false"; }
+  std::string operator()(const std::string* text) const { return toml_text(*text); }
+  std::string operator()(const std::vector<std::string>* list) const { return "[" + join(*list, ", ", toml_text) + "]"; }
+  std::string operator()(const std::vector<double>* list) const { return "[" + join(*list, ", ", number) + "]"; }
+};
+
+}  // namespace
+
+std::vector<ConfigKey> fixed_keys(Config& c) {
+  return {
+      {"model", "name", "", "from the registry of models", &c.model.name},
+      {"data", "text", "", "files and folders; none: Penstock's own sources and the compiler's headers", &c.data.text},
+      {"data", "validation", "share", "of the samples, kept for validation", &c.data.validation, 0, 0.9},
+      {"train", "steps", "steps", "of the whole run", &c.train.steps, 1, kMany},
+      {"train", "batch", "sequences", "of a step, over all micro-batches", &c.train.batch, 1, kMany},
+      {"train", "optimiser", "", "adamw or sgd", &c.train.optimiser, {}, {}, {"adamw", "sgd"}},
+      {"train", "learning_rate", "", "after the warm-up", &c.train.learning_rate, 0},
+      {"train", "final_fraction", "share", "of the learning rate that is left at the last step", &c.train.final_fraction, 0, 1},
+      {"train", "warmup", "steps", "in which the learning rate rises", &c.train.warmup, 0, kMany},
+      {"train",
+       "decay",
+       "",
+       "how the learning rate falls: cosine, linear, wsd or constant",
+       &c.train.decay,
+       {},
+       {},
+       {"cosine", "linear", "wsd", "constant"}},
+      {"train", "decay_end", "steps", "after which it has fallen; 0: the last", &c.train.decay_end, 0, kMany},
+      {"train", "decay_steps", "steps", "that the fall takes; 0: all after the warm-up, of wsd a tenth", &c.train.decay_steps, 0, kMany},
+      {"train", "clip", "", "greatest global norm of the gradients; 0: any", &c.train.clip, 0},
+      {"train", "beta1", "", "of adamw: decay of the first moment", &c.train.beta1, 0, 1},
+      {"train", "beta2", "", "of adamw: decay of the second moment", &c.train.beta2, 0, 1},
+      {"train", "weight_decay", "", "of matrices, times the learning rate", &c.train.weight_decay, 0},
+      {"train", "momentum", "", "of sgd", &c.train.momentum, 0, 1},
+      {"train", "dtype", "", "of the computation: f32, f64 or bf16", &c.train.dtype, {}, {}, {"f32", "f64", "bf16"}},
+      {"train", "seed", "", "of parameters, data order and dropout", &c.train.seed},
+      {"train", "validation_every", "steps", "between validations; 0: only after the last", &c.train.validation_every, 0, kMany},
+      {"train", "validation_batches", "batches", "of a validation", &c.train.validation_batches, 1, 10'000},
+      {"pipeline", "actors", "actors", "that share the stages", &c.pipeline.actors, 1, 4096},
+      {"pipeline", "data", "devices", "of each actor, or its nodes where local says so", &c.pipeline.data, 1, 4096},
+      {"pipeline", "local", "devices", "of each node of an actor", &c.pipeline.local, 1, 4096},
+      {"pipeline", "zero", "",
+       "what an actor's devices hold in shares: 1 optimiser state, 2 and gradients, 3 and parameters; -1: by schedule", &c.pipeline.zero,
+       -1, 3},
+      {"pipeline", "plan", "", "file of penstock plan: stages, actors, micro-batches and schedule", &c.pipeline.plan},
+      {"pipeline", "schedule", "", "a name (penstock schedule list), FILE.csv or FILE.rules", &c.pipeline.schedule},
+      {"pipeline", "microbatches", "micro-batches", "of a batch", &c.pipeline.microbatches, 1, 1e6},
+      {"pipeline", "chunks", "stages", "of each actor", &c.pipeline.chunks, 1, 4096},
+      {"pipeline", "in_flight", "micro-batches", "that an actor holds at most; 0: as the schedule chooses", &c.pipeline.in_flight, 0, 1e6},
+      {"pipeline", "group", "micro-batches", "that go together; 0: as the schedule chooses", &c.pipeline.group, 0, 1e6},
+      {"pipeline", "unit", "micro-batches", "for which sharded parameters are gathered once; 0: all", &c.pipeline.unit, 0, 1e6},
+      {"pipeline", "transfers", "share", "of a stage's forward that a transfer takes: of every link, or of each", &c.pipeline.transfers, 0,
+       1e6},
+      {"pipeline", "split_backward", "", "each B as I and then W, fused pairs apart", &c.pipeline.split_backward},
+      {"pipeline", "backend", "", "threads, gloo, or nccl where a build has it", &c.pipeline.backend, {}, {}, {"threads", "gloo", "nccl"}},
+      {"pipeline", "recompute", "", "none, or inputs: keep only what enters each stage", &c.pipeline.recompute, {}, {}, {"none", "inputs"}},
+      {"pipeline",
+       "update",
+       "",
+       "at the end of a step; by stage; or by stage and validated",
+       &c.pipeline.update,
+       {},
+       {},
+       {"end", "stage", "validated"}},
+      {"pipeline", "deadline", "seconds", "that a device may wait for one thing", &c.pipeline.deadline, 0.001, 1e6},
+      {"run", "out", "", "folder of the run", &c.run.out},
+      {"run", "checkpoint_every", "steps", "between checkpoints; 0: only at the end", &c.run.checkpoint_every, 0, kMany},
+      {"run", "keep", "checkpoints", "that stay", &c.run.keep, 1, kMany},
+      {"run", "kernels", "", "of f32 matrix products: own, or a file of the library fastest here for each", &c.run.kernels},
+  };
+}
+
+std::vector<ConfigKey> all_keys(Config& c) {
+  std::vector<ConfigKey> keys = fixed_keys(c), own;
+  const auto add = [&](const std::string& name, ConfigKey::Target target) {
+    const auto [unit, meaning] = unit_and_meaning(name);
+    own.push_back({"model", name, unit, meaning, target});
+  };
+  for (auto& [name, value] : c.model.numbers) add(name, &value);
+  for (auto& [name, value] : c.model.words) add(name, &value);
+  keys.insert(std::find_if(keys.begin(), keys.end(), [](const ConfigKey& key) { return key.section == "data"; }), own.begin(), own.end());
+  return keys;
+}
+
+std::string value_text(const ConfigKey& key) {
+  return std::visit(ValueText{}, key.target);
+}
+
+std::string key_named(std::string name, const ModelRegistry& models) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  Config config;
+  for (const auto& [model, entry] : models) {
+    config.model.numbers.insert(entry.numbers.begin(), entry.numbers.end());
+    config.model.words.insert(entry.words.begin(), entry.words.end());
+  }
+  for (const ConfigKey& key : all_keys(config))
+    if (name == key.name || name == key.path()) return key.path();
+  return "";
+}
+
+}  // namespace penstock

@@ -1,0 +1,37 @@
+// The one table of a configuration's keys. Parsing, messages, `penstock config` and a run's config.toml all read it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "config/config.h"
+
+namespace penstock {
+
+struct ConfigKey {
+  using Target = std::variant<std::int64_t*, double*, bool*, std::string*, std::vector<std::string>*, std::vector<double>*>;
+
+  std::string section, name;
+  std::string unit, meaning;  // unit: "steps", or "" where it has none
+  Target target;
+  double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
+  std::vector<std::string> words = {};  // the only texts allowed; empty: any
+
+  std::string path() const { return section + "." + name; }
+};
+
+// The keys without the model's own, and all keys, both in the order in which they are printed. They point into `config`.
+std::vector<ConfigKey> fixed_keys(Config& config);
+std::vector<ConfigKey> all_keys(Config& config);
+
+// The value as TOML, which is JSON too.
+std::string value_text(const ConfigKey& key);
+
+// The whole name, "train.learning_rate", for "learning_rate", "learning-rate" or itself, also for a model's own keys; "" where there is no
+// such key.
+std::string key_named(std::string name, const ModelRegistry& models);
+
+}  // namespace penstock

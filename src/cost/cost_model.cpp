@@ -1,0 +1,325 @@
+#include "cost/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <tuple>
+
+#include "base/numbers.h"
+#include "base/text.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+// The value at x of the line through two measured points, or through one and zero where both are the same.
+double on_line(double x, double x0, double y0, double x1, double y1) {
+  if (x1 == x0) return x0 > 0 ? y0 * x / x0 : y0;
+  return y0 + (y1 - y0) * (x - x0) / (x1 - x0);
+}
+
+// `value` at any number of samples, from the costs [first, last), which are of one way and ascending in samples.
+template <class Value>
+double interpolate(std::span<const NodeCost> costs, double samples, Value&& value) {
+  const NodeCost& lowest = costs.front();
+  if (costs.size() == 1) return on_line(samples, lowest.samples, value(lowest), lowest.samples, value(lowest));
+  std::size_t upper = 1;
+  while (upper + 1 < costs.size() && costs[upper].samples < samples) ++upper;
+  const NodeCost &a = costs[upper - 1], &b = costs[upper];
+  const double line = on_line(samples, a.samples, value(a), b.samples, value(b));
+  // Fewer samples than were measured take no less than half of their share.
+  return samples < lowest.samples ? std::max(line, value(lowest) * samples / lowest.samples / 2) : line;
+}
+
+}  // namespace
+
+SetCost& SetCost::operator+=(const SetCost& other) {
+  forward += other.forward;
+  backward += other.backward;
+  weight += other.weight;
+  live_bytes += other.live_bytes;
+  resident_bytes += other.resident_bytes;
+  parameter_bytes += other.parameter_bytes;
+  update += other.update;
+  return *this;
+}
+
+SetCost cost_of(const PlanNode& node, int choice, double samples) {
+  const NodeCost& first = node.costs[at(choice)];
+  std::size_t end = at(choice);
+  while (end < node.costs.size() && node.costs[end].name == first.name && node.costs[end].degree == first.degree) ++end;
+  const std::span<const NodeCost> way(&first, end - at(choice));
+  return {.forward = interpolate(way, samples, [](const NodeCost& c) { return c.forward; }),
+          .backward = interpolate(way, samples, [](const NodeCost& c) { return c.backward; }),
+          .weight = interpolate(way, samples, [](const NodeCost& c) { return c.weight < 0 ? c.backward / 2 : c.weight; }),
+          .live_bytes = interpolate(way, samples, [](const NodeCost& c) { return c.live_bytes; }),
+          .resident_bytes = first.resident_bytes,
+          .parameter_bytes = first.parameter_bytes,
+          .update = first.update};
+}
+
+SetCost cost_of(const PlanGraph& graph, std::span<const int> nodes, std::span<const int> choices, double samples) {
+  SetCost sum;
+  for (std::size_t i = 0; i < nodes.size(); ++i) sum += cost_of(graph.nodes[at(nodes[i])], choices.empty() ? 0 : choices[i], samples);
+  return sum;
+}
+
+int choice_of(const PlanNode& node, int degree, std::string_view name) {
+  for (std::size_t i = 0; i < node.costs.size(); ++i)
+    if (node.costs[i].degree == degree && node.costs[i].name == name) return static_cast<int>(i);
+  return -1;
+}
+
+void fail_one_device(const PlanNode& node, std::string_view planner) {
+  throw Error(concat("node ", quote(node.name), " has no costs on one device"), {}, concat(planner, " has no tensor parallelism"));
+}
+
+void check_one_device(const PlanGraph& graph, std::string_view planner) {
+  for (const PlanNode& node : graph.nodes)
+    if (!node.costs.empty() && node.costs[0].degree != 1) fail_one_device(node, planner);
+}
+
+int measured_samples(const PlanGraph& graph) {
+  if (graph.nodes.empty()) throw Error(concat(graph.name, " has no nodes"), {}, "give a graph with one node at least");
+  const PlanNode* first = nullptr;  // the first node with costs
+  for (const PlanNode& node : graph.nodes) {
+    if (node.costs.empty()) continue;
+    if (!first) first = &node;
+    if (node.costs[0].samples == first->costs[0].samples) continue;
+    throw Error(
+        concat("nodes of ", graph.name, " were measured with micro-batches of different sizes"),
+        {concat(quote(first->name), ": ", first->costs[0].samples, " samples"), concat(quote(node.name), ": ", node.costs[0].samples)});
+  }
+  return first ? first->costs[0].samples : 1;
+}
+
+bool uses_cpus(const PlanProblem& problem) {
+  const auto runs_there = [](const PlanNode& node) { return std::isfinite(node.cpu_seconds); };
+  return problem.cluster.cpus > 0 && std::any_of(problem.graph.nodes.begin(), problem.graph.nodes.end(), runs_there);
+}
+
+double cpu_seconds(const PlanGraph& graph, const PlanNode& node, double samples) {
+  return node.cpu_seconds * samples / measured_samples(graph);
+}
+
+NodePlaces places_of(const PlanGraph& graph, const std::vector<PlanStage>& stages) {
+  NodePlaces places{std::vector<int>(graph.nodes.size(), -1), std::vector<int>(graph.nodes.size(), 0)};
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    for (std::size_t i = 0; i < stages[s].nodes.size(); ++i) {
+      const std::size_t node = at(stages[s].nodes[i]);
+      places.stage[node] = static_cast<int>(s);
+      if (!stages[s].choices.empty()) places.choice[node] = stages[s].choices[i];
+    }
+  return places;
+}
+
+std::vector<int> idle_devices(const ClusterSpec& cluster, const std::vector<PlanStage>& stages) {
+  std::vector<char> used(cluster.devices.size(), 0);
+  for (const PlanStage& stage : stages)
+    for (const int device : stage.devices) used[at(device)] = 1;
+  std::vector<int> idle;
+  for (std::size_t d = 0; d < used.size(); ++d)
+    if (!used[d]) idle.push_back(static_cast<int>(d));
+  return idle;
+}
+
+namespace {
+
+// The node's cost in its stage; null where only a host processor runs the node.
+const NodeCost* cost_at(const PlanGraph& graph, const NodePlaces& places, int node) {
+  const auto& costs = graph.nodes[at(node)].costs;
+  return costs.empty() ? nullptr : &costs[at(places.choice[at(node)])];
+}
+
+double sync_bytes(const std::map<int, double>& sync, int node) {
+  const auto found = sync.find(node);
+  return found == sync.end() ? 0 : found->second;
+}
+
+// Adds each measured output once for each stage that reads it. A gradient of the file belongs to the link's way back: it goes back, or
+// forward where the file's backward half repeats the edges of the forward one. Between two stages of which neither feeds the other nothing
+// waits for a transfer.
+void add_measured(const PlanGraph& graph, const NodePlaces& places, double samples, std::vector<StageTransfer>& transfers) {
+  const auto link = [&](int from, int to) {
+    const auto found = std::lower_bound(transfers.begin(), transfers.end(), std::pair(from, to),
+                                        [](const StageTransfer& t, std::pair<int, int> key) { return std::pair(t.from, t.to) < key; });
+    return found != transfers.end() && found->from == from && found->to == to ? &*found : nullptr;
+  };
+  for (std::size_t node = 0; node < graph.nodes.size(); ++node)
+    for (const PlanOutput& output : graph.nodes[node].outputs) {
+      const int own = places.stage[node];
+      std::vector<int> stages;
+      for (const int reader : output.readers)
+        if (const int stage = places.stage[at(reader)]; stage >= 0 && own >= 0 && stage != own) stages.push_back(stage);
+      std::sort(stages.begin(), stages.end());
+      stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
+      for (const int stage : stages) {
+        StageTransfer *there = link(own, stage), *back = link(stage, own);
+        if (there && !output.backward) there->forward_seconds += output.seconds / samples;
+        if (StageTransfer* way = back ? back : there; way && (output.backward || !there)) way->backward_seconds += output.seconds / samples;
+      }
+    }
+}
+
+}  // namespace
+
+std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::vector<PlanStage>& stages) {
+  const NodePlaces places = places_of(graph, stages);
+  struct Crossing {
+    int from, to, node;  // the two stages, and the node whose output crosses
+    double bytes, forward_sync, backward_sync;
+  };
+  std::vector<Crossing> crossings;
+  for (const PlanEdge& edge : graph.edges) {
+    const std::size_t from = at(edge.from), to = at(edge.to);
+    const int a = places.stage[from], b = places.stage[to];
+    if (a == b || a < 0 || b < 0) continue;
+    const NodeCost *sender = cost_at(graph, places, edge.from), *reader = cost_at(graph, places, edge.to);
+    crossings.push_back({a, b, edge.from, edge.bytes, reader ? sync_bytes(reader->forward_sync, edge.from) : 0,
+                         sender ? sync_bytes(sender->backward_sync, edge.to) : 0});
+  }
+  // Of equal outputs the largest comes first.
+  std::sort(crossings.begin(), crossings.end(), [](const Crossing& a, const Crossing& b) {
+    return std::tie(a.from, a.to, a.node, b.bytes) < std::tie(b.from, b.to, b.node, a.bytes);
+  });
+  const double samples = crossings.empty() ? 1 : measured_samples(graph);
+  std::vector<StageTransfer> transfers;
+  for (std::size_t i = 0; i < crossings.size(); ++i) {
+    const Crossing& c = crossings[i];
+    if (transfers.empty() || transfers.back().from != c.from || transfers.back().to != c.to)
+      transfers.push_back({.from = c.from, .to = c.to});
+    StageTransfer& transfer = transfers.back();
+    transfer.forward_bytes += c.forward_sync / samples;
+    transfer.backward_bytes += c.backward_sync / samples;
+    if (i > 0 && crossings[i - 1].from == c.from && crossings[i - 1].to == c.to && crossings[i - 1].node == c.node) continue;
+    if (!graph.nodes[at(c.node)].outputs.empty()) continue;
+    transfer.forward_bytes += c.bytes / samples;
+    transfer.backward_bytes += c.bytes / samples;
+  }
+  add_measured(graph, places, samples, transfers);
+  return transfers;
+}
+
+double bytes_between(const PlanGraph& graph, const PlanStage& from, const PlanStage& to, double samples) {
+  const std::vector<StageTransfer> transfers = transfers_between(graph, {from, to});
+  const auto there = std::find_if(transfers.begin(), transfers.end(), [](const StageTransfer& t) { return t.from == 0; });
+  return there == transfers.end() ? 0 : there->forward_bytes * samples;
+}
+
+ClusterDevice weakest(const ClusterSpec& cluster, std::span<const int> devices) {
+  ClusterDevice weakest{kInfinity, kInfinity};
+  for (const int device : devices) {
+    const ClusterDevice& one = cluster.devices[at(device)];
+    weakest = {std::min(weakest.speed, one.speed), std::min(weakest.memory, one.memory)};
+  }
+  return weakest;
+}
+
+ClusterDevice weakest(const ClusterSpec& cluster) {
+  std::vector<int> all(cluster.devices.size());
+  std::iota(all.begin(), all.end(), 0);
+  return weakest(cluster, all);
+}
+
+ClusterLink slower(const ClusterLink& a, const ClusterLink& b) {
+  return {std::max(a.latency, b.latency), std::min(a.bandwidth, b.bandwidth)};
+}
+
+namespace {
+
+// Which groups of the level below hold the devices: none, one (`first`), or several.
+struct Groups {
+  bool some = false, several = false;
+  int first = 0;
+
+  void add(int group) {
+    several = several || (some && group != first);
+    if (!some) first = group;
+    some = true;
+  }
+};
+
+// The devices of each of two sets that lie in one group of a level.
+struct Spread {
+  Groups from = {}, to = {};
+};
+
+}  // namespace
+
+ClusterLink slowest_link(const ClusterSpec& cluster, std::span<const int> from, std::span<const int> to) {
+  ClusterLink slowest;
+  constexpr std::size_t kFewPairs = 256;
+  if (from.size() * to.size() <= kFewPairs || !cluster.between.empty()) {
+    for (const int a : from)
+      for (const int b : to)
+        if (a != b) slowest = slower(slowest, cluster.link(a, b));
+    return slowest;
+  }
+  // A level's link counts where one device of each set lies in the same group of this level, but the two lie in different groups of the
+  // level below.
+  const std::size_t devices = cluster.devices.size();
+  std::size_t below = 1, together = 1;
+  for (const ClusterSpec::Level& level : cluster.levels) {
+    together *= at(level.size);
+    std::vector<Spread> spread(devices / together + 1);
+    for (const int a : from) spread[at(a) / together].from.add(static_cast<int>(at(a) / below));
+    for (const int b : to) spread[at(b) / together].to.add(static_cast<int>(at(b) / below));
+    const auto apart = [](const Spread& s) {
+      return s.from.some && s.to.some && (s.from.several || s.to.several || s.from.first != s.to.first);
+    };
+    if (std::any_of(spread.begin(), spread.end(), apart)) slowest = slower(slowest, level.link);
+    below = together;
+  }
+  return slowest;
+}
+
+double all_reduce_seconds(const ClusterSpec& cluster, std::span<const int> devices, double bytes) {
+  const double n = static_cast<double>(devices.size());
+  if (devices.size() < 2) return 0;
+  ClusterLink slowest;
+  for (std::size_t i = 0; i < devices.size(); ++i) slowest = slower(slowest, cluster.link(devices[i], devices[(i + 1) % devices.size()]));
+  return 2 * (n - 1) / n * bytes / slowest.bandwidth + 2 * (n - 1) * slowest.latency;
+}
+
+StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages) {
+  const NodePlaces places = places_of(graph, stages);
+  StageShape shape;
+  shape.predecessors.resize(stages.size());
+  shape.has_backward.assign(stages.size(), true);
+  shape.has_parameters.assign(stages.size(), true);
+  for (const PlanEdge& edge : graph.edges) {
+    const int from = places.stage[at(edge.from)], to = places.stage[at(edge.to)];
+    if (from != to) shape.predecessors[at(to)].push_back(from);
+  }
+  for (auto& list : shape.predecessors) {
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+  }
+  return shape;
+}
+
+bool order_stages(const PlanGraph& graph, std::vector<PlanStage>& stages) {
+  const NodePlaces places = places_of(graph, stages);
+  const std::size_t count = stages.size();
+  std::vector<char> feeds(count * count, 0);
+  for (const PlanEdge& edge : graph.edges) {
+    const int from = places.stage[at(edge.from)], to = places.stage[at(edge.to)];
+    if (from != to) feeds[at(from) * count + at(to)] = 1;
+  }
+  std::vector<int> waits(count, 0);
+  for (std::size_t a = 0; a < count; ++a)
+    for (std::size_t b = 0; b < count; ++b) waits[b] += feeds[a * count + b];
+  std::vector<std::size_t> order;
+  for (std::size_t s = 0; s < count; ++s)
+    if (waits[s] == 0) order.push_back(s);
+  for (std::size_t i = 0; i < order.size(); ++i)
+    for (std::size_t b = 0; b < count; ++b)
+      if (feeds[order[i] * count + b] && --waits[b] == 0) order.push_back(b);
+  if (order.size() < count) return false;
+  std::vector<PlanStage> ordered;
+  for (const std::size_t s : order) ordered.push_back(std::move(stages[s]));
+  stages = std::move(ordered);
+  return true;
+}
+
+}  // namespace penstock

@@ -1,0 +1,58 @@
+// Text files as a data set of byte samples.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/permutation.h"
+#include "data/steady_file.h"
+
+namespace penstock {
+
+// The text of a run that names none: this project's own sources and documents and, where they are installed, the C++ headers of the
+// compiler.
+std::vector<std::string> default_text();
+
+// The files, read as one text; sample i is the window of context+1 bytes from i*context on. A fixed share of the samples, spread over all
+// files and equal for every seed, is kept for validation.
+class ByteDataset : public Dataset {
+ public:
+  // Takes files and, recursively, the text files of folders in the order of their names; hidden files and build folders are left out.
+  // Throws Error: unreadable, a named file that is no text, no text at all, or not enough of it for one batch of training (and of
+  // validation, if any is wanted).
+  ByteDataset(const std::vector<std::string>& paths, std::int64_t context, std::int64_t batch, double validation, std::int64_t seed);
+
+  // Fills ports "tokens" and "targets" i64 [batch, context], "rows" i64 [batch] (numbers of the rows), "seed" i64 []. Throws Error for a
+  // file that was changed since, and for samples that do not exist.
+  void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const override;
+
+  // Each epoch passes once over the training samples in its own order.
+  std::vector<std::int64_t> training_samples(std::int64_t position) const override;
+  // Batches count from 0, and start again where there are fewer.
+  std::vector<std::int64_t> validation_samples(std::int64_t batch) const override;
+  std::int64_t tokens() const override { return context_; }
+  std::string summary() const override;  // a phrase: "1.2 MB of text in 30 files (2 files without text left out)"
+
+  std::int64_t bytes() const { return offsets_.back(); }
+  std::int64_t files() const { return static_cast<std::int64_t>(files_.size()); }
+  std::int64_t training_size() const { return samples_ - validation_; }
+  std::int64_t validation_size() const { return validation_; }
+  // A hash of the files' names, sizes and contents; of more than 64 MiB only pieces are hashed, spread evenly.
+  std::uint64_t fingerprint() const override { return fingerprint_; }
+
+ private:
+  std::uint64_t hash_files() const;
+  void copy_rows(const StepInput& input, std::int64_t first_row, std::int64_t ahead, std::span<std::int64_t> out) const;
+  std::int64_t sample_at(std::int64_t place) const;
+
+  std::vector<SteadyFile> files_;
+  std::vector<std::int64_t> offsets_;  // position of each file's first byte in the whole text; last: its size
+  std::int64_t context_, batch_, seed_;
+  std::int64_t samples_ = 0, validation_ = 0;
+  std::int64_t skipped_ = 0;  // files of folders that are no text
+  std::uint64_t fingerprint_ = 0;
+};
+
+}  // namespace penstock

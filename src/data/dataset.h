@@ -1,0 +1,34 @@
+// Numbered samples to train on: real text, or synthetic data where the model reads none.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "devices/cluster.h"
+
+namespace penstock {
+
+class Dataset : public DataSource {
+ public:
+  // The samples of the batch that follows after `position` training samples were read.
+  virtual std::vector<std::int64_t> training_samples(std::int64_t position) const = 0;
+  // Samples of validation batch 0, 1, ...: none of them is a training sample, and a batch is the same in every call.
+  virtual std::vector<std::int64_t> validation_samples(std::int64_t batch) const = 0;
+  virtual std::int64_t tokens() const = 0;  // tokens in a sample; 0: it is no text
+  virtual std::string summary() const = 0;  // a phrase for the user
+};
+
+// The number of the sample in a row of the step's batch. Throws Error where the batch has no such row.
+std::int64_t sample_in_row(const StepInput& input, std::int64_t row);
+
+// The unit that a rate of training counts: "tokens" or "samples".
+std::string counted(const Dataset& data);
+
+// The text that the configuration names, or draws for a model without text ports. Throws Error: as ByteDataset does, for a text that is
+// named although the model reads none, and for a model with ports of both kinds.
+std::shared_ptr<const Dataset> make_dataset(const Config& config, const Model& model);
+
+}  // namespace penstock

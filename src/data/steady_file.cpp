@@ -1,0 +1,45 @@
+#include "data/steady_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/invariant.h"
+#include "base/text.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+[[noreturn]] void fail_changed(const std::string& path) {
+  throw Error(concat(path, " was changed while the run read it"), {}, "train on a copy that stays as it is");
+}
+
+}  // namespace
+
+SteadyFile::SteadyFile(std::string path) : path_(std::move(path)), state_(state_of(RegularFile(path_))) {}
+
+SteadyFile::State SteadyFile::state_of(const RegularFile& file) {
+  struct stat found = {};
+  invariant(::fstat(file.fd, &found) == 0, "an open file has a state");
+  return {found.st_dev, found.st_ino, found.st_size, found.st_mtim};
+}
+
+SteadyFile::Reading::Reading(const SteadyFile& file) : file_(file), open_(file.path_) {
+  if (!(state_of(open_) == file.state_)) fail_changed(file.path_);
+}
+
+void SteadyFile::Reading::read(std::int64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t got = ::pread(open_.fd, out.data(), out.size(), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw Error(concat("cannot read ", file_.path_, ": ", std::strerror(errno)));
+    if (got == 0) fail_changed(file_.path_);
+    out = out.subspan(static_cast<std::size_t>(got));
+    offset += got;
+  }
+}
+
+}  // namespace penstock

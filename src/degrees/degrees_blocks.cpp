@@ -1,0 +1,144 @@
+#include "degrees/degrees_blocks.h"
+
+#include <algorithm>
+
+#include "base/invariant.h"
+#include "base/numbers.h"
+#include "base/text.h"
+#include "cost/cost_model.h"
+#include "penstock/error.h"
+#include "planners/improve_plan.h"
+
+namespace penstock {
+namespace {
+
+// What crosses a place between nodes of the order: the number of outputs that move bytes, and their bytes for one sample.
+struct Crossing {
+  int outputs = 0;
+  double bytes = 0;
+};
+
+std::vector<Crossing> crossings_of(const PlanGraph& graph, const std::vector<int>& order) {
+  const std::size_t count = order.size();
+  std::vector<int> place(count), last(count, -1);
+  std::vector<double> largest(count, 0);
+  for (std::size_t i = 0; i < count; ++i) place[at(order[i])] = static_cast<int>(i);
+  for (const PlanEdge& edge : graph.edges) {
+    if (edge.bytes == 0) continue;  // the edge only orders
+    last[at(edge.from)] = std::max(last[at(edge.from)], place[at(edge.to)]);
+    largest[at(edge.from)] = std::max(largest[at(edge.from)], edge.bytes);
+  }
+  const double samples = measured_samples(graph);
+  std::vector<Crossing> crossings(count);
+  for (std::size_t node = 0; node < count; ++node)
+    for (int behind = place[node]; behind < last[node]; ++behind) {
+      ++crossings[at(behind)].outputs;
+      crossings[at(behind)].bytes += largest[node] / samples;
+    }
+  return crossings;
+}
+
+void check_node(const PlanNode& node) {
+  if (node.costs.empty()) throw Error(concat("node ", quote(node.name), " runs on host processors only"), {}, "--planner max-load");
+  if (node.costs[0].degree != 1) fail_one_device(node, "degrees");
+  if (!node.outputs.empty())
+    throw Error(concat("what node ", quote(node.name), " sends was measured as a time, not as bytes"),
+                {"planner degrees counts with the links between each two devices"}, "use another planner");
+}
+
+}  // namespace
+
+std::vector<Block> blocks_of(const PlanProblem& problem, double samples, double parameter_bytes) {
+  const PlanGraph& graph = problem.graph;
+  for (const PlanNode& node : graph.nodes) check_node(node);
+  const std::vector<int> order = branch_order(graph);
+  const std::vector<Crossing> crossings = crossings_of(graph, order);
+  std::vector<Block> blocks;
+  bool begins = true;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (begins) blocks.emplace_back();
+    Block& block = blocks.back();
+    const SetCost cost = cost_of(graph.nodes[at(order[i])], 0, samples);
+    block.nodes.push_back(order[i]);
+    block.forward += cost.forward;
+    block.backward += cost.backward;
+    block.weight += cost.weight;
+    block.live_bytes += cost.live_bytes;
+    block.parameters += cost.parameter_bytes / parameter_bytes;
+    block.update += cost.update;
+    block.bytes = crossings[i].bytes * samples;
+    begins = crossings[i].outputs <= 1;
+  }
+  for (Block& block : blocks) std::sort(block.nodes.begin(), block.nodes.end());
+  return blocks;
+}
+
+namespace {
+
+// Cuts the blocks into even pieces. `before`: seconds of all blocks before each block, and of all.
+std::vector<int> even_pieces(const std::vector<double>& before, std::size_t pieces) {
+  const std::size_t n = before.size() - 1;
+  // The best cut of the blocks [0, i) into k pieces: the least largest piece, then the least sum of squares; `begin` is where the last
+  // piece begins.
+  struct Best {
+    double largest = kInfinity, squares = kInfinity;
+    std::size_t begin = 0;
+  };
+  std::vector<std::vector<Best>> best(pieces + 1, std::vector<Best>(n + 1));
+  best[0][0] = {0, 0, 0};
+  for (std::size_t k = 1; k <= pieces; ++k)
+    for (std::size_t i = k; i <= n; ++i)
+      for (std::size_t begin = i; begin-- >= k;) {
+        const double size = before[i] - before[begin];
+        Best& here = best[k][i];
+        if (size > here.largest) break;  // earlier begins make it larger still
+        const Best& rest = best[k - 1][begin];
+        const Best found{std::max(size, rest.largest), rest.squares + size * size, begin};
+        if (std::pair(found.largest, found.squares) < std::pair(here.largest, here.squares)) here = found;
+      }
+  std::vector<int> cuts(pieces + 1, static_cast<int>(n));
+  for (std::size_t k = pieces; k > 0; --k) cuts[k - 1] = static_cast<int>(best[k][at(cuts[k])].begin);
+  return cuts;
+}
+
+// Moves the border before piece s by one block, forward or back, if that lowers the sum of squares of the two actors' loads and makes no
+// piece larger than `largest`. Returns whether it did.
+bool improve(std::vector<int>& cuts, std::size_t s, int by, const std::vector<double>& before, double largest, std::vector<double>& load) {
+  const int to = cuts[s] + by;
+  if (to <= cuts[s - 1] || to >= cuts[s + 1]) return false;
+  if (before[at(to)] - before[at(cuts[s - 1])] > largest || before[at(cuts[s + 1])] - before[at(to)] > largest) return false;
+  double &first = load[(s - 1) % load.size()], &second = load[s % load.size()];
+  const double moved = before[at(to)] - before[at(cuts[s])];  // from the second to the first
+  const double gain = moved * (second - first - moved);
+  if (gain <= 1e-12 * first * second) return false;
+  first += moved;
+  second -= moved;
+  cuts[s] = to;
+  return true;
+}
+
+}  // namespace
+
+std::vector<int> even_cuts(const std::vector<Block>& blocks, int actors, int chunks) {
+  const std::size_t pieces = at(actors) * at(chunks);
+  invariant(pieces >= 1 && pieces <= blocks.size(), "a block for each piece");
+  std::vector<double> before = {0};
+  for (const Block& block : blocks) before.push_back(before.back() + block.forward + block.backward);
+  std::vector<int> cuts = even_pieces(before, pieces);
+  if (actors == 1 || chunks == 1) return cuts;  // they are as even as possible
+  std::vector<double> load(at(actors), 0);
+  double largest = 0;
+  for (std::size_t s = 0; s < pieces; ++s) {
+    const double piece = before[at(cuts[s + 1])] - before[at(cuts[s])];
+    load[s % load.size()] += piece;
+    largest = std::max(largest, piece);
+  }
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t s = 1; s < pieces; ++s)
+      moved = improve(cuts, s, 1, before, largest, load) || improve(cuts, s, -1, before, largest, load) || moved;
+  }
+  return cuts;
+}
+
+}  // namespace penstock

@@ -1,0 +1,51 @@
+// Simulates a step under one choice of degrees: its table with collectives, what its actions cost, and what its devices hold.
+#pragma once
+
+#include <array>
+#include <map>
+#include <vector>
+
+#include "degrees/degrees.h"
+#include "degrees/degrees_blocks.h"
+#include "simulate/table.h"
+
+namespace penstock {
+
+// Caches what choices have in common. It refers to the problem, which must outlive it.
+class DegreesSteps {
+ public:
+  DegreesSteps(const PlanProblem& problem, const DegreesOptions& options) : problem_(problem), options_(options) {}
+
+  const std::vector<Block>& blocks(int samples);
+
+  // A lower bound that is known without a table: no step of these degrees is shorter, and no device of a plan that fits holds less.
+  struct Bound {
+    double seconds = 0;
+    double memory = 0;  // on the fullest device
+  };
+  Bound bound(const Degrees& degrees);
+  std::int64_t work(const Degrees& degrees);  // elementary steps that bound() takes
+  DegreesResult run(const Degrees& degrees);
+
+ private:
+  const std::vector<int>& cuts(const Degrees& degrees);
+
+  const PlanProblem& problem_;
+  DegreesOptions options_;
+  std::map<int, std::vector<Block>> blocks_;             // by samples
+  std::map<std::array<int, 3>, std::vector<int>> cuts_;  // by samples, actors and chunks
+};
+
+// The table of computations that the actors follow: the schedule's without collectives, with R before each backward where they recompute.
+// table_of() adds the rest to it.
+Schedule computing_table(const Degrees& degrees);
+
+// The whole table of the degrees' schedule: with R before each backward where they recompute; with gradients reduced and parameters
+// gathered as the ZeRO level says; with the update of each stage behind all else of its actor.
+Schedule table_of(const Degrees& degrees);
+
+// Bytes that a device of an actor always holds for `parameters` elements, whose states its replicas keep at the degrees' ZeRO level
+// (Rajbhandari et al., 1910.02054, figure 1).
+double resident_bytes(const StateBytes& states, double parameters, const Degrees& degrees);
+
+}  // namespace penstock

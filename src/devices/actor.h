@@ -1,0 +1,80 @@
+// One device's part of a step: drives the interpreter with an executor and a transport.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "devices/cluster.h"
+#include "devices/executor.h"
+#include "penstock/program.h"
+#include "program/interpreter.h"
+
+namespace penstock {
+
+// Runs the same program any number of times. Everything is allocated here: nothing while a step runs, except what is asked for
+// (spans) or what a transport does inside. All calls come from the device's own thread.
+class Actor {
+ public:
+  // `executor` has loaded this device's program and loads no other while the actor lives. All references outlive the actor.
+  // A wait longer than `deadline` ends the step.
+  Actor(std::shared_ptr<const Program> program, int device, Executor& executor, Transport& transport, const DataSource& data,
+        std::chrono::nanoseconds deadline);
+
+  // Throws Error naming device, instruction and peer when a wait passes its deadline or a peer is lost; the actor is then unusable.
+  DeviceReport step(const StepInput& input, bool record_spans);
+
+  struct Output {
+    std::int32_t port = 0;  // of Program::outputs
+    std::vector<std::byte> bytes;
+  };
+  // What the last step gave to the controller.
+  const std::vector<Output>& outputs() const { return outputs_; }
+
+  // The Machine of program/interpreter.h. An event is the number of the instruction that started it.
+  Event run(const Instruction& instruction);
+  Event start(const Instruction& instruction);
+  bool done(Event event);
+  void release(SlotId) {}  // the memory plan knew
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::size_t number(const Instruction& instruction) const { return static_cast<std::size_t>(&instruction - first_); }
+  bool on_compute_lane(std::size_t instruction) const;
+  bool on_executor(std::size_t instruction) const;  // on its compute lane or that of host copies
+  Event transfer(const Instruction& instruction);
+  Event collective(const Instruction& instruction);
+  std::vector<std::int32_t> peers_of(const Instruction& instruction) const;
+  void fill(const Instruction& instruction);
+  void collect(const Instruction& instruction);
+  void wait(Event event);
+  void span(std::size_t instruction, Clock::time_point begin, Clock::time_point end, bool waited = false);
+  [[noreturn]] void fail_late(std::size_t waited_for) const;
+  [[noreturn]] void fail_lost(const PeerLost& lost, std::size_t waited_for) const;
+  std::string waiter() const;
+
+  std::shared_ptr<const Program> program_;
+  int device_;
+  const DeviceProgram& own_;
+  const Instruction* first_;
+  Executor& executor_;
+  Transport& transport_;
+  const DataSource& data_;
+  std::chrono::nanoseconds deadline_;
+  DeviceState state_;
+  std::vector<std::span<std::byte>> memory_;  // of each slot
+  std::vector<Event> inner_;                  // the executor's or transport's event, by instruction
+  std::vector<Output> outputs_;               // in program order; next_output_ is the next to be filled
+  std::size_t next_output_ = 0;
+  const StepInput* input_ = nullptr;
+  bool record_ = false;
+  std::vector<Span> spans_;
+  Clock::time_point begin_;
+  Clock::duration busy_{}, waiting_{};
+};
+
+}  // namespace penstock

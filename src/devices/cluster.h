@@ -1,0 +1,89 @@
+// All devices of a run, wherever they are: threads of this process, or other processes. The controller (rank 0) holds a Cluster
+// and tells every device the same things by messages; each device's worker (worker.h) obeys. In one process the messages are handed to
+// its thread, between processes they go through the rendezvous store.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "penstock/program.h"
+#include "penstock/trace.h"
+
+namespace penstock {
+
+// What one step reads: the samples' numbers in the data set, in the order of the batch's rows.
+struct StepInput {
+  std::int64_t step = 0;    // from 1
+  std::int64_t seed = 0;    // of the run; data port "seed"
+  bool validation = false;  // samples are of the validation split
+  std::vector<std::int64_t> samples;
+};
+
+// Fills data ports (a model's, "rows" and "seed"); every device has its own and reads only what it needs. Must be const-safe
+// from several threads.
+class DataSource {
+ public:
+  virtual ~DataSource() = default;
+  // Rows [first_row, first_row + rows) of `port` for this step, dense. `out` has just their size. Throws Error for an unknown port.
+  virtual void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows,
+                    std::span<std::byte> out) const = 0;
+  // A hash of the data: devices whose data differ do not train together, nor does a resumed run go on with other data. 0: what the
+  // configuration says is all there is to it.
+  virtual std::uint64_t fingerprint() const { return 0; }
+};
+
+// What a device did during a step, in the order of time: a span for each instruction but frees, and for each wait.
+struct Span {
+  std::int32_t device = 0;
+  std::uint32_t instruction = 0;  // of the device's program; of a wait: the one waited for
+  bool waited = false;
+  std::int64_t begin = 0, end = 0;  // ns since the step's begin on that device
+  std::int64_t allocated = 0;       // of a run: bytes that its kernels allocated beside what the program planned, at their peak
+};
+struct DeviceReport {
+  std::int64_t begin = 0, end = 0;  // of the step, ns of the machine's steady clock: comparable between devices of one machine
+  double busy = 0, waiting = 0;     // seconds: in runs; in waits
+  std::int64_t planned_bytes = 0;   // state + step + scratch arenas; without the host's
+  std::int64_t measured_bytes = 0;  // arenas + what kernels allocated beside them, peak
+  std::vector<Span> spans;          // empty unless asked for
+};
+struct StepResult {
+  double seconds = 0;
+  std::map<std::string, std::vector<std::byte>> outputs;  // by Program::outputs' names
+  std::vector<DeviceReport> devices;
+  bool stopping = false;  // a device's process was asked to stop: the run should
+};
+
+// Where state comes from.
+struct StateSource {
+  enum class Kind : std::uint8_t { initialise, checkpoint, safetensors, values } kind = Kind::initialise;
+  std::int64_t seed = 0;                  // initialise: the draws
+  std::vector<ParameterSpec> parameters;  // initialise: what to draw; the rest of the state ("first:", "second:", "step") is zero
+  std::string path;                       // checkpoint: its folder; safetensors: a file with parameters, the rest zero
+  std::map<std::string, std::vector<std::byte>> values;  // values: of whole tensors; the rest stays as it is
+};
+
+class Cluster {
+ public:
+  virtual ~Cluster() = default;  // stops the workers
+  virtual int devices() const = 0;
+  // Gives each device its program and binds it; verified before it leaves. Cached by hash: a second call costs a lookup.
+  // Returns the hash. The state of the devices is kept where names agree. Throws Error for a program that wants on a device the whole or a
+  // piece of a tensor that the programs before it hold there in other pieces only: nothing would put it together.
+  virtual std::uint64_t load(const Program& program) = 0;
+  // Sets the state that the loaded programs name. Throws Error (missing tensors, other shapes), naming file and tensor.
+  virtual void set_state(const StateSource& source) = 0;
+  // Runs one step. Throws Error when a wait passes its deadline (device, instruction and peer named) or a device is lost; the cluster is
+  // then unusable.
+  virtual StepResult step(std::uint64_t program, const StepInput& input, bool record_spans = false) = 0;
+  // Each device writes the state it owns to <folder>/device-<n>.safetensors. Returns the files' names, of the devices that own any.
+  virtual std::vector<std::string> save_state(const std::string& folder) = 0;
+  // A copy of one state tensor, from its owner or put together from the owners of its pieces. Throws Error if nobody has it.
+  virtual std::vector<std::byte> state(const std::string& name) = 0;
+};
+
+}  // namespace penstock

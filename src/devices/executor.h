@@ -1,0 +1,96 @@
+// One device's memory and compute, and the wires between devices. The runtime knows no torch.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "penstock/error.h"
+#include "penstock/program.h"
+#include "program/interpreter.h"
+
+namespace penstock {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+// A transfer or collective that does not complete because another end is gone or silent.
+class PeerLost : public Error {
+ public:
+  explicit PeerLost(const std::string& what) : Error(what) {}  // as transports throw it: their caller knows the peers
+  PeerLost(std::vector<std::int32_t> peers, const std::string& what, const std::vector<std::string>& details, const std::string& hint = {})
+      : Error(what, details, hint), peers_(std::move(peers)) {}
+  // One of them is to blame.
+  const std::vector<std::int32_t>& peers() const { return peers_; }
+
+ private:
+  std::vector<std::int32_t> peers_;
+};
+
+// A wait that was given up because another device of this process failed: that device's error tells why.
+class Aborted : public Error {
+ public:
+  Aborted() : Error("stopped because another device failed") {}
+};
+
+// Runs tasks on one device. All calls come from the device's own thread, except where noted.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // Binds a verified program's device: its tasks to kernels, its slots to addresses. A named state tensor (a part of a state or copy slot)
+  // lives as long as the executor: it keeps its value through any number of loads, also of programs that do not name it; a name never
+  // seen before starts as zeros. Everything else is of the program. Throws Error (unknown op, no kernel).
+  virtual void load(std::shared_ptr<const Program> program, int device) = 0;
+  // Memory of a slot (its parts at part_offset), valid until the next load. Host-addressable on CPU, a host slot's everywhere.
+  virtual std::span<std::byte> memory(SlotId slot) = 0;
+  // Issues a run or copy on the compute lane, an offload or reload on the lane of host copies; kNoEvent if it is complete on return.
+  // Each lane completes what it is given in that order; the lanes do not wait for each other.
+  virtual Event issue(const Instruction& instruction) = 0;
+  virtual bool done(Event event) = 0;
+  // Blocks until the event is done; false when the deadline passed.
+  virtual bool wait(Event event, Deadline deadline) = 0;
+  // Peak of bytes that kernels allocated beside the planned arenas since load.
+  virtual std::int64_t extra_bytes() const { return 0; }
+  // The same of the last run alone.
+  virtual std::int64_t last_run_bytes() const { return 0; }
+};
+
+// One member's part of a collective: see Opcode in penstock/program.h.
+struct CollectiveCall {
+  Opcode opcode = Opcode::all_reduce;
+  std::int32_t group = -1, tag = -1;  // of the program
+  std::size_t member = 0;             // place of this device in the group
+  std::size_t root = 0;               // broadcast: place of the one that gives
+  DType dtype = DType::f32;           // of what is summed
+  std::span<const std::byte> from{};
+  std::span<std::byte> to{};
+};
+
+// Moves slots between the devices of one program. One object per device ("endpoint"); calls come from the device's own thread.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Once per step, before its first transfer. Transfers are named by (peer, direction, tag) and match by them. May wait for the other
+  // members of a group that it sees for the first time.
+  virtual void begin_step(const Program& program, int device) = 0;
+  // Start a transfer; kNoEvent if it is complete on return. The bytes stay where they are until then; both ends give the same size.
+  virtual Event send(int peer, int tag, std::span<const std::byte> bytes) = 0;
+  virtual Event receive(int peer, int tag, std::span<std::byte> bytes) = 0;
+  // The same for a collective; every member starts those of a group in one order.
+  virtual Event collective(const CollectiveCall& call) = 0;
+  virtual bool done(Event event) = 0;
+  // Blocks until done; false when the deadline passed. Throws PeerLost or Aborted. send, receive and collective may throw them too.
+  virtual bool wait(Event event, Deadline deadline) = 0;
+};
+
+// Makes this device's executor; called on the device's own thread (grad mode and intra-op threads are thread-local).
+using ExecutorFactory = std::function<std::unique_ptr<Executor>(int device)>;
+
+}  // namespace penstock

@@ -1,0 +1,228 @@
+#include "driver/controller.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "base/invariant.h"
+#include "base/machine.h"
+#include "base/text.h"
+#include "driver/memory_check.h"
+#include "penstock/error.h"
+#include "program/memory_plan.h"
+#include "program/piece.h"
+#include "program/verify.h"
+
+namespace penstock {
+namespace {
+
+// An error that says no more than that another device failed, or none.
+bool is_silent(const Reply& reply) {
+  return reply.error.empty() || reply.aborted;
+}
+
+// Following who blames whom from `first` on: the one that blames nobody, else the first that blames a silent one; `first` in a circle.
+const Reply* last_blamed(const std::vector<Reply>& replies, const Reply& first) {
+  std::vector<const Reply*> reached{&first};
+  const Reply* blames_silent = nullptr;
+  for (std::size_t next = 0; next < reached.size(); ++next) {
+    const Reply& one = *reached[next];
+    bool blames = false;
+    for (const std::int32_t peer : one.lost) {
+      const Reply& other = replies.at(static_cast<std::size_t>(peer));
+      if (&other == &one) continue;
+      blames = true;
+      if (is_silent(other)) {
+        if (!blames_silent) blames_silent = &one;
+      } else if (std::find(reached.begin(), reached.end(), &other) == reached.end()) {
+        reached.push_back(&other);
+      }
+    }
+    if (!blames) return &one;
+  }
+  return blames_silent ? blames_silent : &first;
+}
+
+// The error nearest to the cause: not that another device failed, and rather a lost device's own words than those of who lost it.
+const Reply* cause(const std::vector<Reply>& replies) {
+  const Reply* found = nullptr;
+  for (const Reply& reply : replies)
+    if (!reply.error.empty() && (!found || (found->aborted && !reply.aborted))) found = &reply;
+  return found ? last_blamed(replies, *found) : nullptr;
+}
+
+// Where one of several is to blame: what is known of those that did not answer.
+std::string silent_members(const std::vector<Reply>& replies, const Reply& failed) {
+  std::string out;
+  for (const std::int32_t peer : failed.lost)
+    if (const Reply& other = replies.at(static_cast<std::size_t>(peer)); failed.lost.size() > 1 && other.aborted && !other.lost.empty())
+      out += "\n  " + other.error;
+  return out;
+}
+
+// The names of its parts that hold state, by tensor: whole or pieces, owned or copied.
+using HeldState = std::map<std::string, std::set<std::string>>;
+
+HeldState state_of(const DeviceProgram& device) {
+  HeldState out;
+  for (const Slot& slot : device.slots)
+    for (const std::string& name : slot.names) out[parse_piece(name).tensor].insert(name);
+  return out;
+}
+
+// State goes from program to program by its name alone.
+void check_carried(std::size_t device, const HeldState& held, const HeldState& wanted) {
+  for (const auto& [tensor, names] : wanted) {
+    const auto before = held.find(tensor);
+    if (before == held.end()) continue;
+    for (const std::string& name : names)
+      if (!before->second.contains(name))
+        throw Error(concat("device ", device, ": state ", quote(tensor), " is held as ",
+                           join({before->second.begin(), before->second.end()}, ", "), ", the program wants ", name),
+                    {}, "write a checkpoint, and start from it with this program");
+  }
+}
+
+// From pieces in any order.
+std::vector<std::byte> put_together(const std::vector<OwnedState>& owned) {
+  std::vector<Piece> pieces;
+  for (const OwnedState& part : owned) pieces.push_back(parse_piece(part.name));
+  if (const std::string gap = gap_in(pieces); !gap.empty())
+    throw Error(concat("no device gave the elements ", gap, " of state ", quote(pieces.front().tensor)));
+  const std::int64_t bytes_each = static_cast<std::int64_t>(owned.front().bytes.size()) / (pieces.front().end - pieces.front().begin);
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    if (static_cast<std::int64_t>(owned[i].bytes.size()) != bytes_each * (pieces[i].end - pieces[i].begin))
+      throw Error(concat("state ", quote(owned[i].name), " came with ", owned[i].bytes.size(), " bytes"));
+  std::vector<std::byte> out;
+  for (const Cut& cut : cover(pieces, 0, end_of(pieces))) {
+    const Piece& piece = pieces[cut.piece];
+    const std::vector<std::byte>& bytes = owned[cut.piece].bytes;
+    out.insert(out.end(), bytes.begin() + (cut.begin - piece.begin) * bytes_each, bytes.begin() + (cut.end - piece.begin) * bytes_each);
+  }
+  return out;
+}
+
+class Controller : public Cluster {
+ public:
+  explicit Controller(std::unique_ptr<Carrier> carrier) : carrier_(std::move(carrier)) {}
+
+  int devices() const override { return carrier_->devices(); }
+  std::uint64_t load(const Program& program) override;
+  void set_state(const StateSource& source) override;
+  StepResult step(std::uint64_t program, const StepInput& input, bool record_spans) override;
+  std::vector<std::string> save_state(const std::string& folder) override;
+  std::vector<std::byte> state(const std::string& name) override;
+
+ private:
+  std::vector<Reply> exchange(const Command& command);
+
+  std::unique_ptr<Carrier> carrier_;
+  std::map<std::uint64_t, std::vector<std::size_t>> loaded_;  // hash -> instructions of each of the program's devices
+  std::vector<HeldState> held_;                               // by device, of all loaded programs
+  std::int64_t held_bytes_ = 0;                               // that the devices here have
+  bool stopped_ = false;                                      // after a failed step or a lost device
+};
+
+std::vector<Reply> Controller::exchange(const Command& command) {
+  if (stopped_) throw Error("the devices stopped after an earlier failure");
+  std::vector<Reply> replies = carrier_->exchange(command);
+  if (const Reply* failed = cause(replies)) {
+    stopped_ = command.kind == Command::Kind::step;
+    for (const Reply& reply : replies) stopped_ = stopped_ || !reply.lost.empty();
+    throw Error(failed->error + silent_members(replies, *failed));
+  }
+  return replies;
+}
+
+std::uint64_t Controller::load(const Program& program) {
+  const std::uint64_t key = hash(program);
+  if (loaded_.contains(key)) return key;
+  if (program.devices.size() > static_cast<std::size_t>(devices()))
+    throw Error(concat("program ", program.name, " needs ", program.devices.size(), " devices, there are ", devices()), {},
+                concat("start ", program.devices.size(), " processes, or take a schedule of ", devices(), " actors"));
+  verify(program);
+  if (!has_memory_plan(program))
+    throw Error(concat("program ", program.name, " has no memory plan, so it cannot run"), {"its slots have no places"},
+                "lower it again: penstock compile --emit program plans its memory");
+  const auto here = static_cast<std::size_t>(carrier_->devices_here());
+  check_room(program, here, held_bytes_, memory_room());
+  held_.resize(static_cast<std::size_t>(devices()));
+  std::vector<HeldState> wanted;
+  for (const DeviceProgram& device : program.devices) {
+    wanted.push_back(state_of(device));
+    check_carried(wanted.size() - 1, held_[wanted.size() - 1], wanted.back());
+  }
+  Command command;
+  command.kind = Command::Kind::load;
+  command.program = key;
+  command.body = std::make_shared<const Program>(program);
+  exchange(command);
+  held_bytes_ = std::max(held_bytes_, planned_bytes(program, here));  // one program after the other has the same memory
+  for (const DeviceProgram& device : program.devices) loaded_[key].push_back(device.instructions.size());
+  for (std::size_t d = 0; d < wanted.size(); ++d)
+    for (auto& [tensor, names] : wanted[d]) held_[d][tensor].merge(names);
+  return key;
+}
+
+void Controller::set_state(const StateSource& source) {
+  Command command;
+  command.kind = Command::Kind::set_state;
+  command.source = source;
+  exchange(command);
+}
+
+StepResult Controller::step(std::uint64_t program, const StepInput& input, bool record_spans) {
+  const auto loaded = loaded_.find(program);
+  if (loaded == loaded_.end()) throw Error("a step of a program that was never loaded");
+  Command command;
+  command.kind = Command::Kind::step;
+  command.program = program;
+  command.input = input;
+  command.record_spans = record_spans;
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<Reply> replies = exchange(command);
+  StepResult result;
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  for (const Reply& reply : replies) result.stopping = result.stopping || reply.stopping;
+  for (std::size_t device = 0; device < loaded->second.size(); ++device) {
+    for (const Span& span : replies[device].report.spans)
+      if (span.instruction >= loaded->second[device])
+        throw Error(concat("device ", device, " reports on instruction ", span.instruction, " of ", loaded->second[device]));
+    result.outputs.merge(replies[device].outputs);
+    result.devices.push_back(std::move(replies[device].report));
+  }
+  return result;
+}
+
+std::vector<std::string> Controller::save_state(const std::string& folder) {
+  Command command;
+  command.kind = Command::Kind::save_state;
+  command.text = folder;
+  std::vector<std::string> files;
+  for (Reply& reply : exchange(command))
+    if (!reply.file.empty()) files.push_back(std::move(reply.file));
+  return files;
+}
+
+std::vector<std::byte> Controller::state(const std::string& name) {
+  Command command;
+  command.kind = Command::Kind::state;
+  command.text = name;
+  std::vector<OwnedState> owned;
+  for (Reply& reply : exchange(command))
+    for (OwnedState& state : reply.state) {
+      if (state.name == name) return std::move(state.bytes);
+      owned.push_back(std::move(state));
+    }
+  if (!owned.empty()) return put_together(owned);
+  throw Error(concat("no device has a state named ", quote(name)));
+}
+
+}  // namespace
+
+std::unique_ptr<Cluster> make_cluster(std::unique_ptr<Carrier> carrier) {
+  return std::make_unique<Controller>(std::move(carrier));
+}
+
+}  // namespace penstock

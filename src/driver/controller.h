@@ -1,0 +1,24 @@
+// The controller's side of a cluster, whatever carries the messages.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "devices/cluster.h"
+#include "driver/messages.h"
+
+namespace penstock {
+
+// Brings a command to every device and all replies back.
+class Carrier {
+ public:
+  virtual ~Carrier() = default;  // stops the devices
+  virtual int devices() const = 0;
+  virtual int devices_here() const { return devices(); }  // the first of them, on the controller's machine
+  // By device. A device that is gone has a reply with an error. Never throws for what a device or a peer can cause.
+  virtual std::vector<Reply> exchange(const Command& command) = 0;
+};
+
+std::unique_ptr<Cluster> make_cluster(std::unique_ptr<Carrier> carrier);
+
+}  // namespace penstock

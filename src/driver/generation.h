@@ -1,0 +1,35 @@
+// Continues a text with a model, one byte after the other.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/config.h"
+#include "devices/cluster.h"
+#include "penstock/trace.h"
+
+namespace penstock {
+
+struct GenerationOptions {
+  std::int64_t tokens = 200;  // how many to add
+  double temperature = 0.8;   // divides the logits; 0: always take the likeliest
+  std::int64_t top_k = 40;    // draw among the so many likeliest; 0: among all
+  std::int64_t seed = 0;
+  double seconds = 0;  // stop after so many seconds; 0: no limit
+};
+
+// The index drawn from softmax(logits / temperature) over the top_k largest; `draw` is in [0, 1).
+std::size_t sample(const std::vector<double>& logits, const GenerationOptions& options, double draw);
+
+// Makes a cluster of one device that reads its data from the source.
+using OneDevice = std::function<std::unique_ptr<Cluster>(std::shared_ptr<const DataSource>)>;
+
+// The text that follows `prompt`. The model sees at most its context. An empty prompt counts as a newline. Throws Error (state that does
+// not fit the model).
+std::string generate(const Config& config, const ModelRegistry& models, const StateSource& state, std::string_view prompt,
+                     const GenerationOptions& options, const OneDevice& one_device);
+
+}  // namespace penstock

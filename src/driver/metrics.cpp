@@ -1,0 +1,49 @@
+#include "driver/metrics.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "penstock/error.h"
+
+namespace penstock {
+
+using nlohmann::json;
+
+std::string to_json(const StepMetrics& metrics) {
+  nlohmann::ordered_json line = {{"step", metrics.step}, {"loss", metrics.loss}};
+  if (metrics.validation_loss) line["validation_loss"] = *metrics.validation_loss;
+  line["gradient_norm"] = metrics.gradient_norm;
+  line["learning_rate"] = metrics.learning_rate;
+  line["seconds"] = metrics.seconds;
+  line[metrics.counted + "_per_second"] = metrics.rate;
+  line["bubble"] = metrics.bubble;
+  line["peak_bytes"] = metrics.peak_bytes;
+  return line.dump();
+}
+
+MetricsFile::MetricsFile(std::string path) : path_(std::move(path)) {
+  std::error_code error;
+  if (!std::filesystem::exists(path_, error)) write_file(path_, "");
+  const std::string text = read_file(path_);
+  const std::size_t whole = text.rfind('\n') + 1;  // 0 where there is no newline, as npos + 1 is 0
+  if (whole == text.size()) return;
+  if (json::accept(text.substr(whole))) {
+    std::ofstream(path_, std::ios::app) << '\n';
+  } else {
+    std::filesystem::resize_file(path_, whole, error);
+    if (error) throw Error(concat("cannot write ", path_, ": ", error.message()));
+  }
+}
+
+void MetricsFile::append(const StepMetrics& metrics) {
+  std::ofstream out(path_, std::ios::app);
+  out << to_json(metrics) << '\n';
+  out.close();
+  if (!out) throw Error(concat("cannot write ", path_, ": ", std::strerror(errno)));
+}
+
+}  // namespace penstock

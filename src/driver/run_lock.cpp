@@ -1,0 +1,79 @@
+#include "driver/run_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <tuple>
+
+#include "base/text.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+// How often to try: folder and file may vanish between any two calls, with the process that had them.
+constexpr int kTries = 100;
+
+std::string this_process() {
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  return concat(::getpid(), " on ", host);
+}
+
+// The holder as text, "process 123 on host"; it may not have written yet who it is.
+std::string holder(int fd) {
+  char text[300];
+  const ssize_t size = ::pread(fd, text, sizeof text, 0);
+  return size > 0 ? concat("process ", std::string_view(text, static_cast<std::size_t>(size))) : "another process";
+}
+
+// Whether the open file is still the one with this name.
+bool is_named(int fd, const std::string& path) {
+  struct stat opened = {}, named = {};
+  return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::string& folder) : folder_(folder), path_((fs::path(folder) / "lock").string()) {
+  for (int i = 0; i < kTries && fd_ < 0; ++i) {
+    std::error_code error, ignored;
+    made_ = fs::create_directories(folder_, error) || made_;
+    if (fs::exists(folder_, ignored) && !fs::is_directory(folder_, ignored))
+      throw Error(concat(folder_, " is not a folder"), {}, "--out names the folder of the run");
+    if (error) throw Error(concat("cannot make ", folder_, ": ", error.message()));
+    const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (fd < 0 && errno == ENOENT) continue;
+    if (fd < 0) throw Error(concat("cannot write ", path_, ": ", std::strerror(errno)));
+    if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+      const int reason = errno;
+      const std::string who = holder(fd);
+      ::close(fd);
+      if (reason != EWOULDBLOCK) throw Error(concat("cannot lock ", path_, ": ", std::strerror(reason)));
+      throw Error(concat(folder_, " is in use: ", who, " trains there"), {}, "--out names another folder");
+    }
+    if (is_named(fd, path_))
+      fd_ = fd;
+    else
+      ::close(fd);
+  }
+  if (fd_ < 0) throw Error(concat("cannot lock ", path_, ": other processes come and go there"));
+  const std::string name = this_process();
+  // The name is for messages only, so it may be missing on a full disk.
+  if (::ftruncate(fd_, 0) == 0) std::ignore = ::pwrite(fd_, name.data(), name.size(), 0);
+}
+
+RunLock::~RunLock() {
+  if (is_named(fd_, path_)) ::unlink(path_.c_str());
+  if (made_) ::rmdir(folder_.c_str());
+  ::close(fd_);
+}
+
+}  // namespace penstock

@@ -1,0 +1,68 @@
+#include "driver/thread_cluster.h"
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "devices/thread_transport.h"
+#include "driver/controller.h"
+#include "driver/device_thread.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+template <class Duration>
+Duration of_seconds(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+class ThreadCarrier : public Carrier {
+ public:
+  ThreadCarrier(int devices, const ExecutorFactory& executor, const std::shared_ptr<const DataSource>& data, const ClusterOptions& options)
+      : hub_(devices, options.spin < 0 ? std::chrono::microseconds(-1) : of_seconds<std::chrono::microseconds>(options.spin)) {
+    const auto make = [this, executor, data, options](int device) {
+      std::unique_ptr<Transport> transport = hub_.endpoint(device);
+      if (options.wrap) transport = options.wrap(device, std::move(transport));
+      return std::make_unique<Worker>(device, executor(device), std::move(transport), data,
+                                      of_seconds<std::chrono::nanoseconds>(options.deadline));
+    };
+    for (int device = 0; device < devices; ++device)
+      threads_.push_back(std::make_unique<DeviceThread>([make, device] { return make(device); }, [this] { failed(); }));
+    for (const Reply& made : replies())
+      if (!made.error.empty()) throw Error(made.error);
+  }
+
+  int devices() const override { return static_cast<int>(threads_.size()); }
+
+  std::vector<Reply> exchange(const Command& command) override {
+    stepping_ = command.kind == Command::Kind::step;
+    for (const auto& thread : threads_) thread->post(command);
+    return replies();
+  }
+
+ private:
+  std::vector<Reply> replies() {
+    std::vector<Reply> out;
+    for (const auto& thread : threads_) out.push_back(thread->wait());
+    return out;
+  }
+
+  // The others may wait for what the failed device would have sent.
+  void failed() {
+    if (stepping_) hub_.abort();
+  }
+
+  ThreadHub hub_;
+  std::atomic<bool> stepping_ = false;
+  std::vector<std::unique_ptr<DeviceThread>> threads_;  // last: they use the rest
+};
+
+}  // namespace
+
+std::unique_ptr<Cluster> make_thread_cluster(int devices, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data,
+                                             const ClusterOptions& options) {
+  return make_cluster(std::make_unique<ThreadCarrier>(devices, executor, data, options));
+}
+
+}  // namespace penstock

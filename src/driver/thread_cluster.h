@@ -1,0 +1,22 @@
+// All devices as threads of this process: the default.
+#pragma once
+
+#include <memory>
+
+#include "devices/cluster.h"
+#include "devices/executor.h"
+
+namespace penstock {
+
+struct ClusterOptions {
+  double deadline = 60;  // seconds that one wait may take
+  double spin = -1;      // seconds a waiting thread looks before it sleeps; negative: chosen by cores and devices
+  // Wraps each device's transport (tests).
+  std::function<std::unique_ptr<Transport>(int device, std::unique_ptr<Transport>)> wrap;
+};
+
+// Throws what the factory throws. The state of every device starts as zeros.
+std::unique_ptr<Cluster> make_thread_cluster(int devices, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data,
+                                             const ClusterOptions& options = {});
+
+}  // namespace penstock

@@ -1,0 +1,305 @@
+#include "driver/training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/invariant.h"
+#include "base/text.h"
+#include "driver/outputs.h"
+#include "penstock/error.h"
+#include "state/initialise.h"
+#include "state/safetensors.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Which steps are recorded: after caches and memory are warm, enough to have a middle one.
+constexpr std::int64_t kFirstRecorded = 4, kRecorded = 9;
+
+// The keys of the model that differ between two configurations, as "width: 64, here 128".
+std::vector<std::string> model_differences(const Config::Model& theirs, const Config::Model& ours) {
+  std::vector<std::string> out;
+  if (theirs.name != ours.name) return {concat("name: ", theirs.name, ", here ", ours.name)};
+  for (const auto& [key, value] : ours.numbers)
+    if (theirs.numbers.at(key) != value) out.push_back(concat(key, ": ", theirs.numbers.at(key), ", here ", value));
+  for (const auto& [key, value] : ours.words)
+    if (theirs.words.at(key) != value) out.push_back(concat(key, ": ", theirs.words.at(key), ", here ", value));
+  return out;
+}
+
+// The text of config.toml: how the run was started.
+std::string started_with(const Config& config, const TrainingStart& start) {
+  std::string out = "# What this run was started with: penstock train THIS-FILE --out FOLDER repeats it.\n";
+  const auto from = [&] { return quote(fs::absolute(start.state.path).lexically_normal().string()); };
+  if (start.state.kind == StateSource::Kind::safetensors) out += concat("# It began with parameters: --init ", from(), "\n");
+  if (start.state.kind == StateSource::Kind::checkpoint) out += concat("# It went on from a checkpoint: --resume ", from(), "\n");
+  return out + print(with_absolute_paths(config));
+}
+
+// A text such as "3 values that are not finite, the first (element 17) is nan"; "": none.
+std::string not_finite(const StoredTensor& tensor) {
+  if (!is_floating(tensor.type.dtype)) return {};
+  std::size_t count = 0, first = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(tensor.type.elements()); ++i)
+    if (!std::isfinite(load_element(tensor.type.dtype, tensor.bytes, i)) && count++ == 0) first = i;
+  if (count == 0) return {};
+  return concat(count, count == 1 ? " value that is" : " values that are", " not finite, the first (element ", first, ") is ",
+                number(load_element(tensor.type.dtype, tensor.bytes, first)));
+}
+
+class Loop {
+ public:
+  Loop(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster, const Dataset& data,
+       const TrainingHooks& hooks)
+      : config_(config),
+        programs_(programs),
+        cluster_(cluster),
+        data_(data),
+        hooks_(hooks),
+        step_(start.step),
+        position_(start.position),
+        first_recorded_(std::min(start.step + kFirstRecorded, config.train.steps)) {
+    result_.devices.resize(programs.training.devices.size());
+    result_.last.step = start.step;
+    if (start.state.kind == StateSource::Kind::checkpoint) result_.checkpoint = start.state.path;
+  }
+
+  TrainingResult run(const TrainingStart& start) {
+    training_ = cluster_.load(programs_.training);
+    if (programs_.evaluation) evaluation_ = cluster_.load(*programs_.evaluation);
+    cluster_.set_state(start.state);
+    if (hooks_.begin) hooks_.begin();
+    fs::create_directories(config_.run.out);
+    write_file((fs::path(config_.run.out) / "config.toml").string(), started_with(config_, start));
+    MetricsFile metrics((fs::path(config_.run.out) / "metrics.jsonl").string());
+    bool saved = true;
+    while (step_ < config_.train.steps && !stopping()) {
+      StepMetrics measured = train_step();
+      if (programs_.evaluation && is_due(config_.train.validation_every)) measured.validation_loss = evaluate();
+      if (measured.validation_loss) result_.validation_loss = measured.validation_loss;
+      metrics.append(measured);
+      result_.last = measured;
+      if (hooks_.step) hooks_.step(measured);
+      saved = is_due(config_.run.checkpoint_every);
+      if (saved) save();
+    }
+    if (!saved) save();
+    result_.stopped = stopping();
+    keep_usual_step();
+    return std::move(result_);
+  }
+
+ private:
+  bool stopping() const { return stopping_ || (hooks_.stop && hooks_.stop()); }
+  StepResult step(std::uint64_t program, const StepInput& input, bool record = false) {
+    StepResult result = cluster_.step(program, input, record);
+    stopping_ = stopping_ || result.stopping;
+    return result;
+  }
+  bool is_due(std::int64_t every) const { return step_ == config_.train.steps || (every > 0 && step_ % every == 0); }
+
+  StepMetrics train_step() {
+    StepInput input;
+    input.step = step_ + 1;
+    input.seed = config_.train.seed;
+    input.samples = data_.training_samples(position_);
+    const bool record = input.step >= first_recorded_ && input.step < first_recorded_ + kRecorded;
+    StepResult result = step(training_, input, record);
+    const StepMetrics metrics = measure(result, input.step);
+    check_finite(metrics);
+    ++step_;
+    position_ += config_.train.batch;
+    add_up(result);
+    if (record) recorded_.emplace_back(step_, std::move(result));
+    return metrics;
+  }
+
+  // Keeps the recorded step with the median time.
+  void keep_usual_step() {
+    if (recorded_.empty()) return;
+    const auto middle = recorded_.begin() + static_cast<std::ptrdiff_t>(recorded_.size() / 2);
+    std::nth_element(recorded_.begin(), middle, recorded_.end(),
+                     [](const auto& a, const auto& b) { return a.second.seconds < b.second.seconds; });
+    result_.recorded_step = middle->first;
+    result_.recorded = std::move(middle->second);
+  }
+
+  StepMetrics measure(const StepResult& result, std::int64_t step) const {
+    StepMetrics metrics;
+    metrics.step = step;
+    metrics.loss = scalar_output(programs_.training, result, "loss");
+    metrics.gradient_norm = scalar_output(programs_.training, result, "gradient_norm");
+    metrics.learning_rate = scalar_output(programs_.training, result, "learning_rate");
+    metrics.seconds = result.seconds;
+    metrics.counted = counted(data_);
+    metrics.rate = static_cast<double>(config_.train.batch * std::max<std::int64_t>(1, data_.tokens())) / result.seconds;
+    double busy = 0;
+    for (const DeviceReport& device : result.devices) {
+      busy += device.busy;
+      metrics.peak_bytes.push_back(device.measured_bytes);
+    }
+    metrics.bubble = std::max(0.0, 1 - busy / (static_cast<double>(result.devices.size()) * result.seconds));
+    return metrics;
+  }
+
+  void check_finite(const StepMetrics& metrics) const {
+    if (std::isfinite(metrics.loss) && std::isfinite(metrics.gradient_norm)) return;
+    throw Error(
+        concat("step ", metrics.step, ": the loss is ", number(metrics.loss), ", the gradient norm ", number(metrics.gradient_norm)),
+        {concat("learning rate ", number(metrics.learning_rate)), last_checkpoint()},
+        "lower train.learning_rate, or clip gradients (train.clip)");
+  }
+
+  std::string last_checkpoint() const {
+    return result_.checkpoint.empty() ? "no checkpoint was written yet" : concat("the last checkpoint is ", result_.checkpoint);
+  }
+
+  // The validation loss; none where the run is stopped meanwhile: its checkpoint waits for no validation.
+  std::optional<double> evaluate() {
+    double loss = 0, count = 0;
+    StepInput input;
+    input.step = step_;
+    input.seed = config_.train.seed;
+    input.validation = true;
+    for (std::int64_t batch = 0; batch < config_.train.validation_batches; ++batch) {
+      if (stopping()) return std::nullopt;
+      input.samples = data_.validation_samples(batch);
+      const StepResult result = step(evaluation_, input);
+      loss += scalar_output(*programs_.evaluation, result, "loss_sum");
+      count += scalar_output(*programs_.evaluation, result, "count");
+    }
+    return loss / count;
+  }
+
+  void add_up(const StepResult& result) {
+    ++result_.steps;
+    result_.seconds += result.seconds;
+    for (std::size_t i = 0; i < result.devices.size(); ++i) {
+      DeviceReport& sum = result_.devices[i];
+      sum.busy += result.devices[i].busy;
+      sum.waiting += result.devices[i].waiting;
+      sum.planned_bytes = result.devices[i].planned_bytes;
+      sum.measured_bytes = std::max(sum.measured_bytes, result.devices[i].measured_bytes);
+    }
+  }
+
+  void save() {
+    Checkpoint info;
+    info.step = step_;
+    info.position = position_;
+    info.config = print(with_absolute_paths(config_));
+    info.text = data_.fingerprint();
+    try {
+      result_.checkpoint = write_checkpoint(config_.run.out, info, static_cast<int>(config_.run.keep),
+                                            [this](const std::string& folder) { return cluster_.save_state(folder); });
+    } catch (const Error& error) {
+      throw Error(concat("step ", step_, ": the checkpoint could not be written"), {error.what(), last_checkpoint()},
+                  result_.checkpoint.empty() ? "" : "once that is mended, --resume goes on from the last one");
+    }
+  }
+
+  const Config& config_;
+  const TrainingPrograms& programs_;
+  Cluster& cluster_;
+  const Dataset& data_;
+  const TrainingHooks& hooks_;
+  std::int64_t step_, position_, first_recorded_;
+  std::vector<std::pair<std::int64_t, StepResult>> recorded_;  // by step
+  std::uint64_t training_ = 0, evaluation_ = 0;
+  TrainingResult result_;
+  bool stopping_ = false;  // whether a device's process was asked to stop
+};
+
+}  // namespace
+
+TrainingPrograms compile_programs(const Config& config, const Prepared& prepared) {
+  TrainingPrograms programs{compile_training(config, prepared), std::nullopt};
+  if (config.data.validation > 0) programs.evaluation = compile_evaluation(config, prepared);
+  return programs;
+}
+
+TrainingStart fresh_start(const Config& config, const Prepared& prepared) {
+  TrainingStart start;
+  start.state.seed = config.train.seed;
+  start.state.parameters = prepared.parameters;
+  return start;
+}
+
+TrainingStart start_from_parameters(const Config& config, const Prepared& prepared, const std::string& file) {
+  std::map<std::string, StoredTensor> left;
+  const SafetensorsFile stored = SafetensorsFile::open(file);
+  for (const auto& [name, tensor] : stored.tensors()) left.emplace(name.starts_with("transformer.") ? name.substr(12) : name, tensor);
+  std::vector<std::string> problems;
+  for (const ParameterSpec& spec : prepared.parameters) {
+    const auto found = left.find(spec.name);
+    if (const std::string wrong = found == left.end() ? "" : not_finite(found->second); !wrong.empty())
+      throw Error(concat(file, ": ", quote(found->first), " has ", wrong), {}, "train from other parameters: these give no finite loss");
+    if (found == left.end()) {
+      problems.push_back(concat(quote(spec.name), " is missing"));
+      continue;
+    }
+    if (found->second.type.shape != spec.type.shape)
+      problems.push_back(concat(quote(spec.name), " is ", found->second.type.text(), ", the model's is ", spec.type.text()));
+    left.erase(found);
+  }
+  for (const auto& [name, tensor] : left)
+    if (!name.ends_with(".attn.bias") && !name.ends_with(".attn.masked_bias") && name != "lm_head.weight")
+      problems.push_back(concat(quote(name), " is unknown to the model"));
+  constexpr std::size_t kShown = 8;
+  if (problems.size() > kShown) {
+    problems[kShown] = concat("and ", problems.size() - kShown, " more");
+    problems.resize(kShown + 1);
+  }
+  if (!problems.empty())
+    throw Error(concat(file, ": these are not the parameters of this model"), problems, "set the [model] table to the file's sizes");
+
+  TrainingStart start = fresh_start(config, prepared);
+  start.state.kind = StateSource::Kind::safetensors;
+  start.state.path = file;
+  return start;
+}
+
+TrainingStart start_from_checkpoint(const Config& config, const std::string& path, const ModelRegistry& models) {
+  FoundCheckpoint found = find_checkpoint(path);
+  const Checkpoint& checkpoint = found.checkpoint;
+  const Config theirs = parse_config(checkpoint.config, checkpoint.folder + "/manifest.json", {}, models);
+  const std::vector<std::string> differences = model_differences(theirs.model, config.model);
+  if (!differences.empty())
+    throw Error(concat(checkpoint.folder, " is of another model"), differences, "resume with the [model] table of the checkpoint");
+  TrainingStart start;
+  start.state.kind = StateSource::Kind::checkpoint;
+  start.state.path = checkpoint.folder;
+  start.step = checkpoint.step;
+  start.position = checkpoint.position;
+  start.before = theirs.train;
+  start.text = checkpoint.text;
+  start.damaged = std::move(found.damaged);
+  return start;
+}
+
+bool goes_on_in_place(const Config& config, const TrainingStart& start) {
+  std::error_code ignored;
+  return start.state.kind == StateSource::Kind::checkpoint &&
+         fs::equivalent(fs::absolute(start.state.path).lexically_normal() / "..", config.run.out, ignored);
+}
+
+void check_run(const Config& config, const TrainingStart& start) {
+  if (start.step >= config.train.steps)
+    throw Error(concat(start.state.path, " has done ", start.step, " of ", config.train.steps, " steps"), {}, "raise train.steps to go on");
+  if (vocabulary_of(config) < 256)
+    throw Error(concat("model.vocabulary is ", vocabulary_of(config), "; text has 256 different bytes"), {}, "--set vocabulary=256");
+  const std::vector<std::int64_t> steps = checkpoint_steps(config.run.out);
+  if (steps.empty() || (goes_on_in_place(config, start) && steps.back() == start.step)) return;
+  throw Error(concat(config.run.out, " already has checkpoint-", steps.back(), "; it is not overwritten"), {},
+              concat("--resume ", config.run.out, " continues it, --out names another folder"));
+}
+
+TrainingResult train(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster,
+                     const Dataset& data, const TrainingHooks& hooks) {
+  return Loop(config, programs, start, cluster, data, hooks).run(start);
+}
+
+}  // namespace penstock

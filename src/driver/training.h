@@ -1,0 +1,70 @@
+// The training loop.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/compile.h"
+#include "config/config.h"
+#include "data/dataset.h"
+#include "devices/cluster.h"
+#include "driver/metrics.h"
+#include "state/checkpoint.h"
+
+namespace penstock {
+
+struct TrainingPrograms {
+  Program training;
+  std::optional<Program> evaluation;  // present where there is validation data
+};
+TrainingPrograms compile_programs(const Config& config, const Prepared& prepared);
+
+// The state and position at which a run begins.
+struct TrainingStart {
+  StateSource state;
+  std::int64_t step = 0;      // steps done
+  std::int64_t position = 0;  // training samples read
+  // For a resumed run: how it trained before, what it read (Dataset::fingerprint), and the newer checkpoints that cannot be used.
+  std::optional<Config::Train> before;
+  std::uint64_t text = 0;
+  std::vector<DamagedCheckpoint> damaged;
+};
+TrainingStart fresh_start(const Config& config, const Prepared& prepared);
+// Starts from a file of parameters. Throws Error naming file and tensors: missing, of another shape, not finite, unknown to the model (the
+// masks "*.attn.bias" of published GPT-2 files, and a head that is tied, are ignored).
+TrainingStart start_from_parameters(const Config& config, const Prepared& prepared, const std::string& file);
+// Starts from a checkpoint, or the newest intact one of a run folder. Throws Error if there is none, or it is of another model.
+TrainingStart start_from_checkpoint(const Config& config, const std::string& path, const ModelRegistry& models);
+
+// Whether the run continues in the folder that its checkpoint is in.
+bool goes_on_in_place(const Config& config, const TrainingStart& start);
+// Throws Error unless a run may begin at `start`: there are steps left, the model has a token for every byte, and nothing in
+// config.run.out would be overwritten.
+void check_run(const Config& config, const TrainingStart& start);
+
+struct TrainingHooks {
+  std::function<void()> begin;                   // called before the first step: from here on the run must not be cut off
+  std::function<void(const StepMetrics&)> step;  // called after each step
+  std::function<bool()> stop;                    // asked after each step and while validating; true: finish early, with a checkpoint
+};
+
+struct TrainingResult {
+  StepMetrics last;
+  std::optional<double> validation_loss;  // the last one measured
+  bool stopped = false;                   // whether it ended early
+  std::string checkpoint;                 // folder of the last one written
+  std::int64_t steps = 0;                 // steps done by this call
+  double seconds = 0;                     // spent in training steps
+  std::vector<DeviceReport> devices;      // sums of busy and waiting time; peaks; no spans
+  StepResult recorded;                    // a typical training step with its spans: of the first warm steps the one of median time
+  std::int64_t recorded_step = 0;
+};
+
+// Writes config.toml, metrics.jsonl and checkpoints under config.run.out. Throws Error on a loss or gradient that is not finite or a
+// checkpoint that cannot be written (the ones before stay), and what the cluster throws.
+TrainingResult train(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster,
+                     const Dataset& data, const TrainingHooks& hooks);
+
+}  // namespace penstock

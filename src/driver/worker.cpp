@@ -1,0 +1,155 @@
+#include "driver/worker.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "base/invariant.h"
+#include "base/text.h"
+#include "program/piece.h"
+#include "state/safetensors.h"
+#include "state/state_source.h"
+
+namespace penstock {
+
+Worker::Worker(int device, std::unique_ptr<Executor> executor, std::unique_ptr<Transport> transport, std::shared_ptr<const DataSource> data,
+               std::chrono::nanoseconds deadline)
+    : device_(device), executor_(std::move(executor)), transport_(std::move(transport)), data_(std::move(data)), deadline_(deadline) {}
+
+Reply Worker::obey(const Command& command) {
+  Reply reply;
+  try {
+    obey(command, reply);
+  } catch (const Aborted& error) {
+    reply.aborted = true;
+    reply.error = error.what();
+  } catch (const PeerLost& error) {
+    reply.lost = error.peers();
+    reply.error = error.what();
+  } catch (const std::bad_alloc&) {
+    reply.error =
+        concat("device ", device_, " found no memory left\n  hint: a smaller model or batch, more micro-batches, or --recompute inputs");
+  } catch (const std::exception& error) {
+    reply.error = error.what();
+  }
+  return reply;
+}
+
+void Worker::obey(const Command& command, Reply& reply) {
+  switch (command.kind) {
+    case Command::Kind::load:
+      if (static_cast<std::size_t>(device_) >= command.body->devices.size()) return;
+      if (programs_.emplace(command.program, command.body).second) order_.push_back(command.program);
+      return bind(command.program);
+    case Command::Kind::set_state:
+      return set_state(command.source);
+    case Command::Kind::step:
+      return step(command, reply);
+    case Command::Kind::save_state:
+      return save_state(command.text, reply);
+    case Command::Kind::state:
+      reply.state = find_state(command.text);
+      return;
+    case Command::Kind::stop:
+      return;
+  }
+}
+
+void Worker::bind(std::uint64_t program) {
+  if (actor_ && bound_ == program) return;
+  actor_.reset();  // it holds addresses of the old program
+  const std::shared_ptr<const Program>& body = programs_.at(program);
+  executor_->load(body, device_);
+  actor_ = std::make_unique<Actor>(body, device_, *executor_, *transport_, *data_, deadline_);
+  bound_ = program;
+}
+
+void Worker::step(const Command& command, Reply& reply) {
+  const auto program = programs_.find(command.program);
+  if (program == programs_.end()) return;
+  bind(command.program);
+  reply.report = actor_->step(command.input, command.record_spans);
+  for (const Actor::Output& output : actor_->outputs())
+    reply.outputs[program->second->outputs[static_cast<std::size_t>(output.port)].name] = output.bytes;
+}
+
+std::vector<Worker::Part> Worker::state_parts() {
+  std::vector<Part> parts;
+  const std::vector<Slot>& slots = programs_.at(bound_)->devices[static_cast<std::size_t>(device_)].slots;
+  for (std::size_t s = 0; s < slots.size(); ++s) {
+    if (!holds_state(slots[s].kind)) continue;
+    const std::span<std::byte> memory = executor_->memory(SlotId(static_cast<std::int64_t>(s)));
+    for (std::size_t p = 0; p < slots[s].parts.size(); ++p) {
+      const TensorType& type = slots[s].parts[p];
+      parts.push_back({slots[s].names[p], type, slots[s].kind == SlotClass::state,
+                       memory.subspan(static_cast<std::size_t>(part_offset(slots[s], p)), static_cast<std::size_t>(type.bytes()))});
+    }
+  }
+  return parts;
+}
+
+// A name that several programs share is set once: the executor carries it from one to the other.
+void Worker::set_state(const StateSource& source) {
+  StateReader reader(source);
+  std::set<std::string> set;
+  for (std::uint64_t program : order_) {
+    bind(program);
+    for (const Part& part : state_parts())
+      if (reader.has(part.name) && set.insert(part.name).second) reader.read(part.name, part.type, part.bytes);
+  }
+}
+
+std::set<std::string> Worker::owned_names(std::uint64_t program) const {
+  std::set<std::string> names;
+  for (const Slot& slot : programs_.at(program)->devices[static_cast<std::size_t>(device_)].slots)
+    if (slot.kind == SlotClass::state) names.insert(slot.names.begin(), slot.names.end());
+  return names;
+}
+
+// Written from the memory of the program that owns most; what only others own is copied out first.
+void Worker::save_state(const std::string& folder, Reply& reply) {
+  std::uint64_t main = 0;
+  std::set<std::string> written;
+  for (std::uint64_t program : order_)
+    if (std::set<std::string> names = owned_names(program); names.size() > written.size()) main = program, written = std::move(names);
+  if (written.empty()) return;
+
+  std::map<std::string, std::pair<TensorType, std::vector<std::byte>>> copies;
+  for (std::uint64_t program : order_) {
+    const std::set<std::string> names = owned_names(program);
+    if (std::includes(written.begin(), written.end(), names.begin(), names.end())) continue;
+    bind(program);
+    for (const Part& part : state_parts())
+      if (part.owned && written.insert(part.name).second) copies[part.name] = {part.type, {part.bytes.begin(), part.bytes.end()}};
+  }
+  bind(main);
+  std::vector<std::pair<std::string, StoredTensor>> tensors;
+  for (const Part& part : state_parts())
+    if (part.owned) tensors.push_back({part.name, {part.type, part.bytes}});
+  for (const auto& [name, copy] : copies) tensors.push_back({name, {copy.first, copy.second}});
+  reply.file = concat("device-", device_, ".safetensors");
+  write_safetensors(concat(folder, "/", reply.file), tensors, {});
+}
+
+// A copy of the state of this name, else of all pieces of the tensor.
+std::vector<OwnedState> Worker::find_state(const std::string& name) {
+  std::map<std::string, std::uint64_t> pieces;  // a program that owns each
+  for (std::uint64_t program : order_)
+    for (const std::string& owned : owned_names(program)) {
+      if (owned == name) return {copy_of(name, program)};
+      if (const Piece piece = parse_piece(owned); !piece.whole() && piece.tensor == name) pieces.emplace(owned, program);
+    }
+  std::vector<OwnedState> found;
+  for (const auto& [piece, program] : pieces) found.push_back(copy_of(piece, program));
+  return found;
+}
+
+OwnedState Worker::copy_of(const std::string& name, std::uint64_t program) {
+  bind(program);
+  const std::vector<Part> parts = state_parts();
+  const auto part = std::ranges::find(parts, name, &Part::name);
+  invariant(part != parts.end(), "a program owns a state that it has no part for");
+  return {name, {part->bytes.begin(), part->bytes.end()}};
+}
+
+}  // namespace penstock

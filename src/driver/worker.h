@@ -1,0 +1,56 @@
+// One device: owns executor, transport and data, and obeys the controller.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+
+#include "devices/actor.h"
+#include "devices/cluster.h"
+#include "devices/executor.h"
+#include "driver/messages.h"
+
+namespace penstock {
+
+class Worker {
+ public:
+  Worker(int device, std::unique_ptr<Executor> executor, std::unique_ptr<Transport> transport, std::shared_ptr<const DataSource> data,
+         std::chrono::nanoseconds deadline);
+
+  // Never throws what a user or a peer can cause: it is in the reply. A program with fewer devices than this one's number leaves it idle.
+  // After a failed step the worker is unusable.
+  Reply obey(const Command& command);
+
+ private:
+  struct Part {
+    std::string name;
+    TensorType type;
+    bool owned;
+    std::span<std::byte> bytes;
+  };
+
+  void obey(const Command& command, Reply& reply);
+  void step(const Command& command, Reply& reply);
+  void set_state(const StateSource& source);
+  void save_state(const std::string& folder, Reply& reply);
+  void bind(std::uint64_t program);
+  std::vector<Part> state_parts();  // of the bound program
+  std::set<std::string> owned_names(std::uint64_t program) const;
+  std::vector<OwnedState> find_state(const std::string& name);
+  OwnedState copy_of(const std::string& name, std::uint64_t program);
+
+  int device_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Transport> transport_;
+  std::shared_ptr<const DataSource> data_;
+  std::chrono::nanoseconds deadline_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<const Program>> programs_;  // that this device takes part in
+  std::vector<std::uint64_t> order_;                                            // as they came
+  std::uint64_t bound_ = 0;
+  std::unique_ptr<Actor> actor_;  // of the bound program; none: no program is bound
+};
+
+}  // namespace penstock

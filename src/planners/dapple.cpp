@@ -1,0 +1,322 @@
+// DAPPLE (Fan et al., 2007.01045): a chain of stages with replicas, placed on the machines of a cluster.
+//
+// Partial plans grow from the front: the first j blocks lie on n devices in stages, the rest is one replicated stage on all other devices,
+// of which a piece becomes the next stage. The next stage's devices are chosen in three ways: on fresh machines first, on machines in use
+// first, or scattered evenly over all. The original keeps the best partial plan of each (j, n) by its latency with the rest as one stage;
+// here a few are kept, by a lower bound of their latency. Those whose rest cannot fit any more are dropped.
+//
+// Objective: the latency L = T_w + T_s + T_e of a step in seconds (dapple.h), with links counted as stages. A stage holds at least one
+// micro-batch. Where 1F1B would wait, stages run 2(p - i) - 1 micro-batches ahead, as far as the memory allows.
+#include "planners/dapple.h"
+
+#include <algorithm>
+
+#include "base/numbers.h"
+#include "cost/evaluate.h"
+#include "planners/chain_view.h"
+#include "planners/planner_list.h"
+
+namespace penstock {
+namespace {
+
+// ---- Devices by machine. Machines are the innermost groups of the cluster; the first devices of a machine are taken first.
+
+enum class Placement { fresh, append, scatter };
+
+class Machines {
+ public:
+  explicit Machines(const ClusterSpec& cluster) : devices_(static_cast<int>(cluster.devices.size())), size_(devices_) {
+    for (const ClusterSpec::Level& level : cluster.levels)
+      if (level.size > 1) {
+        size_ = level.size;
+        break;
+      }
+  }
+
+  int size() const { return size_; }
+  std::vector<int> none_taken() const { return std::vector<int>(at((devices_ + size_ - 1) / size_), 0); }
+
+  // Takes `count` devices, returned in ascending order. `taken`: how many of each machine are in use.
+  std::vector<int> take(std::vector<int>& taken, int count, Placement placement) const {
+    std::vector<int> devices;
+    const auto take_one = [&](std::size_t m) { devices.push_back(static_cast<int>(m) * size_ + taken[m]++); };
+    if (placement == Placement::scatter) {
+      for (std::size_t m = 0; count > 0; m = (m + 1) % taken.size())
+        if (free(taken, m) > 0) {
+          take_one(m);
+          --count;
+        }
+    } else {
+      const std::vector<int> before = taken;
+      for (const bool fresh : {placement == Placement::fresh, placement != Placement::fresh})
+        for (std::size_t m = 0; m < taken.size(); ++m)
+          if ((before[m] == 0) == fresh)
+            for (; count > 0 && free(taken, m) > 0; --count) take_one(m);
+    }
+    std::sort(devices.begin(), devices.end());
+    return devices;
+  }
+
+ private:
+  int free(const std::vector<int>& taken, std::size_t m) const {
+    return std::min(size_, devices_ - static_cast<int>(m) * size_) - taken[m];
+  }
+
+  int devices_, size_;
+};
+
+// ---- The search.
+
+struct Group {
+  std::vector<int> devices = {};
+  ClusterDevice weakest = {};
+  // `reduce`: seconds for each byte of parameters; `reduce_latency`: seconds whatever their number.
+  double reduce = 0, reduce_latency = 0;
+
+  int count() const { return static_cast<int>(devices.size()); }
+};
+
+struct Piece {
+  int begin = 0, end = 0;
+  std::vector<int> devices;
+};
+
+// A partial plan: the stages of the first blocks.
+struct Partial {
+  std::vector<Piece> pieces = {};
+  std::vector<DapplePart> parts = {};
+  std::vector<int> taken = {};  // devices in use, by machine
+  double bound = 0;             // lower bound of the latency, whatever follows
+};
+
+class Search {
+ public:
+  Search(const ChainView& view, TimeLimit& limit)
+      : view_(view),
+        limit_(limit),
+        cluster_(view.problem->cluster),
+        machines_(cluster_),
+        devices_(view.devices()),
+        unit_(coarse_unit(devices_)),
+        most_stages_(at(most_stages(*view.problem, view.samples))),
+        kept_(devices_ > 16 ? 4 : 8) {
+    double largest = 0;
+    for (const ClusterDevice& device : cluster_.devices) {
+      largest = std::max(largest, device.memory);
+      fastest_ = std::max(fastest_, device.speed);
+    }
+    memory_ = weakest(cluster_).memory;
+    if (memory_ == kInfinity) return;
+    least_ = least_memory(view, InFlight::one, unit_, limit);
+    if (!fits(least_[at(devices_)][0], memory_)) memory_ = largest;
+  }
+
+  std::optional<ChainPlan> run() {
+    partials_.assign(at(devices_), std::vector<std::vector<Partial>>(at(view_.blocks())));
+    partials_[0][0].push_back({.taken = machines_.none_taken()});
+    finish(partials_[0][0][0], rest_of(partials_[0][0][0]));
+    for (int used = 0; used < devices_; ++used) {
+      for (int border = 0; border < view_.blocks(); ++border)
+        for (const Partial& partial : partials_[at(used)][at(border)])
+          if (partial.bound < best_.value) grow(partial, used, border);
+      partials_[at(used)].clear();
+    }
+    if (best_.stages.empty()) return {};
+    return best_;
+  }
+
+ private:
+  Group group_of(std::vector<int> devices) const {
+    Group group{.weakest = weakest(cluster_, devices)};
+    group.reduce_latency = all_reduce_seconds(cluster_, devices, 0);
+    group.reduce = all_reduce_seconds(cluster_, devices, 1) - group.reduce_latency;
+    group.devices = std::move(devices);
+    return group;
+  }
+
+  ClusterLink slowest(const std::vector<int>& from, const std::vector<int>& to) const { return slowest_link(cluster_, from, to); }
+
+  bool holds(const Group& group, int begin, int end) const {
+    return fits(bytes_of(view_, begin, end, group.count(), 1), group.weakest.memory);
+  }
+
+  DapplePart stage_part(const Group& group, int begin, int end) const {
+    const SetCost cost = cost_of(view_, begin, end, group.count());
+    const double forward = cost.forward / group.weakest.speed, backward = cost.backward / group.weakest.speed;
+    return {forward, backward, forward + backward, group.reduce * cost.parameter_bytes + group.reduce_latency};
+  }
+
+  DapplePart link_part(int border, const ClusterLink& link, std::size_t from, std::size_t to) const {
+    const double seconds = transfer_seconds(view_, border, link, static_cast<int>(from), static_cast<int>(to));
+    return {seconds + link.latency, seconds + link.latency, seconds, 0};
+  }
+
+  // Whether a stage of `count` devices is tried: of few devices any number, else powers of two and whole machines; of very many only whole
+  // units.
+  bool tried(int count) const {
+    return devices_ <= 16 || (count % unit_ == 0 && ((count & (count - 1)) == 0 || count % machines_.size() == 0));
+  }
+
+  void grow(const Partial& partial, int used, int border) {
+    if (partial.pieces.size() + 2 > most_stages_) return;
+    const int most = view_.problem->replicas ? devices_ - used - 1 : std::min(1, devices_ - used - 1);
+    std::vector<std::vector<int>> seen;
+    for (int count = 1; count <= most; ++count) {
+      if (view_.problem->replicas && !tried(count)) continue;
+      if (limit_.is_over(devices_)) return;
+      seen.clear();
+      for (const Placement placement : {Placement::fresh, Placement::append, Placement::scatter}) {
+        std::vector<int> taken = partial.taken;
+        std::vector<int> devices = machines_.take(taken, count, placement);
+        if (std::find(seen.begin(), seen.end(), devices) != seen.end()) continue;
+        seen.push_back(devices);
+        add_stages(partial, used + count, border, group_of(std::move(devices)), taken);
+      }
+    }
+  }
+
+  // Adds all stages that begin at the border, on these devices.
+  void add_stages(const Partial& partial, int used, int border, const Group& group, const std::vector<int>& taken) {
+    Partial next = partial;
+    next.taken = taken;
+    if (!next.pieces.empty()) {
+      const std::vector<int>& before = next.pieces.back().devices;
+      next.parts.push_back(link_part(border, slowest(before, group.devices), before.size(), group.devices.size()));
+    }
+    const std::size_t part = next.parts.size();
+    next.parts.emplace_back();
+    next.pieces.push_back({border, 0, group.devices});
+    const Rest rest = rest_of(next);
+    for (int end = border + 1; end < view_.blocks() && holds(group, border, end); ++end) {
+      if (limit_.is_over(static_cast<std::int64_t>(next.parts.size()))) return;
+      if (!least_.empty() && !fits(least_[at(devices_ - used)][at(end)], memory_)) continue;
+      next.pieces.back().end = end;
+      next.parts.resize(part + 1);
+      next.parts[part] = stage_part(group, border, end);
+      next.bound = bound_of(next.parts, end, devices_ - used);
+      if (next.bound >= best_.value) continue;
+      finish(next, rest);
+      keep(next, partials_[at(used)][at(end)]);
+    }
+  }
+
+  // The devices that are left for the last stage.
+  struct Rest {
+    Group group;
+    ClusterLink link;
+  };
+  Rest rest_of(const Partial& partial) const {
+    std::vector<int> taken = partial.taken;
+    int left = devices_;
+    for (const int count : taken) left -= count;
+    Rest rest{group_of(machines_.take(taken, view_.problem->replicas ? left : 1, Placement::append)), {}};
+    if (!partial.pieces.empty()) rest.link = slowest(partial.pieces.back().devices, rest.group.devices);
+    return rest;
+  }
+
+  // Completes the partial plan with everything that is left as one stage.
+  void finish(const Partial& partial, const Rest& rest) {
+    const int border = partial.pieces.empty() ? 0 : partial.pieces.back().end;
+    if (!holds(rest.group, border, view_.blocks())) return;
+    parts_ = partial.parts;
+    if (!partial.pieces.empty())
+      parts_.push_back(link_part(border, rest.link, partial.pieces.back().devices.size(), rest.group.devices.size()));
+    parts_.push_back(stage_part(rest.group, border, view_.blocks()));
+    const double latency = dapple_latency(parts_, view_.microbatches);
+    if (latency >= best_.value) return;
+    best_.value = best_.bottleneck = latency;
+    best_.stages.clear();
+    for (const Piece& piece : partial.pieces) best_.stages.push_back(stage_of(view_, piece.begin, piece.end, piece.devices));
+    best_.stages.push_back(stage_of(view_, border, view_.blocks(), rest.group.devices));
+    run_ahead();
+  }
+
+  void run_ahead() {
+    if (!one_forward_one_backward_waits()) return;
+    const int p = static_cast<int>(best_.stages.size());
+    for (int i = 0; i < p; ++i) best_.stages[at(i)].ahead = 2 * (p - i) - 1;
+  }
+
+  // Whether 1F1B would wait, for the first backward or for transfers in between: that is so where some stages and the links between them
+  // take longer for as many micro-batches as they are stages than any single part does.
+  bool one_forward_one_backward_waits() const {
+    constexpr double kWorth = 1.005;  // a shorter wait is not worth the memory
+    if (dapple_latency(parts_, view_.microbatches, DappleWarmup::short_way) > best_.value * kWorth) return true;
+    double longest = 0;
+    for (const DapplePart& part : parts_) longest = std::max(longest, part.busy);
+    for (std::size_t first = 0; first < parts_.size(); first += 2) {
+      double seconds = 0;
+      for (std::size_t last = first; last < parts_.size(); ++last) {
+        seconds += parts_[last].forward + parts_[last].backward;
+        if (last % 2 == 0 && seconds > longest * static_cast<double>((last - first) / 2 + 1) * kWorth) return true;
+      }
+    }
+    return false;
+  }
+
+  // A lower bound of the latency with these parts first. It gives the rest all devices left, as fast as the fastest, without transfers, and
+  // assumes that replicas with half the samples take half the time or more.
+  double bound_of(const std::vector<DapplePart>& parts, int border, int left) const {
+    const int microbatches = view_.microbatches;
+    const SetCost cost = cost_of(view_, border, view_.blocks());
+    double passed = 0, bound = 0, backward = 0, reduce = 0;
+    for (const DapplePart& part : parts) {
+      bound = std::max(bound, passed + microbatches * part.busy);
+      reduce = std::max(reduce, part.all_reduce - backward);
+      passed += part.forward + part.backward;
+      backward += part.backward;
+    }
+    const double rest = (cost.forward + cost.backward) / (fastest_ * left);
+    return std::max(bound, passed + microbatches * rest) + reduce;
+  }
+
+  void keep(const Partial& partial, std::vector<Partial>& kept) const {
+    if (kept.size() == kept_ && partial.bound >= kept.back().bound) return;
+    const auto place = std::upper_bound(kept.begin(), kept.end(), partial.bound, [](double b, const Partial& p) { return b < p.bound; });
+    kept.insert(place, partial);
+    if (kept.size() > kept_) kept.pop_back();
+  }
+
+  const ChainView& view_;
+  TimeLimit& limit_;
+  const ClusterSpec& cluster_;
+  Machines machines_;
+  int devices_, unit_;
+  std::size_t most_stages_;
+  std::size_t kept_;                                         // how many partial plans are kept for each (border, devices)
+  double fastest_ = 0, memory_ = 0;                          // speed of the fastest device; the memory that the rest is checked with
+  std::vector<std::vector<double>> least_;                   // empty where memory has no limit
+  std::vector<std::vector<std::vector<Partial>>> partials_;  // by devices used and border; ascending in bound
+  std::vector<DapplePart> parts_;                            // of the plan that is being looked at
+  ChainPlan best_{.stages = {}, .bottleneck = kInfinity, .value = kInfinity};
+};
+
+}  // namespace
+
+double dapple_latency(std::span<const DapplePart> parts, int microbatches, DappleWarmup warmup) {
+  double all = 0, passed = 0, backward = 0, reduce = 0, latency = 0;
+  for (const DapplePart& part : parts) all += part.forward + part.backward;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const DapplePart& q = parts[i];
+    const bool link = i % 2 == 1;
+    // Either all micro-batches pass through the pivot one after the other; or the first goes there and back, then what is left of the
+    // others follows.
+    const std::size_t left = parts.size() - i;  // parts from here on: 2(p - s) - 1 at stage s of p
+    const double warm = std::min<double>(microbatches, static_cast<double>(warmup == DappleWarmup::long_way ? left : (left + 1) / 2));
+    const double after = link ? (microbatches - 1) * q.busy : (microbatches - 1) * q.backward + (microbatches - warm) * q.forward;
+    latency = std::max({latency, passed + microbatches * q.busy, all + after});
+    reduce = std::max(reduce, q.all_reduce - backward);
+    passed += q.forward + q.backward;
+    backward += q.backward;
+  }
+  return latency + reduce;
+}
+
+Plan plan_by_dapple(const PlanProblem& problem, const PlanOptions& options) {
+  const int devices = static_cast<int>(problem.cluster.devices.size());
+  TimeLimit time(options.seconds, options.clock);
+  return plan_of_chain("dapple", problem, {.most_blocks = 64, .most_replicas = devices}, time,
+                       [](const ChainView& view, TimeLimit& limit) { return Search(view, limit).run(); });
+}
+
+}  // namespace penstock

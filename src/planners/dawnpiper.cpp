@@ -1,0 +1,262 @@
+// DawnPiper (Peng et al., 2505.05856): a chain of single-device stages cut between any two nodes, with recomputation where the memory asks
+// for it.
+//
+// Stage x of p holds p - x micro-batches, so cuts of equal time and cuts of equal memory differ, and the best cut lies between the two. The
+// devices are halved recursively: for the nodes of each half every cut between the compute-balanced and the memory-balanced one is tried. A
+// single device takes its nodes' fastest ways and, while they do not fit, exchanges them for ways that hold less, first those that cost the
+// least time for each byte. The memory-balanced cut is that of the least memory with all such exchanges, so if any cuts fit, the ones found
+// do.
+//
+// Objective: the slowest stage or link, in seconds of one micro-batch. Among several numbers of stages and sizes of micro-batches the plan
+// with the shortest simulated step is taken.
+#include <algorithm>
+
+#include "base/numbers.h"
+#include "cost/evaluate.h"
+#include "planners/chain_view.h"
+#include "planners/improve_plan.h"
+#include "planners/planner_list.h"
+
+namespace penstock {
+namespace {
+
+// Another way to run a node, and what it costs and saves compared with the fastest way.
+struct Exchange {
+  int place = 0, choice = 0;  // place: the node's position in the order; choice: index of its costs
+  double seconds = 0;         // for one micro-batch
+  double live_bytes = 0, resident_bytes = 0;
+
+  double bytes(int in_flight) const { return live_bytes * in_flight + resident_bytes; }
+};
+
+std::vector<Exchange> exchanges_of(const ChainView& view) {
+  std::vector<Exchange> exchanges;
+  for (int place = 0; place < static_cast<int>(view.order.size()); ++place) {
+    const PlanNode& node = view.problem->graph.nodes[at(view.order[at(place)])];
+    const int chosen = view.choices[at(view.order[at(place)])];
+    const SetCost fast = cost_of(node, chosen, view.samples);
+    for (int c = 0; c < static_cast<int>(node.costs.size()); ++c) {
+      if (c == chosen || node.costs[at(c)].degree != 1 || choice_of(node, 1, node.costs[at(c)].name) != c) continue;
+      const SetCost cost = cost_of(node, c, view.samples);
+      exchanges.push_back({place, c, cost.forward + cost.backward - fast.forward - fast.backward, fast.live_bytes - cost.live_bytes,
+                           fast.resident_bytes - cost.resident_bytes});
+    }
+  }
+  return exchanges;
+}
+
+struct Leaf {
+  double seconds = kInfinity;  // for one micro-batch; infinite: it does not fit
+  std::vector<Exchange> exchanges = {};
+};
+
+// A range of devices of the line; ranges are halved until they have one device.
+struct Range {
+  int first = 0, end = 0;
+  int left = -1, right = -1;  // indices of the two halves
+  double speed = 0;           // sum of its devices'
+};
+
+class Halving {
+ public:
+  Halving(const ChainView& view, std::vector<int> devices, TimeLimit& limit)
+      : view_(view), limit_(limit), devices_(std::move(devices)), n_(view.blocks()), p_(static_cast<int>(devices_.size())) {
+    const std::vector<Exchange> exchanges = exchanges_of(view);
+    for (int in_flight = 1; in_flight <= p_; ++in_flight) add_exchanges(exchanges, in_flight);
+    add_range(0, p_);
+    memory_.assign(ranges_.size() * at(n_ + 1) * at(n_ + 1), kUnknown);
+    found_.resize(memory_.size());
+  }
+
+  std::optional<ChainPlan> run() {
+    ChainPlan plan;
+    plan.bottleneck = best(0, 0, n_);
+    if (plan.bottleneck == kInfinity || limit_.is_over(0)) return {};
+    append(0, 0, n_, plan.stages);
+    const PlanFigures figures = figures_of(*view_.problem, plan.stages);
+    limit_.is_over(forwards_of(figures));
+    plan.value = step_seconds(figures);
+    return plan;
+  }
+
+ private:
+  static constexpr double kUnknown = -1;
+  struct Found {
+    double seconds = kUnknown;  // of the slowest stage or link
+    int cut = -1;
+  };
+
+  int in_flight(int device) const { return std::min(p_ - device, view_.microbatches); }
+  const ClusterDevice& device(int i) const { return view_.problem->cluster.devices[at(devices_[at(i)])]; }
+  std::size_t key(int range, int begin, int end) const { return (at(range) * at(n_ + 1) + at(begin)) * at(n_ + 1) + at(end); }
+
+  // Adds the exchanges that save something, sorted by their time for each byte, and the most that they save up to each border.
+  void add_exchanges(const std::vector<Exchange>& all, int in_flight) {
+    const int flying = std::min(in_flight, view_.microbatches);
+    std::vector<Exchange>& sorted = exchanges_.emplace_back(all);
+    std::erase_if(sorted, [&](const Exchange& e) { return e.bytes(flying) <= 0; });
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [&](const Exchange& a, const Exchange& b) { return a.seconds * b.bytes(flying) < b.seconds * a.bytes(flying); });
+    std::vector<double> most(view_.order.size() + 1, 0);
+    for (const Exchange& e : sorted) most[at(e.place + 1)] = std::max(most[at(e.place + 1)], e.bytes(flying));
+    for (std::size_t i = 1; i < most.size(); ++i) most[i] += most[i - 1];
+    std::vector<double>& savings = savings_.emplace_back();
+    for (const int place : view_.places) savings.push_back(most[at(place)]);
+  }
+
+  int add_range(int first, int end) {
+    const int index = static_cast<int>(ranges_.size());
+    ranges_.push_back({.first = first, .end = end});
+    for (int i = first; i < end; ++i) ranges_[at(index)].speed += device(i).speed;
+    if (end - first < 2) return index;
+    const int middle = first + (end - first) / 2;
+    const int left = add_range(first, middle), right = add_range(middle, end);
+    ranges_[at(index)].left = left;
+    ranges_[at(index)].right = right;
+    return index;
+  }
+
+  int size(int range) const { return ranges_[at(range)].end - ranges_[at(range)].first; }
+
+  // The least memory that the blocks need, as a share of a device's memory, on the device that needs most.
+  double memory(int range, int begin, int end) {
+    double& known = memory_[key(range, begin, end)];
+    if (known != kUnknown) return known;
+    const Range& here = ranges_[at(range)];
+    if (here.left < 0) {
+      const int flying = in_flight(here.first);
+      const std::vector<double>& saved = savings_[at(p_ - here.first - 1)];
+      const double bytes = bytes_of(view_, begin, end, 1, flying) - (saved[at(end)] - saved[at(begin)]);
+      const double memory = device(here.first).memory;
+      return known = memory < kInfinity ? bytes / memory : bytes / 1e300;
+    }
+    const int cut = memory_cut(range, begin, end);
+    return memory_[key(range, begin, end)] = std::max(memory(here.left, begin, cut), memory(here.right, cut, end));
+  }
+
+  // The memory-balanced cut. With each block the left half needs more and the right half less.
+  int memory_cut(int range, int begin, int end) {
+    const Range here = ranges_[at(range)];
+    // The first cut whose left half needs at least as much as its right half.
+    int low = begin + size(here.left), high = end - size(here.right);
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (memory(here.left, begin, middle) >= memory(here.right, middle, end)) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    const auto largest = [&](int cut) { return std::max(memory(here.left, begin, cut), memory(here.right, cut, end)); };
+    return low > begin + size(here.left) && largest(low - 1) < largest(low) ? low - 1 : low;
+  }
+
+  int compute_cut(int range, int begin, int end) const {
+    const Range& here = ranges_[at(range)];
+    const double left = ranges_[at(here.left)].speed, right = ranges_[at(here.right)].speed;
+    const auto slower = [&](int cut) {
+      const SetCost a = cost_of(view_, begin, cut), b = cost_of(view_, cut, end);
+      return std::max((a.forward + a.backward) / left, (b.forward + b.backward) / right);
+    };
+    int best = begin + size(here.left);
+    for (int cut = best + 1; cut <= end - size(here.right); ++cut)
+      if (slower(cut) < slower(best)) best = cut;
+    return best;
+  }
+
+  double best(int range, int begin, int end) {
+    const Range here = ranges_[at(range)];
+    if (end - begin < size(range)) return kInfinity;
+    Found& known = found_[key(range, begin, end)];
+    if (known.seconds != kUnknown) return known.seconds;
+    if (limit_.is_over(end - begin)) return kInfinity;
+    if (here.left < 0) return known.seconds = leaf(here.first, begin, end).seconds;
+    Found found{.seconds = kInfinity};
+    if (fits(memory(range, begin, end), 1)) {
+      const int compute = compute_cut(range, begin, end), balanced = memory_cut(range, begin, end);
+      const int first = ranges_[at(here.right)].first;
+      const ClusterLink link = view_.problem->cluster.link(devices_[at(first - 1)], devices_[at(first)]);
+      for (int cut = std::min(compute, balanced); cut <= std::max(compute, balanced); ++cut) {
+        double seconds = std::max(transfer_seconds(view_, cut, link, 1, 1), best(here.left, begin, cut));
+        if (seconds < found.seconds) seconds = std::max(seconds, best(here.right, cut, end));
+        if (seconds < found.seconds) found = {seconds, cut};
+      }
+    }
+    return (known = found).seconds;
+  }
+
+  // The blocks as the stage of device i.
+  Leaf leaf(int i, int begin, int end) const {
+    const SetCost cost = cost_of(view_, begin, end);
+    const int flying = in_flight(i);
+    Leaf leaf{.seconds = cost.forward + cost.backward};
+    double bytes = bytes_of(view_, begin, end, 1, flying);
+    const double memory = device(i).memory;
+    std::vector<double> saved(fits(bytes, memory) ? 0 : at(view_.places[at(end)] - view_.places[at(begin)]), 0);
+    for (const Exchange& e : exchanges_[at(p_ - i - 1)]) {
+      if (fits(bytes, memory)) break;
+      if (e.place < view_.places[at(begin)] || e.place >= view_.places[at(end)]) continue;
+      double& of_node = saved[at(e.place - view_.places[at(begin)])];
+      if (e.bytes(flying) <= of_node) continue;
+      std::erase_if(leaf.exchanges, [&](const Exchange& other) { return other.place == e.place; });
+      bytes -= e.bytes(flying) - of_node;
+      of_node = e.bytes(flying);
+      leaf.exchanges.push_back(e);
+    }
+    if (!fits(bytes, memory)) return {};
+    for (auto e = leaf.exchanges.end(); e != leaf.exchanges.begin();) {  // drop exchanges that later ones made unnecessary
+      --e;
+      if (!fits(bytes + e->bytes(flying), memory)) continue;
+      bytes += e->bytes(flying);
+      e = leaf.exchanges.erase(e);
+    }
+    for (const Exchange& e : leaf.exchanges) leaf.seconds += e.seconds;
+    leaf.seconds /= device(i).speed;
+    return leaf;
+  }
+
+  void append(int range, int begin, int end, std::vector<PlanStage>& stages) {
+    const Range& here = ranges_[at(range)];
+    if (here.left >= 0) {
+      const int cut = found_[key(range, begin, end)].cut;
+      append(here.left, begin, cut, stages);
+      append(here.right, cut, end, stages);
+      return;
+    }
+    PlanStage& stage = stages.emplace_back(stage_of(view_, begin, end, {devices_[at(here.first)]}));
+    stage.ahead = p_ - here.first;
+    for (const Exchange& e : leaf(here.first, begin, end).exchanges) {
+      const auto node = std::lower_bound(stage.nodes.begin(), stage.nodes.end(), view_.order[at(e.place)]);
+      stage.choices[static_cast<std::size_t>(node - stage.nodes.begin())] = e.choice;
+    }
+  }
+
+  const ChainView& view_;
+  TimeLimit& limit_;
+  std::vector<int> devices_;
+  int n_, p_;
+  std::vector<std::vector<Exchange>> exchanges_;  // by the number of micro-batches in flight - 1
+  std::vector<std::vector<double>> savings_;      // likewise, summed over all nodes before each border
+  std::vector<Range> ranges_;                     // the first range holds all devices
+  std::vector<double> memory_;                    // by (range, begin, end)
+  std::vector<Found> found_;
+};
+
+std::optional<ChainPlan> best_halving(const ChainView& view, TimeLimit& limit) {
+  std::optional<ChainPlan> best;
+  for (const int count : stage_counts(most_stages(view))) {
+    if (limit.is_over()) break;
+    std::optional<ChainPlan> plan = Halving(view, fastest_devices(view.problem->cluster, count), limit).run();
+    if (plan && (!best || plan->value < best->value)) best = std::move(plan);
+  }
+  return best;
+}
+
+}  // namespace
+
+Plan plan_by_dawnpiper(const PlanProblem& problem, const PlanOptions& options) {
+  TimeLimit limit(options.seconds, options.clock);
+  return plan_of_chain("dawnpiper", problem, {.most_blocks = 128, .in_flight = InFlight::pipelined}, limit, best_halving);
+}
+
+}  // namespace penstock

@@ -1,0 +1,472 @@
+#include "planners/exact_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <unordered_map>
+
+#include "base/numbers.h"
+#include "base/text.h"
+#include "cost/cost_model.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kSlack = 1 - 1e-9;       // a gain smaller than this is not worth looking for
+constexpr std::int64_t kPlaceWork = 256;  // elementary steps for a stage that is placed or a node that is given to one
+
+using Mask = std::uint64_t;  // a set of nodes or stages
+
+template <class Test>
+bool any_cost(const PlanProblem& problem, Test&& test) {
+  const auto& nodes = problem.graph.nodes;
+  return std::any_of(nodes.begin(), nodes.end(), [&](const PlanNode& n) { return std::any_of(n.costs.begin(), n.costs.end(), test); });
+}
+
+// A way to run a set of nodes on `degree * replicas` devices of speed 1.
+struct Option {
+  SetCost cost;  // for one micro-batch
+  std::vector<int> choices;
+  int degree = 1, size = 1;
+  bool allowed = true;  // whether its size is allowed; other sizes only count for the bound
+  // Whether o takes no more of anything.
+  bool dominated_by(const Option& o) const {
+    return o.cost.forward <= cost.forward && o.cost.backward <= cost.backward && o.cost.live_bytes <= cost.live_bytes &&
+           o.cost.resident_bytes <= cost.resident_bytes && o.cost.parameter_bytes <= cost.parameter_bytes && o.cost.update <= cost.update;
+  }
+};
+
+// For every set of nodes that is asked for, the options to run it on a number of devices.
+class SetOptions {
+ public:
+  SetOptions(const PlanProblem& problem, bool any_size)
+      : problem_(problem),
+        devices_(static_cast<int>(problem.cluster.devices.size())),
+        any_size_(any_size),
+        sizes_(allowed_batches(problem)),
+        samples_(step_samples(problem)) {
+    sync_ = any_cost(problem, [](const NodeCost& cost) { return !cost.forward_sync.empty() || !cost.backward_sync.empty(); });
+  }
+
+  struct Set {
+    bool known = false;
+    std::vector<Option> options;
+    // The least of all options, on devices of speed 1: seconds of a step; bytes with one micro-batch in flight.
+    double seconds = kInfinity, bytes = kInfinity;
+  };
+  const Set& of(Mask nodes, int devices) {
+    std::vector<Set>& sets = sets_[nodes];
+    if (sets.empty()) sets.resize(at(devices_ + 1));
+    Set& set = sets[at(devices)];
+    if (!set.known) find(nodes, devices, set);
+    return set;
+  }
+  // Seconds of a step without the update.
+  double step_seconds(const Option& option) const { return (option.cost.forward + option.cost.backward) * samples_ / option.size; }
+
+ private:
+  void find(Mask nodes, int devices, Set& set) {
+    set.known = true;
+    for (int degree = 1; degree <= devices; ++degree) {
+      if (devices % degree != 0 || (devices > degree && !problem_.replicas)) continue;
+      const int replicas = devices / degree;
+      for (const int size : any_size_ ? possible_batches(problem_, replicas) : sizes_) add(nodes, degree, replicas, size, set.options);
+    }
+    for (const Option& option : set.options) {
+      set.seconds = std::min(set.seconds, step_seconds(option) + option.cost.update);
+      set.bytes = std::min(set.bytes, option.cost.resident_bytes + option.cost.live_bytes);
+    }
+    std::sort(set.options.begin(), set.options.end(), [&](const Option& a, const Option& b) { return step_seconds(a) < step_seconds(b); });
+  }
+
+  // Adds options node by node, and drops those that another option of the same degree and size beats in everything.
+  void add(Mask nodes, int degree, int replicas, int size, std::vector<Option>& options) const {
+    std::vector<Option> part(1);
+    part[0].degree = degree;
+    part[0].size = size;
+    part[0].allowed = std::binary_search(sizes_.begin(), sizes_.end(), size);
+    for (Mask left = nodes; left != 0; left &= left - 1) {
+      const PlanNode& node = problem_.graph.nodes[at(std::countr_zero(left))];
+      std::vector<Option> more;
+      for (std::size_t c = 0; c < node.costs.size(); ++c) {
+        if (node.costs[c].degree != degree || choice_of(node, degree, node.costs[c].name) != static_cast<int>(c)) continue;
+        const SetCost cost = cost_of(node, static_cast<int>(c), static_cast<double>(size) / replicas);
+        for (const Option& option : part) {
+          Option& longer = more.emplace_back(option);
+          longer.cost += cost;
+          longer.choices.push_back(static_cast<int>(c));
+        }
+      }
+      part = sync_ ? more : undominated(std::move(more));  // with sync bytes of its own no way beats another in everything
+    }
+    options.insert(options.end(), part.begin(), part.end());
+  }
+
+  static std::vector<Option> undominated(std::vector<Option> all) {
+    std::vector<Option> kept;
+    for (Option& option : all) {
+      if (std::any_of(kept.begin(), kept.end(), [&](const Option& k) { return option.dominated_by(k); })) continue;
+      std::erase_if(kept, [&](const Option& k) { return k.dominated_by(option); });
+      kept.push_back(std::move(option));
+    }
+    return kept;
+  }
+
+  const PlanProblem& problem_;
+  int devices_;
+  bool any_size_;
+  std::vector<int> sizes_;  // allowed sizes
+  double samples_;
+  bool sync_ = false;                                // whether some way adds bytes to a transfer
+  std::unordered_map<Mask, std::vector<Set>> sets_;  // by nodes, then devices
+};
+
+// Classes of devices that are alike: exchanging two of one class changes nothing.
+std::vector<std::vector<int>> device_classes(const ClusterSpec& cluster) {
+  const int count = static_cast<int>(cluster.devices.size());
+  const auto alike = [&](int a, int b) {
+    const ClusterDevice &x = cluster.devices[at(a)], &y = cluster.devices[at(b)];
+    if (x.speed != y.speed || x.memory != y.memory) return false;
+    for (int other = 0; other < count; ++other) {
+      if (other == a || other == b) continue;
+      const ClusterLink i = cluster.link(a, other), j = cluster.link(b, other);
+      if (i.latency != j.latency || i.bandwidth != j.bandwidth) return false;
+    }
+    return true;
+  };
+  std::vector<std::vector<int>> classes;
+  for (int d = 0; d < count; ++d) {
+    const auto found = std::find_if(classes.begin(), classes.end(), [&](const auto& members) { return alike(members[0], d); });
+    if (found == classes.end())
+      classes.push_back({d});
+    else
+      found->push_back(d);
+  }
+  return classes;
+}
+
+// A lower bound of a stage's all-reduce in any order of its devices: in a ring of more than two each device has two neighbours.
+double least_all_reduce(const ClusterSpec& cluster, const PlanStage& stage, double bytes) {
+  const int replicas = stage.replicas();
+  if (replicas < 2) return 0;
+  ClusterLink slowest;
+  for (const int device : stage.devices) {
+    std::vector<double> latencies, bandwidths;
+    for (const int other : stage.devices) {
+      if (other == device) continue;
+      latencies.push_back(cluster.link(device, other).latency);
+      bandwidths.push_back(-cluster.link(device, other).bandwidth);
+    }
+    std::sort(latencies.begin(), latencies.end());
+    std::sort(bandwidths.begin(), bandwidths.end());
+    const std::size_t neighbour = replicas > 2 ? 1 : 0;
+    slowest = slower(slowest, {latencies[neighbour], -bandwidths[neighbour]});
+  }
+  return 2.0 * (replicas - 1) * (bytes / replicas / slowest.bandwidth + slowest.latency);
+}
+
+class ExactSearch {
+ public:
+  // With `prove` the search also proves a bound.
+  ExactSearch(const PlanProblem& problem, PlanGoal goal, TimeLimit& limit, bool prove)
+      : problem_(problem),
+        nodes_(static_cast<int>(problem.graph.nodes.size())),
+        devices_(static_cast<int>(problem.cluster.devices.size())),
+        one_device_(!problem.replicas && !any_cost(problem, [](const NodeCost& cost) { return cost.degree > 1; })),
+        goal_(goal),
+        limit_(limit),
+        options_(problem, prove),
+        classes_(device_classes(problem.cluster)),
+        feeding_(at(nodes_)) {
+    for (const PlanEdge& edge : problem.graph.edges) feeding_[at(edge.to)] |= Mask{1} << edge.from;
+    for (const ClusterDevice& device : problem.cluster.devices) {
+      fastest_ = std::max(fastest_, device.speed);
+      largest_ = std::max(largest_, device.memory);
+    }
+  }
+
+  ExactResult run(double best) {
+    best_ = best;
+    split(0);
+    return result();
+  }
+
+  // Goes from a split to its best neighbour until none is better.
+  ExactResult polish(std::vector<Mask> sets, double best) {
+    best_ = best;
+    for (bool better = true; better && !late_;) {
+      better = false;
+      for (const std::vector<Mask>& neighbour : neighbours(sets)) {
+        const double before = best_;
+        sets_ = neighbour;
+        if (late_ || (late_ = limit_.is_over(kPlaceWork))) break;
+        if (!order_sets(nodes_ - 1) || !can_be_best()) continue;
+        place_split();
+        if (best_ == before) continue;
+        better = true;
+        sets = neighbour;
+      }
+    }
+    return result();
+  }
+
+ private:
+  ExactResult result() {
+    result_.finished = !late_;
+    if (!late_) result_.bound = std::min(bound_, best_);
+    result_.score = {0, best_};
+    return std::move(result_);
+  }
+
+  // The split itself and its neighbours. These differ by one node, with all or nothing of what comes before or after it in its stage, by an
+  // exchange of two nodes, or by two stages that are joined.
+  std::vector<std::vector<Mask>> neighbours(const std::vector<Mask>& sets) const {
+    std::vector<std::vector<Mask>> all = {sets};
+    const auto move = [&](std::size_t from, std::size_t to, Mask nodes, Mask back = 0) {
+      std::vector<Mask>& moved = all.emplace_back(sets);
+      if (to == sets.size()) moved.push_back(0);
+      moved[from] = (moved[from] & ~nodes) | back;
+      moved[to] = (moved[to] & ~back) | nodes;
+      std::erase(moved, Mask{0});
+      if (moved.size() > at(devices_)) all.pop_back();
+    };
+    for (std::size_t from = 0; from < sets.size(); ++from)
+      for (std::size_t to = 0; to <= sets.size(); ++to) {
+        if (from == to) continue;
+        if (to < from) move(from, to, sets[from]);
+        for (Mask left = sets[from]; left != 0; left &= left - 1) {
+          const Mask node = left & -left;
+          const Mask later = closure(node, sets[from], true), earlier = closure(node, sets[from], false);
+          move(from, to, node);
+          if (later != node) move(from, to, later);
+          if (earlier != node) move(from, to, earlier);
+          for (Mask other = to < from ? sets[to] : 0; other != 0; other &= other - 1) move(from, to, node, other & -other);
+        }
+      }
+    return all;
+  }
+
+  // The nodes of the set that come after (`later`) or before the given ones.
+  Mask closure(Mask nodes, Mask set, bool later) const {
+    for (Mask before = 0; before != nodes;) {
+      before = nodes;
+      for (int n = 0; n < nodes_; ++n) {
+        const Mask node = Mask{1} << n;
+        if (later ? (set & node) && (feeding_[at(n)] & nodes) : (nodes & node) != 0) nodes |= later ? node : feeding_[at(n)] & set;
+      }
+    }
+    return nodes;
+  }
+
+  // Gives `node` to each existing stage in turn and to a new one, so that every split occurs once.
+  void split(int node) {
+    if (late_ || (late_ = limit_.is_over(kPlaceWork))) return;
+    if (node == nodes_) return place_split();
+    for (std::size_t s = 0; s <= sets_.size() && s < at(devices_); ++s) {
+      const bool opened = s == sets_.size();
+      if (opened) sets_.push_back(0);
+      sets_[s] |= Mask{1} << node;
+      if (can_be_best() && order_sets(node)) split(node + 1);
+      if (opened)
+        sets_.pop_back();
+      else
+        sets_[s] &= ~(Mask{1} << node);
+    }
+  }
+
+  // False where the stages, with the nodes that they have already, need more devices than there are to be quick enough (or to fit).
+  bool can_be_best() {
+    int needed = 0;
+    for (const Mask set : sets_) {
+      const int most = devices_ - static_cast<int>(sets_.size()) + 1;
+      int devices = 1;
+      while (devices <= most && !enough(set, devices)) ++devices;
+      needed += devices;
+      if (needed > devices_) return false;
+    }
+    return true;
+  }
+  bool enough(Mask set, int devices) {
+    const SetOptions::Set& of = options_.of(set, devices);
+    if (goal_ == PlanGoal::memory) return of.bytes <= largest_ || of.bytes < best_ * kSlack;
+    return of.seconds / fastest_ < best_ * kSlack && fits(of.bytes, largest_);
+  }
+
+  // Fills order_ and feeds_ with the stages of the nodes up to `last`, each after those that feed it. Returns false where there is a
+  // circle.
+  bool order_sets(int last) {
+    feeds_.assign(sets_.size(), 0);
+    for (int node = 0; node <= last; ++node)
+      for (std::size_t s = 0; s < sets_.size(); ++s) {
+        if (!(sets_[s] >> node & 1)) continue;
+        for (std::size_t from = 0; from < sets_.size(); ++from)
+          if (from != s && (sets_[from] & feeding_[at(node)])) feeds_[s] |= Mask{1} << from;
+      }
+    order_.clear();
+    for (Mask done = 0; order_.size() < sets_.size();) {
+      const std::size_t before = order_.size();
+      for (std::size_t s = 0; s < sets_.size(); ++s)
+        if (!(done >> s & 1) && !(feeds_[s] & ~done)) {
+          order_.push_back(s);
+          done |= Mask{1} << s;
+        }
+      if (order_.size() == before) return false;
+    }
+    return true;
+  }
+
+  void place_split() {
+    order_sets(nodes_ - 1);
+    placed_.clear();
+    for (const std::size_t s : order_) {
+      Placed& stage = placed_.emplace_back();
+      stage.nodes = sets_[s];
+      for (std::size_t before = 0; before + 1 < placed_.size(); ++before)
+        if (feeds_[s] >> order_[before] & 1) stage.before.push_back(before);
+    }
+    stages_.assign(order_.size(), {});
+    left_ = classes_;
+    place(0);
+  }
+
+  void place(std::size_t s) {
+    if (limit_.is_over(kPlaceWork)) late_ = true;
+    if (s == placed_.size()) return score();
+    stages_[s].nodes.clear();
+    for (Mask left = placed_[s].nodes; left != 0; left &= left - 1) stages_[s].nodes.push_back(std::countr_zero(left));
+    choose_devices(s, 0);
+  }
+
+  // Tries any number of devices of each class; of a class always the first that are left.
+  void choose_devices(std::size_t s, std::size_t c) {
+    if (late_) return;
+    if (c == left_.size()) {
+      if (!stages_[s].devices.empty()) choose_option(s);
+      return;
+    }
+    const std::vector<int> all = left_[c];
+    const std::vector<int> before = stages_[s].devices;
+    for (std::size_t count = 0; count <= all.size(); ++count) {
+      std::vector<int>& devices = stages_[s].devices;
+      devices = before;
+      devices.insert(devices.end(), all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count));
+      left_[c].assign(all.begin() + static_cast<std::ptrdiff_t>(count), all.end());
+      if (devices.size() > 1 && one_device_) break;
+      choose_devices(s, c + 1);
+    }
+    left_[c] = all;
+    stages_[s].devices = before;
+  }
+  void choose_option(std::size_t s) {
+    const std::vector<int> unsorted = stages_[s].devices;
+    std::sort(stages_[s].devices.begin(), stages_[s].devices.end());
+    const auto [speed, memory] = weakest(problem_.cluster, unsorted);
+    for (const Option& option : options_.of(placed_[s].nodes, static_cast<int>(unsorted.size())).options) {
+      const double bytes = option.cost.resident_bytes + option.cost.live_bytes;
+      // The rest is slower, as options ascend.
+      if (late_ || (goal_ == PlanGoal::time && options_.step_seconds(option) / speed >= best_ * kSlack)) break;
+      if (!fits(bytes, memory) && (goal_ == PlanGoal::time || bytes >= best_ * kSlack)) continue;
+      if (goal_ == PlanGoal::time && around(s, option, speed) + options_.step_seconds(option) / speed >= best_ * kSlack) continue;
+      PlanStage& stage = stages_[s];
+      stage.choices = option.choices;
+      stage.degree = option.degree;
+      stage.samples = option.size;
+      forbidden_ += !option.allowed;
+      place(s + 1);
+      forbidden_ -= !option.allowed;
+    }
+    stages_[s].devices = unsorted;
+  }
+
+  // Seconds before a stage's first forward and after its last backward, at least. The stages that feed it are placed already.
+  double around(std::size_t s, const Option& option, double speed) {
+    Placed& here = placed_[s];
+    here.head = 0;
+    here.tail = option.cost.update / speed;
+    here.forward = option.cost.forward / speed;
+    here.backward = option.cost.backward / speed;
+    for (const std::size_t b : here.before) {
+      const Placed& before = placed_[b];
+      const int groups = (option.size + stages_[b].samples - 1) / stages_[b].samples;
+      here.head = std::max(here.head, before.head + groups * before.forward);
+      here.tail = std::max(here.tail, before.tail + before.backward);
+    }
+    return here.head + here.tail;
+  }
+
+  void score() {
+    if (!sizes_agree(problem_, stages_)) return;
+    const PlanFigures figures = figures_of(problem_, stages_);
+    if (goal_ == PlanGoal::time && !figures.fit()) return;
+    if (goal_ == PlanGoal::time) bound_ = std::min(bound_, bound_of(figures));
+    if (forbidden_ > 0 || (goal_ == PlanGoal::time && step_bound(figures) >= best_ * kSlack)) return;
+    const PlanScore score = score_of(figures, goal_);
+    if (score.value >= best_ * kSlack) return;
+    best_ = score.value;
+    result_.stages = stages_;
+  }
+
+  // The lower bound for these stages with any order of their work and of their devices.
+  double bound_of(PlanFigures figures) const {
+    for (std::size_t s = 0; s < stages_.size() && classes_.size() > 1; ++s) {
+      const double bytes = cost_of(problem_.graph, stages_[s].nodes, stages_[s].choices, 1).parameter_bytes;
+      figures.stages[s].all_reduce = std::min(figures.stages[s].all_reduce, least_all_reduce(problem_.cluster, stages_[s], bytes));
+    }
+    return step_bound(figures, PlanOrder::any);
+  }
+
+  const PlanProblem& problem_;
+  int nodes_, devices_;
+  bool one_device_;  // whether each stage has one device
+  PlanGoal goal_;
+  TimeLimit& limit_;
+  SetOptions options_;
+  std::vector<std::vector<int>> classes_, left_;  // devices of each class; those of them that no stage has yet
+  std::vector<Mask> feeding_;                     // by node: the nodes that feed it
+  double fastest_ = 0, largest_ = 0;
+  std::vector<Mask> sets_;          // the nodes of each stage
+  std::vector<Mask> feeds_;         // by set: the sets that feed it
+  std::vector<std::size_t> order_;  // the sets, each after those that feed it
+  struct Placed {
+    Mask nodes = 0;
+    std::vector<std::size_t> before = {};  // the stages that feed it
+    double forward = 0, backward = 0;      // for one micro-batch
+    double head = 0, tail = 0;             // seconds before its first forward, and after its last backward
+  };
+  std::vector<Placed> placed_;  // in order_
+  std::vector<PlanStage> stages_;
+  double best_ = kInfinity, bound_ = kInfinity;
+  int forbidden_ = 0;  // number of stages with sizes that are not allowed
+  bool late_ = false;
+  ExactResult result_;
+};
+
+}  // namespace
+
+ExactResult exact_stages(const PlanProblem& problem, const std::vector<PlanStage>& start, PlanGoal goal, TimeLimit& limit) {
+  const int nodes = static_cast<int>(problem.graph.nodes.size()), devices = static_cast<int>(problem.cluster.devices.size());
+  if (nodes > kExactNodes || devices > kExactDevices)
+    throw Error(concat("exact takes at most ", kExactNodes, " nodes and ", kExactDevices, " devices"),
+                {concat(problem.graph.name, " has ", nodes, " nodes, the cluster ", devices, " devices")}, "planner best takes any number");
+  double best = kInfinity;
+  if (!start.empty()) {
+    const PlanScore score = score_of(figures_of(problem, start), goal);
+    if (score.lack == 0) best = score.value;
+  }
+  return ExactSearch(problem, goal, limit, goal == PlanGoal::time).run(best);
+}
+
+std::vector<PlanStage> polish_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const PlanScore& best, TimeLimit& limit) {
+  // Sets of nodes with several ways each have exponentially many.
+  const bool ways = any_cost(problem, [](const NodeCost& cost) { return !cost.name.empty() && cost.name != "vanilla"; });
+  if (problem.graph.nodes.size() > at(ways ? kExactNodes : kPolishNodes) || problem.cluster.devices.size() > kPolishDevices) return stages;
+  std::vector<Mask> sets;
+  for (const PlanStage& stage : stages) {
+    Mask& set = sets.emplace_back(0);
+    for (const int node : stage.nodes) set |= Mask{1} << node;
+  }
+  ExactResult found = ExactSearch(problem, PlanGoal::time, limit, false).polish(std::move(sets), best.lack > 0 ? kInfinity : best.value);
+  return found.stages.empty() ? stages : found.stages;
+}
+
+}  // namespace penstock

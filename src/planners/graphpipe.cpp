@@ -1,0 +1,458 @@
+// GraphPipe (2406.17145): stages that branch and join. None is slower per sample than a target, the least that can be kept, and the longest
+// way through them is as short as possible, because what a step takes beyond its bottleneck depends on the depth of the pipeline and not on
+// its number of stages.
+//
+// T = B * slowest + longest way (iteration_time.h). Bisection finds the least target for which there are stages (graphpipe_search.h); from
+// there the target rises by a hundredth (for large graphs by three) as long as a shorter way could still make up for it, and every answer
+// is a candidate. So the formula's best over all targets is missed by as much at most. The formula leaves out how transfers and
+// micro-batches of different sizes meet, so the plan is the candidate that is fastest in simulation. The candidates include those with one
+// size for all stages, and those of the plain line of nodes without branches: a pipeline in a row is taken where it is better.
+//
+// Branches stand in a line and only neighbours form a group, so several lines are tried: for a small graph all orders of the branches, else
+// the graph's own and one with heavy and light branches in turn.
+//
+// Devices are taken as equal: as slow and as small as the weakest among them. Where they differ, the stronger ones alone are tried too.
+// Links are as the slowest of the cluster and, where there is a hierarchy, as those of each level.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include "base/numbers.h"
+#include "cost/cost_model.h"
+#include "cost/evaluate.h"
+#include "cost/iteration_time.h"
+#include "cost/smallest_memory.h"
+#include "planners/graphpipe.h"
+#include "planners/graphpipe_search.h"
+#include "planners/planner_list.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kMostOrders = 120;  // most orders of branches, for a graph of at most kSmallGraph nodes
+constexpr std::size_t kSmallGraph = 16;
+constexpr int kLargeGraph = 100;     // nodes; in larger graphs the targets are three times as far apart
+constexpr double kWorthwhile = 1.1;  // a line whose candidates take longer than this times the best is not searched
+
+using Candidate = GraphpipePlan;
+
+struct Finder {
+  const PlanProblem& problem;
+  TimeLimit& limit;
+  std::int64_t states = 0;
+  std::vector<Candidate> squeezed = {};
+  double best = kInfinity;             // by the formula
+  std::optional<Candidate> last = {};  // the last one found for a line's targets
+};
+
+// Numbers of replicas to try: all where there are few, of many those of five binary digits, and the largest possible.
+std::vector<int> replica_counts(int most) {
+  std::vector<int> counts;
+  for (int count = 1, step = 1; count <= most; count += step) {
+    if (count >= 64 * step) step *= 2;
+    counts.push_back(count);
+  }
+  if (counts.back() != most) counts.push_back(most);
+  return counts;
+}
+
+// --- what stages may be ---
+
+// Replicas share a micro-batch evenly. A graph measured with a single sample does not say its samples: that one may be shared.
+std::vector<StageOption> options_of(const PlanProblem& problem, StageCosting& costing, const std::vector<int>& sizes) {
+  const bool whole = allowed_batches(problem) != std::vector<int>{1};
+  std::set<double> shares;
+  std::vector<StageOption> options;
+  const int most = problem.replicas ? static_cast<int>(costing.devices.size()) : 1;
+  for (const int size : sizes)
+    for (const int r : replica_counts(most)) {
+      if (whole && size % r != 0) continue;
+      shares.insert(static_cast<double>(size) / r);
+      const double ring = 2.0 * (r - 1), batches = static_cast<double>(costing.samples) / size;
+      options.push_back({.samples = size,
+                         .replicas = r,
+                         .transfer = 1 / (r * costing.link.bandwidth),
+                         .reduce = ring / r / costing.link.bandwidth / batches,
+                         .reduce_latency = ring * costing.link.latency / batches});
+    }
+  costing.shares.assign(shares.begin(), shares.end());
+  for (StageOption& option : options) {
+    const double share = static_cast<double>(option.samples) / option.replicas;
+    option.share = static_cast<int>(std::distance(shares.begin(), shares.find(share)));
+  }
+  return options;
+}
+
+// The names of the ways to run on one device; each node needs one of them.
+std::set<std::string> names_of(const PlanGraph& graph) {
+  std::set<std::string> names;
+  for (const PlanNode& node : graph.nodes) {
+    const auto one_device = [](const NodeCost& cost) { return cost.degree == 1; };
+    if (std::none_of(node.costs.begin(), node.costs.end(), one_device)) fail_one_device(node, "graphpipe");
+    for (const NodeCost& cost : node.costs)
+      if (one_device(cost)) names.insert(cost.name);
+  }
+  return names;
+}
+
+// One way for each node: the one of this name where the node has it, on one device.
+std::vector<int> choices_of(const PlanGraph& graph, const std::string& name) {
+  std::vector<int> choices;
+  for (const PlanNode& node : graph.nodes) {
+    int choice = choice_of(node, 1, name);
+    for (std::size_t i = 0; choice < 0 && i < node.costs.size(); ++i)
+      if (node.costs[i].degree == 1) choice = static_cast<int>(i);
+    choices.push_back(choice);
+  }
+  return choices;
+}
+
+// Adds costings with one size for all stages, from the smallest, which needs the least memory; then one in which each stage has its own
+// size (but one size for all stages whose nodes need that), which takes longer to search.
+void add_sizes(const PlanProblem& problem, StageCosting costing, std::vector<StageCosting>& costings) {
+  const std::vector<int> sizes = allowed_batches(problem);
+  for (const int size : sizes) {
+    costing.options = options_of(problem, costing, {size});
+    costings.push_back(costing);
+  }
+  if (sizes.size() == 1) return;
+  const auto& nodes = problem.graph.nodes;
+  const bool equal = std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.equal_batches; });
+  costing.options = options_of(problem, costing, sizes);
+  for (const int size : equal ? sizes : std::vector<int>{0}) {
+    costing.equal_size = size;
+    costings.push_back(costing);
+  }
+}
+
+// Sets of devices: for each speed and memory the devices at least as fast and as large, taken as equal to the weakest of them. All devices
+// come first.
+std::vector<StageCosting> device_sets(const PlanProblem& problem) {
+  const auto& devices = problem.cluster.devices;
+  std::set<double> speeds, memories;
+  for (const ClusterDevice& device : devices) speeds.insert(device.speed), memories.insert(device.memory);
+  std::vector<StageCosting> sets;
+  for (const double speed : speeds)
+    for (const double memory : memories) {
+      StageCosting set{.speed = speed, .memory = memory, .samples = step_samples(problem)};
+      for (std::size_t d = 0; d < devices.size(); ++d)
+        if (devices[d].speed >= speed && devices[d].memory >= memory) set.devices.push_back(static_cast<int>(d));
+      const bool known = std::any_of(sets.begin(), sets.end(), [&](const StageCosting& s) { return s.devices == set.devices; });
+      if (!set.devices.empty() && !known) sets.push_back(std::move(set));
+    }
+  return sets;
+}
+
+// The combinations of devices, ways to run nodes and sizes of micro-batches; all their plans compete.
+std::vector<StageCosting> costings_of(const PlanProblem& problem) {
+  const std::set<std::string> names = names_of(problem.graph);
+  std::vector<StageCosting> costings;
+  for (StageCosting& set : device_sets(problem)) {
+    std::vector<ClusterLink> links = {slowest_link(problem.cluster, set.devices, set.devices)};
+    for (const ClusterSpec::Level& level : problem.cluster.levels)
+      if (level.size > 1 && level.link.bandwidth > links[0].bandwidth) links.push_back(level.link);
+    for (const ClusterLink& link : links)
+      for (const std::string& name : names) {
+        set.link = link;
+        set.choices = choices_of(problem.graph, name);
+        add_sizes(problem, set, costings);
+      }
+  }
+  return costings;
+}
+
+// --- in which lines the nodes stand ---
+
+// The least device seconds of each node for a sample.
+std::vector<double> node_work(const PlanGraph& graph, const StageCosting& costing) {
+  std::vector<double> work;
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const SetCost cost = cost_of(graph.nodes[i], costing.choices[i], costing.shares.back());
+    work.push_back((cost.forward + cost.backward) / costing.shares.back());
+  }
+  return work;
+}
+
+SeriesParallel tree_of(const PlanGraph& graph, const std::vector<double>& work) {
+  std::vector<std::pair<int, int>> edges;
+  for (const PlanEdge& edge : graph.edges) edges.emplace_back(edge.from, edge.to);
+  return series_parallel(work, edges);
+}
+
+// The tree with the parts of its parallels in every order, up to kMostOrders of them.
+std::vector<SeriesParallel> all_orders(SeriesParallel tree) {
+  std::vector<SeriesParallel> orders;
+  while (static_cast<int>(orders.size()) < kMostOrders) {
+    orders.push_back(tree);
+    bool more = false;  // works like counting: the first parallel that has another order takes it, those before it start anew
+    for (SeriesParallel::Part& part : tree.parts) {
+      if (part.kind != SeriesParallel::Kind::kParallel) continue;
+      more = std::next_permutation(part.parts.begin(), part.parts.end());
+      if (more) break;
+    }
+    if (!more) break;
+  }
+  return orders;
+}
+
+// Orders each parallel as: the heaviest part, the lightest, the second heaviest, ...
+SeriesParallel alternating(SeriesParallel tree, const std::vector<double>& node_work) {
+  std::vector<double> work;
+  for (SeriesParallel::Part& part : tree.parts) {
+    double sum = part.node >= 0 ? node_work[at(part.node)] : 0;
+    for (const int inside : part.parts) sum += work[at(inside)];
+    work.push_back(sum);
+    if (part.kind != SeriesParallel::Kind::kParallel) continue;
+    std::vector<int> sorted = part.parts;
+    std::stable_sort(sorted.begin(), sorted.end(), [&](int a, int b) { return work[at(a)] > work[at(b)]; });
+    for (std::size_t i = 0; i < sorted.size(); ++i) part.parts[i] = i % 2 == 0 ? sorted[i / 2] : sorted[sorted.size() - 1 - i / 2];
+  }
+  return tree;
+}
+
+// The lines to search; the plain one is last.
+std::vector<StageLine> lines_of(const PlanGraph& graph, const StageCosting& costing) {
+  const std::vector<double> work = node_work(graph, costing);
+  const SeriesParallel tree = tree_of(graph, work);
+  std::vector<StageLine> lines;
+  for (const SeriesParallel& t : graph.nodes.size() <= kSmallGraph ? all_orders(tree) : std::vector{tree, alternating(tree, work)}) {
+    StageLine line = make_line(graph, costing, t);
+    const bool known = std::any_of(lines.begin(), lines.end(), [&](const StageLine& other) { return other.order == line.order; });
+    if (!known) lines.push_back(std::move(line));
+  }
+  std::vector<int> order(graph.nodes.size());
+  std::iota(order.begin(), order.end(), 0);
+  const bool chain = lines.size() == 1 && lines[0].forks.empty() && lines[0].order == order;
+  if (!chain) lines.push_back(make_line(graph, costing, order, {}));
+  return lines;
+}
+
+// --- the search ---
+
+struct Made {
+  Candidate candidate = {};
+  bool fits = false;
+};
+
+// The plan of a line's stages. Micro-batches in flight and time follow from the graph's own edges; on a plain line, as if each stage fed
+// the next.
+Made make_candidate(const StageLine& line, const std::vector<LineStage>& stages) {
+  const StageCosting& costing = *line.costing;
+  Made made{.fits = true};
+  Plan& plan = made.candidate.plan;
+  std::vector<double> per_sample;
+  std::vector<int> sizes;
+  std::size_t device = 0;
+  for (const LineStage& s : stages) {
+    const StageOption& option = costing.options[at(s.option)];
+    PlanStage& stage = plan.stages.emplace_back();
+    stage.nodes.assign(line.order.begin() + s.begin, line.order.begin() + s.end);
+    std::sort(stage.nodes.begin(), stage.nodes.end());
+    for (const int node : stage.nodes) stage.choices.push_back(costing.choices[at(node)]);
+    for (int r = 0; r < option.replicas; ++r) stage.devices.push_back(costing.devices[device++]);
+    stage.samples = option.samples;
+    sizes.push_back(option.samples);
+    per_sample.push_back(seconds_per_sample(line, s.begin, s.end, option));
+  }
+  const StageShape shape = line.forks.empty() ? chain(static_cast<int>(sizes.size())) : shape_of(*line.graph, plan.stages);
+  const std::vector<int> in_flight = graphpipe_in_flight(shape, sizes);
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const StageOption& option = costing.options[at(stages[i].option)];
+    plan.stages[i].ahead = in_flight[i] / option.samples;
+    made.fits = made.fits && bytes_needed(line, stages[i].begin, stages[i].end, option, in_flight[i]) <= costing.memory;
+  }
+  plan.bottleneck = *std::max_element(per_sample.begin(), per_sample.end());
+  made.candidate.time = iteration_time(shape, sizes, per_sample, costing.samples, plan.bottleneck);
+  return made;
+}
+
+// Whether the micro-batches in flight that the formula assumes must fit into memory.
+enum class InFlight { counts, squeezed };
+
+// Stages that keep the target and fit. First micro-batches in flight are not counted: often the stages fit anyway, or not at all. Where
+// they do not, they may still run with fewer in flight.
+std::optional<Candidate> at_target(Finder& finder, const StageLine& line, StageTarget target, InFlight in_flight) {
+  target.memory = line.costing->memory;
+  for (const bool counted : {false, true}) {
+    target.in_flight = counted;
+    const auto stages = stages_within(line, target, finder.states, finder.limit);
+    if (!stages) return std::nullopt;
+    Made made = make_candidate(line, *stages);
+    if (made.fits || in_flight == InFlight::squeezed) return std::move(made.candidate);
+    if (!target.any_way) finder.squeezed.push_back(std::move(made.candidate));
+  }
+  return std::nullopt;
+}
+
+// The least seconds of the node at a position over all options: for a sample, or for a micro-batch.
+double least_seconds(const StageLine& line, int position, bool of_sample) {
+  double least = kInfinity;
+  for (const StageOption& option : line.costing->options) {
+    const std::vector<double>& sums = line.seconds[at(option.share)];
+    least = std::min(least, (sums[at(position + 1)] - sums[at(position)]) / (of_sample ? option.samples : 1));
+  }
+  return least;
+}
+
+// A target below which none can be kept.
+double lowest_target(const StageLine& line) {
+  double low = line.work.back() / static_cast<double>(line.costing->devices.size());
+  for (int i = 0; i < line.size(); ++i) low = std::max(low, least_seconds(line, i, true));
+  return low;
+}
+
+// A target that all stages keep.
+double highest_target(const StageLine& line, TimeLimit& limit) {
+  double high = 0;
+  for (const StageOption& option : line.costing->options)
+    for (int end = 1; end <= line.size() && !limit.is_over(end); ++end)
+      for (int begin = 0; begin < end; ++begin) high = std::max(high, seconds_per_sample(line, begin, end, option));
+  return high;
+}
+
+// The least target that can be kept, to one part in 10^4 (10^3 for many nodes); infinite: none can.
+double least_target(Finder& finder, const StageLine& line, InFlight in_flight) {
+  const double highest = highest_target(line, finder.limit), lowest = std::max(lowest_target(line), highest * 1e-12);
+  // The slowest stage's seconds per sample; infinite where no stages are found.
+  const auto slowest_at = [&](double target) {
+    const auto found = at_target(finder, line, {.per_sample = target, .any_way = true}, in_flight);
+    if (found) finder.last = found;
+    return found ? found->plan.bottleneck : kInfinity;
+  };
+  double low = lowest, high = std::min(lowest * 1.02, highest), slowest = slowest_at(high);
+  for (double factor = 1.05; std::isinf(slowest) && high < highest && !finder.limit.is_over(); factor *= 1.2) {
+    low = high;
+    high = std::min(high * factor, highest);
+    slowest = slowest_at(high);
+  }
+  const double precision = line.size() > kLargeGraph ? 1e-3 : 1e-4;
+  while (slowest > low * (1 + precision) && !std::isinf(slowest) && !finder.limit.is_over()) {
+    const double middle = std::sqrt(low * slowest), found = slowest_at(middle);
+    (std::isinf(found) ? low : slowest) = std::isinf(found) ? middle : found;
+  }
+  return slowest;
+}
+
+// A lower bound of the longest way through the graph.
+double least_way(const StageLine& line) {
+  const std::size_t n = line.order.size();
+  std::vector<double> node(n), way(n);
+  for (int i = 0; i < line.size(); ++i) node[at(line.order[at(i)])] = least_seconds(line, i, false);
+  std::vector<std::vector<int>> before(n);
+  for (const PlanEdge& edge : line.graph->edges) before[at(edge.to)].push_back(edge.from);
+  for (std::size_t i = 0; i < n; ++i) {
+    for (const int from : before[i]) way[i] = std::max(way[i], way[at(from)]);
+    way[i] += node[i];
+  }
+  return *std::max_element(way.begin(), way.end());
+}
+
+// The plans with the shortest ways for the least target and for higher ones, as long as these could be faster by the formula.
+std::vector<Candidate> candidates_of(Finder& finder, const StageLine& line, InFlight in_flight) {
+  std::vector<Candidate> candidates;
+  const double samples = line.costing->samples, shortest = least_way(line);
+  if (samples * lowest_target(line) + shortest > finder.best * kWorthwhile) return candidates;
+  finder.last.reset();
+  double target = least_target(finder, line, in_flight), best = kInfinity, limit = best;
+  if (std::isinf(target)) return candidates;
+  do {
+    // The target is rounded up, because sums along other ways differ in their last digits.
+    if (auto found = at_target(finder, line, {.per_sample = target * (1 + 1e-12), .way_limit = limit}, in_flight)) {
+      best = std::min(best, found->time);
+      finder.best = std::min(finder.best, best);
+      candidates.push_back(std::move(*found));
+    }
+    limit = best - samples * target;  // longer ways are not worth looking for at this target or above
+    target *= line.size() > kLargeGraph ? 1.03 : 1.01;
+  } while (samples * target + shortest < best && !finder.limit.is_over());
+  if (candidates.empty() && finder.last) candidates.push_back(std::move(*finder.last));  // the time was over
+  return candidates;
+}
+
+// --- the choice, by simulation ---
+
+struct Choice {
+  double bound = 0;  // lower bound of the plan's step
+  const Plan* plan = nullptr;
+  PlanFigures figures;
+};
+
+// The candidates sorted by their bounds.
+std::vector<Choice> choices_of(const PlanProblem& problem, const GraphpipePlans& plans) {
+  std::vector<Choice> choices;
+  for (const auto* kind : {&plans.branched, &plans.in_a_row, &plans.squeezed})
+    for (const Candidate& candidate : *kind) {
+      Choice choice{.plan = &candidate.plan, .figures = figures_of(problem, candidate.plan.stages)};
+      if (!choice.figures.fit() || !can_be_simulated(choice.figures)) continue;
+      choice.bound = step_bound(choice.figures);
+      choices.push_back(std::move(choice));
+    }
+  std::stable_sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) { return a.bound < b.bound; });
+  return choices;
+}
+
+[[noreturn]] void fail(const PlanProblem& problem, TimeLimit& limit) {
+  if (limit.is_over()) fail_late("graphpipe", problem.graph.name, limit);
+  const std::vector<StageCosting> costings = costings_of(problem);
+  const StageCosting& costing = costings.front();  // all devices, the smallest micro-batches
+  const StageLine line = make_line(problem.graph, costing, tree_of(problem.graph, node_work(problem.graph, costing)));
+  StageTarget target{.per_sample = highest_target(line, limit), .any_way = true};
+  std::int64_t states = 0;
+  const auto fits = [&](double memory) {
+    target.memory = memory;
+    return stages_within(line, target, states, limit).has_value();
+  };
+  fail_memory("graphpipe", problem.graph.name, costing.memory, limit, fits);
+}
+
+}  // namespace
+
+GraphpipePlans graphpipe_plans(const PlanProblem& problem, TimeLimit& limit) {
+  if (problem.graph.nodes.size() > at(kMostGraphpipeNodes))
+    throw Error(
+        concat("graphpipe takes at most ", kMostGraphpipeNodes, " nodes; ", problem.graph.name, " has ", problem.graph.nodes.size()), {},
+        "planner best asks the others");
+  Finder finder{problem, limit};
+  const std::vector<StageCosting> costings = costings_of(problem);
+  GraphpipePlans plans;
+  const auto search = [&](InFlight in_flight) {
+    for (const StageCosting& costing : costings) {
+      if (limit.is_over()) return;
+      for (const StageLine& line : lines_of(problem.graph, costing)) {
+        if (limit.is_over()) return;
+        auto& kind = in_flight == InFlight::squeezed ? finder.squeezed : line.forks.empty() ? plans.in_a_row : plans.branched;
+        std::vector<Candidate> found = candidates_of(finder, line, in_flight);
+        kind.insert(kind.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
+      }
+    }
+  };
+  search(InFlight::counts);
+  if (plans.branched.empty() && plans.in_a_row.empty()) search(InFlight::squeezed);
+  plans.squeezed = std::move(finder.squeezed);
+  plans.states = finder.states;
+  for (auto* kind : {&plans.branched, &plans.in_a_row, &plans.squeezed})
+    std::stable_sort(kind->begin(), kind->end(), [](const Candidate& a, const Candidate& b) { return a.time < b.time; });
+  return plans;
+}
+
+Plan plan_by_graphpipe(const PlanProblem& problem, const PlanOptions& options) {
+  TimeLimit limit(options.seconds, options.clock);
+  const GraphpipePlans plans = graphpipe_plans(problem, limit);
+  const std::vector<Choice> choices = choices_of(problem, plans);
+  const Choice* best = nullptr;
+  double least = kInfinity;
+  for (const Choice& choice : choices) {
+    if (choice.bound >= least || (best && limit.is_over(forwards_of(choice.figures)))) break;
+    const double seconds = step_seconds(choice.figures);
+    if (seconds >= least) continue;
+    least = seconds;
+    best = &choice;
+  }
+  if (!best) fail(problem, limit);
+  return *best->plan;
+}
+
+}  // namespace penstock

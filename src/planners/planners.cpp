@@ -1,0 +1,108 @@
+#include <algorithm>
+#include <chrono>
+
+#include "base/text.h"
+#include "cost/cost_model.h"
+#include "cost/evaluate.h"
+#include "penstock/error.h"
+#include "planners/planner_list.h"
+
+namespace penstock {
+namespace {
+
+// Throws Error for a plan that is too large to simulate; planners make no more stages than they must.
+void check_length(const PlanProblem& problem, const Plan& plan) {
+  const PlanFigures figures = figures_of(problem, plan.stages);
+  if (can_be_simulated(figures)) return;
+  throw Error(concat("the plan of ", plan.planner, " is too long to simulate"),
+              {concat("its ", figures.stages.size(), " stages have ", figures.microbatches, " micro-batches each"),
+               concat("a plan has at most ", kMostPlanForwards, " of all stages")},
+              "larger --micro-batches, or a smaller --batch");
+}
+
+// Only two planners can use host processors: throws Error for the others where a node needs one.
+void check_processors(const PlanGraph& graph, const std::string& planner) {
+  if (planner == "best" || planner == "max-load") return;
+  for (const PlanNode& node : graph.nodes)
+    if (node.costs.empty())
+      throw Error(concat("node ", quote(node.name), " of ", graph.name, " runs on host processors only"),
+                  {concat("planner ", planner, " has stages on devices only")}, "--planner max-load");
+}
+
+void name_stages(const PlanGraph& graph, Plan& plan) {
+  for (PlanStage& stage : plan.stages) {
+    if (!stage.name.empty()) continue;
+    const auto name = [&](int node) { return graph.nodes[static_cast<std::size_t>(node)].name; };
+    stage.name = stage.nodes.size() == 1 ? name(stage.nodes[0]) : concat(name(stage.nodes.front()), " .. ", name(stage.nodes.back()));
+  }
+}
+
+// The error for a plan that does not fit; it names the device that lacks most.
+[[noreturn]] void fail_memory(const PlanProblem& problem, const Plan& plan) {
+  std::size_t worst = 0;
+  const auto lack = [&](std::size_t d) { return plan.peak_bytes[d] / problem.cluster.devices[d].memory; };
+  for (std::size_t d = 0; d < plan.peak_bytes.size(); ++d)
+    if (lack(d) > lack(worst)) worst = d;
+  throw Error(concat("the plan of ", plan.planner, " does not fit"),
+              {concat("device ", worst, " would hold ", bytes_text(plan.peak_bytes[worst]), " with one micro-batch at a time"),
+               concat("it has ", bytes_text(problem.cluster.devices[worst].memory))},
+              "planner best keeps to the memory of every device");
+}
+
+}  // namespace
+
+const std::vector<PlannerInfo>& planners() {
+  static const std::vector<PlannerInfo> all = {
+      {"best", "the fastest plan of all planners in simulation, improved by local search", plan_by_best},
+      {"exact", "every split of a small graph, its devices and micro-batches, in simulation", plan_by_exact},
+      {"graphpipe", "stages that branch and join, the shortest way at the least time per sample (GraphPipe, 2406.17145)",
+       plan_by_graphpipe},
+      {"pipedream", "replicated stages of nested downsets, level by level (Narayanan et al., SOSP 2019)", plan_by_pipedream, true},
+      {"piper", "data and tensor degrees and recomputation for each stage (Tarnawski et al., NeurIPS 2021)", plan_by_piper, true},
+      {"max-load", "the smallest largest load with transfers, no replicas (Tarnawski et al., NeurIPS 2020)", plan_by_max_load, true},
+      {"dapple", "a chain of stages with replicas, placed machine by machine, by the latency of its pivot (DAPPLE, 2007.01045)",
+       plan_by_dapple},
+      {"spp", "a chain of stages with replicas on devices in the order of their links (SPP, 2204.10562)", plan_by_spp},
+      {"bapipe", "a chain of stages balanced over unequal devices, and how far ahead they run (BaPipe, 2012.12544)", plan_by_bapipe},
+      {"dawnpiper", "a chain of stages cut between any nodes, with recomputation where memory binds (DawnPiper, 2505.05856)",
+       plan_by_dawnpiper},
+  };
+  return all;
+}
+
+void check_planner(const std::string& name, const std::vector<std::string>& others) {
+  std::vector<std::string> names;
+  for (const PlannerInfo& planner : planners()) names.push_back(planner.name);
+  names.insert(names.end(), others.begin(), others.end());
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  const std::string near = nearest(name, names);
+  throw Error(concat("there is no planner ", quote(name)), {"planners: " + join(names, ", ")},
+              near.empty() ? "" : concat("did you mean ", near, "?"));
+}
+
+const PlannerInfo& planner_named(const std::string& name) {
+  check_planner(name);
+  return *std::find_if(planners().begin(), planners().end(), [&](const PlannerInfo& planner) { return planner.name == name; });
+}
+
+Plan make_plan(const std::string& planner, const PlanProblem& problem, const PlanOptions& options) {
+  return make_plan(planner_named(planner), problem, options);
+}
+
+Plan make_plan(const PlannerInfo& info, const PlanProblem& problem, const PlanOptions& options) {
+  check_problem(problem);
+  check_processors(problem.graph, info.name);
+  const auto begin = std::chrono::steady_clock::now();
+  Plan plan = info.plan(problem, options);
+  plan.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  plan.planner = plan.planner.empty() ? info.name : concat(info.name, " (", plan.planner, ")");
+  check_plan(problem, plan);
+  check_length(problem, plan);
+  name_stages(problem.graph, plan);
+  if (!evaluate(problem, plan) && options.memory) fail_memory(problem, plan);
+  if (uses_cpus(problem)) plan.lower_bound = 0;  // the bound was proven for devices only
+  plan.lower_bound = std::max(plan.lower_bound, least_step_seconds(problem));
+  return plan;
+}
+
+}  // namespace penstock

@@ -1,0 +1,24 @@
+#include "profile/line.h"
+
+#include <algorithm>
+
+namespace penstock {
+
+Line fit(std::span<const MeasuredTime> times) {
+  double w = 0, x = 0, y = 0, xx = 0, xy = 0;
+  for (const MeasuredTime& time : times) {
+    const double seconds = std::max(time.seconds, 1e-9), weight = 1 / (seconds * seconds);
+    w += weight;
+    x += weight * time.bytes;
+    y += weight * seconds;
+    xx += weight * time.bytes * time.bytes;
+    xy += weight * time.bytes * seconds;
+  }
+  Line line;
+  const double spread = w * xx - x * x;
+  if (spread > 1e-9 * w * xx) line.per_byte = std::max(0.0, (w * xy - x * y) / spread);
+  if (w > 0) line.fixed = std::max(0.0, (y - line.per_byte * x) / w);
+  return line;
+}
+
+}  // namespace penstock

@@ -1,0 +1,203 @@
+#include "rules/load_schedule.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "schedule/by_rules.h"
+#include "schedule/kinds.h"
+
+namespace penstock {
+namespace {
+
+using Path = RulesPlacement::Path;
+
+// The most stages that an actor has.
+int own_chunks(const RulesPlacement& placement, const ScheduleOptions& options) {
+  if (placement.path == Path::chain) return 1;
+  if (placement.path == Path::stages) return (static_cast<int>(placement.actors.size()) + options.actors - 1) / options.actors;
+  return placement.chunks > 0 ? placement.chunks : options.chunks;
+}
+
+void check_options(const Rules& rules, const ScheduleOptions& options) {
+  const auto at_least_one = [&](std::string_view what, int value) {
+    if (value < 1) throw Error(concat(rules.name, ": ", what, " must be at least 1, not ", value));
+  };
+  at_least_one("actors", options.actors);
+  at_least_one("micro-batches", options.microbatches);
+  at_least_one("chunks", options.chunks);
+  const std::pair<const char*, bool> of_others[] = {{"--in-flight", options.in_flight != 0},
+                                                    {"--group", options.group != 0},
+                                                    {"--unit", options.unit != 0},
+                                                    {"--transfers", !options.transfers.empty()},
+                                                    {"--split-backward", options.split_backward}};
+  for (const auto& [flag, is_given] : of_others) {
+    if (is_given) throw Error(concat(rules.name, ": rules take no ", flag), {}, "write it as a limit, an order or a preference");
+  }
+  const int own = own_chunks(rules.placement, options);
+  if (own != options.chunks && options.chunks > 1) {
+    throw Error(concat(rules.name, ": stages per actor are ", own, " by the placement, ", options.chunks, " by --chunks"), {},
+                "write `placement loop` or `placement wave` without a number");
+  }
+}
+
+// The actor of each stage; for bidirectional rules, on the way of the even micro-batches.
+std::vector<std::int32_t> actors_of(const Rules& rules, const ScheduleOptions& options) {
+  const RulesPlacement& placement = rules.placement;
+  const int chunks = own_chunks(placement, options);
+  if (1.0 * options.actors * chunks * options.microbatches > kMostForwards) {
+    throw Error(concat(rules.name, ": a table of ", options.actors, " actors x ", chunks, " chunks x ", options.microbatches,
+                       " micro-batches is too large"),
+                {concat("the product may be up to ", kMostForwards)});
+  }
+  if (placement.path == Path::stages) {
+    const std::int32_t last = *std::max_element(placement.actors.begin(), placement.actors.end());
+    if (last >= options.actors)
+      throw Error(concat(rules.name, ": the placement names actor ", last, " of ", options.actors), {}, concat("--actors ", last + 1));
+    return placement.actors;
+  }
+  std::vector<std::int32_t> out;
+  for (int c = 0; c < chunks; ++c) {
+    const bool back = placement.path == Path::wave && c % 2 == 1;
+    for (int r = 0; r < options.actors; ++r) out.push_back(back ? options.actors - 1 - r : r);
+  }
+  return out;
+}
+
+StageShape shape_of(const Rules& rules, std::size_t stages) {
+  StageShape shape = chain(static_cast<int>(stages));
+  if (rules.edges.empty()) return shape;
+  for (auto& before : shape.predecessors) before.clear();
+  for (const auto& [from, to] : rules.edges) {
+    if (static_cast<std::size_t>(to) >= stages)
+      throw Error(concat(rules.name, ": edge ", from, ">", to, " names stage ", to, " of ", stages));
+    auto& before = shape.predecessors[static_cast<std::size_t>(to)];
+    if (std::find(before.begin(), before.end(), from) == before.end()) before.push_back(from);
+  }
+  return shape;
+}
+
+// The rules as parsed from their own text, so that the parser makes all checks.
+Rules checked(const Rules& rules) {
+  Rules out = parse_rules(print(rules), rules.name.empty() ? "rules" : rules.name);
+  // The places of expressions stay those that the caller read them at.
+  for (std::size_t i = 0; i < out.orders.size(); ++i) out.orders[i].size.place = rules.orders[i].size.place;
+  for (std::size_t i = 0; i < out.limits.size(); ++i) out.limits[i].most.place = rules.limits[i].most.place;
+  return out;
+}
+
+// The work that checked rules describe, without its times.
+EngineWork work_of(const Rules& rules, const ScheduleOptions& options) {
+  check_options(rules, options);
+  EngineWork out;
+  out.microbatches = options.microbatches;
+  out.split = rules.split;
+  out.actor_count = options.actors;
+  out.actors = {actors_of(rules, options)};
+  out.shape = shape_of(rules, out.actors[0].size());
+  if (options.forward_only) out.shape.has_backward.assign(out.actors[0].size(), false);
+  if (!rules.placement.bidirectional) return out;
+  std::vector<std::int32_t>& up = out.actors.emplace_back(out.actors[0]);
+  for (std::int32_t& actor : up) actor = options.actors - 1 - actor;
+  return out;
+}
+
+// The rules with numbers in place of letters.
+EngineRules engine_rules(const Rules& rules, const Variables& known) {
+  EngineRules out;
+  out.name = rules.name;
+  const Preference otherwise = rules.split ? Preference{{Kind::I}, {Kind::F}, {Kind::W}} : Preference{{Kind::B}, {Kind::F}};
+  const Preference& prefer = rules.prefer.empty() ? otherwise : rules.prefer;
+  const Preference* phases[] = {&rules.warm_up, &rules.steady, &rules.drain};
+  for (std::size_t i = 0; i < kSchedulePhases; ++i) out.phases[i] = phases[i]->empty() ? prefer : *phases[i];
+  for (std::size_t i = 0; i < rules.orders.size(); ++i) {
+    out.orders[i].way = rules.orders[i].way;
+    Variables here = known;
+    for (here.r = 0; here.r < known.p; ++here.r) {
+      const std::int64_t size = rules.orders[i].size.value(here);
+      if (size < 1) throw Error(concat(rules.name, ": groups of ", print(rules.orders[i].size), " are ", size, " on actor ", here.r));
+      out.orders[i].size.push_back(size);
+    }
+  }
+  for (const RulesLimit& limit : rules.limits) {
+    const auto most = [limit, known](std::int32_t actor, std::int32_t stage) {
+      Variables here = known;
+      here.r = actor;
+      here.s = stage;
+      return limit.most.value(here);
+    };
+    out.limits.push_back({print(limit), limit.each, limit.until_input, most});
+  }
+  return out;
+}
+
+// When what is sent arrives: a transfer occupies its link, or the medium that links share, as in time_table.
+std::function<double(std::int32_t, std::int32_t, double, double)> arrivals_over(const Network& network) {
+  return [&network, free = std::map<std::pair<std::int32_t, std::int32_t>, double>()](std::int32_t from, std::int32_t to, double ready,
+                                                                                      double bytes) mutable {
+    const Link& link = network.at(from, to);
+    double& until = free[link.medium < 0 ? std::pair(from, to) : std::pair(-1, link.medium)];
+    until = std::max(until, ready) + bytes / link.bandwidth;
+    return until + link.latency;
+  };
+}
+
+// `work`: of these checked rules and options.
+Listed listed(const Rules& rules, const ScheduleOptions& options, EngineWork work, const TableCosts& costs) {
+  double longest = 0;
+  for (const StageCosts& stage : costs.stages) {
+    longest = std::max(longest, *std::max_element(stage.time.begin(), stage.time.end()));
+    EngineStage& of = work.stages.emplace_back();
+    std::copy_n(stage.time.begin(), of.time.size(), of.time.begin());
+    of.forward_bytes = stage.forward_bytes;
+    of.backward_bytes = stage.backward_bytes;
+  }
+  work.tolerance = 1e-9 * longest;
+  Variables known;
+  known.p = options.actors;
+  known.m = options.microbatches;
+  known.v = own_chunks(rules.placement, options);
+  return schedule_by(engine_rules(rules, known), work);
+}
+
+}  // namespace
+
+Listed schedule_by(const Rules& given, const ScheduleOptions& options, const TableCosts& costs, const Network& network) {
+  const Rules rules = checked(given);
+  EngineWork work = work_of(rules, options);
+  work.arrival = arrivals_over(network);
+  return listed(rules, options, std::move(work), costs);
+}
+
+Schedule make_schedule(const Rules& given, const ScheduleOptions& options) {
+  const Rules rules = checked(given);
+  EngineWork work = work_of(rules, options);
+  const std::int32_t stages = static_cast<std::int32_t>(work.actors[0].size());
+  const auto& [f, b, i, w] = rules.times;
+  const UnitCosts times{.forward = 1.0 * f, .backward = 1.0 * b, .input = 1.0 * i, .weight = 1.0 * w};
+  return listed(rules, options, std::move(work), uniform_costs(stages, times, static_cast<double>(options.actors) / stages)).schedule;
+}
+
+StageShape shape_of(const Rules& rules, const ScheduleOptions& options) {
+  return work_of(checked(rules), options).shape;
+}
+
+bool names_rules(const std::string& what) {
+  return what.ends_with(".rules");
+}
+
+bool names_table(const std::string& what) {
+  return !names_rules(what) && (what.ends_with(".csv") || what.find('/') != std::string::npos);
+}
+
+Rules load_rules(const std::string& file) {
+  return parse_rules(read_file(file), file);
+}
+
+Schedule load_schedule(const std::string& what, const ScheduleOptions& options) {
+  if (names_rules(what)) return make_schedule(load_rules(what), options);
+  return names_table(what) ? parse_schedule(read_file(what), what) : make_schedule(what, options);
+}
+
+}  // namespace penstock

@@ -1,0 +1,127 @@
+// The search's view of the work: which order each actor runs it in, and what that order takes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/numbers.h"
+#include "search/search.h"
+
+namespace penstock {
+
+// The next micro-batch of a lane, in one kind of work: F, B, I or W.
+struct Step {
+  std::int16_t lane = 0;
+  Kind kind = Kind::F;
+  bool operator==(const Step&) const = default;
+};
+using Rows = std::vector<std::vector<Step>>;  // of each actor
+
+// The k-th piece of work needs the k-th of another lane: from a transfer, or, where slot is -1, on the same actor.
+struct LaneNeed {
+  std::int32_t lane, slot;
+};
+struct LaneSend {
+  std::int32_t slot, channel;
+  double seconds, latency;  // for which the channel is occupied; until it is there after that
+};
+
+// A stage on one route.
+struct StageLane {
+  std::int32_t stage, actor, route;
+  std::vector<std::int32_t> microbatches;
+  bool has_backward, has_weight;
+  double forward, whole, input, weight;  // times; weight 0 where there is none
+  std::int64_t live;                     // in parts (Lanes::limit)
+  std::vector<LaneNeed> forward_needs, backward_needs;
+  std::vector<LaneSend> forward_sends, backward_sends;
+
+  std::int32_t count() const { return static_cast<std::int32_t>(microbatches.size()); }
+  double time(Kind kind) const { return kind == Kind::F ? forward : kind == Kind::B ? whole : kind == Kind::I ? input : weight; }
+};
+
+struct Lanes {
+  std::vector<StageLane> lanes;  // each after those that feed it
+  std::vector<std::vector<std::int32_t>> of_actor;
+  std::int32_t microbatches = 0, slots = 0, channels = 0;
+  std::int64_t limit = 0;  // activations, in whole parts of the largest
+  bool whole = true, split = true;
+  bool limited_links = false;  // a transfer may have to wait for another
+  bool shared_links = false;   // and that for another actor's
+
+  const StageLane& operator[](std::int32_t lane) const { return lanes[static_cast<std::size_t>(lane)]; }
+  std::int32_t size() const { return static_cast<std::int32_t>(lanes.size()); }
+  std::int32_t actors() const { return static_cast<std::int32_t>(of_actor.size()); }
+  // Activations that one micro-batch's end of the step frees on the lane's actor (0: none).
+  bool frees(const Step& step) const;
+  std::int32_t slots_of_all() const { return slots * microbatches; }
+};
+// `placement` gives every micro-batch one route.
+Lanes lanes_of(const SearchProblem& problem, const Placement& placement);
+// What one micro-batch needs on the actor that it needs most on, in activations.
+double smallest_limit(const SearchProblem& problem, const Placement& placement);
+
+Schedule schedule_of(const Lanes& lanes, const Rows& rows);
+// Nothing where the table holds more than the search's kinds, or W elsewhere.
+std::optional<Rows> rows_of(const Lanes& lanes, const Schedule& schedule);
+
+// Rows as far as they have run. Steps are appended in any order in which they can run; the last ones may be taken back.
+class PartialRun {
+ public:
+  explicit PartialRun(const Lanes& lanes);
+  void clear();
+
+  // When all that the lane's next step of this kind needs will be there; infinity where some of that has not been appended.
+  double ready(Step step) const;
+  // Whether the row may go on with it as far as the lane's own counts go. B and I follow F, W follows I.
+  bool is_next(Step step) const;
+  bool fits(Step step) const;  // in memory
+  // Returns its end. Of a step that is_next and has a finite ready().
+  double append(Step step);
+  void undo();  // the last append
+
+  double free(std::int32_t actor) const { return free_[at(actor)]; }
+  std::int64_t live(std::int32_t actor) const { return live_[at(actor)]; }
+  std::int32_t forwards(std::int32_t lane) const { return counts_[at(lane)].f; }
+  std::int32_t backwards(std::int32_t lane) const { return counts_[at(lane)].b + counts_[at(lane)].i; }
+  std::int32_t pending_weights(std::int32_t lane) const { return lanes_[lane].has_weight ? counts_[at(lane)].i - counts_[at(lane)].w : 0; }
+  // Micro-batches whose activations are gone.
+  std::int32_t finished(std::int32_t lane) const {
+    return lanes_[lane].has_weight ? counts_[at(lane)].b + counts_[at(lane)].w : backwards(lane);
+  }
+  double channel(std::int32_t channel) const { return channel_free_[at(channel)]; }
+  double arrival(std::int32_t slot, std::int32_t k) const { return arrivals_[at(slot * lanes_.microbatches + k)]; }
+  std::int64_t steps() const { return static_cast<std::int64_t>(log_.size()); }
+  double makespan() const;
+
+ private:
+  struct Counts {
+    std::int32_t f = 0, b = 0, i = 0, w = 0;
+    std::int32_t& of(Kind kind) { return kind == Kind::F ? f : kind == Kind::B ? b : kind == Kind::I ? i : w; }
+  };
+  struct Entry {
+    Step step;
+    double free;
+    std::size_t channels;  // size of log_channels_ before it
+  };
+  const std::vector<LaneSend>& sends(Step step) const;
+
+  const Lanes& lanes_;
+  std::vector<Counts> counts_;
+  std::vector<double> free_, channel_free_, arrivals_;
+  std::vector<std::int64_t> live_;
+  std::vector<Entry> log_;
+  std::vector<double> log_channels_;
+};
+
+// When each step of complete rows runs.
+struct RowTimes {
+  double makespan = 0;  // infinity: they can never run
+  std::vector<std::vector<double>> start, end;
+};
+// `run` is cleared first.
+RowTimes time_rows(const Lanes& lanes, const Rows& rows, PartialRun& run);
+
+}  // namespace penstock

@@ -1,0 +1,381 @@
+#include "search/search.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <random>
+#include <set>
+
+#include "base/invariant.h"
+#include "base/text.h"
+#include "penstock/error.h"
+#include "search/improve.h"
+#include "search/list_schedule.h"
+#include "search/prove.h"
+#include "search/search_with_memory.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kRounding = 1e-9;  // two makespans that differ by less are equal
+
+class Clock {
+ public:
+  explicit Clock(double seconds) : seconds_(seconds) {}
+  bool is_after(double part) const {
+    return std::isfinite(seconds_) && std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() > part * seconds_;
+  }
+
+ private:
+  double seconds_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// One placement's state of the search.
+struct Ground {
+  Lanes lanes;
+  HeadsAndTails ends;
+  double bound;
+  Ground(const SearchProblem& problem, const Placement& placement)
+      : lanes(lanes_of(problem, placement)), ends(lanes), bound(ends.bound()) {}
+};
+
+struct Candidate {
+  Rows rows;
+  double makespan;
+  std::string name;
+  std::size_t ground;
+};
+
+bool is_chain(const StageShape& shape) {
+  for (std::size_t s = 0; s < shape.predecessors.size(); ++s) {
+    const bool linked =
+        s == 0 ? shape.predecessors[s].empty() : shape.predecessors[s] == std::vector<std::int32_t>{static_cast<std::int32_t>(s) - 1};
+    if (!linked || shape.has_backward[s] != shape.has_backward[0]) return false;
+  }
+  return !shape.predecessors.empty();
+}
+
+// Stages along the actors and back, and so on: both ways cross each link, and a turn needs no transfer.
+Placement snake(const SearchProblem& problem) {
+  Route route;
+  for (std::int32_t s = 0; s < static_cast<std::int32_t>(problem.shape.predecessors.size()); ++s) {
+    const std::int32_t chunk = s / problem.actors, place = s % problem.actors;
+    route.actor_of_stage.push_back(chunk % 2 == 0 ? place : problem.actors - 1 - place);
+  }
+  for (std::int32_t m = 0; m < problem.microbatches; ++m) route.microbatches.push_back(m);
+  return {route};
+}
+
+// Whether its kinds of backward are among those that costs are given for.
+bool has_costs(const SearchProblem& problem, const Schedule& schedule) {
+  for (const auto& row : schedule.actors)
+    for (const Action& action : row) {
+      if (action.kind == Kind::B && !problem.whole) return false;
+      if ((action.kind == Kind::I || action.kind == Kind::W) && !problem.split) return false;
+    }
+  return true;
+}
+
+bool is_faster(const FoundTable& a, const FoundTable& b) {
+  return a.makespan < b.makespan;
+}
+
+// Of F, I and W alone.
+class Search {
+ public:
+  Search(const SearchProblem& problem, const SearchOptions& options)
+      : problem_(problem), options_(options), clock_(options.seconds), random_(options.seed) {}
+
+  SearchResult result() {
+    tables_ = tables_for(problem_, options_);
+    find_grounds();
+    for (std::size_t g = 0; g < grounds_.size(); ++g) {
+      add_registered(g);
+      add_heuristics(g);
+    }
+    improve_best();
+    for (std::size_t g = 0; g < grounds_.size(); ++g) bound_by_proof(g);
+    return finish();
+  }
+
+ private:
+  double limit() const { return problem_.memory_limit * (1 + kRounding); }
+
+  // The placements in which the work fits.
+  void find_grounds() {
+    std::vector<Placement> placements = options_.placements;
+    if (placements.empty()) {
+      for (const RegisteredTable& table : tables_) {
+        Placement placement = placement_of(table.schedule);
+        if (std::find(placements.begin(), placements.end(), placement) == placements.end()) placements.push_back(std::move(placement));
+      }
+      const Placement turning = snake(problem_);
+      if (!tables_.empty() && std::find(placements.begin(), placements.end(), turning) == placements.end()) placements.push_back(turning);
+    }
+    if (placements.empty())
+      throw Error("no schedule fits these stages and actors",
+                  {concat(problem_.shape.predecessors.size(), " stages, ", problem_.actors, " actors")},
+                  "the search needs a placement: the stages' number must be a multiple of the actors'");
+    double smallest = kInfinity;
+    for (const Placement& placement : placements) {
+      const double needed = smallest_limit(problem_, placement);
+      smallest = std::min(smallest, needed);
+      if (needed <= limit()) grounds_.emplace_back(problem_, placement), placements_.push_back(placement);
+    }
+    if (grounds_.empty())
+      throw Error(concat("no table keeps a memory limit of ", number(problem_.memory_limit), " activations"),
+                  {concat("one micro-batch alone needs ", number(smallest), " on its fullest actor")},
+                  concat("the smallest limit that would do is ", number(smallest)));
+  }
+
+  void add(Candidate candidate) {
+    if (!std::isfinite(candidate.makespan)) return;
+    best_ = std::min(best_, candidate.makespan);
+    candidates_.push_back(std::move(candidate));
+    std::stable_sort(candidates_.begin(), candidates_.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.makespan < b.makespan; });
+    // Equal times are mostly equal tables.
+    for (std::size_t i = candidates_.size(); i-- > 1;) {
+      if (candidates_[i].makespan <= candidates_[i - 1].makespan * (1 + kRounding))
+        candidates_.erase(candidates_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    if (candidates_.size() > kMostCandidates) candidates_.pop_back();
+  }
+  bool is_best_known(std::size_t g) const { return best_ <= grounds_[g].bound * (1 + kRounding); }
+
+  Candidate candidate(std::size_t g, Rows rows, std::string name) {
+    PartialRun run(grounds_[g].lanes);
+    const double makespan = rows.empty() ? kInfinity : time_rows(grounds_[g].lanes, rows, run).makespan;
+    return {std::move(rows), makespan, std::move(name), g};
+  }
+
+  // The registered tables of this placement that keep the limit; the fastest of all stays as it is.
+  void add_registered(std::size_t g) {
+    for (const RegisteredTable& table : tables_) {
+      if (placement_of(table.schedule) != placements_[g]) continue;
+      TableTime time = time_table(table.schedule, problem_.shape, problem_.costs, {.network = problem_.network});
+      if (*std::max_element(time.peak_live.begin(), time.peak_live.end()) > limit()) continue;
+      if (std::optional<Rows> rows = rows_of(grounds_[g].lanes, table.schedule)) add(candidate(g, std::move(*rows), table.title()));
+      if (!result_.generator.empty() && time.makespan >= result_.generator_time) continue;
+      result_.generator = table.title();
+      result_.generator_time = time.makespan;
+      generator_ = table.schedule;
+    }
+  }
+
+  void add_heuristics(std::size_t g) {
+    const Ground& ground = grounds_[g];
+    const double until = kHeuristics * static_cast<double>(g + 1) / static_cast<double>(grounds_.size());
+    for (const double warm_up : {0.5, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0})
+      for (const double delay : {0.0, 0.5, 1.0, 1.5, 2.0, 3.0})
+        add(candidate(g, zero_bubble_rows(ground.lanes, warm_up, delay), concat("zero bubble, warm-up ", warm_up, ", delay ", delay)));
+    for (const Policy& policy : policies(ground.lanes)) {
+      if (is_best_known(g) || clock_.is_after(until)) return;
+      add(candidate(g, list_schedule(ground.lanes, ground.ends, policy), text(policy)));
+    }
+  }
+
+  // The fastest, and then the best of what that has led to once more: where moves end depends on their order.
+  void improve_best() {
+    improve_first(kMostCandidates, kHeuristics, kFirstRound);
+    improve_first(kOnceMore, kFirstRound, kImprovement);
+  }
+
+  // So many candidates, between these parts of the seconds.
+  void improve_first(std::size_t count, double from, double to) {
+    std::vector<Candidate> starts = candidates_;
+    if (starts.size() > count) starts.resize(count);
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+      const Candidate& start = starts[i];
+      const Ground& ground = grounds_[start.ground];
+      if (is_best_known(start.ground)) continue;
+      const double until = from + (to - from) * static_cast<double>(i + 1) / static_cast<double>(starts.size());
+      Improved improved = improve(ground.lanes, start.rows, options_.moves, ground.bound, random_, [&] { return clock_.is_after(until); });
+      const std::string name = start.name.ends_with(", improved") ? start.name : start.name + ", improved";
+      if (improved.makespan < start.makespan) add({std::move(improved.rows), improved.makespan, name, start.ground});
+    }
+  }
+
+  // Raises the placement's bound: to the best makespan, or, where that cannot be proven, to what can.
+  void bound_by_proof(std::size_t g) {
+    Ground& ground = grounds_[g];
+    if (ground.lanes.shared_links) return;  // transfers of several actors' rows wait for each other
+    const double until = kImprovement + (1 - kImprovement) * static_cast<double>(g + 1) / static_cast<double>(grounds_.size());
+    if (prove_beyond(g, best_, until)) return;
+    for (int round = 0; round < kRounds && !is_best_known(g) && !clock_.is_after(until); ++round)
+      prove_beyond(g, ground.bound + (best_ - ground.bound) / 2, until);
+  }
+
+  // Whether it is now known that nothing takes less than `target`, or something does.
+  bool prove_beyond(std::size_t g, double target, double until) {
+    Ground& ground = grounds_[g];
+    if (is_best_known(g)) return true;
+    std::int64_t steps = 0;
+    for (const StageLane& lane : ground.lanes.lanes) steps += 3 * lane.count();
+    // A node takes time proportional to the steps, and there is no hope where there are many.
+    const double share = std::min(1.0, 1e4 / static_cast<double>(steps * steps));
+    const std::int64_t nodes = static_cast<std::int64_t>(share * static_cast<double>(options_.nodes));
+    const Proof proof = prove(ground.lanes, ground.ends, target, nodes, [&] { return clock_.is_after(until); });
+    result_.nodes += proof.nodes;
+    if (!proof.rows.empty()) add({proof.rows, proof.makespan, "branch and bound", g});
+    if (proof.complete) ground.bound = std::max(ground.bound, proof.rows.empty() ? target : proof.makespan);
+    return proof.complete;
+  }
+
+  SearchResult finish() {
+    SearchResult& out = result_;
+    const bool registered =
+        candidates_.empty() || (!out.generator.empty() && out.generator_time <= candidates_[0].makespan * (1 + kRounding));
+    invariant(!candidates_.empty() || !out.generator.empty(), "a placement within the limit has a table");
+    out.schedule = registered ? generator_ : schedule_of(grounds_[candidates_[0].ground].lanes, candidates_[0].rows);
+    out.found_by = registered ? out.generator : candidates_[0].name;
+    find_runners_up();
+    out.schedule.name = "searched";
+    validate(out.schedule, problem_.shape, problem_.microbatches);
+    out.time = time_table(out.schedule, problem_.shape, problem_.costs, {.network = problem_.network});
+    invariant(registered || grounds_[candidates_[0].ground].lanes.shared_links ||
+                  std::abs(out.time.makespan - candidates_[0].makespan) <= kRounding * out.time.makespan,
+              "rows and tables take the same time");
+    for (const double peak : out.time.peak_live) invariant(peak <= limit(), "a searched table keeps the limit");
+    out.lower_bound = kInfinity;
+    for (const Ground& ground : grounds_) out.lower_bound = std::min(out.lower_bound, ground.bound);
+    out.optimal = out.time.makespan <= out.lower_bound * (1 + 2 * kRounding);
+    out.lower_bound = std::min(out.lower_bound, out.time.makespan);
+    return std::move(out);
+  }
+
+  void find_runners_up() {
+    for (const Candidate& other : candidates_) {
+      Schedule schedule = schedule_of(grounds_[other.ground].lanes, other.rows);
+      if (schedule.actors == result_.schedule.actors) continue;
+      const double makespan = time_table(schedule, problem_.shape, problem_.costs, {.network = problem_.network}).makespan;
+      result_.runners_up.push_back({std::move(schedule), makespan, other.name});
+    }
+    std::stable_sort(result_.runners_up.begin(), result_.runners_up.end(), is_faster);
+  }
+
+  static constexpr std::size_t kMostCandidates = 4, kOnceMore = 2;
+  static constexpr double kHeuristics = 0.4, kFirstRound = 0.7, kImprovement = 0.8;  // parts of the seconds by which these end
+  static constexpr int kRounds = 4;                                                  // of halving the gap
+
+  const SearchProblem& problem_;
+  const SearchOptions& options_;
+  Clock clock_;
+  std::mt19937_64 random_;
+  std::vector<RegisteredTable> tables_;
+  std::vector<Placement> placements_;
+  std::deque<Ground> grounds_;         // of the placements; HeadsAndTails refer to their lanes
+  std::vector<Candidate> candidates_;  // the fastest first
+  double best_ = kInfinity;
+  Schedule generator_;
+  SearchResult result_;
+};
+
+}  // namespace
+
+Placement placement_of(const Schedule& schedule) {
+  const std::size_t stages = at(schedule.stages()), microbatches = at(schedule.microbatches());
+  std::vector<std::vector<std::int32_t>> actors(microbatches, std::vector<std::int32_t>(stages, 0));
+  for (std::size_t a = 0; a < schedule.actors.size(); ++a)
+    for (const Action& action : schedule.actors[a]) {
+      if (action.kind != Kind::F) continue;
+      for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
+        actors[at(m)][at(action.stage)] = static_cast<std::int32_t>(a);
+    }
+  Placement placement;
+  for (std::size_t m = 0; m < microbatches; ++m) {
+    auto route = std::find_if(placement.begin(), placement.end(), [&](const Route& known) { return known.actor_of_stage == actors[m]; });
+    if (route == placement.end()) route = placement.insert(placement.end(), Route{actors[m], {}});
+    route->microbatches.push_back(static_cast<std::int32_t>(m));
+  }
+  return placement;
+}
+
+int copies_of(const Placement& placement) {
+  std::size_t most = 0;
+  for (std::size_t stage = 0; !placement.empty() && stage < placement.front().actor_of_stage.size(); ++stage) {
+    std::set<std::int32_t> actors;
+    for (const Route& route : placement) actors.insert(route.actor_of_stage[stage]);
+    most = std::max(most, actors.size());
+  }
+  return static_cast<int>(most);
+}
+
+std::vector<ScheduleOptions> option_sets(const ScheduleInfo& info, const ScheduleOptions& shape) {
+  std::vector<ScheduleOptions> out = {shape};
+  const std::pair<const char*, int ScheduleOptions::*> counts[] = {
+      {"--unit", &ScheduleOptions::unit}, {"--group", &ScheduleOptions::group}, {"--in-flight", &ScheduleOptions::in_flight}};
+  for (const auto& [flag, member] : counts) {
+    if (std::find(info.takes.begin(), info.takes.end(), flag) == info.takes.end()) continue;
+    for (int count = 1; count < 2 * shape.microbatches; count *= 2) {
+      out.push_back(shape);
+      out.back().*member = std::min(count, shape.microbatches);
+    }
+  }
+  return out;
+}
+
+std::string RegisteredTable::title() const {
+  const auto flag = [](const char* option, int value) { return value > 0 ? concat(" ", option, " ", value) : std::string(); };
+  return concat(name, flag("--unit", options.unit), flag("--group", options.group), flag("--in-flight", options.in_flight));
+}
+
+std::vector<RegisteredTable> registered_tables(const ScheduleOptions& shape) {
+  std::vector<RegisteredTable> out;
+  for (const ScheduleInfo& info : schedules()) {
+    const std::size_t first = out.size();
+    for (const ScheduleOptions& options : option_sets(info, shape)) {
+      RegisteredTable table{info.name, options, {}, {}};
+      try {
+        table.schedule = make_schedule(info.name, options);
+        if (table.schedule.stages() != shape.actors * shape.chunks)
+          table.refused = concat("it has ", table.schedule.stages(), " stages, not ", shape.actors * shape.chunks);
+      } catch (const Error& error) {
+        table.refused = split(error.what(), '\n')[0];
+      }
+      const bool known = std::any_of(out.begin() + static_cast<std::ptrdiff_t>(first), out.end(), [&](const RegisteredTable& other) {
+        return other.schedule.actors == table.schedule.actors || !table.refused.empty();
+      });
+      if (!known) out.push_back(std::move(table));
+    }
+  }
+  return out;
+}
+
+std::vector<RegisteredTable> tables_for(const SearchProblem& problem, const SearchOptions& options) {
+  const int stages = static_cast<int>(problem.shape.predecessors.size());
+  if (!is_chain(problem.shape) || stages % problem.actors != 0) return {};
+  std::vector<RegisteredTable> tables = registered_tables({.actors = problem.actors,
+                                                           .microbatches = problem.microbatches,
+                                                           .chunks = stages / problem.actors,
+                                                           .forward_only = !problem.shape.has_backward[0]});
+  std::erase_if(tables, [&](const RegisteredTable& table) {
+    if (!table.refused.empty() || !has_costs(problem, table.schedule)) return true;
+    const Placement placement = placement_of(table.schedule);
+    const auto& wanted = options.placements;
+    return wanted.empty() ? copies_of(placement) > problem.copies : std::find(wanted.begin(), wanted.end(), placement) == wanted.end();
+  });
+  return tables;
+}
+
+std::vector<FoundTable> tables_within(const SearchProblem& problem, const SearchOptions& options) {
+  std::vector<FoundTable> out;
+  for (const RegisteredTable& table : tables_for(problem, options)) {
+    Schedule schedule = problem.sharded ? with_gathers(table.schedule) : table.schedule;
+    const TableTime time = time_table(schedule, problem.shape, problem.costs, {.network = problem.network});
+    const double peak = *std::max_element(time.peak_live.begin(), time.peak_live.end());
+    if (peak <= problem.memory_limit * (1 + kRounding)) out.push_back({std::move(schedule), time.makespan, table.title()});
+  }
+  std::stable_sort(out.begin(), out.end(), is_faster);
+  return out;
+}
+
+SearchResult search_schedule(const SearchProblem& problem, const SearchOptions& options) {
+  invariant(problem.actors > 0 && problem.microbatches > 0 && (problem.whole || problem.split), "there is work to place");
+  invariant(problem.costs.stages.size() >= problem.shape.predecessors.size(), "costs of every stage");
+  return counts_memory(problem) ? search_with_memory(problem, options) : Search(problem, options).result();
+}
+
+}  // namespace penstock

@@ -1,0 +1,173 @@
+#include "state/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+
+#include "base/durable.h"
+#include "base/text.h"
+#include "penstock/error.h"
+#include "state/manifest.h"
+#include "state/mapped_file.h"
+#include "state/safetensors.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kPrefix = "checkpoint-";
+constexpr const char* kUnfinished = ".part";  // suffix of folders that are being written or removed
+constexpr const char* kManifest = "manifest.json";
+
+// The step in "checkpoint-<step>"; -1 for any other name.
+std::int64_t step_of(const std::string& name) {
+  std::int64_t step = -1;
+  const std::string_view digits = std::string_view(name).substr(std::min(name.size(), std::strlen(kPrefix)));
+  if (!name.starts_with(kPrefix) || digits.empty()) return -1;
+  std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  return name == concat(kPrefix, step) ? step : -1;
+}
+
+fs::path folder_of(const std::string& out, std::int64_t step) {
+  return fs::path(out) / concat(kPrefix, step);
+}
+
+// Removes a folder in two steps, renaming it first, so that half of one never carries the name.
+void remove_whole(const fs::path& folder) {
+  const fs::path part = folder.string() + kUnfinished;
+  std::error_code ignored;
+  fs::remove_all(part, ignored);
+  fs::rename(folder, part, ignored);
+  fs::remove_all(part, ignored);
+}
+
+void remove_unfinished(const std::string& out) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(out, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kPrefix) && name.ends_with(kUnfinished)) fs::remove_all(entry.path(), ignored);
+  }
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+Manifest manifest_of(const Checkpoint& info, const fs::path& folder, const std::vector<std::string>& names) {
+  Manifest out{info.step, info.position, info.config, info.text, {}, {}};
+  for (const std::string& name : names) {
+    if (!is_plain_name(name)) throw Error(concat(quote(name), " is no file of ", folder.string()));
+    const std::string path = (folder / name).string();
+    const MappedFile file(path);
+    out.files[name] = {file.bytes().size(), content_hash(file.bytes())};
+    for (const auto& [tensor, ignored] : parse_safetensors(file.bytes(), path)) out.tensors[tensor] = name;
+  }
+  return out;
+}
+
+void check_file(const fs::path& folder, const std::string& name, const Manifest::File& expected) {
+  const std::string path = (folder / name).string();
+  if (!is_there(path)) fail_damaged(path, "this file of the checkpoint is missing");
+  const MappedFile file(path);
+  if (file.bytes().size() != expected.bytes)
+    fail_damaged(path, concat("it has ", file.bytes().size(), " bytes, its manifest says ", expected.bytes));
+  if (content_hash(file.bytes()) != expected.hash) fail_damaged(path, "its content is not what its manifest says");
+}
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+std::string write_checkpoint(const std::string& out, const Checkpoint& info, int keep,
+                             const std::function<std::vector<std::string>(const std::string&)>& save) {
+  const fs::path folder = folder_of(out, info.step);
+  if (is_there(folder)) throw Error(concat(folder.string(), " is already there; it is not overwritten"));
+  std::error_code error;
+  fs::create_directories(out, error);
+  remove_unfinished(out);
+  const fs::path part = folder.string() + kUnfinished;
+  if (!error) fs::create_directory(part, error);
+  if (error) throw Error(concat("cannot make ", part.string(), ": ", error.message()));
+  try {
+    write_file((part / kManifest).string(), print(manifest_of(info, part, save(part.string()))));
+    sync_folder(part.string());
+    fs::rename(part, folder, error);
+    if (error) throw Error(concat("cannot rename ", part.string(), " to ", folder.string(), ": ", error.message()));
+  } catch (...) {
+    fs::remove_all(part, error);
+    throw;
+  }
+  sync_folder(out);
+
+  const std::vector<std::int64_t> steps = checkpoint_steps(out);
+  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < steps.size(); ++i) remove_whole(folder_of(out, steps[i]));
+  return folder.string();
+}
+
+Checkpoint read_checkpoint(const std::string& folder) {
+  const std::string path = (fs::path(folder) / kManifest).string();
+  if (!is_there(path))
+    throw Error(concat(folder, " is no checkpoint: it has no manifest.json"), {},
+                "name a run's folder or one of its checkpoint-STEP folders");
+  const Manifest manifest = parse_manifest(read_file(path), path);
+  for (const auto& [name, expected] : manifest.files) check_file(folder, name, expected);
+  return {folder, manifest.step, manifest.position, manifest.config, manifest.text, manifest.tensors};
+}
+
+FoundCheckpoint find_checkpoint(const std::string& path) {
+  if (is_there(fs::path(path) / kManifest)) return {read_checkpoint(path), {}};
+  if (checkpoint_steps(path).empty())
+    throw Error(concat("no checkpoint in ", path), {}, "name a run's folder or one of its checkpoint-STEP folders");
+  FoundCheckpoint found;
+  std::vector<std::string> folders = checkpoint_folders(path);
+  for (; !folders.empty(); folders.pop_back()) {
+    try {
+      found.checkpoint = read_checkpoint(folders.back());
+      return found;
+    } catch (const Error& error) {
+      found.damaged.push_back({folders.back(), first_line(error.what())});
+    }
+  }
+  std::vector<std::string> damages;
+  for (const DamagedCheckpoint& damaged : found.damaged) damages.push_back(damaged.damage);
+  throw Error(concat("no checkpoint in ", path, " is intact"), damages, "begin anew, with another --out");
+}
+
+std::vector<std::string> checkpoint_folders(const std::string& out) {
+  std::vector<std::int64_t> steps;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(out, ignored))
+    if (const std::int64_t step = step_of(entry.path().filename().string()); step >= 0) steps.push_back(step);
+  std::sort(steps.begin(), steps.end());
+  std::vector<std::string> folders;
+  for (const std::int64_t step : steps) folders.push_back(folder_of(out, step).string());
+  return folders;
+}
+
+std::vector<std::int64_t> checkpoint_steps(const std::string& out) {
+  std::vector<std::int64_t> steps;
+  for (const fs::path folder : checkpoint_folders(out))
+    if (is_there(folder / kManifest)) steps.push_back(step_of(folder.filename().string()));
+  return steps;
+}
+
+std::string set_aside(const std::string& folder) {
+  std::string name = folder + ".damaged";
+  for (int i = 2; is_there(name); ++i) name = concat(folder, ".damaged-", i);
+  std::error_code error;
+  fs::rename(folder, name, error);
+  if (error) throw Error(concat("cannot rename ", folder, " to ", name, ": ", error.message()));
+  return name;
+}
+
+std::map<std::string, std::string> checkpoint_index(const std::string& folder) {
+  std::map<std::string, std::string> paths;
+  for (const auto& [tensor, file] : read_checkpoint(folder).files) paths[tensor] = (fs::path(folder) / file).string();
+  return paths;
+}
+
+}  // namespace penstock

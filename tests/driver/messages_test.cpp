@@ -1,0 +1,85 @@
+#include "driver/messages.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "support/errors.h"
+#include "support/random_program.h"
+
+namespace penstock {
+namespace {
+
+Command full_command() {
+  Command command;
+  command.kind = Command::Kind::set_state;
+  command.body = std::make_shared<const Program>(test::random_program(1, 2, 20));
+  command.program = hash(*command.body);
+  command.source.kind = StateSource::Kind::safetensors;
+  command.source.seed = -3;
+  command.source.parameters = {{"w", {DType::bf16, {2, 3}}, {Initialiser::Kind::normal, 0.25}, false}, {"b", {DType::f32, {}}, {}, true}};
+  command.source.path = "a/b";
+  command.input = {7, 8, true, {3, 1, 4}};
+  command.record_spans = true;
+  command.text = "folder";
+  return command;
+}
+
+Reply full_reply() {
+  Reply reply;
+  reply.error = "it broke\n  hint: mend it";
+  reply.aborted = true;
+  reply.lost = {3, 4};
+  reply.outputs["loss"] = {std::byte{1}, std::byte{2}};
+  reply.report = {7, 9, 0.5, 0.25, 100, 200, {{1, 2, false, 3, 4, 5}, {5, 6, true, 7, 8, 0}}};
+  reply.file = "device-1.safetensors";
+  reply.stopping = true;
+  reply.state = {{"w[0:5]", std::vector<std::byte>(5, std::byte{9})}, {"w[9:10]", {std::byte{1}}}};
+  return reply;
+}
+
+TEST(Messages, ComeBackAsTheyWere) {
+  for (const Command& command : {Command{}, full_command()}) {
+    const auto bytes = encode(command);
+    const Command back = decode_command(bytes);
+    EXPECT_EQ(encode(back), bytes);
+    EXPECT_EQ(back.input.samples, command.input.samples);
+    EXPECT_EQ(back.source.parameters.size(), command.source.parameters.size());
+    EXPECT_EQ(back.body != nullptr, command.body != nullptr);
+  }
+  for (const Reply& reply : {Reply{}, full_reply()}) {
+    const auto bytes = encode(reply);
+    EXPECT_EQ(encode(decode_reply(bytes)), bytes);
+    EXPECT_EQ(decode_reply(bytes).state, reply.state);
+  }
+}
+
+TEST(Messages, AnotherProgramThanItsHashSays) {
+  Command command = full_command();
+  ++command.program;
+  EXPECT_EQ(test::message_of([&] { decode_command(encode(command)); }), "the program that arrived is not the one that was sent");
+}
+
+TEST(Messages, EveryCutIsAnError) {
+  const auto command = encode(full_command()), reply = encode(full_reply());
+  for (std::size_t size = 0; size < command.size(); ++size) EXPECT_THROW(decode_command(std::span(command).first(size)), Error) << size;
+  for (std::size_t size = 0; size < reply.size(); ++size) EXPECT_THROW(decode_reply(std::span(reply).first(size)), Error) << size;
+  EXPECT_EQ(test::message_of([&] { decode_command(reply); }),
+            "a message between devices is not readable\n  it has another kind or version\n"
+            "  hint: all processes must be the same build of penstock");
+}
+
+TEST(Messages, RandomBytesNeverCrash) {
+  std::mt19937_64 random(0);
+  for (int round = 0; round < 3000; ++round) {
+    auto bytes = round % 2 ? encode(full_reply()) : encode(full_command());
+    for (int change = 0; change < 3; ++change) bytes[4 + random() % (bytes.size() - 4)] = static_cast<std::byte>(random());
+    try {
+      round % 2 ? (void)decode_reply(bytes) : (void)decode_command(bytes);
+    } catch (const Error&) {
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,156 @@
+// What make_plan refuses, whichever the planner, and what check_plan says of a planner's plan.
+#include <gtest/gtest.h>
+
+#include "cost/cost_model.h"
+#include "support/errors.h"
+#include "support/random_plan.h"
+
+namespace penstock::test {
+namespace {
+
+PlanProblem three_nodes() {
+  PlanProblem problem;
+  problem.graph = chain_graph({1, 1, 1});
+  problem.cluster = uniform_cluster(3, 1e9);
+  problem.samples = 4;
+  return problem;
+}
+
+std::string failure(const PlanProblem& problem, const std::string& planner = "best") {
+  return message_of([&] { make_plan(planner, problem); });
+}
+
+TEST(Planners, TheDefaultIsBest) {
+  EXPECT_EQ(planners().front().name, "best");
+  for (const PlannerInfo& planner : planners()) EXPECT_FALSE(planner.summary.empty());
+}
+
+TEST(Planners, UnknownNames) {
+  const std::string message = failure(three_nodes(), "exakt");
+  EXPECT_TRUE(message.starts_with("there is no planner \"exakt\"\n  planners: best, exact")) << message;
+  EXPECT_TRUE(message.ends_with("hint: did you mean exact?")) << message;
+}
+
+TEST(Planners, ProblemsThatAreNone) {
+  PlanProblem problem = three_nodes();
+  problem.cluster.devices.clear();
+  EXPECT_EQ(failure(problem), "cluster \"3 equal devices\" has no devices\n  hint: give one at least");
+  problem = three_nodes();
+  problem.cluster.devices[1].speed = 0;
+  EXPECT_EQ(failure(problem),
+            "device 1 of cluster \"3 equal devices\" has speed 0.0 and inf bytes of memory\n  hint: both must be positive");
+  problem = three_nodes();
+  problem.graph.nodes.clear();
+  EXPECT_EQ(failure(problem), "chain has no nodes\n  hint: give a graph with one node at least");
+  problem = three_nodes();
+  problem.graph.nodes[2].costs.clear();
+  EXPECT_EQ(failure(problem), "node \"n2\" of chain has no costs");
+  problem = three_nodes();
+  problem.graph.edges.push_back({2, 1, 0});
+  EXPECT_EQ(failure(problem),
+            "an edge of chain goes from node 2 to 1\n"
+            "  nodes are 0 to 2 in topological order\n"
+            "  hint: number the nodes so that every edge goes to a larger one");
+  problem = three_nodes();
+  problem.batches = {3};
+  EXPECT_TRUE(failure(problem).starts_with("no size of a micro-batch divides the step's 4 samples")) << failure(problem);
+  problem = three_nodes();
+  for (PlanNode& node : problem.graph.nodes) node.costs[0].degree = 4;
+  EXPECT_EQ(failure(problem), "the nodes of chain have no number of devices in common that the cluster has");
+}
+
+TEST(Planners, StagesGetNames) {
+  PlanProblem problem = three_nodes();
+  problem.cluster = uniform_cluster(2, 1e9);
+  problem.graph.nodes[0].costs[0].forward = 2;
+  problem.replicas = false;
+  const Plan plan = make_plan("best", problem, {.seconds = 600});
+  ASSERT_EQ(plan.stages.size(), 2u);
+  EXPECT_EQ(plan.stages[0].name, "n0");
+  EXPECT_EQ(plan.stages[1].name, "n1 .. n2");
+  EXPECT_GE(plan.search_seconds, 0);
+}
+
+class CheckPlan : public testing::Test {
+ protected:
+  CheckPlan() : problem_(three_nodes()) { plan_.stages = stages_on_own_devices({{0}, {1}, {2}}); }
+  std::string message() const {
+    const std::string text = message_of([&] { check_plan(problem_, plan_); });
+    return text.starts_with("plan of chain: ") ? text.substr(15) : text;
+  }
+
+  PlanProblem problem_;
+  Plan plan_;
+};
+
+TEST_F(CheckPlan, Nodes) {
+  EXPECT_EQ(message(), "no error");
+  plan_.stages[1].nodes = {0, 1};
+  EXPECT_EQ(message(), "stages 0 and 1 both have node 0 \"n0\"");
+  plan_.stages[1].nodes = {};
+  EXPECT_EQ(message(), "stage 1 has no nodes");
+  plan_.stages[1].nodes = {7};
+  EXPECT_EQ(message(), "stage 1 has node 7, which the graph has not");
+  plan_.stages[0].nodes = {1, 0};
+  EXPECT_EQ(message(), "the nodes of stage 0 are not ascending");
+  plan_.stages = stages_on_own_devices({{0}, {2}});
+  EXPECT_EQ(message(), "no stage has node 1 \"n1\"");
+}
+
+TEST_F(CheckPlan, Order) {
+  plan_.stages = stages_on_own_devices({{1}, {0}, {2}});
+  EXPECT_EQ(message(), "stage 1 feeds stage 0, which stands before it\n  0 \"n0\" -> 1 \"n1\"");
+}
+
+TEST_F(CheckPlan, Choices) {
+  plan_.stages[0].choices = {0, 0};
+  EXPECT_EQ(message(), "stage 0 has 2 choices for 1 nodes");
+  plan_.stages[0].choices = {1};
+  EXPECT_EQ(message(), "stage 0 runs node 0 \"n0\" by cost 1 of 1");
+  auto& costs = problem_.graph.nodes[0].costs;
+  costs.push_back(costs[0]);
+  EXPECT_EQ(message(), "stage 0 does not name the first cost of node 0 \"n0\" of its way and degree");
+  costs[1].degree = 2;
+  EXPECT_EQ(message(), "stage 0 runs node 0 \"n0\" on 2 devices, the others on 1");
+}
+
+TEST_F(CheckPlan, Devices) {
+  plan_.stages[0].devices = {};
+  EXPECT_EQ(message(), "stage 0 has no device");
+  plan_.stages[0].devices = {3};
+  EXPECT_EQ(message(), "stage 0 is on device 3 of a cluster of 3");
+  plan_.stages[0].devices = {1};
+  EXPECT_EQ(message(), "stages 0 and 1 are both on device 1");
+  problem_.replicas = false;
+  plan_.stages = stages_on_own_devices({{0, 1, 2}});
+  plan_.stages[0].devices = {0, 1};
+  EXPECT_EQ(message(), "stage 0 has 2 replicas, which are not allowed");
+  for (PlanNode& node : problem_.graph.nodes) node.costs[0].degree = 2;
+  plan_.stages[0].degree = 2;
+  plan_.stages[0].devices = {0, 1, 2};
+  EXPECT_EQ(message(), "stage 0 has 3 devices for replicas of 2");
+}
+
+TEST_F(CheckPlan, HostProcessors) {
+  problem_.cluster.cpus = 2;
+  plan_.stages[0].devices = {4};
+  EXPECT_EQ(message(), "stage 0 runs node 0 \"n0\" on a host processor, which cannot");
+  problem_.graph.nodes[0].cpu_seconds = 1;
+  EXPECT_NO_THROW(check_plan(problem_, plan_));
+  plan_.stages[0].devices = {3, 4};
+  EXPECT_EQ(message(), "stage 0 is on more than one host processor");
+}
+
+TEST_F(CheckPlan, Sizes) {
+  plan_.stages[0].samples = 2;
+  EXPECT_EQ(message(), "no error");
+  problem_.graph.nodes[0].equal_batches = problem_.graph.nodes[2].equal_batches = true;
+  EXPECT_EQ(message(),
+            "stage 2 takes micro-batches of 1 samples, others of 2\n"
+            "  node 2 \"n2\" depends on the micro-batch's size, as nodes of other stages do");
+  plan_.stages[0].samples = 3;
+  EXPECT_EQ(message(), "stage 0 takes micro-batches of 3 samples, which do not divide the step's 4");
+}
+
+}  // namespace
+}  // namespace penstock::test

@@ -1,0 +1,271 @@
+// State that devices hold in pieces: set, asked for, written and read by programs that cut it elsewhere.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "base/text.h"
+#include "devices/fake_device.h"
+#include "driver/thread_cluster.h"
+#include "program/piece.h"
+#include "state/checkpoint.h"
+#include "state/initialise.h"
+#include "state/safetensors.h"
+#include "state/state_source.h"
+#include "support/errors.h"
+#include "support/random_program.h"
+#include "support/temporary.h"
+
+namespace penstock {
+namespace {
+
+using test::message_of;
+using test::TemporaryFolder;
+using Bytes = std::vector<std::byte>;
+
+// What each device has of slots: "state (f32[4] \"w[0:4]\")".
+Program program_of(const std::vector<std::string>& devices) {
+  std::string text = "penstock program 1\nprogram @p {microbatches=1}\n";
+  for (std::size_t d = 0; d < devices.size(); ++d)
+    text += concat("device ", d, " {state_bytes=128, step_bytes=0, scratch_bytes=0}\n", devices[d]);
+  return parse_program(text);
+}
+Program whole() {
+  return program_of({"slot %w state @0 (f32[2,5] \"w\", f32[2,5] \"first:w\")\n"});
+}
+Program on_two() {
+  return program_of({"slot %w state @0 (f32[7] \"w[3:10]\", f32[6] \"first:w[0:6]\")\n",
+                     "slot %w state @0 (f32[3] \"w[0:3]\", f32[4] \"first:w[6:10]\")\n"});
+}
+// The first two have copies of all of "w" beside their pieces.
+Program on_three() {
+  return program_of({"slot %w state @0 (f32[2] \"w[0:2]\")\nslot %c copy @64 (f32[2,5] \"w\")\n",
+                     "slot %w state @0 (f32[3] \"w[2:5]\")\nslot %c copy @64 (f32[2,5] \"w\")\n",
+                     "slot %w state @0 (f32[5] \"w[5:10]\", f32[10] \"first:w[0:10]\")\n"});
+}
+
+std::unique_ptr<Cluster> cluster_with(const Program& program) {
+  auto cluster = make_thread_cluster(3, [](int) { return make_fake_executor({}); }, std::make_shared<test::HashData>());
+  cluster->load(program);
+  return cluster;
+}
+
+const ParameterSpec kSpec = {"w", {DType::f32, {2, 5}}, {Initialiser::Kind::normal, 1.0}, true};
+
+Bytes random_bytes(std::size_t count, std::mt19937_64& random) {
+  Bytes out(count);
+  for (std::byte& b : out) b = static_cast<std::byte>(random());
+  return out;
+}
+
+StateSource checkpoint_source(const std::string& folder) {
+  StateSource source;
+  source.kind = StateSource::Kind::checkpoint;
+  source.path = folder;
+  return source;
+}
+
+// A checkpoint of one file.
+std::string write_tensors(const TemporaryFolder& out, const std::vector<std::pair<std::string, StoredTensor>>& tensors) {
+  return write_checkpoint(out.path().string(), {}, 1, [&](const std::string& folder) {
+    write_safetensors(folder + "/device-0.safetensors", tensors);
+    return std::vector<std::string>{"device-0.safetensors"};
+  });
+}
+
+TEST(Pieces, AreDrawnAsTheWhole) {
+  StateSource source;
+  source.seed = 5;
+  source.parameters = {kSpec};
+  Bytes expected(40);
+  initialise(kSpec, 5, expected);
+  for (const Program& program : {whole(), on_two(), on_three()}) {
+    const auto cluster = cluster_with(program);
+    cluster->set_state(source);
+    EXPECT_EQ(cluster->state("w"), expected);
+    EXPECT_EQ(cluster->state("first:w"), Bytes(40));
+    EXPECT_EQ(message_of([&] { cluster->state("u"); }), "no device has a state named \"u\"");
+  }
+}
+
+// The second program owns what was a copy in the first, so that it can be asked for.
+TEST(Pieces, LieBesideAWholeCopy) {
+  StateSource source;
+  source.parameters = {kSpec};
+  const auto cluster = cluster_with(on_three());
+  cluster->set_state(source);
+  const Bytes assembled = cluster->state("w");
+  cluster->load(program_of({"", "slot %w state @0 (f32[2,5] \"w\")\n"}));
+  EXPECT_EQ(cluster->state("w"), assembled);
+  EXPECT_EQ(cluster->state("w[2:5]"), Bytes(assembled.begin() + 8, assembled.begin() + 20));
+}
+
+TEST(Pieces, OfAFileOfParameters) {
+  const TemporaryFolder folder;
+  std::vector<double> values(10);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i) + 0.1;
+  write_safetensors(folder.file("f64"), {{"transformer.w", {{DType::f64, {2, 5}}, std::as_bytes(std::span(values))}}});
+  const auto cluster = cluster_with(on_two());
+  cluster->set_state({StateSource::Kind::safetensors, 0, {kSpec}, folder.file("f64")});
+  const Bytes w = cluster->state("w");
+  for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(load_element(DType::f32, w, i), static_cast<double>(static_cast<float>(values[i])));
+
+  write_safetensors(folder.file("flat"), {{"w", {{DType::f64, {10}}, std::as_bytes(std::span(values))}}});
+  EXPECT_EQ(message_of([&] { cluster->set_state({StateSource::Kind::safetensors, 0, {kSpec}, folder.file("flat")}); }),
+            concat(folder.file("flat"), ": \"w\" is f64[10], the program needs f32[2,5]"));
+}
+
+TEST(Pieces, MoveThroughCheckpointsBetweenAllForms) {
+  std::mt19937_64 random(1);
+  const Bytes w = random_bytes(40, random), first = random_bytes(40, random);
+  const TemporaryFolder start;
+  std::string folder = write_tensors(start, {{"w", {{DType::f32, {2, 5}}, w}}, {"first:w", {{DType::f32, {2, 5}}, first}}});
+  std::vector<std::unique_ptr<TemporaryFolder>> runs;
+  for (const Program& program : {on_two(), on_three(), on_two(), whole(), on_three(), whole()}) {
+    const auto cluster = cluster_with(program);
+    cluster->set_state(checkpoint_source(folder));
+    EXPECT_EQ(cluster->state("w"), w);
+    EXPECT_EQ(cluster->state("first:w"), first);
+    runs.push_back(std::make_unique<TemporaryFolder>());
+    folder = write_checkpoint(runs.back()->path().string(), {}, 1, [&](const std::string& path) { return cluster->save_state(path); });
+  }
+  EXPECT_EQ(checkpoint_index(folder).size(), 2u);
+}
+
+TEST(Pieces, TheManifestNamesThem) {
+  const TemporaryFolder out;
+  const auto cluster = cluster_with(on_two());
+  const std::string folder =
+      write_checkpoint(out.path().string(), {}, 1, [&](const std::string& path) { return cluster->save_state(path); });
+  const std::string first = "device-0.safetensors", second = "device-1.safetensors";
+  EXPECT_EQ(
+      read_checkpoint(folder).files,
+      (std::map<std::string, std::string>{{"w[3:10]", first}, {"first:w[0:6]", first}, {"w[0:3]", second}, {"first:w[6:10]", second}}));
+}
+
+TEST(Pieces, OfOneTensorAreHeldInOneFormOnly) {
+  const Program held = program_of({"slot %a state @0 (f32[10] \"a[0:10]\")\n", "slot %a state @0 (f32[10] \"a[10:20]\")\n"});
+  const std::string hint = "\n  hint: write a checkpoint, and start from it with this program";
+  const auto cluster = cluster_with(held);
+  const auto failure = [&](const Program& program) { return message_of([&] { cluster->load(program); }); };
+  EXPECT_EQ(failure(program_of({"slot %a state @0 (f32[20] \"a[0:20]\")\n"})),
+            "device 0: state \"a\" is held as a[0:10], the program wants a[0:20]" + hint);
+  EXPECT_EQ(failure(program_of({"", "slot %c copy @0 (f32[20] \"a\")\n", "slot %a state @0 (f32[20] \"a\")\n"})),
+            "device 1: state \"a\" is held as a[10:20], the program wants a" + hint);
+  const Program another = program_of({"slot %a state @64 (f32[10] \"a[0:10]\")\nslot %b state @0 (f32[3] \"b\")\n",
+                                      "slot %a state @0 (f32[10] \"a[10:20]\")\n", "slot %c copy @0 (f32[4,5] \"a\")\n"});
+  EXPECT_EQ(failure(another), "no error");
+  EXPECT_EQ(cluster->state("a").size(), 80u);
+}
+
+TEST(Pieces, WhatIsWrongIsNamed) {
+  const TemporaryFolder out;
+  const Bytes zeros(80);
+  const auto four = [&](DType dtype) { return StoredTensor{{dtype, {4}}, std::span(zeros).first(dtype == DType::f64 ? 32 : 16)}; };
+  const std::string folder = write_tensors(
+      out, {{"a[0:4]", four(DType::f32)}, {"a[4:8]", four(DType::f64)}, {"b", four(DType::f32)}, {"c[0:5]", four(DType::f32)}});
+  const std::string file = folder + "/device-0.safetensors";
+  const StateSource source = checkpoint_source(folder);
+  StateReader reader(source);
+  const auto failure = [&](const std::string& name, const TensorType& type) {
+    Bytes bytes(static_cast<std::size_t>(type.bytes()));
+    return message_of([&] { reader.read(name, type, bytes); });
+  };
+  EXPECT_EQ(failure("a", {DType::f32, {2, 4}}), file + ": \"a[4:8]\" is f64[4], the program needs f32[4]");
+  EXPECT_EQ(failure("a[0:4]", {DType::f32, {4}}), "no error");
+  EXPECT_EQ(failure("a[4:8]", {DType::f32, {4}}), file + ": \"a[4:8]\" is f64[4], the program needs its elements [4:8] of f32");
+  EXPECT_EQ(failure("a", {DType::f32, {9}}), folder + ": the pieces of \"a\" have 8 elements, the program needs f32[9]");
+  EXPECT_EQ(failure("a", {DType::f32, {7}}), folder + ": the pieces of \"a\" have 8 elements, the program needs f32[7]");
+  EXPECT_EQ(failure("a[7:9]", {DType::f32, {2}}),
+            folder + ": the pieces of \"a\" have 8 elements, the program needs its elements [7:9] of f32");
+  EXPECT_EQ(failure("b[2:5]", {DType::f32, {3}}), file + ": \"b\" is f32[4], the program needs its elements [2:5] of f32");
+  EXPECT_EQ(failure("b[2:4]", {DType::i32, {2}}), file + ": \"b\" is f32[4], the program needs its elements [2:4] of i32");
+  EXPECT_EQ(failure("c", {DType::f32, {5}}), file + ": \"c[0:5]\" is f32[4], the program needs f32[5]");
+  EXPECT_EQ(failure("d[0:2]", {DType::f32, {2}}), folder + ": the checkpoint has no tensor \"d[0:2]\"\n  hint: it has a[0:4]");
+}
+
+TEST(Pieces, OfAParameterFitIt) {
+  StateSource source;
+  source.parameters = {kSpec};
+  const auto failure = [&](const std::string& device) {
+    const auto cluster = cluster_with(program_of({device}));
+    return message_of([&] { cluster->set_state(source); });
+  };
+  EXPECT_EQ(failure("slot %w state @0 (f32[11] \"w[0:11]\")\n"),
+            "parameter \"w\" is f32[2,5], the program needs its elements [0:11] of f32");
+  EXPECT_EQ(failure("slot %w state @0 (f64[2] \"w[0:2]\")\n"), "parameter \"w\" is f32[2,5], the program needs its elements [0:2] of f64");
+}
+
+TEST(Pieces, AGapInACheckpointIsDamage) {
+  const Bytes zeros(16);
+  const StoredTensor four{{DType::f32, {4}}, zeros};
+  const auto failure_of = [&](const std::vector<std::string>& names) {
+    const TemporaryFolder out;
+    std::vector<std::pair<std::string, StoredTensor>> tensors;
+    for (const std::string& name : names) tensors.emplace_back(name, four);
+    const std::string folder = write_tensors(out, tensors), manifest = folder + "/manifest.json";
+    const std::string message = message_of([&] { read_checkpoint(folder); });
+    return message.starts_with(manifest) ? message.substr(manifest.size()) : message;
+  };
+  const std::string hint =
+      "\n  hint: the checkpoint is damaged or from another program; --resume of the run's folder takes the newest intact one";
+  EXPECT_EQ(failure_of({"w[0:4]", "w[4:8]", "w[8:12]"}), "no error");
+  EXPECT_EQ(failure_of({"w[0:4]", "w[5:8]", "w[8:12]"}), ": the pieces of \"w\" leave a gap: nobody wrote its elements [4:5]" + hint);
+  EXPECT_EQ(failure_of({"u[0:4]", "w[4:8]", "w[8:12]"}), ": the pieces of \"w\" leave a gap: nobody wrote its elements [0:4]" + hint);
+  EXPECT_EQ(failure_of({"w[0:4]", "w[8:4]", "w[8:12]"}),
+            ": state \"w[8:4]\" names no piece of a tensor\n  hint: a piece is tensor[begin:end], with 0 <= begin < end");
+}
+
+// Ends of random pieces of `elements`, ascending.
+std::vector<std::int64_t> random_tiling(std::int64_t elements, std::mt19937_64& random) {
+  std::vector<std::int64_t> ends;
+  for (std::int64_t end = 0; end < elements;)
+    ends.push_back(end += 1 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(elements - end)));
+  return ends;
+}
+
+// `tensor`, named whole or in random pieces, each with its bytes in `value`.
+std::vector<std::pair<std::string, StoredTensor>> cut(const std::string& tensor, const TensorType& type, const Bytes& value,
+                                                      std::mt19937_64& random) {
+  if (random() % 4 == 0) return {{tensor, {type, value}}};
+  std::vector<std::pair<std::string, StoredTensor>> out;
+  std::int64_t begin = 0;
+  const std::int64_t size = byte_size(type.dtype);
+  for (const std::int64_t end : random_tiling(type.elements(), random)) {
+    const auto bytes = std::span(value).subspan(static_cast<std::size_t>(begin * size), static_cast<std::size_t>((end - begin) * size));
+    out.push_back({piece_name(tensor, begin, end), {{type.dtype, {end - begin}}, bytes}});
+    begin = end;
+  }
+  return out;
+}
+
+TEST(Pieces, RandomTilingsReadAsTheyWereWritten) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(concat("seed ", seed));
+    std::mt19937_64 random(seed);
+    const TensorType types[] = {{DType::f32, {static_cast<std::int64_t>(1 + random() % 40), 3}}, {DType::f64, {7}}, {DType::i64, {}}};
+    std::vector<Bytes> values;
+    std::vector<std::vector<std::pair<std::string, StoredTensor>>> files(3);
+    for (std::size_t t = 0; t < std::size(types); ++t) values.push_back(random_bytes(static_cast<std::size_t>(types[t].bytes()), random));
+    for (std::size_t t = 0; t < std::size(types); ++t)
+      for (auto& part : cut(concat("t", t), types[t], values[t], random)) files[random() % files.size()].push_back(std::move(part));
+    const TemporaryFolder out;
+    const std::string folder = write_checkpoint(out.path().string(), {}, 1, [&](const std::string& path) {
+      std::vector<std::string> names;
+      for (std::size_t f = 0; f < files.size(); ++f)
+        write_safetensors(concat(path, "/", names.emplace_back(concat("device-", f))), files[f]);
+      return names;
+    });
+    const StateSource source = checkpoint_source(folder);
+    StateReader reader(source);
+    for (std::size_t t = 0; t < std::size(types); ++t)
+      for (const auto& [name, expected] : cut(concat("t", t), types[t], values[t], random)) {
+        Bytes found(expected.bytes.size());
+        reader.read(name, expected.type, found);
+        EXPECT_TRUE(std::ranges::equal(found, expected.bytes)) << name;
+      }
+  }
+}
+
+}  // namespace
+}  // namespace penstock
