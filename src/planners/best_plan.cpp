@@ -35,7 +35,8 @@ int tries_for(const PlanProblem& problem, int tries = kTries) {
   return static_cast<int>(std::min<std::size_t>(problem.graph.nodes.size(), 100'000)) * tries;
 }
 
-constexpr double kForPlanners = 0.6;  // of the time, at most
+// The share of the time that planners have at most when each is asked first, and when those are asked again that had too little.
+constexpr double kForPlanners = 0.6, kForSlowPlanners = 0.85;
 
 bool has_costs_from(const PlanGraph& graph, int size) {
   const auto has = [&](const NodeCost& cost) { return cost.samples == size; };
@@ -98,26 +99,48 @@ void ask(const PlannerInfo& planner, const PlanProblem& problem, int size, const
   }
 }
 
-// Each of the planners; those that take the smallest size only, with each as the smallest. Those that need little time leave it to the
-// others.
-Others ask_planners(const PlanProblem& problem, PlanOptions options, TimeLimit& limit) {
-  std::vector<std::pair<const PlannerInfo*, int>> questions;
+struct Question {
+  const PlannerInfo* planner;
+  int size;            // the smallest that its micro-batches may have; 0: any
+  double seconds = 0;  // that it was given
+};
+
+// One for each of the planners; of those that take the smallest size only, one more with each size as the smallest.
+std::vector<Question> questions_for(const PlanProblem& problem) {
+  std::vector<Question> questions;
   const std::vector<int> sizes = allowed_batches(problem);
   for (const PlannerInfo& planner : planners()) {
     if (planner.name == "best" || planner.name == "exact") continue;
-    questions.emplace_back(&planner, 0);
+    questions.push_back({&planner, 0});
     if (!planner.smallest_size) continue;
     for (const int size : sizes)
-      if (size > measured_samples(problem.graph) && has_costs_from(problem.graph, size)) questions.emplace_back(&planner, size);
+      if (size > measured_samples(problem.graph) && has_costs_from(problem.graph, size)) questions.push_back({&planner, size});
   }
-  std::stable_sort(questions.begin(), questions.end(), [](const auto& a, const auto& b) { return (a.second == 0) > (b.second == 0); });
-  Others others;
+  std::stable_sort(questions.begin(), questions.end(), [](const Question& a, const Question& b) { return (a.size == 0) > (b.size == 0); });
+  return questions;
+}
+
+// Asks in turn within that share of the limit; those that need little time leave it to the others. Returns those that took all they were
+// given, where more is left now.
+std::vector<Question> ask_in_turn(std::vector<Question> questions, double share, const PlanProblem& problem, PlanOptions options,
+                                  TimeLimit& limit, Others& others) {
+  std::vector<Question> slow;
   for (std::size_t i = 0; i < questions.size(); ++i) {
-    const double seconds = limit.left() - (1 - kForPlanners) * limit.seconds();
-    if (!(seconds > 0)) break;
+    Question& question = questions[i];
+    const double left = limit.left(), seconds = left - (1 - share) * limit.seconds();
     options.seconds = seconds / std::sqrt(static_cast<double>(questions.size() - i));
-    ask(*questions[i].first, problem, questions[i].second, options, others);
+    if (!(options.seconds > question.seconds)) continue;
+    question.seconds = options.seconds;
+    ask(*question.planner, problem, question.size, options, others);
+    if (left - limit.left() >= 0.9 * options.seconds) slow.push_back(question);
   }
+  return slow;
+}
+
+Others ask_planners(const PlanProblem& problem, const PlanOptions& options, TimeLimit& limit) {
+  Others others;
+  const std::vector<Question> slow = ask_in_turn(questions_for(problem), kForPlanners, problem, options, limit, others);
+  ask_in_turn(slow, kForSlowPlanners, problem, options, limit, others);
   return others;
 }
 
