@@ -19,14 +19,12 @@ namespace penstock {
 Schedule chimera(const ScheduleOptions& options) {
   require_even_actors("chimera", options);
   const int p = options.actors;
-  return in_whole_units(options, p, [=](int microbatches) {
-    EngineWork work{.shape = chain(p), .actors = {{}, {}}, .actor_count = p, .microbatches = microbatches};
-    for (int r = 0; r < p; ++r) {
-      work.actors[0].push_back(r);
-      work.actors[1].push_back(p - 1 - r);
-    }
-    return oldest_first(work, p, 1);
-  });
+  EngineWork work{.shape = chain(p), .actors = {{}, {}}, .actor_count = p, .microbatches = options.microbatches};
+  for (int r = 0; r < p; ++r) {
+    work.actors[0].push_back(r);
+    work.actors[1].push_back(p - 1 - r);
+  }
+  return oldest_first(work, p, 1);
 }
 
 }  // namespace penstock
