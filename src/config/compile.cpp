@@ -254,6 +254,11 @@ Program compile_training(const Config& config, const Prepared& prepared) {
   return compile(step, schedule_for(step, prepared), compile_options(config, prepared));
 }
 
+LowerInput training_input(const Config& config, const Prepared& prepared) {
+  const Graph step = training_graph(config, prepared);
+  return compile_input(step, schedule_for(step, prepared), compile_options(config, prepared));
+}
+
 Program compile_gradients(const Config& config, const Prepared& prepared) {
   const Graph step = gradient_graph(config, prepared);
   return compile(step, schedule_for(step, prepared), beside(config, prepared));

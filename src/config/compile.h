@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "lower/input.h"
 #include "lower/lower.h"
 #include "penstock/plan_file.h"
 #include "penstock/program.h"
@@ -61,6 +62,9 @@ Program compile_gradients(const Config& config, const Prepared& prepared);
 Program compile_evaluation(const Config& config, const Prepared& prepared);
 // One sequence on one device; `prepared` must be sequential.
 Program compile_generation(const Config& config, const Prepared& prepared);
+
+// What the passes of lowering make the training program of: lower/passes.h shows what each of them leaves.
+LowerInput training_input(const Config& config, const Prepared& prepared);
 
 // The stage DAG of a training step as text: stages, tasks, and the bundles between them with their bytes.
 std::string stages_text(const Config& config, const Prepared& prepared);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lower/lower.h"
+#include "lower/passes.h"
 #include "schedule/kinds.h"
 #include "stage/loop.h"
 
@@ -54,15 +55,22 @@ Schedule forward_only(Schedule schedule) {
   return schedule;
 }
 
-Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
+LowerInput compile_input(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
   LowerOptions lowering{.devices = options.devices, .sharding = sharding_of(step, options)};
   Schedule table = gathering(schedule, options.zero);
   if (!has_backward(step)) {
     table = forward_only(std::move(table));
-    return lower(step, options.zero == 3 ? gathering(std::move(table), 3) : table, lowering);
+    return lower_input(step, options.zero == 3 ? gathering(std::move(table), 3) : table, lowering);
   }
   if (options.recompute) lowering.recompute = prepare_stages(step).stages;
-  return lower(step, table, lowering);
+  return lower_input(step, table, lowering);
+}
+
+Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
+  const LowerInput input = compile_input(step, schedule, options);
+  Draft draft;
+  run_passes(input, draft);
+  return program_of(input, std::move(draft));
 }
 
 std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const Schedule& schedule, const CompileOptions& options) {

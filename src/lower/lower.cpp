@@ -4,13 +4,10 @@
 #include <numeric>
 
 #include "base/text.h"
-#include "lower/draft.h"
+#include "lower/passes.h"
 #include "ops/definition.h"
 #include "ops/verify.h"
 #include "penstock/error.h"
-#include "program/memory_plan.h"
-#include "program/verify.h"
-#include "schedule/kinds.h"
 #include "stage/loop.h"
 #include "transform/passes.h"
 
@@ -64,93 +61,28 @@ std::vector<bool> stages_with(const Schedule& schedule, std::size_t stages, std:
   return out;
 }
 
+LowerInput input_of(StagedStep staged, const Schedule& schedule, const LowerOptions& options) {
+  LowerInput input;
+  input.dag = cut_for(staged, schedule, options);
+  input.step = std::move(staged.step);
+  input.schedule = schedule;
+  input.options = options;
+  input.loop = loop_of(input.step);
+  input.group_size.assign(options.devices.begin(), options.devices.end());
+  input.group_size.resize(schedule.actors.size(), 1);
+  input.parts = parts_of(options.devices);
+  input.microbatches = static_cast<std::int32_t>(attribute<std::int64_t>(input.loop_op(), "microbatches"));
+  if (options.sharding.level == 3) input.local = options.sharding.local;
+  input.input_of.resize(input.step.values.size());
+  for (std::size_t i = input.step.inputs.size(); i-- > 0;)
+    input.input_of[input.step.inputs[i].index()] = InputId(static_cast<std::int64_t>(i));
+  return input;
+}
+
 }  // namespace
 
 int parts_of(const std::vector<int>& devices) {
   return std::accumulate(devices.begin(), devices.end(), 1, [](int a, int b) { return std::lcm(a, b); });
-}
-
-Lowering::Lowering(const Graph& s, const StageDag& d, const Schedule& t, std::size_t l, const std::vector<int>& sizes)
-    : step(s), dag(d), schedule(t), group_sizes(sizes.begin(), sizes.end()), parts(parts_of(sizes)), loop(l) {
-  group_sizes.resize(schedule.actors.size(), 1);
-}
-
-bool is_beside(const Run& run) {
-  return is_host_copy(run.opcode) || is_collective(run.opcode) || (run.action && is_collective(run.kind));
-}
-
-TaskId TaskTable::add(std::string name, Graph graph) {
-  const std::uint64_t hash = structural_hash(graph);
-  for (auto [it, end] = by_hash_.equal_range(hash); it != end; ++it)
-    if (structurally_equal(tasks_[it->second.index()].graph, graph)) return it->second;
-  graph.name = name;
-  tasks_.push_back({std::move(name), std::move(graph), 0});
-  const TaskId id(static_cast<std::int64_t>(tasks_.size()) - 1);
-  by_hash_.emplace(hash, id);
-  return id;
-}
-
-std::int32_t Lowering::add(Instance instance) {
-  draft.instances.push_back(std::move(instance));
-  return static_cast<std::int32_t>(draft.instances.size()) - 1;
-}
-
-std::int32_t Lowering::input_index(ValueId value) const {
-  const auto found = std::find(step.inputs.begin(), step.inputs.end(), value);
-  return found == step.inputs.end() ? -1 : static_cast<std::int32_t>(found - step.inputs.begin());
-}
-
-std::int32_t Lowering::input(std::int32_t index, std::int32_t microbatch) {
-  const auto [it, added] = inputs.try_emplace({index, microbatch}, -1);
-  if (!added) return it->second;
-  const Value& value = step.values[step.inputs[static_cast<std::size_t>(index)].index()];
-  Instance instance;
-  instance.name = value.name;
-  instance.types = {value.type};
-  if (index < step.state) {
-    instance.source = Instance::Source::state;
-    if (const auto member = sharded_states.find(index); member != sharded_states.end()) {
-      instance.block = member->second.block;
-      instance.members = {member->second.index};
-      instance.extent = extent_of(index);
-    }
-  } else {
-    instance.source = Instance::Source::data;
-    instance.port = index - step.state;
-    instance.microbatch = microbatch;
-    if (microbatch >= 0) {
-      instance.name += concat(".", microbatch);
-      instance.types[0].shape[0] /= program.microbatches;
-    }
-  }
-  return it->second = add(std::move(instance));
-}
-
-Extent Lowering::extent_of(std::int32_t state) const {
-  const auto member = sharded_states.find(state);
-  if (member == sharded_states.end()) return Extent::whole;
-  const std::vector<std::int32_t>& parameters = blocks[static_cast<std::size_t>(member->second.block)].parameters;
-  const bool is_parameter = std::find(parameters.begin(), parameters.end(), state) != parameters.end();
-  return is_parameter ? parameter_extent() : Extent::device;
-}
-
-std::int32_t Lowering::add_block(std::int32_t block, std::int32_t actor, std::string name, Extent extent) {
-  Instance instance;
-  instance.name = std::move(name);
-  instance.types = blocks[static_cast<std::size_t>(block)].members;
-  instance.home = actor;
-  instance.block = block;
-  instance.members.resize(instance.types.size());
-  std::iota(instance.members.begin(), instance.members.end(), 0);
-  instance.extent = extent;
-  return add(std::move(instance));
-}
-
-TaskId Lowering::copy_task(std::int32_t block) {
-  Graph graph;
-  for (const TensorType& member : blocks[static_cast<std::size_t>(block)].members)
-    graph.outputs.push_back(graph.add_input(member, concat("x", graph.inputs.size())));
-  return tasks.add(concat("copy.", block), std::move(graph));
 }
 
 std::vector<bool> split_stages(const Schedule& schedule, std::size_t stages) {
@@ -179,23 +111,7 @@ StageDag cut_for(const StagedStep& step, const Schedule& schedule, const LowerOp
              {.sums_in_w = parts_of(options.devices) > 1, .gathered = options.sharding.level == 3});
 }
 
-std::vector<std::vector<std::string>> parameter_blocks(const Graph& training_step, const Schedule& schedule, const LowerOptions& options) {
-  const StagedStep staged = prepare_stages(training_step, options.sharding.level < 3);
-  check_stage_count(schedule, staged.stages);
-  const StageDag dag = cut_for(staged, schedule, options);
-  Lowering lowering(staged.step, dag, schedule, loop_of(staged.step), options.devices);
-  find_blocks(lowering, options.sharding);
-  std::vector<std::vector<std::string>> out;
-  for (const ShareBlock& block : lowering.blocks) {
-    if (block.parameters.empty()) continue;
-    std::vector<std::string>& names = out.emplace_back();
-    for (std::int32_t s : block.parameters)
-      names.push_back(staged.step.values[staged.step.inputs[static_cast<std::size_t>(s)].index()].name);
-  }
-  return out;
-}
-
-Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+LowerInput lower_input(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
   StagedStep staged = prepare_stages(traced, options.sharding.level < 3);
   check_stage_count(schedule, staged.stages);
   // After the merging of common subexpressions, which would undo it.
@@ -203,24 +119,32 @@ Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions&
     Op& loop = staged.step.ops[loop_of(staged.step)];
     loop.body = std::make_shared<Graph>(recompute(*loop.body, options.recompute));
   }
-  const StageDag dag = cut_for(staged, schedule, options);
-  Lowering lowering(staged.step, dag, schedule, loop_of(staged.step), options.devices);
-  const auto microbatches = static_cast<int>(attribute<std::int64_t>(lowering.loop_op(), "microbatches"));
-  validate(schedule, dag.shape, microbatches / lowering.parts);
-  check_recomputation(schedule, dag, options);
+  LowerInput input = input_of(std::move(staged), schedule, options);
+  validate(schedule, input.dag.shape, input.table_microbatches());
+  check_recomputation(schedule, input.dag, options);
+  return input;
+}
 
-  lowering.program.name = staged.step.name;
-  lowering.program.microbatches = microbatches;
-  find_blocks(lowering, options.sharding);
-  lower_actions(lowering);
-  reduce_over_groups(lowering, options.sharding);
-  // Needs to know which actors read which loop operands and hold which partial sums.
-  place_outside(lowering);
-  spread_groups(lowering);
-  emit_program(lowering, options.receive_ahead);
-  plan_memory(lowering.program);
-  verify(lowering.program, {ChannelModel::serial, -1});  // so it also finishes where transfers are independent
-  return std::move(lowering.program);
+std::vector<std::vector<std::string>> parameter_blocks(const Graph& training_step, const Schedule& schedule, const LowerOptions& options) {
+  StagedStep staged = prepare_stages(training_step, options.sharding.level < 3);
+  check_stage_count(schedule, staged.stages);
+  const LowerInput input = input_of(std::move(staged), schedule, options);
+  Draft draft;
+  find_blocks(input, draft);
+  std::vector<std::vector<std::string>> out;
+  for (const ShareBlock& block : draft.blocks) {
+    if (block.parameters.empty()) continue;
+    std::vector<std::string>& names = out.emplace_back();
+    for (InputId parameter : block.parameters) names.push_back(input.step.values[input.value(parameter).index()].name);
+  }
+  return out;
+}
+
+Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+  const LowerInput input = lower_input(traced, schedule, options);
+  Draft draft;
+  run_passes(input, draft);
+  return program_of(input, std::move(draft));
 }
 
 }  // namespace penstock

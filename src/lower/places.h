@@ -1,4 +1,4 @@
-// Where the code outside the loop runs, and where state lives: decided before any task of it is built.
+// Where the code after the loop runs, and where state lives: decided before any task of it is built.
 #pragma once
 
 #include <compare>
@@ -13,39 +13,56 @@ namespace penstock {
 
 // Ops that run together, as one task: after the loop, or, with a stage, at that stage's U.
 struct TaskGroup {
-  std::int32_t actor = -1;
+  ActorId actor;
   std::int32_t depth = 0;
-  std::int32_t update = -1;  // the stage
-  bool ahead = false;        // the second task of a U: what updates ahead, or needs to know of that
-  bool alone = false;        // the second task of a depth: what no other actor waits for
+  StageId update{};
+  bool ahead = false;  // the second task of a U: what updates ahead, or needs to know of that
+  bool alone = false;  // the second task of a depth: what no other actor waits for
   auto operator<=>(const TaskGroup&) const = default;
 };
 
-struct Places {
-  Graph graph;  // the step without its loop, whose results are partial sums and add_n of these
-  std::unordered_map<std::int32_t, LoopEnds::Partial> partial{};  // values that the loop leaves behind
-  std::map<TaskGroup, std::vector<std::size_t>> ops{};            // that depend on the loop's results
-
-  // Of each value:
-  std::vector<OpId> producer{};
-  std::vector<std::int32_t> input_index{};  // of the step; -1: it is computed
-  std::vector<bool> dependent{};            // on the loop's results
-  std::vector<TaskGroup> group{};           // where it is dependent
-  std::vector<Member> member{};             // where devices hold it in shares
-  std::vector<bool> is_term{};              // each device has a term of it, to be summed behind its group
-
-  // Of each state:
-  std::vector<std::int32_t> home{};               // the actor that owns it
-  std::vector<std::set<std::int32_t>> holders{};  // the actors that read it, and its home
-  std::vector<bool> in_place{};                   // the group that makes its next value writes it over the present one
-  std::map<std::int32_t, std::size_t> early{};    // value written over a state before its last version: the state
-
-  const TensorType& type(ValueId v) const { return graph.type(v); }
-  bool in_shares(ValueId v) const { return member[v.index()].block >= 0; }
+// The step without its loop, whose results are partial sums and add_n of these.
+struct Outside {
+  Graph graph;
+  std::unordered_map<ValueId, PartialSum> partial{};  // values that the loop leaves behind
 };
 
-// Decides them. `graph` differs from the step in more: an update ahead that gains nothing is one at the end (lower/ahead.h), and terms that
-// arise in one group are added up there.
-Places find_places(const Lowering& lowering);
+// What is known of each value of an Outside before its ops have places.
+struct ValueFacts {
+  std::vector<OpId> producer{};
+  std::vector<InputId> input{};     // of the step; none: it is computed
+  std::vector<bool> dependent{};    // on the loop's results
+  std::vector<TaskGroup> group{};   // of partial sums: where they are
+  std::vector<Member> member{};     // where devices hold it in shares
+  std::vector<bool> is_term{};      // each device has a term of it, to be summed behind its group
+  std::vector<TaskGroup> origin{};  // of what is held in shares, and its terms: where the gradient is
+
+  bool in_shares(ValueId v) const { return bool(member[v.index()].block); }
+};
+
+// Of each state.
+struct StatePlaces {
+  std::vector<ActorId> home;               // the actor that owns it; none: not decided yet
+  std::vector<std::set<ActorId>> holders;  // the actors that read it, and its home
+  std::vector<std::set<StageId>> readers;  // stages whose tasks read it
+};
+
+struct Places {
+  Outside
+      outside;  // an update ahead that gains nothing is one at the end (lower/ahead.h), terms that arise in one group are added up there
+  ValueFacts value;                                   // `group`: of all that depends on the loop
+  std::map<TaskGroup, std::vector<std::size_t>> ops;  // that depend on the loop's results
+  StatePlaces state;
+  // Of each state: the group that makes its next value writes it over the present one.
+  std::vector<bool> in_place;
+  std::map<ValueId, InputId> early;  // value written over a state before its last version: the state
+
+  const Graph& graph() const { return outside.graph; }
+  const TensorType& type(ValueId v) const { return outside.graph.type(v); }
+  const TaskGroup& group(ValueId v) const { return value.group[v.index()]; }
+  bool dependent(ValueId v) const { return value.dependent[v.index()]; }
+};
+
+Places find_places(const LowerInput& input, const Draft& draft);
 
 }  // namespace penstock

@@ -1,157 +1,156 @@
-// Pass: the sums that each device of an actor has made become its group's.
+// Pass: the sums that each device of an actor has made become its group's, while the devices go on with other stages: each behind the last
+// run that adds to it. An accumulator whose tensors are a block is scattered: each device gets the sum of its share. From level 2 on that
+// is done at each REDUCE_GRAD of its stage too: what is added later makes a new accumulator, whose sum is added to the share. Where nodes
+// have parameters alike, that share is a node's, and scattered over its devices behind the last run.
 #include <algorithm>
 #include <iterator>
 #include <map>
 
 #include "base/text.h"
-#include "lower/draft.h"
+#include "lower/passes.h"
 #include "penstock/error.h"
 
 namespace penstock {
 namespace {
 
-// Sums the accumulators of one actor over its devices, while these go on with other stages: each behind the last run that adds to it.
-// An accumulator whose tensors are a block is scattered: each device gets the sum of its share. From level 2 on that is done at each
-// REDUCE_GRAD of its stage too: what is added later makes a new accumulator, whose sum is added to the share. Where nodes have parameters
-// alike, that share is a node's, and scattered over its devices behind the last run.
-class Reducer {
- public:
-  Reducer(Lowering& lowering, std::int32_t actor, bool at_actions)
-      : l_(lowering), actor_(actor), at_actions_(at_actions), last_(lowering.draft.instances.size(), -1) {}
-
-  void run() {
-    std::vector<Run> runs = std::move(l_.draft.actors[static_cast<std::size_t>(actor_)]);
-    for (std::size_t r = 0; r < runs.size(); ++r)
-      for (const Write& write : runs[r].writes) last_[static_cast<std::size_t>(write.instance)] = static_cast<std::ptrdiff_t>(r);
-    for (LoopEnds::Partial& partial : l_.ends.partials)
-      if (partial.actor == actor_) note(partial);
-    for (std::size_t r = 0; r < runs.size(); ++r) {
-      if (runs[r].placeholder && runs[r].kind == Kind::REDUCE_GRAD) {
-        if (at_actions_) reduce_stage(runs[r].stage);
-        continue;
-      }
-      add(std::move(runs[r]), static_cast<std::ptrdiff_t>(r));
-    }
-    put_later();
-    l_.draft.actors[static_cast<std::size_t>(actor_)] = std::move(out_);
-  }
-
- private:
-  struct Accumulator {
-    std::int32_t stage = -1;
-    std::int32_t block = -1;  // -1: its sum goes to all
-    std::int32_t sum = -1;    // instance: each device's part of the sum
-    std::int32_t share = -1;  // instance: each node's part, or `sum`
-    std::int32_t now = -1;    // instance that is added to
-    bool is_open = false;     // something was added to it since the last reduction,
-    bool has_share = false;   // and there was one
-  };
-
-  // Of what the loop leaves behind; scattered, its parts are those of the share.
-  void note(LoopEnds::Partial& partial) {
-    const auto member = l_.sharded_results.find(partial.result);
-    const auto [it, added] = accumulators_.try_emplace(partial.instance);
-    Accumulator& accumulator = it->second;
-    if (added) {
-      accumulator.now = partial.instance;
-      accumulator.stage = partial.stage;
-      if (member != l_.sharded_results.end()) {
-        const std::string name = l_.draft.instances[static_cast<std::size_t>(partial.instance)].name;
-        accumulator.block = member->second.block;
-        accumulator.now = l_.add_block(accumulator.block, actor_, concat(name, ".0"), Extent::whole);
-        accumulator.sum = accumulator.share = l_.add_block(accumulator.block, actor_, name, Extent::device);
-        if (l_.parameter_extent() == Extent::node)
-          accumulator.share = l_.add_block(accumulator.block, actor_, concat(name, ".node"), Extent::node);
-      }
-    }
-    if (accumulator.block >= 0) partial.instance = accumulator.sum;
-  }
-
-  void add(Run run, std::ptrdiff_t number) {
-    std::vector<Accumulator*> complete;
-    for (Write& write : run.writes) {
-      const auto found = accumulators_.find(write.instance);
-      if (found == accumulators_.end()) continue;
-      Accumulator& accumulator = found->second;
-      if (last_[static_cast<std::size_t>(write.instance)] == number) complete.push_back(&accumulator);
-      write = {accumulator.now, accumulator.is_open ? ResultMode::add : ResultMode::store};
-      accumulator.is_open = true;
-    }
-    if (run.placeholder) put_later();  // a U reads what was summed
-    const std::int32_t stage = run.stage;
-    const bool computes = !is_beside(run);
-    out_.push_back(std::move(run));
-    if (computes) put_later();
-    for (Accumulator* accumulator : complete) {
-      reduce(*accumulator, stage);
-      if (accumulator->share != accumulator->sum)
-        later_.push_back(action(Opcode::reduce_scatter, stage, accumulator->share, {accumulator->sum}));
-    }
-  }
-
-  void put_later() {
-    std::ranges::move(later_, std::back_inserter(out_));
-    later_.clear();
-  }
-
-  void reduce_stage(std::int32_t stage) {
-    for (auto& [instance, accumulator] : accumulators_)
-      if (accumulator.stage == stage && accumulator.block >= 0 && accumulator.is_open) reduce(accumulator, stage);
-  }
-
-  static Run action(Opcode opcode, std::int32_t stage, std::int32_t from, Write to) {
-    Run run;
-    run.opcode = opcode;
-    run.stage = stage;
-    run.kind = Kind::REDUCE_GRAD;
-    run.action = true;
-    run.reads = {from};
-    run.writes = {to};
-    return run;
-  }
-
-  void reduce(Accumulator& accumulator, std::int32_t stage) {
-    if (accumulator.block < 0) {
-      out_.push_back(action(Opcode::all_reduce, stage, accumulator.now, {accumulator.now, ResultMode::update}));
-      return;
-    }
-    const std::string name = l_.draft.instances[static_cast<std::size_t>(accumulator.share)].name;
-    const std::int32_t share = accumulator.has_share
-                                   ? l_.add_block(accumulator.block, actor_, concat(name, ".share.", reductions_), l_.parameter_extent())
-                                   : accumulator.share;
-    out_.push_back(action(Opcode::reduce_scatter, stage, accumulator.now, {share}));
-    if (accumulator.has_share) {
-      later_.push_back(action(Opcode::run, stage, share, {accumulator.share, ResultMode::add}));
-      later_.back().task = l_.copy_task(accumulator.block);
-    }
-    accumulator.now = l_.add_block(accumulator.block, actor_, concat(name, ".", ++reductions_), Extent::whole);
-    accumulator.has_share = true;
-    accumulator.is_open = false;
-  }
-
-  Lowering& l_;
-  std::int32_t actor_;
-  bool at_actions_;
-  std::vector<std::ptrdiff_t> last_;                  // of each instance: the last run that writes it
-  std::map<std::int32_t, Accumulator> accumulators_;  // by the instance that lower_actions made
-  std::vector<Run> out_;
-  std::vector<Run> later_;  // what waits for a reduction: behind the next run, which the device works on meanwhile
-  int reductions_ = 0;
+struct Accumulator {
+  StageId stage;
+  BlockId block;           // none: its sum goes to all
+  InstanceId sum;          // each device's part of the sum
+  InstanceId share;        // each node's part, or `sum`
+  InstanceId now;          // that is added to
+  bool is_open = false;    // something was added to it since the last reduction,
+  bool has_share = false;  // and there was one
 };
+
+// One actor's row under construction.
+struct Row {
+  ActorId actor;
+  Extent extent;                                     // of a share that more is added to
+  std::map<InstanceId, Accumulator> accumulators{};  // by the instance that lower_actions made
+  std::vector<Run> runs{};
+  std::vector<Run> later{};  // what waits for a reduction: behind the next run, which the device works on meanwhile
+  int reductions = 0;
+};
+
+Accumulator accumulator_of(Draft& draft, const Row& row, const PartialSum& partial) {
+  Accumulator out;
+  out.now = partial.instance;
+  out.stage = partial.stage;
+  const auto member = draft.sharded_results.find(partial.result);
+  if (member == draft.sharded_results.end()) return out;
+  const std::string name = draft.at(partial.instance).name;
+  out.block = member->second.block;
+  out.now = add_block(draft, out.block, row.actor, concat(name, ".0"), Extent::whole);
+  out.sum = out.share = add_block(draft, out.block, row.actor, name, Extent::device);
+  if (row.extent == Extent::node) out.share = add_block(draft, out.block, row.actor, concat(name, ".node"), Extent::node);
+  return out;
+}
+
+// What the loop leaves behind on the actor; scattered, its parts are those of the share.
+void find_accumulators(Draft& draft, Row& row) {
+  for (PartialSum& partial : draft.partials) {
+    if (partial.actor != row.actor) continue;
+    auto found = row.accumulators.find(partial.instance);
+    if (found == row.accumulators.end()) found = row.accumulators.emplace(partial.instance, accumulator_of(draft, row, partial)).first;
+    if (found->second.block) partial.instance = found->second.sum;
+  }
+}
+
+Run reduction(Opcode opcode, StageId stage, InstanceId from, Write to) {
+  Run run;
+  run.opcode = opcode;
+  run.stage = stage;
+  run.kind = Kind::REDUCE_GRAD;
+  run.reads = {from};
+  run.writes = {to};
+  return run;
+}
+
+void reduce(Draft& draft, Row& row, Accumulator& sum, StageId stage) {
+  if (!sum.block) {
+    row.runs.push_back(reduction(Opcode::all_reduce, stage, sum.now, {sum.now, ResultMode::update}));
+    return;
+  }
+  const std::string name = draft.at(sum.share).name;
+  const InstanceId share =
+      sum.has_share ? add_block(draft, sum.block, row.actor, concat(name, ".share.", row.reductions), row.extent) : sum.share;
+  row.runs.push_back(reduction(Opcode::reduce_scatter, stage, sum.now, {share}));
+  if (sum.has_share) {
+    row.later.push_back(reduction(Opcode::run, stage, share, {sum.share, ResultMode::add}));
+    row.later.back().task = copy_task(draft, sum.block);
+  }
+  sum.now = add_block(draft, sum.block, row.actor, concat(name, ".", ++row.reductions), Extent::whole);
+  sum.has_share = true;
+  sum.is_open = false;
+}
+
+void put_later(Row& row) {
+  std::ranges::move(row.later, std::back_inserter(row.runs));
+  row.later.clear();
+}
+
+// `complete`: the accumulators to which nothing behind the run adds.
+void put(Draft& draft, Row& row, Run run, const std::vector<Accumulator*>& complete) {
+  if (run.placeholder) put_later(row);  // a U reads what was summed
+  const StageId stage = run.stage;
+  const bool computes = !is_beside(run);
+  row.runs.push_back(std::move(run));
+  if (computes) put_later(row);
+  for (Accumulator* sum : complete) {
+    reduce(draft, row, *sum, stage);
+    if (sum->share != sum->sum) row.later.push_back(reduction(Opcode::reduce_scatter, stage, sum->share, {sum->sum}));
+  }
+}
+
+// Lets the run add to what its accumulators are now. Gives those that it is the last to add to.
+std::vector<Accumulator*> redirect(Row& row, Run& run, std::size_t number, const std::vector<std::size_t>& last) {
+  std::vector<Accumulator*> complete;
+  for (Write& write : run.writes) {
+    const auto found = row.accumulators.find(write.instance);
+    if (found == row.accumulators.end()) continue;
+    Accumulator& sum = found->second;
+    if (last[write.instance.index()] == number) complete.push_back(&sum);
+    write = {sum.now, sum.is_open ? ResultMode::add : ResultMode::store};
+    sum.is_open = true;
+  }
+  return complete;
+}
+
+void reduce_actor(const LowerInput& input, Draft& draft, ActorId actor) {
+  Row row{actor, parameter_extent(input)};
+  std::vector<Run> runs = std::move(draft.row(actor));
+  std::vector<std::size_t> last(draft.instances.size());  // of each instance: the last run that writes it
+  for (std::size_t r = 0; r < runs.size(); ++r)
+    for (const Write& write : runs[r].writes) last[write.instance.index()] = r;
+  find_accumulators(draft, row);
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    Run& run = runs[r];
+    if (!run.placeholder || run.kind != Kind::REDUCE_GRAD) {
+      const std::vector<Accumulator*> complete = redirect(row, run, r, last);
+      put(draft, row, std::move(run), complete);
+      continue;
+    }
+    for (auto& [instance, sum] : row.accumulators)
+      if (input.options.sharding.level >= 2 && sum.stage == run.stage && sum.block && sum.is_open) reduce(draft, row, sum, run.stage);
+  }
+  put_later(row);
+  draft.row(actor) = std::move(row.runs);
+}
 
 }  // namespace
 
-void reduce_over_groups(Lowering& lowering, const Sharding& sharding) {
-  for (const LoopEnds::Use& use : lowering.ends.uses)
-    if (use.microbatch >= 0 && lowering.parts > 1)
+void reduce_over_groups(const LowerInput& input, Draft& draft) {
+  for (const LoopUse& use : draft.uses)
+    if (use.unit && input.parts > 1)
       throw Error(concat("what the loop splits into micro-batches is computed before it (operand ", use.operand, " of the loop)"), {},
                   "with data parallelism the loop can only split data ports");
-  for (std::int32_t actor = 0; actor < lowering.actors(); ++actor) {
-    std::vector<Run>& runs = lowering.draft.actors[static_cast<std::size_t>(actor)];
-    if (lowering.group_sizes[static_cast<std::size_t>(actor)] > 1)
-      Reducer(lowering, actor, sharding.level >= 2).run();
+  for (std::size_t a = 0; a < draft.actors.size(); ++a) {
+    const ActorId actor(static_cast<std::int64_t>(a));
+    if (input.devices(actor) > 1)
+      reduce_actor(input, draft, actor);
     else
-      std::erase_if(runs, [](const Run& run) { return run.placeholder && run.kind == Kind::REDUCE_GRAD; });
+      std::erase_if(draft.row(actor), [](const Run& run) { return run.placeholder && run.kind == Kind::REDUCE_GRAD; });
   }
 }
 

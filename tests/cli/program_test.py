@@ -170,6 +170,35 @@ class Program(ProgramTest):
         table.write_text(run("compile", *SMALL, "--emit", "schedule", "--schedule", "zb-h1").out)
         self.assertEqual(run("check", *SMALL, "--schedule", table).code, 0)
 
+    def test_compile_prints_the_draft_after_a_pass(self):
+        result = run("compile", *SMALL, "--emit", "draft", "--after", "actions")
+        self.assertEqual(result.code, 0, result.err)
+        self.assertTrue(result.out.startswith("penstock draft 1\nafter actions\n"), result.out[:100])
+        last = run("compile", *SMALL, "--emit", "draft").out
+        self.assertTrue(last.startswith("penstock draft 1\nafter frees\n"), last[:100])
+        self.assert_fails(
+            run("compile", *SMALL, "--emit", "draft", "--after", "action"),
+            'lowering has no pass "action"',
+            "its passes: blocks, actions, offload, reduce, before, after, refresh, devices, transfers, order, frees",
+            'did you mean "actions"?',
+        )
+        self.assert_fails(run("compile", *SMALL, "--after", "actions"), "--after names a pass of lowering", "add --emit draft")
+
+    def test_compile_dumps_the_draft_of_each_pass(self):
+        folder = self.folder / "passes"
+        result = run("compile", *SMALL, "--emit", "draft", "--dump-passes", folder)
+        self.assertEqual(result.code, 0, result.err)
+        files = sorted(folder.iterdir())
+        names = ["blocks", "actions", "offload", "reduce", "before", "after", "refresh", "devices", "transfers", "order", "frees"]
+        self.assertEqual([file.name for file in files], [f"{i + 1:02}-{name}.txt" for i, name in enumerate(names)])
+        for file, name in zip(files, names):
+            reason, took, text = file.read_text().split("\n", 2)
+            self.assertTrue(reason.startswith("// "), reason)
+            self.assertRegex(took, r"^// [0-9.e-]+ ms(, unchanged: the draft is that of the pass before)?$")
+            self.assertTrue(text.startswith(f"penstock draft 1\nafter {name}\n"), text[:100])
+            self.assertEqual("unchanged" in took, name in ["blocks", "offload", "reduce", "devices"], file)
+        self.assertEqual(text, result.out)
+
     def test_verify_says_whether_there_is_a_memory_plan(self):
         program = self.folder / "program.txt"
         program.write_text(run("compile", *SMALL, "--emit", "program").out)

@@ -1,0 +1,37 @@
+#include "lower/fragment.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace penstock {
+
+ValueId Fragment::import(const Draft& draft, const Origin& origin) {
+  if (std::ranges::find(reads, origin.instance) == reads.end()) {
+    reads.push_back(origin.instance);
+    for (std::int32_t part = 0; const TensorType& type : draft.at(origin.instance).types)
+      input_[{origin.instance, part++}] = graph.add_input(type, concat("x", graph.inputs.size()));
+  }
+  return input_.at({origin.instance, origin.part});
+}
+
+ValueId Fragment::need(const Draft& draft, ValueId value, const FindInstance& find) {
+  if (const auto found = local_.find(value); found != local_.end()) return found->second;
+  if (const std::optional<Origin> origin = find(value)) return local_[value] = import(draft, *origin);
+  copy(draft, step_.ops[producer_[value.index()].index()], find);
+  return local_.at(value);
+}
+
+void Fragment::copy(const Draft& draft, const Op& op, const FindInstance& find) {
+  if (local_.contains(op.results[0])) return;
+  Op out = op;
+  for (ValueId& operand : out.operands) operand = need(draft, operand, find);
+  for (ValueId& result : out.results) {
+    const ValueId made = graph.add_value(step_.type(result));
+    local_[result] = made;
+    result = made;
+  }
+  graph.ops.push_back(std::move(out));
+}
+
+}  // namespace penstock

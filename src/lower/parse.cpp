@@ -1,0 +1,307 @@
+// Reads the text form of drafts. What it returns is safe to hand to verify(): every handle, task and block is there.
+#include <charconv>
+#include <limits>
+#include <unordered_map>
+
+#include "base/cursor.h"
+#include "base/text.h"
+#include "ir/graph_parser.h"
+#include "lower/draft.h"
+#include "lower/text_names.h"
+
+namespace penstock {
+namespace {
+
+using Names = std::unordered_map<std::string, std::int32_t>;
+
+// The reader's place, and what has been named up to there.
+struct Reader {
+  Cursor in;
+  Draft draft{};
+  Names tasks{}, instances{};
+};
+
+std::int64_t integer_in(Cursor& in, std::int64_t low, std::int64_t high) {
+  in.skip();
+  const std::size_t position = in.position();
+  const std::int64_t value = in.integer();
+  if (value < low || value > high) in.fail_at(position, concat("expected a number from ", low, " to ", high, ", found ", value));
+  return value;
+}
+
+std::int32_t index(Cursor& in) {
+  return static_cast<std::int32_t>(integer_in(in, 0, std::numeric_limits<std::int32_t>::max()));
+}
+
+std::string name_after(Cursor& in, std::string_view sigil) {
+  in.expect(sigil);
+  return in.peek() == '"' ? in.string() : std::string(in.name());
+}
+
+std::int32_t find(Cursor& in, const Names& names, std::string_view thing, std::string_view sigil) {
+  in.skip();
+  const std::size_t position = in.position();
+  const std::string name = name_after(in, sigil);
+  const auto found = names.find(name);
+  if (found != names.end()) return found->second;
+  std::vector<std::string> known;
+  for (const auto& entry : names) known.push_back(entry.first);
+  const std::string near = nearest(name, known);
+  in.fail_at(position, concat("there is no ", thing, " ", sigil, name), near.empty() ? "" : concat("did you mean ", sigil, near, "?"));
+}
+
+std::string define(Cursor& in, Names& names, std::string_view thing, std::string_view sigil) {
+  in.skip();
+  const std::size_t position = in.position();
+  std::string name = name_after(in, sigil);
+  if (!names.emplace(name, static_cast<std::int32_t>(names.size())).second)
+    in.fail_at(position, concat("a second ", thing, " named ", sigil, name));
+  return name;
+}
+
+// Things that are numbered in order: "block 0", "block 1".
+void next_number(Cursor& in, std::string_view thing, std::size_t number) {
+  in.skip();
+  const std::size_t position = in.position();
+  if (index(in) != static_cast<std::int64_t>(number)) in.fail_at(position, concat("expected ", thing, " ", number));
+}
+
+template <class Item>
+void parse_list(Cursor& in, const Item& item) {
+  in.expect("(");
+  if (in.accept(")")) return;
+  do item();
+  while (in.accept(","));
+  in.expect(")");
+}
+
+template <std::size_t count>
+std::size_t one_of(Cursor& in, const std::array<std::string_view, count>& words) {
+  for (std::size_t w = 0; w < count; ++w)
+    if (in.accept(words[w])) return w;
+  in.fail(concat("expected ", join(std::vector<std::string>(words.begin(), words.end()), ", ")));
+}
+
+std::vector<TensorType> parse_types(Cursor& in) {
+  std::vector<TensorType> out;
+  parse_list(in, [&] {
+    in.skip();
+    const std::size_t position = in.position();
+    TensorType& type = out.emplace_back();
+    const std::string_view dtype = in.word();
+    if (!parse_dtype(dtype, type.dtype)) in.fail_at(position, concat("unknown dtype ", dtype));
+    in.expect("[");
+    while (!in.accept("]")) {
+      if (!type.shape.empty()) in.expect(",");
+      type.shape.push_back(in.integer());
+    }
+    if (!is_countable(type)) in.fail_at(position, "this shape has a negative size or more bytes than 63 bits count");
+  });
+  return out;
+}
+
+template <class T>
+std::vector<T> parse_numbers(Cursor& in) {
+  std::vector<T> out;
+  parse_list(in, [&] { out.emplace_back(index(in)); });
+  return out;
+}
+
+ActorId actor_after(Cursor& in, std::string_view word) {
+  in.expect(word);
+  return ActorId(index(in));
+}
+
+std::int32_t number_after(Cursor& in, std::string_view word) {
+  in.expect(word);
+  return index(in);
+}
+
+Unit unit_if_any(Cursor& in) {
+  return in.accept("unit") ? Unit{index(in)} : Unit();
+}
+
+BlockId block_number(Reader& r) {
+  r.in.skip();
+  const std::size_t position = r.in.position();
+  const BlockId block(index(r.in));
+  if (block.index() >= r.draft.blocks.size()) r.in.fail_at(position, concat("there is no block ", block.value));
+  return block;
+}
+
+InstanceId instance_name(Reader& r) {
+  return InstanceId(find(r.in, r.instances, "instance", "%"));
+}
+
+void parse_task(Reader& r) {
+  std::string name = define(r.in, r.tasks, "task", "@");
+  Graph graph = parse_graph(r.in);
+  r.draft.task_by_hash.emplace(structural_hash(graph), TaskId(static_cast<std::int64_t>(r.draft.tasks.size())));
+  r.draft.tasks.push_back({std::move(name), std::move(graph), 0});
+}
+
+void parse_block(Reader& r) {
+  next_number(r.in, "block", r.draft.blocks.size());
+  ShareBlock& block = r.draft.blocks.emplace_back();
+  block.members = parse_types(r.in);
+  if (!r.in.accept("parameters")) return;
+  block.parameters = parse_numbers<InputId>(r.in);
+  r.in.expect("for");
+  for (StageId stage : parse_numbers<StageId>(r.in)) block.readers.insert(stage);
+}
+
+void parse_sharded(Reader& r) {
+  const bool state = r.in.accept("state");
+  if (!state) r.in.expect("result");
+  const std::int32_t of = index(r.in);
+  const BlockId block = block_number(r);
+  const Member member{block, static_cast<std::int32_t>(integer_in(r.in, 0, std::ssize(r.draft.at(block).members) - 1))};
+  if (state)
+    r.draft.sharded_states[InputId(of)] = member;
+  else
+    r.draft.sharded_results[ResultId(of)] = member;
+}
+
+void parse_instance(Reader& r) {
+  Instance i;
+  i.name = define(r.in, r.instances, "instance", "%");
+  i.source = static_cast<Instance::Source>(one_of(r.in, draft_text::kSources));
+  if (i.source != Instance::Source::computed) i.input = InputId(index(r.in));
+  if (r.in.accept("on")) i.home = ActorId(index(r.in));
+  i.unit = unit_if_any(r.in);
+  i.host = r.in.accept("host");
+  i.owned = !r.in.accept("copy");
+  if (r.in.accept("block")) {
+    i.block = block_number(r);
+    r.in.expect("members");
+    const auto last = std::ssize(r.draft.at(i.block).members) - 1;
+    parse_list(r.in, [&] { i.members.push_back(static_cast<std::int32_t>(integer_in(r.in, 0, last))); });
+    i.extent = static_cast<Extent>(one_of(r.in, draft_text::kExtents));
+  }
+  if (r.in.accept("room")) i.room = integer_in(r.in, 1, std::int64_t{1} << 60);
+  if (r.in.accept("named")) i.name = r.in.string();
+  i.types = parse_types(r.in);
+  const InstanceId id = add(r.draft, i);
+  if (i.input) r.draft.inputs.try_emplace({i.input, i.unit}, id);
+}
+
+// "2F3", or "2U" where no micro-batch is named.
+void parse_action(Cursor& in, Run& run) {
+  run.stage = StageId(index(in));
+  const std::size_t position = in.position();
+  const std::string_view word = in.word();
+  const std::size_t letters = std::min(word.find_first_of("0123456789"), word.size());
+  const std::string_view digits = word.substr(letters);
+  int kind = 0;
+  while (kind <= static_cast<int>(Kind::RECV_B) && name(static_cast<Kind>(kind)) != word.substr(0, letters)) ++kind;
+  if (kind > static_cast<int>(Kind::RECV_B)) in.fail_at(position, concat("unknown kind of action ", quote(word.substr(0, letters))));
+  run.kind = static_cast<Kind>(kind);
+  if (digits.empty()) return;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), run.unit.microbatch);
+  if (error != std::errc() || end != digits.data() + digits.size())
+    in.fail_at(position + letters, concat("expected a micro-batch, found ", digits));
+}
+
+// False where the next word is none that a run can have: the others come of transfers and frees.
+bool parse_opcode(Cursor& in, Opcode& opcode) {
+  for (int o = 0; o <= static_cast<int>(Opcode::all_to_all); ++o) {
+    opcode = static_cast<Opcode>(o);
+    if ((has_operands(opcode) || opcode == Opcode::output) && in.accept(name(opcode))) return true;
+  }
+  return false;
+}
+
+// False where the next line is no run.
+bool parse_run(Reader& r, std::vector<Run>& runs) {
+  Run run;
+  run.placeholder = r.in.accept(draft_text::kPlaceholder);
+  if (!run.placeholder && !parse_opcode(r.in, run.opcode)) return false;
+  if (r.in.next_is_number()) parse_action(r.in, run);
+  if (!run.placeholder) {
+    if (run.opcode == Opcode::run) run.task = TaskId(find(r.in, r.tasks, "task", "@"));
+    parse_list(r.in, [&] { run.reads.push_back(instance_name(r)); });
+    r.in.expect("->");
+    parse_list(r.in, [&] {
+      const auto mode = static_cast<ResultMode>(one_of(r.in, draft_text::kModes));
+      run.writes.push_back({instance_name(r), mode});
+    });
+  }
+  if (r.in.accept("port")) run.port = index(r.in);
+  if (r.in.accept("in")) run.group = index(r.in);
+  runs.push_back(std::move(run));
+  return true;
+}
+
+void parse_row(Reader& r) {
+  next_number(r.in, "actor", r.draft.actors.size());
+  std::vector<Run>& runs = r.draft.actors.emplace_back();
+  while (parse_run(r, runs)) {
+  }
+}
+
+LoopUse parse_use(Reader& r) {
+  LoopUse use;
+  use.operand = index(r.in);
+  use.actor = actor_after(r.in, "on");
+  use.unit = unit_if_any(r.in);
+  use.instance = instance_name(r);
+  return use;
+}
+
+PartialSum parse_partial(Reader& r) {
+  PartialSum sum;
+  sum.result = ResultId(index(r.in));
+  sum.actor = actor_after(r.in, "on");
+  if (r.in.accept("stage")) sum.stage = StageId(index(r.in));
+  sum.instance = instance_name(r);
+  sum.part = number_after(r.in, "part");
+  return sum;
+}
+
+Transfer parse_transfer(Reader& r) {
+  Transfer t;
+  t.instance = instance_name(r);
+  t.from = actor_after(r.in, "from");
+  t.to = actor_after(r.in, "to");
+  t.tag = number_after(r.in, "#");
+  t.after = number_after(r.in, "after");
+  t.before = number_after(r.in, "before");
+  return t;
+}
+
+Free parse_free(Reader& r) {
+  const InstanceId instance = instance_name(r);
+  const ActorId device = actor_after(r.in, "on");
+  return {instance, device, number_after(r.in, "after")};
+}
+
+}  // namespace
+
+Draft parse_draft(std::string_view text, std::string_view file) {
+  Reader r{Cursor(file, text)};
+  Cursor& in = r.in;
+  Draft& draft = r.draft;
+  in.header("draft", 1);
+  if (in.accept("after")) draft.after = in.word();
+  while (in.accept("task")) parse_task(r);
+  while (in.accept("block")) parse_block(r);
+  while (in.accept("sharded")) parse_sharded(r);
+  while (in.accept("group")) {
+    next_number(in, "group", draft.groups.size());
+    draft.groups.push_back(parse_numbers<std::int32_t>(in));
+  }
+  while (in.accept("instance")) parse_instance(r);
+  while (in.accept("actor")) parse_row(r);
+  while (in.accept("use")) draft.uses.push_back(parse_use(r));
+  while (in.accept("partial")) draft.partials.push_back(parse_partial(r));
+  while (in.accept("refresh")) draft.refreshed.push_back(instance_name(r));
+  while (in.accept("transfer")) draft.transfers.push_back(parse_transfer(r));
+  while (in.accept("free")) draft.frees.push_back(parse_free(r));
+  if (!in.at_end())
+    in.fail(
+        "expected task, block, sharded, group, instance, actor, use, partial, refresh, transfer, free or the end (in this order), "
+        "or a run of an actor");
+  return std::move(draft);
+}
+
+}  // namespace penstock

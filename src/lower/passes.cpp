@@ -1,0 +1,90 @@
+#include "lower/passes.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+
+#include "base/text.h"
+#include "base/words.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::array kPasses = {
+    LowerPass{"blocks", "Which gradients, moments and parameters devices can hold in shares follows from what is computed of a gradient.",
+              find_blocks},
+    LowerPass{"actions", "Each action of the table is its stage's task for a micro-batch; here it becomes a run on instances.",
+              lower_actions},
+    LowerPass{"offload",
+              "What a stage leaves to its own backward alone can wait in the host's memory, which is known once all readers are.",
+              offload_residuals},
+    LowerPass{"reduce", "Devices that share an actor's micro-batches have terms of its sums, which become sums while other stages run.",
+              reduce_over_groups},
+    LowerPass{"before", "What the loop reads and each micro-batch would make anew is made once, on every actor that reads it.",
+              build_before},
+    LowerPass{"after", "What depends on the loop's sums runs where it moves the fewest bytes, and decides where state lives.", build_after},
+    LowerPass{"refresh", "Copies of a state that its owner alone updates are out of date when the step ends.", refresh_copies},
+    LowerPass{"devices", "Up to here an actor is one device; now each of its devices gets its part of the micro-batches and its shares.",
+              spread_groups},
+    LowerPass{"transfers", "What is read elsewhere than where it was made is sent as soon as it is there, once to each reader.",
+              make_transfers},
+    LowerPass{"order", "Both ends of a pair must start its transfers in one order, or a link with one queue would deadlock.",
+              order_transfers},
+    LowerPass{"frees", "A slot is freed when nothing can need it, and late enough that no device waits at its free.", place_frees},
+};
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+std::span<const LowerPass> lower_passes() {
+  return kPasses;
+}
+
+std::size_t find_pass(std::string_view name) {
+  const auto found = std::ranges::find(kPasses, name, &LowerPass::name);
+  if (found != kPasses.end()) return static_cast<std::size_t>(found - kPasses.begin());
+  std::vector<std::string> names;
+  for (const LowerPass& pass : kPasses) names.emplace_back(pass.name);
+  throw Error(concat("lowering has no pass ", quote(name)), {"its passes: " + join(names, ", ")}, did_you_mean(name, names));
+}
+
+void run_passes(const LowerInput& input, Draft& draft, std::string_view last, const PassWatch& watch) {
+  const std::size_t begin = draft.after.empty() ? 0 : find_pass(draft.after) + 1;
+  const std::size_t end = last.empty() ? kPasses.size() : find_pass(last) + 1;
+  for (std::size_t p = begin; p < end; ++p) {
+    const auto start = std::chrono::steady_clock::now();
+    kPasses[p].run(input, draft);
+    const double seconds = seconds_since(start);
+    draft.after = kPasses[p].name;
+    if (watch) watch(kPasses[p], draft, seconds);
+  }
+}
+
+Program lower_rest(const LowerInput& input, Draft draft) {
+  verify(input, draft);
+  run_passes(input, draft);
+  return program_of(input, std::move(draft));
+}
+
+void dump_passes(const LowerInput& input, const std::string& folder) {
+  std::filesystem::create_directories(folder);
+  Draft empty;
+  std::string before;
+  int number = 0;
+  run_passes(input, empty, {}, [&](const LowerPass& pass, const Draft& draft, double seconds) {
+    // Behind its first two lines, the form and the pass, a draft says what it is.
+    const std::string text = print(draft), said = text.substr(text.find('\n', text.find('\n') + 1) + 1);
+    const std::string digits = concat(++number < 10 ? "0" : "", number);
+    const std::string comment = concat("// ", pass.reason, "\n// ", short_decimal(1000 * seconds, 3), " ms",
+                                       said == before ? ", unchanged: the draft is that of the pass before\n" : "\n");
+    write_file(concat(folder, "/", digits, "-", pass.name, ".txt"), comment + text);
+    before = said;
+  });
+}
+
+}  // namespace penstock

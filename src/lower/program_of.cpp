@@ -1,0 +1,171 @@
+// From the last draft to the program: instances become slots, and what stands before and behind each run its instructions. Decides nothing.
+#include <algorithm>
+#include <map>
+
+#include "lower/execution.h"
+#include "lower/passes.h"
+#include "lower/touches.h"
+#include "program/memory_plan.h"
+#include "program/verify.h"
+
+namespace penstock {
+namespace {
+
+void declare_ports(const LowerInput& input, Program& program) {
+  const Graph& step = input.step;
+  const std::vector<ValueId>& operands = input.loop_op().operands;
+  const auto split = operands.begin() + static_cast<std::ptrdiff_t>(attribute<std::int64_t>(input.loop_op(), "split"));
+  for (std::size_t i = static_cast<std::size_t>(step.state); i < step.inputs.size(); ++i) {
+    const Value& value = step.values[step.inputs[i].index()];
+    program.data.push_back({value.name, value.type, std::find(operands.begin(), split, step.inputs[i]) != split});
+  }
+  for (std::size_t o = static_cast<std::size_t>(step.state); o < step.outputs.size(); ++o) {
+    const std::size_t index = o - static_cast<std::size_t>(step.state);
+    const std::string name = index < step.output_names.size() ? step.output_names[index] : "output" + std::to_string(index);
+    program.outputs.push_back({name, step.type(step.outputs[o]), false});
+  }
+}
+
+Slot slot_of(const Instance& instance, ActorId device) {
+  Slot slot;
+  slot.name = instance.name;
+  slot.parts = instance.types;
+  slot.room = instance.room;
+  if (instance.host) slot.kind = SlotClass::host;
+  if (instance.source == Instance::Source::state) {
+    slot.kind = instance.owned && instance.home == device ? SlotClass::state : SlotClass::copy;
+    slot.names = {instance.name};
+  }
+  return slot;
+}
+
+// What one device starts, ends and takes around its runs.
+struct Around {
+  std::vector<std::int32_t> outgoing, incoming;  // transfers, in order
+  std::vector<std::vector<InstanceId>> inputs;   // [run]: ahead of it
+  std::vector<std::vector<InstanceId>> frees;    // [run]: behind it; the last: at the end
+};
+
+std::vector<Around> around_runs(const Draft& draft) {
+  std::vector<Around> out(draft.actors.size());
+  std::vector<std::vector<std::int32_t>> incoming = incoming_of(draft);
+  for (std::size_t d = 0; d < out.size(); ++d) {
+    out[d].incoming = std::move(incoming[d]);
+    out[d].inputs.resize(draft.actors[d].size());
+    out[d].frees.resize(draft.actors[d].size() + 1);
+  }
+  for (std::int32_t number = 0; const Transfer& transfer : draft.transfers) out[transfer.from.index()].outgoing.push_back(number++);
+  for (const Free& free : draft.frees) out[free.device.index()].frees[static_cast<std::size_t>(free.after)].push_back(free.instance);
+  return out;
+}
+
+// One device's list of instructions under construction. Slots are in the order of its touches.
+struct Emission {
+  const LowerInput& input;
+  const Draft& draft;
+  const Touches& touches;
+  DeviceProgram& device;
+  std::map<std::int32_t, std::int32_t> group_tags{};  // of collectives, by group
+
+  SlotId slot(InstanceId instance) const { return SlotId(touches.place(instance)); }
+  const Transfer& transfer(std::int32_t number) const { return draft.transfers[static_cast<std::size_t>(number)]; }
+};
+
+void push_send(Emission& e, const Transfer& t) {
+  e.device.instructions.push_back({.opcode = Opcode::send, .slot = e.slot(t.instance), .peer = t.to.value, .tag = t.tag});
+}
+void push_receive(Emission& e, const Transfer& t) {
+  e.device.instructions.push_back({.opcode = Opcode::recv, .slot = e.slot(t.instance), .peer = t.from.value, .tag = t.tag});
+}
+void push_input(Emission& e, InstanceId i) {
+  const Instance& data = e.draft.at(i);
+  e.device.instructions.push_back(
+      {.opcode = Opcode::input, .microbatch = data.unit.microbatch, .slot = e.slot(i), .port = data.input.value - e.input.step.state});
+}
+void push_frees(Emission& e, const std::vector<InstanceId>& instances) {
+  for (InstanceId i : instances) e.device.instructions.push_back({.opcode = Opcode::free, .slot = e.slot(i)});
+}
+
+// One instruction of what the run reads and writes.
+void push_operands(Emission& e, const Run& run, Instruction out, std::span<const InstanceId> reads, std::span<const Write> writes) {
+  out.opcode = run.opcode;
+  out.kind = run.kind;
+  out.action = bool(run.stage);
+  out.stage = run.stage.value;
+  out.microbatch = run.unit.microbatch;
+  out.first_operand = static_cast<std::uint32_t>(e.device.operands.size());
+  out.operands = static_cast<std::uint32_t>(reads.size());
+  out.first_result = static_cast<std::uint32_t>(e.device.results.size());
+  out.results = static_cast<std::uint32_t>(writes.size());
+  for (InstanceId i : reads) e.device.operands.push_back(e.slot(i));
+  for (const Write& write : writes) e.device.results.push_back({e.slot(write.instance), write.mode});
+  e.device.instructions.push_back(out);
+}
+
+void push_run(Emission& e, const Run& run) {
+  if (run.opcode == Opcode::output) {
+    e.device.instructions.push_back({.opcode = Opcode::output, .slot = e.slot(run.reads[0]), .port = run.port});
+  } else if (is_host_copy(run.opcode)) {
+    for (std::size_t i = 0; i < run.reads.size(); ++i) push_operands(e, run, {}, {&run.reads[i], 1}, {&run.writes[i], 1});
+  } else {
+    Instruction out{.task = run.task};
+    if (is_collective(run.opcode)) {
+      out.group = run.group;
+      out.tag = e.group_tags[run.group]++;
+    }
+    push_operands(e, run, out, run.reads, run.writes);
+  }
+}
+
+void push_all(Emission& e, const std::vector<Run>& runs, const Around& around) {
+  std::size_t in = 0, out = 0;
+  for (std::int32_t r = 0; const Run& run : runs) {
+    while (in < around.incoming.size() && e.transfer(around.incoming[in]).before <= r) push_receive(e, e.transfer(around.incoming[in++]));
+    for (InstanceId i : around.inputs[static_cast<std::size_t>(r)]) push_input(e, i);
+    push_run(e, run);
+    while (out < around.outgoing.size() && e.transfer(around.outgoing[out]).after <= r) push_send(e, e.transfer(around.outgoing[out++]));
+    push_frees(e, around.frees[static_cast<std::size_t>(r++)]);
+  }
+  // The refreshes, in one order everywhere.
+  while (in < around.incoming.size() || out < around.outgoing.size()) {
+    if (in == around.incoming.size() || (out < around.outgoing.size() && around.outgoing[out] < around.incoming[in]))
+      push_send(e, e.transfer(around.outgoing[out++]));
+    else
+      push_receive(e, e.transfer(around.incoming[in++]));
+  }
+  push_frees(e, around.frees.back());
+}
+
+}  // namespace
+
+Program program_of(const LowerInput& input, Draft draft) {
+  Program program;
+  program.name = input.step.name;
+  program.microbatches = input.microbatches;
+  declare_ports(input, program);
+  std::vector<Around> around = around_runs(draft);
+  std::vector<InstanceId> states;
+  for (std::size_t i = 0; i < draft.instances.size(); ++i)
+    if (draft.instances[i].source == Instance::Source::state && !draft.instances[i].types.empty())
+      states.emplace_back(static_cast<std::int64_t>(i));
+  Touches touches(draft);
+  for (std::size_t d = 0; d < draft.actors.size(); ++d) {
+    const ActorId device(static_cast<std::int64_t>(d));
+    for (const Touch& touch : touches.of(draft, device))
+      if (draft.at(touch.instance).source == Instance::Source::data)
+        around[d].inputs[static_cast<std::size_t>(touch.first_read)].push_back(touch.instance);
+    // State that no run of its home reads or writes still lives there.
+    for (InstanceId state : states)
+      if (draft.at(state).home == device) touches.touch(state);
+    Emission emission{input, draft, touches, program.devices.emplace_back()};
+    for (const Touch& touch : touches.all()) emission.device.slots.push_back(slot_of(draft.at(touch.instance), device));
+    push_all(emission, draft.actors[d], around[d]);
+  }
+  program.groups = std::move(draft.groups);
+  program.tasks = std::move(draft.tasks);
+  plan_memory(program);
+  verify(program, {ChannelModel::serial, -1});  // so it also finishes where transfers are independent
+  return program;
+}
+
+}  // namespace penstock

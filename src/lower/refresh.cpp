@@ -1,0 +1,26 @@
+// Pass: which states' copies are refreshed at the step's end: those that their home writes and that actors read which do not. What does not
+// depend on the loop's results is made by all who have it, and devices of one group make the same update, so these send nothing.
+#include <set>
+
+#include "lower/passes.h"
+
+namespace penstock {
+
+void refresh_copies(const LowerInput&, Draft& draft) {
+  std::set<std::pair<InstanceId, ActorId>> read, written;
+  for (std::size_t a = 0; a < draft.actors.size(); ++a)
+    for (const Run& run : draft.actors[a]) {
+      const ActorId actor(static_cast<std::int64_t>(a));
+      for (InstanceId i : run.reads)
+        if (draft.at(i).source == Instance::Source::state) read.emplace(i, actor);
+      for (const Write& write : run.writes)
+        if (draft.at(write.instance).source == Instance::Source::state) written.emplace(write.instance, actor);
+    }
+  std::set<InstanceId> stale;
+  for (const auto& [state, actor] : read)
+    if (written.contains({state, draft.at(state).home}) && !written.contains({state, actor})) stale.insert(state);
+  for (const auto& [of, state] : draft.inputs)
+    if (stale.contains(state)) draft.refreshed.push_back(state);
+}
+
+}  // namespace penstock

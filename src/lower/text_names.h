@@ -1,0 +1,14 @@
+// The words of the text form of drafts that stand for enumerators, in their order.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace penstock::draft_text {
+
+inline constexpr std::array<std::string_view, 3> kSources = {"computed", "data", "state"};
+inline constexpr std::array<std::string_view, 3> kExtents = {"whole", "node", "device"};
+inline constexpr std::array<std::string_view, 3> kModes = {"store", "add", "update"};
+inline constexpr std::string_view kPlaceholder = "place";
+
+}  // namespace penstock::draft_text
