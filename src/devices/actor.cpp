@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/invariant.h"
 #include "base/text.h"
 
 namespace penstock {
@@ -11,6 +12,12 @@ namespace {
 
 double seconds(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(time).count();
+}
+
+DeviceLane lane_of(Opcode opcode) {
+  if (is_host_copy(opcode)) return DeviceLane::host_copy;
+  const bool compute = opcode == Opcode::run || opcode == Opcode::copy || opcode == Opcode::input || opcode == Opcode::output;
+  return compute ? DeviceLane::compute : DeviceLane::transfer;
 }
 
 }  // namespace
@@ -23,13 +30,19 @@ Actor::Actor(std::shared_ptr<const Program> program, int device, Executor& execu
       first_(own_.instructions.data()),
       executor_(executor),
       transport_(transport),
+      lanes_(executor.lanes()),
+      asynchronous_(executor.asynchronous()),
       data_(data),
       deadline_(deadline),
       state_(own_),
       inner_(own_.instructions.size(), kNoEvent) {
+  invariant(!asynchronous_ || (lanes_ && transport.lanes() == lanes_), "an asynchronous executor shares its lanes with its transport");
+  noted_.reserve(own_.instructions.size());
   memory_.reserve(own_.slots.size());
-  for (std::size_t slot = 0; slot < own_.slots.size(); ++slot) memory_.push_back(executor_.memory(SlotId(static_cast<std::int64_t>(slot))));
+  for (std::size_t slot = 0; slot < own_.slots.size(); ++slot)
+    memory_.push_back(executor_.address(SlotId(static_cast<std::int64_t>(slot))));
   for (const Instruction& instruction : own_.instructions) {
+    if (instruction.opcode == Opcode::input) input_bytes_.resize(std::max(input_bytes_.size(), memory_[instruction.slot.index()].size()));
     if (instruction.opcode != Opcode::output) continue;
     const TensorType& type = program_->outputs[static_cast<std::size_t>(instruction.port)].type;
     outputs_.push_back({instruction.port, std::vector<std::byte>(static_cast<std::size_t>(type.bytes()))});
@@ -40,13 +53,21 @@ DeviceReport Actor::step(const StepInput& input, bool record_spans) {
   input_ = &input;
   record_ = record_spans;
   next_output_ = 0;
+  tail_ = kNoEvent;
+  seen_.fill(kNoEvent);
   busy_ = waiting_ = {};
   spans_.clear();
   if (record_) spans_.reserve(2 * own_.instructions.size());
   state_.reset();
   transport_.begin_step(*program_, device_);
   begin_ = Clock::now();
-  for (Wait w; !(w = advance(state_, *this)).finished();) wait(w.event);
+  try {
+    for (Wait w; !(w = advance(state_, *this)).finished();) wait(w.event);
+    if (asynchronous_) finish();
+  } catch (...) {
+    if (lanes_) lanes_->stop();
+    throw;
+  }
 
   DeviceReport report;
   report.begin = begin_.time_since_epoch().count();
@@ -60,11 +81,21 @@ DeviceReport Actor::step(const StepInput& input, bool record_spans) {
 }
 
 bool Actor::on_compute_lane(std::size_t instruction) const {
-  return first_[instruction].opcode == Opcode::run || first_[instruction].opcode == Opcode::copy;
+  return lane_of(first_[instruction].opcode) == DeviceLane::compute;
 }
 
 bool Actor::on_executor(std::size_t instruction) const {
-  return on_compute_lane(instruction) || is_host_copy(first_[instruction].opcode);
+  return lane_of(first_[instruction].opcode) != DeviceLane::transfer;
+}
+
+// The order that a host keeps by waiting: the compute lane waits for what was noted, and another lane for all that the compute lane has.
+void Actor::order(DeviceLane lane) {
+  for (const Event event : noted_) lanes_->after(DeviceLane::compute, event);
+  if (lane == DeviceLane::compute || !noted_.empty()) tail_ = kNoEvent;
+  noted_.clear();
+  if (lane == DeviceLane::compute) return;
+  if (tail_ == kNoEvent) tail_ = lanes_->record(DeviceLane::compute);
+  if (Event& seen = seen_[static_cast<std::size_t>(lane)]; seen != tail_) lanes_->after(lane, seen = tail_);
 }
 
 void Actor::span(std::size_t instruction, Clock::time_point begin, Clock::time_point end, bool waited) {
@@ -75,24 +106,25 @@ void Actor::span(std::size_t instruction, Clock::time_point begin, Clock::time_p
 Event Actor::run(const Instruction& instruction) {
   const std::size_t index = number(instruction);
   const Clock::time_point begin = Clock::now();
+  if (asynchronous_) order(DeviceLane::compute);
   inner_[index] = executor_.issue(instruction);
   const Clock::time_point end = Clock::now();
   busy_ += end - begin;
   span(index, begin, end);
-  if (record_) spans_.back().allocated = executor_.last_run_bytes();
+  if (record_ && !asynchronous_) spans_.back().allocated = executor_.last_run_bytes();
   return inner_[index] == kNoEvent ? kNoEvent : static_cast<Event>(index);
 }
 
 Event Actor::start(const Instruction& instruction) {
   const std::size_t index = number(instruction);
   const Clock::time_point begin = record_ ? Clock::now() : Clock::time_point();
-  inner_[index] = kNoEvent;
+  if (asynchronous_) order(lane_of(instruction.opcode));
   switch (instruction.opcode) {
     case Opcode::input:
-      fill(instruction);
+      inner_[index] = fill(instruction);
       break;
     case Opcode::output:
-      collect(instruction);
+      inner_[index] = collect(instruction);
       break;
     case Opcode::offload:
     case Opcode::reload:
@@ -135,24 +167,28 @@ Event Actor::collective(const Instruction& instruction) {
   }
 }
 
-// A part of the batch, straight into the slot.
-void Actor::fill(const Instruction& instruction) {
+// A part of the batch.
+Event Actor::fill(const Instruction& instruction) {
   const Port& port = program_->data[static_cast<std::size_t>(instruction.port)];
   const std::int64_t all = port.type.shape.empty() ? 1 : port.type.shape[0];
   const bool part = port.split && instruction.microbatch >= 0;
   const std::int64_t rows = part ? all / program_->microbatches : all;
   const std::int64_t bytes = all == 0 ? 0 : port.type.bytes() / all * rows;
-  data_.fill(port, *input_, part ? rows * instruction.microbatch : 0, rows,
-             memory_[instruction.slot.index()].first(static_cast<std::size_t>(bytes)));
+  const std::span<std::byte> out = std::span(input_bytes_).first(static_cast<std::size_t>(bytes));
+  data_.fill(port, *input_, part ? rows * instruction.microbatch : 0, rows, out);
+  return executor_.write(instruction.slot, 0, out);
 }
 
-void Actor::collect(const Instruction& instruction) {
-  std::vector<std::byte>& out = outputs_[next_output_++].bytes;
-  std::memcpy(out.data(), memory_[instruction.slot.index()].data(), out.size());
+Event Actor::collect(const Instruction& instruction) {
+  return executor_.read(instruction.slot, 0, outputs_[next_output_++].bytes);
 }
 
 bool Actor::done(Event event) {
   const auto index = static_cast<std::size_t>(event);
+  if (asynchronous_) {
+    if (!on_compute_lane(index)) noted_.push_back(inner_[index]);
+    return true;
+  }
   return on_executor(index) ? executor_.done(inner_[index]) : transport_.done(inner_[index]);
 }
 
@@ -171,6 +207,32 @@ void Actor::wait(Event event) {
   const Clock::time_point end = Clock::now();
   (compute ? busy_ : waiting_) += end - begin;
   span(index, begin, end, true);
+}
+
+// An asynchronous device's only wait of its host. The deadline is one of each instruction's, as where the host waits for each.
+void Actor::finish() {
+  const Clock::time_point begin = Clock::now();
+  order(DeviceLane::compute);
+  const Event last = lanes_->record(DeviceLane::compute);
+  for (std::size_t before = inner_.size(), late = 0; !wait_on_lanes(last); before = late)
+    if (late = first_under_way(late); late == before && late < inner_.size()) fail_late(late);
+  waiting_ += Clock::now() - begin;
+}
+
+bool Actor::wait_on_lanes(Event event) {
+  try {
+    return lanes_->wait(event, Clock::now() + deadline_);
+  } catch (const PeerLost& lost) {
+    std::size_t transfer = first_under_way(0);
+    while (transfer < inner_.size() && on_executor(transfer)) transfer = first_under_way(transfer + 1);
+    if (transfer == inner_.size()) throw;
+    fail_lost(lost, transfer);
+  }
+}
+
+std::size_t Actor::first_under_way(std::size_t from) const {
+  while (from < inner_.size() && (inner_[from] == kNoEvent || lanes_->done(inner_[from]))) ++from;
+  return from;
 }
 
 // The instruction that could not go on.

@@ -1,6 +1,7 @@
 // One device's part of a step: drives the interpreter with an executor and a transport.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -34,7 +35,8 @@ class Actor {
   // What the last step gave to the controller.
   const std::vector<Output>& outputs() const { return outputs_; }
 
-  // The Machine of program/interpreter.h. An event is the number of the instruction that started it.
+  // The Machine of program/interpreter.h. An event is the number of the instruction that started it. Of an asynchronous executor done()
+  // says true and notes the event: what starts next starts after it.
   Event run(const Instruction& instruction);
   Event start(const Instruction& instruction);
   bool done(Event event);
@@ -49,12 +51,16 @@ class Actor {
   Event transfer(const Instruction& instruction);
   Event collective(const Instruction& instruction);
   std::vector<std::int32_t> peers_of(const Instruction& instruction) const;
-  void fill(const Instruction& instruction);
-  void collect(const Instruction& instruction);
+  Event fill(const Instruction& instruction);
+  Event collect(const Instruction& instruction);
+  void order(DeviceLane lane);
   void wait(Event event);
+  void finish();
+  bool wait_on_lanes(Event event);
   void span(std::size_t instruction, Clock::time_point begin, Clock::time_point end, bool waited = false);
   [[noreturn]] void fail_late(std::size_t waited_for) const;
   [[noreturn]] void fail_lost(const PeerLost& lost, std::size_t waited_for) const;
+  std::size_t first_under_way(std::size_t from) const;
   std::string waiter() const;
 
   std::shared_ptr<const Program> program_;
@@ -63,11 +69,17 @@ class Actor {
   const Instruction* first_;
   Executor& executor_;
   Transport& transport_;
+  Lanes* lanes_;  // null: none
+  bool asynchronous_;
   const DataSource& data_;
   std::chrono::nanoseconds deadline_;
   DeviceState state_;
-  std::vector<std::span<std::byte>> memory_;  // of each slot
+  std::vector<std::span<std::byte>> memory_;  // where each slot lies on the device
   std::vector<Event> inner_;                  // the executor's or transport's event, by instruction
+  std::vector<Event> noted_;                  // inner events that the compute lane waits for before anything else starts
+  Event tail_ = kNoEvent;                     // of the compute lane, if it was given nothing since
+  std::array<Event, kLanes> seen_;            // the last tail_ that each lane waited for
+  std::vector<std::byte> input_bytes_;        // on their way into a slot
   std::vector<Output> outputs_;               // in program order; next_output_ is the next to be filled
   std::size_t next_output_ = 0;
   const StepInput* input_ = nullptr;

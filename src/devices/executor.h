@@ -1,7 +1,6 @@
 // One device's memory and compute, and the wires between devices. The runtime knows no torch.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -11,13 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "devices/lanes.h"
 #include "penstock/error.h"
 #include "penstock/program.h"
 #include "program/interpreter.h"
 
 namespace penstock {
-
-using Deadline = std::chrono::steady_clock::time_point;
 
 // A transfer or collective that does not complete because another end is gone or silent.
 class PeerLost : public Error {
@@ -38,7 +36,7 @@ class Aborted : public Error {
   Aborted() : Error("stopped because another device failed") {}
 };
 
-// Runs tasks on one device. All calls come from the device's own thread, except where noted.
+// Runs tasks on one device. All calls come from the device's own thread.
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -47,11 +45,20 @@ class Executor {
   // lives as long as the executor: it keeps its value through any number of loads, also of programs that do not name it; a name never
   // seen before starts as zeros. Everything else is of the program. Throws Error (unknown op, no kernel).
   virtual void load(std::shared_ptr<const Program> program, int device) = 0;
-  // Memory of a slot (its parts at part_offset), valid until the next load. Host-addressable on CPU, a host slot's everywhere.
-  virtual std::span<std::byte> memory(SlotId slot) = 0;
+  // Where a slot lies in the device's memory (its parts at part_offset), until the next load. Only kernels and the device's transport may
+  // look there: it need not be memory of the host.
+  virtual std::span<std::byte> address(SlotId slot) = 0;
+  // Copies bytes into a slot from `offset` on, or out of it, on the compute lane; kNoEvent if complete on return. What is written may
+  // change on return; what is read is there when the event is done.
+  virtual Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) = 0;
+  virtual Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) = 0;
   // Issues a run or copy on the compute lane, an offload or reload on the lane of host copies; kNoEvent if it is complete on return.
   // Each lane completes what it is given in that order; the lanes do not wait for each other.
   virtual Event issue(const Instruction& instruction) = 0;
+  // Those that it works on, of which all its events then are; null: none.
+  virtual Lanes* lanes() const { return nullptr; }
+  // Whether the device waits on its lanes where otherwise the host would.
+  virtual bool asynchronous() const { return false; }
   virtual bool done(Event event) = 0;
   // Blocks until the event is done; false when the deadline passed.
   virtual bool wait(Event event, Deadline deadline) = 0;
@@ -72,7 +79,8 @@ struct CollectiveCall {
   std::span<std::byte> to{};
 };
 
-// Moves slots between the devices of one program. One object per device ("endpoint"); calls come from the device's own thread.
+// Moves slots between the devices of one program. One object per device ("endpoint"); calls come from the device's own thread. The bytes
+// are where the device's executor says that a slot lies.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -88,6 +96,8 @@ class Transport {
   virtual bool done(Event event) = 0;
   // Blocks until done; false when the deadline passed. Throws PeerLost or Aborted. send, receive and collective may throw them too.
   virtual bool wait(Event event, Deadline deadline) = 0;
+  // Its executor's, where it starts on DeviceLane::transfer what it is given: with an asynchronous executor it must.
+  virtual Lanes* lanes() const { return nullptr; }
 };
 
 // Makes this device's executor; called on the device's own thread (grad mode and intra-op threads are thread-local).

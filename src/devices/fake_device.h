@@ -22,11 +22,11 @@ struct FakeOptions {
 void fake_run(const Instruction& instruction, std::span<const std::span<const std::byte>> operands,
               std::span<const std::span<std::byte>> results, std::span<const Result> modes);
 
-// In-order compute lane and lane of host copies, each on a thread of its own. Slots lie at their planned offsets where there is a plan,
-// else apart. Memory of step and host slots starts as 0xA5.
+// Slots lie at their planned offsets where there is a plan, else apart. Memory of step and host slots starts as 0xA5. The host waits; with
+// lanes of thread_lanes.h the device can.
 std::unique_ptr<Executor> make_fake_executor(const FakeOptions& options);
 
-// `inner`, but each transfer is reported done only after a random time: transfers complete in any order.
+// `inner`, but each transfer begins and is reported done only after a random time: transfers complete in any order.
 std::unique_ptr<Transport> make_fake_transport(std::unique_ptr<Transport> inner, const FakeOptions& options);
 
 }  // namespace penstock

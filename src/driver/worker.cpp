@@ -73,29 +73,44 @@ void Worker::step(const Command& command, Reply& reply) {
     reply.outputs[program->second->outputs[static_cast<std::size_t>(output.port)].name] = output.bytes;
 }
 
-std::vector<Worker::Part> Worker::state_parts() {
+std::vector<Worker::Part> Worker::state_parts() const {
   std::vector<Part> parts;
   const std::vector<Slot>& slots = programs_.at(bound_)->devices[static_cast<std::size_t>(device_)].slots;
   for (std::size_t s = 0; s < slots.size(); ++s) {
     if (!holds_state(slots[s].kind)) continue;
-    const std::span<std::byte> memory = executor_->memory(SlotId(static_cast<std::int64_t>(s)));
-    for (std::size_t p = 0; p < slots[s].parts.size(); ++p) {
-      const TensorType& type = slots[s].parts[p];
-      parts.push_back({slots[s].names[p], type, slots[s].kind == SlotClass::state,
-                       memory.subspan(static_cast<std::size_t>(part_offset(slots[s], p)), static_cast<std::size_t>(type.bytes()))});
-    }
+    for (std::size_t p = 0; p < slots[s].parts.size(); ++p)
+      parts.push_back({slots[s].names[p], slots[s].parts[p], slots[s].kind == SlotClass::state, SlotId(static_cast<std::int64_t>(s)),
+                       static_cast<std::size_t>(part_offset(slots[s], p))});
   }
   return parts;
+}
+
+void Worker::complete(Event event) {
+  if (event != kNoEvent && !executor_->wait(event, std::chrono::steady_clock::now() + deadline_))
+    throw Error(concat("device ", device_, " waited longer than the deadline of ", std::chrono::duration<double>(deadline_).count(),
+                       " s for a copy of its state"),
+                {}, "raise the deadline if a copy may take that long");
+}
+
+std::vector<std::byte> Worker::bytes_of(const Part& part) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(part.type.bytes()));
+  complete(executor_->read(part.slot, part.offset, bytes));
+  return bytes;
 }
 
 // A name that several programs share is set once: the executor carries it from one to the other.
 void Worker::set_state(const StateSource& source) {
   StateReader reader(source);
   std::set<std::string> set;
+  std::vector<std::byte> bytes;
   for (std::uint64_t program : order_) {
     bind(program);
-    for (const Part& part : state_parts())
-      if (reader.has(part.name) && set.insert(part.name).second) reader.read(part.name, part.type, part.bytes);
+    for (const Part& part : state_parts()) {
+      if (!reader.has(part.name) || !set.insert(part.name).second) continue;
+      bytes.resize(static_cast<std::size_t>(part.type.bytes()));
+      reader.read(part.name, part.type, bytes);
+      complete(executor_->write(part.slot, part.offset, bytes));
+    }
   }
 }
 
@@ -106,7 +121,7 @@ std::set<std::string> Worker::owned_names(std::uint64_t program) const {
   return names;
 }
 
-// Written from the memory of the program that owns most; what only others own is copied out first.
+// Written tensor by tensor from the memory of the program that owns most; what only others own is copied out first.
 void Worker::save_state(const std::string& folder, Reply& reply) {
   std::uint64_t main = 0;
   std::set<std::string> written;
@@ -114,21 +129,27 @@ void Worker::save_state(const std::string& folder, Reply& reply) {
     if (std::set<std::string> names = owned_names(program); names.size() > written.size()) main = program, written = std::move(names);
   if (written.empty()) return;
 
-  std::map<std::string, std::pair<TensorType, std::vector<std::byte>>> copies;
+  std::vector<std::pair<Part, std::vector<std::byte>>> copies;
   for (std::uint64_t program : order_) {
     const std::set<std::string> names = owned_names(program);
     if (std::includes(written.begin(), written.end(), names.begin(), names.end())) continue;
     bind(program);
     for (const Part& part : state_parts())
-      if (part.owned && written.insert(part.name).second) copies[part.name] = {part.type, {part.bytes.begin(), part.bytes.end()}};
+      if (part.owned && written.insert(part.name).second) copies.emplace_back(part, bytes_of(part));
   }
+  std::ranges::sort(copies, {}, [](const auto& copy) -> const std::string& { return copy.first.name; });
   bind(main);
-  std::vector<std::pair<std::string, StoredTensor>> tensors;
-  for (const Part& part : state_parts())
-    if (part.owned) tensors.push_back({part.name, {part.type, part.bytes}});
-  for (const auto& [name, copy] : copies) tensors.push_back({name, {copy.first, copy.second}});
+  std::vector<std::pair<std::string, TensorType>> tensors;
+  std::vector<Part> parts = state_parts();
+  std::erase_if(parts, [](const Part& part) { return !part.owned; });
+  for (const Part& part : parts) tensors.emplace_back(part.name, part.type);
+  for (const auto& [part, bytes] : copies) tensors.emplace_back(part.name, part.type);
   reply.file = concat("device-", device_, ".safetensors");
-  write_safetensors(concat(folder, "/", reply.file), tensors, {});
+  std::vector<std::byte> bytes;
+  write_safetensors(concat(folder, "/", reply.file), tensors, [&](std::size_t t) -> std::span<const std::byte> {
+    if (t >= parts.size()) return copies[t - parts.size()].second;
+    return bytes = bytes_of(parts[t]);
+  });
 }
 
 // A copy of the state of this name, else of all pieces of the tensor.
@@ -149,7 +170,7 @@ OwnedState Worker::copy_of(const std::string& name, std::uint64_t program) {
   const std::vector<Part> parts = state_parts();
   const auto part = std::ranges::find(parts, name, &Part::name);
   invariant(part != parts.end(), "a program owns a state that it has no part for");
-  return {name, {part->bytes.begin(), part->bytes.end()}};
+  return {name, bytes_of(*part)};
 }
 
 }  // namespace penstock

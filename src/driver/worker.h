@@ -29,7 +29,8 @@ class Worker {
     std::string name;
     TensorType type;
     bool owned;
-    std::span<std::byte> bytes;
+    SlotId slot;
+    std::size_t offset;  // in the slot
   };
 
   void obey(const Command& command, Reply& reply);
@@ -37,7 +38,9 @@ class Worker {
   void set_state(const StateSource& source);
   void save_state(const std::string& folder, Reply& reply);
   void bind(std::uint64_t program);
-  std::vector<Part> state_parts();  // of the bound program
+  std::vector<Part> state_parts() const;  // of the bound program
+  std::vector<std::byte> bytes_of(const Part& part);
+  void complete(Event event);
   std::set<std::string> owned_names(std::uint64_t program) const;
   std::vector<OwnedState> find_state(const std::string& name);
   OwnedState copy_of(const std::string& name, std::uint64_t program);

@@ -18,7 +18,9 @@ class IsolatedExecutor : public Executor {
       : device_(device), inner_(std::move(inner)), isolation_(std::move(isolation)) {}
 
   void load(std::shared_ptr<const Program> program, int device) override { inner_->load(std::move(program), device); }
-  std::span<std::byte> memory(SlotId slot) override { return inner_->memory(slot); }
+  std::span<std::byte> address(SlotId slot) override { return inner_->address(slot); }
+  Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override { return inner_->write(slot, offset, bytes); }
+  Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override { return inner_->read(slot, offset, bytes); }
   Event issue(const Instruction& instruction) override {
     const bool idle = isolation_->only >= 0 && isolation_->only != device_;
     return idle ? kNoEvent : inner_->issue(instruction);

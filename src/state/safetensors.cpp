@@ -147,15 +147,21 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
 
 void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, StoredTensor>>& tensors,
                        const std::map<std::string, std::string>& metadata) {
+  std::vector<std::pair<std::string, TensorType>> types;
+  for (const auto& [name, tensor] : tensors) types.emplace_back(name, tensor.type);
+  write_safetensors(path, types, [&](std::size_t n) { return tensors[n].second.bytes; }, metadata);
+}
+
+void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, TensorType>>& tensors,
+                       const std::function<std::span<const std::byte>(std::size_t n)>& bytes_of,
+                       const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
-  std::uint64_t offset = 0;
-  for (const auto& [name, tensor] : tensors) {
-    invariant(static_cast<std::int64_t>(tensor.bytes.size()) == tensor.type.bytes(), "a stored tensor has the size of its type");
+  std::int64_t offset = 0;
+  for (const auto& [name, type] : tensors) {
     invariant(!header.contains(name), "stored tensors have unique names");
-    header[name] = {
-        {"dtype", stored_name(tensor.type.dtype)}, {"shape", tensor.type.shape}, {"data_offsets", {offset, offset + tensor.bytes.size()}}};
-    offset += tensor.bytes.size();
+    header[name] = {{"dtype", stored_name(type.dtype)}, {"shape", type.shape}, {"data_offsets", {offset, offset + type.bytes()}}};
+    offset += type.bytes();
   }
   std::string text = header.dump(-1, ' ', true, json::error_handler_t::replace);
   while (text.size() % 8 != 0) text += ' ';  // padding, so that the tensors begin aligned
@@ -164,7 +170,11 @@ void write_safetensors(const std::string& path, const std::vector<std::pair<std:
   DurableFile out(path);
   out.write(std::as_bytes(std::span(&length, 1)));
   out.write(std::as_bytes(std::span(text)));
-  for (const auto& [name, tensor] : tensors) out.write(tensor.bytes);
+  for (std::size_t n = 0; n < tensors.size(); ++n) {
+    const std::span<const std::byte> bytes = bytes_of(n);
+    invariant(static_cast<std::int64_t>(bytes.size()) == tensors[n].second.bytes(), "a stored tensor has the size of its type");
+    out.write(bytes);
+  }
   out.commit();
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -43,6 +44,10 @@ class SafetensorsFile {
 // Writes (and syncs) the file so that a reader sees the old content or the new one. Names are unique; sizes fit their types.
 // Throws Error (path and the system's reason).
 void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, StoredTensor>>& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+// The same of tensors that need not be in memory together: `bytes_of` gives the n-th's, valid until the next call.
+void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, TensorType>>& tensors,
+                       const std::function<std::span<const std::byte>(std::size_t n)>& bytes_of,
                        const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace penstock

@@ -43,9 +43,11 @@ class TorchExecutor final : public Executor {
   explicit TorchExecutor(int threads) { at::set_num_threads(threads); }
 
   void load(std::shared_ptr<const Program> program, int device) override;
-  std::span<std::byte> memory(SlotId slot) override {
+  std::span<std::byte> address(SlotId slot) override {
     return {addresses_[slot.index()], static_cast<std::size_t>(slot_bytes(device_->slots[slot.index()]))};
   }
+  Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override;
+  Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override;
   Event issue(const Instruction& instruction) override;
   bool done(Event) override { return true; }
   bool wait(Event, Deadline) override { return true; }
@@ -163,6 +165,16 @@ void TorchExecutor::run(const Frame& frame) const {
     const std::string op = call->op < 0 ? "copy" : task.graph.ops[static_cast<std::size_t>(call->op)].name;
     throw Error(concat("op ", quote(op), " of task ", task.name, ": ", error.what_without_backtrace()));
   }
+}
+
+Event TorchExecutor::write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) {
+  std::ranges::copy(bytes, address(slot).subspan(offset).begin());
+  return kNoEvent;
+}
+
+Event TorchExecutor::read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) {
+  std::ranges::copy(address(slot).subspan(offset, bytes.size()), bytes.begin());
+  return kNoEvent;
 }
 
 Event TorchExecutor::issue(const Instruction& instruction) {

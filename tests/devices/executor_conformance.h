@@ -24,11 +24,20 @@ inline std::shared_ptr<const Program> program_of(const std::string& device) {
   return std::make_shared<const Program>(parse_program("penstock program 1\nprogram @p {microbatches=1}\n" + device));
 }
 
-inline void fill(std::span<std::byte> memory, int value) {
-  std::fill(memory.begin(), memory.end(), static_cast<std::byte>(value));
+inline bool completes(Executor& executor, Event event) {
+  return event == kNoEvent || (executor.wait(event, std::chrono::steady_clock::now() + std::chrono::seconds(20)) && executor.done(event));
 }
-inline bool all(std::span<const std::byte> memory, int value) {
-  return std::all_of(memory.begin(), memory.end(), [&](std::byte b) { return b == static_cast<std::byte>(value); });
+
+// Writes `bytes` bytes of this value, and looks whether they are there.
+inline void fill(Executor& executor, int slot, int value, std::size_t bytes, std::size_t offset = 0) {
+  std::vector<std::byte> from(bytes, static_cast<std::byte>(value));
+  const Event event = executor.write(SlotId(slot), offset, from);
+  std::ranges::fill(from, std::byte{0xEE});  // an executor that wants them later keeps its own
+  EXPECT_TRUE(completes(executor, event));
+}
+inline bool all(Executor& executor, int slot, int value, std::size_t bytes, std::size_t offset = 0) {
+  std::vector<std::byte> to(bytes, std::byte{0xEE});
+  return completes(executor, executor.read(SlotId(slot), offset, to)) && to == std::vector(bytes, static_cast<std::byte>(value));
 }
 
 TEST_P(ExecutorConformance, MemoryIsAlignedAndApart) {
@@ -36,12 +45,11 @@ TEST_P(ExecutorConformance, MemoryIsAlignedAndApart) {
   executor->load(program_of("device 0 {state_bytes=64, step_bytes=192, scratch_bytes=0}\n"
                             "  slot %a step @0 (i64[9])\n  slot %b step @128 (f32[4])\n  slot %w state @0 (f32[4] \"w\")\n"),
                  0);
-  for (int slot = 0; slot < 3; ++slot) fill(executor->memory(SlotId(slot)), slot + 1);
   const std::size_t sizes[] = {128, 64, 64};
+  for (int slot = 0; slot < 3; ++slot) fill(*executor, slot, slot + 1, sizes[slot]);
   for (int slot = 0; slot < 3; ++slot) {
-    const auto memory = executor->memory(SlotId(slot));
-    EXPECT_EQ(memory.size(), sizes[slot]);
-    EXPECT_TRUE(all(memory, slot + 1)) << slot;
+    EXPECT_EQ(executor->address(SlotId(slot)).size(), sizes[slot]);
+    EXPECT_TRUE(all(*executor, slot, slot + 1, sizes[slot])) << slot;
   }
 }
 
@@ -54,20 +62,20 @@ TEST_P(ExecutorConformance, NewStateIsZeroAndOldStateOutlivesPrograms) {
       "device 0 {state_bytes=192, step_bytes=0, scratch_bytes=0}\n"
       "  slot %x state @0 (f32[16] \"v\")\n  slot %c copy @64 (f32[16] \"u\")\n  slot %s state @128 (f32[16] \"w\")\n");
   executor->load(first, 0);
-  EXPECT_TRUE(all(executor->memory(SlotId(0)), 0));
-  fill(executor->memory(SlotId(0)).first(64), 1);
-  fill(executor->memory(SlotId(0)).subspan(64), 2);
+  EXPECT_TRUE(all(*executor, 0, 0, 128));
+  fill(*executor, 0, 1, 64);
+  fill(*executor, 0, 2, 64, 64);
   executor->load(second, 0);
-  EXPECT_TRUE(all(executor->memory(SlotId(0)), 0));
-  EXPECT_TRUE(all(executor->memory(SlotId(1)), 0));
-  EXPECT_TRUE(all(executor->memory(SlotId(2)), 1));
-  fill(executor->memory(SlotId(1)), 4);
-  fill(executor->memory(SlotId(2)), 3);
+  EXPECT_TRUE(all(*executor, 0, 0, 64));
+  EXPECT_TRUE(all(*executor, 1, 0, 64));
+  EXPECT_TRUE(all(*executor, 2, 1, 64));
+  fill(*executor, 1, 4, 64);
+  fill(*executor, 2, 3, 64);
   executor->load(first, 0);
-  EXPECT_TRUE(all(executor->memory(SlotId(0)).first(64), 3));
-  EXPECT_TRUE(all(executor->memory(SlotId(0)).subspan(64), 2));
+  EXPECT_TRUE(all(*executor, 0, 3, 64));
+  EXPECT_TRUE(all(*executor, 0, 2, 64, 64));
   executor->load(second, 0);
-  EXPECT_TRUE(all(executor->memory(SlotId(1)), 4));
+  EXPECT_TRUE(all(*executor, 1, 4, 64));
 }
 
 TEST_P(ExecutorConformance, CopiesInOrder) {
@@ -77,14 +85,11 @@ TEST_P(ExecutorConformance, CopiesInOrder) {
       "  slot %a step @0 (f32[16])\n  slot %b step @64 (f32[16])\n  slot %c step @128 (f32[16])\n"
       "  copy %a -> store %b\n  copy %b -> store %c\n");
   executor->load(program, 0);
-  fill(executor->memory(SlotId(0)), 7);
+  fill(*executor, 0, 7, 64);
   Event last = kNoEvent;
   for (const Instruction& instruction : program->devices[0].instructions) last = executor->issue(instruction);
-  if (last != kNoEvent) {
-    ASSERT_TRUE(executor->wait(last, std::chrono::steady_clock::now() + std::chrono::seconds(20)));
-    EXPECT_TRUE(executor->done(last));
-  }
-  EXPECT_TRUE(all(executor->memory(SlotId(2)), 7));
+  ASSERT_TRUE(completes(*executor, last));
+  EXPECT_TRUE(all(*executor, 2, 7, 64));
 }
 
 // Host copies follow one another, so a reload need not wait for its offload.
@@ -95,16 +100,57 @@ TEST_P(ExecutorConformance, CopiesOverTheHostInOrder) {
       "  slot %a step @0 (f32[16])\n  slot %g host @0 (f32[16])\n  slot %h host @64 (f32[16])\n  slot %b step @64 (f32[16])\n"
       "  offload %a -> %h\n  reload %h -> %b\n");
   executor->load(program, 0);
-  for (int slot = 0; slot < 4; ++slot) fill(executor->memory(SlotId(slot)), slot + 1);
+  for (int slot = 0; slot < 4; ++slot) fill(*executor, slot, slot + 1, 64);
   Event last = kNoEvent;
   for (const Instruction& instruction : program->devices[0].instructions) last = executor->issue(instruction);
-  if (last != kNoEvent) {
-    ASSERT_TRUE(executor->wait(last, std::chrono::steady_clock::now() + std::chrono::seconds(20)));
-    EXPECT_TRUE(executor->done(last));
+  ASSERT_TRUE(completes(*executor, last));
+  EXPECT_TRUE(all(*executor, 1, 2, 64));
+  EXPECT_TRUE(all(*executor, 2, 1, 64));
+  EXPECT_TRUE(all(*executor, 3, 1, 64));
+}
+
+// What is read is what the compute lane wrote before, and it is read before what is written after.
+TEST_P(ExecutorConformance, ReadsAndWritesKeepTheComputeLanesOrder) {
+  auto executor = GetParam().make();
+  const auto program = program_of(
+      "device 0 {state_bytes=0, step_bytes=128, scratch_bytes=0}\n"
+      "  slot %a step @0 (f32[16])\n  slot %b step @64 (f32[16])\n  copy %a -> store %b\n");
+  executor->load(program, 0);
+  std::vector<std::byte> first(64, std::byte{1}), second(64, std::byte{2}), got(64), later(64);
+  const Instruction& copy = program->devices[0].instructions[0];
+  executor->write(SlotId(0), 0, first);
+  executor->issue(copy);
+  executor->write(SlotId(0), 0, second);
+  const Event read = executor->read(SlotId(1), 0, got);
+  executor->issue(copy);
+  const Event last = executor->read(SlotId(1), 0, later);
+  ASSERT_TRUE(completes(*executor, read));
+  EXPECT_EQ(got, first);
+  ASSERT_TRUE(completes(*executor, last));
+  EXPECT_EQ(later, second);
+}
+
+TEST_P(ExecutorConformance, AnAsynchronousExecutorHasLanesOfItsEvents) {
+  auto executor = GetParam().make();
+  ASSERT_TRUE(!executor->asynchronous() || executor->lanes() != nullptr);
+  if (executor->lanes() == nullptr) return;
+  Lanes& lanes = *executor->lanes();
+  const auto program = program_of(
+      "device 0 {state_bytes=0, step_bytes=128, scratch_bytes=0, host_bytes=64}\n"
+      "  slot %a step @0 (f32[16])\n  slot %h host @0 (f32[16])\n  slot %b step @64 (f32[16])\n"
+      "  offload %a -> %h\n  reload %h -> %b\n");
+  executor->load(program, 0);
+  for (int value = 1; value <= 20; ++value) {  // each lane waits for the other
+    const std::vector<std::byte> bytes(64, static_cast<std::byte>(value));
+    lanes.after(DeviceLane::host_copy, executor->write(SlotId(0), 0, bytes));
+    executor->issue(program->devices[0].instructions[0]);
+    lanes.after(DeviceLane::compute, executor->issue(program->devices[0].instructions[1]));
+    std::vector<std::byte> got(64);
+    const Event read = executor->read(SlotId(2), 0, got), here = lanes.record(DeviceLane::compute);
+    ASSERT_TRUE(lanes.wait(here, std::chrono::steady_clock::now() + std::chrono::seconds(20)));
+    ASSERT_TRUE(completes(*executor, read));
+    EXPECT_EQ(got, bytes);
   }
-  EXPECT_TRUE(all(executor->memory(SlotId(1)), 2));
-  EXPECT_TRUE(all(executor->memory(SlotId(2)), 1));
-  EXPECT_TRUE(all(executor->memory(SlotId(3)), 1));
 }
 
 inline std::string executor_case_name(const testing::TestParamInfo<ExecutorCase>& info) {

@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "base/text.h"
 #include "devices/fake_device.h"
 #include "devices/forwarding_transport.h"
+#include "devices/thread_lanes.h"
 #include "support/errors.h"
 #include "support/paths.h"
 #include "support/random_program.h"
@@ -284,7 +286,9 @@ TEST(ThreadCluster, ALostMemberIsOneOfTheGroup) {
 class StuckHostCopies : public Executor {
  public:
   void load(std::shared_ptr<const Program> program, int device) override { inner_->load(std::move(program), device); }
-  std::span<std::byte> memory(SlotId slot) override { return inner_->memory(slot); }
+  std::span<std::byte> address(SlotId slot) override { return inner_->address(slot); }
+  Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override { return inner_->write(slot, offset, bytes); }
+  Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override { return inner_->read(slot, offset, bytes); }
   Event issue(const Instruction& instruction) override { return is_host_copy(instruction.opcode) ? 0 : inner_->issue(instruction); }
   bool done(Event) override { return false; }
   bool wait(Event, Deadline deadline) override {
@@ -295,6 +299,59 @@ class StuckHostCopies : public Executor {
  private:
   std::unique_ptr<Executor> inner_ = make_fake_executor({});
 };
+
+// Writes that are never done.
+class StuckWrites : public StuckHostCopies {
+ public:
+  Event write(SlotId, std::size_t, std::span<const std::byte>) override { return 0; }
+};
+
+TEST(ThreadCluster, APassedDeadlineNamesTheStateCopy) {
+  ClusterOptions options;
+  options.deadline = 0.05;
+  auto cluster = make_thread_cluster(1, [](int) { return std::make_unique<StuckWrites>(); }, std::make_shared<HashData>(), options);
+  cluster->load(test::random_program(0, 1, 1));
+  EXPECT_EQ(message_of([&] { cluster->set_state(zeros()); }),
+            "device 0 waited longer than the deadline of 0.05 s for a copy of its state\n"
+            "  hint: raise the deadline if a copy may take that long");
+}
+
+// The message of a step of asynchronous devices.
+std::string failure_on_lanes(const Program& program,
+                             const std::function<std::unique_ptr<Transport>(int device, std::unique_ptr<Transport>)>& wrap) {
+  std::vector<std::shared_ptr<Lanes>> lanes;
+  for (std::size_t d = 0; d < program.devices.size(); ++d) lanes.push_back(make_thread_lanes(d, microseconds(0)));
+  ClusterOptions options;
+  options.deadline = 0.05;
+  options.wrap = [&](int device, std::unique_ptr<Transport> inner) {
+    return make_lane_transport(wrap(device, std::move(inner)), lanes[static_cast<std::size_t>(device)]);
+  };
+  const auto executor = [&](int device) { return make_lane_executor(make_fake_executor({}), lanes[static_cast<std::size_t>(device)]); };
+  auto cluster = make_thread_cluster(static_cast<int>(lanes.size()), executor, std::make_shared<HashData>(), options);
+  const std::uint64_t key = cluster->load(program);
+  return message_of([&] { cluster->step(key, {}); });
+}
+
+TEST(ThreadCluster, APassedDeadlineOfAsynchronousDevicesNamesWhatNeverCame) {
+  const auto deaf = [](int device, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+    if (device == 1) return std::make_unique<DeafTransport>(std::move(inner));
+    return inner;
+  };
+  EXPECT_EQ(failure_on_lanes(parse_program(kReceive), deaf),
+            "device 0 waited longer than the deadline of 0.05 s in recv from device 1 (tag 0)\n"
+            "  needed by: the end of the step\n  program: receive\n"
+            "  hint: see what device 1 was doing; raise the deadline if a step may take that long");
+}
+
+TEST(ThreadCluster, AsynchronousDevicesTellALostMember) {
+  const auto absent = [](int device, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+    if (device == 2) return std::make_unique<Absent>(std::move(inner), 0, 2, true);
+    return inner;
+  };
+  const std::string message = failure_on_lanes(collectives(), absent);
+  EXPECT_TRUE(message.find("was lost while device 2 waited in ") != message.npos) << message;
+  EXPECT_TRUE(message.ends_with("  program: collectives\n  the transport says: connection closed")) << message;
+}
 
 TEST(ThreadCluster, APassedDeadlineNamesTheHostCopy) {
   ClusterOptions options;

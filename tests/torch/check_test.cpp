@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "config/compile.h"
+#include "devices/thread_lanes.h"
 #include "driver/thread_cluster.h"
 #include "models/registry.h"
 #include "penstock/error.h"
@@ -25,9 +26,20 @@ Config small(const std::string& model, const std::vector<std::string>& settings)
   return load_config("", overrides, builtin_models());
 }
 
-StepGradients step_of(const Config& config, const Prepared& prepared, const Program& program) {
+// On lanes the devices wait by themselves.
+StepGradients step_of(const Config& config, const Prepared& prepared, const Program& program, bool on_lanes = false) {
   const auto data = std::make_shared<RandomBatch>(data_of(config, *prepared.model), vocabulary_of(config));
-  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data);
+  ExecutorFactory executor = torch_executor_factory();
+  ClusterOptions options;
+  if (on_lanes) {
+    std::vector<std::shared_ptr<Lanes>> lanes;
+    for (std::size_t d = 0; d < program.devices.size(); ++d) lanes.push_back(make_thread_lanes(d, std::chrono::microseconds(50)));
+    executor = [lanes](int device) { return make_lane_executor(make_torch_executor(), lanes[static_cast<std::size_t>(device)]); };
+    options.wrap = [lanes](int device, std::unique_ptr<Transport> inner) {
+      return make_lane_transport(std::move(inner), lanes[static_cast<std::size_t>(device)]);
+    };
+  }
+  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), executor, data, options);
   cluster->load(program);
   StateSource state;
   state.seed = config.train.seed;
@@ -83,6 +95,28 @@ TEST_P(Schedules, EqualTheSequentialStepInF64) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Schedules, testing::Values("gpt", "two-branch"),
                          [](const auto& test) { return test.param == "gpt" ? "gpt" : "two_branch"; });
+
+TEST_P(Schedules, AreTheSameToTheBitOnDevicesThatWaitByThemselves) {
+  int done = 0;
+  for (const ScheduleInfo& schedule : schedules())
+    for (const char* settings : {"pipeline.data=1", "pipeline.data=2"}) {
+      SCOPED_TRACE(concat(schedule.name, ", ", settings));
+      std::optional<Prepared> prepared;
+      const Config config =
+          small(GetParam(), {"schedule=" + schedule.name, "actors=2", settings, schedule.chunked ? "chunks=2" : "chunks=1"});
+      try {
+        prepared = prepare(config, builtin_models());
+      } catch (const Error&) {
+        continue;
+      }
+      const Program program = compile_gradients(config, *prepared);
+      const StepGradients host = step_of(config, *prepared, program), lanes = step_of(config, *prepared, program, /*on_lanes=*/true);
+      EXPECT_EQ(host.loss, lanes.loss);
+      EXPECT_EQ(host.gradients, lanes.gradients);
+      ++done;
+    }
+  EXPECT_GE(done, 10);
+}
 
 // Actors of several devices, each with a part of every micro-batch.
 TEST_P(Schedules, OfGroupsEqualTheSequentialStepInF64) {

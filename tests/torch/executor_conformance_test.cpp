@@ -1,10 +1,17 @@
 #include "devices/executor_conformance.h"
+#include "devices/thread_lanes.h"
 
 #include "torch/executor.h"
 
 namespace penstock::test {
 
-INSTANTIATE_TEST_SUITE_P(Torch, ExecutorConformance, testing::Values(ExecutorCase{"Torch", [] { return make_torch_executor(); }}),
+INSTANTIATE_TEST_SUITE_P(Torch, ExecutorConformance,
+                         testing::Values(ExecutorCase{"Torch", [] { return make_torch_executor(); }},
+                                         ExecutorCase{"TorchOnLanes",
+                                                      [] {
+                                                        return make_lane_executor(make_torch_executor(),
+                                                                                  make_thread_lanes(1, std::chrono::microseconds(300)));
+                                                      }}),
                          executor_case_name);
 
 }  // namespace penstock::test

@@ -145,7 +145,7 @@ std::shared_ptr<Program> state_program(const std::string& graph, const std::vect
 }
 
 at::Tensor state(Executor& executor, const Program& program, std::int64_t slot) {
-  return tensor_at(executor.memory(SlotId(slot)).data(), program.devices[0].slots[static_cast<std::size_t>(slot)].parts[0]);
+  return tensor_at(executor.address(SlotId(slot)).data(), program.devices[0].slots[static_cast<std::size_t>(slot)].parts[0]);
 }
 
 TEST(Executor, UpdatesStateThatIsReadWhileItIsWritten) {
@@ -217,9 +217,9 @@ TEST(Executor, KeepsStateAcrossPrograms) {
   auto executor = make_torch_executor();
   executor->load(first, 0);
   executor->issue(first->devices[0].instructions[0]);
-  const std::byte* b_memory = executor->memory(SlotId(1)).data();
+  const std::byte* b_memory = executor->address(SlotId(1)).data();
   executor->load(second, 0);
-  EXPECT_EQ(executor->memory(SlotId(0)).data(), b_memory) << "a part that lies as wanted is not moved";
+  EXPECT_EQ(executor->address(SlotId(0)).data(), b_memory) << "a part that lies as wanted is not moved";
   executor->issue(second->devices[0].instructions[0]);
   executor->load(third, 0);
   executor->issue(third->devices[0].instructions[0]);

@@ -284,7 +284,9 @@ TEST(GlooCluster, ADeviceThatCannotBeMade) {
 class Stuck : public Executor {
  public:
   void load(std::shared_ptr<const Program> program, int device) override { inner_->load(std::move(program), device); }
-  std::span<std::byte> memory(SlotId slot) override { return inner_->memory(slot); }
+  std::span<std::byte> address(SlotId slot) override { return inner_->address(slot); }
+  Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override { return inner_->write(slot, offset, bytes); }
+  Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override { return inner_->read(slot, offset, bytes); }
   Event issue(const Instruction&) override {
     std::this_thread::sleep_for(std::chrono::hours(1));
     return kNoEvent;

@@ -242,7 +242,7 @@ Tensors parts_of(Executor& executor, const Program& program, std::size_t slot) {
   const Slot& of = program.devices[0].slots[slot];
   Tensors parts;
   for (std::size_t p = 0; p < of.parts.size(); ++p)
-    parts.push_back(tensor_at(executor.memory(SlotId(static_cast<std::int64_t>(slot))).data() + part_offset(of, p), of.parts[p]));
+    parts.push_back(tensor_at(executor.address(SlotId(static_cast<std::int64_t>(slot))).data() + part_offset(of, p), of.parts[p]));
   return parts;
 }
 

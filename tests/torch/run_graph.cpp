@@ -61,7 +61,7 @@ GraphRunner::GraphRunner(Graph graph, std::vector<ResultMode> modes) : program_(
 }
 
 at::Tensor GraphRunner::slot(SlotId id) {
-  return tensor_at(executor_->memory(id).data(), device().slots[id.index()].parts[0]);
+  return tensor_at(executor_->address(id).data(), device().slots[id.index()].parts[0]);
 }
 at::Tensor GraphRunner::input(std::size_t i) {
   return slot(device().operands[i]);

@@ -1,0 +1,40 @@
+// What an asynchronous device does while its host goes on: lanes of work, and events that lanes and the host can wait for.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "program/interpreter.h"
+
+namespace penstock {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+enum class DeviceLane : std::uint8_t { compute, host_copy, transfer };  // runs and copies; copies to the host's memory and back; all else
+inline constexpr std::size_t kLanes = 3;
+
+// The lanes of one device, which its executor and its transport share. Each lane begins what it is given in that order, and lanes wait for
+// each other only where after() says so. All calls come from the device's own thread; none but wait() and stop() blocks. What fails on a
+// lane stops all lanes.
+class Lanes {
+ public:
+  // Does a piece of work, or begins it: false where it is not complete yet. The lane then goes on with what follows and asks again.
+  using Work = std::function<bool()>;
+
+  virtual ~Lanes() = default;
+  // The event is done when the work is complete; no two have the same number.
+  virtual Event enqueue(DeviceLane lane, Work work) = 0;
+  // Done when the lane has come this far: what was complete as it began is.
+  virtual Event record(DeviceLane lane) = 0;
+  // What `lane` is given from now on begins when `event` is done, whichever lane it is of.
+  virtual void after(DeviceLane lane, Event event) = 0;
+  virtual bool done(Event event) = 0;
+  // Blocks the host until the event is done; false when the deadline passed. Throws what the work on any lane threw.
+  virtual bool wait(Event event, Deadline deadline) = 0;
+  // Gives up what has not begun and returns when nothing runs; nothing is enqueued after it.
+  virtual void stop() = 0;
+};
+
+}  // namespace penstock
