@@ -199,14 +199,14 @@ FindInstance sources(const LowerInput& input, Draft& draft, const Places& p, con
   std::map<ValueId, InstanceId> before;
   for (const LoopUse& use : draft.uses)
     if (!use.unit && use.actor == key.actor) before[input.loop_op().operands[static_cast<std::size_t>(use.operand)]] = use.instance;
-  return [&input, &draft, &p, &given, key, before = std::move(before)](ValueId v) -> std::optional<Origin> {
+  return [&input, &draft, &p, &given, key, before = std::move(before)](ValueId v) -> std::optional<InstancePart> {
     if (const auto partial = p.outside.partial.find(v); partial != p.outside.partial.end())
-      return Origin{partial->second.instance, partial->second.part};
-    if (const InputId from = p.value.input[v.index()]) return Origin{input_instance(input, draft, from)};
+      return InstancePart{partial->second.instance, partial->second.part};
+    if (const InputId from = p.value.input[v.index()]) return InstancePart{input_instance(input, draft, from)};
     if (const auto early = p.early.find(v); early != p.early.end() && p.group(v) != key)
-      return Origin{input_instance(input, draft, early->second)};
-    if (p.dependent(v) && p.group(v) != key) return Origin{given.exported.at(v)};
-    if (const auto made = before.find(v); made != before.end()) return Origin{made->second};
+      return InstancePart{input_instance(input, draft, early->second)};
+    if (p.dependent(v) && p.group(v) != key) return InstancePart{given.exported.at(v)};
+    if (const auto made = before.find(v); made != before.end()) return InstancePart{made->second};
     return std::nullopt;
   };
 }

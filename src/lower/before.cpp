@@ -33,10 +33,10 @@ void build_before(const LowerInput& input, Draft& draft) {
   for (const LoopUse& use : draft.uses) uses[use.actor].push_back(use);
   for (const auto& [actor, list] : uses) {
     Fragment fragment(input.step, producer);
-    const FindInstance find = [&](ValueId v) -> std::optional<Origin> {
+    const FindInstance find = [&](ValueId v) -> std::optional<InstancePart> {
       const InputId from = input.input_of[v.index()];
       if (!from) return std::nullopt;
-      return Origin{input_instance(input, draft, from), 0};
+      return InstancePart{input_instance(input, draft, from), 0};
     };
     Run run;
     for (const LoopUse& use : list) {

@@ -6,7 +6,7 @@
 
 namespace penstock {
 
-ValueId Fragment::import(const Draft& draft, const Origin& origin) {
+ValueId Fragment::import(const Draft& draft, const InstancePart& origin) {
   if (std::ranges::find(reads, origin.instance) == reads.end()) {
     reads.push_back(origin.instance);
     for (std::int32_t part = 0; const TensorType& type : draft.at(origin.instance).types)
@@ -17,7 +17,7 @@ ValueId Fragment::import(const Draft& draft, const Origin& origin) {
 
 ValueId Fragment::need(const Draft& draft, ValueId value, const FindInstance& find) {
   if (const auto found = local_.find(value); found != local_.end()) return found->second;
-  if (const std::optional<Origin> origin = find(value)) return local_[value] = import(draft, *origin);
+  if (const std::optional<InstancePart> origin = find(value)) return local_[value] = import(draft, *origin);
   copy(draft, step_.ops[producer_[value.index()].index()], find);
   return local_.at(value);
 }

@@ -11,12 +11,12 @@
 
 namespace penstock {
 
-struct Origin {
+struct InstancePart {
   InstanceId instance;
   std::int32_t part = 0;
 };
 // The instance that a task reads a value from; none: it makes the value anew.
-using FindInstance = std::function<std::optional<Origin>(ValueId)>;
+using FindInstance = std::function<std::optional<InstancePart>(ValueId)>;
 
 class Fragment {
  public:
@@ -32,7 +32,7 @@ class Fragment {
   void copy(const Draft& draft, const Op& op, const FindInstance& find);
 
  private:
-  ValueId import(const Draft& draft, const Origin& origin);
+  ValueId import(const Draft& draft, const InstancePart& origin);
 
   const Graph& step_;
   const std::vector<OpId>& producer_;

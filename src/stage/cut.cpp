@@ -53,7 +53,7 @@ Body body_of(const StagedStep& step) {
 }
 
 // A task before its graph is built: which ops it runs, what it reads from elsewhere and gives away.
-struct Plan {
+struct TaskPlan {
   std::int32_t stage = 0;
   Kind kind = Kind::F;
   std::set<std::int32_t> imports{};  // values of the body: loop inputs, and results of other tasks
@@ -62,8 +62,8 @@ struct Plan {
   std::int32_t whole = kNone;  // of a light F: the F in whose place it stands
 };
 
-struct Plans {
-  std::vector<Plan> tasks;
+struct TaskPlans {
+  std::vector<TaskPlan> tasks;
   std::vector<std::int32_t> of_op;  // task of each op; kNone: constant or dissolved
   std::map<std::pair<std::int32_t, Kind>, std::int32_t> number;
   std::map<std::int32_t, std::set<std::int32_t>> readers;  // tasks, of values that cross
@@ -145,8 +145,8 @@ std::vector<bool> needed_by_others(const Body& body, const std::vector<bool>& di
 
 // Tasks of all ops but constants, which are cloned into each reader. The input-gradient part of a split backward is the backward slice of
 // what other stages read (JaxPP, section 4.3); the rest computes weight gradients.
-Plans place_ops(const Body& body, const std::vector<bool>& dissolved, const std::vector<bool>& needed, const std::vector<bool>& split) {
-  Plans plans;
+TaskPlans place_ops(const Body& body, const std::vector<bool>& dissolved, const std::vector<bool>& needed, const std::vector<bool>& split) {
+  TaskPlans plans;
   plans.of_op.assign(body.graph.ops.size(), kNone);
   for (std::size_t s = 0; s < body.stage_number.size(); ++s) plans.add(static_cast<std::int32_t>(s), Kind::F);
   for (std::size_t i = 0; i < body.graph.ops.size(); ++i) {
@@ -161,7 +161,7 @@ Plans place_ops(const Body& body, const std::vector<bool>& dissolved, const std:
 }
 
 // The value whose storage `value` views, as far as one task made all the views between.
-ValueId base_of(const Body& body, const Plans& plans, ValueId value) {
+ValueId base_of(const Body& body, const TaskPlans& plans, ValueId value) {
   const std::int32_t task = plans.of(body, value);
   while (const Op* op = body.op_of(value)) {
     if (!is_view(*op) || plans.of(body, value) != task) break;
@@ -172,7 +172,7 @@ ValueId base_of(const Body& body, const Plans& plans, ValueId value) {
 
 // Ops that each task does anew that reads what they make. A view that another task reads is taken again there from the storage it views,
 // where that moves no more bytes than the views themselves: the base crosses once and nothing is copied together.
-std::vector<bool> retaken_ops(const Body& body, const Plans& plans, const MadeOf& made, bool gathered) {
+std::vector<bool> retaken_ops(const Body& body, const TaskPlans& plans, const MadeOf& made, bool gathered) {
   std::vector<bool> retaken(body.graph.ops.size());
   std::unordered_map<std::int32_t, std::vector<ValueId>> views_of_base;
   for (std::size_t i = 0; i < body.graph.ops.size(); ++i) {
@@ -197,7 +197,7 @@ std::vector<bool> retaken_ops(const Body& body, const Plans& plans, const MadeOf
 }
 
 // The values that `task` has to get from elsewhere to have `value`: none for its own ops and what it clones.
-void import(const Body& body, const std::vector<bool>& retaken, Plans& plans, std::int32_t task, ValueId value) {
+void import(const Body& body, const std::vector<bool>& retaken, TaskPlans& plans, std::int32_t task, ValueId value) {
   const OpId from = body.producer[value.index()];
   if (from && (is_constant(body.graph.ops[from.index()]) || plans.of_op[from.index()] == task)) return;
   if (from && retaken[from.index()]) {
@@ -220,7 +220,7 @@ std::vector<ValueId> summed_values(const Body& body, const std::vector<bool>& di
 }
 
 // A constant summed over the micro-batches (a gradient that is zero) is added by the first stage. `in_w`: CutOptions::sums_in_w.
-std::int32_t summing_task(const Body& body, const Plans& plans, ValueId value, bool in_w) {
+std::int32_t summing_task(const Body& body, const TaskPlans& plans, ValueId value, bool in_w) {
   if (is_constant(*body.op_of(value))) return 0;
   const std::int32_t made = plans.of(body, value);
   const auto w = plans.number.find({plans.tasks[made].stage, Kind::W});
@@ -228,7 +228,7 @@ std::int32_t summing_task(const Body& body, const Plans& plans, ValueId value, b
 }
 
 // What crosses from task to task. What I makes of the loop's sums is added to them by W with `sums_in_w`: a stage has one accumulator.
-void connect(const Body& body, const std::vector<bool>& dissolved, const std::vector<bool>& retaken, bool sums_in_w, Plans& plans) {
+void connect(const Body& body, const std::vector<bool>& dissolved, const std::vector<bool>& retaken, bool sums_in_w, TaskPlans& plans) {
   for (std::size_t i = 0; i < body.graph.ops.size(); ++i)
     if (plans.of_op[i] != kNone)
       for (ValueId operand : body.graph.ops[i].operands) import(body, retaken, plans, plans.of_op[i], operand);
@@ -240,11 +240,11 @@ void connect(const Body& body, const std::vector<bool>& dissolved, const std::ve
     }
   }
   for (const auto& [value, tasks] : plans.readers) plans.tasks[plans.of(body, ValueId(value))].exports.push_back(ValueId(value));
-  for (Plan& plan : plans.tasks) std::ranges::sort(plan.exports);
+  for (TaskPlan& plan : plans.tasks) std::ranges::sort(plan.exports);
 }
 
 // Of each loop result.
-std::vector<std::vector<Term>> terms_of(const Body& body, const std::vector<bool>& dissolved, const Plans& plans, bool sums_in_w) {
+std::vector<std::vector<Term>> terms_of(const Body& body, const std::vector<bool>& dissolved, const TaskPlans& plans, bool sums_in_w) {
   std::vector<std::vector<Term>> out;
   for (ValueId output : body.graph.outputs) {
     std::vector<Term>& terms = out.emplace_back();
@@ -262,16 +262,16 @@ std::vector<std::vector<Term>> terms_of(const Body& body, const std::vector<bool
 }
 
 // Whether tasks of the value's own stage (or else of others) read it.
-bool is_read(const Body& body, const Plans& plans, ValueId value, bool by_own_stage) {
+bool is_read(const Body& body, const TaskPlans& plans, ValueId value, bool by_own_stage) {
   const std::int32_t stage = plans.tasks[plans.of(body, value)].stage;
   return std::ranges::any_of(plans.readers.at(value.value),
                              [&](std::int32_t task) { return (plans.tasks[task].stage == stage) == by_own_stage; });
 }
 
 // The ops of task `from` that make `values`, going back no further than what is given.
-Plan slice(const Body& body, const Plans& plans, const std::vector<bool>& retaken, std::int32_t from, Kind kind,
-           const std::vector<ValueId>& values, const std::set<std::int32_t>& given) {
-  Plan out{plans.tasks[from].stage, kind};
+TaskPlan slice(const Body& body, const TaskPlans& plans, const std::vector<bool>& retaken, std::int32_t from, Kind kind,
+               const std::vector<ValueId>& values, const std::set<std::int32_t>& given) {
+  TaskPlan out{plans.tasks[from].stage, kind};
   std::set<std::int32_t> wanted;
   const auto need = [&](const auto& self, ValueId value) -> void {
     const Op* op = body.op_of(value);
@@ -297,7 +297,7 @@ Plan slice(const Body& body, const Plans& plans, const std::vector<bool>& retake
 // Two more tasks that together do what F does, by the roots of their slices of it: what other stages and the loop's sums need, and what
 // only the stage's own backward reads. R takes from the light F what lives until the backward anyway.
 void add_recomputation(const Body& body, const std::vector<bool>& retaken, const std::vector<std::vector<Term>>& terms, std::int32_t stage,
-                       Plans& plans) {
+                       TaskPlans& plans) {
   const std::int32_t forward = plans.number.at({stage, Kind::F});
   std::vector<ValueId> kept, residuals;
   std::set<std::int32_t> given;
@@ -325,7 +325,7 @@ void add_bundle(StageDag& dag, Bundle bundle) {
 }
 
 // One bundle per loop operand that is read: a state tensor has a name and a life of its own.
-void bundle_inputs(const Body& body, const Plans& plans, StageDag& dag) {
+void bundle_inputs(const Body& body, const TaskPlans& plans, StageDag& dag) {
   for (std::size_t i = 0; i < body.graph.inputs.size(); ++i) {
     const ValueId input = body.graph.inputs[i];
     Bundle bundle;
@@ -339,7 +339,7 @@ void bundle_inputs(const Body& body, const Plans& plans, StageDag& dag) {
 }
 
 // The light F and R of those who read or make it, as far as they read any of it.
-void add_recomputing_readers(const Plans& plans, Bundle& bundle) {
+void add_recomputing_readers(const TaskPlans& plans, Bundle& bundle) {
   std::vector<std::int32_t> forwards = bundle.readers;
   forwards.push_back(bundle.producers[0]);
   for (std::int32_t forward : forwards)
@@ -352,7 +352,7 @@ void add_recomputing_readers(const Plans& plans, Bundle& bundle) {
     }
 }
 
-void bundle_edges(const Body& body, const Plans& plans, StageDag& dag) {
+void bundle_edges(const Body& body, const TaskPlans& plans, StageDag& dag) {
   for (std::size_t t = 0; t < plans.tasks.size(); ++t) {
     std::map<std::vector<std::int32_t>, Bundle> by_readers;
     for (ValueId value : plans.tasks[t].exports) {
@@ -372,7 +372,7 @@ void bundle_edges(const Body& body, const Plans& plans, StageDag& dag) {
   }
 }
 
-void bundle_accumulators(const Body& body, const Plans& plans, const std::vector<std::vector<Term>>& terms, StageDag& dag) {
+void bundle_accumulators(const Body& body, const TaskPlans& plans, const std::vector<std::vector<Term>>& terms, StageDag& dag) {
   std::map<std::vector<std::int32_t>, Bundle> by_producers;
   for (std::size_t o = 0; o < body.graph.outputs.size(); ++o) {
     std::vector<std::int32_t> tasks;
@@ -445,9 +445,9 @@ void drop_unread_views(Graph& graph) {
   graph.ops.resize(next);
 }
 
-Graph graph_of(const Body& body, const Plans& plans, const std::vector<std::vector<Term>>& terms, const StageDag& dag, std::size_t t) {
+Graph graph_of(const Body& body, const TaskPlans& plans, const std::vector<std::vector<Term>>& terms, const StageDag& dag, std::size_t t) {
   const StageTask& task = dag.tasks[t];
-  const Plan& plan = plans.tasks[t];
+  const TaskPlan& plan = plans.tasks[t];
   Building out{body};
   out.graph.name = concat(name(task.kind), task.stage, task.light ? "_light" : "");
   for (std::int32_t b : task.reads)
@@ -507,7 +507,7 @@ StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, co
   const Body body = body_of(step);
   const std::vector<bool> dissolved = dissolved_joins(body);
   const MadeOf made = made_of(body);
-  Plans plans = place_ops(body, dissolved, needed_by_others(body, dissolved, made, options.gathered), split_backward);
+  TaskPlans plans = place_ops(body, dissolved, needed_by_others(body, dissolved, made, options.gathered), split_backward);
   const std::vector<bool> retaken = retaken_ops(body, plans, made, options.gathered);
   connect(body, dissolved, retaken, options.sums_in_w, plans);
   const std::vector<std::vector<Term>> terms = terms_of(body, dissolved, plans, options.sums_in_w);
@@ -516,7 +516,7 @@ StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, co
 
   StageDag dag;
   dag.names = step.stages;
-  for (const Plan& plan : plans.tasks) dag.tasks.push_back({plan.stage, plan.kind, {}, {}, {}, plan.whole != kNone});
+  for (const TaskPlan& plan : plans.tasks) dag.tasks.push_back({plan.stage, plan.kind, {}, {}, {}, plan.whole != kNone});
   bundle_inputs(body, plans, dag);
   bundle_edges(body, plans, dag);
   bundle_accumulators(body, plans, terms, dag);
