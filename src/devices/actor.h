@@ -69,7 +69,7 @@ class Actor {
   const Instruction* first_;
   Executor& executor_;
   Transport& transport_;
-  Lanes* lanes_;  // null: none
+  DeviceLanes* lanes_;  // null: none
   bool asynchronous_;
   const DataSource& data_;
   std::chrono::nanoseconds deadline_;

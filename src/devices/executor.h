@@ -56,7 +56,7 @@ class Executor {
   // Each lane completes what it is given in that order; the lanes do not wait for each other.
   virtual Event issue(const Instruction& instruction) = 0;
   // Those that it works on, of which all its events then are; null: none.
-  virtual Lanes* lanes() const { return nullptr; }
+  virtual DeviceLanes* lanes() const { return nullptr; }
   // Whether the device waits on its lanes where otherwise the host would.
   virtual bool asynchronous() const { return false; }
   virtual bool done(Event event) = 0;
@@ -97,7 +97,7 @@ class Transport {
   // Blocks until done; false when the deadline passed. Throws PeerLost or Aborted. send, receive and collective may throw them too.
   virtual bool wait(Event event, Deadline deadline) = 0;
   // Its executor's, where it starts on DeviceLane::transfer what it is given: with an asynchronous executor it must.
-  virtual Lanes* lanes() const { return nullptr; }
+  virtual DeviceLanes* lanes() const { return nullptr; }
 };
 
 // Makes this device's executor; called on the device's own thread (grad mode and intra-op threads are thread-local).

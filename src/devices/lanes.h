@@ -18,12 +18,12 @@ inline constexpr std::size_t kLanes = 3;
 // The lanes of one device, which its executor and its transport share. Each lane begins what it is given in that order, and lanes wait for
 // each other only where after() says so. All calls come from the device's own thread; none but wait() and stop() blocks. What fails on a
 // lane stops all lanes.
-class Lanes {
+class DeviceLanes {
  public:
   // Does a piece of work, or begins it: false where it is not complete yet. The lane then goes on with what follows and asks again.
   using Work = std::function<bool()>;
 
-  virtual ~Lanes() = default;
+  virtual ~DeviceLanes() = default;
   // The event is done when the work is complete; no two have the same number.
   virtual Event enqueue(DeviceLane lane, Work work) = 0;
   // Done when the lane has come this far: what was complete as it began is.

@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-class ThreadLanes : public Lanes {
+class ThreadLanes : public DeviceLanes {
  public:
   ThreadLanes(std::uint64_t seed, std::chrono::microseconds longest) : longest_(longest.count()) {
     for (Queue& lane : lanes_) {
@@ -145,7 +145,7 @@ void ThreadLanes::serve(Queue& lane) try {
 
 class LaneExecutor : public Executor {
  public:
-  LaneExecutor(std::unique_ptr<Executor> inner, std::shared_ptr<Lanes> lanes, bool host_waits)
+  LaneExecutor(std::unique_ptr<Executor> inner, std::shared_ptr<DeviceLanes> lanes, bool host_waits)
       : inner_(std::move(inner)), lanes_(std::move(lanes)), host_waits_(host_waits) {}
   ~LaneExecutor() override { lanes_->stop(); }
 
@@ -157,7 +157,7 @@ class LaneExecutor : public Executor {
     return enqueue(is_host_copy(instruction.opcode) ? DeviceLane::host_copy : DeviceLane::compute,
                    [this, &instruction] { inner_->issue(instruction); });
   }
-  Lanes* lanes() const override { return lanes_.get(); }
+  DeviceLanes* lanes() const override { return lanes_.get(); }
   bool asynchronous() const override { return !host_waits_; }
   bool done(Event event) override { return lanes_->done(event); }
   bool wait(Event event, Deadline deadline) override { return lanes_->wait(event, deadline); }
@@ -170,7 +170,7 @@ class LaneExecutor : public Executor {
   }
 
   std::unique_ptr<Executor> inner_;
-  std::shared_ptr<Lanes> lanes_;
+  std::shared_ptr<DeviceLanes> lanes_;
   bool host_waits_;
 };
 
@@ -185,7 +185,8 @@ Event LaneExecutor::read(SlotId slot, std::size_t offset, std::span<std::byte> b
 
 class LaneTransport : public Transport {
  public:
-  LaneTransport(std::unique_ptr<Transport> inner, std::shared_ptr<Lanes> lanes) : inner_(std::move(inner)), lanes_(std::move(lanes)) {}
+  LaneTransport(std::unique_ptr<Transport> inner, std::shared_ptr<DeviceLanes> lanes)
+      : inner_(std::move(inner)), lanes_(std::move(lanes)) {}
   ~LaneTransport() override { lanes_->stop(); }
 
   void begin_step(const Program& program, int device) override { inner_->begin_step(program, device); }
@@ -198,7 +199,7 @@ class LaneTransport : public Transport {
   Event collective(const CollectiveCall& call) override {
     return start([=, this] { return inner_->collective(call); });
   }
-  Lanes* lanes() const override { return lanes_.get(); }
+  DeviceLanes* lanes() const override { return lanes_.get(); }
   bool done(Event event) override { return lanes_->done(event); }
   bool wait(Event event, Deadline deadline) override { return lanes_->wait(event, deadline); }
 
@@ -212,20 +213,20 @@ class LaneTransport : public Transport {
   }
 
   std::unique_ptr<Transport> inner_;
-  std::shared_ptr<Lanes> lanes_;
+  std::shared_ptr<DeviceLanes> lanes_;
 };
 
 }  // namespace
 
-std::shared_ptr<Lanes> make_thread_lanes(std::uint64_t seed, std::chrono::microseconds longest) {
+std::shared_ptr<DeviceLanes> make_thread_lanes(std::uint64_t seed, std::chrono::microseconds longest) {
   return std::make_shared<ThreadLanes>(seed, longest);
 }
 
-std::unique_ptr<Executor> make_lane_executor(std::unique_ptr<Executor> inner, std::shared_ptr<Lanes> lanes, bool host_waits) {
+std::unique_ptr<Executor> make_lane_executor(std::unique_ptr<Executor> inner, std::shared_ptr<DeviceLanes> lanes, bool host_waits) {
   return std::make_unique<LaneExecutor>(std::move(inner), std::move(lanes), host_waits);
 }
 
-std::unique_ptr<Transport> make_lane_transport(std::unique_ptr<Transport> inner, std::shared_ptr<Lanes> lanes) {
+std::unique_ptr<Transport> make_lane_transport(std::unique_ptr<Transport> inner, std::shared_ptr<DeviceLanes> lanes) {
   return std::make_unique<LaneTransport>(std::move(inner), std::move(lanes));
 }
 

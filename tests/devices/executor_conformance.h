@@ -134,7 +134,7 @@ TEST_P(ExecutorConformance, AnAsynchronousExecutorHasLanesOfItsEvents) {
   auto executor = GetParam().make();
   ASSERT_TRUE(!executor->asynchronous() || executor->lanes() != nullptr);
   if (executor->lanes() == nullptr) return;
-  Lanes& lanes = *executor->lanes();
+  DeviceLanes& lanes = *executor->lanes();
   const auto program = program_of(
       "device 0 {state_bytes=0, step_bytes=128, scratch_bytes=0, host_bytes=64}\n"
       "  slot %a step @0 (f32[16])\n  slot %h host @0 (f32[16])\n  slot %b step @64 (f32[16])\n"

@@ -78,13 +78,13 @@ TEST(ThreadLanes, WhatFailsStopsAllLanesAndIsThrownByWaits) {
 
 // Lanes that note what they are told. One of their waits may be left out; one of their works may be held until another is done, which
 // must not wait for it.
-class Watched : public Lanes {
+class Watched : public DeviceLanes {
  public:
   struct Fault {
     std::size_t left_out, held, until;  // a call; works
     std::function<void()> spoil = {};   // done as the work is held
   };
-  Watched(std::shared_ptr<Lanes> inner, std::vector<LaneCall>& calls, std::optional<Fault> fault)
+  Watched(std::shared_ptr<DeviceLanes> inner, std::vector<LaneCall>& calls, std::optional<Fault> fault)
       : inner_(std::move(inner)), calls_(calls), fault_(fault) {}
 
   Event enqueue(DeviceLane lane, Work work) override {
@@ -127,7 +127,7 @@ class Watched : public Lanes {
     };
   }
 
-  std::shared_ptr<Lanes> inner_;
+  std::shared_ptr<DeviceLanes> inner_;
   std::vector<LaneCall>& calls_;
   std::optional<Fault> fault_;
   std::size_t works_ = 0;
@@ -206,7 +206,7 @@ const Instruction& instruction_of(const DeviceProgram& device, std::size_t work)
 Outcome step_on_lanes(const Program& program, const StepInput& input, std::size_t faulty = 0, std::optional<Watched::Fault> fault = {}) {
   const std::size_t devices = program.devices.size();
   Outcome out{LaneCalls(devices), std::vector<std::vector<std::uint64_t>>(devices), std::vector<Sent>(devices), {}};
-  std::vector<std::shared_ptr<Lanes>> lanes;
+  std::vector<std::shared_ptr<DeviceLanes>> lanes;
   Executor* spoiled = nullptr;
   if (fault)
     if (const Instruction& held = instruction_of(program.devices[faulty], fault->held); held.opcode == Opcode::recv)
@@ -238,7 +238,7 @@ TEST(AsynchronousDevices, RandomProgramsGiveTheReference) {
     const int devices = 1 + p % 5;
     SCOPED_TRACE(testing::Message() << "seed " << seed << ", devices " << devices);
     const Program program = random_program(seed, devices, 40);
-    std::vector<std::shared_ptr<Lanes>> lanes;
+    std::vector<std::shared_ptr<DeviceLanes>> lanes;
     for (int device = 0; device < devices; ++device)
       lanes.push_back(make_thread_lanes(10 * seed + static_cast<std::uint64_t>(device), microseconds(p % 3 * 20)));
     ClusterOptions options;

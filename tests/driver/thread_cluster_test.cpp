@@ -319,7 +319,7 @@ TEST(ThreadCluster, APassedDeadlineNamesTheStateCopy) {
 // The message of a step of asynchronous devices.
 std::string failure_on_lanes(const Program& program,
                              const std::function<std::unique_ptr<Transport>(int device, std::unique_ptr<Transport>)>& wrap) {
-  std::vector<std::shared_ptr<Lanes>> lanes;
+  std::vector<std::shared_ptr<DeviceLanes>> lanes;
   for (std::size_t d = 0; d < program.devices.size(); ++d) lanes.push_back(make_thread_lanes(d, microseconds(0)));
   ClusterOptions options;
   options.deadline = 0.05;

@@ -32,7 +32,7 @@ StepGradients step_of(const Config& config, const Prepared& prepared, const Prog
   ExecutorFactory executor = torch_executor_factory();
   ClusterOptions options;
   if (on_lanes) {
-    std::vector<std::shared_ptr<Lanes>> lanes;
+    std::vector<std::shared_ptr<DeviceLanes>> lanes;
     for (std::size_t d = 0; d < program.devices.size(); ++d) lanes.push_back(make_thread_lanes(d, std::chrono::microseconds(50)));
     executor = [lanes](int device) { return make_lane_executor(make_torch_executor(), lanes[static_cast<std::size_t>(device)]); };
     options.wrap = [lanes](int device, std::unique_ptr<Transport> inner) {
