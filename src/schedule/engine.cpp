@@ -86,7 +86,7 @@ bool EngineEvent::operator>(const EngineEvent& other) const {
   return key(*this) > key(other);
 }
 
-EngineRun begin(const EngineWork& work) {
+EngineRun begin_run(const EngineWork& work) {
   EngineRun run;
   run.work = &work;
   run.actors.resize(at(work.actor_count));
@@ -110,7 +110,7 @@ EngineRun begin(const EngineWork& work) {
   return run;
 }
 
-void start(EngineRun& run, std::int32_t actor, const Action& action) {
+void start_action(EngineRun& run, std::int32_t actor, const Action& action) {
   EngineActor& on = run.actors[at(actor)];
   if (action.kind != Kind::W) on.free = std::max(on.free, run.ready_at[action.kind != Kind::F][unit(run, action)]);
   on.free += time_of(*run.work, action);
@@ -120,7 +120,7 @@ void start(EngineRun& run, std::int32_t actor, const Action& action) {
   run.events.push({on.free, true, actor, action});
 }
 
-bool advance(EngineRun& run) {
+bool advance_run(EngineRun& run) {
   run.ready.clear();
   run.ended.clear();
   run.awake.clear();

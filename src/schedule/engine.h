@@ -3,6 +3,7 @@
 // it takes it, and how much may be in flight. Together they make a table.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -75,10 +76,10 @@ struct EngineRun {
   std::vector<std::int32_t> awake;                       // actors for which something has changed, some of them more than once
   std::vector<std::pair<std::int32_t, double>> parcels;  // scratch: what an action sends, by receiver: bytes, and then its arrival
 };
-EngineRun begin(const EngineWork& work);
-void start(EngineRun& run, std::int32_t actor, const Action& action);
+EngineRun begin_run(const EngineWork& work);
+void start_action(EngineRun& run, std::int32_t actor, const Action& action);
 // Goes on to the next time at which something ends or arrives; false where nothing will.
-bool advance(EngineRun& run);
+bool advance_run(EngineRun& run);
 
 // A policy has
 //   void ready(const Action&)                             the action has all that it needs
@@ -88,15 +89,15 @@ bool advance(EngineRun& run);
 // n actions: O(n log n), and what the policy takes.
 template <class Policy>
 Listed run_engine(const EngineWork& work, Policy& policy) {
-  EngineRun run = begin(work);
+  EngineRun run = begin_run(work);
   do {
     for (const Action& action : run.ready) policy.ready(action);
     for (const auto& [actor, action] : run.ended) policy.ended(actor, action);
     for (const std::int32_t actor : run.awake) {
       if (run.actors[static_cast<std::size_t>(actor)].runs) continue;
-      if (const std::optional<Action> next = policy.next(actor)) start(run, actor, *next);
+      if (const std::optional<Action> next = policy.next(actor)) start_action(run, actor, *next);
     }
-  } while (advance(run));
+  } while (advance_run(run));
   if (run.left > 0) policy.stuck();
   double makespan = 0;
   for (const EngineActor& actor : run.actors) makespan = std::max(makespan, actor.free);
