@@ -91,8 +91,10 @@ class Watched : public DeviceLanes {
     const std::size_t number = works_++;
     if (fault_ && number == fault_->held) work = held(lane, std::move(work));
     if (fault_ && number == fault_->until)
-      work = [this, work = std::move(work), give_up = soon()] {
-        while (!spoilt_ && std::chrono::steady_clock::now() < give_up) std::this_thread::sleep_for(microseconds(20));
+      work = [this, lane, work = std::move(work), give_up = soon()] {
+        const auto early = [&] { return !spoilt_ && std::chrono::steady_clock::now() < give_up; };
+        if (lane == DeviceLane::transfer && early()) return false;
+        while (early()) std::this_thread::sleep_for(microseconds(20));
         const bool complete = work();
         if (complete) open_ = true;
         return complete;
@@ -272,6 +274,9 @@ TEST(AsynchronousDevices, TheirWaitsOrderAllConflicts) {
 // Each wait without which a value could be read too early or too late: the work that it waited for is held until the other has read or
 // overwritten its memory. PENSTOCK_LANE_WAITS: how many waits.
 TEST(AsynchronousDevices, AWaitThatIsLeftOutIsFound) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "what is left out here are the waits without which there are races";
+#endif
   const int all = number_from_environment("PENSTOCK_LANE_WAITS", 200);
   int left_out = 0, found = 0, idle = 0;
   for (std::uint64_t seed = 1000; left_out < all; ++seed) {
