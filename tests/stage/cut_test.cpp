@@ -7,11 +7,11 @@
 #include "lower/lower.h"
 #include "models/registry.h"
 #include "ops/verify.h"
+#include "penstock/step.h"
 #include "stage/stages.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
 #include "support/text_graphs.h"
-#include "trace/step.h"
 
 namespace penstock {
 namespace {
