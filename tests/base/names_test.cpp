@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 // formatted, so a definition begins its line and a namespace's end has its comment.
 std::vector<std::pair<std::string, std::string>> types_of(const std::string& text) {
   const std::regex opens("^(?:inline )?namespace ?([\\w:]*) ?\\{"), closes("^\\}  // namespace.*"),
-      defines("^(?:template <.*> )?(?:(?:struct|class|union|enum class|enum) (\\w+)[^;(]*\\{|using (\\w+) = ).*");
+      defines("^(?:template <.*> )?(?:(?:struct|class|union|enum class|enum) (\\w+(?:::\\w+)*)[^;(]*\\{|using (\\w+) = ).*");
   std::vector<std::string> spaces;
   std::vector<std::pair<std::string, std::string>> out;
   for (const std::string& line : split(text, '\n')) {
@@ -37,11 +37,12 @@ std::vector<std::pair<std::string, std::string>> types_of(const std::string& tex
 
 TEST(Names, TypesOfAText) {
   const std::string text =
-      "namespace a {\nstruct One {\n};\nstruct Declared;\nusing Two = int;\n  struct Inner {};\nnamespace {\nclass Hidden {};\n"
+      "namespace a {\nstruct One {\n};\nstruct Declared;\nusing Two = int;\n  struct Inner {};\nstruct One::Impl {\n};\nnamespace {\nclass "
+      "Hidden {};\n"
       "}  // namespace\n}  // namespace a\nnamespace b {\nenum class One { x };\n}  // namespace b\n";
   std::vector<std::string> names;
   for (const auto& [name, line] : types_of(text)) names.push_back(name);
-  EXPECT_EQ(names, (std::vector<std::string>{"a::One", "a::Two", "b::One"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"a::One", "a::Two", "a::One::Impl", "b::One"}));
 }
 
 TEST(Names, EveryTypeIsDefinedOnce) {
