@@ -96,7 +96,7 @@ class Line : public Model {
   Line() : layer_(specs_, "layer", 8, 1, 0.1, true, DType::f32) {}
   std::vector<ParameterSpec> parameters() const override { return specs_; }
   std::vector<DataPort> data(std::int64_t) const override {
-    return {{"x", {DType::f32, {8}}, DataPort::Kind::normal}, {"y", {DType::f32, {1}}, DataPort::Kind::response, 0, {"x"}}};
+    return {{"x", {DType::f32, {8}}, DataPort::Kind::normal, 0, {}}, {"y", {DType::f32, {1}}, DataPort::Kind::response, 0, {"x"}}};
   }
   Tensor loss(const Parameters& p, const Batch& batch) const override {
     return mse_loss(stage_boundary(layer_(p, batch["x"])), batch["y"]);

@@ -64,7 +64,7 @@ struct StateSource {
   std::int64_t seed = 0;                  // initialise: the draws
   std::vector<ParameterSpec> parameters;  // initialise: what to draw; the rest of the state ("first:", "second:", "step") is zero
   std::string path;                       // checkpoint: its folder; safetensors: a file with parameters, the rest zero
-  std::map<std::string, std::vector<std::byte>> values;  // values: of whole tensors; the rest stays as it is
+  std::map<std::string, std::vector<std::byte>> values = {};  // values: of whole tensors; the rest stays as it is
 };
 
 class Cluster {

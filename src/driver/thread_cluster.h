@@ -12,7 +12,7 @@ struct ClusterOptions {
   double deadline = 60;  // seconds that one wait may take
   double spin = -1;      // seconds a waiting thread looks before it sleeps; negative: chosen by cores and devices
   // Wraps each device's transport (tests).
-  std::function<std::unique_ptr<Transport>(int device, std::unique_ptr<Transport>)> wrap;
+  std::function<std::unique_ptr<Transport>(int device, std::unique_ptr<Transport>)> wrap = {};
 };
 
 // Throws what the factory throws. The state of every device starts as zeros.
