@@ -45,9 +45,16 @@ test:
 install: build
 	@$(CMAKE) --install build --prefix $(or $(PREFIX),/usr/local)
 
-# Tests at random times in their long forms (hours on a small machine). PENSTOCK_SEED repeats one.
+# What is drawn at random, in its long forms (hours on a small machine). PENSTOCK_SEED repeats one of signals' times.
+SOAK_SECONDS ?= 600
 soak: build
 	@PENSTOCK=$(abspath build/penstock) PENSTOCK_SOAK=1 python3 tests/cli/stop_test.py
+	@scripts/setup.sh tests
+	@$(call configure,asan,-DPENSTOCK_TESTS=ON)
+	@$(CMAKE) --build build-asan
+	@PENSTOCK_LANE_PROGRAMS=20000 build-asan/tests/penstock_core_tests --gtest_filter='AsynchronousDevices.*'
+	@cd tests/fuzz/corpus && for reader in *; do $(CURDIR)/build-asan/tests/fuzz/fuzz_$$reader --seconds=$(SOAK_SECONDS) --corpus=$$reader \
+	  --dictionary=../dictionaries/$$reader.txt --current=$(CURDIR)/build-asan/$$reader.input || exit 1; done
 
 format:
 	@scripts/setup.sh format
