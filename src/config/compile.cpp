@@ -8,7 +8,7 @@
 #include "penstock/compile.h"
 #include "penstock/error.h"
 #include "penstock/step.h"
-#include "plan/step_nodes.h"
+#include "plan/step_groups.h"
 #include "rules/load_schedule.h"
 #include "schedule/kinds.h"
 #include "schedule/work.h"
@@ -98,10 +98,7 @@ Graph planned(Graph step, const Prepared& prepared, bool whole) {
   if (!prepared.plan) return step;
   step = eliminate_dead_code(step);  // dead ops belong to no stage
   if (whole) check_nodes(*prepared.plan, nodes_of(step));
-  std::map<std::string, std::string> stage_of;
-  for (const PlanFile::Stage& stage : prepared.plan->stages)
-    for (const std::string& node : stage.nodes) stage_of[node] = stage.name;
-  return mark_stages(step, stage_of);
+  return mark_stages(step, *prepared.plan);
 }
 
 // The table with the step's own numbers of the stages.

@@ -67,10 +67,7 @@ LowerInput compile_input(const Graph& step, const Schedule& schedule, const Comp
 }
 
 Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
-  const LowerInput input = compile_input(step, schedule, options);
-  Draft draft;
-  run_passes(input, draft);
-  return program_of(input, std::move(draft));
+  return lower(compile_input(step, schedule, options));
 }
 
 std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const Schedule& schedule, const CompileOptions& options) {

@@ -141,10 +141,7 @@ std::vector<std::vector<std::string>> parameter_blocks(const Graph& training_ste
 }
 
 Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
-  const LowerInput input = lower_input(traced, schedule, options);
-  Draft draft;
-  run_passes(input, draft);
-  return program_of(input, std::move(draft));
+  return lower(lower_input(traced, schedule, options));
 }
 
 }  // namespace penstock

@@ -65,6 +65,12 @@ void run_passes(const LowerInput& input, Draft& draft, std::string_view last, co
   }
 }
 
+Program lower(const LowerInput& input) {
+  Draft draft;
+  run_passes(input, draft);
+  return program_of(input, std::move(draft));
+}
+
 Program lower_rest(const LowerInput& input, Draft draft) {
   verify(input, draft);
   run_passes(input, draft);

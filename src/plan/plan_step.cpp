@@ -19,10 +19,7 @@ PlannedStep plan_step(const Graph& traced, const ClusterSpec& cluster, const Pla
   Plan plan = make_plan(planner, problem, options);
   PlannedStep out;
   out.plan = plan_of_nodes(step, groups, problem, plan);
-  std::map<std::string, std::string> stage_of;
-  for (const PlanFile::Stage& stage : out.plan.stages)
-    for (const std::string& node : stage.nodes) stage_of[node] = stage.name;
-  out.step = mark_stages(step, stage_of);
+  out.step = mark_stages(step, out.plan);
   out.schedule = renumbered(out.plan, out.plan.schedule, prepare_stages(out.step).stages);
   std::erase_if(out.schedule.actors, [](const std::vector<Action>& row) { return row.empty(); });
   return out;

@@ -125,4 +125,11 @@ PlanFile plan_of_nodes(const Graph& step, const NodeGroups& groups, const PlanPr
   return file;
 }
 
+Graph mark_stages(const Graph& step, const PlanFile& plan) {
+  std::map<std::string, std::string> stage_of;
+  for (const PlanFile::Stage& stage : plan.stages)
+    for (const std::string& node : stage.nodes) stage_of[node] = stage.name;
+  return mark_stages(step, stage_of);
+}
+
 }  // namespace penstock

@@ -40,4 +40,7 @@ Schedule without_missing(Schedule schedule, const StageShape& shape);
 // and times it anew.
 PlanFile plan_of_nodes(const Graph& step, const NodeGroups& groups, const PlanProblem& problem, Plan& plan);
 
+// The step with the plan's stages as marks.
+Graph mark_stages(const Graph& step, const PlanFile& plan);
+
 }  // namespace penstock
