@@ -45,12 +45,12 @@ test:
 install: build
 	@$(CMAKE) --install build --prefix $(or $(PREFIX),/usr/local)
 
-# What is drawn at random, in its long forms (hours on a small machine). PENSTOCK_SEED repeats one of signals' times.
+# What is drawn at random, in its long forms, and each file compiled by itself (hours on a small machine). PENSTOCK_SEED repeats one of signals' times.
 SOAK_SECONDS ?= 600
 soak: build
 	@PENSTOCK=$(abspath build/penstock) PENSTOCK_SOAK=1 python3 tests/cli/stop_test.py
 	@scripts/setup.sh tests
-	@$(call configure,asan,-DPENSTOCK_TESTS=ON)
+	@$(call configure,asan,-DPENSTOCK_TESTS=ON -DPENSTOCK_TOGETHER=OFF)
 	@$(CMAKE) --build build-asan
 	@PENSTOCK_LANE_PROGRAMS=20000 build-asan/tests/penstock_core_tests --gtest_filter='AsynchronousDevices.*'
 	@cd tests/fuzz/corpus && for reader in *; do $(CURDIR)/build-asan/tests/fuzz/fuzz_$$reader --seconds=$(SOAK_SECONDS) --corpus=$$reader \

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "penstock/schedule.h"
-#include "simulate/table.h"
+#include "penstock/table.h"
 
 namespace penstock {
 namespace {

@@ -17,13 +17,13 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct CheckFlags {
   ConfigOptions config;
   std::string dump;
   bool json = false;
 };
 
-StateSource state_of(const Options& options, const Config& config, const Prepared& prepared, const ModelRegistry& models) {
+StateSource state_of(const CheckFlags& options, const Config& config, const Prepared& prepared, const ModelRegistry& models) {
   if (!options.config.resume.empty()) return start_from_checkpoint(config, options.config.resume, models).state;
   if (!options.config.init.empty()) return start_from_parameters(config, prepared, options.config.init).state;
   return fresh_start(config, prepared).state;
@@ -42,7 +42,7 @@ void print_result(const Comparison& comparison, double tolerance, bool equal, bo
               comparison.gradient_difference, comparison.worst.c_str(), equal ? "equal" : "NOT EQUAL", tolerance);
 }
 
-void check(const Options& options, const ModelRegistry& models) {
+void check(const CheckFlags& options, const ModelRegistry& models) {
   const Config config = load_config(options.config, models);
   const Prepared pipelined = prepare(config, models);
   const Prepared sequential = prepare_sequential(config, models, pipelined.model->equal_batches() ? step_microbatches(pipelined) : 1);
@@ -74,7 +74,7 @@ void check(const Options& options, const ModelRegistry& models) {
 void add_check(CLI::App& program, const ModelRegistry& models) {
   CLI::App* command = program.add_subcommand("check", "Compares one pipelined step with a sequential one: loss and every gradient.");
   command->footer("Example:\n  penstock check --dtype f64 --schedule interleaved-1f1b --actors 2 --chunks 2 --json");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CheckFlags>();
   add_config_options(*command, options->config);
   command->add_option("--dump", options->dump, "writes parameters, batch, gradients and losses there")->type_name("DIR");
   command->add_flag("--json", options->json, "one JSON object on standard output");

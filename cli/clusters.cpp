@@ -7,6 +7,7 @@
 #include "base/machine.h"
 #include "base/text.h"
 #include "base/words.h"
+#include "cli/kernels.h"
 #include "driver/ranks.h"
 #include "driver/thread_cluster.h"
 #include "penstock/error.h"
@@ -28,6 +29,12 @@ std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::s
   ClusterOptions options;
   options.deadline = config.pipeline.deadline;
   return make_thread_cluster(devices, torch_executor_factory(), std::move(data), options);
+}
+
+Workbench workbench_of(const Config& config, const ModelRegistry& models) {
+  const std::shared_ptr<const Dataset> data = make_dataset(config, *prepare_sequential(config, models).model);
+  return {config, models, data, [&config, data](int devices) { return local_cluster(devices, config, data); },
+          [&config](Program& program) { choose_kernels(config, program); }};
 }
 
 void check_processes(const Config& config) {

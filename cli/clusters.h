@@ -7,6 +7,7 @@
 
 #include "config/config.h"
 #include "devices/cluster.h"
+#include "profile/workbench.h"
 
 namespace penstock {
 
@@ -16,6 +17,9 @@ std::string groups_text(const std::vector<int>& groups);
 
 // A cluster of `devices` threads of this process, whatever the backend.
 std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::shared_ptr<const DataSource> data);
+
+// The configuration and the models must outlive it.
+Workbench workbench_of(const Config& config, const ModelRegistry& models);
 
 // Throws Error where several processes were started for a configuration that runs in one.
 void check_processes(const Config& config);

@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct CompileFlags {
   ConfigOptions config;
   std::string form = "program";
   std::string after;        // a pass; empty: the last
@@ -23,13 +23,13 @@ struct Options {
   bool json = false;
 };
 
-std::string draft_text(const Options& options, const LowerInput& input) {
+std::string draft_text(const CompileFlags& options, const LowerInput& input) {
   Draft draft;
   run_passes(input, draft, options.after);
   return print(draft);
 }
 
-std::string emit(const Options& options, const ModelRegistry& models) {
+std::string emit(const CompileFlags& options, const ModelRegistry& models) {
   if (!options.after.empty()) {
     if (options.form != "draft") throw Error("--after names a pass of lowering, which leaves a draft", {}, "add --emit draft");
     find_pass(options.after);  // before the model is traced
@@ -51,7 +51,7 @@ std::string emit(const Options& options, const ModelRegistry& models) {
 void add_compile(CLI::App& program, const ModelRegistry& models) {
   CLI::App* command = program.add_subcommand("compile", "Prints an intermediate form of a training step as text.");
   command->footer("Example:\n  penstock compile --emit program --schedule zb-h1 --actors 2 --microbatches 4");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CompileFlags>();
   add_config_options(*command, options->config);
   command->add_option("--emit", options->form, "graph, stages, schedule, draft or program")
       ->check(CLI::IsMember({"graph", "stages", "schedule", "draft", "program"}));

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct ConfigFlags {
   ConfigOptions config;
   bool json = false;
 };
@@ -28,7 +28,7 @@ nlohmann::ordered_json json_of(const Config& config, const ModelRegistry& models
   return out;
 }
 
-void show_config(const Options& options, const ModelRegistry& models) {
+void show_config(const ConfigFlags& options, const ModelRegistry& models) {
   const Config config = load_config(options.config, models);
   if (options.json) return print_json(json_of(config, models));
   std::printf("%s", explained(config, models).c_str());
@@ -42,7 +42,7 @@ void add_config(CLI::App& program, const ModelRegistry& models) {
   command->footer(
       "Example:\n  penstock config examples/gpt.toml --set model.width=256 > mine.toml\n"
       "  penstock config --set name=t5");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ConfigFlags>();
   add_config_options(*command, options->config);
   command->add_flag("--json", options->json, "one JSON object on standard output");
   command->callback([options, &models] { show_config(*options, models); });

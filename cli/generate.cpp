@@ -15,20 +15,20 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct GenerateFlags {
   std::string folder, prompt;
   GenerationOptions generation;
   bool json = false;
 };
 
-void check(const Options& options) {
+void check(const GenerateFlags& options) {
   if (options.generation.tokens < 1) throw Error(concat("--tokens is ", options.generation.tokens, "; it must be at least 1"));
   if (!(options.generation.temperature >= 0))
     throw Error(concat("--temperature is ", options.generation.temperature, "; it must be at least 0"));
   if (options.generation.top_k < 0) throw Error(concat("--top-k is ", options.generation.top_k, "; it must be at least 0"));
 }
 
-void generate(const Options& options, const ModelRegistry& models) {
+void generate(const GenerateFlags& options, const ModelRegistry& models) {
   check(options);
   const Checkpoint checkpoint = find_intact(options.folder);
   const Config config = parse_config(checkpoint.config, checkpoint.folder + "/manifest.json", {}, models);
@@ -47,7 +47,7 @@ void generate(const Options& options, const ModelRegistry& models) {
 void add_generate(CLI::App& program, const ModelRegistry& models) {
   CLI::App* command = program.add_subcommand("generate", "Continues a text with a trained run.");
   command->footer("Example:\n  penstock generate runs/mine --prompt 'int main(' --tokens 200");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<GenerateFlags>();
   command->add_option("DIR", options->folder, "a run's or a checkpoint's folder")->required();
   command->add_option("--prompt", options->prompt, "the text to continue");
   command->add_option("--tokens", options->generation.tokens, "how many to add (200)");

@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 // the middle of a step still ends with its own words; it is killed when the second time is over.
 constexpr std::chrono::seconds kOwnWords{3}, kAfterTermination{10};
 
-struct Options {
+struct LaunchFlags {
   int processes = 2;
   int port = 0;
   std::vector<std::string> arguments;
@@ -60,7 +60,7 @@ void make_secret() {
 
 // Runs this program once more as `rank`, in a process group of its own: so a terminal's interrupt reaches only the launcher, which forwards
 // it.
-pid_t start(const Options& options, int rank, int port) {
+pid_t start(const LaunchFlags& options, int rank, int port) {
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
   ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
   ::setenv("RANK", std::to_string(rank).c_str(), 1);
@@ -88,7 +88,7 @@ pid_t start(const Options& options, int rank, int port) {
 
 class Group {
  public:
-  explicit Group(const Options& options) {
+  explicit Group(const LaunchFlags& options) {
     const int port = options.port > 0 ? options.port : free_port();
     for (int rank = 0; rank < options.processes; ++rank) processes_.push_back(start(options, rank, port));
   }
@@ -156,7 +156,7 @@ int Group::wait() {
   return asked_ == 0 ? result_ : 128 + asked_;
 }
 
-void launch(const Options& options) {
+void launch(const LaunchFlags& options) {
   if (options.arguments.empty()) throw Error("nothing to launch", {}, "penstock launch -n 2 -- train --backend gloo");
   // Signals are blocked before the first process starts, so that none is missed; each process starts with none blocked.
   sigset_t blocked;
@@ -173,7 +173,7 @@ void launch(const Options& options) {
 void add_launch(CLI::App& program) {
   CLI::App* command = program.add_subcommand("launch", "Starts N processes of penstock on this machine, one per device.");
   command->footer("Example:\n  penstock launch -n 2 -- train --backend gloo --actors 2 --out runs/gloo");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<LaunchFlags>();
   command->add_option("-n,--processes", options->processes, "how many (2)")->check(CLI::Range(1, 4096));
   command->add_option("--port", options->port, "of the rendezvous; 0: a free one (0)")->check(CLI::Range(0, 65535));
   command->add_option("ARGS", options->arguments, "the command of each process, after --");

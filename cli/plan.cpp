@@ -8,30 +8,21 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 
-#include "base/numbers.h"
 #include "base/text.h"
-#include "base/words.h"
+#include "cli/clusters.h"
 #include "cli/commands.h"
-#include "cli/output.h"
-#include "config/plan_model.h"
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
-#include "cost/time_limit.h"
 #include "penstock/error.h"
 #include "penstock/timeline.h"
-#include "planners/planner_list.h"
-#include "report/table.h"
+#include "profile/plan_local.h"
 #include "report/timeline_json.h"
-#include "simulate/roofline.h"
 
 namespace penstock {
 namespace {
 
-constexpr int kMostNodes = 2000;
 constexpr std::size_t kMostActivities = 20000;  // of a timeline that a plan's file holds
 
 bool is_config(const PlanArguments& arguments) {
@@ -97,101 +88,6 @@ std::vector<int> sizes_in(const std::string& text) {
   return sizes;
 }
 
-// Powers of two that divide the batch, the smallest first: no share of a micro-batch is smaller than one that has costs.
-std::vector<int> published_sizes(const Config& config) {
-  constexpr int kMost = 128;
-  std::vector<int> sizes;
-  for (int size = 1; size <= kMost && config.train.batch % size == 0; size *= 2) sizes.push_back(size);
-  return sizes;
-}
-
-std::vector<int> sizes_of(const PlanArguments& arguments, const Config& config, int devices) {
-  check_sizes(config, arguments.micro_batches);
-  std::vector<int> sizes = arguments.micro_batches;
-  if (sizes.empty()) sizes = arguments.cluster == "local" ? planning_sizes(config, devices) : published_sizes(config);
-  std::sort(sizes.begin(), sizes.end());
-  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-  return sizes;
-}
-
-// A configuration's model by published figures.
-PlanProblem config_problem(const PlanArguments& arguments, const Config& config, const NodeGroups& groups) {
-  PlanProblem problem;
-  problem.replicas = !arguments.no_replicas;
-  problem.cluster = cluster_of(arguments, {});
-  const auto devices = static_cast<int>(problem.cluster.devices.size());
-  problem.graph = model_graph(config, *arguments.models, groups, sizes_of(arguments, config, devices),
-                              published_devices().device(arguments.device.value_or(kAssumedDevice)));
-  return problem;
-}
-
-// Why train cannot run it; "": it can. Micro-batches that replicas cannot share count in a plan as if they could.
-std::string cannot_run(const Candidate& candidate, const Config& config) {
-  if (candidate.degrees && candidate.degrees->results[0].degrees.by_block) return kNotByBlock;
-  try {
-    check_runnable(candidate.file, config.train.batch);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-// Degrees of a configuration's model, of all its nodes. Micro-batches are those of one replica.
-struct DegreesProblem {
-  NodeGroups groups;
-  PlanProblem problem;
-};
-
-DegreesProblem degrees_problem(PlanArguments arguments, const Config& config) {
-  if (arguments.micro_batches.empty())
-    for (const int size : {1, 2, 4})
-      if (config.train.batch % size == 0) arguments.micro_batches.push_back(size);
-  DegreesProblem out{planning_nodes(config, *arguments.models, kMostNodes), {}};
-  out.problem = config_problem(arguments, config, out.groups);
-  return out;
-}
-
-Candidate plan_degrees_of(const PlanArguments& arguments, const Config& config, const DegreesProblem& of, const DegreesOptions& options) {
-  Candidate out = plan_by_degrees(of.problem, options);
-  take_model_nodes(config, *arguments.models, of.groups, out.file);
-  return out;
-}
-
-// The best first: what can be run before what cannot.
-std::vector<Candidate> plan_config(const PlanArguments& arguments, const Config& config) {
-  const NodeGroups groups = planning_nodes(config, *arguments.models, arguments.nodes);
-  Candidate stages{.problem = config_problem(arguments, config, groups), .plan = {}, .file = {}};
-  PlanOptions options = arguments.options;
-  std::vector<Candidate> found;
-  if (arguments.planner == "best") {
-    const DegreesProblem of = degrees_problem(arguments, config);
-    DegreesOptions degrees = degrees_options(arguments, config.train.dtype);
-    keep_to_runnable("--planner best", degrees.only);
-    TimeLimit limit(options.seconds, options.clock);
-    degrees.seconds = options.seconds / 2;
-    try {
-      found.push_back(plan_degrees_of(arguments, config, of, degrees));
-      found[0].file.planner = "best (degrees)";
-    } catch (const Error&) {
-      // No equal groups fit the batch, or the memory.
-    }
-    options.seconds = limit.left();
-  }
-  try {
-    stages.plan = make_plan(arguments.planner, stages.problem, options);
-    stages.file = model_plan(config, *arguments.models, groups, stages.problem, stages.plan);
-    found.push_back(std::move(stages));
-  } catch (const Error&) {
-    if (found.empty()) throw;
-  }
-  const auto better = [&](const Candidate& a, const Candidate& b) {
-    return std::pair(!cannot_run(a, config).empty(), a.file.predicted_time) <
-           std::pair(!cannot_run(b, config).empty(), b.file.predicted_time);
-  };
-  std::stable_sort(found.begin(), found.end(), better);
-  return found;
-}
-
 // A word that is no file is more likely to be meant as a model's name.
 void check_exists(const PlanArguments& arguments) {
   const std::string& what = arguments.what;
@@ -208,7 +104,7 @@ PlanProblem graph_problem(const PlanArguments& arguments) {
   check_exists(arguments);
   if (!arguments.settings.empty()) throw Error("--set is for configurations", {}, concat(arguments.what, " is taken as a graph"));
   PlanProblem problem;
-  problem.graph = parse_plan_graph(read_file(arguments.what), arguments.what, arguments.device.value_or(kAssumedDevice));
+  problem.graph = parse_plan_graph(read_file(arguments.what), arguments.what, arguments.device.value_or(ModelPlanning().device));
   problem.cluster = cluster_of(arguments, problem.graph);
   problem.samples = arguments.batch;
   problem.batches = arguments.micro_batches;
@@ -216,19 +112,11 @@ PlanProblem graph_problem(const PlanArguments& arguments) {
   return problem;
 }
 
-Candidate plan_graph(const PlanArguments& arguments) {
-  Candidate out;
-  out.problem = graph_problem(arguments);
-  out.plan = make_plan(arguments.planner, out.problem, arguments.options);
-  out.file = plan_file_of(out.problem, out.plan);
-  return out;
-}
-
 // The figures that neither flags nor files give, and what is taken for them.
 std::vector<std::string> assumed(const PlanArguments& arguments, const PlanProblem& problem) {
   std::vector<std::string> out;
   if (arguments.cluster == "local") return out;
-  if (is_config(arguments) && !arguments.device) out.push_back(concat("times of a published ", kAssumedDevice, " (--device)"));
+  if (is_config(arguments) && !arguments.device) out.push_back(concat("times of a published ", ModelPlanning().device, " (--device)"));
   const ClusterSpec& cluster = problem.cluster;
   if (arguments.cluster.empty() && cluster.devices.size() > 1 && std::isinf(cluster.levels[0].link.bandwidth))
     out.push_back("links without limit (--bandwidth)");
@@ -239,99 +127,68 @@ std::vector<std::string> assumed(const PlanArguments& arguments, const PlanProbl
   return out;
 }
 
-void add_timeline(Candidate& candidate) {
-  if (candidate.degrees) return;
-  const Timeline timeline = timeline_of(candidate.problem, candidate.plan);
-  if (timeline.activities.size() <= kMostActivities) candidate.file.timeline = concat("{\"penstock\":", timeline_data(timeline), "}");
-}
-
-std::vector<Candidate> candidates_of(const PlanArguments& arguments) {
-  if (!is_config(arguments)) {
-    if (arguments.cluster == "local")
-      throw Error(concat("--cluster local measures a configuration's model; ", arguments.what, " is taken as a graph"), {},
-                  "give CONFIG.toml or a model's name, or --devices and --bandwidth");
-    std::vector<Candidate> out = {plan_graph(arguments)};
-    add_timeline(out[0]);
-    return out;
+StateBytes parse_states(const std::string& text) {
+  const std::vector<std::string> parts = split(text, '+');
+  std::vector<double> bytes;
+  for (const std::string& part : parts) {
+    double& number = bytes.emplace_back(-1);
+    const auto [end, failure] = std::from_chars(part.data(), part.data() + part.size(), number);
+    if (failure != std::errc() || end != part.data() + part.size() || !(number >= 0 && number <= 1024)) bytes.clear();
+    if (bytes.empty()) break;
   }
-  const Config config = config_of(arguments);
-  if (arguments.cluster != "local") {
-    std::vector<Candidate> out = plan_config(arguments, config);
-    add_timeline(out[0]);
-    return out;
+  if (bytes.size() != 3 || !(bytes[0] > 0 && bytes[1] > 0))
+    throw Error(concat("--states ", text, ": not three numbers of bytes"), {}, "of a parameter, its gradient, the optimiser: 2+2+12");
+  return {bytes[0], bytes[1], bytes[2]};
+}
+
+// dtype: what the model computes in.
+PlanOptions options_of(const PlanArguments& arguments, const std::string& dtype) {
+  PlanOptions options = arguments.options;
+  options.degrees.states = arguments.states.empty() ? states_of(dtype) : parse_states(arguments.states);
+  options.degrees.parameter_bytes = dtype == "f64" ? 8 : 4;
+  if (!arguments.only.empty()) options.degrees.only = parse_degrees_limits(arguments.only);
+  return options;
+}
+
+void keep_to_runnable(DegreesLimits& only) {
+  if (only.by_block == 1) throw Error("--out and --only by-block=1", {kNotByBlock}, "leave out --out to see what it would take");
+  only.by_block = 0;
+}
+
+std::vector<PlannedModel> plan_config(const PlanArguments& arguments, const Config& config, PlanOptions options) {
+  if (arguments.cluster == "local") {
+    LocalPlanning local{.planner = arguments.planner, .options = std::move(options), .sizes = {}, .nodes = arguments.nodes};
+    local.sizes = checked_sizes(config, arguments.micro_batches, planning_sizes(config, static_cast<int>(config.pipeline.actors)));
+    local.memory = arguments.memory;
+    local.candidates = arguments.candidates;
+    local.rounds = arguments.rounds;
+    local.progress = [](const std::string& text) { std::fprintf(stderr, "plan: %s\n", text.c_str()); };
+    return plan_locally(workbench_of(config, *arguments.models), local);
   }
-  PlanArguments local = arguments;
-  local.micro_batches = sizes_of(arguments, config, static_cast<int>(config.pipeline.actors));
-  return plan_locally(local, config);
+  if (!arguments.out.empty() && planner_named(arguments.planner).equal_groups) keep_to_runnable(options.degrees.only);
+  ModelPlanning planning{.planner = arguments.planner, .options = std::move(options), .cluster = cluster_of(arguments, {})};
+  planning.sizes = arguments.micro_batches;
+  planning.replicas = !arguments.no_replicas;
+  planning.nodes = arguments.nodes;
+  if (arguments.device) planning.device = *arguments.device;
+  return plan_model(config, *arguments.models, planning);
 }
 
-std::string seconds_text(double seconds) {
-  return time_text(seconds, true);
-}
-
-// How much longer than the fastest plan it may take, as a share; infinite: nothing is known.
-double gap_of(const PlanFile& plan) {
-  return plan.lower_bound > 0 ? plan.predicted_time / plan.lower_bound - 1 : std::numeric_limits<double>::infinity();
-}
-
-std::string text_of(const PlanFile& plan, const PlanArguments& arguments) {
-  std::vector<std::vector<std::string>> rows;
-  for (const PlanFile::Stage& stage : plan.stages)
-    rows.push_back({stage.name, std::to_string(stage.nodes.size()), devices_text(plan, stage), std::to_string(stage.micro_batch),
-                    seconds_text(stage.forward), seconds_text(stage.backward), bytes_text(stage.bytes)});
-  const std::string bound = plan.lower_bound > 0 ? concat("; no plan takes less than ", seconds_text(plan.lower_bound),
-                                                          ", which leaves a gap of ", fixed(100 * gap_of(plan), 1), " %")
-                                                 : "";
-  // The others end by themselves.
-  const bool until = arguments.planner == "best" || arguments.planner == "exact";
-  const std::string limit = until ? concat(" of at most ", seconds_text(arguments.options.seconds)) : "";
-  return concat(plan.model, " on ", plan.cluster, ", by ", plan.planner, " in ", seconds_text(plan.search_seconds), limit, "\n\n",
-                table({"stage", "nodes", "devices", "micro-batch", "forward", "backward", "memory"}, rows), "\nA step of ",
-                counted(plan.samples, "sample"), " in ", counted(plan.microbatches, "micro-batch"), " takes ",
-                seconds_text(plan.predicted_time), bound, ".\nThe planner's own objective: ", seconds_text(plan.bottleneck),
-                plan.optimal ? ", proven the least" : "", ".\n");
-}
-
-nlohmann::ordered_json json_of(const PlanExplanation& explanation) {
-  nlohmann::ordered_json out = {{"bottleneck", explanation.bottleneck},
-                                {"detail", explanation.detail},
-                                {"planned_time", explanation.planned_time},
-                                {"next", nullptr}};
-  if (!explanation.next.empty()) out["next"] = {{"planner", explanation.next}, {"predicted_time", explanation.next_time}};
-  out["changes"] = nlohmann::ordered_json::array();
-  for (const PlanExplanation::Change& change : explanation.changes) {
-    out["changes"].push_back({{"what", change.what}});
-    if (change.refused.empty())
-      out["changes"].back()["predicted_time"] = change.predicted_time;
-    else
-      out["changes"].back()["refused"] = change.refused;
-  }
+PlannedModel plan_graph(const PlanArguments& arguments, const PlanOptions& options) {
+  if (arguments.cluster == "local")
+    throw Error(concat("--cluster local measures a configuration's model; ", arguments.what, " is taken as a graph"), {},
+                "give CONFIG.toml or a model's name, or --devices and --bandwidth");
+  PlannedModel out;
+  out.problem = graph_problem(arguments);
+  out.plan = make_plan(arguments.planner, out.problem, options);
+  out.file = plan_file_of(out.problem, out.plan);
   return out;
 }
 
-// Adds the figures of each stage and link that the plan's file does not have.
-void add_figures(const Candidate& candidate, nlohmann::ordered_json& out) {
-  const PlanFigures figures = figures_of(candidate.problem, candidate.plan.stages);
-  out["figures"] = out["links"] = nlohmann::ordered_json::array();
-  for (std::size_t s = 0; s < figures.stages.size(); ++s) {
-    const PlanStage& stage = candidate.plan.stages[s];
-    const StageFigures& of = figures.stages[s];
-    nlohmann::ordered_json ways = nlohmann::ordered_json::array();
-    for (std::size_t i = 0; i < stage.nodes.size(); ++i) {
-      const std::vector<NodeCost>& costs = candidate.problem.graph.nodes[at(stage.nodes[i])].costs;
-      ways.push_back(costs.empty() ? "cpu" : costs[at(stage.choices.empty() ? 0 : stage.choices[i])].name);
-    }
-    out["figures"].push_back({{"degree", stage.degree},
-                              {"replicas", stage.replicas()},
-                              {"ways", ways},
-                              {"forward", of.forward},
-                              {"backward", of.backward},
-                              {"gradient_sum", of.all_reduce},
-                              {"update", of.update}});
-  }
-  for (const StageLink& link : figures.links)
-    out["links"].push_back(
-        {{"from", link.from}, {"to", link.to}, {"forward", link.forward}, {"backward", link.backward}, {"latency", link.latency}});
+void add_timeline(PlannedModel& planned) {
+  if (planned.plan.degrees || !planned.file.timeline.empty()) return;
+  const Timeline timeline = timeline_of(planned.problem, planned.plan);
+  if (timeline.activities.size() <= kMostActivities) planned.file.timeline = concat("{\"penstock\":", timeline_data(timeline), "}");
 }
 
 void check_numbers(const PlanArguments& arguments) {
@@ -344,67 +201,90 @@ void check_numbers(const PlanArguments& arguments) {
   if (!(arguments.options.seconds > 0)) throw Error(concat("--seconds ", number(arguments.options.seconds), ": it must be above 0"));
 }
 
-// The lines above a plan: why train cannot run it, and what was assumed.
-std::string head_of(const std::vector<std::string>& assumptions, const std::string& why_not) {
-  std::string out;
-  if (!why_not.empty()) out += concat("train cannot run this plan: ", why_not, "\n");
-  if (!assumptions.empty()) out += concat("Assumed: ", join(assumptions, "; "), ".\n");
-  return out.empty() ? out : out + "\n";
-}
-
-Candidate plan_degrees_only(const PlanArguments& arguments) {
-  if (!is_config(arguments)) return plan_by_degrees(graph_problem(arguments), degrees_options(arguments, "f32"));
-  const Config config = config_of(arguments);
-  DegreesOptions options = degrees_options(arguments, config.train.dtype);
-  if (!arguments.out.empty()) keep_to_runnable("--out", options.only);
-  return plan_degrees_of(arguments, config, degrees_problem(arguments, config), options);
-}
-
-void degrees_command(const PlanArguments& arguments) {
-  if (arguments.cluster == "local")
-    throw Error("--cluster local and --planner degrees", {}, "degrees are for a cluster's FILE, or --devices");
-  const Candidate found = plan_degrees_only(arguments);
-  if (!arguments.out.empty()) write_file(arguments.out, print(found.file));
-  const std::string why_not = is_config(arguments) ? cannot_run(found, config_of(arguments)) : "";
-  const std::vector<std::string> assumptions = assumed(arguments, found.problem);
-  if (!arguments.json) std::printf("%s", head_of(assumptions, why_not).c_str());
-  print_degrees(arguments, found, assumptions, why_not);
-}
-
 void plan_command(const PlanArguments& arguments) {
   check_numbers(arguments);
-  check_planner(arguments.planner, {"degrees"});  // ahead of anything that is measured for it
-  if (!arguments.only.empty() && arguments.planner != "degrees") throw Error("--only is of --planner degrees");
-  if (arguments.planner == "degrees") return degrees_command(arguments);
-  std::vector<Candidate> found = candidates_of(arguments);
-  const Candidate best = std::move(found.front());
-  found.erase(found.begin());
-  std::optional<PlanExplanation> explanation;
-  if (arguments.explain) explanation = explain(arguments, best, found, is_config(arguments) ? config_of(arguments).train.dtype : "f32");
-  const std::string why_not = is_config(arguments) && arguments.cluster != "local" ? cannot_run(best, config_of(arguments)) : "";
-  const std::vector<std::string> assumptions = assumed(arguments, best.problem);
-  if (!arguments.out.empty()) write_file(arguments.out, print(best.file));
-  if (arguments.json) {
-    nlohmann::ordered_json out = nlohmann::ordered_json::parse(print(best.file, false));
-    if (best.file.lower_bound > 0) out["gap"] = gap_of(best.file);
-    out["time_limit"] = arguments.options.seconds;
-    out["assumed"] = assumptions;
-    out["cannot_run"] = why_not;
-    if (!best.degrees) add_figures(best, out);
-    if (best.degrees) out["degrees"] = text(best.degrees->results[0].degrees);
-    if (explanation) out["explanation"] = json_of(*explanation);
-    print_json(out);
-    return;
+  const bool groups = planner_named(arguments.planner).equal_groups;  // ahead of anything that is measured for it
+  if (!arguments.only.empty() && !groups) throw Error("--only is of --planner degrees");
+  if (groups && arguments.cluster == "local")
+    throw Error("--cluster local and --planner degrees", {}, "degrees are for a cluster's FILE, or --devices");
+  PlanOptions options = options_of(arguments, "f32");
+  std::vector<PlannedModel> found;
+  if (is_config(arguments)) {
+    const Config config = config_of(arguments);
+    options = options_of(arguments, config.train.dtype);
+    found = plan_config(arguments, config, options);
+  } else {
+    found.push_back(plan_graph(arguments, options));
   }
-  std::printf("%s%s", head_of(assumptions, why_not).c_str(), text_of(best.file, arguments).c_str());
-  if (best.degrees) std::printf("Degrees: %s\n", text(best.degrees->results[0].degrees).c_str());
-  if (explanation) std::printf("\n%s", text_of(*explanation, best.file.predicted_time).c_str());
+  PlanReport report{.planned = std::move(found[0]), .assumed = {}, .explanation = {}};
+  const PlannedModel& best = report.planned;
+  add_timeline(report.planned);
+  std::vector<OtherPlan> others;
+  for (std::size_t i = 1; i < found.size(); ++i) others.push_back({found[i].plan.planner, found[i].file.predicted_time});
+  if (arguments.explain && !groups) report.explanation = explain(arguments.planner, best.problem, best.plan, others, options);
+  report.assumed = assumed(arguments, best.problem);
+  if (!arguments.out.empty()) write_file(arguments.out, print(best.file));
+  print_plan(arguments, report);
 }
 
 std::string planner_lines() {
   std::string out = "Planners:\n";
   for (const PlannerInfo& planner : planners()) out += concat("  ", planner.name, ": ", planner.summary, "\n");
-  return out + "  degrees: pipeline, data and sharding degrees, chunks and schedule of equal groups (docs/planning.md)\n";
+  return out;
+}
+
+// The flags refer to `arguments`.
+void add_problem_flags(CLI::App& command, PlanArguments& arguments) {
+  command
+      .add_option("graph-or-config", arguments.what,
+                  "a graph with costs (PipeDream, Piper, dnn-partitioning, GraphPipe, Penstock), CONFIG.toml "
+                  "or a model's name")
+      ->required()
+      ->type_name("GRAPH|CONFIG");
+  command.add_option("--cluster", arguments.cluster, "FILE.toml, or local: this machine, measured, with pipeline.actors threads");
+  command.add_option("--devices", arguments.devices, "equal devices [as the graph's file says]");
+  command.add_option("--bandwidth", arguments.bandwidth, "of every link, bytes per second");
+  command.add_option("--latency", arguments.latency, "of every link, seconds [0]");
+  command.add_option("--memory-limit,--memory", arguments.memory, "of every device, bytes [unlimited]");
+  command.add_option("--cpus", arguments.cpus, "host processors that may hold stages [as the graph's file says]")
+      ->check(CLI::Range(0, 100'000));
+}
+
+void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
+  command.add_option("--planner", arguments.planner, "which one; see below")->capture_default_str();
+  command.add_option("--seconds", arguments.options.seconds, "of searching, at most")->capture_default_str();
+  command.add_option("--seed", arguments.options.seed, "of what is random")->capture_default_str();
+  command.add_flag("--straight", arguments.options.straight, "pipedream: one device for each stage");
+  command.add_flag("--ignore-transfers", arguments.options.ignore_transfers, "pipedream: without activations' transfers");
+  command.add_flag("--no-replicas", arguments.no_replicas, "one device for each stage");
+  command
+      .add_option_function<std::string>(
+          "--micro-batches", [&arguments](const std::string& text) { arguments.micro_batches = sizes_in(text); },
+          "sizes to choose from, in samples: 1,2,4")
+      ->type_name("SIZES");
+  command.add_option("--batch", arguments.batch, "samples of a step")->check(CLI::Range(1, INT_MAX));
+  command.add_option("--device", arguments.device, "published figures that time a configuration, or a graph without times [v100]");
+  command.add_option("--set", arguments.settings, "overrides one key of a configuration: --set model.width=256")
+      ->type_name("KEY=VALUE")
+      ->take_all()
+      ->expected(1, -1);
+  command.add_option("--nodes", arguments.nodes, "at most so many of a configuration's model")
+      ->check(CLI::Range(1, kMostNodes))
+      ->capture_default_str();
+  command.add_option("--candidates", arguments.candidates, "local: so many plans are measured")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command.add_option("--rounds", arguments.rounds, "local: measured steps of each program")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command.add_option("--only", arguments.only, "degrees: fixes some, pipe=8,zero=3,schedule=zeropp")->type_name("KEY=VALUE,...");
+  command
+      .add_option("--states", arguments.states, "degrees: bytes of a parameter, of its gradient and of the optimiser's state [by dtype]")
+      ->type_name("P+G+O");
+  command.add_flag("--every", arguments.options.degrees.every, "degrees: simulates also what cannot be the fastest");
+  command.add_flag("--explain", arguments.explain, "the bottleneck, the next best plan, and what a larger cluster would give");
+  command.add_option("--out", arguments.out, "write the plan, for train --plan and show")->type_name("FILE.json");
+  command.add_flag("--json", arguments.json, "one JSON object");
 }
 
 }  // namespace
@@ -413,53 +293,8 @@ void add_plan(CLI::App& app, const ModelRegistry& models) {
   CLI::App* command = app.add_subcommand("plan", "finds stages, devices, micro-batches and a schedule for a model and a cluster");
   const auto arguments = std::make_shared<PlanArguments>();
   arguments->models = &models;
-  command
-      ->add_option("graph-or-config", arguments->what,
-                   "a graph with costs (PipeDream, Piper, dnn-partitioning, GraphPipe, Penstock), CONFIG.toml "
-                   "or a model's name")
-      ->required()
-      ->type_name("GRAPH|CONFIG");
-  command->add_option("--cluster", arguments->cluster, "FILE.toml, or local: this machine, measured, with pipeline.actors threads");
-  command->add_option("--devices", arguments->devices, "equal devices [as the graph's file says]");
-  command->add_option("--bandwidth", arguments->bandwidth, "of every link, bytes per second");
-  command->add_option("--latency", arguments->latency, "of every link, seconds [0]");
-  command->add_option("--memory-limit,--memory", arguments->memory, "of every device, bytes [unlimited]");
-  command->add_option("--cpus", arguments->cpus, "host processors that may hold stages [as the graph's file says]")
-      ->check(CLI::Range(0, 100'000));
-  command->add_option("--planner", arguments->planner, "which one; see below")->capture_default_str();
-  command->add_option("--seconds", arguments->options.seconds, "of searching, at most")->capture_default_str();
-  command->add_option("--seed", arguments->options.seed, "of what is random")->capture_default_str();
-  command->add_flag("--straight", arguments->options.straight, "pipedream: one device for each stage");
-  command->add_flag("--ignore-transfers", arguments->options.ignore_transfers, "pipedream: without activations' transfers");
-  command->add_flag("--no-replicas", arguments->no_replicas, "one device for each stage");
-  command
-      ->add_option_function<std::string>(
-          "--micro-batches", [arguments](const std::string& text) { arguments->micro_batches = sizes_in(text); },
-          "sizes to choose from, in samples: 1,2,4")
-      ->type_name("SIZES");
-  command->add_option("--batch", arguments->batch, "samples of a step")->check(CLI::Range(1, INT_MAX));
-  command->add_option("--device", arguments->device, "published figures that time a configuration, or a graph without times [v100]");
-  command->add_option("--set", arguments->settings, "overrides one key of a configuration: --set model.width=256")
-      ->type_name("KEY=VALUE")
-      ->take_all()
-      ->expected(1, -1);
-  command->add_option("--nodes", arguments->nodes, "at most so many of a configuration's model")
-      ->check(CLI::Range(1, kMostNodes))
-      ->capture_default_str();
-  command->add_option("--candidates", arguments->candidates, "local: so many plans are measured")
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str();
-  command->add_option("--rounds", arguments->rounds, "local: measured steps of each program")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  command->add_option("--only", arguments->only, "degrees: fixes some, pipe=8,zero=3,schedule=zeropp")->type_name("KEY=VALUE,...");
-  command
-      ->add_option("--states", arguments->states, "degrees: bytes of a parameter, of its gradient and of the optimiser's state [by dtype]")
-      ->type_name("P+G+O");
-  command->add_flag("--every", arguments->every, "degrees: simulates also what cannot be the fastest");
-  command->add_flag("--explain", arguments->explain, "the bottleneck, the next best plan, and what a larger cluster would give");
-  command->add_option("--out", arguments->out, "write the plan, for train --plan and show")->type_name("FILE.json");
-  command->add_flag("--json", arguments->json, "one JSON object");
+  add_problem_flags(*command, *arguments);
+  add_planner_flags(*command, *arguments);
   command->footer(planner_lines() +
                   "Example:\n  penstock plan examples/gpt.toml --cluster local --out plan.json --explain\n"
                   "  penstock train examples/gpt.toml --plan plan.json --out runs/planned\n"

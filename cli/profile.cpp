@@ -22,7 +22,7 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct ProfileFlags {
   ConfigOptions config;
   int rounds = 10;
   bool json = false;
@@ -107,7 +107,7 @@ ProfileCluster cluster_of(const Config& config, const std::vector<int>& groups, 
   return make_profile_cluster(devices_in(groups), torch_executor_factory(), data, options);
 }
 
-void profile(const Options& options, const ModelRegistry& models) {
+void profile(const ProfileFlags& options, const ModelRegistry& models) {
   const Config config = load_config(options.config, models);
   const std::string& file = config.run.out;
   Costs description;
@@ -150,7 +150,7 @@ void add_profile(CLI::App& program, const ModelRegistry& models) {
       "Example:\n  penstock profile examples/gpt.toml --out costs.json\n"
       "  penstock launch -n 2 -- profile examples/gpt.toml --backend gloo --out costs.json\n"
       "The second adds what it measures to the first one's file.");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ProfileFlags>();
   add_config_options(*command, options->config);
   command->get_option("--out")->required()->description("the file of costs; what it has for this machine and model is kept or replaced");
   command->add_option("--rounds", options->rounds, "measured steps of each program (10)")->check(CLI::Range(1, 100000));

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/simulate.h"
-#include "search/search.h"
+#include "penstock/search.h"
 
 namespace penstock {
 

@@ -21,7 +21,7 @@
 namespace penstock {
 namespace {
 
-struct Arguments {
+struct ShowArguments {
   std::vector<std::string> files, sections;
   std::string out, title;
   int columns = 100;
@@ -49,7 +49,7 @@ PageSection read_section(const std::string& text) {
   return {text.substr(0, equals), read_file(text.substr(equals + 1))};
 }
 
-std::string page(const std::vector<Timeline>& timelines, const Arguments& arguments) {
+std::string page(const std::vector<Timeline>& timelines, const ShowArguments& arguments) {
   std::vector<PageSection> sections;
   for (const std::string& section : arguments.sections) sections.push_back(read_section(section));
   const std::string titles = join(timelines, ", ", [](const Timeline& t) { return t.title; });
@@ -57,7 +57,7 @@ std::string page(const std::vector<Timeline>& timelines, const Arguments& argume
 }
 
 // The picture in the format that the extension names.
-std::string picture(const std::vector<Timeline>& timelines, const Arguments& arguments) {
+std::string picture(const std::vector<Timeline>& timelines, const ShowArguments& arguments) {
   const std::string& out = arguments.out;
   const std::string extension = std::filesystem::path(out).extension().string();
   if (extension == ".html") return page(timelines, arguments);
@@ -83,7 +83,7 @@ void print_summaries(const std::vector<Timeline>& timelines, const std::string& 
 }
 
 // Draws a plan's stages, and its step below where the file has one.
-std::string plan_picture(const PlanFile& plan, const std::optional<Timeline>& timeline, const Arguments& arguments) {
+std::string plan_picture(const PlanFile& plan, const std::optional<Timeline>& timeline, const ShowArguments& arguments) {
   const std::string extension = std::filesystem::path(arguments.out).extension().string();
   if (extension == ".svg") return timeline ? plan_svg(plan, *timeline) : plan_svg(plan);
   if (extension == ".txt" || arguments.out.empty()) {
@@ -99,7 +99,7 @@ std::string plan_picture(const PlanFile& plan, const std::optional<Timeline>& ti
   return timeline_html(page);
 }
 
-void show_plan(const PlanFile& plan, const Arguments& arguments) {
+void show_plan(const PlanFile& plan, const ShowArguments& arguments) {
   std::optional<Timeline> timeline;
   if (!plan.timeline.empty()) timeline = parse_timeline(plan.timeline, plan.file);
   const std::string drawn = plan_picture(plan, timeline, arguments);
@@ -110,7 +110,7 @@ void show_plan(const PlanFile& plan, const Arguments& arguments) {
     std::cout << (arguments.out.empty() ? drawn : concat("drawn in ", arguments.out, "\n"));
 }
 
-void show(const Arguments& arguments) {
+void show(const ShowArguments& arguments) {
   if (!arguments.out.ends_with(".html") && (!arguments.sections.empty() || !arguments.title.empty()))
     throw Error("--title and --section are for pages", {}, "--out FILE.html");
   if (const std::string text = arguments.files.size() == 1 ? read_file(arguments.files[0]) : ""; is_plan(text))
@@ -132,7 +132,7 @@ void show(const Arguments& arguments) {
 
 void add_show(CLI::App& app) {
   CLI::App* command = app.add_subcommand("show", "draws a simulated or a measured timeline, several beside each other, or a plan");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<ShowArguments>();
   command
       ->add_option("timeline", arguments->files,
                    "timelines: a run's timeline.json, or what simulate --timeline wrote; or what plan --out wrote")

@@ -9,10 +9,10 @@
 
 #include "cli/table_options.h"
 #include "penstock/network.h"
+#include "penstock/table.h"
 #include "penstock/trace.h"
 #include "simulate/explain.h"
 #include "simulate/simulate.h"
-#include "simulate/table.h"
 
 namespace penstock {
 

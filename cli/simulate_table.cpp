@@ -27,7 +27,7 @@ struct Machine {
 };
 
 // A table, the stages that it is checked against, and the machine that it runs on.
-struct Setting {
+struct TableSetting {
   Schedule schedule;
   StageShape shape;
   Machine machine;
@@ -38,7 +38,7 @@ struct Setting {
 };
 
 // Sets the times and links that the flags give.
-void set_costs(const SimulateArguments& arguments, Setting& setting) {
+void set_costs(const SimulateArguments& arguments, TableSetting& setting) {
   const std::int32_t stages = setting.schedule.stages();
   const double share = static_cast<double>(setting.actors()) / stages;
   setting.machine.costs = uniform_costs(stages, unit_costs(arguments), arguments.per_stage ? 1 : share);
@@ -48,7 +48,7 @@ void set_costs(const SimulateArguments& arguments, Setting& setting) {
 }
 
 // Sets the times that were measured, with --bytes for each transfer. Rules make another table from them.
-void set_measured_costs(const SimulateArguments& arguments, const TableChoice& table, Setting& setting) {
+void set_measured_costs(const SimulateArguments& arguments, const TableChoice& table, TableSetting& setting) {
   if (arguments.forward || arguments.backward || arguments.input || arguments.weight || arguments.per_stage)
     throw Error(concat("--costs ", arguments.costs, " says what each stage takes"), {},
                 "leave out --forward, --backward, --input, --weight and --per-stage");
@@ -79,8 +79,8 @@ void check_flags(const SimulateArguments& arguments) {
   }
 }
 
-Setting setting_of(const SimulateArguments& arguments, const TableChoice& table) {
-  Setting out;
+TableSetting setting_of(const SimulateArguments& arguments, const TableChoice& table) {
+  TableSetting out;
   out.schedule = as_sharded(arguments, table_of(table));
   out.shape = shape_of(table, out.schedule);
   validate(out.schedule, out.shape);
@@ -97,7 +97,7 @@ double largest(const std::vector<double>& values) {
 
 // `setting` must outlive the variant.
 template <class Change>
-Variant variant(const Setting& setting, const std::string& name, Change change) {
+Variant variant(const TableSetting& setting, const std::string& name, Change change) {
   return {name, [&setting, change] {
             Machine changed = setting.machine;
             change(changed);
@@ -117,7 +117,7 @@ double time_of(const StageCosts& stage) {
 }
 
 // Variants of the machine that are better in one way, and stages that are cheaper.
-std::vector<Variant> better_machines(const Setting& setting, const TableTime& time) {
+std::vector<Variant> better_machines(const TableSetting& setting, const TableTime& time) {
   std::vector<Variant> out;
   bool latency = false, bandwidth = false;
   Network network = setting.machine.options.network;
@@ -161,7 +161,7 @@ std::vector<Variant> other_schedules(const SimulateArguments& arguments) {
     const ScheduleOptions& own = arguments.table.options;
     table.options = {.actors = own.actors, .microbatches = own.microbatches, .chunks = own.chunks, .forward_only = own.forward_only};
     try {
-      const Setting setting = setting_of(arguments, table);
+      const TableSetting setting = setting_of(arguments, table);
       const TableTime time = setting.time(setting.machine);
       const double peak = largest(time.peak_live), makespan = time.makespan;
       if (!seen.emplace(makespan, peak).second) continue;
@@ -172,7 +172,7 @@ std::vector<Variant> other_schedules(const SimulateArguments& arguments) {
   return out;
 }
 
-Explanation explanation_of(const SimulateArguments& arguments, const Setting& setting, const Timeline& timeline, const TableTime& time,
+Explanation explanation_of(const SimulateArguments& arguments, const TableSetting& setting, const Timeline& timeline, const TableTime& time,
                            double dependencies) {
   std::vector<Variant> variants = better_machines(setting, time);
   for (Variant& other : other_schedules(arguments)) variants.push_back(std::move(other));
@@ -184,7 +184,7 @@ std::string short_count(double live) {
   return time_text(live, false);
 }
 
-nlohmann::json json_of(const Setting& setting, const TableTime& time, double dependencies) {
+nlohmann::json json_of(const TableSetting& setting, const TableTime& time, double dependencies) {
   nlohmann::json actors = nlohmann::json::array();
   for (std::size_t a = 0; a < time.busy.size(); ++a) {
     actors.push_back({{"busy", time.busy[a]},
@@ -205,7 +205,7 @@ nlohmann::json json_of(const Setting& setting, const TableTime& time, double dep
           {"peak_live", time.peak_live}};
 }
 
-std::string text_of(const Setting& setting, const TableTime& time, double dependencies) {
+std::string text_of(const TableSetting& setting, const TableTime& time, double dependencies) {
   const auto text = [&](double value) { return time_text(value, setting.seconds); };
   std::vector<std::vector<std::string>> rows;
   for (std::size_t a = 0; a < time.busy.size(); ++a) {
@@ -219,7 +219,7 @@ std::string text_of(const Setting& setting, const TableTime& time, double depend
                 text(dependencies), ")\n");
 }
 
-Timeline timeline_of(const Setting& setting, const TableTime& time) {
+Timeline timeline_of(const TableSetting& setting, const TableTime& time) {
   Timeline timeline = timeline_of(setting.schedule, setting.shape, setting.machine.costs, time);
   timeline.seconds = setting.seconds;
   if (timeline.seconds) timeline.memory.clear();  // it counts micro-batches, but would be read as bytes
@@ -231,7 +231,7 @@ Timeline timeline_of(const Setting& setting, const TableTime& time) {
 void simulate_table(const SimulateArguments& arguments) {
   check_flags(arguments);
   check_size(arguments.table, 4096, 1 << 22);
-  Setting setting = setting_of(arguments, arguments.table);
+  TableSetting setting = setting_of(arguments, arguments.table);
   setting.machine.options.record = arguments.explain || arguments.show || !arguments.timeline.empty();
   const TableTime time = setting.time(setting.machine);
   const Timeline timeline = setting.machine.options.record ? timeline_of(setting, time) : Timeline{};

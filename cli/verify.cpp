@@ -20,7 +20,7 @@
 namespace penstock {
 namespace {
 
-struct Arguments {
+struct VerifyArguments {
   std::string file;
   std::int64_t memory_limit = -1;
   bool json = false;
@@ -91,7 +91,7 @@ std::string serial_error_of(const Program& program) {
   }
 }
 
-void verify_program(const Arguments& arguments, std::string_view content) {
+void verify_program(const VerifyArguments& arguments, std::string_view content) {
   const Program program = parse_program(content, arguments.file);
   verify(program, {ChannelModel::tagged, arguments.memory_limit});
   const std::string serial_error = serial_error_of(program);
@@ -103,7 +103,7 @@ void verify_program(const Arguments& arguments, std::string_view content) {
 }
 
 // Checks a table against a chain of its stages; other shapes are checked where there is a model.
-void verify_table(const Arguments& arguments, std::string_view content) {
+void verify_table(const VerifyArguments& arguments, std::string_view content) {
   if (arguments.memory_limit >= 0)
     throw Error(concat(arguments.file, " is a table, which says nothing of bytes"), {}, "leave out --memory-limit");
   const Schedule schedule = parse_schedule(content, arguments.file);
@@ -128,7 +128,7 @@ void verify_table(const Arguments& arguments, std::string_view content) {
 void add_verify(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("verify", "prove that a program or a schedule finishes, or name the cycle; see whether checkpoints are intact");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<VerifyArguments>();
   command
       ->add_option("file", arguments->file,
                    "a schedule (FILE.csv), a program (penstock compile --emit program), or the folder of a run or of a checkpoint")

@@ -15,6 +15,8 @@ target_link_libraries(penstock_libtorch INTERFACE "$<BUILD_INTERFACE:${TORCH_LIB
 file(GLOB torch_sources CONFIGURE_DEPENDS src/torch/*.cpp)
 add_library(penstock_torch STATIC ${torch_sources})
 target_link_libraries(penstock_torch PUBLIC penstock_core PRIVATE penstock_libtorch)
+list(REMOVE_ITEM torch_sources ${PROJECT_SOURCE_DIR}/src/torch/gloo_transport.cpp)  # the slowest
+penstock_together(penstock_torch 2 ${torch_sources})
 
 # Where operators of tensors are included, the headers of single operations instead of all two thousand: half of the time of compiling.
 set_source_files_properties(src/torch/kernels_normalisation.cpp src/torch/kernels_optimiser.cpp PROPERTIES COMPILE_DEFINITIONS AT_PER_OPERATOR_HEADERS)
@@ -37,6 +39,7 @@ endif()
 file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.cpp)
 list(REMOVE_ITEM cli_sources ${PROJECT_SOURCE_DIR}/cli/main.cpp)
 add_library(penstock_cli STATIC ${cli_sources})
+penstock_together(penstock_cli 2 ${cli_sources})
 target_include_directories(penstock_cli PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(penstock_cli PUBLIC penstock_torch)
 add_library(Penstock::penstock ALIAS penstock_cli)

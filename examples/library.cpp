@@ -9,6 +9,7 @@
 #include "penstock/op.h"
 #include "penstock/plan_step.h"
 #include "penstock/predict.h"
+#include "penstock/race.h"
 #include "penstock/session.h"
 
 using namespace penstock;
@@ -107,6 +108,39 @@ class Line : public Model {
   nn::Linear layer_;
 };
 
+// Searches for tables whose two stages take twice as long to go back as forth; the best of them and the best published ones race in steps
+// of `step`.
+void search_and_race(const Graph& step, const HostTensors& state, const HostTensors& data) {
+  Session session(2);
+  int loaded = 0;
+  const auto problem = [](int chunks) {
+    return SearchProblem{.shape = chain(2 * chunks), .actors = 2, .microbatches = kMicrobatches, .costs = uniform_costs(2 * chunks)};
+  };
+  const auto prepare = [&](const Schedule& table) -> TimedStep {
+    const std::string name = std::to_string(loaded++);
+    session.load(name, compile(step, table));
+    session.set_state(state);
+    return [&session, &data, name] { return session.step(name, data).seconds; };
+  };
+  const RacedSearch found =
+      raced_search(problem, prepare, {.chunks = {1}, .search = {.moves = 500}, .candidates = 2, .race = {.rounds = 2, .steps = 4}});
+  std::printf("%zu tables raced, %s first: predicted %.1f, at least %.1f\n", found.racers.size(), found.result.found_by.c_str(),
+              found.result.time.makespan, found.result.lower_bound);
+}
+
+// A hundred layers on 16 devices: how many stages, replicas and shards.
+void plan_groups() {
+  PlanProblem problem{.cluster = uniform_cluster(16, 1e10), .samples = 64};
+  for (int i = 0; i < 100; ++i) {
+    problem.graph.nodes.push_back(
+        {.name = "layer " + std::to_string(i), .costs = {{.forward = 1e-3, .backward = 2e-3, .parameter_bytes = 4e6}}});
+    problem.graph.nodes.back().output_bytes = 1e5;
+    if (i > 0) problem.graph.edges.push_back({i - 1, i, 1e5});
+  }
+  const Plan plan = make_plan("degrees", problem);
+  std::printf("equal groups: %s, %.1f ms\n", text(plan.degrees->results[0].degrees).c_str(), 1e3 * plan.predicted_time);
+}
+
 int run_all() {
   register_op(kSwish);
   const HostTensors state = {{"first", drawn({16, 8}, 0.3)}, {"second", drawn({4, 16}, 0.3)}};
@@ -119,6 +153,8 @@ int run_all() {
   const Prediction prediction = predict(two, "v100", "nvlink2");
   std::printf("planned %.1f us, predicted %.1f us, bubble %.0f %%\n", 1e6 * planned.plan.predicted_time, 1e6 * prediction.seconds,
               100 * prediction.bubble);
+  search_and_race(planned.step, state, data);
+  plan_groups();
   const std::vector<float> alone = train(one, state, data), together = train(two, state, data);
   std::printf("loss %.6f to %.6f on one device, %.6f on two\n", alone.front(), alone.back(), together.back());
 

@@ -26,7 +26,7 @@ struct Sample {
 struct TaskCost {
   std::uint64_t hash = 0;  // cost_hash of its graph
   std::string name;        // in the program it was measured in
-  // Of an action's task: its kind, stage, and the number of stages of that cut. stage -1: before or after the loop.
+  // For an action's task: its kind, stage, and the number of stages of that cut. stage -1: before or after the loop.
   Kind kind = Kind::F;
   std::int32_t stage = -1, stages = 0;
   bool light = false;                    // an F that leaves to R what only its own backward reads

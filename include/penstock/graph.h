@@ -44,16 +44,16 @@ struct Value {
 // Ops stand in an order in which every operand is defined before its use.
 struct Graph {
   std::string name;
-  std::vector<Value> values;
+  IdVector<ValueId, Value> values;
   std::vector<ValueId> inputs;
-  std::vector<Op> ops;
+  IdVector<OpId, Op> ops;
   std::vector<ValueId> outputs;
   // In a step graph the first `state` inputs are the training state, and output i is the next value of input i. 0 in other graphs.
   int state = 0;
   // Names of the outputs after the state ("loss"); one for each, or none at all.
   std::vector<std::string> output_names;
 
-  const TensorType& type(ValueId value) const { return values[value.index()].type; }
+  const TensorType& type(ValueId value) const { return values[value].type; }
   ValueId add_value(TensorType type, std::string name = {});
   ValueId add_input(TensorType type, std::string name);
 };
@@ -64,10 +64,10 @@ const T& attribute(const Op& op, std::string_view name);
 template <class T>
 T attribute_or(const Op& op, std::string_view name, T otherwise);
 
-// The op that defines each value (none for inputs), indexed by ValueId.
-std::vector<OpId> producers(const Graph& graph);
-// How many times each value is read by ops and outputs, indexed by ValueId.
-std::vector<int> use_counts(const Graph& graph);
+// The op that defines each value (none for inputs).
+IdVector<ValueId, OpId> producers(const Graph& graph);
+// How many times each value is read by ops and outputs.
+IdVector<ValueId, int> use_counts(const Graph& graph);
 
 // Checks SSA order, that ids are in range, shapes countable and attributes printable, and the number of operands and results of loops and
 // of states. Throws Error naming graph, op and value. Types are checked by verify() of ops/verify.h, which calls this.

@@ -1,10 +1,13 @@
-// Strong ids: an index that cannot be mistaken for an index into something else.
+// Strong ids: an index that cannot be mistaken for an index into something else. What is computed with stays a plain integer: schedules
+// reckon with stages and actors (stage = chunk * actors + actor), transports with ranks.
 #pragma once
 
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <utility>
+#include <vector>
 
 namespace penstock {
 
@@ -19,10 +22,50 @@ struct Id {
   constexpr auto operator<=>(const Id&) const = default;
 };
 
-using ValueId = Id<struct ValueTag>;  // index into Graph::values
-using OpId = Id<struct OpTag>;        // index into Graph::ops
-using TaskId = Id<struct TaskTag>;    // index into Program::tasks
-using SlotId = Id<struct SlotTag>;    // index into DeviceProgram::slots
+// The ids 0 .. count-1, to loop over.
+template <class Id>
+struct Ids {
+  struct Iterator {
+    Id id;
+    constexpr Id operator*() const { return id; }
+    constexpr Iterator& operator++() { return ++id.value, *this; }
+    constexpr bool operator==(const Iterator&) const = default;
+  };
+  std::int64_t count = 0;
+
+  constexpr Iterator begin() const { return {Id(0)}; }
+  constexpr Iterator end() const { return {Id(count)}; }
+};
+template <class Id>
+constexpr Ids<Id> ids(std::int64_t count) {
+  return {count};
+}
+
+// A vector in which ids are positions. Plain integers are taken too, but no ids of something else.
+template <class Id, class T>
+struct IdVector : std::vector<T> {
+  IdVector() = default;
+  IdVector(std::vector<T>&& items) : std::vector<T>(std::move(items)) {}
+  using std::vector<T>::vector;
+  using std::vector<T>::operator[];
+  constexpr decltype(auto) operator[](Id id) { return (*this)[id.index()]; }
+  constexpr decltype(auto) operator[](Id id) const { return (*this)[id.index()]; }
+  constexpr Ids<Id> ids() const { return {std::ssize(*this)}; }
+};
+
+using ValueId = Id<struct ValueTag>;          // position in Graph::values
+using OpId = Id<struct OpTag>;                // position in Graph::ops
+using StageId = Id<struct StageTag>;          // position in StageDag::names
+using StageTaskId = Id<struct StageTaskTag>;  // position in StageDag::tasks
+using BundleId = Id<struct BundleTag>;        // position in StageDag::bundles
+using InputId = Id<struct InputTag>;          // position in the inputs of the step
+using ResultId = Id<struct ResultTag>;        // position in the results of the loop
+using ActorId = Id<struct ActorTag>;          // row of the table; from the pass `devices` on a device of the program
+using BlockId = Id<struct BlockTag>;          // position in Draft::blocks
+using InstanceId = Id<struct InstanceTag>;    // position in Draft::instances
+using TransferId = Id<struct TransferTag>;    // position in Draft::transfers
+using TaskId = Id<struct TaskTag>;            // position in Program::tasks
+using SlotId = Id<struct SlotTag>;            // position in DeviceProgram::slots
 
 }  // namespace penstock
 

@@ -5,11 +5,13 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "penstock/degrees.h"
 #include "penstock/schedule.h"
 
 namespace penstock {
@@ -95,7 +97,7 @@ struct ClusterSpec {
   std::map<std::pair<int, int>, ClusterLink> between;  // links that differ from the levels', by (smaller, larger) device
   int cpus = 0;                                        // host processors that may hold stages; they are numbered after the devices
 
-  bool is_cpu(int device) const { return device >= static_cast<int>(devices.size()); }
+  bool is_cpu(int device) const { return device >= std::ssize(devices); }
   // The link between two different devices. Host processors share their memory; devices reach them over the last level's link.
   ClusterLink link(int a, int b) const;
 };
@@ -116,8 +118,8 @@ struct PlanStage {
 };
 
 struct PlanProblem {
-  PlanGraph graph;
-  ClusterSpec cluster;
+  PlanGraph graph = {};
+  ClusterSpec cluster = {};
   int samples = 0;                // samples of a step; 0: as the graph says, else 8 micro-batches of the costs' samples for each device
   std::vector<int> batches = {};  // sizes of micro-batches to choose from, in samples; empty: those of the costs
   bool replicas = true;           // whether a stage may run on several devices
@@ -130,6 +132,7 @@ struct PlanOptions {
   bool straight = false;          // pipedream: one device per stage
   bool memory = true;             // pipedream: keep the devices' memory (the original does not by itself)
   bool exact = true;              // best: prove plans of small graphs by trying all
+  DegreesOptions degrees = {};    // degrees
   // The clock that `seconds` are counted by: it gives the seconds since any moment and never runs backwards; none: a steady clock.
   std::function<double()> clock = {};
 };
@@ -145,6 +148,8 @@ struct Plan {
   double predicted_time = 0;       // simulated seconds of a step
   double lower_bound = 0;          // seconds that a step takes under any plan that the search could have made
   std::vector<double> peak_bytes;  // for each device of the cluster
+  // For equal groups: all that was simulated. Stages of one group share its devices, and the table is that of the best degrees.
+  std::optional<DegreesPlan> degrees = {};
 };
 
 // Throws Error where there is no device, where nothing fits (with the smallest memory that would do), and for a node without the costs that
@@ -156,6 +161,9 @@ struct PlannerInfo {
   std::string summary;  // one line, with the source
   std::function<Plan(const PlanProblem&, const PlanOptions&)> plan;
   bool smallest_size = false;  // whether it takes micro-batches of the smallest size that has costs only
+  // Whether it plans groups of equal devices (degrees.h), and times them itself: for graphs of many nodes; the problem's sizes of
+  // micro-batches are those of one replica.
+  bool equal_groups = false;
 };
 const std::vector<PlannerInfo>& planners();  // the first is the default
 // The one of this name. Throws Error with all that there are.

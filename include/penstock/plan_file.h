@@ -49,7 +49,7 @@ bool is_plan(std::string_view text);  // whether it begins as print() does
 // What evaluate() counted with, as a file of a plan of `problem`, without a timeline.
 PlanFile plan_file_of(const PlanProblem& problem, const Plan& plan);
 
-// Of a stage: "0", "1,4", "0-3", or "cpu 0": host processors have the numbers after the devices'.
+// A stage's devices: "0", "1,4", "0-3", or "cpu 0": host processors have the numbers after the devices'.
 std::string devices_text(const PlanFile& plan, const PlanFile::Stage& stage);
 
 // How many devices each actor of the table has: those of its stages, which share every micro-batch; one where it has no stage. Throws Error

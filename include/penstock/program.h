@@ -112,7 +112,7 @@ struct Result {
 };
 
 struct DeviceProgram {
-  std::vector<Slot> slots;
+  IdVector<SlotId, Slot> slots;
   std::vector<Instruction> instructions;
   std::vector<SlotId> operands;                                     // the instructions' ranges refer to it
   std::vector<Result> results;                                      // likewise
@@ -133,7 +133,7 @@ struct Port {
 
 struct Program {
   std::string name;
-  std::vector<Task> tasks;
+  IdVector<TaskId, Task> tasks;
   std::vector<DeviceProgram> devices;
   std::vector<Port> data, outputs;
   std::vector<std::vector<std::int32_t>> groups;  // the devices that have collectives with one another, each list ascending

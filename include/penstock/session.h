@@ -85,9 +85,6 @@ class Session {
   // another type; a device that failed or passed the deadline.
   StepReport step(const std::string& name, const HostTensors& data, bool record = false);
 
-  // Median seconds of a step of each program, run in turn on the same data, `rounds` times `steps`; state goes on changing. Throws as step.
-  std::vector<double> race(const std::vector<std::string>& names, const HostTensors& data, int rounds = 3, int steps = 8);
-
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

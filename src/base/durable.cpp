@@ -28,7 +28,7 @@ void DurableFile::write(std::span<const std::byte> bytes) {
     const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail();
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    bytes = bytes.subspan(written);
   }
 }
 

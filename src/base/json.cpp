@@ -19,7 +19,7 @@ class DoubledKeys {
   explicit DoubledKeys(const std::string& file) : file_(file) {}
 
   bool operator()(int depth, json::parse_event_t event, const json& parsed) {
-    const auto around = static_cast<std::size_t>(depth);
+    const std::size_t around = depth;
     if (event == json::parse_event_t::object_start) {
       open_.resize(around + 1);
       open_.back().clear();

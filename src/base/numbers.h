@@ -8,6 +8,7 @@
 namespace penstock {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+inline constexpr double kMillisecond = 1e-3;  // in seconds
 
 // n as an index; n >= 0.
 constexpr std::size_t at(std::int64_t n) {

@@ -278,22 +278,22 @@ std::string stages_text(const Config& config, const Prepared& prepared) {
       cut_for(step, schedule, {.devices = prepared.replicas, .sharding = {.level = prepared.zero, .local = prepared.local}});
 
   const char* sources[] = {"data", "invariant", "edge", "accumulator"};
-  const auto bundles = [&](const std::vector<std::int32_t>& list) {
-    return join(list, ", ", [&](std::int32_t i) {
-      const Bundle& bundle = dag.bundles[static_cast<std::size_t>(i)];
+  const auto bundles = [&](const std::vector<BundleId>& list) {
+    return join(list, ", ", [&](BundleId i) {
+      const Bundle& bundle = dag.bundles[i];
       std::int64_t bytes = 0;
       for (const TensorType& type : bundle.types) bytes += type.bytes();
-      return concat("%", i, " ", sources[static_cast<int>(bundle.source)], " of ", bundle.types.size(), " (",
+      return concat("%", i.value, " ", sources[static_cast<int>(bundle.source)], " of ", bundle.types.size(), " (",
                     bytes_text(static_cast<double>(bytes)), ")");
     });
   };
   std::string out = "penstock stages 1\n";
-  for (std::size_t stage = 0; stage < dag.names.size(); ++stage) {
-    const auto& before = dag.shape.predecessors[stage];
-    out += concat("stage ", stage, " ", quote(dag.names[stage]), " after {", join(before, ", ", [](std::int32_t s) { return concat(s); }),
-                  "}\n");
+  for (const StageId stage : dag.names.ids()) {
+    const auto& before = dag.shape.predecessors[stage.value];
+    out += concat("stage ", stage.value, " ", quote(dag.names[stage]), " after {",
+                  join(before, ", ", [](std::int32_t s) { return concat(s); }), "}\n");
     for (const StageTask& task : dag.tasks)
-      if (task.stage == static_cast<std::int32_t>(stage))
+      if (task.stage == stage)
         out += concat("  ", name(task.kind), task.light ? " light" : "", ": ", task.graph.ops.size(), " ops\n    reads ",
                       bundles(task.reads), "\n    writes ", bundles(task.writes), "\n");
   }

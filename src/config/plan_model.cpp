@@ -5,8 +5,10 @@
 #include "base/text.h"
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
+#include "cost/time_limit.h"
 #include "lower/lower.h"
 #include "penstock/error.h"
+#include "planners/planner_list.h"
 #include "transform/passes.h"
 
 namespace penstock {
@@ -15,6 +17,47 @@ namespace {
 Graph step_of(const Config& config, const ModelRegistry& models, std::int64_t size) {
   const Schedule any = make_schedule("sequential", {.actors = 1, .microbatches = 1});
   return eliminate_dead_code(training_graph(config, prepare(config, any, config.train.batch / size, models)));
+}
+
+// Powers of two that divide the batch, the smallest first: no share of a micro-batch is smaller than one that has costs.
+std::vector<int> published_sizes(const Config& config, int most) {
+  std::vector<int> sizes;
+  for (int size = 1; size <= most && config.train.batch % size == 0; size *= 2) sizes.push_back(size);
+  return sizes;
+}
+
+struct ModelProblem {
+  NodeGroups groups;
+  PlanProblem problem;
+};
+
+// By published figures.
+ModelProblem problem_of(const Config& config, const ModelRegistry& models, const ModelPlanning& planning, bool equal_groups) {
+  ModelProblem out{planning_nodes(config, models, equal_groups ? kMostNodes : planning.nodes), {}};
+  const std::vector<int> sizes = checked_sizes(config, planning.sizes, published_sizes(config, equal_groups ? 4 : 128));
+  out.problem.graph = model_graph(config, models, out.groups, sizes, published_devices().device(planning.device));
+  out.problem.cluster = planning.cluster;
+  out.problem.replicas = planning.replicas;
+  return out;
+}
+
+// Micro-batches that replicas cannot share count in a plan as if they could.
+std::string why_not_run(const PlannedModel& planned, const Config& config) {
+  if (planned.plan.degrees && planned.plan.degrees->results[0].degrees.by_block) return kNotByBlock;
+  try {
+    check_runnable(planned.file, config.train.batch);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+PlannedModel planned(const Config& config, const ModelRegistry& models, const ModelProblem& of, const std::string& planner,
+                     const PlanOptions& options) {
+  PlannedModel out{.problem = of.problem, .plan = make_plan(planner, of.problem, options), .file = {}};
+  out.file = model_plan(config, models, of.groups, out.problem, out.plan);
+  out.cannot_run = why_not_run(out, config);
+  return out;
 }
 
 }  // namespace
@@ -31,11 +74,15 @@ std::vector<int> planning_sizes(const Config& config, int devices) {
   return sizes;
 }
 
-void check_sizes(const Config& config, const std::vector<int>& sizes) {
+std::vector<int> checked_sizes(const Config& config, std::vector<int> sizes, const std::vector<int>& otherwise) {
   for (const int size : sizes)
     if (size < 1 || config.train.batch % size != 0)
       throw Error(concat("micro-batches of ", size, " sequences do not divide train.batch = ", config.train.batch), {},
                   "give sizes that divide the batch");
+  if (sizes.empty()) return otherwise;
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
 }
 
 Graph grouped_step(const Config& config, const ModelRegistry& models, const NodeGroups& groups, int size) {
@@ -57,26 +104,34 @@ PlanGraph model_graph(const Config& config, const ModelRegistry& models, const N
   return graph;
 }
 
-void take_model_nodes(const Config& config, const ModelRegistry& models, const NodeGroups& groups, PlanFile& file) {
-  const Graph step = step_of(config, models, file.samples / file.microbatches);
-  std::map<std::string, std::vector<std::string>> nodes_of_group;
-  for (const std::string& node : nodes_of(step)) nodes_of_group[groups.at(node)].push_back(node);
-  NodeGroups stage_of;
-  std::vector<std::string> names;
-  for (PlanFile::Stage& stage : file.stages) {
-    std::vector<std::string> nodes;
-    for (const std::string& group : stage.nodes)
-      nodes.insert(nodes.end(), nodes_of_group.at(group).begin(), nodes_of_group.at(group).end());
-    stage.nodes = std::move(nodes);
-    names.push_back(stage.name);
-    for (const std::string& node : stage.nodes) stage_of[node] = stage.name;
-  }
-  const StagedStep staged = prepare_stages(mark_stages(step, stage_of));
-  if (staged.stages == names) file.schedule = without_missing(std::move(file.schedule), cut(staged, std::vector<bool>(names.size())).shape);
-}
-
 PlanFile model_plan(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const PlanProblem& problem, Plan& plan) {
   return plan_of_nodes(step_of(config, models, batch_of(problem, plan.stages[0])), groups, problem, plan);
+}
+
+std::vector<PlannedModel> plan_model(const Config& config, const ModelRegistry& models, const ModelPlanning& planning) {
+  const ModelProblem own = problem_of(config, models, planning, planner_named(planning.planner).equal_groups);
+  PlanOptions options = planning.options;
+  std::vector<PlannedModel> found;
+  if (planning.planner == "best") {
+    const ModelProblem groups = problem_of(config, models, planning, /*equal_groups=*/true);
+    TimeLimit limit(options.seconds, options.clock);
+    try {
+      found.push_back(planned(config, models, groups, "degrees", runnable_groups(options, options.seconds / 2)));
+      found[0].file.planner = "best (degrees)";
+    } catch (const Error&) {
+      // No equal groups fit the batch, or the memory.
+    }
+    options.seconds = limit.left();
+  }
+  try {
+    found.push_back(planned(config, models, own, planning.planner, options));
+  } catch (const Error&) {
+    if (found.empty()) throw;
+  }
+  std::stable_sort(found.begin(), found.end(), [](const PlannedModel& a, const PlannedModel& b) {
+    return std::pair(!a.cannot_run.empty(), a.file.predicted_time) < std::pair(!b.cannot_run.empty(), b.file.predicted_time);
+  });
+  return found;
 }
 
 }  // namespace penstock

@@ -15,8 +15,8 @@ NodeGroups planning_nodes(const Config& config, const ModelRegistry& models, int
 // The sizes of micro-batches to plan with unless they are given: the configuration's own, half of it and double, as far as they divide the
 // batch and leave a micro-batch for each device.
 std::vector<int> planning_sizes(const Config& config, int devices);
-// Throws Error for a size that does not divide the batch.
-void check_sizes(const Config& config, const std::vector<int>& sizes);
+// These sizes ascending, each once; where there are none, `otherwise`. Throws Error for a size that does not divide the batch.
+std::vector<int> checked_sizes(const Config& config, std::vector<int> sizes, const std::vector<int>& otherwise);
 
 // A training step in micro-batches of `size` samples with a stage for each group.
 Graph grouped_step(const Config& config, const ModelRegistry& models, const NodeGroups& groups, int size);
@@ -24,10 +24,33 @@ Graph grouped_step(const Config& config, const ModelRegistry& models, const Node
 PlanGraph model_graph(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const std::vector<int>& sizes,
                       const DeviceModel& device);
 
-// Writes the model's nodes in place of groups into a file of a row of stages, and drops backwards of stages that have none.
-void take_model_nodes(const Config& config, const ModelRegistry& models, const NodeGroups& groups, PlanFile& file);
 // A plan on groups as a plan file for the configuration, with the model's nodes in place of groups. Brings the plan's stages into the order
 // in which compiling it numbers them.
 PlanFile model_plan(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const PlanProblem& problem, Plan& plan);
+
+// What a configuration's model is planned for.
+struct ModelPlanning {
+  std::string planner = "best";
+  PlanOptions options = {};
+  ClusterSpec cluster = {};
+  std::vector<int> sizes = {};  // of micro-batches to choose from, in samples; empty: powers of two that divide the batch
+  bool replicas = true;         // whether a stage may run on several devices
+  int nodes = 64;               // at most so many of the model's; equal groups are planned of kMostNodes
+  std::string device = "v100";  // whose published figures time it
+};
+inline constexpr int kMostNodes = 2000;
+
+// A plan, and what it is the answer to.
+struct PlannedModel {
+  PlanProblem problem;
+  Plan plan;
+  PlanFile file;
+  std::string cannot_run = {};  // why no run can have it; else empty
+};
+inline constexpr const char* kNotByBlock = "no schedule gathers parameters block by block";
+
+// The best first: what can be run before what cannot. Planner best also looks for equal groups that can be run, with half of the time.
+// Throws Error where there is no plan.
+std::vector<PlannedModel> plan_model(const Config& config, const ModelRegistry& models, const ModelPlanning& planning);
 
 }  // namespace penstock

@@ -28,7 +28,7 @@ ClusterSpec uniform_cluster(int devices, double bandwidth, double latency, doubl
   if (!(memory > 0)) throw Error(concat("devices with ", number(memory), " bytes of memory"), {}, "give a positive size");
   ClusterSpec cluster;
   cluster.name = concat(devices, " equal devices");
-  cluster.devices.assign(static_cast<std::size_t>(devices), {1, memory});
+  cluster.devices.assign(devices, {1, memory});
   cluster.levels = {{devices, {latency, bandwidth}}};
   return cluster;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 #include "base/numbers.h"
@@ -45,7 +46,7 @@ SetCost& SetCost::operator+=(const SetCost& other) {
 }
 
 SetCost cost_of(const PlanNode& node, int choice, double samples) {
-  const NodeCost& first = node.costs[at(choice)];
+  const NodeCost& first = node.costs[choice];
   std::size_t end = at(choice);
   while (end < node.costs.size() && node.costs[end].name == first.name && node.costs[end].degree == first.degree) ++end;
   const std::span<const NodeCost> way(&first, end - at(choice));
@@ -60,7 +61,7 @@ SetCost cost_of(const PlanNode& node, int choice, double samples) {
 
 SetCost cost_of(const PlanGraph& graph, std::span<const int> nodes, std::span<const int> choices, double samples) {
   SetCost sum;
-  for (std::size_t i = 0; i < nodes.size(); ++i) sum += cost_of(graph.nodes[at(nodes[i])], choices.empty() ? 0 : choices[i], samples);
+  for (std::size_t i = 0; i < nodes.size(); ++i) sum += cost_of(graph.nodes[nodes[i]], choices.empty() ? 0 : choices[i], samples);
   return sum;
 }
 
@@ -68,6 +69,14 @@ int choice_of(const PlanNode& node, int degree, std::string_view name) {
   for (std::size_t i = 0; i < node.costs.size(); ++i)
     if (node.costs[i].degree == degree && node.costs[i].name == name) return static_cast<int>(i);
   return -1;
+}
+
+std::vector<int> degrees_of(const PlanGraph& graph, int devices) {
+  std::set<int> degrees;
+  for (const PlanNode& node : graph.nodes)
+    for (const NodeCost& cost : node.costs)
+      if (cost.degree <= devices) degrees.insert(cost.degree);
+  return {degrees.begin(), degrees.end()};
 }
 
 void fail_one_device(const PlanNode& node, std::string_view planner) {
@@ -116,7 +125,7 @@ NodePlaces places_of(const PlanGraph& graph, const std::vector<PlanStage>& stage
 std::vector<int> idle_devices(const ClusterSpec& cluster, const std::vector<PlanStage>& stages) {
   std::vector<char> used(cluster.devices.size(), 0);
   for (const PlanStage& stage : stages)
-    for (const int device : stage.devices) used[at(device)] = 1;
+    for (const int device : stage.devices) used[device] = 1;
   std::vector<int> idle;
   for (std::size_t d = 0; d < used.size(); ++d)
     if (!used[d]) idle.push_back(static_cast<int>(d));
@@ -127,8 +136,8 @@ namespace {
 
 // The node's cost in its stage; null where only a host processor runs the node.
 const NodeCost* cost_at(const PlanGraph& graph, const NodePlaces& places, int node) {
-  const auto& costs = graph.nodes[at(node)].costs;
-  return costs.empty() ? nullptr : &costs[at(places.choice[at(node)])];
+  const auto& costs = graph.nodes[node].costs;
+  return costs.empty() ? nullptr : &costs[places.choice[node]];
 }
 
 double sync_bytes(const std::map<int, double>& sync, int node) {
@@ -150,7 +159,7 @@ void add_measured(const PlanGraph& graph, const NodePlaces& places, double sampl
       const int own = places.stage[node];
       std::vector<int> stages;
       for (const int reader : output.readers)
-        if (const int stage = places.stage[at(reader)]; stage >= 0 && own >= 0 && stage != own) stages.push_back(stage);
+        if (const int stage = places.stage[reader]; stage >= 0 && own >= 0 && stage != own) stages.push_back(stage);
       std::sort(stages.begin(), stages.end());
       stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
       for (const int stage : stages) {
@@ -178,7 +187,7 @@ std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::
     crossings.push_back({a, b, edge.from, edge.bytes, reader ? sync_bytes(reader->forward_sync, edge.from) : 0,
                          sender ? sync_bytes(sender->backward_sync, edge.to) : 0});
   }
-  // Of equal outputs the largest comes first.
+  // The largest of equal outputs comes first.
   std::sort(crossings.begin(), crossings.end(), [](const Crossing& a, const Crossing& b) {
     return std::tie(a.from, a.to, a.node, b.bytes) < std::tie(b.from, b.to, b.node, a.bytes);
   });
@@ -192,7 +201,7 @@ std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::
     transfer.forward_bytes += c.forward_sync / samples;
     transfer.backward_bytes += c.backward_sync / samples;
     if (i > 0 && crossings[i - 1].from == c.from && crossings[i - 1].to == c.to && crossings[i - 1].node == c.node) continue;
-    if (!graph.nodes[at(c.node)].outputs.empty()) continue;
+    if (!graph.nodes[c.node].outputs.empty()) continue;
     transfer.forward_bytes += c.bytes / samples;
     transfer.backward_bytes += c.bytes / samples;
   }
@@ -209,7 +218,7 @@ double bytes_between(const PlanGraph& graph, const PlanStage& from, const PlanSt
 ClusterDevice weakest(const ClusterSpec& cluster, std::span<const int> devices) {
   ClusterDevice weakest{kInfinity, kInfinity};
   for (const int device : devices) {
-    const ClusterDevice& one = cluster.devices[at(device)];
+    const ClusterDevice& one = cluster.devices[device];
     weakest = {std::min(weakest.speed, one.speed), std::min(weakest.memory, one.memory)};
   }
   return weakest;
@@ -288,8 +297,8 @@ StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages
   shape.has_backward.assign(stages.size(), true);
   shape.has_parameters.assign(stages.size(), true);
   for (const PlanEdge& edge : graph.edges) {
-    const int from = places.stage[at(edge.from)], to = places.stage[at(edge.to)];
-    if (from != to) shape.predecessors[at(to)].push_back(from);
+    const int from = places.stage[edge.from], to = places.stage[edge.to];
+    if (from != to) shape.predecessors[to].push_back(from);
   }
   for (auto& list : shape.predecessors) {
     std::sort(list.begin(), list.end());
@@ -303,7 +312,7 @@ bool order_stages(const PlanGraph& graph, std::vector<PlanStage>& stages) {
   const std::size_t count = stages.size();
   std::vector<char> feeds(count * count, 0);
   for (const PlanEdge& edge : graph.edges) {
-    const int from = places.stage[at(edge.from)], to = places.stage[at(edge.to)];
+    const int from = places.stage[edge.from], to = places.stage[edge.to];
     if (from != to) feeds[at(from) * count + at(to)] = 1;
   }
   std::vector<int> waits(count, 0);

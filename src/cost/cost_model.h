@@ -26,6 +26,8 @@ SetCost cost_of(const PlanNode& node, int choice, double samples);
 SetCost cost_of(const PlanGraph& graph, std::span<const int> nodes, std::span<const int> choices, double samples);
 // The index of the first of the node's costs of this name and degree; -1: it has none.
 int choice_of(const PlanNode& node, int degree, std::string_view name);
+// The degrees of the nodes' ways, up to the number of devices; ascending.
+std::vector<int> degrees_of(const PlanGraph& graph, int devices);
 // Throws Error: every way to run the node takes several devices, which the planner of this name cannot use.
 [[noreturn]] void fail_one_device(const PlanNode& node, std::string_view planner);
 // Throws that Error for a node whose first way to run takes several devices.

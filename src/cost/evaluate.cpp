@@ -8,8 +8,8 @@
 #include "base/text.h"
 #include "cost/cost_model.h"
 #include "penstock/error.h"
+#include "penstock/table.h"
 #include "schedule/work.h"
-#include "simulate/table.h"
 
 namespace penstock {
 namespace {
@@ -31,7 +31,7 @@ StageFigures cpu_figures(const PlanGraph& graph, const PlanStage& stage, int sam
   StageFigures figures;
   figures.size = samples / base;
   for (const int n : stage.nodes) {
-    const PlanNode& node = graph.nodes[at(n)];
+    const PlanNode& node = graph.nodes[n];
     const SetCost device = node.costs.empty() ? SetCost() : cost_of(node, 0, samples);
     const double both = device.forward + device.backward, share = both > 0 ? device.forward / both : 1.0 / 3;
     const double seconds = cpu_seconds(graph, node, samples);
@@ -63,7 +63,7 @@ StageFigures stage_figures(const PlanProblem& problem, const PlanStage& stage, i
 std::vector<StageLink> stage_links(const PlanProblem& problem, const std::vector<PlanStage>& stages, int base) {
   std::vector<StageLink> links;
   for (const StageTransfer& transfer : transfers_between(problem.graph, stages)) {
-    const PlanStage &from = stages[at(transfer.from)], &to = stages[at(transfer.to)];
+    const PlanStage &from = stages[transfer.from], &to = stages[transfer.to];
     const ClusterLink between = slowest_link(problem.cluster, from.devices, to.devices);
     const double share = static_cast<double>(base) / std::min(from.replicas(), to.replicas());
     links.push_back({.from = transfer.from,
@@ -105,8 +105,8 @@ void choose_ahead(const std::vector<PlanStage>& plan, PlanFigures& figures) {
   for (StageFigures& stage : stages) stage.least = stage.ahead = stage.size;
   // By descending `from`: all stages that it feeds are done.
   for (auto link = figures.links.rbegin(); link != figures.links.rend(); ++link) {
-    StageFigures& x = stages[at(link->from)];
-    const StageFigures& y = stages[at(link->to)];
+    StageFigures& x = stages[link->from];
+    const StageFigures& y = stages[link->to];
     x.least = std::max(x.least, round_up(y.least + lead(x, y), x.size));
     x.ahead = std::max(x.ahead, round_up(y.ahead, y.size) + std::max(x.size, y.size));
   }
@@ -124,7 +124,7 @@ void choose_ahead(const std::vector<PlanStage>& plan, PlanFigures& figures) {
     limit(stage, stage.most);
     for (; link != figures.links.end() && link->from == static_cast<int>(s); ++link) {
       if (stage.ahead == figures.microbatches) continue;  // it runs all forwards first
-      StageFigures& after = stages[at(link->to)];
+      StageFigures& after = stages[link->to];
       limit(after, stage.ahead - lead(stage, after));
     }
   }
@@ -236,7 +236,7 @@ bool evaluate(const PlanProblem& problem, Plan& plan) {
   plan.peak_bytes.assign(problem.cluster.devices.size(), 0);
   for (std::size_t s = 0; s < plan.stages.size(); ++s)  // everything counted by `ahead` is alive at once, before the first backward
     for (const int device : plan.stages[s].devices)
-      if (!problem.cluster.is_cpu(device)) plan.peak_bytes[at(device)] = figures.stages[s].bytes(figures.stages[s].ahead);
+      if (!problem.cluster.is_cpu(device)) plan.peak_bytes[device] = figures.stages[s].bytes(figures.stages[s].ahead);
   return figures.fit();
 }
 

@@ -9,7 +9,7 @@ double longest_way(const StageShape& shape, std::span<const int> sizes, std::spa
   double longest = 0;
   std::vector<double> way(shape.predecessors.size());  // by stage: the longest way up to it, including it
   for (std::size_t s = 0; s < way.size(); ++s) {
-    for (const std::int32_t before : shape.predecessors[s]) way[s] = std::max(way[s], way[static_cast<std::size_t>(before)]);
+    for (const std::int32_t before : shape.predecessors[s]) way[s] = std::max(way[s], way[before]);
     way[s] += sizes[s] * per_sample[s];
     longest = std::max(longest, way[s]);
   }

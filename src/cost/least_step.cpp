@@ -100,10 +100,9 @@ double least_step_seconds(const PlanProblem& problem) {
   for (const LeastSeconds& node : least) before.push_back(node.update);
   std::vector<PlanEdge> edges = problem.graph.edges;
   std::sort(edges.begin(), edges.end(), [](const PlanEdge& a, const PlanEdge& b) { return a.from < b.from; });
-  for (const PlanEdge& edge : edges)
-    before[at(edge.to)] = std::max(before[at(edge.to)], before[at(edge.from)] + least[at(edge.from)].micro_batch);
+  for (const PlanEdge& edge : edges) before[edge.to] = std::max(before[edge.to], before[edge.from] + least[edge.from].micro_batch);
   for (auto edge = edges.rbegin(); edge != edges.rend(); ++edge)
-    after[at(edge->from)] = std::max(after[at(edge->from)], after[at(edge->to)] + least[at(edge->to)].micro_batch);
+    after[edge->from] = std::max(after[edge->from], after[edge->to] + least[edge->to].micro_batch);
   double longest = 0;
   for (std::size_t n = 0; n < nodes.size(); ++n)
     longest = std::max(longest, before[n] + std::max(least[n].step, least[n].micro_batch + after[n]));

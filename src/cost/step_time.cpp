@@ -19,8 +19,8 @@ class StepPass {
   explicit StepPass(const PlanFigures& figures) : figures_(figures), stages_(figures.stages.size()), links_(figures.links.size()) {
     for (std::size_t l = 0; l < links_.size(); ++l) {
       const StageLink& link = figures.links[l];
-      stages_[at(link.to)].in.push_back(static_cast<int>(l));
-      stages_[at(link.from)].out.push_back(static_cast<int>(l));
+      stages_[link.to].in.push_back(static_cast<int>(l));
+      stages_[link.from].out.push_back(static_cast<int>(l));
       links_[l].forward.reserve(at(all(link.from)));
       links_[l].backward.reserve(at(all(link.to)));
     }
@@ -48,25 +48,25 @@ class StepPass {
     std::vector<double> forward, backward;  // arrivals of the sender's micro-batches, ascending
   };
 
-  int all(int stage) const { return figures_.microbatches / figures_.stages[at(stage)].size; }
+  int all(int stage) const { return figures_.microbatches / figures_.stages[stage].size; }
 
   bool advance(int s) {
-    Stage& stage = stages_[at(s)];
-    const StageFigures& f = figures_.stages[at(s)];
+    Stage& stage = stages_[s];
+    const StageFigures& f = figures_.stages[s];
     if (stage.backwards == all(s)) return false;
     const bool forward = stage.forwards < std::min(f.ahead / f.size + stage.backwards, all(s));
     double ready = stage.free;
     for (const int l : forward ? stage.in : stage.out) {
-      const StageLink& link = figures_.links[at(l)];
-      const std::vector<double>& arrivals = forward ? links_[at(l)].forward : links_[at(l)].backward;
-      const StageFigures& sender = figures_.stages[at(forward ? link.from : link.to)];
+      const StageLink& link = figures_.links[l];
+      const std::vector<double>& arrivals = forward ? links_[l].forward : links_[l].backward;
+      const StageFigures& sender = figures_.stages[forward ? link.from : link.to];
       const std::size_t last = at(groups(sender, f, (forward ? stage.forwards : stage.backwards) + 1) - 1);
       if (last >= arrivals.size()) return false;
       ready = std::max(ready, arrivals[last]);
     }
     stage.free = ready + (forward ? f.forward : f.backward);
     ++(forward ? stage.forwards : stage.backwards);
-    for (const int l : forward ? stage.out : stage.in) send(figures_.links[at(l)], links_[at(l)], f, forward, stage.free);
+    for (const int l : forward ? stage.out : stage.in) send(figures_.links[l], links_[l], f, forward, stage.free);
     return true;
   }
 
@@ -96,9 +96,9 @@ double step_bound(const PlanFigures& figures, PlanOrder order) {
   const auto& stages = figures.stages;
   std::vector<Times> times(stages.size());
   for (const StageLink& link : figures.links) {  // ascending: what feeds a stage is done
-    const StageFigures &x = stages[at(link.from)], &y = stages[at(link.to)];
-    Times& to = times[at(link.to)];
-    const double arrival = times[at(link.from)].first_forward + groups(x, y) * x.forward + link.forward * x.size + link.latency;
+    const StageFigures &x = stages[link.from], &y = stages[link.to];
+    Times& to = times[link.to];
+    const double arrival = times[link.from].first_forward + groups(x, y) * x.forward + link.forward * x.size + link.latency;
     to.first_forward = std::max(to.first_forward, arrival);
   }
   double bound = 0;
@@ -110,8 +110,8 @@ double step_bound(const PlanFigures& figures, PlanOrder order) {
     const int fewest = (order == PlanOrder::any ? x.least : x.ahead) / x.size, most = (order == PlanOrder::any ? x.most : x.ahead) / x.size;
     double last = 0, gradient = 0;  // of the last backward and of the first, which may begin then
     for (; link != figures.links.rend() && link->from == static_cast<int>(s); ++link) {
-      const StageFigures& y = stages[at(link->to)];
-      const Times& after = times[at(link->to)];
+      const StageFigures& y = stages[link->to];
+      const Times& after = times[link->to];
       const double back = link->backward * y.size + link->latency;
       gradient = std::max(gradient, after.first_backward + groups(y, x) * y.backward + back);
       last = std::max(last, after.end + back);

@@ -144,7 +144,7 @@ std::uint64_t ByteDataset::hash_files() const {
     hash.add(static_cast<std::uint64_t>(file.size()));
     const SteadyFile::Reading reading(file);
     for (std::int64_t at = 0; at < file.size(); at += distance) {
-      const std::span<std::byte> part = std::span(piece).first(static_cast<std::size_t>(std::min(kPiece, file.size() - at)));
+      const std::span<std::byte> part = std::span(piece).first(std::min(kPiece, file.size() - at));
       reading.read(at, part);
       hash.add(std::span<const std::byte>(part));
     }
@@ -154,7 +154,7 @@ std::uint64_t ByteDataset::hash_files() const {
 
 // Copies the windows of some rows, starting `ahead` bytes after their beginnings.
 void ByteDataset::copy_rows(const StepInput& input, std::int64_t first_row, std::int64_t ahead, std::span<std::int64_t> out) const {
-  std::vector<std::byte> window(static_cast<std::size_t>(context_));
+  std::vector<std::byte> window(context_);
   std::size_t opened = files_.size();
   std::optional<SteadyFile::Reading> reading;
   for (std::int64_t row = first_row; !out.empty(); ++row, out = out.subspan(window.size())) {
@@ -165,8 +165,7 @@ void ByteDataset::copy_rows(const StepInput& input, std::int64_t first_row, std:
     for (std::int64_t done = 0; done < context_; ++file) {
       if (file != opened) reading.emplace(files_[opened = file]);
       const std::int64_t size = std::min(context_ - done, offsets_[file + 1] - begin - done);
-      reading->read(begin + done - offsets_[file],
-                    std::span(window).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(size)));
+      reading->read(begin + done - offsets_[file], std::span(window).subspan(done, size));
       done += size;
     }
     std::transform(window.begin(), window.end(), out.begin(), [](std::byte byte) { return static_cast<std::int64_t>(byte); });

@@ -9,9 +9,9 @@
 namespace penstock {
 
 std::int64_t sample_in_row(const StepInput& input, std::int64_t row) {
-  if (row < 0 || row >= static_cast<std::int64_t>(input.samples.size()))
+  if (row < 0 || row >= std::ssize(input.samples))
     throw Error(concat("step ", input.step, " has a batch of ", input.samples.size(), ", its row ", row, " was asked for"));
-  return input.samples[static_cast<std::size_t>(row)];
+  return input.samples[row];
 }
 
 std::string counted(const Dataset& data) {

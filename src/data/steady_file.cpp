@@ -37,7 +37,7 @@ void SteadyFile::Reading::read(std::int64_t offset, std::span<std::byte> out) co
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw Error(concat("cannot read ", file_.path_, ": ", std::strerror(errno)));
     if (got == 0) fail_changed(file_.path_);
-    out = out.subspan(static_cast<std::size_t>(got));
+    out = out.subspan(got);
     offset += got;
   }
 }

@@ -45,7 +45,7 @@ Values sample_of(const std::vector<DataPort>& ports, const DataPort& port, std::
 // Adds the class's pattern. It is made of patches of one value: white noise would vanish in the averages that a convolution takes.
 void add_pattern(Values& values, const DataPort& port, double of_class) {
   const Values pattern = normal_values(key_of("pattern", port.name, static_cast<std::uint64_t>(of_class)), kPatches);
-  const auto elements = static_cast<std::size_t>(port.type.elements());
+  const std::size_t elements = port.type.elements();
   for (std::size_t i = 0; i < values.size(); ++i) values[i] += pattern[i * kPatches / elements];
 }
 
@@ -86,7 +86,7 @@ Values responses(const std::vector<DataPort>& ports, const DataPort& port, std::
 
 Values sample_of(const std::vector<DataPort>& ports, const DataPort& port, std::int64_t seed, std::int64_t sample, std::int64_t count) {
   using Kind = DataPort::Kind;
-  const auto elements = static_cast<std::size_t>(count);
+  const std::size_t elements = count;
   const std::uint64_t key = key_of("data", port.name, static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(sample));
   Values out;
   switch (port.kind) {
@@ -143,7 +143,7 @@ void SyntheticDataset::fill(const Port& port, const StepInput& input, std::int64
     return;
   }
   const DataPort& declared = find_port(ports_, port.name);
-  const auto bytes = static_cast<std::size_t>(declared.type.bytes());
+  const std::size_t bytes = declared.type.bytes();
   invariant(out.size() == bytes * static_cast<std::size_t>(rows), "a port's rows are of its type");
   for (std::int64_t row = 0; row < rows; ++row)
     fill_synthetic(ports_, declared, seed_, sample_in_row(input, first_row + row),
@@ -151,7 +151,7 @@ void SyntheticDataset::fill(const Port& port, const StepInput& input, std::int64
 }
 
 std::vector<std::int64_t> SyntheticDataset::training_samples(std::int64_t position) const {
-  std::vector<std::int64_t> out(static_cast<std::size_t>(batch_));
+  std::vector<std::int64_t> out(batch_);
   std::iota(out.begin(), out.end(), position);
   return out;
 }

@@ -26,7 +26,7 @@ Actor::Actor(std::shared_ptr<const Program> program, int device, Executor& execu
              std::chrono::nanoseconds deadline)
     : program_(std::move(program)),
       device_(device),
-      own_(program_->devices[static_cast<std::size_t>(device)]),
+      own_(program_->devices[device]),
       first_(own_.instructions.data()),
       executor_(executor),
       transport_(transport),
@@ -39,13 +39,12 @@ Actor::Actor(std::shared_ptr<const Program> program, int device, Executor& execu
   invariant(!asynchronous_ || (lanes_ && transport.lanes() == lanes_), "an asynchronous executor shares its lanes with its transport");
   noted_.reserve(own_.instructions.size());
   memory_.reserve(own_.slots.size());
-  for (std::size_t slot = 0; slot < own_.slots.size(); ++slot)
-    memory_.push_back(executor_.address(SlotId(static_cast<std::int64_t>(slot))));
+  for (std::size_t slot = 0; slot < own_.slots.size(); ++slot) memory_.push_back(executor_.address(SlotId(slot)));
   for (const Instruction& instruction : own_.instructions) {
-    if (instruction.opcode == Opcode::input) input_bytes_.resize(std::max(input_bytes_.size(), memory_[instruction.slot.index()].size()));
+    if (instruction.opcode == Opcode::input) input_bytes_.resize(std::max(input_bytes_.size(), memory_[instruction.slot].size()));
     if (instruction.opcode != Opcode::output) continue;
-    const TensorType& type = program_->outputs[static_cast<std::size_t>(instruction.port)].type;
-    outputs_.push_back({instruction.port, std::vector<std::byte>(static_cast<std::size_t>(type.bytes()))});
+    const TensorType& type = program_->outputs[instruction.port].type;
+    outputs_.push_back({instruction.port, std::vector<std::byte>(type.bytes())});
   }
 }
 
@@ -142,7 +141,7 @@ Event Actor::start(const Instruction& instruction) {
 }
 
 Event Actor::transfer(const Instruction& instruction) {
-  const std::span<std::byte> bytes = memory_[instruction.slot.index()];
+  const std::span<std::byte> bytes = memory_[instruction.slot];
   try {
     return instruction.opcode == Opcode::send ? transport_.send(instruction.peer, instruction.tag, bytes)
                                               : transport_.receive(instruction.peer, instruction.tag, bytes);
@@ -152,14 +151,14 @@ Event Actor::transfer(const Instruction& instruction) {
 }
 
 Event Actor::collective(const Instruction& instruction) {
-  const std::vector<std::int32_t>& members = program_->groups[static_cast<std::size_t>(instruction.group)];
+  const std::vector<std::int32_t>& members = program_->groups[instruction.group];
   CollectiveCall call{instruction.opcode, instruction.group, instruction.tag, place_in_group(members, device_).value()};
   if (instruction.opcode == Opcode::broadcast) call.root = place_in_group(members, instruction.peer).value();
   for (const SlotId operand : own_.operands_of(instruction)) {
-    call.from = memory_[operand.index()];
-    if (const Slot& slot = own_.slots[operand.index()]; !slot.parts.empty()) call.dtype = slot.parts[0].dtype;
+    call.from = memory_[operand];
+    if (const Slot& slot = own_.slots[operand]; !slot.parts.empty()) call.dtype = slot.parts[0].dtype;
   }
-  for (const Result& result : own_.results_of(instruction)) call.to = memory_[result.slot.index()];
+  for (const Result& result : own_.results_of(instruction)) call.to = memory_[result.slot];
   try {
     return transport_.collective(call);
   } catch (const PeerLost& lost) {
@@ -169,12 +168,12 @@ Event Actor::collective(const Instruction& instruction) {
 
 // A part of the batch.
 Event Actor::fill(const Instruction& instruction) {
-  const Port& port = program_->data[static_cast<std::size_t>(instruction.port)];
+  const Port& port = program_->data[instruction.port];
   const std::int64_t all = port.type.shape.empty() ? 1 : port.type.shape[0];
   const bool part = port.split && instruction.microbatch >= 0;
   const std::int64_t rows = part ? all / program_->microbatches : all;
   const std::int64_t bytes = all == 0 ? 0 : port.type.bytes() / all * rows;
-  const std::span<std::byte> out = std::span(input_bytes_).first(static_cast<std::size_t>(bytes));
+  const std::span<std::byte> out = std::span(input_bytes_).first(bytes);
   data_.fill(port, *input_, part ? rows * instruction.microbatch : 0, rows, out);
   return executor_.write(instruction.slot, 0, out);
 }
@@ -184,7 +183,7 @@ Event Actor::collect(const Instruction& instruction) {
 }
 
 bool Actor::done(Event event) {
-  const auto index = static_cast<std::size_t>(event);
+  const std::size_t index = event;
   if (asynchronous_) {
     if (!on_compute_lane(index)) noted_.push_back(inner_[index]);
     return true;
@@ -194,7 +193,7 @@ bool Actor::done(Event event) {
 
 // Time spent waiting for the compute lane is the device's own work; only transfers and host copies make it wait.
 void Actor::wait(Event event) {
-  const auto index = static_cast<std::size_t>(event);
+  const std::size_t index = event;
   const bool compute = on_compute_lane(index);
   const Clock::time_point begin = Clock::now();
   bool in_time = false;
@@ -244,7 +243,7 @@ std::string Actor::waiter() const {
 // Whom it waits for.
 std::vector<std::int32_t> Actor::peers_of(const Instruction& instruction) const {
   if (!is_collective(instruction.opcode)) return {instruction.peer};
-  std::vector<std::int32_t> members = program_->groups[static_cast<std::size_t>(instruction.group)];
+  std::vector<std::int32_t> members = program_->groups[instruction.group];
   std::erase(members, device_);
   return members;
 }

@@ -74,13 +74,13 @@ class Actor {
   const DataSource& data_;
   std::chrono::nanoseconds deadline_;
   DeviceState state_;
-  std::vector<std::span<std::byte>> memory_;  // where each slot lies on the device
-  std::vector<Event> inner_;                  // the executor's or transport's event, by instruction
-  std::vector<Event> noted_;                  // inner events that the compute lane waits for before anything else starts
-  Event tail_ = kNoEvent;                     // of the compute lane, if it was given nothing since
-  std::array<Event, kLanes> seen_;            // the last tail_ that each lane waited for
-  std::vector<std::byte> input_bytes_;        // on their way into a slot
-  std::vector<Output> outputs_;               // in program order; next_output_ is the next to be filled
+  IdVector<SlotId, std::span<std::byte>> memory_;  // where each slot lies on the device
+  std::vector<Event> inner_;                       // the executor's or transport's event, by instruction
+  std::vector<Event> noted_;                       // inner events that the compute lane waits for before anything else starts
+  Event tail_ = kNoEvent;                          // of the compute lane, if it was given nothing since
+  std::array<Event, kLanes> seen_;                 // the last tail_ that each lane waited for
+  std::vector<std::byte> input_bytes_;             // on their way into a slot
+  std::vector<Output> outputs_;                    // in program order; next_output_ is the next to be filled
   std::size_t next_output_ = 0;
   const StepInput* input_ = nullptr;
   bool record_ = false;

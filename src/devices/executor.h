@@ -55,7 +55,7 @@ class Executor {
   // Issues a run or copy on the compute lane, an offload or reload on the lane of host copies; kNoEvent if it is complete on return.
   // Each lane completes what it is given in that order; the lanes do not wait for each other.
   virtual Event issue(const Instruction& instruction) = 0;
-  // Those that it works on, of which all its events then are; null: none.
+  // The lanes that it works on, to which all its events then belong; null: none.
   virtual DeviceLanes* lanes() const { return nullptr; }
   // Whether the device waits on its lanes where otherwise the host would.
   virtual bool asynchronous() const { return false; }

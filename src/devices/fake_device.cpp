@@ -49,7 +49,7 @@ namespace {
 class FakeExecutor : public Executor {
  public:
   void load(std::shared_ptr<const Program> program, int device) override;
-  std::span<std::byte> address(SlotId slot) override { return memory_[slot.index()]; }
+  std::span<std::byte> address(SlotId slot) override { return memory_[slot]; }
   Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override;
   Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override;
   Event issue(const Instruction& instruction) override;
@@ -69,7 +69,7 @@ class FakeExecutor : public Executor {
   std::shared_ptr<const Program> program_;
   const DeviceProgram* own_ = nullptr;
   std::vector<std::byte> state_arena_, step_arena_, host_arena_;
-  std::vector<std::span<std::byte>> memory_;
+  IdVector<SlotId, std::span<std::byte>> memory_;
   std::map<std::string, std::vector<std::byte>> states_;  // of names, as of the last load
 };
 
@@ -90,7 +90,7 @@ void FakeExecutor::keep_state() {
 
 // At the planned offset; without a plan behind what was placed before.
 void FakeExecutor::place(std::vector<std::byte>& arena, const Slot& slot, std::size_t& next) {
-  const auto bytes = static_cast<std::size_t>(slot_bytes(slot));
+  const std::size_t bytes = slot_bytes(slot);
   const std::size_t offset = slot.offset >= 0 ? static_cast<std::size_t>(slot.offset) : next;
   next = std::max(next, offset + bytes);
   memory_.push_back({arena.data() + offset, bytes});
@@ -99,7 +99,7 @@ void FakeExecutor::place(std::vector<std::byte>& arena, const Slot& slot, std::s
 void FakeExecutor::load(std::shared_ptr<const Program> program, int device) {
   keep_state();
   program_ = std::move(program);
-  own_ = &program_->devices[static_cast<std::size_t>(device)];
+  own_ = &program_->devices[device];
   const auto arena_of = [](const Slot& slot) { return slot.kind == SlotClass::step ? 0 : slot.kind == SlotClass::host ? 1 : 2; };
   std::int64_t bytes[] = {own_->step_bytes, own_->host_bytes, own_->state_bytes};
   for (const Slot& slot : own_->slots)
@@ -115,20 +115,20 @@ void FakeExecutor::load(std::shared_ptr<const Program> program, int device) {
 }
 
 Event FakeExecutor::write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) {
-  std::ranges::copy(bytes, memory_[slot.index()].subspan(offset).begin());
+  std::ranges::copy(bytes, memory_[slot].subspan(offset).begin());
   return kNoEvent;
 }
 
 Event FakeExecutor::read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) {
-  std::ranges::copy(memory_[slot.index()].subspan(offset, bytes.size()), bytes.begin());
+  std::ranges::copy(memory_[slot].subspan(offset, bytes.size()), bytes.begin());
   return kNoEvent;
 }
 
 Event FakeExecutor::issue(const Instruction& instruction) {
   std::vector<std::span<const std::byte>> operands;
   std::vector<std::span<std::byte>> results;
-  for (SlotId slot : own_->operands_of(instruction)) operands.push_back(memory_[slot.index()]);
-  for (const Result& result : own_->results_of(instruction)) results.push_back(memory_[result.slot.index()]);
+  for (SlotId slot : own_->operands_of(instruction)) operands.push_back(memory_[slot]);
+  for (const Result& result : own_->results_of(instruction)) results.push_back(memory_[result.slot]);
   fake_run(instruction, operands, results, own_->results_of(instruction));
   return kNoEvent;
 }

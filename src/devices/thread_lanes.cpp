@@ -52,7 +52,7 @@ class ThreadLanes : public DeviceLanes {
     return item.work || Clock::now() < item.earliest;
   }
   Queue& at(DeviceLane lane) { return lanes_[static_cast<std::size_t>(lane)]; }
-  bool is_done(Event event) const { return done_[static_cast<std::size_t>(event)]; }
+  bool is_done(Event event) const { return done_[event]; }
   bool is_ready(const Queue& lane) const;
   void serve(Queue& lane);
   std::chrono::microseconds draw(Queue& lane) const;
@@ -132,7 +132,7 @@ void ThreadLanes::serve(Queue& lane) try {
     }
     const auto done = std::partition(under_way.begin(), under_way.end(), is_under_way);
     lock.lock();
-    for (auto item = done; item != under_way.end(); ++item) done_[static_cast<std::size_t>(item->event)] = true;
+    for (auto item = done; item != under_way.end(); ++item) done_[item->event] = true;
     if (done != under_way.end()) changed_.notify_all();
     under_way.erase(done, under_way.end());
   }

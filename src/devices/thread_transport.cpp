@@ -29,7 +29,7 @@ class ThreadTransport : public Transport {
   Event send(int peer, int tag, std::span<const std::byte> bytes) override;
   Event receive(int peer, int tag, std::span<std::byte> bytes) override;
   Event collective(const CollectiveCall& call) override;
-  bool done(Event event) override { return is_done(pending_[static_cast<std::size_t>(event)]); }
+  bool done(Event event) override { return is_done(pending_[event]); }
   bool wait(Event event, Deadline deadline) override;
 
  private:
@@ -64,7 +64,7 @@ ThreadHub::ThreadHub(int devices, std::chrono::microseconds spin)
     : devices_(devices),
       spin_(spin),
       yield_(devices > static_cast<int>(std::thread::hardware_concurrency())),
-      channels_(static_cast<std::size_t>(devices) * static_cast<std::size_t>(devices)),
+      channels_(static_cast<std::size_t>(devices) * devices),
       bells_(static_cast<std::size_t>(devices)) {
   if (spin_.count() < 0) spin_ = std::chrono::microseconds(yield_ ? 5 : 20);
 }
@@ -84,7 +84,7 @@ void ThreadHub::abort() {
 void ThreadHub::open(int from, int to, std::size_t count, std::vector<Mailbox*>& boxes) {
   if (boxes.size() >= count) return;
   const std::lock_guard lock(mutex_);
-  std::deque<Mailbox>& channel = channels_[static_cast<std::size_t>(from * devices_ + to)];
+  std::deque<Mailbox>& channel = channels_[from * devices_ + to];
   while (channel.size() < count) channel.emplace_back();
   while (boxes.size() < count) boxes.push_back(&channel[boxes.size()]);
 }
@@ -98,7 +98,7 @@ void ThreadHub::open(const std::vector<std::int32_t>& group, std::size_t count, 
 }
 
 void ThreadHub::wake(int device) {
-  Bell& bell = bells_[static_cast<std::size_t>(device)];
+  Bell& bell = bells_[device];
   if (!bell.asleep.load(std::memory_order_seq_cst)) return;
   const std::lock_guard lock(bell.mutex);
   bell.ring.notify_one();
@@ -111,31 +111,30 @@ void ThreadTransport::begin_step(const Program& program, int device) {
     groups_ = program.groups;
   }
   std::size_t transfers = 0;
-  for (const Instruction& i : program.devices[static_cast<std::size_t>(device)].instructions) {
+  for (const Instruction& i : program.devices[device].instructions) {
     if (is_collective(i.opcode)) {
       ++transfers;
-      const auto group = static_cast<std::size_t>(i.group);
+      const std::size_t group = i.group;
       hub_.open(program.groups[group], static_cast<std::size_t>(i.tag) + 1, gatherings_[group]);
     }
     if (i.opcode != Opcode::send && i.opcode != Opcode::recv) continue;
     const bool out = i.opcode == Opcode::send;
     ++transfers;
-    hub_.open(out ? device : i.peer, out ? i.peer : device, static_cast<std::size_t>(i.tag) + 1,
-              (out ? outgoing_ : incoming_)[static_cast<std::size_t>(i.peer)]);
+    hub_.open(out ? device : i.peer, out ? i.peer : device, static_cast<std::size_t>(i.tag) + 1, (out ? outgoing_ : incoming_)[i.peer]);
   }
   pending_.clear();
   pending_.reserve(transfers);
 }
 
 Event ThreadTransport::send(int peer, int tag, std::span<const std::byte> bytes) {
-  Mailbox& box = *outgoing_[static_cast<std::size_t>(peer)][static_cast<std::size_t>(tag)];
+  Mailbox& box = *outgoing_[peer][tag];
   box.from = bytes.data();
   box.from_bytes = bytes.size();
   return arrive(box, peer);
 }
 
 Event ThreadTransport::receive(int peer, int tag, std::span<std::byte> bytes) {
-  Mailbox& box = *incoming_[static_cast<std::size_t>(peer)][static_cast<std::size_t>(tag)];
+  Mailbox& box = *incoming_[peer][tag];
   box.to = bytes.data();
   box.to_bytes = bytes.size();
   return arrive(box, peer);
@@ -157,7 +156,7 @@ Event ThreadTransport::arrive(Mailbox& box, int peer) {
 }
 
 Event ThreadTransport::collective(const CollectiveCall& call) {
-  Gathering& gathering = *gatherings_[static_cast<std::size_t>(call.group)][static_cast<std::size_t>(call.tag)];
+  Gathering& gathering = *gatherings_[call.group][call.tag];
   const auto [use, last] = gathering.arrive(call);
   pending_.push_back({nullptr, &gathering, use});
   if (last) {
@@ -184,7 +183,7 @@ bool ThreadTransport::spin(const Pending& pending, Deadline deadline) const {
 }
 
 bool ThreadTransport::wait(Event event, Deadline deadline) {
-  const Pending pending = pending_[static_cast<std::size_t>(event)];
+  const Pending pending = pending_[event];
   if (pending.gathering) {
     if (!pending.gathering->is_ready(pending.use) && !sleep(pending, deadline, /*until_ready=*/true)) return false;
     if (pending.gathering->work(pending.use)) wake_others(*pending.gathering);
@@ -199,7 +198,7 @@ bool ThreadTransport::wait(Event event, Deadline deadline) {
 }
 
 bool ThreadTransport::sleep(const Pending& pending, Deadline deadline, bool until_ready) {
-  ThreadHub::Bell& bell = hub_.bells_[static_cast<std::size_t>(device_)];
+  ThreadHub::Bell& bell = hub_.bells_[device_];
   std::unique_lock lock(bell.mutex);
   bell.asleep.store(true, std::memory_order_seq_cst);
   const auto is_over = [&] { return until_ready ? pending.gathering->is_ready(pending.use) : is_done(pending); };

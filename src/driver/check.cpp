@@ -56,7 +56,7 @@ void write_gradients(const std::filesystem::path& path, const StepGradients& ste
   TensorFile file;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const auto& values = step.gradients[p].second;
-    std::vector<std::byte> bytes(static_cast<std::size_t>(parameters[p].type.bytes()));
+    std::vector<std::byte> bytes(parameters[p].type.bytes());
     for (std::size_t i = 0; i < values.size(); ++i) store_element(parameters[p].type.dtype, values[i], bytes, i);
     file.add(parameters[p].name, parameters[p].type, std::move(bytes));
   }
@@ -79,7 +79,7 @@ void RandomBatch::fill(const Port& port, const StepInput& input, std::int64_t fi
   const DataPort& declared = find_port(ports_, port.name);
   const auto bytes = static_cast<std::size_t>(declared.type.bytes()), elements = static_cast<std::size_t>(declared.type.elements());
   for (std::int64_t row = 0; row < rows; ++row) {
-    const auto at = static_cast<std::size_t>(row);
+    const std::size_t at = row;
     if (declared.is_text())
       fill_text(declared, input.seed, first_row + row, values.subspan(at * elements, elements));
     else
@@ -150,7 +150,7 @@ void dump_check(const std::string& folder, const Config& config, const Prepared&
   for (const DataPort& declared : data_of(config, *prepared.model)) {
     Port port{declared.name, declared.type, true};
     port.type.shape.insert(port.type.shape.begin(), rows);
-    std::vector<std::byte> bytes(static_cast<std::size_t>(port.type.bytes()));
+    std::vector<std::byte> bytes(port.type.bytes());
     data.fill(port, input, 0, rows, bytes);
     batch.add(port.name, port.type, std::move(bytes));
   }

@@ -30,7 +30,7 @@ const Reply* last_blamed(const std::vector<Reply>& replies, const Reply& first) 
     const Reply& one = *reached[next];
     bool blames = false;
     for (const std::int32_t peer : one.lost) {
-      const Reply& other = replies.at(static_cast<std::size_t>(peer));
+      const Reply& other = replies.at(peer);
       if (&other == &one) continue;
       blames = true;
       if (is_silent(other)) {
@@ -56,8 +56,7 @@ const Reply* cause(const std::vector<Reply>& replies) {
 std::string silent_members(const std::vector<Reply>& replies, const Reply& failed) {
   std::string out;
   for (const std::int32_t peer : failed.lost)
-    if (const Reply& other = replies.at(static_cast<std::size_t>(peer)); failed.lost.size() > 1 && other.aborted && !other.lost.empty())
-      out += "\n  " + other.error;
+    if (const Reply& other = replies.at(peer); failed.lost.size() > 1 && other.aborted && !other.lost.empty()) out += "\n  " + other.error;
   return out;
 }
 
@@ -145,9 +144,9 @@ std::uint64_t Controller::load(const Program& program) {
   if (!has_memory_plan(program))
     throw Error(concat("program ", program.name, " has no memory plan, so it cannot run"), {"its slots have no places"},
                 "lower it again: penstock compile --emit program plans its memory");
-  const auto here = static_cast<std::size_t>(carrier_->devices_here());
+  const std::size_t here = carrier_->devices_here();
   check_room(program, here, held_bytes_, memory_room());
-  held_.resize(static_cast<std::size_t>(devices()));
+  held_.resize(devices());
   std::vector<HeldState> wanted;
   for (const DeviceProgram& device : program.devices) {
     wanted.push_back(state_of(device));

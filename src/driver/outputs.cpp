@@ -15,7 +15,7 @@ std::vector<double> output_values(const Program& program, const StepResult& resu
   invariant(port != program.outputs.end() && bytes != result.outputs.end(), "a step gives every output of its program");
   if (static_cast<std::int64_t>(bytes->second.size()) != port->type.bytes())
     throw Error(concat("output ", quote(name), " came with ", bytes->second.size(), " bytes, its type is ", port->type.text()));
-  std::vector<double> out(static_cast<std::size_t>(port->type.elements()));
+  std::vector<double> out(port->type.elements());
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = load_element(port->type.dtype, bytes->second, i);
   return out;
 }

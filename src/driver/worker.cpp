@@ -69,17 +69,16 @@ void Worker::step(const Command& command, Reply& reply) {
   if (program == programs_.end()) return;
   bind(command.program);
   reply.report = actor_->step(command.input, command.record_spans);
-  for (const Actor::Output& output : actor_->outputs())
-    reply.outputs[program->second->outputs[static_cast<std::size_t>(output.port)].name] = output.bytes;
+  for (const Actor::Output& output : actor_->outputs()) reply.outputs[program->second->outputs[output.port].name] = output.bytes;
 }
 
 std::vector<Worker::Part> Worker::state_parts() const {
   std::vector<Part> parts;
-  const std::vector<Slot>& slots = programs_.at(bound_)->devices[static_cast<std::size_t>(device_)].slots;
+  const std::vector<Slot>& slots = programs_.at(bound_)->devices[device_].slots;
   for (std::size_t s = 0; s < slots.size(); ++s) {
     if (!holds_state(slots[s].kind)) continue;
     for (std::size_t p = 0; p < slots[s].parts.size(); ++p)
-      parts.push_back({slots[s].names[p], slots[s].parts[p], slots[s].kind == SlotClass::state, SlotId(static_cast<std::int64_t>(s)),
+      parts.push_back({slots[s].names[p], slots[s].parts[p], slots[s].kind == SlotClass::state, SlotId(s),
                        static_cast<std::size_t>(part_offset(slots[s], p))});
   }
   return parts;
@@ -93,7 +92,7 @@ void Worker::complete(Event event) {
 }
 
 std::vector<std::byte> Worker::bytes_of(const Part& part) {
-  std::vector<std::byte> bytes(static_cast<std::size_t>(part.type.bytes()));
+  std::vector<std::byte> bytes(part.type.bytes());
   complete(executor_->read(part.slot, part.offset, bytes));
   return bytes;
 }
@@ -107,7 +106,7 @@ void Worker::set_state(const StateSource& source) {
     bind(program);
     for (const Part& part : state_parts()) {
       if (!reader.has(part.name) || !set.insert(part.name).second) continue;
-      bytes.resize(static_cast<std::size_t>(part.type.bytes()));
+      bytes.resize(part.type.bytes());
       reader.read(part.name, part.type, bytes);
       complete(executor_->write(part.slot, part.offset, bytes));
     }
@@ -116,7 +115,7 @@ void Worker::set_state(const StateSource& source) {
 
 std::set<std::string> Worker::owned_names(std::uint64_t program) const {
   std::set<std::string> names;
-  for (const Slot& slot : programs_.at(program)->devices[static_cast<std::size_t>(device_)].slots)
+  for (const Slot& slot : programs_.at(program)->devices[device_].slots)
     if (slot.kind == SlotClass::state) names.insert(slot.names.begin(), slot.names.end());
   return names;
 }

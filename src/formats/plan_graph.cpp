@@ -16,16 +16,15 @@ constexpr double kMost = 1e30;
 std::vector<int> cycle_of(const PlanGraph& graph, const std::vector<int>& waiting) {
   std::vector<int> before(graph.nodes.size(), -1);
   for (const PlanEdge& edge : graph.edges)
-    if (waiting[static_cast<std::size_t>(edge.from)] > 0 && waiting[static_cast<std::size_t>(edge.to)] > 0)
-      before[static_cast<std::size_t>(edge.to)] = edge.from;
+    if (waiting[edge.from] > 0 && waiting[edge.to] > 0) before[edge.to] = edge.from;
   int at = static_cast<int>(std::find_if(waiting.begin(), waiting.end(), [](int count) { return count > 0; }) - waiting.begin());
   std::vector<int> path, place(graph.nodes.size(), -1);
-  while (place[static_cast<std::size_t>(at)] < 0) {
-    place[static_cast<std::size_t>(at)] = static_cast<int>(path.size());
+  while (place[at] < 0) {
+    place[at] = static_cast<int>(path.size());
     path.push_back(at);
-    at = before[static_cast<std::size_t>(at)];
+    at = before[at];
   }
-  path.erase(path.begin(), path.begin() + place[static_cast<std::size_t>(at)]);
+  path.erase(path.begin(), path.begin() + place[at]);
   std::reverse(path.begin(), path.end());
   return path;
 }
@@ -35,8 +34,8 @@ std::vector<int> cycle_of(const PlanGraph& graph, const std::vector<int>& waitin
   std::vector<int> cycle = cycle_of(graph, waiting);
   const std::size_t length = cycle.size();
   cycle.resize(std::min(length, kShown));
-  const std::string first = graph.nodes[static_cast<std::size_t>(cycle[0])].name;
-  const std::string names = join(cycle, " -> ", [&](int node) { return graph.nodes[static_cast<std::size_t>(node)].name; });
+  const std::string first = graph.nodes[cycle[0]].name;
+  const std::string names = join(cycle, " -> ", [&](int node) { return graph.nodes[node].name; });
   throw Error(concat(file, ": the graph has a cycle of ", length, length == 1 ? " node" : " nodes"),
               {concat(names, length > kShown ? " -> ..." : "", " -> ", first)}, "a model's graph for planning has no cycles");
 }
@@ -46,8 +45,8 @@ std::vector<int> topological_numbers(const PlanGraph& graph, const std::string& 
   std::vector<int> waiting(graph.nodes.size(), 0);  // by node: how many predecessors it still waits for
   std::vector<std::vector<int>> after(graph.nodes.size());
   for (const PlanEdge& edge : graph.edges) {
-    ++waiting[static_cast<std::size_t>(edge.to)];
-    after[static_cast<std::size_t>(edge.from)].push_back(edge.to);
+    ++waiting[edge.to];
+    after[edge.from].push_back(edge.to);
   }
   std::priority_queue<int, std::vector<int>, std::greater<>> ready;
   for (std::size_t i = 0; i < waiting.size(); ++i)
@@ -55,19 +54,19 @@ std::vector<int> topological_numbers(const PlanGraph& graph, const std::string& 
   std::vector<int> number(graph.nodes.size(), -1);
   int next = 0;
   while (!ready.empty()) {
-    const auto node = static_cast<std::size_t>(ready.top());
+    const std::size_t node = ready.top();
     ready.pop();
     number[node] = next++;
     for (const int reader : after[node])
-      if (--waiting[static_cast<std::size_t>(reader)] == 0) ready.push(reader);
+      if (--waiting[reader] == 0) ready.push(reader);
   }
-  if (next < static_cast<int>(graph.nodes.size())) fail_cycle(graph, waiting, file);
+  if (next < std::ssize(graph.nodes)) fail_cycle(graph, waiting, file);
   return number;
 }
 
 std::map<int, double> renumbered(const std::map<int, double>& values, const std::vector<int>& number) {
   std::map<int, double> out;
-  for (const auto& [node, value] : values) out[number[static_cast<std::size_t>(node)]] = value;
+  for (const auto& [node, value] : values) out[number[node]] = value;
   return out;
 }
 
@@ -126,8 +125,7 @@ int NodeIds::find(const JsonNode& id) const {
 
 void add_edge(PlanGraph& graph, std::set<std::pair<int, int>>& known, const JsonNode& place, PlanEdge edge) {
   if (!known.emplace(edge.from, edge.to).second)
-    place.fail(concat("is there twice: an edge from ", quote(graph.nodes[static_cast<std::size_t>(edge.from)].name), " to ",
-                      quote(graph.nodes[static_cast<std::size_t>(edge.to)].name)));
+    place.fail(concat("is there twice: an edge from ", quote(graph.nodes[edge.from].name), " to ", quote(graph.nodes[edge.to].name)));
   graph.edges.push_back(edge);
 }
 
@@ -141,14 +139,13 @@ PlanGraph in_topological_order(PlanGraph graph, const std::string& file) {
       cost.backward_sync = renumbered(cost.backward_sync, number);
     }
     for (PlanOutput& output : graph.nodes[i].outputs) {
-      for (int& reader : output.readers) reader = number[static_cast<std::size_t>(reader)];
+      for (int& reader : output.readers) reader = number[reader];
       std::sort(output.readers.begin(), output.readers.end());
     }
-    nodes[static_cast<std::size_t>(number[i])] = std::move(graph.nodes[i]);
+    nodes[number[i]] = std::move(graph.nodes[i]);
   }
   graph.nodes = std::move(nodes);
-  for (PlanEdge& edge : graph.edges)
-    edge = {number[static_cast<std::size_t>(edge.from)], number[static_cast<std::size_t>(edge.to)], edge.bytes};
+  for (PlanEdge& edge : graph.edges) edge = {number[edge.from], number[edge.to], edge.bytes};
   std::stable_sort(graph.edges.begin(), graph.edges.end(),
                    [](const PlanEdge& a, const PlanEdge& b) { return std::pair(a.to, a.from) < std::pair(b.to, b.from); });
   return graph;

@@ -10,8 +10,6 @@
 namespace penstock {
 namespace {
 
-constexpr double kMillisecond = 1e-3;
-
 // A node of the file.
 struct Part {
   std::string name;
@@ -30,7 +28,7 @@ class Parts {
     root.at("nodes").each_element([&](const JsonNode& node) { add(node); });
     root.at("edges").each_element([&](const JsonNode& edge) {
       edges.push_back({ids_.find(edge.at("sourceId")), ids_.find(edge.at("destId"))});
-      Part& from = all[at(edges.back().from)];
+      Part& from = all[edges.back().from];
       // The edges out of a node share one transfer, that of its output; its cost stands on each of them.
       from.transfer = std::max(from.transfer, read_amount(edge.at("cost")) * kMillisecond);
       if (edge.has("size")) from.output_bytes = std::max(from.output_bytes, read_amount(edge.at("size")));
@@ -74,16 +72,16 @@ using Lists = std::vector<std::vector<int>>;
 
 // Marks and appends the nodes that `from` reaches. A node is appended when all that it reaches is marked.
 void append_reached(const Lists& next, int from, std::vector<bool>& marked, std::vector<int>& out) {
-  if (marked[at(from)]) return;
-  marked[at(from)] = true;
+  if (marked[from]) return;
+  marked[from] = true;
   std::vector<std::pair<int, std::size_t>> path = {{from, 0}};  // a node, and its next edge to follow
   while (!path.empty()) {
     auto& [node, edge] = path.back();
-    if (edge == next[at(node)].size()) {
+    if (edge == next[node].size()) {
       out.push_back(node);
       path.pop_back();
-    } else if (const int reader = next[at(node)][edge++]; !marked[at(reader)]) {
-      marked[at(reader)] = true;
+    } else if (const int reader = next[node][edge++]; !marked[reader]) {
+      marked[reader] = true;
       path.emplace_back(reader, 0);
     }
   }
@@ -93,7 +91,7 @@ void append_reached(const Lists& next, int from, std::vector<bool>& marked, std:
 std::vector<int> circles(const Lists& next) {
   Lists before(next.size());
   for (std::size_t node = 0; node < next.size(); ++node)
-    for (const int reader : next[node]) before[at(reader)].push_back(static_cast<int>(node));
+    for (const int reader : next[node]) before[reader].push_back(static_cast<int>(node));
   std::vector<bool> marked(next.size(), false);
   std::vector<int> order, circle(next.size());
   for (std::size_t node = 0; node < next.size(); ++node) append_reached(next, static_cast<int>(node), marked, order);
@@ -103,7 +101,7 @@ std::vector<int> circles(const Lists& next) {
     append_reached(before, *node, marked, together);
     if (together.empty()) continue;
     const int first = *std::min_element(together.begin(), together.end());
-    for (const int other : together) circle[at(other)] = first;
+    for (const int other : together) circle[other] = first;
   }
   return circle;
 }
@@ -120,15 +118,15 @@ struct Merged {
 Merged merge(const Parts& parts) {
   std::vector<bool> forward(at(parts.colours), false);
   for (const Part& part : parts.all)
-    if (!part.backward) forward[at(part.colour)] = true;
+    if (!part.backward) forward[part.colour] = true;
   Lists next(at(parts.colours));
   std::set<std::pair<int, int>> mirrored;
   for (const PartEdge& edge : parts.edges) {
-    const Part &from = parts.all[at(edge.from)], &to = parts.all[at(edge.to)];
+    const Part &from = parts.all[edge.from], &to = parts.all[edge.to];
     if (from.colour == to.colour || from.backward != to.backward) continue;
-    if (!from.backward) next[at(from.colour)].push_back(to.colour);
-    if (!from.backward || (forward[at(from.colour)] && forward[at(to.colour)])) continue;
-    next[at(to.colour)].push_back(from.colour);
+    if (!from.backward) next[from.colour].push_back(to.colour);
+    if (!from.backward || (forward[from.colour] && forward[to.colour])) continue;
+    next[to.colour].push_back(from.colour);
     mirrored.emplace(to.colour, from.colour);
   }
   const std::vector<int> circle = circles(next);
@@ -138,10 +136,10 @@ Merged merge(const Parts& parts) {
   for (const bool backward : {false, true})
     for (std::size_t i = 0; i < parts.all.size(); ++i)
       if (parts.all[i].backward == backward)
-        merged.node[i] = numbers.emplace(circle[at(parts.all[i].colour)], static_cast<int>(numbers.size())).first->second;
+        merged.node[i] = numbers.emplace(circle[parts.all[i].colour], static_cast<int>(numbers.size())).first->second;
   merged.nodes = static_cast<int>(numbers.size());
   for (const auto& [from, to] : mirrored)
-    if (circle[at(from)] != circle[at(to)]) merged.order.emplace(numbers.at(circle[at(from)]), numbers.at(circle[at(to)]));
+    if (circle[from] != circle[to]) merged.order.emplace(numbers.at(circle[from]), numbers.at(circle[to]));
   return merged;
 }
 
@@ -160,17 +158,17 @@ void add_part(const Part& part, PlanNode& node) {
 void add_outputs(const Parts& parts, const Merged& merged, PlanGraph& graph) {
   std::vector<std::set<int>> readers(parts.all.size()), forward_readers(parts.all.size());
   for (const PartEdge& edge : parts.edges) {
-    const int to = merged.node[at(edge.to)];
-    if (merged.node[at(edge.from)] == to) continue;
-    readers[at(edge.from)].insert(to);
-    if (!parts.all[at(edge.from)].backward && !parts.all[at(edge.to)].backward) forward_readers[at(edge.from)].insert(to);
+    const int to = merged.node[edge.to];
+    if (merged.node[edge.from] == to) continue;
+    readers[edge.from].insert(to);
+    if (!parts.all[edge.from].backward && !parts.all[edge.to].backward) forward_readers[edge.from].insert(to);
   }
   std::map<std::pair<int, int>, double> bytes;
   for (const auto& pair : merged.order) bytes[pair] = 0;
   for (std::size_t i = 0; i < parts.all.size(); ++i) {
     if (readers[i].empty()) continue;
     const Part& part = parts.all[i];
-    PlanNode& node = graph.nodes[at(merged.node[i])];
+    PlanNode& node = graph.nodes[merged.node[i]];
     node.outputs.push_back({part.transfer, part.backward, {readers[i].begin(), readers[i].end()}});
     if (!forward_readers[i].empty()) node.output_bytes += part.output_bytes;
     for (const int reader : forward_readers[i]) bytes[{merged.node[i], reader}] += part.output_bytes;
@@ -196,7 +194,7 @@ PlanGraph read_dnn_partitioning(const JsonNode& root, const std::string& file) {
   }
   for (const bool backward : {false, true})
     for (std::size_t i = 0; i < parts.all.size(); ++i)
-      if (parts.all[i].backward == backward) add_part(parts.all[i], graph.nodes[at(merged.node[i])]);
+      if (parts.all[i].backward == backward) add_part(parts.all[i], graph.nodes[merged.node[i]]);
   add_outputs(parts, merged, graph);
   return graph;
 }

@@ -34,7 +34,7 @@ Operator read_operator(const JsonNode& node) {
 
 double forward_seconds(const Operator& work, double samples, const DeviceModel& device) {
   if (work.op == "input") return 0;
-  // Of an embedding table only the rows that the sample names are read: as many bytes as come out.
+  // Only the rows of an embedding table that the sample names are read: as many bytes as come out.
   const bool table = work.op.find("embedding") != std::string::npos;
   const double parameters = table ? 0 : work.parameters * kElement;
   const double bytes = (work.input_bytes + work.output_bytes * (table ? 2 : 1)) * samples + parameters;
@@ -78,9 +78,9 @@ PlanGraph read_graphpipe(const JsonNode& root, const std::string& device) {
     if (edge.value().size() != 2) edge.fail(concat("has ", edge.value().size(), " entries; an edge is [from, to]"));
     std::vector<int> ends;
     edge.each_element([&](const JsonNode& id) { ends.push_back(ids.find(id)); });
-    const double bytes = operators[static_cast<std::size_t>(ends[0])].output_bytes;
+    const double bytes = operators[ends[0]].output_bytes;
     add_edge(graph, known, edge, {ends[0], ends[1], bytes});
-    operators[static_cast<std::size_t>(ends[1])].input_bytes += bytes;
+    operators[ends[1]].input_bytes += bytes;
   });
   for (std::size_t i = 0; i < operators.size(); ++i) graph.nodes[i].costs = costs_of(operators[i], model);
   return graph;

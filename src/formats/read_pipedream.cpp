@@ -5,13 +5,13 @@
 #include <unordered_map>
 
 #include "base/cursor.h"
+#include "base/numbers.h"
 #include "base/text.h"
 #include "formats/read.h"
 
 namespace penstock {
 namespace {
 
-constexpr double kMillisecond = 1e-3;
 constexpr std::string_view kSeparator = " -- ";
 
 class PipedreamReader {
@@ -37,7 +37,7 @@ class PipedreamReader {
 
  private:
   [[noreturn]] void fail(std::string_view at, const std::string& what, const std::string& hint = {}) {
-    cursor_.fail_at(static_cast<std::size_t>(at.data() - text_.data()), what, hint);
+    cursor_.fail_at(at.data() - text_.data(), what, hint);
   }
 
   // Takes the text up to the next separator, and the separator; the whole rest where there is none.
@@ -60,7 +60,7 @@ class PipedreamReader {
     double value = 0;
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
     if (error != std::errc() || !(value >= 0) || value > 1e30) fail(rest, "expected a number from 0 to 1e30");
-    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+    rest.remove_prefix(end - rest.data());
     return value;
   }
 

@@ -91,7 +91,7 @@ void read_sync(const JsonNode& nodes, PlanGraph& graph, const Edges& edges) {
     node.at("TMPCs").each_member([&](const std::string& key, const JsonNode& list) {
       const int degree = degree_of(key, list);
       list.each_element([&](const JsonNode& way) {
-        for (NodeCost& cost : graph.nodes[static_cast<std::size_t>(number)].costs) {
+        for (NodeCost& cost : graph.nodes[number].costs) {
           if (cost.degree != degree || cost.name != way.at("id").text()) continue;
           cost.forward_sync = reader.read(way.at("syncTimeFw"), number, true);
           cost.backward_sync = reader.read(way.at("syncTimeBw"), number, false);
@@ -123,7 +123,7 @@ PlanGraph read_piper(const JsonNode& root) {
   root.at("edges").each_element([&](const JsonNode& node) {
     const PlanEdge edge{ids.find(node.at("sourceId")), ids.find(node.at("destId")), read_amount(node.at("communicationCost"))};
     add_edge(graph, edges, node, edge);
-    double& output = graph.nodes[static_cast<std::size_t>(edge.from)].output_bytes;
+    double& output = graph.nodes[edge.from].output_bytes;
     output = std::max(output, edge.bytes);
   });
   read_sync(nodes, graph, edges);

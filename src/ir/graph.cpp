@@ -9,7 +9,7 @@ namespace penstock {
 
 ValueId Graph::add_value(TensorType type, std::string value_name) {
   values.push_back({std::move(type), std::move(value_name)});
-  return ValueId(static_cast<std::int64_t>(values.size()) - 1);
+  return ValueId(values.size() - 1);
 }
 
 ValueId Graph::add_input(TensorType type, std::string input_name) {
@@ -17,18 +17,18 @@ ValueId Graph::add_input(TensorType type, std::string input_name) {
   return inputs.back();
 }
 
-std::vector<OpId> producers(const Graph& graph) {
-  std::vector<OpId> out(graph.values.size());
-  for (std::size_t i = 0; i < graph.ops.size(); ++i)
-    for (ValueId result : graph.ops[i].results) out[result.index()] = OpId(static_cast<std::int64_t>(i));
+IdVector<ValueId, OpId> producers(const Graph& graph) {
+  IdVector<ValueId, OpId> out(graph.values.size());
+  for (const OpId op : graph.ops.ids())
+    for (ValueId result : graph.ops[op].results) out[result] = op;
   return out;
 }
 
-std::vector<int> use_counts(const Graph& graph) {
-  std::vector<int> out(graph.values.size());
+IdVector<ValueId, int> use_counts(const Graph& graph) {
+  IdVector<ValueId, int> out(graph.values.size());
   for (const Op& op : graph.ops)
-    for (ValueId operand : op.operands) ++out[operand.index()];
-  for (ValueId output : graph.outputs) ++out[output.index()];
+    for (ValueId operand : op.operands) ++out[operand];
+  for (ValueId output : graph.outputs) ++out[output];
   return out;
 }
 

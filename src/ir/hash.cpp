@@ -15,18 +15,18 @@ class Canonical {
   explicit Canonical(std::string& out) : out_(out) {}
 
   void graph(const Graph& graph) {
-    std::vector<std::uint64_t> number(graph.values.size());  // of each value: its position in the order of definition
+    IdVector<ValueId, std::uint64_t> number(graph.values.size());  // of each value: its position in the order of definition
     std::uint64_t next = 0;
     const auto define = [&](const std::vector<ValueId>& values) {
       word(values.size());
       for (ValueId value : values) {
-        number[value.index()] = next++;
+        number[value] = next++;
         type(graph.type(value));
       }
     };
     const auto read = [&](const std::vector<ValueId>& values) {
       word(values.size());
-      for (ValueId value : values) word(number[value.index()]);
+      for (ValueId value : values) word(number[value]);
     };
     word(static_cast<std::uint64_t>(graph.state));
     define(graph.inputs);

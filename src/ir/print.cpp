@@ -28,12 +28,12 @@ class Printer {
     name_inputs();
     std::size_t next = 0;
     for (const Op& op : graph.ops)
-      for (ValueId result : op.results) names_[result.index()] = "%" + std::to_string(next++);
+      for (ValueId result : op.results) names_[result] = "%" + std::to_string(next++);
   }
 
   // Prints "(inputs) -> (types) {state} {", the ops, and "}".
   void region(std::string& out, int indent) const {
-    const auto typed = [&](ValueId value) { return names_[value.index()] + ": " + graph_.type(value).text(); };
+    const auto typed = [&](ValueId value) { return names_[value] + ": " + graph_.type(value).text(); };
     const auto type = [&](ValueId value) { return graph_.type(value).text(); };
     out += "(" + join(graph_.inputs, ", ", typed) + ") -> (" + join(graph_.outputs, ", ", type) + ") ";
     header_attributes(out);
@@ -55,7 +55,7 @@ class Printer {
   void name_inputs() {
     std::unordered_map<std::string, int> seen;
     for (const ValueId input : graph_.inputs) {
-      std::string name = graph_.values[input.index()].name;
+      std::string name = graph_.values[input].name;
       if (name.empty()) name = "in";
       if (int& count = seen[name]; count++ > 0) {
         std::string other;
@@ -64,12 +64,12 @@ class Printer {
         name = other;
         seen[name] = 1;
       }
-      names_[input.index()] = shown_name(name);
+      names_[input] = shown_name(name);
     }
   }
 
   std::string list(const std::vector<ValueId>& values) const {
-    return join(values, ", ", [&](ValueId value) { return names_[value.index()]; });
+    return join(values, ", ", [&](ValueId value) { return names_[value]; });
   }
 
   void header_attributes(std::string& out) const {
@@ -90,7 +90,7 @@ class Printer {
   }
 
   const Graph& graph_;
-  std::vector<std::string> names_;  // of each value, with its '%'
+  IdVector<ValueId, std::string> names_;  // of each value, with its '%'
 };
 
 struct AttributeText {

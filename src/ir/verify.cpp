@@ -43,16 +43,16 @@ class Verifier {
   void define(ValueId value, const std::string& what) {
     if (!value || value.index() >= graph_.values.size())
       fail(concat(what, " is value ", value.value, "; the graph has ", graph_.values.size(), " values"));
-    if (defined_[value.index()]) fail(concat(what, " is value ", value.value, ", which is already defined"));
+    if (defined_[value]) fail(concat(what, " is value ", value.value, ", which is already defined"));
     if (!is_countable(graph_.type(value)))
       fail(concat(what, " is ", graph_.type(value).text(), ": negative, or more bytes than 63 bits count"));
-    defined_[value.index()] = true;
+    defined_[value] = true;
   }
 
   void read(ValueId value, const std::string& where, const std::string& what) const {
     if (!value || value.index() >= graph_.values.size())
       fail(concat(where, ": ", what, " is value ", value.value, "; the graph has ", graph_.values.size(), " values"));
-    if (!defined_[value.index()]) fail(concat(where, ": ", what, " is value ", value.value, ", which is not defined before its use"));
+    if (!defined_[value]) fail(concat(where, ": ", what, " is value ", value.value, ", which is not defined before its use"));
   }
 
   void attributes(const Op& op, const std::string& where) const {
@@ -80,11 +80,11 @@ class Verifier {
   }
 
   void state() const {
-    const auto count = static_cast<std::size_t>(std::max(graph_.state, 0));
+    const std::size_t count = std::max(graph_.state, 0);
     if (graph_.state < 0 || count > graph_.inputs.size() || count > graph_.outputs.size())
       fail(concat("state is ", graph_.state, "; there are ", graph_.inputs.size(), " inputs and ", graph_.outputs.size(), " outputs"));
     for (std::size_t i = 0; i < count; ++i) {
-      const Value& input = graph_.values[graph_.inputs[i].index()];
+      const Value& input = graph_.values[graph_.inputs[i]];
       const TensorType& next = graph_.type(graph_.outputs[i]);
       if (input.type != next)
         fail(concat("state ", shown_name(input.name), " is ", input.type.text(), "; its next value, output ", i, ", is ", next.text()));
@@ -95,7 +95,7 @@ class Verifier {
   }
 
   const Graph& graph_;
-  std::vector<bool> defined_;
+  IdVector<ValueId, bool> defined_;
 };
 
 }  // namespace

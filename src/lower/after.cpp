@@ -38,7 +38,7 @@ struct Given {
 };
 
 std::size_t first_output(const Places& p) {
-  return static_cast<std::size_t>(p.graph().state);
+  return p.graph().state;
 }
 
 // Has every device, or node, more of the state than the share of its next value that it makes?
@@ -50,9 +50,8 @@ bool is_gathered(const LowerInput& input, const Draft& draft, const Places& p, I
 // States that a task writes the next value of, or that are copied over.
 std::vector<InputId> written_whole(const LowerInput& input, const Draft& draft, const Places& p) {
   std::vector<InputId> out;
-  for (std::int32_t s = 0; s < p.graph().state; ++s)
-    if (p.graph().outputs[InputId(s).index()] != p.graph().inputs[InputId(s).index()] && !is_gathered(input, draft, p, InputId(s)))
-      out.emplace_back(s);
+  for (const InputId s : p.in_place.ids())
+    if (p.graph().outputs[s.value] != p.graph().inputs[s.value] && !is_gathered(input, draft, p, s)) out.push_back(s);
   return out;
 }
 
@@ -72,8 +71,8 @@ void give_away(Draft& draft, const Places& p, Given& given, ValueId v) {
   exported.types = {p.type(v)};
   exported.home = p.group(v).actor;
   if (p.value.in_shares(v)) {
-    exported.block = p.value.member[v.index()].block;
-    exported.members = {p.value.member[v.index()].index};
+    exported.block = p.value.member[v].block;
+    exported.members = {p.value.member[v].index};
     exported.extent = Extent::device;
   }
   it->second = add(draft, std::move(exported));
@@ -99,20 +98,20 @@ void give_to_others(const LowerInput& input, Draft& draft, const Places& p, Give
       give_away(draft, p, given, next);
       continue;
     }
-    for (ActorId actor : p.state.holders[s.index()]) given.clones[last_group(p, actor)].insert(next);
+    for (ActorId actor : p.state.holders[s]) given.clones[last_group(p, actor)].insert(next);
   }
 }
 
 void gather(Draft& draft, const Places& p, Given& given, ValueId v, Write target) {
-  const Member member = p.value.member[v.index()];
+  const Member member = p.value.member[v];
   const TaskGroup& group = p.group(v);
-  const auto m = static_cast<std::size_t>(member.index);
-  const Extent extent = draft.at(target.instance).extent;
+  const std::size_t m = member.index;
+  const Extent extent = draft.instances[target.instance].extent;
   auto found = std::ranges::find_if(given.gathers, [&](const Gather& other) {
     return other.group == group && other.block == member.block && other.extent == extent && (!other.values[m] || other.values[m] == v);
   });
   if (found == given.gathers.end()) {
-    Gather made{group, member.block, extent, std::vector<ValueId>(draft.at(member.block).members.size())};
+    Gather made{group, member.block, extent, std::vector<ValueId>(draft.blocks[member.block].members.size())};
     const std::string name = concat("next:", member.block.value, ".", given.gathers.size());
     made.share = add_block(draft, member.block, group.actor, concat(name, ".share"), Extent::device);
     made.gathered = add_block(draft, member.block, group.actor, name, extent);
@@ -124,9 +123,9 @@ void gather(Draft& draft, const Places& p, Given& given, ValueId v, Write target
 }
 
 void give_to_gathers(const LowerInput& input, Draft& draft, const Places& p, Given& given) {
-  for (std::int32_t s = 0; s < p.graph().state; ++s)
-    if (is_gathered(input, draft, p, InputId(s)))
-      gather(draft, p, given, p.graph().outputs[InputId(s).index()], {input_instance(input, draft, InputId(s)), ResultMode::update});
+  for (const InputId s : p.in_place.ids())
+    if (is_gathered(input, draft, p, s))
+      gather(draft, p, given, p.graph().outputs[s.value], {input_instance(input, draft, s), ResultMode::update});
   for (std::size_t o = first_output(p); o < p.graph().outputs.size(); ++o) {
     const ValueId v = p.graph().outputs[o];
     if (!p.value.in_shares(v) || given.whole.contains(v)) continue;
@@ -149,17 +148,16 @@ Given given_away(const LowerInput& input, Draft& draft, const Places& p) {
 }
 
 // Values that are read from their instances: by another task, as outputs, or to be copied over a state.
-std::vector<bool> read_from_instances(const LowerInput& input, const Draft& draft, const Places& p) {
-  std::vector<bool> out(p.graph().values.size());
+IdVector<ValueId, bool> read_from_instances(const LowerInput& input, const Draft& draft, const Places& p) {
+  IdVector<ValueId, bool> out(p.graph().values.size());
   for (const auto& [key, ops] : p.ops)
     for (std::size_t i : ops)
       for (ValueId v : p.graph().ops[i].operands)
-        if (p.group(v) != key && !p.early.contains(v)) out[v.index()] = true;
+        if (p.group(v) != key && !p.early.contains(v)) out[v] = true;
   for (std::size_t o = first_output(p); o < p.graph().outputs.size(); ++o)
-    if (!p.value.in_shares(p.graph().outputs[o])) out[p.graph().outputs[o].index()] = true;
-  for (std::int32_t s = 0; s < p.graph().state; ++s)
-    if (!p.in_place[InputId(s).index()] && !is_gathered(input, draft, p, InputId(s)))
-      out[p.graph().outputs[InputId(s).index()].index()] = true;
+    if (!p.value.in_shares(p.graph().outputs[o])) out[p.graph().outputs[o]] = true;
+  for (const InputId s : p.in_place.ids())
+    if (!p.in_place[s] && !is_gathered(input, draft, p, s)) out[p.graph().outputs[s.value]] = true;
   return out;
 }
 
@@ -169,8 +167,8 @@ using Outputs = std::vector<std::pair<ValueId, Write>>;
 void put_states(const LowerInput& input, Draft& draft, const Places& p, const TaskGroup& key, Outputs& out) {
   for (InputId s : written_whole(input, draft, p)) {
     const ValueId next = p.graph().outputs[s.index()];
-    const bool here = p.dependent(next) ? p.group(next) == key && p.in_place[s.index()]
-                                        : p.state.holders[s.index()].contains(key.actor) && key == last_group(p, key.actor);
+    const bool here = p.dependent(next) ? p.group(next) == key && p.in_place[s]
+                                        : p.state.holders[s].contains(key.actor) && key == last_group(p, key.actor);
     if (here) out.push_back({next, {input_instance(input, draft, s), ResultMode::update}});
   }
   for (const auto& [value, s] : p.early)
@@ -178,9 +176,9 @@ void put_states(const LowerInput& input, Draft& draft, const Places& p, const Ta
 }
 
 // Values that others read, and on actor 0 the outputs that depend on no loop result.
-void put_values(Draft& draft, const Places& p, const std::vector<bool>& is_read, const TaskGroup& key, Given& given, Outputs& out) {
+void put_values(Draft& draft, const Places& p, const IdVector<ValueId, bool>& is_read, const TaskGroup& key, Given& given, Outputs& out) {
   for (const auto& [v, instance] : given.exported)
-    if (p.group(v) == key && is_read[v.index()]) out.push_back({v, {instance}});
+    if (p.group(v) == key && is_read[v]) out.push_back({v, {instance}});
   if (!given.clones.contains(key) || key.actor != ActorId(0)) return;
   for (std::size_t o = first_output(p); o < p.graph().outputs.size(); ++o) {
     const ValueId v = p.graph().outputs[o];
@@ -198,11 +196,11 @@ void put_values(Draft& draft, const Places& p, const std::vector<bool>& is_read,
 FindInstance sources(const LowerInput& input, Draft& draft, const Places& p, const Given& given, const TaskGroup& key) {
   std::map<ValueId, InstanceId> before;
   for (const LoopUse& use : draft.uses)
-    if (!use.unit && use.actor == key.actor) before[input.loop_op().operands[static_cast<std::size_t>(use.operand)]] = use.instance;
+    if (!use.unit && use.actor == key.actor) before[input.loop_op().operands[use.operand]] = use.instance;
   return [&input, &draft, &p, &given, key, before = std::move(before)](ValueId v) -> std::optional<InstancePart> {
     if (const auto partial = p.outside.partial.find(v); partial != p.outside.partial.end())
       return InstancePart{partial->second.instance, partial->second.part};
-    if (const InputId from = p.value.input[v.index()]) return InstancePart{input_instance(input, draft, from)};
+    if (const InputId from = p.value.input[v]) return InstancePart{input_instance(input, draft, from)};
     if (const auto early = p.early.find(v); early != p.early.end() && p.group(v) != key)
       return InstancePart{input_instance(input, draft, early->second)};
     if (p.dependent(v) && p.group(v) != key) return InstancePart{given.exported.at(v)};
@@ -213,7 +211,7 @@ FindInstance sources(const LowerInput& input, Draft& draft, const Places& p, con
 
 // At the end of the actor's runs, or in the place of its stage's U: what updates ahead behind the rest.
 void put(Draft& draft, const TaskGroup& group, Run run) {
-  std::vector<Run>& runs = draft.row(group.actor);
+  std::vector<Run>& runs = draft.actors[group.actor];
   if (!group.update) return runs.push_back(std::move(run));
   const auto place = std::ranges::find_if(runs, [&](const Run& other) { return other.placeholder && other.stage == group.update; });
   invariant(place != runs.end(), "an update group has its U");
@@ -224,7 +222,7 @@ void put(Draft& draft, const TaskGroup& group, Run run) {
 
 // The block's members, those of them that nobody asks for as zeros: each has its place.
 void put_share(Draft& draft, const Gather& gather, Fragment& fragment, const FindInstance& find, Run& run) {
-  const std::vector<TensorType>& types = draft.at(gather.block).members;
+  const std::vector<TensorType>& types = draft.blocks[gather.block].members;
   for (std::size_t m = 0; m < types.size(); ++m) {
     ValueId value = gather.values[m] ? fragment.need(draft, gather.values[m], find) : ValueId();
     if (!value) {
@@ -249,7 +247,7 @@ void put_collectives(Draft& draft, const Places& p, const Given& given, const Ta
     put(draft, key, std::move(run));
   };
   for (const auto& [v, instance] : given.exported)
-    if (p.value.is_term[v.index()] && p.group(v) == key) collective(Opcode::all_reduce, instance, {instance, ResultMode::update});
+    if (p.value.is_term[v] && p.group(v) == key) collective(Opcode::all_reduce, instance, {instance, ResultMode::update});
   for (const Gather& gather : given.gathers)
     if (gather.group == key) collective(Opcode::all_gather, gather.share, {gather.gathered});
 }
@@ -279,26 +277,26 @@ void put_task(const LowerInput& input, Draft& draft, const Places& p, const Outp
 void unpack(Draft& draft, const Gather& gather) {
   Graph graph;
   Run run;
-  for (const TensorType& t : draft.at(gather.block).members) graph.add_input(t, concat("x", graph.inputs.size()));
+  for (const TensorType& t : draft.blocks[gather.block].members) graph.add_input(t, concat("x", graph.inputs.size()));
   for (const auto& [member, target] : gather.targets) {
-    graph.outputs.push_back(graph.inputs[static_cast<std::size_t>(member)]);
+    graph.outputs.push_back(graph.inputs[member]);
     run.writes.push_back(target);
   }
   run.reads = {gather.gathered};
   run.task = add_task(draft, concat("unpack.", gather.block.value), std::move(graph));
-  draft.row(gather.group.actor).push_back(std::move(run));
+  draft.actors[gather.group.actor].push_back(std::move(run));
 }
 
 // Next states that could not be written where they arose.
 void copy_states(const LowerInput& input, Draft& draft, const Places& p, const Given& given) {
   for (InputId s : written_whole(input, draft, p)) {
     const ValueId next = p.graph().outputs[s.index()];
-    if (!p.dependent(next) || p.in_place[s.index()]) continue;
+    if (!p.dependent(next) || p.in_place[s]) continue;
     Run copy;
     copy.opcode = Opcode::copy;
     copy.reads = {given.exported.at(next)};
     copy.writes = {{input_instance(input, draft, s), ResultMode::update}};
-    draft.row(p.state.home[s.index()]).push_back(std::move(copy));
+    draft.actors[p.state.home[s]].push_back(std::move(copy));
   }
 }
 
@@ -309,7 +307,7 @@ void put_outputs(Draft& draft, const Places& p, const Given& given) {
     output.opcode = Opcode::output;
     output.port = static_cast<std::int32_t>(o - first_output(p));
     output.reads = {p.value.in_shares(v) ? given.whole.at(v) : given.exported.at(v)};
-    draft.row(ActorId(0)).push_back(std::move(output));
+    draft.actors[ActorId(0)].push_back(std::move(output));
   }
 }
 
@@ -317,10 +315,9 @@ void put_outputs(Draft& draft, const Places& p, const Given& given) {
 
 void build_after(const LowerInput& input, Draft& draft) {
   const Places p = find_places(input, draft);
-  for (std::int32_t s = 0; s < p.graph().state; ++s)
-    draft.instances[input_instance(input, draft, InputId(s)).index()].home = p.state.home[InputId(s).index()];
+  for (const InputId s : p.state.home.ids()) draft.instances[input_instance(input, draft, s)].home = p.state.home[s];
   Given given = given_away(input, draft, p);
-  const std::vector<bool> is_read = read_from_instances(input, draft, p);
+  const IdVector<ValueId, bool> is_read = read_from_instances(input, draft, p);
   for (const TaskGroup& key : given.groups) {  // by actor, then depth
     Outputs outputs;
     put_states(input, draft, p, key, outputs);

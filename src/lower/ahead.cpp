@@ -9,19 +9,19 @@
 namespace penstock {
 
 void update_ahead_only_where(Graph& graph, const std::function<bool(const Op& ahead)>& early) {
-  const std::vector<OpId> producer = producers(graph);
-  const std::vector<int> uses = use_counts(graph);
-  const auto is_read_once = [&](ValueId v) { return uses[v.index()] == 1; };
+  const IdVector<ValueId, OpId> producer = producers(graph);
+  const IdVector<ValueId, int> uses = use_counts(graph);
+  const auto is_read_once = [&](ValueId v) { return uses[v] == 1; };
   std::vector<OpId> late(graph.ops.size());  // of an adamw_validated: its adamw_ahead, where both become one adamw
-  std::vector<bool> dropped(graph.ops.size(), false);
+  IdVector<OpId, bool> dropped(graph.ops.size(), false);
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
     if (graph.ops[i].name != "adamw_validated") continue;
-    const OpId from = producer[graph.ops[i].operands[0].index()];
-    if (!from || !validates(graph.ops[i], graph.ops[from.index()])) continue;
-    const Op& ahead = graph.ops[from.index()];
+    const OpId from = producer[graph.ops[i].operands[0]];
+    if (!from || !validates(graph.ops[i], graph.ops[from])) continue;
+    const Op& ahead = graph.ops[from];
     if (early(ahead) || !std::ranges::all_of(ahead.results, is_read_once)) continue;
     late[i] = from;
-    dropped[from.index()] = true;
+    dropped[from] = true;
   }
   std::vector<Op> ops;
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
@@ -30,7 +30,7 @@ void update_ahead_only_where(Graph& graph, const std::function<bool(const Op& ah
       ops.push_back(graph.ops[i]);
       continue;
     }
-    const Op& ahead = graph.ops[late[i].index()];
+    const Op& ahead = graph.ops[late[i]];
     const ValueId scaled = graph.add_value(graph.type(ahead.results[0]));
     ScaledUpdate update = as_one_update(ahead, graph.ops[i], scaled);
     ops.push_back(std::move(update.scale));

@@ -28,25 +28,25 @@ ValueId part_of(const LowerInput& input, Graph& graph, ValueId whole, Unit unit)
 
 void build_before(const LowerInput& input, Draft& draft) {
   for (std::int32_t s = 0; s < input.step.state; ++s) input_instance(input, draft, InputId(s));  // whoever reads it
-  const std::vector<OpId> producer = producers(input.step);
+  const IdVector<ValueId, OpId> producer = producers(input.step);
   std::map<ActorId, std::vector<LoopUse>> uses;
   for (const LoopUse& use : draft.uses) uses[use.actor].push_back(use);
   for (const auto& [actor, list] : uses) {
     Fragment fragment(input.step, producer);
     const FindInstance find = [&](ValueId v) -> std::optional<InstancePart> {
-      const InputId from = input.input_of[v.index()];
+      const InputId from = input.input_of[v];
       if (!from) return std::nullopt;
       return InstancePart{input_instance(input, draft, from), 0};
     };
     Run run;
     for (const LoopUse& use : list) {
-      const ValueId whole = fragment.need(draft, input.loop_op().operands[static_cast<std::size_t>(use.operand)], find);
+      const ValueId whole = fragment.need(draft, input.loop_op().operands[use.operand], find);
       fragment.graph.outputs.push_back(use.unit ? part_of(input, fragment.graph, whole, use.unit) : whole);
       run.writes.push_back({use.instance});
     }
     run.reads = fragment.reads;
     run.task = add_task(draft, concat("before.", actor.value), std::move(fragment.graph));
-    draft.row(actor).insert(draft.row(actor).begin(), std::move(run));
+    draft.actors[actor].insert(draft.actors[actor].begin(), std::move(run));
   }
 }
 

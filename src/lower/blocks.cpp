@@ -16,44 +16,41 @@ namespace penstock {
 namespace {
 
 // The one actor that each stage runs on; none: several, or one of a single device.
-std::vector<ActorId> actors_of_stages(const LowerInput& input) {
+IdVector<StageId, ActorId> actors_of_stages(const LowerInput& input) {
   std::vector<std::set<ActorId>> actors(input.dag.names.size());
-  for (std::size_t a = 0; a < input.schedule.actors.size(); ++a)
-    for (const Action& action : input.schedule.actors[a])
-      actors[StageId(action.stage).index()].insert(ActorId(static_cast<std::int64_t>(a)));
-  std::vector<ActorId> out;
+  for (const ActorId actor : ids<ActorId>(input.actors()))
+    for (const Action& action : input.schedule.actors[actor.value]) actors[action.stage].insert(actor);
+  IdVector<StageId, ActorId> out;
   for (const std::set<ActorId>& of : actors) out.push_back(of.size() == 1 && input.devices(*of.begin()) > 1 ? *of.begin() : ActorId());
   return out;
 }
 
 // Values that depend on the loop's results.
-std::vector<bool> dependent_values(const LowerInput& input) {
-  std::vector<bool> dependent(input.step.values.size());
+IdVector<ValueId, bool> dependent_values(const LowerInput& input) {
+  IdVector<ValueId, bool> dependent(input.step.values.size());
   for (std::size_t i = 0; i < input.step.ops.size(); ++i) {
     const Op& op = input.step.ops[i];
-    const bool depends = i == input.loop || std::ranges::any_of(op.operands, [&](ValueId v) { return dependent[v.index()]; });
-    for (ValueId v : op.results) dependent[v.index()] = depends;
+    const bool depends = i == input.loop || std::ranges::any_of(op.operands, [&](ValueId v) { return dependent[v]; });
+    for (ValueId v : op.results) dependent[v] = depends;
   }
   return dependent;
 }
 
 // Stages whose tasks read each state as it is; none among them: what is computed before the loop does.
-std::vector<std::vector<StageId>> readers_of_states(const LowerInput& input, const std::vector<bool>& dependent) {
-  std::vector<std::vector<StageId>> readers(static_cast<std::size_t>(input.step.state));
+IdVector<InputId, std::vector<StageId>> readers_of_states(const LowerInput& input, const IdVector<ValueId, bool>& dependent) {
+  IdVector<InputId, std::vector<StageId>> readers(input.step.state);
   const auto note = [&](ValueId v, StageId stage) {
-    const InputId state = input.input_of[v.index()];
+    const InputId state = input.input_of[v];
     if (!input.is_state(state)) return;
-    std::vector<StageId>& list = readers[state.index()];
+    std::vector<StageId>& list = readers[state];
     if (std::ranges::find(list, stage) == list.end()) list.push_back(stage);
   };
   for (const Bundle& bundle : input.dag.bundles)
     if (bundle.source == Bundle::Source::invariant)
-      for (std::int32_t t : bundle.readers)
-        note(input.loop_op().operands[static_cast<std::size_t>(bundle.members[0])],
-             StageId(input.dag.tasks[static_cast<std::size_t>(t)].stage));
+      for (StageTaskId t : bundle.readers) note(input.loop_op().operands[bundle.members[0]], input.dag.tasks[t].stage);
   for (std::size_t i = 0; i < input.step.ops.size(); ++i) {
     const Op& op = input.step.ops[i];
-    if (i != input.loop && std::ranges::none_of(op.operands, [&](ValueId v) { return dependent[v.index()]; }))
+    if (i != input.loop && std::ranges::none_of(op.operands, [&](ValueId v) { return dependent[v]; }))
       for (ValueId v : op.operands) note(v, {});
   }
   return readers;
@@ -81,7 +78,7 @@ struct Class {
   bool is_whole = false;  // something needs a tensor of it as a whole
 };
 
-// Of all values, by Classes::of.
+// The classes of all values, by Classes::of.
 struct Classified {
   Classes classes;
   std::map<std::size_t, Class> by_value;
@@ -94,19 +91,19 @@ bool is_tensor(const Graph& step, ValueId v) {
 }
 
 // Joins what is computed of one another element by element, behind the loop. Gives the values that are needed as a whole.
-std::vector<ValueId> join_elementwise(const LowerInput& input, const std::vector<bool>& dependent, Classes& classes) {
+std::vector<ValueId> join_elementwise(const LowerInput& input, const IdVector<ValueId, bool>& dependent, Classes& classes) {
   const Graph& step = input.step;
   std::vector<ValueId> whole;
   for (std::size_t i = 0; i < step.ops.size(); ++i) {
     const Op& op = step.ops[i];
-    if (i == input.loop || op.results.empty() || !dependent[op.results[0].index()]) continue;
+    if (i == input.loop || op.results.empty() || !dependent[op.results[0]]) continue;
     const ShareRule rule = share_rule(step, op);
     if (rule == ShareRule::sum) continue;
     for (ValueId v : op.operands) {
       if (!is_tensor(step, v)) continue;
       if (rule == ShareRule::none || step.type(v).shape != step.type(op.results[0]).shape) {
         whole.insert(whole.end(), {v, op.results[0]});
-      } else if (dependent[v.index()] || input.input_of[v.index()]) {
+      } else if (dependent[v] || input.input_of[v]) {
         classes.join(v, op.results[0]);
       }
     }
@@ -115,15 +112,15 @@ std::vector<ValueId> join_elementwise(const LowerInput& input, const std::vector
   return whole;
 }
 
-Classified classify(const LowerInput& input, const std::vector<bool>& dependent) {
+Classified classify(const LowerInput& input, const IdVector<ValueId, bool>& dependent) {
   const Graph& step = input.step;
   Classified out{Classes(step.values.size()), {}};
   const auto class_of = [&](ValueId v) -> Class& { return out.by_value[out.classes.of(v)]; };
   for (ValueId v : join_elementwise(input, dependent, out.classes)) class_of(v).is_whole = true;
   const std::vector<ValueId>& results = input.loop_op().results;
-  for (std::size_t r = 0; r < results.size(); ++r) class_of(results[r]).gradients.push_back(ResultId(static_cast<std::int64_t>(r)));
+  for (std::size_t r = 0; r < results.size(); ++r) class_of(results[r]).gradients.push_back(ResultId(r));
   for (std::int32_t s = 0; s < step.state; ++s) {
-    const ValueId now = step.inputs[InputId(s).index()], next = step.outputs[InputId(s).index()];
+    const ValueId now = step.inputs[s], next = step.outputs[s];
     class_of(now).states.push_back(InputId(s));
     if (next != now && out.classes.of(next) != out.classes.of(now)) class_of(now).is_whole = true;
   }
@@ -133,23 +130,23 @@ Classified classify(const LowerInput& input, const std::vector<bool>& dependent)
 // What decides whether a gradient can be held in shares.
 struct Sharers {
   const LowerInput& input;
-  std::vector<ActorId> actor;                 // of each stage
-  std::vector<std::vector<StageId>> readers;  // of each state
+  IdVector<StageId, ActorId> actor;
+  IdVector<InputId, std::vector<StageId>> readers;  // of each state
   Classified classified;
 
   const Sharding& sharding() const { return input.options.sharding; }
-  ActorId actor_of_task(std::int32_t task) const { return actor[StageId(input.dag.tasks[static_cast<std::size_t>(task)].stage).index()]; }
+  ActorId actor_of_task(StageTaskId task) const { return actor[input.dag.tasks[task].stage]; }
 };
 
 bool is_parameter(const Sharers& sharers, InputId state) {
-  const std::string& name = sharers.input.step.values[sharers.input.value(state).index()].name;
+  const std::string& name = sharers.input.step.values[sharers.input.value(state)].name;
   const std::vector<std::string>& others = sharers.sharding().parameters;
-  return !sharers.readers[state.index()].empty() || std::ranges::find(others, name) != others.end();
+  return !sharers.readers[state].empty() || std::ranges::find(others, name) != others.end();
 }
 
 // The state among them that the loop reads; none: there is none.
 InputId parameter_of(const Sharers& sharers, const Class& of) {
-  const auto read = std::ranges::find_if(of.states, [&](InputId s) { return !sharers.readers[s.index()].empty(); });
+  const auto read = std::ranges::find_if(of.states, [&](InputId s) { return !sharers.readers[s].empty(); });
   return read == of.states.end() ? InputId() : *read;
 }
 
@@ -162,8 +159,8 @@ const Class* sharable(const Sharers& sharers, ResultId result, ActorId actor) {
   const bool all = sharers.sharding().level == 3;
   for (InputId s : found.states) {
     if (step.type(sharers.input.value(s)).dtype != step.type(gradient).dtype) return nullptr;
-    for (StageId reader : sharers.readers[s.index()])
-      if (reader ? sharers.actor[reader.index()] != actor : all) return nullptr;
+    for (StageId reader : sharers.readers[s])
+      if (reader ? sharers.actor[reader] != actor : all) return nullptr;
   }
   const auto parameters = std::ranges::count_if(found.states, [&](InputId s) { return is_parameter(sharers, s); });
   const bool gathers = parameters == 1 && parameter_of(sharers, found);
@@ -171,7 +168,7 @@ const Class* sharable(const Sharers& sharers, ResultId result, ActorId actor) {
 }
 
 void add_block(Draft& draft, const Sharers& sharers, ShareBlock block) {
-  for (InputId state : block.parameters) block.readers.insert(sharers.readers[state.index()].begin(), sharers.readers[state.index()].end());
+  for (InputId state : block.parameters) block.readers.insert(sharers.readers[state].begin(), sharers.readers[state].end());
   draft.blocks.push_back(std::move(block));
 }
 
@@ -179,7 +176,7 @@ void add_block(Draft& draft, const Sharers& sharers, ShareBlock block) {
 void share_accumulator(Draft& draft, const Sharers& sharers, const Bundle& bundle) {
   const ActorId actor = sharers.actor_of_task(bundle.producers[0]);
   if (!actor || !can_be_summed(bundle.types[0].dtype)) return;
-  if (std::ranges::any_of(bundle.producers, [&](std::int32_t t) { return sharers.actor_of_task(t) != actor; })) return;
+  if (std::ranges::any_of(bundle.producers, [&](StageTaskId t) { return sharers.actor_of_task(t) != actor; })) return;
   const bool all = sharers.sharding().level == 3;
   std::vector<const Class*> classes;
   ShareBlock block{bundle.types, {}, {}};
@@ -189,7 +186,7 @@ void share_accumulator(Draft& draft, const Sharers& sharers, const Bundle& bundl
     if (all && !classes.back()->states.empty()) block.parameters.push_back(parameter_of(sharers, *classes.back()));
   }
   if (!block.parameters.empty() && block.parameters.size() < block.members.size()) return;
-  const BlockId number(static_cast<std::int64_t>(draft.blocks.size()));
+  const BlockId number(draft.blocks.size());
   for (std::size_t i = 0; i < classes.size(); ++i) {
     const Member member{number, static_cast<std::int32_t>(i)};
     draft.sharded_results[ResultId(bundle.members[i])] = member;
@@ -205,16 +202,15 @@ void share_parameters(Draft& draft, const Sharers& sharers, const std::vector<st
   ShareBlock block;
   for (const std::string& name : names) {
     const auto found =
-        std::find_if(step.inputs.begin(), step.inputs.begin() + step.state, [&](ValueId v) { return step.values[v.index()].name == name; });
+        std::find_if(step.inputs.begin(), step.inputs.begin() + step.state, [&](ValueId v) { return step.values[v].name == name; });
     const InputId state(found - step.inputs.begin());
-    invariant(sharers.input.is_state(state) &&
-                  std::ranges::find(sharers.readers[state.index()], StageId()) == sharers.readers[state.index()].end(),
+    invariant(sharers.input.is_state(state) && std::ranges::find(sharers.readers[state], StageId()) == sharers.readers[state].end(),
               "a sharded parameter is a state of every program, which only its stages read");
     if (draft.sharded_states.contains(state)) return;
     block.members.push_back(step.type(*found));
     block.parameters.push_back(state);
   }
-  const BlockId number(static_cast<std::int64_t>(draft.blocks.size()));
+  const BlockId number(draft.blocks.size());
   for (std::size_t i = 0; i < names.size(); ++i) draft.sharded_states[block.parameters[i]] = {number, static_cast<std::int32_t>(i)};
   add_block(draft, sharers, std::move(block));
 }
@@ -223,7 +219,7 @@ void share_parameters(Draft& draft, const Sharers& sharers, const std::vector<st
 
 void find_blocks(const LowerInput& input, Draft& draft) {
   if (input.options.sharding.level == 0 || input.parts == 1) return;
-  const std::vector<bool> dependent = dependent_values(input);
+  const IdVector<ValueId, bool> dependent = dependent_values(input);
   const Sharers sharers{input, actors_of_stages(input), readers_of_states(input, dependent), classify(input, dependent)};
   for (const Bundle& bundle : input.dag.bundles)
     if (bundle.source == Bundle::Source::accumulator) share_accumulator(draft, sharers, bundle);

@@ -14,8 +14,8 @@ std::vector<std::string> floating_states_in_loop(const Graph& step) {
   std::vector<std::string> out;
   const Op& loop = step.ops[loop_of(step)];
   for (int i = 0; i < step.state; ++i) {
-    const ValueId state = step.inputs[static_cast<std::size_t>(i)];
-    const Value& value = step.values[state.index()];
+    const ValueId state = step.inputs[i];
+    const Value& value = step.values[state];
     if (is_floating(value.type.dtype) && std::find(loop.operands.begin(), loop.operands.end(), state) != loop.operands.end())
       out.push_back(value.name);
   }

@@ -30,12 +30,12 @@ namespace {
 // Where the instances and runs of actors go on their devices.
 struct Spread {
   const LowerInput& input;
-  const Draft from;                 // actors
-  std::vector<std::int32_t> first;  // device of each actor
-  std::vector<InstanceId> clone;    // of each instance: the first of its clones
-  bool several = false;             // some device takes several parts of a micro-batch: their slots' names differ
+  const Draft from;                        // actors
+  IdVector<ActorId, std::int32_t> first;   // of its devices
+  IdVector<InstanceId, InstanceId> clone;  // the first of its clones
+  bool several = false;                    // some device takes several parts of a micro-batch: their slots' names differ
 
-  const Instance& at(InstanceId id) const { return from.at(id); }
+  const Instance& at(InstanceId id) const { return from.instances[id]; }
   std::int32_t parts_of(ActorId actor) const { return input.parts / input.devices(actor); }  // of a micro-batch, for each of its devices
 };
 
@@ -68,7 +68,7 @@ std::vector<Share> shares_of(const Spread& s, const Instance& instance, std::int
   bool is_empty = true;
   const std::int32_t count = alike(s.input, instance);
   for (std::int32_t member : instance.members) {
-    shares.push_back(share_of(s.from.at(instance.block), member, d - d % count, count, s.input.devices(instance.home)));
+    shares.push_back(share_of(s.from.blocks[instance.block], member, d - d % count, count, s.input.devices(instance.home)));
     is_empty = is_empty && shares.back().begin == shares.back().end;
   }
   shares.back().stands_in = is_empty && instance.source == Instance::Source::computed && is_all_of_block(s.from, instance);
@@ -76,7 +76,7 @@ std::vector<Share> shares_of(const Spread& s, const Instance& instance, std::int
 }
 
 void place_block(const Spread& s, const Instance& instance, std::int32_t d, Instance& out) {
-  const std::int64_t bytes = share_bytes(s.from.at(instance.block), s.input.devices(instance.home));
+  const std::int64_t bytes = share_bytes(s.from.blocks[instance.block], s.input.devices(instance.home));
   if (is_all_of_block(s.from, instance)) out.room = bytes * alike(s.input, instance);
   if (instance.extent == Extent::whole) return;
   out.types.clear();
@@ -96,7 +96,7 @@ Instance clone_of(const Spread& s, const Instance& instance, std::int32_t c) {
     out.unit.microbatch = instance.unit.microbatch * s.input.parts + c;
     if (s.several) out.name += concat(".part", c);
   }
-  if (instance.home) out.home = ActorId(s.first[instance.home.index()] + (instance.unit ? c / s.parts_of(instance.home) : c));
+  if (instance.home) out.home = ActorId(s.first[instance.home] + (instance.unit ? c / s.parts_of(instance.home) : c));
   out.owned = instance.source != Instance::Source::state || c % alike(s.input, instance) == 0;
   if (instance.block) place_block(s, instance, c, out);
   return out;
@@ -105,7 +105,7 @@ Instance clone_of(const Spread& s, const Instance& instance, std::int32_t c) {
 // The clone that device `d` of the actor reads or writes. Of what another actor's devices all have alike, one gives it.
 InstanceId clone_for(const Spread& s, InstanceId i, ActorId actor, std::int32_t d, std::int32_t part) {
   const Instance& instance = s.at(i);
-  const std::int32_t first = s.clone[i.index()].value;
+  const std::int32_t first = s.clone[i].value;
   if (instance.unit) return InstanceId(first + part);
   if (!instance.home) return InstanceId(first);
   return InstanceId(first + (instance.home == actor ? d : d * s.input.devices(instance.home) / s.input.devices(actor)));
@@ -123,25 +123,25 @@ void take_shares(const Spread& s, const Run& run, std::int32_t d, SharedTasks& s
   for (InstanceId read : run.reads) note(read, inputs);
   for (const Write& write : run.writes) note(write.instance, outputs);
   if (!in_part) return;
-  std::erase_if(out.reads, [&](InstanceId i) { return draft.at(i).types.empty(); });
-  std::erase_if(out.writes, [&](const Write& write) { return draft.at(write.instance).types.empty(); });
+  std::erase_if(out.reads, [&](InstanceId i) { return draft.instances[i].types.empty(); });
+  std::erase_if(out.writes, [&](const Write& write) { return draft.instances[write.instance].types.empty(); });
   if (out.writes.empty()) return;
   const auto [made, fresh] = shared.try_emplace({run.task, inputs, outputs});
   if (fresh) {
-    const Task& task = draft.tasks[run.task.index()];
+    const Task& task = draft.tasks[run.task];
     made->second = add_task(draft, concat(task.name, ".share", d), take_share(Graph(task.graph), inputs, outputs));
   }
   out.task = made->second;
 }
 
-// Of a collective on device `d` of the actor: those that have different parts of the larger of what it reads and makes, and the same of
-// the smaller.
+// The members of a collective on device `d` of the actor: those that have different parts of the larger of what it reads and makes, and
+// the same of the smaller.
 std::int32_t group_of(const Spread& s, const Run& run, ActorId actor, std::int32_t d, Groups& groups, Draft& draft) {
   const auto [narrow, wide] = std::minmax({alike(s.input, s.at(run.reads[0])), alike(s.input, s.at(run.writes[0].instance))});
   const bool all = run.opcode == Opcode::all_reduce;
   const std::int32_t count = all ? s.input.devices(actor) : wide, step = all ? 1 : narrow;
   std::vector<std::int32_t> members;
-  for (std::int32_t m = d - d % count + d % step; m < d - d % count + count; m += step) members.push_back(s.first[actor.index()] + m);
+  for (std::int32_t m = d - d % count + d % step; m < d - d % count + count; m += step) members.push_back(s.first[actor] + m);
   const auto [it, added] = groups.try_emplace(std::move(members), static_cast<std::int32_t>(groups.size()));
   if (added) draft.groups.push_back(it->first);
   return it->second;
@@ -169,7 +169,7 @@ Run on_device(const Spread& s, const Run& run, ActorId actor, std::int32_t d, st
 
 std::vector<Run> row_of(const Spread& s, ActorId actor, std::int32_t d, Made& made, Draft& draft) {
   std::vector<Run> runs;
-  for (const Run& run : s.from.row(actor)) {
+  for (const Run& run : s.from.actors[actor]) {
     if (run.opcode == Opcode::output && d > 0) continue;
     const std::int32_t count = run.unit ? s.parts_of(actor) : 1;
     for (std::int32_t p = 0; p < count; ++p) {
@@ -182,15 +182,15 @@ std::vector<Run> row_of(const Spread& s, ActorId actor, std::int32_t d, Made& ma
 
 // What was cut into the devices' shares runs nowhere as a whole.
 void drop_unused_tasks(Draft& draft) {
-  std::vector<TaskId> kept(draft.tasks.size());
+  IdVector<TaskId, TaskId> kept(draft.tasks.size());
   std::vector<Task> used;
   for (std::vector<Run>& runs : draft.actors)
     for (Run& run : runs) {
       if (run.opcode != Opcode::run) continue;
-      TaskId& task = kept[run.task.index()];
+      TaskId& task = kept[run.task];
       if (!task) {
-        task = TaskId(static_cast<std::int64_t>(used.size()));
-        used.push_back(std::move(draft.tasks[run.task.index()]));
+        task = TaskId(used.size());
+        used.push_back(std::move(draft.tasks[run.task]));
       }
       run.task = task;
     }
@@ -220,14 +220,14 @@ void spread_groups(const LowerInput& input, Draft& draft) {
     s.several = s.several || size < input.parts;
   }
   for (const Instance& instance : s.from.instances) {
-    s.clone.emplace_back(static_cast<std::int64_t>(draft.instances.size()));
+    s.clone.emplace_back(draft.instances.size());
     for (std::int32_t c = 0; c < clones(input, instance); ++c) draft.instances.push_back(clone_of(s, instance, c));
   }
   Made made;
-  for (std::int32_t a = 0; a < input.actors(); ++a)
-    for (std::int32_t d = 0; d < input.devices(ActorId(a)); ++d) draft.actors.push_back(row_of(s, ActorId(a), d, made, draft));
+  for (const ActorId actor : ids<ActorId>(input.actors()))
+    for (std::int32_t d = 0; d < input.devices(actor); ++d) draft.actors.push_back(row_of(s, actor, d, made, draft));
   for (const InstanceId state : s.from.refreshed)
-    for (std::int32_t c = 0; c < clones(input, s.at(state)); ++c) draft.refreshed.emplace_back(s.clone[state.index()].value + c);
+    for (std::int32_t c = 0; c < clones(input, s.at(state)); ++c) draft.refreshed.emplace_back(s.clone[state].value + c);
   if (!draft.blocks.empty()) drop_unused_tasks(draft);
   draft.task_by_hash.clear();
 }

@@ -10,16 +10,16 @@ namespace penstock {
 
 InstanceId add(Draft& draft, Instance instance) {
   draft.instances.push_back(std::move(instance));
-  return InstanceId(static_cast<std::int64_t>(draft.instances.size()) - 1);
+  return InstanceId(draft.instances.size() - 1);
 }
 
 TaskId add_task(Draft& draft, std::string name, Graph graph) {
   const std::uint64_t hash = structural_hash(graph);
   for (auto [it, end] = draft.task_by_hash.equal_range(hash); it != end; ++it)
-    if (structurally_equal(draft.tasks[it->second.index()].graph, graph)) return it->second;
+    if (structurally_equal(draft.tasks[it->second].graph, graph)) return it->second;
   graph.name = name;
   draft.tasks.push_back({std::move(name), std::move(graph), 0});
-  const TaskId id(static_cast<std::int64_t>(draft.tasks.size()) - 1);
+  const TaskId id(draft.tasks.size() - 1);
   draft.task_by_hash.emplace(hash, id);
   return id;
 }
@@ -27,7 +27,7 @@ TaskId add_task(Draft& draft, std::string name, Graph graph) {
 InstanceId input_instance(const LowerInput& input, Draft& draft, InputId which, Unit unit) {
   const auto [it, added] = draft.inputs.try_emplace({which, unit});
   if (!added) return it->second;
-  const Value& value = input.step.values[input.value(which).index()];
+  const Value& value = input.step.values[input.value(which)];
   Instance instance;
   instance.name = value.name;
   instance.types = {value.type};
@@ -49,7 +49,7 @@ InstanceId input_instance(const LowerInput& input, Draft& draft, InputId which, 
 InstanceId add_block(Draft& draft, BlockId block, ActorId actor, std::string name, Extent extent) {
   Instance instance;
   instance.name = std::move(name);
-  instance.types = draft.at(block).members;
+  instance.types = draft.blocks[block].members;
   instance.home = actor;
   instance.block = block;
   instance.members.resize(instance.types.size());
@@ -60,7 +60,7 @@ InstanceId add_block(Draft& draft, BlockId block, ActorId actor, std::string nam
 
 TaskId copy_task(Draft& draft, BlockId block) {
   Graph graph;
-  for (const TensorType& member : draft.at(block).members)
+  for (const TensorType& member : draft.blocks[block].members)
     graph.outputs.push_back(graph.add_input(member, concat("x", graph.inputs.size())));
   return add_task(draft, concat("copy.", block.value), std::move(graph));
 }
@@ -72,13 +72,13 @@ Extent parameter_extent(const LowerInput& input) {
 Extent extent_of(const LowerInput& input, const Draft& draft, InputId state) {
   const auto member = draft.sharded_states.find(state);
   if (member == draft.sharded_states.end()) return Extent::whole;
-  const std::vector<InputId>& parameters = draft.at(member->second.block).parameters;
+  const std::vector<InputId>& parameters = draft.blocks[member->second.block].parameters;
   const bool is_parameter = std::find(parameters.begin(), parameters.end(), state) != parameters.end();
   return is_parameter ? parameter_extent(input) : Extent::device;
 }
 
 bool is_all_of_block(const Draft& draft, const Instance& instance) {
-  return instance.members.size() == draft.at(instance.block).members.size();
+  return instance.members.size() == draft.blocks[instance.block].members.size();
 }
 
 namespace {
@@ -98,7 +98,7 @@ std::int64_t share_bytes(const ShareBlock& block, std::int32_t devices) {
 
 Share share_of(const ShareBlock& block, std::int32_t member, std::int32_t first, std::int32_t count, std::int32_t devices) {
   const Slot slot = slot_of(block);
-  const auto m = static_cast<std::size_t>(member);
+  const std::size_t m = member;
   const std::int64_t size = byte_size(slot.parts[m].dtype), elements = slot.parts[m].elements(), share = share_bytes(block, devices);
   const std::int64_t begin = first * share - part_offset(slot, m);  // of the shares, in the member: bytes
   const auto element = [&](std::int64_t byte) { return std::clamp<std::int64_t>(byte / size, 0, elements); };

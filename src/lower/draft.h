@@ -15,8 +15,6 @@
 
 namespace penstock {
 
-using InstanceId = Id<struct InstanceTag>;  // position in Draft::instances
-
 // For what part of a step's work a value is there: an instance is one value of one unit.
 struct Unit {
   std::int32_t microbatch = -1;  // of the table, from the pass `devices` on of the step; -1: the whole step
@@ -99,7 +97,7 @@ struct PartialSum {
   StageId stage{};  // whose terms it sums; none: several
 };
 
-// Of one instance from its home to another device. Runs are counted in each device's list.
+// The transfer of one instance from its home to another device. Runs are counted in each device's list.
 struct Transfer {
   InstanceId instance;
   ActorId from, to;
@@ -114,28 +112,23 @@ struct Free {
 };
 
 struct Draft {
-  std::string after;        // the pass that made it; empty: none has yet
-  std::vector<Task> tasks;  // tasks of equal structure are one
-  std::vector<ShareBlock> blocks;
+  std::string after;             // the pass that made it; empty: none has yet
+  IdVector<TaskId, Task> tasks;  // tasks of equal structure are one
+  IdVector<BlockId, ShareBlock> blocks;
   std::map<InputId, Member> sharded_states;
   std::map<ResultId, Member> sharded_results;
-  std::vector<Instance> instances;
-  std::vector<std::vector<Run>> actors;           // from the pass `devices` on: devices
+  IdVector<InstanceId, Instance> instances;
+  IdVector<ActorId, std::vector<Run>> actors;     // from the pass `devices` on: devices
   std::vector<LoopUse> uses;                      // up to the pass `after`
   std::vector<PartialSum> partials;               // up to the pass `after`
   std::vector<InstanceId> refreshed;              // states whose copies their owner refreshes at the step's end
   std::vector<std::vector<std::int32_t>> groups;  // of devices
-  std::vector<Transfer> transfers;                // each device sends in this order, and posts in it those of equal `before`
+  IdVector<TransferId, Transfer> transfers;       // each device sends in this order, and posts in it those of equal `before`
   std::vector<Free> frees;                        // of each device, those of equal `after` in this order
 
   // What the above says, to be found quickly. `inputs`: up to the pass `devices`.
   std::unordered_multimap<std::uint64_t, TaskId> task_by_hash;
   std::map<std::pair<InputId, Unit>, InstanceId> inputs;
-
-  const Instance& at(InstanceId id) const { return instances[id.index()]; }
-  const ShareBlock& at(BlockId id) const { return blocks[id.index()]; }
-  std::vector<Run>& row(ActorId actor) { return actors[actor.index()]; }
-  const std::vector<Run>& row(ActorId actor) const { return actors[actor.index()]; }
 };
 
 InstanceId add(Draft& draft, Instance instance);
@@ -154,7 +147,7 @@ Extent parameter_extent(const LowerInput& input);
 Extent extent_of(const LowerInput& input, const Draft& draft, InputId state);
 bool is_all_of_block(const Draft& draft, const Instance& instance);
 std::int64_t share_bytes(const ShareBlock& block, std::int32_t devices);  // a multiple of kAlignment
-// Those of `count` devices from `first` on.
+// The share of `count` devices from `first` on.
 Share share_of(const ShareBlock& block, std::int32_t member, std::int32_t first, std::int32_t count, std::int32_t devices);
 
 // Whether it takes the device no time, or next to none: what is to be gathered is put in its place, a sum's part to the others.

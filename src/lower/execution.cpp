@@ -9,9 +9,8 @@ namespace {
 
 constexpr double kFlopsPerByte = 10;  // of the roofline that times runs here; only the order of events matters
 
-// Of each task.
-std::vector<double> durations_of(const Draft& draft) {
-  std::vector<double> out;
+IdVector<TaskId, double> durations_of(const Draft& draft) {
+  IdVector<TaskId, double> out;
   for (const Task& task : draft.tasks) {
     double& time = out.emplace_back(1);
     for (const Op& op : task.graph.ops) {
@@ -26,46 +25,44 @@ std::vector<double> durations_of(const Draft& draft) {
 struct Progress {
   const Draft& draft;
   const TransfersOf transfers;
-  const std::vector<double> durations;
-  std::vector<std::vector<std::int32_t>> incoming;  // of each device
-  std::vector<std::size_t> next_incoming;           // of each device
-  std::vector<double> clock;                        // of each device
-  std::vector<std::vector<std::size_t>> waiting;    // of each transfer: devices
-  std::vector<std::size_t> ready;                   // devices
+  const IdVector<TaskId, double> durations;
+  IdVector<ActorId, std::vector<TransferId>> incoming;
+  IdVector<ActorId, std::size_t> next_incoming;
+  IdVector<ActorId, double> clock;
+  IdVector<TransferId, std::vector<ActorId>> waiting;
+  std::vector<ActorId> ready;
   Execution done;
 };
 
-void post(Progress& p, std::size_t device, std::int32_t before) {
-  const std::vector<std::int32_t>& incoming = p.incoming[device];
+void post(Progress& p, ActorId device, std::int32_t before) {
+  const std::vector<TransferId>& incoming = p.incoming[device];
   for (std::size_t& next = p.next_incoming[device]; next < incoming.size(); ++next) {
-    const auto t = static_cast<std::size_t>(incoming[next]);
+    const TransferId t = incoming[next];
     if (p.draft.transfers[t].before > before) return;
     p.done.posted[t] = p.clock[device];
   }
 }
 
-void send(Progress& p, std::size_t device, const Run& run, std::int32_t r) {
+void send(Progress& p, ActorId device, const Run& run, std::int32_t r) {
   for (const Write& write : run.writes)
-    for (std::int32_t number : p.transfers[write.instance]) {
-      const auto t = static_cast<std::size_t>(number);
+    for (TransferId t : p.transfers[write.instance]) {
       const Transfer& transfer = p.draft.transfers[t];
-      if (transfer.after != r || transfer.from.index() != device) continue;
+      if (transfer.after != r || transfer.from != device) continue;
       p.done.sent[t] = p.clock[device];
-      p.done.order.push_back(number);
+      p.done.order.push_back(t);
       p.ready.insert(p.ready.end(), p.waiting[t].begin(), p.waiting[t].end());
       p.waiting[t].clear();
     }
 }
 
 // When all that the run reads is there, as far as transfers bring it; never: the device waits for one.
-double arrival(Progress& p, std::size_t device, const Run& run) {
+double arrival(Progress& p, ActorId device, const Run& run) {
   double start = p.clock[device];
   for (InstanceId i : run.reads) {
-    const Instance& instance = p.draft.at(i);
-    if (instance.source != Instance::Source::computed || instance.home.index() == device) continue;
-    for (std::int32_t number : p.transfers[i]) {
-      const auto t = static_cast<std::size_t>(number);
-      if (p.draft.transfers[t].to.index() != device) continue;
+    const Instance& instance = p.draft.instances[i];
+    if (instance.source != Instance::Source::computed || instance.home == device) continue;
+    for (TransferId t : p.transfers[i]) {
+      if (p.draft.transfers[t].to != device) continue;
       if (p.done.sent[t] == kNever) {
         p.waiting[t].push_back(device);
         return kNever;
@@ -77,7 +74,7 @@ double arrival(Progress& p, std::size_t device, const Run& run) {
 }
 
 // Times runs of the device until one needs a transfer that is not sent yet.
-void advance(Progress& p, std::size_t device) {
+void advance(Progress& p, ActorId device) {
   const std::vector<Run>& runs = p.draft.actors[device];
   std::vector<double>& end = p.done.end[device];
   while (end.size() < runs.size()) {
@@ -86,7 +83,7 @@ void advance(Progress& p, std::size_t device) {
     post(p, device, r);
     const double start = arrival(p, device, run);
     if (start == kNever) return;
-    p.clock[device] = start + (run.opcode == Opcode::run ? p.durations[run.task.index()] : 0);
+    p.clock[device] = start + (run.opcode == Opcode::run ? p.durations[run.task] : 0);
     end.push_back(p.clock[device]);
     send(p, device, run, r);
   }
@@ -99,14 +96,14 @@ TransfersOf::TransfersOf(const Draft& draft) : begin_(draft.instances.size() + 1
   for (const Transfer& transfer : draft.transfers) ++begin_[transfer.instance.index() + 1];
   for (std::size_t i = 1; i < begin_.size(); ++i) begin_[i] += begin_[i - 1];
   std::vector<std::size_t> next(begin_.begin(), begin_.end() - 1);
-  for (std::int32_t number = 0; const Transfer& transfer : draft.transfers) numbers_[next[transfer.instance.index()]++] = number++;
+  for (const TransferId t : draft.transfers.ids()) numbers_[next[draft.transfers[t].instance.index()]++] = t;
 }
 
-std::vector<std::vector<std::int32_t>> incoming_of(const Draft& draft) {
-  std::vector<std::vector<std::int32_t>> out(draft.actors.size());
-  for (std::int32_t number = 0; const Transfer& transfer : draft.transfers) out[transfer.to.index()].push_back(number++);
-  const auto before = [&](std::int32_t number) { return draft.transfers[static_cast<std::size_t>(number)].before; };
-  for (std::vector<std::int32_t>& list : out) std::ranges::stable_sort(list, {}, before);
+IdVector<ActorId, std::vector<TransferId>> incoming_of(const Draft& draft) {
+  IdVector<ActorId, std::vector<TransferId>> out(draft.actors.size());
+  for (const TransferId t : draft.transfers.ids()) out[draft.transfers[t].to].push_back(t);
+  const auto before = [&](TransferId t) { return draft.transfers[t].before; };
+  for (std::vector<TransferId>& list : out) std::ranges::stable_sort(list, {}, before);
   return out;
 }
 
@@ -119,12 +116,12 @@ Execution execute(const Draft& draft) {
       incoming_of(draft),
       std::vector<std::size_t>(devices),
       std::vector<double>(devices),
-      std::vector<std::vector<std::size_t>>(transfers),
+      std::vector<std::vector<ActorId>>(transfers),
       {},
       {std::vector<std::vector<double>>(devices), std::vector<double>(transfers, kNever), std::vector<double>(transfers, kNever), {}}};
-  for (std::size_t d = devices; d-- > 0;) p.ready.push_back(d);
+  for (std::size_t d = devices; d-- > 0;) p.ready.emplace_back(d);
   while (!p.ready.empty()) {
-    const std::size_t device = p.ready.back();
+    const ActorId device = p.ready.back();
     p.ready.pop_back();
     advance(p, device);
   }

@@ -9,7 +9,7 @@ namespace penstock {
 ValueId Fragment::import(const Draft& draft, const InstancePart& origin) {
   if (std::ranges::find(reads, origin.instance) == reads.end()) {
     reads.push_back(origin.instance);
-    for (std::int32_t part = 0; const TensorType& type : draft.at(origin.instance).types)
+    for (std::int32_t part = 0; const TensorType& type : draft.instances[origin.instance].types)
       input_[{origin.instance, part++}] = graph.add_input(type, concat("x", graph.inputs.size()));
   }
   return input_.at({origin.instance, origin.part});
@@ -18,7 +18,7 @@ ValueId Fragment::import(const Draft& draft, const InstancePart& origin) {
 ValueId Fragment::need(const Draft& draft, ValueId value, const FindInstance& find) {
   if (const auto found = local_.find(value); found != local_.end()) return found->second;
   if (const std::optional<InstancePart> origin = find(value)) return local_[value] = import(draft, *origin);
-  copy(draft, step_.ops[producer_[value.index()].index()], find);
+  copy(draft, step_.ops[producer_[value]], find);
   return local_.at(value);
 }
 

@@ -21,7 +21,7 @@ using FindInstance = std::function<std::optional<InstancePart>(ValueId)>;
 class Fragment {
  public:
   // Both must outlive the fragment: ops and types of the step, and who makes each value.
-  Fragment(const Graph& step, const std::vector<OpId>& producer) : step_(step), producer_(producer) {}
+  Fragment(const Graph& step, const IdVector<ValueId, OpId>& producer) : step_(step), producer_(producer) {}
 
   Graph graph;
   std::vector<InstanceId> reads;  // their parts, in order, are the graph's inputs
@@ -35,7 +35,7 @@ class Fragment {
   ValueId import(const Draft& draft, const InstancePart& origin);
 
   const Graph& step_;
-  const std::vector<OpId>& producer_;
+  const IdVector<ValueId, OpId>& producer_;
   std::unordered_map<ValueId, ValueId> local_;                    // value of the step: here
   std::map<std::pair<InstanceId, std::int32_t>, ValueId> input_;  // part of an instance: graph input
 };

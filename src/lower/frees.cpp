@@ -22,14 +22,13 @@ std::ptrdiff_t run_after(const std::vector<Run>& runs, std::int32_t r) {
 // same time: a device posts after it has freed, and two whose runs end together could each wait for what the other posts next.
 std::int32_t free_after(const Draft& draft, const Execution& execution, const TransfersOf& transfers, ActorId device, const Touch& touch) {
   double posted = -1;
-  for (std::int32_t number : transfers[touch.instance])
-    if (draft.transfers[static_cast<std::size_t>(number)].from == device)
-      posted = std::max(posted, execution.posted[static_cast<std::size_t>(number)]);
-  const std::vector<Run>& runs = draft.row(device);
+  for (TransferId t : transfers[touch.instance])
+    if (draft.transfers[t].from == device) posted = std::max(posted, execution.posted[t]);
+  const std::vector<Run>& runs = draft.actors[device];
   // What is being sent or copied to the host stays for one more run, so that the device computes while that takes its time.
-  const bool leaves = posted >= 0 || is_beside(runs[static_cast<std::size_t>(touch.last_touch)]);
+  const bool leaves = posted >= 0 || is_beside(runs[touch.last_touch]);
   const std::ptrdiff_t earliest = leaves ? run_after(runs, touch.last_touch) : touch.last_touch;
-  const std::vector<double>& end = execution.end[device.index()];
+  const std::vector<double>& end = execution.end[device];
   const auto from = end.begin() + std::min(earliest, std::ssize(end));
   return static_cast<std::int32_t>(std::upper_bound(from, end.end(), posted) - end.begin());
 }
@@ -40,12 +39,10 @@ void place_frees(const LowerInput&, Draft& draft) {
   const Execution execution = execute(draft);
   const TransfersOf transfers(draft);
   Touches touches(draft);
-  for (std::size_t d = 0; d < draft.actors.size(); ++d) {
-    const ActorId device(static_cast<std::int64_t>(d));
+  for (const ActorId device : draft.actors.ids())
     for (const Touch& touch : touches.of(draft, device))
-      if (draft.at(touch.instance).source != Instance::Source::state)
+      if (draft.instances[touch.instance].source != Instance::Source::state)
         draft.frees.push_back({touch.instance, device, free_after(draft, execution, transfers, device, touch)});
-  }
 }
 
 }  // namespace penstock

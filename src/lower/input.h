@@ -10,32 +10,26 @@
 
 namespace penstock {
 
-using ActorId = Id<struct ActorTag>;    // row of the table; from the pass `devices` on a device of the program
-using StageId = Id<struct StageTag>;    // position in StageDag::names
-using InputId = Id<struct InputTag>;    // position in the inputs of the step
-using ResultId = Id<struct ResultTag>;  // position in the results of the loop
-using BlockId = Id<struct BlockTag>;    // position in Draft::blocks
-
 struct LowerInput {
   Graph step;  // with stages assigned
   StageDag dag;
   Schedule schedule;
   LowerOptions options;
-  std::size_t loop = 0;                  // index of the accumulate in step.ops
-  std::vector<std::int32_t> group_size;  // devices of each actor
+  std::size_t loop = 0;                        // index of the accumulate in step.ops
+  IdVector<ActorId, std::int32_t> group_size;  // devices
   std::int32_t parts = 1;  // of each of the table's micro-batches: the least that each group can share; one is a micro-batch of the step
-  std::int32_t microbatches = 1;  // of the step
-  std::int32_t local = 1;         // Sharding::local, at level 3
-  std::vector<InputId> input_of;  // of each value of the step; none: it is computed
+  std::int32_t microbatches = 1;        // of the step
+  std::int32_t local = 1;               // Sharding::local, at level 3
+  IdVector<ValueId, InputId> input_of;  // of the step; none: it is computed
 
   const Op& loop_op() const { return step.ops[loop]; }
   std::int32_t actors() const { return static_cast<std::int32_t>(schedule.actors.size()); }
-  std::int32_t devices(ActorId actor) const { return group_size[actor.index()]; }
+  std::int32_t devices(ActorId actor) const { return group_size[actor]; }
   std::int32_t table_microbatches() const { return microbatches / parts; }
   bool is_state(InputId input) const { return input && input.value < step.state; }
   ValueId value(InputId input) const { return step.inputs[input.index()]; }
   // Operand of the loop, as an input of the step; none: it is computed before the loop.
-  InputId input_of_operand(std::int32_t operand) const { return input_of[loop_op().operands[static_cast<std::size_t>(operand)].index()]; }
+  InputId input_of_operand(std::int32_t operand) const { return input_of[loop_op().operands[operand]]; }
 };
 
 // The step as the passes read it: cut for the schedule, and both held against each other. Throws Error as lower() does.

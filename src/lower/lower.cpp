@@ -15,7 +15,7 @@ namespace penstock {
 namespace {
 
 void check_stage_count(const Schedule& schedule, const std::vector<std::string>& stages) {
-  if (schedule.stages() == static_cast<std::int32_t>(stages.size())) return;
+  if (schedule.stages() == std::ssize(stages)) return;
   throw Error(concat("schedule ", schedule.name, " is for ", schedule.stages(), " stages; the model has ", stages.size()),
               {concat("the model's stages: ", join(stages, ", "))},
               concat("mark ", schedule.stages(), " stages in the model, or make the table for ", stages.size()));
@@ -42,7 +42,7 @@ void check_recomputation(const Schedule& schedule, const StageDag& dag, const Lo
   for (const auto& row : schedule.actors)
     for (const Action& action : row) {
       if (action.kind != Kind::R) continue;
-      const std::string& stage = dag.names[static_cast<std::size_t>(action.stage)];
+      const std::string& stage = dag.names[action.stage];
       if (std::find(options.recompute.begin(), options.recompute.end(), stage) != options.recompute.end())
         throw Error(
             concat("schedule ", schedule.name, ": ", text(action), " has nothing to recompute"),
@@ -57,7 +57,7 @@ std::vector<bool> stages_with(const Schedule& schedule, std::size_t stages, std:
   for (const auto& row : schedule.actors)
     for (const Action& action : row)
       if (std::find(kinds.begin(), kinds.end(), action.kind) != kinds.end() && action.stage < static_cast<std::int32_t>(stages))
-        out[static_cast<std::size_t>(action.stage)] = true;
+        out[action.stage] = true;
   return out;
 }
 
@@ -74,8 +74,7 @@ LowerInput input_of(StagedStep staged, const Schedule& schedule, const LowerOpti
   input.microbatches = static_cast<std::int32_t>(attribute<std::int64_t>(input.loop_op(), "microbatches"));
   if (options.sharding.level == 3) input.local = options.sharding.local;
   input.input_of.resize(input.step.values.size());
-  for (std::size_t i = input.step.inputs.size(); i-- > 0;)
-    input.input_of[input.step.inputs[i].index()] = InputId(static_cast<std::int64_t>(i));
+  for (std::size_t i = input.step.inputs.size(); i-- > 0;) input.input_of[input.step.inputs[i]] = InputId(i);
   return input;
 }
 
@@ -135,7 +134,7 @@ std::vector<std::vector<std::string>> parameter_blocks(const Graph& training_ste
   for (const ShareBlock& block : draft.blocks) {
     if (block.parameters.empty()) continue;
     std::vector<std::string>& names = out.emplace_back();
-    for (InputId parameter : block.parameters) names.push_back(input.step.values[input.value(parameter).index()].name);
+    for (InputId parameter : block.parameters) names.push_back(input.step.values[input.value(parameter)].name);
   }
   return out;
 }

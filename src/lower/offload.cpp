@@ -12,29 +12,28 @@ namespace {
 
 using StageUnit = std::pair<StageId, Unit>;
 
-// Of what the forwards named make: what runs of the same stage alone read, one of them at least on its home (a W may be elsewhere).
+// What the named forwards make and runs of the same stage alone read, one of them at least on its home (a W may be elsewhere).
 std::map<StageUnit, std::vector<InstanceId>> residuals(const Draft& draft) {
   std::map<StageUnit, std::vector<InstanceId>> made;
   for (const std::vector<Run>& runs : draft.actors)
     for (const Run& run : runs)
       if (run.placeholder && run.kind == Kind::OFFLOAD) made[{run.stage, run.unit}];
-  std::vector<bool> is_read_by_others(draft.instances.size()), is_read_here(draft.instances.size());
-  std::vector<StageId> stage(draft.instances.size());
+  IdVector<InstanceId, bool> is_read_by_others(draft.instances.size()), is_read_here(draft.instances.size());
+  IdVector<InstanceId, StageId> stage(draft.instances.size());
   for (const std::vector<Run>& runs : draft.actors)
     for (const Run& run : runs)
       if (const auto of = made.find({run.stage, run.unit}); run.kind == Kind::F && of != made.end())
         for (const Write& write : run.writes) {
-          stage[write.instance.index()] = run.stage;
-          if (write.mode == ResultMode::store && draft.at(write.instance).unit) of->second.push_back(write.instance);
+          stage[write.instance] = run.stage;
+          if (write.mode == ResultMode::store && draft.instances[write.instance].unit) of->second.push_back(write.instance);
         }
-  for (std::size_t a = 0; a < draft.actors.size(); ++a)
-    for (const Run& run : draft.actors[a])
+  for (const ActorId actor : draft.actors.ids())
+    for (const Run& run : draft.actors[actor])
       for (InstanceId read : run.reads) {
-        if (run.stage != stage[read.index()]) is_read_by_others[read.index()] = true;
-        if (draft.at(read).home.index() == a) is_read_here[read.index()] = true;
+        if (run.stage != stage[read]) is_read_by_others[read] = true;
+        if (draft.instances[read].home == actor) is_read_here[read] = true;
       }
-  for (auto& [of, instances] : made)
-    std::erase_if(instances, [&](InstanceId i) { return is_read_by_others[i.index()] || !is_read_here[i.index()]; });
+  for (auto& [of, instances] : made) std::erase_if(instances, [&](InstanceId i) { return is_read_by_others[i] || !is_read_here[i]; });
   return made;
 }
 
@@ -44,25 +43,25 @@ void offload_residuals(const LowerInput&, Draft& draft) {
   const auto moved = residuals(draft);
   if (moved.empty()) return;
   std::map<InstanceId, InstanceId> on_host, back;
-  for (std::size_t a = 0; a < draft.actors.size(); ++a) {
-    for (Run& run : draft.actors[a]) {
+  for (const ActorId actor : draft.actors.ids()) {
+    for (Run& run : draft.actors[actor]) {
       if (!run.placeholder || (run.kind != Kind::OFFLOAD && run.kind != Kind::RELOAD)) {
         for (InstanceId& read : run.reads)
-          if (const auto found = back.find(read); found != back.end() && draft.at(read).home.index() == a) read = found->second;
+          if (const auto found = back.find(read); found != back.end() && draft.instances[read].home == actor) read = found->second;
         continue;
       }
       const bool out = run.kind == Kind::OFFLOAD;
       run.placeholder = false;
       run.opcode = out ? Opcode::offload : Opcode::reload;
       for (InstanceId original : moved.at({run.stage, run.unit})) {
-        Instance to = draft.at(original);
+        Instance to = draft.instances[original];
         to.name += out ? ".host" : ".back";
         to.host = out;
         run.reads.push_back(out ? original : on_host.at(original));
         run.writes.push_back({(out ? on_host : back)[original] = add(draft, std::move(to))});
       }
     }
-    std::erase_if(draft.actors[a], [](const Run& run) { return is_host_copy(run.opcode) && run.reads.empty(); });
+    std::erase_if(draft.actors[actor], [](const Run& run) { return is_host_copy(run.opcode) && run.reads.empty(); });
   }
 }
 

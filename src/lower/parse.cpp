@@ -1,79 +1,19 @@
 // Reads the text form of drafts. What it returns is safe to hand to verify(): every handle, task and block is there.
-#include <charconv>
-#include <limits>
-#include <unordered_map>
-
-#include "base/cursor.h"
 #include "base/text.h"
 #include "ir/graph_parser.h"
 #include "lower/draft.h"
 #include "lower/text_names.h"
+#include "program/reading.h"
 
 namespace penstock {
 namespace {
-
-using Names = std::unordered_map<std::string, std::int32_t>;
 
 // The reader's place, and what has been named up to there.
 struct Reader {
   Cursor in;
   Draft draft{};
-  Names tasks{}, instances{};
+  Names tasks{"task", "@"}, instances{"instance", "%"};
 };
-
-std::int64_t integer_in(Cursor& in, std::int64_t low, std::int64_t high) {
-  in.skip();
-  const std::size_t position = in.position();
-  const std::int64_t value = in.integer();
-  if (value < low || value > high) in.fail_at(position, concat("expected a number from ", low, " to ", high, ", found ", value));
-  return value;
-}
-
-std::int32_t index(Cursor& in) {
-  return static_cast<std::int32_t>(integer_in(in, 0, std::numeric_limits<std::int32_t>::max()));
-}
-
-std::string name_after(Cursor& in, std::string_view sigil) {
-  in.expect(sigil);
-  return in.peek() == '"' ? in.string() : std::string(in.name());
-}
-
-std::int32_t find(Cursor& in, const Names& names, std::string_view thing, std::string_view sigil) {
-  in.skip();
-  const std::size_t position = in.position();
-  const std::string name = name_after(in, sigil);
-  const auto found = names.find(name);
-  if (found != names.end()) return found->second;
-  std::vector<std::string> known;
-  for (const auto& entry : names) known.push_back(entry.first);
-  const std::string near = nearest(name, known);
-  in.fail_at(position, concat("there is no ", thing, " ", sigil, name), near.empty() ? "" : concat("did you mean ", sigil, near, "?"));
-}
-
-std::string define(Cursor& in, Names& names, std::string_view thing, std::string_view sigil) {
-  in.skip();
-  const std::size_t position = in.position();
-  std::string name = name_after(in, sigil);
-  if (!names.emplace(name, static_cast<std::int32_t>(names.size())).second)
-    in.fail_at(position, concat("a second ", thing, " named ", sigil, name));
-  return name;
-}
-
-// Things that are numbered in order: "block 0", "block 1".
-void next_number(Cursor& in, std::string_view thing, std::size_t number) {
-  in.skip();
-  const std::size_t position = in.position();
-  if (index(in) != static_cast<std::int64_t>(number)) in.fail_at(position, concat("expected ", thing, " ", number));
-}
-
-template <class Item>
-void parse_list(Cursor& in, const Item& item) {
-  in.expect("(");
-  if (in.accept(")")) return;
-  do item();
-  while (in.accept(","));
-  in.expect(")");
-}
 
 template <std::size_t count>
 std::size_t one_of(Cursor& in, const std::array<std::string_view, count>& words) {
@@ -130,13 +70,13 @@ BlockId block_number(Reader& r) {
 }
 
 InstanceId instance_name(Reader& r) {
-  return InstanceId(find(r.in, r.instances, "instance", "%"));
+  return InstanceId(find(r.in, r.instances));
 }
 
 void parse_task(Reader& r) {
-  std::string name = define(r.in, r.tasks, "task", "@");
+  std::string name = define(r.in, r.tasks);
   Graph graph = parse_graph(r.in);
-  r.draft.task_by_hash.emplace(structural_hash(graph), TaskId(static_cast<std::int64_t>(r.draft.tasks.size())));
+  r.draft.task_by_hash.emplace(structural_hash(graph), TaskId(r.draft.tasks.size()));
   r.draft.tasks.push_back({std::move(name), std::move(graph), 0});
 }
 
@@ -155,7 +95,7 @@ void parse_sharded(Reader& r) {
   if (!state) r.in.expect("result");
   const std::int32_t of = index(r.in);
   const BlockId block = block_number(r);
-  const Member member{block, static_cast<std::int32_t>(integer_in(r.in, 0, std::ssize(r.draft.at(block).members) - 1))};
+  const Member member{block, static_cast<std::int32_t>(integer_in(r.in, 0, std::ssize(r.draft.blocks[block].members) - 1))};
   if (state)
     r.draft.sharded_states[InputId(of)] = member;
   else
@@ -164,7 +104,7 @@ void parse_sharded(Reader& r) {
 
 void parse_instance(Reader& r) {
   Instance i;
-  i.name = define(r.in, r.instances, "instance", "%");
+  i.name = define(r.in, r.instances);
   i.source = static_cast<Instance::Source>(one_of(r.in, draft_text::kSources));
   if (i.source != Instance::Source::computed) i.input = InputId(index(r.in));
   if (r.in.accept("on")) i.home = ActorId(index(r.in));
@@ -174,7 +114,7 @@ void parse_instance(Reader& r) {
   if (r.in.accept("block")) {
     i.block = block_number(r);
     r.in.expect("members");
-    const auto last = std::ssize(r.draft.at(i.block).members) - 1;
+    const auto last = std::ssize(r.draft.blocks[i.block].members) - 1;
     parse_list(r.in, [&] { i.members.push_back(static_cast<std::int32_t>(integer_in(r.in, 0, last))); });
     i.extent = static_cast<Extent>(one_of(r.in, draft_text::kExtents));
   }
@@ -185,21 +125,11 @@ void parse_instance(Reader& r) {
   if (i.input) r.draft.inputs.try_emplace({i.input, i.unit}, id);
 }
 
-// "2F3", or "2U" where no micro-batch is named.
 void parse_action(Cursor& in, Run& run) {
-  run.stage = StageId(index(in));
-  const std::size_t position = in.position();
-  const std::string_view word = in.word();
-  const std::size_t letters = std::min(word.find_first_of("0123456789"), word.size());
-  const std::string_view digits = word.substr(letters);
-  int kind = 0;
-  while (kind <= static_cast<int>(Kind::RECV_B) && name(static_cast<Kind>(kind)) != word.substr(0, letters)) ++kind;
-  if (kind > static_cast<int>(Kind::RECV_B)) in.fail_at(position, concat("unknown kind of action ", quote(word.substr(0, letters))));
-  run.kind = static_cast<Kind>(kind);
-  if (digits.empty()) return;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), run.unit.microbatch);
-  if (error != std::errc() || end != digits.data() + digits.size())
-    in.fail_at(position + letters, concat("expected a micro-batch, found ", digits));
+  const ActionName action = action_name(in);
+  run.stage = StageId(action.stage);
+  run.kind = action.kind;
+  run.unit.microbatch = action.microbatch;
 }
 
 // False where the next word is none that a run can have: the others come of transfers and frees.
@@ -218,7 +148,7 @@ bool parse_run(Reader& r, std::vector<Run>& runs) {
   if (!run.placeholder && !parse_opcode(r.in, run.opcode)) return false;
   if (r.in.next_is_number()) parse_action(r.in, run);
   if (!run.placeholder) {
-    if (run.opcode == Opcode::run) run.task = TaskId(find(r.in, r.tasks, "task", "@"));
+    if (run.opcode == Opcode::run) run.task = TaskId(find(r.in, r.tasks));
     parse_list(r.in, [&] { run.reads.push_back(instance_name(r)); });
     r.in.expect("->");
     parse_list(r.in, [&] {

@@ -27,8 +27,8 @@ namespace {
 Outside without_loop(const LowerInput& input, const Draft& draft) {
   Outside out{input.step};
   const Op& loop = input.loop_op();
-  std::vector<std::vector<PartialSum>> partials(loop.results.size());
-  for (const PartialSum& partial : draft.partials) partials[partial.result.index()].push_back(partial);
+  IdVector<ResultId, std::vector<PartialSum>> partials(loop.results.size());
+  for (const PartialSum& partial : draft.partials) partials[partial.result].push_back(partial);
   std::vector<Op> sums;
   for (std::size_t r = 0; r < loop.results.size(); ++r) {
     std::vector<PartialSum>& parts = partials[r];
@@ -56,9 +56,9 @@ Outside without_loop(const LowerInput& input, const Draft& draft) {
 // Actors and stages of the table's U.
 std::set<std::pair<ActorId, StageId>> updates_of(const Draft& draft) {
   std::set<std::pair<ActorId, StageId>> updates;
-  for (std::size_t a = 0; a < draft.actors.size(); ++a)
-    for (const Run& run : draft.actors[a])
-      if (run.placeholder) updates.emplace(ActorId(static_cast<std::int64_t>(a)), run.stage);
+  for (const ActorId actor : draft.actors.ids())
+    for (const Run& run : draft.actors[actor])
+      if (run.placeholder) updates.emplace(actor, run.stage);
   return updates;
 }
 
@@ -66,17 +66,17 @@ std::set<std::pair<ActorId, StageId>> updates_of(const Draft& draft) {
 void note_members(const LowerInput& input, const Draft& draft, const Outside& outside, ValueFacts& facts) {
   const Graph& graph = outside.graph;
   for (const auto& [value, place] : outside.partial)
-    if (const Instance& from = draft.at(place.instance); from.extent != Extent::whole)
-      facts.member[value.index()] = {from.block, from.members[static_cast<std::size_t>(place.part)]};
-  for (const auto& [state, member] : draft.sharded_states) facts.member[input.value(state).index()] = member;
+    if (const Instance& from = draft.instances[place.instance]; from.extent != Extent::whole)
+      facts.member[value] = {from.block, from.members[place.part]};
+  for (const auto& [state, member] : draft.sharded_states) facts.member[input.value(state)] = member;
   for (const Op& op : graph.ops) {
-    const auto from = std::ranges::find_if(op.operands, [&](ValueId v) { return facts.in_shares(v) && facts.dependent[v.index()]; });
+    const auto from = std::ranges::find_if(op.operands, [&](ValueId v) { return facts.in_shares(v) && facts.dependent[v]; });
     if (from == op.operands.end()) continue;
     const bool sums = share_rule(graph, op) == ShareRule::sum;
     for (ValueId result : op.results) {
-      facts.is_term[result.index()] = sums;
-      facts.origin[result.index()] = facts.origin[from->index()];
-      if (!sums) facts.member[result.index()] = facts.member[from->index()];
+      facts.is_term[result] = sums;
+      facts.origin[result] = facts.origin[*from];
+      if (!sums) facts.member[result] = facts.member[*from];
     }
   }
 }
@@ -92,12 +92,12 @@ ValueFacts facts_of(const LowerInput& input, const Draft& draft, const Outside& 
   facts.is_term.resize(values);
   const std::set<std::pair<ActorId, StageId>> updates = updates_of(draft);
   for (const auto& [value, place] : outside.partial) {
-    facts.dependent[value.index()] = true;
-    facts.group[value.index()] = {place.actor, 0, updates.contains({place.actor, place.stage}) ? place.stage : StageId()};
+    facts.dependent[value] = true;
+    facts.group[value] = {place.actor, 0, updates.contains({place.actor, place.stage}) ? place.stage : StageId()};
   }
   for (const Op& op : graph.ops) {
-    const bool any = std::ranges::any_of(op.operands, [&](ValueId v) { return facts.dependent[v.index()]; });
-    for (ValueId result : op.results) facts.dependent[result.index()] = any;
+    const bool any = std::ranges::any_of(op.operands, [&](ValueId v) { return facts.dependent[v]; });
+    for (ValueId result : op.results) facts.dependent[result] = any;
   }
   facts.origin = facts.group;
   note_members(input, draft, outside, facts);
@@ -105,39 +105,41 @@ ValueFacts facts_of(const LowerInput& input, const Draft& draft, const Outside& 
 }
 
 bool depends(const ValueFacts& facts, const Op& op) {
-  return !op.results.empty() && facts.dependent[op.results[0].index()];
+  return !op.results.empty() && facts.dependent[op.results[0]];
 }
 
 // The states that a value is made of.
 void collect_states(const LowerInput& input, const Graph& graph, const ValueFacts& facts, ValueId value, std::set<InputId>& out) {
-  if (const InputId from = facts.input[value.index()]; input.is_state(from)) out.insert(from);
-  if (const OpId op = facts.producer[value.index()])
-    for (ValueId operand : graph.ops[op.index()].operands) collect_states(input, graph, facts, operand, out);
+  if (const InputId from = facts.input[value]; input.is_state(from)) out.insert(from);
+  if (const OpId op = facts.producer[value])
+    for (ValueId operand : graph.ops[op].operands) collect_states(input, graph, facts, operand, out);
 }
 
 // Notes that the actor makes a value of states that do not depend on the loop.
 void hold_states(const LowerInput& input, const Graph& graph, const ValueFacts& facts, ValueId value, ActorId actor, StatePlaces& state) {
-  if (facts.dependent[value.index()]) return;
+  if (facts.dependent[value]) return;
   std::set<InputId> states;
   collect_states(input, graph, facts, value, states);
   for (InputId s : states) {
-    state.holders[s.index()].insert(actor);
-    if (!state.home[s.index()]) state.home[s.index()] = actor;
+    state.holders[s].insert(actor);
+    if (!state.home[s]) state.home[s] = actor;
   }
 }
 
 // A state's owner is the actor that runs the first stage reading it.
 StatePlaces states_read(const LowerInput& input, const Draft& draft, const Outside& outside, const ValueFacts& facts) {
-  const auto states = static_cast<std::size_t>(input.step.state);
-  StatePlaces out{std::vector<ActorId>(states), std::vector<std::set<ActorId>>(states), std::vector<std::set<StageId>>(states)};
-  std::vector<StageId> first_stage(states);
-  for (std::size_t a = 0; a < draft.actors.size(); ++a)
-    for (const Run& run : draft.actors[a]) {
+  const std::size_t states = input.step.state;
+  StatePlaces out;
+  out.home.resize(states);
+  out.holders.resize(states);
+  out.readers.resize(states);
+  IdVector<InputId, StageId> first_stage(states);
+  for (const ActorId actor : draft.actors.ids())
+    for (const Run& run : draft.actors[actor]) {
       if (!run.stage) continue;  // what stands before the loop reads for the loop: below
       for (InstanceId read : run.reads) {
-        if (draft.at(read).source != Instance::Source::state) continue;
-        const std::size_t s = draft.at(read).input.index();
-        const ActorId actor(static_cast<std::int64_t>(a));
+        if (draft.instances[read].source != Instance::Source::state) continue;
+        const InputId s = draft.instances[read].input;
         out.holders[s].insert(actor);
         out.readers[s].insert(run.stage);
         if (out.home[s] && run.stage >= first_stage[s]) continue;
@@ -145,32 +147,31 @@ StatePlaces states_read(const LowerInput& input, const Draft& draft, const Outsi
         first_stage[s] = run.stage;
       }
     }
-  for (const LoopUse& use : draft.uses)
-    hold_states(input, outside.graph, facts, input.loop_op().operands[static_cast<std::size_t>(use.operand)], use.actor, out);
+  for (const LoopUse& use : draft.uses) hold_states(input, outside.graph, facts, input.loop_op().operands[use.operand], use.actor, out);
   return out;
 }
 
 bool is_read_by_others(const StatePlaces& state, InputId of, StageId stage) {
-  return std::ranges::any_of(state.readers[of.index()], [&](StageId reader) { return reader != stage; });
+  return std::ranges::any_of(state.readers[of], [&](StageId reader) { return reader != stage; });
 }
 
 // Where there is no U to update ahead in, or other stages read the state, nothing is gained by that: back to one update at the end.
 void update_once(const LowerInput& input, const Draft& draft, const ValueFacts& facts, const StatePlaces& state, Outside& outside) {
   update_ahead_only_where(outside.graph, [&](const Op& ahead) {
     const auto gradient = outside.partial.find(ahead.operands[1]);
-    const InputId of = facts.input[ahead.operands[0].index()];
+    const InputId of = facts.input[ahead.operands[0]];
     if (gradient == outside.partial.end() || !input.is_state(of)) return false;
-    const Extent made = draft.at(gradient->second.instance).extent;
+    const Extent made = draft.instances[gradient->second.instance].extent;
     if (made != Extent::whole && extent_of(input, draft, of) != made) return false;  // written at the step's end
-    return facts.group[ahead.operands[1].index()].update && !is_read_by_others(state, of, gradient->second.stage);
+    return facts.group[ahead.operands[1]].update && !is_read_by_others(state, of, gradient->second.stage);
   });
 }
 
-// Of terms that are added up with others, those that arise in one task are added up there: then there is one to be summed over the devices.
+// Terms of a sum that arise in one task are added up there: then there is one to be summed over the devices.
 void join_terms(const ValueFacts& facts, Graph& graph, Op& sum, std::vector<Op>& ops) {
   std::map<TaskGroup, std::vector<ValueId>> terms;
   std::vector<ValueId> operands;
-  for (ValueId v : sum.operands) (facts.is_term[v.index()] ? terms[facts.origin[v.index()]] : operands).push_back(v);
+  for (ValueId v : sum.operands) (facts.is_term[v] ? terms[facts.origin[v]] : operands).push_back(v);
   if (operands.size() + terms.size() < 2) return;  // the sum arises in that task
   for (const auto& [group, list] : terms) {
     Op joined = sum;
@@ -193,20 +194,20 @@ void join_terms(const ValueFacts& facts, Graph& graph) {
 
 // The earlier version of which the value is a later one; none: it is no such.
 ValueId revised(const Graph& graph, const ValueFacts& facts, ValueId v) {
-  const OpId from = facts.producer[v.index()];
+  const OpId from = facts.producer[v];
   if (!from) return {};
-  const Op& op = graph.ops[from.index()];
+  const Op& op = graph.ops[from];
   const OpDefinition* definition = find_op(op.name);
   if (!definition || !definition->revises) return {};
-  return op.operands[static_cast<std::size_t>(std::ranges::find(op.results, v) - op.results.begin())];
+  return op.operands[std::ranges::find(op.results, v) - op.results.begin()];
 }
 
-// Of each op: the first state that a result of it is a version of.
-std::vector<InputId> written_states(const Graph& graph, const ValueFacts& facts) {
-  std::vector<InputId> out(graph.ops.size());
+// By op: the first state that a result of it is a version of.
+IdVector<OpId, InputId> written_states(const Graph& graph, const ValueFacts& facts) {
+  IdVector<OpId, InputId> out(graph.ops.size());
   for (std::int32_t s = graph.state; s-- > 0;)
-    for (ValueId v = graph.outputs[static_cast<std::size_t>(s)]; v; v = revised(graph, facts, v))
-      if (const OpId from = facts.producer[v.index()]) out[from.index()] = InputId(s);
+    for (ValueId v = graph.outputs[s]; v; v = revised(graph, facts, v))
+      if (const OpId from = facts.producer[v]) out[from] = InputId(s);
   return out;
 }
 
@@ -221,14 +222,14 @@ struct Decided {
 std::int64_t bytes_moved(const Decided& d, const Op& op, ActorId actor, InputId written) {
   std::int64_t bytes = 0;
   for (ValueId v : op.operands) {
-    const InputId from = d.facts.input[v.index()];
-    if (d.facts.dependent[v.index()]) {
-      if (d.facts.group[v.index()].actor != actor) bytes += d.graph.type(v).bytes();
+    const InputId from = d.facts.input[v];
+    if (d.facts.dependent[v]) {
+      if (d.facts.group[v].actor != actor) bytes += d.graph.type(v).bytes();
     } else if (d.input.is_state(from)) {
-      if (d.state.home[from.index()] && !d.state.holders[from.index()].contains(actor)) bytes += d.graph.type(v).bytes();
+      if (d.state.home[from] && !d.state.holders[from].contains(actor)) bytes += d.graph.type(v).bytes();
     }
   }
-  if (written && d.state.home[written.index()] && d.state.home[written.index()] != actor) bytes += d.graph.type(op.results[0]).bytes();
+  if (written && d.state.home[written] && d.state.home[written] != actor) bytes += d.graph.type(op.results[0]).bytes();
   return bytes;
 }
 
@@ -236,8 +237,8 @@ ActorId actor_for(const Decided& d, const Op& op, InputId written) {
   const bool has_shares = std::ranges::any_of(op.operands, [&](ValueId v) { return d.facts.in_shares(v); });
   std::set<ActorId> candidates;
   for (ValueId v : op.operands)
-    if (d.facts.dependent[v.index()] && (d.facts.in_shares(v) || !has_shares)) candidates.insert(d.facts.group[v.index()].actor);
-  if (!has_shares && written && d.state.home[written.index()]) candidates.insert(d.state.home[written.index()]);
+    if (d.facts.dependent[v] && (d.facts.in_shares(v) || !has_shares)) candidates.insert(d.facts.group[v].actor);
+  if (!has_shares && written && d.state.home[written]) candidates.insert(d.state.home[written]);
   ActorId best;
   std::int64_t best_bytes = 0;
   for (ActorId actor : candidates) {
@@ -251,18 +252,17 @@ ActorId actor_for(const Decided& d, const Op& op, InputId written) {
 
 // Does it only add up terms that arise in one task?
 bool adds_terms(const ValueFacts& facts, const Op& op) {
-  return op.name == "add_n" && std::ranges::all_of(op.operands, [&](ValueId v) {
-           return facts.is_term[v.index()] && facts.group[v.index()] == facts.group[op.operands[0].index()];
-         });
+  return op.name == "add_n" &&
+         std::ranges::all_of(op.operands, [&](ValueId v) { return facts.is_term[v] && facts.group[v] == facts.group[op.operands[0]]; });
 }
 
 TaskGroup group_of(const Decided& d, const Op& op, ActorId actor, InputId written) {
   TaskGroup group{actor};
   std::optional<StageId> update;
   for (ValueId v : op.operands) {
-    if (!d.facts.dependent[v.index()]) continue;
-    const TaskGroup& from = d.facts.group[v.index()];
-    const bool waits = from.actor != actor || (d.facts.is_term[v.index()] && !adds_terms(d.facts, op));
+    if (!d.facts.dependent[v]) continue;
+    const TaskGroup& from = d.facts.group[v];
+    const bool waits = from.actor != actor || (d.facts.is_term[v] && !adds_terms(d.facts, op));
     group.depth = std::max(group.depth, from.depth + waits);
     update = !update || *update == from.update ? from.update : StageId();
     group.ahead = group.ahead || from.ahead;
@@ -278,7 +278,7 @@ using GroupOps = std::map<TaskGroup, std::vector<std::size_t>>;
 
 // Gives each op that depends on the loop its group, in order; states that only it needs (Adam's moments) live where it runs.
 GroupOps place_ops(const LowerInput& input, const Graph& graph, ValueFacts& facts, StatePlaces& state) {
-  const std::vector<InputId> written = written_states(graph, facts);
+  const IdVector<OpId, InputId> written = written_states(graph, facts);
   GroupOps ops;
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
     const Op& op = graph.ops[i];
@@ -287,8 +287,8 @@ GroupOps place_ops(const LowerInput& input, const Graph& graph, ValueFacts& fact
     const ActorId actor = actor_for(decided, op, written[i]);
     const TaskGroup group = group_of(decided, op, actor, written[i]);
     for (ValueId result : op.results) {
-      facts.group[result.index()] = group;
-      facts.is_term[result.index()] = facts.is_term[result.index()] || adds_terms(facts, op);
+      facts.group[result] = group;
+      facts.is_term[result] = facts.is_term[result] || adds_terms(facts, op);
     }
     for (ValueId v : op.operands) hold_states(input, graph, facts, v, actor, state);
     ops[group].push_back(i);
@@ -297,17 +297,17 @@ GroupOps place_ops(const LowerInput& input, const Graph& graph, ValueFacts& fact
 }
 
 // Values that other actors wait for, or that such values are made of in the same group.
-std::vector<bool> awaited_values(const Graph& graph, const ValueFacts& facts) {
-  std::vector<bool> awaited = facts.is_term;
+IdVector<ValueId, bool> awaited_values(const Graph& graph, const ValueFacts& facts) {
+  IdVector<ValueId, bool> awaited = facts.is_term;
   for (std::size_t i = graph.ops.size(); i-- > 0;) {
     const Op& op = graph.ops[i];
     if (!depends(facts, op)) continue;
-    const TaskGroup& group = facts.group[op.results[0].index()];
-    const bool needed = std::ranges::any_of(op.results, [&](ValueId v) { return awaited[v.index()]; });
+    const TaskGroup& group = facts.group[op.results[0]];
+    const bool needed = std::ranges::any_of(op.results, [&](ValueId v) { return awaited[v]; });
     for (ValueId v : op.operands) {
-      if (!facts.dependent[v.index()]) continue;
-      const TaskGroup& from = facts.group[v.index()];
-      if (from.actor != group.actor || (needed && from == group)) awaited[v.index()] = true;
+      if (!facts.dependent[v]) continue;
+      const TaskGroup& from = facts.group[v];
+      if (from.actor != group.actor || (needed && from == group)) awaited[v] = true;
     }
   }
   return awaited;
@@ -315,17 +315,15 @@ std::vector<bool> awaited_values(const Graph& graph, const ValueFacts& facts) {
 
 // Splits each depth of an actor into what other actors wait for, and what it needs itself, and the rest.
 GroupOps set_apart(const Graph& graph, const GroupOps& groups, ValueFacts& facts) {
-  const std::vector<bool> awaited = awaited_values(graph, facts);
-  const auto needed = [&](std::size_t i) {
-    return std::ranges::any_of(graph.ops[i].results, [&](ValueId v) { return awaited[v.index()]; });
-  };
+  const IdVector<ValueId, bool> awaited = awaited_values(graph, facts);
+  const auto needed = [&](std::size_t i) { return std::ranges::any_of(graph.ops[i].results, [&](ValueId v) { return awaited[v]; }); };
   GroupOps out;
   for (const auto& [key, ops] : groups) {
     const bool splits = !key.update && std::ranges::any_of(ops, needed);
     for (std::size_t i : ops) {
       TaskGroup group = key;
       group.alone = splits && !needed(i);
-      for (ValueId result : graph.ops[i].results) facts.group[result.index()] = group;
+      for (ValueId result : graph.ops[i].results) facts.group[result] = group;
       out[group].push_back(i);
     }
   }
@@ -334,12 +332,11 @@ GroupOps set_apart(const Graph& graph, const GroupOps& groups, ValueFacts& facts
 
 void settle_states(const LowerInput& input, const Graph& graph, const ValueFacts& facts, StatePlaces& state) {
   // An output that depends on no loop result (the learning rate) is computed by actor 0.
-  for (std::size_t o = static_cast<std::size_t>(graph.state); o < graph.outputs.size(); ++o)
-    hold_states(input, graph, facts, graph.outputs[o], ActorId(0), state);
-  for (std::size_t s = 0; s < state.home.size(); ++s) {
-    const ValueId next = graph.outputs[s];
-    const bool dependent = facts.dependent[next.index()];
-    if (!state.home[s]) state.home[s] = dependent ? facts.group[next.index()].actor : ActorId(0);
+  for (std::size_t o = graph.state; o < graph.outputs.size(); ++o) hold_states(input, graph, facts, graph.outputs[o], ActorId(0), state);
+  for (const InputId s : state.home.ids()) {
+    const ValueId next = graph.outputs[s.value];
+    const bool dependent = facts.dependent[next];
+    if (!state.home[s]) state.home[s] = dependent ? facts.group[next].actor : ActorId(0);
     state.holders[s].insert(state.home[s]);
     // A next value that depends on no loop result is computed by every holder.
     if (dependent) continue;
@@ -348,15 +345,15 @@ void settle_states(const LowerInput& input, const Graph& graph, const ValueFacts
 }
 
 // The groups on each state's home that read it.
-std::vector<std::set<TaskGroup>> reading_groups(const LowerInput& input, const Places& p) {
-  std::vector<std::set<TaskGroup>> readers(p.state.home.size());
+IdVector<InputId, std::set<TaskGroup>> reading_groups(const LowerInput& input, const Places& p) {
+  IdVector<InputId, std::set<TaskGroup>> readers(p.state.home.size());
   for (const auto& [key, ops] : p.ops)
     for (std::size_t i : ops)
       for (ValueId v : p.graph().ops[i].operands) {
         std::set<InputId> states;
         if (!p.dependent(v)) collect_states(input, p.graph(), p.value, v, states);
         for (InputId state : states)
-          if (p.state.home[state.index()] == key.actor) readers[state.index()].insert(key);
+          if (p.state.home[state] == key.actor) readers[state].insert(key);
       }
   return readers;
 }
@@ -372,14 +369,14 @@ bool is_written_in_place(const Places& p, ActorId home, const std::set<TaskGroup
 // The one place that knows that a state has one version at a time: which next values are written over the present one, and which versions
 // are before the last one is, where that alone is made of them, later and on the state's home.
 void decide_in_place(const LowerInput& input, Places& p) {
-  const std::vector<std::set<TaskGroup>> readers = reading_groups(input, p);
-  const std::vector<int> uses = use_counts(p.graph());
-  const auto in_place = [&](std::size_t s, ValueId v) { return is_written_in_place(p, p.state.home[s], readers[s], v); };
-  for (std::size_t s = 0; s < p.state.home.size(); ++s) {
-    const ValueId next = p.graph().outputs[s], early = revised(p.graph(), p.value, next);
+  const IdVector<InputId, std::set<TaskGroup>> readers = reading_groups(input, p);
+  const IdVector<ValueId, int> uses = use_counts(p.graph());
+  const auto in_place = [&](InputId s, ValueId v) { return is_written_in_place(p, p.state.home[s], readers[s], v); };
+  for (const InputId s : p.state.home.ids()) {
+    const ValueId next = p.graph().outputs[s.value], early = revised(p.graph(), p.value, next);
     p.in_place.push_back(in_place(s, next));
-    if (!early || !p.dependent(early) || uses[early.index()] != 1 || p.group(early) == p.group(next)) continue;
-    if (in_place(s, early) && p.in_place[s]) p.early[early] = InputId(static_cast<std::int64_t>(s));
+    if (!early || !p.dependent(early) || uses[early] != 1 || p.group(early) == p.group(next)) continue;
+    if (in_place(s, early) && p.in_place[s]) p.early[early] = s;
   }
 }
 

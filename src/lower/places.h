@@ -29,22 +29,22 @@ struct Outside {
 
 // What is known of each value of an Outside before its ops have places.
 struct ValueFacts {
-  std::vector<OpId> producer{};
-  std::vector<InputId> input{};     // of the step; none: it is computed
-  std::vector<bool> dependent{};    // on the loop's results
-  std::vector<TaskGroup> group{};   // of partial sums: where they are
-  std::vector<Member> member{};     // where devices hold it in shares
-  std::vector<bool> is_term{};      // each device has a term of it, to be summed behind its group
-  std::vector<TaskGroup> origin{};  // of what is held in shares, and its terms: where the gradient is
+  IdVector<ValueId, OpId> producer{};
+  IdVector<ValueId, InputId> input{};     // of the step; none: it is computed
+  IdVector<ValueId, bool> dependent{};    // on the loop's results
+  IdVector<ValueId, TaskGroup> group{};   // of partial sums: where they are
+  IdVector<ValueId, Member> member{};     // where devices hold it in shares
+  IdVector<ValueId, bool> is_term{};      // each device has a term of it, to be summed behind its group
+  IdVector<ValueId, TaskGroup> origin{};  // of what is held in shares, and its terms: where the gradient is
 
-  bool in_shares(ValueId v) const { return bool(member[v.index()].block); }
+  bool in_shares(ValueId v) const { return bool(member[v].block); }
 };
 
-// Of each state.
+// By state.
 struct StatePlaces {
-  std::vector<ActorId> home;               // the actor that owns it; none: not decided yet
-  std::vector<std::set<ActorId>> holders;  // the actors that read it, and its home
-  std::vector<std::set<StageId>> readers;  // stages whose tasks read it
+  IdVector<InputId, ActorId> home;               // the actor that owns it; none: not decided yet
+  IdVector<InputId, std::set<ActorId>> holders;  // the actors that read it, and its home
+  IdVector<InputId, std::set<StageId>> readers;  // stages whose tasks read it
 };
 
 struct Places {
@@ -53,14 +53,14 @@ struct Places {
   ValueFacts value;                                   // `group`: of all that depends on the loop
   std::map<TaskGroup, std::vector<std::size_t>> ops;  // that depend on the loop's results
   StatePlaces state;
-  // Of each state: the group that makes its next value writes it over the present one.
-  std::vector<bool> in_place;
+  // By state: the group that makes its next value writes it over the present one.
+  IdVector<InputId, bool> in_place;
   std::map<ValueId, InputId> early;  // value written over a state before its last version: the state
 
   const Graph& graph() const { return outside.graph; }
   const TensorType& type(ValueId v) const { return outside.graph.type(v); }
-  const TaskGroup& group(ValueId v) const { return value.group[v.index()]; }
-  bool dependent(ValueId v) const { return value.dependent[v.index()]; }
+  const TaskGroup& group(ValueId v) const { return value.group[v]; }
+  bool dependent(ValueId v) const { return value.dependent[v]; }
 };
 
 Places find_places(const LowerInput& input, const Draft& draft);

@@ -26,19 +26,18 @@ std::vector<std::int32_t> numbers(const std::vector<Id<Tag>>& ids) {
 
 // By what an instance goes in the text: its slots' name where no other has it, else with its home (data: its unit), else with its
 // number too.
-std::vector<std::string> handles_of(const Draft& draft) {
+IdVector<InstanceId, std::string> handles_of(const Draft& draft) {
   std::map<std::string, int> seen;
   const auto at_home = [](const Instance& i) { return concat(i.name, "$", i.home ? i.home.value : i.unit.microbatch); };
   for (const Instance& i : draft.instances) {
     ++seen[i.name];
     ++seen[at_home(i)];
   }
-  std::vector<std::string> out;
-  for (std::size_t i = 0; i < draft.instances.size(); ++i) {
-    const Instance& instance = draft.instances[i];
+  IdVector<InstanceId, std::string> out;
+  for (const Instance& instance : draft.instances) {
     std::string handle = instance.name;
     if (seen[handle] > 1) handle = at_home(instance);
-    if (seen[handle] > 1) handle = concat(handle, "$", i);
+    if (seen[handle] > 1) handle = concat(handle, "$", out.size());
     out.push_back(shown_name(handle));
   }
   return out;
@@ -66,12 +65,12 @@ std::string text_of(const Instance& i, const std::string& handle) {
 }
 
 // "run 0F3 @F0(%x, %y) -> (store %z)"; "place 0U" where a later pass puts something.
-std::string text_of(const Draft& draft, const Run& run, const std::vector<std::string>& handles) {
+std::string text_of(const Draft& draft, const Run& run, const IdVector<InstanceId, std::string>& handles) {
   std::string out(run.placeholder ? draft_text::kPlaceholder : name(run.opcode));
   if (run.stage) out += concat(" ", run.stage.value, name(run.kind), run.unit ? concat(run.unit.microbatch) : "");
   if (run.placeholder) return out;
-  if (run.opcode == Opcode::run) out += " @" + shown_name(draft.tasks[run.task.index()].name).substr(1);
-  const auto handle = [&](InstanceId i) { return handles[i.index()]; };
+  if (run.opcode == Opcode::run) out += " @" + shown_name(draft.tasks[run.task].name).substr(1);
+  const auto handle = [&](InstanceId i) { return handles[i]; };
   const auto write = [&](const Write& w) { return concat(draft_text::kModes[static_cast<std::size_t>(w.mode)], " ", handle(w.instance)); };
   out += concat(run.opcode == Opcode::run ? "(" : " (", join(run.reads, ", ", handle), ") -> (", join(run.writes, ", ", write), ")");
   if (run.port >= 0) out += concat(" port ", run.port);
@@ -82,10 +81,10 @@ std::string text_of(const Draft& draft, const Run& run, const std::vector<std::s
 }  // namespace
 
 std::string print(const Draft& draft) {
-  const std::vector<std::string> handles = handles_of(draft);
+  const IdVector<InstanceId, std::string> handles = handles_of(draft);
   std::string out = "penstock draft 1\n";
   const auto line = [&](const auto&... parts) { out += concat(parts..., "\n"); };
-  const auto handle = [&](InstanceId i) { return handles[i.index()]; };
+  const auto handle = [&](InstanceId i) { return handles[i]; };
   if (!draft.after.empty()) line("after ", draft.after);
   for (const Task& task : draft.tasks) line("task @", shown_name(task.name).substr(1)), out += print_body(task.graph);
   for (std::size_t b = 0; b < draft.blocks.size(); ++b) line("block ", b, " ", text_of(draft.blocks[b]));
@@ -93,7 +92,7 @@ std::string print(const Draft& draft) {
   for (const auto& [result, member] : draft.sharded_results)
     line("sharded result ", result.value, " ", member.block.value, " ", member.index);
   for (std::size_t g = 0; g < draft.groups.size(); ++g) line("group ", g, " ", list(draft.groups[g]));
-  for (std::size_t i = 0; i < draft.instances.size(); ++i) line("instance ", handles[i], " ", text_of(draft.instances[i], handles[i]));
+  for (const InstanceId i : draft.instances.ids()) line("instance ", handles[i], " ", text_of(draft.instances[i], handles[i]));
   for (std::size_t a = 0; a < draft.actors.size(); ++a) {
     line("actor ", a);
     for (const Run& run : draft.actors[a]) line("  ", text_of(draft, run, handles));

@@ -15,12 +15,12 @@ void declare_ports(const LowerInput& input, Program& program) {
   const Graph& step = input.step;
   const std::vector<ValueId>& operands = input.loop_op().operands;
   const auto split = operands.begin() + static_cast<std::ptrdiff_t>(attribute<std::int64_t>(input.loop_op(), "split"));
-  for (std::size_t i = static_cast<std::size_t>(step.state); i < step.inputs.size(); ++i) {
-    const Value& value = step.values[step.inputs[i].index()];
+  for (std::size_t i = step.state; i < step.inputs.size(); ++i) {
+    const Value& value = step.values[step.inputs[i]];
     program.data.push_back({value.name, value.type, std::find(operands.begin(), split, step.inputs[i]) != split});
   }
-  for (std::size_t o = static_cast<std::size_t>(step.state); o < step.outputs.size(); ++o) {
-    const std::size_t index = o - static_cast<std::size_t>(step.state);
+  for (std::size_t o = step.state; o < step.outputs.size(); ++o) {
+    const std::size_t index = o - step.state;
     const std::string name = index < step.output_names.size() ? step.output_names[index] : "output" + std::to_string(index);
     program.outputs.push_back({name, step.type(step.outputs[o]), false});
   }
@@ -41,21 +41,21 @@ Slot slot_of(const Instance& instance, ActorId device) {
 
 // What one device starts, ends and takes around its runs.
 struct Around {
-  std::vector<std::int32_t> outgoing, incoming;  // transfers, in order
-  std::vector<std::vector<InstanceId>> inputs;   // [run]: ahead of it
-  std::vector<std::vector<InstanceId>> frees;    // [run]: behind it; the last: at the end
+  std::vector<TransferId> outgoing, incoming;   // in order
+  std::vector<std::vector<InstanceId>> inputs;  // [run]: ahead of it
+  std::vector<std::vector<InstanceId>> frees;   // [run]: behind it; the last: at the end
 };
 
-std::vector<Around> around_runs(const Draft& draft) {
-  std::vector<Around> out(draft.actors.size());
-  std::vector<std::vector<std::int32_t>> incoming = incoming_of(draft);
-  for (std::size_t d = 0; d < out.size(); ++d) {
+IdVector<ActorId, Around> around_runs(const Draft& draft) {
+  IdVector<ActorId, Around> out(draft.actors.size());
+  IdVector<ActorId, std::vector<TransferId>> incoming = incoming_of(draft);
+  for (const ActorId d : out.ids()) {
     out[d].incoming = std::move(incoming[d]);
     out[d].inputs.resize(draft.actors[d].size());
     out[d].frees.resize(draft.actors[d].size() + 1);
   }
-  for (std::int32_t number = 0; const Transfer& transfer : draft.transfers) out[transfer.from.index()].outgoing.push_back(number++);
-  for (const Free& free : draft.frees) out[free.device.index()].frees[static_cast<std::size_t>(free.after)].push_back(free.instance);
+  for (const TransferId t : draft.transfers.ids()) out[draft.transfers[t].from].outgoing.push_back(t);
+  for (const Free& free : draft.frees) out[free.device].frees[free.after].push_back(free.instance);
   return out;
 }
 
@@ -68,7 +68,7 @@ struct Emission {
   std::map<std::int32_t, std::int32_t> group_tags{};  // of collectives, by group
 
   SlotId slot(InstanceId instance) const { return SlotId(touches.place(instance)); }
-  const Transfer& transfer(std::int32_t number) const { return draft.transfers[static_cast<std::size_t>(number)]; }
+  const Transfer& transfer(TransferId id) const { return draft.transfers[id]; }
 };
 
 void push_send(Emission& e, const Transfer& t) {
@@ -78,7 +78,7 @@ void push_receive(Emission& e, const Transfer& t) {
   e.device.instructions.push_back({.opcode = Opcode::recv, .slot = e.slot(t.instance), .peer = t.from.value, .tag = t.tag});
 }
 void push_input(Emission& e, InstanceId i) {
-  const Instance& data = e.draft.at(i);
+  const Instance& data = e.draft.instances[i];
   e.device.instructions.push_back(
       {.opcode = Opcode::input, .microbatch = data.unit.microbatch, .slot = e.slot(i), .port = data.input.value - e.input.step.state});
 }
@@ -121,10 +121,10 @@ void push_all(Emission& e, const std::vector<Run>& runs, const Around& around) {
   std::size_t in = 0, out = 0;
   for (std::int32_t r = 0; const Run& run : runs) {
     while (in < around.incoming.size() && e.transfer(around.incoming[in]).before <= r) push_receive(e, e.transfer(around.incoming[in++]));
-    for (InstanceId i : around.inputs[static_cast<std::size_t>(r)]) push_input(e, i);
+    for (InstanceId i : around.inputs[r]) push_input(e, i);
     push_run(e, run);
     while (out < around.outgoing.size() && e.transfer(around.outgoing[out]).after <= r) push_send(e, e.transfer(around.outgoing[out++]));
-    push_frees(e, around.frees[static_cast<std::size_t>(r++)]);
+    push_frees(e, around.frees[r++]);
   }
   // The refreshes, in one order everywhere.
   while (in < around.incoming.size() || out < around.outgoing.size()) {
@@ -143,23 +143,21 @@ Program program_of(const LowerInput& input, Draft draft) {
   program.name = input.step.name;
   program.microbatches = input.microbatches;
   declare_ports(input, program);
-  std::vector<Around> around = around_runs(draft);
+  IdVector<ActorId, Around> around = around_runs(draft);
   std::vector<InstanceId> states;
-  for (std::size_t i = 0; i < draft.instances.size(); ++i)
-    if (draft.instances[i].source == Instance::Source::state && !draft.instances[i].types.empty())
-      states.emplace_back(static_cast<std::int64_t>(i));
+  for (const InstanceId i : draft.instances.ids())
+    if (draft.instances[i].source == Instance::Source::state && !draft.instances[i].types.empty()) states.push_back(i);
   Touches touches(draft);
-  for (std::size_t d = 0; d < draft.actors.size(); ++d) {
-    const ActorId device(static_cast<std::int64_t>(d));
+  for (const ActorId device : draft.actors.ids()) {
     for (const Touch& touch : touches.of(draft, device))
-      if (draft.at(touch.instance).source == Instance::Source::data)
-        around[d].inputs[static_cast<std::size_t>(touch.first_read)].push_back(touch.instance);
+      if (draft.instances[touch.instance].source == Instance::Source::data)
+        around[device].inputs[touch.first_read].push_back(touch.instance);
     // State that no run of its home reads or writes still lives there.
     for (InstanceId state : states)
-      if (draft.at(state).home == device) touches.touch(state);
+      if (draft.instances[state].home == device) touches.touch(state);
     Emission emission{input, draft, touches, program.devices.emplace_back()};
-    for (const Touch& touch : touches.all()) emission.device.slots.push_back(slot_of(draft.at(touch.instance), device));
-    push_all(emission, draft.actors[d], around[d]);
+    for (const Touch& touch : touches.all()) emission.device.slots.push_back(slot_of(draft.instances[touch.instance], device));
+    push_all(emission, draft.actors[device], around[device]);
   }
   program.groups = std::move(draft.groups);
   program.tasks = std::move(draft.tasks);

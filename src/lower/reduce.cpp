@@ -39,7 +39,7 @@ Accumulator accumulator_of(Draft& draft, const Row& row, const PartialSum& parti
   out.stage = partial.stage;
   const auto member = draft.sharded_results.find(partial.result);
   if (member == draft.sharded_results.end()) return out;
-  const std::string name = draft.at(partial.instance).name;
+  const std::string name = draft.instances[partial.instance].name;
   out.block = member->second.block;
   out.now = add_block(draft, out.block, row.actor, concat(name, ".0"), Extent::whole);
   out.sum = out.share = add_block(draft, out.block, row.actor, name, Extent::device);
@@ -72,7 +72,7 @@ void reduce(Draft& draft, Row& row, Accumulator& sum, StageId stage) {
     row.runs.push_back(reduction(Opcode::all_reduce, stage, sum.now, {sum.now, ResultMode::update}));
     return;
   }
-  const std::string name = draft.at(sum.share).name;
+  const std::string name = draft.instances[sum.share].name;
   const InstanceId share =
       sum.has_share ? add_block(draft, sum.block, row.actor, concat(name, ".share.", row.reductions), row.extent) : sum.share;
   row.runs.push_back(reduction(Opcode::reduce_scatter, stage, sum.now, {share}));
@@ -104,13 +104,13 @@ void put(Draft& draft, Row& row, Run run, const std::vector<Accumulator*>& compl
 }
 
 // Lets the run add to what its accumulators are now. Gives those that it is the last to add to.
-std::vector<Accumulator*> redirect(Row& row, Run& run, std::size_t number, const std::vector<std::size_t>& last) {
+std::vector<Accumulator*> redirect(Row& row, Run& run, std::size_t number, const IdVector<InstanceId, std::size_t>& last) {
   std::vector<Accumulator*> complete;
   for (Write& write : run.writes) {
     const auto found = row.accumulators.find(write.instance);
     if (found == row.accumulators.end()) continue;
     Accumulator& sum = found->second;
-    if (last[write.instance.index()] == number) complete.push_back(&sum);
+    if (last[write.instance] == number) complete.push_back(&sum);
     write = {sum.now, sum.is_open ? ResultMode::add : ResultMode::store};
     sum.is_open = true;
   }
@@ -119,10 +119,10 @@ std::vector<Accumulator*> redirect(Row& row, Run& run, std::size_t number, const
 
 void reduce_actor(const LowerInput& input, Draft& draft, ActorId actor) {
   Row row{actor, parameter_extent(input)};
-  std::vector<Run> runs = std::move(draft.row(actor));
-  std::vector<std::size_t> last(draft.instances.size());  // of each instance: the last run that writes it
+  std::vector<Run> runs = std::move(draft.actors[actor]);
+  IdVector<InstanceId, std::size_t> last(draft.instances.size());  // of each instance: the last run that writes it
   for (std::size_t r = 0; r < runs.size(); ++r)
-    for (const Write& write : runs[r].writes) last[write.instance.index()] = r;
+    for (const Write& write : runs[r].writes) last[write.instance] = r;
   find_accumulators(draft, row);
   for (std::size_t r = 0; r < runs.size(); ++r) {
     Run& run = runs[r];
@@ -135,7 +135,7 @@ void reduce_actor(const LowerInput& input, Draft& draft, ActorId actor) {
       if (input.options.sharding.level >= 2 && sum.stage == run.stage && sum.block && sum.is_open) reduce(draft, row, sum, run.stage);
   }
   put_later(row);
-  draft.row(actor) = std::move(row.runs);
+  draft.actors[actor] = std::move(row.runs);
 }
 
 }  // namespace
@@ -145,12 +145,11 @@ void reduce_over_groups(const LowerInput& input, Draft& draft) {
     if (use.unit && input.parts > 1)
       throw Error(concat("what the loop splits into micro-batches is computed before it (operand ", use.operand, " of the loop)"), {},
                   "with data parallelism the loop can only split data ports");
-  for (std::size_t a = 0; a < draft.actors.size(); ++a) {
-    const ActorId actor(static_cast<std::int64_t>(a));
+  for (const ActorId actor : draft.actors.ids()) {
     if (input.devices(actor) > 1)
       reduce_actor(input, draft, actor);
     else
-      std::erase_if(draft.row(actor), [](const Run& run) { return run.placeholder && run.kind == Kind::REDUCE_GRAD; });
+      std::erase_if(draft.actors[actor], [](const Run& run) { return run.placeholder && run.kind == Kind::REDUCE_GRAD; });
   }
 }
 

@@ -8,17 +8,16 @@ namespace penstock {
 
 void refresh_copies(const LowerInput&, Draft& draft) {
   std::set<std::pair<InstanceId, ActorId>> read, written;
-  for (std::size_t a = 0; a < draft.actors.size(); ++a)
-    for (const Run& run : draft.actors[a]) {
-      const ActorId actor(static_cast<std::int64_t>(a));
+  for (const ActorId actor : draft.actors.ids())
+    for (const Run& run : draft.actors[actor]) {
       for (InstanceId i : run.reads)
-        if (draft.at(i).source == Instance::Source::state) read.emplace(i, actor);
+        if (draft.instances[i].source == Instance::Source::state) read.emplace(i, actor);
       for (const Write& write : run.writes)
-        if (draft.at(write.instance).source == Instance::Source::state) written.emplace(write.instance, actor);
+        if (draft.instances[write.instance].source == Instance::Source::state) written.emplace(write.instance, actor);
     }
   std::set<InstanceId> stale;
   for (const auto& [state, actor] : read)
-    if (written.contains({state, draft.at(state).home}) && !written.contains({state, actor})) stale.insert(state);
+    if (written.contains({state, draft.instances[state].home}) && !written.contains({state, actor})) stale.insert(state);
   for (const auto& [of, state] : draft.inputs)
     if (stale.contains(state)) draft.refreshed.push_back(state);
 }

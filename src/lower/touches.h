@@ -21,12 +21,12 @@ class Touches {
   const std::vector<Touch>& of(const Draft& draft, ActorId device);
   Touch& touch(InstanceId instance);  // adds it where it is new
   // Position in what of() gave; -1: the device does not touch it.
-  std::int32_t place(InstanceId instance) const { return place_[instance.index()]; }
+  std::int32_t place(InstanceId instance) const { return place_[instance]; }
   const std::vector<Touch>& all() const { return touches_; }
 
  private:
   std::vector<Touch> touches_;
-  std::vector<std::int32_t> place_;  // of each instance
+  IdVector<InstanceId, std::int32_t> place_;
 };
 
 }  // namespace penstock

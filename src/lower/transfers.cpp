@@ -8,30 +8,29 @@
 namespace penstock {
 namespace {
 
-struct Reader {
+struct Receiver {
   ActorId device;
   std::int32_t before = 0;  // the run ahead of which it should post
 };
 
 // The run `ahead` before `r`: what takes the device no time does not count. 0 where there is none.
 std::int32_t run_ahead_of(const std::vector<Run>& runs, std::int32_t r, int ahead) {
-  for (int left = ahead; r > 0 && left > 0;) left -= !is_beside(runs[static_cast<std::size_t>(--r)]);
+  for (int left = ahead; r > 0 && left > 0;) left -= !is_beside(runs[--r]);
   return r;
 }
 
-// Of each instance that can be sent: the devices that are not its home and read it, or, of a state, have a copy.
-std::vector<std::vector<Reader>> readers_of(const LowerInput& input, const Draft& draft) {
-  std::vector<std::vector<Reader>> out(draft.instances.size());
+// For each instance that can be sent, the devices that are not its home and read it or, where it is a state, have a copy.
+IdVector<InstanceId, std::vector<Receiver>> readers_of(const LowerInput& input, const Draft& draft) {
+  IdVector<InstanceId, std::vector<Receiver>> out(draft.instances.size());
   Touches touches(draft);
-  for (std::size_t d = 0; d < draft.actors.size(); ++d) {
-    const ActorId device(static_cast<std::int64_t>(d));
+  for (const ActorId device : draft.actors.ids()) {
     for (const Touch& touch : touches.of(draft, device)) {
-      const Instance& instance = draft.at(touch.instance);
+      const Instance& instance = draft.instances[touch.instance];
       if (instance.home == device || instance.source == Instance::Source::data) continue;
       const bool reads = touch.first_read >= 0;
       if (!reads && instance.source == Instance::Source::computed) continue;
-      out[touch.instance.index()].push_back(
-          {device, reads ? run_ahead_of(draft.row(device), touch.first_read, input.options.receive_ahead) : 0});
+      out[touch.instance].push_back(
+          {device, reads ? run_ahead_of(draft.actors[device], touch.first_read, input.options.receive_ahead) : 0});
     }
   }
   return out;
@@ -40,30 +39,29 @@ std::vector<std::vector<Reader>> readers_of(const LowerInput& input, const Draft
 }  // namespace
 
 void make_transfers(const LowerInput& input, Draft& draft) {
-  const std::vector<std::vector<Reader>> readers = readers_of(input, draft);
+  const IdVector<InstanceId, std::vector<Receiver>> readers = readers_of(input, draft);
   std::map<std::pair<ActorId, ActorId>, std::int32_t> tags;
   const auto add = [&](InstanceId instance, ActorId from, ActorId to, std::int32_t after, std::int32_t before) {
     draft.transfers.push_back({instance, from, to, tags[{from, to}]++, after, before});
   };
-  std::vector<std::int32_t> last_write(draft.instances.size(), -1);
-  for (std::size_t d = 0; d < draft.actors.size(); ++d) {
-    const std::vector<Run>& runs = draft.actors[d];
+  IdVector<InstanceId, std::int32_t> last_write(draft.instances.size(), -1);
+  for (const ActorId device : draft.actors.ids()) {
+    const std::vector<Run>& runs = draft.actors[device];
     for (std::size_t r = 0; r < runs.size(); ++r)
-      for (const Write& write : runs[r].writes) last_write[write.instance.index()] = static_cast<std::int32_t>(r);
+      for (const Write& write : runs[r].writes) last_write[write.instance] = static_cast<std::int32_t>(r);
     for (std::int32_t r = 0; const Run& run : runs) {
       for (const Write& write : run.writes) {
-        if (draft.at(write.instance).source == Instance::Source::state || last_write[write.instance.index()] != r) continue;
-        for (const Reader& reader : readers[write.instance.index()])
-          add(write.instance, ActorId(static_cast<std::int64_t>(d)), reader.device, r, reader.before);
+        if (draft.instances[write.instance].source == Instance::Source::state || last_write[write.instance] != r) continue;
+        for (const Receiver& reader : readers[write.instance]) add(write.instance, device, reader.device, r, reader.before);
       }
       ++r;
     }
   }
   for (InstanceId state : draft.refreshed)
-    for (const Reader& reader : readers[state.index()]) {
-      const ActorId home = draft.at(state).home;
-      add(state, home, reader.device, static_cast<std::int32_t>(draft.row(home).size()),
-          static_cast<std::int32_t>(draft.row(reader.device).size()));
+    for (const Receiver& reader : readers[state]) {
+      const ActorId home = draft.instances[state].home;
+      add(state, home, reader.device, static_cast<std::int32_t>(draft.actors[home].size()),
+          static_cast<std::int32_t>(draft.actors[reader.device].size()));
     }
 }
 

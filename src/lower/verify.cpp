@@ -15,13 +15,13 @@ struct Check {
 
   bool reached(std::string_view pass) const { return !draft.after.empty() && find_pass(draft.after) >= find_pass(pass); }
   std::string name(InstanceId i) const {
-    return concat(shown_name(draft.at(i).name), draft.at(i).home ? concat(" of ", draft.at(i).home.value) : "");
+    return concat(shown_name(draft.instances[i].name), draft.instances[i].home ? concat(" of ", draft.instances[i].home.value) : "");
   }
   [[noreturn]] void fail(const std::string& where, const std::string& what, const std::string& hint = {}) const {
     throw Error(concat("draft after ", draft.after.empty() ? "no pass" : draft.after, ": ", where, ": ", what), {}, hint);
   }
   [[noreturn]] void fail(ActorId actor, std::size_t run, const std::string& what) const {
-    const Run& of = draft.row(actor)[run];
+    const Run& of = draft.actors[actor][run];
     const std::string action =
         of.stage ? concat(" (", of.stage.value, penstock::name(of.kind), of.unit ? concat(of.unit.microbatch) : "", ")") : "";
     fail(concat("actor ", actor.value, ", run ", run, action), what);
@@ -30,7 +30,7 @@ struct Check {
 };
 
 void check_instance(const Check& c, InstanceId id) {
-  const Instance& i = c.draft.at(id);
+  const Instance& i = c.draft.instances[id];
   const auto fail = [&](const std::string& what) { c.fail(concat("instance ", c.name(id)), what); };
   const bool is_state = c.input.is_state(i.input);
   if (i.source == Instance::Source::computed ? bool(i.input) : !i.input || i.input.index() >= c.input.step.inputs.size())
@@ -47,7 +47,7 @@ template <class Range, class Of>
 std::vector<TensorType> types_of(const Check& c, const Range& range, const Of& of) {
   std::vector<TensorType> out;
   for (const auto& item : range) {
-    const std::vector<TensorType>& types = c.draft.at(of(item)).types;
+    const std::vector<TensorType>& types = c.draft.instances[of(item)].types;
     out.insert(out.end(), types.begin(), types.end());
   }
   return out;
@@ -60,8 +60,8 @@ void check_types(const Check& c, ActorId actor, std::size_t run, const std::stri
 }
 
 void check_run(const Check& c, ActorId actor, std::size_t number) {
-  const Run& run = c.draft.row(actor)[number];
-  if (run.stage.value >= static_cast<std::int32_t>(c.input.dag.names.size())) c.fail(actor, number, "there is no such stage");
+  const Run& run = c.draft.actors[actor][number];
+  if (run.stage.value >= std::ssize(c.input.dag.names)) c.fail(actor, number, "there is no such stage");
   if (run.placeholder) {
     if (c.reached("after")) c.fail(actor, number, "nothing came in the place of it");
     return;
@@ -69,7 +69,7 @@ void check_run(const Check& c, ActorId actor, std::size_t number) {
   const auto reads = types_of(c, run.reads, [](InstanceId i) { return i; });
   const auto writes = types_of(c, run.writes, [](const Write& write) { return write.instance; });
   if (run.opcode == Opcode::run) {
-    const Graph& graph = c.draft.tasks[run.task.index()].graph;
+    const Graph& graph = c.draft.tasks[run.task].graph;
     const auto types = [&](const std::vector<ValueId>& values) {
       std::vector<TensorType> out;
       for (ValueId v : values) out.push_back(graph.type(v));
@@ -92,69 +92,68 @@ void check_run(const Check& c, ActorId actor, std::size_t number) {
 
 // How far the actors' work has come, each in its order, and what of each computed instance is still to be written.
 struct Work {
-  std::vector<std::size_t> next;                  // run of each actor
-  std::vector<std::int32_t> written, left;        // writes of each instance
-  std::vector<std::vector<std::size_t>> waiting;  // of each instance: actors
+  IdVector<ActorId, std::size_t> next;               // run
+  IdVector<InstanceId, std::int32_t> written, left;  // writes
+  IdVector<InstanceId, std::vector<ActorId>> waiting;
 };
 
 // Writes the run's instances. Each is defined once, by its home, before it is added to.
-void write_all(const Check& c, Work& work, ActorId actor, std::size_t number, std::vector<std::size_t>& ready) {
-  for (const Write& write : c.draft.row(actor)[number].writes) {
-    const Instance& made = c.draft.at(write.instance);
+void write_all(const Check& c, Work& work, ActorId actor, std::size_t number, std::vector<ActorId>& ready) {
+  for (const Write& write : c.draft.actors[actor][number].writes) {
+    const Instance& made = c.draft.instances[write.instance];
     if (made.source == Instance::Source::data) c.fail(actor, number, concat("it writes data, ", c.name(write.instance)));
     if (made.source == Instance::Source::state) continue;
     if (made.home != actor) c.fail(actor, number, concat("it writes ", c.name(write.instance), ", whose home is ", made.home.value));
-    const bool first = work.written[write.instance.index()]++ == 0;
+    const bool first = work.written[write.instance]++ == 0;
     if (first != (write.mode == ResultMode::store))
       c.fail(
           actor, number,
           concat(first ? "it adds to or updates " : "it stores anew ", c.name(write.instance), first ? ", which nothing has stored" : ""));
-    if (--work.left[write.instance.index()] > 0) continue;
-    std::vector<std::size_t>& waiting = work.waiting[write.instance.index()];
+    if (--work.left[write.instance] > 0) continue;
+    std::vector<ActorId>& waiting = work.waiting[write.instance];
     ready.insert(ready.end(), waiting.begin(), waiting.end());
     waiting.clear();
   }
 }
 
 // What keeps the run from being done now; none: nothing does.
-InstanceId missing(const Check& c, const Work& work, ActorId actor, std::size_t number, const std::vector<bool>& is_used) {
-  for (InstanceId read : c.draft.row(actor)[number].reads) {
-    const Instance& from = c.draft.at(read);
-    if (from.source != Instance::Source::computed || is_used[read.index()]) continue;
-    const bool never = from.home == actor ? work.written[read.index()] == 0 : work.written[read.index()] + work.left[read.index()] == 0;
+InstanceId missing(const Check& c, const Work& work, ActorId actor, std::size_t number, const IdVector<InstanceId, bool>& is_used) {
+  for (InstanceId read : c.draft.actors[actor][number].reads) {
+    const Instance& from = c.draft.instances[read];
+    if (from.source != Instance::Source::computed || is_used[read]) continue;
+    const bool never = from.home == actor ? work.written[read] == 0 : work.written[read] + work.left[read] == 0;
     if (never) c.fail(actor, number, concat("it reads ", c.name(read), ", which nothing has written"));
-    if (from.home != actor && work.left[read.index()] > 0) return read;
+    if (from.home != actor && work.left[read] > 0) return read;
   }
   return {};
 }
 
 void check_order(const Check& c) {
-  const std::size_t actors = c.draft.actors.size(), instances = c.draft.instances.size();
-  Work work{std::vector<std::size_t>(actors), std::vector<std::int32_t>(instances), std::vector<std::int32_t>(instances),
-            std::vector<std::vector<std::size_t>>(instances)};
-  std::vector<bool> is_used(instances);  // to be computed before the loop, by a pass to come
+  const std::size_t instances = c.draft.instances.size();
+  Work work{std::vector<std::size_t>(c.draft.actors.size()), std::vector<std::int32_t>(instances), std::vector<std::int32_t>(instances),
+            std::vector<std::vector<ActorId>>(instances)};
+  IdVector<InstanceId, bool> is_used(instances);  // to be computed before the loop, by a pass to come
   if (!c.reached("before"))
-    for (const LoopUse& use : c.draft.uses) is_used[use.instance.index()] = true;
-  std::vector<std::size_t> ready;
-  for (std::size_t a = 0; a < actors; ++a) {
-    ready.push_back(a);
-    for (const Run& run : c.draft.actors[a])
-      for (const Write& write : run.writes) ++work.left[write.instance.index()];
+    for (const LoopUse& use : c.draft.uses) is_used[use.instance] = true;
+  std::vector<ActorId> ready;
+  for (const ActorId actor : c.draft.actors.ids()) {
+    ready.push_back(actor);
+    for (const Run& run : c.draft.actors[actor])
+      for (const Write& write : run.writes) ++work.left[write.instance];
   }
   while (!ready.empty()) {
-    const ActorId actor(static_cast<std::int64_t>(ready.back()));
+    const ActorId actor = ready.back();
     ready.pop_back();
-    for (std::size_t& next = work.next[actor.index()]; next < c.draft.row(actor).size(); ++next) {
+    for (std::size_t& next = work.next[actor]; next < c.draft.actors[actor].size(); ++next) {
       if (const InstanceId wanted = missing(c, work, actor, next, is_used)) {
-        work.waiting[wanted.index()].push_back(actor.index());
+        work.waiting[wanted].push_back(actor);
         break;
       }
       write_all(c, work, actor, next, ready);
     }
   }
-  for (std::size_t a = 0; a < actors; ++a)
-    if (work.next[a] < c.draft.actors[a].size())
-      c.fail(ActorId(static_cast<std::int64_t>(a)), work.next[a], "the actors wait for each other here");
+  for (const ActorId actor : c.draft.actors.ids())
+    if (work.next[actor] < c.draft.actors[actor].size()) c.fail(actor, work.next[actor], "the actors wait for each other here");
 }
 
 void check_owners(const Check& c) {
@@ -175,7 +174,7 @@ void check_shares(const Check& c) {
   for (const auto& [result, member] : c.draft.sharded_results)
     if (result.index() >= c.input.loop_op().results.size()) c.fail(concat("sharded result ", result.value), "the loop has no such result");
   for (InstanceId state : c.draft.refreshed)
-    if (c.draft.at(state).source != Instance::Source::state || !c.is_actor(c.draft.at(state).home))
+    if (c.draft.instances[state].source != Instance::Source::state || !c.is_actor(c.draft.instances[state].home))
       c.fail(concat("refresh of ", c.name(state)), "it is no state with a home");
 }
 
@@ -190,40 +189,40 @@ void check_phase(const Check& c) {
 
 void check_loop_ends(const Check& c) {
   const Op& loop = c.input.loop_op();
-  std::vector<bool> is_summed(loop.results.size(), !c.reached("actions") || c.reached("after"));
+  IdVector<ResultId, bool> is_summed(loop.results.size(), !c.reached("actions") || c.reached("after"));
   for (const LoopUse& use : c.draft.uses)
     if (use.operand >= std::ssize(loop.operands) || !c.is_actor(use.actor))
       c.fail(concat("use ", use.operand), "the loop has no such operand, or there is no such actor");
   for (const PartialSum& sum : c.draft.partials)
-    if (sum.result.index() >= loop.results.size() || !c.is_actor(sum.actor) || sum.part >= std::ssize(c.draft.at(sum.instance).types))
+    if (sum.result.index() >= loop.results.size() || !c.is_actor(sum.actor) ||
+        sum.part >= std::ssize(c.draft.instances[sum.instance].types))
       c.fail(concat("partial ", sum.result.value), "the loop has no such result, there is no such actor, or the instance no such part");
-  for (const PartialSum& sum : c.draft.partials) is_summed[sum.result.index()] = true;
+  for (const PartialSum& sum : c.draft.partials) is_summed[sum.result] = true;
   for (std::size_t r = 0; r < is_summed.size(); ++r)
     if (!is_summed[r]) c.fail(concat("result ", r, " of the loop"), "nothing sums it");
 }
 
 void check_transfers(const Check& c) {
   std::map<std::pair<InstanceId, ActorId>, std::int32_t> brought;  // to devices, ahead of a run
-  std::vector<std::int32_t> last_write(c.draft.instances.size(), -1);
-  for (std::size_t a = 0; a < c.draft.actors.size(); ++a)
-    for (std::int32_t r = 0; const Run& run : c.draft.actors[a]) {
+  IdVector<InstanceId, std::int32_t> last_write(c.draft.instances.size(), -1);
+  for (const ActorId actor : c.draft.actors.ids())
+    for (std::int32_t r = 0; const Run& run : c.draft.actors[actor]) {
       for (const Write& write : run.writes)
-        if (c.draft.at(write.instance).home.index() == a) last_write[write.instance.index()] = r;
+        if (c.draft.instances[write.instance].home == actor) last_write[write.instance] = r;
       ++r;
     }
   for (const Transfer& t : c.draft.transfers) {
     const std::string where = concat("transfer of ", c.name(t.instance), " to ", t.to.value);
-    if (!c.is_actor(t.from) || !c.is_actor(t.to) || t.from == t.to || t.from != c.draft.at(t.instance).home)
+    if (!c.is_actor(t.from) || !c.is_actor(t.to) || t.from == t.to || t.from != c.draft.instances[t.instance].home)
       c.fail(where, "it goes from no home to no other device");
-    if (t.after > std::ssize(c.draft.row(t.from)) || t.before > std::ssize(c.draft.row(t.to))) c.fail(where, "there is no such run");
+    if (t.after > std::ssize(c.draft.actors[t.from]) || t.before > std::ssize(c.draft.actors[t.to])) c.fail(where, "there is no such run");
     if (!brought.emplace(std::pair(t.instance, t.to), t.before).second) c.fail(where, "it is sent there twice");
-    if (last_write[t.instance.index()] > t.after) c.fail(where, "it is sent before it is written");
+    if (last_write[t.instance] > t.after) c.fail(where, "it is sent before it is written");
   }
-  for (std::size_t a = 0; a < c.draft.actors.size(); ++a)
-    for (std::size_t r = 0; r < c.draft.actors[a].size(); ++r)
-      for (InstanceId read : c.draft.actors[a][r].reads) {
-        const ActorId actor(static_cast<std::int64_t>(a));
-        if (c.draft.at(read).source != Instance::Source::computed || c.draft.at(read).home == actor) continue;
+  for (const ActorId actor : c.draft.actors.ids())
+    for (std::size_t r = 0; r < c.draft.actors[actor].size(); ++r)
+      for (InstanceId read : c.draft.actors[actor][r].reads) {
+        if (c.draft.instances[read].source != Instance::Source::computed || c.draft.instances[read].home == actor) continue;
         const auto found = brought.find({read, actor});
         if (found == brought.end() || found->second > static_cast<std::int32_t>(r))
           c.fail(actor, r, concat("it reads ", c.name(read), ", which no transfer brings before"));
@@ -234,21 +233,20 @@ void check_frees(const Check& c) {
   std::map<std::pair<InstanceId, ActorId>, std::int32_t> freed;
   for (const Free& free : c.draft.frees) {
     const std::string where = concat("free of ", c.name(free.instance), " on ", free.device.value);
-    if (!c.is_actor(free.device) || free.after > std::ssize(c.draft.row(free.device))) c.fail(where, "there is no such run");
-    if (c.draft.at(free.instance).source == Instance::Source::state) c.fail(where, "states are not freed");
+    if (!c.is_actor(free.device) || free.after > std::ssize(c.draft.actors[free.device])) c.fail(where, "there is no such run");
+    if (c.draft.instances[free.instance].source == Instance::Source::state) c.fail(where, "states are not freed");
     if (!freed.emplace(std::pair(free.instance, free.device), free.after).second) c.fail(where, "it is freed twice");
   }
-  for (std::size_t a = 0; a < c.draft.actors.size(); ++a)
-    for (std::size_t r = 0; r < c.draft.actors[a].size(); ++r) {
-      const ActorId actor(static_cast<std::int64_t>(a));
+  for (const ActorId actor : c.draft.actors.ids())
+    for (std::size_t r = 0; r < c.draft.actors[actor].size(); ++r) {
       const auto check = [&](InstanceId i) {
-        if (c.draft.at(i).source == Instance::Source::state) return;
+        if (c.draft.instances[i].source == Instance::Source::state) return;
         const auto found = freed.find({i, actor});
         if (found == freed.end() || found->second < static_cast<std::int32_t>(r))
           c.fail(actor, r, concat("it touches ", c.name(i), ", which is ", found == freed.end() ? "never freed" : "freed before"));
       };
-      for (InstanceId read : c.draft.actors[a][r].reads) check(read);
-      for (const Write& write : c.draft.actors[a][r].writes) check(write.instance);
+      for (InstanceId read : c.draft.actors[actor][r].reads) check(read);
+      for (const Write& write : c.draft.actors[actor][r].writes) check(write.instance);
     }
 }
 
@@ -261,9 +259,9 @@ void verify(const LowerInput& input, const Draft& draft) {
   for (std::int32_t size : input.group_size) rows += c.reached("devices") ? size : 1;
   if (c.reached("actions") && std::ssize(draft.actors) != rows)
     c.fail("rows", concat("there are ", draft.actors.size(), ", the table and its groups have ", rows));
-  for (std::size_t i = 0; i < draft.instances.size(); ++i) check_instance(c, InstanceId(static_cast<std::int64_t>(i)));
-  for (std::size_t a = 0; a < draft.actors.size(); ++a)
-    for (std::size_t r = 0; r < draft.actors[a].size(); ++r) check_run(c, ActorId(static_cast<std::int64_t>(a)), r);
+  for (const InstanceId i : draft.instances.ids()) check_instance(c, i);
+  for (const ActorId actor : draft.actors.ids())
+    for (std::size_t r = 0; r < draft.actors[actor].size(); ++r) check_run(c, actor, r);
   check_order(c);
   check_phase(c);
   check_shares(c);

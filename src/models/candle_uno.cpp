@@ -57,7 +57,7 @@ class CandleUno : public Model {
     Tensor x;
     for (std::int64_t layer = 0; layer < stages_.layers; ++layer) {
       const Stage stage(stages_.of(branch, layer));
-      const nn::Linear& dense = branches_[static_cast<std::size_t>(branch)][static_cast<std::size_t>(layer)];
+      const nn::Linear& dense = branches_[branch][layer];
       const Origin origin(dense.path());
       if (layer == 0) x = to(batch[input(branch)], compute_);
       x = relu(dense(p, x));

@@ -78,7 +78,7 @@ class Dlrm : public Model {
   // The rows that a bag names, concatenated.
   Tensor look_up(const Parameters& p, const Batch& batch, std::int64_t branch) const {
     const Stage stage(stages_.of(branch, 0));
-    const nn::Embedding& table = tables_[static_cast<std::size_t>(branch)];
+    const nn::Embedding& table = tables_[branch];
     const Origin origin(table.path());
     const Tensor rows = to(table(p, batch[concat("sparse.", branch)]), c_.compute);
     return reshape(rows, {rows.size(0), c_.bag * c_.embedding});
@@ -88,7 +88,7 @@ class Dlrm : public Model {
     Tensor x;
     for (std::int64_t layer = 0; layer < stages_.layers; ++layer) {
       const Stage stage(stages_.of(branch, layer));
-      const nn::Linear& dense = dense_[static_cast<std::size_t>(branch)][static_cast<std::size_t>(layer)];
+      const nn::Linear& dense = dense_[branch][layer];
       const Origin origin(dense.path());
       if (layer == 0) x = to(batch[concat("dense.", branch)], c_.compute);
       x = relu(dense(p, x));

@@ -97,7 +97,7 @@ class Gpt : public Model {
     Tensor x = embed(p, batch);
     for (std::int64_t i = 0; i < c_.layers; ++i) {
       const Stage stage(stage_name(spread(i, c_.layers, c_.stages)));
-      x = blocks_[static_cast<std::size_t>(i)](c_, p, x, batch);
+      x = blocks_[i](c_, p, x, batch);
     }
     return x;
   }

@@ -33,7 +33,7 @@ class Mlp : public Model {
     for (std::int64_t i = 0; i < layers; ++i) {
       if (i > 0) x = relu(x);
       if (i > 0 && spread(i, layers, stages_) != spread(i - 1, layers, stages_)) x = stage_boundary(x);
-      x = layers_[static_cast<std::size_t>(i)](p, x);
+      x = layers_[i](p, x);
     }
     return x;
   }

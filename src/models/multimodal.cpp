@@ -87,7 +87,7 @@ class Branch {
     for (std::int64_t i = 0; i < c.layers; ++i) {
       const Stage stage(stages.of(number_, i));
       if (i == 0) x = embed(c, p, tokens);
-      x = layers_[static_cast<std::size_t>(i)](c, p, x);
+      x = layers_[i](c, p, x);
     }
     return x;
   }

@@ -72,7 +72,7 @@ class Reference : public Model {
     for (std::int64_t i = 0; i < c_.layers; ++i) {
       const Stage stage(stage_name(spread(i, c_.layers, c_.stages)));
       if (i == 0) x = to(embedding_(p, batch.tokens), c_.compute);
-      x = blocks_[static_cast<std::size_t>(i)](c_, p, x);
+      x = blocks_[i](c_, p, x);
     }
     const Stage stage(stage_name(c_.stages - 1));
     return (*head_)(p, x);

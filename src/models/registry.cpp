@@ -1,6 +1,7 @@
 #include "models/registry.h"
 
 #include "base/text.h"
+#include "base/words.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -11,9 +12,7 @@ template <class Map>
 [[noreturn]] void fail_unknown(const std::string& what, const std::string& name, const Map& known) {
   std::vector<std::string> names;
   for (const auto& entry : known) names.push_back(entry.first);
-  const std::string near = nearest(name, names);
-  throw Error(concat(what, " ", quote(name)), {concat("known: ", join(names, ", "))},
-              near.empty() ? "" : concat("did you mean ", quote(near), "?"));
+  throw Error(concat(what, " ", quote(name)), {concat("known: ", join(names, ", "))}, did_you_mean(name, names));
 }
 
 // Adds the defaults for the keys that are not given.

@@ -177,7 +177,7 @@ class T5 : public Model {
     for (std::int64_t i = 0; i < c_.layers; ++i) {
       const Stage stage(c_.stage(i));
       if (i == 0) x = to(shared_(p, slice(tokens, 1, 0, tokens.size(1) / 2)), c_.compute);
-      x = encoder_[static_cast<std::size_t>(i)](c_, p, x, encoder_[0].bias(), {});
+      x = encoder_[i](c_, p, x, encoder_[0].bias(), {});
     }
     const Stage stage(c_.stage(c_.layers - 1));
     return (*encoder_norm_)(p, x);
@@ -188,7 +188,7 @@ class T5 : public Model {
     for (std::int64_t i = 0; i < c_.layers; ++i) {
       const Stage stage(c_.stage(c_.layers + i));
       if (i == 0) x = to(shared_(p, tokens), c_.compute);
-      x = decoder_[static_cast<std::size_t>(i)](c_, p, x, decoder_[0].bias(), memory);
+      x = decoder_[i](c_, p, x, decoder_[0].bias(), memory);
     }
     return x;
   }

@@ -76,7 +76,7 @@ class TwoBranch : public Model {
   Tensor left_branch(const Parameters& p, Tensor x) const {
     for (std::int64_t i = 0; i < layers_; ++i) {
       const Stage stage(stages_.of_left(i, layers_));
-      x = x + gelu(left_[static_cast<std::size_t>(i)](p, x));
+      x = x + gelu(left_[i](p, x));
     }
     return x;
   }
@@ -84,7 +84,7 @@ class TwoBranch : public Model {
   Tensor right_branch(const Parameters& p, Tensor x) const {
     for (std::int64_t i = 0; i < layers_; ++i) {
       const Stage stage(stages_.of_right(i, layers_));
-      const auto at = static_cast<std::size_t>(i);
+      const std::size_t at = i;
       x = x + causal_self_attention(qkv_[at](p, norms_[at](p, x)), heads_);
     }
     return x;

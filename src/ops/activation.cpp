@@ -40,19 +40,18 @@ double flops_transcendental(const Op&, Types, Types results) {
   return 12 * static_cast<double>(results[0].elements());
 }
 
-constexpr OpDefinition kOps[] = {
-    {.name = "relu", .infer = infer_unary, .vjp = relu_vjp, .elementwise = true},
-    {.name = "threshold_backward", .infer = infer_pair, .elementwise = true},
-    {.name = "silu", .infer = infer_unary, .vjp = silu_vjp, .flops = flops_transcendental, .elementwise = true},
-    {.name = "silu_backward", .infer = infer_pair, .flops = flops_transcendental, .elementwise = true},
-    {.name = "gelu", .infer = infer_gelu, .vjp = gelu_vjp, .flops = flops_transcendental, .elementwise = true},
-    {.name = "gelu_backward", .infer = infer_gelu_backward, .flops = flops_transcendental, .elementwise = true},
-};
-
 }  // namespace
 
 std::span<const OpDefinition> activation_ops() {
-  return kOps;
+  static constexpr OpDefinition all[] = {
+      {.name = "relu", .infer = infer_unary, .vjp = relu_vjp, .elementwise = true},
+      {.name = "threshold_backward", .infer = infer_pair, .elementwise = true},
+      {.name = "silu", .infer = infer_unary, .vjp = silu_vjp, .flops = flops_transcendental, .elementwise = true},
+      {.name = "silu_backward", .infer = infer_pair, .flops = flops_transcendental, .elementwise = true},
+      {.name = "gelu", .infer = infer_gelu, .vjp = gelu_vjp, .flops = flops_transcendental, .elementwise = true},
+      {.name = "gelu_backward", .infer = infer_gelu_backward, .flops = flops_transcendental, .elementwise = true},
+  };
+  return all;
 }
 
 Tensor relu(Tensor x) {

@@ -55,24 +55,23 @@ double product_flops(const Op& op, const TensorType& q, const TensorType& k) {
   return attribute<bool>(op, "is_causal") ? whole / 2 : whole;
 }
 
-double flops_forward(const Op& op, Types operands, Types) {
+double flops_attention(const Op& op, Types operands, Types) {
   return 2 * product_flops(op, operands[0], operands[1]);
 }
 
 // The backward computes the scores again, then the gradients of both products.
-double flops_backward(const Op& op, Types operands, Types) {
+double flops_attention_backward(const Op& op, Types operands, Types) {
   return 5 * product_flops(op, operands[1], operands[2]);
 }
-
-constexpr OpDefinition kOps[] = {
-    {.name = "scaled_dot_product_attention", .infer = infer_attention, .vjp = attention_vjp, .flops = flops_forward},
-    {.name = "scaled_dot_product_attention_backward", .infer = infer_attention_backward, .flops = flops_backward},
-};
 
 }  // namespace
 
 std::span<const OpDefinition> attention_ops() {
-  return kOps;
+  static constexpr OpDefinition all[] = {
+      {.name = "scaled_dot_product_attention", .infer = infer_attention, .vjp = attention_vjp, .flops = flops_attention},
+      {.name = "scaled_dot_product_attention_backward", .infer = infer_attention_backward, .flops = flops_attention_backward},
+  };
+  return all;
 }
 
 Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, bool is_causal, std::optional<double> scale) {

@@ -12,7 +12,7 @@ namespace {
 
 std::string unused_input_name(const Graph& graph, const std::string& wanted) {
   const auto taken = [&](const std::string& name) {
-    return std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId input) { return graph.values[input.index()].name == name; });
+    return std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId input) { return graph.values[input].name == name; });
   };
   std::string name = wanted.empty() ? concat("invariant.", graph.inputs.size()) : wanted;
   for (int n = 1; taken(name); ++n) name = concat(wanted.empty() ? "invariant" : wanted, ".", n);
@@ -66,7 +66,7 @@ TensorType Tensor::type() const {
 std::int64_t Tensor::size(int dim) const {
   const std::int64_t wrapped = wrap(dim, rank());
   if (wrapped < 0 || wrapped >= rank()) throw Error(concat("size: dim ", dim, " is outside ", type().text()));
-  return shape()[static_cast<std::size_t>(wrapped)];
+  return shape()[wrapped];
 }
 
 void Builder::mark(Op& op) {
@@ -103,14 +103,14 @@ std::vector<ValueId> Builder::append_typed(Op op, std::vector<TensorType> types)
   op.results.clear();
   for (TensorType& type : types) op.results.push_back(graph.add_value(std::move(type)));
   producers_.resize(graph.values.size());
-  for (ValueId result : op.results) producers_[result.index()] = OpId(static_cast<std::int64_t>(graph.ops.size()));
+  for (ValueId result : op.results) producers_[result] = OpId(graph.ops.size());
   graph.ops.push_back(std::move(op));
   return graph.ops.back().results;
 }
 
 const Op* Builder::producer(ValueId value) const {
-  if (value.index() >= producers_.size() || !producers_[value.index()]) return nullptr;
-  return &graph.ops[producers_[value.index()].index()];
+  if (value.index() >= producers_.size() || !producers_[value]) return nullptr;
+  return &graph.ops[producers_[value]];
 }
 
 Tensor capture(Builder& builder, Tensor tensor) {
@@ -122,7 +122,7 @@ Tensor capture(Builder& builder, Tensor tensor) {
   const ValueId outer(capture(*builder.parent, tensor).value());
   for (const auto& [value, input] : builder.captured)
     if (value == outer) return {&builder, input.value};
-  const Value& value = builder.parent->graph.values[outer.index()];
+  const Value& value = builder.parent->graph.values[outer];
   const ValueId input = builder.graph.add_input(value.type, unused_input_name(builder.graph, value.name));
   builder.captured.emplace_back(outer, input);
   return {&builder, input.value};

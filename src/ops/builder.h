@@ -43,7 +43,7 @@ class Builder {
  private:
   void mark(Op& op);
 
-  std::vector<OpId> producers_;  // by value, up to the last value that an op has defined
+  IdVector<ValueId, OpId> producers_;  // by value, up to the last value that an op has defined
 };
 
 // `tensor` as a value of `builder`: itself, or an invariant input where it belongs to an enclosing graph. Throws Error for an absent tensor

@@ -106,15 +106,6 @@ double flops_of_sum(const Op& op, Types operands, Types) {
   return static_cast<double>(operands[0].elements()) * (members - 1) / members;
 }
 
-constexpr OpDefinition kOps[] = {
-    {.name = "all_reduce", .infer = infer_all_reduce, .vjp = all_reduce_vjp, .flops = flops_of_sum, .collective = true},
-    {.name = "all_gather", .infer = infer_all_gather, .vjp = all_gather_vjp, .flops = flops_none, .collective = true},
-    {.name = "reduce_scatter", .infer = infer_reduce_scatter, .vjp = reduce_scatter_vjp, .flops = flops_of_sum, .collective = true},
-    {.name = "broadcast", .infer = infer_of_root, .vjp = broadcast_vjp, .flops = flops_none, .collective = true},
-    {.name = "all_to_all", .infer = infer_all_to_all, .vjp = same_vjp, .flops = flops_none, .collective = true},
-    {.name = "keep_member", .infer = infer_of_root, .vjp = same_vjp, .flops = flops_none, .collective = true},
-};
-
 Attributes along(const MeshAxis& axis, Attributes attributes = {}) {
   attributes.insert({{"axis", axis.name}, {"size", axis.size}});
   return attributes;
@@ -123,7 +114,15 @@ Attributes along(const MeshAxis& axis, Attributes attributes = {}) {
 }  // namespace
 
 std::span<const OpDefinition> collective_ops() {
-  return kOps;
+  static constexpr OpDefinition all[] = {
+      {.name = "all_reduce", .infer = infer_all_reduce, .vjp = all_reduce_vjp, .flops = flops_of_sum, .collective = true},
+      {.name = "all_gather", .infer = infer_all_gather, .vjp = all_gather_vjp, .flops = flops_none, .collective = true},
+      {.name = "reduce_scatter", .infer = infer_reduce_scatter, .vjp = reduce_scatter_vjp, .flops = flops_of_sum, .collective = true},
+      {.name = "broadcast", .infer = infer_of_root, .vjp = broadcast_vjp, .flops = flops_none, .collective = true},
+      {.name = "all_to_all", .infer = infer_all_to_all, .vjp = same_vjp, .flops = flops_none, .collective = true},
+      {.name = "keep_member", .infer = infer_of_root, .vjp = same_vjp, .flops = flops_none, .collective = true},
+  };
+  return all;
 }
 
 Tensor all_reduce(Tensor x, const MeshAxis& axis) {

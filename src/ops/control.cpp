@@ -48,15 +48,14 @@ Tensors identity_vjp(const VjpArguments& a) {
   return {a.cotangents[0]};
 }
 
-constexpr OpDefinition kOps[] = {
-    {.name = "accumulate", .infer = infer_accumulate},
-    {.name = "stage_boundary", .infer = infer_identity, .vjp = identity_vjp, .views = 0},
-};
-
 }  // namespace
 
 std::span<const OpDefinition> control_ops() {
-  return kOps;
+  static constexpr OpDefinition all[] = {
+      {.name = "accumulate", .infer = infer_accumulate},
+      {.name = "stage_boundary", .infer = infer_identity, .vjp = identity_vjp, .views = 0},
+  };
+  return all;
 }
 
 Tensor stage_boundary(Tensor x) {

@@ -150,18 +150,17 @@ double flops_max_pool_backward(const Op&, Types operands, Types) {
   return static_cast<double>(operands[0].elements());
 }
 
-constexpr OpDefinition kOps[] = {
-    {.name = "convolution", .infer = infer_convolution, .vjp = convolution_vjp, .flops = flops_convolution},
-    {.name = "convolution_backward_input", .infer = infer_backward_input, .flops = flops_backward_input},
-    {.name = "convolution_backward_weight", .infer = infer_backward_weight, .flops = flops_backward_weight},
-    {.name = "max_pool2d_with_indices", .infer = infer_max_pool, .vjp = max_pool_vjp, .flops = flops_max_pool},
-    {.name = "max_pool2d_with_indices_backward", .infer = infer_max_pool_backward, .flops = flops_max_pool_backward},
-};
-
 }  // namespace
 
 std::span<const OpDefinition> convolution_ops() {
-  return kOps;
+  static constexpr OpDefinition all[] = {
+      {.name = "convolution", .infer = infer_convolution, .vjp = convolution_vjp, .flops = flops_convolution},
+      {.name = "convolution_backward_input", .infer = infer_backward_input, .flops = flops_backward_input},
+      {.name = "convolution_backward_weight", .infer = infer_backward_weight, .flops = flops_backward_weight},
+      {.name = "max_pool2d_with_indices", .infer = infer_max_pool, .vjp = max_pool_vjp, .flops = flops_max_pool},
+      {.name = "max_pool2d_with_indices_backward", .infer = infer_max_pool_backward, .flops = flops_max_pool_backward},
+  };
+  return all;
 }
 
 Tensor conv2d(Tensor x, Tensor weight, Tensor bias, std::int64_t stride, std::int64_t padding) {

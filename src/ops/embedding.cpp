@@ -74,21 +74,20 @@ double bytes_bag(const Op& op, Types operands, Types results) {
   return static_cast<double>(operands[1].bytes()) + rows + static_cast<double>(results[0].bytes());
 }
 
-double flops_backward(const Op&, Types operands, Types) {
+double flops_embedding_backward(const Op&, Types operands, Types) {
   return static_cast<double>(operands[0].elements());
 }
-
-constexpr OpDefinition kOps[] = {
-    {.name = "embedding", .infer = infer_embedding, .vjp = embedding_vjp, .flops = flops_none, .bytes = bytes_embedding},
-    {.name = "embedding_dense_backward", .infer = infer_embedding_backward, .flops = flops_backward},
-    {.name = "embedding_bag", .infer = infer_embedding_bag, .vjp = embedding_bag_vjp, .flops = flops_bag, .bytes = bytes_bag},
-    {.name = "embedding_bag_dense_backward", .infer = infer_embedding_bag_backward, .flops = flops_bag},
-};
 
 }  // namespace
 
 std::span<const OpDefinition> embedding_ops() {
-  return kOps;
+  static constexpr OpDefinition all[] = {
+      {.name = "embedding", .infer = infer_embedding, .vjp = embedding_vjp, .flops = flops_none, .bytes = bytes_embedding},
+      {.name = "embedding_dense_backward", .infer = infer_embedding_backward, .flops = flops_embedding_backward},
+      {.name = "embedding_bag", .infer = infer_embedding_bag, .vjp = embedding_bag_vjp, .flops = flops_bag, .bytes = bytes_bag},
+      {.name = "embedding_bag_dense_backward", .infer = infer_embedding_bag_backward, .flops = flops_bag},
+  };
+  return all;
 }
 
 Tensor embedding(Tensor weight, Tensor indices) {

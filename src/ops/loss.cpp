@@ -37,23 +37,22 @@ Tensors cross_entropy_vjp(const VjpArguments& a) {
   return {emit("cross_entropy_backward", {a.cotangents[0], a.operands[0], a.operands[1], a.results[1]}, a.op.attributes), {}};
 }
 
-double flops_forward(const Op&, Types operands, Types) {
+double flops_cross_entropy(const Op&, Types operands, Types) {
   return 12 * static_cast<double>(operands[0].elements());
 }
 
-double flops_backward(const Op&, Types, Types results) {
+double flops_cross_entropy_backward(const Op&, Types, Types results) {
   return 13 * static_cast<double>(results[0].elements());
 }
-
-constexpr OpDefinition kOps[] = {
-    {.name = "cross_entropy", .infer = infer_cross_entropy, .vjp = cross_entropy_vjp, .flops = flops_forward},
-    {.name = "cross_entropy_backward", .infer = infer_cross_entropy_backward, .flops = flops_backward},
-};
 
 }  // namespace
 
 std::span<const OpDefinition> loss_ops() {
-  return kOps;
+  static constexpr OpDefinition all[] = {
+      {.name = "cross_entropy", .infer = infer_cross_entropy, .vjp = cross_entropy_vjp, .flops = flops_cross_entropy},
+      {.name = "cross_entropy_backward", .infer = infer_cross_entropy_backward, .flops = flops_cross_entropy_backward},
+  };
+  return all;
 }
 
 Tensor cross_entropy(Tensor logits, Tensor targets, std::int64_t ignore_index) {

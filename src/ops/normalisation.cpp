@@ -147,31 +147,30 @@ Tensors log_softmax_vjp(const VjpArguments& a) {
 }
 
 // Flops, counted roughly: the passes over the rows and their arithmetic.
-double flops_forward(const Op&, Types operands, Types) {
+double flops_normalisation(const Op&, Types operands, Types) {
   return 8 * static_cast<double>(operands[0].elements());
 }
 
-double flops_backward(const Op&, Types operands, Types) {
+double flops_normalisation_backward(const Op&, Types operands, Types) {
   return 14 * static_cast<double>(operands[0].elements());
 }
-
-constexpr OpDefinition kOps[] = {
-    {.name = "native_layer_norm", .infer = infer_layer_norm, .vjp = layer_norm_vjp, .flops = flops_forward},
-    {.name = "native_layer_norm_backward", .infer = infer_layer_norm_backward, .flops = flops_backward},
-    {.name = "_fused_rms_norm", .infer = infer_rms_norm, .vjp = rms_norm_vjp, .flops = flops_forward},
-    {.name = "_fused_rms_norm_backward", .infer = infer_rms_norm_backward, .flops = flops_backward},
-    {.name = "native_batch_norm", .infer = infer_batch_norm, .vjp = batch_norm_vjp, .flops = flops_forward},
-    {.name = "native_batch_norm_backward", .infer = infer_batch_norm_backward, .flops = flops_backward},
-    {.name = "softmax", .infer = infer_softmax, .vjp = softmax_vjp, .flops = flops_forward},
-    {.name = "_softmax_backward_data", .infer = infer_softmax_backward, .flops = flops_backward},
-    {.name = "log_softmax", .infer = infer_softmax, .vjp = log_softmax_vjp, .flops = flops_forward},
-    {.name = "_log_softmax_backward_data", .infer = infer_softmax_backward, .flops = flops_backward},
-};
 
 }  // namespace
 
 std::span<const OpDefinition> normalisation_ops() {
-  return kOps;
+  static constexpr OpDefinition all[] = {
+      {.name = "native_layer_norm", .infer = infer_layer_norm, .vjp = layer_norm_vjp, .flops = flops_normalisation},
+      {.name = "native_layer_norm_backward", .infer = infer_layer_norm_backward, .flops = flops_normalisation_backward},
+      {.name = "_fused_rms_norm", .infer = infer_rms_norm, .vjp = rms_norm_vjp, .flops = flops_normalisation},
+      {.name = "_fused_rms_norm_backward", .infer = infer_rms_norm_backward, .flops = flops_normalisation_backward},
+      {.name = "native_batch_norm", .infer = infer_batch_norm, .vjp = batch_norm_vjp, .flops = flops_normalisation},
+      {.name = "native_batch_norm_backward", .infer = infer_batch_norm_backward, .flops = flops_normalisation_backward},
+      {.name = "softmax", .infer = infer_softmax, .vjp = softmax_vjp, .flops = flops_normalisation},
+      {.name = "_softmax_backward_data", .infer = infer_softmax_backward, .flops = flops_normalisation_backward},
+      {.name = "log_softmax", .infer = infer_softmax, .vjp = log_softmax_vjp, .flops = flops_normalisation},
+      {.name = "_log_softmax_backward_data", .infer = infer_softmax_backward, .flops = flops_normalisation_backward},
+  };
+  return all;
 }
 
 Tensor layer_norm(Tensor x, Tensor weight, Tensor bias, double eps) {

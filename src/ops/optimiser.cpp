@@ -78,22 +78,21 @@ double flops_sgd(const Op&, Types operands, Types) {
   return 6 * static_cast<double>(operands[0].elements());
 }
 
-constexpr OpDefinition kOps[] = {
-    {.name = "adamw", .infer = infer_adamw, .flops = flops_adamw, .elementwise = true},
-    {.name = "adamw_ahead", .infer = infer_adamw_ahead, .flops = flops_adamw, .elementwise = true},
-    {.name = "adamw_validated",
-     .infer = infer_adamw_validated,
-     .flops = flops_none,
-     .bytes = no_bytes,
-     .elementwise = true,
-     .revises = true},
-    {.name = "sgd", .infer = infer_sgd, .flops = flops_sgd, .elementwise = true},
-};
-
 }  // namespace
 
 std::span<const OpDefinition> optimiser_ops() {
-  return kOps;
+  static constexpr OpDefinition all[] = {
+      {.name = "adamw", .infer = infer_adamw, .flops = flops_adamw, .elementwise = true},
+      {.name = "adamw_ahead", .infer = infer_adamw_ahead, .flops = flops_adamw, .elementwise = true},
+      {.name = "adamw_validated",
+       .infer = infer_adamw_validated,
+       .flops = flops_none,
+       .bytes = no_bytes,
+       .elementwise = true,
+       .revises = true},
+      {.name = "sgd", .infer = infer_sgd, .flops = flops_sgd, .elementwise = true},
+  };
+  return all;
 }
 
 AdamWResult adamw(Tensor parameter, Tensor gradient, Tensor first, Tensor second, Tensor learning_rate, Tensor step, double beta1,

@@ -127,18 +127,17 @@ double flops_product(const Op&, Types operands, Types results) {
   return 2 * static_cast<double>(results[0].elements()) * static_cast<double>(operands[operands.size() - 2].shape.back());
 }
 
-constexpr OpDefinition kOps[] = {
-    {.name = "linear", .infer = infer_linear, .vjp = linear_vjp, .flops = flops_linear},
-    {.name = "mm", .infer = infer_mm, .vjp = mm_vjp, .flops = flops_product},
-    {.name = "bmm", .infer = infer_bmm, .vjp = bmm_vjp, .flops = flops_product},
-    {.name = "addmm", .infer = infer_addmm, .vjp = addmm_vjp, .flops = flops_product},
-    {.name = "matmul", .infer = infer_matmul, .vjp = matmul_vjp, .flops = flops_product},
-};
-
 }  // namespace
 
 std::span<const OpDefinition> product_ops() {
-  return kOps;
+  static constexpr OpDefinition all[] = {
+      {.name = "linear", .infer = infer_linear, .vjp = linear_vjp, .flops = flops_linear},
+      {.name = "mm", .infer = infer_mm, .vjp = mm_vjp, .flops = flops_product},
+      {.name = "bmm", .infer = infer_bmm, .vjp = bmm_vjp, .flops = flops_product},
+      {.name = "addmm", .infer = infer_addmm, .vjp = addmm_vjp, .flops = flops_product},
+      {.name = "matmul", .infer = infer_matmul, .vjp = matmul_vjp, .flops = flops_product},
+  };
+  return all;
 }
 
 Tensor linear(Tensor x, Tensor weight, Tensor bias) {

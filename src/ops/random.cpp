@@ -37,15 +37,14 @@ double flops_dropout(const Op&, Types, Types results) {
   return 20 * static_cast<double>(results[0].elements());
 }
 
-constexpr OpDefinition kOps[] = {
-    {.name = "dropout", .infer = infer_dropout, .vjp = dropout_vjp, .flops = flops_dropout, .elementwise = true},
-    {.name = "random_key", .infer = infer_random_key},
-};
-
 }  // namespace
 
 std::span<const OpDefinition> random_ops() {
-  return kOps;
+  static constexpr OpDefinition all[] = {
+      {.name = "dropout", .infer = infer_dropout, .vjp = dropout_vjp, .flops = flops_dropout, .elementwise = true},
+      {.name = "random_key", .infer = infer_random_key},
+  };
+  return all;
 }
 
 Tensor dropout(Tensor x, double p, Tensor key, Tensor rows) {

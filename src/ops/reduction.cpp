@@ -14,7 +14,7 @@ Shape reduced(const Op& op, Types operands, bool keepdim) {
   const std::vector<std::int64_t> dims = dims_attribute(op, operands, out.size());
   for (std::size_t i = dims.size(); i-- > 0;) {
     if (keepdim) {
-      out[static_cast<std::size_t>(dims[i])] = 1;
+      out[dims[i]] = 1;
     } else {
       out.erase(out.begin() + dims[i]);
     }
@@ -57,7 +57,7 @@ std::vector<TensorType> infer_add_n(const Op& op, Types operands) {
 Tensor kept(const VjpArguments& a, Tensor result) {
   const TensorType type = a.operands[0].type();
   const std::vector<std::int64_t> dims = dims_attribute(a.op, {&type, 1}, type.shape.size());
-  const bool leading = dims.empty() || dims.back() == static_cast<std::int64_t>(dims.size()) - 1;
+  const bool leading = dims.empty() || dims.back() == std::ssize(dims) - 1;
   return leading ? result : reshape(result, reduced(a.op, {&type, 1}, true));
 }
 
@@ -90,13 +90,6 @@ double flops_add_n(const Op&, Types operands, Types results) {
   return static_cast<double>(operands.size() - 1) * static_cast<double>(results[0].elements());
 }
 
-constexpr OpDefinition kOps[] = {
-    {.name = "sum", .infer = infer_sum, .vjp = sum_vjp, .flops = flops_reduction},
-    {.name = "mean", .infer = infer_mean, .vjp = mean_vjp, .flops = flops_reduction},
-    {.name = "amax", .infer = infer_amax, .vjp = amax_vjp, .flops = flops_reduction},
-    {.name = "add_n", .infer = infer_add_n, .vjp = add_n_vjp, .flops = flops_add_n, .elementwise = true},
-};
-
 Tensor reduce(std::string_view name, Tensor x, std::vector<std::int64_t> dims, bool keepdim) {
   const std::int64_t rank = x.rank();
   for (std::int64_t& dim : dims) dim = wrap(dim, rank);
@@ -109,7 +102,13 @@ Tensor reduce(std::string_view name, Tensor x, std::vector<std::int64_t> dims, b
 }  // namespace
 
 std::span<const OpDefinition> reduction_ops() {
-  return kOps;
+  static constexpr OpDefinition all[] = {
+      {.name = "sum", .infer = infer_sum, .vjp = sum_vjp, .flops = flops_reduction},
+      {.name = "mean", .infer = infer_mean, .vjp = mean_vjp, .flops = flops_reduction},
+      {.name = "amax", .infer = infer_amax, .vjp = amax_vjp, .flops = flops_reduction},
+      {.name = "add_n", .infer = infer_add_n, .vjp = add_n_vjp, .flops = flops_add_n, .elementwise = true},
+  };
+  return all;
 }
 
 Tensor sum(Tensor x, std::vector<std::int64_t> dims, bool keepdim) {

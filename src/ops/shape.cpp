@@ -58,7 +58,7 @@ std::vector<TensorType> infer_permute(const Op& op, Types operands) {
   for (std::size_t i = 0; i < sorted.size(); ++i) complete = complete && sorted[i] == static_cast<std::int64_t>(i);
   require(complete, op, operands, "dims must name every dim of the operand once");
   TensorType out{operands[0].dtype, {}};
-  for (std::int64_t dim : dims) out.shape.push_back(operands[0].shape[static_cast<std::size_t>(dim)]);
+  for (std::int64_t dim : dims) out.shape.push_back(operands[0].shape[dim]);
   return {out};
 }
 
@@ -105,7 +105,7 @@ Tensors transpose_vjp(const VjpArguments& a) {
 Tensors permute_vjp(const VjpArguments& a) {
   const Integers dims = permutation(a.op, a.operands[0].shape().size());
   Integers inverse(dims.size());
-  for (std::size_t i = 0; i < dims.size(); ++i) inverse[static_cast<std::size_t>(dims[i])] = static_cast<std::int64_t>(i);
+  for (std::size_t i = 0; i < dims.size(); ++i) inverse[dims[i]] = static_cast<std::int64_t>(i);
   return {permute(a.cotangents[0], inverse)};
 }
 
@@ -269,24 +269,6 @@ Tensors to_vjp(const VjpArguments& a) {
   return {to(a.cotangents[0], a.operands[0].dtype())};
 }
 
-constexpr OpDefinition kOps[] = {
-    {.name = "reshape", .infer = infer_reshape, .vjp = reshape_vjp, .views = 0},
-    {.name = "transpose", .infer = infer_transpose, .vjp = transpose_vjp, .views = 0},
-    {.name = "permute", .infer = infer_permute, .vjp = permute_vjp, .views = 0},
-    {.name = "expand", .infer = infer_expand, .vjp = expand_vjp, .views = 0},
-    {.name = "unsqueeze", .infer = infer_unsqueeze, .vjp = reshape_vjp, .views = 0},
-    {.name = "squeeze", .infer = infer_squeeze, .vjp = reshape_vjp, .views = 0},
-    {.name = "slice", .infer = infer_slice, .vjp = slice_vjp, .views = 0},
-    {.name = "slice_backward", .infer = infer_slice_backward, .vjp = slice_backward_vjp, .flops = flops_none},
-    {.name = "select", .infer = infer_select, .vjp = select_vjp, .views = 0},
-    {.name = "select_backward", .infer = infer_select_backward, .vjp = select_backward_vjp, .flops = flops_none},
-    {.name = "cat", .infer = infer_cat, .vjp = cat_vjp, .flops = flops_none},
-    {.name = "split", .infer = infer_split, .vjp = split_vjp, .views = 0},
-    {.name = "to", .infer = infer_to, .vjp = to_vjp},
-    {.name = "full", .infer = infer_full, .flops = flops_none},
-    {.name = "arange", .infer = infer_arange, .flops = flops_none},
-};
-
 Builder& builder_of(Tensor like) {
   if (!like) throw Error("a constant is made in the graph of a tensor, and this tensor is none");
   return *like.builder();
@@ -295,12 +277,29 @@ Builder& builder_of(Tensor like) {
 }  // namespace
 
 std::span<const OpDefinition> shape_ops() {
-  return kOps;
+  static constexpr OpDefinition all[] = {
+      {.name = "reshape", .infer = infer_reshape, .vjp = reshape_vjp, .views = 0},
+      {.name = "transpose", .infer = infer_transpose, .vjp = transpose_vjp, .views = 0},
+      {.name = "permute", .infer = infer_permute, .vjp = permute_vjp, .views = 0},
+      {.name = "expand", .infer = infer_expand, .vjp = expand_vjp, .views = 0},
+      {.name = "unsqueeze", .infer = infer_unsqueeze, .vjp = reshape_vjp, .views = 0},
+      {.name = "squeeze", .infer = infer_squeeze, .vjp = reshape_vjp, .views = 0},
+      {.name = "slice", .infer = infer_slice, .vjp = slice_vjp, .views = 0},
+      {.name = "slice_backward", .infer = infer_slice_backward, .vjp = slice_backward_vjp, .flops = flops_none},
+      {.name = "select", .infer = infer_select, .vjp = select_vjp, .views = 0},
+      {.name = "select_backward", .infer = infer_select_backward, .vjp = select_backward_vjp, .flops = flops_none},
+      {.name = "cat", .infer = infer_cat, .vjp = cat_vjp, .flops = flops_none},
+      {.name = "split", .infer = infer_split, .vjp = split_vjp, .views = 0},
+      {.name = "to", .infer = infer_to, .vjp = to_vjp},
+      {.name = "full", .infer = infer_full, .flops = flops_none},
+      {.name = "arange", .infer = infer_arange, .flops = flops_none},
+  };
+  return all;
 }
 
 Tensor reshape(Tensor x, Shape shape) {
   shape = resolve(std::move(shape), x.type().elements());
-  // Of two reshapes in a row only the last shape counts; the first op stays for its other readers, if any.
+  // Only the last shape of two reshapes in a row counts; the first op stays for its other readers, if any.
   if (const Op* before = x.builder()->producer(ValueId(x.value())); before && before->name == "reshape")
     x = Tensor(x.builder(), before->operands[0].value);
   return shape == x.shape() ? x : emit("reshape", {x}, {{"shape", std::move(shape)}});

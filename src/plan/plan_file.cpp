@@ -62,8 +62,7 @@ void read_links(const JsonNode& links, PlanFile& plan) {
 
 Schedule read_schedule(const JsonNode& node, const PlanFile& plan) {
   Schedule schedule = parse_schedule(node.text(), plan.file);
-  if (schedule.stages() != static_cast<std::int32_t>(plan.stages.size()))
-    node.fail(concat("has ", schedule.stages(), " stages, the plan ", plan.stages.size()));
+  if (schedule.stages() != std::ssize(plan.stages)) node.fail(concat("has ", schedule.stages(), " stages, the plan ", plan.stages.size()));
   schedule.name = plan.file;
   return schedule;
 }
@@ -79,7 +78,7 @@ std::string list_text(const std::vector<std::string>& names) {
 const PlanFile::Stage* stage_of_actor(const PlanFile& plan, std::size_t actor) {
   const PlanFile::Stage* first = nullptr;
   for (const Action& action : plan.schedule.actors[actor]) {
-    const PlanFile::Stage& stage = plan.stages[static_cast<std::size_t>(action.stage)];
+    const PlanFile::Stage& stage = plan.stages[action.stage];
     if (first == nullptr) first = &stage;
     if (stage.devices == first->devices) continue;
     throw Error(
@@ -87,6 +86,43 @@ const PlanFile::Stage* stage_of_actor(const PlanFile& plan, std::size_t actor) {
         {concat(quote(first->name), " on ", devices_text(plan, *first)), concat(quote(stage.name), " on ", devices_text(plan, stage))});
   }
   return first;
+}
+
+void add_figures(const PlanProblem& problem, const Plan& plan, PlanFile& out) {
+  const PlanFigures figures = figures_of(problem, plan.stages);
+  out.microbatches = figures.microbatches;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const StageFigures& from = figures.stages[s];
+    PlanFile::Stage& stage = out.stages[s];
+    stage.forward = from.forward;
+    stage.backward = from.backward;
+    stage.bytes = from.bytes(from.ahead);
+  }
+  const double samples = static_cast<double>(out.samples) / out.microbatches;
+  for (const StageLink& link : figures.links) {
+    const PlanStage &a = plan.stages[static_cast<std::size_t>(link.from)], &b = plan.stages[static_cast<std::size_t>(link.to)];
+    out.links.push_back({link.from, link.to, bytes_between(problem.graph, a, b, samples), link.forward + link.latency});
+  }
+}
+
+// For stages in a row, several on one group of devices.
+void add_group_figures(const PlanProblem& problem, const Plan& plan, PlanFile& out) {
+  const Degrees& degrees = plan.degrees->results[0].degrees;
+  out.microbatches = degrees.microbatches;
+  out.zero = degrees.zero;
+  out.local = degrees.local;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    PlanFile::Stage& stage = out.stages[s];
+    const SetCost cost = cost_of(problem.graph, plan.stages[s].nodes, {}, degrees.samples);
+    const double speed = weakest(problem.cluster, stage.devices).speed;
+    stage.forward = cost.forward / speed;
+    stage.backward = cost.backward / speed;
+    stage.bytes = plan.peak_bytes[static_cast<std::size_t>(stage.devices[0])];
+    if (s == 0) continue;
+    const ClusterLink link = slowest_link(problem.cluster, out.stages[s - 1].devices, stage.devices);
+    const double bytes = bytes_between(problem.graph, plan.stages[s - 1], plan.stages[s], stage.micro_batch);
+    out.links.push_back({static_cast<int>(s) - 1, static_cast<int>(s), bytes, bytes / degrees.data / link.bandwidth + link.latency});
+  }
 }
 
 }  // namespace
@@ -155,29 +191,19 @@ PlanFile parse_plan(std::string_view text, const std::string& file) {
 }
 
 PlanFile plan_file_of(const PlanProblem& problem, const Plan& plan) {
-  const PlanFigures figures = figures_of(problem, plan.stages);
   PlanFile out;
   out.model = problem.graph.name;
   out.cluster = problem.cluster.name;
   out.planner = plan.planner;
   out.samples = step_samples(problem);
-  out.microbatches = figures.microbatches;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const PlanStage& from = plan.stages[s];
+  for (const PlanStage& from : plan.stages) {
     PlanFile::Stage& stage = out.stages.emplace_back();
     stage.name = from.name;
-    for (const int node : from.nodes) stage.nodes.push_back(problem.graph.nodes[static_cast<std::size_t>(node)].name);
+    for (const int node : from.nodes) stage.nodes.push_back(problem.graph.nodes[node].name);
     stage.devices = from.devices;
     stage.micro_batch = batch_of(problem, from);
-    stage.forward = figures.stages[s].forward;
-    stage.backward = figures.stages[s].backward;
-    stage.bytes = figures.stages[s].bytes(figures.stages[s].ahead);
   }
-  const double samples = static_cast<double>(out.samples) / out.microbatches;
-  for (const StageLink& link : figures.links) {
-    const PlanStage &a = plan.stages[static_cast<std::size_t>(link.from)], &b = plan.stages[static_cast<std::size_t>(link.to)];
-    out.links.push_back({link.from, link.to, bytes_between(problem.graph, a, b, samples), link.forward + link.latency});
-  }
+  plan.degrees ? add_group_figures(problem, plan, out) : add_figures(problem, plan, out);
   out.bottleneck = plan.bottleneck;
   out.predicted_time = plan.predicted_time;
   out.lower_bound = plan.lower_bound;
@@ -256,8 +282,8 @@ Schedule renumbered(const PlanFile& plan, Schedule schedule, const std::vector<s
   }
   schedule.cells.clear();
   for (auto& row : schedule.actors) {
-    std::erase_if(row, [&](const Action& action) { return number.at(static_cast<std::size_t>(action.stage)) < 0; });
-    for (Action& action : row) action.stage = number[static_cast<std::size_t>(action.stage)];
+    std::erase_if(row, [&](const Action& action) { return number.at(action.stage) < 0; });
+    for (Action& action : row) action.stage = number[action.stage];
   }
   return schedule;
 }

@@ -93,7 +93,7 @@ Schedule without_missing(Schedule schedule, const StageShape& shape) {
   for (auto& row : schedule.actors)
     std::erase_if(row, [&](const Action& action) {
       const bool backward = action.kind == Kind::B || action.kind == Kind::I || action.kind == Kind::W;
-      return backward && !shape.has_backward[static_cast<std::size_t>(action.stage)];
+      return backward && !shape.has_backward[action.stage];
     });
   schedule.cells.clear();
   return schedule;
@@ -106,22 +106,28 @@ PlanFile plan_of_nodes(const Graph& step, const NodeGroups& groups, const PlanPr
   for (PlanStage& stage : plan.stages) {
     std::vector<std::string> nodes;  // in the order of tracing, as groups are
     for (const int node : stage.nodes) {
-      const std::vector<std::string>& more = nodes_of_group.at(problem.graph.nodes[static_cast<std::size_t>(node)].name);
+      const std::vector<std::string>& more = nodes_of_group.at(problem.graph.nodes[node].name);
       nodes.insert(nodes.end(), more.begin(), more.end());
     }
-    stage.name = nodes.size() == 1 ? nodes[0] : concat(nodes.front(), " .. ", nodes.back());
+    if (!plan.degrees) stage.name = nodes.size() == 1 ? nodes[0] : concat(nodes.front(), " .. ", nodes.back());
     for (const std::string& node : nodes) stage_of[node] = stage.name;
     nodes_of_stage[stage.name] = std::move(nodes);
   }
   const StagedStep staged = prepare_stages(mark_stages(step, stage_of));
-  const auto place = [&](const PlanStage& stage) { return std::find(staged.stages.begin(), staged.stages.end(), stage.name); };
-  std::sort(plan.stages.begin(), plan.stages.end(), [&](const PlanStage& a, const PlanStage& b) { return place(a) < place(b); });
-  evaluate(problem, plan);
+  if (!plan.degrees) {  // equal groups come with a table of their row
+    const auto place = [&](const PlanStage& stage) { return std::find(staged.stages.begin(), staged.stages.end(), stage.name); };
+    std::sort(plan.stages.begin(), plan.stages.end(), [&](const PlanStage& a, const PlanStage& b) { return place(a) < place(b); });
+    evaluate(problem, plan);
+  }
 
   PlanFile file = plan_file_of(problem, plan);
   file.file = "the plan";
-  for (PlanFile::Stage& stage : file.stages) stage.nodes = nodes_of_stage.at(stage.name);
-  file.schedule = without_missing(std::move(file.schedule), cut(staged, std::vector<bool>(staged.stages.size())).shape);
+  std::vector<std::string> names;
+  for (PlanFile::Stage& stage : file.stages) {
+    stage.nodes = nodes_of_stage.at(stage.name);
+    names.push_back(stage.name);
+  }
+  if (staged.stages == names) file.schedule = without_missing(std::move(file.schedule), cut(staged, std::vector<bool>(names.size())).shape);
   return file;
 }
 

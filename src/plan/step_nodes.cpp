@@ -24,7 +24,7 @@ class NodeNames {
  public:
   NodeNames(const Graph& body, std::size_t split)
       : body_(body), node_(body.values.size(), kNone), varies_(body.values.size()), out_(body.ops.size()) {
-    for (std::size_t i = 0; i < split; ++i) varies_[body.inputs[i].index()] = true;
+    for (std::size_t i = 0; i < split; ++i) varies_[body.inputs[i]] = true;
   }
 
   std::vector<std::string> run() {
@@ -37,25 +37,25 @@ class NodeNames {
  private:
   void place(std::size_t i) {
     const Op& op = body_.ops[i];
-    const auto varies = [&](ValueId v) { return varies_[v.index()]; };
+    const auto varies = [&](ValueId v) { return varies_[v]; };
     if (std::none_of(op.operands.begin(), op.operands.end(), varies)) return;
-    int node = node_[op.operands[0].index()];
+    int node = node_[op.operands[0]];
     if (!is_boundary(op)) {
       if (begins_another(op)) begin(op);
       node = current_;
       out_[i] = names_.back();
     }
     for (const ValueId result : op.results) {
-      varies_[result.index()] = true;
-      node_[result.index()] = node;
+      varies_[result] = true;
+      node_[result] = node;
     }
   }
 
   bool begins_another(const Op& op) const {
     if (current_ == kNone || op.origin != origin_) return true;
     return std::any_of(op.operands.begin(), op.operands.end(), [&](ValueId v) {
-      const int from = node_[v.index()];
-      return from != kNone && from != current_ && !before_[at(current_)].contains(from);
+      const int from = node_[v];
+      return from != kNone && from != current_ && !before_[current_].contains(from);
     });
   }
 
@@ -67,29 +67,29 @@ class NodeNames {
     names_.push_back(std::move(name));
     std::set<int>& before = before_.emplace_back();
     for (const ValueId operand : op.operands) {
-      const int from = node_[operand.index()];
+      const int from = node_[operand];
       if (from == kNone) continue;
       before.insert(from);
-      before.insert(before_[at(from)].begin(), before_[at(from)].end());
+      before.insert(before_[from].begin(), before_[from].end());
     }
   }
 
   void name_the_rest() {
-    std::vector<std::string> reader(body_.values.size());  // by value: the node of its first reader
+    IdVector<ValueId, std::string> reader(body_.values.size());  // by value: the node of its first reader
     for (std::size_t i = body_.ops.size(); i-- > 0;) {
       const Op& op = body_.ops[i];
       if (op.phase != Phase::forward || is_boundary(op)) continue;
       if (out_[i].empty() && !op.operands.empty())
         for (const ValueId result : op.results)
-          if (out_[i].empty()) out_[i] = reader[result.index()];
+          if (out_[i].empty()) out_[i] = reader[result];
       if (out_[i].empty()) continue;
-      for (const ValueId operand : op.operands) reader[operand.index()] = out_[i];
+      for (const ValueId operand : op.operands) reader[operand] = out_[i];
     }
   }
 
   const Graph& body_;
-  std::vector<int> node_;     // by value: the node that makes it; kNone: data, parameters and what follows from them
-  std::vector<bool> varies_;  // by value: whether it differs between micro-batches
+  IdVector<ValueId, int> node_;     // by value: the node that makes it; kNone: data, parameters and what follows from them
+  IdVector<ValueId, bool> varies_;  // by value: whether it differs between micro-batches
   int current_ = kNone;
   std::string origin_;  // of the current node
   std::vector<std::string> names_;
@@ -115,17 +115,17 @@ class Residents {
 
   // `roots`: the state that was counted for this stage already.
   double bytes(std::int32_t member, std::set<std::int32_t>& roots) const {
-    const ValueId value = loop_.operands[at(member)];
-    double bytes = producer_[value.index()] ? static_cast<double>(step_.type(value).bytes()) : 0;
+    const ValueId value = loop_.operands[member];
+    double bytes = producer_[value] ? static_cast<double>(step_.type(value).bytes()) : 0;
     std::vector<ValueId> open = {value};
     while (!open.empty()) {
       const ValueId v = open.back();
       open.pop_back();
-      if (const OpId from = producer_[v.index()]) {
-        const Op& op = step_.ops[from.index()];
+      if (const OpId from = producer_[v]) {
+        const Op& op = step_.ops[from];
         open.insert(open.end(), op.operands.begin(), op.operands.end());
       } else if (is_parameter(v) && roots.insert(v.value).second) {
-        bytes += static_cast<double>(step_.type(v).bytes()) + moments(step_.values[v.index()].name);
+        bytes += static_cast<double>(step_.type(v).bytes()) + moments(step_.values[v].name);
       }
     }
     return bytes;
@@ -138,7 +138,7 @@ class Residents {
   double moments(const std::string& name) const {
     double bytes = 0;
     for (int i = 0; i < step_.state; ++i) {
-      const Value& value = step_.values[step_.inputs[at(i)].index()];
+      const Value& value = step_.values[step_.inputs[i]];
       if (value.name.ends_with(":" + name)) bytes += static_cast<double>(value.type.bytes());
     }
     return bytes;
@@ -146,7 +146,7 @@ class Residents {
 
   const Graph& step_;
   const Op& loop_;
-  std::vector<OpId> producer_;
+  IdVector<ValueId, OpId> producer_;
   std::map<std::int32_t, int> input_;  // index of the step's input, by value
 };
 
@@ -164,11 +164,11 @@ class Costing {
       node.costs.push_back({.samples = static_cast<int>(body.type(body.inputs[0]).shape[0])});
     }
     for (const StageTask& task : dag_.tasks) {
-      NodeCost& cost = cost_of(task.stage);
+      NodeCost& cost = cost_of(task.stage.value);
       (task.kind == Kind::F ? cost.forward : cost.backward) += seconds_(task);
       // A batch norm's statistics are those of one micro-batch, so its size is part of what is computed.
       for (const Op& op : task.graph.ops)
-        if (op.name == "native_batch_norm") graph_.nodes[at(task.stage)].equal_batches = true;
+        if (op.name == "native_batch_norm") graph_.nodes[task.stage.value].equal_batches = true;
     }
     add_weights();
     add_residents();
@@ -180,16 +180,16 @@ class Costing {
  private:
   using Crossing = std::map<std::pair<int, int>, std::pair<double, double>>;  // by pair of stages: forward and backward bytes
 
-  NodeCost& cost_of(std::int32_t stage) { return graph_.nodes[at(stage)].costs[0]; }
-  std::int32_t stage_of(std::int32_t task) const { return dag_.tasks[at(task)].stage; }
-  bool is_forward(std::int32_t task) const { return dag_.tasks[at(task)].kind == Kind::F; }
+  NodeCost& cost_of(std::int32_t stage) { return graph_.nodes[stage].costs[0]; }
+  std::int32_t stage_of(StageTaskId task) const { return dag_.tasks[task].stage.value; }
+  bool is_forward(StageTaskId task) const { return dag_.tasks[task].kind == Kind::F; }
 
   // Sets NodeCost::weight; it stays unknown where no split backward has a time.
   void add_weights() {
     std::vector<double> weights(graph_.nodes.size(), 0);
     double sum = 0;
     for (const StageTask& task : cut(staged_, std::vector<bool>(staged_.stages.size(), true)).tasks)
-      if (task.kind == Kind::W) sum += weights[at(task.stage)] = seconds_(task);
+      if (task.kind == Kind::W) sum += weights[task.stage.value] = seconds_(task);
     for (std::size_t n = 0; sum > 0 && n < weights.size(); ++n) {
       NodeCost& cost = graph_.nodes[n].costs[0];
       cost.weight = std::min(cost.backward, weights[n]);
@@ -202,12 +202,12 @@ class Costing {
     for (const Bundle& bundle : dag_.bundles) {
       std::set<std::int32_t> stages;
       if (bundle.source == Bundle::Source::invariant) {
-        for (const std::int32_t reader : bundle.readers) stages.insert(stage_of(reader));
+        for (const StageTaskId reader : bundle.readers) stages.insert(stage_of(reader));
         for (const std::int32_t stage : stages)
-          for (const std::int32_t member : bundle.members) cost_of(stage).resident_bytes += residents.bytes(member, roots[at(stage)]);
+          for (const std::int32_t member : bundle.members) cost_of(stage).resident_bytes += residents.bytes(member, roots[stage]);
       }
       if (bundle.source == Bundle::Source::accumulator) {
-        for (const std::int32_t producer : bundle.producers) stages.insert(stage_of(producer));
+        for (const StageTaskId producer : bundle.producers) stages.insert(stage_of(producer));
         for (const std::int32_t stage : stages) {
           cost_of(stage).resident_bytes += bytes_of(bundle);
           cost_of(stage).parameter_bytes += bytes_of(bundle);
@@ -221,9 +221,9 @@ class Costing {
       if (bundle.source != Bundle::Source::edge && bundle.source != Bundle::Source::data) continue;
       if (!bundle.producers.empty() && !is_forward(bundle.producers[0])) continue;
       std::int32_t first = static_cast<std::int32_t>(graph_.nodes.size());
-      for (const std::int32_t reader : bundle.readers)
+      for (const StageTaskId reader : bundle.readers)
         if (!is_forward(reader)) first = std::min(first, stage_of(reader));
-      if (first < static_cast<std::int32_t>(graph_.nodes.size())) cost_of(first).live_bytes += bytes_of(bundle);
+      if (first < std::ssize(graph_.nodes)) cost_of(first).live_bytes += bytes_of(bundle);
     }
   }
 
@@ -232,13 +232,13 @@ class Costing {
     const Graph& body = *step_.ops[loop_of(step_)].body;
     std::map<std::string, int, std::less<>> number;
     for (std::size_t s = 0; s < dag_.names.size(); ++s) number[dag_.names[s]] = static_cast<int>(s);
-    const std::vector<OpId> producer = producers(body);
+    const IdVector<ValueId, OpId> producer = producers(body);
     for (const Op& op : body.ops) {
       if (op.phase != Phase::forward || op.stage.empty()) continue;
       for (const ValueId operand : op.operands) {
-        const OpId from = producer[operand.index()];
-        if (!from || body.ops[from.index()].stage.empty() || body.ops[from.index()].stage == op.stage) continue;
-        crossing.try_emplace({number.at(body.ops[from.index()].stage), number.at(op.stage)});
+        const OpId from = producer[operand];
+        if (!from || body.ops[from].stage.empty() || body.ops[from].stage == op.stage) continue;
+        crossing.try_emplace({number.at(body.ops[from].stage), number.at(op.stage)});
       }
     }
   }
@@ -254,10 +254,10 @@ class Costing {
       if (bundle.source != Bundle::Source::edge) continue;
       const std::int32_t from = stage_of(bundle.producers[0]);
       std::set<std::int32_t> stages;
-      for (const std::int32_t reader : bundle.readers) stages.insert(stage_of(reader));
+      for (const StageTaskId reader : bundle.readers) stages.insert(stage_of(reader));
       stages.erase(from);
       const bool forward = is_forward(bundle.producers[0]);
-      if (forward && !stages.empty()) graph_.nodes[at(from)].output_bytes += bytes_of(bundle);
+      if (forward && !stages.empty()) graph_.nodes[from].output_bytes += bytes_of(bundle);
       for (const std::int32_t to : stages) (forward ? crossing[{from, to}].first : crossing[{to, from}].second) += bytes_of(bundle);
     }
     for (const auto& [pair, bytes] : crossing) graph_.edges.push_back({pair.first, pair.second, (bytes.first + bytes.second) / 2});
@@ -283,8 +283,8 @@ class Merging {
       cost_.push_back(cost.forward + cost.backward);
     }
     for (const PlanEdge& edge : graph.edges) {
-      next_[at(edge.from)].insert(edge.to);
-      previous_[at(edge.to)].insert(edge.from);
+      next_[edge.from].insert(edge.to);
+      previous_[edge.to].insert(edge.from);
     }
     left_ = static_cast<int>(parts_.size());
   }
@@ -295,7 +295,7 @@ class Merging {
       int best_from = kNone, best_to = kNone;
       for (std::size_t u = 0; u < next_.size(); ++u)
         for (const int v : next_[u])
-          if ((best_from == kNone || cost_[u] + cost_[at(v)] < cost_[at(best_from)] + cost_[at(best_to)]) &&
+          if ((best_from == kNone || cost_[u] + cost_[v] < cost_[best_from] + cost_[best_to]) &&
               adds_no_order(reach, static_cast<int>(u), v)) {
             best_from = static_cast<int>(u);
             best_to = v;
@@ -317,38 +317,38 @@ class Merging {
       while (!open.empty()) {
         const int n = open.back();
         open.pop_back();
-        if (reach[s][at(n)]) continue;
-        reach[s][at(n)] = true;
-        open.insert(open.end(), next_[at(n)].begin(), next_[at(n)].end());
+        if (reach[s][n]) continue;
+        reach[s][n] = true;
+        open.insert(open.end(), next_[n].begin(), next_[n].end());
       }
     }
     return reach;
   }
 
   bool adds_no_order(const std::vector<std::vector<bool>>& reach, int u, int v) const {
-    return std::all_of(next_[at(u)].begin(), next_[at(u)].end(), [&](int w) { return w == v || reach[at(v)][at(w)]; }) &&
-           std::all_of(previous_[at(v)].begin(), previous_[at(v)].end(), [&](int w) { return w == u || reach[at(w)][at(u)]; });
+    return std::all_of(next_[u].begin(), next_[u].end(), [&](int w) { return w == v || reach[v][w]; }) &&
+           std::all_of(previous_[v].begin(), previous_[v].end(), [&](int w) { return w == u || reach[w][u]; });
   }
 
   void merge(int u, int v) {
-    for (const int w : next_[at(v)]) {
-      previous_[at(w)].erase(v);
-      previous_[at(w)].insert(u);
-      next_[at(u)].insert(w);
+    for (const int w : next_[v]) {
+      previous_[w].erase(v);
+      previous_[w].insert(u);
+      next_[u].insert(w);
     }
-    for (const int w : previous_[at(v)]) {
-      next_[at(w)].erase(v);
+    for (const int w : previous_[v]) {
+      next_[w].erase(v);
       if (w == u) continue;
-      next_[at(w)].insert(u);
-      previous_[at(u)].insert(w);
+      next_[w].insert(u);
+      previous_[u].insert(w);
     }
-    next_[at(v)].clear();
-    previous_[at(v)].clear();
-    std::vector<int>& parts = parts_[at(u)];
-    parts.insert(parts.end(), parts_[at(v)].begin(), parts_[at(v)].end());
+    next_[v].clear();
+    previous_[v].clear();
+    std::vector<int>& parts = parts_[u];
+    parts.insert(parts.end(), parts_[v].begin(), parts_[v].end());
     std::sort(parts.begin(), parts.end());
-    parts_[at(v)].clear();
-    cost_[at(u)] += cost_[at(v)];
+    parts_[v].clear();
+    cost_[u] += cost_[v];
     --left_;
   }
 
@@ -412,8 +412,8 @@ std::map<std::string, std::string> merged_nodes(const PlanGraph& graph, int most
   std::map<std::string, std::string> out;
   for (const std::vector<int>& parts : merging.parts()) {
     if (parts.empty()) continue;
-    const std::string &first = graph.nodes[at(parts.front())].name, &last = graph.nodes[at(parts.back())].name;
-    for (const int part : parts) out[graph.nodes[at(part)].name] = parts.size() == 1 ? first : concat(first, "..", last);
+    const std::string &first = graph.nodes[parts.front()].name, &last = graph.nodes[parts.back()].name;
+    for (const int part : parts) out[graph.nodes[part].name] = parts.size() == 1 ? first : concat(first, "..", last);
   }
   return out;
 }

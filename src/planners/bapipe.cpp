@@ -35,19 +35,19 @@ struct Cut {
 std::vector<std::vector<Cut>> cuts_of(const ChainView& view, const std::vector<int>& devices, Warmup warmup, TimeLimit& limit) {
   const int n = view.blocks(), p = static_cast<int>(devices.size());
   std::vector<std::vector<Cut>> cuts(at(p + 1), std::vector<Cut>(at(n + 1)));
-  cuts[0][at(n)].load = 0;
+  cuts[0][n].load = 0;
   for (int s = 1; s <= p; ++s) {
-    const int device = devices[at(p - s)];
-    const ClusterDevice& here = view.problem->cluster.devices[at(device)];
-    const ClusterLink link = s > 1 ? view.problem->cluster.link(device, devices[at(p - s + 1)]) : ClusterLink{};
+    const int device = devices[p - s];
+    const ClusterDevice& here = view.problem->cluster.devices[device];
+    const ClusterLink link = s > 1 ? view.problem->cluster.link(device, devices[p - s + 1]) : ClusterLink{};
     for (int begin = 0; begin < n; ++begin) {
       if (limit.is_over(n - begin)) return cuts;
-      Cut& best = cuts[at(s)][at(begin)];
+      Cut& best = cuts[s][begin];
       for (int end = begin + 1; end <= n; ++end) {
         const SetCost cost = cost_of(view, begin, end);
         const double load = (cost.forward + cost.backward) / here.speed;
         if (load >= best.load || !fits(bytes_of(view, begin, end, 1, in_flight(warmup, s)), here.memory)) break;
-        const double after = std::max(cuts[at(s - 1)][at(end)].load, s > 1 ? transfer_seconds(view, end, link, 1, 1) : 0);
+        const double after = std::max(cuts[s - 1][end].load, s > 1 ? transfer_seconds(view, end, link, 1, 1) : 0);
         if (std::max(load, after) < best.load) best = {std::max(load, after), end};
       }
     }
@@ -58,12 +58,12 @@ std::vector<std::vector<Cut>> cuts_of(const ChainView& view, const std::vector<i
 std::optional<ChainPlan> cut_into(const ChainView& view, int count, Warmup warmup, TimeLimit& limit) {
   const std::vector<int> devices = fastest_devices(view.problem->cluster, count);
   const auto cuts = cuts_of(view, devices, warmup, limit);
-  if (cuts[at(count)][0].load == kInfinity) return {};
+  if (cuts[count][0].load == kInfinity) return {};
   ChainPlan plan;
-  plan.bottleneck = cuts[at(count)][0].load;
+  plan.bottleneck = cuts[count][0].load;
   for (int s = count, begin = 0; s > 0; --s) {
-    const int end = cuts[at(s)][at(begin)].end;
-    plan.stages.push_back(stage_of(view, begin, end, {devices[at(count - s)]}));
+    const int end = cuts[s][begin].end;
+    plan.stages.push_back(stage_of(view, begin, end, {devices[count - s]}));
     plan.stages.back().ahead = in_flight(warmup, s);
     begin = end;
   }

@@ -35,8 +35,9 @@ int tries_for(const PlanProblem& problem, int tries = kTries) {
   return static_cast<int>(std::min<std::size_t>(problem.graph.nodes.size(), 100'000)) * tries;
 }
 
-// The share of the time that planners have at most when each is asked first, and when those are asked again that had too little.
-constexpr double kForPlanners = 0.6, kForSlowPlanners = 0.85;
+// The share of the time that planners have taken at most after each of two rounds of questions. Most need little, and answer before those
+// that need much may take it.
+constexpr double kRounds[] = {0.1, 0.85};
 
 bool has_costs_from(const PlanGraph& graph, int size) {
   const auto has = [&](const NodeCost& cost) { return cost.samples == size; };
@@ -57,7 +58,7 @@ void take_over(const PlanProblem& problem, const PlanProblem& larger, Plan& plan
     stage.samples = batch_of(larger, stage);
     for (std::size_t i = 0; i < stage.choices.size(); ++i) {
       const std::size_t node = at(stage.nodes[i]);
-      const NodeCost& cost = larger.graph.nodes[node].costs[at(stage.choices[i])];
+      const NodeCost& cost = larger.graph.nodes[node].costs[stage.choices[i]];
       stage.choices[i] = choice_of(problem.graph.nodes[node], cost.degree, cost.name);
     }
   }
@@ -102,7 +103,7 @@ void ask(const PlannerInfo& planner, const PlanProblem& problem, int size, const
 struct Question {
   const PlannerInfo* planner;
   int size;            // the smallest that its micro-batches may have; 0: any
-  double seconds = 0;  // that it was given
+  double seconds = 0;  // that it was given; 0: it was not asked yet
 };
 
 // One for each of the planners; of those that take the smallest size only, one more with each size as the smallest.
@@ -110,7 +111,7 @@ std::vector<Question> questions_for(const PlanProblem& problem) {
   std::vector<Question> questions;
   const std::vector<int> sizes = allowed_batches(problem);
   for (const PlannerInfo& planner : planners()) {
-    if (planner.name == "best" || planner.name == "exact") continue;
+    if (planner.name == "best" || planner.name == "exact" || planner.equal_groups) continue;
     questions.push_back({&planner, 0});
     if (!planner.smallest_size) continue;
     for (const int size : sizes)
@@ -120,27 +121,30 @@ std::vector<Question> questions_for(const PlanProblem& problem) {
   return questions;
 }
 
-// Asks in turn within that share of the limit; those that need little time leave it to the others. Returns those that took all they were
-// given, where more is left now.
+// Asks in turn within that share of the limit, first those that were not asked yet; each leaves what it does not need to the others.
+// Returns those that took all they were given, or were given nothing.
 std::vector<Question> ask_in_turn(std::vector<Question> questions, double share, const PlanProblem& problem, PlanOptions options,
                                   TimeLimit& limit, Others& others) {
+  std::stable_partition(questions.begin(), questions.end(), [](const Question& question) { return question.seconds == 0; });
   std::vector<Question> slow;
   for (std::size_t i = 0; i < questions.size(); ++i) {
     Question& question = questions[i];
     const double left = limit.left(), seconds = left - (1 - share) * limit.seconds();
     options.seconds = seconds / std::sqrt(static_cast<double>(questions.size() - i));
-    if (!(options.seconds > question.seconds)) continue;
-    question.seconds = options.seconds;
-    ask(*question.planner, problem, question.size, options, others);
-    if (left - limit.left() >= 0.9 * options.seconds) slow.push_back(question);
+    const bool has_more = options.seconds > question.seconds;
+    if (has_more) {
+      question.seconds = options.seconds;
+      ask(*question.planner, problem, question.size, options, others);
+    }
+    if (!has_more || left - limit.left() >= 0.9 * options.seconds) slow.push_back(question);
   }
   return slow;
 }
 
 Others ask_planners(const PlanProblem& problem, const PlanOptions& options, TimeLimit& limit) {
   Others others;
-  const std::vector<Question> slow = ask_in_turn(questions_for(problem), kForPlanners, problem, options, limit, others);
-  ask_in_turn(slow, kForSlowPlanners, problem, options, limit, others);
+  std::vector<Question> questions = questions_for(problem);
+  for (const double share : kRounds) questions = ask_in_turn(std::move(questions), share, problem, options, limit, others);
   return others;
 }
 

@@ -20,23 +20,23 @@ struct Crossings {
 Crossings crossings_of(const PlanGraph& graph, const std::vector<int>& order) {
   const std::size_t n = order.size();
   std::vector<int> place(n), last(n, 0);
-  for (std::size_t i = 0; i < n; ++i) place[at(order[i])] = static_cast<int>(i);
+  for (std::size_t i = 0; i < n; ++i) place[order[i]] = static_cast<int>(i);
   std::vector<double> largest(n, 0);
   for (const PlanEdge& edge : graph.edges) {
-    last[at(edge.from)] = std::max(last[at(edge.from)], place[at(edge.to)]);
-    largest[at(edge.from)] = std::max(largest[at(edge.from)], edge.bytes);
+    last[edge.from] = std::max(last[edge.from], place[edge.to]);
+    largest[edge.from] = std::max(largest[edge.from], edge.bytes);
   }
   Crossings crossings{std::vector<double>(n + 1, 0), std::vector<double>(n + 1, 0)};
   for (std::size_t node = 0; node < n; ++node) {
     const double samples = graph.nodes[node].costs[0].samples;
     const std::vector<PlanOutput>& outputs = graph.nodes[node].outputs;
     for (int border = place[node] + 1; outputs.empty() && border <= last[node]; ++border)
-      crossings.bytes[at(border)] += largest[node] / samples;
+      crossings.bytes[border] += largest[node] / samples;
     for (const PlanOutput& output : outputs) {
       int first = place[node], end = first;
-      for (const int reader : output.readers) first = std::min(first, place[at(reader)]), end = std::max(end, place[at(reader)]);
+      for (const int reader : output.readers) first = std::min(first, place[reader]), end = std::max(end, place[reader]);
       // A transfer is taken to last equally long forward and back.
-      for (int border = first + 1; border <= end; ++border) crossings.seconds[at(border)] += output.seconds / 2 / samples;
+      for (int border = first + 1; border <= end; ++border) crossings.seconds[border] += output.seconds / 2 / samples;
     }
   }
   return crossings;
@@ -47,15 +47,15 @@ std::vector<int> borders_of(const std::vector<double>& load, const Crossings& cr
   const int n = static_cast<int>(load.size()) - 1;
   std::vector<int> places = {0};
   const double share = load.back() / most_blocks;
-  const auto crossing = [&](int place) { return std::pair(crossings.seconds[at(place)], crossings.bytes[at(place)]); };
+  const auto crossing = [&](int place) { return std::pair(crossings.seconds[place], crossings.bytes[place]); };
   for (int place = 1, block = 1; place < n; ++block) {
     if (n <= most_blocks) {
       places.push_back(place++);
       continue;
     }
     int best = -1;
-    for (; place < n && (load[at(place)] <= (block + 0.5) * share || block + 1 == most_blocks); ++place)
-      if (load[at(place)] > (block - 0.5) * share && (best < 0 || crossing(place) < crossing(best))) best = place;
+    for (; place < n && (load[place] <= (block + 0.5) * share || block + 1 == most_blocks); ++place)
+      if (load[place] > (block - 0.5) * share && (best < 0 || crossing(place) < crossing(best))) best = place;
     if (best > 0) places.push_back(best);
     if (block + 1 == most_blocks) break;
   }
@@ -67,7 +67,7 @@ std::vector<int> borders_of(const std::vector<double>& load, const Crossings& cr
 std::vector<double> loads_of(const PlanProblem& problem, const std::vector<int>& order, const std::vector<int>& choices, int samples) {
   SetCost all;
   std::vector<SetCost> costs;
-  for (const int node : order) all += costs.emplace_back(cost_of(problem.graph.nodes[at(node)], choices[at(node)], samples));
+  for (const int node : order) all += costs.emplace_back(cost_of(problem.graph.nodes[node], choices[node], samples));
   const auto share = [](double part, double whole) { return whole > 0 ? part / whole : 0; };
   std::vector<double> loads = {0};
   for (const SetCost& cost : costs)
@@ -90,8 +90,8 @@ ChainView make_chain_view(const PlanProblem& problem, std::vector<int> choices, 
   const Crossings crossings = crossings_of(problem.graph, view.order);
   view.places = borders_of(loads_of(problem, view.order, view.choices, samples), crossings, most_blocks);
   for (const int place : view.places) {
-    view.bytes.push_back(crossings.bytes[at(place)]);
-    view.seconds.push_back(crossings.seconds[at(place)]);
+    view.bytes.push_back(crossings.bytes[place]);
+    view.seconds.push_back(crossings.seconds[place]);
   }
   view.before.resize(at(most_replicas));
   return view;
@@ -100,14 +100,14 @@ ChainView make_chain_view(const PlanProblem& problem, std::vector<int> choices, 
 namespace {
 
 const std::vector<SetCost>& sums_of(const ChainView& view, int replicas) {
-  std::vector<SetCost>& before = view.before[at(replicas - 1)];
+  std::vector<SetCost>& before = view.before[replicas - 1];
   if (!before.empty()) return before;
   SetCost sum;
   int place = 0;
   for (const int border : view.places) {
     for (; place < border; ++place) {
-      const int node = view.order[at(place)];
-      sum += cost_of(view.problem->graph.nodes[at(node)], view.choices[at(node)], static_cast<double>(view.samples) / replicas);
+      const int node = view.order[place];
+      sum += cost_of(view.problem->graph.nodes[node], view.choices[node], static_cast<double>(view.samples) / replicas);
     }
     before.push_back(sum);
   }
@@ -118,7 +118,7 @@ const std::vector<SetCost>& sums_of(const ChainView& view, int replicas) {
 
 SetCost cost_of(const ChainView& view, int begin, int end, int replicas) {
   const std::vector<SetCost>& sums = sums_of(view, replicas);
-  const SetCost &a = sums[at(begin)], &b = sums[at(end)];
+  const SetCost &a = sums[begin], &b = sums[end];
   return {.forward = b.forward - a.forward,
           .backward = b.backward - a.backward,
           .live_bytes = b.live_bytes - a.live_bytes,
@@ -128,20 +128,20 @@ SetCost cost_of(const ChainView& view, int begin, int end, int replicas) {
 
 double bytes_of(const ChainView& view, int begin, int end, int replicas, int in_flight) {
   const std::vector<SetCost>& sums = sums_of(view, replicas);
-  const SetCost &a = sums[at(begin)], &b = sums[at(end)];
+  const SetCost &a = sums[begin], &b = sums[end];
   return b.resident_bytes - a.resident_bytes + std::min(in_flight, view.microbatches) * (b.live_bytes - a.live_bytes);
 }
 
 double transfer_seconds(const ChainView& view, int border, const ClusterLink& link, int from_replicas, int to_replicas) {
   const double share = static_cast<double>(view.samples) / std::min(from_replicas, to_replicas);
-  return share * (view.bytes[at(border)] / link.bandwidth + view.seconds[at(border)]);
+  return share * (view.bytes[border] / link.bandwidth + view.seconds[border]);
 }
 
 PlanStage stage_of(const ChainView& view, int begin, int end, std::vector<int> devices) {
   PlanStage stage;
-  stage.nodes.assign(view.order.begin() + view.places[at(begin)], view.order.begin() + view.places[at(end)]);
+  stage.nodes.assign(view.order.begin() + view.places[begin], view.order.begin() + view.places[end]);
   std::sort(stage.nodes.begin(), stage.nodes.end());
-  for (const int node : stage.nodes) stage.choices.push_back(view.choices[at(node)]);
+  for (const int node : stage.nodes) stage.choices.push_back(view.choices[node]);
   stage.devices = std::move(devices);
   stage.samples = view.samples;
   return stage;
@@ -159,21 +159,21 @@ std::vector<std::vector<double>> least_memory(const ChainView& view, InFlight in
   const int n = view.blocks(), most = one ? view.devices() : most_stages(view);
   if (!one) unit = 1;
   std::vector<std::vector<double>> least(at(most + 1), std::vector<double>(at(n + 1), kInfinity));
-  least[0][at(n)] = 0;
+  least[0][n] = 0;
   for (int d = 1; d <= most; ++d) {
     if (d % unit != 0 && d > unit) {
-      least[at(d)] = least[at(d - 1)];
+      least[d] = least[d - 1];
       continue;
     }
-    if (one) least[at(d)][at(n)] = 0;
+    if (one) least[d][n] = 0;
     const int step = d < unit ? 1 : unit, most_replicas = one ? std::min(d, view.most_replicas()) : 1;
     for (int begin = 0; begin < n; ++begin)
       for (int replicas = view.most_replicas() > 1 ? step : 1; replicas <= most_replicas; replicas += step) {
         if (limit.is_over(n)) return least;
         for (int end = begin + 1; end <= n; ++end) {
           const double bytes = bytes_of(view, begin, end, replicas, one ? 1 : d);
-          if (bytes >= least[at(d)][at(begin)]) break;
-          least[at(d)][at(begin)] = std::min(least[at(d)][at(begin)], std::max(bytes, least[at(d - replicas)][at(end)]));
+          if (bytes >= least[d][begin]) break;
+          least[d][begin] = std::min(least[d][begin], std::max(bytes, least[d - replicas][end]));
         }
       }
   }
@@ -223,7 +223,7 @@ Plan plan_of_chain(const std::string& who, const PlanProblem& problem, const Cha
     const ChainView view = view_of(true, samples);
     const auto least = least_memory(view, limits.in_flight, coarse_unit(view.devices()), limit);
     if (limit.is_over(0)) fail_late(who, problem.graph.name, limit);
-    for (const int stages : stage_counts(static_cast<int>(least.size()) - 1)) needed = std::min(needed, least[at(stages)][0]);
+    for (const int stages : stage_counts(static_cast<int>(least.size()) - 1)) needed = std::min(needed, least[stages][0]);
   }
   fail_memory(problem.graph.name, weakest(problem.cluster).memory, needed);
 }

@@ -17,7 +17,7 @@ struct State {
 
 double total(const std::vector<std::vector<Way>>& nodes, const std::vector<int>& choices, double Way::* what) {
   double sum = 0;
-  for (std::size_t i = 0; i < nodes.size(); ++i) sum += nodes[i][static_cast<std::size_t>(choices[i])].*what;
+  for (std::size_t i = 0; i < nodes.size(); ++i) sum += nodes[i][choices[i]].*what;
   return sum;
 }
 
@@ -33,7 +33,7 @@ CheapestWays by_ratio(const std::vector<std::vector<Way>>& nodes, double memory)
     int choice = 0;
     for (std::size_t i = 0; i < nodes.size(); ++i)
       for (std::size_t way = 0; way < nodes[i].size(); ++way) {
-        const Way &now = nodes[i][static_cast<std::size_t>(out.choices[i])], &then = nodes[i][way];
+        const Way &now = nodes[i][out.choices[i]], &then = nodes[i][way];
         if (then.memory >= now.memory || (then.cost - now.cost) / (now.memory - then.memory) >= best) continue;
         best = (then.cost - now.cost) / (now.memory - then.memory);
         node = i;
@@ -88,8 +88,8 @@ CheapestWays cheapest_ways(const std::vector<std::vector<Way>>& nodes, double me
   out.choices.resize(nodes.size());
   int state = static_cast<int>(states.back().size()) - 1;
   for (std::size_t i = nodes.size(); i > 0; --i) {
-    out.choices[i - 1] = states[i][static_cast<std::size_t>(state)].choice;
-    state = states[i][static_cast<std::size_t>(state)].before;
+    out.choices[i - 1] = states[i][state].choice;
+    state = states[i][state].before;
   }
   if (out.exact) return out;
   CheapestWays other = by_ratio(nodes, memory);

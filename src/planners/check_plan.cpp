@@ -61,8 +61,8 @@ class Checks {
     const int end = static_cast<int>(cluster.devices.size()) + cluster.cpus;
     return std::any_of(stage.devices.begin(), stage.devices.end(), [&](int d) { return cluster.is_cpu(d) && d < end; });
   }
-  int& stage_of(int node) { return stage_of_[static_cast<std::size_t>(node)]; }
-  std::string node_text(int node) const { return concat(node, " ", quote(problem_.graph.nodes[static_cast<std::size_t>(node)].name)); }
+  int& stage_of(int node) { return stage_of_[node]; }
+  std::string node_text(int node) const { return concat(node, " ", quote(problem_.graph.nodes[node].name)); }
 
   void check_nodes(std::size_t s) {
     const PlanStage& stage = plan_.stages[s];
@@ -71,8 +71,7 @@ class Checks {
       fail(concat("stage ", s, " has ", stage.choices.size(), " choices for ", stage.nodes.size(), " nodes"));
     for (std::size_t i = 0; i < stage.nodes.size(); ++i) {
       const int node = stage.nodes[i];
-      if (node < 0 || node >= static_cast<int>(stage_of_.size()))
-        fail(concat("stage ", s, " has node ", node, ", which the graph has not"));
+      if (node < 0 || node >= std::ssize(stage_of_)) fail(concat("stage ", s, " has node ", node, ", which the graph has not"));
       if (i > 0 && node <= stage.nodes[i - 1]) fail(concat("the nodes of stage ", s, " are not ascending"));
       if (stage_of(node) >= 0) fail(concat("stages ", stage_of(node), " and ", s, " both have node ", node_text(node)));
       stage_of(node) = static_cast<int>(s);
@@ -83,19 +82,19 @@ class Checks {
   // A node's choice must be the first of its costs of that (name, degree), and of the stage's degree.
   void check_choice(std::size_t s, std::size_t i) const {
     const PlanStage& stage = plan_.stages[s];
-    const auto& costs = problem_.graph.nodes[static_cast<std::size_t>(stage.nodes[i])].costs;
+    const auto& costs = problem_.graph.nodes[stage.nodes[i]].costs;
     if (on_cpu(stage)) {
-      if (!std::isfinite(problem_.graph.nodes[static_cast<std::size_t>(stage.nodes[i])].cpu_seconds))
+      if (!std::isfinite(problem_.graph.nodes[stage.nodes[i]].cpu_seconds))
         fail(concat("stage ", s, " runs node ", node_text(stage.nodes[i]), " on a host processor, which cannot"));
       return;
     }
     const int choice = stage.choices.empty() ? 0 : stage.choices[i];
-    if (choice < 0 || choice >= static_cast<int>(costs.size()))
+    if (choice < 0 || choice >= std::ssize(costs))
       fail(concat("stage ", s, " runs node ", node_text(stage.nodes[i]), " by cost ", choice, " of ", costs.size()));
-    const NodeCost& cost = costs[static_cast<std::size_t>(choice)];
+    const NodeCost& cost = costs[choice];
     if (cost.degree != stage.degree)
       fail(concat("stage ", s, " runs node ", node_text(stage.nodes[i]), " on ", cost.degree, " devices, the others on ", stage.degree));
-    if (choice_of(problem_.graph.nodes[static_cast<std::size_t>(stage.nodes[i])], cost.degree, cost.name) != choice)
+    if (choice_of(problem_.graph.nodes[stage.nodes[i]], cost.degree, cost.name) != choice)
       fail(concat("stage ", s, " does not name the first cost of node ", node_text(stage.nodes[i]), " of its way and degree"));
   }
 
@@ -108,9 +107,9 @@ class Checks {
     if (!problem_.replicas && stage.replicas() > 1)
       fail(concat("stage ", s, " has ", stage.replicas(), " replicas, which are not allowed"));
     for (const int device : stage.devices) {
-      if (device < 0 || device >= static_cast<int>(holder.size()))
+      if (device < 0 || device >= std::ssize(holder))
         fail(concat("stage ", s, " is on device ", device, " of a cluster of ", holder.size()));
-      int& held = holder[static_cast<std::size_t>(device)];
+      int& held = holder[device];
       if (held >= 0) fail(concat("stages ", held, " and ", s, " are both on device ", device));
       held = static_cast<int>(s);
     }
@@ -122,7 +121,7 @@ class Checks {
     if (size < 1 || step % size != 0)
       fail(concat("stage ", s, " takes micro-batches of ", size, " samples, which do not divide the step's ", step));
     for (const int node : stage.nodes) {
-      if (!problem_.graph.nodes[static_cast<std::size_t>(node)].equal_batches) continue;
+      if (!problem_.graph.nodes[node].equal_batches) continue;
       if (equal_size_ == 0) equal_size_ = size;
       if (equal_size_ != size)
         fail(concat("stage ", s, " takes micro-batches of ", size, " samples, others of ", equal_size_),

@@ -89,34 +89,128 @@ struct Partial {
   double bound = 0;             // lower bound of the latency, whatever follows
 };
 
+// What is searched.
+struct Searched {
+  const ChainView& view;
+  const ClusterSpec& cluster;
+  Machines machines;
+  int devices, unit;
+  std::size_t most_stages;
+  std::size_t kept;                             // how many partial plans are kept for each (border, devices)
+  double fastest = 0;                           // speed of the fastest device
+  double memory = 0;                            // that the rest is checked with
+  std::vector<std::vector<double>> least = {};  // empty where memory has no limit
+};
+
+Searched searched(const ChainView& view, TimeLimit& limit) {
+  const ClusterSpec& cluster = view.problem->cluster;
+  const int devices = view.devices();
+  Searched in{view,
+              cluster,
+              Machines(cluster),
+              devices,
+              coarse_unit(devices),
+              at(most_stages(*view.problem, view.samples)),
+              at(devices > 16 ? 4 : 8)};
+  double largest = 0;
+  for (const ClusterDevice& device : cluster.devices) {
+    largest = std::max(largest, device.memory);
+    in.fastest = std::max(in.fastest, device.speed);
+  }
+  in.memory = weakest(cluster).memory;
+  if (in.memory == kInfinity) return in;
+  in.least = least_memory(view, InFlight::one, in.unit, limit);
+  if (!fits(in.least[at(devices)][0], in.memory)) in.memory = largest;
+  return in;
+}
+
+Group group_of(const ClusterSpec& cluster, std::vector<int> devices) {
+  Group group{.weakest = weakest(cluster, devices)};
+  group.reduce_latency = all_reduce_seconds(cluster, devices, 0);
+  group.reduce = all_reduce_seconds(cluster, devices, 1) - group.reduce_latency;
+  group.devices = std::move(devices);
+  return group;
+}
+
+bool holds(const ChainView& view, const Group& group, int begin, int end) {
+  return fits(bytes_of(view, begin, end, group.count(), 1), group.weakest.memory);
+}
+
+DapplePart stage_part(const ChainView& view, const Group& group, int begin, int end) {
+  const SetCost cost = cost_of(view, begin, end, group.count());
+  const double forward = cost.forward / group.weakest.speed, backward = cost.backward / group.weakest.speed;
+  return {forward, backward, forward + backward, group.reduce * cost.parameter_bytes + group.reduce_latency};
+}
+
+DapplePart link_part(const ChainView& view, int border, const ClusterLink& link, std::size_t from, std::size_t to) {
+  const double seconds = transfer_seconds(view, border, link, static_cast<int>(from), static_cast<int>(to));
+  return {seconds + link.latency, seconds + link.latency, seconds, 0};
+}
+
+// Whether a stage of `count` devices is tried: of few devices any number, else powers of two and whole machines; of very many only whole
+// units.
+bool tried(const Searched& in, int count) {
+  return in.devices <= 16 || (count % in.unit == 0 && ((count & (count - 1)) == 0 || count % in.machines.size() == 0));
+}
+
+// The devices that are left for the last stage.
+struct Rest {
+  Group group;
+  ClusterLink link;
+};
+
+Rest rest_of(const Searched& in, const Partial& partial) {
+  std::vector<int> taken = partial.taken;
+  int left = in.devices;
+  for (const int count : taken) left -= count;
+  Rest rest{group_of(in.cluster, in.machines.take(taken, in.view.problem->replicas ? left : 1, Placement::append)), {}};
+  if (!partial.pieces.empty()) rest.link = slowest_link(in.cluster, partial.pieces.back().devices, rest.group.devices);
+  return rest;
+}
+
+// Whether 1F1B would wait, for the first backward or for transfers in between: that is so where some stages and the links between them
+// take longer for as many micro-batches as they are stages than any single part does.
+bool one_forward_one_backward_waits(const std::vector<DapplePart>& parts, int microbatches, double latency) {
+  constexpr double kWorth = 1.005;  // a shorter wait is not worth the memory
+  if (dapple_latency(parts, microbatches, DappleWarmup::short_way) > latency * kWorth) return true;
+  double longest = 0;
+  for (const DapplePart& part : parts) longest = std::max(longest, part.busy);
+  for (std::size_t first = 0; first < parts.size(); first += 2) {
+    double seconds = 0;
+    for (std::size_t last = first; last < parts.size(); ++last) {
+      seconds += parts[last].forward + parts[last].backward;
+      if (last % 2 == 0 && seconds > longest * static_cast<double>((last - first) / 2 + 1) * kWorth) return true;
+    }
+  }
+  return false;
+}
+
+// A lower bound of the latency with these parts first. It gives the rest all devices left, as fast as the fastest, without transfers, and
+// assumes that replicas with half the samples take half the time or more.
+double bound_of(const Searched& in, const std::vector<DapplePart>& parts, int border, int left) {
+  const int microbatches = in.view.microbatches;
+  const SetCost cost = cost_of(in.view, border, in.view.blocks());
+  double passed = 0, bound = 0, backward = 0, reduce = 0;
+  for (const DapplePart& part : parts) {
+    bound = std::max(bound, passed + microbatches * part.busy);
+    reduce = std::max(reduce, part.all_reduce - backward);
+    passed += part.forward + part.backward;
+    backward += part.backward;
+  }
+  const double rest = (cost.forward + cost.backward) / (in.fastest * left);
+  return std::max(bound, passed + microbatches * rest) + reduce;
+}
+
 class Search {
  public:
   Search(const ChainView& view, TimeLimit& limit)
-      : view_(view),
-        limit_(limit),
-        cluster_(view.problem->cluster),
-        machines_(cluster_),
-        devices_(view.devices()),
-        unit_(coarse_unit(devices_)),
-        most_stages_(at(most_stages(*view.problem, view.samples))),
-        kept_(devices_ > 16 ? 4 : 8) {
-    double largest = 0;
-    for (const ClusterDevice& device : cluster_.devices) {
-      largest = std::max(largest, device.memory);
-      fastest_ = std::max(fastest_, device.speed);
-    }
-    memory_ = weakest(cluster_).memory;
-    if (memory_ == kInfinity) return;
-    least_ = least_memory(view, InFlight::one, unit_, limit);
-    if (!fits(least_[at(devices_)][0], memory_)) memory_ = largest;
-  }
+      : in_(searched(view, limit)), limit_(limit), partials_(at(in_.devices), std::vector<std::vector<Partial>>(at(view.blocks()))) {}
 
   std::optional<ChainPlan> run() {
-    partials_.assign(at(devices_), std::vector<std::vector<Partial>>(at(view_.blocks())));
-    partials_[0][0].push_back({.taken = machines_.none_taken()});
-    finish(partials_[0][0][0], rest_of(partials_[0][0][0]));
-    for (int used = 0; used < devices_; ++used) {
-      for (int border = 0; border < view_.blocks(); ++border)
+    const Partial& none = partials_[0][0].emplace_back(Partial{.taken = in_.machines.none_taken()});
+    finish(none, rest_of(in_, none));
+    for (int used = 0; used < in_.devices; ++used) {
+      for (int border = 0; border < in_.view.blocks(); ++border)
         for (const Partial& partial : partials_[at(used)][at(border)])
           if (partial.bound < best_.value) grow(partial, used, border);
       partials_[at(used)].clear();
@@ -126,51 +220,20 @@ class Search {
   }
 
  private:
-  Group group_of(std::vector<int> devices) const {
-    Group group{.weakest = weakest(cluster_, devices)};
-    group.reduce_latency = all_reduce_seconds(cluster_, devices, 0);
-    group.reduce = all_reduce_seconds(cluster_, devices, 1) - group.reduce_latency;
-    group.devices = std::move(devices);
-    return group;
-  }
-
-  ClusterLink slowest(const std::vector<int>& from, const std::vector<int>& to) const { return slowest_link(cluster_, from, to); }
-
-  bool holds(const Group& group, int begin, int end) const {
-    return fits(bytes_of(view_, begin, end, group.count(), 1), group.weakest.memory);
-  }
-
-  DapplePart stage_part(const Group& group, int begin, int end) const {
-    const SetCost cost = cost_of(view_, begin, end, group.count());
-    const double forward = cost.forward / group.weakest.speed, backward = cost.backward / group.weakest.speed;
-    return {forward, backward, forward + backward, group.reduce * cost.parameter_bytes + group.reduce_latency};
-  }
-
-  DapplePart link_part(int border, const ClusterLink& link, std::size_t from, std::size_t to) const {
-    const double seconds = transfer_seconds(view_, border, link, static_cast<int>(from), static_cast<int>(to));
-    return {seconds + link.latency, seconds + link.latency, seconds, 0};
-  }
-
-  // Whether a stage of `count` devices is tried: of few devices any number, else powers of two and whole machines; of very many only whole
-  // units.
-  bool tried(int count) const {
-    return devices_ <= 16 || (count % unit_ == 0 && ((count & (count - 1)) == 0 || count % machines_.size() == 0));
-  }
-
   void grow(const Partial& partial, int used, int border) {
-    if (partial.pieces.size() + 2 > most_stages_) return;
-    const int most = view_.problem->replicas ? devices_ - used - 1 : std::min(1, devices_ - used - 1);
+    if (partial.pieces.size() + 2 > in_.most_stages) return;
+    const int most = in_.view.problem->replicas ? in_.devices - used - 1 : std::min(1, in_.devices - used - 1);
     std::vector<std::vector<int>> seen;
     for (int count = 1; count <= most; ++count) {
-      if (view_.problem->replicas && !tried(count)) continue;
-      if (limit_.is_over(devices_)) return;
+      if (in_.view.problem->replicas && !tried(in_, count)) continue;
+      if (limit_.is_over(in_.devices)) return;
       seen.clear();
       for (const Placement placement : {Placement::fresh, Placement::append, Placement::scatter}) {
         std::vector<int> taken = partial.taken;
-        std::vector<int> devices = machines_.take(taken, count, placement);
+        std::vector<int> devices = in_.machines.take(taken, count, placement);
         if (std::find(seen.begin(), seen.end(), devices) != seen.end()) continue;
         seen.push_back(devices);
-        add_stages(partial, used + count, border, group_of(std::move(devices)), taken);
+        add_stages(partial, used + count, border, group_of(in_.cluster, std::move(devices)), taken);
       }
     }
   }
@@ -181,113 +244,55 @@ class Search {
     next.taken = taken;
     if (!next.pieces.empty()) {
       const std::vector<int>& before = next.pieces.back().devices;
-      next.parts.push_back(link_part(border, slowest(before, group.devices), before.size(), group.devices.size()));
+      next.parts.push_back(
+          link_part(in_.view, border, slowest_link(in_.cluster, before, group.devices), before.size(), group.devices.size()));
     }
     const std::size_t part = next.parts.size();
     next.parts.emplace_back();
     next.pieces.push_back({border, 0, group.devices});
-    const Rest rest = rest_of(next);
-    for (int end = border + 1; end < view_.blocks() && holds(group, border, end); ++end) {
+    const Rest rest = rest_of(in_, next);
+    for (int end = border + 1; end < in_.view.blocks() && holds(in_.view, group, border, end); ++end) {
       if (limit_.is_over(static_cast<std::int64_t>(next.parts.size()))) return;
-      if (!least_.empty() && !fits(least_[at(devices_ - used)][at(end)], memory_)) continue;
+      if (!in_.least.empty() && !fits(in_.least[at(in_.devices - used)][at(end)], in_.memory)) continue;
       next.pieces.back().end = end;
       next.parts.resize(part + 1);
-      next.parts[part] = stage_part(group, border, end);
-      next.bound = bound_of(next.parts, end, devices_ - used);
+      next.parts[part] = stage_part(in_.view, group, border, end);
+      next.bound = bound_of(in_, next.parts, end, in_.devices - used);
       if (next.bound >= best_.value) continue;
       finish(next, rest);
       keep(next, partials_[at(used)][at(end)]);
     }
   }
 
-  // The devices that are left for the last stage.
-  struct Rest {
-    Group group;
-    ClusterLink link;
-  };
-  Rest rest_of(const Partial& partial) const {
-    std::vector<int> taken = partial.taken;
-    int left = devices_;
-    for (const int count : taken) left -= count;
-    Rest rest{group_of(machines_.take(taken, view_.problem->replicas ? left : 1, Placement::append)), {}};
-    if (!partial.pieces.empty()) rest.link = slowest(partial.pieces.back().devices, rest.group.devices);
-    return rest;
-  }
-
   // Completes the partial plan with everything that is left as one stage.
   void finish(const Partial& partial, const Rest& rest) {
     const int border = partial.pieces.empty() ? 0 : partial.pieces.back().end;
-    if (!holds(rest.group, border, view_.blocks())) return;
-    parts_ = partial.parts;
+    if (!holds(in_.view, rest.group, border, in_.view.blocks())) return;
+    std::vector<DapplePart> parts = partial.parts;
     if (!partial.pieces.empty())
-      parts_.push_back(link_part(border, rest.link, partial.pieces.back().devices.size(), rest.group.devices.size()));
-    parts_.push_back(stage_part(rest.group, border, view_.blocks()));
-    const double latency = dapple_latency(parts_, view_.microbatches);
+      parts.push_back(link_part(in_.view, border, rest.link, partial.pieces.back().devices.size(), rest.group.devices.size()));
+    parts.push_back(stage_part(in_.view, rest.group, border, in_.view.blocks()));
+    const double latency = dapple_latency(parts, in_.view.microbatches);
     if (latency >= best_.value) return;
     best_.value = best_.bottleneck = latency;
     best_.stages.clear();
-    for (const Piece& piece : partial.pieces) best_.stages.push_back(stage_of(view_, piece.begin, piece.end, piece.devices));
-    best_.stages.push_back(stage_of(view_, border, view_.blocks(), rest.group.devices));
-    run_ahead();
-  }
-
-  void run_ahead() {
-    if (!one_forward_one_backward_waits()) return;
+    for (const Piece& piece : partial.pieces) best_.stages.push_back(stage_of(in_.view, piece.begin, piece.end, piece.devices));
+    best_.stages.push_back(stage_of(in_.view, border, in_.view.blocks(), rest.group.devices));
     const int p = static_cast<int>(best_.stages.size());
-    for (int i = 0; i < p; ++i) best_.stages[at(i)].ahead = 2 * (p - i) - 1;
-  }
-
-  // Whether 1F1B would wait, for the first backward or for transfers in between: that is so where some stages and the links between them
-  // take longer for as many micro-batches as they are stages than any single part does.
-  bool one_forward_one_backward_waits() const {
-    constexpr double kWorth = 1.005;  // a shorter wait is not worth the memory
-    if (dapple_latency(parts_, view_.microbatches, DappleWarmup::short_way) > best_.value * kWorth) return true;
-    double longest = 0;
-    for (const DapplePart& part : parts_) longest = std::max(longest, part.busy);
-    for (std::size_t first = 0; first < parts_.size(); first += 2) {
-      double seconds = 0;
-      for (std::size_t last = first; last < parts_.size(); ++last) {
-        seconds += parts_[last].forward + parts_[last].backward;
-        if (last % 2 == 0 && seconds > longest * static_cast<double>((last - first) / 2 + 1) * kWorth) return true;
-      }
-    }
-    return false;
-  }
-
-  // A lower bound of the latency with these parts first. It gives the rest all devices left, as fast as the fastest, without transfers, and
-  // assumes that replicas with half the samples take half the time or more.
-  double bound_of(const std::vector<DapplePart>& parts, int border, int left) const {
-    const int microbatches = view_.microbatches;
-    const SetCost cost = cost_of(view_, border, view_.blocks());
-    double passed = 0, bound = 0, backward = 0, reduce = 0;
-    for (const DapplePart& part : parts) {
-      bound = std::max(bound, passed + microbatches * part.busy);
-      reduce = std::max(reduce, part.all_reduce - backward);
-      passed += part.forward + part.backward;
-      backward += part.backward;
-    }
-    const double rest = (cost.forward + cost.backward) / (fastest_ * left);
-    return std::max(bound, passed + microbatches * rest) + reduce;
+    const bool waits = one_forward_one_backward_waits(parts, in_.view.microbatches, latency);
+    for (int i = 0; i < p && waits; ++i) best_.stages[at(i)].ahead = 2 * (p - i) - 1;
   }
 
   void keep(const Partial& partial, std::vector<Partial>& kept) const {
-    if (kept.size() == kept_ && partial.bound >= kept.back().bound) return;
+    if (kept.size() == in_.kept && partial.bound >= kept.back().bound) return;
     const auto place = std::upper_bound(kept.begin(), kept.end(), partial.bound, [](double b, const Partial& p) { return b < p.bound; });
     kept.insert(place, partial);
-    if (kept.size() > kept_) kept.pop_back();
+    if (kept.size() > in_.kept) kept.pop_back();
   }
 
-  const ChainView& view_;
+  const Searched in_;
   TimeLimit& limit_;
-  const ClusterSpec& cluster_;
-  Machines machines_;
-  int devices_, unit_;
-  std::size_t most_stages_;
-  std::size_t kept_;                                         // how many partial plans are kept for each (border, devices)
-  double fastest_ = 0, memory_ = 0;                          // speed of the fastest device; the memory that the rest is checked with
-  std::vector<std::vector<double>> least_;                   // empty where memory has no limit
   std::vector<std::vector<std::vector<Partial>>> partials_;  // by devices used and border; ascending in bound
-  std::vector<DapplePart> parts_;                            // of the plan that is being looked at
   ChainPlan best_{.stages = {}, .bottleneck = kInfinity, .value = kInfinity};
 };
 

@@ -31,12 +31,12 @@ struct Exchange {
 
 std::vector<Exchange> exchanges_of(const ChainView& view) {
   std::vector<Exchange> exchanges;
-  for (int place = 0; place < static_cast<int>(view.order.size()); ++place) {
-    const PlanNode& node = view.problem->graph.nodes[at(view.order[at(place)])];
-    const int chosen = view.choices[at(view.order[at(place)])];
+  for (int place = 0; place < std::ssize(view.order); ++place) {
+    const PlanNode& node = view.problem->graph.nodes[view.order[place]];
+    const int chosen = view.choices[view.order[place]];
     const SetCost fast = cost_of(node, chosen, view.samples);
-    for (int c = 0; c < static_cast<int>(node.costs.size()); ++c) {
-      if (c == chosen || node.costs[at(c)].degree != 1 || choice_of(node, 1, node.costs[at(c)].name) != c) continue;
+    for (int c = 0; c < std::ssize(node.costs); ++c) {
+      if (c == chosen || node.costs[c].degree != 1 || choice_of(node, 1, node.costs[c].name) != c) continue;
       const SetCost cost = cost_of(node, c, view.samples);
       exchanges.push_back({place, c, cost.forward + cost.backward - fast.forward - fast.backward, fast.live_bytes - cost.live_bytes,
                            fast.resident_bytes - cost.resident_bytes});
@@ -87,7 +87,7 @@ class Halving {
   };
 
   int in_flight(int device) const { return std::min(p_ - device, view_.microbatches); }
-  const ClusterDevice& device(int i) const { return view_.problem->cluster.devices[at(devices_[at(i)])]; }
+  const ClusterDevice& device(int i) const { return view_.problem->cluster.devices[devices_[i]]; }
   std::size_t key(int range, int begin, int end) const { return (at(range) * at(n_ + 1) + at(begin)) * at(n_ + 1) + at(end); }
 
   // Adds the exchanges that save something, sorted by their time for each byte, and the most that they save up to each border.
@@ -98,35 +98,35 @@ class Halving {
     std::stable_sort(sorted.begin(), sorted.end(),
                      [&](const Exchange& a, const Exchange& b) { return a.seconds * b.bytes(flying) < b.seconds * a.bytes(flying); });
     std::vector<double> most(view_.order.size() + 1, 0);
-    for (const Exchange& e : sorted) most[at(e.place + 1)] = std::max(most[at(e.place + 1)], e.bytes(flying));
+    for (const Exchange& e : sorted) most[e.place + 1] = std::max(most[e.place + 1], e.bytes(flying));
     for (std::size_t i = 1; i < most.size(); ++i) most[i] += most[i - 1];
     std::vector<double>& savings = savings_.emplace_back();
-    for (const int place : view_.places) savings.push_back(most[at(place)]);
+    for (const int place : view_.places) savings.push_back(most[place]);
   }
 
   int add_range(int first, int end) {
     const int index = static_cast<int>(ranges_.size());
     ranges_.push_back({.first = first, .end = end});
-    for (int i = first; i < end; ++i) ranges_[at(index)].speed += device(i).speed;
+    for (int i = first; i < end; ++i) ranges_[index].speed += device(i).speed;
     if (end - first < 2) return index;
     const int middle = first + (end - first) / 2;
     const int left = add_range(first, middle), right = add_range(middle, end);
-    ranges_[at(index)].left = left;
-    ranges_[at(index)].right = right;
+    ranges_[index].left = left;
+    ranges_[index].right = right;
     return index;
   }
 
-  int size(int range) const { return ranges_[at(range)].end - ranges_[at(range)].first; }
+  int size(int range) const { return ranges_[range].end - ranges_[range].first; }
 
   // The least memory that the blocks need, as a share of a device's memory, on the device that needs most.
   double memory(int range, int begin, int end) {
     double& known = memory_[key(range, begin, end)];
     if (known != kUnknown) return known;
-    const Range& here = ranges_[at(range)];
+    const Range& here = ranges_[range];
     if (here.left < 0) {
       const int flying = in_flight(here.first);
-      const std::vector<double>& saved = savings_[at(p_ - here.first - 1)];
-      const double bytes = bytes_of(view_, begin, end, 1, flying) - (saved[at(end)] - saved[at(begin)]);
+      const std::vector<double>& saved = savings_[p_ - here.first - 1];
+      const double bytes = bytes_of(view_, begin, end, 1, flying) - (saved[end] - saved[begin]);
       const double memory = device(here.first).memory;
       return known = memory < kInfinity ? bytes / memory : bytes / 1e300;
     }
@@ -136,7 +136,7 @@ class Halving {
 
   // The memory-balanced cut. With each block the left half needs more and the right half less.
   int memory_cut(int range, int begin, int end) {
-    const Range here = ranges_[at(range)];
+    const Range here = ranges_[range];
     // The first cut whose left half needs at least as much as its right half.
     int low = begin + size(here.left), high = end - size(here.right);
     while (low < high) {
@@ -152,8 +152,8 @@ class Halving {
   }
 
   int compute_cut(int range, int begin, int end) const {
-    const Range& here = ranges_[at(range)];
-    const double left = ranges_[at(here.left)].speed, right = ranges_[at(here.right)].speed;
+    const Range& here = ranges_[range];
+    const double left = ranges_[here.left].speed, right = ranges_[here.right].speed;
     const auto slower = [&](int cut) {
       const SetCost a = cost_of(view_, begin, cut), b = cost_of(view_, cut, end);
       return std::max((a.forward + a.backward) / left, (b.forward + b.backward) / right);
@@ -165,7 +165,7 @@ class Halving {
   }
 
   double best(int range, int begin, int end) {
-    const Range here = ranges_[at(range)];
+    const Range here = ranges_[range];
     if (end - begin < size(range)) return kInfinity;
     Found& known = found_[key(range, begin, end)];
     if (known.seconds != kUnknown) return known.seconds;
@@ -174,8 +174,8 @@ class Halving {
     Found found{.seconds = kInfinity};
     if (fits(memory(range, begin, end), 1)) {
       const int compute = compute_cut(range, begin, end), balanced = memory_cut(range, begin, end);
-      const int first = ranges_[at(here.right)].first;
-      const ClusterLink link = view_.problem->cluster.link(devices_[at(first - 1)], devices_[at(first)]);
+      const int first = ranges_[here.right].first;
+      const ClusterLink link = view_.problem->cluster.link(devices_[first - 1], devices_[first]);
       for (int cut = std::min(compute, balanced); cut <= std::max(compute, balanced); ++cut) {
         double seconds = std::max(transfer_seconds(view_, cut, link, 1, 1), best(here.left, begin, cut));
         if (seconds < found.seconds) seconds = std::max(seconds, best(here.right, cut, end));
@@ -192,11 +192,11 @@ class Halving {
     Leaf leaf{.seconds = cost.forward + cost.backward};
     double bytes = bytes_of(view_, begin, end, 1, flying);
     const double memory = device(i).memory;
-    std::vector<double> saved(fits(bytes, memory) ? 0 : at(view_.places[at(end)] - view_.places[at(begin)]), 0);
-    for (const Exchange& e : exchanges_[at(p_ - i - 1)]) {
+    std::vector<double> saved(fits(bytes, memory) ? 0 : at(view_.places[end] - view_.places[begin]), 0);
+    for (const Exchange& e : exchanges_[p_ - i - 1]) {
       if (fits(bytes, memory)) break;
-      if (e.place < view_.places[at(begin)] || e.place >= view_.places[at(end)]) continue;
-      double& of_node = saved[at(e.place - view_.places[at(begin)])];
+      if (e.place < view_.places[begin] || e.place >= view_.places[end]) continue;
+      double& of_node = saved[e.place - view_.places[begin]];
       if (e.bytes(flying) <= of_node) continue;
       std::erase_if(leaf.exchanges, [&](const Exchange& other) { return other.place == e.place; });
       bytes -= e.bytes(flying) - of_node;
@@ -216,18 +216,18 @@ class Halving {
   }
 
   void append(int range, int begin, int end, std::vector<PlanStage>& stages) {
-    const Range& here = ranges_[at(range)];
+    const Range& here = ranges_[range];
     if (here.left >= 0) {
       const int cut = found_[key(range, begin, end)].cut;
       append(here.left, begin, cut, stages);
       append(here.right, cut, end, stages);
       return;
     }
-    PlanStage& stage = stages.emplace_back(stage_of(view_, begin, end, {devices_[at(here.first)]}));
+    PlanStage& stage = stages.emplace_back(stage_of(view_, begin, end, {devices_[here.first]}));
     stage.ahead = p_ - here.first;
     for (const Exchange& e : leaf(here.first, begin, end).exchanges) {
-      const auto node = std::lower_bound(stage.nodes.begin(), stage.nodes.end(), view_.order[at(e.place)]);
-      stage.choices[static_cast<std::size_t>(node - stage.nodes.begin())] = e.choice;
+      const auto node = std::lower_bound(stage.nodes.begin(), stage.nodes.end(), view_.order[e.place]);
+      stage.choices[node - stage.nodes.begin()] = e.choice;
     }
   }
 

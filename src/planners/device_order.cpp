@@ -26,7 +26,7 @@ class DeviceOrder {
     if (devices.size() < 2 || limit_.is_over(0)) return devices;
     const std::vector<int> side = minimum_cut(devices);
     std::vector<int> parts[2];
-    for (std::size_t i = 0; i < devices.size(); ++i) parts[at(side[i])].push_back(devices[i]);
+    for (std::size_t i = 0; i < devices.size(); ++i) parts[side[i]].push_back(devices[i]);
     std::vector<int> host = order(parts[0]), guest = order(parts[1]);
     if (guest.size() > host.size()) std::swap(host, guest);
     return joined(host, guest);

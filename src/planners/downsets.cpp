@@ -60,7 +60,7 @@ bool Downsets::find_all(const PlanGraph& graph, int most, TimeLimit& limit) {
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return sizes[a] < sizes[b]; });
   for (const int set : order) {
     bits_.insert(bits_.end(), &found[static_cast<std::size_t>(set) * words_], &found[static_cast<std::size_t>(set) * words_] + words_);
-    sizes_.push_back(sizes[static_cast<std::size_t>(set)]);
+    sizes_.push_back(sizes[set]);
   }
   return true;
 }
@@ -87,7 +87,7 @@ Downsets Downsets::only(const std::vector<int>& sets) const {
 }
 
 std::vector<int> Downsets::all() const {
-  std::vector<int> out(static_cast<std::size_t>(count_));
+  std::vector<int> out(count_);
   std::iota(out.begin(), out.end(), 0);
   return out;
 }
@@ -100,22 +100,21 @@ std::vector<int> Downsets::difference(int inner, int outer) const {
 }
 
 std::vector<double> Downsets::sums(std::span<const double> values) const {
-  std::vector<double> out(static_cast<std::size_t>(count_), 0);
+  std::vector<double> out(count_, 0);
   for (int set = 0; set < count_; ++set)
-    for (const int node : difference(0, set)) out[static_cast<std::size_t>(set)] += values[static_cast<std::size_t>(node)];
+    for (const int node : difference(0, set)) out[set] += values[node];
   return out;
 }
 
 std::vector<double> Downsets::cut_sums(const PlanGraph& graph, std::span<const double> values) const {
-  Bits readers(graph.nodes.size() * static_cast<std::size_t>(words_));
-  for (const PlanEdge& edge : graph.edges) put(&readers[static_cast<std::size_t>(edge.from) * words_], edge.to);
-  std::vector<double> out(static_cast<std::size_t>(count_), 0);
-  for (int set = 0; set < count_; ++set)
-    for (const int node : difference(0, set)) {
-      std::uint64_t outside = 0;
-      for (int i = 0; i < words_; ++i) outside |= readers[static_cast<std::size_t>(node) * words_ + i] & ~bits(set)[i];
-      if (outside != 0) out[static_cast<std::size_t>(set)] += values[static_cast<std::size_t>(node)];
-    }
+  std::vector<std::vector<int>> readers(graph.nodes.size());
+  for (const PlanEdge& edge : graph.edges) readers[edge.from].push_back(edge.to);
+  std::vector<double> out(count_, 0);
+  for (int set = 0; set < count_; ++set) {
+    const auto is_outside = [&](int node) { return !holds(set, node); };
+    for (int node = 0; node < nodes_; ++node)
+      if (holds(set, node) && std::any_of(readers[node].begin(), readers[node].end(), is_outside)) out[set] += values[node];
+  }
   return out;
 }
 

@@ -32,7 +32,7 @@ class Downsets {
 
   bool complete() const { return complete_; }
   int count() const { return count_; }
-  int size(int set) const { return sizes_[static_cast<std::size_t>(set)]; }  // number of its nodes
+  int size(int set) const { return sizes_[set]; }  // number of its nodes
   bool holds(int set, int node) const { return (bits(set)[node / 64] >> (node % 64) & 1) != 0; }
   bool nested(int inner, int outer) const {
     const std::uint64_t *a = bits(inner), *b = bits(outer);

@@ -165,172 +165,158 @@ double least_all_reduce(const ClusterSpec& cluster, const PlanStage& stage, doub
   return 2.0 * (replicas - 1) * (bytes / replicas / slowest.bandwidth + slowest.latency);
 }
 
-class ExactSearch {
+// What is searched.
+struct Searched {
+  const PlanProblem& problem;
+  PlanGoal goal;
+  int nodes, devices;
+  bool one_device;                        // whether each stage has one device
+  std::vector<std::vector<int>> classes;  // devices of each class
+  std::vector<Mask> feeding;              // by node: the nodes that feed it
+  double fastest = 0, largest = 0;        // of the devices
+};
+
+Searched searched(const PlanProblem& problem, PlanGoal goal) {
+  Searched in{problem,
+              goal,
+              static_cast<int>(problem.graph.nodes.size()),
+              static_cast<int>(problem.cluster.devices.size()),
+              !problem.replicas && !any_cost(problem, [](const NodeCost& cost) { return cost.degree > 1; }),
+              device_classes(problem.cluster),
+              std::vector<Mask>(problem.graph.nodes.size())};
+  for (const PlanEdge& edge : problem.graph.edges) in.feeding[at(edge.to)] |= Mask{1} << edge.from;
+  for (const ClusterDevice& device : problem.cluster.devices) {
+    in.fastest = std::max(in.fastest, device.speed);
+    in.largest = std::max(in.largest, device.memory);
+  }
+  return in;
+}
+
+// The nodes of the set that come after (`later`) or before the given ones.
+Mask closure(const Searched& in, Mask nodes, Mask set, bool later) {
+  for (Mask before = 0; before != nodes;) {
+    before = nodes;
+    for (int n = 0; n < in.nodes; ++n) {
+      const Mask node = Mask{1} << n;
+      if (later ? (set & node) && (in.feeding[at(n)] & nodes) : (nodes & node) != 0) nodes |= later ? node : in.feeding[at(n)] & set;
+    }
+  }
+  return nodes;
+}
+
+// The split itself and its neighbours. These differ by one node, with all or nothing of what comes before or after it in its stage, by an
+// exchange of two nodes, or by two stages that are joined.
+std::vector<std::vector<Mask>> neighbours(const Searched& in, const std::vector<Mask>& sets) {
+  std::vector<std::vector<Mask>> all = {sets};
+  const auto move = [&](std::size_t from, std::size_t to, Mask nodes, Mask back = 0) {
+    std::vector<Mask>& moved = all.emplace_back(sets);
+    if (to == sets.size()) moved.push_back(0);
+    moved[from] = (moved[from] & ~nodes) | back;
+    moved[to] = (moved[to] & ~back) | nodes;
+    std::erase(moved, Mask{0});
+    if (moved.size() > at(in.devices)) all.pop_back();
+  };
+  for (std::size_t from = 0; from < sets.size(); ++from)
+    for (std::size_t to = 0; to <= sets.size(); ++to) {
+      if (from == to) continue;
+      if (to < from) move(from, to, sets[from]);
+      for (Mask left = sets[from]; left != 0; left &= left - 1) {
+        const Mask node = left & -left;
+        const Mask later = closure(in, node, sets[from], true), earlier = closure(in, node, sets[from], false);
+        move(from, to, node);
+        if (later != node) move(from, to, later);
+        if (earlier != node) move(from, to, earlier);
+        for (Mask other = to < from ? sets[to] : 0; other != 0; other &= other - 1) move(from, to, node, other & -other);
+      }
+    }
+  return all;
+}
+
+// Stages, each after those that feed it.
+struct Order {
+  std::vector<std::size_t> stages;
+  std::vector<Mask> feeds;  // by stage: the stages that feed it
+};
+
+// Orders the stages of the nodes up to `last`. Returns false where there is a circle.
+bool order_sets(const Searched& in, const std::vector<Mask>& sets, int last, Order& order) {
+  order.feeds.assign(sets.size(), 0);
+  for (int node = 0; node <= last; ++node)
+    for (std::size_t s = 0; s < sets.size(); ++s) {
+      if (!(sets[s] >> node & 1)) continue;
+      for (std::size_t from = 0; from < sets.size(); ++from)
+        if (from != s && (sets[from] & in.feeding[at(node)])) order.feeds[s] |= Mask{1} << from;
+    }
+  order.stages.clear();
+  for (Mask done = 0; order.stages.size() < sets.size();) {
+    const std::size_t before = order.stages.size();
+    for (std::size_t s = 0; s < sets.size(); ++s)
+      if (!(done >> s & 1) && !(order.feeds[s] & ~done)) {
+        order.stages.push_back(s);
+        done |= Mask{1} << s;
+      }
+    if (order.stages.size() == before) return false;
+  }
+  return true;
+}
+
+// The best plan that has been found, of all splits into stages that were placed.
+class Placing {
  public:
-  // With `prove` the search also proves a bound.
-  ExactSearch(const PlanProblem& problem, PlanGoal goal, TimeLimit& limit, bool prove)
-      : problem_(problem),
-        nodes_(static_cast<int>(problem.graph.nodes.size())),
-        devices_(static_cast<int>(problem.cluster.devices.size())),
-        one_device_(!problem.replicas && !any_cost(problem, [](const NodeCost& cost) { return cost.degree > 1; })),
-        goal_(goal),
-        limit_(limit),
-        options_(problem, prove),
-        classes_(device_classes(problem.cluster)),
-        feeding_(at(nodes_)) {
-    for (const PlanEdge& edge : problem.graph.edges) feeding_[at(edge.to)] |= Mask{1} << edge.from;
-    for (const ClusterDevice& device : problem.cluster.devices) {
-      fastest_ = std::max(fastest_, device.speed);
-      largest_ = std::max(largest_, device.memory);
-    }
-  }
+  // Plans must be better than `best`. With `prove` it also finds what bounds the plans of these splits.
+  Placing(const Searched& in, TimeLimit& limit, bool prove, double best)
+      : in_(in), limit_(limit), options_(in.problem, prove), best_(best) {}
 
-  ExactResult run(double best) {
-    best_ = best;
-    split(0);
-    return result();
-  }
-
-  // Goes from a split to its best neighbour until none is better.
-  ExactResult polish(std::vector<Mask> sets, double best) {
-    best_ = best;
-    for (bool better = true; better && !late_;) {
-      better = false;
-      for (const std::vector<Mask>& neighbour : neighbours(sets)) {
-        const double before = best_;
-        sets_ = neighbour;
-        if (late_ || (late_ = limit_.is_over(kPlaceWork))) break;
-        if (!order_sets(nodes_ - 1) || !can_be_best()) continue;
-        place_split();
-        if (best_ == before) continue;
-        better = true;
-        sets = neighbour;
-      }
-    }
-    return result();
-  }
-
- private:
-  ExactResult result() {
-    result_.finished = !late_;
-    if (!late_) result_.bound = std::min(bound_, best_);
-    result_.score = {0, best_};
-    return std::move(result_);
-  }
-
-  // The split itself and its neighbours. These differ by one node, with all or nothing of what comes before or after it in its stage, by an
-  // exchange of two nodes, or by two stages that are joined.
-  std::vector<std::vector<Mask>> neighbours(const std::vector<Mask>& sets) const {
-    std::vector<std::vector<Mask>> all = {sets};
-    const auto move = [&](std::size_t from, std::size_t to, Mask nodes, Mask back = 0) {
-      std::vector<Mask>& moved = all.emplace_back(sets);
-      if (to == sets.size()) moved.push_back(0);
-      moved[from] = (moved[from] & ~nodes) | back;
-      moved[to] = (moved[to] & ~back) | nodes;
-      std::erase(moved, Mask{0});
-      if (moved.size() > at(devices_)) all.pop_back();
-    };
-    for (std::size_t from = 0; from < sets.size(); ++from)
-      for (std::size_t to = 0; to <= sets.size(); ++to) {
-        if (from == to) continue;
-        if (to < from) move(from, to, sets[from]);
-        for (Mask left = sets[from]; left != 0; left &= left - 1) {
-          const Mask node = left & -left;
-          const Mask later = closure(node, sets[from], true), earlier = closure(node, sets[from], false);
-          move(from, to, node);
-          if (later != node) move(from, to, later);
-          if (earlier != node) move(from, to, earlier);
-          for (Mask other = to < from ? sets[to] : 0; other != 0; other &= other - 1) move(from, to, node, other & -other);
-        }
-      }
-    return all;
-  }
-
-  // The nodes of the set that come after (`later`) or before the given ones.
-  Mask closure(Mask nodes, Mask set, bool later) const {
-    for (Mask before = 0; before != nodes;) {
-      before = nodes;
-      for (int n = 0; n < nodes_; ++n) {
-        const Mask node = Mask{1} << n;
-        if (later ? (set & node) && (feeding_[at(n)] & nodes) : (nodes & node) != 0) nodes |= later ? node : feeding_[at(n)] & set;
-      }
-    }
-    return nodes;
-  }
-
-  // Gives `node` to each existing stage in turn and to a new one, so that every split occurs once.
-  void split(int node) {
-    if (late_ || (late_ = limit_.is_over(kPlaceWork))) return;
-    if (node == nodes_) return place_split();
-    for (std::size_t s = 0; s <= sets_.size() && s < at(devices_); ++s) {
-      const bool opened = s == sets_.size();
-      if (opened) sets_.push_back(0);
-      sets_[s] |= Mask{1} << node;
-      if (can_be_best() && order_sets(node)) split(node + 1);
-      if (opened)
-        sets_.pop_back();
-      else
-        sets_[s] &= ~(Mask{1} << node);
-    }
+  double best() const { return best_; }
+  ExactResult result() && {
+    ExactResult result{std::move(best_stages_), {0, best_}, !limit_.is_over(0)};
+    if (result.finished) result.bound = std::min(bound_, best_);
+    return result;
   }
 
   // False where the stages, with the nodes that they have already, need more devices than there are to be quick enough (or to fit).
-  bool can_be_best() {
+  bool can_be_best(const std::vector<Mask>& sets) {
     int needed = 0;
-    for (const Mask set : sets_) {
-      const int most = devices_ - static_cast<int>(sets_.size()) + 1;
+    for (const Mask set : sets) {
+      const int most = in_.devices - static_cast<int>(sets.size()) + 1;
       int devices = 1;
       while (devices <= most && !enough(set, devices)) ++devices;
       needed += devices;
-      if (needed > devices_) return false;
-    }
-    return true;
-  }
-  bool enough(Mask set, int devices) {
-    const SetOptions::Set& of = options_.of(set, devices);
-    if (goal_ == PlanGoal::memory) return of.bytes <= largest_ || of.bytes < best_ * kSlack;
-    return of.seconds / fastest_ < best_ * kSlack && fits(of.bytes, largest_);
-  }
-
-  // Fills order_ and feeds_ with the stages of the nodes up to `last`, each after those that feed it. Returns false where there is a
-  // circle.
-  bool order_sets(int last) {
-    feeds_.assign(sets_.size(), 0);
-    for (int node = 0; node <= last; ++node)
-      for (std::size_t s = 0; s < sets_.size(); ++s) {
-        if (!(sets_[s] >> node & 1)) continue;
-        for (std::size_t from = 0; from < sets_.size(); ++from)
-          if (from != s && (sets_[from] & feeding_[at(node)])) feeds_[s] |= Mask{1} << from;
-      }
-    order_.clear();
-    for (Mask done = 0; order_.size() < sets_.size();) {
-      const std::size_t before = order_.size();
-      for (std::size_t s = 0; s < sets_.size(); ++s)
-        if (!(done >> s & 1) && !(feeds_[s] & ~done)) {
-          order_.push_back(s);
-          done |= Mask{1} << s;
-        }
-      if (order_.size() == before) return false;
+      if (needed > in_.devices) return false;
     }
     return true;
   }
 
-  void place_split() {
-    order_sets(nodes_ - 1);
+  // Tries all ways to run these stages.
+  void place(const std::vector<Mask>& sets, const Order& order) {
     placed_.clear();
-    for (const std::size_t s : order_) {
+    for (const std::size_t s : order.stages) {
       Placed& stage = placed_.emplace_back();
-      stage.nodes = sets_[s];
+      stage.nodes = sets[s];
       for (std::size_t before = 0; before + 1 < placed_.size(); ++before)
-        if (feeds_[s] >> order_[before] & 1) stage.before.push_back(before);
+        if (order.feeds[s] >> order.stages[before] & 1) stage.before.push_back(before);
     }
-    stages_.assign(order_.size(), {});
-    left_ = classes_;
+    stages_.assign(placed_.size(), {});
+    left_ = in_.classes;
     place(0);
   }
 
+ private:
+  struct Placed {
+    Mask nodes = 0;
+    std::vector<std::size_t> before = {};  // the stages that feed it
+    double forward = 0, backward = 0;      // for one micro-batch
+    double head = 0, tail = 0;             // seconds before its first forward, and after its last backward
+  };
+
+  bool enough(Mask set, int devices) {
+    const SetOptions::Set& of = options_.of(set, devices);
+    if (in_.goal == PlanGoal::memory) return of.bytes <= in_.largest || of.bytes < best_ * kSlack;
+    return of.seconds / in_.fastest < best_ * kSlack && fits(of.bytes, in_.largest);
+  }
+
   void place(std::size_t s) {
-    if (limit_.is_over(kPlaceWork)) late_ = true;
+    limit_.is_over(kPlaceWork);
     if (s == placed_.size()) return score();
     stages_[s].nodes.clear();
     for (Mask left = placed_[s].nodes; left != 0; left &= left - 1) stages_[s].nodes.push_back(std::countr_zero(left));
@@ -339,7 +325,7 @@ class ExactSearch {
 
   // Tries any number of devices of each class; of a class always the first that are left.
   void choose_devices(std::size_t s, std::size_t c) {
-    if (late_) return;
+    if (limit_.is_over(0)) return;
     if (c == left_.size()) {
       if (!stages_[s].devices.empty()) choose_option(s);
       return;
@@ -351,7 +337,7 @@ class ExactSearch {
       devices = before;
       devices.insert(devices.end(), all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count));
       left_[c].assign(all.begin() + static_cast<std::ptrdiff_t>(count), all.end());
-      if (devices.size() > 1 && one_device_) break;
+      if (devices.size() > 1 && in_.one_device) break;
       choose_devices(s, c + 1);
     }
     left_[c] = all;
@@ -360,13 +346,13 @@ class ExactSearch {
   void choose_option(std::size_t s) {
     const std::vector<int> unsorted = stages_[s].devices;
     std::sort(stages_[s].devices.begin(), stages_[s].devices.end());
-    const auto [speed, memory] = weakest(problem_.cluster, unsorted);
+    const auto [speed, memory] = weakest(in_.problem.cluster, unsorted);
     for (const Option& option : options_.of(placed_[s].nodes, static_cast<int>(unsorted.size())).options) {
       const double bytes = option.cost.resident_bytes + option.cost.live_bytes;
       // The rest is slower, as options ascend.
-      if (late_ || (goal_ == PlanGoal::time && options_.step_seconds(option) / speed >= best_ * kSlack)) break;
-      if (!fits(bytes, memory) && (goal_ == PlanGoal::time || bytes >= best_ * kSlack)) continue;
-      if (goal_ == PlanGoal::time && around(s, option, speed) + options_.step_seconds(option) / speed >= best_ * kSlack) continue;
+      if (limit_.is_over(0) || (in_.goal == PlanGoal::time && options_.step_seconds(option) / speed >= best_ * kSlack)) break;
+      if (!fits(bytes, memory) && (in_.goal == PlanGoal::time || bytes >= best_ * kSlack)) continue;
+      if (in_.goal == PlanGoal::time && around(s, option, speed) + options_.step_seconds(option) / speed >= best_ * kSlack) continue;
       PlanStage& stage = stages_[s];
       stage.choices = option.choices;
       stage.degree = option.degree;
@@ -395,51 +381,72 @@ class ExactSearch {
   }
 
   void score() {
-    if (!sizes_agree(problem_, stages_)) return;
-    const PlanFigures figures = figures_of(problem_, stages_);
-    if (goal_ == PlanGoal::time && !figures.fit()) return;
-    if (goal_ == PlanGoal::time) bound_ = std::min(bound_, bound_of(figures));
-    if (forbidden_ > 0 || (goal_ == PlanGoal::time && step_bound(figures) >= best_ * kSlack)) return;
-    const PlanScore score = score_of(figures, goal_);
+    if (!sizes_agree(in_.problem, stages_)) return;
+    const PlanFigures figures = figures_of(in_.problem, stages_);
+    if (in_.goal == PlanGoal::time && !figures.fit()) return;
+    if (in_.goal == PlanGoal::time) bound_ = std::min(bound_, bound_of(figures));
+    if (forbidden_ > 0 || (in_.goal == PlanGoal::time && step_bound(figures) >= best_ * kSlack)) return;
+    const PlanScore score = score_of(figures, in_.goal);
     if (score.value >= best_ * kSlack) return;
     best_ = score.value;
-    result_.stages = stages_;
+    best_stages_ = stages_;
   }
 
   // The lower bound for these stages with any order of their work and of their devices.
   double bound_of(PlanFigures figures) const {
-    for (std::size_t s = 0; s < stages_.size() && classes_.size() > 1; ++s) {
-      const double bytes = cost_of(problem_.graph, stages_[s].nodes, stages_[s].choices, 1).parameter_bytes;
-      figures.stages[s].all_reduce = std::min(figures.stages[s].all_reduce, least_all_reduce(problem_.cluster, stages_[s], bytes));
+    for (std::size_t s = 0; s < stages_.size() && in_.classes.size() > 1; ++s) {
+      const double bytes = cost_of(in_.problem.graph, stages_[s].nodes, stages_[s].choices, 1).parameter_bytes;
+      figures.stages[s].all_reduce = std::min(figures.stages[s].all_reduce, least_all_reduce(in_.problem.cluster, stages_[s], bytes));
     }
     return step_bound(figures, PlanOrder::any);
   }
 
-  const PlanProblem& problem_;
-  int nodes_, devices_;
-  bool one_device_;  // whether each stage has one device
-  PlanGoal goal_;
+  const Searched& in_;
   TimeLimit& limit_;
   SetOptions options_;
-  std::vector<std::vector<int>> classes_, left_;  // devices of each class; those of them that no stage has yet
-  std::vector<Mask> feeding_;                     // by node: the nodes that feed it
-  double fastest_ = 0, largest_ = 0;
-  std::vector<Mask> sets_;          // the nodes of each stage
-  std::vector<Mask> feeds_;         // by set: the sets that feed it
-  std::vector<std::size_t> order_;  // the sets, each after those that feed it
-  struct Placed {
-    Mask nodes = 0;
-    std::vector<std::size_t> before = {};  // the stages that feed it
-    double forward = 0, backward = 0;      // for one micro-batch
-    double head = 0, tail = 0;             // seconds before its first forward, and after its last backward
-  };
-  std::vector<Placed> placed_;  // in order_
+  double best_, bound_ = kInfinity;
+  std::vector<PlanStage> best_stages_;
+  // The split that is being placed, in its order: the stages, as far as they have devices; the devices of each class that no stage has
+  // yet; the number of stages with sizes that are not allowed.
+  std::vector<Placed> placed_;
   std::vector<PlanStage> stages_;
-  double best_ = kInfinity, bound_ = kInfinity;
-  int forbidden_ = 0;  // number of stages with sizes that are not allowed
-  bool late_ = false;
-  ExactResult result_;
+  std::vector<std::vector<int>> left_;
+  int forbidden_ = 0;
 };
+
+// Gives `node` to each existing stage in turn and to a new one, so that every split occurs once. `sets` and `order`: of the nodes before
+// it.
+void split(const Searched& in, TimeLimit& limit, Placing& placing, std::vector<Mask>& sets, Order& order, int node) {
+  if (limit.is_over(kPlaceWork)) return;
+  if (node == in.nodes) return placing.place(sets, order);
+  for (std::size_t s = 0; s <= sets.size() && s < at(in.devices); ++s) {
+    const bool opened = s == sets.size();
+    if (opened) sets.push_back(0);
+    sets[s] |= Mask{1} << node;
+    if (placing.can_be_best(sets) && order_sets(in, sets, node, order)) split(in, limit, placing, sets, order, node + 1);
+    if (opened)
+      sets.pop_back();
+    else
+      sets[s] &= ~(Mask{1} << node);
+  }
+}
+
+// Goes from a split to its best neighbour until none is better.
+void polish(const Searched& in, TimeLimit& limit, Placing& placing, std::vector<Mask> sets) {
+  Order order;
+  for (bool better = true; better;) {
+    better = false;
+    for (const std::vector<Mask>& neighbour : neighbours(in, sets)) {
+      if (limit.is_over(kPlaceWork)) return;
+      if (!order_sets(in, neighbour, in.nodes - 1, order) || !placing.can_be_best(neighbour)) continue;
+      const double before = placing.best();
+      placing.place(neighbour, order);
+      if (placing.best() == before) continue;
+      better = true;
+      sets = neighbour;
+    }
+  }
+}
 
 }  // namespace
 
@@ -453,7 +460,12 @@ ExactResult exact_stages(const PlanProblem& problem, const std::vector<PlanStage
     const PlanScore score = score_of(figures_of(problem, start), goal);
     if (score.lack == 0) best = score.value;
   }
-  return ExactSearch(problem, goal, limit, goal == PlanGoal::time).run(best);
+  const Searched in = searched(problem, goal);
+  Placing placing(in, limit, goal == PlanGoal::time, best);
+  std::vector<Mask> sets;
+  Order order;
+  split(in, limit, placing, sets, order, 0);
+  return std::move(placing).result();
 }
 
 std::vector<PlanStage> polish_stages(const PlanProblem& problem, std::vector<PlanStage> stages, const PlanScore& best, TimeLimit& limit) {
@@ -465,7 +477,10 @@ std::vector<PlanStage> polish_stages(const PlanProblem& problem, std::vector<Pla
     Mask& set = sets.emplace_back(0);
     for (const int node : stage.nodes) set |= Mask{1} << node;
   }
-  ExactResult found = ExactSearch(problem, PlanGoal::time, limit, false).polish(std::move(sets), best.lack > 0 ? kInfinity : best.value);
+  const Searched in = searched(problem, PlanGoal::time);
+  Placing placing(in, limit, false, best.lack > 0 ? kInfinity : best.value);
+  polish(in, limit, placing, std::move(sets));
+  ExactResult found = std::move(placing).result();
   return found.stages.empty() ? stages : found.stages;
 }
 

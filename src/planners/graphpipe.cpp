@@ -202,12 +202,12 @@ std::vector<SeriesParallel> all_orders(SeriesParallel tree) {
 SeriesParallel alternating(SeriesParallel tree, const std::vector<double>& node_work) {
   std::vector<double> work;
   for (SeriesParallel::Part& part : tree.parts) {
-    double sum = part.node >= 0 ? node_work[at(part.node)] : 0;
-    for (const int inside : part.parts) sum += work[at(inside)];
+    double sum = part.node >= 0 ? node_work[part.node] : 0;
+    for (const int inside : part.parts) sum += work[inside];
     work.push_back(sum);
     if (part.kind != SeriesParallel::Kind::kParallel) continue;
     std::vector<int> sorted = part.parts;
-    std::stable_sort(sorted.begin(), sorted.end(), [&](int a, int b) { return work[at(a)] > work[at(b)]; });
+    std::stable_sort(sorted.begin(), sorted.end(), [&](int a, int b) { return work[a] > work[b]; });
     for (std::size_t i = 0; i < sorted.size(); ++i) part.parts[i] = i % 2 == 0 ? sorted[i / 2] : sorted[sorted.size() - 1 - i / 2];
   }
   return tree;
@@ -247,11 +247,11 @@ Made make_candidate(const StageLine& line, const std::vector<LineStage>& stages)
   std::vector<int> sizes;
   std::size_t device = 0;
   for (const LineStage& s : stages) {
-    const StageOption& option = costing.options[at(s.option)];
+    const StageOption& option = costing.options[s.option];
     PlanStage& stage = plan.stages.emplace_back();
     stage.nodes.assign(line.order.begin() + s.begin, line.order.begin() + s.end);
     std::sort(stage.nodes.begin(), stage.nodes.end());
-    for (const int node : stage.nodes) stage.choices.push_back(costing.choices[at(node)]);
+    for (const int node : stage.nodes) stage.choices.push_back(costing.choices[node]);
     for (int r = 0; r < option.replicas; ++r) stage.devices.push_back(costing.devices[device++]);
     stage.samples = option.samples;
     sizes.push_back(option.samples);
@@ -260,7 +260,7 @@ Made make_candidate(const StageLine& line, const std::vector<LineStage>& stages)
   const StageShape shape = line.forks.empty() ? chain(static_cast<int>(sizes.size())) : shape_of(*line.graph, plan.stages);
   const std::vector<int> in_flight = graphpipe_in_flight(shape, sizes);
   for (std::size_t i = 0; i < stages.size(); ++i) {
-    const StageOption& option = costing.options[at(stages[i].option)];
+    const StageOption& option = costing.options[stages[i].option];
     plan.stages[i].ahead = in_flight[i] / option.samples;
     made.fits = made.fits && bytes_needed(line, stages[i].begin, stages[i].end, option, in_flight[i]) <= costing.memory;
   }
@@ -291,8 +291,8 @@ std::optional<Candidate> at_target(Finder& finder, const StageLine& line, StageT
 double least_seconds(const StageLine& line, int position, bool of_sample) {
   double least = kInfinity;
   for (const StageOption& option : line.costing->options) {
-    const std::vector<double>& sums = line.seconds[at(option.share)];
-    least = std::min(least, (sums[at(position + 1)] - sums[at(position)]) / (of_sample ? option.samples : 1));
+    const std::vector<double>& sums = line.seconds[option.share];
+    least = std::min(least, (sums[position + 1] - sums[position]) / (of_sample ? option.samples : 1));
   }
   return least;
 }
@@ -340,11 +340,11 @@ double least_target(Finder& finder, const StageLine& line, InFlight in_flight) {
 double least_way(const StageLine& line) {
   const std::size_t n = line.order.size();
   std::vector<double> node(n), way(n);
-  for (int i = 0; i < line.size(); ++i) node[at(line.order[at(i)])] = least_seconds(line, i, false);
+  for (int i = 0; i < line.size(); ++i) node[line.order[i]] = least_seconds(line, i, false);
   std::vector<std::vector<int>> before(n);
-  for (const PlanEdge& edge : line.graph->edges) before[at(edge.to)].push_back(edge.from);
+  for (const PlanEdge& edge : line.graph->edges) before[edge.to].push_back(edge.from);
   for (std::size_t i = 0; i < n; ++i) {
-    for (const int from : before[i]) way[i] = std::max(way[i], way[at(from)]);
+    for (const int from : before[i]) way[i] = std::max(way[i], way[from]);
     way[i] += node[i];
   }
   return *std::max_element(way.begin(), way.end());

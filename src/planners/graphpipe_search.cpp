@@ -66,7 +66,7 @@ bool is_over(Search& search, std::size_t work) {
 }
 
 bool wasteful(const Search& search, const Way& way, int begin, int end) {
-  const double work = search.line.work[at(end)] - search.line.work[at(begin)];
+  const double work = search.line.work[end] - search.line.work[begin];
   return way.devices - work / search.target.per_sample > search.waste;
 }
 
@@ -85,7 +85,7 @@ void insert(Search& search, Ways& ways, Way way, const Step& step) {
 void add_stage(Search& search, const Ways& ways, const LineStage& stage, int last, Ways& result) {
   const StageLine& line = search.line;
   const StageTarget& target = search.target;
-  const StageOption& option = line.costing->options[at(stage.option)];
+  const StageOption& option = line.costing->options[stage.option];
   const double seconds = target.any_way ? 0 : seconds_per_sample(line, stage.begin, stage.end, option) * option.samples;
   for (const Way& after : ways) {
     Way way = after;
@@ -106,9 +106,9 @@ void add_stage(Search& search, const Ways& ways, const LineStage& stage, int las
 void add_stages(Search& search, int first, int end, int last, std::vector<Ways>& at_position) {
   const StageLine& line = search.line;
   const std::vector<StageOption>& options = line.costing->options;
-  const Ways& ways = at_position[at(end - first)];
+  const Ways& ways = at_position[end - first];
   for (int begin = end; begin-- > first;) {
-    const double least = (line.work[at(end)] - line.work[at(begin)]) / search.target.per_sample;  // devices
+    const double least = (line.work[end] - line.work[begin]) / search.target.per_sample;  // devices
     if (least > static_cast<double>(line.costing->devices.size()) || is_over(search, options.size())) break;
     for (std::size_t o = 0; o < options.size(); ++o) {
       const StageOption& option = options[o];
@@ -116,8 +116,8 @@ void add_stages(Search& search, int first, int end, int last, std::vector<Ways>&
       ++search.states;
       if (seconds_per_sample(line, begin, end, option) > search.target.per_sample) continue;
       if (bytes_needed(line, begin, end, option, option.samples) > search.target.memory) continue;
-      if (is_over(search, ways.size() * (at_position[at(begin - first)].size() + 1))) return;
-      add_stage(search, ways, {begin, end, static_cast<int>(o)}, last, at_position[at(begin - first)]);
+      if (is_over(search, ways.size() * (at_position[begin - first].size() + 1))) return;
+      add_stage(search, ways, {begin, end, static_cast<int>(o)}, last, at_position[begin - first]);
     }
   }
 }
@@ -126,17 +126,17 @@ const std::vector<Ways>& ways_of_fork(Search& search, int fork, std::size_t bran
 
 // Adds all forks of branches [i, j) of `fork` that end at bounds[j].
 void add_fork(Search& search, int fork, std::size_t j, int first, int last, std::vector<Ways>& at_position) {
-  const std::vector<int>& bounds = search.line.forks[at(fork)].bounds;
-  for (const Way& after : at_position[at(bounds[j] - first)]) {
+  const std::vector<int>& bounds = search.line.forks[fork].bounds;
+  for (const Way& after : at_position[bounds[j] - first]) {
     const std::vector<Ways>& several = ways_of_fork(search, fork, j, after);
     for (std::size_t i = 0; i < j; ++i) {
-      if (is_over(search, several[i].size() * (at_position[at(bounds[i] - first)].size() + 1))) return;
+      if (is_over(search, several[i].size() * (at_position[bounds[i] - first].size() + 1))) return;
       for (const Way& inside : several[i]) {
         Way way = inside;
         way.devices += after.devices;
         way.seconds += after.seconds;
         if (way.seconds <= search.target.way_limit && !wasteful(search, way, bounds[i], last))
-          insert(search, at_position[at(bounds[i] - first)], way, {{0, 0, -1}, after.step, inside.step});
+          insert(search, at_position[bounds[i] - first], way, {{0, 0, -1}, after.step, inside.step});
       }
     }
   }
@@ -147,9 +147,9 @@ std::vector<Ways> ways_of_line(Search& search, int first, int last, int outer, c
   std::vector<Ways> at_position(at(last - first + 1));
   at_position.back() = {start};
   for (int end = last; end > first && !is_over(search, 1); --end) {
-    if (at_position[at(end - first)].empty()) continue;
-    for (const auto& [fork, branches] : search.line.forks_ending[at(end)])
-      if (fork > outer && search.line.forks[at(fork)].begin() >= first) add_fork(search, fork, at(branches), first, last, at_position);
+    if (at_position[end - first].empty()) continue;
+    for (const auto& [fork, branches] : search.line.forks_ending[end])
+      if (fork > outer && search.line.forks[fork].begin() >= first) add_fork(search, fork, at(branches), first, last, at_position);
     add_stages(search, first, end, last, at_position);
   }
   return at_position;
@@ -170,13 +170,13 @@ void add_side_by_side(Search& search, const Ways& left, const Ways& right, int b
 // At [i]: the ways of branches [i, branches) in several groups, before `after`.
 const std::vector<Ways>& ways_of_fork(Search& search, int fork, std::size_t branches, const Way& after) {
   ForkWays& ways = search.forks[{fork, after.in_flight, after.with_next}];
-  const std::vector<int>& bounds = search.line.forks[at(fork)].bounds;
+  const std::vector<int>& bounds = search.line.forks[fork].bounds;
   const Way start{.in_flight = after.in_flight, .with_next = after.with_next};
   for (std::size_t j = ways.any.size(); j <= branches; ++j) {
     const std::vector<Ways> lines = ways_of_line(search, bounds[0], bounds[j], fork, start);
     std::vector<Ways> one(j), more(j);
     for (std::size_t i = j; i-- > 0;) {
-      one[i] = lines[at(bounds[i] - bounds[0])];
+      one[i] = lines[bounds[i] - bounds[0]];
       for (std::size_t k = i + 1; k < j; ++k) add_side_by_side(search, ways.any[k][i], one[k], bounds[i], bounds[j], more[i]);
     }
     ways.any.push_back(more);
@@ -194,7 +194,7 @@ std::vector<LineStage> stages_of(const Search& search, int last_step) {
     const int step = left.back();
     left.pop_back();
     if (step < 0) continue;
-    const Step& s = search.steps[at(step)];
+    const Step& s = search.steps[step];
     if (s.stage.option >= 0) stages.push_back(s.stage);
     left.push_back(s.next);
     left.push_back(s.other);

@@ -19,7 +19,7 @@ struct PlanScore {
 };
 PlanScore score_of(const PlanFigures& figures, PlanGoal goal);
 
-// Of each node the way of this degree that is fastest, or holds least; -1: it has none.
+// For each node the way of this degree that is fastest, or holds least; -1: it has none.
 std::vector<int> choices_of(const PlanGraph& graph, int degree, bool lean, int samples);
 // A topological order that follows a branch to its end before it begins the next.
 std::vector<int> branch_order(const PlanGraph& graph);

@@ -21,11 +21,11 @@ std::vector<int> possible_cuts(const CutCosts& costs, int devices, double bound)
 std::vector<int> spread_cuts(const CutCosts& costs, std::vector<int> sets, int most) {
   if (static_cast<int>(sets.size()) <= most) return sets;
   const int last = static_cast<int>(costs.work.size()) - 1, parts = (most - 2) / 2;
-  std::sort(sets.begin(), sets.end(), [&](int a, int b) { return costs.work[at(a)] < costs.work[at(b)]; });
+  std::sort(sets.begin(), sets.end(), [&](int a, int b) { return costs.work[a] < costs.work[b]; });
   // A stretch of work without any set counts as one part at most.
   std::vector<double> places = {0};
   for (std::size_t i = 1; i < sets.size(); ++i)
-    places.push_back(places.back() + std::min(costs.work[at(sets[i])] - costs.work[at(sets[i - 1])], costs.work.back() / parts));
+    places.push_back(places.back() + std::min(costs.work[sets[i]] - costs.work[sets[i - 1]], costs.work.back() / parts));
   const auto part_of = [&](std::size_t i) {
     return places.back() > 0 ? std::min(static_cast<int>(places[i] / places.back() * parts), parts - 1) : 0;
   };
@@ -35,7 +35,7 @@ std::vector<int> spread_cuts(const CutCosts& costs, std::vector<int> sets, int m
     const auto first = sets.begin() + static_cast<std::ptrdiff_t>(begin);
     const auto taken = std::min<std::ptrdiff_t>(2, static_cast<std::ptrdiff_t>(end - begin));
     std::partial_sort(first, first + taken, sets.begin() + static_cast<std::ptrdiff_t>(end),
-                      [&](int a, int b) { return std::pair(costs.cut[at(a)], a) < std::pair(costs.cut[at(b)], b); });
+                      [&](int a, int b) { return std::pair(costs.cut[a], a) < std::pair(costs.cut[b], b); });
     out.insert(out.end(), first, first + taken);
   }
   std::sort(out.begin(), out.end());

@@ -42,7 +42,7 @@ class Search {
         cpus_(std::min(cpus, static_cast<int>(graph.nodes.size()))) {
     std::vector<double> load, cpu, bytes, unsupported, least;
     std::vector<std::vector<int>> readers(graph.nodes.size());
-    for (const PlanEdge& edge : graph.edges) readers[at(edge.from)].push_back(edge.to);
+    for (const PlanEdge& edge : graph.edges) readers[edge.from].push_back(edge.to);
     for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
       const PlanNode& node = graph.nodes[n];
       const bool runs = !node.costs.empty();
@@ -138,23 +138,23 @@ class Search {
     cuts_.resize(at(sets_.count()));
     for (int set = 0; set <= full(); ++set)
       for (std::size_t i = 0; i < outputs_.size(); ++i)
-        if (crosses(outputs_[i], set)) cuts_[at(set)].push_back(static_cast<int>(i));
+        if (crosses(outputs_[i], set)) cuts_[set].push_back(static_cast<int>(i));
   }
 
   // An output that crosses the stage's border is among those that cross the border of one of the two sets.
   double accelerator_load(int from, int to) const {
     const auto in_stage = [&](int node) { return sets_.holds(to, node) && !sets_.holds(from, node); };
-    double load = load_[at(to)] - load_[at(from)];
-    for (const int output : cuts_[at(to)])
-      if (crosses(outputs_[at(output)], in_stage)) load += outputs_[at(output)].seconds;
-    for (const int output : cuts_[at(from)])
-      if (!crosses(outputs_[at(output)], to) && crosses(outputs_[at(output)], in_stage)) load += outputs_[at(output)].seconds;
+    double load = load_[to] - load_[from];
+    for (const int output : cuts_[to])
+      if (crosses(outputs_[output], in_stage)) load += outputs_[output].seconds;
+    for (const int output : cuts_[from])
+      if (!crosses(outputs_[output], to) && crosses(outputs_[output], in_stage)) load += outputs_[output].seconds;
     return load;
   }
 
   double cpu_load(int from, int to) const {
     double load = 0;
-    for (const int node : sets_.difference(from, to)) load += cpu_node_[at(node)];
+    for (const int node : sets_.difference(from, to)) load += cpu_node_[node];
     return load;
   }
 
@@ -167,22 +167,21 @@ class Search {
     for (std::size_t j = 1; j < sets.size(); ++j) {
       const int to = sets[j];
       for (std::size_t i = 0; i < j && !limit_.is_over(kWork); ++i)
-        if (reached[at(sets[i])] && least_[at(to)] - least_[at(sets[i])] <= bound && sets_.nested(sets[i], to))
-          add_stage(sets[i], to, bound);
-      reached[at(to)] = false;
+        if (reached[sets[i]] && least_[to] - least_[sets[i]] <= bound && sets_.nested(sets[i], to)) add_stage(sets[i], to, bound);
+      reached[to] = false;
       for (std::size_t cell = 0; cell < width(); ++cell) {
         // The rest must fit on the devices that are left.
         const auto used = static_cast<int>(cell / at(cpus_ + 1) + cell % at(cpus_ + 1));
         Cell& here = cells_[at(to) * width() + cell];
-        if (least_[at(full())] - least_[at(to)] > bound * (accelerators_ + cpus_ - used) * (1 + 1e-9)) here.value = kInfinity;
-        if (here.value < kInfinity) reached[at(to)] = true;
+        if (least_[full()] - least_[to] > bound * (accelerators_ + cpus_ - used) * (1 + 1e-9)) here.value = kInfinity;
+        if (here.value < kInfinity) reached[to] = true;
       }
     }
   }
 
   void add_stage(int from, int to, double bound) {
-    const bool fits = bytes_[at(to)] - bytes_[at(from)] <= memory_ && unsupported_[at(to)] == unsupported_[at(from)];
-    const double load = fits && load_[at(to)] - load_[at(from)] <= bound ? accelerator_load(from, to) : kInfinity;
+    const bool fits = bytes_[to] - bytes_[from] <= memory_ && unsupported_[to] == unsupported_[from];
+    const double load = fits && load_[to] - load_[from] <= bound ? accelerator_load(from, to) : kInfinity;
     if (load <= bound && load < kInfinity) extend(from, to, load, false);
     if (cpus_ == 0) return;
     const double cpu = cpu_load(from, to);

@@ -3,6 +3,7 @@
 // two micro-batches.
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include "base/numbers.h"
 #include "base/text.h"
@@ -108,239 +109,6 @@ struct Choice {
   int workers = 0;  // the stage's number of workers
 };
 
-// The chains of stages from one downset to all others: the best value and last stage, by set and by workers used.
-struct Table {
-  int width = 0;  // the most workers, plus 1
-  std::vector<double> value;
-  std::vector<Choice> choice;
-};
-
-class Search {
- public:
-  Search(Downsets sets, const Reduced& reduced, const std::vector<Level>& levels, double speed, const PlanOptions& options, bool straight,
-         TimeLimit& limit)
-      : limit_(limit), sets_(std::move(sets)), levels_(levels), transfers_(!options.ignore_transfers), straight_(straight) {
-    std::vector<double> seconds, parameters, outputs, live;
-    for (const PlanNode& node : reduced.graph.nodes) {
-      seconds.push_back((node.costs[0].forward + node.costs[0].backward) / speed);
-      parameters.push_back(node.costs[0].parameter_bytes);
-      outputs.push_back(node.output_bytes);
-      live.push_back(node.costs[0].live_bytes + node.costs[0].resident_bytes);
-    }
-    seconds_ = sets_.sums(seconds);
-    parameters_ = sets_.sums(parameters);
-    stash_ = sets_.sums(live);
-    live_ = sets_.sums(reduced.live);
-    resident_ = sets_.sums(reduced.resident);
-    first_live_ = reduced.first_live;
-    cut_ = sets_.cut_sums(reduced.graph, outputs);
-  }
-
-  // The value of the best plan when each device has `memory` bytes; infinite where there is none.
-  double solve(double memory) {
-    memory_ = memory;
-    below_.clear();
-    for (int level = 0; level + 1 < static_cast<int>(levels_.size()) && !limit_.is_over(0); ++level) {
-      set_level(level);
-      std::vector<double> values(at(sets_.count()) * at(sets_.count()), kInfinity);
-      for (int start = 0; start < full() && !limit_.is_over(0); ++start) {
-        const Table table = chains_from(start, full(), kInfinity, sets_from(start));
-        for (int set = start + 1; set <= full(); ++set) values[at(start) * at(sets_.count()) + at(set)] = best_of(table, set).value;
-      }
-      below_.push_back(std::move(values));
-    }
-    if (limit_.is_over(0)) return kInfinity;
-    set_level(static_cast<int>(levels_.size()) - 1);
-    top_ = top_table();
-    const double value = best_of(top_, full()).value;
-    return limit_.is_over(0) ? kInfinity : value;
-  }
-
-  // Appends the stages of the plan that solve() found, with nodes of the reduced graph. They are complete even if the time is over
-  // meanwhile.
-  void stages(std::vector<PlanStage>& out) {
-    found_ = true;
-    append(static_cast<int>(levels_.size()) - 1, 0, full(), {0}, out);
-  }
-
- private:
-  struct Best {
-    double value = kInfinity;
-    int workers = 0;
-  };
-
-  int full() const { return sets_.count() - 1; }
-  bool is_late(std::int64_t work) const { return !found_ && limit_.is_over(work); }
-
-  // The value with all workers in use or, where a graph has too few stages for that, with as many as can be.
-  Best best_of(const Table& table, int set) const {
-    for (int used = table.width - 1; used > 0; --used)
-      if (const double value = table.value[at(set) * at(table.width) + at(used)]; value < kInfinity) return {value, used};
-    return {};
-  }
-
-  std::vector<int> sets_from(int start) const {
-    std::vector<int> out;
-    for (int set = start; set <= full(); ++set)
-      if (sets_.nested(start, set)) out.push_back(set);
-    return out;
-  }
-  // Sets of which each has one node more than the one before.
-  std::vector<int> one_path() const {
-    if (!sets_.complete()) return sets_from(0);
-    std::vector<int> out = {0};
-    for (int set = 1; set <= full(); ++set)
-      if (sets_.size(set) == sets_.size(out.back()) + 1 && sets_.nested(out.back(), set)) out.push_back(set);
-    return out;
-  }
-
-  // A path of sets gives a bound, which excludes most of the other sets.
-  Table top_table() const {
-    const Best bound = best_of(chains_from(0, full(), kInfinity, one_path()), full());
-    const bool all = bound.workers == levels_.back().size;
-    return chains_from(0, full(), all ? bound.value * (1 + 1e-12) : kInfinity, sets_from(0));
-  }
-
-  // Seconds of a stage on one worker of this level.
-  double seconds(int from, int to) const {
-    return level_ == 0 ? seconds_[at(to)] - seconds_[at(from)] : below_[at(level_) - 1][at(from) * at(sets_.count()) + at(to)];
-  }
-
-  // The figures of a stage that do not depend on its number of workers.
-  struct Stage {
-    double seconds, bytes, transfer;
-  };
-  // `first`: the stage is a chain's first. The transfer of its input then counts elsewhere, and the devices of a group share the sum of its
-  // gradients. (The original's code has both for first stages only.)
-  Stage stage_of(int from, int to, bool first) const {
-    const Level& level = levels_[at(level_)];
-    const double bytes = parameters_[at(to)] - parameters_[at(from)];
-    const double transfer = transfers_ && !first ? 2 * std::max(cut_[at(from)], to == full() ? 0 : cut_[at(to)]) / level.bandwidth : 0;
-    return {seconds(from, to), bytes / (first ? level.below : 1), transfer};
-  }
-  double value_of(const Stage& stage, int workers) const {
-    return std::max(stage.seconds * share_[at(workers)] + stage.bytes * reduce_[at(workers)], stage.transfer * share_[at(workers)]);
-  }
-
-  // Whether a stage on m workers fits, where `used` workers are taken up to and with it. As the original counts, it keeps
-  // ceil((level.size - used) / m) micro-batches and as many times its parameters. That is nothing for the last stage. In any case one
-  // micro-batch, shared by its workers, must fit.
-  bool fits(int from, int to, int m, int used) const {
-    if (memory_ == kInfinity) return true;
-    const Level& level = levels_[at(level_)];
-    const int kept = (level.size - used + m - 1) / m;
-    if (kept * (stash_[at(to)] - stash_[at(from)]) > memory_ * level.below) return false;
-    const double live = live_[at(to)] - live_[at(from)] + (from == 0 ? first_live_ : 0);
-    return level_ > 0 || resident_[at(to)] - resident_[at(from)] + live / m <= memory_;
-  }
-
-  void set_level(int level) {
-    level_ = level;
-    const int n = levels_[at(level)].size;
-    share_.assign(at(n) + 1, 0);
-    reduce_ = share_;
-    for (int m = 1; m <= n; ++m) {
-      share_[at(m)] = 1.0 / m;
-      reduce_[at(m)] = 4.0 * (m - 1) / m / m / levels_[at(level)].bandwidth;
-    }
-  }
-
-  // The number of workers that so many seconds need to keep to the bound.
-  static double share(double seconds, double bound) {
-    if (seconds == kInfinity) return kInfinity;
-    return seconds > 0 ? seconds / bound : 0;
-  }
-
-  // Computes all chains of stages from `start` towards `end` over some of the sets (ascending, `start` first). Values above `bound` are
-  // dropped.
-  Table chains_from(int start, int end, double bound, const std::vector<int>& sets) const {
-    const int n = levels_[at(level_)].size;
-    Table table;
-    table.width = n + 1;
-    table.value.assign(at(sets_.count()) * at(n + 1), kInfinity);
-    table.choice.resize(table.value.size());
-    std::vector<int> least(at(sets_.count()), n + 1);  // by set: the fewest workers that a chain to it uses
-    least[at(start)] = 0;
-    for (std::size_t j = 1; j < sets.size(); ++j) {
-      const int to = sets[j];
-      // The work that is left must fit on the workers that are left.
-      const double left = share(seconds_[at(end)] - seconds_[at(to)], bound * levels_[at(level_)].below);
-      const int most = left > n ? 0 : n - static_cast<int>(std::ceil(left * (1 - 1e-9)));
-      for (std::size_t i = 0; i < j && !is_late(kPairWork); ++i)
-        if (least[at(sets[i])] < most && sets_.nested(sets[i], to)) add_stage(table, sets[i], to, i == 0, bound, most, least[at(sets[i])]);
-      for (int used = most; used > 0; --used)
-        if (table.value[at(to) * at(n + 1) + at(used)] < kInfinity) least[at(to)] = used;
-    }
-    return table;
-  }
-
-  // Extends the chains to `from` that use at least `least` workers by one stage, to at most `most` workers.
-  void add_stage(Table& table, int from, int to, bool first, double bound, int most, int least) const {
-    const Stage stage = stage_of(from, to, first);
-    const double* before = &table.value[at(from) * at(table.width)];
-    double* best = &table.value[at(to) * at(table.width)];
-    Choice* choice = &table.choice[at(to) * at(table.width)];
-    const double needed = share(stage.seconds, bound) * (1 - 1e-9);
-    if (!(needed <= most)) return;
-    const int fewest = std::max(1, static_cast<int>(needed));
-    for (int m = fewest; m <= (straight_ ? std::min(1, most) : most - least); ++m) {
-      if (is_late(most)) return;
-      const double value = value_of(stage, m);
-      if (value > bound) continue;
-      for (int used = first ? m : least + m; used <= (first ? m : most); ++used) {
-        const double chain = first ? value : std::max(before[used - m], value);
-        if (chain >= best[used] || !fits(from, to, m, used)) continue;
-        best[used] = chain;
-        choice[used] = {from, m};
-      }
-    }
-  }
-
-  // Appends the stages between two sets on `level`, on each of the equal groups of devices that begin at `devices`.
-  void append(int level, int from, int to, const std::vector<int>& devices, std::vector<PlanStage>& out) {
-    set_level(level);
-    const bool top = level + 1 == static_cast<int>(levels_.size());
-    const Table own = top ? Table() : chains_from(from, to, kInfinity, sets_from(from));
-    const Table& table = top ? top_ : own;
-    struct Part {
-      int from, to, first, workers;
-    };
-    std::vector<Part> parts;
-    for (int set = to, used = best_of(table, to).workers; set != from;) {
-      const Choice choice = table.choice[at(set) * at(table.width) + at(used)];
-      used -= choice.workers;
-      parts.push_back({choice.from, set, used, choice.workers});
-      set = choice.from;
-    }
-    std::reverse(parts.begin(), parts.end());
-    for (const Part& part : parts) {
-      std::vector<int> begins;
-      for (const int begin : devices)
-        for (int worker = part.first; worker < part.first + part.workers; ++worker)
-          begins.push_back(begin + worker * levels_[at(level)].below);
-      if (level > 0) {
-        append(level - 1, part.from, part.to, begins, out);
-        continue;
-      }
-      PlanStage& stage = out.emplace_back();
-      stage.nodes = sets_.difference(part.from, part.to);
-      stage.devices = std::move(begins);
-    }
-  }
-
-  TimeLimit& limit_;
-  Downsets sets_;
-  const std::vector<Level>& levels_;
-  bool transfers_, straight_;
-  bool found_ = false;  // whether solve() has found a plan, whose stages are being read
-  Table top_;           // of the highest level
-  double memory_ = kInfinity, first_live_ = 0;
-  std::vector<double> seconds_, parameters_, stash_, live_, resident_, cut_;  // by downset
-  int level_ = 0;                       // the level that is being searched; the next line is for that level, by the number of workers m:
-  std::vector<double> share_, reduce_;  // 1/m; seconds of summing per byte of parameters
-  std::vector<std::vector<double>> below_;  // by level already searched: the value between two sets
-};
-
 CutCosts cut_costs(const PlanGraph& graph, const Downsets& sets, double speed) {
   std::vector<double> seconds, outputs;
   for (const PlanNode& node : graph.nodes) {
@@ -348,6 +116,265 @@ CutCosts cut_costs(const PlanGraph& graph, const Downsets& sets, double speed) {
     outputs.push_back(node.output_bytes);
   }
   return {sets.sums(seconds), sets.cut_sums(graph, outputs)};
+}
+
+// What is searched, with sums by downset.
+struct Searched {
+  Downsets sets;
+  const std::vector<Level>& levels;
+  bool transfers, straight;
+  CutCosts costs;
+  std::vector<double> parameters, stash, live, resident;
+  double first_live;
+
+  int full() const { return sets.count() - 1; }
+};
+
+Searched searched(Downsets sets, const Reduced& reduced, const std::vector<Level>& levels, double speed, bool transfers, bool straight) {
+  std::vector<double> parameters, live;
+  for (const PlanNode& node : reduced.graph.nodes) {
+    parameters.push_back(node.costs[0].parameter_bytes);
+    live.push_back(node.costs[0].live_bytes + node.costs[0].resident_bytes);
+  }
+  const CutCosts costs = cut_costs(reduced.graph, sets, speed);
+  return {.sets = sets,
+          .levels = levels,
+          .transfers = transfers,
+          .straight = straight,
+          .costs = costs,
+          .parameters = sets.sums(parameters),
+          .stash = sets.sums(live),
+          .live = sets.sums(reduced.live),
+          .resident = sets.sums(reduced.resident),
+          .first_live = reduced.first_live};
+}
+
+// A level of the hierarchy, as the search sees it.
+struct Layer {
+  const Searched& in;
+  const Level& level;
+  double memory;                      // of each device
+  std::vector<double> below;          // the value between two sets on one worker, a group of the level below; empty: a worker is a device
+  std::vector<double> share, reduce;  // by the number of workers m: 1/m; seconds of summing per byte of parameters
+};
+
+Layer layer_of(const Searched& in, const Level& level, double memory, std::vector<double> below) {
+  Layer layer{in, level, memory, std::move(below), std::vector<double>(at(level.size) + 1), std::vector<double>(at(level.size) + 1)};
+  for (int m = 1; m <= level.size; ++m) {
+    layer.share[at(m)] = 1.0 / m;
+    layer.reduce[at(m)] = 4.0 * (m - 1) / m / m / level.bandwidth;
+  }
+  return layer;
+}
+
+// The chains of stages from one downset to all others: the best value and last stage, by set and by workers used.
+struct Table {
+  int width = 0;  // the most workers, plus 1
+  std::vector<double> value;
+  std::vector<Choice> choice;
+};
+
+struct Best {
+  double value = kInfinity;
+  int workers = 0;
+};
+
+// The value with all workers in use or, where a graph has too few stages for that, with as many as can be.
+Best best_of(const Table& table, int set) {
+  for (int used = table.width - 1; used > 0; --used)
+    if (const double value = table.value[at(set) * at(table.width) + at(used)]; value < kInfinity) return {value, used};
+  return {};
+}
+
+std::vector<int> sets_from(const Searched& in, int start) {
+  std::vector<int> out;
+  for (int set = start; set <= in.full(); ++set)
+    if (in.sets.nested(start, set)) out.push_back(set);
+  return out;
+}
+
+// Sets of which each has one node more than the one before.
+std::vector<int> one_path(const Searched& in) {
+  if (!in.sets.complete()) return sets_from(in, 0);
+  std::vector<int> out = {0};
+  for (int set = 1; set <= in.full(); ++set)
+    if (in.sets.size(set) == in.sets.size(out.back()) + 1 && in.sets.nested(out.back(), set)) out.push_back(set);
+  return out;
+}
+
+// The figures of a stage that do not depend on its number of workers. `seconds`: on one worker.
+struct Stage {
+  double seconds, bytes, transfer;
+};
+
+// `first`: the stage is a chain's first. The transfer of its input then counts elsewhere, and the devices of a group share the sum of its
+// gradients. (The original's code has both for first stages only.)
+Stage stage_of(const Layer& layer, int from, int to, bool first) {
+  const Searched& in = layer.in;
+  const double bytes = in.parameters[at(to)] - in.parameters[at(from)];
+  const double cut = std::max(in.costs.cut[at(from)], to == in.full() ? 0 : in.costs.cut[at(to)]);
+  return {layer.below.empty() ? in.costs.work[at(to)] - in.costs.work[at(from)] : layer.below[at(from) * at(in.sets.count()) + at(to)],
+          bytes / (first ? layer.level.below : 1), in.transfers && !first ? 2 * cut / layer.level.bandwidth : 0};
+}
+
+double value_of(const Layer& layer, const Stage& stage, int workers) {
+  const double share = layer.share[at(workers)];
+  return std::max(stage.seconds * share + stage.bytes * layer.reduce[at(workers)], stage.transfer * share);
+}
+
+// Whether a stage on m workers fits, where `used` workers are taken up to and with it. As the original counts, it keeps
+// ceil((level.size - used) / m) micro-batches and as many times its parameters. That is nothing for the last stage. In any case one
+// micro-batch, shared by its workers, must fit.
+bool holds(const Layer& layer, int from, int to, int m, int used) {
+  if (layer.memory == kInfinity) return true;
+  const Searched& in = layer.in;
+  const int kept = (layer.level.size - used + m - 1) / m;
+  if (kept * (in.stash[at(to)] - in.stash[at(from)]) > layer.memory * layer.level.below) return false;
+  const double live = in.live[at(to)] - in.live[at(from)] + (from == 0 ? in.first_live : 0);
+  return !layer.below.empty() || in.resident[at(to)] - in.resident[at(from)] + live / m <= layer.memory;
+}
+
+// The number of workers that so many seconds need to keep to the bound.
+double workers_for(double seconds, double bound) {
+  if (seconds == kInfinity) return kInfinity;
+  return seconds > 0 ? seconds / bound : 0;
+}
+
+// The least number of workers used in [begin, last] with which the stage fits, last + 1 where none is: the more are used, the less it
+// keeps.
+int least_holding(const Layer& layer, int from, int to, int m, int begin, int last) {
+  if (layer.memory == kInfinity) return begin;
+  const auto range = std::views::iota(begin, last + 1);
+  const auto found = std::ranges::partition_point(range, [&](int used) { return !holds(layer, from, to, m, used); });
+  return begin + static_cast<int>(found - range.begin());
+}
+
+// Whether a stage of that value behind one of `count` chains is better than the chain there is now. Most are not: this has no branches.
+bool improves(const double* before, const double* best, int count, double value) {
+  std::int64_t better = 0;
+  for (int i = 0; i < count; ++i) better |= std::max(before[i], value) < best[i];
+  return better != 0;
+}
+
+// Extends the chains to `from` that use at least `least` workers by one stage, to at most `most` workers.
+void add_stage(const Layer& layer, Table& table, int from, int to, bool first, double bound, int most, int least, TimeLimit& limit) {
+  const Stage stage = stage_of(layer, from, to, first);
+  const double* before = &table.value[at(from) * at(table.width)];
+  double* best = &table.value[at(to) * at(table.width)];
+  Choice* choice = &table.choice[at(to) * at(table.width)];
+  const double needed = workers_for(stage.seconds, bound) * (1 - 1e-9);
+  if (!(needed <= most)) return;
+  const int fewest = std::max(1, static_cast<int>(needed));
+  for (int m = fewest; m <= (layer.in.straight ? std::min(1, most) : most - least); ++m) {
+    if (limit.is_over(most)) return;
+    const double value = value_of(layer, stage, m);
+    if (value > bound) continue;
+    const int last = first ? m : most;
+    const int begin = least_holding(layer, from, to, m, first ? m : least + m, last);
+    if (!first && !improves(before + begin - m, best + begin, last - begin + 1, value)) continue;
+    for (int used = begin; used <= last; ++used) {
+      const double chain = first ? value : std::max(before[used - m], value);
+      if (chain >= best[used]) continue;
+      best[used] = chain;
+      choice[used] = {from, m};
+    }
+  }
+}
+
+// Computes all chains of stages from `start` towards `end` over some of the sets (ascending, `start` first). Values above `bound` are
+// dropped.
+Table chains_from(const Layer& layer, int start, int end, double bound, const std::vector<int>& sets, TimeLimit& limit) {
+  const Searched& in = layer.in;
+  const int n = layer.level.size;
+  Table table;
+  table.width = n + 1;
+  table.value.assign(at(in.sets.count()) * at(n + 1), kInfinity);
+  table.choice.resize(table.value.size());
+  std::vector<int> least(at(in.sets.count()), n + 1);  // by set: the fewest workers that a chain to it uses
+  least[at(start)] = 0;
+  for (std::size_t j = 1; j < sets.size(); ++j) {
+    const int to = sets[j];
+    // The work that is left must fit on the workers that are left.
+    const double left = workers_for(in.costs.work[at(end)] - in.costs.work[at(to)], bound * layer.level.below);
+    const int most = left > n ? 0 : n - static_cast<int>(std::ceil(left * (1 - 1e-9)));
+    for (std::size_t i = 0; i < j && !limit.is_over(kPairWork); ++i)
+      if (least[at(sets[i])] < most && in.sets.nested(sets[i], to))
+        add_stage(layer, table, sets[i], to, i == 0, bound, most, least[at(sets[i])], limit);
+    for (int used = most; used > 0; --used)
+      if (table.value[at(to) * at(n + 1) + at(used)] < kInfinity) least[at(to)] = used;
+  }
+  return table;
+}
+
+// The value between any two sets.
+std::vector<double> values_of(const Layer& layer, TimeLimit& limit) {
+  const Searched& in = layer.in;
+  const std::size_t count = at(in.sets.count());
+  std::vector<double> values(count * count, kInfinity);
+  for (int start = 0; start < in.full() && !limit.is_over(0); ++start) {
+    const Table table = chains_from(layer, start, in.full(), kInfinity, sets_from(in, start), limit);
+    for (int set = start + 1; set <= in.full(); ++set) values[at(start) * count + at(set)] = best_of(table, set).value;
+  }
+  return values;
+}
+
+// A path of sets gives a bound, which excludes most of the other sets.
+Table top_table(const Layer& layer, TimeLimit& limit) {
+  const int full = layer.in.full();
+  const Best bound = best_of(chains_from(layer, 0, full, kInfinity, one_path(layer.in), limit), full);
+  const bool all = bound.workers == layer.level.size;
+  return chains_from(layer, 0, full, all ? bound.value * (1 + 1e-12) : kInfinity, sets_from(layer.in, 0), limit);
+}
+
+// The best plan when each device has so much memory.
+struct Solved {
+  std::vector<Layer> layers = {};
+  Table top = {};            // of the highest layer
+  double value = kInfinity;  // infinite: there is none
+};
+
+Solved solve(const Searched& in, double memory, TimeLimit& limit) {
+  Solved out;
+  for (const Level& level : in.levels) {
+    out.layers.push_back(layer_of(in, level, memory, out.layers.empty() ? std::vector<double>() : values_of(out.layers.back(), limit)));
+    if (limit.is_over(0)) return out;
+  }
+  out.top = top_table(out.layers.back(), limit);
+  if (!limit.is_over(0)) out.value = best_of(out.top, in.full()).value;
+  return out;
+}
+
+// Appends the stages between two sets on a layer, on each of the equal groups of devices that begin at `devices`; with nodes of the reduced
+// graph.
+void append(const Solved& solved, std::size_t number, int from, int to, const std::vector<int>& devices, std::vector<PlanStage>& out) {
+  const Layer& layer = solved.layers[number];
+  const bool top = number + 1 == solved.layers.size();
+  TimeLimit none;
+  const Table own = top ? Table() : chains_from(layer, from, to, kInfinity, sets_from(layer.in, from), none);
+  const Table& table = top ? solved.top : own;
+  struct Part {
+    int from, to, first, workers;
+  };
+  std::vector<Part> parts;
+  for (int set = to, used = best_of(table, to).workers; set != from;) {
+    const Choice choice = table.choice[at(set) * at(table.width) + at(used)];
+    used -= choice.workers;
+    parts.push_back({choice.from, set, used, choice.workers});
+    set = choice.from;
+  }
+  std::reverse(parts.begin(), parts.end());
+  for (const Part& part : parts) {
+    std::vector<int> begins;
+    for (const int begin : devices)
+      for (int worker = part.first; worker < part.first + part.workers; ++worker) begins.push_back(begin + worker * layer.level.below);
+    if (number > 0) {
+      append(solved, number - 1, part.from, part.to, begins, out);
+      continue;
+    }
+    PlanStage& stage = out.emplace_back();
+    stage.nodes = layer.in.sets.difference(part.from, part.to);
+    stage.devices = std::move(begins);
+  }
 }
 
 // Turns stages of the reduced graph into stages of the whole one.
@@ -380,24 +407,23 @@ Plan plan_by_pipedream(const PlanProblem& problem, const PlanOptions& options) {
   const CutCosts costs = cut_costs(reduced.graph, all, devices.speed);
   Plan plan;
   plan.bottleneck = kInfinity;
-  const auto solve = [&](Downsets sets) {
-    Search search(std::move(sets), reduced, levels, devices.speed, options, options.straight || !problem.replicas, limit);
-    const double value = search.solve(memory);
-    if (value == kInfinity && plan.bottleneck == kInfinity)
-      fail_memory("pipedream", problem.graph.name, memory, limit, [&](double bytes) { return search.solve(bytes) < kInfinity; });
-    if (value < plan.bottleneck) {
-      std::vector<PlanStage> stages;
-      search.stages(stages);
-      if (limit.is_over(0)) return plan.bottleneck;  // the time was over while the stages of the levels were found again
-      plan.stages = std::move(stages);
-      plan.bottleneck = value;
+  const auto improve = [&](Downsets sets) {
+    const Searched in =
+        searched(std::move(sets), reduced, levels, devices.speed, !options.ignore_transfers, options.straight || !problem.replicas);
+    const Solved solved = solve(in, memory, limit);
+    if (solved.value == kInfinity && plan.bottleneck == kInfinity)
+      fail_memory("pipedream", problem.graph.name, memory, limit, [&](double bytes) { return solve(in, bytes, limit).value < kInfinity; });
+    if (solved.value < plan.bottleneck) {
+      plan.stages.clear();
+      append(solved, levels.size() - 1, 0, in.full(), {0}, plan.stages);
+      plan.bottleneck = solved.value;
     }
     return plan.bottleneck;
   };
   if (levels.size() > 1 && all.count() > kMostOnLevels) {
-    solve(all.only(spread_cuts(costs, all.all(), kMostOnLevels)));
+    improve(all.only(spread_cuts(costs, all.all(), kMostOnLevels)));
   } else {
-    plan.optimal = search_cuts(all, costs, devices.count, solve);
+    plan.optimal = search_cuts(all, costs, devices.count, improve);
   }
   if (plan.bottleneck == kInfinity) fail_late("pipedream", problem.graph.name, limit);
   plan.optimal = plan.optimal && !limit.is_over(0);

@@ -46,7 +46,7 @@ double sync_bytes(const std::map<int, double>& sync, int node) {
 struct Degree {
   int degree = 1;
   std::vector<std::vector<int>> ways;  // of each node; empty: it cannot run at this degree
-  // Values of each node's fastest way, and (least_...) the least that any of its ways has: at first by node, then summed by downset.
+  // Sums by downset, of each node's fastest way, and (least_...) of the least that any of its ways has.
   std::vector<double> seconds, parameters, live, resident, least_live, least_resident, missing;
   std::vector<double> into, out_of;  // of each edge: bytes, the least of all ways
   bool alike = true;                 // whether ways of one node differ in time and memory only
@@ -56,7 +56,8 @@ double value_of(const std::vector<double>& sums, int inner, int outer) {
   return sums[at(outer)] - sums[at(inner)];
 }
 
-Degree read_degree(const PlanGraph& graph, int degree, double speed) {
+// `work`: the least device seconds of each node, of all degrees that were read.
+Degree read_degree(const PlanGraph& graph, const Downsets& sets, int degree, double speed, std::vector<double>& work) {
   Degree out;
   out.degree = degree;
   for (const PlanNode& node : graph.nodes) {
@@ -89,17 +90,11 @@ Degree read_degree(const PlanGraph& graph, int degree, double speed) {
     out.into.push_back(edge.bytes + least_sync(edge.to, edge.from, &NodeCost::forward_sync));
     out.out_of.push_back(edge.bytes + least_sync(edge.from, edge.to, &NodeCost::backward_sync));
   }
+  for (std::size_t i = 0; i < work.size(); ++i)
+    if (!out.ways[i].empty()) work[i] = std::min(work[i], degree * out.seconds[i]);
+  for (auto* values : {&out.seconds, &out.parameters, &out.live, &out.resident, &out.least_live, &out.least_resident, &out.missing})
+    *values = sets.sums(*values);
   return out;
-}
-
-std::vector<int> degrees_of(const PlanGraph& graph, int devices) {
-  std::vector<int> degrees;
-  for (const PlanNode& node : graph.nodes)
-    for (const NodeCost& cost : node.costs)
-      if (cost.degree <= devices) degrees.push_back(cost.degree);
-  std::sort(degrees.begin(), degrees.end());
-  degrees.erase(std::unique(degrees.begin(), degrees.end()), degrees.end());
-  return degrees;
 }
 
 // Whether the sets make few enough stages, as far as the time goes.
@@ -139,6 +134,150 @@ struct Stage {
   double parameters;  // bytes
 };
 
+// What is searched.
+struct Searched {
+  const PlanGraph& graph;
+  Downsets sets;
+  EqualDevices devices;
+  int batches, most_degrees;
+  std::vector<int> copies;  // data-parallel degrees, ascending
+  std::vector<Degree> degrees;
+  std::vector<double> work;             // by downset: the least device seconds of its nodes
+  std::vector<Stage> stages = {};       // by `inner`
+  std::vector<std::size_t> first = {};  // by downset: its first stage
+};
+
+void add_stages(Searched& in, TimeLimit& limit, int inner, int outer, const std::vector<std::vector<int>>& leaving) {
+  for (std::size_t t = 0; t < in.degrees.size(); ++t) {
+    const Degree& degree = in.degrees[t];
+    if (value_of(degree.missing, inner, outer) > 0) continue;
+    limit.is_over(static_cast<std::int64_t>(leaving[at(inner)].size() + leaving[at(outer)].size()));
+    double cut = 0;
+    for (const int e : leaving[at(inner)])
+      if (in.sets.holds(outer, in.graph.edges[at(e)].to)) cut += degree.into[at(e)];
+    for (const int e : leaving[at(outer)])
+      if (!in.sets.holds(inner, in.graph.edges[at(e)].from)) cut += degree.out_of[at(e)];
+    in.stages.push_back({inner, outer, static_cast<int>(t), 2 * cut,
+                         value_of(degree.seconds, inner, outer) + 2 * cut / in.devices.bandwidth,
+                         value_of(degree.parameters, inner, outer)});
+  }
+}
+
+void find_stages(Searched& in, TimeLimit& limit) {
+  const std::vector<PlanEdge>& edges = in.graph.edges;
+  const int count = in.sets.count();
+  std::vector<std::vector<int>> leaving(at(count));  // by downset: the edges that leave it
+  for (int set = 0; set < count && !limit.is_over(std::ssize(edges)); ++set)
+    for (std::size_t e = 0; e < edges.size(); ++e)
+      if (in.sets.holds(set, edges[e].from) && !in.sets.holds(set, edges[e].to)) leaving[at(set)].push_back(static_cast<int>(e));
+  for (int inner = 0; inner < count; ++inner) {
+    in.first.push_back(in.stages.size());
+    for (int outer = inner + 1; outer < count && !limit.is_over(kPairWork); ++outer)
+      if (in.sets.nested(inner, outer)) add_stages(in, limit, inner, outer, leaving);
+  }
+  in.first.push_back(in.stages.size());
+}
+
+Searched searched(const PlanGraph& graph, Downsets sets, const EqualDevices& devices, int batches, bool replicas, TimeLimit& limit) {
+  const int most_degrees = std::min(batches, devices.count);
+  std::vector<int> copies;
+  for (int d = 1; d <= (replicas ? most_degrees : 1); ++d)
+    if (batches % d == 0) copies.push_back(d);
+  std::vector<Degree> degrees;
+  std::vector<double> work(graph.nodes.size(), kInfinity);
+  for (const int degree : degrees_of(graph, devices.count)) degrees.push_back(read_degree(graph, sets, degree, devices.speed, work));
+  for (std::size_t i = 0; i < work.size(); ++i)
+    if (work[i] == kInfinity)
+      throw Error(concat("node ", quote(graph.nodes[i].name), " of ", graph.name, " fits nowhere"),
+                  {concat("its costs are for more than the ", devices.count, " devices that there are")});
+  work = sets.sums(work);
+  Searched in{graph, std::move(sets), devices, batches, most_degrees, std::move(copies), std::move(degrees), std::move(work)};
+  find_stages(in, limit);
+  return in;
+}
+
+// Seconds on `copies` replicas, whose parameters are summed once for all micro-batches.
+double spread(const Searched& in, double seconds, double parameters, int copies) {
+  return (seconds + 4.0 * (copies - 1) * parameters / in.batches / in.devices.bandwidth) / copies;
+}
+
+// The bytes that this way transfers more than the way that transfers least, in both directions.
+double extra_sync(const Searched& in, const Stage& stage, int node, const NodeCost& cost) {
+  const Degree& degree = in.degrees[at(stage.degree)];
+  double bytes = 0;
+  for (std::size_t e = 0; !degree.alike && e < in.graph.edges.size(); ++e) {
+    const PlanEdge& edge = in.graph.edges[e];
+    const auto outside = [&](int other) { return in.sets.holds(stage.inner, other) || !in.sets.holds(stage.outer, other); };
+    if (edge.to == node && outside(edge.from)) bytes += edge.bytes + sync_bytes(cost.forward_sync, edge.from) - degree.into[e];
+    if (edge.from == node && outside(edge.to)) bytes += edge.bytes + sync_bytes(cost.backward_sync, edge.to) - degree.out_of[e];
+  }
+  return 2 * bytes;
+}
+
+// The costs are seconds for each micro-batch, without the transfers that all ways have.
+CheapestWays ways_for(const Searched& in, const Stage& stage, int copies, int kept, double memory) {
+  const Degree& degree = in.degrees[at(stage.degree)];
+  std::vector<std::vector<Way>> nodes;
+  for (const int node : in.sets.difference(stage.inner, stage.outer)) {
+    nodes.emplace_back();
+    for (const int way : degree.ways[at(node)]) {
+      const NodeCost& cost = in.graph.nodes[at(node)].costs[at(way)];
+      const double seconds = (cost.forward + cost.backward) / in.devices.speed + extra_sync(in, stage, node, cost) / in.devices.bandwidth;
+      nodes.back().push_back(
+          {spread(in, seconds, degree.alike ? 0 : cost.parameter_bytes, copies), cost.live_bytes * kept + cost.resident_bytes});
+    }
+  }
+  return cheapest_ways(nodes, memory);
+}
+
+// What stages are worth on devices with so much memory. The best ways of each are chosen once.
+class Values {
+ public:
+  Values(const Searched& in, double memory, TimeLimit& limit) : in_(in), memory_(memory), limit_(limit) {}
+
+  bool exact() const { return exact_; }  // whether it is proven of all ways so far that none are better
+
+  // The value of a stage of which each replica keeps so many micro-batches; infinite where no ways fit.
+  double value(int number, int copies, int kept) {
+    const Stage& stage = in_.stages[at(number)];
+    const Degree& degree = in_.degrees[at(stage.degree)];
+    const auto memory = [&](const std::vector<double>& live, const std::vector<double>& resident) {
+      return value_of(live, stage.inner, stage.outer) * kept + value_of(resident, stage.inner, stage.outer);
+    };
+    if (memory(degree.least_live, degree.least_resident) > memory_) return kInfinity;
+    if (degree.alike && memory(degree.live, degree.resident) <= memory_) return spread(in_, stage.seconds, stage.parameters, copies);
+    return slow_value(number, copies, kept);
+  }
+
+ private:
+  static constexpr std::int64_t kWaysWork = 1000;  // elementary steps of choosing a node's way
+
+  // When the fastest ways do not fit.
+  double slow_value(int number, int copies, int kept) {
+    const Stage& stage = in_.stages[at(number)];
+    const Degree& degree = in_.degrees[at(stage.degree)];
+    // Where ways differ in time and memory only, the best ones do not depend on the number of replicas.
+    const int counted = degree.alike ? 1 : copies;
+    const auto bits = [](int value) { return static_cast<std::uint64_t>(value); };
+    const std::uint64_t key = bits(number) << 40 ^ bits(counted) << 20 ^ bits(kept);
+    const auto [known, fresh] = known_.try_emplace(key, 0);
+    if (fresh) {
+      limit_.is_over(kWaysWork * (in_.sets.size(stage.outer) - in_.sets.size(stage.inner)));
+      const CheapestWays ways = ways_for(in_, stage, counted, kept, memory_);
+      exact_ = exact_ && ways.exact;
+      known->second = ways.fits ? ways.cost : kInfinity;
+    }
+    return degree.alike ? spread(in_, known->second + stage.cut / in_.devices.bandwidth, stage.parameters, copies)
+                        : known->second + stage.cut / in_.devices.bandwidth / copies;
+  }
+
+  const Searched& in_;
+  double memory_;
+  TimeLimit& limit_;
+  bool exact_ = true;
+  std::unordered_map<std::uint64_t, double> known_;
+};
+
 // The end of a plan, from some stage to its last: all nodes outside of a downset have stages.
 struct State {
   int devices, degrees;        // devices used; sum of data-parallel degrees
@@ -146,288 +285,140 @@ struct State {
   int stage = -1, copies = 0;  // the stage that it adds, and its replicas
 };
 
-class Search {
- public:
-  Search(const PlanGraph& graph, ChosenSets chosen, const EqualDevices& devices, int batches, bool replicas, TimeLimit& limit)
-      : limit_(limit),
-        graph_(graph),
-        sets_(std::move(chosen.sets)),
-        exact_(chosen.all),
-        devices_(devices),
-        batches_(batches),
-        most_degrees_(std::min(batches, devices.count)) {
-    for (int d = 1; d <= (replicas ? most_degrees_ : 1); ++d)
-      if (batches % d == 0) copies_.push_back(d);
-    for (const int degree : degrees_of(graph, devices.count)) degrees_.push_back(read_degree(graph, degree, devices.speed));
-    find_work();
-    find_stages();
-  }
-
-  // The least value, with its plan; infinite where nothing fits. When the time is over it is the best so far.
-  double solve() {
-    double low = work_.back() / devices_.count, high = kInfinity;
-    // Bounds that are too low are refused quickly, so it begins there.
-    for (double over = 1e-2; high == kInfinity && over < 1e12 && !limit_.is_over(0); over *= 2) {
-      const double bound = std::max(low, 1e-300) * (1 + over);
-      if ((high = attempt(bound)) == kInfinity) low = bound;
+// Continues the states of stage.outer by the stage, each with the fewest replicas that keep to the bound: more would cost more devices
+// here and, for the stages before this one, more memory. A number that one state needs is needed by the next, of more degrees, too.
+void extend(const Searched& in, Values& values, TimeLimit& limit, int number, double bound, const std::vector<State>& states,
+            std::vector<State>& out) {
+  const Stage& stage = in.stages[at(number)];
+  const int degree = in.degrees[at(stage.degree)].degree;
+  const double left = in.work[at(stage.inner)] / bound * (1 - 1e-9);  // least number of devices that the rest needs
+  std::size_t copies = 0;
+  for (std::size_t s = 0; s < states.size() && !limit.is_over(kPairWork); ++s) {
+    const State& state = states[s];
+    const auto needed = [&] { return state.devices + in.copies[copies] * degree + left; };
+    for (; copies < in.copies.size(); ++copies) {
+      const int d = in.copies[copies];
+      if (spread(in, stage.seconds, in.degrees[at(stage.degree)].alike ? stage.parameters : 0, d) > bound) continue;
+      // So many are too many for this state, but they may do for the next.
+      if (needed() > in.devices.count || values.value(number, d, (state.degrees + d - 1) / d + 1) <= bound) break;
     }
-    if (high == kInfinity && (high = attempt(1e300)) == kInfinity) return kInfinity;
-    // `high` is the value of a plan; the last attempt proves that there is none below.
-    while (high > 1e-290) {
-      if (limit_.is_over(0)) {
-        exact_ = false;
-        break;
-      }
-      const bool close = high - low <= 1e-6 * high;
-      const double bound = close ? high * (1 - 1e-12) : (low + high) / 2;
-      const double found = attempt(bound);
-      if (found < kInfinity) high = found;
-      if (found == kInfinity && (close || limit_.is_over(0))) break;
-      if (found == kInfinity) low = bound;
-    }
-    return high;
+    if (copies == in.copies.size()) return;
+    const int degrees = state.degrees + in.copies[copies];
+    if (degrees > in.most_degrees) return;
+    if (needed() > in.devices.count) continue;
+    State& best = out[at(degrees)];
+    if (const int used = state.devices + in.copies[copies] * degree; used < best.devices)
+      best = {used, degrees, stage.outer, static_cast<int>(s), number, in.copies[copies]};
   }
+}
 
-  bool fits(double memory) {
-    devices_.memory = memory;
-    known_.clear();
-    return attempt(1e300) < kInfinity;
-  }
-
-  // The stages of the last attempt that found a plan.
-  const std::vector<PlanStage>& stages() const { return plan_; }
-  bool exact() const { return exact_; }
-
- private:
-  int full() const { return sets_.count() - 1; }
-
-  // The least device seconds that the nodes of each downset need.
-  void find_work() {
-    std::vector<double> work(graph_.nodes.size(), kInfinity);
-    for (const Degree& degree : degrees_)
-      for (std::size_t i = 0; i < work.size(); ++i)
-        if (!degree.ways[i].empty()) work[i] = std::min(work[i], degree.degree * degree.seconds[i]);
-    for (std::size_t i = 0; i < work.size(); ++i)
-      if (work[i] == kInfinity)
-        throw Error(concat("node ", quote(graph_.nodes[i].name), " of ", graph_.name, " fits nowhere"),
-                    {concat("its costs are for more than the ", devices_.count, " devices that there are")});
-    work_ = sets_.sums(work);
-    for (Degree& degree : degrees_)
-      for (auto* values : {&degree.seconds, &degree.parameters, &degree.live, &degree.resident, &degree.least_live, &degree.least_resident,
-                           &degree.missing})
-        *values = sets_.sums(*values);
-  }
-
-  void find_stages() {
-    std::vector<std::vector<int>> leaving(at(sets_.count()));  // by downset: the edges that leave it
-    for (int set = 0; set <= full() && !limit_.is_over(static_cast<std::int64_t>(graph_.edges.size())); ++set)
-      for (std::size_t e = 0; e < graph_.edges.size(); ++e)
-        if (sets_.holds(set, graph_.edges[e].from) && !sets_.holds(set, graph_.edges[e].to))
-          leaving[at(set)].push_back(static_cast<int>(e));
-    first_.assign(at(sets_.count()) + 1, 0);
-    for (int inner = 0; inner <= full(); ++inner) {
-      first_[at(inner)] = stages_.size();
-      for (int outer = inner + 1; outer <= full() && !limit_.is_over(kPairWork); ++outer)
-        if (sets_.nested(inner, outer)) add_stages(inner, outer, leaving);
-    }
-    first_.back() = stages_.size();
-  }
-
-  void add_stages(int inner, int outer, const std::vector<std::vector<int>>& leaving) {
-    for (std::size_t t = 0; t < degrees_.size(); ++t) {
-      const Degree& degree = degrees_[t];
-      if (value_of(degree.missing, inner, outer) > 0) continue;
-      limit_.is_over(static_cast<std::int64_t>(leaving[at(inner)].size() + leaving[at(outer)].size()));
-      double cut = 0;
-      for (const int e : leaving[at(inner)])
-        if (sets_.holds(outer, graph_.edges[at(e)].to)) cut += degree.into[at(e)];
-      for (const int e : leaving[at(outer)])
-        if (!sets_.holds(inner, graph_.edges[at(e)].from)) cut += degree.out_of[at(e)];
-      stages_.push_back({inner, outer, static_cast<int>(t), 2 * cut, value_of(degree.seconds, inner, outer) + 2 * cut / devices_.bandwidth,
-                         value_of(degree.parameters, inner, outer)});
-    }
-  }
-
-  // Seconds on `copies` replicas, whose parameters are summed once for all micro-batches.
-  double spread(double seconds, double parameters, int copies) const {
-    return (seconds + 4.0 * (copies - 1) * parameters / batches_ / devices_.bandwidth) / copies;
-  }
-
-  // The value of a stage of which each replica keeps so many micro-batches, when the fastest ways do not fit; infinite where no ways fit.
-  double slow_value(int number, int copies, int kept) {
-    const Stage& stage = stages_[at(number)];
-    const Degree& degree = degrees_[at(stage.degree)];
-    // Where ways differ in time and memory only, the best ones do not depend on the number of replicas.
-    const int counted = degree.alike ? 1 : copies;
-    const auto bits = [](int value) { return static_cast<std::uint64_t>(value); };
-    const std::uint64_t key = bits(number) << 40 ^ bits(counted) << 20 ^ bits(kept);
-    const auto [known, fresh] = known_.try_emplace(key, 0);
-    if (fresh) {
-      limit_.is_over(kWaysWork * (sets_.size(stage.outer) - sets_.size(stage.inner)));
-      const CheapestWays ways = ways_for(stage, counted, kept);
-      exact_ = exact_ && ways.exact;
-      known->second = ways.fits ? ways.cost : kInfinity;
-    }
-    return degree.alike ? spread(known->second + stage.cut / devices_.bandwidth, stage.parameters, copies)
-                        : known->second + stage.cut / devices_.bandwidth / copies;
-  }
-
-  // The costs are seconds for each micro-batch, without the transfers that all ways have.
-  CheapestWays ways_for(const Stage& stage, int copies, int kept) const {
-    const Degree& degree = degrees_[at(stage.degree)];
-    std::vector<std::vector<Way>> nodes;
-    for (const int node : sets_.difference(stage.inner, stage.outer)) {
-      nodes.emplace_back();
-      for (const int way : degree.ways[at(node)]) {
-        const NodeCost& cost = graph_.nodes[at(node)].costs[at(way)];
-        const double seconds = (cost.forward + cost.backward) / devices_.speed + extra_sync(stage, node, cost) / devices_.bandwidth;
-        nodes.back().push_back(
-            {spread(seconds, degree.alike ? 0 : cost.parameter_bytes, copies), cost.live_bytes * kept + cost.resident_bytes});
-      }
-    }
-    return cheapest_ways(nodes, devices_.memory);
-  }
-
-  // The bytes that this way transfers more than the way that transfers least, in both directions.
-  double extra_sync(const Stage& stage, int node, const NodeCost& cost) const {
-    const Degree& degree = degrees_[at(stage.degree)];
-    double bytes = 0;
-    for (std::size_t e = 0; !degree.alike && e < graph_.edges.size(); ++e) {
-      const PlanEdge& edge = graph_.edges[e];
-      const auto outside = [&](int other) { return sets_.holds(stage.inner, other) || !sets_.holds(stage.outer, other); };
-      if (edge.to == node && outside(edge.from)) bytes += edge.bytes + sync_bytes(cost.forward_sync, edge.from) - degree.into[e];
-      if (edge.from == node && outside(edge.to)) bytes += edge.bytes + sync_bytes(cost.backward_sync, edge.to) - degree.out_of[e];
-    }
-    return 2 * bytes;
-  }
-
-  double value(int number, int copies, int kept) {
-    const Stage& stage = stages_[at(number)];
-    const Degree& degree = degrees_[at(stage.degree)];
-    const auto memory = [&](const std::vector<double>& live, const std::vector<double>& resident) {
-      return value_of(live, stage.inner, stage.outer) * kept + value_of(resident, stage.inner, stage.outer);
-    };
-    if (memory(degree.least_live, degree.least_resident) > devices_.memory) return kInfinity;
-    if (degree.alike && memory(degree.live, degree.resident) <= devices_.memory) return spread(stage.seconds, stage.parameters, copies);
-    return slow_value(number, copies, kept);
-  }
-
-  // Continues the states of stage.outer by the stage, each with the fewest replicas that keep to the bound: more would cost more devices
-  // here and, for the stages before this one, more memory. A number that one state needs is needed by the next, of more degrees, too.
-  void extend(int number, double bound, std::vector<State>& out) {
-    const Stage& stage = stages_[at(number)];
-    const int degree = degrees_[at(stage.degree)].degree;
-    const double left = work_[at(stage.inner)] / bound * (1 - 1e-9);  // least number of devices that the rest needs
-    std::size_t copies = 0;
-    const auto& states = states_[at(stage.outer)];
-    for (std::size_t s = 0; s < states.size() && !limit_.is_over(kPairWork); ++s) {
-      const State& state = states[s];
-      const auto needed = [&] { return state.devices + copies_[copies] * degree + left; };
-      for (; copies < copies_.size(); ++copies) {
-        const int d = copies_[copies];
-        if (spread(stage.seconds, degrees_[at(stage.degree)].alike ? stage.parameters : 0, d) > bound) continue;
-        // So many are too many for this state, but they may do for the next.
-        if (needed() > devices_.count || value(number, d, (state.degrees + d - 1) / d + 1) <= bound) break;
-      }
-      if (copies == copies_.size()) return;
-      const int degrees = state.degrees + copies_[copies];
-      if (degrees > most_degrees_) return;
-      if (needed() > devices_.count) continue;
-      State& best = out[at(degrees)];
-      if (const int used = state.devices + copies_[copies] * degree; used < best.devices)
-        best = {used, degrees, stage.outer, static_cast<int>(s), number, copies_[copies]};
-    }
-  }
-
-  // The value of a plan that keeps to the bound; infinite where there is none.
-  double attempt(double bound) {
-    states_.assign(at(sets_.count()), {});
-    states_.back() = {{0, 0}};
-    std::vector<State> found(at(most_degrees_) + 1);
-    for (int inner = full() - 1; inner >= 0; --inner) {
-      if (limit_.is_over(most_degrees_)) return kInfinity;
-      found.assign(found.size(), {std::numeric_limits<int>::max(), 0});
-      for (std::size_t number = first_[at(inner)]; number < first_[at(inner) + 1]; ++number) extend(static_cast<int>(number), bound, found);
-      int devices = std::numeric_limits<int>::max();
-      for (const State& state : found)
-        if (state.devices < devices) {
-          devices = state.devices;
-          states_[at(inner)].push_back(state);
-        }
-    }
-    return states_[0].empty() || limit_.is_over(0) ? kInfinity : take_plan();
-  }
-
-  // Makes the first plan of all nodes the result, and returns its value.
-  double take_plan() {
-    plan_.clear();
-    double largest = 0;
-    int device = 0;
-    for (const State* state = &states_[0][0]; state->stage >= 0; state = &states_[at(state->outer)][at(state->state)]) {
-      const Stage& from = stages_[at(state->stage)];
-      const Degree& degree = degrees_[at(from.degree)];
-      PlanStage& stage = plan_.emplace_back();
-      stage.nodes = sets_.difference(from.inner, from.outer);
-      stage.degree = degree.degree;
-      stage.ahead = (state->degrees - 1) / state->copies + 1;
-      for (int i = 0; i < stage.degree * state->copies; ++i) stage.devices.push_back(device++);
-      largest = std::max(largest, value(state->stage, state->copies, stage.ahead));
-      chosen_.resize(plan_.size());
-      chosen_.back() = state->stage;
-    }
-    return largest;
-  }
-
- public:
-  // Chooses the way in which each node of the plan runs.
-  void choose_ways(std::vector<PlanStage>& plan) const {
-    for (std::size_t s = 0; s < plan.size(); ++s) {
-      const Stage& stage = stages_[at(chosen_[s])];
-      const CheapestWays ways = ways_for(stage, plan[s].replicas(), plan[s].ahead);
-      for (std::size_t i = 0; i < plan[s].nodes.size(); ++i)
-        plan[s].choices.push_back(degrees_[at(stage.degree)].ways[at(plan[s].nodes[i])][at(ways.choices[i])]);
-    }
-  }
-
- private:
-  static constexpr std::int64_t kWaysWork = 1000;  // elementary steps of choosing a node's way
-
-  TimeLimit& limit_;
-  const PlanGraph& graph_;
-  Downsets sets_;
-  bool exact_;
-  EqualDevices devices_;
-  int batches_, most_degrees_;
-  std::vector<int> copies_;  // data-parallel degrees, ascending
-  std::vector<Degree> degrees_;
-  std::vector<double> work_;        // by downset
-  std::vector<Stage> stages_;       // by `inner`
-  std::vector<std::size_t> first_;  // by downset: its first stage
-  std::unordered_map<std::uint64_t, double> known_;
-  std::vector<std::vector<State>> states_;  // by downset, for the current attempt: ascending in degrees, descending in devices
-  std::vector<PlanStage> plan_;
-  std::vector<int> chosen_;  // for each stage of the plan: its number in stages_
+// A plan, from its first stage.
+struct Found {
+  struct Part {
+    int stage, copies, ahead;
+  };
+  double value = kInfinity;  // infinite: there is none
+  std::vector<Part> parts = {};
+  bool late = false;  // whether the time was over before it was proven that there is no better one
 };
+
+// A plan that keeps to the bound.
+Found attempt(const Searched& in, Values& values, TimeLimit& limit, double bound) {
+  std::vector<std::vector<State>> states(at(in.sets.count()));  // by downset: ascending in degrees, descending in devices
+  states.back() = {{0, 0}};
+  std::vector<State> best(at(in.most_degrees) + 1);
+  for (int inner = in.sets.count() - 2; inner >= 0; --inner) {
+    if (limit.is_over(in.most_degrees)) return {};
+    best.assign(best.size(), {std::numeric_limits<int>::max(), 0});
+    for (std::size_t number = in.first[at(inner)]; number < in.first[at(inner) + 1]; ++number)
+      extend(in, values, limit, static_cast<int>(number), bound, states[at(in.stages[number].outer)], best);
+    int devices = std::numeric_limits<int>::max();
+    for (const State& state : best)
+      if (state.devices < devices) {
+        devices = state.devices;
+        states[at(inner)].push_back(state);
+      }
+  }
+  if (states[0].empty() || limit.is_over(0)) return {};
+  Found found{0};
+  for (const State* state = &states[0][0]; state->stage >= 0; state = &states[at(state->outer)][at(state->state)]) {
+    const int ahead = (state->degrees - 1) / state->copies + 1;
+    found.parts.push_back({state->stage, state->copies, ahead});
+    found.value = std::max(found.value, values.value(state->stage, state->copies, ahead));
+  }
+  return found;
+}
+
+// The plan of the least value. When the time is over it is the best so far.
+Found solve(const Searched& in, Values& values, TimeLimit& limit) {
+  double low = in.work.back() / in.devices.count;
+  Found best;
+  // Bounds that are too low are refused quickly, so it begins there.
+  for (double over = 1e-2; best.value == kInfinity && over < 1e12 && !limit.is_over(0); over *= 2) {
+    const double bound = std::max(low, 1e-300) * (1 + over);
+    best = attempt(in, values, limit, bound);
+    if (best.value == kInfinity) low = bound;
+  }
+  if (best.value == kInfinity) best = attempt(in, values, limit, 1e300);
+  // The last attempt proves that there is no plan below the best.
+  while (best.value < kInfinity && best.value > 1e-290) {
+    best.late = limit.is_over(0);
+    if (best.late) break;
+    const double high = best.value;
+    const bool close = high - low <= 1e-6 * high;
+    const double bound = close ? high * (1 - 1e-12) : (low + high) / 2;
+    Found found = attempt(in, values, limit, bound);
+    if (found.value < kInfinity)
+      best = std::move(found);
+    else if (close || limit.is_over(0))
+      break;
+    else
+      low = bound;
+  }
+  return best;
+}
+
+// Every replica takes micro-batches of its own; where some nodes need equal ones, the replicas share each micro-batch.
+std::vector<PlanStage> stages_of(const Searched& in, const Found& found) {
+  const auto& nodes = in.graph.nodes;
+  const bool equal = std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.equal_batches; });
+  const int measured = measured_samples(in.graph);
+  std::vector<PlanStage> stages;
+  int device = 0;
+  for (const Found::Part& part : found.parts) {
+    const Stage& from = in.stages[at(part.stage)];
+    const Degree& degree = in.degrees[at(from.degree)];
+    const CheapestWays ways = ways_for(in, from, part.copies, part.ahead, in.devices.memory);
+    PlanStage& stage = stages.emplace_back();
+    stage.nodes = in.sets.difference(from.inner, from.outer);
+    stage.degree = degree.degree;
+    stage.ahead = part.ahead;
+    stage.samples = equal ? measured : measured * part.copies;
+    for (int i = 0; i < stage.degree * part.copies; ++i) stage.devices.push_back(device++);
+    for (std::size_t i = 0; i < stage.nodes.size(); ++i) stage.choices.push_back(degree.ways[at(stage.nodes[i])][at(ways.choices[i])]);
+  }
+  return stages;
+}
 
 }  // namespace
 
 Plan plan_by_piper(const PlanProblem& problem, const PlanOptions& options) {
   TimeLimit limit(options.seconds, options.clock);
-  const int measured = measured_samples(problem.graph);
   const EqualDevices devices = equal_devices(problem.cluster);
-  ChosenSets sets = choose_sets(problem.graph, static_cast<int>(degrees_of(problem.graph, devices.count).size()), limit);
-  Search search(problem.graph, std::move(sets), devices, std::max(step_samples(problem) / measured, 1), problem.replicas, limit);
+  ChosenSets chosen = choose_sets(problem.graph, static_cast<int>(degrees_of(problem.graph, devices.count).size()), limit);
+  const int batches = std::max(step_samples(problem) / measured_samples(problem.graph), 1);
+  const Searched in = searched(problem.graph, std::move(chosen.sets), devices, batches, problem.replicas, limit);
+  Values values(in, devices.memory, limit);
+  const Found found = solve(in, values, limit);
+  const auto fits = [&](double memory) {
+    Values other(in, memory, limit);
+    return attempt(in, other, limit, 1e300).value < kInfinity;
+  };
+  if (found.value == kInfinity) fail_memory("piper", problem.graph.name, devices.memory, limit, fits);
   Plan plan;
-  plan.bottleneck = search.solve();
-  if (plan.bottleneck == kInfinity)
-    fail_memory("piper", problem.graph.name, devices.memory, limit, [&](double bytes) { return search.fits(bytes); });
-  plan.stages = search.stages();
-  search.choose_ways(plan.stages);
-  // Every replica takes micro-batches of its own; where some nodes need equal ones, the replicas share each micro-batch.
-  const auto& nodes = problem.graph.nodes;
-  const bool equal = std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.equal_batches; });
-  for (PlanStage& stage : plan.stages) stage.samples = equal ? measured : measured * stage.replicas();
-  plan.optimal = search.exact();
+  plan.bottleneck = found.value;
+  plan.stages = stages_of(in, found);
+  plan.optimal = chosen.all && !found.late && values.exact();
   return plan;
 }
 

@@ -1,9 +1,6 @@
 // The list of planners, one per file; planners.cpp has their names.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "penstock/plan.h"
 
 namespace penstock {
@@ -18,12 +15,13 @@ Plan plan_by_dapple(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_spp(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_bapipe(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_dawnpiper(const PlanProblem& problem, const PlanOptions& options);
+Plan plan_by_degrees(const PlanProblem& problem, const PlanOptions& options);
+
+// For equal groups that a run can have, within so many seconds: no schedule gathers parameters block by block.
+PlanOptions runnable_groups(PlanOptions options, double seconds);
 
 // Throws Error unless a planner can begin: nodes in topological order with costs for the processors that the cluster has, sizes of
 // micro-batches that divide the step, and devices whose speeds and memories are positive.
 void check_problem(const PlanProblem& problem);
-
-// Throws Error, with the nearest name, unless a planner or one of `others` has this name.
-void check_planner(const std::string& name, const std::vector<std::string>& others = {});
 
 }  // namespace penstock

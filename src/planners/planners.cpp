@@ -32,7 +32,7 @@ void check_processors(const PlanGraph& graph, const std::string& planner) {
 void name_stages(const PlanGraph& graph, Plan& plan) {
   for (PlanStage& stage : plan.stages) {
     if (!stage.name.empty()) continue;
-    const auto name = [&](int node) { return graph.nodes[static_cast<std::size_t>(node)].name; };
+    const auto name = [&](int node) { return graph.nodes[node].name; };
     stage.name = stage.nodes.size() == 1 ? name(stage.nodes[0]) : concat(name(stage.nodes.front()), " .. ", name(stage.nodes.back()));
   }
 }
@@ -66,23 +66,21 @@ const std::vector<PlannerInfo>& planners() {
       {"bapipe", "a chain of stages balanced over unequal devices, and how far ahead they run (BaPipe, 2012.12544)", plan_by_bapipe},
       {"dawnpiper", "a chain of stages cut between any nodes, with recomputation where memory binds (DawnPiper, 2505.05856)",
        plan_by_dawnpiper},
+      {"degrees", "pipeline, data and sharding degrees, chunks and schedule of equal groups (docs/planning.md)", plan_by_degrees, false,
+       true},
   };
   return all;
 }
 
-void check_planner(const std::string& name, const std::vector<std::string>& others) {
+const PlannerInfo& planner_named(const std::string& name) {
   std::vector<std::string> names;
-  for (const PlannerInfo& planner : planners()) names.push_back(planner.name);
-  names.insert(names.end(), others.begin(), others.end());
-  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  for (const PlannerInfo& planner : planners()) {
+    if (planner.name == name) return planner;
+    names.push_back(planner.name);
+  }
   const std::string near = nearest(name, names);
   throw Error(concat("there is no planner ", quote(name)), {"planners: " + join(names, ", ")},
               near.empty() ? "" : concat("did you mean ", near, "?"));
-}
-
-const PlannerInfo& planner_named(const std::string& name) {
-  check_planner(name);
-  return *std::find_if(planners().begin(), planners().end(), [&](const PlannerInfo& planner) { return planner.name == name; });
 }
 
 Plan make_plan(const std::string& planner, const PlanProblem& problem, const PlanOptions& options) {
@@ -91,14 +89,15 @@ Plan make_plan(const std::string& planner, const PlanProblem& problem, const Pla
 
 Plan make_plan(const PlannerInfo& info, const PlanProblem& problem, const PlanOptions& options) {
   check_problem(problem);
-  check_processors(problem.graph, info.name);
+  if (!info.equal_groups) check_processors(problem.graph, info.name);
   const auto begin = std::chrono::steady_clock::now();
   Plan plan = info.plan(problem, options);
   plan.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   plan.planner = plan.planner.empty() ? info.name : concat(info.name, " (", plan.planner, ")");
+  name_stages(problem.graph, plan);
+  if (info.equal_groups) return plan;
   check_plan(problem, plan);
   check_length(problem, plan);
-  name_stages(problem.graph, plan);
   if (!evaluate(problem, plan) && options.memory) fail_memory(problem, plan);
   if (uses_cpus(problem)) plan.lower_bound = 0;  // the bound was proven for devices only
   plan.lower_bound = std::max(plan.lower_bound, least_step_seconds(problem));

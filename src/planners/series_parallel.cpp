@@ -34,14 +34,14 @@ struct Decomposer {
 // Makes `order` the set in hand.
 void enter(Decomposer& d, const std::vector<int>& order) {
   ++d.current;
-  for (std::size_t i = 0; i < order.size(); ++i) d.mark[at(order[i])] = d.current, d.place[at(order[i])] = static_cast<int>(i);
+  for (std::size_t i = 0; i < order.size(); ++i) d.mark[order[i]] = d.current, d.place[order[i]] = static_cast<int>(i);
 }
 
 // Calls visit(place) for those of `nodes` that are in the set in hand.
 template <class Visit>
 void for_inside(const Decomposer& d, const std::vector<int>& nodes, Visit&& visit) {
   for (const int node : nodes)
-    if (d.mark[at(node)] == d.current) visit(d.place[at(node)]);
+    if (d.mark[node] == d.current) visit(d.place[node]);
 }
 
 // For a cut before each place of an order: the sinks of the first side, the sources of the second, and the edges between those.
@@ -54,19 +54,19 @@ CutCounts count_cuts(Decomposer& d, const std::vector<int>& order) {
   enter(d, order);
   std::vector<int> first_reader(order.size(), n), last_feeder(order.size(), -1);
   for (int i = 0; i < n; ++i)
-    for_inside(d, d.next[at(order[at(i)])], [&](int reader) {
-      first_reader[at(i)] = std::min(first_reader[at(i)], reader);
-      last_feeder[at(reader)] = std::max(last_feeder[at(reader)], i);
+    for_inside(d, d.next[order[i]], [&](int reader) {
+      first_reader[i] = std::min(first_reader[i], reader);
+      last_feeder[reader] = std::max(last_feeder[reader], i);
     });
   CutCounts counts{std::vector<long>(at(n + 2)), std::vector<long>(at(n + 2)), std::vector<long>(at(n + 2))};
   const auto between = [](std::vector<long>& sums, int after, int last) {  // adds one to the cuts after + 1 .. last
-    if (after < last) ++sums[at(after + 1)], --sums[at(last + 1)];
+    if (after < last) ++sums[after + 1], --sums[last + 1];
   };
   for (int i = 0; i < n; ++i) {
-    between(counts.sinks, i, first_reader[at(i)]);
-    between(counts.sources, last_feeder[at(i)], i);
-    for_inside(d, d.next[at(order[at(i)])],
-               [&](int reader) { between(counts.edges, std::max(i, last_feeder[at(reader)]), std::min(first_reader[at(i)], reader)); });
+    between(counts.sinks, i, first_reader[i]);
+    between(counts.sources, last_feeder[i], i);
+    for_inside(d, d.next[order[i]],
+               [&](int reader) { between(counts.edges, std::max(i, last_feeder[reader]), std::min(first_reader[i], reader)); });
   }
   for (std::vector<long>* sums : {&counts.sinks, &counts.sources, &counts.edges})
     std::partial_sum(sums->begin(), sums->end(), sums->begin());
@@ -76,17 +76,17 @@ CutCounts count_cuts(Decomposer& d, const std::vector<int>& order) {
 // The unconnected pieces of a set, sorted by smallest node; `set` ascends, and so does each piece.
 std::vector<std::vector<int>> pieces_of(Decomposer& d, const std::vector<int>& set) {
   const int inside = ++d.current, done = ++d.current;
-  for (const int node : set) d.mark[at(node)] = inside;
+  for (const int node : set) d.mark[node] = inside;
   std::vector<std::vector<int>> pieces;
   for (const int start : set) {
-    if (d.mark[at(start)] == done) continue;
+    if (d.mark[start] == done) continue;
     std::vector<int>& piece = pieces.emplace_back(1, start);
-    d.mark[at(start)] = done;
+    d.mark[start] = done;
     for (std::size_t i = 0; i < piece.size(); ++i) {
       const std::size_t node = at(piece[i]);
       for (const auto* neighbours : {&d.next[node], &d.before[node]})
         for (const int other : *neighbours)
-          if (d.mark[at(other)] == inside) d.mark[at(other)] = done, piece.push_back(other);
+          if (d.mark[other] == inside) d.mark[other] = done, piece.push_back(other);
     }
     std::sort(piece.begin(), piece.end());
   }
@@ -105,14 +105,14 @@ Ways ways_of(Decomposer& d, const std::vector<int>& set) {
   Ways ways{std::vector<double>(n), std::vector<double>(n), std::vector<int>(n), std::vector<int>(n)};
   const auto extend = [&](std::size_t i, const std::vector<int>& neighbours, std::vector<double>& way, std::vector<int>& level) {
     for_inside(d, neighbours, [&](int other) {
-      way[i] = std::max(way[i], way[at(other)]);
-      level[i] = std::max(level[i], level[at(other)]);
+      way[i] = std::max(way[i], way[other]);
+      level[i] = std::max(level[i], level[other]);
     });
-    way[i] += d.weights[at(set[i])];
+    way[i] += d.weights[set[i]];
     ++level[i];
   };
-  for (std::size_t i = 0; i < n; ++i) extend(i, d.before[at(set[i])], ways.up, ways.level_up);
-  for (std::size_t i = n; i-- > 0;) extend(i, d.next[at(set[i])], ways.down, ways.level_down);
+  for (std::size_t i = 0; i < n; ++i) extend(i, d.before[set[i]], ways.up, ways.level_up);
+  for (std::size_t i = n; i-- > 0;) extend(i, d.next[set[i]], ways.down, ways.level_down);
   return ways;
 }
 
@@ -127,14 +127,14 @@ struct Barrier {
 void try_order(Decomposer& d, const std::vector<int>& set, const Ways& ways, const std::vector<int>& places, Barrier& best) {
   const std::size_t n = places.size();
   std::vector<int> order(n);
-  for (std::size_t i = 0; i < n; ++i) order[i] = set[at(places[i])];
+  for (std::size_t i = 0; i < n; ++i) order[i] = set[places[i]];
   const CutCounts counts = count_cuts(d, order);
   std::vector<double> second_way(n + 1);
-  for (std::size_t i = n; i-- > 0;) second_way[i] = std::max(second_way[i + 1], ways.down[at(places[i])]);
+  for (std::size_t i = n; i-- > 0;) second_way[i] = std::max(second_way[i + 1], ways.down[places[i]]);
   double first_way = 0;
   std::size_t cut = 0;
   for (std::size_t i = 1; i < n; ++i) {
-    first_way = std::max(first_way, ways.up[at(places[i - 1])]);
+    first_way = std::max(first_way, ways.up[places[i - 1]]);
     const double way = first_way + second_way[i];
     const long added = counts.sinks[i] * counts.sources[i] - counts.edges[i];
     if (std::pair(way, added) < std::pair(best.way, best.added)) best.way = way, best.added = added, cut = i;
@@ -182,7 +182,7 @@ int join(Decomposer& d, Kind kind, const std::vector<std::vector<int>>& sets) {
   SeriesParallel::Part whole{.kind = kind, .parts = {}};
   for (const std::vector<int>& set : sets) {
     const int part = add_part(d, set);
-    SeriesParallel::Part& made = d.tree.parts[at(part)];
+    SeriesParallel::Part& made = d.tree.parts[part];
     if (made.kind == kind) {
       whole.parts.insert(whole.parts.end(), made.parts.begin(), made.parts.end());
       d.tree.parts.pop_back();  // the part that was made last
@@ -213,7 +213,7 @@ SeriesParallel series_parallel(const std::vector<double>& weights, const std::ve
   std::vector<std::pair<int, int>> once = edges;
   std::sort(once.begin(), once.end());
   once.erase(std::unique(once.begin(), once.end()), once.end());
-  for (const auto& [from, to] : once) d.next[at(from)].push_back(to), d.before[at(to)].push_back(from);
+  for (const auto& [from, to] : once) d.next[from].push_back(to), d.before[to].push_back(from);
   std::vector<int> all(weights.size());
   std::iota(all.begin(), all.end(), 0);
   if (!all.empty()) add_part(d, all);

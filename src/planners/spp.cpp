@@ -85,7 +85,7 @@ class Prm {
   std::size_t cell_index(int begin, int first, std::size_t r) const {
     return (at(begin) * at(devices_ + 1) + at(first)) * counts_.size() + r;
   }
-  const Cell& cell(int stages, int begin, int first, std::size_t r) const { return cells_[at(stages)][cell_index(begin, first, r)]; }
+  const Cell& cell(int stages, int begin, int first, std::size_t r) const { return cells_[stages][cell_index(begin, first, r)]; }
 
   void add_group(int first, std::size_t r) {
     if (limit_.is_over(counts_[r] * static_cast<std::int64_t>(counts_.size()))) return;
@@ -152,7 +152,7 @@ class Prm {
 
 std::optional<ChainPlan> plan_view(const ChainView& view, TimeLimit& limit) {
   double bytes = 0;
-  for (int border = 1; border < view.blocks(); ++border) bytes += view.bytes[at(border)] * view.samples / view.blocks();
+  for (int border = 1; border < view.blocks(); ++border) bytes += view.bytes[border] * view.samples / view.blocks();
   std::optional<ChainPlan> best;
   for (SppCut& cut : spp_cuts(view, device_order(view.problem->cluster, bytes, limit), limit)) {
     if (cut.stages.empty() || (best && limit.is_over())) continue;

@@ -13,7 +13,7 @@ namespace {
 std::vector<double> output_bytes(const PlanGraph& graph) {
   std::vector<double> bytes(graph.nodes.size());
   for (const PlanEdge& edge : graph.edges)
-    bytes[at(edge.from)] = std::max(bytes[at(edge.from)], edge.bytes / graph.nodes[at(edge.from)].costs[0].samples);
+    bytes[edge.from] = std::max(bytes[edge.from], edge.bytes / graph.nodes[edge.from].costs[0].samples);
   return bytes;
 }
 
@@ -22,11 +22,11 @@ void add_borders(StageLine& line) {
   const std::vector<double> bytes = output_bytes(*line.graph);
   std::vector<int> place(at(n)), last_reader(at(n), -1);
   std::vector<std::vector<int>> feeders(at(n));  // by place
-  for (int i = 0; i < n; ++i) place[at(line.order[at(i)])] = i;
+  for (int i = 0; i < n; ++i) place[line.order[i]] = i;
   for (const PlanEdge& edge : line.graph->edges) {
-    const int from = place[at(edge.from)], to = place[at(edge.to)];
-    feeders[at(to)].push_back(from);
-    last_reader[at(from)] = std::max(last_reader[at(from)], to);
+    const int from = place[edge.from], to = place[edge.to];
+    feeders[to].push_back(from);
+    last_reader[from] = std::max(last_reader[from], to);
   }
   const double latency = line.costing->link.latency;
   std::vector<int> counted(at(n), -1);  // the end of the interval that counted it last as an input
@@ -35,11 +35,11 @@ void add_borders(StageLine& line) {
     double in = 0, out = 0;
     int inputs = 0, outputs = 0;
     for (int begin = end; begin-- > 0;) {
-      const double own = bytes[at(line.order[at(begin)])];
-      if (counted[at(begin)] == end) in -= own, --inputs;
-      if (last_reader[at(begin)] >= end) out += own, ++outputs;
-      for (const int feeder : feeders[at(begin)])
-        if (std::exchange(counted[at(feeder)], end) != end) in += bytes[at(line.order[at(feeder)])], ++inputs;
+      const double own = bytes[line.order[begin]];
+      if (counted[begin] == end) in -= own, --inputs;
+      if (last_reader[begin] >= end) out += own, ++outputs;
+      for (const int feeder : feeders[begin])
+        if (std::exchange(counted[feeder], end) != end) in += bytes[line.order[feeder]], ++inputs;
       StageLine::Border& border = line.borders[at(end) * at(end - 1) / 2 + at(begin)];
       border.bytes = static_cast<float>(std::max(in, 0.0) + out);
       border.latency = static_cast<float>(latency * ((inputs > 0) + (outputs > 0)));
@@ -54,8 +54,8 @@ void add_sums(StageLine& line) {
   line.live = line.seconds;
   line.resident.resize(n + 1), line.parameters.resize(n + 1), line.work.resize(n + 1), line.equal.resize(n + 1);
   for (std::size_t i = 0; i < n; ++i) {
-    const PlanNode& node = line.graph->nodes[at(line.order[i])];
-    const int choice = costing.choices[at(line.order[i])];
+    const PlanNode& node = line.graph->nodes[line.order[i]];
+    const int choice = costing.choices[line.order[i]];
     double least = kInfinity;
     for (std::size_t s = 0; s < costing.shares.size(); ++s) {
       const SetCost cost = cost_of(node, choice, costing.shares[s]);
@@ -64,7 +64,7 @@ void add_sums(StageLine& line) {
       line.seconds[s][i + 1] = line.seconds[s][i] + seconds;
       line.live[s][i + 1] = line.live[s][i] + cost.live_bytes;
     }
-    const NodeCost& cost = node.costs[at(choice)];
+    const NodeCost& cost = node.costs[choice];
     line.resident[i + 1] = line.resident[i] + cost.resident_bytes;
     line.parameters[i + 1] = line.parameters[i] + cost.parameter_bytes;
     line.work[i + 1] = line.work[i] + least;
@@ -74,7 +74,7 @@ void add_sums(StageLine& line) {
 
 // Appends a part's nodes; a fork is appended before those inside of it.
 void append(const SeriesParallel& tree, int part, std::vector<int>& order, std::vector<Fork>& forks) {
-  const SeriesParallel::Part& p = tree.parts[at(part)];
+  const SeriesParallel::Part& p = tree.parts[part];
   if (p.kind == SeriesParallel::Kind::kNode) return order.push_back(p.node);
   const std::size_t fork = forks.size();
   if (p.kind == SeriesParallel::Kind::kParallel) forks.push_back({{static_cast<int>(order.size())}});
@@ -90,10 +90,10 @@ constexpr int kFewBranches = 8;
 
 void bundle(const StageLine& line, Fork& fork) {
   if (static_cast<int>(fork.bounds.size()) <= kMostBranches + 1) return;
-  const double share = (line.work[at(fork.end())] - line.work[at(fork.begin())]) / kMostBranches;
+  const double share = (line.work[fork.end()] - line.work[fork.begin()]) / kMostBranches;
   std::vector<int> kept = {fork.begin()};
   for (std::size_t i = 1; i + 1 < fork.bounds.size(); ++i)
-    if (line.work[at(fork.bounds[i])] - line.work[at(kept.back())] >= share) kept.push_back(fork.bounds[i]);
+    if (line.work[fork.bounds[i]] - line.work[kept.back()] >= share) kept.push_back(fork.bounds[i]);
   kept.push_back(fork.end());
   fork.bounds = std::move(kept);
 }
@@ -114,7 +114,7 @@ StageLine make_line(const PlanGraph& graph, const StageCosting& costing, std::ve
     bundle(line, fork);
     const int branches = static_cast<int>(fork.bounds.size()) - 1;
     for (int j = branches <= kFewBranches ? 2 : branches; j <= branches; ++j)
-      line.forks_ending[at(fork.bounds[at(j)])].emplace_back(static_cast<int>(f), j);
+      line.forks_ending[fork.bounds[j]].emplace_back(static_cast<int>(f), j);
   }
   return line;
 }

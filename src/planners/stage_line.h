@@ -68,7 +68,7 @@ StageLine make_line(const PlanGraph& graph, const StageCosting& costing, const S
 // Seconds of an interval as a stage, for one sample, with transfers and the sum of gradients. A transfer takes time at both its ends, half
 // of its forward and backward time at each: a stage one micro-batch ahead of the next loses that much to waiting.
 inline double seconds_per_sample(const StageLine& line, int begin, int end, const StageOption& option) {
-  const std::vector<double>& seconds = line.seconds[static_cast<std::size_t>(option.share)];
+  const std::vector<double>& seconds = line.seconds[option.share];
   const StageLine::Border& border = line.border(begin, end);
   const std::size_t a = static_cast<std::size_t>(begin), b = static_cast<std::size_t>(end);
   const double batch =
@@ -78,15 +78,14 @@ inline double seconds_per_sample(const StageLine& line, int begin, int end, cons
 
 // Bytes on each device of such a stage with `in_flight` samples under way, which are whole micro-batches.
 inline double bytes_needed(const StageLine& line, int begin, int end, const StageOption& option, int in_flight) {
-  const std::vector<double>& live = line.live[static_cast<std::size_t>(option.share)];
+  const std::vector<double>& live = line.live[option.share];
   const std::size_t a = static_cast<std::size_t>(begin), b = static_cast<std::size_t>(end);
   return line.resident[b] - line.resident[a] + in_flight / option.samples * (live[b] - live[a]);
 }
 
 // Whether stages of [begin, end) may take the option's micro-batch.
 inline bool size_allowed(const StageLine& line, int begin, int end, const StageOption& option) {
-  return line.costing->equal_size == 0 || option.samples == line.costing->equal_size ||
-         line.equal[static_cast<std::size_t>(end)] == line.equal[static_cast<std::size_t>(begin)];
+  return line.costing->equal_size == 0 || option.samples == line.costing->equal_size || line.equal[end] == line.equal[begin];
 }
 
 }  // namespace penstock

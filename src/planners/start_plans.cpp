@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
-#include <set>
 
 #include "base/numbers.h"
 #include "cost/cost_model.h"
@@ -15,7 +14,7 @@ class Pieces {
  public:
   Pieces(const PlanProblem& problem, std::vector<int> order, std::vector<int> choices, int degree, int samples)
       : problem_(problem), order_(std::move(order)), choices_(std::move(choices)), degree_(degree), samples_(samples) {
-    for (const int node : order_) costs_.push_back(cost_of(problem.graph.nodes[at(node)], choices_[at(node)], samples));
+    for (const int node : order_) costs_.push_back(cost_of(problem.graph.nodes[node], choices_[node], samples));
     for (const SetCost& cost : costs_) total_ += load(cost);
   }
 
@@ -61,13 +60,13 @@ class Pieces {
     const ClusterDevice device = weakest(problem_.cluster, stage.devices);
     SetCost sum;
     for (; left > 0; --left) {
-      sum += costs_[at(left - 1)];
+      sum += costs_[left - 1];
       if (load(sum) / device.speed > most * (1 + 1e-9)) break;
       if (in_flight > 0 && sum.resident_bytes + sum.live_bytes * in_flight > device.memory) break;
-      stage.nodes.push_back(order_[at(left - 1)]);
+      stage.nodes.push_back(order_[left - 1]);
     }
     std::sort(stage.nodes.begin(), stage.nodes.end());
-    for (const int node : stage.nodes) stage.choices.push_back(choices_[at(node)]);
+    for (const int node : stage.nodes) stage.choices.push_back(choices_[node]);
     return left;
   }
 
@@ -79,8 +78,7 @@ class Pieces {
 };
 
 void fastest_first(const ClusterSpec& cluster, std::vector<int>& devices) {
-  std::stable_sort(devices.begin(), devices.end(),
-                   [&](int a, int b) { return cluster.devices[at(a)].speed > cluster.devices[at(b)].speed; });
+  std::stable_sort(devices.begin(), devices.end(), [&](int a, int b) { return cluster.devices[a].speed > cluster.devices[b].speed; });
 }
 
 // The fastest `count` devices, in orders that may matter: the cluster's and, where speeds differ, the fastest first or last and some at
@@ -90,7 +88,7 @@ std::vector<std::vector<int>> device_orders(const ClusterSpec& cluster, int coun
   std::vector<int> devices = fastest_devices(cluster, count);
   std::vector<std::vector<int>> orders = {devices};
   fastest_first(cluster, devices);
-  if (cluster.devices[at(devices.front())].speed == cluster.devices[at(devices.back())].speed) return orders;
+  if (cluster.devices[devices.front()].speed == cluster.devices[devices.back()].speed) return orders;
   orders.push_back(devices);
   orders.emplace_back(devices.rbegin(), devices.rend());
   std::mt19937_64 random(0);
@@ -124,31 +122,22 @@ std::vector<PlanStage> with_replicas(const PlanProblem& problem, std::vector<Pla
   return stages;
 }
 
-// The degrees of the nodes' ways, up to the number of devices; ascending.
-std::vector<int> degrees_of(const PlanGraph& graph, int devices) {
-  std::set<int> degrees;
-  for (const PlanNode& node : graph.nodes)
-    for (const NodeCost& cost : node.costs)
-      if (cost.degree <= devices) degrees.insert(cost.degree);
-  return {degrees.begin(), degrees.end()};
-}
-
 }  // namespace
 
 std::vector<int> branch_order(const PlanGraph& graph) {
   std::vector<std::vector<int>> readers(graph.nodes.size());
   std::vector<int> waits(graph.nodes.size(), 0), ready, order;
   for (const PlanEdge& edge : graph.edges) {
-    readers[at(edge.from)].push_back(edge.to);
-    ++waits[at(edge.to)];
+    readers[edge.from].push_back(edge.to);
+    ++waits[edge.to];
   }
   for (int n = static_cast<int>(graph.nodes.size()); n-- > 0;)
-    if (waits[at(n)] == 0) ready.push_back(n);
+    if (waits[n] == 0) ready.push_back(n);
   while (!ready.empty()) {
     const int node = order.emplace_back(ready.back());
     ready.pop_back();
-    for (auto reader = readers[at(node)].rbegin(); reader != readers[at(node)].rend(); ++reader)
-      if (--waits[at(*reader)] == 0) ready.push_back(*reader);
+    for (auto reader = readers[node].rbegin(); reader != readers[node].rend(); ++reader)
+      if (--waits[*reader] == 0) ready.push_back(*reader);
   }
   return order;
 }
@@ -161,8 +150,8 @@ std::vector<int> choices_of(const PlanGraph& graph, int degree, bool lean, int s
       const SetCost cost = cost_of(node, c, samples);
       return std::pair(lean ? cost.live_bytes + cost.resident_bytes : 0, cost.forward + cost.backward);
     };
-    for (int c = 0; c < static_cast<int>(node.costs.size()); ++c) {
-      if (node.costs[at(c)].degree != degree || choice_of(node, degree, node.costs[at(c)].name) != c) continue;
+    for (int c = 0; c < std::ssize(node.costs); ++c) {
+      if (node.costs[c].degree != degree || choice_of(node, degree, node.costs[c].name) != c) continue;
       if (best < 0 || value(c) < value(best)) best = c;
     }
     choices.push_back(best);

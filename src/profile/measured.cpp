@@ -43,10 +43,8 @@ Durations find_arrivals(const Program& program, const StepResult& result, const 
     out[to][recv] -= ready;
   }
   for (const checks::Collective& collective : transfers.collectives) {
-    const std::vector<std::int32_t>& members = program.groups[static_cast<std::size_t>(collective.group)];
-    const auto at = [&](Durations& times, std::size_t m) -> double& {
-      return times[static_cast<std::size_t>(members[m])][static_cast<std::size_t>(collective.instructions[m])];
-    };
+    const std::vector<std::int32_t>& members = program.groups[collective.group];
+    const auto at = [&](Durations& times, std::size_t m) -> double& { return times[members[m]][collective.instructions[m]]; };
     double ready = 0;
     for (std::size_t m = 0; m < members.size(); ++m) ready = std::max(ready, at(started, m));
     for (std::size_t m = 0; m < members.size(); ++m) at(out, m) -= ready;
@@ -84,17 +82,17 @@ std::vector<CollectiveTime> collective_times(const Program& program, const StepR
   std::vector<double> free_at(program.groups.size(), 0);
   std::vector<CollectiveTime> out;
   for (const checks::Collective& collective : checks::match_transfers(program).collectives) {
-    const std::vector<std::int32_t>& members = program.groups[static_cast<std::size_t>(collective.group)];
-    double ready = free_at[static_cast<std::size_t>(collective.group)], done = std::nan("");
+    const std::vector<std::int32_t>& members = program.groups[collective.group];
+    double ready = free_at[collective.group], done = std::nan("");
     for (std::size_t m = 0; m < members.size(); ++m) {
       const auto device = static_cast<std::size_t>(members[m]), at = static_cast<std::size_t>(collective.instructions[m]);
       ready = std::max(ready, started[device][at]);
       done = std::fmin(done, waited[device][at]);
     }
     if (!(done > ready)) continue;
-    free_at[static_cast<std::size_t>(collective.group)] = done;
-    const DeviceProgram& any = program.devices[static_cast<std::size_t>(members[0])];
-    const Instruction& instruction = any.instructions[static_cast<std::size_t>(collective.instructions[0])];
+    free_at[collective.group] = done;
+    const DeviceProgram& any = program.devices[members[0]];
+    const Instruction& instruction = any.instructions[collective.instructions[0]];
     out.push_back({instruction.opcode, members.size(), bytes_beside(any, instruction), done - ready});
   }
   return out;

@@ -54,9 +54,7 @@ class Profiler {
   void observe_host(const Span& span);
   void observe_whole(const StepResult& result);
   Observed& observed(const Instruction& run);
-  const Instruction& instruction(const Span& span) const {
-    return program_->devices[static_cast<std::size_t>(span.device)].instructions[span.instruction];
-  }
+  const Instruction& instruction(const Span& span) const { return program_->devices[span.device].instructions[span.instruction]; }
 
   Cluster& cluster_;
   Isolation* isolation_;
@@ -64,7 +62,7 @@ class Profiler {
   std::int64_t step_ = 0;
   const Program* program_ = nullptr;  // the program under measurement
   std::uint64_t key_ = 0;
-  std::vector<std::uint64_t> hashes_;                           // hashes of its tasks
+  IdVector<TaskId, std::uint64_t> hashes_;                      // hashes of its tasks
   std::int32_t stages_ = 0;                                     // number of stages of its cut
   std::set<std::pair<std::int32_t, std::int32_t>> recomputed_;  // (stage, micro-batch) with an R: their F is light
   std::vector<Observed> tasks_;                                 // in the order in which they were met
@@ -105,7 +103,7 @@ void Profiler::measure(const Program& program) {
     for (int device = 0; device < devices; ++device)
       for_steps(steps, Transfers::replay, device, [&](StepResult& result) {
         for (int other = 0; other < devices; ++other)
-          if (other != device) result.devices[static_cast<std::size_t>(other)].spans.clear();
+          if (other != device) result.devices[other].spans.clear();
         observe(result, &Observed::alone);
       });
   }
@@ -126,12 +124,12 @@ StepResult Profiler::step(Transfers transfers, int only) {
 }
 
 Observed& Profiler::observed(const Instruction& run) {
-  const std::uint64_t hash = hashes_[run.task.index()];
+  const std::uint64_t hash = hashes_[run.task];
   const auto [entry, fresh] = by_hash_.try_emplace(hash, tasks_.size());
   if (fresh) {
     TaskCost& cost = tasks_.emplace_back().cost;
     cost.hash = hash;
-    cost.name = program_->tasks[run.task.index()].name;
+    cost.name = program_->tasks[run.task].name;
     if (run.action) {
       cost.kind = run.kind;
       cost.stage = run.stage;
@@ -183,11 +181,10 @@ void Profiler::observe_whole(const StepResult& result) {
 void Profiler::observe_host(const Span& span) {
   const Instruction& i = instruction(span);
   if (span.waited) return;
-  if (i.opcode == Opcode::input) inputs_[program_->data[static_cast<std::size_t>(i.port)].name].push_back(seconds_of(span));
+  if (i.opcode == Opcode::input) inputs_[program_->data[i.port].name].push_back(seconds_of(span));
   if (is_collective(i.opcode)) together_[i.opcode].starts.push_back(seconds_of(span));
   if (i.opcode == Opcode::recv) receives_.push_back(seconds_of(span));
-  if (i.opcode == Opcode::send)
-    sends_[slot_bytes(program_->devices[static_cast<std::size_t>(span.device)].slots[i.slot.index()])].push_back(seconds_of(span));
+  if (i.opcode == Opcode::send) sends_[slot_bytes(program_->devices[span.device].slots[i.slot])].push_back(seconds_of(span));
 }
 
 // Sets the time that starting a transfer takes where all devices compute and their messages cross.
@@ -235,7 +232,7 @@ std::int64_t usual_transfer(const Program& program) {
   std::vector<double> bytes;
   for (const DeviceProgram& device : program.devices)
     for (const Instruction& i : device.instructions)
-      if (i.opcode == Opcode::send) bytes.push_back(static_cast<double>(slot_bytes(device.slots[i.slot.index()])));
+      if (i.opcode == Opcode::send) bytes.push_back(static_cast<double>(slot_bytes(device.slots[i.slot])));
   return bytes.empty() ? 0 : static_cast<std::int64_t>(sample_of(bytes).median);
 }
 

@@ -89,8 +89,8 @@ std::vector<Span> spans_of(const Program& program, const DeviceReport& report, O
   std::vector<Span> out;
   for (const Span& span : report.spans) {
     if (span.waited) continue;
-    const Instruction& i = program.devices[static_cast<std::size_t>(span.device)].instructions[span.instruction];
-    if (i.opcode == opcode && (task.empty() || program.tasks[i.task.index()].name == task)) out.push_back(span);
+    const Instruction& i = program.devices[span.device].instructions[span.instruction];
+    if (i.opcode == opcode && (task.empty() || program.tasks[i.task].name == task)) out.push_back(span);
   }
   return out;
 }

@@ -1,9 +1,10 @@
-#include "profile/race.h"
+#include "penstock/race.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "base/text.h"
+#include "penstock/error.h"
 #include "profile/profile.h"
 
 namespace penstock {
@@ -18,14 +19,13 @@ void drop_slow(const std::vector<Sample>& samples, std::vector<std::size_t>& run
 
 }  // namespace
 
-std::vector<Sample> race(Cluster& cluster, const std::vector<Program>& programs, const StateSource& state, const RaceOptions& options) {
-  std::vector<std::uint64_t> keys;
-  for (const Program& program : programs) keys.push_back(cluster.load(program));
-  std::int64_t step = 0;
-  const auto turn = [&](std::uint64_t key) {
+std::vector<Sample> race(const std::vector<TimedStep>& programs, const RaceOptions& options) {
+  if (options.rounds < 1 || options.steps < 1)
+    throw Error(concat("a race of ", options.rounds, " rounds of ", options.steps, " steps"), {}, "both are above 0");
+  const auto turn = [&](const TimedStep& step) {
     std::vector<double> seconds;
-    for (std::int64_t i = 0; i < options.warm_up; ++i) cluster.step(key, options.input(++step));
-    for (std::int64_t i = 0; i < options.steps; ++i) seconds.push_back(cluster.step(key, options.input(++step)).seconds);
+    for (std::int64_t i = 0; i < options.warm_up; ++i) step();
+    for (std::int64_t i = 0; i < options.steps; ++i) seconds.push_back(step());
     return sample_of(std::move(seconds)).median;
   };
 
@@ -35,9 +35,9 @@ std::vector<Sample> race(Cluster& cluster, const std::vector<Program>& programs,
   std::iota(running.begin(), running.end(), std::size_t{0});
   for (int round = 0; round < options.rounds; ++round) {
     if (options.progress) options.progress(concat("round ", round + 1, " of ", options.rounds, ": ", running.size(), " tables"));
-    cluster.set_state(state);  // starts again, as many steps on few batches lead nowhere
+    if (options.restart) options.restart();
     for (const std::size_t i : running) {
-      turns[i].push_back(turn(keys[i]));
+      turns[i].push_back(turn(programs[i]));
       samples[i] = sample_of(turns[i]);
     }
     drop_slow(samples, running);

@@ -9,20 +9,19 @@ namespace penstock::checks {
 namespace {
 
 const Instruction& instruction_of(const Program& program, const Collective& collective, std::size_t member) {
-  const std::int32_t device = program.groups[static_cast<std::size_t>(collective.group)][member];
-  return program.devices[static_cast<std::size_t>(device)].instructions[static_cast<std::size_t>(collective.instructions[member])];
+  const std::int32_t device = program.groups[collective.group][member];
+  return program.devices[device].instructions[collective.instructions[member]];
 }
 
 std::string place_of(const Program& program, const Collective& collective, std::size_t member) {
-  return place(program, program.groups[static_cast<std::size_t>(collective.group)][member],
-               static_cast<std::size_t>(collective.instructions[member]));
+  return place(program, program.groups[collective.group][member], collective.instructions[member]);
 }
 
 // A text of the types that a member gives and takes, for comparison; in a broadcast the giver and the others have a slot of one type.
 std::string types_of(const DeviceProgram& device, const Instruction& i) {
   std::string out;
   const auto show = [&](SlotId id) {
-    const Slot& slot = device.slots[id.index()];
+    const Slot& slot = device.slots[id];
     return concat(slot.parts.empty() ? "" : name(slot.parts[0].dtype), " in ", slot_bytes(slot), " bytes");
   };
   for (SlotId operand : device.operands_of(i)) out += show(operand);
@@ -32,11 +31,11 @@ std::string types_of(const DeviceProgram& device, const Instruction& i) {
 }
 
 void check_alike(const Program& program, const Collective& collective) {
-  const std::vector<std::int32_t>& members = program.groups[static_cast<std::size_t>(collective.group)];
+  const std::vector<std::int32_t>& members = program.groups[collective.group];
   const auto shown = [&](std::size_t m) {
     const Instruction& i = instruction_of(program, collective, m);
     const std::string giver = i.opcode == Opcode::broadcast ? concat(" from ", i.peer) : "";
-    return concat(name(i.opcode), giver, " of ", types_of(program.devices[static_cast<std::size_t>(members[m])], i));
+    return concat(name(i.opcode), giver, " of ", types_of(program.devices[members[m]], i));
   };
   const std::string first = shown(0);
   for (std::size_t m = 1; m < members.size(); ++m) {
@@ -58,7 +57,7 @@ void check_alike(const Program& program, const Collective& collective) {
 std::vector<std::int32_t> global_order(const Program& program, const Transfers& transfers) {
   const auto own = [&](std::size_t device, std::size_t from) {  // the next of the device's collectives from position `from` on
     const std::vector<std::int32_t>& of = transfers.of[device];
-    while (from < of.size() && of[from] < static_cast<std::int32_t>(transfers.all.size())) ++from;
+    while (from < of.size() && of[from] < std::ssize(transfers.all)) ++from;
     return from;
   };
   std::vector<std::size_t> next(program.devices.size());
@@ -69,16 +68,16 @@ std::vector<std::int32_t> global_order(const Program& program, const Transfers& 
     devices.push_back(static_cast<std::int32_t>(d));
   }
   while (!devices.empty()) {
-    const auto d = static_cast<std::size_t>(devices.back());
+    const std::size_t d = devices.back();
     devices.pop_back();
     if (next[d] >= transfers.of[d].size()) continue;
     const std::int32_t number = transfers.of[d][next[d]] - static_cast<std::int32_t>(transfers.all.size());
-    const Collective& collective = transfers.collectives[static_cast<std::size_t>(number)];
-    const std::vector<std::int32_t>& members = program.groups[static_cast<std::size_t>(collective.group)];
-    if (++arrived[static_cast<std::size_t>(number)] < members.size()) continue;
+    const Collective& collective = transfers.collectives[number];
+    const std::vector<std::int32_t>& members = program.groups[collective.group];
+    if (++arrived[number] < members.size()) continue;
     order.push_back(number);
     for (std::int32_t member : members) {
-      const auto m = static_cast<std::size_t>(member);
+      const std::size_t m = member;
       next[m] = own(m, next[m] + 1);
       devices.push_back(member);
     }
@@ -88,12 +87,12 @@ std::vector<std::int32_t> global_order(const Program& program, const Transfers& 
 
 [[noreturn]] void fail_order(const Program& program, const Transfers& transfers, const std::vector<std::int32_t>& order) {
   std::vector<bool> ordered(transfers.collectives.size());
-  for (std::int32_t number : order) ordered[static_cast<std::size_t>(number)] = true;
+  for (std::int32_t number : order) ordered[number] = true;
   std::vector<std::string> lines;
   for (std::size_t d = 0; d < program.devices.size(); ++d) {
     const auto waits = std::find_if(transfers.of[d].begin(), transfers.of[d].end(), [&](std::int32_t t) {
       const auto number = static_cast<std::int64_t>(t) - static_cast<std::int64_t>(transfers.all.size());
-      return number >= 0 && !ordered[static_cast<std::size_t>(number)];
+      return number >= 0 && !ordered[number];
     });
     if (waits != transfers.of[d].end())
       lines.push_back(place(program, static_cast<int>(d), static_cast<std::size_t>(waits - transfers.of[d].begin())));

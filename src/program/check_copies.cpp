@@ -94,16 +94,16 @@ class Execution {
     bool written = false;
   };
   struct Device {
-    std::vector<Content> contents{};  // by slot
-    std::size_t next = 0;             // the next instruction
-    std::int32_t waits_for = -1;      // a transfer or broadcast
+    IdVector<SlotId, Content> contents{};  // by slot
+    std::size_t next = 0;                  // the next instruction
+    std::int32_t waits_for = -1;           // a transfer or broadcast
   };
 
   const DeviceProgram& own() const { return program_.devices[at_]; }
   const Slot& slot(std::size_t device, std::size_t number) const { return program_.devices[device].slots[number]; }
   Symbol content(std::size_t device, std::size_t number) const {
     const Content& c = devices_[device].contents[number];
-    return c.arrives < 0 ? c.symbol : given_[static_cast<std::size_t>(c.arrives)].value();
+    return c.arrives < 0 ? c.symbol : given_[c.arrives].value();
   }
   Symbol symbol_of_part(std::size_t device, std::size_t number, std::size_t part) const {
     const Slot& of = slot(device, number);
@@ -114,16 +114,16 @@ class Execution {
   // Whether the symbol in the slot is known already; if not, the device must wait.
   bool has(SlotId id) {
     Device& device = devices_[at_];
-    const std::int32_t from = device.contents[id.index()].arrives;
-    const bool known = from < 0 || given_[static_cast<std::size_t>(from)].has_value();
+    const std::int32_t from = device.contents[id].arrives;
+    const bool known = from < 0 || given_[from].has_value();
     if (!known) device.waits_for = from;
     return known;
   }
-  void write(SlotId id, Symbol symbol) { devices_[at_].contents[id.index()] = {symbol, -1, true}; }
+  void write(SlotId id, Symbol symbol) { devices_[at_].contents[id] = {symbol, -1, true}; }
   void give(std::int32_t number, Symbol symbol, std::span<const std::int32_t> to) {
-    given_[static_cast<std::size_t>(number)] = symbol;
+    given_[number] = symbol;
     for (const std::int32_t d : to) {
-      Device& device = devices_[static_cast<std::size_t>(d)];
+      Device& device = devices_[d];
       if (device.waits_for != number) continue;
       device.waits_for = -1;
       woken_.push_back(static_cast<std::size_t>(d));
@@ -132,7 +132,7 @@ class Execution {
 
   // Returns false where the device must wait.
   bool execute(const Instruction& i) {
-    const std::int32_t number = transfers_.of[at_][static_cast<std::size_t>(&i - own().instructions.data())];
+    const std::int32_t number = transfers_.of[at_][&i - own().instructions.data()];
     switch (i.opcode) {
       case Opcode::run:
         return execute_run(i);
@@ -149,7 +149,7 @@ class Execution {
         give(number, content(at_, i.slot.index()), {&i.peer, 1});
         return true;
       case Opcode::recv:
-        devices_[at_].contents[i.slot.index()] = {0, number, true};
+        devices_[at_].contents[i.slot] = {0, number, true};
         return true;
       case Opcode::input:
         write(i.slot, mix(of_input, static_cast<std::uint64_t>(i.port), static_cast<std::uint64_t>(i.microbatch)));
@@ -160,9 +160,9 @@ class Execution {
       case Opcode::broadcast:
         for (const SlotId from : own().operands_of(i)) {
           if (!has(from)) return false;
-          give(number, content(at_, from.index()), program_.groups[static_cast<std::size_t>(i.group)]);
+          give(number, content(at_, from.index()), program_.groups[i.group]);
         }
-        for (const Result& to : own().results_of(i)) devices_[at_].contents[to.slot.index()] = {0, number, true};
+        for (const Result& to : own().results_of(i)) devices_[at_].contents[to.slot] = {0, number, true};
         return true;
       case Opcode::all_reduce:
       case Opcode::all_gather:
@@ -200,28 +200,28 @@ class Execution {
   }
 
   void execute_ops(const Instruction& i) {
-    const Graph& graph = program_.tasks[i.task.index()].graph;
-    std::vector<Symbol> symbols(graph.values.size());
+    const Graph& graph = program_.tasks[i.task].graph;
+    IdVector<ValueId, Symbol> symbols(graph.values.size());
     std::size_t input = 0;
     for (const SlotId operand : own().operands_of(i))
       for (std::size_t p = 0; p < slot(at_, operand.index()).parts.size(); ++p)
-        symbols[graph.inputs[input++].index()] = symbol_of_part(at_, operand.index(), p);
-    std::vector<Symbol>& ops = ops_[i.task.index()];
+        symbols[graph.inputs[input++]] = symbol_of_part(at_, operand.index(), p);
+    std::vector<Symbol>& ops = ops_[i.task];
     if (ops.empty()) std::ranges::transform(graph.ops, std::back_inserter(ops), [](const Op& op) { return symbol_of(op); });
     for (std::size_t o = 0; o < graph.ops.size(); ++o) {
       Hash hash;
       hash.add(of_op);
       hash.add(ops[o]);
-      for (const ValueId operand : graph.ops[o].operands) hash.add(symbols[operand.index()]);
+      for (const ValueId operand : graph.ops[o].operands) hash.add(symbols[operand]);
       std::uint64_t number = 0;
-      for (const ValueId result : graph.ops[o].results) symbols[result.index()] = mix(hash.value(), number++);
+      for (const ValueId result : graph.ops[o].results) symbols[result] = mix(hash.value(), number++);
     }
     std::size_t output = 0;
     for (const Result& result : own().results_of(i)) {
       const std::size_t parts = slot(at_, result.slot.index()).parts.size();
       Hash hash;
-      for (std::size_t p = 0; p < parts; ++p) hash.add(symbols[graph.outputs[output + p].index()]);
-      write(result, parts == 1 ? symbols[graph.outputs[output].index()] : hash.value());
+      for (std::size_t p = 0; p < parts; ++p) hash.add(symbols[graph.outputs[output + p]]);
+      write(result, parts == 1 ? symbols[graph.outputs[output]] : hash.value());
       output += parts;
     }
   }
@@ -229,10 +229,10 @@ class Execution {
   const Program& program_;
   const Transfers& transfers_;
   std::vector<Device> devices_;
-  std::vector<std::optional<Symbol>> given_;  // by transfer or collective, as Transfers::of numbers them
-  std::vector<std::vector<Symbol>> ops_;      // the ops' symbols of each task, filled when they are needed
-  std::vector<std::size_t> woken_;            // devices that can go on
-  std::size_t at_ = 0;                        // the device that is running
+  std::vector<std::optional<Symbol>> given_;   // by transfer or collective, as Transfers::of numbers them
+  IdVector<TaskId, std::vector<Symbol>> ops_;  // the ops' symbols of each task, filled when they are needed
+  std::vector<std::size_t> woken_;             // devices that can go on
+  std::size_t at_ = 0;                         // the device that is running
 };
 
 // The last instruction that writes the slot, as text for a message.

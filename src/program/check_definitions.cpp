@@ -9,21 +9,88 @@
 namespace penstock::checks {
 namespace {
 
-class Checker {
+// The instruction that is being checked.
+struct Here {
+  const Program& program;
+  const int number;  // of the device
+  const DeviceProgram& device;
+  const std::size_t at;
+  const Instruction& i = device.instructions[at];
+
+  const Slot& slot(SlotId id) const { return device.slots[id.index()]; }
+  [[noreturn]] void fail(const std::string& what, const std::vector<std::string>& details = {}, const std::string& hint = {}) const {
+    throw Error(concat(place(program, number, at), ": ", what), details, hint);
+  }
+};
+
+// What one device's slots hold before the next instruction.
+class Lifetimes {
  public:
-  Checker(const Program& program, int number)
-      : program_(program), number_(number), device_(program.devices[static_cast<std::size_t>(number)]), slots_(device_.slots.size()) {
+  explicit Lifetimes(const DeviceProgram& device) : slots_(device.slots.size()) {
     for (std::size_t s = 0; s < slots_.size(); ++s)
-      if (holds_state(device_.slots[s].kind)) slots_[s].state = State::defined;
+      if (holds_state(device.slots[s].kind)) slots_[s].state = State::defined;
   }
 
-  void run() {
-    for (at_ = 0; at_ < device_.instructions.size(); ++at_) check(device_.instructions[at_]);
+  // A use by anything but a host copy.
+  void use(const Here& here, SlotId id) const {
+    check_on_device(here, id);
+    reach(here, id);
+  }
+  void reach(const Here& here, SlotId id) const {
+    const SlotState& state = slots_[id.index()];
+    if (state.state == State::undefined) here.fail(concat("slot %", here.slot(id).name, " is used before it is defined"));
+    if (state.state == State::freed)
+      here.fail(concat("slot %", here.slot(id).name, " is used after it was freed"), {concat("freed at instruction ", state.freed)});
+  }
+
+  void define(const Here& here, SlotId id) {
+    check_on_device(here, id);
+    fill(here, id);
+  }
+  void fill(const Here& here, SlotId id) {
+    SlotState& state = slots_[id.index()];
+    if (holds_state(here.slot(id).kind))
+      here.fail(concat("slot %", here.slot(id).name, " holds a state, which is defined from the start"), {}, "update it");
+    if (state.state != State::undefined)
+      here.fail(concat("slot %", here.slot(id).name, " is defined twice"), {concat("before at instruction ", state.defined)});
+    state.state = State::defined;
+    state.defined = here.at;
+  }
+
+  void free(const Here& here, SlotId id) {
+    reach(here, id);
+    if (holds_state(here.slot(id).kind)) here.fail(concat("slot %", here.slot(id).name, " holds a state, which is never freed"));
+    slots_[id.index()].state = State::freed;
+    slots_[id.index()].freed = here.at;
+  }
+
+  // All operands are read before any result is written.
+  void read_and_write(const Here& here) {
+    const auto now = static_cast<std::int64_t>(here.at);
+    for (SlotId operand : here.device.operands_of(here.i)) {
+      use(here, operand);
+      slots_[operand.index()].read_by = now;
+    }
+    for (const auto& [slot, mode] : here.device.results_of(here.i)) {
+      SlotState& state = slots_[slot.index()];
+      if (mode == ResultMode::store) {
+        define(here, slot);
+      } else {
+        use(here, slot);
+        if (state.written_by == now) here.fail(concat("slot %", here.slot(slot).name, " is written twice by one instruction"));
+        if (mode == ResultMode::add && state.read_by == now)
+          here.fail(concat("slot %", here.slot(slot).name, " is both read and added to"), {}, "update it");
+      }
+      state.written_by = now;
+    }
+  }
+
+  void check_end(const DeviceProgram& device, int number) const {
     for (std::size_t s = 0; s < slots_.size(); ++s) {
-      const Slot& slot = device_.slots[s];
-      if (slots_[s].state == State::undefined) throw Error(concat("device ", number_, ": slot %", slot.name, " is never defined"));
+      const Slot& slot = device.slots[s];
+      if (slots_[s].state == State::undefined) throw Error(concat("device ", number, ": slot %", slot.name, " is never defined"));
       if (slots_[s].state == State::defined && !holds_state(slot.kind))
-        throw Error(concat("device ", number_, ": slot %", slot.name, " is never freed"),
+        throw Error(concat("device ", number, ": slot %", slot.name, " is never freed"),
                     {concat("defined at instruction ", slots_[s].defined)});
     }
   }
@@ -36,229 +103,167 @@ class Checker {
     std::int64_t read_by = -1, written_by = -1;  // the last run or copy that reads it, and that writes it
   };
 
-  const Slot& slot(SlotId id) const { return device_.slots[id.index()]; }
-
-  [[noreturn]] void fail(const std::string& what, const std::vector<std::string>& details = {}, const std::string& hint = {}) const {
-    throw Error(concat(place(program_, number_, at_), ": ", what), details, hint);
+  static void check_on_device(const Here& here, SlotId id) {
+    if (here.slot(id).kind == SlotClass::host)
+      here.fail(concat("slot %", here.slot(id).name, " lies in the host's memory"), {}, "reload it");
   }
 
-  // Checks a use by anything but a host copy.
-  void use(SlotId id) const {
-    on_device(id);
-    reach(id);
-  }
-  void on_device(SlotId id) const {
-    if (slot(id).kind == SlotClass::host) fail(concat("slot %", slot(id).name, " lies in the host's memory"), {}, "reload it");
-  }
-  void reach(SlotId id) const {
-    const SlotState& state = slots_[id.index()];
-    if (state.state == State::undefined) fail(concat("slot %", slot(id).name, " is used before it is defined"));
-    if (state.state == State::freed)
-      fail(concat("slot %", slot(id).name, " is used after it was freed"), {concat("freed at instruction ", state.freed)});
-  }
-
-  void define(SlotId id) {
-    on_device(id);
-    fill(id);
-  }
-  void fill(SlotId id) {
-    SlotState& state = slots_[id.index()];
-    if (holds_state(slot(id).kind))
-      fail(concat("slot %", slot(id).name, " holds a state, which is defined from the start"), {}, "update it");
-    if (state.state != State::undefined)
-      fail(concat("slot %", slot(id).name, " is defined twice"), {concat("before at instruction ", state.defined)});
-    state.state = State::defined;
-    state.defined = at_;
-  }
-
-  void check(const Instruction& i) {
-    switch (i.opcode) {
-      case Opcode::run:
-        check_run(i);
-        break;
-      case Opcode::copy:
-        check_copy(i);
-        break;
-      case Opcode::send:
-        use(i.slot);
-        break;
-      case Opcode::recv:
-        if (slot(i.slot).kind != SlotClass::copy) define(i.slot);
-        break;
-      case Opcode::free:
-        reach(i.slot);
-        if (holds_state(slot(i.slot).kind)) fail(concat("slot %", slot(i.slot).name, " holds a state, which is never freed"));
-        slots_[i.slot.index()].state = State::freed;
-        slots_[i.slot.index()].freed = at_;
-        break;
-      case Opcode::input:
-        check_input(i);
-        break;
-      case Opcode::output:
-        use(i.slot);
-        check_port(i, program_.outputs[static_cast<std::size_t>(i.port)].type);
-        break;
-      case Opcode::offload:
-      case Opcode::reload:
-        check_host_copy(i);
-        break;
-      case Opcode::all_reduce:
-      case Opcode::all_gather:
-      case Opcode::reduce_scatter:
-      case Opcode::broadcast:
-      case Opcode::all_to_all:
-        check_collective(i);
-        break;
-    }
-  }
-
-  void check_operands(const Instruction& i) {
-    for (SlotId operand : device_.operands_of(i)) {
-      use(operand);
-      slots_[operand.index()].read_by = static_cast<std::int64_t>(at_);
-    }
-  }
-
-  void check_results(const Instruction& i) {
-    for (const Result& result : device_.results_of(i)) {
-      SlotState& state = slots_[result.slot.index()];
-      if (result.mode == ResultMode::store) {
-        define(result.slot);
-      } else {
-        use(result.slot);
-        if (state.written_by == static_cast<std::int64_t>(at_))
-          fail(concat("slot %", slot(result.slot).name, " is written twice by one instruction"));
-        if (result.mode == ResultMode::add && state.read_by == static_cast<std::int64_t>(at_))
-          fail(concat("slot %", slot(result.slot).name, " is both read and added to"), {}, "update it");
-      }
-      state.written_by = static_cast<std::int64_t>(at_);
-    }
-  }
-
-  void check_run(const Instruction& i) {
-    check_operands(i);
-    check_results(i);
-    const Task& task = program_.tasks[i.task.index()];
-    check_parts(task, "operand", "input", task.graph.inputs, device_.operands_of(i), [](SlotId id) { return id; });
-    check_parts(task, "result", "output", task.graph.outputs, device_.results_of(i), [](const Result& result) { return result.slot; });
-  }
-
-  // Checks that the parts of the slots, in order, are the graph's values.
-  template <class Item, class SlotOf>
-  void check_parts(const Task& task, std::string_view role, std::string_view role_in_task, std::span<const ValueId> values,
-                   std::span<const Item> items, SlotOf&& slot_of) const {
-    std::size_t next = 0;
-    for (const Item& item : items) {
-      const Slot& part_of = slot(slot_of(item));
-      for (std::size_t p = 0; p < part_of.parts.size(); ++p, ++next) {
-        if (next >= values.size()) break;
-        const TensorType& wanted = task.graph.type(values[next]);
-        if (part_of.parts[p] != wanted)
-          fail(concat(role, " %", part_of.name, " does not fit task @", task.name),
-               {concat("its part ", p, " is ", part_of.parts[p].text(), "; ", role_in_task, " ", next, " of the task is ", wanted.text())});
-      }
-    }
-    std::size_t parts = 0;
-    for (const Item& item : items) parts += slot(slot_of(item)).parts.size();
-    if (parts != values.size())
-      fail(concat("the ", role, "s do not fit task @", task.name),
-           {concat("they have ", parts, " parts; the task has ", values.size(), " ", role_in_task, "s")});
-  }
-
-  void check_copy(const Instruction& i) {
-    const SlotId from = device_.operands_of(i)[0];
-    const Result& to = device_.results_of(i)[0];
-    if (to.mode == ResultMode::add) fail("a copy cannot add");
-    check_operands(i);
-    check_results(i);
-    if (from == to.slot) fail("a slot is copied to itself");
-    check_same_parts(from, to.slot);
-  }
-
-  void check_same_parts(SlotId from, SlotId to) const {
-    if (slot(from).parts != slot(to).parts) fail(concat("slots %", slot(from).name, " and %", slot(to).name, " differ in type"));
-    if (slot_bytes(slot(from)) != slot_bytes(slot(to)))
-      fail(concat("slots %", slot(from).name, " and %", slot(to).name, " differ in room"),
-           {concat(slot_bytes(slot(from)), " and ", slot_bytes(slot(to)), " bytes")});
-  }
-
-  void check_host_copy(const Instruction& i) {
-    const SlotId from = device_.operands_of(i)[0], to = device_.results_of(i)[0].slot;
-    const bool out = i.opcode == Opcode::offload;
-    const SlotClass source = out ? SlotClass::step : SlotClass::host, target = out ? SlotClass::host : SlotClass::step;
-    if (slot(from).kind != source || slot(to).kind != target)
-      fail(concat("slot %", slot(from).kind != source ? slot(from).name : slot(to).name, " is of the wrong class"),
-           {out ? "an offload goes from a step slot to a host slot" : "a reload goes from a host slot to a step slot"});
-    reach(from);
-    fill(to);
-    check_same_parts(from, to);
-  }
-
-  void check_collective(const Instruction& i) {
-    const auto operands = device_.operands_of(i);
-    const auto results = device_.results_of(i);
-    if (!results.empty() && results[0].mode == ResultMode::add) fail("a collective cannot add to what is there");
-    const bool in_place = !operands.empty() && !results.empty() && operands[0] == results[0].slot;
-    if (in_place && i.opcode != Opcode::all_reduce) fail(concat("slot %", slot(operands[0]).name, " cannot be written over what is read"));
-    check_operands(i);
-    check_results(i);
-    if (operands.empty() || results.empty()) return;
-    const SlotId from = operands[0], to = results[0].slot;
-    const auto members = static_cast<std::int64_t>(program_.groups[static_cast<std::size_t>(i.group)].size());
-    const std::int64_t taken = slot_bytes(slot(from)) * (i.opcode == Opcode::all_gather ? members : 1);
-    const std::int64_t given = slot_bytes(slot(to)) * (i.opcode == Opcode::reduce_scatter ? members : 1);
-    if (taken != given)
-      fail(concat("slots %", slot(from).name, " and %", slot(to).name, " do not fit ", members, " members"),
-           {concat(slot_bytes(slot(from)), " and ", slot_bytes(slot(to)), " bytes")});
-    if (i.opcode == Opcode::all_reduce) check_same_parts(from, to);
-    if (i.opcode == Opcode::all_to_all && taken % (members * kAlignment) != 0)
-      fail(concat("slot %", slot(from).name, " cannot be cut into ", members, " equal pieces"),
-           {concat("it has ", taken, " bytes; pieces are multiples of ", kAlignment)});
-    if (reduces(i.opcode)) check_summed(from, to);
-  }
-
-  void check_summed(SlotId from, SlotId to) const {
-    if (slot(from).parts.empty()) return;
-    const DType dtype = slot(from).parts[0].dtype;
-    if (!can_be_summed(dtype))
-      fail(concat("slot %", slot(from).name, " is of ", name(dtype), ", which cannot be summed"), {}, "f32, f64, i32 and i64 can");
-    for (const SlotId id : {from, to})
-      for (const TensorType& part : slot(id).parts)
-        if (part.dtype != dtype)
-          fail(concat("slot %", slot(id).name, " has a part of ", name(part.dtype)), {concat("what is summed is of ", name(dtype))});
-  }
-
-  void check_input(const Instruction& i) {
-    define(i.slot);
-    const Port& port = program_.data[static_cast<std::size_t>(i.port)];
-    if (i.microbatch < 0) return check_port(i, port.type);
-    if (!port.split) fail(concat("data ", port.name, " is not split into micro-batches"));
-    if (i.microbatch >= program_.microbatches)
-      fail(concat("there is no micro-batch ", i.microbatch), {concat("the program has ", program_.microbatches)});
-    TensorType type = port.type;
-    if (type.shape.empty() || type.shape[0] % program_.microbatches != 0)
-      fail(concat("data ", port.name, " cannot be split into ", program_.microbatches, " micro-batches"), {concat("it is ", type.text())});
-    type.shape[0] /= program_.microbatches;
-    check_port(i, type);
-  }
-
-  void check_port(const Instruction& i, const TensorType& type) const {
-    const Slot& here = slot(i.slot);
-    if (here.parts.size() != 1) fail(concat("slot %", here.name, " has ", here.parts.size(), " parts; a port has one"));
-    if (here.parts[0] != type) fail(concat("slot %", here.name, " is ", here.parts[0].text(), "; the port has ", type.text()));
-  }
-
-  const Program& program_;
-  const int number_;
-  const DeviceProgram& device_;
   std::vector<SlotState> slots_;
-  std::size_t at_ = 0;
 };
+
+// Checks that the parts of the slots, in order, are the graph's values.
+template <class Item, class SlotOf>
+void check_parts(const Here& here, const Task& task, std::string_view role, std::string_view role_in_task, std::span<const ValueId> values,
+                 std::span<const Item> items, SlotOf&& slot_of) {
+  std::size_t next = 0;
+  for (const Item& item : items) {
+    const Slot& part_of = here.slot(slot_of(item));
+    for (std::size_t p = 0; p < part_of.parts.size(); ++p, ++next) {
+      if (next >= values.size()) break;
+      const TensorType& wanted = task.graph.type(values[next]);
+      if (part_of.parts[p] != wanted)
+        here.fail(
+            concat(role, " %", part_of.name, " does not fit task @", task.name),
+            {concat("its part ", p, " is ", part_of.parts[p].text(), "; ", role_in_task, " ", next, " of the task is ", wanted.text())});
+    }
+  }
+  std::size_t parts = 0;
+  for (const Item& item : items) parts += here.slot(slot_of(item)).parts.size();
+  if (parts != values.size())
+    here.fail(concat("the ", role, "s do not fit task @", task.name),
+              {concat("they have ", parts, " parts; the task has ", values.size(), " ", role_in_task, "s")});
+}
+
+void check_run(const Here& here) {
+  const Task& task = here.program.tasks[here.i.task.index()];
+  check_parts(here, task, "operand", "input", task.graph.inputs, here.device.operands_of(here.i), [](SlotId id) { return id; });
+  check_parts(here, task, "result", "output", task.graph.outputs, here.device.results_of(here.i),
+              [](const Result& result) { return result.slot; });
+}
+
+void check_same_parts(const Here& here, SlotId from, SlotId to) {
+  if (here.slot(from).parts != here.slot(to).parts)
+    here.fail(concat("slots %", here.slot(from).name, " and %", here.slot(to).name, " differ in type"));
+  if (slot_bytes(here.slot(from)) != slot_bytes(here.slot(to)))
+    here.fail(concat("slots %", here.slot(from).name, " and %", here.slot(to).name, " differ in room"),
+              {concat(slot_bytes(here.slot(from)), " and ", slot_bytes(here.slot(to)), " bytes")});
+}
+
+void check_copy(const Here& here, Lifetimes& slots) {
+  const SlotId from = here.device.operands_of(here.i)[0];
+  const Result& to = here.device.results_of(here.i)[0];
+  if (to.mode == ResultMode::add) here.fail("a copy cannot add");
+  slots.read_and_write(here);
+  if (from == to.slot) here.fail("a slot is copied to itself");
+  check_same_parts(here, from, to.slot);
+}
+
+void check_host_copy(const Here& here, Lifetimes& slots) {
+  const SlotId from = here.device.operands_of(here.i)[0], to = here.device.results_of(here.i)[0].slot;
+  const bool out = here.i.opcode == Opcode::offload;
+  const SlotClass source = out ? SlotClass::step : SlotClass::host, target = out ? SlotClass::host : SlotClass::step;
+  if (here.slot(from).kind != source || here.slot(to).kind != target)
+    here.fail(concat("slot %", here.slot(from).kind != source ? here.slot(from).name : here.slot(to).name, " is of the wrong class"),
+              {out ? "an offload goes from a step slot to a host slot" : "a reload goes from a host slot to a step slot"});
+  slots.reach(here, from);
+  slots.fill(here, to);
+  check_same_parts(here, from, to);
+}
+
+void check_summed(const Here& here, SlotId from, SlotId to) {
+  if (here.slot(from).parts.empty()) return;
+  const DType dtype = here.slot(from).parts[0].dtype;
+  if (!can_be_summed(dtype))
+    here.fail(concat("slot %", here.slot(from).name, " is of ", name(dtype), ", which cannot be summed"), {}, "f32, f64, i32 and i64 can");
+  for (const SlotId id : {from, to})
+    for (const TensorType& part : here.slot(id).parts)
+      if (part.dtype != dtype)
+        here.fail(concat("slot %", here.slot(id).name, " has a part of ", name(part.dtype)),
+                  {concat("what is summed is of ", name(dtype))});
+}
+
+void check_collective(const Here& here, Lifetimes& slots) {
+  const auto operands = here.device.operands_of(here.i);
+  const auto results = here.device.results_of(here.i);
+  if (!results.empty() && results[0].mode == ResultMode::add) here.fail("a collective cannot add to what is there");
+  const bool in_place = !operands.empty() && !results.empty() && operands[0] == results[0].slot;
+  if (in_place && here.i.opcode != Opcode::all_reduce)
+    here.fail(concat("slot %", here.slot(operands[0]).name, " cannot be written over what is read"));
+  slots.read_and_write(here);
+  if (operands.empty() || results.empty()) return;
+  const SlotId from = operands[0], to = results[0].slot;
+  const auto members = static_cast<std::int64_t>(here.program.groups[static_cast<std::size_t>(here.i.group)].size());
+  const std::int64_t taken = slot_bytes(here.slot(from)) * (here.i.opcode == Opcode::all_gather ? members : 1);
+  const std::int64_t given = slot_bytes(here.slot(to)) * (here.i.opcode == Opcode::reduce_scatter ? members : 1);
+  if (taken != given)
+    here.fail(concat("slots %", here.slot(from).name, " and %", here.slot(to).name, " do not fit ", members, " members"),
+              {concat(slot_bytes(here.slot(from)), " and ", slot_bytes(here.slot(to)), " bytes")});
+  if (here.i.opcode == Opcode::all_reduce) check_same_parts(here, from, to);
+  if (here.i.opcode == Opcode::all_to_all && taken % (members * kAlignment) != 0)
+    here.fail(concat("slot %", here.slot(from).name, " cannot be cut into ", members, " equal pieces"),
+              {concat("it has ", taken, " bytes; pieces are multiples of ", kAlignment)});
+  if (reduces(here.i.opcode)) check_summed(here, from, to);
+}
+
+void check_port(const Here& here, const TensorType& type) {
+  const Slot& slot = here.slot(here.i.slot);
+  if (slot.parts.size() != 1) here.fail(concat("slot %", slot.name, " has ", slot.parts.size(), " parts; a port has one"));
+  if (slot.parts[0] != type) here.fail(concat("slot %", slot.name, " is ", slot.parts[0].text(), "; the port has ", type.text()));
+}
+
+void check_input(const Here& here, Lifetimes& slots) {
+  slots.define(here, here.i.slot);
+  const Port& port = here.program.data[static_cast<std::size_t>(here.i.port)];
+  if (here.i.microbatch < 0) return check_port(here, port.type);
+  if (!port.split) here.fail(concat("data ", port.name, " is not split into micro-batches"));
+  if (here.i.microbatch >= here.program.microbatches)
+    here.fail(concat("there is no micro-batch ", here.i.microbatch), {concat("the program has ", here.program.microbatches)});
+  TensorType type = port.type;
+  if (type.shape.empty() || type.shape[0] % here.program.microbatches != 0)
+    here.fail(concat("data ", port.name, " cannot be split into ", here.program.microbatches, " micro-batches"),
+              {concat("it is ", type.text())});
+  type.shape[0] /= here.program.microbatches;
+  check_port(here, type);
+}
+
+void check(const Here& here, Lifetimes& slots) {
+  switch (here.i.opcode) {
+    case Opcode::run:
+      slots.read_and_write(here);
+      return check_run(here);
+    case Opcode::copy:
+      return check_copy(here, slots);
+    case Opcode::send:
+      return slots.use(here, here.i.slot);
+    case Opcode::recv:
+      if (here.slot(here.i.slot).kind != SlotClass::copy) slots.define(here, here.i.slot);
+      return;
+    case Opcode::free:
+      return slots.free(here, here.i.slot);
+    case Opcode::input:
+      return check_input(here, slots);
+    case Opcode::output:
+      slots.use(here, here.i.slot);
+      return check_port(here, here.program.outputs[static_cast<std::size_t>(here.i.port)].type);
+    case Opcode::offload:
+    case Opcode::reload:
+      return check_host_copy(here, slots);
+    case Opcode::all_reduce:
+    case Opcode::all_gather:
+    case Opcode::reduce_scatter:
+    case Opcode::broadcast:
+    case Opcode::all_to_all:
+      return check_collective(here, slots);
+  }
+}
 
 }  // namespace
 
 void check_definitions(const Program& program, int device) {
-  Checker(program, device).run();
+  const DeviceProgram& of = program.devices[static_cast<std::size_t>(device)];
+  Lifetimes slots(of);
+  for (std::size_t at = 0; at < of.instructions.size(); ++at) check({program, device, of, at}, slots);
+  slots.check_end(of, device);
 }
 
 }  // namespace penstock::checks

@@ -13,10 +13,10 @@ namespace {
 // The slots that live now, by place. Adding one that overlaps another is an error.
 class Live {
  public:
-  Live(const Program& program, int number) : number_(number), device_(program.devices[static_cast<std::size_t>(number)]) {}
+  Live(const Program& program, int number) : number_(number), device_(program.devices[number]) {}
 
   void define(SlotId id, std::int64_t arena_bytes) {
-    const Slot& slot = device_.slots[id.index()];
+    const Slot& slot = device_.slots[id];
     const std::int64_t bytes = slot_bytes(slot);
     if (slot.offset % kAlignment != 0 || slot.offset > arena_bytes - bytes)
       throw Error(concat("device ", number_, ": slot %", slot.name, " does not fit its arena"),
@@ -24,25 +24,25 @@ class Live {
                           " bytes; places are multiples of ", kAlignment)});
     if (bytes == 0) return;
     const auto after = by_offset_.lower_bound(slot.offset);
-    if (after != by_offset_.end() && device_.slots[after->second.index()].offset < slot.offset + bytes) overlap(id, after->second);
+    if (after != by_offset_.end() && device_.slots[after->second].offset < slot.offset + bytes) overlap(id, after->second);
     if (after != by_offset_.begin()) {
-      const Slot& before = device_.slots[std::prev(after)->second.index()];
+      const Slot& before = device_.slots[std::prev(after)->second];
       if (before.offset + slot_bytes(before) > slot.offset) overlap(id, std::prev(after)->second);
     }
     by_offset_.emplace_hint(after, slot.offset, id);
   }
 
   void end(SlotId id) {
-    if (slot_bytes(device_.slots[id.index()]) > 0) by_offset_.erase(device_.slots[id.index()].offset);
+    if (slot_bytes(device_.slots[id]) > 0) by_offset_.erase(device_.slots[id].offset);
   }
 
  private:
   [[noreturn]] void overlap(SlotId a, SlotId b) const {
     const auto range = [&](SlotId id) {
-      const Slot& slot = device_.slots[id.index()];
+      const Slot& slot = device_.slots[id];
       return concat("%", slot.name, " has bytes ", slot.offset, " to ", slot.offset + slot_bytes(slot));
     };
-    throw Error(concat("device ", number_, ": slots %", device_.slots[a.index()].name, " and %", device_.slots[b.index()].name,
+    throw Error(concat("device ", number_, ": slots %", device_.slots[a].name, " and %", device_.slots[b].name,
                        " live at the same time in the same place"),
                 {range(a), range(b)});
   }
@@ -53,17 +53,17 @@ class Live {
 };
 
 void check_places(const Program& program, int number) {
-  const DeviceProgram& device = program.devices[static_cast<std::size_t>(number)];
+  const DeviceProgram& device = program.devices[number];
   Live state(program, number), step(program, number), host(program, number);
   for (std::size_t s = 0; s < device.slots.size(); ++s)
-    if (holds_state(device.slots[s].kind)) state.define(SlotId(static_cast<std::int64_t>(s)), device.state_bytes);
+    if (holds_state(device.slots[s].kind)) state.define(SlotId(s), device.state_bytes);
   const auto define = [&](SlotId id) {
-    if (device.slots[id.index()].kind == SlotClass::step) step.define(id, device.step_bytes);
-    if (device.slots[id.index()].kind == SlotClass::host) host.define(id, device.host_bytes);
+    if (device.slots[id].kind == SlotClass::step) step.define(id, device.step_bytes);
+    if (device.slots[id].kind == SlotClass::host) host.define(id, device.host_bytes);
   };
   for (const Instruction& i : device.instructions) {
     if (i.opcode == Opcode::recv || i.opcode == Opcode::input) define(i.slot);
-    if (i.opcode == Opcode::free) (device.slots[i.slot.index()].kind == SlotClass::host ? host : step).end(i.slot);
+    if (i.opcode == Opcode::free) (device.slots[i.slot].kind == SlotClass::host ? host : step).end(i.slot);
     for (const Result& result : device.results_of(i))
       if (result.mode == ResultMode::store) define(result.slot);
   }
@@ -78,10 +78,10 @@ void check_tasks(const Program& program) {
 }
 
 void check_scratch(const Program& program, int number) {
-  const DeviceProgram& device = program.devices[static_cast<std::size_t>(number)];
+  const DeviceProgram& device = program.devices[number];
   for (std::size_t i = 0; i < device.instructions.size(); ++i) {
     if (device.instructions[i].opcode != Opcode::run) continue;
-    const Task& task = program.tasks[device.instructions[i].task.index()];
+    const Task& task = program.tasks[device.instructions[i].task];
     if (task.scratch > device.scratch_bytes)
       throw Error(concat(place(program, number, i), ": the task's scratch does not fit"),
                   {concat("task @", task.name, " needs ", task.scratch, " bytes; the device has ", device.scratch_bytes)});
@@ -97,8 +97,8 @@ void check_memory(const Program& program, std::int64_t memory_limit) {
                 "leave out the memory limit, or lower the program again");
   }
   check_tasks(program);
-  for (int d = 0; d < static_cast<int>(program.devices.size()); ++d) {
-    const DeviceProgram& device = program.devices[static_cast<std::size_t>(d)];
+  for (int d = 0; d < std::ssize(program.devices); ++d) {
+    const DeviceProgram& device = program.devices[d];
     const auto homeless = std::ranges::find_if(device.slots, [](const Slot& slot) { return slot.offset < 0; });
     if (homeless != device.slots.end()) throw Error(concat("device ", d, ": slot %", homeless->name, " has no place, though others have"));
     check_places(program, d);

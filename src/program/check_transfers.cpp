@@ -26,7 +26,7 @@ class OwnEnds {
 
   std::vector<std::int32_t>& of(Pairs& pairs, std::int32_t device, const Instruction& instruction) {
     const bool sends = instruction.opcode == Opcode::send;
-    Ends*& ends = (sends ? to_ : from_)[static_cast<std::size_t>(instruction.peer)];
+    Ends*& ends = (sends ? to_ : from_)[instruction.peer];
     if (ends == nullptr) {
       ends = sends ? &pairs[{device, instruction.peer}] : &pairs[{instruction.peer, device}];
       peers_.push_back(instruction.peer);
@@ -34,7 +34,7 @@ class OwnEnds {
     return sends ? ends->sends : ends->recvs;
   }
   void clear() {
-    for (std::int32_t peer : peers_) to_[static_cast<std::size_t>(peer)] = from_[static_cast<std::size_t>(peer)] = nullptr;
+    for (std::int32_t peer : peers_) to_[peer] = from_[peer] = nullptr;
     peers_.clear();
   }
 
@@ -48,14 +48,14 @@ Pairs pairs_of(const Program& program) {
   OwnEnds own(program.devices.size());
   const std::int32_t devices = static_cast<std::int32_t>(program.devices.size());
   for (std::int32_t d = 0; d < devices; ++d, own.clear()) {
-    const std::vector<Instruction>& instructions = program.devices[static_cast<std::size_t>(d)].instructions;
+    const std::vector<Instruction>& instructions = program.devices[d].instructions;
     for (std::size_t i = 0; i < instructions.size(); ++i) {
       const Instruction& instruction = instructions[i];
       if (instruction.opcode != Opcode::send && instruction.opcode != Opcode::recv) continue;
       if (instruction.peer < 0 || instruction.peer >= devices || instruction.peer == d)
         throw Error(concat(place(program, d, i), ": there is no such peer"), {concat("the program has devices 0 to ", devices - 1)});
       std::vector<std::int32_t>& list = own.of(pairs, d, instruction);
-      if (instruction.tag != static_cast<std::int32_t>(list.size()))
+      if (instruction.tag != std::ssize(list))
         throw Error(concat(place(program, d, i), ": transfers out of order"), {concat("the next tag here is ", list.size())},
                     "tags number the transfers of a pair in one direction from 0, in the order of both ends");
       list.push_back(static_cast<std::int32_t>(i));
@@ -66,8 +66,8 @@ Pairs pairs_of(const Program& program) {
 
 void check_types(const Program& program, const Transfer& transfer) {
   const auto slot_of = [&](std::int32_t device, std::int32_t instruction) -> const Slot& {
-    const DeviceProgram& on = program.devices[static_cast<std::size_t>(device)];
-    return on.slots[on.instructions[static_cast<std::size_t>(instruction)].slot.index()];
+    const DeviceProgram& on = program.devices[device];
+    return on.slots[on.instructions[instruction].slot];
   };
   const Slot& from = slot_of(transfer.from, transfer.sender);
   const Slot& to = slot_of(transfer.to, transfer.receiver);
@@ -78,13 +78,12 @@ void check_types(const Program& program, const Transfer& transfer) {
     return concat("%", slot.name, " (", join(slot.parts, ", ", [](const TensorType& type) { return type.text(); }), ")", room);
   };
   throw Error(
-      concat(place(program, transfer.from, static_cast<std::size_t>(transfer.sender)), ": its ends differ in ",
-             same_type ? "room" : "type"),
+      concat(place(program, transfer.from, transfer.sender), ": its ends differ in ", same_type ? "room" : "type"),
       {concat("sent: ", show(from)), concat("received at instruction ", transfer.receiver, " of device ", transfer.to, ": ", show(to))});
 }
 
 [[noreturn]] void missing_end(const Program& program, std::int32_t device, std::int32_t instruction, std::string_view other) {
-  throw Error(concat(place(program, device, static_cast<std::size_t>(instruction)), ": its ", other, " is missing"));
+  throw Error(concat(place(program, device, instruction), ": its ", other, " is missing"));
 }
 
 // Collects the members of the groups' collectives, by tag.
@@ -95,7 +94,7 @@ void match_collectives(const Program& program, Transfers& transfers) {
     for (std::size_t at = 0; at < program.devices[d].instructions.size(); ++at) {
       const Instruction& i = program.devices[d].instructions[at];
       if (!is_collective(i.opcode)) continue;
-      const auto g = static_cast<std::size_t>(i.group);
+      const std::size_t g = i.group;
       const std::vector<std::int32_t>& members = program.groups[g];
       const std::optional<std::size_t> member = place_in_group(members, static_cast<std::int32_t>(d));
       if (!member)
@@ -106,7 +105,7 @@ void match_collectives(const Program& program, Transfers& transfers) {
                     {concat("the next tag here is ", next[g] - 1)},
                     "tags number the collectives of a group from 0, in the order of all its members");
       if (by_group[g].size() <= static_cast<std::size_t>(i.tag)) by_group[g].push_back({i.group, std::vector(members.size(), -1)});
-      by_group[g][static_cast<std::size_t>(i.tag)].instructions[*member] = static_cast<std::int32_t>(at);
+      by_group[g][i.tag].instructions[*member] = static_cast<std::int32_t>(at);
     }
   }
   for (std::size_t g = 0; g < by_group.size(); ++g)
@@ -117,12 +116,10 @@ void match_collectives(const Program& program, Transfers& transfers) {
       const auto present =
           std::find_if(collective.instructions.begin(), collective.instructions.end(), [](std::int32_t i) { return i >= 0; });
       if (absent != collective.instructions.end())
-        throw Error(concat(place(program, members[static_cast<std::size_t>(present - collective.instructions.begin())],
-                                 static_cast<std::size_t>(*present)),
-                           ": device ", members[static_cast<std::size_t>(absent - collective.instructions.begin())],
+        throw Error(concat(place(program, members[present - collective.instructions.begin()], static_cast<std::size_t>(*present)),
+                           ": device ", members[absent - collective.instructions.begin()],
                            " takes no part in it, though a member of group ", g));
-      for (std::size_t m = 0; m < members.size(); ++m)
-        transfers.of[static_cast<std::size_t>(members[m])][static_cast<std::size_t>(collective.instructions[m])] = number;
+      for (std::size_t m = 0; m < members.size(); ++m) transfers.of[members[m]][collective.instructions[m]] = number;
       transfers.collectives.push_back(std::move(collective));
     }
 }
@@ -139,8 +136,8 @@ Transfers match_transfers(const Program& program) {
     for (std::size_t t = 0; t < ends.sends.size(); ++t) {
       const std::int32_t number = static_cast<std::int32_t>(transfers.all.size());
       transfers.all.push_back({from, to, ends.sends[t], ends.recvs[t]});
-      transfers.of[static_cast<std::size_t>(from)][static_cast<std::size_t>(ends.sends[t])] = number;
-      transfers.of[static_cast<std::size_t>(to)][static_cast<std::size_t>(ends.recvs[t])] = number;
+      transfers.of[from][ends.sends[t]] = number;
+      transfers.of[to][ends.recvs[t]] = number;
     }
   }
   match_collectives(program, transfers);
@@ -156,14 +153,13 @@ void check_serial_order(const Program& program, const Transfers& transfers) {
   std::map<std::pair<std::int32_t, std::int32_t>, std::array<std::vector<std::int32_t>, 2>> orders;
   for (std::size_t d = 0; d < program.devices.size(); ++d)
     for (std::int32_t transfer : transfers.of[d]) {
-      if (transfer < 0 || transfer >= static_cast<std::int32_t>(transfers.all.size())) continue;
-      const auto [low, high] =
-          std::minmax(transfers.all[static_cast<std::size_t>(transfer)].from, transfers.all[static_cast<std::size_t>(transfer)].to);
+      if (transfer < 0 || transfer >= std::ssize(transfers.all)) continue;
+      const auto [low, high] = std::minmax(transfers.all[transfer].from, transfers.all[transfer].to);
       orders[{low, high}][static_cast<std::int32_t>(d) == low ? 0 : 1].push_back(transfer);
     }
   const auto show = [&](std::int32_t device, std::int32_t number) {
-    const Transfer& transfer = transfers.all[static_cast<std::size_t>(number)];
-    return place(program, device, static_cast<std::size_t>(transfer.from == device ? transfer.sender : transfer.receiver));
+    const Transfer& transfer = transfers.all[number];
+    return place(program, device, transfer.from == device ? transfer.sender : transfer.receiver);
   };
   for (const auto& [pair, order] : orders) {
     const auto [low, high] = std::mismatch(order[0].begin(), order[0].end(), order[1].begin());
@@ -197,18 +193,17 @@ struct RendezvousMachine {
 
   Event run(const Instruction&) { return kNoEvent; }
   Event start(const Instruction& instruction) {
-    const std::int32_t transfer =
-        transfers.of[device][static_cast<std::size_t>(&instruction - program.devices[device].instructions.data())];
+    const std::int32_t transfer = transfers.of[device][&instruction - program.devices[device].instructions.data()];
     if (transfer < 0) return kNoEvent;  // input, output: the controller is always there; a host copy needs no other device
     if (is_collective(instruction.opcode)) {
       queues[device].push_back(transfer);
       if (queues[device].size() == 1) arrive(transfer);
-    } else if (--missing[static_cast<std::size_t>(transfer)] == 0) {
+    } else if (--missing[transfer] == 0) {
       wake(instruction.peer, transfer);
     }
     return transfer;
   }
-  bool done(Event event) const { return missing[static_cast<std::size_t>(event)] == 0; }
+  bool done(Event event) const { return missing[event] == 0; }
   void release(SlotId) {}
 
   // Notes that one more member has the collective first in its queue.
@@ -216,9 +211,9 @@ struct RendezvousMachine {
     for (std::vector<std::int32_t> arrivals{collective}; !arrivals.empty();) {
       const std::int32_t number = arrivals.back();
       arrivals.pop_back();
-      if (--missing[static_cast<std::size_t>(number)] > 0) continue;
+      if (--missing[number] > 0) continue;
       for (const std::int32_t member : members(number)) {
-        std::deque<std::int32_t>& queue = queues[static_cast<std::size_t>(member)];
+        std::deque<std::int32_t>& queue = queues[member];
         queue.pop_front();
         wake(member, number);
         if (!queue.empty()) arrivals.push_back(queue.front());
@@ -226,16 +221,14 @@ struct RendezvousMachine {
     }
   }
   void wake(std::int32_t other, std::int32_t transfer) {
-    if (waits_for[static_cast<std::size_t>(other)] != transfer) return;
-    waits_for[static_cast<std::size_t>(other)] = kNoEvent;
+    if (waits_for[other] != transfer) return;
+    waits_for[other] = kNoEvent;
     woken.push_back(other);
   }
   const Collective& collective(Event number) const {
     return transfers.collectives[static_cast<std::size_t>(number) - transfers.all.size()];
   }
-  const std::vector<std::int32_t>& members(Event number) const {
-    return program.groups[static_cast<std::size_t>(collective(number).group)];
-  }
+  const std::vector<std::int32_t>& members(Event number) const { return program.groups[collective(number).group]; }
 };
 
 // Why a device waits: its own instruction, and the instruction of another device that would have to come first.
@@ -247,7 +240,7 @@ struct Blocked {
 Blocked blocked_on(const RendezvousMachine& machine, const std::vector<DeviceState>& states, std::int32_t device, Event event) {
   const auto& all = machine.transfers.all;
   if (event < static_cast<Event>(all.size())) {
-    const Transfer& transfer = all[static_cast<std::size_t>(event)];
+    const Transfer& transfer = all[event];
     if (transfer.from == device) return {transfer.sender, transfer.to, transfer.receiver};
     return {transfer.receiver, transfer.from, transfer.sender};
   }
@@ -256,7 +249,7 @@ Blocked blocked_on(const RendezvousMachine& machine, const std::vector<DeviceSta
   for (Event number = event, before = event;; number = before) {
     const std::vector<std::int32_t>& members = machine.members(number);
     for (std::size_t m = 0; m < members.size(); ++m) {
-      const auto member = static_cast<std::size_t>(members[m]);
+      const std::size_t member = members[m];
       if (states[member].next <= static_cast<std::size_t>(of(number, m))) return {own, members[m], of(number, m), number != event};
       if (machine.queues[member].front() != number) before = machine.queues[member].front();
     }
@@ -267,7 +260,7 @@ Blocked blocked_on(const RendezvousMachine& machine, const std::vector<DeviceSta
 template <class Next>
 std::vector<std::int32_t> find_cycle(const std::vector<Event>& waits_for, const Next& next) {
   std::int32_t device = 0;
-  while (waits_for[static_cast<std::size_t>(device)] == kNoEvent) ++device;
+  while (waits_for[device] == kNoEvent) ++device;
   // After as many edges as there are devices the walk is on the cycle.
   for (std::size_t i = 0; i < waits_for.size(); ++i) device = next(device).peer;
   std::vector<std::int32_t> cycle{device};
@@ -278,17 +271,14 @@ std::vector<std::int32_t> find_cycle(const std::vector<Event>& waits_for, const 
 
 [[noreturn]] void fail_deadlock(const RendezvousMachine& machine, const std::vector<DeviceState>& states) {
   const Program& program = machine.program;
-  const auto blocked = [&](std::int32_t device) {
-    return blocked_on(machine, states, device, machine.waits_for[static_cast<std::size_t>(device)]);
-  };
+  const auto blocked = [&](std::int32_t device) { return blocked_on(machine, states, device, machine.waits_for[device]); };
   const std::vector<std::int32_t> cycle = find_cycle(machine.waits_for, blocked);
   std::vector<std::string> lines;
   for (std::int32_t device : cycle) {
     const auto [own, peer, others, behind] = blocked(device);
-    const std::size_t next = states[static_cast<std::size_t>(device)].next;
-    const std::string where = next < program.devices[static_cast<std::size_t>(device)].instructions.size()
-                                  ? place(program, device, next)
-                                  : concat("device ", device, ", at its end");
+    const std::size_t next = states[device].next;
+    const std::string where =
+        next < program.devices[device].instructions.size() ? place(program, device, next) : concat("device ", device, ", at its end");
     lines.push_back(concat(where, " waits for instruction ", own, " (", describe(program, device, static_cast<std::size_t>(own)), "), ",
                            behind ? "which comes after a collective whose" : "whose", " other end is instruction ", others, " of device ",
                            peer));

@@ -5,9 +5,9 @@
 namespace penstock {
 
 DeviceState::DeviceState(const DeviceProgram& program) : device(&program), slots(program.slots.size()) {
-  sends.reserve(static_cast<std::size_t>(std::count_if(program.instructions.begin(), program.instructions.end(), [](const Instruction& i) {
+  sends.reserve(std::count_if(program.instructions.begin(), program.instructions.end(), [](const Instruction& i) {
     return i.opcode == Opcode::send || i.opcode == Opcode::output || is_host_copy(i.opcode) || is_collective(i.opcode);
-  })));
+  }));
 }
 
 void DeviceState::reset() {

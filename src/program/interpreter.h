@@ -51,7 +51,7 @@ struct DeviceState {
   const DeviceProgram* device = nullptr;
   std::size_t next = 0;  // the next instruction
   std::size_t idle = 0;  // number of slots found idle after the last instruction
-  std::vector<SlotEvents> slots;
+  IdVector<SlotId, SlotEvents> slots;
   std::vector<Send> sends;  // in program order; never grows beyond its first capacity
 };
 

@@ -18,7 +18,7 @@ Event pending(Event& event, Machine& machine) {
 template <class Machine>
 Event pending_sends(DeviceState& state, DeviceState::SlotEvents& slot, Machine& machine) {
   while (slot.last_send >= 0) {
-    const DeviceState::Send& send = state.sends[static_cast<std::size_t>(slot.last_send)];
+    const DeviceState::Send& send = state.sends[slot.last_send];
     if (send.event != kNoEvent && !machine.done(send.event)) return send.event;
     slot.last_send = send.previous;
   }
@@ -36,9 +36,9 @@ Event pending_use(DeviceState& state, DeviceState::SlotEvents& slot, Machine& ma
 template <class Machine>
 Event pending_of_run(DeviceState& state, const Instruction& instruction, Machine& machine) {
   for (SlotId operand : state.device->operands_of(instruction))
-    if (const Event event = pending(state.slots[operand.index()].incoming, machine); event != kNoEvent) return event;
+    if (const Event event = pending(state.slots[operand].incoming, machine); event != kNoEvent) return event;
   for (const Result& result : state.device->results_of(instruction)) {
-    DeviceState::SlotEvents& slot = state.slots[result.slot.index()];
+    DeviceState::SlotEvents& slot = state.slots[result.slot];
     if (const Event event = pending(slot.incoming, machine); event != kNoEvent) return event;
     if (const Event event = pending_sends(state, slot, machine); event != kNoEvent) return event;
   }
@@ -55,9 +55,9 @@ Event pending_content(DeviceState::SlotEvents& slot, Machine& machine) {
 template <class Machine>
 Event pending_of_collective(DeviceState& state, const Instruction& instruction, Machine& machine) {
   for (SlotId operand : state.device->operands_of(instruction))
-    if (const Event event = pending_content(state.slots[operand.index()], machine); event != kNoEvent) return event;
+    if (const Event event = pending_content(state.slots[operand], machine); event != kNoEvent) return event;
   for (const Result& result : state.device->results_of(instruction))
-    if (const Event event = pending_use(state, state.slots[result.slot.index()], machine); event != kNoEvent) return event;
+    if (const Event event = pending_use(state, state.slots[result.slot], machine); event != kNoEvent) return event;
   return kNoEvent;
 }
 
@@ -74,13 +74,13 @@ Event blocker(DeviceState& state, const Instruction& instruction, Machine& machi
 }
 
 inline void note_read(DeviceState& state, SlotId id, Event event) {
-  DeviceState::SlotEvents& slot = state.slots[id.index()];
+  DeviceState::SlotEvents& slot = state.slots[id];
   state.sends.push_back({event, slot.last_send});
   slot.last_send = static_cast<std::int32_t>(state.sends.size()) - 1;
 }
 
 inline void note_arrival(DeviceState& state, SlotId id, Event event) {
-  DeviceState::SlotEvents& slot = state.slots[id.index()];
+  DeviceState::SlotEvents& slot = state.slots[id];
   slot.incoming = event;
   slot.written = kNoEvent;
 }
@@ -91,9 +91,9 @@ void execute(DeviceState& state, const Instruction& instruction, Machine& machin
     case Opcode::run:
     case Opcode::copy: {
       const Event event = machine.run(instruction);
-      for (SlotId operand : state.device->operands_of(instruction)) state.slots[operand.index()].touched = event;
+      for (SlotId operand : state.device->operands_of(instruction)) state.slots[operand].touched = event;
       for (const Result& result : state.device->results_of(instruction)) {
-        DeviceState::SlotEvents& slot = state.slots[result.slot.index()];
+        DeviceState::SlotEvents& slot = state.slots[result.slot];
         slot.written = slot.touched = event;
       }
       break;

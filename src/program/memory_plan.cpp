@@ -21,28 +21,28 @@ void plan_state(DeviceProgram& device) {
 // Places the slots of one class that lives inside the step; returns the bytes of their arena.
 std::int64_t plan_arena(DeviceProgram& device, SlotClass kind) {
   std::vector<Lifetime> lifetimes;
-  std::vector<std::int64_t> lifetime_of(device.slots.size(), -1);
+  IdVector<SlotId, std::int64_t> lifetime_of(device.slots.size(), -1);
   const std::int64_t end = static_cast<std::int64_t>(device.instructions.size());
   for (std::int64_t at = 0; at < end; ++at) {
-    const Instruction& instruction = device.instructions[static_cast<std::size_t>(at)];
+    const Instruction& instruction = device.instructions[at];
     const auto define = [&](SlotId id) {
-      const Slot& slot = device.slots[id.index()];
+      const Slot& slot = device.slots[id];
       if (slot.kind != kind) return;
-      lifetime_of[id.index()] = static_cast<std::int64_t>(lifetimes.size());
+      lifetime_of[id] = static_cast<std::int64_t>(lifetimes.size());
       lifetimes.push_back({at, end, slot_bytes(slot)});
     };
     if (instruction.opcode == Opcode::recv || instruction.opcode == Opcode::input) define(instruction.slot);
     for (const Result& result : device.results_of(instruction))
       if (result.mode == ResultMode::store) define(result.slot);
-    if (instruction.opcode == Opcode::free && device.slots[instruction.slot.index()].kind == kind) {
-      const std::int64_t lifetime = lifetime_of[instruction.slot.index()];
+    if (instruction.opcode == Opcode::free && device.slots[instruction.slot].kind == kind) {
+      const std::int64_t lifetime = lifetime_of[instruction.slot];
       invariant(lifetime >= 0, "a program frees a slot that it never defined");
-      lifetimes[static_cast<std::size_t>(lifetime)].end = at;
+      lifetimes[lifetime].end = at;
     }
   }
   const ArenaLayout placement = place(lifetimes);
   for (std::size_t s = 0; s < device.slots.size(); ++s)
-    if (lifetime_of[s] >= 0) device.slots[s].offset = placement.offsets[static_cast<std::size_t>(lifetime_of[s])];
+    if (lifetime_of[s] >= 0) device.slots[s].offset = placement.offsets[lifetime_of[s]];
   return placement.bytes;
 }
 
@@ -56,8 +56,7 @@ void plan_memory(Program& program) {
     device.host_bytes = plan_arena(device, SlotClass::host);
     device.scratch_bytes = 0;
     for (const Instruction& instruction : device.instructions)
-      if (instruction.opcode == Opcode::run)
-        device.scratch_bytes = std::max(device.scratch_bytes, program.tasks[instruction.task.index()].scratch);
+      if (instruction.opcode == Opcode::run) device.scratch_bytes = std::max(device.scratch_bytes, program.tasks[instruction.task].scratch);
   }
 }
 

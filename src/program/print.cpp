@@ -68,16 +68,16 @@ void put_action(Writer& out, const Instruction& i) {
 void put_run(Writer& out, const Program& program, const DeviceProgram& device, const Instruction& i) {
   out << "run ";
   put_action(out, i);
-  out << task_name(program.tasks[i.task.index()].name) << "(";
+  out << task_name(program.tasks[i.task].name) << "(";
   std::string_view separator = "";
   for (SlotId operand : device.operands_of(i)) {
-    out << separator << shown_name(device.slots[operand.index()].name);
+    out << separator << shown_name(device.slots[operand].name);
     separator = ", ";
   }
   out << ") -> (";
   separator = "";
   for (const Result& result : device.results_of(i)) {
-    out << separator << name(result.mode) << " " << shown_name(device.slots[result.slot.index()].name);
+    out << separator << name(result.mode) << " " << shown_name(device.slots[result.slot].name);
     separator = ", ";
   }
   out << ")";
@@ -87,16 +87,15 @@ void put_run(Writer& out, const Program& program, const DeviceProgram& device, c
 void put_collective(Writer& out, const DeviceProgram& device, const Instruction& i) {
   out << name(i.opcode) << " ";
   put_action(out, i);
-  for (SlotId operand : device.operands_of(i)) out << shown_name(device.slots[operand.index()].name) << " ";
+  for (SlotId operand : device.operands_of(i)) out << shown_name(device.slots[operand].name) << " ";
   out << "-> ";
-  for (const Result& result : device.results_of(i))
-    out << name(result.mode) << " " << shown_name(device.slots[result.slot.index()].name) << " ";
+  for (const Result& result : device.results_of(i)) out << name(result.mode) << " " << shown_name(device.slots[result.slot].name) << " ";
   if (i.opcode == Opcode::broadcast) out << "from " << i.peer << " ";
   out << "in " << i.group << " #" << i.tag;
 }
 
 void put_instruction(Writer& out, const Program& program, const DeviceProgram& device, const Instruction& i) {
-  const auto slot = [&](SlotId id) { return shown_name(device.slots[id.index()].name); };
+  const auto slot = [&](SlotId id) { return shown_name(device.slots[id].name); };
   switch (i.opcode) {
     case Opcode::run:
       put_run(out, program, device, i);
@@ -122,11 +121,11 @@ void put_instruction(Writer& out, const Program& program, const DeviceProgram& d
       out << "free " << slot(i.slot);
       break;
     case Opcode::input:
-      out << "input " << slot(i.slot) << " = " << shown_name(program.data[static_cast<std::size_t>(i.port)].name);
+      out << "input " << slot(i.slot) << " = " << shown_name(program.data[i.port].name);
       if (i.microbatch >= 0) out << "[" << i.microbatch << "]";
       break;
     case Opcode::output:
-      out << "output " << shown_name(program.outputs[static_cast<std::size_t>(i.port)].name) << " = " << slot(i.slot);
+      out << "output " << shown_name(program.outputs[i.port].name) << " = " << slot(i.slot);
       break;
     case Opcode::all_reduce:
     case Opcode::all_gather:

@@ -47,12 +47,12 @@ std::uint64_t hash(const Program& program) {
 }
 
 std::string describe(const Program& program, int device, std::size_t instruction) {
-  const DeviceProgram& on = program.devices[static_cast<std::size_t>(device)];
+  const DeviceProgram& on = program.devices[device];
   const Instruction& i = on.instructions[instruction];
-  const auto slot = [&](SlotId id) { return shown_name(on.slots[id.index()].name); };
+  const auto slot = [&](SlotId id) { return shown_name(on.slots[id].name); };
   switch (i.opcode) {
     case Opcode::run:
-      if (!i.action) return "run @" + program.tasks[i.task.index()].name;
+      if (!i.action) return "run @" + program.tasks[i.task].name;
       return concat(name(i.kind), i.microbatch < 0 ? "" : std::to_string(i.microbatch), " of stage ", i.stage);
     case Opcode::send:
       return concat("send to device ", i.peer, " (tag ", i.tag, ")");
@@ -65,9 +65,9 @@ std::string describe(const Program& program, int device, std::size_t instruction
     case Opcode::free:
       return "free " + slot(i.slot);
     case Opcode::input:
-      return concat("input ", program.data[static_cast<std::size_t>(i.port)].name, i.microbatch < 0 ? "" : concat("[", i.microbatch, "]"));
+      return concat("input ", program.data[i.port].name, i.microbatch < 0 ? "" : concat("[", i.microbatch, "]"));
     case Opcode::output:
-      return "output " + program.outputs[static_cast<std::size_t>(i.port)].name;
+      return "output " + program.outputs[i.port].name;
     case Opcode::all_reduce:
     case Opcode::all_gather:
     case Opcode::reduce_scatter:

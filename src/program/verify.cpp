@@ -64,11 +64,11 @@ void check_groups(const Program& program) {
     if (members.size() < 2) throw Error(concat(shown, " has fewer than two members"));
     if (std::adjacent_find(members.begin(), members.end(), std::greater_equal<>()) != members.end())
       throw Error(concat(shown, ": its members do not ascend"));
-    if (members.back() >= static_cast<std::int32_t>(program.devices.size()))
+    if (members.back() >= std::ssize(program.devices))
       throw Error(concat(shown, ": there is no device ", members.back()),
                   {concat("the program has devices 0 to ", program.devices.size() - 1)});
     const auto same = std::find(program.groups.begin(), program.groups.end(), members);
-    if (const auto first = static_cast<std::size_t>(same - program.groups.begin()); first != g)
+    if (const std::size_t first = same - program.groups.begin(); first != g)
       throw Error(concat(shown, " has the members of group ", first), {}, concat("give its collectives to group ", first));
   }
 }
@@ -96,7 +96,7 @@ void check_outputs(const Program& program) {
     for (std::size_t i = 0; i < program.devices[d].instructions.size(); ++i) {
       const Instruction& instruction = program.devices[d].instructions[i];
       if (instruction.opcode != Opcode::output) continue;
-      std::string& before = given[static_cast<std::size_t>(instruction.port)];
+      std::string& before = given[instruction.port];
       const std::string here = place(program, static_cast<int>(d), i);
       if (!before.empty()) throw Error(concat(here, ": this output is given twice"), {concat("before at ", before)});
       before = here;
@@ -109,7 +109,7 @@ void check_outputs(const Program& program) {
 
 void verify(const Program& program, const VerifyOptions& options) {
   checks::check_tables(program);
-  for (int d = 0; d < static_cast<int>(program.devices.size()); ++d) checks::check_definitions(program, d);
+  for (int d = 0; d < std::ssize(program.devices); ++d) checks::check_definitions(program, d);
   checks::check_outputs(program);
   const checks::Transfers transfers = checks::match_transfers(program);
   checks::check_transfer_types(program, transfers);

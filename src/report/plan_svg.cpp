@@ -82,13 +82,12 @@ class Layout {
     }
     std::vector<PlanFile::Link> links = plan.links;
     std::sort(links.begin(), links.end(), [](const auto& a, const auto& b) { return std::pair(a.to, a.from) < std::pair(b.to, b.from); });
-    for (const PlanFile::Link& link : links)
-      places[at(link.to)].layer = std::max(places[at(link.to)].layer, places[at(link.from)].layer + 1);
+    for (const PlanFile::Link& link : links) places[link.to].layer = std::max(places[link.to].layer, places[link.from].layer + 1);
     for (const PlanFile::Link& link : plan.links) paths.push_back(path_of(link));
     layers.resize(1);  // also where there is no stage
     for (std::size_t p = 0; p < places.size(); ++p) {
       layers.resize(std::max(layers.size(), at(places[p].layer) + 1));
-      layers[at(places[p].layer)].push_back(static_cast<int>(p));
+      layers[places[p].layer].push_back(static_cast<int>(p));
     }
     for (int sweep = 0; sweep < kSweeps; ++sweep) order(sweep % 2 == 0);
     for (const std::vector<int>& layer : layers) place(layer);
@@ -96,10 +95,10 @@ class Layout {
   }
 
   double x(int layer) const { return kMargin + layer % per_row_ * (kBoxWidth + kAcross); }
-  double y(const Place& place) const { return rows_[at(row(place.layer))].middle + place.y; }
+  double y(const Place& place) const { return rows_[row(place.layer)].middle + place.y; }
   int row(int layer) const { return layer / per_row_; }
   double width() const { return x(std::min(per_row_, static_cast<int>(layers.size())) - 1) + kBoxWidth + kMargin; }
-  double row_bottom(int layer) const { return rows_[at(row(layer))].bottom; }
+  double row_bottom(int layer) const { return rows_[row(layer)].bottom; }
   double bottom() const { return rows_.back().bottom; }  // without the room for edges to a next row
 
   double box_height = 0;
@@ -124,7 +123,7 @@ class Layout {
     for (int first = 0; first < count; first += per_row_) {
       double half = 0;
       for (int layer = first; layer < std::min(count, first + per_row_); ++layer)
-        for (const int p : layers[at(layer)]) half = std::max(half, places[at(p)].y + height(places[at(p)]) / 2);
+        for (const int p : layers[layer]) half = std::max(half, places[p].y + height(places[p]) / 2);
       rows_.push_back({top + half, top + 2 * half});
       top = rows_.back().bottom + kRowGap + kBesideGap * static_cast<double>(edges_after(first + per_row_ - 1));
     }
@@ -133,20 +132,20 @@ class Layout {
   std::size_t edges_after(int layer) const {
     std::size_t count = 0;
     if (at(layer) < layers.size())
-      for (const int p : layers[at(layer)]) count += places[at(p)].right.size();
+      for (const int p : layers[layer]) count += places[p].right.size();
     return count;
   }
 
   std::vector<int> path_of(const PlanFile::Link& link) {
     std::vector<int> path = {link.from};
-    for (int layer = places[at(link.from)].layer + 1; layer < places[at(link.to)].layer; ++layer) {
+    for (int layer = places[link.from].layer + 1; layer < places[link.to].layer; ++layer) {
       path.push_back(static_cast<int>(places.size()));
       places.push_back({.layer = layer});
     }
     path.push_back(link.to);
     for (std::size_t i = 1; i < path.size(); ++i) {
-      places[at(path[i - 1])].right.push_back(path[i]);
-      places[at(path[i])].left.push_back(path[i - 1]);
+      places[path[i - 1]].right.push_back(path[i]);
+      places[path[i]].left.push_back(path[i - 1]);
     }
     return path;
   }
@@ -157,10 +156,10 @@ class Layout {
     for (std::size_t i = 0; i < layers.size(); ++i) {
       std::vector<int>& layer = layers[rightwards ? i : layers.size() - 1 - i];
       const auto wanted = [&](int p) {
-        const std::vector<int>& side = rightwards ? places[at(p)].left : places[at(p)].right;
+        const std::vector<int>& side = rightwards ? places[p].left : places[p].right;
         double sum = 0;
-        for (const int neighbour : side) sum += places[at(neighbour)].y;
-        return side.empty() ? places[at(p)].y : sum / static_cast<double>(side.size());
+        for (const int neighbour : side) sum += places[neighbour].y;
+        return side.empty() ? places[p].y : sum / static_cast<double>(side.size());
       };
       std::stable_sort(layer.begin(), layer.end(), [&](int a, int b) { return wanted(a) < wanted(b); });
       place(layer);
@@ -170,10 +169,10 @@ class Layout {
   void place(const std::vector<int>& layer) {
     double y = 0;
     for (const int p : layer) {
-      places[at(p)].y = y + height(places[at(p)]) / 2;
-      y += height(places[at(p)]) + kDown;
+      places[p].y = y + height(places[p]) / 2;
+      y += height(places[p]) + kDown;
     }
-    for (const int p : layer) places[at(p)].y -= (y - kDown) / 2;  // centres the layer around 0
+    for (const int p : layer) places[p].y -= (y - kDown) / 2;  // centres the layer around 0
   }
 
   int per_row_ = 1;
@@ -217,10 +216,10 @@ class Edges {
     std::string d;
     double label_x = 0, label_y = 0;
     for (std::size_t i = 1; i < path.size(); ++i) {
-      const Place &a = layout_.places[at(path[i - 1])], &b = layout_.places[at(path[i])];
+      const Place &a = layout_.places[path[i - 1]], &b = layout_.places[path[i]];
       const double x0 = layout_.x(a.layer) + kBoxWidth, x1 = layout_.x(b.layer), y0 = layout_.y(a), y1 = layout_.y(b);
       const bool next_row = layout_.row(a.layer) != layout_.row(b.layer);
-      const double middle = (x0 + x1) / 2, beside = kBeside - 4 * std::min(taken_[at(a.layer)], 4), gap = next_row ? gap_after(a.layer) : 0;
+      const double middle = (x0 + x1) / 2, beside = kBeside - 4 * std::min(taken_[a.layer], 4), gap = next_row ? gap_after(a.layer) : 0;
       if (i == 1) label_x = middle, label_y = next_row ? gap : (y0 + y1) / 2;
       d += concat(i == 1 ? concat("M", decimal(x0), " ", decimal(y0)) : concat("H", decimal(x0)));
       if (next_row)
@@ -236,7 +235,7 @@ class Edges {
  private:
   static constexpr double kBeside = 26;
 
-  double gap_after(int layer) { return layout_.row_bottom(layer) + kRowGap / 2 + 4 + kBesideGap * taken_[at(layer)]++; }
+  double gap_after(int layer) { return layout_.row_bottom(layer) + kRowGap / 2 + 4 + kBesideGap * taken_[layer]++; }
 
   const Layout& layout_;
   std::vector<int> taken_;  // by layer: how many heights are taken in the gap after it

@@ -55,7 +55,7 @@ std::optional<double> Progress::seconds_left(std::int64_t step, Clock::time_poin
 }
 
 void Progress::draw_bar(const std::string& text, std::int64_t step) {
-  const auto filled = static_cast<std::size_t>(kBarWidth * step / steps_);
+  const std::size_t filled = kBarWidth * step / steps_;
   const std::string bar = std::string(filled, '=') + std::string(kBarWidth - filled, ' ');
   const char* begin = terminal_.colour ? "\033[36m" : "";
   const char* end = terminal_.colour ? "\033[0m" : "";

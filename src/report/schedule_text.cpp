@@ -5,8 +5,8 @@
 #include <cstdio>
 
 #include "base/text.h"
+#include "penstock/table.h"
 #include "report/table.h"
-#include "simulate/table.h"
 
 namespace penstock {
 namespace {

@@ -56,8 +56,7 @@ std::array<bool, kLooks> looks_in(const Timeline& timeline) {
 std::vector<std::vector<std::int32_t>> stages_by_device(const Timeline& timeline) {
   std::vector<std::set<std::int32_t>> stages(timeline.devices.size());
   for (const Activity& activity : timeline.activities)
-    if (activity.lane == Lane::compute && activity.action && activity.stage >= 0)
-      stages[static_cast<std::size_t>(activity.device)].insert(activity.stage);
+    if (activity.lane == Lane::compute && activity.action && activity.stage >= 0) stages[activity.device].insert(activity.stage);
   std::vector<std::vector<std::int32_t>> out;
   for (const auto& device : stages) out.emplace_back(device.begin(), device.end());
   return out;
@@ -70,7 +69,7 @@ std::size_t most_chunks(const std::vector<std::vector<std::int32_t>>& stages) {
 }
 
 std::size_t chunk_of(const std::vector<std::vector<std::int32_t>>& stages, const Activity& activity) {
-  const auto& device = stages[static_cast<std::size_t>(activity.device)];
+  const auto& device = stages[activity.device];
   if (activity.lane != Lane::compute || !activity.action || activity.stage < 0) return 0;
   return static_cast<std::size_t>(std::lower_bound(device.begin(), device.end(), activity.stage) - device.begin());
 }
@@ -94,7 +93,7 @@ double end_of(const Timeline& timeline) {
 std::vector<std::vector<const Activity*>> by_device(const Timeline& timeline, Lane lane) {
   std::vector<std::vector<const Activity*>> out(timeline.devices.size());
   for (const Activity& activity : timeline.activities)
-    if (activity.lane == lane) out[static_cast<std::size_t>(activity.device)].push_back(&activity);
+    if (activity.lane == lane) out[activity.device].push_back(&activity);
   for (auto& activities : out)
     std::stable_sort(activities.begin(), activities.end(), [](const Activity* a, const Activity* b) { return a->begin < b->begin; });
   return out;

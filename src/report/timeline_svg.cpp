@@ -94,12 +94,12 @@ std::string lane_boxes(const Layout& layout, const std::vector<const Activity*>&
     else
       thin.push_back(activity);
   }
-  const auto columns = static_cast<std::size_t>(kChart / kColumn);
+  const std::size_t columns = kChart / kColumn;
   const std::vector<int> merged = dominant_looks(thin, layout.end / static_cast<double>(columns), columns);
   for (std::size_t i = 0, next = 0; i < columns; i = next) {
     for (next = i + 1; next < columns && merged[next] == merged[i];) ++next;
     if (merged[i] >= 0)
-      paths[std::string(looks[static_cast<std::size_t>(merged[i])].name)] +=
+      paths[std::string(looks[merged[i]].name)] +=
           rect_path(kLeft + static_cast<double>(i) * kColumn, y, static_cast<double>(next - i) * kColumn, height);
   }
   std::string out;
@@ -110,7 +110,7 @@ std::string lane_boxes(const Layout& layout, const std::vector<const Activity*>&
 // Draws memory as stacked areas in steps, from the floor up; columns in which nothing changes are left out.
 std::string memory_areas(const Layout& layout, std::size_t device) {
   const std::vector<MemoryPoint>& memory = layout.timeline.memory[device];
-  const auto columns = static_cast<std::size_t>(kChart);
+  const std::size_t columns = kChart;
   const std::vector<const MemoryPoint*> points = memory_by_column(memory, layout.end / static_cast<double>(columns), columns);
   const double floor = layout.floor_of_memory(device), scale = layout.most_memory > 0 ? kMemory / layout.most_memory : 0;
   std::string out;

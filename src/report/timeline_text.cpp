@@ -86,11 +86,11 @@ std::string legend_text(const std::vector<Timeline>& timelines, bool colour) {
 }
 
 std::string rows_text(const Timeline& timeline, const Scale& scale, const TimelineTextOptions& options) {
-  const auto columns = static_cast<std::size_t>(options.columns);
+  const std::size_t columns = options.columns;
   const auto compute = by_device(timeline, Lane::compute), host = by_device(timeline, Lane::host);
   std::vector<std::vector<const Activity*>> incoming(timeline.devices.size());
   for (const Activity& activity : timeline.activities)
-    if (activity.lane == Lane::transfer) incoming[static_cast<std::size_t>(activity.peer)].push_back(&activity);
+    if (activity.lane == Lane::transfer) incoming[activity.peer].push_back(&activity);
   const auto named = [&](const std::string& name) { return name + std::string(scale.names - name.size(), ' ') + " "; };
   std::string out;
   for (std::size_t device = 0; device < timeline.devices.size(); ++device) {

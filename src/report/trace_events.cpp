@@ -67,7 +67,7 @@ class Threads {
       for (std::size_t device = 0; device < rows.size(); ++device) place(rows[device], title);
     }
   }
-  int of(const Activity& activity) const { return of_[static_cast<std::size_t>(&activity - timeline_.activities.data())]; }
+  int of(const Activity& activity) const { return of_[&activity - timeline_.activities.data()]; }
 
   void name_all(std::string& list) const {
     for (const Thread& thread : threads_) {
@@ -102,7 +102,7 @@ class Threads {
         threads_.push_back({activity->device, thread, threads == 1 ? title : concat(title, " ", threads)});
       }
       free.emplace(activity->end, thread);
-      of_[static_cast<std::size_t>(activity - timeline_.activities.data())] = thread;
+      of_[activity - timeline_.activities.data()] = thread;
     }
   }
 
@@ -118,7 +118,7 @@ void add_box(const Timeline& timeline, const Activity& activity, int thread, std
   event.time("ts", begin).time("dur", nanoseconds(activity.end) - begin).arguments();
   if (activity.stage >= 0) event.add("stage", activity.stage);
   if (activity.microbatch >= 0) event.add("microbatch", activity.microbatch);
-  if (activity.task >= 0) event.add("task", timeline.tasks[static_cast<std::size_t>(activity.task)]);
+  if (activity.task >= 0) event.add("task", timeline.tasks[activity.task]);
   if (activity.item >= 0) event.add("item", activity.item);
   if (activity.bytes > 0) event.amount("bytes", activity.bytes);
 }

@@ -11,12 +11,11 @@
 namespace penstock {
 namespace {
 
-using Path = RulesPlacement::Path;
-
 // The most stages that an actor has.
 int own_chunks(const RulesPlacement& placement, const ScheduleOptions& options) {
-  if (placement.path == Path::chain) return 1;
-  if (placement.path == Path::stages) return (static_cast<int>(placement.actors.size()) + options.actors - 1) / options.actors;
+  if (placement.path == RulesPlacement::Path::chain) return 1;
+  if (placement.path == RulesPlacement::Path::stages)
+    return (static_cast<int>(placement.actors.size()) + options.actors - 1) / options.actors;
   return placement.chunks > 0 ? placement.chunks : options.chunks;
 }
 
@@ -51,7 +50,7 @@ std::vector<std::int32_t> actors_of(const Rules& rules, const ScheduleOptions& o
                        " micro-batches is too large"),
                 {concat("the product may be up to ", kMostForwards)});
   }
-  if (placement.path == Path::stages) {
+  if (placement.path == RulesPlacement::Path::stages) {
     const std::int32_t last = *std::max_element(placement.actors.begin(), placement.actors.end());
     if (last >= options.actors)
       throw Error(concat(rules.name, ": the placement names actor ", last, " of ", options.actors), {}, concat("--actors ", last + 1));
@@ -59,7 +58,7 @@ std::vector<std::int32_t> actors_of(const Rules& rules, const ScheduleOptions& o
   }
   std::vector<std::int32_t> out;
   for (int c = 0; c < chunks; ++c) {
-    const bool back = placement.path == Path::wave && c % 2 == 1;
+    const bool back = placement.path == RulesPlacement::Path::wave && c % 2 == 1;
     for (int r = 0; r < options.actors; ++r) out.push_back(back ? options.actors - 1 - r : r);
   }
   return out;
@@ -72,7 +71,7 @@ StageShape shape_of(const Rules& rules, std::size_t stages) {
   for (const auto& [from, to] : rules.edges) {
     if (static_cast<std::size_t>(to) >= stages)
       throw Error(concat(rules.name, ": edge ", from, ">", to, " names stage ", to, " of ", stages));
-    auto& before = shape.predecessors[static_cast<std::size_t>(to)];
+    auto& before = shape.predecessors[to];
     if (std::find(before.begin(), before.end(), from) == before.end()) before.push_back(from);
   }
   return shape;

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "penstock/rules.h"
+#include "penstock/table.h"
 #include "schedule/engine.h"
-#include "simulate/table.h"
 
 namespace penstock {
 

@@ -14,9 +14,9 @@ namespace {
 const std::vector<std::string> kStatements = {"placement", "edges", "prefer", "warm-up", "steady", "drain", "order", "limit", "times"};
 constexpr std::int64_t kMostStages = 1 << 20;
 
-class Parser {
+class RulesParser {
  public:
-  Parser(std::string_view text, std::string_view file) : cursor_(file, text) { rules_.name = file; }
+  RulesParser(std::string_view text, std::string_view file) : cursor_(file, text) { rules_.name = file; }
 
   Rules parse() {
     cursor_.header("rules", 1);
@@ -236,7 +236,7 @@ std::string print(const Rules& rules) {
 }
 
 Rules parse_rules(std::string_view text, std::string_view file) {
-  return Parser(text, file).parse();
+  return RulesParser(text, file).parse();
 }
 
 }  // namespace penstock

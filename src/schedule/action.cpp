@@ -56,10 +56,10 @@ std::int32_t Schedule::microbatches() const {
 
 StageShape chain(int stages, bool forward_only) {
   StageShape shape;
-  shape.predecessors.resize(static_cast<std::size_t>(stages));
-  for (int s = 1; s < stages; ++s) shape.predecessors[static_cast<std::size_t>(s)] = {s - 1};
-  shape.has_backward.assign(static_cast<std::size_t>(stages), !forward_only);
-  shape.has_parameters.assign(static_cast<std::size_t>(stages), true);
+  shape.predecessors.resize(stages);
+  for (int s = 1; s < stages; ++s) shape.predecessors[s] = {s - 1};
+  shape.has_backward.assign(stages, !forward_only);
+  shape.has_parameters.assign(stages, true);
   return shape;
 }
 
@@ -71,10 +71,10 @@ StageShape chain_of(const Schedule& schedule) {
 }
 
 std::vector<std::int32_t> actor_of_stage(const Schedule& schedule) {
-  std::vector<std::int32_t> actors(static_cast<std::size_t>(schedule.stages()), -1);
+  std::vector<std::int32_t> actors(schedule.stages(), -1);
   for (std::size_t a = 0; a < schedule.actors.size(); ++a) {
     for (const Action& action : schedule.actors[a]) {
-      std::int32_t& actor = actors[static_cast<std::size_t>(action.stage)];
+      std::int32_t& actor = actors[action.stage];
       if (action.kind == Kind::F && actor < 0) actor = static_cast<std::int32_t>(a);
     }
   }

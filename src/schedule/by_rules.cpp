@@ -46,12 +46,12 @@ class RulesPolicy {
   RulesPolicy(const EngineRules& rules, const EngineWork& work) : rules_(rules), work_(work), actors_(at(work.actor_count)) {
     const std::int32_t ways = static_cast<std::int32_t>(work.actors.size());
     for (std::int32_t way = 0; way < ways; ++way) {
-      for (std::int32_t s = 0; s < static_cast<std::int32_t>(work.actors[at(way)].size()); ++s) {
+      for (std::int32_t s = 0; s < std::ssize(work.actors[way]); ++s) {
         Slot& slot = slots_.emplace_back();
         slot.stage = s;
-        slot.actor = work.actors[at(way)][at(s)];
+        slot.actor = work.actors[way][s];
         for (const EngineLimit& limit : rules.limits) slot.most.push_back(limit.most(slot.actor, s));
-        Actor& actor = actors_[at(slot.actor)];
+        Actor& actor = actors_[slot.actor];
         actor.slots.push_back(slots_.size() - 1);
         actor.forwards_left += (work.microbatches - way + ways - 1) / ways;
       }
@@ -61,7 +61,7 @@ class RulesPolicy {
   void ready(const Action& action) { slot_of(action).ready[class_of(action.kind)].push(action.microbatch); }
 
   std::optional<Action> next(std::int32_t a) {
-    Actor& actor = actors_[at(a)];
+    Actor& actor = actors_[a];
     const std::optional<Action> action = choose(actor);
     if (!action) return {};
     const Class of = class_of(action->kind);
@@ -105,11 +105,11 @@ class RulesPolicy {
   Slot& slot_of(const Action& action) {
     return slots_[at(action.microbatch) % work_.actors.size() * work_.shape.predecessors.size() + at(action.stage)];
   }
-  bool has_backward(std::int32_t stage) const { return work_.shape.has_backward[at(stage)]; }
+  bool has_backward(std::int32_t stage) const { return work_.shape.has_backward[stage]; }
 
   void count(std::int32_t actor, const Action& action, std::int32_t live, std::int32_t open) {
     if (!has_backward(action.stage)) return;
-    for (InFlight* of : {&actors_[at(actor)].in_flight, &slot_of(action).in_flight}) {
+    for (InFlight* of : {&actors_[actor].in_flight, &slot_of(action).in_flight}) {
       of->live += live;
       of->open += open;
     }
@@ -121,7 +121,7 @@ class RulesPolicy {
   }
 
   std::int32_t in_flight(const Slot& slot, const EngineLimit& limit) const {
-    const InFlight& of = limit.each ? slot.in_flight : actors_[at(slot.actor)].in_flight;
+    const InFlight& of = limit.each ? slot.in_flight : actors_[slot.actor].in_flight;
     return limit.until_input ? of.open : of.live;
   }
 
@@ -138,7 +138,7 @@ class RulesPolicy {
     const std::int64_t m = slot.ready[of].top(), position = of == kForward ? slot.stage : -slot.stage;
     if (order.way == RulesOrder::Way::depth) return {-position, m, 0};
     if (order.way == RulesOrder::Way::breadth) return {position, m, 0};
-    const std::int64_t size = order.size.empty() ? 1 : order.size[at(slot.actor)];
+    const std::int64_t size = order.size.empty() ? 1 : order.size[slot.actor];
     return {m / size, position, m % size};
   }
 
@@ -175,7 +175,7 @@ class RulesPolicy {
     return {};
   }
 
-  // Of an action that is ready.
+  // Why an action that is ready does not run.
   std::string why_not(const Slot& slot, Kind kind, std::int32_t microbatch) const {
     const std::string what = concat("actor ", slot.actor, ": ", text(Action{slot.stage, kind, microbatch}), " waits: ");
     const std::size_t limit = kind == Kind::F ? reached(slot) : rules_.limits.size();
@@ -184,7 +184,7 @@ class RulesPolicy {
       return concat(what, in_flight(slot, by), " in flight, and \"", by.text, "\" allows ", slot.most[limit]);
     }
     const char* names[] = {"warm-up", "steady", "drain"};
-    return concat(what, names[phase(actors_[at(slot.actor)])], " does not let ", name(kind), " run");
+    return concat(what, names[phase(actors_[slot.actor])], " does not let ", name(kind), " run");
   }
 
   const EngineRules& rules_;

@@ -21,7 +21,7 @@
 namespace penstock {
 
 std::vector<double> link_transfers(const ScheduleOptions& options) {
-  const std::size_t links = static_cast<std::size_t>(options.actors - 1);
+  const std::size_t links = options.actors - 1;
   if (options.transfers.size() == links) return options.transfers;
   return std::vector<double>(links, options.transfers.empty() ? 0 : options.transfers.front());
 }
@@ -37,7 +37,7 @@ Schedule crosspipe(const ScheduleOptions& options) {
   EngineWork work = chunked_work(options);
   work.split = true;
   work.arrival = [transfers = link_transfers(options)](std::int32_t from, std::int32_t to, double ready, double) {
-    return ready + transfers[at(std::min(from, to))];
+    return ready + transfers[std::min(from, to)];
   };
   InOrder order{.live = options.in_flight > 0 ? options.in_flight : options.actors, .alternate = true};
   for (int r = 0; r < options.actors; ++r) {

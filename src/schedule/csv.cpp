@@ -32,7 +32,7 @@ std::string shown(std::string_view text) {
 bool take_number(std::string_view& text, std::int32_t& out) {
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), out);
   if (failure != std::errc() || text.front() == '-') return false;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  text.remove_prefix(end - text.data());
   return true;
 }
 

@@ -40,7 +40,7 @@ Schedule dual_pipe(const ScheduleOptions& options) {
   Schedule schedule;
   for (int a = 0; a < p; ++a) {
     const bool lower = a >= p / 2;  // of the actors; its first chunk is of the direction that starts at actor p-1
-    auto& row = schedule.actors.emplace_back(folded.actors[static_cast<std::size_t>(lower ? p - 1 - a : a)]);
+    auto& row = schedule.actors.emplace_back(folded.actors[lower ? p - 1 - a : a]);
     for (Action& action : row) {
       const bool second = action.stage >= p / 2;
       if (second != lower) action.microbatch += half;

@@ -3,7 +3,7 @@
 // (github.com/deepseek-ai/DualPipe; torch.distributed.pipelining's ScheduleDualPipeV is the same), and that of JaxPP (2412.14374), which
 // at the end splits fewer backwards and puts all weight gradients last.
 //
-// Of chunk times (half of F and B), with F&B of a pair: bubble (p-1)(F&B+B-3W), exact where F=I=W and a pair is one piece (simulate
+// In chunk times (half of F and B), with F&B of a pair: bubble (p-1)(F&B+B-3W), exact where F=I=W and a pair is one piece (simulate
 // --atomic-pairs); half of it where F and B of a pair run one after the other. JaxPP's is larger: by F/2 for p=2 and 3, 1.5F for p=4, 4.5F
 // for p=8. Peak (2p+1)A/2; one copy of the parameters. --split-backward makes each B an I and a W, whose I goes out early: the same time
 // without latency for DeepSeek's order, less for JaxPP's and wherever there is latency.
@@ -27,9 +27,9 @@ namespace penstock {
 namespace {
 
 // One actor's row: both of its stages, each kind in the order of micro-batches.
-class Row {
+class PairedRow {
  public:
-  Row(int actors, int actor) : stage_{actor, folded_stage(actors, 1, actor)} {}
+  PairedRow(int actors, int actor) : stage_{actor, folded_stage(actors, 1, actor)} {}
 
   void forward(int chunk) { actions.push_back({stage_[chunk], Kind::F, forwards_[chunk]++}); }
   // Whole, or its input gradient with W still to come.
@@ -57,7 +57,7 @@ class Row {
 };
 
 // Fill and steady state, up to the last forward.
-void forwards(Row& row, int p, int m, int r) {
+void forwards(PairedRow& row, int p, int m, int r) {
   for (int i = 0; i < 2 * (p - 1 - r); ++i) row.forward(0);
   for (int i = 0; i <= r; ++i) {
     row.forward(0);
@@ -84,7 +84,7 @@ void forwards(Row& row, int p, int m, int r) {
 }
 
 // From the middle of the drain on every backward is split, and their W fill what follows.
-void drain_deepseek(Row& row, int p, int r) {
+void drain_deepseek(PairedRow& row, int p, int r) {
   const int half = (r + 1) / 2;
   for (int i = 0; i <= r; ++i) {
     row.backward(1, i > half || (i == half && r % 2 == 1));
@@ -98,7 +98,7 @@ void drain_deepseek(Row& row, int p, int r) {
 }
 
 // Odd actors split the second chunk's backwards, even ones the first chunk's; actor 0 none. All W at the end, by micro-batch.
-void drain_jaxpp(Row& row, int p, int r) {
+void drain_jaxpp(PairedRow& row, int p, int r) {
   const int half = (r + 1) / 2;
   for (int i = 0; i <= r; ++i) {
     row.backward(1, i >= half && r % 2 == 1);
@@ -110,7 +110,7 @@ void drain_jaxpp(Row& row, int p, int r) {
   while (!row.weights.empty()) row.weight();
 }
 
-Schedule dual_pipe_v(std::string_view name, const ScheduleOptions& options, void (*drain)(Row&, int, int)) {
+Schedule dual_pipe_v(std::string_view name, const ScheduleOptions& options, void (*drain)(PairedRow&, int, int)) {
   require_two_chunks(name, options);
   const int p = options.actors, m = options.microbatches;
   if (m < 2 * p) {
@@ -119,7 +119,7 @@ Schedule dual_pipe_v(std::string_view name, const ScheduleOptions& options, void
   }
   Schedule schedule;
   for (int r = 0; r < p; ++r) {
-    Row row(p, r);
+    PairedRow row(p, r);
     forwards(row, p, m, r);
     drain(row, p, r);
     schedule.actors.push_back(std::move(row.actions));

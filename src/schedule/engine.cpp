@@ -13,11 +13,11 @@ std::size_t unit(const EngineRun& run, const Action& action) {
 }
 
 bool has_backward(const EngineRun& run, std::int32_t stage) {
-  return run.work->shape.has_backward[at(stage)];
+  return run.work->shape.has_backward[stage];
 }
 
 double time_of(const EngineWork& work, const Action& action) {
-  return work.stages.empty() ? 1 : work.stages[at(action.stage)].time[static_cast<std::size_t>(action.kind)];
+  return work.stages.empty() ? 1 : work.stages[action.stage].time[static_cast<std::size_t>(action.kind)];
 }
 
 void make_ready(EngineRun& run, const Action& action) {
@@ -37,7 +37,7 @@ void arrive(EngineRun& run, const Action& action, double time) {
 void send(EngineRun& run, std::int32_t from, const Action& action, const std::vector<std::int32_t>& to) {
   const EngineWork& work = *run.work;
   const bool forward = action.kind == Kind::F;
-  const double now = run.actors[at(from)].free;
+  const double now = run.actors[from].free;
   const auto takes = [&](std::int32_t other) { return forward || has_backward(run, other); };
   const auto parcel = [&](std::int32_t actor) {
     return std::lower_bound(run.parcels.begin(), run.parcels.end(), actor, [](const auto& p, std::int32_t a) { return p.first < a; });
@@ -50,7 +50,7 @@ void send(EngineRun& run, std::int32_t from, const Action& action, const std::ve
     if (sent == run.parcels.end() || sent->first != actor) sent = run.parcels.insert(sent, {actor, 0});
     if (work.stages.empty()) continue;
     // An output goes there once, a gradient for each stage that it is of.
-    forward ? sent->second = work.stages[at(action.stage)].forward_bytes : sent->second += work.stages[at(other)].backward_bytes;
+    forward ? sent->second = work.stages[action.stage].forward_bytes : sent->second += work.stages[other].backward_bytes;
   }
   for (auto& [actor, bytes] : run.parcels) bytes = work.arrival(from, actor, now, bytes);  // from here on a time
   for (const std::int32_t other : to) {
@@ -65,15 +65,15 @@ void send(EngineRun& run, std::int32_t from, const Action& action, const std::ve
 
 void finish(EngineRun& run, std::int32_t actor, const Action& action) {
   const EngineWork& work = *run.work;
-  run.actors[at(actor)].runs = false;
+  run.actors[actor].runs = false;
   run.awake.push_back(actor);
   run.ended.emplace_back(actor, action);
   if (action.kind == Kind::F) {
-    if (has_backward(run, action.stage)) arrive(run, {action.stage, work.backward(), action.microbatch}, run.actors[at(actor)].free);
-    send(run, actor, action, run.successors[at(action.stage)]);
+    if (has_backward(run, action.stage)) arrive(run, {action.stage, work.backward(), action.microbatch}, run.actors[actor].free);
+    send(run, actor, action, run.successors[action.stage]);
   } else if (action.kind != Kind::W) {
     if (work.split) make_ready(run, {action.stage, Kind::W, action.microbatch});
-    send(run, actor, action, work.shape.predecessors[at(action.stage)]);
+    send(run, actor, action, work.shape.predecessors[action.stage]);
   }
 }
 
@@ -95,12 +95,11 @@ EngineRun begin_run(const EngineWork& work) {
   const std::int32_t stages = static_cast<std::int32_t>(predecessors.size());
   run.successors.resize(predecessors.size());
   for (std::int32_t s = 0; s < stages; ++s)
-    for (const std::int32_t before : predecessors[at(s)]) run.successors[at(before)].push_back(s);
+    for (const std::int32_t before : predecessors[s]) run.successors[before].push_back(s);
   for (auto& times : run.ready_at) times.resize(predecessors.size() * at(work.microbatches), 0);
   for (std::int32_t s = 0; s < stages; ++s) {
-    const std::int32_t before = static_cast<std::int32_t>(predecessors[at(s)].size());
-    const auto after =
-        std::count_if(run.successors[at(s)].begin(), run.successors[at(s)].end(), [&](auto t) { return has_backward(run, t); });
+    const std::int32_t before = static_cast<std::int32_t>(predecessors[s].size());
+    const auto after = std::count_if(run.successors[s].begin(), run.successors[s].end(), [&](auto t) { return has_backward(run, t); });
     run.needs[0].insert(run.needs[0].end(), at(work.microbatches), before);
     run.needs[1].insert(run.needs[1].end(), at(work.microbatches), static_cast<std::int32_t>(after) + 1);  // and its own forward
     run.left += static_cast<std::int64_t>(work.microbatches) * (has_backward(run, s) ? 2 + work.split : 1);
@@ -111,12 +110,12 @@ EngineRun begin_run(const EngineWork& work) {
 }
 
 void start_action(EngineRun& run, std::int32_t actor, const Action& action) {
-  EngineActor& on = run.actors[at(actor)];
+  EngineActor& on = run.actors[actor];
   if (action.kind != Kind::W) on.free = std::max(on.free, run.ready_at[action.kind != Kind::F][unit(run, action)]);
   on.free += time_of(*run.work, action);
   on.runs = true;
   --run.left;
-  run.schedule.actors[at(actor)].push_back(action);
+  run.schedule.actors[actor].push_back(action);
   run.events.push({on.free, true, actor, action});
 }
 

@@ -16,7 +16,7 @@
 
 namespace penstock {
 
-// Of one stage and one micro-batch.
+// The costs of one stage and one micro-batch.
 struct EngineStage {
   std::array<double, 4> time = {1, 1, 1, 1};     // by Kind: F, B, I, W; finite and not negative
   double forward_bytes = 0, backward_bytes = 0;  // of its output; of the gradient of its output, from each stage that it feeds
@@ -24,7 +24,7 @@ struct EngineStage {
 
 struct EngineWork {
   StageShape shape;
-  // Of each way, the actor of each stage: micro-batch m takes way m modulo ways.
+  // For each way, the actor of each stage: micro-batch m takes way m modulo ways.
   std::vector<std::vector<std::int32_t>> actors;
   std::int32_t actor_count = 1, microbatches = 1;
   bool split = false;                 // backwards are I and W
@@ -34,7 +34,7 @@ struct EngineWork {
   double tolerance = 0;  // what ends or arrives within so much time is known together: a multiple of rounding
 
   std::int32_t actor_of(std::int32_t stage, std::int32_t microbatch) const {
-    return actors[static_cast<std::size_t>(microbatch) % actors.size()][static_cast<std::size_t>(stage)];
+    return actors[static_cast<std::size_t>(microbatch) % actors.size()][stage];
   }
   Kind backward() const { return split ? Kind::I : Kind::B; }
 };
@@ -64,7 +64,7 @@ struct EngineRun {
   const EngineWork* work = nullptr;
   std::vector<std::vector<std::int32_t>> successors;
   std::vector<EngineActor> actors;
-  // Of each stage and micro-batch, of F and of the backward: needs that have not come, and when the last of those that have did.
+  // By stage and micro-batch, for F and for the backward: needs that have not come, and when the last of those that have did.
   std::array<std::vector<std::int32_t>, 2> needs;
   std::array<std::vector<double>, 2> ready_at;
   std::priority_queue<EngineEvent, std::vector<EngineEvent>, std::greater<>> events;
@@ -94,7 +94,7 @@ Listed run_engine(const EngineWork& work, Policy& policy) {
     for (const Action& action : run.ready) policy.ready(action);
     for (const auto& [actor, action] : run.ended) policy.ended(actor, action);
     for (const std::int32_t actor : run.awake) {
-      if (run.actors[static_cast<std::size_t>(actor)].runs) continue;
+      if (run.actors[actor].runs) continue;
       if (const std::optional<Action> next = policy.next(actor)) start_action(run, actor, *next);
     }
   } while (advance_run(run));

@@ -13,7 +13,7 @@ EngineWork folded_work(int actors, int chunks, int microbatches) {
 }
 
 Schedule oldest_first(const EngineWork& work, int live_limit, int turn) {
-  std::vector<Kind> turns(static_cast<std::size_t>(turn), Kind::B);
+  std::vector<Kind> turns(turn, Kind::B);
   turns.insert(turns.end(), turns.size(), Kind::F);
   EngineRules rules;
   rules.phases.fill(Preference{turns});

@@ -19,7 +19,7 @@ Schedule chimera(const ScheduleOptions& options);
 Schedule bitpipe(const ScheduleOptions& options);
 Schedule hanayo(const ScheduleOptions& options);
 
-// Of actor r's chunks where even ones go down the actors and odd ones come back up: r, 2p-1-r, 2p+r, ...
+// The stages of actor r's chunks where even ones go down the actors and odd ones come back up: r, 2p-1-r, 2p+r, ...
 inline std::int32_t folded_stage(int actors, int chunk, int actor) {
   return chunk * actors + (chunk % 2 == 0 ? actor : actors - 1 - actor);
 }

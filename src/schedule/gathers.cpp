@@ -16,7 +16,7 @@ struct Run {
   std::size_t begin, end;  // the first and the last of its pieces: actions, or fused actions as one
 };
 
-// Of one actor.
+// Gathers and reductions of one actor's row.
 class Gatherer {
  public:
   // `run_of`: of each stage and micro-batch, the backward run that it belongs to; of all actors. `first_run`: how many others have.
@@ -97,7 +97,7 @@ class Gatherer {
   std::vector<std::vector<Action>> before_;  // each piece, and behind the last
 };
 
-// Of each action of a row: whether it is the last there to add to the gradients of a backward run, its own or another actor's.
+// By action of a row: whether it is the last there to add to the gradients of a backward run, its own or another actor's.
 std::vector<bool> last_of_runs(const std::vector<Action>& row, const std::vector<std::int32_t>& run_of, std::size_t microbatches) {
   std::vector<bool> last(row.size(), false);
   std::set<std::pair<std::int32_t, std::int32_t>> seen;  // stage, run

@@ -39,7 +39,7 @@ std::vector<int> graphpipe_in_flight(const StageShape& shape, const std::vector<
   for (std::size_t y = shape.predecessors.size(); y-- > 0;) {  // what y feeds comes after it and is done
     in_flight[y] = (in_flight[y] + sizes[y] - 1) / sizes[y] * sizes[y];
     for (const std::int32_t before : shape.predecessors[y]) {
-      const std::size_t x = static_cast<std::size_t>(before);
+      const std::size_t x = before;
       in_flight[x] = std::max(in_flight[x], in_flight[y] + std::max(sizes[x], sizes[y]));
     }
   }

@@ -27,8 +27,8 @@ class InOrderPolicy {
   void stuck() const { invariant(false, "the limit lets each micro-batch through"); }
 
   std::optional<Action> next(std::int32_t a) {
-    Progress& actor = actors_[at(a)];
-    const auto& lists = order_.lists[at(a)];
+    Progress& actor = actors_[a];
+    const auto& lists = order_.lists[a];
     const std::size_t first = order_.alternate && actor.last_list == 0 ? 1 : 0;
     for (std::size_t i = 0; i < lists.size(); ++i) {
       const std::size_t list = (first + i) % lists.size();

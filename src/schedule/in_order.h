@@ -9,7 +9,7 @@
 namespace penstock {
 
 struct InOrder {
-  // Of each actor: lists of F and I, each in the order in which it will run. Of the lists whose first action can run, the first goes on;
+  // By actor: lists of F and I, each in the order in which it will run. Of the lists whose first action can run, the first goes on;
   // where none can, the oldest I's W.
   std::vector<std::vector<std::vector<Action>>> lists{};
   std::int32_t live = 0;   // so many forwards at most wait for their W on an actor
@@ -18,7 +18,7 @@ struct InOrder {
   std::vector<std::int32_t> forwards_before_input{};
 };
 
-// Of stages in a chain whose backward is split. A limit under which nothing can run is a bug.
+// The table of stages in a chain whose backward is split. A limit under which nothing can run is a bug.
 Schedule in_order(const InOrder& order, const EngineWork& work);
 
 }  // namespace penstock

@@ -7,12 +7,12 @@ namespace penstock {
 
 class Interleave {
  public:
-  // Of options.group micro-batches in a group, or as many as actors.
+  // A group has options.group micro-batches, or as many as there are actors.
   explicit Interleave(const ScheduleOptions& options);
 
   // Positions of an actor's order, some of which hold no micro-batch.
   int pieces() const;
-  // Of those, how many come before the last chunk's first.
+  // How many of those come before the last chunk's first.
   int first_round() const { return (chunks_ - 1) * slots_; }
   // What `kind` does at position `piece`, backwards through the chunks in reverse; micro-batch -1: nothing.
   Action action(Kind kind, int actor, int piece) const;

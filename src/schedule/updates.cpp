@@ -8,7 +8,7 @@ namespace penstock {
 
 Schedule with_updates(Schedule schedule) {
   schedule.cells.clear();
-  const std::size_t stages = static_cast<std::size_t>(schedule.stages());
+  const std::size_t stages = schedule.stages();
   for (std::vector<Action>& row : schedule.actors) {
     std::erase_if(row, [](const Action& action) { return action.kind == Kind::U; });
     if (!row.empty()) row.back().fused_with_next = false;  // nothing follows it
@@ -16,8 +16,8 @@ Schedule with_updates(Schedule schedule) {
     for (std::size_t i = row.size(); i-- > 0;) {
       const std::int32_t stage = row[i].stage;
       const bool works = is_compute(row[i].kind) || row[i].kind == Kind::REDUCE_GRAD;
-      if (!works || updated[static_cast<std::size_t>(stage)]) continue;
-      updated[static_cast<std::size_t>(stage)] = true;
+      if (!works || updated[stage]) continue;
+      updated[stage] = true;
       if (row[i].kind == Kind::F) continue;
       std::size_t last = i;  // of the fused pair that the action may be in, which stays together
       while (row[last].fused_with_next) ++last;

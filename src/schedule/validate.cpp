@@ -24,7 +24,7 @@ std::string title(const Schedule& schedule) {
 }
 
 const Action& at(const Schedule& schedule, Position p) {
-  return schedule.actors[static_cast<std::size_t>(p.actor)][static_cast<std::size_t>(p.index)];
+  return schedule.actors[p.actor][p.index];
 }
 
 std::string unit_text(std::int32_t stage, Kind kind, std::int32_t microbatch) {
@@ -68,7 +68,7 @@ void check_names(const Schedule& schedule, const StageShape& shape, std::int32_t
                   "change the number of micro-batches, or the table");
     }
     const bool backward = action.kind != Kind::F && is_compute(action.kind);
-    if ((backward || is_residual(action.kind)) && !shape.has_backward[static_cast<std::size_t>(action.stage)]) {
+    if ((backward || is_residual(action.kind)) && !shape.has_backward[action.stage]) {
       throw Error(concat(where(), backward ? " is a backward of a stage without" : " prepares a backward of a stage without"),
                   {concat("stage ", action.stage, " only runs forward")}, "leave it out, or use a table made with --forward-only");
     }
@@ -81,7 +81,8 @@ struct Microbatches {
   Position named_by;
 };
 
-// Those that the table names. Throws where their largest number, which sizes everything after, is beyond what its forwards fill.
+// The micro-batches that the table names. Throws where their largest number, which sizes everything after, is beyond what its forwards
+// fill.
 Microbatches named_microbatches(const Schedule& schedule) {
   std::int64_t forwards = 0, last = -1;
   Position largest;
@@ -104,10 +105,10 @@ Microbatches named_microbatches(const Schedule& schedule) {
 // The first forward that `stage` lacks, and where it belongs: before its backward, else near the stage's forward before it, else near
 // the micro-batch's in another stage.
 [[noreturn]] void fail_missing_forward(const Schedule& schedule, std::int32_t stage, std::int64_t forwards, const Microbatches& step) {
-  std::vector<bool> present(static_cast<std::size_t>(step.count), false);
+  std::vector<bool> present(step.count, false);
   for_each_action(schedule, [&](const Action& action, Position) {
     if (action.kind != Kind::F || action.stage != stage) return;
-    for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) present[static_cast<std::size_t>(m)] = true;
+    for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) present[m] = true;
   });
   const std::int32_t missing = static_cast<std::int32_t>(std::find(present.begin(), present.end(), false) - present.begin());
   Position backward, same_stage, same_microbatch, any;
@@ -136,7 +137,7 @@ Microbatches named_microbatches(const Schedule& schedule) {
 void check_forwards(const Schedule& schedule, const StageShape& shape, const Microbatches& step) {
   std::vector<std::int64_t> forwards(shape.predecessors.size(), 0);
   for_each_action(schedule, [&](const Action& action, Position) {
-    if (action.kind == Kind::F) forwards[static_cast<std::size_t>(action.stage)] += action.count;
+    if (action.kind == Kind::F) forwards[action.stage] += action.count;
   });
   const auto lacking = std::find_if(forwards.begin(), forwards.end(), [&](std::int64_t n) { return n < step.count; });
   if (lacking == forwards.end()) return;
@@ -158,8 +159,8 @@ WorkIndex index_once(const Schedule& schedule, const StageShape& shape, std::int
 // Each forward has its backward, whole or in two.
 void check_backwards(const WorkIndex& work) {
   const Schedule& schedule = *work.schedule;
-  for (std::int32_t s = 0; s < static_cast<std::int32_t>(work.shape->predecessors.size()); ++s) {
-    if (!work.shape->has_backward[static_cast<std::size_t>(s)]) continue;
+  for (std::int32_t s = 0; s < std::ssize(work.shape->predecessors); ++s) {
+    if (!work.shape->has_backward[s]) continue;
     for (std::int32_t m = 0; m < work.microbatches; ++m) {
       const Position forward = work.forward[work.unit(s, m)], backward = work.backward[work.unit(s, m)],
                      weight = work.weight[work.unit(s, m)];
@@ -170,7 +171,7 @@ void check_backwards(const WorkIndex& work) {
                     {concat(weight ? "" : unit_text(s, Kind::B, m) + " or ", unit_text(s, Kind::I, m), " is missing")},
                     concat("add it to row ", forward.actor + 1, ", where ", text(work.at(forward)), " stands"));
       }
-      if (!weight && work.shape->has_parameters[static_cast<std::size_t>(s)]) {
+      if (!weight && work.shape->has_parameters[s]) {
         throw Error(concat(named(backward), " has no weight gradient after it"), {concat(unit_text(s, Kind::W, m), " is missing")},
                     concat("add ", unit_text(s, Kind::W, m), " to any row, or write ", unit_text(s, Kind::B, m), " for both"));
       }
@@ -207,7 +208,7 @@ void check_residuals(const WorkIndex& work) {
     if (static_cast<bool>(offload) != static_cast<bool>(reload)) {
       const Position there = offload ? offload : reload;
       const Kind missing = offload ? Kind::RELOAD : Kind::OFFLOAD;
-      const std::size_t microbatches = static_cast<std::size_t>(work.microbatches);
+      const std::size_t microbatches = work.microbatches;
       const std::string unit_name =
           unit_text(static_cast<std::int32_t>(unit / microbatches), missing, static_cast<std::int32_t>(unit % microbatches));
       throw Error(concat(named(there), offload ? " is never reloaded" : " was never offloaded"), {concat(unit_name, " is missing")},
@@ -220,7 +221,7 @@ void check_residuals(const WorkIndex& work) {
   }
 }
 
-// Of one actor's row: what its UNSHARD, RESHARD and REDUCE_GRAD do to each stage.
+// For one actor's row: what its UNSHARD, RESHARD and REDUCE_GRAD do to each stage.
 class Shards {
  public:
   Shards(const Schedule& schedule, std::size_t actor) : schedule_(schedule), actor_(actor) {
@@ -291,11 +292,10 @@ struct Link {
 };
 
 std::vector<Link> circle(const WorkIndex& work, const std::vector<std::int32_t>& done) {
-  const auto stuck = [&](std::int32_t actor) { return Position{actor, done[static_cast<std::size_t>(actor)]}; };
+  const auto stuck = [&](std::int32_t actor) { return Position{actor, done[actor]}; };
   const auto next = [&](Position head) { return unmet_need(work, work.at(head), done); };
   std::int32_t actor = 0;
-  while (done[static_cast<std::size_t>(actor)] == static_cast<std::int32_t>(work.schedule->actors[static_cast<std::size_t>(actor)].size()))
-    ++actor;
+  while (done[actor] == std::ssize(work.schedule->actors[actor])) ++actor;
   // After as many steps as there are actors the path is in the circle.
   for (std::size_t i = 0; i < done.size(); ++i) actor = next(stuck(actor)).actor;
   std::vector<Link> links;
@@ -400,7 +400,7 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
   for (std::size_t a = 0; work.has_sharding && a < schedule.actors.size(); ++a) Shards(schedule, a).check();
   const std::vector<std::int32_t> done = walk(work, [](Position) {});
   for (std::size_t a = 0; a < done.size(); ++a) {
-    if (done[a] < static_cast<std::int32_t>(schedule.actors[a].size())) fail_circular(work, done);
+    if (done[a] < std::ssize(schedule.actors[a])) fail_circular(work, done);
   }
 }
 

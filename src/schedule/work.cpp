@@ -28,8 +28,8 @@ WorkIndex index_work(const Schedule& schedule, const StageShape& shape, std::int
   for (std::size_t s = 0; s < stages; ++s) {
     for (std::int32_t before : shape.predecessors[s]) {
       invariant(before >= 0 && before < static_cast<std::int32_t>(s), "stages are numbered in topological order");
-      work.successors[static_cast<std::size_t>(before)].push_back(static_cast<std::int32_t>(s));
-      if (shape.has_backward[s]) work.backward_successors[static_cast<std::size_t>(before)].push_back(static_cast<std::int32_t>(s));
+      work.successors[before].push_back(static_cast<std::int32_t>(s));
+      if (shape.has_backward[s]) work.backward_successors[before].push_back(static_cast<std::int32_t>(s));
     }
   }
   work.forward.resize(stages * static_cast<std::size_t>(microbatches));

@@ -7,27 +7,20 @@
 #include <string>
 #include <vector>
 
-#include "penstock/schedule.h"
+#include "penstock/table.h"
 
 namespace penstock {
-
-struct Position {
-  std::int32_t actor = -1;  // -1: nowhere
-  std::int32_t index = -1;  // in the actor's row
-
-  explicit operator bool() const { return actor >= 0; }
-  bool operator==(const Position&) const = default;
-};
 
 // "plan.csv:3:7", row and cell from 1; of a generated table the cell in which it is printed.
 std::string place(const Schedule& schedule, Position p);
 
-// Of a table whose stages are in `shape` and whose micro-batches are below `microbatches`. Refers to both; they must outlive it.
+// An index of the actions of a table whose stages are in `shape` and whose micro-batches are below `microbatches`. Refers to both; they
+// must outlive it.
 struct WorkIndex {
   const Schedule* schedule = nullptr;
   const StageShape* shape = nullptr;
   std::int32_t microbatches = 0;
-  // Of each stage: the stages it feeds, and those of them that have a backward.
+  // By stage: the stages it feeds, and those of them that have a backward.
   std::vector<std::vector<std::int32_t>> successors, backward_successors;
   // At stage * microbatches + micro-batch. backward: of B or I. weight: of W, or of B, which includes it.
   std::vector<Position> forward, backward, weight;
@@ -38,13 +31,13 @@ struct WorkIndex {
   std::size_t unit(std::int32_t stage, std::int32_t microbatch) const {
     return static_cast<std::size_t>(stage) * static_cast<std::size_t>(microbatches) + static_cast<std::size_t>(microbatch);
   }
-  const Action& at(Position p) const { return schedule->actors[static_cast<std::size_t>(p.actor)][static_cast<std::size_t>(p.index)]; }
+  const Action& at(Position p) const { return schedule->actors[p.actor][p.index]; }
 };
 
 // `on_double(earlier, later)` is called where two actions do the same work; the earlier one stays in the index.
 WorkIndex index_work(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches,
                      const std::function<void(Position, Position)>& on_double);
-// Of a valid table.
+// Takes a valid table.
 WorkIndex index_work(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches);
 
 // Calls visit(Position) for all that the action needs of others by name: F its predecessors' F; B and I the own F, its R or RELOAD, and
@@ -61,14 +54,14 @@ void for_each_need(const WorkIndex& work, const Action& action, Visit&& visit) {
   for (std::int32_t m = action.microbatch; m >= 0 && m < action.microbatch + action.count; ++m) {
     switch (action.kind) {
       case Kind::F:
-        for (std::int32_t s : work.shape->predecessors[static_cast<std::size_t>(action.stage)]) need(work.forward, s, m);
+        for (std::int32_t s : work.shape->predecessors[action.stage]) need(work.forward, s, m);
         break;
       case Kind::B:
       case Kind::I:
         need(work.forward, action.stage, m);
         need_if_any(work.recompute, m);
         need_if_any(work.reload, m);
-        for (std::int32_t s : work.backward_successors[static_cast<std::size_t>(action.stage)]) need(work.backward, s, m);
+        for (std::int32_t s : work.backward_successors[action.stage]) need(work.backward, s, m);
         break;
       case Kind::W:
         need(work.backward, action.stage, m);
@@ -94,7 +87,7 @@ void for_each_use(const WorkIndex& work, const Action& action, Visit&& visit) {
   const auto use = [&](const std::vector<Position>& where, std::int32_t at, std::int32_t stage, std::int32_t m) {
     if (const Position p = where[work.unit(at, m)]) visit(p, stage, m);
   };
-  const std::size_t stage = static_cast<std::size_t>(action.stage);
+  const std::size_t stage = action.stage;
   for (std::int32_t m = action.microbatch; m >= 0 && m < action.microbatch + action.count; ++m) {
     switch (action.kind) {
       case Kind::F:
@@ -116,7 +109,7 @@ void for_each_use(const WorkIndex& work, const Action& action, Visit&& visit) {
 inline Position unmet_need(const WorkIndex& work, const Action& action, const std::vector<std::int32_t>& done) {
   Position unmet;
   for_each_need(work, action, [&](Position need) {
-    if (!unmet && done[static_cast<std::size_t>(need.actor)] <= need.index) unmet = need;
+    if (!unmet && done[need.actor] <= need.index) unmet = need;
   });
   return unmet;
 }
@@ -136,17 +129,17 @@ std::vector<std::int32_t> walk(const WorkIndex& work, Visit&& visit) {
   while (!awake.empty()) {
     const std::int32_t actor = awake.back();
     awake.pop_back();
-    const std::size_t a = static_cast<std::size_t>(actor);
-    for (std::int32_t& i = done[a]; i < static_cast<std::int32_t>(rows[a].size());) {
-      if (const Position need = unmet_need(work, rows[a][static_cast<std::size_t>(i)], done)) {
-        std::int32_t& first = first_waiter[offset[static_cast<std::size_t>(need.actor)] + static_cast<std::size_t>(need.index)];
+    const std::size_t a = actor;
+    for (std::int32_t& i = done[a]; i < std::ssize(rows[a]);) {
+      if (const Position need = unmet_need(work, rows[a][i], done)) {
+        std::int32_t& first = first_waiter[offset[need.actor] + static_cast<std::size_t>(need.index)];
         next_waiter[a] = first;
         first = actor;
         break;
       }
       visit(Position{actor, i});
       std::int32_t waiter = first_waiter[offset[a] + static_cast<std::size_t>(i++)];
-      for (; waiter >= 0; waiter = next_waiter[static_cast<std::size_t>(waiter)]) awake.push_back(waiter);
+      for (; waiter >= 0; waiter = next_waiter[waiter]) awake.push_back(waiter);
     }
   }
   return done;

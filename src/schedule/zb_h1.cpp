@@ -20,8 +20,7 @@ Schedule zero_bubble(const ScheduleOptions& options, const std::vector<ZeroBubbl
   Schedule schedule;
   for (int r = 0; r < options.actors; ++r) {
     auto& row = schedule.actors.emplace_back();
-    const int ahead = std::min(actors[static_cast<std::size_t>(r)].ahead, m),
-              delay = std::min(actors[static_cast<std::size_t>(r)].delay, m);
+    const int ahead = std::min(actors[r].ahead, m), delay = std::min(actors[r].delay, m);
     for (int j = 0; j < ahead; ++j) row.push_back({r, Kind::F, j});
     for (int j = 0; j < m; ++j) {
       row.push_back({r, Kind::I, j});

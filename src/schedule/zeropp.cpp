@@ -6,7 +6,7 @@
 //
 // Bubble ceil(m/U) (p-1)(F+I)/v less what the units hide of each other, for U = m exactly (p-1)(F+I)/v: time 30 for p = 4, m = 8 and v = 1,
 // 27 for v = 2, ZB-H1's. Gathers of a chunk 2m/U per step; peak UA, held until W; sharded parameters, and those of two chunks.
-// That U >= 2p-1 suffices for the least bubble does not hold of this layout, whose units each fill and drain: it is least for U = m.
+// U >= 2p-1 does not suffice for the least bubble in this layout, whose units each fill and drain: it is least for U = m.
 //
 // A chunk is given back after its last input gradient: a weight gradient needs the activations and what its input gradient left.
 //

@@ -66,14 +66,12 @@ HeadsAndTails::HeadsAndTails(const Lanes& lanes)
     for (const double time : {lane.forward, input, weight}) times_.push_back(time);
     windows_.push_back(lane.live > 0 ? static_cast<std::int32_t>(std::min<std::int64_t>(lanes.limit / lane.live, lane.count()))
                                      : lane.count());
-    feeds_[at(l)][at(l)] = returns_[at(l)][at(l)] = true;
+    feeds_[l][l] = returns_[l][l] = true;
   }
   for (std::int32_t from = lanes.size(); from-- > 0;) {
     for (std::int32_t to = from + 1; to < lanes.size(); ++to) {
-      for (const LaneNeed& need : lanes[to].forward_needs)
-        feeds_[at(from)][at(to)] = feeds_[at(from)][at(to)] || feeds_[at(from)][at(need.lane)];
-      for (const LaneNeed& need : lanes[from].backward_needs)
-        returns_[at(from)][at(to)] = returns_[at(from)][at(to)] || returns_[at(need.lane)][at(to)];
+      for (const LaneNeed& need : lanes[to].forward_needs) feeds_[from][to] = feeds_[from][to] || feeds_[from][at(need.lane)];
+      for (const LaneNeed& need : lanes[from].backward_needs) returns_[from][to] = returns_[from][to] || returns_[at(need.lane)][to];
     }
   }
   for (const auto& here : lanes.of_actor)
@@ -90,7 +88,7 @@ void HeadsAndTails::heads_after(const PartialRun& run, const std::vector<Choice>
   // The k-th of a lane's kind, of which `done` have run, from what comes before it.
   const auto set = [&](std::int32_t l, int part, std::int32_t k, std::int32_t done) -> double& {
     double& head = heads[index(l, part, k)];
-    const Choice& choice = choices[at(lanes_[l].actor)];
+    const Choice& choice = choices[lanes_[l].actor];
     const bool chosen = choice.lane == l && choice.part == part && k == done;
     head = std::max(head_[index(l, part, k)], chosen ? run.free(lanes_[l].actor) : choice.after);
     if (k > done) head = std::max(head, end(l, part, k - 1));
@@ -102,7 +100,7 @@ void HeadsAndTails::heads_after(const PartialRun& run, const std::vector<Choice>
   };
   for (std::int32_t k = 0; k < lanes_.microbatches; ++k) {
     for (std::int32_t l = 0; l < lanes_.size(); ++l) {
-      const std::int32_t done = run.forwards(l), window = windows_[at(l)];
+      const std::int32_t done = run.forwards(l), window = windows_[l];
       if (k < done || k >= lanes_[l].count()) continue;
       double& head = set(l, 0, k, done);
       for (const LaneNeed& need : lanes_[l].forward_needs)
@@ -148,10 +146,10 @@ void HeadsAndTails::strengthen_head(std::int32_t lane, int part, std::int32_t k)
   const auto add = [&](std::int32_t l, int p, std::int32_t until) {
     for (std::int32_t j = 0; j < std::min(until, lanes_[l].count()); ++j) work.emplace_back(head(l, p, j), time(l, p));
   };
-  for (const std::int32_t l : lanes_.of_actor[at(of.actor)]) {
+  for (const std::int32_t l : lanes_.of_actor[of.actor]) {
     if (lanes_[l].route != of.route) continue;
-    const bool self = l == lane, above = feeds_[at(l)][at(lane)], below = returns_[at(lane)][at(l)];
-    const std::int32_t released = std::max(k + 1 - windows_[at(l)], 0);
+    const bool self = l == lane, above = feeds_[l][at(lane)], below = returns_[at(lane)][l];
+    const std::int32_t released = std::max(k + 1 - windows_[l], 0);
     if (part == 0) {
       if (!above) continue;
       add(l, 0, k + !self);
@@ -175,7 +173,7 @@ void HeadsAndTails::find_tails() {
   for (std::int32_t k = lanes_.microbatches; k-- > 0;) {
     for (std::int32_t l = 0; l < lanes_.size(); ++l) {
       if (k >= lanes_[l].count() || !lanes_[l].has_backward) continue;
-      tail_[index(l, 2, k)] = std::max(from(l, 2, k + 1), from(l, 0, k + windows_[at(l)]));
+      tail_[index(l, 2, k)] = std::max(from(l, 2, k + 1), from(l, 0, k + windows_[l]));
       if (is_small_) strengthen_tail(l, 2, k);
       double& tail = tail_[index(l, 1, k)];
       tail = std::max(from(l, 1, k + 1), from(l, 2, k));
@@ -203,9 +201,9 @@ void HeadsAndTails::strengthen_tail(std::int32_t lane, int part, std::int32_t k)
   const auto add = [&](std::int32_t l, int p, std::int32_t first) {
     for (std::int32_t j = std::max(first, 0); j < lanes_[l].count(); ++j) work.emplace_back(tail_[index(l, p, j)], time(l, p));
   };
-  for (const std::int32_t l : lanes_.of_actor[at(of.actor)]) {
+  for (const std::int32_t l : lanes_.of_actor[of.actor]) {
     if (lanes_[l].route != of.route) continue;
-    const bool self = l == lane, above = returns_[at(l)][at(lane)], below = feeds_[at(lane)][at(l)];
+    const bool self = l == lane, above = returns_[l][at(lane)], below = feeds_[at(lane)][l];
     const std::int32_t held = k + windows_[at(lane)];  // the first micro-batch that only comes when this one's W has run
     if (part == 0) {
       if (below) add(l, 0, k + self);
@@ -229,7 +227,7 @@ void HeadsAndTails::strengthen_tail(std::int32_t lane, int part, std::int32_t k)
 void HeadsAndTails::find_bound() {
   for (std::int32_t a = 0; a < lanes_.actors(); ++a) {
     std::vector<MachineTask> tasks;
-    for (const std::int32_t l : lanes_.of_actor[at(a)])
+    for (const std::int32_t l : lanes_.of_actor[a])
       for (int part = 0; part < (lanes_[l].has_backward ? kParts : 1); ++part)
         for (std::int32_t k = 0; k < lanes_[l].count(); ++k) tasks.push_back({head(l, part, k), time(l, part), tail(l, part, k)});
     bound_ = std::max(bound_, one_machine_bound(tasks));

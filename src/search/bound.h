@@ -7,7 +7,7 @@
 
 namespace penstock {
 
-// Of F, I and W (in this order) of a lane's k-th micro-batch: it cannot start before its head, and after its end at least its tail passes
+// For F, I and W (in this order) of a lane's k-th micro-batch: it cannot start before its head, and after its end at least its tail passes
 // until everything has. B counts as an I and a W, each at most as long as either way of doing it.
 class HeadsAndTails {
  public:
@@ -15,11 +15,11 @@ class HeadsAndTails {
 
   double head(std::int32_t lane, int part, std::int32_t k) const { return head_[index(lane, part, k)]; }
   double tail(std::int32_t lane, int part, std::int32_t k) const { return tail_[index(lane, part, k)]; }
-  double time(std::int32_t lane, int part) const { return times_[static_cast<std::size_t>(3 * lane + part)]; }
+  double time(std::int32_t lane, int part) const { return times_[3 * lane + part]; }
   // Micro-batches of this lane that its actor can hold at once: the k-th W is before the (k + window)-th F.
   std::int32_t window(std::int32_t lane) const { return windows_[static_cast<std::size_t>(lane)]; }
 
-  // Of every order of the rows.
+  // Holds for every order of the rows.
   double bound() const { return bound_; }
 
   // What an actor does next, if that is decided, and when at the earliest it can do anything else.

@@ -72,7 +72,7 @@ class Places {
       number_.emplace_back();
       for (std::size_t i = 0; i < row.size(); ++i) {
         const bool forward = row[i].kind == Kind::F;
-        number_.back().push_back(row[i].kind == Kind::W ? -1 : counts[at(2 * row[i].lane + !forward)]++);
+        number_.back().push_back(row[i].kind == Kind::W ? -1 : counts[2 * row[i].lane + !forward]++);
         if (row[i].kind != Kind::W) index_[slot(row[i].lane, forward, number_.back().back())] = i;
       }
     }
@@ -119,7 +119,7 @@ std::vector<Place> longest_way(const Lanes& lanes, const Rows& rows, const RowTi
 struct Move {
   std::size_t actor, from, to;
 };
-// Of a step of the way, or now and then of any; nothing where that would change nothing.
+// A change to a step of the way, or now and then to any; nothing where that would change nothing.
 std::optional<Move> random_move(const Rows& rows, const std::vector<Place>& way, std::mt19937_64& random) {
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   Place place = way[below(way.size())];

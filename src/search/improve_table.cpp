@@ -3,9 +3,9 @@
 #include <optional>
 
 #include "base/numbers.h"
-#include "schedule/kinds.h"
 #include "search/anneal.h"
 #include "search/search_with_memory.h"
+#include "simulate/table_live.h"
 
 namespace penstock {
 namespace {
@@ -50,7 +50,7 @@ class TableImprover {
     const WorkIndex work = index_work(schedule, problem_.shape, problem_.microbatches);
     const std::vector<std::int32_t> ran = walk(work, [](Position) {});
     for (std::size_t a = 0; a < ran.size(); ++a)
-      if (ran[a] < static_cast<std::int32_t>(schedule.actors[a].size())) return kInfinity;
+      if (ran[a] < std::ssize(schedule.actors[a])) return kInfinity;
     const TableTime time = time_table(work, problem_.costs, {.network = problem_.network});
     const double peak = *std::max_element(time.peak_live.begin(), time.peak_live.end());
     return peak <= problem_.memory_limit * (1 + 1e-9) ? time.makespan : kInfinity;
@@ -91,11 +91,10 @@ class TableImprover {
     return true;
   }
 
-  // Of a random forward: none, R or offloading becomes another of them.
+  // A random forward's way, which is none, R or offloading, becomes another.
   bool toggle(Row& row) {
     const Action forward = row[below(row.size())];
-    if (forward.kind != Kind::F || forward.count != 1 || !problem_.shape.has_backward[static_cast<std::size_t>(forward.stage)])
-      return false;
+    if (forward.kind != Kind::F || forward.count != 1 || !problem_.shape.has_backward[forward.stage]) return false;
     const auto is_of = [&](const Action& x) { return x.stage == forward.stage && x.microbatch == forward.microbatch; };
     const auto had = std::find_if(row.begin(), row.end(), [&](const Action& x) { return is_of(x) && is_residual(x.kind); });
     const Kind before = had == row.end() ? Kind::F : had->kind;

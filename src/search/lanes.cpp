@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-constexpr double kParts = 0x1p35;  // of the largest activation
+constexpr double kGrains = 0x1p35;  // of the largest activation
 
 // Puts needs and sends between lanes.
 class Wiring {
@@ -33,8 +33,8 @@ class Wiring {
   }
 
  private:
-  StageLane& lane(std::int32_t i) { return lanes_.lanes[at(i)]; }
-  const StageCosts& costs(std::int32_t i) { return problem_.costs.stages[at(lane(i).stage)]; }
+  StageLane& lane(std::int32_t i) { return lanes_.lanes[i]; }
+  const StageCosts& costs(std::int32_t i) { return problem_.costs.stages[lane(i).stage]; }
 
   // One transfer to each actor, with the bytes of all that goes there (an output goes once).
   std::int32_t send(std::vector<LaneSend>& sends, std::int32_t from, std::int32_t to, double bytes, bool adds) {
@@ -45,7 +45,7 @@ class Wiring {
     const double seconds = bytes / link.bandwidth;
     lanes_.limited_links = lanes_.limited_links || seconds > 0;
     for (LaneSend& known : sends) {
-      if (slot_actor_[at(known.slot)] != b) continue;
+      if (slot_actor_[known.slot] != b) continue;
       if (adds) known.seconds += seconds;
       return known.slot;
     }
@@ -75,19 +75,19 @@ double largest_live(const SearchProblem& problem) {
 }
 
 StageLane lane_of(const SearchProblem& problem, const Route& route, std::int32_t stage, double largest) {
-  const StageCosts& costs = problem.costs.stages[at(stage)];
-  const auto time = [&](Kind kind) { return costs.time[at(static_cast<int>(kind))]; };
+  const StageCosts& costs = problem.costs.stages[stage];
+  const auto time = [&](Kind kind) { return costs.time[static_cast<int>(kind)]; };
   StageLane lane{};
   lane.stage = stage;
-  lane.actor = route.actor_of_stage[at(stage)];
+  lane.actor = route.actor_of_stage[stage];
   lane.microbatches = route.microbatches;
-  lane.has_backward = problem.shape.has_backward[at(stage)];
-  lane.has_weight = lane.has_backward && problem.shape.has_parameters[at(stage)];
+  lane.has_backward = problem.shape.has_backward[stage];
+  lane.has_weight = lane.has_backward && problem.shape.has_parameters[stage];
   lane.forward = time(Kind::F);
   lane.whole = time(Kind::B);
   lane.input = time(Kind::I);
   lane.weight = lane.has_weight ? time(Kind::W) : 0;
-  lane.live = lane.has_backward && largest > 0 ? std::llround(costs.live / largest * kParts) : 0;
+  lane.live = lane.has_backward && largest > 0 ? std::llround(costs.live / largest * kGrains) : 0;
   return lane;
 }
 
@@ -99,7 +99,7 @@ bool Lanes::frees(const Step& step) const {
 
 Lanes lanes_of(const SearchProblem& problem, const Placement& placement) {
   Lanes lanes;
-  const double largest = largest_live(problem), parts = largest > 0 ? problem.memory_limit / largest * kParts : kInfinity;
+  const double largest = largest_live(problem), parts = largest > 0 ? problem.memory_limit / largest * kGrains : kInfinity;
   // A part in 2^35 is rounding; the sum of all lanes' parts stays below 2^62.
   lanes.limit = parts < 0x1p61 ? std::llround(parts) + 64 : std::int64_t{1} << 61;
   lanes.microbatches = problem.microbatches;
@@ -113,7 +113,7 @@ Lanes lanes_of(const SearchProblem& problem, const Placement& placement) {
     for (std::int32_t s = 0; s < stages; ++s) {
       lanes.lanes.push_back(lane_of(problem, placement[r], s, largest));
       lanes.lanes.back().route = static_cast<std::int32_t>(r);
-      lanes.of_actor[at(lanes.lanes.back().actor)].push_back(first + s);
+      lanes.of_actor[lanes.lanes.back().actor].push_back(first + s);
     }
     wiring.connect(first);
   }
@@ -125,7 +125,7 @@ double smallest_limit(const SearchProblem& problem, const Placement& placement) 
   for (const Route& route : placement) {
     std::vector<double> held(at(problem.actors), 0);
     for (std::size_t s = 0; s < problem.shape.predecessors.size(); ++s) {
-      if (problem.shape.has_backward[s]) held[at(route.actor_of_stage[s])] += problem.costs.stages[s].live;
+      if (problem.shape.has_backward[s]) held[route.actor_of_stage[s]] += problem.costs.stages[s].live;
     }
     limit = std::max(limit, *std::max_element(held.begin(), held.end()));
   }
@@ -146,7 +146,7 @@ Schedule schedule_of(const Lanes& lanes, const Rows& rows) {
         m = split[l].front();
         split[l].erase(split[l].begin());
       } else {
-        m = lane.microbatches[at(step.kind == Kind::F ? forwards[l]++ : backwards[l]++)];
+        m = lane.microbatches[step.kind == Kind::F ? forwards[l]++ : backwards[l]++];
         if (step.kind == Kind::I) split[l].push_back(m);
       }
       schedule.actors[a].push_back({lane.stage, step.kind, m});
@@ -156,18 +156,18 @@ Schedule schedule_of(const Lanes& lanes, const Rows& rows) {
 }
 
 std::optional<Rows> rows_of(const Lanes& lanes, const Schedule& schedule) {
-  // Of each stage and micro-batch.
+  // The lane of each stage and micro-batch.
   std::vector<std::vector<std::int32_t>> lane_of;
   for (std::int32_t l = 0; l < lanes.size(); ++l) {
     lane_of.resize(std::max(lane_of.size(), at(lanes[l].stage) + 1), std::vector<std::int32_t>(at(lanes.microbatches), -1));
-    for (const std::int32_t m : lanes[l].microbatches) lane_of[at(lanes[l].stage)][at(m)] = l;
+    for (const std::int32_t m : lanes[l].microbatches) lane_of[lanes[l].stage][m] = l;
   }
   Rows rows(schedule.actors.size());
   for (std::size_t a = 0; a < rows.size(); ++a) {
     for (const Action& action : schedule.actors[a]) {
       if (!is_compute(action.kind) || action.slice >= 0) return {};
       for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
-        const std::int32_t lane = lane_of[at(action.stage)][at(m)];
+        const std::int32_t lane = lane_of[action.stage][m];
         if (lanes[lane].actor != static_cast<std::int32_t>(a)) return {};
         if (action.kind == Kind::W && !lanes[lane].has_weight) continue;
         rows[a].push_back({static_cast<std::int16_t>(lane), action.kind});
@@ -225,18 +225,18 @@ const std::vector<LaneSend>& PartialRun::sends(Step step) const {
 double PartialRun::append(Step step) {
   const StageLane& lane = lanes_[step.lane];
   const std::int32_t k = step.kind == Kind::F ? forwards(step.lane) : backwards(step.lane);
-  double& free = free_[at(lane.actor)];
+  double& free = free_[lane.actor];
   log_.push_back({step, free, log_channels_.size()});
   free = std::max(free, ready(step)) + lane.time(step.kind);
   for (const LaneSend& send : sends(step)) {
-    double& channel = channel_free_[at(send.channel)];
+    double& channel = channel_free_[send.channel];
     log_channels_.push_back(channel);
     channel = std::max(channel, free) + send.seconds;
-    arrivals_[at(send.slot * lanes_.microbatches + k)] = channel + send.latency;
+    arrivals_[send.slot * lanes_.microbatches + k] = channel + send.latency;
   }
   ++counts_[at(step.lane)].of(step.kind);
-  if (step.kind == Kind::F) live_[at(lane.actor)] += lane.live;
-  if (lanes_.frees(step)) live_[at(lane.actor)] -= lane.live;
+  if (step.kind == Kind::F) live_[lane.actor] += lane.live;
+  if (lanes_.frees(step)) live_[lane.actor] -= lane.live;
   return free;
 }
 
@@ -244,13 +244,13 @@ void PartialRun::undo() {
   const Entry entry = log_.back();
   const StageLane& lane = lanes_[entry.step.lane];
   log_.pop_back();
-  free_[at(lane.actor)] = entry.free;
+  free_[lane.actor] = entry.free;
   const std::vector<LaneSend>& sent = sends(entry.step);
-  for (std::size_t i = sent.size(); i-- > 0;) channel_free_[at(sent[i].channel)] = log_channels_[entry.channels + i];
+  for (std::size_t i = sent.size(); i-- > 0;) channel_free_[sent[i].channel] = log_channels_[entry.channels + i];
   log_channels_.resize(entry.channels);
   --counts_[at(entry.step.lane)].of(entry.step.kind);
-  if (entry.step.kind == Kind::F) live_[at(lane.actor)] -= lane.live;
-  if (lanes_.frees(entry.step)) live_[at(lane.actor)] += lane.live;
+  if (entry.step.kind == Kind::F) live_[lane.actor] -= lane.live;
+  if (lanes_.frees(entry.step)) live_[lane.actor] += lane.live;
 }
 
 double PartialRun::makespan() const {

@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "base/numbers.h"
-#include "search/search.h"
+#include "penstock/search.h"
 
 namespace penstock {
+
+inline constexpr double kRounding = 1e-9;  // two makespans that differ by less are equal
 
 // The next micro-batch of a lane, in one kind of work: F, B, I or W.
 struct Step {
@@ -82,8 +84,8 @@ class PartialRun {
   double append(Step step);
   void undo();  // the last append
 
-  double free(std::int32_t actor) const { return free_[at(actor)]; }
-  std::int64_t live(std::int32_t actor) const { return live_[at(actor)]; }
+  double free(std::int32_t actor) const { return free_[actor]; }
+  std::int64_t live(std::int32_t actor) const { return live_[actor]; }
   std::int32_t forwards(std::int32_t lane) const { return counts_[at(lane)].f; }
   std::int32_t backwards(std::int32_t lane) const { return counts_[at(lane)].b + counts_[at(lane)].i; }
   std::int32_t pending_weights(std::int32_t lane) const { return lanes_[lane].has_weight ? counts_[at(lane)].i - counts_[at(lane)].w : 0; }
@@ -91,8 +93,8 @@ class PartialRun {
   std::int32_t finished(std::int32_t lane) const {
     return lanes_[lane].has_weight ? counts_[at(lane)].b + counts_[at(lane)].w : backwards(lane);
   }
-  double channel(std::int32_t channel) const { return channel_free_[at(channel)]; }
-  double arrival(std::int32_t slot, std::int32_t k) const { return arrivals_[at(slot * lanes_.microbatches + k)]; }
+  double channel(std::int32_t channel) const { return channel_free_[channel]; }
+  double arrival(std::int32_t slot, std::int32_t k) const { return arrivals_[slot * lanes_.microbatches + k]; }
   std::int64_t steps() const { return static_cast<std::int64_t>(log_.size()); }
   double makespan() const;
 

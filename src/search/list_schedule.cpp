@@ -24,7 +24,7 @@ class ListScheduler {
       }
       if (first.start == kInfinity) return is_complete() ? std::move(rows_) : Rows{};
       run_.append(first.step);
-      rows_[at(lanes_[first.step.lane].actor)].push_back(first.step);
+      rows_[lanes_[first.step.lane].actor].push_back(first.step);
     }
   }
 
@@ -38,7 +38,7 @@ class ListScheduler {
   std::int32_t most_ahead(std::int32_t l) const {
     const StageLane& lane = lanes_[l];
     double work = 0;
-    for (const std::int32_t other : lanes_.of_actor[at(lane.actor)])
+    for (const std::int32_t other : lanes_.of_actor[lane.actor])
       for (int part = 0; part < 3; ++part) work += ends_.time(other, part);
     if (!lane.has_backward || std::isinf(policy_.depth) || work <= 0) return lane.count();
     const double way = ends_.head(l, 1, 0) - ends_.head(l, 0, 0) - ends_.time(l, 0);
@@ -56,9 +56,9 @@ class ListScheduler {
   // Whether the oldest micro-batches can still be finished, one after the other, when the lane's next forward has taken its memory.
   bool is_safe(const Step& step) const {
     const StageLane& lane = lanes_[step.lane];
-    const std::vector<std::int32_t>& here = lanes_.of_actor[at(lane.actor)];
+    const std::vector<std::int32_t>& here = lanes_.of_actor[lane.actor];
     if (here.size() == 1) return true;
-    const std::int32_t own = lane.microbatches[at(run_.forwards(step.lane))];
+    const std::int32_t own = lane.microbatches[run_.forwards(step.lane)];
     std::int64_t free = lanes_.limit - run_.live(lane.actor) - lane.live;
     std::vector<std::int32_t> next(here.size());  // of each lane, the place of the first of its micro-batches not yet looked at
     for (std::size_t i = 0; i < here.size(); ++i) next[i] = run_.finished(here[i]);
@@ -67,8 +67,8 @@ class ListScheduler {
       for (std::size_t i = 0; i < here.size(); ++i) {
         const StageLane& other = lanes_[here[i]];
         std::int32_t& k = next[i];
-        while (k < other.count() && other.microbatches[at(k)] < m) ++k;
-        if (k == other.count() || other.microbatches[at(k)] != m) continue;
+        while (k < other.count() && other.microbatches[k] < m) ++k;
+        if (k == other.count() || other.microbatches[k] != m) continue;
         (k < run_.forwards(here[i]) ? held : needed) += other.live;
       }
       if (needed > free) return false;
@@ -95,7 +95,7 @@ class ListScheduler {
       case Policy::Prefer::forward:
         return (forward ? 0 : 1e9) + order;
       case Policy::Prefer::in_turn: {
-        const std::vector<Step>& row = rows_[at(lane.actor)];
+        const std::vector<Step>& row = rows_[lane.actor];
         const auto last = std::find_if(row.rbegin(), row.rend(), [](const Step& before) { return before.kind != Kind::W; });
         return (last != row.rend() && forward == (last->kind == Kind::F) ? 1e9 : 0) + order;
       }
@@ -120,7 +120,7 @@ class ListScheduler {
       const Choice other{step, std::max(free, run_.ready(step)), rank(step)};
       if (other.start < best.start || (other.start == best.start && other.start < kInfinity && other.rank < best.rank)) best = other;
     };
-    for (const std::int32_t l : lanes_.of_actor[at(actor)]) {
+    for (const std::int32_t l : lanes_.of_actor[actor]) {
       const Step forward{static_cast<std::int16_t>(l), Kind::F};
       consider(forward);
       consider({forward.lane, backward_kind(lanes_[l])});
@@ -136,7 +136,7 @@ class ListScheduler {
   // The longest W that fits into the gap, or else the shortest.
   Choice choose_weight(std::int32_t actor, double gap) const {
     Choice best;
-    for (const std::int32_t l : lanes_.of_actor[at(actor)]) {
+    for (const std::int32_t l : lanes_.of_actor[actor]) {
       if (run_.pending_weights(l) == 0) continue;
       const double time = lanes_[l].weight;
       const Choice other{{static_cast<std::int16_t>(l), Kind::W}, run_.free(actor), time <= gap ? -time : 1e9 + time};
@@ -192,7 +192,7 @@ Rows zero_bubble_rows(const Lanes& lanes, double warm_up, double delay) {
   Rows rows;
   const std::int32_t p = lanes.actors(), m = lanes.microbatches;
   for (std::int32_t r = 0; r < p; ++r) {
-    if (lanes.of_actor[at(r)].size() != 1 || lanes.of_actor[at(r)][0] != r || !lanes[r].has_weight || !lanes.split) return {};
+    if (lanes.of_actor[r].size() != 1 || lanes.of_actor[r][0] != r || !lanes[r].has_weight || !lanes.split) return {};
     const std::int16_t lane = static_cast<std::int16_t>(r);
     const double most = lanes[r].live > 0 ? std::min(1.0 * m, static_cast<double>(lanes.limit / lanes[r].live)) : m;
     const std::int32_t cap = static_cast<std::int32_t>(most);

@@ -2,219 +2,163 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <unordered_map>
 
 namespace penstock {
 namespace {
 
-class Search {
+struct Work {
+  const Lanes& lanes;
+  const HeadsAndTails& ends;
+  std::vector<bool> scarce;  // of each actor: whether memory can hold back a forward
+};
+
+Work work_of(const Lanes& lanes, const HeadsAndTails& ends) {
+  Work work{lanes, ends, {}};
+  for (const auto& here : lanes.of_actor) {
+    std::int64_t all = 0;
+    for (const std::int32_t l : here) all += lanes[l].count() * lanes[l].live;
+    work.scarce.push_back(all > lanes.limit);
+  }
+  return work;
+}
+
+// Rows as far as they have run, with the next step of each actor that waits for others.
+class PartialRows {
  public:
-  Search(const Lanes& lanes, const HeadsAndTails& ends, double beat, std::int64_t nodes, const std::function<bool()>& is_late)
-      : lanes_(lanes),
-        ends_(ends),
-        most_nodes_(nodes),
-        is_late_(is_late),
-        run_(lanes),
-        decided_(lanes.of_actor.size()),
-        rows_(lanes.of_actor.size()) {
-    beat_ = beat;
-    for (const auto& here : lanes.of_actor) {
-      std::int64_t all = 0;
-      for (const std::int32_t l : here) all += lanes[l].count() * lanes[l].live;
-      scarce_.push_back(all > lanes.limit);
-    }
+  explicit PartialRows(const Lanes& lanes) : lanes_(lanes), run_(lanes), decided_(lanes.of_actor.size()) {}
+
+  const PartialRun& run() const { return run_; }
+  const std::optional<Step>& decided(std::int32_t actor) const { return decided_[at(actor)]; }
+  bool any_decided() const {
+    return std::any_of(decided_.begin(), decided_.end(), [](const auto& decided) { return decided.has_value(); });
   }
 
-  Proof result() {
-    proof_.complete = extend();
-    return std::move(proof_);
-  }
-
- private:
-  struct Decided {
-    bool is = false;
-    Step step;
-  };
-  struct Child {
-    Step step;
-    double bound;
-    int rank;
-  };
-
-  // Runs all decided steps that can run. Returns how many.
-  int settle() {
+  // Decides the actor's next step, and runs all decided steps that can run. Returns how many.
+  int decide(std::int32_t actor, const Step& step) {
+    decided_[at(actor)] = step;
     int ran = 0;
     for (bool moved = true; moved;) {
       moved = false;
-      for (std::size_t a = 0; a < decided_.size(); ++a) {
-        if (!decided_[a].is || run_.ready(decided_[a].step) == kInfinity) continue;
-        run_.append(decided_[a].step);
-        decided_[a].is = false;
-        log_.push_back(decided_[a].step);
+      for (auto& decided : decided_) {
+        if (!decided || run_.ready(*decided) == kInfinity) continue;
+        run_.append(*decided);
+        log_.push_back(*decided);
+        decided.reset();
         moved = true;
         ++ran;
       }
     }
     return ran;
   }
-  void unsettle(int ran) {
+  // The last decision, by which so many steps ran.
+  void take_back(std::int32_t actor, int ran) {
     for (; ran > 0; --ran) {
       const Step step = log_.back();
       log_.pop_back();
       run_.undo();
-      decided_[at(lanes_[step.lane].actor)] = {true, step};
+      decided_[at(lanes_[step.lane].actor)] = step;
     }
+    decided_[at(actor)].reset();
   }
 
-  // The actor that is free first and has steps left that are not decided.
+  // The actor that is free first and has steps left that are not decided; -1: none.
   std::int32_t actor_to_extend() const {
     std::int32_t best = -1;
     for (std::int32_t a = 0; a < lanes_.actors(); ++a) {
-      if (decided_[at(a)].is || (best >= 0 && run_.free(a) >= run_.free(best))) continue;
+      if (decided(a) || (best >= 0 && run_.free(a) >= run_.free(best))) continue;
       if (has_steps_left(a)) best = a;
     }
     return best;
   }
+
+  Rows rows() const {
+    Rows rows(decided_.size());
+    for (const Step& step : log_) rows[at(lanes_[step.lane].actor)].push_back(step);
+    return rows;
+  }
+
+ private:
   bool has_steps_left(std::int32_t a) const {
     return std::any_of(lanes_.of_actor[at(a)].begin(), lanes_.of_actor[at(a)].end(), [&](std::int32_t l) {
       return run_.forwards(l) < lanes_[l].count() || (lanes_[l].has_backward && run_.finished(l) < lanes_[l].count());
     });
   }
 
-  static int part_of(Kind kind) { return kind == Kind::F ? 0 : kind == Kind::W ? 2 : 1; }
-  std::int32_t number_of(const Step& step) const {
-    if (step.kind == Kind::F) return run_.forwards(step.lane);
-    return step.kind == Kind::W ? run_.finished(step.lane) : run_.backwards(step.lane);
-  }
+  const Lanes& lanes_;
+  PartialRun run_;
+  std::vector<std::optional<Step>> decided_;
+  std::vector<Step> log_;  // all that has run
+};
 
-  // Of any way to go on; fills heads_.
-  double bound() {
-    std::vector<HeadsAndTails::Choice> choices(decided_.size());
-    bool waits = false;
-    for (std::size_t a = 0; a < decided_.size(); ++a) {
-      choices[a].after = run_.free(static_cast<std::int32_t>(a));
-      waits = waits || decided_[a].is;
-    }
-    heads_.resize(at(lanes_.size() * 3 * lanes_.microbatches));
-    ends_.heads_after(run_, choices, heads_);
-    if (waits) {
-      for (std::size_t a = 0; a < decided_.size(); ++a) {
-        if (!decided_[a].is) continue;
-        const Step step = decided_[a].step;
-        const int part = part_of(step.kind);
-        choices[a] = {step.lane, part, heads_[ends_.index(step.lane, part, number_of(step))] + ends_.time(step.lane, part)};
-      }
-      ends_.heads_after(run_, choices, heads_);
-    }
-    double bound = run_.makespan();
-    for (std::int32_t a = 0; a < lanes_.actors() && bound < beat_; ++a) bound = std::max(bound, actor_bound(a));
-    return bound;
-  }
+int part_of(Kind kind) {
+  return kind == Kind::F ? 0 : kind == Kind::W ? 2 : 1;
+}
 
-  double actor_bound(std::int32_t a) {
-    tasks_.clear();
-    const auto add = [&](std::int32_t l, int part, std::int32_t first) {
-      for (std::int32_t k = first; k < lanes_[l].count(); ++k)
-        tasks_.push_back({heads_[ends_.index(l, part, k)], ends_.time(l, part), ends_.tail(l, part, k)});
-    };
-    for (const std::int32_t l : lanes_.of_actor[at(a)]) {
-      add(l, 0, run_.forwards(l));
-      if (!lanes_[l].has_backward) continue;
-      add(l, 1, run_.backwards(l));
-      if (lanes_[l].has_weight || lanes_.whole) add(l, 2, run_.finished(l));
-    }
-    return one_machine_bound(tasks_);
-  }
+std::int32_t number_of(const PartialRun& run, const Step& step) {
+  if (step.kind == Kind::F) return run.forwards(step.lane);
+  return step.kind == Kind::W ? run.finished(step.lane) : run.backwards(step.lane);
+}
 
-  // Whether the actor could run something else before this step, whatever others do, and delay nothing by it.
-  bool leaves_room(const Step& step, std::int32_t actor) const {
-    const double start = std::max(run_.free(actor), heads_[ends_.index(step.lane, part_of(step.kind), number_of(step))]);
-    if (start == run_.free(actor)) return false;
-    const auto fits = [&](const Step& other) {
-      if (other == step || !run_.is_next(other)) return false;
-      if (other.kind != Kind::W && lanes_.limited_links) return false;  // its transfer may be in the way of another
-      if (other.kind == Kind::F && (scarce_[at(actor)] || !run_.fits(other))) return false;
-      if (other.kind == Kind::B || (other.kind == Kind::I && !lanes_.split)) return false;
-      return std::max(run_.free(actor), run_.ready(other)) + lanes_[other.lane].time(other.kind) <= start;
-    };
-    return std::any_of(lanes_.of_actor[at(actor)].begin(), lanes_.of_actor[at(actor)].end(), [&](std::int32_t l) {
-      const std::int16_t lane = static_cast<std::int16_t>(l);
-      return fits({lane, Kind::W}) || fits({lane, Kind::I}) || fits({lane, Kind::F});
-    });
+// The heads of what is left, with what is decided.
+void find_heads(const Work& work, const PartialRows& rows, std::vector<double>& heads) {
+  std::vector<HeadsAndTails::Choice> choices(work.lanes.of_actor.size());
+  for (std::size_t a = 0; a < choices.size(); ++a) choices[a].after = rows.run().free(static_cast<std::int32_t>(a));
+  heads.resize(at(work.lanes.size() * 3 * work.lanes.microbatches));
+  work.ends.heads_after(rows.run(), choices, heads);
+  if (!rows.any_decided()) return;
+  for (std::size_t a = 0; a < choices.size(); ++a) {
+    const std::optional<Step>& step = rows.decided(static_cast<std::int32_t>(a));
+    if (!step) continue;
+    const int part = part_of(step->kind);
+    choices[a] = {step->lane, part,
+                  heads[work.ends.index(step->lane, part, number_of(rows.run(), *step))] + work.ends.time(step->lane, part)};
   }
+  work.ends.heads_after(rows.run(), choices, heads);
+}
 
-  std::vector<Child> children(std::int32_t actor) {
-    std::vector<Child> out;
-    for (const std::int32_t l : lanes_.of_actor[at(actor)]) {
-      for (const Kind kind : {Kind::I, Kind::B, Kind::F, Kind::W}) {
-        const Step step{static_cast<std::int16_t>(l), kind};
-        if (!run_.is_next(step) || !run_.fits(step)) continue;
-        if (kind == Kind::I && !lanes_.split) continue;
-        // Running I and then W is no slower.
-        if (kind == Kind::B && (!lanes_.whole || (lanes_.split && lanes_[l].whole >= lanes_[l].input + lanes_[l].weight))) continue;
-        if (leaves_room(step, actor)) continue;
-        out.push_back({step, 0, kind == Kind::W});
-      }
-    }
-    for (Child& child : out) {
-      decided_[at(actor)] = {true, child.step};
-      const int ran = settle();
-      child.bound = bound();
-      unsettle(ran);
-    }
-    decided_[at(actor)].is = false;
-    std::stable_sort(out.begin(), out.end(),
-                     [](const Child& x, const Child& y) { return x.bound != y.bound ? x.bound < y.bound : x.rank < y.rank; });
-    return out;
+// No order of what is left to the actor ends sooner.
+double actor_bound(const Work& work, const PartialRun& run, const std::vector<double>& heads, std::int32_t a,
+                   std::vector<MachineTask>& tasks) {
+  tasks.clear();
+  const auto add = [&](std::int32_t l, int part, std::int32_t first) {
+    for (std::int32_t k = first; k < work.lanes[l].count(); ++k)
+      tasks.push_back({heads[work.ends.index(l, part, k)], work.ends.time(l, part), work.ends.tail(l, part, k)});
+  };
+  for (const std::int32_t l : work.lanes.of_actor[at(a)]) {
+    add(l, 0, run.forwards(l));
+    if (!work.lanes[l].has_backward) continue;
+    add(l, 1, run.backwards(l));
+    if (work.lanes[l].has_weight || work.lanes.whole) add(l, 2, run.finished(l));
   }
+  return one_machine_bound(tasks);
+}
 
-  // Whether the subtree was looked at completely.
-  bool extend() {
-    const std::int32_t actor = actor_to_extend();
-    if (actor < 0) {
-      const bool stuck = std::any_of(decided_.begin(), decided_.end(), [](const Decided& decided) { return decided.is; });
-      if (!stuck && run_.makespan() < beat_ * (1 - 1e-9)) keep();
-      return true;
-    }
-    if (++proof_.nodes > most_nodes_ || (proof_.nodes % 256 == 0 && is_late_())) return false;
-    bound();
-    for (const Child& child : children(actor)) {
-      if (child.bound >= beat_ * (1 - 1e-9)) break;
-      decided_[at(actor)] = {true, child.step};
-      const int ran = settle();
-      const bool complete = is_dominated() || extend();
-      unsettle(ran);
-      decided_[at(actor)].is = false;
-      if (!complete) return false;
-    }
-    return true;
-  }
+// Whether the actor could run something else before this step, whatever others do, and delay nothing by it.
+bool leaves_room(const Work& work, const PartialRun& run, const std::vector<double>& heads, const Step& step, std::int32_t actor) {
+  const double start = std::max(run.free(actor), heads[work.ends.index(step.lane, part_of(step.kind), number_of(run, step))]);
+  if (start == run.free(actor)) return false;
+  const auto fits = [&](const Step& other) {
+    if (other == step || !run.is_next(other)) return false;
+    if (other.kind != Kind::W && work.lanes.limited_links) return false;  // its transfer may be in the way of another
+    if (other.kind == Kind::F && (work.scarce[at(actor)] || !run.fits(other))) return false;
+    if (other.kind == Kind::B || (other.kind == Kind::I && !work.lanes.split)) return false;
+    return std::max(run.free(actor), run.ready(other)) + work.lanes[other.lane].time(other.kind) <= start;
+  };
+  return std::any_of(work.lanes.of_actor[at(actor)].begin(), work.lanes.of_actor[at(actor)].end(), [&](std::int32_t l) {
+    const std::int16_t lane = static_cast<std::int16_t>(l);
+    return fits({lane, Kind::W}) || fits({lane, Kind::I}) || fits({lane, Kind::F});
+  });
+}
 
-  void keep() {
-    proof_.makespan = beat_ = run_.makespan();
-    proof_.rows.assign(rows_.size(), {});
-    for (const Step& step : log_) proof_.rows[at(lanes_[step.lane].actor)].push_back(step);
-  }
-
-  // What has run and is decided, and then all times on which the rest depends.
-  bool is_dominated() {
-    std::string key;
+// The rows that were come to, by what had run and was decided: the times on which the rest depends.
+class Seen {
+ public:
+  // Whether the same steps had been run before, none of them later. Else it notes them.
+  bool is_dominated(const Lanes& lanes, const PartialRows& rows) {
     times_.clear();
-    const auto put = [&](std::int32_t value) { key.append(reinterpret_cast<const char*>(&value), 2); };
-    for (std::int32_t l = 0; l < lanes_.size(); ++l) {
-      put(run_.forwards(l));
-      put(run_.backwards(l));
-      put(run_.finished(l));
-      if (lanes_.whole && lanes_.split) put(run_.pending_weights(l));
-    }
-    for (std::int32_t a = 0; a < lanes_.actors(); ++a) {
-      put(decided_[at(a)].is ? 4 * decided_[at(a)].step.lane + static_cast<int>(decided_[at(a)].step.kind) : -1);
-      times_.push_back(run_.free(a));
-    }
-    put_arrivals();
-    if (lanes_.limited_links)
-      for (std::int32_t c = 0; c < lanes_.channels; ++c) times_.push_back(run_.channel(c));
-    std::vector<std::vector<double>>& seen = seen_[key];
+    std::vector<std::vector<double>>& seen = seen_[read(lanes, rows)];
     for (const std::vector<double>& before : seen) {
       if (std::equal(before.begin(), before.end(), times_.begin(), [](double x, double y) { return x <= y; })) return true;
     }
@@ -225,43 +169,134 @@ class Search {
     return false;
   }
 
-  // Of what has been sent and not yet been taken.
-  void put_arrivals() {
-    const auto put = [&](const std::vector<LaneNeed>& needs, std::int32_t taken, bool forward) {
-      for (const LaneNeed& need : needs) {
-        if (need.slot < 0) continue;
-        const std::int32_t sent = forward ? run_.forwards(need.lane) : run_.backwards(need.lane);
-        for (std::int32_t k = taken; k < sent; ++k) times_.push_back(run_.arrival(need.slot, k));
-      }
-    };
-    for (std::int32_t l = 0; l < lanes_.size(); ++l) {
-      put(lanes_[l].forward_needs, run_.forwards(l), true);
-      put(lanes_[l].backward_needs, run_.backwards(l), false);
+ private:
+  static constexpr std::size_t kMostSeen = 64;  // of the same steps: comparing with all of them would be slower than what it saves
+
+  // Returns what has run and is decided; adds the times.
+  std::string read(const Lanes& lanes, const PartialRows& rows) {
+    const PartialRun& run = rows.run();
+    std::string key;
+    const auto put = [&](std::int32_t value) { key.append(reinterpret_cast<const char*>(&value), 2); };
+    for (std::int32_t l = 0; l < lanes.size(); ++l) {
+      put(run.forwards(l));
+      put(run.backwards(l));
+      put(run.finished(l));
+      if (lanes.whole && lanes.split) put(run.pending_weights(l));
+    }
+    for (std::int32_t a = 0; a < lanes.actors(); ++a) {
+      const std::optional<Step>& step = rows.decided(a);
+      put(step ? 4 * step->lane + static_cast<int>(step->kind) : -1);
+      times_.push_back(run.free(a));
+    }
+    for (std::int32_t l = 0; l < lanes.size(); ++l) {
+      put_arrivals(run, lanes[l].forward_needs, run.forwards(l), true);
+      put_arrivals(run, lanes[l].backward_needs, run.backwards(l), false);
+    }
+    if (lanes.limited_links)
+      for (std::int32_t c = 0; c < lanes.channels; ++c) times_.push_back(run.channel(c));
+    return key;
+  }
+
+  // Adds what has been sent and not yet been taken.
+  void put_arrivals(const PartialRun& run, const std::vector<LaneNeed>& needs, std::int32_t taken, bool forward) {
+    for (const LaneNeed& need : needs) {
+      if (need.slot < 0) continue;
+      const std::int32_t sent = forward ? run.forwards(need.lane) : run.backwards(need.lane);
+      for (std::int32_t k = taken; k < sent; ++k) times_.push_back(run.arrival(need.slot, k));
     }
   }
 
-  static constexpr std::size_t kMostSeen = 64;  // of the same steps: comparing with all of them would be slower than what it saves
+  std::vector<double> times_;  // of the rows that are being asked for
+  std::unordered_map<std::string, std::vector<std::vector<double>>> seen_;
+};
+
+class ProofSearch {
+ public:
+  ProofSearch(const Lanes& lanes, const HeadsAndTails& ends, double beat, std::int64_t nodes, const std::function<bool()>& is_late)
+      : lanes_(lanes), work_(work_of(lanes, ends)), most_nodes_(nodes), is_late_(is_late), beat_(beat), rows_(lanes) {}
+
+  Proof result() {
+    proof_.complete = extend();
+    return std::move(proof_);
+  }
+
+ private:
+  struct Child {
+    Step step;
+    double bound;
+    int rank;
+  };
+
+  // No way to go on is faster.
+  double bound() {
+    find_heads(work_, rows_, heads_);
+    double bound = rows_.run().makespan();
+    for (std::int32_t a = 0; a < lanes_.actors() && bound < beat_; ++a)
+      bound = std::max(bound, actor_bound(work_, rows_.run(), heads_, a, tasks_));
+    return bound;
+  }
+
+  std::vector<Child> children(std::int32_t actor) {
+    std::vector<Child> out;
+    find_heads(work_, rows_, heads_);
+    for (const std::int32_t l : lanes_.of_actor[at(actor)]) {
+      for (const Kind kind : {Kind::I, Kind::B, Kind::F, Kind::W}) {
+        const Step step{static_cast<std::int16_t>(l), kind};
+        if (!rows_.run().is_next(step) || !rows_.run().fits(step)) continue;
+        if (kind == Kind::I && !lanes_.split) continue;
+        // Running I and then W is no slower.
+        if (kind == Kind::B && (!lanes_.whole || (lanes_.split && lanes_[l].whole >= lanes_[l].input + lanes_[l].weight))) continue;
+        if (leaves_room(work_, rows_.run(), heads_, step, actor)) continue;
+        out.push_back({step, 0, kind == Kind::W});
+      }
+    }
+    for (Child& child : out) {
+      const int ran = rows_.decide(actor, child.step);
+      child.bound = bound();
+      rows_.take_back(actor, ran);
+    }
+    std::stable_sort(out.begin(), out.end(),
+                     [](const Child& x, const Child& y) { return x.bound != y.bound ? x.bound < y.bound : x.rank < y.rank; });
+    return out;
+  }
+
+  // Whether the subtree was looked at completely.
+  bool extend() {
+    const std::int32_t actor = rows_.actor_to_extend();
+    if (actor < 0) {
+      if (!rows_.any_decided() && rows_.run().makespan() < beat_ * (1 - 1e-9)) {
+        proof_.makespan = beat_ = rows_.run().makespan();
+        proof_.rows = rows_.rows();
+      }
+      return true;
+    }
+    if (++proof_.nodes > most_nodes_ || (proof_.nodes % 256 == 0 && is_late_())) return false;
+    for (const Child& child : children(actor)) {
+      if (child.bound >= beat_ * (1 - 1e-9)) break;
+      const int ran = rows_.decide(actor, child.step);
+      const bool complete = seen_.is_dominated(lanes_, rows_) || extend();
+      rows_.take_back(actor, ran);
+      if (!complete) return false;
+    }
+    return true;
+  }
 
   const Lanes& lanes_;
-  const HeadsAndTails& ends_;
-  std::int64_t most_nodes_;
+  const Work work_;
+  const std::int64_t most_nodes_;
   const std::function<bool()>& is_late_;
-  double beat_ = 0;
-  PartialRun run_;
-  std::vector<Decided> decided_;  // of each actor: its next step, where it waits for others
-  Rows rows_;
-  std::vector<Step> log_;     // all that has run
-  std::vector<bool> scarce_;  // of each actor: whether memory can hold back a forward
-  std::vector<double> heads_, times_;
-  std::vector<MachineTask> tasks_;
-  std::unordered_map<std::string, std::vector<std::vector<double>>> seen_;
+  double beat_;
+  PartialRows rows_;
+  Seen seen_;
   Proof proof_;
+  std::vector<double> heads_;       // of the rows that were looked at last
+  std::vector<MachineTask> tasks_;  // and of one of their actors
 };
 
 }  // namespace
 
 Proof prove(const Lanes& lanes, const HeadsAndTails& ends, double beat, std::int64_t nodes, const std::function<bool()>& is_late) {
-  return Search(lanes, ends, beat, nodes, is_late).result();
+  return ProofSearch(lanes, ends, beat, nodes, is_late).result();
 }
 
 }  // namespace penstock

@@ -20,7 +20,7 @@ struct Proof {
 // - the heads and tails of what is left reach `beat` on some actor (one_machine_bound),
 // - the step leaves a gap in which another one of the actor could have run without delaying anything, or
 // - the same steps had been run before, none of them later.
-// Of links that are not shared by several actors. Ends after `nodes` or when is_late().
+// Takes links that are not shared by several actors. Ends after `nodes` or when is_late().
 Proof prove(const Lanes& lanes, const HeadsAndTails& ends, double beat, std::int64_t nodes, const std::function<bool()>& is_late);
 
 }  // namespace penstock

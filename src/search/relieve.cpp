@@ -4,12 +4,11 @@
 #include <cmath>
 
 #include "base/numbers.h"
+#include "search/lanes.h"
 #include "simulate/table_live.h"
 
 namespace penstock {
 namespace {
-
-constexpr double kRounding = 1e-9;
 
 // A way to hold less on an actor at a time, by what it adds to the actor's time for each activation that it frees.
 struct Relief {
@@ -36,7 +35,7 @@ class Reliever {
     std::int64_t left = 2 * static_cast<std::int64_t>(work_.forward.size());  // R or OFFLOAD, and then RELOAD later: of each at most
     while (!keeps_limit()) {
       for (std::int32_t actor = 0; actor < problem_.actors; ++actor) {
-        if (time_.peak_live[at(actor)] <= limit()) continue;
+        if (time_.peak_live[actor] <= limit()) continue;
         const Relief relief = choose(actor, too_full_at(actor));
         if (relief.stage < 0 || left-- == 0) return {};
         apply(relief, actor);
@@ -49,9 +48,9 @@ class Reliever {
 
  private:
   double limit() const { return problem_.memory_limit * (1 + kRounding); }
-  double time(Kind kind, std::int32_t stage) const { return problem_.costs.stages[at(stage)].time[at(static_cast<int>(kind))]; }
-  double start(Position p) const { return time_.start[at(p.actor)][at(p.index)]; }
-  double end(Position p) const { return time_.end[at(p.actor)][at(p.index)]; }
+  double time(Kind kind, std::int32_t stage) const { return problem_.costs.stages[stage].time[static_cast<int>(kind)]; }
+  double start(Position p) const { return time_.start[p.actor][p.index]; }
+  double end(Position p) const { return time_.end[p.actor][p.index]; }
 
   void update() {
     work_ = index_work(schedule_, problem_.shape, problem_.microbatches);
@@ -64,7 +63,7 @@ class Reliever {
     LiveSum sum(problem_.costs);
     if (sum.add_resident(work_, actor) > limit()) return 0;
     double first = kInfinity;
-    for_each_live_change(work_, time_, actor, foreign_[at(actor)], [&](double when, Held what, std::int32_t stage, std::int32_t count) {
+    for_each_live_change(work_, time_, actor, foreign_[actor], [&](double when, Held what, std::int32_t stage, std::int32_t count) {
       if (sum.add(what, stage, count) > limit()) first = std::min(first, when);
     });
     return first;
@@ -74,11 +73,11 @@ class Reliever {
 
   // Idle before an action of the actor's compute.
   double idle_before(Position here) const {
-    const std::vector<Action>& row = schedule_.actors[at(here.actor)];
+    const std::vector<Action>& row = schedule_.actors[here.actor];
     double before = 0;
     for (std::int32_t i = here.index; i-- > 0;) {
-      if (is_host_copy(row[at(i)].kind) || is_collective(row[at(i)].kind)) continue;
-      before = time_.end[at(here.actor)][at(i)];
+      if (is_host_copy(row[i].kind) || is_collective(row[i].kind)) continue;
+      before = time_.end[here.actor][i];
       break;
     }
     return start(here) - before;
@@ -87,10 +86,10 @@ class Reliever {
   // What is there, and not yet at its backward, at `now`.
   Relief choose(std::int32_t actor, double now) const {
     Relief best;
-    for (std::int32_t s = 0; s < static_cast<std::int32_t>(problem_.shape.predecessors.size()); ++s) {
-      const StageCosts& costs = problem_.costs.stages[at(s)];
+    for (std::int32_t s = 0; s < std::ssize(problem_.shape.predecessors); ++s) {
+      const StageCosts& costs = problem_.costs.stages[s];
       const double freed = costs.live - costs.kept;
-      if (!problem_.shape.has_backward[at(s)] || freed <= 0) continue;
+      if (!problem_.shape.has_backward[s] || freed <= 0) continue;
       for (std::int32_t m = 0; m < problem_.microbatches; ++m) {
         const std::size_t unit = work_.unit(s, m);
         const Position forward = work_.forward[unit], backward = work_.backward[unit];
@@ -124,25 +123,25 @@ class Reliever {
 
   // When the copies before an action in its row have ended.
   double lane_free(Position here) const {
-    const std::vector<Action>& row = schedule_.actors[at(here.actor)];
+    const std::vector<Action>& row = schedule_.actors[here.actor];
     for (std::int32_t i = here.index; i-- > 0;)
-      if (is_host_copy(row[at(i)].kind)) return time_.end[at(here.actor)][at(i)];
+      if (is_host_copy(row[i].kind)) return time_.end[here.actor][i];
     return 0;
   }
 
   void insert(std::int32_t actor, std::int32_t index, const Action& action) {
-    std::vector<Action>& row = schedule_.actors[at(actor)];
+    std::vector<Action>& row = schedule_.actors[actor];
     row.insert(row.begin() + index, action);
   }
   // Before an action, and the pair that it is fused into.
   std::int32_t before(Position here) const {
-    const std::vector<Action>& row = schedule_.actors[at(here.actor)];
-    while (here.index > 0 && row[at(here.index - 1)].fused_with_next) --here.index;
+    const std::vector<Action>& row = schedule_.actors[here.actor];
+    while (here.index > 0 && row[here.index - 1].fused_with_next) --here.index;
     return here.index;
   }
   std::int32_t behind(Position here) const {
-    const std::vector<Action>& row = schedule_.actors[at(here.actor)];
-    while (row[at(here.index)].fused_with_next && here.index + 1 < static_cast<std::int32_t>(row.size())) ++here.index;
+    const std::vector<Action>& row = schedule_.actors[here.actor];
+    while (row[here.index].fused_with_next && here.index + 1 < std::ssize(row)) ++here.index;
     return here.index + 1;
   }
 
@@ -153,7 +152,7 @@ class Reliever {
     if (relief.kind == Kind::RELOAD) {
       const std::int32_t from = work_.reload[unit].index;
       insert(actor, before(backward), {relief.stage, Kind::RELOAD, relief.microbatch});
-      schedule_.actors[at(actor)].erase(schedule_.actors[at(actor)].begin() + from);
+      schedule_.actors[actor].erase(schedule_.actors[actor].begin() + from);
       return;
     }
     insert(actor, reload_place(behind(forward), backward, relief.stage), {relief.stage, Kind::RELOAD, relief.microbatch});
@@ -167,9 +166,7 @@ class Reliever {
     while (place.index > first && (row_time(place) > latest || is_inside_pair(place))) --place.index;
     return place.index;
   }
-  bool is_inside_pair(Position here) const {
-    return here.index > 0 && schedule_.actors[at(here.actor)][at(here.index - 1)].fused_with_next;
-  }
+  bool is_inside_pair(Position here) const { return here.index > 0 && schedule_.actors[here.actor][here.index - 1].fused_with_next; }
 
   bool keeps_limit() const {
     return std::all_of(time_.peak_live.begin(), time_.peak_live.end(), [&](double peak) { return peak <= limit(); });

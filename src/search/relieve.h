@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "search/search.h"
+#include "penstock/search.h"
 
 namespace penstock {
 

@@ -1,4 +1,4 @@
-#include "search/search.h"
+#include "penstock/search.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,14 +11,13 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "search/improve.h"
+#include "search/lanes.h"
 #include "search/list_schedule.h"
 #include "search/prove.h"
 #include "search/search_with_memory.h"
 
 namespace penstock {
 namespace {
-
-constexpr double kRounding = 1e-9;  // two makespans that differ by less are equal
 
 class Clock {
  public:
@@ -60,7 +59,7 @@ bool is_chain(const StageShape& shape) {
 // Stages along the actors and back, and so on: both ways cross each link, and a turn needs no transfer.
 Placement snake(const SearchProblem& problem) {
   Route route;
-  for (std::int32_t s = 0; s < static_cast<std::int32_t>(problem.shape.predecessors.size()); ++s) {
+  for (std::int32_t s = 0; s < std::ssize(problem.shape.predecessors); ++s) {
     const std::int32_t chunk = s / problem.actors, place = s % problem.actors;
     route.actor_of_stage.push_back(chunk % 2 == 0 ? place : problem.actors - 1 - place);
   }
@@ -82,7 +81,7 @@ bool is_faster(const FoundTable& a, const FoundTable& b) {
   return a.makespan < b.makespan;
 }
 
-// Of F, I and W alone.
+// The search for tables of F, I and W alone.
 class Search {
  public:
   Search(const SearchProblem& problem, const SearchOptions& options)
@@ -282,7 +281,7 @@ Placement placement_of(const Schedule& schedule) {
     for (const Action& action : schedule.actors[a]) {
       if (action.kind != Kind::F) continue;
       for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
-        actors[at(m)][at(action.stage)] = static_cast<std::int32_t>(a);
+        actors[m][action.stage] = static_cast<std::int32_t>(a);
     }
   Placement placement;
   for (std::size_t m = 0; m < microbatches; ++m) {

@@ -10,12 +10,11 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "schedule/traits.h"
+#include "search/lanes.h"
 #include "search/relieve.h"
 
 namespace penstock {
 namespace {
-
-constexpr double kRounding = 1e-9;
 
 double largest(const std::vector<double>& values) {
   return *std::max_element(values.begin(), values.end());

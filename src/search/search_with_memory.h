@@ -4,7 +4,7 @@
 #include <functional>
 #include <random>
 
-#include "search/search.h"
+#include "penstock/search.h"
 
 namespace penstock {
 

@@ -22,7 +22,7 @@ std::string group_of(const Timeline& timeline, const Activity& activity) {
   if (activity.lane == Lane::transfer && activity.peer == activity.device) return {};
   if (activity.lane == Lane::transfer) return concat("transfer ", activity.device, " -> ", activity.peer);
   if (activity.lane == Lane::host || activity.task < 0) return {};
-  return timeline.tasks[static_cast<std::size_t>(activity.task)];
+  return timeline.tasks[activity.task];
 }
 
 std::map<std::string, Total> totals_of(const Timeline& timeline) {
@@ -70,7 +70,7 @@ std::vector<DeviceTimes> times_of(const Timeline& timeline) {
   std::vector<DeviceTimes> out(timeline.devices.size());
   for (const Activity& activity : timeline.activities) {
     if (activity.lane != Lane::compute) continue;
-    DeviceTimes& device = out[static_cast<std::size_t>(activity.device)];
+    DeviceTimes& device = out[activity.device];
     device.busy += activity.end - activity.begin;
     device.first = std::min(device.first, activity.begin);
     device.last = std::max(device.last, activity.end);

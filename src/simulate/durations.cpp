@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t kShown = 4;  // missing ones named in a message
+constexpr std::size_t kMissingNamed = 4;  // in a message
 
 std::string measuring_command(const Program& program, const CostContext& context) {
   const std::size_t devices = program.devices.size();
@@ -20,14 +20,14 @@ std::string measuring_command(const Program& program, const CostContext& context
 
 // "F0 (F of stage 0)", by task.
 std::vector<std::string> task_titles(const Program& program) {
-  std::vector<std::string> titles(program.tasks.size());
+  IdVector<TaskId, std::string> titles(program.tasks.size());
   for (std::size_t t = 0; t < titles.size(); ++t) titles[t] = program.tasks[t].name;
   std::vector<bool> known(titles.size());
   for (const DeviceProgram& device : program.devices) {
     for (const Instruction& i : device.instructions) {
       if (i.opcode != Opcode::run || !i.action || known[i.task.index()]) continue;
       known[i.task.index()] = true;
-      titles[i.task.index()] += concat(" (", name(i.kind), " of stage ", i.stage, ")");
+      titles[i.task] += concat(" (", name(i.kind), " of stage ", i.stage, ")");
     }
   }
   return titles;
@@ -38,15 +38,15 @@ std::vector<std::string> task_titles(const Program& program) {
   const std::vector<std::string> titles = task_titles(program);
   std::vector<std::string> shown;
   for (std::size_t task : missing)
-    if (shown.size() < kShown) shown.push_back(titles[task]);
-  if (missing.size() > kShown) shown.push_back(concat("and ", missing.size() - kShown, " more"));
+    if (shown.size() < kMissingNamed) shown.push_back(titles[task]);
+  if (missing.size() > kMissingNamed) shown.push_back(concat("and ", missing.size() - kMissingNamed, " more"));
   throw Error(
       concat(context.file, " has no time for ", missing.size(), " of the ", program.tasks.size(), " tasks of program @", program.name),
       {concat("missing: ", join(shown, ", ")), concat("it was measured for ", costs.model)}, measuring_command(program, context));
 }
 
 double copy_seconds(const DeviceProgram& device, const Instruction& copy, const Costs& costs, const CostContext& context) {
-  const double bytes = static_cast<double>(slot_bytes(device.slots[device.operands_of(copy)[0].index()]));
+  const double bytes = static_cast<double>(slot_bytes(device.slots[device.operands_of(copy)[0]]));
   if (costs.copy_bandwidth > 0) return bytes / costs.copy_bandwidth;
   return context.roofline ? 2 * bytes / context.roofline->bandwidth : 0;  // read and written
 }
@@ -58,10 +58,10 @@ bool has_host_link(const Costs& costs, const CostContext& context) {
 
 double input_seconds(const Program& program, const DeviceProgram& device, const Instruction& input, const Costs& costs,
                      const CostContext& context) {
-  const std::string& port = program.data[static_cast<std::size_t>(input.port)].name;
+  const std::string& port = program.data[input.port].name;
   const auto found = costs.input_seconds.find(port);
   if (found != costs.input_seconds.end()) return found->second;
-  if (context.roofline) return static_cast<double>(slot_bytes(device.slots[input.slot.index()])) / context.roofline->bandwidth;
+  if (context.roofline) return static_cast<double>(slot_bytes(device.slots[input.slot])) / context.roofline->bandwidth;
   throw Error(concat(context.file, " has no time for input ", quote(port), " of program @", program.name),
               {concat("it was measured for ", costs.model)}, measuring_command(program, context));
 }
@@ -83,10 +83,10 @@ const Sample* chosen_sample(const TaskCost& cost, const CostContext& context, st
   return nullptr;
 }
 
-std::vector<double> task_seconds(const Program& program, const Costs& costs, const CostContext& context) {
+IdVector<TaskId, double> task_seconds(const Program& program, const Costs& costs, const CostContext& context) {
   std::unordered_map<std::uint64_t, const TaskCost*> by_hash;
   for (const TaskCost& cost : costs.tasks) by_hash.emplace(cost.hash, &cost);
-  std::vector<double> seconds(program.tasks.size());
+  IdVector<TaskId, double> seconds(program.tasks.size());
   std::vector<std::size_t> missing;
   for (std::size_t t = 0; t < seconds.size(); ++t) {
     const Graph& graph = program.tasks[t].graph;
@@ -107,7 +107,7 @@ std::vector<double> task_seconds(const Program& program, const Costs& costs, con
 std::vector<std::int64_t> kernel_bytes(const Program& program, const Costs& costs) {
   std::unordered_map<std::uint64_t, std::int64_t> by_hash;
   for (const TaskCost& cost : costs.tasks) by_hash.emplace(cost.hash, cost.kernel_bytes);
-  std::vector<std::int64_t> by_task;
+  IdVector<TaskId, std::int64_t> by_task;
   for (const Task& task : program.tasks) {
     const auto found = by_hash.find(cost_hash(task.graph));
     by_task.push_back(found == by_hash.end() ? 0 : found->second);
@@ -116,21 +116,21 @@ std::vector<std::int64_t> kernel_bytes(const Program& program, const Costs& cost
   for (const DeviceProgram& device : program.devices) {
     std::int64_t most = 0;
     for (const Instruction& i : device.instructions)
-      if (i.opcode == Opcode::run) most = std::max(most, by_task[i.task.index()]);
+      if (i.opcode == Opcode::run) most = std::max(most, by_task[i.task]);
     out.push_back(most);
   }
   return out;
 }
 
 Durations durations_of(const Program& program, const Costs& costs, const CostContext& context) {
-  const std::vector<double> tasks = task_seconds(program, costs, context);
+  const IdVector<TaskId, double> tasks = task_seconds(program, costs, context);
   Durations out;
   for (const DeviceProgram& device : program.devices) {
     std::vector<double>& seconds = out.emplace_back();
     seconds.reserve(device.instructions.size());
     for (const Instruction& i : device.instructions) {
       if (i.opcode == Opcode::run) {
-        seconds.push_back(tasks[i.task.index()]);
+        seconds.push_back(tasks[i.task]);
       } else if (i.opcode == Opcode::copy || (is_host_copy(i.opcode) && !has_host_link(costs, context))) {
         seconds.push_back(copy_seconds(device, i, costs, context));
       } else {

@@ -33,7 +33,7 @@ const Sample* chosen_sample(const TaskCost& cost, const CostContext& context, st
 
 // Seconds of each of the program's tasks. Throws Error where costs (and roofline) lack some: how many, the first few with their stages,
 // which model was measured, and the command that would measure them.
-std::vector<double> task_seconds(const Program& program, const Costs& costs, const CostContext& context);
+IdVector<TaskId, double> task_seconds(const Program& program, const Costs& costs, const CostContext& context);
 
 // Bytes that the kernels of each device's tasks allocate at most beside what the program plans; tasks that were not measured count 0.
 std::vector<std::int64_t> kernel_bytes(const Program& program, const Costs& costs);

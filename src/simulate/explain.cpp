@@ -11,18 +11,18 @@ namespace penstock {
 namespace {
 
 const Activity* cause_of(const Timeline& timeline, const Activity& activity) {
-  return activity.cause < 0 ? nullptr : &timeline.activities[static_cast<std::size_t>(activity.cause)];
+  return activity.cause < 0 ? nullptr : &timeline.activities[activity.cause];
 }
 
 bool computes(const Activity& activity) {
   return activity.lane == Lane::compute && activity.end > activity.begin;
 }
 
-// Of each device, its computing in time.
+// Each device's computing, in time.
 std::vector<std::vector<const Activity*>> computing(const Timeline& timeline) {
   std::vector<std::vector<const Activity*>> rows(timeline.devices.size());
   for (const Activity& activity : timeline.activities) {
-    if (computes(activity)) rows[static_cast<std::size_t>(activity.device)].push_back(&activity);
+    if (computes(activity)) rows[activity.device].push_back(&activity);
   }
   for (auto& row : rows) {
     std::stable_sort(row.begin(), row.end(), [](const Activity* a, const Activity* b) { return a->begin < b->begin; });
@@ -51,7 +51,7 @@ IdlePart part_of(Lane lane) {
   return lane == Lane::compute ? &Idle::dependency : lane == Lane::transfer ? &Idle::communication : &Idle::host;
 }
 
-// Of [from, to], the time in which a transfer to the device is on its way.
+// The part of [from, to] in which a transfer to the device is on its way.
 double transferring(const std::vector<const Activity*>& transfers, double from, double to) {
   double covered = 0, until = from;
   for (const Activity* transfer : transfers) {  // in time
@@ -95,7 +95,7 @@ CriticalPath critical_path(const Timeline& timeline) {
     path.waiting += until - end;
     const double time = end - begin;
     (activity.lane == Lane::compute ? path.compute : activity.lane == Lane::transfer ? path.transfer : path.host) += time;
-    if (activity.lane == Lane::compute) path.compute_on[static_cast<std::size_t>(activity.device)] += time;
+    if (activity.lane == Lane::compute) path.compute_on[activity.device] += time;
   };
   add(*last, last->begin, last->end, timeline.makespan);
   path.waiting += follow_causes(timeline, *last, 0, add);
@@ -106,7 +106,7 @@ CriticalPath critical_path(const Timeline& timeline) {
 std::vector<double> compute_times(const Timeline& timeline) {
   std::vector<double> times(timeline.devices.size(), 0);
   for (const Activity& activity : timeline.activities) {
-    if (activity.lane == Lane::compute) times[static_cast<std::size_t>(activity.device)] += activity.end - activity.begin;
+    if (activity.lane == Lane::compute) times[activity.device] += activity.end - activity.begin;
   }
   return times;
 }
@@ -114,7 +114,7 @@ std::vector<double> compute_times(const Timeline& timeline) {
 std::vector<Idle> idle_times(const Timeline& timeline) {
   std::vector<std::vector<const Activity*>> incoming(timeline.devices.size());
   for (const Activity& activity : timeline.activities) {
-    if (activity.lane == Lane::transfer) incoming[static_cast<std::size_t>(activity.peer)].push_back(&activity);
+    if (activity.lane == Lane::transfer) incoming[activity.peer].push_back(&activity);
   }
   std::vector<Idle> out;
   for (const auto& row : computing(timeline)) {
@@ -127,7 +127,7 @@ std::vector<Idle> idle_times(const Timeline& timeline) {
     double from = row.front()->end;
     for (std::size_t i = 1; i < row.size(); ++i) {
       const Activity& next = *row[i];
-      if (next.begin > from) add_wait(timeline, next, from, incoming[static_cast<std::size_t>(next.device)], idle);
+      if (next.begin > from) add_wait(timeline, next, from, incoming[next.device], idle);
       from = std::max(from, next.end);
     }
     idle.drain = std::max(timeline.makespan - from, 0.0);
@@ -183,7 +183,7 @@ std::string path_text(const Timeline& timeline, const Explanation& e) {
                                                                   part(e.path.waiting, "waiting for what is not known")}));
   const auto most = std::max_element(e.path.compute_on.begin(), e.path.compute_on.end());
   if (most == e.path.compute_on.end() || *most == 0) return out + ".";
-  return concat(out, "; most of its computing is on ", timeline.devices[static_cast<std::size_t>(most - e.path.compute_on.begin())], ": ",
+  return concat(out, "; most of its computing is on ", timeline.devices[most - e.path.compute_on.begin()], ": ",
                 time_text(*most, timeline.seconds), ".");
 }
 
@@ -200,13 +200,13 @@ std::string idle_text(const Timeline& timeline, const Explanation& e) {
       std::minmax_element(e.idle.begin(), e.idle.end(), [](const Idle& x, const Idle& y) { return x.total() < y.total(); });
   const std::string longest = time_text(most->total(), timeline.seconds);
   if (longest == time_text(least->total(), timeline.seconds)) return concat(out, "; each device is idle for ", longest, ".");
-  return concat(out, "; ", timeline.devices[static_cast<std::size_t>(most - e.idle.begin())], " is idle longest: ", longest, ".");
+  return concat(out, "; ", timeline.devices[most - e.idle.begin()], " is idle longest: ", longest, ".");
 }
 
 std::string bound_text(const Timeline& timeline, const Explanation& e) {
-  std::string out = concat("With this work on each device no order takes less than ",
-                           time_text(std::max(e.busiest, e.dependencies), timeline.seconds), ": ", "the busiest device, ",
-                           timeline.devices[static_cast<std::size_t>(e.device)], ", has work for ", time_text(e.busiest, timeline.seconds));
+  std::string out =
+      concat("With this work on each device no order takes less than ", time_text(std::max(e.busiest, e.dependencies), timeline.seconds),
+             ": ", "the busiest device, ", timeline.devices[e.device], ", has work for ", time_text(e.busiest, timeline.seconds));
   if (e.dependencies > 0) out += concat(", and the longest chain of needs takes ", time_text(e.dependencies, timeline.seconds));
   return out + ".";
 }

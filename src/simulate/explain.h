@@ -20,7 +20,7 @@ struct CriticalPath {
 };
 CriticalPath critical_path(const Timeline& timeline);
 
-// Of a device: what it does while it computes nothing. Adds up to makespan - computing.
+// The things that a device does while it computes nothing. They add up to makespan - computing.
 struct Idle {
   double warm_up = 0;        // before it computes first
   double drain = 0;          // after it computed last

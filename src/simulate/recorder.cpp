@@ -20,17 +20,17 @@ bool is_moment(const std::string& state) {
 
 }  // namespace
 
-std::vector<MemoryClass> memory_classes(const DeviceProgram& device) {
-  std::vector<MemoryClass> out(device.slots.size(), MemoryClass::activations);
+IdVector<SlotId, MemoryClass> memory_classes(const DeviceProgram& device) {
+  IdVector<SlotId, MemoryClass> out(device.slots.size(), MemoryClass::activations);
   bool loop_seen = false;
   for (const Instruction& instruction : device.instructions) {
     loop_seen = loop_seen || instruction.action;
-    if (instruction.opcode == Opcode::recv) out[instruction.slot.index()] = MemoryClass::communication;
-    if (instruction.opcode == Opcode::all_gather) out[device.results_of(instruction)[0].slot.index()] = MemoryClass::parameters;
-    if (instruction.opcode == Opcode::reduce_scatter) out[device.results_of(instruction)[0].slot.index()] = MemoryClass::gradients;
+    if (instruction.opcode == Opcode::recv) out[instruction.slot] = MemoryClass::communication;
+    if (instruction.opcode == Opcode::all_gather) out[device.results_of(instruction)[0].slot] = MemoryClass::parameters;
+    if (instruction.opcode == Opcode::reduce_scatter) out[device.results_of(instruction)[0].slot] = MemoryClass::gradients;
     for (const Result& result : device.results_of(instruction))
       if (result.mode == ResultMode::add || (loop_seen && !instruction.action && !is_collective(instruction.opcode)))
-        out[result.slot.index()] = MemoryClass::gradients;
+        out[result.slot] = MemoryClass::gradients;
   }
   for (std::size_t s = 0; s < device.slots.size(); ++s) {
     const Slot& slot = device.slots[s];
@@ -42,8 +42,8 @@ std::vector<MemoryClass> memory_classes(const DeviceProgram& device) {
 
 double bytes_beside(const DeviceProgram& device, const Instruction& instruction) {
   std::int64_t bytes = 0;
-  for (const SlotId operand : device.operands_of(instruction)) bytes = std::max(bytes, slot_bytes(device.slots[operand.index()]));
-  for (const Result& result : device.results_of(instruction)) bytes = std::max(bytes, slot_bytes(device.slots[result.slot.index()]));
+  for (const SlotId operand : device.operands_of(instruction)) bytes = std::max(bytes, slot_bytes(device.slots[operand]));
+  for (const Result& result : device.results_of(instruction)) bytes = std::max(bytes, slot_bytes(device.slots[result.slot]));
   return static_cast<double>(bytes);
 }
 
@@ -87,7 +87,7 @@ std::int64_t Recorder::run(std::size_t device, const Instruction& instruction, d
     if (result.mode == ResultMode::store) define(device, result.slot, begin);
   if (instruction.opcode == Opcode::run) {
     activity.task = static_cast<std::int32_t>(instruction.task.value);
-    const auto scratch = static_cast<double>(program_.tasks[instruction.task.index()].scratch);
+    const auto scratch = static_cast<double>(program_.tasks[instruction.task].scratch);
     change(device, MemoryClass::scratch, begin, scratch);
     change(device, MemoryClass::scratch, end, -scratch);
   }
@@ -119,14 +119,13 @@ std::int64_t Recorder::transfer(std::size_t from, std::size_t to, const Instruct
   Activity activity = describe(from, send, begin, end, cause);
   activity.lane = Lane::transfer;
   activity.peer = static_cast<std::int32_t>(to);
-  activity.bytes = static_cast<double>(slot_bytes(program_.devices[from].slots[send.slot.index()]));
+  activity.bytes = static_cast<double>(slot_bytes(program_.devices[from].slots[send.slot]));
   return add(activity);
 }
 
 void Recorder::change(std::size_t device, SlotId slot, double time, double sign) {
-  const Slot& changed = program_.devices[device].slots[slot.index()];
-  if (changed.kind == SlotClass::step)
-    change(device, classes_[device][slot.index()], time, sign * static_cast<double>(slot_bytes(changed)));
+  const Slot& changed = program_.devices[device].slots[slot];
+  if (changed.kind == SlotClass::step) change(device, classes_[device][slot], time, sign * static_cast<double>(slot_bytes(changed)));
 }
 
 void Recorder::change(std::size_t device, MemoryClass memory, double time, double bytes) {
@@ -143,13 +142,13 @@ Timeline Recorder::take(double makespan) {
   const std::vector<Activity>& all = timeline_.activities;
   std::vector<std::int64_t> order(all.size()), place(all.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return all[at(a)].begin < all[at(b)].begin; });
-  for (std::size_t i = 0; i < order.size(); ++i) place[at(order[i])] = static_cast<std::int64_t>(i);
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return all[a].begin < all[b].begin; });
+  for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<std::int64_t>(i);
   std::vector<Activity> sorted;
   sorted.reserve(all.size());
   for (std::int64_t i : order) {
-    sorted.push_back(all[at(i)]);
-    if (sorted.back().cause >= 0) sorted.back().cause = place[at(sorted.back().cause)];
+    sorted.push_back(all[i]);
+    if (sorted.back().cause >= 0) sorted.back().cause = place[sorted.back().cause];
   }
   timeline_.activities = std::move(sorted);
   return std::move(timeline_);

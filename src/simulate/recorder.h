@@ -34,7 +34,7 @@ class Recorder {
 
   const Program& program_;
   Timeline timeline_;
-  std::vector<std::vector<MemoryClass>> classes_;  // of each device's slots
+  std::vector<IdVector<SlotId, MemoryClass>> classes_;  // of each device's slots
 };
 
 // What a host copy moves, or a collective gathers, reduces or exchanges: the larger of what it reads and what it fills.
@@ -42,6 +42,6 @@ double bytes_beside(const DeviceProgram& device, const Instruction& instruction)
 
 // What each slot of the device holds. Step slots: an accumulator, or what is computed after the loop, is a gradient; what a transfer
 // fills is communication; the rest are activations.
-std::vector<MemoryClass> memory_classes(const DeviceProgram& device);
+IdVector<SlotId, MemoryClass> memory_classes(const DeviceProgram& device);
 
 }  // namespace penstock

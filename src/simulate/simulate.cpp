@@ -52,9 +52,9 @@ struct Beside {
 
 struct Clock {
   double now = 0;
-  double busy = 0, kept = 0;  // in runs; in all instructions
-  std::int64_t cause = -1;    // the activity that let the device come to `now`
-  std::vector<double> path;   // of each slot: longest chain up to what is in it
+  double busy = 0, kept = 0;      // in runs; in all instructions
+  std::int64_t cause = -1;        // the activity that let the device come to `now`
+  IdVector<SlotId, double> path;  // of each slot: longest chain up to what is in it
 };
 
 // Links of one medium share a lane; any other has its own.
@@ -84,8 +84,8 @@ Wires wires_of(const Program& program, const std::vector<checks::Transfer>& tran
   std::pair<std::int32_t, std::int32_t> last(-1, -1);  // transfers come grouped by pair
   wires.bytes.reserve(transfers.size());
   for (const checks::Transfer& transfer : transfers) {
-    const DeviceProgram& from = program.devices[at(transfer.from)];
-    wires.bytes.push_back(static_cast<double>(slot_bytes(from.slots[from.instructions[at(transfer.sender)].slot.index()])));
+    const DeviceProgram& from = program.devices[transfer.from];
+    wires.bytes.push_back(static_cast<double>(slot_bytes(from.slots[from.instructions[transfer.sender].slot])));
     const std::pair pair(transfer.from, transfer.to);
     if (pair == last) {
       wires.of.push_back(wires.of.back());
@@ -109,9 +109,9 @@ std::vector<CollectiveState> collectives_of(const Program& program, const std::v
   std::vector<CollectiveState> out;
   std::size_t first = 0;
   for (const checks::Collective& collective : all) {
-    const std::vector<std::int32_t>& members = program.groups[at(collective.group)];
-    const DeviceProgram& any = program.devices[at(members[0])];
-    const Instruction& instruction = any.instructions[at(collective.instructions[0])];
+    const std::vector<std::int32_t>& members = program.groups[collective.group];
+    const DeviceProgram& any = program.devices[members[0]];
+    const Instruction& instruction = any.instructions[collective.instructions[0]];
     const double bytes = bytes_beside(any, instruction);
     const Link& link = network.at(members[0], members[1]);
     // Threads of one process: the last to come reads what all give and writes what all take.
@@ -186,9 +186,9 @@ double start_seconds(const World& world, std::size_t device, std::size_t instruc
   const double seconds = world.durations[device][instruction];
   if (number < 0) return seconds;
   if (at(number) >= world.transfers.size()) return seconds + world.collectives[at(number) - world.transfers.size()].start_seconds;
-  const Link& link = *world.wires.links[world.wires.of[at(number)]].link;
-  const bool sends = static_cast<std::size_t>(world.matches.all[at(number)].from) == device;
-  return seconds + link.start_seconds + (sends ? world.wires.bytes[at(number)] * link.send_seconds_per_byte : 0);
+  const Link& link = *world.wires.links[world.wires.of[number]].link;
+  const bool sends = static_cast<std::size_t>(world.matches.all[number].from) == device;
+  return seconds + link.start_seconds + (sends ? world.wires.bytes[number] * link.send_seconds_per_byte : 0);
 }
 
 bool of_transfer(const World& world, Event event) {
@@ -230,15 +230,15 @@ Event start_host_copy(World& world, std::size_t device, const Instruction& instr
   const DeviceProgram& program = world.program.devices[device];
   Clock& clock = world.clocks[device];
   const SlotId from = program.operands_of(instruction)[0], to = program.results_of(instruction)[0].slot;
-  const double seconds = static_cast<double>(slot_bytes(program.slots[from.index()])) / world.host_link.bandwidth;
+  const double seconds = static_cast<double>(slot_bytes(program.slots[from])) / world.host_link.bandwidth;
   Carrier& lane = world.host_lanes[device];
   const bool queues = lane.free_at > clock.now;
   const double begin = queues ? lane.free_at : clock.now;
   lane.free_at = begin + seconds;
   Beside copy{lane.free_at + world.host_link.latency};
   if (const double known = replayed(world, device, place(world, device, instruction)); !std::isnan(known)) copy.done = clock.now + known;
-  clock.path[to.index()] = clock.path[from.index()] + kept + seconds;
-  world.longest_path = std::max(world.longest_path, clock.path[to.index()]);
+  clock.path[to] = clock.path[from] + kept + seconds;
+  world.longest_path = std::max(world.longest_path, clock.path[to]);
   if (world.recorder && copy.done > begin)
     copy.activity = lane.newest = world.recorder->beside(device, instruction, begin, copy.done, queues ? lane.newest : clock.cause);
   world.waits.push_back(copy);
@@ -250,8 +250,8 @@ void complete_collective(World& world, std::size_t device, std::size_t number) {
   CollectiveState& state = world.collectives[number];
   Clock& clock = world.clocks[device];
   const checks::Collective& collective = world.matches.collectives[number];
-  const std::vector<std::int32_t>& members = world.program.groups[at(collective.group)];
-  Carrier& lane = world.group_lanes[at(collective.group)];
+  const std::vector<std::int32_t>& members = world.program.groups[collective.group];
+  Carrier& lane = world.group_lanes[collective.group];
   const double begin = std::max(state.ready, lane.free_at);
   const std::int64_t cause = lane.free_at > state.ready ? lane.newest : state.cause;
   lane.free_at = begin + state.seconds;
@@ -263,8 +263,8 @@ void complete_collective(World& world, std::size_t device, std::size_t number) {
   world.longest_path = std::max(world.longest_path, path);
   for (std::size_t m = 0; m < members.size(); ++m) {
     const std::size_t member = at(members[m]);
-    const Instruction& own = world.program.devices[member].instructions[at(collective.instructions[m])];
-    for (const Result& result : world.program.devices[member].results_of(own)) world.clocks[member].path[result.slot.index()] = path;
+    const Instruction& own = world.program.devices[member].instructions[collective.instructions[m]];
+    for (const Result& result : world.program.devices[member].results_of(own)) world.clocks[member].path[result.slot] = path;
     Beside& wait = world.waits[state.first + m];
     wait.done = lane.free_at;
     if (const double known = replayed(world, member, at(collective.instructions[m])); !std::isnan(known)) wait.done = state.ready + known;
@@ -281,11 +281,11 @@ Event start_collective(World& world, std::size_t device, std::size_t number, con
   CollectiveState& state = world.collectives[number];
   const Clock& clock = world.clocks[device];
   for (const SlotId operand : world.program.devices[device].operands_of(instruction))
-    state.path = std::max(state.path, clock.path[operand.index()]);
+    state.path = std::max(state.path, clock.path[operand]);
   if (clock.now >= state.ready) state.cause = clock.cause;
   state.ready = std::max(state.ready, clock.now);
   if (--state.missing == 0) complete_collective(world, device, number);
-  const std::vector<std::int32_t>& group = world.program.groups[at(instruction.group)];
+  const std::vector<std::int32_t>& group = world.program.groups[instruction.group];
   return event_of_wait(world, state.first + *place_in_group(group, static_cast<std::int32_t>(device)));
 }
 
@@ -296,13 +296,13 @@ void complete_transfer(World& world, std::size_t number, End second) {
   const LinkLane& over = world.wires.links[world.wires.of[number]];
   const Link& link = *over.link;
   Carrier& lane = world.lanes[over.lane];
-  Clock& clock = world.clocks[at(second == kSender ? ends.from : ends.to)];
+  Clock& clock = world.clocks[second == kSender ? ends.from : ends.to];
   const double seconds = world.wires.bytes[number] / link.bandwidth;
   const double ready = std::max(transfer.started[kSender], transfer.started[kReceiver]);
   const bool queues = !link.second_end_copies && lane.free_at > ready;
   const double begin = queues ? lane.free_at : ready;
   const std::int32_t other = second == kSender ? ends.to : ends.from;
-  const bool wakes = world.asleep[at(other)] == static_cast<Event>(2 * number + (1 - second));
+  const bool wakes = world.asleep[other] == static_cast<Event>(2 * number + (1 - second));
   if (wakes) world.woken.push_back(other);
   transfer.done[kSender] = transfer.done[kReceiver] = begin + seconds + link.latency;
   if (link.second_end_copies) {
@@ -316,14 +316,14 @@ void complete_transfer(World& world, std::size_t number, End second) {
   const double known[2] = {replayed(world, at(ends.from), at(ends.sender)), replayed(world, at(ends.to), at(ends.receiver))};
   for (const End end : {kSender, kReceiver})
     if (!std::isnan(known[end])) transfer.done[end] = ready + known[end];
-  double& path = world.clocks[at(ends.to)].path[world.program.devices[at(ends.to)].instructions[at(ends.receiver)].slot.index()];
+  double& path = world.clocks[ends.to].path[world.program.devices[ends.to].instructions[ends.receiver].slot];
   path = transfer.path + seconds;
   world.longest_path = std::max(world.longest_path, path);
   if (!world.recorder) return;
   const double end = std::max(transfer.done[kSender], transfer.done[kReceiver]);
   RecordedTransfer& recorded = world.recorded[number];
   const std::int64_t cause = queues ? lane.newest : recorded.before[transfer.started[kReceiver] > transfer.started[kSender]];
-  const Instruction& send = world.program.devices[at(ends.from)].instructions[at(ends.sender)];
+  const Instruction& send = world.program.devices[ends.from].instructions[ends.sender];
   recorded.activity = lane.newest = world.recorder->transfer(at(ends.from), at(ends.to), send, begin, end, cause);
   if (link.second_end_copies) clock.cause = recorded.activity;
 }
@@ -334,7 +334,7 @@ Event start_transfer(World& world, std::size_t device, std::size_t number, const
   TransferState& transfer = world.transfers[number];
   transfer.started[end] = clock.now;
   if (world.recorder) world.recorded[number].before[end] = clock.cause;
-  if (end == kSender) transfer.path = clock.path[instruction.slot.index()];
+  if (end == kSender) transfer.path = clock.path[instruction.slot];
   if (transfer.started[1 - end] >= 0) complete_transfer(world, number, end);
   return static_cast<Event>(2 * number + end);
 }
@@ -361,7 +361,7 @@ struct VirtualDevice {
     const double begin = clock.now, seconds = start_seconds(world, device, here);
     clock.now += seconds;
     clock.kept += seconds;
-    if (instruction.opcode == Opcode::input) clock.path[instruction.slot.index()] = seconds;
+    if (instruction.opcode == Opcode::input) clock.path[instruction.slot] = seconds;
     if (world.recorder) record_start(instruction, begin, seconds);
     if (is_host_copy(instruction.opcode)) return start_host_copy(world, device, instruction, seconds);
     if (is_collective(instruction.opcode)) return start_collective(world, device, at(number) - world.transfers.size(), instruction);
@@ -429,9 +429,9 @@ std::size_t run_in_order(World& world) {
   using Entry = std::pair<double, std::int32_t>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
   const auto enqueue = [&](std::int32_t device) {
-    const DeviceState& state = world.devices[at(device)];
+    const DeviceState& state = world.devices[device];
     const bool ends = state.next >= state.device->instructions.size();
-    queue.emplace(world.clocks[at(device)].now + (ends ? 0 : start_seconds(world, at(device), state.next)), device);
+    queue.emplace(world.clocks[device].now + (ends ? 0 : start_seconds(world, at(device), state.next)), device);
   };
   for (std::size_t d = 0; d < world.devices.size(); ++d) {
     const std::int32_t device = static_cast<std::int32_t>(d);
@@ -441,7 +441,7 @@ std::size_t run_in_order(World& world) {
   while (!queue.empty()) {
     const std::int32_t device = queue.top().second;
     queue.pop();
-    const DeviceState& state = world.devices[at(device)];
+    const DeviceState& state = world.devices[device];
     const Turn turn = advance_to(world, device, next_transfer(state, state.next + 1));
     finished += turn == Turn::finished;
     if (turn == Turn::ready) enqueue(device);

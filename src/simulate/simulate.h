@@ -6,6 +6,7 @@
 
 #include "penstock/network.h"
 #include "penstock/program.h"
+#include "penstock/table.h"
 #include "penstock/timeline.h"
 
 namespace penstock {
@@ -40,11 +41,6 @@ struct Simulation {
 // duration is negative or not finite, and where the program never finishes.
 Simulation simulate(const Program& program, const Durations& durations, const Network& network, const SimulateOptions& options = {});
 
-struct Disturbance {
-  double jitter = 0;  // each run takes 1 - jitter to 1 + jitter of its time, evenly
-  std::uint64_t seed = 0;
-  std::vector<double> slowdown = {};  // of each device's runs; empty: none
-};
 // Throws Error for a jitter outside [0, 1), a slowdown that is not above 0 or their number not the devices'.
 void disturb(Durations& durations, const Program& program, const Disturbance& disturbance);
 

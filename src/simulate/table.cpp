@@ -1,4 +1,4 @@
-#include "simulate/table.h"
+#include "penstock/table.h"
 
 #include <algorithm>
 #include <map>
@@ -6,6 +6,7 @@
 #include <queue>
 
 #include "base/invariant.h"
+#include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "simulate/table_live.h"
@@ -13,8 +14,8 @@
 namespace penstock {
 namespace {
 
-double& at(std::vector<std::vector<double>>& times, Position p) {
-  return times[static_cast<std::size_t>(p.actor)][static_cast<std::size_t>(p.index)];
+double& entry(std::vector<std::vector<double>>& times, Position p) {
+  return times[at(p.actor)][at(p.index)];
 }
 
 // In [0, 1), by Steele, Lea and Flood's SplitMix64 (2014).
@@ -31,24 +32,35 @@ double hashed(std::uint64_t seed, const Action& action) {
 }
 
 double duration(const TableCosts& costs, const Disturbance& disturbance, const Action& action, std::int32_t actor) {
-  double time = costs.stages[static_cast<std::size_t>(action.stage)].time[static_cast<std::size_t>(action.kind)] * action.count;
+  double time = costs.stages[at(action.stage)].time[static_cast<std::size_t>(action.kind)] * action.count;
   if (disturbance.jitter > 0) time *= 1 + disturbance.jitter * (2 * hashed(disturbance.seed, action) - 1);
-  if (!disturbance.slowdown.empty()) time *= disturbance.slowdown[static_cast<std::size_t>(actor)];
+  if (!disturbance.slowdown.empty()) time *= disturbance.slowdown[at(actor)];
   return time;
 }
 
-// Of what `action` sends for each of its uses.
+// The bytes that `action` sends for each of its uses.
 double use_bytes(const TableCosts& costs, const Action& action, std::int32_t stage) {
-  const StageCosts& of = costs.stages[static_cast<std::size_t>(stage)];
+  const StageCosts& of = costs.stages[at(stage)];
   if (action.kind == Kind::F) return of.forward_bytes;
   return stage == action.stage ? of.weight_bytes : of.backward_bytes;
 }
 
-// The transfers on their links.
+// What actions send to other actors, and the links that it occupies.
 class Links {
  public:
-  Links(const Network& network, std::size_t actors) : network_(network), first_(actors, -1) {}
+  Links(const WorkIndex& work, const TableCosts& costs, const TableOptions& options)
+      : work_(work), costs_(costs), options_(options), first_(work.schedule->actors.size(), -1) {}
 
+  // Sends what the action makes, once it is `ready`: one parcel to each actor that needs something of it, in the order of actors. An output
+  // goes there once, whoever needs it. Then calls arrive(Position, time) for each use.
+  template <class Arrive>
+  void send(Position here, double ready, std::vector<TableTransfer>& transfers, Arrive&& arrive) {
+    pack(here, work_.at(here));
+    for (const std::int32_t i : parcels_) transfer(here, lanes_[at(i)], ready, transfers);
+    for (const auto& [use, lane] : uses_) arrive(use, lanes_[at(lane)].arrival);
+  }
+
+ private:
   // What one action sends to `to`.
   struct Lane {
     std::int32_t to, next;  // of the same sender's
@@ -65,31 +77,67 @@ class Links {
     std::int64_t last = -1;
   };
 
-  std::int32_t lane(std::int32_t from, std::int32_t to) {
-    std::int32_t& first = first_[static_cast<std::size_t>(from)];
-    for (std::int32_t i = first; i >= 0; i = (*this)[i].next) {
-      if ((*this)[i].to == to) return i;
+  void pack(Position here, const Action& action) {
+    uses_.clear();
+    parcels_.clear();
+    ++sent_;
+    for_each_use(work_, action, [&](Position use, std::int32_t stage, std::int32_t m) {
+      if (use.actor == here.actor) return;
+      const std::int32_t i = lane_between(here.actor, use.actor);
+      uses_.emplace_back(use, i);
+      Lane& lane = lanes_[at(i)];
+      const bool first = lane.parcel != sent_;
+      if (first) {
+        lane.parcel = sent_;
+        lane.bytes = 0;
+        parcels_.push_back(i);
+      }
+      if (first || lane.microbatch != m || action.kind != Kind::F) lane.bytes += use_bytes(costs_, action, stage);
+      lane.microbatch = m;
+    });
+    const auto to = [&](std::int32_t i) { return lanes_[at(i)].to; };
+    if (parcels_.size() > 1) std::sort(parcels_.begin(), parcels_.end(), [&](auto a, auto b) { return to(a) < to(b); });
+  }
+
+  void transfer(Position here, Lane& lane, double ready, std::vector<TableTransfer>& transfers) {
+    Channel& channel = channels_[at(lane.channel)];
+    const double begin = std::max(ready, channel.free);
+    const std::int64_t behind = channel.free > ready ? channel.last : -1;
+    channel.free = begin + lane.bytes / lane.bandwidth;
+    lane.arrival = channel.free + lane.latency;
+    if (!options_.record) return;
+    channel.last = std::ssize(transfers);
+    transfers.push_back({here, lane.to, begin, lane.arrival, lane.bytes, behind});
+  }
+
+  std::int32_t lane_between(std::int32_t from, std::int32_t to) {
+    std::int32_t& first = first_[at(from)];
+    for (std::int32_t i = first; i >= 0; i = lanes_[at(i)].next) {
+      if (lanes_[at(i)].to == to) return i;
     }
-    const Link& link = network_.at(from, to);
-    lanes_.push_back({to, first, channel(link), link.latency, link.bandwidth});
+    const Link& link = options_.network.at(from, to);
+    lanes_.push_back({to, first, channel_of(link), link.latency, link.bandwidth});
     return first = static_cast<std::int32_t>(lanes_.size()) - 1;
   }
-  Lane& operator[](std::int32_t i) { return lanes_[static_cast<std::size_t>(i)]; }
-  Channel& channel_of(const Lane& lane) { return channels_[static_cast<std::size_t>(lane.channel)]; }
 
- private:
-  std::int32_t channel(const Link& link) {
+  std::int32_t channel_of(const Link& link) {
     const std::int32_t next = static_cast<std::int32_t>(channels_.size());
     const std::int32_t found = link.medium < 0 ? next : mediums_.try_emplace(link.medium, next).first->second;
     if (found == next) channels_.emplace_back();
     return found;
   }
 
-  const Network& network_;
+  const WorkIndex& work_;
+  const TableCosts& costs_;
+  const TableOptions& options_;
   std::vector<std::int32_t> first_;  // lane of each actor
   std::vector<Lane> lanes_;
   std::vector<Channel> channels_;
   std::map<std::int32_t, std::int32_t> mediums_;
+  // The action that was sent last: where it is needed elsewhere, and by which lane; the lanes; its number.
+  std::vector<std::pair<Position, std::int32_t>> uses_;
+  std::vector<std::int32_t> parcels_;
+  std::int64_t sent_ = 0;
 };
 
 bool has_medium(const Network& network) {
@@ -97,25 +145,68 @@ bool has_medium(const Network& network) {
          std::any_of(network.between.begin(), network.between.end(), [](const auto& entry) { return entry.second.medium >= 0; });
 }
 
+// The number of each row's first action where all are counted row by row, and of all.
+std::vector<std::size_t> first_numbers(const std::vector<std::vector<Action>>& rows) {
+  std::vector<std::size_t> first = {0};
+  for (const auto& row : rows) first.push_back(first.back() + row.size());
+  return first;
+}
+
+// How many needs of each action come from others, row by row.
+std::vector<std::int32_t> needs_of_others(const WorkIndex& work, std::size_t actions) {
+  std::vector<std::int32_t> needs;
+  needs.reserve(actions);
+  for (std::int32_t a = 0; a < std::ssize(work.schedule->actors); ++a) {
+    for (const Action& action : work.schedule->actors[at(a)]) {
+      std::int32_t& count = needs.emplace_back(0);
+      for_each_need(work, action, [&](Position need) { count += need.actor != a; });
+    }
+  }
+  return needs;
+}
+
+// What in its row waits for each UNSHARD: the next compute of its stage; for each REDUCE_GRAD: its U; -1: nobody. Row by row.
+std::vector<std::int32_t> followers(const WorkIndex& work, const std::vector<std::size_t>& first) {
+  std::vector<std::int32_t> follower(first.back(), -1);
+  std::vector<std::int32_t> use(work.shape->predecessors.size(), -1), update(use);
+  const std::vector<std::vector<Action>>& rows = work.schedule->actors;
+  for (std::size_t a = 0; a < rows.size(); ++a) {
+    for (std::size_t i = rows[a].size(); i-- > 0;) {
+      const Action& action = rows[a][i];
+      const std::size_t stage = at(action.stage);
+      if (is_collective(action.kind)) {
+        follower[first[a] + i] = (action.kind == Kind::UNSHARD ? use : update)[stage];
+      } else if (!is_host_copy(action.kind)) {
+        use[stage] = static_cast<std::int32_t>(i);
+        if (action.kind == Kind::U) update[stage] = static_cast<std::int32_t>(i);
+      }
+    }
+    for (const Action& action : rows[a]) use[at(action.stage)] = update[at(action.stage)] = -1;
+  }
+  return follower;
+}
+
 // One pass over a table. An actor runs its next action when all that it needs from others is there; what it needs of its own row has
 // run, or the table would not be valid.
 class Pass {
  public:
   Pass(const WorkIndex& work, const TableCosts& costs, const TableOptions& options)
-      : work_(work), rows_(work.schedule->actors), costs_(costs), options_(options), links_(options.network, rows_.size()) {
-    offset_.reserve(rows_.size());
+      : work_(work),
+        rows_(work.schedule->actors),
+        costs_(costs),
+        options_(options),
+        first_(first_numbers(rows_)),
+        missing_(needs_of_others(work, first_.back())),
+        follower_(work.has_sharding ? followers(work, first_) : std::vector<std::int32_t>()),
+        done_(rows_.size()),
+        clock_(rows_.size()),
+        lanes_free_(work.offload.empty() && !work.has_sharding ? 0 : rows_.size()),
+        links_(work, costs, options) {
     for (const auto& row : rows_) {
-      offset_.push_back(missing_.size());
-      missing_.resize(missing_.size() + row.size(), 0);
       time_.start.emplace_back(row.size(), 0.0);
       time_.end.emplace_back(row.size());
     }
-    done_.assign(rows_.size(), 0);
     time_.busy.assign(rows_.size(), 0);
-    count_missing();
-    clock_.assign(rows_.size(), 0);
-    if (!work.offload.empty() || work.has_sharding) lanes_free_.resize(rows_.size());
-    if (work.has_sharding) find_followers();
   }
 
   // Actors in any order: a link's transfers are all of one sender, and so in the order of its row.
@@ -134,8 +225,8 @@ class Pass {
 
   // Actors in the order in which their actions end, so that a medium's transfers are in the order in which they are ready.
   TableTime run_in_time() {
-    using End = std::pair<double, std::int32_t>;  // of the action that an actor runs
-    std::priority_queue<End, std::vector<End>, std::greater<>> ends;
+    using Finish = std::pair<double, std::int32_t>;  // of the action that an actor runs
+    std::priority_queue<Finish, std::vector<Finish>, std::greater<>> ends;
     for (std::int32_t a = 0; a < static_cast<std::int32_t>(rows_.size()); ++a) awake_.push_back(a);
     for (;;) {
       for (const std::int32_t actor : awake_) {
@@ -151,57 +242,28 @@ class Pass {
   }
 
  private:
-  std::int32_t& missing(Position p) { return missing_[offset_[static_cast<std::size_t>(p.actor)] + static_cast<std::size_t>(p.index)]; }
-  Position head(std::int32_t actor) const { return {actor, done_[static_cast<std::size_t>(actor)]}; }
-
-  void count_missing() {
-    for (std::int32_t a = 0; a < static_cast<std::int32_t>(rows_.size()); ++a) {
-      std::int32_t* missing = missing_.data() + offset_[static_cast<std::size_t>(a)];
-      for (const Action& action : rows_[static_cast<std::size_t>(a)]) {
-        for_each_need(work_, action, [&](Position need) { *missing += need.actor != a; });
-        ++missing;
-      }
-    }
-  }
-
-  // What waits for each UNSHARD: the next compute of its stage; for each REDUCE_GRAD: its U.
-  void find_followers() {
-    follower_.resize(missing_.size(), -1);
-    std::vector<std::int32_t> use(work_.shape->predecessors.size(), -1), update(use);
-    for (std::size_t a = 0; a < rows_.size(); ++a) {
-      for (std::size_t i = rows_[a].size(); i-- > 0;) {
-        const Action& action = rows_[a][i];
-        const std::size_t stage = static_cast<std::size_t>(action.stage);
-        if (is_collective(action.kind)) {
-          follower_[offset_[a] + i] = (action.kind == Kind::UNSHARD ? use : update)[stage];
-        } else if (!is_host_copy(action.kind)) {
-          use[stage] = static_cast<std::int32_t>(i);
-          if (action.kind == Kind::U) update[stage] = static_cast<std::int32_t>(i);
-        }
-      }
-      for (const Action& action : rows_[a])
-        use[static_cast<std::size_t>(action.stage)] = update[static_cast<std::size_t>(action.stage)] = -1;
-    }
-  }
+  std::size_t number(Position p) const { return first_[at(p.actor)] + at(p.index); }
+  std::int32_t& missing(Position p) { return missing_[number(p)]; }
+  Position head(std::int32_t actor) const { return {actor, done_[at(actor)]}; }
 
   // Behind the last action of the piece of work that the actor does next.
   std::int32_t piece_end(std::int32_t actor) const {
-    const std::vector<Action>& row = rows_[static_cast<std::size_t>(actor)];
+    const std::vector<Action>& row = rows_[at(actor)];
     const std::int32_t size = static_cast<std::int32_t>(row.size());
-    std::int32_t end = done_[static_cast<std::size_t>(actor)] + 1;
-    while (options_.atomic_pairs && end < size && row[static_cast<std::size_t>(end - 1)].fused_with_next) ++end;
+    std::int32_t end = done_[at(actor)] + 1;
+    while (options_.atomic_pairs && end < size && row[at(end - 1)].fused_with_next) ++end;
     return std::min(end, size);
   }
 
-  // Of the piece of work that its actor does next.
+  // The piece of work that its actor does next.
   bool is_next(Position p) const {
-    const std::int32_t next = done_[static_cast<std::size_t>(p.actor)];
+    const std::int32_t next = done_[at(p.actor)];
     return p.index == next || (p.index > next && p.index < piece_end(p.actor));
   }
 
   bool can_start(std::int32_t actor) {
     Position next = head(actor);
-    if (next.index == static_cast<std::int32_t>(rows_[static_cast<std::size_t>(actor)].size())) return false;
+    if (next.index == static_cast<std::int32_t>(rows_[at(actor)].size())) return false;
     for (const std::int32_t end = piece_end(actor); next.index < end; ++next.index) {
       if (missing(next) > 0) return false;
     }
@@ -211,18 +273,18 @@ class Pass {
   // Returns when the actor can go on. `start` of each action holds when the last transfer for it arrived.
   double start(std::int32_t actor) {
     Position here = head(actor);
-    double& now = clock_[static_cast<std::size_t>(actor)];
+    double& now = clock_[at(actor)];
     if (const Kind kind = work_.at(here).kind; is_host_copy(kind) || is_collective(kind)) {
       start_beside(here);
       return now;
     }
     const std::int32_t end = piece_end(actor);
-    for (std::int32_t i = here.index; i < end; ++i) now = std::max(now, at(time_.start, {actor, i}));
+    for (std::int32_t i = here.index; i < end; ++i) now = std::max(now, entry(time_.start, {actor, i}));
     for (; here.index < end; ++here.index) {
       const double time = duration(costs_, options_.disturbance, work_.at(here), actor);
-      time_.busy[static_cast<std::size_t>(actor)] += time;
-      at(time_.start, here) = now;
-      at(time_.end, here) = now += time;
+      time_.busy[at(actor)] += time;
+      entry(time_.start, here) = now;
+      entry(time_.end, here) = now += time;
     }
     return now;
   }
@@ -230,72 +292,35 @@ class Pass {
   // On its lane.
   void start_beside(Position here) {
     const Action& action = work_.at(here);
-    double& free = lanes_free_[static_cast<std::size_t>(here.actor)][is_collective(action.kind)];
-    const double begin = at(time_.start, here) = std::max(free, clock_[static_cast<std::size_t>(here.actor)]);
-    const double end = at(time_.end, here) = free = begin + duration(costs_, options_.disturbance, action, here.actor);
+    double& free = lanes_free_[at(here.actor)][is_collective(action.kind)];
+    const double begin = entry(time_.start, here) = std::max(free, clock_[at(here.actor)]);
+    const double end = entry(time_.end, here) = free = begin + duration(costs_, options_.disturbance, action, here.actor);
     time_.makespan = std::max(time_.makespan, end);
     const auto release = [&](std::int32_t index) {
       if (index < 0) return;
-      double& start = at(time_.start, {here.actor, index});
+      double& start = entry(time_.start, {here.actor, index});
       start = std::max(start, end);
     };
-    if (is_collective(action.kind))
-      release(follower_[offset_[static_cast<std::size_t>(here.actor)] + static_cast<std::size_t>(here.index)]);
+    if (is_collective(action.kind)) release(follower_[number(here)]);
     for (std::int32_t m = action.microbatch; action.kind == Kind::RELOAD && m < action.microbatch + action.count; ++m)
       release(work_.backward[work_.unit(action.stage, m)].index);
   }
 
   void finish(std::int32_t actor) {
     const std::int32_t end = piece_end(actor);
-    const double ready = at(time_.end, {actor, end - 1});
+    const double ready = entry(time_.end, {actor, end - 1});
     for (Position here = head(actor); here.index < end; ++here.index) finish(here, ready);
   }
 
   // What it sends may leave at `ready`.
   void finish(Position here, double ready) {
-    ++done_[static_cast<std::size_t>(here.actor)];
+    ++done_[at(here.actor)];
     if (options_.record) time_.order.push_back(here);
-    pack(here, work_.at(here));
-    for (const std::int32_t i : parcels_) transfer(here, links_[i], ready);
-    for (const auto& [use, lane] : uses_) {
-      double& start = at(time_.start, use);
-      start = std::max(start, links_[lane].arrival);
+    links_.send(here, ready, time_.transfers, [&](Position use, double arrival) {
+      double& start = entry(time_.start, use);
+      start = std::max(start, arrival);
       if (--missing(use) == 0 && is_next(use) && can_start(use.actor)) awake_.push_back(use.actor);
-    }
-  }
-
-  // What the action sends: one parcel to each actor that needs something of it, in the order of actors. An output goes there once, whoever
-  // needs it.
-  void pack(Position here, const Action& action) {
-    uses_.clear();
-    parcels_.clear();
-    ++sent_;
-    for_each_use(work_, action, [&](Position use, std::int32_t stage, std::int32_t m) {
-      if (use.actor == here.actor) return;
-      const std::int32_t i = links_.lane(here.actor, use.actor);
-      uses_.emplace_back(use, i);
-      Links::Lane& lane = links_[i];
-      const bool first = lane.parcel != sent_;
-      if (first) {
-        lane.parcel = sent_;
-        lane.bytes = 0;
-        parcels_.push_back(i);
-      }
-      if (first || lane.microbatch != m || action.kind != Kind::F) lane.bytes += use_bytes(costs_, action, stage);
-      lane.microbatch = m;
     });
-    if (parcels_.size() > 1) std::sort(parcels_.begin(), parcels_.end(), [&](auto a, auto b) { return links_[a].to < links_[b].to; });
-  }
-
-  void transfer(Position here, Links::Lane& lane, double ready) {
-    Links::Channel& channel = links_.channel_of(lane);
-    const double begin = std::max(ready, channel.free);
-    const std::int64_t behind = channel.free > ready ? channel.last : -1;
-    channel.free = begin + lane.bytes / lane.bandwidth;
-    lane.arrival = channel.free + lane.latency;
-    if (!options_.record) return;
-    channel.last = static_cast<std::int64_t>(time_.transfers.size());
-    time_.transfers.push_back({here, lane.to, begin, lane.arrival, lane.bytes, behind});
   }
 
   TableTime result() {
@@ -308,7 +333,7 @@ class Pass {
 
   [[noreturn]] void fail_stuck(std::size_t actor) {
     invariant(options_.atomic_pairs, "a valid table has no cycle");
-    const Action& next = rows_[actor][static_cast<std::size_t>(done_[actor])];
+    const Action& next = rows_[actor][at(done_[actor])];
     throw Error(concat(text(next), " on actor ", actor, " can never run if fused pairs are one piece of work"),
                 {"both of a pair begin when all that both need is there, and end together"},
                 "take the pairs apart, or let them run one action after the other");
@@ -318,19 +343,15 @@ class Pass {
   const std::vector<std::vector<Action>>& rows_;
   const TableCosts& costs_;
   const TableOptions& options_;
-  Links links_;
-  TableTime time_;
-  std::vector<std::size_t> offset_;                // of each row in missing_
-  std::vector<std::int32_t> missing_;              // of each action: how many needs of it are still to come from others
+  const std::vector<std::size_t> first_;           // numbers of actions
+  std::vector<std::int32_t> missing_;              // of each action, by number: how many needs of it are still to come from others
+  std::vector<std::int32_t> follower_;             // likewise: who in its row waits for it; empty where nothing is sharded
   std::vector<std::int32_t> done_;                 // of each row
-  std::vector<std::int32_t> awake_;                // actors that may be able to go on
   std::vector<double> clock_;                      // of each actor: when its compute can go on
   std::vector<std::array<double, 2>> lanes_free_;  // and its lanes: host copies, collectives; empty where no table needs them
-  std::vector<std::int32_t> follower_;             // of each action on a lane of collectives: who in its row waits for it; -1: nobody
-  // Of the action that has just ended: where it is needed elsewhere, and by which lane; the lanes.
-  std::vector<std::pair<Position, std::int32_t>> uses_;
-  std::vector<std::int32_t> parcels_;
-  std::int64_t sent_ = 0;
+  std::vector<std::int32_t> awake_;                // actors that may be able to go on
+  Links links_;
+  TableTime time_;
 };
 
 }  // namespace
@@ -351,7 +372,7 @@ TableCosts uniform_costs(std::int32_t stages, const UnitCosts& costs, double sha
   of.live = share;
   of.kept = share * costs.kept;
   of.parameters = share * costs.parameters;
-  return {std::vector<StageCosts>(static_cast<std::size_t>(stages), of)};
+  return {std::vector<StageCosts>(at(stages), of)};
 }
 
 double TableTime::bubble() const {
@@ -380,7 +401,7 @@ double dependency_bound(const Schedule& schedule, const StageShape& shape, const
     const Action& action = work.at(here);
     double start = 0;
     for_each_need(work, action, [&](Position need) {
-      double there = at(end, need);
+      double there = entry(end, need);
       if (need.actor != here.actor) {
         const Action& from = work.at(need);
         const Link& link = options.network.at(need.actor, here.actor);
@@ -390,8 +411,8 @@ double dependency_bound(const Schedule& schedule, const StageShape& shape, const
       }
       start = std::max(start, there);
     });
-    at(end, here) = start + duration(costs, options.disturbance, action, here.actor);
-    bound = std::max(bound, at(end, here));
+    entry(end, here) = start + duration(costs, options.disturbance, action, here.actor);
+    bound = std::max(bound, entry(end, here));
   });
   return bound;
 }

@@ -40,8 +40,8 @@ struct Measurements {
   }
 };
 
-// Of a stage, in any of its kinds: what the file says, or what follows from it. `split`: somewhere I or W were measured, so that their
-// absence here says that they are no tasks of their own.
+// The time of a stage's kind, which the file says, or which follows from it. `split`: somewhere I or W were measured, so that their absence
+// here says that they are no tasks of their own.
 std::optional<double> time_of(Measurements stage, Kind kind, bool split) {
   if (const std::optional<double> measured = stage.of(kind)) return measured;
   // A table's F has one time whether or not an R follows: the whole one's, where it was measured.
@@ -56,12 +56,12 @@ std::optional<double> time_of(Measurements stage, Kind kind, bool split) {
 }
 
 std::vector<Measurements> measurements_of(const Costs& costs, const Schedule& schedule, const CostContext& context, bool& split) {
-  std::vector<Measurements> stages(static_cast<std::size_t>(schedule.stages()));
+  std::vector<Measurements> stages(schedule.stages());
   split = stages.size() == 1;
   for (const TaskCost& task : costs.tasks) {
     if (task.stages != schedule.stages() || task.stage < 0 || task.stage >= schedule.stages() || task.kind > Kind::R) continue;
     const Sample* sample = chosen_sample(task, context, schedule.actors.size());
-    Measurements& stage = stages[static_cast<std::size_t>(task.stage)];
+    Measurements& stage = stages[task.stage];
     std::optional<double>& slot = task.light ? stage.light : stage.of(task.kind);
     if (sample && !slot) slot = sample->usual();
     split = split || task.kind == Kind::I || task.kind == Kind::W;
@@ -106,15 +106,15 @@ TableCosts table_costs_of(const Costs& costs, const Schedule& schedule, const Co
     for (const Action& action : row)
       if (action.kind <= Kind::R) wanted.insert({action.stage, action.kind});
   TableCosts out;
-  out.stages.resize(static_cast<std::size_t>(stages));
+  out.stages.resize(stages);
   for (StageCosts& stage : out.stages) stage.live = static_cast<double>(schedule.actors.size()) / stages;
   bool split = false;
   const std::vector<Measurements> measured = measurements_of(costs, schedule, context, split);
   std::vector<std::string> missing;
   for (const auto& [stage, kind] : wanted) {
-    const std::optional<double> time = time_of(measured[static_cast<std::size_t>(stage)], kind, split);
+    const std::optional<double> time = time_of(measured[stage], kind, split);
     if (!time) missing.push_back(concat(name(kind), " of stage ", stage));
-    out.stages[static_cast<std::size_t>(stage)].time[static_cast<std::size_t>(kind)] = time.value_or(0);
+    out.stages[stage].time[static_cast<std::size_t>(kind)] = time.value_or(0);
   }
   for (std::size_t s = 0; s < measured.size(); ++s)
     out.stages[s].time[static_cast<std::size_t>(Kind::R)] = time_of(measured[s], Kind::R, split).value_or(0);

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "penstock/costs.h"
+#include "penstock/table.h"
 #include "simulate/durations.h"
-#include "simulate/table.h"
 
 namespace penstock {
 

@@ -13,7 +13,7 @@ std::vector<std::vector<ForeignEnd>> foreign_ends(const WorkIndex& work, const T
       const Action& action = rows[a][i];
       if (action.kind != Kind::W) continue;
       for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
-        const std::size_t home = static_cast<std::size_t>(work.forward[work.unit(action.stage, m)].actor);
+        const std::size_t home = work.forward[work.unit(action.stage, m)].actor;
         if (home != a) out[home].push_back({time.end[a][i], action.stage});
       }
     }
@@ -27,19 +27,19 @@ std::vector<LiveChange> live_changes(const WorkIndex& work, const TableTime& tim
   constexpr std::int32_t kEnds = 0, kRow = 1, kBegins = 2;
   std::vector<LiveChange> out;
   for (const ForeignEnd& end : foreign) out.push_back({end.time, kEnds, Held::all, end.stage, -1});
-  const std::size_t a = static_cast<std::size_t>(actor);
+  const std::size_t a = actor;
   const std::vector<Action>& row = work.schedule->actors[a];
   std::vector<bool> summed(work.shape->predecessors.size(), false);  // of each stage: since its last REDUCE_GRAD
   std::vector<std::int32_t> reductions(summed.size(), 0);            // that are still to come
-  for (const Action& action : row) reductions[static_cast<std::size_t>(action.stage)] += action.kind == Kind::REDUCE_GRAD;
+  for (const Action& action : row) reductions[action.stage] += action.kind == Kind::REDUCE_GRAD;
   for (std::size_t i = 0; i < row.size(); ++i) {
     const Action& action = row[i];
-    const std::size_t stage = static_cast<std::size_t>(action.stage);
+    const std::size_t stage = action.stage;
     const double start = time.start[a][i], end = time.end[a][i];
     const auto add = [&](double when, std::int32_t order, Held what, std::int32_t count) {
       if (count != 0) out.push_back({when, order, what, action.stage, count});
     };
-    if (action.kind == Kind::F && work.shape->has_backward[static_cast<std::size_t>(action.stage)]) {
+    if (action.kind == Kind::F && work.shape->has_backward[action.stage]) {
       std::int32_t again = 0;
       for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
         again += !work.recompute.empty() && work.recompute[work.unit(action.stage, m)];
@@ -89,10 +89,10 @@ LiveSum::LiveSum(const TableCosts& costs) {
 double LiveSum::add_resident(const WorkIndex& work, std::int32_t actor) {
   if (!has_parameters_) return 0;
   std::vector<std::int32_t> uses(parts_of_.size(), 0);  // 1: computes with it
-  const std::vector<Action>& row = work.schedule->actors[static_cast<std::size_t>(actor)];
-  for (const Action& action : row) uses[static_cast<std::size_t>(action.stage)] |= is_compute(action.kind) && action.kind != Kind::W;
+  const std::vector<Action>& row = work.schedule->actors[actor];
+  for (const Action& action : row) uses[action.stage] |= is_compute(action.kind) && action.kind != Kind::W;
   for (const Action& action : row)
-    if (action.kind == Kind::UNSHARD) uses[static_cast<std::size_t>(action.stage)] = 0;
+    if (action.kind == Kind::UNSHARD) uses[action.stage] = 0;
   double live = 0;
   for (std::size_t stage = 0; stage < uses.size(); ++stage) live = add(Held::parameters, static_cast<std::int32_t>(stage), uses[stage]);
   return live;
@@ -106,14 +106,14 @@ void fill_peaks(const WorkIndex& work, const TableCosts& costs, TableTime& time)
   const LiveSum empty(costs);
   for (std::int32_t a = 0; a < static_cast<std::int32_t>(actors); ++a) {
     LiveSum sum = empty;
-    double& peak = time.peak_live[static_cast<std::size_t>(a)] = sum.add_resident(work, a);
+    double& peak = time.peak_live[a] = sum.add_resident(work, a);
     const auto change = [&](double when, Held what, std::int32_t stage, std::int32_t count) {
       const double live = sum.add(what, stage, count);
       if (live <= peak) return;
       peak = live;
-      time.peak_time[static_cast<std::size_t>(a)] = when;
+      time.peak_time[a] = when;
     };
-    for_each_live_change(work, time, a, foreign[static_cast<std::size_t>(a)], change);
+    for_each_live_change(work, time, a, foreign[a], change);
   }
 }
 

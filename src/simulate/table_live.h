@@ -4,16 +4,21 @@
 #include <array>
 #include <vector>
 
-#include "simulate/table.h"
+#include "penstock/table.h"
+#include "schedule/kinds.h"
+#include "schedule/work.h"
 
 namespace penstock {
+
+// As penstock/table.h says, of work that is indexed already.
+TableTime time_table(const WorkIndex& work, const TableCosts& costs, const TableOptions& options = {});
 
 // A W that runs on another actor than its F: when it ends there, one micro-batch of `stage` ends here.
 struct ForeignEnd {
   double time = 0;
   std::int32_t stage = 0;
 };
-// Of each actor, in time.
+// Each actor's, in time.
 std::vector<std::vector<ForeignEnd>> foreign_ends(const WorkIndex& work, const TableTime& time);
 
 // What comes and goes: a micro-batch's activations, what F keeps of them, the rest of them; a stage's parameters, the sum of its gradients.
@@ -25,7 +30,7 @@ struct LiveChange {
   Held what = Held::all;
   std::int32_t stage = 0, count = 0;
 };
-// Of a table that recomputes, offloads or shards: in time.
+// The actions of a table that recomputes, offloads or shards, in time.
 std::vector<LiveChange> live_changes(const WorkIndex& work, const TableTime& time, std::int32_t actor,
                                      const std::vector<ForeignEnd>& foreign);
 
@@ -49,7 +54,7 @@ void for_each_live_change(const WorkIndex& work, const TableTime& time, std::int
     for (const LiveChange& c : live_changes(work, time, actor, foreign)) change(c.time, c.what, c.stage, c.count);
     return;
   }
-  const std::size_t a = static_cast<std::size_t>(actor);
+  const std::size_t a = actor;
   const std::vector<Action>& row = work.schedule->actors[a];
   auto next = foreign.begin();
   const auto foreign_until = [&](double end) {
@@ -57,7 +62,7 @@ void for_each_live_change(const WorkIndex& work, const TableTime& time, std::int
   };
   for (std::size_t i = 0; i < row.size(); ++i) {
     const Action& action = row[i];
-    if (action.kind == Kind::F && work.shape->has_backward[static_cast<std::size_t>(action.stage)]) {
+    if (action.kind == Kind::F && work.shape->has_backward[action.stage]) {
       foreign_until(time.start[a][i]);
       change(time.start[a][i], Held::all, action.stage, action.count);
     }
@@ -75,7 +80,7 @@ class LiveSum {
   explicit LiveSum(const TableCosts& costs);
   // What lives now.
   double add(Held what, std::int32_t stage, std::int32_t count) {
-    parts_ += parts_of_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(what)] * count;
+    parts_ += parts_of_[stage][static_cast<std::size_t>(what)] * count;
     return static_cast<double>(parts_) * size_;
   }
   // The parameters that the actor has all the time: of what it computes with and never gathers.

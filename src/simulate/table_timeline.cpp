@@ -38,8 +38,8 @@ class Drawing {
     std::map<std::int32_t, std::int64_t> gathered, reduced;
   };
 
-  std::int64_t& number_of(Position p) { return numbers_.action[static_cast<std::size_t>(p.actor)][static_cast<std::size_t>(p.index)]; }
-  const Activity& made(std::int64_t number) const { return activities_[static_cast<std::size_t>(number)]; }
+  std::int64_t& number_of(Position p) { return numbers_.action[p.actor][p.index]; }
+  const Activity& made(std::int64_t number) const { return activities_[number]; }
 
   // The transfer of an action to an actor: they follow the action.
   std::int64_t transfer_of(Position from, std::int32_t to) {
@@ -98,7 +98,7 @@ class Drawing {
     activity.end = transfer.end;
     activity.peer = transfer.to;
     activity.lane = Lane::transfer;
-    activity.cause = transfer.behind >= 0 ? numbers_.transfer[static_cast<std::size_t>(transfer.behind)] : number_of(transfer.from);
+    activity.cause = transfer.behind >= 0 ? numbers_.transfer[transfer.behind] : number_of(transfer.from);
     activity.bytes = transfer.bytes;
     numbers_.transfer.push_back(static_cast<std::int64_t>(activities_.size()));
     activities_.push_back(activity);
@@ -109,13 +109,13 @@ class Drawing {
     std::vector<std::int64_t> order(activities_.size()), place(activities_.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return made(a).begin < made(b).begin; });
-    for (std::size_t i = 0; i < order.size(); ++i) place[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
+    for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<std::int64_t>(i);
     std::vector<Activity> sorted;
     sorted.reserve(order.size());
     for (const std::int64_t number : order) {
       sorted.push_back(made(number));
       std::int64_t& cause = sorted.back().cause;
-      if (cause >= 0) cause = place[static_cast<std::size_t>(cause)];
+      if (cause >= 0) cause = place[cause];
     }
     activities_ = std::move(sorted);
   }

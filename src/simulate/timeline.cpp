@@ -55,7 +55,7 @@ double MemoryPoint::total() const {
 std::string label(const Timeline& timeline, const Activity& activity) {
   if (activity.lane == Lane::transfer && activity.peer != activity.device) return concat(activity.device, "->", activity.peer);
   if (activity.action) return activity.microbatch < 0 ? std::string(name(activity.kind)) : concat(name(activity.kind), activity.microbatch);
-  if (activity.task >= 0) return timeline.tasks[static_cast<std::size_t>(activity.task)];
+  if (activity.task >= 0) return timeline.tasks[activity.task];
   return "host";
 }
 
@@ -67,10 +67,10 @@ std::string detail(const Timeline& timeline, const Activity& activity) {
     if (activity.microbatch >= 0) out += concat(", micro-batch ", activity.microbatch);
   }
   if (activity.lane == Lane::transfer && activity.peer != activity.device) {
-    const auto name = [&](std::int32_t device) { return timeline.devices[static_cast<std::size_t>(device)]; };
+    const auto name = [&](std::int32_t device) { return timeline.devices[device]; };
     out = concat("transfer from ", name(activity.device), " to ", name(activity.peer), out.empty() ? "" : " after ", out);
   } else if (activity.lane != Lane::compute || out.empty()) {
-    out = concat(activity.task >= 0 ? timeline.tasks[static_cast<std::size_t>(activity.task)] : "host", out.empty() ? "" : " for ", out);
+    out = concat(activity.task >= 0 ? timeline.tasks[activity.task] : "host", out.empty() ? "" : " for ", out);
   }
   if (activity.bytes > 0) out += concat(", ", bytes_text(activity.bytes));
   return out;

@@ -20,247 +20,249 @@ std::string show(const Graph& graph, const Op& op) {
   return op.origin.empty() ? out : concat(out, " of ", quote(op.origin));
 }
 
-// Stages by number, in order of first appearance until order() puts them in topological order.
-class Assignment {
- public:
-  explicit Assignment(const Graph& body) : body_(body), producer_(producers(body)), stage_(body.ops.size(), kNone) {}
+bool is_forward(const Op& op) {
+  return op.phase == Phase::forward;
+}
 
-  void run() {
-    resolve_boundaries();
-    take_marks();
-    if (names_.empty()) stage_number("0");
-    order_stages();
-    infer_from_operands();
-    infer_from_users();
-    infer_backward();
-  }
+bool is_boundary(const Op& op) {
+  return op.name == "stage_boundary";
+}
 
-  // The body with stages written on its ops and without its boundary marks.
-  Graph result() const {
-    Graph out = body_;
-    out.ops.clear();
-    std::vector<ValueId> renamed(body_.values.size());
-    for (std::size_t v = 0; v < renamed.size(); ++v) renamed[v] = ValueId(v);
-    for (std::size_t i = 0; i < body_.ops.size(); ++i) {
-      Op op = body_.ops[i];
-      for (ValueId& operand : op.operands) operand = renamed[operand.index()];
-      if (op.name == "stage_boundary") {
-        renamed[op.results[0].index()] = op.operands[0];
-        continue;
-      }
-      op.stage = stage_[i] == kNone ? "" : names_[stage_[i]];
-      out.ops.push_back(std::move(op));
-    }
-    for (ValueId& output : out.outputs) output = renamed[output.index()];
-    return out;
-  }
-
-  // Topologically ordered; of stages without order between them the one marked first comes first.
-  std::vector<std::string> ordered_names() const {
-    std::vector<std::size_t> missing(names_.size());  // predecessors not yet placed
-    for (const auto& row : reach_)
-      for (std::size_t t = 0; t < row.size(); ++t) missing[t] += row[t];
-    std::set<std::size_t> ready;
-    for (std::size_t s = 0; s < names_.size(); ++s)
-      if (missing[s] == 0) ready.insert(s);
-    std::vector<std::string> out;
-    while (!ready.empty()) {
-      const std::size_t s = *ready.begin();
-      ready.erase(ready.begin());
-      out.push_back(names_[s]);
-      for (std::size_t t = 0; t < names_.size(); ++t)
-        if (reach_[s][t] && --missing[t] == 0) ready.insert(t);
-    }
-    return out;
-  }
-
- private:
-  static bool is_constant(const Op& op) { return op.operands.empty(); }
-  bool is_forward(std::size_t i) const { return body_.ops[i].phase == Phase::forward; }
-  bool reaches(int a, int b) const { return reach_[a][b]; }
-
-  int stage_number(const std::string& name) {
-    const auto [it, added] = number_.try_emplace(name, static_cast<int>(names_.size()));
-    if (added) names_.push_back(name);
-    return it->second;
-  }
-
-  // Boundary k ends stage k: what its operand was computed from, unmarked and not of an earlier stage, is stage k, and its result enters
-  // stage k+1 (JaxPP, section 3: each mark in order takes its backward slice).
-  void resolve_boundaries() {
-    int count = 0;
-    for (std::size_t i = 0; i < body_.ops.size(); ++i) {
-      if (body_.ops[i].name != "stage_boundary") continue;
-      if (!body_.ops[i].stage.empty())
-        throw Error(concat("stage_boundary inside Stage scope ", quote(body_.ops[i].stage)),
-                    {"a model is cut by scopes or by boundaries, not by both at one place"},
-                    "move the boundary out of the scope, or remove one of the two");
-      const int stage = stage_number(std::to_string(count++));
-      std::vector<std::size_t> open = {i};
-      while (!open.empty()) {
-        const std::size_t at = open.back();
-        open.pop_back();
-        const Op& op = body_.ops[at];
-        if (stage_[at] != kNone || !op.stage.empty() || is_constant(op)) continue;
-        stage_[at] = stage;
-        for (ValueId operand : op.operands)
-          if (producer_[operand.index()]) open.push_back(producer_[operand.index()].index());
-      }
-    }
-    if (count > 0) stage_number(std::to_string(count));  // what follows the last boundary
-  }
-
-  void take_marks() {
-    for (std::size_t i = 0; i < body_.ops.size(); ++i)
-      if (!body_.ops[i].stage.empty() && !is_constant(body_.ops[i])) stage_[i] = stage_number(body_.ops[i].stage);
-    for (std::size_t i = 0; i < body_.ops.size(); ++i)
-      if (is_forward(i) && body_.ops[i].sequence >= 0) forward_of_[body_.ops[i].sequence] = i;
-  }
-
-  // The stage that reading `value` brings in: its producer's, or the next one behind a boundary.
-  int stage_of(ValueId value) const {
-    const OpId op = producer_[value.index()];
-    if (!op) return kNone;
-    if (body_.ops[op.index()].name == "stage_boundary") return next_of(stage_[op.index()]);
-    return stage_[op.index()];
-  }
-  int next_of(int boundary_stage) const { return number_.at(std::to_string(std::stoi(names_[boundary_stage]) + 1)); }
-
-  // Edges between marked stages, seen through unmarked forward ops, and their closure.
-  void order_stages() {
-    std::vector<Stages> nearest(body_.values.size());
-    std::set<std::pair<int, int>> edges;
-    for (std::size_t i = 0; i < body_.ops.size(); ++i) {
-      if (!is_forward(i)) continue;
-      const Op& op = body_.ops[i];
-      Stages in;
-      for (ValueId operand : op.operands) in.insert(in.end(), nearest[operand.index()].begin(), nearest[operand.index()].end());
-      std::sort(in.begin(), in.end());
-      in.erase(std::unique(in.begin(), in.end()), in.end());
-      if (stage_[i] != kNone) {
-        for (int from : in)
-          if (from != stage_[i]) edges.emplace(from, stage_[i]);
-        in = {op.name == "stage_boundary" ? next_of(stage_[i]) : stage_[i]};
-        if (in[0] != stage_[i]) edges.emplace(stage_[i], in[0]);
-      }
-      for (ValueId result : op.results) nearest[result.index()] = in;
-    }
-    close(edges);
-  }
-
-  void close(const std::set<std::pair<int, int>>& edges) {
-    const std::size_t n = names_.size();
-    reach_.assign(n, std::vector<bool>(n));
-    std::vector<std::vector<int>> next(n);
-    for (const auto& [from, to] : edges) next[from].push_back(to);
-    for (std::size_t s = 0; s < n; ++s) {
-      std::vector<int> open = {static_cast<int>(s)};
-      while (!open.empty()) {
-        const int at = open.back();
-        open.pop_back();
-        for (int to : next[at])
-          if (!reach_[s][to]) {
-            reach_[s][to] = true;
-            open.push_back(to);
-          }
-      }
-    }
-    for (std::size_t s = 0; s < n; ++s)
-      for (std::size_t t = 0; t < s; ++t)
-        if (reach_[s][t] && reach_[t][s])
-          throw Error(concat("stages ", quote(names_[t]), " and ", quote(names_[s]), " each need the other's results"),
-                      {"a stage runs as a whole: what it reads must come from earlier stages"},
-                      concat("give the ops between them a stage of their own, or mark both parts as one stage"));
-  }
-
-  // The one of `candidates` that all others precede (`latest`) or that precedes all others; kNone if there is no such one.
-  int extreme(const Stages& candidates, bool latest) const {
-    for (int s : candidates) {
-      bool all = true;
-      for (int t : candidates) all = all && (t == s || (latest ? reaches(t, s) : reaches(s, t)));
-      if (all) return s;
-    }
-    return kNone;
-  }
-
-  int choose(const Op& op, Stages candidates, bool latest, std::string_view rule) const {
-    std::sort(candidates.begin(), candidates.end());
-    candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
-    if (candidates.empty()) return kNone;
-    const int found = extreme(candidates, latest);
-    if (found != kNone) return found;
-    throw Error(
-        concat("no stage can be inferred for ", show(body_, op)),
-        {concat("candidates: ", join(candidates, ", ", [&](int s) { return quote(names_[s]); }), ", and none of them is ", rule)},
-        concat("mark it: Stage s(", quote(names_[candidates.back()]), "); around the code that makes it, or give it a stage of its own"));
-  }
-
-  void infer_from_operands() {
-    for (std::size_t i = 0; i < body_.ops.size(); ++i) {
-      const Op& op = body_.ops[i];
-      if (stage_[i] != kNone || !is_forward(i) || is_constant(op)) continue;
-      Stages candidates;
-      for (ValueId operand : op.operands)
-        if (const int s = stage_of(operand); s != kNone) candidates.push_back(s);
-      stage_[i] = choose(op, std::move(candidates), true, "after all others");
-    }
-  }
-
-  void infer_from_users() {
-    std::vector<Stages> users(body_.values.size());
-    for (std::size_t i = body_.ops.size(); i-- > 0;) {
-      const Op& op = body_.ops[i];
-      if (stage_[i] == kNone && is_forward(i) && !is_constant(op)) {
-        Stages candidates;
-        for (ValueId result : op.results) candidates.insert(candidates.end(), users[result.index()].begin(), users[result.index()].end());
-        stage_[i] = choose(op, std::move(candidates), false, "before all others");
-        if (stage_[i] == kNone) stage_[i] = 0;  // read by nobody but the loop's results
-      }
-      if (is_forward(i) && stage_[i] != kNone)
-        for (ValueId operand : op.operands) users[operand.index()].push_back(stage_[i]);
-    }
-  }
-
-  // A backward op lies where its forward op does. A join of cotangents that has no forward op lies where the last of them arises,
-  // unless it only feeds loop results: the cut dissolves it into accumulators.
-  void infer_backward() {
-    std::vector<bool> read(body_.values.size());
-    for (const Op& op : body_.ops)
-      for (ValueId operand : op.operands) read[operand.index()] = true;
-    for (std::size_t i = 0; i < body_.ops.size(); ++i) {
-      const Op& op = body_.ops[i];
-      if (stage_[i] != kNone || is_forward(i) || is_constant(op)) continue;
-      if (const auto forward = forward_of_.find(op.sequence); forward != forward_of_.end() && stage_[forward->second] != kNone) {
-        stage_[i] = stage_[forward->second];
-        continue;
-      }
-      if (op.name == "add_n" && !read[op.results[0].index()]) continue;
-      Stages candidates;
-      for (ValueId operand : op.operands)
-        if (const int s = stage_of(operand); s != kNone) candidates.push_back(s);
-      stage_[i] = choose(op, std::move(candidates), false, "before all others");
-      if (stage_[i] == kNone) stage_[i] = 0;
-    }
-  }
-
-  const Graph& body_;
-  std::vector<OpId> producer_;
-  std::vector<int> stage_;
-  std::vector<std::string> names_;
-  std::map<std::string, int> number_;
-  std::unordered_map<std::int64_t, std::size_t> forward_of_;  // by sequence
-  std::vector<std::vector<bool>> reach_;                      // stage -> stages that need it
+// What the body's marks say. Stages have numbers, in order of first appearance.
+struct Marks {
+  std::vector<std::string> names;
+  std::map<std::string, int> number;
+  std::vector<int> stage;  // by op
 };
+
+int stage_number(Marks& marks, const std::string& name) {
+  const auto [it, added] = marks.number.try_emplace(name, static_cast<int>(marks.names.size()));
+  if (added) marks.names.push_back(name);
+  return it->second;
+}
+
+// Boundary k ends stage k: what its operand was computed from, unmarked and not of an earlier stage, is stage k, and its result enters
+// stage k+1 (JaxPP, section 3: each mark in order takes its backward slice).
+void take_boundaries(const Graph& body, const std::vector<OpId>& producer, Marks& marks) {
+  int count = 0;
+  for (std::size_t i = 0; i < body.ops.size(); ++i) {
+    if (!is_boundary(body.ops[i])) continue;
+    if (!body.ops[i].stage.empty())
+      throw Error(concat("stage_boundary inside Stage scope ", quote(body.ops[i].stage)),
+                  {"a model is cut by scopes or by boundaries, not by both at one place"},
+                  "move the boundary out of the scope, or remove one of the two");
+    const int stage = stage_number(marks, std::to_string(count++));
+    std::vector<std::size_t> open = {i};
+    while (!open.empty()) {
+      const std::size_t at = open.back();
+      open.pop_back();
+      const Op& op = body.ops[at];
+      if (marks.stage[at] != kNone || !op.stage.empty() || is_constant(op)) continue;
+      marks.stage[at] = stage;
+      for (ValueId operand : op.operands)
+        if (producer[operand.index()]) open.push_back(producer[operand.index()].index());
+    }
+  }
+  if (count > 0) stage_number(marks, std::to_string(count));  // what follows the last boundary
+}
+
+Marks marks_of(const Graph& body, const std::vector<OpId>& producer) {
+  Marks marks{{}, {}, std::vector<int>(body.ops.size(), kNone)};
+  take_boundaries(body, producer, marks);
+  for (std::size_t i = 0; i < body.ops.size(); ++i)
+    if (!body.ops[i].stage.empty() && !is_constant(body.ops[i])) marks.stage[i] = stage_number(marks, body.ops[i].stage);
+  if (marks.names.empty()) stage_number(marks, "0");
+  return marks;
+}
+
+int next_of(const Marks& marks, int boundary_stage) {
+  return marks.number.at(std::to_string(std::stoi(marks.names[boundary_stage]) + 1));
+}
+
+using Reach = std::vector<std::vector<bool>>;  // stage -> stages that need it
+
+Reach closure(const std::set<std::pair<int, int>>& edges, std::size_t stages) {
+  Reach reach(stages, std::vector<bool>(stages));
+  std::vector<std::vector<int>> next(stages);
+  for (const auto& [from, to] : edges) next[from].push_back(to);
+  for (std::size_t s = 0; s < stages; ++s) {
+    std::vector<int> open = {static_cast<int>(s)};
+    while (!open.empty()) {
+      const int at = open.back();
+      open.pop_back();
+      for (int to : next[at])
+        if (!reach[s][to]) {
+          reach[s][to] = true;
+          open.push_back(to);
+        }
+    }
+  }
+  return reach;
+}
+
+// By the edges between marked stages, seen through unmarked forward ops.
+Reach reach_of(const Graph& body, const Marks& marks) {
+  std::vector<Stages> nearest(body.values.size());
+  std::set<std::pair<int, int>> edges;
+  for (std::size_t i = 0; i < body.ops.size(); ++i) {
+    const Op& op = body.ops[i];
+    if (!is_forward(op)) continue;
+    Stages in;
+    for (ValueId operand : op.operands) in.insert(in.end(), nearest[operand.index()].begin(), nearest[operand.index()].end());
+    std::sort(in.begin(), in.end());
+    in.erase(std::unique(in.begin(), in.end()), in.end());
+    if (const int stage = marks.stage[i]; stage != kNone) {
+      for (int from : in)
+        if (from != stage) edges.emplace(from, stage);
+      in = {is_boundary(op) ? next_of(marks, stage) : stage};
+      if (in[0] != stage) edges.emplace(stage, in[0]);
+    }
+    for (ValueId result : op.results) nearest[result.index()] = in;
+  }
+  Reach reach = closure(edges, marks.names.size());
+  for (std::size_t s = 0; s < reach.size(); ++s)
+    for (std::size_t t = 0; t < s; ++t)
+      if (reach[s][t] && reach[t][s])
+        throw Error(concat("stages ", quote(marks.names[t]), " and ", quote(marks.names[s]), " each need the other's results"),
+                    {"a stage runs as a whole: what it reads must come from earlier stages"},
+                    concat("give the ops between them a stage of their own, or mark both parts as one stage"));
+  return reach;
+}
+
+// Topologically ordered; of stages without order between them the one marked first comes first.
+std::vector<std::string> ordered_names(const Marks& marks, const Reach& reach) {
+  std::vector<std::size_t> missing(reach.size());  // predecessors not yet placed
+  for (const auto& row : reach)
+    for (std::size_t t = 0; t < row.size(); ++t) missing[t] += row[t];
+  std::set<std::size_t> ready;
+  for (std::size_t s = 0; s < reach.size(); ++s)
+    if (missing[s] == 0) ready.insert(s);
+  std::vector<std::string> out;
+  while (!ready.empty()) {
+    const std::size_t s = *ready.begin();
+    ready.erase(ready.begin());
+    out.push_back(marks.names[s]);
+    for (std::size_t t = 0; t < reach.size(); ++t)
+      if (reach[s][t] && --missing[t] == 0) ready.insert(t);
+  }
+  return out;
+}
+
+// What the stages of ops without marks are inferred from.
+struct Marked {
+  const Graph& body;
+  const std::vector<OpId>& producer;
+  const Marks& marks;
+  const Reach& reach;
+};
+
+// The one of `candidates` that all others precede (`latest`) or that precedes all others; kNone if there is none. Throws Error where none
+// of several is.
+int choose(const Marked& in, const Op& op, Stages candidates, bool latest) {
+  std::sort(candidates.begin(), candidates.end());
+  candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
+  if (candidates.empty()) return kNone;
+  const auto is_extreme = [&](int s) {
+    return std::all_of(candidates.begin(), candidates.end(), [&](int t) { return t == s || (latest ? in.reach[t][s] : in.reach[s][t]); });
+  };
+  const auto found = std::find_if(candidates.begin(), candidates.end(), is_extreme);
+  if (found != candidates.end()) return *found;
+  const std::vector<std::string>& names = in.marks.names;
+  throw Error(
+      concat("no stage can be inferred for ", show(in.body, op)),
+      {concat("candidates: ", join(candidates, ", ", [&](int s) { return quote(names[s]); }), ", and none of them is ",
+              latest ? "after all others" : "before all others")},
+      concat("mark it: Stage s(", quote(names[candidates.back()]), "); around the code that makes it, or give it a stage of its own"));
+}
+
+// The stages that reading the op's operands brings in: their producers', or the next ones behind boundaries.
+Stages stages_read(const Marked& in, const std::vector<int>& stage, const Op& op) {
+  Stages out;
+  for (ValueId operand : op.operands) {
+    const OpId from = in.producer[operand.index()];
+    if (!from || stage[from.index()] == kNone) continue;
+    out.push_back(is_boundary(in.body.ops[from.index()]) ? next_of(in.marks, stage[from.index()]) : stage[from.index()]);
+  }
+  return out;
+}
+
+void infer_from_operands(const Marked& in, std::vector<int>& stage) {
+  for (std::size_t i = 0; i < stage.size(); ++i) {
+    const Op& op = in.body.ops[i];
+    if (stage[i] == kNone && is_forward(op) && !is_constant(op)) stage[i] = choose(in, op, stages_read(in, stage, op), true);
+  }
+}
+
+void infer_from_users(const Marked& in, std::vector<int>& stage) {
+  std::vector<Stages> users(in.body.values.size());
+  for (std::size_t i = stage.size(); i-- > 0;) {
+    const Op& op = in.body.ops[i];
+    if (!is_forward(op)) continue;
+    if (stage[i] == kNone && !is_constant(op)) {
+      Stages candidates;
+      for (ValueId result : op.results) candidates.insert(candidates.end(), users[result.index()].begin(), users[result.index()].end());
+      stage[i] = std::max(choose(in, op, std::move(candidates), false), 0);  // the first where nobody but the loop's results reads it
+    }
+    if (stage[i] != kNone)
+      for (ValueId operand : op.operands) users[operand.index()].push_back(stage[i]);
+  }
+}
+
+// A backward op lies where its forward op does. A join of cotangents that has no forward op lies where the last of them arises,
+// unless it only feeds loop results: the cut dissolves it into accumulators.
+void infer_backward(const Marked& in, std::vector<int>& stage) {
+  std::vector<bool> read(in.body.values.size());
+  std::unordered_map<std::int64_t, std::size_t> forward_of;  // by sequence
+  for (std::size_t i = 0; i < stage.size(); ++i) {
+    const Op& op = in.body.ops[i];
+    for (ValueId operand : op.operands) read[operand.index()] = true;
+    if (is_forward(op) && op.sequence >= 0) forward_of[op.sequence] = i;
+  }
+  for (std::size_t i = 0; i < stage.size(); ++i) {
+    const Op& op = in.body.ops[i];
+    if (stage[i] != kNone || is_forward(op) || is_constant(op)) continue;
+    if (const auto forward = forward_of.find(op.sequence); forward != forward_of.end() && stage[forward->second] != kNone)
+      stage[i] = stage[forward->second];
+    else if (op.name != "add_n" || read[op.results[0].index()])
+      stage[i] = std::max(choose(in, op, stages_read(in, stage, op), false), 0);
+  }
+}
+
+// The body with stages written on its ops and without its boundary marks.
+Graph with_stages(const Graph& body, const std::vector<int>& stage, const std::vector<std::string>& names) {
+  Graph out = body;
+  out.ops.clear();
+  std::vector<ValueId> renamed(body.values.size());
+  for (std::size_t v = 0; v < renamed.size(); ++v) renamed[v] = ValueId(v);
+  for (std::size_t i = 0; i < body.ops.size(); ++i) {
+    Op op = body.ops[i];
+    for (ValueId& operand : op.operands) operand = renamed[operand.index()];
+    if (is_boundary(op)) {
+      renamed[op.results[0].index()] = op.operands[0];
+      continue;
+    }
+    op.stage = stage[i] == kNone ? "" : names[stage[i]];
+    out.ops.push_back(std::move(op));
+  }
+  for (ValueId& output : out.outputs) output = renamed[output.index()];
+  return out;
+}
 
 }  // namespace
 
 StagedStep assign_stages(const Graph& step) {
   const std::size_t loop = loop_of(step);
-  StagedStep out{step, {}};
-  Assignment assignment(*step.ops[loop].body);
-  assignment.run();
-  out.step.ops[loop].body = std::make_shared<Graph>(assignment.result());
-  out.stages = assignment.ordered_names();
+  const Graph& body = *step.ops[loop].body;
+  const std::vector<OpId> producer = producers(body);
+  const Marks marks = marks_of(body, producer);
+  const Reach reach = reach_of(body, marks);
+  const Marked in{body, producer, marks, reach};
+  std::vector<int> stage = marks.stage;
+  infer_from_operands(in, stage);
+  infer_from_users(in, stage);
+  infer_backward(in, stage);
+  StagedStep out{step, ordered_names(marks, reach)};
+  out.step.ops[loop].body = std::make_shared<Graph>(with_stages(body, stage, marks.names));
   return out;
 }
 

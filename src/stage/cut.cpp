@@ -15,12 +15,6 @@
 namespace penstock {
 namespace {
 
-constexpr std::int32_t kNone = -1;
-
-bool is_constant(const Op& op) {
-  return op.operands.empty();
-}
-
 bool is_view(const Op& op) {
   const OpDefinition* definition = find_op(op.name);
   return definition && definition->views >= 0 && op.results.size() == 1 && op.operands.size() == 1;
@@ -30,114 +24,115 @@ bool is_view(const Op& op) {
 struct Body {
   const Op& loop;
   const Graph& graph;
-  std::vector<OpId> producer;  // of each value
-  std::map<std::string, std::int32_t, std::less<>> stage_number;
+  IdVector<ValueId, OpId> producer;  // of each value
+  std::map<std::string, StageId, std::less<>> stage_number;
   std::size_t split = 0;  // so many inputs are parts of micro-batches
 
   const Op* op_of(ValueId value) const {
-    const OpId op = producer[value.index()];
-    return op ? &graph.ops[op.index()] : nullptr;
+    const OpId op = producer[value];
+    return op ? &graph.ops[op] : nullptr;
   }
-  std::int32_t stage_of(const Op& op) const {
+  StageId stage_of(const Op& op) const {
     const auto found = stage_number.find(op.stage);
-    return found == stage_number.end() ? kNone : found->second;
+    return found == stage_number.end() ? StageId() : found->second;
   }
 };
 
 Body body_of(const StagedStep& step) {
   const Op& loop = step.step.ops[loop_of(step.step)];
   Body body{loop, *loop.body, producers(*loop.body), {}};
-  for (std::size_t s = 0; s < step.stages.size(); ++s) body.stage_number[step.stages[s]] = static_cast<std::int32_t>(s);
-  body.split = static_cast<std::size_t>(attribute<std::int64_t>(loop, "split"));
+  for (const StageId stage : step.stages.ids()) body.stage_number[step.stages[stage]] = stage;
+  body.split = attribute<std::int64_t>(loop, "split");
   return body;
 }
 
 // A task before its graph is built: which ops it runs, what it reads from elsewhere and gives away.
 struct TaskPlan {
-  std::int32_t stage = 0;
+  StageId stage{};
   Kind kind = Kind::F;
-  std::set<std::int32_t> imports{};  // values of the body: loop inputs, and results of other tasks
-  std::vector<ValueId> exports{};    // values other tasks read
-  std::vector<std::size_t> ops{};
-  std::int32_t whole = kNone;  // of a light F: the F in whose place it stands
+  std::set<ValueId> imports{};     // values of the body: loop inputs, and results of other tasks
+  std::vector<ValueId> exports{};  // values other tasks read
+  std::vector<OpId> ops{};
+  StageTaskId whole{};  // of a light F: the F in whose place it stands
 };
 
 struct TaskPlans {
-  std::vector<TaskPlan> tasks;
-  std::vector<std::int32_t> of_op;  // task of each op; kNone: constant or dissolved
-  std::map<std::pair<std::int32_t, Kind>, std::int32_t> number;
-  std::map<std::int32_t, std::set<std::int32_t>> readers;  // tasks, of values that cross
-  std::map<std::int32_t, std::int32_t> light, again;       // of an F of a stage that recomputes: its light F and its R
+  IdVector<StageTaskId, TaskPlan> tasks;
+  IdVector<OpId, StageTaskId> of_op;  // none: constant or dissolved
+  std::map<std::pair<StageId, Kind>, StageTaskId> number;
+  std::map<ValueId, std::set<StageTaskId>> readers;  // of values that cross
+  std::map<StageTaskId, StageTaskId> light, again;   // of an F of a stage that recomputes: its light F and its R
 
-  std::int32_t add(std::int32_t stage, Kind kind) {
-    const auto [it, added] = number.try_emplace({stage, kind}, static_cast<std::int32_t>(tasks.size()));
+  StageTaskId add(StageId stage, Kind kind) {
+    const auto [it, added] = number.try_emplace({stage, kind}, tasks.size());
     if (added) tasks.push_back({stage, kind});
     return it->second;
   }
-  std::int32_t of(const Body& body, ValueId value) const {
-    const OpId op = body.producer[value.index()];
-    return op ? of_op[op.index()] : kNone;
+  StageTaskId of(const Body& body, ValueId value) const {
+    const OpId op = body.producer[value];
+    return op ? of_op[op] : StageTaskId();
   }
 };
 
 // Loop results that are joins over several stages are dissolved: each operand is a term of its own. Of each op.
-std::vector<bool> dissolved_joins(const Body& body) {
-  std::vector<bool> dissolved(body.graph.ops.size());
-  const std::vector<int> uses = use_counts(body.graph);
-  std::vector<int> as_result(body.graph.values.size());
-  for (ValueId output : body.graph.outputs) ++as_result[output.index()];
+IdVector<OpId, bool> dissolved_joins(const Body& body) {
+  IdVector<OpId, bool> dissolved(body.graph.ops.size());
+  const IdVector<ValueId, int> uses = use_counts(body.graph);
+  IdVector<ValueId, int> as_result(body.graph.values.size());
+  for (ValueId output : body.graph.outputs) ++as_result[output];
   for (ValueId output : body.graph.outputs) {
     const Op* op = body.op_of(output);
     if (!op)
       throw Error(concat("loop result ", output.value, " of @", body.graph.name, " is a loop input"),
                   {"a loop result is a sum over micro-batches of something computed in the loop"});
-    if (op->name != "add_n" || uses[output.index()] != as_result[output.index()]) continue;
+    if (op->name != "add_n" || uses[output] != as_result[output]) continue;
     std::set<std::string> stages{op->stage};
     for (ValueId operand : op->operands)
       if (const Op* from = body.op_of(operand)) stages.insert(from->stage);
-    if (stages.size() > 1) dissolved[body.producer[output.index()].index()] = true;
+    if (stages.size() > 1) dissolved[body.producer[output]] = true;
   }
   return dissolved;
 }
 
-// Of each value: whether it is made of invariants and constants alone, and whether a parameter, an invariant of some size, is among them.
+// By value: whether it is made of invariants and constants alone, and whether a parameter, an invariant of some size, is among them.
 struct MadeOf {
-  std::vector<bool> invariants, parameters;
+  IdVector<ValueId, bool> invariants, parameters;
 };
 
 MadeOf made_of(const Body& body) {
-  MadeOf out{std::vector<bool>(body.graph.values.size()), std::vector<bool>(body.graph.values.size())};
+  const IdVector<ValueId, bool> none(body.graph.values.size());
+  MadeOf out{none, none};
   for (std::size_t i = body.split; i < body.graph.inputs.size(); ++i) {
     const ValueId input = body.graph.inputs[i];
-    out.invariants[input.index()] = true;
-    out.parameters[input.index()] = !body.graph.type(input).shape.empty();
+    out.invariants[input] = true;
+    out.parameters[input] = !body.graph.type(input).shape.empty();
   }
   for (const Op& op : body.graph.ops) {
-    const auto in = [](const std::vector<bool>& of) { return [&of](ValueId v) { return of[v.index()]; }; };
+    const auto in = [](const IdVector<ValueId, bool>& of) { return [&of](ValueId v) { return of[v]; }; };
     const bool invariant = std::ranges::all_of(op.operands, in(out.invariants));
     const bool parameters = invariant && std::ranges::any_of(op.operands, in(out.parameters));
     for (ValueId result : op.results) {
-      out.invariants[result.index()] = invariant;
-      out.parameters[result.index()] = parameters;
+      out.invariants[result] = invariant;
+      out.parameters[result] = parameters;
     }
   }
   return out;
 }
 
-// Of each backward op: whether other stages need it, or, where parameters are not always there, it or what follows on it reads them.
-std::vector<bool> needed_by_others(const Body& body, const std::vector<bool>& dissolved, const MadeOf& made, bool gathered) {
-  std::vector<bool> needed(body.graph.ops.size());
+// By backward op: whether other stages need it, or, where parameters are not always there, it or what follows on it reads them.
+IdVector<OpId, bool> needed_by_others(const Body& body, const IdVector<OpId, bool>& dissolved, const MadeOf& made, bool gathered) {
+  IdVector<OpId, bool> needed(body.graph.ops.size());
   for (std::size_t i = body.graph.ops.size(); i-- > 0;) {
     const Op& op = body.graph.ops[i];
     if (dissolved[i] || is_constant(op)) continue;
-    const std::int32_t stage = body.stage_of(op);
-    invariant(stage != kNone, "an op of the loop has no stage");
-    if (gathered && op.phase == Phase::backward && std::ranges::any_of(op.operands, [&](ValueId v) { return made.parameters[v.index()]; }))
+    const StageId stage = body.stage_of(op);
+    invariant(bool(stage), "an op of the loop has no stage");
+    if (gathered && op.phase == Phase::backward && std::ranges::any_of(op.operands, [&](ValueId v) { return made.parameters[v]; }))
       needed[i] = true;
     for (ValueId operand : op.operands) {
-      const OpId from = body.producer[operand.index()];
-      if (!from || body.graph.ops[from.index()].phase == Phase::forward) continue;
-      if (body.stage_of(body.graph.ops[from.index()]) != stage || needed[i]) needed[from.index()] = true;
+      const OpId from = body.producer[operand];
+      if (!from || body.graph.ops[from].phase == Phase::forward) continue;
+      if (body.stage_of(body.graph.ops[from]) != stage || needed[i]) needed[from] = true;
     }
   }
   return needed;
@@ -145,15 +140,16 @@ std::vector<bool> needed_by_others(const Body& body, const std::vector<bool>& di
 
 // Tasks of all ops but constants, which are cloned into each reader. The input-gradient part of a split backward is the backward slice of
 // what other stages read (JaxPP, section 4.3); the rest computes weight gradients.
-TaskPlans place_ops(const Body& body, const std::vector<bool>& dissolved, const std::vector<bool>& needed, const std::vector<bool>& split) {
+TaskPlans place_ops(const Body& body, const IdVector<OpId, bool>& dissolved, const IdVector<OpId, bool>& needed,
+                    const std::vector<bool>& split) {
   TaskPlans plans;
-  plans.of_op.assign(body.graph.ops.size(), kNone);
-  for (std::size_t s = 0; s < body.stage_number.size(); ++s) plans.add(static_cast<std::int32_t>(s), Kind::F);
-  for (std::size_t i = 0; i < body.graph.ops.size(); ++i) {
+  plans.of_op.resize(body.graph.ops.size());
+  for (const StageId stage : ids<StageId>(body.stage_number.size())) plans.add(stage, Kind::F);
+  for (const OpId i : body.graph.ops.ids()) {
     const Op& op = body.graph.ops[i];
     if (dissolved[i] || is_constant(op)) continue;
-    const std::int32_t stage = body.stage_of(op);
-    const Kind backward = !split[static_cast<std::size_t>(stage)] ? Kind::B : needed[i] ? Kind::I : Kind::W;
+    const StageId stage = body.stage_of(op);
+    const Kind backward = !split[stage.value] ? Kind::B : needed[i] ? Kind::I : Kind::W;
     plans.of_op[i] = plans.add(stage, op.phase == Phase::forward ? Kind::F : backward);
     plans.tasks[plans.of_op[i]].ops.push_back(i);
   }
@@ -162,7 +158,7 @@ TaskPlans place_ops(const Body& body, const std::vector<bool>& dissolved, const 
 
 // The value whose storage `value` views, as far as one task made all the views between.
 ValueId base_of(const Body& body, const TaskPlans& plans, ValueId value) {
-  const std::int32_t task = plans.of(body, value);
+  const StageTaskId task = plans.of(body, value);
   while (const Op* op = body.op_of(value)) {
     if (!is_view(*op) || plans.of(body, value) != task) break;
     value = op->operands[0];
@@ -172,84 +168,85 @@ ValueId base_of(const Body& body, const TaskPlans& plans, ValueId value) {
 
 // Ops that each task does anew that reads what they make. A view that another task reads is taken again there from the storage it views,
 // where that moves no more bytes than the views themselves: the base crosses once and nothing is copied together.
-std::vector<bool> retaken_ops(const Body& body, const TaskPlans& plans, const MadeOf& made, bool gathered) {
-  std::vector<bool> retaken(body.graph.ops.size());
-  std::unordered_map<std::int32_t, std::vector<ValueId>> views_of_base;
-  for (std::size_t i = 0; i < body.graph.ops.size(); ++i) {
-    const std::int32_t task = plans.of_op[i];
-    if (task == kNone) continue;
-    retaken[i] = gathered && made.invariants[body.graph.ops[i].results[0].index()];
+IdVector<OpId, bool> retaken_ops(const Body& body, const TaskPlans& plans, const MadeOf& made, bool gathered) {
+  IdVector<OpId, bool> retaken(body.graph.ops.size());
+  std::unordered_map<ValueId, std::vector<ValueId>> views_of_base;
+  for (const OpId i : body.graph.ops.ids()) {
+    const StageTaskId task = plans.of_op[i];
+    if (!task) continue;
+    retaken[i] = gathered && made.invariants[body.graph.ops[i].results[0]];
     for (ValueId operand : body.graph.ops[i].operands) {
       const Op* op = body.op_of(operand);
       if (!op || !is_view(*op) || is_constant(*op) || plans.of(body, operand) == task) continue;
-      std::vector<ValueId>& views = views_of_base[base_of(body, plans, operand).value];
+      std::vector<ValueId>& views = views_of_base[base_of(body, plans, operand)];
       if (std::ranges::find(views, operand) == views.end()) views.push_back(operand);
     }
   }
   for (const auto& [base, views] : views_of_base) {
     std::int64_t bytes = 0;
     for (ValueId view : views) bytes += body.graph.type(view).bytes();
-    if (body.op_of(ValueId(base)) && body.graph.type(ValueId(base)).bytes() > bytes) continue;
+    if (body.op_of(base) && body.graph.type(base).bytes() > bytes) continue;
     for (ValueId view : views)
-      for (ValueId v = view; v.value != base; v = body.op_of(v)->operands[0]) retaken[body.producer[v.index()].index()] = true;
+      for (ValueId v = view; v != base; v = body.op_of(v)->operands[0]) retaken[body.producer[v]] = true;
   }
   return retaken;
 }
 
 // The values that `task` has to get from elsewhere to have `value`: none for its own ops and what it clones.
-void import(const Body& body, const std::vector<bool>& retaken, TaskPlans& plans, std::int32_t task, ValueId value) {
-  const OpId from = body.producer[value.index()];
-  if (from && (is_constant(body.graph.ops[from.index()]) || plans.of_op[from.index()] == task)) return;
-  if (from && retaken[from.index()]) {
-    for (ValueId operand : body.graph.ops[from.index()].operands) import(body, retaken, plans, task, operand);
+void import(const Body& body, const IdVector<OpId, bool>& retaken, TaskPlans& plans, StageTaskId task, ValueId value) {
+  const OpId from = body.producer[value];
+  if (from && (is_constant(body.graph.ops[from]) || plans.of_op[from] == task)) return;
+  if (from && retaken[from]) {
+    for (ValueId operand : body.graph.ops[from].operands) import(body, retaken, plans, task, operand);
     return;
   }
-  if (!plans.tasks[task].imports.insert(value.value).second || !from) return;
-  invariant(plans.of_op[from.index()] != kNone, "a dissolved join is read inside the loop");
-  plans.readers[value.value].insert(task);
+  if (!plans.tasks[task].imports.insert(value).second || !from) return;
+  invariant(bool(plans.of_op[from]), "a dissolved join is read inside the loop");
+  plans.readers[value].insert(task);
 }
 
 // One term of a loop result: what a task adds to its accumulator. Several values of one task are added up in the task.
 struct Term {
-  std::int32_t task;
+  StageTaskId task;
   std::vector<ValueId> values;
 };
 
-std::vector<ValueId> summed_values(const Body& body, const std::vector<bool>& dissolved, ValueId output) {
-  return dissolved[body.producer[output.index()].index()] ? body.op_of(output)->operands : std::vector<ValueId>{output};
+std::vector<ValueId> summed_values(const Body& body, const IdVector<OpId, bool>& dissolved, ValueId output) {
+  return dissolved[body.producer[output]] ? body.op_of(output)->operands : std::vector<ValueId>{output};
 }
 
 // A constant summed over the micro-batches (a gradient that is zero) is added by the first stage. `in_w`: CutOptions::sums_in_w.
-std::int32_t summing_task(const Body& body, const TaskPlans& plans, ValueId value, bool in_w) {
-  if (is_constant(*body.op_of(value))) return 0;
-  const std::int32_t made = plans.of(body, value);
+StageTaskId summing_task(const Body& body, const TaskPlans& plans, ValueId value, bool in_w) {
+  if (is_constant(*body.op_of(value))) return StageTaskId(0);
+  const StageTaskId made = plans.of(body, value);
   const auto w = plans.number.find({plans.tasks[made].stage, Kind::W});
   return in_w && plans.tasks[made].kind == Kind::I && w != plans.number.end() ? w->second : made;
 }
 
 // What crosses from task to task. What I makes of the loop's sums is added to them by W with `sums_in_w`: a stage has one accumulator.
-void connect(const Body& body, const std::vector<bool>& dissolved, const std::vector<bool>& retaken, bool sums_in_w, TaskPlans& plans) {
-  for (std::size_t i = 0; i < body.graph.ops.size(); ++i)
-    if (plans.of_op[i] != kNone)
+void connect(const Body& body, const IdVector<OpId, bool>& dissolved, const IdVector<OpId, bool>& retaken, bool sums_in_w,
+             TaskPlans& plans) {
+  for (const OpId i : body.graph.ops.ids())
+    if (plans.of_op[i])
       for (ValueId operand : body.graph.ops[i].operands) import(body, retaken, plans, plans.of_op[i], operand);
   for (ValueId output : body.graph.outputs) {
     if (!sums_in_w) break;
     for (ValueId value : summed_values(body, dissolved, output)) {
-      const std::int32_t made = plans.of(body, value), sums = summing_task(body, plans, value, sums_in_w);
-      if (made != kNone && sums != made) import(body, retaken, plans, sums, value);
+      const StageTaskId made = plans.of(body, value), sums = summing_task(body, plans, value, sums_in_w);
+      if (made && sums != made) import(body, retaken, plans, sums, value);
     }
   }
-  for (const auto& [value, tasks] : plans.readers) plans.tasks[plans.of(body, ValueId(value))].exports.push_back(ValueId(value));
+  for (const auto& [value, tasks] : plans.readers) plans.tasks[plans.of(body, value)].exports.push_back(value);
   for (TaskPlan& plan : plans.tasks) std::ranges::sort(plan.exports);
 }
 
-// Of each loop result.
-std::vector<std::vector<Term>> terms_of(const Body& body, const std::vector<bool>& dissolved, const TaskPlans& plans, bool sums_in_w) {
+// By loop result.
+std::vector<std::vector<Term>> terms_of(const Body& body, const IdVector<OpId, bool>& dissolved, const TaskPlans& plans, bool sums_in_w) {
   std::vector<std::vector<Term>> out;
   for (ValueId output : body.graph.outputs) {
     std::vector<Term>& terms = out.emplace_back();
     for (ValueId value : summed_values(body, dissolved, output)) {
-      const std::int32_t task = summing_task(body, plans, value, sums_in_w);
+      const StageTaskId task = summing_task(body, plans, value, sums_in_w);
       const auto same = std::ranges::find(terms, task, &Term::task);
       if (same == terms.end())
         terms.push_back({task, {value}});
@@ -263,30 +260,29 @@ std::vector<std::vector<Term>> terms_of(const Body& body, const std::vector<bool
 
 // Whether tasks of the value's own stage (or else of others) read it.
 bool is_read(const Body& body, const TaskPlans& plans, ValueId value, bool by_own_stage) {
-  const std::int32_t stage = plans.tasks[plans.of(body, value)].stage;
-  return std::ranges::any_of(plans.readers.at(value.value),
-                             [&](std::int32_t task) { return (plans.tasks[task].stage == stage) == by_own_stage; });
+  const StageId stage = plans.tasks[plans.of(body, value)].stage;
+  return std::ranges::any_of(plans.readers.at(value), [&](StageTaskId task) { return (plans.tasks[task].stage == stage) == by_own_stage; });
 }
 
 // The ops of task `from` that make `values`, going back no further than what is given.
-TaskPlan slice(const Body& body, const TaskPlans& plans, const std::vector<bool>& retaken, std::int32_t from, Kind kind,
-               const std::vector<ValueId>& values, const std::set<std::int32_t>& given) {
+TaskPlan slice(const Body& body, const TaskPlans& plans, const IdVector<OpId, bool>& retaken, StageTaskId from, Kind kind,
+               const std::vector<ValueId>& values, const std::set<ValueId>& given) {
   TaskPlan out{plans.tasks[from].stage, kind};
-  std::set<std::int32_t> wanted;
+  std::set<ValueId> wanted;
   const auto need = [&](const auto& self, ValueId value) -> void {
     const Op* op = body.op_of(value);
     if (op && is_constant(*op)) return;
     const bool own = plans.of(body, value) == from;
-    if (op && !own && retaken[body.producer[value.index()].index()]) {
+    if (op && !own && retaken[body.producer[value]]) {
       for (ValueId operand : op->operands) self(self, operand);
     } else {
-      (own && !given.contains(value.value) ? wanted : out.imports).insert(value.value);
+      (own && !given.contains(value) ? wanted : out.imports).insert(value);
     }
   };
   for (ValueId value : values) need(need, value);
-  for (const std::size_t i : plans.tasks[from].ops | std::views::reverse) {
+  for (const OpId i : plans.tasks[from].ops | std::views::reverse) {
     const Op& op = body.graph.ops[i];
-    if (std::ranges::none_of(op.results, [&](ValueId result) { return wanted.contains(result.value); })) continue;
+    if (std::ranges::none_of(op.results, [&](ValueId result) { return wanted.contains(result); })) continue;
     out.ops.push_back(i);
     for (ValueId operand : op.operands) need(need, operand);
   }
@@ -296,31 +292,31 @@ TaskPlan slice(const Body& body, const TaskPlans& plans, const std::vector<bool>
 
 // Two more tasks that together do what F does, by the roots of their slices of it: what other stages and the loop's sums need, and what
 // only the stage's own backward reads. R takes from the light F what lives until the backward anyway.
-void add_recomputation(const Body& body, const std::vector<bool>& retaken, const std::vector<std::vector<Term>>& terms, std::int32_t stage,
+void add_recomputation(const Body& body, const IdVector<OpId, bool>& retaken, const std::vector<std::vector<Term>>& terms, StageId stage,
                        TaskPlans& plans) {
-  const std::int32_t forward = plans.number.at({stage, Kind::F});
+  const StageTaskId forward = plans.number.at({stage, Kind::F});
   std::vector<ValueId> kept, residuals;
-  std::set<std::int32_t> given;
+  std::set<ValueId> given;
   for (ValueId value : plans.tasks[forward].exports) {
     const bool others = is_read(body, plans, value, false);
     (others ? kept : residuals).push_back(value);
-    if (others && is_read(body, plans, value, true)) given.insert(value.value);
+    if (others && is_read(body, plans, value, true)) given.insert(value);
   }
   if (residuals.empty()) return;
   for (const std::vector<Term>& of_result : terms)
     for (const Term& term : of_result)
       if (term.task == forward) kept.insert(kept.end(), term.values.begin(), term.values.end());
-  plans.light[forward] = static_cast<std::int32_t>(plans.tasks.size());
+  plans.light[forward] = StageTaskId(plans.tasks.size());
   plans.tasks.push_back(slice(body, plans, retaken, forward, Kind::F, kept, {}));
   plans.tasks.back().whole = forward;
-  plans.again[forward] = static_cast<std::int32_t>(plans.tasks.size());
+  plans.again[forward] = StageTaskId(plans.tasks.size());
   plans.tasks.push_back(slice(body, plans, retaken, forward, Kind::R, residuals, given));
 }
 
 void add_bundle(StageDag& dag, Bundle bundle) {
-  const auto number = static_cast<std::int32_t>(dag.bundles.size());
-  for (std::int32_t task : bundle.producers) dag.tasks[task].writes.push_back(number);
-  for (std::int32_t task : bundle.readers) dag.tasks[task].reads.push_back(number);
+  const BundleId number(dag.bundles.size());
+  for (StageTaskId task : bundle.producers) dag.tasks[task].writes.push_back(number);
+  for (StageTaskId task : bundle.readers) dag.tasks[task].reads.push_back(number);
   dag.bundles.push_back(std::move(bundle));
 }
 
@@ -332,39 +328,39 @@ void bundle_inputs(const Body& body, const TaskPlans& plans, StageDag& dag) {
     bundle.source = i < body.split ? Bundle::Source::data : Bundle::Source::invariant;
     bundle.types = {body.graph.type(input)};
     bundle.members = {static_cast<std::int32_t>(i)};
-    for (std::size_t t = 0; t < plans.tasks.size(); ++t)
-      if (plans.tasks[t].imports.contains(input.value)) bundle.readers.push_back(static_cast<std::int32_t>(t));
+    for (const StageTaskId t : plans.tasks.ids())
+      if (plans.tasks[t].imports.contains(input)) bundle.readers.push_back(t);
     if (!bundle.readers.empty()) add_bundle(dag, std::move(bundle));
   }
 }
 
 // The light F and R of those who read or make it, as far as they read any of it.
 void add_recomputing_readers(const TaskPlans& plans, Bundle& bundle) {
-  std::vector<std::int32_t> forwards = bundle.readers;
+  std::vector<StageTaskId> forwards = bundle.readers;
   forwards.push_back(bundle.producers[0]);
-  for (std::int32_t forward : forwards)
+  for (StageTaskId forward : forwards)
     for (const auto* instead : {&plans.light, &plans.again}) {
       const auto found = instead->find(forward);
       if (found == instead->end()) continue;
-      const std::set<std::int32_t>& imports = plans.tasks[found->second].imports;
-      if (std::ranges::any_of(bundle.members, [&](std::int32_t member) { return imports.contains(member); }))
+      const std::set<ValueId>& imports = plans.tasks[found->second].imports;
+      if (std::ranges::any_of(bundle.members, [&](std::int32_t member) { return imports.contains(ValueId(member)); }))
         bundle.readers.push_back(found->second);
     }
 }
 
 void bundle_edges(const Body& body, const TaskPlans& plans, StageDag& dag) {
-  for (std::size_t t = 0; t < plans.tasks.size(); ++t) {
-    std::map<std::vector<std::int32_t>, Bundle> by_readers;
+  for (const StageTaskId t : plans.tasks.ids()) {
+    std::map<std::vector<StageTaskId>, Bundle> by_readers;
     for (ValueId value : plans.tasks[t].exports) {
-      const std::set<std::int32_t>& tasks = plans.readers.at(value.value);
+      const std::set<StageTaskId>& tasks = plans.readers.at(value);
       Bundle& bundle = by_readers[{tasks.begin(), tasks.end()}];
       bundle.types.push_back(body.graph.type(value));
       bundle.members.push_back(value.value);
     }
     for (auto& [readers, bundle] : by_readers) {
-      bundle.producers = {static_cast<std::int32_t>(t)};
+      bundle.producers = {t};
       const auto& instead = is_read(body, plans, ValueId(bundle.members[0]), false) ? plans.light : plans.again;
-      if (const auto found = instead.find(bundle.producers[0]); found != instead.end()) bundle.producers.push_back(found->second);
+      if (const auto found = instead.find(t); found != instead.end()) bundle.producers.push_back(found->second);
       bundle.readers = readers;
       add_recomputing_readers(plans, bundle);
       add_bundle(dag, std::move(bundle));
@@ -373,9 +369,9 @@ void bundle_edges(const Body& body, const TaskPlans& plans, StageDag& dag) {
 }
 
 void bundle_accumulators(const Body& body, const TaskPlans& plans, const std::vector<std::vector<Term>>& terms, StageDag& dag) {
-  std::map<std::vector<std::int32_t>, Bundle> by_producers;
+  std::map<std::vector<StageTaskId>, Bundle> by_producers;
   for (std::size_t o = 0; o < body.graph.outputs.size(); ++o) {
-    std::vector<std::int32_t> tasks;
+    std::vector<StageTaskId> tasks;
     for (const Term& term : terms[o]) tasks.push_back(term.task);
     Bundle& bundle = by_producers[tasks];
     bundle.source = Bundle::Source::accumulator;
@@ -384,7 +380,7 @@ void bundle_accumulators(const Body& body, const TaskPlans& plans, const std::ve
     bundle.producers = tasks;
   }
   for (auto& [tasks, bundle] : by_producers) {
-    for (std::int32_t task : tasks)
+    for (StageTaskId task : tasks)
       if (const auto found = plans.light.find(task); found != plans.light.end()) bundle.producers.push_back(found->second);
     add_bundle(dag, std::move(bundle));
   }
@@ -394,24 +390,24 @@ void bundle_accumulators(const Body& body, const TaskPlans& plans, const std::ve
 struct Building {
   const Body& body;
   Graph graph{};
-  std::unordered_map<std::int32_t, ValueId> local{};  // value of the body: here
+  std::unordered_map<ValueId, ValueId> local{};  // value of the body: here
 
   void copy(const Op& op) {
     Op out = op;
     for (std::size_t i = 0; i < op.results.size(); ++i) {
       out.results[i] = graph.add_value(body.graph.type(op.results[i]));
-      local[op.results[i].value] = out.results[i];
+      local[op.results[i]] = out.results[i];
     }
-    for (ValueId& operand : out.operands) operand = local.at(operand.value);
+    for (ValueId& operand : out.operands) operand = local.at(operand);
     graph.ops.push_back(std::move(out));
   }
   // A value of another task that is not imported is a constant or a retaken view: cloned before its first reader.
   ValueId need(ValueId value) {
-    if (const auto found = local.find(value.value); found != local.end()) return found->second;
+    if (const auto found = local.find(value); found != local.end()) return found->second;
     const Op& op = *body.op_of(value);
     for (ValueId operand : op.operands) need(operand);
     copy(op);
-    return local.at(value.value);
+    return local.at(value);
   }
   // What a task adds to a loop result.
   ValueId sum(const Term& term) {
@@ -428,13 +424,13 @@ struct Building {
 
 // Views that only other tasks read are taken there; here nobody needs them any more.
 void drop_unread_views(Graph& graph) {
-  std::vector<int> uses = use_counts(graph);
+  IdVector<ValueId, int> uses = use_counts(graph);
   std::vector<bool> keep(graph.ops.size(), true);
   for (std::size_t i = graph.ops.size(); i-- > 0;) {
     const Op& op = graph.ops[i];
-    if (!is_view(op) || uses[op.results[0].index()] > 0) continue;
+    if (!is_view(op) || uses[op.results[0]] > 0) continue;
     keep[i] = false;
-    --uses[op.operands[0].index()];
+    --uses[op.operands[0]];
   }
   std::size_t next = 0;
   for (std::size_t i = 0; i < graph.ops.size(); ++i)
@@ -445,28 +441,28 @@ void drop_unread_views(Graph& graph) {
   graph.ops.resize(next);
 }
 
-Graph graph_of(const Body& body, const TaskPlans& plans, const std::vector<std::vector<Term>>& terms, const StageDag& dag, std::size_t t) {
+Graph graph_of(const Body& body, const TaskPlans& plans, const std::vector<std::vector<Term>>& terms, const StageDag& dag, StageTaskId t) {
   const StageTask& task = dag.tasks[t];
   const TaskPlan& plan = plans.tasks[t];
   Building out{body};
-  out.graph.name = concat(name(task.kind), task.stage, task.light ? "_light" : "");
-  for (std::int32_t b : task.reads)
+  out.graph.name = concat(name(task.kind), task.stage.value, task.light ? "_light" : "");
+  for (BundleId b : task.reads)
     for (std::int32_t member : dag.bundles[b].members) {
       const bool edge = dag.bundles[b].source == Bundle::Source::edge;
-      const ValueId value = edge ? ValueId(member) : body.graph.inputs[static_cast<std::size_t>(member)];
+      const ValueId value = edge ? ValueId(member) : body.graph.inputs[member];
       // Structural equality ignores names, so equal layers still share one task.
-      out.local[value.value] = out.graph.add_input(body.graph.type(value), concat("x", out.graph.inputs.size()));
+      out.local[value] = out.graph.add_input(body.graph.type(value), concat("x", out.graph.inputs.size()));
     }
-  for (std::size_t i : plan.ops) {
+  for (OpId i : plan.ops) {
     for (ValueId operand : body.graph.ops[i].operands) out.need(operand);
     out.copy(body.graph.ops[i]);
   }
-  const std::int32_t whole = plan.whole == kNone ? static_cast<std::int32_t>(t) : plan.whole;
-  for (std::int32_t b : task.writes)
+  const StageTaskId whole = plan.whole ? plan.whole : t;
+  for (BundleId b : task.writes)
     for (std::int32_t member : dag.bundles[b].members)
       out.graph.outputs.push_back(dag.bundles[b].source == Bundle::Source::edge
-                                      ? out.local.at(member)
-                                      : out.sum(*std::ranges::find(terms[static_cast<std::size_t>(member)], whole, &Term::task)));
+                                      ? out.local.at(ValueId(member))
+                                      : out.sum(*std::ranges::find(terms[member], whole, &Term::task)));
   drop_unread_views(out.graph);
   return std::move(out.graph);
 }
@@ -477,16 +473,16 @@ void describe_shape(StageDag& dag) {
   dag.shape.has_backward.assign(stages, false);
   dag.shape.has_parameters.assign(stages, false);
   for (const StageTask& task : dag.tasks)
-    if (task.kind != Kind::F) dag.shape.has_backward[task.stage] = true;
+    if (task.kind != Kind::F) dag.shape.has_backward[task.stage.value] = true;
   for (const Bundle& bundle : dag.bundles)
-    for (std::int32_t reader : bundle.readers) {
+    for (StageTaskId reader : bundle.readers) {
       const StageTask& to = dag.tasks[reader];
-      if (bundle.source == Bundle::Source::invariant) dag.shape.has_parameters[to.stage] = true;
-      for (std::int32_t producer : bundle.producers) {
+      if (bundle.source == Bundle::Source::invariant) dag.shape.has_parameters[to.stage.value] = true;
+      for (StageTaskId producer : bundle.producers) {
         const StageTask& from = dag.tasks[producer];
         if (from.stage == to.stage) continue;
         // Backward edges mirror a forward edge; a forward value read by another stage's backward is an edge of its own.
-        const std::int32_t before = std::min(from.stage, to.stage), after = std::max(from.stage, to.stage);
+        const auto [before, after] = std::minmax(from.stage.value, to.stage.value);
         std::vector<std::int32_t>& list = dag.shape.predecessors[after];
         if (std::find(list.begin(), list.end(), before) == list.end()) list.push_back(before);
       }
@@ -496,31 +492,31 @@ void describe_shape(StageDag& dag) {
 
 }  // namespace
 
-std::int32_t StageDag::task(std::int32_t stage, Kind kind, bool light) const {
-  for (std::size_t t = 0; t < tasks.size(); ++t)
-    if (tasks[t].stage == stage && tasks[t].kind == kind && tasks[t].light == light) return static_cast<std::int32_t>(t);
-  return kNone;
+StageTaskId StageDag::task(StageId stage, Kind kind, bool light) const {
+  for (const StageTaskId t : tasks.ids())
+    if (tasks[t].stage == stage && tasks[t].kind == kind && tasks[t].light == light) return t;
+  return {};
 }
 
 StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, const std::vector<bool>& recomputed,
              const CutOptions& options) {
   const Body body = body_of(step);
-  const std::vector<bool> dissolved = dissolved_joins(body);
+  const IdVector<OpId, bool> dissolved = dissolved_joins(body);
   const MadeOf made = made_of(body);
   TaskPlans plans = place_ops(body, dissolved, needed_by_others(body, dissolved, made, options.gathered), split_backward);
-  const std::vector<bool> retaken = retaken_ops(body, plans, made, options.gathered);
+  const IdVector<OpId, bool> retaken = retaken_ops(body, plans, made, options.gathered);
   connect(body, dissolved, retaken, options.sums_in_w, plans);
   const std::vector<std::vector<Term>> terms = terms_of(body, dissolved, plans, options.sums_in_w);
   for (std::size_t s = 0; s < recomputed.size(); ++s)
-    if (recomputed[s]) add_recomputation(body, retaken, terms, static_cast<std::int32_t>(s), plans);
+    if (recomputed[s]) add_recomputation(body, retaken, terms, StageId(s), plans);
 
   StageDag dag;
   dag.names = step.stages;
-  for (const TaskPlan& plan : plans.tasks) dag.tasks.push_back({plan.stage, plan.kind, {}, {}, {}, plan.whole != kNone});
+  for (const TaskPlan& plan : plans.tasks) dag.tasks.push_back({plan.stage, plan.kind, {}, {}, {}, bool(plan.whole)});
   bundle_inputs(body, plans, dag);
   bundle_edges(body, plans, dag);
   bundle_accumulators(body, plans, terms, dag);
-  for (std::size_t t = 0; t < plans.tasks.size(); ++t) dag.tasks[t].graph = graph_of(body, plans, terms, dag, t);
+  for (const StageTaskId t : plans.tasks.ids()) dag.tasks[t].graph = graph_of(body, plans, terms, dag, t);
   describe_shape(dag);
   return dag;
 }

@@ -9,8 +9,8 @@ std::string show_types(const std::vector<TensorType>& types) {
   return concat("(", join(types, ", ", [](const TensorType& type) { return type.text(); }), ")");
 }
 
-std::string show_tasks(const StageDag& dag, const std::vector<std::int32_t>& tasks) {
-  return join(tasks, ", ", [&](std::int32_t t) { return dag.tasks[static_cast<std::size_t>(t)].graph.name; });
+std::string show_tasks(const StageDag& dag, const std::vector<StageTaskId>& tasks) {
+  return join(tasks, ", ", [&](StageTaskId t) { return dag.tasks[t].graph.name; });
 }
 
 std::string show_bundle(const StageDag& dag, const Bundle& bundle) {

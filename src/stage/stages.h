@@ -16,18 +16,23 @@ namespace penstock {
 // mark that would settle it. Returns the step with stages assigned and their names in topological order.
 struct StagedStep {
   Graph step;
-  std::vector<std::string> stages;
+  IdVector<StageId, std::string> stages;
 };
 StagedStep assign_stages(const Graph& step);
 
+// An op without operands, which has no stage.
+inline bool is_constant(const Op& op) {
+  return op.operands.empty();
+}
+
 // One task of a stage and micro-batch.
 struct StageTask {
-  std::int32_t stage = 0;
-  Kind kind = Kind::F;               // F, B, I, W or R
-  Graph graph;                       // inputs: the parts of `reads` in order; outputs: the parts of `writes` in order
-  std::vector<std::int32_t> reads;   // bundles
-  std::vector<std::int32_t> writes;  // bundles (edges and accumulators)
-  bool light = false;                // an F that leaves to R what only the stage's own backward reads
+  StageId stage{};
+  Kind kind = Kind::F;  // F, B, I, W or R
+  Graph graph;          // inputs: the parts of `reads` in order; outputs: the parts of `writes` in order
+  std::vector<BundleId> reads;
+  std::vector<BundleId> writes;  // edges and accumulators
+  bool light = false;            // an F that leaves to R what only the stage's own backward reads
 };
 
 // Values that have one producer and the same readers.
@@ -42,20 +47,20 @@ struct Bundle {
   std::vector<TensorType> types;
   // data, invariant: which operands of the loop; accumulator: which results of the loop; edge: values of the body (for messages).
   std::vector<std::int32_t> members;
-  // Tasks; none for data and invariant. Several for an accumulator whose terms lie in several stages. Where a stage recomputes, also the
+  // None for data and invariant. Several for an accumulator whose terms lie in several stages. Where a stage recomputes, also the
   // task that makes the bundle in F's place: R what only the stage's own backward reads, the light F the rest.
-  std::vector<std::int32_t> producers;
-  std::vector<std::int32_t> readers;  // tasks
+  std::vector<StageTaskId> producers;
+  std::vector<StageTaskId> readers;
 };
 
 struct StageDag {
-  std::vector<std::string> names;  // of the stages, topologically ordered
-  std::vector<StageTask> tasks;
-  std::vector<Bundle> bundles;
+  IdVector<StageId, std::string> names;  // topologically ordered
+  IdVector<StageTaskId, StageTask> tasks;
+  IdVector<BundleId, Bundle> bundles;
   StageShape shape;  // for validating schedules
 
-  // -1 where the stage has no such task (no backward; an empty I; nothing to recompute). F: the whole one, unless `light`.
-  std::int32_t task(std::int32_t stage, Kind kind, bool light = false) const;
+  // None where the stage has no such task (no backward; an empty I; nothing to recompute). F: the whole one, unless `light`.
+  StageTaskId task(StageId stage, Kind kind, bool light = false) const;
 };
 
 // `split_backward[s]`: whether stage s has I and W instead of B. `recomputed[s]` (none: no stage): whether it also has a light F and an R,

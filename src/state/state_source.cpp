@@ -35,9 +35,9 @@ std::string text(const Piece& piece, const TensorType& type) {
 
 // Copies the elements of `from` from `begin` on, converted to `dtype`.
 void copy_elements(const StoredTensor& from, std::int64_t begin, DType dtype, std::span<std::byte> out) {
-  const auto first = static_cast<std::size_t>(begin);
+  const std::size_t first = begin;
   if (from.type.dtype == dtype) {
-    std::ranges::copy(from.bytes.subspan(first * static_cast<std::size_t>(byte_size(dtype)), out.size()), out.begin());
+    std::ranges::copy(from.bytes.subspan(first * byte_size(dtype), out.size()), out.begin());
     return;
   }
   for (std::size_t i = 0; i < out.size() / static_cast<std::size_t>(byte_size(dtype)); ++i)
@@ -101,7 +101,7 @@ void StateReader::assemble(const std::string& name, const Piece& piece, const Te
     const StoredTensor& tensor = stored(from_name, file);
     const TensorType needed{type.dtype, {from.end - from.begin}};
     if (tensor.type != needed) fail_type(file, from_name, tensor.type, needed.text());
-    const auto size = static_cast<std::size_t>(byte_size(type.dtype));
+    const std::size_t size = byte_size(type.dtype);
     copy_elements(
         tensor, cut.begin - from.begin, type.dtype,
         out.subspan(static_cast<std::size_t>(cut.begin - piece.begin) * size, static_cast<std::size_t>(cut.end - cut.begin) * size));
@@ -114,7 +114,7 @@ bool StateReader::has(const std::string& name) const {
 
 void StateReader::read_value(const Piece& piece, const TensorType& type, std::span<std::byte> out) {
   const std::vector<std::byte>& whole = source_.values.at(piece.tensor);
-  const auto begin = static_cast<std::size_t>(piece.begin * byte_size(type.dtype));
+  const std::size_t begin = piece.begin * byte_size(type.dtype);
   if (begin + out.size() > whole.size())
     throw Error(concat("the value of ", quote(piece.tensor), " has ", whole.size(), " bytes, the program needs ", text(piece, type)));
   std::ranges::copy(std::span(whole).subspan(begin, out.size()), out.begin());

@@ -24,26 +24,134 @@ enum class Route : std::uint8_t {
   at_end,
 };
 
+// The task, and what follows from its graph.
+struct Facts {
+  const Graph& graph;
+  std::vector<const Kernel*> kernels;  // by op; null where it runs by name
+  std::vector<OpId> producers;
+  std::vector<int> uses;
+  std::vector<ValueId> root;                // by value: the value that it is a view of
+  std::vector<std::size_t> last_read = {};  // by root: the last op that reads it or a view of it; kEnd where an output shows it
+
+  const Kernel* kernel(ValueId value) const { return kernels[producers[value.index()].index()]; }
+  const Op* producer(ValueId value) const {
+    const OpId op = producers[value.index()];
+    return op ? &graph.ops[op.index()] : nullptr;
+  }
+};
+
+Facts facts_of(const Graph& graph) {
+  Facts facts{graph, {}, producers(graph), use_counts(graph), {}};
+  facts.last_read.assign(graph.values.size(), 0);
+  for (std::size_t v = 0; v < graph.values.size(); ++v) facts.root.emplace_back(static_cast<std::int64_t>(v));
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const Op& op = graph.ops[o];
+    const Kernel* kernel = facts.kernels.emplace_back(find_kernel(op.name));
+    for (ValueId operand : op.operands) facts.last_read[facts.root[operand.index()].index()] = o;
+    if (kernel && kernel->view)
+      for (ValueId result : op.results) facts.root[result.index()] = facts.root[op.operands[0].index()];
+  }
+  for (ValueId output : graph.outputs) facts.last_read[facts.root[output.index()].index()] = kEnd;
+  return facts;
+}
+
+// Where the task's outputs are computed, and when they are copied.
+struct Homes {
+  std::vector<at::Tensor> of;      // by value: the result memory it is computed in
+  std::vector<bool> adds;          // by value: its op adds to that memory
+  std::vector<Route> routes = {};  // by output
+};
+
+bool adds(const Facts& facts, ValueId value) {
+  const auto& results = facts.producer(value)->results;
+  const Kernel* kernel = facts.kernel(value);
+  return kernel && (kernel->accumulates >> (std::ranges::find(results, value) - results.begin()) & 1u);
+}
+
+// `alike`: the input has the shape of what the op writes.
+bool reads_by_element(const Facts& facts, std::size_t o, ValueId input, bool alike) {
+  const Op& op = facts.graph.ops[o];
+  const OpDefinition* definition = find_op(op.name);
+  if (!definition || !definition->elementwise) return false;
+  for (ValueId operand : op.operands)
+    if (facts.root[operand.index()] == input && (operand != input || !alike)) return false;
+  return true;
+}
+
+// Whether op o may write to `place`. Inputs in that memory must have been read before, or be read by o itself element by element.
+bool overwrites_safely(const Facts& facts, std::span<const at::Tensor> operands, std::size_t o, const at::Tensor& place) {
+  for (std::size_t i = 0; i < facts.graph.inputs.size(); ++i) {
+    const ValueId input = facts.graph.inputs[i];
+    if (operands[i].data_ptr() != place.data_ptr()) continue;
+    if (facts.last_read[input.index()] > o) return false;
+    if (facts.last_read[input.index()] == o && !reads_by_element(facts, o, input, operands[i].sizes() == place.sizes())) return false;
+  }
+  return true;
+}
+
+// Makes `memory` the place where the value is computed, going back through ops that are only views. Returns false where that is not
+// possible.
+bool claim(const Facts& facts, std::span<const at::Tensor> operands, ValueId value, const BoundResult& result, Homes& homes) {
+  std::vector<std::pair<ValueId, at::Tensor>> chain;
+  const auto& [memory, mode] = result;
+  at::Tensor place = memory;
+  for (ValueId v = value;;) {
+    const Op* op = facts.producer(v);
+    if (!op || homes.of[v.index()].defined() || std::ranges::count(facts.graph.outputs, v) > 1) return false;
+    if (v != value && std::ranges::count(facts.graph.outputs, v)) return false;
+    // A value that is added to memory never exists by itself, so nobody else may read it.
+    if (mode == ResultMode::add && facts.uses[v.index()] != 1) return false;
+    chain.emplace_back(v, place);
+    const Kernel* kernel = facts.kernel(v);
+    if (!kernel || !kernel->view) break;
+    const ValueId operand = op->operands[0];
+    if (!kernel->unview) return false;
+    place = kernel->unview(*op, facts.graph.type(operand), place);
+    if (!place.defined()) return false;
+    v = operand;
+  }
+  const ValueId root = chain.back().first;
+  if (!chain.back().second.is_contiguous() && !(facts.kernel(root) && facts.kernel(root)->strided)) return false;
+  if (mode == ResultMode::add && !adds(facts, root)) return false;
+  if (mode == ResultMode::update && !overwrites_safely(facts, operands, facts.producers[root.index()].index(), chain.back().second))
+    return false;
+  for (auto& [v, tensor] : chain) homes.of[v.index()] = tensor;
+  homes.adds[root.index()] = mode == ResultMode::add;
+  return true;
+}
+
+Homes homes_of(const Facts& facts, std::span<const at::Tensor> operands, std::span<const BoundResult> results) {
+  Homes homes{std::vector<at::Tensor>(facts.graph.values.size()), std::vector<bool>(facts.graph.values.size())};
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const ValueId value = facts.graph.outputs[i];
+    const bool update = results[i].mode == ResultMode::update;
+    if (!facts.producer(value))
+      homes.routes.push_back(update ? Route::at_end : Route::at_begin);
+    else if (claim(facts, operands, value, results[i], homes))
+      homes.routes.push_back(Route::direct);
+    else
+      homes.routes.push_back(update ? Route::at_end : Route::at_op);
+  }
+  return homes;
+}
+
 class Binder {
  public:
-  Binder(const Task& task, const ScratchPlan& plan, std::span<const at::Tensor> operands, std::span<const BoundResult> results,
+  Binder(const Graph& graph, const ScratchPlan& plan, std::span<const at::Tensor> operands, std::span<const BoundResult> results,
          std::byte* scratch, Spare& spare)
-      : graph_(task.graph), plan_(plan), operands_(operands), results_(results), scratch_(scratch), spare_(spare) {
-    const std::size_t values = graph_.values.size();
-    tensors_.resize(values);
-    homes_.resize(values);
-    add_home_.assign(values, false);
-    producers_ = penstock::producers(graph_);
-    uses_ = use_counts(graph_);
-    kernels_.reserve(graph_.ops.size());
-    for (const Op& op : graph_.ops) kernels_.push_back(find_kernel(op.name));
+      : graph_(graph),
+        plan_(plan),
+        results_(results),
+        scratch_(scratch),
+        spare_(spare),
+        facts_(facts_of(graph)),
+        homes_(homes_of(facts_, operands, results)),
+        tensors_(graph.values.size()),
+        aside_(results.size()) {
+    for (std::size_t i = 0; i < graph.inputs.size(); ++i) tensors_[graph.inputs[i].index()] = operands[i];
   }
 
   std::vector<BoundCall> bind() {
-    find_last_reads();
-    for (std::size_t i = 0; i < graph_.inputs.size(); ++i) tensors_[graph_.inputs[i].index()] = operands_[i];
-    for (std::size_t i = 0; i < results_.size(); ++i) routes_.push_back(route(i));
-    aside_.resize(results_.size());
     emit_copies(Route::at_begin, kEnd);
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       bind_op(o);
@@ -54,96 +162,9 @@ class Binder {
   }
 
  private:
-  const Op* producer(ValueId value) const {
-    const OpId op = producers_[value.index()];
-    return op ? &graph_.ops[op.index()] : nullptr;
-  }
-
-  // For each input, the last op that reads it or a view of it; kEnd where an output shows it.
-  void find_last_reads() {
-    const std::size_t values = graph_.values.size();
-    root_.resize(values);
-    last_read_.assign(values, 0);
-    for (std::size_t v = 0; v < values; ++v) root_[v] = ValueId(static_cast<std::int64_t>(v));
-    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
-      const Op& op = graph_.ops[o];
-      for (ValueId operand : op.operands) last_read_[root_[operand.index()].index()] = o;
-      if (kernels_[o] && kernels_[o]->view)
-        for (ValueId result : op.results) root_[result.index()] = root_[op.operands[0].index()];
-    }
-    for (ValueId output : graph_.outputs) last_read_[root_[output.index()].index()] = kEnd;
-  }
-
-  bool is_output_twice(ValueId value) const { return std::ranges::count(graph_.outputs, value) > 1; }
-
-  Route route(std::size_t i) {
-    const ValueId value = graph_.outputs[i];
-    const auto& [memory, mode] = results_[i];
-    const bool update = mode == ResultMode::update;
-    if (!producer(value)) return update ? Route::at_end : Route::at_begin;
-    if (claim(value, memory, mode)) return Route::direct;
-    return update ? Route::at_end : Route::at_op;
-  }
-
-  // Makes `memory` the place where the value is computed, going back through ops that are only views. Returns false where that is not
-  // possible.
-  bool claim(ValueId value, const at::Tensor& memory, ResultMode mode) {
-    std::vector<std::pair<ValueId, at::Tensor>> chain;
-    at::Tensor place = memory;
-    for (ValueId v = value;;) {
-      const Op* op = producer(v);
-      if (!op || homes_[v.index()].defined() || is_output_twice(v)) return false;
-      if (v != value && std::ranges::count(graph_.outputs, v)) return false;
-      // A value that is added to memory never exists by itself, so nobody else may read it.
-      if (mode == ResultMode::add && uses_[v.index()] != 1) return false;
-      chain.emplace_back(v, place);
-      const Kernel* kernel = kernels_[producers_[v.index()].index()];
-      if (!kernel || !kernel->view) break;
-      const ValueId operand = op->operands[0];
-      if (!kernel->unview) return false;
-      place = kernel->unview(*op, graph_.type(operand), place);
-      if (!place.defined()) return false;
-      v = operand;
-    }
-    const ValueId root = chain.back().first;
-    const std::size_t o = producers_[root.index()].index();
-    if (!chain.back().second.is_contiguous() && !(kernels_[o] && kernels_[o]->strided)) return false;
-    if (mode == ResultMode::add && !adds(o, root)) return false;
-    if (mode == ResultMode::update && !overwrites_safely(o, chain.back().second)) return false;
-    for (auto& [v, tensor] : chain) homes_[v.index()] = tensor;
-    add_home_[root.index()] = mode == ResultMode::add;
-    return true;
-  }
-
-  std::size_t result_number(std::size_t o, ValueId value) const {
-    return static_cast<std::size_t>(std::ranges::find(graph_.ops[o].results, value) - graph_.ops[o].results.begin());
-  }
-
-  bool adds(std::size_t o, ValueId value) const { return kernels_[o] && (kernels_[o]->accumulates >> result_number(o, value) & 1u); }
-
-  // Whether op o may write to `place`. Inputs in that memory must have been read before, or be read by o itself element by element.
-  bool overwrites_safely(std::size_t o, const at::Tensor& place) const {
-    for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
-      const ValueId input = graph_.inputs[i];
-      if (operands_[i].data_ptr() != place.data_ptr()) continue;
-      if (last_read_[input.index()] > o) return false;
-      if (last_read_[input.index()] == o && !reads_by_element(o, input, place)) return false;
-    }
-    return true;
-  }
-
-  bool reads_by_element(std::size_t o, ValueId input, const at::Tensor& place) const {
-    const Op& op = graph_.ops[o];
-    const OpDefinition* definition = find_op(op.name);
-    if (!definition || !definition->elementwise) return false;
-    for (ValueId operand : op.operands)
-      if (root_[operand.index()] == input && (operand != input || tensors_[input.index()].sizes() != place.sizes())) return false;
-    return true;
-  }
-
   void bind_op(std::size_t o) {
     const Op& op = graph_.ops[o];
-    const Kernel* kernel = kernels_[o];
+    const Kernel* kernel = facts_.kernels[o];
     std::vector<at::Tensor> operands, results;
     for (ValueId operand : op.operands) operands.push_back(tensors_[operand.index()]);
     if (kernel && kernel->view && bind_view(op, *kernel, operands[0])) return;
@@ -152,7 +173,7 @@ class Binder {
       const ValueId value = op.results[r];
       tensors_[value.index()] = storage(value);
       results.push_back(tensors_[value.index()]);
-      if (add_home_[value.index()]) accumulate |= 1u << r;
+      if (homes_.adds[value.index()]) accumulate |= 1u << r;
     }
     const Site site{graph_, op, operands, results, accumulate};
     const OpDefinition* own = kernel ? nullptr : find_op(op.name);
@@ -167,7 +188,7 @@ class Binder {
     std::vector<at::Tensor> views;
     for (std::size_t r = 0; r < op.results.size(); ++r) {
       const ValueId value = op.results[r];
-      const at::Tensor& home = homes_[value.index()];
+      const at::Tensor& home = homes_.of[value.index()];
       if (!may_view(value)) return false;
       at::Tensor view = kernel.view(op, graph_.type(value), operand, r);
       if (!view.defined()) return false;
@@ -182,14 +203,14 @@ class Binder {
   // else after this op. So it must be an output that is copied right behind the op and read by nothing else, or one whose place the operand
   // has, too.
   bool may_view(ValueId value) const {
-    if (plan_.views[value.index()] || homes_[value.index()].defined()) return true;
+    if (plan_.views[value.index()] || homes_.of[value.index()].defined()) return true;
     const auto output = std::ranges::find(graph_.outputs, value);
-    return output != graph_.outputs.end() && uses_[value.index()] == 1 &&
-           routes_[static_cast<std::size_t>(output - graph_.outputs.begin())] == Route::at_op;
+    return output != graph_.outputs.end() && facts_.uses[value.index()] == 1 &&
+           homes_.routes[static_cast<std::size_t>(output - graph_.outputs.begin())] == Route::at_op;
   }
 
   at::Tensor storage(ValueId value) {
-    if (homes_[value.index()].defined()) return homes_[value.index()];
+    if (homes_.of[value.index()].defined()) return homes_.of[value.index()];
     const TensorType& type = graph_.type(value);
     const std::int64_t offset = plan_.offsets[value.index()];
     return tensor_at(offset >= 0 ? scratch_ + offset : spare_.take(type.bytes()), type);
@@ -198,9 +219,9 @@ class Binder {
   void emit_copies(Route when, std::size_t o) {
     for (std::size_t i = 0; i < results_.size(); ++i) {
       const ValueId value = graph_.outputs[i];
-      const OpId op = producers_[value.index()];
-      if (routes_[i] == Route::at_end && when != Route::at_end && (op ? op.index() : kEnd) == o) put_aside(i);
-      if (routes_[i] != when || (when == Route::at_op && op.index() != o)) continue;
+      const OpId op = facts_.producers[value.index()];
+      if (homes_.routes[i] == Route::at_end && when != Route::at_end && (op ? op.index() : kEnd) == o) put_aside(i);
+      if (homes_.routes[i] != when || (when == Route::at_op && op.index() != o)) continue;
       at::Tensor from = aside_[i].defined() ? aside_[i] : tensors_[value.index()], to = results_[i].memory;
       if (results_[i].mode == ResultMode::add)
         push([from, to] { to.add_(from); }, op);
@@ -215,9 +236,9 @@ class Binder {
     const ValueId value = graph_.outputs[i];
     const at::Tensor &from = tensors_[value.index()], &to_be = results_[i].memory;
     const bool is_there = from.data_ptr() == to_be.data_ptr() && from.strides() == to_be.strides();
-    if (producer(root_[value.index()]) || is_there) return;
+    if (facts_.producer(facts_.root[value.index()]) || is_there) return;
     const at::Tensor to = aside_[i] = tensor_at(spare_.take(graph_.type(value).bytes()), graph_.type(value));
-    push(bind_copy(to, from), producers_[value.index()]);
+    push(bind_copy(to, from), facts_.producers[value.index()]);
   }
 
   void push(Bound call, OpId op) {
@@ -226,20 +247,13 @@ class Binder {
 
   const Graph& graph_;
   const ScratchPlan& plan_;
-  std::span<const at::Tensor> operands_;
-  std::span<const BoundResult> results_;
-  std::byte* scratch_;
+  const std::span<const BoundResult> results_;
+  std::byte* const scratch_;
   Spare& spare_;
-  std::vector<const Kernel*> kernels_;  // by op; null where it runs by name
-  std::vector<OpId> producers_;
-  std::vector<int> uses_;
-  std::vector<ValueId> root_;           // by value: the value that it is a view of
-  std::vector<std::size_t> last_read_;  // by root
-  std::vector<at::Tensor> tensors_;     // by value, once bound
-  std::vector<at::Tensor> homes_;       // by value: the result memory it is computed in
-  std::vector<bool> add_home_;          // by value: its op adds to that memory
-  std::vector<Route> routes_;           // by output
-  std::vector<at::Tensor> aside_;       // by output, where it was put aside
+  const Facts facts_;
+  const Homes homes_;
+  std::vector<at::Tensor> tensors_;  // by value: the inputs, and what is bound
+  std::vector<at::Tensor> aside_;    // by output, where it was put aside
   std::vector<BoundCall> calls_;
 };
 
@@ -264,7 +278,7 @@ std::int64_t Spare::bytes() const {
 std::vector<BoundCall> bind_task(const Task& task, const ScratchPlan& plan, std::span<const at::Tensor> operands,
                                  std::span<const BoundResult> results, std::byte* scratch, Spare& spare) {
   spare.rewind();
-  return Binder(task, plan, operands, results, scratch, spare).bind();
+  return Binder(task.graph, plan, operands, results, scratch, spare).bind();
 }
 
 at::ScalarType scalar_type(DType dtype) {

@@ -50,19 +50,18 @@ Bound bind_threshold_backward(const Site& site) {
   });
 }
 
-const Kernel kKernels[] = {
-    {.name = "relu", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::clamp_min_out(o, x, 0); }); }},
-    {.name = "threshold_backward", .bind = bind_threshold_backward},
-    {.name = "silu", .bind = bind_silu},
-    {.name = "silu_backward", .bind = bind_silu_backward},
-    {.name = "gelu", .bind = bind_gelu},
-    {.name = "gelu_backward", .bind = bind_gelu_backward},
-};
-
 }  // namespace
 
 std::span<const Kernel> activation_kernels() {
-  return kKernels;
+  static const Kernel all[] = {
+      {.name = "relu", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::clamp_min_out(o, x, 0); }); }},
+      {.name = "threshold_backward", .bind = bind_threshold_backward},
+      {.name = "silu", .bind = bind_silu},
+      {.name = "silu_backward", .bind = bind_silu_backward},
+      {.name = "gelu", .bind = bind_gelu},
+      {.name = "gelu_backward", .bind = bind_gelu_backward},
+  };
+  return all;
 }
 
 }  // namespace penstock

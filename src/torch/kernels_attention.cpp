@@ -61,15 +61,14 @@ Bound bind_attention_backward(const Site& site) {
   };
 }
 
-const Kernel kKernels[] = {
-    {.name = "scaled_dot_product_attention", .bind = bind_attention},
-    {.name = "scaled_dot_product_attention_backward", .bind = bind_attention_backward},
-};
-
 }  // namespace
 
 std::span<const Kernel> attention_kernels() {
-  return kKernels;
+  static const Kernel all[] = {
+      {.name = "scaled_dot_product_attention", .bind = bind_attention},
+      {.name = "scaled_dot_product_attention_backward", .bind = bind_attention_backward},
+  };
+  return all;
 }
 
 }  // namespace penstock

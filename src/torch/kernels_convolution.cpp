@@ -32,7 +32,7 @@ Bound bind_convolution(const Site& site) {
   };
 }
 
-// Of the one of x and weight that is not read only the shape counts, so the result, which has that shape, stands in for it.
+// Only the shape counts of the one of x and weight that is not read, so the result, which has that shape, stands in for it.
 Bound bind_backward_input(const Site& site) {
   return [dy = site.operands[0], weight = site.operands[1], dx = site.results[0], stride = integers(site, "stride"),
           padding = integers(site, "padding")] {
@@ -65,18 +65,17 @@ Bound bind_max_pool_backward(const Site& site) {
   };
 }
 
-const Kernel kKernels[] = {
-    {.name = "convolution", .bind = bind_convolution},
-    {.name = "convolution_backward_input", .bind = bind_backward_input},
-    {.name = "convolution_backward_weight", .bind = bind_backward_weight, .accumulates = 1},
-    {.name = "max_pool2d_with_indices", .bind = bind_max_pool},
-    {.name = "max_pool2d_with_indices_backward", .bind = bind_max_pool_backward},
-};
-
 }  // namespace
 
 std::span<const Kernel> convolution_kernels() {
-  return kKernels;
+  static const Kernel all[] = {
+      {.name = "convolution", .bind = bind_convolution},
+      {.name = "convolution_backward_input", .bind = bind_backward_input},
+      {.name = "convolution_backward_weight", .bind = bind_backward_weight, .accumulates = 1},
+      {.name = "max_pool2d_with_indices", .bind = bind_max_pool},
+      {.name = "max_pool2d_with_indices_backward", .bind = bind_max_pool_backward},
+  };
+  return all;
 }
 
 }  // namespace penstock

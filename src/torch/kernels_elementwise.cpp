@@ -86,49 +86,48 @@ Bound bind_isfinite(const Site& site) {
   return unary(site, [](T& out, const T& x) { out.copy_(at::isfinite(x)); });
 }
 
-const Kernel kKernels[] = {
-    {.name = "add", .bind = bind_add},
-    {.name = "mul", .bind = bind_mul},
-    {.name = "pow", .bind = bind_pow},
-    {.name = "where", .bind = bind_where},
-    {.name = "isfinite", .bind = bind_isfinite},
-    {.name = "sub", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::sub_out(o, a, b); }); }},
-    {.name = "div", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::div_out(o, a, b); }); }},
-    {.name = "maximum", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::maximum_out(o, a, b); }); }},
-    {.name = "minimum", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::minimum_out(o, a, b); }); }},
-    {.name = "eq", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::eq_out(o, a, b); }); }},
-    {.name = "ne", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::ne_out(o, a, b); }); }},
-    {.name = "lt", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::lt_out(o, a, b); }); }},
-    {.name = "le", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::le_out(o, a, b); }); }},
-    {.name = "gt", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::gt_out(o, a, b); }); }},
-    {.name = "ge", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::ge_out(o, a, b); }); }},
-    {.name = "logical_and",
-     .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::logical_and_out(o, a, b); }); }},
-    {.name = "logical_or",
-     .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::logical_or_out(o, a, b); }); }},
-    {.name = "tanh_backward",
-     .bind = [](const Site& s) { return binary(s, [](T& o, const T& dy, const T& y) { at::tanh_backward_out(o, dy, y); }); }},
-    {.name = "sigmoid_backward",
-     .bind = [](const Site& s) { return binary(s, [](T& o, const T& dy, const T& y) { at::sigmoid_backward_out(o, dy, y); }); }},
-    {.name = "logical_not", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::logical_not_out(o, x); }); }},
-    {.name = "neg", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::neg_out(o, x); }); }},
-    {.name = "abs", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::abs_out(o, x); }); }},
-    {.name = "sign", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::sign_out(o, x); }); }},
-    {.name = "exp", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::exp_out(o, x); }); }},
-    {.name = "log", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::log_out(o, x); }); }},
-    {.name = "sqrt", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::sqrt_out(o, x); }); }},
-    {.name = "rsqrt", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::rsqrt_out(o, x); }); }},
-    {.name = "sin", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::sin_out(o, x); }); }},
-    {.name = "cos", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::cos_out(o, x); }); }},
-    {.name = "tanh", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::tanh_out(o, x); }); }},
-    {.name = "sigmoid", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::sigmoid_out(o, x); }); }},
-    {.name = "erf", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::erf_out(o, x); }); }},
-};
-
 }  // namespace
 
 std::span<const Kernel> elementwise_kernels() {
-  return kKernels;
+  static const Kernel all[] = {
+      {.name = "add", .bind = bind_add},
+      {.name = "mul", .bind = bind_mul},
+      {.name = "pow", .bind = bind_pow},
+      {.name = "where", .bind = bind_where},
+      {.name = "isfinite", .bind = bind_isfinite},
+      {.name = "sub", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::sub_out(o, a, b); }); }},
+      {.name = "div", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::div_out(o, a, b); }); }},
+      {.name = "maximum", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::maximum_out(o, a, b); }); }},
+      {.name = "minimum", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::minimum_out(o, a, b); }); }},
+      {.name = "eq", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::eq_out(o, a, b); }); }},
+      {.name = "ne", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::ne_out(o, a, b); }); }},
+      {.name = "lt", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::lt_out(o, a, b); }); }},
+      {.name = "le", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::le_out(o, a, b); }); }},
+      {.name = "gt", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::gt_out(o, a, b); }); }},
+      {.name = "ge", .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::ge_out(o, a, b); }); }},
+      {.name = "logical_and",
+       .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::logical_and_out(o, a, b); }); }},
+      {.name = "logical_or",
+       .bind = [](const Site& s) { return binary(s, [](T& o, const T& a, const T& b) { at::logical_or_out(o, a, b); }); }},
+      {.name = "tanh_backward",
+       .bind = [](const Site& s) { return binary(s, [](T& o, const T& dy, const T& y) { at::tanh_backward_out(o, dy, y); }); }},
+      {.name = "sigmoid_backward",
+       .bind = [](const Site& s) { return binary(s, [](T& o, const T& dy, const T& y) { at::sigmoid_backward_out(o, dy, y); }); }},
+      {.name = "logical_not", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::logical_not_out(o, x); }); }},
+      {.name = "neg", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::neg_out(o, x); }); }},
+      {.name = "abs", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::abs_out(o, x); }); }},
+      {.name = "sign", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::sign_out(o, x); }); }},
+      {.name = "exp", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::exp_out(o, x); }); }},
+      {.name = "log", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::log_out(o, x); }); }},
+      {.name = "sqrt", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::sqrt_out(o, x); }); }},
+      {.name = "rsqrt", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::rsqrt_out(o, x); }); }},
+      {.name = "sin", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::sin_out(o, x); }); }},
+      {.name = "cos", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::cos_out(o, x); }); }},
+      {.name = "tanh", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::tanh_out(o, x); }); }},
+      {.name = "sigmoid", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::sigmoid_out(o, x); }); }},
+      {.name = "erf", .bind = [](const Site& s) { return unary(s, [](T& o, const T& x) { at::erf_out(o, x); }); }},
+  };
+  return all;
 }
 
 }  // namespace penstock

@@ -71,19 +71,18 @@ Bound bind_backward(const Site& site, std::int64_t bag) {
   };
 }
 
-const Kernel kKernels[] = {
-    {.name = "embedding", .bind = bind_embedding},
-    {.name = "embedding_dense_backward", .bind = [](const Site& s) { return bind_backward(s, 1); }, .accumulates = 1},
-    {.name = "embedding_bag", .bind = bind_embedding_bag},
-    {.name = "embedding_bag_dense_backward",
-     .bind = [](const Site& s) { return bind_backward(s, s.operands[1].size(-1)); },
-     .accumulates = 1},
-};
-
 }  // namespace
 
 std::span<const Kernel> embedding_kernels() {
-  return kKernels;
+  static const Kernel all[] = {
+      {.name = "embedding", .bind = bind_embedding},
+      {.name = "embedding_dense_backward", .bind = [](const Site& s) { return bind_backward(s, 1); }, .accumulates = 1},
+      {.name = "embedding_bag", .bind = bind_embedding_bag},
+      {.name = "embedding_bag_dense_backward",
+       .bind = [](const Site& s) { return bind_backward(s, s.operands[1].size(-1)); },
+       .accumulates = 1},
+  };
+  return all;
 }
 
 }  // namespace penstock

@@ -87,15 +87,14 @@ Bound bind_cross_entropy_backward(const Site& site) {
   };
 }
 
-const Kernel kKernels[] = {
-    {.name = "cross_entropy", .bind = bind_cross_entropy},
-    {.name = "cross_entropy_backward", .bind = bind_cross_entropy_backward},
-};
-
 }  // namespace
 
 std::span<const Kernel> loss_kernels() {
-  return kKernels;
+  static const Kernel all[] = {
+      {.name = "cross_entropy", .bind = bind_cross_entropy},
+      {.name = "cross_entropy_backward", .bind = bind_cross_entropy_backward},
+  };
+  return all;
 }
 
 }  // namespace penstock

@@ -137,23 +137,22 @@ Bound bind_softmax_backward(const Site& site, bool log) {
   });
 }
 
-const Kernel kKernels[] = {
-    {.name = "native_layer_norm", .bind = bind_layer_norm},
-    {.name = "native_layer_norm_backward", .bind = bind_layer_norm_backward, .accumulates = 0b110},
-    {.name = "_fused_rms_norm", .bind = bind_rms_norm},
-    {.name = "_fused_rms_norm_backward", .bind = bind_rms_norm_backward, .accumulates = 0b10},
-    {.name = "native_batch_norm", .bind = bind_batch_norm},
-    {.name = "native_batch_norm_backward", .bind = bind_batch_norm_backward, .accumulates = 0b110},
-    {.name = "softmax", .bind = [](const Site& s) { return bind_softmax(s, false); }},
-    {.name = "log_softmax", .bind = [](const Site& s) { return bind_softmax(s, true); }},
-    {.name = "_softmax_backward_data", .bind = [](const Site& s) { return bind_softmax_backward(s, false); }},
-    {.name = "_log_softmax_backward_data", .bind = [](const Site& s) { return bind_softmax_backward(s, true); }},
-};
-
 }  // namespace
 
 std::span<const Kernel> normalisation_kernels() {
-  return kKernels;
+  static const Kernel all[] = {
+      {.name = "native_layer_norm", .bind = bind_layer_norm},
+      {.name = "native_layer_norm_backward", .bind = bind_layer_norm_backward, .accumulates = 0b110},
+      {.name = "_fused_rms_norm", .bind = bind_rms_norm},
+      {.name = "_fused_rms_norm_backward", .bind = bind_rms_norm_backward, .accumulates = 0b10},
+      {.name = "native_batch_norm", .bind = bind_batch_norm},
+      {.name = "native_batch_norm_backward", .bind = bind_batch_norm_backward, .accumulates = 0b110},
+      {.name = "softmax", .bind = [](const Site& s) { return bind_softmax(s, false); }},
+      {.name = "log_softmax", .bind = [](const Site& s) { return bind_softmax(s, true); }},
+      {.name = "_softmax_backward_data", .bind = [](const Site& s) { return bind_softmax_backward(s, false); }},
+      {.name = "_log_softmax_backward_data", .bind = [](const Site& s) { return bind_softmax_backward(s, true); }},
+  };
+  return all;
 }
 
 }  // namespace penstock

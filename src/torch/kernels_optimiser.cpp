@@ -152,17 +152,16 @@ Bound bind_sgd(const Site& site) {
   };
 }
 
-const Kernel kKernels[] = {
-    {.name = "adamw", .bind = bind_adamw},
-    {.name = "adamw_ahead", .bind = bind_adamw_ahead},
-    {.name = "adamw_validated", .bind = bind_adamw_validated},
-    {.name = "sgd", .bind = bind_sgd},
-};
-
 }  // namespace
 
 std::span<const Kernel> optimiser_kernels() {
-  return kKernels;
+  static const Kernel all[] = {
+      {.name = "adamw", .bind = bind_adamw},
+      {.name = "adamw_ahead", .bind = bind_adamw_ahead},
+      {.name = "adamw_validated", .bind = bind_adamw_validated},
+      {.name = "sgd", .bind = bind_sgd},
+  };
+  return all;
 }
 
 }  // namespace penstock

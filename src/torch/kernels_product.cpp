@@ -112,16 +112,15 @@ Bound bind_matmul(const Site& site) {
   return binary(site, [](T& o, const T& x, const T& y) { at::matmul_out(o, x, y); });
 }
 
-const Kernel kKernels[] = {
-    {.name = "linear", .bind = bind_linear}, {.name = "mm", .bind = bind_mm, .accumulates = 1, .strided = true},
-    {.name = "bmm", .bind = bind_bmm},       {.name = "addmm", .bind = bind_addmm, .strided = true},
-    {.name = "matmul", .bind = bind_matmul},
-};
-
 }  // namespace
 
 std::span<const Kernel> product_kernels() {
-  return kKernels;
+  static const Kernel all[] = {
+      {.name = "linear", .bind = bind_linear}, {.name = "mm", .bind = bind_mm, .accumulates = 1, .strided = true},
+      {.name = "bmm", .bind = bind_bmm},       {.name = "addmm", .bind = bind_addmm, .strided = true},
+      {.name = "matmul", .bind = bind_matmul},
+  };
+  return all;
 }
 
 }  // namespace penstock

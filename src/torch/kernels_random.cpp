@@ -53,15 +53,14 @@ Bound bind_random_key(const Site& site) {
   };
 }
 
-const Kernel kKernels[] = {
-    {.name = "dropout", .bind = bind_dropout},
-    {.name = "random_key", .bind = bind_random_key},
-};
-
 }  // namespace
 
 std::span<const Kernel> random_kernels() {
-  return kKernels;
+  static const Kernel all[] = {
+      {.name = "dropout", .bind = bind_dropout},
+      {.name = "random_key", .bind = bind_random_key},
+  };
+  return all;
 }
 
 }  // namespace penstock

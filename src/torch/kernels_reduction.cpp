@@ -64,17 +64,16 @@ Bound bind_add_n(const Site& site) {
   };
 }
 
-const Kernel kKernels[] = {
-    {.name = "sum", .bind = bind_sum, .accumulates = 1},
-    {.name = "mean", .bind = bind_mean},
-    {.name = "amax", .bind = bind_amax},
-    {.name = "add_n", .bind = bind_add_n, .accumulates = 1},
-};
-
 }  // namespace
 
 std::span<const Kernel> reduction_kernels() {
-  return kKernels;
+  static const Kernel all[] = {
+      {.name = "sum", .bind = bind_sum, .accumulates = 1},
+      {.name = "mean", .bind = bind_mean},
+      {.name = "amax", .bind = bind_amax},
+      {.name = "add_n", .bind = bind_add_n, .accumulates = 1},
+  };
+  return all;
 }
 
 }  // namespace penstock

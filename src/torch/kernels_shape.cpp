@@ -124,29 +124,28 @@ Bound bind_arange(const Site& site) {
   return [out, values = at::arange(out.numel(), at::TensorOptions(out.scalar_type()))] { out.copy_(values); };
 }
 
-const Kernel kKernels[] = {
-    {.name = "reshape", .bind = bind_reshape, .view = view_reshape, .unview = unview_reshape},
-    {.name = "unsqueeze", .bind = bind_reshape, .view = view_reshape, .unview = unview_reshape},
-    {.name = "squeeze", .bind = bind_reshape, .view = view_reshape, .unview = unview_reshape},
-    {.name = "transpose", .bind = bind_view_copy<view_transpose>, .view = view_transpose, .unview = unview_transpose},
-    {.name = "permute", .bind = bind_view_copy<view_permute>, .view = view_permute, .unview = unview_permute},
-    {.name = "expand", .bind = bind_view_copy<view_expand>, .view = view_expand},
-    {.name = "slice", .bind = bind_view_copy<view_slice>, .view = view_slice},
-    {.name = "select", .bind = bind_view_copy<view_select>, .view = view_select},
-    {.name = "split", .bind = bind_view_copy<view_split>, .view = view_split},
-    {.name = "stage_boundary", .bind = bind_view_copy<view_same>, .view = view_same, .unview = unview_same},
-    {.name = "slice_backward", .bind = [](const Site& s) { return bind_into_zeros(s, view_slice); }},
-    {.name = "select_backward", .bind = [](const Site& s) { return bind_into_zeros(s, view_select); }},
-    {.name = "cat", .bind = bind_cat},
-    {.name = "to", .bind = [](const Site& s) { return unary(s, [](T& out, const T& x) { out.copy_(x); }); }},
-    {.name = "full", .bind = bind_full},
-    {.name = "arange", .bind = bind_arange},
-};
-
 }  // namespace
 
 std::span<const Kernel> shape_kernels() {
-  return kKernels;
+  static const Kernel all[] = {
+      {.name = "reshape", .bind = bind_reshape, .view = view_reshape, .unview = unview_reshape},
+      {.name = "unsqueeze", .bind = bind_reshape, .view = view_reshape, .unview = unview_reshape},
+      {.name = "squeeze", .bind = bind_reshape, .view = view_reshape, .unview = unview_reshape},
+      {.name = "transpose", .bind = bind_view_copy<view_transpose>, .view = view_transpose, .unview = unview_transpose},
+      {.name = "permute", .bind = bind_view_copy<view_permute>, .view = view_permute, .unview = unview_permute},
+      {.name = "expand", .bind = bind_view_copy<view_expand>, .view = view_expand},
+      {.name = "slice", .bind = bind_view_copy<view_slice>, .view = view_slice},
+      {.name = "select", .bind = bind_view_copy<view_select>, .view = view_select},
+      {.name = "split", .bind = bind_view_copy<view_split>, .view = view_split},
+      {.name = "stage_boundary", .bind = bind_view_copy<view_same>, .view = view_same, .unview = unview_same},
+      {.name = "slice_backward", .bind = [](const Site& s) { return bind_into_zeros(s, view_slice); }},
+      {.name = "select_backward", .bind = [](const Site& s) { return bind_into_zeros(s, view_select); }},
+      {.name = "cat", .bind = bind_cat},
+      {.name = "to", .bind = [](const Site& s) { return unary(s, [](T& out, const T& x) { out.copy_(x); }); }},
+      {.name = "full", .bind = bind_full},
+      {.name = "arange", .bind = bind_arange},
+  };
+  return all;
 }
 
 }  // namespace penstock

@@ -12,7 +12,6 @@
 #include "torch/executor.h"
 
 namespace penstock {
-namespace {
 
 // Hands out the tensors of the step that is running.
 class StepData : public DataSource {
@@ -25,6 +24,8 @@ class StepData : public DataSource {
     std::ranges::copy(std::span(tensor.bytes).subspan(static_cast<std::size_t>(first_row) * row, out.size()), out.begin());
   }
 };
+
+namespace {
 
 std::vector<std::string> names_of(const auto& map) {
   std::vector<std::string> out;
@@ -67,7 +68,7 @@ struct Session::Impl {
     std::uint64_t hash;
   };
   std::map<std::string, Loaded> programs;
-  // Of all state of the programs. The type is that of the whole, one-dimensional where no device holds it whole.
+  // All state of the programs. The type is that of the whole, one-dimensional where no device holds it whole.
   struct State {
     TensorType type;
     std::vector<StatePiece> pieces;
@@ -175,24 +176,6 @@ StepReport Session::step(const std::string& name, const HostTensors& data, bool 
   }
   if (record) report.timeline = timeline_of(program, result, name);
   return report;
-}
-
-std::vector<double> Session::race(const std::vector<std::string>& names, const HostTensors& data, int rounds, int steps) {
-  if (rounds < 1 || steps < 1) throw Error(concat("a race of ", rounds, " rounds of ", steps, " steps"), {}, "both are above 0");
-  std::vector<std::vector<double>> seconds(names.size());
-  for (int round = 0; round < rounds; ++round)
-    for (std::size_t i = 0; i < names.size(); ++i)
-      for (int s = 0; s <= steps; ++s) {
-        const double taken = step(names[i], data).seconds;
-        if (s > 0) seconds[i].push_back(taken);  // the first binds the program anew
-      }
-  std::vector<double> medians;
-  for (std::vector<double>& of : seconds) {
-    const auto middle = of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2);
-    std::nth_element(of.begin(), middle, of.end());
-    medians.push_back(*middle);
-  }
-  return medians;
 }
 
 }  // namespace penstock

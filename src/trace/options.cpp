@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "penstock/error.h"
 #include "penstock/trace.h"
 
@@ -14,8 +15,7 @@ const T& find(const std::map<std::string, T>& options, const std::string& key) {
   if (const auto found = options.find(key); found != options.end()) return found->second;
   std::vector<std::string> keys;
   for (const auto& option : options) keys.push_back(option.first);
-  const std::string near = nearest(key, keys);
-  throw Error(concat("the model has no option ", quote(key)), {}, near.empty() ? "" : concat("did you mean ", quote(near), "?"));
+  throw Error(concat("the model has no option ", quote(key)), {}, did_you_mean(key, keys));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -119,9 +120,7 @@ bool has_second_moment(const OptimiserOptions& options) {
     throw Error("validated updates need adamw, the optimiser is sgd", {concat("clip is ", options.clip)},
                 "take adamw, another way to update, or no clipping (clip = 0)");
   }
-  const std::string near = nearest(options.name, {"adamw", "sgd"});
-  throw Error(concat("no optimiser ", quote(options.name)), {"there are adamw and sgd"},
-              near.empty() ? "" : concat("did you mean ", quote(near), "?"));
+  throw Error(concat("no optimiser ", quote(options.name)), {"there are adamw and sgd"}, did_you_mean(options.name, {"adamw", "sgd"}));
 }
 
 State take_state(Reader& reader, const std::vector<ParameterSpec>& specs, bool second) {

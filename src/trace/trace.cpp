@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "ops/builder.h"
 #include "penstock/error.h"
 #include "penstock/step.h"
@@ -80,9 +81,7 @@ Tensor Parameters::operator[](std::string_view name) const {
   if (const auto found = index_.find(name); found != index_.end()) return entries_[found->second].second;
   std::vector<std::string> names;
   for (const auto& entry : entries_) names.push_back(entry.first);
-  const std::string near = nearest(name, names);
-  throw Error(concat("no parameter ", quote(name)), {concat("there are ", entries_.size(), " parameters")},
-              near.empty() ? "" : concat("did you mean ", quote(near), "?"));
+  throw Error(concat("no parameter ", quote(name)), {concat("there are ", entries_.size(), " parameters")}, did_you_mean(name, names));
 }
 
 Stage::Stage(std::string name) : builder_(&innermost(concat("Stage ", quote(name)))), previous_(std::move(builder_->marks.stage)) {
@@ -149,7 +148,7 @@ std::vector<Tensor> accumulate(const std::vector<Tensor>& split, int microbatche
   std::vector<Tensor> parts;
   for (const Tensor& whole : split) {
     const ValueId value = ValueId(capture(outer, whole).value());
-    const std::string& name = outer.graph.values[value.index()].name;
+    const std::string& name = outer.graph.values[value].name;
     const std::string part = name.empty() ? concat("part", parts.size()) : name;
     parts.emplace_back(&inner, inner.graph.add_input(part_type(whole, microbatches), part).value);
     loop.operands.push_back(value);

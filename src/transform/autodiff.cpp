@@ -28,11 +28,11 @@ class Walk {
  public:
   Walk(Builder& builder, std::span<const Tensor> with_respect_to)
       : builder_(builder), forward_ops_(builder.graph.ops.size()), active_(builder.graph.values.size()), parts_(active_.size()) {
-    for (const Tensor& tensor : with_respect_to) active_[static_cast<std::size_t>(tensor.value())] = true;
+    for (const Tensor& tensor : with_respect_to) active_[tensor.value()] = true;
     for (const Op& op : builder.graph.ops) {
       if (!any_active(op)) continue;
       for (ValueId result : op.results)
-        if (is_floating(builder.graph.type(result).dtype)) active_[result.index()] = true;
+        if (is_floating(builder.graph.type(result).dtype)) active_[result] = true;
     }
   }
 
@@ -58,7 +58,7 @@ class Walk {
 
   // Sums the cotangents that flowed to a value; none where nothing flowed.
   Tensor join(ValueId value) {
-    std::vector<Tensor>& parts = parts_[value.index()];
+    std::vector<Tensor>& parts = parts_[value];
     if (parts.empty()) return {};
     parts = {add_n(parts)};
     return parts[0];
@@ -67,11 +67,11 @@ class Walk {
  private:
   bool any_active(const Op& op) const {
     for (ValueId operand : op.operands)
-      if (active_[operand.index()]) return true;
+      if (active_[operand]) return true;
     return false;
   }
 
-  void seed(Tensor loss) { parts_[static_cast<std::size_t>(loss.value())].push_back(full_like(loss, 1)); }
+  void seed(Tensor loss) { parts_[loss.value()].push_back(full_like(loss, 1)); }
 
   void differentiate(const Op& op) {
     const OpDefinition* definition = find_op(op.name);
@@ -83,7 +83,7 @@ class Walk {
     std::vector<bool> wanted;
     for (ValueId operand : op.operands) {
       operands.emplace_back(&builder_, operand.value);
-      wanted.push_back(active_[operand.index()]);
+      wanted.push_back(active_[operand]);
     }
     for (ValueId result : op.results) {
       results.emplace_back(&builder_, result.value);
@@ -91,13 +91,13 @@ class Walk {
     }
     const std::vector<Tensor> flowing = definition->vjp({op, operands, results, cotangents, wanted});
     for (std::size_t i = 0; i < flowing.size(); ++i)
-      if (wanted[i] && flowing[i]) parts_[op.operands[i].index()].push_back(flowing[i]);
+      if (wanted[i] && flowing[i]) parts_[op.operands[i]].push_back(flowing[i]);
   }
 
   Builder& builder_;
   std::size_t forward_ops_;
-  std::vector<bool> active_;                // of each value: whether it depends on a tensor whose gradient is asked for
-  std::vector<std::vector<Tensor>> parts_;  // the cotangents that flowed to each value so far
+  IdVector<ValueId, bool> active_;                // of each value: whether it depends on a tensor whose gradient is asked for
+  IdVector<ValueId, std::vector<Tensor>> parts_;  // the cotangents that flowed to each value so far
 };
 
 }  // namespace

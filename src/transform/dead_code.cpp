@@ -16,7 +16,7 @@ void keep_where(std::vector<Item>& items, const std::vector<bool>& keep) {
 }
 
 struct Live {
-  std::vector<bool> values;                   // whether a live op or an output reads the value
+  IdVector<ValueId, bool> values;             // whether a live op or an output reads the value
   std::unordered_map<std::size_t, Op> loops;  // live loops, reduced to their live results and operands
 };
 
@@ -26,8 +26,8 @@ Live find_live(const Graph& graph);
 Graph remove_dead(const Graph& graph, const Live& live, bool drop_inputs) {
   Rewrite rewrite(graph);
   for (ValueId input : graph.inputs)
-    if (!drop_inputs || live.values[input.index()]) rewrite.copy_input(input);
-  const auto is_live = [&](ValueId value) { return live.values[value.index()]; };
+    if (!drop_inputs || live.values[input]) rewrite.copy_input(input);
+  const auto is_live = [&](ValueId value) { return live.values[value]; };
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
     const Op& op = graph.ops[i];
     if (std::none_of(op.results.begin(), op.results.end(), is_live)) continue;
@@ -48,7 +48,7 @@ Op reduce_loop(const Op& op, const std::vector<bool>& live_values) {
 
   const Live live = find_live(body);
   keep.clear();
-  for (ValueId input : body.inputs) keep.push_back(live.values[input.index()]);
+  for (ValueId input : body.inputs) keep.push_back(live.values[input]);
   keep_where(loop.operands, keep);
   const auto split = static_cast<std::ptrdiff_t>(attribute<std::int64_t>(op, "split"));
   loop.attributes["split"] = static_cast<std::int64_t>(std::count(keep.begin(), keep.begin() + split, true));
@@ -59,13 +59,13 @@ Op reduce_loop(const Op& op, const std::vector<bool>& live_values) {
 Live find_live(const Graph& graph) {
   Live live;
   live.values.resize(graph.values.size());
-  for (ValueId output : graph.outputs) live.values[output.index()] = true;
+  for (ValueId output : graph.outputs) live.values[output] = true;
   for (std::size_t i = graph.ops.size(); i-- > 0;) {
     const Op& op = graph.ops[i];
-    if (std::none_of(op.results.begin(), op.results.end(), [&](ValueId value) { return live.values[value.index()]; })) continue;
+    if (std::none_of(op.results.begin(), op.results.end(), [&](ValueId value) { return live.values[value]; })) continue;
     const Op* kept = &op;
     if (op.body) kept = &live.loops.emplace(i, reduce_loop(op, live.values)).first->second;
-    for (ValueId operand : kept->operands) live.values[operand.index()] = true;
+    for (ValueId operand : kept->operands) live.values[operand] = true;
   }
   return live;
 }

@@ -11,10 +11,10 @@ namespace {
 enum class Depends : std::uint8_t { on_nothing, on_invariants, on_parts };
 
 struct Split {
-  std::vector<bool> hoisted;  // whether the op leaves the body
+  IdVector<OpId, bool> hoisted;  // whether the op leaves the body
   // Ops that stay and are computed outside too, for the hoisted ones: constants, and views, which would cost memory to hand over and save
   // nothing.
-  std::vector<bool> copied;
+  IdVector<OpId, bool> copied;
 };
 
 bool is_view(const Op& op) {
@@ -23,39 +23,39 @@ bool is_view(const Op& op) {
 }
 
 Split split_body(const Graph& body, std::size_t parts) {
-  std::vector<Depends> depends(body.values.size(), Depends::on_invariants);
-  for (std::size_t i = 0; i < parts; ++i) depends[body.inputs[i].index()] = Depends::on_parts;
+  IdVector<ValueId, Depends> depends(body.values.size(), Depends::on_invariants);
+  for (std::size_t i = 0; i < parts; ++i) depends[body.inputs[i]] = Depends::on_parts;
   Split out{std::vector<bool>(body.ops.size()), std::vector<bool>(body.ops.size())};
   for (std::size_t i = 0; i < body.ops.size(); ++i) {
     const Op& op = body.ops[i];
     Depends most = op.body ? Depends::on_parts : Depends::on_nothing;
-    for (ValueId operand : op.operands) most = std::max(most, depends[operand.index()]);
-    for (ValueId result : op.results) depends[result.index()] = most;
+    for (ValueId operand : op.operands) most = std::max(most, depends[operand]);
+    for (ValueId result : op.results) depends[result] = most;
     out.hoisted[i] = most == Depends::on_invariants && !is_view(op);
   }
-  const std::vector<OpId> producer = producers(body);
+  const IdVector<ValueId, OpId> producer = producers(body);
   for (std::size_t i = body.ops.size(); i-- > 0;) {
     if (!out.hoisted[i] && !out.copied[i]) continue;
     for (ValueId operand : body.ops[i].operands)
-      if (const OpId from = producer[operand.index()]; from && !out.hoisted[from.index()]) out.copied[from.index()] = true;
+      if (const OpId from = producer[operand]; from && !out.hoisted[from]) out.copied[from] = true;
   }
   return out;
 }
 
 // Appends the ops that leave or are copied to the step; returns for each value of the body the step's value (none where there is none).
-std::vector<ValueId> append_outside(Rewrite& step, const Op& loop, std::size_t parts, const Split& split) {
+IdVector<ValueId, ValueId> append_outside(Rewrite& step, const Op& loop, std::size_t parts, const Split& split) {
   const Graph& body = *loop.body;
-  std::vector<ValueId> outside(body.values.size());
-  for (std::size_t i = parts; i < body.inputs.size(); ++i) outside[body.inputs[i].index()] = step[loop.operands[i]];
+  IdVector<ValueId, ValueId> outside(body.values.size());
+  for (std::size_t i = parts; i < body.inputs.size(); ++i) outside[body.inputs[i]] = step[loop.operands[i]];
   for (std::size_t i = 0; i < body.ops.size(); ++i) {
     if (!split.hoisted[i] && !split.copied[i]) continue;
     Op op = body.ops[i];
     op.phase = Phase::forward;
     op.sequence = -1;  // numbers of the body mean nothing outside
-    for (ValueId& operand : op.operands) operand = outside[operand.index()];
+    for (ValueId& operand : op.operands) operand = outside[operand];
     for (ValueId& result : op.results) {
-      const Value& value = body.values[result.index()];
-      result = outside[result.index()] = step.graph.add_value(value.type, value.name);
+      const Value& value = body.values[result];
+      result = outside[result] = step.graph.add_value(value.type, value.name);
     }
     step.graph.ops.push_back(std::move(op));
   }
@@ -63,21 +63,21 @@ std::vector<ValueId> append_outside(Rewrite& step, const Op& loop, std::size_t p
 }
 
 void hoist_loop(Rewrite& step, const Op& loop) {
-  const auto parts = static_cast<std::size_t>(attribute<std::int64_t>(loop, "split"));
+  const std::size_t parts = attribute<std::int64_t>(loop, "split");
   const Graph& body = *loop.body;
   const Split split = split_body(body, parts);
-  const std::vector<ValueId> outside = append_outside(step, loop, parts, split);
+  const IdVector<ValueId, ValueId> outside = append_outside(step, loop, parts, split);
 
   Op& made = step.copy(loop);
   Rewrite inner(body);
   for (ValueId input : body.inputs) inner.copy_input(input);
-  const std::vector<OpId> producer = producers(body);
+  const IdVector<ValueId, OpId> producer = producers(body);
   const auto read = [&](ValueId value) {
-    const OpId from = producer[value.index()];
-    if (!from || !split.hoisted[from.index()] || inner[value]) return;
+    const OpId from = producer[value];
+    if (!from || !split.hoisted[from] || inner[value]) return;
     const std::string name = "hoisted." + std::to_string(inner.graph.inputs.size());
     inner[value] = inner.graph.add_input(body.type(value), name);
-    made.operands.push_back(outside[value.index()]);
+    made.operands.push_back(outside[value]);
   };
   for (std::size_t i = 0; i < body.ops.size(); ++i) {
     if (split.hoisted[i]) continue;

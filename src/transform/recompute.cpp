@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "penstock/error.h"
 #include "transform/passes.h"
 #include "transform/rewrite.h"
@@ -21,23 +22,22 @@ void check_stages(const Graph& body, const Stages& wanted) {
   const std::vector<std::string> names(known.begin(), known.end());
   for (const std::string& stage : wanted) {
     if (known.contains(stage)) continue;
-    const std::string near = nearest(stage, names);
     throw Error(concat("recompute names stage ", quote(stage), ", which the model does not have"), {"its stages: " + join(names, ", ")},
-                near.empty() ? "" : concat("did you mean ", quote(near), "?"));
+                did_you_mean(stage, names));
   }
 }
 
 // Per op, the first backward op that needs its copy (kNever: none). An op's copy is needed no later than the copies that read it.
-std::vector<std::size_t> first_needs(const Graph& body, const Stages& stages, const std::vector<OpId>& producer) {
-  std::vector<std::size_t> needed(body.ops.size(), kNever);
+std::vector<std::size_t> first_needs(const Graph& body, const Stages& stages, const IdVector<ValueId, OpId>& producer) {
+  IdVector<OpId, std::size_t> needed(body.ops.size(), kNever);
   for (std::size_t i = body.ops.size(); i-- > 0;) {
     const Op& op = body.ops[i];
     const std::size_t at = op.phase == Phase::backward && stages.contains(op.stage) ? i : needed[i];
     if (at == kNever) continue;
     for (ValueId operand : op.operands) {
-      const OpId from = producer[operand.index()];
-      if (!from || body.ops[from.index()].phase == Phase::backward || body.ops[from.index()].stage != op.stage) continue;
-      needed[from.index()] = std::min(needed[from.index()], at);
+      const OpId from = producer[operand];
+      if (!from || body.ops[from].phase == Phase::backward || body.ops[from].stage != op.stage) continue;
+      needed[from] = std::min(needed[from], at);
     }
   }
   return needed;
@@ -48,7 +48,7 @@ std::vector<std::size_t> first_needs(const Graph& body, const Stages& stages, co
 Graph recompute(const Graph& body, const std::vector<std::string>& stages) {
   const Stages wanted(stages.begin(), stages.end());
   check_stages(body, wanted);
-  const std::vector<OpId> producer = producers(body);
+  const IdVector<ValueId, OpId> producer = producers(body);
   const std::vector<std::size_t> needed = first_needs(body, wanted, producer);
   std::vector<std::vector<std::size_t>> copies_before(body.ops.size());
   for (std::size_t i = 0; i < needed.size(); ++i)
@@ -56,21 +56,21 @@ Graph recompute(const Graph& body, const std::vector<std::string>& stages) {
 
   Rewrite rewrite(body);
   for (ValueId input : body.inputs) rewrite.copy_input(input);
-  std::vector<ValueId> copy(body.values.size());  // the copy of each value; none where there is none
+  IdVector<ValueId, ValueId> copy(body.values.size());  // the copy of each value; none where there is none
   // Appends the op as a copy that reads copies of the same stage's forward values where there are any.
   const auto append = [&](const Op& op) {
     Op& made = rewrite.graph.ops.emplace_back(op);
     made.phase = Phase::backward;
     for (ValueId& operand : made.operands) {
-      const OpId from = producer[operand.index()];
-      const bool copied = copy[operand.index()] && body.ops[from.index()].stage == op.stage;
-      operand = copied ? copy[operand.index()] : rewrite[operand];
+      const OpId from = producer[operand];
+      const bool copied = copy[operand] && body.ops[from].stage == op.stage;
+      operand = copied ? copy[operand] : rewrite[operand];
     }
   };
   for (std::size_t i = 0; i < body.ops.size(); ++i) {
     for (std::size_t j : copies_before[i]) {
       append(body.ops[j]);
-      for (ValueId& result : rewrite.graph.ops.back().results) result = copy[result.index()] = rewrite.fresh(result);
+      for (ValueId& result : rewrite.graph.ops.back().results) result = copy[result] = rewrite.fresh(result);
     }
     if (body.ops[i].phase == Phase::forward) {
       rewrite.copy(body.ops[i]);

@@ -9,28 +9,28 @@ Rewrite::Rewrite(const Graph& from) : from_(from), map_(from.values.size()) {
 }
 
 ValueId Rewrite::fresh(ValueId old) {
-  const Value& value = from_.values[old.index()];
+  const Value& value = from_.values[old];
   return graph.add_value(value.type, value.name);
 }
 
 void Rewrite::copy_input(ValueId old) {
-  map_[old.index()] = fresh(old);
-  graph.inputs.push_back(map_[old.index()]);
+  map_[old] = fresh(old);
+  graph.inputs.push_back(map_[old]);
 }
 
 Op& Rewrite::copy(const Op& op) {
   Op made = op;
-  for (ValueId& operand : made.operands) operand = map_[operand.index()];
+  for (ValueId& operand : made.operands) operand = map_[operand];
   for (ValueId& result : made.results) {
     const ValueId old = result;
-    result = map_[old.index()] = fresh(old);
+    result = map_[old] = fresh(old);
   }
   graph.ops.push_back(std::move(made));
   return graph.ops.back();
 }
 
 Graph Rewrite::finish() {
-  for (ValueId output : from_.outputs) graph.outputs.push_back(map_[output.index()]);
+  for (ValueId output : from_.outputs) graph.outputs.push_back(map_[output]);
   return std::move(graph);
 }
 

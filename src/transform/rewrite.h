@@ -13,7 +13,7 @@ class Rewrite {
   explicit Rewrite(const Graph& from);
 
   // The new value that stands for the old one; none until it is copied.
-  ValueId& operator[](ValueId old) { return map_[old.index()]; }
+  ValueId& operator[](ValueId old) { return map_[old]; }
   void copy_input(ValueId old);
   // Appends the op, with operands as they are mapped and fresh results.
   Op& copy(const Op& op);
@@ -26,7 +26,7 @@ class Rewrite {
 
  private:
   const Graph& from_;
-  std::vector<ValueId> map_;
+  IdVector<ValueId, ValueId> map_;
 };
 
 }  // namespace penstock

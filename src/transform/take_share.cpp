@@ -33,9 +33,9 @@ class Taker {
   static TensorType part_type(const TensorType& whole, const Share& share) { return {whole.dtype, {share.end - share.begin}}; }
 
   void add_input(ValueId v, const Share& share) {
-    Held& held = held_[v.index()];
+    Held& held = held_[v];
     held.share = share;
-    const std::string& name = from_.values[v.index()].name;
+    const std::string& name = from_.values[v].name;
     if (share.whole) {
       held.value = to_.add_input(type(v), name);
     } else if (share.begin < share.end) {
@@ -74,7 +74,7 @@ class Taker {
   Share share_of(const Op& op) const {
     Share smallest;
     for (ValueId v : op.operands) {
-      const Share& share = held_[v.index()].share;
+      const Share& share = held_[v].share;
       if (!share.whole && (smallest.whole || share.end - share.begin < smallest.end - smallest.begin)) smallest = share;
     }
     return smallest;
@@ -86,14 +86,14 @@ class Taker {
     const ShareRule rule = share_rule(from_, op);
     invariant(rule != ShareRule::none, "an op that cannot be done in part reads what is held in part");
     if (rule == ShareRule::sum) {
-      Held& held = held_[op.results[0].index()];
-      const ValueId term = held_[op.operands[0].index()].value;
+      Held& held = held_[op.results[0]];
+      const ValueId term = held_[op.operands[0]].value;
       held.value = term ? append("sum", {term}, {{"dim", std::vector<std::int64_t>{0}}, {"keepdim", false}}, type(op.results[0]))
                         : zeros(type(op.results[0]));
     } else if (share.begin < share.end) {
       copy(op, share, [&](ValueId v) { return part_type(type(v), share); });
     } else {
-      for (ValueId v : op.results) held_[v.index()].share = share;
+      for (ValueId v : op.results) held_[v].share = share;
     }
   }
 
@@ -101,12 +101,12 @@ class Taker {
   void copy(const Op& op, const Share& share, const TypeOf& type_of) {
     Op out = op;
     for (ValueId& v : out.operands) {
-      const Held& held = held_[v.index()];
+      const Held& held = held_[v];
       const bool cut = !share.whole && type(v).shape == type(op.results[0]).shape;
       v = cut ? part_of(held, share) : held.value;
     }
     for (ValueId& v : out.results) {
-      Held& held = held_[v.index()];
+      Held& held = held_[v];
       held.share = share;
       v = held.value = to_.add_value(type_of(v));
     }
@@ -114,7 +114,7 @@ class Taker {
   }
 
   void add_output(ValueId v, const Share& share) {
-    const Held& held = held_[v.index()];
+    const Held& held = held_[v];
     if (share.whole) {
       invariant(held.share.whole, "a task gives what it holds in part as a whole");
       to_.outputs.push_back(held.value);
@@ -127,7 +127,7 @@ class Taker {
 
   const Graph& from_;
   std::span<const Share> inputs_, outputs_;
-  std::vector<Held> held_;  // for each value of from_
+  IdVector<ValueId, Held> held_;  // for each value of from_
   Graph to_;
 };
 

@@ -43,7 +43,7 @@ class PackageTest(ProgramTest):
         self.configure(f'add_subdirectory("{REPOSITORY}" penstock)', f"-DTorch_DIR={cached('Torch_DIR')}")
         steps = self.tool("CMAKE_MAKE_PROGRAM", "-C", "build", "-t", "commands", "outside")
         self.assertIn("libpenstock_core.a", steps)
-        self.assertIn("cli/train.cpp", steps)
+        self.assertIn("cli/run.cpp", steps)
 
     def test_installed(self):
         prefix = self.folder / "prefix"
@@ -58,6 +58,8 @@ class PackageTest(ProgramTest):
         self.assertEqual(trained.returncode, 0, trained.stderr)
         library = subprocess.run([self.folder / "build/library"], capture_output=True, encoding="utf-8", timeout=120)
         self.assertEqual(library.returncode, 0, library.stdout + library.stderr)
+        self.assertRegex(library.stdout, r"(?m)^[2-4] tables raced, .* first: predicted \d")
+        self.assertRegex(library.stdout, r"(?m)^equal groups: .*pipe \d+, data \d+")
         self.assertRegex(library.stdout, r"(?m)^a model on 4 devices: loss \d")
 
 

@@ -129,7 +129,9 @@ TEST(PlanModel, Sizes) {
   EXPECT_EQ(planning_sizes(config("gpt"), 2), (std::vector<int>{1, 2, 4}));
   EXPECT_EQ(planning_sizes(config("gpt"), 4), (std::vector<int>{1, 2}));
   EXPECT_EQ(planning_sizes(config("gpt", {"microbatches=8"}), 2), (std::vector<int>{1, 2}));
-  EXPECT_NE(message_of([] { check_sizes(config("gpt"), {3}); }).find("micro-batches of 3 sequences do not divide train.batch = 8"),
+  EXPECT_EQ(checked_sizes(config("gpt"), {4, 1, 4}, {2}), (std::vector<int>{1, 4}));
+  EXPECT_EQ(checked_sizes(config("gpt"), {}, {2}), (std::vector<int>{2}));
+  EXPECT_NE(message_of([] { checked_sizes(config("gpt"), {3}, {}); }).find("micro-batches of 3 sequences do not divide train.batch = 8"),
             std::string::npos);
 }
 

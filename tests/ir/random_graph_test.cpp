@@ -18,7 +18,7 @@ Graph renamed(Graph graph, std::mt19937_64& random) {
   std::shuffle(to.begin(), to.end(), random);
   std::vector<Value> values(to.size());
   for (std::size_t i = 0; i < to.size(); ++i) values[to[i]] = {graph.values[i].type, "v" + std::to_string(to[i])};
-  graph.values = values;
+  graph.values = std::move(values);
   const auto renumber = [&](std::vector<ValueId>& ids) {
     for (ValueId& id : ids) id = ValueId(static_cast<std::int64_t>(to[id.index()]));
   };

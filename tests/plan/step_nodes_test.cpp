@@ -82,7 +82,7 @@ TEST(StepNodes, CostsOfAStep) {
       "%0: f32[2,3] = mul(%x, %w) {origin=\"a\", sequence=1} %1: f32[2,3] = exp(%0) {origin=\"b\", sequence=2}"
       "%2: f32[] = sum(%1) {dim=[0, 1], keepdim=false, origin=\"b\", sequence=3} return %2\n");
   const Graph marked = mark_stages(step, {{"a", "a"}, {"b", "b"}});
-  const PlanGraph graph = plan_graph_of(prepare_stages(marked), [](const StageTask& task) { return 1.0 + task.stage; });
+  const PlanGraph graph = plan_graph_of(prepare_stages(marked), [](const StageTask& task) { return 1.0 + task.stage.value; });
   ASSERT_EQ(graph.nodes.size(), 2u);
   EXPECT_EQ(graph.nodes[0].costs[0].samples, 2);
   EXPECT_EQ(graph.nodes[0].costs[0].forward, 1);

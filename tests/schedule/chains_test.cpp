@@ -6,8 +6,8 @@
 
 #include "base/text.h"
 #include "penstock/schedule.h"
-#include "search/search.h"
-#include "simulate/table.h"
+#include "penstock/search.h"
+#include "penstock/table.h"
 #include "support/errors.h"
 #include "support/table_times.h"
 

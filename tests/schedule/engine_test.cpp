@@ -7,7 +7,7 @@
 #include <random>
 
 #include "base/text.h"
-#include "simulate/table.h"
+#include "penstock/table.h"
 
 namespace penstock {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "penstock/schedule.h"
-#include "simulate/table.h"
+#include "penstock/table.h"
 #include "support/errors.h"
 
 namespace penstock {

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "penstock/schedule.h"
-#include "simulate/table.h"
+#include "penstock/table.h"
 #include "support/errors.h"
 #include "support/golden.h"
 #include "support/table_times.h"

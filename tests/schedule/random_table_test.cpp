@@ -4,7 +4,7 @@
 #include <regex>
 
 #include "penstock/schedule.h"
-#include "simulate/table.h"
+#include "penstock/table.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
 

@@ -1,5 +1,5 @@
 // Searched tables against brute force, generators and proven bounds.
-#include "search/search.h"
+#include "penstock/search.h"
 
 #include <gtest/gtest.h>
 
@@ -14,6 +14,7 @@
 #include "penstock/error.h"
 #include "schedule/work.h"
 #include "search/relieve.h"
+#include "simulate/table_live.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
 

@@ -7,7 +7,7 @@
 
 #include <numeric>
 
-#include "simulate/table.h"
+#include "penstock/table.h"
 #include "support/golden.h"
 #include "support/random_schedule.h"
 

@@ -1,5 +1,5 @@
 // Tables under costs and links: the published times, the rules applied literally, and what holds for every table.
-#include "simulate/table.h"
+#include "penstock/table.h"
 
 #include <gtest/gtest.h>
 
@@ -12,6 +12,7 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
+#include "simulate/table_live.h"
 #include "support/random_schedule.h"
 
 namespace penstock {

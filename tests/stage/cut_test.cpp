@@ -36,7 +36,7 @@ StageDag cut_of(const std::string& body, bool splits = false, const CutOptions& 
 
 std::vector<std::string> ops_of(const StageDag& dag, std::int32_t stage, Kind kind) {
   std::vector<std::string> out;
-  for (const Op& op : dag.tasks[static_cast<std::size_t>(dag.task(stage, kind))].graph.ops) out.push_back(op.name);
+  for (const Op& op : dag.tasks[dag.task(StageId(stage), kind)].graph.ops) out.push_back(op.name);
   return out;
 }
 
@@ -97,6 +97,133 @@ TEST(CutBody, AViewOfMuchMoreCrossesAsItIs) {
   EXPECT_NE(flows_of(dag).find("edge F0 -> F1 (f32[1,3])\n"), std::string::npos) << flows_of(dag);
 }
 
+// A view counts once however many read it, and what its own stage reads counts not at all: less than the base crosses.
+TEST(CutBody, ViewsAreWeighedByWhatCrosses) {
+  EXPECT_EQ(flows_of(cut_of("%0: f32[2,3] = mul(%x, %w) {stage=\"a\"}"
+                            "%1: f32[1,3] = slice(%0) {dim=0, end=1, start=0, step=1, stage=\"a\"}"
+                            "%2: f32[1,3] = slice(%0) {dim=0, end=2, start=1, step=1, stage=\"a\"}"
+                            "%3: f32[1,3] = neg(%1) {stage=\"a\"}"
+                            "%4: f32[1,3] = exp(%2) {stage=\"b\"}"
+                            "%5: f32[1,3] = mul(%2, %4) {stage=\"b\"}"
+                            "%6: f32[] = sum(%5) {dim=[0, 1], keepdim=false, stage=\"b\"} return %6\n")),
+            "data %0 (f32[2,3]) -> F0\ninvariant %1 (f32[3]) -> F0\nedge F0 -> F1 (f32[1,3])\nsum F1 -> result 0 (f32[])\n");
+}
+
+// Stage b takes a view of a's view; c takes b's view of that again, but not a's.
+TEST(CutBody, AViewIsTakenAgainOfWhatOneTaskViewed) {
+  EXPECT_EQ(flows_of(cut_of("%0: f32[2,3] = mul(%x, %w) {stage=\"a\"}"
+                            "%1: f32[1,3] = slice(%0) {dim=0, end=1, start=0, step=1, stage=\"a\"}"
+                            "%2: f32[3,1] = transpose(%1) {dim0=0, dim1=1, stage=\"b\"}"
+                            "%5: f32[3,1] = neg(%2) {stage=\"b\"}"
+                            "%3: f32[3,1] = mul(%2, %5) {stage=\"c\"}"
+                            "%4: f32[] = sum(%3) {dim=[0, 1], keepdim=false, stage=\"c\"} return %4\n")),
+            "data %0 (f32[2,3]) -> F0\ninvariant %1 (f32[3]) -> F0\nedge F0 -> F1, F2 (f32[1,3])\nedge F1 -> F2 (f32[3,1])\nsum F2 -> "
+            "result 0 (f32[])\n");
+}
+
+TEST(CutBody, AJoinThatIsReadStaysWhereItIs) {
+  EXPECT_EQ(flows_of(cut_of("%0: f32[] = sum(%x) {dim=[0, 1], keepdim=false, stage=\"a\"} %1: f32[] = exp(%0) {stage=\"b\"}"
+                            "%2: f32[] = add_n(%0, %1) {stage=\"b\"} %3: f32[] = neg(%2) {stage=\"b\"} return %2\n")),
+            "data %0 (f32[2,3]) -> F0\nedge F0 -> F1 (f32[])\nsum F1 -> result 0 (f32[])\n");
+}
+
+TEST(CutBody, AConstantIsAddedByTheFirstStage) {
+  EXPECT_EQ(flows_of(cut_of("%0: f32[] = full() {dtype=f32, fill_value=0.0, size=[]} %1: f32[] = sum(%x) {dim=[0, 1], keepdim=false, "
+                            "stage=\"a\"} %2: f32[] = exp(%1) {stage=\"b\"} return %0\n")),
+            "data %0 (f32[2,3]) -> F0\nedge F0 -> F1 (f32[])\nsum F0 -> result 0 (f32[])\n");
+}
+
+// Over x (split), w and s (invariant), with two results.
+StageDag cut_wide(const std::string& body, const CutOptions& options, const std::vector<bool>& recomputed = {}) {
+  const StagedStep staged = assign_stages(
+      parse_graph("penstock graph 1\n"
+                  "graph @step(%x: f32[4,3], %w: f32[3], %s: f32[]) -> (f32[], f32[]) {\n"
+                  "  %0: f32[], %1: f32[] = accumulate(%x, %w, %s) {microbatches=2, split=1} (%x: f32[2,3], %w: f32[3], %s: f32[]) -> "
+                  "(f32[], f32[]) {\n" +
+                  body + "  }\n  return %0, %1\n}\n"));
+  return cut(staged, std::vector<bool>(staged.stages.size(), recomputed.empty()), recomputed, options);
+}
+
+// Where parameters may be gone, W reads none, but scalars and what the forward made with them; and what is made of parameters alone is made
+// anew where it is read.
+const std::string kParameters =
+    "%0: f32[3] = neg(%w) {stage=\"a\"} %1: f32[2,3] = mul(%x, %0) {stage=\"a\"} %2: f32[2,3] = mul(%1, %0) {stage=\"b\"}"
+    "%3: f32[2,3] = mul(%2, %w) {stage=\"b\", phase=\"backward\"} %4: f32[2,3] = mul(%2, %s) {stage=\"b\", phase=\"backward\"}"
+    "%5: f32[2,3] = exp(%1) {stage=\"b\", phase=\"backward\"} %6: f32[2,3] = add_n(%3, %4, %5) {stage=\"b\", phase=\"backward\"}"
+    "%7: f32[] = sum(%6) {dim=[0, 1], keepdim=false, stage=\"b\", phase=\"backward\"}"
+    "%8: f32[] = sum(%2) {dim=[0, 1], keepdim=false, stage=\"b\"} return %7, %8\n";
+
+TEST(CutBody, GatheredParametersAreReadAheadOfW) {
+  const StageDag dag = cut_wide(kParameters, {.gathered = true});
+  EXPECT_EQ(flows_of(dag),
+            "data %0 (f32[2,3]) -> F0\ninvariant %1 (f32[3]) -> F0, F1, I1\ninvariant %2 (f32[]) -> W1\n"
+            "edge F0 -> F1, W1 (f32[2,3])\nedge F1 -> I1, W1 (f32[2,3])\nedge I1 -> W1 (f32[2,3])\n"
+            "sum F1 -> result 1 (f32[])\nsum W1 -> result 0 (f32[])\n");
+  EXPECT_EQ(ops_of(dag, 1, Kind::F), (std::vector<std::string>{"neg", "mul", "sum"}));
+  EXPECT_EQ(ops_of(dag, 1, Kind::I), (std::vector<std::string>{"mul"}));
+  EXPECT_EQ(flows_of(cut_wide(kParameters, {})),
+            "data %0 (f32[2,3]) -> F0\ninvariant %1 (f32[3]) -> F0, W1\ninvariant %2 (f32[]) -> W1\n"
+            "edge F0 -> F1 (f32[3])\nedge F0 -> F1, W1 (f32[2,3])\nedge F1 -> W1 (f32[2,3])\n"
+            "sum F1 -> result 1 (f32[])\nsum W1 -> result 0 (f32[])\n");
+}
+
+// What I makes of a sum W adds, but not what F makes.
+TEST(CutBody, SumsInWAreOneAccumulator) {
+  const std::string body =
+      "%0: f32[2,3] = mul(%x, %w) {stage=\"a\"} %1: f32[2,3] = exp(%0) {stage=\"b\"}"
+      "%2: f32[] = sum(%1) {dim=[0, 1], keepdim=false, stage=\"b\"} %3: f32[] = neg(%2) {stage=\"b\", phase=\"backward\"}"
+      "%4: f32[2,3] = mul(%0, %3) {stage=\"a\", phase=\"backward\"} %5: f32[] = exp(%2) {stage=\"b\", phase=\"backward\"}"
+      "%6: f32[] = add(%3, %5) {stage=\"b\", phase=\"backward\"} return %2, ";
+  const auto sums = [&](const std::string& result, bool in_w) {
+    const std::string flows = flows_of(cut_wide(body + result + "\n", {.sums_in_w = in_w}));
+    return flows.substr(flows.find("sum "));
+  };
+  EXPECT_EQ(sums("%3", false), "sum F1 -> result 0 (f32[])\nsum I1 -> result 1 (f32[])\n");
+  EXPECT_EQ(sums("%3", true), "sum F1 -> result 0 (f32[])\nsum W1 -> result 1 (f32[])\n");
+  EXPECT_EQ(sums("%6", true), "sum F1 -> result 0 (f32[])\nsum W1 -> result 1 (f32[])\n");
+}
+
+// R of stage a takes what b reads anyway from the light F if its backward reads that too, and else makes it again; constants too.
+TEST(CutBody, RecomputationTakesWhatLivesAnyway) {
+  const auto again = [](const std::string& read) {
+    return cut_wide(
+        "%0: f32[2,3] = full() {dtype=f32, fill_value=2.0, size=[2, 3]} %1: f32[2,3] = exp(%x) {stage=\"a\"}"
+        "%2: f32[2,3] = mul(%1, %0) {stage=\"a\"} %3: f32[2,3] = neg(%1) {stage=\"b\"}"
+        "%4: f32[] = sum(%3) {dim=[0, 1], keepdim=false, stage=\"b\"} %5: f32[2,3] = mul(%2, " +
+            read +
+            ") {stage=\"a\", phase=\"backward\"} %6: f32[] = sum(%5) {dim=[0, 1], keepdim=false, stage=\"a\", phase=\"backward\"} return "
+            "%4, "
+            "%6\n",
+        {}, {true, true});
+  };
+  EXPECT_EQ(flows_of(again("%1")),
+            "data %0 (f32[2,3]) -> F0, F0_light\nedge F0, F0_light -> F1, B0, R0 (f32[2,3])\nedge F0, R0 -> B0 (f32[2,3])\n"
+            "sum F1 -> result 0 (f32[])\nsum B0 -> result 1 (f32[])\n");
+  EXPECT_EQ(ops_of(again("%1"), 0, Kind::R), (std::vector<std::string>{"full", "mul"}));
+  EXPECT_EQ(flows_of(again("%2")),
+            "data %0 (f32[2,3]) -> F0, F0_light, R0\nedge F0, F0_light -> F1 (f32[2,3])\nedge F0, R0 -> B0 (f32[2,3])\n"
+            "sum F1 -> result 0 (f32[])\nsum B0 -> result 1 (f32[])\n");
+  EXPECT_EQ(ops_of(again("%2"), 0, Kind::R), (std::vector<std::string>{"exp", "full", "mul"}));
+}
+
+TEST(CutBody, ShapesSayWhatValidTablesMayDo) {
+  const StageDag dag = cut_wide(kParameters, {});
+  EXPECT_EQ(dag.shape.predecessors, (std::vector<std::vector<std::int32_t>>{{}, {0}}));
+  EXPECT_EQ(dag.shape.has_backward, (std::vector<bool>{false, true}));
+  EXPECT_EQ(dag.shape.has_parameters, (std::vector<bool>{true, true}));
+  EXPECT_EQ(cut_of("%0: f32[] = sum(%x) {dim=[0, 1], keepdim=false} return %0\n").shape.has_parameters, std::vector<bool>{false});
+  // Stage 2 reads stage 1, and its backward alone gives to stage 0.
+  const StageDag mirrored = cut_wide(
+      "%0: f32[2,3] = exp(%x) {stage=\"a\"} %1: f32[2,3] = neg(%x) {stage=\"b\"} %2: f32[2,3] = exp(%1) {stage=\"c\"}"
+      "%3: f32[2,3] = mul(%2, %2) {stage=\"c\", phase=\"backward\"} %4: f32[2,3] = mul(%0, %3) {stage=\"a\", phase=\"backward\"}"
+      "%5: f32[] = sum(%2) {dim=[0, 1], keepdim=false, stage=\"c\"}"
+      "%6: f32[] = sum(%4) {dim=[0, 1], keepdim=false, stage=\"a\", phase=\"backward\"} return %5, %6\n",
+      {}, {false, true, true});
+  EXPECT_EQ(mirrored.shape.predecessors, (std::vector<std::vector<std::int32_t>>{{}, {}, {0, 1}}));
+  EXPECT_FALSE(mirrored.task(StageId(0), Kind::R));  // not asked for
+  EXPECT_TRUE(mirrored.task(StageId(2), Kind::R));
+}
+
 TEST(CutBody, ALoopResultIsNoLoopInput) {
   EXPECT_EQ(message_of([] {
               Graph step = step_with("%0: f32[] = sum(%x) {dim=[0, 1], keepdim=false, stage=\"a\"} return %0\n");
@@ -109,10 +236,10 @@ TEST(CutBody, ALoopResultIsNoLoopInput) {
 }
 
 // The types of the bundles that a task reads or writes, one after the other.
-std::vector<TensorType> types_of(const StageDag& dag, const std::vector<std::int32_t>& bundles) {
+std::vector<TensorType> types_of(const StageDag& dag, const std::vector<BundleId>& bundles) {
   std::vector<TensorType> out;
-  for (std::int32_t b : bundles) {
-    const std::vector<TensorType>& types = dag.bundles[static_cast<std::size_t>(b)].types;
+  for (BundleId b : bundles) {
+    const std::vector<TensorType>& types = dag.bundles[b].types;
     out.insert(out.end(), types.begin(), types.end());
   }
   return out;
@@ -129,19 +256,19 @@ void expect_good(const StageDag& dag, const CutOptions& options) {
     EXPECT_EQ(message_of([&] { verify(task.graph); }), "no error");
     EXPECT_EQ(types_of(task.graph, task.graph.inputs), types_of(dag, task.reads));
     EXPECT_EQ(types_of(task.graph, task.graph.outputs), types_of(dag, task.writes));
-    for (std::int32_t b : task.reads) {
-      const Bundle::Source source = dag.bundles[static_cast<std::size_t>(b)].source;
+    for (BundleId b : task.reads) {
+      const Bundle::Source source = dag.bundles[b].source;
       EXPECT_NE(source, Bundle::Source::accumulator);
-      const bool is_parameter = source == Bundle::Source::invariant && !dag.bundles[static_cast<std::size_t>(b)].types[0].shape.empty();
+      const bool is_parameter = source == Bundle::Source::invariant && !dag.bundles[b].types[0].shape.empty();
       EXPECT_FALSE(options.gathered && task.kind == Kind::W && is_parameter) << "W reads a parameter that may be gone";
     }
-    for (std::int32_t b : task.writes)
-      EXPECT_FALSE(options.sums_in_w && task.kind == Kind::I && dag.task(task.stage, Kind::W) >= 0 &&
-                   dag.bundles[static_cast<std::size_t>(b)].source == Bundle::Source::accumulator)
+    for (BundleId b : task.writes)
+      EXPECT_FALSE(options.sums_in_w && task.kind == Kind::I && dag.task(task.stage, Kind::W) &&
+                   dag.bundles[b].source == Bundle::Source::accumulator)
           << "I adds to a sum of which W is the last";
   }
   for (const Bundle& bundle : dag.bundles)
-    for (std::int32_t reader : bundle.readers)
+    for (StageTaskId reader : bundle.readers)
       EXPECT_EQ(std::ranges::find(bundle.producers, reader), bundle.producers.end()) << "a task reads what it gives away";
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "penstock/schedule.h"
-#include "simulate/table.h"
+#include "penstock/table.h"
 
 namespace penstock::test {
 

@@ -80,17 +80,17 @@ class TaskRunner {
     }
   }
 
-  void run(std::int32_t number) {
-    const StageTask& task = dag_.tasks[static_cast<std::size_t>(number)];
+  void run(StageTaskId number) {
+    const StageTask& task = dag_.tasks[number];
     std::vector<T> operands;
-    for (std::int32_t read : task.reads)
-      for (const T& part : bundles_[static_cast<std::size_t>(read)]) operands.push_back(part);
+    for (BundleId read : task.reads)
+      for (const T& part : bundles_[read]) operands.push_back(part);
     const std::vector<T> results = test::run_graph(task.graph, operands);
     std::size_t next = 0;
-    for (std::int32_t write : task.writes) {
-      std::vector<T>& bundle = bundles_[static_cast<std::size_t>(write)];
+    for (BundleId write : task.writes) {
+      std::vector<T>& bundle = bundles_[write];
       const bool first = bundle.empty();
-      for (std::size_t part = 0; part < dag_.bundles[static_cast<std::size_t>(write)].types.size(); ++part, ++next)
+      for (std::size_t part = 0; part < dag_.bundles[write].types.size(); ++part, ++next)
         first ? bundle.push_back(results[next]) : static_cast<void>(bundle[part].add_(results[next]));
     }
   }
@@ -105,7 +105,7 @@ class TaskRunner {
 
  private:
   const StageDag& dag_;
-  std::vector<std::vector<T>> bundles_;
+  IdVector<BundleId, std::vector<T>> bundles_;
 };
 
 void run_in_stages(const ExportedModel& model) {
@@ -116,9 +116,9 @@ void run_in_stages(const ExportedModel& model) {
   const StageDag dag = cut(staged, {true, true});
   TaskRunner runner(dag, model.inputs());
   for (auto [stage, kind] : {std::pair{0, Kind::F}, {1, Kind::F}, {1, Kind::I}, {0, Kind::I}, {1, Kind::W}, {0, Kind::W}}) {
-    const std::int32_t task = dag.task(stage, kind);
-    EXPECT_TRUE(task >= 0 || (stage == 0 && kind == Kind::I)) << "stage " << stage;  // nobody waits for stage 0's input gradients
-    if (task >= 0) runner.run(task);
+    const StageTaskId task = dag.task(StageId(stage), kind);
+    EXPECT_TRUE(task || (stage == 0 && kind == Kind::I)) << "stage " << stage;  // nobody waits for stage 0's input gradients
+    if (task) runner.run(task);
   }
   expect_pytorchs(model, runner.loop_results(model.graph.outputs.size()));
 }

@@ -1,4 +1,4 @@
-#include "degrees/degrees_step.h"
+#include "planners/degrees_step.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,6 +7,7 @@
 #include "cost/cost_model.h"
 #include "schedule/traits.h"
 #include "schedule/work.h"
+#include "simulate/table_live.h"
 
 namespace penstock {
 namespace {
@@ -31,8 +32,8 @@ std::vector<Action> with_end(const std::vector<Action>& row, bool reduce, std::s
   std::vector<Action> out, updates;  // both in reverse
   for (std::size_t i = row.size(); i-- > 0;) {
     const Action& action = row[i];
-    if ((action.kind == Kind::B || action.kind == Kind::W) && !seen[at(action.stage)]) {
-      seen[at(action.stage)] = true;
+    if ((action.kind == Kind::B || action.kind == Kind::W) && !seen[action.stage]) {
+      seen[action.stage] = true;
       updates.push_back({action.stage, Kind::U});
       if (reduce) out.push_back({action.stage, Kind::REDUCE_GRAD});
     }
@@ -159,8 +160,8 @@ class Stage {
   }
 
  private:
-  void set(StageCosts& out, Kind kind, double seconds) const { out.time[at(static_cast<int>(kind))] = seconds / speed_; }
-  static void add(StageCosts& out, Kind kind, double seconds) { out.time[at(static_cast<int>(kind))] += seconds; }
+  void set(StageCosts& out, Kind kind, double seconds) const { out.time[static_cast<int>(kind)] = seconds / speed_; }
+  static void add(StageCosts& out, Kind kind, double seconds) { out.time[static_cast<int>(kind)] += seconds; }
 
   // A block's parameters arrive while the block before is at work, and its gradients leave while the next one is; so the longer of work and
   // communication counts. A backward that recomputes needs the parameters for both.
@@ -215,7 +216,7 @@ Figures figures_of(const PlanProblem& problem, const DegreesOptions& options, co
 }
 
 double time_of(const StageCosts& stage, Kind kind) {
-  return stage.time[at(static_cast<int>(kind))];
+  return stage.time[static_cast<int>(kind)];
 }
 
 // Counts how often an actor's replicas gather and reduce all of their parameters.
@@ -223,7 +224,7 @@ void count_collectives(const Degrees& degrees, const Schedule& table, const std:
   for (const std::vector<Action>& row : table.actors) {
     double gathered = 0, reduced = 0;
     for (const Action& action : row) {
-      const double whole = parameters_of_stage[at(action.stage)];
+      const double whole = parameters_of_stage[action.stage];
       const bool forward = action.kind == Kind::F, weights = action.kind == Kind::B || action.kind == Kind::W;
       if (degrees.by_block && (forward || is_backward(action.kind))) gathered += whole;
       if (degrees.by_block && weights) reduced += whole;
@@ -340,8 +341,8 @@ DegreesResult DegreesSteps::run(const Degrees& degrees) {
     std::vector<int>& nodes = out.stages.emplace_back();
     double& sum = parameters.emplace_back(0);
     for (int b = cut[s]; b < cut[s + 1]; ++b) {
-      nodes.insert(nodes.end(), row[at(b)].nodes.begin(), row[at(b)].nodes.end());
-      sum += row[at(b)].parameters;
+      nodes.insert(nodes.end(), row[b].nodes.begin(), row[b].nodes.end());
+      sum += row[b].parameters;
     }
     std::sort(nodes.begin(), nodes.end());
   }

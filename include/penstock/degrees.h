@@ -14,12 +14,8 @@
 // gathered again.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
-
-#include "base/numbers.h"
-#include "penstock/plan.h"
 
 namespace penstock {
 
@@ -27,6 +23,9 @@ namespace penstock {
 struct StateBytes {
   double parameter = 4, gradient = 4, optimiser = 8;  // f32 and Adam
 };
+
+// As Penstock trains in this dtype: parameters of bf16 are f32 with a copy in bf16, their gradients are summed in f32.
+StateBytes states_of(const std::string& dtype);
 
 struct Degrees {
   int pipe = 1, data = 1;
@@ -54,9 +53,7 @@ struct DegreesOptions {
   StateBytes states{};
   double parameter_bytes = 4;  // bytes that NodeCost::parameter_bytes counts for each parameter
   DegreesLimits only{};
-  bool every = false;                  // whether candidates that cannot be the best are simulated too
-  double seconds = kInfinity;          // the most to search
-  std::function<double()> clock = {};  // as PlanOptions::clock
+  bool every = false;  // whether candidates that cannot be the best are simulated too, however long that takes
 };
 
 struct DegreesResult {
@@ -81,14 +78,5 @@ struct DegreesPlan {
 
 // The devices in an actor's group.
 std::vector<int> group_of(const Degrees& degrees, int actor);
-
-// Plans the problem's graph as a row: stages are cut where one output crosses. Each node has one way to run, on one device; sizes of
-// micro-batches (PlanProblem::batches, else those of the costs) are those of one replica. Where a node does not say the time of its weight
-// gradients (NodeCost::weight) it is half of its backward. Throws Error: no degrees fit the batch or the limits; none fits the memory, with
-// the smallest that would do; no plan was found in time; a node that runs on no single device.
-DegreesPlan plan_degrees(const PlanProblem& problem, const DegreesOptions& options);
-
-// Simulates one candidate. Throws Error as make_schedule does.
-DegreesResult simulate_degrees(const PlanProblem& problem, const DegreesOptions& options, const Degrees& degrees);
 
 }  // namespace penstock

@@ -5,9 +5,10 @@
 #include <map>
 #include <vector>
 
-#include "degrees/degrees.h"
-#include "degrees/degrees_blocks.h"
-#include "simulate/table.h"
+#include "cost/time_limit.h"
+#include "penstock/degrees.h"
+#include "penstock/table.h"
+#include "planners/degrees_blocks.h"
 
 namespace penstock {
 
@@ -36,6 +37,9 @@ class DegreesSteps {
   std::map<std::array<int, 3>, std::vector<int>> cuts_;  // by samples, actors and chunks
 };
 
+// Simulates one candidate. Throws Error as make_schedule does.
+DegreesResult simulate_degrees(const PlanProblem& problem, const DegreesOptions& options, const Degrees& degrees);
+
 // The table of computations that the actors follow: the schedule's without collectives, with R before each backward where they recompute.
 // table_of() adds the rest to it.
 Schedule computing_table(const Degrees& degrees);
@@ -47,5 +51,11 @@ Schedule table_of(const Degrees& degrees);
 // Bytes that a device of an actor always holds for `parameters` elements, whose states its replicas keep at the degrees' ZeRO level
 // (Rajbhandari et al., 1910.02054, figure 1).
 double resident_bytes(const StateBytes& states, double parameters, const Degrees& degrees);
+
+// Plans the problem's graph as a row: stages are cut where one output crosses. Each node has one way to run, on one device; sizes of
+// micro-batches (PlanProblem::batches, else those of the costs) are those of one replica. Where a node does not say the time of its weight
+// gradients (NodeCost::weight) it is half of its backward. Throws Error: no degrees fit the batch or the limits; none fits the memory, with
+// the smallest that would do; no plan was found in time; a node that runs on no single device.
+DegreesPlan plan_degrees(const PlanProblem& problem, const DegreesOptions& options, TimeLimit limit = {});
 
 }  // namespace penstock

@@ -6,28 +6,28 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "penstock/network.h"
+#include "penstock/schedule.h"
 #include "penstock/timeline.h"
-#include "schedule/kinds.h"
-#include "schedule/work.h"
-#include "simulate/simulate.h"
 
 namespace penstock {
 
-// Of one stage and one micro-batch.
+// The costs of one stage and one micro-batch.
 struct StageCosts {
-  std::array<double, kKindCount> time{};  // by Kind, in any unit (of UNSHARD and REDUCE_GRAD: once); kinds that are not named cost nothing
-  double forward_bytes = 0;               // of its output
-  double backward_bytes = 0;              // of the gradient of its output, from each stage that it feeds
-  double weight_bytes = 0;                // what W needs of I where they are on two actors
-  double live = 1;                        // what its activations count
-  double kept = 0;                        // of these, what F keeps where R follows, and what stays where they are offloaded
-  double parameters = 0;                  // what its parameters count where an actor has them unsharded, in live's unit
-  double gradients = 0;  // what the sum of its gradients counts until REDUCE_GRAD has left the actor's share of it, likewise
+  // By Kind, in any unit (of UNSHARD and REDUCE_GRAD: once); kinds that are not named cost nothing.
+  std::array<double, static_cast<std::size_t>(Kind::RECV_B) + 1> time{};
+  double forward_bytes = 0;   // of its output
+  double backward_bytes = 0;  // of the gradient of its output, from each stage that it feeds
+  double weight_bytes = 0;    // what W needs of I where they are on two actors
+  double live = 1;            // what its activations count
+  double kept = 0;            // of these, what F keeps where R follows, and what stays where they are offloaded
+  double parameters = 0;      // what its parameters count where an actor has them unsharded, in live's unit
+  double gradients = 0;       // what the sum of its gradients counts until REDUCE_GRAD has left the actor's share of it, likewise
 };
 struct TableCosts {
   std::vector<StageCosts> stages;
@@ -44,6 +44,12 @@ struct UnitCosts {
 // Every stage costs `share` of these times, and its activations and parameters count `share`. Bytes are whole.
 TableCosts uniform_costs(std::int32_t stages, const UnitCosts& costs = {}, double share = 1);
 
+struct Disturbance {
+  double jitter = 0;  // each run takes 1 - jitter to 1 + jitter of its time, evenly
+  std::uint64_t seed = 0;
+  std::vector<double> slowdown = {};  // of each device's runs; empty: none
+};
+
 struct TableOptions {
   // latency, bandwidth and medium of a link; what starting or copying costs the ends is not counted.
   Network network{};
@@ -53,6 +59,15 @@ struct TableOptions {
   // after the other. Throws Error where pairs of two actors would wait for each other.
   bool atomic_pairs = false;
   bool record = false;  // fill transfers and order
+};
+
+// An action's place in a table.
+struct Position {
+  std::int32_t actor = -1;  // -1: nowhere
+  std::int32_t index = -1;  // in the actor's row
+
+  explicit operator bool() const { return actor >= 0; }
+  bool operator==(const Position&) const = default;
 };
 
 // From when its link took it until it had arrived. One for each action and actor that needs something of it.
@@ -68,7 +83,7 @@ struct TableTime {
   std::vector<std::vector<double>> start, end;  // of each action
   double makespan = 0;
   std::vector<double> busy;  // of each actor: of its compute
-  // Of each actor: most activations that lived at once (StageCosts::live), and when first. A micro-batch's live from the start of its F to
+  // By actor: most activations that lived at once (StageCosts::live), and when first. A micro-batch's live from the start of its F to
   // the end of its B, or of its W where they are split, wherever that is; those of a stage without backward do not live on. All but `kept`
   // of them only live from the start of R, or are away from the end of OFFLOAD to the start of RELOAD. With them count the parameters of
   // the stages that the actor computes with: from each UNSHARD's start to its RESHARD, or always where it has no UNSHARD of the stage;
@@ -81,10 +96,9 @@ struct TableTime {
   double bubble() const;
 };
 
-// Of a valid table and costs of all its stages, which are finite and not negative. Linear in actions and edges; where links share a medium,
-// times the logarithm of the number of actors. Transfers leave on a link, or a medium, in the order in which they are ready.
+// Takes a valid table and costs of all its stages, which are finite and not negative. Linear in actions and edges; where links share a
+// medium, times the logarithm of the number of actors. Transfers leave on a link, or a medium, in the order in which they are ready.
 TableTime time_table(const Schedule& schedule, const StageShape& shape, const TableCosts& costs, const TableOptions& options = {});
-TableTime time_table(const WorkIndex& work, const TableCosts& costs, const TableOptions& options = {});
 
 // No table that places this work as this one can be faster: the longest way through what actions need of each other, with transfers but as
 // if every actor could run any number of actions at once and no link were ever occupied.

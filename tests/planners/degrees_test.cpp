@@ -1,4 +1,4 @@
-#include "degrees/degrees.h"
+#include "planners/degrees_step.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
-#include "degrees/degrees_blocks.h"
-#include "degrees/degrees_step.h"
+#include "penstock/plan_file.h"
+#include "planners/degrees_blocks.h"
 #include "support/errors.h"
 
 namespace penstock::test {
@@ -274,6 +274,29 @@ TEST(Degrees, EvenCuts) {
     for (std::size_t i = 0; i + 1 < cuts.size(); ++i) largest = std::max(largest, sum(cuts[i], cuts[i + 1]));
     EXPECT_EQ(largest, least(0, pieces)) << "round " << round;
   }
+}
+
+// The best degrees as a plan like any other: stages on their groups' devices, the table, and a file that reads back.
+TEST(Degrees, AsAPlanner) {
+  const PlanProblem problem = layers(8, 8, 1000, 100);
+  PlanOptions options;
+  options.degrees.only = parse_degrees_limits("pipe=2,data=4,chunks=2,schedule=interleaved-1f1b,zero=1");
+  const Plan plan = make_plan("degrees", problem, options);
+  ASSERT_EQ(plan.stages.size(), 4u);
+  EXPECT_EQ(plan.planner, "degrees");
+  EXPECT_EQ(plan.stages[1].name, "h.2 .. h.3");
+  EXPECT_EQ(plan.stages[0].devices, plan.stages[2].devices);
+  EXPECT_EQ(plan.schedule.actors.size(), 2u);
+  EXPECT_EQ(plan.predicted_time, plan.degrees->results[0].seconds);
+  EXPECT_EQ(plan.peak_bytes[at(plan.stages[1].devices[2])], plan.degrees->results[0].peak_bytes[1]);
+  const PlanFile file = parse_plan(print(plan_file_of(problem, plan)), "plan.json");
+  EXPECT_EQ(file.zero, 1);
+  EXPECT_EQ(file.links.size(), 3u);
+  EXPECT_EQ(devices_of_actors(file), (std::vector<int>{4, 4}));
+
+  PlanProblem alone = problem;
+  alone.replicas = false;
+  EXPECT_EQ(make_plan("degrees", alone).degrees->results[0].degrees.data, 1);
 }
 
 TEST(Degrees, Limits) {

@@ -1,20 +1,18 @@
-// Why a plan takes as long as it does.
+#include "penstock/explain_plan.h"
+
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "base/text.h"
-#include "cli/plan.h"
 #include "cost/evaluate.h"
 #include "penstock/error.h"
-#include "penstock/timeline.h"
+#include "planners/planner_list.h"
 #include "report/table.h"
 
 namespace penstock {
 namespace {
 
-constexpr double kSame = 1e-9;      // relative difference of plans that are as good
-constexpr double kSameTime = 1e-3;  // and of times that read alike
+constexpr double kSame = 1e-9;  // relative difference of plans that are as good
 
 std::string seconds_text(double seconds) {
   return time_text(seconds, true);
@@ -26,14 +24,14 @@ PlanProblem without_limits(PlanProblem problem) {
 }
 
 // Whether the devices' memory holds the plan's stages to fewer micro-batches in flight than they would have, and which first.
-bool explain_memory(const Candidate& best, const PlanFigures& figures, PlanExplanation& out) {
-  const PlanFigures free = figures_of(without_limits(best.problem), best.plan.stages);
+bool explain_memory(const PlanProblem& problem, const Plan& best, const PlanFigures& figures, PlanExplanation& out) {
+  const PlanFigures free = figures_of(without_limits(problem), best.stages);
   const double time = step_seconds(figures), freed = step_seconds(free);
   if (freed >= time * (1 - kSame)) return false;
   for (std::size_t s = 0; s < figures.stages.size(); ++s) {
     if (figures.stages[s].ahead >= free.stages[s].ahead) continue;
     out.bottleneck = "memory";
-    out.detail = concat("stage ", s, " (", best.plan.stages[s].name, ") has ", figures.stages[s].ahead / figures.stages[s].size,
+    out.detail = concat("stage ", s, " (", best.stages[s].name, ") has ", figures.stages[s].ahead / figures.stages[s].size,
                         " micro-batches in flight instead of ", free.stages[s].ahead / free.stages[s].size, ", as its devices have ",
                         bytes_text(figures.stages[s].memory), "; with enough the step would take ", seconds_text(freed));
     return true;
@@ -42,18 +40,17 @@ bool explain_memory(const Candidate& best, const PlanFigures& figures, PlanExpla
 }
 
 // What is busy longest in a step: a stage's devices or a link, in one direction.
-void explain_load(const Candidate& best, const PlanFigures& figures, PlanExplanation& out) {
+void explain_load(const Plan& best, const PlanFigures& figures, PlanExplanation& out) {
   const double count = figures.microbatches;
   double most = -1;
-  const double step = best.plan.predicted_time;
+  const double step = best.predicted_time;
   for (std::size_t s = 0; s < figures.stages.size(); ++s) {
     const StageFigures& stage = figures.stages[s];
     const double busy = (stage.forward + stage.backward) * count / stage.size + stage.after_loop();
     if (busy <= most) continue;
     most = busy;
     out.bottleneck = "stage";
-    out.detail =
-        concat("stage ", s, " (", best.plan.stages[s].name, ") computes ", seconds_text(busy), " of the step's ", seconds_text(step));
+    out.detail = concat("stage ", s, " (", best.stages[s].name, ") computes ", seconds_text(busy), " of the step's ", seconds_text(step));
     if (stage.all_reduce > 0) out.detail += concat(", ", seconds_text(stage.all_reduce), " of them summing gradients");
     if (stage.update > 0) out.detail += concat(", ", seconds_text(stage.update), " of them updating parameters");
   }
@@ -86,25 +83,20 @@ std::vector<std::vector<int>> nodes_of(const Plan& plan) {
 }
 
 // The best plan with other stages, of those given or of the other planners.
-void explain_next(const PlanArguments& arguments, const Candidate& best, const std::vector<Candidate>& others, PlanExplanation& out) {
-  const auto offer = [&](const std::string& planner, double time) {
-    if (!out.next.empty() && out.next_time <= time) return;
-    out.next = planner;
-    out.next_time = time;
-  };
-  for (const Candidate& other : others) offer(other.plan.planner, other.file.predicted_time);
-  if (!others.empty() || best.degrees) return;
-  PlanOptions options = arguments.options;
+void explain_next(const PlanProblem& problem, const Plan& best, std::vector<OtherPlan> others, PlanOptions options, PlanExplanation& out) {
   options.seconds /= static_cast<double>(planners().size());
-  for (const PlannerInfo& planner : planners()) {
-    if (planner.name == "exact") continue;  // of what is left, the planners that give one plan at once
-    try {
-      const Plan plan = make_plan(planner.name, best.problem, options);
-      if (nodes_of(plan) != nodes_of(best.plan)) offer(plan.planner, plan.predicted_time);
-    } catch (const Error&) {
-      // It has no plan for this graph or cluster.
+  if (others.empty() && !best.degrees)
+    for (const PlannerInfo& planner : planners()) {
+      if (planner.name == "exact" || planner.equal_groups) continue;  // of what is left, the planners that give one plan at once
+      try {
+        const Plan plan = make_plan(planner, problem, options);
+        if (nodes_of(plan) != nodes_of(best)) others.push_back({plan.planner, plan.predicted_time});
+      } catch (const Error&) {
+        // It has no plan for this graph or cluster.
+      }
     }
-  }
+  const auto sooner = [](const OtherPlan& a, const OtherPlan& b) { return a.predicted_time < b.predicted_time; };
+  if (!others.empty()) out.next = *std::min_element(others.begin(), others.end(), sooner);
 }
 
 // Devices of a group of the last level: no part of one can be added.
@@ -121,29 +113,21 @@ void one_more_unit(ClusterSpec& cluster) {
 }
 
 // More of anything is never worse: the plan itself can still be had.
-void add_changes(const PlanArguments& arguments, const Candidate& best, const std::string& dtype, PlanExplanation& out) {
-  PlanOptions options = arguments.options;
+void add_changes(const std::string& planner, const PlanProblem& of, const Plan& best, PlanOptions options, PlanExplanation& out) {
   options.seconds /= 3;
-  DegreesOptions degrees;
-  if (best.degrees) {
-    degrees = degrees_options(arguments, dtype);
-    keep_to_runnable("--explain", degrees.only);
-    degrees.seconds = options.seconds;
-  }
+  if (best.degrees) options = runnable_groups(options, options.seconds);
   const auto add = [&](const std::string& what, auto change) {
-    PlanProblem problem = best.problem;
-    problem.samples = step_samples(best.problem);  // the same step, however many devices there are
+    PlanProblem problem = of;
+    problem.samples = step_samples(of);  // the same step, however many devices there are
     change(problem.cluster);
     PlanExplanation::Change& found = out.changes.emplace_back(PlanExplanation::Change{what});
     try {
-      const double time =
-          best.degrees ? plan_degrees(problem, degrees).results[0].seconds : make_plan(arguments.planner, problem, options).predicted_time;
-      found.predicted_time = std::min(time, out.planned_time);
+      found.predicted_time = std::min(make_plan(best.degrees ? "degrees" : planner, problem, options).predicted_time, out.planned_time);
     } catch (const Error& error) {
       found.refused = split(error.what(), '\n').front();
     }
   };
-  const std::size_t more = devices_of_unit(best.problem.cluster);
+  const std::size_t more = devices_of_unit(of.cluster);
   add(more == 1 ? "one more device" : concat(more, " more devices"), one_more_unit);
   add("twice the memory", [](ClusterSpec& cluster) {
     for (ClusterDevice& device : cluster.devices) device.memory *= 2;
@@ -156,38 +140,19 @@ void add_changes(const PlanArguments& arguments, const Candidate& best, const st
 
 }  // namespace
 
-PlanExplanation explain(const PlanArguments& arguments, const Candidate& best, const std::vector<Candidate>& others,
-                        const std::string& dtype) {
+PlanExplanation explain(const std::string& planner, const PlanProblem& problem, const Plan& plan, const std::vector<OtherPlan>& others,
+                        const PlanOptions& options) {
   PlanExplanation out;
-  out.planned_time = best.plan.predicted_time;
-  if (best.degrees) {
-    explain_degrees(best.degrees->results[0], out);
+  out.planned_time = plan.predicted_time;
+  if (plan.degrees) {
+    explain_degrees(plan.degrees->results[0], out);
   } else {
-    const PlanFigures figures = figures_of(best.problem, best.plan.stages);
-    if (!explain_memory(best, figures, out)) explain_load(best, figures, out);
+    const PlanFigures figures = figures_of(problem, plan.stages);
+    if (!explain_memory(problem, plan, figures, out)) explain_load(plan, figures, out);
   }
-  explain_next(arguments, best, others, out);
-  add_changes(arguments, best, dtype, out);
+  explain_next(problem, plan, others, options, out);
+  add_changes(planner, problem, plan, options, out);
   return out;
-}
-
-std::string text_of(const PlanExplanation& explanation, double predicted_time) {
-  const auto change_text = [&](double time, double from) {
-    const double percent = 100 * (time / from - 1);
-    return concat(seconds_text(time), " (", percent >= 0 ? "+" : "", fixed(percent, 1), " %)");
-  };
-  std::string out;
-  if (std::abs(explanation.planned_time / predicted_time - 1) > kSameTime)
-    out = concat("By the costs of its nodes, of which bottleneck and changes are, the step takes ", seconds_text(explanation.planned_time),
-                 "; by its stages, measured whole, ", seconds_text(predicted_time), ".\n");
-  out += concat("Bottleneck: ", explanation.bottleneck, "; ", explanation.detail, ".\n");
-  out += explanation.next.empty()
-             ? "No planner has another plan.\n"
-             : concat("Next best plan: ", explanation.next, ", ", change_text(explanation.next_time, predicted_time), ".\n");
-  std::vector<std::vector<std::string>> rows;
-  for (const PlanExplanation::Change& change : explanation.changes)
-    rows.push_back({change.what, change.refused.empty() ? change_text(change.predicted_time, explanation.planned_time) : change.refused});
-  return out + "\n" + table({"with", "a step takes"}, rows);
 }
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-#include "degrees/degrees.h"
+#include "penstock/degrees.h"
 
 #include <algorithm>
 #include <charconv>
@@ -10,8 +10,8 @@
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
 #include "cost/smallest_memory.h"
-#include "degrees/degrees_step.h"
 #include "penstock/error.h"
+#include "planners/degrees_step.h"
 #include "planners/planner_list.h"
 #include "schedule/traits.h"
 
@@ -213,6 +213,12 @@ std::string text(const Degrees& d) {
   return out + concat(", ", d.microbatches, " x ", d.samples);
 }
 
+StateBytes states_of(const std::string& dtype) {
+  if (dtype == "f64") return {8, 8, 16};
+  if (dtype == "bf16") return {2, 4, 12};
+  return {4, 4, 8};
+}
+
 DegreesLimits parse_degrees_limits(const std::string& text) {
   DegreesLimits out;
   struct Key {
@@ -250,11 +256,10 @@ DegreesLimits parse_degrees_limits(const std::string& text) {
   return out;
 }
 
-DegreesPlan plan_degrees(const PlanProblem& problem, const DegreesOptions& options) {
+DegreesPlan plan_degrees(const PlanProblem& problem, const DegreesOptions& options, TimeLimit limit) {
   check_problem(problem);
   check_schedule(options.only.schedule);
   DegreesSteps steps(problem, options);
-  TimeLimit limit(options.seconds, options.clock);
   const std::vector<Degrees> candidates = Candidates(problem, options.only, steps).all();
   if (candidates.empty()) fail_none(problem);
   double largest = 0;
@@ -263,6 +268,31 @@ DegreesPlan plan_degrees(const PlanProblem& problem, const DegreesOptions& optio
   if (plan.late && (plan.results.empty() || !plan.results[0].fits)) fail_late("degrees", problem.graph.name, limit);
   if (!plan.results[0].fits) fail_memory(problem.graph.name, weakest(problem.cluster).memory, plan.results[0].memory);
   return plan;
+}
+
+PlanOptions runnable_groups(PlanOptions options, double seconds) {
+  options.seconds = seconds;
+  options.degrees.every = false;
+  options.degrees.only.by_block = 0;
+  return options;
+}
+
+Plan plan_by_degrees(const PlanProblem& problem, const PlanOptions& options) {
+  DegreesOptions of = options.degrees;
+  if (!problem.replicas && of.only.data == 0) of.only.data = 1;
+  Plan out;
+  out.degrees = plan_degrees(problem, of, TimeLimit(of.every ? kInfinity : options.seconds, options.clock));
+  const DegreesResult& best = out.degrees->results[0];
+  const Degrees& degrees = best.degrees;
+  out.schedule = computing_table(degrees);
+  out.bottleneck = out.predicted_time = best.seconds;
+  out.peak_bytes.assign(problem.cluster.devices.size(), 0);
+  for (std::size_t s = 0; s < best.stages.size(); ++s) {
+    const int actor = static_cast<int>(s) % degrees.pipe;
+    out.stages.push_back({.nodes = best.stages[s], .devices = group_of(degrees, actor), .samples = degrees.samples * degrees.data});
+    for (const int device : out.stages.back().devices) out.peak_bytes[at(device)] = best.peak_bytes[at(actor)];
+  }
+  return out;
 }
 
 DegreesResult simulate_degrees(const PlanProblem& problem, const DegreesOptions& options, const Degrees& degrees) {

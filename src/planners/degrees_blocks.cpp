@@ -1,4 +1,4 @@
-#include "degrees/degrees_blocks.h"
+#include "planners/degrees_blocks.h"
 
 #include <algorithm>
 
@@ -22,18 +22,18 @@ std::vector<Crossing> crossings_of(const PlanGraph& graph, const std::vector<int
   const std::size_t count = order.size();
   std::vector<int> place(count), last(count, -1);
   std::vector<double> largest(count, 0);
-  for (std::size_t i = 0; i < count; ++i) place[at(order[i])] = static_cast<int>(i);
+  for (std::size_t i = 0; i < count; ++i) place[order[i]] = static_cast<int>(i);
   for (const PlanEdge& edge : graph.edges) {
     if (edge.bytes == 0) continue;  // the edge only orders
-    last[at(edge.from)] = std::max(last[at(edge.from)], place[at(edge.to)]);
-    largest[at(edge.from)] = std::max(largest[at(edge.from)], edge.bytes);
+    last[edge.from] = std::max(last[edge.from], place[edge.to]);
+    largest[edge.from] = std::max(largest[edge.from], edge.bytes);
   }
   const double samples = measured_samples(graph);
   std::vector<Crossing> crossings(count);
   for (std::size_t node = 0; node < count; ++node)
     for (int behind = place[node]; behind < last[node]; ++behind) {
-      ++crossings[at(behind)].outputs;
-      crossings[at(behind)].bytes += largest[node] / samples;
+      ++crossings[behind].outputs;
+      crossings[behind].bytes += largest[node] / samples;
     }
   return crossings;
 }
@@ -58,7 +58,7 @@ std::vector<Block> blocks_of(const PlanProblem& problem, double samples, double 
   for (std::size_t i = 0; i < order.size(); ++i) {
     if (begins) blocks.emplace_back();
     Block& block = blocks.back();
-    const SetCost cost = cost_of(graph.nodes[at(order[i])], 0, samples);
+    const SetCost cost = cost_of(graph.nodes[order[i]], 0, samples);
     block.nodes.push_back(order[i]);
     block.forward += cost.forward;
     block.backward += cost.backward;
@@ -97,7 +97,7 @@ std::vector<int> even_pieces(const std::vector<double>& before, std::size_t piec
         if (std::pair(found.largest, found.squares) < std::pair(here.largest, here.squares)) here = found;
       }
   std::vector<int> cuts(pieces + 1, static_cast<int>(n));
-  for (std::size_t k = pieces; k > 0; --k) cuts[k - 1] = static_cast<int>(best[k][at(cuts[k])].begin);
+  for (std::size_t k = pieces; k > 0; --k) cuts[k - 1] = static_cast<int>(best[k][cuts[k]].begin);
   return cuts;
 }
 
@@ -106,9 +106,9 @@ std::vector<int> even_pieces(const std::vector<double>& before, std::size_t piec
 bool improve(std::vector<int>& cuts, std::size_t s, int by, const std::vector<double>& before, double largest, std::vector<double>& load) {
   const int to = cuts[s] + by;
   if (to <= cuts[s - 1] || to >= cuts[s + 1]) return false;
-  if (before[at(to)] - before[at(cuts[s - 1])] > largest || before[at(cuts[s + 1])] - before[at(to)] > largest) return false;
+  if (before[to] - before[cuts[s - 1]] > largest || before[cuts[s + 1]] - before[to] > largest) return false;
   double &first = load[(s - 1) % load.size()], &second = load[s % load.size()];
-  const double moved = before[at(to)] - before[at(cuts[s])];  // from the second to the first
+  const double moved = before[to] - before[cuts[s]];  // from the second to the first
   const double gain = moved * (second - first - moved);
   if (gain <= 1e-12 * first * second) return false;
   first += moved;
@@ -129,7 +129,7 @@ std::vector<int> even_cuts(const std::vector<Block>& blocks, int actors, int chu
   std::vector<double> load(at(actors), 0);
   double largest = 0;
   for (std::size_t s = 0; s < pieces; ++s) {
-    const double piece = before[at(cuts[s + 1])] - before[at(cuts[s])];
+    const double piece = before[cuts[s + 1]] - before[cuts[s]];
     load[s % load.size()] += piece;
     largest = std::max(largest, piece);
   }

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
-#include "base/numbers.h"
 #include "penstock/schedule.h"
-#include "simulate/table.h"
+#include "penstock/table.h"
 
 namespace penstock {
 
@@ -22,7 +22,7 @@ struct Route {
 using Placement = std::vector<Route>;
 // By the actors of a valid table's forwards.
 Placement placement_of(const Schedule& schedule);
-// Of a stage's parameters, at most: the actors that run it.
+// The most copies of a stage's parameters: the actors that run it.
 int copies_of(const Placement& placement);
 
 struct SearchProblem {
@@ -32,7 +32,7 @@ struct SearchProblem {
   TableCosts costs;  // of F and of what the backward may be
   Network network{};
   // Most activations that may live on an actor at once, in StageCosts::live's unit.
-  double memory_limit = kInfinity;
+  double memory_limit = std::numeric_limits<double>::infinity();
   int copies = 1;     // most copies of a stage's parameters, where no placements are given
   bool whole = true;  // backwards may be one B,
   bool split = true;  // or I and W; one of them at least
@@ -42,11 +42,11 @@ struct SearchProblem {
 };
 
 struct SearchOptions {
-  std::vector<Placement> placements;  // empty: those of the registered schedules, and stages along the actors and back
+  std::vector<Placement> placements = {};  // empty: those of the registered schedules, and stages along the actors and back
   std::uint64_t seed = 0;
   // Most steps of the improvement and of the proof. The result depends on nothing else unless the seconds run out first.
   std::int64_t moves = 20000, nodes = 100000;
-  double seconds = kInfinity;
+  double seconds = std::numeric_limits<double>::infinity();
 };
 
 struct FoundTable {
@@ -97,9 +97,9 @@ struct RegisteredTable {
   std::string title() const;  // "zeropp --unit 4"
 };
 std::vector<RegisteredTable> registered_tables(const ScheduleOptions& shape);
-// Those that a search may take: whose backwards have costs, and that stand where it looks.
+// The tables that a search may take: their backwards have costs, and they stand where it looks.
 std::vector<RegisteredTable> tables_for(const SearchProblem& problem, const SearchOptions& options);
-// Of these, those that keep the limit as they are; the fastest first.
+// The ones of these that keep the limit as they are; the fastest first.
 std::vector<FoundTable> tables_within(const SearchProblem& problem, const SearchOptions& options);
 
 }  // namespace penstock

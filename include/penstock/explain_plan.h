@@ -1,0 +1,33 @@
+// What holds a plan up, the next best plan, and what a larger cluster would give.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "penstock/plan.h"
+
+namespace penstock {
+
+struct OtherPlan {
+  std::string planner;
+  double predicted_time = 0;
+};
+
+struct PlanExplanation {
+  std::string bottleneck, detail;  // "stage", "link", "memory" or, of degrees, "compute", "bubble" or "communication"; with its figures
+  OtherPlan next;                  // the best other plan; planner "": there is none
+  double planned_time = 0;         // of the plan itself by the same costs as the changes', before it was measured
+  struct Change {
+    std::string what;
+    double predicted_time = 0;
+    std::string refused = {};  // why there is no such plan
+  };
+  std::vector<Change> changes;
+};
+
+// Explains what `planner` found for the problem. `others`: further plans, none where the other planners are to be asked. Takes about twice
+// the seconds of the options.
+PlanExplanation explain(const std::string& planner, const PlanProblem& problem, const Plan& plan, const std::vector<OtherPlan>& others = {},
+                        const PlanOptions& options = {});
+
+}  // namespace penstock

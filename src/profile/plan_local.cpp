@@ -1,0 +1,244 @@
+#include "profile/plan_local.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/text.h"
+#include "cost/cost_model.h"
+#include "driver/training.h"
+#include "penstock/error.h"
+#include "penstock/search.h"
+#include "profile/profile.h"
+#include "report/timeline_json.h"
+#include "simulate/durations.h"
+#include "simulate/simulate.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kSearchSeconds = 2;  // the most seconds of searching the order of one plan's actions
+
+// The data that all steps of planning here share.
+struct Local {
+  const Workbench& bench;
+  const LocalPlanning& planning;
+  CostContext context{};
+  ProfileOptions profiling{};
+  NodeGroups groups{};
+
+  int actors() const { return static_cast<int>(bench.config.pipeline.actors); }
+  void say(const std::string& text) const {
+    if (planning.progress) planning.progress(text);
+  }
+};
+
+Costs measured(const Local& of, Cluster& cluster, std::vector<Program>& programs, const Prepared& prepared) {
+  for (Program& program : programs) of.bench.choose_kernels(program);
+  return measure_costs(cluster, nullptr, programs, fresh_start(of.bench.config, prepared).state, of.profiling);
+}
+
+// The groups as a graph with times on one device, in micro-batches of `size`.
+PlanGraph graph_of(const Local& of, int size) {
+  of.say(concat("measuring ", of.bench.config.model.name, " in micro-batches of ", size));
+  const Graph step = grouped_step(of.bench.config, of.bench.models, of.groups, size);
+  std::vector<Program> programs = {grouped_program(step)};
+  const std::unique_ptr<Cluster> one = of.bench.threads(1);
+  const Costs costs = measured(of, *one, programs, prepare_sequential(of.bench.config, of.bench.models));
+  const auto seconds = action_seconds(programs[0], durations_of(programs[0], costs, of.context));
+  PlanGraph graph = plan_graph_of(prepare_stages(step), [&](const StageTask& task) {
+    const auto found = seconds.find({task.stage.value, task.kind});
+    return found == seconds.end() ? 0 : found->second;
+  });
+  share_update(graph, update_seconds(programs[0], task_seconds(programs[0], costs, of.context)));
+  graph.name = of.bench.config.model.name;
+  graph.samples = static_cast<int>(of.bench.config.train.batch);
+  return graph;
+}
+
+ClusterSpec cluster_spec(const Local& of, const PlanGraph& graph) {
+  Link link;
+  if (of.actors() > 1) {
+    of.say("measuring links");
+    double bytes = 0;
+    for (const PlanEdge& edge : graph.edges) bytes += edge.bytes / static_cast<double>(graph.edges.size());
+    Costs costs;
+    const std::unique_ptr<Cluster> two = of.bench.threads(2);
+    measure_link(*two, "threads", static_cast<std::int64_t>(bytes), of.planning.rounds, costs);
+    link = costs.links.at("threads");
+  }
+  ClusterSpec cluster = uniform_cluster(of.actors(), link.bandwidth, link.latency + link.start_seconds + link.wake_seconds,
+                                        of.planning.memory.value_or(ClusterDevice().memory));
+  cluster.name = concat(of.actors(), " threads of this machine");
+  return cluster;
+}
+
+// The best plan for each size. Throws Error where there is none for any size.
+std::vector<PlannedModel> plan_sizes(const Local& of) {
+  std::vector<PlannedModel> found;
+  std::optional<ClusterSpec> cluster;
+  PlanOptions options = of.planning.options;
+  options.seconds /= static_cast<double>(of.planning.sizes.size());
+  for (const int size : of.planning.sizes) {
+    PlannedModel candidate;
+    candidate.problem.graph = graph_of(of, size);
+    if (!cluster) cluster = cluster_spec(of, candidate.problem.graph);
+    candidate.problem.cluster = *cluster;
+    candidate.problem.replicas = false;
+    try {
+      candidate.plan = make_plan(of.planning.planner, candidate.problem, options);
+    } catch (const Error&) {
+      if (size == of.planning.sizes.back() && found.empty()) throw;
+      continue;
+    }
+    candidate.file = model_plan(of.bench.config, of.bench.models, of.groups, candidate.problem, candidate.plan);
+    candidate.file.schedule.actors.resize(static_cast<std::size_t>(of.actors()));
+    found.push_back(std::move(candidate));
+  }
+  return found;
+}
+
+// The measured times of the plan's own stages, with whole backwards and with split ones.
+TableCosts stage_costs(const Local& of, const std::vector<Program>& programs, const Costs& costs, std::size_t stages) {
+  TableCosts out;
+  out.stages.resize(stages);
+  for (const Program& program : programs)
+    for (const auto& [action, seconds] : action_seconds(program, durations_of(program, costs, of.context)))
+      out.stages[static_cast<std::size_t>(action.first)].time[static_cast<std::size_t>(action.second)] = seconds;
+  return out;
+}
+
+double batch_samples(const PlannedModel& candidate) {
+  return static_cast<double>(candidate.file.samples) / candidate.file.microbatches;
+}
+
+// Sets the limit in bytes: what the fullest stage leaves of a device's memory.
+void limit_memory(const Local& of, const PlannedModel& candidate, SearchProblem& problem) {
+  if (!of.planning.memory) return;
+  double resident = 0;
+  for (const PlanStage& stage : candidate.plan.stages) {
+    const SetCost cost = cost_of(candidate.problem.graph, stage.nodes, stage.choices, batch_samples(candidate));
+    resident = std::max(resident, cost.resident_bytes);
+    for (std::size_t s = 0; s < candidate.file.stages.size(); ++s)
+      if (candidate.file.stages[s].name == stage.name) problem.costs.stages[s].live = cost.live_bytes;
+  }
+  problem.memory_limit = *of.planning.memory - resident;
+}
+
+SearchProblem search_problem(const Local& of, const PlannedModel& candidate, const TableCosts& costs, const StageShape& shape) {
+  const PlanFile& plan = candidate.file;
+  SearchProblem problem;
+  problem.shape = shape;
+  problem.actors = static_cast<int>(plan.stages.size());
+  problem.microbatches = plan.microbatches;
+  problem.costs = costs;
+  const ClusterLink link = candidate.problem.cluster.devices.size() > 1 ? candidate.problem.cluster.link(0, 1) : ClusterLink{};
+  problem.network.link.latency = link.latency;
+  problem.network.link.bandwidth = link.bandwidth;
+  for (const PlanFile::Link& edge : plan.links) {
+    StageCosts& from = problem.costs.stages[static_cast<std::size_t>(edge.from)];
+    StageCosts& to = problem.costs.stages[static_cast<std::size_t>(edge.to)];
+    from.forward_bytes = std::max(from.forward_bytes, edge.bytes);
+    to.backward_bytes = std::max(to.backward_bytes, edge.bytes);
+  }
+  limit_memory(of, candidate, problem);
+  return problem;
+}
+
+SearchOptions search_options(const Local& of, const PlanFile& plan) {
+  SearchOptions options;
+  options.seed = of.planning.options.seed;
+  options.seconds = kSearchSeconds;
+  Route route;
+  for (std::int32_t s = 0; s < static_cast<std::int32_t>(plan.stages.size()); ++s) route.actor_of_stage.push_back(s);
+  for (std::int32_t m = 0; m < plan.microbatches; ++m) route.microbatches.push_back(m);
+  options.placements = {{route}};
+  return options;
+}
+
+void predict(const Local& of, Cluster& cluster, const Prepared& prepared, PlanFile& plan) {
+  std::vector<Program> programs = {compile_training(of.bench.config, prepared)};
+  const Program& program = programs[0];
+  const Costs costs = measured(of, cluster, programs, prepared);
+  const Network network = of.actors() > 1 ? network_of(costs, of.context) : Network{};
+  const Simulation simulation = simulate(program, durations_of(program, costs, of.context), network, {.record = true});
+  plan.predicted_time = simulation.makespan + costs.step_overhead.at("threads");
+  plan.lower_bound = std::min(plan.lower_bound, plan.predicted_time);
+  plan.optimal = false;  // it was proven for other costs than these
+  const std::vector<std::int64_t> beside = kernel_bytes(program, costs);
+  plan.peak_bytes.clear();
+  for (std::size_t d = 0; d < program.devices.size(); ++d)
+    plan.peak_bytes.push_back(static_cast<double>(program.devices[d].device_bytes() + beside[d]));
+  const std::vector<std::int32_t> actor = actor_of_stage(plan.schedule);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    plan.stages[s].devices = {actor[s]};
+    plan.stages[s].bytes = plan.peak_bytes[static_cast<std::size_t>(actor[s])];
+  }
+  Timeline timeline = simulation.timeline;
+  timeline.title = concat(of.bench.config.model.name, ", planned");
+  plan.timeline = concat("{\"penstock\":", timeline_data(timeline), "}");
+}
+
+// Searches the order of the plan's actions with measured stages; then measures and simulates its own program.
+void measure_plan(const Local& of, PlannedModel& candidate) {
+  PlanFile& plan = candidate.file;
+  of.say(concat("measuring ", plan.stages.size(), " stages in micro-batches of ", plan.stages[0].micro_batch));
+  Prepared prepared = prepare(of.bench.config, plan, of.bench.models);
+  const StageShape shape = shape_of(training_graph(of.bench.config, prepared));
+  const std::unique_ptr<Cluster> cluster = of.bench.threads(of.actors());
+  std::vector<Program> programs;
+  for (Schedule& table : profiled_tables(prepared.schedule)) {
+    prepared.schedule = without_missing(std::move(table), shape);
+    programs.push_back(compile_training(of.bench.config, prepared));
+  }
+  const Costs costs = measured(of, *cluster, programs, prepared);
+  const TableCosts stages = stage_costs(of, programs, costs, plan.stages.size());
+  const SearchResult result = search_schedule(search_problem(of, candidate, stages, shape), search_options(of, plan));
+  plan.schedule = result.schedule;
+  plan.schedule.actors.resize(static_cast<std::size_t>(of.actors()));
+  prepared.schedule = plan.schedule;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    plan.stages[s].forward = stages.stages[s].time[static_cast<std::size_t>(Kind::F)];
+    plan.stages[s].backward = stages.stages[s].time[static_cast<std::size_t>(Kind::B)];
+  }
+  predict(of, *cluster, prepared, plan);
+}
+
+void keep_to_memory(const Local& of, std::vector<PlannedModel>& found) {
+  if (!of.planning.memory) return;
+  double least = std::numeric_limits<double>::infinity();
+  std::vector<PlannedModel> kept;
+  for (PlannedModel& candidate : found) {
+    const double most = *std::max_element(candidate.file.peak_bytes.begin(), candidate.file.peak_bytes.end());
+    least = std::min(least, most);
+    if (most <= *of.planning.memory) kept.push_back(std::move(candidate));
+  }
+  if (kept.empty())
+    throw Error(concat("no plan's program fits ", bytes_text(*of.planning.memory), " on each device"),
+                {concat("the smallest needs ", bytes_text(least), " (", number(least), " bytes)")},
+                "give more memory, more actors or smaller micro-batches");
+  found = std::move(kept);
+}
+
+}  // namespace
+
+std::vector<PlannedModel> plan_locally(const Workbench& bench, const LocalPlanning& planning) {
+  const Config& config = bench.config;
+  if (config.pipeline.backend != "threads")
+    throw Error(concat("--cluster local measures threads; pipeline.backend is ", config.pipeline.backend), {},
+                "plan with threads and run the plan with any backend");
+  Local of{bench, planning};
+  of.context.file = "the measured costs";
+  of.profiling.rounds = planning.rounds;
+  of.profiling.input = [&](std::int64_t step) { return bench.input(step); };
+  of.groups = planning_nodes(config, bench.models, planning.nodes);
+  std::vector<PlannedModel> found = plan_sizes(of);
+  const auto faster = [](const PlannedModel& a, const PlannedModel& b) { return a.file.predicted_time < b.file.predicted_time; };
+  std::stable_sort(found.begin(), found.end(), faster);
+  if (found.size() > static_cast<std::size_t>(planning.candidates)) found.resize(static_cast<std::size_t>(planning.candidates));
+  for (PlannedModel& candidate : found) measure_plan(of, candidate);
+  keep_to_memory(of, found);
+  std::stable_sort(found.begin(), found.end(), faster);
+  return found;
+}
+
+}  // namespace penstock

@@ -1,0 +1,15 @@
+#include "profile/workbench.h"
+
+namespace penstock {
+
+std::function<TimedStep(const Schedule&)> table_steps(const Workbench& bench, Cluster& cluster) {
+  return [&bench, &cluster, step = std::make_shared<std::int64_t>(0)](const Schedule& table) -> TimedStep {
+    Prepared prepared = prepare(bench.config, table, bench.config.pipeline.microbatches, bench.models);
+    spread_actors(bench.config, prepared);
+    Program program = compile_training(bench.config, prepared);
+    bench.choose_kernels(program);
+    return [&bench, &cluster, step, id = cluster.load(program)] { return cluster.step(id, bench.input(++*step)).seconds; };
+  };
+}
+
+}  // namespace penstock

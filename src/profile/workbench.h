@@ -1,0 +1,31 @@
+// A workbench: devices, data and kernels that a configuration's programs are measured with.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "config/compile.h"
+#include "data/dataset.h"
+#include "devices/cluster.h"
+#include "penstock/race.h"
+
+namespace penstock {
+
+struct Workbench {
+  const Config& config;
+  const ModelRegistry& models;
+  std::shared_ptr<const Dataset> data;
+  std::function<std::unique_ptr<Cluster>(int devices)> threads;  // a cluster of so many threads of this process
+  std::function<void(Program&)> choose_kernels;                  // as the configuration says: costs are of the tasks' chosen graphs
+
+  // A step's data as training reads it; steps count from 1.
+  StepInput input(std::int64_t step) const {
+    return {step, config.train.seed, false, data->training_samples((step - 1) * config.train.batch)};
+  }
+};
+
+// Makes tables of the configuration's model ready to run on `cluster`, on which all of them go on with one count of steps. Both must
+// outlive what it returns.
+std::function<TimedStep(const Schedule&)> table_steps(const Workbench& bench, Cluster& cluster);
+
+}  // namespace penstock

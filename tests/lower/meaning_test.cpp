@@ -1,0 +1,94 @@
+// What lowering must keep: a program computes what its step says, whatever the table, the groups, the shares and the way of updating.
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "lower/passes.h"
+#include "models/registry.h"
+#include "penstock/compile.h"
+#include "penstock/step.h"
+#include "support/errors.h"
+#include "support/random_schedule.h"
+#include "support/symbols.h"
+
+namespace penstock {
+namespace {
+
+using test::coin;
+using test::draw;
+using test::Random;
+
+std::string one_of(Random& random, const std::vector<std::string>& list) {
+  return list[static_cast<std::size_t>(draw(random, 0, static_cast<int>(list.size()) - 1))];
+}
+
+std::unique_ptr<Model> random_model(Random& random) {
+  ModelOptions sizes;
+  sizes.stages = 4;
+  sizes.numbers = {{"width", 4}, {"context", 4}, {"vocabulary", 8}};
+  const bool is_gpt = coin(random, 0.5);
+  if (is_gpt) sizes.numbers.insert({{"heads", 2}, {"layers", 4}, {"tied", draw(random, 0, 1)}});
+  return make_model(builtin_models(), is_gpt ? "gpt" : "two-branch", sizes);
+}
+
+OptimiserOptions random_optimiser(Random& random) {
+  OptimiserOptions out;
+  out.name = one_of(random, {"sgd", "adamw", "adamw"});
+  out.clip = draw(random, 0, 1);
+  out.validated = out.name == "adamw" && out.clip > 0 && coin(random, 0.5);
+  return out;
+}
+
+void expect_same(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
+  const LowerInput input = compile_input(step, schedule, options);
+  EXPECT_EQ(test::difference(lower(input), test::symbols_of(step)), "");
+}
+
+// Random tables for branches and for tied weights, some of whose micro-batches run elsewhere, with all that a table can ask for besides.
+TEST(Meaning, OfRandomTablesIsTheStep) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    Random random(seed);
+    const auto model = random_model(random);
+    const int microbatches = draw(random, 1, 3), actors = draw(random, 1, 4);
+    CompileOptions options{.recompute = coin(random, 0.2)};
+    if (coin(random, 0.5))
+      for (int a = 0; a < actors; ++a) options.devices.push_back(draw(random, 1, 2));
+    const int parts = parts_of(options.devices);
+    if (parts > 1) options.zero = draw(random, 0, 3);
+    const Graph step = training_step(*model, 2 * microbatches * parts, 4, microbatches * parts, random_optimiser(random));
+    const StagedStep staged = prepare_stages(step);
+    const StageShape shape = cut(staged, std::vector<bool>(staged.stages.size(), true)).shape;
+    Schedule schedule = test::random_schedule(random, shape, actors, microbatches, {.foreign_weight = 0.2, .replica = 0.2});
+    if (!options.recompute && coin(random, 0.5)) schedule = test::with_extras(random, std::move(schedule), shape);
+    SCOPED_TRACE(concat("seed ", seed, ", zero ", options.zero, ", recompute ", options.recompute, "\n", print(schedule)));
+    expect_same(step, schedule, options);
+  }
+}
+
+// The schedules that there are, on equal groups: shares of all levels, nodes, updates early and validated, the other steps of a run.
+TEST(Meaning, OfKnownSchedulesIsTheStep) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    Random random(seed);
+    const auto model = random_model(random);
+    ScheduleOptions shape;
+    shape.actors = 4;
+    shape.microbatches = draw(random, 1, 3);
+    const int data = draw(random, 1, 4);
+    CompileOptions options{.devices = std::vector<int>(4, data), .recompute = coin(random, 0.3)};
+    if (data > 1) options.zero = draw(random, 0, 3);
+    if (data == 4 && options.zero == 3) options.local = 2;
+    Schedule schedule = make_schedule(one_of(random, {"gpipe", "1f1b", "zb-h1", "eager-1f1b"}), shape);
+    if (coin(random, 0.5)) schedule = with_updates(std::move(schedule));
+    const int microbatches = shape.microbatches * parts_of(options.devices);
+    const OptimiserOptions optimiser = random_optimiser(random);
+    SCOPED_TRACE(concat("seed ", seed, ", data ", data, ", zero ", options.zero, ", local ", options.local));
+    const Graph training = training_step(*model, 2 * microbatches, 4, microbatches, optimiser);
+    expect_same(training, schedule, options);
+    options.blocks = shared_blocks(training, schedule, options);
+    expect_same(gradient_step(*model, 2 * microbatches, 4, microbatches), schedule, options);
+    options.recompute = false;
+    expect_same(evaluation_step(*model, 2 * microbatches, 4, microbatches), schedule, options);
+  }
+}
+
+}  // namespace
+}  // namespace penstock
