@@ -49,7 +49,7 @@ void check(const CheckFlags& options, const ModelRegistry& models) {
   const StateSource state = state_of(options, config, pipelined, models);
   const auto data = std::make_shared<RandomBatch>(data_of(config, *sequential.model), vocabulary_of(config));
 
-  const std::unique_ptr<Cluster> cluster = configured_cluster("check", config, pipelined.replicas, data);
+  const std::unique_ptr<Cluster> cluster = configured_cluster("check", config, devices_of_actors(pipelined), data);
   if (cluster == nullptr) return;
   const auto step_on = [&](Cluster& devices, const Prepared& prepared) {
     Program program = compile_gradients(config, prepared);

@@ -40,6 +40,7 @@ std::string emit(const CompileFlags& options, const ModelRegistry& models) {
   if (options.form == "draft") return draft_text(options, training_input(config, prepared));
   if (options.form == "schedule") return print(prepared.schedule);
   if (options.form == "graph") return print(training_graph(config, prepared));
+  if (options.form == "layouts") return layouts_text(config, prepared);
   if (options.form == "stages") return stages_text(config, prepared);
   Program program = compile_training(config, prepared);
   choose_kernels(config, program);
@@ -53,8 +54,8 @@ void add_compile(CLI::App& program, const ModelRegistry& models) {
   command->footer("Example:\n  penstock compile --emit program --schedule zb-h1 --actors 2 --microbatches 4");
   const auto options = std::make_shared<CompileFlags>();
   add_config_options(*command, options->config);
-  command->add_option("--emit", options->form, "graph, stages, schedule, draft or program")
-      ->check(CLI::IsMember({"graph", "stages", "schedule", "draft", "program"}));
+  command->add_option("--emit", options->form, "graph, layouts, stages, schedule, draft or program")
+      ->check(CLI::IsMember({"graph", "layouts", "stages", "schedule", "draft", "program"}));
   command->add_option("--after", options->after, "--emit draft: the pass of lowering whose draft is printed; the last if not given");
   command->add_option("--dump-passes", options->dump_passes, "also write the draft that each pass of lowering leaves into this folder");
   command->add_flag("--json", options->json, "one JSON object on standard output");

@@ -67,7 +67,8 @@ void add_config_options(CLI::App& command, ConfigOptions& options) {
   }
   command
       .add_option("--mesh", options.mesh,
-                  "pipe=P,data=D: P actors of D devices each, which share every micro-batch; local=L: of D nodes of L each")
+                  "pipe=P,data=D: P actors of D devices each, which share every micro-batch; local=L: of D nodes of L each; tensor=T, "
+                  "context=C, expert=E: of as many devices for each of these, among which [layout] splits tensors")
       ->type_name("AXES");
   command.add_option("--text", options.text, "files and folders to read")->type_name("PATH")->expected(1, -1);
   command.add_option("--resume", options.resume, "goes on from a run's newest checkpoint, or from the one named")->type_name("DIR");

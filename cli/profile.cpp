@@ -117,7 +117,7 @@ void profile(const ProfileFlags& options, const ModelRegistry& models) {
 
   Prepared prepared = prepare(config, models);
   const std::shared_ptr<const Dataset> data = make_dataset(config, *prepared.model);
-  const ProfileCluster devices = cluster_of(config, prepared.replicas, data);
+  const ProfileCluster devices = cluster_of(config, devices_of_actors(prepared), data);
   if (!devices.cluster) return;
   const StateSource state = fresh_start(config, prepared).state;
   ProfileOptions profiling;

@@ -97,13 +97,13 @@ void print_resumed(const Config& config, const TrainingStart& start) {
 void print_beginning(const Config& config, const Prepared& prepared, const Dataset& data, const TrainingStart& start) {
   std::int64_t parameters = 0;
   for (const ParameterSpec& spec : prepared.parameters) parameters += spec.type.elements();
-  const bool grouped = devices_in(prepared.replicas) > static_cast<int>(prepared.replicas.size());
+  const std::vector<int> devices = devices_of_actors(prepared);
+  const bool grouped = devices_in(devices) > static_cast<int>(devices.size());
   const std::string size = data.tokens() > 0 ? concat(" x ", data.tokens(), " tokens") : std::string(" samples");
   std::fprintf(stderr, "%s with %s parameters; %s on %s%s (%s), %s of %d%s; %s\n", config.model.name.c_str(),
                short_number(static_cast<double>(parameters)).c_str(), prepared.schedule.name.c_str(),
-               counted(config.pipeline.actors, "actor").c_str(),
-               grouped ? concat(" of ", groups_text(prepared.replicas), " devices").c_str() : "", config.pipeline.backend.c_str(),
-               counted(config.pipeline.microbatches, "micro-batch").c_str(),
+               counted(config.pipeline.actors, "actor").c_str(), grouped ? concat(" of ", groups_text(devices), " devices").c_str() : "",
+               config.pipeline.backend.c_str(), counted(config.pipeline.microbatches, "micro-batch").c_str(),
                static_cast<int>(config.train.batch / config.pipeline.microbatches), size.c_str(), data.summary().c_str());
   if (start.before) print_resumed(config, start);
 }
@@ -179,7 +179,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   take_folder(config, start, lock);
   const std::shared_ptr<const Dataset> data = make_dataset(config, *prepared.model);
   check_data(options, start, *data);
-  std::unique_ptr<Cluster> cluster = configured_cluster("train", config, prepared.replicas, data);
+  std::unique_ptr<Cluster> cluster = configured_cluster("train", config, devices_of_actors(prepared), data);
   if (cluster == nullptr) return;
   const Clock::time_point begin = Clock::now();
   TrainingPrograms programs = compile_programs(config, prepared);

@@ -1,10 +1,12 @@
 // From a step, or a model, and a schedule to programs: the whole way in one call.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "penstock/graph.h"
+#include "penstock/layout.h"
 #include "penstock/program.h"
 #include "penstock/schedule.h"
 #include "penstock/step.h"
@@ -17,8 +19,12 @@ struct CompileOptions {
   // How many devices each actor has; empty: one each. They share every micro-batch (data parallelism), so the step has parts_of(devices)
   // times the table's micro-batches.
   std::vector<int> devices = {};
-  int zero = 0;            // ZeRO's level: what the devices of an actor hold in shares (Sharding, lower/lower.h)
-  int local = 1;           // at level 3, how many devices of an actor, one after the other, hold the same parameters
+  int zero = 0;   // ZeRO's level: what the devices of an actor hold in shares (Sharding, lower/lower.h)
+  int local = 1;  // at level 3, how many devices of an actor, one after the other, hold the same parameters
+  // Further axes of the mesh, inside of each device that the above counts, the last varying fastest; only sizes above 1. What the model
+  // calls the dims of its parameters (ParameterSpec::dims), by parameter.
+  std::vector<LayoutAxis> axes = {};
+  std::map<std::string, std::vector<DimName>> dims = {};
   bool recompute = false;  // every backward computes again all that it reads of its forward
   // States that other programs than the one that updates them read; empty: the floating ones that the step's loop reads.
   std::vector<std::string> parameters = {};

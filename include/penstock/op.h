@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "penstock/graph.h"
+#include "penstock/layout.h"
 #include "penstock/ops.h"
 
 namespace penstock {
@@ -27,6 +29,13 @@ struct TensorMemory {
   T* as() const {
     return reinterpret_cast<T*>(data);
   }
+};
+// Which ops of a name map a sum of operands, of all their operands, to the sum of the results: those can be done on the terms of a sum.
+enum class Linear : std::uint8_t {
+  none,
+  all,
+  of_tensors,  // without the number "other": x + y, not x + 1
+  of_number,   // only with it: 2 x, not x y
 };
 // Computes an op: reads the operands, writes every result. Called by several devices' threads at once.
 using OpFunction = void (*)(const Op& op, std::span<const TensorMemory> operands, std::span<const TensorMemory> results);
@@ -51,6 +60,14 @@ struct OpDefinition {
   bool revises = false;
   // Whether the result of a member of a mesh axis depends on the other members, or on which member it is. No device runs such an op alone.
   bool collective = false;
+  // What the members of an axis can compute of it on parts of its operands; null: it needs them whole.
+  LayoutRule layout = nullptr;
+  // The same where the split of a result asks for it (`operand` is the result's number), for dims that no operand has.
+  LayoutRule layout_result = nullptr;
+  // How a member's op differs from the whole one; null: in nothing but its operands.
+  LocalRule local = nullptr;
+  // Ask is_linear(op) of ops/layouts.h.
+  Linear linear = Linear::none;
   // Computes a user's own op; null: the executors have a kernel of this name.
   OpFunction compute = nullptr;
 };

@@ -216,6 +216,9 @@ Tensor broadcast(Tensor x, std::int64_t root, const MeshAxis& axis);    // the x
 Tensor all_to_all(Tensor x, int dim, const MeshAxis& axis);             // piece i along dim of each member's x, one after the other
 Tensor keep_member(Tensor x, std::int64_t root, const MeshAxis& axis);  // its own x where i is `root`, else zeros
 
+// x, with a wish: over each axis of the mesh to which one of these names is mapped it lies split along that dim, and else whole. One name
+// for each dim, "" for a dim without one. Its gradient gets the same wish. It changes no value, and nothing at all where there are no axes.
+Tensor constrain(Tensor x, const std::vector<std::string>& names);
 // Ends a stage: x passes unchanged; what x was computed from belongs to the stage before the mark.
 Tensor stage_boundary(Tensor x);
 // Calls an op that Penstock does not know, by its name in the dispatcher; it is not differentiable.

@@ -60,8 +60,8 @@ enum class Opcode : std::uint8_t {
   offload,  // from a step slot, once it is written, to a host slot, which this defines
   reload,   // from a host slot to a step slot, which this defines: written once the copy is done
   // These start what all members of `group` do together, on the group's lane; member i is the i-th device of the group. A slot that they
-  // read or fill is treated as sent or received. Sums are of the parts' elements, all of one dtype, in whatever order, but equal to the bit
-  // on all members.
+  // read or fill is treated as sent or received. Sums are of the parts' elements, all of one dtype, in an order of the group's members that
+  // the element's place and the size alone decide: equal to the bit on all members, and on those of another group that sums equal terms.
   all_reduce,      // the sum of all members' operands[0] -> results[0], of its type; may be the same slot
   all_gather,      // all members' operands[0], one after the other -> results[0]
   reduce_scatter,  // piece i of the sum of all members' operands[0], cut into equal pieces -> results[0] of member i

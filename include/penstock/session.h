@@ -43,7 +43,7 @@ struct SessionOptions {
   int threads = 1;       // that each device computes with
 };
 
-// Where a state lies: one entry for each device that owns it, or a range of it.
+// Where a state lies: one entry for each range of it that a device owns, or for all of it.
 struct StatePiece {
   std::string tensor;
   int device = 0;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/layout.h"
 #include "penstock/ops.h"
 
 namespace penstock {
@@ -23,7 +24,8 @@ struct ParameterSpec {
   std::string name;  // fully qualified, as in checkpoints
   TensorType type;
   Initialiser initial;
-  bool decay = true;  // whether weight decay applies (matrices, by the usual rule)
+  bool decay = true;               // whether weight decay applies (matrices, by the usual rule)
+  std::vector<DimName> dims = {};  // one for each dim, or none at all
 };
 
 // Named tensors in declaration order.
@@ -162,7 +164,8 @@ using ModelRegistry = std::map<std::string, ModelEntry>;
 namespace nn {
 
 // Modules hold names and sizes; the tensors come with each call. A constructor appends its parameters, "<path>.weight" and "<path>.bias",
-// to `specs`; biases start at zero. A product runs in x's dtype, a norm in its weight's; both return x's dtype.
+// to `specs`; biases start at zero. A product runs in x's dtype, a norm in its weight's; both return x's dtype. The names of dims say how
+// the members of a mesh axis may share the parameters.
 class Module {
  public:
   explicit Module(std::string path) : path_(std::move(path)) {}
@@ -176,7 +179,8 @@ class Module {
 // Its weight is [out, in], as in torch.nn.Linear.
 class Linear : public Module {
  public:
-  Linear(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, bool bias, DType dtype);
+  Linear(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, bool bias, DType dtype,
+         const DimName& in_dim = {}, const DimName& out_dim = {});
   Tensor operator()(const Parameters& p, Tensor x) const;
 
  private:
@@ -186,13 +190,15 @@ class Linear : public Module {
 // Its weight is [in, out]: the layout of the published GPT-2 checkpoints ("Conv1D").
 class Conv1D : public Module {
  public:
-  Conv1D(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, DType dtype);
+  Conv1D(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, DType dtype,
+         const DimName& in_dim = {}, const DimName& out_dim = {});
   Tensor operator()(const Parameters& p, Tensor x) const;
 };
 
 class LayerNorm : public Module {
  public:
-  LayerNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t width, DType dtype, double eps = 1e-5);
+  LayerNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t width, DType dtype, double eps = 1e-5,
+            const DimName& dim = {});
   Tensor operator()(const Parameters& p, Tensor x) const;
 
  private:
@@ -201,14 +207,16 @@ class LayerNorm : public Module {
 
 class Embedding : public Module {
  public:
-  Embedding(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation, DType dtype);
+  Embedding(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation, DType dtype,
+            const DimName& rows_dim = {}, const DimName& width_dim = {});
   Tensor operator()(const Parameters& p, Tensor indices) const;
 };
 
 // Its weight is [rows, width], as in torch.nn.EmbeddingBag with mode "sum"; all bags have one size.
 class EmbeddingBag : public Module {
  public:
-  EmbeddingBag(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation, DType dtype);
+  EmbeddingBag(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation, DType dtype,
+               const DimName& rows_dim = {}, const DimName& width_dim = {});
   Tensor operator()(const Parameters& p, Tensor indices) const;
 };
 
@@ -218,7 +226,8 @@ struct Conv2dShape {
 };
 class Conv2d : public Module {
  public:
-  Conv2d(std::vector<ParameterSpec>& specs, std::string path, const Conv2dShape& shape, double deviation, bool bias, DType dtype);
+  Conv2d(std::vector<ParameterSpec>& specs, std::string path, const Conv2dShape& shape, double deviation, bool bias, DType dtype,
+         const DimName& in_dim = {}, const DimName& out_dim = {});
   Tensor operator()(const Parameters& p, Tensor x) const;
 
  private:
@@ -229,7 +238,8 @@ class Conv2d : public Module {
 // Normalises by the statistics of the micro-batch, in evaluation too: torch.nn.BatchNorm2d with track_running_stats=False.
 class BatchNorm2d : public Module {
  public:
-  BatchNorm2d(std::vector<ParameterSpec>& specs, std::string path, std::int64_t channels, DType dtype, double eps = 1e-5);
+  BatchNorm2d(std::vector<ParameterSpec>& specs, std::string path, std::int64_t channels, DType dtype, double eps = 1e-5,
+              const DimName& dim = {});
   Tensor operator()(const Parameters& p, Tensor x) const;
 
  private:

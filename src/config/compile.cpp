@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "config/mesh.h"
 #include "lower/lower.h"
 #include "penstock/compile.h"
 #include "penstock/error.h"
@@ -135,9 +136,12 @@ int zero_of(const Config& config, const Prepared& prepared) {
 }
 
 CompileOptions compile_options(const Config& config, const Prepared& prepared) {
-  CompileOptions options{.devices = prepared.replicas, .zero = prepared.zero, .local = prepared.local};
+  CompileOptions options{.devices = prepared.replicas, .zero = prepared.zero, .local = prepared.local, .axes = prepared.axes};
   options.recompute = config.pipeline.recompute == "inputs";
-  for (const ParameterSpec& parameter : prepared.parameters) options.parameters.push_back(parameter.name);
+  for (const ParameterSpec& parameter : prepared.parameters) {
+    options.parameters.push_back(parameter.name);
+    if (!parameter.dims.empty()) options.dims[parameter.name] = parameter.dims;
+  }
   return options;
 }
 
@@ -185,6 +189,7 @@ Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& model
 void spread_actors(const Config& config, Prepared& prepared) {
   for (int& devices : prepared.replicas) devices *= devices_of_actor(config);
   prepared.local = static_cast<int>(config.pipeline.local) * (prepared.plan ? prepared.plan->local : 1);  // one of them is 1
+  prepared.axes = axes_of(config, *prepared.model);
   prepared.zero = zero_of(config, prepared);
   if (prepared.zero >= 2 && !has_gathers(prepared.schedule)) prepared.schedule = with_gathers(std::move(prepared.schedule), /*turns=*/true);
 }
@@ -202,6 +207,13 @@ Prepared prepare_sequential(const Config& config, const ModelRegistry& models, s
   options.actors = 1;
   options.microbatches = static_cast<int>(microbatches);
   return prepare(config, make_schedule("sequential", options), microbatches, models);
+}
+
+std::vector<int> devices_of_actors(const Prepared& prepared) {
+  std::vector<int> devices = prepared.replicas;
+  for (const LayoutAxis& axis : prepared.axes)
+    for (int& of_actor : devices) of_actor *= axis.size;
+  return devices;
 }
 
 int step_microbatches(const Prepared& prepared) {
@@ -251,9 +263,13 @@ Program compile_training(const Config& config, const Prepared& prepared) {
   return compile(step, schedule_for(step, prepared), compile_options(config, prepared));
 }
 
-LowerInput training_input(const Config& config, const Prepared& prepared) {
+std::vector<LowerInput> training_inputs(const Config& config, const Prepared& prepared) {
   const Graph step = training_graph(config, prepared);
-  return compile_input(step, schedule_for(step, prepared), compile_options(config, prepared));
+  return compile_inputs(step, schedule_for(step, prepared), compile_options(config, prepared));
+}
+
+LowerInput training_input(const Config& config, const Prepared& prepared) {
+  return std::move(training_inputs(config, prepared)[0]);
 }
 
 Program compile_gradients(const Config& config, const Prepared& prepared) {
@@ -268,6 +284,11 @@ Program compile_evaluation(const Config& config, const Prepared& prepared) {
 
 Program compile_generation(const Config& config, const Prepared& prepared) {
   return lower(generation_graph(config, prepared), forward_only(prepared.schedule));
+}
+
+std::string layouts_text(const Config& config, const Prepared& prepared) {
+  const Graph step = training_graph(config, prepared);
+  return compile_layouts(step, schedule_for(step, prepared), compile_options(config, prepared));
 }
 
 std::string stages_text(const Config& config, const Prepared& prepared) {

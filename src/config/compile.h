@@ -9,6 +9,7 @@
 #include "config/config.h"
 #include "lower/input.h"
 #include "lower/lower.h"
+#include "penstock/layout.h"
 #include "penstock/plan_file.h"
 #include "penstock/program.h"
 #include "penstock/schedule.h"
@@ -23,7 +24,9 @@ struct Prepared {
   Schedule schedule;          // for a training step
   int microbatches = 1;       // in the schedule
   std::vector<int> replicas;  // number of devices of each actor, which share every micro-batch
-  int zero = 0, local = 1;    // how these devices hold state in shares: Sharding's level and local
+  // The axes over which the tensors of each of these devices are split: it is as many devices as their sizes' product.
+  std::vector<LayoutAxis> axes;
+  int zero = 0, local = 1;  // how these devices hold state in shares: Sharding's level and local
   std::vector<ParameterSpec> parameters;
   // A plan whose stages replace the model's own; the schedule then names its stages by their numbers in it.
   std::optional<PlanFile> plan;
@@ -34,11 +37,15 @@ Prepared prepare(const Config& config, const ModelRegistry& models);
 // The same with another table, on one device for each actor, or with another plan, whatever the configuration says of them.
 Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models);
 Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& models);
-// Replaces each actor's one device by pipeline.data nodes of pipeline.local devices, which hold in shares what pipeline.zero says.
+// Replaces each actor's one device by pipeline.data nodes of pipeline.local devices, which hold in shares what pipeline.zero says, and sets
+// the axes over which the tensors of each are split. Throws Error as axes_of.
 void spread_actors(const Config& config, Prepared& prepared);
 // The same on one device with the whole batch as one micro-batch: the reference that everything is compared with. A model whose
 // equal_batches() is true runs as many micro-batches as it was pipelined with, one after the other.
 Prepared prepare_sequential(const Config& config, const ModelRegistry& models, std::int64_t microbatches = 1);
+
+// How many devices each actor has: those that share its micro-batches, each times the members of the axes.
+std::vector<int> devices_of_actors(const Prepared& prepared);
 
 // The number of micro-batches into which the whole step is cut: each of the table's in as many parts as let every actor's devices share it.
 int step_microbatches(const Prepared& prepared);
@@ -64,7 +71,11 @@ Program compile_evaluation(const Config& config, const Prepared& prepared);
 Program compile_generation(const Config& config, const Prepared& prepared);
 
 // What the passes of lowering make the training program of: lower/passes.h shows what each of them leaves.
-LowerInput training_input(const Config& config, const Prepared& prepared);
+std::vector<LowerInput> training_inputs(const Config& config, const Prepared& prepared);  // of all members of the mesh's axes
+LowerInput training_input(const Config& config, const Prepared& prepared);                // of the first
+
+// The layouts of a training step along the mesh's axes, as text.
+std::string layouts_text(const Config& config, const Prepared& prepared);
 
 // The stage DAG of a training step as text: stages, tasks, and the bundles between them with their bytes.
 std::string stages_text(const Config& config, const Prepared& prepared);

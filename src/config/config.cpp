@@ -40,7 +40,7 @@ std::vector<std::string> names_of(const std::vector<ConfigKey>& keys, const std:
 }
 
 std::vector<Assignment> assignments_of(const toml::table& document, std::string_view file) {
-  static const std::vector<std::string> sections = {"model", "data", "train", "pipeline", "run"};
+  static const std::vector<std::string> sections = {"model", "data", "train", "pipeline", "layout", "run"};
   std::vector<Assignment> out;
   for (const auto& [section, node] : document) {
     const std::string place = place_text(file, section.source());
@@ -91,22 +91,27 @@ struct Assign {
     *target = *value;
   }
   void operator()(std::string* target) const {
+    check_one_axis();
     const auto value = from.value->value_exact<std::string>();
     if (!value) fail_type(key, from, "a text");
-    if (!key.words.empty() && std::find(key.words.begin(), key.words.end(), *value) == key.words.end())
-      fail_unknown(from.value_place, key.name.c_str(), *value, key.words);
+    check_word(*value, key.section == "layout" && value->empty());
     *target = *value;
   }
   void operator()(std::vector<std::string>* target) const {
     target->clear();
     if (const auto one = from.value->value_exact<std::string>()) {
+      check_word(*one, false);
       target->push_back(*one);
       return;
     }
     if (!from.value->is_array()) fail_type(key, from, "a list of texts");
     for (const toml::node& item : *from.value->as_array()) {
       if (!item.is_string()) fail_type(key, from, "a list of texts");
-      target->push_back(**item.as_string());
+      const std::string& text = **item.as_string();
+      check_word(text, false);
+      if (!key.words.empty() && std::find(target->begin(), target->end(), text) != target->end())
+        throw Error(concat(from.value_place, key.path(), " names ", quote(text), " twice"));
+      target->push_back(text);
     }
   }
   void operator()(std::vector<double>* target) const {
@@ -117,6 +122,25 @@ struct Assign {
     }
     if (!from.value->is_array()) fail_type(key, from, "a list of numbers");
     for (const toml::node& item : *from.value->as_array()) target->push_back(real(item, "a list of numbers"));
+  }
+
+  void check_word(const std::string& value, bool is_free) const {
+    if (is_free || key.words.empty() || std::find(key.words.begin(), key.words.end(), value) != key.words.end()) return;
+    const bool is_axis = key.section == "layout" || key.name == "axes";
+    fail_unknown(from.value_place, is_axis ? "axis" : key.name.c_str(), value, key.words);
+  }
+  // Throws Error where a dim is mapped to several axes, as a list or with commas.
+  void check_one_axis() const {
+    if (key.section != "layout") return;
+    std::vector<std::string> axes;
+    if (const auto text = from.value->value_exact<std::string>()) axes = split(*text, ',');
+    if (from.value->is_array())
+      for (const toml::node& item : *from.value->as_array())
+        if (item.is_string()) axes.push_back(**item.as_string());
+    if (axes.size() < 2) return;
+    throw Error(concat(from.value_place, key.path(), " names ", axes.size(),
+                       " axes: ", join(axes, ", ", [](const std::string& axis) { return std::string(trim(axis)); })),
+                {"a dim is split over one axis"});
   }
 
   double real(const toml::node& node, const char* wanted) const {
@@ -146,14 +170,25 @@ void choose_model(Config& config, const std::vector<Assignment>& assignments, co
   config.model.words = entry->second.words;
 }
 
+// Every name of a dim that the file or an override maps is a key of its own; whether the model has the dim is seen when there is a model.
+void add_dims(Config& config, const std::vector<Assignment>& assignments, const std::vector<Override>& overrides) {
+  constexpr std::string_view kPrefix = "layout.";
+  for (const Assignment& assignment : assignments)
+    if (assignment.section == "layout") config.layout.try_emplace(assignment.name);
+  for (const Override& override : overrides)
+    if (override.key.starts_with(kPrefix)) config.layout.try_emplace(override.key.substr(kPrefix.size()));
+}
+
 // The whole name of a key: "steps" -> "train.steps", where only one section has it.
 std::string full_key(const Override& override, const std::vector<ConfigKey>& keys) {
   std::vector<std::string> found;
   std::vector<std::string> known;
   for (const ConfigKey& key : keys) {
     if (override.key == key.path()) return override.key;
+    const bool is_short = override.key.find('.') == std::string::npos;
+    if (is_short && key.by_path) continue;
     if (override.key == key.name) found.push_back(key.path());
-    known.push_back(override.key.find('.') == std::string::npos ? key.name : key.path());
+    known.push_back(is_short ? key.name : key.path());
   }
   if (found.empty()) fail_unknown(override.source + ": ", "key", override.key, known);
   if (found.size() > 1) throw Error(concat(override.source, ": ", quote(override.key), " is in several sections"), {}, join(found, " or "));
@@ -262,31 +297,6 @@ int devices_of_actor(const Config& config) {
   return static_cast<int>(config.pipeline.data * config.pipeline.local);
 }
 
-std::vector<Override> parse_mesh(std::string_view text) {
-  const std::map<std::string, std::string> keys = {{"pipe", "pipeline.actors"}, {"data", "pipeline.data"}, {"local", "pipeline.local"}};
-  std::map<std::string, std::string> values;
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view axis = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(axis.size() + 1, rest.size()));
-    const std::size_t equal = axis.find('=');
-    const std::string name(trim(axis.substr(0, equal)));
-    if (equal == std::string_view::npos)
-      throw Error(concat("--mesh ", text, ": ", quote(std::string(axis)), " has no size"), {}, "--mesh pipe=2,data=2");
-    if (!keys.contains(name)) {
-      const std::string near = nearest(name, {"pipe", "data", "local"});
-      throw Error(concat("--mesh ", text, ": there is no axis ", quote(name)),
-                  {"there are pipe (actors), data (devices of each actor, or its nodes) and local (devices of each node)"},
-                  near.empty() ? "" : concat("did you mean ", near, "?"));
-    }
-    if (!values.emplace(name, trim(axis.substr(equal + 1))).second)
-      throw Error(concat("--mesh ", text, " names the axis ", name, " twice"));
-  }
-  if (values.empty()) throw Error("--mesh names no axis", {}, "--mesh pipe=2,data=2");
-  std::vector<Override> out;
-  for (const auto& [name, key] : keys) out.push_back({key, values.contains(name) ? values.at(name) : "1", "--mesh"});
-  return out;
-}
-
 Override parse_override(std::string_view text) {
   const std::size_t equal = text.find('=');
   if (equal == std::string_view::npos || equal == 0) throw Error(concat("--set needs key=value, this is ", quote(text)));
@@ -313,6 +323,7 @@ Config parse_config(std::string_view toml, std::string_view file, const std::vec
   for (const Override& override : overrides)
     if (override.key == "model.name" || override.key == "name") add(override, fixed);
   choose_model(config, assignments, models);
+  add_dims(config, assignments, overrides);
 
   const std::vector<ConfigKey> keys = all_keys(config);
   for (const Override& override : overrides)
@@ -359,7 +370,7 @@ std::string print(const Config& config) {
       out += concat(section.empty() ? "" : "\n", "[", key.section, "]\n");
       section = key.section;
     }
-    out += concat(key.name, " = ", value_text(key), "\n");
+    out += concat(toml_name(key.name), " = ", value_text(key), "\n");
   }
   return out;
 }

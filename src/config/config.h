@@ -45,6 +45,10 @@ struct Config {
     // Each actor has `data` nodes of `local` devices, which share every micro-batch. Both are 1 where a plan says how many devices each
     // actor has.
     std::int64_t data = 1, local = 1;
+    // Members of the axes over which each of these devices' tensors are split, as `layout` says, and the order of these axes in a device's
+    // number: the last varies fastest.
+    std::int64_t expert = 1, context = 1, tensor = 1;
+    std::vector<std::string> axes = {"expert", "context", "tensor"};
     // What these devices hold in shares (ZeRO): 0 nothing; 1 the optimiser state; 2 gradients too; 3 parameters too, and then nodes share
     // parameters and sums of gradients. -1: as the schedule says, which is 3 where it gathers parameters and otherwise 0.
     std::int64_t zero = -1;
@@ -63,6 +67,10 @@ struct Config {
     std::string update = "end";
     double deadline = 60;  // the most seconds that a device may wait for one thing
   } pipeline;
+  // The axis over which each named dim of the model is split; "": over none. Dims that are not here are whole, but the batch, which is
+  // split over data.
+  std::map<std::string, std::string> layout = {
+      {"experts", "expert"}, {"heads", "tensor"}, {"mlp", "tensor"}, {"sequence", "context"}, {"vocab", "tensor"}};
   struct Run {
     std::string out = "runs/gpt";
     std::int64_t checkpoint_every = 100;  // steps; 0: only at the end
@@ -82,11 +90,12 @@ struct Override {
 // Reads "train.steps=400", as in --set. Throws Error without '='.
 Override parse_override(std::string_view text);
 
-// Reads "pipe=2,data=4", as in --mesh: it sets pipeline.actors, pipeline.data and pipeline.local, 1 for those not named. Throws Error for
-// anything else.
+// Reads "pipe=2,data=4,tensor=2", as in --mesh: it sets pipeline.actors, data, local, tensor, context and expert, 1 for those not named,
+// and the order of the last three, pipeline.axes. Throws Error for anything else.
 std::vector<Override> parse_mesh(std::string_view text);
 
-int devices_of_actor(const Config& config);  // where no plan says it
+// Devices that share every micro-batch, each with rows of its own, where no plan says it. The axes of a layout multiply them.
+int devices_of_actor(const Config& config);
 
 // Throws Error with file:line:column (or the override's source): bad TOML, unknown model, unknown key (the nearest named), wrong type,
 // value out of range, batch not divisible by the micro-batches.

@@ -1,10 +1,12 @@
 #include "config/config_keys.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <map>
 
 #include "base/text.h"
+#include "config/mesh.h"
 
 namespace penstock {
 namespace {
@@ -67,6 +69,23 @@ ConfigKey choice(const char* section, const char* name, const char* meaning, std
   return key;
 }
 
+ConfigKey by_path(ConfigKey key) {
+  key.by_path = true;
+  return key;
+}
+
+ConfigKey axes_key(std::vector<std::string>* target) {
+  ConfigKey key{"pipeline", "axes", "", "order of these axes; members of the last are neighbours", target};
+  key.words = layout_axes();
+  return key;
+}
+
+ConfigKey layout_key(const std::string& dim, std::string* target) {
+  ConfigKey key{"layout", dim, "", concat("axis over which dims of the name ", quote(dim), " are split; \"\": none"), target};
+  key.words = layout_axes();
+  return by_path(std::move(key));
+}
+
 }  // namespace
 
 std::vector<ConfigKey> fixed_keys(Config& c) {
@@ -97,6 +116,10 @@ std::vector<ConfigKey> fixed_keys(Config& c) {
       {"pipeline", "actors", "actors", "that share the stages", &p.actors, 1, 4096},
       {"pipeline", "data", "devices", "of each actor, or its nodes where local says so", &p.data, 1, 4096},
       {"pipeline", "local", "devices", "of each node of an actor", &p.local, 1, 4096},
+      {"pipeline", "expert", "members", "of axis expert, over which [layout] splits tensors", &p.expert, 1, 4096},
+      by_path({"pipeline", "context", "members", "of axis context, likewise", &p.context, 1, 4096}),
+      {"pipeline", "tensor", "members", "of axis tensor, likewise", &p.tensor, 1, 4096},
+      axes_key(&p.axes),
       {"pipeline", "zero", "",
        "what an actor's devices hold in shares: 1 optimiser state, 2 and gradients, 3 and parameters; -1: by schedule", &p.zero, -1, 3},
       {"pipeline", "plan", "", "file of penstock plan: stages, actors, micro-batches and schedule", &p.plan},
@@ -127,8 +150,20 @@ std::vector<ConfigKey> all_keys(Config& c) {
   };
   for (auto& [name, value] : c.model.numbers) add(name, &value);
   for (auto& [name, value] : c.model.words) add(name, &value);
-  keys.insert(std::find_if(keys.begin(), keys.end(), [](const ConfigKey& key) { return key.section == "data"; }), own.begin(), own.end());
+  const auto insert_before = [&](const char* section, const std::vector<ConfigKey>& more) {
+    const auto place = std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& key) { return key.section == section; });
+    keys.insert(place, more.begin(), more.end());
+  };
+  insert_before("data", own);
+  std::vector<ConfigKey> layout;
+  for (auto& [dim, axis] : c.layout) layout.push_back(layout_key(dim, &axis));
+  insert_before("run", layout);
   return keys;
+}
+
+std::string toml_name(std::string_view name) {
+  const auto is_bare = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; };
+  return !name.empty() && std::all_of(name.begin(), name.end(), is_bare) ? std::string(name) : toml_text(name);
 }
 
 std::string value_text(const ConfigKey& key) {

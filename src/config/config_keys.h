@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct ConfigKey {
   Target target;
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
   std::vector<std::string> words = {};  // the only texts allowed; empty: any
+  // Whether an override names it by its whole path only, as its name alone is a model's: "layout.heads", "pipeline.context".
+  bool by_path = false;
 
   std::string path() const { return section + "." + name; }
 };
@@ -27,6 +30,8 @@ struct ConfigKey {
 std::vector<ConfigKey> fixed_keys(Config& config);
 std::vector<ConfigKey> all_keys(Config& config);
 
+// The name as TOML: quoted where it is no bare key.
+std::string toml_name(std::string_view name);
 // The value as TOML, which is JSON too.
 std::string value_text(const ConfigKey& key);
 

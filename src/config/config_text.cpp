@@ -11,6 +11,7 @@ std::vector<KeyLine> key_lines(const Config& config, const ModelRegistry& models
   Config copy = config, defaults;  // a copy because keys point into a configuration that they may change
   const ModelEntry& model = models.at(config.model.name);
   defaults.model = {config.model.name, model.numbers, model.words};
+  for (const auto& [dim, axis] : config.layout) defaults.layout.try_emplace(dim);  // without a default a dim is whole
   const std::vector<ConfigKey> keys = all_keys(copy), without = all_keys(defaults);
   std::vector<KeyLine> out;
   for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -25,7 +26,7 @@ std::vector<KeyLine> key_lines(const Config& config, const ModelRegistry& models
 std::string explained(const Config& config, const ModelRegistry& models) {
   constexpr std::size_t kMostAligned = 28;  // the most characters of a setting whose comment is aligned with the others'
   const std::vector<KeyLine> lines = key_lines(config, models);
-  const auto setting = [](const KeyLine& line) { return concat(line.name, " = ", line.value); };
+  const auto setting = [](const KeyLine& line) { return concat(toml_name(line.name), " = ", line.value); };
   std::size_t column = 0;
   for (const KeyLine& line : lines)
     if (setting(line).size() <= kMostAligned) column = std::max(column, setting(line).size());

@@ -86,18 +86,21 @@ void check_carried(std::size_t device, const HeldState& held, const HeldState& w
 // From pieces in any order.
 std::vector<std::byte> put_together(const std::vector<OwnedState>& owned) {
   std::vector<Piece> pieces;
-  for (const OwnedState& part : owned) pieces.push_back(parse_piece(part.name));
-  if (const std::string gap = gap_in(pieces); !gap.empty())
+  std::int64_t elements = 0;
+  const std::int64_t size = byte_size(owned.front().dtype);
+  for (const OwnedState& part : owned) {
+    pieces.push_back(parse_piece(part.name));
+    elements = std::max(elements, least_elements(pieces.back(), std::ssize(part.bytes) / size));
+  }
+  if (const std::string gap = gap_in(pieces, elements); !gap.empty())
     throw Error(concat("no device gave the elements ", gap, " of state ", quote(pieces.front().tensor)));
-  const std::int64_t bytes_each = static_cast<std::int64_t>(owned.front().bytes.size()) / (pieces.front().end - pieces.front().begin);
   for (std::size_t i = 0; i < pieces.size(); ++i)
-    if (static_cast<std::int64_t>(owned[i].bytes.size()) != bytes_each * (pieces[i].end - pieces[i].begin))
+    if (std::ssize(owned[i].bytes) != size * elements_of(pieces[i], elements))
       throw Error(concat("state ", quote(owned[i].name), " came with ", owned[i].bytes.size(), " bytes"));
   std::vector<std::byte> out;
-  for (const Cut& cut : cover(pieces, 0, end_of(pieces))) {
-    const Piece& piece = pieces[cut.piece];
-    const std::vector<std::byte>& bytes = owned[cut.piece].bytes;
-    out.insert(out.end(), bytes.begin() + (cut.begin - piece.begin) * bytes_each, bytes.begin() + (cut.end - piece.begin) * bytes_each);
+  for (const PieceCopy& copy : cover(pieces, {}, elements)) {
+    const auto from = owned[copy.piece].bytes.begin() + copy.from * size;
+    out.insert(out.end(), from, from + copy.count * size);
   }
   return out;
 }

@@ -11,7 +11,7 @@ namespace penstock {
 namespace {
 
 constexpr std::uint32_t kCommandMark = 0x31435350;  // "PSC1"
-constexpr std::uint32_t kReplyMark = 0x34525350;    // "PSR4"
+constexpr std::uint32_t kReplyMark = 0x35525350;    // "PSR5"
 
 class Writer {
  public:
@@ -232,6 +232,7 @@ std::vector<std::byte> encode(const Reply& reply) {
   for (const OwnedState& state : reply.state) {
     out.put(state.name);
     out.put(state.bytes);
+    out.put(state.dtype);
   }
   out.put(reply.stopping);
   return out.take();
@@ -249,10 +250,11 @@ Reply decode_reply(std::span<const std::byte> bytes) {
   }
   reply.report = get_report(in);
   reply.file = in.text();
-  reply.state.resize(in.length(16));
+  reply.state.resize(in.length(17));
   for (OwnedState& state : reply.state) {
     state.name = in.text();
     state.bytes = in.items<std::byte>();
+    state.dtype = in.choice(DType::boolean);
   }
   reply.stopping = in.flag();
   in.finish();

@@ -27,6 +27,7 @@ struct Command {
 struct OwnedState {
   std::string name;
   std::vector<std::byte> bytes;
+  DType dtype = DType::f32;
   bool operator==(const OwnedState&) const = default;
 };
 

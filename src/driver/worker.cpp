@@ -169,7 +169,7 @@ OwnedState Worker::copy_of(const std::string& name, std::uint64_t program) {
   const std::vector<Part> parts = state_parts();
   const auto part = std::ranges::find(parts, name, &Part::name);
   invariant(part != parts.end(), "a program owns a state that it has no part for");
-  return {name, bytes_of(*part)};
+  return {name, bytes_of(*part), part->type.dtype};
 }
 
 }  // namespace penstock

@@ -17,13 +17,15 @@ namespace {
 constexpr std::array kTaskKinds = {Kind::F, Kind::B, Kind::I, Kind::W, Kind::R};
 static_assert(kTaskKinds[static_cast<std::size_t>(Kind::R)] == Kind::R && static_cast<std::size_t>(Kind::R) + 1 == kTaskKinds.size());
 
+using TaskList = std::vector<StageTaskId>;
+
 // The tasks of one stage, by kind (none: it has none), and its light F; and which micro-batches its R recomputes.
 struct StageTasks {
-  std::array<StageTaskId, kTaskKinds.size()> of{};
-  StageTaskId light{};
+  std::array<TaskList, kTaskKinds.size()> of{};
+  TaskList light{};
   std::vector<bool> recomputed;
 
-  StageTaskId operator[](Kind kind) const { return of[static_cast<std::size_t>(kind)]; }
+  const TaskList& operator[](Kind kind) const { return of[static_cast<std::size_t>(kind)]; }
 };
 
 template <class Do>
@@ -36,44 +38,35 @@ void for_each_action(const LowerInput& input, const Do& act) {
 IdVector<StageId, StageTasks> tasks_of_stages(const LowerInput& input) {
   IdVector<StageId, StageTasks> out(input.dag.names.size());
   for (const StageId stage : out.ids()) {
-    for (Kind kind : kTaskKinds) out[stage].of[static_cast<std::size_t>(kind)] = input.dag.task(stage, kind);
-    out[stage].light = input.dag.task(stage, Kind::F, /*light=*/true);
+    for (Kind kind : kTaskKinds) out[stage].of[static_cast<std::size_t>(kind)] = input.dag.tasks_of(stage, kind);
+    out[stage].light = input.dag.tasks_of(stage, Kind::F, /*light=*/true);
     out[stage].recomputed.assign(input.table_microbatches(), false);
   }
   // A stage without an R of its own has nothing to recompute: its F stays whole.
   for_each_action(input, [&](ActorId, const Action& action, Unit unit) {
     StageTasks& stage = out[action.stage];
-    if (action.kind == Kind::R && stage[Kind::R]) stage.recomputed[unit.microbatch] = true;
+    if (action.kind == Kind::R && !stage[Kind::R].empty()) stage.recomputed[unit.microbatch] = true;
   });
   return out;
 }
 
-// The stage tasks that an action runs.
-std::vector<StageTaskId> tasks_of(const StageTasks& stage, Kind kind, Unit unit) {
-  std::vector<StageTaskId> out;
-  const auto add = [&](Kind which) {
-    if (stage[which]) out.push_back(stage[which]);
-  };
+// The stage tasks that an action runs, in order.
+TaskList tasks_of(const StageTasks& stage, Kind kind, Unit unit) {
   switch (kind) {
     case Kind::F:
-      if (stage.recomputed[unit.microbatch]) {
-        out.push_back(stage.light);
-      } else {
-        add(Kind::F);
-      }
-      break;
+      return stage.recomputed[unit.microbatch] ? stage.light : stage[kind];
     case Kind::I:
     case Kind::W:
     case Kind::R:
-      add(kind);
-      break;
-    case Kind::B:
-      for (Kind which : {Kind::B, Kind::I, Kind::W}) add(which);
-      break;
+      return stage[kind];
+    case Kind::B: {
+      TaskList out = stage[Kind::B];
+      for (Kind half : {Kind::I, Kind::W}) out.insert(out.end(), stage[half].begin(), stage[half].end());
+      return out;
+    }
     default:
-      break;  // communication is inferred
+      return {};  // communication is inferred
   }
-  return out;
 }
 
 // The rows under construction, and the instances of what the loop's tasks read and write.
@@ -160,7 +153,8 @@ void add_tasks(Rows& rows) {
   for (const StageTaskId t : runs.ids()) {
     const StageTask& task = rows.input.dag.tasks[t];
     rows.blocks.push_back(blocks_of(rows, task));
-    rows.task.push_back(runs[t] ? add_task(rows.draft, task.graph.name, on_blocks(rows, task, rows.blocks.back())) : TaskId());
+    rows.task.push_back(runs[t] && !task.collective ? add_task(rows.draft, task.graph.name, on_blocks(rows, task, rows.blocks.back()))
+                                                    : TaskId());
   }
 }
 
@@ -236,7 +230,10 @@ InstanceId gathered(Rows& rows, BlockId block, ActorId actor, StageId stage) {
 void run_task(Rows& rows, StageTaskId t, ActorId actor, StageId stage, Unit unit) {
   const StageTask& task = rows.stage_task(t);
   Run run = run_of(Opcode::run, stage, task.kind, unit);
-  run.task = rows.task[t];
+  if (task.collective)
+    make_collective(rows.input, task.graph.ops[0], run);
+  else
+    run.task = rows.task[t];
   for (BundleId b : task.reads)
     if (!member_of(rows, b).block) run.reads.push_back(read(rows, b, actor, unit));
   for (BlockId block : rows.blocks[t]) run.reads.push_back(gathered(rows, block, actor, stage));

@@ -79,6 +79,15 @@ void give_away(Draft& draft, const Places& p, Given& given, ValueId v) {
   given.groups.insert(p.group(v));
 }
 
+// A collective along an axis has an instance for what it reads and one for what it makes.
+void give_to_collectives(Draft& draft, const Places& p, Given& given) {
+  for (const Op& op : p.graph().ops) {
+    if (op.results.empty() || !p.value.arrives[op.results[0]]) continue;
+    give_away(draft, p, given, op.operands[0]);
+    give_away(draft, p, given, op.results[0]);
+  }
+}
+
 void give_to_others(const LowerInput& input, Draft& draft, const Places& p, Given& given) {
   for (const auto& [key, ops] : p.ops)
     for (std::size_t i : ops)
@@ -141,6 +150,7 @@ void give_to_gathers(const LowerInput& input, Draft& draft, const Places& p, Giv
 Given given_away(const LowerInput& input, Draft& draft, const Places& p) {
   Given given;
   for (const auto& [group, ops] : p.ops) given.groups.insert(group);
+  give_to_collectives(draft, p, given);
   give_to_others(input, draft, p, given);
   give_to_gathers(input, draft, p, given);
   for (const auto& [key, values] : given.clones) given.groups.insert(key);
@@ -154,6 +164,8 @@ IdVector<ValueId, bool> read_from_instances(const LowerInput& input, const Draft
     for (std::size_t i : ops)
       for (ValueId v : p.graph().ops[i].operands)
         if (p.group(v) != key && !p.early.contains(v)) out[v] = true;
+  for (const Op& op : p.graph().ops)
+    if (!op.results.empty() && p.value.arrives[op.results[0]]) out[op.operands[0]] = true;
   for (std::size_t o = first_output(p); o < p.graph().outputs.size(); ++o)
     if (!p.value.in_shares(p.graph().outputs[o])) out[p.graph().outputs[o]] = true;
   for (const InputId s : p.in_place.ids())
@@ -178,7 +190,7 @@ void put_states(const LowerInput& input, Draft& draft, const Places& p, const Ta
 // Values that others read, and on actor 0 the outputs that depend on no loop result.
 void put_values(Draft& draft, const Places& p, const IdVector<ValueId, bool>& is_read, const TaskGroup& key, Given& given, Outputs& out) {
   for (const auto& [v, instance] : given.exported)
-    if (p.group(v) == key && is_read[v]) out.push_back({v, {instance}});
+    if (p.group(v) == key && is_read[v] && !p.value.arrives[v]) out.push_back({v, {instance}});
   if (!given.clones.contains(key) || key.actor != ActorId(0)) return;
   for (std::size_t o = first_output(p); o < p.graph().outputs.size(); ++o) {
     const ValueId v = p.graph().outputs[o];
@@ -237,8 +249,8 @@ void put_share(Draft& draft, const Gather& gather, Fragment& fragment, const Fin
   run.writes.push_back({gather.share});
 }
 
-// Behind the task: its terms are summed over the devices, its shares given to all.
-void put_collectives(Draft& draft, const Places& p, const Given& given, const TaskGroup& key) {
+// Behind the task: its terms are summed over the devices, its shares given to all; and what is to be done along axes.
+void put_collectives(const LowerInput& input, Draft& draft, const Places& p, const Given& given, const TaskGroup& key) {
   const auto collective = [&](Opcode opcode, InstanceId from, Write to) {
     Run run;
     run.opcode = opcode;
@@ -250,6 +262,14 @@ void put_collectives(Draft& draft, const Places& p, const Given& given, const Ta
     if (p.value.is_term[v] && p.group(v) == key) collective(Opcode::all_reduce, instance, {instance, ResultMode::update});
   for (const Gather& gather : given.gathers)
     if (gather.group == key) collective(Opcode::all_gather, gather.share, {gather.gathered});
+  for (const Op& op : p.graph().ops) {
+    if (op.results.empty() || !p.value.arrives[op.results[0]] || p.group(op.results[0]) != key) continue;
+    Run run;
+    make_collective(input, op, run);
+    run.reads = {given.exported.at(op.operands[0])};
+    run.writes = {{given.exported.at(op.results[0])}};
+    put(draft, key, std::move(run));
+  }
 }
 
 void put_task(const LowerInput& input, Draft& draft, const Places& p, const Outputs& outputs, const Given& given, const TaskGroup& key) {
@@ -270,7 +290,7 @@ void put_task(const LowerInput& input, Draft& draft, const Places& p, const Outp
                                       : concat("after.", key.actor.value, ".", key.depth, key.alone ? ".alone" : "");
   run.task = add_task(draft, name, std::move(fragment.graph));
   put(draft, key, std::move(run));
-  put_collectives(draft, p, given, key);
+  put_collectives(input, draft, p, given, key);
 }
 
 // What was gathered goes where it lies, when nothing reads any more what lies there.

@@ -11,6 +11,7 @@
 #include "base/invariant.h"
 #include "lower/passes.h"
 #include "ops/definition.h"
+#include "program/piece.h"
 
 namespace penstock {
 namespace {
@@ -138,8 +139,13 @@ struct Sharers {
   ActorId actor_of_task(StageTaskId task) const { return actor[input.dag.tasks[task].stage]; }
 };
 
+// A member of an axis has a piece of the tensor.
+std::string tensor_of(const Graph& step, ValueId state) {
+  return parse_piece(step.values[state].name).tensor;
+}
+
 bool is_parameter(const Sharers& sharers, InputId state) {
-  const std::string& name = sharers.input.step.values[sharers.input.value(state)].name;
+  const std::string name = tensor_of(sharers.input.step, sharers.input.value(state));
   const std::vector<std::string>& others = sharers.sharding().parameters;
   return !sharers.readers[state].empty() || std::ranges::find(others, name) != others.end();
 }
@@ -202,7 +208,7 @@ void share_parameters(Draft& draft, const Sharers& sharers, const std::vector<st
   ShareBlock block;
   for (const std::string& name : names) {
     const auto found =
-        std::find_if(step.inputs.begin(), step.inputs.begin() + step.state, [&](ValueId v) { return step.values[v].name == name; });
+        std::find_if(step.inputs.begin(), step.inputs.begin() + step.state, [&](ValueId v) { return tensor_of(step, v) == name; });
     const InputId state(found - step.inputs.begin());
     invariant(sharers.input.is_state(state) && std::ranges::find(sharers.readers[state], StageId()) == sharers.readers[state].end(),
               "a sharded parameter is a state of every program, which only its stages read");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lower/lower.h"
+#include "lower/members.h"
 #include "lower/passes.h"
 #include "schedule/kinds.h"
 #include "stage/loop.h"
@@ -26,6 +27,10 @@ Sharding sharding_of(const Graph& step, const CompileOptions& options) {
   Sharding out{.level = options.zero, .local = options.local, .parameters = options.parameters, .blocks = options.blocks};
   if (out.level > 0 && out.parameters.empty()) out.parameters = floating_states_in_loop(step);
   return out;
+}
+
+LowerOptions lower_options(const Graph& step, const CompileOptions& options) {
+  return {.devices = options.devices, .sharding = sharding_of(step, options), .axes = options.axes, .dims = options.dims};
 }
 
 // Level 2 and 3 keep sums or parameters in shares between the runs of a stage, so the table has to say when they are whole.
@@ -55,25 +60,32 @@ Schedule forward_only(Schedule schedule) {
   return schedule;
 }
 
-LowerInput compile_input(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
-  LowerOptions lowering{.devices = options.devices, .sharding = sharding_of(step, options)};
+std::vector<LowerInput> compile_inputs(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
+  LowerOptions lowering = lower_options(step, options);
   Schedule table = gathering(schedule, options.zero);
   if (!has_backward(step)) {
     table = forward_only(std::move(table));
-    return lower_input(step, options.zero == 3 ? gathering(std::move(table), 3) : table, lowering);
+    return member_inputs(step, options.zero == 3 ? gathering(std::move(table), 3) : table, lowering);
   }
   if (options.recompute) lowering.recompute = prepare_stages(step).stages;
-  return lower_input(step, table, lowering);
+  return member_inputs(step, table, lowering);
+}
+
+std::string compile_layouts(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
+  return layouts_text(step, schedule, lower_options(step, options));
+}
+
+LowerInput compile_input(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
+  return std::move(compile_inputs(step, schedule, options)[0]);
 }
 
 Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
-  return lower(compile_input(step, schedule, options));
+  return lower(compile_inputs(step, schedule, options));
 }
 
 std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const Schedule& schedule, const CompileOptions& options) {
   if (options.zero < 3) return {};
-  return parameter_blocks(training, gathering(schedule, options.zero),
-                          {.devices = options.devices, .sharding = sharding_of(training, options)});
+  return parameter_blocks(training, gathering(schedule, options.zero), lower_options(training, options));
 }
 
 ModelPrograms compile(const Model& model, int batch, int context, const OptimiserOptions& optimiser, const Schedule& schedule,

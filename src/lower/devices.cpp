@@ -162,7 +162,7 @@ Run on_device(const Spread& s, const Run& run, ActorId actor, std::int32_t d, st
     write.instance = clone_for(s, write.instance, actor, d, part);
   }
   if (run.unit) out.unit.microbatch = run.unit.microbatch * s.input.parts + part;
-  if (is_collective(run.opcode)) out.group = group_of(s, run, actor, d, made.groups, draft);
+  if (is_collective(run.opcode) && run.axis < 0) out.group = group_of(s, run, actor, d, made.groups, draft);
   if (run.opcode == Opcode::run) take_shares(s, run, d, made.shared, draft, out);
   return out;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/invariant.h"
 #include "base/text.h"
 #include "schedule/kinds.h"
 
@@ -103,6 +104,24 @@ Share share_of(const ShareBlock& block, std::int32_t member, std::int32_t first,
   const std::int64_t begin = first * share - part_offset(slot, m);  // of the shares, in the member: bytes
   const auto element = [&](std::int64_t byte) { return std::clamp<std::int64_t>(byte / size, 0, elements); };
   return {false, element(begin), element(begin + count * share)};
+}
+
+void make_collective(const LowerInput& input, const Op& op, Run& run) {
+  for (const Opcode opcode : {Opcode::all_reduce, Opcode::all_gather, Opcode::reduce_scatter, Opcode::all_to_all})
+    if (name(opcode) == op.name) run.opcode = opcode;
+  invariant(is_collective(run.opcode), "an op that members do together is a collective of devices");
+  run.axis = input.axis(attribute<std::string>(op, "axis"));
+}
+
+std::int32_t LowerInput::members() const {
+  std::int32_t count = 1;
+  for (const MeshAxis& axis : axes) count *= static_cast<std::int32_t>(axis.size);
+  return count;
+}
+
+std::int32_t LowerInput::axis(std::string_view name) const {
+  const auto found = std::ranges::find(axes, name, &MeshAxis::name);
+  return found == axes.end() ? -1 : static_cast<std::int32_t>(found - axes.begin());
 }
 
 bool is_beside(const Run& run) {

@@ -74,7 +74,8 @@ struct Run {
   Kind kind = Kind::F;
   Unit unit{};
   std::int32_t port = -1;   // output
-  std::int32_t group = -1;  // collectives, from the pass `devices` on: position in Draft::groups
+  std::int32_t axis = -1;   // collectives along an axis of the mesh: which of LowerInput::axes
+  std::int32_t group = -1;  // collectives, once devices are known: position in Draft::groups
   // An action of the table that a later pass puts something in the place of, or nothing: OFFLOAD, RELOAD, REDUCE_GRAD, U.
   bool placeholder = false;
   std::vector<InstanceId> reads{};
@@ -149,6 +150,9 @@ bool is_all_of_block(const Draft& draft, const Instance& instance);
 std::int64_t share_bytes(const ShareBlock& block, std::int32_t devices);  // a multiple of kAlignment
 // The share of `count` devices from `first` on.
 Share share_of(const ShareBlock& block, std::int32_t member, std::int32_t first, std::int32_t count, std::int32_t devices);
+
+// Makes the run what a collective op says: all members of an axis of the mesh take part.
+void make_collective(const LowerInput& input, const Op& op, Run& run);
 
 // Whether it takes the device no time, or next to none: what is to be gathered is put in its place, a sum's part to the others.
 bool is_beside(const Run& run);

@@ -1,11 +1,13 @@
 // What all passes of lowering read and none changes.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "lower/lower.h"
 #include "penstock/compile.h"
 #include "penstock/id.h"
+#include "penstock/ops.h"
 #include "stage/stages.h"
 
 namespace penstock {
@@ -18,8 +20,12 @@ struct LowerInput {
   std::size_t loop = 0;                        // index of the accumulate in step.ops
   IdVector<ActorId, std::int32_t> group_size;  // devices
   std::int32_t parts = 1;  // of each of the table's micro-batches: the least that each group can share; one is a micro-batch of the step
-  std::int32_t microbatches = 1;        // of the step
-  std::int32_t local = 1;               // Sharding::local, at level 3
+  std::int32_t microbatches = 1;  // of the step
+  std::int32_t local = 1;         // Sharding::local, at level 3
+  // Where the mesh has axes inside of an actor, all of this is what one of their members does: its place along each.
+  std::vector<MeshAxis> axes;
+  std::vector<std::int64_t> place;
+  IdVector<InputId, bool> is_copy;      // states that another member owns, which has the same
   IdVector<ValueId, InputId> input_of;  // of the step; none: it is computed
 
   const Op& loop_op() const { return step.ops[loop]; }
@@ -28,13 +34,25 @@ struct LowerInput {
   std::int32_t table_microbatches() const { return microbatches / parts; }
   bool is_state(InputId input) const { return input && input.value < step.state; }
   ValueId value(InputId input) const { return step.inputs[input.index()]; }
+  std::int32_t members() const;
+  // Position in `axes`; -1: there is none of this name.
+  std::int32_t axis(std::string_view name) const;
   // Operand of the loop, as an input of the step; none: it is computed before the loop.
   InputId input_of_operand(std::int32_t operand) const { return input_of[loop_op().operands[operand]]; }
 };
 
+// Two halves of lower_input, between which a step becomes its members': the step with its stages, as many as the schedule has; and both
+// held against each other.
+StagedStep staged_step(const Graph& traced, const Schedule& schedule, const LowerOptions& options);
+LowerInput staged_input(StagedStep staged, const Schedule& schedule, const LowerOptions& options);
 // The step as the passes read it: cut for the schedule, and both held against each other. Throws Error as lower() does.
 LowerInput lower_input(const Graph& step, const Schedule& schedule, const LowerOptions& options = {});
-// The input of the passes for compile(step, schedule, options). Throws Error as that does.
+// The inputs of the passes for compile(step, schedule, options), one for each member of the mesh's axes (lower/members.h). Throws Error as
+// that does.
+std::vector<LowerInput> compile_inputs(const Graph& step, const Schedule& schedule, const CompileOptions& options);
+// Their layouts as text.
+std::string compile_layouts(const Graph& step, const Schedule& schedule, const CompileOptions& options);
+// Of the first member.
 LowerInput compile_input(const Graph& step, const Schedule& schedule, const CompileOptions& options);
 
 }  // namespace penstock

@@ -4,10 +4,12 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "lower/members.h"
 #include "lower/passes.h"
 #include "ops/definition.h"
 #include "ops/verify.h"
 #include "penstock/error.h"
+#include "program/piece.h"
 #include "stage/loop.h"
 #include "transform/passes.h"
 
@@ -92,10 +94,10 @@ std::vector<bool> recomputed_stages(const Schedule& schedule, std::size_t stages
   return stages_with(schedule, stages, {Kind::R});
 }
 
-StagedStep prepare_stages(const Graph& traced, bool hoist) {
+StagedStep prepare_stages(const Graph& traced, bool hoist, bool constraints) {
   verify(traced);
   // Dead code first: what nobody reads must not take part in placing stages.
-  Graph step = eliminate_dead_code(traced);
+  Graph step = eliminate_dead_code(constraints ? traced : drop_constraints(traced));
   check_no_collectives(step);
   // Work that is the same for every micro-batch leaves the loop; it would be done once per micro-batch, and it blurs stages.
   if (hoist) step = hoist_invariants(step);
@@ -110,9 +112,13 @@ StageDag cut_for(const StagedStep& step, const Schedule& schedule, const LowerOp
              {.sums_in_w = parts_of(options.devices) > 1, .gathered = options.sharding.level == 3});
 }
 
-LowerInput lower_input(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
-  StagedStep staged = prepare_stages(traced, options.sharding.level < 3);
+StagedStep staged_step(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+  StagedStep staged = prepare_stages(traced, options.sharding.level < 3, !options.axes.empty());
   check_stage_count(schedule, staged.stages);
+  return staged;
+}
+
+LowerInput staged_input(StagedStep staged, const Schedule& schedule, const LowerOptions& options) {
   // After the merging of common subexpressions, which would undo it.
   if (!options.recompute.empty()) {
     Op& loop = staged.step.ops[loop_of(staged.step)];
@@ -124,23 +130,25 @@ LowerInput lower_input(const Graph& traced, const Schedule& schedule, const Lowe
   return input;
 }
 
+LowerInput lower_input(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+  return staged_input(staged_step(traced, schedule, options), schedule, options);
+}
+
 std::vector<std::vector<std::string>> parameter_blocks(const Graph& training_step, const Schedule& schedule, const LowerOptions& options) {
-  StagedStep staged = prepare_stages(training_step, options.sharding.level < 3);
-  check_stage_count(schedule, staged.stages);
-  const LowerInput input = input_of(std::move(staged), schedule, options);
+  const LowerInput input = std::move(member_inputs(training_step, schedule, options)[0]);
   Draft draft;
   find_blocks(input, draft);
   std::vector<std::vector<std::string>> out;
   for (const ShareBlock& block : draft.blocks) {
     if (block.parameters.empty()) continue;
     std::vector<std::string>& names = out.emplace_back();
-    for (InputId parameter : block.parameters) names.push_back(input.step.values[input.value(parameter)].name);
+    for (InputId parameter : block.parameters) names.push_back(parse_piece(input.step.values[input.value(parameter)].name).tensor);
   }
   return out;
 }
 
 Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
-  return lower(lower_input(traced, schedule, options));
+  return lower(member_inputs(traced, schedule, options));
 }
 
 }  // namespace penstock

@@ -1,8 +1,11 @@
 // Stage DAG + schedule -> program.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
+#include "penstock/layout.h"
 #include "penstock/program.h"
 #include "penstock/schedule.h"
 #include "stage/stages.h"
@@ -27,6 +30,10 @@ struct LowerOptions {
   // the table's micro-batches.
   std::vector<int> devices = {};
   Sharding sharding = {};
+  // Further axes of the mesh, inside of each device of an actor: such a device becomes as many as the axes' sizes multiply to, the last
+  // axis varying fastest. And what the model calls the dims of its parameters, by name.
+  std::vector<LayoutAxis> axes = {};
+  std::map<std::string, std::vector<DimName>> dims = {};
   std::vector<std::string> recompute = {};  // stages whose backward computes again all that it reads of F; such a stage has no R
 };
 
@@ -34,8 +41,9 @@ struct LowerOptions {
 int parts_of(const std::vector<int>& devices);
 
 // The passes before the cut: the step as lower() cuts it. Not `hoist`: what is computed of the parameters alone stays in the loop, as it
-// does where no device holds them whole (Sharding's level 3). Throws Error where it is no sound graph or a stage cannot be inferred.
-StagedStep prepare_stages(const Graph& traced, bool hoist = true);
+// does where no device holds them whole (Sharding's level 3). Where the mesh has axes, `constraints` stay for them. Throws Error where it
+// is no sound graph or a stage cannot be inferred.
+StagedStep prepare_stages(const Graph& traced, bool hoist = true, bool constraints = false);
 
 // Stages whose backward the table splits anywhere.
 std::vector<bool> split_stages(const Schedule& schedule, std::size_t stages);

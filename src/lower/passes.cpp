@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "base/words.h"
+#include "lower/members.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -69,6 +70,15 @@ Program lower(const LowerInput& input) {
   Draft draft;
   run_passes(input, draft);
   return program_of(input, std::move(draft));
+}
+
+Program lower(const std::vector<LowerInput>& members) {
+  if (members.size() == 1) return lower(members[0]);
+  std::vector<Draft> drafts(members.size());
+  for (std::size_t m = 0; m < members.size(); ++m) run_passes(members[m], drafts[m], "devices");
+  Draft draft = join_members(members, std::move(drafts));
+  run_passes(members[0], draft);
+  return program_of(members[0], std::move(draft));
 }
 
 Program lower_rest(const LowerInput& input, Draft draft) {

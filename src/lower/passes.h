@@ -27,8 +27,9 @@ void run_passes(const LowerInput& input, Draft& draft, std::string_view last = {
 
 // The program that a draft after the last pass says, planned and verified.
 Program program_of(const LowerInput& input, Draft draft);
-// All of lowering.
+// All of lowering: of one input, or of all members' (lower/members.h).
 Program lower(const LowerInput& input);
+Program lower(const std::vector<LowerInput>& members);
 // The rest of lowering. Throws Error unless the draft is one of this input, as verify() of it does.
 Program lower_rest(const LowerInput& input, Draft draft);
 

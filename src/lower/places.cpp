@@ -9,6 +9,7 @@
 // A state that is updated ahead of that (adamw_ahead) is written over there too, and once more, after the loop, by the op that validates it
 // (OpDefinition::revises). What a stage adds to the norm is a task before the one that updates ahead, so that it is sent meanwhile.
 // State is owned by one actor; actors that only read it have copies.
+// What a collective along an axis of the mesh makes is there behind the task that makes its operand; who reads it is a later task, too.
 // A sum over all elements of what an actor's devices hold in shares (blocks.cpp) is one term on each device. What reads it is a later task,
 // as if it came from elsewhere: the terms are summed in between.
 #include "lower/places.h"
@@ -90,6 +91,7 @@ ValueFacts facts_of(const LowerInput& input, const Draft& draft, const Outside& 
   facts.group.resize(values);
   facts.member.resize(values);
   facts.is_term.resize(values);
+  facts.arrives.resize(values);
   const std::set<std::pair<ActorId, StageId>> updates = updates_of(draft);
   for (const auto& [value, place] : outside.partial) {
     facts.dependent[value] = true;
@@ -97,7 +99,11 @@ ValueFacts facts_of(const LowerInput& input, const Draft& draft, const Outside& 
   }
   for (const Op& op : graph.ops) {
     const bool any = std::ranges::any_of(op.operands, [&](ValueId v) { return facts.dependent[v]; });
-    for (ValueId result : op.results) facts.dependent[result] = any;
+    const OpDefinition* definition = find_op(op.name);
+    for (ValueId result : op.results) {
+      facts.dependent[result] = any;
+      facts.arrives[result] = any && definition && definition->collective;
+    }
   }
   facts.origin = facts.group;
   note_members(input, draft, outside, facts);
@@ -262,7 +268,7 @@ TaskGroup group_of(const Decided& d, const Op& op, ActorId actor, InputId writte
   for (ValueId v : op.operands) {
     if (!d.facts.dependent[v]) continue;
     const TaskGroup& from = d.facts.group[v];
-    const bool waits = from.actor != actor || (d.facts.is_term[v] && !adds_terms(d.facts, op));
+    const bool waits = from.actor != actor || d.facts.arrives[v] || (d.facts.is_term[v] && !adds_terms(d.facts, op));
     group.depth = std::max(group.depth, from.depth + waits);
     update = !update || *update == from.update ? from.update : StageId();
     group.ahead = group.ahead || from.ahead;
@@ -283,6 +289,10 @@ GroupOps place_ops(const LowerInput& input, const Graph& graph, ValueFacts& fact
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
     const Op& op = graph.ops[i];
     if (!depends(facts, op)) continue;
+    if (facts.arrives[op.results[0]]) {
+      facts.group[op.results[0]] = facts.group[op.operands[0]];
+      continue;
+    }
     const Decided decided{input, graph, facts, state};
     const ActorId actor = actor_for(decided, op, written[i]);
     const TaskGroup group = group_of(decided, op, actor, written[i]);
@@ -303,7 +313,7 @@ IdVector<ValueId, bool> awaited_values(const Graph& graph, const ValueFacts& fac
     const Op& op = graph.ops[i];
     if (!depends(facts, op)) continue;
     const TaskGroup& group = facts.group[op.results[0]];
-    const bool needed = std::ranges::any_of(op.results, [&](ValueId v) { return awaited[v]; });
+    const bool needed = facts.arrives[op.results[0]] || std::ranges::any_of(op.results, [&](ValueId v) { return awaited[v]; });
     for (ValueId v : op.operands) {
       if (!facts.dependent[v]) continue;
       const TaskGroup& from = facts.group[v];
@@ -371,7 +381,7 @@ bool is_written_in_place(const Places& p, ActorId home, const std::set<TaskGroup
 void decide_in_place(const LowerInput& input, Places& p) {
   const IdVector<InputId, std::set<TaskGroup>> readers = reading_groups(input, p);
   const IdVector<ValueId, int> uses = use_counts(p.graph());
-  const auto in_place = [&](InputId s, ValueId v) { return is_written_in_place(p, p.state.home[s], readers[s], v); };
+  const auto in_place = [&](InputId s, ValueId v) { return !p.value.arrives[v] && is_written_in_place(p, p.state.home[s], readers[s], v); };
   for (const InputId s : p.state.home.ids()) {
     const ValueId next = p.graph().outputs[s.value], early = revised(p.graph(), p.value, next);
     p.in_place.push_back(in_place(s, next));

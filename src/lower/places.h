@@ -35,6 +35,7 @@ struct ValueFacts {
   IdVector<ValueId, TaskGroup> group{};   // of partial sums: where they are
   IdVector<ValueId, Member> member{};     // where devices hold it in shares
   IdVector<ValueId, bool> is_term{};      // each device has a term of it, to be summed behind its group
+  IdVector<ValueId, bool> arrives{};      // a collective along an axis makes it, behind its operand's group
   IdVector<ValueId, TaskGroup> origin{};  // of what is held in shares, and its terms: where the gradient is
 
   bool in_shares(ValueId v) const { return bool(member[v].block); }

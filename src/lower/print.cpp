@@ -74,6 +74,7 @@ std::string text_of(const Draft& draft, const Run& run, const IdVector<InstanceI
   const auto write = [&](const Write& w) { return concat(draft_text::kModes[static_cast<std::size_t>(w.mode)], " ", handle(w.instance)); };
   out += concat(run.opcode == Opcode::run ? "(" : " (", join(run.reads, ", ", handle), ") -> (", join(run.writes, ", ", write), ")");
   if (run.port >= 0) out += concat(" port ", run.port);
+  if (run.axis >= 0) out += concat(" along ", run.axis);
   if (run.group >= 0) out += concat(" in ", run.group);
   return out;
 }

@@ -86,7 +86,7 @@ void check_run(const Check& c, ActorId actor, std::size_t number) {
   } else if (!is_collective(run.opcode) && reads != writes) {
     c.fail(actor, number, concat(name(run.opcode), " between instances of different types"));
   }
-  if (is_collective(run.opcode) && c.reached("devices") && (run.group < 0 || run.group >= std::ssize(c.draft.groups)))
+  if (is_collective(run.opcode) && c.reached("devices") && run.axis < 0 && (run.group < 0 || run.group >= std::ssize(c.draft.groups)))
     c.fail(actor, number, concat("there is no group ", run.group));
 }
 
@@ -257,6 +257,7 @@ void verify(const LowerInput& input, const Draft& draft) {
   if (!draft.after.empty()) find_pass(draft.after);
   std::int32_t rows = 0;
   for (std::int32_t size : input.group_size) rows += c.reached("devices") ? size : 1;
+  if (c.reached("transfers")) rows *= input.members();
   if (c.reached("actions") && std::ssize(draft.actors) != rows)
     c.fail("rows", concat("there are ", draft.actors.size(), ", the table and its groups have ", rows));
   for (const InstanceId i : draft.instances.ids()) check_instance(c, i);

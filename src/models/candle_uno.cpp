@@ -23,9 +23,10 @@ class CandleUno : public Model {
     for (std::int64_t branch = 0; branch < stages_.branches; ++branch) {
       auto& layers = branches_.emplace_back();
       for (std::int64_t layer = 0; layer < stages_.layers; ++layer)
-        layers.push_back(relu_layer(specs_, concat("branch.", branch, ".layer.", layer), width_, width_, master_));
+        layers.push_back(
+            relu_layer(specs_, concat("branch.", branch, ".layer.", layer), width_, width_, master_, layer_dims(layer, stages_.layers)));
     }
-    head_.emplace(last_layer(specs_, "head", stages_.branches * width_, 1, master_));
+    head_.emplace(last_layer(specs_, "head", stages_.branches * width_, 1, master_, {{"embed", stages_.branches}, {}}));
   }
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }

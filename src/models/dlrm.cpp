@@ -33,15 +33,20 @@ class Dlrm : public Model {
       : c_(read(options)), stages_{options.size("branches"), options.size("layers"), options.stages} {
     check_stages("dlrm", options, stages_.most(), concat(stages_.branches, " dense branches of ", stages_.layers, " layers"));
     for (std::int64_t branch = 0; branch < stages_.branches; ++branch) {
-      tables_.emplace_back(specs_, concat("emb_l.", branch), c_.rows, c_.embedding, 1, c_.master);
+      tables_.emplace_back(specs_, concat("emb_l.", branch), c_.rows, c_.embedding, 1, c_.master, DimName{"rows"});
       auto& layers = dense_.emplace_back();
       for (std::int64_t layer = 0; layer < stages_.layers; ++layer)
-        layers.push_back(relu_layer(specs_, concat("bot_l.", branch, ".", layer), c_.width, c_.width, c_.master));
+        layers.push_back(
+            relu_layer(specs_, concat("bot_l.", branch, ".", layer), c_.width, c_.width, c_.master, layer_dims(layer, stages_.layers)));
     }
     std::int64_t in = stages_.branches * (c_.bag * c_.embedding + c_.width);
-    for (std::int64_t layer = 0; layer < c_.post; ++layer, in = c_.width)
-      post_.push_back(relu_layer(specs_, concat("top_l.", layer), in, c_.width, c_.master));
-    post_.push_back(last_layer(specs_, concat("top_l.", c_.post), in, 1, c_.master));
+    // What the first of the last layers reads is put together of parts that differ, so this dim has no name.
+    for (std::int64_t layer = 0; layer < c_.post; ++layer, in = c_.width) {
+      LayerDims dims = layer_dims(layer, c_.post);
+      if (layer == 0) dims.in = {};
+      post_.push_back(relu_layer(specs_, concat("top_l.", layer), in, c_.width, c_.master, dims));
+    }
+    post_.push_back(last_layer(specs_, concat("top_l.", c_.post), in, 1, c_.master, {{"embed"}, {}}));
   }
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }

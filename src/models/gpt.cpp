@@ -38,24 +38,28 @@ Tensor drop(const Config& c, Tensor x, const Model::Batch& batch, std::int64_t o
   return dropout(x, c.dropout, random_key(batch.seed, batch.step, op), batch.rows);
 }
 
+nn::LayerNorm norm(std::vector<ParameterSpec>& specs, std::string path, const Config& c) {
+  return {specs, std::move(path), c.width, c.master, 1e-5, {"embed"}};
+}
+
 class Block {
  public:
   Block(std::vector<ParameterSpec>& specs, std::int64_t number, const Config& c)
       : path_(concat("h.", number)),
         number_(number),
-        ln_1_(specs, path_ + ".ln_1", c.width, c.master),
-        c_attn_(specs, path_ + ".attn.c_attn", c.width, 3 * c.width, c.deviation, c.master),
-        attn_c_proj_(specs, path_ + ".attn.c_proj", c.width, c.width, c.last_deviation(), c.master),
-        ln_2_(specs, path_ + ".ln_2", c.width, c.master),
-        c_fc_(specs, path_ + ".mlp.c_fc", c.width, 4 * c.width, c.deviation, c.master),
-        mlp_c_proj_(specs, path_ + ".mlp.c_proj", 4 * c.width, c.width, c.last_deviation(), c.master) {}
+        ln_1_(norm(specs, path_ + ".ln_1", c)),
+        c_attn_(specs, path_ + ".attn.c_attn", c.width, 3 * c.width, c.deviation, c.master, {"embed"}, {"heads", 3, c.heads}),
+        attn_c_proj_(specs, path_ + ".attn.c_proj", c.width, c.width, c.last_deviation(), c.master, {"heads", 1, c.heads}, {"embed"}),
+        ln_2_(norm(specs, path_ + ".ln_2", c)),
+        c_fc_(specs, path_ + ".mlp.c_fc", c.width, 4 * c.width, c.deviation, c.master, {"embed"}, {"mlp"}),
+        mlp_c_proj_(specs, path_ + ".mlp.c_proj", 4 * c.width, c.width, c.last_deviation(), c.master, {"mlp"}, {"embed"}) {}
 
   Tensor operator()(const Config& c, const Parameters& p, Tensor x, const Model::Batch& batch) const {
     const Origin origin(path_);
     const Tensor mixed = causal_self_attention(c_attn_(p, ln_1_(p, x)), c.heads);
-    x = x + drop(c, attn_c_proj_(p, mixed), batch, 2 * number_ + 1);
+    x = residual(x + drop(c, attn_c_proj_(p, mixed), batch, 2 * number_ + 1));
     const Tensor hidden = gelu(c_fc_(p, ln_2_(p, x)), c.gelu);
-    return x + drop(c, mlp_c_proj_(p, hidden), batch, 2 * number_ + 2);
+    return residual(x + drop(c, mlp_c_proj_(p, hidden), batch, 2 * number_ + 2));
   }
 
  private:
@@ -71,11 +75,12 @@ class Gpt : public Model {
  public:
   explicit Gpt(const ModelOptions& options)
       : c_(read(options)),
-        wte_(specs_, "wte", c_.vocabulary, c_.width, c_.deviation, c_.master),
-        wpe_(specs_, "wpe", c_.context, c_.width, c_.deviation, c_.master) {
+        wte_(specs_, "wte", c_.vocabulary, c_.width, c_.deviation, c_.master, {"vocab"}, {"embed"}),
+        wpe_(specs_, "wpe", c_.context, c_.width, c_.deviation, c_.master, {"position"}, {"embed"}) {
     for (std::int64_t i = 0; i < c_.layers; ++i) blocks_.emplace_back(specs_, i, c_);
-    ln_f_.emplace(specs_, "ln_f", c_.width, c_.master);
-    if (!c_.tied) head_.emplace(specs_, "lm_head", c_.width, c_.vocabulary, c_.deviation, false, c_.master);
+    ln_f_ = norm(specs_, "ln_f", c_);
+    if (!c_.tied)
+      head_.emplace(specs_, "lm_head", c_.width, c_.vocabulary, c_.deviation, false, c_.master, DimName{"embed"}, DimName{"vocab"});
   }
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }
@@ -109,7 +114,7 @@ class Gpt : public Model {
       throw Error(concat("gpt has ", c_.context, " positions, but the batch is ", length, " tokens long"), {},
                   "raise the model's context, or shorten the sequences");
     const Tensor x = wte_(p, batch.tokens) + slice(p[wpe_.at("weight")], 0, 0, length);
-    return drop(c_, to(x, c_.compute), batch, 0);
+    return residual(drop(c_, to(x, c_.compute), batch, 0));
   }
 
   Tensor head(const Parameters& p, Tensor x) const {

@@ -27,6 +27,10 @@ Tensor causal_self_attention(Tensor qkv, std::int64_t heads) {
   return self_attention(qkv, heads, true);
 }
 
+Tensor residual(Tensor x) {
+  return constrain(x, {"batch", "sequence", "embed"});
+}
+
 Tensor token_loss(Tensor logits, Tensor targets) {
   const Tensor rows = reshape(logits, {-1, logits.size(-1)});
   return cross_entropy(rows.dtype() == DType::f64 ? rows : to(rows, DType::f32), reshape(targets, {-1}));
@@ -46,12 +50,19 @@ std::string BranchStages::of(std::int64_t branch, std::int64_t layer) const {
   return stage_name(spread(layer, layers, end - first, first));
 }
 
-nn::Linear relu_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype) {
-  return {specs, std::move(path), in, out, std::sqrt(2.0 / static_cast<double>(in)), false, dtype};
+LayerDims layer_dims(std::int64_t i, std::int64_t layers) {
+  if (i % 2 == 1) return {{"mlp"}, {"embed"}};
+  return {{"embed"}, {i + 1 < layers ? "mlp" : "embed"}};
 }
 
-nn::Linear last_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype) {
-  return {specs, std::move(path), in, out, 1 / std::sqrt(static_cast<double>(in)), false, dtype};
+nn::Linear relu_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
+                      const LayerDims& dims) {
+  return {specs, std::move(path), in, out, std::sqrt(2.0 / static_cast<double>(in)), false, dtype, dims.in, dims.out};
+}
+
+nn::Linear last_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
+                      const LayerDims& dims) {
+  return {specs, std::move(path), in, out, 1 / std::sqrt(static_cast<double>(in)), false, dtype, dims.in, dims.out};
 }
 
 std::vector<DataPort> image_ports(std::int64_t size, std::int64_t classes, DType dtype) {

@@ -12,6 +12,9 @@ namespace penstock {
 Tensor self_attention(Tensor qkv, std::int64_t heads, bool is_causal);
 Tensor causal_self_attention(Tensor qkv, std::int64_t heads);
 
+// x [batch, length, width] with the names of its dims: the stream to which a transformer's layers add.
+Tensor residual(Tensor x);
+
 // The summed loss of logits [batch, length, vocabulary], computed in at least f32.
 Tensor token_loss(Tensor logits, Tensor targets);
 
@@ -19,6 +22,13 @@ Tensor token_loss(Tensor logits, Tensor targets);
 std::string stage_name(std::int64_t number);
 // The stage of part i of `parts`, when the parts are spread evenly over the stages first..first+stages-1.
 std::int64_t spread(std::int64_t i, std::int64_t parts, std::int64_t stages, std::int64_t first = 0);
+
+// The names of the dims of layer i of a row of `layers` layers of one width. They go in pairs, between whose layers lies "mlp", and around
+// which lies "embed"; a layer without another has "embed" on both sides.
+struct LayerDims {
+  DimName in, out;
+};
+LayerDims layer_dims(std::int64_t i, std::int64_t layers);
 
 // Stages for parallel branches of `layers` layers and the join after them. With more stages than branches each branch has stages of its
 // own, and the join has the last one; otherwise the branches are spread over all stages, and the join is with the last of them. Numbers
@@ -31,8 +41,10 @@ struct BranchStages {
 };
 
 // A layer without bias that a relu follows (initialised after He et al. 2015), and one for the end of a model.
-nn::Linear relu_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype);
-nn::Linear last_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype);
+nn::Linear relu_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
+                      const LayerDims& dims = {});
+nn::Linear last_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
+                      const LayerDims& dims = {});
 
 // [batch, length, width] to [batch, heads, length, width/heads], and back.
 Tensor split_heads(Tensor x, std::int64_t heads);

@@ -14,12 +14,14 @@ class Mlp : public Model {
   explicit Mlp(const ModelOptions& options)
       : stages_(options.stages),
         compute_(options.compute),
-        embedding_(specs_, "embedding", options.size("vocabulary"), options.size("width"), 1, options.master()) {
+        embedding_(specs_, "embedding", options.size("vocabulary"), options.size("width"), 1, options.master(), {"vocab"}, {"embed"}) {
     const std::int64_t layers = options.size("layers"), width = options.size("width");
     check_stages("mlp", options, layers, concat(layers, layers == 1 ? " layer" : " layers"));
     for (std::int64_t i = 0; i < layers; ++i) {
-      const std::int64_t out = i + 1 < layers ? width : options.size("vocabulary");
-      layers_.emplace_back(specs_, concat("layers.", i), width, out, 1 / std::sqrt(static_cast<double>(width)), true, options.master());
+      const bool is_last = i + 1 == layers;
+      const LayerDims dims = is_last ? LayerDims{{"embed"}, {"vocab"}} : layer_dims(i, layers - 1);
+      layers_.emplace_back(specs_, concat("layers.", i), width, is_last ? options.size("vocabulary") : width,
+                           1 / std::sqrt(static_cast<double>(width)), true, options.master(), dims.in, dims.out);
     }
   }
 

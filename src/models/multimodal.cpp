@@ -33,8 +33,9 @@ Config read(const ModelOptions& options) {
   return c;
 }
 
-nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, const Config& c) {
-  return {specs, std::move(path), in, out, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, c.master};
+nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, const Config& c,
+                 const LayerDims& dims) {
+  return {specs, std::move(path), in, out, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, c.master, dims.in, dims.out};
 }
 
 // One transformer layer in three parts, attn, up and down, between which a planner may cut.
@@ -44,12 +45,12 @@ class Layer {
       : attn_(path + ".attn"),
         up_path_(path + ".up"),
         down_path_(path + ".down"),
-        attn_norm_(specs, attn_ + ".norm", c.width, c.master),
-        qkv_(dense(specs, attn_ + ".qkv", c.width, 3 * c.width, c)),
-        out_(dense(specs, attn_ + ".out", c.width, c.width, c)),
-        up_norm_(specs, up_path_ + ".norm", c.width, c.master),
-        up_(dense(specs, up_path_, c.width, 4 * c.width, c)),
-        down_(dense(specs, down_path_, 4 * c.width, c.width, c)) {}
+        attn_norm_(specs, attn_ + ".norm", c.width, c.master, 1e-5, {"embed"}),
+        qkv_(dense(specs, attn_ + ".qkv", c.width, 3 * c.width, c, {{"embed"}, {"heads", 3, c.heads}})),
+        out_(dense(specs, attn_ + ".out", c.width, c.width, c, {{"heads", 1, c.heads}, {"embed"}})),
+        up_norm_(specs, up_path_ + ".norm", c.width, c.master, 1e-5, {"embed"}),
+        up_(dense(specs, up_path_, c.width, 4 * c.width, c, {{"embed"}, {"mlp"}})),
+        down_(dense(specs, down_path_, 4 * c.width, c.width, c, {{"mlp"}, {"embed"}})) {}
 
   Tensor operator()(const Config& c, const Parameters& p, Tensor x) const {
     {
@@ -77,8 +78,8 @@ class Branch {
  public:
   Branch(std::vector<ParameterSpec>& specs, std::int64_t number, const Config& c)
       : number_(number),
-        embedding_(specs, concat("branch.", number, ".embedding"), c.vocabulary, c.width, 1, c.master),
-        position_(specs, concat("branch.", number, ".position"), c.stretch(), c.width, 0.1, c.master) {
+        embedding_(specs, concat("branch.", number, ".embedding"), c.vocabulary, c.width, 1, c.master, {"vocab"}, {"embed"}),
+        position_(specs, concat("branch.", number, ".position"), c.stretch(), c.width, 0.1, c.master, {"position"}, {"embed"}) {
     for (std::int64_t i = 0; i < c.layers; ++i) layers_.emplace_back(specs, concat("branch.", number, ".layer.", i), c);
   }
 
@@ -109,7 +110,7 @@ class Multimodal : public Model {
   explicit Multimodal(const ModelOptions& options) : c_(read(options)), stages_{c_.branches, c_.layers, options.stages} {
     check_stages("multimodal", options, stages_.most(), concat(c_.branches, " branches of ", c_.layers, " layers"));
     for (std::int64_t i = 0; i < c_.branches; ++i) branches_.emplace_back(specs_, i, c_);
-    head_.emplace(dense(specs_, "head", c_.branches * c_.width, c_.vocabulary, c_));
+    head_.emplace(dense(specs_, "head", c_.branches * c_.width, c_.vocabulary, c_, {{"embed", c_.branches}, {"vocab"}}));
   }
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }

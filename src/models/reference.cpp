@@ -24,20 +24,21 @@ Config read(const ModelOptions& options) {
 }
 
 // torch.nn.Linear draws uniformly from +-1/sqrt(in); this is the normal distribution of the same variance.
-nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype) {
-  return {specs, std::move(path), in, out, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, dtype};
+nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
+                 const LayerDims& dims) {
+  return {specs, std::move(path), in, out, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, dtype, dims.in, dims.out};
 }
 
 class Block {
  public:
   Block(std::vector<ParameterSpec>& specs, std::int64_t number, const Config& c)
       : path_(concat("blocks.", number)),
-        norm1_(specs, path_ + ".norm1", c.width, c.master),
-        norm2_(specs, path_ + ".norm2", c.width, c.master),
-        qkv_(dense(specs, path_ + ".qkv", c.width, 3 * c.width, c.master)),
-        out_(dense(specs, path_ + ".out", c.width, c.width, c.master)),
-        mlp_0_(dense(specs, path_ + ".mlp.0", c.width, 4 * c.width, c.master)),
-        mlp_2_(dense(specs, path_ + ".mlp.2", 4 * c.width, c.width, c.master)) {}
+        norm1_(specs, path_ + ".norm1", c.width, c.master, 1e-5, {"embed"}),
+        norm2_(specs, path_ + ".norm2", c.width, c.master, 1e-5, {"embed"}),
+        qkv_(dense(specs, path_ + ".qkv", c.width, 3 * c.width, c.master, {{"embed"}, {"heads", 3, c.heads}})),
+        out_(dense(specs, path_ + ".out", c.width, c.width, c.master, {{"heads", 1, c.heads}, {"embed"}})),
+        mlp_0_(dense(specs, path_ + ".mlp.0", c.width, 4 * c.width, c.master, {{"embed"}, {"mlp"}})),
+        mlp_2_(dense(specs, path_ + ".mlp.2", 4 * c.width, c.width, c.master, {{"mlp"}, {"embed"}})) {}
 
   Tensor operator()(const Config& c, const Parameters& p, Tensor x) const {
     const Origin origin(path_);
@@ -54,9 +55,9 @@ class Block {
 class Reference : public Model {
  public:
   explicit Reference(const ModelOptions& options)
-      : c_(read(options)), embedding_(specs_, "embedding", c_.vocabulary, c_.width, 1, c_.master) {
+      : c_(read(options)), embedding_(specs_, "embedding", c_.vocabulary, c_.width, 1, c_.master, {"vocab"}, {"embed"}) {
     for (std::int64_t i = 0; i < c_.layers; ++i) blocks_.emplace_back(specs_, i, c_);
-    head_.emplace(dense(specs_, "head", c_.width, c_.vocabulary, c_.master));
+    head_.emplace(dense(specs_, "head", c_.width, c_.vocabulary, c_.master, {{"embed"}, {"vocab"}}));
   }
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }

@@ -43,7 +43,7 @@ double root(std::int64_t size) {
 class RmsNorm : public nn::Module {
  public:
   RmsNorm(std::vector<ParameterSpec>& specs, std::string path, const Config& c) : Module(std::move(path)) {
-    specs.push_back({at("weight"), {c.master, {c.width}}, {Initialiser::Kind::ones, 0}, false});
+    specs.push_back({at("weight"), {c.master, {c.width}}, {Initialiser::Kind::ones, 0}, false, {{"embed"}}});
   }
   Tensor operator()(const Parameters& p, Tensor x) const {
     const Origin origin(path());
@@ -68,10 +68,10 @@ Tensor relative_buckets(Tensor offsets, const Config& c, bool both_ways) {
 class Attention {
  public:
   Attention(std::vector<ParameterSpec>& specs, const std::string& path, const Config& c)
-      : q_(specs, path + ".q", c.width, c.width, root(c.width * (c.width / c.heads)), false, c.master),
-        k_(specs, path + ".k", c.width, c.width, root(c.width), false, c.master),
-        v_(specs, path + ".v", c.width, c.width, root(c.width), false, c.master),
-        o_(specs, path + ".o", c.width, c.width, root(c.width), false, c.master) {}
+      : q_(specs, path + ".q", c.width, c.width, root(c.width * (c.width / c.heads)), false, c.master, {"embed"}, {"heads", 1, c.heads}),
+        k_(specs, path + ".k", c.width, c.width, root(c.width), false, c.master, {"embed"}, {"heads", 1, c.heads}),
+        v_(specs, path + ".v", c.width, c.width, root(c.width), false, c.master, {"embed"}, {"heads", 1, c.heads}),
+        o_(specs, path + ".o", c.width, c.width, root(c.width), false, c.master, {"heads", 1, c.heads}, {"embed"}) {}
 
   // Attention within x; the scores are shifted by bias [1, heads, length, length].
   Tensor self(const Config& c, const Parameters& p, Tensor x, Tensor bias) const {
@@ -94,7 +94,8 @@ class RelativeBias : public nn::Module {
  public:
   RelativeBias(std::vector<ParameterSpec>& specs, const std::string& stack, const Config& c)
       : Module(stack + ".block.0.layer.0.SelfAttention.relative_attention_bias"), both_ways_(stack == "encoder") {
-    specs.push_back({at("weight"), {c.master, {c.buckets, c.heads}}, {Initialiser::Kind::normal, root(c.width)}, true});
+    const TensorType type{c.master, {c.buckets, c.heads}};
+    specs.push_back({at("weight"), type, {Initialiser::Kind::normal, root(c.width)}, true, {{"buckets"}, {"heads", 1, c.heads}}});
   }
   // [1, heads, length, length]; a decoder's bias hides the keys after the query.
   Tensor operator()(const Config& c, const Parameters& p, Tensor x) const {
@@ -121,9 +122,10 @@ class Block {
       cross_.emplace(specs, path_ + ".layer.1.EncDecAttention", c);
       cross_norm_.emplace(specs, path_ + ".layer.1.layer_norm", c);
     }
+    const DimName embed{"embed"}, hidden{"mlp"};
     const std::string last = concat(path_, ".layer.", is_decoder ? 2 : 1);
-    wi_.emplace(specs, last + ".DenseReluDense.wi", c.width, 4 * c.width, root(c.width), false, c.master);
-    wo_.emplace(specs, last + ".DenseReluDense.wo", 4 * c.width, c.width, root(4 * c.width), false, c.master);
+    wi_.emplace(specs, last + ".DenseReluDense.wi", c.width, 4 * c.width, root(c.width), false, c.master, embed, hidden);
+    wo_.emplace(specs, last + ".DenseReluDense.wo", 4 * c.width, c.width, root(4 * c.width), false, c.master, hidden, embed);
     dense_norm_.emplace(specs, last + ".layer_norm", c);
   }
 
@@ -132,9 +134,9 @@ class Block {
   // `memory` is the encoder's result, for a decoder.
   Tensor operator()(const Config& c, const Parameters& p, Tensor x, const RelativeBias& bias, Tensor memory) const {
     const Origin origin(path_);
-    x = x + self_.self(c, p, (*self_norm_)(p, x), bias(c, p, x));
-    if (cross_) x = x + cross_->cross(c, p, (*cross_norm_)(p, x), memory);
-    return x + (*wo_)(p, relu((*wi_)(p, (*dense_norm_)(p, x))));
+    x = residual(x + self_.self(c, p, (*self_norm_)(p, x), bias(c, p, x)));
+    if (cross_) x = residual(x + cross_->cross(c, p, (*cross_norm_)(p, x), memory));
+    return residual(x + (*wo_)(p, relu((*wi_)(p, (*dense_norm_)(p, x)))));
   }
 
  private:
@@ -150,7 +152,8 @@ class Block {
 
 class T5 : public Model {
  public:
-  explicit T5(const ModelOptions& options) : c_(read(options)), shared_(specs_, "shared", c_.vocabulary, c_.width, 1, c_.master) {
+  explicit T5(const ModelOptions& options)
+      : c_(read(options)), shared_(specs_, "shared", c_.vocabulary, c_.width, 1, c_.master, {"vocab"}, {"embed"}) {
     for (std::int64_t i = 0; i < c_.layers; ++i) encoder_.emplace_back(specs_, "encoder", i, c_);
     encoder_norm_.emplace(specs_, "encoder.final_layer_norm", c_);
     for (std::int64_t i = 0; i < c_.layers; ++i) decoder_.emplace_back(specs_, "decoder", i, c_);
@@ -176,7 +179,7 @@ class T5 : public Model {
     Tensor x;
     for (std::int64_t i = 0; i < c_.layers; ++i) {
       const Stage stage(c_.stage(i));
-      if (i == 0) x = to(shared_(p, slice(tokens, 1, 0, tokens.size(1) / 2)), c_.compute);
+      if (i == 0) x = residual(to(shared_(p, slice(tokens, 1, 0, tokens.size(1) / 2)), c_.compute));
       x = encoder_[i](c_, p, x, encoder_[0].bias(), {});
     }
     const Stage stage(c_.stage(c_.layers - 1));
@@ -187,7 +190,7 @@ class T5 : public Model {
     Tensor x;
     for (std::int64_t i = 0; i < c_.layers; ++i) {
       const Stage stage(c_.stage(c_.layers + i));
-      if (i == 0) x = to(shared_(p, tokens), c_.compute);
+      if (i == 0) x = residual(to(shared_(p, tokens), c_.compute));
       x = decoder_[i](c_, p, x, decoder_[0].bias(), memory);
     }
     return x;

@@ -27,8 +27,9 @@ struct Stages {
   std::string join() const { return stage_name(all - 1); }
 };
 
-nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype) {
-  return {specs, std::move(path), in, out, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, dtype};
+nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
+                 const LayerDims& dims) {
+  return {specs, std::move(path), in, out, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, dtype, dims.in, dims.out};
 }
 
 class TwoBranch : public Model {
@@ -38,18 +39,19 @@ class TwoBranch : public Model {
         heads_(options.size("heads")),
         compute_(options.compute),
         stages_(options.stages),
-        embedding_(specs_, "embedding", options.size("vocabulary"), options.size("width"), 1, options.master()) {
+        embedding_(specs_, "embedding", options.size("vocabulary"), options.size("width"), 1, options.master(), {"vocab"}, {"embed"}) {
     const std::int64_t width = options.size("width");
     const DType dtype = options.master();
     check_heads(width, heads_);
     check_stages("two-branch", options, 2 * layers_ + 2, concat("two branches of ", layers_, layers_ == 1 ? " layer" : " layers"));
-    for (std::int64_t i = 0; i < layers_; ++i) left_.emplace_back(dense(specs_, concat("left.", i), width, width, dtype));
+    const LayerDims hidden{{"embed"}, {"mlp"}}, qkv{{"embed"}, {"heads", 3, heads_}};
+    for (std::int64_t i = 0; i < layers_; ++i) left_.emplace_back(dense(specs_, concat("left.", i), width, width, dtype, hidden));
     for (std::int64_t i = 0; i < layers_; ++i) {
-      norms_.emplace_back(specs_, concat("right.", i, ".norm"), width, dtype);
-      qkv_.emplace_back(dense(specs_, concat("right.", i, ".qkv"), width, 3 * width, dtype));
+      norms_.emplace_back(specs_, concat("right.", i, ".norm"), width, dtype, 1e-5, DimName{"embed"});
+      qkv_.emplace_back(dense(specs_, concat("right.", i, ".qkv"), width, 3 * width, dtype, qkv));
     }
-    join_.emplace(dense(specs_, "join", 3 * width, width, dtype));
-    head_.emplace(dense(specs_, "head", width, options.size("vocabulary"), dtype));
+    join_.emplace(dense(specs_, "join", 3 * width, width, dtype, {{"embed", 3}, {"mlp"}}));
+    head_.emplace(dense(specs_, "head", width, options.size("vocabulary"), dtype, {{"embed"}, {"vocab"}}));
   }
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }

@@ -2,6 +2,7 @@
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
+#include "ops/layouts.h"
 
 namespace penstock {
 namespace {
@@ -44,12 +45,12 @@ double flops_transcendental(const Op&, Types, Types results) {
 
 std::span<const OpDefinition> activation_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "relu", .infer = infer_unary, .vjp = relu_vjp, .elementwise = true},
-      {.name = "threshold_backward", .infer = infer_pair, .elementwise = true},
-      {.name = "silu", .infer = infer_unary, .vjp = silu_vjp, .flops = flops_transcendental, .elementwise = true},
-      {.name = "silu_backward", .infer = infer_pair, .flops = flops_transcendental, .elementwise = true},
-      {.name = "gelu", .infer = infer_gelu, .vjp = gelu_vjp, .flops = flops_transcendental, .elementwise = true},
-      {.name = "gelu_backward", .infer = infer_gelu_backward, .flops = flops_transcendental, .elementwise = true},
+      {.name = "relu", .infer = infer_unary, .vjp = relu_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "threshold_backward", .infer = infer_pair, .elementwise = true, .layout = all_dims},
+      {.name = "silu", .infer = infer_unary, .vjp = silu_vjp, .flops = flops_transcendental, .elementwise = true, .layout = all_dims},
+      {.name = "silu_backward", .infer = infer_pair, .flops = flops_transcendental, .elementwise = true, .layout = all_dims},
+      {.name = "gelu", .infer = infer_gelu, .vjp = gelu_vjp, .flops = flops_transcendental, .elementwise = true, .layout = all_dims},
+      {.name = "gelu_backward", .infer = infer_gelu_backward, .flops = flops_transcendental, .elementwise = true, .layout = all_dims},
   };
   return all;
 }

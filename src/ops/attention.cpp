@@ -3,6 +3,7 @@
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
+#include "ops/layouts.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -68,8 +69,15 @@ double flops_attention_backward(const Op& op, Types operands, Types) {
 
 std::span<const OpDefinition> attention_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "scaled_dot_product_attention", .infer = infer_attention, .vjp = attention_vjp, .flops = flops_attention},
-      {.name = "scaled_dot_product_attention_backward", .infer = infer_attention_backward, .flops = flops_attention_backward},
+      {.name = "scaled_dot_product_attention",
+       .infer = infer_attention,
+       .vjp = attention_vjp,
+       .flops = flops_attention,
+       .layout = by<named<"bhQD,bhKD->bhQD,bhQ">>},
+      {.name = "scaled_dot_product_attention_backward",
+       .infer = infer_attention_backward,
+       .flops = flops_attention_backward,
+       .layout = by<named<"bhQD,bhQD,bhKD,bhKD,bhQD,bhQ->bhQD,bhKD">>},
   };
   return all;
 }

@@ -4,6 +4,7 @@
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
+#include "ops/layouts.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -115,12 +116,48 @@ Attributes along(const MeshAxis& axis, Attributes attributes = {}) {
 
 std::span<const OpDefinition> collective_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "all_reduce", .infer = infer_all_reduce, .vjp = all_reduce_vjp, .flops = flops_of_sum, .collective = true},
-      {.name = "all_gather", .infer = infer_all_gather, .vjp = all_gather_vjp, .flops = flops_none, .collective = true},
-      {.name = "reduce_scatter", .infer = infer_reduce_scatter, .vjp = reduce_scatter_vjp, .flops = flops_of_sum, .collective = true},
-      {.name = "broadcast", .infer = infer_of_root, .vjp = broadcast_vjp, .flops = flops_none, .collective = true},
-      {.name = "all_to_all", .infer = infer_all_to_all, .vjp = same_vjp, .flops = flops_none, .collective = true},
-      {.name = "keep_member", .infer = infer_of_root, .vjp = same_vjp, .flops = flops_none, .collective = true},
+      {.name = "all_reduce",
+       .infer = infer_all_reduce,
+       .vjp = all_reduce_vjp,
+       .flops = flops_of_sum,
+       .collective = true,
+       .layout = all_dims,
+       .linear = Linear::all},
+      {.name = "all_gather",
+       .infer = infer_all_gather,
+       .vjp = all_gather_vjp,
+       .flops = flops_none,
+       .collective = true,
+       .layout = other_dims,
+       .linear = Linear::all},
+      {.name = "reduce_scatter",
+       .infer = infer_reduce_scatter,
+       .vjp = reduce_scatter_vjp,
+       .flops = flops_of_sum,
+       .collective = true,
+       .layout = other_dims,
+       .linear = Linear::all},
+      {.name = "broadcast",
+       .infer = infer_of_root,
+       .vjp = broadcast_vjp,
+       .flops = flops_none,
+       .collective = true,
+       .layout = all_dims,
+       .linear = Linear::all},
+      {.name = "all_to_all",
+       .infer = infer_all_to_all,
+       .vjp = same_vjp,
+       .flops = flops_none,
+       .collective = true,
+       .layout = other_dims,
+       .linear = Linear::all},
+      {.name = "keep_member",
+       .infer = infer_of_root,
+       .vjp = same_vjp,
+       .flops = flops_none,
+       .collective = true,
+       .layout = all_dims,
+       .linear = Linear::all},
   };
   return all;
 }

@@ -1,8 +1,10 @@
 #include "base/invariant.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
+#include "ops/layouts.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -48,18 +50,46 @@ Tensors identity_vjp(const VjpArguments& a) {
   return {a.cotangents[0]};
 }
 
+std::vector<TensorType> infer_constrain(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  const Shape& shape = operands[0].shape;
+  const std::vector<std::string> names = constrained_dims(op);
+  if (names.size() != shape.size())
+    fail(op, operands, concat(counted(std::ssize(names), "name"), " for ", counted(std::ssize(shape), "dim")));
+  return {operands[0]};
+}
+
+Tensors constrain_vjp(const VjpArguments& a) {
+  return {constrain(a.cotangents[0], constrained_dims(a.op))};
+}
+
 }  // namespace
+
+std::vector<std::string> constrained_dims(const Op& constrain) {
+  return split(attribute<std::string>(constrain, "dims"), ',');
+}
 
 std::span<const OpDefinition> control_ops() {
   static constexpr OpDefinition all[] = {
       {.name = "accumulate", .infer = infer_accumulate},
-      {.name = "stage_boundary", .infer = infer_identity, .vjp = identity_vjp, .views = 0},
+      {.name = "constrain", .infer = infer_constrain, .vjp = constrain_vjp, .views = 0, .layout = all_dims, .linear = Linear::all},
+      {.name = "stage_boundary", .infer = infer_identity, .vjp = identity_vjp, .views = 0, .layout = all_dims, .linear = Linear::all},
   };
   return all;
 }
 
 Tensor stage_boundary(Tensor x) {
   return emit("stage_boundary", {x});
+}
+
+Tensor constrain(Tensor x, const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    if (name.find(',') != std::string::npos) throw Error(concat("constrain: the name ", quote(name), " of a dim has a comma"));
+  if (static_cast<int>(names.size()) != x.rank())
+    throw Error(concat("constrain: ", counted(std::ssize(names), "name"), " for ", counted(x.rank(), "dim"), " of ", x.type().text()),
+                {concat("the names: {", join(names, ", ", quote), "}")}, "give one name for each dim, \"\" for a dim without one");
+  if (names.empty()) return x;  // a scalar lies whole
+  return emit("constrain", {x}, {{"dims", join(names, ",")}});
 }
 
 std::vector<Tensor> own_op(std::string_view name, const std::vector<Tensor>& operands, Attributes attributes) {

@@ -2,6 +2,7 @@
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
+#include "ops/layouts.h"
 
 namespace penstock {
 namespace {
@@ -154,11 +155,32 @@ double flops_max_pool_backward(const Op&, Types operands, Types) {
 
 std::span<const OpDefinition> convolution_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "convolution", .infer = infer_convolution, .vjp = convolution_vjp, .flops = flops_convolution},
-      {.name = "convolution_backward_input", .infer = infer_backward_input, .flops = flops_backward_input},
-      {.name = "convolution_backward_weight", .infer = infer_backward_weight, .flops = flops_backward_weight},
-      {.name = "max_pool2d_with_indices", .infer = infer_max_pool, .vjp = max_pool_vjp, .flops = flops_max_pool},
-      {.name = "max_pool2d_with_indices_backward", .infer = infer_max_pool_backward, .flops = flops_max_pool_backward},
+      {.name = "convolution",
+       .infer = infer_convolution,
+       .vjp = convolution_vjp,
+       .flops = flops_convolution,
+       .layout = by<named<"ncHW,ocKL,o->noHW">>,
+       .local = local_bias},
+      {.name = "convolution_backward_input",
+       .infer = infer_backward_input,
+       .flops = flops_backward_input,
+       .layout = by<named<"noHW,ocKL->ncHW">>,
+       .local = local_shape<"input_size">},
+      {.name = "convolution_backward_weight",
+       .infer = infer_backward_weight,
+       .flops = flops_backward_weight,
+       .layout = by<named<"noHW,ncHW->ocKL">>,
+       .local = local_shape<"weight_size">},
+      {.name = "max_pool2d_with_indices",
+       .infer = infer_max_pool,
+       .vjp = max_pool_vjp,
+       .flops = flops_max_pool,
+       .layout = by<named<"ncHW->ncHW">>},
+      {.name = "max_pool2d_with_indices_backward",
+       .infer = infer_max_pool_backward,
+       .flops = flops_max_pool_backward,
+       .layout = by<named<"ncHW->ncHW">>,
+       .local = local_shape<"input_size">},
   };
   return all;
 }

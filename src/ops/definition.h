@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -28,7 +29,10 @@ std::span<const OpDefinition> loss_ops();
 std::span<const OpDefinition> random_ops();
 std::span<const OpDefinition> optimiser_ops();
 std::span<const OpDefinition> collective_ops();
-std::span<const OpDefinition> control_ops();  // accumulate, stage_boundary
+std::span<const OpDefinition> control_ops();  // accumulate, constrain, stage_boundary
+
+// The names that a constrain op gives to the dims of its operand; "" for a dim without one.
+std::vector<std::string> constrained_dims(const Op& constrain);
 
 // Whether devices can sum this dtype with one another.
 constexpr bool can_be_summed(DType dtype) {

@@ -3,6 +3,7 @@
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
+#include "ops/layouts.h"
 
 namespace penstock {
 namespace {
@@ -182,38 +183,38 @@ Tensors sigmoid_vjp(const VjpArguments& a) {
 
 std::span<const OpDefinition> elementwise_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "add", .infer = infer_arithmetic, .vjp = add_vjp, .elementwise = true},
-      {.name = "sub", .infer = infer_arithmetic, .vjp = sub_vjp, .elementwise = true},
-      {.name = "mul", .infer = infer_arithmetic, .vjp = mul_vjp, .elementwise = true},
-      {.name = "div", .infer = infer_division, .vjp = div_vjp, .elementwise = true},
-      {.name = "pow", .infer = infer_pow, .vjp = pow_vjp, .elementwise = true},
-      {.name = "maximum", .infer = infer_extremum, .vjp = maximum_vjp, .elementwise = true},
-      {.name = "minimum", .infer = infer_extremum, .vjp = minimum_vjp, .elementwise = true},
-      {.name = "eq", .infer = infer_comparison},
-      {.name = "ne", .infer = infer_comparison},
-      {.name = "lt", .infer = infer_comparison},
-      {.name = "le", .infer = infer_comparison},
-      {.name = "gt", .infer = infer_comparison},
-      {.name = "ge", .infer = infer_comparison},
-      {.name = "logical_and", .infer = infer_logical, .elementwise = true},
-      {.name = "logical_or", .infer = infer_logical, .elementwise = true},
-      {.name = "logical_not", .infer = infer_logical, .elementwise = true},
-      {.name = "where", .infer = infer_where, .vjp = where_vjp, .elementwise = true},
-      {.name = "neg", .infer = infer_unary, .vjp = neg_vjp, .elementwise = true},
-      {.name = "abs", .infer = infer_unary, .vjp = abs_vjp, .elementwise = true},
-      {.name = "sign", .infer = infer_unary, .elementwise = true},
-      {.name = "exp", .infer = infer_unary, .vjp = exp_vjp, .elementwise = true},
-      {.name = "log", .infer = infer_unary, .vjp = log_vjp, .elementwise = true},
-      {.name = "sqrt", .infer = infer_unary, .vjp = sqrt_vjp, .elementwise = true},
-      {.name = "rsqrt", .infer = infer_unary, .vjp = rsqrt_vjp, .elementwise = true},
-      {.name = "sin", .infer = infer_unary, .vjp = sin_vjp, .elementwise = true},
-      {.name = "cos", .infer = infer_unary, .vjp = cos_vjp, .elementwise = true},
-      {.name = "tanh", .infer = infer_unary, .vjp = tanh_vjp, .elementwise = true},
-      {.name = "tanh_backward", .infer = infer_pair, .elementwise = true},
-      {.name = "sigmoid", .infer = infer_unary, .vjp = sigmoid_vjp, .elementwise = true},
-      {.name = "sigmoid_backward", .infer = infer_pair, .elementwise = true},
-      {.name = "erf", .infer = infer_unary, .vjp = erf_vjp, .elementwise = true},
-      {.name = "isfinite", .infer = infer_isfinite},
+      {.name = "add", .infer = infer_arithmetic, .vjp = add_vjp, .elementwise = true, .layout = all_dims, .linear = Linear::of_tensors},
+      {.name = "sub", .infer = infer_arithmetic, .vjp = sub_vjp, .elementwise = true, .layout = all_dims, .linear = Linear::of_tensors},
+      {.name = "mul", .infer = infer_arithmetic, .vjp = mul_vjp, .elementwise = true, .layout = all_dims, .linear = Linear::of_number},
+      {.name = "div", .infer = infer_division, .vjp = div_vjp, .elementwise = true, .layout = all_dims, .linear = Linear::of_number},
+      {.name = "pow", .infer = infer_pow, .vjp = pow_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "maximum", .infer = infer_extremum, .vjp = maximum_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "minimum", .infer = infer_extremum, .vjp = minimum_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "eq", .infer = infer_comparison, .layout = all_dims},
+      {.name = "ne", .infer = infer_comparison, .layout = all_dims},
+      {.name = "lt", .infer = infer_comparison, .layout = all_dims},
+      {.name = "le", .infer = infer_comparison, .layout = all_dims},
+      {.name = "gt", .infer = infer_comparison, .layout = all_dims},
+      {.name = "ge", .infer = infer_comparison, .layout = all_dims},
+      {.name = "logical_and", .infer = infer_logical, .elementwise = true, .layout = all_dims},
+      {.name = "logical_or", .infer = infer_logical, .elementwise = true, .layout = all_dims},
+      {.name = "logical_not", .infer = infer_logical, .elementwise = true, .layout = all_dims},
+      {.name = "where", .infer = infer_where, .vjp = where_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "neg", .infer = infer_unary, .vjp = neg_vjp, .elementwise = true, .layout = all_dims, .linear = Linear::all},
+      {.name = "abs", .infer = infer_unary, .vjp = abs_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "sign", .infer = infer_unary, .elementwise = true, .layout = all_dims},
+      {.name = "exp", .infer = infer_unary, .vjp = exp_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "log", .infer = infer_unary, .vjp = log_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "sqrt", .infer = infer_unary, .vjp = sqrt_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "rsqrt", .infer = infer_unary, .vjp = rsqrt_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "sin", .infer = infer_unary, .vjp = sin_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "cos", .infer = infer_unary, .vjp = cos_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "tanh", .infer = infer_unary, .vjp = tanh_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "tanh_backward", .infer = infer_pair, .elementwise = true, .layout = all_dims},
+      {.name = "sigmoid", .infer = infer_unary, .vjp = sigmoid_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "sigmoid_backward", .infer = infer_pair, .elementwise = true, .layout = all_dims},
+      {.name = "erf", .infer = infer_unary, .vjp = erf_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "isfinite", .infer = infer_isfinite, .layout = all_dims},
   };
   return all;
 }

@@ -1,11 +1,22 @@
+#include "base/text.h"
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
+#include "ops/layouts.h"
 
 namespace penstock {
 namespace {
 
 using Tensors = std::vector<Tensor>;
+
+// Of the rows of a table a member has those from "begin" on, of "whole" rows: indices of other rows name zeros. Without these attributes
+// the table is whole, and every index must name a row of it.
+void require_part(const Op& op, Types operands, std::int64_t rows) {
+  if (!op.attributes.contains("begin") && !op.attributes.contains("whole")) return;
+  const std::int64_t begin = attribute<std::int64_t>(op, "begin"), whole = attribute<std::int64_t>(op, "whole");
+  if (begin < 0 || rows > whole || begin > whole - rows)
+    fail(op, operands, concat(rows, " rows from row ", begin, " on do not lie in a table of ", whole));
+}
 
 // (weight[rows, width], indices) -> [..., width]
 std::vector<TensorType> infer_embedding(const Op& op, Types operands) {
@@ -13,6 +24,7 @@ std::vector<TensorType> infer_embedding(const Op& op, Types operands) {
   require_floating(op, operands);
   require(operands[0].shape.size() == 2, op, operands, "needs weight[rows, width]");
   require(operands[1].dtype == DType::i64, op, operands, "indices must be i64");
+  require_part(op, operands, operands[0].shape[0]);
   TensorType out{operands[0].dtype, operands[1].shape};
   out.shape.push_back(operands[0].shape[1]);
   return {out};
@@ -27,7 +39,10 @@ std::vector<TensorType> infer_embedding_backward(const Op& op, Types operands) {
   require(!leading.empty(), op, operands, "dy must have a last dim");
   leading.pop_back();
   require(leading == operands[1].shape, op, operands, "dy must have the shape of the indices and a last dim");
-  return {{operands[0].dtype, {attribute<std::int64_t>(op, "num_weights"), operands[0].shape.back()}}};
+  const std::int64_t rows = attribute<std::int64_t>(op, "num_weights");
+  require(rows >= 0, op, operands, "num_weights is negative");
+  require_part(op, operands, rows);
+  return {{operands[0].dtype, {rows, operands[0].shape.back()}}};
 }
 
 // (weight[rows, width], indices[..., bag]) -> [..., width]
@@ -49,7 +64,10 @@ std::vector<TensorType> infer_embedding_bag_backward(const Op& op, Types operand
   dy.pop_back();
   bags.pop_back();
   require(dy == bags, op, operands, "dy and indices must agree but for their last dim");
-  return {{operands[0].dtype, {attribute<std::int64_t>(op, "num_weights"), width}}};
+  const std::int64_t rows = attribute<std::int64_t>(op, "num_weights");
+  require(rows >= 0, op, operands, "num_weights is negative");
+  require_part(op, operands, rows);
+  return {{operands[0].dtype, {rows, width}}};
 }
 
 Tensors embedding_vjp(const VjpArguments& a) {
@@ -58,6 +76,55 @@ Tensors embedding_vjp(const VjpArguments& a) {
 
 Tensors embedding_bag_vjp(const VjpArguments& a) {
   return {emit("embedding_bag_dense_backward", {a.cotangents[0], a.operands[1]}, {{"num_weights", a.operands[0].size(0)}}), {}};
+}
+
+using EmbeddingRow = std::optional<LayoutRow>;
+
+// A member's rows of the table are one range, so that one attribute says which.
+bool has_range_of_rows(const Layout& split) {
+  return split.dim != 0 || split.outer == 1;
+}
+
+DimNumbers embedding_numbers(const LayoutSite& site) {
+  return numbers_of("vw,*->*w", site);
+}
+DimNumbers embedding_bag_numbers(const LayoutSite& site) {
+  return numbers_of("vw,*b->*w", site);
+}
+DimNumbers backward_numbers(const LayoutSite& site) {
+  return numbers_of("*w,*->vw", site);
+}
+DimNumbers bag_backward_numbers(const LayoutSite& site) {
+  return numbers_of("*w,*b->vw", site);
+}
+
+template <DimNumbers (*Numbers)(const LayoutSite&)>
+EmbeddingRow row_of_table(const LayoutSite& site, std::size_t operand, const Layout& split) {
+  if (operand == 0 && !has_range_of_rows(split)) return std::nullopt;
+  return row_by_numbers(Numbers(site), site, operand, split);
+}
+
+template <DimNumbers (*Numbers)(const LayoutSite&)>
+EmbeddingRow row_of_gradient(const LayoutSite& site, std::size_t result, const Layout& split) {
+  if (!has_range_of_rows(split)) return std::nullopt;
+  return row_by_numbers_of_result(Numbers(site), site, result, split);
+}
+
+// Says which rows a member has of a table, if it has not all of them.
+void mark_part(const LayoutSite& site, const Layout& table, std::int64_t rows, std::int64_t member, Op& local) {
+  if (!table.is_split() || table.dim != 0) return;
+  const std::int64_t begin = range_of(table, rows, site.members, member).begin;
+  local.attributes["begin"] = attribute_or(site.op, "begin", std::int64_t{0}) + begin;
+  local.attributes["whole"] = attribute_or(site.op, "whole", rows);
+}
+
+void local_embedding(const LayoutSite& site, const LayoutRow& row, std::int64_t member, Types, Types, Op& local) {
+  mark_part(site, row.operands[0], site.operands[0].shape[0], member, local);
+}
+
+void local_backward(const LayoutSite& site, const LayoutRow& row, std::int64_t member, Types, Types results, Op& local) {
+  local.attributes["num_weights"] = results[0].shape[0];
+  mark_part(site, row.results[0], site.results[0].shape[0], member, local);
 }
 
 // Bytes: only the rows that the indices name are read.
@@ -82,10 +149,32 @@ double flops_embedding_backward(const Op&, Types operands, Types) {
 
 std::span<const OpDefinition> embedding_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "embedding", .infer = infer_embedding, .vjp = embedding_vjp, .flops = flops_none, .bytes = bytes_embedding},
-      {.name = "embedding_dense_backward", .infer = infer_embedding_backward, .flops = flops_embedding_backward},
-      {.name = "embedding_bag", .infer = infer_embedding_bag, .vjp = embedding_bag_vjp, .flops = flops_bag, .bytes = bytes_bag},
-      {.name = "embedding_bag_dense_backward", .infer = infer_embedding_bag_backward, .flops = flops_bag},
+      {.name = "embedding",
+       .infer = infer_embedding,
+       .vjp = embedding_vjp,
+       .flops = flops_none,
+       .bytes = bytes_embedding,
+       .layout = row_of_table<embedding_numbers>,
+       .local = local_embedding},
+      {.name = "embedding_dense_backward",
+       .infer = infer_embedding_backward,
+       .flops = flops_embedding_backward,
+       .layout = by<backward_numbers>,
+       .layout_result = row_of_gradient<backward_numbers>,
+       .local = local_backward},
+      {.name = "embedding_bag",
+       .infer = infer_embedding_bag,
+       .vjp = embedding_bag_vjp,
+       .flops = flops_bag,
+       .bytes = bytes_bag,
+       .layout = row_of_table<embedding_bag_numbers>,
+       .local = local_embedding},
+      {.name = "embedding_bag_dense_backward",
+       .infer = infer_embedding_bag_backward,
+       .flops = flops_bag,
+       .layout = by<bag_backward_numbers>,
+       .layout_result = row_of_gradient<bag_backward_numbers>,
+       .local = local_backward},
   };
   return all;
 }

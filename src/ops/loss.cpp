@@ -1,6 +1,7 @@
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
+#include "ops/layouts.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -49,8 +50,15 @@ double flops_cross_entropy_backward(const Op&, Types, Types results) {
 
 std::span<const OpDefinition> loss_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "cross_entropy", .infer = infer_cross_entropy, .vjp = cross_entropy_vjp, .flops = flops_cross_entropy},
-      {.name = "cross_entropy_backward", .infer = infer_cross_entropy_backward, .flops = flops_cross_entropy_backward},
+      {.name = "cross_entropy",
+       .infer = infer_cross_entropy,
+       .vjp = cross_entropy_vjp,
+       .flops = flops_cross_entropy,
+       .layout = by<named<"nC,n->,n">>},
+      {.name = "cross_entropy_backward",
+       .infer = infer_cross_entropy_backward,
+       .flops = flops_cross_entropy_backward,
+       .layout = by<named<",nC,n->nC">>},
   };
   return all;
 }

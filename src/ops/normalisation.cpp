@@ -1,6 +1,7 @@
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
+#include "ops/layouts.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -159,16 +160,37 @@ double flops_normalisation_backward(const Op&, Types operands, Types) {
 
 std::span<const OpDefinition> normalisation_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "native_layer_norm", .infer = infer_layer_norm, .vjp = layer_norm_vjp, .flops = flops_normalisation},
-      {.name = "native_layer_norm_backward", .infer = infer_layer_norm_backward, .flops = flops_normalisation_backward},
-      {.name = "_fused_rms_norm", .infer = infer_rms_norm, .vjp = rms_norm_vjp, .flops = flops_normalisation},
-      {.name = "_fused_rms_norm_backward", .infer = infer_rms_norm_backward, .flops = flops_normalisation_backward},
-      {.name = "native_batch_norm", .infer = infer_batch_norm, .vjp = batch_norm_vjp, .flops = flops_normalisation},
-      {.name = "native_batch_norm_backward", .infer = infer_batch_norm_backward, .flops = flops_normalisation_backward},
-      {.name = "softmax", .infer = infer_softmax, .vjp = softmax_vjp, .flops = flops_normalisation},
-      {.name = "_softmax_backward_data", .infer = infer_softmax_backward, .flops = flops_normalisation_backward},
-      {.name = "log_softmax", .infer = infer_softmax, .vjp = log_softmax_vjp, .flops = flops_normalisation},
-      {.name = "_log_softmax_backward_data", .infer = infer_softmax_backward, .flops = flops_normalisation_backward},
+      {.name = "native_layer_norm",
+       .infer = infer_layer_norm,
+       .vjp = layer_norm_vjp,
+       .flops = flops_normalisation,
+       .layout = by<named<"*W,W->*W,*1">>},
+      {.name = "native_layer_norm_backward",
+       .infer = infer_layer_norm_backward,
+       .flops = flops_normalisation_backward,
+       .layout = by<named<"*W,*W,*1,*1,W->*W,W">>},
+      {.name = "_fused_rms_norm",
+       .infer = infer_rms_norm,
+       .vjp = rms_norm_vjp,
+       .flops = flops_normalisation,
+       .layout = by<named<"*W,W->*W,*1">>},
+      {.name = "_fused_rms_norm_backward",
+       .infer = infer_rms_norm_backward,
+       .flops = flops_normalisation_backward,
+       .layout = by<named<"*W,*W,*1,W->*W,W">>},
+      {.name = "native_batch_norm",
+       .infer = infer_batch_norm,
+       .vjp = batch_norm_vjp,
+       .flops = flops_normalisation,
+       .layout = by<named<"NcHW,c->NcHW,c">>},
+      {.name = "native_batch_norm_backward",
+       .infer = infer_batch_norm_backward,
+       .flops = flops_normalisation_backward,
+       .layout = by<named<"NcHW,NcHW,c->NcHW,c">>},
+      {.name = "softmax", .infer = infer_softmax, .vjp = softmax_vjp, .flops = flops_normalisation, .layout = other_dims},
+      {.name = "_softmax_backward_data", .infer = infer_softmax_backward, .flops = flops_normalisation_backward, .layout = other_dims},
+      {.name = "log_softmax", .infer = infer_softmax, .vjp = log_softmax_vjp, .flops = flops_normalisation, .layout = other_dims},
+      {.name = "_log_softmax_backward_data", .infer = infer_softmax_backward, .flops = flops_normalisation_backward, .layout = other_dims},
   };
   return all;
 }

@@ -3,6 +3,7 @@
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
+#include "ops/layouts.h"
 
 namespace penstock {
 namespace {
@@ -82,15 +83,16 @@ double flops_sgd(const Op&, Types operands, Types) {
 
 std::span<const OpDefinition> optimiser_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "adamw", .infer = infer_adamw, .flops = flops_adamw, .elementwise = true},
-      {.name = "adamw_ahead", .infer = infer_adamw_ahead, .flops = flops_adamw, .elementwise = true},
+      {.name = "adamw", .infer = infer_adamw, .flops = flops_adamw, .elementwise = true, .layout = all_dims},
+      {.name = "adamw_ahead", .infer = infer_adamw_ahead, .flops = flops_adamw, .elementwise = true, .layout = all_dims},
       {.name = "adamw_validated",
        .infer = infer_adamw_validated,
        .flops = flops_none,
        .bytes = no_bytes,
        .elementwise = true,
-       .revises = true},
-      {.name = "sgd", .infer = infer_sgd, .flops = flops_sgd, .elementwise = true},
+       .revises = true,
+       .layout = all_dims},
+      {.name = "sgd", .infer = infer_sgd, .flops = flops_sgd, .elementwise = true, .layout = all_dims},
   };
   return all;
 }

@@ -1,6 +1,7 @@
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
+#include "ops/layouts.h"
 
 namespace penstock {
 namespace {
@@ -118,6 +119,19 @@ Tensors matmul_vjp(const VjpArguments& a) {
   return out;
 }
 
+// What is added to the product broadcasts to it.
+DimNumbers addmm_numbers(const LayoutSite& site) {
+  constexpr std::string_view names[] = {",nk,km->nm", "m,nk,km->nm", "nm,nk,km->nm"};
+  return numbers_of(names[site.operands[0].shape.size()], site);
+}
+
+// Where the product is a term, the first member alone adds to it.
+void local_addmm(const LayoutSite&, const LayoutRow& row, std::int64_t member, Types, Types, Op& local) {
+  if (!row.results[0].is_term() || member == 0) return;
+  local.name = "mm";
+  local.operands.erase(local.operands.begin());
+}
+
 double flops_linear(const Op&, Types operands, Types results) {
   return 2 * static_cast<double>(results[0].elements()) * static_cast<double>(operands[0].shape.back());
 }
@@ -131,11 +145,16 @@ double flops_product(const Op&, Types operands, Types results) {
 
 std::span<const OpDefinition> product_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "linear", .infer = infer_linear, .vjp = linear_vjp, .flops = flops_linear},
-      {.name = "mm", .infer = infer_mm, .vjp = mm_vjp, .flops = flops_product},
-      {.name = "bmm", .infer = infer_bmm, .vjp = bmm_vjp, .flops = flops_product},
-      {.name = "addmm", .infer = infer_addmm, .vjp = addmm_vjp, .flops = flops_product},
-      {.name = "matmul", .infer = infer_matmul, .vjp = matmul_vjp, .flops = flops_product},
+      {.name = "linear",
+       .infer = infer_linear,
+       .vjp = linear_vjp,
+       .flops = flops_linear,
+       .layout = by<named<"*k,mk,m->*m">>,
+       .local = local_bias},
+      {.name = "mm", .infer = infer_mm, .vjp = mm_vjp, .flops = flops_product, .layout = by<named<"nk,km->nm">>},
+      {.name = "bmm", .infer = infer_bmm, .vjp = bmm_vjp, .flops = flops_product, .layout = by<named<"bnk,bkm->bnm">>},
+      {.name = "addmm", .infer = infer_addmm, .vjp = addmm_vjp, .flops = flops_product, .layout = by<addmm_numbers>, .local = local_addmm},
+      {.name = "matmul", .infer = infer_matmul, .vjp = matmul_vjp, .flops = flops_product, .layout = by<named<"*nk,*km->*nm">>},
   };
   return all;
 }

@@ -1,11 +1,23 @@
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
+#include "ops/layouts.h"
 
 namespace penstock {
 namespace {
 
 using Tensors = std::vector<Tensor>;
+
+// The places of a part that is cut along another dim than the rows: the attributes say of each axis that has cut it, the first axis first,
+// that element i of what a member has of a row is element (i / inner) * whole + begin + i % inner of the row that is cut.
+void require_places(const Op& op, Types operands) {
+  const std::vector<std::int64_t> none;
+  const auto inner = attribute_or(op, "inner", none), whole = attribute_or(op, "whole", none), begin = attribute_or(op, "begin", none);
+  require(inner.size() == whole.size() && inner.size() == begin.size(), op, operands, "inner, whole and begin must be equally long");
+  for (std::size_t i = 0; i < inner.size(); ++i)
+    require(inner[i] >= 1 && inner[i] <= whole[i] && begin[i] >= 0 && begin[i] <= whole[i] - inner[i], op, operands,
+            "inner elements from begin on must lie in a block of whole elements");
+}
 
 // (x, key, rows) -> y
 std::vector<TensorType> infer_dropout(const Op& op, Types operands) {
@@ -16,6 +28,7 @@ std::vector<TensorType> infer_dropout(const Op& op, Types operands) {
   require(operands[1] == TensorType{DType::i64, {}}, op, operands, "the key must be an i64 scalar");
   require(!operands[0].shape.empty() && operands[2] == TensorType{DType::i64, {operands[0].shape[0]}}, op, operands,
           "needs rows i64[first size of x]");
+  require_places(op, operands);
   return {operands[0]};
 }
 
@@ -25,6 +38,21 @@ std::vector<TensorType> infer_random_key(const Op& op, Types operands) {
   for (const TensorType& type : operands) require(type == TensorType{DType::i64, {}}, op, operands, "seed and step must be i64 scalars");
   attribute<std::int64_t>(op, "op");
   return {{DType::i64, {}}};
+}
+
+void local_dropout(const LayoutSite& site, const LayoutRow& row, std::int64_t member, Types, Types, Op& local) {
+  const Layout& split = row.operands[0];
+  if (!split.is_split() || split.dim == 0) return;
+  const LayoutView view = view_of(split, site.operands[0].shape);
+  const LayoutRange range = range_of(split, view.size, site.members, member);
+  const auto append = [&](const char* name, std::int64_t elements) {
+    auto values = attribute_or(site.op, name, std::vector<std::int64_t>{});
+    values.push_back(elements * view.inner);
+    local.attributes[name] = std::move(values);
+  };
+  append("inner", range.size());
+  append("whole", view.size);
+  append("begin", range.begin);
 }
 
 // The mask is drawn again from the same key. Dropout is linear in x, so the cotangent passes through the same op.
@@ -41,7 +69,13 @@ double flops_dropout(const Op&, Types, Types results) {
 
 std::span<const OpDefinition> random_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "dropout", .infer = infer_dropout, .vjp = dropout_vjp, .flops = flops_dropout, .elementwise = true},
+      {.name = "dropout",
+       .infer = infer_dropout,
+       .vjp = dropout_vjp,
+       .flops = flops_dropout,
+       .elementwise = true,
+       .layout = by<named<"r*,,r->r*">>,
+       .local = local_dropout},
       {.name = "random_key", .infer = infer_random_key},
   };
   return all;

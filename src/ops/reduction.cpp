@@ -3,6 +3,7 @@
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
+#include "ops/layouts.h"
 
 namespace penstock {
 namespace {
@@ -82,6 +83,28 @@ Tensors add_n_vjp(const VjpArguments& a) {
   return Tensors(a.operands.size(), a.cotangents[0]);
 }
 
+// The dims that are kept are cut; the others are where a member's results are terms (`summed`), and else never.
+DimNumbers numbers_of_reduction(const LayoutSite& site, bool summed) {
+  DimNumbers numbers = numbers_of("*->*", {site.op, site.operands, site.operands, site.members});
+  std::vector<int>&from = numbers.operands[0], &to = numbers.results[0];
+  const std::vector<std::int64_t> dims = dims_attribute(site.op, site.operands, from.size());
+  for (std::size_t i = dims.size(); i-- > 0;) {
+    if (!summed) from[static_cast<std::size_t>(dims[i])] = kNeverCut;
+    if (attribute_or(site.op, "keepdim", false))
+      to[static_cast<std::size_t>(dims[i])] = kNeverCut;
+    else
+      to.erase(to.begin() + dims[i]);
+  }
+  return numbers;
+}
+
+DimNumbers sum_numbers(const LayoutSite& site) {
+  return numbers_of_reduction(site, true);
+}
+DimNumbers reduction_numbers(const LayoutSite& site) {
+  return numbers_of_reduction(site, false);
+}
+
 double flops_reduction(const Op&, Types operands, Types) {
   return static_cast<double>(operands[0].elements());
 }
@@ -103,10 +126,21 @@ Tensor reduce(std::string_view name, Tensor x, std::vector<std::int64_t> dims, b
 
 std::span<const OpDefinition> reduction_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "sum", .infer = infer_sum, .vjp = sum_vjp, .flops = flops_reduction},
-      {.name = "mean", .infer = infer_mean, .vjp = mean_vjp, .flops = flops_reduction},
-      {.name = "amax", .infer = infer_amax, .vjp = amax_vjp, .flops = flops_reduction},
-      {.name = "add_n", .infer = infer_add_n, .vjp = add_n_vjp, .flops = flops_add_n, .elementwise = true},
+      {.name = "sum", .infer = infer_sum, .vjp = sum_vjp, .flops = flops_reduction, .layout = by<sum_numbers>, .linear = Linear::all},
+      {.name = "mean",
+       .infer = infer_mean,
+       .vjp = mean_vjp,
+       .flops = flops_reduction,
+       .layout = by<reduction_numbers>,
+       .linear = Linear::all},
+      {.name = "amax", .infer = infer_amax, .vjp = amax_vjp, .flops = flops_reduction, .layout = by<reduction_numbers>},
+      {.name = "add_n",
+       .infer = infer_add_n,
+       .vjp = add_n_vjp,
+       .flops = flops_add_n,
+       .elementwise = true,
+       .layout = all_dims,
+       .linear = Linear::all},
   };
   return all;
 }

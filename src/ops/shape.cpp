@@ -5,6 +5,7 @@
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
+#include "ops/layouts.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -269,6 +270,100 @@ Tensors to_vjp(const VjpArguments& a) {
   return {to(a.cotangents[0], a.operands[0].dtype())};
 }
 
+// --- what members compute of parts
+
+std::optional<LayoutRow> as_reshaped(const LayoutSite& site, std::size_t, const Layout& split) {
+  const std::optional<Layout> result = reshaped(split, site.operands[0].shape, site.results[0].shape, site.members);
+  return result ? std::optional<LayoutRow>({{split}, {*result}}) : std::nullopt;
+}
+
+DimNumbers transposed_numbers(const LayoutSite& site) {
+  DimNumbers numbers = numbers_of("*->*", site);
+  std::vector<int>& of = numbers.results[0];
+  std::swap(of[dim_attribute(site.op, site.operands, "dim0", of.size())], of[dim_attribute(site.op, site.operands, "dim1", of.size())]);
+  return numbers;
+}
+
+DimNumbers permuted_numbers(const LayoutSite& site) {
+  DimNumbers numbers = numbers_of("*->*", site);
+  const Integers dims = permutation(site.op, numbers.operands[0].size());
+  for (std::size_t i = 0; i < dims.size(); ++i) numbers.results[0][i] = numbers.operands[0][static_cast<std::size_t>(dims[i])];
+  return numbers;
+}
+
+// The numbers of `whole`'s dims, and the same without the dim of which `part` has one place.
+std::pair<std::vector<int>, std::vector<int>> numbers_of_selection(const Op& op, const TensorType& whole) {
+  const std::size_t dim = dim_attribute(op, {&whole, 1}, "dim", whole.shape.size());
+  std::vector<int> of(whole.shape.size());
+  for (std::size_t d = 0; d < of.size(); ++d) of[d] = d == dim ? kNeverCut : static_cast<int>(d);
+  std::vector<int> part = of;
+  part.erase(part.begin() + static_cast<std::ptrdiff_t>(dim));
+  return {of, part};
+}
+DimNumbers selected_numbers(const LayoutSite& site) {
+  auto [whole, part] = numbers_of_selection(site.op, site.operands[0]);
+  return {{std::move(whole)}, {std::move(part)}};
+}
+DimNumbers selected_backward_numbers(const LayoutSite& site) {
+  auto [whole, part] = numbers_of_selection(site.op, site.results[0]);
+  return {{std::move(part)}, {std::move(whole)}};
+}
+
+// The layouts of tensors that are split along `split`'s dim into blocks of this size; none: a tensor is not so many whole blocks.
+std::optional<std::vector<Layout>> in_blocks(Types types, Layout split, std::int64_t block) {
+  std::vector<Layout> out;
+  for (const TensorType& type : types) {
+    const std::int64_t size = type.shape[split.dim];
+    if (size == 0 || size % block != 0) return std::nullopt;
+    split.outer = size / block;
+    out.push_back(split);
+  }
+  return out;
+}
+
+// Whether what a slice takes begins at a block and leaves nothing out.
+bool takes_blocks(const LayoutSite& site, std::int64_t dim, std::int64_t block) {
+  if (site.op.name != "slice" && site.op.name != "slice_backward") return true;
+  const TensorType& whole = site.op.name == "slice" ? site.operands[0] : site.results[0];
+  const Range range = range_of(site.op, site.operands, whole.shape[dim]);
+  return range.step == 1 && range.start % block == 0;
+}
+
+// Of ops that put tensors one behind the other along the attribute "dim", or take them apart. Along it they are done on parts where all
+// tensors are whole blocks of one size.
+std::optional<LayoutRow> blocks_along_dim(const LayoutSite& site, std::size_t operand, const Layout& split) {
+  const Shape& shape = site.operands[operand].shape;
+  if (static_cast<std::size_t>(split.dim) != dim_attribute(site.op, site.operands, "dim", shape.size()))
+    return other_dims(site, operand, split);
+  const std::int64_t block = shape[split.dim] / split.outer;
+  if (!takes_blocks(site, split.dim, block)) return std::nullopt;
+  auto operands = in_blocks(site.operands, split, block), results = in_blocks(site.results, split, block);
+  if (!operands || !results) return std::nullopt;
+  return LayoutRow{std::move(*operands), std::move(*results)};
+}
+
+// Sets a slice's range where it is cut itself. `part` is the type of what the slice takes of `whole` (a member's `local_whole`).
+void set_slice(const LayoutSite& site, const Layout& layout, const TensorType& whole, const TensorType& local_whole, const TensorType& part,
+               Op& local) {
+  const std::size_t dim = dim_attribute(site.op, site.operands, "dim", whole.shape.size());
+  if (!layout.is_split() || static_cast<std::size_t>(layout.dim) != dim) return;
+  const std::int64_t blocks = range_of(site.op, site.operands, whole.shape[dim]).start / (whole.shape[dim] / layout.outer);
+  const std::int64_t start = blocks * (local_whole.shape[dim] / layout.outer);
+  local.attributes["start"] = start;
+  local.attributes["end"] = start + part.shape[dim];
+}
+void local_slice(const LayoutSite& site, const LayoutRow& row, std::int64_t, Types operands, Types results, Op& local) {
+  set_slice(site, row.operands[0], site.operands[0], operands[0], results[0], local);
+}
+void local_slice_backward(const LayoutSite& site, const LayoutRow& row, std::int64_t, Types operands, Types results, Op& local) {
+  local.attributes["input_sizes"] = results[0].shape;
+  set_slice(site, row.results[0], site.results[0], results[0], operands[0], local);
+}
+
+void local_split(const LayoutSite& site, const LayoutRow&, std::int64_t, Types, Types results, Op& local) {
+  local.attributes["split_size"] = results[0].shape[dim_attribute(site.op, site.operands, "dim", site.operands[0].shape.size())];
+}
+
 Builder& builder_of(Tensor like) {
   if (!like) throw Error("a constant is made in the graph of a tensor, and this tensor is none");
   return *like.builder();
@@ -278,19 +373,61 @@ Builder& builder_of(Tensor like) {
 
 std::span<const OpDefinition> shape_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "reshape", .infer = infer_reshape, .vjp = reshape_vjp, .views = 0},
-      {.name = "transpose", .infer = infer_transpose, .vjp = transpose_vjp, .views = 0},
-      {.name = "permute", .infer = infer_permute, .vjp = permute_vjp, .views = 0},
-      {.name = "expand", .infer = infer_expand, .vjp = expand_vjp, .views = 0},
-      {.name = "unsqueeze", .infer = infer_unsqueeze, .vjp = reshape_vjp, .views = 0},
-      {.name = "squeeze", .infer = infer_squeeze, .vjp = reshape_vjp, .views = 0},
-      {.name = "slice", .infer = infer_slice, .vjp = slice_vjp, .views = 0},
-      {.name = "slice_backward", .infer = infer_slice_backward, .vjp = slice_backward_vjp, .flops = flops_none},
-      {.name = "select", .infer = infer_select, .vjp = select_vjp, .views = 0},
-      {.name = "select_backward", .infer = infer_select_backward, .vjp = select_backward_vjp, .flops = flops_none},
-      {.name = "cat", .infer = infer_cat, .vjp = cat_vjp, .flops = flops_none},
-      {.name = "split", .infer = infer_split, .vjp = split_vjp, .views = 0},
-      {.name = "to", .infer = infer_to, .vjp = to_vjp},
+      {.name = "reshape",
+       .infer = infer_reshape,
+       .vjp = reshape_vjp,
+       .views = 0,
+       .layout = as_reshaped,
+       .local = local_shape<"shape">,
+       .linear = Linear::all},
+      {.name = "transpose",
+       .infer = infer_transpose,
+       .vjp = transpose_vjp,
+       .views = 0,
+       .layout = by<transposed_numbers>,
+       .linear = Linear::all},
+      {.name = "permute", .infer = infer_permute, .vjp = permute_vjp, .views = 0, .layout = by<permuted_numbers>, .linear = Linear::all},
+      {.name = "expand",
+       .infer = infer_expand,
+       .vjp = expand_vjp,
+       .views = 0,
+       .layout = all_dims,
+       .layout_result = result_by<named<"*->*">>,
+       .local = local_shape<"size">,
+       .linear = Linear::all},
+      {.name = "unsqueeze", .infer = infer_unsqueeze, .vjp = reshape_vjp, .views = 0, .layout = as_reshaped, .linear = Linear::all},
+      {.name = "squeeze", .infer = infer_squeeze, .vjp = reshape_vjp, .views = 0, .layout = as_reshaped, .linear = Linear::all},
+      {.name = "slice",
+       .infer = infer_slice,
+       .vjp = slice_vjp,
+       .views = 0,
+       .layout = blocks_along_dim,
+       .local = local_slice,
+       .linear = Linear::all},
+      {.name = "slice_backward",
+       .infer = infer_slice_backward,
+       .vjp = slice_backward_vjp,
+       .flops = flops_none,
+       .layout = blocks_along_dim,
+       .local = local_slice_backward,
+       .linear = Linear::all},
+      {.name = "select", .infer = infer_select, .vjp = select_vjp, .views = 0, .layout = by<selected_numbers>, .linear = Linear::all},
+      {.name = "select_backward",
+       .infer = infer_select_backward,
+       .vjp = select_backward_vjp,
+       .flops = flops_none,
+       .layout = by<selected_backward_numbers>,
+       .local = local_shape<"input_sizes">,
+       .linear = Linear::all},
+      {.name = "cat", .infer = infer_cat, .vjp = cat_vjp, .flops = flops_none, .layout = blocks_along_dim, .linear = Linear::all},
+      {.name = "split",
+       .infer = infer_split,
+       .vjp = split_vjp,
+       .views = 0,
+       .layout = blocks_along_dim,
+       .local = local_split,
+       .linear = Linear::all},
+      {.name = "to", .infer = infer_to, .vjp = to_vjp, .layout = all_dims},
       {.name = "full", .infer = infer_full, .flops = flops_none},
       {.name = "arange", .infer = infer_arange, .flops = flops_none},
   };

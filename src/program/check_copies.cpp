@@ -1,69 +1,76 @@
 // Checks that each copy of a state holds what its owner holds when the step is over.
 //
-// The step is executed with symbols instead of bytes. A symbol is a hash of how a value came to be. Equal symbols mean equal values; a
-// value that is computed in two ways has two symbols, and then a copy is refused although it might be right.
+// The step is executed with symbols instead of bytes, one for each part of a slot. Equal symbols mean equal values; a value that is
+// computed in two ways has two symbols, and then a copy is refused although it might be right.
 //
 //   a state as the step begins    its name: at this point all copies equal their owners
 //   an input                      port and micro-batch
-//   a result of a run             in the loop its task, and outside of the loop its op, with the symbols that these read: tasks outside may
-//                                 differ between devices and yet compute the same for a state (the step's number)
+//   a result of a run             its op, with the symbols that this reads: devices may run different tasks that do the same for a part
 //   a sum (add)                   the symbol that was there, and the symbol added
-//   a collective's result         the collective, and the device where each gets another piece
+//   a collective's result         the members' terms in the group's order, and the place and size, where these are summed; else the parts
+//                                 that are moved (collective_symbols.h says what transports promise)
 //
-// Transfers, copies, host copies and broadcasts hand symbols on. A device's instructions take effect in program order, which the
-// interpreter's waits ensure; a device that needs what is not yet sent lets others go on. As the program has been shown to finish, this
-// execution finishes too.
+// Transfers, copies and host copies hand symbols on. A device's instructions take effect in program order, which the interpreter's waits
+// ensure; a device that needs what is not yet sent, or not yet given by all members of a group, lets others go on. As the program has been
+// shown to finish, this execution finishes too.
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <span>
 
-#include "base/hash.h"
 #include "base/invariant.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "program/checks.h"
+#include "program/collective_symbols.h"
 #include "program/state_parts.h"
+#include "program/symbol.h"
+#include "program/task_symbols.h"
 
 namespace penstock::checks {
 namespace {
 
-using Symbol = std::uint64_t;
-
-template <class... Words>
-Symbol mix(Words... words) {
+Symbol symbol_of_state(std::string_view name) {
   Hash hash;
-  (hash.add(words), ...);
+  hash.add(mix(Origin::state));
+  hash.add(name);
   return hash.value();
 }
 
-// Keeps symbols of different kinds from being equal.
-enum Origin : std::uint64_t { of_input, of_task, of_op, of_sum, of_part, of_collective };
+// What a device's slots hold. Each has room for its parts' symbols in one list.
+struct Contents {
+  struct Content {
+    std::size_t first = 0;      // in `symbols`
+    std::int32_t arrives = -1;  // the delivery that brings the symbols; -1: they are there
+    bool written = false;
+  };
+  IdVector<SlotId, Content> slots{};
+  std::vector<Symbol> symbols{};
+  std::size_t next = 0;         // the device's next instruction
+  std::int32_t waits_for = -1;  // a delivery
 
-// The part of a result's symbol that the op gives, whatever it reads.
-Symbol symbol_of(const Op& op) {
-  Hash hash;
-  hash.add(op.name);
-  for (const auto& [name, value] : op.attributes) {
-    hash.add(name);
-    hash.add(text_of(value));
+  explicit Contents(const DeviceProgram& device) {
+    for (const Slot& slot : device.slots) {
+      slots.push_back({symbols.size()});
+      for (const std::string& name : slot.names) symbols.push_back(symbol_of_state(name));
+      symbols.resize(slots.back().first + slot.parts.size());
+    }
   }
-  if (op.body) hash.add(structural_hash(*op.body));
-  return hash.value();
-}
+};
 
+// A delivery is what one device gets of a transfer or collective. Transfers have one each, numbered as they are; those of collectives
+// follow, one for each member.
 class Execution {
  public:
-  Execution(const Program& program, const Transfers& transfers)
-      : program_(program), transfers_(transfers), given_(transfers.all.size() + transfers.collectives.size()), ops_(program.tasks.size()) {
-    for (const DeviceProgram& device : program.devices) {
-      devices_.push_back({std::vector<Content>(device.slots.size())});
-      for (std::size_t s = 0; s < device.slots.size(); ++s) {
-        Hash names;
-        for (const std::string& name : device.slots[s].names) names.add(name);
-        devices_.back().contents[s].symbol = names.value();
-      }
+  Execution(const Program& program, const Transfers& transfers) : program_(program), transfers_(transfers), tasks_(program.tasks.size()) {
+    for (const DeviceProgram& device : program.devices) devices_.emplace_back(device);
+    std::size_t deliveries = transfers.all.size();
+    for (const Collective& collective : transfers.collectives) {
+      const std::size_t members = collective.instructions.size();
+      meetings_.push_back({deliveries, members});
+      deliveries += members;
     }
+    delivered_.resize(deliveries);
   }
 
   void run() {
@@ -75,59 +82,59 @@ class Execution {
       std::size_t& next = devices_[at_].next;
       while (next < instructions.size() && execute(instructions[next])) ++next;
     }
-    for (std::size_t d = 0; d < devices_.size(); ++d)
-      invariant(devices_[d].next == program_.devices[d].instructions.size(), "a program that finishes does so with symbols");
+    for (at_ = 0; at_ < devices_.size(); ++at_) {
+      bool finished = devices_[at_].next == own().instructions.size();
+      for (const SlotId slot : own().slots.ids()) finished = finished && has(slot);
+      invariant(finished, "a program that finishes does so with symbols");
+    }
   }
 
-  bool is_written(const StatePart& part) const { return devices_[part.device].contents[part.slot].written; }
-
-  bool are_equal(const StatePart& a, const StatePart& b) const {
-    const Slot &of_a = slot(a.device, a.slot), &of_b = slot(b.device, b.slot);
-    if (of_a.names == of_b.names) return content(a.device, a.slot) == content(b.device, b.slot);
-    return symbol_of_part(a.device, a.slot, a.index) == symbol_of_part(b.device, b.slot, b.index);
+  bool is_written(const StatePart& part) const { return devices_[part.device].slots[part.slot].written; }
+  Symbol symbol_of(const StatePart& part) const {
+    const Contents& device = devices_[part.device];
+    return device.symbols[device.slots[part.slot].first + part.index];
   }
 
  private:
-  struct Content {
-    Symbol symbol = 0;
-    std::int32_t arrives = -1;  // the transfer or broadcast that brings the symbol; -1: `symbol` holds it
-    bool written = false;
-  };
-  struct Device {
-    IdVector<SlotId, Content> contents{};  // by slot
-    std::size_t next = 0;                  // the next instruction
-    std::int32_t waits_for = -1;           // a transfer or broadcast
+  // A collective that its members come to.
+  struct Meeting {
+    std::size_t first = 0;    // of its deliveries
+    std::size_t missing = 0;  // members that have not started it
+    std::vector<SlotSymbols> given{}, taken{};
   };
 
   const DeviceProgram& own() const { return program_.devices[at_]; }
-  const Slot& slot(std::size_t device, std::size_t number) const { return program_.devices[device].slots[number]; }
-  Symbol content(std::size_t device, std::size_t number) const {
-    const Content& c = devices_[device].contents[number];
-    return c.arrives < 0 ? c.symbol : given_[c.arrives].value();
-  }
-  Symbol symbol_of_part(std::size_t device, std::size_t number, std::size_t part) const {
-    const Slot& of = slot(device, number);
-    if (!of.names.empty() && !devices_[device].contents[number].written) return mix(of.names[part]);
-    return of.parts.size() == 1 ? content(device, number) : mix(of_part, content(device, number), part);
+  std::span<Symbol> symbols(SlotId id) {
+    return {devices_[at_].symbols.data() + devices_[at_].slots[id].first, own().slots[id].parts.size()};
   }
 
-  // Whether the symbol in the slot is known already; if not, the device must wait.
+  // Whether the slot's symbols are there; if not, the device must wait.
   bool has(SlotId id) {
-    Device& device = devices_[at_];
-    const std::int32_t from = device.contents[id].arrives;
-    const bool known = from < 0 || given_[from].has_value();
-    if (!known) device.waits_for = from;
-    return known;
-  }
-  void write(SlotId id, Symbol symbol) { devices_[at_].contents[id] = {symbol, -1, true}; }
-  void give(std::int32_t number, Symbol symbol, std::span<const std::int32_t> to) {
-    given_[number] = symbol;
-    for (const std::int32_t d : to) {
-      Device& device = devices_[d];
-      if (device.waits_for != number) continue;
-      device.waits_for = -1;
-      woken_.push_back(static_cast<std::size_t>(d));
+    Contents::Content& content = devices_[at_].slots[id];
+    if (content.arrives < 0) return true;
+    std::optional<std::vector<Symbol>>& delivered = delivered_[static_cast<std::size_t>(content.arrives)];
+    if (!delivered) {
+      devices_[at_].waits_for = content.arrives;
+      return false;
     }
+    std::ranges::copy(*delivered, symbols(id).begin());
+    delivered->clear();
+    content.arrives = -1;
+    return true;
+  }
+  bool has_all(std::span<const SlotId> slots) {
+    return std::ranges::all_of(slots, [&](SlotId slot) { return has(slot); });
+  }
+  void set(SlotId id, std::int32_t arrives = -1) {
+    devices_[at_].slots[id].arrives = arrives;
+    devices_[at_].slots[id].written = true;
+  }
+  void deliver(std::size_t delivery, std::int32_t to, std::vector<Symbol> symbols) {
+    delivered_[delivery] = std::move(symbols);
+    Contents& device = devices_[static_cast<std::size_t>(to)];
+    if (device.waits_for != static_cast<std::int32_t>(delivery)) return;
+    device.waits_for = -1;
+    woken_.push_back(static_cast<std::size_t>(to));
   }
 
   // Returns false where the device must wait.
@@ -139,100 +146,83 @@ class Execution {
       case Opcode::copy:
       case Opcode::offload:
       case Opcode::reload: {
-        const SlotId from = own().operands_of(i)[0];
+        const SlotId from = own().operands_of(i)[0], to = own().results_of(i)[0].slot;
         if (!has(from)) return false;
-        write(own().results_of(i)[0].slot, content(at_, from.index()));
+        std::ranges::copy(symbols(from), symbols(to).begin());
+        set(to);
         return true;
       }
       case Opcode::send:
         if (!has(i.slot)) return false;
-        give(number, content(at_, i.slot.index()), {&i.peer, 1});
+        deliver(number, i.peer, {symbols(i.slot).begin(), symbols(i.slot).end()});
         return true;
       case Opcode::recv:
-        devices_[at_].contents[i.slot] = {0, number, true};
+        set(i.slot, number);
         return true;
       case Opcode::input:
-        write(i.slot, mix(of_input, static_cast<std::uint64_t>(i.port), static_cast<std::uint64_t>(i.microbatch)));
+        std::ranges::fill(symbols(i.slot), mix(Origin::input, i.port, i.microbatch));
+        set(i.slot);
         return true;
       case Opcode::output:
       case Opcode::free:
         return true;
-      case Opcode::broadcast:
-        for (const SlotId from : own().operands_of(i)) {
-          if (!has(from)) return false;
-          give(number, content(at_, from.index()), program_.groups[i.group]);
-        }
-        for (const Result& to : own().results_of(i)) devices_[at_].contents[to.slot] = {0, number, true};
-        return true;
-      case Opcode::all_reduce:
-      case Opcode::all_gather:
-      case Opcode::reduce_scatter:
-      case Opcode::all_to_all: {
-        const bool alike = i.opcode == Opcode::all_reduce || i.opcode == Opcode::all_gather;
-        write(own().results_of(i)[0].slot, mix(of_collective, static_cast<std::uint64_t>(number), alike ? 0 : at_ + 1));
-        return true;
-      }
+      default:
+        return execute_collective(i, number - transfers_.all.size());
     }
-    return true;
   }
 
   bool execute_run(const Instruction& i) {
-    for (const SlotId operand : own().operands_of(i))
-      if (!has(operand)) return false;
-    for (const Result& result : own().results_of(i))
+    const std::span<const SlotId> operands = own().operands_of(i);
+    const std::span<const Result> results = own().results_of(i);
+    if (!has_all(operands)) return false;
+    for (const Result& result : results)
       if (result.mode == ResultMode::add && !has(result.slot)) return false;
-    i.microbatch < 0 ? execute_ops(i) : execute_task(i);
+    inputs_.clear();
+    for (const SlotId operand : operands) inputs_.insert(inputs_.end(), symbols(operand).begin(), symbols(operand).end());
+    std::optional<TaskSymbols>& task = tasks_[i.task];
+    if (!task) task.emplace(program_.tasks[i.task].graph);
+    task->run(inputs_, values_, outputs_);
+    std::size_t output = 0;
+    for (const Result& result : results) {
+      for (Symbol& symbol : symbols(result.slot)) {
+        const Symbol given = outputs_[output++];
+        symbol = result.mode == ResultMode::add ? mix(Origin::sum, symbol, given) : given;
+      }
+      set(result.slot);
+    }
     return true;
   }
 
-  void write(const Result& result, Symbol symbol) {
-    const bool adds = result.mode == ResultMode::add;
-    write(result.slot, adds ? mix(of_sum, content(at_, result.slot.index()), symbol) : symbol);
-  }
-
-  void execute_task(const Instruction& i) {
-    Hash hash;
-    hash.add(of_task);
-    hash.add(static_cast<std::uint64_t>(i.task.value));
-    for (const SlotId operand : own().operands_of(i)) hash.add(content(at_, operand.index()));
-    std::uint64_t number = 0;
-    for (const Result& result : own().results_of(i)) write(result, mix(hash.value(), number++));
-  }
-
-  void execute_ops(const Instruction& i) {
-    const Graph& graph = program_.tasks[i.task].graph;
-    IdVector<ValueId, Symbol> symbols(graph.values.size());
-    std::size_t input = 0;
-    for (const SlotId operand : own().operands_of(i))
-      for (std::size_t p = 0; p < slot(at_, operand.index()).parts.size(); ++p)
-        symbols[graph.inputs[input++]] = symbol_of_part(at_, operand.index(), p);
-    std::vector<Symbol>& ops = ops_[i.task];
-    if (ops.empty()) std::ranges::transform(graph.ops, std::back_inserter(ops), [](const Op& op) { return symbol_of(op); });
-    for (std::size_t o = 0; o < graph.ops.size(); ++o) {
-      Hash hash;
-      hash.add(of_op);
-      hash.add(ops[o]);
-      for (const ValueId operand : graph.ops[o].operands) hash.add(symbols[operand]);
-      std::uint64_t number = 0;
-      for (const ValueId result : graph.ops[o].results) symbols[result] = mix(hash.value(), number++);
+  bool execute_collective(const Instruction& i, std::size_t number) {
+    const std::span<const SlotId> operands = own().operands_of(i);
+    if (!has_all(operands)) return false;
+    const std::vector<std::int32_t>& members = program_.groups[i.group];
+    const std::size_t member = place_in_group(members, static_cast<std::int32_t>(at_)).value();
+    Meeting& meeting = meetings_[number];
+    meeting.given.resize(members.size());
+    meeting.taken.resize(members.size());
+    for (const SlotId from : operands) meeting.given[member] = {&own().slots[from], {symbols(from).begin(), symbols(from).end()}};
+    for (const Result& to : own().results_of(i)) {
+      meeting.taken[member].slot = &own().slots[to.slot];
+      set(to.slot, static_cast<std::int32_t>(meeting.first + member));
     }
-    std::size_t output = 0;
-    for (const Result& result : own().results_of(i)) {
-      const std::size_t parts = slot(at_, result.slot.index()).parts.size();
-      Hash hash;
-      for (std::size_t p = 0; p < parts; ++p) hash.add(symbols[graph.outputs[output + p]]);
-      write(result, parts == 1 ? symbols[graph.outputs[output]] : hash.value());
-      output += parts;
-    }
+    if (--meeting.missing > 0) return true;
+    const std::size_t root = i.opcode == Opcode::broadcast ? place_in_group(members, i.peer).value() : 0;
+    share_symbols(i.opcode, number, root, meeting.given, meeting.taken);
+    for (std::size_t m = 0; m < members.size(); ++m) deliver(meeting.first + m, members[m], std::move(meeting.taken[m].parts));
+    meeting = {};
+    return true;
   }
 
   const Program& program_;
   const Transfers& transfers_;
-  std::vector<Device> devices_;
-  std::vector<std::optional<Symbol>> given_;   // by transfer or collective, as Transfers::of numbers them
-  IdVector<TaskId, std::vector<Symbol>> ops_;  // the ops' symbols of each task, filled when they are needed
-  std::vector<std::size_t> woken_;             // devices that can go on
-  std::size_t at_ = 0;                         // the device that is running
+  std::vector<Contents> devices_;
+  std::vector<std::optional<std::vector<Symbol>>> delivered_;
+  std::vector<Meeting> meetings_;                       // by collective
+  IdVector<TaskId, std::optional<TaskSymbols>> tasks_;  // filled when they are needed
+  std::vector<Symbol> inputs_, values_, outputs_;       // of the run that is executed
+  std::vector<std::size_t> woken_;                      // devices that can go on
+  std::size_t at_ = 0;                                  // the device that is running
 };
 
 // The last instruction that writes the slot, as text for a message.
@@ -257,11 +247,13 @@ std::string last_write(const Program& program, const StatePart& part) {
 void check_copy(const Program& program, const Execution& execution, const StatePart& copy, const std::vector<StatePart>& owners) {
   const auto same = std::ranges::find_if(owners, [&](const StatePart& owner) { return *owner.name == *copy.name; });
   if (same != owners.end()) {
-    if (!execution.are_equal(copy, *same)) fail(program, copy, *same, "send it there after its owner's last update, or update it alike");
+    if (execution.symbol_of(copy) != execution.symbol_of(*same))
+      fail(program, copy, *same, "send it there after its owner's last update, or update it alike");
     return;
   }
+  const std::int64_t elements = whole_elements(owners);
   for (const StatePart& owner : owners)
-    if (owner.piece.begin < copy.end() && copy.piece.begin < owner.end() && (execution.is_written(owner) || execution.is_written(copy)))
+    if ((execution.is_written(owner) || execution.is_written(copy)) && overlap(owner.piece, copy.piece, elements))
       fail(program, copy, owner, "what is updated is copied in its owners' form: a piece of it by its name");
 }
 

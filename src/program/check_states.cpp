@@ -1,7 +1,9 @@
 // Checks who owns which state, whole or in pieces, and who copies it.
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string_view>
+#include <vector>
 
 #include "base/text.h"
 #include "penstock/error.h"
@@ -23,39 +25,53 @@ void check_names(std::size_t number, const DeviceProgram& device) {
                     "a device holds a state once: read it from there");
 }
 
-// Sorts the owners of a tensor by where they begin. Each element must have one owner, and all owners one dtype.
+[[noreturn]] void fail_twice(const Program& program, const StatePart& before, const StatePart& part) {
+  throw Error(concat("state ", quote(part.piece.tensor), " has two owners"),
+              {concat("device ", before.device, " has ", *before.name, ", device ", part.device, " has ", *part.name, " (slot %",
+                      program.devices[part.device].slots[part.slot].name, ")")},
+              "make all but one of them a copy");
+}
+
+// Each element must have one owner.
+void check_tiling(const Program& program, const std::string& tensor, const Parts& owners, std::int64_t elements) {
+  std::vector<Piece> pieces;
+  for (const StatePart& part : owners) pieces.push_back(part.piece);
+  if (const std::optional<Misfit> wrong = find_misfit(pieces, elements)) {
+    if (wrong->before != wrong->piece) fail_twice(program, owners[wrong->before], owners[wrong->piece]);
+    throw Error(concat("state ", quote(tensor), ": nobody owns its elements ", piece_name("", wrong->begin, wrong->end)));
+  }
+  if (elements == 0 && owners.size() > 1) fail_twice(program, owners[0], owners[1]);
+}
+
+// Sorts the owners of a tensor by where they begin, for messages. All owners must have one dtype, and all their pieces be of one tensor.
 void check_owners(const Program& program, const std::string& tensor, Parts& owners) {
-  std::ranges::stable_sort(owners, {}, [](const StatePart& part) { return part.piece.begin; });
-  if (const Piece& first = owners.front().piece; first.begin > 0)
-    throw Error(concat("state ", quote(tensor), ": nobody owns its elements [0:", first.begin, "]"));
+  const std::int64_t elements = whole_elements(owners);
+  std::ranges::stable_sort(owners, {}, [&](const StatePart& part) { return run_from(part.piece, elements, 0).begin; });
+  for (const StatePart& part : owners)
+    if (part.piece.is_strided() && !fits(part.piece, elements, part.type->elements()))
+      throw Error(concat(place(program, part), " does not fit state ", quote(*part.name)),
+                  {concat("its part ", part.index, " is ", part.type->text(), "; its owners have ", elements, " elements")});
+  check_tiling(program, tensor, owners, elements);
   for (std::size_t i = 1; i < owners.size(); ++i) {
     const StatePart &before = owners[i - 1], &part = owners[i];
-    if (before.piece.whole() || part.piece.whole() || part.piece.begin < before.piece.end)
-      throw Error(concat("state ", quote(tensor), " has two owners"),
-                  {concat("device ", before.device, " has ", *before.name, ", device ", part.device, " has ", *part.name, " (slot %",
-                          program.devices[part.device].slots[part.slot].name, ")")},
-                  "make all but one of them a copy");
-    if (part.piece.begin > before.piece.end)
-      throw Error(concat("state ", quote(tensor), ": nobody owns its elements [", before.piece.end, ":", part.piece.begin, "]"));
     if (part.type->dtype != before.type->dtype)
       throw Error(concat("state ", quote(tensor), " has pieces of two dtypes"),
                   {concat(*before.name, " is of ", name(before.type->dtype), ", ", *part.name, " of ", name(part.type->dtype))});
   }
 }
 
-// Whether the copy is of what the owners hold. `owners` are sorted as check_owners() leaves them.
-bool fits(const StatePart& copy, const Parts& owners) {
-  const StatePart &first = owners.front(), &last = owners.back();
+// Whether the copy is of what the owners hold.
+bool is_copy(const StatePart& copy, const Parts& owners) {
+  const StatePart& first = owners.front();
   if (copy.piece.whole() && first.piece.whole()) return *copy.type == *first.type;
-  const bool inside = copy.piece.whole() ? copy.end() == last.end() : copy.end() <= last.end();
-  return inside && copy.type->dtype == first.type->dtype;
+  return fits(copy.piece, whole_elements(owners), copy.type->elements()) && copy.type->dtype == first.type->dtype;
 }
 
 void check_copy(const Program& program, const StatePart& copy, const Parts& owners) {
-  if (fits(copy, owners)) return;
-  const StatePart &first = owners.front(), &last = owners.back();
+  if (is_copy(copy, owners)) return;
+  const StatePart& first = owners.front();
   std::string owned = concat("its owner on device ", first.device, " has ", first.type->text());
-  if (!first.piece.whole()) owned = concat("its owners have ", last.end(), " elements of ", name(first.type->dtype));
+  if (!first.piece.whole()) owned = concat("its owners have ", whole_elements(owners), " elements of ", name(first.type->dtype));
   throw Error(concat(place(program, copy), " is no copy of state ", quote(*copy.name)),
               {concat("the copy is ", copy.type->text(), ", ", owned)});
 }

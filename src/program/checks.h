@@ -15,7 +15,7 @@ std::string place(const Program& program, int device, std::size_t instruction);
 
 // Checks that ids are in range (if not, a bug of whoever made the program), tasks well typed, and states as in check_states.
 void check_tables(const Program& program);
-// Checks that each state has one owner, or that pieces with one owner each tile it; that a copy has its owner's type, or is a range of what
+// Checks that each state has one owner, or that pieces with one owner each tile it; that a copy has its owner's type, or is a piece of what
 // is owned; and that a device holds each state in one slot.
 void check_states(const Program& program);
 // Checks that every slot is defined before use, freed once, never used after, and that none is left; and that parts have the types that

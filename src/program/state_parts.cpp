@@ -1,12 +1,29 @@
 #include "program/state_parts.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "penstock/error.h"
 
 namespace penstock::checks {
 namespace {
+
+// What the piece is where the type cannot be its: "is f32[4]", "has a multiple of 3 elements"; empty: it can be, for some size of the
+// tensor.
+std::string misfit(const Piece& piece, const TensorType& type) {
+  if (piece.whole()) return {};
+  const Cut& last = piece.cuts.back();
+  const std::int64_t elements = type.elements(), tensor = least_elements(piece, elements);
+  if (last.stride == 0) {
+    const TensorType needed{type.dtype, {last.size()}};
+    return type == needed ? "" : concat("is ", needed.text());
+  }
+  if (fits(piece, tensor, elements)) return {};
+  if (elements % last.size() != 0) return concat("has a multiple of ", counted(last.size(), "element"));
+  return concat("has ", counted(elements_of(piece, tensor), "element"));
+}
 
 StatePart part_of(const Program& program, std::size_t device, std::size_t number, std::size_t index) {
   const Slot& slot = program.devices[device].slots[number];
@@ -16,11 +33,9 @@ StatePart part_of(const Program& program, std::size_t device, std::size_t number
   } catch (const Error& error) {
     throw Error(concat(place(program, part), ": ", error.what()));
   }
-  const std::int64_t elements = part.piece.end - part.piece.begin;
-  if (!part.piece.whole() && part.type->shape != Shape{elements})
-    throw Error(
-        concat(place(program, part), " does not fit state ", quote(*part.name)),
-        {concat("its part ", index, " is ", part.type->text(), "; the piece is ", TensorType{part.type->dtype, {elements}}.text())});
+  if (const std::string needed = misfit(part.piece, *part.type); !needed.empty())
+    throw Error(concat(place(program, part), " does not fit state ", quote(*part.name)),
+                {concat("its part ", index, " is ", part.type->text(), "; the piece ", needed)});
   return part;
 }
 
@@ -28,6 +43,12 @@ StatePart part_of(const Program& program, std::size_t device, std::size_t number
 
 std::string place(const Program& program, const StatePart& part) {
   return concat("device ", part.device, ": slot %", program.devices[part.device].slots[part.slot].name);
+}
+
+std::int64_t whole_elements(const std::vector<StatePart>& parts) {
+  std::int64_t elements = 0;
+  for (const StatePart& part : parts) elements = std::max(elements, part.elements());
+  return elements;
 }
 
 StateParts state_parts(const Program& program, SlotClass kind) {

@@ -17,8 +17,8 @@ struct StatePart {
   const TensorType* type = nullptr;
   Piece piece;
 
-  // One more than its last element in the flattened tensor.
-  std::int64_t end() const { return piece.whole() ? type->elements() : piece.end; }
+  // The fewest elements that the tensor can have.
+  std::int64_t elements() const { return least_elements(piece, type->elements()); }
 };
 using StateParts = std::map<std::string, std::vector<StatePart>>;  // by tensor's name, in the order of the devices
 
@@ -27,5 +27,7 @@ std::string place(const Program& program, const StatePart& part);
 // The state parts of the slots of one class; they refer to the program. Throws Error where a name is no piece's, or the type not the
 // piece's.
 StateParts state_parts(const Program& program, SlotClass kind);
+// How many elements a tensor has of which these parts are all.
+std::int64_t whole_elements(const std::vector<StatePart>& parts);
 
 }  // namespace penstock::checks

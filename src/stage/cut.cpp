@@ -1,8 +1,10 @@
 // Cuts a loop body with stages into tasks and bundles.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <ranges>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 
 #include "base/invariant.h"
@@ -18,6 +20,11 @@ namespace {
 bool is_view(const Op& op) {
   const OpDefinition* definition = find_op(op.name);
   return definition && definition->views >= 0 && op.results.size() == 1 && op.operands.size() == 1;
+}
+
+bool is_collective(const Op& op) {
+  const OpDefinition* definition = find_op(op.name);
+  return definition && definition->collective;
 }
 
 // The loop's body, and what is looked up in it.
@@ -46,10 +53,20 @@ Body body_of(const StagedStep& step) {
   return body;
 }
 
+// Where ops stand among the collectives of their stage and kind, which part them into several tasks: at each level, which is the number of
+// collectives on the way to it, first what its own collectives need, then each of these alone, then the rest, which runs meanwhile.
+struct Segment {
+  std::int32_t level = 0;
+  enum class Part : std::uint8_t { needed, collective, rest } part = Part::rest;
+  OpId op{};  // of a collective
+  auto operator<=>(const Segment&) const = default;
+};
+
 // A task before its graph is built: which ops it runs, what it reads from elsewhere and gives away.
 struct TaskPlan {
   StageId stage{};
   Kind kind = Kind::F;
+  Segment segment{};
   std::set<ValueId> imports{};     // values of the body: loop inputs, and results of other tasks
   std::vector<ValueId> exports{};  // values other tasks read
   std::vector<OpId> ops{};
@@ -59,14 +76,24 @@ struct TaskPlan {
 struct TaskPlans {
   IdVector<StageTaskId, TaskPlan> tasks;
   IdVector<OpId, StageTaskId> of_op;  // none: constant or dissolved
-  std::map<std::pair<StageId, Kind>, StageTaskId> number;
+  std::map<std::tuple<StageId, Kind, Segment>, StageTaskId> number;
   std::map<ValueId, std::set<StageTaskId>> readers;  // of values that cross
   std::map<StageTaskId, StageTaskId> light, again;   // of an F of a stage that recomputes: its light F and its R
 
-  StageTaskId add(StageId stage, Kind kind) {
-    const auto [it, added] = number.try_emplace({stage, kind}, tasks.size());
-    if (added) tasks.push_back({stage, kind});
+  StageTaskId add(StageId stage, Kind kind, const Segment& segment) {
+    const auto [it, added] = number.try_emplace({stage, kind, segment}, tasks.size());
+    if (added) tasks.push_back({stage, kind, segment});
     return it->second;
+  }
+  // The last task of a stage and kind; none: there is none.
+  StageTaskId last(StageId stage, Kind kind) const {
+    StageTaskId out;
+    for (auto it = number.lower_bound({stage, kind, Segment{0, Segment::Part::needed, OpId()}}); it != number.end(); ++it) {
+      const auto& [of, of_kind, segment] = it->first;
+      if (of != stage || of_kind != kind) break;
+      out = it->second;
+    }
+    return out;
   }
   StageTaskId of(const Body& body, ValueId value) const {
     const OpId op = body.producer[value];
@@ -138,19 +165,56 @@ IdVector<OpId, bool> needed_by_others(const Body& body, const IdVector<OpId, boo
   return needed;
 }
 
-// Tasks of all ops but constants, which are cloned into each reader. The input-gradient part of a split backward is the backward slice of
+// The stage and kind of each op; none: it is a constant or dissolved. The input-gradient part of a split backward is the backward slice of
 // what other stages read (JaxPP, section 4.3); the rest computes weight gradients.
-TaskPlans place_ops(const Body& body, const IdVector<OpId, bool>& dissolved, const IdVector<OpId, bool>& needed,
-                    const std::vector<bool>& split) {
-  TaskPlans plans;
-  plans.of_op.resize(body.graph.ops.size());
-  for (const StageId stage : ids<StageId>(body.stage_number.size())) plans.add(stage, Kind::F);
+using StageKind = std::optional<std::pair<StageId, Kind>>;
+IdVector<OpId, StageKind> kinds_of(const Body& body, const IdVector<OpId, bool>& dissolved, const IdVector<OpId, bool>& needed,
+                                   const std::vector<bool>& split) {
+  IdVector<OpId, StageKind> out(body.graph.ops.size());
   for (const OpId i : body.graph.ops.ids()) {
     const Op& op = body.graph.ops[i];
     if (dissolved[i] || is_constant(op)) continue;
     const StageId stage = body.stage_of(op);
     const Kind backward = !split[stage.value] ? Kind::B : needed[i] ? Kind::I : Kind::W;
-    plans.of_op[i] = plans.add(stage, op.phase == Phase::forward ? Kind::F : backward);
+    out[i] = {stage, op.phase == Phase::forward ? Kind::F : backward};
+  }
+  return out;
+}
+
+IdVector<OpId, Segment> segments_of(const Body& body, const IdVector<OpId, StageKind>& kinds) {
+  IdVector<OpId, Segment> out(body.graph.ops.size());
+  const auto is_before = [&](OpId from, OpId i) { return from && kinds[from] && kinds[from] == kinds[i]; };
+  for (const OpId i : body.graph.ops.ids()) {
+    const Op& op = body.graph.ops[i];
+    if (!kinds[i]) continue;
+    for (ValueId v : op.operands)
+      if (const OpId from = body.producer[v]; is_before(from, i))
+        out[i].level = std::max(out[i].level, out[from].level + is_collective(body.graph.ops[from]));
+    if (is_collective(op)) out[i] = {out[i].level, Segment::Part::collective, i};
+  }
+  for (std::size_t at = body.graph.ops.size(); at-- > 0;) {
+    const OpId i(at);
+    if (!kinds[i] || out[i].part == Segment::Part::rest) continue;
+    for (ValueId v : body.graph.ops[i].operands)
+      if (const OpId from = body.producer[v]; is_before(from, i) && out[from].level == out[i].level)
+        out[from].part = std::min(out[from].part, Segment::Part::needed);
+  }
+  return out;
+}
+
+// Tasks of all ops but constants, which are cloned into each reader.
+TaskPlans place_ops(const Body& body, const IdVector<OpId, StageKind>& kinds) {
+  const IdVector<OpId, Segment> segments = segments_of(body, kinds);
+  TaskPlans plans;
+  plans.of_op.resize(body.graph.ops.size());
+  std::set<StageId> in_parts;
+  for (const OpId i : body.graph.ops.ids())
+    if (kinds[i] && kinds[i]->second == Kind::F && segments[i] != Segment()) in_parts.insert(kinds[i]->first);
+  for (const StageId stage : ids<StageId>(body.stage_number.size()))
+    if (!in_parts.contains(stage)) plans.add(stage, Kind::F, {});
+  for (const OpId i : body.graph.ops.ids()) {
+    if (!kinds[i]) continue;
+    plans.of_op[i] = plans.add(kinds[i]->first, kinds[i]->second, segments[i]);
     plans.tasks[plans.of_op[i]].ops.push_back(i);
   }
   return plans;
@@ -189,6 +253,10 @@ IdVector<OpId, bool> retaken_ops(const Body& body, const TaskPlans& plans, const
     for (ValueId view : views)
       for (ValueId v = view; v != base; v = body.op_of(v)->operands[0]) retaken[body.producer[v]] = true;
   }
+  // A collective is a task of nothing else.
+  for (const Op& op : body.graph.ops)
+    if (is_collective(op))
+      if (const OpId from = body.producer[op.operands[0]]) retaken[from] = false;
   return retaken;
 }
 
@@ -219,8 +287,8 @@ std::vector<ValueId> summed_values(const Body& body, const IdVector<OpId, bool>&
 StageTaskId summing_task(const Body& body, const TaskPlans& plans, ValueId value, bool in_w) {
   if (is_constant(*body.op_of(value))) return StageTaskId(0);
   const StageTaskId made = plans.of(body, value);
-  const auto w = plans.number.find({plans.tasks[made].stage, Kind::W});
-  return in_w && plans.tasks[made].kind == Kind::I && w != plans.number.end() ? w->second : made;
+  const StageTaskId w = plans.last(plans.tasks[made].stage, Kind::W);
+  return in_w && plans.tasks[made].kind == Kind::I && w ? w : made;
 }
 
 // What crosses from task to task. What I makes of the loop's sums is added to them by W with `sums_in_w`: a stage has one accumulator.
@@ -294,7 +362,10 @@ TaskPlan slice(const Body& body, const TaskPlans& plans, const IdVector<OpId, bo
 // only the stage's own backward reads. R takes from the light F what lives until the backward anyway.
 void add_recomputation(const Body& body, const IdVector<OpId, bool>& retaken, const std::vector<std::vector<Term>>& terms, StageId stage,
                        TaskPlans& plans) {
-  const StageTaskId forward = plans.number.at({stage, Kind::F});
+  const StageTaskId forward = plans.last(stage, Kind::F);
+  if (plans.tasks[forward].segment != Segment())
+    throw Error(concat("stage ", stage.value, " has collectives in its forward, which R does not do again"), {},
+                "set pipeline.recompute = \"inputs\" with a table without R");
   std::vector<ValueId> kept, residuals;
   std::set<ValueId> given;
   for (ValueId value : plans.tasks[forward].exports) {
@@ -441,11 +512,20 @@ void drop_unread_views(Graph& graph) {
   graph.ops.resize(next);
 }
 
+// Numbers the tasks of a stage and kind in the order in which they run.
+void number_parts(const TaskPlans& plans, StageDag& dag) {
+  std::map<std::pair<StageId, Kind>, std::int32_t> parts;
+  for (const auto& [key, task] : plans.number) {
+    dag.tasks[task].part = parts[{std::get<StageId>(key), std::get<Kind>(key)}]++;
+    dag.tasks[task].collective = std::get<Segment>(key).part == Segment::Part::collective;
+  }
+}
+
 Graph graph_of(const Body& body, const TaskPlans& plans, const std::vector<std::vector<Term>>& terms, const StageDag& dag, StageTaskId t) {
   const StageTask& task = dag.tasks[t];
   const TaskPlan& plan = plans.tasks[t];
   Building out{body};
-  out.graph.name = concat(name(task.kind), task.stage.value, task.light ? "_light" : "");
+  out.graph.name = concat(name(task.kind), task.stage.value, task.light ? "_light" : "", task.part > 0 ? concat(".", task.part) : "");
   for (BundleId b : task.reads)
     for (std::int32_t member : dag.bundles[b].members) {
       const bool edge = dag.bundles[b].source == Bundle::Source::edge;
@@ -492,10 +572,17 @@ void describe_shape(StageDag& dag) {
 
 }  // namespace
 
-StageTaskId StageDag::task(StageId stage, Kind kind, bool light) const {
+std::vector<StageTaskId> StageDag::tasks_of(StageId stage, Kind kind, bool light) const {
+  std::vector<StageTaskId> out;
   for (const StageTaskId t : tasks.ids())
-    if (tasks[t].stage == stage && tasks[t].kind == kind && tasks[t].light == light) return t;
-  return {};
+    if (tasks[t].stage == stage && tasks[t].kind == kind && tasks[t].light == light) out.push_back(t);
+  std::ranges::sort(out, {}, [&](StageTaskId t) { return tasks[t].part; });
+  return out;
+}
+
+StageTaskId StageDag::task(StageId stage, Kind kind, bool light) const {
+  const std::vector<StageTaskId> all = tasks_of(stage, kind, light);
+  return all.empty() ? StageTaskId() : all[0];
 }
 
 StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, const std::vector<bool>& recomputed,
@@ -503,7 +590,7 @@ StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, co
   const Body body = body_of(step);
   const IdVector<OpId, bool> dissolved = dissolved_joins(body);
   const MadeOf made = made_of(body);
-  TaskPlans plans = place_ops(body, dissolved, needed_by_others(body, dissolved, made, options.gathered), split_backward);
+  TaskPlans plans = place_ops(body, kinds_of(body, dissolved, needed_by_others(body, dissolved, made, options.gathered), split_backward));
   const IdVector<OpId, bool> retaken = retaken_ops(body, plans, made, options.gathered);
   connect(body, dissolved, retaken, options.sums_in_w, plans);
   const std::vector<std::vector<Term>> terms = terms_of(body, dissolved, plans, options.sums_in_w);
@@ -513,6 +600,7 @@ StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, co
   StageDag dag;
   dag.names = step.stages;
   for (const TaskPlan& plan : plans.tasks) dag.tasks.push_back({plan.stage, plan.kind, {}, {}, {}, bool(plan.whole)});
+  number_parts(plans, dag);
   bundle_inputs(body, plans, dag);
   bundle_edges(body, plans, dag);
   bundle_accumulators(body, plans, terms, dag);

@@ -25,7 +25,7 @@ inline bool is_constant(const Op& op) {
   return op.operands.empty();
 }
 
-// One task of a stage and micro-batch.
+// What a stage does of a kind for a micro-batch, or a part of that.
 struct StageTask {
   StageId stage{};
   Kind kind = Kind::F;  // F, B, I, W or R
@@ -33,6 +33,8 @@ struct StageTask {
   std::vector<BundleId> reads;
   std::vector<BundleId> writes;  // edges and accumulators
   bool light = false;            // an F that leaves to R what only the stage's own backward reads
+  std::int32_t part = 0;         // collectives part what a stage does of a kind into several tasks, which run in this order
+  bool collective = false;       // it is one collective, of one tensor
 };
 
 // Values that have one producer and the same readers.
@@ -59,7 +61,10 @@ struct StageDag {
   IdVector<BundleId, Bundle> bundles;
   StageShape shape;  // for validating schedules
 
-  // None where the stage has no such task (no backward; an empty I; nothing to recompute). F: the whole one, unless `light`.
+  // In the order in which they run; none where the stage has no such task (no backward; an empty I; nothing to recompute). F: the whole
+  // one, unless `light`.
+  std::vector<StageTaskId> tasks_of(StageId stage, Kind kind, bool light = false) const;
+  // The first of them, or none.
   StageTaskId task(StageId stage, Kind kind, bool light = false) const;
 };
 

@@ -8,6 +8,7 @@
 #include "base/durable.h"
 #include "base/text.h"
 #include "penstock/error.h"
+#include "program/piece.h"
 #include "state/manifest.h"
 #include "state/mapped_file.h"
 #include "state/safetensors.h"
@@ -76,6 +77,25 @@ void check_file(const fs::path& folder, const std::string& name, const Manifest:
   if (content_hash(file.bytes()) != expected.hash) fail_damaged(path, "its content is not what its manifest says");
 }
 
+// Checks that strided pieces leave no gap between them: their files say how many elements they have.
+void check_strided(const fs::path& folder, const std::string& path, const std::map<std::string, std::string>& files) {
+  std::map<std::string, std::vector<Piece>> pieces;
+  std::map<std::string, std::int64_t> elements;  // by tensor
+  std::map<std::string, SafetensorsFile> opened;
+  for (const auto& [name, file] : files)
+    if (Piece piece = parse_piece(name); !piece.whole()) pieces[piece.tensor].push_back(std::move(piece));
+  std::erase_if(pieces, [](const auto& of_it) { return std::ranges::none_of(of_it.second, &Piece::is_strided); });
+  for (const auto& [tensor, of_it] : pieces)
+    for (const Piece& piece : of_it) {
+      const std::string name = piece_name(piece), file = (folder / files.at(name)).string();
+      if (!opened.contains(file)) opened.emplace(file, SafetensorsFile::open(file));
+      const auto found = opened.at(file).tensors().find(name);
+      if (found == opened.at(file).tensors().end()) fail_damaged(file, concat("there is no tensor ", quote(name)));
+      elements[tensor] = std::max(elements[tensor], least_elements(piece, found->second.type.elements()));
+    }
+  for (const auto& [tensor, of_it] : pieces) check_gap(path, of_it, elements.at(tensor));
+}
+
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
@@ -115,6 +135,7 @@ Checkpoint read_checkpoint(const std::string& folder) {
                 "name a run's folder or one of its checkpoint-STEP folders");
   const Manifest manifest = parse_manifest(read_file(path), path);
   for (const auto& [name, expected] : manifest.files) check_file(folder, name, expected);
+  check_strided(folder, path, manifest.tensors);
   return {folder, manifest.step, manifest.position, manifest.config, manifest.text, manifest.tensors};
 }
 

@@ -27,7 +27,8 @@ struct Checkpoint {
 std::string write_checkpoint(const std::string& out, const Checkpoint& info, int keep,
                              const std::function<std::vector<std::string>(const std::string&)>& save);
 
-// Throws Error naming the file: no manifest, one that parse_manifest refuses, a file that is missing, shorter, longer or changed.
+// Throws Error naming the file: no manifest, one that parse_manifest refuses, a file that is missing, shorter, longer or changed,
+// pieces that leave a gap.
 Checkpoint read_checkpoint(const std::string& folder);
 
 struct DamagedCheckpoint {

@@ -1,5 +1,6 @@
 #include "state/manifest.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -9,7 +10,6 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "penstock/error.h"
-#include "program/piece.h"
 
 namespace penstock {
 namespace {
@@ -34,7 +34,8 @@ std::uint64_t parse_hex(const JsonNode& node) {
   return value;
 }
 
-// Checks that pieces leave no gap between them. They cannot say how many elements their tensor has: whoever reads it finds out.
+// Checks that ranges leave no gap between them. They cannot say how many elements their tensor has: whoever reads it finds out. Strided
+// pieces are looked at with their files (read_checkpoint), as their names do not say how many elements they have.
 void check_pieces(const std::string& path, const std::map<std::string, std::string>& tensors) {
   std::map<std::string, std::vector<Piece>> pieces;
   for (const auto& [name, file] : tensors) {
@@ -44,12 +45,20 @@ void check_pieces(const std::string& path, const std::map<std::string, std::stri
       throw Error(concat(path, ": ", error.what()));
     }
   }
-  for (const auto& [tensor, of_it] : pieces)
-    if (const std::string gap = gap_in(of_it); !gap.empty())
-      fail_damaged(path, concat("the pieces of ", quote(tensor), " leave a gap: nobody wrote its elements ", gap));
+  for (const auto& [tensor, of_it] : pieces) {
+    if (std::ranges::any_of(of_it, &Piece::is_strided)) continue;
+    std::int64_t elements = 0;
+    for (const Piece& piece : of_it) elements = std::max(elements, least_elements(piece, 0));
+    check_gap(path, of_it, elements);
+  }
 }
 
 }  // namespace
+
+void check_gap(const std::string& path, const std::vector<Piece>& pieces, std::int64_t elements) {
+  if (const std::string gap = gap_in(pieces, elements); !gap.empty())
+    fail_damaged(path, concat("the pieces of ", quote(pieces.front().tensor), " leave a gap: nobody wrote its elements ", gap));
+}
 
 void fail_damaged(const std::string& path, const std::string& what) {
   throw Error(concat(path, ": ", what), {},

@@ -7,6 +7,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "program/piece.h"
 
 namespace penstock {
 
@@ -31,9 +34,11 @@ std::string print(const Manifest& manifest);
 // The manifest's text: `head` is a JSON object without its closing brace, after which the checksum is put.
 std::string sealed_manifest(const std::string& head);
 // Reads a manifest; `path` is the name for messages. Throws Error: not Penstock's, another version, a changed byte, a value out of range, a
-// file that is not beside the manifest, a tensor in a file that is not listed, pieces that leave a gap.
+// file that is not beside the manifest, a tensor in a file that is not listed, ranges that leave a gap.
 Manifest parse_manifest(std::string_view text, const std::string& path);
 
+// Throws Error, as for a damaged checkpoint, where pieces of a tensor of so many elements leave a gap.
+void check_gap(const std::string& path, const std::vector<Piece>& pieces, std::int64_t elements);
 // Throws Error for a damaged checkpoint; `path` is the file in it.
 [[noreturn]] void fail_damaged(const std::string& path, const std::string& what);
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "penstock/error.h"
 #include "state/checkpoint.h"
 #include "state/initialise.h"
@@ -24,9 +25,11 @@ std::string meant(const std::string& name, const std::vector<std::string>& candi
   return near.empty() ? "it is of another model" : concat("it has ", near);
 }
 
-// A piece for messages: "f32[2,3]", "its elements [2:8] of f32".
+// A piece for messages: "f32[2,3]", "its elements [2:8] of f32", "its elements [0:2/4] as f32[3,2]".
 std::string text(const Piece& piece, const TensorType& type) {
-  return piece.whole() ? type.text() : concat("its elements ", piece_name("", piece.begin, piece.end), " of ", name(type.dtype));
+  if (piece.whole()) return type.text();
+  const std::string cuts = piece_name(Piece{"", piece.cuts});
+  return piece.is_strided() ? concat("its elements ", cuts, " as ", type.text()) : concat("its elements ", cuts, " of ", name(type.dtype));
 }
 
 [[noreturn]] void fail_type(const std::string& file, const std::string& name, const TensorType& found, const std::string& needed) {
@@ -42,6 +45,18 @@ void copy_elements(const StoredTensor& from, std::int64_t begin, DType dtype, st
   }
   for (std::size_t i = 0; i < out.size() / static_cast<std::size_t>(byte_size(dtype)); ++i)
     store_element(dtype, load_element(from.type.dtype, from.bytes, first + i), out, i);
+}
+
+// What `out` has of elements `at` and on of a value of this dtype.
+std::span<std::byte> part_of(std::span<std::byte> out, DType dtype, std::int64_t at, std::int64_t count) {
+  const std::size_t size = byte_size(dtype);
+  return out.subspan(static_cast<std::size_t>(at) * size, static_cast<std::size_t>(count) * size);
+}
+
+// Copies the piece's elements of a tensor that holds the whole, converted to `dtype`.
+void copy_piece(const StoredTensor& whole, const Piece& piece, DType dtype, std::span<std::byte> out) {
+  for_each_run(piece, whole.type.elements(),
+               [&](const PieceRun& run) { copy_elements(whole, run.begin, dtype, part_of(out, dtype, run.at, run.size())); });
 }
 
 }  // namespace
@@ -65,14 +80,18 @@ const StoredTensor& StateReader::stored(const std::string& name, const std::stri
 }
 
 void StateReader::read_parameter(const ParameterSpec& spec, const Piece& piece, const TensorType& type, std::span<std::byte> out) {
-  const bool fits = piece.whole() ? spec.type == type : spec.type.dtype == type.dtype && piece.end <= spec.type.elements();
-  if (!fits) throw Error(concat("parameter ", quote(spec.name), " is ", spec.type.text(), ", the program needs ", text(piece, type)));
-  if (source_.kind == StateSource::Kind::initialise) return initialise(spec, source_.seed, out, piece.begin);
+  const std::int64_t elements = spec.type.elements();
+  const bool same = piece.whole() ? spec.type == type : spec.type.dtype == type.dtype && fits(piece, elements, type.elements());
+  if (!same) throw Error(concat("parameter ", quote(spec.name), " is ", spec.type.text(), ", the program needs ", text(piece, type)));
+  if (source_.kind == StateSource::Kind::initialise)
+    return for_each_run(piece, elements, [&](const PieceRun& run) {
+      initialise(spec, source_.seed, part_of(out, type.dtype, run.at, run.size()), run.begin);
+    });
   const StoredTensor& tensor = stored(spec.name, source_.path);
   const bool convert = is_floating(type.dtype) && is_floating(tensor.type.dtype);
   if (tensor.type.shape != spec.type.shape || (tensor.type.dtype != type.dtype && !convert))
     fail_type(source_.path, spec.name, tensor.type, spec.type.text());
-  copy_elements(tensor, piece.begin, type.dtype, out);
+  copy_piece(tensor, piece, type.dtype, out);
 }
 
 void StateReader::read_state(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out) {
@@ -81,9 +100,21 @@ void StateReader::read_state(const std::string& name, const Piece& piece, const 
   if (!same_form) file = index_.find(piece.tensor);
   if (file == index_.end()) return assemble(name, piece, type, out);
   const StoredTensor& tensor = stored(file->first, file->second);
-  const bool fits = same_form ? tensor.type == type : tensor.type.dtype == type.dtype && piece.end <= tensor.type.elements();
-  if (!fits) fail_type(file->second, file->first, tensor.type, text(piece, type));
-  copy_elements(tensor, same_form ? 0 : piece.begin, type.dtype, out);
+  const bool same =
+      same_form ? tensor.type == type : tensor.type.dtype == type.dtype && fits(piece, tensor.type.elements(), type.elements());
+  if (!same) fail_type(file->second, file->first, tensor.type, text(piece, type));
+  copy_piece(tensor, same_form ? Piece{piece.tensor} : piece, type.dtype, out);
+}
+
+// How many elements the tensor has of which the checkpoint has these pieces.
+std::int64_t StateReader::elements_in(const std::vector<Piece>& pieces) {
+  std::int64_t elements = 0;
+  for (const Piece& piece : pieces) {
+    const std::string name = piece_name(piece);
+    const std::int64_t held = piece.is_strided() ? stored(name, index_.at(name)).type.elements() : 0;
+    elements = std::max(elements, least_elements(piece, held));
+  }
+  return elements;
 }
 
 // Puts the value together from pieces, which leave no gap (read_checkpoint).
@@ -91,21 +122,29 @@ void StateReader::assemble(const std::string& name, const Piece& piece, const Te
   const auto held = pieces_.find(piece.tensor);
   if (held == pieces_.end())
     throw Error(concat(source_.path, ": the checkpoint has no tensor ", quote(name)), {}, meant(name, keys(index_)));
-  const std::int64_t elements = end_of(held->second), end = piece.whole() ? type.elements() : piece.end;
-  if (piece.whole() ? elements != end : elements < end)
+  const std::int64_t elements = elements_in(held->second);
+  if (!fits(piece, elements, type.elements()))
     throw Error(concat(source_.path, ": the pieces of ", quote(piece.tensor), " have ", elements, " elements, the program needs ",
                        text(piece, type)));
-  for (const Cut& cut : cover(held->second, piece.begin, end)) {
-    const Piece& from = held->second[cut.piece];
-    const std::string from_name = piece_name(from.tensor, from.begin, from.end), file = index_.at(from_name);
-    const StoredTensor& tensor = stored(from_name, file);
-    const TensorType needed{type.dtype, {from.end - from.begin}};
-    if (tensor.type != needed) fail_type(file, from_name, tensor.type, needed.text());
-    const std::size_t size = byte_size(type.dtype);
-    copy_elements(
-        tensor, cut.begin - from.begin, type.dtype,
-        out.subspan(static_cast<std::size_t>(cut.begin - piece.begin) * size, static_cast<std::size_t>(cut.end - cut.begin) * size));
+  std::map<std::size_t, const StoredTensor*> tensors;
+  for (const PieceCopy& copy : cover(held->second, piece, elements)) {
+    const StoredTensor*& tensor = tensors[copy.piece];
+    if (!tensor) tensor = &stored_piece(held->second[copy.piece], elements, type.dtype);
+    copy_elements(*tensor, copy.from, type.dtype, part_of(out, type.dtype, copy.to, copy.count));
   }
+}
+
+// A piece of a tensor of so many elements, as the checkpoint has it.
+const StoredTensor& StateReader::stored_piece(const Piece& piece, std::int64_t elements, DType dtype) {
+  const std::string name = piece_name(piece), file = index_.at(name);
+  const StoredTensor& tensor = stored(name, file);
+  const std::int64_t held = elements_of(piece, elements);
+  if (piece.cuts.back().stride == 0) {
+    if (const TensorType needed{dtype, {held}}; tensor.type != needed) fail_type(file, name, tensor.type, needed.text());
+  } else if (tensor.type.dtype != dtype || !fits(piece, elements, tensor.type.elements())) {
+    fail_type(file, name, tensor.type, concat(counted(held, "element"), " of ", penstock::name(dtype)));
+  }
+  return tensor;
 }
 
 bool StateReader::has(const std::string& name) const {
@@ -114,10 +153,10 @@ bool StateReader::has(const std::string& name) const {
 
 void StateReader::read_value(const Piece& piece, const TensorType& type, std::span<std::byte> out) {
   const std::vector<std::byte>& whole = source_.values.at(piece.tensor);
-  const std::size_t begin = piece.begin * byte_size(type.dtype);
-  if (begin + out.size() > whole.size())
+  const TensorType flat{type.dtype, {std::ssize(whole) / byte_size(type.dtype)}};
+  if (flat.bytes() != std::ssize(whole) || !fits(piece, flat.elements(), type.elements()))
     throw Error(concat("the value of ", quote(piece.tensor), " has ", whole.size(), " bytes, the program needs ", text(piece, type)));
-  std::ranges::copy(std::span(whole).subspan(begin, out.size()), out.begin());
+  copy_piece({flat, whole}, piece, type.dtype, out);
 }
 
 void StateReader::read(const std::string& name, const TensorType& type, std::span<std::byte> out) {

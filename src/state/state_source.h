@@ -21,7 +21,7 @@ class StateReader {
   // Whether the source says anything of this state: `values` leaves the others as they are.
   bool has(const std::string& name) const;
   // Reads the value of one state tensor, or of a piece of one (program/piece.h), whether the source holds it whole or in other pieces.
-  // `out` has the type's bytes. Throws Error naming file and tensor: missing, or of another type or size (values: too few bytes; a file of
+  // `out` has the type's bytes. Throws Error naming file and tensor: missing, or of another type or size (values: as many bytes; a file of
   // parameters may have another floating dtype: it is converted).
   void read(const std::string& name, const TensorType& type, std::span<std::byte> out);
 
@@ -31,6 +31,8 @@ class StateReader {
   void read_parameter(const ParameterSpec& spec, const Piece& piece, const TensorType& type, std::span<std::byte> out);
   void read_state(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out);
   void assemble(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out);
+  std::int64_t elements_in(const std::vector<Piece>& pieces);
+  const StoredTensor& stored_piece(const Piece& piece, std::int64_t elements, DType dtype);
 
   const StateSource& source_;
   std::map<std::string, const ParameterSpec*> specs_;

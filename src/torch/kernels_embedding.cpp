@@ -1,3 +1,8 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+
 #include <cstring>
 
 #include "base/text.h"
@@ -14,39 +19,83 @@ void require_row(std::int64_t index, std::int64_t rows) {
     throw Error(concat("embedding: index ", index, " is outside its ", rows, " rows"), {}, "is a token outside the model's vocabulary?");
 }
 
+// The rows that are here of a table of `whole` rows: those from `begin` on.
+struct TablePart {
+  std::int64_t begin = 0, rows = 0, whole = 0;
+
+  bool is_all() const { return rows == whole; }
+  // Where the row of that index is here; -1: it is elsewhere. Throws Error for an index that no table has.
+  std::int64_t place(std::int64_t index) const {
+    require_row(index, whole);
+    return index >= begin && index < begin + rows ? index - begin : -1;
+  }
+};
+
+TablePart part_of(const Op& op, std::int64_t rows) {
+  return {attribute_or(op, "begin", std::int64_t{0}), rows, attribute_or(op, "whole", rows)};
+}
+
+// The indices in the part's own count; one past its end for rows that are elsewhere.
+T places_of(const T& indices, const TablePart& part) {
+  const T dense = indices.contiguous(), out = at::empty_like(dense);
+  const auto* from = static_cast<const std::int64_t*>(dense.data_ptr());
+  auto* to = static_cast<std::int64_t*>(out.data_ptr());
+  for (std::int64_t i = 0; i < dense.numel(); ++i) {
+    const std::int64_t place = part.place(from[i]);
+    to[i] = place < 0 ? part.rows : place;
+  }
+  return out;
+}
+
+// The table with a row of zeros behind it.
+T with_zeros(const T& weight) {
+  return at::cat({weight, at::zeros({1, weight.size(1)}, weight.options())});
+}
+
 // Takes any dtype, as rows are only moved.
 Bound bind_embedding(const Site& site) {
   const T &weight = site.operands[0], &indices = site.operands[1], &out = site.results[0];
-  if (!weight.is_contiguous() || !indices.is_contiguous() || !out.is_contiguous())
-    return [weight, indices, out] { out.copy_(weight.index_select(0, indices.reshape({-1})).view(out.sizes())); };
-  return [from = static_cast<const char*>(weight.data_ptr()), rows = weight.size(0),
-          bytes = static_cast<std::size_t>(weight.size(1) * weight.element_size()),
-          at = static_cast<const std::int64_t*>(indices.data_ptr()), n = indices.numel(), to = static_cast<char*>(out.data_ptr())] {
-    for (std::int64_t i = 0; i < n; ++i) {
-      require_row(at[i], rows);
-      std::memcpy(to + static_cast<std::size_t>(i) * bytes, from + static_cast<std::size_t>(at[i]) * bytes, bytes);
-    }
-  };
+  const TablePart part = part_of(site.op, weight.size(0));
+  const bool dense = weight.is_contiguous() && indices.is_contiguous() && out.is_contiguous();
+  if (!dense && !part.is_all())
+    return [weight, indices, out, part] {
+      out.copy_(with_zeros(weight).index_select(0, places_of(indices, part).reshape({-1})).view(out.sizes()));
+    };
+  if (!dense) return [weight, indices, out] { out.copy_(weight.index_select(0, indices.reshape({-1})).view(out.sizes())); };
+  return
+      [from = static_cast<const char*>(weight.data_ptr()), part, bytes = static_cast<std::size_t>(weight.size(1) * weight.element_size()),
+       at = static_cast<const std::int64_t*>(indices.data_ptr()), n = indices.numel(), to = static_cast<char*>(out.data_ptr())] {
+        for (std::int64_t i = 0; i < n; ++i) {
+          const std::int64_t row = part.place(at[i]);
+          char* const out_row = to + static_cast<std::size_t>(i) * bytes;
+          if (row < 0)
+            std::memset(out_row, 0, bytes);
+          else
+            std::memcpy(out_row, from + static_cast<std::size_t>(row) * bytes, bytes);
+        }
+      };
 }
 
 // The rows of a bag are added in the bag's order.
 Bound bind_embedding_bag(const Site& site) {
   const T &weight = site.operands[0], &indices = site.operands[1], &out = site.results[0];
+  const TablePart part = part_of(site.op, weight.size(0));
   if (are_dense_f32(weight, out) && indices.is_contiguous())
-    return [f = vector_kernels().add, w = floats(weight), rows = weight.size(0), width = weight.size(1),
+    return [f = vector_kernels().add, w = floats(weight), part, width = weight.size(1),
             at = static_cast<const std::int64_t*>(indices.data_ptr()), n = indices.numel(), bag = indices.size(-1), out,
             q = mutable_floats(out)] {
       std::memset(q, 0, static_cast<std::size_t>(out.numel()) * sizeof(float));
       for (std::int64_t i = 0; i < n; ++i) {
-        require_row(at[i], rows);
+        const std::int64_t row = part.place(at[i]);
         float* sum = q + i / bag * width;
-        f(sum, w + at[i] * width, sum, width);
+        if (row >= 0) f(sum, w + row * width, sum, width);
       }
     };
-  return [weight, indices, out] {
+  return [weight, indices, out, part] {
     Shape bags = indices.sizes().vec();
     bags.push_back(weight.size(1));
-    const T rows = weight.index_select(0, indices.reshape({-1})).view(bags);
+    const T rows = part.is_all() ? weight.index_select(0, indices.reshape({-1})).view(bags)
+                                 : with_zeros(weight).index_select(0, places_of(indices, part).reshape({-1})).view(bags);
     out.copy_(is_low_precision(rows) ? in_f32(rows).sum(-2) : rows.sum(-2));
   };
 }
@@ -55,19 +104,25 @@ Bound bind_embedding_bag(const Site& site) {
 Bound bind_backward(const Site& site, std::int64_t bag) {
   const bool accumulate = site.accumulate & 1;
   const T &dy = site.operands[0], &indices = site.operands[1], &out = site.results[0];
+  const TablePart part = part_of(site.op, out.size(0));
   if (are_dense_f32(dy, out) && indices.is_contiguous())
     return [f = vector_kernels().add, d = floats(dy), at = static_cast<const std::int64_t*>(indices.data_ptr()), n = indices.numel(), bag,
-            out, q = mutable_floats(out), rows = out.size(0), width = out.size(1), accumulate] {
-      if (!accumulate) std::memset(q, 0, static_cast<std::size_t>(rows * width) * sizeof(float));
+            out, q = mutable_floats(out), part, width = out.size(1), accumulate] {
+      if (!accumulate) std::memset(q, 0, static_cast<std::size_t>(part.rows * width) * sizeof(float));
       for (std::int64_t i = 0; i < n; ++i) {
-        require_row(at[i], rows);
-        f(q + at[i] * width, d + i / bag * width, q + at[i] * width, width);
+        const std::int64_t row = part.place(at[i]);
+        if (row >= 0) f(q + row * width, d + i / bag * width, q + row * width, width);
       }
     };
-  return [dy, indices, bag, out, accumulate] {
+  return [dy, indices, bag, out, part, accumulate] {
     if (!accumulate) out.zero_();
-    const T rows = dy.reshape({-1, 1, out.size(1)}).expand({-1, bag, -1});
-    out.index_add_(0, indices.reshape({-1}), rows.reshape({-1, out.size(1)}));
+    const T rows = dy.reshape({-1, 1, out.size(1)}).expand({-1, bag, -1}).reshape({-1, out.size(1)});
+    if (part.is_all()) {
+      out.index_add_(0, indices.reshape({-1}), rows);
+      return;
+    }
+    const T places = places_of(indices, part).reshape({-1}), here = places.lt(part.rows).nonzero().reshape({-1});
+    out.index_add_(0, places.index_select(0, here), rows.index_select(0, here));
   };
 }
 

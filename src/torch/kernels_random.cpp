@@ -7,36 +7,80 @@ namespace penstock {
 namespace {
 
 using T = at::Tensor;
-// Dropout of one row: element e uses word e % 4 of the block at counter (e / 4, row). Kept elements are scaled by 1 / (1 - p).
-void dropout_row(const double* x, double* y, std::int64_t n, std::uint64_t row, std::uint64_t key, std::uint32_t threshold, double scale) {
-  for (std::int64_t e = 0; e < n; e += 4) {
-    const PhiloxBlock bits = philox(static_cast<std::uint64_t>(e / 4), row, key);
-    for (std::int64_t i = e; i < n && i < e + 4; ++i) y[i] = bits[static_cast<std::size_t>(i - e)] >= threshold ? x[i] * scale : 0;
+
+// Dropout of elements `first` to first + n of a row: element e uses word e % 4 of the block at counter (e / 4, row). Kept elements are
+// scaled by 1 / (1 - p).
+template <class Scalar>
+void dropout_words(const Scalar* x, Scalar* y, std::int64_t n, std::int64_t first, std::uint64_t row, std::uint64_t key,
+                   std::uint32_t threshold, Scalar scale) {
+  for (std::int64_t e = 0; e < n;) {
+    const PhiloxBlock bits = philox(static_cast<std::uint64_t>((first + e) / 4), row, key);
+    for (std::int64_t word = (first + e) % 4; word < 4 && e < n; ++word, ++e)
+      y[e] = bits[static_cast<std::size_t>(word)] >= threshold ? x[e] * scale : 0;
   }
 }
 
-template <class Scalar, class Row>
-Bound bind_dropout_of(const Site& site, double p, Row dropout) {
+// The same with our own loop from the first whole block on.
+void dropout_floats(const float* x, float* y, std::int64_t n, std::int64_t first, std::uint64_t row, std::uint64_t key,
+                    std::uint32_t threshold, float scale) {
+  const std::int64_t head = std::min(n, (4 - first % 4) % 4);
+  dropout_words(x, y, head, first, row, key, threshold, scale);
+  vector_kernels().dropout(x + head, y + head, n - head, static_cast<std::uint64_t>((first + head) / 4), row, key, threshold, scale);
+}
+
+// Where the elements of a member's part of a row stand in the whole row, as the op's attributes say.
+class RowPlaces {
+ public:
+  explicit RowPlaces(const Op& op)
+      : inner_(attribute_or(op, "inner", Integers{})),
+        whole_(attribute_or(op, "whole", Integers{})),
+        begin_(attribute_or(op, "begin", Integers{})) {}
+
+  // Calls f(element, place, count) for ranges of the part that are ranges of the row, too. The last axis has cut what those before it left.
+  template <class F>
+  void for_ranges(std::int64_t width, F f) const {
+    for (std::int64_t e = 0, count = 0; e < width; e += count) {
+      std::int64_t place = e;
+      count = width - e;
+      for (std::size_t a = inner_.size(); a-- > 0;) {
+        count = std::min(count, inner_[a] - place % inner_[a]);
+        place = place / inner_[a] * whole_[a] + begin_[a] + place % inner_[a];
+      }
+      f(e, place, count);
+    }
+  }
+
+ private:
+  using Integers = std::vector<std::int64_t>;
+  Integers inner_, whole_, begin_;
+};
+
+template <class Scalar, class Words>
+Bound bind_dropout_of(const Site& site, double p, Words dropout) {
   const T &x = site.operands[0], &key = site.operands[1], &rows = site.operands[2], &y = site.results[0];
   const auto threshold = static_cast<std::uint32_t>(std::lround(p * 4294967295.0));
   return [from = static_cast<const Scalar*>(x.data_ptr()), to = static_cast<Scalar*>(y.data_ptr()), count = x.size(0),
           width = x.numel() / std::max<std::int64_t>(x.size(0), 1), key = static_cast<const std::int64_t*>(key.data_ptr()),
-          row = static_cast<const std::int64_t*>(rows.data_ptr()), threshold, dropout, scale = static_cast<Scalar>(1 / (1 - p))] {
+          row = static_cast<const std::int64_t*>(rows.data_ptr()), places = RowPlaces(site.op), threshold, dropout,
+          scale = static_cast<Scalar>(1 / (1 - p))] {
     for (std::int64_t r = 0; r < count; ++r)
-      dropout(from + r * width, to + r * width, width, static_cast<std::uint64_t>(row[r]), static_cast<std::uint64_t>(*key), threshold,
-              scale);
+      places.for_ranges(width, [&](std::int64_t e, std::int64_t place, std::int64_t n) {
+        dropout(from + r * width + e, to + r * width + e, n, place, static_cast<std::uint64_t>(row[r]), static_cast<std::uint64_t>(*key),
+                threshold, scale);
+      });
   };
 }
 
 Bound bind_dropout(const Site& site) {
   const T &x = site.operands[0], &y = site.results[0];
   const double p = number_attribute(site.op, "p");
-  if (is_dense_f32(x) && is_dense_f32(y)) return bind_dropout_of<float>(site, p, vector_kernels().dropout);
-  if (x.scalar_type() == at::kDouble && x.is_contiguous() && y.is_contiguous()) return bind_dropout_of<double>(site, p, dropout_row);
+  if (is_dense_f32(x) && is_dense_f32(y)) return bind_dropout_of<float>(site, p, dropout_floats);
+  if (x.scalar_type() == at::kDouble && x.is_contiguous() && y.is_contiguous())
+    return bind_dropout_of<double>(site, p, dropout_words<double>);
   // Strided or low-precision operands go through dense f64.
   const T wide = x.to(at::kDouble).contiguous(), out = wide.clone();
   const T operands[] = {wide, site.operands[1], site.operands[2]}, results[] = {out};
-  return [run = bind_dropout_of<double>({site.graph, site.op, operands, results}, p, dropout_row), x, y, wide, out] {
+  return [run = bind_dropout_of<double>({site.graph, site.op, operands, results}, p, dropout_words<double>), x, y, wide, out] {
     wide.copy_(x);
     run();
     y.copy_(out);

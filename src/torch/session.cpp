@@ -85,10 +85,11 @@ void Session::Impl::add_states(const Program& program) {
   for (const auto& [tensor, parts] : checks::state_parts(program, SlotClass::state)) {
     if (const auto known = states.find(tensor); known != states.end() && known->second.type.shape.size() != 1) continue;
     State state;
-    for (const checks::StatePart& part : parts) {
-      state.type = part.piece.whole() ? *part.type : TensorType{part.type->dtype, {std::max(part.end(), state.type.elements())}};
-      state.pieces.push_back({tensor, static_cast<int>(part.device), part.piece.begin, part.end()});
-    }
+    const checks::StatePart& first = parts.front();
+    state.type = first.piece.whole() ? *first.type : TensorType{first.type->dtype, {checks::whole_elements(parts)}};
+    for (const checks::StatePart& part : parts)
+      for_each_run(part.piece, state.type.elements(),
+                   [&](const PieceRun& run) { state.pieces.push_back({tensor, static_cast<int>(part.device), run.begin, run.end}); });
     states[tensor] = std::move(state);
   }
 }

@@ -77,8 +77,10 @@ struct VectorKernels {
   void (*cross_entropy_backward)(const float* logits, const std::int64_t* targets, const float* logsumexp, float* dlogits, NormShape shape,
                                  std::int64_t ignore, float factor);
 
-  // Dropout of one row: element e is kept, times scale, where word e % 4 of philox(e / 4, row, key) is at least threshold; else zero.
-  void (*dropout)(const float* x, float* y, std::int64_t n, std::uint64_t row, std::uint64_t key, std::uint32_t threshold, float scale);
+  // Dropout of a part of a row: element e is kept, times scale, where word e % 4 of philox(first + e / 4, row, key) is at least threshold;
+  // else zero.
+  void (*dropout)(const float* x, float* y, std::int64_t n, std::uint64_t first, std::uint64_t row, std::uint64_t key,
+                  std::uint32_t threshold, float scale);
 
   void (*adamw)(const float* p, const float* g, const float* m, const float* v, float* p_out, float* m_out, float* v_out, std::int64_t n,
                 AdamwScalars s);

@@ -1,4 +1,6 @@
 // The modules of nn. A parameter has the master dtype, an activation the dtype that the model chooses.
+#include <algorithm>
+
 #include "base/text.h"
 #include "penstock/error.h"
 #include "penstock/trace.h"
@@ -24,21 +26,27 @@ void add(std::vector<ParameterSpec>& specs, ParameterSpec spec) {
   specs.push_back(std::move(spec));
 }
 
-void add_normal(std::vector<ParameterSpec>& specs, std::string name, TensorType type, double deviation) {
-  add(specs, {std::move(name), std::move(type), {Initialiser::Kind::normal, deviation}, true});
+// A parameter none of whose dims has a name has no list of them.
+std::vector<DimName> named(std::vector<DimName> dims) {
+  if (std::all_of(dims.begin(), dims.end(), [](const DimName& dim) { return dim.name.empty(); })) dims.clear();
+  return dims;
 }
 
-void add_constant(std::vector<ParameterSpec>& specs, std::string name, TensorType type, Initialiser::Kind kind) {
-  add(specs, {std::move(name), std::move(type), {kind, 0}, false});
+void add_normal(std::vector<ParameterSpec>& specs, std::string name, TensorType type, double deviation, std::vector<DimName> dims) {
+  add(specs, {std::move(name), std::move(type), {Initialiser::Kind::normal, deviation}, true, named(std::move(dims))});
+}
+
+void add_constant(std::vector<ParameterSpec>& specs, std::string name, TensorType type, Initialiser::Kind kind, const DimName& dim) {
+  add(specs, {std::move(name), std::move(type), {kind, 0}, false, named({dim})});
 }
 
 }  // namespace
 
 Linear::Linear(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, bool bias,
-               DType dtype)
+               DType dtype, const DimName& in_dim, const DimName& out_dim)
     : Module(std::move(path)), bias_(bias) {
-  add_normal(specs, at("weight"), {dtype, {out, in}}, deviation);
-  if (bias) add_constant(specs, at("bias"), {dtype, {out}}, Initialiser::Kind::zeros);
+  add_normal(specs, at("weight"), {dtype, {out, in}}, deviation, {out_dim, in_dim});
+  if (bias) add_constant(specs, at("bias"), {dtype, {out}}, Initialiser::Kind::zeros, out_dim);
 }
 
 Tensor Linear::operator()(const Parameters& p, Tensor x) const {
@@ -47,10 +55,11 @@ Tensor Linear::operator()(const Parameters& p, Tensor x) const {
   return bias_ ? linear(x, weight, to(p[at("bias")], x.dtype())) : linear(x, weight);
 }
 
-Conv1D::Conv1D(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, DType dtype)
+Conv1D::Conv1D(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, DType dtype,
+               const DimName& in_dim, const DimName& out_dim)
     : Module(std::move(path)) {
-  add_normal(specs, at("weight"), {dtype, {in, out}}, deviation);
-  add_constant(specs, at("bias"), {dtype, {out}}, Initialiser::Kind::zeros);
+  add_normal(specs, at("weight"), {dtype, {in, out}}, deviation, {in_dim, out_dim});
+  add_constant(specs, at("bias"), {dtype, {out}}, Initialiser::Kind::zeros, out_dim);
 }
 
 Tensor Conv1D::operator()(const Parameters& p, Tensor x) const {
@@ -61,10 +70,10 @@ Tensor Conv1D::operator()(const Parameters& p, Tensor x) const {
   return reshape(addmm(bias, reshape(x, {-1, weight.size(0)}), weight), shape);
 }
 
-LayerNorm::LayerNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t width, DType dtype, double eps)
+LayerNorm::LayerNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t width, DType dtype, double eps, const DimName& dim)
     : Module(std::move(path)), eps_(eps) {
-  add_constant(specs, at("weight"), {dtype, {width}}, Initialiser::Kind::ones);
-  add_constant(specs, at("bias"), {dtype, {width}}, Initialiser::Kind::zeros);
+  add_constant(specs, at("weight"), {dtype, {width}}, Initialiser::Kind::ones, dim);
+  add_constant(specs, at("bias"), {dtype, {width}}, Initialiser::Kind::zeros, dim);
 }
 
 Tensor LayerNorm::operator()(const Parameters& p, Tensor x) const {
@@ -74,9 +83,9 @@ Tensor LayerNorm::operator()(const Parameters& p, Tensor x) const {
 }
 
 Embedding::Embedding(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation,
-                     DType dtype)
+                     DType dtype, const DimName& rows_dim, const DimName& width_dim)
     : Module(std::move(path)) {
-  add_normal(specs, at("weight"), {dtype, {rows, width}}, deviation);
+  add_normal(specs, at("weight"), {dtype, {rows, width}}, deviation, {rows_dim, width_dim});
 }
 
 Tensor Embedding::operator()(const Parameters& p, Tensor indices) const {
@@ -85,9 +94,9 @@ Tensor Embedding::operator()(const Parameters& p, Tensor indices) const {
 }
 
 EmbeddingBag::EmbeddingBag(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation,
-                           DType dtype)
+                           DType dtype, const DimName& rows_dim, const DimName& width_dim)
     : Module(std::move(path)) {
-  add_normal(specs, at("weight"), {dtype, {rows, width}}, deviation);
+  add_normal(specs, at("weight"), {dtype, {rows, width}}, deviation, {rows_dim, width_dim});
 }
 
 Tensor EmbeddingBag::operator()(const Parameters& p, Tensor indices) const {
@@ -95,10 +104,11 @@ Tensor EmbeddingBag::operator()(const Parameters& p, Tensor indices) const {
   return embedding_bag(p[at("weight")], indices);
 }
 
-Conv2d::Conv2d(std::vector<ParameterSpec>& specs, std::string path, const Conv2dShape& shape, double deviation, bool bias, DType dtype)
+Conv2d::Conv2d(std::vector<ParameterSpec>& specs, std::string path, const Conv2dShape& shape, double deviation, bool bias, DType dtype,
+               const DimName& in_dim, const DimName& out_dim)
     : Module(std::move(path)), shape_(shape), bias_(bias) {
-  add_normal(specs, at("weight"), {dtype, {shape.out, shape.in, shape.kernel, shape.kernel}}, deviation);
-  if (bias) add_constant(specs, at("bias"), {dtype, {shape.out}}, Initialiser::Kind::zeros);
+  add_normal(specs, at("weight"), {dtype, {shape.out, shape.in, shape.kernel, shape.kernel}}, deviation, {out_dim, in_dim, {}, {}});
+  if (bias) add_constant(specs, at("bias"), {dtype, {shape.out}}, Initialiser::Kind::zeros, out_dim);
 }
 
 Tensor Conv2d::operator()(const Parameters& p, Tensor x) const {
@@ -107,10 +117,11 @@ Tensor Conv2d::operator()(const Parameters& p, Tensor x) const {
   return conv2d(x, weight, bias_ ? to(p[at("bias")], x.dtype()) : Tensor(), shape_.stride, shape_.padding);
 }
 
-BatchNorm2d::BatchNorm2d(std::vector<ParameterSpec>& specs, std::string path, std::int64_t channels, DType dtype, double eps)
+BatchNorm2d::BatchNorm2d(std::vector<ParameterSpec>& specs, std::string path, std::int64_t channels, DType dtype, double eps,
+                         const DimName& dim)
     : Module(std::move(path)), eps_(eps) {
-  add_constant(specs, at("weight"), {dtype, {channels}}, Initialiser::Kind::ones);
-  add_constant(specs, at("bias"), {dtype, {channels}}, Initialiser::Kind::zeros);
+  add_constant(specs, at("weight"), {dtype, {channels}}, Initialiser::Kind::ones, dim);
+  add_constant(specs, at("bias"), {dtype, {channels}}, Initialiser::Kind::zeros, dim);
 }
 
 Tensor BatchNorm2d::operator()(const Parameters& p, Tensor x) const {

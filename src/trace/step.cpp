@@ -42,11 +42,33 @@ class Reader {
   std::size_t next_ = 0;
 };
 
+// Throws Error where the names of a parameter's dims do not fit its shape.
+void check_dims(const ParameterSpec& spec) {
+  const Shape& shape = spec.type.shape;
+  const auto shown = [](const DimName& dim) { return quote(dim.name); };
+  if (!spec.dims.empty() && spec.dims.size() != shape.size())
+    throw Error(concat("parameter ", quote(spec.name), " has ", counted(std::ssize(shape), "dim"), ", but ",
+                       counted(std::ssize(spec.dims), "name"), " for them"),
+                {concat("the type: ", spec.type.text()), concat("the names: ", join(spec.dims, ", ", shown))},
+                "give one name for each dim, \"\" for a dim without one, or none at all");
+  for (std::size_t i = 0; i < spec.dims.size(); ++i) {
+    const DimName& dim = spec.dims[i];
+    if (dim.name.find(',') != std::string::npos)
+      throw Error(concat("parameter ", quote(spec.name), ": the name ", quote(dim.name), " of a dim has a comma"));
+    const std::int64_t units = dim.units == 0 ? 1 : dim.units;
+    if (dim.outer >= 1 && units >= 1 && dim.outer <= shape[i] && shape[i] % dim.outer == 0 && shape[i] / dim.outer % units == 0) continue;
+    throw Error(concat("parameter ", quote(spec.name), ": dim ", i, ", ", quote(dim.name), ", is not ", counted(dim.outer, "equal block"),
+                       dim.units == 0 ? "" : concat(" of ", counted(dim.units, "unit"))),
+                {concat("the type: ", spec.type.text())}, "blocks times units must divide the size");
+  }
+}
+
 std::vector<ParameterSpec> parameters_of(const Model& model) {
   std::vector<ParameterSpec> specs = model.parameters();
   std::set<std::string> names;
   for (const ParameterSpec& spec : specs) {
     if (!names.insert(spec.name).second) throw Error(concat("the model declares parameter ", quote(spec.name), " twice"));
+    check_dims(spec);
   }
   return specs;
 }

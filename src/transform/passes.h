@@ -29,6 +29,11 @@ Graph eliminate_common_subexpressions(const Graph& graph);
 // has phase backward and the other marks of its op. Throws Error for a stage that the body does not have.
 Graph recompute(const Graph& body, const std::vector<std::string>& stages);
 
+// The graph without its constrain ops, in loop bodies too: every reader reads what was constrained. It is the graph of the model
+// without constraints, down to the sequence numbers, where each value that is constrained is read by its constraint alone; otherwise its
+// cotangents are joined by two add_n instead of one.
+Graph drop_constraints(const Graph& graph);
+
 // Moves body ops that depend on loop invariants only (casts of parameters, random keys) before the loop, which gets their results as
 // operands. Constants (no operands) and views stay: moving them would cost memory and save nothing. Runs after stages are assigned, as it
 // takes forward ops away from their backward ops; dead code is left to eliminate_dead_code.

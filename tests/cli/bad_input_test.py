@@ -39,6 +39,20 @@ class BadInput(ProgramTest):
         self.fails(["--set", "heads=3"], "3", "heads")
         self.fails(["--schedule", "1f1c"], '1f1b')
 
+    def test_layout(self):
+        config = self.folder / "run.toml"
+        config.write_text('[layout]\nheads = "tenso"\n')
+        self.fails([config, "--text", self.text], 'run.toml:2:9: unknown axis "tenso"', 'did you mean "tensor"?')
+        config.write_text('[layout]\nheads = ["tensor", "context"]\n')
+        self.fails([config, "--text", self.text], "run.toml:2:9: layout.heads names 2 axes: tensor, context", "a dim is split over one axis")
+        self.fails(["--set", "layout.haeds=tensor"], 'layout.haeds = "tensor": model "gpt" has no dim "haeds"',
+                   'the dims of model "gpt": batch, embed, heads, mlp, position, sequence, vocab', 'did you mean "heads"?')  # fmt: skip
+        self.fails(["--set", "layout.batch=tensor"], 'layout.batch = "tensor": the batch is split over data', "--mesh data=N")
+        self.fails(["--mesh", "expert=2"], "pipeline.expert = 2: nothing is split over axis expert", "--set layout.NAME=expert")
+        self.fails(["--mesh", "tensor=4"], 'pipeline.tensor = 4: "heads" has 2 in h.0.attn.c_attn.weight', "--set layout.heads=")
+        self.fails(["--mesh", "tensor=2,tensor=2"], "names the axis tensor twice")
+        self.fails(["--set", 'axes=["tensor", "tensor"]'], 'pipeline.axes names "tensor" twice')
+
     def test_schedule(self):
         table = self.folder / "plan.csv"
         text = ["--text", self.text, "--schedule", table]

@@ -90,6 +90,8 @@ class Groups(ProgramTest):
             self.assert_fails(run("check", *SMALL, "--mesh", mesh, *more), *parts)
 
         fails("pipe=2,dtaa=2", 'there is no axis "dtaa"', "did you mean data?")
+        fails("pipe=2,tensr=2", 'there is no axis "tensr"', "did you mean tensor?")
+        fails("tensor=2,data=2", "data stands behind tensor", "write data before tensor")
         fails("pipe=2,data", '"data" has no size')
         fails("data=3", "times pipeline.data = 3")
         fails("local=3", "times pipeline.data = 1 times pipeline.local = 3")

@@ -128,7 +128,7 @@ TEST(Config, ExplainedTextHasValueUnitMeaningAndDefault) {
 
 TEST(Config, EveryKeySaysWhatItIs) {
   const std::vector<KeyLine> lines = key_lines(parse("[train]\nseed = 0\n"), models());
-  EXPECT_EQ(lines.size(), 46u);
+  EXPECT_EQ(lines.size(), 55u);
   for (const KeyLine& line : lines) {
     EXPECT_FALSE(line.meaning.empty()) << line.name;
     EXPECT_EQ(line.given, line.name == "seed") << line.name;
@@ -187,8 +187,17 @@ TEST(Config, AMeshNamesActorsAndTheirDevices) {
   const auto failure = [](const std::string& mesh) { return message_of([&] { parse("", parse_mesh(mesh)); }); };
   EXPECT_EQ(failure("pipe=2,dta=2"),
             "--mesh pipe=2,dta=2: there is no axis \"dta\"\n  there are pipe (actors), data (devices of each actor, or its nodes) and "
-            "local (devices of each node)\n  hint: did you "
-            "mean data?");
+            "local (devices of each node)\n  and inside of these tensor, context and expert, over which [layout] splits tensors\n"
+            "  hint: did you mean data?");
+  EXPECT_EQ(failure("tensr=2"),
+            "--mesh tensr=2: there is no axis \"tensr\"\n  there are pipe (actors), data (devices of each actor, or its nodes) and "
+            "local (devices of each node)\n  and inside of these tensor, context and expert, over which [layout] splits tensors\n"
+            "  hint: did you mean tensor?");
+  EXPECT_EQ(failure("pipe=2,tensor=2,data=2"),
+            "--mesh pipe=2,tensor=2,data=2: data stands behind tensor\n  the last axis varies fastest: its members are next to each other\n"
+            "  hint: write data before tensor");
+  EXPECT_EQ(failure("tensor=2,tensor=2"), "--mesh tensor=2,tensor=2 names the axis tensor twice");
+  EXPECT_EQ(failure("tensor=0"), "--mesh: pipeline.tensor is 0; it must be at least 1 and at most 4096");
   EXPECT_EQ(failure("pipe"), "--mesh pipe: \"pipe\" has no size\n  hint: --mesh pipe=2,data=2");
   EXPECT_EQ(failure(""), "--mesh names no axis\n  hint: --mesh pipe=2,data=2");
   EXPECT_EQ(failure("pipe=2,pipe=3"), "--mesh pipe=2,pipe=3 names the axis pipe twice");

@@ -4,6 +4,7 @@
 
 #include "devices/fake_device.h"
 #include "devices/forwarding_transport.h"
+#include "devices/thread_lanes.h"
 #include "devices/transport_conformance.h"
 
 namespace penstock {
@@ -33,10 +34,21 @@ TransportCase threads(std::string name, microseconds spin, microseconds delay) {
           }};
 }
 
+// Begun on a thread of their own, and complete in any order.
+TransportCase on_lanes() {
+  const auto inner = threads("", microseconds(0), microseconds(0)).make;
+  return {"OnLanes", [=](int devices) {
+            auto ends = inner(devices);
+            for (std::size_t d = 0; d < ends.size(); ++d)
+              ends[d] = make_lane_transport(std::move(ends[d]), make_thread_lanes(d, microseconds(50)));
+            return ends;
+          }};
+}
+
 INSTANTIATE_TEST_SUITE_P(Threads, TransportConformance,
                          testing::Values(threads("Spinning", microseconds(1000), microseconds(0)),
                                          threads("Sleeping", microseconds(0), microseconds(0)),
-                                         threads("Delayed", microseconds(-1), microseconds(500))),
+                                         threads("Delayed", microseconds(-1), microseconds(500)), on_lanes()),
                          case_name);
 
 TEST(ThreadTransport, AbortEndsAWait) {

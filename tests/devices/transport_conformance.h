@@ -294,6 +294,54 @@ TEST_P(TransportConformance, AllMembersGetTheSameBitsOfASum) {
   }
 }
 
+// Sums of several sizes, each in both of two groups: meeting 2 i is the first group's, and 2 i + 1 the second's.
+inline std::vector<Meeting> sums_of_two_groups() {
+  std::vector<Meeting> out;
+  for (const std::size_t piece : {64, 64 * 5, 64 * 333, 64 * 4801})
+    for (const Opcode opcode : {Opcode::all_reduce, Opcode::reduce_scatter})
+      for (const DType dtype : {DType::f32, DType::f64})
+        for (const std::int32_t group : {0, 1}) {
+          Meeting& meeting = out.emplace_back(Meeting{{opcode, group, static_cast<std::int32_t>(out.size() / 2)}, piece});
+          meeting.call.dtype = dtype;
+        }
+  return out;
+}
+
+// Devices are of two groups in turn. In both groups member i has the same terms, at each repetition; who comes first is left to chance.
+TEST_P(TransportConformance, GroupsGetTheSameBitsOfEqualTerms) {
+  constexpr int kSteps = 3;
+  const std::vector<Meeting> meetings = sums_of_two_groups();
+  for (const std::size_t members : {2, 3, 4}) {
+    SCOPED_TRACE(members);
+    const int devices = 2 * static_cast<int>(members);
+    std::vector<std::vector<std::int32_t>> groups(2);
+    for (std::int32_t d = 0; d < devices; ++d) groups[static_cast<std::size_t>(d % 2)].push_back(d);
+    const Program program = collective_program(devices, groups, meetings);
+    auto ends = GetParam().make(devices);
+    std::vector<std::vector<std::vector<std::byte>>> got(static_cast<std::size_t>(devices));  // of each device, in order
+    on_all(devices, [&](int device) {
+      const auto own = static_cast<std::size_t>(device), member = own / 2;
+      std::mt19937_64 random(own);
+      for (int step = 0; step < kSteps; ++step) {
+        ends[own]->begin_step(program, device);
+        for (std::size_t m = own % 2; m < meetings.size(); m += 2) {
+          const std::uint64_t seed = 100 * (m / 2) + member;
+          Part part(meetings[m], member, members, numbers(meetings[m].call.dtype, given_bytes(meetings[m], members), seed, true));
+          std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+          const Event event = ends[own]->collective(part.call(meetings[m], member));
+          if (event == kNoEvent || ends[own]->wait(event, in(20))) got[own].push_back(part.to);
+        }
+      }
+    });
+    const std::size_t sums = meetings.size() / 2;  // of a group, in a step
+    for (std::size_t d = 0; d < got.size(); ++d) {
+      ASSERT_EQ(got[d].size(), kSteps * sums);
+      for (std::size_t at = 0; at < got[d].size(); ++at)
+        EXPECT_TRUE(got[d][at] == got[d - d % 2][at % sums]) << "device " << d << ", sum " << at;
+    }
+  }
+}
+
 // Device 2 never comes.
 TEST_P(TransportConformance, AWaitForAMemberEndsAtItsDeadline) {
   Meeting meeting{{Opcode::all_reduce}, 64};

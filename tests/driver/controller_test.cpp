@@ -91,6 +91,16 @@ TEST(Controller, BelievesNoReply) {
   EXPECT_EQ(state({{"w[0:2]", std::vector<std::byte>(8)}, {"w[2:4]", std::vector<std::byte>(7)}}), "state \"w[2:4]\" came with 7 bytes");
   EXPECT_EQ(state({{"w[0:2]", std::vector<std::byte>(8)}, {"w[3:4]", std::vector<std::byte>(4)}}),
             "no device gave the elements [2:3] of state \"w\"");
+
+  const auto strided = [&](const std::string& first, std::size_t bytes, const std::string& second, std::size_t others) {
+    return state({{first, std::vector<std::byte>(bytes), DType::bf16}, {second, std::vector<std::byte>(others), DType::bf16}});
+  };
+  EXPECT_EQ(strided("w[0:2/3]", 8, "w[2:3/3]", 4), "no error");
+  EXPECT_EQ(strided("w[0:2/3]", 8, "w[2:3/3]", 2), "state \"w[2:3/3]\" came with 2 bytes");
+  EXPECT_EQ(strided("w[0:2/3]", 7, "w[2:3/3]", 4), "state \"w[0:2/3]\" came with 7 bytes");
+  EXPECT_EQ(strided("w[0:2/3]", 8, "w[2:3/3][1:2]", 2), "no device gave the elements [2:3] of state \"w\"");
+  EXPECT_EQ(strided("w[0:2/4]", 8, "w[2:3/4]", 4), "no device gave the elements [3:4] of state \"w\"");
+  EXPECT_EQ(strided("w[0:1/4611686018427387904]", 8, "w[1:2]", 2), "no device gave the elements [2:4611686018427387904] of state \"w\"");
 }
 
 }  // namespace

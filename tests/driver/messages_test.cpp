@@ -34,7 +34,7 @@ Reply full_reply() {
   reply.report = {7, 9, 0.5, 0.25, 100, 200, {{1, 2, false, 3, 4, 5}, {5, 6, true, 7, 8, 0}}};
   reply.file = "device-1.safetensors";
   reply.stopping = true;
-  reply.state = {{"w[0:5]", std::vector<std::byte>(5, std::byte{9})}, {"w[9:10]", {std::byte{1}}}};
+  reply.state = {{"w[0:5]", std::vector<std::byte>(5, std::byte{9})}, {"w[9:10]", {std::byte{1}}, DType::boolean}};
   return reply;
 }
 

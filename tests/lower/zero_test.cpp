@@ -11,6 +11,7 @@
 #include "config/compile.h"
 #include "lower/lower.h"
 #include "models/registry.h"
+#include "penstock/compile.h"
 #include "penstock/step.h"
 #include "program/piece.h"
 #include "support/golden.h"
@@ -319,6 +320,39 @@ TEST(Zero, TablesWithoutGathersGetThem) {
     if (!chunked) {
       EXPECT_EQ(volume_of(m.program, 0).count.at(Opcode::all_gather), 1);
     }
+  }
+}
+
+// What a state is itself a piece of is of no matter to lowering: a share of it is a piece of that piece.
+TEST(Zero, SharesOfAPieceAreNamedInIt) {
+  ModelOptions sizes;
+  sizes.stages = 2;
+  sizes.numbers = {{"width", 8}, {"heads", 2}, {"context", 4}, {"vocabulary", 16}, {"layers", 2}};
+  const Graph step = training_step(*make_model(builtin_models(), "gpt", sizes), 8, 4, 4, {.name = "adamw"});
+  Graph renamed = step;
+  std::map<std::string, std::string> names;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(step.state); ++i) {
+    std::string& name = renamed.values[renamed.inputs[i]].name;
+    const std::int64_t elements = step.type(step.inputs[i]).elements();
+    names[name] = piece_name(name, {0, elements, elements});
+    name = names[name];
+  }
+  const auto held = [](const Program& program) {
+    std::set<std::pair<std::size_t, std::string>> out;
+    for (std::size_t d = 0; d < program.devices.size(); ++d)
+      for (const Slot& slot : program.devices[d].slots)
+        for (const std::string& name : slot.names) out.emplace(d, name);
+    return out;
+  };
+  const Schedule schedule = make_schedule("1f1b", {.actors = 2, .microbatches = 2});
+  for (int zero = 0; zero <= 3; ++zero) {
+    std::set<std::pair<std::size_t, std::string>> expected;
+    for (const auto& [device, name] : held(compile(step, schedule, {.devices = {2, 2}, .zero = zero}))) {
+      Piece piece = parse_piece(name);
+      piece.tensor = names.at(piece.tensor);
+      expected.emplace(device, piece_name(piece));
+    }
+    EXPECT_EQ(held(compile(renamed, schedule, {.devices = {2, 2}, .zero = zero})), expected) << "zero " << zero;
   }
 }
 

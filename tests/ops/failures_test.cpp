@@ -55,6 +55,11 @@ TEST_F(Failures, Elementwise) {
   EXPECT_EQ(rule_of([&] { emit("add", {f32({2}), f32({2}), f32({2})}); }), "add: takes 1 to 2 operands, not 3");
 }
 
+TEST_F(Failures, Constraints) {
+  EXPECT_EQ(rule_of([&] { emit("constrain", {f32({2, 3})}, {{"dims", std::string("batch")}}); }), "constrain: 1 name for 2 dims");
+  EXPECT_EQ(rule_of([&] { emit("constrain", {f32({2})}); }), "constrain has no attribute \"dims\"");
+}
+
 TEST_F(Failures, Activations) {
   EXPECT_EQ(rule_of([&] { gelu(f32({2}), "fast"); }), "gelu: approximate is \"fast\"");
   EXPECT_EQ(rule_of([&] { relu(boolean({2})); }), "relu: operand 0 must be floating, not bool");
@@ -195,6 +200,15 @@ TEST_F(Failures, EmbeddingAndLoss) {
   EXPECT_EQ(rule_of([&] { embedding_bag(f32({5, 2}), i64({})); }), "embedding_bag: indices must have a last dim");
   EXPECT_EQ(rule_of([&] { emit("embedding_bag_dense_backward", {f32({5, 2}), i64({4, 3})}, {{"num_weights", 4}}); }),
             "embedding_bag_dense_backward: dy and indices must agree but for their last dim");
+  EXPECT_EQ(rule_of([&] { emit("embedding", {f32({5, 2}), i64({3})}, {{"begin", std::int64_t{0}}}); }),
+            "embedding has no attribute \"whole\"");
+  EXPECT_EQ(rule_of([&] { emit("embedding", {f32({5, 2}), i64({3})}, {{"begin", std::int64_t{3}}, {"whole", std::int64_t{7}}}); }),
+            "embedding: 5 rows from row 3 on do not lie in a table of 7");
+  const Attributes negative = {{"num_weights", std::int64_t{-1}}};
+  EXPECT_EQ(rule_of([&] { emit("embedding_dense_backward", {f32({3, 2}), i64({3})}, negative); }),
+            "embedding_dense_backward: num_weights is negative");
+  EXPECT_EQ(rule_of([&] { emit("embedding_bag_dense_backward", {f32({3, 2}), i64({3, 4})}, negative); }),
+            "embedding_bag_dense_backward: num_weights is negative");
   EXPECT_EQ(rule_of([&] { mse_loss(f32({2}), f32({3})); }), "sub: shapes do not broadcast: 2 and 3 at dim 0");
   EXPECT_EQ(rule_of([&] { cross_entropy(f32({2, 3, 4}), i64({2})); }), "cross_entropy: needs floating logits[n, classes]");
   EXPECT_EQ(rule_of([&] { cross_entropy(f32({2, 3}), i64({3})); }), "cross_entropy: needs targets i64[n]");
@@ -205,6 +219,16 @@ TEST_F(Failures, Random) {
   EXPECT_EQ(rule_of([&] { dropout(f32({2}), 1, i64({}), i64({2})); }), "dropout: p must be in [0, 1)");
   EXPECT_EQ(rule_of([&] { dropout(f32({2}), 0.5, i64({1}), i64({2})); }), "dropout: the key must be an i64 scalar");
   EXPECT_EQ(rule_of([&] { dropout(f32({2}), 0.5, i64({}), i64({3})); }), "dropout: needs rows i64[first size of x]");
+  const auto part = [&](std::vector<std::int64_t> inner, std::vector<std::int64_t> begin) {
+    return rule_of([&] {
+      emit("dropout", {f32({2}), i64({}), i64({2})},
+           {{"p", 0.5}, {"inner", inner}, {"whole", std::vector<std::int64_t>{5}}, {"begin", begin}});
+    });
+  };
+  EXPECT_EQ(part({2}, {}), "dropout: inner, whole and begin must be equally long");
+  for (const std::int64_t begin : {-1, 4})
+    EXPECT_EQ(part({2}, {begin}), "dropout: inner elements from begin on must lie in a block of whole elements");
+  EXPECT_EQ(part({0}, {0}), "dropout: inner elements from begin on must lie in a block of whole elements");
   EXPECT_EQ(rule_of([&] { random_key(f32({}), i64({}), 1); }), "random_key: seed and step must be i64 scalars");
 }
 

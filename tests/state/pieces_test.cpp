@@ -10,9 +10,11 @@
 #include "program/piece.h"
 #include "state/checkpoint.h"
 #include "state/initialise.h"
+#include "state/manifest.h"
 #include "state/safetensors.h"
 #include "state/state_source.h"
 #include "support/errors.h"
+#include "support/random_pieces.h"
 #include "support/random_program.h"
 #include "support/temporary.h"
 
@@ -42,6 +44,13 @@ Program on_three() {
   return program_of({"slot %w state @0 (f32[2] \"w[0:2]\")\nslot %c copy @64 (f32[2,5] \"w\")\n",
                      "slot %w state @0 (f32[3] \"w[2:5]\")\nslot %c copy @64 (f32[2,5] \"w\")\n",
                      "slot %w state @0 (f32[5] \"w[5:10]\", f32[10] \"first:w[0:10]\")\n"});
+}
+
+// Columns: two, and three, of which "w" has the elements on two devices.
+Program in_columns() {
+  return program_of({"slot %w state @0 (f32[2,2] \"w[0:2/5]\", f32[2,2] \"first:w[0:2/5]\")\n",
+                     "slot %w state @0 (f32[4] \"w[2:5/5][0:4]\", f32[2,3] \"first:w[2:5/5]\")\n",
+                     "slot %w state @0 (f32[2] \"w[2:5/5][4:6]\")\nslot %c copy @64 (f32[2,3] \"w[2:5/5]\")\n"});
 }
 
 std::unique_ptr<Cluster> cluster_with(const Program& program) {
@@ -79,7 +88,7 @@ TEST(Pieces, AreDrawnAsTheWhole) {
   source.parameters = {kSpec};
   Bytes expected(40);
   initialise(kSpec, 5, expected);
-  for (const Program& program : {whole(), on_two(), on_three()}) {
+  for (const Program& program : {whole(), on_two(), on_three(), in_columns()}) {
     const auto cluster = cluster_with(program);
     cluster->set_state(source);
     EXPECT_EQ(cluster->state("w"), expected);
@@ -105,10 +114,12 @@ TEST(Pieces, OfAFileOfParameters) {
   std::vector<double> values(10);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i) + 0.1;
   write_safetensors(folder.file("f64"), {{"transformer.w", {{DType::f64, {2, 5}}, std::as_bytes(std::span(values))}}});
-  const auto cluster = cluster_with(on_two());
+  const auto cluster = cluster_with(on_two()), columns = cluster_with(in_columns());
   cluster->set_state({StateSource::Kind::safetensors, 0, {kSpec}, folder.file("f64")});
   const Bytes w = cluster->state("w");
   for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(load_element(DType::f32, w, i), static_cast<double>(static_cast<float>(values[i])));
+  columns->set_state({StateSource::Kind::safetensors, 0, {kSpec}, folder.file("f64")});
+  EXPECT_EQ(columns->state("w"), w);
 
   write_safetensors(folder.file("flat"), {{"w", {{DType::f64, {10}}, std::as_bytes(std::span(values))}}});
   EXPECT_EQ(message_of([&] { cluster->set_state({StateSource::Kind::safetensors, 0, {kSpec}, folder.file("flat")}); }),
@@ -121,7 +132,7 @@ TEST(Pieces, MoveThroughCheckpointsBetweenAllForms) {
   const TemporaryFolder start;
   std::string folder = write_tensors(start, {{"w", {{DType::f32, {2, 5}}, w}}, {"first:w", {{DType::f32, {2, 5}}, first}}});
   std::vector<std::unique_ptr<TemporaryFolder>> runs;
-  for (const Program& program : {on_two(), on_three(), on_two(), whole(), on_three(), whole()}) {
+  for (const Program& program : {on_two(), on_three(), in_columns(), on_two(), whole(), in_columns(), in_columns(), on_three(), whole()}) {
     const auto cluster = cluster_with(program);
     cluster->set_state(checkpoint_source(folder));
     EXPECT_EQ(cluster->state("w"), w);
@@ -130,6 +141,23 @@ TEST(Pieces, MoveThroughCheckpointsBetweenAllForms) {
     folder = write_checkpoint(runs.back()->path().string(), {}, 1, [&](const std::string& path) { return cluster->save_state(path); });
   }
   EXPECT_EQ(checkpoint_index(folder).size(), 2u);
+}
+
+TEST(Pieces, OfValuesFromTheController) {
+  std::mt19937_64 random(2);
+  StateSource source;
+  source.kind = StateSource::Kind::values;
+  source.values["w"] = random_bytes(40, random);
+  for (const Program& program : {whole(), on_two(), on_three(), in_columns()}) {
+    const auto cluster = cluster_with(program);
+    cluster->set_state(source);
+    EXPECT_EQ(cluster->state("w"), source.values["w"]);
+    EXPECT_EQ(cluster->state("first:w"), Bytes(40));
+  }
+  source.values["w"].resize(36);
+  const auto failure = [&](const Program& program) { return message_of([&] { cluster_with(program)->set_state(source); }); };
+  EXPECT_EQ(failure(whole()), "the value of \"w\" has 36 bytes, the program needs f32[2,5]");
+  EXPECT_EQ(failure(in_columns()), "the value of \"w\" has 36 bytes, the program needs its elements [0:2/5] as f32[2,2]");
 }
 
 TEST(Pieces, TheManifestNamesThem) {
@@ -184,6 +212,38 @@ TEST(Pieces, WhatIsWrongIsNamed) {
   EXPECT_EQ(failure("d[0:2]", {DType::f32, {2}}), folder + ": the checkpoint has no tensor \"d[0:2]\"\n  hint: it has a[0:4]");
 }
 
+TEST(Pieces, WhatIsWrongWithStridesIsNamed) {
+  const TemporaryFolder out;
+  const Bytes zeros(80);
+  const auto of = [&](DType dtype, const Shape& shape) {
+    const TensorType type{dtype, shape};
+    return StoredTensor{type, std::span(zeros).first(static_cast<std::size_t>(type.bytes()))};
+  };
+  const std::string folder = write_tensors(out, {{"a[0:2/4]", of(DType::f32, {3, 2})},
+                                                 {"a[2:4/4]", of(DType::f64, {3, 2})},
+                                                 {"b", of(DType::f32, {2, 4})},
+                                                 {"c[0:2/4]", of(DType::f32, {3, 2})},
+                                                 {"c[2:4/4]", of(DType::f32, {2, 2})}});
+  const std::string file = folder + "/device-0.safetensors";
+  const StateSource source = checkpoint_source(folder);
+  StateReader reader(source);
+  const auto failure = [&](const std::string& name, const TensorType& type) {
+    Bytes bytes(static_cast<std::size_t>(type.bytes()));
+    return message_of([&] { reader.read(name, type, bytes); });
+  };
+  EXPECT_EQ(failure("a", {DType::f32, {3, 4}}), file + ": \"a[2:4/4]\" is f64[3,2], the program needs 6 elements of f32");
+  EXPECT_EQ(failure("a[0:2/4]", {DType::f32, {3, 2}}), "no error");
+  EXPECT_EQ(failure("a[0:1/4]", {DType::f32, {3, 1}}), "no error");
+  EXPECT_EQ(failure("a[0:2/4]", {DType::f32, {6}}), file + ": \"a[0:2/4]\" is f32[3,2], the program needs its elements [0:2/4] as f32[6]");
+  EXPECT_EQ(failure("a[0:1/5]", {DType::f32, {3, 1}}),
+            folder + ": the pieces of \"a\" have 12 elements, the program needs its elements [0:1/5] as f32[3,1]");
+  EXPECT_EQ(failure("a", {DType::f32, {4, 4}}), folder + ": the pieces of \"a\" have 12 elements, the program needs f32[4,4]");
+  EXPECT_EQ(failure("b[0:1/4]", {DType::f32, {3, 1}}), file + ": \"b\" is f32[2,4], the program needs its elements [0:1/4] as f32[3,1]");
+  EXPECT_EQ(failure("b[0:2/4][1:5]", {DType::f32, {4}}),
+            file + ": \"b\" is f32[2,4], the program needs its elements [0:2/4][1:5] as f32[4]");
+  EXPECT_EQ(failure("c", {DType::f32, {3, 4}}), file + ": \"c[2:4/4]\" is f32[2,2], the program needs 6 elements of f32");
+}
+
 TEST(Pieces, OfAParameterFitIt) {
   StateSource source;
   source.parameters = {kSpec};
@@ -193,6 +253,8 @@ TEST(Pieces, OfAParameterFitIt) {
   };
   EXPECT_EQ(failure("slot %w state @0 (f32[11] \"w[0:11]\")\n"),
             "parameter \"w\" is f32[2,5], the program needs its elements [0:11] of f32");
+  EXPECT_EQ(failure("slot %w state @0 (f32[3,2] \"w[0:2/2]\")\n"),
+            "parameter \"w\" is f32[2,5], the program needs its elements [0:2/2] as f32[3,2]");
   EXPECT_EQ(failure("slot %w state @0 (f64[2] \"w[0:2]\")\n"), "parameter \"w\" is f32[2,5], the program needs its elements [0:2] of f64");
 }
 
@@ -214,6 +276,56 @@ TEST(Pieces, AGapInACheckpointIsDamage) {
   EXPECT_EQ(failure_of({"u[0:4]", "w[4:8]", "w[8:12]"}), ": the pieces of \"w\" leave a gap: nobody wrote its elements [0:4]" + hint);
   EXPECT_EQ(failure_of({"w[0:4]", "w[8:4]", "w[8:12]"}),
             ": state \"w[8:4]\" names no piece of a tensor\n  hint: a piece is tensor[begin:end], with 0 <= begin < end");
+}
+
+// Only the files say how many elements strided pieces have.
+TEST(Pieces, AGapBetweenStridesIsDamage) {
+  const Bytes zeros(64);
+  const auto written = [&](const TemporaryFolder& out, std::int64_t step, const std::vector<std::pair<std::string, Shape>>& pieces) {
+    std::vector<std::pair<std::string, StoredTensor>> tensors;
+    for (const auto& [name, shape] : pieces) {
+      const TensorType type{DType::f32, shape};
+      tensors.push_back({name, {type, std::span(zeros).first(static_cast<std::size_t>(type.bytes()))}});
+    }
+    Checkpoint info;
+    info.step = step;
+    return write_checkpoint(out.path().string(), info, 9, [&](const std::string& folder) {
+      write_safetensors(folder + "/device-0.safetensors", tensors);
+      return std::vector<std::string>{"device-0.safetensors"};
+    });
+  };
+  const auto failure_of = [&](const std::vector<std::pair<std::string, Shape>>& pieces) {
+    const TemporaryFolder out;
+    const std::string folder = written(out, 0, pieces), manifest = folder + "/manifest.json";
+    const std::string message = message_of([&] { StateReader(checkpoint_source(folder)); });
+    return message.starts_with(manifest) ? message.substr(manifest.size()) : message;
+  };
+  const std::string hint =
+      "\n  hint: the checkpoint is damaged or from another program; --resume of the run's folder takes the newest intact one";
+  EXPECT_EQ(failure_of({{"w[0:2/4]", {3, 2}}, {"w[2:4/4]", {3, 2}}}), "no error");
+  EXPECT_EQ(failure_of({{"w[0:2/4]", {3, 2}}}), ": the pieces of \"w\" leave a gap: nobody wrote its elements [2:4]" + hint);
+  EXPECT_EQ(failure_of({{"w[0:2/4]", {3, 2}}, {"w[2:4/4][0:2]", {2}}, {"w[2:4/4][3:6]", {3}}}),
+            ": the pieces of \"w\" leave a gap: nobody wrote its elements [6:7]" + hint);
+  EXPECT_EQ(failure_of({{"w[0:2/4]", {3, 2}}, {"w[2:4/4][0:4]", {4}}}),
+            ": the pieces of \"w\" leave a gap: nobody wrote its elements [10:12]" + hint);
+  EXPECT_EQ(failure_of({{"w[0:2/4]", {3, 2}}, {"w[2:8]", {6}}, {"w[9:12]", {3}}}), "no error");
+  EXPECT_EQ(failure_of({{"w[0:1/4]", {3, 1}}, {"w[2:8]", {6}}, {"w[9:12]", {3}}}),
+            ": the pieces of \"w\" leave a gap: nobody wrote its elements [1:2]" + hint);
+
+  const TemporaryFolder out;
+  const std::string folder = written(out, 0, {{"w[0:2/4]", {3, 2}}}), path = folder + "/manifest.json";
+  Manifest manifest = parse_manifest(read_file(path), path);
+  manifest.tensors["w[2:4/4]"] = "device-0.safetensors";
+  write_file(path, print(manifest));
+  EXPECT_EQ(message_of([&] { read_checkpoint(folder); }), folder + "/device-0.safetensors: there is no tensor \"w[2:4/4]\"" + hint);
+
+  const TemporaryFolder run;
+  const std::string intact = written(run, 1, {{"w[0:2/4]", {3, 2}}, {"w[2:4/4]", {3, 2}}});
+  const std::string damaged = written(run, 2, {{"w[0:2/4]", {3, 2}}});
+  const FoundCheckpoint found = find_checkpoint(run.path().string());
+  EXPECT_EQ(found.checkpoint.folder, intact);
+  ASSERT_EQ(found.damaged.size(), 1u);
+  EXPECT_EQ(found.damaged[0].folder, damaged);
 }
 
 // Ends of random pieces of `elements`, ascending.
@@ -264,6 +376,44 @@ TEST(Pieces, RandomTilingsReadAsTheyWereWritten) {
         reader.read(name, expected.type, found);
         EXPECT_TRUE(std::ranges::equal(found, expected.bytes)) << name;
       }
+  }
+}
+
+// Bytes of the elements of a piece, of which `value` has the whole tensor's.
+Bytes bytes_of(const test::KnownPiece& piece, const TensorType& type, const Bytes& value) {
+  Bytes out;
+  for (const std::int64_t element : piece.elements) {
+    const auto begin = value.begin() + element * byte_size(type.dtype);
+    out.insert(out.end(), begin, begin + byte_size(type.dtype));
+  }
+  return out;
+}
+
+TEST(RandomPieces, OfCheckpointsReadAsTheyWereWritten) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(concat("seed ", seed));
+    test::Random random(seed);
+    const TensorType type{test::coin(random, 0.5) ? DType::f32 : DType::bf16, test::random_sizes(random)};
+    const Bytes value = random_bytes(static_cast<std::size_t>(type.bytes()), random);
+    const std::vector<test::KnownPiece> held = test::random_pieces(random, "w", type.shape);
+    std::vector<Bytes> bytes;
+    for (const test::KnownPiece& piece : held) bytes.push_back(bytes_of(piece, type, value));
+    std::vector<std::pair<std::string, StoredTensor>> tensors;
+    for (std::size_t p = 0; p < held.size(); ++p) tensors.push_back({piece_name(held[p].piece), {{type.dtype, held[p].shape}, bytes[p]}});
+    const TemporaryFolder out;
+    const StateSource source = checkpoint_source(write_tensors(out, tensors));
+    StateReader reader(source);
+    std::vector<test::KnownPiece> wanted = test::random_pieces(random, "w", type.shape);
+    for (const test::KnownPiece& piece : test::random_pieces(random, "w", type.shape)) wanted.push_back(piece);
+    for (const test::KnownPiece& piece : wanted) {
+      const Bytes expected = bytes_of(piece, type, value);
+      Bytes found(expected.size());
+      reader.read(piece_name(piece.piece), {type.dtype, piece.shape}, found);
+      EXPECT_EQ(found, expected) << piece_name(piece.piece);
+    }
+    Bytes all(value.size());
+    reader.read("w", type, all);
+    EXPECT_EQ(all, value);
   }
 }
 

@@ -178,6 +178,7 @@ void shape_cases(Family family) {
     if (m.coin() && pieces.size() > 1) pieces.pop_back();
     return pieces;
   });
+  family.add("constrain", [](CaseMaker& m) { return Tensors{constrain(m.input(m.shape(2)), {"batch", ""})}; });
   family.add("stage_boundary", [](CaseMaker& m) { return Tensors{stage_boundary(m.input(m.shape(2)))}; });
 }
 

@@ -88,7 +88,7 @@ std::vector<Symbols> loop(const Op& op, const std::vector<Symbols>& operands) {
 std::vector<Symbols> apply(const Graph& graph, const Op& op, const std::vector<Symbols>& of) {
   const auto elements = static_cast<std::size_t>(graph.type(op.results[0]).elements());
   if (op.name == "accumulate") return loop(op, of);
-  if (op.name == "reshape" || op.name == "stage_boundary") return {of[0]};
+  if (op.name == "reshape" || op.name == "stage_boundary" || op.name == "constrain") return {of[0]};
   if (op.name == "add_n") return {sum(of)};
   if (op.name == "full") {
     const double value = attribute<double>(op, "fill_value");  // zero is what adds nothing
@@ -267,12 +267,16 @@ void for_each_state(const Program& program, const Do& act) {
   for (std::size_t d = 0; d < program.devices.size(); ++d)
     for (std::size_t s = 0; s < program.devices[d].slots.size(); ++s) {
       const Slot& slot = program.devices[d].slots[s];
-      for (std::size_t p = 0; p < slot.names.size(); ++p) {
-        Piece piece = parse_piece(slot.names[p]);
-        if (piece.whole()) piece.end = slot.parts[p].elements();
-        act(d, SlotId(static_cast<std::int64_t>(s)), p, piece);
-      }
+      for (std::size_t p = 0; p < slot.names.size(); ++p) act(d, SlotId(static_cast<std::int64_t>(s)), p, parse_piece(slot.names[p]));
     }
+}
+
+// Of the piece's elements, from those of the whole tensor.
+Symbols symbols_of(const Piece& piece, const Symbols& whole) {
+  Symbols out;
+  for_each_run(piece, std::ssize(whole),
+               [&](const PieceRun& run) { out.insert(out.end(), whole.begin() + run.begin, whole.begin() + run.end); });
+  return out;
 }
 
 }  // namespace
@@ -300,16 +304,14 @@ std::string difference(const Program& program, const StepSymbols& step) {
     for (const Slot& slot : device.slots) slots.emplace_back(static_cast<std::size_t>(slot_bytes(slot)));
   }
   for_each_state(program, [&](std::size_t d, SlotId slot, std::size_t p, const Piece& piece) {
-    const Symbols whole = input_symbols(piece.tensor, piece.end);
-    machine.write(d, slot, p, Symbols(whole.begin() + piece.begin, whole.end()));
+    machine.write(d, slot, p, symbols_of(piece, input_symbols(piece.tensor, std::ssize(step.states.at(piece.tensor)))));
   });
   finish(machine);
   std::vector<std::string> out;
   for (const auto& [name, symbols] : step.outputs)
     if (machine.outputs[name] != symbols) out.push_back("output " + name);
   for_each_state(program, [&](std::size_t d, SlotId slot, std::size_t p, const Piece& piece) {
-    const Symbols& whole = step.states.at(piece.tensor);
-    if (machine.part(d, slot, p) != Symbols(whole.begin() + piece.begin, whole.begin() + piece.end))
+    if (machine.part(d, slot, p) != symbols_of(piece, step.states.at(piece.tensor)))
       out.push_back(concat(program.devices[d].slots[slot.index()].names[p], " on device ", d));
   });
   return join(out, ", ");

@@ -148,6 +148,7 @@ const std::map<std::string, Function>& functions() {
       {"cat", [](O op, X x) -> Tensors { return {at::cat(x, integer(op, "dim"))}; }},
       {"split", [](O op, X x) -> Tensors { return x[0].split(integer(op, "split_size"), integer(op, "dim")); }},
       {"to", [](O op, X x) -> Tensors { return {x[0].to(scalar_type(attribute<DType>(op, "dtype")))}; }},
+      {"constrain", [](O, X x) -> Tensors { return {x[0]}; }},
       {"stage_boundary", [](O, X x) -> Tensors { return {x[0]}; }},
       {"full",
        [](O op, X) -> Tensors {

@@ -106,6 +106,26 @@ TEST(Session, SaysWhereStateLies) {
   EXPECT_EQ(session.state("first").bytes, kState.at("first").bytes);
 }
 
+// A device that owns columns has an entry for each row.
+TEST(Session, SaysWhereColumnsLie) {
+  Session session(2);
+  session.load("held", parse_program(R"(penstock program 1
+program @held {microbatches=1}
+device 0 {state_bytes=64, step_bytes=0, scratch_bytes=0}
+  slot %w state @0 (f32[2,2] "w[0:2/5]")
+device 1 {state_bytes=64, step_bytes=0, scratch_bytes=0}
+  slot %w state @0 (f32[2,3] "w[2:5/5]")
+)"));
+  const HostTensor w = host_tensor<float>({2, 5}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  session.set_state({{"w", w}});
+  EXPECT_EQ(session.state("w").type, (TensorType{DType::f32, {10}}));
+  EXPECT_EQ(session.state("w").bytes, w.bytes);
+  std::string text;
+  for (const StatePiece& piece : session.pieces())
+    text += concat(piece.tensor, " on ", piece.device, " ", piece.begin, "-", piece.end, "; ");
+  EXPECT_EQ(text, "w on 0 0-2; w on 0 5-7; w on 1 2-5; w on 1 7-10; ");
+}
+
 TEST(Session, AModelIsTrainedAndEvaluated) {
   ModelOptions options;
   const ModelEntry& entry = builtin_models().at("gpt");

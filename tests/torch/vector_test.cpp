@@ -205,10 +205,12 @@ TEST_P(VectorTest, Dropout) {
   const std::uint64_t row = 0x123456789abcdef, key = 0xfedcba9876543210;
   for (std::int64_t n : kSizes) {
     const T x = normal({n}, 1, 2), y = at::empty({n});
-    kernels().dropout(floats(x), floats(y), n, row, key, 0x60000000, 2.0f);
-    for (std::int64_t e = 0; e < n; ++e) {
-      const bool kept = philox(static_cast<std::uint64_t>(e / 4), row, key)[static_cast<std::size_t>(e % 4)] >= 0x60000000;
-      EXPECT_EQ(floats(y)[e], kept ? floats(x)[e] * 2 : 0) << e << " of " << n;
+    for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{0xffffffff}}) {
+      kernels().dropout(floats(x), floats(y), n, first, row, key, 0x60000000, 2.0f);
+      for (std::int64_t e = 0; e < n; ++e) {
+        const bool kept = philox(first + static_cast<std::uint64_t>(e / 4), row, key)[static_cast<std::size_t>(e % 4)] >= 0x60000000;
+        EXPECT_EQ(floats(y)[e], kept ? floats(x)[e] * 2 : 0) << e << " of " << n << " from block " << first;
+      }
     }
   }
 }

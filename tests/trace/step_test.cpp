@@ -105,6 +105,35 @@ TEST(Step, ValidatesOnlyWhatItClips) {
             "  hint: take adamw, another way to update, or no clipping (clip = 0)");
 }
 
+TEST(Step, RefusesNamesOfDimsThatDoNotFit) {
+  class Named : public Model {
+   public:
+    explicit Named(std::vector<DimName> dims) : dims_(std::move(dims)) {}
+    std::vector<ParameterSpec> parameters() const override { return {{"w", {DType::f32, {4, 6}}, {}, true, dims_}}; }
+    std::vector<DataPort> data(std::int64_t) const override { return {{"x", {}, DataPort::Kind::normal, 0, {}}}; }
+    Tensor loss(const Parameters& p, const Batch&) const override { return sum(p["w"]); }
+
+   private:
+    std::vector<DimName> dims_;
+  };
+  const auto refused = [](std::vector<DimName> dims) { return message_of([&] { gradient_step(Named(std::move(dims)), 4, 0, 2); }); };
+  EXPECT_EQ(refused({}), "no error");
+  EXPECT_EQ(refused({{""}, {"heads", 3, 2}}), "no error");
+  EXPECT_EQ(refused({{"embed"}}),
+            "parameter \"w\" has 2 dims, but 1 name for them\n  the type: f32[4,6]\n  the names: \"embed\"\n"
+            "  hint: give one name for each dim, \"\" for a dim without one, or none at all");
+  EXPECT_EQ(
+      refused({{"embed"}, {"heads", 4}}),
+      "parameter \"w\": dim 1, \"heads\", is not 4 equal blocks\n  the type: f32[4,6]\n  hint: blocks times units must divide the size");
+  EXPECT_EQ(refused({{"embed", 1, 3}, {""}}),
+            "parameter \"w\": dim 0, \"embed\", is not 1 equal block of 3 units\n  the type: f32[4,6]\n"
+            "  hint: blocks times units must divide the size");
+  EXPECT_EQ(
+      refused({{"embed", 0}, {""}}),
+      "parameter \"w\": dim 0, \"embed\", is not 0 equal blocks\n  the type: f32[4,6]\n  hint: blocks times units must divide the size");
+  EXPECT_EQ(refused({{"embed"}, {"a,b"}}), "parameter \"w\": the name \"a,b\" of a dim has a comma");
+}
+
 TEST(Step, RefusesNamesDeclaredTwice) {
   class Clash : public Model {
     std::vector<ParameterSpec> parameters() const override { return {{"w", {}, {}}}; }

@@ -47,6 +47,36 @@ TEST(Trace, GivesTheGraphOfItsBody) {
             "}\n");
 }
 
+TEST(Trace, AConstraintNamesDimsAndSoDoesItsGradient) {
+  const Graph graph = trace("wish", {{"x", kMatrix}}, [](const Tensors& in) -> Tensors {
+    Parameters parameters;
+    parameters.set("x", in[0]);
+    const auto sums = value_and_grad(parameters, [](const Parameters& p) { return sum(constrain(p["x"], {"", "embed"})); });
+    return {sums.gradient["x"], constrain(sums.value, {})};
+  });
+  verify(graph);
+  EXPECT_EQ(print(graph),
+            "penstock graph 1\n"
+            "graph @wish(%x: f32[3,3]) -> (f32[3,3], f32[]) {\n"
+            "  %0: f32[3,3] = constrain(%x) {dims=\",embed\", sequence=0}\n"
+            "  %1: f32[] = sum(%0) {dim=[0, 1], keepdim=false, sequence=1}\n"
+            "  %2: f32[] = full() {dtype=f32, fill_value=1.0, size=[], phase=\"backward\", sequence=1}\n"
+            "  %3: f32[3,3] = expand(%2) {size=[3, 3], phase=\"backward\", sequence=1}\n"
+            "  %4: f32[3,3] = constrain(%3) {dims=\",embed\", phase=\"backward\", sequence=0}\n"
+            "  return %4, %1\n"
+            "}\n");
+}
+
+TEST(Trace, RefusesAConstraintThatDoesNotFit) {
+  const auto refused = [](const std::vector<std::string>& names) {
+    return message_of([&] { trace("wish", {{"x", kMatrix}}, [&](const Tensors& in) -> Tensors { return {constrain(in[0], names)}; }); });
+  };
+  EXPECT_EQ(refused({"embed"}),
+            "constrain: 1 name for 2 dims of f32[3,3]\n  the names: {\"embed\"}\n"
+            "  hint: give one name for each dim, \"\" for a dim without one");
+  EXPECT_EQ(refused({"a,b", "c"}), "constrain: the name \"a,b\" of a dim has a comma");
+}
+
 TEST(Trace, RefusesAResultThatIsNoTensorOfIt) {
   EXPECT_EQ(message_of([] { trace("empty", {{"x", kRows}}, [](const Tensors&) -> Tensors { return {Tensor()}; }); }),
             "graph @empty: result 0 is no tensor");

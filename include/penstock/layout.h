@@ -1,0 +1,101 @@
+// How the members of one axis of a mesh of devices hold a tensor, and what an op makes of tensors that they hold so. A mesh of several axes
+// is worked on one axis after the other: to each, what the members of those before hold is a tensor like any other.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "penstock/types.h"
+
+namespace penstock {
+
+struct Op;
+
+// What a model calls a dim of a tensor, so that a configuration can say which axis it is split over. The dim is `outer` equal blocks of
+// `units` equal units each (0: as many as a block has elements), and only whole units are given to members. The last dim of packed q, k and
+// v is
+// {"heads", 3, heads}.
+struct DimName {
+  std::string name;  // "": the dim has none and is not split
+  std::int64_t outer = 1, units = 0;
+  bool operator==(const DimName&) const = default;
+};
+
+// An axis of the mesh inside an actor, with the names of the dims that are split over it.
+struct LayoutAxis {
+  std::string name;  // "tensor"
+  int size = 1;      // members
+  std::set<std::string> dims;
+  bool operator==(const LayoutAxis&) const = default;
+};
+
+// `split`: dim `dim` is `outer` blocks of equal size, each of `units` units of equal size, of which the members take ranges, in order; the
+// first (units mod members) members have one unit more than the others. A member's part is what it has of each block, one after the other,
+// as a tensor of as many dims. So the last dim of packed q, k and v is 3 blocks of `heads` units: each member has its heads of all three.
+//
+//   8 columns, outer 1, units 2 (of 4), 2 members:   member 0: 0 1 2 3    member 1: 4 5 6 7
+//   8 columns, outer 2, units 2 (of 2), 2 members:   member 0: 0 1 4 5    member 1: 2 3 6 7
+struct Layout {
+  enum class Kind : std::uint8_t {
+    whole,  // every member has all of it, equal to the bit
+    split,  // every member has a part
+    term,   // the tensor is the sum of what the members have
+  };
+  Kind kind = Kind::whole;
+  std::int32_t dim = -1;  // split
+  std::int64_t outer = 1, units = 0;
+
+  bool is_whole() const { return kind == Kind::whole; }
+  bool is_split() const { return kind == Kind::split; }
+  bool is_term() const { return kind == Kind::term; }
+  auto operator<=>(const Layout&) const = default;
+};
+
+inline constexpr Layout kWhole{};
+inline constexpr Layout kTerm{.kind = Layout::Kind::term};
+// The split of dim `dim` among `members`; layouts that give every member the same are equal. `outer` divides the dim's size, and `units`
+// what is left of it.
+Layout split_layout(std::int64_t dim, std::int64_t outer, std::int64_t units, std::int64_t members);
+
+// A member's range of each block of the split dim.
+struct LayoutRange {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+LayoutRange range_of(const Layout& split, std::int64_t size, std::int64_t members, std::int64_t member);
+// The type of what a member has.
+TensorType local_type(TensorType type, const Layout& layout, std::int64_t members, std::int64_t member);
+// Where a tensor that is split along one dim is viewed as [blocks, size, inner], a member has range_of its `size`.
+struct LayoutView {
+  std::int64_t blocks = 1, size = 1, inner = 1;
+};
+LayoutView view_of(const Layout& split, const Shape& shape);
+// The split of `to`, the same elements in the same order, in which every member has what it has of `from`; none: there is no such.
+std::optional<Layout> reshaped(const Layout& split, const Shape& from, const Shape& to, std::int64_t members);
+std::string text_of(const Layout& layout);  // "whole", "term", "split 1", "split 2 of 3" (blocks)
+
+// How an op's operands and results lie along one axis, so that each member computes the op on what it has and the axis is not spoken along.
+struct LayoutRow {
+  std::vector<Layout> operands, results;
+  bool operator==(const LayoutRow&) const = default;
+};
+
+// An op as its layouts are decided: on whole tensors.
+struct LayoutSite {
+  const Op& op;
+  std::span<const TensorType> operands, results;
+  std::int64_t members = 1;
+};
+// The row in which operand `operand` is split as given; none: the op needs it whole.
+using LayoutRule = std::optional<LayoutRow> (*)(const LayoutSite& site, std::size_t operand, const Layout& split);
+// Changes what a member's op must say otherwise than the whole one's: attributes with sizes, places of the part. `op` is the whole op with
+// the member's operands, of the types `operands`, and gives `results`.
+using LocalRule = void (*)(const LayoutSite& site, const LayoutRow& row, std::int64_t member, std::span<const TensorType> operands,
+                           std::span<const TensorType> results, Op& local);
+
+}  // namespace penstock

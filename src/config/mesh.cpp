@@ -1,0 +1,180 @@
+#include "config/mesh.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "base/words.h"
+#include "config/compile.h"
+#include "ops/definition.h"
+#include "penstock/error.h"
+#include "penstock/step.h"
+
+namespace penstock {
+namespace {
+
+struct NamedAxis {
+  const char* name;
+  const char* key;
+};
+constexpr NamedAxis kNamedAxes[] = {{"pipe", "pipeline.actors"},   {"data", "pipeline.data"},       {"local", "pipeline.local"},
+                                    {"expert", "pipeline.expert"}, {"context", "pipeline.context"}, {"tensor", "pipeline.tensor"}};
+
+bool is_layout_axis(const std::string& name) {
+  const std::vector<std::string>& axes = layout_axes();
+  return std::find(axes.begin(), axes.end(), name) != axes.end();
+}
+
+[[noreturn]] void fail_unknown_axis(std::string_view mesh, const std::string& name) {
+  std::vector<std::string> known;
+  for (const NamedAxis& axis : kNamedAxes) known.emplace_back(axis.name);
+  const std::string near = nearest(name, known);
+  throw Error(concat("--mesh ", mesh, ": there is no axis ", quote(name)),
+              {"there are pipe (actors), data (devices of each actor, or its nodes) and local (devices of each node)",
+               "and inside of these tensor, context and expert, over which [layout] splits tensors"},
+              near.empty() ? "" : concat("did you mean ", near, "?"));
+}
+
+// Throws Error where data or local stand behind an axis inside of them.
+void check_nesting(std::string_view mesh, const std::vector<std::string>& written) {
+  const auto inside = std::find_if(written.begin(), written.end(), is_layout_axis);
+  const auto outside = std::find_if(inside, written.end(), [](const std::string& name) { return !is_layout_axis(name); });
+  if (outside == written.end()) return;
+  throw Error(concat("--mesh ", mesh, ": ", *outside, " stands behind ", *inside),
+              {"the last axis varies fastest: its members are next to each other"}, concat("write ", *outside, " before ", *inside));
+}
+
+// The axes of layouts as they are ordered: first those that `said` does not have.
+std::vector<std::string> ordered_axes(const std::vector<std::string>& said) {
+  std::vector<std::string> out;
+  for (const std::string& axis : layout_axes())
+    if (std::find(said.begin(), said.end(), axis) == said.end()) out.push_back(axis);
+  out.insert(out.end(), said.begin(), said.end());
+  return out;
+}
+
+std::int64_t members_of(const Config& config, const std::string& axis) {
+  const Config::Pipeline& pipeline = config.pipeline;
+  return axis == "tensor" ? pipeline.tensor : axis == "context" ? pipeline.context : pipeline.expert;
+}
+
+// Where a model has a dim of some name in the fewest units.
+struct NamedDim {
+  std::int64_t units = 0;
+  std::string place;  // "h.0.attn.c_attn.weight", "an activation"
+};
+using NamedDims = std::map<std::string, NamedDim>;
+
+void note_dim(NamedDims& dims, const std::string& name, std::int64_t units, const std::string& place) {
+  if (name.empty()) return;
+  const auto [at, added] = dims.try_emplace(name, NamedDim{units, place});
+  if (!added && units < at->second.units) at->second = {units, place};
+}
+
+void note_constraints(NamedDims& dims, const Graph& graph) {
+  for (const Op& op : graph.ops) {
+    if (op.body) note_constraints(dims, *op.body);
+    if (op.name != "constrain") continue;
+    const std::vector<std::string> names = constrained_dims(op);
+    const std::string place = op.origin.empty() ? "an activation" : concat("an activation of ", op.origin);
+    for (std::size_t i = 0; i < names.size(); ++i) note_dim(dims, names[i], graph.type(op.operands[0]).shape[i], place);
+  }
+}
+
+// The names that the model's parameters and constraints give to dims.
+NamedDims dims_of_model(const Config& config, const Model& model) {
+  NamedDims dims;
+  for (const ParameterSpec& spec : model.parameters())
+    for (std::size_t i = 0; i < spec.dims.size(); ++i) {
+      const DimName& dim = spec.dims[i];
+      note_dim(dims, dim.name, dim.units > 0 ? dim.units : spec.type.shape[i] / dim.outer, spec.name);
+    }
+  const bool text = reads_text(data_of(config, model));
+  note_constraints(dims, evaluation_step(model, 1, text ? static_cast<int>(context_of(config)) : 0, 1));
+  return dims;
+}
+
+std::vector<std::string> dim_names(const NamedDims& dims) {
+  std::vector<std::string> names;
+  for (const auto& [name, dim] : dims) names.push_back(name);
+  return names;
+}
+
+std::string shown_dims(const Config& config, const NamedDims& dims) {
+  const std::string names = join(dim_names(dims), ", ");
+  return names.empty() ? concat("no dim of model ", quote(config.model.name), " has a name")
+                       : concat("the dims of model ", quote(config.model.name), ": ", names);
+}
+
+// Throws Error for a dim of [layout] that the model does not have, unless it is there by default.
+void check_dims_known(const Config& config, const NamedDims& dims) {
+  const Config defaults;
+  for (const auto& [name, axis] : config.layout) {
+    if (name == "batch") throw Error(concat("layout.batch = ", quote(axis), ": the batch is split over data"), {}, "--mesh data=N");
+    const auto usual = defaults.layout.find(name);
+    if (dims.contains(name) || (usual != defaults.layout.end() && usual->second == axis)) continue;
+    throw Error(concat("layout.", name, " = ", quote(axis), ": model ", quote(config.model.name), " has no dim ", quote(name)),
+                {shown_dims(config, dims)}, did_you_mean(name, dim_names(dims)));
+  }
+}
+
+void check_shared(const Config& config, const NamedDims& dims, const LayoutAxis& axis) {
+  if (axis.dims.empty())
+    throw Error(concat("pipeline.", axis.name, " = ", axis.size, ": nothing is split over axis ", axis.name), {shown_dims(config, dims)},
+                concat("map a dim to it: --set layout.NAME=", axis.name));
+  for (const std::string& name : axis.dims) {
+    const NamedDim& dim = dims.at(name);
+    if (dim.units < axis.size)
+      throw Error(concat("pipeline.", axis.name, " = ", axis.size, ": ", quote(name), " has ", dim.units, " in ", dim.place,
+                         ", fewer than members of the axis"),
+                  {}, concat("use a smaller ", axis.name, ", or --set layout.", name, "="));
+  }
+}
+
+}  // namespace
+
+const std::vector<std::string>& layout_axes() {
+  static const std::vector<std::string> axes = {"expert", "context", "tensor"};
+  return axes;
+}
+
+std::vector<Override> parse_mesh(std::string_view text) {
+  std::map<std::string, std::string> values;
+  std::vector<std::string> written;  // those of data, local and the axes of layouts
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view axis = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(axis.size() + 1, rest.size()));
+    const std::size_t equal = axis.find('=');
+    const std::string name(trim(axis.substr(0, equal)));
+    if (equal == std::string_view::npos)
+      throw Error(concat("--mesh ", text, ": ", quote(std::string(axis)), " has no size"), {}, "--mesh pipe=2,data=2");
+    if (std::none_of(std::begin(kNamedAxes), std::end(kNamedAxes), [&](const NamedAxis& known) { return name == known.name; }))
+      fail_unknown_axis(text, name);
+    if (!values.emplace(name, trim(axis.substr(equal + 1))).second)
+      throw Error(concat("--mesh ", text, " names the axis ", name, " twice"));
+    if (name != "pipe") written.push_back(name);
+  }
+  if (values.empty()) throw Error("--mesh names no axis", {}, "--mesh pipe=2,data=2");
+  check_nesting(text, written);
+  std::vector<Override> out;
+  for (const auto& [name, key] : kNamedAxes) out.push_back({key, values.contains(name) ? values.at(name) : "1", "--mesh"});
+  std::erase_if(written, [](const std::string& name) { return !is_layout_axis(name); });
+  if (!written.empty()) out.push_back({"pipeline.axes", concat("[", join(ordered_axes(written), ", ", quote), "]"), "--mesh"});
+  return out;
+}
+
+std::vector<LayoutAxis> axes_of(const Config& config, const Model& model) {
+  std::vector<LayoutAxis> axes;
+  for (const std::string& name : ordered_axes(config.pipeline.axes))
+    if (const std::int64_t members = members_of(config, name); members > 1) axes.push_back({name, static_cast<int>(members), {}});
+  if (axes.empty() && config.layout == Config().layout) return {};
+  const NamedDims dims = dims_of_model(config, model);
+  check_dims_known(config, dims);
+  for (LayoutAxis& axis : axes) {
+    for (const auto& [name, over] : config.layout)
+      if (over == axis.name && dims.contains(name)) axis.dims.insert(name);
+    check_shared(config, dims, axis);
+  }
+  return axes;
+}
+
+}  // namespace penstock

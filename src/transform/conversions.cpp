@@ -1,0 +1,183 @@
+#include "transform/conversions.h"
+
+#include <algorithm>
+
+#include "base/invariant.h"
+#include "ops/definition.h"
+#include "ops/infer.h"
+#include "penstock/program.h"
+
+namespace penstock {
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+
+ValueId emit_op(const ConversionSite& s, std::string_view name, std::vector<ValueId> operands, Attributes attributes) {
+  Op op;
+  op.name = name;
+  op.operands = std::move(operands);
+  op.attributes = std::move(attributes);
+  op.phase = s.marks.phase;
+  op.origin = s.marks.origin;
+  op.sequence = s.marks.sequence;
+  if (!op.operands.empty()) op.stage = s.marks.stage;
+  std::vector<TensorType> types;
+  for (ValueId v : op.operands) types.push_back(s.graph.type(v));
+  const std::vector<TensorType> results = find_op(name)->infer(op, types);
+  invariant(results.size() == 1, "a conversion's op has one result");
+  op.results = {s.graph.add_value(results[0])};
+  s.graph.ops.push_back(std::move(op));
+  return s.graph.ops.back().results[0];
+}
+
+ValueId reshape_to(const ConversionSite& s, ValueId v, Shape shape) {
+  return s.graph.type(v).shape == shape ? v : emit_op(s, "reshape", {v}, {{"shape", std::move(shape)}});
+}
+
+ValueId slice_of(const ConversionSite& s, ValueId v, std::int64_t dim, std::int64_t begin, std::int64_t end) {
+  if (begin == 0 && end == s.graph.type(v).shape[dim]) return v;
+  return emit_op(s, "slice", {v}, {{"dim", dim}, {"start", begin}, {"end", end}, {"step", std::int64_t{1}}});
+}
+
+ValueId cat_of(const ConversionSite& s, std::vector<ValueId> parts, std::int64_t dim) {
+  return parts.size() == 1 ? parts[0] : emit_op(s, "cat", std::move(parts), {{"dim", dim}});
+}
+
+// Elements of a piece of so many, filled up to a multiple of what devices move.
+std::int64_t filled(DType dtype, std::int64_t elements) {
+  const std::int64_t size = byte_size(dtype);
+  return (elements * size + kAlignment - 1) / kAlignment * kAlignment / size;
+}
+
+// The tensor flat, with zeros behind it up to so many elements.
+ValueId packed(const ConversionSite& s, ValueId v, std::int64_t elements) {
+  const TensorType type = s.graph.type(v);
+  const std::int64_t missing = elements - type.elements();
+  const ValueId flat = reshape_to(s, v, {type.elements()});
+  if (missing == 0) return flat;
+  return cat_of(s, {flat, emit_op(s, "full", {}, {{"dtype", type.dtype}, {"fill_value", 0.0}, {"size", Integers{missing}}})}, 0);
+}
+
+// A view of `v` as [blocks, size, inner], with the split dim's blocks and sizes as `v` has them.
+Shape blocks_of(const ConversionSite& s, ValueId v, const Layout& split) {
+  const LayoutView view = view_of(split, s.graph.type(v).shape);
+  return {view.blocks, view.size, view.inner};
+}
+
+// What a member has of `v`, which is whole along `split`, in the shape of its part.
+ValueId part_of(const ConversionSite& s, ValueId v, const Layout& split, std::int64_t member) {
+  const TensorType type = s.graph.type(v);
+  const Shape blocks = blocks_of(s, v, split);
+  const LayoutRange range = range_of(split, blocks[1], s.axis.size, member);
+  const bool in_place = split.outer == 1;
+  const ValueId part = slice_of(s, in_place ? v : reshape_to(s, v, blocks), in_place ? split.dim : 1, range.begin, range.end);
+  return reshape_to(s, part, local_type(type, split, s.axis.size, member).shape);
+}
+
+std::vector<ValueId> parts_of(const ConversionSite& s, ValueId v, const Layout& split) {
+  std::vector<ValueId> parts;
+  for (std::int64_t m = 0; m < s.axis.size; ++m) parts.push_back(part_of(s, v, split, m));
+  return parts;
+}
+
+// The inverse: parts of all members, each in its own shape, as one tensor.
+ValueId joined(const ConversionSite& s, std::vector<ValueId> parts, const Layout& split, const Shape& shape) {
+  if (split.outer > 1)
+    for (ValueId& part : parts) part = reshape_to(s, part, blocks_of(s, part, split));
+  return reshape_to(s, cat_of(s, std::move(parts), split.outer == 1 ? split.dim : 1), shape);
+}
+
+std::int64_t most_elements(const std::vector<TensorType>& types) {
+  std::int64_t most = 0;
+  for (const TensorType& type : types) most = std::max(most, type.elements());
+  return filled(types[0].dtype, most);
+}
+
+// Pieces for all members, in order, flat and of equal length.
+ValueId packed_for_all(const ConversionSite& s, const std::vector<ValueId>& parts, std::int64_t piece) {
+  std::vector<ValueId> flat;
+  for (ValueId part : parts) flat.push_back(packed(s, part, piece));
+  return cat_of(s, std::move(flat), 0);
+}
+
+// The pieces of `v`, each in the shape of its type.
+std::vector<ValueId> unpacked(const ConversionSite& s, ValueId v, const std::vector<TensorType>& types, std::int64_t piece) {
+  std::vector<ValueId> parts;
+  for (std::int64_t m = 0; const TensorType& type : types) {
+    parts.push_back(reshape_to(s, slice_of(s, v, 0, m * piece, m * piece + type.elements()), type.shape));
+    ++m;
+  }
+  return parts;
+}
+
+std::vector<TensorType> types_of_members(const ConversionSite& s, const TensorType& whole, const Layout& split) {
+  std::vector<TensorType> types;
+  for (std::int64_t m = 0; m < s.axis.size; ++m) types.push_back(local_type(whole, split, s.axis.size, m));
+  return types;
+}
+
+// Whether the members' parts, one after the other, are the tensor as it lies in memory.
+bool is_in_order(const TensorType& whole, const Layout& split, std::int64_t members) {
+  return view_of(split, whole.shape).blocks == 1 && whole.elements() % members == 0 && split.units % members == 0 &&
+         filled(whole.dtype, whole.elements() / members) == whole.elements() / members;
+}
+
+Attributes along(const ConversionSite& s, bool has_dim) {
+  Attributes attributes = {{"axis", s.axis.name}, {"size", s.axis.size}};
+  if (has_dim) attributes["dim"] = std::int64_t{0};
+  return attributes;
+}
+
+// Sums are of dtypes that devices can sum.
+ValueId summed(const ConversionSite& s, std::string_view name, ValueId v) {
+  const DType dtype = s.graph.type(v).dtype;
+  const bool casts = !can_be_summed(dtype);
+  if (casts) v = emit_op(s, "to", {v}, {{"dtype", DType::f32}});
+  v = emit_op(s, name, {v}, along(s, name != "all_reduce"));
+  return casts ? emit_op(s, "to", {v}, {{"dtype", dtype}}) : v;
+}
+
+ValueId gathered(const ConversionSite& s, ValueId v, const TensorType& whole, const Layout& split) {
+  const std::vector<TensorType> types = types_of_members(s, whole, split);
+  const std::int64_t piece = most_elements(types);
+  // What needs no filling is gathered as it lies in memory.
+  const bool filling = piece != s.graph.type(v).elements();
+  const ValueId all = emit_op(s, "all_gather", {filling ? packed(s, v, piece) : v}, along(s, true));
+  if (is_in_order(whole, split, s.axis.size)) return reshape_to(s, all, whole.shape);
+  return joined(s, unpacked(s, reshape_to(s, all, {piece * s.axis.size}), types, piece), split, whole.shape);
+}
+
+ValueId scattered(const ConversionSite& s, ValueId v, const TensorType& whole, const Layout& split) {
+  const std::vector<TensorType> types = types_of_members(s, whole, split);
+  const std::int64_t piece = most_elements(types);
+  const TensorType& own = types[s.member];
+  const bool in_order = is_in_order(whole, split, s.axis.size);
+  if (in_order && whole.shape[0] % s.axis.size == 0) return reshape_to(s, summed(s, "reduce_scatter", v), own.shape);
+  const ValueId all = in_order ? reshape_to(s, v, {whole.elements()}) : packed_for_all(s, parts_of(s, v, split), piece);
+  return reshape_to(s, slice_of(s, summed(s, "reduce_scatter", all), 0, 0, own.elements()), own.shape);
+}
+
+// From one dim to another: member j's piece for member k is what j has of k's part.
+ValueId exchanged(const ConversionSite& s, ValueId v, const TensorType& whole, const Layout& from, const Layout& to) {
+  const std::vector<ValueId> parts = parts_of(s, v, to);
+  const TensorType own = local_type(whole, to, s.axis.size, s.member);
+  std::vector<TensorType> incoming;
+  for (std::int64_t m = 0; m < s.axis.size; ++m) incoming.push_back(local_type(own, from, s.axis.size, m));
+  // The largest of all: of the first members.
+  const std::int64_t piece = filled(whole.dtype, local_type(local_type(whole, to, s.axis.size, 0), from, s.axis.size, 0).elements());
+  const ValueId all = emit_op(s, "all_to_all", {packed_for_all(s, parts, piece)}, along(s, true));
+  return joined(s, unpacked(s, all, incoming, piece), from, own.shape);
+}
+
+}  // namespace
+
+ValueId convert(const ConversionSite& s, ValueId v, const TensorType& whole, const Layout& from, const Layout& to) {
+  invariant(from != to && !to.is_term(), "a conversion's target is another layout, and no term");
+  if (from.is_whole()) return part_of(s, v, to, s.member);
+  if (from.is_term()) return to.is_whole() ? summed(s, "all_reduce", v) : scattered(s, v, whole, to);
+  if (to.is_whole()) return gathered(s, v, whole, from);
+  if (from.dim != to.dim) return exchanged(s, v, whole, from, to);
+  return part_of(s, gathered(s, v, whole, from), to, s.member);
+}
+
+}  // namespace penstock

@@ -1,0 +1,23 @@
+// Conversions between the layouts of one axis, as ops that a member runs: packing, a collective along dim 0 of flat tensors of one length
+// on all members, unpacking. Devices move equal pieces that are multiples of 64 bytes, so what is uneven is filled up with zeros on the
+// way.
+#pragma once
+
+#include "penstock/graph.h"
+#include "penstock/layout.h"
+#include "penstock/ops.h"
+
+namespace penstock {
+
+struct ConversionSite {
+  Graph& graph;     // the member's, which the ops are added to
+  const Op& marks;  // of the op for which they stand
+  MeshAxis axis;
+  std::int64_t member = 0;
+};
+
+// `value` is what the member has of a tensor of type `whole` in layout `from`; returns what it has of it in layout `to`. `from` and `to`
+// differ, and `to` is no term.
+ValueId convert(const ConversionSite& site, ValueId value, const TensorType& whole, const Layout& from, const Layout& to);
+
+}  // namespace penstock

@@ -1,0 +1,136 @@
+// What one member of an axis does of a step whose layouts are decided.
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "base/invariant.h"
+#include "ops/layouts.h"
+#include "transform/conversions.h"
+#include "transform/layouts.h"
+
+namespace penstock {
+namespace {
+
+struct Local {
+  const Graph& from;
+  const GraphLayouts& layouts;
+  const AxisWishes& wishes;
+  std::int64_t member;
+  Graph graph{};
+  IdVector<ValueId, ValueId> value{};  // of `from`: here, as it is made
+  IdVector<ValueId, OpId> producer{};  // of `from`
+  std::map<std::tuple<ValueId, Layout, Phase, std::string>, ValueId> converted{};
+
+  TensorType local(ValueId v, const Layout& layout) const { return local_type(from.type(v), layout, wishes.members, member); }
+  MeshAxis axis() const { return {wishes.axis, wishes.members}; }
+};
+
+Local local_of(const Graph& from, const GraphLayouts& layouts, const AxisWishes& wishes, std::int64_t member) {
+  Local out{from, layouts, wishes, member};
+  out.graph.name = from.name;
+  out.graph.state = from.state;
+  out.graph.output_names = from.output_names;
+  out.value.resize(from.values.size());
+  out.producer = producers(from);
+  return out;
+}
+
+ValueId converted(Local& l, ValueId v, const Layout& to, const Op& reader);
+
+// A reshaped value, where what it views can be converted instead: a collective takes what lies in memory, and a view would be copied for
+// it.
+ValueId converted_before(Local& l, ValueId v, const Layout& to, const Op& marks) {
+  const OpId made = l.producer[v];
+  if (!made || l.from.ops[made].name != "reshape" || l.layouts.values[v].is_whole()) return {};
+  const Op& view = l.from.ops[made];
+  const ValueId base = view.operands[0];
+  if (l.layouts.rows[made].operands[0] != l.layouts.values[base]) return {};
+  std::optional<Layout> before = to;
+  if (to.is_split()) before = reshaped(to, l.from.type(v).shape, l.from.type(base).shape, l.wishes.members);
+  if (!before) return {};
+  const TensorType type = l.local(v, to);
+  Op made_here = view;
+  made_here.operands = {converted(l, base, *before, marks)};
+  made_here.results = {l.graph.add_value(type)};
+  made_here.attributes["shape"] = type.shape;
+  made_here.stage = marks.stage;
+  made_here.phase = marks.phase;
+  l.graph.ops.push_back(std::move(made_here));
+  return l.graph.ops.back().results[0];
+}
+
+// The value in another layout. A term becomes something else in the stage that makes it, the rest where it is read; a reader of no stage (a
+// sum of several stages' terms) leaves all to who makes it.
+ValueId converted(Local& l, ValueId v, const Layout& to, const Op& reader) {
+  const Layout& from = l.layouts.values[v];
+  if (from == to) return l.value[v];
+  const OpId made = l.producer[v];
+  const Op& marks = made && (from.is_term() || reader.stage.empty()) ? l.from.ops[made] : reader;
+  const auto key = std::tuple(v, to, marks.phase, marks.stage);
+  if (const auto found = l.converted.find(key); found != l.converted.end()) return found->second;
+  ValueId out = converted_before(l, v, to, marks);
+  if (!out) out = convert({l.graph, marks, l.axis(), l.member}, l.value[v], l.from.type(v), from, to);
+  return l.converted[key] = out;
+}
+
+Graph local_graph(Local l);
+
+void add_loop(Local& l, const Op& op, const LayoutRow& row) {
+  Op made = op;
+  for (std::size_t i = 0; i < op.operands.size(); ++i) made.operands[i] = converted(l, op.operands[i], row.operands[i], op);
+  for (std::size_t i = 0; i < op.results.size(); ++i)
+    made.results[i] = l.value[op.results[i]] = l.graph.add_value(l.local(op.results[i], row.results[i]));
+  made.body = std::make_shared<Graph>(local_graph(local_of(*op.body, *l.layouts.body, l.wishes, l.member)));
+  l.graph.ops.push_back(std::move(made));
+}
+
+// Of a sum of terms and whole tensors the first member alone adds the whole ones.
+void leave_out_whole(const LayoutRow& row, Op& sum) {
+  std::erase_if(sum.operands, [&](ValueId i) { return row.operands[i.index()].is_whole(); });
+}
+
+void add_op(Local& l, const Op& op, const LayoutRow& row) {
+  if (op.name == "constrain") {
+    l.value[op.results[0]] = converted(l, op.operands[0], row.operands[0], op);
+    return;
+  }
+  std::vector<TensorType> operands, results;
+  Op numbered = op;  // by the places of its operands, of which a member may leave some out
+  for (std::size_t i = 0; i < op.operands.size(); ++i) {
+    operands.push_back(l.from.type(op.operands[i]));
+    numbered.operands[i] = ValueId(i);
+  }
+  for (ValueId v : op.results) results.push_back(l.from.type(v));
+  Op made = local_op({numbered, operands, results, l.wishes.members}, row, l.member);
+  if (op.name == "add_n" && l.member > 0 && row.results[0].is_term()) leave_out_whole(row, made);
+  for (ValueId& operand : made.operands) {
+    const std::size_t i = operand.index();
+    operand = converted(l, op.operands[i], row.operands[i], op);
+  }
+  for (std::size_t i = 0; i < op.results.size(); ++i)
+    made.results[i] = l.value[op.results[i]] = l.graph.add_value(l.local(op.results[i], row.results[i]));
+  l.graph.ops.push_back(std::move(made));
+}
+
+Graph local_graph(Local l) {
+  for (ValueId input : l.from.inputs)
+    l.value[input] = l.graph.add_input(l.local(input, l.layouts.values[input]), l.from.values[input].name);
+  for (const OpId i : l.from.ops.ids()) {
+    const Op& op = l.from.ops[i];
+    op.body ? add_loop(l, op, l.layouts.rows[i]) : add_op(l, op, l.layouts.rows[i]);
+  }
+  for (std::size_t o = 0; o < l.from.outputs.size(); ++o) {
+    const ValueId v = l.from.outputs[o];
+    const OpId made = l.producer[v];
+    l.graph.outputs.push_back(converted(l, v, l.layouts.outputs[o], made ? l.from.ops[made] : Op()));
+  }
+  return std::move(l.graph);
+}
+
+}  // namespace
+
+Graph localise(const Graph& step, const GraphLayouts& layouts, const AxisWishes& wishes, std::int64_t member) {
+  return local_graph(local_of(step, layouts, wishes, member));
+}
+
+}  // namespace penstock
