@@ -23,12 +23,12 @@ def penstock(*arguments, processes=1):
     return done.stdout
 
 
-def train(folder, *arguments, processes=1):
-    """The lines of metrics.jsonl of `penstock train ARGUMENTS`, without the first steps."""
+def train(folder, *arguments, processes=1, skipped=WARM_UP):
+    """The lines of metrics.jsonl of `penstock train ARGUMENTS`, without the first `skipped` steps."""
     out = folder / "run"
     shutil.rmtree(out, ignore_errors=True)
     penstock("train", *arguments, "--out", out, processes=processes)
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()][WARM_UP:]
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()][skipped:]
 
 
 def median_of(lines, key):

@@ -15,6 +15,18 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 
+def peak_of(work):
+    """The most tensor bytes at once while work() runs, of those that it allocates."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        work()
+    changes = [(e.start_ns(), e.nbytes()) for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
+    now = peak = 0
+    for _, change in sorted(changes, key=lambda c: c[0]):
+        now += change
+        peak = max(peak, now)
+    return peak
+
+
 def main():
     script, how = sys.argv[1:3]
     sizes = [int(a) for a in sys.argv[3:6]]
@@ -24,13 +36,7 @@ def main():
     peer.STEPS, peer.WARM = 2, 0  # from the second step on nothing new is kept
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        peer.sequential(*sizes) if how == "sequential" else peer.pipelined(how, *sizes)
-    changes = [(e.start_ns(), e.nbytes()) for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
-    now = peak = 0
-    for _, change in sorted(changes, key=lambda c: c[0]):
-        now += change
-        peak = max(peak, now)
+    peak = peak_of(lambda: peer.sequential(*sizes) if how == "sequential" else peer.pipelined(how, *sizes))
     print(json.dumps({"peer": how, "rank": int(os.environ.get("RANK", 0)), "tensor_bytes": peak}), flush=True)
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Predicted beside measured step times: GPT at several widths, threads and Gloo: every schedule on two actors, and actors of two devices.
+"""Predicted beside measured step times: GPT at several widths, threads and Gloo: every schedule on two actors, actors of two
+devices, and tensors split over two.
 
-    bench/predict.py [--of schedules groups] [--widths 64 256] [--backends threads gloo] [--rounds 3] [--steps 25]
+    bench/predict.py [--of schedules groups tensors] [--widths 64 256] [--backends threads gloo] [--rounds 3] [--steps 25]
 
 Each round profiles the model (once per number of chunks, or for each way of sharding), then runs every case; so profile and run see the same minutes of a shared
 machine. The prediction of a round is `penstock simulate` with that round's costs. Printed per case: the medians over the rounds, the median of the
@@ -18,7 +19,6 @@ import tempfile
 
 from common import BOUND, ROOT, median_of, penstock, spread_of, train, within_bounds
 
-PROCESSES = {"threads": 1, "gloo": 2}
 # Of each case the [pipeline], and the one under whose table its costs are measured.
 ON_TWO = {"actors": 2, "microbatches": 16}
 PLAIN, CHUNKED = {**ON_TWO, "schedule": "1f1b"}, {**ON_TWO, "schedule": "interleaved-1f1b", "chunks": 2}
@@ -30,16 +30,30 @@ GROUPS = {name: (pipeline, pipeline) for name, pipeline in {
     "zero 1": {**REPLICAS, "schedule": "gpipe", "zero": 1},
     "zero 3": {**REPLICAS, "schedule": "breadth-first", "chunks": 8, "zero": 3},
 }.items()}
-CASES = {"schedules": SCHEDULES, "groups": GROUPS}
+SPLIT = {"tensor": 2, "microbatches": 4}
+IN_SEQUENCE = {"sequence": "tensor"}
+TENSORS = {name: (pipeline, pipeline) for name, pipeline in {
+    "tensor": {**SPLIT, "actors": 1, "schedule": "sequential"},
+    "tensor, sequence": {**SPLIT, "actors": 1, "schedule": "sequential", "layout": IN_SEQUENCE},
+    "two actors": {**SPLIT, "actors": 2, "schedule": "1f1b"},
+    "two, sequence": {**SPLIT, "actors": 2, "schedule": "1f1b", "layout": IN_SEQUENCE},
+}.items()}
+CASES = {"schedules": SCHEDULES, "groups": GROUPS, "tensors": TENSORS}
 
 
 def config_of(width, pipeline, backend, folder):
     file = folder / "gpt.toml"
-    keys = "".join(f"{key} = {json.dumps(value)}\n" for key, value in {**pipeline, "backend": backend}.items())
+    pipeline = {**pipeline, "backend": backend}
+    layout = pipeline.pop("layout", {})
+    keys, axes = ("".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items()) for table in (pipeline, layout))
     file.write_text(f'[model]\nname = "gpt"\nlayers = 8\nwidth = {width}\nheads = 4\ncontext = 128\n'
                     f'[data]\ntext = ["{ROOT / "src"}"]\nvalidation = 0.0\n[train]\nbatch = 32\nvalidation_every = 0\n'
-                    f'[pipeline]\n{keys}[run]\ncheckpoint_every = 0\n')
+                    f'[pipeline]\n{keys}[layout]\n{axes}[run]\ncheckpoint_every = 0\n')
     return file
+
+
+def processes_of(pipeline, backend):
+    return 1 if backend == "threads" else pipeline["actors"] * pipeline.get("data", 1) * pipeline.get("tensor", 1)
 
 
 def one_round(cases, width, backend, options, folder):
@@ -51,10 +65,10 @@ def one_round(cases, width, backend, options, folder):
             costs[key] = folder / f"costs-{len(costs)}.json"
             costs[key].unlink(missing_ok=True)
             penstock("profile", config_of(width, measured, backend, folder), "--rounds", options.profile_rounds, "--out", costs[key],
-                     processes=PROCESSES[backend])
+                     processes=processes_of(measured, backend))
         config = config_of(width, pipeline, backend, folder)
         predicted = json.loads(penstock("simulate", config, "--backend", backend, "--costs", costs[key], "--json"))
-        lines = train(folder, config, "--steps", options.steps, processes=PROCESSES[backend])
+        lines = train(folder, config, "--steps", options.steps, processes=processes_of(pipeline, backend))
         results[name] = (predicted["step_seconds"], median_of(lines, "seconds"), max(predicted["peak_bytes"]), max(lines[-1]["peak_bytes"]))
     return results
 

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from torch_peer import LAYERS, STEPS, WARM, stage_module
 
-DTYPES = {"F32": torch.float32, "I32": torch.int32, "I64": torch.int64}
+DTYPES = {"F32": torch.float32, "F64": torch.float64, "I32": torch.int32, "I64": torch.int64}
 NAMES = {"widen": "mlp.0", "narrow": "mlp.2"}  # of a block, in Penstock's model
 
 

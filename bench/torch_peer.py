@@ -28,11 +28,12 @@ V_SHAPED = ("ZBVZeroBubble", "DualPipeV")
 class Block(nn.Module):
     def __init__(self, width):
         super().__init__()
+        self.heads = HEADS  # that this process computes
         self.norm1, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.norm2, self.widen, self.narrow = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x):
-        heads = [part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, dim=-1)]
+        heads = [part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, dim=-1)]
         x = x + self.out(functional.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(2))
         return x + self.narrow(functional.gelu(self.widen(self.norm2(x))))
 

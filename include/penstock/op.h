@@ -62,7 +62,7 @@ struct OpDefinition {
   bool collective = false;
   // What the members of an axis can compute of it on parts of its operands; null: it needs them whole.
   LayoutRule layout = nullptr;
-  // The same where the split of a result asks for it (`operand` is the result's number), for dims that no operand has.
+  // The same where the split of a result asks for it (`operand` is the result's number), for ops whose operands' shapes do not say as much.
   LayoutRule layout_result = nullptr;
   // How a member's op differs from the whole one; null: in nothing but its operands.
   LocalRule local = nullptr;

@@ -115,6 +115,8 @@ Tensor gelu(Tensor x, std::string_view approximate = "none");
 Tensor sum(Tensor x, std::vector<std::int64_t> dims = {}, bool keepdim = false);
 Tensor mean(Tensor x, std::vector<std::int64_t> dims = {}, bool keepdim = false);
 Tensor amax(Tensor x, std::vector<std::int64_t> dims = {}, bool keepdim = false);
+// The sums of the elements up to each along `dim`; of integers and bools in i64.
+Tensor cumsum(Tensor x, int dim);
 // The n-ary sum of tensors of one type (`add_n`): how cotangents and accumulators are joined. One operand is returned as it is.
 Tensor add_n(const std::vector<Tensor>& parts);
 
@@ -203,8 +205,12 @@ struct SgdResult {
 };
 SgdResult sgd(Tensor parameter, Tensor gradient, Tensor velocity, Tensor learning_rate, double momentum, double weight_decay);
 
-// Collectives along an axis of the mesh of devices. All members of the axis run the same graph, each with values of its own. The comments
-// say what member i gets. Gradients are those of the sum of all members' losses. Sums are of f32, f64, i32 or i64.
+// Collectives along an axis of the mesh of devices, for models that say themselves what the members of the axis do. All members run the
+// same graph, each with values of its own: parameters and data are the same on all of them, and what is made of them differs behind
+// reduce_scatter, all_to_all and keep_member. The comments say what member i gets. Gradients are those of the sum of all members' losses by
+// the member's own values. Sums are of f32, f64, i32 or i64.
+// A parameter stays the same on all members only where its gradient does (Error where a step is compiled), so a model reads it as
+// reduce_gradient(p, axis) wherever it is used with values that differ. What a step gives out is what the first member has.
 struct MeshAxis {
   std::string name;
   std::int64_t size = 1;  // members
@@ -215,6 +221,8 @@ Tensor reduce_scatter(Tensor x, int dim, const MeshAxis& axis);         // piece
 Tensor broadcast(Tensor x, std::int64_t root, const MeshAxis& axis);    // the x of member `root`
 Tensor all_to_all(Tensor x, int dim, const MeshAxis& axis);             // piece i along dim of each member's x, one after the other
 Tensor keep_member(Tensor x, std::int64_t root, const MeshAxis& axis);  // its own x where i is `root`, else zeros
+// x itself, which is the same on all members: one tensor that they share. So its gradient is the sum of the members' gradients.
+Tensor reduce_gradient(Tensor x, const MeshAxis& axis);
 
 // x, with a wish: over each axis of the mesh to which one of these names is mapped it lies split along that dim, and else whole. One name
 // for each dim, "" for a dim without one. Its gradient gets the same wish. It changes no value, and nothing at all where there are no axes.

@@ -195,6 +195,14 @@ class Conv1D : public Module {
   Tensor operator()(const Parameters& p, Tensor x) const;
 };
 
+// `count` maps side by side: its weight is [count, in, out], its bias [count, out], and x is [count, rows, in].
+class BatchedLinear : public Module {
+ public:
+  BatchedLinear(std::vector<ParameterSpec>& specs, std::string path, std::int64_t count, std::int64_t in, std::int64_t out,
+                double deviation, DType dtype, const DimName& count_dim = {}, const DimName& in_dim = {}, const DimName& out_dim = {});
+  Tensor operator()(const Parameters& p, Tensor x) const;
+};
+
 class LayerNorm : public Module {
  public:
   LayerNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t width, DType dtype, double eps = 1e-5,

@@ -13,6 +13,7 @@
 #include "rules/load_schedule.h"
 #include "schedule/kinds.h"
 #include "schedule/work.h"
+#include "transform/collectives.h"
 #include "transform/passes.h"
 
 namespace penstock {
@@ -94,17 +95,20 @@ Schedule without_updates(Schedule schedule) {
   return schedule;
 }
 
-// Sets the plan's stages as marks. `whole`: the step has all of the model's nodes that a plan can name.
+// The step of all members, where one device is to do what they do; with the plan's stages as marks. `whole`: the step has all of the
+// model's nodes that a plan can name.
 Graph planned(Graph step, const Prepared& prepared, bool whole) {
+  if (prepared.of_all_members) step = of_all_members(std::move(step));
   if (!prepared.plan) return step;
-  step = eliminate_dead_code(step);  // dead ops belong to no stage
-  if (whole) check_nodes(*prepared.plan, nodes_of(step));
+  step = eliminate_dead_code(prepared.axes.empty() ? drop_constraints(step) : step);  // dead ops belong to no stage
+  if (whole) check_nodes(*prepared.plan, nodes_of(drop_constraints(step)));
   return mark_stages(step, *prepared.plan);
 }
 
 // The table with the step's own numbers of the stages.
 Schedule schedule_for(const Graph& step, const Prepared& prepared) {
-  return prepared.plan ? renumbered(*prepared.plan, prepared.schedule, prepare_stages(step).stages) : prepared.schedule;
+  return prepared.plan ? renumbered(*prepared.plan, prepared.schedule, prepare_stages(step, true, prepared.axes).stages)
+                       : prepared.schedule;
 }
 
 OptimiserOptions optimiser_of(const Config& config) {
@@ -206,7 +210,9 @@ Prepared prepare_sequential(const Config& config, const ModelRegistry& models, s
   ScheduleOptions options;
   options.actors = 1;
   options.microbatches = static_cast<int>(microbatches);
-  return prepare(config, make_schedule("sequential", options), microbatches, models);
+  Prepared prepared = prepare(config, make_schedule("sequential", options), microbatches, models);
+  prepared.of_all_members = true;
+  return prepared;
 }
 
 std::vector<int> devices_of_actors(const Prepared& prepared) {
@@ -255,7 +261,7 @@ Graph evaluation_graph(const Config& config, const Prepared& prepared) {
 }
 
 Graph generation_graph(const Config& config, const Prepared& prepared) {
-  return generation_step(*prepared.model, length_of(config, prepared));
+  return planned(generation_step(*prepared.model, length_of(config, prepared)), prepared, false);
 }
 
 Program compile_training(const Config& config, const Prepared& prepared) {
@@ -293,7 +299,7 @@ std::string layouts_text(const Config& config, const Prepared& prepared) {
 
 std::string stages_text(const Config& config, const Prepared& prepared) {
   const Graph graph = training_graph(config, prepared);
-  const StagedStep step = prepare_stages(graph, prepared.zero < 3);
+  const StagedStep step = prepare_stages(graph, prepared.zero < 3, prepared.axes);
   const Schedule schedule = schedule_for(graph, prepared);
   const StageDag dag =
       cut_for(step, schedule, {.devices = prepared.replicas, .sharding = {.level = prepared.zero, .local = prepared.local}});

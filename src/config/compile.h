@@ -26,6 +26,8 @@ struct Prepared {
   std::vector<int> replicas;  // number of devices of each actor, which share every micro-batch
   // The axes over which the tensors of each of these devices are split: it is as many devices as their sizes' product.
   std::vector<LayoutAxis> axes;
+  // Whether one device does the work of all members of the axes of the model's own collectives.
+  bool of_all_members = false;
   int zero = 0, local = 1;  // how these devices hold state in shares: Sharding's level and local
   std::vector<ParameterSpec> parameters;
   // A plan whose stages replace the model's own; the schedule then names its stages by their numbers in it.
@@ -41,7 +43,8 @@ Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& model
 // the axes over which the tensors of each are split. Throws Error as axes_of.
 void spread_actors(const Config& config, Prepared& prepared);
 // The same on one device with the whole batch as one micro-batch: the reference that everything is compared with. A model whose
-// equal_batches() is true runs as many micro-batches as it was pipelined with, one after the other.
+// equal_batches() is true runs as many micro-batches as it was pipelined with, one after the other. The device does what all members of the
+// axes of the model's own collectives do.
 Prepared prepare_sequential(const Config& config, const ModelRegistry& models, std::int64_t microbatches = 1);
 
 // How many devices each actor has: those that share its micro-batches, each times the members of the axes.

@@ -8,6 +8,7 @@
 #include "ops/definition.h"
 #include "penstock/error.h"
 #include "penstock/step.h"
+#include "transform/collectives.h"
 
 namespace penstock {
 namespace {
@@ -81,15 +82,14 @@ void note_constraints(NamedDims& dims, const Graph& graph) {
 }
 
 // The names that the model's parameters and constraints give to dims.
-NamedDims dims_of_model(const Config& config, const Model& model) {
+NamedDims dims_of_model(const Model& model, const Graph& step) {
   NamedDims dims;
   for (const ParameterSpec& spec : model.parameters())
     for (std::size_t i = 0; i < spec.dims.size(); ++i) {
       const DimName& dim = spec.dims[i];
       note_dim(dims, dim.name, dim.units > 0 ? dim.units : spec.type.shape[i] / dim.outer, spec.name);
     }
-  const bool text = reads_text(data_of(config, model));
-  note_constraints(dims, evaluation_step(model, 1, text ? static_cast<int>(context_of(config)) : 0, 1));
+  note_constraints(dims, step);
   return dims;
 }
 
@@ -167,12 +167,17 @@ std::vector<LayoutAxis> axes_of(const Config& config, const Model& model) {
   for (const std::string& name : ordered_axes(config.pipeline.axes))
     if (const std::int64_t members = members_of(config, name); members > 1) axes.push_back({name, static_cast<int>(members), {}});
   if (axes.empty() && config.layout == Config().layout) return {};
-  const NamedDims dims = dims_of_model(config, model);
+  const bool text = reads_text(data_of(config, model));
+  // With the whole batch as one micro-batch, which the model's own collectives may cut into as many pieces as any.
+  const Graph step = evaluation_step(model, static_cast<int>(config.train.batch), text ? static_cast<int>(context_of(config)) : 0, 1);
+  const NamedDims dims = dims_of_model(model, step);
+  const std::vector<MeshAxis> own = axes_of_collectives(step);
   check_dims_known(config, dims);
   for (LayoutAxis& axis : axes) {
     for (const auto& [name, over] : config.layout)
       if (over == axis.name && dims.contains(name)) axis.dims.insert(name);
-    check_shared(config, dims, axis);
+    if (std::none_of(own.begin(), own.end(), [&](const MeshAxis& of_model) { return of_model.name == axis.name; }))
+      check_shared(config, dims, axis);
   }
   return axes;
 }

@@ -16,7 +16,7 @@ namespace {
 
 Graph step_of(const Config& config, const ModelRegistry& models, std::int64_t size) {
   const Schedule any = make_schedule("sequential", {.actors = 1, .microbatches = 1});
-  return eliminate_dead_code(training_graph(config, prepare(config, any, config.train.batch / size, models)));
+  return eliminate_dead_code(drop_constraints(training_graph(config, prepare(config, any, config.train.batch / size, models))));
 }
 
 // Powers of two that divide the batch, the smallest first: no share of a micro-batch is smaller than one that has costs.

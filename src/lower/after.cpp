@@ -81,11 +81,9 @@ void give_away(Draft& draft, const Places& p, Given& given, ValueId v) {
 
 // A collective along an axis has an instance for what it reads and one for what it makes.
 void give_to_collectives(Draft& draft, const Places& p, Given& given) {
-  for (const Op& op : p.graph().ops) {
-    if (op.results.empty() || !p.value.arrives[op.results[0]]) continue;
-    give_away(draft, p, given, op.operands[0]);
-    give_away(draft, p, given, op.results[0]);
-  }
+  for (const auto& [key, ops] : p.collectives)
+    for (std::size_t i : ops)
+      for (ValueId v : {p.graph().ops[i].operands[0], p.graph().ops[i].results[0]}) give_away(draft, p, given, v);
 }
 
 void give_to_others(const LowerInput& input, Draft& draft, const Places& p, Given& given) {
@@ -164,8 +162,8 @@ IdVector<ValueId, bool> read_from_instances(const LowerInput& input, const Draft
     for (std::size_t i : ops)
       for (ValueId v : p.graph().ops[i].operands)
         if (p.group(v) != key && !p.early.contains(v)) out[v] = true;
-  for (const Op& op : p.graph().ops)
-    if (!op.results.empty() && p.value.arrives[op.results[0]]) out[op.operands[0]] = true;
+  for (const auto& [key, ops] : p.collectives)
+    for (std::size_t i : ops) out[p.graph().ops[i].operands[0]] = true;
   for (std::size_t o = first_output(p); o < p.graph().outputs.size(); ++o)
     if (!p.value.in_shares(p.graph().outputs[o])) out[p.graph().outputs[o]] = true;
   for (const InputId s : p.in_place.ids())
@@ -262,8 +260,10 @@ void put_collectives(const LowerInput& input, Draft& draft, const Places& p, con
     if (p.value.is_term[v] && p.group(v) == key) collective(Opcode::all_reduce, instance, {instance, ResultMode::update});
   for (const Gather& gather : given.gathers)
     if (gather.group == key) collective(Opcode::all_gather, gather.share, {gather.gathered});
-  for (const Op& op : p.graph().ops) {
-    if (op.results.empty() || !p.value.arrives[op.results[0]] || p.group(op.results[0]) != key) continue;
+  const auto along_axes = p.collectives.find(key);
+  if (along_axes == p.collectives.end()) return;
+  for (std::size_t i : along_axes->second) {
+    const Op& op = p.graph().ops[i];
     Run run;
     make_collective(input, op, run);
     run.reads = {given.exported.at(op.operands[0])};

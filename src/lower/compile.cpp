@@ -67,7 +67,7 @@ std::vector<LowerInput> compile_inputs(const Graph& step, const Schedule& schedu
     table = forward_only(std::move(table));
     return member_inputs(step, options.zero == 3 ? gathering(std::move(table), 3) : table, lowering);
   }
-  if (options.recompute) lowering.recompute = prepare_stages(step).stages;
+  if (options.recompute) lowering.recompute = prepare_stages(step, true, options.axes).stages;
   return member_inputs(step, table, lowering);
 }
 

@@ -107,10 +107,11 @@ Share share_of(const ShareBlock& block, std::int32_t member, std::int32_t first,
 }
 
 void make_collective(const LowerInput& input, const Op& op, Run& run) {
-  for (const Opcode opcode : {Opcode::all_reduce, Opcode::all_gather, Opcode::reduce_scatter, Opcode::all_to_all})
+  for (const Opcode opcode : {Opcode::all_reduce, Opcode::all_gather, Opcode::reduce_scatter, Opcode::broadcast, Opcode::all_to_all})
     if (name(opcode) == op.name) run.opcode = opcode;
   invariant(is_collective(run.opcode), "an op that members do together is a collective of devices");
   run.axis = input.axis(attribute<std::string>(op, "axis"));
+  if (run.opcode == Opcode::broadcast) run.root = static_cast<std::int32_t>(attribute<std::int64_t>(op, "root"));
 }
 
 std::int32_t LowerInput::members() const {

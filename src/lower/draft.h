@@ -76,6 +76,7 @@ struct Run {
   std::int32_t port = -1;   // output
   std::int32_t axis = -1;   // collectives along an axis of the mesh: which of LowerInput::axes
   std::int32_t group = -1;  // collectives, once devices are known: position in Draft::groups
+  std::int32_t root = -1;   // broadcast: the place of the device that gives among the group's
   // An action of the table that a later pass puts something in the place of, or nothing: OFFLOAD, RELOAD, REDUCE_GRAD, U.
   bool placeholder = false;
   std::vector<InstanceId> reads{};

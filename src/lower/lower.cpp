@@ -6,11 +6,11 @@
 #include "base/text.h"
 #include "lower/members.h"
 #include "lower/passes.h"
-#include "ops/definition.h"
 #include "ops/verify.h"
 #include "penstock/error.h"
 #include "program/piece.h"
 #include "stage/loop.h"
+#include "transform/collectives.h"
 #include "transform/passes.h"
 
 namespace penstock {
@@ -21,22 +21,6 @@ void check_stage_count(const Schedule& schedule, const std::vector<std::string>&
   throw Error(concat("schedule ", schedule.name, " is for ", schedule.stages(), " stages; the model has ", stages.size()),
               {concat("the model's stages: ", join(stages, ", "))},
               concat("mark ", schedule.stages(), " stages in the model, or make the table for ", stages.size()));
-}
-
-// A collective is done by all members of its axis together, and a program has no task that all devices run at once: those it has are
-// instructions that lowering makes itself.
-void check_no_collectives(const Graph& graph) {
-  for (const Op& op : graph.ops) {
-    if (op.body) check_no_collectives(*op.body);
-    const OpDefinition* definition = find_op(op.name);
-    if (definition == nullptr || !definition->collective) continue;
-    std::vector<std::string> details = {
-        concat("axis ", quote(attribute<std::string>(op, "axis")), " of ", attribute<std::int64_t>(op, "size"), " members")};
-    if (!op.origin.empty()) details.push_back("made in " + op.origin);
-    throw Error(
-        concat("graph @", graph.name, ": ", op.name, " is a collective of the model's, which no device can run"), details,
-        "write the model for one device: pipeline.data and pipeline.zero spread it over several, with the collectives that this needs");
-  }
 }
 
 // An R has nothing to do where the backward recomputes by itself.
@@ -61,6 +45,15 @@ std::vector<bool> stages_with(const Schedule& schedule, std::size_t stages, std:
       if (std::find(kinds.begin(), kinds.end(), action.kind) != kinds.end() && action.stage < static_cast<std::int32_t>(stages))
         out[action.stage] = true;
   return out;
+}
+
+// The axes of the model's own collectives. The members must have all states alike: they are copies of each other.
+std::vector<MeshAxis> check_own_axes(const Graph& step, std::span<const LayoutAxis> axes) {
+  std::vector<MeshAxis> own = axes_of_collectives(step);
+  if (own.empty()) return own;
+  check_collectives(step, axes);
+  of_all_members(step);
+  return own;
 }
 
 LowerInput input_of(StagedStep staged, const Schedule& schedule, const LowerOptions& options) {
@@ -94,11 +87,11 @@ std::vector<bool> recomputed_stages(const Schedule& schedule, std::size_t stages
   return stages_with(schedule, stages, {Kind::R});
 }
 
-StagedStep prepare_stages(const Graph& traced, bool hoist, bool constraints) {
+StagedStep prepare_stages(const Graph& traced, bool hoist, std::span<const LayoutAxis> axes) {
   verify(traced);
+  const std::vector<MeshAxis> own = check_own_axes(traced, axes);
   // Dead code first: what nobody reads must not take part in placing stages.
-  Graph step = eliminate_dead_code(constraints ? traced : drop_constraints(traced));
-  check_no_collectives(step);
+  Graph step = eliminate_dead_code(own.size() < axes.size() ? traced : drop_constraints(traced));
   // Work that is the same for every micro-batch leaves the loop; it would be done once per micro-batch, and it blurs stages.
   if (hoist) step = hoist_invariants(step);
   // After hoisting: the same cast in two stages is one cast now. Ops of different stages are not merged.
@@ -113,7 +106,7 @@ StageDag cut_for(const StagedStep& step, const Schedule& schedule, const LowerOp
 }
 
 StagedStep staged_step(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
-  StagedStep staged = prepare_stages(traced, options.sharding.level < 3, !options.axes.empty());
+  StagedStep staged = prepare_stages(traced, options.sharding.level < 3, options.axes);
   check_stage_count(schedule, staged.stages);
   return staged;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,9 +42,9 @@ struct LowerOptions {
 int parts_of(const std::vector<int>& devices);
 
 // The passes before the cut: the step as lower() cuts it. Not `hoist`: what is computed of the parameters alone stays in the loop, as it
-// does where no device holds them whole (Sharding's level 3). Where the mesh has axes, `constraints` stay for them. Throws Error where it
-// is no sound graph or a stage cannot be inferred.
-StagedStep prepare_stages(const Graph& traced, bool hoist = true, bool constraints = false);
+// does where no device holds them whole (Sharding's level 3). Constraints stay for the axes over which layouts split tensors. Throws
+// Error where it is no sound graph, a stage cannot be inferred or its own collectives are not for these axes.
+StagedStep prepare_stages(const Graph& traced, bool hoist = true, std::span<const LayoutAxis> axes = {});
 
 // Stages whose backward the table splits anywhere.
 std::vector<bool> split_stages(const Schedule& schedule, std::size_t stages);

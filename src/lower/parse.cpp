@@ -159,6 +159,7 @@ bool parse_run(Reader& r, std::vector<Run>& runs) {
   if (r.in.accept("port")) run.port = index(r.in);
   if (r.in.accept("along")) run.axis = index(r.in);
   if (r.in.accept("in")) run.group = index(r.in);
+  if (r.in.accept("root")) run.root = index(r.in);
   runs.push_back(std::move(run));
   return true;
 }

@@ -404,6 +404,9 @@ Places find_places(const LowerInput& input, const Draft& draft) {
     p.value = facts_of(input, draft, p.outside);
   }
   p.ops = set_apart(p.graph(), place_ops(input, p.graph(), p.value, p.state), p.value);
+  for (std::size_t i = 0; i < p.graph().ops.size(); ++i)
+    if (const Op& op = p.graph().ops[i]; depends(p.value, op) && p.value.arrives[op.results[0]])
+      p.collectives[p.group(op.results[0])].push_back(i);
   settle_states(input, p.graph(), p.value, p.state);
   decide_in_place(input, p);
   return p;

@@ -51,8 +51,9 @@ struct StatePlaces {
 struct Places {
   Outside
       outside;  // an update ahead that gains nothing is one at the end (lower/ahead.h), terms that arise in one group are added up there
-  ValueFacts value;                                   // `group`: of all that depends on the loop
-  std::map<TaskGroup, std::vector<std::size_t>> ops;  // that depend on the loop's results
+  ValueFacts value;                                           // `group`: of all that depends on the loop
+  std::map<TaskGroup, std::vector<std::size_t>> ops;          // that depend on the loop's results
+  std::map<TaskGroup, std::vector<std::size_t>> collectives;  // ops that are collectives along axes, behind the groups of their operands
   StatePlaces state;
   // By state: the group that makes its next value writes it over the present one.
   IdVector<InputId, bool> in_place;

@@ -76,6 +76,7 @@ std::string text_of(const Draft& draft, const Run& run, const IdVector<InstanceI
   if (run.port >= 0) out += concat(" port ", run.port);
   if (run.axis >= 0) out += concat(" along ", run.axis);
   if (run.group >= 0) out += concat(" in ", run.group);
+  if (run.root >= 0) out += concat(" root ", run.root);
   return out;
 }
 

@@ -112,6 +112,7 @@ void push_run(Emission& e, const Run& run) {
     if (is_collective(run.opcode)) {
       out.group = run.group;
       out.tag = e.group_tags[run.group]++;
+      if (run.root >= 0) out.peer = e.draft.groups[run.group][run.root];
     }
     push_operands(e, run, out, run.reads, run.writes);
   }

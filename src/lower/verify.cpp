@@ -81,6 +81,8 @@ void check_run(const Check& c, ActorId actor, std::size_t number) {
     const auto outputs = std::ssize(c.input.step.outputs) - c.input.step.state;
     if (run.reads.size() != 1 || run.port < 0 || run.port >= outputs)
       c.fail(actor, number, concat("it gives no output of the step's ", outputs));
+  } else if (run.opcode == Opcode::broadcast && run.group >= 0) {
+    if (run.reads.size() + run.writes.size() != 1) c.fail(actor, number, "a device gives or gets what is broadcast");
   } else if (run.reads.size() != run.writes.size() || (!is_host_copy(run.opcode) && run.reads.size() != 1)) {
     c.fail(actor, number, concat(name(run.opcode), " of ", run.reads.size(), " instances to ", run.writes.size()));
   } else if (!is_collective(run.opcode) && reads != writes) {

@@ -1,4 +1,6 @@
 // GPT-2 over bytes. Parameter names and layouts are those of the published GPT-2 checkpoints (Radford et al. 2019).
+#include "models/gpt.h"
+
 #include <cmath>
 
 #include "base/text.h"
@@ -10,56 +12,47 @@ namespace penstock {
 
 namespace {
 
-struct Config {
-  std::int64_t layers, width, heads, context, vocabulary, stages;
-  double dropout;
-  bool tied;
-  std::string gelu;
-  DType compute, master;
-  double deviation = 0.02;
-  // Deviation of the projections that end a block's two branches: all branches of all blocks share the variance.
-  double last_deviation() const { return deviation / std::sqrt(2.0 * static_cast<double>(layers)); }
-};
-
-Config read(const ModelOptions& options) {
-  const Config c{options.size("layers"),     options.size("width"), options.size("heads"),     options.size("context"),
-                 options.size("vocabulary"), options.stages,        options.number("dropout"), options.number("tied") != 0,
-                 options.word("gelu"),       options.compute,       options.master()};
-  check_heads(c.width, c.heads);
-  check_stages("gpt", options, c.layers, concat(c.layers, c.layers == 1 ? " layer" : " layers"));
-  check_word("gelu", c.gelu, {"tanh", "none"});
-  if (!(c.dropout >= 0 && c.dropout < 1)) throw Error(concat("dropout is ", number(c.dropout)), {}, "give a probability from 0 to below 1");
-  return c;
-}
-
 // Applies dropout. `op` numbers the places of dropout, so that each draws its own mask.
-Tensor drop(const Config& c, Tensor x, const Model::Batch& batch, std::int64_t op) {
+Tensor drop(const GptConfig& c, Tensor x, const Model::Batch& batch, std::int64_t op) {
   if (c.dropout == 0 || !batch.training) return x;
   return dropout(x, c.dropout, random_key(batch.seed, batch.step, op), batch.rows);
 }
 
-nn::LayerNorm norm(std::vector<ParameterSpec>& specs, std::string path, const Config& c) {
+nn::LayerNorm norm(std::vector<ParameterSpec>& specs, std::string path, const GptConfig& c) {
   return {specs, std::move(path), c.width, c.master, 1e-5, {"embed"}};
 }
 
+class GptMlp : public FeedForward {
+ public:
+  GptMlp(std::vector<ParameterSpec>& specs, const std::string& path, const GptConfig& c)
+      : gelu_(c.gelu),
+        c_fc_(specs, path + ".c_fc", c.width, 4 * c.width, c.deviation, c.master, {"embed"}, {"mlp"}),
+        c_proj_(specs, path + ".c_proj", 4 * c.width, c.width, c.last_deviation(), c.master, {"mlp"}, {"embed"}) {}
+
+  Fed operator()(const Parameters& p, Tensor x, Purpose) const override { return {c_proj_(p, gelu(c_fc_(p, x), gelu_)), {}}; }
+
+ private:
+  std::string gelu_;
+  nn::Conv1D c_fc_, c_proj_;
+};
+
 class Block {
  public:
-  Block(std::vector<ParameterSpec>& specs, std::int64_t number, const Config& c)
+  Block(std::vector<ParameterSpec>& specs, std::int64_t number, const GptConfig& c, const MakeFeedForward& make)
       : path_(concat("h.", number)),
         number_(number),
         ln_1_(norm(specs, path_ + ".ln_1", c)),
         c_attn_(specs, path_ + ".attn.c_attn", c.width, 3 * c.width, c.deviation, c.master, {"embed"}, {"heads", 3, c.heads}),
         attn_c_proj_(specs, path_ + ".attn.c_proj", c.width, c.width, c.last_deviation(), c.master, {"heads", 1, c.heads}, {"embed"}),
         ln_2_(norm(specs, path_ + ".ln_2", c)),
-        c_fc_(specs, path_ + ".mlp.c_fc", c.width, 4 * c.width, c.deviation, c.master, {"embed"}, {"mlp"}),
-        mlp_c_proj_(specs, path_ + ".mlp.c_proj", 4 * c.width, c.width, c.last_deviation(), c.master, {"mlp"}, {"embed"}) {}
+        mlp_(make(specs, path_ + ".mlp", number)) {}
 
-  Tensor operator()(const Config& c, const Parameters& p, Tensor x, const Model::Batch& batch) const {
+  Fed operator()(const GptConfig& c, const Parameters& p, Tensor x, const Model::Batch& batch, Purpose purpose) const {
     const Origin origin(path_);
     const Tensor mixed = causal_self_attention(c_attn_(p, ln_1_(p, x)), c.heads);
     x = residual(x + drop(c, attn_c_proj_(p, mixed), batch, 2 * number_ + 1));
-    const Tensor hidden = gelu(c_fc_(p, ln_2_(p, x)), c.gelu);
-    return residual(x + drop(c, mlp_c_proj_(p, hidden), batch, 2 * number_ + 2));
+    const Fed fed = (*mlp_)(p, ln_2_(p, x), purpose);
+    return {residual(x + drop(c, fed.y, batch, 2 * number_ + 2)), fed.penalty};
   }
 
  private:
@@ -68,16 +61,16 @@ class Block {
   nn::LayerNorm ln_1_;
   nn::Conv1D c_attn_, attn_c_proj_;
   nn::LayerNorm ln_2_;
-  nn::Conv1D c_fc_, mlp_c_proj_;
+  std::unique_ptr<FeedForward> mlp_;
 };
 
 class Gpt : public Model {
  public:
-  explicit Gpt(const ModelOptions& options)
-      : c_(read(options)),
+  Gpt(const GptConfig& config, const MakeFeedForward& make)
+      : c_(config),
         wte_(specs_, "wte", c_.vocabulary, c_.width, c_.deviation, c_.master, {"vocab"}, {"embed"}),
         wpe_(specs_, "wpe", c_.context, c_.width, c_.deviation, c_.master, {"position"}, {"embed"}) {
-    for (std::int64_t i = 0; i < c_.layers; ++i) blocks_.emplace_back(specs_, i, c_);
+    for (std::int64_t i = 0; i < c_.layers; ++i) blocks_.emplace_back(specs_, i, c_, make);
     ln_f_ = norm(specs_, "ln_f", c_);
     if (!c_.tied)
       head_.emplace(specs_, "lm_head", c_.width, c_.vocabulary, c_.deviation, false, c_.master, DimName{"embed"}, DimName{"vocab"});
@@ -86,32 +79,36 @@ class Gpt : public Model {
   std::vector<ParameterSpec> parameters() const override { return specs_; }
 
   Tensor loss(const Parameters& p, const Batch& batch) const override {
-    const Tensor x = trunk(p, batch);
+    const Fed fed = trunk(p, batch, batch.training ? Purpose::training : Purpose::evaluation);
     const Stage stage(stage_name(c_.stages - 1));
-    return token_loss(head(p, x), batch.targets);
+    const Tensor loss = token_loss(head(p, fed.y), batch.targets);
+    return fed.penalty ? loss + fed.penalty : loss;
   }
 
   Tensor logits(const Parameters& p, const Batch& batch) const override {
-    const Tensor x = trunk(p, batch);
+    const Fed fed = trunk(p, batch, Purpose::generation);
     const Stage stage(stage_name(c_.stages - 1));
-    return head(p, x);
+    return head(p, fed.y);
   }
 
  private:
-  Tensor trunk(const Parameters& p, const Batch& batch) const {
-    Tensor x = embed(p, batch);
+  // The penalties of all layers are summed from stage to stage.
+  Fed trunk(const Parameters& p, const Batch& batch, Purpose purpose) const {
+    Tensor x = embed(p, batch), penalty;
     for (std::int64_t i = 0; i < c_.layers; ++i) {
       const Stage stage(stage_name(spread(i, c_.layers, c_.stages)));
-      x = blocks_[i](c_, p, x, batch);
+      const Fed fed = blocks_[i](c_, p, x, batch, purpose);
+      x = fed.y;
+      if (fed.penalty) penalty = penalty ? penalty + fed.penalty : fed.penalty;
     }
-    return x;
+    return {x, penalty};
   }
 
   Tensor embed(const Parameters& p, const Batch& batch) const {
     const Stage stage(stage_name(0));
     const std::int64_t length = batch.tokens.size(1);
     if (length > c_.context)
-      throw Error(concat("gpt has ", c_.context, " positions, but the batch is ", length, " tokens long"), {},
+      throw Error(concat(c_.model, " has ", c_.context, " positions, but the batch is ", length, " tokens long"), {},
                   "raise the model's context, or shorten the sequences");
     const Tensor x = wte_(p, batch.tokens) + slice(p[wpe_.at("weight")], 0, 0, length);
     return residual(drop(c_, to(x, c_.compute), batch, 0));
@@ -125,7 +122,7 @@ class Gpt : public Model {
   }
 
   std::vector<ParameterSpec> specs_;
-  Config c_;
+  GptConfig c_;
   nn::Embedding wte_, wpe_;
   std::vector<Block> blocks_;
   std::optional<nn::LayerNorm> ln_f_;
@@ -134,11 +131,53 @@ class Gpt : public Model {
 
 }  // namespace
 
+double GptConfig::last_deviation() const {
+  return deviation / std::sqrt(2.0 * static_cast<double>(layers));
+}
+
+GptConfig gpt_config(const std::string& model, const ModelOptions& options) {
+  const GptConfig c{model,
+                    options.size("layers"),
+                    options.size("width"),
+                    options.size("heads"),
+                    options.size("context"),
+                    options.size("vocabulary"),
+                    options.stages,
+                    options.number("dropout"),
+                    options.number("tied") != 0,
+                    options.word("gelu"),
+                    options.compute,
+                    options.master()};
+  check_heads(c.width, c.heads);
+  check_stages(model, options, c.layers, concat(c.layers, c.layers == 1 ? " layer" : " layers"));
+  check_word("gelu", c.gelu, {"tanh", "none"});
+  if (!(c.dropout >= 0 && c.dropout < 1)) throw Error(concat("dropout is ", number(c.dropout)), {}, "give a probability from 0 to below 1");
+  return c;
+}
+
+std::map<std::string, double> gpt_numbers() {
+  return {{"layers", 4}, {"width", 128}, {"heads", 4}, {"context", 128}, {"dropout", 0}, {"vocabulary", 256}, {"tied", 1}};
+}
+std::map<std::string, std::string> gpt_words() {
+  return {{"gelu", "tanh"}};
+}
+
+std::unique_ptr<FeedForward> gpt_mlp(std::vector<ParameterSpec>& specs, const std::string& path, const GptConfig& config) {
+  return std::make_unique<GptMlp>(specs, path, config);
+}
+
+std::unique_ptr<Model> make_gpt(const GptConfig& config, const MakeFeedForward& make) {
+  return std::make_unique<Gpt>(config, make);
+}
+
 ModelEntry gpt_model() {
   return {.summary = "GPT-2 over bytes, with the published checkpoints' parameter names",
-          .numbers = {{"layers", 4}, {"width", 128}, {"heads", 4}, {"context", 128}, {"dropout", 0}, {"vocabulary", 256}, {"tied", 1}},
-          .words = {{"gelu", "tanh"}},
-          .make = [](const ModelOptions& options) { return std::make_unique<Gpt>(options); }};
+          .numbers = gpt_numbers(),
+          .words = gpt_words(),
+          .make = [](const ModelOptions& options) {
+            const GptConfig config = gpt_config("gpt", options);
+            return make_gpt(config, [&](auto& specs, const std::string& path, std::int64_t) { return gpt_mlp(specs, path, config); });
+          }};
 }
 
 }  // namespace penstock

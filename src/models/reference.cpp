@@ -42,8 +42,8 @@ class Block {
 
   Tensor operator()(const Config& c, const Parameters& p, Tensor x) const {
     const Origin origin(path_);
-    x = x + out_(p, causal_self_attention(qkv_(p, norm1_(p, x)), c.heads));
-    return x + mlp_2_(p, gelu(mlp_0_(p, norm2_(p, x))));
+    x = residual(x + out_(p, causal_self_attention(qkv_(p, norm1_(p, x)), c.heads)));
+    return residual(x + mlp_2_(p, gelu(mlp_0_(p, norm2_(p, x)))));
   }
 
  private:
@@ -72,7 +72,7 @@ class Reference : public Model {
     Tensor x;
     for (std::int64_t i = 0; i < c_.layers; ++i) {
       const Stage stage(stage_name(spread(i, c_.layers, c_.stages)));
-      if (i == 0) x = to(embedding_(p, batch.tokens), c_.compute);
+      if (i == 0) x = residual(to(embedding_(p, batch.tokens), c_.compute));
       x = blocks_[i](c_, p, x);
     }
     const Stage stage(stage_name(c_.stages - 1));

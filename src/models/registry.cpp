@@ -31,6 +31,7 @@ const ModelRegistry& builtin_models() {
                                        {"dlrm", dlrm_model()},
                                        {"gpt", gpt_model()},
                                        {"mlp", mlp_model()},
+                                       {"moe", moe_model()},
                                        {"multimodal", multimodal_model()},
                                        {"reference", reference_model()},
                                        {"resnet", resnet_model()},

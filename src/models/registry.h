@@ -16,6 +16,7 @@ std::unique_ptr<Model> make_model(const ModelRegistry& registry, const std::stri
 
 // The entries of single models.
 ModelEntry gpt_model();
+ModelEntry moe_model();
 ModelEntry reference_model();
 ModelEntry two_branch_model();
 ModelEntry mlp_model();

@@ -6,6 +6,7 @@
 #include "ops/infer.h"
 #include "ops/layouts.h"
 #include "penstock/error.h"
+#include "penstock/program.h"
 
 namespace penstock {
 namespace {
@@ -96,15 +97,38 @@ Tensors broadcast_vjp(const VjpArguments& a) {
   return {emit("keep_member", {summed("all_reduce", a.cotangents[0], axis_of(a))}, a.op.attributes)};
 }
 
+Tensors reduce_gradient_vjp(const VjpArguments& a) {
+  return {summed("all_reduce", a.cotangents[0], axis_of(a))};
+}
+
 // All_to_all and keep_member are their own transposes, so their gradient is the same op.
 Tensors same_vjp(const VjpArguments& a) {
   return {emit(a.op.name, {a.cotangents[0]}, a.op.attributes)};
+}
+
+std::vector<TensorType> infer_reduce_gradient(const Op& op, Types operands) {
+  axis_size(op, operands);
+  return {operands[0]};
 }
 
 // A member adds up its share of the elements, as in a ring.
 double flops_of_sum(const Op& op, Types operands, Types) {
   const auto members = static_cast<double>(attribute<std::int64_t>(op, "size"));
   return static_cast<double>(operands[0].elements()) * (members - 1) / members;
+}
+
+// Devices move equal pieces that are multiples of kAlignment: a piece that is one stays one on all members.
+bool is_aligned(const Op& op, const TensorType& operand) {
+  const std::int64_t pieces = op.name == "all_gather" ? 1 : attribute<std::int64_t>(op, "size");
+  return operand.bytes() % (pieces * kAlignment) == 0;
+}
+
+std::optional<LayoutRow> pieces_layout(const LayoutSite& site, std::size_t operand, const Layout& split) {
+  std::optional<LayoutRow> row = other_dims(site, operand, split);
+  if (!row || !is_aligned(site.op, site.operands[0])) return row;
+  for (std::int64_t m = 0; m < site.members; ++m)
+    if (!is_aligned(site.op, local_type(site.operands[0], row->operands[0], site.members, m))) return std::nullopt;
+  return row;
 }
 
 Attributes along(const MeshAxis& axis, Attributes attributes = {}) {
@@ -128,14 +152,14 @@ std::span<const OpDefinition> collective_ops() {
        .vjp = all_gather_vjp,
        .flops = flops_none,
        .collective = true,
-       .layout = other_dims,
+       .layout = pieces_layout,
        .linear = Linear::all},
       {.name = "reduce_scatter",
        .infer = infer_reduce_scatter,
        .vjp = reduce_scatter_vjp,
        .flops = flops_of_sum,
        .collective = true,
-       .layout = other_dims,
+       .layout = pieces_layout,
        .linear = Linear::all},
       {.name = "broadcast",
        .infer = infer_of_root,
@@ -149,7 +173,7 @@ std::span<const OpDefinition> collective_ops() {
        .vjp = same_vjp,
        .flops = flops_none,
        .collective = true,
-       .layout = other_dims,
+       .layout = pieces_layout,
        .linear = Linear::all},
       {.name = "keep_member",
        .infer = infer_of_root,
@@ -158,8 +182,20 @@ std::span<const OpDefinition> collective_ops() {
        .collective = true,
        .layout = all_dims,
        .linear = Linear::all},
+      {.name = "reduce_gradient",
+       .infer = infer_reduce_gradient,
+       .vjp = reduce_gradient_vjp,
+       .flops = flops_none,
+       .collective = true,
+       .layout = all_dims,
+       .linear = Linear::all},
   };
   return all;
+}
+
+bool is_collective(const Op& op) {
+  const OpDefinition* definition = find_op(op.name);
+  return definition && definition->collective;
 }
 
 Tensor all_reduce(Tensor x, const MeshAxis& axis) {
@@ -179,6 +215,9 @@ Tensor all_to_all(Tensor x, int dim, const MeshAxis& axis) {
 }
 Tensor keep_member(Tensor x, std::int64_t root, const MeshAxis& axis) {
   return emit("keep_member", {x}, along(axis, {{"root", root}}));
+}
+Tensor reduce_gradient(Tensor x, const MeshAxis& axis) {
+  return emit("reduce_gradient", {x}, along(axis));
 }
 
 }  // namespace penstock

@@ -31,6 +31,9 @@ std::span<const OpDefinition> optimiser_ops();
 std::span<const OpDefinition> collective_ops();
 std::span<const OpDefinition> control_ops();  // accumulate, constrain, stage_boundary
 
+// Whether the members of a mesh axis do the op together, or differ by it (OpDefinition::collective).
+bool is_collective(const Op& op);
+
 // The names that a constrain op gives to the dims of its operand; "" for a dim without one.
 std::vector<std::string> constrained_dims(const Op& constrain);
 

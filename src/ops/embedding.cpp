@@ -155,6 +155,7 @@ std::span<const OpDefinition> embedding_ops() {
        .flops = flops_none,
        .bytes = bytes_embedding,
        .layout = row_of_table<embedding_numbers>,
+       .layout_result = result_by<embedding_numbers>,
        .local = local_embedding},
       {.name = "embedding_dense_backward",
        .infer = infer_embedding_backward,

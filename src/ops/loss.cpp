@@ -8,17 +8,20 @@ namespace penstock {
 namespace {
 
 using Tensors = std::vector<Tensor>;
+using Integers = std::vector<std::int64_t>;
 
+// Where the logits are those of some classes of all, "begin" is the first of them.
 void require_classification(const Op& op, Types operands, const TensorType& logits, const TensorType& targets) {
   require(is_floating(logits.dtype) && logits.shape.size() == 2, op, operands, "needs floating logits[n, classes]");
   require(targets == TensorType{DType::i64, {logits.shape[0]}}, op, operands, "needs targets i64[n]");
-  attribute<std::int64_t>(op, "ignore_index");
+  require(attribute_or(op, "begin", std::int64_t{0}) >= 0, op, operands, "begin is negative");
 }
 
 // (logits, targets) -> (loss, logsumexp[n])
 std::vector<TensorType> infer_cross_entropy(const Op& op, Types operands) {
   require_count(op, operands, 2, 2);
   require_classification(op, operands, operands[0], operands[1]);
+  attribute<std::int64_t>(op, "ignore_index");
   const DType dtype = statistic(operands[0].dtype);
   return {{dtype, {}}, {dtype, {operands[0].shape[0]}}};
 }
@@ -28,9 +31,64 @@ std::vector<TensorType> infer_cross_entropy_backward(const Op& op, Types operand
   require_count(op, operands, 4, 4);
   const TensorType& logits = operands[1];
   require_classification(op, operands, logits, operands[2]);
+  attribute<std::int64_t>(op, "ignore_index");
   require(operands[0] == TensorType{statistic(logits.dtype), {}}, op, operands, "dloss must be a scalar of the loss's dtype");
   require(operands[3] == TensorType{statistic(logits.dtype), {logits.shape[0]}}, op, operands, "logsumexp does not fit to the logits");
   return {logits};
+}
+
+// (logits, targets) -> [parts, 2, n]: for each range of classes (the first from class "begin" on, each up to its end in "ends", counted in
+// these logits) the logsumexp of every row, and the logit of its target, 0 where that is in another range.
+std::vector<TensorType> infer_cross_entropy_parts(const Op& op, Types operands) {
+  require_count(op, operands, 2, 2);
+  require_classification(op, operands, operands[0], operands[1]);
+  const Integers& ends = attribute<Integers>(op, "ends");
+  std::int64_t last = 0;
+  for (const std::int64_t end : ends) {
+    require(end > last, op, operands, "ends must grow, from 1 on");
+    last = end;
+  }
+  require(last > 0 && last == operands[0].shape[1], op, operands, "the last end must be the number of classes");
+  return {{statistic(operands[0].dtype), {std::ssize(ends), 2, operands[0].shape[0]}}};
+}
+
+// (parts[parts, 2, n], targets) -> (loss, logsumexp[n]), as cross_entropy gives them of logits of so many "classes"
+std::vector<TensorType> infer_cross_entropy_join(const Op& op, Types operands) {
+  require_count(op, operands, 2, 2);
+  require_floating(op, operands);
+  const Shape& shape = operands[0].shape;
+  require(shape.size() == 3 && shape[0] >= 1 && shape[1] == 2, op, operands, "needs parts[parts, 2, n]");
+  require(operands[1] == TensorType{DType::i64, {shape[2]}}, op, operands, "needs targets i64[n]");
+  require(operands[0].dtype == statistic(operands[0].dtype), op, operands, "parts must be f32 or f64");
+  attribute<std::int64_t>(op, "ignore_index");
+  require(attribute<std::int64_t>(op, "classes") > 0, op, operands, "classes must be positive");
+  return {{operands[0].dtype, {}}, {operands[0].dtype, {shape[2]}}};
+}
+
+// The classes are cut where the parts end, so that each member makes its part.
+std::optional<LayoutRow> layout_of_parts(const LayoutSite& site, std::size_t operand, const Layout& split) {
+  if (operand == 1 || split.dim == 0) return by<named<"nC,n->P2n">>(site, operand, split);
+  const Integers& ends = attribute<Integers>(site.op, "ends");
+  if (split.outer != 1 || std::ssize(ends) != site.members) return std::nullopt;
+  for (std::int64_t m = 0; m < site.members; ++m)
+    if (range_of(split, site.operands[0].shape[1], site.members, m).end != ends[m]) return std::nullopt;
+  return LayoutRow{{split, kWhole}, {split_layout(0, 1, site.members, site.members)}};
+}
+
+// A member's classes are one range of all.
+std::optional<LayoutRow> layout_of_backward(const LayoutSite& site, std::size_t operand, const Layout& split) {
+  if (operand == 1 && split.dim == 1 && split.outer != 1) return std::nullopt;
+  return by<named<",nc,n->nc">>(site, operand, split);
+}
+
+// Says where the member's classes begin, where they are split: those of operand `Logits`.
+template <std::size_t Logits>
+void local_classes(const LayoutSite& site, const LayoutRow& row, std::int64_t member, Types operands, Types, Op& local) {
+  const Layout& split = row.operands[Logits];
+  if (!split.is_split() || split.dim != 1) return;
+  const LayoutRange range = range_of(split, site.operands[Logits].shape[1], site.members, member);
+  local.attributes["begin"] = attribute_or(site.op, "begin", std::int64_t{0}) + range.begin;
+  if (local.attributes.contains("ends")) local.attributes["ends"] = Integers{operands[Logits].shape[1]};
 }
 
 Tensors cross_entropy_vjp(const VjpArguments& a) {
@@ -58,7 +116,14 @@ std::span<const OpDefinition> loss_ops() {
       {.name = "cross_entropy_backward",
        .infer = infer_cross_entropy_backward,
        .flops = flops_cross_entropy_backward,
-       .layout = by<named<",nC,n->nC">>},
+       .layout = layout_of_backward,
+       .local = local_classes<1>},
+      {.name = "cross_entropy_join", .infer = infer_cross_entropy_join, .flops = flops_cross_entropy, .layout = by<named<"P2n,n->,n">>},
+      {.name = "cross_entropy_parts",
+       .infer = infer_cross_entropy_parts,
+       .flops = flops_cross_entropy,
+       .layout = layout_of_parts,
+       .local = local_classes<0>},
   };
   return all;
 }

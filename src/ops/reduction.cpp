@@ -47,6 +47,13 @@ std::vector<TensorType> infer_amax(const Op& op, Types operands) {
   return {out};
 }
 
+// As a sum, in i64 where the operand is not floating.
+std::vector<TensorType> infer_cumsum(const Op& op, Types operands) {
+  require_count(op, operands, 1, 1);
+  dim_attribute(op, operands, "dim", operands[0].shape.size());
+  return {{is_floating(operands[0].dtype) ? operands[0].dtype : DType::i64, operands[0].shape}};
+}
+
 std::vector<TensorType> infer_add_n(const Op& op, Types operands) {
   require(!operands.empty(), op, operands, "takes at least one operand");
   require(operands[0].dtype != DType::boolean, op, operands, "operands must be numbers, not bool");
@@ -77,6 +84,13 @@ Tensors amax_vjp(const VjpArguments& a) {
   const std::vector<std::int64_t> dims = dims_attribute(a.op, {}, a.operands[0].shape().size());
   const Tensor share = a.cotangents[0] / sum(chosen, dims, attribute_or(a.op, "keepdim", false));
   return {chosen * kept(a, share)};
+}
+
+// Element i is in the sums from i on: in all of them but those before i.
+Tensors cumsum_vjp(const VjpArguments& a) {
+  const Tensor dy = a.cotangents[0];
+  const std::int64_t dim = attribute<std::int64_t>(a.op, "dim");
+  return {sum(dy, {dim}, true) - (cumsum(dy, static_cast<int>(dim)) - dy)};
 }
 
 Tensors add_n_vjp(const VjpArguments& a) {
@@ -134,6 +148,7 @@ std::span<const OpDefinition> reduction_ops() {
        .layout = by<reduction_numbers>,
        .linear = Linear::all},
       {.name = "amax", .infer = infer_amax, .vjp = amax_vjp, .flops = flops_reduction, .layout = by<reduction_numbers>},
+      {.name = "cumsum", .infer = infer_cumsum, .vjp = cumsum_vjp, .flops = flops_reduction, .layout = other_dims, .linear = Linear::all},
       {.name = "add_n",
        .infer = infer_add_n,
        .vjp = add_n_vjp,
@@ -153,6 +168,10 @@ Tensor mean(Tensor x, std::vector<std::int64_t> dims, bool keepdim) {
 }
 Tensor amax(Tensor x, std::vector<std::int64_t> dims, bool keepdim) {
   return reduce("amax", x, std::move(dims), keepdim);
+}
+
+Tensor cumsum(Tensor x, int dim) {
+  return emit("cumsum", {x}, {{"dim", wrap(dim, x.rank())}});
 }
 
 Tensor add_n(const std::vector<Tensor>& parts) {

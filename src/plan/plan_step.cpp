@@ -11,7 +11,7 @@
 namespace penstock {
 PlannedStep plan_step(const Graph& traced, const ClusterSpec& cluster, const PlannerInfo& planner, const std::string& device,
                       const PlanOptions& options, int most_nodes) {
-  const Graph step = eliminate_dead_code(traced);
+  const Graph step = eliminate_dead_code(drop_constraints(traced));
   const NodeGroups groups = group_nodes(step, most_nodes);
   PlanProblem problem{.graph = plan_graph(step, groups, published_devices().device(device)), .cluster = cluster, .replicas = false};
   problem.graph.name = step.name;

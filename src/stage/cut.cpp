@@ -22,11 +22,6 @@ bool is_view(const Op& op) {
   return definition && definition->views >= 0 && op.results.size() == 1 && op.operands.size() == 1;
 }
 
-bool is_collective(const Op& op) {
-  const OpDefinition* definition = find_op(op.name);
-  return definition && definition->collective;
-}
-
 // The loop's body, and what is looked up in it.
 struct Body {
   const Op& loop;
@@ -255,8 +250,10 @@ IdVector<OpId, bool> retaken_ops(const Body& body, const TaskPlans& plans, const
   }
   // A collective is a task of nothing else.
   for (const Op& op : body.graph.ops)
-    if (is_collective(op))
+    if (is_collective(op)) {
+      retaken[body.producer[op.results[0]]] = false;
       if (const OpId from = body.producer[op.operands[0]]) retaken[from] = false;
+    }
   return retaken;
 }
 
@@ -284,32 +281,41 @@ std::vector<ValueId> summed_values(const Body& body, const IdVector<OpId, bool>&
 }
 
 // A constant summed over the micro-batches (a gradient that is zero) is added by the first stage. `in_w`: CutOptions::sums_in_w.
-StageTaskId summing_task(const Body& body, const TaskPlans& plans, ValueId value, bool in_w) {
+// Collectives add to nothing: a task behind them does, which is made where there is none.
+StageTaskId summing_task(const Body& body, TaskPlans& plans, ValueId value, bool in_w) {
   if (is_constant(*body.op_of(value))) return StageTaskId(0);
   const StageTaskId made = plans.of(body, value);
   const StageTaskId w = plans.last(plans.tasks[made].stage, Kind::W);
-  return in_w && plans.tasks[made].kind == Kind::I && w ? w : made;
+  const StageTaskId sums = in_w && plans.tasks[made].kind == Kind::I && w ? w : made;
+  const auto [stage, kind, segment] = std::tuple(plans.tasks[sums].stage, plans.tasks[sums].kind, plans.tasks[sums].segment);
+  if (segment.part != Segment::Part::collective) return sums;
+  return plans.add(stage, kind, {segment.level + 1, Segment::Part::rest, OpId()});
 }
 
-// What crosses from task to task. What I makes of the loop's sums is added to them by W with `sums_in_w`: a stage has one accumulator.
+// Makes the tasks behind collectives that add to loop results; from here on each value has one summing task.
+void add_summing_tasks(const Body& body, const IdVector<OpId, bool>& dissolved, bool sums_in_w, TaskPlans& plans) {
+  for (ValueId output : body.graph.outputs)
+    for (ValueId value : summed_values(body, dissolved, output)) summing_task(body, plans, value, sums_in_w);
+}
+
+// What crosses from task to task. What I makes of the loop's sums is added to them by W with `sums_in_w`: a stage has one accumulator. What
+// a collective makes of them crosses to who adds it.
 void connect(const Body& body, const IdVector<OpId, bool>& dissolved, const IdVector<OpId, bool>& retaken, bool sums_in_w,
              TaskPlans& plans) {
   for (const OpId i : body.graph.ops.ids())
     if (plans.of_op[i])
       for (ValueId operand : body.graph.ops[i].operands) import(body, retaken, plans, plans.of_op[i], operand);
-  for (ValueId output : body.graph.outputs) {
-    if (!sums_in_w) break;
+  for (ValueId output : body.graph.outputs)
     for (ValueId value : summed_values(body, dissolved, output)) {
       const StageTaskId made = plans.of(body, value), sums = summing_task(body, plans, value, sums_in_w);
       if (made && sums != made) import(body, retaken, plans, sums, value);
     }
-  }
   for (const auto& [value, tasks] : plans.readers) plans.tasks[plans.of(body, value)].exports.push_back(value);
   for (TaskPlan& plan : plans.tasks) std::ranges::sort(plan.exports);
 }
 
 // By loop result.
-std::vector<std::vector<Term>> terms_of(const Body& body, const IdVector<OpId, bool>& dissolved, const TaskPlans& plans, bool sums_in_w) {
+std::vector<std::vector<Term>> terms_of(const Body& body, const IdVector<OpId, bool>& dissolved, TaskPlans& plans, bool sums_in_w) {
   std::vector<std::vector<Term>> out;
   for (ValueId output : body.graph.outputs) {
     std::vector<Term>& terms = out.emplace_back();
@@ -439,19 +445,20 @@ void bundle_edges(const Body& body, const TaskPlans& plans, StageDag& dag) {
   }
 }
 
-void bundle_accumulators(const Body& body, const TaskPlans& plans, const std::vector<std::vector<Term>>& terms, StageDag& dag) {
-  std::map<std::vector<StageTaskId>, Bundle> by_producers;
+void bundle_accumulators(const Body& body, const TaskPlans& plans, const std::vector<std::vector<Term>>& terms,
+                         const std::vector<std::uint32_t>& uneven, StageDag& dag) {
+  std::map<std::pair<std::uint32_t, std::vector<StageTaskId>>, Bundle> by_producers;
   for (std::size_t o = 0; o < body.graph.outputs.size(); ++o) {
     std::vector<StageTaskId> tasks;
     for (const Term& term : terms[o]) tasks.push_back(term.task);
-    Bundle& bundle = by_producers[tasks];
+    Bundle& bundle = by_producers[{uneven.empty() ? 0 : uneven[o], tasks}];
     bundle.source = Bundle::Source::accumulator;
     bundle.types.push_back(body.graph.type(body.graph.outputs[o]));
     bundle.members.push_back(static_cast<std::int32_t>(o));
     bundle.producers = tasks;
   }
-  for (auto& [tasks, bundle] : by_producers) {
-    for (StageTaskId task : tasks)
+  for (auto& [key, bundle] : by_producers) {
+    for (StageTaskId task : key.second)
       if (const auto found = plans.light.find(task); found != plans.light.end()) bundle.producers.push_back(found->second);
     add_bundle(dag, std::move(bundle));
   }
@@ -592,6 +599,7 @@ StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, co
   const MadeOf made = made_of(body);
   TaskPlans plans = place_ops(body, kinds_of(body, dissolved, needed_by_others(body, dissolved, made, options.gathered), split_backward));
   const IdVector<OpId, bool> retaken = retaken_ops(body, plans, made, options.gathered);
+  add_summing_tasks(body, dissolved, options.sums_in_w, plans);
   connect(body, dissolved, retaken, options.sums_in_w, plans);
   const std::vector<std::vector<Term>> terms = terms_of(body, dissolved, plans, options.sums_in_w);
   for (std::size_t s = 0; s < recomputed.size(); ++s)
@@ -603,7 +611,7 @@ StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, co
   number_parts(plans, dag);
   bundle_inputs(body, plans, dag);
   bundle_edges(body, plans, dag);
-  bundle_accumulators(body, plans, terms, dag);
+  bundle_accumulators(body, plans, terms, step.uneven, dag);
   for (const StageTaskId t : plans.tasks.ids()) dag.tasks[t].graph = graph_of(body, plans, terms, dag, t);
   describe_shape(dag);
   return dag;

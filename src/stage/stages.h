@@ -2,6 +2,7 @@
 // between them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ namespace penstock {
 struct StagedStep {
   Graph step;
   IdVector<StageId, std::string> stages;
+  // Where the step is what a member of axes does, by result of the loop: a bit for each axis along which members have parts of different
+  // sizes. Results of different bits are in accumulators of their own, so that what members have alike lies at the same place on all.
+  std::vector<std::uint32_t> uneven = {};
 };
 StagedStep assign_stages(const Graph& step);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/text.h"
 #include "penstock/error.h"
@@ -33,11 +34,12 @@ double cross_entropy_f64(const double* logits, const std::int64_t* targets, doub
 }
 
 void cross_entropy_backward_f64(const double* logits, const std::int64_t* targets, const double* logsumexp, double* out, NormShape shape,
-                                std::int64_t ignore, double factor) {
+                                std::int64_t ignore, std::int64_t begin, double factor) {
   for (std::int64_t r = 0; r < shape.rows; ++r, logits += shape.width, out += shape.width) {
     const double scale = targets[r] == ignore ? 0 : factor;
     for (std::int64_t c = 0; c < shape.width; ++c) out[c] = scale == 0 ? 0 : std::exp(logits[c] - logsumexp[r]) * scale;
-    if (targets[r] != ignore) out[targets[r]] -= scale;
+    const std::int64_t target = targets[r] - begin;
+    if (targets[r] != ignore && target >= 0 && target < shape.width) out[target] -= scale;
   }
 }
 
@@ -71,19 +73,92 @@ Bound bind_cross_entropy(const Site& site) {
 // Operands: dloss, logits, targets, logsumexp.
 Bound bind_cross_entropy_backward(const Site& site) {
   const T &dloss = site.operands[0], &logits = site.operands[1], &targets = site.operands[2], &logsumexp = site.operands[3];
-  const auto ignore = attribute<std::int64_t>(site.op, "ignore_index");
+  const auto ignore = attribute<std::int64_t>(site.op, "ignore_index"), begin = attribute_or(site.op, "begin", std::int64_t{0});
   return [f = vector_kernels().cross_entropy_backward, dloss, logits, targets, logsumexp, out = site.results[0], shape = rows_of(logits),
-          ignore] {
+          ignore, begin] {
     const T x = computed(logits), rows = targets.contiguous();
     const bool direct = out.scalar_type() == x.scalar_type();
     const T gradient = direct ? out : at::empty_like(x);
     const auto* at = data<std::int64_t>(rows);
     if (x.scalar_type() == at::kDouble)
-      cross_entropy_backward_f64(data<double>(x), at, data<double>(logsumexp), mutable_data<double>(gradient), shape, ignore,
+      cross_entropy_backward_f64(data<double>(x), at, data<double>(logsumexp), mutable_data<double>(gradient), shape, ignore, begin,
                                  *data<double>(dloss));
     else
-      f(floats(x), at, floats(logsumexp), mutable_floats(gradient), shape, ignore, *floats(dloss));
+      f(floats(x), at, floats(logsumexp), mutable_floats(gradient), shape, ignore, begin, *floats(dloss));
     if (!direct) out.copy_(gradient);
+  };
+}
+
+// The logsumexp of numbers; -inf where there is nothing else.
+template <class Scalar>
+Scalar logsumexp_of(const Scalar* x, std::int64_t n, std::int64_t stride = 1) {
+  Scalar top = x[0], sum = 0;
+  for (std::int64_t i = 1; i < n; ++i) top = std::max(top, x[i * stride]);
+  const bool none = top == -std::numeric_limits<Scalar>::infinity();  // then a sum of -inf and NaN is what it is
+  for (std::int64_t i = 0; i < n; ++i) sum += none ? x[i * stride] : std::exp(x[i * stride] - top);
+  return none ? sum : top + std::log(sum);
+}
+
+void logsumexp_of_rows(const T& x, void* out) {
+  const NormShape shape = rows_of(x);
+  if (x.scalar_type() != at::kDouble) return vector_kernels().logsumexp(floats(x), static_cast<float*>(out), shape);
+  for (std::int64_t r = 0; r < shape.rows; ++r) static_cast<double*>(out)[r] = logsumexp_of(data<double>(x) + r * shape.width, shape.width);
+}
+
+// The logits of targets that are among the classes from `begin` on; 0 for the others.
+template <class Scalar>
+void target_logits(const Scalar* logits, const std::int64_t* targets, Scalar* out, NormShape shape, std::int64_t begin) {
+  for (std::int64_t r = 0; r < shape.rows; ++r) {
+    const std::int64_t target = targets[r] - begin;
+    out[r] = target >= 0 && target < shape.width ? logits[r * shape.width + target] : 0;
+  }
+}
+
+Bound bind_cross_entropy_parts(const Site& site) {
+  const T &logits = site.operands[0], &targets = site.operands[1];
+  return [logits, targets, out = site.results[0], ends = attribute<std::vector<std::int64_t>>(site.op, "ends"),
+          begin = attribute_or(site.op, "begin", std::int64_t{0})] {
+    const T rows = targets.contiguous();
+    const auto* at = data<std::int64_t>(rows);
+    std::int64_t from = 0;
+    for (std::size_t p = 0; p < ends.size(); from = ends[p++]) {
+      const T x = computed(logits.narrow(1, from, ends[p] - from)), part = out[static_cast<std::int64_t>(p)];
+      logsumexp_of_rows(x, part[0].data_ptr());
+      if (x.scalar_type() == at::kDouble)
+        target_logits(data<double>(x), at, mutable_data<double>(part[1]), rows_of(x), begin + from);
+      else
+        target_logits(floats(x), at, mutable_floats(part[1]), rows_of(x), begin + from);
+    }
+  };
+}
+
+// Each part is a row of logsumexps and one of target logits.
+template <class Scalar>
+Scalar join_parts(const Scalar* parts, std::int64_t count, const std::int64_t* targets, Scalar* logsumexp, std::int64_t n,
+                  std::int64_t ignore) {
+  double loss = 0;
+  for (std::int64_t r = 0; r < n; ++r) {
+    logsumexp[r] = logsumexp_of(parts + r, count, 2 * n);
+    if (targets[r] == ignore) continue;
+    Scalar logit = 0;
+    for (std::int64_t p = 0; p < count; ++p) logit += parts[(2 * p + 1) * n + r];
+    loss += static_cast<double>(logsumexp[r] - logit);
+  }
+  return static_cast<Scalar>(loss);
+}
+
+Bound bind_cross_entropy_join(const Site& site) {
+  const T &parts = site.operands[0], &targets = site.operands[1], &loss = site.results[0], &logsumexp = site.results[1];
+  const auto ignore = attribute<std::int64_t>(site.op, "ignore_index"), classes = attribute<std::int64_t>(site.op, "classes");
+  return [parts, targets, loss, logsumexp, ignore, classes] {
+    const T x = parts.contiguous(), rows = targets.contiguous();
+    const auto* at = data<std::int64_t>(rows);
+    const std::int64_t count = x.size(0), n = x.size(2);
+    require_targets(at, n, classes, ignore);
+    if (x.scalar_type() == at::kDouble)
+      *mutable_data<double>(loss) = join_parts(data<double>(x), count, at, mutable_data<double>(logsumexp), n, ignore);
+    else
+      *mutable_floats(loss) = join_parts(floats(x), count, at, mutable_floats(logsumexp), n, ignore);
   };
 }
 
@@ -93,6 +168,8 @@ std::span<const Kernel> loss_kernels() {
   static const Kernel all[] = {
       {.name = "cross_entropy", .bind = bind_cross_entropy},
       {.name = "cross_entropy_backward", .bind = bind_cross_entropy_backward},
+      {.name = "cross_entropy_join", .bind = bind_cross_entropy_join},
+      {.name = "cross_entropy_parts", .bind = bind_cross_entropy_parts},
   };
   return all;
 }

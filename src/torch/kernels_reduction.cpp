@@ -1,4 +1,5 @@
 #include <ATen/ops/amax.h>
+#include <ATen/ops/cumsum.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/sum.h>
 
@@ -46,6 +47,11 @@ Bound bind_amax(const Site& site) {
   });
 }
 
+Bound bind_cumsum(const Site& site) {
+  return unary(site,
+               [dim = attribute<std::int64_t>(site.op, "dim")](T& out, const T& x) { at::cumsum_out(out, x, dim, out.scalar_type()); });
+}
+
 // Adds from left to right. The result may lie over any operand.
 Bound bind_add_n(const Site& site) {
   std::vector<T> parts(site.operands.begin(), site.operands.end());
@@ -71,6 +77,7 @@ std::span<const Kernel> reduction_kernels() {
       {.name = "sum", .bind = bind_sum, .accumulates = 1},
       {.name = "mean", .bind = bind_mean},
       {.name = "amax", .bind = bind_amax},
+      {.name = "cumsum", .bind = bind_cumsum},
       {.name = "add_n", .bind = bind_add_n, .accumulates = 1},
   };
   return all;

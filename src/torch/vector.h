@@ -73,9 +73,12 @@ struct VectorKernels {
 
   // Sum over rows of logsumexp(row) - row[target]; rows whose target is `ignore` count nothing. logsumexp [rows] may be null.
   double (*cross_entropy)(const float* logits, const std::int64_t* targets, float* logsumexp, NormShape shape, std::int64_t ignore);
-  // dlogits = (softmax(logits) - onehot(target)) * factor; zero rows for `ignore`. logsumexp may be null: it is computed again.
+  // dlogits = (exp(logits - logsumexp) - onehot(target - begin)) * factor; zero rows for `ignore`. The logits are those of class `begin`
+  // and the next ones, of all or of some that the logsumexp is of. logsumexp may be null: it is computed again, of these.
   void (*cross_entropy_backward)(const float* logits, const std::int64_t* targets, const float* logsumexp, float* dlogits, NormShape shape,
-                                 std::int64_t ignore, float factor);
+                                 std::int64_t ignore, std::int64_t begin, float factor);
+  // Of each row; -inf where it holds nothing else.
+  void (*logsumexp)(const float* x, float* out, NormShape shape);
 
   // Dropout of a part of a row: element e is kept, times scale, where word e % 4 of philox(first + e / 4, row, key) is at least threshold;
   // else zero.

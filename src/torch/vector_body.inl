@@ -40,6 +40,7 @@ VectorKernels table(const char* name) {
           softmax_backward,
           cross_entropy,
           cross_entropy_backward,
+          logsumexp,
           dropout,
           adamw,
           gemm,

@@ -128,7 +128,7 @@ double cross_entropy(const float* logits, const std::int64_t* targets, float* lo
 }
 
 void cross_entropy_backward(const float* logits, const std::int64_t* targets, const float* logsumexp, float* dlogits, NormShape shape,
-                            std::int64_t ignore, float factor) {
+                            std::int64_t ignore, std::int64_t begin, float factor) {
   for (std::int64_t r = 0; r < shape.rows; ++r, logits += shape.width, dlogits += shape.width) {
     if (targets[r] == ignore) {
       __builtin_memset(dlogits, 0, static_cast<std::size_t>(shape.width) * sizeof(float));
@@ -136,6 +136,18 @@ void cross_entropy_backward(const float* logits, const std::int64_t* targets, co
     }
     const float all = logsumexp ? logsumexp[r] : row_logsumexp(logits, shape.width);
     map1(logits, dlogits, shape.width, [&](Vec v) { return exp(v - all) * factor; });
-    dlogits[targets[r]] -= factor;
+    const std::int64_t target = targets[r] - begin;
+    if (target >= 0 && target < shape.width) dlogits[target] -= factor;
+  }
+}
+
+void logsumexp(const float* x, float* out, NormShape shape) {
+  for (std::int64_t r = 0; r < shape.rows; ++r, x += shape.width) {
+    const float top = row_max(x, shape.width);
+    // Minus infinity is the highest of a row without numbers: its sum is that, or NaN where the row has one.
+    if (top == kMinusInfinity)
+      out[r] = row_sum(shape.width, [&](std::int64_t c, auto read) { return read(x + c); });
+    else
+      out[r] = top + logf(exp_sum(x, top, shape.width));
   }
 }

@@ -31,7 +31,7 @@ bool Model::generates() const {
 
 Tensor Model::logits(const Parameters&, const Batch&) const {
   throw Error("this model does not continue a text", {"it has no logits of a next byte"},
-              "generate with gpt, reference, mlp or two-branch");
+              "generate with gpt, moe, reference, mlp or two-branch");
 }
 
 }  // namespace penstock

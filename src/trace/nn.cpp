@@ -36,8 +36,8 @@ void add_normal(std::vector<ParameterSpec>& specs, std::string name, TensorType 
   add(specs, {std::move(name), std::move(type), {Initialiser::Kind::normal, deviation}, true, named(std::move(dims))});
 }
 
-void add_constant(std::vector<ParameterSpec>& specs, std::string name, TensorType type, Initialiser::Kind kind, const DimName& dim) {
-  add(specs, {std::move(name), std::move(type), {kind, 0}, false, named({dim})});
+void add_constant(std::vector<ParameterSpec>& specs, std::string name, TensorType type, Initialiser::Kind kind, std::vector<DimName> dims) {
+  add(specs, {std::move(name), std::move(type), {kind, 0}, false, named(std::move(dims))});
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ Linear::Linear(std::vector<ParameterSpec>& specs, std::string path, std::int64_t
                DType dtype, const DimName& in_dim, const DimName& out_dim)
     : Module(std::move(path)), bias_(bias) {
   add_normal(specs, at("weight"), {dtype, {out, in}}, deviation, {out_dim, in_dim});
-  if (bias) add_constant(specs, at("bias"), {dtype, {out}}, Initialiser::Kind::zeros, out_dim);
+  if (bias) add_constant(specs, at("bias"), {dtype, {out}}, Initialiser::Kind::zeros, {out_dim});
 }
 
 Tensor Linear::operator()(const Parameters& p, Tensor x) const {
@@ -59,7 +59,7 @@ Conv1D::Conv1D(std::vector<ParameterSpec>& specs, std::string path, std::int64_t
                const DimName& in_dim, const DimName& out_dim)
     : Module(std::move(path)) {
   add_normal(specs, at("weight"), {dtype, {in, out}}, deviation, {in_dim, out_dim});
-  add_constant(specs, at("bias"), {dtype, {out}}, Initialiser::Kind::zeros, out_dim);
+  add_constant(specs, at("bias"), {dtype, {out}}, Initialiser::Kind::zeros, {out_dim});
 }
 
 Tensor Conv1D::operator()(const Parameters& p, Tensor x) const {
@@ -70,10 +70,23 @@ Tensor Conv1D::operator()(const Parameters& p, Tensor x) const {
   return reshape(addmm(bias, reshape(x, {-1, weight.size(0)}), weight), shape);
 }
 
+BatchedLinear::BatchedLinear(std::vector<ParameterSpec>& specs, std::string path, std::int64_t count, std::int64_t in, std::int64_t out,
+                             double deviation, DType dtype, const DimName& count_dim, const DimName& in_dim, const DimName& out_dim)
+    : Module(std::move(path)) {
+  add_normal(specs, at("weight"), {dtype, {count, in, out}}, deviation, {count_dim, in_dim, out_dim});
+  add_constant(specs, at("bias"), {dtype, {count, out}}, Initialiser::Kind::zeros, {count_dim, out_dim});
+}
+
+Tensor BatchedLinear::operator()(const Parameters& p, Tensor x) const {
+  const Origin origin(path());
+  const Tensor weight = to(p[at("weight")], x.dtype()), bias = to(p[at("bias")], x.dtype());
+  return bmm(x, weight) + unsqueeze(bias, 1);
+}
+
 LayerNorm::LayerNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t width, DType dtype, double eps, const DimName& dim)
     : Module(std::move(path)), eps_(eps) {
-  add_constant(specs, at("weight"), {dtype, {width}}, Initialiser::Kind::ones, dim);
-  add_constant(specs, at("bias"), {dtype, {width}}, Initialiser::Kind::zeros, dim);
+  add_constant(specs, at("weight"), {dtype, {width}}, Initialiser::Kind::ones, {dim});
+  add_constant(specs, at("bias"), {dtype, {width}}, Initialiser::Kind::zeros, {dim});
 }
 
 Tensor LayerNorm::operator()(const Parameters& p, Tensor x) const {
@@ -108,7 +121,7 @@ Conv2d::Conv2d(std::vector<ParameterSpec>& specs, std::string path, const Conv2d
                const DimName& in_dim, const DimName& out_dim)
     : Module(std::move(path)), shape_(shape), bias_(bias) {
   add_normal(specs, at("weight"), {dtype, {shape.out, shape.in, shape.kernel, shape.kernel}}, deviation, {out_dim, in_dim, {}, {}});
-  if (bias) add_constant(specs, at("bias"), {dtype, {shape.out}}, Initialiser::Kind::zeros, out_dim);
+  if (bias) add_constant(specs, at("bias"), {dtype, {shape.out}}, Initialiser::Kind::zeros, {out_dim});
 }
 
 Tensor Conv2d::operator()(const Parameters& p, Tensor x) const {
@@ -120,8 +133,8 @@ Tensor Conv2d::operator()(const Parameters& p, Tensor x) const {
 BatchNorm2d::BatchNorm2d(std::vector<ParameterSpec>& specs, std::string path, std::int64_t channels, DType dtype, double eps,
                          const DimName& dim)
     : Module(std::move(path)), eps_(eps) {
-  add_constant(specs, at("weight"), {dtype, {channels}}, Initialiser::Kind::ones, dim);
-  add_constant(specs, at("bias"), {dtype, {channels}}, Initialiser::Kind::zeros, dim);
+  add_constant(specs, at("weight"), {dtype, {channels}}, Initialiser::Kind::ones, {dim});
+  add_constant(specs, at("bias"), {dtype, {channels}}, Initialiser::Kind::zeros, {dim});
 }
 
 Tensor BatchNorm2d::operator()(const Parameters& p, Tensor x) const {

@@ -1,6 +1,7 @@
 #include <unordered_map>
 
 #include "base/text.h"
+#include "ops/definition.h"
 #include "transform/passes.h"
 #include "transform/rewrite.h"
 
@@ -29,6 +30,11 @@ Graph eliminate_common_subexpressions(const Graph& graph) {
     if (op.body) {
       auto body = std::make_shared<const Graph>(eliminate_common_subexpressions(*op.body));
       rewrite.copy(op).body = std::move(body);
+      continue;
+    }
+    // What members of an axis do together stays: on other members its operands may differ.
+    if (is_collective(op)) {
+      rewrite.copy(op);
       continue;
     }
     const auto [it, is_new] = first.emplace(key_of(op, rewrite, graph), rewrite.graph.ops.size());

@@ -12,35 +12,17 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-ValueId emit_op(const ConversionSite& s, std::string_view name, std::vector<ValueId> operands, Attributes attributes) {
-  Op op;
-  op.name = name;
-  op.operands = std::move(operands);
-  op.attributes = std::move(attributes);
-  op.phase = s.marks.phase;
-  op.origin = s.marks.origin;
-  op.sequence = s.marks.sequence;
-  if (!op.operands.empty()) op.stage = s.marks.stage;
-  std::vector<TensorType> types;
-  for (ValueId v : op.operands) types.push_back(s.graph.type(v));
-  const std::vector<TensorType> results = find_op(name)->infer(op, types);
-  invariant(results.size() == 1, "a conversion's op has one result");
-  op.results = {s.graph.add_value(results[0])};
-  s.graph.ops.push_back(std::move(op));
-  return s.graph.ops.back().results[0];
-}
-
 ValueId reshape_to(const ConversionSite& s, ValueId v, Shape shape) {
-  return s.graph.type(v).shape == shape ? v : emit_op(s, "reshape", {v}, {{"shape", std::move(shape)}});
+  return s.graph.type(v).shape == shape ? v : add_beside(s, "reshape", {v}, {{"shape", std::move(shape)}});
 }
 
 ValueId slice_of(const ConversionSite& s, ValueId v, std::int64_t dim, std::int64_t begin, std::int64_t end) {
   if (begin == 0 && end == s.graph.type(v).shape[dim]) return v;
-  return emit_op(s, "slice", {v}, {{"dim", dim}, {"start", begin}, {"end", end}, {"step", std::int64_t{1}}});
+  return add_beside(s, "slice", {v}, {{"dim", dim}, {"start", begin}, {"end", end}, {"step", std::int64_t{1}}});
 }
 
 ValueId cat_of(const ConversionSite& s, std::vector<ValueId> parts, std::int64_t dim) {
-  return parts.size() == 1 ? parts[0] : emit_op(s, "cat", std::move(parts), {{"dim", dim}});
+  return parts.size() == 1 ? parts[0] : add_beside(s, "cat", std::move(parts), {{"dim", dim}});
 }
 
 // Elements of a piece of so many, filled up to a multiple of what devices move.
@@ -55,7 +37,7 @@ ValueId packed(const ConversionSite& s, ValueId v, std::int64_t elements) {
   const std::int64_t missing = elements - type.elements();
   const ValueId flat = reshape_to(s, v, {type.elements()});
   if (missing == 0) return flat;
-  return cat_of(s, {flat, emit_op(s, "full", {}, {{"dtype", type.dtype}, {"fill_value", 0.0}, {"size", Integers{missing}}})}, 0);
+  return cat_of(s, {flat, add_beside(s, "full", {}, {{"dtype", type.dtype}, {"fill_value", 0.0}, {"size", Integers{missing}}})}, 0);
 }
 
 // A view of `v` as [blocks, size, inner], with the split dim's blocks and sizes as `v` has them.
@@ -87,10 +69,11 @@ ValueId joined(const ConversionSite& s, std::vector<ValueId> parts, const Layout
   return reshape_to(s, cat_of(s, std::move(parts), split.outer == 1 ? split.dim : 1), shape);
 }
 
-std::int64_t most_elements(const std::vector<TensorType>& types) {
-  std::int64_t most = 0;
-  for (const TensorType& type : types) most = std::max(most, type.elements());
-  return filled(types[0].dtype, most);
+// Elements of the members' pieces, all of one length. Where they differ every one is filled: the members do the same ops, so that axes that
+// follow find the same layouts for what all of them give.
+std::int64_t piece_elements(const std::vector<TensorType>& types) {
+  const auto [least, most] = std::ranges::minmax(types, {}, &TensorType::elements);
+  return filled(most.dtype, most.elements() + (least.elements() < most.elements()));
 }
 
 // Pieces for all members, in order, flat and of equal length.
@@ -132,24 +115,24 @@ Attributes along(const ConversionSite& s, bool has_dim) {
 ValueId summed(const ConversionSite& s, std::string_view name, ValueId v) {
   const DType dtype = s.graph.type(v).dtype;
   const bool casts = !can_be_summed(dtype);
-  if (casts) v = emit_op(s, "to", {v}, {{"dtype", DType::f32}});
-  v = emit_op(s, name, {v}, along(s, name != "all_reduce"));
-  return casts ? emit_op(s, "to", {v}, {{"dtype", dtype}}) : v;
+  if (casts) v = add_beside(s, "to", {v}, {{"dtype", DType::f32}});
+  v = add_beside(s, name, {v}, along(s, name != "all_reduce"));
+  return casts ? add_beside(s, "to", {v}, {{"dtype", dtype}}) : v;
 }
 
 ValueId gathered(const ConversionSite& s, ValueId v, const TensorType& whole, const Layout& split) {
   const std::vector<TensorType> types = types_of_members(s, whole, split);
-  const std::int64_t piece = most_elements(types);
+  const std::int64_t piece = piece_elements(types);
   // What needs no filling is gathered as it lies in memory.
   const bool filling = piece != s.graph.type(v).elements();
-  const ValueId all = emit_op(s, "all_gather", {filling ? packed(s, v, piece) : v}, along(s, true));
+  const ValueId all = add_beside(s, "all_gather", {filling ? packed(s, v, piece) : v}, along(s, true));
   if (is_in_order(whole, split, s.axis.size)) return reshape_to(s, all, whole.shape);
   return joined(s, unpacked(s, reshape_to(s, all, {piece * s.axis.size}), types, piece), split, whole.shape);
 }
 
 ValueId scattered(const ConversionSite& s, ValueId v, const TensorType& whole, const Layout& split) {
   const std::vector<TensorType> types = types_of_members(s, whole, split);
-  const std::int64_t piece = most_elements(types);
+  const std::int64_t piece = piece_elements(types);
   const TensorType& own = types[s.member];
   const bool in_order = is_in_order(whole, split, s.axis.size);
   if (in_order && whole.shape[0] % s.axis.size == 0) return reshape_to(s, summed(s, "reduce_scatter", v), own.shape);
@@ -163,13 +146,47 @@ ValueId exchanged(const ConversionSite& s, ValueId v, const TensorType& whole, c
   const TensorType own = local_type(whole, to, s.axis.size, s.member);
   std::vector<TensorType> incoming;
   for (std::int64_t m = 0; m < s.axis.size; ++m) incoming.push_back(local_type(own, from, s.axis.size, m));
-  // The largest of all: of the first members.
-  const std::int64_t piece = filled(whole.dtype, local_type(local_type(whole, to, s.axis.size, 0), from, s.axis.size, 0).elements());
-  const ValueId all = emit_op(s, "all_to_all", {packed_for_all(s, parts, piece)}, along(s, true));
+  std::vector<TensorType> pieces;  // of all members for all
+  for (const TensorType& part : types_of_members(s, whole, to))
+    for (const TensorType& type : types_of_members(s, part, from)) pieces.push_back(type);
+  const std::int64_t piece = piece_elements(pieces);
+  const ValueId all = add_beside(s, "all_to_all", {packed_for_all(s, parts, piece)}, along(s, true));
   return joined(s, unpacked(s, all, incoming, piece), from, own.shape);
 }
 
+// Piece i along a dim of what each member has, one after the other along that dim.
+ValueId exchanged_pieces(const ConversionSite& s, ValueId v, std::int64_t dim) {
+  const TensorType type = s.graph.type(v);
+  const Layout split = split_layout(dim, 1, type.shape[dim], s.axis.size);
+  if (is_in_order(type, split, s.axis.size)) {
+    const ValueId flat = dim == 0 ? v : reshape_to(s, v, {type.elements()});
+    return reshape_to(s, add_beside(s, "all_to_all", {flat}, along(s, true)), type.shape);
+  }
+  const std::vector<TensorType> types = types_of_members(s, type, split);
+  const std::int64_t piece = piece_elements(types);
+  const ValueId all = add_beside(s, "all_to_all", {packed_for_all(s, parts_of(s, v, split), piece)}, along(s, true));
+  return joined(s, unpacked(s, all, types, piece), split, type.shape);
+}
+
 }  // namespace
+
+ValueId add_beside(const ConversionSite& s, std::string_view name, std::vector<ValueId> operands, Attributes attributes) {
+  Op op;
+  op.name = name;
+  op.operands = std::move(operands);
+  op.attributes = std::move(attributes);
+  op.phase = s.marks.phase;
+  op.origin = s.marks.origin;
+  op.sequence = s.marks.sequence;
+  if (!op.operands.empty()) op.stage = s.marks.stage;
+  std::vector<TensorType> types;
+  for (ValueId v : op.operands) types.push_back(s.graph.type(v));
+  const std::vector<TensorType> results = find_op(name)->infer(op, types);
+  invariant(results.size() == 1, "a conversion's op has one result");
+  op.results = {s.graph.add_value(results[0])};
+  s.graph.ops.push_back(std::move(op));
+  return s.graph.ops.back().results[0];
+}
 
 ValueId convert(const ConversionSite& s, ValueId v, const TensorType& whole, const Layout& from, const Layout& to) {
   invariant(from != to && !to.is_term(), "a conversion's target is another layout, and no term");
@@ -178,6 +195,16 @@ ValueId convert(const ConversionSite& s, ValueId v, const TensorType& whole, con
   if (to.is_whole()) return gathered(s, v, whole, from);
   if (from.dim != to.dim) return exchanged(s, v, whole, from, to);
   return part_of(s, gathered(s, v, whole, from), to, s.member);
+}
+
+ValueId pack_collective(const ConversionSite& s, const Op& op, ValueId v) {
+  if (op.name == "all_reduce" || op.name == "broadcast") return add_beside(s, op.name, {v}, op.attributes);
+  const auto dim = attribute<std::int64_t>(op, "dim");
+  if (op.name == "all_to_all") return exchanged_pieces(s, v, dim);
+  TensorType whole = s.graph.type(v);
+  if (op.name == "all_gather") whole.shape[dim] *= s.axis.size;
+  const Layout split = split_layout(dim, 1, whole.shape[dim], s.axis.size);
+  return op.name == "all_gather" ? gathered(s, v, whole, split) : scattered(s, v, whole, split);
 }
 
 }  // namespace penstock

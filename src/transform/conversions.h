@@ -20,4 +20,11 @@ struct ConversionSite {
 // differ, and `to` is no term.
 ValueId convert(const ConversionSite& site, ValueId value, const TensorType& whole, const Layout& from, const Layout& to);
 
+// What all_reduce, all_gather, reduce_scatter, broadcast or all_to_all, written by a user along any dim, makes of the member's value: the
+// same by way of flat tensors that devices can move.
+ValueId pack_collective(const ConversionSite& site, const Op& collective, ValueId value);
+
+// Adds an op of one result, with the marks that it stands for.
+ValueId add_beside(const ConversionSite& site, std::string_view name, std::vector<ValueId> operands, Attributes attributes);
+
 }  // namespace penstock

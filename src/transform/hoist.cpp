@@ -28,7 +28,8 @@ Split split_body(const Graph& body, std::size_t parts) {
   Split out{std::vector<bool>(body.ops.size()), std::vector<bool>(body.ops.size())};
   for (std::size_t i = 0; i < body.ops.size(); ++i) {
     const Op& op = body.ops[i];
-    Depends most = op.body ? Depends::on_parts : Depends::on_nothing;
+    // What members do together is done in tasks of the loop or behind it.
+    Depends most = op.body || (is_collective(op) && op.name != "reduce_gradient") ? Depends::on_parts : Depends::on_nothing;
     for (ValueId operand : op.operands) most = std::max(most, depends[operand]);
     for (ValueId result : op.results) depends[result] = most;
     out.hoisted[i] = most == Depends::on_invariants && !is_view(op);

@@ -7,18 +7,17 @@
 #include <ranges>
 #include <tuple>
 
+#include "base/invariant.h"
 #include "base/text.h"
 #include "ops/definition.h"
 #include "ops/layouts.h"
 #include "penstock/error.h"
+#include "transform/viewed.h"
 
 namespace penstock {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-
-// A conversion of a value is made once for each of these.
-using Conversion = std::tuple<ValueId, Layout, Phase, std::string>;
 
 // One graph whose layouts are being decided.
 struct Deciding {
@@ -29,6 +28,7 @@ struct Deciding {
   IdVector<ValueId, bool> open{};       // states whose layout is decided by their first reader
   IdVector<ValueId, bool> parameter{};  // a state, or a view or cast of one
   std::set<Conversion> made{};
+  IdVector<ValueId, OpId> producer = producers(graph);
 
   std::vector<TensorType> types(const std::vector<ValueId>& values) const {
     std::vector<TensorType> list;
@@ -92,8 +92,14 @@ void find_hints(Deciding& d) {
   }
 }
 
+// By what is converted, which is what a view views.
+Conversion conversion_of(const Deciding& d, const Op& op, ValueId v, const Layout& to) {
+  const Asked asked = converted_for(d.graph, d.producer, d.out, d.wishes.members, {v, to});
+  return conversion_for(asked.value, asked.layout, op.phase, op.stage);
+}
+
 double cost_of(const Deciding& d, const Op& op, ValueId v, const Layout& from, const Layout& to) {
-  if (from == to || d.made.contains({v, to, op.phase, op.stage})) return 0;
+  if (from == to || d.made.contains(conversion_of(d, op, v, to))) return 0;
   const double bytes = conversion_bytes(from, to, static_cast<double>(d.graph.type(v).bytes()), d.wishes.members);
   // What is asked of parameters is asked for: they stay where they lie, as long as anything else can move.
   return d.parameter[v] && from.is_split() ? bytes * 1e6 : bytes;
@@ -125,6 +131,31 @@ std::optional<LayoutRow> scalar_sum(const Deciding& d, const Op& op) {
   return has_term ? std::optional(row) : std::nullopt;
 }
 
+// Whether all members take part in all of the row's conversions: what the first one alone reads has to lie as it is read.
+bool converts_alike(const Deciding& d, const LayoutSite& site, const LayoutRow& row) {
+  if (std::ranges::none_of(row.results, &Layout::is_term)) return true;
+  const std::vector<ValueId> read = local_op(site, row, 1).operands;
+  for (std::size_t i = 0; i < site.operands.size(); ++i) {
+    const ValueId v = site.op.operands[i];
+    if (std::ranges::find(read, v) == read.end() && !d.open[v] && d.out.values[v] != row.operands[i]) return false;
+  }
+  return true;
+}
+
+// The row in which an operand stays split as it is; where there is none, those in which it is split along another dim instead, as is then a
+// result of its shape: so attention over a split sequence is done by heads (Ulysses, 2309.14509).
+std::vector<LayoutRow> rows_that_split(const LayoutSite& site, std::size_t operand, const Layout& split) {
+  if (auto row = layout_row(site, operand, split)) return {std::move(*row)};
+  std::vector<LayoutRow> rows;
+  const Shape& shape = site.operands[operand].shape;
+  if (shape != site.results[0].shape) return {};
+  for (std::size_t dim = 0; dim < shape.size(); ++dim)
+    if (static_cast<std::int32_t>(dim) != split.dim && shape[dim] >= site.members)
+      if (auto row = layout_row(site, operand, split_layout(static_cast<std::int64_t>(dim), 1, shape[dim], site.members)))
+        rows.push_back(std::move(*row));
+  return rows;
+}
+
 std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
   std::vector<LayoutRow> rows;
   const OpDefinition* definition = definition_of(op);
@@ -135,13 +166,17 @@ std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
   if (definition && !op.operands.empty()) {
     const std::vector<TensorType> operands = d.types(op.operands), results = d.types(op.results);
     const LayoutSite site{op, operands, results, d.wishes.members};
+    const auto add_if_alike = [&](std::optional<LayoutRow> row) {
+      if (row && converts_alike(d, site, *row)) add(std::move(row));
+    };
     const std::optional<Layout> hint = d.hints[op.results[0]];
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       const Layout& from = d.out.values[op.operands[i]];
-      if (!d.open[op.operands[i]] && from.is_split()) add(layout_row(site, i, from));
-      if (hint && hint->is_split() && operands[i].shape == results[0].shape) add(layout_row(site, i, *hint));
+      if (!d.open[op.operands[i]] && from.is_split())
+        for (LayoutRow& row : rows_that_split(site, i, from)) add_if_alike(std::move(row));
+      if (hint && hint->is_split() && operands[i].shape == results[0].shape) add_if_alike(layout_row(site, i, *hint));
     }
-    if (hint && hint->is_split()) add(layout_row_of_result(site, 0, *hint));
+    if (hint && hint->is_split()) add_if_alike(layout_row_of_result(site, 0, *hint));
     const auto is_term = [&](ValueId v) { return d.out.values[v].is_term(); };
     if (is_linear(op) && std::ranges::all_of(op.operands, is_term)) add(equal_row(op, kTerm));
     add(scalar_sum(d, op));
@@ -155,56 +190,105 @@ void note_conversions(Deciding& d, const Op& op, const LayoutRow& row) {
     const ValueId v = op.operands[i];
     if (d.open[v]) d.out.values[v] = row.operands[i];
     d.open[v] = false;
-    if (d.out.values[v] != row.operands[i]) d.made.insert({v, row.operands[i], op.phase, op.stage});
+    if (d.out.values[v] != row.operands[i]) d.made.insert(conversion_of(d, op, v, row.operands[i]));
   }
 }
 
-LayoutRow decide(const Deciding& d, const Op& op) {
-  std::vector<LayoutRow> rows = rows_of(d, op);
-  return *std::ranges::min_element(rows, {}, [&](const LayoutRow& row) { return cost_of(d, op, row); });
+// One row for the same op of two members, which may be of other sizes; the first member's may add what the others leave out.
+bool are_alike(const LayoutRow& a, const LayoutRow& b) {
+  const auto alike = [](const Layout& x, const Layout& y) { return x.kind == y.kind && x.dim == y.dim; };
+  return std::ranges::equal(a.results, b.results, alike) &&
+         (a.operands.size() != b.operands.size() || std::ranges::equal(a.operands, b.operands, alike));
 }
 
-GraphLayouts decide_graph(Deciding d);
+// The graph's ops are those of the first, in other sizes.
+using DecidingAll = std::vector<Deciding>;
 
-// Parts of micro-batches come whole; what stays comes as it is, terms summed.
-LayoutRow decide_loop(Deciding& d, const Op& loop) {
+// Of the rows that all members have, the one that costs the first the least: what they do together along another axis has to lie alike.
+std::vector<LayoutRow> decide(const DecidingAll& all, OpId i) {
+  std::vector<std::vector<LayoutRow>> rows;
+  for (const Deciding& d : all) rows.push_back(rows_of(d, d.graph.ops[i]));
+  const auto cost = [&](const LayoutRow& row) { return cost_of(all[0], all[0].graph.ops[i], row); };
+  std::ranges::stable_sort(rows[0], {}, cost);
+  for (const LayoutRow& row : rows[0]) {
+    std::vector<LayoutRow> chosen;
+    for (const std::vector<LayoutRow>& of_member : rows) {
+      const auto found = std::ranges::find_if(of_member, [&](const LayoutRow& other) { return are_alike(row, other); });
+      if (found != of_member.end()) chosen.push_back(*found);
+    }
+    if (chosen.size() == all.size()) return chosen;
+  }
+  invariant(false, "every op has a row of whole tensors");
+  return {};
+}
+
+std::vector<GraphLayouts> decide_graphs(DecidingAll all);
+
+// What a loop reads: parts of micro-batches come whole; what stays comes as it is, terms summed.
+LayoutRow loop_row(Deciding& d, const Op& loop) {
   const auto split = static_cast<std::size_t>(attribute<std::int64_t>(loop, "split"));
   LayoutRow row = equal_row(loop, kWhole);
   for (std::size_t i = split; i < loop.operands.size(); ++i) {
     d.open[loop.operands[i]] = false;
     if (const Layout& from = d.out.values[loop.operands[i]]; from.is_split()) row.operands[i] = from;
   }
-  const Graph& body = *loop.body;
-  Deciding inner{body, d.wishes};
-  inner.out.values.resize(body.values.size());
-  inner.hints.resize(body.values.size());
-  inner.open.resize(body.values.size());
-  inner.parameter.resize(body.values.size());
-  for (std::size_t i = 0; i < body.inputs.size(); ++i) {
-    inner.out.values[body.inputs[i]] = row.operands[i];
-    inner.parameter[body.inputs[i]] = d.parameter[loop.operands[i]];
-  }
-  for (std::size_t r = 0; r < loop.results.size(); ++r) inner.hints[body.outputs[r]] = d.hints[loop.results[r]];
-  d.out.body = std::make_shared<GraphLayouts>(decide_graph(std::move(inner)));
-  row.results = d.out.body->outputs;
   return row;
 }
 
-GraphLayouts decide_graph(Deciding d) {
-  find_hints(d);
-  for (const Op& op : d.graph.ops) {
-    LayoutRow row = op.body ? decide_loop(d, op) : decide(d, op);
-    note_conversions(d, op, row);
-    const OpDefinition* definition = definition_of(op);
-    const bool moves = definition && (definition->views >= 0 || op.name == "to") && op.operands.size() == 1;
-    for (std::size_t i = 0; i < op.results.size(); ++i) {
-      d.out.values[op.results[i]] = row.results[i];
-      d.parameter[op.results[i]] = moves && d.parameter[op.operands[0]];
+Deciding deciding(const Graph& graph, const AxisWishes& wishes) {
+  Deciding d{graph, wishes};
+  d.out.values.resize(graph.values.size());
+  d.hints.resize(graph.values.size());
+  d.open.resize(graph.values.size());
+  d.parameter.resize(graph.values.size());
+  return d;
+}
+
+std::vector<LayoutRow> decide_loops(DecidingAll& all, OpId i) {
+  std::vector<LayoutRow> rows;
+  DecidingAll bodies;
+  for (Deciding& d : all) {
+    const Op& loop = d.graph.ops[i];
+    const LayoutRow& row = rows.emplace_back(loop_row(d, loop));
+    const Graph& body = *loop.body;
+    Deciding& inner = bodies.emplace_back(deciding(body, d.wishes));
+    for (std::size_t o = 0; o < body.inputs.size(); ++o) {
+      inner.out.values[body.inputs[o]] = row.operands[o];
+      inner.parameter[body.inputs[o]] = d.parameter[loop.operands[o]];
     }
-    d.out.rows.push_back(std::move(row));
+    for (std::size_t r = 0; r < loop.results.size(); ++r) inner.hints[body.outputs[r]] = d.hints[loop.results[r]];
   }
-  for (ValueId v : d.graph.outputs) d.out.outputs.push_back(d.out.values[v]);
-  return std::move(d.out);
+  std::vector<GraphLayouts> decided = decide_graphs(std::move(bodies));
+  for (std::size_t m = 0; m < all.size(); ++m) {
+    rows[m].results = decided[m].outputs;
+    all[m].out.body = std::make_shared<GraphLayouts>(std::move(decided[m]));
+  }
+  return rows;
+}
+
+void take_row(Deciding& d, const Op& op, LayoutRow row) {
+  note_conversions(d, op, row);
+  const OpDefinition* definition = definition_of(op);
+  const bool moves = definition && (definition->views >= 0 || op.name == "to") && op.operands.size() == 1;
+  for (std::size_t i = 0; i < op.results.size(); ++i) {
+    d.out.values[op.results[i]] = row.results[i];
+    d.parameter[op.results[i]] = moves && d.parameter[op.operands[0]];
+  }
+  d.out.rows.push_back(std::move(row));
+}
+
+std::vector<GraphLayouts> decide_graphs(DecidingAll all) {
+  for (Deciding& d : all) find_hints(d);
+  for (const OpId i : all[0].graph.ops.ids()) {
+    std::vector<LayoutRow> rows = all[0].graph.ops[i].body ? decide_loops(all, i) : decide(all, i);
+    for (std::size_t m = 0; m < all.size(); ++m) take_row(all[m], all[m].graph.ops[i], std::move(rows[m]));
+  }
+  std::vector<GraphLayouts> out;
+  for (Deciding& d : all) {
+    for (ValueId v : d.graph.outputs) d.out.outputs.push_back(d.out.values[v]);
+    out.push_back(std::move(d.out));
+  }
+  return out;
 }
 
 }  // namespace
@@ -218,26 +302,30 @@ double conversion_bytes(const Layout& from, const Layout& to, double bytes, std:
   return from.is_term() ? bytes * (t - 1) / t : bytes * (t - 1) / (t * t);
 }
 
-GraphLayouts decide_layouts(const Graph& step, const AxisWishes& wishes) {
-  Deciding d{step, wishes};
-  const std::size_t values = step.values.size();
-  d.out.values.resize(values);
-  d.hints.resize(values);
-  d.open.resize(values);
-  d.parameter.resize(values);
-  for (int i = 0; i < step.state; ++i) {
-    const ValueId input = step.inputs[i];
-    d.parameter[input] = true;
-    const auto wish = wishes.states.find(step.values[input].name);
-    d.open[input] = wish == wishes.states.end();
-    if (d.open[input]) continue;
-    d.out.values[input] = wish->second;
-    d.hints[input] = d.hints[step.outputs[i]] = wish->second;
+std::vector<GraphLayouts> decide_layouts(const std::vector<const Graph*>& steps, const std::vector<AxisWishes>& wishes) {
+  DecidingAll all;
+  for (std::size_t m = 0; m < steps.size(); ++m) {
+    const Graph& step = *steps[m];
+    Deciding& d = all.emplace_back(deciding(step, wishes[m]));
+    for (int i = 0; i < step.state; ++i) {
+      const ValueId input = step.inputs[i];
+      d.parameter[input] = true;
+      const auto wish = wishes[m].states.find(step.values[input].name);
+      d.open[input] = wish == wishes[m].states.end();
+      if (d.open[input]) continue;
+      d.out.values[input] = wish->second;
+      d.hints[input] = d.hints[step.outputs[i]] = wish->second;
+    }
   }
-  GraphLayouts out = decide_graph(std::move(d));
-  for (std::size_t o = 0; o < step.outputs.size(); ++o)
-    out.outputs[o] = static_cast<int>(o) < step.state ? out.values[step.inputs[o]] : kWhole;
+  std::vector<GraphLayouts> out = decide_graphs(std::move(all));
+  for (std::size_t m = 0; m < steps.size(); ++m)
+    for (std::size_t o = 0; o < steps[m]->outputs.size(); ++o)
+      out[m].outputs[o] = static_cast<int>(o) < steps[m]->state ? out[m].values[steps[m]->inputs[o]] : kWhole;
   return out;
+}
+
+GraphLayouts decide_layouts(const Graph& step, const AxisWishes& wishes) {
+  return std::move(decide_layouts(std::vector{&step}, std::vector{wishes})[0]);
 }
 
 }  // namespace penstock

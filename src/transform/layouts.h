@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "penstock/graph.h"
@@ -35,14 +36,31 @@ struct GraphLayouts {
 
 // Layouts of a step whose ops have their stages. Throws Error where a constraint does not fit its tensor.
 GraphLayouts decide_layouts(const Graph& step, const AxisWishes& wishes);
+// The same for steps of the members of the axes before, which are one step in different sizes, but for what the first member alone adds:
+// what they do together lies alike on all.
+std::vector<GraphLayouts> decide_layouts(const std::vector<const Graph*>& steps, const std::vector<AxisWishes>& wishes);
 
-// The step of one member: local types and attributes, conversions as ops; states keep their names. Conversions of a term stand in the stage
-// that makes it, others in the stage that reads; each is made once for a stage's forward and once for its backward.
+// Whether a cross_entropy is of logits whose classes are split. Then it is better computed in parts: what the parts give is less than
+// logits.
+bool has_split_loss(const Graph& step, const GraphLayouts& layouts);
+// The step with such a cross_entropy as cross_entropy_parts, a part for each member, and cross_entropy_join. The layouts are those of
+// `step` or of a step that differs from it in sizes only; those of the new step are to be decided.
+Graph losses_in_parts(const Graph& step, const GraphLayouts& layouts, std::int64_t members);
+
+// The step of one member: local types and attributes, conversions as ops; states keep their names, and constraints stay for further axes.
+// Conversions of a term stand in the stage that makes it, others in the stage that reads.
 Graph localise(const Graph& step, const GraphLayouts& layouts, const AxisWishes& wishes, std::int64_t member);
 
 // The layouts as text: one line for each value that is not whole, and for each conversion why it is there and the bytes that each member
 // sends.
 std::string layouts_text(const Graph& step, const GraphLayouts& layouts, const AxisWishes& wishes);
+
+// A conversion is made once for each of these. What was gathered is not kept from a stage's forward to its backward, which gathers it
+// again; a part of another dim is as large as the part that it came from, and is kept.
+using Conversion = std::tuple<ValueId, Layout, Phase, std::string>;
+inline Conversion conversion_for(ValueId v, const Layout& to, Phase phase, const std::string& stage) {
+  return {v, to, to.is_whole() ? phase : Phase::forward, stage};
+}
 
 // Bytes that a member sends (as the formulas of collectives count them) to have a tensor of so many bytes in another layout.
 double conversion_bytes(const Layout& from, const Layout& to, double bytes, std::int64_t members);

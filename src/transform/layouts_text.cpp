@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "transform/layouts.h"
+#include "transform/viewed.h"
 
 namespace penstock {
 namespace {
@@ -21,16 +22,16 @@ struct LayoutLines {
 };
 
 void add_conversions(const Graph& graph, const GraphLayouts& layouts, LayoutLines& out) {
-  std::map<std::tuple<ValueId, Layout, Phase, std::string>, bool> seen;
+  std::set<Conversion> seen;
   const IdVector<ValueId, OpId> producer = producers(graph);
   for (const OpId i : graph.ops.ids()) {
     const Op& op = graph.ops[i];
     for (std::size_t o = 0; o < op.operands.size(); ++o) {
-      const ValueId v = op.operands[o];
-      const Layout &from = layouts.values[v], &to = layouts.rows[i].operands[o];
-      if (from == to) continue;
+      if (layouts.values[op.operands[o]] == layouts.rows[i].operands[o]) continue;
+      const auto [v, to] = converted_for(graph, producer, layouts, out.wishes.members, {op.operands[o], layouts.rows[i].operands[o]});
+      const Layout& from = layouts.values[v];
       const Op& marks = from.is_term() && producer[v] ? graph.ops[producer[v]] : op;
-      if (!seen.try_emplace({v, to, marks.phase, marks.stage}).second) continue;
+      if (!seen.insert(conversion_for(v, to, marks.phase, marks.stage)).second) continue;
       const double bytes = from.is_whole() ? 0 : conversion_bytes(from, to, static_cast<double>(graph.type(v).bytes()), out.wishes.members);
       out.bytes += bytes;
       ++out.counts[verb(from, to)];

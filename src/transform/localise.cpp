@@ -7,6 +7,7 @@
 #include "ops/layouts.h"
 #include "transform/conversions.h"
 #include "transform/layouts.h"
+#include "transform/viewed.h"
 
 namespace penstock {
 namespace {
@@ -19,7 +20,7 @@ struct Local {
   Graph graph{};
   IdVector<ValueId, ValueId> value{};  // of `from`: here, as it is made
   IdVector<ValueId, OpId> producer{};  // of `from`
-  std::map<std::tuple<ValueId, Layout, Phase, std::string>, ValueId> converted{};
+  std::map<Conversion, ValueId> converted{};
 
   TensorType local(ValueId v, const Layout& layout) const { return local_type(from.type(v), layout, wishes.members, member); }
   MeshAxis axis() const { return {wishes.axis, wishes.members}; }
@@ -37,22 +38,15 @@ Local local_of(const Graph& from, const GraphLayouts& layouts, const AxisWishes&
 
 ValueId converted(Local& l, ValueId v, const Layout& to, const Op& reader);
 
-// A reshaped value, where what it views can be converted instead: a collective takes what lies in memory, and a view would be copied for
-// it.
+// A view, where what it views can be converted instead: a collective takes what lies in memory, and a view would be copied for it.
 ValueId converted_before(Local& l, ValueId v, const Layout& to, const Op& marks) {
-  const OpId made = l.producer[v];
-  if (!made || l.from.ops[made].name != "reshape" || l.layouts.values[v].is_whole()) return {};
-  const Op& view = l.from.ops[made];
-  const ValueId base = view.operands[0];
-  if (l.layouts.rows[made].operands[0] != l.layouts.values[base]) return {};
-  std::optional<Layout> before = to;
-  if (to.is_split()) before = reshaped(to, l.from.type(v).shape, l.from.type(base).shape, l.wishes.members);
+  const auto before = viewed(l.from, l.producer[v], l.layouts, l.wishes.members, {v, to});
   if (!before) return {};
   const TensorType type = l.local(v, to);
-  Op made_here = view;
-  made_here.operands = {converted(l, base, *before, marks)};
+  Op made_here = l.from.ops[l.producer[v]];
+  made_here.operands = {converted(l, before->value, before->layout, marks)};
   made_here.results = {l.graph.add_value(type)};
-  made_here.attributes["shape"] = type.shape;
+  if (made_here.name == "reshape") made_here.attributes["shape"] = type.shape;
   made_here.stage = marks.stage;
   made_here.phase = marks.phase;
   l.graph.ops.push_back(std::move(made_here));
@@ -66,7 +60,7 @@ ValueId converted(Local& l, ValueId v, const Layout& to, const Op& reader) {
   if (from == to) return l.value[v];
   const OpId made = l.producer[v];
   const Op& marks = made && (from.is_term() || reader.stage.empty()) ? l.from.ops[made] : reader;
-  const auto key = std::tuple(v, to, marks.phase, marks.stage);
+  const Conversion key = conversion_for(v, to, marks.phase, marks.stage);
   if (const auto found = l.converted.find(key); found != l.converted.end()) return found->second;
   ValueId out = converted_before(l, v, to, marks);
   if (!out) out = convert({l.graph, marks, l.axis(), l.member}, l.value[v], l.from.type(v), from, to);
@@ -84,16 +78,23 @@ void add_loop(Local& l, const Op& op, const LayoutRow& row) {
   l.graph.ops.push_back(std::move(made));
 }
 
-// Of a sum of terms and whole tensors the first member alone adds the whole ones.
-void leave_out_whole(const LayoutRow& row, Op& sum) {
-  std::erase_if(sum.operands, [&](ValueId i) { return row.operands[i.index()].is_whole(); });
+// Of a sum of terms and whole scalars the first member alone adds the whole ones. The others add nothing of them, but read them too: all
+// members have the same ops, which find their places alike.
+ValueId added_by_first(Local& l, ValueId whole, const Op& sum) {
+  Op op;
+  op.name = "mul";
+  op.operands = {whole};
+  op.attributes = {{"other", l.member == 0 ? 1.0 : 0.0}};
+  op.stage = sum.stage;
+  op.phase = sum.phase;
+  op.origin = sum.origin;
+  op.sequence = sum.sequence;
+  op.results = {l.graph.add_value(l.graph.type(whole))};
+  l.graph.ops.push_back(std::move(op));
+  return l.graph.ops.back().results[0];
 }
 
 void add_op(Local& l, const Op& op, const LayoutRow& row) {
-  if (op.name == "constrain") {
-    l.value[op.results[0]] = converted(l, op.operands[0], row.operands[0], op);
-    return;
-  }
   std::vector<TensorType> operands, results;
   Op numbered = op;  // by the places of its operands, of which a member may leave some out
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
@@ -102,10 +103,11 @@ void add_op(Local& l, const Op& op, const LayoutRow& row) {
   }
   for (ValueId v : op.results) results.push_back(l.from.type(v));
   Op made = local_op({numbered, operands, results, l.wishes.members}, row, l.member);
-  if (op.name == "add_n" && l.member > 0 && row.results[0].is_term()) leave_out_whole(row, made);
+  const bool adds_terms = op.name == "add_n" && row.results[0].is_term();
   for (ValueId& operand : made.operands) {
     const std::size_t i = operand.index();
     operand = converted(l, op.operands[i], row.operands[i], op);
+    if (adds_terms && row.operands[i].is_whole()) operand = added_by_first(l, operand, op);
   }
   for (std::size_t i = 0; i < op.results.size(); ++i)
     made.results[i] = l.value[op.results[i]] = l.graph.add_value(l.local(op.results[i], row.results[i]));

@@ -39,4 +39,7 @@ Graph drop_constraints(const Graph& graph);
 // takes forward ops away from their backward ops; dead code is left to eliminate_dead_code.
 Graph hoist_invariants(const Graph& step);
 
+// Joins the small all_reduces of what the loop gives, those of one axis and of one stage of the loop, into one right behind the loop.
+Graph join_sums(const Graph& step);
+
 }  // namespace penstock

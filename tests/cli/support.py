@@ -50,10 +50,10 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def start_all(size, *arguments, port=None):
+def start_all(size, *arguments, port=None, **options):
     port = port or free_port()
     return [
-        start(*arguments, environment={"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+        start(*arguments, environment={"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}, **options)
         for rank in range(size)
     ]
 

@@ -241,7 +241,7 @@ TEST(Lower, TheTableMustFitTheModel) {
             "table for 2");
 }
 
-TEST(Lower, CollectivesOfTheModelAreRefused) {
+TEST(Lower, CollectivesOfTheModelNeedTheirAxis) {
   Graph step = gradient_step(*tiny("mlp", 2), 4, 4, 2);
   Op& loop = *std::ranges::find(step.ops, "accumulate", &Op::name);
   auto body = std::make_shared<Graph>(*loop.body);
@@ -250,13 +250,11 @@ TEST(Lower, CollectivesOfTheModelAreRefused) {
   op.attributes = {{"axis", std::string("tensor")}, {"size", std::int64_t{4}}};
   op.origin = "layers.0";
   loop.body = body;
-  EXPECT_EQ(
-      message_of([&] { lower(step, table("gpipe", 2, 2)); }),
-      "graph @body: all_reduce is a collective of the model's, which no device can run\n"
-      "  axis \"tensor\" of 4 members\n"
-      "  made in layers.0\n"
-      "  hint: write the model for one device: pipeline.data and pipeline.zero spread it over several, with the collectives that this "
-      "needs");
+  EXPECT_EQ(message_of([&] { lower(step, table("gpipe", 2, 2)); }),
+            "graph @body: all_reduce is along axis \"tensor\" of 4 members, which the mesh does not have\n"
+            "  the mesh has no axes inside an actor\n"
+            "  made in layers.0\n"
+            "  hint: --mesh tensor=4");
 }
 
 TEST(Cut, PerceptronThatRecomputes) {

@@ -44,6 +44,15 @@ TEST(Dims, Gpt) {
   EXPECT_EQ(dims_of(*model("gpt", {{"tied", 0}})), blocks + "lm_head.weight: vocab embed\n");
 }
 
+TEST(Dims, Moe) {
+  const std::string moe = dims_of(*model("moe"));
+  EXPECT_EQ(moe.substr(moe.find("h.N.mlp.gate")),
+            "h.N.mlp.gate.weight: - embed\n"
+            "h.N.mlp.experts.c_fc.weight: experts embed mlp\nh.N.mlp.experts.c_fc.bias: experts mlp\n"
+            "h.N.mlp.experts.c_proj.weight: experts mlp embed\nh.N.mlp.experts.c_proj.bias: experts embed\n"
+            "ln_f.weight: embed\nln_f.bias: embed\n");
+}
+
 TEST(Dims, T5) {
   const auto attention = [](const std::string& path) {
     return path + ".q.weight: heads:4 embed\n" + path + ".k.weight: heads:4 embed\n" + path + ".v.weight: heads:4 embed\n" + path +

@@ -134,6 +134,71 @@ TEST(Gpt, RefusesWhatItCannotDo) {
             "model option \"gelu\" is \"tan\"\n  hint: use tanh or none");
 }
 
+TEST(Moe, HasAMixtureInPlaceOfEverySecondMlp) {
+  const std::string list = parameter_list(*model("moe", {{"layers", 2}, {"width", 8}, {"context", 16}, {"heads", 2}, {"experts", 3}}));
+  EXPECT_EQ(list.substr(list.find("h.0.mlp")),
+            "h.0.mlp.c_fc.weight: f32[8,32] normal 0.02, decay\n"
+            "h.0.mlp.c_fc.bias: f32[32] zeros\n"
+            "h.0.mlp.c_proj.weight: f32[32,8] normal 0.01, decay\n"
+            "h.0.mlp.c_proj.bias: f32[8] zeros\n"
+            "h.1.ln_1.weight: f32[8] ones\n"
+            "h.1.ln_1.bias: f32[8] zeros\n"
+            "h.1.attn.c_attn.weight: f32[8,24] normal 0.02, decay\n"
+            "h.1.attn.c_attn.bias: f32[24] zeros\n"
+            "h.1.attn.c_proj.weight: f32[8,8] normal 0.01, decay\n"
+            "h.1.attn.c_proj.bias: f32[8] zeros\n"
+            "h.1.ln_2.weight: f32[8] ones\n"
+            "h.1.ln_2.bias: f32[8] zeros\n"
+            "h.1.mlp.gate.weight: f32[3,8] normal 0.02, decay\n"
+            "h.1.mlp.experts.c_fc.weight: f32[3,8,32] normal 0.02, decay\n"
+            "h.1.mlp.experts.c_fc.bias: f32[3,32] zeros\n"
+            "h.1.mlp.experts.c_proj.weight: f32[3,32,8] normal 0.01, decay\n"
+            "h.1.mlp.experts.c_proj.bias: f32[3,8] zeros\n"
+            "ln_f.weight: f32[8] ones\n"
+            "ln_f.bias: f32[8] zeros\n");
+}
+
+TEST(Moe, MixesAsOftenAsAsked) {
+  const auto mixtures = [](double layers, double every) {
+    std::int64_t found = 0;
+    for (const ParameterSpec& spec : model("moe", {{"layers", layers}, {"every", every}, {"width", 8}, {"heads", 2}})->parameters())
+      found += spec.name.find("gate.weight") != std::string::npos;
+    return found;
+  };
+  EXPECT_EQ(mixtures(5, 1), 5);
+  EXPECT_EQ(mixtures(5, 2), 2);
+  EXPECT_EQ(mixtures(5, 6), 0);
+}
+
+// Room for ceil(1.25 * 2 * 8 / 3) = 7 of the 8 tokens in training, for all in generation.
+TEST(Moe, HasRoomForAsManyTokensAsItsFactorSays) {
+  const auto moe = model("moe", {{"layers", 1}, {"every", 1}, {"width", 4}, {"heads", 1}, {"experts", 3}, {"context", 16}, {"groups", 2}});
+  const auto rooms = [](const Graph& graph) {
+    std::vector<std::int64_t> out;
+    for (const Op& op : graph.ops)
+      if (op.name == "arange" && op.stage == "0") out.push_back(attribute<std::int64_t>(op, "end"));
+    return out;
+  };
+  EXPECT_EQ(rooms(body_of(gradient_step(*moe, 2, 16, 1))), (std::vector<std::int64_t>{7}));
+  EXPECT_EQ(rooms(body_of(evaluation_step(*moe, 2, 16, 1))), (std::vector<std::int64_t>{7}));
+  EXPECT_EQ(rooms(body_of(generation_step(*moe, 16))), (std::vector<std::int64_t>{16}));
+}
+
+TEST(Moe, RefusesWhatItCannotDo) {
+  EXPECT_EQ(message_of([] { model("moe", {{"experts", 1}}); }),
+            "a mixture of 1 expert\n  each token goes to two experts\n  hint: use 2 experts or more, or model \"gpt\"");
+  EXPECT_EQ(message_of([] { model("moe", {{"capacity_factor", 0}}); }),
+            "capacity_factor is 0.0\n  1.0 is room for all tokens if they spread equally\n  hint: give a number above 0");
+  EXPECT_EQ(message_of([] { model("moe", {{"balance", -1}}); }), "balance is -1.0\n  hint: give a number from 0 on");
+  EXPECT_EQ(message_of([] { gradient_step(*model("moe", {{"groups", 3}}), 2, 32, 1); }),
+            "32 tokens are not divisible by 3 groups\n  each group of a sample's tokens routes by itself\n"
+            "  hint: use a number of groups that divides the context");
+  EXPECT_EQ(message_of([] { gradient_step(*model("moe", {{"context", 16}}), 2, 32, 1); }),
+            "moe has 16 positions, but the batch is 32 tokens long\n  hint: raise the model's context, or shorten the sequences");
+  EXPECT_EQ(message_of([] { model("moe", {{"layers", 4}}, 5); }),
+            "model \"moe\" with 4 layers cannot be cut into 5 stages\n  hint: use 1 to 4 stages (actors times chunks)");
+}
+
 TEST(Reference, HasTheSizesOfTheComparison) {
   std::int64_t elements = 0;
   for (const ParameterSpec& spec : model("reference")->parameters()) elements += spec.type.elements();
@@ -142,7 +207,7 @@ TEST(Reference, HasTheSizesOfTheComparison) {
 }
 
 TEST(Models, MarkAsManyStagesAsAsked) {
-  for (const std::string name : {"gpt", "reference", "two-branch"}) {
+  for (const std::string name : {"gpt", "moe", "reference", "two-branch"}) {
     for (int stages = 1; stages <= 8; ++stages) {
       std::map<std::string, double> numbers = {{"width", 8}, {"heads", 2}};
       if (name != "two-branch") numbers["layers"] = 8;
@@ -239,7 +304,7 @@ TEST(Models, RefuseSizesThatDoNotFit) {
             "context 16 is not divisible by 5\n  each branch reads an equal stretch, the head predicts one\n  hint: use a context of 20");
   EXPECT_EQ(message_of([] { generation_step(*model("candle-uno"), 0); }),
             "this model does not continue a text\n  it has no logits of a next byte\n"
-            "  hint: generate with gpt, reference, mlp or two-branch");
+            "  hint: generate with gpt, moe, reference, mlp or two-branch");
 }
 
 TEST(Models, MarkLinearStages) {
@@ -265,9 +330,10 @@ TEST(TwoBranch, GivesEveryParameterAGradient) {
 }
 
 TEST(Registry, NamesTheNearest) {
-  EXPECT_EQ(message_of([] { model("gtp"); }),
-            "no model \"gtp\"\n  known: candle-uno, dlrm, gpt, mlp, multimodal, reference, resnet, t5, two-branch, vgg\n  hint: did you "
-            "mean \"gpt\"?");
+  EXPECT_EQ(
+      message_of([] { model("gtp"); }),
+      "no model \"gtp\"\n  known: candle-uno, dlrm, gpt, mlp, moe, multimodal, reference, resnet, t5, two-branch, vgg\n  hint: did you "
+      "mean \"gpt\"?");
   EXPECT_EQ(message_of([] { model("mlp", {{"widht", 8}}); }),
             "model \"mlp\" has no option \"widht\"\n  known: context, layers, vocabulary, width\n  hint: did you mean \"width\"?");
 }

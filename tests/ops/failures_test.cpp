@@ -71,6 +71,8 @@ TEST_F(Failures, Reductions) {
   EXPECT_EQ(rule_of([&] { sum(f32({2, 3}), {1, -1}); }), "sum: a dim stands twice");
   EXPECT_EQ(rule_of([&] { mean(i64({2})); }), "mean: operand 0 must be floating, not i64");
   EXPECT_EQ(rule_of([&] { amax(f32({2, 0}), {1}); }), "amax: nothing has no maximum");
+  EXPECT_EQ(rule_of([&] { cumsum(f32({2, 3}), 2); }), "cumsum: dim is outside the 2 dims of the operand");
+  EXPECT_EQ(cumsum(boolean({2}), 0).dtype(), DType::i64);
   EXPECT_EQ(rule_of([&] { add_n({f32({2}), f32({3})}); }), "add_n: operands must have one type");
   EXPECT_EQ(rule_of([&] { add_n({}); }), "add_n: takes at least one operand");
   EXPECT_EQ(sum(boolean({2})).dtype(), DType::i64);
@@ -213,6 +215,31 @@ TEST_F(Failures, EmbeddingAndLoss) {
   EXPECT_EQ(rule_of([&] { cross_entropy(f32({2, 3, 4}), i64({2})); }), "cross_entropy: needs floating logits[n, classes]");
   EXPECT_EQ(rule_of([&] { cross_entropy(f32({2, 3}), i64({3})); }), "cross_entropy: needs targets i64[n]");
   EXPECT_EQ(cross_entropy(bf16({2, 3}), i64({2})).dtype(), DType::f32);
+}
+
+TEST_F(Failures, LossInParts) {
+  const auto parts = [&](std::vector<std::int64_t> ends, std::int64_t begin) {
+    return rule_of([&] { emit("cross_entropy_parts", {f32({2, 7}), i64({2})}, {{"ends", ends}, {"begin", begin}}); });
+  };
+  EXPECT_EQ(parts({3, 7}, -1), "cross_entropy_parts: begin is negative");
+  for (const std::vector<std::int64_t>& ends : {std::vector<std::int64_t>{0, 7}, {3, 3, 7}, {7, 3}})
+    EXPECT_EQ(parts(ends, 0), "cross_entropy_parts: ends must grow, from 1 on");
+  for (const std::vector<std::int64_t>& ends : {std::vector<std::int64_t>{}, {3, 6}, {3, 8}})
+    EXPECT_EQ(parts(ends, 0), "cross_entropy_parts: the last end must be the number of classes");
+  EXPECT_EQ(rule_of([&] { emit("cross_entropy_parts", {f32({2, 7}), i64({3})}, {{"ends", std::vector<std::int64_t>{7}}}); }),
+            "cross_entropy_parts: needs targets i64[n]");
+  EXPECT_EQ(rule_of([&] { emit("cross_entropy_parts", {f32({2, 7}), i64({2})}); }), "cross_entropy_parts has no attribute \"ends\"");
+  const auto join = [&](Tensor of, Tensor targets, std::int64_t classes) {
+    return rule_of([&] { emit("cross_entropy_join", {of, targets}, {{"ignore_index", std::int64_t{-100}}, {"classes", classes}}); });
+  };
+  for (const Shape& shape : {Shape{2, 5}, Shape{2, 3, 5}, Shape{0, 2, 5}})
+    EXPECT_EQ(join(f32(shape), i64({5}), 7), "cross_entropy_join: needs parts[parts, 2, n]");
+  EXPECT_EQ(join(f32({3, 2, 5}), i64({6}), 7), "cross_entropy_join: needs targets i64[n]");
+  EXPECT_EQ(join(bf16({3, 2, 5}), i64({5}), 7), "cross_entropy_join: parts must be f32 or f64");
+  EXPECT_EQ(join(f32({3, 2, 5}), i64({5}), 0), "cross_entropy_join: classes must be positive");
+  const Attributes negative = {{"ignore_index", std::int64_t{-100}}, {"begin", std::int64_t{-1}}};
+  EXPECT_EQ(rule_of([&] { emit("cross_entropy_backward", {f32({}), f32({2, 7}), i64({2}), f32({2})}, negative); }),
+            "cross_entropy_backward: begin is negative");
 }
 
 TEST_F(Failures, Random) {

@@ -88,6 +88,36 @@ TEST(Layouts, SayWhereAPartLies) {
   EXPECT_EQ(rows.op.attributes.at("whole"), Attribute(std::int64_t{257}));
 }
 
+TEST(Layouts, OfLossesInParts) {
+  const Attributes ignored = {{"ignore_index", std::int64_t{-100}}};
+  const Layout classes = split_layout(1, 1, 257, 3), rows = split_layout(0, 1, 4, 3);
+  const Whole whole("cross_entropy", {f32({4, 257}), i64({4})}, ignored);
+  EXPECT_EQ(whole.row(0, rows, 3), "split 0, split 0 -> term, split 0");
+  EXPECT_EQ(whole.row(0, classes, 3), "none");
+  const Whole parts("cross_entropy_parts", {f32({4, 257}), i64({4})}, {{"ends", Integers{86, 172, 257}}});
+  EXPECT_EQ(parts.row(0, rows, 3), "split 0, split 0 -> split 2");
+  EXPECT_EQ(parts.row(0, classes, 3), "split 1, whole -> split 0");
+  EXPECT_EQ(parts.row(0, split_layout(1, 1, 257, 2), 2), "none") << "two members do not have three parts";
+  const Whole others("cross_entropy_parts", {f32({4, 257}), i64({4})}, {{"ends", Integers{85, 172, 257}}});
+  EXPECT_EQ(others.row(0, classes, 3), "none") << "the parts end elsewhere";
+  const Whole blocks("cross_entropy_parts", {f32({4, 8}), i64({4})}, {{"ends", Integers{4, 8}}});
+  EXPECT_EQ(blocks.row(0, split_layout(1, 2, 4, 2)), "none") << "a member's classes are no range";
+  const Whole last = parts.local(classes, 3, 2);
+  EXPECT_EQ(last.operands[0], f32({4, 85}));
+  EXPECT_EQ(last.op.attributes, (Attributes{{"begin", std::int64_t{172}}, {"ends", Integers{85}}}));
+  EXPECT_EQ(last.results[0], f32({1, 2, 4}));
+  EXPECT_EQ(parts.local(rows, 3, 2).op.attributes, parts.op.attributes);
+  const Whole join("cross_entropy_join", {f32({3, 2, 4}), i64({4})},
+                   {{"ignore_index", std::int64_t{-100}}, {"classes", std::int64_t{257}}});
+  EXPECT_EQ(join.row(0, split_layout(0, 1, 3, 3), 3), "none");
+  EXPECT_EQ(join.row(0, split_layout(2, 1, 4, 3), 3), "split 2, split 0 -> term, split 0");
+  const Whole backward("cross_entropy_backward", {f32({}), f32({4, 257}), i64({4}), f32({4})}, ignored);
+  EXPECT_EQ(backward.row(1, classes, 3), "whole, split 1, whole, whole -> split 1");
+  EXPECT_EQ(backward.row(1, split_layout(0, 1, 4, 2)), "whole, split 0, split 0, split 0 -> split 0");
+  const Whole even("cross_entropy_backward", {f32({}), f32({4, 8}), i64({4}), f32({4})}, ignored);
+  EXPECT_EQ(even.row(1, split_layout(1, 2, 4, 2)), "none") << "a member's classes are no range";
+}
+
 TEST(Layouts, OfResultsThatNoOperandHas) {
   const Whole backward("embedding_dense_backward", {f32({4, 3, 6}), i64({4, 3})}, {{"num_weights", std::int64_t{7}}});
   const auto row_of = [&](const Layout& split) { return Whole::text(layout_row_of_result(backward.site(2), 0, split)); };

@@ -52,6 +52,26 @@ TEST(CutBody, AJoinOverStagesIsATermOfEach) {
             "sum F0, F1 -> result 0 (f32[])\n");
 }
 
+// A task of no ops adds what a collective made; where another op follows the collective, its task does.
+TEST(CutBody, CollectivesAddToNothing) {
+  const std::string sum =
+      "%0: f32[2,3] = mul(%x, %w) {stage=\"a\"}"
+      "%1: f32[] = sum(%0) {dim=[0, 1], keepdim=false, stage=\"a\"}"
+      "%2: f32[] = all_reduce(%1) {axis=\"tensor\", size=2, stage=\"a\"}";
+  const std::string flows =
+      "data %0 (f32[2,3]) -> F0\n"
+      "invariant %1 (f32[3]) -> F0\n"
+      "edge F0 -> F0.1 (f32[])\n"
+      "edge F0.1 -> F0.2 (f32[])\n"
+      "sum F0.2 -> result 0 (f32[])\n";
+  const StageDag alone = cut_of(sum + " return %2\n");
+  EXPECT_EQ(flows_of(alone), flows);
+  EXPECT_TRUE(alone.tasks.back().graph.ops.empty());
+  const StageDag followed = cut_of(sum + "%3: f32[] = neg(%2) {stage=\"a\"} return %3\n");
+  EXPECT_EQ(flows_of(followed), flows);
+  EXPECT_EQ(followed.tasks.back().graph.ops.size(), 1u);
+}
+
 TEST(CutBody, ValuesWithTheSameReadersAreOneBundle) {
   EXPECT_EQ(flows_of(cut_of("%0: f32[2,3] = mul(%x, %w) {stage=\"a\"}"
                             "%1: f32[2,3] = exp(%0) {stage=\"a\"}"

@@ -135,6 +135,7 @@ void reduction_cases(Family family) {
   reduction("sum", sum);
   reduction("mean", mean);
   reduction("amax", amax);
+  for (const int dim : {0, 1, -1}) family.add("cumsum", [&](CaseMaker& m) { return Tensors{cumsum(m.input(m.shape(3)), dim)}; });
   family.add("add_n", [](CaseMaker& m) {
     const Shape shape = m.shape(2);
     const Tensor a = m.input(shape), b = m.input(shape);

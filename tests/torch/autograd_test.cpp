@@ -119,6 +119,7 @@ const std::map<std::string, Function>& functions() {
       {"sum", [](O op, X x) -> Tensors { return {x[0].sum(dims(op, x[0]), keepdim(op))}; }},
       {"mean", [](O op, X x) -> Tensors { return {x[0].mean(dims(op, x[0]), keepdim(op))}; }},
       {"amax", [](O op, X x) -> Tensors { return {x[0].amax(dims(op, x[0]), keepdim(op))}; }},
+      {"cumsum", [](O op, X x) -> Tensors { return {x[0].cumsum(integer(op, "dim"))}; }},
       {"add_n",
        [](O, X x) -> Tensors {
          T sum = x[0];

@@ -5,16 +5,17 @@
 
 #include "base/text.h"
 #include "config/compile.h"
-#include "devices/thread_lanes.h"
-#include "driver/thread_cluster.h"
 #include "models/registry.h"
 #include "penstock/error.h"
 #include "penstock/step.h"
 #include "support/random_schedule.h"
-#include "torch/executor.h"
+#include "torch/run_step.h"
 
 namespace penstock {
 namespace {
+
+using test::sequential_step;
+using test::step_of;
 
 // 56 sequences: divisible into 4, 7 and 8 micro-batches; 8 layers: 4 actors times 2 chunks.
 Config small(const std::string& model, const std::vector<std::string>& settings) {
@@ -24,33 +25,6 @@ Config small(const std::string& model, const std::vector<std::string>& settings)
   overrides.push_back(parse_override(model == "gpt" ? "layers=8" : "layers=3"));
   for (const std::string& setting : settings) overrides.push_back(parse_override(setting));
   return load_config("", overrides, builtin_models());
-}
-
-// On lanes the devices wait by themselves.
-StepGradients step_of(const Config& config, const Prepared& prepared, const Program& program, bool on_lanes = false) {
-  const auto data = std::make_shared<RandomBatch>(data_of(config, *prepared.model), vocabulary_of(config));
-  ExecutorFactory executor = torch_executor_factory();
-  ClusterOptions options;
-  if (on_lanes) {
-    std::vector<std::shared_ptr<DeviceLanes>> lanes;
-    for (std::size_t d = 0; d < program.devices.size(); ++d) lanes.push_back(make_thread_lanes(d, std::chrono::microseconds(50)));
-    executor = [lanes](int device) { return make_lane_executor(make_torch_executor(), lanes[static_cast<std::size_t>(device)]); };
-    options.wrap = [lanes](int device, std::unique_ptr<Transport> inner) {
-      return make_lane_transport(std::move(inner), lanes[static_cast<std::size_t>(device)]);
-    };
-  }
-  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), executor, data, options);
-  cluster->load(program);
-  StateSource state;
-  state.seed = config.train.seed;
-  state.parameters = prepared.parameters;
-  cluster->set_state(state);
-  return step_gradients(program, *cluster, prepared.parameters, config.train.seed);
-}
-
-StepGradients sequential_step(const Config& config, std::int64_t microbatches = 1) {
-  const Prepared prepared = prepare_sequential(config, builtin_models(), microbatches);
-  return step_of(config, prepared, compile_gradients(config, prepared));
 }
 
 // Nothing where the schedule refuses these numbers.
@@ -238,6 +212,7 @@ TEST(Check, ModelsOfBranchesAndOfImages) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> models = {
       {"candle-uno", {"branches=3", "layers=2", "width=8"}},
       {"dlrm", {"branches=3", "layers=2", "width=8", "rows=10"}},
+      {"moe", {"layers=4", "width=8", "heads=2", "context=16", "vocabulary=32"}},
       {"multimodal", {"branches=3", "width=8", "context=16", "vocabulary=32"}},
       {"resnet", {"width=2"}},
       {"t5", {"width=8", "heads=2", "context=16", "vocabulary=32"}},

@@ -7,7 +7,10 @@
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/text.h"
+#include "support/errors.h"
 #include "support/random_ops.h"
 #include "torch/run_graph.h"
 
@@ -205,6 +208,56 @@ TEST(Kernels, DropoutDoesNotDependOnMicrobatching) {
     return test::run_graph(graph, {x.view({6, 105}), key, rows})[0].ne(0);
   };
   EXPECT_TRUE(mask_in("f32").equal(mask_in("f64"))) << "our loops draw the same bits";
+}
+
+// Three parts of 7 classes, the second all -inf in one row, against the whole; class 2 is ignored.
+TEST(Kernels, OfALossInPartsEqualTheWhole) {
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(concat("seed ", seed));
+  std::mt19937_64 random(seed);
+  for (const auto& [dtype, tolerance] : {std::pair("f64", 1e-14), std::pair("f32", 1e-6), std::pair("bf16", 1e-2)}) {
+    const std::string statistic = dtype == std::string("f64") ? "f64" : "f32";
+    std::string text = R"(penstock graph 1
+      graph @g(%x: D[9,7], %t: i64[9], %d: S[]) -> (S[], S[9], D[9,7], S[], S[9], D[9,7]) {
+        %0: S[], %1: S[9] = cross_entropy(%x, %t) {ignore_index=2}
+        %2: D[9,7] = cross_entropy_backward(%d, %x, %t, %1) {ignore_index=2}
+        %3: S[3,2,9] = cross_entropy_parts(%x, %t) {ends=[3, 5, 7]}
+        %4: S[], %5: S[9] = cross_entropy_join(%3, %t) {classes=7, ignore_index=2}
+        %6: D[9,3] = slice(%x) {dim=1, end=3, start=0, step=1}
+        %7: D[9,4] = slice(%x) {dim=1, end=7, start=3, step=1}
+        %8: D[9,3] = cross_entropy_backward(%d, %6, %t, %5) {ignore_index=2}
+        %9: D[9,4] = cross_entropy_backward(%d, %7, %t, %5) {begin=3, ignore_index=2}
+        %10: D[9,7] = cat(%8, %9) {dim=1}
+        return %0, %1, %2, %4, %5, %10
+      })";
+    for (std::size_t at; (at = text.find("D[")) != std::string::npos;) text.replace(at, 1, dtype);
+    for (std::size_t at; (at = text.find("S[")) != std::string::npos;) text.replace(at, 1, statistic);
+    const Graph graph = parse_graph(text);
+    const T x = test::random_tensor(random, graph.type(graph.inputs[0]), -9, 9), t = at::arange(9).fmod(7);
+    x[1].narrow(0, 3, 2).fill_(-INFINITY);
+    const std::vector<T> out = test::run_graph(graph, {x, t, test::random_tensor(random, graph.type(graph.inputs[2]))});
+    for (std::size_t i : {0, 1, 2}) EXPECT_LT(test::relative_difference(out[i + 3], out[i]), tolerance) << dtype << ", output " << i;
+    EXPECT_TRUE(out[5][2].eq(0).all().item().toBool()) << "an ignored row has no gradient";
+    // A row without any number has no loss; nor is a NaN of one part hidden by the others.
+    x[1].fill_(-INFINITY);
+    EXPECT_TRUE(test::run_graph(graph, {x, t, out[0]})[3].isnan().item().toBool());
+    x[1].fill_(1);
+    x[1][4].fill_(NAN);
+    EXPECT_TRUE(test::run_graph(graph, {x, t, out[0]})[3].isnan().item().toBool());
+  }
+}
+
+TEST(Kernels, OfALossInPartsRefuseTargetsOfNoClass) {
+  const char* text = R"(penstock graph 1
+    graph @g(%x: f32[3,2,2], %t: i64[2]) -> (f32[]) {
+      %0: f32[], %1: f32[2] = cross_entropy_join(%x, %t) {classes=7, ignore_index=9}
+      return %0
+    })";
+  const T x = at::full({3, 2, 2}, 1.0, at::kFloat), t = at::full({2}, 9, at::kLong);
+  EXPECT_EQ(test::run_graph(text, {x, t})[0].item().toDouble(), 0);
+  for (const std::int64_t target : {-1, 7})
+    EXPECT_EQ(test::message_of([&] { test::run_graph(text, {x, at::full({2}, target, at::kLong)}); }),
+              concat("cross_entropy: target ", target, " is outside its 7 classes\n  hint: targets to leave out are 9"));
 }
 
 }  // namespace

@@ -13,11 +13,14 @@
 #include "ops/layouts.h"
 #include "support/errors.h"
 #include "torch/op_samples.h"
+#include "torch/parts.h"
 #include "torch/run_graph.h"
 
 namespace penstock {
 namespace {
 
+using test::cut;
+using test::joined;
 using test::OpSample;
 using Tensors = std::vector<at::Tensor>;
 using Types = std::span<const TensorType>;
@@ -88,32 +91,6 @@ std::vector<LayoutRow> listed_rows(const TypedOp& op, std::int64_t members) {
       add(row);
     }
   return out;
-}
-
-// The tensor's split dim as two: blocks, and what is in a block.
-at::Tensor in_blocks(const at::Tensor& x, const Layout& split) {
-  Shape shape = x.sizes().vec();
-  shape[static_cast<std::size_t>(split.dim)] /= split.outer;
-  shape.insert(shape.begin() + split.dim, split.outer);
-  return x.reshape(shape);
-}
-
-// What a member has of a tensor.
-at::Tensor cut(const at::Tensor& x, const Layout& layout, std::int64_t members, std::int64_t member) {
-  if (!layout.is_split()) return x;
-  const at::Tensor blocks = in_blocks(x, layout);
-  const LayoutRange range = range_of(layout, blocks.size(layout.dim + 1), members, member);
-  return blocks.narrow(layout.dim + 1, range.begin, range.size()).flatten(layout.dim, layout.dim + 1).contiguous();
-}
-
-at::Tensor joined(const Tensors& parts, const Layout& layout) {
-  at::Tensor out = parts[0];
-  if (layout.is_term())
-    for (std::size_t m = 1; m < parts.size(); ++m) out = out + parts[m];
-  if (!layout.is_split()) return out;
-  Tensors blocks;
-  for (const at::Tensor& x : parts) blocks.push_back(in_blocks(x, layout));
-  return at::cat(blocks, layout.dim + 1).flatten(layout.dim, layout.dim + 1);
 }
 
 Tensors run(const TypedOp& op, const Tensors& operands) {
@@ -314,6 +291,8 @@ TEST_F(LayoutRows, OfLinearOpsKeepTerms) {
   const std::set<std::string> expected = {"add",
                                           "add_n",
                                           "cat",
+                                          "constrain",
+                                          "cumsum",
                                           "div",
                                           "expand",
                                           "mean",

@@ -17,8 +17,8 @@
 namespace penstock {
 namespace {
 
-Config small(const std::string& schedule, const std::string& chunks) {
-  std::vector<Override> overrides;
+Config small(const std::string& schedule, const std::string& chunks, const std::string& mesh) {
+  std::vector<Override> overrides = parse_mesh(mesh);
   for (const std::string& setting : {"schedule=" + schedule, "chunks=" + chunks, std::string("layers=4"), std::string("width=64"),
                                      std::string("context=64"), std::string("batch=16")})
     overrides.push_back(parse_override(setting));
@@ -28,12 +28,13 @@ Config small(const std::string& schedule, const std::string& chunks) {
 struct Case {
   std::string schedule, chunks = "1";
   bool offloads = false;
+  std::string mesh = "pipe=2", name = "";
 };
 
 class MeasuredSteps : public testing::TestWithParam<Case> {};
 
 TEST_P(MeasuredSteps, ReplayGivesTheRecordedStepTime) {
-  const Config config = small(GetParam().schedule, GetParam().chunks);
+  const Config config = small(GetParam().schedule, GetParam().chunks, GetParam().mesh);
   Prepared prepared = prepare(config, builtin_models());
   test::Random random(1);
   if (GetParam().offloads) prepared.schedule = test::with_host_copies(random, prepared.schedule, 1);
@@ -59,9 +60,9 @@ TEST_P(MeasuredSteps, ReplayGivesTheRecordedStepTime) {
 
 INSTANTIATE_TEST_SUITE_P(Schedules, MeasuredSteps,
                          testing::Values(Case{"sequential"}, Case{"gpipe"}, Case{"1f1b"}, Case{"interleaved-1f1b", "2"}, Case{"zb-h1"},
-                                         Case{"gpipe", "1", true}),
+                                         Case{"gpipe", "1", true}, Case{"1f1b", "1", false, "pipe=2,tensor=2", "_tensors"}),
                          [](const auto& test) {
-                           return join(split(test.param.schedule, '-'), "_") + (test.param.offloads ? "_offloading" : "");
+                           return join(split(test.param.schedule, '-'), "_") + (test.param.offloads ? "_offloading" : "") + test.param.name;
                          });
 
 }  // namespace

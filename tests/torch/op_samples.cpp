@@ -65,6 +65,8 @@ void reductions(Samples& s) {
     for (const Integers& dims : {Integers{}, {1}, {0, -1}})
       for (const bool keepdim : {false, true}) add(s, name, {f({6, 5, 7})}, {{"dim", dims}, {"keepdim", keepdim}});
   add(s, "sum", {bools({6, 5})}, {{"dim", Integers{0}}});
+  for (const std::int64_t dim : {0, 1, -1}) add(s, "cumsum", {f({6, 5, 7})}, {{"dim", dim}});
+  add(s, "cumsum", {bools({6, 5})}, {{"dim", std::int64_t{0}}});
   add(s, "add_n", {f({6, 5}), f({6, 5}), f({6, 5})});
 }
 
@@ -157,6 +159,17 @@ void networks(Samples& s) {
   const Attributes ignored = {{"ignore_index", std::int64_t{1}}};
   add(s, "cross_entropy", {f({6, 4}), integers({6}, 4)}, ignored);
   add(s, "cross_entropy_backward", {f({}), f({6, 4}), integers({6}, 4), positive({6})}, ignored);
+  const auto with = [&](const char* name, Attribute value) {
+    Attributes attributes = ignored;
+    attributes[name] = std::move(value);
+    return attributes;
+  };
+  add(s, "cross_entropy_backward", {f({}), f({6, 4}), integers({6}, 9), positive({6})}, with("begin", std::int64_t{3}));
+  add(s, "cross_entropy_join", {f({3, 2, 6}), integers({6}, 4)}, with("classes", std::int64_t{4}));
+  for (const Integers& ends : {Integers{3, 5}, Integers{3, 5, 7}, Integers{7}}) {
+    add(s, "cross_entropy_parts", {f({6, ends.back()}), integers({6}, 7)}, {{"ends", ends}});
+    add(s, "cross_entropy_parts", {f({6, ends.back()}), integers({6}, 9)}, {{"ends", ends}, {"begin", std::int64_t{2}}});
+  }
   add(s, "dropout", {f({6}), integers({}, 1000), integers({6}, 100)}, {{"p", 0.4}});
   add(s, "dropout", {f({4, 6, 5}), integers({}, 1000), integers({4}, 100)}, {{"p", 0.4}});
   add(s, "dropout", {f({3, 2, 41}), integers({}, 1000), integers({3}, 100)}, {{"p", 0.4}});
@@ -184,7 +197,7 @@ void collectives(Samples& s) {
     attributes[name] = std::int64_t{1};
     return attributes;
   };
-  add(s, "all_reduce", {f({6, 4, 5})}, axis);
+  for (const char* name : {"all_reduce", "reduce_gradient"}) add(s, name, {f({6, 4, 5})}, axis);
   for (const char* name : {"all_gather", "reduce_scatter", "all_to_all"}) add(s, name, {f({6, 4, 5})}, with("dim"));
   for (const char* name : {"broadcast", "keep_member"}) add(s, name, {f({6, 4, 5})}, with("root"));
 }

@@ -105,6 +105,13 @@ TEST_P(VectorTest, KeepsNanAndInfinity) {
   EXPECT_TRUE(std::isnan(kernels().cross_entropy(logits, targets, nullptr, {1, 3}, -100)));
   EXPECT_FALSE(std::isfinite(kernels().cross_entropy(logits + 3, targets, nullptr, {1, 3}, -100)));
   EXPECT_NEAR(kernels().cross_entropy(logits + 6, targets, nullptr, {1, 3}, -100), std::log(1 + std::exp(1.0)), 1e-6);
+  // A logsumexp of nothing but -inf is that, and hides no NaN.
+  const float rows[] = {-inf, -inf, -inf, -inf, nan, -inf, nan, nan, nan, 1, nan, -inf, -inf, 2, -inf};
+  float sums[5];
+  kernels().logsumexp(rows, sums, {5, 3});
+  EXPECT_EQ(sums[0], -inf);
+  for (int r : {1, 2, 3}) EXPECT_TRUE(std::isnan(sums[r])) << r;
+  EXPECT_EQ(sums[4], 2);
 }
 
 TEST_P(VectorTest, Rows) {
@@ -173,9 +180,17 @@ TEST_P(VectorTest, CrossEntropy) {
     T expected = at::softmax(wide(logits), 1) * 0.5;
     for (std::int64_t r = 0; r < 5; ++r) targets[r] < 0 ? expected[r].zero_() : expected[r][targets[r]].sub_(0.5);
     for (const float* known : {static_cast<const float*>(floats(logsumexp)), static_cast<const float*>(nullptr)}) {
-      kernels().cross_entropy_backward(floats(logits), targets, known, floats(d), {5, classes}, -100, 0.5f);
+      kernels().cross_entropy_backward(floats(logits), targets, known, floats(d), {5, classes}, -100, 0, 0.5f);
       EXPECT_LT((wide(d) - expected).abs().max().item().toDouble(), 2e-6) << classes;
     }
+    const T sums = at::empty({5});
+    kernels().logsumexp(floats(logits), floats(sums), {5, classes});
+    EXPECT_TRUE(sums.equal(logsumexp)) << classes;
+    // The same classes counted from 7; the last row's target is another one.
+    const std::int64_t shifted[] = {7, classes + 6, -100, classes / 2 + 7, 6};
+    expected[4] = at::softmax(wide(logits[4]), 0) * 0.5;
+    kernels().cross_entropy_backward(floats(logits), shifted, floats(logsumexp), floats(d), {5, classes}, -100, 7, 0.5f);
+    EXPECT_LT((wide(d) - expected).abs().max().item().toDouble(), 2e-6) << classes;
   }
 }
 

@@ -49,6 +49,45 @@ def gpt_loss(p, batch, model):
     return token_loss(gpt(p, batch["tokens"], model), batch["targets"])
 
 
+# The mixtures' parts are sums over all tokens, and are divided as the loss by the number of targets that count.
+def moe_loss(p, batch, model):
+    penalties = []
+
+    def feed(x, i):
+        if (i + 1) % int(model["every"]) != 0:
+            return gpt_mlp(p, x, i)
+        y, penalty = mixture(p, x, f"h.{i}.mlp", model)
+        penalties.append(penalty)
+        return y
+
+    loss = token_loss(gpt(p, batch["tokens"], model, feed), batch["targets"])
+    return loss + sum(penalties) / (batch["targets"] != -100).sum()
+
+
+# Token by token: an expert takes the first choices first, and so many that it has no room.
+def mixture(p, x, path, model):
+    experts, tokens = int(model["experts"]), x.shape[1] // int(model["groups"])
+    capacity = math.ceil(model["capacity_factor"] * 2 * tokens / experts)
+    groups = []
+    penalty = 0
+    for group in x.unflatten(1, (-1, tokens)).flatten(0, 1):
+        probabilities = (group @ p[f"{path}.gate.weight"].T).softmax(-1)
+        best, chosen = probabilities.topk(2)
+        gates, used, rows = best / best.sum(-1, keepdim=True), [0] * experts, [0] * tokens
+        for choice in range(2):
+            for t in range(tokens):
+                expert = chosen[t, choice].item()
+                used[expert] += 1
+                if used[expert] <= capacity:
+                    weights = [p[f"{path}.experts.{name}"][expert] for name in ["c_fc.weight", "c_fc.bias", "c_proj.weight", "c_proj.bias"]]
+                    hidden = functional.gelu(group[t] @ weights[0] + weights[1], approximate="tanh")
+                    rows[t] = rows[t] + gates[t, choice] * (hidden @ weights[2] + weights[3])
+        groups.append(torch.stack([row + torch.zeros_like(group[0]) for row in rows]))
+        first = functional.one_hot(chosen[:, 0], experts).double().mean(0)
+        penalty = penalty + model["balance"] * tokens * experts * (first * probabilities.mean(0)).sum()
+    return torch.stack(groups).reshape(x.shape), penalty
+
+
 def two_branch_loss(p, batch, model):
     return token_loss(two_branch(p, batch["tokens"], model), batch["targets"])
 
@@ -180,7 +219,14 @@ def resnet_loss(p, batch, model):
     return sum(functional.cross_entropy(resnet(p, image, model), label) for image, label in parts) / 4
 
 
-def gpt(p, tokens, model):
+def gpt_mlp(p, x, i):
+    inner = functional.gelu(x @ p[f"h.{i}.mlp.c_fc.weight"] + p[f"h.{i}.mlp.c_fc.bias"], approximate="tanh")
+    return inner @ p[f"h.{i}.mlp.c_proj.weight"] + p[f"h.{i}.mlp.c_proj.bias"]
+
+
+def gpt(p, tokens, model, feed=None):
+    feed = feed or (lambda x, i: gpt_mlp(p, x, i))
+
     def norm(x, name):
         return functional.layer_norm(x, x.shape[-1:], p[f"{name}.weight"], p[f"{name}.bias"])
 
@@ -190,8 +236,7 @@ def gpt(p, tokens, model):
     x = p["wte.weight"][tokens] + p["wpe.weight"][: tokens.shape[1]]
     for i in range(int(model["layers"])):
         x = x + conv(attention(conv(norm(x, f"h.{i}.ln_1"), f"h.{i}.attn.c_attn"), int(model["heads"])), f"h.{i}.attn.c_proj")
-        inner = functional.gelu(conv(norm(x, f"h.{i}.ln_2"), f"h.{i}.mlp.c_fc"), approximate="tanh")
-        x = x + conv(inner, f"h.{i}.mlp.c_proj")
+        x = x + feed(norm(x, f"h.{i}.ln_2"), i)
     return norm(x, "ln_f") @ p["wte.weight"].T
 
 
@@ -229,6 +274,11 @@ class Gradients(unittest.TestCase):
 
     def test_gpt(self):
         self.compare(gpt_loss, "gpt", "width=32", "heads=2", "context=16", "schedule=zb-h1", "microbatches=4")
+
+    def test_moe(self):
+        sizes = ["width=16", "heads=2", "context=16", "balance=0.5", "capacity_factor=0.75"]
+        self.compare(moe_loss, "moe", *sizes, "groups=2", "experts=3", "schedule=zb-h1", "microbatches=4")
+        self.compare(moe_loss, "moe", *sizes, "schedule=1f1b", "expert=2", "microbatches=2")
 
     def test_two_branch(self):
         self.compare(

@@ -1,0 +1,48 @@
+// What GPT-2 shares with models that differ from it in what stands in place of its MLPs.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/trace.h"
+
+namespace penstock {
+
+struct GptConfig {
+  std::string model;
+  std::int64_t layers, width, heads, context, vocabulary, stages;
+  double dropout;
+  bool tied;
+  std::string gelu;
+  DType compute, master;
+  double deviation = 0.02;
+  // Deviation of the projections that end a block's two branches: all branches of all blocks share the variance.
+  double last_deviation() const;
+};
+// Throws Error for sizes that do not fit.
+GptConfig gpt_config(const std::string& model, const ModelOptions& options);
+// The options that gpt_config reads, with their defaults.
+std::map<std::string, double> gpt_numbers();
+std::map<std::string, std::string> gpt_words();
+
+enum class Purpose : std::uint8_t { training, evaluation, generation };
+
+// The second branch of a block: between its norm and its dropout.
+struct Fed {
+  Tensor y;
+  Tensor penalty;  // to be added to the summed loss, a scalar of the master dtype; may be none
+};
+class FeedForward {
+ public:
+  virtual ~FeedForward() = default;
+  virtual Fed operator()(const Parameters& p, Tensor x, Purpose purpose) const = 0;
+};
+// Appends the parameters of layer `layer`'s branch, of this path, to `specs`.
+using MakeFeedForward = std::function<std::unique_ptr<FeedForward>(std::vector<ParameterSpec>&, std::string path, std::int64_t layer)>;
+
+std::unique_ptr<FeedForward> gpt_mlp(std::vector<ParameterSpec>& specs, const std::string& path, const GptConfig& config);
+std::unique_ptr<Model> make_gpt(const GptConfig& config, const MakeFeedForward& make);
+
+}  // namespace penstock

@@ -1,0 +1,54 @@
+"""Actors whose tensors are split over axes: the same gradients over Gloo, and checkpoints that move between meshes."""
+
+import json
+import unittest
+
+from support import SMALL, ProgramTest, run, run_all
+
+# Neither the axes nor 64 bytes divide all of it.
+MODEL = ["--dtype", "f64", "--set", "model.layers=4", "--set", "heads=4", "--set", "vocabulary=257"]
+MESH = "pipe=2,data=2,tensor=2"
+
+
+class Axes(ProgramTest):
+    def losses(self, out):
+        return [json.loads(line)["loss"] for line in (self.folder / out / "metrics.jsonl").read_text().splitlines()]
+
+    def assert_losses(self, out, expected):
+        for found, loss in zip(self.losses(out), expected, strict=True):
+            self.assertAlmostEqual(found, loss, delta=1e-9 * abs(loss), msg=out)
+
+    def test_check_over_gloo(self):
+        cases = [("pipe=2,tensor=2", "--schedule", name) for name in ("1f1b", "zb-h1")]
+        cases += [("pipe=2,tensor=2", "--schedule", "1f1b", "--set", "layout.sequence=tensor", "--set", "dropout=0.1")]
+        cases += [("pipe=2,context=2", "--schedule", "1f1b")]
+        for mesh, *more in cases:
+            arguments = ["check", *SMALL, *MODEL, "--backend", "gloo", "--mesh", mesh, "--json", *more]
+            results = run_all(4, *arguments)
+            for rank, result in enumerate(results):
+                self.assertEqual(result.code, 0, f"{mesh} {more}, rank {rank}: {result.err}")
+            self.assertTrue(results[0].json()["equal"], (mesh, more))
+
+    def test_checkpoints_move_between_meshes(self):
+        sizes = [*MODEL, "--batch", 16, "--microbatches", 2]
+        self.train("whole", 6, *sizes, "--set", "checkpoint_every=3", "--mesh", MESH)
+        expected = self.losses("whole")
+        self.train("alone", 6, *sizes, "--set", "checkpoint_every=3", "--mesh", "pipe=1", "--schedule", "sequential")
+        self.assert_losses("alone", expected)
+        meshes = [["pipe=2,tensor=1"], ["pipe=2,tensor=4"], ["pipe=4,tensor=2"], ["pipe=2,data=2,tensor=2", "--set", "zero=3"],
+                  ["pipe=1,tensor=3"], ["pipe=2,tensor=2", "--set", "layout.sequence=tensor"]]
+        for number, (mesh, *more) in enumerate(meshes):
+            out = f"resumed-{number}"
+            resumed = run("train", "--resume", self.folder / "whole" / "checkpoint-3", "--out", self.folder / out, "--mesh", mesh, *more)
+            self.assertEqual(resumed.code, 0, f"{mesh}: {resumed.err}")
+            self.assert_losses(out, expected[3:])
+        # And back, from shares of parts.
+        back = run("train", "--resume", self.folder / "resumed-3" / "checkpoint-6", "--out", self.folder / "back", "--mesh", MESH,
+                   "--set", "steps=7")
+        self.assertEqual(back.code, 0, back.err)
+        self.train("long", 7, *sizes, "--mesh", MESH)
+        self.assert_losses("back", self.losses("long")[6:])
+
+
+if __name__ == "__main__":
+    unittest.main()

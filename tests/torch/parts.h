@@ -1,0 +1,17 @@
+// What the members of an axis have of a tensor.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "penstock/layout.h"
+
+namespace penstock::test {
+
+// What a member has of a tensor that is whole or split.
+at::Tensor cut(const at::Tensor& x, const Layout& layout, std::int64_t members, std::int64_t member);
+// The tensor of which the members have these.
+at::Tensor joined(const std::vector<at::Tensor>& parts, const Layout& layout);
+
+}  // namespace penstock::test

@@ -1,0 +1,36 @@
+#include "torch/run_step.h"
+
+#include "devices/thread_lanes.h"
+#include "driver/thread_cluster.h"
+#include "models/registry.h"
+#include "torch/executor.h"
+
+namespace penstock::test {
+
+StepGradients step_of(const Config& config, const Prepared& prepared, const Program& program, bool on_lanes) {
+  const auto data = std::make_shared<RandomBatch>(data_of(config, *prepared.model), vocabulary_of(config));
+  ExecutorFactory executor = torch_executor_factory();
+  ClusterOptions options;
+  if (on_lanes) {
+    std::vector<std::shared_ptr<DeviceLanes>> lanes;
+    for (std::size_t d = 0; d < program.devices.size(); ++d) lanes.push_back(make_thread_lanes(d, std::chrono::microseconds(50)));
+    executor = [lanes](int device) { return make_lane_executor(make_torch_executor(), lanes[static_cast<std::size_t>(device)]); };
+    options.wrap = [lanes](int device, std::unique_ptr<Transport> inner) {
+      return make_lane_transport(std::move(inner), lanes[static_cast<std::size_t>(device)]);
+    };
+  }
+  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), executor, data, options);
+  cluster->load(program);
+  StateSource state;
+  state.seed = config.train.seed;
+  state.parameters = prepared.parameters;
+  cluster->set_state(state);
+  return step_gradients(program, *cluster, prepared.parameters, config.train.seed);
+}
+
+StepGradients sequential_step(const Config& config, std::int64_t microbatches) {
+  const Prepared prepared = prepare_sequential(config, builtin_models(), microbatches);
+  return step_of(config, prepared, compile_gradients(config, prepared));
+}
+
+}  // namespace penstock::test

@@ -1,0 +1,17 @@
+// One step of a configuration on threads, as `penstock check` runs it.
+#pragma once
+
+#include <cstdint>
+
+#include "config/compile.h"
+#include "driver/check.h"
+
+namespace penstock::test {
+
+// `on_lanes`: the devices wait by themselves.
+StepGradients step_of(const Config& config, const Prepared& prepared, const Program& program, bool on_lanes = false);
+
+// The step that all others are compared with.
+StepGradients sequential_step(const Config& config, std::int64_t microbatches = 1);
+
+}  // namespace penstock::test
