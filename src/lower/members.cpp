@@ -23,9 +23,9 @@ namespace {
 // One member's step while the axes are worked on, one after the other.
 struct MemberStep {
   Graph step;
-  std::vector<std::int64_t> place;         // along the axes so far, in the mesh's order
-  std::vector<bool> is_copy;               // by state: a member of a lower place has the same
-  std::vector<std::uint32_t> uneven = {};  // by result of the loop: StagedStep's
+  std::vector<std::int64_t> place;        // along the axes so far, in the mesh's order
+  std::vector<bool> is_copy;              // by state: a member of a lower place has the same
+  std::vector<std::uint32_t> apart = {};  // by result of the loop: StagedStep's
 };
 
 // The dims' layout for one axis. Throws Error where the axis is to split two of them, or more ways than there are units.
@@ -59,18 +59,19 @@ AxisWishes wishes_of(const LayoutAxis& axis, const Graph& step, const std::map<s
   return out;
 }
 
-// Notes the loop's results of which the members have parts of different sizes.
-void note_uneven(const GraphLayouts& layouts, const AxisWishes& wishes, MemberStep& out) {
+// Notes the loop's results of which the members have parts of different sizes; `all_parts`: those of which they have parts at all, which
+// must not lie beside what is summed whole over devices, and then along another axis.
+void note_apart(const GraphLayouts& layouts, const AxisWishes& wishes, bool all_parts, MemberStep& out) {
   const std::vector<Layout>& results = layouts.body->outputs;
-  out.uneven.resize(results.size());
+  out.apart.resize(results.size());
   for (std::size_t r = 0; r < results.size(); ++r)
-    if (results[r].is_split() && results[r].units % wishes.members != 0) out.uneven[r] |= 1u << out.place.size();
+    if (results[r].is_split() && (all_parts || results[r].units % wishes.members != 0)) out.apart[r] |= 1u << out.place.size();
 }
 
 // The member's step along one more axis.
-MemberStep along(const MemberStep& from, const GraphLayouts& layouts, const AxisWishes& wishes, std::int64_t member) {
-  MemberStep out{localise(from.step, layouts, wishes, member), from.place, from.is_copy, from.uneven};
-  note_uneven(layouts, wishes, out);
+MemberStep along(const MemberStep& from, const GraphLayouts& layouts, const AxisWishes& wishes, std::int64_t member, bool all_parts) {
+  MemberStep out{localise(from.step, layouts, wishes, member), from.place, from.is_copy, from.apart};
+  note_apart(layouts, wishes, all_parts, out);
   out.place.insert(out.place.begin(), member);
   for (int s = 0; s < out.step.state; ++s) {
     const Layout& layout = layouts.values[from.step.inputs[s]];
@@ -114,7 +115,7 @@ std::vector<MemberStep> along_own(const std::vector<MemberStep>& from, const Mes
   std::vector<MemberStep> out;
   for (const MemberStep& member : from)
     for (std::int64_t m = 0; m < axis.size; ++m) {
-      out.push_back({of_member(member.step, axis, m), member.place, member.is_copy, member.uneven});
+      out.push_back({of_member(member.step, axis, m), member.place, member.is_copy, member.apart});
       out.back().place.insert(out.back().place.begin(), m);
       if (m > 0) out.back().is_copy.assign(out.back().is_copy.size(), true);
     }
@@ -139,7 +140,7 @@ std::vector<MemberStep> steps_of(Graph step, const LowerOptions& options, std::s
     if (text) *text += layouts_text(members[0].step, layouts[0], wishes[0]);
     std::vector<MemberStep> next;
     for (std::size_t of = 0; of < members.size(); ++of)
-      for (std::int64_t m = 0; m < axis.size; ++m) next.push_back(along(members[of], layouts[of], wishes[of], m));
+      for (std::int64_t m = 0; m < axis.size; ++m) next.push_back(along(members[of], layouts[of], wishes[of], m, options.axes.size() > 1));
     members = std::move(next);
   }
   std::ranges::sort(members, {}, &MemberStep::place);
@@ -256,7 +257,7 @@ std::vector<LowerInput> member_inputs(const Graph& traced, const Schedule& sched
     if (joins) member.step = join_sums(member.step);
     verify(member.step);
     Graph step = eliminate_common_subexpressions(eliminate_dead_code(drop_constraints(packed_step(member, own, options))));
-    LowerInput& input = out.emplace_back(staged_input({std::move(step), staged.stages, std::move(member.uneven)}, schedule, options));
+    LowerInput& input = out.emplace_back(staged_input({std::move(step), staged.stages, std::move(member.apart)}, schedule, options));
     for (const LayoutAxis& axis : options.axes) input.axes.push_back({axis.name, axis.size});
     input.place = std::move(member.place);
     input.is_copy.assign(member.is_copy.begin(), member.is_copy.end());

@@ -446,12 +446,12 @@ void bundle_edges(const Body& body, const TaskPlans& plans, StageDag& dag) {
 }
 
 void bundle_accumulators(const Body& body, const TaskPlans& plans, const std::vector<std::vector<Term>>& terms,
-                         const std::vector<std::uint32_t>& uneven, StageDag& dag) {
+                         const std::vector<std::uint32_t>& apart, StageDag& dag) {
   std::map<std::pair<std::uint32_t, std::vector<StageTaskId>>, Bundle> by_producers;
   for (std::size_t o = 0; o < body.graph.outputs.size(); ++o) {
     std::vector<StageTaskId> tasks;
     for (const Term& term : terms[o]) tasks.push_back(term.task);
-    Bundle& bundle = by_producers[{uneven.empty() ? 0 : uneven[o], tasks}];
+    Bundle& bundle = by_producers[{apart.empty() ? 0 : apart[o], tasks}];
     bundle.source = Bundle::Source::accumulator;
     bundle.types.push_back(body.graph.type(body.graph.outputs[o]));
     bundle.members.push_back(static_cast<std::int32_t>(o));
@@ -611,7 +611,7 @@ StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, co
   number_parts(plans, dag);
   bundle_inputs(body, plans, dag);
   bundle_edges(body, plans, dag);
-  bundle_accumulators(body, plans, terms, step.uneven, dag);
+  bundle_accumulators(body, plans, terms, step.apart, dag);
   for (const StageTaskId t : plans.tasks.ids()) dag.tasks[t].graph = graph_of(body, plans, terms, dag, t);
   describe_shape(dag);
   return dag;

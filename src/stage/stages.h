@@ -19,8 +19,9 @@ struct StagedStep {
   Graph step;
   IdVector<StageId, std::string> stages;
   // Where the step is what a member of axes does, by result of the loop: a bit for each axis along which members have parts of different
-  // sizes. Results of different bits are in accumulators of their own, so that what members have alike lies at the same place on all.
-  std::vector<std::uint32_t> uneven = {};
+  // sizes or, where there are several axes, parts at all. Results of different bits are in accumulators of their own, so that what members
+  // have alike lies at the same place on all.
+  std::vector<std::uint32_t> apart = {};
 };
 StagedStep assign_stages(const Graph& step);
 
