@@ -48,7 +48,7 @@ Layout wished(const LayoutAxis& axis, const std::string& name, const TensorType&
   return out;
 }
 
-// Layouts of the parameters by the names of their dims; what other axes have cut has its units cut too.
+// Layouts of the parameters by the names of their dims. No dim is cut by two axes, as a name lies along one.
 AxisWishes wishes_of(const LayoutAxis& axis, const Graph& step, const std::map<std::string, std::vector<DimName>>& dims) {
   AxisWishes out{axis.name, axis.size, {}, axis.dims};
   for (int s = 0; s < step.state; ++s) {

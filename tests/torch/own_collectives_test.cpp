@@ -15,6 +15,7 @@
 #include "support/errors.h"
 #include "support/exchange_model.h"
 #include "torch/executor.h"
+#include "torch/run_step.h"
 #include "transform/collectives.h"
 
 namespace penstock {
@@ -35,15 +36,7 @@ Config config_for(const std::string& mesh, const std::vector<std::string>& setti
 }
 
 StepGradients gradients_of(const Config& config, const Prepared& prepared) {
-  const Program program = compile_gradients(config, prepared);
-  const auto data = std::make_shared<RandomBatch>(data_of(config, *prepared.model), vocabulary_of(config));
-  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data, {});
-  cluster->load(program);
-  StateSource state;
-  state.seed = config.train.seed;
-  state.parameters = prepared.parameters;
-  cluster->set_state(state);
-  return step_gradients(program, *cluster, prepared.parameters, config.train.seed);
+  return test::step_of(config, prepared, compile_gradients(config, prepared));
 }
 
 void expect_sequential_meaning(const Config& config) {

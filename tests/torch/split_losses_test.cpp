@@ -4,9 +4,8 @@
 #include "base/text.h"
 #include "config/compile.h"
 #include "driver/check.h"
-#include "driver/thread_cluster.h"
 #include "models/registry.h"
-#include "torch/executor.h"
+#include "torch/run_step.h"
 
 namespace penstock {
 namespace {
@@ -22,14 +21,7 @@ Config config_of(const std::vector<std::string>& settings) {
 StepGradients run_step(const Config& config, const Prepared& prepared, bool in_parts) {
   const Program program = compile_gradients(config, prepared);
   EXPECT_EQ(print(program).find("cross_entropy_parts") != std::string::npos, in_parts);
-  const auto data = std::make_shared<RandomBatch>(data_of(config, *prepared.model), vocabulary_of(config));
-  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data, {});
-  cluster->load(program);
-  StateSource state;
-  state.seed = config.train.seed;
-  state.parameters = prepared.parameters;
-  cluster->set_state(state);
-  return step_gradients(program, *cluster, prepared.parameters, config.train.seed);
+  return test::step_of(config, prepared, program);
 }
 
 void expect_equal_steps(const std::vector<std::string>& settings) {
