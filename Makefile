@@ -28,7 +28,7 @@ train: build
 demo: build
 	@$(or $(PENSTOCK_PYTHON),.venv/bin/python) examples/demo/demo.py $(ARGS)
 
-# Everything in release; the core and its fuzzers under ASan and UBSan; the runtime under TSan.
+# Everything in release; the core and its fuzzers under ASan and UBSan; what has threads under TSan.
 test:
 	@scripts/setup.sh tests
 	@$(call configure,release,-DPENSTOCK_TESTS=ON)
@@ -38,7 +38,7 @@ test:
 	@$(CMAKE) --build build-asan
 	@$(CTEST) --test-dir build-asan --output-on-failure -j $(JOBS)
 	@$(call configure,tsan,-DPENSTOCK_TESTS=ON)
-	@$(CMAKE) --build build-tsan
+	@$(CMAKE) --build build-tsan --target penstock_core_tests
 	@$(CTEST) --test-dir build-tsan --output-on-failure --label-exclude fuzz -j $(JOBS)
 
 # PREFIX: where to.

@@ -86,10 +86,7 @@ ConfigKey layout_key(const std::string& dim, std::string* target) {
   return by_path(std::move(key));
 }
 
-}  // namespace
-
-std::vector<ConfigKey> fixed_keys(Config& c) {
-  auto& p = c.pipeline;
+std::vector<ConfigKey> training_keys(Config& c) {
   return {
       {"model", "name", "", "from the registry of models", &c.model.name},
       {"data", "text", "", "files and folders; none: Penstock's own sources and the compiler's headers", &c.data.text},
@@ -113,6 +110,11 @@ std::vector<ConfigKey> fixed_keys(Config& c) {
       {"train", "seed", "", "of parameters, data order and dropout", &c.train.seed},
       {"train", "validation_every", "steps", "between validations; 0: only after the last", &c.train.validation_every, 0, kMany},
       {"train", "validation_batches", "batches", "of a validation", &c.train.validation_batches, 1, 10'000},
+  };
+}
+
+std::vector<ConfigKey> pipeline_keys(Config::Pipeline& p) {
+  return {
       {"pipeline", "actors", "actors", "that share the stages", &p.actors, 1, 4096},
       {"pipeline", "data", "devices", "of each actor, or its nodes where local says so", &p.data, 1, 4096},
       {"pipeline", "local", "devices", "of each node of an actor", &p.local, 1, 4096},
@@ -135,11 +137,24 @@ std::vector<ConfigKey> fixed_keys(Config& c) {
       choice("pipeline", "recompute", "none, or inputs: keep only what enters each stage", &p.recompute, {"none", "inputs"}),
       choice("pipeline", "update", "at the end of a step; by stage; or by stage and validated", &p.update, {"end", "stage", "validated"}),
       {"pipeline", "deadline", "seconds", "that a device may wait for one thing", &p.deadline, 0.001, 1e6},
-      {"run", "out", "", "folder of the run", &c.run.out},
-      {"run", "checkpoint_every", "steps", "between checkpoints; 0: only at the end", &c.run.checkpoint_every, 0, kMany},
-      {"run", "keep", "checkpoints", "that stay", &c.run.keep, 1, kMany},
-      {"run", "kernels", "", "of f32 matrix products: own, or a file of the library fastest here for each", &c.run.kernels},
   };
+}
+
+std::vector<ConfigKey> run_keys(Config::Run& run) {
+  return {
+      {"run", "out", "", "folder of the run", &run.out},
+      {"run", "checkpoint_every", "steps", "between checkpoints; 0: only at the end", &run.checkpoint_every, 0, kMany},
+      {"run", "keep", "checkpoints", "that stay", &run.keep, 1, kMany},
+      {"run", "kernels", "", "of f32 matrix products: own, or a file of the library fastest here for each", &run.kernels},
+  };
+}
+
+}  // namespace
+
+std::vector<ConfigKey> fixed_keys(Config& c) {
+  std::vector<ConfigKey> keys = training_keys(c);
+  for (const std::vector<ConfigKey>& more : {pipeline_keys(c.pipeline), run_keys(c.run)}) keys.insert(keys.end(), more.begin(), more.end());
+  return keys;
 }
 
 std::vector<ConfigKey> all_keys(Config& c) {

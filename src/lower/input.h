@@ -52,7 +52,7 @@ LowerInput lower_input(const Graph& step, const Schedule& schedule, const LowerO
 std::vector<LowerInput> compile_inputs(const Graph& step, const Schedule& schedule, const CompileOptions& options);
 // Their layouts as text.
 std::string compile_layouts(const Graph& step, const Schedule& schedule, const CompileOptions& options);
-// Of the first member.
+// The input of the first member.
 LowerInput compile_input(const Graph& step, const Schedule& schedule, const CompileOptions& options);
 
 }  // namespace penstock

@@ -1,5 +1,9 @@
 #include <algorithm>
 #include <cmath>
+#include <future>
+#include <iterator>
+#include <mutex>
+#include <thread>
 
 #include "base/text.h"
 #include "cost/cost_model.h"
@@ -121,30 +125,70 @@ std::vector<Question> questions_for(const PlanProblem& problem) {
   return questions;
 }
 
-// Asks in turn within that share of the limit, first those that were not asked yet; each leaves what it does not need to the others.
-// Returns those that took all they were given, or were given nothing.
-std::vector<Question> ask_in_turn(std::vector<Question> questions, double share, const PlanProblem& problem, PlanOptions options,
-                                  TimeLimit& limit, Others& others) {
-  std::stable_partition(questions.begin(), questions.end(), [](const Question& question) { return question.seconds == 0; });
-  std::vector<Question> slow;
-  for (std::size_t i = 0; i < questions.size(); ++i) {
-    Question& question = questions[i];
-    const double left = limit.left(), seconds = left - (1 - share) * limit.seconds();
-    options.seconds = seconds / std::sqrt(static_cast<double>(questions.size() - i));
+// What is to be asked, and by whom: as many at once as there are cores, so each leaves what it does not need to those that wait.
+struct Asking {
+  const PlanProblem& problem;
+  const PlanOptions& options;
+  double end;                        // the seconds of the limit that are to be left
+  std::size_t askers;                // threads
+  std::vector<Question> questions;   // in the order in which they are asked
+  std::vector<Others> answers = {};  // of each
+  std::vector<Question> slow = {};   // those that took all they were given, or were given nothing
+  std::size_t next = 0;
+};
+
+// Asks until nothing waits; `mutex` guards the limit and all of `asking` but answers that are being made.
+void ask_in_turn(Asking& asking, TimeLimit& limit, std::mutex& mutex) {
+  std::unique_lock lock(mutex);
+  while (asking.next < asking.questions.size()) {
+    const std::size_t i = asking.next++;
+    Question& question = asking.questions[i];
+    const double left = limit.left(), seconds = std::max(left - asking.end, 0.0);
+    const double rounds = std::ceil(static_cast<double>(asking.questions.size() - i) / static_cast<double>(asking.askers));
+    PlanOptions options = asking.options;
+    options.seconds = seconds / std::sqrt(rounds);
     const bool has_more = options.seconds > question.seconds;
     if (has_more) {
       question.seconds = options.seconds;
-      ask(*question.planner, problem, question.size, options, others);
+      lock.unlock();
+      ask(*question.planner, asking.problem, question.size, options, asking.answers[i]);
+      lock.lock();
     }
-    if (!has_more || left - limit.left() >= 0.9 * options.seconds) slow.push_back(question);
+    if (!has_more || left - limit.left() >= 0.9 * options.seconds) asking.slow.push_back(question);
   }
-  return slow;
+}
+
+void add_answers(std::vector<Others> answers, Others& others) {
+  for (Others& answer : answers) {
+    std::ranges::move(answer.found, std::back_inserter(others.found));
+    if (answer.memory >= others.memory) continue;
+    others.memory = answer.memory;
+    others.least = answer.least;
+  }
+}
+
+// Asks within that share of the limit, first those that were not asked yet. Returns those that took all they were given.
+std::vector<Question> ask_round(std::vector<Question> questions, double share, const PlanProblem& problem, const PlanOptions& options,
+                                TimeLimit& limit, Others& others) {
+  std::stable_partition(questions.begin(), questions.end(), [](const Question& question) { return question.seconds == 0; });
+  // A clock of the caller's need not be one for threads.
+  const std::size_t cores = options.clock ? 1 : std::max(std::thread::hardware_concurrency(), 1U);
+  Asking asking{problem, options, (1 - share) * limit.seconds(), std::min(cores, questions.size()), std::move(questions)};
+  asking.answers.resize(asking.questions.size());
+  std::mutex mutex;
+  std::vector<std::future<void>> threads;
+  for (std::size_t t = 1; t < asking.askers; ++t)
+    threads.push_back(std::async(std::launch::async, [&] { ask_in_turn(asking, limit, mutex); }));
+  ask_in_turn(asking, limit, mutex);
+  for (std::future<void>& thread : threads) thread.get();
+  add_answers(std::move(asking.answers), others);
+  return std::move(asking.slow);
 }
 
 Others ask_planners(const PlanProblem& problem, const PlanOptions& options, TimeLimit& limit) {
   Others others;
   std::vector<Question> questions = questions_for(problem);
-  for (const double share : kRounds) questions = ask_in_turn(std::move(questions), share, problem, options, limit, others);
+  for (const double share : kRounds) questions = ask_round(std::move(questions), share, problem, options, limit, others);
   return others;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "report/table.h"
 #include "report/timeline_parts.h"
 #include "report/timeline_svg.h"
@@ -242,7 +243,8 @@ class Edges {
 };
 
 std::string summary(const PlanFile& plan) {
-  return concat("a step of ", plan.samples, " samples in ", plan.microbatches, " micro-batches: ", time_text(plan.predicted_time, true));
+  return concat("a step of ", counted(plan.samples, "sample"), " in ", counted(plan.microbatches, "micro-batch"), ": ",
+                time_text(plan.predicted_time, true));
 }
 
 struct Drawing {

@@ -127,7 +127,7 @@ ValueId slice_for(const ConversionSite& s, ValueId v, std::int64_t dim, std::siz
   return add_beside(s, "slice", {v}, {{"dim", dim}, {"start", begin}, {"end", begin + size}, {"step", std::int64_t{1}}});
 }
 
-// Of what the members have of a collective's operand.
+// The collective's result on all members, made of what they have of its operand.
 Held result_of(Together& t, const Op& op) {
   const ConversionSite site{t.graph, op, t.axis};
   const ValueId operand = op.operands[0];
