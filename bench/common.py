@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PENSTOCK = str(ROOT / "build/penstock")
+PENSTOCK = os.environ.get("PENSTOCK", str(ROOT / "build/penstock"))
 WARM_UP = 3  # steps of a run that are not counted
 BOUND = {"threads": 0.03, "gloo": 0.05}  # of a prediction, docs/architecture.md
 

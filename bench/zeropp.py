@@ -17,6 +17,7 @@ MODELS = {"6.2": (30, 4096, 32), "14.6": (46, 5120, 40), "28.3": (62, 6144, 48),
 STATES = "2+2+12"
 GIB = 2**30
 MEMORY = 80e9
+CHUNKS = (1, 2, 4, 8, 16)
 
 # Name, schedule, ZeRO level, gathered block by block.
 FAMILIES = [
@@ -37,7 +38,7 @@ def alternatives(model, microbatches, cluster):
     sets = [word for key, value in settings.items() for word in ("--set", f"model.{key}={value}")]
     found = json.loads(penstock(
         "plan", "gpt", *sets, "--set", "train.dtype=bf16", "--batch", 8 * microbatches, "--micro-batches", 1, "--states", STATES,
-        "--cluster", cluster, "--device", "a100-80", "--memory", 1e15, "--planner", "degrees", "--only", "pipe=8,data=8,across=0", "--every",
+        "--cluster", cluster, "--device", "a100-80", "--memory", 1e15, "--planner", "degrees", "--only", "pipe=8,data=8,tensor=1,context=1,order=pipe/data", "--every",
         "--explain", "--json"))  # fmt: skip
     return found["alternatives"]
 
@@ -45,7 +46,7 @@ def alternatives(model, microbatches, cluster):
 def choose(rows, family, unit=None, fitting=False):
     """The fastest of a family: without recomputation, or any that fits. None: there is none."""
     _, schedule, zero, by_block = family
-    wanted = [row for row in rows if (row["schedule"], row["zero"], row["by_block"]) == (schedule, zero, by_block)]
+    wanted = [row for row in rows if (row["schedule"], row["zero"], row["by_block"]) == (schedule, zero, by_block) and row["chunks"] in CHUNKS]
     if unit is not None:
         wanted = [row for row in wanted if row["unit"] == unit]
     wanted = [row for row in wanted if (row["memory"] <= MEMORY if fitting else not row["recompute"])]

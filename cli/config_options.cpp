@@ -49,6 +49,14 @@ std::string run_folder(const std::string& checkpoint) {
 
 }  // namespace
 
+CLI::Option* add_mesh_option(CLI::App& command, std::string& mesh) {
+  return command
+      .add_option("--mesh", mesh,
+                  "pipe=P,data=D: P actors of D devices each, which share every micro-batch; local=L: of D nodes of L each; tensor=T, "
+                  "context=C, expert=E: of as many devices for each of these, among which [layout] splits tensors")
+      ->type_name("AXES");
+}
+
 void add_config_options(CLI::App& command, ConfigOptions& options) {
   command.add_option("CONFIG", options.file, "TOML file; every key has a default")->type_name("FILE");
   command.add_option("--set", options.settings, "overrides one key: --set train.clip=0.5")
@@ -65,11 +73,7 @@ void add_config_options(CLI::App& command, ConfigOptions& options) {
                name, [&options, name](const std::string& value) { options.flags[name] = value; }, flag.help)
         ->take_last();
   }
-  command
-      .add_option("--mesh", options.mesh,
-                  "pipe=P,data=D: P actors of D devices each, which share every micro-batch; local=L: of D nodes of L each; tensor=T, "
-                  "context=C, expert=E: of as many devices for each of these, among which [layout] splits tensors")
-      ->type_name("AXES");
+  add_mesh_option(command, options.mesh);
   command.add_option("--text", options.text, "files and folders to read")->type_name("PATH")->expected(1, -1);
   command.add_option("--resume", options.resume, "goes on from a run's newest checkpoint, or from the one named")->type_name("DIR");
   command.add_option("--init", options.init, "starts from parameters, named as in the published GPT-2 files")

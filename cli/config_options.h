@@ -22,6 +22,9 @@ struct ConfigOptions {
   std::string init;    // a file of parameters
 };
 
+// Adds --mesh, which parse_mesh() of config/config.h reads. `mesh` must outlive the command's parse.
+CLI::Option* add_mesh_option(CLI::App& command, std::string& mesh);
+
 // `options` must outlive the command's parse.
 void add_config_options(CLI::App& command, ConfigOptions& options);
 

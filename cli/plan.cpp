@@ -277,7 +277,7 @@ void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
   command.add_option("--rounds", arguments.rounds, "local: measured steps of each program")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  command.add_option("--only", arguments.only, "degrees: fixes some, pipe=8,zero=3,schedule=zeropp")->type_name("KEY=VALUE,...");
+  command.add_option("--only", arguments.only, "degrees: fixes some, pipe=8,tensor=4,zero=3,schedule=zeropp")->type_name("KEY=VALUE,...");
   command
       .add_option("--states", arguments.states, "degrees: bytes of a parameter, of its gradient and of the optimiser's state [by dtype]")
       ->type_name("P+G+O");

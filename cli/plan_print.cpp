@@ -1,4 +1,5 @@
 // penstock plan: a plan as text and as JSON.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -117,18 +118,30 @@ std::string head_of(const std::vector<std::string>& assumptions, const std::stri
   return out.empty() ? out : out + "\n";
 }
 
+// The flags that give a run these axes.
+std::string mesh_text(const Degrees& d) {
+  std::string out = concat("--mesh pipe=", d.pipe, ",data=", d.data);
+  if (d.split.context > 1) out += concat(",context=", d.split.context);
+  if (d.split.tensor > 1) out += concat(",tensor=", d.split.tensor);
+  return concat(out, d.split.sequence ? " --set layout.sequence=tensor" : "");
+}
+
 // The form of planner degrees.
 ordered_json json_of(const DegreesResult& result) {
   const Degrees& d = result.degrees;
   return {{"schedule", d.schedule},
           {"pipe", d.pipe},
           {"data", d.data},
-          {"across", d.across},
+          {"tensor", d.split.tensor},
+          {"context", d.split.context},
+          {"sequence", d.split.sequence},
+          {"order", order_text(d)},
           {"chunks", d.chunks},
           {"unit", d.unit},
           {"zero", d.zero},
           {"by_block", d.by_block},
           {"local", d.local},
+          {"mesh", mesh_text(d)},
           {"recompute", d.recompute},
           {"microbatches", d.microbatches},
           {"micro_batch", d.samples},
@@ -136,34 +149,47 @@ ordered_json json_of(const DegreesResult& result) {
           {"compute", result.compute},
           {"bubble", result.bubble},
           {"exposed", result.exposed},
+          {"split_seconds", result.split_seconds},
           {"memory", result.memory},
           {"gathered", result.gathered},
           {"reduced", result.reduced},
           {"fits", result.fits}};
 }
 
-std::vector<std::string> row_of(const DegreesResult& result, double best) {
+// What other degrees lose most by.
+std::string why_not(const DegreesResult& result, const DegreesResult& best) {
+  if (!result.fits) return "too large";
+  if (result.seconds <= best.seconds) return "";
+  const std::pair<const char*, double> parts[] = {
+      {"compute", result.compute - best.compute}, {"bubble", result.bubble - best.bubble}, {"exposed", result.exposed - best.exposed}};
+  const auto most = std::max_element(std::begin(parts), std::end(parts), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return concat(most->first, " +", time_text(most->second, true));
+}
+
+std::vector<std::string> row_of(const DegreesResult& result, const DegreesResult& best) {
   const auto share = [&](double seconds) { return concat(fixed(100 * seconds / result.seconds, 1), " %"); };
   return {text(result.degrees),
           time_text(result.seconds, true),
-          concat(result.seconds >= best ? "+" : "", fixed(100 * (result.seconds / best - 1), 1), " %"),
+          concat(result.seconds >= best.seconds ? "+" : "", fixed(100 * (result.seconds / best.seconds - 1), 1), " %"),
           share(result.compute),
           share(result.bubble),
           share(result.exposed),
+          share(result.split_seconds),
           bytes_text(result.memory),
-          result.fits ? "" : "too large"};
+          why_not(result, best)};
 }
 
-// The best of each schedule, ZeRO level and recomputation.
+// The best of each schedule, ZeRO level and recomputation, and of each split.
 std::string alternatives_text(const DegreesPlan& plan) {
   std::vector<std::vector<std::string>> rows;
   std::set<std::string> families;
+  std::set<Split> splits;
   for (const DegreesResult& result : plan.results) {
     const Degrees& d = result.degrees;
-    if (families.insert(concat(d.schedule, d.zero, d.by_block, d.local > 1, d.recompute)).second)
-      rows.push_back(row_of(result, plan.results[0].seconds));
+    const bool is_first_of_family = families.insert(concat(d.schedule, d.zero, d.by_block, d.local > 1, d.recompute)).second;
+    if (splits.insert(d.split).second || is_first_of_family) rows.push_back(row_of(result, plan.results[0]));
   }
-  return table({"degrees", "step", "", "compute", "bubble", "exposed", "memory", ""}, rows);
+  return table({"degrees", "step", "", "compute", "bubble", "exposed", "of it split", "memory", "loses by"}, rows);
 }
 
 std::string equal_groups_text(const PlannedModel& candidate) {
@@ -178,7 +204,7 @@ std::string equal_groups_text(const PlannedModel& candidate) {
                 plan.late ? " in time" : "", "\n\n", text(d), "\nA step of ", counted(candidate.file.samples, "sample"), " in ",
                 counted(d.microbatches, "micro-batch"), " of ", d.samples, " on each replica takes ", time_text(best.seconds, true), ":\n",
                 join({line("compute", best.compute), line("bubble", best.bubble), line("exposed communication", best.exposed)}, ", "),
-                ".\nThe fullest device holds ", bytes_text(best.memory), ".\n");
+                ".\nThe fullest device holds ", bytes_text(best.memory), ".\nIts mesh: ", mesh_text(d), "\n");
 }
 
 ordered_json groups_json(const PlanArguments& arguments, const PlanReport& report) {

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/config_options.h"
 
 namespace penstock {
 namespace {
@@ -40,6 +41,8 @@ void add_program_options(CLI::App& command, SimulateArguments& arguments) {
       ->type_name("FILE.toml");
   command.add_option("--schedule", arguments.schedule, "of a configuration: NAME, FILE.csv or FILE.rules");
   command.add_option("--plan", arguments.plan, "of a configuration: FILE that penstock plan wrote");
+  CLI::Option* mesh = add_mesh_option(command, arguments.mesh);
+  mesh->description("of a configuration: " + mesh->get_description());
   command.add_option("--set", arguments.settings, "overrides one key of a configuration: --set model.width=256")
       ->type_name("KEY=VALUE")
       ->take_all()

@@ -29,7 +29,7 @@ struct SimulateArguments {
   std::string costs, backend = "threads";
   // These are for programs and configurations.
   std::string device, figures, link;  // names of published figures, and a file of them
-  std::string schedule, plan;         // for a configuration
+  std::string schedule, plan, mesh;   // for a configuration
   std::vector<std::string> settings;
   std::string against;  // the folder of a measured run
   const ModelRegistry* models = nullptr;

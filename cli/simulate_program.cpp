@@ -49,6 +49,8 @@ Config config_of(const SimulateArguments& arguments, const std::string& schedule
   }
   if (!schedule.empty()) overrides.push_back({"pipeline.schedule", schedule, "--schedule"});
   if (!arguments.plan.empty()) overrides.push_back({"pipeline.plan", arguments.plan, "--plan"});
+  if (!arguments.mesh.empty())
+    for (Override& axis : parse_mesh(arguments.mesh)) overrides.push_back(std::move(axis));
   return load_config(arguments.table.what, overrides, *arguments.models);
 }
 
@@ -62,8 +64,8 @@ Program program_of(const SimulateArguments& arguments, const std::string& schedu
   for (const CLI::Option* option : arguments.table.flags)
     if (option->count() > 0)
       throw Error(concat(option->get_name(), " is for schedules and configurations"), {}, concat(arguments.table.what, " is a program"));
-  if (!schedule.empty() || !arguments.settings.empty() || !arguments.plan.empty())
-    throw Error("--schedule, --plan and --set are for configurations", {}, concat(arguments.table.what, " is a program"));
+  if (!schedule.empty() || !arguments.settings.empty() || !arguments.plan.empty() || !arguments.mesh.empty())
+    throw Error("--schedule, --plan, --mesh and --set are for configurations", {}, concat(arguments.table.what, " is a program"));
   Program program = parse_program(read_file(arguments.table.what), arguments.table.what);
   verify(program);
   return program;

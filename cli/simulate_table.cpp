@@ -72,7 +72,7 @@ void check_flags(const SimulateArguments& arguments) {
   const std::pair<const char*, bool> given[] = {{"--schedule", !arguments.schedule.empty()}, {"--set", !arguments.settings.empty()},
                                                 {"--plan", !arguments.plan.empty()},         {"--against", !arguments.against.empty()},
                                                 {"--device", !arguments.device.empty()},     {"--figures", !arguments.figures.empty()},
-                                                {"--network", !arguments.link.empty()}};
+                                                {"--network", !arguments.link.empty()},      {"--mesh", !arguments.mesh.empty()}};
   for (const auto& [flag, is_given] : given) {
     if (is_given)
       throw Error(concat(flag, " is for programs and configurations"), {}, concat(arguments.table.what, " is taken as a schedule's table"));

@@ -25,6 +25,7 @@ struct CompileOptions {
   // calls the dims of its parameters (ParameterSpec::dims), by parameter.
   std::vector<LayoutAxis> axes = {};
   std::map<std::string, std::vector<DimName>> dims = {};
+  SplitAttention attention = SplitAttention::automatic;
   bool recompute = false;  // every backward computes again all that it reads of its forward
   // States that other programs than the one that updates them read; empty: the floating ones that the step's loop reads.
   std::vector<std::string> parameters = {};

@@ -1,7 +1,7 @@
-// Chooses how many stages there are, how many replicas of each, how far their states are sharded, and the order of work: for models too
-// large to try all of that on the cluster. Pipeline degree p times data degree d is the number of devices; each of p actors is a group of d
-// devices that share the stages stage % p. Every candidate is timed by the table simulator, with collectives over the links of the group's
-// own devices.
+// Chooses how many stages there are, how many replicas of each, over how many devices each replica's tensors are split, how far states are
+// sharded, and the order of work: for models too large to try all of that on the cluster. The number of devices is the product of the
+// degrees: pipeline p, data d, tensor t and context c. Each of p actors is a group of d * c * t devices that share the stages stage % p.
+// Every candidate is timed by the table simulator, with collectives over the links of the group's own devices.
 //
 // ZeRO levels (Rajbhandari et al., 1910.02054), for a step of m micro-batches in which all replicas take part:
 //   0  gradients are all-reduced after a stage's last backward; every replica updates everything
@@ -14,6 +14,9 @@
 // gathered again.
 #pragma once
 
+#include <array>
+#include <compare>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -27,9 +30,25 @@ struct StateBytes {
 // As Penstock trains in this dtype: parameters of bf16 are f32 with a copy in bf16, their gradients are summed in f32.
 StateBytes states_of(const std::string& dtype);
 
+// Over how many devices a replica's tensors are split (docs/architecture.md, "Axes inside an actor").
+struct Split {
+  int tensor = 1;         // as [layout] says: by heads, mlp, vocab
+  int context = 1;        // by positions of the sequence
+  bool sequence = false;  // what layers pass on is split by positions, over tensor: sequence parallelism (Korthikanti et al., 2205.05198)
+
+  int devices() const { return tensor * context; }
+  auto operator<=>(const Split&) const = default;
+};
+
+enum class DegreeAxis : std::uint8_t { pipe, data, context, tensor };
+// From the axis whose members are farthest from each other to that whose members are neighbours.
+using AxisOrder = std::array<DegreeAxis, 4>;
+inline constexpr AxisOrder kUsualOrder = {DegreeAxis::pipe, DegreeAxis::data, DegreeAxis::context, DegreeAxis::tensor};
+
 struct Degrees {
   int pipe = 1, data = 1;
-  bool across = false;  // whether a group's devices stand `pipe` apart; else they are neighbours
+  Split split = {};
+  AxisOrder order = kUsualOrder;
   std::string schedule = {};
   int chunks = 1;                     // stages per actor
   int samples = 1, microbatches = 1;  // of each replica
@@ -43,10 +62,12 @@ std::string text(const Degrees& degrees);
 
 // Limits of the search: only candidates with these values are considered; 0, -1 and empty allow all.
 struct DegreesLimits {
-  int pipe = 0, data = 0, chunks = 0, unit = 0, local = 0, zero = -1, by_block = -1, recompute = -1, across = -1;
+  int pipe = 0, data = 0, tensor = 0, context = 0, chunks = 0, unit = 0, local = 0;
+  int zero = -1, sequence = -1, by_block = -1, recompute = -1;
   std::string schedule;
+  std::vector<DegreeAxis> order;  // these axes in this order, others anywhere between
 };
-// Reads "pipe=8,zero=3,schedule=zeropp". Throws Error with the keys that exist.
+// Reads "pipe=8,zero=3,schedule=zeropp,order=data/pipe". Throws Error with the keys that exist.
 DegreesLimits parse_degrees_limits(const std::string& text);
 
 struct DegreesOptions {
@@ -62,6 +83,7 @@ struct DegreesResult {
   // Seconds of a step: what an actor computes on average, what it waits for others, and by how much collectives and transfers last longer
   // than the work that hides them. The sum of the three is `seconds`.
   double seconds = 0, compute = 0, bubble = 0, exposed = 0;
+  double split_seconds = 0;             // of `exposed`, what an actor waits on average for collectives over its replicas' own devices
   std::vector<double> peak_bytes = {};  // by actor: on each of its devices
   double memory = 0;                    // on the fullest device: the largest of peak_bytes
   // Elements per step, in whole copies of its parameters, that the fullest actor's replicas gather, and that they reduce of gradients.
@@ -76,7 +98,13 @@ struct DegreesPlan {
   int considered = 0;  // number of candidates; those that were not simulated cannot be faster than the fitting ones of their family
 };
 
-// The devices in an actor's group.
+// Members of an axis, and how far apart they stand.
+int size_along(const Degrees& degrees, DegreeAxis axis);
+int stride_along(const Degrees& degrees, DegreeAxis axis);
+std::string order_text(const Degrees& degrees);  // "pipe/data/tensor": the axes of more than one member
+// The devices in an actor's group: replica after replica, in each the members of tensor next to each other.
 std::vector<int> group_of(const Degrees& degrees, int actor);
+// The devices beside one along an axis, that one among them.
+std::vector<int> group_along(const Degrees& degrees, DegreeAxis axis, int device);
 
 }  // namespace penstock

@@ -4,6 +4,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -31,6 +32,7 @@ struct LayoutAxis {
   std::string name;  // "tensor"
   int size = 1;      // members
   std::set<std::string> dims;
+  std::map<std::string, std::set<std::string>> stage_dims = {};  // instead of these, in stages that have names of their own
   bool operator==(const LayoutAxis&) const = default;
 };
 
@@ -40,34 +42,56 @@ struct LayoutAxis {
 //
 //   8 columns, outer 1, units 2 (of 4), 2 members:   member 0: 0 1 2 3    member 1: 4 5 6 7
 //   8 columns, outer 2, units 2 (of 2), 2 members:   member 0: 0 1 4 5    member 1: 2 3 6 7
+//   the same, mirrored:                              member 0: 0 1 6 7    member 1: 2 3 4 5
+//
+// `flat`: the tensor lies in a block, tensors one behind the other of which the members take equal ranges of elements, in order, wherever
+// that cuts them. `outer` elements of the block lie ahead of the tensor, and each member has `units` of the block's. What a member has of
+// the tensor, maybe nothing, is a tensor of one dim. A collective moves a block as it lies, and no tensor of it is packed.
+//
+//   a block of 4 + 8 elements, 2 members; of the second tensor (outer 4, units 6):   member 0: 0 1    member 1: 2 3 4 5 6 7
 struct Layout {
   enum class Kind : std::uint8_t {
     whole,  // every member has all of it, equal to the bit
     split,  // every member has a part
     term,   // the tensor is the sum of what the members have
+    flat,   // every member has a range of the elements as they lie in memory
   };
   Kind kind = Kind::whole;
-  std::int32_t dim = -1;  // split
-  std::int64_t outer = 1, units = 0;
+  std::int32_t dim = -1;              // split
+  std::int64_t outer = 1, units = 0;  // split, flat
+  // Of every second block the members take their ranges in reverse order, so that member m's places are as far from the end as from the
+  // begin: what each has to do for a place behind others is the same. There are as many units as members, and `outer` is even.
+  bool mirrored = false;
 
   bool is_whole() const { return kind == Kind::whole; }
   bool is_split() const { return kind == Kind::split; }
   bool is_term() const { return kind == Kind::term; }
+  bool is_flat() const { return kind == Kind::flat; }
   auto operator<=>(const Layout&) const = default;
 };
 
 inline constexpr Layout kWhole{};
 inline constexpr Layout kTerm{.kind = Layout::Kind::term};
+inline constexpr Layout kFlat{.kind = Layout::Kind::flat};  // wherever in its block
 // The split of dim `dim` among `members`; layouts that give every member the same are equal. `outer` divides the dim's size, and `units`
 // what is left of it.
 Layout split_layout(std::int64_t dim, std::int64_t outer, std::int64_t units, std::int64_t members);
+Layout mirrored_layout(std::int64_t dim, std::int64_t members);
 
-// A member's range of each block of the split dim.
+// How attention over a sequence that an axis splits is computed.
+enum class SplitAttention : std::uint8_t {
+  automatic,  // by heads where every member has one, else in parts
+  heads,      // each member has some heads, over all of the sequence (Ulysses, 2309.14509)
+  parts,      // each member has some queries, and reads keys and values part by part
+};
+
+// A member's range of each block of the split dim, or, where the tensor lies flat, of its elements; `size` is how many there are. Where the
+// split is mirrored, of every second one from the first on, and of the others that of the member as far from the end.
 struct LayoutRange {
   std::int64_t begin = 0, end = 0;
   std::int64_t size() const { return end - begin; }
 };
-LayoutRange range_of(const Layout& split, std::int64_t size, std::int64_t members, std::int64_t member);
+LayoutRange range_of(const Layout& layout, std::int64_t size, std::int64_t members, std::int64_t member);
 // The type of what a member has.
 TensorType local_type(TensorType type, const Layout& layout, std::int64_t members, std::int64_t member);
 // Where a tensor that is split along one dim is viewed as [blocks, size, inner], a member has range_of its `size`.
@@ -77,7 +101,7 @@ struct LayoutView {
 LayoutView view_of(const Layout& split, const Shape& shape);
 // The split of `to`, the same elements in the same order, in which every member has what it has of `from`; none: there is no such.
 std::optional<Layout> reshaped(const Layout& split, const Shape& from, const Shape& to, std::int64_t members);
-std::string text_of(const Layout& layout);  // "whole", "term", "split 1", "split 2 of 3" (blocks)
+std::string text_of(const Layout& layout);  // "whole", "term", "flat", "split 1", "split 2 of 3" (blocks), "split 1 of 2, mirrored"
 
 // How an op's operands and results lie along one axis, so that each member computes the op on what it has and the axis is not spoken along.
 struct LayoutRow {
@@ -91,7 +115,7 @@ struct LayoutSite {
   std::span<const TensorType> operands, results;
   std::int64_t members = 1;
 };
-// The row in which operand `operand` is split as given; none: the op needs it whole.
+// The row in which operand `operand` is split as given; none: the op needs it whole. No rule is asked of flat operands (ops/layouts.h).
 using LayoutRule = std::optional<LayoutRow> (*)(const LayoutSite& site, std::size_t operand, const Layout& split);
 // Changes what a member's op must say otherwise than the whole one's: attributes with sizes, places of the part. `op` is the whole op with
 // the member's operands, of the types `operands`, and gives `results`.

@@ -31,7 +31,7 @@ struct TensorMemory {
   }
 };
 // Which ops of a name map a sum of operands, of all their operands, to the sum of the results: those can be done on the terms of a sum.
-enum class Linear : std::uint8_t {
+enum class Linearity : std::uint8_t {
   none,
   all,
   of_tensors,  // without the number "other": x + y, not x + 1
@@ -67,7 +67,7 @@ struct OpDefinition {
   // How a member's op differs from the whole one; null: in nothing but its operands.
   LocalRule local = nullptr;
   // Ask is_linear(op) of ops/layouts.h.
-  Linear linear = Linear::none;
+  Linearity linear = Linearity::none;
   // Computes a user's own op; null: the executors have a kernel of this name.
   OpFunction compute = nullptr;
 };

@@ -12,9 +12,21 @@
 #include <vector>
 
 #include "penstock/degrees.h"
+#include "penstock/program.h"
 #include "penstock/schedule.h"
 
 namespace penstock {
+
+// A part of what a node does of a kind (F, B, I, W, and U behind the loop), where its device is one of several over which tensors are
+// split: some work, or a collective that runs while what follows does not need it. In the order in which the device does them.
+struct NodeStep {
+  Kind kind = Kind::F;
+  double seconds = 0;           // of the work, on a device of speed 1
+  Opcode opcode = Opcode::run;  // or a collective, or send: each member has a message for another
+  std::string axis = {};        // of a collective or messages: "tensor"
+  double bytes = 0;             // of a collective: collective_seconds()'; of a message
+  int after = -1;               // the last collective, by its place among the node's steps, that it waits for
+};
 
 // One way to run a node for one micro-batch.
 struct NodeCost {
@@ -30,6 +42,7 @@ struct NodeCost {
   // Bytes that running the node on `degree` devices adds to the transfer from (forward_sync) and to (backward_sync) another node, by that
   // node's number.
   std::map<int, double> forward_sync = {}, backward_sync = {};
+  std::vector<NodeStep> steps = {};  // of a split graph (PlanSplit), whose collectives forward and backward leave out
 };
 
 // One tensor that a node sends, where its source measured that as a time: the output of one of the operators that the node was made of.
@@ -117,8 +130,15 @@ struct PlanStage {
   int replicas() const { return static_cast<int>(devices.size()) / degree; }
 };
 
+// The problem's graph as one of the devices has it over which each replica's tensors are split: the same nodes, in local sizes.
+struct PlanSplit {
+  Split split;
+  PlanGraph graph;
+};
+
 struct PlanProblem {
   PlanGraph graph = {};
+  std::vector<PlanSplit> splits = {};  // planner degrees chooses among them and none
   ClusterSpec cluster = {};
   int samples = 0;                // samples of a step; 0: as the graph says, else 8 micro-batches of the costs' samples for each device
   std::vector<int> batches = {};  // sizes of micro-batches to choose from, in samples; empty: those of the costs

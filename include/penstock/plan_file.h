@@ -35,6 +35,7 @@ struct PlanFile {
   bool optimal = false;
   int zero = -1;                   // what the devices of a group hold in shares (pipeline.zero); -1: as the run says
   int local = 1;                   // zero 3: devices of a node of a group, which hold the same parameters
+  Split split = {};                // over how many devices each replica's tensors are split
   std::vector<double> peak_bytes;  // of each device
   Schedule schedule;               // of `stages` by number, an actor for each device that holds one
   std::string timeline;            // the step simulated, as report/timeline_json.h has it; "": none
@@ -52,8 +53,9 @@ PlanFile plan_file_of(const PlanProblem& problem, const Plan& plan);
 // A stage's devices: "0", "1,4", "0-3", or "cpu 0": host processors have the numbers after the devices'.
 std::string devices_text(const PlanFile& plan, const PlanFile::Stage& stage);
 
-// How many devices each actor of the table has: those of its stages, which share every micro-batch; one where it has no stage. Throws Error
-// where an actor's stages are on different devices, a device is of two actors, or a group has no whole nodes of `local` devices.
+// How many replicas each actor of the table has, which share every micro-batch, of as many devices as the plan's split says; one where it
+// has no stage. Throws Error where an actor's stages are on different devices, a device is of two actors, or a group has no whole replicas
+// or no whole nodes of `local` of them.
 std::vector<int> devices_of_actors(const PlanFile& plan);
 // Throws Error where devices_of_actors() does, or where a step of `batch` samples cannot be cut for these devices.
 void check_runnable(const PlanFile& plan, std::int64_t batch);

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "config/mesh.h"
 #include "lower/lower.h"
+#include "lower/members.h"
 #include "penstock/compile.h"
 #include "penstock/error.h"
 #include "penstock/step.h"
@@ -142,6 +143,8 @@ int zero_of(const Config& config, const Prepared& prepared) {
 CompileOptions compile_options(const Config& config, const Prepared& prepared) {
   CompileOptions options{.devices = prepared.replicas, .zero = prepared.zero, .local = prepared.local, .axes = prepared.axes};
   options.recompute = config.pipeline.recompute == "inputs";
+  if (config.pipeline.attention == "heads") options.attention = SplitAttention::heads;
+  if (config.pipeline.attention == "parts") options.attention = SplitAttention::parts;
   for (const ParameterSpec& parameter : prepared.parameters) {
     options.parameters.push_back(parameter.name);
     if (!parameter.dims.empty()) options.dims[parameter.name] = parameter.dims;
@@ -292,7 +295,7 @@ Program compile_generation(const Config& config, const Prepared& prepared) {
   return lower(generation_graph(config, prepared), forward_only(prepared.schedule));
 }
 
-std::string layouts_text(const Config& config, const Prepared& prepared) {
+std::vector<AxisDecision> training_layouts(const Config& config, const Prepared& prepared) {
   const Graph step = training_graph(config, prepared);
   return compile_layouts(step, schedule_for(step, prepared), compile_options(config, prepared));
 }
@@ -302,7 +305,7 @@ std::string stages_text(const Config& config, const Prepared& prepared) {
   const StagedStep step = prepare_stages(graph, prepared.zero < 3, prepared.axes);
   const Schedule schedule = schedule_for(graph, prepared);
   const StageDag dag =
-      cut_for(step, schedule, {.devices = prepared.replicas, .sharding = {.level = prepared.zero, .local = prepared.local}});
+      cut_for(step, schedule, {.devices = prepared.replicas, .local = prepared.local, .sharding = {.level = prepared.zero}});
 
   const char* sources[] = {"data", "invariant", "edge", "accumulator"};
   const auto bundles = [&](const std::vector<BundleId>& list) {

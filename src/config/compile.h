@@ -28,7 +28,7 @@ struct Prepared {
   std::vector<LayoutAxis> axes;
   // Whether one device does the work of all members of the axes of the model's own collectives.
   bool of_all_members = false;
-  int zero = 0, local = 1;  // how these devices hold state in shares: Sharding's level and local
+  int zero = 0, local = 1;  // how these devices hold state: Sharding's level, LowerOptions::local
   std::vector<ParameterSpec> parameters;
   // A plan whose stages replace the model's own; the schedule then names its stages by their numbers in it.
   std::optional<PlanFile> plan;
@@ -77,8 +77,8 @@ Program compile_generation(const Config& config, const Prepared& prepared);
 std::vector<LowerInput> training_inputs(const Config& config, const Prepared& prepared);  // of all members of the mesh's axes
 LowerInput training_input(const Config& config, const Prepared& prepared);                // of the first
 
-// The layouts of a training step along the mesh's axes, as text.
-std::string layouts_text(const Config& config, const Prepared& prepared);
+// What is decided of a training step along the mesh's axes (lower/members.h).
+std::vector<AxisDecision> training_layouts(const Config& config, const Prepared& prepared);
 
 // The stage DAG of a training step as text: stages, tasks, and the bundles between them with their bytes.
 std::string stages_text(const Config& config, const Prepared& prepared);

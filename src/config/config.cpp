@@ -39,6 +39,15 @@ std::vector<std::string> names_of(const std::vector<ConfigKey>& keys, const std:
   return names;
 }
 
+void add_section(std::vector<Assignment>& out, const std::string& section, const toml::table& table, std::string_view file) {
+  for (const auto& [key, value] : table) {
+    if (section == "layout" && value.is_table())
+      add_section(out, concat(section, ".", key.str()), *value.as_table(), file);  // a stage's own
+    else
+      out.push_back({section, std::string(key.str()), &value, place_text(file, key.source()), place_text(file, value.source())});
+  }
+}
+
 std::vector<Assignment> assignments_of(const toml::table& document, std::string_view file) {
   static const std::vector<std::string> sections = {"model", "data", "train", "pipeline", "layout", "run"};
   std::vector<Assignment> out;
@@ -47,9 +56,7 @@ std::vector<Assignment> assignments_of(const toml::table& document, std::string_
     if (std::find(sections.begin(), sections.end(), section.str()) == sections.end())
       fail_unknown(place, node.is_table() ? "section" : "key outside of a section", std::string(section.str()), sections);
     if (!node.is_table()) throw Error(concat(place, section.str(), " is a section, not a key"), {}, concat("write [", section.str(), "]"));
-    for (const auto& [key, value] : *node.as_table())
-      out.push_back(
-          {std::string(section.str()), std::string(key.str()), &value, place_text(file, key.source()), place_text(file, value.source())});
+    add_section(out, std::string(section.str()), *node.as_table(), file);
   }
   return out;
 }
@@ -94,7 +101,7 @@ struct Assign {
     check_one_axis();
     const auto value = from.value->value_exact<std::string>();
     if (!value) fail_type(key, from, "a text");
-    check_word(*value, key.section == "layout" && value->empty());
+    check_word(*value, key.is_layout() && value->empty());
     *target = *value;
   }
   void operator()(std::vector<std::string>* target) const {
@@ -126,12 +133,12 @@ struct Assign {
 
   void check_word(const std::string& value, bool is_free) const {
     if (is_free || key.words.empty() || std::find(key.words.begin(), key.words.end(), value) != key.words.end()) return;
-    const bool is_axis = key.section == "layout" || key.name == "axes";
+    const bool is_axis = key.is_layout() || key.name == "axes";
     fail_unknown(from.value_place, is_axis ? "axis" : key.name.c_str(), value, key.words);
   }
   // Throws Error where a dim is mapped to several axes, as a list or with commas.
   void check_one_axis() const {
-    if (key.section != "layout") return;
+    if (!key.is_layout()) return;
     std::vector<std::string> axes;
     if (const auto text = from.value->value_exact<std::string>()) axes = split(*text, ',');
     if (from.value->is_array())
@@ -172,11 +179,16 @@ void choose_model(Config& config, const std::vector<Assignment>& assignments, co
 
 // Every name of a dim that the file or an override maps is a key of its own; whether the model has the dim is seen when there is a model.
 void add_dims(Config& config, const std::vector<Assignment>& assignments, const std::vector<Override>& overrides) {
-  constexpr std::string_view kPrefix = "layout.";
+  constexpr std::string_view kLayout = "layout", kOfStage = "layout.";
+  const auto add = [&](std::string_view section, const std::string& dim) {
+    auto& dims = section == kLayout ? config.layout : config.stage_layout[std::string(section.substr(kOfStage.size()))];
+    dims.try_emplace(dim);
+  };
   for (const Assignment& assignment : assignments)
-    if (assignment.section == "layout") config.layout.try_emplace(assignment.name);
+    if (assignment.section == kLayout || assignment.section.starts_with(kOfStage)) add(assignment.section, assignment.name);
   for (const Override& override : overrides)
-    if (override.key.starts_with(kPrefix)) config.layout.try_emplace(override.key.substr(kPrefix.size()));
+    if (const std::size_t dot = override.key.rfind('.'); override.key.starts_with(kOfStage))
+      add(override.key.substr(0, dot), override.key.substr(dot + 1));
 }
 
 // The whole name of a key: "steps" -> "train.steps", where only one section has it.
@@ -275,6 +287,10 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
     if (grouped && (is("data") || is("local")))
       fail_against_plan(config, override,
                         concat("how many devices each actor has: ", join(devices, ", ", [](int n) { return std::to_string(n); })));
+    const std::pair<const char*, int> split[] = {{"tensor", plan.split.tensor}, {"context", plan.split.context}};
+    for (const auto& [axis, members] : split)
+      if (plan.split != Split() && is(axis) && override.value != std::to_string(members))
+        fail_against_plan(config, override, concat(axis, " = ", members));
     for (const char* shaping : {"schedule", "chunks", "in_flight", "group", "unit", "transfers", "split_backward"})
       if (is(shaping)) fail_against_plan(config, override, "which action each actor runs when");
   }
@@ -287,6 +303,12 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
   pipeline.transfers.clear();
   pipeline.split_backward = false;
   if (grouped) pipeline.data = pipeline.local = 1;
+  if (plan.split != Split()) {
+    pipeline.tensor = plan.split.tensor;
+    pipeline.context = plan.split.context;
+    pipeline.axes = defaults.axes;
+    if (plan.split.sequence) config.layout["sequence"] = "tensor";
+  }
   const auto is_zero = [](const Override& override) { return override.key == "zero" || override.key == "pipeline.zero"; };
   if (plan.zero >= 0 && std::none_of(overrides.begin(), overrides.end(), is_zero)) pipeline.zero = plan.zero;
   check_batch(config);
@@ -367,7 +389,7 @@ std::string print(const Config& config) {
   std::string out, section;
   for (const ConfigKey& key : all_keys(copy)) {
     if (key.section != section) {
-      out += concat(section.empty() ? "" : "\n", "[", key.section, "]\n");
+      out += concat(section.empty() ? "" : "\n", "[", toml_section(key.section), "]\n");
       section = key.section;
     }
     out += concat(toml_name(key.name), " = ", value_text(key), "\n");

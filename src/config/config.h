@@ -49,6 +49,8 @@ struct Config {
     // number: the last varies fastest.
     std::int64_t expert = 1, context = 1, tensor = 1;
     std::vector<std::string> axes = {"expert", "context", "tensor"};
+    // How attention over a sequence that is split over one of them is computed: "auto", "heads" or "parts" (SplitAttention).
+    std::string attention = "auto";
     // What these devices hold in shares (ZeRO): 0 nothing; 1 the optimiser state; 2 gradients too; 3 parameters too, and then nodes share
     // parameters and sums of gradients. -1: as the schedule says, which is 3 where it gathers parameters and otherwise 0.
     std::int64_t zero = -1;
@@ -71,6 +73,8 @@ struct Config {
   // split over data.
   std::map<std::string, std::string> layout = {
       {"experts", "expert"}, {"heads", "tensor"}, {"mlp", "tensor"}, {"sequence", "context"}, {"vocab", "tensor"}};
+  // By stage, the dims for which it has another axis than `layout` says: [layout.STAGE].
+  std::map<std::string, std::map<std::string, std::string>> stage_layout;
   struct Run {
     std::string out = "runs/gpt";
     std::int64_t checkpoint_every = 100;  // steps; 0: only at the end

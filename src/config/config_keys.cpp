@@ -80,8 +80,11 @@ ConfigKey axes_key(std::vector<std::string>* target) {
   return key;
 }
 
-ConfigKey layout_key(const std::string& dim, std::string* target) {
-  ConfigKey key{"layout", dim, "", concat("axis over which dims of the name ", quote(dim), " are split; \"\": none"), target};
+// Of one stage, or of all: "".
+ConfigKey layout_key(const std::string& stage, const std::string& dim, std::string* target) {
+  const std::string where = stage.empty() ? "" : concat(" of stage ", quote(stage));
+  ConfigKey key{stage.empty() ? "layout" : concat("layout.", stage), dim, "",
+                concat("axis over which dims of the name ", quote(dim), where, " are split; \"\": none"), target};
   key.words = layout_axes();
   return by_path(std::move(key));
 }
@@ -122,6 +125,8 @@ std::vector<ConfigKey> pipeline_keys(Config::Pipeline& p) {
       by_path({"pipeline", "context", "members", "of axis context, likewise", &p.context, 1, 4096}),
       {"pipeline", "tensor", "members", "of axis tensor, likewise", &p.tensor, 1, 4096},
       axes_key(&p.axes),
+      choice("pipeline", "attention", "over a split sequence: heads, parts, or auto: parts where there are too few heads", &p.attention,
+             {"auto", "heads", "parts"}),
       {"pipeline", "zero", "",
        "what an actor's devices hold in shares: 1 optimiser state, 2 and gradients, 3 and parameters; -1: by schedule", &p.zero, -1, 3},
       {"pipeline", "plan", "", "file of penstock plan: stages, actors, micro-batches and schedule", &p.plan},
@@ -171,7 +176,9 @@ std::vector<ConfigKey> all_keys(Config& c) {
   };
   insert_before("data", own);
   std::vector<ConfigKey> layout;
-  for (auto& [dim, axis] : c.layout) layout.push_back(layout_key(dim, &axis));
+  for (auto& [dim, axis] : c.layout) layout.push_back(layout_key("", dim, &axis));
+  for (auto& [stage, dims] : c.stage_layout)
+    for (auto& [dim, axis] : dims) layout.push_back(layout_key(stage, dim, &axis));
   insert_before("run", layout);
   return keys;
 }
@@ -179,6 +186,12 @@ std::vector<ConfigKey> all_keys(Config& c) {
 std::string toml_name(std::string_view name) {
   const auto is_bare = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; };
   return !name.empty() && std::all_of(name.begin(), name.end(), is_bare) ? std::string(name) : toml_text(name);
+}
+
+std::string toml_section(std::string_view section) {
+  const std::size_t dot = section.find('.');
+  if (dot == std::string_view::npos) return std::string(section);
+  return concat(section.substr(0, dot), ".", toml_name(section.substr(dot + 1)));
 }
 
 std::string value_text(const ConfigKey& key) {

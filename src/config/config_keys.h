@@ -24,6 +24,7 @@ struct ConfigKey {
   bool by_path = false;
 
   std::string path() const { return section + "." + name; }
+  bool is_layout() const { return section.starts_with("layout"); }  // [layout], or a stage's own [layout.STAGE]
 };
 
 // The keys without the model's own, and all keys, both in the order in which they are printed. They point into `config`.
@@ -32,6 +33,7 @@ std::vector<ConfigKey> all_keys(Config& config);
 
 // The name as TOML: quoted where it is no bare key.
 std::string toml_name(std::string_view name);
+std::string toml_section(std::string_view section);
 // The value as TOML, which is JSON too.
 std::string value_text(const ConfigKey& key);
 

@@ -12,6 +12,11 @@ std::vector<KeyLine> key_lines(const Config& config, const ModelRegistry& models
   const ModelEntry& model = models.at(config.model.name);
   defaults.model = {config.model.name, model.numbers, model.words};
   for (const auto& [dim, axis] : config.layout) defaults.layout.try_emplace(dim);  // without a default a dim is whole
+  for (const auto& [stage, dims] : config.stage_layout)
+    for (const auto& [dim, axis] : dims) {
+      const auto of_all = config.layout.find(dim);
+      defaults.stage_layout[stage][dim] = of_all == config.layout.end() ? "" : of_all->second;
+    }
   const std::vector<ConfigKey> keys = all_keys(copy), without = all_keys(defaults);
   std::vector<KeyLine> out;
   for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -33,7 +38,7 @@ std::string explained(const Config& config, const ModelRegistry& models) {
   std::string out, section;
   for (const KeyLine& line : lines) {
     if (line.section != section) {
-      out += concat(section.empty() ? "" : "\n", "[", line.section, "]\n");
+      out += concat(section.empty() ? "" : "\n", "[", toml_section(line.section), "]\n");
       section = line.section;
     }
     const std::string set = setting(line);

@@ -105,23 +105,39 @@ std::string shown_dims(const Config& config, const NamedDims& dims) {
                        : concat("the dims of model ", quote(config.model.name), ": ", names);
 }
 
-// Throws Error for a dim of [layout] that the model does not have, unless it is there by default.
-void check_dims_known(const Config& config, const NamedDims& dims) {
-  const Config defaults;
-  for (const auto& [name, axis] : config.layout) {
-    if (name == "batch") throw Error(concat("layout.batch = ", quote(axis), ": the batch is split over data"), {}, "--mesh data=N");
-    const auto usual = defaults.layout.find(name);
-    if (dims.contains(name) || (usual != defaults.layout.end() && usual->second == axis)) continue;
-    throw Error(concat("layout.", name, " = ", quote(axis), ": model ", quote(config.model.name), " has no dim ", quote(name)),
-                {shown_dims(config, dims)}, did_you_mean(name, dim_names(dims)));
+// Throws Error for a dim of a section of layouts that the model does not have, unless `usual` says the same.
+void check_dims_known(const Config& config, const std::string& section, const std::map<std::string, std::string>& layout,
+                      const std::map<std::string, std::string>& usual, const NamedDims& dims) {
+  for (const auto& [name, axis] : layout) {
+    const std::string key = concat(section, ".", name, " = ", quote(axis));
+    if (name == "batch") throw Error(concat(key, ": the batch is split over data"), {}, "--mesh data=N");
+    const auto same = usual.find(name);
+    if (dims.contains(name) || (same != usual.end() && same->second == axis)) continue;
+    throw Error(concat(key, ": model ", quote(config.model.name), " has no dim ", quote(name)), {shown_dims(config, dims)},
+                did_you_mean(name, dim_names(dims)));
   }
 }
 
+// Sets the dims that lie along the axis, in all stages and in those that have a layout of their own.
+void set_dims(const Config& config, const NamedDims& dims, LayoutAxis& axis) {
+  const auto along = [&](std::map<std::string, std::string> layout) {
+    layout.insert(config.layout.begin(), config.layout.end());  // what it does not say
+    std::set<std::string> out;
+    for (const auto& [name, over] : layout)
+      if (over == axis.name && dims.contains(name)) out.insert(name);
+    return out;
+  };
+  axis.dims = along({});
+  for (const auto& [stage, layout] : config.stage_layout) axis.stage_dims[stage] = along(layout);
+}
+
 void check_shared(const Config& config, const NamedDims& dims, const LayoutAxis& axis) {
-  if (axis.dims.empty())
+  std::set<std::string> split = axis.dims;
+  for (const auto& [stage, names] : axis.stage_dims) split.insert(names.begin(), names.end());
+  if (split.empty())
     throw Error(concat("pipeline.", axis.name, " = ", axis.size, ": nothing is split over axis ", axis.name), {shown_dims(config, dims)},
                 concat("map a dim to it: --set layout.NAME=", axis.name));
-  for (const std::string& name : axis.dims) {
+  for (const std::string& name : split) {
     const NamedDim& dim = dims.at(name);
     if (dim.units < axis.size)
       throw Error(concat("pipeline.", axis.name, " = ", axis.size, ": ", quote(name), " has ", dim.units, " in ", dim.place,
@@ -166,16 +182,16 @@ std::vector<LayoutAxis> axes_of(const Config& config, const Model& model) {
   std::vector<LayoutAxis> axes;
   for (const std::string& name : ordered_axes(config.pipeline.axes))
     if (const std::int64_t members = members_of(config, name); members > 1) axes.push_back({name, static_cast<int>(members), {}});
-  if (axes.empty() && config.layout == Config().layout) return {};
+  if (axes.empty() && config.layout == Config().layout && config.stage_layout.empty()) return {};
   const bool text = reads_text(data_of(config, model));
   // With the whole batch as one micro-batch, which the model's own collectives may cut into as many pieces as any.
   const Graph step = evaluation_step(model, static_cast<int>(config.train.batch), text ? static_cast<int>(context_of(config)) : 0, 1);
   const NamedDims dims = dims_of_model(model, step);
   const std::vector<MeshAxis> own = axes_of_collectives(step);
-  check_dims_known(config, dims);
+  check_dims_known(config, "layout", config.layout, Config().layout, dims);
+  for (const auto& [stage, layout] : config.stage_layout) check_dims_known(config, concat("layout.", stage), layout, {}, dims);
   for (LayoutAxis& axis : axes) {
-    for (const auto& [name, over] : config.layout)
-      if (over == axis.name && dims.contains(name)) axis.dims.insert(name);
+    set_dims(config, dims, axis);
     if (std::none_of(own.begin(), own.end(), [&](const MeshAxis& of_model) { return of_model.name == axis.name; }))
       check_shared(config, dims, axis);
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "config/equal_layers.h"
+#include "config/plan_splits.h"
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
 #include "cost/time_limit.h"
@@ -14,11 +16,6 @@
 namespace penstock {
 namespace {
 
-Graph step_of(const Config& config, const ModelRegistry& models, std::int64_t size) {
-  const Schedule any = make_schedule("sequential", {.actors = 1, .microbatches = 1});
-  return eliminate_dead_code(drop_constraints(training_graph(config, prepare(config, any, config.train.batch / size, models))));
-}
-
 // Powers of two that divide the batch, the smallest first: no share of a micro-batch is smaller than one that has costs.
 std::vector<int> published_sizes(const Config& config, int most) {
   std::vector<int> sizes;
@@ -29,13 +26,30 @@ std::vector<int> published_sizes(const Config& config, int most) {
 struct ModelProblem {
   NodeGroups groups;
   PlanProblem problem;
+  std::optional<EqualLayers> layers = {};  // where fewer of them were costed
 };
 
-// By published figures.
+std::vector<int> sizes_of(const Config& config, const ModelPlanning& planning, bool equal_groups) {
+  return checked_sizes(config, planning.sizes, published_sizes(config, equal_groups ? 4 : 128));
+}
+
+// The graph by published figures; of a model of many equal layers by those of few.
+PlanGraph costed_graph(const Config& config, const ModelRegistry& models, const ModelPlanning& planning, const ModelProblem& of,
+                       const std::vector<int>& sizes) {
+  const DeviceModel& device = published_devices().device(planning.device);
+  if (!of.layers) return model_graph(config, models, of.groups, sizes, device);
+  const Config& few = of.layers->few;
+  return expanded(*of.layers, model_graph(few, models, planning_nodes(few, models, kMostNodes), sizes, device));
+}
+
 ModelProblem problem_of(const Config& config, const ModelRegistry& models, const ModelPlanning& planning, bool equal_groups) {
-  ModelProblem out{planning_nodes(config, models, equal_groups ? kMostNodes : planning.nodes), {}};
-  const std::vector<int> sizes = checked_sizes(config, planning.sizes, published_sizes(config, equal_groups ? 4 : 128));
-  out.problem.graph = model_graph(config, models, out.groups, sizes, published_devices().device(planning.device));
+  ModelProblem out;
+  if (equal_groups) out.layers = equal_layers(config, models);
+  if (out.layers)
+    for (const std::string& name : out.layers->names) out.groups[name] = name;
+  else
+    out.groups = planning_nodes(config, models, equal_groups ? kMostNodes : planning.nodes);
+  out.problem.graph = costed_graph(config, models, planning, out, sizes_of(config, planning, equal_groups));
   out.problem.cluster = planning.cluster;
   out.problem.replicas = planning.replicas;
   return out;
@@ -60,10 +74,50 @@ PlannedModel planned(const Config& config, const ModelRegistry& models, const Mo
   return out;
 }
 
+// The problem with the model's tensors split over up to so many devices, too.
+ModelProblem with_splits(const Config& config, const ModelRegistry& models, const ModelPlanning& planning, ModelProblem out, int most) {
+  const auto devices = static_cast<int>(planning.cluster.devices.size());
+  const std::vector<int> sizes = sizes_of(config, planning, /*equal_groups=*/true);
+  const DeviceModel& device = published_devices().device(planning.device);
+  const Config& costed = out.layers ? out.layers->few : config;
+  const NodeGroups groups = out.layers ? planning_nodes(costed, models, kMostNodes) : out.groups;
+  const PlanGraph whole = out.layers ? model_graph(costed, models, groups, {sizes[0]}, device) : out.problem.graph;
+  for (const Split& split : possible_splits(costed, models, devices, most, planning.options.degrees.only)) {
+    PlanSplit found = model_split(costed, models, groups, sizes, device, whole, split);
+    if (out.layers) found.graph = expanded(*out.layers, found.graph);
+    out.problem.splits.push_back(std::move(found));
+  }
+  return out;
+}
+
+// Planner degrees: tensors are split inside of a node or, where no such plan is, over several.
+PlannedModel planned_degrees(const Config& config, const ModelRegistry& models, const ModelPlanning& planning, const ModelProblem& whole) {
+  constexpr int kMostSplit = 64;
+  const DegreesLimits& only = planning.options.degrees.only;
+  const auto devices = static_cast<int>(planning.cluster.devices.size());
+  const int node = planning.cluster.levels.empty() ? devices : planning.cluster.levels[0].size;
+  const bool is_fixed = only.tensor > 0 || only.context > 0;
+  const int wide = std::min(devices, is_fixed ? devices : std::max(node, kMostSplit));
+  const auto plan = [&](int most) {
+    return planned(config, models, with_splits(config, models, planning, whole, most), "degrees", planning.options);
+  };
+  if (is_fixed || wide == node) return plan(wide);
+  try {
+    return plan(node);
+  } catch (const Error&) {
+    return plan(wide);
+  }
+}
+
 }  // namespace
 
+Graph planning_step(const Config& config, const ModelRegistry& models, std::int64_t size) {
+  const Schedule any = make_schedule("sequential", {.actors = 1, .microbatches = 1});
+  return eliminate_dead_code(drop_constraints(training_graph(config, prepare(config, any, config.train.batch / size, models))));
+}
+
 NodeGroups planning_nodes(const Config& config, const ModelRegistry& models, int most) {
-  return group_nodes(step_of(config, models, config.train.batch / config.pipeline.microbatches), most);
+  return group_nodes(planning_step(config, models, config.train.batch / config.pipeline.microbatches), most);
 }
 
 std::vector<int> planning_sizes(const Config& config, int devices) {
@@ -86,14 +140,14 @@ std::vector<int> checked_sizes(const Config& config, std::vector<int> sizes, con
 }
 
 Graph grouped_step(const Config& config, const ModelRegistry& models, const NodeGroups& groups, int size) {
-  return mark_stages(step_of(config, models, size), groups);
+  return mark_stages(planning_step(config, models, size), groups);
 }
 
 PlanGraph model_graph(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const std::vector<int>& sizes,
                       const DeviceModel& device) {
   PlanGraph graph;
   for (const int size : sizes) {
-    PlanGraph one = plan_graph(step_of(config, models, size), groups, device);
+    PlanGraph one = plan_graph(planning_step(config, models, size), groups, device);
     if (graph.nodes.empty())
       graph = std::move(one);
     else
@@ -105,7 +159,7 @@ PlanGraph model_graph(const Config& config, const ModelRegistry& models, const N
 }
 
 PlanFile model_plan(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const PlanProblem& problem, Plan& plan) {
-  return plan_of_nodes(step_of(config, models, batch_of(problem, plan.stages[0])), groups, problem, plan);
+  return plan_of_nodes(planning_step(config, models, batch_of(problem, plan.stages[0])), groups, problem, plan);
 }
 
 std::vector<PlannedModel> plan_model(const Config& config, const ModelRegistry& models, const ModelPlanning& planning) {
@@ -124,7 +178,8 @@ std::vector<PlannedModel> plan_model(const Config& config, const ModelRegistry& 
     options.seconds = limit.left();
   }
   try {
-    found.push_back(planned(config, models, own, planning.planner, options));
+    found.push_back(planner_named(planning.planner).name == "degrees" ? planned_degrees(config, models, planning, own)
+                                                                      : planned(config, models, own, planning.planner, options));
   } catch (const Error&) {
     if (found.empty()) throw;
   }

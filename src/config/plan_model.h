@@ -18,7 +18,9 @@ std::vector<int> planning_sizes(const Config& config, int devices);
 // These sizes ascending, each once; where there are none, `otherwise`. Throws Error for a size that does not divide the batch.
 std::vector<int> checked_sizes(const Config& config, std::vector<int> sizes, const std::vector<int>& otherwise);
 
-// A training step in micro-batches of `size` samples with a stage for each group.
+// A training step in micro-batches of `size` samples, as it is planned.
+Graph planning_step(const Config& config, const ModelRegistry& models, std::int64_t size);
+// The same with a stage for each group.
 Graph grouped_step(const Config& config, const ModelRegistry& models, const NodeGroups& groups, int size);
 // The graph for planning, with times by published figures at each of the sizes.
 PlanGraph model_graph(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const std::vector<int>& sizes,

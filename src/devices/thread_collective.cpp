@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/bf16.h"
 #include "base/invariant.h"
 
 namespace penstock {
@@ -34,7 +35,7 @@ void add(DType dtype, std::byte* sum, const std::byte* term, std::size_t bytes) 
     case DType::i64:
       return add<std::uint64_t>(sum, term, bytes);
     default:
-      invariant(false, "the verifier lets only sums of f32, f64, i32 and i64 pass");
+      invariant(false, "the verifier lets only sums of f32, f64, bf16, i32 and i64 pass");
   }
 }
 
@@ -111,8 +112,24 @@ void Gathering::do_block(std::size_t block) {
   }
 }
 
+// Sums of bf16 are made in f32 and rounded once.
+void Gathering::sum_bf16(std::size_t begin, std::size_t bytes, std::byte* total) const {
+  std::array<std::uint16_t, kAlignment / sizeof(std::uint16_t)> terms;
+  std::array<float, terms.size()> sums;
+  for (std::size_t at = 0; at < bytes; at += kAlignment) {
+    sums.fill(0);
+    for (const End& end : ends_) {
+      std::memcpy(terms.data(), end.from + begin + at, kAlignment);
+      for (std::size_t i = 0; i < terms.size(); ++i) sums[i] += f32_of_bf16(terms[i]);
+    }
+    for (std::size_t i = 0; i < terms.size(); ++i) terms[i] = bf16_of_f32(sums[i]);
+    std::memcpy(total + at, terms.data(), kAlignment);
+  }
+}
+
 // In the members' order, so that the result does not depend on who works. What is read may be written later: `total` lies apart.
 void Gathering::sum(std::size_t begin, std::size_t bytes, std::byte* total) const {
+  if (shape_.dtype == DType::bf16) return sum_bf16(begin, bytes, total);
   std::memcpy(total, ends_[0].from + begin, bytes);
   for (std::size_t m = 1; m < ends_.size(); ++m) add(shape_.dtype, total, ends_[m].from + begin, bytes);
 }

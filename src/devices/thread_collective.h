@@ -45,6 +45,7 @@ class Gathering {
   void plan(const CollectiveCall& call);
   void do_block(std::size_t block);
   void sum(std::size_t begin, std::size_t bytes, std::byte* total) const;
+  void sum_bf16(std::size_t begin, std::size_t bytes, std::byte* total) const;
 
   std::vector<std::int32_t> members_;
   std::vector<End> ends_;

@@ -10,8 +10,18 @@ Layout split_layout(std::int64_t dim, std::int64_t outer, std::int64_t units, st
   return {Layout::Kind::split, static_cast<std::int32_t>(dim), outer, units % members == 0 ? members : units};
 }
 
-LayoutRange range_of(const Layout& split, std::int64_t size, std::int64_t members, std::int64_t member) {
-  const std::int64_t unit = size / split.units, each = split.units / members, more = split.units % members;
+Layout mirrored_layout(std::int64_t dim, std::int64_t members) {
+  Layout out = split_layout(dim, 2, members, members);
+  out.mirrored = true;
+  return out;
+}
+
+LayoutRange range_of(const Layout& layout, std::int64_t size, std::int64_t members, std::int64_t member) {
+  if (layout.is_flat()) {
+    const auto begin = [&](std::int64_t m) { return std::clamp<std::int64_t>(m * layout.units - layout.outer, 0, size); };
+    return {begin(member), begin(member + 1)};
+  }
+  const std::int64_t unit = size / layout.units, each = layout.units / members, more = layout.units % members;
   const auto first = [&](std::int64_t m) { return (m * each + std::min(m, more)) * unit; };
   return {first(member), first(member + 1)};
 }
@@ -24,6 +34,7 @@ LayoutView view_of(const Layout& split, const Shape& shape) {
 }
 
 TensorType local_type(TensorType type, const Layout& layout, std::int64_t members, std::int64_t member) {
+  if (layout.is_flat()) return {type.dtype, {range_of(layout, type.elements(), members, member).size()}};
   if (!layout.is_split()) return type;
   std::int64_t& size = type.shape[layout.dim];
   size = layout.outer * range_of(layout, size / layout.outer, members, member).size();
@@ -38,7 +49,10 @@ std::optional<Layout> reshaped(const Layout& split, const Shape& from, const Sha
   for (std::size_t d = to.size(); d-- > 0; inner *= to[d]) {
     if (to[d] <= 1 || span % inner != 0 || unit % inner != 0) continue;
     const std::int64_t size = span / inner;
-    if (size > 1 && to[d] % size == 0) return split_layout(static_cast<std::int64_t>(d), to[d] / size, split.units, members);
+    if (size <= 1 || to[d] % size != 0) continue;
+    Layout out = split_layout(static_cast<std::int64_t>(d), to[d] / size, split.units, members);
+    out.mirrored = split.mirrored;
+    if (!out.mirrored || out.outer % 2 == 0) return out;
   }
   return std::nullopt;
 }
@@ -46,8 +60,9 @@ std::optional<Layout> reshaped(const Layout& split, const Shape& from, const Sha
 std::string text_of(const Layout& layout) {
   if (layout.is_whole()) return "whole";
   if (layout.is_term()) return "term";
+  if (layout.is_flat()) return "flat";
   if (layout.outer == 1) return concat("split ", layout.dim);
-  return concat("split ", layout.dim, " of ", layout.outer);
+  return concat("split ", layout.dim, " of ", layout.outer, layout.mirrored ? ", mirrored" : "");
 }
 
 }  // namespace penstock

@@ -214,10 +214,10 @@ void gather(Rows& rows, BlockId block, ActorId actor, StageId stage) {
   Run pack = run_of(Opcode::run, stage, Kind::UNSHARD), all = run_of(Opcode::all_gather, stage, Kind::UNSHARD);
   pack.task = copy_task(rows.draft, block);
   for (InputId state : rows.draft.blocks[block].parameters) pack.reads.push_back(input_instance(rows.input, rows.draft, state));
-  const InstanceId share = add_block(rows.draft, block, actor, concat(name, ".share"), parameter_extent(rows.input));
+  const InstanceId share = add_block(rows.draft, block, actor, concat(name, ".share"), kNodeShare);
   pack.writes = {{share}};
   all.reads = {share};
-  all.writes = {{rows.gathered[block] = add_block(rows.draft, block, actor, name, Extent::whole)}};
+  all.writes = {{rows.gathered[block] = add_block(rows.draft, block, actor, name, {})}};
   rows.draft.actors[actor].push_back(std::move(pack));
   rows.draft.actors[actor].push_back(std::move(all));
 }

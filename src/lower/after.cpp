@@ -2,7 +2,7 @@
 //
 // What does not depend on the loop's results is cloned into the tasks that need it.
 // A state's next value is written over it on its home, by the task that makes it where that is the last to read the present one.
-// What an actor's devices hold in shares (blocks.cpp) is worked on in shares: the runs made here are of whole tensors, the pass `devices`
+// What lies flat on an actor's devices (blocks.cpp) is worked on as it lies: the runs made here are of whole tensors, the pass `devices`
 // cuts them. Terms of sums are summed over the devices behind the task that makes them. What must be whole again (parameters where only
 // their moments are in shares) is gathered, a block at a time, and written where it lies at the step's end.
 #include <algorithm>
@@ -18,11 +18,11 @@
 namespace penstock {
 namespace {
 
-// Members of one block that arise in one task, and must be whole or as much as a node has.
+// Members of one block that arise in one task, and must be whole or what a node has.
 struct Gather {
   TaskGroup group;
   BlockId block;
-  Extent extent;
+  Holding held;
   std::vector<ValueId> values;                            // of each member; none: not asked for
   std::vector<std::pair<std::int32_t, Write>> targets{};  // of members
   InstanceId share{}, gathered{};
@@ -44,7 +44,7 @@ std::size_t first_output(const Places& p) {
 // Has every device, or node, more of the state than the share of its next value that it makes?
 bool is_gathered(const LowerInput& input, const Draft& draft, const Places& p, InputId state) {
   const ValueId next = p.graph().outputs[state.index()];
-  return next != p.graph().inputs[state.index()] && p.value.in_shares(next) && extent_of(input, draft, state) != Extent::device;
+  return next != p.graph().inputs[state.index()] && p.is_flat(next) && holding_of(input, draft, state) != device_share(input);
 }
 
 // States that a task writes the next value of, or that are copied over.
@@ -63,65 +63,67 @@ TaskGroup last_group(const Places& p, ActorId actor) {
 }
 
 // Gives a value computed after the loop an instance; a partial sum that is itself asked for is copied out by a task.
-void give_away(Draft& draft, const Places& p, Given& given, ValueId v) {
+void give_away(const LowerInput& input, Draft& draft, const Places& p, Given& given, ValueId v) {
   const auto [it, added] = given.exported.try_emplace(v);
   if (!added) return;
   Instance exported;
   exported.name = concat("after:", v.value);
   exported.types = {p.type(v)};
   exported.home = p.group(v).actor;
-  if (p.value.in_shares(v)) {
-    exported.block = p.value.member[v].block;
-    exported.members = {p.value.member[v].index};
-    exported.extent = Extent::device;
+  if (p.is_flat(v)) {
+    const Member member = member_of(draft, p, v);
+    exported.block = member.block;
+    exported.members = {member.index};
+    exported.held = device_share(input);
   }
   it->second = add(draft, std::move(exported));
   given.groups.insert(p.group(v));
 }
 
 // A collective along an axis has an instance for what it reads and one for what it makes.
-void give_to_collectives(Draft& draft, const Places& p, Given& given) {
+void give_to_collectives(const LowerInput& input, Draft& draft, const Places& p, Given& given) {
   for (const auto& [key, ops] : p.collectives)
     for (std::size_t i : ops)
-      for (ValueId v : {p.graph().ops[i].operands[0], p.graph().ops[i].results[0]}) give_away(draft, p, given, v);
+      for (ValueId v : {p.graph().ops[i].operands[0], p.graph().ops[i].results[0]}) give_away(input, draft, p, given, v);
 }
 
 void give_to_others(const LowerInput& input, Draft& draft, const Places& p, Given& given) {
   for (const auto& [key, ops] : p.ops)
     for (std::size_t i : ops)
       for (ValueId v : p.graph().ops[i].operands)
-        if (p.dependent(v) && !p.outside.partial.contains(v) && !p.early.contains(v) && p.group(v) != key) give_away(draft, p, given, v);
+        if (p.dependent(v) && !p.outside.partial.contains(v) && !p.early.contains(v) && p.group(v) != key)
+          give_away(input, draft, p, given, v);
   for (std::size_t o = first_output(p); o < p.graph().outputs.size(); ++o) {
     const ValueId v = p.graph().outputs[o];
-    if (p.value.in_shares(v)) continue;
+    if (p.is_flat(v)) continue;
     if (p.dependent(v))
-      give_away(draft, p, given, v);
+      give_away(input, draft, p, given, v);
     else
       given.clones[last_group(p, ActorId(0))].insert(v);
   }
   for (InputId s : written_whole(input, draft, p)) {
     const ValueId next = p.graph().outputs[s.index()];
     if (p.dependent(next)) {
-      give_away(draft, p, given, next);
+      give_away(input, draft, p, given, next);
       continue;
     }
     for (ActorId actor : p.state.holders[s]) given.clones[last_group(p, actor)].insert(next);
   }
 }
 
-void gather(Draft& draft, const Places& p, Given& given, ValueId v, Write target) {
-  const Member member = p.value.member[v];
+void gather(const LowerInput& input, Draft& draft, const Places& p, Given& given, ValueId v, Write target) {
+  const Member member = member_of(draft, p, v);
   const TaskGroup& group = p.group(v);
   const std::size_t m = member.index;
-  const Extent extent = draft.instances[target.instance].extent;
+  const Holding held = draft.instances[target.instance].held;
   auto found = std::ranges::find_if(given.gathers, [&](const Gather& other) {
-    return other.group == group && other.block == member.block && other.extent == extent && (!other.values[m] || other.values[m] == v);
+    return other.group == group && other.block == member.block && other.held == held && (!other.values[m] || other.values[m] == v);
   });
   if (found == given.gathers.end()) {
-    Gather made{group, member.block, extent, std::vector<ValueId>(draft.blocks[member.block].members.size())};
+    Gather made{group, member.block, held, std::vector<ValueId>(draft.blocks[member.block].members.size())};
     const std::string name = concat("next:", member.block.value, ".", given.gathers.size());
-    made.share = add_block(draft, member.block, group.actor, concat(name, ".share"), Extent::device);
-    made.gathered = add_block(draft, member.block, group.actor, name, extent);
+    made.share = add_block(draft, member.block, group.actor, concat(name, ".share"), device_share(input));
+    made.gathered = add_block(draft, member.block, group.actor, name, held);
     found = given.gathers.insert(given.gathers.end(), std::move(made));
     given.groups.insert(group);
   }
@@ -132,23 +134,23 @@ void gather(Draft& draft, const Places& p, Given& given, ValueId v, Write target
 void give_to_gathers(const LowerInput& input, Draft& draft, const Places& p, Given& given) {
   for (const InputId s : p.in_place.ids())
     if (is_gathered(input, draft, p, s))
-      gather(draft, p, given, p.graph().outputs[s.value], {input_instance(input, draft, s), ResultMode::update});
+      gather(input, draft, p, given, p.graph().outputs[s.value], {input_instance(input, draft, s), ResultMode::update});
   for (std::size_t o = first_output(p); o < p.graph().outputs.size(); ++o) {
     const ValueId v = p.graph().outputs[o];
-    if (!p.value.in_shares(v) || given.whole.contains(v)) continue;
+    if (!p.is_flat(v) || given.whole.contains(v)) continue;
     Instance whole;
     whole.name = concat("whole:", v.value);
     whole.types = {p.type(v)};
     whole.home = p.group(v).actor;
     given.whole[v] = add(draft, std::move(whole));
-    gather(draft, p, given, v, {given.whole[v]});
+    gather(input, draft, p, given, v, {given.whole[v]});
   }
 }
 
 Given given_away(const LowerInput& input, Draft& draft, const Places& p) {
   Given given;
   for (const auto& [group, ops] : p.ops) given.groups.insert(group);
-  give_to_collectives(draft, p, given);
+  give_to_collectives(input, draft, p, given);
   give_to_others(input, draft, p, given);
   give_to_gathers(input, draft, p, given);
   for (const auto& [key, values] : given.clones) given.groups.insert(key);
@@ -165,7 +167,7 @@ IdVector<ValueId, bool> read_from_instances(const LowerInput& input, const Draft
   for (const auto& [key, ops] : p.collectives)
     for (std::size_t i : ops) out[p.graph().ops[i].operands[0]] = true;
   for (std::size_t o = first_output(p); o < p.graph().outputs.size(); ++o)
-    if (!p.value.in_shares(p.graph().outputs[o])) out[p.graph().outputs[o]] = true;
+    if (!p.is_flat(p.graph().outputs[o])) out[p.graph().outputs[o]] = true;
   for (const InputId s : p.in_place.ids())
     if (!p.in_place[s] && !is_gathered(input, draft, p, s)) out[p.graph().outputs[s.value]] = true;
   return out;
@@ -257,7 +259,7 @@ void put_collectives(const LowerInput& input, Draft& draft, const Places& p, con
     put(draft, key, std::move(run));
   };
   for (const auto& [v, instance] : given.exported)
-    if (p.value.is_term[v] && p.group(v) == key) collective(Opcode::all_reduce, instance, {instance, ResultMode::update});
+    if (p.value.layout[v].is_term() && p.group(v) == key) collective(Opcode::all_reduce, instance, {instance, ResultMode::update});
   for (const Gather& gather : given.gathers)
     if (gather.group == key) collective(Opcode::all_gather, gather.share, {gather.gathered});
   const auto along_axes = p.collectives.find(key);
@@ -326,7 +328,7 @@ void put_outputs(Draft& draft, const Places& p, const Given& given) {
     Run output;
     output.opcode = Opcode::output;
     output.port = static_cast<std::int32_t>(o - first_output(p));
-    output.reads = {p.value.in_shares(v) ? given.whole.at(v) : given.exported.at(v)};
+    output.reads = {p.is_flat(v) ? given.whole.at(v) : given.exported.at(v)};
     draft.actors[ActorId(0)].push_back(std::move(output));
   }
 }

@@ -1,10 +1,10 @@
-// Pass: which tensors the devices of an actor hold in equal shares (ZeRO, Rajbhandari et al., 1910.02054).
+// Pass: which tensors lie flat along the devices of an actor (ZeRO, Rajbhandari et al., 1910.02054), and which of them are a block.
 //
-// A class is a gradient that the loop leaves behind with all that is computed of it element by element, and the states among that: a
-// parameter and its moments. Sums over all its elements may leave the class (the norm that clips). Where every gradient of one accumulator
-// is in such a class, they are a block: its sum can be scattered instead of given to all, and each device updates its share.
+// Layouts are decided for the code behind the loop, with each gradient that the loop leaves behind flat: ops keep it so, the states among
+// what they read, a parameter and its moments, lie like it, and sums over all its elements (the norm that clips) are terms. Where every
+// gradient of one accumulator can lie so, they are a block: its sum can be scattered instead of given to all, and each device updates what
+// it has.
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <set>
 
@@ -12,6 +12,7 @@
 #include "lower/passes.h"
 #include "ops/definition.h"
 #include "program/piece.h"
+#include "transform/layouts.h"
 
 namespace penstock {
 namespace {
@@ -57,83 +58,73 @@ IdVector<InputId, std::vector<StageId>> readers_of_states(const LowerInput& inpu
   return readers;
 }
 
-// Values in classes; each class goes by one of its values.
-class Classes {
- public:
-  explicit Classes(std::size_t values) : parent_(values) { std::iota(parent_.begin(), parent_.end(), std::size_t{0}); }
-
-  std::size_t of(ValueId v) const {
-    std::size_t root = v.index();
-    while (parent_[root] != root) root = parent_[root] = parent_[parent_[root]];
-    return root;
-  }
-  void join(ValueId a, ValueId b) { parent_[of(a)] = of(b); }
-
- private:
-  mutable std::vector<std::size_t> parent_;  // towards the class's value; paths get shorter as they are walked
-};
-
-struct Class {
-  std::vector<ResultId> gradients;
-  std::vector<InputId> states;
-  bool is_whole = false;  // something needs a tensor of it as a whole
-};
-
-// The classes of all values, by Classes::of.
-struct Classified {
-  Classes classes;
-  std::map<std::size_t, Class> by_value;
-
-  const Class& of(ValueId v) const { return by_value.at(classes.of(v)); }
-};
-
 bool is_tensor(const Graph& step, ValueId v) {
   return !step.type(v).shape.empty();
 }
 
-// Joins what is computed of one another element by element, behind the loop. Gives the values that are needed as a whole.
-std::vector<ValueId> join_elementwise(const LowerInput& input, const IdVector<ValueId, bool>& dependent, Classes& classes) {
-  const Graph& step = input.step;
-  std::vector<ValueId> whole;
-  for (std::size_t i = 0; i < step.ops.size(); ++i) {
-    const Op& op = step.ops[i];
-    if (i == input.loop || op.results.empty() || !dependent[op.results[0]]) continue;
-    const ShareRule rule = share_rule(step, op);
-    if (rule == ShareRule::sum) continue;
-    for (ValueId v : op.operands) {
-      if (!is_tensor(step, v)) continue;
-      if (rule == ShareRule::none || step.type(v).shape != step.type(op.results[0]).shape) {
-        whole.insert(whole.end(), {v, op.results[0]});
-      } else if (dependent[v] || input.input_of[v]) {
-        classes.join(v, op.results[0]);
-      }
-    }
-    for (ValueId v : op.results) classes.join(v, op.results[0]);
-  }
-  return whole;
+// What becomes of a gradient behind the loop where it is flat.
+struct Gradient {
+  std::vector<InputId> states;  // that lie like it
+  bool is_whole = false;        // something needs it, or what is made of it, as a whole
+};
+
+// As if all gradients were one block and each one element of it: no two of them lie alike.
+Layout layout_of(ResultId gradient) {
+  return {Layout::Kind::flat, -1, gradient.value, 1};
 }
 
-Classified classify(const LowerInput& input, const IdVector<ValueId, bool>& dependent) {
-  const Graph& step = input.step;
-  Classified out{Classes(step.values.size()), {}};
-  const auto class_of = [&](ValueId v) -> Class& { return out.by_value[out.classes.of(v)]; };
-  for (ValueId v : join_elementwise(input, dependent, out.classes)) class_of(v).is_whole = true;
-  const std::vector<ValueId>& results = input.loop_op().results;
-  for (std::size_t r = 0; r < results.size(); ++r) class_of(results[r]).gradients.push_back(ResultId(r));
-  for (std::int32_t s = 0; s < step.state; ++s) {
-    const ValueId now = step.inputs[s], next = step.outputs[s];
-    class_of(now).states.push_back(InputId(s));
-    if (next != now && out.classes.of(next) != out.classes.of(now)) class_of(now).is_whole = true;
+// The ops that depend on the loop's results; all else that they read is there.
+Graph code_behind(const LowerInput& input, const IdVector<ValueId, bool>& dependent) {
+  Graph out = input.step;
+  out.ops = {};
+  for (std::size_t i = 0; i < input.step.ops.size(); ++i)
+    if (const Op& op = input.step.ops[i]; i != input.loop && !op.results.empty() && dependent[op.results[0]]) out.ops.push_back(op);
+  return out;
+}
+
+GraphLayouts layouts_of(const LowerInput& input, const Graph& behind) {
+  IdVector<ValueId, Layout> values(behind.values.size());
+  IdVector<ValueId, bool> open(behind.values.size());
+  for (const InputId s : ids<InputId>(behind.state)) open[input.value(s)] = true;
+  for (std::size_t r = 0; const ValueId v : input.loop_op().results) {
+    if (is_tensor(behind, v)) values[v] = layout_of(ResultId(r));
+    ++r;
+  }
+  return decide_layouts(behind, std::move(values), std::move(open), 2);
+}
+
+IdVector<ResultId, Gradient> gradients_of(const LowerInput& input, const IdVector<ValueId, bool>& dependent) {
+  const Graph behind = code_behind(input, dependent);
+  const GraphLayouts layouts = layouts_of(input, behind);
+  IdVector<ResultId, Gradient> out(input.loop_op().results.size());
+  const auto gradient_of = [&](ValueId v) {
+    const Layout& layout = layouts.values[v];
+    return layout.is_flat() ? &out[ResultId(layout.outer)] : nullptr;
+  };
+  for (const OpId i : behind.ops.ids()) {
+    const std::vector<ValueId>& operands = behind.ops[i].operands;
+    bool as_it_lies = true;
+    for (std::size_t o = 0; o < operands.size(); ++o)
+      as_it_lies = as_it_lies && (!gradient_of(operands[o]) || layouts.rows[i].operands[o] == layouts.values[operands[o]]);
+    for (ValueId v : operands)
+      if (Gradient* gradient = gradient_of(v)) gradient->is_whole = gradient->is_whole || !as_it_lies;
+  }
+  for (const InputId s : ids<InputId>(behind.state)) {
+    const ValueId now = input.value(s), next = behind.outputs[s.index()];
+    Gradient* gradient = gradient_of(now);
+    if (!gradient) continue;
+    gradient->states.push_back(s);
+    gradient->is_whole = gradient->is_whole || (next != now && layouts.values[next] != layouts.values[now]);
   }
   return out;
 }
 
-// What decides whether a gradient can be held in shares.
+// What decides whether a gradient can lie flat.
 struct Sharers {
   const LowerInput& input;
   IdVector<StageId, ActorId> actor;
   IdVector<InputId, std::vector<StageId>> readers;  // of each state
-  Classified classified;
+  IdVector<ResultId, Gradient> gradients;
 
   const Sharding& sharding() const { return input.options.sharding; }
   ActorId actor_of_task(StageTaskId task) const { return actor[input.dag.tasks[task].stage]; }
@@ -152,28 +143,27 @@ bool is_parameter(const Sharers& sharers, InputId state) {
 
 // The state among them that the loop reads; none: there is none. A member of an axis may not read a parameter that others read, as where
 // the first adds a bias for all, and holds it as they do.
-InputId parameter_of(const Sharers& sharers, const Class& of) {
+InputId parameter_of(const Sharers& sharers, const Gradient& of) {
   const bool has_members = !sharers.input.axes.empty();
   const auto read =
       std::ranges::find_if(of.states, [&](InputId s) { return !sharers.readers[s].empty() || (has_members && is_parameter(sharers, s)); });
   return read == of.states.end() ? InputId() : *read;
 }
 
-// The class of a gradient that is summed on the actor, if it can be held in shares.
-const Class* sharable(const Sharers& sharers, ResultId result, ActorId actor) {
+// Whether the gradient, which is summed on the actor, can lie flat.
+bool can_be_flat(const Sharers& sharers, ResultId result, ActorId actor) {
   const Graph& step = sharers.input.step;
   const ValueId gradient = sharers.input.loop_op().results[result.index()];
-  const Class& found = sharers.classified.of(gradient);
-  if (!is_tensor(step, gradient) || found.is_whole || found.gradients.size() != 1) return nullptr;
+  const auto& [states, is_whole] = sharers.gradients[result];
+  if (!is_tensor(step, gradient) || is_whole) return false;
   const bool all = sharers.sharding().level == 3;
-  for (InputId s : found.states) {
-    if (step.type(sharers.input.value(s)).dtype != step.type(gradient).dtype) return nullptr;
+  for (InputId s : states) {
+    if (step.type(sharers.input.value(s)).dtype != step.type(gradient).dtype) return false;
     for (StageId reader : sharers.readers[s])
-      if (reader ? sharers.actor[reader] != actor : all) return nullptr;
+      if (reader ? sharers.actor[reader] != actor : all) return false;
   }
-  const auto parameters = std::ranges::count_if(found.states, [&](InputId s) { return is_parameter(sharers, s); });
-  const bool gathers = parameters == 1 && parameter_of(sharers, found);
-  return !all || found.states.empty() || gathers ? &found : nullptr;
+  const auto parameters = std::ranges::count_if(states, [&](InputId s) { return is_parameter(sharers, s); });
+  return !all || states.empty() || (parameters == 1 && parameter_of(sharers, sharers.gradients[result]));
 }
 
 void add_block(Draft& draft, const Sharers& sharers, ShareBlock block) {
@@ -181,25 +171,26 @@ void add_block(Draft& draft, const Sharers& sharers, ShareBlock block) {
   draft.blocks.push_back(std::move(block));
 }
 
-// The tensors of one accumulator, if all of them can be held in shares.
+// The tensors of one accumulator, if all of them can lie flat.
 void share_accumulator(Draft& draft, const Sharers& sharers, const Bundle& bundle) {
   const ActorId actor = sharers.actor_of_task(bundle.producers[0]);
   if (!actor || !can_be_summed(bundle.types[0].dtype)) return;
   if (std::ranges::any_of(bundle.producers, [&](StageTaskId t) { return sharers.actor_of_task(t) != actor; })) return;
   const bool all = sharers.sharding().level == 3;
-  std::vector<const Class*> classes;
   ShareBlock block{bundle.types, {}, {}};
   for (std::size_t i = 0; i < bundle.members.size(); ++i) {
-    classes.push_back(sharable(sharers, ResultId(bundle.members[i]), actor));
-    if (!classes.back() || bundle.types[i].dtype != bundle.types[0].dtype) return;
-    if (all && !classes.back()->states.empty()) block.parameters.push_back(parameter_of(sharers, *classes.back()));
+    const ResultId result(bundle.members[i]);
+    if (!can_be_flat(sharers, result, actor) || bundle.types[i].dtype != bundle.types[0].dtype) return;
+    const Gradient& gradient = sharers.gradients[result];
+    if (all && !gradient.states.empty()) block.parameters.push_back(parameter_of(sharers, gradient));
   }
   if (!block.parameters.empty() && block.parameters.size() < block.members.size()) return;
   const BlockId number(draft.blocks.size());
-  for (std::size_t i = 0; i < classes.size(); ++i) {
+  for (std::size_t i = 0; i < bundle.members.size(); ++i) {
+    const ResultId result(bundle.members[i]);
     const Member member{number, static_cast<std::int32_t>(i)};
-    draft.sharded_results[ResultId(bundle.members[i])] = member;
-    for (InputId s : classes[i]->states)
+    draft.sharded_results[result] = member;
+    for (InputId s : sharers.gradients[result].states)
       if (all || !is_parameter(sharers, s)) draft.sharded_states[s] = member;
   }
   add_block(draft, sharers, std::move(block));
@@ -229,7 +220,7 @@ void share_parameters(Draft& draft, const Sharers& sharers, const std::vector<st
 void find_blocks(const LowerInput& input, Draft& draft) {
   if (input.options.sharding.level == 0 || input.parts == 1) return;
   const IdVector<ValueId, bool> dependent = dependent_values(input);
-  const Sharers sharers{input, actors_of_stages(input), readers_of_states(input, dependent), classify(input, dependent)};
+  const Sharers sharers{input, actors_of_stages(input), readers_of_states(input, dependent), gradients_of(input, dependent)};
   for (const Bundle& bundle : input.dag.bundles)
     if (bundle.source == Bundle::Source::accumulator) share_accumulator(draft, sharers, bundle);
   for (const std::vector<std::string>& names : input.options.sharding.blocks) share_parameters(draft, sharers, names);

@@ -24,13 +24,18 @@ std::vector<std::string> floating_states_in_loop(const Graph& step) {
 }
 
 Sharding sharding_of(const Graph& step, const CompileOptions& options) {
-  Sharding out{.level = options.zero, .local = options.local, .parameters = options.parameters, .blocks = options.blocks};
+  Sharding out{.level = options.zero, .parameters = options.parameters, .blocks = options.blocks};
   if (out.level > 0 && out.parameters.empty()) out.parameters = floating_states_in_loop(step);
   return out;
 }
 
 LowerOptions lower_options(const Graph& step, const CompileOptions& options) {
-  return {.devices = options.devices, .sharding = sharding_of(step, options), .axes = options.axes, .dims = options.dims};
+  return {.devices = options.devices,
+          .local = options.local,
+          .sharding = sharding_of(step, options),
+          .axes = options.axes,
+          .dims = options.dims,
+          .attention = options.attention};
 }
 
 // Level 2 and 3 keep sums or parameters in shares between the runs of a stage, so the table has to say when they are whole.
@@ -71,8 +76,8 @@ std::vector<LowerInput> compile_inputs(const Graph& step, const Schedule& schedu
   return member_inputs(step, table, lowering);
 }
 
-std::string compile_layouts(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
-  return layouts_text(step, schedule, lower_options(step, options));
+std::vector<AxisDecision> compile_layouts(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
+  return decide_axes(step, schedule, lower_options(step, options));
 }
 
 LowerInput compile_input(const Graph& step, const Schedule& schedule, const CompileOptions& options) {

@@ -9,20 +9,24 @@
 //   1: part 2, part 3     4: part 2   5: part 3
 //
 // After its all_reduce every member has the same sums and makes the same update, so no state has to be sent; the first member owns it, the
-// others hold copies. What the members hold in shares each owns its share of, and does its share of the work on it.
+// others hold copies. Of what lies flat each owns its range, and does the work on it.
 //
-// Where the devices of a node hold the same of a parameter, collectives are of the devices of a node (between what a node has and a
-// device's share), or of those with the same place in each node (between that and the whole):
+// The devices of an actor are a mesh: nodes, the axis `data`, and the devices of each node, the axis `local`. What lies in a block is whole
+// or flat along each, and a collective is along the axis where what it reads and makes lie otherwise: of the devices that are alike in all
+// but this.
 //
-//   node 0, devices 0 1    whole <-> a node's half: 0 2 and 1 3
-//   node 1, devices 2 3    a node's half <-> a device's quarter: 0 1 and 2 3
+//   node 0, devices 0 1    along data, whole <-> a node's half: 0 2 and 1 3
+//   node 1, devices 2 3    along local, a node's half <-> a device's quarter: 0 1 and 2 3
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <tuple>
 
 #include "base/text.h"
 #include "lower/passes.h"
 #include "program/piece.h"
+#include "transform/layouts.h"
+#include "transform/passes.h"
 
 namespace penstock {
 namespace {
@@ -39,8 +43,16 @@ struct Spread {
   std::int32_t parts_of(ActorId actor) const { return input.parts / input.devices(actor); }  // of a micro-batch, for each of its devices
 };
 
-// A task on given shares of another task's inputs and outputs. Every gather of a block is the same one.
-using SharedTasks = std::map<std::tuple<TaskId, std::vector<Share>, std::vector<Share>>, TaskId>;
+// How a tensor lies along the axes of an actor's devices, and the elements begin <= i < end that one device has of it where it is flat.
+struct Lying {
+  Layout data, local;
+  std::int64_t begin = 0, end = 0;
+  bool kept = false;  // the device has none, but what a collective moves is there on all: one element of no meaning
+
+  auto operator<=>(const Lying&) const = default;
+};
+// What a device of an actor does of a task. Every gather of a block is the same one.
+using LocalTasks = std::map<std::tuple<TaskId, std::int32_t, std::vector<Lying>, std::vector<Lying>>, TaskId>;
 using Groups = std::map<std::vector<std::int32_t>, std::int32_t>;  // members: the group
 
 // One for each part of a micro-batch; of what lives once on an actor, one for each of its devices.
@@ -51,42 +63,43 @@ std::int32_t clones(const LowerInput& input, const Instance& instance) {
 
 // Devices, one after the other, that have the same of it.
 std::int32_t alike(const LowerInput& input, const Instance& instance) {
-  switch (instance.extent) {
-    case Extent::device:
-      return 1;
-    case Extent::node:
-      return input.local;
-    default:
-      return clones(input, instance);
-  }
+  if (instance.held.is_whole()) return clones(input, instance);
+  return instance.held == kNodeShare ? input.local : 1;
 }
 
-// Device d's, or its node's, share of each part. What collectives move is there on every device; else what is empty is not.
-std::vector<Share> shares_of(const Spread& s, const Instance& instance, std::int32_t d) {
-  if (instance.extent == Extent::whole) return std::vector<Share>(instance.types.size());
-  std::vector<Share> shares;
-  bool is_empty = true;
-  const std::int32_t count = alike(s.input, instance);
-  for (std::int32_t member : instance.members) {
-    shares.push_back(share_of(s.from.blocks[instance.block], member, d - d % count, count, s.input.devices(instance.home)));
-    is_empty = is_empty && shares.back().begin == shares.back().end;
+// The instance's tensors for device d of its home.
+std::vector<Lying> lying_of(const Spread& s, const Instance& instance, std::int32_t d) {
+  std::vector<Lying> out(instance.types.size());
+  if (instance.held.is_whole()) return out;
+  const std::int32_t local = s.input.local, node = d / local, devices = s.input.devices(instance.home);
+  const ShareBlock& block = s.from.blocks[instance.block];
+  bool has_none = true;
+  for (std::size_t p = 0; p < out.size(); ++p) {
+    Lying& tensor = out[p];
+    tensor.data = flat_in(block, instance.members[p], devices, local);
+    LayoutRange range = range_of(tensor.data, instance.types[p].elements(), devices / local, node);
+    tensor.begin = range.begin;
+    if (instance.held != kNodeShare) {
+      tensor.local = flat_in_node(tensor.data, node, local);
+      range = range_of(tensor.local, range.size(), local, d % local);
+      tensor.begin += range.begin;
+    }
+    tensor.end = tensor.begin + range.size();
+    has_none = has_none && range.size() == 0;
   }
-  shares.back().stands_in = is_empty && instance.source == Instance::Source::computed && is_all_of_block(s.from, instance);
-  return shares;
+  out.back().kept = has_none && instance.source == Instance::Source::computed && is_all_of_block(s.from, instance);
+  return out;
 }
 
 void place_block(const Spread& s, const Instance& instance, std::int32_t d, Instance& out) {
   const std::int64_t bytes = share_bytes(s.from.blocks[instance.block], s.input.devices(instance.home));
   if (is_all_of_block(s.from, instance)) out.room = bytes * alike(s.input, instance);
-  if (instance.extent == Extent::whole) return;
+  if (instance.held.is_whole()) return;
   out.types.clear();
-  const std::vector<Share> shares = shares_of(s, instance, d);
-  for (std::size_t p = 0; p < shares.size(); ++p) {
-    const auto [whole, begin, end, stands_in] = shares[p];
-    const DType dtype = instance.types[p].dtype;
-    if (begin < end) out.types.push_back({dtype, {end - begin}});
-    if (begin == end && stands_in) out.types.push_back({dtype, {1}});
-    if (instance.source == Instance::Source::state && begin < end) out.name = piece_name(instance.name, begin, end);
+  for (std::size_t p = 0; const auto& [data, local, begin, end, kept] : lying_of(s, instance, d)) {
+    const DType dtype = instance.types[p++].dtype;
+    if (begin < end || kept) out.types.push_back({dtype, {kept ? 1 : end - begin}});
+    if (begin < end && instance.source == Instance::Source::state) out.name = piece_name(instance.name, begin, end);
   }
 }
 
@@ -111,44 +124,67 @@ InstanceId clone_for(const Spread& s, InstanceId i, ActorId actor, std::int32_t 
   return InstanceId(first + (instance.home == actor ? d : d * s.input.devices(instance.home) / s.input.devices(actor)));
 }
 
-// What the device does of a run on what it holds in part; of what it holds nothing of, nothing.
-void take_shares(const Spread& s, const Run& run, std::int32_t d, SharedTasks& shared, Draft& draft, Run& out) {
-  bool in_part = false;
-  std::vector<Share> inputs, outputs;
-  const auto note = [&](InstanceId i, std::vector<Share>& shares) {
-    in_part = in_part || s.at(i).extent != Extent::whole;
-    const std::vector<Share> parts = shares_of(s, s.at(i), d);
-    shares.insert(shares.end(), parts.begin(), parts.end());
+// What a member of an axis does of a task whose inputs and outputs lie so; terms are summed behind it.
+Graph along_axis(const Graph& task, const std::vector<Lying>& inputs, const std::vector<Lying>& outputs, Layout Lying::* layout,
+                 const AxisWishes& axis, std::int32_t member) {
+  IdVector<ValueId, Layout> values(task.values.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) values[task.inputs[i]] = inputs[i].*layout;
+  GraphLayouts layouts = decide_layouts(task, std::move(values), IdVector<ValueId, bool>(task.values.size()), axis.members);
+  for (std::size_t o = 0; o < outputs.size(); ++o)
+    if (!layouts.outputs[o].is_term()) layouts.outputs[o] = outputs[o].*layout;
+  return localise(task, layouts, axis, member);
+}
+
+Graph task_of_device(const Graph& task, const std::vector<Lying>& in, const std::vector<Lying>& out, std::int32_t nodes, std::int32_t local,
+                     std::int32_t d) {
+  Graph graph = along_axis(task, in, out, &Lying::data, {"data", nodes, {}, {}}, d / local);
+  if (local > 1) graph = along_axis(graph, in, out, &Lying::local, {"local", local, {}, {}}, d % local);
+  const auto kept = [](const std::vector<Lying>& ends) {
+    std::vector<bool> all;
+    for (const Lying& tensor : ends) all.push_back(tensor.kept);
+    return all;
+  };
+  return drop_empty(graph, kept(in), kept(out));
+}
+
+// What the device does of a run on what is flat; of what it has nothing of, nothing.
+void take_part(const Spread& s, const Run& run, ActorId actor, std::int32_t d, LocalTasks& tasks, Draft& draft, Run& out) {
+  bool is_flat = false;
+  std::vector<Lying> inputs, outputs;
+  const auto note = [&](InstanceId i, std::vector<Lying>& ends) {
+    is_flat = is_flat || !s.at(i).held.is_whole();
+    std::ranges::move(lying_of(s, s.at(i), d), std::back_inserter(ends));
   };
   for (InstanceId read : run.reads) note(read, inputs);
   for (const Write& write : run.writes) note(write.instance, outputs);
-  if (!in_part) return;
+  if (!is_flat) return;
   std::erase_if(out.reads, [&](InstanceId i) { return draft.instances[i].types.empty(); });
   std::erase_if(out.writes, [&](const Write& write) { return draft.instances[write.instance].types.empty(); });
   if (out.writes.empty()) return;
-  const auto [made, fresh] = shared.try_emplace({run.task, inputs, outputs});
+  const auto [made, fresh] = tasks.try_emplace({run.task, d, inputs, outputs});
   if (fresh) {
     const Task& task = draft.tasks[run.task];
-    made->second = add_task(draft, concat(task.name, ".share", d), take_share(Graph(task.graph), inputs, outputs));
+    Graph graph = task_of_device(task.graph, inputs, outputs, s.input.devices(actor) / s.input.local, s.input.local, d);
+    made->second = add_task(draft, concat(task.name, ".share", d), std::move(graph));
   }
   out.task = made->second;
 }
 
-// The members of a collective on device `d` of the actor: those that have different parts of the larger of what it reads and makes, and
-// the same of the smaller.
+// The members of a collective on device `d` of the actor, which differ in their places along the axes that it is along, and in no other.
 std::int32_t group_of(const Spread& s, const Run& run, ActorId actor, std::int32_t d, Groups& groups, Draft& draft) {
-  const auto [narrow, wide] = std::minmax({alike(s.input, s.at(run.reads[0])), alike(s.input, s.at(run.writes[0].instance))});
-  const bool all = run.opcode == Opcode::all_reduce;
-  const std::int32_t count = all ? s.input.devices(actor) : wide, step = all ? 1 : narrow;
+  const Holding &from = s.at(run.reads[0]).held, &to = s.at(run.writes[0].instance).held;
+  const bool all = run.opcode == Opcode::all_reduce, along_data = all || from.data != to.data, along_local = all || from.local != to.local;
+  const std::int32_t local = s.input.local;
   std::vector<std::int32_t> members;
-  for (std::int32_t m = d - d % count + d % step; m < d - d % count + count; m += step) members.push_back(s.first[actor] + m);
+  for (std::int32_t m = 0; m < s.input.devices(actor); ++m)
+    if ((along_data || m / local == d / local) && (along_local || m % local == d % local)) members.push_back(s.first[actor] + m);
   const auto [it, added] = groups.try_emplace(std::move(members), static_cast<std::int32_t>(groups.size()));
   if (added) draft.groups.push_back(it->first);
   return it->second;
 }
 
 struct Made {
-  SharedTasks shared{};
+  LocalTasks tasks{};
   Groups groups{};
 };
 
@@ -163,7 +199,7 @@ Run on_device(const Spread& s, const Run& run, ActorId actor, std::int32_t d, st
   }
   if (run.unit) out.unit.microbatch = run.unit.microbatch * s.input.parts + part;
   if (is_collective(run.opcode) && run.axis < 0) out.group = group_of(s, run, actor, d, made.groups, draft);
-  if (run.opcode == Opcode::run) take_shares(s, run, d, made.shared, draft, out);
+  if (run.opcode == Opcode::run) take_part(s, run, actor, d, made.tasks, draft, out);
   return out;
 }
 

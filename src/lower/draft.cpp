@@ -42,12 +42,12 @@ InstanceId input_instance(const LowerInput& input, Draft& draft, InputId which, 
   if (const auto member = draft.sharded_states.find(which); member != draft.sharded_states.end()) {
     instance.block = member->second.block;
     instance.members = {member->second.index};
-    instance.extent = extent_of(input, draft, which);
+    instance.held = holding_of(input, draft, which);
   }
   return it->second = add(draft, std::move(instance));
 }
 
-InstanceId add_block(Draft& draft, BlockId block, ActorId actor, std::string name, Extent extent) {
+InstanceId add_block(Draft& draft, BlockId block, ActorId actor, std::string name, const Holding& held) {
   Instance instance;
   instance.name = std::move(name);
   instance.types = draft.blocks[block].members;
@@ -55,7 +55,7 @@ InstanceId add_block(Draft& draft, BlockId block, ActorId actor, std::string nam
   instance.block = block;
   instance.members.resize(instance.types.size());
   std::iota(instance.members.begin(), instance.members.end(), 0);
-  instance.extent = extent;
+  instance.held = held;
   return add(draft, std::move(instance));
 }
 
@@ -66,16 +66,16 @@ TaskId copy_task(Draft& draft, BlockId block) {
   return add_task(draft, concat("copy.", block.value), std::move(graph));
 }
 
-Extent parameter_extent(const LowerInput& input) {
-  return input.local > 1 ? Extent::node : Extent::device;
+Holding device_share(const LowerInput& input) {
+  return {Layout::Kind::flat, input.local > 1 ? Layout::Kind::flat : Layout::Kind::whole};
 }
 
-Extent extent_of(const LowerInput& input, const Draft& draft, InputId state) {
+Holding holding_of(const LowerInput& input, const Draft& draft, InputId state) {
   const auto member = draft.sharded_states.find(state);
-  if (member == draft.sharded_states.end()) return Extent::whole;
+  if (member == draft.sharded_states.end()) return {};
   const std::vector<InputId>& parameters = draft.blocks[member->second.block].parameters;
   const bool is_parameter = std::find(parameters.begin(), parameters.end(), state) != parameters.end();
-  return is_parameter ? parameter_extent(input) : Extent::device;
+  return is_parameter ? kNodeShare : device_share(input);
 }
 
 bool is_all_of_block(const Draft& draft, const Instance& instance) {
@@ -97,21 +97,38 @@ std::int64_t share_bytes(const ShareBlock& block, std::int32_t devices) {
   return (bytes + unit - 1) / unit * kAlignment;
 }
 
-Share share_of(const ShareBlock& block, std::int32_t member, std::int32_t first, std::int32_t count, std::int32_t devices) {
+Layout flat_in(const ShareBlock& block, std::int32_t member, std::int32_t devices, std::int32_t local) {
   const Slot slot = slot_of(block);
-  const std::size_t m = member;
-  const std::int64_t size = byte_size(slot.parts[m].dtype), elements = slot.parts[m].elements(), share = share_bytes(block, devices);
-  const std::int64_t begin = first * share - part_offset(slot, m);  // of the shares, in the member: bytes
-  const auto element = [&](std::int64_t byte) { return std::clamp<std::int64_t>(byte / size, 0, elements); };
-  return {false, element(begin), element(begin + count * share)};
+  const std::int64_t size = byte_size(slot.parts[member].dtype);
+  return {Layout::Kind::flat, -1, part_offset(slot, member) / size, share_bytes(block, devices) * local / size};
+}
+
+Layout flat_in_node(const Layout& along_nodes, std::int32_t node, std::int32_t local) {
+  Layout out = along_nodes;
+  out.outer = std::max<std::int64_t>(out.outer - node * out.units, 0);
+  out.units /= local;
+  return out;
+}
+
+Opcode collective_of(const Op& op) {
+  Opcode found = Opcode::run;
+  for (const Opcode opcode : {Opcode::all_reduce, Opcode::all_gather, Opcode::reduce_scatter, Opcode::broadcast, Opcode::all_to_all})
+    if (name(opcode) == op.name) found = opcode;
+  invariant(is_collective(found), "an op that members do together is a collective of devices");
+  return found;
 }
 
 void make_collective(const LowerInput& input, const Op& op, Run& run) {
-  for (const Opcode opcode : {Opcode::all_reduce, Opcode::all_gather, Opcode::reduce_scatter, Opcode::broadcast, Opcode::all_to_all})
-    if (name(opcode) == op.name) run.opcode = opcode;
-  invariant(is_collective(run.opcode), "an op that members do together is a collective of devices");
+  const auto number = [&](const char* name) { return static_cast<std::int32_t>(attribute<std::int64_t>(op, name)); };
   run.axis = input.axis(attribute<std::string>(op, "axis"));
-  if (run.opcode == Opcode::broadcast) run.root = static_cast<std::int32_t>(attribute<std::int64_t>(op, "root"));
+  if (op.name == "shift_members") {
+    run.opcode = Opcode::copy;
+    run.by = number("by");
+    run.message = number("message");
+    return;
+  }
+  run.opcode = collective_of(op);
+  if (run.opcode == Opcode::broadcast) run.root = number("root");
 }
 
 std::int32_t LowerInput::members() const {

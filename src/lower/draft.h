@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "lower/input.h"
+#include "penstock/layout.h"
 #include "penstock/program.h"
-#include "transform/take_share.h"
 
 namespace penstock {
 
@@ -23,8 +23,15 @@ struct Unit {
   auto operator<=>(const Unit&) const = default;
 };
 
-// What each device of an actor has of a block: all of it, what the other devices of its node have too, or a share of its own.
-enum class Extent : std::uint8_t { whole, node, device };
+// How the devices of an actor have what lies in a block, whole or flat along each of their axes: `data`, the nodes, and `local`, the
+// devices of a node (LowerInput::local; one that is alone has what its node has).
+struct Holding {
+  Layout::Kind data = Layout::Kind::whole, local = Layout::Kind::whole;
+
+  bool is_whole() const { return data == Layout::Kind::whole; }
+  bool operator==(const Holding&) const = default;
+};
+inline constexpr Holding kNodeShare{Layout::Kind::flat, Layout::Kind::whole};
 
 // Something with a lifetime of its own: the values of one bundle of one micro-batch, one state tensor, one value outside the loop.
 // It has a slot on its home and on every actor that reads it.
@@ -44,7 +51,7 @@ struct Instance {
   bool owned = true;                    // state: the device at `home` owns it; else it holds a copy that it updates by itself
   BlockId block{};                      // of which it is a part, or all of it:
   std::vector<std::int32_t> members{};  // which member each type is, and
-  Extent extent = Extent::whole;        // what each device of `home` has of these
+  Holding held{};                       // how the devices of `home` have these
   std::int64_t room = 0;                // bytes, from the pass `devices` on
 };
 
@@ -77,6 +84,9 @@ struct Run {
   std::int32_t axis = -1;   // collectives along an axis of the mesh: which of LowerInput::axes
   std::int32_t group = -1;  // collectives, once devices are known: position in Draft::groups
   std::int32_t root = -1;   // broadcast: the place of the device that gives among the group's
+  // A copy along an axis, until the members' drafts are one: what the member `by` places on reads in its run of this message and unit is
+  // what this one writes.
+  std::int32_t by = -1, message = -1;
   // An action of the table that a later pass puts something in the place of, or nothing: OFFLOAD, RELOAD, REDUCE_GRAD, U.
   bool placeholder = false;
   std::vector<InstanceId> reads{};
@@ -139,19 +149,22 @@ TaskId add_task(Draft& draft, std::string name, Graph graph);
 // The instance of a step input as a whole or, of data, of one micro-batch's part; made on first use.
 InstanceId input_instance(const LowerInput& input, Draft& draft, InputId which, Unit unit = {});
 // An instance of all of a block's members on an actor.
-InstanceId add_block(Draft& draft, BlockId block, ActorId actor, std::string name, Extent extent);
+InstanceId add_block(Draft& draft, BlockId block, ActorId actor, std::string name, const Holding& held);
 // A task that gives what it is given, of a block's members.
 TaskId copy_task(Draft& draft, BlockId block);
 
-// What devices have of a parameter that is in shares, and of the sum of its gradients while there is more to come.
-Extent parameter_extent(const LowerInput& input);
-// What devices have of a state.
-Extent extent_of(const LowerInput& input, const Draft& draft, InputId state);
+// How devices have what is cut as far as it can be. A parameter, and the sum of its gradients while there is more to come, is a kNodeShare.
+Holding device_share(const LowerInput& input);
+// How devices have a state.
+Holding holding_of(const LowerInput& input, const Draft& draft, InputId state);
 bool is_all_of_block(const Draft& draft, const Instance& instance);
 std::int64_t share_bytes(const ShareBlock& block, std::int32_t devices);  // a multiple of kAlignment
-// The share of `count` devices from `first` on.
-Share share_of(const ShareBlock& block, std::int32_t member, std::int32_t first, std::int32_t count, std::int32_t devices);
+// A member's layout along the nodes of so many devices, `local` each; and, of the same member, along the devices of one of these nodes.
+Layout flat_in(const ShareBlock& block, std::int32_t member, std::int32_t devices, std::int32_t local);
+Layout flat_in_node(const Layout& along_nodes, std::int32_t node, std::int32_t local);
 
+// The collective of devices that an op stands for which members do together.
+Opcode collective_of(const Op& op);
 // Makes the run what a collective op says: all members of an axis of the mesh take part.
 void make_collective(const LowerInput& input, const Op& op, Run& run);
 

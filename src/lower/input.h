@@ -12,6 +12,8 @@
 
 namespace penstock {
 
+struct AxisDecision;
+
 struct LowerInput {
   Graph step;  // with stages assigned
   StageDag dag;
@@ -21,7 +23,7 @@ struct LowerInput {
   IdVector<ActorId, std::int32_t> group_size;  // devices
   std::int32_t parts = 1;  // of each of the table's micro-batches: the least that each group can share; one is a micro-batch of the step
   std::int32_t microbatches = 1;  // of the step
-  std::int32_t local = 1;         // Sharding::local, at level 3
+  std::int32_t local = 1;         // devices of a node; 1 below level 3
   // Where the mesh has axes inside of an actor, all of this is what one of their members does: its place along each.
   std::vector<MeshAxis> axes;
   std::vector<std::int64_t> place;
@@ -50,8 +52,8 @@ LowerInput lower_input(const Graph& step, const Schedule& schedule, const LowerO
 // The inputs of the passes for compile(step, schedule, options), one for each member of the mesh's axes (lower/members.h). Throws Error as
 // that does.
 std::vector<LowerInput> compile_inputs(const Graph& step, const Schedule& schedule, const CompileOptions& options);
-// Their layouts as text.
-std::string compile_layouts(const Graph& step, const Schedule& schedule, const CompileOptions& options);
+// What is decided along the mesh's axes for them (lower/members.h).
+std::vector<AxisDecision> compile_layouts(const Graph& step, const Schedule& schedule, const CompileOptions& options);
 // The input of the first member.
 LowerInput compile_input(const Graph& step, const Schedule& schedule, const CompileOptions& options);
 

@@ -67,7 +67,7 @@ LowerInput input_of(StagedStep staged, const Schedule& schedule, const LowerOpti
   input.group_size.resize(schedule.actors.size(), 1);
   input.parts = parts_of(options.devices);
   input.microbatches = static_cast<std::int32_t>(attribute<std::int64_t>(input.loop_op(), "microbatches"));
-  if (options.sharding.level == 3) input.local = options.sharding.local;
+  if (options.sharding.level == 3) input.local = options.local;
   input.input_of.resize(input.step.values.size());
   for (std::size_t i = input.step.inputs.size(); i-- > 0;) input.input_of[input.step.inputs[i]] = InputId(i);
   return input;

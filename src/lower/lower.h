@@ -13,14 +13,11 @@
 
 namespace penstock {
 
-// What the devices of an actor hold in equal shares instead of alike, by ZeRO's levels (Rajbhandari et al., 1910.02054): 1 the state of the
-// optimiser; 2 also the sums of gradients, from each REDUCE_GRAD of the table on; 3 also the parameters, gathered at each UNSHARD. What it
-// cannot be said of element by element (an optimiser of whole tensors), or is read by stages on several actors, stays whole.
+// What lies flat along the devices of an actor instead of whole, by ZeRO's levels (Rajbhandari et al., 1910.02054): 1 the state of the
+// optimiser; 2 also the sums of gradients, from each REDUCE_GRAD of the table on; 3 also the parameters, gathered at each UNSHARD. What is
+// worked on otherwise than element by element (an optimiser of whole tensors), or is read by stages on several actors, stays whole.
 struct Sharding {
   int level = 0;
-  // Level 3: how many devices of an actor, one after the other (those of a node), hold the same parameters and sums of gradients: these are
-  // in shares among the nodes, and what is left of ZeRO inside of one is its level 1, as in ZeroPP's (2402.03791) second hybrid.
-  int local = 1;
   std::vector<std::string> parameters = {};           // states that programs other than the one that updates them read
   std::vector<std::vector<std::string>> blocks = {};  // level 3: parameter_blocks() of the program that updates them
 };
@@ -30,11 +27,15 @@ struct LowerOptions {
   // Devices of each actor, each with parts of every micro-batch (data parallelism); empty: one each. The step has parts_of(devices) times
   // the table's micro-batches.
   std::vector<int> devices = {};
+  // Level 3: how many of these, one after the other, are a node, the axis `local`. Along it parameters and sums of gradients are whole, so
+  // that what is left of ZeRO inside of a node is its level 1, as in ZeroPP's (2402.03791) second hybrid.
+  int local = 1;
   Sharding sharding = {};
   // Further axes of the mesh, inside of each device of an actor: such a device becomes as many as the axes' sizes multiply to, the last
   // axis varying fastest. And what the model calls the dims of its parameters, by name.
   std::vector<LayoutAxis> axes = {};
   std::map<std::string, std::vector<DimName>> dims = {};
+  SplitAttention attention = SplitAttention::automatic;
   std::vector<std::string> recompute = {};  // stages whose backward computes again all that it reads of F; such a stage has no R
 };
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <ranges>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/invariant.h"
@@ -11,6 +14,7 @@
 #include "ops/verify.h"
 #include "penstock/error.h"
 #include "program/piece.h"
+#include "transform/attention_in_parts.h"
 #include "transform/collectives.h"
 #include "transform/layouts.h"
 #include "transform/passes.h"
@@ -28,12 +32,14 @@ struct MemberStep {
   std::vector<std::uint32_t> apart = {};  // by result of the loop: StagedStep's
 };
 
-// The dims' layout for one axis. Throws Error where the axis is to split two of them, or more ways than there are units.
-Layout wished(const LayoutAxis& axis, const std::string& name, const TensorType& whole, const std::vector<DimName>& dims) {
+// The dims' layout for one axis, over which those of these names are split. Throws Error where the axis is to split two of them, or more
+// ways than there are units.
+Layout wished(const LayoutAxis& axis, const std::set<std::string>& names, const std::string& name, const TensorType& whole,
+              const std::vector<DimName>& dims) {
   Layout out = kWhole;
   for (std::size_t d = 0; d < dims.size(); ++d) {
     const DimName& dim = dims[d];
-    if (!axis.dims.contains(dim.name)) continue;
+    if (!names.contains(dim.name)) continue;
     const std::int64_t units = dim.units > 0 ? dim.units : whole.shape[d] / dim.outer;
     if (out.is_split())
       throw Error(concat("axis ", quote(axis.name), " is asked to split two dims of ", quote(name), ", ", whole.text()),
@@ -48,15 +54,83 @@ Layout wished(const LayoutAxis& axis, const std::string& name, const TensorType&
   return out;
 }
 
+// For each state the stages of the loop that read it, or what is computed of it before the loop.
+std::vector<std::set<std::string>> reading_stages(const Graph& step) {
+  IdVector<ValueId, std::set<int>> of(step.values.size());  // the states that a value is computed of
+  for (int s = 0; s < step.state; ++s) of[step.inputs[s]] = {s};
+  std::vector<std::set<std::string>> out(step.state);
+  for (const Op& op : step.ops) {
+    if (!op.body) {
+      for (ValueId result : op.results)
+        for (ValueId operand : op.operands) of[result].insert(of[operand].begin(), of[operand].end());
+      continue;
+    }
+    IdVector<ValueId, std::set<int>> inside(op.body->values.size());
+    for (std::size_t o = 0; o < op.operands.size(); ++o) inside[op.body->inputs[o]] = of[op.operands[o]];
+    for (const Op& reader : op.body->ops)
+      for (ValueId operand : reader.operands)
+        for (int s : inside[operand]) out[s].insert(reader.stage);
+  }
+  return out;
+}
+
+// The layout that a parameter's dims have in all stages that read it. Throws Error where they say different things of it.
+Layout wished_by_stages(const LayoutAxis& axis, const AxisWishes& wishes, const Value& state, const std::vector<DimName>& dims,
+                        const std::set<std::string>& stages) {
+  std::optional<Layout> out;
+  std::string first;
+  for (const std::string& stage : stages) {
+    const Layout layout = wished(axis, wishes.dims_in(stage), state.name, state.type, dims);
+    if (!out) first = stage;
+    if (out && *out != layout)
+      throw Error(concat(quote(state.name), " would lie in two ways along axis ", quote(axis.name), ": stage ", quote(first), " reads it ",
+                         text_of(*out), ", stage ", quote(stage), " ", text_of(layout)),
+                  {concat(quote(state.name), " is ", state.type.text(), ", its dims ",
+                          join(dims, ", ", [](const DimName& dim) { return quote(dim.name); })),
+                   "a parameter lies in one way, whoever reads it"},
+                  concat("say the same of its dims for stages ", quote(first), " and ", quote(stage), " in [layout]"));
+    out = layout;
+  }
+  return out ? *out : wished(axis, axis.dims, state.name, state.type, dims);
+}
+
+// Whether attention over sequences split along the axis is computed in parts: where nothing else lies along it, as parts of a sequence do
+// not follow each other then. Members do different ops for it, so no other axis can be worked on behind this one.
+bool takes_parts(const LayoutAxis& axis, const Graph& step, const LowerOptions& options) {
+  const bool is_last = axis.name == options.axes.front().name;
+  const bool only_sequence = axis.dims == std::set<std::string>{"sequence"} && axis.stage_dims.empty();
+  if (!only_sequence || options.attention == SplitAttention::heads) return false;
+  if (options.attention == SplitAttention::automatic) return is_last && has_few_heads(step, axis.size);
+  check_parts(step, axis.name, axis.size);
+  if (!is_last)
+    throw Error(
+        concat("attention in parts along axis ", quote(axis.name), ": axis ", quote(options.axes.front().name), " stands before it"),
+        {"what members do of attention in parts is not alike, so no axis can stand before theirs"},
+        concat("write ", axis.name, " first in --mesh, or pipeline.attention = \"heads\""));
+  return true;
+}
+
 // Layouts of the parameters by the names of their dims. No dim is cut by two axes, as a name lies along one.
 AxisWishes wishes_of(const LayoutAxis& axis, const Graph& step, const std::map<std::string, std::vector<DimName>>& dims) {
-  AxisWishes out{axis.name, axis.size, {}, axis.dims};
+  AxisWishes out{axis.name, axis.size, {}, axis.dims, axis.stage_dims, false};
+  std::vector<std::set<std::string>> readers(step.state);
+  if (!axis.stage_dims.empty()) readers = reading_stages(step);
   for (int s = 0; s < step.state; ++s) {
     const Value& state = step.values[step.inputs[s]];
     const auto named = dims.find(parse_piece(state.name).tensor);
-    if (named != dims.end()) out.states[state.name] = wished(axis, state.name, state.type, named->second);
+    if (named != dims.end()) out.states[state.name] = wished_by_stages(axis, out, state, named->second, readers[s]);
   }
   return out;
+}
+
+// Throws Error for names of dims in a stage that there is not.
+void check_stages(const LowerOptions& options, const IdVector<StageId, std::string>& stages) {
+  const std::vector<std::string> known(stages.begin(), stages.end());
+  for (const LayoutAxis& axis : options.axes)
+    for (const auto& [stage, dims] : axis.stage_dims)
+      if (std::ranges::find(known, stage) == known.end())
+        throw Error(concat("layout.", stage, ": there is no stage ", quote(stage)), {concat("the stages: ", join(known, ", ", quote))},
+                    did_you_mean(stage, known));
 }
 
 // Notes the loop's results of which the members have parts of different sizes; `all_parts`: those of which they have parts at all, which
@@ -69,8 +143,9 @@ void note_apart(const GraphLayouts& layouts, const AxisWishes& wishes, bool all_
 }
 
 // The member's step along one more axis.
-MemberStep along(const MemberStep& from, const GraphLayouts& layouts, const AxisWishes& wishes, std::int64_t member, bool all_parts) {
-  MemberStep out{localise(from.step, layouts, wishes, member), from.place, from.is_copy, from.apart};
+MemberStep along(const MemberStep& from, const GraphLayouts& layouts, const AxisWishes& wishes, std::int64_t member, bool all_parts,
+                 LocalValues* values) {
+  MemberStep out{localise(from.step, layouts, wishes, member, values), from.place, from.is_copy, from.apart};
   note_apart(layouts, wishes, all_parts, out);
   out.place.insert(out.place.begin(), member);
   for (int s = 0; s < out.step.state; ++s) {
@@ -123,24 +198,34 @@ std::vector<MemberStep> along_own(const std::vector<MemberStep>& from, const Mes
 }
 
 // The last axis first: its members have the fastest links and the most to say to each other, and find the step as the model has it, not
-// what other axes have packed. In the order of the members' devices. `text`: takes the layouts as text, if asked for.
-std::vector<MemberStep> steps_of(Graph step, const LowerOptions& options, std::string* text = nullptr) {
+// what other axes have packed. In the order of the members' devices. `decisions` takes what was decided, if asked for. `only_first`:
+// whether the first member's step is enough.
+std::vector<MemberStep> steps_of(Graph step, const LowerOptions& options, std::vector<AxisDecision>* decisions = nullptr,
+                                 bool only_first = false) {
   const auto states = static_cast<std::size_t>(step.state);
   std::vector<MemberStep> members{{std::move(step), {}, std::vector<bool>(states)}};
   const std::vector<MeshAxis> own = axes_of_collectives(members[0].step);
   for (const LayoutAxis& axis : options.axes | std::views::reverse) {
     if (const auto of_model = std::ranges::find(own, axis.name, &MeshAxis::name); of_model != own.end()) {
-      if (text) *text += concat("axis ", axis.name, " of ", axis.size, " members: the model's own collectives\n");
+      if (decisions) decisions->push_back({.wishes = {axis.name, axis.size, {}, {}}, .own = true});
       members = along_own(members, *of_model);
+      if (only_first) members.resize(1);
       continue;
     }
+    // What one member along the axes before has too few heads for, all do in parts: a sequence lies alike on all.
+    const bool in_parts = std::ranges::any_of(members, [&](const MemberStep& member) { return takes_parts(axis, member.step, options); });
     std::vector<AxisWishes> wishes;
-    for (const MemberStep& member : members) wishes.push_back(wishes_of(axis, member.step, options.dims));
+    for (const MemberStep& member : members) {
+      wishes.push_back(wishes_of(axis, member.step, options.dims));
+      wishes.back().attention_in_parts = in_parts;
+    }
     const std::vector<GraphLayouts> layouts = decided_with_losses(members, wishes);
-    if (text) *text += layouts_text(members[0].step, layouts[0], wishes[0]);
+    LocalValues values;
     std::vector<MemberStep> next;
     for (std::size_t of = 0; of < members.size(); ++of)
-      for (std::int64_t m = 0; m < axis.size; ++m) next.push_back(along(members[of], layouts[of], wishes[of], m, options.axes.size() > 1));
+      for (std::int64_t m = 0; m < (only_first ? 1 : axis.size); ++m)
+        next.push_back(along(members[of], layouts[of], wishes[of], m, options.axes.size() > 1, next.empty() ? &values : nullptr));
+    if (decisions) decisions->push_back({wishes[0], false, std::move(members[0].step), layouts, std::move(values)});
     members = std::move(next);
   }
   std::ranges::sort(members, {}, &MemberStep::place);
@@ -155,10 +240,34 @@ Graph packed_step(const MemberStep& member, const std::vector<MeshAxis>& own, co
   return own.empty() ? member.step : pack_collectives(member.step, own, place);
 }
 
+// Devices that share rows sum the same gradients, too, each maybe its share alone, which a joined tensor does not have. Along one of
+// several axes a joined tensor would mix what is whole along another with parts. A model's own collectives stay as it has them.
+bool joins_sums(const std::vector<MeshAxis>& own, const LowerOptions& options) {
+  return own.empty() && options.axes.size() == 1 && std::ranges::all_of(options.devices, [](int devices) { return devices == 1; });
+}
+
+// The step as it is cut.
+Graph finished(MemberStep& member, const std::vector<MeshAxis>& own, const LowerOptions& options) {
+  if (joins_sums(own, options)) member.step = join_sums(member.step);
+  verify(member.step);
+  return eliminate_common_subexpressions(eliminate_dead_code(drop_constraints(packed_step(member, own, options))));
+}
+
 // --- drafts
+
+// What a member writes for the others along an axis, by device of the member, axis, message, unit and member: several, where a stage
+// computes again.
+using GivenAlong = std::tuple<ActorId, std::int32_t, std::int32_t, Unit, std::int32_t>;
+struct Taken {
+  InstanceId instance;  // is another member's:
+  GivenAlong given;
+  std::size_t number = 0;  // of several
+};
 
 struct JoiningMembers {
   const std::vector<LowerInput>& inputs;
+  std::map<GivenAlong, std::vector<InstanceId>> given{};
+  std::vector<Taken> taken{};
   std::map<std::vector<std::int32_t>, std::int32_t> groups{};
   Draft draft{};
 
@@ -172,15 +281,48 @@ std::int32_t group(JoiningMembers& j, std::vector<std::int32_t> devices) {
   return it->second;
 }
 
-// The devices beside one along an axis.
-std::vector<std::int32_t> beside(const JoiningMembers& j, ActorId of_member, std::int32_t member, std::int32_t axis) {
+// The member at a place along an axis, and elsewhere where `member` is.
+std::int32_t member_at(const JoiningMembers& j, std::int32_t member, std::int32_t axis, std::int32_t place) {
   const LowerInput& input = j.inputs[member];
   std::int32_t stride = 1;
   for (std::size_t a = axis + 1; a < input.axes.size(); ++a) stride *= static_cast<std::int32_t>(input.axes[a].size);
-  const auto place = static_cast<std::int32_t>(input.place[axis]);
+  return member + (place - static_cast<std::int32_t>(input.place[axis])) * stride;
+}
+
+// The devices beside one along an axis.
+std::vector<std::int32_t> beside(const JoiningMembers& j, ActorId of_member, std::int32_t member, std::int32_t axis) {
   std::vector<std::int32_t> out;
-  for (std::int32_t m = 0; m < input.axes[axis].size; ++m) out.push_back(j.device(of_member, member + (m - place) * stride).value);
+  for (std::int32_t m = 0; m < j.inputs[member].axes[axis].size; ++m)
+    out.push_back(j.device(of_member, member_at(j, member, axis, m)).value);
   return out;
+}
+
+// Of a message nothing is left but that its readers read what the other member wrote: the transfers follow from that as between actors.
+void note_message(JoiningMembers& j, const Run& run, std::int32_t first, ActorId actor, std::int32_t member) {
+  const LowerInput& input = j.inputs[member];
+  const auto size = static_cast<std::int32_t>(input.axes[run.axis].size), place = static_cast<std::int32_t>(input.place[run.axis]);
+  const std::int32_t giver = member_at(j, member, run.axis, (place + run.by) % size);
+  std::vector<InstanceId>& own = j.given[{actor, run.axis, run.message, run.unit, member}];
+  for (const Write& write : run.writes)
+    j.taken.push_back({InstanceId(write.instance.value + first), {actor, run.axis, run.message, run.unit, giver}, own.size()});
+  own.emplace_back(run.reads[0].value + first);
+}
+
+void read_where_made(JoiningMembers& j) {
+  std::map<InstanceId, InstanceId> made;
+  // A device may have one of the same name of its own.
+  std::set<InstanceId> named;
+  for (const auto& [key, instances] : j.given)
+    for (const InstanceId i : instances)
+      if (named.insert(i).second) j.draft.instances[i].name += concat(".of", std::get<4>(key));
+  for (const Taken& taken : j.taken) {
+    made[taken.instance] = j.given.at(taken.given).at(taken.number);
+    invariant(j.draft.instances[taken.instance].types == j.draft.instances[made[taken.instance]].types, "a message is what was given");
+  }
+  for (std::vector<Run>& row : j.draft.actors)
+    for (Run& run : row)
+      for (InstanceId& read : run.reads)
+        if (const auto found = made.find(read); found != made.end()) read = found->second;
 }
 
 Run joined(JoiningMembers& j, Run run, const std::vector<std::vector<std::int32_t>>& groups, const IdVector<TaskId, TaskId>& tasks,
@@ -231,6 +373,10 @@ void join_member(JoiningMembers& j, Draft from, std::int32_t member) {
     std::vector<Run>& row = j.draft.actors[j.device(actor, member)];
     for (Run& run : from.actors[actor]) {
       if (run.opcode == Opcode::output && member > 0) continue;
+      if (run.message >= 0) {
+        note_message(j, run, first, actor, member);
+        continue;
+      }
       const std::int32_t axis = run.axis;
       Run here = joined(j, std::move(run), from.groups, tasks, first, actor, member);
       if (here.opcode == Opcode::broadcast)
@@ -247,16 +393,11 @@ void join_member(JoiningMembers& j, Draft from, std::int32_t member) {
 std::vector<LowerInput> member_inputs(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
   if (options.axes.empty()) return {lower_input(traced, schedule, options)};
   StagedStep staged = staged_step(traced, schedule, options);
+  check_stages(options, staged.stages);
   const std::vector<MeshAxis> own = axes_of_collectives(staged.step);
-  // Devices that share rows sum the same gradients, too, each maybe its share alone, which a joined tensor does not have. Along one of
-  // several axes a joined tensor would mix what is whole along another with parts. A model's own collectives stay as it has them.
-  const bool joins =
-      own.empty() && options.axes.size() == 1 && std::ranges::all_of(options.devices, [](int devices) { return devices == 1; });
   std::vector<LowerInput> out;
   for (MemberStep& member : steps_of(std::move(staged.step), options)) {
-    if (joins) member.step = join_sums(member.step);
-    verify(member.step);
-    Graph step = eliminate_common_subexpressions(eliminate_dead_code(drop_constraints(packed_step(member, own, options))));
+    Graph step = finished(member, own, options);
     LowerInput& input = out.emplace_back(staged_input({std::move(step), staged.stages, std::move(member.apart)}, schedule, options));
     for (const LayoutAxis& axis : options.axes) input.axes.push_back({axis.name, axis.size});
     input.place = std::move(member.place);
@@ -265,9 +406,25 @@ std::vector<LowerInput> member_inputs(const Graph& traced, const Schedule& sched
   return out;
 }
 
-std::string layouts_text(const Graph& step, const Schedule& schedule, const LowerOptions& options) {
+StagedStep first_member(const StagedStep& staged, const LowerOptions& options) {
+  MemberStep member = std::move(steps_of(staged.step, options, nullptr, /*only_first=*/true)[0]);
+  Graph step = finished(member, axes_of_collectives(staged.step), options);
+  return {std::move(step), staged.stages, std::move(member.apart)};
+}
+
+std::vector<AxisDecision> decide_axes(const Graph& step, const Schedule& schedule, const LowerOptions& options) {
+  StagedStep staged = staged_step(step, schedule, options);
+  check_stages(options, staged.stages);
+  std::vector<AxisDecision> out;
+  steps_of(std::move(staged.step), options, &out);
+  return out;
+}
+
+std::string layouts_text(const std::vector<AxisDecision>& axes) {
   std::string out = "penstock layouts 1\n";
-  steps_of(staged_step(step, schedule, options).step, options, &out);
+  for (const auto& [wishes, own, step, layouts, values] : axes)
+    out += own ? concat("axis ", wishes.axis, " of ", wishes.members, " members: the model's own collectives\n")
+               : layouts_text(step, layouts[0], wishes);
   return out;
 }
 
@@ -282,6 +439,7 @@ Draft join_members(const std::vector<LowerInput>& inputs, std::vector<Draft> dra
     invariant(drafts[m].actors.size() == devices, "all members have as many devices");
     join_member(j, std::move(drafts[m]), static_cast<std::int32_t>(m));
   }
+  read_where_made(j);
   return std::move(j.draft);
 }
 

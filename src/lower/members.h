@@ -6,14 +6,29 @@
 #include <vector>
 
 #include "lower/draft.h"
+#include "transform/layouts.h"
 
 namespace penstock {
 
 // The inputs of all members' lowering, the last axis varying fastest; one where the mesh has no such axes. Throws Error as lower() does.
 std::vector<LowerInput> member_inputs(const Graph& step, const Schedule& schedule, const LowerOptions& options);
 
-// The layouts along each axis as text (transform/layouts.h); of an axis behind the first: of what its first member has.
-std::string layouts_text(const Graph& step, const Schedule& schedule, const LowerOptions& options);
+// What the first member of all axes does, whose parts are the largest: for costs.
+StagedStep first_member(const StagedStep& step, const LowerOptions& options);
+
+// What is decided along one axis.
+struct AxisDecision {
+  AxisWishes wishes = {};
+  bool own = false;  // it is that of the model's own collectives: nothing is decided
+  Graph step = {};   // what the first member along the axes before has of it
+  // Of all members along the axes before, which differ in sizes: the first of these axes varies slowest.
+  std::vector<GraphLayouts> layouts = {};
+  LocalValues values = {};  // of `step`, in the steps of the axis' members: they have the same numbers
+};
+// In the order in which axes are worked on: the last of the mesh first. Throws Error as member_inputs.
+std::vector<AxisDecision> decide_axes(const Graph& step, const Schedule& schedule, const LowerOptions& options);
+// As text (transform/layouts.h).
+std::string layouts_text(const std::vector<AxisDecision>& axes);
 
 // The members' drafts after the pass `devices` as one: the device d of member m is device d * members + m.
 Draft join_members(const std::vector<LowerInput>& inputs, std::vector<Draft> drafts);

@@ -116,7 +116,8 @@ void parse_instance(Reader& r) {
     r.in.expect("members");
     const auto last = std::ssize(r.draft.blocks[i.block].members) - 1;
     parse_list(r.in, [&] { i.members.push_back(static_cast<std::int32_t>(integer_in(r.in, 0, last))); });
-    i.extent = static_cast<Extent>(one_of(r.in, draft_text::kExtents));
+    if (one_of(r.in, draft_text::kHoldings) == 1) i.held = kNodeShare;
+    if (!i.held.is_whole() && r.in.accept(draft_text::kHoldings[1])) i.held.local = Layout::Kind::flat;
   }
   if (r.in.accept("room")) i.room = integer_in(r.in, 1, std::int64_t{1} << 60);
   if (r.in.accept("named")) i.name = r.in.string();
@@ -160,6 +161,8 @@ bool parse_run(Reader& r, std::vector<Run>& runs) {
   if (r.in.accept("along")) run.axis = index(r.in);
   if (r.in.accept("in")) run.group = index(r.in);
   if (r.in.accept("root")) run.root = index(r.in);
+  if (r.in.accept("by")) run.by = index(r.in);
+  if (r.in.accept("message")) run.message = index(r.in);
   runs.push_back(std::move(run));
   return true;
 }

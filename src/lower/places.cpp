@@ -10,8 +10,8 @@
 // (OpDefinition::revises). What a stage adds to the norm is a task before the one that updates ahead, so that it is sent meanwhile.
 // State is owned by one actor; actors that only read it have copies.
 // What a collective along an axis of the mesh makes is there behind the task that makes its operand; who reads it is a later task, too.
-// A sum over all elements of what an actor's devices hold in shares (blocks.cpp) is one term on each device. What reads it is a later task,
-// as if it came from elsewhere: the terms are summed in between.
+// What a gradient that lies flat (blocks.cpp) is made into has the layouts of the ops' rows; the sum of all its elements is a term on each
+// device. What reads that is a later task, as if it came from elsewhere: the terms are summed in between.
 #include "lower/places.h"
 
 #include <algorithm>
@@ -20,6 +20,7 @@
 #include "base/invariant.h"
 #include "lower/ahead.h"
 #include "ops/definition.h"
+#include "ops/layouts.h"
 
 namespace penstock {
 namespace {
@@ -63,21 +64,23 @@ std::set<std::pair<ActorId, StageId>> updates_of(const Draft& draft) {
   return updates;
 }
 
-// Values that devices hold in shares, and the terms that each has of sums over them.
-void note_members(const LowerInput& input, const Draft& draft, const Outside& outside, ValueFacts& facts) {
-  const Graph& graph = outside.graph;
+bool is_flat_gradient(const ValueFacts& facts, ValueId v) {
+  return facts.layout[v].is_flat() && facts.dependent[v];
+}
+
+// What lies flat, and what is made of gradients that do.
+void note_layouts(const LowerInput& input, const Draft& draft, const Outside& outside, ValueFacts& facts) {
   for (const auto& [value, place] : outside.partial)
-    if (const Instance& from = draft.instances[place.instance]; from.extent != Extent::whole)
-      facts.member[value] = {from.block, from.members[place.part]};
-  for (const auto& [state, member] : draft.sharded_states) facts.member[input.value(state)] = member;
-  for (const Op& op : graph.ops) {
-    const auto from = std::ranges::find_if(op.operands, [&](ValueId v) { return facts.in_shares(v) && facts.dependent[v]; });
+    if (!draft.instances[place.instance].held.is_whole()) facts.layout[value] = kFlat;
+  for (const auto& [state, member] : draft.sharded_states) facts.layout[input.value(state)] = kFlat;
+  for (const Op& op : outside.graph.ops) {
+    const auto from = std::ranges::find_if(op.operands, [&](ValueId v) { return is_flat_gradient(facts, v); });
     if (from == op.operands.end()) continue;
-    const bool sums = share_rule(graph, op) == ShareRule::sum;
-    for (ValueId result : op.results) {
-      facts.is_term[result] = sums;
-      facts.origin[result] = facts.origin[*from];
-      if (!sums) facts.member[result] = facts.member[*from];
+    const std::optional<LayoutRow> row = flat_row(outside.graph, op, from - op.operands.begin());
+    invariant(row.has_value(), "what lies flat is read by ops that keep it so, and sums");
+    for (std::size_t r = 0; r < op.results.size(); ++r) {
+      facts.layout[op.results[r]] = row->results[r];
+      facts.group[op.results[r]] = facts.group[*from];
     }
   }
 }
@@ -89,8 +92,7 @@ ValueFacts facts_of(const LowerInput& input, const Draft& draft, const Outside& 
   facts.input.resize(values);
   facts.dependent.resize(values);
   facts.group.resize(values);
-  facts.member.resize(values);
-  facts.is_term.resize(values);
+  facts.layout.resize(values);
   facts.arrives.resize(values);
   const std::set<std::pair<ActorId, StageId>> updates = updates_of(draft);
   for (const auto& [value, place] : outside.partial) {
@@ -105,8 +107,7 @@ ValueFacts facts_of(const LowerInput& input, const Draft& draft, const Outside& 
       facts.arrives[result] = any && definition && definition->collective;
     }
   }
-  facts.origin = facts.group;
-  note_members(input, draft, outside, facts);
+  note_layouts(input, draft, outside, facts);
   return facts;
 }
 
@@ -167,17 +168,17 @@ void update_once(const LowerInput& input, const Draft& draft, const ValueFacts& 
     const auto gradient = outside.partial.find(ahead.operands[1]);
     const InputId of = facts.input[ahead.operands[0]];
     if (gradient == outside.partial.end() || !input.is_state(of)) return false;
-    const Extent made = draft.instances[gradient->second.instance].extent;
-    if (made != Extent::whole && extent_of(input, draft, of) != made) return false;  // written at the step's end
+    const Holding& made = draft.instances[gradient->second.instance].held;
+    if (!made.is_whole() && holding_of(input, draft, of) != made) return false;  // written at the step's end
     return facts.group[ahead.operands[1]].update && !is_read_by_others(state, of, gradient->second.stage);
   });
 }
 
 // Terms of a sum that arise in one task are added up there: then there is one to be summed over the devices.
-void join_terms(const ValueFacts& facts, Graph& graph, Op& sum, std::vector<Op>& ops) {
+void add_up_terms(const ValueFacts& facts, Graph& graph, Op& sum, std::vector<Op>& ops) {
   std::map<TaskGroup, std::vector<ValueId>> terms;
   std::vector<ValueId> operands;
-  for (ValueId v : sum.operands) (facts.is_term[v] ? terms[facts.origin[v]] : operands).push_back(v);
+  for (ValueId v : sum.operands) (facts.layout[v].is_term() ? terms[facts.group[v]] : operands).push_back(v);
   if (operands.size() + terms.size() < 2) return;  // the sum arises in that task
   for (const auto& [group, list] : terms) {
     Op joined = sum;
@@ -189,10 +190,10 @@ void join_terms(const ValueFacts& facts, Graph& graph, Op& sum, std::vector<Op>&
   sum.operands = std::move(operands);
 }
 
-void join_terms(const ValueFacts& facts, Graph& graph) {
+void add_up_terms(const ValueFacts& facts, Graph& graph) {
   std::vector<Op> ops;
   for (Op& op : graph.ops) {
-    if (op.name == "add_n") join_terms(facts, graph, op, ops);
+    if (op.name == "add_n") add_up_terms(facts, graph, op, ops);
     ops.push_back(std::move(op));
   }
   graph.ops = std::move(ops);
@@ -240,11 +241,12 @@ std::int64_t bytes_moved(const Decided& d, const Op& op, ActorId actor, InputId 
 }
 
 ActorId actor_for(const Decided& d, const Op& op, InputId written) {
-  const bool has_shares = std::ranges::any_of(op.operands, [&](ValueId v) { return d.facts.in_shares(v); });
+  const auto is_flat = [&](ValueId v) { return d.facts.layout[v].is_flat(); };
+  const bool has_flat = std::ranges::any_of(op.operands, is_flat);
   std::set<ActorId> candidates;
   for (ValueId v : op.operands)
-    if (d.facts.dependent[v] && (d.facts.in_shares(v) || !has_shares)) candidates.insert(d.facts.group[v].actor);
-  if (!has_shares && written && d.state.home[written]) candidates.insert(d.state.home[written]);
+    if (d.facts.dependent[v] && (is_flat(v) || !has_flat)) candidates.insert(d.facts.group[v].actor);
+  if (!has_flat && written && d.state.home[written]) candidates.insert(d.state.home[written]);
   ActorId best;
   std::int64_t best_bytes = 0;
   for (ActorId actor : candidates) {
@@ -258,8 +260,9 @@ ActorId actor_for(const Decided& d, const Op& op, InputId written) {
 
 // Does it only add up terms that arise in one task?
 bool adds_terms(const ValueFacts& facts, const Op& op) {
-  return op.name == "add_n" &&
-         std::ranges::all_of(op.operands, [&](ValueId v) { return facts.is_term[v] && facts.group[v] == facts.group[op.operands[0]]; });
+  return op.name == "add_n" && std::ranges::all_of(op.operands, [&](ValueId v) {
+           return facts.layout[v].is_term() && facts.group[v] == facts.group[op.operands[0]];
+         });
 }
 
 TaskGroup group_of(const Decided& d, const Op& op, ActorId actor, InputId written) {
@@ -268,7 +271,7 @@ TaskGroup group_of(const Decided& d, const Op& op, ActorId actor, InputId writte
   for (ValueId v : op.operands) {
     if (!d.facts.dependent[v]) continue;
     const TaskGroup& from = d.facts.group[v];
-    const bool waits = from.actor != actor || d.facts.arrives[v] || (d.facts.is_term[v] && !adds_terms(d.facts, op));
+    const bool waits = from.actor != actor || d.facts.arrives[v] || (d.facts.layout[v].is_term() && !adds_terms(d.facts, op));
     group.depth = std::max(group.depth, from.depth + waits);
     update = !update || *update == from.update ? from.update : StageId();
     group.ahead = group.ahead || from.ahead;
@@ -298,7 +301,7 @@ GroupOps place_ops(const LowerInput& input, const Graph& graph, ValueFacts& fact
     const TaskGroup group = group_of(decided, op, actor, written[i]);
     for (ValueId result : op.results) {
       facts.group[result] = group;
-      facts.is_term[result] = facts.is_term[result] || adds_terms(facts, op);
+      if (adds_terms(facts, op)) facts.layout[result] = kTerm;
     }
     for (ValueId v : op.operands) hold_states(input, graph, facts, v, actor, state);
     ops[group].push_back(i);
@@ -308,7 +311,8 @@ GroupOps place_ops(const LowerInput& input, const Graph& graph, ValueFacts& fact
 
 // Values that other actors wait for, or that such values are made of in the same group.
 IdVector<ValueId, bool> awaited_values(const Graph& graph, const ValueFacts& facts) {
-  IdVector<ValueId, bool> awaited = facts.is_term;
+  IdVector<ValueId, bool> awaited;
+  for (const Layout& layout : facts.layout) awaited.push_back(layout.is_term());
   for (std::size_t i = graph.ops.size(); i-- > 0;) {
     const Op& op = graph.ops[i];
     if (!depends(facts, op)) continue;
@@ -392,6 +396,17 @@ void decide_in_place(const LowerInput& input, Places& p) {
 
 }  // namespace
 
+Member member_of(const Draft& draft, const Places& p, ValueId flat) {
+  while (p.value.producer[flat]) {
+    const std::vector<ValueId>& operands = p.graph().ops[p.value.producer[flat]].operands;
+    flat = *std::ranges::find_if(operands, [&](ValueId v) { return is_flat_gradient(p.value, v); });
+  }
+  const auto partial = p.outside.partial.find(flat);
+  if (partial == p.outside.partial.end()) return draft.sharded_states.at(p.value.input[flat]);
+  const Instance& from = draft.instances[partial->second.instance];
+  return {from.block, from.members[partial->second.part]};
+}
+
 Places find_places(const LowerInput& input, const Draft& draft) {
   Places p;
   p.outside = without_loop(input, draft);
@@ -400,7 +415,7 @@ Places find_places(const LowerInput& input, const Draft& draft) {
   update_once(input, draft, p.value, p.state, p.outside);
   p.value = facts_of(input, draft, p.outside);
   if (!draft.blocks.empty()) {
-    join_terms(p.value, p.outside.graph);
+    add_up_terms(p.value, p.outside.graph);
     p.value = facts_of(input, draft, p.outside);
   }
   p.ops = set_apart(p.graph(), place_ops(input, p.graph(), p.value, p.state), p.value);

@@ -30,15 +30,11 @@ struct Outside {
 // What is known of each value of an Outside before its ops have places.
 struct ValueFacts {
   IdVector<ValueId, OpId> producer{};
-  IdVector<ValueId, InputId> input{};     // of the step; none: it is computed
-  IdVector<ValueId, bool> dependent{};    // on the loop's results
-  IdVector<ValueId, TaskGroup> group{};   // of partial sums: where they are
-  IdVector<ValueId, Member> member{};     // where devices hold it in shares
-  IdVector<ValueId, bool> is_term{};      // each device has a term of it, to be summed behind its group
-  IdVector<ValueId, bool> arrives{};      // a collective along an axis makes it, behind its operand's group
-  IdVector<ValueId, TaskGroup> origin{};  // of what is held in shares, and its terms: where the gradient is
-
-  bool in_shares(ValueId v) const { return bool(member[v].block); }
+  IdVector<ValueId, InputId> input{};    // of the step; none: it is computed
+  IdVector<ValueId, bool> dependent{};   // on the loop's results
+  IdVector<ValueId, TaskGroup> group{};  // of partial sums, and what is flat or a term: where the partial sum is
+  IdVector<ValueId, Layout> layout{};    // over the devices of its actor: whole, flat, or a term, to be summed behind its group
+  IdVector<ValueId, bool> arrives{};     // a collective along an axis makes it, behind its operand's group
 };
 
 // By state.
@@ -62,8 +58,12 @@ struct Places {
   const Graph& graph() const { return outside.graph; }
   const TensorType& type(ValueId v) const { return outside.graph.type(v); }
   const TaskGroup& group(ValueId v) const { return value.group[v]; }
+  bool is_flat(ValueId v) const { return value.layout[v].is_flat(); }
   bool dependent(ValueId v) const { return value.dependent[v]; }
 };
+
+// Of which block what is flat is a part.
+Member member_of(const Draft& draft, const Places& places, ValueId flat);
 
 Places find_places(const LowerInput& input, const Draft& draft);
 

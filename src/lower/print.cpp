@@ -50,6 +50,12 @@ std::string text_of(const ShareBlock& block) {
   return out + concat(" parameters ", list(numbers(block.parameters)), " for ", list(numbers(readers)));
 }
 
+// "whole"; "flat" along the nodes; "flat flat" along the devices of each, too.
+std::string text_of(const Holding& held) {
+  if (held.is_whole()) return std::string(draft_text::kHoldings[0]);
+  return concat(draft_text::kHoldings[1], held == kNodeShare ? "" : concat(" ", draft_text::kHoldings[1]));
+}
+
 std::string text_of(const Instance& i, const std::string& handle) {
   std::string out(draft_text::kSources[static_cast<std::size_t>(i.source)]);
   if (i.input) out += concat(" ", i.input.value);
@@ -57,8 +63,7 @@ std::string text_of(const Instance& i, const std::string& handle) {
   if (i.unit) out += concat(" unit ", i.unit.microbatch);
   if (i.host) out += " host";
   if (!i.owned) out += " copy";
-  if (i.block)
-    out += concat(" block ", i.block.value, " members ", list(i.members), " ", draft_text::kExtents[static_cast<std::size_t>(i.extent)]);
+  if (i.block) out += concat(" block ", i.block.value, " members ", list(i.members), " ", text_of(i.held));
   if (i.room > 0) out += concat(" room ", i.room);
   if (shown_name(i.name) != handle) out += concat(" named ", quote(i.name));
   return out + " " + types_text(i.types);
@@ -77,6 +82,7 @@ std::string text_of(const Draft& draft, const Run& run, const IdVector<InstanceI
   if (run.axis >= 0) out += concat(" along ", run.axis);
   if (run.group >= 0) out += concat(" in ", run.group);
   if (run.root >= 0) out += concat(" root ", run.root);
+  if (run.message >= 0) out += concat(" by ", run.by, " message ", run.message);
   return out;
 }
 

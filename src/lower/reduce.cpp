@@ -26,7 +26,7 @@ struct Accumulator {
 // One actor's row under construction.
 struct Row {
   ActorId actor;
-  Extent extent;                                     // of a share that more is added to
+  Holding device_share;
   std::map<InstanceId, Accumulator> accumulators{};  // by the instance that lower_actions made
   std::vector<Run> runs{};
   std::vector<Run> later{};  // what waits for a reduction: behind the next run, which the device works on meanwhile
@@ -41,9 +41,9 @@ Accumulator accumulator_of(Draft& draft, const Row& row, const PartialSum& parti
   if (member == draft.sharded_results.end()) return out;
   const std::string name = draft.instances[partial.instance].name;
   out.block = member->second.block;
-  out.now = add_block(draft, out.block, row.actor, concat(name, ".0"), Extent::whole);
-  out.sum = out.share = add_block(draft, out.block, row.actor, name, Extent::device);
-  if (row.extent == Extent::node) out.share = add_block(draft, out.block, row.actor, concat(name, ".node"), Extent::node);
+  out.now = add_block(draft, out.block, row.actor, concat(name, ".0"), {});
+  out.sum = out.share = add_block(draft, out.block, row.actor, name, row.device_share);
+  if (row.device_share != kNodeShare) out.share = add_block(draft, out.block, row.actor, concat(name, ".node"), kNodeShare);
   return out;
 }
 
@@ -74,13 +74,13 @@ void reduce(Draft& draft, Row& row, Accumulator& sum, StageId stage) {
   }
   const std::string name = draft.instances[sum.share].name;
   const InstanceId share =
-      sum.has_share ? add_block(draft, sum.block, row.actor, concat(name, ".share.", row.reductions), row.extent) : sum.share;
+      sum.has_share ? add_block(draft, sum.block, row.actor, concat(name, ".share.", row.reductions), kNodeShare) : sum.share;
   row.runs.push_back(reduction(Opcode::reduce_scatter, stage, sum.now, {share}));
   if (sum.has_share) {
     row.later.push_back(reduction(Opcode::run, stage, share, {sum.share, ResultMode::add}));
     row.later.back().task = copy_task(draft, sum.block);
   }
-  sum.now = add_block(draft, sum.block, row.actor, concat(name, ".", ++row.reductions), Extent::whole);
+  sum.now = add_block(draft, sum.block, row.actor, concat(name, ".", ++row.reductions), {});
   sum.has_share = true;
   sum.is_open = false;
 }
@@ -118,7 +118,7 @@ std::vector<Accumulator*> redirect(Row& row, Run& run, std::size_t number, const
 }
 
 void reduce_actor(const LowerInput& input, Draft& draft, ActorId actor) {
-  Row row{actor, parameter_extent(input)};
+  Row row{actor, device_share(input)};
   std::vector<Run> runs = std::move(draft.actors[actor]);
   IdVector<InstanceId, std::size_t> last(draft.instances.size());  // of each instance: the last run that writes it
   for (std::size_t r = 0; r < runs.size(); ++r)

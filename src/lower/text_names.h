@@ -7,7 +7,7 @@
 namespace penstock::draft_text {
 
 inline constexpr std::array<std::string_view, 3> kSources = {"computed", "data", "state"};
-inline constexpr std::array<std::string_view, 3> kExtents = {"whole", "node", "device"};
+inline constexpr std::array<std::string_view, 2> kHoldings = {"whole", "flat"};
 inline constexpr std::array<std::string_view, 3> kModes = {"store", "add", "update"};
 inline constexpr std::string_view kPlaceholder = "place";
 

@@ -85,7 +85,7 @@ void check_run(const Check& c, ActorId actor, std::size_t number) {
     if (run.reads.size() + run.writes.size() != 1) c.fail(actor, number, "a device gives or gets what is broadcast");
   } else if (run.reads.size() != run.writes.size() || (!is_host_copy(run.opcode) && run.reads.size() != 1)) {
     c.fail(actor, number, concat(name(run.opcode), " of ", run.reads.size(), " instances to ", run.writes.size()));
-  } else if (!is_collective(run.opcode) && reads != writes) {
+  } else if (!is_collective(run.opcode) && run.message < 0 && reads != writes) {
     c.fail(actor, number, concat(name(run.opcode), " between instances of different types"));
   }
   if (is_collective(run.opcode) && c.reached("devices") && run.axis < 0 && (run.group < 0 || run.group >= std::ssize(c.draft.groups)))

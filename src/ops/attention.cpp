@@ -44,6 +44,15 @@ std::vector<TensorType> infer_attention_backward(const Op& op, Types operands) {
   return {operands[1], operands[2], operands[3]};
 }
 
+// (out, logsumexp, other out, other logsumexp) -> (out, logsumexp): of queries that attended to some keys, and to others.
+std::vector<TensorType> infer_join(const Op& op, Types operands) {
+  require_count(op, operands, 4, 4);
+  require(is_floating(operands[0].dtype) && operands[0].shape.size() == 4, op, operands, "needs floating out[batch, heads, length, head]");
+  require(operands[2] == operands[0], op, operands, "both must be of one type");
+  for (std::size_t i : {1, 3}) require(operands[i] == logsumexp_type(operands[0]), op, operands, "a logsumexp does not fit to its out");
+  return {operands[0], operands[1]};
+}
+
 Tensors attention_vjp(const VjpArguments& a) {
   if (a.cotangents[1]) throw Error(a.op.name + ": its logsumexp has no gradient");
   const Tensor operands[] = {a.cotangents[0], a.operands[0], a.operands[1], a.operands[2], a.results[0], a.results[1]};
@@ -65,10 +74,16 @@ double flops_attention_backward(const Op& op, Types operands, Types) {
   return 5 * product_flops(op, operands[1], operands[2]);
 }
 
+// Two weights of each row, and three operations on each element.
+double flops_join(const Op&, Types operands, Types) {
+  return 3 * static_cast<double>(operands[0].elements()) + 40 * static_cast<double>(operands[1].elements());
+}
+
 }  // namespace
 
 std::span<const OpDefinition> attention_ops() {
   static constexpr OpDefinition all[] = {
+      {.name = "attention_join", .infer = infer_join, .flops = flops_join, .layout = by<named<"bhqD,bhq,bhqD,bhq->bhqD,bhq">>},
       {.name = "scaled_dot_product_attention",
        .infer = infer_attention,
        .vjp = attention_vjp,

@@ -23,7 +23,7 @@ std::int64_t axis_size(const Op& op, Types operands) {
 
 void require_summable(const Op& op, Types operands) {
   if (!can_be_summed(operands[0].dtype))
-    fail(op, operands, concat("devices cannot sum ", name(operands[0].dtype)), "f32, f64, i32 and i64 can be: cast with to()");
+    fail(op, operands, concat("devices cannot sum ", name(operands[0].dtype)), "f32, f64, bf16, i32 and i64 can be: cast with to()");
 }
 
 // The size of dim "dim" of `out`, for writing. Throws Error unless it divides into as many equal pieces as asked for.
@@ -68,6 +68,17 @@ std::vector<TensorType> infer_of_root(const Op& op, Types operands) {
   const std::int64_t members = axis_size(op, operands), root = attribute<std::int64_t>(op, "root");
   require(root >= 0 && root < members, op, operands, "root is no member of the axis");
   return {operands[0]};
+}
+
+// What member (m + by) mod size gives, of "length" along "dim", is what member m gets: the members may give parts of different lengths.
+std::vector<TensorType> infer_shift(const Op& op, Types operands) {
+  const std::int64_t members = axis_size(op, operands), by = attribute<std::int64_t>(op, "by");
+  require(by > 0 && by < members, op, operands, "by is no distance between two members");
+  require(attribute<std::int64_t>(op, "message") >= 0, op, operands, "message is negative");
+  TensorType out = operands[0];
+  out.shape[dim_attribute(op, operands, "dim", out.shape.size())] = attribute<std::int64_t>(op, "length");
+  require_shape(op, operands, out.shape);
+  return {out};
 }
 
 // Runs the collective on the cotangent, in f32 where devices cannot sum the cotangent's own dtype.
@@ -136,61 +147,68 @@ Attributes along(const MeshAxis& axis, Attributes attributes = {}) {
   return attributes;
 }
 
+constexpr OpDefinition kCollectiveOps[] = {
+    {.name = "all_reduce",
+     .infer = infer_all_reduce,
+     .vjp = all_reduce_vjp,
+     .flops = flops_of_sum,
+     .collective = true,
+     .layout = all_dims,
+     .linear = Linearity::all},
+    {.name = "all_gather",
+     .infer = infer_all_gather,
+     .vjp = all_gather_vjp,
+     .flops = flops_none,
+     .collective = true,
+     .layout = pieces_layout,
+     .linear = Linearity::all},
+    {.name = "reduce_scatter",
+     .infer = infer_reduce_scatter,
+     .vjp = reduce_scatter_vjp,
+     .flops = flops_of_sum,
+     .collective = true,
+     .layout = pieces_layout,
+     .linear = Linearity::all},
+    {.name = "broadcast",
+     .infer = infer_of_root,
+     .vjp = broadcast_vjp,
+     .flops = flops_none,
+     .collective = true,
+     .layout = all_dims,
+     .linear = Linearity::all},
+    {.name = "all_to_all",
+     .infer = infer_all_to_all,
+     .vjp = same_vjp,
+     .flops = flops_none,
+     .collective = true,
+     .layout = pieces_layout,
+     .linear = Linearity::all},
+    {.name = "keep_member",
+     .infer = infer_of_root,
+     .vjp = same_vjp,
+     .flops = flops_none,
+     .collective = true,
+     .layout = all_dims,
+     .linear = Linearity::all},
+    {.name = "shift_members",
+     .infer = infer_shift,
+     .flops = flops_none,
+     .collective = true,
+     .layout = other_dims,
+     .linear = Linearity::all},
+    {.name = "reduce_gradient",
+     .infer = infer_reduce_gradient,
+     .vjp = reduce_gradient_vjp,
+     .flops = flops_none,
+     .collective = true,
+     .layout = all_dims,
+     .linear = Linearity::all},
+};
+
 }  // namespace
 
 std::span<const OpDefinition> collective_ops() {
-  static constexpr OpDefinition all[] = {
-      {.name = "all_reduce",
-       .infer = infer_all_reduce,
-       .vjp = all_reduce_vjp,
-       .flops = flops_of_sum,
-       .collective = true,
-       .layout = all_dims,
-       .linear = Linear::all},
-      {.name = "all_gather",
-       .infer = infer_all_gather,
-       .vjp = all_gather_vjp,
-       .flops = flops_none,
-       .collective = true,
-       .layout = pieces_layout,
-       .linear = Linear::all},
-      {.name = "reduce_scatter",
-       .infer = infer_reduce_scatter,
-       .vjp = reduce_scatter_vjp,
-       .flops = flops_of_sum,
-       .collective = true,
-       .layout = pieces_layout,
-       .linear = Linear::all},
-      {.name = "broadcast",
-       .infer = infer_of_root,
-       .vjp = broadcast_vjp,
-       .flops = flops_none,
-       .collective = true,
-       .layout = all_dims,
-       .linear = Linear::all},
-      {.name = "all_to_all",
-       .infer = infer_all_to_all,
-       .vjp = same_vjp,
-       .flops = flops_none,
-       .collective = true,
-       .layout = pieces_layout,
-       .linear = Linear::all},
-      {.name = "keep_member",
-       .infer = infer_of_root,
-       .vjp = same_vjp,
-       .flops = flops_none,
-       .collective = true,
-       .layout = all_dims,
-       .linear = Linear::all},
-      {.name = "reduce_gradient",
-       .infer = infer_reduce_gradient,
-       .vjp = reduce_gradient_vjp,
-       .flops = flops_none,
-       .collective = true,
-       .layout = all_dims,
-       .linear = Linear::all},
-  };
-  return all;
+  return kCollectiveOps;
 }
 
 bool is_collective(const Op& op) {

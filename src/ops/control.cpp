@@ -72,8 +72,8 @@ std::vector<std::string> constrained_dims(const Op& constrain) {
 std::span<const OpDefinition> control_ops() {
   static constexpr OpDefinition all[] = {
       {.name = "accumulate", .infer = infer_accumulate},
-      {.name = "constrain", .infer = infer_constrain, .vjp = constrain_vjp, .views = 0, .layout = all_dims, .linear = Linear::all},
-      {.name = "stage_boundary", .infer = infer_identity, .vjp = identity_vjp, .views = 0, .layout = all_dims, .linear = Linear::all},
+      {.name = "constrain", .infer = infer_constrain, .vjp = constrain_vjp, .views = 0, .layout = all_dims, .linear = Linearity::all},
+      {.name = "stage_boundary", .infer = infer_identity, .vjp = identity_vjp, .views = 0, .layout = all_dims, .linear = Linearity::all},
   };
   return all;
 }

@@ -39,7 +39,7 @@ std::vector<std::string> constrained_dims(const Op& constrain);
 
 // Whether devices can sum this dtype with one another.
 constexpr bool can_be_summed(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::i32 || dtype == DType::i64;
+  return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::i32 || dtype == DType::i64;
 }
 
 // Flops and bytes (operands read + results written) of one op, as a roofline counts them. Unknown ops: flops 0.

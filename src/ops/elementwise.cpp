@@ -183,10 +183,10 @@ Tensors sigmoid_vjp(const VjpArguments& a) {
 
 std::span<const OpDefinition> elementwise_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "add", .infer = infer_arithmetic, .vjp = add_vjp, .elementwise = true, .layout = all_dims, .linear = Linear::of_tensors},
-      {.name = "sub", .infer = infer_arithmetic, .vjp = sub_vjp, .elementwise = true, .layout = all_dims, .linear = Linear::of_tensors},
-      {.name = "mul", .infer = infer_arithmetic, .vjp = mul_vjp, .elementwise = true, .layout = all_dims, .linear = Linear::of_number},
-      {.name = "div", .infer = infer_division, .vjp = div_vjp, .elementwise = true, .layout = all_dims, .linear = Linear::of_number},
+      {.name = "add", .infer = infer_arithmetic, .vjp = add_vjp, .elementwise = true, .layout = all_dims, .linear = Linearity::of_tensors},
+      {.name = "sub", .infer = infer_arithmetic, .vjp = sub_vjp, .elementwise = true, .layout = all_dims, .linear = Linearity::of_tensors},
+      {.name = "mul", .infer = infer_arithmetic, .vjp = mul_vjp, .elementwise = true, .layout = all_dims, .linear = Linearity::of_number},
+      {.name = "div", .infer = infer_division, .vjp = div_vjp, .elementwise = true, .layout = all_dims, .linear = Linearity::of_number},
       {.name = "pow", .infer = infer_pow, .vjp = pow_vjp, .elementwise = true, .layout = all_dims},
       {.name = "maximum", .infer = infer_extremum, .vjp = maximum_vjp, .elementwise = true, .layout = all_dims},
       {.name = "minimum", .infer = infer_extremum, .vjp = minimum_vjp, .elementwise = true, .layout = all_dims},
@@ -200,7 +200,7 @@ std::span<const OpDefinition> elementwise_ops() {
       {.name = "logical_or", .infer = infer_logical, .elementwise = true, .layout = all_dims},
       {.name = "logical_not", .infer = infer_logical, .elementwise = true, .layout = all_dims},
       {.name = "where", .infer = infer_where, .vjp = where_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "neg", .infer = infer_unary, .vjp = neg_vjp, .elementwise = true, .layout = all_dims, .linear = Linear::all},
+      {.name = "neg", .infer = infer_unary, .vjp = neg_vjp, .elementwise = true, .layout = all_dims, .linear = Linearity::all},
       {.name = "abs", .infer = infer_unary, .vjp = abs_vjp, .elementwise = true, .layout = all_dims},
       {.name = "sign", .infer = infer_unary, .elementwise = true, .layout = all_dims},
       {.name = "exp", .infer = infer_unary, .vjp = exp_vjp, .elementwise = true, .layout = all_dims},

@@ -16,6 +16,7 @@ constexpr int kAnyDims = 256;  // dims that * stands for are numbered from here,
 bool is_possible(const TensorType& type, const Layout& split, std::int64_t members) {
   if (!split.is_split() || split.dim < 0 || split.dim >= std::ssize(type.shape) || type.elements() == 0) return false;
   const std::int64_t size = type.shape[split.dim];
+  if (split.mirrored && (split.outer % 2 != 0 || split.units != members)) return false;
   return split.outer >= 1 && size % split.outer == 0 && split.units >= members && size / split.outer % split.units == 0;
 }
 
@@ -63,12 +64,36 @@ LayoutRow row_of_number(const DimNumbers& numbers, const LayoutSite& site, int n
           split_alike(numbers.results, site.results, number, size, split, kTerm)};
 }
 
+// Of any range of elements. A scalar is whole beside it, any other shape would be stretched; and an op that asks where its part lies knows
+// parts of dims alone.
+Rows row_of_range(const OpDefinition& definition, const LayoutSite& site, std::size_t operand, const Layout& flat) {
+  const Shape& shape = site.operands[operand].shape;
+  if (shape.empty()) return std::nullopt;
+  if (site.op.name == "sum" && site.results[0].shape.empty()) return LayoutRow{{flat}, {kTerm}};
+  const auto fits = [&](const TensorType& type) { return type.shape == shape; };
+  if (!definition.elementwise || definition.local || !std::ranges::all_of(site.results, fits)) return std::nullopt;
+  LayoutRow row{{}, std::vector<Layout>(site.results.size(), flat)};
+  for (const TensorType& type : site.operands) {
+    if (!fits(type) && !type.shape.empty()) return std::nullopt;
+    row.operands.push_back(fits(type) ? flat : kWhole);
+  }
+  return row;
+}
+
 }  // namespace
 
-Rows layout_row(const LayoutSite& site, std::size_t operand, const Layout& split) {
+Rows layout_row(const LayoutSite& site, std::size_t operand, const Layout& layout) {
   const OpDefinition* definition = find_op(site.op.name);
-  if (!definition || !definition->layout || !is_possible(site.operands[operand], split, site.members)) return std::nullopt;
-  return definition->layout(site, operand, split);
+  if (definition && layout.is_flat()) return row_of_range(*definition, site, operand, layout);
+  if (!definition || !definition->layout || !is_possible(site.operands[operand], layout, site.members)) return std::nullopt;
+  return definition->layout(site, operand, layout);
+}
+
+Rows flat_row(const Graph& graph, const Op& op, std::size_t operand) {
+  std::vector<TensorType> operands, results;
+  for (ValueId v : op.operands) operands.push_back(graph.type(v));
+  for (ValueId v : op.results) results.push_back(graph.type(v));
+  return layout_row({op, operands, results}, operand, kFlat);
 }
 
 Rows layout_row_of_result(const LayoutSite& site, std::size_t result, const Layout& split) {
@@ -92,10 +117,10 @@ Op local_op(const LayoutSite& site, const LayoutRow& row, std::int64_t member) {
 
 bool is_linear(const Op& op) {
   const OpDefinition* definition = find_op(op.name);
-  const Linear linear = definition ? definition->linear : Linear::none;
-  if (linear == Linear::of_tensors) return !op.attributes.contains("other");
-  if (linear == Linear::of_number) return op.attributes.contains("other");
-  return linear == Linear::all;
+  const Linearity linear = definition ? definition->linear : Linearity::none;
+  if (linear == Linearity::of_tensors) return !op.attributes.contains("other");
+  if (linear == Linearity::of_number) return op.attributes.contains("other");
+  return linear == Linearity::all;
 }
 
 Rows row_by_numbers(const DimNumbers& numbers, const LayoutSite& site, std::size_t operand, const Layout& split) {

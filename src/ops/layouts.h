@@ -12,8 +12,11 @@
 namespace penstock {
 
 // The row in which operand `operand` (or result `result`) is split as given; none: the op has no such row, or a member would have nothing.
-// All rules are asked here, so that no rule sees a split of fewer units than members.
-std::optional<LayoutRow> layout_row(const LayoutSite& site, std::size_t operand, const Layout& split);
+// All rules are asked here, so that no rule sees a split of fewer units than members. Of a flat operand an op can have two rows: element by
+// element with all operands of its shape, and the sum of all its elements, which is a term.
+std::optional<LayoutRow> layout_row(const LayoutSite& site, std::size_t operand, const Layout& layout);
+// The same of an op of a graph, where the operand is flat.
+std::optional<LayoutRow> flat_row(const Graph& graph, const Op& op, std::size_t operand);
 std::optional<LayoutRow> layout_row_of_result(const LayoutSite& site, std::size_t result, const Layout& split);
 // The op of one member in this row: the whole one but for what its `local` says. Its operands are still the whole op's, less those that the
 // member leaves out.

@@ -40,6 +40,12 @@ std::vector<TensorType> infer_random_key(const Op& op, Types operands) {
   return {{DType::i64, {}}};
 }
 
+// The places of a mirrored part begin elsewhere in every second block.
+std::optional<LayoutRow> layout_of_dropout(const LayoutSite& site, std::size_t operand, const Layout& split) {
+  if (split.mirrored && split.dim != 0) return std::nullopt;
+  return by<named<"r*,,r->r*">>(site, operand, split);
+}
+
 void local_dropout(const LayoutSite& site, const LayoutRow& row, std::int64_t member, Types, Types, Op& local) {
   const Layout& split = row.operands[0];
   if (!split.is_split() || split.dim == 0) return;
@@ -74,7 +80,7 @@ std::span<const OpDefinition> random_ops() {
        .vjp = dropout_vjp,
        .flops = flops_dropout,
        .elementwise = true,
-       .layout = by<named<"r*,,r->r*">>,
+       .layout = layout_of_dropout,
        .local = local_dropout},
       {.name = "random_key", .infer = infer_random_key},
   };

@@ -119,6 +119,11 @@ DimNumbers reduction_numbers(const LayoutSite& site) {
   return numbers_of_reduction(site, false);
 }
 
+// A range of the elements has one dim.
+void local_sum(const LayoutSite&, const LayoutRow& row, std::int64_t, Types, Types, Op& local) {
+  if (row.operands[0].is_flat()) local.attributes["dim"] = std::vector<std::int64_t>{0};
+}
+
 double flops_reduction(const Op&, Types operands, Types) {
   return static_cast<double>(operands[0].elements());
 }
@@ -140,22 +145,33 @@ Tensor reduce(std::string_view name, Tensor x, std::vector<std::int64_t> dims, b
 
 std::span<const OpDefinition> reduction_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "sum", .infer = infer_sum, .vjp = sum_vjp, .flops = flops_reduction, .layout = by<sum_numbers>, .linear = Linear::all},
+      {.name = "sum",
+       .infer = infer_sum,
+       .vjp = sum_vjp,
+       .flops = flops_reduction,
+       .layout = by<sum_numbers>,
+       .local = local_sum,
+       .linear = Linearity::all},
       {.name = "mean",
        .infer = infer_mean,
        .vjp = mean_vjp,
        .flops = flops_reduction,
        .layout = by<reduction_numbers>,
-       .linear = Linear::all},
+       .linear = Linearity::all},
       {.name = "amax", .infer = infer_amax, .vjp = amax_vjp, .flops = flops_reduction, .layout = by<reduction_numbers>},
-      {.name = "cumsum", .infer = infer_cumsum, .vjp = cumsum_vjp, .flops = flops_reduction, .layout = other_dims, .linear = Linear::all},
+      {.name = "cumsum",
+       .infer = infer_cumsum,
+       .vjp = cumsum_vjp,
+       .flops = flops_reduction,
+       .layout = other_dims,
+       .linear = Linearity::all},
       {.name = "add_n",
        .infer = infer_add_n,
        .vjp = add_n_vjp,
        .flops = flops_add_n,
        .elementwise = true,
        .layout = all_dims,
-       .linear = Linear::all},
+       .linear = Linearity::all},
   };
   return all;
 }

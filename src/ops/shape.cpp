@@ -329,14 +329,14 @@ bool takes_blocks(const LayoutSite& site, std::int64_t dim, std::int64_t block) 
   return range.step == 1 && range.start % block == 0;
 }
 
-// Of ops that put tensors one behind the other along the attribute "dim", or take them apart. Along it they are done on parts where all
-// tensors are whole blocks of one size.
+// The rows of ops that put tensors one behind the other along the attribute "dim", or take them apart: along that dim the members do it on
+// parts where all tensors are whole blocks of one size.
 std::optional<LayoutRow> blocks_along_dim(const LayoutSite& site, std::size_t operand, const Layout& split) {
   const Shape& shape = site.operands[operand].shape;
   if (static_cast<std::size_t>(split.dim) != dim_attribute(site.op, site.operands, "dim", shape.size()))
     return other_dims(site, operand, split);
   const std::int64_t block = shape[split.dim] / split.outer;
-  if (!takes_blocks(site, split.dim, block)) return std::nullopt;
+  if (split.mirrored || !takes_blocks(site, split.dim, block)) return std::nullopt;
   auto operands = in_blocks(site.operands, split, block), results = in_blocks(site.results, split, block);
   if (!operands || !results) return std::nullopt;
   return LayoutRow{std::move(*operands), std::move(*results)};
@@ -369,69 +369,70 @@ Builder& builder_of(Tensor like) {
   return *like.builder();
 }
 
+constexpr OpDefinition kShapeOps[] = {
+    {.name = "reshape",
+     .infer = infer_reshape,
+     .vjp = reshape_vjp,
+     .views = 0,
+     .layout = as_reshaped,
+     .local = local_shape<"shape">,
+     .linear = Linearity::all},
+    {.name = "transpose",
+     .infer = infer_transpose,
+     .vjp = transpose_vjp,
+     .views = 0,
+     .layout = by<transposed_numbers>,
+     .linear = Linearity::all},
+    {.name = "permute", .infer = infer_permute, .vjp = permute_vjp, .views = 0, .layout = by<permuted_numbers>, .linear = Linearity::all},
+    {.name = "expand",
+     .infer = infer_expand,
+     .vjp = expand_vjp,
+     .views = 0,
+     .layout = all_dims,
+     .layout_result = result_by<named<"*->*">>,
+     .local = local_shape<"size">,
+     .linear = Linearity::all},
+    {.name = "unsqueeze", .infer = infer_unsqueeze, .vjp = reshape_vjp, .views = 0, .layout = as_reshaped, .linear = Linearity::all},
+    {.name = "squeeze", .infer = infer_squeeze, .vjp = reshape_vjp, .views = 0, .layout = as_reshaped, .linear = Linearity::all},
+    {.name = "slice",
+     .infer = infer_slice,
+     .vjp = slice_vjp,
+     .views = 0,
+     .layout = blocks_along_dim,
+     .local = local_slice,
+     .linear = Linearity::all},
+    {.name = "slice_backward",
+     .infer = infer_slice_backward,
+     .vjp = slice_backward_vjp,
+     .flops = flops_none,
+     .layout = blocks_along_dim,
+     .local = local_slice_backward,
+     .linear = Linearity::all},
+    {.name = "select", .infer = infer_select, .vjp = select_vjp, .views = 0, .layout = by<selected_numbers>, .linear = Linearity::all},
+    {.name = "select_backward",
+     .infer = infer_select_backward,
+     .vjp = select_backward_vjp,
+     .flops = flops_none,
+     .layout = by<selected_backward_numbers>,
+     .local = local_shape<"input_sizes">,
+     .linear = Linearity::all},
+    {.name = "cat", .infer = infer_cat, .vjp = cat_vjp, .flops = flops_none, .layout = blocks_along_dim, .linear = Linearity::all},
+    {.name = "split",
+     .infer = infer_split,
+     .vjp = split_vjp,
+     .views = 0,
+     .layout = blocks_along_dim,
+     .local = local_split,
+     .linear = Linearity::all},
+    {.name = "to", .infer = infer_to, .vjp = to_vjp, .layout = all_dims},
+    {.name = "full", .infer = infer_full, .flops = flops_none},
+    {.name = "arange", .infer = infer_arange, .flops = flops_none},
+};
+
 }  // namespace
 
 std::span<const OpDefinition> shape_ops() {
-  static constexpr OpDefinition all[] = {
-      {.name = "reshape",
-       .infer = infer_reshape,
-       .vjp = reshape_vjp,
-       .views = 0,
-       .layout = as_reshaped,
-       .local = local_shape<"shape">,
-       .linear = Linear::all},
-      {.name = "transpose",
-       .infer = infer_transpose,
-       .vjp = transpose_vjp,
-       .views = 0,
-       .layout = by<transposed_numbers>,
-       .linear = Linear::all},
-      {.name = "permute", .infer = infer_permute, .vjp = permute_vjp, .views = 0, .layout = by<permuted_numbers>, .linear = Linear::all},
-      {.name = "expand",
-       .infer = infer_expand,
-       .vjp = expand_vjp,
-       .views = 0,
-       .layout = all_dims,
-       .layout_result = result_by<named<"*->*">>,
-       .local = local_shape<"size">,
-       .linear = Linear::all},
-      {.name = "unsqueeze", .infer = infer_unsqueeze, .vjp = reshape_vjp, .views = 0, .layout = as_reshaped, .linear = Linear::all},
-      {.name = "squeeze", .infer = infer_squeeze, .vjp = reshape_vjp, .views = 0, .layout = as_reshaped, .linear = Linear::all},
-      {.name = "slice",
-       .infer = infer_slice,
-       .vjp = slice_vjp,
-       .views = 0,
-       .layout = blocks_along_dim,
-       .local = local_slice,
-       .linear = Linear::all},
-      {.name = "slice_backward",
-       .infer = infer_slice_backward,
-       .vjp = slice_backward_vjp,
-       .flops = flops_none,
-       .layout = blocks_along_dim,
-       .local = local_slice_backward,
-       .linear = Linear::all},
-      {.name = "select", .infer = infer_select, .vjp = select_vjp, .views = 0, .layout = by<selected_numbers>, .linear = Linear::all},
-      {.name = "select_backward",
-       .infer = infer_select_backward,
-       .vjp = select_backward_vjp,
-       .flops = flops_none,
-       .layout = by<selected_backward_numbers>,
-       .local = local_shape<"input_sizes">,
-       .linear = Linear::all},
-      {.name = "cat", .infer = infer_cat, .vjp = cat_vjp, .flops = flops_none, .layout = blocks_along_dim, .linear = Linear::all},
-      {.name = "split",
-       .infer = infer_split,
-       .vjp = split_vjp,
-       .views = 0,
-       .layout = blocks_along_dim,
-       .local = local_split,
-       .linear = Linear::all},
-      {.name = "to", .infer = infer_to, .vjp = to_vjp, .layout = all_dims},
-      {.name = "full", .infer = infer_full, .flops = flops_none},
-      {.name = "arange", .infer = infer_arange, .flops = flops_none},
-  };
-  return all;
+  return kShapeOps;
 }
 
 Tensor reshape(Tensor x, Shape shape) {

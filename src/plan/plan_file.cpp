@@ -11,6 +11,7 @@
 #include "cost/evaluate.h"
 #include "lower/lower.h"
 #include "penstock/error.h"
+#include "planners/degrees_step.h"
 
 namespace penstock {
 namespace {
@@ -19,6 +20,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr const char* kKind = "plan";  // value of "penstock"
+constexpr int kMostMembers = 4096;     // of an axis
 
 ordered_json stage_json(const PlanFile::Stage& stage, bool detail) {
   ordered_json out = {{"name", stage.name}, {"nodes", stage.nodes}, {"devices", stage.devices}, {"micro_batch", stage.micro_batch}};
@@ -111,16 +113,18 @@ void add_group_figures(const PlanProblem& problem, const Plan& plan, PlanFile& o
   out.microbatches = degrees.microbatches;
   out.zero = degrees.zero;
   out.local = degrees.local;
+  out.split = degrees.split;
+  const PlanGraph& graph = graph_of(problem, degrees.split);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     PlanFile::Stage& stage = out.stages[s];
-    const SetCost cost = cost_of(problem.graph, plan.stages[s].nodes, {}, degrees.samples);
+    const SetCost cost = cost_of(graph, plan.stages[s].nodes, {}, degrees.samples);
     const double speed = weakest(problem.cluster, stage.devices).speed;
     stage.forward = cost.forward / speed;
     stage.backward = cost.backward / speed;
     stage.bytes = plan.peak_bytes[static_cast<std::size_t>(stage.devices[0])];
     if (s == 0) continue;
     const ClusterLink link = slowest_link(problem.cluster, out.stages[s - 1].devices, stage.devices);
-    const double bytes = bytes_between(problem.graph, plan.stages[s - 1], plan.stages[s], stage.micro_batch);
+    const double bytes = bytes_between(graph, plan.stages[s - 1], plan.stages[s], stage.micro_batch);
     out.links.push_back({static_cast<int>(s) - 1, static_cast<int>(s), bytes, bytes / degrees.data / link.bandwidth + link.latency});
   }
 }
@@ -142,6 +146,11 @@ std::string print(const PlanFile& plan, bool detail) {
               {"optimal", plan.optimal}});
   if (plan.zero >= 0) out["zero"] = plan.zero;
   if (plan.local > 1) out["local"] = plan.local;
+  if (plan.split != Split()) {
+    out["tensor"] = plan.split.tensor;
+    out["context"] = plan.split.context;
+    out["sequence"] = plan.split.sequence;
+  }
   if (detail) {
     out["links"] = ordered_json::array();
     for (const PlanFile::Link& link : plan.links)
@@ -164,9 +173,9 @@ PlanFile parse_plan(std::string_view text, const std::string& file) {
   const JsonNode root(document, source);
   root.check_object();
   if (!root.has("penstock") || root.value()["penstock"] != kKind) root.fail("is no plan", source.remake);
-  root.check_keys({"penstock", "version", "model", "cluster", "planner", "stages", "samples", "microbatches", "bottleneck",
-                   "predicted_time", "lower_bound", "peak_bytes", "search_seconds", "optimal", "zero", "local", "links", "schedule",
-                   "timeline"});
+  root.check_keys({"penstock",   "version",        "model",       "cluster",    "planner",        "stages",  "samples", "microbatches",
+                   "bottleneck", "predicted_time", "lower_bound", "peak_bytes", "search_seconds", "optimal", "zero",    "local",
+                   "tensor",     "context",        "sequence",    "links",      "schedule",       "timeline"});
   root.at("version").whole(1, 1);
   PlanFile plan;
   plan.file = file;
@@ -184,6 +193,9 @@ PlanFile parse_plan(std::string_view text, const std::string& file) {
   plan.optimal = root.at("optimal").flag();
   if (root.has("zero")) plan.zero = static_cast<int>(root.at("zero").whole(0, 3));
   if (root.has("local")) plan.local = static_cast<int>(root.at("local").whole(1, 1 << 20));
+  if (root.has("tensor")) plan.split.tensor = static_cast<int>(root.at("tensor").whole(1, kMostMembers));
+  if (root.has("context")) plan.split.context = static_cast<int>(root.at("context").whole(1, kMostMembers));
+  if (root.has("sequence")) plan.split.sequence = root.at("sequence").flag();
   root.at("peak_bytes").each_element([&](const JsonNode& bytes) { plan.peak_bytes.push_back(bytes.number()); });
   plan.schedule = read_schedule(root.at("schedule"), plan);
   if (root.has("timeline")) plan.timeline = root.at("timeline").value().dump();
@@ -227,7 +239,11 @@ std::vector<int> devices_of_actors(const PlanFile& plan) {
   std::map<int, std::size_t> holder;  // of each device, the actor
   for (std::size_t actor = 0; actor < plan.schedule.actors.size(); ++actor) {
     const PlanFile::Stage* stage = stage_of_actor(plan, actor);
-    counts.push_back(stage == nullptr ? 1 : static_cast<int>(stage->devices.size()));
+    const int split = plan.split.devices(), devices = stage == nullptr ? split : static_cast<int>(stage->devices.size());
+    if (devices % split != 0)
+      throw Error(concat(plan.file, ": stage ", quote(stage->name), " has ", devices, " devices"),
+                  {concat("tensors are split over tensor = ", plan.split.tensor, " times context = ", plan.split.context)});
+    counts.push_back(devices / split);
     if (stage == nullptr) continue;
     if (counts.back() % plan.local != 0)
       throw Error(concat(plan.file, ": stage ", quote(stage->name), " has ", counts.back(),

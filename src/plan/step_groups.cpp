@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cost/evaluate.h"
 #include "lower/lower.h"
+#include "lower/members.h"
 #include "penstock/error.h"
 #include "stage/loop.h"
 #include "transform/passes.h"
@@ -40,6 +41,20 @@ PlanGraph plan_graph(const Graph& step, const NodeGroups& groups, const DeviceMo
   CostContext context;
   context.roofline = device;
   share_update(out, update_seconds(program, task_seconds(program, {}, context)));
+  return out;
+}
+
+PlanSplit split_graph(const Graph& step, const NodeGroups& groups, const DeviceModel& device, const LowerOptions& options,
+                      const PlanGraph& whole) {
+  const StagedStep member = first_member(prepare_stages(mark_stages(step, groups), true, options.axes), options);
+  PlanSplit out{.split = {}, .graph = plan_graph_of(member, by_roofline(device))};
+  check_same_nodes(whole, out.graph);
+  // An update takes as long as the bytes that it moves.
+  for (std::size_t n = 0; n < whole.nodes.size(); ++n) {
+    const NodeCost& of_all = whole.nodes[n].costs[0];
+    NodeCost& own = out.graph.nodes[n].costs[0];
+    if (of_all.parameter_bytes > 0) own.update = of_all.update * own.parameter_bytes / of_all.parameter_bytes;
+  }
   return out;
 }
 

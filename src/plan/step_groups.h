@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lower/lower.h"
 #include "penstock/graph.h"
 #include "penstock/plan.h"
 #include "penstock/plan_file.h"
@@ -21,6 +22,11 @@ NodeGroups group_nodes(const Graph& step, int most);
 
 // A graph to plan with: a node for each group, with the device's published times at the step's own size of micro-batches.
 PlanGraph plan_graph(const Graph& step, const NodeGroups& groups, const DeviceModel& device);
+
+// The same of the first of the devices over which `options` splits the step's tensors. `whole`: the graph of the step that is not split, at
+// this size of micro-batches. Throws Error as member_inputs (lower/members.h).
+PlanSplit split_graph(const Graph& step, const NodeGroups& groups, const DeviceModel& device, const LowerOptions& options,
+                      const PlanGraph& whole);
 
 // The step whose stages are groups, on one device, one stage after the other: what groups are measured with.
 Program grouped_program(const Graph& step);

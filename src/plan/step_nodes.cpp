@@ -5,6 +5,8 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
+#include "lower/draft.h"
+#include "ops/definition.h"
 #include "penstock/error.h"
 #include "stage/loop.h"
 #include "transform/rewrite.h"
@@ -106,6 +108,15 @@ double bytes_of(const Bundle& bundle) {
   return bytes;
 }
 
+NodeStep collective_step(const Graph& graph, const Op& collective) {
+  // What is gathered is the result; what is reduced or exchanged is the operand.
+  const std::int64_t bytes = std::max(graph.type(collective.operands[0]).bytes(), graph.type(collective.results[0]).bytes());
+  const bool is_message = collective.attributes.contains("message");
+  NodeStep step{.opcode = is_message ? Opcode::send : collective_of(collective), .axis = attribute<std::string>(collective, "axis")};
+  step.bytes = static_cast<double>(bytes);
+  return step;
+}
+
 // Bytes that each operand of the loop keeps in memory.
 class Residents {
  public:
@@ -165,12 +176,14 @@ class Costing {
     }
     for (const StageTask& task : dag_.tasks) {
       NodeCost& cost = cost_of(task.stage.value);
-      (task.kind == Kind::F ? cost.forward : cost.backward) += seconds_(task);
+      if (!task.collective) (task.kind == Kind::F ? cost.forward : cost.backward) += seconds_(task);
       // A batch norm's statistics are those of one micro-batch, so its size is part of what is computed.
       for (const Op& op : task.graph.ops)
         if (op.name == "native_batch_norm") graph_.nodes[task.stage.value].equal_batches = true;
     }
+    add_steps(dag_, {Kind::F, Kind::B});
     add_weights();
+    add_collectives_at_end();
     add_residents();
     add_live();
     add_edges();
@@ -186,13 +199,71 @@ class Costing {
 
   // Sets NodeCost::weight; it stays unknown where no split backward has a time.
   void add_weights() {
+    const StageDag split = cut(staged_, std::vector<bool>(staged_.stages.size(), true));
+    add_steps(split, {Kind::I, Kind::W});
     std::vector<double> weights(graph_.nodes.size(), 0);
     double sum = 0;
-    for (const StageTask& task : cut(staged_, std::vector<bool>(staged_.stages.size(), true)).tasks)
-      if (task.kind == Kind::W) sum += weights[task.stage.value] = seconds_(task);
+    for (const StageTask& task : split.tasks) {
+      if (task.kind != Kind::W || task.collective) continue;
+      const double seconds = seconds_(task);
+      weights[task.stage.value] += seconds;
+      sum += seconds;
+    }
     for (std::size_t n = 0; sum > 0 && n < weights.size(); ++n) {
       NodeCost& cost = graph_.nodes[n].costs[0];
       cost.weight = std::min(cost.backward, weights[n]);
+    }
+  }
+
+  // Adds NodeCost::steps of these kinds, where collectives part what a stage does.
+  void add_steps(const StageDag& dag, std::initializer_list<Kind> kinds) {
+    std::map<std::pair<std::int32_t, Kind>, std::vector<StageTaskId>> parts;
+    for (const StageTaskId id : dag.tasks.ids()) parts[{dag.tasks[id].stage.value, dag.tasks[id].kind}].push_back(id);
+    IdVector<StageTaskId, int> place(dag.tasks.size(), kNone);  // of collectives, among the node's steps
+    for (auto& [of, tasks] : parts) {
+      const auto [stage, kind] = of;
+      const bool is_parted = std::any_of(tasks.begin(), tasks.end(), [&](StageTaskId id) { return dag.tasks[id].collective; });
+      if (!is_parted || std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) continue;
+      std::stable_sort(tasks.begin(), tasks.end(), [&](StageTaskId a, StageTaskId b) { return dag.tasks[a].part < dag.tasks[b].part; });
+      std::vector<NodeStep>& steps = cost_of(stage).steps;
+      const auto first = static_cast<int>(steps.size());
+      for (const StageTaskId id : tasks) {
+        const StageTask& task = dag.tasks[id];
+        if (task.collective) place[id] = static_cast<int>(steps.size());
+        NodeStep& step = steps.emplace_back(task.collective ? collective_step(task.graph, task.graph.ops[OpId(0)]) : NodeStep());
+        step.kind = kind;
+        if (!task.collective) step.seconds = seconds_(task);
+        for (const BundleId read : task.reads)
+          for (const StageTaskId producer : dag.bundles[read].producers)
+            if (place[producer] >= first) step.after = std::max(step.after, place[producer]);
+      }
+    }
+  }
+
+  // Adds what nodes' gradients are summed by behind the loop, where devices have terms of them.
+  void add_collectives_at_end() {
+    std::vector<std::int32_t> stage(step_.ops[loop_of(step_)].results.size(), kNone);  // by result of the loop: one that adds to it
+    for (const Bundle& bundle : dag_.bundles)
+      if (bundle.source == Bundle::Source::accumulator)
+        for (const std::int32_t result : bundle.members) stage[result] = stage_of(bundle.producers[0]);
+    const std::vector<ValueId>& results = step_.ops[loop_of(step_)].results;
+    const IdVector<ValueId, OpId> producer = producers(step_);
+    for (const Op& op : step_.ops) {
+      if (!is_collective(op)) continue;
+      std::vector<ValueId> open = op.operands;  // several results may be joined for one collective
+      while (!open.empty()) {
+        const ValueId value = open.back();
+        open.pop_back();
+        const auto result = std::find(results.begin(), results.end(), value);
+        if (result == results.end()) {
+          if (const OpId from = producer[value]) open.insert(open.end(), step_.ops[from].operands.begin(), step_.ops[from].operands.end());
+          continue;
+        }
+        NodeStep step = collective_step(step_, op);
+        step.kind = Kind::U;
+        step.bytes = std::min(step.bytes, static_cast<double>(step_.type(value).bytes()));
+        if (const std::int32_t from = stage[result - results.begin()]; from != kNone) cost_of(from).steps.push_back(step);
+      }
     }
   }
 
@@ -397,11 +468,15 @@ PlanGraph plan_graph_of(const StagedStep& step, const TaskSeconds& seconds) {
   return Costing(step, seconds).run();
 }
 
-void add_size(PlanGraph& graph, const PlanGraph& larger) {
+void check_same_nodes(const PlanGraph& graph, const PlanGraph& other) {
   const auto same = [](const PlanNode& a, const PlanNode& b) { return a.name == b.name; };
-  if (!std::equal(graph.nodes.begin(), graph.nodes.end(), larger.nodes.begin(), larger.nodes.end(), same))
-    throw Error(concat("the nodes of ", graph.name, " depend on the size of its micro-batches"),
-                {concat(graph.nodes.size(), " nodes and ", larger.nodes.size())}, "plan with one size: --micro-batches N");
+  if (std::equal(graph.nodes.begin(), graph.nodes.end(), other.nodes.begin(), other.nodes.end(), same)) return;
+  throw Error(concat("the nodes of ", graph.name, " depend on the size of its micro-batches, or on how its tensors are split"),
+              {concat(graph.nodes.size(), " nodes and ", other.nodes.size())}, "plan with one size: --micro-batches N, and unsplit");
+}
+
+void add_size(PlanGraph& graph, const PlanGraph& larger) {
+  check_same_nodes(graph, larger);
   for (std::size_t n = 0; n < graph.nodes.size(); ++n)
     graph.nodes[n].costs.insert(graph.nodes[n].costs.end(), larger.nodes[n].costs.begin(), larger.nodes[n].costs.end());
 }

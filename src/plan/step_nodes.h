@@ -30,10 +30,13 @@ Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& s
 
 // Gives the seconds of a task on a device of speed 1: F and B; also W of a split backward, or 0 where that is not known.
 using TaskSeconds = std::function<double(const StageTask&)>;
-// A node for each stage of `step` (as prepare_stages returns it), with the costs of its micro-batch's size. Live bytes are those that
-// backwards read, counted at the first stage whose backward does; resident are parameters, their moments, the sums of gradients and what is
-// computed of parameters before the loop. (A program's memory plan is exact; these are for choosing.)
+// A node for each stage of `step` (as prepare_stages or first_member returns it), with the costs of its micro-batch's size; `steps` of
+// nodes that collectives part. Live bytes are those that backwards read, counted at the first stage whose backward does; resident are
+// parameters, their moments, the sums of gradients and what is computed of parameters before the loop. (A program's memory plan is exact;
+// these are for choosing.)
 PlanGraph plan_graph_of(const StagedStep& step, const TaskSeconds& seconds);
+// Throws Error where a graph of the same step has other nodes.
+void check_same_nodes(const PlanGraph& graph, const PlanGraph& other);
 // Adds the costs of another size of the same nodes, larger than those so far. Throws Error where the nodes differ.
 void add_size(PlanGraph& graph, const PlanGraph& larger);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
+#include <set>
 #include <tuple>
 
 #include "base/numbers.h"
@@ -48,11 +49,12 @@ std::vector<int> divisors(int number) {
   return out;
 }
 
-// Numbers of stages per actor to try: powers of two, and the most that there can be.
+// Numbers of stages per actor to try.
 std::vector<int> chunks_of(const DegreesLimits& only, bool chunked, int most) {
   if (only.chunks > 0) return only.chunks <= most && (chunked || only.chunks == 1) ? std::vector{only.chunks} : std::vector<int>();
   std::vector<int> out = {1};
-  for (int v = 2; chunked && v <= std::min(most, 16); v *= 2) out.push_back(v);
+  for (const int chunks : {2, 3, 4, 6, 8, 12, 16})
+    if (chunked && chunks <= most) out.push_back(chunks);
   return out;
 }
 
@@ -69,18 +71,31 @@ std::vector<int> units_of(const DegreesLimits& only, const std::string& schedule
   return out;
 }
 
-// Whether a group of devices that stand apart differs from one of neighbours.
-bool has_across(const PlanProblem& problem, int pipe, int data) {
-  return pipe > 1 && data > 1 && (problem.cluster.levels.size() > 1 || !problem.cluster.between.empty());
+// Orders of the axes that differ in where the cluster's levels cut them. Members of tensor are neighbours always: they speak in each layer.
+std::vector<AxisOrder> orders_of(const PlanProblem& problem, Degrees degrees) {
+  std::vector<AxisOrder> out;
+  std::set<std::string> known;
+  degrees.order = kUsualOrder;
+  do {
+    if (known.insert(order_text(degrees)).second) out.push_back(degrees.order);
+  } while (std::next_permutation(degrees.order.begin(), degrees.order.end() - 1));
+  const bool has_levels = problem.cluster.levels.size() > 1 || !problem.cluster.between.empty();
+  return has_levels ? out : std::vector{kUsualOrder};
 }
 
-// How many devices of a group may hold the same parameters: 1 or, where a group spans several nodes, all devices of a node.
+bool is_within(const std::vector<DegreeAxis>& limit, const AxisOrder& order) {
+  const auto place = [&](DegreeAxis axis) { return std::find(order.begin(), order.end(), axis); };
+  return std::is_sorted(limit.begin(), limit.end(), [&](DegreeAxis a, DegreeAxis b) { return place(a) < place(b); });
+}
+
+// How many replicas of a group may hold the same parameters: 1 or, where a group spans several nodes, all of a node.
 std::vector<int> locals_of(const ClusterSpec& cluster, const Degrees& degrees) {
   std::vector<int> out = {1};
+  const int apart = stride_along(degrees, DegreeAxis::data);
   int together = 1;  // devices in one group of this level
   for (const ClusterSpec::Level& level : cluster.levels) {
     together *= level.size;
-    const int apart = degrees.across ? degrees.pipe : 1, local = together / apart;
+    const int local = together / apart;
     if (together % apart == 0 && local > out.back() && local < degrees.data && degrees.data % local == 0) out.push_back(local);
   }
   return out;
@@ -91,23 +106,33 @@ class Candidates {
   Candidates(const PlanProblem& problem, const DegreesLimits& only, DegreesSteps& steps) : problem_(problem), only_(only), steps_(steps) {}
 
   std::vector<Degrees> all() {
-    const int devices = static_cast<int>(problem_.cluster.devices.size()), samples = step_samples(problem_);
-    for (const int size : allowed_batches(problem_))
-      for (const int pipe : divisors(devices)) {
-        const int data = devices / pipe;
-        if (!is_within(only_.pipe, pipe, 0) || !is_within(only_.data, data, 0) || samples % (data * size) != 0) continue;
-        for (const bool across : {false, true}) {
-          if (!is_within(only_.across, across, -1) || (across && !has_across(problem_, pipe, data))) continue;
-          degrees_ = {.pipe = pipe, .data = data, .across = across, .samples = size, .microbatches = samples / (data * size)};
-          add_orders();
-        }
-      }
+    add_split({});
+    for (const PlanSplit& split : problem_.splits) add_split(split.split);
     return std::move(out_);
   }
 
  private:
-  void add_orders() {
-    const int blocks = static_cast<int>(steps_.blocks(degrees_.samples).size());
+  void add_split(const Split& split) {
+    const auto devices = static_cast<int>(problem_.cluster.devices.size());
+    if (!is_within(only_.tensor, split.tensor, 0) || !is_within(only_.context, split.context, 0) ||
+        !is_within(only_.sequence, split.sequence, -1) || devices % split.devices() != 0)
+      return;
+    const int samples = step_samples(problem_), left = devices / split.devices();
+    for (const int size : allowed_batches(problem_))
+      for (const int pipe : divisors(left)) {
+        const int data = left / pipe;
+        if (!is_within(only_.pipe, pipe, 0) || !is_within(only_.data, data, 0) || samples % (data * size) != 0) continue;
+        degrees_ = {.pipe = pipe, .data = data, .split = split, .samples = size, .microbatches = samples / (data * size)};
+        for (const AxisOrder& order : orders_of(problem_, degrees_)) {
+          if (!is_within(only_.order, order)) continue;
+          degrees_.order = order;
+          add_schedules();
+        }
+      }
+  }
+
+  void add_schedules() {
+    const int blocks = static_cast<int>(steps_.blocks(degrees_).size());
     for (const Order& order : kOrders) {
       degrees_.schedule = order.name;
       if (!only_.schedule.empty() && only_.schedule != order.name) continue;
@@ -153,7 +178,8 @@ auto family_of(const Degrees& d) {
   return std::tuple(d.schedule, d.zero, d.by_block, d.local > 1, d.recompute);
 }
 
-// Simulates candidates in the order of their bounds, so that few of a family are simulated before no other can be faster.
+// Simulates candidates in the order of their bounds, so that few of a family are simulated before no other can be faster; and of each split
+// of which none was simulated the one with the least bound.
 DegreesPlan search(DegreesSteps& steps, const std::vector<Degrees>& candidates, double largest_memory, bool every, TimeLimit& limit) {
   std::vector<std::pair<DegreesSteps::Bound, const Degrees*>> order;
   for (const Degrees& degrees : candidates) {
@@ -164,22 +190,38 @@ DegreesPlan search(DegreesSteps& steps, const std::vector<Degrees>& candidates, 
   DegreesPlan plan{.late = order.size() < candidates.size(), .considered = static_cast<int>(candidates.size())};
   std::map<decltype(family_of(candidates[0])), double> fastest;
   double least_memory = kInfinity;
+  std::set<Split> simulated;
+  const auto run = [&](const Degrees& degrees) -> const DegreesResult* {
+    plan.late = plan.late || limit.is_over(std::int64_t{degrees.pipe} * degrees.chunks * degrees.microbatches * kActionWork);
+    if (plan.late) return nullptr;
+    simulated.insert(degrees.split);
+    return &plan.results.emplace_back(steps.run(degrees));
+  };
   for (const auto& [bound, degrees] : order) {
     double& best = fastest.try_emplace(family_of(*degrees), kInfinity).first->second;
     const bool is_slower = bound.seconds >= best;
     // Larger than any device, and than another candidate.
     const bool is_larger = !fits(bound.memory, largest_memory) && bound.memory >= least_memory;
     if (!every && (is_slower || is_larger)) continue;
-    plan.late = plan.late || limit.is_over(std::int64_t{degrees->pipe} * degrees->chunks * degrees->microbatches * kActionWork);
-    if (plan.late) break;
-    const DegreesResult& result = plan.results.emplace_back(steps.run(*degrees));
-    least_memory = std::min(least_memory, result.memory);
-    if (result.fits) best = std::min(best, result.seconds);
+    const DegreesResult* result = run(*degrees);
+    if (!result) break;
+    least_memory = std::min(least_memory, result->memory);
+    if (result->fits) best = std::min(best, result->seconds);
   }
+  for (const auto& [bound, degrees] : order)
+    if (!simulated.contains(degrees->split)) run(*degrees);
   std::stable_sort(plan.results.begin(), plan.results.end(), [](const DegreesResult& a, const DegreesResult& b) {
     return std::tuple(!a.fits, a.fits ? a.seconds : a.memory) < std::tuple(!b.fits, b.fits ? b.seconds : b.memory);
   });
   return plan;
+}
+
+// "1, 2 or 4 devices"
+std::string splits_text(const PlanProblem& problem) {
+  std::set<int> devices = {1};
+  for (const PlanSplit& split : problem.splits) devices.insert(split.split.devices());
+  return concat(join(std::vector<int>(devices.begin(), devices.end()), ", ", [](int count) { return std::to_string(count); }),
+                devices.size() > 1 ? " devices" : " device");
 }
 
 [[noreturn]] void fail_none(const PlanProblem& problem) {
@@ -187,7 +229,8 @@ DegreesPlan search(DegreesSteps& steps, const std::vector<Degrees>& candidates, 
   throw Error(concat("no degrees for ", problem.graph.name, " on ", problem.cluster.devices.size(), " devices"),
               {concat("a step has ", step_samples(problem), " samples; micro-batches have ",
                       join(sizes, ", ", [](int size) { return std::to_string(size); })),
-               "pipeline degree times data degree is the number of devices, and data degree times micro-batch divides the step",
+               concat("a replica is split over ", splits_text(problem), "; the degrees multiply to the number of devices"),
+               "data degree times micro-batch divides the step",
                concat("a stage has a block at least, a table ", kMostForwards, " forwards at most")},
               "give other --micro-batches or another --batch, or fix less with --only");
 }
@@ -206,7 +249,13 @@ std::string text(const Degrees& d) {
   std::string out = d.schedule;
   if (d.unit > 0) out += concat(" U=", d.unit);
   if (d.chunks > 1) out += concat(" v=", d.chunks);
-  out += concat(", pipe ", d.pipe, ", data ", d.data, d.across ? " across" : "", ", ZeRO-", d.zero);
+  out += concat(", pipe ", d.pipe, ", data ", d.data);
+  if (d.split.tensor > 1) out += concat(", tensor ", d.split.tensor, d.split.sequence ? " and sequence" : "");
+  if (d.split.context > 1) out += concat(", context ", d.split.context);
+  Degrees usual = d;
+  usual.order = kUsualOrder;
+  if (order_text(d) != order_text(usual)) out += concat(" as ", order_text(d));
+  out += concat(", ZeRO-", d.zero);
   if (d.by_block) out += " by block";
   if (d.local > 1) out += concat(" among nodes of ", d.local);
   if (d.recompute) out += ", recompute";
@@ -219,19 +268,40 @@ StateBytes states_of(const std::string& dtype) {
   return {4, 4, 8};
 }
 
+namespace {
+
+struct LimitKey {
+  const char* name;
+  int DegreesLimits::* value;
+  int least, most;
+};
+constexpr int kMostLimit = 1'000'000;
+constexpr LimitKey kLimitKeys[] = {
+    {"pipe", &DegreesLimits::pipe, 1, kMostLimit},     {"data", &DegreesLimits::data, 1, kMostLimit},
+    {"tensor", &DegreesLimits::tensor, 1, kMostLimit}, {"context", &DegreesLimits::context, 1, kMostLimit},
+    {"sequence", &DegreesLimits::sequence, 0, 1},      {"chunks", &DegreesLimits::chunks, 1, kMostLimit},
+    {"unit", &DegreesLimits::unit, 1, kMostLimit},     {"zero", &DegreesLimits::zero, 0, 3},
+    {"by-block", &DegreesLimits::by_block, 0, 1},      {"recompute", &DegreesLimits::recompute, 0, 1},
+    {"local", &DegreesLimits::local, 1, kMostLimit},
+};
+
+// "data/pipe": the first farther apart.
+std::vector<DegreeAxis> parse_order(const std::string& only, const std::string& text) {
+  const std::vector<std::string> names = {"pipe", "data", "context", "tensor"};
+  std::vector<DegreeAxis> out;
+  for (const std::string& name : split(text, '/')) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end())
+      throw Error(concat("--only ", only, ": order has ", quote(name)), {"axes: " + join(names, ", ")}, "order=data/pipe");
+    out.push_back(static_cast<DegreeAxis>(found - names.begin()));
+  }
+  return out;
+}
+
+}  // namespace
+
 DegreesLimits parse_degrees_limits(const std::string& text) {
   DegreesLimits out;
-  struct Key {
-    const char* name;
-    int DegreesLimits::* value;
-    int least, most;
-  };
-  constexpr int kMost = 1'000'000;
-  const Key keys[] = {{"pipe", &DegreesLimits::pipe, 1, kMost},       {"data", &DegreesLimits::data, 1, kMost},
-                      {"chunks", &DegreesLimits::chunks, 1, kMost},   {"unit", &DegreesLimits::unit, 1, kMost},
-                      {"zero", &DegreesLimits::zero, 0, 3},           {"by-block", &DegreesLimits::by_block, 0, 1},
-                      {"recompute", &DegreesLimits::recompute, 0, 1}, {"across", &DegreesLimits::across, 0, 1},
-                      {"local", &DegreesLimits::local, 1, kMost}};
   for (const std::string& part : split(text, ',')) {
     const std::size_t equals = part.find('=');
     const std::string name = part.substr(0, equals), value = equals == std::string::npos ? "" : part.substr(equals + 1);
@@ -239,10 +309,14 @@ DegreesLimits parse_degrees_limits(const std::string& text) {
       check_schedule(out.schedule = value);
       continue;
     }
-    const auto key = std::find_if(std::begin(keys), std::end(keys), [&](const Key& k) { return name == k.name; });
-    if (key == std::end(keys)) {
-      std::vector<std::string> names = {"schedule"};
-      for (const Key& k : keys) names.push_back(k.name);
+    if (name == "order") {
+      out.order = parse_order(text, value);
+      continue;
+    }
+    const auto key = std::find_if(std::begin(kLimitKeys), std::end(kLimitKeys), [&](const LimitKey& k) { return name == k.name; });
+    if (key == std::end(kLimitKeys)) {
+      std::vector<std::string> names = {"schedule", "order"};
+      for (const LimitKey& k : kLimitKeys) names.push_back(k.name);
       const std::string near = nearest(name, names);
       throw Error(concat("--only ", text, ": there is no ", quote(name)), {"keys: " + join(names, ", ")},
                   near.empty() ? "" : concat("did you mean ", near, "?"));
@@ -289,7 +363,10 @@ Plan plan_by_degrees(const PlanProblem& problem, const PlanOptions& options) {
   out.peak_bytes.assign(problem.cluster.devices.size(), 0);
   for (std::size_t s = 0; s < best.stages.size(); ++s) {
     const int actor = static_cast<int>(s) % degrees.pipe;
-    out.stages.push_back({.nodes = best.stages[s], .devices = group_of(degrees, actor), .samples = degrees.samples * degrees.data});
+    out.stages.push_back({.nodes = best.stages[s],
+                          .devices = group_of(degrees, actor),
+                          .degree = degrees.split.devices(),
+                          .samples = degrees.samples * degrees.data});
     for (const int device : out.stages.back().devices) out.peak_bytes[at(device)] = best.peak_bytes[at(actor)];
   }
   return out;

@@ -46,10 +46,46 @@ void check_node(const PlanNode& node) {
                 {"planner degrees counts with the links between each two devices"}, "use another planner");
 }
 
+// The costs of the largest size that is not above `samples`, else of the smallest.
+const NodeCost& nearest_size(const PlanNode& node, double samples) {
+  const NodeCost* out = &node.costs[0];
+  for (const NodeCost& cost : node.costs)
+    if (cost.name == out->name && cost.degree == out->degree && cost.samples <= samples) out = &cost;
+  return *out;
+}
+
+// By how much the node's steps of a kind take longer than their work: a device computes in order, and does one collective after the other.
+double waiting(const PlanNode& node, Kind kind, double samples, const StepSeconds& seconds) {
+  const NodeCost& cost = nearest_size(node, samples);
+  const double scale = samples / cost.samples;
+  double computed = 0, lane = 0, work = 0;  // when each is done; the sum of what is computed
+  std::vector<double> end(cost.steps.size(), 0);
+  for (std::size_t i = 0; i < cost.steps.size(); ++i) {
+    NodeStep step = cost.steps[i];
+    if (step.kind != kind) continue;
+    const double ready = std::max(computed, step.after >= 0 ? end[step.after] : 0.0);
+    step.bytes *= scale;
+    if (step.opcode == Opcode::run) {
+      end[i] = computed = ready + step.seconds * scale;
+      work += step.seconds * scale;
+    } else {
+      end[i] = lane = std::max(lane, ready) + seconds(step);
+    }
+  }
+  return std::max(computed, lane) - work;
+}
+
+void add_waits(const PlanNode& node, double samples, const StepSeconds& seconds, Block& block) {
+  block.wait_forward += waiting(node, Kind::F, samples, seconds);
+  block.wait_backward += waiting(node, Kind::B, samples, seconds);
+  block.wait_input += waiting(node, Kind::I, samples, seconds);
+  block.wait_weight += waiting(node, Kind::W, samples, seconds);
+  block.wait_update += waiting(node, Kind::U, node.costs[0].samples, seconds);  // of gradients, whatever the micro-batches
+}
+
 }  // namespace
 
-std::vector<Block> blocks_of(const PlanProblem& problem, double samples, double parameter_bytes) {
-  const PlanGraph& graph = problem.graph;
+std::vector<Block> blocks_of(const PlanGraph& graph, double samples, double parameter_bytes, const StepSeconds& seconds) {
   for (const PlanNode& node : graph.nodes) check_node(node);
   const std::vector<int> order = branch_order(graph);
   const std::vector<Crossing> crossings = crossings_of(graph, order);
@@ -67,6 +103,7 @@ std::vector<Block> blocks_of(const PlanProblem& problem, double samples, double 
     block.parameters += cost.parameter_bytes / parameter_bytes;
     block.update += cost.update;
     block.bytes = crossings[i].bytes * samples;
+    if (seconds) add_waits(graph.nodes[order[i]], samples, seconds, block);
     begins = crossings[i].outputs <= 1;
   }
   for (Block& block : blocks) std::sort(block.nodes.begin(), block.nodes.end());
@@ -123,7 +160,8 @@ std::vector<int> even_cuts(const std::vector<Block>& blocks, int actors, int chu
   const std::size_t pieces = at(actors) * at(chunks);
   invariant(pieces >= 1 && pieces <= blocks.size(), "a block for each piece");
   std::vector<double> before = {0};
-  for (const Block& block : blocks) before.push_back(before.back() + block.forward + block.backward);
+  for (const Block& block : blocks)
+    before.push_back(before.back() + block.forward + block.backward + block.wait_forward + block.wait_backward);
   std::vector<int> cuts = even_pieces(before, pieces);
   if (actors == 1 || chunks == 1) return cuts;  // they are as even as possible
   std::vector<double> load(at(actors), 0);

@@ -1,6 +1,7 @@
 // A costed graph as a row of blocks, and its cut into even pieces.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "penstock/plan.h"
@@ -16,16 +17,22 @@ struct Block {
   double parameters = 0;  // number of elements
   double update = 0;      // seconds for all its parameters, on a device of speed 1
   double bytes = 0;       // bytes of a micro-batch that go on behind it
+  // Seconds of a micro-batch that its nodes' collectives (NodeCost::steps) take beyond the work that hides them, in F, B, I, W
+  // and, once a step, U.
+  double wait_forward = 0, wait_backward = 0, wait_input = 0, wait_weight = 0, wait_update = 0;
 };
+
+// Seconds that a collective of a node takes.
+using StepSeconds = std::function<double(const NodeStep&)>;
 
 // The blocks, with costs for micro-batches of so many samples. parameter_bytes: bytes that NodeCost::parameter_bytes counts for each
 // parameter. Throws Error for a node that runs on no single device, and where transfers were measured as times: replicas have other links.
-std::vector<Block> blocks_of(const PlanProblem& problem, double samples, double parameter_bytes);
+std::vector<Block> blocks_of(const PlanGraph& graph, double samples, double parameter_bytes, const StepSeconds& seconds = {});
 
 // Cuts the blocks into actors * chunks pieces, none empty: returns the first block of each and the number of blocks. Piece s belongs to
-// actor s % actors. Among the cuts whose largest piece (forward and backward) is least the most even is taken (the least sum of squares);
-// then single blocks go to a neighbouring piece while that makes the actors' sums more even and no piece larger than the largest. Quadratic
-// in blocks, times pieces.
+// actor s % actors. Among the cuts whose largest piece (forward and backward, with what they wait) is least the most even is taken (the
+// least sum of squares); then single blocks go to a neighbouring piece while that makes the actors' sums more even and no piece larger than
+// the largest. Quadratic in blocks, times pieces.
 std::vector<int> even_cuts(const std::vector<Block>& blocks, int actors, int chunks);
 
 }  // namespace penstock

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/invariant.h"
 #include "base/numbers.h"
 #include "cost/cost_model.h"
 #include "schedule/traits.h"
 #include "schedule/work.h"
+#include "simulate/ring.h"
 #include "simulate/table_live.h"
 
 namespace penstock {
@@ -44,78 +46,42 @@ std::vector<Action> with_end(const std::vector<Action>& row, bool reduce, std::s
   return out;
 }
 
-Link link_of(const ClusterLink& link) {
-  return {.latency = link.latency, .bandwidth = link.bandwidth};
-}
-
-void add_ring(const ClusterSpec& cluster, const std::vector<std::int32_t>& group, Network& network) {
-  for (std::size_t i = 0; i < group.size(); ++i) {
-    const std::int32_t from = group[i], to = group[(i + 1) % group.size()];
-    if (from != to) network.between[{from, to}] = link_of(cluster.link(from, to));
-  }
-}
-
-// The links between actors that follow each other: each replica sends to its own of the next group, all at once.
-Network pipes_of(const ClusterSpec& cluster, const Degrees& degrees) {
-  Network network;
-  for (int from = 0; from < degrees.pipe; ++from) {
-    const int to = (from + 1) % degrees.pipe;
-    if (from == to) continue;
-    const std::vector<int> a = group_of(degrees, from), b = group_of(degrees, to);
-    ClusterLink slowest;
-    for (std::size_t i = 0; i < a.size(); ++i) slowest = slower(slowest, cluster.link(a[i], b[i]));
-    network.between[{from, to}] = network.between[{to, from}] = link_of(slowest);
-  }
-  return network;
-}
-
 // Seconds of collectives for a stage, or a block, on its actor: between its nodes or, where its devices form one node, between all of them.
 class Collectives {
  public:
-  Collectives(const ClusterSpec& cluster, const StateBytes& states, const Degrees& degrees) : states_(states) {
-    for (int actor = 0; actor < degrees.pipe; ++actor) {
-      const std::vector<int> group = group_of(degrees, actor);
-      nodes_.push_back(static_cast<double>(group.size()) / degrees.local);
-      inside_.emplace_back(group.begin(), group.begin() + degrees.local);
-      std::vector<std::int32_t>& between = between_.emplace_back();
-      for (std::size_t i = 0; i < group.size(); i += at(degrees.local)) between.push_back(group[i]);
-      add_ring(cluster, inside_.back(), rings_);
-      add_ring(cluster, between, rings_);
-    }
-  }
+  Collectives(const DegreesGroups& groups, const StateBytes& states, const Degrees& degrees)
+      : groups_(groups), states_(states), nodes_(degrees.data / degrees.local), local_(degrees.local) {}
 
-  double gather(std::size_t actor, double parameters) const { return seconds(Opcode::all_gather, between_[actor], bytes_of(parameters)); }
+  double gather(std::size_t actor, double parameters) const { return between(Opcode::all_gather, actor, bytes_of(parameters)); }
   double scatter(std::size_t actor, double parameters) const {
-    return seconds(Opcode::reduce_scatter, between_[actor], parameters * states_.gradient);
+    return between(Opcode::reduce_scatter, actor, parameters * states_.gradient);
   }
-  double reduce(std::size_t actor, double parameters) const {
-    return seconds(Opcode::all_reduce, between_[actor], parameters * states_.gradient);
-  }
+  double reduce(std::size_t actor, double parameters) const { return between(Opcode::all_reduce, actor, parameters * states_.gradient); }
   // The end of a step inside of a node: its share of the gradients is scattered, its share of the parameters gathered.
   double settle(std::size_t actor, double parameters) const {
-    const double share = parameters / nodes_[actor];
-    return seconds(Opcode::reduce_scatter, inside_[actor], share * states_.gradient) +
-           seconds(Opcode::all_gather, inside_[actor], bytes_of(share));
+    const double share = parameters / nodes_;
+    const Link& link = groups_.inside[actor];
+    return seconds(Opcode::reduce_scatter, share * states_.gradient, local_, link) +
+           seconds(Opcode::all_gather, bytes_of(share), local_, link);
   }
 
  private:
   double bytes_of(double parameters) const { return parameters * states_.parameter; }
-  double seconds(Opcode opcode, const std::vector<std::int32_t>& group, double bytes) const {
-    return bytes > 0 && group.size() > 1 ? collective_seconds(opcode, bytes, group, rings_) : 0;
+  double between(Opcode opcode, std::size_t actor, double bytes) const { return seconds(opcode, bytes, nodes_, groups_.between[actor]); }
+  static double seconds(Opcode opcode, double bytes, int members, const Link& link) {
+    return bytes > 0 && members > 1 ? collective_seconds(opcode, bytes, at(members), link) : 0;
   }
 
-  Network rings_;
+  const DegreesGroups& groups_;
   StateBytes states_;
-  std::vector<double> nodes_;  // number of nodes, by actor
-  // By actor: the first device of each node; the devices of the first node.
-  std::vector<std::vector<std::int32_t>> between_, inside_;
+  int nodes_, local_;
 };
 
 struct Figures {
-  TableCosts costs{}, free{};  // with collectives; without them
-  Network pipes{};
+  TableCosts costs{}, free{};                // with collectives; without them
   std::vector<double> resident{}, memory{};  // bytes on each device of an actor: those always there, and the memory of the device
   std::vector<double> parameters{};          // number of elements, by actor
+  double split_seconds = 0;                  // what an actor waits on average for collectives over its replicas' own devices
 };
 
 // The costs of one stage on a device of some speed.
@@ -150,6 +116,12 @@ class Stage {
 
   StageCosts with(const Collectives& collectives, std::size_t actor, StageCosts out) const {
     const double parameters = sum(&Block::parameters);
+    add(out, Kind::F, sum(&Block::wait_forward));
+    add(out, Kind::R, sum(&Block::wait_forward));
+    add(out, Kind::B, sum(&Block::wait_backward));
+    add(out, Kind::I, sum(&Block::wait_input));
+    add(out, Kind::W, sum(&Block::wait_weight));
+    add(out, Kind::U, sum(&Block::wait_update));
     if (degrees_.by_block) return by_block(collectives, actor, out);
     if (degrees_.zero == 0) add(out, Kind::REDUCE_GRAD, collectives.reduce(actor, parameters));
     if (degrees_.zero > 0) add(out, Kind::REDUCE_GRAD, collectives.scatter(actor, parameters));
@@ -184,33 +156,35 @@ class Stage {
   double speed_;
 };
 
-Figures figures_of(const PlanProblem& problem, const DegreesOptions& options, const Degrees& degrees, const std::vector<Block>& blocks,
+// What the stage's collectives of a split wait in a step.
+double split_seconds_of(const Stage& stage, const Degrees& degrees, bool splits) {
+  const double backward = splits ? stage.sum(&Block::wait_input) + stage.sum(&Block::wait_weight) : stage.sum(&Block::wait_backward);
+  return degrees.microbatches * ((degrees.recompute ? 2 : 1) * stage.sum(&Block::wait_forward) + backward) + stage.sum(&Block::wait_update);
+}
+
+Figures figures_of(const DegreesGroups& groups, const StateBytes& states, const Degrees& degrees, const std::vector<Block>& blocks,
                    const std::vector<int>& cuts) {
-  const ClusterSpec& cluster = problem.cluster;
   const std::size_t pipe = at(degrees.pipe);
-  Figures out{.pipes = pipes_of(cluster, degrees)};
-  std::vector<double> speed;
-  for (int actor = 0; actor < degrees.pipe; ++actor) {
-    const ClusterDevice device = weakest(cluster, group_of(degrees, actor));
-    speed.push_back(device.speed);
-    out.memory.push_back(device.memory);
-  }
+  Figures out;
+  for (const ClusterDevice& device : groups.weakest) out.memory.push_back(device.memory);
   out.parameters.assign(pipe, 0);
   std::vector<double> largest(pipe, 0);  // parameters of the largest block, by actor
-  const Collectives collectives(cluster, options.states, degrees);
+  const Collectives collectives(groups, states, degrees);
+  const bool splits = splits_backward(degrees.schedule);
   for (std::size_t s = 0; s + 1 < cuts.size(); ++s) {
     const std::size_t begin = at(cuts[s]), actor = s % pipe;
     const std::span<const Block> own(blocks.data() + begin, at(cuts[s + 1]) - begin);
-    const Stage stage(degrees, options.states, own, speed[actor]);
+    const Stage stage(degrees, states, own, groups.weakest[actor].speed);
     out.free.stages.push_back(stage.free(begin > 0 ? blocks[begin - 1].bytes : 0));
     out.costs.stages.push_back(stage.with(collectives, actor, out.free.stages.back()));
     out.parameters[actor] += stage.sum(&Block::parameters);
+    out.split_seconds += split_seconds_of(stage, degrees, splits) / degrees.pipe;
     for (const Block& block : own) largest[actor] = std::max(largest[actor], block.parameters);
   }
   for (std::size_t a = 0; a < pipe; ++a) {
-    out.resident.push_back(resident_bytes(options.states, out.parameters[a], degrees));
+    out.resident.push_back(resident_bytes(states, out.parameters[a], degrees));
     // Two blocks are in memory: one at work, and one whose parameters arrive or whose gradients leave.
-    if (degrees.by_block) out.resident[a] += 2 * largest[a] * (options.states.parameter + options.states.gradient);
+    if (degrees.by_block) out.resident[a] += 2 * largest[a] * (states.parameter + states.gradient);
   }
   return out;
 }
@@ -239,11 +213,10 @@ void count_collectives(const Degrees& degrees, const Schedule& table, const std:
 
 }  // namespace
 
-std::vector<int> group_of(const Degrees& degrees, int actor) {
-  std::vector<int> group;
-  for (int replica = 0; replica < degrees.data; ++replica)
-    group.push_back(degrees.across ? replica * degrees.pipe + actor : actor * degrees.data + replica);
-  return group;
+const PlanGraph& graph_of(const PlanProblem& problem, const Split& split) {
+  const auto found = std::find_if(problem.splits.begin(), problem.splits.end(), [&](const PlanSplit& s) { return s.split == split; });
+  invariant(split == Split() || found != problem.splits.end(), "a split has costs");
+  return split == Split() ? problem.graph : found->graph;
 }
 
 double resident_bytes(const StateBytes& states, double parameters, const Degrees& degrees) {
@@ -275,24 +248,49 @@ Schedule table_of(const Degrees& degrees) {
   return table;
 }
 
-const std::vector<Block>& DegreesSteps::blocks(int samples) {
-  const auto found = blocks_.find(samples);
-  if (found != blocks_.end()) return found->second;
-  return blocks_[samples] = blocks_of(problem_, samples, options_.parameter_bytes);
+DegreesSteps::SplitKey DegreesSteps::key(const Degrees& degrees) {
+  return {degrees.samples, degrees.split, stride_along(degrees, DegreeAxis::tensor), stride_along(degrees, DegreeAxis::context)};
+}
+
+namespace {
+
+// Of a collective over the devices of a replica.
+double step_seconds(const NodeStep& step, const Degrees& degrees, const DegreesGroups& groups) {
+  const bool is_tensor = step.axis == "tensor";
+  const int members = is_tensor ? degrees.split.tensor : degrees.split.context;
+  const Link& link = is_tensor ? groups.tensor : groups.context;
+  if (step.opcode == Opcode::send) return link.latency + step.bytes / link.bandwidth;
+  return step.bytes > 0 ? collective_seconds(step.opcode, step.bytes, at(members), link) : 0;
+}
+
+}  // namespace
+
+const std::vector<Block>& DegreesSteps::blocks(const Degrees& degrees) {
+  const auto [found, added] = blocks_.try_emplace(key(degrees));
+  if (added)
+    found->second = blocks_of(graph_of(problem_, degrees.split), degrees.samples, options_.parameter_bytes,
+                              [&](const NodeStep& step) { return step_seconds(step, degrees, groups(degrees)); });
+  return found->second;
 }
 
 const std::vector<int>& DegreesSteps::cuts(const Degrees& degrees) {
-  const std::array<int, 3> key = {degrees.samples, degrees.pipe, degrees.chunks};
-  const auto found = cuts_.find(key);
-  return found != cuts_.end() ? found->second : cuts_[key] = even_cuts(blocks(degrees.samples), degrees.pipe, degrees.chunks);
+  const auto [found, added] = cuts_.try_emplace({key(degrees), degrees.pipe, degrees.chunks});
+  if (added) found->second = even_cuts(blocks(degrees), degrees.pipe, degrees.chunks);
+  return found->second;
+}
+
+const DegreesGroups& DegreesSteps::groups(const Degrees& degrees) {
+  const auto [found, added] = groups_.try_emplace({degrees.pipe, degrees.data, degrees.split, degrees.order, degrees.local});
+  if (added) found->second = groups_of(problem_.cluster, degrees);
+  return found->second;
 }
 
 std::int64_t DegreesSteps::work(const Degrees& degrees) {
-  return static_cast<std::int64_t>(degrees.pipe) * degrees.data * 64 + static_cast<std::int64_t>(blocks(degrees.samples).size());
+  return static_cast<std::int64_t>(degrees.pipe) * degrees.chunks * 64 + static_cast<std::int64_t>(blocks(degrees).size());
 }
 
 DegreesSteps::Bound DegreesSteps::bound(const Degrees& degrees) {
-  const Figures figures = figures_of(problem_, options_, degrees, blocks(degrees.samples), cuts(degrees));
+  const Figures figures = figures_of(groups(degrees), options_.states, degrees, blocks(degrees), cuts(degrees));
   // After the last input gradient of a split backward its actor may still be at work on weight gradients, so nothing is known to follow.
   const bool split = splits_backward(degrees.schedule);
   const std::vector<StageCosts>& stages = figures.costs.stages;
@@ -317,20 +315,21 @@ DegreesSteps::Bound DegreesSteps::bound(const Degrees& degrees) {
 }
 
 DegreesResult DegreesSteps::run(const Degrees& degrees) {
-  const std::vector<Block>& row = blocks(degrees.samples);
+  const std::vector<Block>& row = blocks(degrees);
   const std::vector<int>& cut = cuts(degrees);
-  const Figures figures = figures_of(problem_, options_, degrees, row, cut);
+  const Figures figures = figures_of(groups(degrees), options_.states, degrees, row, cut);
   const Schedule table = table_of(degrees);
   const StageShape shape = chain(degrees.pipe * degrees.chunks);
   const WorkIndex work = index_work(table, shape, degrees.microbatches);
   TableOptions options;
-  options.network = figures.pipes;
+  options.network = groups(degrees).pipes;
   const TableTime time = time_table(work, figures.costs, options), free = time_table(work, figures.free);
 
   DegreesResult out{.degrees = degrees, .seconds = time.makespan};
   out.compute = std::accumulate(free.busy.begin(), free.busy.end(), 0.0) / degrees.pipe;
   out.bubble = free.makespan - out.compute;
   out.exposed = time.makespan - free.makespan;
+  out.split_seconds = figures.split_seconds;
   for (std::size_t a = 0; a < time.peak_live.size(); ++a) {
     out.peak_bytes.push_back(figures.resident[a] + time.peak_live[a]);
     out.memory = std::max(out.memory, out.peak_bytes[a]);

@@ -1,14 +1,15 @@
 // Simulates a step under one choice of degrees: its table with collectives, what its actions cost, and what its devices hold.
 #pragma once
 
-#include <array>
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "cost/time_limit.h"
 #include "penstock/degrees.h"
 #include "penstock/table.h"
 #include "planners/degrees_blocks.h"
+#include "planners/degrees_groups.h"
 
 namespace penstock {
 
@@ -17,7 +18,7 @@ class DegreesSteps {
  public:
   DegreesSteps(const PlanProblem& problem, const DegreesOptions& options) : problem_(problem), options_(options) {}
 
-  const std::vector<Block>& blocks(int samples);
+  const std::vector<Block>& blocks(const Degrees& degrees);
 
   // A lower bound that is known without a table: no step of these degrees is shorter, and no device of a plan that fits holds less.
   struct Bound {
@@ -29,13 +30,21 @@ class DegreesSteps {
   DegreesResult run(const Degrees& degrees);
 
  private:
+  // Samples, the split, and how far apart the members of tensor and context stand.
+  using SplitKey = std::tuple<int, Split, int, int>;
+  static SplitKey key(const Degrees& degrees);
   const std::vector<int>& cuts(const Degrees& degrees);
+  const DegreesGroups& groups(const Degrees& degrees);
 
   const PlanProblem& problem_;
   DegreesOptions options_;
-  std::map<int, std::vector<Block>> blocks_;             // by samples
-  std::map<std::array<int, 3>, std::vector<int>> cuts_;  // by samples, actors and chunks
+  std::map<SplitKey, std::vector<Block>> blocks_;
+  std::map<std::tuple<SplitKey, int, int>, std::vector<int>> cuts_;  // by actors and chunks
+  std::map<std::tuple<int, int, Split, AxisOrder, int>, DegreesGroups> groups_;
 };
+
+// The costs of a device of the split; the problem's own where there is none. The split is one of the problem's.
+const PlanGraph& graph_of(const PlanProblem& problem, const Split& split);
 
 // Simulates one candidate. Throws Error as make_schedule does.
 DegreesResult simulate_degrees(const PlanProblem& problem, const DegreesOptions& options, const Degrees& degrees);
@@ -48,7 +57,7 @@ Schedule computing_table(const Degrees& degrees);
 // gathered as the ZeRO level says; with the update of each stage behind all else of its actor.
 Schedule table_of(const Degrees& degrees);
 
-// Bytes that a device of an actor always holds for `parameters` elements, whose states its replicas keep at the degrees' ZeRO level
+// Bytes that a device of an actor always holds for its `parameters` elements, whose states its replicas keep at the degrees' ZeRO level
 // (Rajbhandari et al., 1910.02054, figure 1).
 double resident_bytes(const StateBytes& states, double parameters, const Degrees& degrees);
 

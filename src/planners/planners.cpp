@@ -66,8 +66,8 @@ const std::vector<PlannerInfo>& planners() {
       {"bapipe", "a chain of stages balanced over unequal devices, and how far ahead they run (BaPipe, 2012.12544)", plan_by_bapipe},
       {"dawnpiper", "a chain of stages cut between any nodes, with recomputation where memory binds (DawnPiper, 2505.05856)",
        plan_by_dawnpiper},
-      {"degrees", "pipeline, data and sharding degrees, chunks and schedule of equal groups (docs/planning.md)", plan_by_degrees, false,
-       true},
+      {"degrees", "pipeline, data, tensor, context and sharding degrees, chunks and schedule of equal groups (docs/planning.md)",
+       plan_by_degrees, false, true},
   };
   return all;
 }

@@ -174,7 +174,8 @@ void check_summed(const Here& here, SlotId from, SlotId to) {
   if (here.slot(from).parts.empty()) return;
   const DType dtype = here.slot(from).parts[0].dtype;
   if (!can_be_summed(dtype))
-    here.fail(concat("slot %", here.slot(from).name, " is of ", name(dtype), ", which cannot be summed"), {}, "f32, f64, i32 and i64 can");
+    here.fail(concat("slot %", here.slot(from).name, " is of ", name(dtype), ", which cannot be summed"), {},
+              "f32, f64, bf16, i32 and i64 can");
   for (const SlotId id : {from, to})
     for (const TensorType& part : here.slot(id).parts)
       if (part.dtype != dtype)

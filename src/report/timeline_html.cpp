@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/invariant.h"
 #include "base/text.h"
 #include "report/page/parts.h"
 #include "report/timeline_json.h"
@@ -76,24 +75,35 @@ std::string data_of(const Page& page) {
   return replace_all(out, "<", "\\u003c");
 }
 
+std::string framed(const std::string& svg, std::string_view name) {
+  return concat("<div class=\"picture\" tabindex=\"0\" role=\"group\" aria-label=\"", escape_markup(name), "\">", svg, "</div>");
+}
+
+// The chart and its script.
+std::string chart_of(const Page& page, const std::string& title, const std::string& sections) {
+  const std::string picture = page.picture.empty() ? "" : framed(page.picture, "plan");
+  return concat(replace_all(replace_all(page_parts::body, "[[title]]", title), "[[picture]]", picture), sections,
+                "<script type=\"application/json\" id=\"data\">", data_of(page), "</script>\n<script>\n", page_parts::script,
+                "</script>\n");
+}
+
 }  // namespace
 
 std::string timeline_html(const Page& page) {
-  invariant(!page.timelines.empty(), "a page shows at least one timeline");
   const std::string title = escape_markup(page.title);
-  const std::string picture =
-      page.picture.empty() ? ""
-                           : concat("<div class=\"picture\" tabindex=\"0\" role=\"group\" aria-label=\"plan\">", page.picture, "</div>");
   std::string sections;
   for (const PageSection& section : page.sections)
-    sections += concat("<h2>", escape_markup(section.heading), "</h2>\n<pre>", escape_markup(section.text), "</pre>\n");
+    sections += concat(
+        "<h2>", escape_markup(section.heading), "</h2>\n",
+        section.text.starts_with("<svg") ? framed(section.text, section.heading) : concat("<pre>", escape_markup(section.text), "</pre>"),
+        "\n");
   return concat(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>",
       title, "</title>\n<style>\n", page_parts::style, "</style>\n</head>\n<body>\n",
-      replace_all(replace_all(page_parts::body, "[[title]]", title), "[[picture]]", picture), sections,
-      "<script type=\"application/json\" id=\"data\">", data_of(page), "</script>\n<script>\n", page_parts::script,
-      "</script>\n</body>\n</html>\n");
+      page.timelines.empty() ? concat("<h1>", title, "</h1>\n", page.picture.empty() ? "" : framed(page.picture, "plan"), sections)
+                             : chart_of(page, title, sections),
+      "</body>\n</html>\n");
 }
 
 }  // namespace penstock

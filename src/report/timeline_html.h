@@ -10,12 +10,12 @@ namespace penstock {
 
 struct PageSection {
   std::string heading;
-  std::string text;  // shown as it is, in a fixed-width font
+  std::string text;  // shown as it is, in a fixed-width font; or, if it begins with "<svg", as a picture
 };
 
 struct Page {
   std::string title;
-  std::vector<Timeline> timelines;  // at least one; drawn one under the other, or grouped by device, on one scale of time
+  std::vector<Timeline> timelines;  // drawn one under the other, or grouped by device, on one scale of time; none: there is no chart
   std::vector<PageSection> sections;
   std::string picture = {};  // SVG that stands above the timelines; "": none
 };

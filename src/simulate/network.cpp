@@ -3,22 +3,24 @@
 #include <algorithm>
 #include <bit>
 
+#include "simulate/ring.h"
+
 namespace penstock {
 namespace {
 
-// What the slowest of the links between neighbours in the group's order takes for a step.
-struct StepCost {
-  double latency = 0, seconds_per_byte = 0;
-};
-
-StepCost slowest(const std::vector<std::int32_t>& members, const Network& network) {
-  StepCost out;
+// Of the links between neighbours in the group's order: the longest latency and the smallest bandwidth.
+Link slowest_neighbours(const std::vector<std::int32_t>& members, const Network& network) {
+  Link out;
   for (std::size_t m = 0; m < members.size(); ++m) {
     const Link& link = network.at(members[m], members[(m + 1) % members.size()]);
     out.latency = std::max(out.latency, link.latency);
-    out.seconds_per_byte = std::max(out.seconds_per_byte, 1 / link.bandwidth);
+    out.bandwidth = std::min(out.bandwidth, link.bandwidth);
   }
   return out;
+}
+
+double ring_seconds(Opcode opcode, double bytes, std::size_t members, const Link& link) {
+  return ring_steps(opcode, members) * (link.latency + bytes / static_cast<double>(members) * (1 / link.bandwidth));
 }
 
 }  // namespace
@@ -28,17 +30,16 @@ double ring_steps(Opcode opcode, std::size_t members) {
 }
 
 double collective_seconds(Opcode opcode, double bytes, const std::vector<std::int32_t>& members, const Network& network) {
-  const auto count = static_cast<double>(members.size());
-  const auto ring_over = [&](const StepCost& step) {
-    return ring_steps(opcode, members.size()) * (step.latency + bytes / count * step.seconds_per_byte);
-  };
   if (const auto measured = network.collectives.find(opcode); measured != network.collectives.end())
-    return ring_over({measured->second.latency, 1 / measured->second.bandwidth});
-  const StepCost step = slowest(members, network);
-  const double rounds = opcode == Opcode::all_reduce ? 2 : 1, ring = ring_over(step);
+    return ring_seconds(opcode, bytes, members.size(), measured->second);
+  return collective_seconds(opcode, bytes, members.size(), slowest_neighbours(members, network));
+}
+
+double collective_seconds(Opcode opcode, double bytes, std::size_t members, const Link& slowest) {
+  const double ring = ring_seconds(opcode, bytes, members, slowest), rounds = opcode == Opcode::all_reduce ? 2 : 1;
   if (opcode != Opcode::all_reduce && opcode != Opcode::broadcast) return ring;
-  const auto depth = static_cast<double>(std::bit_width(members.size() - 1));  // of a binary tree
-  return std::min(ring, rounds * depth * (step.latency + bytes * step.seconds_per_byte));
+  const auto depth = static_cast<double>(std::bit_width(members - 1));  // of a binary tree
+  return std::min(ring, rounds * depth * (slowest.latency + bytes * (1 / slowest.bandwidth)));
 }
 
 const Link& Network::at(std::int32_t from, std::int32_t to) const {

@@ -18,7 +18,7 @@ struct Defaults {
 };
 
 DeviceModel read_device(const Section& section, const Defaults& defaults, const DeviceTable& table) {
-  section.check_keys({"title", "source", "f64", "f32", "f16", "bf16", "bandwidth", "memory", "host", "launch", "efficiency"});
+  section.check_keys({"title", "source", "f64", "f32", "f16", "bf16", "bandwidth", "memory", "host", "launch", "efficiency", "attention"});
   DeviceModel device;
   device.name = section.name();
   device.title = section.text("title");
@@ -32,6 +32,10 @@ DeviceModel read_device(const Section& section, const Defaults& defaults, const 
   if (section.has("host")) device.host = table.link(section.text("host"));
   device.launch_seconds = section.number_or("launch", kMicro, defaults.launch_seconds);
   device.efficiency = section.number_or("efficiency", 1, defaults.efficiency);
+  if (section.has("attention")) {
+    device.scores_in_memory = section.text("attention") == "in memory";
+    if (!device.scores_in_memory) throw Error(section.place("attention") + "attention must be \"in memory\"");
+  }
   return device;
 }
 
@@ -69,6 +73,20 @@ DType compute_dtype(const Graph& graph, const Op& op) {
     for (ValueId value : *values)
       if (is_floating(graph.type(value).dtype)) return graph.type(value).dtype;
   return DType::f32;
+}
+
+// Attention by products over whole matrices of scores. How often the scores pass the memory: forward the first product writes them,
+// scaling, mask and softmax in one kernel read and write them, dropout reads and writes them and writes its mask of a byte each, the second
+// product reads them. Backward a product writes their gradient; dropout's reads it, the mask, and writes it; softmax's reads it and the
+// probabilities, and writes it; of the other three products one reads the probabilities, two the gradient.
+double attention_seconds(const Graph& graph, const Op& op, bool backward, const DeviceModel& device) {
+  constexpr double kMaskBytes = 1;
+  const TensorType &q = graph.type(op.operands[backward ? 1 : 0]), &k = graph.type(op.operands[backward ? 2 : 1]);
+  const double product = 2 * static_cast<double>(q.elements()) * static_cast<double>(k.shape[2]);
+  const double scores = static_cast<double>(q.elements()) / static_cast<double>(q.shape[3]) * static_cast<double>(k.shape[2]);
+  const double products = backward ? 4 : 2, passes = backward ? 9 : 6, kernels = backward ? 6 : 4;
+  return kernels * device.launch_seconds + products * product / (device.peak(q.dtype) * device.efficiency) +
+         scores * (passes * static_cast<double>(byte_size(q.dtype)) + kMaskBytes) / device.bandwidth;
 }
 
 }  // namespace
@@ -113,6 +131,11 @@ double roofline_seconds(const Graph& graph, const DeviceModel& device) {
   for (const Op& op : graph.ops) {
     const OpCost work = cost(graph, op);
     if (work.flops == 0 && work.bytes == 0) continue;  // a view
+    const bool backward = op.name == "scaled_dot_product_attention_backward";
+    if (device.scores_in_memory && (backward || op.name == "scaled_dot_product_attention")) {
+      seconds += attention_seconds(graph, op, backward, device);
+      continue;
+    }
     const double peak = device.peak(compute_dtype(graph, op)) * device.efficiency;
     seconds += device.launch_seconds + std::max(work.flops / peak, work.bytes / device.bandwidth);
   }

@@ -21,6 +21,7 @@ struct DeviceModel {
   std::optional<Link> host{};                  // to the host's memory; none: its memory is the host's
   double launch_seconds = 0;                   // per op
   double efficiency = 1;                       // share of the peak that products reach
+  bool scores_in_memory = false;               // whether attention's scores are, all of them, whatever its mask
 
   double peak(DType dtype) const;  // integers count as f32
 };
@@ -40,7 +41,8 @@ DeviceTable parse_devices(std::string_view toml, const std::string& file);
 // src/simulate/devices.toml, as it was when Penstock was built.
 const DeviceTable& published_devices();
 
-// Sum over the ops that are no views of launch + max(flops / (peak * efficiency), bytes / bandwidth).
+// Sum over the ops that are no views of launch + max(flops / (peak * efficiency), bytes / bandwidth). Attention whose scores are in memory
+// is products and passes over the scores, one after the other, each at its own limit.
 double roofline_seconds(const Graph& graph, const DeviceModel& device);
 
 }  // namespace penstock

@@ -176,6 +176,11 @@ IdVector<OpId, StageKind> kinds_of(const Body& body, const IdVector<OpId, bool>&
   return out;
 }
 
+// How many levels later than it could a collective stands: what comes by messages one after the other is worked on so, too.
+std::int32_t levels_behind(const Op& op) {
+  return static_cast<std::int32_t>(attribute_or(op, "behind", std::int64_t{0}));
+}
+
 IdVector<OpId, Segment> segments_of(const Body& body, const IdVector<OpId, StageKind>& kinds) {
   IdVector<OpId, Segment> out(body.graph.ops.size());
   const auto is_before = [&](OpId from, OpId i) { return from && kinds[from] && kinds[from] == kinds[i]; };
@@ -185,7 +190,7 @@ IdVector<OpId, Segment> segments_of(const Body& body, const IdVector<OpId, Stage
     for (ValueId v : op.operands)
       if (const OpId from = body.producer[v]; is_before(from, i))
         out[i].level = std::max(out[i].level, out[from].level + is_collective(body.graph.ops[from]));
-    if (is_collective(op)) out[i] = {out[i].level, Segment::Part::collective, i};
+    if (is_collective(op)) out[i] = {out[i].level + levels_behind(op), Segment::Part::collective, i};
   }
   for (std::size_t at = body.graph.ops.size(); at-- > 0;) {
     const OpId i(at);

@@ -117,10 +117,11 @@ at::Tensor bytes_of(std::span<const std::byte> memory) {
 }
 
 at::Tensor numbers_of(std::span<const std::byte> memory, DType dtype) {
-  const at::ScalarType type = dtype == DType::f64   ? at::kDouble
-                              : dtype == DType::i64 ? at::kLong
-                              : dtype == DType::i32 ? at::kInt
-                                                    : at::kFloat;
+  const at::ScalarType type = dtype == DType::f64    ? at::kDouble
+                              : dtype == DType::i64  ? at::kLong
+                              : dtype == DType::i32  ? at::kInt
+                              : dtype == DType::bf16 ? at::kBFloat16
+                                                     : at::kFloat;
   return at::from_blob(const_cast<std::byte*>(memory.data()), {static_cast<std::int64_t>(memory.size()) / byte_size(dtype)},
                        at::TensorOptions().dtype(type));
 }

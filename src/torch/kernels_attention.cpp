@@ -1,6 +1,9 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "torch/kernel_support.h"
 
 namespace penstock {
@@ -61,10 +64,37 @@ Bound bind_attention_backward(const Site& site) {
   };
 }
 
+// What a row of one of the two has in the whole: exp of how far its logsumexp lies below the joint one.
+template <class Scalar>
+void join_rows(const Scalar* a, const Scalar* la, const Scalar* b, const Scalar* lb, Scalar* out, Scalar* logsumexp, NormShape shape) {
+  for (std::int64_t r = 0; r < shape.rows; ++r, a += shape.width, b += shape.width, out += shape.width) {
+    const Scalar top = std::max(la[r], lb[r]), least = std::min(la[r], lb[r]);
+    logsumexp[r] = std::isinf(least) ? top : top + std::log1p(std::exp(least - top));
+    const Scalar wa = std::isinf(la[r]) ? 0 : std::exp(la[r] - logsumexp[r]), wb = std::isinf(lb[r]) ? 0 : std::exp(lb[r] - logsumexp[r]);
+    for (std::int64_t c = 0; c < shape.width; ++c) out[c] = wa * a[c] + wb * b[c];
+  }
+}
+
+// Operands: out, logsumexp, other out, other logsumexp.
+Bound bind_attention_join(const Site& site) {
+  return [a = site.operands[0], la = site.operands[1], b = site.operands[2], lb = site.operands[3], out = site.results[0],
+          logsumexp = site.results[1], shape = rows_of(site.operands[0])] {
+    const auto dense = [](const T& x) { return (is_low_precision(x) ? in_f32(x) : x).contiguous(); };
+    const T x = dense(a), lx = dense(la), y = dense(b), ly = dense(lb), sum = is_low_precision(out) ? in_f32(out) : out;
+    const auto join = [&]<class Scalar>(Scalar*) {
+      const auto data = [](const T& of) { return static_cast<Scalar*>(of.data_ptr()); };
+      join_rows<Scalar>(data(x), data(lx), data(y), data(ly), data(sum), data(logsumexp), shape);
+    };
+    x.scalar_type() == at::kDouble ? join(static_cast<double*>(nullptr)) : join(static_cast<float*>(nullptr));
+    if (is_low_precision(out)) out.copy_(sum);
+  };
+}
+
 }  // namespace
 
 std::span<const Kernel> attention_kernels() {
   static const Kernel all[] = {
+      {.name = "attention_join", .bind = bind_attention_join},
       {.name = "scaled_dot_product_attention", .bind = bind_attention},
       {.name = "scaled_dot_product_attention_backward", .bind = bind_attention_backward},
   };

@@ -1,10 +1,12 @@
 // Matrix products. The op's attribute "kernel" names the library that computes it: "mkl" (ATen's own choice), "onednn" or "penstock";
-// without it, ours where it can.
+// without it, ours where it can. Where oneDNN cannot, ATen chooses.
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 
 #include "base/text.h"
 #include "penstock/error.h"
@@ -47,6 +49,21 @@ Bound bind_ours(const Product& p) {
           accumulate = p.accumulate] { f(m, n, k, a, b, c, ldc, bias, accumulate); };
 }
 
+// oneDNN's products refuse processors without the instructions that they ask for, in f32 too.
+bool takes_onednn() {
+  static const bool takes = [] {
+    try {
+      const T one = at::ones({1, 1});
+      T out = at::empty({1, 1});
+      at::native::mkldnn_matmul(one, one, out, 0.0f, 1.0f);
+      return true;
+    } catch (const c10::Error&) {
+      return false;
+    }
+  }();
+  return takes;
+}
+
 Bound bind_onednn(const Product& p) {
   return [p] {
     if (p.bias.defined()) p.out.copy_(p.bias.expand(p.out.sizes()));
@@ -71,7 +88,7 @@ Bound bind_product(const Op& op, Product p) {
     throw Error(concat("op ", quote(op.name), ": unknown kernel ", quote(kernel)), {"known: \"mkl\", \"onednn\", \"penstock\""});
   const bool fits = is_for_ours(p);
   if (kernel == "penstock" && fits) return bind_ours(p);
-  if (kernel == "onednn" && fits) return bind_onednn(p);
+  if (kernel == "onednn" && fits && takes_onednn()) return bind_onednn(p);
   return bind_mkl(p);
 }
 

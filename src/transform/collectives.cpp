@@ -1,6 +1,7 @@
 #include "transform/collectives.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
 #include "ops/definition.h"
@@ -56,8 +57,10 @@ void check_axis(const Graph& graph, const Op& op, std::span<const LayoutAxis> me
   if (found->size != axis.size)
     throw Error(concat(what, ", the mesh's has ", found->size), details,
                 concat("--mesh ", axis.name, "=", axis.size, ", or make the model for ", found->size));
-  if (!found->dims.empty()) {
-    const std::vector<std::string> dims(found->dims.begin(), found->dims.end());
+  std::set<std::string> split = found->dims;
+  for (const auto& [stage, names] : found->stage_dims) split.insert(names.begin(), names.end());
+  if (!split.empty()) {
+    const std::vector<std::string> dims(split.begin(), split.end());
     throw Error(concat(what, ", over which dims are split too"), {concat("the dims: ", join(dims, ", "))},
                 concat("along an axis either the model or [layout] says what members do: --set layout.", dims[0], "="));
   }
@@ -140,7 +143,10 @@ Held result_of(Together& t, const Op& op) {
   if (op.name == "broadcast") return {all[root]};
   if (op.name == "all_gather") return {add_beside(site, "cat", all, {{"dim", dim}})};
   Held out;
-  if (op.name == "keep_member") {
+  if (op.name == "shift_members") {
+    const auto by = static_cast<std::size_t>(attribute<std::int64_t>(op, "by"));
+    for (std::size_t m = 0; m < t.members(); ++m) out.push_back(all[(m + by) % t.members()]);
+  } else if (op.name == "keep_member") {
     const TensorType& type = t.from.type(operand);
     for (std::size_t m = 0; m < t.members(); ++m)
       out.push_back(m == root ? all[m] : add_beside(site, "full", {}, {{"dtype", type.dtype}, {"fill_value", 0.0}, {"size", type.shape}}));

@@ -16,15 +16,6 @@ ValueId reshape_to(const ConversionSite& s, ValueId v, Shape shape) {
   return s.graph.type(v).shape == shape ? v : add_beside(s, "reshape", {v}, {{"shape", std::move(shape)}});
 }
 
-ValueId slice_of(const ConversionSite& s, ValueId v, std::int64_t dim, std::int64_t begin, std::int64_t end) {
-  if (begin == 0 && end == s.graph.type(v).shape[dim]) return v;
-  return add_beside(s, "slice", {v}, {{"dim", dim}, {"start", begin}, {"end", end}, {"step", std::int64_t{1}}});
-}
-
-ValueId cat_of(const ConversionSite& s, std::vector<ValueId> parts, std::int64_t dim) {
-  return parts.size() == 1 ? parts[0] : add_beside(s, "cat", std::move(parts), {{"dim", dim}});
-}
-
 // Elements of a piece of so many, filled up to a multiple of what devices move.
 std::int64_t filled(DType dtype, std::int64_t elements) {
   const std::int64_t size = byte_size(dtype);
@@ -46,9 +37,31 @@ Shape blocks_of(const ConversionSite& s, ValueId v, const Layout& split) {
   return {view.blocks, view.size, view.inner};
 }
 
-// What a member has of `v`, which is whole along `split`, in the shape of its part.
-ValueId part_of(const ConversionSite& s, ValueId v, const Layout& split, std::int64_t member) {
+// One of the two halves of each pair of a mirrored split's blocks, as [pairs, 1, size, inner].
+ValueId half_of(const ConversionSite& s, ValueId v, const Layout& split, std::int64_t half) {
+  const Shape blocks = blocks_of(s, v, split);
+  return slice_of(s, reshape_to(s, v, {blocks[0] / 2, 2, blocks[1], blocks[2]}), 1, half, half + 1);
+}
+
+ValueId mirrored_part_of(const ConversionSite& s, ValueId v, const Layout& split, std::int64_t member) {
   const TensorType type = s.graph.type(v);
+  std::vector<ValueId> halves;
+  for (const std::int64_t half : {0, 1}) {
+    const std::int64_t as = half == 0 ? member : s.axis.size - 1 - member;
+    const LayoutRange range = range_of(split, blocks_of(s, v, split)[1], s.axis.size, as);
+    halves.push_back(slice_of(s, half_of(s, v, split, half), 2, range.begin, range.end));
+  }
+  return reshape_to(s, cat_of(s, std::move(halves), 1), local_type(type, split, s.axis.size, member).shape);
+}
+
+// What a member has of `v`, which is whole, where it is split or flat, in the shape of its part.
+ValueId part_of(const ConversionSite& s, ValueId v, const Layout& split, std::int64_t member) {
+  if (split.mirrored) return mirrored_part_of(s, v, split, member);
+  const TensorType type = s.graph.type(v);
+  if (split.is_flat()) {
+    const LayoutRange range = range_of(split, type.elements(), s.axis.size, member);
+    return slice_of(s, reshape_to(s, v, {type.elements()}), 0, range.begin, range.end);
+  }
   const Shape blocks = blocks_of(s, v, split);
   const LayoutRange range = range_of(split, blocks[1], s.axis.size, member);
   const bool in_place = split.outer == 1;
@@ -62,8 +75,20 @@ std::vector<ValueId> parts_of(const ConversionSite& s, ValueId v, const Layout& 
   return parts;
 }
 
+ValueId mirrored_joined(const ConversionSite& s, std::vector<ValueId> parts, const Layout& split, const Shape& shape) {
+  std::vector<ValueId> halves;
+  for (const std::int64_t half : {0, 1}) {
+    std::vector<ValueId> ordered;
+    for (ValueId part : parts) ordered.push_back(half_of(s, part, split, half));
+    halves.push_back(cat_of(s, std::move(ordered), 2));
+    std::ranges::reverse(parts);
+  }
+  return reshape_to(s, cat_of(s, std::move(halves), 1), shape);
+}
+
 // The inverse: parts of all members, each in its own shape, as one tensor.
 ValueId joined(const ConversionSite& s, std::vector<ValueId> parts, const Layout& split, const Shape& shape) {
+  if (split.mirrored) return mirrored_joined(s, std::move(parts), split, shape);
   if (split.outer > 1)
     for (ValueId& part : parts) part = reshape_to(s, part, blocks_of(s, part, split));
   return reshape_to(s, cat_of(s, std::move(parts), split.outer == 1 ? split.dim : 1), shape);
@@ -170,7 +195,16 @@ ValueId exchanged_pieces(const ConversionSite& s, ValueId v, std::int64_t dim) {
 
 }  // namespace
 
-ValueId add_beside(const ConversionSite& s, std::string_view name, std::vector<ValueId> operands, Attributes attributes) {
+ValueId slice_of(const ConversionSite& s, ValueId v, std::int64_t dim, std::int64_t begin, std::int64_t end) {
+  if (begin == 0 && end == s.graph.type(v).shape[dim]) return v;
+  return add_beside(s, "slice", {v}, {{"dim", dim}, {"start", begin}, {"end", end}, {"step", std::int64_t{1}}});
+}
+
+ValueId cat_of(const ConversionSite& s, std::vector<ValueId> parts, std::int64_t dim) {
+  return parts.size() == 1 ? parts[0] : add_beside(s, "cat", std::move(parts), {{"dim", dim}});
+}
+
+std::vector<ValueId> add_all_beside(const ConversionSite& s, std::string_view name, std::vector<ValueId> operands, Attributes attributes) {
   Op op;
   op.name = name;
   op.operands = std::move(operands);
@@ -181,16 +215,21 @@ ValueId add_beside(const ConversionSite& s, std::string_view name, std::vector<V
   if (!op.operands.empty()) op.stage = s.marks.stage;
   std::vector<TensorType> types;
   for (ValueId v : op.operands) types.push_back(s.graph.type(v));
-  const std::vector<TensorType> results = find_op(name)->infer(op, types);
-  invariant(results.size() == 1, "a conversion's op has one result");
-  op.results = {s.graph.add_value(results[0])};
+  for (TensorType& type : find_op(name)->infer(op, types)) op.results.push_back(s.graph.add_value(std::move(type)));
   s.graph.ops.push_back(std::move(op));
-  return s.graph.ops.back().results[0];
+  return s.graph.ops.back().results;
+}
+
+ValueId add_beside(const ConversionSite& s, std::string_view name, std::vector<ValueId> operands, Attributes attributes) {
+  const std::vector<ValueId> results = add_all_beside(s, name, std::move(operands), std::move(attributes));
+  invariant(results.size() == 1, "a conversion's op has one result");
+  return results[0];
 }
 
 ValueId convert(const ConversionSite& s, ValueId v, const TensorType& whole, const Layout& from, const Layout& to) {
   invariant(from != to && !to.is_term(), "a conversion's target is another layout, and no term");
   if (from.is_whole()) return part_of(s, v, to, s.member);
+  invariant(!from.is_flat() && !to.is_flat(), "what is flat is gathered and summed a block at a time");
   if (from.is_term()) return to.is_whole() ? summed(s, "all_reduce", v) : scattered(s, v, whole, to);
   if (to.is_whole()) return gathered(s, v, whole, from);
   if (from.dim != to.dim) return exchanged(s, v, whole, from, to);
@@ -198,7 +237,7 @@ ValueId convert(const ConversionSite& s, ValueId v, const TensorType& whole, con
 }
 
 ValueId pack_collective(const ConversionSite& s, const Op& op, ValueId v) {
-  if (op.name == "all_reduce" || op.name == "broadcast") return add_beside(s, op.name, {v}, op.attributes);
+  if (op.name == "all_reduce" || op.name == "broadcast" || op.name == "shift_members") return add_beside(s, op.name, {v}, op.attributes);
   const auto dim = attribute<std::int64_t>(op, "dim");
   if (op.name == "all_to_all") return exchanged_pieces(s, v, dim);
   TensorType whole = s.graph.type(v);

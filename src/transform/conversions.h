@@ -17,14 +17,20 @@ struct ConversionSite {
 };
 
 // `value` is what the member has of a tensor of type `whole` in layout `from`; returns what it has of it in layout `to`. `from` and `to`
-// differ, and `to` is no term.
+// differ, `to` is no term, and flat is made of whole alone.
 ValueId convert(const ConversionSite& site, ValueId value, const TensorType& whole, const Layout& from, const Layout& to);
 
 // What all_reduce, all_gather, reduce_scatter, broadcast or all_to_all, written by a user along any dim, makes of the member's value: the
 // same by way of flat tensors that devices can move.
 ValueId pack_collective(const ConversionSite& site, const Op& collective, ValueId value);
 
-// Adds an op of one result, with the marks that it stands for.
+// The value from `begin` to `end` along a dim, and values one behind the other along it: by an op, where it takes one.
+ValueId slice_of(const ConversionSite& site, ValueId v, std::int64_t dim, std::int64_t begin, std::int64_t end);
+ValueId cat_of(const ConversionSite& site, std::vector<ValueId> parts, std::int64_t dim);
+
+// Adds an op, of one result or of several, with the marks that it stands for.
+std::vector<ValueId> add_all_beside(const ConversionSite& site, std::string_view name, std::vector<ValueId> operands,
+                                    Attributes attributes);
 ValueId add_beside(const ConversionSite& site, std::string_view name, std::vector<ValueId> operands, Attributes attributes);
 
 }  // namespace penstock

@@ -12,6 +12,7 @@
 #include "ops/definition.h"
 #include "ops/layouts.h"
 #include "penstock/error.h"
+#include "transform/attention_in_parts.h"
 #include "transform/viewed.h"
 
 namespace penstock {
@@ -46,21 +47,27 @@ bool is_elementwise(const Op& op) {
   return definition && definition->elementwise;
 }
 
+std::string constrained_in(const Op& op) {
+  return op.origin.empty() ? concat("constrained in stage ", quote(op.stage)) : concat("made in ", op.origin);
+}
+
 std::optional<Layout> constraint(const Deciding& d, const Op& op) {
   if (op.name != "constrain") return std::nullopt;
   const Shape& shape = d.graph.type(op.operands[0]).shape;
   const std::vector<std::string> names = split(attribute<std::string>(op, "dims"), ',');
   if (names.size() != shape.size())
-    throw Error(concat("constrain names ", names.size(), " dims of ", d.graph.type(op.operands[0]).text()),
-                {op.origin.empty() ? "" : concat("made in ", op.origin)}, "name each dim, \"\" for one without a name");
+    throw Error(concat("constrain names ", names.size(), " dims of ", d.graph.type(op.operands[0]).text()), {constrained_in(op)},
+                "name each dim, \"\" for one without a name");
   Layout wanted = kWhole;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    if (!d.wishes.dims.contains(names[i]) || shape[i] < d.wishes.members) continue;
+    if (!d.wishes.dims_in(op.stage).contains(names[i]) || shape[i] < d.wishes.members) continue;
     if (wanted.is_split())
       throw Error(concat("axis ", quote(d.wishes.axis), " is asked to split two dims of ", d.graph.type(op.operands[0]).text()),
-                  {concat(quote(names[wanted.dim]), " and ", quote(names[i])), op.origin.empty() ? "" : concat("made in ", op.origin)},
+                  {concat(quote(names[wanted.dim]), " and ", quote(names[i])), constrained_in(op)},
                   "give one of them another axis in [layout]");
-    wanted = split_layout(static_cast<std::int64_t>(i), 1, shape[i], d.wishes.members);
+    const bool mirrored = d.wishes.attention_in_parts && shape[i] % (2 * d.wishes.members) == 0;
+    const auto dim = static_cast<std::int64_t>(i);
+    wanted = mirrored ? mirrored_layout(dim, d.wishes.members) : split_layout(dim, 1, shape[i], d.wishes.members);
   }
   return wanted;
 }
@@ -148,7 +155,7 @@ std::vector<LayoutRow> rows_that_split(const LayoutSite& site, std::size_t opera
   if (auto row = layout_row(site, operand, split)) return {std::move(*row)};
   std::vector<LayoutRow> rows;
   const Shape& shape = site.operands[operand].shape;
-  if (shape != site.results[0].shape) return {};
+  if (split.is_flat() || shape != site.results[0].shape) return {};
   for (std::size_t dim = 0; dim < shape.size(); ++dim)
     if (static_cast<std::int32_t>(dim) != split.dim && shape[dim] >= site.members)
       if (auto row = layout_row(site, operand, split_layout(static_cast<std::int64_t>(dim), 1, shape[dim], site.members)))
@@ -169,10 +176,11 @@ std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
     const auto add_if_alike = [&](std::optional<LayoutRow> row) {
       if (row && converts_alike(d, site, *row)) add(std::move(row));
     };
+    if (const auto q = queries_of(op); q && d.wishes.attention_in_parts) add(row_in_parts(site, d.out.values[op.operands[*q]]));
     const std::optional<Layout> hint = d.hints[op.results[0]];
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       const Layout& from = d.out.values[op.operands[i]];
-      if (!d.open[op.operands[i]] && from.is_split())
+      if (!d.open[op.operands[i]] && (from.is_split() || from.is_flat()))
         for (LayoutRow& row : rows_that_split(site, i, from)) add_if_alike(std::move(row));
       if (hint && hint->is_split() && operands[i].shape == results[0].shape) add_if_alike(layout_row(site, i, *hint));
     }
@@ -188,7 +196,7 @@ std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
 void note_conversions(Deciding& d, const Op& op, const LayoutRow& row) {
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
     const ValueId v = op.operands[i];
-    if (d.open[v]) d.out.values[v] = row.operands[i];
+    if (d.open[v] && !row.operands[i].mirrored) d.out.values[v] = row.operands[i];  // a piece of a state is none of a mirrored split
     d.open[v] = false;
     if (d.out.values[v] != row.operands[i]) d.made.insert(conversion_of(d, op, v, row.operands[i]));
   }
@@ -296,7 +304,7 @@ std::vector<GraphLayouts> decide_graphs(DecidingAll all) {
 double conversion_bytes(const Layout& from, const Layout& to, double bytes, std::int64_t members) {
   const auto t = static_cast<double>(members);
   if (from == to) return 0;
-  if (to.is_term()) return kNever;
+  if (to.is_term() || from.is_flat()) return kNever;
   if (from.is_whole()) return bytes * 1e-9;  // a slice: nothing is sent, but something is copied
   if (to.is_whole()) return (from.is_term() ? 2 : 1) * bytes * (t - 1) / t;
   return from.is_term() ? bytes * (t - 1) / t : bytes * (t - 1) / (t * t);
@@ -322,6 +330,14 @@ std::vector<GraphLayouts> decide_layouts(const std::vector<const Graph*>& steps,
     for (std::size_t o = 0; o < steps[m]->outputs.size(); ++o)
       out[m].outputs[o] = static_cast<int>(o) < steps[m]->state ? out[m].values[steps[m]->inputs[o]] : kWhole;
   return out;
+}
+
+GraphLayouts decide_layouts(const Graph& graph, IdVector<ValueId, Layout> values, IdVector<ValueId, bool> open, std::int64_t members) {
+  const AxisWishes wishes{{}, members, {}, {}};
+  DecidingAll one{deciding(graph, wishes)};
+  one[0].out.values = std::move(values);
+  one[0].open = std::move(open);
+  return std::move(decide_graphs(std::move(one))[0]);
 }
 
 GraphLayouts decide_layouts(const Graph& step, const AxisWishes& wishes) {

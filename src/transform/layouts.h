@@ -22,8 +22,17 @@ namespace penstock {
 struct AxisWishes {
   std::string axis;
   std::int64_t members = 1;
-  std::map<std::string, Layout> states;  // by name; other states follow what is computed of them, or are whole
-  std::set<std::string> dims;            // names of dims that lie along the axis, for `constrain`
+  std::map<std::string, Layout> states;                          // by name; other states follow what is computed of them, or are whole
+  std::set<std::string> dims;                                    // names of dims that lie along the axis, for `constrain`
+  std::map<std::string, std::set<std::string>> stage_dims = {};  // instead of these, in stages that have names of their own
+  // Attention over split sequences is computed in parts (transform/attention_in_parts.h): what is constrained is split mirrored, where it
+  // can be.
+  bool attention_in_parts = false;
+
+  const std::set<std::string>& dims_in(const std::string& stage) const {
+    const auto own = stage_dims.find(stage);
+    return own == stage_dims.end() ? dims : own->second;
+  }
 };
 
 // Layouts of one graph's values, with those of its loop's body.
@@ -40,6 +49,10 @@ GraphLayouts decide_layouts(const Graph& step, const AxisWishes& wishes);
 // what they do together lies alike on all.
 std::vector<GraphLayouts> decide_layouts(const std::vector<const Graph*>& steps, const std::vector<AxisWishes>& wishes);
 
+// Layouts of a graph without a loop. `values`: how its inputs lie; of those that are `open`, if any, the first op that reads them says it.
+// What is flat stays so where there is a row for that, whatever else it costs.
+GraphLayouts decide_layouts(const Graph& graph, IdVector<ValueId, Layout> values, IdVector<ValueId, bool> open, std::int64_t members);
+
 // Whether a cross_entropy is of logits whose classes are split. Then it is better computed in parts: what the parts give is less than
 // logits.
 bool has_split_loss(const Graph& step, const GraphLayouts& layouts);
@@ -49,7 +62,13 @@ Graph losses_in_parts(const Graph& step, const GraphLayouts& layouts, std::int64
 
 // The step of one member: local types and attributes, conversions as ops; states keep their names, and constraints stay for further axes.
 // Conversions of a term stand in the stage that makes it, others in the stage that reads.
-Graph localise(const Graph& step, const GraphLayouts& layouts, const AxisWishes& wishes, std::int64_t member);
+// `values`, if any, takes what became of the step's values.
+struct LocalValues {
+  IdVector<ValueId, ValueId> values;  // as they are made; none: a member does without
+  std::shared_ptr<LocalValues> body;
+};
+Graph localise(const Graph& step, const GraphLayouts& layouts, const AxisWishes& wishes, std::int64_t member,
+               LocalValues* values = nullptr);
 
 // The layouts as text: one line for each value that is not whole, and for each conversion why it is there and the bytes that each member
 // sends.
@@ -61,6 +80,29 @@ using Conversion = std::tuple<ValueId, Layout, Phase, std::string>;
 inline Conversion conversion_for(ValueId v, const Layout& to, Phase phase, const std::string& stage) {
   return {v, to, to.is_whole() ? phase : Phase::forward, stage};
 }
+
+// Whose marks a conversion takes of what `made` makes, if an op does. A term becomes something else in the stage that makes it, the rest
+// where it is read; a reader of no stage (a sum of several stages' terms) leaves all to who makes it.
+inline const Op& marks_of_conversion(const Graph& graph, OpId made, const Layout& from, const Op& reader) {
+  return made && (from.is_term() || reader.stage.empty()) ? graph.ops[made] : reader;
+}
+
+// A conversion that localise() makes, and why.
+struct LayoutConversion {
+  ValueId value;
+  Layout from, to;
+  OpId reader;      // the first op that asks for it; none: the graph gives it away
+  int readers = 1;  // how many ask
+  Phase phase = Phase::forward;
+  std::string stage;  // where it stands
+  double bytes = 0;   // that each member sends
+};
+// Those of one graph, without its loop's body, in its order.
+std::vector<LayoutConversion> conversions_in(const Graph& graph, const GraphLayouts& layouts, std::int64_t members);
+// "all_reduce", or "slice", which sends nothing.
+std::string_view conversion_name(const Layout& from, const Layout& to);
+// "linear of h.0.mlp.c_fc (backward)", or that the graph gives it away.
+std::string reader_text(const Graph& graph, const LayoutConversion& conversion);
 
 // Bytes that a member sends (as the formulas of collectives count them) to have a tensor of so many bytes in another layout.
 double conversion_bytes(const Layout& from, const Layout& to, double bytes, std::int64_t members);

@@ -2,17 +2,12 @@
 #include <map>
 
 #include "base/text.h"
+#include "transform/attention_in_parts.h"
 #include "transform/layouts.h"
 #include "transform/viewed.h"
 
 namespace penstock {
 namespace {
-
-std::string verb(const Layout& from, const Layout& to) {
-  if (from.is_whole()) return "slice";
-  if (from.is_term()) return to.is_whole() ? "all_reduce" : "reduce_scatter";
-  return to.is_whole() ? "all_gather" : "all_to_all";
-}
 
 struct LayoutLines {
   const AxisWishes& wishes;
@@ -22,23 +17,21 @@ struct LayoutLines {
 };
 
 void add_conversions(const Graph& graph, const GraphLayouts& layouts, LayoutLines& out) {
-  std::set<Conversion> seen;
-  const IdVector<ValueId, OpId> producer = producers(graph);
   for (const OpId i : graph.ops.ids()) {
     const Op& op = graph.ops[i];
-    for (std::size_t o = 0; o < op.operands.size(); ++o) {
-      if (layouts.values[op.operands[o]] == layouts.rows[i].operands[o]) continue;
-      const auto [v, to] = converted_for(graph, producer, layouts, out.wishes.members, {op.operands[o], layouts.rows[i].operands[o]});
-      const Layout& from = layouts.values[v];
-      const Op& marks = from.is_term() && producer[v] ? graph.ops[producer[v]] : op;
-      if (!seen.insert(conversion_for(v, to, marks.phase, marks.stage)).second) continue;
-      const double bytes = from.is_whole() ? 0 : conversion_bytes(from, to, static_cast<double>(graph.type(v).bytes()), out.wishes.members);
-      out.bytes += bytes;
-      ++out.counts[verb(from, to)];
-      out.text += concat("  ", verb(from, to), " %", v.value, " ", graph.type(v).text(), ": ", text_of(from), " -> ", text_of(to), ", for ",
-                         op.name, op.origin.empty() ? "" : " of " + op.origin, op.phase == Phase::backward ? " (backward)" : "",
-                         op.stage.empty() ? "" : concat(" in stage ", op.stage), ": ", bytes_text(bytes), "\n");
-    }
+    if (!is_in_parts(op, layouts.rows[i])) continue;
+    const double bytes = bytes_in_parts(graph, op, out.wishes.members);
+    out.bytes += bytes;
+    ++out.counts["attention in parts"];
+    out.text += concat("  parts of keys and values, for ", op.name, op.origin.empty() ? "" : " of " + op.origin,
+                       op.stage.empty() ? "" : concat(" in stage ", op.stage), ": ", bytes_text(bytes), "\n");
+  }
+  for (const LayoutConversion& c : conversions_in(graph, layouts, out.wishes.members)) {
+    out.bytes += c.bytes;
+    ++out.counts[std::string(conversion_name(c.from, c.to))];
+    out.text += concat("  ", conversion_name(c.from, c.to), " %", c.value.value, " ", graph.type(c.value).text(), ": ", text_of(c.from),
+                       " -> ", text_of(c.to), ", for ", reader_text(graph, c), c.stage.empty() ? "" : concat(" in stage ", c.stage), ": ",
+                       bytes_text(c.bytes), "\n");
   }
 }
 
@@ -65,7 +58,60 @@ void add_graph(std::string_view title, const Graph& graph, const GraphLayouts& l
              "; each member sends ", bytes_text(out.bytes), "\n");
 }
 
+// What is asked of a value, by an op or by the graph's outputs.
+struct Asking {
+  Asked asked;
+  OpId reader;
+};
+
+std::vector<Asking> askings_of(const Graph& graph, const GraphLayouts& layouts) {
+  std::vector<Asking> out;
+  const auto add = [&](ValueId v, const Layout& layout, OpId reader) {
+    if (layouts.values[v] != layout) out.push_back({{v, layout}, reader});
+  };
+  for (const OpId i : graph.ops.ids())
+    for (std::size_t o = 0; o < graph.ops[i].operands.size(); ++o) add(graph.ops[i].operands[o], layouts.rows[i].operands[o], i);
+  for (std::size_t o = 0; o < graph.outputs.size(); ++o) add(graph.outputs[o], layouts.outputs[o], {});
+  return out;
+}
+
 }  // namespace
+
+std::vector<LayoutConversion> conversions_in(const Graph& graph, const GraphLayouts& layouts, std::int64_t members) {
+  std::vector<LayoutConversion> out;
+  std::map<Conversion, std::size_t> found;
+  const IdVector<ValueId, OpId> producer = producers(graph);
+  const Op nobody;
+  for (const auto& [asked, reader] : askings_of(graph, layouts)) {
+    const OpId made = producer[asked.value];
+    const Op& asks = reader ? graph.ops[reader] : made ? graph.ops[made] : nobody;
+    // Of a view, then of what it views.
+    const Op& of_view = marks_of_conversion(graph, made, layouts.values[asked.value], asks);
+    const auto [v, to] = converted_for(graph, producer, layouts, members, asked);
+    const Layout& from = layouts.values[v];
+    const Op& marks = marks_of_conversion(graph, producer[v], from, of_view);
+    const auto [at, added] = found.try_emplace(conversion_for(v, to, marks.phase, marks.stage), out.size());
+    if (!added) {
+      ++out[at->second].readers;
+      continue;
+    }
+    const double bytes = from.is_whole() ? 0 : conversion_bytes(from, to, static_cast<double>(graph.type(v).bytes()), members);
+    out.push_back({v, from, to, reader, 1, marks.phase, marks.stage, bytes});
+  }
+  return out;
+}
+
+std::string_view conversion_name(const Layout& from, const Layout& to) {
+  if (from.is_whole()) return "slice";
+  if (from.is_term()) return to.is_whole() ? "all_reduce" : "reduce_scatter";
+  return to.is_split() && to.dim != from.dim ? "all_to_all" : "all_gather";
+}
+
+std::string reader_text(const Graph& graph, const LayoutConversion& c) {
+  if (!c.reader) return "what the step gives";
+  const Op& op = graph.ops[c.reader];
+  return concat(op.name, op.origin.empty() ? "" : " of " + op.origin, op.phase == Phase::backward ? " (backward)" : "");
+}
 
 std::string layouts_text(const Graph& step, const GraphLayouts& layouts, const AxisWishes& wishes) {
   LayoutLines out{wishes};

@@ -5,6 +5,7 @@
 
 #include "base/invariant.h"
 #include "ops/layouts.h"
+#include "transform/attention_in_parts.h"
 #include "transform/conversions.h"
 #include "transform/layouts.h"
 #include "transform/viewed.h"
@@ -21,13 +22,15 @@ struct Local {
   IdVector<ValueId, ValueId> value{};  // of `from`: here, as it is made
   IdVector<ValueId, OpId> producer{};  // of `from`
   std::map<Conversion, ValueId> converted{};
+  LocalValues* values = nullptr;
 
   TensorType local(ValueId v, const Layout& layout) const { return local_type(from.type(v), layout, wishes.members, member); }
   MeshAxis axis() const { return {wishes.axis, wishes.members}; }
 };
 
-Local local_of(const Graph& from, const GraphLayouts& layouts, const AxisWishes& wishes, std::int64_t member) {
+Local local_of(const Graph& from, const GraphLayouts& layouts, const AxisWishes& wishes, std::int64_t member, LocalValues* values) {
   Local out{from, layouts, wishes, member};
+  out.values = values;
   out.graph.name = from.name;
   out.graph.state = from.state;
   out.graph.output_names = from.output_names;
@@ -53,13 +56,11 @@ ValueId converted_before(Local& l, ValueId v, const Layout& to, const Op& marks)
   return l.graph.ops.back().results[0];
 }
 
-// The value in another layout. A term becomes something else in the stage that makes it, the rest where it is read; a reader of no stage (a
-// sum of several stages' terms) leaves all to who makes it.
+// The value in another layout.
 ValueId converted(Local& l, ValueId v, const Layout& to, const Op& reader) {
   const Layout& from = l.layouts.values[v];
   if (from == to) return l.value[v];
-  const OpId made = l.producer[v];
-  const Op& marks = made && (from.is_term() || reader.stage.empty()) ? l.from.ops[made] : reader;
+  const Op& marks = marks_of_conversion(l.from, l.producer[v], from, reader);
   const Conversion key = conversion_for(v, to, marks.phase, marks.stage);
   if (const auto found = l.converted.find(key); found != l.converted.end()) return found->second;
   ValueId out = converted_before(l, v, to, marks);
@@ -74,24 +75,24 @@ void add_loop(Local& l, const Op& op, const LayoutRow& row) {
   for (std::size_t i = 0; i < op.operands.size(); ++i) made.operands[i] = converted(l, op.operands[i], row.operands[i], op);
   for (std::size_t i = 0; i < op.results.size(); ++i)
     made.results[i] = l.value[op.results[i]] = l.graph.add_value(l.local(op.results[i], row.results[i]));
-  made.body = std::make_shared<Graph>(local_graph(local_of(*op.body, *l.layouts.body, l.wishes, l.member)));
+  if (l.values) l.values->body = std::make_shared<LocalValues>();
+  LocalValues* values = l.values ? l.values->body.get() : nullptr;
+  made.body = std::make_shared<Graph>(local_graph(local_of(*op.body, *l.layouts.body, l.wishes, l.member, values)));
   l.graph.ops.push_back(std::move(made));
 }
 
 // Of a sum of terms and whole scalars the first member alone adds the whole ones. The others add nothing of them, but read them too: all
 // members have the same ops, which find their places alike.
 ValueId added_by_first(Local& l, ValueId whole, const Op& sum) {
-  Op op;
-  op.name = "mul";
-  op.operands = {whole};
-  op.attributes = {{"other", l.member == 0 ? 1.0 : 0.0}};
-  op.stage = sum.stage;
-  op.phase = sum.phase;
-  op.origin = sum.origin;
-  op.sequence = sum.sequence;
-  op.results = {l.graph.add_value(l.graph.type(whole))};
-  l.graph.ops.push_back(std::move(op));
-  return l.graph.ops.back().results[0];
+  return add_beside({l.graph, sum, l.axis(), l.member}, "mul", {whole}, {{"other", l.member == 0 ? 1.0 : 0.0}});
+}
+
+void add_attention_in_parts(Local& l, OpId i, const LayoutRow& row) {
+  const Op& op = l.from.ops[i];
+  std::vector<ValueId> operands;
+  for (std::size_t o = 0; o < op.operands.size(); ++o) operands.push_back(converted(l, op.operands[o], row.operands[o], op));
+  const std::vector<ValueId> results = attention_in_parts({l.graph, op, l.axis(), l.member}, operands, i.value);
+  for (std::size_t r = 0; r < results.size(); ++r) l.value[op.results[r]] = results[r];
 }
 
 void add_op(Local& l, const Op& op, const LayoutRow& row) {
@@ -119,20 +120,27 @@ Graph local_graph(Local l) {
     l.value[input] = l.graph.add_input(l.local(input, l.layouts.values[input]), l.from.values[input].name);
   for (const OpId i : l.from.ops.ids()) {
     const Op& op = l.from.ops[i];
-    op.body ? add_loop(l, op, l.layouts.rows[i]) : add_op(l, op, l.layouts.rows[i]);
+    const LayoutRow& row = l.layouts.rows[i];
+    if (op.body)
+      add_loop(l, op, row);
+    else if (is_in_parts(op, row))
+      add_attention_in_parts(l, i, row);
+    else
+      add_op(l, op, row);
   }
   for (std::size_t o = 0; o < l.from.outputs.size(); ++o) {
     const ValueId v = l.from.outputs[o];
     const OpId made = l.producer[v];
     l.graph.outputs.push_back(converted(l, v, l.layouts.outputs[o], made ? l.from.ops[made] : Op()));
   }
+  if (l.values) l.values->values = std::move(l.value);
   return std::move(l.graph);
 }
 
 }  // namespace
 
-Graph localise(const Graph& step, const GraphLayouts& layouts, const AxisWishes& wishes, std::int64_t member) {
-  return local_graph(local_of(step, layouts, wishes, member));
+Graph localise(const Graph& step, const GraphLayouts& layouts, const AxisWishes& wishes, std::int64_t member, LocalValues* values) {
+  return local_graph(local_of(step, layouts, wishes, member, values));
 }
 
 }  // namespace penstock

@@ -39,6 +39,10 @@ Graph drop_constraints(const Graph& graph);
 // takes forward ops away from their backward ops; dead code is left to eliminate_dead_code.
 Graph hoist_invariants(const Graph& step);
 
+// The graph without tensors of no element, of which a sum is zero: without such inputs and outputs, but for those that are to be there
+// anyway; these are one element of no meaning.
+Graph drop_empty(const Graph& graph, const std::vector<bool>& kept_inputs, const std::vector<bool>& kept_outputs);
+
 // Joins the small all_reduces of what the loop gives, those of one axis and of one stage of the loop, into one right behind the loop.
 Graph join_sums(const Graph& step);
 

@@ -21,13 +21,29 @@ class Axes(ProgramTest):
     def test_check_over_gloo(self):
         cases = [("pipe=2,tensor=2", "--schedule", name) for name in ("1f1b", "zb-h1")]
         cases += [("pipe=2,tensor=2", "--schedule", "1f1b", "--set", "layout.sequence=tensor", "--set", "dropout=0.1")]
-        cases += [("pipe=2,context=2", "--schedule", "1f1b")]
+        cases += [("pipe=2,context=2", "--schedule", "1f1b", "--set", f"attention={way}") for way in ("heads", "parts")]
         for mesh, *more in cases:
             arguments = ["check", *SMALL, *MODEL, "--backend", "gloo", "--mesh", mesh, "--json", *more]
             results = run_all(4, *arguments)
             for rank, result in enumerate(results):
                 self.assertEqual(result.code, 0, f"{mesh} {more}, rank {rank}: {result.err}")
             self.assertTrue(results[0].json()["equal"], (mesh, more))
+
+    def test_stages_with_layouts_of_their_own(self):
+        """Parameters, activations and losses split in one stage and not in the other; where a table is read by both, in both."""
+        cases = [["--set", "tied=0", "--set", "layout.0.vocab="], ["--set", "tied=0", "--set", "layout.1.vocab=", "--set", "layout.0.heads="],
+                 ["--set", "layout.1.mlp=", "--set", "layout.0.sequence=tensor"], ["--set", "layout.0.heads=", "--set", "layout.0.mlp=",
+                  "--set", "layout.0.vocab=", "--set", "tied=0"]]  # fmt: skip
+        for case in cases:
+            for mesh in ("pipe=2,tensor=2", MESH):
+                result = run("check", *SMALL, *MODEL, "--mesh", mesh, "--json", *case)
+                self.assertEqual(result.code, 0, f"{mesh} {case}: {result.err}")
+                self.assertTrue(result.json()["equal"], (mesh, case))
+        self.assert_fails(run("check", *SMALL, *MODEL, "--mesh", "pipe=2,tensor=2", "--set", "layout.0.vocab="),
+                          '"wte.weight" would lie in two ways along axis "tensor": stage "0" reads it whole, stage "1" split 0',
+                          'say the same of its dims for stages "0" and "1" in [layout]')  # fmt: skip
+        self.assert_fails(run("check", *SMALL, *MODEL, "--mesh", "pipe=2,tensor=2", "--set", "layout.11.vocab="),
+                          'layout.11: there is no stage "11"', 'did you mean "1"?')  # fmt: skip
 
     def test_checkpoints_move_between_meshes(self):
         sizes = [*MODEL, "--batch", 16, "--microbatches", 2]

@@ -24,7 +24,7 @@ SMALL_COMMAND = [
     (r"steps([ =])200", r"steps\g<1>4"),
     (r"steps([ =])400", r"steps\g<1>8"),
     (r"--tokens \d+", "--tokens 3"),
-    (r"((?:penstock|--) (?:train|check|compile))\b(?! examples/| --resume)", r"\1 --set width=32 --set heads=2 --set context=16 --set validation_every=0"),
+    (r"((?:penstock|--) (?:train|check|compile|mesh))\b(?! examples/| --resume)", r"\1 --set width=32 --set heads=2 --set context=16 --set validation_every=0"),
     (r"((?:penstock|--) train)\b(?!.*steps)", r"\1 --steps 4"),
     (r"penstock (schedule search|plan)\b(?!.*degrees)", r"penstock \1 --seconds 0.5"),
     (r"--cluster local", "--cluster local --rounds 1 --candidates 1"),

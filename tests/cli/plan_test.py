@@ -290,8 +290,9 @@ class PlanTest(ProgramTest):
     def test_degrees_of_a_model(self):
         plan = self.plan("gpt", "--set", "model.layers=6", "--set", "train.dtype=bf16", "--cluster", EXAMPLES / "a100-64.toml", "--device", "a100-80",
                          "--planner", "degrees", "--batch", 64, "--only", "pipe=8")  # fmt: skip
-        self.assertEqual((plan["pipe"], plan["data"]), (8, 8))
-        self.assertEqual(plan["stages"][0]["devices"], list(range(8)) if not plan["across"] else list(range(0, 64, 8)))
+        self.assertEqual(plan["pipe"] * plan["data"] * plan["tensor"] * plan["context"], 64)
+        self.assertEqual(plan["pipe"], 8)
+        self.assertEqual(len(plan["stages"][0]["devices"]), 8)
 
     def test_degrees_are_run_from_a_file(self):
         config, file = self.config("gpt"), self.folder / "degrees.json"
@@ -308,6 +309,29 @@ class PlanTest(ProgramTest):
             self.assertEqual(check.code, 0, check.out + check.err)
             self.assertTrue(check.json()["equal"])
         self.assert_fails(run(*planned, "--only", "by-block=1"), "--out and --only by-block=1", "block by block")
+
+    def test_degrees_of_split_tensors(self):
+        config, file = self.config("gpt"), self.folder / "split.json"
+        cluster = self.folder / "node.toml"
+        cluster.write_text('name = "a node"\n[[devices]]\ncount = 4\n[[levels]]\nsize = 4\nbandwidth = 100.0\n')
+        planned = ["plan", config, "--cluster", cluster, "--planner", "degrees"]
+        splits = (("tensor=2,sequence=0,pipe=2", (2, 1, False), "--mesh pipe=2,data=1,tensor=2"),
+                  ("tensor=2,sequence=1,data=2,zero=1", (2, 1, True), "--mesh pipe=1,data=2,tensor=2 --set layout.sequence=tensor"),
+                  ("context=2,pipe=2", (1, 2, False), "--mesh pipe=2,data=1,context=2"))  # fmt: skip
+        for only, split, mesh in splits:
+            plan = self.plan(*planned[1:], "--only", only, "--out", file)
+            self.assertEqual(((plan["tensor"], plan["context"], plan["sequence"]), plan["mesh"], plan["cannot_run"]), (split, mesh, ""))
+            self.assertGreater(plan["split_seconds"], 0)
+            check = run("check", config, "--plan", file, "--dtype", "f64", "--json")
+            self.assertEqual(check.code, 0, check.out + check.err)
+            self.assertTrue(check.json()["equal"])
+        explained = run(*planned, "--explain")
+        for part in ("tensor 2", "tensor 2 and sequence", "context 4", "loses by", "Its mesh: --mesh pipe="):
+            self.assertIn(part, explained.out)
+        self.assert_fails(run(*planned, "--only", "tensor=4"), "pipeline.tensor = 4", '"heads" has 2 in h.0.attn.c_attn.weight')
+        self.assert_fails(run(*planned, "--only", "tensor=3"), "no degrees for gpt on 4 devices", "a replica is split over 1 device")
+        self.assert_fails(run(*planned, "--only", "order=pipe/width"), 'order has "width"', "axes: pipe, data, context, tensor")
+        self.assert_fails(run("check", config, "--plan", file, "--set", "pipeline.context=1"), "the plan", "says context = 2")
 
     def test_what_is_assumed_stands_at_the_top(self):
         config = self.config("gpt")

@@ -11,7 +11,7 @@ class Program(ProgramTest):
     def test_the_bare_program_lists_its_commands(self):
         result = run()
         self.assertEqual((result.code, result.out), (2, ""))
-        for command in ("train", "generate", "check", "compile", "schedule", "verify", "profile", "plan", "show", "simulate", "launch"):
+        for command in ("train", "generate", "check", "compile", "schedule", "mesh", "verify", "profile", "plan", "show", "simulate", "launch"):
             self.assertRegex(result.err, rf"\n  {command} +\w")
 
     def test_version(self):

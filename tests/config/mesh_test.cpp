@@ -81,6 +81,60 @@ TEST(Mesh, IsKeptWithTheConfiguration) {
   }
 }
 
+TEST(Mesh, AStageMayHaveALayoutOfItsOwn) {
+  const auto stages = [](const Config& config) {
+    return join(prepare(config, builtin_models()).axes[0].stage_dims, "; ", [](const auto& stage) {
+      return concat(stage.first, " {", join(std::vector<std::string>(stage.second.begin(), stage.second.end()), ", "), "}");
+    });
+  };
+  const Config config = parse("[layout]\nmlp = \"\"\n[layout.0]\nvocab = \"\"\nmlp = \"tensor\"\n", {"layout.1.heads="}, "pipe=2,tensor=2");
+  EXPECT_EQ(axes(config), "tensor 2 {heads, vocab}");
+  EXPECT_EQ(stages(config), "0 {heads, mlp}; 1 {vocab}");
+  const std::string text = print(config);
+  EXPECT_NE(text.find("\n[layout.0]\nmlp = \"tensor\"\nvocab = \"\"\n\n[layout.1]\nheads = \"\"\n"), std::string::npos) << text;
+  const Config again = parse_config(explained(config, builtin_models()), "stored", {}, builtin_models());
+  EXPECT_EQ(again.stage_layout, config.stage_layout);
+  EXPECT_EQ(print(parse("[layout.\"a b\"]\nvocab = \"\"\n")).find("[layout.\"a b\"]") == std::string::npos, false);
+  // An axis may be for one stage alone.
+  EXPECT_EQ(stages(parse("", {"layout.1.embed=expert"}, "pipe=2,expert=2")), "1 {embed}");
+}
+
+TEST(Mesh, BadLayoutsOfAStage) {
+  const auto compiled = [](const std::vector<std::string>& settings, std::string_view toml = {}) {
+    return message_of([&] {
+      const Config config = parse(toml, settings, "pipe=2,tensor=2");
+      compile_gradients(config, prepare(config, builtin_models()));
+    });
+  };
+  EXPECT_EQ(compiled({"layout.3.vocab="}), "layout.3: there is no stage \"3\"\n  the stages: \"0\", \"1\"\n  hint: did you mean \"0\"?");
+  EXPECT_EQ(compiled({"layout.00.vocab="}), "layout.00: there is no stage \"00\"\n  the stages: \"0\", \"1\"\n  hint: did you mean \"0\"?");
+  EXPECT_EQ(compiled({"layout.0.vocab="}),
+            "\"wte.weight\" would lie in two ways along axis \"tensor\": stage \"0\" reads it whole, stage \"1\" split 0\n"
+            "  \"wte.weight\" is f32[256,128], its dims \"vocab\", \"embed\"\n  a parameter lies in one way, whoever reads it\n"
+            "  hint: say the same of its dims for stages \"0\" and \"1\" in [layout]");
+  EXPECT_EQ(compiled({"layout.0.vocab=", "layout.1.vocab="}), "no error");
+  EXPECT_EQ(compiled({"layout.0.haeds=tensor"}),
+            concat("layout.0.haeds = \"tensor\": model \"gpt\" has no dim \"haeds\"\n", kGptDims, "\n  hint: did you mean \"heads\"?"));
+  EXPECT_EQ(compiled({}, "[layout.0]\nvocab = \"tenso\"\n"), "run.toml:2:9: unknown axis \"tenso\"\n  hint: did you mean \"tensor\"?");
+  EXPECT_EQ(compiled({}, "[layout.0]\nvocab = 2\n"), "run.toml:2:9: layout.0.vocab needs a text, this is a whole number");
+}
+
+// Two axes want one dim of a value, or one axis two dims of it: the value, who makes it and the rule.
+TEST(Mesh, BadLayoutsOfAValue) {
+  const auto compiled = [](const std::vector<std::string>& settings, std::string_view mesh) {
+    return message_of([&] {
+      const Config config = parse("", settings, mesh);
+      compile_gradients(config, prepare(config, builtin_models()));
+    });
+  };
+  const std::string rule = "\n  hint: give one of them another axis in [layout]";
+  EXPECT_EQ(compiled({"layout.embed=tensor"}, "tensor=2"),
+            "axis \"tensor\" is asked to split two dims of \"wte.weight\", f32[256,128]\n  \"vocab\" and \"embed\"" + rule);
+  EXPECT_EQ(
+      compiled({"layout.sequence=tensor", "layout.embed=tensor", "layout.heads=", "layout.mlp=", "layout.vocab="}, "pipe=1,tensor=2"),
+      "axis \"tensor\" is asked to split two dims of f32[2,128,128]\n  \"sequence\" and \"embed\"\n  constrained in stage \"0\"" + rule);
+}
+
 TEST(Mesh, AKeyAloneIsTheModels) {
   EXPECT_EQ(parse("", {"context=32"}).model.numbers.at("context"), 32);
   EXPECT_EQ(parse("", {"pipeline.context=2"}).pipeline.context, 2);

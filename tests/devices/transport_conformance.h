@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "base/bf16.h"
 #include "devices/executor.h"
 #include "support/collective_result.h"
 
@@ -155,9 +157,9 @@ inline std::vector<Meeting> random_meetings(const std::vector<std::vector<std::i
   for (const std::size_t piece : {0, 64, 64 * 65, 64 * 4801})
     for (const Opcode opcode :
          {Opcode::all_reduce, Opcode::all_reduce, Opcode::all_gather, Opcode::reduce_scatter, Opcode::broadcast, Opcode::all_to_all}) {
-      constexpr DType kSummed[] = {DType::f32, DType::f64, DType::i32, DType::i64};
+      constexpr DType kSummed[] = {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64};
       Meeting meeting{{opcode}, piece, opcode == Opcode::all_reduce && random() % 2 == 0};
-      meeting.call.dtype = kSummed[random() % 4];
+      meeting.call.dtype = kSummed[random() % std::size(kSummed)];
       meeting.call.group = static_cast<std::int32_t>(static_cast<std::size_t>(next++) % groups.size());
       meeting.call.root = random() % groups[static_cast<std::size_t>(meeting.call.group)].size();
       out.push_back(meeting);
@@ -179,7 +181,15 @@ inline std::vector<std::byte> numbers(DType dtype, std::size_t bytes, std::uint6
       std::memcpy(out.data() + at, &value, sizeof(T));
     }
   };
-  dtype == DType::f32   ? fill(float{})
+  // In eight bits, so that sums of small whole numbers are exact too.
+  const auto fill_bf16 = [&] {
+    for (std::size_t at = 0; at < bytes; at += 2) {
+      const std::uint16_t value = bf16_of_f32(static_cast<float>(random() % 32) / (fractions ? 7 : 1));
+      std::memcpy(out.data() + at, &value, 2);
+    }
+  };
+  dtype == DType::bf16  ? fill_bf16()
+  : dtype == DType::f32 ? fill(float{})
   : dtype == DType::f64 ? fill(double{})
   : dtype == DType::i32 ? fill(std::int32_t{})
                         : fill(std::int64_t{});
@@ -274,7 +284,7 @@ TEST_P(TransportConformance, CollectivesGiveTheirResultsInAnyOrderOfWaits) {
 
 TEST_P(TransportConformance, AllMembersGetTheSameBitsOfASum) {
   constexpr int kDevices = 4;
-  for (const DType dtype : {DType::f32, DType::f64}) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     Meeting meeting{{Opcode::all_reduce}, 64 * 1001};
     meeting.call.dtype = dtype;
     meeting.call.group = meeting.call.tag = 0;
@@ -299,7 +309,7 @@ inline std::vector<Meeting> sums_of_two_groups() {
   std::vector<Meeting> out;
   for (const std::size_t piece : {64, 64 * 5, 64 * 333, 64 * 4801})
     for (const Opcode opcode : {Opcode::all_reduce, Opcode::reduce_scatter})
-      for (const DType dtype : {DType::f32, DType::f64})
+      for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
         for (const std::int32_t group : {0, 1}) {
           Meeting& meeting = out.emplace_back(Meeting{{opcode, group, static_cast<std::int32_t>(out.size() / 2)}, piece});
           meeting.call.dtype = dtype;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "models/support.h"
+#include "penstock/compile.h"
 #include "support/errors.h"
 
 namespace penstock {
@@ -37,6 +39,20 @@ TEST(MemoryCheck, CountsOnlyWhatIsNewAndHere) {
   EXPECT_EQ(verdict(2, 2 << 20, 4 << 20), "no error");
   EXPECT_EQ(verdict(1, 0, 4 << 20), "no error");
   EXPECT_EQ(verdict(2, 0, -1), "no error");  // not known
+}
+
+// The fullest device, and of its tensors the largest: the value, the op that makes it, and the rule.
+TEST(MemoryCheck, SaysWhatIsLargestWhereALimitIsPassed) {
+  const auto mlp = test::model("mlp", {{"width", 32}, {"layers", 2}, {"context", 16}, {"vocabulary", 64}});
+  const Program compiled = compile(training_step(*mlp, 4, 16, 2, {}), make_schedule("gpipe", {.actors = 1, .microbatches = 2}));
+  EXPECT_EQ(message_of([&] { check_limit(compiled, 1 << 20); }), "no error");
+  EXPECT_EQ(message_of([&] { check_limit(compiled, 10000); }),
+            "device 0 needs 135.6 KiB; the limit is 9.8 KiB\n"
+            "  state 61.2 KiB, a step's tensors 53.7 KiB, kernels' own 20.8 KiB\n"
+            "  it holds f32[64,32] (8.0 KiB), state \"embedding.weight\"\n"
+            "  it holds f32[64,32] (8.0 KiB), state \"layers.1.weight\"\n"
+            "  it holds f32[2,16,64] (8.0 KiB), made by linear of layers.1 in task F0\n"
+            "  hint: split more: a larger --mesh tensor= or context=, --set layout.sequence=tensor, zero=1; or --recompute inputs");
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ const Case kCases[] = {
      "",
      {.level = 1},
      "f64[4]"},
-    {"which can be summed", kMomentum, "%3", "%2", "", {.level = 1}, "f32[4]", "", "%w", "bf16"},
+    {"which can be summed", kMomentum, "%3", "%2", "", {.level = 1}, "f32[4]", "", "%w", "f16"},
     {"two gradients of one class need each other whole",
      "%5: f32[4] = add(%0, %7) %3: f32[4] = sub(%w, %5)",
      "%3",
@@ -126,6 +126,25 @@ const Case kCases[] = {
 
 TEST(Blocks, FollowFromWhatIsComputedOfAGradient) {
   for (const Case& c : kCases) EXPECT_EQ(blocks_of(c, "0F0,0F1,0B0,0B1\n", {2}), c.expected) << c.what;
+}
+
+// A tensor along the nodes, and what a node has of it along its devices, is the tensor along the devices. Each has 64 bytes or a multiple.
+TEST(Blocks, AreCutAlongNodesAndWithinThemAsAlongDevices) {
+  const ShareBlock block{{{DType::f64, {7}}, {DType::f64, {3, 11}}, {DType::f64, {1}}}, {}, {}};
+  for (const std::int32_t local : {1, 2, 3})
+    for (const std::int32_t nodes : {1, 2, 4})
+      for (std::int32_t d = 0; d < nodes * local; ++d)
+        for (std::int32_t member = 0; member < 3; ++member) {
+          const std::int64_t elements = block.members[member].elements();
+          const Layout data = flat_in(block, member, nodes * local, local), devices = flat_in(block, member, nodes * local, 1);
+          const LayoutRange node = range_of(data, elements, nodes, d / local);
+          const LayoutRange within = range_of(flat_in_node(data, d / local, local), node.size(), local, d % local);
+          const LayoutRange device = range_of(devices, elements, nodes * local, d);
+          EXPECT_EQ(within.size(), device.size());
+          if (device.size() > 0) {
+            EXPECT_EQ(node.begin + within.begin, device.begin) << member << " on " << d << " of " << nodes << " x " << local;
+          }
+        }
 }
 
 // A stage on two actors, or an actor of one device, shares nothing.

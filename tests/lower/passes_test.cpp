@@ -137,7 +137,7 @@ std::vector<std::string> random_settings(Random& random) {
                                        "heads=2",
                                        "context=4",
                                        "vocabulary=16",
-                                       "batch=24",
+                                       "batch=48",
                                        "model.name=" + model,
                                        concat("actors=", actors),
                                        "microbatches=" + one_of({"1", "2", "4"}),
@@ -147,7 +147,7 @@ std::vector<std::string> random_settings(Random& random) {
                                        "dtype=" + one_of({"f32", "bf16"}),
                                        "recompute=" + one_of({"none", "inputs"}),
                                        "pipeline.data=" + data};
-  if (data != "1") settings.push_back("zero=" + one_of({"0", "1", "2", "3"}));
+  if (data != "1") settings.insert(settings.end(), {"zero=" + one_of({"0", "1", "2", "3", "3"}), "pipeline.local=" + one_of({"1", "2"})});
   return settings;
 }
 

@@ -141,7 +141,7 @@ const Wrong kWrongs[] = {
 
 // Of a draft in which devices hold blocks in shares.
 const Wrong kWrongShares[] = {
-    {"actions", "device (f32[16,8], f32[8,8], f32[8])", "device (f32[16,8], f32[8,8])",
+    {"actions", "flat (f32[16,8], f32[8,8], f32[8])", "flat (f32[16,8], f32[8,8])",
      "draft after actions: instance %block:1.0.share of 0: it is 3 members of a block, and has 2 types"},
     {"actions", "(%block:1.0.share) -> (store %block:1.0)", "(%block:1.0.share, %block:1.0.share) -> (store %block:1.0)",
      "draft after actions: actor 0, run 1 (0UNSHARD): all_gather of 2 instances to 1"},
@@ -204,7 +204,7 @@ TEST(WrongDrafts, ThatCannotBeReadAreRefused) {
       {"instance %x computed on 0 room 0 (f32[2])", 32, "expected a number from 1 to 1152921504606846976, found 0"},
       {"instance %x computed on 0 block 0 members (0) whole (f32[2])", 33, "there is no block 0"},
       {block + "instance %x computed on 0 block 0 members (1) whole (f32[2])", 44, "expected a number from 0 to 0, found 1"},
-      {block + "instance %x computed on 0 block 0 members (0) half (f32[2])", 47, "expected whole, node, device"},
+      {block + "instance %x computed on 0 block 0 members (0) half (f32[2])", 47, "expected whole, flat"},
       {block + "sharded result 0 1 0", 18, "there is no block 1"},
       {block + "sharded state 0 0 1", 19, "expected a number from 0 to 0, found 1"},
       {"actor 0\n  run 0F0 @F0() -> ()", 11, "there is no task @F0"},

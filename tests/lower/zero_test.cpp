@@ -415,7 +415,7 @@ TEST(Zero, PerceptronInShares) {
   test::expect_golden("lower/perceptron_zero3.txt", print(lower(step, schedule, lowering)));
   const Graph step_of_four = training_step(*model, 4, 8, 4, {});
   lowering.devices = {4};
-  lowering.sharding.local = 2;
+  lowering.local = 2;
   test::expect_golden("lower/perceptron_zero3_nodes.txt", print(lower(step_of_four, schedule, lowering)));
 }
 

@@ -194,6 +194,15 @@ TEST_F(Failures, Attention) {
             "scaled_dot_product_attention: q, k and v must have one dtype");
 }
 
+TEST_F(Failures, AttentionJoin) {
+  const auto join = [&](Shape out, Shape logsumexp, Shape other) {
+    return rule_of([&] { emit("attention_join", {f32(out), f32(logsumexp), f32(other), f32(logsumexp)}, {}); });
+  };
+  EXPECT_EQ(join({2, 3, 4}, {2, 3}, {2, 3, 4}), "attention_join: needs floating out[batch, heads, length, head]");
+  EXPECT_EQ(join({2, 3, 4, 5}, {2, 3, 4}, {2, 3, 5, 5}), "attention_join: both must be of one type");
+  EXPECT_EQ(join({2, 3, 4, 5}, {2, 3}, {2, 3, 4, 5}), "attention_join: a logsumexp does not fit to its out");
+}
+
 TEST_F(Failures, EmbeddingAndLoss) {
   EXPECT_EQ(rule_of([&] { embedding(f32({5, 2}), f32({3})); }), "embedding: indices must be i64");
   EXPECT_EQ(rule_of([&] { embedding(f32({5}), i64({3})); }), "embedding: needs weight[rows, width]");
@@ -282,9 +291,9 @@ TEST_F(Failures, Optimisers) {
 
 TEST_F(Failures, Collectives) {
   const MeshAxis data{"data", 4};
-  EXPECT_EQ(message_of([&] { all_reduce(bf16({2}), data); }),
-            "all_reduce: devices cannot sum bf16\n  operands: bf16[2]\n  attributes: axis=\"data\", size=4\n"
-            "  hint: f32, f64, i32 and i64 can be: cast with to()");
+  EXPECT_EQ(message_of([&] { all_reduce(boolean({2}), data); }),
+            "all_reduce: devices cannot sum bool\n  operands: bool[2]\n  attributes: axis=\"data\", size=4\n"
+            "  hint: f32, f64, bf16, i32 and i64 can be: cast with to()");
   EXPECT_EQ(rule_of([&] { reduce_scatter(boolean({4}), 0, data); }), "reduce_scatter: devices cannot sum bool");
   EXPECT_EQ(rule_of([&] { reduce_scatter(f32({4, 6}), 1, data); }), "reduce_scatter: the dim's size of 6 does not divide into 4 pieces");
   EXPECT_EQ(rule_of([&] { all_to_all(f32({6, 4}), 0, data); }), "all_to_all: the dim's size of 6 does not divide into 4 pieces");
@@ -293,6 +302,19 @@ TEST_F(Failures, Collectives) {
   EXPECT_EQ(rule_of([&] { all_gather(f32({4}), 0, {"data", std::int64_t{1} << 62}); }), "all_gather: the result is too large");
   EXPECT_EQ(rule_of([&] { broadcast(f32({4}), 4, data); }), "broadcast: root is no member of the axis");
   EXPECT_EQ(rule_of([&] { keep_member(f32({4}), -1, data); }), "keep_member: root is no member of the axis");
+  const auto shift = [&](std::int64_t by, std::int64_t message) {
+    return rule_of([&] {
+      emit("shift_members", {f32({4})},
+           {{"axis", "data"},
+            {"size", std::int64_t{4}},
+            {"by", by},
+            {"dim", std::int64_t{0}},
+            {"length", std::int64_t{2}},
+            {"message", message}});
+    });
+  };
+  EXPECT_EQ(shift(4, 0), "shift_members: by is no distance between two members");
+  EXPECT_EQ(shift(1, -1), "shift_members: message is negative");
   EXPECT_EQ(rule_of([&] { all_reduce(f32({4}), {"data", 0}); }), "all_reduce: an axis has at least one member");
   EXPECT_EQ(rule_of([&] { all_reduce(f32({4}), {"", 2}); }), "all_reduce: the axis has no name");
   EXPECT_EQ(rule_of([&] { emit("all_reduce", {f32({2}), f32({2})}, {{"axis", "data"}, {"size", std::int64_t{2}}}); }),

@@ -33,6 +33,9 @@ PlanProblem layers(int count, int devices, double inside, double between, double
   return problem;
 }
 
+// The devices of a group stand `pipe` apart.
+constexpr AxisOrder kDataOutside = {DegreeAxis::data, DegreeAxis::pipe, DegreeAxis::context, DegreeAxis::tensor};
+
 DegreesResult simulated(const PlanProblem& problem, Degrees degrees) {
   return simulate_degrees(problem, {}, degrees);
 }
@@ -137,29 +140,143 @@ TEST(Degrees, AmongNodes) {
     return plan_degrees(layers(8, devices, 1000, 100), {.only = parse_degrees_limits(only), .every = true});
   };
   for (const DegreesResult& found : planned("local=4", 8).results) {
-    EXPECT_EQ(std::tuple(found.degrees.data, found.degrees.zero, found.degrees.across), std::tuple(8, 3, false)) << text(found.degrees);
+    EXPECT_EQ(std::pair(found.degrees.data, found.degrees.zero), std::pair(8, 3)) << text(found.degrees);
     EXPECT_NE(text(found.degrees).find(", ZeRO-3 among nodes of 4"), std::string::npos);
   }
-  std::set<std::pair<int, bool>> pipes;  // two devices of each of four nodes, where the pipeline has two devices of each node
-  for (const DegreesResult& found : planned("local=2", 16).results) pipes.emplace(found.degrees.pipe, found.degrees.across);
-  EXPECT_EQ(pipes, (std::set<std::pair<int, bool>>{{2, true}}));
+  std::set<std::string> orders;  // two devices of each of four nodes, where the pipeline has two devices of each node
+  for (const DegreesResult& found : planned("local=2", 16).results)
+    orders.insert(concat(found.degrees.pipe, " ", order_text(found.degrees)));
+  EXPECT_EQ(orders, (std::set<std::string>{"2 data/pipe"}));
   EXPECT_TRUE(test::message_of([&] { planned("local=3", 8); }).starts_with("no degrees for layers"));
 }
 
 // Neighbours have the links of a node; devices that stand apart those between nodes.
 TEST(Degrees, GroupsAndTheirLinks) {
-  const Degrees inside{.pipe = 2, .data = 4}, across{.pipe = 2, .data = 4, .across = true};
+  const Degrees inside{.pipe = 2, .data = 4}, across{.pipe = 2, .data = 4, .order = kDataOutside};
   EXPECT_EQ(group_of(inside, 1), (std::vector<int>{4, 5, 6, 7}));
   EXPECT_EQ(group_of(across, 1), (std::vector<int>{1, 3, 5, 7}));
   const PlanProblem problem = layers(8, 8, 1000, 100);
   Degrees degrees{.pipe = 2, .data = 4, .schedule = "1f1b", .microbatches = 2};
   const double fast = simulated(problem, degrees).exposed;
-  degrees.across = true;
+  degrees.order = kDataOutside;
   const double slow = simulated(problem, degrees).exposed;
   EXPECT_GT(slow, fast);
   // The first actor's sum of 1600 bytes ends last: it is not hidden at all.
   EXPECT_NEAR(slow, 2 * 3.0 / 4 * 1600 / 100, 1);
   EXPECT_NEAR(fast, 2 * 3.0 / 4 * 1600 / 1000, 1);
+}
+
+// The layers with each device of `split` having its part of everything, and one all_reduce of `bytes` in each direction: forward behind all
+// work, backward in front of the weight gradients' second.
+PlanSplit part_of(const PlanGraph& whole, const Split& split, double bytes) {
+  PlanSplit out{split, whole};
+  const double share = split.devices();
+  for (PlanNode& node : out.graph.nodes) {
+    NodeCost& cost = node.costs[0];
+    for (double* part : {&cost.forward, &cost.backward, &cost.weight, &cost.live_bytes, &cost.parameter_bytes, &cost.update})
+      *part /= share;
+    const NodeStep sum{.opcode = Opcode::all_reduce, .axis = split.context > 1 ? "context" : "tensor", .bytes = bytes};
+    const auto add = [&](NodeStep step, Kind kind, double seconds, int after = -1) {
+      step.kind = kind;
+      step.seconds = seconds;
+      step.after = after;
+      cost.steps.push_back(step);
+    };
+    add({}, Kind::F, cost.forward);
+    add(sum, Kind::F, 0);
+    add({}, Kind::B, cost.backward - cost.weight);
+    add(sum, Kind::B, 0);
+    add({}, Kind::B, cost.weight);
+    add({}, Kind::I, cost.backward - cost.weight);
+    add(sum, Kind::I, 0);
+    add({}, Kind::W, cost.weight);
+  }
+  return out;
+}
+
+// Forward waits for all of an all_reduce, backward for what lasts longer than the weight gradients; a split backward hides nothing.
+TEST(Degrees, WhatASplitWaitsFor) {
+  PlanProblem problem = layers(8, 8, 1000, 100);
+  const Split split{.tensor = 2};
+  problem.splits = {part_of(problem.graph, split, 800)};  // 800 bytes at 1000 a second, once there and once back: 0.8 s
+  const Degrees degrees{.pipe = 1, .data = 4, .split = split, .schedule = "1f1b", .microbatches = 4};
+  problem.cluster.levels = {{2, {0, 1000}}, {4, {0, kInfinity}}};  // replicas' gradients cost nothing
+  const DegreesResult result = simulated(problem, degrees);
+  EXPECT_NEAR(result.compute, 4 * 8 * 1.5 + 8 * 0.25, 1e-9);
+  EXPECT_NEAR(result.exposed, 4 * 8 * (0.8 + 0.3), 1e-9);
+  EXPECT_NEAR(result.split_seconds, result.exposed, 1e-9);
+  EXPECT_NEAR(result.peak_bytes[0], 16 * 400 + 40, 1e-9) << "half of 800 elements, and of 80 bytes";
+  Degrees again = degrees;
+  again.recompute = true;
+  EXPECT_NEAR(simulated(problem, again).exposed, 4 * 8 * (0.8 + 0.8 + 0.3), 1e-9);
+  Degrees apart = degrees;
+  apart.schedule = "zb-h1";
+  EXPECT_NEAR(simulated(problem, apart).exposed, 4 * 8 * (0.8 + 0.8), 1e-9);
+  // Sums behind the loop.
+  problem.splits[0].graph.nodes[3].costs[0].steps.push_back(
+      {.kind = Kind::U, .opcode = Opcode::all_reduce, .axis = "tensor", .bytes = 1000});
+  EXPECT_NEAR(simulated(problem, degrees).exposed, 4 * 8 * (0.8 + 0.3) + 1, 1e-9);
+}
+
+// Members of tensor are neighbours; the other axes stand in any order.
+TEST(Degrees, OrdersOfTheAxes) {
+  const Degrees usual{.pipe = 2, .data = 2, .split = {.tensor = 2, .context = 2}};
+  EXPECT_EQ(order_text(usual), "pipe/data/context/tensor");
+  EXPECT_EQ(group_of(usual, 1), (std::vector<int>{8, 9, 10, 11, 12, 13, 14, 15}));
+  Degrees other = usual;
+  other.order = {DegreeAxis::context, DegreeAxis::data, DegreeAxis::pipe, DegreeAxis::tensor};
+  EXPECT_EQ(group_of(other, 1), (std::vector<int>{2, 3, 10, 11, 6, 7, 14, 15}));
+  EXPECT_EQ(group_along(other, DegreeAxis::context, 7), (std::vector<int>{7, 15}));
+  EXPECT_EQ(group_along(other, DegreeAxis::tensor, 7), (std::vector<int>{6, 7}));
+  EXPECT_EQ(group_along(other, DegreeAxis::pipe, 7), (std::vector<int>{5, 7}));
+
+  PlanProblem problem = layers(8, 16, 1000, 100);
+  problem.splits = {part_of(problem.graph, {.tensor = 2, .context = 2}, 1)};
+  const auto orders = [&](const std::string& only) {
+    std::set<std::string> found;
+    DegreesOptions options{.only = parse_degrees_limits("tensor=2,context=2,schedule=1f1b,zero=0,recompute=0" + only), .every = true};
+    for (const DegreesResult& result : plan_degrees(problem, options).results) found.insert(order_text(result.degrees));
+    return found;
+  };
+  EXPECT_EQ(orders(",pipe=2").size(), 6u);
+  EXPECT_EQ(orders(",pipe=4"), (std::set<std::string>{"pipe/context/tensor", "context/pipe/tensor"}));
+  EXPECT_EQ(orders(",pipe=2,order=data/context/pipe"), (std::set<std::string>{"data/context/pipe/tensor"}));
+  problem.cluster = uniform_cluster(16, 1000);
+  EXPECT_EQ(orders(",pipe=2"), (std::set<std::string>{"pipe/data/context/tensor"})) << "all links are alike";
+}
+
+// 64 devices have 28 triples of pipe, data and tensor, and 7 pairs of pipe and data.
+TEST(Degrees, Candidates) {
+  PlanProblem problem = layers(64, 64, 1000, 100);
+  problem.samples = 64;
+  for (int tensor = 2; tensor <= 64; tensor *= 2) problem.splits.push_back(part_of(problem.graph, {.tensor = tensor}, 1));
+  const auto triples = [&](const std::string& only) {
+    std::set<std::tuple<int, int, int>> found;
+    DegreesOptions options{.only = parse_degrees_limits("schedule=1f1b,zero=0,recompute=0" + only), .every = true};
+    for (const DegreesResult& result : plan_degrees(problem, options).results)
+      found.emplace(result.degrees.pipe, result.degrees.data, result.degrees.split.tensor);
+    return found.size();
+  };
+  EXPECT_EQ(triples(""), 28u);
+  EXPECT_EQ(triples(",tensor=1"), 7u);
+}
+
+// Memory that no pipeline of replicas has is found by splitting, and no slower split is taken without need.
+TEST(Degrees, SplitsWhereMemoryBinds) {
+  PlanProblem problem = layers(2, 8, 1e6, 100);
+  problem.splits = {part_of(problem.graph, {.tensor = 2}, 1000), part_of(problem.graph, {.tensor = 4}, 1000)};
+  const auto best = [&](double memory) {
+    for (ClusterDevice& device : problem.cluster.devices) device.memory = memory;
+    return plan_degrees(problem, {.only = parse_degrees_limits("zero=0,recompute=0")}).results[0];
+  };
+  const DegreesResult roomy = best(1e9), tight = best(16 * 50 + 30);
+  EXPECT_EQ(tight.degrees.split.tensor, 4);
+  EXPECT_LE(roomy.seconds, tight.seconds);
+  EXPECT_LE(tight.memory, 16 * 50 + 30);
+  // Every split is looked at.
+  std::set<int> seen;
+  for (const DegreesResult& result : plan_degrees(problem, {}).results) seen.insert(result.degrees.split.tensor);
+  EXPECT_EQ(seen, (std::set<int>{1, 2, 4}));
 }
 
 // Every candidate within `only`, by hand, against the search.
@@ -199,7 +316,7 @@ TEST(Degrees, TheUnitFollowsMemoryAndLinks) {
   problem.samples = 64;
   for (PlanNode& node : problem.graph.nodes) node.costs[0].live_bytes = 1000;
   DegreesOptions options;
-  options.only = parse_degrees_limits("schedule=zeropp,pipe=2,data=4,zero=3,recompute=0,by-block=0,chunks=2,across=0");
+  options.only = parse_degrees_limits("schedule=zeropp,pipe=2,data=4,zero=3,recompute=0,by-block=0,chunks=2,order=pipe/data");
   options.every = true;
   const auto best = [&] { return plan_degrees(problem, options).results[0]; };
   std::vector<DegreesResult> all = plan_degrees(problem, options).results;
@@ -231,7 +348,7 @@ TEST(Degrees, Blocks) {
   // Two nodes beside each other: no cut between them, nor before the one that joins them; and what adds no bytes is no branch.
   PlanProblem problem = layers(4, 4, 1, 1);
   problem.graph.edges = {{0, 1, 1}, {0, 2, 1}, {1, 3, 2}, {2, 3, 3}, {0, 3, 0}};
-  const std::vector<Block> blocks = blocks_of(problem, 2, 4);
+  const std::vector<Block> blocks = blocks_of(problem.graph, 2, 4);
   ASSERT_EQ(blocks.size(), 2u);
   EXPECT_EQ(blocks[1].nodes.size(), 3u);
   EXPECT_EQ(blocks[0].bytes, 2);
@@ -239,7 +356,7 @@ TEST(Degrees, Blocks) {
   EXPECT_EQ(blocks[0].weight, 2);
   EXPECT_EQ(blocks[1].parameters, 300);
   problem.graph.nodes[0].costs[0].weight = -1;
-  EXPECT_EQ(blocks_of(problem, 1, 4)[0].weight, 1) << "half of the backward";
+  EXPECT_EQ(blocks_of(problem.graph, 1, 4)[0].weight, 1) << "half of the backward";
 }
 
 TEST(Degrees, EvenCuts) {
@@ -306,9 +423,13 @@ TEST(Degrees, Limits) {
   EXPECT_EQ(limits.schedule, "zeropp");
   EXPECT_EQ(limits.by_block, 1);
   EXPECT_EQ(limits.recompute, -1);
+  EXPECT_EQ(parse_degrees_limits("tensor=4,order=data/pipe").order, (std::vector{DegreeAxis::data, DegreeAxis::pipe}));
   const auto message = [](const std::string& text) { return message_of([&] { parse_degrees_limits(text); }); };
   EXPECT_NE(message("pip=8").find("did you mean pipe?"), std::string::npos);
   EXPECT_NE(message("pipe=x").find("pipe is \"x\""), std::string::npos);
+  EXPECT_EQ(message("order=pipe/dat"),
+            "--only order=pipe/dat: order has \"dat\"\n  axes: pipe, data, context, tensor\n  hint: order=data/pipe");
+  EXPECT_NE(message("sequence=2").find("a whole number from 0 to 1"), std::string::npos);
   EXPECT_NE(message("zero=4").find("a whole number from 0 to 3"), std::string::npos);
   EXPECT_NE(message("schedule=zerop").find("did you mean zeropp?"), std::string::npos);
   EXPECT_NE(message("pipe").find("pipe is \"\""), std::string::npos);
@@ -336,6 +457,7 @@ TEST(Degrees, WhatHasNoPlan) {
   odd.samples = 3;
   EXPECT_NE(message(odd, "data=8").find("no degrees for layers on 8 devices"), std::string::npos);
   EXPECT_NE(message(odd, "pipe=3").find("a step has 3 samples"), std::string::npos);
+  EXPECT_NE(message(odd, "tensor=2").find("a replica is split over 1 device; the degrees multiply"), std::string::npos);
   odd.graph.nodes[2].outputs = {{.seconds = 1, .readers = {3}}};
   EXPECT_NE(message(odd).find("was measured as a time"), std::string::npos);
   odd.graph.nodes[2].costs[0].degree = 2;

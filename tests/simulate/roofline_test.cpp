@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/text.h"
 #include "support/errors.h"
 #include "support/text_graphs.h"
 
@@ -93,14 +94,16 @@ TEST(Devices, BadFiles) {
   EXPECT_EQ(message_with("f64 = 1.0", "f64 = \"fast\""), "two.toml:6:7: small.f64 must be a positive number");
   EXPECT_EQ(message_with("f64 = 1.0\n", ""), "two.toml:4:1: small has no key \"f64\"");
   EXPECT_EQ(message_with("source = \"nobody\"", "source = 1"), "two.toml:9:10: small.source must be a text");
-  EXPECT_EQ(
-      message_with("bandwidth = 100.0", "bandwith = 100.0"),
-      "two.toml:8:1: small has an unknown key \"bandwith\"\n"
-      "  known: title, source, f64, f32, f16, bf16, bandwidth, memory, host, launch, efficiency\n  hint: did you mean \"bandwidth\"?");
+  EXPECT_EQ(message_with("bandwidth = 100.0", "bandwith = 100.0"),
+            "two.toml:8:1: small has an unknown key \"bandwith\"\n"
+            "  known: title, source, f64, f32, f16, bf16, bandwidth, memory, host, launch, efficiency, attention\n  hint: did you mean "
+            "\"bandwidth\"?");
   EXPECT_EQ(message_with("host = \"wire\"", "host = \"wirf\""),
             "there is no link \"wirf\" in two.toml\n  known: wire\n  hint: did you mean \"wire\"?");
   EXPECT_EQ(message_with("[links.wire]", "[wires.wire]"),
             "two.toml:21:2: the file has an unknown key \"wires\"\n  known: defaults, devices, links");
+  EXPECT_EQ(message_with("source = \"nobody\"", "source = \"nobody\"\nattention = \"here\""),
+            "two.toml:10:13: attention must be \"in memory\"");
   EXPECT_EQ(message_of([] { parse_devices("devices = 1", "d.toml"); }), "d.toml:1:11: devices must be a table");
   EXPECT_EQ(message_of([] { parse_devices("defaults = 1", "d.toml"); }), "d.toml:1:12: defaults must be a table");
   EXPECT_EQ(message_of([] { parse_devices("[devices]\nx = 1", "d.toml"); }), "d.toml:2:5: devices.x must be a table");
@@ -118,6 +121,24 @@ TEST(Roofline, ProductsByFlopsAndTheRestByBytes) {
   // small: 2e9 flops at half of 2e12, 12e6 bytes at 1e11; the transpose is a view.
   EXPECT_DOUBLE_EQ(roofline_seconds(graph, table.device("small")), 2 * 2e-6 + 2e9 / 1e12 + 12e6 / 1e11);
   EXPECT_DOUBLE_EQ(roofline_seconds(graph, table.device("large")), 2 * 1e-6 + 2e9 / 20e12 + 12e6 / 1e12);
+}
+
+// Scores of 8 heads, 100 x 100 each: 6 passes and a mask forward, 9 and a mask backward; whole products, whatever the mask leaves.
+TEST(Roofline, AttentionThatWritesItsScores) {
+  const char* q = "f32[1,8,100,64]";
+  const Graph forward =
+      graph_of(concat("graph @g(%q: ", q, ", %k: ", q, ", %v: ", q, ") -> (", q, ") {\n  %0: ", q,
+                      ", %1: f32[1,8,100] = scaled_dot_product_attention(%q, %k, %v) {is_causal=true, scale=0.125}\n", "  return %0\n}\n"));
+  DeviceModel device = parse_devices(kTwo, "two.toml").device("small");
+  const double product = 2.0 * 8 * 100 * 100 * 64 / 1e12, scores = 8 * 100 * 100;
+  const double on_chip = roofline_seconds(forward, device);
+  device.scores_in_memory = true;
+  EXPECT_DOUBLE_EQ(roofline_seconds(forward, device), 4 * 2e-6 + 2 * product + scores * (6 * 4 + 1) / 1e11);
+  EXPECT_LT(on_chip, roofline_seconds(forward, device));
+  const Graph backward = graph_of(concat(
+      "graph @g(%d: ", q, ", %q: ", q, ", %k: ", q, ", %v: ", q, ", %o: ", q, ", %l: f32[1,8,100]) -> (", q, ") {\n  %0: ", q, ", %1: ", q,
+      ", %2: ", q, " = scaled_dot_product_attention_backward(%d, %q, %k, %v, %o, %l) {is_causal=true, scale=0.125}\n", "  return %0\n}\n"));
+  EXPECT_DOUBLE_EQ(roofline_seconds(backward, device), 6 * 2e-6 + 4 * product + scores * (9 * 4 + 1) / 1e11);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "penstock/step.h"
 #include "stage/stages.h"
 #include "support/errors.h"
+#include "support/golden.h"
 #include "support/random_schedule.h"
 #include "support/text_graphs.h"
 
@@ -70,6 +71,40 @@ TEST(CutBody, CollectivesAddToNothing) {
   const StageDag followed = cut_of(sum + "%3: f32[] = neg(%2) {stage=\"a\"} return %3\n");
   EXPECT_EQ(flows_of(followed), flows);
   EXPECT_EQ(followed.tasks.back().graph.ops.size(), 1u);
+}
+
+// What Megatron's f and g leave of two linear layers and their backward: each collective is a task, and the weight's gradient the rest that
+// runs beside the input gradient's.
+constexpr const char* kReduced =
+    "%0: f32[2,3] = mul(%x, %w) {stage=\"a\", sequence=0}"
+    "%1: f32[2,3] = all_reduce(%0) {axis=\"tensor\", size=2, stage=\"a\", sequence=0}"
+    "%2: f32[2,3] = exp(%1) {stage=\"b\", sequence=1}"
+    "%3: f32[] = sum(%2) {dim=[0, 1], keepdim=false, stage=\"b\", sequence=2}"
+    "%4: f32[2,3] = mul(%2, %1) {stage=\"b\", phase=\"backward\", sequence=1}"
+    "%5: f32[2,3] = all_reduce(%4) {axis=\"tensor\", size=2, stage=\"b\", phase=\"backward\", sequence=1}"
+    "%6: f32[3] = sum(%4) {dim=[0], keepdim=false, stage=\"b\", phase=\"backward\", sequence=1}"
+    "%7: f32[2,3] = mul(%5, %x) {stage=\"a\", phase=\"backward\", sequence=0}"
+    "%8: f32[3] = sum(%7) {dim=[0], keepdim=false, stage=\"a\", phase=\"backward\", sequence=0}"
+    " return %3, %6, %8\n";
+
+StagedStep reduced_step() {
+  return assign_stages(
+      test::graph_of(concat("graph @step(%x: f32[4,3], %w: f32[3]) -> (f32[], f32[3], f32[3]) {\n"
+                            "  %0: f32[], %1: f32[3], %2: f32[3] = accumulate(%x, %w) {microbatches=2, split=1} (%x: f32[2,3], %w: f32[3]) "
+                            "-> (f32[], f32[3], f32[3]) "
+                            "{\n",
+                            kReduced, "  }\n  return %0, %1, %2\n}\n")));
+}
+
+TEST(CutBody, TasksEndAtTheirCollectives) {
+  test::expect_golden("stage/collectives.txt", print(cut(reduced_step(), {false, false})));
+  test::expect_golden("stage/collectives_split.txt", print(cut(reduced_step(), {true, true})));
+}
+
+TEST(CutBody, RefusesToRecomputeWhatHasCollectives) {
+  EXPECT_EQ(message_of([] { cut(reduced_step(), {false, false}, {true, false}); }),
+            "stage 0 has collectives in its forward, which R does not do again\n"
+            "  hint: set pipeline.recompute = \"inputs\" with a table without R");
 }
 
 TEST(CutBody, ValuesWithTheSameReadersAreOneBundle) {

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/bf16.h"
+
 namespace penstock::test {
 namespace {
 
@@ -23,7 +25,23 @@ Bytes sum(const std::vector<Bytes>& given) {
   return out;
 }
 
+Bytes sum_bf16(const std::vector<Bytes>& given) {
+  Bytes out(given[0].size());
+  for (std::size_t at = 0; at + 2 <= out.size(); at += 2) {
+    float total = 0;
+    for (const Bytes& terms : given) {
+      std::uint16_t term;
+      std::memcpy(&term, terms.data() + at, 2);
+      total += f32_of_bf16(term);
+    }
+    const std::uint16_t rounded = bf16_of_f32(total);
+    std::memcpy(out.data() + at, &rounded, 2);
+  }
+  return out;
+}
+
 Bytes sum(DType dtype, const std::vector<Bytes>& given) {
+  if (dtype == DType::bf16) return sum_bf16(given);
   if (dtype == DType::f32) return sum<float>(given);
   if (dtype == DType::f64) return sum<double>(given);
   return dtype == DType::i32 ? sum<std::uint32_t>(given) : sum<std::uint64_t>(given);

@@ -65,6 +65,17 @@ std::vector<Layout> splits_of(const TensorType& type, std::int64_t members) {
           const Layout split = split_layout(static_cast<std::int64_t>(d), outer, units, members);
           if (std::find(out.begin(), out.end(), split) == out.end()) out.push_back(split);
         }
+  for (std::size_t d = 0; d < type.shape.size(); ++d)
+    if (type.shape[d] > 0 && type.shape[d] % (2 * members) == 0) out.push_back(mirrored_layout(static_cast<std::int64_t>(d), members));
+  return out;
+}
+
+// A tensor in a block that begins `ahead` elements before it and is cut into ranges that reach just to its end, or one element beyond.
+std::vector<Layout> flats_of(const TensorType& type, std::int64_t members) {
+  std::vector<Layout> out;
+  for (const std::int64_t ahead : {0, 1, 5})
+    for (const std::int64_t behind : {0, 1})
+      out.push_back({Layout::Kind::flat, -1, ahead, (ahead + type.elements() + behind + members - 1) / members});
   return out;
 }
 
@@ -248,6 +259,31 @@ TEST_F(LayoutRows, OfEmbeddingsNeedNoDenseTables) {
 bool cuts_alike(const LayoutRow& a, const LayoutRow& b) {
   const auto equal = [](const Layout& x, const Layout& y) { return x.kind == y.kind && x.dim == y.dim; };
   return std::ranges::equal(a.operands, b.operands, equal) && std::ranges::equal(a.results, b.results, equal);
+}
+
+// Ranges of the elements, wherever they cut the tensor; some members have none. What lies flat is joined flat.
+TEST_F(LayoutRows, OfFlatOperandsGiveWhatTheWholeOpGives) {
+  std::set<std::string> flat;
+  for (const OpSample& sample : test::op_samples()) {
+    const TypedOp op = typed(sample);
+    if (!has_kernel(op.op)) continue;
+    const Tensors operands = draw(sample, random);
+    Tensors expected = run(op, operands);
+    for (const std::int64_t members : {2, 3})
+      for (std::size_t i = 0; i < op.operands.size(); ++i)
+        for (const Layout& layout : flats_of(op.operands[i], members)) {
+          const auto row = layout_row(op.site(members), i, layout);
+          if (!row) continue;
+          SCOPED_TRACE(concat(sample.text(), "\n", text_of_row(*row), " among ", members));
+          flat.insert(op.op.name);
+          for (std::size_t r = 0; r < expected.size(); ++r)
+            if (row->results[r].is_flat()) expected[r] = expected[r].flatten();
+          expect_equal(run_split(op, *row, members, operands, run), expected);
+          if (HasFailure()) return;
+        }
+  }
+  for (const char* name : {"adamw", "sgd", "add_n", "mul", "sum"}) EXPECT_TRUE(flat.contains(name)) << name;
+  for (const char* name : {"dropout", "reshape", "mean", "mm"}) EXPECT_FALSE(flat.contains(name)) << name;
 }
 
 // A mesh of two axes: the members of the second divide what those of the first have, along the same dims and in any other row.

@@ -72,8 +72,24 @@ at::Tensor collective_by_hand(const Op& op, const Tensors& given, std::size_t me
   return op.name == "all_reduce" ? sum : piece_of(sum);
 }
 
+// What a member gives may be of another length than what it gets.
+void run_shift(std::vector<Member>& members) {
+  Tensors given;
+  const auto message = attribute<std::int64_t>(members[0].op(), "message");
+  for (const Member& m : members) given.push_back(m.values[m.op().operands[0]]);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    Member& m = members[i];
+    const auto by = static_cast<std::size_t>(attribute<std::int64_t>(m.op(), "by"));
+    EXPECT_EQ(attribute<std::int64_t>(m.op(), "message"), message);
+    m.values[m.op().results[0]] = given[(i + by) % members.size()];
+    EXPECT_EQ(m.values[m.op().results[0]].sizes(), at::IntArrayRef(m.graph.type(m.op().results[0]).shape));
+    ++m.next;
+  }
+}
+
 // All members have come to the same collective.
 void run_collective(std::vector<Member>& members) {
+  if (members[0].op().name == "shift_members") return run_shift(members);
   Tensors given;
   for (const Member& m : members) {
     ASSERT_FALSE(m.is_done()) << "a member has fewer collectives than the first";
@@ -119,9 +135,10 @@ std::optional<Layout> random_split(Random& random, const Shape& shape, std::int6
 }
 
 AxisWishes random_wishes(Random& random, const Graph& step, std::int64_t members) {
-  AxisWishes out{"tensor", members, {}, {}};
+  AxisWishes out{"tensor", members, {}, {}, {}, false};
   for (const char* dim : {"a", "b", "c"})
     if (coin(random, 0.3)) out.dims = {dim};
+  out.attention_in_parts = coin(random, 0.5);
   for (int s = 0; s < step.state; ++s) {
     const Value& state = step.values[step.inputs[s]];
     if (coin(random, 0.3)) continue;
@@ -272,6 +289,27 @@ TEST_F(LocalSteps, OfRandomChainsEqualTheWholeStep) {
     if (HasFailure()) return;
   }
   EXPECT_GT(collectives, 100);
+}
+
+// Attention between two products, causal or not, over a sequence that is split mirrored, and the gradients of all parameters.
+TEST_F(LocalSteps, OfAttentionInPartsEqualTheWholeStep) {
+  for (const std::int64_t members : {2, 3, 4})
+    for (int trial = 0; trial < 3; ++trial) {
+      ChainMaker maker{random};
+      maker.columns = 2 * members * draw(random, 1, 2);
+      maker.rows = draw(random, 1, 2);
+      const auto constrained = [](Tensor x) { return constrain(x, {"a", "b", "c"}); };
+      const Tensor x = constrained(maker.parameter({maker.rows, maker.columns, maker.width}));
+      const Tensor y = constrained(maker.heads(constrained(maker.heads(x))));
+      const Graph step = maker.finish(mean(mul(y, y)));
+      AxisWishes wishes{"context", members, {}, {"b"}, {}, true};
+      const std::string text = layouts_text(step, decide_layouts(step, wishes), wishes);
+      EXPECT_NE(text.find("4 attention in parts"), std::string::npos) << text;
+      Tensors inputs;
+      for (ValueId input : step.inputs) inputs.push_back(test::random_tensor(random, step.type(input)));
+      expect_members_equal_whole(step, wishes, inputs);
+      if (HasFailure()) return;
+    }
 }
 
 }  // namespace

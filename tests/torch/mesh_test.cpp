@@ -105,6 +105,7 @@ std::optional<Trial> draw_trial(Random& random, const Mesh& mesh, const std::str
   std::vector<std::string> settings = {"model.name=" + model, "dtype=f64"};
   for (const auto& more : {sizes, draw_pipeline(random, mesh, batch)}) settings.insert(settings.end(), more.begin(), more.end());
   if (model != "mlp" && mesh.tensor > 1 && coin(random, 0.4)) settings.push_back("layout.sequence=tensor");
+  if (mesh.context > 1 && coin(random, 0.4)) settings.push_back("attention=heads");
   const std::string placed = mesh.text(coin(random, 0.5));
   std::vector<Override> overrides;
   for (const std::string& setting : settings) overrides.push_back(parse_override(setting));

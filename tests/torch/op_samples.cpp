@@ -148,6 +148,7 @@ void networks(Samples& s) {
     const auto q = f({3, 6, 5, 4}), k = f({3, 6, keys, 4});
     add(s, "scaled_dot_product_attention", {q, k, k}, attributes);
     add(s, "scaled_dot_product_attention_backward", {q, q, k, k, q, positive({3, 6, 5})}, attributes);
+    add(s, "attention_join", {q, positive({3, 6, 5}), q, positive({3, 6, 5})});
   }
   add(s, "embedding", {f({7, 6}), integers({3, 4}, 7)});
   add(s, "embedding", {f({8, 6}), integers({}, 8)});
@@ -200,6 +201,9 @@ void collectives(Samples& s) {
   for (const char* name : {"all_reduce", "reduce_gradient"}) add(s, name, {f({6, 4, 5})}, axis);
   for (const char* name : {"all_gather", "reduce_scatter", "all_to_all"}) add(s, name, {f({6, 4, 5})}, with("dim"));
   for (const char* name : {"broadcast", "keep_member"}) add(s, name, {f({6, 4, 5})}, with("root"));
+  Attributes shift = with("dim");
+  shift.insert({{"by", std::int64_t{1}}, {"length", std::int64_t{8}}, {"message", std::int64_t{3}}});
+  add(s, "shift_members", {f({6, 4, 5})}, shift);
 }
 
 }  // namespace

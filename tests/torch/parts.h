@@ -9,9 +9,9 @@
 
 namespace penstock::test {
 
-// What a member has of a tensor that is whole or split.
+// What a member has of a tensor that is no term.
 at::Tensor cut(const at::Tensor& x, const Layout& layout, std::int64_t members, std::int64_t member);
-// The tensor of which the members have these.
+// The tensor of which the members have these; of what lies flat its elements.
 at::Tensor joined(const std::vector<at::Tensor>& parts, const Layout& layout);
 
 }  // namespace penstock::test

@@ -10,8 +10,10 @@
 #include "lower/lower.h"
 #include "models/support.h"
 #include "ops/builder.h"
+#include "ops/definition.h"
 #include "ops/verify.h"
 #include "penstock/step.h"
+#include "stage/loop.h"
 #include "support/errors.h"
 #include "support/golden.h"
 #include "support/text_graphs.h"
@@ -120,6 +122,42 @@ TEST(DecidedLayouts, OfASumOfTermsAndWholeScalars) {
   const Tensor w = s.parameter("w", {4}), v = s.parameter("v", {3});
   const Tensor norm = add_n({sum(mul(w, w)), sum(mul(v, v)), sum(mul(w, mul(w, w)))});
   expect_layouts("scalar_sum", s.finish(sqrt(norm)), {"tensor", 2, {{"w", split_layout(0, 1, 4, 2)}, {"v", kWhole}}, {}});
+}
+
+// What is said of conversions is what localise() makes, in the same stages: each collective of a member is one of them.
+TEST(DecidedLayouts, ConversionsAreSaidAsTheyAreMade) {
+  const auto count = [](const Graph& graph, std::map<std::string, int>& out) {
+    for (const Op& op : graph.ops)
+      if (find_op(op.name) && find_op(op.name)->collective)
+        ++out[concat(op.name, " in ", op.stage, op.phase == Phase::backward ? " back" : "")];
+  };
+  for (const char* name : {"gpt", "t5", "mlp", "two-branch", "moe"})
+    for (const bool sequence : {false, true}) {
+      SCOPED_TRACE(concat(name, sequence));
+      const auto model = test::model(name, {}, 2);
+      const Graph step = prepare_stages(training_step(*model, 2, 128, 2, {}), true, std::vector<LayoutAxis>{{"tensor", 2, {}}}).step;
+      AxisWishes wishes{"tensor", 2, {}, {"heads", "mlp", "vocab", "experts"}};
+      if (sequence) wishes.dims.insert("sequence");
+      for (const ParameterSpec& spec : model->parameters())
+        for (std::size_t d = 0; d < spec.dims.size(); ++d)
+          if (wishes.dims.contains(spec.dims[d].name))
+            wishes.states[spec.name] =
+                split_layout(static_cast<std::int64_t>(d), spec.dims[d].outer, spec.type.shape[d] / spec.dims[d].outer, wishes.members);
+      const GraphLayouts layouts = decide_layouts(step, wishes);
+      const Graph local = localise(step, layouts, wishes, 0);
+      std::map<std::string, int> said, made;
+      const auto say = [&](const Graph& graph, const GraphLayouts& of_graph) {
+        for (const LayoutConversion& c : conversions_in(graph, of_graph, wishes.members))
+          if (!c.from.is_whole()) ++said[concat(conversion_name(c.from, c.to), " in ", c.stage, c.phase == Phase::backward ? " back" : "")];
+      };
+      say(step, layouts);
+      count(local, made);
+      const std::size_t loop = loop_of(step);
+      say(*step.ops[loop].body, *layouts.body);
+      count(*local.ops[loop_of(local)].body, made);
+      EXPECT_EQ(said, made);
+      EXPECT_FALSE(made.empty());
+    }
 }
 
 // Stated as GSPMD's and Megatron's formulas: what a member sends in a ring.

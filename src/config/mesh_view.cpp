@@ -1,0 +1,130 @@
+#include "config/mesh_view.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "base/text.h"
+#include "base/words.h"
+#include "penstock/error.h"
+#include "penstock/plan_file.h"
+#include "stage/loop.h"
+
+namespace penstock {
+namespace {
+
+// The step whose values have the numbers that layouts as text show.
+struct SeenStep {
+  Graph step;
+  IdVector<StageId, std::string> stages;
+  std::vector<AxisDecision> axes;
+
+  const Graph& body() const { return *step.ops[loop_of(step)].body; }
+};
+
+SeenStep seen_step(const Config& config, const Prepared& prepared) {
+  StagedStep staged = prepare_stages(training_graph(config, prepared), prepared.zero < 3, prepared.axes);
+  SeenStep out{std::move(staged.step), std::move(staged.stages), training_layouts(config, prepared)};
+  // A loss in parts has further values.
+  if (!out.axes.empty() && !out.axes[0].own) out.step = out.axes[0].step;
+  return out;
+}
+
+// Whether an op of this origin is of the module or of one inside of it.
+bool is_inside(const std::string& origin, const std::string& module) {
+  return origin == module || origin.starts_with(module + ".");
+}
+
+// The value of the body that the name stands for; none: no such.
+ValueId value_named(const Graph& body, const std::string& name) {
+  if (name.starts_with('%')) {
+    std::int32_t number = -1;
+    const auto [end, failure] = std::from_chars(name.data() + 1, name.data() + name.size(), number);
+    const bool is_number = failure == std::errc() && end == name.data() + name.size();
+    return is_number && number >= 0 && number < std::ssize(body.values) ? ValueId(number) : ValueId();
+  }
+  ValueId out;
+  for (ValueId input : body.inputs)
+    if (body.values[input].name == name) out = input;
+  for (const Op& op : body.ops)
+    if (!name.empty() && is_inside(op.origin, name) && op.phase == Phase::forward && !op.results.empty()) out = op.results.back();
+  return out;
+}
+
+[[noreturn]] void fail_unknown_value(const SeenStep& seen, const std::string& name) {
+  std::set<std::string> known;
+  for (int s = 0; s < seen.step.state; ++s) known.insert(seen.step.values[seen.step.inputs[s]].name);
+  for (const Op& op : seen.body().ops)
+    for (std::size_t end = 0; end < op.origin.size(); ++end)
+      if (end + 1 == op.origin.size() || op.origin[end + 1] == '.') known.insert(op.origin.substr(0, end + 1));
+  throw Error(concat("--value ", name, ": the step has no such parameter, module or value"),
+              {"a value without a name is %N, as penstock compile --emit layouts numbers those of each micro-batch"},
+              did_you_mean(name, {known.begin(), known.end()}));
+}
+
+// The actors that run the stages which make the value, or read it.
+std::vector<std::int32_t> actors_of(const SeenStep& seen, const Schedule& schedule, ValueId value) {
+  std::set<std::string> stages;
+  const Graph& body = seen.body();
+  const OpId made = producers(body)[value];
+  for (const Op& op : body.ops)
+    if (made ? &op == &body.ops[made] : std::find(op.operands.begin(), op.operands.end(), value) != op.operands.end())
+      stages.insert(op.stage);
+  std::vector<std::int32_t> out;
+  for (std::int32_t actor = 0; actor < std::ssize(schedule.actors); ++actor)
+    if (std::any_of(schedule.actors[actor].begin(), schedule.actors[actor].end(), [&](const Action& action) {
+          return action.stage < std::ssize(seen.stages) && stages.contains(seen.stages[StageId(action.stage)]);
+        }))
+      out.push_back(actor);
+  return out;
+}
+
+}  // namespace
+
+MeshShape mesh_of(const Prepared& prepared) {
+  MeshShape out;
+  const std::vector<int>& replicas = prepared.replicas;
+  const bool alike = std::all_of(replicas.begin(), replicas.end(), [&](int n) { return n == replicas[0]; });
+  out.axes.push_back({"pipe", static_cast<int>(replicas.size())});
+  const int most = *std::max_element(replicas.begin(), replicas.end());
+  const bool has_data = most > prepared.local, has_local = prepared.local > 1;
+  if (has_data) out.axes.push_back({"data", alike ? replicas[0] / prepared.local : 0});
+  if (has_local) out.axes.push_back({"local", prepared.local});
+  int members = 1;
+  for (const LayoutAxis& axis : prepared.axes) {
+    out.axes.push_back({axis.name, axis.size});
+    members *= axis.size;
+  }
+  for (std::int32_t actor = 0; actor < std::ssize(replicas); ++actor)
+    for (std::int32_t replica = 0; replica < replicas[actor]; ++replica)
+      for (std::int32_t member = 0; member < members; ++member) {
+        MeshShape::Device& device = out.devices.emplace_back(MeshShape::Device{actor, replica, {actor}});
+        if (has_data) device.place.push_back(replica / prepared.local);
+        if (has_local) device.place.push_back(replica % prepared.local);
+        std::int32_t stride = members;
+        for (const LayoutAxis& axis : prepared.axes) {
+          stride /= axis.size;
+          device.place.push_back(member / stride % axis.size);
+        }
+      }
+  return out;
+}
+
+HeldValue held_value(const Config& config, const Prepared& prepared, const Program& program, const std::string& name) {
+  const SeenStep seen = seen_step(config, prepared);
+  for (int s = 0; s < seen.step.state; ++s) {
+    const Value& state = seen.step.values[seen.step.inputs[s]];
+    if (state.name != name) continue;
+    const auto spec = std::find_if(prepared.parameters.begin(), prepared.parameters.end(),
+                                   [&](const ParameterSpec& parameter) { return parameter.name == name; });
+    return held_state(program, name, state.type, spec == prepared.parameters.end() ? std::vector<DimName>() : spec->dims);
+  }
+  const ValueId value = value_named(seen.body(), name);
+  if (!value) fail_unknown_value(seen, name);
+  const Schedule schedule = prepared.plan ? renumbered(*prepared.plan, prepared.schedule, seen.stages) : prepared.schedule;
+  HeldValue out = held_activation(seen.step, seen.axes, value, mesh_of(prepared), actors_of(seen, schedule, value));
+  if (!name.starts_with('%')) out.name = concat(name, " (", out.name, ")");
+  return out;
+}
+
+}  // namespace penstock

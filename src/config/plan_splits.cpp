@@ -1,0 +1,82 @@
+#include "config/plan_splits.h"
+
+#include "config/compile.h"
+#include "config/mesh.h"
+#include "penstock/error.h"
+#include "plan/step_nodes.h"
+#include "transform/passes.h"
+
+namespace penstock {
+namespace {
+
+Prepared prepared_for(const Config& config, const ModelRegistry& models, int size) {
+  return prepare(config, make_schedule("sequential", {.actors = 1, .microbatches = 1}), config.train.batch / size, models);
+}
+
+bool is_asked_for(const DegreesLimits& only, const Split& split) {
+  return (only.tensor == 0 || only.tensor == split.tensor) && (only.context == 0 || only.context == split.context) &&
+         (only.sequence < 0 || only.sequence == static_cast<int>(split.sequence));
+}
+
+// A dim lies along one axis: where positions are split over context they are not over tensor.
+std::vector<Split> splits_over(int devices, int most) {
+  std::vector<Split> out;
+  for (int tensor = 1; tensor <= most; ++tensor)
+    for (int context = 1; tensor * context <= most; ++context) {
+      if (devices % (tensor * context) != 0 || tensor * context == 1) continue;
+      out.push_back({.tensor = tensor, .context = context});
+      if (tensor > 1 && context == 1) out.push_back({.tensor = tensor, .sequence = true});
+    }
+  return out;
+}
+
+}  // namespace
+
+Config split_config(Config config, const Split& split) {
+  config.pipeline.expert = 1;
+  config.pipeline.tensor = split.tensor;
+  config.pipeline.context = split.context;
+  config.pipeline.axes = layout_axes();
+  if (split.sequence) config.layout["sequence"] = "tensor";
+  return config;
+}
+
+std::vector<Split> possible_splits(const Config& config, const ModelRegistry& models, int devices, int most, const DegreesLimits& only) {
+  const Prepared prepared = prepared_for(config, models, static_cast<int>(config.train.batch));
+  std::vector<Split> out;
+  std::exception_ptr refused;
+  for (const Split& split : splits_over(devices, most)) {
+    if (!is_asked_for(only, split)) continue;
+    try {
+      axes_of(split_config(config, split), *prepared.model);
+      out.push_back(split);
+    } catch (const Error&) {
+      refused = std::current_exception();
+    }
+  }
+  if (out.empty() && refused && !is_asked_for(only, {})) std::rethrow_exception(refused);
+  return out;
+}
+
+PlanSplit model_split(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const std::vector<int>& sizes,
+                      const DeviceModel& device, const PlanGraph& whole, const Split& split) {
+  const Config changed = split_config(config, split);
+  PlanSplit out;
+  for (const int size : sizes) {
+    const Prepared prepared = prepared_for(changed, models, size);
+    LowerOptions options{.axes = axes_of(changed, *prepared.model)};
+    for (const ParameterSpec& parameter : prepared.parameters)
+      if (!parameter.dims.empty()) options.dims[parameter.name] = parameter.dims;
+    PlanSplit one = split_graph(eliminate_dead_code(training_graph(changed, prepared)), groups, device, options, whole);
+    if (out.graph.nodes.empty())
+      out = std::move(one);
+    else
+      add_size(out.graph, one.graph);
+  }
+  out.split = split;
+  out.graph.name = whole.name;
+  out.graph.samples = whole.samples;
+  return out;
+}
+
+}  // namespace penstock
