@@ -156,7 +156,7 @@ ordered_json json_of(const DegreesResult& result) {
           {"fits", result.fits}};
 }
 
-// What other degrees lose most by.
+// The part of the step in which these degrees lose most against the best.
 std::string why_not(const DegreesResult& result, const DegreesResult& best) {
   if (!result.fits) return "too large";
   if (result.seconds <= best.seconds) return "";

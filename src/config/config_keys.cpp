@@ -80,7 +80,7 @@ ConfigKey axes_key(std::vector<std::string>* target) {
   return key;
 }
 
-// Of one stage, or of all: "".
+// The key that says where dims of this name lie in one stage, or, where `stage` is "", in all.
 ConfigKey layout_key(const std::string& stage, const std::string& dim, std::string* target) {
   const std::string where = stage.empty() ? "" : concat(" of stage ", quote(stage));
   ConfigKey key{stage.empty() ? "layout" : concat("layout.", stage), dim, "",

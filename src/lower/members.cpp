@@ -297,7 +297,7 @@ std::vector<std::int32_t> beside(const JoiningMembers& j, ActorId of_member, std
   return out;
 }
 
-// Of a message nothing is left but that its readers read what the other member wrote: the transfers follow from that as between actors.
+// A message leaves nothing but that its readers read what the other member wrote: the transfers follow from that as between actors.
 void note_message(JoiningMembers& j, const Run& run, std::int32_t first, ActorId actor, std::int32_t member) {
   const LowerInput& input = j.inputs[member];
   const auto size = static_cast<std::int32_t>(input.axes[run.axis].size), place = static_cast<std::int32_t>(input.place[run.axis]);

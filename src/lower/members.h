@@ -21,7 +21,7 @@ struct AxisDecision {
   AxisWishes wishes = {};
   bool own = false;  // it is that of the model's own collectives: nothing is decided
   Graph step = {};   // what the first member along the axes before has of it
-  // Of all members along the axes before, which differ in sizes: the first of these axes varies slowest.
+  // The layouts of each member along the axes before, as these differ in sizes: the first of these axes varies slowest.
   std::vector<GraphLayouts> layouts = {};
   LocalValues values = {};  // of `step`, in the steps of the axis' members: they have the same numbers
 };

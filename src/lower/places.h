@@ -62,7 +62,7 @@ struct Places {
   bool dependent(ValueId v) const { return value.dependent[v]; }
 };
 
-// Of which block what is flat is a part.
+// The block, and the place in it, of a value that lies flat.
 Member member_of(const Draft& draft, const Places& places, ValueId flat);
 
 Places find_places(const LowerInput& input, const Draft& draft);

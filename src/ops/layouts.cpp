@@ -64,8 +64,8 @@ LayoutRow row_of_number(const DimNumbers& numbers, const LayoutSite& site, int n
           split_alike(numbers.results, site.results, number, size, split, kTerm)};
 }
 
-// Of any range of elements. A scalar is whole beside it, any other shape would be stretched; and an op that asks where its part lies knows
-// parts of dims alone.
+// The row that holds for any range of the operand's elements. A scalar is whole beside it, any other shape would be stretched; and an op
+// that asks where its part lies knows parts of dims alone.
 Rows row_of_range(const OpDefinition& definition, const LayoutSite& site, std::size_t operand, const Layout& flat) {
   const Shape& shape = site.operands[operand].shape;
   if (shape.empty()) return std::nullopt;

@@ -156,7 +156,7 @@ class Stage {
   double speed_;
 };
 
-// What the stage's collectives of a split wait in a step.
+// Seconds that a device waits in a step for the collectives of its stage's split.
 double split_seconds_of(const Stage& stage, const Degrees& degrees, bool splits) {
   const double backward = splits ? stage.sum(&Block::wait_input) + stage.sum(&Block::wait_weight) : stage.sum(&Block::wait_backward);
   return degrees.microbatches * ((degrees.recompute ? 2 : 1) * stage.sum(&Block::wait_forward) + backward) + stage.sum(&Block::wait_update);
@@ -254,7 +254,7 @@ DegreesSteps::SplitKey DegreesSteps::key(const Degrees& degrees) {
 
 namespace {
 
-// Of a collective over the devices of a replica.
+// The time of a collective, or of messages, among the devices of a replica.
 double step_seconds(const NodeStep& step, const Degrees& degrees, const DegreesGroups& groups) {
   const bool is_tensor = step.axis == "tensor";
   const int members = is_tensor ? degrees.split.tensor : degrees.split.context;

@@ -26,7 +26,7 @@ struct Surface {
   std::size_t first = 0, split = 0;
 };
 
-// Of a tensor of whose dims these are split somewhere; none: all dims are shown.
+// The surface of a tensor whose dims `split` are cut on some device; where there are none, all dims are shown.
 Surface surface_of(const Shape& shape, const std::set<std::size_t>& split) {
   if (shape.empty()) return {};
   const std::size_t last = shape.size() - 1;

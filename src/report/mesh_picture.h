@@ -24,7 +24,7 @@ std::string mesh_svg(const MeshPicture& picture);
 // The same as text: a table, and for each value a matrix of letters.
 std::string mesh_text(const MeshPicture& picture);
 
-// Of one value, without the style that the whole picture has.
+// The text of one value, without the style that the whole picture has.
 std::string held_text(const HeldValue& value);
 
 }  // namespace penstock

@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-// Of the links between neighbours in the group's order: the longest latency and the smallest bandwidth.
+// The longest latency and the smallest bandwidth of the links between neighbours in the group's order.
 Link slowest_neighbours(const std::vector<std::int32_t>& members, const Network& network) {
   Link out;
   for (std::size_t m = 0; m < members.size(); ++m) {

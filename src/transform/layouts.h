@@ -60,13 +60,14 @@ bool has_split_loss(const Graph& step, const GraphLayouts& layouts);
 // `step` or of a step that differs from it in sizes only; those of the new step are to be decided.
 Graph losses_in_parts(const Graph& step, const GraphLayouts& layouts, std::int64_t members);
 
-// The step of one member: local types and attributes, conversions as ops; states keep their names, and constraints stay for further axes.
-// Conversions of a term stand in the stage that makes it, others in the stage that reads.
-// `values`, if any, takes what became of the step's values.
+// The values of a step in the step of one member, by their numbers in the first.
 struct LocalValues {
   IdVector<ValueId, ValueId> values;  // as they are made; none: a member does without
   std::shared_ptr<LocalValues> body;
 };
+// The step of one member: local types and attributes, conversions as ops; states keep their names, and constraints stay for further axes.
+// Conversions of a term stand in the stage that makes it, others in the stage that reads. `values`, if any, takes what became of the
+// values.
 Graph localise(const Graph& step, const GraphLayouts& layouts, const AxisWishes& wishes, std::int64_t member,
                LocalValues* values = nullptr);
 
@@ -97,7 +98,7 @@ struct LayoutConversion {
   std::string stage;  // where it stands
   double bytes = 0;   // that each member sends
 };
-// Those of one graph, without its loop's body, in its order.
+// The conversions of one graph, without its loop's body, in its order.
 std::vector<LayoutConversion> conversions_in(const Graph& graph, const GraphLayouts& layouts, std::int64_t members);
 // "all_reduce", or "slice", which sends nothing.
 std::string_view conversion_name(const Layout& from, const Layout& to);

@@ -85,7 +85,7 @@ std::vector<LayoutConversion> conversions_in(const Graph& graph, const GraphLayo
   for (const auto& [asked, reader] : askings_of(graph, layouts)) {
     const OpId made = producer[asked.value];
     const Op& asks = reader ? graph.ops[reader] : made ? graph.ops[made] : nobody;
-    // Of a view, then of what it views.
+    // The marks are those of a view first, then of what it views.
     const Op& of_view = marks_of_conversion(graph, made, layouts.values[asked.value], asks);
     const auto [v, to] = converted_for(graph, producer, layouts, members, asked);
     const Layout& from = layouts.values[v];
