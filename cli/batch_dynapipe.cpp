@@ -1,0 +1,261 @@
+// penstock batch cut, order, partition, cyclic, inject: DynaPipe's algorithms.
+#include <algorithm>
+#include <numeric>
+
+#include "batch/balance.h"
+#include "batch/cut_batch.h"
+#include "batch/cyclic.h"
+#include "batch/inject.h"
+#include "batch/plan_batch.h"
+#include "batch/tour_order.h"
+#include "cli/batch.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+using ordered = nlohmann::ordered_json;
+
+struct Lengths {
+  std::vector<SampleLengths> samples;  // not padded
+  bool decoder = false;
+};
+
+// "lengths": [9, 7], or "pairs": [[9, 2], [7, 3]].
+Lengths lengths_of(const JsonNode& instance) {
+  Lengths out;
+  out.decoder = is_given(instance, "pairs");
+  if (out.decoder && is_given(instance, "lengths")) instance.fail("has both \"lengths\" and \"pairs\"", "give one of them");
+  const JsonNode list = required(instance, out.decoder ? "pairs" : "lengths");
+  list.each_element([&](const JsonNode& node) {
+    if (!out.decoder) {
+      out.samples.push_back({node.whole(1), 0});
+      return;
+    }
+    node.check_list();
+    if (node.value().size() != 2) node.fail(concat("is ", shown(node.value()), "; it must be an input's and a target's length"));
+    std::vector<std::int64_t> both = wholes(node, 0);
+    out.samples.push_back({both[0], both[1]});
+  });
+  check_samples(out.samples, out.decoder, whole_or(instance, "context", 1, 0));
+  return out;
+}
+
+std::vector<std::size_t> order_of(const JsonNode& instance, const std::vector<SampleLengths>& samples) {
+  if (!is_given(instance, "order")) return longest_first(samples);
+  const JsonNode node = instance.at("order");
+  if (node.value() == "tour") return tour_order(samples).order;
+  std::vector<std::size_t> order;
+  node.each_element([&](const JsonNode& place) { order.push_back(static_cast<std::size_t>(place.whole(0))); });
+  std::vector<std::size_t> sorted = order, all(samples.size());
+  std::sort(sorted.begin(), sorted.end());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  if (sorted != all)
+    node.fail(concat("must name each of the ", samples.size(), " samples once, from 0"),
+              "or be \"tour\", or left out for the longest first");
+  return order;
+}
+
+ShapeCosts grid_of(const JsonNode& list) {
+  std::vector<CostPoint> points;
+  list.each_element([&](const JsonNode& node) {
+    node.check_keys({"samples", "input", "target", "time", "stored", "peak"});
+    const double stored = figure_or(node, "stored", 0);
+    points.push_back({{required(node, "samples").whole(1), required(node, "input").whole(1), whole_or(node, "target", 0, 0)},
+                      {figure(required(node, "time")), stored, figure_or(node, "peak", stored)}});
+  });
+  return grid_costs(points);
+}
+
+// A formula or a grid, in the instance or in one of its modes.
+ShapeCosts costs_of(const JsonNode& node) {
+  if (is_given(node, "grid")) return grid_of(node.at("grid"));
+  if (!is_given(node, "fixed") && !is_given(node, "linear") && !is_given(node, "quadratic"))
+    node.fail("has no costs", "give \"fixed\", \"linear\" and \"quadratic\", or \"grid\"");
+  const double stored = figure_or(node, "stored", 1);
+  return formula_costs({.fixed = figure_or(node, "fixed", 0),
+                        .linear = figure_or(node, "linear", kInfinity),
+                        .quadratic = figure_or(node, "quadratic", kInfinity),
+                        .stored = stored,
+                        .peak = figure_or(node, "peak", stored)});
+}
+
+std::vector<RecomputeMode> modes_of(const JsonNode& instance) {
+  std::vector<RecomputeMode> modes;
+  if (!is_given(instance, "modes")) return {{"none", costs_of(instance)}};
+  instance.at("modes").each_element([&](const JsonNode& node) {
+    node.check_keys({"name", "fixed", "linear", "quadratic", "stored", "peak", "grid"});
+    modes.push_back({required(node, "name").text(), costs_of(node)});
+  });
+  if (modes.empty()) instance.at("modes").fail("is empty");
+  return modes;
+}
+
+BatchCutOptions cut_options_of(const JsonNode& instance) {
+  return {.stages = small_whole(instance, "actors"),
+          .replicas = whole_or(instance, "replicas", 1, 1),
+          .chunks = whole_or(instance, "chunks", 1, 1),
+          .interval = figure_or(instance, "interval", 0),
+          .stored_limit = figure_or(instance, "limit_tokens", kInfinity),
+          .peak_limit = figure_or(instance, "available_tokens", kInfinity)};
+}
+
+ordered json_of(const BatchCut& cut, const std::vector<std::size_t>& order) {
+  ordered shapes = ordered::array();
+  for (const BatchShape& shape : cut.shapes) shapes.push_back({shape.samples, shape.input, shape.target});
+  return {{"objective", exact(cut.objective)},
+          {"t_max", exact(cut.longest)},
+          {"sum", exact(cut.sum)},
+          {"begins", cut.begins},
+          {"shapes", shapes},
+          {"order", order}};
+}
+
+BatchAnswer solve_cut(const JsonNode& instance) {
+  const auto [samples, decoder] = lengths_of(instance);
+  const std::vector<std::size_t> order = order_of(instance, samples);
+  const std::vector<SampleLengths> as_run = padded(samples, decoder, whole_or(instance, "round", 1, 8));
+  const std::vector<RecomputeMode> modes = modes_of(instance);
+  const BatchCutOptions options = cut_options_of(instance);
+  if (is_given(instance, "memory")) {
+    const FittedCut fitted = fit_batch(as_run, order, modes, figure(instance.at("memory")), options);
+    ordered values = json_of(fitted.cut, order);
+    values["mode"] = modes[fitted.mode].name;
+    values["limit"] = exact(fitted.limit);
+    return {values};
+  }
+  if (modes.size() > 1)
+    instance.fail("has several modes, but no key \"memory\"", "the modes are tried until the batch fits into \"memory\"");
+  const std::optional<BatchCut> cut = cut_batch(as_run, order, modes[0].costs, options);
+  if (!cut) fail_no_cut(as_run, modes, options);
+  return {json_of(*cut, order)};
+}
+
+BatchAnswer solve_plan(const JsonNode& instance) {
+  const auto [samples, decoder] = lengths_of(instance);
+  const BatchProblem problem{.samples = padded(samples, decoder, whole_or(instance, "round", 1, 8)),
+                             .order = order_of(instance, samples),
+                             .modes = modes_of(instance),
+                             .cut = cut_options_of(instance),
+                             .available = figure_or(instance, "memory", kInfinity),
+                             .latency = figure_or(instance, "latency", 0),
+                             .seed = static_cast<std::uint64_t>(whole_or(instance, "seed", 0, 0))};
+  const BatchPlan plan = plan_batch(problem);
+  ordered micro_batches = ordered::array(), modes = micro_batches, schedules = micro_batches, times = micro_batches;
+  for (const ReplicaPlan& replica : plan.replicas) {
+    micro_batches.push_back(replica.micro_batches);
+    modes.push_back(problem.modes[replica.mode].name);
+    schedules.push_back(replica.schedule.name);
+    times.push_back(exact(replica.time.makespan));
+  }
+  ordered values = {
+      {"time", exact(plan.time)}, {"times", times}, {"schedules", schedules}, {"modes", modes}, {"micro_batches", micro_batches}};
+  values.update(json_of(plan.fitted.cut, problem.order));
+  return {values};
+}
+
+BatchAnswer solve_order(const JsonNode& instance) {
+  const TourOrder tour = tour_order(lengths_of(instance).samples, figure_or(instance, "distance", 16));
+  return {{{"order", tour.order}, {"length", exact(tour.length)}}};
+}
+
+BatchAnswer solve_partition(const JsonNode& instance) {
+  const std::vector<double> values = figures(required(instance, "values"));
+  const auto bins = balance(values, static_cast<std::size_t>(small_whole(instance, "bins")));
+  ordered sums = ordered::array();
+  for (const auto& bin : bins) {
+    double sum = 0;
+    for (const std::size_t i : bin) sum += values[i];
+    sums.push_back(exact(sum));
+  }
+  return {{{"bins", bins}, {"sums", sums}}};
+}
+
+// Backwards take twice the forwards, and every micro-batch counts 1, unless said.
+MicroBatches micro_batches_of(const JsonNode& instance) {
+  MicroBatches work;
+  work.forward = figures(required(instance, "forward"));
+  for (const double time : work.forward) work.backward.push_back(2 * time);
+  if (is_given(instance, "backward")) work.backward = figures(instance.at("backward"));
+  work.size.assign(work.count(), 1);
+  if (is_given(instance, "sizes")) work.size = figures(instance.at("sizes"));
+  check_micro_batches(work);
+  return work;
+}
+
+Schedule uncapped_1f1b(int actors, const MicroBatches& work, double cap) {
+  Schedule schedule = make_schedule("1f1b", {.actors = actors, .microbatches = static_cast<int>(work.count())});
+  const std::vector<double> peaks = time_micro_batches(schedule, work).peak_live;
+  if (const double most = *std::max_element(peaks.begin(), peaks.end()); most > cap)
+    throw Error(concat("1F1B holds ", number(most), " on an actor, above the cap of ", number(cap)), {},
+                "take the cyclic order, which waits");
+  return schedule;
+}
+
+BatchAnswer solve_cyclic(const JsonNode& instance) {
+  const MicroBatches work = micro_batches_of(instance);
+  const int actors = small_whole(instance, "actors");
+  const double cap = figure_or(instance, "cap", kInfinity);
+  const std::string name = is_given(instance, "schedule") ? instance.at("schedule").text() : "cyclic";
+  if (name != "cyclic" && name != "1f1b") instance.at("schedule").fail(concat("is ", quote(name), "; it must be \"cyclic\" or \"1f1b\""));
+  Schedule schedule = name == "1f1b" ? uncapped_1f1b(actors, work, cap) : cyclic_schedule(actors, work.size, cap);
+  const MicroBatchTime time = time_micro_batches(schedule, work, figure_or(instance, "latency", 0));
+  return {{{"makespan", exact(time.makespan)}, {"peak_live", exact(time.peak_live)}}, std::move(schedule)};
+}
+
+// "groups": null for groups of equals, a number for so many groups of like ones, or lists of micro-batches.
+MicroBatchGroups groups_of(const JsonNode& instance, const MicroBatches& work) {
+  if (!is_given(instance, "groups")) return groups_of_equals(work);
+  const JsonNode node = instance.at("groups");
+  if (node.value().is_number())
+    return groups_of_like(work, static_cast<std::size_t>(node.whole(1)), static_cast<std::uint64_t>(whole_or(instance, "seed", 0, 0)));
+  MicroBatchGroups groups;
+  std::vector<bool> named(work.count(), false);
+  node.each_element([&](const JsonNode& list) {
+    groups.emplace_back();
+    list.each_element([&](const JsonNode& m) {
+      groups.back().push_back(static_cast<std::size_t>(m.whole(0, static_cast<std::int64_t>(work.count()) - 1)));
+      if (named[groups.back().back()]) m.fail(concat("is ", groups.back().back(), ", a micro-batch that is there twice"));
+      named[groups.back().back()] = true;
+    });
+  });
+  if (std::find(named.begin(), named.end(), false) != named.end())
+    node.fail(concat("leaves out micro-batch ", std::find(named.begin(), named.end(), false) - named.begin()));
+  return groups;
+}
+
+BatchAnswer solve_inject(const JsonNode& instance) {
+  const MicroBatches work = micro_batches_of(instance);
+  Injection best = inject(small_whole(instance, "actors"), work, groups_of(instance, work), figure_or(instance, "cap", kInfinity),
+                          figure_or(instance, "latency", 0));
+  return {
+      {{"makespan", exact(best.time.makespan)}, {"order", best.order}, {"peak_live", exact(best.time.peak_live)}, {"held_up", best.capped}},
+      std::move(best.schedule)};
+}
+
+}  // namespace
+
+std::vector<BatchKind> dynapipe_kinds() {
+  const std::vector<std::string> samples = {"lengths", "pairs", "order", "round", "context", "fixed",  "linear",   "quadratic",
+                                            "stored",  "peak",  "grid",  "modes", "memory",  "actors", "replicas", "interval"};
+  const auto samples_and = [&](std::vector<std::string> keys) {
+    keys.insert(keys.begin(), samples.begin(), samples.end());
+    return keys;
+  };
+  return {{"plan", "a whole batch: micro-batches, and a table for each replica (DynaPipe)", samples_and({"latency", "seed"}), solve_plan},
+          {"cut", "samples into micro-batches of least time, padding included (DynaPipe)",
+           samples_and({"chunks", "limit_tokens", "available_tokens"}), solve_cut},
+          {"order", "samples with inputs and targets by a short tour; it takes what cut does (DynaPipe)", samples_and({"distance"}),
+           solve_order},
+          {"partition", "numbers into bins of nearly equal sums (DynaPipe's replicas)", {"values", "bins"}, solve_partition},
+          {"cyclic",
+           "the cyclic order of micro-batches that differ (DynaPipe), or 1F1B",
+           {"actors", "forward", "backward", "sizes", "cap", "latency", "schedule"},
+           solve_cyclic},
+          {"inject",
+           "the order in which micro-batches enter the cyclic table (DynaPipe)",
+           {"actors", "forward", "backward", "sizes", "cap", "latency", "groups", "seed"},
+           solve_inject}};
+}
+
+}  // namespace penstock

@@ -1,0 +1,35 @@
+#include "batch/chunk_schedule.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/numbers.h"
+
+namespace penstock {
+
+Schedule chunk_schedule(int actors, const std::vector<int>& chunks, int warm_up) {
+  const int count = std::accumulate(chunks.begin(), chunks.end(), 0);
+  if (warm_up == 0) warm_up = *std::max_element(chunks.begin(), chunks.end());
+  std::vector<std::int32_t> backwards;
+  for (int end = 0; const int of_sequence : chunks) {
+    end += of_sequence;
+    for (int chunk = end; chunk-- > end - of_sequence;) backwards.push_back(chunk);
+  }
+  Schedule schedule{.name = "chunks", .actors = std::vector<std::vector<Action>>(at(actors)), .cells = {}};
+  for (std::int32_t stage = 0; stage < actors; ++stage) {
+    std::vector<Action>& row = schedule.actors[at(stage)];
+    std::int32_t forwards = 0;
+    const auto forwards_until = [&](int most) {
+      for (; forwards < std::min(most, count); ++forwards) row.push_back({stage, Kind::F, forwards});
+    };
+    forwards_until(actors - 1 - stage + warm_up);
+    for (const std::int32_t chunk : backwards) {
+      forwards_until(chunk + 1);
+      row.push_back({stage, Kind::B, chunk});
+      forwards_until(forwards + 1);
+    }
+  }
+  return schedule;
+}
+
+}  // namespace penstock

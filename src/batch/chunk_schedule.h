@@ -1,0 +1,18 @@
+// The order of the chunks of long sequences in a pipeline: InfiniPipe (Wang et al., 2509.21275, sections III to V).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "penstock/schedule.h"
+
+namespace penstock {
+
+// The table of sequences with so many chunks each, in that order; actor s has stage s, and micro-batches are the chunks of all sequences
+// one after the other. Forwards go in order, as a chunk attends to those before it; the backwards of a sequence go in reverse, as a chunk's
+// keys get gradients from those behind it. Stage i begins with actors - 1 - i + `warm_up` forwards, and that many chunks live; the
+// `warm_up` is the most chunks of a sequence, or what is given (1 or more). A backward that still lacks its forward waits for the forwards
+// up to it.
+Schedule chunk_schedule(int actors, const std::vector<int>& chunks, int warm_up = 0);
+
+}  // namespace penstock

@@ -1,0 +1,41 @@
+#include "batch/lengths.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "base/text.h"
+#include "penstock/error.h"
+
+namespace penstock {
+
+void check_samples(const std::vector<SampleLengths>& samples, bool decoder, std::int64_t context) {
+  if (samples.empty()) throw Error("the batch has no samples");
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const auto [input, target] = samples[i];
+    if (input < 1 || target < 0)
+      throw Error(concat("sample ", i, " has ", input < 1 ? "an input" : "a target", " of length ", input < 1 ? input : target), {},
+                  "leave the sample out");
+    if (const std::int64_t longest = std::max(input, target); context > 0 && longest > context)
+      throw Error(concat("sample ", i, " has length ", longest, ", and the context is ", context), {}, "cut it, or leave it out");
+  }
+  if (decoder && std::all_of(samples.begin(), samples.end(), [](const SampleLengths& s) { return s.target == 0; }))
+    throw Error("the target of every sample is empty: the batch has nothing to learn");
+}
+
+std::vector<SampleLengths> padded(std::vector<SampleLengths> samples, bool decoder, std::int64_t round) {
+  constexpr std::int64_t kDecoderStart = 2;
+  const auto up = [&](std::int64_t length) { return (length + round - 1) / round * round; };
+  for (SampleLengths& sample : samples) sample = {up(sample.input), decoder ? up(sample.target + kDecoderStart) : 0};
+  return samples;
+}
+
+std::vector<std::size_t> longest_first(const std::vector<SampleLengths>& samples) {
+  std::vector<std::size_t> order(samples.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto key = [&](std::size_t i) { return std::tuple(samples[i].input, samples[i].target, i); };
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) > key(b); });
+  return order;
+}
+
+}  // namespace penstock

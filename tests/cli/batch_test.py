@@ -1,0 +1,216 @@
+"""penstock batch: the published values of every algorithm, instance by instance, and what is wrong with bad instances."""
+
+import json
+import unittest
+
+from support import ProgramTest, run
+
+QUARTER = {"linear": 4, "quadratic": 1024}  # t = fixed + n (s/4 + s^2/1024)
+TEN = {"lengths": [100, 96, 64, 60, 33, 32, 17, 16, 8, 8], "fixed": 10, **QUARTER}
+TWELVE = {"lengths": [512, 500, 260, 250, 130, 120, 60, 50, 40, 30, 20, 10], "fixed": 20, **QUARTER}
+PAIRS = [[700, 60], [40, 35], [230, 6], [75, 3], [60, 2], [45, 40], [690, 75], [220, 8]]
+ONES = {"actors": 4, "forward": [1] * 8}
+EIGHT = {"actors": 4, "forward": [5, 1, 1, 4, 2, 2, 1, 3], "sizes": [5, 1, 1, 4, 2, 2, 1, 3]}
+FALLING = [4, 4, 2, 2, 1, 1]
+FLEXSP = {"a1": 5e-6, "a2": 0.18, "a3": 2, "beta": 100, "capacity": 10000}
+ON_8 = {"devices": 8, "bandwidth": {"2": 20, "4": 10, "8": 5}, **FLEXSP}
+ON_16 = {"devices": 16, "bandwidth": {"2": 20, "4": 10, "8": 5, "16": "5/2"}, **FLEXSP}
+SIX = [4, 3, 2, 1, 1, 1]
+ROOM = {"actors": 4, "chunks": [3, 2, 1], "layers": 8, "full": 6, "saved_per_layer": 2}
+
+# The kind, the instance, and some of the answer.
+PUBLISHED = [
+    ("cut", {**TEN, "actors": 4}, {"objective": 5707 / 16, "t_max": 745 / 16, "sum": 217, "begins": [0, 1, 2, 3, 4, 7]}),
+    ("cut", {**TEN, "actors": 4, "replicas": 2}, {"objective": 3971 / 16, "t_max": 745 / 16, "sum": 217, "begins": [0, 1, 2, 3, 4, 7]}),
+    ("cut", {**TEN, "actors": 1}, {"objective": 3209 / 16, "t_max": 665 / 8, "sum": 3209 / 16, "begins": [0, 2, 4, 7]}),
+    ("cut", {**TEN, "actors": 4, "interval": 5}, {"objective": 357, "t_max": 50, "sum": 207, "begins": [0, 1, 2, 4, 7]}),
+    ("cut", {**TWELVE, "actors": 8, "limit_tokens": 1024}, {"objective": 66633 / 16, "begins": [0, 1, 2, 4, 6, 8]}),
+    ("cut", {"pairs": PAIRS, "fixed": 20, **QUARTER, "actors": 4}, {"objective": 60051 / 16, "begins": [0, 1, 2, 4]}),
+    ("order", {"pairs": PAIRS}, {"length": 790}),
+    ("partition", {"values": [8, 7, 6, 5, 4], "bins": 2}, {"sums": [14, 16], "bins": [[0, 2], [4, 1, 3]]}),
+    ("partition", {"values": [30, 29, 20, 13, 11, 11, 5, 4], "bins": 3}, {"sums": [40, 41, 42]}),
+    ("partition", {"values": [40, 40, 22, 21, 19, 9, 7, 6, 3], "bins": 4}, {"sums": [40, 40, 43, 44]}),
+    ("cyclic", {**ONES, "cap": None}, {"makespan": 33, "peak_live": [7, 5, 3, 1]}),
+    ("cyclic", {**ONES, "cap": 4}, {"makespan": 36, "peak_live": [4, 4, 3, 1]}),
+    ("cyclic", {**ONES, "cap": 3}, {"makespan": 45, "peak_live": [3, 3, 3, 1]}),
+    ("cyclic", {**ONES, "cap": 2}, {"makespan": 51, "peak_live": [2, 2, 2, 1]}),
+    ("cyclic", {**ONES, "cap": 1}, {"makespan": 96, "peak_live": [1, 1, 1, 1]}),
+    ("cyclic", {**ONES, "latency": 1}, {"makespan": 39}),
+    ("cyclic", EIGHT, {"makespan": 99}),
+    ("cyclic", {**EIGHT, "schedule": "1f1b"}, {"makespan": 130}),
+    ("cyclic", {**EIGHT, "cap": 6}, {"makespan": 166, "peak_live": [6, 6, 6, 5]}),
+    ("cyclic", {**EIGHT, "cap": 5}, {"makespan": 186}),
+    ("inject", {"actors": 4, "forward": FALLING, "groups": 6}, {"makespan": 68}),
+    ("inject", {"actors": 4, "forward": FALLING, "groups": [[0], [1], [2], [3], [4], [5]]}, {"makespan": 68}),
+    ("inject", {"actors": 4, "forward": FALLING, "groups": None}, {"makespan": 69, "order": [4, 5, 2, 3, 0, 1]}),
+    ("inject", {"actors": 4, "forward": FALLING, "sizes": FALLING, "cap": 7, "groups": 6}, {"makespan": 99, "held_up": True}),
+    ("inject", {"actors": 4, "forward": [5, 4, 3, 2, 1]}, {"makespan": 75}),
+    ("inject", {"actors": 3, "forward": [6, 3, 3, 1, 1, 1], "groups": 6}, {"makespan": 67}),
+    ("groups", {"lengths": [20000] + 4 * [9900], **ON_8}, {"milliseconds": 2500, "groups": [[4, [20000]]] + 4 * [[1, [9900]]], "proven": True}),
+    ("groups", {"lengths": [20000] + 4 * [9900], **ON_8, "least_degree": 4, "most_degree": 4}, {"milliseconds": 3563.0125}),
+    ("groups", {"lengths": [35000] + 4 * [8000], **ON_8}, {"milliseconds": 4956.25}),
+    ("groups", {"lengths": [18000] + 6 * [9000], **ON_8}, {"milliseconds": 3430}),
+    ("groups", {"lengths": [40000] + 8 * [9900], **ON_16}, {"milliseconds": 4000, "proven": True}),
+    ("groups", {"lengths": [38000, 18000] + 6 * [9000], **ON_16}, {"milliseconds": 3757.5}),
+    ("groups", {"lengths": [70000] + 8 * [8000], **ON_16}, {"milliseconds": 8237.5}),
+    ("divide", {"lengths": [1, 2, 3, 4, 5, 6, 7, 8, 9], "parts": 3}, {"parts": [[9, 8], [7, 6], [5, 4, 3, 2, 1]]}),
+    ("buckets", {"lengths": [5, 5, 6, 20, 21, 40, 80, 81], "buckets": 4}, {"error": 4}),
+    ("chunks", {"actors": 4, "chunks": SIX, "forward": 1, "backward": 2}, {"makespan": 45, "peak_live": [7, 6, 5, 4]}),
+    ("chunks", {"actors": 2, "chunks": SIX}, {"makespan": 39}),
+    ("chunks", {"actors": 8, "chunks": SIX}, {"makespan": 57}),
+    ("chunks", {"actors": 4, "chunks": [8, 2, 2]}, {"makespan": 45, "peak_live": [11, 10, 9, 8]}),
+    ("chunks", {"actors": 4, "chunks": SIX[::-1], "warm_up": 1}, {"makespan": 75}),
+    ("checkpoint", {**ROOM, "room": 24}, {"total": 6, "proven": True}),
+    ("checkpoint", {**ROOM, "room": 30}, {"total": 3}),
+    ("checkpoint", {"actors": 3, "chunks": [2, 2, 1, 1], "layers": 6, "full": 4, "saved_per_layer": 1, "room": 12}, {"total": 4}),
+    ("checkpoint", {**ROOM, "chunks": SIX, "room": 30, "delay": 9}, {"time": 17, "groups": [SIX]}),
+    ("checkpoint", {**ROOM, "chunks": SIX, "room": 30, "delay": 3}, {"time": 9, "groups": [[3, 2, 1, 1, 1], [4]]}),
+    ("modules", {"actors": 2, "images": [4, 1], "part": 2, "backbone": 2}, {"makespan": 33, "proven": True}),
+    ("modules", {"actors": 2, "images": [4, 0, 2], "part": 2, "backbone": 2}, {"makespan": 42, "proven": True}),
+    ("segments", {"times": [7, 20, 21]}, {"segments": [1, 2, 3]}),
+]  # fmt: skip
+
+
+class Batch(ProgramTest):
+    def solve(self, kind, instance, *flags):
+        file = self.folder / "instance.json"
+        file.write_text(json.dumps(instance))
+        return run("batch", kind, file, *flags)
+
+    def answer(self, kind, instance):
+        result = self.solve(kind, instance, "--json")
+        self.assertEqual(result.code, 0, result.err)
+        return result.json()
+
+    def fails(self, kind, instance, *parts):
+        self.assert_fails(self.solve(kind, instance), *parts)
+
+    def test_published(self):
+        for kind, instance, expected in PUBLISHED:
+            with self.subTest(kind=kind, instance=instance):
+                answer = self.answer(kind, instance)
+                for key, value in expected.items():
+                    if isinstance(value, float):
+                        self.assertAlmostEqual(answer[key], value, places=6)
+                    else:
+                        self.assertEqual(answer[key], value)
+
+    def test_published_bounds(self):
+        bounds = self.answer("split", {"lengths": [48000], "pieces": 4, "a1": 5.128e-6, "a2": 0.1839576})["bounds"]
+        self.assertEqual([round(bound, 1) for bound in bounds], [18507.9, 30381.9, 39866.1])
+
+    def test_published_times_of_modules(self):
+        for images, part, backbone, most in [([4, 1, 2, 1], 2, 2, 66), ([4, 1, 2, 1], None, 2, 84), ([8, 1, 4, 2], 2, 4, 129), ([8, 1, 4, 2], None, 4, 165)]:
+            answer = self.answer("modules", {"actors": 4, "images": images, "part": part, "backbone": backbone})
+            self.assertLessEqual(answer["makespan"], most)
+            self.assertLessEqual(answer["lower_bound"], answer["makespan"])
+
+    def test_text(self):
+        result = self.solve("cut", {**TEN, "actors": 4})
+        self.assertEqual(
+            result.out,
+            "objective  356.6875\nt max      46.5625\nsum        217\nbegins     0 1 2 3 4 7\n"
+            "shapes     1 104 0 | 1 96 0 | 1 64 0 | 1 64 0 | 3 40 0 | 3 16 0\norder      0 1 2 3 4 5 6 7 9 8\n",
+        )
+        self.assertIn("20000", self.solve("groups", {"lengths": [20000, 9900], **ON_8}).out)
+
+    def test_given_on_the_command_line(self):
+        result = run("batch", "partition", '{"values": ["3/2", 1, 0.5], "bins": 2}')
+        self.assertEqual((result.code, result.out), (0, "bins  0 | 2 1\nsums  1.5 1.5\n"))
+
+    def test_list(self):
+        names = [kind["name"] for kind in run("batch", "list", "--json").json()["kinds"]]
+        self.assertLessEqual({kind for kind, _, _ in PUBLISHED} | {"split", "part-size"}, set(names))
+        self.assertIn("cut: ", run("batch", "list").out)
+
+    # A cyclic table is a schedule like others.
+    def test_tables(self):
+        table = self.folder / "cyclic.csv"
+        table.write_text(self.solve("cyclic", {**EIGHT, "cap": 6}, "--csv").out)
+        self.assertEqual(run("verify", table).code, 0)
+        self.assertEqual(run("simulate", table, "--json").code, 0)
+        self.assertIn("bubble", self.solve("chunks", {"actors": 2, "chunks": SIX}, "--show").out)
+        self.assert_fails(self.solve("partition", {"values": [1], "bins": 1}, "--csv"), "the answer of partition is no table")
+
+    def test_memory(self):
+        modes = [{"name": "none", "fixed": 0, "linear": 1, "stored": 4, "peak": 2}, {"name": "full", "fixed": 50, "linear": 1, "peak": 2}]
+        answer = self.answer("cut", {"lengths": [64, 64], "modes": modes, "memory": 256, "actors": 2})
+        self.assertEqual((answer["mode"], answer["limit"]), ("full", 128))
+        self.fails("cut", {"lengths": [64, 64], "modes": modes, "memory": 127, "actors": 2},
+                   "sample 0, padded to 64 tokens, fits into no micro-batch", "full: stores 64.0, peaks at 128.0")  # fmt: skip
+        self.fails("cut", {"lengths": [64], "modes": modes, "actors": 2}, 'has several modes, but no key "memory"')
+
+    def test_plan(self):
+        instance = {**TEN, "actors": 2, "replicas": 2, "memory": 400}
+        answer = self.answer("plan", instance)
+        self.assertEqual(sorted(sum(answer["micro_batches"], [])), list(range(len(answer["shapes"]))))
+        self.assertEqual(answer["time"], max(answer["times"]))
+        self.fails("plan", {**instance, "memory": 100}, "sample 0, padded to 104 tokens, fits into no micro-batch")
+
+    def test_grid(self):
+        grid = [{"samples": n, "input": s, "time": n * s} for n in (1, 2) for s in (8, 16)]
+        answer = self.answer("cut", {"lengths": [12, 8], "round": 4, "grid": grid, "actors": 1})
+        self.assertEqual((answer["sum"], answer["begins"]), (20, [0, 1]))
+        self.fails("cut", {"lengths": [17], "grid": grid, "actors": 1}, "sample 0, padded to 24 tokens", "none: not measured")
+        self.fails("cut", {"lengths": [8], "grid": grid[:3], "actors": 1}, "the costs of 2 samples of 16 tokens are missing")
+        grid[0]["time"] = -1
+        self.fails("cut", {"lengths": [8], "grid": grid, "actors": 1}, "grid[0].time is -1; it must not be negative")
+        grid[0]["time"] = "nan"
+        self.fails("cut", {"lengths": [8], "grid": grid, "actors": 1}, 'grid[0].time is "nan"; it must be a number such as 837.25 or "3349/4"')
+        grid[0] = {"samples": 1, "input": 8}
+        self.fails("cut", {"lengths": [8], "grid": grid, "actors": 1}, 'instance.json: grid[0] has no key "time"')
+
+    def test_bad_samples(self):
+        self.fails("cut", {**TEN, "lengths": [], "actors": 4}, "the batch has no samples")
+        self.fails("cut", {**TEN, "lengths": [5, 0], "actors": 4}, "instance.json: lengths[1] is 0; it must be a whole number from 1")
+        self.fails("cut", {**TEN, "lengths": [5, -3], "actors": 4}, "instance.json: lengths[1] is -3; it must be a whole number from 1")
+        self.fails("cut", {**TEN, "lengths": [5, 80], "context": 64, "actors": 4}, "sample 1 has length 80, and the context is 64")
+        self.fails("cut", {**TEN, "actors": 4, "limit_tokens": 64}, "sample 0, padded to 104 tokens, fits into no micro-batch",
+                   "none: stores 104.0, peaks at 104.0")  # fmt: skip
+        pairs = {"pairs": [[5, 0], [7, 0]], "fixed": 20, **QUARTER, "actors": 4}
+        self.fails("cut", pairs, "the target of every sample is empty: the batch has nothing to learn")
+        self.fails("cut", {**pairs, "pairs": [[5]]}, "pairs[0] is [5]; it must be an input's and a target's length")
+        self.fails("cut", {**pairs, "lengths": [3]}, 'has both "lengths" and "pairs"')
+        self.fails("cut", {**TEN, "order": [0, 0], "actors": 4}, "order must name each of the 10 samples once, from 0")
+        self.fails("cut", {"lengths": [5], "actors": 4}, "instance.json has no costs", 'give "fixed", "linear" and "quadratic", or "grid"')
+        self.fails("cut", {**TEN, "linear": 0, "actors": 4}, "the time of a token is divided by 0.0; it must be positive")
+
+    def test_bad_micro_batches(self):
+        self.fails("cyclic", {"actors": 4, "forward": [3, 1, 2, 1, 3, 2], "sizes": [1, 1, 1, 1, 1, 7], "cap": 6},
+                   "the cyclic order stalls: micro-batch 5 of size 7.0 is above the cap of 6.0")  # fmt: skip
+        self.fails("cyclic", {"actors": 2, "forward": [1, 1], "cap": 0.5}, "the cyclic order stalls: micro-batch 0 of size 1.0 is above the cap of 0.5")
+        self.fails("cyclic", {"actors": 2, "forward": [1, 1], "sizes": [1]}, "there are 2 forward times and 1 sizes")
+        self.fails("cyclic", {"actors": 2, "forward": []}, "forward is empty")
+        self.fails("cyclic", {"forward": [1]}, 'instance.json has no key "actors"')
+        self.fails("cyclic", {**EIGHT, "cap": 6, "schedule": "1f1b"}, "1F1B holds 11.0 on an actor, above the cap of 6.0")
+        self.fails("cyclic", {**EIGHT, "schedule": "gpipe"}, 'schedule is "gpipe"; it must be "cyclic" or "1f1b"')
+        self.fails("inject", {**EIGHT, "groups": [[0, 1, 2, 3], [4, 5, 6]]}, "groups leaves out micro-batch 7")
+        self.fails("inject", {**EIGHT, "groups": [[0, 0]]}, "groups[0][1] is 0, a micro-batch that is there twice")
+
+    def test_bad_groups(self):
+        self.fails("groups", {"lengths": [10], **ON_8, "least_degree": 3}, "the least degree 3 is no power of two from 1 to the number of devices, 8")
+        self.fails("groups", {"lengths": [10], **ON_8, "least_degree": 16}, "the least degree 16 is no power of two from 1 to the number of devices, 8")
+        self.fails("groups", {"lengths": [10], **ON_8, "bandwidth": {"two": 1}}, "bandwidth.two belongs to no degree")
+        self.fails("groups", {"lengths": [80001], **ON_8}, "a sequence of 80001 tokens fits into no group of 8 devices")
+        self.fails("groups", {"lengths": [10], "devices": 8}, "has no costs")
+
+    def test_bad_chunks_and_modules(self):
+        self.fails("checkpoint", {**ROOM, "room": 10}, "a room of 10.0 is too small, even if every chunk recomputes all 2 layers of a stage")
+        self.fails("checkpoint", {**ROOM, "room": 24, "layers": 9}, "9 layers do not divide into 4 equal stages")
+        self.fails("chunks", {"actors": 2, "chunks": [0]}, "chunks[0] is 0; it must be a whole number from 1")
+        self.fails("split", {"lengths": [100], "pieces": 2, "a2": 1, "capacity": 40}, "a chunk of 50 tokens is above the capacity of 40.0")
+        self.fails("modules", {"actors": 2, "images": [4, 1, 2], "part": 2, "backbone": 2, "most_live": 1}, "the greedy interleaving stalls")
+        self.fails("part-size", {"sizes": [1, 2], "throughputs": [3]}, "throughputs has 1 entries for 2 sizes")
+
+    def test_bad_instances(self):
+        self.fails("cyclc", ONES, 'there is no kind of problem "cyclc"', 'did you mean "cyclic"?')
+        self.fails("cyclic", {**ONES, "caps": 3}, 'instance.json has an unknown key "caps"', 'did you mean "cap"?')
+        self.assert_fails(run("batch", "cyclic", "{"), "instance:1:2: this is not JSON")
+        self.assert_fails(run("batch", "cyclic", '{"actors": NaN}'), "instance:1:12: this is not JSON")
+        self.assert_fails(run("batch", "cyclic", self.folder / "none.json"), "none.json: No such file or directory")
+        self.assertEqual(run("batch", "cyclic").code, 2)
+        self.assertEqual(run("batch", "cyclic", "{}", "--csv", "--json").code, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
