@@ -5,7 +5,7 @@
 
 Each problem is a random graph (series of chains and branches, sizes drawn by their logarithm) on a uniform cluster, some with a memory limit. Printed
 per problem: nodes, devices, the process's seconds beyond the limit, and with --others the largest ratio of best's predicted step to another planner's,
-with that planner's name. Fails where best takes more than a fifth of its time, or a second, too long, or where a ratio is above 1.
+with that planner's name (inf where best finds none and another does). Fails where best takes more than a fifth of its time, or a second, too long, or where a ratio is above 1.
 """
 import argparse
 import json
@@ -72,12 +72,12 @@ def main():
             beyond = taken - options.seconds
             late += beyond > max(1, 0.2 * options.seconds)
             worst = (0, "")
-            for other in OTHERS if options.others and best else []:
+            for other in OTHERS if options.others else []:
                 found, _, _ = plan(arguments, other, options.seconds)
                 if found:
-                    worst = max(worst, (best["predicted_time"] / found["predicted_time"], other))
+                    worst = max(worst, (best["predicted_time"] / found["predicted_time"] if best else math.inf, other))
             behind += worst[0] > 1 + 1e-9
-            print(f"{nodes:6} {devices:8} {beyond:8.2f}  " + (f"{worst[0]:.4f} {worst[1]}" if best else error.splitlines()[0]), flush=True)
+            print(f"{nodes:6} {devices:8} {beyond:8.2f}  " + (f"{worst[0]:.4f} {worst[1]}" if best or worst[1] else error.splitlines()[0]), flush=True)
     print(f"{late} of {options.problems} late, {behind} behind another planner")
     sys.exit(1 if late or behind else 0)
 

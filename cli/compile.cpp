@@ -76,6 +76,17 @@ nlohmann::ordered_json json_of(const StageConversions& stage) {
   return out;
 }
 
+nlohmann::ordered_json json_of(const ChosenLayouts& chosen) {
+  nlohmann::ordered_json out = {{"axis", chosen.axis},
+                                {"split", nlohmann::ordered_json::array()},
+                                {"by_op", bool(chosen.choice.wishes.told)},
+                                {"step_bytes", chosen.choice.score.bytes},
+                                {"conversions", chosen.choice.score.conversions},
+                                {"least", chosen.choice.is_least}};
+  for (const LayoutClass& found : chosen.choice.classes) out["split"].push_back(class_name(found));
+  return out;
+}
+
 nlohmann::ordered_json json_of(const std::vector<AxisConversions>& axes, const std::vector<AxisTraffic>& traffic) {
   nlohmann::ordered_json out = {{"axes", nlohmann::ordered_json::array()}, {"step", nlohmann::ordered_json::array()}};
   for (const AxisConversions& axis : axes) {
@@ -100,9 +111,13 @@ void explain_layouts(const CompileFlags& options, const ModelRegistry& models) {
   const MeshShape mesh = mesh_of(prepared);
   const ClusterSpec cluster = uniform_cluster(static_cast<int>(mesh.devices.size()), ClusterLink().bandwidth);
   const std::vector<AxisTraffic> traffic = traffic_of(program_for(options, config, prepared), mesh, cluster);
-  if (options.json) return print_json(json_of(axes, traffic));
-  std::fputs(concat(text_of(axes), "\na step of ", step_microbatches(prepared), " micro-batches on the mesh ", text_of(mesh), "\n",
-                    traffic_text(traffic, cluster))
+  if (options.json) {
+    nlohmann::ordered_json out = json_of(axes, traffic);
+    for (const ChosenLayouts& chosen : prepared.choices) out["chosen"].push_back(json_of(chosen));
+    return print_json(out);
+  }
+  std::fputs(concat(text_of(axes), prepared.choices.empty() ? "" : "\n", text_of(prepared.choices), "\na step of ",
+                    step_microbatches(prepared), " micro-batches on the mesh ", text_of(mesh), "\n", traffic_text(traffic, cluster))
                  .c_str(),
              stdout);
 }

@@ -8,6 +8,8 @@
 
 #include "base/text.h"
 #include "cli/clusters.h"
+#include "cli/config_options.h"
+#include "config/mesh.h"
 #include "driver/training.h"
 #include "penstock/error.h"
 #include "profile/profile.h"
@@ -24,7 +26,7 @@ void check_equal(const std::string& file, const char* key, std::int64_t there, c
 Config config_of(const SearchArguments& arguments, const RaceArguments& race) {
   const std::string& costs = arguments.simulate.costs;
   if (costs.empty()) throw Error("--measure races the best tables for measured costs", {}, "--costs FILE, which penstock profile writes");
-  const Config config = load_config(race.config, {}, *race.models);
+  const Config config = load_config(race.config, race.mesh.empty() ? std::vector<Override>() : parse_mesh(race.mesh), *race.models);
   if (!config.pipeline.plan.empty())
     throw Error(concat(race.config, " has the stages of a plan, the search those of the model"), {}, "leave out pipeline.plan");
   check_equal(race.config, "actors", config.pipeline.actors, "--actors", arguments.shape().actors);
@@ -43,7 +45,9 @@ std::vector<int> chunk_counts(const SearchArguments& arguments) {
 }
 
 std::vector<int> groups_of(const Config& config) {
-  return std::vector<int>(static_cast<std::size_t>(config.pipeline.actors), devices_of_actor(config));
+  const Config::Pipeline& mesh = config.pipeline;
+  const std::int64_t members = mesh.expert * mesh.context * mesh.tensor;
+  return std::vector<int>(static_cast<std::size_t>(mesh.actors), static_cast<int>(devices_of_actor(config) * members));
 }
 
 }  // namespace
@@ -52,6 +56,8 @@ void add_race_options(CLI::App& command, RaceArguments& race) {
   CLI::Option* measure =
       command.add_option("--measure", race.config, "with --costs: run the best tables in steps of this training, and take the fastest")
           ->type_name("CONFIG.toml");
+  CLI::Option* mesh = add_mesh_option(command, race.mesh)->needs(measure);
+  mesh->description("of the devices that run them: " + mesh->get_description());
   command.add_option("--candidates", race.candidates, "tables to run, of those found and of the named schedules each [6]")
       ->check(CLI::Range(1, 1000))
       ->needs(measure);

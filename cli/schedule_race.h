@@ -15,12 +15,13 @@ namespace penstock {
 
 struct RaceArguments {
   std::string config;  // the configuration that is measured; empty: nothing is measured
+  std::string mesh;    // of its devices instead of its own; empty: its own
   int candidates = 6;  // how many of the tables found race, and how many of the named schedules
   int rounds = 3;
   std::int64_t steps = 8;
   const ModelRegistry* models = nullptr;
 };
-// Adds --measure, --candidates, --rounds and --steps. `race` must outlive the command's parse.
+// Adds --measure, --mesh, --candidates, --rounds and --steps. `race` must outlive the command's parse.
 void add_race_options(CLI::App& command, RaceArguments& race);
 
 // Nullopt in a process that is not the controller. Throws Error where flags, costs and configuration do not fit, and as penstock/race.h

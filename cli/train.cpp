@@ -169,6 +169,21 @@ void print_result(const Config& config, const Dataset& data, const TrainingResul
   print_json(out);
 }
 
+// The programs of the run; `batches` makes one for each batch, where the configuration says so.
+TrainingPrograms programs_of(const Config& config, const Prepared& prepared, const TrainingStart& start, const Dataset& data,
+                             std::optional<BatchSteps>& batches) {
+  if (config.batch.planner == "pad") return compile_programs(config, prepared);
+  if (config.data.documents.empty())
+    throw Error(concat("batch.planner = ", quote(config.batch.planner), " cuts batches of sequences with lengths of their own"), {},
+                "name them: --set data.documents=FOLDER, or a .jsonl file; or leave out batch.planner");
+  batches.emplace(config, prepared, data);
+  TrainingPrograms programs;
+  programs.of_batch = [&batches](const std::vector<std::int64_t>& samples) { return batches->step(samples); };
+  programs.training = *batches->step(data.training_samples(start.position)).program;
+  if (config.data.validation > 0) programs.evaluation = compile_evaluation(config, prepared);
+  return programs;
+}
+
 void train(const TrainOptions& options, const ModelRegistry& models) {
   const ConfigOptions settings = settled(options, models);
   const Config config = load_config(settings, models);
@@ -182,7 +197,8 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   std::unique_ptr<Cluster> cluster = configured_cluster("train", config, devices_of_actors(prepared), data);
   if (cluster == nullptr) return;
   const Clock::time_point begin = Clock::now();
-  TrainingPrograms programs = compile_programs(config, prepared);
+  std::optional<BatchSteps> batches;
+  TrainingPrograms programs = programs_of(config, prepared, start, *data, batches);
   const bool compiled_soon = Clock::now() - begin < kCompileSeconds;
   choose_kernels(config, programs.training);
   if (programs.evaluation) choose_kernels(config, *programs.evaluation);

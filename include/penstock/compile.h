@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@
 
 namespace penstock {
 
+struct ToldLayouts;  // transform/layouts.h
+
 // What stands behind the actors of a table, and what they keep.
 struct CompileOptions {
   // How many devices each actor has; empty: one each. They share every micro-batch (data parallelism), so the step has parts_of(devices)
@@ -25,6 +28,7 @@ struct CompileOptions {
   // calls the dims of its parameters (ParameterSpec::dims), by parameter.
   std::vector<LayoutAxis> axes = {};
   std::map<std::string, std::vector<DimName>> dims = {};
+  std::map<std::string, std::shared_ptr<const ToldLayouts>> told = {};  // by axis: layouts of the step that were chosen row by row
   SplitAttention attention = SplitAttention::automatic;
   bool recompute = false;  // every backward computes again all that it reads of its forward
   // States that other programs than the one that updates them read; empty: the floating ones that the step's loop reads.
@@ -37,6 +41,12 @@ struct CompileOptions {
 // has stage marks or none (stage/stages.h); its loop has as many micro-batches as the table, times parts_of(devices). Of the table a step
 // without backward takes the forwards. Throws Error where step, table and devices do not fit.
 Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options = {});
+// The same of micro-batches of different shapes: `classes` are steps of one micro-batch each that differ in the shapes of their data alone,
+// and divide the loss by a port (BatchCount::port); `shape_class`: which of them each micro-batch of the table has. Every data port that
+// the loop cuts becomes one for each micro-batch, NAME.0, NAME.1, .... Each actor is one device. Throws Error also where the steps differ
+// in more.
+Program compile(const std::vector<Graph>& classes, const std::vector<int>& shape_class, const Schedule& schedule,
+                const CompileOptions& options = {});
 // The parameters that devices hold in shares as one block, at level 3: the other programs of a run (gradients, validation) must know them
 // to find what the program of `training` leaves.
 std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const Schedule& schedule, const CompileOptions& options);

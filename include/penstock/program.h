@@ -129,7 +129,12 @@ struct Port {
   std::string name;
   TensorType type;     // for the whole step
   bool split = false;  // for an input: whether it is cut along dim 0 into `microbatches`
+  // For an input of one micro-batch, where these have shapes of their own: its first row among the step's samples. Its name is NAME.NUMBER,
+  // with the micro-batch's number.
+  std::int64_t row = -1;
 };
+// NAME, for a data source.
+std::string_view data_name(const Port& port);
 
 struct Program {
   std::string name;

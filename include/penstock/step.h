@@ -28,12 +28,17 @@ struct OptimiserOptions {
   bool validated = false;
 };
 
+// What the losses of a batch are divided by: the model's count of it, or, where a step has micro-batches of several shapes and so no tensor
+// of the whole batch, the data port "count" i64[], which stands behind "seed".
+enum class BatchCount : std::uint8_t { of_model, port };
+
 // One training step. Outputs after the state: "loss" (mean), "gradient_norm" (before clipping), "learning_rate".
 // Nothing hides a loss or norm that is not finite: both are outputs, and the state takes it on.
-Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& optimiser);
+Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& optimiser,
+                    BatchCount count = BatchCount::of_model);
 // The other steps leave their state, the parameters, as it is.
 // This one gives the loss and the gradients of the mean loss, with dropout as in step 0. Outputs: "loss", then "gradient:<name>".
-Graph gradient_step(const Model& model, int batch, int context, int microbatches);
+Graph gradient_step(const Model& model, int batch, int context, int microbatches, BatchCount count = BatchCount::of_model);
 // Outputs "loss_sum" and "count" (i64, Model::count). Forward only.
 Graph evaluation_step(const Model& model, int batch, int context, int microbatches);
 // Data: only "tokens" i64[1,context]. Output "logits" f32[1,context,vocabulary]. Forward only, one micro-batch.

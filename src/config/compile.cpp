@@ -112,6 +112,8 @@ Schedule schedule_for(const Graph& step, const Prepared& prepared) {
                        : prepared.schedule;
 }
 
+}  // namespace
+
 OptimiserOptions optimiser_of(const Config& config) {
   const Config::Train& train = config.train;
   OptimiserOptions options;
@@ -131,6 +133,8 @@ OptimiserOptions optimiser_of(const Config& config) {
   return options;
 }
 
+namespace {
+
 // The ZeRO level: 3 where a table gathers parameters, unless the configuration says otherwise. One node has all of them.
 int zero_of(const Config& config, const Prepared& prepared) {
   const int devices = parts_of(prepared.replicas);
@@ -139,6 +143,8 @@ int zero_of(const Config& config, const Prepared& prepared) {
   const int level = config.pipeline.zero < 0 ? chosen : static_cast<int>(config.pipeline.zero);
   return devices == prepared.local ? std::min(level, 1) : level;
 }
+
+}  // namespace
 
 CompileOptions compile_options(const Config& config, const Prepared& prepared) {
   CompileOptions options{.devices = prepared.replicas, .zero = prepared.zero, .local = prepared.local, .axes = prepared.axes};
@@ -149,8 +155,12 @@ CompileOptions compile_options(const Config& config, const Prepared& prepared) {
     options.parameters.push_back(parameter.name);
     if (!parameter.dims.empty()) options.dims[parameter.name] = parameter.dims;
   }
+  for (const ChosenLayouts& chosen : prepared.choices)
+    if (chosen.choice.wishes.told) options.told[chosen.axis] = chosen.choice.wishes.told;
   return options;
 }
+
+namespace {
 
 // How a program beside the one that updates finds the state that training leaves.
 CompileOptions beside(const Config& config, const Prepared& prepared) {
@@ -193,11 +203,17 @@ Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& model
   return prepared;
 }
 
+void choose_axes(const Config& config, Prepared& prepared) {
+  const StagedStep staged = prepare_stages(training_graph(config, prepared), prepared.zero < 3, prepared.axes);
+  prepared.choices = choose_along(config, {staged.step, prepared.axes, prepared.parameters});
+}
+
 void spread_actors(const Config& config, Prepared& prepared) {
   for (int& devices : prepared.replicas) devices *= devices_of_actor(config);
   prepared.local = static_cast<int>(config.pipeline.local) * (prepared.plan ? prepared.plan->local : 1);  // one of them is 1
   prepared.axes = axes_of(config, *prepared.model);
   prepared.zero = zero_of(config, prepared);
+  if (!config.chosen_axes.empty()) choose_axes(config, prepared);
   if (prepared.zero >= 2 && !has_gathers(prepared.schedule)) prepared.schedule = with_gathers(std::move(prepared.schedule), /*turns=*/true);
 }
 

@@ -6,13 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "config/chosen_layouts.h"
 #include "config/config.h"
 #include "lower/input.h"
 #include "lower/lower.h"
+#include "penstock/compile.h"
 #include "penstock/layout.h"
 #include "penstock/plan_file.h"
 #include "penstock/program.h"
 #include "penstock/schedule.h"
+#include "penstock/step.h"
 #include "penstock/trace.h"
 #include "stage/stages.h"
 
@@ -26,6 +29,7 @@ struct Prepared {
   std::vector<int> replicas;  // number of devices of each actor, which share every micro-batch
   // The axes over which the tensors of each of these devices are split: it is as many devices as their sizes' product.
   std::vector<LayoutAxis> axes;
+  std::vector<ChosenLayouts> choices;  // what was found where Penstock chose what is split along them
   // Whether one device does the work of all members of the axes of the model's own collectives.
   bool of_all_members = false;
   int zero = 0, local = 1;  // how these devices hold state: Sharding's level, LowerOptions::local
@@ -40,7 +44,7 @@ Prepared prepare(const Config& config, const ModelRegistry& models);
 Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models);
 Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& models);
 // Replaces each actor's one device by pipeline.data nodes of pipeline.local devices, which hold in shares what pipeline.zero says, and sets
-// the axes over which the tensors of each are split. Throws Error as axes_of.
+// the axes over which the tensors of each are split, which maybe have to be chosen. Throws Error as axes_of and choose_along.
 void spread_actors(const Config& config, Prepared& prepared);
 // The same on one device with the whole batch as one micro-batch: the reference that everything is compared with. A model whose
 // equal_batches() is true runs as many micro-batches as it was pipelined with, one after the other. The device does what all members of the
@@ -72,6 +76,10 @@ Program compile_gradients(const Config& config, const Prepared& prepared);
 Program compile_evaluation(const Config& config, const Prepared& prepared);
 // One sequence on one device; `prepared` must be sequential.
 Program compile_generation(const Config& config, const Prepared& prepared);
+
+// The configuration's words for what compile() and training_step() take.
+CompileOptions compile_options(const Config& config, const Prepared& prepared);
+OptimiserOptions optimiser_of(const Config& config);
 
 // What the passes of lowering make the training program of: lower/passes.h shows what each of them leaves.
 std::vector<LowerInput> training_inputs(const Config& config, const Prepared& prepared);  // of all members of the mesh's axes

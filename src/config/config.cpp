@@ -49,7 +49,7 @@ void add_section(std::vector<Assignment>& out, const std::string& section, const
 }
 
 std::vector<Assignment> assignments_of(const toml::table& document, std::string_view file) {
-  static const std::vector<std::string> sections = {"model", "data", "train", "pipeline", "layout", "run"};
+  static const std::vector<std::string> sections = {"model", "data", "batch", "train", "pipeline", "layout", "run"};
   std::vector<Assignment> out;
   for (const auto& [section, node] : document) {
     const std::string place = place_text(file, section.source());
@@ -182,7 +182,7 @@ void add_dims(Config& config, const std::vector<Assignment>& assignments, const 
   constexpr std::string_view kLayout = "layout", kOfStage = "layout.";
   const auto add = [&](std::string_view section, const std::string& dim) {
     auto& dims = section == kLayout ? config.layout : config.stage_layout[std::string(section.substr(kOfStage.size()))];
-    dims.try_emplace(dim);
+    if (section != kLayout || dim != "choose") dims.try_emplace(dim);
   };
   for (const Assignment& assignment : assignments)
     if (assignment.section == kLayout || assignment.section.starts_with(kOfStage)) add(assignment.section, assignment.name);
@@ -234,6 +234,26 @@ void apply(const std::vector<Assignment>& assignments, const std::vector<ConfigK
     }
     std::visit(Assign{*key, assignment}, key->target);
   }
+}
+
+// Along a chosen axis lies no dim by its name: not by default either, as the configuration of another run may say. Throws Error where a dim
+// was mapped to it otherwise.
+void leave_to_choice(Config& config) {
+  const auto fail = [](const std::string& key, const std::string& axis) {
+    throw Error(concat(key, " = ", quote(axis), " and layout.choose = ", quote(axis)),
+                {"along an axis dims are split that the layout names, or those that Penstock finds"},
+                concat("leave out ", key, ", or --set ", key, "="));
+  };
+  const std::map<std::string, std::string> usual = Config().layout;
+  for (auto& [dim, axis] : config.layout) {
+    if (!is_chosen(config, axis)) continue;
+    const auto by_default = usual.find(dim);
+    if (by_default == usual.end() || by_default->second != axis || config.overridden.contains("layout." + dim)) fail("layout." + dim, axis);
+    axis = "";
+  }
+  for (const auto& [stage, dims] : config.stage_layout)
+    for (const auto& [dim, axis] : dims)
+      if (is_chosen(config, axis)) fail(concat("layout.", stage, ".", dim), axis);
 }
 
 // Whether a plan or a table has yet to say how many micro-batches there are.
@@ -307,12 +327,16 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
     pipeline.tensor = plan.split.tensor;
     pipeline.context = plan.split.context;
     pipeline.axes = defaults.axes;
-    if (plan.split.sequence) config.layout["sequence"] = "tensor";
+    if (plan.split.sequence && !is_chosen(config, "tensor")) config.layout["sequence"] = "tensor";
   }
   const auto is_zero = [](const Override& override) { return override.key == "zero" || override.key == "pipeline.zero"; };
   if (plan.zero >= 0 && std::none_of(overrides.begin(), overrides.end(), is_zero)) pipeline.zero = plan.zero;
   check_batch(config);
   check_runnable(plan, config.train.batch);
+}
+
+bool is_chosen(const Config& config, const std::string& axis) {
+  return std::find(config.chosen_axes.begin(), config.chosen_axes.end(), axis) != config.chosen_axes.end();
 }
 
 int devices_of_actor(const Config& config) {
@@ -352,6 +376,7 @@ Config parse_config(std::string_view toml, std::string_view file, const std::vec
     if (override.key != "model.name" && override.key != "name") add(override, keys);
   apply(assignments, keys, config.model.name);
   for (const Assignment& assignment : assignments) config.given.insert(concat(assignment.section, ".", assignment.name));
+  leave_to_choice(config);
   if (!awaits_table(config)) check_batch(config);
   return config;
 }
@@ -377,6 +402,7 @@ Config load_stored_config(std::string_view toml, std::string_view file, const st
 Config with_absolute_paths(Config config) {
   const auto make_absolute = [](std::string& path) { path = std::filesystem::absolute(path).lexically_normal().string(); };
   for (std::string& path : config.data.text) make_absolute(path);
+  for (std::string& path : config.data.documents) make_absolute(path);
   if (!config.pipeline.plan.empty()) make_absolute(config.pipeline.plan);
   if (names_table(config.pipeline.schedule)) make_absolute(config.pipeline.schedule);
   make_absolute(config.run.out);

@@ -19,8 +19,9 @@ struct Config {
     std::map<std::string, std::string> words;
   } model;
   struct Data {
-    std::vector<std::string> text;  // files or folders; empty: see default_text() of data/byte_dataset.h
-    double validation = 0.05;       // share of the samples that is kept for validation
+    std::vector<std::string> text;       // files or folders; empty: see default_text() of data/byte_dataset.h
+    std::vector<std::string> documents;  // files or folders of sequences with their own lengths (data/sequence_dataset.h), instead of text
+    double validation = 0.05;            // share of the samples that is kept for validation
   } data;
   struct Train {
     std::int64_t steps = 400;
@@ -40,6 +41,14 @@ struct Config {
     std::int64_t validation_every = 50;  // steps; 0: only after the last
     std::int64_t validation_batches = 4;
   } train;
+  // How a batch of sequences with lengths of their own is cut into micro-batches (batch/plan_batch.h). A micro-batch of n sequences of s
+  // tokens takes fixed + n (s/linear + s^2/quadratic) milliseconds on a stage.
+  struct Batch {
+    std::string planner = "pad";  // or "dynapipe"; pad: equal micro-batches, all sequences as long as the context
+    std::int64_t round = 8;       // lengths round up to multiples of it
+    double fixed = 0.5, linear = 33, quadratic = 5e4;
+    double memory = 0;  // tokens that live on a stage at once, at most; 0: no limit
+  } batch;
   struct Pipeline {
     std::int64_t actors = 2;
     // Each actor has `data` nodes of `local` devices, which share every micro-batch. Both are 1 where a plan says how many devices each
@@ -73,6 +82,8 @@ struct Config {
   // split over data.
   std::map<std::string, std::string> layout = {
       {"experts", "expert"}, {"heads", "tensor"}, {"mlp", "tensor"}, {"sequence", "context"}, {"vocab", "tensor"}};
+  // Axes along which Penstock finds itself what is split (config/chosen_layouts.h): no dim is mapped to them.
+  std::vector<std::string> chosen_axes;
   // By stage, the dims for which it has another axis than `layout` says: [layout.STAGE].
   std::map<std::string, std::map<std::string, std::string>> stage_layout;
   struct Run {
@@ -85,6 +96,9 @@ struct Config {
   std::set<std::string> given;       // keys that the file or an override gave: "pipeline.actors"
   std::set<std::string> overridden;  // those of them that an override gave
 };
+
+// Whether Penstock finds itself what is split along the axis.
+bool is_chosen(const Config& config, const std::string& axis);
 
 // `key = value`, the value as TOML or, for texts, unquoted. The key is "train.steps" or, where only one section has it, "steps".
 struct Override {

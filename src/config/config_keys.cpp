@@ -80,6 +80,13 @@ ConfigKey axes_key(std::vector<std::string>* target) {
   return key;
 }
 
+ConfigKey choose_key(std::vector<std::string>* target) {
+  ConfigKey key{"layout", "choose", "", "axes along which Penstock itself finds what is split, so that the least is sent", target};
+  key.words = layout_axes();
+  key.by_path = true;
+  return key;
+}
+
 // The key that says where dims of this name lie in one stage, or, where `stage` is "", in all.
 ConfigKey layout_key(const std::string& stage, const std::string& dim, std::string* target) {
   const std::string where = stage.empty() ? "" : concat(" of stage ", quote(stage));
@@ -93,7 +100,16 @@ std::vector<ConfigKey> training_keys(Config& c) {
   return {
       {"model", "name", "", "from the registry of models", &c.model.name},
       {"data", "text", "", "files and folders; none: Penstock's own sources and the compiler's headers", &c.data.text},
+      {"data", "documents", "", "files and folders of sequences with lengths of their own; each line of a .jsonl file is one",
+       &c.data.documents},
       {"data", "validation", "share", "of the samples, kept for validation", &c.data.validation, 0, 0.9},
+      choice("batch", "planner", "micro-batches of sequences with lengths of their own: pad: alike, as long as the context",
+             &c.batch.planner, {"pad", "dynapipe"}),
+      {"batch", "round", "tokens", "to multiples of which lengths are rounded up", &c.batch.round, 1, 1 << 20},
+      {"batch", "fixed", "ms", "that every micro-batch takes on a stage", &c.batch.fixed, 0, 1e9},
+      {"batch", "linear", "tokens/ms", "that a stage works on, apart from attention", &c.batch.linear, 1e-9, 1e18},
+      {"batch", "quadratic", "tokens^2/ms", "that a stage's attention works on", &c.batch.quadratic, 1e-9, 1e18},
+      {"batch", "memory", "tokens", "that live on a stage at once; 0: no limit", &c.batch.memory, 0, 1e18},
       {"train", "steps", "steps", "of the whole run", &c.train.steps, 1, kMany},
       {"train", "batch", "sequences", "of a step, over all micro-batches", &c.train.batch, 1, kMany},
       choice("train", "optimiser", "adamw or sgd", &c.train.optimiser, {"adamw", "sgd"}),
@@ -175,7 +191,7 @@ std::vector<ConfigKey> all_keys(Config& c) {
     keys.insert(place, more.begin(), more.end());
   };
   insert_before("data", own);
-  std::vector<ConfigKey> layout;
+  std::vector<ConfigKey> layout{choose_key(&c.chosen_axes)};
   for (auto& [dim, axis] : c.layout) layout.push_back(layout_key("", dim, &axis));
   for (auto& [stage, dims] : c.stage_layout)
     for (auto& [dim, axis] : dims) layout.push_back(layout_key(stage, dim, &axis));

@@ -1,6 +1,7 @@
 #include "config/mesh.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/text.h"
 #include "base/words.h"
@@ -9,6 +10,7 @@
 #include "penstock/error.h"
 #include "penstock/step.h"
 #include "transform/collectives.h"
+#include "transform/layouts.h"
 
 namespace penstock {
 namespace {
@@ -81,7 +83,7 @@ void note_constraints(NamedDims& dims, const Graph& graph) {
   }
 }
 
-// The names that the model's parameters and constraints give to dims.
+// The names that the model's parameters and constraints give to dims, and that of what stages give each other.
 NamedDims dims_of_model(const Model& model, const Graph& step) {
   NamedDims dims;
   for (const ParameterSpec& spec : model.parameters())
@@ -90,6 +92,7 @@ NamedDims dims_of_model(const Model& model, const Graph& step) {
       note_dim(dims, dim.name, dim.units > 0 ? dim.units : spec.type.shape[i] / dim.outer, spec.name);
     }
   note_constraints(dims, step);
+  note_dim(dims, kLinks, std::numeric_limits<std::int64_t>::max(), "what stages give each other");
   return dims;
 }
 
@@ -100,7 +103,9 @@ std::vector<std::string> dim_names(const NamedDims& dims) {
 }
 
 std::string shown_dims(const Config& config, const NamedDims& dims) {
-  const std::string names = join(dim_names(dims), ", ");
+  std::vector<std::string> own = dim_names(dims);
+  std::erase(own, kLinks);
+  const std::string names = join(own, ", ");
   return names.empty() ? concat("no dim of model ", quote(config.model.name), " has a name")
                        : concat("the dims of model ", quote(config.model.name), ": ", names);
 }
@@ -182,17 +187,21 @@ std::vector<LayoutAxis> axes_of(const Config& config, const Model& model) {
   std::vector<LayoutAxis> axes;
   for (const std::string& name : ordered_axes(config.pipeline.axes))
     if (const std::int64_t members = members_of(config, name); members > 1) axes.push_back({name, static_cast<int>(members), {}});
-  if (axes.empty() && config.layout == Config().layout && config.stage_layout.empty()) return {};
+  std::map<std::string, std::string> usual = Config().layout;
+  for (auto& [dim, axis] : usual)
+    if (is_chosen(config, axis)) axis = "";
+  if (axes.empty() && config.layout == usual && config.stage_layout.empty()) return {};
   const bool text = reads_text(data_of(config, model));
   // With the whole batch as one micro-batch, which the model's own collectives may cut into as many pieces as any.
   const Graph step = evaluation_step(model, static_cast<int>(config.train.batch), text ? static_cast<int>(context_of(config)) : 0, 1);
   const NamedDims dims = dims_of_model(model, step);
   const std::vector<MeshAxis> own = axes_of_collectives(step);
-  check_dims_known(config, "layout", config.layout, Config().layout, dims);
+  check_dims_known(config, "layout", config.layout, usual, dims);
   for (const auto& [stage, layout] : config.stage_layout) check_dims_known(config, concat("layout.", stage), layout, {}, dims);
   for (LayoutAxis& axis : axes) {
     set_dims(config, dims, axis);
-    if (std::none_of(own.begin(), own.end(), [&](const MeshAxis& of_model) { return of_model.name == axis.name; }))
+    if (!is_chosen(config, axis.name) &&
+        std::none_of(own.begin(), own.end(), [&](const MeshAxis& of_model) { return of_model.name == axis.name; }))
       check_shared(config, dims, axis);
   }
   return axes;

@@ -14,8 +14,8 @@ namespace penstock {
 const std::vector<std::string>& layout_axes();
 
 // The axes of more than one member, in the order of the mesh, with the dims of the model that are split over each. Where there is one, or
-// where [layout] is not the default, throws Error: a dim that the model does not have, an axis over which nothing is split, a dim with
-// fewer units than members. Stages of the names that [layout.STAGE] says need not be there.
+// where [layout] is not the default (an axis that is chosen has no dims yet), throws Error: a dim that the model does not have, an axis
+// over which nothing is split, a dim with fewer units than members. Stages of the names that [layout.STAGE] says need not be there.
 std::vector<LayoutAxis> axes_of(const Config& config, const Model& model);
 
 }  // namespace penstock

@@ -4,6 +4,7 @@
 #include "config/mesh.h"
 #include "penstock/error.h"
 #include "plan/step_nodes.h"
+#include "planners/degrees_step.h"
 #include "transform/passes.h"
 
 namespace penstock {
@@ -11,11 +12,6 @@ namespace {
 
 Prepared prepared_for(const Config& config, const ModelRegistry& models, int size) {
   return prepare(config, make_schedule("sequential", {.actors = 1, .microbatches = 1}), config.train.batch / size, models);
-}
-
-bool is_asked_for(const DegreesLimits& only, const Split& split) {
-  return (only.tensor == 0 || only.tensor == split.tensor) && (only.context == 0 || only.context == split.context) &&
-         (only.sequence < 0 || only.sequence == static_cast<int>(split.sequence));
 }
 
 // A dim lies along one axis: where positions are split over context they are not over tensor.
@@ -33,6 +29,9 @@ std::vector<Split> splits_over(int devices, int most) {
 }  // namespace
 
 Config split_config(Config config, const Split& split) {
+  for (const auto& [dim, axis] : Config().layout)  // planners count with the names
+    if (is_chosen(config, axis)) config.layout[dim] = axis;
+  config.chosen_axes.clear();
   config.pipeline.expert = 1;
   config.pipeline.tensor = split.tensor;
   config.pipeline.context = split.context;
@@ -46,7 +45,7 @@ std::vector<Split> possible_splits(const Config& config, const ModelRegistry& mo
   std::vector<Split> out;
   std::exception_ptr refused;
   for (const Split& split : splits_over(devices, most)) {
-    if (!is_asked_for(only, split)) continue;
+    if (!allows(only, split)) continue;
     try {
       axes_of(split_config(config, split), *prepared.model);
       out.push_back(split);
@@ -54,7 +53,7 @@ std::vector<Split> possible_splits(const Config& config, const ModelRegistry& mo
       refused = std::current_exception();
     }
   }
-  if (out.empty() && refused && !is_asked_for(only, {})) std::rethrow_exception(refused);
+  if (out.empty() && refused && !allows(only, {})) std::rethrow_exception(refused);
   return out;
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/dataset.h"
-#include "data/permutation.h"
+#include "data/sample_order.h"
 #include "data/steady_file.h"
 
 namespace penstock {
@@ -29,28 +29,25 @@ class ByteDataset : public Dataset {
   void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const override;
 
   // Each epoch passes once over the training samples in its own order.
-  std::vector<std::int64_t> training_samples(std::int64_t position) const override;
+  std::vector<std::int64_t> training_samples(std::int64_t position) const override { return order_.training(position); }
   // Batches count from 0, and start again where there are fewer.
-  std::vector<std::int64_t> validation_samples(std::int64_t batch) const override;
+  std::vector<std::int64_t> validation_samples(std::int64_t batch) const override { return order_.validation(batch); }
   std::int64_t tokens() const override { return context_; }
   std::string summary() const override;  // a phrase: "1.2 MB of text in 30 files (2 files without text left out)"
 
   std::int64_t bytes() const { return offsets_.back(); }
   std::int64_t files() const { return static_cast<std::int64_t>(files_.size()); }
-  std::int64_t training_size() const { return samples_ - validation_; }
-  std::int64_t validation_size() const { return validation_; }
-  // A hash of the files' names, sizes and contents; of more than 64 MiB only pieces are hashed, spread evenly.
+  std::int64_t training_size() const { return order_.samples - order_.kept; }
+  std::int64_t validation_size() const { return order_.kept; }
   std::uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
-  std::uint64_t hash_files() const;
   void copy_rows(const StepInput& input, std::int64_t first_row, std::int64_t ahead, std::span<std::int64_t> out) const;
-  std::int64_t sample_at(std::int64_t place) const;
 
   std::vector<SteadyFile> files_;
   std::vector<std::int64_t> offsets_;  // position of each file's first byte in the whole text; last: its size
-  std::int64_t context_, batch_, seed_;
-  std::int64_t samples_ = 0, validation_ = 0;
+  std::int64_t context_;
+  SampleOrder order_;
   std::int64_t skipped_ = 0;  // files of folders that are no text
   std::uint64_t fingerprint_ = 0;
 };

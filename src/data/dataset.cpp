@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "config/compile.h"
 #include "data/byte_dataset.h"
+#include "data/sequence_dataset.h"
 #include "data/synthetic.h"
 #include "penstock/error.h"
 
@@ -29,6 +30,12 @@ std::shared_ptr<const Dataset> make_dataset(const Config& config, const Model& m
   for (const DataPort& port : ports)
     if (!port.is_text())
       throw Error(concat("data port ", quote(port.name), " is not text; a model reads text or synthetic data, not both"));
+  if (!config.data.documents.empty()) {
+    if (!config.data.text.empty())
+      throw Error("both data.text and data.documents are set", {}, "documents have lengths of their own; leave out one of them");
+    return std::make_shared<SequenceDataset>(config.data.documents, context_of(config), config.train.batch, config.data.validation,
+                                             config.train.seed);
+  }
   return std::make_shared<ByteDataset>(config.data.text.empty() ? default_text() : config.data.text, context_of(config), config.train.batch,
                                        config.data.validation, config.train.seed);
 }

@@ -19,6 +19,8 @@ class Dataset : public DataSource {
   virtual std::vector<std::int64_t> validation_samples(std::int64_t batch) const = 0;
   virtual std::int64_t tokens() const = 0;  // tokens in a sample; 0: it is no text
   virtual std::string summary() const = 0;  // a phrase for the user
+  // Tokens in this sample, at most tokens(), where samples have lengths of their own; 0 where they have not.
+  virtual std::int64_t length(std::int64_t /*sample*/) const { return 0; }
 };
 
 // The number of the sample in a row of the step's batch. Throws Error where the batch has no such row.

@@ -136,13 +136,13 @@ SyntheticDataset::SyntheticDataset(std::vector<DataPort> ports, std::int64_t bat
 
 void SyntheticDataset::fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows,
                             std::span<std::byte> out) const {
-  if (port.name == "seed") return store_element(DType::i64, static_cast<double>(input.seed), out, 0);
-  if (port.name == "rows") {
+  if (data_name(port) == "seed") return store_element(DType::i64, static_cast<double>(input.seed), out, 0);
+  if (data_name(port) == "rows") {
     for (std::int64_t row = 0; row < rows; ++row)
       store_element(DType::i64, static_cast<double>(first_row + row), out, static_cast<std::size_t>(row));
     return;
   }
-  const DataPort& declared = find_port(ports_, port.name);
+  const DataPort& declared = find_port(ports_, std::string(data_name(port)));
   const std::size_t bytes = declared.type.bytes();
   invariant(out.size() == bytes * static_cast<std::size_t>(rows), "a port's rows are of its type");
   for (std::int64_t row = 0; row < rows; ++row)

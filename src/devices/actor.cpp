@@ -174,7 +174,7 @@ Event Actor::fill(const Instruction& instruction) {
   const std::int64_t rows = part ? all / program_->microbatches : all;
   const std::int64_t bytes = all == 0 ? 0 : port.type.bytes() / all * rows;
   const std::span<std::byte> out = std::span(input_bytes_).first(bytes);
-  data_.fill(port, *input_, part ? rows * instruction.microbatch : 0, rows, out);
+  data_.fill(port, *input_, part ? rows * instruction.microbatch : std::max<std::int64_t>(port.row, 0), rows, out);
   return executor_.write(instruction.slot, 0, out);
 }
 

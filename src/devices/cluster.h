@@ -75,6 +75,9 @@ class Cluster {
   // Returns the hash. The state of the devices is kept where names agree. Throws Error for a program that wants on a device the whole or a
   // piece of a tensor that the programs before it hold there in other pieces only: nothing would put it together.
   virtual std::uint64_t load(const Program& program) = 0;
+  // Forgets a loaded program, so that programs that run once take no memory. What it holds of the state goes on to the program that runs
+  // next, as from every program to the next.
+  virtual void unload(std::uint64_t program) = 0;
   // Sets the state that the loaded programs name. Throws Error (missing tensors, other shapes), naming file and tensor.
   virtual void set_state(const StateSource& source) = 0;
   // Runs one step. Throws Error when a wait passes its deadline (device, instruction and peer named) or a device is lost; the cluster is

@@ -68,15 +68,15 @@ void write_gradients(const std::filesystem::path& path, const StepGradients& ste
 void RandomBatch::fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows,
                        std::span<std::byte> out) const {
   const std::span<std::int64_t> values(reinterpret_cast<std::int64_t*>(out.data()), out.size() / sizeof(std::int64_t));
-  if (port.name == "seed") {
+  if (data_name(port) == "seed") {
     values[0] = input.seed;
     return;
   }
-  if (port.name == "rows") {
+  if (data_name(port) == "rows") {
     std::iota(values.begin(), values.end(), first_row);
     return;
   }
-  const DataPort& declared = find_port(ports_, port.name);
+  const DataPort& declared = find_port(ports_, std::string(data_name(port)));
   const auto bytes = static_cast<std::size_t>(declared.type.bytes()), elements = static_cast<std::size_t>(declared.type.elements());
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::size_t at = row;

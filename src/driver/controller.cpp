@@ -111,6 +111,7 @@ class Controller : public Cluster {
 
   int devices() const override { return carrier_->devices(); }
   std::uint64_t load(const Program& program) override;
+  void unload(std::uint64_t program) override;
   void set_state(const StateSource& source) override;
   StepResult step(std::uint64_t program, const StepInput& input, bool record_spans) override;
   std::vector<std::string> save_state(const std::string& folder) override;
@@ -165,6 +166,14 @@ std::uint64_t Controller::load(const Program& program) {
   for (std::size_t d = 0; d < wanted.size(); ++d)
     for (auto& [tensor, names] : wanted[d]) held_[d][tensor].merge(names);
   return key;
+}
+
+void Controller::unload(std::uint64_t program) {
+  if (loaded_.erase(program) == 0) return;
+  Command command;
+  command.kind = Command::Kind::unload;
+  command.program = program;
+  exchange(command);
 }
 
 void Controller::set_state(const StateSource& source) {

@@ -14,8 +14,8 @@
 namespace penstock {
 
 struct Command {
-  enum class Kind : std::uint8_t { load, set_state, step, save_state, state, stop } kind = Kind::stop;
-  std::uint64_t program = 0;            // for load, step: the program's hash
+  enum class Kind : std::uint8_t { load, unload, set_state, step, save_state, state, stop } kind = Kind::stop;
+  std::uint64_t program = 0;            // for load, unload, step: the program's hash
   std::shared_ptr<const Program> body;  // for load
   StateSource source;                   // for set_state
   StepInput input;                      // for step

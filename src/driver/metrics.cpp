@@ -20,6 +20,7 @@ std::string to_json(const StepMetrics& metrics) {
   line["learning_rate"] = metrics.learning_rate;
   line["seconds"] = metrics.seconds;
   line[metrics.counted + "_per_second"] = metrics.rate;
+  if (metrics.planning > 0) line["planning_seconds"] = metrics.planning;
   line["bubble"] = metrics.bubble;
   line["peak_bytes"] = metrics.peak_bytes;
   return line.dump();

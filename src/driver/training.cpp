@@ -1,6 +1,7 @@
 #include "driver/training.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 
@@ -101,14 +102,35 @@ class Loop {
   }
   bool is_due(std::int64_t every) const { return step_ == config_.train.steps || (every > 0 && step_ % every == 0); }
 
+  // Where batches have programs of their own, loads that of the step's, for which the samples' order changes. Returns the seconds it took.
+  double plan(StepInput& input) {
+    if (!programs_.of_batch) return 0;
+    const auto begin = std::chrono::steady_clock::now();
+    BatchStep batch = programs_.of_batch(input.samples);
+    input.samples = std::move(batch.samples);
+    const std::uint64_t program = cluster_.load(*batch.program);
+    if (program != training_) cluster_.unload(std::exchange(training_, program));
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+  // Tokens, or samples, that a step worked on.
+  std::int64_t amount_of(const StepInput& input) const {
+    std::int64_t out = 0;
+    for (const std::int64_t sample : input.samples) out += data_.length(sample);
+    return out > 0 ? out : std::ssize(input.samples) * std::max<std::int64_t>(1, data_.tokens());
+  }
+
   StepMetrics train_step() {
     StepInput input;
     input.step = step_ + 1;
     input.seed = config_.train.seed;
     input.samples = data_.training_samples(position_);
-    const bool record = input.step >= first_recorded_ && input.step < first_recorded_ + kRecorded;
+    const double planning = plan(input);
+    // Recorded steps are shown as steps of one program.
+    const bool record = !programs_.of_batch && input.step >= first_recorded_ && input.step < first_recorded_ + kRecorded;
     StepResult result = step(training_, input, record);
-    const StepMetrics metrics = measure(result, input.step);
+    StepMetrics metrics = measure(result, input);
+    metrics.planning = planning;
     check_finite(metrics);
     ++step_;
     position_ += config_.train.batch;
@@ -127,15 +149,15 @@ class Loop {
     result_.recorded = std::move(middle->second);
   }
 
-  StepMetrics measure(const StepResult& result, std::int64_t step) const {
+  StepMetrics measure(const StepResult& result, const StepInput& input) const {
     StepMetrics metrics;
-    metrics.step = step;
+    metrics.step = input.step;
     metrics.loss = scalar_output(programs_.training, result, "loss");
     metrics.gradient_norm = scalar_output(programs_.training, result, "gradient_norm");
     metrics.learning_rate = scalar_output(programs_.training, result, "learning_rate");
     metrics.seconds = result.seconds;
     metrics.counted = counted(data_);
-    metrics.rate = static_cast<double>(config_.train.batch * std::max<std::int64_t>(1, data_.tokens())) / result.seconds;
+    metrics.rate = static_cast<double>(amount_of(input)) / result.seconds;
     double busy = 0;
     for (const DeviceReport& device : result.devices) {
       busy += device.busy;

@@ -10,14 +10,17 @@
 #include "config/config.h"
 #include "data/dataset.h"
 #include "devices/cluster.h"
+#include "driver/batch_steps.h"
 #include "driver/metrics.h"
 #include "state/checkpoint.h"
 
 namespace penstock {
 
 struct TrainingPrograms {
-  Program training;
+  Program training;                   // with `of_batch` that of the first batch
   std::optional<Program> evaluation;  // present where there is validation data
+  // Where each batch has a program of its own: of a batch's samples.
+  std::function<BatchStep(const std::vector<std::int64_t>& samples)> of_batch = {};
 };
 TrainingPrograms compile_programs(const Config& config, const Prepared& prepared);
 

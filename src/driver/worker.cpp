@@ -41,6 +41,10 @@ void Worker::obey(const Command& command, Reply& reply) {
       if (static_cast<std::size_t>(device_) >= command.body->devices.size()) return;
       if (programs_.emplace(command.program, command.body).second) order_.push_back(command.program);
       return bind(command.program);
+    case Command::Kind::unload:
+      programs_.erase(command.program);
+      std::erase(order_, command.program);
+      return;
     case Command::Kind::set_state:
       return set_state(command.source);
     case Command::Kind::step:

@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "lower/passes.h"
+#include "transform/rewrite.h"
 
 namespace penstock {
 namespace {
@@ -35,11 +36,12 @@ void for_each_action(const LowerInput& input, const Do& act) {
       for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) act(actor, action, Unit{m});
 }
 
-IdVector<StageId, StageTasks> tasks_of_stages(const LowerInput& input) {
+// Of micro-batches of one shape.
+IdVector<StageId, StageTasks> tasks_of_stages(const LowerInput& input, std::int32_t shape_class) {
   IdVector<StageId, StageTasks> out(input.dag.names.size());
   for (const StageId stage : out.ids()) {
-    for (Kind kind : kTaskKinds) out[stage].of[static_cast<std::size_t>(kind)] = input.dag.tasks_of(stage, kind);
-    out[stage].light = input.dag.tasks_of(stage, Kind::F, /*light=*/true);
+    for (Kind kind : kTaskKinds) out[stage].of[static_cast<std::size_t>(kind)] = input.dag.tasks_of(stage, kind, false, shape_class);
+    out[stage].light = input.dag.tasks_of(stage, Kind::F, /*light=*/true, shape_class);
     out[stage].recomputed.assign(input.table_microbatches(), false);
   }
   // A stage without an R of its own has nothing to recompute: its F stays whole.
@@ -73,7 +75,7 @@ TaskList tasks_of(const StageTasks& stage, Kind kind, Unit unit) {
 struct Rows {
   const LowerInput& input;
   Draft& draft;
-  IdVector<StageId, StageTasks> stages;
+  std::vector<IdVector<StageId, StageTasks>> stages;                 // by shape class
   IdVector<StageTaskId, TaskId> task{};                              // none: it never runs
   IdVector<StageTaskId, std::vector<BlockId>> blocks{};              // of whose members it reads
   IdVector<BundleId, std::vector<InstanceId>> edges{};               // [micro-batch]
@@ -81,6 +83,7 @@ struct Rows {
   std::map<BlockId, InstanceId> gathered{};                          // the instance that was gathered last
   int gathers = 0;
 
+  const StageTasks& tasks(StageId stage, Unit unit) const { return stages[input.class_of(unit.microbatch)][stage]; }
   const StageTask& stage_task(StageTaskId t) const { return input.dag.tasks[t]; }
   const Bundle& bundle(BundleId b) const { return input.dag.bundles[b]; }
 };
@@ -89,7 +92,7 @@ struct Rows {
 void make_edges(Rows& rows) {
   rows.edges.assign(rows.input.dag.bundles.size(), std::vector<InstanceId>(rows.input.table_microbatches()));
   for_each_action(rows.input, [&](ActorId actor, const Action& action, Unit unit) {
-    for (StageTaskId t : tasks_of(rows.stages[action.stage], action.kind, unit))
+    for (StageTaskId t : tasks_of(rows.tasks(StageId(action.stage), unit), action.kind, unit))
       for (BundleId b : rows.stage_task(t).writes) {
         const Bundle& bundle = rows.bundle(b);
         if (bundle.source != Bundle::Source::edge) continue;
@@ -119,9 +122,32 @@ std::vector<BlockId> blocks_of(const Rows& rows, const StageTask& task) {
   return {blocks.begin(), blocks.end()};
 }
 
+// The task's graph where the inputs that blocks have cast before they are gathered are what their casts are in the task.
+Graph without_casts(const Rows& rows, const StageTask& task) {
+  std::map<ValueId, DType> cast;
+  auto input = task.graph.inputs.begin();
+  for (BundleId b : task.reads) {
+    const BlockId block = member_of(rows, b).block;
+    if (block && rows.draft.blocks[block].cast) cast[*input] = *rows.draft.blocks[block].cast;
+    input += static_cast<std::ptrdiff_t>(rows.bundle(b).types.size());
+  }
+  if (cast.empty()) return task.graph;
+  Rewrite out(task.graph);
+  for (ValueId v : task.graph.inputs) {
+    out.copy_input(v);
+    if (const auto found = cast.find(v); found != cast.end()) out.graph.values[out[v]].type.dtype = found->second;
+  }
+  for (const Op& op : task.graph.ops)
+    if (op.name == "to" && cast.contains(op.operands[0]))
+      out[op.results[0]] = out[op.operands[0]];
+    else
+      out.copy(op);
+  return out.finish();
+}
+
 // The task with all members of its blocks behind its other inputs, in order, as a gathered block lies in memory.
 Graph on_blocks(const Rows& rows, const StageTask& task, const std::vector<BlockId>& blocks) {
-  Graph graph = task.graph;
+  Graph graph = without_casts(rows, task);
   std::vector<ValueId> others;
   std::map<std::pair<BlockId, std::int32_t>, ValueId> members;
   auto input = graph.inputs.begin();
@@ -135,7 +161,7 @@ Graph on_blocks(const Rows& rows, const StageTask& task, const std::vector<Block
   }
   graph.inputs = std::move(others);
   for (BlockId block : blocks) {
-    const std::vector<TensorType>& types = rows.draft.blocks[block].members;
+    const std::vector<TensorType> types = gathered_types(rows.draft.blocks[block]);
     for (std::size_t i = 0; i < types.size(); ++i) {
       const auto found = members.find({block, static_cast<std::int32_t>(i)});
       graph.inputs.push_back(found != members.end() ? found->second : graph.add_value(types[i], concat("unused.", block.value, ".", i)));
@@ -148,7 +174,7 @@ Graph on_blocks(const Rows& rows, const StageTask& task, const std::vector<Block
 void add_tasks(Rows& rows) {
   IdVector<StageTaskId, bool> runs(rows.input.dag.tasks.size());
   for_each_action(rows.input, [&](ActorId, const Action& action, Unit unit) {
-    for (StageTaskId t : tasks_of(rows.stages[action.stage], action.kind, unit)) runs[t] = true;
+    for (StageTaskId t : tasks_of(rows.tasks(StageId(action.stage), unit), action.kind, unit)) runs[t] = true;
   });
   for (const StageTaskId t : runs.ids()) {
     const StageTask& task = rows.input.dag.tasks[t];
@@ -162,6 +188,8 @@ InstanceId read(Rows& rows, BundleId b, ActorId actor, Unit unit) {
   const Bundle& bundle = rows.bundle(b);
   if (bundle.source == Bundle::Source::edge) return rows.edges[b][unit.microbatch];
   const std::int32_t operand = bundle.members[0];
+  if (bundle.source == Bundle::Source::data && !rows.input.shape_class.empty())
+    return input_instance(rows.input, rows.draft, rows.input.port_of(operand, unit.microbatch));
   const Unit part = bundle.source == Bundle::Source::data ? unit : Unit();
   if (const InputId input = rows.input.input_of_operand(operand)) return input_instance(rows.input, rows.draft, input, part);
   InstanceId& instance = rows.used[{b, actor, part}];
@@ -212,12 +240,12 @@ Run run_of(Opcode opcode, StageId stage, Kind kind, Unit unit = {}) {
 void gather(Rows& rows, BlockId block, ActorId actor, StageId stage) {
   const std::string name = concat("block:", block.value, ".", rows.gathers++);
   Run pack = run_of(Opcode::run, stage, Kind::UNSHARD), all = run_of(Opcode::all_gather, stage, Kind::UNSHARD);
-  pack.task = copy_task(rows.draft, block);
+  pack.task = cast_task(rows.draft, block);
   for (InputId state : rows.draft.blocks[block].parameters) pack.reads.push_back(input_instance(rows.input, rows.draft, state));
-  const InstanceId share = add_block(rows.draft, block, actor, concat(name, ".share"), kNodeShare);
+  const InstanceId share = add_gathered(rows.draft, block, actor, concat(name, ".share"), kNodeShare);
   pack.writes = {{share}};
   all.reads = {share};
-  all.writes = {{rows.gathered[block] = add_block(rows.draft, block, actor, name, {})}};
+  all.writes = {{rows.gathered[block] = add_gathered(rows.draft, block, actor, name, {})}};
   rows.draft.actors[actor].push_back(std::move(pack));
   rows.draft.actors[actor].push_back(std::move(all));
 }
@@ -257,7 +285,7 @@ void lower_action(Rows& rows, ActorId actor, const Action& action, Unit unit) {
         if (rows.draft.blocks[block].readers.contains(stage)) gather(rows, block, actor, stage);
       break;
     default:
-      for (StageTaskId t : tasks_of(rows.stages[stage], action.kind, unit)) run_task(rows, t, actor, stage, unit);
+      for (StageTaskId t : tasks_of(rows.tasks(stage, unit), action.kind, unit)) run_task(rows, t, actor, stage, unit);
   }
 }
 
@@ -265,7 +293,9 @@ void lower_action(Rows& rows, ActorId actor, const Action& action, Unit unit) {
 
 void lower_actions(const LowerInput& input, Draft& draft) {
   draft.actors.resize(input.schedule.actors.size());
-  Rows rows{input, draft, tasks_of_stages(input)};
+  Rows rows{input, draft, {}};
+  const std::int32_t classes = input.shape_class.empty() ? 1 : *std::ranges::max_element(input.shape_class) + 1;
+  for (std::int32_t c = 0; c < classes; ++c) rows.stages.push_back(tasks_of_stages(input, c));
   make_edges(rows);
   add_tasks(rows);
   for_each_action(input, [&](ActorId actor, const Action& action, Unit unit) { lower_action(rows, actor, action, unit); });

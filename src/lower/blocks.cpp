@@ -5,6 +5,7 @@
 // gradient of one accumulator can lie so, they are a block: its sum can be scattered instead of given to all, and each device updates what
 // it has.
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -56,6 +57,21 @@ IdVector<InputId, std::vector<StageId>> readers_of_states(const LowerInput& inpu
       for (ValueId v : op.operands) note(v, {});
   }
   return readers;
+}
+
+// The dtype in which the loop reads each state: that of its casts, where these are all that reads it, else its own.
+IdVector<InputId, DType> dtypes_read(const LowerInput& input) {
+  const Graph& body = *input.loop_op().body;
+  std::map<ValueId, std::set<DType>> read;
+  for (const Op& op : body.ops)
+    for (ValueId v : op.operands) read[v].insert(body.type(op.name == "to" ? op.results[0] : v).dtype);
+  IdVector<InputId, DType> out;
+  for (const InputId s : ids<InputId>(input.step.state)) out.push_back(input.step.type(input.value(s)).dtype);
+  for (std::size_t o = 0; o < body.inputs.size(); ++o) {
+    const InputId state = input.input_of_operand(static_cast<std::int32_t>(o));
+    if (const std::set<DType>& dtypes = read[body.inputs[o]]; input.is_state(state) && dtypes.size() == 1) out[state] = *dtypes.begin();
+  }
+  return out;
 }
 
 bool is_tensor(const Graph& step, ValueId v) {
@@ -124,6 +140,7 @@ struct Sharers {
   const LowerInput& input;
   IdVector<StageId, ActorId> actor;
   IdVector<InputId, std::vector<StageId>> readers;  // of each state
+  IdVector<InputId, DType> read_as;                 // each state, by the loop
   IdVector<ResultId, Gradient> gradients;
 
   const Sharding& sharding() const { return input.options.sharding; }
@@ -166,7 +183,25 @@ bool can_be_flat(const Sharers& sharers, ResultId result, ActorId actor) {
   return !all || states.empty() || (parameters == 1 && parameter_of(sharers, sharers.gradients[result]));
 }
 
+// Whether the block's elements lie at the same places in a dtype half as wide, so that a device's share is the same elements in both.
+bool lies_alike_in(const ShareBlock& block, DType narrow) {
+  Slot own, cast;
+  own.parts = cast.parts = block.members;
+  for (TensorType& part : cast.parts) part.dtype = narrow;
+  for (std::size_t p = 0; p < own.parts.size(); ++p)
+    if (part_offset(own, p) != 2 * part_offset(cast, p) || own.parts[p].bytes() != 2 * cast.parts[p].bytes()) return false;
+  return true;
+}
+
+// A cast commutes with a gather, and of what is cast first half the bytes travel.
+void find_cast(const Sharers& sharers, ShareBlock& block) {
+  std::set<DType> read;
+  for (InputId state : block.parameters) read.insert(sharers.read_as[state]);
+  if (read.size() == 1 && lies_alike_in(block, *read.begin())) block.cast = *read.begin();
+}
+
 void add_block(Draft& draft, const Sharers& sharers, ShareBlock block) {
+  find_cast(sharers, block);
   for (InputId state : block.parameters) block.readers.insert(sharers.readers[state].begin(), sharers.readers[state].end());
   draft.blocks.push_back(std::move(block));
 }
@@ -220,7 +255,8 @@ void share_parameters(Draft& draft, const Sharers& sharers, const std::vector<st
 void find_blocks(const LowerInput& input, Draft& draft) {
   if (input.options.sharding.level == 0 || input.parts == 1) return;
   const IdVector<ValueId, bool> dependent = dependent_values(input);
-  const Sharers sharers{input, actors_of_stages(input), readers_of_states(input, dependent), gradients_of(input, dependent)};
+  const Sharers sharers{input, actors_of_stages(input), readers_of_states(input, dependent), dtypes_read(input),
+                        gradients_of(input, dependent)};
   for (const Bundle& bundle : input.dag.bundles)
     if (bundle.source == Bundle::Source::accumulator) share_accumulator(draft, sharers, bundle);
   for (const std::vector<std::string>& names : input.options.sharding.blocks) share_parameters(draft, sharers, names);

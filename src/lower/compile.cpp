@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+#include "lower/classes.h"
 #include "lower/lower.h"
 #include "lower/members.h"
 #include "lower/passes.h"
+#include "penstock/error.h"
 #include "schedule/kinds.h"
 #include "stage/loop.h"
 
@@ -35,6 +38,7 @@ LowerOptions lower_options(const Graph& step, const CompileOptions& options) {
           .sharding = sharding_of(step, options),
           .axes = options.axes,
           .dims = options.dims,
+          .told = options.told,
           .attention = options.attention};
 }
 
@@ -86,6 +90,23 @@ LowerInput compile_input(const Graph& step, const Schedule& schedule, const Comp
 
 Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
   return lower(compile_inputs(step, schedule, options));
+}
+
+LowerInput compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
+  if (parts_of(options.devices) > 1 || !options.axes.empty())
+    throw Error("micro-batches of different shapes: each actor is one device", {},
+                "give each replica actors of its own in the table, which hold the same stages");
+  LowerOptions lowering = lower_options(step, options);
+  if (!has_backward(step)) return cut_input(staged_step(step, forward_only(schedule), lowering), forward_only(schedule), lowering);
+  if (options.recompute) lowering.recompute = prepare_stages(step).stages;
+  return cut_input(staged_step(step, schedule, lowering), schedule, lowering);
+}
+
+Program compile(const std::vector<Graph>& classes, const std::vector<int>& shape_class, const Schedule& schedule,
+                const CompileOptions& options) {
+  std::vector<LowerInput> inputs;
+  for (const Graph& step : classes) inputs.push_back(compile_class(step, schedule, options));
+  return lower(join_classes(inputs, has_backward(classes.at(0)) ? schedule : forward_only(schedule), shape_class));
 }
 
 std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const Schedule& schedule, const CompileOptions& options) {

@@ -92,7 +92,9 @@ std::vector<Lying> lying_of(const Spread& s, const Instance& instance, std::int3
 }
 
 void place_block(const Spread& s, const Instance& instance, std::int32_t d, Instance& out) {
-  const std::int64_t bytes = share_bytes(s.from.blocks[instance.block], s.input.devices(instance.home));
+  const ShareBlock& block = s.from.blocks[instance.block];
+  const std::int64_t bytes =
+      share_bytes(block, s.input.devices(instance.home)) / byte_size(block.members[0].dtype) * byte_size(instance.types[0].dtype);
   if (is_all_of_block(s.from, instance)) out.room = bytes * alike(s.input, instance);
   if (instance.held.is_whole()) return;
   out.types.clear();
@@ -203,6 +205,12 @@ Run on_device(const Spread& s, const Run& run, ActorId actor, std::int32_t d, st
   return out;
 }
 
+// Whether the device has nothing of what the run works on, or sums along an axis, whose other members have nothing of it then.
+bool has_nothing(const Draft& draft, const Run& run) {
+  if (run.opcode == Opcode::run) return run.writes.empty();
+  return is_collective(run.opcode) && run.axis >= 0 && draft.instances[run.reads[0]].types.empty();
+}
+
 std::vector<Run> row_of(const Spread& s, ActorId actor, std::int32_t d, Made& made, Draft& draft) {
   std::vector<Run> runs;
   for (const Run& run : s.from.actors[actor]) {
@@ -210,7 +218,7 @@ std::vector<Run> row_of(const Spread& s, ActorId actor, std::int32_t d, Made& ma
     const std::int32_t count = run.unit ? s.parts_of(actor) : 1;
     for (std::int32_t p = 0; p < count; ++p) {
       runs.push_back(on_device(s, run, actor, d, run.unit ? d * count + p : -1, made, draft));
-      if (!run.unit && run.opcode == Opcode::run && runs.back().writes.empty()) runs.pop_back();
+      if (!run.unit && has_nothing(draft, runs.back())) runs.pop_back();
     }
   }
   return runs;

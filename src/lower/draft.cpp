@@ -59,11 +59,40 @@ InstanceId add_block(Draft& draft, BlockId block, ActorId actor, std::string nam
   return add(draft, std::move(instance));
 }
 
+std::vector<TensorType> gathered_types(const ShareBlock& block) {
+  std::vector<TensorType> out = block.members;
+  for (TensorType& member : out) member.dtype = block.cast.value_or(member.dtype);
+  return out;
+}
+
+InstanceId add_gathered(Draft& draft, BlockId block, ActorId actor, std::string name, const Holding& held) {
+  const InstanceId out = add_block(draft, block, actor, std::move(name), held);
+  draft.instances[out].types = gathered_types(draft.blocks[block]);
+  return out;
+}
+
 TaskId copy_task(Draft& draft, BlockId block) {
   Graph graph;
   for (const TensorType& member : draft.blocks[block].members)
     graph.outputs.push_back(graph.add_input(member, concat("x", graph.inputs.size())));
   return add_task(draft, concat("copy.", block.value), std::move(graph));
+}
+
+TaskId cast_task(Draft& draft, BlockId block) {
+  const ShareBlock& from = draft.blocks[block];
+  if (!from.cast) return copy_task(draft, block);
+  Graph graph;
+  for (const TensorType& member : from.members) graph.add_input(member, concat("x", graph.inputs.size()));
+  for (const TensorType& member : gathered_types(from)) {
+    const ValueId own = graph.inputs[graph.outputs.size()];
+    graph.outputs.push_back(graph.add_value(member));
+    Op& cast = graph.ops.emplace_back();
+    cast.name = "to";
+    cast.operands = {own};
+    cast.results = {graph.outputs.back()};
+    cast.attributes = {{"dtype", member.dtype}};
+  }
+  return add_task(draft, concat("cast.", block.value), std::move(graph));
 }
 
 Holding device_share(const LowerInput& input) {
@@ -93,8 +122,8 @@ Slot slot_of(const ShareBlock& block) {
 }  // namespace
 
 std::int64_t share_bytes(const ShareBlock& block, std::int32_t devices) {
-  const std::int64_t bytes = slot_bytes(slot_of(block)), unit = kAlignment * devices;
-  return (bytes + unit - 1) / unit * kAlignment;
+  const std::int64_t share = block.parameters.empty() ? kAlignment : 2 * kAlignment, unit = share * devices;
+  return (slot_bytes(slot_of(block)) + unit - 1) / unit * share;
 }
 
 Layout flat_in(const ShareBlock& block, std::int32_t member, std::int32_t devices, std::int32_t local) {
@@ -135,6 +164,10 @@ std::int32_t LowerInput::members() const {
   std::int32_t count = 1;
   for (const MeshAxis& axis : axes) count *= static_cast<std::int32_t>(axis.size);
   return count;
+}
+
+InputId LowerInput::port_of(std::int32_t operand, std::int32_t microbatch) const {
+  return InputId(first_port.value + microbatch * attribute<std::int64_t>(loop_op(), "split") + operand);
 }
 
 std::int32_t LowerInput::axis(std::string_view name) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -61,6 +62,9 @@ struct ShareBlock {
   std::vector<TensorType> members;
   std::vector<InputId> parameters;  // states, one for each member, to be gathered for the stages that read them; else empty
   std::set<StageId> readers;        // these stages
+  // The dtype, half as wide, in which all that reads the parameters reads them: each device casts its share, and that is gathered. None:
+  // they are gathered as they are.
+  std::optional<DType> cast = {};
 };
 struct Member {
   BlockId block;
@@ -150,15 +154,20 @@ TaskId add_task(Draft& draft, std::string name, Graph graph);
 InstanceId input_instance(const LowerInput& input, Draft& draft, InputId which, Unit unit = {});
 // An instance of all of a block's members on an actor.
 InstanceId add_block(Draft& draft, BlockId block, ActorId actor, std::string name, const Holding& held);
-// A task that gives what it is given, of a block's members.
+// The same where they are gathered for the stages that read them, and the members' types there.
+std::vector<TensorType> gathered_types(const ShareBlock& block);
+InstanceId add_gathered(Draft& draft, BlockId block, ActorId actor, std::string name, const Holding& held);
+// A task that gives what it is given, of a block's members; and one that gives them in the types in which they are gathered.
 TaskId copy_task(Draft& draft, BlockId block);
+TaskId cast_task(Draft& draft, BlockId block);
 
 // How devices have what is cut as far as it can be. A parameter, and the sum of its gradients while there is more to come, is a kNodeShare.
 Holding device_share(const LowerInput& input);
 // How devices have a state.
 Holding holding_of(const LowerInput& input, const Draft& draft, InputId state);
 bool is_all_of_block(const Draft& draft, const Instance& instance);
-std::int64_t share_bytes(const ShareBlock& block, std::int32_t devices);  // a multiple of kAlignment
+// Of a device; a multiple of kAlignment, and of parameters also in a dtype half as wide.
+std::int64_t share_bytes(const ShareBlock& block, std::int32_t devices);
 // A member's layout along the nodes of so many devices, `local` each; and, of the same member, along the devices of one of these nodes.
 Layout flat_in(const ShareBlock& block, std::int32_t member, std::int32_t devices, std::int32_t local);
 Layout flat_in_node(const Layout& along_nodes, std::int32_t node, std::int32_t local);

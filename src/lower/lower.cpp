@@ -56,21 +56,15 @@ std::vector<MeshAxis> check_own_axes(const Graph& step, std::span<const LayoutAx
   return own;
 }
 
-LowerInput input_of(StagedStep staged, const Schedule& schedule, const LowerOptions& options) {
-  LowerInput input;
-  input.dag = cut_for(staged, schedule, options);
-  input.step = std::move(staged.step);
-  input.schedule = schedule;
-  input.options = options;
-  input.loop = loop_of(input.step);
-  input.group_size.assign(options.devices.begin(), options.devices.end());
-  input.group_size.resize(schedule.actors.size(), 1);
-  input.parts = parts_of(options.devices);
-  input.microbatches = static_cast<std::int32_t>(attribute<std::int64_t>(input.loop_op(), "microbatches"));
-  if (options.sharding.level == 3) input.local = options.local;
-  input.input_of.resize(input.step.values.size());
-  for (std::size_t i = input.step.inputs.size(); i-- > 0;) input.input_of[input.step.inputs[i]] = InputId(i);
-  return input;
+// Gradients of parameters that are read cast lie apart from others, so that the parameters are gathered apart, too: a block is cast as a
+// whole. The gradient of a cast is a cast.
+void set_casts_apart(StagedStep& staged) {
+  constexpr std::uint32_t kCast = 1u << 31;
+  const Graph& body = *staged.step.ops[loop_of(staged.step)].body;
+  const IdVector<ValueId, OpId> producer = producers(body);
+  staged.apart.resize(body.outputs.size());
+  for (std::size_t o = 0; o < body.outputs.size(); ++o)
+    if (const OpId made = producer[body.outputs[o]]; made && body.ops[made].name == "to") staged.apart[o] |= kCast;
 }
 
 }  // namespace
@@ -105,19 +99,37 @@ StageDag cut_for(const StagedStep& step, const Schedule& schedule, const LowerOp
              {.sums_in_w = parts_of(options.devices) > 1, .gathered = options.sharding.level == 3});
 }
 
-StagedStep staged_step(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
-  StagedStep staged = prepare_stages(traced, options.sharding.level < 3, options.axes);
+StagedStep staged_step(const Graph& traced, const Schedule& schedule, const LowerOptions& options, bool hoist) {
+  StagedStep staged = prepare_stages(traced, hoist && options.sharding.level < 3, options.axes);
   check_stage_count(schedule, staged.stages);
   return staged;
 }
 
-LowerInput staged_input(StagedStep staged, const Schedule& schedule, const LowerOptions& options) {
+LowerInput cut_input(StagedStep staged, const Schedule& schedule, const LowerOptions& options) {
   // After the merging of common subexpressions, which would undo it.
   if (!options.recompute.empty()) {
     Op& loop = staged.step.ops[loop_of(staged.step)];
     loop.body = std::make_shared<Graph>(recompute(*loop.body, options.recompute));
   }
-  LowerInput input = input_of(std::move(staged), schedule, options);
+  if (options.sharding.level == 3) set_casts_apart(staged);
+  LowerInput input;
+  input.dag = cut_for(staged, schedule, options);
+  input.step = std::move(staged.step);
+  input.schedule = schedule;
+  input.options = options;
+  input.loop = loop_of(input.step);
+  input.group_size.assign(options.devices.begin(), options.devices.end());
+  input.group_size.resize(schedule.actors.size(), 1);
+  input.parts = parts_of(options.devices);
+  input.microbatches = static_cast<std::int32_t>(attribute<std::int64_t>(input.loop_op(), "microbatches"));
+  if (options.sharding.level == 3) input.local = options.local;
+  input.input_of.resize(input.step.values.size());
+  for (std::size_t i = input.step.inputs.size(); i-- > 0;) input.input_of[input.step.inputs[i]] = InputId(i);
+  return input;
+}
+
+LowerInput staged_input(StagedStep staged, const Schedule& schedule, const LowerOptions& options) {
+  LowerInput input = cut_input(std::move(staged), schedule, options);
   validate(schedule, input.dag.shape, input.table_microbatches());
   check_recomputation(schedule, input.dag, options);
   return input;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "stage/stages.h"
 
 namespace penstock {
+
+struct ToldLayouts;  // transform/layouts.h
 
 // What lies flat along the devices of an actor instead of whole, by ZeRO's levels (Rajbhandari et al., 1910.02054): 1 the state of the
 // optimiser; 2 also the sums of gradients, from each REDUCE_GRAD of the table on; 3 also the parameters, gathered at each UNSHARD. What is
@@ -35,6 +38,7 @@ struct LowerOptions {
   // axis varying fastest. And what the model calls the dims of its parameters, by name.
   std::vector<LayoutAxis> axes = {};
   std::map<std::string, std::vector<DimName>> dims = {};
+  std::map<std::string, std::shared_ptr<const ToldLayouts>> told = {};  // by axis: layouts of the step that were chosen row by row
   SplitAttention attention = SplitAttention::automatic;
   std::vector<std::string> recompute = {};  // stages whose backward computes again all that it reads of F; such a stage has no R
 };

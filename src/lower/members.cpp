@@ -11,9 +11,11 @@
 #include "base/invariant.h"
 #include "base/text.h"
 #include "base/words.h"
+#include "ops/definition.h"
 #include "ops/verify.h"
 #include "penstock/error.h"
 #include "program/piece.h"
+#include "stage/loop.h"
 #include "transform/attention_in_parts.h"
 #include "transform/collectives.h"
 #include "transform/layouts.h"
@@ -94,12 +96,24 @@ Layout wished_by_stages(const LayoutAxis& axis, const AxisWishes& wishes, const 
   return out ? *out : wished(axis, axis.dims, state.name, state.type, dims);
 }
 
+[[noreturn]] void fail_beside_sequence(const LayoutAxis& axis) {
+  std::set<std::string> others = axis.dims;
+  others.erase("sequence");
+  throw Error(
+      concat("attention in parts along axis ", quote(axis.name), ": ",
+             others.empty() ? "stages have layouts of their own" : concat("beside \"sequence\" it has ", join(others, ", ", quote))),
+      {"parts of a sequence are for members that have nothing else in parts"},
+      "give the sequence an axis of its own (--mesh context=N), or set pipeline.attention = \"heads\"");
+}
+
 // Whether attention over sequences split along the axis is computed in parts: where nothing else lies along it, as parts of a sequence do
 // not follow each other then. Members do different ops for it, so no other axis can be worked on behind this one.
 bool takes_parts(const LayoutAxis& axis, const Graph& step, const LowerOptions& options) {
   const bool is_last = axis.name == options.axes.front().name;
   const bool only_sequence = axis.dims == std::set<std::string>{"sequence"} && axis.stage_dims.empty();
-  if (!only_sequence || options.attention == SplitAttention::heads) return false;
+  if (!axis.dims.contains("sequence") || options.attention == SplitAttention::heads) return false;
+  if (!only_sequence && options.attention == SplitAttention::parts) fail_beside_sequence(axis);
+  if (!only_sequence) return false;
   if (options.attention == SplitAttention::automatic) return is_last && has_few_heads(step, axis.size);
   check_parts(step, axis.name, axis.size);
   if (!is_last)
@@ -177,11 +191,19 @@ std::vector<GraphLayouts> decided(const std::vector<MemberStep>& members, const 
   return decide_layouts(steps, wishes);
 }
 
-// The same; losses of split classes are computed in parts then.
-std::vector<GraphLayouts> decided_with_losses(std::vector<MemberStep>& members, const std::vector<AxisWishes>& wishes) {
+// The same of the steps that they are changed to, as their layouts say: losses of split classes are computed in parts, and what stages give
+// each other is split on the way.
+std::vector<GraphLayouts> decided_and_changed(std::vector<MemberStep>& members, const std::vector<AxisWishes>& wishes) {
   std::vector<GraphLayouts> layouts = decided(members, wishes);
-  if (!has_split_loss(members[0].step, layouts[0])) return layouts;
-  for (std::size_t m = 0; m < members.size(); ++m) members[m].step = losses_in_parts(members[m].step, layouts[m], wishes[m].members);
+  if (has_split_loss(members[0].step, layouts[0])) {
+    for (std::size_t m = 0; m < members.size(); ++m) members[m].step = losses_in_parts(members[m].step, layouts[m], wishes[m].members);
+    layouts = decided(members, wishes);
+  }
+  if (!wishes[0].has_links()) return layouts;
+  std::vector<const Graph*> steps;
+  for (const MemberStep& member : members) steps.push_back(&member.step);
+  std::vector<Graph> linked = with_links(steps, layouts[0], wishes[0]);
+  for (std::size_t m = 0; m < members.size(); ++m) members[m].step = std::move(linked[m]);
   return decided(members, wishes);
 }
 
@@ -218,8 +240,9 @@ std::vector<MemberStep> steps_of(Graph step, const LowerOptions& options, std::v
     for (const MemberStep& member : members) {
       wishes.push_back(wishes_of(axis, member.step, options.dims));
       wishes.back().attention_in_parts = in_parts;
+      if (const auto told = options.told.find(axis.name); told != options.told.end()) wishes.back().told = told->second;
     }
-    const std::vector<GraphLayouts> layouts = decided_with_losses(members, wishes);
+    const std::vector<GraphLayouts> layouts = decided_and_changed(members, wishes);
     LocalValues values;
     std::vector<MemberStep> next;
     for (std::size_t of = 0; of < members.size(); ++of)
@@ -251,6 +274,34 @@ Graph finished(MemberStep& member, const std::vector<MeshAxis>& own, const Lower
   if (joins_sums(own, options)) member.step = join_sums(member.step);
   verify(member.step);
   return eliminate_common_subexpressions(eliminate_dead_code(drop_constraints(packed_step(member, own, options))));
+}
+
+// Whether members have something to say to each other ahead of the loop.
+bool speak_ahead(const MemberStep& member) {
+  const auto& ops = member.step.ops;
+  return std::any_of(ops.begin(), ops.begin() + static_cast<std::ptrdiff_t>(loop_of(member.step)),
+                     [](const Op& op) { return is_collective(op); });
+}
+
+struct StagedMembers {
+  IdVector<StageId, std::string> stages;
+  std::vector<MeshAxis> own;  // axes of the model's own collectives
+  std::vector<AxisDecision> decisions;
+  std::vector<MemberStep> members;
+};
+
+// All members' steps. What is made of parameters alone stands ahead of the loop, where no messages are; where members would need some for
+// it (a bias looked up in a table that they share), it stays in the loop.
+StagedMembers staged_members(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+  StagedMembers out;
+  for (const bool hoist : {true, false}) {
+    StagedStep staged = staged_step(traced, schedule, options, hoist);
+    check_stages(options, staged.stages);
+    out = {staged.stages, axes_of_collectives(staged.step), {}, {}};
+    out.members = steps_of(std::move(staged.step), options, &out.decisions);
+    if (std::ranges::none_of(out.members, speak_ahead)) break;
+  }
+  return out;
 }
 
 // --- drafts
@@ -392,12 +443,10 @@ void join_member(JoiningMembers& j, Draft from, std::int32_t member) {
 
 std::vector<LowerInput> member_inputs(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
   if (options.axes.empty()) return {lower_input(traced, schedule, options)};
-  StagedStep staged = staged_step(traced, schedule, options);
-  check_stages(options, staged.stages);
-  const std::vector<MeshAxis> own = axes_of_collectives(staged.step);
+  StagedMembers staged = staged_members(traced, schedule, options);
   std::vector<LowerInput> out;
-  for (MemberStep& member : steps_of(std::move(staged.step), options)) {
-    Graph step = finished(member, own, options);
+  for (MemberStep& member : staged.members) {
+    Graph step = finished(member, staged.own, options);
     LowerInput& input = out.emplace_back(staged_input({std::move(step), staged.stages, std::move(member.apart)}, schedule, options));
     for (const LayoutAxis& axis : options.axes) input.axes.push_back({axis.name, axis.size});
     input.place = std::move(member.place);
@@ -413,11 +462,7 @@ StagedStep first_member(const StagedStep& staged, const LowerOptions& options) {
 }
 
 std::vector<AxisDecision> decide_axes(const Graph& step, const Schedule& schedule, const LowerOptions& options) {
-  StagedStep staged = staged_step(step, schedule, options);
-  check_stages(options, staged.stages);
-  std::vector<AxisDecision> out;
-  steps_of(std::move(staged.step), options, &out);
-  return out;
+  return staged_members(step, schedule, options).decisions;
 }
 
 std::string layouts_text(const std::vector<AxisDecision>& axes) {

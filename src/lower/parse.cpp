@@ -22,14 +22,22 @@ std::size_t one_of(Cursor& in, const std::array<std::string_view, count>& words)
   in.fail(concat("expected ", join(std::vector<std::string>(words.begin(), words.end()), ", ")));
 }
 
+DType parse_dtype(Cursor& in) {
+  in.skip();
+  const std::size_t position = in.position();
+  const std::string_view word = in.word();
+  DType dtype{};
+  if (!parse_dtype(word, dtype)) in.fail_at(position, concat("unknown dtype ", word));
+  return dtype;
+}
+
 std::vector<TensorType> parse_types(Cursor& in) {
   std::vector<TensorType> out;
   parse_list(in, [&] {
     in.skip();
     const std::size_t position = in.position();
     TensorType& type = out.emplace_back();
-    const std::string_view dtype = in.word();
-    if (!parse_dtype(dtype, type.dtype)) in.fail_at(position, concat("unknown dtype ", dtype));
+    type.dtype = parse_dtype(in);
     in.expect("[");
     while (!in.accept("]")) {
       if (!type.shape.empty()) in.expect(",");
@@ -86,6 +94,7 @@ void parse_block(Reader& r) {
   block.members = parse_types(r.in);
   if (!r.in.accept("parameters")) return;
   block.parameters = parse_numbers<InputId>(r.in);
+  if (r.in.accept("as")) block.cast = parse_dtype(r.in);
   r.in.expect("for");
   for (StageId stage : parse_numbers<StageId>(r.in)) block.readers.insert(stage);
 }

@@ -47,7 +47,8 @@ std::string text_of(const ShareBlock& block) {
   std::string out = types_text(block.members);
   if (block.parameters.empty()) return out;
   const std::vector<StageId> readers(block.readers.begin(), block.readers.end());
-  return out + concat(" parameters ", list(numbers(block.parameters)), " for ", list(numbers(readers)));
+  return out + concat(" parameters ", list(numbers(block.parameters)), block.cast ? concat(" as ", name(*block.cast)) : "", " for ",
+                      list(numbers(readers)));
 }
 
 // "whole"; "flat" along the nodes; "flat flat" along the devices of each, too.

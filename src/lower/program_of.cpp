@@ -15,9 +15,16 @@ void declare_ports(const LowerInput& input, Program& program) {
   const Graph& step = input.step;
   const std::vector<ValueId>& operands = input.loop_op().operands;
   const auto split = operands.begin() + static_cast<std::ptrdiff_t>(attribute<std::int64_t>(input.loop_op(), "split"));
-  for (std::size_t i = step.state; i < step.inputs.size(); ++i) {
+  const std::size_t shared = input.first_port ? input.first_port.index() : step.inputs.size();
+  for (std::size_t i = step.state; i < shared; ++i) {
     const Value& value = step.values[step.inputs[i]];
     program.data.push_back({value.name, value.type, std::find(operands.begin(), split, step.inputs[i]) != split});
+  }
+  std::int64_t row = 0;
+  for (std::size_t i = shared; i < step.inputs.size(); ++i) {
+    const Value& value = step.values[step.inputs[i]];
+    program.data.push_back({value.name, value.type, false, row});
+    if ((i + 1 - shared) % static_cast<std::size_t>(split - operands.begin()) == 0) row += value.type.shape[0];
   }
   for (std::size_t o = step.state; o < step.outputs.size(); ++o) {
     const std::size_t index = o - step.state;

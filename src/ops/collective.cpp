@@ -152,6 +152,7 @@ constexpr OpDefinition kCollectiveOps[] = {
      .infer = infer_all_reduce,
      .vjp = all_reduce_vjp,
      .flops = flops_of_sum,
+     .elementwise = true,
      .collective = true,
      .layout = all_dims,
      .linear = Linearity::all},

@@ -102,6 +102,21 @@ Rows layout_row_of_result(const LayoutSite& site, std::size_t result, const Layo
   return definition->layout_result(site, result, split);
 }
 
+Rows row_of_terms(const LayoutSite& site, std::span<const Layout> from) {
+  const bool sums_scalars = site.op.name == "add_n" && site.results[0].shape.empty();
+  const bool some = std::ranges::any_of(from, &Layout::is_term), all = std::ranges::all_of(from, &Layout::is_term);
+  if (from.empty() || !(sums_scalars ? some : all && is_linear(site.op))) return std::nullopt;
+  return LayoutRow{{from.begin(), from.end()}, std::vector<Layout>(site.results.size(), kTerm)};
+}
+
+bool converts_alike(const LayoutSite& site, const LayoutRow& row, std::span<const Layout> from) {
+  if (std::ranges::none_of(row.results, &Layout::is_term)) return true;
+  const std::vector<ValueId> read = local_op(site, row, 1).operands;
+  for (std::size_t i = 0; i < from.size(); ++i)
+    if (std::ranges::find(read, site.op.operands[i]) == read.end() && from[i] != row.operands[i]) return false;
+  return true;
+}
+
 Op local_op(const LayoutSite& site, const LayoutRow& row, std::int64_t member) {
   Op local = site.op;
   const OpDefinition* definition = find_op(site.op.name);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -18,6 +19,12 @@ std::optional<LayoutRow> layout_row(const LayoutSite& site, std::size_t operand,
 // The same of an op of a graph, where the operand is flat.
 std::optional<LayoutRow> flat_row(const Graph& graph, const Op& op, std::size_t operand);
 std::optional<LayoutRow> layout_row_of_result(const LayoutSite& site, std::size_t result, const Layout& split);
+// The row in which terms stay terms, where the operands lie `from`: of an op that is linear in all of them, or of a sum of scalars of which
+// some are terms and the first member adds those that are whole.
+std::optional<LayoutRow> row_of_terms(const LayoutSite& site, std::span<const Layout> from);
+// Whether all members take part in all of the row's conversions of operands that lie `from`: what the first one alone reads has to lie as
+// it is read.
+bool converts_alike(const LayoutSite& site, const LayoutRow& row, std::span<const Layout> from);
 // The op of one member in this row: the whole one but for what its `local` says. Its operands are still the whole op's, less those that the
 // member leaves out.
 Op local_op(const LayoutSite& site, const LayoutRow& row, std::int64_t member);

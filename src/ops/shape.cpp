@@ -424,7 +424,7 @@ constexpr OpDefinition kShapeOps[] = {
      .layout = blocks_along_dim,
      .local = local_split,
      .linear = Linearity::all},
-    {.name = "to", .infer = infer_to, .vjp = to_vjp, .layout = all_dims},
+    {.name = "to", .infer = infer_to, .vjp = to_vjp, .elementwise = true, .layout = all_dims},
     {.name = "full", .infer = infer_full, .flops = flops_none},
     {.name = "arange", .infer = infer_arange, .flops = flops_none},
 };

@@ -2,8 +2,6 @@
 #include <cmath>
 #include <future>
 #include <iterator>
-#include <mutex>
-#include <thread>
 
 #include "base/text.h"
 #include "cost/cost_model.h"
@@ -39,9 +37,7 @@ int tries_for(const PlanProblem& problem, int tries = kTries) {
   return static_cast<int>(std::min<std::size_t>(problem.graph.nodes.size(), 100'000)) * tries;
 }
 
-// The share of the time that planners have taken at most after each of two rounds of questions. Most need little, and answer before those
-// that need much may take it.
-constexpr double kRounds[] = {0.1, 0.85};
+constexpr double kAsking = 0.9;  // the share of the time in which planners are asked
 
 bool has_costs_from(const PlanGraph& graph, int size) {
   const auto has = [&](const NodeCost& cost) { return cost.samples == size; };
@@ -106,8 +102,7 @@ void ask(const PlannerInfo& planner, const PlanProblem& problem, int size, const
 
 struct Question {
   const PlannerInfo* planner;
-  int size;            // the smallest that its micro-batches may have; 0: any
-  double seconds = 0;  // that it was given; 0: it was not asked yet
+  int size;  // the smallest that its micro-batches may have; 0: any
 };
 
 // One for each of the planners; of those that take the smallest size only, one more with each size as the smallest.
@@ -125,70 +120,30 @@ std::vector<Question> questions_for(const PlanProblem& problem) {
   return questions;
 }
 
-// What is to be asked, and by whom: as many at once as there are cores, so each leaves what it does not need to those that wait.
-struct Asking {
-  const PlanProblem& problem;
-  const PlanOptions& options;
-  double end;                        // the seconds of the limit that are to be left
-  std::size_t askers;                // threads
-  std::vector<Question> questions;   // in the order in which they are asked
-  std::vector<Others> answers = {};  // of each
-  std::vector<Question> slow = {};   // those that took all they were given, or were given nothing
-  std::size_t next = 0;
-};
-
-// Asks until nothing waits; `mutex` guards the limit and all of `asking` but answers that are being made.
-void ask_in_turn(Asking& asking, TimeLimit& limit, std::mutex& mutex) {
-  std::unique_lock lock(mutex);
-  while (asking.next < asking.questions.size()) {
-    const std::size_t i = asking.next++;
-    Question& question = asking.questions[i];
-    const double left = limit.left(), seconds = std::max(left - asking.end, 0.0);
-    const double rounds = std::ceil(static_cast<double>(asking.questions.size() - i) / static_cast<double>(asking.askers));
-    PlanOptions options = asking.options;
-    options.seconds = seconds / std::sqrt(rounds);
-    const bool has_more = options.seconds > question.seconds;
-    if (has_more) {
-      question.seconds = options.seconds;
-      lock.unlock();
-      ask(*question.planner, asking.problem, question.size, options, asking.answers[i]);
-      lock.lock();
-    }
-    if (!has_more || left - limit.left() >= 0.9 * options.seconds) asking.slow.push_back(question);
-  }
+void add_answer(Others answer, Others& others) {
+  std::ranges::move(answer.found, std::back_inserter(others.found));
+  if (answer.memory >= others.memory) return;
+  others.memory = answer.memory;
+  others.least = answer.least;
 }
 
-void add_answers(std::vector<Others> answers, Others& others) {
-  for (Others& answer : answers) {
-    std::ranges::move(answer.found, std::back_inserter(others.found));
-    if (answer.memory >= others.memory) continue;
-    others.memory = answer.memory;
-    others.least = answer.least;
-  }
-}
-
-// Asks within that share of the limit, first those that were not asked yet. Returns those that took all they were given.
-std::vector<Question> ask_round(std::vector<Question> questions, double share, const PlanProblem& problem, const PlanOptions& options,
-                                TimeLimit& limit, Others& others) {
-  std::stable_partition(questions.begin(), questions.end(), [](const Question& question) { return question.seconds == 0; });
-  // A clock of the caller's need not be one for threads.
-  const std::size_t cores = options.clock ? 1 : std::max(std::thread::hardware_concurrency(), 1U);
-  Asking asking{problem, options, (1 - share) * limit.seconds(), std::min(cores, questions.size()), std::move(questions)};
-  asking.answers.resize(asking.questions.size());
-  std::mutex mutex;
-  std::vector<std::future<void>> threads;
-  for (std::size_t t = 1; t < asking.askers; ++t)
-    threads.push_back(std::async(std::launch::async, [&] { ask_in_turn(asking, limit, mutex); }));
-  ask_in_turn(asking, limit, mutex);
-  for (std::future<void>& thread : threads) thread.get();
-  add_answers(std::move(asking.answers), others);
-  return std::move(asking.slow);
-}
-
+// All at once, each on a thread of its own: who needs little is soon done, and leaves its core to those who need more. A clock of the
+// caller's need not be one for threads, so by that they are asked one after the other, each in its share of what is left.
 Others ask_planners(const PlanProblem& problem, const PlanOptions& options, TimeLimit& limit) {
+  const std::vector<Question> questions = questions_for(problem);
+  std::vector<Others> answers(questions.size());
+  PlanOptions of = options;
+  of.seconds = kAsking * limit.left();
+  const double end = limit.left() - of.seconds;
+  std::vector<std::future<void>> threads;
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    if (options.clock) of.seconds = std::max(limit.left() - end, 0.0) / static_cast<double>(questions.size() - i);
+    const auto answer = [&, of, i] { ask(*questions[i].planner, problem, questions[i].size, of, answers[i]); };
+    options.clock ? answer() : threads.push_back(std::async(std::launch::async, answer));
+  }
+  for (std::future<void>& thread : threads) thread.get();
   Others others;
-  std::vector<Question> questions = questions_for(problem);
-  for (const double share : kRounds) questions = ask_round(std::move(questions), share, problem, options, limit, others);
+  for (Others& one : answers) add_answer(std::move(one), others);
   return others;
 }
 

@@ -114,9 +114,7 @@ class Candidates {
  private:
   void add_split(const Split& split) {
     const auto devices = static_cast<int>(problem_.cluster.devices.size());
-    if (!is_within(only_.tensor, split.tensor, 0) || !is_within(only_.context, split.context, 0) ||
-        !is_within(only_.sequence, split.sequence, -1) || devices % split.devices() != 0)
-      return;
+    if (!allows(only_, split) || devices % split.devices() != 0) return;
     const int samples = step_samples(problem_), left = devices / split.devices();
     for (const int size : allowed_batches(problem_))
       for (const int pipe : divisors(left)) {
@@ -178,38 +176,62 @@ auto family_of(const Degrees& d) {
   return std::tuple(d.schedule, d.zero, d.by_block, d.local > 1, d.recompute);
 }
 
-// Simulates candidates in the order of their bounds, so that few of a family are simulated before no other can be faster; and of each split
-// of which none was simulated the one with the least bound.
-DegreesPlan search(DegreesSteps& steps, const std::vector<Degrees>& candidates, double largest_memory, bool every, TimeLimit& limit) {
-  std::vector<std::pair<DegreesSteps::Bound, const Degrees*>> order;
+// A choice and what is known of it without its simulation.
+struct Bounded {
+  const Degrees* degrees;
+  DegreesSteps::Bound bound;
+};
+
+// The bounds of as many candidates as there is time for, the least seconds first.
+std::vector<Bounded> bounded(DegreesSteps& steps, const std::vector<Degrees>& candidates, TimeLimit& limit) {
+  std::vector<Bounded> out;
   for (const Degrees& degrees : candidates) {
     if (limit.is_over(steps.work(degrees))) break;
-    order.emplace_back(steps.bound(degrees), &degrees);
+    out.push_back({&degrees, steps.bound(degrees)});
   }
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first.seconds < b.first.seconds; });
+  std::ranges::stable_sort(out, {}, [](const Bounded& one) { return one.bound.seconds; });
+  return out;
+}
+
+// Simulates candidates in the order of their bounds, so that few of a family are simulated before no other can be faster. What no device
+// holds is put off: where nothing fits of all or of a family, that with the least bound of its memory is simulated, until no other can be
+// smaller. Last, of each split of which none was simulated, the one with the least bound.
+DegreesPlan search(DegreesSteps& steps, const std::vector<Degrees>& candidates, double largest_memory, bool every, TimeLimit& limit) {
+  std::vector<Bounded> order = bounded(steps, candidates, limit);
   DegreesPlan plan{.late = order.size() < candidates.size(), .considered = static_cast<int>(candidates.size())};
-  std::map<decltype(family_of(candidates[0])), double> fastest;
-  double least_memory = kInfinity;
+  using Family = decltype(family_of(candidates[0]));
+  std::map<Family, double> fastest, least_memory;
   std::set<Split> simulated;
-  const auto run = [&](const Degrees& degrees) -> const DegreesResult* {
+  const auto run = [&](const Degrees& degrees) {
     plan.late = plan.late || limit.is_over(std::int64_t{degrees.pipe} * degrees.chunks * degrees.microbatches * kActionWork);
-    if (plan.late) return nullptr;
+    if (plan.late) return false;
     simulated.insert(degrees.split);
-    return &plan.results.emplace_back(steps.run(degrees));
+    const DegreesResult& result = plan.results.emplace_back(steps.run(degrees));
+    const Family family = family_of(degrees);
+    double& memory = least_memory.try_emplace(family, kInfinity).first->second;
+    memory = std::min(memory, result.memory);
+    if (result.fits) fastest[family] = std::min(fastest.try_emplace(family, kInfinity).first->second, result.seconds);
+    return true;
   };
-  for (const auto& [bound, degrees] : order) {
-    double& best = fastest.try_emplace(family_of(*degrees), kInfinity).first->second;
-    const bool is_slower = bound.seconds >= best;
-    // Larger than any device, and than another candidate.
-    const bool is_larger = !fits(bound.memory, largest_memory) && bound.memory >= least_memory;
-    if (!every && (is_slower || is_larger)) continue;
-    const DegreesResult* result = run(*degrees);
-    if (!result) break;
-    least_memory = std::min(least_memory, result->memory);
-    if (result->fits) best = std::min(best, result->seconds);
+  std::vector<Bounded> large;
+  for (Bounded& one : order) {
+    const auto best = fastest.find(family_of(*one.degrees));
+    if (!every && best != fastest.end() && one.bound.seconds >= best->second) continue;
+    if (!every && fits(one.bound.memory, largest_memory)) one.bound.memory = std::max(one.bound.memory, steps.least_memory(*one.degrees));
+    if (!every && !fits(one.bound.memory, largest_memory))
+      large.push_back(one);
+    else if (!run(*one.degrees))
+      break;
   }
-  for (const auto& [bound, degrees] : order)
-    if (!simulated.contains(degrees->split)) run(*degrees);
+  std::ranges::stable_sort(large, {}, [](const Bounded& one) { return one.bound.memory; });
+  for (const Bounded& one : large) {
+    const Family family = family_of(*one.degrees);
+    const auto least = least_memory.find(family);
+    if (fastest.contains(family) || (least != least_memory.end() && one.bound.memory >= least->second)) continue;
+    if (!run(*one.degrees)) break;
+  }
+  for (const Bounded& one : order)
+    if (!simulated.contains(one.degrees->split)) run(*one.degrees);
   std::stable_sort(plan.results.begin(), plan.results.end(), [](const DegreesResult& a, const DegreesResult& b) {
     return std::tuple(!a.fits, a.fits ? a.seconds : a.memory) < std::tuple(!b.fits, b.fits ? b.seconds : b.memory);
   });
@@ -299,6 +321,11 @@ std::vector<DegreeAxis> parse_order(const std::string& only, const std::string& 
 }
 
 }  // namespace
+
+bool allows(const DegreesLimits& only, const Split& split) {
+  return is_within(only.tensor, split.tensor, 0) && is_within(only.context, split.context, 0) &&
+         is_within(only.sequence, split.sequence, -1);
+}
 
 DegreesLimits parse_degrees_limits(const std::string& text) {
   DegreesLimits out;

@@ -298,20 +298,58 @@ DegreesSteps::Bound DegreesSteps::bound(const Degrees& degrees) {
   Bound bound;
   double lead = 0, tail = 0;  // seconds before an actor's first forward, and after its last backward
   for (std::size_t a = 0; a < pipe; ++a) {
-    double busy = 0, update = 0, live = 0;
+    double busy = 0, update = 0;
+    double working = 0, waiting = 0;  // bytes while a stage works, and when the last stage of all begins the first backward
     for (std::size_t s = a; s < stages.size(); s += pipe) {
       const StageCosts& stage = stages[s];
       const double backward = split ? time_of(stage, Kind::I) + time_of(stage, Kind::W) : time_of(stage, Kind::B);
       busy += degrees.microbatches * (time_of(stage, Kind::F) + backward + (degrees.recompute ? time_of(stage, Kind::R) : 0));
       update += time_of(stage, Kind::U);
-      live = std::max(live, stage.live + stage.parameters);
+      working = std::max(working, stage.live + stage.parameters);
+      waiting += degrees.recompute ? stage.kept : stage.live;
     }
     bound.seconds = std::max(bound.seconds, lead + busy + std::max(update, tail));
-    bound.memory = std::max(bound.memory, figures.resident[a] + live);
+    bound.memory = std::max(bound.memory, figures.resident[a] + std::max(working, waiting));
     lead += time_of(stages[a], Kind::F);
     if (!split) tail += time_of(stages[a], Kind::B);
   }
   return bound;
+}
+
+const std::vector<DegreesSteps::FirstBackward>& DegreesSteps::first_backwards(const Degrees& degrees) {
+  const auto [it, is_new] =
+      first_backwards_.try_emplace({degrees.schedule, degrees.pipe, degrees.chunks, degrees.microbatches, degrees.unit});
+  if (!is_new) return it->second;
+  Degrees plain = degrees;
+  plain.recompute = false;
+  for (const std::vector<Action>& row : computing_table(plain).actors) {
+    FirstBackward& first = it->second.emplace_back(std::vector<int>(at(degrees.chunks)));
+    for (const Action& action : row) {
+      if (action.kind != Kind::F) {
+        first.chunk = action.stage / degrees.pipe;
+        break;
+      }
+      first.forwards[at(action.stage / degrees.pipe)] += action.count;
+    }
+  }
+  return it->second;
+}
+
+double DegreesSteps::least_memory(const Degrees& degrees) {
+  const Figures figures = figures_of(groups(degrees), options_.states, degrees, blocks(degrees), cuts(degrees));
+  const std::vector<FirstBackward>& firsts = first_backwards(degrees);
+  double most = 0;
+  for (std::size_t a = 0; a < firsts.size(); ++a) {
+    const auto stage = [&](std::size_t chunk) -> const StageCosts& { return figures.costs.stages[chunk * at(degrees.pipe) + a]; };
+    const StageCosts& last = stage(at(firsts[a].chunk));
+    // An input gradient adds nothing to the sums of a split backward.
+    const double sums = splits_backward(degrees.schedule) ? 0 : last.gradients;
+    double held = figures.resident[a] + last.parameters + sums + (degrees.recompute ? last.live - last.kept : 0);
+    for (std::size_t chunk = 0; chunk < firsts[a].forwards.size(); ++chunk)
+      held += firsts[a].forwards[chunk] * (degrees.recompute ? stage(chunk).kept : stage(chunk).live);
+    most = std::max(most, held);
+  }
+  return most;
 }
 
 DegreesResult DegreesSteps::run(const Degrees& degrees) {

@@ -13,6 +13,9 @@
 
 namespace penstock {
 
+// Whether the limits allow the split, whatever else is chosen.
+bool allows(const DegreesLimits& only, const Split& split);
+
 // Caches what choices have in common. It refers to the problem, which must outlive it.
 class DegreesSteps {
  public:
@@ -26,10 +29,19 @@ class DegreesSteps {
     double memory = 0;  // on the fullest device
   };
   Bound bound(const Degrees& degrees);
+  // A higher bound of the memory: what each actor holds when its first backward begins, as its table has it.
+  double least_memory(const Degrees& degrees);
   std::int64_t work(const Degrees& degrees);  // elementary steps that bound() takes
   DegreesResult run(const Degrees& degrees);
 
  private:
+  // Of an actor's row: the forwards ahead of its first backward, by chunk, and that one's chunk.
+  struct FirstBackward {
+    std::vector<int> forwards;
+    int chunk = 0;
+  };
+  const std::vector<FirstBackward>& first_backwards(const Degrees& degrees);
+
   // Samples, the split, and how far apart the members of tensor and context stand.
   using SplitKey = std::tuple<int, Split, int, int>;
   static SplitKey key(const Degrees& degrees);
@@ -41,6 +53,7 @@ class DegreesSteps {
   std::map<SplitKey, std::vector<Block>> blocks_;
   std::map<std::tuple<SplitKey, int, int>, std::vector<int>> cuts_;  // by actors and chunks
   std::map<std::tuple<int, int, Split, AxisOrder, int>, DegreesGroups> groups_;
+  std::map<std::tuple<std::string, int, int, int, int>, std::vector<FirstBackward>> first_backwards_;  // schedule, pipe, chunks, ...
 };
 
 // The costs of a device of the split; the problem's own where there is none. The split is one of the problem's.

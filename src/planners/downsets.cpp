@@ -13,10 +13,21 @@ void put(std::uint64_t* bits, int node) {
   bits[node / 64] |= std::uint64_t{1} << (node % 64);
 }
 
-// For each node, the set of nodes that it reads, as `words` words of bits.
-Bits predecessors(const PlanGraph& graph, int words) {
-  Bits out(graph.nodes.size() * static_cast<std::size_t>(words));
-  for (const PlanEdge& edge : graph.edges) put(&out[static_cast<std::size_t>(edge.to) * words], edge.from);
+// For each node, those that it reads and those that read it.
+struct Neighbours {
+  std::vector<std::vector<int>> read, readers;
+};
+
+Neighbours neighbours(const PlanGraph& graph) {
+  Neighbours out{std::vector<std::vector<int>>(graph.nodes.size()), std::vector<std::vector<int>>(graph.nodes.size())};
+  for (const PlanEdge& edge : graph.edges) {
+    out.read[edge.to].push_back(edge.from);
+    out.readers[edge.from].push_back(edge.to);
+  }
+  for (std::vector<int>& readers : out.readers) {
+    std::ranges::sort(readers);
+    readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
+  }
   return out;
 }
 
@@ -35,26 +46,39 @@ Downsets::Downsets(const PlanGraph& graph, int most, TimeLimit limit)
 }
 
 // Each set is made exactly once, from itself without its largest node: nodes are in topological order, so the smaller set is a downset too.
+// A set may take each node behind its largest one of which it has all that is read: those its smaller set could take as well, and readers
+// of the node that it has beyond that. There are as many of these, over all sets, as sets.
 bool Downsets::find_all(const PlanGraph& graph, int most, TimeLimit& limit) {
-  const Bits before = predecessors(graph, words_);
+  const Neighbours near = neighbours(graph);
   Bits found(static_cast<std::size_t>(words_));
-  std::vector<int> largest = {-1};
-  for (std::size_t set = 0; set < largest.size(); ++set) {
-    if (limit.is_over(static_cast<std::int64_t>(nodes_) * words_)) return false;
-    for (int node = largest[set] + 1; node < nodes_; ++node) {
-      std::uint64_t missing = 0;
-      for (int i = 0; i < words_; ++i)
-        missing |= before[static_cast<std::size_t>(node) * words_ + i] & ~found[set * words_ + static_cast<std::size_t>(i)];
-      if (missing != 0) continue;
-      if (static_cast<int>(largest.size()) >= most) return false;
+  std::vector<int> takes;  // of all sets, one after the other, ascending
+  for (int node = 0; node < nodes_; ++node)
+    if (near.read[node].empty()) takes.push_back(node);
+  std::vector<std::size_t> ends = {takes.size()};  // of each set's in `takes`
+  if (static_cast<std::int64_t>(takes.size()) >= most) return false;
+  std::vector<int> added;
+  for (std::size_t set = 0; set < ends.size(); ++set) {
+    if (limit.is_over(words_)) return false;
+    for (std::size_t at = set == 0 ? 0 : ends[set - 1]; at < ends[set]; ++at) {
+      const int node = takes[at];
       found.resize(found.size() + static_cast<std::size_t>(words_));
-      std::copy_n(&found[set * words_], words_, &found[found.size() - words_]);
-      put(&found[found.size() - words_], node);
-      largest.push_back(node);
+      std::uint64_t* larger = &found[found.size() - words_];
+      std::copy_n(&found[set * words_], words_, larger);
+      put(larger, node);
+      const auto is_in = [&](int other) { return (larger[other / 64] >> (other % 64) & 1) != 0; };
+      added.clear();
+      for (const int reader : near.readers[node])
+        if (std::ranges::all_of(near.read[reader], is_in)) added.push_back(reader);
+      const std::size_t begin = takes.size();
+      takes.insert(takes.end(), ends[set] - at - 1 + added.size(), 0);
+      std::merge(takes.begin() + static_cast<std::ptrdiff_t>(at) + 1, takes.begin() + static_cast<std::ptrdiff_t>(ends[set]), added.begin(),
+                 added.end(), takes.begin() + static_cast<std::ptrdiff_t>(begin));
+      ends.push_back(takes.size());
+      if (static_cast<std::int64_t>(takes.size()) >= most) return false;
     }
   }
-  count_ = static_cast<int>(largest.size());
-  std::vector<int> sizes(largest.size(), 0), order(largest.size());
+  count_ = static_cast<int>(ends.size());
+  std::vector<int> sizes(ends.size(), 0), order(ends.size());
   for (std::size_t i = 0; i < found.size(); ++i) sizes[i / words_] += std::popcount(found[i]);
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return sizes[a] < sizes[b]; });

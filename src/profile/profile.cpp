@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "profile/line.h"
 #include "profile/measured.h"
+#include "program/checks.h"
 
 namespace penstock {
 namespace {
@@ -27,6 +28,10 @@ struct Observed {
 
 double seconds_of(const Span& span) {
   return 1e-9 * static_cast<double>(span.end - span.begin);
+}
+
+double mean_of(const std::vector<double>& values) {
+  return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 void set(std::optional<Sample>& sample, const std::vector<double>& values) {
@@ -53,6 +58,8 @@ class Profiler {
   void observe_memory(const StepResult& result);
   void observe_host(const Span& span);
   void observe_whole(const StepResult& result);
+  void observe_collectives(const StepResult& result);
+  void observe_lateness();
   Observed& observed(const Instruction& run);
   const Instruction& instruction(const Span& span) const { return program_->devices[span.device].instructions[span.instruction]; }
 
@@ -70,11 +77,15 @@ class Profiler {
   std::map<std::string, std::vector<double>> inputs_;  // seconds, by port
   std::vector<double> overhead_, receives_;
   std::map<std::int64_t, std::vector<double>> sends_;  // seconds, by bytes
+  // Of each recorded step the mean, and of all steps the median: what is late within a step counts, a step that is slow as a whole does
+  // not.
   struct Together {
     std::vector<double> starts;                   // seconds that starting one takes
     std::map<double, std::vector<double>> steps;  // by bytes: seconds of one step of a ring
+    std::vector<double> lateness;                 // of each collective, in seconds of one step of a ring
   };
   std::map<Opcode, Together> together_;
+  std::vector<CollectiveStarts> starts_;  // of the program's recorded steps
 };
 
 void Profiler::measure(const Program& program) {
@@ -89,6 +100,7 @@ void Profiler::measure(const Program& program) {
       stages_ = std::max(stages_, i.stage + 1);
       if (i.opcode == Opcode::run && i.kind == Kind::R) recomputed_.insert({i.stage, i.microbatch});
     }
+  starts_.clear();
   const int devices = static_cast<int>(program.devices.size());
   for (int i = 0; i < options_.warm_up; ++i) observe_memory(step(Transfers::live));
   if (isolation_) step(Transfers::capture);
@@ -107,6 +119,7 @@ void Profiler::measure(const Program& program) {
         observe(result, &Observed::alone);
       });
   }
+  observe_lateness();
 }
 
 // Runs one step that is not observed, then `count` that are.
@@ -171,18 +184,40 @@ void Profiler::observe_whole(const StepResult& result) {
     end = std::max(end, report.end);
     for (const Span& span : report.spans) observe_host(span);
   }
-  if (!program_->groups.empty())
-    for (const CollectiveTime& time : collective_times(*program_, result))
-      together_[time.opcode].steps[time.bytes / static_cast<double>(time.members)].push_back(time.seconds /
-                                                                                             ring_steps(time.opcode, time.members));
+  if (!program_->groups.empty()) observe_collectives(result);
   overhead_.push_back(std::max(0.0, result.seconds - 1e-9 * static_cast<double>(end - begin)));
+}
+
+void Profiler::observe_collectives(const StepResult& result) {
+  std::map<Opcode, Together> step;
+  for (const CollectiveTime& time : collective_times(*program_, result))
+    step[time.opcode].steps[time.bytes / static_cast<double>(time.members)].push_back(time.seconds / ring_steps(time.opcode, time.members));
+  for (const DeviceReport& report : result.devices)
+    for (const Span& span : report.spans)
+      if (const Opcode opcode = instruction(span).opcode; is_collective(opcode) && !span.waited)
+        step[opcode].starts.push_back(seconds_of(span));
+  for (const auto& [opcode, of_step] : step) {
+    Together& together = together_[opcode];
+    together.starts.push_back(mean_of(of_step.starts));
+    for (const auto& [bytes, seconds] : of_step.steps) together.steps[bytes].push_back(mean_of(seconds));
+  }
+  starts_.push_back(collective_starts(*program_, result));
+}
+
+void Profiler::observe_lateness() {
+  const std::vector<double> lateness = mean_lateness(starts_);
+  const auto collectives = checks::match_transfers(*program_).collectives;
+  for (std::size_t c = 0; c < lateness.size(); ++c) {
+    const std::vector<std::int32_t>& members = program_->groups[collectives[c].group];
+    const Opcode opcode = program_->devices[members[0]].instructions[collectives[c].instructions[0]].opcode;
+    together_[opcode].lateness.push_back(lateness[c] / ring_steps(opcode, members.size()));
+  }
 }
 
 void Profiler::observe_host(const Span& span) {
   const Instruction& i = instruction(span);
   if (span.waited) return;
   if (i.opcode == Opcode::input) inputs_[program_->data[i.port].name].push_back(seconds_of(span));
-  if (is_collective(i.opcode)) together_[i.opcode].starts.push_back(seconds_of(span));
   if (i.opcode == Opcode::recv) receives_.push_back(seconds_of(span));
   if (i.opcode == Opcode::send) sends_[slot_bytes(program_->devices[span.device].slots[i.slot])].push_back(seconds_of(span));
 }
@@ -204,12 +239,12 @@ std::map<Opcode, Link> Profiler::collectives() const {
   for (const auto& [opcode, together] : together_) {
     if (together.steps.empty()) continue;
     std::vector<MeasuredTime> times;
-    for (const auto& [bytes, seconds] : together.steps) times.push_back({bytes, sample_of(seconds).mean});
+    for (const auto& [bytes, seconds] : together.steps) times.push_back({bytes, sample_of(seconds).median});
     const Line line = fit(times);
     Link& link = out[opcode];
-    link.latency = line.fixed;
+    link.latency = line.fixed + mean_of(together.lateness);
     if (line.per_byte > 0) link.bandwidth = 1 / line.per_byte;
-    link.start_seconds = sample_of(together.starts).mean;
+    link.start_seconds = sample_of(together.starts).median;
   }
   return out;
 }

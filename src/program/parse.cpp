@@ -49,6 +49,7 @@ Port parse_port(Cursor& in, Names& names) {
   in.expect(":");
   port.type = tensor_type(in);
   port.split = in.accept("split");
+  if (in.accept("row")) port.row = integer_in(in, 0, std::numeric_limits<std::int64_t>::max());
   return port;
 }
 

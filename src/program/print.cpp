@@ -138,7 +138,9 @@ void put_instruction(Writer& out, const Program& program, const DeviceProgram& d
 }
 
 void put_port(Writer& out, std::string_view direction, const Port& port) {
-  out << direction << " " << shown_name(port.name) << ": " << port.type << (port.split ? " split\n" : "\n");
+  out << direction << " " << shown_name(port.name) << ": " << port.type << (port.split ? " split" : "");
+  if (port.row >= 0) out << " row " << port.row;
+  out << "\n";
 }
 
 void put_device(Writer& out, const Program& program, std::size_t number) {

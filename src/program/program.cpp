@@ -6,6 +6,11 @@
 #include "base/text.h"
 
 namespace penstock {
+
+std::string_view data_name(const Port& port) {
+  const std::string_view name = port.name;
+  return port.row < 0 ? name : name.substr(0, name.rfind('.'));
+}
 namespace {
 
 std::int64_t aligned(std::int64_t bytes) {

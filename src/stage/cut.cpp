@@ -231,10 +231,10 @@ ValueId base_of(const Body& body, const TaskPlans& plans, ValueId value) {
 }
 
 // Ops that each task does anew that reads what they make. A view that another task reads is taken again there from the storage it views,
-// where that moves no more bytes than the views themselves: the base crosses once and nothing is copied together.
+// where that moves no more bytes to its stage than the views themselves: the base crosses once and nothing is copied together.
 IdVector<OpId, bool> retaken_ops(const Body& body, const TaskPlans& plans, const MadeOf& made, bool gathered) {
   IdVector<OpId, bool> retaken(body.graph.ops.size());
-  std::unordered_map<ValueId, std::vector<ValueId>> views_of_base;
+  std::map<std::pair<ValueId, StageId>, std::vector<ValueId>> views_of_base;  // by the stage that reads them
   for (const OpId i : body.graph.ops.ids()) {
     const StageTaskId task = plans.of_op[i];
     if (!task) continue;
@@ -242,17 +242,19 @@ IdVector<OpId, bool> retaken_ops(const Body& body, const TaskPlans& plans, const
     for (ValueId operand : body.graph.ops[i].operands) {
       const Op* op = body.op_of(operand);
       if (!op || !is_view(*op) || is_constant(*op) || plans.of(body, operand) == task) continue;
-      std::vector<ValueId>& views = views_of_base[base_of(body, plans, operand)];
+      std::vector<ValueId>& views = views_of_base[{base_of(body, plans, operand), plans.tasks[task].stage}];
       if (std::ranges::find(views, operand) == views.end()) views.push_back(operand);
     }
   }
-  for (const auto& [base, views] : views_of_base) {
+  std::set<ValueId> cheaper;  // views than what they view
+  for (const auto& [key, views] : views_of_base) {
     std::int64_t bytes = 0;
     for (ValueId view : views) bytes += body.graph.type(view).bytes();
-    if (body.op_of(base) && body.graph.type(base).bytes() > bytes) continue;
-    for (ValueId view : views)
-      for (ValueId v = view; v != base; v = body.op_of(v)->operands[0]) retaken[body.producer[v]] = true;
+    if (body.op_of(key.first) && body.graph.type(key.first).bytes() > bytes) cheaper.insert(views.begin(), views.end());
   }
+  for (const auto& [key, views] : views_of_base)
+    for (ValueId view : views)
+      for (ValueId v = view; v != key.first && !cheaper.contains(view); v = body.op_of(v)->operands[0]) retaken[body.producer[v]] = true;
   // A collective is a task of nothing else.
   for (const Op& op : body.graph.ops)
     if (is_collective(op)) {
@@ -584,10 +586,13 @@ void describe_shape(StageDag& dag) {
 
 }  // namespace
 
-std::vector<StageTaskId> StageDag::tasks_of(StageId stage, Kind kind, bool light) const {
+std::vector<StageTaskId> StageDag::tasks_of(StageId stage, Kind kind, bool light, std::int32_t shape_class) const {
   std::vector<StageTaskId> out;
+  const auto is_one = [&](const StageTask& task) {
+    return task.stage == stage && task.kind == kind && task.light == light && task.shape_class == shape_class;
+  };
   for (const StageTaskId t : tasks.ids())
-    if (tasks[t].stage == stage && tasks[t].kind == kind && tasks[t].light == light) out.push_back(t);
+    if (is_one(tasks[t])) out.push_back(t);
   std::ranges::sort(out, {}, [&](StageTaskId t) { return tasks[t].part; });
   return out;
 }

@@ -19,8 +19,8 @@ struct StagedStep {
   Graph step;
   IdVector<StageId, std::string> stages;
   // Where the step is what a member of axes does, by result of the loop: a bit for each axis along which members have parts of different
-  // sizes or, where there are several axes, parts at all. Results of different bits are in accumulators of their own, so that what members
-  // have alike lies at the same place on all.
+  // sizes or, where there are several axes, parts at all; and one for gradients of casts, where parameters are gathered. Results of
+  // different bits are in accumulators of their own, so that what members have alike lies at the same place on all.
   std::vector<std::uint32_t> apart = {};
 };
 StagedStep assign_stages(const Graph& step);
@@ -40,6 +40,7 @@ struct StageTask {
   bool light = false;            // an F that leaves to R what only the stage's own backward reads
   std::int32_t part = 0;         // collectives part what a stage does of a kind into several tasks, which run in this order
   bool collective = false;       // it is one collective, of one tensor
+  std::int32_t shape_class = 0;  // of the micro-batches that it works on (lower/classes.h)
 };
 
 // Values that have one producer and the same readers.
@@ -68,7 +69,7 @@ struct StageDag {
 
   // In the order in which they run; none where the stage has no such task (no backward; an empty I; nothing to recompute). F: the whole
   // one, unless `light`.
-  std::vector<StageTaskId> tasks_of(StageId stage, Kind kind, bool light = false) const;
+  std::vector<StageTaskId> tasks_of(StageId stage, Kind kind, bool light = false, std::int32_t shape_class = 0) const;
   // The first of them, or none.
   StageTaskId task(StageId stage, Kind kind, bool light = false) const;
 };

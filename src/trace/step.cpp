@@ -19,6 +19,11 @@ void set_port(Model::Batch& batch, const std::string& name, Tensor tensor) {
   batch.ports.set(name, tensor);
 }
 
+struct BatchTensors {
+  Model::Batch batch;
+  Tensor count = {};  // none: the model counts
+};
+
 // The traced inputs of a step, taken one after the other in the order in which they were declared.
 class Reader {
  public:
@@ -29,12 +34,14 @@ class Reader {
     for (const ParameterSpec& spec : specs) taken.set(spec.name, take());
     return taken;
   }
-  Model::Batch take_batch(const std::vector<DataPort>& ports) {
-    Model::Batch batch;
+  BatchTensors take_batch(const std::vector<DataPort>& ports, BatchCount count) {
+    BatchTensors out;
+    Model::Batch& batch = out.batch;
     for (const DataPort& port : ports) set_port(batch, port.name, take());
     batch.rows = take();
     batch.seed = take();
-    return batch;
+    if (count == BatchCount::port) out.count = take();
+    return out;
   }
 
  private:
@@ -77,7 +84,7 @@ void add_state(Inputs& inputs, const std::vector<ParameterSpec>& specs, const st
   for (const ParameterSpec& spec : specs) inputs.emplace_back(prefix + spec.name, spec.type);
 }
 
-void add_batch(Inputs& inputs, const std::vector<DataPort>& ports, int batch) {
+void add_batch(Inputs& inputs, const std::vector<DataPort>& ports, int batch, BatchCount count = BatchCount::of_model) {
   for (const DataPort& port : ports) {
     TensorType type = port.type;
     type.shape.insert(type.shape.begin(), batch);
@@ -85,6 +92,7 @@ void add_batch(Inputs& inputs, const std::vector<DataPort>& ports, int batch) {
   }
   inputs.emplace_back("rows", TensorType{DType::i64, {batch}});
   inputs.emplace_back("seed", TensorType{DType::i64, {}});
+  if (count == BatchCount::port) inputs.emplace_back("count", TensorType{DType::i64, {}});
 }
 
 // Throws Error where a name is declared twice. Parameters are declared once each, so the second one is a data port.
@@ -116,8 +124,9 @@ struct Sums {
   Parameters gradients;
 };
 
-Sums loss_and_gradients(const Model& model, const Parameters& parameters, const Model::Batch& batch, int microbatches) {
-  const Tensor count = model.count(batch);
+Sums loss_and_gradients(const Model& model, const Parameters& parameters, const BatchTensors& data, int microbatches) {
+  const Model::Batch& batch = data.batch;
+  const Tensor count = data.count ? data.count : model.count(batch);
   const std::vector<Tensor> results = accumulate(tensors_of(batch), microbatches, [&](const auto& parts) {
     const ValueAndGradient sums = value_and_grad(parameters, [&](const Parameters& p) { return model.loss(p, part_of(batch, parts)); });
     std::vector<Tensor> out = {sums.value};
@@ -228,7 +237,7 @@ Graph reading_step(const std::string& name, const std::vector<ParameterSpec>& sp
 
 }  // namespace
 
-Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& options) {
+Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& options, BatchCount count) {
   const std::vector<ParameterSpec> specs = parameters_of(model);
   const bool second = has_second_moment(options);
   Inputs inputs;
@@ -238,14 +247,14 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
   inputs.emplace_back("step", TensorType{DType::i64, {}});
   const int state_size = static_cast<int>(inputs.size());
   const std::vector<DataPort> ports = model.data(context);
-  add_batch(inputs, ports, batch);
+  add_batch(inputs, ports, batch, count);
   check_names(inputs);
 
   Graph graph = trace("training_step", inputs, [&](const std::vector<Tensor>& tensors) {
     Reader reader(tensors);
     const State state = take_state(reader, specs, second);
-    Model::Batch data = reader.take_batch(ports);
-    data.step = state.step;
+    BatchTensors data = reader.take_batch(ports, count);
+    data.batch.step = state.step;
     const Sums sums = loss_and_gradients(model, state.parameters, data, microbatches);
     const Tensor norm = global_norm(sums.gradients) / sums.count;
     // The mean and the clipping are one factor, so that they take one pass over the gradients.
@@ -266,16 +275,16 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
   return graph;
 }
 
-Graph gradient_step(const Model& model, int batch, int context, int microbatches) {
+Graph gradient_step(const Model& model, int batch, int context, int microbatches, BatchCount count) {
   const std::vector<ParameterSpec> specs = parameters_of(model);
   const std::vector<DataPort> ports = model.data(context);
   Inputs data;
-  add_batch(data, ports, batch);
+  add_batch(data, ports, batch, count);
   std::vector<std::string> outputs = {"loss"};
   for (const ParameterSpec& spec : specs) outputs.push_back("gradient:" + spec.name);
   return reading_step("gradient_step", specs, data, outputs, [&](const Parameters& parameters, Reader& reader) {
-    Model::Batch whole = reader.take_batch(ports);
-    whole.step = full_like(whole.seed, 0);
+    BatchTensors whole = reader.take_batch(ports, count);
+    whole.batch.step = full_like(whole.batch.seed, 0);
     const Sums sums = loss_and_gradients(model, parameters, whole, microbatches);
     std::vector<Tensor> out = {sums.loss / sums.count};
     for (const auto& entry : sums.gradients.entries()) out.push_back(entry.second / sums.count);
@@ -290,7 +299,7 @@ Graph evaluation_step(const Model& model, int batch, int context, int microbatch
   add_batch(data, ports, batch);
   return reading_step(
       "evaluation_step", parameters_of(model), data, {"loss_sum", "count"}, [&](const Parameters& parameters, Reader& reader) -> Tensors {
-        Model::Batch whole = reader.take_batch(ports);
+        Model::Batch whole = reader.take_batch(ports, BatchCount::of_model).batch;
         whole.training = false;
         const auto body = [&](const Tensors& parts) -> Tensors { return {model.loss(captured(parameters), part_of(whole, parts))}; };
         const Tensor count = model.count(whole);

@@ -54,6 +54,7 @@ std::string constrained_in(const Op& op) {
 std::optional<Layout> constraint(const Deciding& d, const Op& op) {
   if (op.name != "constrain") return std::nullopt;
   const Shape& shape = d.graph.type(op.operands[0]).shape;
+  if (is_link(op)) return link_layout(op, shape, d.wishes.members);
   const std::vector<std::string> names = split(attribute<std::string>(op, "dims"), ',');
   if (names.size() != shape.size())
     throw Error(concat("constrain names ", names.size(), " dims of ", d.graph.type(op.operands[0]).text()), {constrained_in(op)},
@@ -129,24 +130,12 @@ LayoutRow equal_row(const Op& op, const Layout& layout) {
   return {std::vector<Layout>(op.operands.size(), layout), std::vector<Layout>(op.results.size(), layout)};
 }
 
-// A sum of scalars that are terms and of others that are whole: the first member adds these.
-std::optional<LayoutRow> scalar_sum(const Deciding& d, const Op& op) {
-  if (op.name != "add_n" || !d.graph.type(op.results[0]).shape.empty()) return std::nullopt;
-  LayoutRow row = equal_row(op, kTerm);
-  for (std::size_t i = 0; i < op.operands.size(); ++i) row.operands[i] = d.out.values[op.operands[i]];
-  const bool has_term = std::ranges::any_of(row.operands, &Layout::is_term);
-  return has_term ? std::optional(row) : std::nullopt;
-}
-
-// Whether all members take part in all of the row's conversions: what the first one alone reads has to lie as it is read.
-bool converts_alike(const Deciding& d, const LayoutSite& site, const LayoutRow& row) {
-  if (std::ranges::none_of(row.results, &Layout::is_term)) return true;
-  const std::vector<ValueId> read = local_op(site, row, 1).operands;
-  for (std::size_t i = 0; i < site.operands.size(); ++i) {
-    const ValueId v = site.op.operands[i];
-    if (std::ranges::find(read, v) == read.end() && !d.open[v] && d.out.values[v] != row.operands[i]) return false;
-  }
-  return true;
+// How the operands lie; what is open lies as the row reads it.
+std::vector<Layout> as_it_comes(const Deciding& d, const Op& op, const LayoutRow& row) {
+  std::vector<Layout> from;
+  for (std::size_t i = 0; i < op.operands.size(); ++i)
+    from.push_back(d.open[op.operands[i]] ? row.operands[i] : d.out.values[op.operands[i]]);
+  return from;
 }
 
 // The row in which an operand stays split as it is; where there is none, those in which it is split along another dim instead, as is then a
@@ -174,7 +163,7 @@ std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
     const std::vector<TensorType> operands = d.types(op.operands), results = d.types(op.results);
     const LayoutSite site{op, operands, results, d.wishes.members};
     const auto add_if_alike = [&](std::optional<LayoutRow> row) {
-      if (row && converts_alike(d, site, *row)) add(std::move(row));
+      if (row && converts_alike(site, *row, as_it_comes(d, op, *row))) add(std::move(row));
     };
     if (const auto q = queries_of(op); q && d.wishes.attention_in_parts) add(row_in_parts(site, d.out.values[op.operands[*q]]));
     const std::optional<Layout> hint = d.hints[op.results[0]];
@@ -185,9 +174,7 @@ std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
       if (hint && hint->is_split() && operands[i].shape == results[0].shape) add_if_alike(layout_row(site, i, *hint));
     }
     if (hint && hint->is_split()) add_if_alike(layout_row_of_result(site, 0, *hint));
-    const auto is_term = [&](ValueId v) { return d.out.values[v].is_term(); };
-    if (is_linear(op) && std::ranges::all_of(op.operands, is_term)) add(equal_row(op, kTerm));
-    add(scalar_sum(d, op));
+    add(row_of_terms(site, as_it_comes(d, op, equal_row(op, kWhole))));
   }
   add(equal_row(op, kWhole));
   return rows;
@@ -307,10 +294,12 @@ double conversion_bytes(const Layout& from, const Layout& to, double bytes, std:
   if (to.is_term() || from.is_flat()) return kNever;
   if (from.is_whole()) return bytes * 1e-9;  // a slice: nothing is sent, but something is copied
   if (to.is_whole()) return (from.is_term() ? 2 : 1) * bytes * (t - 1) / t;
-  return from.is_term() ? bytes * (t - 1) / t : bytes * (t - 1) / (t * t);
+  const bool exchanged = from.is_split() && from.dim != to.dim;  // else it is gathered first
+  return bytes * (t - 1) / (exchanged ? t * t : t);
 }
 
 std::vector<GraphLayouts> decide_layouts(const std::vector<const Graph*>& steps, const std::vector<AxisWishes>& wishes) {
+  if (const auto& told = wishes[0].told; told && steps.size() == 1 && told->step == structural_hash(*steps[0])) return {told->layouts};
   DecidingAll all;
   for (std::size_t m = 0; m < steps.size(); ++m) {
     const Graph& step = *steps[m];

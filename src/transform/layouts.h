@@ -6,6 +6,8 @@
 // split an all_to_all, whole -> split a slice. The step is differentiated already, so no collective needs a gradient.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
@@ -18,6 +20,11 @@
 
 namespace penstock {
 
+// What goes by this name is no dim of a model: where it lies along the axis, what a stage gives others is split on the way (with_links).
+inline constexpr const char* kLinks = "links";
+
+struct ToldLayouts;
+
 // What is asked for along one axis.
 struct AxisWishes {
   std::string axis;
@@ -28,10 +35,14 @@ struct AxisWishes {
   // Attention over split sequences is computed in parts (transform/attention_in_parts.h): what is constrained is split mirrored, where it
   // can be.
   bool attention_in_parts = false;
+  std::shared_ptr<const ToldLayouts> told = {};  // of the step that they are of: instead of all the above
 
   const std::set<std::string>& dims_in(const std::string& stage) const {
     const auto own = stage_dims.find(stage);
     return own == stage_dims.end() ? dims : own->second;
+  }
+  bool has_links() const {
+    return dims.contains(kLinks) || std::ranges::any_of(stage_dims, [](const auto& own) { return own.second.contains(kLinks); });
   }
 };
 
@@ -41,6 +52,12 @@ struct GraphLayouts {
   IdVector<OpId, LayoutRow> rows;    // what each op reads and makes
   std::vector<Layout> outputs;       // as the graph gives them away
   std::shared_ptr<GraphLayouts> body;
+};
+
+// All that is to be decided of a step, found some other way (lower/choose_rows.h).
+struct ToldLayouts {
+  std::uint64_t step = 0;  // its structural_hash
+  GraphLayouts layouts;
 };
 
 // Layouts of a step whose ops have their stages. Throws Error where a constraint does not fit its tensor.
@@ -59,6 +76,14 @@ bool has_split_loss(const Graph& step, const GraphLayouts& layouts);
 // The step with such a cross_entropy as cross_entropy_parts, a part for each member, and cross_entropy_join. The layouts are those of
 // `step` or of a step that differs from it in sizes only; those of the new step are to be decided.
 Graph losses_in_parts(const Graph& step, const GraphLayouts& layouts, std::int64_t members);
+
+// The steps of all members of the axes before, in which each value that a stage reads of another and that is no split along this axis has
+// two links: ops by which it is split where it is made, if kLinks lies along the axis there, and whole again where it is read (`layouts`:
+// of the first step; those of the new steps are to be decided). So what goes over a link between stages is each member's part. A value
+// that cannot be split has none.
+std::vector<Graph> with_links(const std::vector<const Graph*>& steps, const GraphLayouts& layouts, const AxisWishes& wishes);
+bool is_link(const Op& op);
+Layout link_layout(const Op& link, const Shape& shape, std::int64_t members);
 
 // The values of a step in the step of one member, by their numbers in the first.
 struct LocalValues {

@@ -77,26 +77,31 @@ std::vector<Asking> askings_of(const Graph& graph, const GraphLayouts& layouts) 
 
 }  // namespace
 
+LayoutConversion asked_conversion(const Graph& graph, const IdVector<ValueId, OpId>& producers, const GraphLayouts& layouts,
+                                  std::int64_t members, const Asked& asked, OpId reader) {
+  const Op nobody;
+  const OpId made = producers[asked.value];
+  const Op& asks = reader ? graph.ops[reader] : made ? graph.ops[made] : nobody;
+  // The marks are those of a view first, then of what it views.
+  const Op& of_view = marks_of_conversion(graph, made, layouts.values[asked.value], asks);
+  const auto [v, to] = converted_for(graph, producers, layouts, members, asked);
+  const Layout& from = layouts.values[v];
+  const Op& marks = marks_of_conversion(graph, producers[v], from, of_view);
+  const double bytes = from.is_whole() ? 0 : conversion_bytes(from, to, static_cast<double>(graph.type(v).bytes()), members);
+  return {v, from, to, reader, 1, marks.phase, marks.stage, bytes};
+}
+
 std::vector<LayoutConversion> conversions_in(const Graph& graph, const GraphLayouts& layouts, std::int64_t members) {
   std::vector<LayoutConversion> out;
   std::map<Conversion, std::size_t> found;
   const IdVector<ValueId, OpId> producer = producers(graph);
-  const Op nobody;
   for (const auto& [asked, reader] : askings_of(graph, layouts)) {
-    const OpId made = producer[asked.value];
-    const Op& asks = reader ? graph.ops[reader] : made ? graph.ops[made] : nobody;
-    // The marks are those of a view first, then of what it views.
-    const Op& of_view = marks_of_conversion(graph, made, layouts.values[asked.value], asks);
-    const auto [v, to] = converted_for(graph, producer, layouts, members, asked);
-    const Layout& from = layouts.values[v];
-    const Op& marks = marks_of_conversion(graph, producer[v], from, of_view);
-    const auto [at, added] = found.try_emplace(conversion_for(v, to, marks.phase, marks.stage), out.size());
-    if (!added) {
+    LayoutConversion c = asked_conversion(graph, producer, layouts, members, asked, reader);
+    const auto [at, added] = found.try_emplace(conversion_for(c.value, c.to, c.phase, c.stage), out.size());
+    if (added)
+      out.push_back(std::move(c));
+    else
       ++out[at->second].readers;
-      continue;
-    }
-    const double bytes = from.is_whole() ? 0 : conversion_bytes(from, to, static_cast<double>(graph.type(v).bytes()), members);
-    out.push_back({v, from, to, reader, 1, marks.phase, marks.stage, bytes});
   }
   return out;
 }
@@ -110,6 +115,7 @@ std::string_view conversion_name(const Layout& from, const Layout& to) {
 std::string reader_text(const Graph& graph, const LayoutConversion& c) {
   if (!c.reader) return "what the step gives";
   const Op& op = graph.ops[c.reader];
+  if (is_link(op)) return c.to.is_whole() ? "what another stage gives" : "what other stages read";
   return concat(op.name, op.origin.empty() ? "" : " of " + op.origin, op.phase == Phase::backward ? " (backward)" : "");
 }
 

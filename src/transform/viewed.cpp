@@ -17,10 +17,14 @@ Layout transposed(const Op& op, std::size_t dims, Layout split) {
 
 }  // namespace
 
+bool is_seen_through(const Op& op) {
+  return op.name == "reshape" || op.name == "transpose";
+}
+
 std::optional<Asked> viewed(const Graph& graph, OpId made, const GraphLayouts& layouts, std::int64_t members, const Asked& asked) {
   if (!made || layouts.values[asked.value].is_whole()) return std::nullopt;
   const Op& view = graph.ops[made];
-  if (view.name != "reshape" && view.name != "transpose") return std::nullopt;
+  if (!is_seen_through(view)) return std::nullopt;
   const ValueId base = view.operands[0];
   if (layouts.rows[made].operands[0] != layouts.values[base]) return std::nullopt;
   if (!asked.layout.is_split()) return Asked{base, asked.layout};

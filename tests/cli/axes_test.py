@@ -18,9 +18,16 @@ class Axes(ProgramTest):
         for found, loss in zip(self.losses(out), expected, strict=True):
             self.assertAlmostEqual(found, loss, delta=1e-9 * abs(loss), msg=out)
 
+    def test_what_is_made_of_shared_parameters_alone(self):
+        """A bias that is looked up in a table which members share needs them all: it is made in the loop."""
+        for mesh in ("pipe=1,tensor=2", "pipe=2,tensor=2"):
+            result = run("check", "--set", "name=t5", "--dtype", "f64", "--mesh", mesh, "--set", "layout.buckets=tensor", "--set", "layout.heads=")
+            self.assertEqual(result.code, 0, result.err)
+
     def test_check_over_gloo(self):
         cases = [("pipe=2,tensor=2", "--schedule", name) for name in ("1f1b", "zb-h1")]
         cases += [("pipe=2,tensor=2", "--schedule", "1f1b", "--set", "layout.sequence=tensor", "--set", "dropout=0.1")]
+        cases += [("pipe=2,tensor=2", "--schedule", "1f1b", "--set", "layout.links=tensor")]
         cases += [("pipe=2,context=2", "--schedule", "1f1b", "--set", f"attention={way}") for way in ("heads", "parts")]
         for mesh, *more in cases:
             arguments = ["check", *SMALL, *MODEL, "--backend", "gloo", "--mesh", mesh, "--json", *more]
@@ -45,6 +52,38 @@ class Axes(ProgramTest):
         self.assert_fails(run("check", *SMALL, *MODEL, "--mesh", "pipe=2,tensor=2", "--set", "layout.11.vocab="),
                           'layout.11: there is no stage "11"', 'did you mean "1"?')  # fmt: skip
 
+    def test_chosen_layouts(self):
+        """Gradients are those of the sequential step; and what a choice says is what the layouts then send."""
+        chosen = ["--set", "layout.choose=tensor"]
+        for mesh in ("pipe=2,tensor=2", MESH, "pipe=1,context=2,tensor=2"):
+            result = run("check", *SMALL, *MODEL, "--mesh", mesh, "--json", *chosen)
+            self.assertEqual(result.code, 0, f"{mesh}: {result.err}")
+            self.assertTrue(result.json()["equal"], mesh)
+        explained = run("compile", *SMALL, *MODEL, "--mesh", "pipe=2,tensor=2", "--explain", "--json", *chosen).json()
+        axis, choice = explained["axes"][0], explained["chosen"][0]
+        self.assertEqual(choice["step_bytes"], 4 * axis["microbatch_bytes"] + axis["once"]["bytes"])
+        self.assertEqual((choice["axis"], choice["by_op"], choice["least"]), ("tensor", False, False))
+        text = run("compile", *SMALL, *MODEL, "--mesh", "pipe=2,tensor=2", "--explain", *chosen).out
+        self.assertRegex(text, r"chosen along tensor: heads, .*; each sends .* in a step, the best found of \d+\n")
+
+    def test_layouts_chosen_op_by_op(self):
+        """Of small steps: a loss that is proven least, and a training whose every op has a row of its own, on as many members as you like."""
+        sizes = ["--set", "batch=8", "--microbatches", 2, "--dtype", "f64", "--schedule", "sequential", "--set", "validation_every=0"]
+        least = ["--set", "name=candle-uno", "--set", "branches=1", "--set", "layers=1", "--set", "width=8", *sizes]
+        explained = run("compile", *least, "--mesh", "pipe=1,tensor=2", "--explain", "--set", "layout.choose=tensor")
+        self.assertIn("; each sends 72 B in a step, proven least\n", explained.out, explained.err)
+        model = ["--set", "name=mlp", "--set", "layers=1", "--set", "width=8", *sizes]
+        train = ["train", *model, "--set", "steps=5"]
+        alone = run(*train, "--mesh", "pipe=1", "--out", self.folder / "alone-mlp")
+        self.assertEqual(alone.code, 0, alone.err)
+        for members in (2, 3):
+            split = ["--mesh", f"pipe=1,tensor={members}", "--set", "layout.choose=tensor"]
+            choice = run("compile", *model, *split, "--explain", "--json").json()["chosen"][0]
+            self.assertEqual((choice["by_op"], choice["split"]), (True, []))
+            trained = run(*train, *split, "--out", self.folder / f"mlp-{members}")
+            self.assertEqual(trained.code, 0, trained.err)
+            self.assert_losses(f"mlp-{members}", self.losses("alone-mlp"))
+
     def test_checkpoints_move_between_meshes(self):
         sizes = [*MODEL, "--batch", 16, "--microbatches", 2]
         self.train("whole", 6, *sizes, "--set", "checkpoint_every=3", "--mesh", MESH)
@@ -52,7 +91,7 @@ class Axes(ProgramTest):
         self.train("alone", 6, *sizes, "--set", "checkpoint_every=3", "--mesh", "pipe=1", "--schedule", "sequential")
         self.assert_losses("alone", expected)
         meshes = [["pipe=2,tensor=1"], ["pipe=2,tensor=4"], ["pipe=4,tensor=2"], ["pipe=2,data=2,tensor=2", "--set", "zero=3"],
-                  ["pipe=1,tensor=3"], ["pipe=2,tensor=2", "--set", "layout.sequence=tensor"]]
+                  ["pipe=1,tensor=3"], ["pipe=2,tensor=2", "--set", "layout.choose=tensor"], ["pipe=2,tensor=2", "--set", "layout.sequence=tensor"]]
         for number, (mesh, *more) in enumerate(meshes):
             out = f"resumed-{number}"
             resumed = run("train", "--resume", self.folder / "whole" / "checkpoint-3", "--out", self.folder / out, "--mesh", mesh, *more)

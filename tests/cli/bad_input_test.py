@@ -50,6 +50,7 @@ class BadInput(ProgramTest):
         self.fails(["--set", "layout.batch=tensor"], 'layout.batch = "tensor": the batch is split over data', "--mesh data=N")
         self.fails(["--mesh", "expert=2"], "pipeline.expert = 2: nothing is split over axis expert", "--set layout.NAME=expert")
         self.fails(["--mesh", "tensor=4"], 'pipeline.tensor = 4: "heads" has 2 in h.0.attn.c_attn.weight', "--set layout.heads=")
+        self.fails(["--mesh", "tensor=2", "--set", "layout.choose=context"], 'layout.choose = "context": the mesh has no axis context')
         self.fails(["--mesh", "tensor=2,tensor=2"], "names the axis tensor twice")
         self.fails(["--set", 'axes=["tensor", "tensor"]'], 'pipeline.axes names "tensor" twice')
 

@@ -237,8 +237,8 @@ class Page(ProgramTest):
         before = self.colour_at(*self.inside("F2"))
         self.browser.evaluate("document.getElementById('stage').focus()")
         self.browser.press("1")  # chooses the entry that begins so, and moves nothing
-        self.assertEqual(self.browser.evaluate("[location.hash, chosen.stage, view.from, view.to === lastTime]"), ["#stage=1", 1, 0, True])
         self.browser.settle()
+        self.assertEqual(self.browser.evaluate("[location.hash, chosen.stage, view.from, view.to === lastTime]"), ["#stage=1", 1, 0, True])
         other = self.browser.evaluate("bytesOf(colours.other)")
         self.assertEqual(self.colour_at(*self.inside("F2")), other)
         self.assertEqual(self.colour_at(*self.inside("F2", device=1)), before)

@@ -113,6 +113,9 @@ class Search(ProgramTest):
         out = run("schedule", "search", *flags, "--chunks", 2, "--candidates", 1, "--seconds", 1).out
         self.assertRegex(out, r"predicted +measured +rounds\n")
         self.assertIn("the fastest, as predicted:", out)
+        split = run("schedule", "search", *flags, "--chunks", 1, "--candidates", 1, "--seconds", 1, "--mesh", "pipe=2,tensor=2", "--json")
+        self.assertEqual(split.code, 0, split.err)
+        self.assertTrue(all("measured" in racer for racer in split.json()["race"]), split.out)
 
     def test_race_leaves_out_what_cannot_be(self):
         config, costs = self.costs(1)
@@ -133,7 +136,9 @@ class Search(ProgramTest):
         self.assertEqual(made.code, 0, made.err)
         other.write_text(config.read_text() + f'plan = "{plan}"\n')
         self.assert_fails(run(*flags, "--microbatches", 4, "--measure", other), "has the stages of a plan, the search those of the model")
-        self.assertEqual(run(*flags, "--rounds", 2).code, 2)
+        self.assert_fails(run(*flags, "--microbatches", 4, *race, "--mesh", "pipe=3"), "pipeline.actors = 3, the search --actors 2")
+        for needs_measure in ("--rounds", 2), ("--mesh", "pipe=2"):
+            self.assertEqual(run(*flags, *needs_measure).code, 2)
 
     def test_race_of_too_many_stages(self):
         config, costs = self.costs(1, 2)

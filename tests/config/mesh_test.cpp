@@ -8,6 +8,7 @@
 #include "config/config_text.h"
 #include "models/support.h"
 #include "support/errors.h"
+#include "support/exchange_model.h"
 
 namespace penstock {
 namespace {
@@ -67,10 +68,10 @@ TEST(Mesh, IsKeptWithTheConfiguration) {
   const Config config = parse("[layout]\nembed = \"expert\"\n\"odd\\nname\" = \"\"\nvocab = \"\"\n", {}, "tensor=2,context=2");
   const std::string text = print(config);
   EXPECT_NE(text.find("tensor = 2\naxes = [\"expert\", \"tensor\", \"context\"]\n"), std::string::npos) << text;
-  EXPECT_NE(
-      text.find("\n[layout]\nembed = \"expert\"\nexperts = \"expert\"\nheads = \"tensor\"\nmlp = \"tensor\"\n\"odd\\u000Aname\" = \"\"\n"
-                "sequence = \"context\"\nvocab = \"\"\n\n[run]\n"),
-      std::string::npos)
+  EXPECT_NE(text.find("\n[layout]\nchoose = []\nembed = \"expert\"\nexperts = \"expert\"\nheads = \"tensor\"\nmlp = "
+                      "\"tensor\"\n\"odd\\u000Aname\" = \"\"\n"
+                      "sequence = \"context\"\nvocab = \"\"\n\n[run]\n"),
+            std::string::npos)
       << text;
   const Config again = parse_config(explained(config, builtin_models()), "stored", {}, builtin_models());
   EXPECT_EQ(print(again), text);
@@ -97,6 +98,59 @@ TEST(Mesh, AStageMayHaveALayoutOfItsOwn) {
   EXPECT_EQ(print(parse("[layout.\"a b\"]\nvocab = \"\"\n")).find("[layout.\"a b\"]") == std::string::npos, false);
   // An axis may be for one stage alone.
   EXPECT_EQ(stages(parse("", {"layout.1.embed=expert"}, "pipe=2,expert=2")), "1 {embed}");
+}
+
+// What is chosen has a name of its own, and no dim lies along the axis by the usual ones.
+TEST(Mesh, ChoosesWhatIsSplit) {
+  const Config config = parse("", {"layout.choose=tensor"}, "pipe=2,context=2,tensor=2");
+  EXPECT_EQ(axes(config), "context 2 {sequence} tensor 2 {chosen along tensor}");
+  const std::string text = print(config);
+  EXPECT_NE(
+      text.find(
+          "\n[layout]\nchoose = [\"tensor\"]\nexperts = \"expert\"\nheads = \"\"\nmlp = \"\"\nsequence = \"context\"\nvocab = \"\"\n"),
+      std::string::npos)
+      << text;
+  const Config again = parse_config(explained(config, builtin_models()), "stored", {}, builtin_models());
+  EXPECT_EQ(print(again), text);
+  EXPECT_EQ(axes(again), axes(config));
+  // The names of the other axis stay there.
+  const Prepared prepared = prepare(config, builtin_models());
+  for (const LayoutClass& found : prepared.choices.at(0).choice.classes) EXPECT_NE(found.name, "sequence");
+  // Two axes to choose for.
+  EXPECT_EQ(axes(parse("", {"name=mlp", "layout.choose=[\"context\", \"tensor\"]"}, "context=2,tensor=2")),
+            "context 2 {chosen along context} tensor 2 {chosen along tensor}");
+}
+
+TEST(Mesh, BadChoices) {
+  EXPECT_EQ(failure("tensor=2", {"layout.choose=context"}),
+            "layout.choose = \"context\": the mesh has no axis context\n  hint: --mesh context=2, or --set layout.choose=[]");
+  EXPECT_EQ(failure("tensor=2", {"layout.choose=pipe"}),
+            "--set layout.choose: unknown axis \"pipe\"\n  hint: known: expert, context, tensor");
+  EXPECT_EQ(failure("tensor=2", {"layout.choose=tensor", "layout.embed=tensor"}),
+            "layout.embed = \"tensor\" and layout.choose = \"tensor\"\n"
+            "  along an axis dims are split that the layout names, or those that Penstock finds\n"
+            "  hint: leave out layout.embed, or --set layout.embed=");
+  EXPECT_EQ(failure("tensor=2", {"layout.choose=tensor", "layout.mlp=tensor"}).substr(0, 57),
+            "layout.mlp = \"tensor\" and layout.choose = \"tensor\"\n  alon");
+  EXPECT_EQ(failure("tensor=2", {"layout.choose=tensor", "layout.0.mlp=tensor"}),
+            "layout.0.mlp = \"tensor\" and layout.choose = \"tensor\"\n"
+            "  along an axis dims are split that the layout names, or those that Penstock finds\n"
+            "  hint: leave out layout.0.mlp, or --set layout.0.mlp=");
+  EXPECT_EQ(failure("tensor=512", {"layout.choose=tensor", "name=mlp"}),
+            "layout.choose = \"tensor\": no parameter can be split over 512 members\n"
+            "  a dim can be split that has as many units as there are members and lies along no other axis\n  hint: use a smaller tensor");
+  // Without names for its dims a model is split along one axis.
+  EXPECT_EQ(failure("context=2,tensor=2", {"name=resnet", "layout.choose=[\"context\", \"tensor\"]"}),
+            "layout.choose = \"context\": no parameter can be split over 2 members\n"
+            "  a dim can be split that has as many units as there are members and lies along no other axis\n  hint: use a smaller context");
+  const auto own = [] {
+    std::vector<Override> overrides = parse_mesh("tensor=2");
+    for (const char* setting : {"name=exchange", "layout.choose=tensor"}) overrides.push_back(parse_override(setting));
+    prepare(load_config("", overrides, test::exchange_models()), test::exchange_models());
+  };
+  EXPECT_EQ(message_of(own),
+            "layout.choose = \"tensor\": the model has collectives of its own along tensor\n"
+            "  along their axis nothing else is split\n  hint: --set layout.choose=[]");
 }
 
 TEST(Mesh, BadLayoutsOfAStage) {

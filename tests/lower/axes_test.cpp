@@ -114,6 +114,35 @@ TEST(Axes, SequencesAreGatheredAndScattered) {
   }
 }
 
+// Elements of activations that a device of the first actor and one of the second send.
+std::int64_t elements_sent(const Program& program, std::int64_t members) {
+  std::int64_t elements = 0;
+  for (const std::int64_t device : {std::int64_t{0}, members}) {
+    const DeviceProgram& d = program.devices[static_cast<std::size_t>(device)];
+    for (const Instruction& i : d.instructions)
+      if (i.opcode == Opcode::send)
+        for (const TensorType& part : d.slots[i.slot.index()].parts) elements += part.shape.size() == 3 ? part.elements() : 0;
+  }
+  return elements;
+}
+
+// What each member would send of the same values, all of them send together. What is split anyway, as sequences are, stays as it is.
+TEST(Axes, LinksCarryAPartForEachMember) {
+  for (const int members : {2, 4})
+    for (const Sizes& s : {Sizes{.sequences = 4}, Sizes{.length = 4, .sequences = 1}, Sizes{.length = 5, .sequences = 3}}) {
+      SCOPED_TRACE(concat(members, " members, ", s.sequences, " sequences"));
+      const std::string mesh = concat("pipe=2,tensor=", members);
+      const Program whole = training_of(gpt_config(s, mesh, {"tied=0"})),
+                    split = training_of(gpt_config(s, mesh, {"tied=0", "layout.links=tensor"}));
+      EXPECT_GE(elements_sent(whole, members), 2 * s.microbatches * tokens_of(s) * s.width);
+      EXPECT_EQ(members * elements_sent(split, members), elements_sent(whole, members));
+      const auto with_sequences = [&](const char* links) {
+        return print(training_of(gpt_config(s, mesh, {"tied=0", "layout.sequence=tensor", links})));
+      };
+      EXPECT_EQ(with_sequences("layout.links=tensor"), with_sequences("layout.links="));
+    }
+}
+
 // What the forward of a micro-batch leaves to its backward on device 0.
 std::int64_t kept_bytes(const Program& program) {
   const DeviceProgram& d = program.devices[0];

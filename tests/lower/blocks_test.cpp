@@ -37,13 +37,16 @@ std::string step_text(const Case& c) {
   return text;
 }
 
-std::string blocks_of(const Case& c, const std::string& table, const std::vector<int>& devices) {
-  const LowerInput input =
-      lower_input(parse_graph(step_text(c)), parse_schedule(table, "table.csv"), {.devices = devices, .sharding = c.sharding});
+std::string blocks_of(const std::string& step, const std::string& table, const LowerOptions& options) {
+  const LowerInput input = lower_input(parse_graph(step), parse_schedule(table, "table.csv"), options);
   Draft draft;
   run_passes(input, draft, "blocks");
   const std::string text = print(draft);
   return text.substr(std::string_view("penstock draft 1\nafter blocks\n").size());
+}
+
+std::string blocks_of(const Case& c, const std::string& table, const std::vector<int>& devices) {
+  return blocks_of(step_text(c), table, {.devices = devices, .sharding = c.sharding});
 }
 
 const std::string kMomentum = "%2: f32[4] = add(%m, %0) %3: f32[4] = sub(%w, %2)";
@@ -145,6 +148,45 @@ TEST(Blocks, AreCutAlongNodesAndWithinThemAsAlongDevices) {
             EXPECT_EQ(node.begin + within.begin, device.begin) << member << " on " << d << " of " << nodes << " x " << local;
           }
         }
+}
+
+// The loop reads w and v cast and n as it is; all are of so many elements.
+std::string blocks_of_casts(int elements, int level) {
+  std::string text =
+      "penstock graph 1\ngraph @step(%w: f32[N], %v: f32[N], %n: f32[N], %x: bf16[8,N]) -> (f32[N], f32[N], f32[N], f32[]) {state=3} {\n"
+      "%0: f32[N], %1: f32[N], %2: f32[N], %3: f32[] = accumulate(%x, %w, %v, %n) {microbatches=4, split=1}"
+      " (%x: bf16[2,N], %w: f32[N], %v: f32[N], %n: f32[N]) -> (f32[N], f32[N], f32[N], f32[]) {\n"
+      "%0: bf16[N] = to(%w) {dtype=bf16, sequence=1}\n"
+      "%1: bf16[N] = to(%v) {dtype=bf16, sequence=2}\n"
+      "%2: bf16[2,N] = mul(%x, %0) {sequence=3}\n"
+      "%3: bf16[2,N] = add(%2, %1) {sequence=4}\n"
+      "%4: f32[2,N] = to(%3) {dtype=f32, sequence=5}\n"
+      "%5: f32[2,N] = mul(%4, %n) {sequence=6}\n"
+      "%6: f32[] = sum(%5) {dim=[0, 1], keepdim=false, sequence=7}\n"
+      "%7: bf16[N] = sum(%2) {dim=[0], keepdim=false, phase=\"backward\", sequence=3}\n"
+      "%8: f32[N] = to(%7) {dtype=f32, phase=\"backward\", sequence=1}\n"
+      "%9: bf16[N] = sum(%3) {dim=[0], keepdim=false, phase=\"backward\", sequence=4}\n"
+      "%10: f32[N] = to(%9) {dtype=f32, phase=\"backward\", sequence=2}\n"
+      "%11: f32[N] = sum(%4) {dim=[0], keepdim=false, phase=\"backward\", sequence=6}\n"
+      "return %8, %10, %11, %6\n}\n"
+      "%4: f32[N] = sub(%w, %0) %5: f32[N] = sub(%v, %1) %6: f32[N] = sub(%n, %2)\nreturn %4, %5, %6, %3\n}\n";
+  for (std::size_t at = 0; (at = text.find("N]", at)) != std::string::npos;) text.replace(at, 1, concat(elements));
+  return blocks_of(text, "0F0,0F1,0B0,0B1\n", {.devices = {2}, .sharding = {.level = level}});
+}
+
+// Casts take a block of their own, of which the bytes that are gathered are half. Sums are kept and travel as they are, so that of the code
+// behind the loop nothing changes.
+TEST(Blocks, AreGatheredAsTheyAreRead) {
+  const std::string members =
+      "sharded state 0 1 0\nsharded state 1 1 1\nsharded state 2 0 0\n"
+      "sharded result 0 1 0\nsharded result 1 1 1\nsharded result 2 0 0\n";
+  EXPECT_EQ(blocks_of_casts(96, 3), concat("block 0 (f32[96]) parameters (2) for (0)\n",
+                                           "block 1 (f32[96], f32[96]) parameters (0, 1) as bf16 for (0)\n", members));
+  EXPECT_EQ(blocks_of_casts(48, 3),
+            concat("block 0 (f32[48]) parameters (2) for (0)\n", "block 1 (f32[48], f32[48]) parameters (0, 1) for (0)\n", members))
+      << "in bf16 the second would begin elsewhere";
+  EXPECT_EQ(blocks_of_casts(96, 2),
+            "block 0 (f32[96], f32[96], f32[96])\nsharded result 0 0 0\nsharded result 1 0 1\nsharded result 2 0 2\n");
 }
 
 // A stage on two actors, or an actor of one device, shares nothing.

@@ -399,6 +399,37 @@ TEST(Zero, ProgramsOfOneRunHoldTheSamePieces) {
   }
 }
 
+// A sum over the members of an axis is one of what each device has.
+TEST(Zero, SharesWhatMembersOfAnAxisSum) {
+  const Made m = made({"schedule=gpipe", "actors=1", "microbatches=2", "pipeline.data=2", "pipeline.context=2", "zero=3"});
+  std::int64_t elements = 0;
+  for (const std::size_t device : {0, 2})  // the first member of each
+    for (const Slot& slot : m.program.devices[device].slots)
+      for (std::size_t p = 0; p < slot.names.size(); ++p)
+        if (parse_piece(slot.names[p]).tensor == "h.0.mlp.c_fc.weight") {
+          EXPECT_FALSE(parse_piece(slot.names[p]).whole());
+          elements += slot.parts[p].elements();
+        }
+  EXPECT_EQ(elements, 16 * 64);
+}
+
+// What the computation reads in its own dtype is gathered in it: all but norms and embeddings.
+TEST(Zero, GathersInTheDtypeOfTheComputation) {
+  for (const std::string dtype : {"bf16", "f32"}) {
+    const Made m = made({"dtype=" + dtype, "width=32", "schedule=gpipe", "actors=1", "microbatches=2", "pipeline.data=2", "zero=3"});
+    std::map<DType, std::int64_t> expected, found;  // elements
+    for (const ParameterSpec& spec : m.prepared.parameters) {
+      const bool is_read_whole = spec.name.find("ln_") != spec.name.npos || spec.name.starts_with("wte") || spec.name.starts_with("wpe");
+      expected[dtype == "bf16" && !is_read_whole ? DType::bf16 : DType::f32] += spec.type.elements();
+    }
+    const DeviceProgram& device = m.program.devices[0];
+    for (const Instruction& i : device.instructions)
+      if (i.opcode == Opcode::all_gather && i.kind == Kind::UNSHARD)
+        for (const TensorType& part : device.slots[device.results_of(i)[0].slot.index()].parts) found[part.dtype] += part.elements();
+    EXPECT_EQ(found, expected) << dtype;
+  }
+}
+
 TEST(Zero, PerceptronInShares) {
   ModelOptions options;
   options.stages = 2;

@@ -306,6 +306,7 @@ TEST(Degrees, TheBestIsFound) {
       const DegreesSteps::Bound bound = steps.bound(result.degrees);
       EXPECT_LE(bound.seconds, result.seconds * (1 + 1e-9)) << text(result.degrees);
       EXPECT_LE(bound.memory, result.memory * (1 + 1e-9)) << text(result.degrees);
+      EXPECT_LE(steps.least_memory(result.degrees), result.memory * (1 + 1e-9)) << text(result.degrees);
     }
   }
 }

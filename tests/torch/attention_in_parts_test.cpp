@@ -68,6 +68,14 @@ std::string error_of(const std::vector<std::string>& settings) {
 }
 
 TEST(SplitAttention, ThatCannotBeInPartsIsAnError) {
+  EXPECT_EQ(error_of({"context=16", "attention=parts", "layout.sequence=tensor", "pipeline.tensor=2"}),
+            "attention in parts along axis \"tensor\": beside \"sequence\" it has \"heads\", \"mlp\", \"vocab\"\n"
+            "  parts of a sequence are for members that have nothing else in parts\n"
+            "  hint: give the sequence an axis of its own (--mesh context=N), or set pipeline.attention = \"heads\"");
+  EXPECT_EQ(error_of({"context=16", "attention=parts", "layout.0.sequence=", "pipeline.context=2"}),
+            "attention in parts along axis \"context\": stages have layouts of their own\n"
+            "  parts of a sequence are for members that have nothing else in parts\n"
+            "  hint: give the sequence an axis of its own (--mesh context=N), or set pipeline.attention = \"heads\"");
   EXPECT_EQ(error_of({"context=18", "attention=parts", "pipeline.context=2"}),
             "attention in parts along axis \"context\" of 2 members: a sequence of 18 does not divide into 4 equal chunks\n"
             "  read by scaled_dot_product_attention of h.0\n"

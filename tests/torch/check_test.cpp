@@ -199,6 +199,21 @@ TEST(Check, RecomputingActionsChangeNoBit) {
   }
 }
 
+// A cast commutes with a gather: parameters that travel in bf16 give the same bits as those that are held whole.
+TEST(Check, GathersInBf16ChangeNoBit) {
+  for (const char* model : {"gpt", "t5"})
+    for (const char* schedule : {"schedule=1f1b", "schedule=breadth-first"}) {
+      SCOPED_TRACE(concat(model, " ", schedule));
+      const auto step = [&](const char* zero) {
+        return pipelined_step(small(model, {schedule, "width=32", "dtype=bf16", "actors=2", "pipeline.data=2", zero})).value();
+      };
+      const StepGradients whole = step("zero=0"), gathered = step("zero=3");
+      EXPECT_EQ(gathered.loss, whole.loss);
+      for (std::size_t p = 0; p < whole.gradients.size(); ++p)
+        EXPECT_TRUE(gathered.gradients[p].second == whole.gradients[p].second) << whole.gradients[p].first;
+    }
+}
+
 TEST(Check, TheNumberOfMicrobatchesChangesNothing) {
   const StepGradients expected = sequential_step(small("gpt", {"dtype=f64"}));
   for (int microbatches : {1, 2, 4, 8}) {

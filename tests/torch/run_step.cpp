@@ -8,7 +8,12 @@
 namespace penstock::test {
 
 StepGradients step_of(const Config& config, const Prepared& prepared, const Program& program, bool on_lanes) {
-  const auto data = std::make_shared<RandomBatch>(data_of(config, *prepared.model), vocabulary_of(config));
+  return step_on(std::make_shared<RandomBatch>(data_of(config, *prepared.model), vocabulary_of(config)), config, prepared, program,
+                 on_lanes);
+}
+
+StepGradients step_on(std::shared_ptr<const DataSource> data, const Config& config, const Prepared& prepared, const Program& program,
+                      bool on_lanes) {
   ExecutorFactory executor = torch_executor_factory();
   ClusterOptions options;
   if (on_lanes) {
@@ -19,7 +24,7 @@ StepGradients step_of(const Config& config, const Prepared& prepared, const Prog
       return make_lane_transport(std::move(inner), lanes[static_cast<std::size_t>(device)]);
     };
   }
-  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), executor, data, options);
+  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), executor, std::move(data), options);
   cluster->load(program);
   StateSource state;
   state.seed = config.train.seed;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "config/compile.h"
 #include "driver/check.h"
@@ -10,6 +11,10 @@ namespace penstock::test {
 
 // `on_lanes`: the devices wait by themselves.
 StepGradients step_of(const Config& config, const Prepared& prepared, const Program& program, bool on_lanes = false);
+
+// The same on data of one's own.
+StepGradients step_on(std::shared_ptr<const DataSource> data, const Config& config, const Prepared& prepared, const Program& program,
+                      bool on_lanes = false);
 
 // The step that all others are compared with.
 StepGradients sequential_step(const Config& config, std::int64_t microbatches = 1);

@@ -168,6 +168,7 @@ TEST(DecidedLayouts, ConversionsCostWhatAMemberSends) {
   EXPECT_EQ(conversion_bytes(kTerm, rows, 900, 3), 600);
   EXPECT_EQ(conversion_bytes(rows, kWhole, 900, 3), 600);
   EXPECT_EQ(conversion_bytes(rows, columns, 900, 3), 200);
+  EXPECT_EQ(conversion_bytes(rows, split_layout(0, 2, 6, 3), 900, 3), 600) << "cut out of what is gathered";
   EXPECT_LT(conversion_bytes(kWhole, rows, 900, 3), 1e-3) << "nothing is sent";
   EXPECT_GT(conversion_bytes(kWhole, rows, 900, 3), 0) << "but a slice is no better than nothing at all";
   for (const Layout& from : {kWhole, rows}) EXPECT_EQ(conversion_bytes(from, kTerm, 900, 3), std::numeric_limits<double>::infinity());

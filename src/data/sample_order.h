@@ -1,0 +1,22 @@
+// In which order samples are read: a fixed share of them, equal for every seed and spread evenly, is kept for validation; each epoch passes
+// once over the rest in its own order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace penstock {
+
+struct SampleOrder {
+  std::int64_t samples = 0, kept = 0;  // in all, and for validation
+  std::int64_t batch = 1, seed = 0;
+
+  // `validation`: the share that is kept, at least one sample where it is above 0.
+  SampleOrder(std::int64_t samples, double validation, std::int64_t batch, std::int64_t seed);
+  // The batch that follows after so many training samples were read. There must be one outside of validation.
+  std::vector<std::int64_t> training(std::int64_t position) const;
+  // Batch 0, 1, ...; they start again where there are fewer.
+  std::vector<std::int64_t> validation(std::int64_t batch_number) const;
+};
+
+}  // namespace penstock
