@@ -263,8 +263,8 @@ class GlooCarrier : public Carrier {
   std::vector<Reply> exchange(const Command& command) override;
 
  private:
-  // After a failed step the others' own words are worth a moment, no more.
-  static constexpr milliseconds kLastWords{2000};
+  // After a failed step the others' own words are worth a moment, no more. `penstock launch` waits for it, and longer.
+  static constexpr milliseconds kLastWords{1000};
 
   Reply answer(int rank, milliseconds timeout);
 
@@ -321,10 +321,16 @@ std::vector<Reply> GlooCarrier::exchange(const Command& command) {
   replies[0] = own_->wait();
   const bool step = command.kind == Command::Kind::step;
   failed_ = failed_ || (step && !replies[0].error.empty());
+  Clock::time_point last_words = Clock::now() + kLastWords;
   for (int rank = 1; rank < ranks_.size; ++rank) {
     Reply& reply = replies[static_cast<std::size_t>(rank)];
-    reply = answer(rank, failed_ ? std::min(kLastWords, of_seconds(options_.deadline)) : of_seconds(options_.deadline));
-    failed_ = failed_ || !reply.lost.empty() || (step && !reply.error.empty());
+    const milliseconds deadline = of_seconds(options_.deadline);
+    // Asking takes some time too, so that a rank that has answered already is heard.
+    const milliseconds moment = std::max(left_until(last_words), milliseconds(100));
+    reply = answer(rank, failed_ ? std::min(moment, deadline) : deadline);
+    if (failed_) continue;
+    failed_ = !reply.lost.empty() || (step && !reply.error.empty());
+    last_words = Clock::now() + kLastWords;
   }
   return replies;
 }
