@@ -208,8 +208,16 @@ void infer_from_users(const Marked& in, std::vector<int>& stage) {
   }
 }
 
-// A backward op lies where its forward op does. A join of cotangents that has no forward op lies where the last of them arises,
-// unless it only feeds loop results: the cut dissolves it into accumulators.
+// True for a sum of cotangents that all arise in one stage.
+bool sums_in_one_stage(const Marked& in, const std::vector<int>& stage, const Op& op) {
+  if (op.name != "add_n") return false;
+  const Stages read = stages_read(in, stage, op);
+  return read.size() == op.operands.size() && std::ranges::all_of(read, [&](int s) { return s == read[0]; });
+}
+
+// A backward op lies where its forward op does. A sum of cotangents lies where they arise if that is one stage, so that one tensor leaves
+// it and not each of them; else with the forward op or, where there is none, in the last stage in which one arises. A sum that only feeds
+// loop results has no stage: the cut dissolves it into accumulators.
 void infer_backward(const Marked& in, std::vector<int>& stage) {
   std::vector<bool> read(in.body.values.size());
   std::unordered_map<std::int64_t, std::size_t> forward_of;  // by sequence
@@ -221,9 +229,11 @@ void infer_backward(const Marked& in, std::vector<int>& stage) {
   for (std::size_t i = 0; i < stage.size(); ++i) {
     const Op& op = in.body.ops[i];
     if (stage[i] != kNone || is_forward(op) || is_constant(op)) continue;
-    if (const auto forward = forward_of.find(op.sequence); forward != forward_of.end() && stage[forward->second] != kNone)
+    const auto forward = forward_of.find(op.sequence);
+    const bool has_stage = forward != forward_of.end() && stage[forward->second] != kNone;
+    if (has_stage && !sums_in_one_stage(in, stage, op))
       stage[i] = stage[forward->second];
-    else if (op.name != "add_n" || read[op.results[0].index()])
+    else if (has_stage || op.name != "add_n" || read[op.results[0].index()])
       stage[i] = std::max(choose(in, op, stages_read(in, stage, op), false), 0);
   }
 }

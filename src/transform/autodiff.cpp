@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/text.h"
 #include "ops/builder.h"
 #include "ops/definition.h"
@@ -56,22 +58,35 @@ class Walk {
     if (!seeded) seed(loss);
   }
 
-  // Sums the cotangents that flowed to a value; none where nothing flowed.
+  // Sums the cotangents that flowed to a value; none where nothing flowed. Where all came out of one stage the sum is that stage's, so that
+  // one tensor leaves it and not each of them.
   Tensor join(ValueId value) {
-    std::vector<Tensor>& parts = parts_[value];
+    std::vector<Part>& parts = parts_[value];
     if (parts.empty()) return {};
-    parts = {add_n(parts)};
-    return parts[0];
+    std::vector<Tensor> tensors;
+    for (const Part& part : parts) tensors.push_back(part.tensor);
+    const std::string stage = builder_.marks.stage;
+    const bool one_stage = std::ranges::all_of(parts, [&](const Part& part) { return part.stage == parts[0].stage; });
+    if (one_stage && !stage.empty()) builder_.marks.stage = parts[0].stage;
+    parts = {{add_n(tensors), builder_.marks.stage}};
+    builder_.marks.stage = stage;
+    return parts[0].tensor;
   }
 
  private:
+  // A cotangent, and the stage out of which it flowed.
+  struct Part {
+    Tensor tensor;
+    std::string stage;
+  };
+
   bool any_active(const Op& op) const {
     for (ValueId operand : op.operands)
       if (active_[operand]) return true;
     return false;
   }
 
-  void seed(Tensor loss) { parts_[loss.value()].push_back(full_like(loss, 1)); }
+  void seed(Tensor loss) { parts_[loss.value()].push_back({full_like(loss, 1), builder_.marks.stage}); }
 
   void differentiate(const Op& op) {
     const OpDefinition* definition = find_op(op.name);
@@ -91,13 +106,13 @@ class Walk {
     }
     const std::vector<Tensor> flowing = definition->vjp({op, operands, results, cotangents, wanted});
     for (std::size_t i = 0; i < flowing.size(); ++i)
-      if (wanted[i] && flowing[i]) parts_[op.operands[i]].push_back(flowing[i]);
+      if (wanted[i] && flowing[i]) parts_[op.operands[i]].push_back({flowing[i], op.stage});
   }
 
   Builder& builder_;
   std::size_t forward_ops_;
-  IdVector<ValueId, bool> active_;                // of each value: whether it depends on a tensor whose gradient is asked for
-  IdVector<ValueId, std::vector<Tensor>> parts_;  // the cotangents that flowed to each value so far
+  IdVector<ValueId, bool> active_;              // of each value: whether it depends on a tensor whose gradient is asked for
+  IdVector<ValueId, std::vector<Part>> parts_;  // the cotangents that flowed to each value so far
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ bool is_constraint(const Op& op) {
 // What backward ops of a dropped op say of it, and say of the op that made its operand then: the sum of a value's cotangents belongs to the
 // op that made the value.
 struct Successor {
-  std::string stage, origin;
+  std::string origin;
   std::int64_t sequence = -1;
 };
 
@@ -34,13 +34,12 @@ void find_dropped(const Graph& graph, Sequences& out) {
     Successor& successor = out.dropped[op.sequence];
     OpId from = producer[op.operands[0]];
     while (from && is_constraint(graph.ops[from])) from = producer[graph.ops[from].operands[0]];
-    if (from) successor = {graph.ops[from].stage, graph.ops[from].origin, graph.ops[from].sequence};
+    if (from) successor = {graph.ops[from].origin, graph.ops[from].sequence};
   }
 }
 
 void set_marks(Op& op, const Sequences& sequences) {
   if (const auto found = sequences.dropped.find(op.sequence); found != sequences.dropped.end()) {
-    if (!op.stage.empty()) op.stage = found->second.stage;
     op.origin = found->second.origin;
     op.sequence = found->second.sequence;
   }

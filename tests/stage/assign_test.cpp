@@ -140,6 +140,16 @@ TEST(AssignStages, ABackwardOpWithoutAForwardOpComesFirst) {
             "full: mul:a exp:b mul:a exp:a neg:b add_n:a sum:a");
 }
 
+// One tensor is sent then, and not each cotangent; those of several stages are added where the value was made.
+TEST(AssignStages, ASumOfCotangentsLiesWhereAllOfThemArise) {
+  for (const auto& [other, stage] : {std::pair{"%2", "b"}, {"%3", "a"}})
+    EXPECT_EQ(assigned(concat("%0: f32[2,3] = neg(%x) {stage=\"a\", sequence=3} %1: f32[2,3] = exp(%0) {stage=\"b\"}"
+                              "%2: f32[2,3] = neg(%1) {stage=\"b\"} %3: f32[2,3] = neg(%2) {stage=\"c\"}"
+                              "%4: f32[2,3] = add_n(%1, ",
+                              other, ") {phase=\"backward\", sequence=3} %8: f32[2,3] = neg(%4) {stage=\"c\"}", kLoss)),
+              concat("neg:a exp:b neg:b neg:c add_n:", stage, " neg:c sum:c"));
+}
+
 TEST(AssignStages, AJoinThatIsOnlyALoopResultHasNoStage) {
   EXPECT_EQ(assigned("%0: f32[] = sum(%x) {dim=[0, 1], keepdim=false, stage=\"a\"} %1: f32[] = exp(%0) {stage=\"b\"}"
                      "%9: f32[] = add_n(%0, %1) {phase=\"backward\"}"),

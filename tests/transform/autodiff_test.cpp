@@ -96,24 +96,30 @@ TEST(Autodiff, MarksAreThoseOfTheForwardOp) {
   const Op& join = t.builder.graph.ops[t.builder.graph.ops.size() - 2];
   EXPECT_EQ(join.name, "add_n");
   EXPECT_EQ(join.operands.size(), 3u);
+  EXPECT_EQ(join.stage, "b") << "both terms arise there";
+  EXPECT_EQ(t.builder.graph.ops.back().stage, "a");
   for (const Op* op : {&join, &std::as_const(t.builder.graph.ops.back())}) {
-    EXPECT_EQ(op->stage, "a");
     EXPECT_EQ(op->origin, "h.0");
     EXPECT_EQ(op->sequence, 0);
   }
   for (std::size_t i = forward; i < t.builder.graph.ops.size(); ++i) EXPECT_EQ(t.builder.graph.ops[i].phase, Phase::backward);
 }
 
-TEST(Autodiff, GradientOfAnIntermediateIsJoinedAtItsProducer) {
-  Traced t;
-  const Tensor x = t.input("x", {4});
-  t.builder.marks.stage = "a";
-  const Tensor y = exp(x);
-  t.builder.marks.stage = "b";
-  const std::vector<Tensor> found = gradients(sum(y * y), std::vector{y});
-  EXPECT_EQ(t.builder.graph.ops.back().name, "add_n");
-  EXPECT_EQ(t.builder.graph.ops.back().stage, "a");
-  EXPECT_EQ(found[0].value(), t.builder.graph.ops.back().results[0].value);
+// A sum of what comes out of one stage is that stage's; of what comes out of several, the producer's.
+TEST(Autodiff, GradientOfAnIntermediateIsJoinedWhereItArises) {
+  for (const auto& [second, joined] : {std::pair{"b", "b"}, {"c", "a"}}) {
+    Traced t;
+    const Tensor x = t.input("x", {4});
+    t.builder.marks.stage = "a";
+    const Tensor y = exp(x);
+    t.builder.marks.stage = "b";
+    const Tensor z = exp(y);
+    t.builder.marks.stage = second;
+    const std::vector<Tensor> found = gradients(sum(y * z), std::vector{y});
+    EXPECT_EQ(t.builder.graph.ops.back().name, "add_n");
+    EXPECT_EQ(t.builder.graph.ops.back().stage, joined);
+    EXPECT_EQ(found[0].value(), t.builder.graph.ops.back().results[0].value);
+  }
 }
 
 TEST(Autodiff, ParametersOfTheEnclosingGraphBecomeInputsOfTheBody) {
