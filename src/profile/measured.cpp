@@ -98,35 +98,6 @@ std::vector<CollectiveTime> collective_times(const Program& program, const StepR
   return out;
 }
 
-CollectiveStarts collective_starts(const Program& program, const StepResult& result) {
-  const Durations started = ends(program, result, begins_of(result), false);
-  CollectiveStarts out;
-  for (const checks::Collective& collective : checks::match_transfers(program).collectives) {
-    const std::vector<std::int32_t>& members = program.groups[collective.group];
-    std::vector<double>& of_members = out.emplace_back();
-    for (std::size_t m = 0; m < members.size(); ++m) of_members.push_back(started[members[m]][collective.instructions[m]]);
-  }
-  return out;
-}
-
-std::vector<double> mean_lateness(const std::vector<CollectiveStarts>& steps) {
-  std::vector<double> out(steps.empty() ? 0 : steps[0].size());
-  if (steps.size() < 2) return out;
-  for (std::size_t c = 0; c < out.size(); ++c) {
-    std::vector<double> sums(steps[0][c].size());
-    for (const CollectiveStarts& step : steps)
-      for (std::size_t m = 0; m < sums.size(); ++m) sums[m] += step[c][m];
-    for (const CollectiveStarts& step : steps) {
-      const std::vector<double>& started = step[c];
-      std::size_t usual = 0;
-      for (std::size_t m = 1; m < sums.size(); ++m)
-        if (sums[m] - started[m] > sums[usual] - started[usual]) usual = m;
-      out[c] += (*std::max_element(started.begin(), started.end()) - started[usual]) / static_cast<double>(steps.size());
-    }
-  }
-  return out;
-}
-
 Recording recording_of(const Program& program, const StepResult& result) {
   invariant(result.devices.size() == program.devices.size(), "a step has a report from each device");
   Recording recording;

@@ -32,15 +32,6 @@ struct CollectiveTime {
 };
 std::vector<CollectiveTime> collective_times(const Program& program, const StepResult& result);
 
-// For each collective, in the order of checks::match_transfers, when each member of its group had started it, in seconds since the first
-// device's begin.
-using CollectiveStarts = std::vector<std::vector<double>>;
-CollectiveStarts collective_starts(const Program& program, const StepResult& result);
-// For each collective how much later its last member starts it than the one that starts it last on average, in seconds, of several recorded
-// steps. Of members that do the same some is always late, now this one and now that; a simulation with mean times has none of it. The usual
-// last member is looked for in the other steps, so that few steps do not hide what they share. 0 of a single step.
-std::vector<double> mean_lateness(const std::vector<CollectiveStarts>& steps);
-
 // What each device did and when, exactly as recorded; transfers, causes and memory are as the replay finds them.
 Timeline timeline_of(const Program& program, const StepResult& result, const std::string& title);
 

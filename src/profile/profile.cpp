@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "profile/line.h"
 #include "profile/measured.h"
+#include "profile/whole_steps.h"
 #include "program/checks.h"
 
 namespace penstock {
@@ -43,7 +44,8 @@ class Profiler {
   Profiler(Cluster& cluster, Isolation* isolation, const ProfileOptions& options)
       : cluster_(cluster), isolation_(isolation), options_(options) {}
 
-  void measure(const Program& program);
+  // The seconds that a whole step took, the median.
+  double measure(const Program& program);
   Costs result() const;
   void set_start_times(Link& link) const;
   std::map<Opcode, Link> collectives() const;
@@ -59,7 +61,6 @@ class Profiler {
   void observe_host(const Span& span);
   void observe_whole(const StepResult& result);
   void observe_collectives(const StepResult& result);
-  void observe_lateness();
   Observed& observed(const Instruction& run);
   const Instruction& instruction(const Span& span) const { return program_->devices[span.device].instructions[span.instruction]; }
 
@@ -82,13 +83,12 @@ class Profiler {
   struct Together {
     std::vector<double> starts;                   // seconds that starting one takes
     std::map<double, std::vector<double>> steps;  // by bytes: seconds of one step of a ring
-    std::vector<double> lateness;                 // of each collective, in seconds of one step of a ring
   };
   std::map<Opcode, Together> together_;
-  std::vector<CollectiveStarts> starts_;  // of the program's recorded steps
 };
 
-void Profiler::measure(const Program& program) {
+double Profiler::measure(const Program& program) {
+  std::vector<double> whole;
   program_ = &program;
   key_ = cluster_.load(program);
   hashes_.clear();
@@ -100,7 +100,6 @@ void Profiler::measure(const Program& program) {
       stages_ = std::max(stages_, i.stage + 1);
       if (i.opcode == Opcode::run && i.kind == Kind::R) recomputed_.insert({i.stage, i.microbatch});
     }
-  starts_.clear();
   const int devices = static_cast<int>(program.devices.size());
   for (int i = 0; i < options_.warm_up; ++i) observe_memory(step(Transfers::live));
   if (isolation_) step(Transfers::capture);
@@ -109,7 +108,10 @@ void Profiler::measure(const Program& program) {
   const int blocks = std::min(options_.rounds, kBlocks);
   for (int block = 0; block < blocks; ++block) {
     const int steps = options_.rounds * (block + 1) / blocks - options_.rounds * block / blocks;
-    for_steps(steps, Transfers::live, -1, [&](const StepResult& result) { observe_whole(result); });
+    for_steps(steps, Transfers::live, -1, [&](const StepResult& result) {
+      observe_whole(result);
+      whole.push_back(result.seconds);
+    });
     if (!isolation_) continue;
     if (devices > 1) for_steps(steps, Transfers::replay, -1, [&](const StepResult& result) { observe(result, &Observed::busy); });
     for (int device = 0; device < devices; ++device)
@@ -119,7 +121,7 @@ void Profiler::measure(const Program& program) {
         observe(result, &Observed::alone);
       });
   }
-  observe_lateness();
+  return sample_of(whole).median;
 }
 
 // Runs one step that is not observed, then `count` that are.
@@ -201,17 +203,6 @@ void Profiler::observe_collectives(const StepResult& result) {
     together.starts.push_back(mean_of(of_step.starts));
     for (const auto& [bytes, seconds] : of_step.steps) together.steps[bytes].push_back(mean_of(seconds));
   }
-  starts_.push_back(collective_starts(*program_, result));
-}
-
-void Profiler::observe_lateness() {
-  const std::vector<double> lateness = mean_lateness(starts_);
-  const auto collectives = checks::match_transfers(*program_).collectives;
-  for (std::size_t c = 0; c < lateness.size(); ++c) {
-    const std::vector<std::int32_t>& members = program_->groups[collectives[c].group];
-    const Opcode opcode = program_->devices[members[0]].instructions[collectives[c].instructions[0]].opcode;
-    together_[opcode].lateness.push_back(lateness[c] / ring_steps(opcode, members.size()));
-  }
 }
 
 void Profiler::observe_host(const Span& span) {
@@ -242,7 +233,7 @@ std::map<Opcode, Link> Profiler::collectives() const {
     for (const auto& [bytes, seconds] : together.steps) times.push_back({bytes, sample_of(seconds).median});
     const Line line = fit(times);
     Link& link = out[opcode];
-    link.latency = line.fixed + mean_of(together.lateness);
+    link.latency = line.fixed;
     if (line.per_byte > 0) link.bandwidth = 1 / line.per_byte;
     link.start_seconds = sample_of(together.starts).median;
   }
@@ -375,11 +366,12 @@ std::vector<Schedule> profiled_tables(const Schedule& schedule) {
 Costs measure_costs(Cluster& cluster, Isolation* isolation, const std::vector<Program>& programs, const StateSource& state,
                     const ProfileOptions& options) {
   Profiler profiler(cluster, isolation, options);
+  std::vector<MeasuredStep> steps;
   for (std::size_t i = 0; i < programs.size(); ++i) {
     if (options.progress) options.progress(concat("program ", i + 1, " of ", programs.size(), ": tasks"));
     cluster.load(programs[i]);
     cluster.set_state(state);  // each program starts from the same state, as training on the same few batches leads nowhere
-    profiler.measure(programs[i]);
+    steps.push_back({&programs[i], profiler.measure(programs[i])});
   }
   Costs costs = profiler.result();
   if (isolation) *isolation = {};
@@ -389,7 +381,9 @@ Costs measure_costs(Cluster& cluster, Isolation* isolation, const std::vector<Pr
   Link& link = costs.links.at(options.backend);
   profiler.set_start_times(link);
   // Between threads of one process the members themselves do the collectives, as they do transfers.
-  if (!link.second_end_copies) costs.collectives[options.backend] = profiler.collectives();
+  if (link.second_end_copies) return costs;
+  costs.collectives[options.backend] = profiler.collectives();
+  fit_collectives(steps, options.backend, costs);
   return costs;
 }
 

@@ -151,36 +151,5 @@ TEST(Measured, WhatCollectivesTook) {
   EXPECT_EQ(taken(110, 112), "all_reduce of 2: 64 B, 100 us\n");
 }
 
-TEST(Measured, LatenessOfMembersThatTakeTurns) {
-  const auto of = [](std::vector<std::vector<double>> first_and_second) {
-    std::vector<CollectiveStarts> steps;
-    for (std::vector<double>& members : first_and_second) steps.push_back({std::move(members)});
-    return mean_lateness(steps);
-  };
-  EXPECT_EQ(of({{1, 3}, {2, 4}, {5, 7}}), std::vector<double>{0}) << "the second member is always the last: that is known beforehand";
-  EXPECT_EQ(of({{1, 3}, {3, 1}}), std::vector<double>{2}) << "in each step the other one is late by 2";
-  EXPECT_EQ(of({{1, 3}, {3, 1}, {1, 3}, {3, 1}}), std::vector<double>{2});
-  EXPECT_EQ(of({{0, 6}, {0, 6}, {6, 3}}), std::vector<double>{1}) << "the second is the last but for one step, by 3";
-  EXPECT_EQ(of({{1, 3}}), std::vector<double>{0}) << "one step does not say what is usual";
-  EXPECT_TRUE(mean_lateness({}).empty());
-}
-
-TEST(Measured, WhenMembersStartedACollective) {
-  const std::string device =
-      " {state_bytes=0, step_bytes=64, scratch_bytes=0}\n  slot %a step @0 (f32[16])\n  input %a = %x\n"
-      "  all_reduce %a -> update %a in 0 #0\n  free %a\n";
-  const Program program = parse_program(
-      concat("penstock program 1\nprogram @sum {microbatches=1}\ndata %x: f32[16]\ngroup 0 (0, 1)\ndevice 0", device, "device 1", device));
-  StepResult result;
-  result.devices.resize(2);
-  result.devices[1].begin = 50 * kMicrosecond;
-  result.devices[0].spans = {{0, 1, false, 0, 10 * kMicrosecond, 0}};
-  result.devices[1].spans = {{1, 1, false, 0, 20 * kMicrosecond, 0}};
-  const CollectiveStarts starts = collective_starts(program, result);
-  ASSERT_EQ(starts.size(), 1);
-  EXPECT_NEAR(starts[0].at(0), 10e-6, 1e-12);
-  EXPECT_NEAR(starts[0].at(1), 70e-6, 1e-12);
-}
-
 }  // namespace
 }  // namespace penstock
