@@ -26,9 +26,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A rank that loses another says where it waited for it, so all get time for that before they are asked to end: rank 0 needs a second, and on
-// a machine that is in use some more. A rank that is asked in the middle of a step still ends with its own words; it is killed when the second
-// time is over.
+// A rank that loses another says where it waited for it, so all get time for that before they are asked to end: rank 0 needs a second, and
+// on a machine that is in use some more. A rank that is asked in the middle of a step still ends with its own words; it is killed when the
+// second time is over.
 constexpr std::chrono::seconds kOwnWords{8}, kAfterTermination{10};
 
 struct LaunchFlags {
