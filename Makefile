@@ -24,7 +24,7 @@ build:
 train: build
 	@build/penstock train examples/gpt.toml --out runs/gpt-$$(date +%Y%m%d-%H%M%S) $(ARGS)
 
-# Seven parts, each really run; the page is runs/demo/demo.html.
+# Eight parts, each really run; the page is runs/demo/demo.html.
 demo: build
 	@$(or $(PENSTOCK_PYTHON),.venv/bin/python) examples/demo/demo.py $(ARGS)
 
@@ -50,6 +50,9 @@ SOAK_SECONDS ?= 600
 soak: build
 	@PENSTOCK=$(abspath build/penstock) PENSTOCK_SOAK=1 python3 tests/cli/stop_test.py
 	@scripts/setup.sh tests
+	@$(call configure,release,-DPENSTOCK_TESTS=ON)
+	@$(CMAKE) --build build --target penstock_torch_tests
+	@PENSTOCK_SOAK=1 build/tests/penstock_torch_tests --gtest_filter='BatchPrograms.*'
 	@$(call configure,asan,-DPENSTOCK_TESTS=ON -DPENSTOCK_TOGETHER=OFF)
 	@$(CMAKE) --build build-asan
 	@PENSTOCK_LANE_PROGRAMS=20000 build-asan/tests/penstock_core_tests --gtest_filter='AsynchronousDevices.*'

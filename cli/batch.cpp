@@ -23,7 +23,7 @@ struct BatchArguments {
 const std::vector<BatchKind>& batch_kinds() {
   static const std::vector<BatchKind> kinds = [] {
     std::vector<BatchKind> all;
-    for (const auto& some : {dynapipe_kinds(), flexsp_kinds(), infinipipe_kinds(), dip_kinds()})
+    for (const auto& some : {searched_kinds(), dynapipe_kinds(), flexsp_kinds(), infinipipe_kinds(), dip_kinds()})
       all.insert(all.end(), some.begin(), some.end());
     return all;
   }();

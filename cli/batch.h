@@ -26,6 +26,7 @@ std::vector<BatchKind> dynapipe_kinds();
 std::vector<BatchKind> flexsp_kinds();
 std::vector<BatchKind> infinipipe_kinds();
 std::vector<BatchKind> dip_kinds();
+std::vector<BatchKind> searched_kinds();
 
 // Reading instances. A key whose value is null counts as one that is not there. All throw Error with the file and the place.
 bool is_given(const JsonNode& instance, const char* key);

@@ -1,36 +1,46 @@
 // penstock batch modules, segments: DIP's algorithms.
 #include <algorithm>
 
-#include "batch/modules.h"
+#include "batch/module_plan.h"
+#include "batch/static_modules.h"
 #include "cli/batch.h"
 #include "penstock/error.h"
 
 namespace penstock {
 namespace {
 
-// "images": samples of the first module in each micro-batch, in parts of at most "part" (left out: whole). A sample takes 1.
-ModuleProblem module_problem_of(const JsonNode& instance) {
-  ModuleProblem problem{.ranks = small_whole(instance, "actors"), .micro_batches = {}, .most_live = 0};
-  if (is_given(instance, "most_live")) problem.most_live = small_whole(instance, "most_live");
+// Each number in the list of images is a micro-batch, in parts of at most "part" (left out: whole). An image takes 1 in each round.
+void add_micro_batches(ModuleProblem& problem, const JsonNode& images_of, const JsonNode& instance) {
   const double backbone = figure(required(instance, "backbone"));
   constexpr std::int64_t kMost = 1000;
-  required(instance, "images").each_element([&](const JsonNode& node) {
+  images_of.each_element([&](const JsonNode& node) {
     const std::int64_t images = node.whole(0, kMost);
     const std::int64_t part = whole_or(instance, "part", 1, std::max<std::int64_t>(images, 1));
     ModuleMicroBatch& micro_batch = problem.micro_batches.emplace_back();
     micro_batch.backbone = backbone;
     for (const std::int64_t size : even_parts(images, part)) micro_batch.parts.push_back(static_cast<double>(size));
   });
+}
+
+// "images": samples of the first module in each micro-batch; "part_rounds", "backbone_rounds": segments of each module.
+ModuleProblem module_problem_of(const JsonNode& instance) {
+  ModuleProblem problem{.ranks = small_whole(instance, "actors"), .micro_batches = {}};
+  if (is_given(instance, "most_live")) problem.most_live = small_whole(instance, "most_live");
+  if (is_given(instance, "part_rounds")) problem.part_rounds = small_whole(instance, "part_rounds");
+  if (is_given(instance, "backbone_rounds")) problem.backbone_rounds = small_whole(instance, "backbone_rounds");
+  problem.folded = is_given(instance, "folded") && instance.at("folded").flag();
+  problem.split = is_given(instance, "split") && instance.at("split").flag();
+  add_micro_batches(problem, required(instance, "images"), instance);
   return problem;
 }
 
 BatchAnswer solve_modules(const JsonNode& instance) {
-  const ModuleResult best =
-      search_modules(module_problem_of(instance), {.seed = static_cast<std::uint64_t>(whole_or(instance, "seed", 0, 0))});
+  const ModuleProblem problem = module_problem_of(instance);
+  const ModuleResult best = search_modules(problem, {.seed = static_cast<std::uint64_t>(whole_or(instance, "seed", 0, 0))});
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
   for (const std::vector<ModuleRun>& rank : best.table.ranks) {
     nlohmann::ordered_json& runs = ranks.emplace_back(nlohmann::ordered_json::array());
-    for (const ModuleRun& run : rank) runs.push_back(concat(run.segment, run.backward ? "B" : "F"));
+    for (const ModuleRun& run : rank) runs.push_back(concat(run.segment, name(run.kind)));
   }
   return {{{"makespan", exact(best.table.makespan)}, {"lower_bound", exact(best.lower_bound)}, {"proven", best.proven}, {"ranks", ranks}}};
 }
@@ -51,13 +61,28 @@ BatchAnswer solve_part_size(const JsonNode& instance) {
   return {{{"size", part_size(sizes, throughputs)}}};
 }
 
+// "batches": lists of images by micro-batch, all as long; the best table that is the same for all of them.
+BatchAnswer solve_static_modules(const JsonNode& instance) {
+  std::vector<ModuleProblem> batches;
+  required(instance, "batches").each_element([&](const JsonNode& node) {
+    ModuleProblem& problem = batches.emplace_back(ModuleProblem{.ranks = small_whole(instance, "actors"), .micro_batches = {}});
+    add_micro_batches(problem, node, instance);
+  });
+  const StaticTable best = best_static_table(batches, static_cast<std::uint64_t>(whole_or(instance, "seed", 0, 0)));
+  return {{{"table", best.name}, {"total", exact(best.total())}, {"times", exact(best.times)}}};
+}
+
 }  // namespace
 
 std::vector<BatchKind> dip_kinds() {
   return {{"modules",
            "the order of the parts and backbones of a model of several modules (DIP)",
-           {"actors", "images", "part", "backbone", "most_live", "seed"},
+           {"actors", "images", "part", "backbone", "most_live", "part_rounds", "backbone_rounds", "folded", "split", "seed"},
            solve_modules},
+          {"static-modules",
+           "the best table that is the same for several such batches",
+           {"actors", "batches", "backbone", "seed"},
+           solve_static_modules},
           {"segments", "into how many segments each module is cut (DIP)", {"times"}, solve_segments},
           {"part-size", "the smallest number of samples with nearly the best throughput (DIP)", {"sizes", "throughputs"}, solve_part_size}};
 }

@@ -8,53 +8,13 @@
 #include "batch/inject.h"
 #include "batch/plan_batch.h"
 #include "batch/tour_order.h"
-#include "cli/batch.h"
+#include "cli/batch_samples.h"
 #include "penstock/error.h"
 
 namespace penstock {
 namespace {
 
 using ordered = nlohmann::ordered_json;
-
-struct Lengths {
-  std::vector<SampleLengths> samples;  // not padded
-  bool decoder = false;
-};
-
-// "lengths": [9, 7], or "pairs": [[9, 2], [7, 3]].
-Lengths lengths_of(const JsonNode& instance) {
-  Lengths out;
-  out.decoder = is_given(instance, "pairs");
-  if (out.decoder && is_given(instance, "lengths")) instance.fail("has both \"lengths\" and \"pairs\"", "give one of them");
-  const JsonNode list = required(instance, out.decoder ? "pairs" : "lengths");
-  list.each_element([&](const JsonNode& node) {
-    if (!out.decoder) {
-      out.samples.push_back({node.whole(1), 0});
-      return;
-    }
-    node.check_list();
-    if (node.value().size() != 2) node.fail(concat("is ", shown(node.value()), "; it must be an input's and a target's length"));
-    std::vector<std::int64_t> both = wholes(node, 0);
-    out.samples.push_back({both[0], both[1]});
-  });
-  check_samples(out.samples, out.decoder, whole_or(instance, "context", 1, 0));
-  return out;
-}
-
-std::vector<std::size_t> order_of(const JsonNode& instance, const std::vector<SampleLengths>& samples) {
-  if (!is_given(instance, "order")) return longest_first(samples);
-  const JsonNode node = instance.at("order");
-  if (node.value() == "tour") return tour_order(samples).order;
-  std::vector<std::size_t> order;
-  node.each_element([&](const JsonNode& place) { order.push_back(static_cast<std::size_t>(place.whole(0))); });
-  std::vector<std::size_t> sorted = order, all(samples.size());
-  std::sort(sorted.begin(), sorted.end());
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  if (sorted != all)
-    node.fail(concat("must name each of the ", samples.size(), " samples once, from 0"),
-              "or be \"tour\", or left out for the longest first");
-  return order;
-}
 
 ShapeCosts grid_of(const JsonNode& list) {
   std::vector<CostPoint> points;
@@ -70,14 +30,7 @@ ShapeCosts grid_of(const JsonNode& list) {
 // A formula or a grid, in the instance or in one of its modes.
 ShapeCosts costs_of(const JsonNode& node) {
   if (is_given(node, "grid")) return grid_of(node.at("grid"));
-  if (!is_given(node, "fixed") && !is_given(node, "linear") && !is_given(node, "quadratic"))
-    node.fail("has no costs", "give \"fixed\", \"linear\" and \"quadratic\", or \"grid\"");
-  const double stored = figure_or(node, "stored", 1);
-  return formula_costs({.fixed = figure_or(node, "fixed", 0),
-                        .linear = figure_or(node, "linear", kInfinity),
-                        .quadratic = figure_or(node, "quadratic", kInfinity),
-                        .stored = stored,
-                        .peak = figure_or(node, "peak", stored)});
+  return formula_costs(read_formula(node));
 }
 
 std::vector<RecomputeMode> modes_of(const JsonNode& instance) {
@@ -112,8 +65,8 @@ ordered json_of(const BatchCut& cut, const std::vector<std::size_t>& order) {
 }
 
 BatchAnswer solve_cut(const JsonNode& instance) {
-  const auto [samples, decoder] = lengths_of(instance);
-  const std::vector<std::size_t> order = order_of(instance, samples);
+  const auto [samples, decoder] = read_lengths(instance);
+  const std::vector<std::size_t> order = read_order(instance, samples);
   const std::vector<SampleLengths> as_run = padded(samples, decoder, whole_or(instance, "round", 1, 8));
   const std::vector<RecomputeMode> modes = modes_of(instance);
   const BatchCutOptions options = cut_options_of(instance);
@@ -132,9 +85,9 @@ BatchAnswer solve_cut(const JsonNode& instance) {
 }
 
 BatchAnswer solve_plan(const JsonNode& instance) {
-  const auto [samples, decoder] = lengths_of(instance);
+  const auto [samples, decoder] = read_lengths(instance);
   const BatchProblem problem{.samples = padded(samples, decoder, whole_or(instance, "round", 1, 8)),
-                             .order = order_of(instance, samples),
+                             .order = read_order(instance, samples),
                              .modes = modes_of(instance),
                              .cut = cut_options_of(instance),
                              .available = figure_or(instance, "memory", kInfinity),
@@ -155,7 +108,7 @@ BatchAnswer solve_plan(const JsonNode& instance) {
 }
 
 BatchAnswer solve_order(const JsonNode& instance) {
-  const TourOrder tour = tour_order(lengths_of(instance).samples, figure_or(instance, "distance", 16));
+  const TourOrder tour = tour_order(read_lengths(instance).samples, figure_or(instance, "distance", 16));
   return {{{"order", tour.order}, {"length", exact(tour.length)}}};
 }
 
@@ -171,18 +124,6 @@ BatchAnswer solve_partition(const JsonNode& instance) {
   return {{{"bins", bins}, {"sums", sums}}};
 }
 
-// Backwards take twice the forwards, and every micro-batch counts 1, unless said.
-MicroBatches micro_batches_of(const JsonNode& instance) {
-  MicroBatches work;
-  work.forward = figures(required(instance, "forward"));
-  for (const double time : work.forward) work.backward.push_back(2 * time);
-  if (is_given(instance, "backward")) work.backward = figures(instance.at("backward"));
-  work.size.assign(work.count(), 1);
-  if (is_given(instance, "sizes")) work.size = figures(instance.at("sizes"));
-  check_micro_batches(work);
-  return work;
-}
-
 Schedule uncapped_1f1b(int actors, const MicroBatches& work, double cap) {
   Schedule schedule = make_schedule("1f1b", {.actors = actors, .microbatches = static_cast<int>(work.count())});
   const std::vector<double> peaks = time_micro_batches(schedule, work).peak_live;
@@ -193,7 +134,7 @@ Schedule uncapped_1f1b(int actors, const MicroBatches& work, double cap) {
 }
 
 BatchAnswer solve_cyclic(const JsonNode& instance) {
-  const MicroBatches work = micro_batches_of(instance);
+  const MicroBatches work = read_micro_batches(instance);
   const int actors = small_whole(instance, "actors");
   const double cap = figure_or(instance, "cap", kInfinity);
   const std::string name = is_given(instance, "schedule") ? instance.at("schedule").text() : "cyclic";
@@ -225,7 +166,7 @@ MicroBatchGroups groups_of(const JsonNode& instance, const MicroBatches& work) {
 }
 
 BatchAnswer solve_inject(const JsonNode& instance) {
-  const MicroBatches work = micro_batches_of(instance);
+  const MicroBatches work = read_micro_batches(instance);
   Injection best = inject(small_whole(instance, "actors"), work, groups_of(instance, work), figure_or(instance, "cap", kInfinity),
                           figure_or(instance, "latency", 0));
   return {

@@ -19,6 +19,7 @@ void add_schedule(CLI::App& program, const ModelRegistry& models);
 void add_schedule_search(CLI::App& schedule, const ModelRegistry& models);
 void add_schedule_compare(CLI::App& schedule);
 void add_batch(CLI::App& program);
+void add_data(CLI::App& program);
 void add_mesh(CLI::App& program, const ModelRegistry& models);
 void add_verify(CLI::App& program);
 void add_profile(CLI::App& program, const ModelRegistry& models);

@@ -10,4 +10,8 @@ namespace penstock {
 // choices.
 void choose_kernels(const Config& config, Program& program);
 
+// Floating-point operations that so many devices can do in a second, in the run's dtype, with a processor each as far as there are so many.
+// Measures for some tens of milliseconds.
+double peak_of(const Config& config, int devices);
+
 }  // namespace penstock

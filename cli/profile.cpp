@@ -15,6 +15,7 @@
 #include "driver/training.h"
 #include "penstock/error.h"
 #include "profile/profile.h"
+#include "profile/profile_batches.h"
 #include "profile/unsteady.h"
 #include "report/table.h"
 #include "torch/executor.h"
@@ -51,6 +52,21 @@ std::vector<Program> programs_of(const Config& config, Prepared& prepared) {
   return programs;
 }
 
+// Whole batches of training, halves, quarters and eighths of them, each planned as training would plan it.
+BatchProfileOptions batch_profile(const Config& config, const Dataset& data, int rounds) {
+  BatchProfileOptions out{
+      .batches = {}, .split = config.pipeline.split_backward, .recompute = config.batch.recompute == "inputs", .seed = config.train.seed};
+  for (int round = 0; round < rounds; ++round) {
+    for (const std::int64_t share : {1, 2, 4, 8}) {
+      std::vector<std::int64_t> samples = data.training_samples(round * config.train.batch);
+      const auto members = static_cast<std::size_t>(devices_of_actor(config));
+      samples.resize(std::max<std::size_t>(1, samples.size() / members / static_cast<std::size_t>(share)) * members);
+      out.batches.push_back(std::move(samples));
+    }
+  }
+  return out;
+}
+
 std::string milliseconds(const std::optional<Sample>& sample) {
   if (!sample) return "-";
   const double spread = sample->median > 0 ? 100 * sample->spread / sample->median : 0;
@@ -71,8 +87,8 @@ std::string summary(const Costs& costs) {
       rows.back().push_back(milliseconds(found == task.beside.end() ? std::nullopt : std::optional(found->second)));
     }
   }
-  std::string out = concat(costs.model, "\n", costs.machine.processor, ", ", costs.machine.cores, " cores, ", costs.machine.build, "\n\n",
-                           table(header, rows), "\n");
+  std::string out = concat(costs.model, "\n", costs.machine.processor, ", ", costs.machine.cores, " cores, ", costs.machine.build, "\n\n");
+  if (!rows.empty()) out += table(header, rows) + "\n";
   rows.clear();
   for (const auto& [backend, link] : costs.links)
     rows.push_back({backend, fixed(1e6 * link.latency, 1), fixed(1e-9 * link.bandwidth, 1), fixed(1e6 * link.start_seconds, 2),
@@ -83,10 +99,21 @@ std::string summary(const Costs& costs) {
                       fixed(1e6 * link.start_seconds, 2), ""});
   if (!rows.empty()) out += table({"link", "latency, us", "GB/s", "start, us", "wake, us"}, rows) + "\n";
   rows.clear();
+  for (const auto& [backend, fit] : costs.batches) {
+    out += concat("batches planned one by one (", backend, ", ", fit.stages, " stages", "): a step takes ", fixed(1e3 * fit.beyond, 2),
+                  " ms beyond its table; steps differ from that by ", fixed(100 * fit.spread, 1), " % in the middle\n");
+    for (const ActionFit& action : fit.actions) {
+      std::vector<std::string> row = {concat(name(action.kind), " of stage ", action.stage)};
+      for (const double amount : action.per_amount) row.push_back(fixed(1e6 * amount, amount > 1e-5 ? 1 : 6));
+      rows.push_back(std::move(row));
+    }
+  }
+  if (!rows.empty()) out += table({"us", "each", "per row", "per input", "its square", "per target", "its square", "product"}, rows) + "\n";
+  rows.clear();
   for (const auto& [backend, seconds] : costs.step_overhead)
     rows.push_back({concat("a step beyond its work (", backend, ")"), fixed(1e6 * seconds, 1)});
   for (const auto& [port, seconds] : costs.input_seconds) rows.push_back({concat("input ", port), fixed(1e6 * seconds, 2)});
-  return out + table({"also", "us"}, rows);
+  return rows.empty() ? out : out + table({"also", "us"}, rows);
 }
 
 // The costs file as JSON, with the unsteady times in it.
@@ -127,7 +154,15 @@ void profile(const ProfileFlags& options, const ModelRegistry& models) {
     return StepInput{step, config.train.seed, false, data->training_samples((step - 1) * config.train.batch)};
   };
   profiling.progress = [](const std::string& text) { std::fprintf(stderr, "profile: %s\n", text.c_str()); };
-  Costs measured = measure_costs(*devices.cluster, devices.isolation.get(), programs_of(config, prepared), state, profiling);
+  Costs measured;
+  if (config.batch.planner == "pad") {
+    measured = measure_costs(*devices.cluster, devices.isolation.get(), programs_of(config, prepared), state, profiling);
+  } else {
+    BatchSteps steps(config, prepared, *data);
+    BatchProfileOptions batches = batch_profile(config, *data, options.rounds);
+    batches.progress = profiling.progress;
+    measured.batches[config.pipeline.backend] = measure_batches(*devices.cluster, steps, state, batches);
+  }
   measured.machine = description.machine;
   measured.model = description.model;
   if (costs) {

@@ -63,6 +63,7 @@ int run(int argc, char** argv, const ModelRegistry& models) {
   add_compile(program, all);
   add_schedule(program, all);
   add_batch(program);
+  add_data(program);
   add_mesh(program, all);
   add_verify(program);
   add_profile(program, all);

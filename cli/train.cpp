@@ -17,11 +17,13 @@
 #include "cli/output.h"
 #include "config/learning_rate.h"
 #include "driver/generation.h"
+#include "driver/module_steps.h"
 #include "driver/ranks.h"
 #include "driver/run_lock.h"
 #include "driver/training.h"
 #include "penstock/error.h"
 #include "profile/measured.h"
+#include "profile/recorded_batches.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/timeline_html.h"
@@ -33,7 +35,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Shown after training: so many bytes, or what comes in so many seconds. It needs a program of its own: none where the run's took longer.
+// Shown after training: so many tokens, or what comes in so many seconds. It needs a program of its own: none where the run's took longer.
 constexpr std::int64_t kSampleTokens = 300;
 constexpr std::chrono::seconds kSampleSeconds{5}, kCompileSeconds{10};
 
@@ -62,7 +64,7 @@ TrainingStart start_of(const ConfigOptions& options, const Config& config, const
 void check_data(const TrainOptions& options, const TrainingStart& start, const Dataset& data) {
   if (!start.before || options.changed_text || start.text == data.fingerprint()) return;
   throw Error(concat(start.state.path, " was trained on other data"),
-              {concat("here is ", data.summary()), "their names, sizes or contents differ"},
+              {concat("here is ", data.summary()), "their names, sizes, contents or tokenizers differ"},
               "name the same text (--text), or go on with this one by --changed-text");
 }
 
@@ -119,14 +121,23 @@ std::string device_table(const Prepared& prepared, const TrainingResult& result)
                rows);
 }
 
-// timeline.json and, to look at, timeline.html, whose path this is.
+// timeline.json and, to look at, timeline.html, whose path this is: a usual step or, where each has a program of its own, some consecutive
+// ones as predicted (where they were) and as measured. "": nothing was recorded.
 std::string write_timeline(const Config& config, const TrainingPrograms& programs, const TrainingResult& result) {
-  const std::string title = concat(config.model.name, ", ", config.pipeline.schedule, ", step ", result.recorded_step);
-  const Timeline timeline = timeline_of(programs.training, result.recorded, title);
+  std::string title = concat(config.model.name, ", ", config.pipeline.schedule, ", step ", result.recorded_step);
+  std::vector<Timeline> timelines;
+  if (!result.batches.empty()) {
+    title = concat(config.model.name, ", ", config.batch.planner);
+    timelines = timelines_of(result.batches);
+  } else if (result.recorded_step > 0) {
+    timelines = {timeline_of(programs.training, result.recorded, title)};
+  } else {
+    return {};
+  }
   const std::filesystem::path folder = config.run.out;
-  write_file((folder / "timeline.json").string(), timeline_json(timeline));
+  write_file((folder / "timeline.json").string(), timeline_json(timelines.back()));
   const std::string path = (folder / "timeline.html").string();
-  write_file(path, timeline_html({title, {timeline}, {}}));
+  write_file(path, timeline_html({title, timelines, {}}));
   return path;
 }
 
@@ -169,17 +180,31 @@ void print_result(const Config& config, const Dataset& data, const TrainingResul
   print_json(out);
 }
 
-// The programs of the run; `batches` makes one for each batch, where the configuration says so.
-TrainingPrograms programs_of(const Config& config, const Prepared& prepared, const TrainingStart& start, const Dataset& data,
-                             std::optional<BatchSteps>& batches) {
-  if (config.batch.planner == "pad") return compile_programs(config, prepared);
-  if (config.data.documents.empty())
+// Plans a run's batches, each of which has a program of its own.
+using PlanStep = std::function<BatchStep(const std::vector<std::int64_t>&)>;
+template <class Steps>
+PlanStep plan_with(const Config& config, const Prepared& prepared, const Dataset& data) {
+  return
+      [steps = std::make_shared<Steps>(config, prepared, data)](const std::vector<std::int64_t>& samples) { return steps->step(samples); };
+}
+PlanStep planner_of(const Config& config, const Prepared& prepared, const Dataset& data) {
+  if (config.batch.planner == "dip" || config.batch.planner == "shapes") return plan_with<ModuleSteps>(config, prepared, data);
+  if ((config.data.documents.empty() && config.data.pairs.empty()) || reads_images(data_of(config, *prepared.model)))
     throw Error(concat("batch.planner = ", quote(config.batch.planner), " cuts batches of sequences with lengths of their own"), {},
-                "name them: --set data.documents=FOLDER, or a .jsonl file; or leave out batch.planner");
-  batches.emplace(config, prepared, data);
+                "name them: --set data.documents=FOLDER, or --set data.pairs=FILE.jsonl; or leave out batch.planner");
+  return plan_with<BatchSteps>(config, prepared, data);
+}
+
+// The programs of the run.
+TrainingPrograms programs_of(const Config& config, const Prepared& prepared, const TrainingStart& start, const Dataset& data) {
+  if (config.batch.planner == "pad") {
+    if (config.batch.rows != "padded")
+      throw Error("batch.planner = \"pad\" pads every sequence, and batch.rows is \"ragged\"", {}, "--set batch.planner=searched");
+    return compile_programs(config, prepared);
+  }
   TrainingPrograms programs;
-  programs.of_batch = [&batches](const std::vector<std::int64_t>& samples) { return batches->step(samples); };
-  programs.training = *batches->step(data.training_samples(start.position)).program;
+  programs.of_batch = planner_of(config, prepared, data);
+  programs.training = *programs.of_batch(data.training_samples(start.position)).program;
   if (config.data.validation > 0) programs.evaluation = compile_evaluation(config, prepared);
   return programs;
 }
@@ -197,8 +222,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   std::unique_ptr<Cluster> cluster = configured_cluster("train", config, devices_of_actors(prepared), data);
   if (cluster == nullptr) return;
   const Clock::time_point begin = Clock::now();
-  std::optional<BatchSteps> batches;
-  TrainingPrograms programs = programs_of(config, prepared, start, *data, batches);
+  TrainingPrograms programs = programs_of(config, prepared, start, *data);
   const bool compiled_soon = Clock::now() - begin < kCompileSeconds;
   choose_kernels(config, programs.training);
   if (programs.evaluation) choose_kernels(config, *programs.evaluation);
@@ -207,7 +231,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   TrainingResult result;
   std::optional<StopLater> later;  // until all is written and said
   {
-    Progress progress(stderr, terminal_of(stderr), config.train.steps);
+    Progress progress(stderr, terminal_of(stderr), config.train.steps, peak_of(config, cluster->devices()));
     TrainingHooks hooks;
     hooks.step = [&](const StepMetrics& metrics) { progress.show(metrics); };
     hooks.begin = [&] { later.emplace(); };
@@ -215,7 +239,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
     result = train(config, programs, start, *cluster, *data, hooks);
   }
   if (result.stopped) std::fprintf(stderr, "stopped by a signal after step %d\n", static_cast<int>(result.last.step));
-  const std::string timeline = result.recorded_step > 0 ? write_timeline(config, programs, result) : std::string();
+  const std::string timeline = write_timeline(config, programs, result);
   if (options.json) {
     print_result(config, *data, result, timeline);
   } else {

@@ -5,7 +5,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(g++ cmake ninja-build mold python3-venv libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libgloo-dev)
+packages=(g++ cmake ninja-build mold python3-venv libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libgloo-dev
+  libsentencepiece-dev libutf8proc-dev zlib1g-dev)
 for use in "$@"; do
   case "$use" in
     tests) packages+=(ccache git libgtest-dev librapidcheck-dev chromium) ;;

@@ -61,10 +61,10 @@ void profile(const Program& program, std::size_t number, int rounds) {
   std::vector<Arena> arenas;
   std::vector<at::Tensor> operands;
   std::vector<BoundResult> results;
-  for (ValueId input : task.graph.inputs) operands.push_back(operand(task.graph.type(input), arenas));
+  for (ValueId input : task.graph->inputs) operands.push_back(operand(task.graph->type(input), arenas));
   const std::vector<ResultMode> modes = modes_of(program, number);
-  if (modes.size() != task.graph.outputs.size()) return;
-  for (std::size_t i = 0; i < modes.size(); ++i) results.push_back({operand(task.graph.type(task.graph.outputs[i]), arenas), modes[i]});
+  if (modes.size() != task.graph->outputs.size()) return;
+  for (std::size_t i = 0; i < modes.size(); ++i) results.push_back({operand(task.graph->type(task.graph->outputs[i]), arenas), modes[i]});
   const Arena scratch(plan.bytes);
   Spare spare;
   const std::vector<BoundCall> calls = bind_task(task, plan, operands, results, scratch.data(), spare);
@@ -81,7 +81,7 @@ void profile(const Program& program, std::size_t number, int rounds) {
   }
   std::map<std::string, OpTime> by_op;
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    const Op* op = calls[i].op < 0 ? nullptr : &task.graph.ops[static_cast<std::size_t>(calls[i].op)];
+    const Op* op = calls[i].op < 0 ? nullptr : &task.graph->ops[static_cast<std::size_t>(calls[i].op)];
     OpTime& time = by_op[op ? op->name : "copy"];
     time.seconds += best[i];
     time.flops += op ? cost(task.graph, *op).flops : 0;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Penstock shown in seven parts, each of which runs what it speaks of; ends with exit code 1 where something is not as it is claimed to be.
+"""Penstock shown in eight parts, each of which runs what it speaks of; ends with exit code 1 where something is not as it is claimed to be.
 
     make demo     # or: .venv/bin/python examples/demo/demo.py [--quick] [--out runs/demo] [--penstock build/penstock]
 
@@ -26,6 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = {"layers": 8, "width": 64, "heads": 4, "context": 128}
 QUICK_MODEL = {"layers": 8, "width": 32, "heads": 2, "context": 32}
 MOST_SPREAD = 0.25  # of the middle half of the steps, to the median: beyond it the machine was too busy to compare anything
+LENGTHS_CONTEXT, LENGTHS_BATCH = 512, 32  # of the samples that differ in length; the context is the model's own with --quick
 STEPS, EVERY, KILLED_AFTER = 240, 40, 100  # of a training, from checkpoint to checkpoint, and before the kill
 
 
@@ -42,6 +43,8 @@ class Demo:
         self.config = self.out / "demo.toml"
         self.table, self.broken_table, self.training_table = (self.out / f"{name}.csv" for name in ("zbv", "broken", "zbv-2"))
         self.weights, self.dump, self.costs = self.out / "gpt.safetensors", self.out / "check", self.out / "costs.json"
+        self.pairs = self.out / "docstrings.jsonl"
+        self.lengths_context = QUICK_MODEL["context"] if options.quick else LENGTHS_CONTEXT
         self.predicted, self.run_folder, self.killed_folder = self.out / "predicted.json", self.out / "run", self.out / "killed"
         self.results = {"findings": [], "parts": []}  # what results.json holds, and the page is made of
 
@@ -269,6 +272,43 @@ def killed_and_resumed(demo):
     demo.claim(last < before < first, f"the loss, a mean of 10 steps, falls: {falls}")
 
 
+def one_batch(demo, way, *arguments):
+    """The fourth step of a training whose batches are cut this way: the same samples from the same parameters for all ways but rounding."""
+    folder = demo.out / "lengths" / way
+    settings = {**demo.model, "layers": 4, "context": demo.lengths_context, "documents": demo.pairs, "validation": 0}
+    sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    demo.penstock("train", *sets, "--batch", LENGTHS_BATCH, "--actors", 2, *arguments, "--steps", 4, "--out", folder)
+    return {**metrics_of(folder)[3], "timeline": folder / "timeline.json"}
+
+
+def padded_packed_planned(demo):
+    demo.part("One batch padded, packed and planned")
+    demo.say("The functions of Python's library, each followed by what its docstring says, are documents of very different lengths:\n")
+    demo.say(demo.penstock("data", "docstrings", "--out", demo.pairs))
+    padded = one_batch(demo, "padded")
+    tokens = padded["tokens_per_second"] * padded["seconds"]
+    rows = next(n for n in (1, 2, 4, 8, 16, 32) if n * demo.lengths_context >= tokens or n == LENGTHS_BATCH)
+    ways = {
+        "padded": padded,
+        "packed": one_batch(demo, "packed", "--set", "batch.planner=balanced", "--microbatches", rows),
+        "planned": one_batch(demo, "planned", "--set", "batch.planner=searched", "--set", "batch.rows=ragged"),
+    }
+    demo.say(f"The same {LENGTHS_BATCH} documents, {tokens:.0f} tokens: padded to {demo.lengths_context} each; packed into {rows} rows; and cut, "
+             "ordered and scheduled anew for this batch.\n\nway       step      tokens/s  loss")  # fmt: skip
+    for way, step in ways.items():
+        demo.say(f"{way:8}  {1e3 * step['seconds']:6.1f} ms  {step['tokens_per_second']:8.0f}  {step['loss']:.6f}")
+    demo.say("")
+    demo.results["lengths"] = {way: [step["seconds"], step["tokens_per_second"]] for way, step in ways.items()}
+    difference = max(abs(step["loss"] / padded["loss"] - 1) for step in ways.values())
+    demo.claim(difference < 1e-4, f"whichever way, the loss of the batch is the same: they differ by at most {difference:.1e} of it")
+    ratio = ways["planned"]["tokens_per_second"] / padded["tokens_per_second"]
+    if demo.quick:
+        demo.find("the times are not judged: steps as short as these are not judged by their time")
+    else:
+        demo.claim(ratio > 1, f"planned, the step gets through {ratio:.1f} times the tokens per second of the padded one")
+    return [step["timeline"] for step in ways.values()]
+
+
 def timelines_of(demo):
     """The predicted step, and the measured one where the two can be compared."""
     measured = demo.run_folder / "timeline.json"
@@ -278,12 +318,13 @@ def timelines_of(demo):
     return [demo.predicted, measured] if typical and not time["incomparable"] else [demo.predicted]
 
 
-def page(demo):
-    file, timelines = demo.out / "demo.html", demo.out / "timelines.html"
+def page(demo, lengths):
+    file, timelines, ways = (demo.out / f"{name}.html" for name in ("demo", "timelines", "lengths"))
     print(f"\n== {len(demo.results['parts']) + 1}. One page ==\n")
     (demo.out / "results.json").write_text(json.dumps(demo.results, indent=1) + "\n")
     subprocess.run(demo.command("show", *timelines_of(demo), "--out", timelines), check=True, stdout=subprocess.DEVNULL)
-    file.write_text(make_page(demo.results, timelines.read_text()))
+    subprocess.run(demo.command("show", *lengths, "--out", ways), check=True, stdout=subprocess.DEVNULL)
+    file.write_text(make_page(demo.results, timelines.read_text(), ways.read_text()))
     print(f"drawn in {file}")
 
 
@@ -297,7 +338,7 @@ def prepare(demo):
     if not demo.penstock_path.exists():
         raise Failed(f"{demo.penstock_path} is not there: make build")
     demo.out.mkdir(parents=True, exist_ok=True)
-    for folder in (demo.dump, demo.run_folder, demo.killed_folder):
+    for folder in (demo.dump, demo.run_folder, demo.killed_folder, demo.out / "lengths"):
         shutil.rmtree(folder, ignore_errors=True)
     demo.costs.unlink(missing_ok=True)
 
@@ -318,7 +359,7 @@ def main():
         if not demo.quick:
             beside_the_peer(demo)
         killed_and_resumed(demo)
-        page(demo)
+        page(demo, padded_packed_planned(demo))
     except Failed as failure:
         sys.exit(f"\nNOT AS CLAIMED: {failure}")
 

@@ -1,6 +1,6 @@
 """The demonstration's page, made of its results alone:
 
-    python3 examples/demo/demo_page.py runs/demo/results.json runs/demo/timelines.html runs/demo/demo.html
+    python3 examples/demo/demo_page.py runs/demo/results.json runs/demo/timelines.html runs/demo/lengths.html runs/demo/demo.html
 """
 
 import json
@@ -113,22 +113,35 @@ def loss_figure(losses):
     return figure("Loss, killed and resumed", names + axes.svg(), f"The curves lie on each other: the losses differ by at most {worst:.1e} of themselves.")
 
 
-def make_page(results, timelines=""):
-    """`results`: what results.json holds; a part that has not run is not there. `timelines`: a page of its own, shown in a frame."""
+def lengths_figure(lengths):
+    colours = (charts.PINK, charts.ORANGE, charts.BLUE)
+    rows = [(way, rate, f"{rate:,.0f}", colour) for (way, (_, rate)), colour in zip(lengths.items(), colours)]
+    return figure("One batch of documents, three ways", charts.bars("Tokens per second, padded, packed and planned", rows),
+                  "Tokens per second, padding not counted, of the same batch: padded to the longest that is allowed, packed into equal rows, planned for itself.")  # fmt: skip
+
+
+def frame(heading, title, page):
+    """A page of its own, shown in this one."""
+    return f'<section><h2>{heading}</h2>\n<iframe title="{title}" srcdoc="{escape(page)}"></iframe></section>\n' if page else ""
+
+
+def make_page(results, timelines="", lengths=""):
+    """`results`: what results.json holds; a part that has not run is not there. `timelines` and `lengths`: pages of their own, shown in frames."""
     figures = [make(results[name]) for name, make in
-               (("time", time_figure), ("memory", memory_figure), ("peer", peer_figure), ("losses", loss_figure)) if name in results]  # fmt: skip
+               (("time", time_figure), ("memory", memory_figure), ("peer", peer_figure), ("losses", loss_figure),
+                ("lengths", lengths_figure)) if name in results]  # fmt: skip
     found = "".join(f"<li>{escape(text)}</li>\n" for text in results["findings"])
     parts = "".join(f"<details><summary>{i}. {escape(heading)}</summary>\n<pre>{escape(text)}</pre></details>\n"
                     for i, (heading, text) in enumerate(results["parts"], 1))  # fmt: skip
-    frame = f'<section><h2>One step, device by device</h2>\n<iframe title="timelines" srcdoc="{escape(timelines)}"></iframe></section>\n' if timelines else ""
+    frames = frame("One step, device by device", "timelines", timelines) + frame("One batch padded, packed and planned", "lengths", lengths)
     said = f'<p class="headline">{escape(headline(results["time"]))}</p>\n' if "time" in results else ""
     return (f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f"<title>Penstock, shown by running it</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>Penstock, shown by running it</h1>\n{said}"
-            f'<div class="figures">\n{"".join(figures)}\n</div>\n<section><h2>What was found</h2>\n<ul>\n{found}</ul></section>\n{frame}'
+            f'<div class="figures">\n{"".join(figures)}\n</div>\n<section><h2>What was found</h2>\n<ul>\n{found}</ul></section>\n{frames}'
             f"<section><h2>What ran, and what it said</h2>\n{parts}</section>\n"
             "<script>document.documentElement.dataset.ready = 'yes';</script>\n</body>\n</html>\n")  # fmt: skip
 
 
 if __name__ == "__main__":
-    results, timelines, out = map(pathlib.Path, sys.argv[1:])
-    out.write_text(make_page(json.loads(results.read_text()), timelines.read_text()))
+    results, timelines, lengths, out = map(pathlib.Path, sys.argv[1:])
+    out.write_text(make_page(json.loads(results.read_text()), timelines.read_text(), lengths.read_text()))

@@ -1,6 +1,7 @@
 // What tasks and links cost on a machine, as `penstock profile` measured it: one JSON file.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -39,6 +40,21 @@ struct TaskCost {
 // learning rate, an epsilon, the number of steps in a schedule of the learning rate).
 std::uint64_t cost_hash(const Graph& graph);
 
+// Seconds of an action of a micro-batch of any shape, with what belongs to it (inputs, messages): what each amount of its load adds
+// (batch/load_fit.h).
+struct ActionFit {
+  Kind kind = Kind::F;
+  std::int32_t stage = 0;
+  std::array<double, 7> per_amount{};
+};
+// Batches whose micro-batches have shapes of their own, under one cut of the model.
+struct BatchFit {
+  std::int32_t stages = 0;
+  std::vector<ActionFit> actions;
+  double beyond = 0;  // seconds of a step beyond its table: before the first micro-batch, and after the last
+  double spread = 0;  // the median distance of measured steps from what these figures say, as a share
+};
+
 struct MachineDescription {
   std::string processor;
   std::int64_t cores = 0;
@@ -56,6 +72,7 @@ struct Costs {
   std::map<std::string, double> step_overhead;  // by backend: seconds of a step beyond the last device's work
   std::map<std::string, double> input_seconds;  // by data port: filling one input
   double copy_bandwidth = 0;                    // bytes per second of a device that copies a slot; 0: not measured
+  std::map<std::string, BatchFit> batches;      // by backend
 };
 
 // Throws Error with file and key: no JSON, another kind of file or version, a missing, unknown or doubled key, a number that is none,

@@ -161,6 +161,13 @@ Tensor log_softmax(Tensor x, int dim);
 
 // q, k, v [batch, heads, length, head]. scale: default 1/sqrt(head).
 Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, bool is_causal, std::optional<double> scale = {});
+// Attention in which query i of each row attends to keys ranges[row, i, 0] up to and without ranges[row, i, 1]; where there are none, its
+// result is zero. So samples that stand one after the other in a row attend each to itself, and padding to nothing. ranges i64 [batch,
+// queries, 2]; no query attends to more than `reach` keys. With a bias [heads, 2*reach - 1] the score of query i and key j is shifted by
+// bias[head, j - i + reach - 1]; then |j - i| < reach. Ranges that keep none of this are an Error where the op runs. Queries that follow on
+// each other and whose ranges begin alike are computed together, so a row takes as long as the samples that it holds.
+Tensor attention_in_ranges(Tensor q, Tensor k, Tensor v, Tensor ranges, std::int64_t reach, Tensor bias = {},
+                           std::optional<double> scale = {});
 
 // weight [rows, width], indices i64 [...] -> [..., width].
 Tensor embedding(Tensor weight, Tensor indices);
@@ -176,7 +183,9 @@ Tensor mse_loss(Tensor x, Tensor targets);
 // Philox 4x32-10 (Salmon et al., SC 2011) keyed by `key`; element e of row r is word e % 4 of the block
 // at counter (e / 4, rows[r]).
 // rows i64 [x.size(0)]: the samples' indices in the step, so that masks do not depend on micro-batching.
-Tensor dropout(Tensor x, double p, Tensor key, Tensor rows);
+// With positions i64 [x.size(0)], element e of row r is the element positions[r] * (elements of a row) + e of row rows[r]: x's rows are
+// then parts of the samples' rows, and draw what they would draw in them.
+Tensor dropout(Tensor x, double p, Tensor key, Tensor rows, Tensor positions = {});
 // The key of one random op: a mix of the run's seed, the step and the op's number. All i64 scalars.
 Tensor random_key(Tensor seed, Tensor step, std::int64_t op);
 

@@ -14,6 +14,7 @@
 #include "penstock/graph.h"
 #include "penstock/id.h"
 #include "penstock/schedule.h"
+#include "penstock/task_graph.h"
 
 namespace penstock {
 
@@ -23,7 +24,7 @@ inline constexpr std::int64_t kAlignment = 64;  // bytes
 // result slots, in order, are its outputs.
 struct Task {
   std::string name;  // unique: "F0", "B3", "after.1"
-  Graph graph;
+  TaskGraph graph;
   std::int64_t scratch = 0;  // bytes of its temporaries while it runs (planned by the memory plan)
 };
 

@@ -3,8 +3,10 @@
 // Inputs of every step graph: first the state, which is the parameters under their own names and, in a training step, "first:<name>",
 // "second:<name>" (sgd: only "first:<name>", the velocity) and "step", the number of steps done. Then the data: the model's ports
 // (DataPort; for text "tokens" and "targets" i64[batch,context]), "rows" i64[batch] (the samples' numbers in the step), "seed" i64[].
-// The loss is divided by the model's count of the batch. `context` is 0 where the model reads no text.
-// Each function throws Error if the batch is not divisible by the micro-batches.
+// Where a row holds several samples, or samples are pairs (TextRows), further ports say where samples stand: "positions", "ranges",
+// "inputs", "input_ranges" and "memory_ranges", as in Model::Batch; `context` is then the length of a row of targets. The loss is divided
+// by the model's count of the batch. `context` is 0 where the model reads no text. Each function throws Error if the batch is not divisible
+// by the micro-batches, or the model does not read such rows.
 #pragma once
 
 #include <string>
@@ -35,12 +37,13 @@ enum class BatchCount : std::uint8_t { of_model, port };
 // One training step. Outputs after the state: "loss" (mean), "gradient_norm" (before clipping), "learning_rate".
 // Nothing hides a loss or norm that is not finite: both are outputs, and the state takes it on.
 Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& optimiser,
-                    BatchCount count = BatchCount::of_model);
+                    BatchCount count = BatchCount::of_model, const TextRows& rows = {});
 // The other steps leave their state, the parameters, as it is.
 // This one gives the loss and the gradients of the mean loss, with dropout as in step 0. Outputs: "loss", then "gradient:<name>".
-Graph gradient_step(const Model& model, int batch, int context, int microbatches, BatchCount count = BatchCount::of_model);
+Graph gradient_step(const Model& model, int batch, int context, int microbatches, BatchCount count = BatchCount::of_model,
+                    const TextRows& rows = {});
 // Outputs "loss_sum" and "count" (i64, Model::count). Forward only.
-Graph evaluation_step(const Model& model, int batch, int context, int microbatches);
+Graph evaluation_step(const Model& model, int batch, int context, int microbatches, const TextRows& rows = {});
 // Data: only "tokens" i64[1,context]. Output "logits" f32[1,context,vocabulary]. Forward only, one micro-batch.
 Graph generation_step(const Model& model, int context);
 

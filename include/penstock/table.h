@@ -29,8 +29,17 @@ struct StageCosts {
   double parameters = 0;      // what its parameters count where an actor has them unsharded, in live's unit
   double gradients = 0;       // what the sum of its gradients counts until REDUCE_GRAD has left the actor's share of it, likewise
 };
+// Micro-batches of one class cost alike. Where there are several classes, the costs of all stages stand there once for each.
 struct TableCosts {
   std::vector<StageCosts> stages;
+  std::vector<std::int32_t> first{};  // by micro-batch: where the stages of its class begin; empty: all are of one class
+
+  // -1 stands for no micro-batch and has the first class's costs.
+  std::size_t row(std::int32_t stage, std::int32_t microbatch) const {
+    const std::int32_t begin = first.empty() || microbatch < 0 ? 0 : first[static_cast<std::size_t>(microbatch)];
+    return static_cast<std::size_t>(begin + stage);
+  }
+  const StageCosts& of(std::int32_t stage, std::int32_t microbatch) const { return stages[row(stage, microbatch)]; }
 };
 
 struct UnitCosts {

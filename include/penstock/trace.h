@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -90,25 +91,44 @@ inline constexpr std::int64_t kIgnored = -100;
 // hand. A drawn value depends on the run's seed, the sample's number, the port and the element's place only.
 struct DataPort {
   enum class Kind : std::uint8_t {
-    tokens,   // text: a window of `context` bytes
-    targets,  // text: the same window one byte further
+    tokens,   // text: a window of `context` tokens
+    targets,  // text: the same window one token further
     uniform,  // floats, uniform in [0, 1)
     normal,   // floats, standard normal; where `of` names a port of indices, a fixed smooth pattern of that class is added
     indices,  // integers, uniform in [0, below)
     // Floats, about standard normal: a fixed linear function of the first 32 elements of each port in `of` (of an index: its row).
     response,
-    labels  // any dtype, whole numbers in [0, below), about equally many of each: a response, cut into classes
+    labels,  // any dtype, whole numbers in [0, below), about equally many of each: a response, cut into classes
+    // i64, one for each token: where something made of an entry of the port in `of` stands instead of text, 1 + its row; else 0. Each entry
+    // of the micro-batch has `below` rows, one entry's behind the other's.
+    slots
   };
   std::string name;
   TensorType type;  // type of one sample; the batch's has the number of samples in front
   Kind kind = Kind::tokens;
   std::int64_t below = 0;       // for indices and labels
   std::vector<std::string> of;  // ports declared before, of kinds uniform, normal or indices
+  // 0: each sample has one. Else it has none, one or several, so many at most (the images in a text), and `type` is of one; a batch has
+  // those of all its samples in front, one sample's behind the other's.
+  std::int64_t entries = 0;
   bool is_text() const { return kind == Kind::tokens || kind == Kind::targets; }
 };
 // The ports of a model that reads text: "tokens" and "targets", i64 [context].
 std::vector<DataPort> text_ports(std::int64_t context);
 bool reads_text(const std::vector<DataPort>& ports);
+// Whether its samples are texts with images in them: there is a port of slots.
+bool reads_images(const std::vector<DataPort>& ports);
+
+// How the rows of a batch of text hold their samples.
+struct TextRows {
+  // Whether samples stand one after the other in a row. It is then the only one of its micro-batch, and behind its last sample is padding.
+  bool several = false;
+  // Tokens in a row of inputs, where samples are pairs of an input and a target; the targets have rows of their own. 0: samples are texts.
+  std::int64_t inputs = 0;
+  // Where samples have entries of their own number (DataPort::entries), how many each part of a micro-batch has: a model works on one part
+  // after the other. None: every sample has as many as it may, and all are one part.
+  std::optional<std::vector<std::int64_t>> parts = {};
+};
 
 // What a model is to Penstock: parameters, data ports and the *sum* of the loss over a micro-batch.
 class Model {
@@ -120,12 +140,25 @@ class Model {
   struct Batch {
     Parameters ports;        // the tensors that data() declares, by name
     Tensor tokens, targets;  // of text models, i64 [batch, context]; targets of kIgnored are not counted
-    Tensor rows;             // i64 [batch]: the samples' numbers in the step, for dropout
-    Tensor seed, step;       // i64 scalars, for random_key
-    bool training = true;    // false: no dropout; rows, seed and step may be none
+    Tensor rows;             // i64 [batch]: the samples' numbers in the step, for dropout; of several in a row i64 [batch, context]
+    // Of rows of several samples, i64 [batch, context]: where each token stands in its sample.
+    Tensor positions;
+    // Of rows of several samples or of pairs, i64 [batch, context, 2]: the tokens of its own sample up to each token, as
+    // attention_in_ranges takes them. Padding has none.
+    Tensor ranges;
+    // Of pairs. Tokens and targets are then those of the target: each token is the one before what is to be predicted, the first is 0.
+    // inputs i64 [batch, inputs]; input_ranges i64 [batch, inputs, 2]: the inputs of each one's own sample; memory_ranges i64 [batch,
+    // context, 2]: the inputs of each token's sample.
+    Tensor inputs, input_ranges, memory_ranges;
+    Tensor seed, step;  // i64 scalars, for random_key
+    // TextRows::parts; empty: all entries are one part.
+    std::vector<std::int64_t> parts;
+    bool training = true;  // false: no dropout; rows, seed and step may be none
     Tensor operator[](std::string_view port) const { return ports[port]; }
   };
   virtual Tensor loss(const Parameters& parameters, const Batch& batch) const = 0;
+  // Whether its loss is that of each sample alone where rows hold them so. By default rows are of one text each.
+  virtual bool reads(const TextRows& rows) const { return !rows.several && rows.inputs == 0; }
   // Whether a sample's loss depends on the others of its micro-batch (batch norm). Then only steps that cut the batch alike are equal.
   virtual bool equal_batches() const { return false; }
   // What the sum of the losses of a whole batch is divided by, an i64 scalar. By default the targets that count or, without targets, the

@@ -80,19 +80,53 @@ void check_axes(const std::array<Axis, 3>& axes) {
   }
 }
 
-}  // namespace
-
-ShapeCosts formula_costs(const CostFormula& f) {
+void check_formula(const CostFormula& f) {
   check_cost(f.fixed, "the fixed time of a micro-batch");
   check_cost(f.stored, "the memory that a token stores");
   check_cost(f.peak, "the memory that a token peaks at");
   if (!(f.linear > 0) || !(f.quadratic > 0))
     throw Error(concat("the time of a token is divided by ", number(!(f.linear > 0) ? f.linear : f.quadratic), "; it must be positive"));
-  return [f](const BatchShape& shape) {
-    const auto n = static_cast<double>(shape.samples), e = static_cast<double>(shape.input), d = static_cast<double>(shape.target);
-    const double encoder = e / f.linear + e * e / f.quadratic, decoder = d / f.linear + d * d / f.quadratic + e * d / f.quadratic;
-    const double tokens = n * (e + d);
-    return std::optional(ShapeCost{f.fixed + n * std::max(encoder, d > 0 ? decoder : 0), f.stored * tokens, f.peak * tokens});
+}
+
+ShapeCost cost_by(const CostFormula& f, const BatchLoad& load) {
+  const double encoder = load.input / f.linear + load.input_squares / f.quadratic;
+  const double decoder = load.target / f.linear + load.target_squares / f.quadratic + load.products / f.quadratic;
+  const double tokens = load.input + load.target;
+  return {f.fixed + std::max(encoder, load.target > 0 ? decoder : 0), f.stored * tokens, f.peak * tokens};
+}
+
+double time_of(const StageCosts& costs, Kind kind) {
+  return costs.time[static_cast<std::size_t>(kind)];
+}
+
+}  // namespace
+
+ShapeCosts formula_costs(const CostFormula& formula) {
+  check_formula(formula);
+  return [formula](const BatchShape& shape) { return std::optional(cost_by(formula, padded_load(shape))); };
+}
+
+StageCostsOf stage_costs(const CostFormula& formula, int stages) {
+  check_formula(formula);
+  return [formula, stages](const BatchLoad& load) {
+    const ShapeCost cost = cost_by(formula, load);
+    StageCosts of;
+    for (const auto& [kind, thirds] : {std::pair{Kind::F, 1}, {Kind::B, 2}, {Kind::I, 1}, {Kind::W, 1}, {Kind::R, 1}})
+      of.time[static_cast<std::size_t>(kind)] = cost.time * thirds / 3;
+    of.live = cost.stored;
+    return std::vector<StageCosts>(static_cast<std::size_t>(stages), of);
+  };
+}
+
+ShapeCosts slowest_stage(StageCostsOf costs, bool recompute) {
+  return [costs = std::move(costs), recompute](const BatchShape& shape) {
+    ShapeCost out;
+    for (const StageCosts& stage : costs(padded_load(shape))) {
+      out.time = std::max(out.time, time_of(stage, Kind::F) + time_of(stage, Kind::B) + (recompute ? time_of(stage, Kind::R) : 0));
+      out.stored = std::max(out.stored, recompute ? stage.kept : stage.live);
+      out.peak = std::max(out.peak, stage.live);
+    }
+    return std::optional(out);
   };
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/numbers.h"
 #include "batch/lengths.h"
+#include "penstock/table.h"
 
 namespace penstock {
 
@@ -37,6 +38,14 @@ struct CostFormula {
 };
 // Throws Error where a number is negative or no number, or a divisor is 0.
 ShapeCosts formula_costs(const CostFormula& formula);
+
+// The costs of a micro-batch on each stage.
+using StageCostsOf = std::function<std::vector<StageCosts>(const BatchLoad&)>;
+// Every stage takes what the formula says: a third in F, two in the backward, of which half in I and half in W. With R, nothing is kept.
+// Throws Error as formula_costs does.
+StageCostsOf stage_costs(const CostFormula& formula, int stages);
+// Costs of padded micro-batches on the stage that takes longest, and on the one that holds most; with R, where `recompute`.
+ShapeCosts slowest_stage(StageCostsOf costs, bool recompute = false);
 
 struct CostPoint {
   BatchShape shape;

@@ -12,6 +12,7 @@ namespace {
 struct Window {
   double time = 0;
   BatchShape shape;
+  double least = 0;  // time of this and all longer ones
 };
 using Windows = std::vector<std::vector<Window>>;
 
@@ -25,8 +26,10 @@ Windows fitting_windows(const std::vector<SampleLengths>& samples, const std::ve
       shape = {shape.samples + 1, std::max(shape.input, input), std::max(shape.target, target)};
       const std::optional<ShapeCost> cost = costs(shape);
       if (!cost || cost->stored > options.stored_limit || cost->peak > options.peak_limit) break;
-      windows[begin].push_back({cost->time, shape});
+      windows[begin].push_back({cost->time, shape, cost->time});
     }
+    for (std::size_t k = windows[begin].size(); k-- > 1;)
+      windows[begin][k - 1].least = std::min(windows[begin][k - 1].time, windows[begin][k].least);
   }
   return windows;
 }
@@ -54,7 +57,7 @@ Prefixes least_sums(const Windows& windows, double longest) {
   out.sum[0] = 0;
   for (std::size_t i = 0; i < n; ++i) {
     if (out.sum[i] == kInfinity) continue;
-    for (std::size_t k = 0; k < windows[i].size(); ++k) {
+    for (std::size_t k = 0; k < windows[i].size() && windows[i][k].least <= longest; ++k) {
       const double sum = out.sum[i] + windows[i][k].time;
       if (windows[i][k].time > longest || sum >= out.sum[i + k + 1]) continue;
       out.sum[i + k + 1] = sum;
@@ -64,33 +67,53 @@ Prefixes least_sums(const Windows& windows, double longest) {
   return out;
 }
 
+double objective(const BatchCutOptions& options, double longest, double sum) {
+  return static_cast<double>(options.stages - 1) * longest / static_cast<double>(options.chunks) +
+         sum / static_cast<double>(options.replicas);
+}
+
+BatchCut cut_of(const Windows& windows, const BatchCutOptions& options, double longest, const Prefixes& prefixes) {
+  const double sum = prefixes.sum.back();
+  BatchCut cut{.objective = objective(options, longest, sum), .longest = longest, .sum = sum, .begins = {}, .shapes = {}};
+  for (std::size_t end = windows.size(); end > 0; end = prefixes.begin[end]) {
+    const std::size_t begin = prefixes.begin[end];
+    cut.begins.push_back(begin);
+    cut.shapes.push_back(windows[begin][end - begin - 1].shape);
+  }
+  std::reverse(cut.begins.begin(), cut.begins.end());
+  std::reverse(cut.shapes.begin(), cut.shapes.end());
+  return cut;
+}
+
 }  // namespace
 
 std::optional<BatchCut> cut_batch(const std::vector<SampleLengths>& samples, const std::vector<std::size_t>& order, const ShapeCosts& costs,
                                   const BatchCutOptions& options) {
   const Windows windows = fitting_windows(samples, order, costs, options);
-  const std::size_t n = order.size();
-  const auto objective = [&](double longest, double sum) {
-    return static_cast<double>(options.stages - 1) * longest / static_cast<double>(options.chunks) +
-           sum / static_cast<double>(options.replicas);
-  };
-  const double least_sum = least_sums(windows, kInfinity).sum[n];
-  BatchCut best{.objective = kInfinity, .begins = {}, .shapes = {}};
-  std::vector<std::size_t> begin;
+  const double least_sum = least_sums(windows, kInfinity).sum.back();
+  double best = kInfinity, best_longest = 0;
+  Prefixes prefixes;
   for (const double longest : candidates_of(windows, options.interval)) {
-    if (objective(longest, least_sum) >= best.objective) break;  // and so are all later ones
-    Prefixes prefixes = least_sums(windows, longest);
-    const double value = objective(longest, prefixes.sum[n]);
-    if (value >= best.objective) continue;
-    best = {.objective = value, .longest = longest, .sum = prefixes.sum[n], .begins = {}, .shapes = {}};
-    begin = std::move(prefixes.begin);
+    if (objective(options, longest, least_sum) >= best) break;  // and so are all later ones
+    Prefixes next = least_sums(windows, longest);
+    const double value = objective(options, longest, next.sum.back());
+    if (value >= best) continue;
+    best = value;
+    best_longest = longest;
+    prefixes = std::move(next);
   }
-  if (best.objective == kInfinity) return std::nullopt;
-  for (std::size_t end = n; end > 0; end = begin[end]) {
-    best.begins.insert(best.begins.begin(), begin[end]);
-    best.shapes.insert(best.shapes.begin(), windows[begin[end]][end - begin[end] - 1].shape);
-  }
-  return best;
+  if (best == kInfinity) return std::nullopt;
+  return cut_of(windows, options, best_longest, prefixes);
+}
+
+std::vector<BatchCut> cuts_below(const std::vector<double>& longest, const std::vector<SampleLengths>& samples,
+                                 const std::vector<std::size_t>& order, const ShapeCosts& costs, const BatchCutOptions& options) {
+  const Windows windows = fitting_windows(samples, order, costs, options);
+  std::vector<BatchCut> out;
+  for (const double most : longest)
+    if (const Prefixes prefixes = least_sums(windows, most); prefixes.sum.back() < kInfinity)
+      out.push_back(cut_of(windows, options, most, prefixes));
+  return out;
 }
 
 void fail_no_cut(const std::vector<SampleLengths>& samples, const std::vector<RecomputeMode>& modes, const BatchCutOptions& options) {
@@ -116,10 +139,14 @@ FittedCut fit_batch(const std::vector<SampleLengths>& samples, const std::vector
                     const std::vector<RecomputeMode>& modes, double available, const BatchCutOptions& options) {
   BatchCutOptions with = options;
   with.peak_limit = available;
-  for (const double limit : {available / static_cast<double>(options.stages), available}) {
-    with.stored_limit = limit;
-    for (std::size_t mode = 0; mode < modes.size(); ++mode)
-      if (std::optional<BatchCut> cut = cut_batch(samples, order, modes[mode].costs, with)) return {std::move(*cut), mode, limit};
+  for (const double interval : {options.interval, 0.0}) {
+    with.interval = interval;
+    for (const double limit : {available / static_cast<double>(options.stages), available}) {
+      with.stored_limit = limit;
+      for (std::size_t mode = 0; mode < modes.size(); ++mode)
+        if (std::optional<BatchCut> cut = cut_batch(samples, order, modes[mode].costs, with)) return {std::move(*cut), mode, limit};
+    }
+    if (options.interval == 0) break;
   }
   fail_no_cut(samples, modes, with);
 }

@@ -33,6 +33,10 @@ struct BatchCut {
 std::optional<BatchCut> cut_batch(const std::vector<SampleLengths>& samples, const std::vector<std::size_t>& order, const ShapeCosts& costs,
                                   const BatchCutOptions& options);
 
+// For each of these times, the cut with the least sum whose micro-batches take no longer; none for a time that no cut keeps.
+std::vector<BatchCut> cuts_below(const std::vector<double>& longest, const std::vector<SampleLengths>& samples,
+                                 const std::vector<std::size_t>& order, const ShapeCosts& costs, const BatchCutOptions& options);
+
 // Throws the Error of a batch that cannot be cut under these limits: it names the first sample that fits in no mode, even alone.
 [[noreturn]] void fail_no_cut(const std::vector<SampleLengths>& samples, const std::vector<RecomputeMode>& modes,
                               const BatchCutOptions& options);
@@ -43,8 +47,8 @@ struct FittedCut {
   double limit = 0;  // of a micro-batch's stored memory
 };
 // Cuts so that a stage keeps its `available` memory. First the micro-batches that live at once shall fit together, each into available /
-// stages; then each may take all. For each limit the modes are tried in turn, and the first that fits is taken. Throws Error with the
-// sample that fits in no mode.
+// stages; then each may take all. For each limit the modes are tried in turn, and the first that fits is taken. Where the interval leaves
+// out every candidate that the longest sample keeps below, all are tried. Throws Error with the sample that fits in no mode.
 FittedCut fit_batch(const std::vector<SampleLengths>& samples, const std::vector<std::size_t>& order,
                     const std::vector<RecomputeMode>& modes, double available, const BatchCutOptions& options);
 

@@ -9,6 +9,36 @@
 
 namespace penstock {
 
+namespace {
+
+std::int64_t rounded_up(std::int64_t length, std::int64_t round) {
+  return (length + round - 1) / round * round;
+}
+
+}  // namespace
+
+BatchLoad padded_load(const BatchShape& shape) {
+  const auto n = static_cast<double>(shape.samples), e = static_cast<double>(shape.input), d = static_cast<double>(shape.target);
+  return {shape, n * e, n * d, n * e * e, n * d * d, n * e * d};
+}
+
+BatchLoad ragged_load(const std::vector<SampleLengths>& samples, const std::vector<std::size_t>& of_row, std::int64_t round, bool decoder) {
+  BatchLoad load;
+  for (const std::size_t i : of_row) {
+    const auto e = static_cast<double>(samples[i].input), d = static_cast<double>(samples[i].target);
+    load.shape.input += samples[i].input;
+    load.shape.target += samples[i].target;
+    load.input_squares += e * e;
+    load.target_squares += d * d;
+    load.products += e * d;
+  }
+  load.shape.input = std::max(rounded_up(load.shape.input, round), round);
+  load.shape.target = std::max(rounded_up(load.shape.target, round), decoder ? round : 0);
+  load.input = static_cast<double>(load.shape.input);
+  load.target = static_cast<double>(load.shape.target);
+  return load;
+}
+
 void check_samples(const std::vector<SampleLengths>& samples, bool decoder, std::int64_t context) {
   if (samples.empty()) throw Error("the batch has no samples");
   for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -25,8 +55,8 @@ void check_samples(const std::vector<SampleLengths>& samples, bool decoder, std:
 
 std::vector<SampleLengths> padded(std::vector<SampleLengths> samples, bool decoder, std::int64_t round) {
   constexpr std::int64_t kDecoderStart = 2;
-  const auto up = [&](std::int64_t length) { return (length + round - 1) / round * round; };
-  for (SampleLengths& sample : samples) sample = {up(sample.input), decoder ? up(sample.target + kDecoderStart) : 0};
+  for (SampleLengths& sample : samples)
+    sample = {rounded_up(sample.input, round), decoder ? rounded_up(sample.target + kDecoderStart, round) : 0};
   return samples;
 }
 

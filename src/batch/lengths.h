@@ -15,12 +15,30 @@ struct SampleLengths {
   bool operator==(const SampleLengths&) const = default;
 };
 
-// So many samples, each padded to these lengths.
+// So many samples, each padded to these lengths; or, with `samples` 0, one row of inputs and one of targets of these lengths, in which all
+// samples of a micro-batch stand one after the other. `images`: how many of them all samples have, and `part`: how many of these the
+// encoder of images works on at once, at most.
 struct BatchShape {
   std::int64_t samples = 0, input = 0, target = 0;
+  std::int64_t images = 0, part = 1;
+  bool is_ragged() const { return samples == 0; }
 
   auto operator<=>(const BatchShape&) const = default;
 };
+
+// The sums of a micro-batch's tokens, padding included: its work follows from them.
+struct BatchLoad {
+  BatchShape shape;
+  double input = 0, target = 0;                  // tokens
+  double input_squares = 0, target_squares = 0;  // sums of the squares of the samples' lengths
+  double products = 0;                           // sum of input times target
+};
+// The load of samples that are all as long as the shape says.
+BatchLoad padded_load(const BatchShape& shape);
+// The load of samples that share one row of a multiple of `round` tokens (and one row of targets, where a decoder reads them): the shape
+// {0, input, target}. Padding behind the last sample attends to nothing. No row is empty, but that of targets where there is no `decoder`.
+BatchLoad ragged_load(const std::vector<SampleLengths>& samples, const std::vector<std::size_t>& of_row, std::int64_t round,
+                      bool decoder = false);
 
 // Throws Error for no samples, for an input that is empty or longer than `context` (0: any length), and for targets that are all empty
 // though the model has a decoder: there would be nothing to learn.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/invariant.h"
 #include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
@@ -11,55 +10,12 @@
 namespace penstock {
 namespace {
 
-// A run of the table, as far as it has come.
-struct Progress {
-  const Schedule& schedule;
-  const MicroBatches& work;
-  double latency = 0;
-  std::vector<std::size_t> next;                   // by actor: the place in its row
-  std::vector<double> free, lane;                  // by actor: when its last action ends, and its last transfer arrives
-  std::vector<std::vector<double>> forward, back;  // by stage and micro-batch: when the result is where it is needed; -1: not yet
-
-  explicit Progress(const Schedule& s, const MicroBatches& w, double l)
-      : schedule(s),
-        work(w),
-        latency(l),
-        next(s.actors.size()),
-        free(s.actors.size()),
-        lane(s.actors.size()),
-        forward(s.actors.size(), std::vector<double>(w.count(), -1)),
-        back(forward) {}
-
-  double needed(const Action& action) const {
-    const std::size_t stage = at(action.stage), m = at(action.microbatch);
-    if (action.kind == Kind::F) return stage == 0 ? 0 : forward[stage - 1][m];
-    return stage + 1 == forward.size() ? forward[stage][m] : back[stage + 1][m];
-  }
-
-  // Runs the actor as far as it comes; whether it came any further.
-  bool advance(std::size_t actor) {
-    const std::vector<Action>& row = schedule.actors[actor];
-    const std::size_t before = next[actor];
-    for (; next[actor] < row.size(); ++next[actor]) {
-      const Action& action = row[next[actor]];
-      const double ready = needed(action);
-      if (ready < 0) break;
-      const bool is_forward = action.kind == Kind::F;
-      const std::size_t m = at(action.microbatch);
-      const double end = std::max(free[actor], ready) + (is_forward ? work.forward : work.backward)[m];
-      free[actor] = end;
-      const bool sends = is_forward ? actor + 1 < next.size() : actor > 0;
-      if (sends) lane[actor] = std::max(lane[actor], end) + latency;
-      (is_forward ? forward : back)[actor][m] = sends ? lane[actor] : end;
-    }
-    return next[actor] > before;
-  }
-};
-
+// In whole sizes, which add up without rounding: the simulator counts in parts of the largest.
 double peak_live_of(const std::vector<Action>& row, const std::vector<double>& size) {
   double live = 0, peak = 0;
   for (const Action& action : row) {
-    live += (action.kind == Kind::F ? 1 : -1) * size[at(action.microbatch)];
+    if (action.kind == Kind::F) live += size[at(action.microbatch)];
+    if (action.kind == Kind::B || action.kind == Kind::W) live -= size[at(action.microbatch)];
     peak = std::max(peak, live);
   }
   return peak;
@@ -82,18 +38,39 @@ void check_micro_batches(const MicroBatches& work) {
   check(work.size, "sizes");
 }
 
+TableCosts table_costs(int stages, const MicroBatches& work, double latency) {
+  TableCosts out;
+  for (std::size_t m = 0; m < work.count(); ++m) {
+    StageCosts of;
+    const auto set = [&](Kind kind, double time) { of.time[static_cast<std::size_t>(kind)] = time; };
+    set(Kind::F, work.forward[m]);
+    set(Kind::R, work.forward[m]);
+    set(Kind::B, work.backward[m]);
+    set(Kind::I, work.backward[m] / 2);
+    set(Kind::W, work.backward[m] / 2);
+    of.forward_bytes = of.backward_bytes = latency;
+    of.live = work.size[m];
+    out.first.push_back(static_cast<std::int32_t>(out.stages.size()));
+    out.stages.insert(out.stages.end(), at(stages), of);
+  }
+  return out;
+}
+
+Network one_lane_each(int actors) {
+  Network network;
+  for (std::int32_t from = 0; from < actors; ++from)
+    for (const std::int32_t to : {from - 1, from + 1})
+      if (to >= 0 && to < actors) network.between[{from, to}] = {.bandwidth = 1, .medium = from};
+  return network;
+}
+
 MicroBatchTime time_micro_batches(const Schedule& schedule, const MicroBatches& work, double latency) {
-  Progress progress(schedule, work, latency);
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor) moved |= progress.advance(actor);
-  }
-  MicroBatchTime out;
-  for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor) {
-    invariant(progress.next[actor] == schedule.actors[actor].size(), "a valid table finishes");
-    out.makespan = std::max(out.makespan, progress.free[actor]);
-    out.peak_live.push_back(peak_live_of(schedule.actors[actor], work.size));
-  }
+  const int actors = static_cast<int>(schedule.actors.size());
+  TableOptions options;
+  if (latency > 0) options.network = one_lane_each(actors);
+  MicroBatchTime out{.makespan = time_table(schedule, chain(actors), table_costs(actors, work, latency), options).makespan,
+                     .peak_live = {}};
+  for (const std::vector<Action>& row : schedule.actors) out.peak_live.push_back(peak_live_of(row, work.size));
   return out;
 }
 

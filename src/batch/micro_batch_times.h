@@ -1,13 +1,15 @@
-// When the micro-batches of a table run where each has its own time: the simulator's tables (penstock/table.h) have one time per stage.
+// When the micro-batches of a table run where each has its own time, the same on all stages of a chain.
 #pragma once
 
 #include <vector>
 
 #include "penstock/schedule.h"
+#include "penstock/table.h"
 
 namespace penstock {
 
-// By micro-batch: seconds, or any unit of time, on each stage; what its activations count there while they live.
+// By micro-batch: seconds, or any unit of time, on each stage; what its activations count there while they live. A backward that is cut in
+// two takes half of its time in I and half in W.
 struct MicroBatches {
   std::vector<double> forward, backward, size;
 
@@ -16,13 +18,17 @@ struct MicroBatches {
 // Throws Error unless there are as many of each, and one at least, all finite and not negative.
 void check_micro_batches(const MicroBatches& work);
 
+// As the simulator takes them: each micro-batch is a class of its own, and what is sent counts `latency` bytes.
+TableCosts table_costs(int stages, const MicroBatches& work, double latency = 0);
+// The links of a chain: what an actor sends leaves one after the other, to whomever it goes, at one byte in a unit of time.
+Network one_lane_each(int actors);
+
 struct MicroBatchTime {
   double makespan = 0;
-  std::vector<double> peak_live;  // by actor: sizes that live at once, from the start of F to the end of B
+  std::vector<double> peak_live;  // by actor: sizes that live at once (TableTime::peak_live)
 };
 
-// Takes a valid table of F and B in which actor s has stage s, in a chain, and no more micro-batches than `work`. Every action begins as
-// early as the row and what it needs allow. What an actor sends takes `latency`, one after the other in the order of its row.
+// Takes a valid table of a chain in which actor s has stage s, and no more micro-batches than `work`. A transfer takes `latency`.
 MicroBatchTime time_micro_batches(const Schedule& schedule, const MicroBatches& work, double latency = 0);
 
 }  // namespace penstock

@@ -5,16 +5,26 @@
 namespace penstock {
 
 ModuleJobs::ModuleJobs(const ModuleProblem& problem)
-    : ranks(static_cast<std::size_t>(problem.ranks)), most_live(static_cast<std::size_t>(problem.most_live)) {
+    : ranks(static_cast<std::size_t>(problem.ranks)),
+      most_live(static_cast<std::size_t>(problem.most_live)),
+      folded(problem.folded),
+      split(problem.split) {
+  const auto in_part = static_cast<std::size_t>(problem.part_rounds), in_backbone = static_cast<std::size_t>(problem.backbone_rounds);
   for (std::size_t m = 0; m < problem.micro_batches.size(); ++m) {
     std::vector<std::size_t>& own = parts.emplace_back();
     for (const double time : problem.micro_batches[m].parts) {
       own.push_back(segments.size());
-      segments.push_back({m, false, time});
+      segments.push_back({m, false, time, in_part, 0});
     }
     backbones.push_back(segments.size());
-    segments.push_back({m, true, problem.micro_batches[m].backbone});
+    segments.push_back({m, true, problem.micro_batches[m].backbone, in_backbone, in_part});
   }
+}
+
+std::size_t ModuleJobs::runs() const {
+  std::size_t out = 0;
+  for (std::size_t s = 0; s < segments.size(); ++s) out += steps(s) + (split ? forwards(s) : 0);
+  return out;
 }
 
 ModuleState::ModuleState(const ModuleJobs& jobs)
@@ -23,7 +33,8 @@ ModuleState::ModuleState(const ModuleJobs& jobs)
       gathered(jobs.parts.size(), 0),
       free(jobs.ranks, 0),
       live(jobs.ranks, 0),
-      last_backward(jobs.ranks, true) {
+      last_backward(jobs.ranks, true),
+      weights(jobs.ranks) {
   for (std::size_t m = 0; m < jobs.parts.size(); ++m) {
     left.push_back(jobs.parts[m].size());
     if (left[m] > 0) ready[jobs.backbones[m]] = kInfinity;
@@ -31,25 +42,40 @@ ModuleState::ModuleState(const ModuleJobs& jobs)
 }
 
 double ModuleState::earliest(const ModuleJobs& jobs, std::size_t segment) const {
-  return step[segment] == 2 * jobs.ranks ? kInfinity : std::max(ready[segment], free[jobs.rank_of(step[segment])]);
+  return step[segment] == jobs.steps(segment) ? kInfinity : std::max(ready[segment], free[jobs.rank_of(segment, step[segment])]);
 }
 
 void ModuleState::start(const ModuleJobs& jobs, std::size_t segment) {
-  const auto [m, backbone, time] = jobs.segments[segment];
-  const std::size_t rank = jobs.rank_of(step[segment]);
-  const bool backward = jobs.is_backward(step[segment]);
+  const auto& [m, backbone, time, rounds, before] = jobs.segments[segment];
+  const std::size_t rank = jobs.rank_of(segment, step[segment]);
+  const bool backward = jobs.is_backward(segment, step[segment]);
   const double end = earliest(jobs, segment) + jobs.time_of(segment, step[segment]);
   free[rank] = ready[segment] = end;
   last_backward[rank] = backward;
-  live[rank] += backward ? std::size_t{0} - 1 : 1;
+  if (backward && jobs.split) weights[rank].emplace_back(segment, jobs.forward_of(segment, step[segment]));
+  if (!backward || !jobs.split) live[rank] += backward ? std::size_t{0} - 1 : 1;
   ++step[segment];
-  if (!backbone && step[segment] == jobs.ranks) {
+  if (!backbone && step[segment] == jobs.forwards(segment)) {
     ready[segment] = kInfinity;
     gathered[m] = std::max(gathered[m], end);
     if (--left[m] == 0) ready[jobs.backbones[m]] = gathered[m];
   }
-  if (backbone && step[segment] == 2 * jobs.ranks)
+  if (backbone && step[segment] == jobs.steps(segment))
     for (const std::size_t part : jobs.parts[m]) ready[part] = end;
+}
+
+void ModuleState::start_weight(const ModuleJobs& jobs, std::size_t rank, std::size_t index) {
+  free[rank] += jobs.segments[weights[rank][index].first].time;
+  --live[rank];
+  weights[rank].erase(weights[rank].begin() + static_cast<std::ptrdiff_t>(index));
+}
+
+ModuleRun ModuleState::next_run(const ModuleJobs& jobs, std::size_t segment) const {
+  const Kind backward = jobs.split ? Kind::I : Kind::B;
+  return {.segment = static_cast<std::int32_t>(segment),
+          .kind = jobs.is_backward(segment, step[segment]) ? backward : Kind::F,
+          .begin = earliest(jobs, segment),
+          .stage = static_cast<std::int32_t>(jobs.forward_of(segment, step[segment]))};
 }
 
 double ModuleState::makespan() const {
@@ -70,13 +96,14 @@ struct RestOfRanks {
     for (std::size_t k = from; k < to; ++k) rest += jobs.time_of(segment, k);
     most = std::max(most, begin + rest);
     for (std::size_t k = from; k < to; ++k) {
-      const std::size_t rank = jobs.rank_of(k);
+      const std::size_t rank = jobs.rank_of(segment, k);
       const double time = jobs.time_of(segment, k);
-      work[rank] += time;
+      const bool has_weight = jobs.split && jobs.is_backward(segment, k);
+      work[rank] += has_weight ? 2 * time : time;
       head[rank] = std::min(head[rank], begin);
       begin += time;
       rest -= time;
-      tail[rank] = std::min(tail[rank], rest);
+      tail[rank] = has_weight ? 0 : std::min(tail[rank], rest);
     }
     return begin;
   }
@@ -87,24 +114,26 @@ struct RestOfRanks {
 // On each rank all that is left there runs one after the other, behind the least way to any of it and ahead of the least way from any of it
 // to the end.
 double ModuleState::bound(const ModuleJobs& jobs) const {
-  const std::size_t steps = 2 * jobs.ranks;
   RestOfRanks rests{jobs, std::vector<double>(jobs.ranks, 0), std::vector<double>(jobs.ranks, kInfinity),
                     std::vector<double>(jobs.ranks, kInfinity), makespan()};
   const auto begin_of = [&](std::size_t segment, double otherwise) {
     const double begin = earliest(jobs, segment);
     return begin == kInfinity ? otherwise : begin;
   };
-  const auto forwards = static_cast<double>(jobs.ranks);
+  // The time of all its forwards.
+  const auto way = [&](std::size_t segment) { return static_cast<double>(jobs.forwards(segment)) * jobs.segments[segment].time; };
   for (std::size_t m = 0; m < jobs.parts.size(); ++m) {
     const std::size_t backbone = jobs.backbones[m];
     double longest = 0, begin = gathered[m];
-    for (const std::size_t part : jobs.parts[m]) longest = std::max(longest, jobs.segments[part].time);
-    const double backwards = 2 * forwards * longest, behind_parts = 3 * forwards * jobs.segments[backbone].time + backwards;
+    for (const std::size_t part : jobs.parts[m]) longest = std::max(longest, way(part));
+    const double backwards = 2 * longest, behind_parts = 3 * way(backbone) + backwards;
     for (const std::size_t part : jobs.parts[m])
-      if (step[part] < jobs.ranks) begin = std::max(begin, rests.count(part, step[part], jobs.ranks, begin_of(part, 0), behind_parts));
-    const double end = rests.count(backbone, step[backbone], steps, std::max(begin, begin_of(backbone, 0)), backwards);
+      if (const std::size_t forwards = jobs.forwards(part); step[part] < forwards)
+        begin = std::max(begin, rests.count(part, step[part], forwards, begin_of(part, 0), behind_parts));
+    const double end = rests.count(backbone, step[backbone], jobs.steps(backbone), std::max(begin, begin_of(backbone, 0)), backwards);
+    const bool backbone_waits = step[backbone] < jobs.steps(backbone);
     for (const std::size_t part : jobs.parts[m])
-      rests.count(part, std::max(step[part], jobs.ranks), steps, step[backbone] < steps ? end : begin_of(part, 0), 0);
+      rests.count(part, std::max(step[part], jobs.forwards(part)), jobs.steps(part), backbone_waits ? end : begin_of(part, 0), 0);
   }
   double most = rests.most;
   for (std::size_t rank = 0; rank < jobs.ranks; ++rank)

@@ -1,28 +1,43 @@
-// The segments of a multi-module batch as jobs: each runs forward over all ranks and then backward over them.
+// The segments of a multi-module batch as jobs: each runs forward over all ranks, in rounds, and then backward over them.
 #pragma once
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "batch/modules.h"
 
 namespace penstock {
 
-// Step k of a segment is its forward on rank k, or, from `ranks` on, its backward on rank 2 ranks - 1 - k.
+// Step k of a segment of n rounds is its forward on its stage k, or, from n ranks on, its backward on stage 2 n ranks - 1 - k.
 struct ModuleJobs {
   struct Segment {
     std::size_t micro_batch = 0;
     bool backbone = false;
-    double time = 0;  // of its forward on a rank
+    double time = 0;                     // of its forward on a rank, in one round
+    std::size_t rounds = 1, before = 0;  // of its own, and of the module before it
   };
 
   explicit ModuleJobs(const ModuleProblem& problem);
 
-  std::size_t rank_of(std::size_t step) const { return step < ranks ? step : 2 * ranks - 1 - step; }
-  bool is_backward(std::size_t step) const { return step >= ranks; }
-  double time_of(std::size_t segment, std::size_t step) const { return segments[segment].time * (is_backward(step) ? 2 : 1); }
+  std::size_t forwards(std::size_t segment) const { return ranks * segments[segment].rounds; }
+  std::size_t steps(std::size_t segment) const { return 2 * forwards(segment); }
+  bool is_backward(std::size_t segment, std::size_t step) const { return step >= forwards(segment); }
+  // The forward step that this one is or goes back.
+  std::size_t forward_of(std::size_t segment, std::size_t step) const {
+    return is_backward(segment, step) ? steps(segment) - 1 - step : step;
+  }
+  std::size_t rank_of(std::size_t segment, std::size_t step) const {
+    const std::size_t forward = forward_of(segment, step), place = forward % ranks, round = forward / ranks + segments[segment].before;
+    return folded && round % 2 == 1 ? ranks - 1 - place : place;
+  }
+  double time_of(std::size_t segment, std::size_t step) const {
+    return segments[segment].time * (is_backward(segment, step) && !split ? 2 : 1);
+  }
+  std::size_t runs() const;  // of all segments
 
   std::size_t ranks = 1, most_live = 0;
+  bool folded = false, split = false;
   std::vector<Segment> segments;
   std::vector<std::vector<std::size_t>> parts;  // by micro-batch
   std::vector<std::size_t> backbones;           // likewise
@@ -35,8 +50,10 @@ struct ModuleState {
   // When the segment's next step could begin; infinite where it waits for other segments or has ended.
   double earliest(const ModuleJobs& jobs, std::size_t segment) const;
   void start(const ModuleJobs& jobs, std::size_t segment);
+  void start_weight(const ModuleJobs& jobs, std::size_t rank, std::size_t index);
+  ModuleRun next_run(const ModuleJobs& jobs, std::size_t segment) const;
   double makespan() const;
-  // No way to finish from here takes less.
+  // No way to finish from here, where no W waits, takes less.
   double bound(const ModuleJobs& jobs) const;
 
   std::vector<std::size_t> step;    // by segment: the next
@@ -46,6 +63,8 @@ struct ModuleState {
   std::vector<double> free;         // by rank
   std::vector<std::size_t> live;    // by rank: segments between F and B
   std::vector<bool> last_backward;  // by rank
+  // By rank: the segments, and their stages, whose W waits.
+  std::vector<std::vector<std::pair<std::size_t, std::int32_t>>> weights;
 };
 
 }  // namespace penstock

@@ -10,6 +10,7 @@
 #include "base/numbers.h"
 #include "base/text.h"
 #include "batch/module_jobs.h"
+#include "batch/module_list.h"
 #include "penstock/error.h"
 #include "search/anneal.h"
 
@@ -45,8 +46,8 @@ std::vector<ModuleChoice> choices_of(const ModuleJobs& jobs, const ModuleState& 
   for (std::size_t s = 0; s < jobs.segments.size(); ++s) {
     const double begin = state.earliest(jobs, s);
     if (begin == kInfinity) continue;
-    const std::size_t rank = jobs.rank_of(state.step[s]);
-    ModuleChoice& best = (jobs.is_backward(state.step[s]) ? backward : forward)[rank];
+    const std::size_t rank = jobs.rank_of(s, state.step[s]);
+    ModuleChoice& best = (jobs.is_backward(s, state.step[s]) ? backward : forward)[rank];
     best = std::min(best, {begin, state.ready[s], places[s], s});
   }
   for (std::size_t rank = 0; rank < jobs.ranks; ++rank) {
@@ -63,50 +64,16 @@ ModuleTable interleave(const ModuleJobs& jobs, const std::vector<ModuleItem>& or
   const std::vector<std::size_t> places = places_in(jobs, order);
   ModuleState state(jobs);
   ModuleTable table{.makespan = 0, .ranks = std::vector<std::vector<ModuleRun>>(jobs.ranks)};
-  for (std::size_t left = jobs.segments.size() * 2 * jobs.ranks; left > 0; --left) {
+  for (std::size_t left = jobs.runs(); left > 0; --left) {
     const std::vector<ModuleChoice> choices = choices_of(jobs, state, places);
     const auto next = std::min_element(choices.begin(), choices.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
     if (!next->any()) return {};
     const auto rank = static_cast<std::size_t>(next - choices.begin());
-    table.ranks[rank].push_back({static_cast<std::int32_t>(next->segment), jobs.is_backward(state.step[next->segment]), next->begin});
+    table.ranks[rank].push_back(state.next_run(jobs, next->segment));
     state.start(jobs, next->segment);
   }
   table.makespan = state.makespan();
   return table;
-}
-
-// Whether an equal part of the same micro-batch stands ahead and waits for the same.
-bool has_twin(const ModuleJobs& jobs, const ModuleState& state, std::size_t segment) {
-  const auto& [m, backbone, time] = jobs.segments[segment];
-  const auto twin = [&, part_time = time](std::size_t other) {
-    return other < segment && jobs.segments[other].time == part_time && state.step[other] == state.step[segment];
-  };
-  return !backbone && std::any_of(jobs.parts[m].begin(), jobs.parts[m].end(), twin);
-}
-
-// Where something would end first: the segments that could run there before that, one of which must (Giffler and Thompson 1960).
-std::vector<std::size_t> conflict_of(const ModuleJobs& jobs, const ModuleState& state) {
-  double first_end = kInfinity;
-  std::size_t rank = 0;
-  const auto begin_of = [&](std::size_t s) {
-    const double begin = state.earliest(jobs, s);
-    const bool waits = begin == kInfinity || jobs.is_backward(state.step[s]) || jobs.most_live == 0;
-    return waits || state.live[jobs.rank_of(state.step[s])] < jobs.most_live ? begin : kInfinity;
-  };
-  for (std::size_t s = 0; s < jobs.segments.size(); ++s) {
-    const double begin = begin_of(s);
-    if (begin == kInfinity || begin + jobs.time_of(s, state.step[s]) >= first_end) continue;
-    first_end = begin + jobs.time_of(s, state.step[s]);
-    rank = jobs.rank_of(state.step[s]);
-  }
-  std::vector<std::size_t> out;
-  for (std::size_t s = 0; s < jobs.segments.size(); ++s) {
-    const double begin = begin_of(s);
-    // Something that takes no time begins at the first end itself.
-    const bool conflicts = begin < first_end || (begin == first_end && jobs.time_of(s, state.step[s]) == 0);
-    if (begin < kInfinity && jobs.rank_of(state.step[s]) == rank && conflicts && !has_twin(jobs, state, s)) out.push_back(s);
-  }
-  return out;
 }
 
 // Goes through all active tables, one of which is fastest.
@@ -126,7 +93,7 @@ class ModuleProof {
  private:
   void branch(const ModuleState& state) {
     if (--nodes_left_ < 0 || state.bound(jobs_) >= best_.makespan) return;
-    std::vector<std::size_t> tried = conflict_of(jobs_, state);
+    std::vector<std::size_t> tried = conflict_of(jobs_, state).segments;
     std::stable_sort(tried.begin(), tried.end(),
                      [&](std::size_t a, std::size_t b) { return state.earliest(jobs_, a) < state.earliest(jobs_, b); });
     if (tried.empty()) {
@@ -134,8 +101,8 @@ class ModuleProof {
       best_ = now_;
     }
     for (const std::size_t segment : tried) {
-      std::vector<ModuleRun>& row = now_.ranks[jobs_.rank_of(state.step[segment])];
-      row.push_back({static_cast<std::int32_t>(segment), jobs_.is_backward(state.step[segment]), state.earliest(jobs_, segment)});
+      std::vector<ModuleRun>& row = now_.ranks[jobs_.rank_of(segment, state.step[segment])];
+      row.push_back(state.next_run(jobs_, segment));
       ModuleState next = state;
       next.start(jobs_, segment);
       branch(next);
@@ -176,40 +143,6 @@ ModuleTable best_of_all_orders(const ModuleJobs& jobs) {
   return best;
 }
 
-// Each rank runs what stands first in `order`, of all that could begin before anything could end (Giffler and Thompson 1960). `order` has
-// each segment's forward (its number) and backward (its number and all segments).
-ModuleTable list_modules(const ModuleJobs& jobs, const std::vector<std::size_t>& order) {
-  const std::size_t count = jobs.segments.size();
-  std::vector<std::size_t> places(2 * count);
-  for (std::size_t i = 0; i < order.size(); ++i) places[order[i]] = i;
-  ModuleState state(jobs);
-  ModuleTable table{.makespan = 0, .ranks = std::vector<std::vector<ModuleRun>>(jobs.ranks)};
-  for (std::size_t left = count * 2 * jobs.ranks; left > 0; --left) {
-    const std::vector<std::size_t> tried = conflict_of(jobs, state);
-    if (tried.empty()) return {};
-    const auto place = [&](std::size_t s) { return places[s + (jobs.is_backward(state.step[s]) ? count : 0)]; };
-    const std::size_t next =
-        *std::min_element(tried.begin(), tried.end(), [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
-    table.ranks[jobs.rank_of(state.step[next])].push_back(
-        {static_cast<std::int32_t>(next), jobs.is_backward(state.step[next]), state.earliest(jobs, next)});
-    state.start(jobs, next);
-  }
-  table.makespan = state.makespan();
-  return table;
-}
-
-// The order of all forwards and backwards by when the table begins them, over all ranks.
-std::vector<std::size_t> order_in(const ModuleJobs& jobs, const ModuleTable& table) {
-  const std::size_t count = jobs.segments.size();
-  std::vector<double> begins(2 * count, 0);
-  for (const std::vector<ModuleRun>& rank : table.ranks)
-    for (const ModuleRun& run : rank) begins[at(run.segment) + (run.backward ? count : 0)] += run.begin;
-  std::vector<std::size_t> order(2 * count);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return begins[a] < begins[b]; });
-  return order;
-}
-
 // Moves one element elsewhere at a time, as long as late acceptance lets it stay; returns the best table of all.
 template <class Element, class Make>
 ModuleTable best_of_moves(std::vector<Element> order, const Make& make, const ModuleSearchOptions& options) {
@@ -231,6 +164,14 @@ ModuleTable best_of_moves(std::vector<Element> order, const Make& make, const Mo
   };
   anneal(options.rollouts, LateAcceptance(best.makespan), [](std::int64_t) { return true; }, change, settle);
   return best;
+}
+
+// The fastest table that DIP's rule makes of the orders of items that are tried.
+ModuleTable best_by_rule(const ModuleJobs& jobs, const ModuleSearchOptions& options) {
+  constexpr std::size_t kAll = 8;  // items: 2,520 orders where every micro-batch has parts
+  const std::vector<ModuleItem> items = items_of(jobs);
+  if (items.size() <= kAll) return best_of_all_orders(jobs);
+  return best_of_moves(items, [&](const std::vector<ModuleItem>& order) { return interleave(jobs, order); }, options);
 }
 
 }  // namespace
@@ -262,36 +203,40 @@ ModuleTable interleave_modules(const ModuleProblem& problem, const std::vector<M
 
 // Before its first backbone's forward a rank has nothing but forwards of parts, and of those no more than the rank before it had done ahead
 // of its own first backbone, which came a backbone's forward earlier. So from rank to rank the idle time at the begin grows by the least of
-// these; that at the end, in the same way, by the least backbone's backward.
+// these; that at the end, in the same way, by the least backbone's backward. W may run there, and where
+// rounds go both ways all this says nothing.
 double modules_bound(const ModuleProblem& problem) {
   const ModuleJobs jobs(problem);
   double work = 0, least = kInfinity;
   for (const auto& segment : jobs.segments) {
-    work += 3 * segment.time;
-    if (segment.backbone) least = std::min(least, 3 * segment.time);
+    work += 3 * segment.time * static_cast<double>(segment.rounds);
+    if (segment.backbone) least = std::min(least, (problem.split ? 1 : 3) * segment.time);
   }
+  if (problem.folded) return ModuleState(jobs).bound(jobs);
   return std::max(ModuleState(jobs).bound(jobs), work + static_cast<double>(jobs.ranks - 1) * least);
 }
 
 ModuleResult search_modules(const ModuleProblem& problem, const ModuleSearchOptions& options) {
-  constexpr std::size_t kAll = 8;  // items: 2,520 orders where every micro-batch has parts
   if (problem.micro_batches.empty()) throw Error("there are no micro-batches");
+  ModuleProblem whole = problem;
+  whole.split = false;
   const ModuleJobs jobs(problem);
-  const std::vector<ModuleItem> items = items_of(jobs);
-  const auto by_rule = [&](const std::vector<ModuleItem>& order) { return interleave(jobs, order); };
-  ModuleTable best = items.size() <= kAll ? best_of_all_orders(jobs) : best_of_moves(items, by_rule, options);
+  ModuleTable best = best_by_rule(ModuleJobs(whole), options);
   if (best.makespan == kInfinity)
     throw Error(concat("the greedy interleaving stalls under every order tried: a rank may hold ", problem.most_live,
                        " segments, and they wait for others"),
                 {}, "allow more segments");
   const double bound = modules_bound(problem);
-  if (best.makespan > bound) {
+  if (problem.split || best.makespan > bound) {
     const auto by_list = [&](const std::vector<std::size_t>& order) { return list_modules(jobs, order); };
     ModuleTable listed = best_of_moves(order_in(jobs, best), by_list, options);
-    if (listed.makespan < best.makespan) best = std::move(listed);
+    if (problem.split || listed.makespan < best.makespan) best = std::move(listed);
   }
+  if (best.makespan == kInfinity)
+    throw Error(concat("split backwards stall under every order tried: a rank may hold ", problem.most_live, " segments"), {},
+                "allow more segments, or whole backwards");
   bool proven = best.makespan <= bound;
-  if (!proven && problem.most_live == 0) {
+  if (!proven && problem.most_live == 0 && !problem.split) {
     ModuleProof proof(jobs, std::move(best), options.nodes);
     proven = proof.run();
     best = std::move(proof.best());

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/numbers.h"
+#include "penstock/schedule.h"
 
 namespace penstock {
 
@@ -17,8 +18,9 @@ std::vector<std::int64_t> even_parts(std::int64_t samples, std::int64_t most);
 // Into how many segments, each over all ranks, each module is cut: its time over the least time of a module, rounded down.
 std::vector<std::int64_t> segment_counts(const std::vector<double>& times);
 
-// A micro-batch: the forward times, on each rank, of its parts and of its backbone, which waits for all of them. Backwards take twice
-// that, the backbone's first. A segment is one part, or one backbone, on all ranks.
+// A micro-batch: the forward times, on each rank in each round, of its parts and of its backbone, which waits for all of them. Backwards
+// take twice that, the backbone's first. A segment is one part, or one backbone, on all ranks, as many rounds as its module has segments
+// there (segment_counts).
 struct ModuleMicroBatch {
   std::vector<double> parts;
   double backbone = 0;
@@ -26,8 +28,9 @@ struct ModuleMicroBatch {
 
 struct ModuleRun {
   std::int32_t segment = 0;
-  bool backward = false;
+  Kind kind = Kind::F;  // F, B, or, where backwards are split, I and W
   double begin = 0;
+  std::int32_t stage = 0;  // of the segment's: round * ranks + its place in the round
 
   bool operator==(const ModuleRun&) const = default;
 };
@@ -40,7 +43,14 @@ struct ModuleTable {
 struct ModuleProblem {
   int ranks = 1;
   std::vector<ModuleMicroBatch> micro_batches;
-  int most_live = 0;  // segments that live on a rank, from F to B; 0: any number
+  int most_live = 0;  // segments that live on a rank, from F to B, each round by itself; 0: any number
+  int part_rounds = 1, backbone_rounds = 1;
+  // Every second round goes from the last rank to the first, so that the last stage of a part and the first of the backbone are on one rank
+  // where parts have an odd number of rounds. DIP's rounds all go from the first rank to the last.
+  bool folded = false;
+  // A backward is two runs, each as long as the forward: I, which others wait for, and W, which runs at any time behind it on its rank. A
+  // segment lives until its W. DIP's are whole.
+  bool split = false;
 };
 
 // The parts of a micro-batch, or its backbone: what an order of segments names as one.
@@ -68,7 +78,8 @@ struct ModuleResult {
 };
 // The fastest table found: first by the greedy under many orders of items, all of them where they are few, else by random local search;
 // then by local search over orders of all forwards and backwards; then by branch and bound over all tables, which without `most_live`
-// proves small ones best. It ends where a table meets the bound. Throws Error where the greedy stalls under every order.
+// proves small ones best. It ends where a table meets the bound. Tables of split backwards begin with the order that the greedy found for
+// whole ones, and are not proven but by the bound. Throws Error where no order tried finishes.
 ModuleResult search_modules(const ModuleProblem& problem, const ModuleSearchOptions& options = {});
 
 // No table of the problem takes less.

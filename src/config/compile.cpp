@@ -258,25 +258,32 @@ std::int64_t context_of(const Config& config) {
   return static_cast<std::int64_t>(found->second);
 }
 
+TextRows rows_of(const Config& config, const Model& model) {
+  const bool pairs = !config.data.pairs.empty() && model.reads({.inputs = 1});
+  return {.inputs = pairs ? context_of(config) : 0};
+}
+
 std::int64_t vocabulary_of(const Config& config) {
   const auto found = config.model.numbers.find("vocabulary");
   return found == config.model.numbers.end() ? 256 : static_cast<std::int64_t>(found->second);
 }
 
 Graph training_graph(const Config& config, const Prepared& prepared) {
-  return planned(
-      training_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared), optimiser_of(config)),
-      prepared, true);
+  return planned(training_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared),
+                               optimiser_of(config), BatchCount::of_model, rows_of(config, *prepared.model)),
+                 prepared, true);
 }
 
 Graph gradient_graph(const Config& config, const Prepared& prepared) {
-  return planned(gradient_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared)), prepared,
-                 true);
+  return planned(gradient_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared),
+                               BatchCount::of_model, rows_of(config, *prepared.model)),
+                 prepared, true);
 }
 
 Graph evaluation_graph(const Config& config, const Prepared& prepared) {
-  return planned(evaluation_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared)), prepared,
-                 false);
+  return planned(evaluation_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared),
+                                 rows_of(config, *prepared.model)),
+                 prepared, false);
 }
 
 Graph generation_graph(const Config& config, const Prepared& prepared) {
@@ -340,7 +347,7 @@ std::string stages_text(const Config& config, const Prepared& prepared) {
                   join(before, ", ", [](std::int32_t s) { return concat(s); }), "}\n");
     for (const StageTask& task : dag.tasks)
       if (task.stage == stage)
-        out += concat("  ", name(task.kind), task.light ? " light" : "", ": ", task.graph.ops.size(), " ops\n    reads ",
+        out += concat("  ", name(task.kind), task.light ? " light" : "", ": ", task.graph->ops.size(), " ops\n    reads ",
                       bundles(task.reads), "\n    writes ", bundles(task.writes), "\n");
   }
   return out;

@@ -59,7 +59,9 @@ int step_microbatches(const Prepared& prepared);
 
 // The model's data ports. Throws Error where it reads text and the configuration has no context.
 std::vector<DataPort> data_of(const Config& config, const Model& model);
-std::int64_t context_of(const Config& config);     // tokens in a sequence
+std::int64_t context_of(const Config& config);  // tokens in a sequence
+// How the rows of padded batches hold the configuration's data: pairs as pairs where the model reads them.
+TextRows rows_of(const Config& config, const Model& model);
 std::int64_t vocabulary_of(const Config& config);  // the model's, or 256 (bytes) where it does not say
 
 // Step graphs of penstock/step.h, with the plan's stages as marks where there is one. Throw Error where the plan names other nodes than the

@@ -401,8 +401,10 @@ Config load_stored_config(std::string_view toml, std::string_view file, const st
 
 Config with_absolute_paths(Config config) {
   const auto make_absolute = [](std::string& path) { path = std::filesystem::absolute(path).lexically_normal().string(); };
-  for (std::string& path : config.data.text) make_absolute(path);
-  for (std::string& path : config.data.documents) make_absolute(path);
+  for (std::vector<std::string>* paths : {&config.data.text, &config.data.documents, &config.data.pairs})
+    for (std::string& path : *paths) make_absolute(path);
+  if (config.data.tokenizer != "bytes") make_absolute(config.data.tokenizer);
+  if (!config.batch.costs.empty()) make_absolute(config.batch.costs);
   if (!config.pipeline.plan.empty()) make_absolute(config.pipeline.plan);
   if (names_table(config.pipeline.schedule)) make_absolute(config.pipeline.schedule);
   make_absolute(config.run.out);

@@ -19,9 +19,13 @@ struct Config {
     std::map<std::string, std::string> words;
   } model;
   struct Data {
-    std::vector<std::string> text;       // files or folders; empty: see default_text() of data/byte_dataset.h
+    std::vector<std::string> text;       // files or folders; empty: see default_text() of data/text_dataset.h
     std::vector<std::string> documents;  // files or folders of sequences with their own lengths (data/sequence_dataset.h), instead of text
-    double validation = 0.05;            // share of the samples that is kept for validation
+    std::string tokenizer = "bytes";     // or a file (data/tokenizer.h)
+    // Files of sequences that are an input and a target, instead of both. A model that reads pairs (Model::reads) has them apart; to any
+    // other a pair is a text, of which only the target is learnt.
+    std::vector<std::string> pairs;
+    double validation = 0.05;  // share of the samples that is kept for validation
   } data;
   struct Train {
     std::int64_t steps = 400;
@@ -44,10 +48,25 @@ struct Config {
   // How a batch of sequences with lengths of their own is cut into micro-batches (batch/plan_batch.h). A micro-batch of n sequences of s
   // tokens takes fixed + n (s/linear + s^2/quadratic) milliseconds on a stage.
   struct Batch {
-    std::string planner = "pad";  // or "dynapipe"; pad: equal micro-batches, all sequences as long as the context
-    std::int64_t round = 8;       // lengths round up to multiples of it
+    // pad: equal micro-batches, all sequences as long as the context; dynapipe: batch/plan_batch.h; balanced: as many ragged rows of nearly
+    // equal work as pipeline.microbatches says, in the configuration's own table; searched: batch/searched_batch.h. For
+    // texts with images dip, or shapes, which only leaves out padding: driver/module_steps.h.
+    std::string planner = "pad";
+    std::string rows = "padded";     // or "ragged": searched puts all samples of a micro-batch one after the other in a row
+    std::string costs;               // a file of costs that `penstock profile` measured with a planner; "": the figures below
+    std::int64_t candidates = 50;    // tables that a search tries for a batch
+    std::string recompute = "none";  // or "inputs": a search may keep only what enters a stage, where memory asks for it
+    std::int64_t round = 0;          // lengths round up to multiples of it; 0: of 8, and the lengths of ragged rows of 64
     double fixed = 0.5, linear = 33, quadratic = 5e4;
-    double memory = 0;  // tokens that live on a stage at once, at most; 0: no limit
+    double memory = 0;           // tokens that live on a stage at once, at most; 0: no limit
+    double memory_limit = 0;     // bytes that a batch's program may plan on a device; 0: no limit
+    std::int64_t ahead = 2;      // steps whose programs are made while the one before them runs
+    std::int64_t classes = 200;  // shapes of micro-batches whose tasks are kept, those used last
+    // For "dip": the encoder works on parts of at most `part` images (0: the least with nearly the best throughput), which take image_fixed
+    // + images / image_linear milliseconds on a stage. At most `live` parts and texts live on an actor at once (0: any number).
+    std::int64_t part = 0, live = 0;
+    double image_fixed = 0.5, image_linear = 4;
+    std::int64_t rollouts = 500, nodes = 20'000;  // tables that the search of "dip" tries, and those of its proof
   } batch;
   struct Pipeline {
     std::int64_t actors = 2;

@@ -26,11 +26,18 @@ std::pair<std::string, std::string> unit_and_meaning(const std::string& name) {
       {"embedding", {"channels", "width of an embedding"}},
       {"gelu", {"", "how GELU is computed: tanh or erf"}},
       {"heads", {"", "heads of attention; they divide the width"}},
+      {"image_size", {"pixels", "of an image, in each direction"}},
+      {"image_tokens", {"tokens", "that an image is in the text"}},
+      {"images", {"images", "of a text, at most"}},
+      {"input", {"", "stretches of a text, or images in front of one"}},
       {"layers", {"", "layers, of each branch where there are several"}},
+      {"patch", {"pixels", "of a patch of an image, in each direction"}},
       {"post", {"", "layers behind the branches"}},
       {"rows", {"", "entries of an embedding's table"}},
       {"tied", {"", "1: the output reads the embedding's matrix, 0: one of its own"}},
-      {"vocabulary", {"tokens", "that there are; text has 256 bytes"}},
+      {"vocabulary", {"tokens", "that there are: at least the tokenizer's, 256 of bytes"}},
+      {"vision_layers", {"", "layers of the encoder of images"}},
+      {"vision_stages", {"stages", "of the encoder of images; 0: half of all"}},
       {"width", {"channels", "of the activations between layers"}},
   };
   const auto found = known.find(name);
@@ -96,39 +103,69 @@ ConfigKey layout_key(const std::string& stage, const std::string& dim, std::stri
   return by_path(std::move(key));
 }
 
-std::vector<ConfigKey> training_keys(Config& c) {
+std::vector<ConfigKey> data_keys(Config::Data& d) {
   return {
-      {"model", "name", "", "from the registry of models", &c.model.name},
-      {"data", "text", "", "files and folders; none: Penstock's own sources and the compiler's headers", &c.data.text},
-      {"data", "documents", "", "files and folders of sequences with lengths of their own; each line of a .jsonl file is one",
-       &c.data.documents},
-      {"data", "validation", "share", "of the samples, kept for validation", &c.data.validation, 0, 0.9},
-      choice("batch", "planner", "micro-batches of sequences with lengths of their own: pad: alike, as long as the context",
-             &c.batch.planner, {"pad", "dynapipe"}),
-      {"batch", "round", "tokens", "to multiples of which lengths are rounded up", &c.batch.round, 1, 1 << 20},
-      {"batch", "fixed", "ms", "that every micro-batch takes on a stage", &c.batch.fixed, 0, 1e9},
-      {"batch", "linear", "tokens/ms", "that a stage works on, apart from attention", &c.batch.linear, 1e-9, 1e18},
-      {"batch", "quadratic", "tokens^2/ms", "that a stage's attention works on", &c.batch.quadratic, 1e-9, 1e18},
-      {"batch", "memory", "tokens", "that live on a stage at once; 0: no limit", &c.batch.memory, 0, 1e18},
-      {"train", "steps", "steps", "of the whole run", &c.train.steps, 1, kMany},
-      {"train", "batch", "sequences", "of a step, over all micro-batches", &c.train.batch, 1, kMany},
-      choice("train", "optimiser", "adamw or sgd", &c.train.optimiser, {"adamw", "sgd"}),
-      {"train", "learning_rate", "", "after the warm-up", &c.train.learning_rate, 0},
-      {"train", "final_fraction", "share", "of the learning rate that is left at the last step", &c.train.final_fraction, 0, 1},
-      {"train", "warmup", "steps", "in which the learning rate rises", &c.train.warmup, 0, kMany},
-      choice("train", "decay", "how the learning rate falls: cosine, linear, wsd or constant", &c.train.decay,
+      {"data", "text", "", "files and folders; none: Penstock's own sources and the compiler's headers", &d.text},
+      {"data", "documents", "",
+       "files and folders of sequences with lengths of their own; each line of a .jsonl file is one, each document of a .bin",
+       &d.documents},
+      {"data", "pairs", "", ".jsonl files, and .bin files of tokens, whose lines or documents are an input and a target", &d.pairs},
+      {"data", "tokenizer", "", "bytes, or a file: a Hugging Face tokenizer.json or a SentencePiece .model", &d.tokenizer},
+      {"data", "validation", "share", "of the samples, kept for validation", &d.validation, 0, 0.9},
+  };
+}
+
+std::vector<ConfigKey> batch_keys(Config::Batch& b) {
+  return {
+      choice("batch", "planner", "micro-batches of sequences with lengths of their own: pad: alike, as long as the context", &b.planner,
+             {"pad", "dynapipe", "balanced", "searched", "dip", "shapes"}),
+      by_path(choice("batch", "rows",
+                     "of searched: padded: one for each sequence; ragged: those of a micro-batch one after the other in one", &b.rows,
+                     {"padded", "ragged"})),
+      by_path({"batch", "costs", "",
+               "file of penstock profile with such a planner: what stages take; \"\": fixed, linear and quadratic say it", &b.costs}),
+      by_path({"batch", "candidates", "tables", "that searched tries for a batch", &b.candidates, 1, kMany}),
+      by_path(choice("batch", "recompute", "what searched may compute again where memory asks for it: none, or inputs: all but these",
+                     &b.recompute, {"none", "inputs"})),
+      {"batch", "round", "tokens", "to multiples of which lengths are rounded up; 0: 8, or 64 for ragged rows", &b.round, 0, 1 << 20},
+      {"batch", "fixed", "ms", "that every micro-batch takes on a stage", &b.fixed, 0, 1e9},
+      {"batch", "linear", "tokens/ms", "that a stage works on, apart from attention", &b.linear, 1e-9, 1e18},
+      {"batch", "quadratic", "tokens^2/ms", "that a stage's attention works on", &b.quadratic, 1e-9, 1e18},
+      {"batch", "memory", "tokens", "that live on a stage at once; 0: no limit", &b.memory, 0, 1e18},
+      {"batch", "memory_limit", "bytes", "that a batch's program may plan on a device; 0: no limit", &b.memory_limit, 0, 1e18},
+      {"batch", "ahead", "steps", "planned while the one before them runs; 0: each when the one before it is over", &b.ahead, 0, 1000},
+      by_path(
+          {"batch", "classes", "shapes", "of micro-batches whose tasks are kept for later batches: those used last", &b.classes, 1, 1e6}),
+      {"batch", "part", "images", "that the encoder works on at once; 0: the least with nearly the best throughput", &b.part, 0, 1e6},
+      {"batch", "image_fixed", "ms", "that every part of the images takes on a stage", &b.image_fixed, 0, 1e9},
+      {"batch", "image_linear", "images/ms", "that a stage works on", &b.image_linear, 1e-9, 1e18},
+      {"batch", "live", "parts", "of images, and texts, that live on an actor at once; 0: no limit", &b.live, 0, 1e6},
+      {"batch", "rollouts", "tables", "that the search of dip tries", &b.rollouts, 1, 1e9},
+      {"batch", "nodes", "nodes", "of its proof", &b.nodes, 0, 1e12},
+  };
+}
+
+std::vector<ConfigKey> train_keys(Config::Train& t) {
+  return {
+      {"train", "steps", "steps", "of the whole run", &t.steps, 1, kMany},
+      {"train", "batch", "sequences", "of a step, over all micro-batches", &t.batch, 1, kMany},
+      choice("train", "optimiser", "adamw or sgd", &t.optimiser, {"adamw", "sgd"}),
+      {"train", "learning_rate", "", "after the warm-up", &t.learning_rate, 0},
+      {"train", "final_fraction", "share", "of the learning rate that is left at the last step", &t.final_fraction, 0, 1},
+      {"train", "warmup", "steps", "in which the learning rate rises", &t.warmup, 0, kMany},
+      choice("train", "decay", "how the learning rate falls: cosine, linear, wsd or constant", &t.decay,
              {"cosine", "linear", "wsd", "constant"}),
-      {"train", "decay_end", "steps", "after which it has fallen; 0: the last", &c.train.decay_end, 0, kMany},
-      {"train", "decay_steps", "steps", "that the fall takes; 0: all after the warm-up, of wsd a tenth", &c.train.decay_steps, 0, kMany},
-      {"train", "clip", "", "greatest global norm of the gradients; 0: any", &c.train.clip, 0},
-      {"train", "beta1", "", "of adamw: decay of the first moment", &c.train.beta1, 0, 1},
-      {"train", "beta2", "", "of adamw: decay of the second moment", &c.train.beta2, 0, 1},
-      {"train", "weight_decay", "", "of matrices, times the learning rate", &c.train.weight_decay, 0},
-      {"train", "momentum", "", "of sgd", &c.train.momentum, 0, 1},
-      choice("train", "dtype", "of the computation: f32, f64 or bf16", &c.train.dtype, {"f32", "f64", "bf16"}),
-      {"train", "seed", "", "of parameters, data order and dropout", &c.train.seed},
-      {"train", "validation_every", "steps", "between validations; 0: only after the last", &c.train.validation_every, 0, kMany},
-      {"train", "validation_batches", "batches", "of a validation", &c.train.validation_batches, 1, 10'000},
+      {"train", "decay_end", "steps", "after which it has fallen; 0: the last", &t.decay_end, 0, kMany},
+      {"train", "decay_steps", "steps", "that the fall takes; 0: all after the warm-up, of wsd a tenth", &t.decay_steps, 0, kMany},
+      {"train", "clip", "", "greatest global norm of the gradients; 0: any", &t.clip, 0},
+      {"train", "beta1", "", "of adamw: decay of the first moment", &t.beta1, 0, 1},
+      {"train", "beta2", "", "of adamw: decay of the second moment", &t.beta2, 0, 1},
+      {"train", "weight_decay", "", "of matrices, times the learning rate", &t.weight_decay, 0},
+      {"train", "momentum", "", "of sgd", &t.momentum, 0, 1},
+      choice("train", "dtype", "of the computation: f32, f64 or bf16", &t.dtype, {"f32", "f64", "bf16"}),
+      {"train", "seed", "", "of parameters, data order and dropout", &t.seed},
+      {"train", "validation_every", "steps", "between validations; 0: only after the last", &t.validation_every, 0, kMany},
+      {"train", "validation_batches", "batches", "of a validation", &t.validation_batches, 1, 10'000},
   };
 }
 
@@ -173,8 +210,10 @@ std::vector<ConfigKey> run_keys(Config::Run& run) {
 }  // namespace
 
 std::vector<ConfigKey> fixed_keys(Config& c) {
-  std::vector<ConfigKey> keys = training_keys(c);
-  for (const std::vector<ConfigKey>& more : {pipeline_keys(c.pipeline), run_keys(c.run)}) keys.insert(keys.end(), more.begin(), more.end());
+  std::vector<ConfigKey> keys = {{"model", "name", "", "from the registry of models", &c.model.name}};
+  for (const std::vector<ConfigKey>& more :
+       {data_keys(c.data), batch_keys(c.batch), train_keys(c.train), pipeline_keys(c.pipeline), run_keys(c.run)})
+    keys.insert(keys.end(), more.begin(), more.end());
   return keys;
 }
 

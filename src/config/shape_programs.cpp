@@ -1,26 +1,52 @@
 #include "config/shape_programs.h"
 
-#include "lower/passes.h"
+#include <algorithm>
+
+#include "batch/modules.h"
+#include "lower/lower.h"
 #include "penstock/step.h"
 
 namespace penstock {
 
-Program ShapePrograms::training(const std::vector<BatchShape>& microbatches, const Schedule& schedule) {
+std::pair<const ShapeClass*, bool> ShapePrograms::find_class(const BatchShape& shape, const Schedule& schedule) {
+  const auto stages = static_cast<std::size_t>(schedule.stages());
+  const Key key{shape, split_stages(schedule, stages), recomputed_stages(schedule, stages)};
+  if (const auto known = classes_.find(key); known != classes_.end()) {
+    uses_.splice(uses_.begin(), uses_, known->second.use);
+    return {&known->second.inputs, false};
+  }
+  const bool pairs = shape.target > 0;
+  const TextRows rows{.several = shape.is_ragged(), .inputs = pairs ? shape.input : 0, .parts = even_parts(shape.images, shape.part)};
+  const Graph step = training_step(*prepared_.model, shape.is_ragged() ? 1 : static_cast<int>(shape.samples),
+                                   static_cast<int>(pairs ? shape.target : shape.input), 1, optimiser_of(config_), BatchCount::port, rows);
+  ShapeClass inputs = compile_class(step, schedule, compile_options(config_, prepared_));
+  uses_.push_front(key);
+  const auto [made, fresh] = classes_.emplace(key, Class{std::move(inputs), uses_.begin()});
+  return {&made->second.inputs, true};
+}
+
+const ShapeClass& ShapePrograms::class_of(const BatchShape& shape, const Schedule& schedule) {
+  return *find_class(shape, schedule).first;
+}
+
+ShapeProgram ShapePrograms::training(const std::vector<BatchShape>& microbatches, const Schedule& schedule) {
+  ShapeProgram out;
   std::map<BatchShape, std::int32_t> number;
-  std::vector<LowerInput> classes;
+  std::vector<const ShapeClass*> classes;
   std::vector<std::int32_t> shape_class;
   for (const BatchShape& shape : microbatches) {
-    const auto [it, is_new] = number.try_emplace(shape, static_cast<std::int32_t>(classes.size()));
+    const auto [it, is_first] = number.try_emplace(shape, static_cast<std::int32_t>(classes.size()));
     shape_class.push_back(it->second);
-    if (!is_new) continue;
-    if (!inputs_.contains(shape)) {
-      const Graph step = training_step(*prepared_.model, static_cast<int>(shape.samples), static_cast<int>(shape.input), 1,
-                                       optimiser_of(config_), BatchCount::port);
-      inputs_.emplace(shape, compile_class(step, schedule, compile_options(config_, prepared_)));
-    }
-    classes.push_back(inputs_.at(shape));
+    if (!is_first) continue;
+    const auto [inputs, is_new] = find_class(shape, schedule);
+    classes.push_back(inputs);
+    out.new_classes += is_new;
   }
-  return lower(join_classes(classes, schedule, std::move(shape_class)));
+  out.classes = std::ssize(classes);
+  out.program = compile_joined(classes, std::move(shape_class), schedule, compile_options(config_, prepared_), pool_);
+  for (const auto limit = static_cast<std::size_t>(config_.batch.classes); uses_.size() > std::max(limit, classes.size()); uses_.pop_back())
+    classes_.erase(uses_.back());
+  return out;
 }
 
 }  // namespace penstock

@@ -1,7 +1,11 @@
 // Programs of training steps whose micro-batches have shapes of their own.
 #pragma once
 
+#include <cstdint>
+#include <list>
 #include <map>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "batch/lengths.h"
@@ -10,19 +14,40 @@
 
 namespace penstock {
 
-// Makes a program for each batch. What a shape takes to be traced and cut is done once and kept.
+struct ShapeProgram {
+  Program program;
+  std::int64_t classes = 0, new_classes = 0;  // of its micro-batches; those of them that had to be traced and cut
+};
+
+// Makes a program for each batch. What a shape takes to be traced and cut is done once and kept, of the config.batch.classes shapes that
+// were used last (of all that one batch has, even if these are more).
 class ShapePrograms {
  public:
-  // `config` and `prepared` must outlive it; of the table only what it splits and recomputes matters.
+  // `config` and `prepared` must outlive it.
   ShapePrograms(const Config& config, const Prepared& prepared) : config_(config), prepared_(prepared) {}
 
-  // `microbatches` stand in the table's order; their samples follow on each other in the step's. Throws Error as compile() does.
-  Program training(const std::vector<BatchShape>& microbatches, const Schedule& schedule);
+  // `microbatches` stand in the table's order; their samples follow on each other in the step's. Where an actor's devices share
+  // micro-batches, each has as many parts of its shape as step_microbatches() says, one after the other. Throws Error as compile() does.
+  ShapeProgram training(const std::vector<BatchShape>& microbatches, const Schedule& schedule);
+  // The step of one micro-batch of this shape, cut as the table splits and recomputes stages; kept until the next program is made.
+  const ShapeClass& class_of(const BatchShape& shape, const Schedule& schedule);
 
  private:
+  // A shape, the stages that are split, those that are recomputed.
+  using Key = std::tuple<BatchShape, std::vector<bool>, std::vector<bool>>;
+  struct Class {
+    ShapeClass inputs;
+    std::list<Key>::iterator use;  // in uses_
+  };
+
+  // The shape's class, and whether it is new.
+  std::pair<const ShapeClass*, bool> find_class(const BatchShape& shape, const Schedule& schedule);
+
   const Config& config_;
   const Prepared& prepared_;
-  std::map<BatchShape, LowerInput> inputs_;
+  std::map<Key, Class> classes_;
+  std::list<Key> uses_;  // the last used first
+  TaskPool pool_;
 };
 
 }  // namespace penstock

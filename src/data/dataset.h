@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,15 +22,25 @@ class Dataset : public DataSource {
   virtual std::string summary() const = 0;  // a phrase for the user
   // Tokens in this sample, at most tokens(), where samples have lengths of their own; 0 where they have not.
   virtual std::int64_t length(std::int64_t /*sample*/) const { return 0; }
+  // Of these, how many are a target that has a row of its own; 0 where samples are texts.
+  virtual std::int64_t target_length(std::int64_t /*sample*/) const { return 0; }
+  // Images of this sample, where the model reads any.
+  virtual std::int64_t images(std::int64_t /*sample*/) const { return 0; }
 };
+
+// Validation samples of endless data sets: beyond every training sample.
+inline constexpr std::int64_t kFirstValidation = std::int64_t{1} << 40;
 
 // The number of the sample in a row of the step's batch. Throws Error where the batch has no such row.
 std::int64_t sample_in_row(const StepInput& input, std::int64_t row);
+// The same where rows hold several samples (StepInput::begins) or one.
+std::span<const std::int64_t> samples_in_row(const StepInput& input, std::int64_t row);
 
 // The unit that a rate of training counts: "tokens" or "samples".
 std::string counted(const Dataset& data);
 
-// The text that the configuration names, or draws for a model without text ports. Throws Error: as ByteDataset does, for a text that is
+// The text, documents or pairs that the configuration names, or draws for a model without text ports. Throws Error: as TextDataset and
+// SequenceDataset do, for several of these, for a tokenizer that has more tokens than the model's vocabulary, for a text that is
 // named although the model reads none, and for a model with ports of both kinds.
 std::shared_ptr<const Dataset> make_dataset(const Config& config, const Model& model);
 

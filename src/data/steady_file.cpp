@@ -42,4 +42,10 @@ void SteadyFile::Reading::read(std::int64_t offset, std::span<std::byte> out) co
   }
 }
 
+std::string read_all(const SteadyFile& file) {
+  std::string out(static_cast<std::size_t>(file.size()), '\0');
+  SteadyFile::Reading(file).read(0, std::as_writable_bytes(std::span(out)));
+  return out;
+}
+
 }  // namespace penstock

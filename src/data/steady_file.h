@@ -52,4 +52,7 @@ class SteadyFile {
   State state_;
 };
 
+// All bytes of the file. Throws Error as Reading does.
+std::string read_all(const SteadyFile& file);
+
 }  // namespace penstock

@@ -16,8 +16,7 @@ namespace {
 
 using Values = std::vector<double>;
 
-constexpr std::int64_t kFirstValidation = std::int64_t{1} << 40;  // beyond every training sample
-constexpr std::size_t kPatches = 48;                              // equal stretches of the flattened sample, for a class's pattern
+constexpr std::size_t kPatches = 48;  // equal stretches of the flattened sample, for a class's pattern
 // Elements that a response reads of each port, at most: drawing wide ports again would take longer than the model.
 constexpr std::int64_t kResponseReads = 32;
 
@@ -108,6 +107,7 @@ Values sample_of(const std::vector<DataPort>& ports, const DataPort& port, std::
       return out;
     case Kind::tokens:
     case Kind::targets:
+    case Kind::slots:
       break;
   }
   invariant(false, "text is not drawn");

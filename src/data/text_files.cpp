@@ -20,10 +20,13 @@ bool is_skipped_folder(const std::string& name) {
 [[noreturn]] void fail_no_text(const std::string& name, const std::string& why) {
   const bool tensors = why.find("safetensors") != std::string::npos;
   throw Error(concat(name, " is no text: ", why), {},
-              tensors ? "--init starts from parameters" : "a model reads text byte by byte; files of tokens, or in UTF-16, are not read");
+              tensors ? "--init starts from parameters"
+                      : "files in UTF-16 are not read, and files of tokens are named *.bin and are data.documents");
 }
 
-std::vector<std::string> files_of(const std::string& folder) {
+}  // namespace
+
+std::vector<std::string> files_under(const std::string& folder) {
   std::vector<std::string> out;
   std::error_code error;
   fs::recursive_directory_iterator it(folder, error), end;
@@ -42,14 +45,12 @@ std::vector<std::string> files_of(const std::string& folder) {
   return out;
 }
 
-}  // namespace
-
 TextFiles open_text(const std::vector<std::string>& paths) {
   TextFiles out;
   for (const std::string& path : paths) {
     std::error_code ignored;
     const bool folder = fs::is_directory(path, ignored);
-    for (const std::string& name : folder ? files_of(path) : std::vector<std::string>{path}) {
+    for (const std::string& name : folder ? files_under(path) : std::vector<std::string>{path}) {
       SteadyFile file(name);
       if (file.size() == 0 && !folder) throw Error(concat(name, " is empty"), {}, "name a text of some kilobytes");
       std::vector<std::byte> begin(std::min(static_cast<std::size_t>(file.size()), kTextProbe));

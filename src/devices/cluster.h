@@ -21,6 +21,8 @@ struct StepInput {
   std::int64_t seed = 0;    // of the run; data port "seed"
   bool validation = false;  // samples are of the validation split
   std::vector<std::int64_t> samples;
+  // Where rows hold several samples: the place in `samples` at which each row begins. Empty: a row for each sample.
+  std::vector<std::int64_t> begins = {};
 };
 
 // Fills data ports (a model's, "rows" and "seed"); every device has its own and reads only what it needs. Must be const-safe
@@ -74,7 +76,8 @@ class Cluster {
   // Gives each device its program and binds it; verified before it leaves. Cached by hash: a second call costs a lookup.
   // Returns the hash. The state of the devices is kept where names agree. Throws Error for a program that wants on a device the whole or a
   // piece of a tensor that the programs before it hold there in other pieces only: nothing would put it together.
-  virtual std::uint64_t load(const Program& program) = 0;
+  virtual std::uint64_t load(std::shared_ptr<const Program> program) = 0;
+  std::uint64_t load(const Program& program) { return load(std::make_shared<const Program>(program)); }
   // Forgets a loaded program, so that programs that run once take no memory. What it holds of the state goes on to the program that runs
   // next, as from every program to the next.
   virtual void unload(std::uint64_t program) = 0;

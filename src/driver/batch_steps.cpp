@@ -3,51 +3,201 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "batch/plan_batch.h"
+#include "lower/stage_bytes.h"
 #include "penstock/error.h"
+#include "simulate/durations.h"
 
 namespace penstock {
 namespace {
 
-BatchProblem problem_of(const Config& config, const Dataset& data, const std::vector<std::int64_t>& samples) {
-  const Config::Batch& batch = config.batch;
-  std::vector<SampleLengths> lengths;
-  for (const std::int64_t sample : samples) lengths.push_back({data.length(sample), 0});
-  BatchProblem out;
-  out.samples = padded(std::move(lengths), false, batch.round);
-  for (SampleLengths& sample : out.samples) sample.input = std::min(sample.input, data.tokens());
-  out.order = longest_first(out.samples);
-  out.modes = {{"none", formula_costs({.fixed = batch.fixed, .linear = batch.linear, .quadratic = batch.quadratic})}};
-  out.cut.stages = config.pipeline.actors;
-  if (batch.memory > 0) out.available = batch.memory;
-  out.seed = static_cast<std::uint64_t>(config.train.seed);
-  return out;
+// A table of one micro-batch that has all kinds of tasks which a plan may have.
+Schedule small_table(const Config& config) {
+  Schedule table = make_schedule("1f1b", {.actors = static_cast<int>(config.pipeline.actors), .microbatches = 1});
+  for (std::size_t s = 0; config.batch.recompute == "inputs" && s < table.actors.size(); ++s) {
+    std::vector<Action>& row = table.actors[s];
+    row.insert(row.begin() + 1, {static_cast<std::int32_t>(s), Kind::R, 0});
+  }
+  return table;
+}
+
+double most_bytes(const Program& program) {
+  std::int64_t most = 0;
+  for (const DeviceProgram& device : program.devices) most = std::max(most, device.device_bytes());
+  return static_cast<double>(most);
+}
+
+// In seconds.
+CostFormula formula_of(const Config::Batch& batch) {
+  return {.fixed = batch.fixed * kMillisecond, .linear = batch.linear / kMillisecond, .quadratic = batch.quadratic / kMillisecond};
 }
 
 }  // namespace
 
 BatchSteps::BatchSteps(const Config& config, const Prepared& prepared, const Dataset& data)
-    : config_(config), data_(data), programs_(config, prepared) {
-  if (prepared.schedule.stages() != config.pipeline.actors)
-    throw Error(concat("batch.planner = ", quote(config.batch.planner), " plans one stage for each actor; schedule ",
-                       prepared.schedule.name, " has ", prepared.schedule.stages(), " for ", config.pipeline.actors),
+    : config_(config),
+      prepared_(prepared),
+      data_(data),
+      reads_pairs_(rows_of(config, *prepared.model).inputs > 0),
+      programs_(config, prepared) {
+  check_planner();
+  if (config.batch.memory > 0) limit_ = config.batch.memory;
+  read_costs();
+}
+
+void BatchSteps::check_planner() const {
+  const Config::Batch& batch = config_.batch;
+  const Schedule& schedule = prepared_.schedule;
+  if (batch.memory > 0 && batch.memory_limit > 0)
+    throw Error("batch.memory and batch.memory_limit are both given", {}, "limit tokens, or bytes");
+  if (batch.planner == "balanced") {
+    if (batch.memory > 0 || batch.memory_limit > 0)
+      throw Error("batch.planner = \"balanced\" keeps no limit of memory", {},
+                  "raise pipeline.microbatches, so that a row holds fewer tokens, or set batch.planner = \"searched\"");
+    return;
+  }
+  if (batch.planner == "dynapipe" && batch.rows == "ragged")
+    throw Error("batch.planner = \"dynapipe\" pads rows, and batch.rows is \"ragged\"", {},
+                "for ragged rows set batch.planner = \"searched\" or \"balanced\"");
+  if (schedule.stages() != config_.pipeline.actors)
+    throw Error(concat("batch.planner = ", quote(batch.planner), " plans one stage for each actor; schedule ", schedule.name, " has ",
+                       schedule.stages(), " for ", config_.pipeline.actors),
                 {}, "set pipeline.chunks = 1 and a schedule of one chunk: the order of each batch is planned anyway");
 }
 
-BatchStep BatchSteps::step(const std::vector<std::int64_t>& samples) {
-  const BatchProblem problem = problem_of(config_, data_, samples);
-  const BatchPlan plan = plan_batch(problem);
-  const ReplicaPlan& replica = plan.replicas.at(0);
-  const BatchCut& cut = plan.fitted.cut;
+std::int64_t BatchSteps::round() const {
+  if (config_.batch.round > 0) return config_.batch.round;
+  return is_ragged() ? 64 : 8;
+}
+
+// No side is longer than the context.
+SampleLengths BatchSteps::lengths_of(std::int64_t sample) const {
+  const std::int64_t target = reads_pairs_ ? data_.target_length(sample) : 0;
+  return {data_.length(sample) - target, target};
+}
+
+void BatchSteps::read_costs() {
+  const Config::Batch& batch = config_.batch;
+  const int stages = prepared_.schedule.stages();
+  std::vector<HeldFit> held;
+  if (batch.planner != "balanced" && (batch.memory_limit > 0 || !batch.costs.empty())) held = held_fits();
+  if (batch.costs.empty()) {
+    costs_ = stage_costs(formula_of(batch), stages);
+  } else {
+    const std::string& backend = config_.pipeline.backend;
+    const Costs costs = parse_costs(read_file(batch.costs), batch.costs);
+    check_fit(costs, batch.costs, backend, stages, config_.pipeline.split_backward);
+    const BatchFit& fit = costs.batches.at(backend);
+    costs_ = measured_costs(fit);
+    beyond_ = fit.beyond;
+    if (const auto link = costs.links.find(backend); link != costs.links.end()) network_.link = link->second;
+  }
+  costs_ = holding(std::move(costs_), std::move(held), /*bytes=*/batch.memory_limit > 0);
+  if (batch.memory_limit <= 0) return;
+  // The limit leaves room for what a program takes beside the activations that plans count.
+  const BatchShape shape{1, round(), reads_pairs_ ? round() : 0};
+  const Schedule table = small_table(config_);
+  double live = 0;
+  for (const StageBytes& stage : stage_bytes(programs_.class_of(shape, table)[0])) live = std::max(live, stage.live);
+  limit_ = batch.memory_limit - (most_bytes(programs_.training({shape}, table).program) - live);
+}
+
+// From a handful of shapes, whose tasks say it exactly.
+std::vector<HeldFit> BatchSteps::held_fits() {
+  const std::int64_t context = data_.tokens(), round = this->round();
+  const Schedule table = small_table(config_);
+  std::vector<std::vector<LoadPoint>> live(at(config_.pipeline.actors)), kept(live), sent(live);
+  for (const auto& [samples, share] : {std::pair{1, 8}, {1, 4}, {2, 8}, {3, 16}, {1, 2}}) {
+    const std::int64_t length = std::min(context, std::max(round, context / share / round * round));
+    const BatchLoad load = padded_load({samples, length, reads_pairs_ ? std::max(round, length / share) : 0});
+    const std::vector<StageBytes> held = stage_bytes(programs_.class_of(load.shape, table)[0]);
+    for (std::size_t s = 0; s < held.size(); ++s) {
+      live[s].push_back({load, held[s].live});
+      kept[s].push_back({load, held[s].kept});
+      sent[s].push_back({load, held[s].sent});
+    }
+  }
+  std::vector<HeldFit> out;
+  for (std::size_t s = 0; s < live.size(); ++s) out.push_back({fit_loads(live[s]), fit_loads(kept[s]), fit_loads(sent[s])});
+  return out;
+}
+
+// The longest first where a team has several members: those of a team follow on each other.
+std::vector<std::int64_t> BatchSteps::in_teams(std::vector<std::int64_t> samples) const {
+  const std::int64_t members = devices_of_actor(config_);
+  if (std::ssize(samples) % members != 0)
+    throw Error(concat("a batch of ", samples.size(), " samples cannot be shared by the ", members, " devices of an actor"), {},
+                "make train.batch a multiple of them");
+  if (members > 1) std::ranges::stable_sort(samples, [&](std::int64_t a, std::int64_t b) { return data_.length(a) > data_.length(b); });
+  return samples;
+}
+
+PlannedBatch BatchSteps::plan(const std::vector<std::int64_t>& samples, double limit) const {
+  const Config::Batch& batch = config_.batch;
+  std::vector<SampleLengths> lengths;  // by team, the longest input and the longest target
+  const std::size_t members = at(devices_of_actor(config_));
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const SampleLengths sample = lengths_of(samples[i]);
+    if (i % members == 0) lengths.emplace_back();
+    lengths.back() = {std::max(lengths.back().input, sample.input), std::max(lengths.back().target, sample.target)};
+  }
+  SearchedBatchProblem problem{.samples = is_ragged() ? std::move(lengths) : padded(std::move(lengths), reads_pairs_, round()),
+                               .order = {},
+                               .ragged = is_ragged(),
+                               .decoder = reads_pairs_,
+                               .round = round(),
+                               .actors = static_cast<int>(config_.pipeline.actors),
+                               .costs = costs_,
+                               .network = network_,
+                               .limit = limit,
+                               .split = config_.pipeline.split_backward,
+                               .recompute = batch.recompute == "inputs",
+                               .search = {.candidates = batch.candidates, .seed = static_cast<std::uint64_t>(config_.train.seed)}};
+  for (SampleLengths& sample : problem.samples) sample = {std::min(sample.input, data_.tokens()), std::min(sample.target, data_.tokens())};
+  problem.order = longest_first(problem.samples);
+  if (batch.planner == "balanced") return balanced_batch(problem, prepared_.schedule);
+  return batch.planner == "searched" ? search_batch(problem) : dynapipe_batch(problem);
+}
+
+BatchStep BatchSteps::lowered(const std::vector<std::int64_t>& samples, PlannedBatch plan) {
   BatchStep out;
   std::vector<BatchShape> shapes;
-  for (const std::size_t m : replica.micro_batches) {
-    const std::size_t end = m + 1 < cut.begins.size() ? cut.begins[m + 1] : samples.size();
-    for (std::size_t at = cut.begins[m]; at < end; ++at) out.samples.push_back(samples[problem.order[at]]);
-    shapes.push_back(cut.shapes[m]);
+  const std::size_t members = at(devices_of_actor(config_));
+  for (std::size_t m = 0; m < plan.loads.size(); ++m) {
+    shapes.push_back(plan.loads[m].shape);
+    for (std::size_t member = 0; member < members; ++member) {
+      if (is_ragged()) out.begins.push_back(std::ssize(out.samples));
+      bool turned = false;  // so that no member gets the longest of every team
+      for (const std::size_t team : plan.samples[m]) {
+        out.samples.push_back(samples[team * members + (turned ? members - 1 - member : member)]);
+        turned = !turned;
+      }
+    }
   }
-  out.program = std::make_shared<const Program>(programs_.training(shapes, replica.schedule));
+  ShapeProgram made = programs_.training(shapes, plan.schedule);
+  out.program = std::make_shared<const Program>(std::move(made.program));
+  out.classes = made.classes;
+  out.new_classes = made.new_classes;
+  if (beyond_ >= 0) out.predicted = time_batch(plan, costs_, network_).makespan + beyond_;
+  out.costs = table_costs(plan.loads, costs_);
+  out.network = network_;
+  out.plan = std::move(plan);
   return out;
+}
+
+BatchStep BatchSteps::step(const std::vector<std::int64_t>& given) {
+  const std::vector<std::int64_t> samples = in_teams(given);
+  constexpr int kAttempts = 4;
+  const double most = config_.batch.memory_limit > 0 ? config_.batch.memory_limit : kInfinity;
+  double limit = limit_, bytes = 0;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    BatchStep out = lowered(samples, plan(samples, limit));
+    bytes = most_bytes(*out.program);
+    if (bytes <= most) return out;
+    limit = std::min(limit, out.plan.peak) - (bytes - most);  // what programs plan beside what was counted
+  }
+  throw Error(concat("the program of a batch of ", samples.size(), " samples plans ", bytes_text(bytes),
+                     " on a device, above batch.memory_limit = ", bytes_text(most)),
+              {}, "raise the limit, or lower train.batch or model.context");
 }
 
 }  // namespace penstock

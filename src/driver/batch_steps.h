@@ -5,6 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "batch/measured_costs.h"
+#include "batch/searched_batch.h"
 #include "config/shape_programs.h"
 #include "data/dataset.h"
 #include "penstock/program.h"
@@ -13,22 +15,50 @@ namespace penstock {
 
 // A batch as it is run.
 struct BatchStep {
-  std::vector<std::int64_t> samples;  // in the order of the program's rows
+  std::vector<std::int64_t> samples;      // in the order of the program's rows
+  std::vector<std::int64_t> begins = {};  // StepInput::begins
   std::shared_ptr<const Program> program;
+  std::int64_t classes = 0, new_classes = 0;  // of its micro-batches (config/shape_programs.h)
+  double predicted = 0;                       // seconds that the step should take; 0: nothing is predicted
+  PlannedBatch plan;                          // its samples are numbers of teams (below)
+  TableCosts costs;                           // by which it was planned, in seconds
+  Network network;                            // likewise
 };
 
-// Plans batches as [batch] of the configuration says: batch/plan_batch.h.
+// Plans batches as [batch] of the configuration says (batch/searched_batch.h). Balanced rows are run by the configuration's own table,
+// whose stages may be more than actors; other planners have tables of their own. Where the devices of an actor share every micro-batch,
+// what is planned are teams: as many samples of nearly one length as there are devices, each of which takes one. So all parts of a
+// micro-batch have one shape. All calls come from one thread, whichever it is.
 class BatchSteps {
  public:
-  // All must outlive it. Throws Error where the configuration asks for more than one device for each actor, or more stages than actors.
+  // All must outlive it. Throws Error where there are more stages than actors, or a limit of memory, which the planner does not have, or
+  // the file of costs lacks these stages or this backend.
   BatchSteps(const Config& config, const Prepared& prepared, const Dataset& data);
-  // Throws Error where a sample fits into no micro-batch, and as compile() does.
-  BatchStep step(const std::vector<std::int64_t>& samples);
+  // Throws Error where a sample fits into no micro-batch, or the batch into no program below the memory limit, and as compile() does.
+  BatchStep step(const std::vector<std::int64_t>& given);
+  // A batch's samples in the order in which lowered() takes them. Throws Error where they do not divide into teams.
+  std::vector<std::int64_t> in_teams(std::vector<std::int64_t> samples) const;
+  // A plan of such samples as a program.
+  BatchStep lowered(const std::vector<std::int64_t>& samples, PlannedBatch plan);
 
  private:
+  bool is_ragged() const { return config_.batch.planner == "balanced" || config_.batch.rows == "ragged"; }
+  std::int64_t round() const;  // to multiples of which lengths are rounded up
+  SampleLengths lengths_of(std::int64_t sample) const;
+  void check_planner() const;
+  PlannedBatch plan(const std::vector<std::int64_t>& samples, double limit) const;
+  void read_costs();
+  std::vector<HeldFit> held_fits();
+
   const Config& config_;
+  const Prepared& prepared_;
   const Dataset& data_;
+  bool reads_pairs_;  // whether the model reads each sample as an input and a target
   ShapePrograms programs_;
+  StageCostsOf costs_;        // in seconds
+  Network network_;           // between actors
+  double beyond_ = -1;        // seconds of a step beyond its table; -1: not known, so that nothing is predicted
+  double limit_ = kInfinity;  // of what lives on an actor, in the costs' unit
 };
 
 }  // namespace penstock

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "config/compile.h"
 #include "data/permutation.h"
+#include "data/row_ports.h"
 #include "data/synthetic.h"
 #include "driver/outputs.h"
 #include "penstock/error.h"
@@ -18,6 +19,9 @@
 
 namespace penstock {
 namespace {
+
+// What a step of pairs reads beside the model's ports.
+constexpr std::string_view kPairPorts[] = {"inputs", "ranges", "input_ranges", "memory_ranges"};
 
 std::uint64_t draw(std::int64_t seed, std::int64_t row, std::int64_t place) {
   return mix_key(mix_key(static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(row)), static_cast<std::uint64_t>(place));
@@ -76,15 +80,34 @@ void RandomBatch::fill(const Port& port, const StepInput& input, std::int64_t fi
     std::iota(values.begin(), values.end(), first_row);
     return;
   }
-  const DataPort& declared = find_port(ports_, std::string(data_name(port)));
+  const std::string name(data_name(port));
+  if (std::ranges::find(kPairPorts, name) != std::end(kPairPorts)) {
+    const std::int64_t width = std::ssize(values) / rows;
+    for (std::int64_t row = 0; row < rows; ++row)
+      fill_pair(name, input.seed, first_row + row, values.subspan(static_cast<std::size_t>(row * width), static_cast<std::size_t>(width)));
+    return;
+  }
+  const DataPort& declared = find_port(ports_, name);
   const auto bytes = static_cast<std::size_t>(declared.type.bytes()), elements = static_cast<std::size_t>(declared.type.elements());
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::size_t at = row;
     if (declared.is_text())
       fill_text(declared, input.seed, first_row + row, values.subspan(at * elements, elements));
+    else if (declared.kind == DataPort::Kind::slots)
+      fill_slots(declared, input.seed, first_row + row, at, values.subspan(at * elements, elements));
     else
       fill_synthetic(ports_, declared, input.seed, first_row + row, out.subspan(at * bytes, bytes));
   }
+}
+
+// Inputs and targets are as long as their rows, which are all of one length.
+void RandomBatch::fill_pair(const std::string& port, std::int64_t seed, std::int64_t row, std::span<std::int64_t> out) const {
+  const std::int64_t length = std::ssize(out) / 2;
+  const RowPlace whole{0, length, 0, length};
+  if (fill_row_port(port, {&whole, 1}, out)) return;
+  constexpr std::int64_t kBeforeTargets = -1000;
+  for (std::int64_t i = 0; i < std::ssize(out); ++i)
+    out[i] = static_cast<std::int64_t>(draw(seed, row, kBeforeTargets - i) % static_cast<std::uint64_t>(vocabulary_));
 }
 
 void RandomBatch::fill_text(const DataPort& port, std::int64_t seed, std::int64_t row, std::span<std::int64_t> out) const {
@@ -97,6 +120,13 @@ void RandomBatch::fill_text(const DataPort& port, std::int64_t seed, std::int64_
     const std::uint64_t token = draw(seed, row, static_cast<std::int64_t>(i) + targets) % static_cast<std::uint64_t>(vocabulary_);
     out[i] = is_ignored ? kIgnored : static_cast<std::int64_t>(token);
   }
+}
+
+void RandomBatch::fill_slots(const DataPort& port, std::int64_t seed, std::int64_t row, std::size_t place,
+                             std::span<std::int64_t> out) const {
+  const auto entries = static_cast<std::size_t>(find_port(ports_, port.of.at(0)).entries), size = static_cast<std::size_t>(port.below);
+  const std::size_t filled = draw(seed, row, -3) % (entries + 1) * size;
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = i < filled ? static_cast<std::int64_t>(1 + place * entries * size + i) : 0;
 }
 
 StepGradients step_gradients(const Program& program, Cluster& cluster, const std::vector<ParameterSpec>& parameters, std::int64_t seed) {

@@ -15,14 +15,18 @@
 namespace penstock {
 
 // A batch of random tokens. Every sequence has its own stretch of targets that count, so that micro-batches have unequal token counts;
-// other ports are drawn as in training. It is a function of the run's seed and the row: every device makes its own rows.
+// other ports are drawn as in training, and pairs are as long as their rows. It is a function of the run's seed and the row: every device
+// makes its own rows.
 class RandomBatch : public DataSource {
  public:
   RandomBatch(std::vector<DataPort> ports, std::int64_t vocabulary) : ports_(std::move(ports)), vocabulary_(vocabulary) {}
   void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const override;
 
  private:
+  void fill_pair(const std::string& port, std::int64_t seed, std::int64_t row, std::span<std::int64_t> out) const;
   void fill_text(const DataPort& port, std::int64_t seed, std::int64_t row, std::span<std::int64_t> out) const;
+  // `place`: of the row in the micro-batch. The first tokens stand for some of the sample's entries.
+  void fill_slots(const DataPort& port, std::int64_t seed, std::int64_t row, std::size_t place, std::span<std::int64_t> out) const;
 
   std::vector<DataPort> ports_;
   std::int64_t vocabulary_;

@@ -110,7 +110,8 @@ class Controller : public Cluster {
   explicit Controller(std::unique_ptr<Carrier> carrier) : carrier_(std::move(carrier)) {}
 
   int devices() const override { return carrier_->devices(); }
-  std::uint64_t load(const Program& program) override;
+  using Cluster::load;
+  std::uint64_t load(std::shared_ptr<const Program> body) override;
   void unload(std::uint64_t program) override;
   void set_state(const StateSource& source) override;
   StepResult step(std::uint64_t program, const StepInput& input, bool record_spans) override;
@@ -138,7 +139,8 @@ std::vector<Reply> Controller::exchange(const Command& command) {
   return replies;
 }
 
-std::uint64_t Controller::load(const Program& program) {
+std::uint64_t Controller::load(std::shared_ptr<const Program> body) {
+  const Program& program = *body;
   const std::uint64_t key = hash(program);
   if (loaded_.contains(key)) return key;
   if (program.devices.size() > static_cast<std::size_t>(devices()))
@@ -159,7 +161,7 @@ std::uint64_t Controller::load(const Program& program) {
   Command command;
   command.kind = Command::Kind::load;
   command.program = key;
-  command.body = std::make_shared<const Program>(program);
+  command.body = std::move(body);
   exchange(command);
   held_bytes_ = std::max(held_bytes_, planned_bytes(program, here));  // one program after the other has the same memory
   for (const DeviceProgram& device : program.devices) loaded_[key].push_back(device.instructions.size());

@@ -7,8 +7,10 @@
 #include <numeric>
 
 #include "base/invariant.h"
+#include "base/text.h"
 #include "config/compile.h"
 #include "data/permutation.h"
+#include "data/tokenizer.h"
 #include "driver/outputs.h"
 #include "penstock/error.h"
 
@@ -36,6 +38,14 @@ double uniform(std::int64_t seed, std::int64_t index) {
   return static_cast<double>(mix_key(static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(index)) >> 11) * kScale;
 }
 
+// An empty prompt stands for a new line, or for the begin of a document where the tokenizer has no new line.
+std::vector<std::int32_t> tokens_of_prompt(const Tokenizer& tokenizer, std::string_view prompt) {
+  std::vector<std::int32_t> out = tokenizer.encode(prompt.empty() ? "\n" : prompt);
+  if (out.empty() && tokenizer.end_of_text()) out.push_back(*tokenizer.end_of_text());
+  if (out.empty()) throw Error(concat("the prompt ", quote(prompt), " has no tokens"), {}, "write some text behind --prompt");
+  return out;
+}
+
 }  // namespace
 
 std::size_t sample(const std::vector<double>& logits, const GenerationOptions& options, double draw) {
@@ -58,29 +68,31 @@ std::string generate(const Config& config, const ModelRegistry& models, const St
                      const GenerationOptions& options, const OneDevice& one_device) {
   const Prepared prepared = prepare_sequential(config, models);
   const Program program = compile_generation(config, prepared);
+  const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(config.data.tokenizer);
   const std::int64_t context = context_of(config), vocabulary = vocabulary_of(config);
   const auto row = std::make_shared<TokenRow>(context);
   const std::unique_ptr<Cluster> cluster = one_device(row);
   const std::uint64_t hash = cluster->load(program);
   cluster->set_state(state);
 
-  std::string text = prompt.empty() ? "\n" : std::string(prompt);
-  const std::size_t begin = text.size();
+  std::vector<std::int32_t> tokens = tokens_of_prompt(*tokenizer, prompt);
+  const std::size_t before = tokenizer->decode(tokens).size();
   const auto start = std::chrono::steady_clock::now();
   for (std::int64_t i = 0; i < options.tokens; ++i) {
     if (options.seconds > 0 && std::chrono::steady_clock::now() - start > std::chrono::duration<double>(options.seconds)) break;
-    const std::size_t seen = std::min(text.size(), static_cast<std::size_t>(context));
-    std::transform(text.end() - static_cast<std::ptrdiff_t>(seen), text.end(), row->tokens.begin(),
-                   [](char c) { return static_cast<unsigned char>(c); });
+    const std::int64_t seen = std::min(std::ssize(tokens), context);
+    std::copy(tokens.end() - seen, tokens.end(), row->tokens.begin());
     StepInput input;
     input.step = i + 1;
     const std::vector<double> logits = output_values(program, cluster->step(hash, input), "logits");
-    const auto last = logits.begin() + static_cast<std::ptrdiff_t>(seen - 1) * vocabulary;
-    // Only bytes are drawn: a larger vocabulary has entries that are no text here.
-    const std::vector<double> next(last, last + std::min<std::int64_t>(vocabulary, 256));
-    text += static_cast<char>(sample(next, options, uniform(options.seed, i)));
+    const auto last = logits.begin() + (seen - 1) * vocabulary;
+    // Only what the tokenizer has is drawn: a larger vocabulary has entries that are no text.
+    const std::vector<double> next(last, last + std::min(vocabulary, tokenizer->size()));
+    tokens.push_back(static_cast<std::int32_t>(sample(next, options, uniform(options.seed, i))));
   }
-  return text.substr(begin);
+  // All of it is decoded, as a token may read otherwise where it is the first.
+  const std::string text = tokenizer->decode(tokens);
+  return text.substr(std::min(before, text.size()));
 }
 
 }  // namespace penstock

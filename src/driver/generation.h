@@ -1,4 +1,4 @@
-// Continues a text with a model, one byte after the other.
+// Continues a text with a model, one token after the other.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,7 @@ std::size_t sample(const std::vector<double>& logits, const GenerationOptions& o
 using OneDevice = std::function<std::unique_ptr<Cluster>(std::shared_ptr<const DataSource>)>;
 
 // The text that follows `prompt`. The model sees at most its context. An empty prompt counts as a newline. Throws Error (state that does
-// not fit the model).
+// not fit the model, a tokenizer that is not there).
 std::string generate(const Config& config, const ModelRegistry& models, const StateSource& state, std::string_view prompt,
                      const GenerationOptions& options, const OneDevice& one_device);
 

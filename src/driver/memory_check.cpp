@@ -33,9 +33,9 @@ std::string maker_text(const Program& program, const DeviceProgram& device, Slot
       }
       if (i.opcode != Opcode::run) return concat("made by ", name(i.opcode));
       const Task& task = program.tasks[i.task];
-      const OpId made = producers(task.graph)[task.graph.outputs[output]];
+      const OpId made = producers(task.graph)[task.graph->outputs[output]];
       if (!made) return concat("made in task ", task.name);
-      const Op& op = task.graph.ops[made];
+      const Op& op = task.graph->ops[made];
       return concat("made by ", op.name, op.origin.empty() ? "" : " of " + op.origin, " in task ", task.name);
     }
   }

@@ -6,11 +6,12 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "program/graph_facts.h"
 
 namespace penstock {
 namespace {
 
-constexpr std::uint32_t kCommandMark = 0x31435350;  // "PSC1"
+constexpr std::uint32_t kCommandMark = 0x32435350;  // "PSC2"
 constexpr std::uint32_t kReplyMark = 0x35525350;    // "PSR5"
 
 class Writer {
@@ -177,31 +178,91 @@ DeviceReport get_report(Reader& in) {
   return report;
 }
 
+constexpr std::int64_t kKeptFor = 64;  // programs
+
+// The program's text without its tasks' graphs, these by their hashes, and those that are new.
+void put(Writer& out, const Program& program, SentTasks& sent) {
+  Program rest = program;
+  std::vector<std::uint64_t> hashes;
+  std::vector<std::string> fresh;
+  Graph empty;
+  empty.name = "elsewhere";
+  const TaskGraph none = std::move(empty);
+  for (Task& task : rest.tasks) {
+    hashes.push_back(text_hash(task.graph));
+    if (!sent.find(hashes.back())) {
+      sent.add(hashes.back(), task.graph);
+      fresh.push_back(print(*task.graph));
+    }
+    task.graph = none;
+  }
+  sent.end_program();
+  out.put(print(rest));
+  out.put(hashes);
+  out.put(static_cast<std::uint64_t>(fresh.size()));
+  for (const std::string& graph : fresh) out.put(graph);
+}
+
+std::shared_ptr<const Program> get_program(Reader& in, SentTasks& sent) {
+  constexpr const char* kOrigin = "the controller's program";
+  auto program = std::make_shared<Program>(parse_program(in.text(), kOrigin));
+  const std::vector<std::uint64_t> hashes = in.items<std::uint64_t>();
+  for (std::uint64_t left = in.length(8); left > 0; --left) {
+    const TaskGraph graph = parse_graph(in.text(), kOrigin);
+    sent.add(text_hash(graph), graph);
+  }
+  for (std::size_t t = 0; t < program->tasks.size(); ++t) {
+    const TaskGraph* graph = t < hashes.size() ? sent.find(hashes[t]) : nullptr;
+    if (!graph) throw Error(concat("task ", program->tasks[t].name, " of the program that arrived was never sent"));
+    program->tasks[t].graph = *graph;
+  }
+  sent.end_program();
+  return program;
+}
+
 }  // namespace
 
-std::vector<std::byte> encode(const Command& command) {
+const TaskGraph* SentTasks::find(std::uint64_t text_hash) {
+  const auto found = graphs_.find(text_hash);
+  if (found == graphs_.end()) return nullptr;
+  found->second.used = programs_;
+  return &found->second.graph;
+}
+
+void SentTasks::add(std::uint64_t text_hash, const TaskGraph& graph) {
+  graphs_.insert_or_assign(text_hash, Sent{graph, programs_});
+}
+
+void SentTasks::end_program() {
+  ++programs_;
+  std::erase_if(graphs_, [&](const auto& sent) { return sent.second.used + kKeptFor < programs_; });
+}
+
+std::vector<std::byte> encode(const Command& command, SentTasks& tasks) {
   Writer out;
   out.put(kCommandMark);
   out.put(command.kind);
   out.put(command.program);
-  out.put(command.body ? print(*command.body) : std::string());
+  out.put(command.body != nullptr);
+  if (command.body) put(out, *command.body, tasks);
   put(out, command.source);
   out.put(command.input.step);
   out.put(command.input.seed);
   out.put(command.input.validation);
   out.put(command.input.samples);
+  out.put(command.input.begins);
   out.put(command.record_spans);
   out.put(command.text);
   return out.take();
 }
 
-Command decode_command(std::span<const std::byte> bytes) {
+Command decode_command(std::span<const std::byte> bytes, SentTasks& tasks) {
   Reader in(bytes, kCommandMark);
   Command command;
   command.kind = in.choice(Command::Kind::stop);
   command.program = in.get<std::uint64_t>();
-  if (const std::string program = in.text(); !program.empty()) {
-    command.body = std::make_shared<const Program>(parse_program(program, "the controller's program"));
+  if (in.flag()) {
+    command.body = get_program(in, tasks);
     if (hash(*command.body) != command.program) throw Error("the program that arrived is not the one that was sent");
   }
   command.source = get_source(in);
@@ -209,6 +270,7 @@ Command decode_command(std::span<const std::byte> bytes) {
   command.input.seed = in.get<std::int64_t>();
   command.input.validation = in.flag();
   command.input.samples = in.items<std::int64_t>();
+  command.input.begins = in.items<std::int64_t>();
   command.record_spans = in.flag();
   command.text = in.text();
   in.finish();

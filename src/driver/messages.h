@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "devices/cluster.h"
@@ -43,11 +44,30 @@ struct Reply {
   bool stopping = false;                                  // whether a signal asks the device's process to stop
 };
 
-// Encoding is little-endian, with lengths before contents and a version first. A program travels as its text. decode_* throw Error for
-// bytes that encode() did not write.
-std::vector<std::byte> encode(const Command& command);
+// The graphs of tasks that went through messages lately. The controller has one for all commands that it encodes, each device one for those
+// that it decodes: they take in the same, so a program is sent without the tasks that the devices have.
+class SentTasks {
+ public:
+  // The graph of this hash of its text; null: it is not there.
+  const TaskGraph* find(std::uint64_t text_hash);
+  void add(std::uint64_t text_hash, const TaskGraph& graph);
+  // To be called behind each program: forgets graphs that many programs did without.
+  void end_program();
+
+ private:
+  struct Sent {
+    TaskGraph graph;
+    std::int64_t used = 0;  // the last program that had it
+  };
+  std::unordered_map<std::uint64_t, Sent> graphs_;
+  std::int64_t programs_ = 0;
+};
+
+// Encoding is little-endian, with lengths before contents and a version first. A program travels as its text, and so do the graphs of its
+// tasks. decode_* throw Error for bytes that encode() did not write, and for programs with tasks that `tasks` lacks.
+std::vector<std::byte> encode(const Command& command, SentTasks& tasks);
 std::vector<std::byte> encode(const Reply& reply);
-Command decode_command(std::span<const std::byte> bytes);
+Command decode_command(std::span<const std::byte> bytes, SentTasks& tasks);
 Reply decode_reply(std::span<const std::byte> bytes);
 
 }  // namespace penstock

@@ -20,7 +20,16 @@ std::string to_json(const StepMetrics& metrics) {
   line["learning_rate"] = metrics.learning_rate;
   line["seconds"] = metrics.seconds;
   line[metrics.counted + "_per_second"] = metrics.rate;
-  if (metrics.planning > 0) line["planning_seconds"] = metrics.planning;
+  if (const auto& planned = metrics.planned) {
+    line["planning_seconds"] = planned->seconds;
+    line["waited_seconds"] = planned->waited;
+    if (planned->predicted > 0) line["predicted_seconds"] = planned->predicted;
+    line["micro_batches"] = planned->microbatches;
+    line["classes"] = planned->classes;
+    line["new_classes"] = planned->new_classes;
+    line["class_hits"] = 1 - static_cast<double>(planned->new_classes) / static_cast<double>(planned->classes);
+  }
+  line["flops_per_second"] = metrics.flops;
   line["bubble"] = metrics.bubble;
   line["peak_bytes"] = metrics.peak_bytes;
   return line.dump();

@@ -7,8 +7,10 @@
 
 #include "base/invariant.h"
 #include "base/text.h"
+#include "driver/batch_stream.h"
 #include "driver/outputs.h"
 #include "penstock/error.h"
+#include "program/flops.h"
 #include "state/initialise.h"
 #include "state/safetensors.h"
 
@@ -19,6 +21,8 @@ namespace fs = std::filesystem;
 
 // Which steps are recorded: after caches and memory are warm, enough to have a middle one.
 constexpr std::int64_t kFirstRecorded = 4, kRecorded = 9;
+// Where batches have programs of their own, so many steps are shown, all of them.
+constexpr std::int64_t kRecordedBatches = 20;
 
 // The keys of the model that differ between two configurations, as "width: 64, here 128".
 std::vector<std::string> model_differences(const Config::Model& theirs, const Config::Model& ours) {
@@ -51,6 +55,56 @@ std::string not_finite(const StoredTensor& tensor) {
                 number(load_element(tensor.type.dtype, tensor.bytes, first)));
 }
 
+// Tokens, or samples, of a batch.
+std::int64_t amount_of(const Dataset& data, const std::vector<std::int64_t>& samples) {
+  std::int64_t out = 0;
+  for (const std::int64_t sample : samples) out += data.length(sample);
+  return out > 0 ? out : std::ssize(samples) * std::max<std::int64_t>(1, data.tokens());
+}
+
+// The same of all batches ahead of this position.
+std::int64_t amount_before(const Dataset& data, std::int64_t position) {
+  std::int64_t out = 0;
+  for (std::int64_t at = 0; at < position;) {
+    const std::vector<std::int64_t> samples = data.training_samples(at);
+    out += amount_of(data, samples);
+    at += std::ssize(samples);
+  }
+  return out;
+}
+
+// `program`: one with the outputs of training; `flops`: of the step.
+StepMetrics metrics_of(const StepResult& result, const Program& program, const Dataset& data, const StepInput& input, double flops) {
+  StepMetrics metrics;
+  metrics.step = input.step;
+  metrics.loss = scalar_output(program, result, "loss");
+  metrics.gradient_norm = scalar_output(program, result, "gradient_norm");
+  metrics.learning_rate = scalar_output(program, result, "learning_rate");
+  metrics.seconds = result.seconds;
+  metrics.counted = counted(data);
+  metrics.rate = static_cast<double>(amount_of(data, input.samples)) / result.seconds;
+  metrics.flops = flops / result.seconds;
+  double busy = 0;
+  for (const DeviceReport& device : result.devices) {
+    busy += device.busy;
+    metrics.peak_bytes.push_back(device.measured_bytes);
+  }
+  metrics.bubble = std::max(0.0, 1 - busy / (static_cast<double>(result.devices.size()) * result.seconds));
+  return metrics;
+}
+
+void add_up(const StepResult& step, TrainingResult& result) {
+  ++result.steps;
+  result.seconds += step.seconds;
+  for (std::size_t i = 0; i < step.devices.size(); ++i) {
+    DeviceReport& sum = result.devices[i];
+    sum.busy += step.devices[i].busy;
+    sum.waiting += step.devices[i].waiting;
+    sum.planned_bytes = std::max(sum.planned_bytes, step.devices[i].planned_bytes);
+    sum.measured_bytes = std::max(sum.measured_bytes, step.devices[i].measured_bytes);
+  }
+}
+
 class Loop {
  public:
   Loop(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster, const Dataset& data,
@@ -62,6 +116,8 @@ class Loop {
         hooks_(hooks),
         step_(start.step),
         position_(start.position),
+        seen_(static_cast<double>(amount_before(data, start.position))),
+        flops_(step_flops(programs.training)),
         first_recorded_(std::min(start.step + kFirstRecorded, config.train.steps)) {
     result_.devices.resize(programs.training.devices.size());
     result_.last.step = start.step;
@@ -77,6 +133,7 @@ class Loop {
     write_file((fs::path(config_.run.out) / "config.toml").string(), started_with(config_, start));
     MetricsFile metrics((fs::path(config_.run.out) / "metrics.jsonl").string());
     bool saved = true;
+    begin_stream();
     while (step_ < config_.train.steps && !stopping()) {
       StepMetrics measured = train_step();
       if (programs_.evaluation && is_due(config_.train.validation_every)) measured.validation_loss = evaluate();
@@ -102,40 +159,58 @@ class Loop {
   }
   bool is_due(std::int64_t every) const { return step_ == config_.train.steps || (every > 0 && step_ % every == 0); }
 
-  // Where batches have programs of their own, loads that of the step's, for which the samples' order changes. Returns the seconds it took.
-  double plan(StepInput& input) {
-    if (!programs_.of_batch) return 0;
-    const auto begin = std::chrono::steady_clock::now();
-    BatchStep batch = programs_.of_batch(input.samples);
-    input.samples = std::move(batch.samples);
-    const std::uint64_t program = cluster_.load(*batch.program);
-    if (program != training_) cluster_.unload(std::exchange(training_, program));
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  // Where batches have programs of their own, which the stream makes from this step on.
+  void begin_stream() {
+    if (!programs_.of_batch) return;
+    const auto make = [this, first = position_](std::int64_t batch) {
+      return programs_.of_batch(data_.training_samples(first + batch * config_.train.batch));
+    };
+    stream_.emplace(make, config_.train.steps - step_, config_.batch.ahead);
   }
 
-  // Tokens, or samples, that a step worked on.
-  std::int64_t amount_of(const StepInput& input) const {
-    std::int64_t out = 0;
-    for (const std::int64_t sample : input.samples) out += data_.length(sample);
-    return out > 0 ? out : std::ssize(input.samples) * std::max<std::int64_t>(1, data_.tokens());
+  // Loads the program of the step's batch, and sets its samples in the program's order.
+  BatchMetrics load_next(StepInput& input) {
+    const auto begin = std::chrono::steady_clock::now();
+    StreamedBatch next = stream_->next();
+    batch_ = std::move(next.batch);
+    input.samples = batch_.samples;
+    input.begins = batch_.begins;
+    const std::uint64_t program = cluster_.load(batch_.program);
+    if (program != training_) cluster_.unload(std::exchange(training_, program));
+    flops_ = step_flops(*batch_.program);
+    const double waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return {.seconds = next.seconds,
+            .waited = waited,
+            .predicted = batch_.predicted,
+            .microbatches = batch_.program->microbatches,
+            .classes = batch_.classes,
+            .new_classes = batch_.new_classes};
   }
 
   StepMetrics train_step() {
     StepInput input;
     input.step = step_ + 1;
     input.seed = config_.train.seed;
-    input.samples = data_.training_samples(position_);
-    const double planning = plan(input);
-    // Recorded steps are shown as steps of one program.
-    const bool record = !programs_.of_batch && input.step >= first_recorded_ && input.step < first_recorded_ + kRecorded;
+    std::optional<BatchMetrics> planned;
+    if (stream_)
+      planned = load_next(input);
+    else
+      input.samples = data_.training_samples(position_);
+    const std::int64_t recorded = stream_ ? kRecordedBatches : kRecorded;
+    const bool record = input.step >= first_recorded_ && input.step < first_recorded_ + recorded;
     StepResult result = step(training_, input, record);
-    StepMetrics metrics = measure(result, input);
-    metrics.planning = planning;
+    StepMetrics metrics = metrics_of(result, programs_.training, data_, input, flops_);
+    metrics.planned = planned;
+    seen_ += static_cast<double>(amount_of(data_, input.samples));
+    metrics.seen = seen_;
     check_finite(metrics);
     ++step_;
     position_ += config_.train.batch;
-    add_up(result);
-    if (record) recorded_.emplace_back(step_, std::move(result));
+    add_up(result, result_);
+    if (record && programs_.of_batch)
+      result_.batches.push_back({step_, batch_, std::move(result)});
+    else if (record)
+      recorded_.emplace_back(step_, std::move(result));
     return metrics;
   }
 
@@ -147,24 +222,6 @@ class Loop {
                      [](const auto& a, const auto& b) { return a.second.seconds < b.second.seconds; });
     result_.recorded_step = middle->first;
     result_.recorded = std::move(middle->second);
-  }
-
-  StepMetrics measure(const StepResult& result, const StepInput& input) const {
-    StepMetrics metrics;
-    metrics.step = input.step;
-    metrics.loss = scalar_output(programs_.training, result, "loss");
-    metrics.gradient_norm = scalar_output(programs_.training, result, "gradient_norm");
-    metrics.learning_rate = scalar_output(programs_.training, result, "learning_rate");
-    metrics.seconds = result.seconds;
-    metrics.counted = counted(data_);
-    metrics.rate = static_cast<double>(amount_of(input)) / result.seconds;
-    double busy = 0;
-    for (const DeviceReport& device : result.devices) {
-      busy += device.busy;
-      metrics.peak_bytes.push_back(device.measured_bytes);
-    }
-    metrics.bubble = std::max(0.0, 1 - busy / (static_cast<double>(result.devices.size()) * result.seconds));
-    return metrics;
   }
 
   void check_finite(const StepMetrics& metrics) const {
@@ -196,18 +253,6 @@ class Loop {
     return loss / count;
   }
 
-  void add_up(const StepResult& result) {
-    ++result_.steps;
-    result_.seconds += result.seconds;
-    for (std::size_t i = 0; i < result.devices.size(); ++i) {
-      DeviceReport& sum = result_.devices[i];
-      sum.busy += result.devices[i].busy;
-      sum.waiting += result.devices[i].waiting;
-      sum.planned_bytes = result.devices[i].planned_bytes;
-      sum.measured_bytes = std::max(sum.measured_bytes, result.devices[i].measured_bytes);
-    }
-  }
-
   void save() {
     Checkpoint info;
     info.step = step_;
@@ -228,11 +273,15 @@ class Loop {
   Cluster& cluster_;
   const Dataset& data_;
   const TrainingHooks& hooks_;
-  std::int64_t step_, position_, first_recorded_;
+  std::int64_t step_, position_;
+  double seen_, flops_;  // tokens or samples since the first step; what the step's program takes
+  std::int64_t first_recorded_;
   std::vector<std::pair<std::int64_t, StepResult>> recorded_;  // by step
+  BatchStep batch_;                                            // where each step has a program of its own: this step's
   std::uint64_t training_ = 0, evaluation_ = 0;
   TrainingResult result_;
-  bool stopping_ = false;  // whether a device's process was asked to stop
+  bool stopping_ = false;              // whether a device's process was asked to stop
+  std::optional<BatchStream> stream_;  // where each batch has a program of its own; last: its thread uses the rest
 };
 
 }  // namespace
@@ -311,8 +360,6 @@ bool goes_on_in_place(const Config& config, const TrainingStart& start) {
 void check_run(const Config& config, const TrainingStart& start) {
   if (start.step >= config.train.steps)
     throw Error(concat(start.state.path, " has done ", start.step, " of ", config.train.steps, " steps"), {}, "raise train.steps to go on");
-  if (vocabulary_of(config) < 256)
-    throw Error(concat("model.vocabulary is ", vocabulary_of(config), "; text has 256 different bytes"), {}, "--set vocabulary=256");
   const std::vector<std::int64_t> steps = checkpoint_steps(config.run.out);
   if (steps.empty() || (goes_on_in_place(config, start) && steps.back() == start.step)) return;
   throw Error(concat(config.run.out, " already has checkpoint-", steps.back(), "; it is not overwritten"), {},

@@ -19,7 +19,7 @@ namespace penstock {
 struct TrainingPrograms {
   Program training;                   // with `of_batch` that of the first batch
   std::optional<Program> evaluation;  // present where there is validation data
-  // Where each batch has a program of its own: of a batch's samples.
+  // Where each batch has a program of its own: of a batch's samples. While the run goes on, a thread of its own calls it.
   std::function<BatchStep(const std::vector<std::int64_t>& samples)> of_batch = {};
 };
 TrainingPrograms compile_programs(const Config& config, const Prepared& prepared);
@@ -43,14 +43,20 @@ TrainingStart start_from_checkpoint(const Config& config, const std::string& pat
 
 // Whether the run continues in the folder that its checkpoint is in.
 bool goes_on_in_place(const Config& config, const TrainingStart& start);
-// Throws Error unless a run may begin at `start`: there are steps left, the model has a token for every byte, and nothing in
-// config.run.out would be overwritten.
+// Throws Error unless a run may begin at `start`: there are steps left, and nothing in config.run.out would be overwritten.
 void check_run(const Config& config, const TrainingStart& start);
 
 struct TrainingHooks {
   std::function<void()> begin;                   // called before the first step: from here on the run must not be cut off
   std::function<void(const StepMetrics&)> step;  // called after each step
   std::function<bool()> stop;                    // asked after each step and while validating; true: finish early, with a checkpoint
+};
+
+// A step whose batch had a program of its own.
+struct RecordedBatch {
+  std::int64_t step = 0;
+  BatchStep batch;
+  StepResult result;  // with spans
 };
 
 struct TrainingResult {
@@ -61,6 +67,7 @@ struct TrainingResult {
   std::int64_t steps = 0;                 // steps done by this call
   double seconds = 0;                     // spent in training steps
   std::vector<DeviceReport> devices;      // sums of busy and waiting time; peaks; no spans
+  std::vector<RecordedBatch> batches;     // where each has a program of its own, some consecutive ones in place of:
   StepResult recorded;                    // a typical training step with its spans: of the first warm steps the one of median time
   std::int64_t recorded_step = 0;
 };

@@ -123,9 +123,9 @@ std::vector<BlockId> blocks_of(const Rows& rows, const StageTask& task) {
 }
 
 // The task's graph where the inputs that blocks have cast before they are gathered are what their casts are in the task.
-Graph without_casts(const Rows& rows, const StageTask& task) {
+TaskGraph without_casts(const Rows& rows, const StageTask& task) {
   std::map<ValueId, DType> cast;
-  auto input = task.graph.inputs.begin();
+  auto input = task.graph->inputs.begin();
   for (BundleId b : task.reads) {
     const BlockId block = member_of(rows, b).block;
     if (block && rows.draft.blocks[block].cast) cast[*input] = *rows.draft.blocks[block].cast;
@@ -133,11 +133,11 @@ Graph without_casts(const Rows& rows, const StageTask& task) {
   }
   if (cast.empty()) return task.graph;
   Rewrite out(task.graph);
-  for (ValueId v : task.graph.inputs) {
+  for (ValueId v : task.graph->inputs) {
     out.copy_input(v);
     if (const auto found = cast.find(v); found != cast.end()) out.graph.values[out[v]].type.dtype = found->second;
   }
-  for (const Op& op : task.graph.ops)
+  for (const Op& op : task.graph->ops)
     if (op.name == "to" && cast.contains(op.operands[0]))
       out[op.results[0]] = out[op.operands[0]];
     else
@@ -146,8 +146,9 @@ Graph without_casts(const Rows& rows, const StageTask& task) {
 }
 
 // The task with all members of its blocks behind its other inputs, in order, as a gathered block lies in memory.
-Graph on_blocks(const Rows& rows, const StageTask& task, const std::vector<BlockId>& blocks) {
-  Graph graph = without_casts(rows, task);
+TaskGraph on_blocks(const Rows& rows, const StageTask& task, const std::vector<BlockId>& blocks) {
+  if (blocks.empty()) return task.graph;
+  Graph graph = *without_casts(rows, task);
   std::vector<ValueId> others;
   std::map<std::pair<BlockId, std::int32_t>, ValueId> members;
   auto input = graph.inputs.begin();
@@ -179,8 +180,13 @@ void add_tasks(Rows& rows) {
   for (const StageTaskId t : runs.ids()) {
     const StageTask& task = rows.input.dag.tasks[t];
     rows.blocks.push_back(blocks_of(rows, task));
-    rows.task.push_back(runs[t] && !task.collective ? add_task(rows.draft, task.graph.name, on_blocks(rows, task, rows.blocks.back()))
-                                                    : TaskId());
+    if (!runs[t] || task.collective) {
+      rows.task.emplace_back();
+      continue;
+    }
+    std::string name = task.graph->name;
+    if (task.shape_class > 0) name += concat(".class", task.shape_class);
+    rows.task.push_back(add_task(rows.draft, std::move(name), on_blocks(rows, task, rows.blocks.back())));
   }
 }
 
@@ -189,7 +195,8 @@ InstanceId read(Rows& rows, BundleId b, ActorId actor, Unit unit) {
   if (bundle.source == Bundle::Source::edge) return rows.edges[b][unit.microbatch];
   const std::int32_t operand = bundle.members[0];
   if (bundle.source == Bundle::Source::data && !rows.input.shape_class.empty())
-    return input_instance(rows.input, rows.draft, rows.input.port_of(operand, unit.microbatch));
+    return input_instance(rows.input, rows.draft, rows.input.port_of(operand, unit.microbatch * rows.input.parts),
+                          rows.input.parts > 1 ? unit : Unit());
   const Unit part = bundle.source == Bundle::Source::data ? unit : Unit();
   if (const InputId input = rows.input.input_of_operand(operand)) return input_instance(rows.input, rows.draft, input, part);
   InstanceId& instance = rows.used[{b, actor, part}];
@@ -259,7 +266,7 @@ void run_task(Rows& rows, StageTaskId t, ActorId actor, StageId stage, Unit unit
   const StageTask& task = rows.stage_task(t);
   Run run = run_of(Opcode::run, stage, task.kind, unit);
   if (task.collective)
-    make_collective(rows.input, task.graph.ops[0], run);
+    make_collective(rows.input, task.graph->ops[0], run);
   else
     run.task = rows.task[t];
   for (BundleId b : task.reads)

@@ -1,11 +1,15 @@
 #include "lower/classes.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <utility>
 
 #include "base/invariant.h"
 #include "base/text.h"
 #include "penstock/error.h"
+#include "schedule/idle.h"
+#include "transform/passes.h"
 
 namespace penstock {
 namespace {
@@ -14,16 +18,93 @@ std::int64_t split_of(const LowerInput& input) {
   return attribute<std::int64_t>(input.loop_op(), "split");
 }
 
-void check_alike(const LowerInput& first, const LowerInput& other) {
-  const auto types = [](const LowerInput& input) {
-    std::vector<TensorType> out;
-    for (int s = 0; s < input.step.state; ++s) out.push_back(input.step.type(input.step.inputs[s]));
-    for (ValueId result : input.loop_op().results) out.push_back(input.step.type(result));
-    return out;
+// The data ports that the loop cuts, in order.
+std::vector<std::string> ports_of(const LowerInput& input) {
+  std::vector<std::string> out;
+  for (std::int64_t i = 0; i < split_of(input); ++i) out.push_back(input.step.values[input.loop_op().operands[i]].name);
+  return out;
+}
+
+// The place of each of `some` in `all`; none: one is not there, or they stand in another order.
+template <class List>
+std::optional<std::vector<std::int32_t>> places_in(const List& some, const List& all) {
+  std::vector<std::int32_t> out;
+  auto next = all.begin();
+  for (const std::string& name : some) {
+    next = std::find(next, all.end(), name);
+    if (next == all.end()) return std::nullopt;
+    out.push_back(static_cast<std::int32_t>(next++ - all.begin()));
+  }
+  return out;
+}
+
+// `base` has the most stages: a class may lack some, as there is no work for them in its micro-batches, and ports that only these read.
+void check_alike(const LowerInput& base, const LowerInput& other) {
+  const auto same_types = [&](std::span<const ValueId> a, std::span<const ValueId> b) {
+    return std::ranges::equal(a, b, [&](ValueId x, ValueId y) { return base.step.type(x) == other.step.type(y); });
   };
-  if (types(first) == types(other) && split_of(first) == split_of(other) && first.dag.names == other.dag.names) return;
+  const auto states = [](const LowerInput& input) { return std::span(input.step.inputs).first(input.step.state); };
+  if (same_types(states(base), states(other)) && same_types(base.loop_op().results, other.loop_op().results) &&
+      places_in(ports_of(other), ports_of(base)) && places_in(other.dag.names, base.dag.names))
+    return;
   throw Error("the steps of two shape classes differ in more than the shapes of their data",
-              {"states, results of the loop, stages and data ports must be alike"});
+              {"states, results of the loop, stages and data ports must be alike; a class may lack some stages of another"});
+}
+
+// By result of the loop: whether the class adds nothing to it (the gradient of a parameter that only stages read which it lacks).
+std::vector<bool> zeros_of(const LowerInput& input) {
+  const Graph& body = *input.loop_op().body;
+  const IdVector<ValueId, OpId> producer = producers(body);
+  std::vector<bool> out;
+  for (const ValueId result : body.outputs) {
+    const OpId made = producer[result];
+    out.push_back(made && body.ops[made].name == "full" && attribute<double>(body.ops[made], "fill_value") == 0);
+  }
+  return out;
+}
+
+// Takes sums of zeros out of the tasks that make them; nobody reads or writes their bundles then.
+void drop_sums(StageDag& dag, const std::vector<bool>& dropped) {
+  for (StageTask& task : dag.tasks) {
+    std::vector<BundleId> writes;
+    std::vector<ValueId> outputs;
+    auto output = task.graph->outputs.begin();
+    for (const BundleId b : task.writes) {
+      Bundle& bundle = dag.bundles[b];
+      const auto end = output + static_cast<std::ptrdiff_t>(bundle.members.size());
+      const auto is_dropped = [&](std::int32_t member) { return dropped[member]; };
+      if (bundle.source == Bundle::Source::accumulator && std::ranges::all_of(bundle.members, is_dropped)) {
+        bundle.producers.clear();
+      } else {
+        writes.push_back(b);
+        outputs.insert(outputs.end(), output, end);
+      }
+      output = end;
+    }
+    if (writes.size() == task.writes.size()) continue;
+    task.writes = std::move(writes);
+    Graph rest = *task.graph;
+    rest.outputs = std::move(outputs);
+    task.graph = eliminate_dead_code(rest);
+  }
+}
+
+// Results to which some class adds something.
+std::vector<bool> made_by_any(std::span<const LowerInput* const> classes) {
+  std::vector<bool> out(classes[0]->loop_op().results.size(), false);
+  for (const LowerInput* input : classes) {
+    const std::vector<bool> zeros = zeros_of(*input);
+    for (std::size_t r = 0; r < out.size(); ++r) out[r] = out[r] || !zeros[r];
+  }
+  return out;
+}
+
+// Takes out of the class's tasks the zeros that it would add to what others make. `made`: made_by_any(), or empty: it adds none.
+void drop_zeros(const LowerInput& input, const std::vector<bool>& made, StageDag& dag) {
+  if (made.empty()) return;
+  std::vector<bool> dropped = zeros_of(input);
+  for (std::size_t r = 0; r < dropped.size(); ++r) dropped[r] = dropped[r] && made[r];
+  if (std::ranges::find(dropped, true) != dropped.end()) drop_sums(dag, dropped);
 }
 
 // The joined step while it takes in what other classes compute ahead of the loop.
@@ -60,31 +141,44 @@ ValueId taken_in(Joining& join, const LowerInput& from, const IdVector<ValueId, 
   return known[value];
 }
 
-// By operand of the class's loop: where it stands among those of the joined one. What the loop cuts keeps its place.
-std::vector<std::int32_t> take_operands(Joining& join, const LowerInput& from) {
+// By operand of the class's loop: where it stands among those of the joined one, `base`'s first.
+std::vector<std::int32_t> take_operands(Joining& join, const LowerInput& base, const LowerInput& from) {
   const IdVector<ValueId, OpId> producer = producers(from.step);
   std::map<ValueId, ValueId> known;
-  std::vector<std::int32_t> out;
+  std::vector<std::int32_t> out = *places_in(ports_of(from), ports_of(base));
   const std::vector<ValueId>& operands = from.loop_op().operands;
-  for (std::int64_t o = 0; o < std::ssize(operands); ++o) {
-    if (o < split_of(from)) {
-      out.push_back(static_cast<std::int32_t>(o));
-      continue;
-    }
+  for (std::int64_t o = split_of(from); o < std::ssize(operands); ++o) {
     const ValueId value = taken_in(join, from, producer, known, operands[o]);
-    const auto same = std::find(join.operands.begin() + split_of(from), join.operands.end(), value);
+    const auto same = std::find(join.operands.begin() + split_of(base), join.operands.end(), value);
     out.push_back(static_cast<std::int32_t>(same - join.operands.begin()));
     if (same == join.operands.end()) join.operands.push_back(value);
   }
   return out;
 }
 
-// Adds the class's tasks and bundles. Invariants and accumulators of one kind are one, whoever reads or makes them.
-void add_tasks(const LowerInput& from, const std::vector<std::int32_t>& operand, std::int32_t shape_class, StageDag& dag) {
+// Takes on what feeds what in the class.
+void join_shape(const StageShape& from, const std::vector<std::int32_t>& stage, StageShape& shape) {
+  for (std::size_t s = 0; s < stage.size(); ++s) {
+    std::vector<std::int32_t>& list = shape.predecessors[stage[s]];
+    for (const std::int32_t before : from.predecessors[s])
+      if (std::ranges::find(list, stage[before]) == list.end()) list.push_back(stage[before]);
+    std::ranges::sort(list);
+    shape.has_backward[stage[s]] = shape.has_backward[stage[s]] || from.has_backward[s];
+    shape.has_parameters[stage[s]] = shape.has_parameters[stage[s]] || from.has_parameters[s];
+  }
+}
+
+// Adds the class's tasks and bundles; `stage`: the numbers of its stages here. Invariants and accumulators of one kind are one, whoever
+// reads or makes them.
+void add_tasks(StageDag from, const std::vector<std::int32_t>& operand, const std::vector<std::int32_t>& stage, std::int32_t shape_class,
+               StageDag& dag) {
   const auto first = static_cast<std::int32_t>(dag.tasks.size());
   IdVector<BundleId, BundleId> bundle_of;
-  for (const Bundle& bundle : from.dag.bundles) {
-    Bundle here = bundle;
+  for (Bundle& here : from.bundles) {
+    if (here.source == Bundle::Source::accumulator && here.producers.empty()) {
+      bundle_of.emplace_back();
+      continue;
+    }
     for (StageTaskId& task : here.producers) task.value += first;
     for (StageTaskId& task : here.readers) task.value += first;
     const bool is_input = here.source == Bundle::Source::invariant || here.source == Bundle::Source::data;
@@ -102,17 +196,41 @@ void add_tasks(const LowerInput& from, const std::vector<std::int32_t>& operand,
     same->producers.insert(same->producers.end(), here.producers.begin(), here.producers.end());
     same->readers.insert(same->readers.end(), here.readers.begin(), here.readers.end());
   }
-  for (StageTask task : from.dag.tasks) {
+  for (StageTask& task : from.tasks) {
     for (BundleId& bundle : task.reads) bundle = bundle_of[bundle];
     for (BundleId& bundle : task.writes) bundle = bundle_of[bundle];
+    task.stage = StageId(stage[task.stage.index()]);
     task.shape_class = shape_class;
-    if (shape_class > 0) task.graph.name += concat(".class", shape_class);
     dag.tasks.push_back(std::move(task));
   }
 }
 
+// By stage and micro-batch, whether the micro-batch's class has no such stage.
+IdleStages idle_stages(std::span<const LowerInput* const> classes, const std::vector<std::int32_t>& shape_class, const LowerInput& base) {
+  IdleStages idle(base.dag.names.size(), std::vector<bool>(shape_class.size(), true));
+  for (std::size_t m = 0; m < shape_class.size(); ++m) {
+    const auto own = places_in(classes[shape_class[m]]->dag.names, base.dag.names);
+    for (const std::int32_t stage : *own) idle[stage][m] = false;
+  }
+  return idle;
+}
+
+// By class, its data ports of these names: the loop of one that lacks stages may cut fewer.
+std::vector<std::vector<ValueId>> ports_by_name(std::span<const LowerInput* const> classes, const std::vector<std::string>& names) {
+  std::vector<std::vector<ValueId>> out(classes.size());
+  for (std::size_t c = 0; c < classes.size(); ++c) {
+    const Graph& step = classes[c]->step;
+    for (const std::string& name : names) {
+      const auto port = std::ranges::find_if(step.inputs, [&](ValueId v) { return step.values[v].name == name; });
+      invariant(port != step.inputs.end(), "classes have the same ports");
+      out[c].push_back(*port);
+    }
+  }
+  return out;
+}
+
 // The inputs of the joined step: states, ports that are read and the loop does not cut, then each micro-batch's own.
-void declare_inputs(const std::vector<LowerInput>& classes, const std::vector<std::int32_t>& shape_class, LowerInput& out) {
+void declare_inputs(std::span<const LowerInput* const> classes, const std::vector<std::int32_t>& shape_class, LowerInput& out) {
   const std::int64_t split = split_of(out);
   std::vector<ValueId>& operands = out.step.ops[out.loop].operands;
   const std::vector<ValueId> cut(operands.begin(), operands.begin() + split);
@@ -128,11 +246,12 @@ void declare_inputs(const std::vector<LowerInput>& classes, const std::vector<st
     return !is_state && (uses[v] == 0 || std::ranges::find(cut, v) != cut.end());
   });
   out.first_port = InputId(out.step.inputs.size());
-  for (std::size_t m = 0; m < shape_class.size(); ++m) {
-    const LowerInput& from = classes[shape_class[m]];
+  const std::vector<std::string> names = ports_of(out);
+  const std::vector<std::vector<ValueId>> ports = ports_by_name(classes, names);
+  for (std::size_t m = 0; m < shape_class.size() * out.parts; ++m) {
+    const std::int32_t of = shape_class[m / out.parts];
     for (std::int64_t i = 0; i < split; ++i) {
-      const Value& port = from.step.values[from.loop_op().operands[i]];
-      const ValueId made = out.step.add_input(port.type, concat(port.name, ".", m));
+      const ValueId made = out.step.add_input(classes[of]->step.type(ports[of][i]), concat(names[i], ".", m));
       if (m == 0) out.step.ops[out.loop].operands[i] = made;
     }
   }
@@ -140,11 +259,14 @@ void declare_inputs(const std::vector<LowerInput>& classes, const std::vector<st
 
 }  // namespace
 
-LowerInput join_classes(const std::vector<LowerInput>& classes, const Schedule& schedule, std::vector<std::int32_t> shape_class) {
-  for (const LowerInput& other : classes) {
-    if (other.microbatches != 1)
-      throw Error(concat("the step of a shape class has ", other.microbatches, " micro-batches"), {}, "trace it with one");
-    check_alike(classes[0], other);
+LowerInput join_classes(std::span<const LowerInput* const> classes, const Schedule& schedule, std::vector<std::int32_t> shape_class) {
+  const auto stages = [](const LowerInput* input) { return input->dag.names.size(); };
+  const auto first = static_cast<std::int32_t>(std::ranges::max_element(classes, {}, stages) - classes.begin());
+  const LowerInput& base = *classes[first];
+  for (const LowerInput* other : classes) {
+    if (other->microbatches != 1)
+      throw Error(concat("the step of a shape class has ", other->microbatches, " micro-batches"), {}, "trace it with one");
+    check_alike(base, *other);
   }
   if (std::ssize(shape_class) != schedule.microbatches())
     throw Error(concat("schedule ", schedule.name, " is for ", schedule.microbatches(), " micro-batches; shapes are given for ",
@@ -153,25 +275,37 @@ LowerInput join_classes(const std::vector<LowerInput>& classes, const Schedule& 
     if (shape_class[m] < 0 || shape_class[m] >= std::ssize(classes))
       throw Error(concat("micro-batch ", m, " is of shape class ", shape_class[m], "; there ",
                          classes.size() == 1 ? "is 1 class" : concat("are ", classes.size(), " classes")));
-  LowerInput out = classes[0];
-  Joining join{out.step};
-  join.before.assign(out.step.ops.begin(), out.step.ops.begin() + static_cast<std::ptrdiff_t>(out.loop));
-  join.operands = out.loop_op().operands;
-  for (std::size_t c = 1; c < classes.size(); ++c)
-    add_tasks(classes[c], take_operands(join, classes[c]), static_cast<std::int32_t>(c), out.dag);
-  join.before.insert(join.before.end(), out.step.ops.begin() + static_cast<std::ptrdiff_t>(out.loop), out.step.ops.end());
-  const std::size_t added = join.before.size() - out.step.ops.size();
+  const bool some_lack_stages = std::ranges::any_of(classes, [&](const LowerInput* input) { return stages(input) < stages(&base); });
+  const std::vector<bool> made = some_lack_stages ? made_by_any(classes) : std::vector<bool>();
+  const IdleStages idle = some_lack_stages ? idle_stages(classes, shape_class, base) : IdleStages();
+  LowerInput out = base;
+  drop_zeros(base, made, out.dag);
+  for (StageTask& task : out.dag.tasks) task.shape_class = first;
+  Joining join{std::move(out.step)};
+  std::vector<Op> ops = std::exchange(join.step.ops, {});
+  const auto loop = ops.begin() + static_cast<std::ptrdiff_t>(out.loop);
+  join.operands = loop->operands;
+  join.before.assign(std::move_iterator(ops.begin()), std::move_iterator(loop));
+  for (std::int32_t c = 0; c < std::ssize(classes); ++c) {
+    if (c == first) continue;
+    const std::vector<std::int32_t> stage = *places_in(classes[c]->dag.names, base.dag.names);
+    StageDag dag = classes[c]->dag;
+    drop_zeros(*classes[c], made, dag);
+    if (some_lack_stages) join_shape(dag.shape, stage, out.dag.shape);
+    add_tasks(std::move(dag), take_operands(join, base, *classes[c]), stage, c, out.dag);
+  }
+  out.loop = join.before.size();
+  join.before.insert(join.before.end(), std::move_iterator(loop), std::move_iterator(ops.end()));
   out.step = std::move(join.step);
   out.step.ops = IdVector<OpId, Op>(std::move(join.before));
-  out.loop += added;
   out.step.ops[out.loop].operands = std::move(join.operands);
   declare_inputs(classes, shape_class, out);
   out.schedule = schedule;
-  out.microbatches = static_cast<std::int32_t>(shape_class.size());
+  out.microbatches = static_cast<std::int32_t>(shape_class.size()) * out.parts;
   out.shape_class = std::move(shape_class);
   out.input_of.assign(out.step.values.size(), InputId());
   for (std::size_t i = out.step.inputs.size(); i-- > 0;) out.input_of[out.step.inputs[i]] = InputId(i);
-  validate(schedule, out.dag.shape, out.table_microbatches());
+  validate(schedule, out.dag.shape, out.table_microbatches(), idle);
   return out;
 }
 

@@ -3,20 +3,30 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "lower/input.h"
+#include "lower/task_pool.h"
 
 namespace penstock {
 
+// What lowering takes of a class: its step, of one micro-batch, as each member of the mesh's axes has it.
+using ShapeClass = std::vector<LowerInput>;
+
+// The class's step cut into the tasks of which the schedule has actions anywhere. It may be kept and joined again under every schedule that
+// splits and recomputes the same stages. Throws Error as compile() of classes does.
+ShapeClass compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options);
+
+// The program of compile() for classes. `pool`: tasks that earlier programs have left; takes this one's.
+Program compile_joined(std::span<const ShapeClass* const> classes, std::vector<std::int32_t> shape_class, const Schedule& schedule,
+                       const CompileOptions& options, TaskPool& pool);
+
 // One input of the passes from those of steps that differ in the shapes of their data only; each has a single micro-batch. `classes` is not
 // empty; `shape_class`: of each micro-batch of the table, a position in it. A data port NAME that the loop cuts becomes NAME.0, NAME.1,
-// ..., one for each micro-batch, of its class's type; all others stay. Throws Error where the steps differ in more, or the step reads a
-// port that the loop cuts outside of it.
-LowerInput join_classes(const std::vector<LowerInput>& classes, const Schedule& schedule, std::vector<std::int32_t> shape_class);
-
-// What join_classes takes of a class: its step, of one micro-batch, cut into the tasks of which the schedule has actions anywhere. It may
-// be kept and joined again under every schedule that splits and recomputes the same stages. Throws Error as compile() of classes does.
-LowerInput compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options);
+// ..., of its class's type: one for each micro-batch of the step, which are as many of one class for each of the table's as its devices
+// share; all others stay. A class may lack stages of another, for which its micro-batches have no work and the table no actions
+// (schedule/idle.h). Throws Error where the steps differ in more, or the step reads a port that the loop cuts outside of it.
+LowerInput join_classes(std::span<const LowerInput* const> classes, const Schedule& schedule, std::vector<std::int32_t> shape_class);
 
 }  // namespace penstock

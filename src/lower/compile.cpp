@@ -52,6 +52,28 @@ bool has_backward(const Graph& step) {
   return std::any_of(body.ops.begin(), body.ops.end(), [](const Op& op) { return op.phase == Phase::backward; });
 }
 
+// A class that lacks stages has other numbers for the rest, and the table says by number what is split or recomputed: all stages or none.
+void check_stages_of_class(const std::vector<std::string>& stages, const Schedule& table) {
+  const auto all = static_cast<std::size_t>(table.stages());
+  if (all == stages.size()) return;
+  for (const std::vector<bool>& some : {split_stages(table, all), recomputed_stages(table, all)})
+    if (std::ranges::count(some, some[0]) != std::ssize(some))
+      throw Error(concat("schedule ", table.name, " splits or recomputes some stages, and a shape class has ", stages.size(), " of ", all,
+                         " stages"),
+                  {}, "where classes lack stages, split and recompute all stages or none");
+}
+
+// Sums to which a class adds nothing lie apart from those to which it adds something, so that others' sums are the same bundles
+// (lower/classes.cpp).
+void set_constants_apart(StagedStep& staged) {
+  constexpr std::uint32_t kConstant = 1u << 30;
+  const Graph& body = *staged.step.ops[loop_of(staged.step)].body;
+  const IdVector<ValueId, OpId> producer = producers(body);
+  staged.apart.resize(body.outputs.size());
+  for (std::size_t o = 0; o < body.outputs.size(); ++o)
+    if (const OpId made = producer[body.outputs[o]]; made && is_constant(body.ops[made])) staged.apart[o] |= kConstant;
+}
+
 }  // namespace
 
 bool has_gathers(const Schedule& schedule) {
@@ -69,15 +91,26 @@ Schedule forward_only(Schedule schedule) {
   return schedule;
 }
 
-std::vector<LowerInput> compile_inputs(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
+namespace {
+
+// The table with what the step's devices need, and without what the step has not.
+Schedule table_for(const Graph& step, const Schedule& schedule, int zero) {
+  Schedule table = gathering(schedule, zero);
+  if (has_backward(step)) return table;
+  table = forward_only(std::move(table));
+  return zero == 3 ? gathering(std::move(table), 3) : table;
+}
+
+LowerOptions recomputing(const Graph& step, const CompileOptions& options) {
   LowerOptions lowering = lower_options(step, options);
-  Schedule table = gathering(schedule, options.zero);
-  if (!has_backward(step)) {
-    table = forward_only(std::move(table));
-    return member_inputs(step, options.zero == 3 ? gathering(std::move(table), 3) : table, lowering);
-  }
-  if (options.recompute) lowering.recompute = prepare_stages(step, true, options.axes).stages;
-  return member_inputs(step, table, lowering);
+  if (options.recompute && has_backward(step)) lowering.recompute = prepare_stages(step, true, options.axes).stages;
+  return lowering;
+}
+
+}  // namespace
+
+std::vector<LowerInput> compile_inputs(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
+  return member_inputs(step, table_for(step, schedule, options.zero), recomputing(step, options));
 }
 
 std::vector<AxisDecision> compile_layouts(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
@@ -92,21 +125,37 @@ Program compile(const Graph& step, const Schedule& schedule, const CompileOption
   return lower(compile_inputs(step, schedule, options));
 }
 
-LowerInput compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
-  if (parts_of(options.devices) > 1 || !options.axes.empty())
-    throw Error("micro-batches of different shapes: each actor is one device", {},
-                "give each replica actors of its own in the table, which hold the same stages");
-  LowerOptions lowering = lower_options(step, options);
-  if (!has_backward(step)) return cut_input(staged_step(step, forward_only(schedule), lowering), forward_only(schedule), lowering);
-  if (options.recompute) lowering.recompute = prepare_stages(step).stages;
-  return cut_input(staged_step(step, schedule, lowering), schedule, lowering);
+ShapeClass compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
+  const Schedule table = table_for(step, schedule, options.zero);
+  const LowerOptions lowering = recomputing(step, options);
+  if (!options.axes.empty()) return cut_members(step, table, lowering);
+  StagedStep staged = prepare_stages(step, /*hoist=*/options.zero < 3);
+  check_stages_of_class(staged.stages, table);
+  set_constants_apart(staged);
+  return {cut_input(std::move(staged), table, lowering)};
+}
+
+Program compile_joined(std::span<const ShapeClass* const> classes, std::vector<std::int32_t> shape_class, const Schedule& schedule,
+                       const CompileOptions& options, TaskPool& pool) {
+  const Schedule table = table_for(classes[0]->front().step, schedule, options.zero);
+  std::vector<LowerInput> members;
+  for (std::size_t m = 0; m < classes[0]->size(); ++m) {
+    std::vector<const LowerInput*> of_member;
+    for (const ShapeClass* each : classes) of_member.push_back(&each->at(m));
+    members.push_back(join_classes(of_member, table, shape_class));
+  }
+  return lower(members, &pool);
 }
 
 Program compile(const std::vector<Graph>& classes, const std::vector<int>& shape_class, const Schedule& schedule,
                 const CompileOptions& options) {
-  std::vector<LowerInput> inputs;
+  if (classes.empty()) throw Error("there is no shape class");
+  std::vector<ShapeClass> inputs;
+  std::vector<const ShapeClass*> each;
   for (const Graph& step : classes) inputs.push_back(compile_class(step, schedule, options));
-  return lower(join_classes(inputs, has_backward(classes.at(0)) ? schedule : forward_only(schedule), shape_class));
+  for (const ShapeClass& input : inputs) each.push_back(&input);
+  TaskPool pool;
+  return compile_joined(each, shape_class, schedule, options, pool);
 }
 
 std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const Schedule& schedule, const CompileOptions& options) {

@@ -111,6 +111,11 @@ Instance clone_of(const Spread& s, const Instance& instance, std::int32_t c) {
     out.unit.microbatch = instance.unit.microbatch * s.input.parts + c;
     if (s.several) out.name += concat(".part", c);
   }
+  if (instance.unit && instance.source == Instance::Source::data && !s.input.shape_class.empty()) {  // each part has a port of its own
+    out.input.value += c * static_cast<std::int32_t>(attribute<std::int64_t>(s.input.loop_op(), "split"));
+    out.name = s.input.step.values[s.input.value(out.input)].name;
+    out.unit = {};
+  }
   if (instance.home) out.home = ActorId(s.first[instance.home] + (instance.unit ? c / s.parts_of(instance.home) : c));
   out.owned = instance.source != Instance::Source::state || c % alike(s.input, instance) == 0;
   if (instance.block) place_block(s, instance, c, out);

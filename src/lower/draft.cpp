@@ -15,11 +15,15 @@ InstanceId add(Draft& draft, Instance instance) {
 }
 
 TaskId add_task(Draft& draft, std::string name, Graph graph) {
+  graph.name = name;
+  return add_task(draft, std::move(name), TaskGraph(std::move(graph)));
+}
+
+TaskId add_task(Draft& draft, std::string name, const TaskGraph& graph) {
   const std::uint64_t hash = structural_hash(graph);
   for (auto [it, end] = draft.task_by_hash.equal_range(hash); it != end; ++it)
-    if (structurally_equal(draft.tasks[it->second].graph, graph)) return it->second;
-  graph.name = name;
-  draft.tasks.push_back({std::move(name), std::move(graph), 0});
+    if (const TaskGraph& other = draft.tasks[it->second].graph; &*other == &*graph || structurally_equal(other, graph)) return it->second;
+  draft.tasks.push_back({std::move(name), graph, 0});
   const TaskId id(draft.tasks.size() - 1);
   draft.task_by_hash.emplace(hash, id);
   return id;
@@ -35,7 +39,7 @@ InstanceId input_instance(const LowerInput& input, Draft& draft, InputId which, 
   instance.input = which;
   instance.unit = unit;
   instance.source = input.is_state(which) ? Instance::Source::state : Instance::Source::data;
-  if (unit) {
+  if (unit && input.shape_class.empty()) {
     instance.name += concat(".", unit.microbatch);
     instance.types[0].shape[0] /= input.microbatches;
   }

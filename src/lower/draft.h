@@ -150,7 +150,9 @@ struct Draft {
 InstanceId add(Draft& draft, Instance instance);
 // A task of the graph: one that is there already, or a new one of this name.
 TaskId add_task(Draft& draft, std::string name, Graph graph);
-// The instance of a step input as a whole or, of data, of one micro-batch's part; made on first use.
+TaskId add_task(Draft& draft, std::string name, const TaskGraph& graph);  // which keeps the name that it has
+// The instance of a step input as a whole or, of data, of one micro-batch's part; made on first use. With shape classes a micro-batch of
+// which devices share parts has the port of the first part.
 InstanceId input_instance(const LowerInput& input, Draft& draft, InputId which, Unit unit = {});
 // An instance of all of a block's members on an actor.
 InstanceId add_block(Draft& draft, BlockId block, ActorId actor, std::string name, const Holding& held);

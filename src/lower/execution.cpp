@@ -3,21 +3,25 @@
 #include <algorithm>
 
 #include "ops/definition.h"
+#include "program/graph_facts.h"
 
 namespace penstock {
 namespace {
 
 constexpr double kFlopsPerByte = 10;  // of the roofline that times runs here; only the order of events matters
 
+double duration_of(const Graph& graph) {
+  double time = 1;
+  for (const Op& op : graph.ops) {
+    const OpCost c = cost(graph, op);
+    time += std::max(c.flops / kFlopsPerByte, c.bytes);
+  }
+  return time;
+}
+
 IdVector<TaskId, double> durations_of(const Draft& draft) {
   IdVector<TaskId, double> out;
-  for (const Task& task : draft.tasks) {
-    double& time = out.emplace_back(1);
-    for (const Op& op : task.graph.ops) {
-      const OpCost c = cost(task.graph, op);
-      time += std::max(c.flops / kFlopsPerByte, c.bytes);
-    }
-  }
+  for (const Task& task : draft.tasks) out.push_back(task.graph.facts().work.get([&] { return duration_of(*task.graph); }));
   return out;
 }
 

@@ -23,8 +23,8 @@ struct LowerInput {
   IdVector<ActorId, std::int32_t> group_size;  // devices
   std::int32_t parts = 1;  // of each of the table's micro-batches: the least that each group can share; one is a micro-batch of the step
   std::int32_t microbatches = 1;  // of the step
-  // Where micro-batches have shapes of their own (lower/classes.h): the class of each, and the step's input that is the first tensor of the
-  // first micro-batch. Those that the loop cuts of the second follow on it, and so on.
+  // Where micro-batches have shapes of their own (lower/classes.h): the class of each of the table's, and the step's input that is the
+  // first tensor of the step's first micro-batch. Those that the loop cuts of the second follow on it, and so on.
   std::vector<std::int32_t> shape_class = {};
   InputId first_port{};
   std::int32_t local = 1;  // devices of a node; 1 below level 3
@@ -45,7 +45,7 @@ struct LowerInput {
   std::int32_t members() const;
   // Position in `axes`; -1: there is none of this name.
   std::int32_t axis(std::string_view name) const;
-  // With shape classes: the step's input that is an operand which the loop cuts, of a micro-batch.
+  // With shape classes: the step's input that is an operand which the loop cuts, of a micro-batch of the step.
   InputId port_of(std::int32_t operand, std::int32_t microbatch) const;
   // Operand of the loop, as an input of the step; none: it is computed before the loop.
   InputId input_of_operand(std::int32_t operand) const { return input_of[loop_op().operands[operand]]; }
@@ -53,6 +53,8 @@ struct LowerInput {
 
 // The step cut for the schedule, but not held against it.
 LowerInput cut_input(StagedStep staged, const Schedule& schedule, const LowerOptions& options);
+// Holds both against each other. Throws Error as lower() does.
+void check_table(const LowerInput& input);
 // Two halves of lower_input, between which a step becomes its members': the step with its stages, as many as the schedule has (`hoist`:
 // prepare_stages'); and both held against each other.
 StagedStep staged_step(const Graph& traced, const Schedule& schedule, const LowerOptions& options, bool hoist = true);

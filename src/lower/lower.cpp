@@ -128,10 +128,14 @@ LowerInput cut_input(StagedStep staged, const Schedule& schedule, const LowerOpt
   return input;
 }
 
+void check_table(const LowerInput& input) {
+  validate(input.schedule, input.dag.shape, input.table_microbatches());
+  check_recomputation(input.schedule, input.dag, input.options);
+}
+
 LowerInput staged_input(StagedStep staged, const Schedule& schedule, const LowerOptions& options) {
   LowerInput input = cut_input(std::move(staged), schedule, options);
-  validate(schedule, input.dag.shape, input.table_microbatches());
-  check_recomputation(schedule, input.dag, options);
+  check_table(input);
   return input;
 }
 

@@ -411,7 +411,7 @@ void join_member(JoiningMembers& j, Draft from, std::int32_t member) {
   IdVector<TaskId, TaskId> tasks;
   for (Task& task : from.tasks) {
     std::string name = member > 0 ? concat(task.name, ".member", member) : task.name;
-    tasks.push_back(add_task(j.draft, std::move(name), std::move(task.graph)));
+    tasks.push_back(member > 0 ? add_task(j.draft, std::move(name), Graph(*task.graph)) : add_task(j.draft, std::move(name), task.graph));
   }
   for (ShareBlock& block : from.blocks) j.draft.blocks.push_back(std::move(block));
   for (Instance& instance : from.instances) {
@@ -442,12 +442,18 @@ void join_member(JoiningMembers& j, Draft from, std::int32_t member) {
 }  // namespace
 
 std::vector<LowerInput> member_inputs(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
-  if (options.axes.empty()) return {lower_input(traced, schedule, options)};
+  std::vector<LowerInput> out = cut_members(traced, schedule, options);
+  for (const LowerInput& input : out) check_table(input);
+  return out;
+}
+
+std::vector<LowerInput> cut_members(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+  if (options.axes.empty()) return {cut_input(staged_step(traced, schedule, options), schedule, options)};
   StagedMembers staged = staged_members(traced, schedule, options);
   std::vector<LowerInput> out;
   for (MemberStep& member : staged.members) {
     Graph step = finished(member, staged.own, options);
-    LowerInput& input = out.emplace_back(staged_input({std::move(step), staged.stages, std::move(member.apart)}, schedule, options));
+    LowerInput& input = out.emplace_back(cut_input({std::move(step), staged.stages, std::move(member.apart)}, schedule, options));
     for (const LayoutAxis& axis : options.axes) input.axes.push_back({axis.name, axis.size});
     input.place = std::move(member.place);
     input.is_copy.assign(member.is_copy.begin(), member.is_copy.end());

@@ -12,6 +12,8 @@ namespace penstock {
 
 // The inputs of all members' lowering, the last axis varying fastest; one where the mesh has no such axes. Throws Error as lower() does.
 std::vector<LowerInput> member_inputs(const Graph& step, const Schedule& schedule, const LowerOptions& options);
+// The same, not held against the table: the step may have another number of micro-batches.
+std::vector<LowerInput> cut_members(const Graph& step, const Schedule& schedule, const LowerOptions& options);
 
 // What the first member of all axes does, whose parts are the largest: for costs.
 StagedStep first_member(const StagedStep& step, const LowerOptions& options);

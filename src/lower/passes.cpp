@@ -66,19 +66,19 @@ void run_passes(const LowerInput& input, Draft& draft, std::string_view last, co
   }
 }
 
-Program lower(const LowerInput& input) {
+Program lower(const LowerInput& input, TaskPool* pool) {
   Draft draft;
   run_passes(input, draft);
-  return program_of(input, std::move(draft));
+  return program_of(input, std::move(draft), pool);
 }
 
-Program lower(const std::vector<LowerInput>& members) {
-  if (members.size() == 1) return lower(members[0]);
+Program lower(const std::vector<LowerInput>& members, TaskPool* pool) {
+  if (members.size() == 1) return lower(members[0], pool);
   std::vector<Draft> drafts(members.size());
   for (std::size_t m = 0; m < members.size(); ++m) run_passes(members[m], drafts[m], "devices");
   Draft draft = join_members(members, std::move(drafts));
   run_passes(members[0], draft);
-  return program_of(members[0], std::move(draft));
+  return program_of(members[0], std::move(draft), pool);
 }
 
 Program lower_rest(const LowerInput& input, Draft draft) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "lower/draft.h"
+#include "lower/task_pool.h"
 
 namespace penstock {
 
@@ -25,11 +26,12 @@ using PassWatch = std::function<void(const LowerPass& pass, const Draft& draft, 
 // The passes behind the one that the draft names, up to `last` or to the end.
 void run_passes(const LowerInput& input, Draft& draft, std::string_view last = {}, const PassWatch& watch = {});
 
-// The program that a draft after the last pass says, planned and verified.
-Program program_of(const LowerInput& input, Draft draft);
+// The program that a draft after the last pass says, planned and verified. `pool`: tasks of earlier programs, which it takes instead of its
+// own where they are the same; null: none.
+Program program_of(const LowerInput& input, Draft draft, TaskPool* pool = nullptr);
 // All of lowering: of one input, or of all members' (lower/members.h).
-Program lower(const LowerInput& input);
-Program lower(const std::vector<LowerInput>& members);
+Program lower(const LowerInput& input, TaskPool* pool = nullptr);
+Program lower(const std::vector<LowerInput>& members, TaskPool* pool = nullptr);
 // The rest of lowering. Throws Error unless the draft is one of this input, as verify() of it does.
 Program lower_rest(const LowerInput& input, Draft draft);
 

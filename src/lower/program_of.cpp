@@ -146,7 +146,7 @@ void push_all(Emission& e, const std::vector<Run>& runs, const Around& around) {
 
 }  // namespace
 
-Program program_of(const LowerInput& input, Draft draft) {
+Program program_of(const LowerInput& input, Draft draft, TaskPool* pool) {
   Program program;
   program.name = input.step.name;
   program.microbatches = input.microbatches;
@@ -167,6 +167,7 @@ Program program_of(const LowerInput& input, Draft draft) {
     for (const Touch& touch : touches.all()) emission.device.slots.push_back(slot_of(draft.instances[touch.instance], device));
     push_all(emission, draft.actors[device], around[device]);
   }
+  if (pool) pool->share(draft);
   program.groups = std::move(draft.groups);
   program.tasks = std::move(draft.tasks);
   plan_memory(program);

@@ -1,6 +1,7 @@
 // GPT-2 over bytes. Parameter names and layouts are those of the published GPT-2 checkpoints (Radford et al. 2019).
 #include "models/gpt.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/text.h"
@@ -15,7 +16,10 @@ namespace {
 // Applies dropout. `op` numbers the places of dropout, so that each draws its own mask.
 Tensor drop(const GptConfig& c, Tensor x, const Model::Batch& batch, std::int64_t op) {
   if (c.dropout == 0 || !batch.training) return x;
-  return dropout(x, c.dropout, random_key(batch.seed, batch.step, op), batch.rows);
+  const Tensor key = random_key(batch.seed, batch.step, op);
+  if (!batch.positions) return dropout(x, c.dropout, key, batch.rows);
+  const Tensor tokens = reshape(x, {-1, c.width});
+  return reshape(dropout(tokens, c.dropout, key, reshape(batch.rows, {-1}), reshape(batch.positions, {-1})), x.shape());
 }
 
 nn::LayerNorm norm(std::vector<ParameterSpec>& specs, std::string path, const GptConfig& c) {
@@ -49,11 +53,16 @@ class Block {
 
   Fed operator()(const GptConfig& c, const Parameters& p, Tensor x, const Model::Batch& batch, Purpose purpose) const {
     const Origin origin(path_);
-    const Tensor mixed = causal_self_attention(c_attn_(p, ln_1_(p, x)), c.heads);
+    const Tensor qkv = c_attn_(p, ln_1_(p, x));
+    const Tensor mixed = batch.ranges ? self_attention_in_ranges(qkv, c.heads, batch.ranges, std::min(c.context, x.size(1)))
+                                      : causal_self_attention(qkv, c.heads);
     x = residual(x + drop(c, attn_c_proj_(p, mixed), batch, 2 * number_ + 1));
     const Fed fed = (*mlp_)(p, ln_2_(p, x), purpose);
     return {residual(x + drop(c, fed.y, batch, 2 * number_ + 2)), fed.penalty};
   }
+
+  // Whether a token's result depends on no token but those that it attends to.
+  bool is_by_token() const { return mlp_->is_by_token(); }
 
  private:
   std::string path_;
@@ -77,6 +86,10 @@ class Gpt : public Model {
   }
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }
+
+  bool reads(const TextRows& rows) const override {
+    return rows.inputs == 0 && (!rows.several || std::ranges::all_of(blocks_, &Block::is_by_token));
+  }
 
   Tensor loss(const Parameters& p, const Batch& batch) const override {
     const Fed fed = trunk(p, batch, batch.training ? Purpose::training : Purpose::evaluation);
@@ -107,10 +120,11 @@ class Gpt : public Model {
   Tensor embed(const Parameters& p, const Batch& batch) const {
     const Stage stage(stage_name(0));
     const std::int64_t length = batch.tokens.size(1);
-    if (length > c_.context)
+    if (length > c_.context && !batch.positions)
       throw Error(concat(c_.model, " has ", c_.context, " positions, but the batch is ", length, " tokens long"), {},
                   "raise the model's context, or shorten the sequences");
-    const Tensor x = wte_(p, batch.tokens) + slice(p[wpe_.at("weight")], 0, 0, length);
+    const Tensor places = batch.positions ? wpe_(p, batch.positions) : slice(p[wpe_.at("weight")], 0, 0, length);
+    const Tensor x = wte_(p, batch.tokens) + places;
     return residual(drop(c_, to(x, c_.compute), batch, 0));
   }
 

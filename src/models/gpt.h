@@ -38,6 +38,8 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
   virtual Fed operator()(const Parameters& p, Tensor x, Purpose purpose) const = 0;
+  // Whether each token's result depends on no other token.
+  virtual bool is_by_token() const { return true; }
 };
 // Appends the parameters of layer `layer`'s branch, of this path, to `specs`.
 using MakeFeedForward = std::function<std::unique_ptr<FeedForward>(std::vector<ParameterSpec>&, std::string path, std::int64_t layer)>;

@@ -11,6 +11,8 @@ namespace penstock {
 // Attention with the heads side by side in the last dimension: qkv [batch, length, 3*width] -> [batch, length, width].
 Tensor self_attention(Tensor qkv, std::int64_t heads, bool is_causal);
 Tensor causal_self_attention(Tensor qkv, std::int64_t heads);
+// The same in ranges of the row, none longer than `reach` (attention_in_ranges).
+Tensor self_attention_in_ranges(Tensor qkv, std::int64_t heads, Tensor ranges, std::int64_t reach);
 
 // x [batch, length, width] with the names of its dims: the stream to which a transformer's layers add.
 Tensor residual(Tensor x);

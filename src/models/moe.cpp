@@ -92,6 +92,8 @@ class Mixture : public FeedForward {
     return {y, penalty_of(m_, routes, probabilities)};
   }
 
+  bool is_by_token() const override { return false; }
+
  private:
   // No expert gets a token twice, so all have room for the tokens that there are.
   std::int64_t capacity(std::int64_t tokens, Purpose purpose) const {

@@ -1,4 +1,5 @@
-// The multimodal transformer of GraphPipe's evaluation (Jeon et al., ASPLOS 2025, appendix A.2): a transformer per modality, all joined at
+// With input = "images" it is a language model with a vision encoder (vision_language.cpp). With input = "stretches", the default, it is
+// the multimodal transformer of GraphPipe's evaluation (Jeon et al., ASPLOS 2025, appendix A.2): a transformer per modality, all joined at
 // the end. Here the modalities are stretches of one text: it is cut into branches + 1 equal stretches, each branch reads one of them in
 // both directions, and the head predicts the last one, byte for byte.
 //
@@ -10,6 +11,7 @@
 #include "base/text.h"
 #include "models/layers.h"
 #include "models/registry.h"
+#include "models/transformer_layer.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -33,54 +35,14 @@ Config read(const ModelOptions& options) {
   return c;
 }
 
-nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, const Config& c,
-                 const LayerDims& dims) {
-  return {specs, std::move(path), in, out, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, c.master, dims.in, dims.out};
-}
-
-// One transformer layer in three parts, attn, up and down, between which a planner may cut.
-class Layer {
- public:
-  Layer(std::vector<ParameterSpec>& specs, const std::string& path, const Config& c)
-      : attn_(path + ".attn"),
-        up_path_(path + ".up"),
-        down_path_(path + ".down"),
-        attn_norm_(specs, attn_ + ".norm", c.width, c.master, 1e-5, {"embed"}),
-        qkv_(dense(specs, attn_ + ".qkv", c.width, 3 * c.width, c, {{"embed"}, {"heads", 3, c.heads}})),
-        out_(dense(specs, attn_ + ".out", c.width, c.width, c, {{"heads", 1, c.heads}, {"embed"}})),
-        up_norm_(specs, up_path_ + ".norm", c.width, c.master, 1e-5, {"embed"}),
-        up_(dense(specs, up_path_, c.width, 4 * c.width, c, {{"embed"}, {"mlp"}})),
-        down_(dense(specs, down_path_, 4 * c.width, c.width, c, {{"mlp"}, {"embed"}})) {}
-
-  Tensor operator()(const Config& c, const Parameters& p, Tensor x) const {
-    {
-      const Origin origin(attn_);
-      x = x + out_(p, self_attention(qkv_(p, attn_norm_(p, x)), c.heads, false));
-    }
-    Tensor hidden;
-    {
-      const Origin origin(up_path_);
-      hidden = gelu(up_(p, up_norm_(p, x)));
-    }
-    const Origin origin(down_path_);
-    return x + down_(p, hidden);
-  }
-
- private:
-  std::string attn_, up_path_, down_path_;
-  nn::LayerNorm attn_norm_;
-  nn::Linear qkv_, out_;
-  nn::LayerNorm up_norm_;
-  nn::Linear up_, down_;
-};
-
 class Branch {
  public:
   Branch(std::vector<ParameterSpec>& specs, std::int64_t number, const Config& c)
       : number_(number),
         embedding_(specs, concat("branch.", number, ".embedding"), c.vocabulary, c.width, 1, c.master, {"vocab"}, {"embed"}),
         position_(specs, concat("branch.", number, ".position"), c.stretch(), c.width, 0.1, c.master, {"position"}, {"embed"}) {
-    for (std::int64_t i = 0; i < c.layers; ++i) layers_.emplace_back(specs, concat("branch.", number, ".layer.", i), c);
+    for (std::int64_t i = 0; i < c.layers; ++i)
+      layers_.emplace_back(specs, concat("branch.", number, ".layer.", i), c.width, c.heads, c.master);
   }
 
   Tensor operator()(const Config& c, const Parameters& p, Tensor tokens, const BranchStages& stages) const {
@@ -88,7 +50,7 @@ class Branch {
     for (std::int64_t i = 0; i < c.layers; ++i) {
       const Stage stage(stages.of(number_, i));
       if (i == 0) x = embed(c, p, tokens);
-      x = layers_[i](c, p, x);
+      x = layers_[i](p, x, false);
     }
     return x;
   }
@@ -102,7 +64,7 @@ class Branch {
 
   std::int64_t number_;
   nn::Embedding embedding_, position_;
-  std::vector<Layer> layers_;
+  std::vector<TransformerLayer> layers_;
 };
 
 class Multimodal : public Model {
@@ -110,7 +72,7 @@ class Multimodal : public Model {
   explicit Multimodal(const ModelOptions& options) : c_(read(options)), stages_{c_.branches, c_.layers, options.stages} {
     check_stages("multimodal", options, stages_.most(), concat(c_.branches, " branches of ", c_.layers, " layers"));
     for (std::int64_t i = 0; i < c_.branches; ++i) branches_.emplace_back(specs_, i, c_);
-    head_.emplace(dense(specs_, "head", c_.branches * c_.width, c_.vocabulary, c_, {{"embed", c_.branches}, {"vocab"}}));
+    head_.emplace(dense(specs_, "head", c_.branches * c_.width, c_.vocabulary, c_.master, {{"embed", c_.branches}, {"vocab"}}));
   }
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }
@@ -142,10 +104,27 @@ class Multimodal : public Model {
 }  // namespace
 
 ModelEntry multimodal_model() {
-  return {.summary = "parallel transformer branches over stretches of a text, joined by a head that predicts the next stretch",
-          .numbers = {{"branches", 4}, {"layers", 2}, {"width", 32}, {"heads", 2}, {"context", 80}, {"vocabulary", 256}},
-          .words = {},
-          .make = [](const ModelOptions& options) { return std::make_unique<Multimodal>(options); }};
+  return {.summary =
+              "transformers over stretches of a text, joined by a head that predicts the next stretch; or a vision encoder whose "
+              "images stand in a text",
+          .numbers = {{"branches", 4},
+                      {"layers", 2},
+                      {"width", 32},
+                      {"heads", 2},
+                      {"context", 80},
+                      {"vocabulary", 256},
+                      {"images", 8},
+                      {"image_size", 16},
+                      {"patch", 4},
+                      {"image_tokens", 1},
+                      {"vision_layers", 2},
+                      {"vision_stages", 0}},
+          .words = {{"input", "stretches"}},
+          .make = [](const ModelOptions& options) -> std::unique_ptr<Model> {
+            check_word("input", options.word("input"), {"stretches", "images"});
+            if (options.word("input") == "images") return vision_language_model(options);
+            return std::make_unique<Multimodal>(options);
+          }};
 }
 
 }  // namespace penstock

@@ -1,9 +1,12 @@
-// T5 (Raffel et al. 2020) over bytes: the encoder reads the first half of a sequence, the decoder predicts each next byte of the second.
-// Parameter names, layouts and initial deviations are those of the published checkpoints.
+// T5 (Raffel et al. 2020): the encoder reads an input, the decoder predicts each token of a target from those before it. Of pairs these are
+// an input and a target with lengths of their own, and the decoder begins with token 0 (batch.tokens); of a text they are its two halves,
+// and the decoder begins with the second one's first token. Parameter names, layouts and initial deviations are those of the published
+// checkpoints.
 //
-//   first half  -> encoder.block.0 -> encoder.block.1 -> ... -+-----------------+
-//                                                             v                 v
-//   second half ---------------------------------> decoder.block.0 -> decoder.block.1 -> ... -> head
+//   input  -> encoder.block.0 -> encoder.block.1 -> ... -+-----------------+
+//                                                        v                 v
+//   target ---------------------------------> decoder.block.0 -> decoder.block.1 -> ... -> head
+#include <algorithm>
 #include <cmath>
 
 #include "base/text.h"
@@ -65,30 +68,6 @@ Tensor relative_buckets(Tensor offsets, const Config& c, bool both_ways) {
   return bucket;
 }
 
-class Attention {
- public:
-  Attention(std::vector<ParameterSpec>& specs, const std::string& path, const Config& c)
-      : q_(specs, path + ".q", c.width, c.width, root(c.width * (c.width / c.heads)), false, c.master, {"embed"}, {"heads", 1, c.heads}),
-        k_(specs, path + ".k", c.width, c.width, root(c.width), false, c.master, {"embed"}, {"heads", 1, c.heads}),
-        v_(specs, path + ".v", c.width, c.width, root(c.width), false, c.master, {"embed"}, {"heads", 1, c.heads}),
-        o_(specs, path + ".o", c.width, c.width, root(c.width), false, c.master, {"heads", 1, c.heads}, {"embed"}) {}
-
-  // Attention within x; the scores are shifted by bias [1, heads, length, length].
-  Tensor self(const Config& c, const Parameters& p, Tensor x, Tensor bias) const {
-    const Tensor q = split_heads(q_(p, x), c.heads), k = split_heads(k_(p, x), c.heads), v = split_heads(v_(p, x), c.heads);
-    return o_(p, join_heads(matmul(softmax(matmul(q, transpose(k, 2, 3)) + bias, 3), v)));
-  }
-
-  // Attention from x to memory. Scores are not scaled, as the queries start small.
-  Tensor cross(const Config& c, const Parameters& p, Tensor x, Tensor memory) const {
-    const Tensor q = split_heads(q_(p, x), c.heads), k = split_heads(k_(p, memory), c.heads), v = split_heads(v_(p, memory), c.heads);
-    return o_(p, join_heads(scaled_dot_product_attention(q, k, v, false, 1.0)));
-  }
-
- private:
-  nn::Linear q_, k_, v_, o_;
-};
-
 // The table of position biases that all blocks of a stack share; published files keep it with block 0.
 class RelativeBias : public nn::Module {
  public:
@@ -97,7 +76,8 @@ class RelativeBias : public nn::Module {
     const TensorType type{c.master, {c.buckets, c.heads}};
     specs.push_back({at("weight"), type, {Initialiser::Kind::normal, root(c.width)}, true, {{"buckets"}, {"heads", 1, c.heads}}});
   }
-  // [1, heads, length, length]; a decoder's bias hides the keys after the query.
+
+  // Of all places of x to each other, [1, heads, length, length]; a decoder's bias hides the keys after the query.
   Tensor operator()(const Config& c, const Parameters& p, Tensor x) const {
     const std::int64_t length = x.size(1);
     const Tensor places = arange(x, length, DType::f64), offsets = unsqueeze(places, 0) - unsqueeze(places, 1);
@@ -106,8 +86,50 @@ class RelativeBias : public nn::Module {
     return to(unsqueeze(shown, 0), x.dtype());
   }
 
+  // Of distances below `reach`, as attention_in_ranges takes it: [heads, 2*reach - 1].
+  Tensor of_distances(const Config& c, const Parameters& p, Tensor x, std::int64_t reach) const {
+    const Tensor offsets = arange(x, 2 * reach - 1, DType::f64) - static_cast<double>(reach - 1);
+    return to(transpose(embedding(p[at("weight")], relative_buckets(offsets, c, both_ways_)), 0, 1), x.dtype());
+  }
+
  private:
   bool both_ways_;
+};
+
+// What the tokens of a stack attend to where rows hold pairs (Model::Batch): those of their own row, and those of the encoder's. None:
+// whole rows.
+struct StackRanges {
+  Tensor own, memory;
+};
+
+class Attention {
+ public:
+  Attention(std::vector<ParameterSpec>& specs, const std::string& path, const Config& c)
+      : q_(specs, path + ".q", c.width, c.width, root(c.width * (c.width / c.heads)), false, c.master, {"embed"}, {"heads", 1, c.heads}),
+        k_(specs, path + ".k", c.width, c.width, root(c.width), false, c.master, {"embed"}, {"heads", 1, c.heads}),
+        v_(specs, path + ".v", c.width, c.width, root(c.width), false, c.master, {"embed"}, {"heads", 1, c.heads}),
+        o_(specs, path + ".o", c.width, c.width, root(c.width), false, c.master, {"heads", 1, c.heads}, {"embed"}) {}
+
+  // Attention within x, of biased scores. Scores are not scaled, as the queries start small.
+  Tensor self(const Config& c, const Parameters& p, Tensor x, const RelativeBias& bias, Tensor ranges) const {
+    const Tensor q = split_heads(q_(p, x), c.heads), k = split_heads(k_(p, x), c.heads), v = split_heads(v_(p, x), c.heads);
+    if (!ranges) {
+      const Tensor shifts = bias(c, p, x);
+      return o_(p, join_heads(matmul(softmax(matmul(q, transpose(k, 2, 3)) + shifts, 3), v)));
+    }
+    const std::int64_t reach = std::min(c.context, x.size(1));
+    return o_(p, join_heads(attention_in_ranges(q, k, v, ranges, reach, bias.of_distances(c, p, x, reach), 1.0)));
+  }
+
+  // Attention from x to memory.
+  Tensor cross(const Config& c, const Parameters& p, Tensor x, Tensor memory, Tensor ranges) const {
+    const Tensor q = split_heads(q_(p, x), c.heads), k = split_heads(k_(p, memory), c.heads), v = split_heads(v_(p, memory), c.heads);
+    if (!ranges) return o_(p, join_heads(scaled_dot_product_attention(q, k, v, false, 1.0)));
+    return o_(p, join_heads(attention_in_ranges(q, k, v, ranges, std::min(c.context, memory.size(1)), {}, 1.0)));
+  }
+
+ private:
+  nn::Linear q_, k_, v_, o_;
 };
 
 class Block {
@@ -132,10 +154,11 @@ class Block {
   const RelativeBias& bias() const { return *bias_; }  // only block 0 has it
 
   // `memory` is the encoder's result, for a decoder.
-  Tensor operator()(const Config& c, const Parameters& p, Tensor x, const RelativeBias& bias, Tensor memory) const {
+  Tensor operator()(const Config& c, const Parameters& p, Tensor x, const RelativeBias& bias, Tensor memory,
+                    const StackRanges& ranges) const {
     const Origin origin(path_);
-    x = residual(x + self_.self(c, p, (*self_norm_)(p, x), bias(c, p, x)));
-    if (cross_) x = residual(x + cross_->cross(c, p, (*cross_norm_)(p, x), memory));
+    x = residual(x + self_.self(c, p, (*self_norm_)(p, x), bias, ranges.own));
+    if (cross_) x = residual(x + cross_->cross(c, p, (*cross_norm_)(p, x), memory, ranges.memory));
     return residual(x + (*wo_)(p, relu((*wi_)(p, (*dense_norm_)(p, x)))));
   }
 
@@ -162,36 +185,40 @@ class T5 : public Model {
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }
   bool generates() const override { return false; }
-  Tensor count(const Batch& batch) const override { return count_targets(second_half(batch.targets)); }
+  bool reads(const TextRows& rows) const override { return rows.inputs > 0 || !rows.several; }
+  Tensor count(const Batch& batch) const override { return count_targets(of_decoder(batch, batch.targets)); }
 
   Tensor loss(const Parameters& p, const Batch& batch) const override {
-    const Tensor x = decode(p, second_half(batch.tokens), encode(p, batch.tokens));
+    const Tensor memory = encode(p, batch.inputs ? batch.inputs : first_half(batch.tokens), {batch.input_ranges, {}});
+    const Tensor x = decode(p, of_decoder(batch, batch.tokens), memory, {batch.ranges, batch.memory_ranges});
     const Stage stage(stage_name(c_.stages - 1));
     const Tensor end = (*decoder_norm_)(p, x) * root(c_.width);
     const Origin origin("lm_head");
-    return token_loss(linear(end, to(p[shared_.at("weight")], end.dtype())), second_half(batch.targets));
+    return token_loss(linear(end, to(p[shared_.at("weight")], end.dtype())), of_decoder(batch, batch.targets));
   }
 
  private:
-  static Tensor second_half(Tensor text) { return slice(text, 1, text.size(1) / 2, text.size(1)); }
+  static Tensor first_half(Tensor text) { return slice(text, 1, 0, text.size(1) / 2); }
+  // The decoder's part of the tokens or targets: of pairs all of them.
+  static Tensor of_decoder(const Batch& batch, Tensor text) { return batch.inputs ? text : slice(text, 1, text.size(1) / 2, text.size(1)); }
 
-  Tensor encode(const Parameters& p, Tensor tokens) const {
+  Tensor encode(const Parameters& p, Tensor tokens, const StackRanges& ranges) const {
     Tensor x;
     for (std::int64_t i = 0; i < c_.layers; ++i) {
       const Stage stage(c_.stage(i));
-      if (i == 0) x = residual(to(shared_(p, slice(tokens, 1, 0, tokens.size(1) / 2)), c_.compute));
-      x = encoder_[i](c_, p, x, encoder_[0].bias(), {});
+      if (i == 0) x = residual(to(shared_(p, tokens), c_.compute));
+      x = encoder_[i](c_, p, x, encoder_[0].bias(), {}, ranges);
     }
     const Stage stage(c_.stage(c_.layers - 1));
     return (*encoder_norm_)(p, x);
   }
 
-  Tensor decode(const Parameters& p, Tensor tokens, Tensor memory) const {
+  Tensor decode(const Parameters& p, Tensor tokens, Tensor memory, const StackRanges& ranges) const {
     Tensor x;
     for (std::int64_t i = 0; i < c_.layers; ++i) {
       const Stage stage(c_.stage(c_.layers + i));
       if (i == 0) x = residual(to(shared_(p, tokens), c_.compute));
-      x = decoder_[i](c_, p, x, decoder_[0].bias(), memory);
+      x = decoder_[i](c_, p, x, decoder_[0].bias(), memory, ranges);
     }
     return x;
   }
@@ -207,7 +234,8 @@ class T5 : public Model {
 
 ModelEntry t5_model() {
   return {
-      .summary = "T5 over bytes, with the published checkpoints' parameter names: reads half a sequence, predicts the other",
+      .summary =
+          "T5 over bytes, with the published checkpoints' parameter names: reads half a sequence, predicts the other, or reads pairs",
       .numbers = {{"layers", 2}, {"width", 64}, {"heads", 4}, {"buckets", 32}, {"distance", 128}, {"context", 128}, {"vocabulary", 256}},
       .words = {},
       .make = [](const ModelOptions& options) { return std::make_unique<T5>(options); }};

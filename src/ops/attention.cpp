@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "ops/builder.h"
@@ -11,7 +12,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-void require_attention(const Op& op, Types operands, Types qkv) {
+void require_qkv(const Op& op, Types operands, Types qkv) {
   require(is_floating(qkv[0].dtype), op, operands, "q, k and v must be floating");
   for (const TensorType& type : qkv) {
     require(type.dtype == qkv[0].dtype, op, operands, "q, k and v must have one dtype");
@@ -20,12 +21,50 @@ void require_attention(const Op& op, Types operands, Types qkv) {
       require(type.shape[dim] == qkv[0].shape[dim], op, operands, "batch, heads and head must agree in q, k and v");
   }
   require(qkv[1].shape == qkv[2].shape, op, operands, "k and v must have one length");
-  attribute<bool>(op, "is_causal");
   number_attribute(op, "scale");
+}
+
+void require_attention(const Op& op, Types operands, Types qkv) {
+  require_qkv(op, operands, qkv);
+  attribute<bool>(op, "is_causal");
 }
 
 TensorType logsumexp_type(const TensorType& q) {
   return {statistic(q.dtype), {q.shape[0], q.shape[1], q.shape[2]}};
+}
+
+// Of a backward (dout, q, k, v, out, logsumexp, ...).
+void require_results(const Op& op, Types operands) {
+  require(operands[0] == operands[1] && operands[4] == operands[1], op, operands, "dout and out must have q's type");
+  require(operands[5] == logsumexp_type(operands[1]), op, operands, "logsumexp does not fit to q");
+}
+
+// Of attention in ranges: `rest` is the ranges and, where there is one, the bias.
+void require_ranges(const Op& op, Types operands, Types qkv, Types rest) {
+  require_qkv(op, operands, qkv);
+  const std::int64_t reach = attribute<std::int64_t>(op, "reach");
+  require(reach >= 1, op, operands, "reach must be at least 1");
+  require(rest[0] == TensorType{DType::i64, {qkv[0].shape[0], qkv[0].shape[2], 2}}, op, operands, "needs ranges i64[batch, queries, 2]");
+  if (rest.size() > 1)
+    require(rest[1] == TensorType{qkv[0].dtype, {qkv[0].shape[1], 2 * reach - 1}}, op, operands,
+            "needs a bias[heads, 2*reach - 1] of q's dtype");
+}
+
+// (q, k, v, ranges, bias?) -> (out, logsumexp[batch, heads, length])
+std::vector<TensorType> infer_in_ranges(const Op& op, Types operands) {
+  require_count(op, operands, 4, 5);
+  require_ranges(op, operands, operands.first(3), operands.subspan(3));
+  return {operands[0], logsumexp_type(operands[0])};
+}
+
+// (dout, q, k, v, out, logsumexp, ranges, bias?) -> (dq, dk, dv, dbias?)
+std::vector<TensorType> infer_in_ranges_backward(const Op& op, Types operands) {
+  require_count(op, operands, 7, 8);
+  require_ranges(op, operands, operands.subspan(1, 3), operands.subspan(6));
+  require_results(op, operands);
+  std::vector<TensorType> out = {operands[1], operands[2], operands[3]};
+  if (operands.size() > 7) out.push_back(operands[7]);
+  return out;
 }
 
 // (q, k, v) -> (out, logsumexp[batch, heads, length])
@@ -39,8 +78,7 @@ std::vector<TensorType> infer_attention(const Op& op, Types operands) {
 std::vector<TensorType> infer_attention_backward(const Op& op, Types operands) {
   require_count(op, operands, 6, 6);
   require_attention(op, operands, operands.subspan(1, 3));
-  require(operands[0] == operands[1] && operands[4] == operands[1], op, operands, "dout and out must have q's type");
-  require(operands[5] == logsumexp_type(operands[1]), op, operands, "logsumexp does not fit to q");
+  require_results(op, operands);
   return {operands[1], operands[2], operands[3]};
 }
 
@@ -59,6 +97,15 @@ Tensors attention_vjp(const VjpArguments& a) {
   return emit_all("scaled_dot_product_attention_backward", operands, a.op.attributes);
 }
 
+Tensors in_ranges_vjp(const VjpArguments& a) {
+  if (a.cotangents[1]) throw Error(a.op.name + ": its logsumexp has no gradient");
+  std::vector<Tensor> operands = {a.cotangents[0], a.operands[0], a.operands[1], a.operands[2], a.results[0], a.results[1]};
+  operands.insert(operands.end(), a.operands.begin() + 3, a.operands.end());
+  Tensors gradients = emit_all("attention_in_ranges_backward", operands, a.op.attributes);
+  gradients.insert(gradients.begin() + 3, Tensor());  // of the ranges
+  return gradients;
+}
+
 // Flops of one product of queries with keys; a causal mask leaves half of it.
 double product_flops(const Op& op, const TensorType& q, const TensorType& k) {
   const double whole = 2 * static_cast<double>(q.elements()) * static_cast<double>(k.shape[2]);
@@ -74,6 +121,17 @@ double flops_attention_backward(const Op& op, Types operands, Types) {
   return 5 * product_flops(op, operands[1], operands[2]);
 }
 
+// Which keys a query attends to is data: each counts as if it attended to as many as it may.
+double product_in_ranges(const Op& op, const TensorType& q, const TensorType& k) {
+  return 2 * static_cast<double>(q.elements()) * static_cast<double>(std::min(attribute<std::int64_t>(op, "reach"), k.shape[2]));
+}
+double flops_in_ranges(const Op& op, Types operands, Types) {
+  return 2 * product_in_ranges(op, operands[0], operands[1]);
+}
+double flops_in_ranges_backward(const Op& op, Types operands, Types) {
+  return 5 * product_in_ranges(op, operands[1], operands[2]);
+}
+
 // Two weights of each row, and three operations on each element.
 double flops_join(const Op&, Types operands, Types) {
   return 3 * static_cast<double>(operands[0].elements()) + 40 * static_cast<double>(operands[1].elements());
@@ -83,6 +141,15 @@ double flops_join(const Op&, Types operands, Types) {
 
 std::span<const OpDefinition> attention_ops() {
   static constexpr OpDefinition all[] = {
+      {.name = "attention_in_ranges",
+       .infer = infer_in_ranges,
+       .vjp = in_ranges_vjp,
+       .flops = flops_in_ranges,
+       .layout = by<named<"bhQD,bhKD,bhKD,bQE,hR->bhQD,bhQ">>},
+      {.name = "attention_in_ranges_backward",
+       .infer = infer_in_ranges_backward,
+       .flops = flops_in_ranges_backward,
+       .layout = by<named<"bhQD,bhQD,bhKD,bhKD,bhQD,bhQ,bQE,hR->bhQD,bhKD,bhKD,hR">>},
       {.name = "attention_join", .infer = infer_join, .flops = flops_join, .layout = by<named<"bhqD,bhq,bhqD,bhq->bhqD,bhq">>},
       {.name = "scaled_dot_product_attention",
        .infer = infer_attention,
@@ -100,6 +167,13 @@ std::span<const OpDefinition> attention_ops() {
 Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, bool is_causal, std::optional<double> scale) {
   if (!scale) scale = q.rank() > 0 ? 1 / std::sqrt(static_cast<double>(q.size(-1))) : 1;
   return emit("scaled_dot_product_attention", {q, k, v}, {{"is_causal", is_causal}, {"scale", *scale}});
+}
+
+Tensor attention_in_ranges(Tensor q, Tensor k, Tensor v, Tensor ranges, std::int64_t reach, Tensor bias, std::optional<double> scale) {
+  if (!scale) scale = q.rank() > 0 ? 1 / std::sqrt(static_cast<double>(q.size(-1))) : 1;
+  std::vector<Tensor> operands = {q, k, v, ranges};
+  if (bias) operands.push_back(bias);
+  return emit_all("attention_in_ranges", operands, {{"reach", reach}, {"scale", *scale}})[0];
 }
 
 }  // namespace penstock

@@ -19,15 +19,16 @@ void require_places(const Op& op, Types operands) {
             "inner elements from begin on must lie in a block of whole elements");
 }
 
-// (x, key, rows) -> y
+// (x, key, rows, positions?) -> y
 std::vector<TensorType> infer_dropout(const Op& op, Types operands) {
-  require_count(op, operands, 3, 3);
+  require_count(op, operands, 3, 4);
   require_floating(op, operands);
   const double p = number_attribute(op, "p");
   require(p >= 0 && p < 1, op, operands, "p must be in [0, 1)");
   require(operands[1] == TensorType{DType::i64, {}}, op, operands, "the key must be an i64 scalar");
   require(!operands[0].shape.empty() && operands[2] == TensorType{DType::i64, {operands[0].shape[0]}}, op, operands,
           "needs rows i64[first size of x]");
+  if (operands.size() > 3) require(operands[3] == operands[2], op, operands, "needs positions i64[first size of x]");
   require_places(op, operands);
   return {operands[0]};
 }
@@ -43,7 +44,7 @@ std::vector<TensorType> infer_random_key(const Op& op, Types operands) {
 // The places of a mirrored part begin elsewhere in every second block.
 std::optional<LayoutRow> layout_of_dropout(const LayoutSite& site, std::size_t operand, const Layout& split) {
   if (split.mirrored && split.dim != 0) return std::nullopt;
-  return by<named<"r*,,r->r*">>(site, operand, split);
+  return by<named<"r*,,r,r->r*">>(site, operand, split);
 }
 
 void local_dropout(const LayoutSite& site, const LayoutRow& row, std::int64_t member, Types, Types, Op& local) {
@@ -63,7 +64,11 @@ void local_dropout(const LayoutSite& site, const LayoutRow& row, std::int64_t me
 
 // The mask is drawn again from the same key. Dropout is linear in x, so the cotangent passes through the same op.
 Tensors dropout_vjp(const VjpArguments& a) {
-  return {emit("dropout", {a.cotangents[0], a.operands[1], a.operands[2]}, a.op.attributes), {}, {}};
+  std::vector<Tensor> operands(a.operands.begin(), a.operands.end());
+  operands[0] = a.cotangents[0];
+  std::vector<Tensor> gradients(operands.size());
+  gradients[0] = emit_all("dropout", operands, a.op.attributes)[0];
+  return gradients;
 }
 
 // Flops: ten rounds of Philox give four draws.
@@ -87,8 +92,10 @@ std::span<const OpDefinition> random_ops() {
   return all;
 }
 
-Tensor dropout(Tensor x, double p, Tensor key, Tensor rows) {
-  return emit("dropout", {x, key, rows}, {{"p", p}});
+Tensor dropout(Tensor x, double p, Tensor key, Tensor rows, Tensor positions) {
+  std::vector<Tensor> operands = {x, key, rows};
+  if (positions) operands.push_back(positions);
+  return emit_all("dropout", operands, {{"p", p}})[0];
 }
 Tensor random_key(Tensor seed, Tensor step, std::int64_t op) {
   return emit("random_key", {seed, step}, {{"op", op}});

@@ -18,15 +18,15 @@ void verify_op(const Graph& graph, const Op& op, std::size_t position) {
   std::vector<TensorType> operands, results;
   for (ValueId operand : op.operands) operands.push_back(graph.type(operand));
   for (ValueId result : op.results) results.push_back(graph.type(result));
-  const std::string where = concat("graph @", graph.name, ", op ", position);
+  const auto where = [&] { return concat("graph @", graph.name, ", op ", position); };
   std::vector<TensorType> inferred;
   try {
     inferred = definition->infer(op, operands);
   } catch (const Error& error) {
-    throw Error(concat(where, ": ", error.what()));
+    throw Error(concat(where(), ": ", error.what()));
   }
   if (inferred == results) return;
-  throw Error(concat(where, ": ", op.name, " gives ", text_of(inferred), ", not ", text_of(results)),
+  throw Error(concat(where(), ": ", op.name, " gives ", text_of(inferred), ", not ", text_of(results)),
               {concat("operands: ", text_of(operands))});
 }
 

@@ -178,7 +178,7 @@ class Costing {
       NodeCost& cost = cost_of(task.stage.value);
       if (!task.collective) (task.kind == Kind::F ? cost.forward : cost.backward) += seconds_(task);
       // A batch norm's statistics are those of one micro-batch, so its size is part of what is computed.
-      for (const Op& op : task.graph.ops)
+      for (const Op& op : task.graph->ops)
         if (op.name == "native_batch_norm") graph_.nodes[task.stage.value].equal_batches = true;
     }
     add_steps(dag_, {Kind::F, Kind::B});
@@ -230,7 +230,7 @@ class Costing {
       for (const StageTaskId id : tasks) {
         const StageTask& task = dag.tasks[id];
         if (task.collective) place[id] = static_cast<int>(steps.size());
-        NodeStep& step = steps.emplace_back(task.collective ? collective_step(task.graph, task.graph.ops[OpId(0)]) : NodeStep());
+        NodeStep& step = steps.emplace_back(task.collective ? collective_step(task.graph, task.graph->ops[OpId(0)]) : NodeStep());
         step.kind = kind;
         if (!task.collective) step.seconds = seconds_(task);
         for (const BundleId read : task.reads)

@@ -23,9 +23,9 @@
 #include "penstock/error.h"
 #include "program/checks.h"
 #include "program/collective_symbols.h"
+#include "program/graph_facts.h"
 #include "program/state_parts.h"
 #include "program/symbol.h"
-#include "program/task_symbols.h"
 
 namespace penstock::checks {
 namespace {
@@ -62,7 +62,7 @@ struct Contents {
 // follow, one for each member.
 class Execution {
  public:
-  Execution(const Program& program, const Transfers& transfers) : program_(program), transfers_(transfers), tasks_(program.tasks.size()) {
+  Execution(const Program& program, const Transfers& transfers) : program_(program), transfers_(transfers) {
     for (const DeviceProgram& device : program.devices) devices_.emplace_back(device);
     std::size_t deliveries = transfers.all.size();
     for (const Collective& collective : transfers.collectives) {
@@ -179,9 +179,8 @@ class Execution {
       if (result.mode == ResultMode::add && !has(result.slot)) return false;
     inputs_.clear();
     for (const SlotId operand : operands) inputs_.insert(inputs_.end(), symbols(operand).begin(), symbols(operand).end());
-    std::optional<TaskSymbols>& task = tasks_[i.task];
-    if (!task) task.emplace(program_.tasks[i.task].graph);
-    task->run(inputs_, values_, outputs_);
+    const TaskGraph& task = program_.tasks[i.task].graph;
+    task.facts().symbols.get([&] { return TaskSymbols(*task); }).run(inputs_, values_, outputs_);
     std::size_t output = 0;
     for (const Result& result : results) {
       for (Symbol& symbol : symbols(result.slot)) {
@@ -218,11 +217,10 @@ class Execution {
   const Transfers& transfers_;
   std::vector<Contents> devices_;
   std::vector<std::optional<std::vector<Symbol>>> delivered_;
-  std::vector<Meeting> meetings_;                       // by collective
-  IdVector<TaskId, std::optional<TaskSymbols>> tasks_;  // filled when they are needed
-  std::vector<Symbol> inputs_, values_, outputs_;       // of the run that is executed
-  std::vector<std::size_t> woken_;                      // devices that can go on
-  std::size_t at_ = 0;                                  // the device that is running
+  std::vector<Meeting> meetings_;                  // by collective
+  std::vector<Symbol> inputs_, values_, outputs_;  // of the run that is executed
+  std::vector<std::size_t> woken_;                 // devices that can go on
+  std::size_t at_ = 0;                             // the device that is running
 };
 
 // The last instruction that writes the slot, as text for a message.

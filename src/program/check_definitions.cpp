@@ -120,7 +120,7 @@ void check_parts(const Here& here, const Task& task, std::string_view role, std:
     const Slot& part_of = here.slot(slot_of(item));
     for (std::size_t p = 0; p < part_of.parts.size(); ++p, ++next) {
       if (next >= values.size()) break;
-      const TensorType& wanted = task.graph.type(values[next]);
+      const TensorType& wanted = task.graph->type(values[next]);
       if (part_of.parts[p] != wanted)
         here.fail(
             concat(role, " %", part_of.name, " does not fit task @", task.name),
@@ -136,8 +136,8 @@ void check_parts(const Here& here, const Task& task, std::string_view role, std:
 
 void check_run(const Here& here) {
   const Task& task = here.program.tasks[here.i.task.index()];
-  check_parts(here, task, "operand", "input", task.graph.inputs, here.device.operands_of(here.i), [](SlotId id) { return id; });
-  check_parts(here, task, "result", "output", task.graph.outputs, here.device.results_of(here.i),
+  check_parts(here, task, "operand", "input", task.graph->inputs, here.device.operands_of(here.i), [](SlotId id) { return id; });
+  check_parts(here, task, "result", "output", task.graph->outputs, here.device.results_of(here.i),
               [](const Result& result) { return result.slot; });
 }
 

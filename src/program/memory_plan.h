@@ -23,5 +23,6 @@ struct ScratchPlan {
   std::int64_t bytes = 0;
 };
 ScratchPlan plan_scratch(const Graph& graph);
+const ScratchPlan& plan_scratch(const TaskGraph& graph);  // found once
 
 }  // namespace penstock

@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "program/graph_facts.h"
 
 namespace penstock {
 
@@ -45,9 +46,78 @@ std::string_view name(Opcode opcode) {
   return kNames[static_cast<std::size_t>(opcode)];
 }
 
+namespace {
+
+class ProgramHash {
+ public:
+  void number(std::int64_t value) { hash_.add(static_cast<std::uint64_t>(value)); }
+  void text(std::string_view value) { hash_.add(value); }
+  void type(const TensorType& type) {
+    number(static_cast<std::int64_t>(type.dtype));
+    number(std::ssize(type.shape));
+    for (const std::int64_t size : type.shape) number(size);
+  }
+  // Each list has its length before it, so that no two programs give the same words.
+  template <class List, class Add>
+  void list(const List& items, const Add& add) {
+    number(std::ssize(items));
+    for (const auto& item : items) add(item);
+  }
+  void port(const Port& port) {
+    text(port.name);
+    type(port.type);
+    number(port.split);
+    number(port.row);
+  }
+  void slot(const Slot& slot) {
+    text(slot.name);
+    number(static_cast<std::int64_t>(slot.kind));
+    list(slot.parts, [&](const TensorType& part) { type(part); });
+    list(slot.names, [&](const std::string& name) { text(name); });
+    number(slot.offset);
+    number(slot.room);
+  }
+  // What the text form says of it, no more: a program that was sent as text has the hash that it had.
+  void instruction(const DeviceProgram& device, const Instruction& i) {
+    number(static_cast<std::int64_t>(i.opcode));
+    const bool shows_action = i.action && i.opcode != Opcode::copy;
+    if (shows_action) number(static_cast<std::int64_t>(i.kind));
+    number(shows_action ? i.stage : -1);
+    number(shows_action || i.opcode == Opcode::input ? i.microbatch : -1);
+    for (const std::int32_t id : {i.task.value, i.slot.value, i.peer, i.tag, i.group, i.port}) number(id);
+    list(device.operands_of(i), [&](SlotId operand) { number(operand.value); });
+    list(device.results_of(i), [&](const Result& result) {
+      number(result.slot.value);
+      number(static_cast<std::int64_t>(result.mode));
+    });
+  }
+  void device(const DeviceProgram& device) {
+    for (const std::int64_t bytes : {device.state_bytes, device.step_bytes, device.scratch_bytes, device.host_bytes}) number(bytes);
+    list(device.slots, [&](const Slot& one) { slot(one); });
+    list(device.instructions, [&](const Instruction& one) { instruction(device, one); });
+  }
+  std::uint64_t value() const { return hash_.value(); }
+
+ private:
+  Hash hash_;
+};
+
+}  // namespace
+
 std::uint64_t hash(const Program& program) {
-  Hash hash;
-  hash.add(print(program));
+  ProgramHash hash;
+  hash.text(program.name);
+  hash.number(program.microbatches);
+  hash.list(program.data, [&](const Port& port) { hash.port(port); });
+  hash.list(program.outputs, [&](const Port& port) { hash.port(port); });
+  hash.list(program.groups,
+            [&](const std::vector<std::int32_t>& group) { hash.list(group, [&](std::int32_t member) { hash.number(member); }); });
+  hash.list(program.tasks, [&](const Task& task) {
+    hash.text(task.name);
+    hash.number(static_cast<std::int64_t>(text_hash(task.graph)));
+    hash.number(task.scratch);
+  });
+  hash.list(program.devices, [&](const DeviceProgram& device) { hash.device(device); });
   return hash.value();
 }
 

@@ -30,17 +30,17 @@ std::string rough_duration(double seconds) {
   return minutes < 60 ? concat(minutes, " min") : concat(minutes / 60, " h ", minutes % 60, " min");
 }
 
-std::string progress_text(const StepMetrics& metrics, std::int64_t steps, std::optional<double> validation_loss,
-                          std::optional<double> seconds_left) {
+std::string progress_text(const StepMetrics& metrics, std::int64_t steps, const ProgressKnown& known) {
   std::string out = concat("step ", metrics.step, "/", steps, "  loss ", fixed(metrics.loss, 3));
-  if (validation_loss) out += concat("  validation ", fixed(*validation_loss, 3));
-  const double seen = metrics.rate * metrics.seconds * static_cast<double>(metrics.step);  // every step reads equally many
-  out += concat("  ", short_number(metrics.rate), " ", metrics.counted, "/s  bubble ", fixed(100 * metrics.bubble, 0), " %  ",
-                short_number(seen), " ", metrics.counted, " seen");
-  return seconds_left ? concat(out, "  ", rough_duration(*seconds_left), " left") : out;
+  if (known.validation_loss) out += concat("  validation ", fixed(*known.validation_loss, 3));
+  out += concat("  ", short_number(metrics.rate), " ", metrics.counted, "/s");
+  if (known.peak > 0) out += concat("  ", fixed(100 * metrics.flops / known.peak, 0), " % of peak");
+  out += concat("  bubble ", fixed(100 * metrics.bubble, 0), " %  ", short_number(metrics.seen), " ", metrics.counted, " seen");
+  return known.seconds_left ? concat(out, "  ", rough_duration(*known.seconds_left), " left") : out;
 }
 
-Progress::Progress(std::FILE* stream, Terminal terminal, std::int64_t steps) : stream_(stream), terminal_(terminal), steps_(steps) {}
+Progress::Progress(std::FILE* stream, Terminal terminal, std::int64_t steps, double peak)
+    : stream_(stream), terminal_(terminal), steps_(steps), known_{.peak = peak} {}
 
 Progress::~Progress() {
   if (open_line_) std::fputc('\n', stream_);
@@ -65,9 +65,10 @@ void Progress::draw_bar(const std::string& text, std::int64_t step) {
 }
 
 void Progress::show(const StepMetrics& metrics) {
-  if (metrics.validation_loss) validation_loss_ = metrics.validation_loss;
+  if (metrics.validation_loss) known_.validation_loss = metrics.validation_loss;
   const Clock::time_point now = Clock::now();
-  const std::string text = progress_text(metrics, steps_, validation_loss_, seconds_left(metrics.step, now));
+  known_.seconds_left = seconds_left(metrics.step, now);
+  const std::string text = progress_text(metrics, steps_, known_);
   if (terminal_.is_terminal) {
     draw_bar(text, metrics.step);
   } else {

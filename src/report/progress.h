@@ -18,16 +18,21 @@ struct Terminal {
 };
 Terminal terminal_of(std::FILE* stream);
 
-// A line such as "step 12/400  loss 2.345  validation 2.400  31.2 k tokens/s  bubble 12 %  24.6 k tokens seen  2 min left"; the validation
-// loss is the last one known.
-std::string progress_text(const StepMetrics& metrics, std::int64_t steps, std::optional<double> validation_loss,
-                          std::optional<double> seconds_left = {});
+// What is known beside a step's own metrics.
+struct ProgressKnown {
+  std::optional<double> validation_loss;  // the last one
+  std::optional<double> seconds_left;
+  double peak = 0;  // floating-point operations per second that the devices can do; 0: not known
+};
+// A line such as "step 12/400  loss 2.345  validation 2.400  31.2 k tokens/s  38 % of peak  bubble 12 %  24.6 k tokens seen  2 min left".
+std::string progress_text(const StepMetrics& metrics, std::int64_t steps, const ProgressKnown& known = {});
 // A duration rounded for people: "42 s", "8 min", "3 h 20 min".
 std::string rough_duration(double seconds);
 
 class Progress {
  public:
-  Progress(std::FILE* stream, Terminal terminal, std::int64_t steps);
+  // `peak` as in ProgressKnown.
+  Progress(std::FILE* stream, Terminal terminal, std::int64_t steps, double peak = 0);
   ~Progress();  // ends the bar's line
   void show(const StepMetrics& metrics);
 
@@ -40,7 +45,7 @@ class Progress {
   std::FILE* stream_;
   Terminal terminal_;
   std::int64_t steps_;
-  std::optional<double> validation_loss_;
+  ProgressKnown known_;
   std::optional<Clock::time_point> last_line_;
   std::optional<std::pair<std::int64_t, Clock::time_point>> first_;  // the first step that was shown, and when
   bool open_line_ = false;

@@ -17,7 +17,7 @@ bool has_backward(const EngineRun& run, std::int32_t stage) {
 }
 
 double time_of(const EngineWork& work, const Action& action) {
-  return work.stages.empty() ? 1 : work.stages[action.stage].time[static_cast<std::size_t>(action.kind)];
+  return work.stages.empty() ? 1 : work.of(action.stage, action.microbatch).time[static_cast<std::size_t>(action.kind)];
 }
 
 void make_ready(EngineRun& run, const Action& action) {
@@ -50,7 +50,8 @@ void send(EngineRun& run, std::int32_t from, const Action& action, const std::ve
     if (sent == run.parcels.end() || sent->first != actor) sent = run.parcels.insert(sent, {actor, 0});
     if (work.stages.empty()) continue;
     // An output goes there once, a gradient for each stage that it is of.
-    forward ? sent->second = work.stages[action.stage].forward_bytes : sent->second += work.stages[other].backward_bytes;
+    const EngineStage& of = work.of(forward ? action.stage : other, action.microbatch);
+    forward ? sent->second = of.forward_bytes : sent->second += of.backward_bytes;
   }
   for (auto& [actor, bytes] : run.parcels) bytes = work.arrival(from, actor, now, bytes);  // from here on a time
   for (const std::int32_t other : to) {

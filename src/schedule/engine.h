@@ -29,6 +29,7 @@ struct EngineWork {
   std::int32_t actor_count = 1, microbatches = 1;
   bool split = false;                 // backwards are I and W
   std::vector<EngineStage> stages{};  // empty: every action takes 1
+  std::vector<std::int32_t> first{};  // by micro-batch, where the stages of its class begin in `stages`; empty: all are of one class
   // When that many bytes are at `to` which may leave `from` at `ready`. It is called in the order in which they may leave. Empty: at once.
   std::function<double(std::int32_t from, std::int32_t to, double ready, double bytes)> arrival{};
   double tolerance = 0;  // what ends or arrives within so much time is known together: a multiple of rounding
@@ -37,6 +38,9 @@ struct EngineWork {
     return actors[static_cast<std::size_t>(microbatch) % actors.size()][stage];
   }
   Kind backward() const { return split ? Kind::I : Kind::B; }
+  const EngineStage& of(std::int32_t stage, std::int32_t microbatch) const {
+    return stages[static_cast<std::size_t>(stage + (first.empty() ? 0 : first[static_cast<std::size_t>(microbatch)]))];
+  }
 };
 
 struct Listed {

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "base/words.h"
 #include "penstock/error.h"
+#include "schedule/idle.h"
 #include "schedule/kinds.h"
 #include "schedule/work.h"
 
@@ -75,6 +76,16 @@ void check_names(const Schedule& schedule, const StageShape& shape, std::int32_t
   });
 }
 
+void check_idle(const Schedule& schedule, const IdleStages& idle) {
+  for_each_action(schedule, [&](const Action& action, Position here) {
+    for (std::int32_t m = action.microbatch; m >= 0 && m < action.microbatch + action.count; ++m)
+      if (is_idle(idle, action.stage, m))
+        throw Error(
+            concat(place(schedule, here), ": ", text(action), " is of a micro-batch for which stage ", action.stage, " has nothing to do"),
+            {}, "leave it out");
+  });
+}
+
 // How many micro-batches there are, and the action that says so where it was not the caller.
 struct Microbatches {
   std::int32_t count = 0;
@@ -104,8 +115,10 @@ Microbatches named_microbatches(const Schedule& schedule) {
 
 // The first forward that `stage` lacks, and where it belongs: before its backward, else near the stage's forward before it, else near
 // the micro-batch's in another stage.
-[[noreturn]] void fail_missing_forward(const Schedule& schedule, std::int32_t stage, std::int64_t forwards, const Microbatches& step) {
+[[noreturn]] void fail_missing_forward(const Schedule& schedule, const IdleStages& idle, std::int32_t stage, std::int64_t forwards,
+                                       const Microbatches& step) {
   std::vector<bool> present(step.count, false);
+  if (!idle.empty()) present = idle[stage];
   for_each_action(schedule, [&](const Action& action, Position) {
     if (action.kind != Kind::F || action.stage != stage) return;
     for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) present[m] = true;
@@ -134,15 +147,15 @@ Microbatches named_microbatches(const Schedule& schedule) {
 
 // Every stage has every forward. Needs no memory beyond one stage's micro-batches, so that a table that names few of many is
 // rejected before the index is made.
-void check_forwards(const Schedule& schedule, const StageShape& shape, const Microbatches& step) {
+void check_forwards(const Schedule& schedule, const StageShape& shape, const Microbatches& step, const IdleStages& idle) {
   std::vector<std::int64_t> forwards(shape.predecessors.size(), 0);
   for_each_action(schedule, [&](const Action& action, Position) {
     if (action.kind == Kind::F) forwards[action.stage] += action.count;
   });
-  const auto lacking = std::find_if(forwards.begin(), forwards.end(), [&](std::int64_t n) { return n < step.count; });
-  if (lacking == forwards.end()) return;
-
-  fail_missing_forward(schedule, static_cast<std::int32_t>(lacking - forwards.begin()), *lacking, step);
+  for (std::int32_t s = 0; s < std::ssize(forwards); ++s) {
+    const std::int64_t without = idle.empty() ? 0 : std::ranges::count(idle[s], true);
+    if (forwards[s] < step.count - without) fail_missing_forward(schedule, idle, s, forwards[s], step);
+  }
 }
 
 WorkIndex index_once(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches) {
@@ -157,11 +170,12 @@ WorkIndex index_once(const Schedule& schedule, const StageShape& shape, std::int
 }
 
 // Each forward has its backward, whole or in two.
-void check_backwards(const WorkIndex& work) {
+void check_backwards(const WorkIndex& work, const IdleStages& idle) {
   const Schedule& schedule = *work.schedule;
   for (std::int32_t s = 0; s < std::ssize(work.shape->predecessors); ++s) {
     if (!work.shape->has_backward[s]) continue;
     for (std::int32_t m = 0; m < work.microbatches; ++m) {
+      if (is_idle(idle, s, m)) continue;
       const Position forward = work.forward[work.unit(s, m)], backward = work.backward[work.unit(s, m)],
                      weight = work.weight[work.unit(s, m)];
       const auto named = [&](Position p) { return concat(place(schedule, p), ": ", text(work.at(p))); };
@@ -383,6 +397,10 @@ std::string place(const Schedule& schedule, Position p) {
 }
 
 void validate(const Schedule& schedule, const StageShape& shape, int microbatches) {
+  validate(schedule, shape, microbatches, {});
+}
+
+void validate(const Schedule& schedule, const StageShape& shape, int microbatches, const IdleStages& idle) {
   const Microbatches step = microbatches >= 0 ? Microbatches{microbatches, {}} : named_microbatches(schedule);
   const std::int32_t count = step.count;
   if (static_cast<double>(count) * static_cast<double>(shape.predecessors.size()) > kMostForwards) {
@@ -391,9 +409,10 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
                 {concat("the product may be up to ", kMostForwards)});
   }
   check_names(schedule, shape, count);
-  check_forwards(schedule, shape, step);
+  check_idle(schedule, idle);
+  check_forwards(schedule, shape, step, idle);
   const WorkIndex work = index_once(schedule, shape, count);
-  check_backwards(work);
+  check_backwards(work, idle);
   check_places(work);
   check_residuals(work);
   check_updates(schedule);

@@ -48,7 +48,7 @@ class Reliever {
 
  private:
   double limit() const { return problem_.memory_limit * (1 + kRounding); }
-  double time(Kind kind, std::int32_t stage) const { return problem_.costs.stages[stage].time[static_cast<int>(kind)]; }
+  double time(Kind kind, std::int32_t stage, std::int32_t m) const { return problem_.costs.of(stage, m).time[static_cast<int>(kind)]; }
   double start(Position p) const { return time_.start[p.actor][p.index]; }
   double end(Position p) const { return time_.end[p.actor][p.index]; }
 
@@ -63,9 +63,10 @@ class Reliever {
     LiveSum sum(problem_.costs);
     if (sum.add_resident(work_, actor) > limit()) return 0;
     double first = kInfinity;
-    for_each_live_change(work_, time_, actor, foreign_[actor], [&](double when, Held what, std::int32_t stage, std::int32_t count) {
-      if (sum.add(what, stage, count) > limit()) first = std::min(first, when);
-    });
+    for_each_live_change(work_, time_, actor, foreign_[actor],
+                         [&](double when, Held what, std::int32_t stage, std::int32_t m, std::int32_t count) {
+                           if (sum.add(what, stage, m, count) > limit()) first = std::min(first, when);
+                         });
     return first;
   }
 
@@ -87,10 +88,11 @@ class Reliever {
   Relief choose(std::int32_t actor, double now) const {
     Relief best;
     for (std::int32_t s = 0; s < std::ssize(problem_.shape.predecessors); ++s) {
-      const StageCosts& costs = problem_.costs.stages[s];
-      const double freed = costs.live - costs.kept;
-      if (!problem_.shape.has_backward[s] || freed <= 0) continue;
+      if (!problem_.shape.has_backward[s]) continue;
       for (std::int32_t m = 0; m < problem_.microbatches; ++m) {
+        const StageCosts& costs = problem_.costs.of(s, m);
+        const double freed = costs.live - costs.kept;
+        if (freed <= 0) continue;
         const std::size_t unit = work_.unit(s, m);
         const Position forward = work_.forward[unit], backward = work_.backward[unit];
         if (forward.actor != actor || start(forward) > now || start(backward) <= now || of(work_.recompute, unit)) continue;
@@ -101,11 +103,11 @@ class Reliever {
         if (const Position reload = of(work_.reload, unit)) {
           const double until = row_time(backward);
           if (start(reload) <= now && reload.index + 1 < backward.index)
-            consider(Kind::RELOAD, time(Kind::RELOAD, s) - (start(backward) - until));
+            consider(Kind::RELOAD, time(Kind::RELOAD, s, m) - (start(backward) - until));
           continue;
         }
-        if (problem_.recompute) consider(Kind::R, time(Kind::R, s) - idle_before(backward));
-        if (problem_.offload) consider_offload(forward, backward, now, s, consider);
+        if (problem_.recompute) consider(Kind::R, time(Kind::R, s, m) - idle_before(backward));
+        if (problem_.offload) consider_offload(forward, backward, now, s, m, consider);
       }
     }
     return best;
@@ -115,10 +117,10 @@ class Reliever {
   double row_time(Position here) const { return start(here) - idle_before(here); }
 
   template <class Consider>
-  void consider_offload(Position forward, Position backward, double now, std::int32_t stage, Consider&& consider) const {
-    const double away = std::max(end(forward), lane_free(forward)) + time(Kind::OFFLOAD, stage);
+  void consider_offload(Position forward, Position backward, double now, std::int32_t stage, std::int32_t m, Consider&& consider) const {
+    const double away = std::max(end(forward), lane_free(forward)) + time(Kind::OFFLOAD, stage, m);
     if (away > now) return;  // it would still be there
-    consider(Kind::OFFLOAD, away + time(Kind::RELOAD, stage) - start(backward));
+    consider(Kind::OFFLOAD, away + time(Kind::RELOAD, stage, m) - start(backward));
   }
 
   // When the copies before an action in its row have ended.
@@ -155,13 +157,13 @@ class Reliever {
       schedule_.actors[actor].erase(schedule_.actors[actor].begin() + from);
       return;
     }
-    insert(actor, reload_place(behind(forward), backward, relief.stage), {relief.stage, Kind::RELOAD, relief.microbatch});
+    insert(actor, reload_place(behind(forward), backward, relief), {relief.stage, Kind::RELOAD, relief.microbatch});
     insert(actor, behind(forward), {relief.stage, Kind::OFFLOAD, relief.microbatch});
   }
 
   // The last place in the row from which it would be back in time.
-  std::int32_t reload_place(std::int32_t first, Position backward, std::int32_t stage) const {
-    const double latest = start(backward) - time(Kind::RELOAD, stage);
+  std::int32_t reload_place(std::int32_t first, Position backward, const Relief& relief) const {
+    const double latest = start(backward) - time(Kind::RELOAD, relief.stage, relief.microbatch);
     Position place{backward.actor, before(backward)};
     while (place.index > first && (row_time(place) > latest || is_inside_pair(place))) --place.index;
     return place.index;

@@ -78,6 +78,31 @@ std::map<Opcode, Link> read_collectives(const JsonNode& node) {
   return out;
 }
 
+ActionFit read_action_fit(const JsonNode& node) {
+  node.check_keys({"kind", "stage", "per_amount"});
+  ActionFit fit;
+  const JsonNode kind = node.at("kind"), amounts = node.at("per_amount");
+  if (!parse_kind(kind.text(), fit.kind)) kind.fail(concat("is ", quote(kind.text()), "; there is no such kind of action"));
+  fit.stage = static_cast<std::int32_t>(node.at("stage").whole(0, INT32_MAX));
+  std::size_t count = 0;
+  amounts.each_element([&](const JsonNode& amount) {
+    if (count < fit.per_amount.size()) fit.per_amount[count] = amount.number();
+    ++count;
+  });
+  if (count != fit.per_amount.size()) amounts.fail(concat("has ", count, " numbers; it must have ", fit.per_amount.size()));
+  return fit;
+}
+
+BatchFit read_batch_fit(const JsonNode& node) {
+  node.check_keys({"stages", "actions", "beyond", "spread"});
+  BatchFit fit{.stages = static_cast<std::int32_t>(node.at("stages").whole(1, INT32_MAX)),
+               .actions = {},
+               .beyond = node.at("beyond").number(),
+               .spread = node.at("spread").number()};
+  node.at("actions").each_element([&](const JsonNode& action) { fit.actions.push_back(read_action_fit(action)); });
+  return fit;
+}
+
 MachineDescription read_machine(const JsonNode& node) {
   node.check_keys({"processor", "cores", "memory_bytes", "build"});
   return {node.at("processor").text(), node.at("cores").whole(0), node.at("memory_bytes").whole(0), node.at("build").text()};
@@ -122,6 +147,13 @@ ordered_json json_of(const Link& link) {
   return out;
 }
 
+ordered_json json_of(const BatchFit& fit) {
+  ordered_json actions = ordered_json::array();
+  for (const ActionFit& action : fit.actions)
+    actions.push_back({{"kind", name(action.kind)}, {"stage", action.stage}, {"per_amount", action.per_amount}});
+  return {{"stages", fit.stages}, {"actions", std::move(actions)}, {"beyond", fit.beyond}, {"spread", fit.spread}};
+}
+
 ordered_json json_of(const std::map<std::string, double>& numbers) {
   ordered_json out = ordered_json::object();
   for (const auto& [key, value] : numbers) out[key] = value;
@@ -153,7 +185,8 @@ Costs parse_costs(std::string_view text, const std::string& file) {
     throw Error(concat(file, ": penstock is ", shown(document["penstock"]), "; this build reads ", quote(kHeader)), {},
                 "measure again with penstock profile");
   const JsonNode root(document, source);
-  root.check_keys({"penstock", "machine", "model", "tasks", "links", "collectives", "step_overhead", "input_seconds", "copy_bandwidth"});
+  root.check_keys(
+      {"penstock", "machine", "model", "tasks", "links", "collectives", "step_overhead", "input_seconds", "copy_bandwidth", "batches"});
   Costs costs;
   costs.machine = read_machine(root.at("machine"));
   costs.model = root.at("model").text();
@@ -173,6 +206,8 @@ Costs parse_costs(std::string_view text, const std::string& file) {
   costs.step_overhead = read_numbers(root.at("step_overhead"));
   costs.input_seconds = read_numbers(root.at("input_seconds"));
   costs.copy_bandwidth = root.at("copy_bandwidth").number();
+  if (root.has("batches"))
+    root.at("batches").each_member([&](const std::string& backend, const JsonNode& fit) { costs.batches[backend] = read_batch_fit(fit); });
   return costs;
 }
 
@@ -193,6 +228,7 @@ std::string print(const Costs& costs) {
   for (const auto& [backend, link] : costs.links) out["links"][backend] = json_of(link);
   for (const auto& [backend, kinds] : costs.collectives)
     for (const auto& [opcode, link] : kinds) out["collectives"][backend][std::string(name(opcode))] = json_of(link);
+  for (const auto& [backend, fit] : costs.batches) out["batches"][backend] = json_of(fit);
   return out.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
@@ -224,6 +260,7 @@ void merge(Costs& costs, const Costs& newer, const std::string& file) {
   for (const auto& [backend, kinds] : newer.collectives)
     for (const auto& [opcode, link] : kinds) costs.collectives[backend][opcode] = link;
   for (const auto& [backend, seconds] : newer.step_overhead) costs.step_overhead[backend] = seconds;
+  for (const auto& [backend, fit] : newer.batches) costs.batches[backend] = fit;
   for (const auto& [port, seconds] : newer.input_seconds) costs.input_seconds[port] = seconds;
   if (newer.copy_bandwidth > 0) costs.copy_bandwidth = newer.copy_bandwidth;
 }

@@ -32,15 +32,19 @@ double hashed(std::uint64_t seed, const Action& action) {
 }
 
 double duration(const TableCosts& costs, const Disturbance& disturbance, const Action& action, std::int32_t actor) {
-  double time = costs.stages[at(action.stage)].time[static_cast<std::size_t>(action.kind)] * action.count;
+  const auto kind = static_cast<std::size_t>(action.kind);
+  double time = costs.of(action.stage, action.microbatch).time[kind];
+  if (costs.first.empty()) time *= action.count;
+  for (std::int32_t m = action.microbatch + 1; !costs.first.empty() && m < action.microbatch + action.count; ++m)
+    time += costs.of(action.stage, m).time[kind];
   if (disturbance.jitter > 0) time *= 1 + disturbance.jitter * (2 * hashed(disturbance.seed, action) - 1);
   if (!disturbance.slowdown.empty()) time *= disturbance.slowdown[at(actor)];
   return time;
 }
 
-// The bytes that `action` sends for each of its uses.
-double use_bytes(const TableCosts& costs, const Action& action, std::int32_t stage) {
-  const StageCosts& of = costs.stages[at(stage)];
+// The bytes that `action` sends for each of its uses in a micro-batch.
+double use_bytes(const TableCosts& costs, const Action& action, std::int32_t stage, std::int32_t microbatch) {
+  const StageCosts& of = costs.of(stage, microbatch);
   if (action.kind == Kind::F) return of.forward_bytes;
   return stage == action.stage ? of.weight_bytes : of.backward_bytes;
 }
@@ -92,7 +96,7 @@ class Links {
         lane.bytes = 0;
         parcels_.push_back(i);
       }
-      if (first || lane.microbatch != m || action.kind != Kind::F) lane.bytes += use_bytes(costs_, action, stage);
+      if (first || lane.microbatch != m || action.kind != Kind::F) lane.bytes += use_bytes(costs_, action, stage, m);
       lane.microbatch = m;
     });
     const auto to = [&](std::int32_t i) { return lanes_[at(i)].to; };
@@ -406,7 +410,11 @@ double dependency_bound(const Schedule& schedule, const StageShape& shape, const
         const Action& from = work.at(need);
         const Link& link = options.network.at(need.actor, here.actor);
         // Added one after the other as a transfer's times are, so that rounding keeps the bound a bound.
-        there += use_bytes(costs, from, from.kind == Kind::F ? from.stage : action.stage) / link.bandwidth;
+        const std::int32_t stage = from.kind == Kind::F ? from.stage : action.stage;
+        double bytes = kInfinity;  // at least: of one of the micro-batches that may need it
+        for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
+          bytes = std::min(bytes, use_bytes(costs, from, stage, m));
+        there += bytes / link.bandwidth;
         there += link.latency;
       }
       start = std::max(start, there);

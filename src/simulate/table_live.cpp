@@ -14,7 +14,7 @@ std::vector<std::vector<ForeignEnd>> foreign_ends(const WorkIndex& work, const T
       if (action.kind != Kind::W) continue;
       for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
         const std::size_t home = work.forward[work.unit(action.stage, m)].actor;
-        if (home != a) out[home].push_back({time.end[a][i], action.stage});
+        if (home != a) out[home].push_back({time.end[a][i], action.stage, m});
       }
     }
   }
@@ -22,41 +22,50 @@ std::vector<std::vector<ForeignEnd>> foreign_ends(const WorkIndex& work, const T
   return out;
 }
 
+namespace {
+
+Held held_by_forward(const WorkIndex& work, std::int32_t stage, std::int32_t microbatch) {
+  return !work.recompute.empty() && work.recompute[work.unit(stage, microbatch)] ? Held::kept : Held::all;
+}
+
+}  // namespace
+
 std::vector<LiveChange> live_changes(const WorkIndex& work, const TableTime& time, std::int32_t actor,
                                      const std::vector<ForeignEnd>& foreign) {
   constexpr std::int32_t kEnds = 0, kRow = 1, kBegins = 2;
   std::vector<LiveChange> out;
-  for (const ForeignEnd& end : foreign) out.push_back({end.time, kEnds, Held::all, end.stage, -1});
-  const std::size_t a = actor;
-  const std::vector<Action>& row = work.schedule->actors[a];
+  for (const ForeignEnd& end : foreign) out.push_back({end.time, kEnds, Held::all, end.stage, end.microbatch, -1});
+  const std::vector<Action>& row = work.schedule->actors[actor];
   std::vector<bool> summed(work.shape->predecessors.size(), false);  // of each stage: since its last REDUCE_GRAD
   std::vector<std::int32_t> reductions(summed.size(), 0);            // that are still to come
   for (const Action& action : row) reductions[action.stage] += action.kind == Kind::REDUCE_GRAD;
   for (std::size_t i = 0; i < row.size(); ++i) {
     const Action& action = row[i];
     const std::size_t stage = action.stage;
-    const double start = time.start[a][i], end = time.end[a][i];
+    const double start = time.start[actor][i], end = time.end[actor][i];
     const auto add = [&](double when, std::int32_t order, Held what, std::int32_t count) {
-      if (count != 0) out.push_back({when, order, what, action.stage, count});
+      out.push_back({when, order, what, action.stage, -1, count});
     };
-    if (action.kind == Kind::F && work.shape->has_backward[action.stage]) {
-      std::int32_t again = 0;
+    const auto add_each = [&](double when, std::int32_t order, auto what, std::int32_t count) {
       for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
-        again += !work.recompute.empty() && work.recompute[work.unit(action.stage, m)];
-      add(start, kRow, Held::kept, again);
-      add(start, kRow, Held::all, action.count - again);
+        out.push_back({when, order, what(m), action.stage, m, count});
+    };
+    const auto rest = [](std::int32_t) { return Held::rest; };
+    const auto by_forward = [&](std::int32_t m) { return held_by_forward(work, action.stage, m); };
+    if (action.kind == Kind::F && work.shape->has_backward[action.stage]) {
+      add_each(start, kRow, by_forward, 1);
     } else if (action.kind == Kind::R) {
-      add(start, kRow, Held::rest, action.count);
+      add_each(start, kRow, rest, 1);
     } else if (action.kind == Kind::OFFLOAD) {
-      add(end, kEnds, Held::rest, -action.count);
+      add_each(end, kEnds, rest, -1);
     } else if (action.kind == Kind::RELOAD) {
-      add(start, kBegins, Held::rest, action.count);
+      add_each(start, kBegins, rest, 1);
     } else if (action.kind == Kind::UNSHARD) {
       add(start, kBegins, Held::parameters, 1);
     } else if (action.kind == Kind::RESHARD) {
       add(end, kRow, Held::parameters, -1);
     } else if (action.kind == Kind::REDUCE_GRAD) {
-      add(end, kEnds, Held::gradients, summed[stage] ? -1 : 0);
+      if (summed[stage]) add(end, kEnds, Held::gradients, -1);
       summed[stage] = false;
       --reductions[stage];
     } else {
@@ -64,7 +73,7 @@ std::vector<LiveChange> live_changes(const WorkIndex& work, const TableTime& tim
         add(start, kRow, Held::gradients, 1);
         summed[stage] = true;
       }
-      add(end, kRow, Held::all, -ended_by(work, action, actor));
+      for_each_ended(work, action, actor, [&](std::int32_t m) { out.push_back({end, kRow, Held::all, action.stage, m, -1}); });
     }
   }
   std::stable_sort(out.begin(), out.end(),
@@ -72,29 +81,33 @@ std::vector<LiveChange> live_changes(const WorkIndex& work, const TableTime& tim
   return out;
 }
 
-LiveSum::LiveSum(const TableCosts& costs) {
+LiveSum::LiveSum(const TableCosts& costs) : costs_(&costs) {
   constexpr double kParts = 0x1p35;  // so that kMostForwards of the largest amount fit
   double largest = 0;
+  bool whole = true;
   for (const StageCosts& stage : costs.stages) {
-    largest = std::max({largest, stage.live, stage.kept, stage.parameters, stage.gradients});
+    for (const double amount : {stage.live, stage.kept, stage.parameters, stage.gradients}) {
+      largest = std::max(largest, amount);
+      whole = whole && amount == std::floor(amount);
+    }
     has_parameters_ = has_parameters_ || stage.parameters > 0;
   }
-  const auto parts = [&](double amount) -> std::int64_t { return largest > 0 ? std::llround(amount / largest * kParts) : 0; };
+  size_ = whole && largest <= kParts ? 1 : largest / kParts;
+  const auto parts = [&](double amount) -> std::int64_t { return size_ > 0 ? std::llround(amount / size_) : 0; };
   for (const StageCosts& stage : costs.stages)
     parts_of_.push_back(
         {parts(stage.live), parts(stage.kept), parts(stage.live) - parts(stage.kept), parts(stage.parameters), parts(stage.gradients)});
-  size_ = largest / kParts;
 }
 
 double LiveSum::add_resident(const WorkIndex& work, std::int32_t actor) {
   if (!has_parameters_) return 0;
-  std::vector<std::int32_t> uses(parts_of_.size(), 0);  // 1: computes with it
+  std::vector<std::int32_t> uses(work.shape->predecessors.size(), 0);  // 1: computes with it
   const std::vector<Action>& row = work.schedule->actors[actor];
   for (const Action& action : row) uses[action.stage] |= is_compute(action.kind) && action.kind != Kind::W;
   for (const Action& action : row)
     if (action.kind == Kind::UNSHARD) uses[action.stage] = 0;
   double live = 0;
-  for (std::size_t stage = 0; stage < uses.size(); ++stage) live = add(Held::parameters, static_cast<std::int32_t>(stage), uses[stage]);
+  for (std::size_t stage = 0; stage < uses.size(); ++stage) live = add(Held::parameters, static_cast<std::int32_t>(stage), -1, uses[stage]);
   return live;
 }
 
@@ -107,8 +120,8 @@ void fill_peaks(const WorkIndex& work, const TableCosts& costs, TableTime& time)
   for (std::int32_t a = 0; a < static_cast<std::int32_t>(actors); ++a) {
     LiveSum sum = empty;
     double& peak = time.peak_live[a] = sum.add_resident(work, a);
-    const auto change = [&](double when, Held what, std::int32_t stage, std::int32_t count) {
-      const double live = sum.add(what, stage, count);
+    const auto change = [&](double when, Held what, std::int32_t stage, std::int32_t microbatch, std::int32_t count) {
+      const double live = sum.add(what, stage, microbatch, count);
       if (live <= peak) return;
       peak = live;
       time.peak_time[a] = when;

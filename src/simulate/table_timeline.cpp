@@ -133,15 +133,16 @@ std::vector<MemoryPoint> memory_of(const WorkIndex& work, const TableCosts& cost
   LiveSum activations(costs), parameters(costs), gradients(costs);
   const auto amount = [&](MemoryClass memory) -> double& { return points.back().amount[static_cast<std::size_t>(memory)]; };
   amount(MemoryClass::parameters) = parameters.add_resident(work, actor);
-  for_each_live_change(work, time, actor, foreign, [&](double when, Held what, std::int32_t stage, std::int32_t count) {
-    if (when != points.back().time) points.push_back({when, points.back().amount});
-    if (what == Held::parameters)
-      amount(MemoryClass::parameters) = parameters.add(what, stage, count);
-    else if (what == Held::gradients)
-      amount(MemoryClass::gradients) = gradients.add(what, stage, count);
-    else
-      amount(MemoryClass::activations) = activations.add(what, stage, count);
-  });
+  for_each_live_change(work, time, actor, foreign,
+                       [&](double when, Held what, std::int32_t stage, std::int32_t microbatch, std::int32_t count) {
+                         if (when != points.back().time) points.push_back({when, points.back().amount});
+                         if (what == Held::parameters)
+                           amount(MemoryClass::parameters) = parameters.add(what, stage, microbatch, count);
+                         else if (what == Held::gradients)
+                           amount(MemoryClass::gradients) = gradients.add(what, stage, microbatch, count);
+                         else
+                           amount(MemoryClass::activations) = activations.add(what, stage, microbatch, count);
+                       });
   return points;
 }
 

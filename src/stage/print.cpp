@@ -10,7 +10,7 @@ std::string show_types(const std::vector<TensorType>& types) {
 }
 
 std::string show_tasks(const StageDag& dag, const std::vector<StageTaskId>& tasks) {
-  return join(tasks, ", ", [&](StageTaskId t) { return dag.tasks[t].graph.name; });
+  return join(tasks, ", ", [&](StageTaskId t) { return dag.tasks[t].graph->name; });
 }
 
 std::string show_bundle(const StageDag& dag, const Bundle& bundle) {

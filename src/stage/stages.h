@@ -8,6 +8,7 @@
 
 #include "penstock/graph.h"
 #include "penstock/schedule.h"
+#include "penstock/task_graph.h"
 
 namespace penstock {
 
@@ -34,7 +35,7 @@ inline bool is_constant(const Op& op) {
 struct StageTask {
   StageId stage{};
   Kind kind = Kind::F;  // F, B, I, W or R
-  Graph graph;          // inputs: the parts of `reads` in order; outputs: the parts of `writes` in order
+  TaskGraph graph;      // inputs: the parts of `reads` in order; outputs: the parts of `writes` in order
   std::vector<BundleId> reads;
   std::vector<BundleId> writes;  // edges and accumulators
   bool light = false;            // an F that leaves to R what only the stage's own backward reads

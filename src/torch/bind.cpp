@@ -281,6 +281,11 @@ std::vector<BoundCall> bind_task(const Task& task, const ScratchPlan& plan, std:
   return Binder(task.graph, plan, operands, results, scratch, spare).bind();
 }
 
+void move_tensor(const at::Tensor& tensor, std::byte* memory) {
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  if (storage->data() != memory) storage->set_data_ptr_noswap(at::DataPtr(memory, at::kCPU));
+}
+
 at::ScalarType scalar_type(DType dtype) {
   switch (dtype) {
     case DType::f64:

@@ -37,9 +37,13 @@ struct BoundCall {
   std::int32_t op = -1;  // op of the task's graph; for a copy the op whose result it copies, -1: an input
 };
 
-// The calls that run `task` with these operands (one per input of its graph) and results (one per output). `scratch` has plan.bytes. Throws
-// Error for an op that neither Penstock nor the dispatcher knows.
+// The calls that run `task` with these operands (one per input of its graph) and results (one per output). `scratch` has plan.bytes. The
+// calls read where operands and results lie when they are made: these may be moved by move_tensor as long as those that lie at one address
+// stay together and no others come to. Throws Error for an op that neither Penstock nor the dispatcher knows.
 std::vector<BoundCall> bind_task(const Task& task, const ScratchPlan& plan, std::span<const at::Tensor> operands,
                                  std::span<const BoundResult> results, std::byte* scratch, Spare& spare);
+
+// Moves a tensor of tensor_at, and with it all that view it. Copies nothing.
+void move_tensor(const at::Tensor& tensor, std::byte* memory);
 
 }  // namespace penstock

@@ -78,7 +78,7 @@ ProductShape shape_of(const Graph& graph, const std::vector<OpId>& producer, con
 // The result modes of the last run of each task (all runs but an accumulator's first have the same modes).
 std::vector<std::vector<ResultMode>> modes_of(const Program& program) {
   std::vector<std::vector<ResultMode>> modes(program.tasks.size());
-  for (std::size_t t = 0; t < modes.size(); ++t) modes[t].resize(program.tasks[t].graph.outputs.size(), ResultMode::store);
+  for (std::size_t t = 0; t < modes.size(); ++t) modes[t].resize(program.tasks[t].graph->outputs.size(), ResultMode::store);
   for (const DeviceProgram& device : program.devices)
     for (const Instruction& instruction : device.instructions) {
       if (instruction.opcode != Opcode::run) continue;
@@ -110,7 +110,12 @@ double seconds_of(const Bound& call) {
   return best;
 }
 
-std::string fastest(const ProductShape& p) {
+struct MeasuredKernel {
+  std::string name;
+  double seconds = INFINITY;
+};
+
+MeasuredKernel fastest(const ProductShape& p) {
   const auto matrix = [](std::int64_t rows, std::int64_t columns, bool transposed) {
     return transposed ? at::ones({columns, rows}).t() : at::ones({rows, columns});
   };
@@ -120,14 +125,11 @@ std::string fastest(const ProductShape& p) {
   Op op;
   op.name = p.bias ? "addmm" : "mm";
   const Graph graph;
-  std::string best;
-  double best_seconds = INFINITY;
+  MeasuredKernel best;
   for (const char* candidate : kCandidates) {
     op.attributes["kernel"] = std::string(candidate);
     const double seconds = seconds_of(find_kernel(op.name)->bind({graph, op, operands, results, p.accumulate ? 1u : 0u}));
-    if (seconds >= best_seconds * (best.empty() ? 1 : kMargin)) continue;
-    best = candidate;
-    best_seconds = seconds;
+    if (seconds < best.seconds * (best.name.empty() ? 1 : kMargin)) best = {candidate, seconds};
   }
   return best;
 }
@@ -161,20 +163,33 @@ void write_kernel_choices(const std::string& file, const KernelChoices& choices)
   write_file(file, text);
 }
 
+double product_rate(DType dtype) {
+  constexpr std::int64_t kSize = 512;
+  constexpr double kFlops = 2.0 * kSize * kSize * kSize;
+  if (dtype == DType::f32) return kFlops / fastest({.m = kSize, .n = kSize, .k = kSize}).seconds;
+  const at::Tensor factor = at::ones({kSize, kSize}, scalar_type(dtype));
+  const std::vector<at::Tensor> operands = {factor, factor}, results = {at::empty({kSize, kSize}, scalar_type(dtype))};
+  Op op;
+  op.name = "mm";
+  const Graph graph;
+  return kFlops / seconds_of(find_kernel(op.name)->bind({graph, op, operands, results, 0u}));
+}
+
 bool choose_kernels(Program& program, KernelChoices& choices) {
   bool measured = false;
   const auto modes = modes_of(program);
   for (std::size_t t = 0; t < program.tasks.size(); ++t) {
-    Graph& graph = program.tasks[t].graph;
+    Graph graph = *program.tasks[t].graph;
     const std::vector<OpId> producer = producers(graph);
     for (Op& op : graph.ops) {
       if (!is_product(graph, op)) continue;
       const ProductShape shape = shape_of(graph, producer, modes[t], op);
       auto [entry, fresh] = choices.try_emplace(shape.text());
-      if (fresh) entry->second = fastest(shape);
+      if (fresh) entry->second = fastest(shape).name;
       measured = measured || fresh;
       op.attributes["kernel"] = entry->second;
     }
+    program.tasks[t].graph = std::move(graph);
   }
   return measured;
 }

@@ -17,6 +17,10 @@ using KernelChoices = std::map<std::string, std::string>;
 KernelChoices read_kernel_choices(const std::string& file);
 void write_kernel_choices(const std::string& file, const KernelChoices& choices);
 
+// Floating-point operations that one core does in a second in a square product, by the fastest library: what a step's are a share of.
+// Measures for some tens of milliseconds.
+double product_rate(DType dtype);
+
 // Sets the attribute "kernel" of every f32 product of the tasks, and measures products that `choices` does not have yet (milliseconds
 // each). Returns whether something was measured.
 bool choose_kernels(Program& program, KernelChoices& choices);

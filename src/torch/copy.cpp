@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::size_t kOuterDims = 3;
 
-// A copy of runs of bytes at up to three levels of strides (in bytes), outermost first.
+// A copy of runs of bytes at up to three levels of strides (in bytes), outermost first. The tensors may move between calls, so each call
+// says where they are.
 struct RunCopy {
   char* to;
   const char* from;
@@ -55,7 +56,7 @@ std::optional<RunCopy> as_runs(const at::Tensor& to, const at::Tensor& from) {
   if (to.scalar_type() != from.scalar_type() || to.numel() == 0) return std::nullopt;
   const std::vector<Dim> dims = joined_dims(to, from);
   const std::int64_t width = to.element_size();
-  RunCopy copy{static_cast<char*>(to.data_ptr()), static_cast<const char*>(from.data_ptr()), width};
+  RunCopy copy{nullptr, nullptr, width};
   std::size_t outer = dims.size();
   if (!dims.empty() && dims.back().to == 1 && dims.back().from == 1) copy.run = dims[--outer].size * width;
   if (outer > kOuterDims || (outer > 0 && copy.run < 16)) return std::nullopt;  // single elements: libtorch transposes these better
@@ -72,7 +73,12 @@ std::optional<RunCopy> as_runs(const at::Tensor& to, const at::Tensor& from) {
 
 Bound bind_copy(const at::Tensor& to, const at::Tensor& from) {
   if (to.data_ptr() == from.data_ptr() && to.strides() == from.strides() && to.scalar_type() == from.scalar_type()) return {};
-  if (const auto runs = as_runs(to, from)) return [runs = *runs] { copy_runs(runs); };
+  if (const auto runs = as_runs(to, from))
+    return [runs = *runs, to, from]() mutable {
+      runs.to = static_cast<char*>(to.data_ptr());
+      runs.from = static_cast<const char*>(from.data_ptr());
+      copy_runs(runs);
+    };
   return [to, from] { to.copy_(from); };
 }
 

@@ -271,6 +271,7 @@ class GlooCarrier : public Carrier {
   Ranks ranks_;
   GlooOptions options_;
   Mail mail_;
+  SentTasks sent_;
   bool failed_ = false;  // a step failed or a device was lost: no more commands will come
   std::unique_ptr<DeviceThread> own_;
 };
@@ -278,7 +279,7 @@ class GlooCarrier : public Carrier {
 // The store lives here: the others must have heard before it goes.
 GlooCarrier::~GlooCarrier() {
   try {
-    const std::vector<std::byte> stop = encode(Command{});
+    const std::vector<std::byte> stop = encode(Command{}, sent_);
     for (int rank = 1; rank < ranks_.size; ++rank) mail_.put(to(rank), stop);
     const Clock::time_point end = Clock::now() + of_seconds(options_.deadline);
     for (int rank = 1; rank < ranks_.size && !failed_; ++rank) mail_.take(from(rank), left_until(end));
@@ -309,7 +310,7 @@ Reply GlooCarrier::answer(int rank, milliseconds timeout) {
 std::vector<Reply> GlooCarrier::exchange(const Command& command) {
   std::vector<Reply> replies(static_cast<std::size_t>(ranks_.size));
   try {
-    const std::vector<std::byte> message = encode(command);
+    const std::vector<std::byte> message = encode(command, sent_);
     for (int rank = 1; rank < ranks_.size; ++rank) mail_.put(to(rank), message);
   } catch (const c10::Error& error) {
     replies[0].error = concat("the rendezvous store is gone: ", reason(error));
@@ -345,7 +346,8 @@ std::string folder_error(const std::string& folder, const std::string& run) {
 void serve(Mail& mail, Worker& worker, int rank, const GlooOptions& options) {
   constexpr milliseconds kRound{250};
   constexpr std::chrono::hours kSilence{1};  // rank 0 may compile or sample for long
-  std::optional<StopLater> later;            // in training: rank 0 writes a checkpoint first
+  SentTasks sent;
+  std::optional<StopLater> later;  // in training: rank 0 writes a checkpoint first
   for (Clock::time_point heard = Clock::now();;) {
     mail.tidy();
     const auto bytes = mail.take(to(rank), kRound);
@@ -354,7 +356,7 @@ void serve(Mail& mail, Worker& worker, int rank, const GlooOptions& options) {
       if (Clock::now() - heard > kSilence) throw Error("rank 0 has said nothing for an hour", {}, "see what that process was doing");
       continue;
     }
-    const Command command = decode_command(*bytes);
+    const Command command = decode_command(*bytes, sent);
     if (command.kind == Command::Kind::step && !later) later.emplace();
     Reply reply;
     if (command.kind == Command::Kind::save_state) reply.error = folder_error(command.text, options.folder);

@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/scalar_tensor.h>
 
+#include <cstddef>
+
 #include "ops/infer.h"
 #include "torch/kernel.h"
 #include "torch/vector.h"
@@ -18,11 +20,23 @@ template <class... Tensors>
 bool are_dense_f32(const Tensors&... tensors) {
   return (is_dense_f32(tensors) && ...);
 }
-inline const float* floats(const at::Tensor& x) {
-  return static_cast<const float*>(x.data_ptr());
+// Where a tensor's elements lie when it is asked: a call that keeps a place instead of a pointer may be made again after its tensors were
+// moved (torch/bind.h). No tensor: null.
+template <class Scalar>
+class Place {
+ public:
+  Place(std::nullptr_t) {}
+  explicit Place(const at::Tensor& tensor) : tensor_(tensor) {}
+  operator Scalar*() const { return tensor_.defined() ? static_cast<Scalar*>(tensor_.data_ptr()) : nullptr; }
+
+ private:
+  at::Tensor tensor_;
+};
+inline Place<const float> floats(const at::Tensor& x) {
+  return Place<const float>(x);
 }
-inline float* mutable_floats(const at::Tensor& x) {
-  return static_cast<float*>(x.data_ptr());
+inline Place<float> mutable_floats(const at::Tensor& x) {
+  return Place<float>(x);
 }
 // A tensor as rows of its last dim.
 inline NormShape rows_of(const at::Tensor& x) {

@@ -1,9 +1,14 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "base/text.h"
+#include "penstock/error.h"
 #include "torch/kernel_support.h"
 
 namespace penstock {
@@ -23,8 +28,16 @@ AttentionShape shape_of(const Op& op, const T& q, const T& k) {
 }
 
 template <class F>
-HeadsView<F> heads(const T& x) {
-  return {mutable_floats(x), {x.stride(0), x.stride(1), x.stride(2)}};
+struct PlacedHeads {
+  Place<F> place;
+  HeadStrides strides;
+
+  operator HeadsView<F>() const { return {place, strides}; }
+};
+
+template <class F>
+PlacedHeads<F> heads(const T& x) {
+  return {Place<F>(x), {x.stride(0), x.stride(1), x.stride(2)}};
 }
 
 bool is_for_ours(std::initializer_list<T> tensors, const AttentionShape& shape) {
@@ -90,10 +103,186 @@ Bound bind_attention_join(const Site& site) {
   };
 }
 
+// The operands of attention in ranges as its loops want them: in one dtype, f32 or f64, and, but for what f32 reads through strides, dense.
+struct InRanges {
+  RangesShape shape;
+  double scale;
+  T ranges, bias;  // the bias may be undefined
+};
+
+InRanges in_ranges(const Op& op, const T& q, const T& k, std::span<const T> rest) {
+  const double scale = number_attribute(op, "scale");
+  const T bias = rest.size() > 1 ? rest[1] : T();
+  return {{q.size(0), q.size(1), q.size(2), k.size(2), q.size(3), attribute<std::int64_t>(op, "reach"), nullptr, nullptr,
+           static_cast<float>(scale)},
+          scale,
+          rest[0],
+          bias};
+}
+
+// The ranges, once they are known to name keys that there are.
+const std::int64_t* checked_ranges(const T& ranges, const RangesShape& shape, bool biased) {
+  const auto* values = static_cast<const std::int64_t*>(ranges.data_ptr());
+  for (std::int64_t i = 0; i < shape.batch * shape.queries; ++i) {
+    const std::int64_t first = values[2 * i], end = values[2 * i + 1], query = i % shape.queries;
+    if (end <= first) continue;
+    if (first < 0 || end > shape.keys || end - first > shape.reach)
+      throw Error(concat("attention_in_ranges: query ", query, " attends to keys ", first, " to ", end - 1),
+                  {concat("there are ", shape.keys, " keys; no query attends to more than ", shape.reach)});
+    if (biased && (first <= query - shape.reach || end - 1 >= query + shape.reach))
+      throw Error(concat("attention_in_ranges: query ", query, " attends to keys ", first, " to ", end - 1),
+                  {concat("the bias is of distances below ", shape.reach)});
+  }
+  return values;
+}
+
+// A query of one head and the keys it attends to, by plain loops over dense tensors [batch, heads, length, head].
+template <class Scalar, class F>
+void for_queries(const RangesShape& s, F f) {
+  for (std::int64_t row = 0; row < s.batch * s.heads * s.queries; ++row) {
+    const std::int64_t query = row % s.queries, head = row / s.queries, batch = head / s.heads;
+    const std::int64_t* range = s.ranges + 2 * (batch * s.queries + query);
+    const std::int64_t count = std::max<std::int64_t>(range[1] - range[0], 0);
+    const std::int64_t key = head * s.keys + (count > 0 ? range[0] : 0);  // row of k and v
+    const std::int64_t bias = head % s.heads * (2 * s.reach - 1) + range[0] - query + s.reach - 1;
+    f(row, key, count, bias);
+  }
+}
+
+template <class Scalar>
+Scalar dot(const Scalar* a, const Scalar* b, std::int64_t n) {
+  return std::inner_product(a, a + n, b, Scalar(0));
+}
+
+template <class Scalar>
+void attend_plainly(const Scalar* q, const Scalar* k, const Scalar* v, const Scalar* bias, Scalar* out, Scalar* logsumexp, Scalar scale,
+                    const RangesShape& s) {
+  std::vector<Scalar> scores(static_cast<std::size_t>(s.reach));
+  for_queries<Scalar>(s, [&](std::int64_t row, std::int64_t key, std::int64_t count, std::int64_t shift) {
+    Scalar* to = out + row * s.head;
+    std::fill_n(to, s.head, Scalar(0));
+    logsumexp[row] = 0;
+    if (count == 0) return;
+    for (std::int64_t j = 0; j < count; ++j)
+      scores[j] = scale * dot(q + row * s.head, k + (key + j) * s.head, s.head) + (bias ? bias[shift + j] : 0);
+    const Scalar top = *std::max_element(scores.begin(), scores.begin() + count);
+    Scalar sum = 0;
+    for (std::int64_t j = 0; j < count; ++j) sum += std::exp(scores[j] - top);
+    logsumexp[row] = top + std::log(sum);
+    for (std::int64_t j = 0; j < count; ++j)
+      for (std::int64_t c = 0; c < s.head; ++c) to[c] += std::exp(scores[j] - logsumexp[row]) * v[(key + j) * s.head + c];
+  });
+}
+
+template <class Scalar>
+struct PlainGradients {
+  Scalar *dq, *dk, *dv, *dbias;  // dbias: may be null
+};
+
+template <class Scalar>
+void attend_backward_plainly(const Scalar* dout, const Scalar* q, const Scalar* k, const Scalar* v, const Scalar* out,
+                             const Scalar* logsumexp, const Scalar* bias, const PlainGradients<Scalar>& to, Scalar scale,
+                             const RangesShape& s) {
+  for_queries<Scalar>(s, [&](std::int64_t row, std::int64_t key, std::int64_t count, std::int64_t shift) {
+    const Scalar* d = dout + row * s.head;
+    const Scalar delta = dot(d, out + row * s.head, s.head);
+    for (std::int64_t j = 0; j < count; ++j) {
+      const std::int64_t at = (key + j) * s.head;
+      const Scalar score = scale * dot(q + row * s.head, k + at, s.head) + (bias ? bias[shift + j] : 0);
+      const Scalar weight = std::exp(score - logsumexp[row]), dscore = weight * (dot(d, v + at, s.head) - delta);
+      if (to.dbias) to.dbias[shift + j] += dscore;
+      for (std::int64_t c = 0; c < s.head; ++c) {
+        to.dv[at + c] += weight * d[c];
+        to.dk[at + c] += scale * dscore * q[row * s.head + c];
+        to.dq[row * s.head + c] += scale * dscore * k[at + c];
+      }
+    }
+  });
+}
+
+// The tensor dense and in the dtype of the plain loops.
+T plain(const T& x) {
+  return x.defined() ? (is_low_precision(x) ? in_f32(x) : x).contiguous() : x;
+}
+template <class Scalar>
+Scalar* data_of(const T& x) {
+  return x.defined() ? static_cast<Scalar*>(x.data_ptr()) : nullptr;
+}
+
+bool are_for_ours(std::initializer_list<T> tensors, const InRanges& in, const T& logsumexp) {
+  const RangesShape& s = in.shape;
+  return is_for_ours(tensors, {s.batch, s.heads, s.queries, std::min(s.keys, s.reach), s.head, false, s.scale}) &&
+         is_dense_f32(logsumexp) && (!in.bias.defined() || in.bias.scalar_type() == at::kFloat);
+}
+
+// Operands: q, k, v, ranges, bias?.
+Bound bind_in_ranges(const Site& site) {
+  const T &q = site.operands[0], &k = site.operands[1], &v = site.operands[2], &out = site.results[0], &logsumexp = site.results[1];
+  const InRanges in = in_ranges(site.op, q, k, site.operands.subspan(3));
+  if (are_for_ours({q, k, v, out}, in, logsumexp))
+    return [f = vector_kernels().attention_in_ranges, a = heads<const float>(q), b = heads<const float>(k), c = heads<const float>(v),
+            o = heads<float>(out), l = mutable_floats(logsumexp), in] {
+      RangesShape shape = in.shape;
+      const T bias = plain(in.bias);  // often a view of a table; it is small
+      shape.bias = data_of<float>(bias);
+      shape.ranges = checked_ranges(in.ranges, shape, shape.bias);
+      f(a, b, c, o, l, shape);
+    };
+  return [=] {
+    RangesShape shape = in.shape;
+    shape.ranges = checked_ranges(in.ranges, shape, in.bias.defined());
+    const T a = plain(q), b = plain(k), c = plain(v), bias = plain(in.bias), to = at::empty_like(a), sums = plain(logsumexp);
+    const auto attend = [&]<class Scalar>(Scalar) {
+      attend_plainly(data_of<const Scalar>(a), data_of<const Scalar>(b), data_of<const Scalar>(c), data_of<const Scalar>(bias),
+                     data_of<Scalar>(to), data_of<Scalar>(sums), static_cast<Scalar>(in.scale), shape);
+    };
+    a.scalar_type() == at::kDouble ? attend(double{}) : attend(float{});
+    out.copy_(to);
+    logsumexp.copy_(sums);
+  };
+}
+
+// Operands: dout, q, k, v, out, logsumexp, ranges, bias?.
+Bound bind_in_ranges_backward(const Site& site) {
+  const T &dout = site.operands[0], &q = site.operands[1], &k = site.operands[2], &v = site.operands[3], &out = site.operands[4];
+  const T &logsumexp = site.operands[5], &dq = site.results[0], &dk = site.results[1], &dv = site.results[2];
+  const InRanges in = in_ranges(site.op, q, k, site.operands.subspan(6));
+  const T dbias = in.bias.defined() ? site.results[3] : T();
+  if (are_for_ours({dout, q, k, v, out, dq, dk, dv}, in, logsumexp) && (!dbias.defined() || is_dense_f32(dbias)))
+    return [f = vector_kernels().attention_in_ranges_backward, d = heads<const float>(dout), a = heads<const float>(q),
+            b = heads<const float>(k), c = heads<const float>(v), o = heads<const float>(out), l = floats(logsumexp), da = heads<float>(dq),
+            db = heads<float>(dk), dc = heads<float>(dv), dbias, in] {
+      RangesShape shape = in.shape;
+      const T bias = plain(in.bias);  // often a view of a table; it is small
+      shape.bias = data_of<float>(bias);
+      shape.ranges = checked_ranges(in.ranges, shape, shape.bias);
+      f(d, a, b, c, o, l, da, db, dc, data_of<float>(dbias), shape);
+    };
+  return [=] {
+    RangesShape shape = in.shape;
+    shape.ranges = checked_ranges(in.ranges, shape, in.bias.defined());
+    const T d = plain(dout), a = plain(q), b = plain(k), c = plain(v), o = plain(out), sums = plain(logsumexp), bias = plain(in.bias);
+    const T da = at::zeros_like(a), db = at::zeros_like(b), dc = at::zeros_like(c), dd = bias.defined() ? at::zeros_like(bias) : T();
+    const auto attend = [&]<class Scalar>(Scalar) {
+      attend_backward_plainly<Scalar>(
+          data_of<const Scalar>(d), data_of<const Scalar>(a), data_of<const Scalar>(b), data_of<const Scalar>(c), data_of<const Scalar>(o),
+          data_of<const Scalar>(sums), data_of<const Scalar>(bias),
+          {data_of<Scalar>(da), data_of<Scalar>(db), data_of<Scalar>(dc), data_of<Scalar>(dd)}, static_cast<Scalar>(in.scale), shape);
+    };
+    a.scalar_type() == at::kDouble ? attend(double{}) : attend(float{});
+    dq.copy_(da);
+    dk.copy_(db);
+    dv.copy_(dc);
+    if (dd.defined()) dbias.copy_(dd);
+  };
+}
+
 }  // namespace
 
 std::span<const Kernel> attention_kernels() {
   static const Kernel all[] = {
+      {.name = "attention_in_ranges", .bind = bind_in_ranges},
+      {.name = "attention_in_ranges_backward", .bind = bind_in_ranges_backward},
       {.name = "attention_join", .bind = bind_attention_join},
       {.name = "scaled_dot_product_attention", .bind = bind_attention},
       {.name = "scaled_dot_product_attention_backward", .bind = bind_attention_backward},

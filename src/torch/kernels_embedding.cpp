@@ -62,18 +62,20 @@ Bound bind_embedding(const Site& site) {
       out.copy_(with_zeros(weight).index_select(0, places_of(indices, part).reshape({-1})).view(out.sizes()));
     };
   if (!dense) return [weight, indices, out] { out.copy_(weight.index_select(0, indices.reshape({-1})).view(out.sizes())); };
-  return
-      [from = static_cast<const char*>(weight.data_ptr()), part, bytes = static_cast<std::size_t>(weight.size(1) * weight.element_size()),
-       at = static_cast<const std::int64_t*>(indices.data_ptr()), n = indices.numel(), to = static_cast<char*>(out.data_ptr())] {
-        for (std::int64_t i = 0; i < n; ++i) {
-          const std::int64_t row = part.place(at[i]);
-          char* const out_row = to + static_cast<std::size_t>(i) * bytes;
-          if (row < 0)
-            std::memset(out_row, 0, bytes);
-          else
-            std::memcpy(out_row, from + static_cast<std::size_t>(row) * bytes, bytes);
-        }
-      };
+  return [weights = Place<const char>(weight), part, bytes = static_cast<std::size_t>(weight.size(1) * weight.element_size()),
+          places = Place<const std::int64_t>(indices), n = indices.numel(), rows = Place<char>(out)] {
+    const char* const from = weights;
+    const std::int64_t* const at = places;
+    char* const to = rows;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int64_t row = part.place(at[i]);
+      char* const out_row = to + static_cast<std::size_t>(i) * bytes;
+      if (row < 0)
+        std::memset(out_row, 0, bytes);
+      else
+        std::memcpy(out_row, from + static_cast<std::size_t>(row) * bytes, bytes);
+    }
+  };
 }
 
 // The rows of a bag are added in the bag's order.
@@ -81,9 +83,11 @@ Bound bind_embedding_bag(const Site& site) {
   const T &weight = site.operands[0], &indices = site.operands[1], &out = site.results[0];
   const TablePart part = part_of(site.op, weight.size(0));
   if (are_dense_f32(weight, out) && indices.is_contiguous())
-    return [f = vector_kernels().add, w = floats(weight), part, width = weight.size(1),
-            at = static_cast<const std::int64_t*>(indices.data_ptr()), n = indices.numel(), bag = indices.size(-1), out,
-            q = mutable_floats(out)] {
+    return [f = vector_kernels().add, weights = floats(weight), part, width = weight.size(1), places = Place<const std::int64_t>(indices),
+            n = indices.numel(), bag = indices.size(-1), out] {
+      const float* const w = weights;
+      const std::int64_t* const at = places;
+      float* const q = mutable_floats(out);
       std::memset(q, 0, static_cast<std::size_t>(out.numel()) * sizeof(float));
       for (std::int64_t i = 0; i < n; ++i) {
         const std::int64_t row = part.place(at[i]);
@@ -106,8 +110,11 @@ Bound bind_backward(const Site& site, std::int64_t bag) {
   const T &dy = site.operands[0], &indices = site.operands[1], &out = site.results[0];
   const TablePart part = part_of(site.op, out.size(0));
   if (are_dense_f32(dy, out) && indices.is_contiguous())
-    return [f = vector_kernels().add, d = floats(dy), at = static_cast<const std::int64_t*>(indices.data_ptr()), n = indices.numel(), bag,
-            out, q = mutable_floats(out), part, width = out.size(1), accumulate] {
+    return [f = vector_kernels().add, dy, places = Place<const std::int64_t>(indices), n = indices.numel(), bag, out, part,
+            width = out.size(1), accumulate] {
+      const float* const d = floats(dy);
+      const std::int64_t* const at = places;
+      float* const q = mutable_floats(out);
       if (!accumulate) std::memset(q, 0, static_cast<std::size_t>(part.rows * width) * sizeof(float));
       for (std::int64_t i = 0; i < n; ++i) {
         const std::int64_t row = part.place(at[i]);

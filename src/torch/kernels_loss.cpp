@@ -127,7 +127,7 @@ Bound bind_cross_entropy_parts(const Site& site) {
       if (x.scalar_type() == at::kDouble)
         target_logits(data<double>(x), at, mutable_data<double>(part[1]), rows_of(x), begin + from);
       else
-        target_logits(floats(x), at, mutable_floats(part[1]), rows_of(x), begin + from);
+        target_logits(data<float>(x), at, mutable_data<float>(part[1]), rows_of(x), begin + from);
     }
   };
 }
@@ -158,7 +158,7 @@ Bound bind_cross_entropy_join(const Site& site) {
     if (x.scalar_type() == at::kDouble)
       *mutable_data<double>(loss) = join_parts(data<double>(x), count, at, mutable_data<double>(logsumexp), n, ignore);
     else
-      *mutable_floats(loss) = join_parts(floats(x), count, at, mutable_floats(logsumexp), n, ignore);
+      *mutable_floats(loss) = join_parts(data<float>(x), count, at, mutable_data<float>(logsumexp), n, ignore);
   };
 }
 

@@ -57,7 +57,7 @@ Bound bind_adamw(const Site& site) {
   bool dense = true;
   for (std::size_t i = 0; i < 4; ++i) dense = dense && is_dense_f32(in[i]);
   for (const T& x : out) dense = dense && is_dense_f32(x);
-  const auto* step = static_cast<const std::int64_t*>(in[5].data_ptr());
+  const Place<const std::int64_t> step(in[5]);
   if (dense)
     return [p = floats(in[0]), g = floats(in[1]), m = floats(in[2]), v = floats(in[3]), p_out = mutable_floats(out[0]),
             m_out = mutable_floats(out[1]), v_out = mutable_floats(out[2]), n = in[0].numel(), rate = in[4], step,

@@ -32,7 +32,14 @@ bool is_matrix_with_dense_rows_or_columns(const T& x) {
   return x.scalar_type() == at::kFloat && (x.stride(0) == 1 || x.stride(1) == 1);
 }
 
-StridedMatrix strided(const T& x) {
+struct PlacedMatrix {
+  Place<const float> place;
+  std::int64_t row, column;
+
+  operator StridedMatrix() const { return {place, row, column}; }
+};
+
+PlacedMatrix strided(const T& x) {
   return {floats(x), x.stride(0), x.stride(1)};
 }
 

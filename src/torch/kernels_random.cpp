@@ -36,6 +36,12 @@ class RowPlaces {
         whole_(attribute_or(op, "whole", Integers{})),
         begin_(attribute_or(op, "begin", Integers{})) {}
 
+  // Elements of the whole row of which a member has `width`.
+  std::int64_t whole_width(std::int64_t width) const {
+    for (std::size_t a = inner_.size(); a-- > 0;) width = width / inner_[a] * whole_[a];
+    return width;
+  }
+
   // Calls f(element, place, count) for ranges of the part that are ranges of the row, too. The last axis has cut what those before it left.
   template <class F>
   void for_ranges(std::int64_t width, F f) const {
@@ -59,15 +65,22 @@ template <class Scalar, class Words>
 Bound bind_dropout_of(const Site& site, double p, Words dropout) {
   const T &x = site.operands[0], &key = site.operands[1], &rows = site.operands[2], &y = site.results[0];
   const auto threshold = static_cast<std::uint32_t>(std::lround(p * 4294967295.0));
-  return [from = static_cast<const Scalar*>(x.data_ptr()), to = static_cast<Scalar*>(y.data_ptr()), count = x.size(0),
-          width = x.numel() / std::max<std::int64_t>(x.size(0), 1), key = static_cast<const std::int64_t*>(key.data_ptr()),
-          row = static_cast<const std::int64_t*>(rows.data_ptr()), places = RowPlaces(site.op), threshold, dropout,
+  using Positions = std::optional<Place<const std::int64_t>>;
+  return [x = Place<const Scalar>(x), y = Place<Scalar>(y), count = x.size(0), width = x.numel() / std::max<std::int64_t>(x.size(0), 1),
+          key = Place<const std::int64_t>(key), rows = Place<const std::int64_t>(rows),
+          positions = site.operands.size() > 3 ? Positions(site.operands[3]) : Positions(), places = RowPlaces(site.op), threshold, dropout,
           scale = static_cast<Scalar>(1 / (1 - p))] {
-    for (std::int64_t r = 0; r < count; ++r)
+    const Scalar* const from = x;
+    Scalar* const to = y;
+    const std::int64_t* const row = rows;
+    const std::int64_t* const position = positions ? static_cast<const std::int64_t*>(*positions) : nullptr;
+    for (std::int64_t r = 0; r < count; ++r) {
+      const std::int64_t begin = position ? position[r] * places.whole_width(width) : 0;
       places.for_ranges(width, [&](std::int64_t e, std::int64_t place, std::int64_t n) {
-        dropout(from + r * width + e, to + r * width + e, n, place, static_cast<std::uint64_t>(row[r]), static_cast<std::uint64_t>(*key),
-                threshold, scale);
+        dropout(from + r * width + e, to + r * width + e, n, begin + place, static_cast<std::uint64_t>(row[r]),
+                static_cast<std::uint64_t>(*key), threshold, scale);
       });
+    }
   };
 }
 
@@ -79,7 +92,9 @@ Bound bind_dropout(const Site& site) {
     return bind_dropout_of<double>(site, p, dropout_words<double>);
   // Strided or low-precision operands go through dense f64.
   const T wide = x.to(at::kDouble).contiguous(), out = wide.clone();
-  const T operands[] = {wide, site.operands[1], site.operands[2]}, results[] = {out};
+  std::vector<T> operands(site.operands.begin(), site.operands.end());
+  operands[0] = wide;
+  const T results[] = {out};
   return [run = bind_dropout_of<double>({site.graph, site.op, operands, results}, p, dropout_words<double>), x, y, wide, out] {
     wide.copy_(x);
     run();
@@ -89,9 +104,8 @@ Bound bind_dropout(const Site& site) {
 
 // The key of an op is a Philox block of (op, step) under the seed, so that keys of neighbouring ops and steps have nothing in common.
 Bound bind_random_key(const Site& site) {
-  return [seed = static_cast<const std::int64_t*>(site.operands[0].data_ptr()),
-          step = static_cast<const std::int64_t*>(site.operands[1].data_ptr()), op = attribute<std::int64_t>(site.op, "op"),
-          out = static_cast<std::int64_t*>(site.results[0].data_ptr())] {
+  return [seed = Place<const std::int64_t>(site.operands[0]), step = Place<const std::int64_t>(site.operands[1]),
+          op = attribute<std::int64_t>(site.op, "op"), out = Place<std::int64_t>(site.results[0])] {
     const PhiloxBlock bits = philox(static_cast<std::uint64_t>(*step), static_cast<std::uint64_t>(op), static_cast<std::uint64_t>(*seed));
     *out = static_cast<std::int64_t>(std::uint64_t{bits[0]} | std::uint64_t{bits[1]} << 32);
   };

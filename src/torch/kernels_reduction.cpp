@@ -58,10 +58,12 @@ Bound bind_add_n(const Site& site) {
   const T out = site.results[0];
   const bool accumulate = site.accumulate & 1;
   if (std::ranges::all_of(parts, is_dense_f32) && is_dense_f32(out)) {
-    std::vector<const float*> pointers;
-    if (accumulate) pointers.push_back(floats(out));
-    for (const T& part : parts) pointers.push_back(floats(part));
-    return [f = vector_kernels().add_n, pointers, q = mutable_floats(out), n = out.numel()] { f(pointers.data(), pointers.size(), q, n); };
+    if (accumulate) parts.insert(parts.begin(), out);
+    return [f = vector_kernels().add_n, parts, pointers = std::vector<const float*>(parts.size()), q = mutable_floats(out),
+            n = out.numel()]() mutable {
+      for (std::size_t i = 0; i < parts.size(); ++i) pointers[i] = floats(parts[i]);
+      f(pointers.data(), pointers.size(), q, n);
+    };
   }
   return [parts, out, accumulate] {
     T sum = parts[0].clone();

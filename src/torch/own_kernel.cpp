@@ -11,6 +11,11 @@ std::vector<TensorMemory> memory_of(const std::vector<at::Tensor>& tensors, std:
   return out;
 }
 
+// Tensors may move between calls.
+void set_places(const std::vector<at::Tensor>& tensors, std::vector<TensorMemory>& memory) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) memory[i].data = static_cast<std::byte*>(tensors[i].data_ptr());
+}
+
 }  // namespace
 
 Bound bind_own(const Site& site, OpFunction compute) {
@@ -21,7 +26,9 @@ Bound bind_own(const Site& site, OpFunction compute) {
     if (!operand.is_contiguous()) copies.emplace_back(operands.back(), operand);
   }
   return [compute, copies, operands, results, op = site.op, from = memory_of(operands, site.op.operands, site.graph),
-          to = memory_of(results, site.op.results, site.graph)] {
+          to = memory_of(results, site.op.results, site.graph)]() mutable {
+    set_places(operands, from);
+    set_places(results, to);
     for (const auto& [dense, operand] : copies) dense.copy_(operand);
     compute(op, from, to);
   };

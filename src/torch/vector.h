@@ -41,6 +41,14 @@ struct HeadsView {
   T* data;
   HeadStrides strides;
 };
+// Attention of query i of each row to keys ranges[row, i, 0] up to and without ranges[row, i, 1].
+struct RangesShape {
+  std::int64_t batch, heads, queries, keys, head;
+  std::int64_t reach;          // keys that a query attends to, at most: up to kMaxAttentionKeys
+  const std::int64_t* ranges;  // [batch, queries, 2]
+  const float* bias;           // [heads, 2 * reach - 1], may be null: of key j for query i at j - i + reach - 1
+  float scale;
+};
 inline constexpr std::int64_t kMaxAttentionKeys = 4096;  // a block of score rows must fit on the stack
 
 struct VectorKernels {
@@ -98,6 +106,12 @@ struct VectorKernels {
   void (*attention_backward)(HeadsView<const float> dout, HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v,
                              HeadsView<const float> out, const float* logsumexp, HeadsView<float> dq, HeadsView<float> dk,
                              HeadsView<float> dv, AttentionShape shape);
+  void (*attention_in_ranges)(HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v, HeadsView<float> out,
+                              float* logsumexp, RangesShape shape);
+  // dbias like the bias; null where there is none.
+  void (*attention_in_ranges_backward)(HeadsView<const float> dout, HeadsView<const float> q, HeadsView<const float> k,
+                                       HeadsView<const float> v, HeadsView<const float> out, const float* logsumexp, HeadsView<float> dq,
+                                       HeadsView<float> dk, HeadsView<float> dv, float* dbias, RangesShape shape);
 };
 
 // The best set of loops that this machine can run, and all that it can run (for tests).

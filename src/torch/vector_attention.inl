@@ -12,16 +12,41 @@ inline std::int64_t seen(const AttentionShape& s, std::int64_t query) {  // keys
   return s.causal && query < s.keys ? query : s.keys;
 }
 
+// The positions of one head.
 template <class T>
-inline T* head_of(HeadsView<T> view, std::int64_t batch, std::int64_t head) {
-  return view.data + batch * view.strides.batch + head * view.strides.head;
+struct HeadRows {
+  T* data;
+  std::int64_t stride;
+  T* at(std::int64_t position) const { return data + position * stride; }
+  HeadRows from(std::int64_t position) const { return {at(position), stride}; }
+  StridedMatrix rows() const { return {data, stride, 1}; }
+  StridedMatrix transposed() const { return {data, 1, stride}; }
+};
+template <class T>
+inline HeadRows<T> head_of(HeadsView<T> view, std::int64_t batch, std::int64_t head) {
+  return {view.data + batch * view.strides.batch + head * view.strides.head, view.strides.position};
 }
 inline StridedMatrix rows(const float* data, std::int64_t stride) {
   return {data, stride, 1};
 }
-inline StridedMatrix columns(const float* data, std::int64_t stride) {
+inline StridedMatrix columns(const float* data, std::int64_t stride) {  // transposed
   return {data, 1, stride};
-}  // transposed
+}
+
+// Queries that are computed together: each sees the first ones of `keys` keys. The bias, where there is one, is that of the block's first
+// query and key; one query further it begins one element before.
+struct AttentionBlock {
+  std::int64_t queries, keys, head;
+  float scale;
+  const float* bias;
+};
+
+// With a bias: scores to scale * score + bias. Returns the scale that is left to apply.
+inline float shift(const AttentionBlock& b, float* row, std::int64_t query, std::int64_t visible) {
+  if (!b.bias) return b.scale;
+  map2(row, b.bias - query, row, visible, [&](Vec score, Vec bias) { return score * b.scale + bias; });
+  return 1;
+}
 
 // Scores to weights, exp(scale * (score - top)), over the first `visible` keys of `width`; the others get none. Returns their sum.
 inline float weigh(float* row, std::int64_t visible, std::int64_t width, float top, float scale) {
@@ -42,6 +67,24 @@ inline float weigh(float* row, std::int64_t visible, std::int64_t width, float t
   return sum_of(sum);
 }
 
+// `visible(i)`: the keys that query i of the block sees, at least 1. All operands begin with the block's first query or key.
+template <class Visible>
+void attend(const AttentionBlock& b, HeadRows<const float> q, HeadRows<const float> k, HeadRows<const float> v, HeadRows<float> out,
+            float* logsumexp, float* scores, Visible visible) {
+  gemm(b.queries, b.keys, b.head, q.rows(), k.transposed(), scores, b.keys, nullptr, false);
+  float sums[kMaxBlock];
+  for (std::int64_t i = 0; i < b.queries; ++i) {
+    float* row = scores + i * b.keys;
+    const float factor = shift(b, row, i, visible(i));
+    const float top = row_max(row, visible(i));
+    sums[i] = weigh(row, visible(i), b.keys, top, factor);
+    logsumexp[i] = top * factor;
+  }
+  map2(logsumexp, sums, logsumexp, b.queries, [](Vec top, Vec sum) { return top + log(sum); });
+  gemm(b.queries, b.head, b.keys, rows(scores, b.keys), v.rows(), out.data, out.stride, nullptr, false);
+  for (std::int64_t i = 0; i < b.queries; ++i) scale(out.at(i), 1.0f / sums[i], out.at(i), b.head);
+}
+
 void attention(HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v, HeadsView<float> out, float* logsumexp,
                AttentionShape s) {
   alignas(64) float scores[kScoreElements];
@@ -49,22 +92,9 @@ void attention(HeadsView<const float> q, HeadsView<const float> k, HeadsView<con
   for (std::int64_t b = 0; b < s.batch; ++b)
     for (std::int64_t h = 0; h < s.heads; ++h, logsumexp += s.queries)
       for (std::int64_t begin = 0; begin < s.queries; begin += block) {
-        const std::int64_t end = begin + block < s.queries ? begin + block : s.queries, keys = seen(s, end);
-        const StridedMatrix queries = rows(head_of(q, b, h) + begin * q.strides.position, q.strides.position);
-        gemm(end - begin, keys, s.head, queries, columns(head_of(k, b, h), k.strides.position), scores, keys, nullptr, false);
-        float sums[kMaxBlock];
-        for (std::int64_t i = begin; i < end; ++i) {
-          float* row = scores + (i - begin) * keys;
-          const std::int64_t visible = seen(s, i + 1);
-          const float top = row_max(row, visible), sum = weigh(row, visible, keys, top, s.scale);
-          logsumexp[i] = top * s.scale;
-          sums[i - begin] = sum;
-        }
-        map2(logsumexp + begin, sums, logsumexp + begin, end - begin, [](Vec top, Vec sum) { return top + log(sum); });
-        float* o = head_of(out, b, h) + begin * out.strides.position;
-        gemm(end - begin, s.head, keys, rows(scores, keys), rows(head_of(v, b, h), v.strides.position), o, out.strides.position, nullptr,
-             false);
-        for (std::int64_t i = 0; i < end - begin; ++i, o += out.strides.position) scale(o, 1.0f / sums[i], o, s.head);
+        const std::int64_t end = begin + block < s.queries ? begin + block : s.queries;
+        attend({end - begin, seen(s, end), s.head, s.scale, nullptr}, head_of(q, b, h).from(begin), head_of(k, b, h), head_of(v, b, h),
+               head_of(out, b, h).from(begin), logsumexp + begin, scores, [&](std::int64_t i) { return seen(s, begin + i + 1); });
       }
 }
 
@@ -80,36 +110,122 @@ inline void score_backward(float* scores, float* dscores, std::int64_t visible, 
   clear(dscores + visible, width - visible);
 }
 
+struct AttentionGradients {
+  HeadRows<float> dq, dk, dv;
+  float* dbias;  // as the block's bias; null: there is none
+};
+
+// Adds to dbias; dk and dv of the block's keys are stored, or added to where `add`.
+template <class Visible>
+void attend_backward(const AttentionBlock& b, HeadRows<const float> dout, HeadRows<const float> q, HeadRows<const float> k,
+                     HeadRows<const float> v, HeadRows<const float> out, const float* logsumexp, const AttentionGradients& to, bool add,
+                     Visible visible) {
+  alignas(64) float scores[kScoreElements], dscores[kScoreElements];
+  gemm(b.queries, b.keys, b.head, q.rows(), k.transposed(), scores, b.keys, nullptr, false);
+  gemm(b.queries, b.keys, b.head, dout.rows(), v.transposed(), dscores, b.keys, nullptr, false);
+  for (std::int64_t i = 0; i < b.queries; ++i) {
+    float *row = scores + i * b.keys, *drow = dscores + i * b.keys;
+    const float delta = row_sum(b.head, [&](std::int64_t c, auto read) { return read(dout.at(i) + c) * read(out.at(i) + c); });
+    const float factor = shift(b, row, i, visible(i));
+    score_backward(row, drow, visible(i), b.keys, logsumexp[i], delta, factor);
+    if (!to.dbias) continue;
+    map2(to.dbias - i, drow, to.dbias - i, visible(i), [](Vec sum, Vec d) { return sum + d; });
+    if (b.scale != 1) scale(drow, b.scale, drow, visible(i));
+  }
+  gemm(b.keys, b.head, b.queries, columns(scores, b.keys), dout.rows(), to.dv.data, to.dv.stride, nullptr, add);
+  gemm(b.queries, b.head, b.keys, rows(dscores, b.keys), k.rows(), to.dq.data, to.dq.stride, nullptr, false);
+  gemm(b.keys, b.head, b.queries, columns(dscores, b.keys), q.rows(), to.dk.data, to.dk.stride, nullptr, add);
+}
+
 void attention_backward(HeadsView<const float> dout, HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v,
                         HeadsView<const float> out, const float* logsumexp, HeadsView<float> dq, HeadsView<float> dk, HeadsView<float> dv,
                         AttentionShape s) {
-  alignas(64) float scores[kScoreElements], dscores[kScoreElements];
-  const std::int64_t block = block_queries(s), blocks = (s.queries + block - 1) / block;
+  const std::int64_t block = block_queries(s), last = (s.queries - 1) / block * block;
   for (std::int64_t b = 0; b < s.batch; ++b)
     for (std::int64_t h = 0; h < s.heads; ++h, logsumexp += s.queries)
       // From the last block, which sees every key: it stores dK and dV, the others add.
-      for (std::int64_t begin = (blocks - 1) * block; begin >= 0; begin -= block) {
-        const std::int64_t end = begin + block < s.queries ? begin + block : s.queries, count = end - begin;
-        const std::int64_t keys = begin == (blocks - 1) * block ? s.keys : seen(s, end);
-        const bool add = begin != (blocks - 1) * block;
-        const float* q_rows = head_of(q, b, h) + begin * q.strides.position;
-        const float* d_rows = head_of(dout, b, h) + begin * dout.strides.position;
-        const float* o_rows = head_of(out, b, h) + begin * out.strides.position;
-        gemm(count, keys, s.head, rows(q_rows, q.strides.position), columns(head_of(k, b, h), k.strides.position), scores, keys, nullptr,
-             false);
-        gemm(count, keys, s.head, rows(d_rows, dout.strides.position), columns(head_of(v, b, h), v.strides.position), dscores, keys,
-             nullptr, false);
-        for (std::int64_t i = 0; i < count; ++i) {
-          const float* d = d_rows + i * dout.strides.position;
-          const float* o = o_rows + i * out.strides.position;
-          const float delta = row_sum(s.head, [&](std::int64_t c, auto read) { return read(d + c) * read(o + c); });
-          score_backward(scores + i * keys, dscores + i * keys, seen(s, begin + i + 1), keys, logsumexp[begin + i], delta, s.scale);
-        }
-        gemm(keys, s.head, count, columns(scores, keys), rows(d_rows, dout.strides.position), head_of(dv, b, h), dv.strides.position,
-             nullptr, add);
-        gemm(count, s.head, keys, rows(dscores, keys), rows(head_of(k, b, h), k.strides.position),
-             head_of(dq, b, h) + begin * dq.strides.position, dq.strides.position, nullptr, false);
-        gemm(keys, s.head, count, columns(dscores, keys), rows(q_rows, q.strides.position), head_of(dk, b, h), dk.strides.position, nullptr,
-             add);
+      for (std::int64_t begin = last; begin >= 0; begin -= block) {
+        const std::int64_t end = begin + block < s.queries ? begin + block : s.queries;
+        attend_backward({end - begin, begin == last ? s.keys : seen(s, end), s.head, s.scale, nullptr}, head_of(dout, b, h).from(begin),
+                        head_of(q, b, h).from(begin), head_of(k, b, h), head_of(v, b, h), head_of(out, b, h).from(begin), logsumexp + begin,
+                        {head_of(dq, b, h).from(begin), head_of(dk, b, h), head_of(dv, b, h), nullptr}, begin != last,
+                        [&](std::int64_t i) { return seen(s, begin + i + 1); });
       }
+}
+
+// Queries that follow on each other and see keys from one on, or none at all.
+struct QueryRun {
+  std::int64_t begin, end, first, keys;  // keys: the most that one of them sees
+};
+
+// The run that begins with query `begin` of a row, of at most so many queries as a block of scores has room for.
+inline QueryRun run_at(const std::int64_t* ranges, std::int64_t begin, std::int64_t queries) {
+  const auto keys = [&](std::int64_t i) { return ranges[2 * i + 1] > ranges[2 * i] ? ranges[2 * i + 1] - ranges[2 * i] : 0; };
+  QueryRun run{begin, begin + 1, ranges[2 * begin], keys(begin)};
+  for (; run.end < queries && run.end - begin < kMaxBlock; ++run.end) {
+    const std::int64_t more = keys(run.end), most = more > run.keys ? more : run.keys;
+    if ((more == 0) != (run.keys == 0) || (more > 0 && ranges[2 * run.end] != run.first)) break;
+    if ((run.end + 1 - begin) * most > kScoreElements) break;
+    run.keys = most;
+  }
+  return run;
+}
+
+// Calls f(batch, head, run, block, visible) for the runs of queries that see keys, and none(batch, head, query) for each other query.
+template <class F, class None>
+void for_runs(const RangesShape& s, F f, None none) {
+  for (std::int64_t b = 0; b < s.batch; ++b)
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      const std::int64_t* ranges = s.ranges + 2 * b * s.queries;
+      for (std::int64_t begin = 0; begin < s.queries;) {
+        const QueryRun run = run_at(ranges, begin, s.queries);
+        begin = run.end;
+        if (run.keys == 0) {
+          for (std::int64_t i = run.begin; i < run.end; ++i) none(b, h, i);
+          continue;
+        }
+        const float* bias = s.bias ? s.bias + h * (2 * s.reach - 1) + run.first - run.begin + s.reach - 1 : nullptr;
+        f(b, h, run, AttentionBlock{run.end - run.begin, run.keys, s.head, s.scale, bias},
+          [&](std::int64_t i) { return ranges[2 * (run.begin + i) + 1] - run.first; });
+      }
+    }
+}
+
+void attention_in_ranges(HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v, HeadsView<float> out,
+                         float* logsumexp, RangesShape s) {
+  alignas(64) float scores[kScoreElements];
+  const auto sums = [&](std::int64_t b, std::int64_t h) { return logsumexp + (b * s.heads + h) * s.queries; };
+  for_runs(
+      s,
+      [&](std::int64_t b, std::int64_t h, const QueryRun& run, const AttentionBlock& block, auto visible) {
+        attend(block, head_of(q, b, h).from(run.begin), head_of(k, b, h).from(run.first), head_of(v, b, h).from(run.first),
+               head_of(out, b, h).from(run.begin), sums(b, h) + run.begin, scores, visible);
+      },
+      [&](std::int64_t b, std::int64_t h, std::int64_t query) {
+        clear(head_of(out, b, h).at(query), s.head);
+        sums(b, h)[query] = 0;
+      });
+}
+
+void attention_in_ranges_backward(HeadsView<const float> dout, HeadsView<const float> q, HeadsView<const float> k,
+                                  HeadsView<const float> v, HeadsView<const float> out, const float* logsumexp, HeadsView<float> dq,
+                                  HeadsView<float> dk, HeadsView<float> dv, float* dbias, RangesShape s) {
+  if (dbias) clear(dbias, s.heads * (2 * s.reach - 1));
+  for (std::int64_t b = 0; b < s.batch; ++b)
+    for (std::int64_t h = 0; h < s.heads; ++h)
+      for (std::int64_t key = 0; key < s.keys; ++key) {
+        clear(head_of(dk, b, h).at(key), s.head);
+        clear(head_of(dv, b, h).at(key), s.head);
+      }
+  for_runs(
+      s,
+      [&](std::int64_t b, std::int64_t h, const QueryRun& run, const AttentionBlock& block, auto visible) {
+        attend_backward(block, head_of(dout, b, h).from(run.begin), head_of(q, b, h).from(run.begin), head_of(k, b, h).from(run.first),
+                        head_of(v, b, h).from(run.first), head_of(out, b, h).from(run.begin),
+                        logsumexp + (b * s.heads + h) * s.queries + run.begin,
+                        {head_of(dq, b, h).from(run.begin), head_of(dk, b, h).from(run.first), head_of(dv, b, h).from(run.first),
+                         dbias ? dbias + (block.bias - s.bias) : nullptr},
+                        true, visible);
+      },
+      [&](std::int64_t b, std::int64_t h, std::int64_t query) { clear(head_of(dq, b, h).at(query), s.head); });
 }

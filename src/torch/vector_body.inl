@@ -45,7 +45,9 @@ VectorKernels table(const char* name) {
           adamw,
           gemm,
           attention,
-          attention_backward};
+          attention_backward,
+          attention_in_ranges,
+          attention_in_ranges_backward};
 }
 
 }  // namespace

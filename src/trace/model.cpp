@@ -16,6 +16,12 @@ bool reads_text(const std::vector<DataPort>& ports) {
   return false;
 }
 
+bool reads_images(const std::vector<DataPort>& ports) {
+  for (const DataPort& port : ports)
+    if (port.kind == DataPort::Kind::slots) return true;
+  return false;
+}
+
 Tensor count_targets(Tensor targets) {
   return sum(to(ne(targets, static_cast<double>(kIgnored)), DType::i64));
 }
@@ -30,7 +36,7 @@ bool Model::generates() const {
 }
 
 Tensor Model::logits(const Parameters&, const Batch&) const {
-  throw Error("this model does not continue a text", {"it has no logits of a next byte"},
+  throw Error("this model does not continue a text", {"it has no logits of a next token"},
               "generate with gpt, moe, reference, mlp or two-branch");
 }
 

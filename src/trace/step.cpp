@@ -1,6 +1,8 @@
 // Training, gradient, evaluation and generation steps of a model.
 #include "penstock/step.h"
 
+#include <map>
+#include <numeric>
 #include <set>
 
 #include "base/text.h"
@@ -14,9 +16,43 @@ namespace {
 using Inputs = std::vector<std::pair<std::string, TensorType>>;
 
 void set_port(Model::Batch& batch, const std::string& name, Tensor tensor) {
-  if (name == "tokens") batch.tokens = tensor;
-  if (name == "targets") batch.targets = tensor;
+  using Batch = Model::Batch;
+  static const std::map<std::string, Tensor Batch::*> members = {{"tokens", &Batch::tokens},
+                                                                 {"targets", &Batch::targets},
+                                                                 {"positions", &Batch::positions},
+                                                                 {"ranges", &Batch::ranges},
+                                                                 {"inputs", &Batch::inputs},
+                                                                 {"input_ranges", &Batch::input_ranges},
+                                                                 {"memory_ranges", &Batch::memory_ranges}};
+  if (const auto member = members.find(name); member != members.end()) batch.*(member->second) = tensor;
   batch.ports.set(name, tensor);
+}
+
+// How many of the port's tensors the batch has.
+std::int64_t size_in_batch(const DataPort& port, int batch, const TextRows& rows) {
+  if (port.entries == 0) return batch;
+  return rows.parts ? std::accumulate(rows.parts->begin(), rows.parts->end(), std::int64_t{0}) : batch * port.entries;
+}
+
+// Of the whole batch: the model's own ports, and those that say where samples stand. Throws Error where the model does not read such rows.
+Inputs ports_of(const Model& model, int batch, int context, const TextRows& rows) {
+  if (!model.reads(rows))
+    throw Error(concat("the model does not read ", rows.several ? "rows of several " : "", rows.inputs > 0 ? "pairs" : "texts"),
+                {"a sample's loss would not be that of the sample alone"},
+                rows.several ? "give each sample a row of its own: --set batch.rows=padded" : "give it texts");
+  Inputs out;
+  for (const DataPort& port : model.data(context)) {
+    TensorType& type = out.emplace_back(port.name, port.type).second;
+    type.shape.insert(type.shape.begin(), size_in_batch(port, batch, rows));
+  }
+  const auto add = [&](const char* name, Shape shape) { out.emplace_back(name, TensorType{DType::i64, std::move(shape)}); };
+  if (rows.several) add("positions", {batch, context});
+  if (rows.several || rows.inputs > 0) add("ranges", {batch, context, 2});
+  if (rows.inputs == 0) return out;
+  add("inputs", {batch, rows.inputs});
+  add("input_ranges", {batch, rows.inputs, 2});
+  add("memory_ranges", {batch, context, 2});
+  return out;
 }
 
 struct BatchTensors {
@@ -34,10 +70,10 @@ class Reader {
     for (const ParameterSpec& spec : specs) taken.set(spec.name, take());
     return taken;
   }
-  BatchTensors take_batch(const std::vector<DataPort>& ports, BatchCount count) {
+  BatchTensors take_batch(const Inputs& ports, BatchCount count) {
     BatchTensors out;
     Model::Batch& batch = out.batch;
-    for (const DataPort& port : ports) set_port(batch, port.name, take());
+    for (const auto& port : ports) set_port(batch, port.first, take());
     batch.rows = take();
     batch.seed = take();
     if (count == BatchCount::port) out.count = take();
@@ -84,13 +120,10 @@ void add_state(Inputs& inputs, const std::vector<ParameterSpec>& specs, const st
   for (const ParameterSpec& spec : specs) inputs.emplace_back(prefix + spec.name, spec.type);
 }
 
-void add_batch(Inputs& inputs, const std::vector<DataPort>& ports, int batch, BatchCount count = BatchCount::of_model) {
-  for (const DataPort& port : ports) {
-    TensorType type = port.type;
-    type.shape.insert(type.shape.begin(), batch);
-    inputs.emplace_back(port.name, type);
-  }
-  inputs.emplace_back("rows", TensorType{DType::i64, {batch}});
+// `of_token`: the length of a row in which each token says of which sample it is; 0: rows have a sample each.
+void add_batch(Inputs& inputs, const Inputs& ports, int batch, int of_token, BatchCount count = BatchCount::of_model) {
+  inputs.insert(inputs.end(), ports.begin(), ports.end());
+  inputs.emplace_back("rows", TensorType{DType::i64, of_token > 0 ? Shape{batch, of_token} : Shape{batch}});
   inputs.emplace_back("seed", TensorType{DType::i64, {}});
   if (count == BatchCount::port) inputs.emplace_back("count", TensorType{DType::i64, {}});
 }
@@ -237,7 +270,8 @@ Graph reading_step(const std::string& name, const std::vector<ParameterSpec>& sp
 
 }  // namespace
 
-Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& options, BatchCount count) {
+Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& options, BatchCount count,
+                    const TextRows& rows) {
   const std::vector<ParameterSpec> specs = parameters_of(model);
   const bool second = has_second_moment(options);
   Inputs inputs;
@@ -246,8 +280,8 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
   if (second) add_state(inputs, specs, "second:");
   inputs.emplace_back("step", TensorType{DType::i64, {}});
   const int state_size = static_cast<int>(inputs.size());
-  const std::vector<DataPort> ports = model.data(context);
-  add_batch(inputs, ports, batch, count);
+  const Inputs ports = ports_of(model, batch, context, rows);
+  add_batch(inputs, ports, batch, rows.several ? context : 0, count);
   check_names(inputs);
 
   Graph graph = trace("training_step", inputs, [&](const std::vector<Tensor>& tensors) {
@@ -255,6 +289,7 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
     const State state = take_state(reader, specs, second);
     BatchTensors data = reader.take_batch(ports, count);
     data.batch.step = state.step;
+    data.batch.parts = rows.parts.value_or(std::vector<std::int64_t>());
     const Sums sums = loss_and_gradients(model, state.parameters, data, microbatches);
     const Tensor norm = global_norm(sums.gradients) / sums.count;
     // The mean and the clipping are one factor, so that they take one pass over the gradients.
@@ -275,16 +310,17 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
   return graph;
 }
 
-Graph gradient_step(const Model& model, int batch, int context, int microbatches, BatchCount count) {
+Graph gradient_step(const Model& model, int batch, int context, int microbatches, BatchCount count, const TextRows& rows) {
   const std::vector<ParameterSpec> specs = parameters_of(model);
-  const std::vector<DataPort> ports = model.data(context);
+  const Inputs ports = ports_of(model, batch, context, rows);
   Inputs data;
-  add_batch(data, ports, batch, count);
+  add_batch(data, ports, batch, rows.several ? context : 0, count);
   std::vector<std::string> outputs = {"loss"};
   for (const ParameterSpec& spec : specs) outputs.push_back("gradient:" + spec.name);
   return reading_step("gradient_step", specs, data, outputs, [&](const Parameters& parameters, Reader& reader) {
     BatchTensors whole = reader.take_batch(ports, count);
     whole.batch.step = full_like(whole.batch.seed, 0);
+    whole.batch.parts = rows.parts.value_or(std::vector<std::int64_t>());
     const Sums sums = loss_and_gradients(model, parameters, whole, microbatches);
     std::vector<Tensor> out = {sums.loss / sums.count};
     for (const auto& entry : sums.gradients.entries()) out.push_back(entry.second / sums.count);
@@ -292,11 +328,11 @@ Graph gradient_step(const Model& model, int batch, int context, int microbatches
   });
 }
 
-Graph evaluation_step(const Model& model, int batch, int context, int microbatches) {
+Graph evaluation_step(const Model& model, int batch, int context, int microbatches, const TextRows& rows) {
   using Tensors = std::vector<Tensor>;
-  const std::vector<DataPort> ports = model.data(context);
+  const Inputs ports = ports_of(model, batch, context, rows);
   Inputs data;
-  add_batch(data, ports, batch);
+  add_batch(data, ports, batch, rows.several ? context : 0);
   return reading_step(
       "evaluation_step", parameters_of(model), data, {"loss_sum", "count"}, [&](const Parameters& parameters, Reader& reader) -> Tensors {
         Model::Batch whole = reader.take_batch(ports, BatchCount::of_model).batch;

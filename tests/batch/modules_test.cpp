@@ -47,8 +47,8 @@ void expect_runs(const ModuleProblem& problem, const ModuleTable& table) {
     EXPECT_EQ(table.ranks[rank].size(), 2 * segments.size());
     for (const ModuleRun& run : table.ranks[rank]) {
       EXPECT_GE(run.begin, free);
-      free = run.begin + segments[at(run.segment)].time * (run.backward ? 2 : 1);
-      EXPECT_TRUE(runs.try_emplace({rank, at(run.segment), run.backward}, run.begin, free).second);
+      free = run.begin + segments[at(run.segment)].time * (run.kind == Kind::B ? 2 : 1);
+      EXPECT_TRUE(runs.try_emplace({rank, at(run.segment), run.kind == Kind::B}, run.begin, free).second);
     }
     makespan = std::max(makespan, free);
   }
@@ -112,7 +112,7 @@ TEST(Modules, KeepsTheMemoryRule) {
   const ModuleResult result = found(problem);
   for (const std::vector<ModuleRun>& rank : result.table.ranks) {
     int live = 0;
-    for (const ModuleRun& run : rank) EXPECT_LE(live += run.backward ? -1 : 1, 4);
+    for (const ModuleRun& run : rank) EXPECT_LE(live += run.kind == Kind::B ? -1 : 1, 4);
   }
 }
 

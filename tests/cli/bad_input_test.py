@@ -21,7 +21,7 @@ class BadInput(ProgramTest):
         short.write_text("too short")
         self.fails(["--text", self.folder / "none.txt"], "none.txt: No such file or directory")
         self.fails(["--text", empty], "empty.txt is empty")
-        self.fails(["--text", short], "shorter than one batch", "8 sequences of 16 bytes")
+        self.fails(["--text", short], "shorter than one batch", "8 sequences of 16 tokens")
 
     def test_configuration(self):
         config = self.folder / "run.toml"
@@ -35,7 +35,7 @@ class BadInput(ProgramTest):
         self.fails(["--set", "widht=3"], 'unknown key "widht"', 'did you mean "width"?')
         self.fails(["--set", "width=wide"], "model.width needs a number, this is a text")
         self.fails(["--batch", 10], "train.batch = 10 is not divisible by pipeline.microbatches = 4")
-        self.fails(["--set", "vocabulary=100"], "model.vocabulary is 100; text has 256 different bytes")
+        self.fails(["--set", "vocabulary=100"], "model.vocabulary is 100; tokenizer bytes has 256 tokens")
         self.fails(["--set", "heads=3"], "3", "heads")
         self.fails(["--schedule", "1f1c"], '1f1b')
 

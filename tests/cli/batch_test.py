@@ -46,6 +46,10 @@ PUBLISHED = [
     ("inject", {"actors": 4, "forward": FALLING, "sizes": FALLING, "cap": 7, "groups": 6}, {"makespan": 99, "held_up": True}),
     ("inject", {"actors": 4, "forward": [5, 4, 3, 2, 1]}, {"makespan": 75}),
     ("inject", {"actors": 3, "forward": [6, 3, 3, 1, 1, 1], "groups": 6}, {"makespan": 67}),
+    ("table", {**ONES, "cap": 4}, {"makespan": 27, "dynapipe": 36, "lower_bound": 27}),
+    ("table", {**ONES, "cap": 3, "candidates": 10000}, {"makespan": 31, "dynapipe": 45}),
+    ("table", {**ONES, "cap": 2}, {"makespan": 41, "dynapipe": 51}),
+    ("table", {**ONES, "cap": 1}, {"makespan": 72, "dynapipe": 96, "peak_live": [1, 1, 1, 1]}),
     ("groups", {"lengths": [20000] + 4 * [9900], **ON_8}, {"milliseconds": 2500, "groups": [[4, [20000]]] + 4 * [[1, [9900]]], "proven": True}),
     ("groups", {"lengths": [20000] + 4 * [9900], **ON_8, "least_degree": 4, "most_degree": 4}, {"milliseconds": 3563.0125}),
     ("groups", {"lengths": [35000] + 4 * [8000], **ON_8}, {"milliseconds": 4956.25}),
@@ -105,6 +109,20 @@ class Batch(ProgramTest):
             self.assertLessEqual(answer["makespan"], most)
             self.assertLessEqual(answer["lower_bound"], answer["makespan"])
 
+    def test_modules_there_and_back(self):
+        instance = {"actors": 2, "images": [4, 1], "part": 1, "backbone": 2, "folded": True, "split": True}
+        answer = self.answer("modules", instance)
+        self.assertLess(answer["makespan"], 33)
+        self.assertEqual(sorted(answer["ranks"][0]), sorted(f"{segment}{kind}" for segment in range(7) for kind in "FIW"))
+        again = self.answer("modules", {"actors": 1, "images": [2], "backbone": 2, "part_rounds": 2, "backbone_rounds": 3})
+        self.assertEqual(again["makespan"], 3 * (2 * 2 + 3 * 2))
+
+    def test_static_modules(self):
+        answer = self.answer("static-modules", {"actors": 2, "batches": [[4, 1], [0, 3]], "backbone": 2})
+        self.assertEqual(len(answer["times"]), 2)
+        self.assertEqual(answer["total"], sum(answer["times"]))
+        self.assertIn("stages a rank", answer["table"])
+
     def test_text(self):
         result = self.solve("cut", {**TEN, "actors": 4})
         self.assertEqual(
@@ -146,6 +164,32 @@ class Batch(ProgramTest):
         self.assertEqual(sorted(sum(answer["micro_batches"], [])), list(range(len(answer["shapes"]))))
         self.assertEqual(answer["time"], max(answer["times"]))
         self.fails("plan", {**instance, "memory": 100}, "sample 0, padded to 104 tokens, fits into no micro-batch")
+
+    def test_searched_tables(self):
+        for instance in (EIGHT, {**EIGHT, "cap": 6}, {**EIGHT, "cap": 5, "latency": 1}, {**EIGHT, "cap": 6, "split": False}):
+            with self.subTest(instance=instance):
+                answer = self.answer("table", instance)
+                self.assertLess(answer["makespan"], answer["dynapipe"])
+                self.assertLessEqual(answer["lower_bound"], answer["makespan"])
+                self.assertLessEqual(max(answer["peak_live"]), instance.get("cap", 100))
+        self.assertLess(self.answer("table", {**EIGHT, "cap": 5, "recompute": True})["makespan"], self.answer("table", {**EIGHT, "cap": 5})["makespan"])
+        table = self.folder / "searched.csv"
+        table.write_text(self.solve("table", {**EIGHT, "cap": 6}, "--csv").out)
+        self.assertEqual(run("verify", table).code, 0)
+        self.fails("table", {**EIGHT, "cap": 4}, "the cyclic order stalls: micro-batch 0 of size 5.0 is above the cap of 4.0")
+
+    def test_searched_batches(self):
+        instance = {**TEN, "actors": 4, "memory": 400}
+        theirs, ours = self.answer("plan", instance), self.answer("search", instance)
+        self.assertLess(ours["time"], theirs["time"])
+        self.assertLessEqual(ours["peak_live"], 400)
+        self.assertEqual(sorted(sum(ours["samples"], [])), list(range(10)))
+        ragged = self.answer("search", {**instance, "ragged": True})
+        self.assertLess(ragged["time"], ours["time"])
+        self.assertEqual({shape[0] for shape in ragged["shapes"]}, {0})
+        self.assertEqual(ours, self.answer("search", instance))
+        self.fails("search", {**instance, "memory": 100}, "sample 0, padded to 104 tokens, fits into no micro-batch")
+        self.fails("search", {**instance, "memory": 96, "ragged": True}, "sample 0, padded to 100 tokens, fits into no micro-batch")
 
     def test_grid(self):
         grid = [{"samples": n, "input": s, "time": n * s} for n in (1, 2) for s in (8, 16)]
@@ -200,6 +244,9 @@ class Batch(ProgramTest):
         self.fails("chunks", {"actors": 2, "chunks": [0]}, "chunks[0] is 0; it must be a whole number from 1")
         self.fails("split", {"lengths": [100], "pieces": 2, "a2": 1, "capacity": 40}, "a chunk of 50 tokens is above the capacity of 40.0")
         self.fails("modules", {"actors": 2, "images": [4, 1, 2], "part": 2, "backbone": 2, "most_live": 1}, "the greedy interleaving stalls")
+        self.fails("modules", {"actors": 2, "images": [4, 1, 2], "backbone": 2, "folded": 1}, "folded")
+        self.fails("static-modules", {"actors": 2, "batches": [[1], [1, 2]], "backbone": 2}, "the batches differ in their ranks or micro-batches")
+        self.fails("static-modules", {"actors": 2, "batches": [], "backbone": 2}, "there are no batches")
         self.fails("part-size", {"sizes": [1, 2], "throughputs": [3]}, "throughputs has 1 entries for 2 sizes")
 
     def test_bad_instances(self):

@@ -23,6 +23,7 @@ def results(measured, incomparable=""):
         "time": {"predicted": 0.0119, "measured": measured, "others": 0.01, "incomparable": incomparable},
         "memory": {"predicted": [5_000_000, 4_000_000], "measured": [5_000_000, 4_100_000]},
         "peer": {"ratio": 0.8, "medians": [["penstock", "interleaved-1f1b", 0.1], ["peer", "InterleavedZeroBubble", 0.125]]},
+        "lengths": {"padded": [0.3, 20_000], "packed": [0.1, 60_000], "planned": [0.08, 75_000]},
         "losses": {"unbroken": losses, "resumed": losses, "killed_after": 203, "resumed_from": 200},
     }
 
@@ -65,7 +66,7 @@ class DemoPage(unittest.TestCase):
         self.open(results([0.0125] * 230))
         bars = self.browser.evaluate("""[...document.querySelectorAll('figure')].map((figure) =>
             [...figure.querySelectorAll('.bar')].map((bar) => [Number(bar.dataset.value), bar.getBBox().width])).filter((bars) => bars.length)""")
-        self.assertEqual([[value for value, _ in chart] for chart in bars], [[5_000_000, 5_000_000, 4_000_000, 4_100_000], [0.1, 0.125]])
+        self.assertEqual([[value for value, _ in chart] for chart in bars], [[5_000_000, 5_000_000, 4_000_000, 4_100_000], [0.1, 0.125], [20_000, 60_000, 75_000]])
         for chart in bars:
             for value, width in chart:
                 self.assertAlmostEqual(width / value * chart[0][0], chart[0][1], delta=0.02)
@@ -83,13 +84,13 @@ class DemoPage(unittest.TestCase):
             self.assertTrue(self.browser.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"))
         self.assertEqual(self.browser.evaluate("document.querySelector('iframe').contentDocument.querySelector('#inner').textContent"), '"timelines"')
         self.assertEqual(self.browser.evaluate("document.querySelector('pre').textContent"), "$ penstock\n1 < 2 & so on\n")
-        self.assertEqual(self.browser.evaluate("document.querySelectorAll('figure svg').length"), 4)
+        self.assertEqual(self.browser.evaluate("document.querySelectorAll('figure svg').length"), 5)
 
     def test_parts_that_did_not_run_are_left_out(self):
         some = results([0.0125] * 230)
         del some["peer"], some["losses"]
         self.open(some)
-        self.assertEqual(self.browser.evaluate("document.querySelectorAll('figure').length"), 2)
+        self.assertEqual(self.browser.evaluate("document.querySelectorAll('figure').length"), 3)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Training on sequences with lengths of their own: every batch as a program of its own equals the padded batch; resuming; what is refused."""
+"""Training on sequences with lengths of their own, and on pairs: every batch as a program of its own, padded or in ragged rows, equals the
+padded batch; resuming; what is refused."""
 
 import json
 import pathlib
@@ -10,6 +11,8 @@ from support import ProgramTest, run
 MODEL = ["--set", "model.layers=4", "--set", "model.width=16", "--set", "model.heads=2", "--set", "model.context=64", "--batch", 8,
          "--microbatches", 4, "--dtype", "f64"]  # fmt: skip
 PLANNED = ["--set", "batch.planner=dynapipe"]
+RAGGED = ["--set", "batch.planner=balanced"]
+T5 = ["--set", "model.name=t5", "--set", "model.layers=2", "--set", "model.buckets=8", "--set", "model.distance=12"]
 
 
 class Sequences(ProgramTest):
@@ -24,6 +27,20 @@ class Sequences(ProgramTest):
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
         return ["--set", f"data.documents={file}", "--set", "data.validation=0"]
 
+    def pairs(self, count=40, seed=11):
+        """A .jsonl file of inputs of 1 to 100 bytes and targets of 0 to 70."""
+        generator = random.Random(seed)
+        text = lambda least, most: "".join(generator.choice("abcdefgh ") for _ in range(generator.randint(least, most)))  # noqa: E731
+        file = pathlib.Path(self.folder) / f"pairs-{seed}.jsonl"
+        file.write_text("".join(json.dumps({"input": text(1, 100), "target": text(0, 70)}) + "\n" for _ in range(count)))
+        return ["--set", f"data.pairs={file}", "--set", "data.validation=0"]
+
+    def assert_equal_steps(self, found, expected, what):
+        for a, b in zip(found, expected, strict=True):
+            for key in ("loss", "gradient_norm", "validation_loss"):
+                if key in b:
+                    self.assertLess(abs(a[key] - b[key]), 1e-9 * abs(b[key]), f"{what}, step {b['step']}: {key}")
+
     def train(self, out, *arguments, steps=6):
         folder = pathlib.Path(self.folder) / out
         result = run("train", *MODEL, *arguments, "--steps", steps, "--out", folder)
@@ -35,30 +52,111 @@ class Sequences(ProgramTest):
         padded = self.train("padded", *documents, "--actors", 1, "--schedule", "sequential", "--set", "dropout=0.1")
         for actors, more in ((1, []), (2, []), (4, ["--set", "batch.memory=128"]), (2, ["--recompute", "inputs"])):
             planned = self.train(f"planned-{actors}-{len(more)}", *documents, *PLANNED, "--actors", actors, "--set", "dropout=0.1", *more)
-            for a, b in zip(planned, padded, strict=True):
-                for key in ("loss", "gradient_norm"):
-                    self.assertLess(abs(a[key] - b[key]), 1e-9 * abs(b[key]), f"{actors} actors, step {b['step']}: {key}")
-            self.assertTrue(all(line["planning_seconds"] > 0 for line in planned))
+            self.assert_equal_steps(planned, padded, f"{actors} actors")
+            self.assertTrue(all(line["planning_seconds"] > 0 and line["waited_seconds"] > 0 for line in planned))
+            for line in planned:
+                self.assertLessEqual(line["new_classes"], line["classes"])
+                self.assertLessEqual(line["classes"], line["micro_batches"])
+                self.assertEqual(line["class_hits"], 1 - line["new_classes"] / line["classes"])
         self.assertNotIn("planning_seconds", padded[0])
+
+    def test_ragged_rows_equal_the_padded_batches(self):
+        documents = [*self.documents(), "--set", "dropout=0.1", "--set", "data.validation=0.2", "--set", "train.validation_every=3"]
+        padded = self.train("padded", *documents, "--actors", 1, "--schedule", "sequential")
+        self.assertIn("validation_loss", padded[2])
+        for actors, schedule, more in ((1, "sequential", []), (2, "zb-h1", []), (4, "1f1b", []), (2, "gpipe", ["--recompute", "inputs"]),
+                                       (2, "interleaved-1f1b", ["--chunks", 2])):  # fmt: skip
+            ragged = self.train(f"{schedule}-{actors}", *documents, *RAGGED, "--actors", actors, "--schedule", schedule, *more)
+            self.assert_equal_steps(ragged, padded, f"{schedule} on {actors} actors")
+
+    def test_pairs_equal_the_padded_batches(self):
+        pairs = [*self.pairs(), *T5, "--set", "data.validation=0.2", "--set", "train.validation_every=3"]
+        padded = self.train("padded", *pairs, "--actors", 1, "--schedule", "sequential")
+        for name, arguments in (("padded-2", ["--actors", 2]), ("planned", [*PLANNED, "--actors", 2]), ("ragged", [*RAGGED, "--actors", 2]),
+                                ("ragged-4", [*RAGGED, "--actors", 4, "--schedule", "zb-h1"])):  # fmt: skip
+            self.assert_equal_steps(self.train(name, *pairs, *arguments), padded, name)
+        # A model that does not read pairs learns the targets of the same texts.
+        texts = self.train("texts", *self.pairs())
+        ragged = self.train("ragged-texts", *self.pairs(), *RAGGED)
+        self.assert_equal_steps(ragged, texts, "pairs as texts")
+
+    def test_searched_equals_the_padded_batches(self):
+        documents = self.documents()
+        padded = self.train("padded", *documents, "--actors", 1, "--schedule", "sequential")
+        searched = ["--set", "batch.planner=searched", "--set", "batch.candidates=60"]
+        for actors, more in ((2, []), (4, ["--set", "batch.memory=128"]), (2, ["--split-backward"]),
+                             (4, ["--set", "batch.memory=96", "--set", "batch.recompute=inputs"]), (2, ["--set", "batch.rows=ragged"])):  # fmt: skip
+            planned = self.train(f"searched-{actors}-{len(more)}-{more[-1:]}", *documents, *searched, "--actors", actors, *more)
+            self.assert_equal_steps(planned, padded, f"{actors} actors, {more}")
+        pairs = [*self.pairs(), *T5]
+        padded = self.train("padded-pairs", *pairs, "--actors", 1, "--schedule", "sequential")
+        for rows in ("padded", "ragged"):
+            self.assert_equal_steps(self.train(f"searched-{rows}", *pairs, *searched, "--set", f"batch.rows={rows}"), padded, f"{rows} pairs")
+
+    def test_limits_bytes(self):
+        documents = self.documents(seed=8)
+        def peak(lines):
+            return max(max(line["peak_bytes"]) for line in lines)
+        free = peak(self.train("free", *documents, *PLANNED, "--actors", 2, steps=3))
+        limit = int(0.9 * free)
+        for planner in ("dynapipe", "searched"):
+            held = self.train(f"held-{planner}", *documents, "--set", f"batch.planner={planner}", "--actors", 2, "--set",
+                              f"batch.memory_limit={limit}", steps=3)  # fmt: skip
+            self.assertLessEqual(peak(held), 1.03 * limit)
+        planned = [*documents, *PLANNED]
+        self.assertIn("fits into no micro-batch", self.refusal(*planned, "--set", f"batch.memory_limit={free // 2}"))
+        self.assertIn("batch.memory and batch.memory_limit are both given", self.refusal(*planned, "--set", "batch.memory=64", "--set", "batch.memory_limit=64"))
+
+    def test_measured_costs(self):
+        documents = self.documents(seed=9)
+        costs = pathlib.Path(self.folder) / "costs.json"
+        searched = [*documents, "--set", "batch.planner=searched", "--split-backward", "--set", "batch.recompute=inputs"]
+        result = run("profile", *MODEL, *searched, "--rounds", 2, "--out", costs)
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("batches planned one by one (threads, 2 stages)", result.out)
+        fit = json.loads(costs.read_text())["batches"]["threads"]
+        self.assertEqual({(action["kind"], action["stage"]) for action in fit["actions"]}, {(kind, s) for kind in "FBIWR" for s in (0, 1)} - {("I", 0)})
+        self.train("measured", *searched, "--set", f"batch.costs={costs}", steps=3)
+        self.assertIn("and here are 4", self.refusal(*searched, "--set", f"batch.costs={costs}", "--actors", 4))
+
+    def test_meshes_equal_the_padded_batches(self):
+        documents = self.documents(seed=9)
+        padded = self.train("whole", *documents, "--actors", 1, "--schedule", "sequential")
+        for mesh, *more in (("pipe=2,data=2",), ("pipe=2,data=2", "zero=1"), ("pipe=2,data=2", "zero=2"), ("pipe=2,data=2", "zero=3"),
+                            ("pipe=2,tensor=2",), ("pipe=1,data=2,tensor=2", "zero=1")):  # fmt: skip
+            settings = [part for key in more for part in ("--set", key)]
+            planned = self.train("-".join([mesh, *more]), *documents, *PLANNED, "--mesh", mesh, *settings)
+            self.assert_equal_steps(planned, padded, f"{mesh} {more}")
+
+    def test_planned_ahead_or_not(self):
+        documents = self.documents(seed=10)
+        losses = []
+        for ahead, classes in ((0, 200), (1, 1), (2, 3), (9, 200)):
+            settings = ["--set", f"batch.ahead={ahead}", "--set", f"batch.classes={classes}"]
+            losses.append([line["loss"] for line in self.train(f"ahead-{ahead}", *documents, *PLANNED, *settings)])
+        self.assertEqual(losses, [losses[0]] * 4)
 
     def test_resumes(self):
         documents = self.documents(seed=6)
-        whole = self.train("whole", *documents, *PLANNED)
-        self.train("part", *documents, *PLANNED, "--set", "decay_end=6", steps=3)
-        folder = pathlib.Path(self.folder) / "part"
-        result = run("train", "--resume", folder, "--steps", 6)
-        self.assertEqual(result.code, 0, result.err)
-        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        self.assertEqual([line["loss"] for line in lines], [line["loss"] for line in whole])
+        for number, settings in enumerate(([], ["--set", "batch.ahead=5"], ["--mesh", "pipe=2,data=2", "--set", "zero=2"])):
+            whole = self.train(f"whole-{number}", *documents, *PLANNED, *settings)
+            self.train(f"part-{number}", *documents, *PLANNED, *settings, "--set", "decay_end=6", steps=3)
+            folder = pathlib.Path(self.folder) / f"part-{number}"
+            result = run("train", "--resume", folder, "--steps", 6)
+            self.assertEqual(result.code, 0, result.err)
+            lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+            for key in ("loss", "gradient_norm", "micro_batches", "classes"):
+                self.assertEqual([line[key] for line in lines], [line[key] for line in whole], settings)
 
     def test_processes(self):
-        documents = self.documents(seed=7)
-        threads = self.train("threads", *documents, *PLANNED)
-        folder = pathlib.Path(self.folder) / "gloo"
-        result = run("launch", "-n", 2, "--", "train", *MODEL, *documents, *PLANNED, "--backend", "gloo", "--steps", 6, "--out", folder)
-        self.assertEqual(result.code, 0, result.err)
-        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        self.assertEqual([line["loss"] for line in lines], [line["loss"] for line in threads])
+        for number, arguments in enumerate(([*self.documents(seed=7), *PLANNED], [*self.documents(seed=7), *RAGGED],
+                                            [*self.pairs(seed=12), *T5, *RAGGED])):  # fmt: skip
+            threads = self.train(f"threads-{number}", *arguments)
+            folder = pathlib.Path(self.folder) / f"gloo-{number}"
+            result = run("launch", "-n", 2, "--", "train", *MODEL, *arguments, "--backend", "gloo", "--steps", 6, "--out", folder)
+            self.assertEqual(result.code, 0, result.err)
+            lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+            self.assertEqual([line["loss"] for line in lines], [line["loss"] for line in threads])
 
     def refusal(self, *arguments):
         result = run("train", *MODEL, "--steps", 1, "--out", pathlib.Path(self.folder) / "refused", *arguments)
@@ -70,11 +168,17 @@ class Sequences(ProgramTest):
         self.assertIn('batch.planner = "dynapipe" cuts batches of sequences with lengths of their own', self.refusal(*PLANNED))
         self.assertIn("plans one stage for each actor; schedule interleaved-1f1b has 4 for 2",
                       self.refusal(*documents, *PLANNED, "--schedule", "interleaved-1f1b", "--chunks", 2))  # fmt: skip
-        self.assertIn("micro-batches of different shapes: each actor is one device",
-                      self.refusal(*documents, *PLANNED, "--mesh", "pipe=2,tensor=2"))  # fmt: skip
         self.assertIn("fits into no micro-batch", self.refusal(*documents, *PLANNED, "--set", "batch.memory=8"))
         self.assertIn("there are fewer sequences than one batch takes", self.refusal(*self.documents(count=3, seed=8)))
         self.assertIn("both data.text and data.documents", self.refusal(*documents, "--set", "data.text=README.md"))
+        self.assertIn('batch.planner = "pad" pads every sequence', self.refusal(*documents, "--set", "batch.rows=ragged"))
+        self.assertIn('batch.planner = "balanced" keeps no limit of memory', self.refusal(*documents, *RAGGED, "--set", "batch.memory=64"))
+        self.assertIn('batch.planner = "dynapipe" pads rows', self.refusal(*documents, *PLANNED, "--set", "batch.rows=ragged"))
+        self.assertIn("the model does not read rows of several texts", self.refusal(*documents, *RAGGED, "--set", "model.name=moe"))
+        self.assertIn("both data.documents and data.pairs are set", self.refusal(*documents, *self.pairs()))
+        texts = [documents[0], documents[1].replace("documents", "pairs"), *T5]
+        self.assertIn('5.jsonl:2 has an unknown key "text"', self.refusal(*texts))
+        self.assertIn("sequences_test.py has no pairs", self.refusal("--set", f"data.pairs={pathlib.Path(__file__).resolve()}", *T5))
         bad = pathlib.Path(self.folder) / "bad.jsonl"
         bad.write_text('{"text": "abc"}\n{"txt": "abc"}\n')
         self.assertIn('bad.jsonl:2 has an unknown key "txt"', self.refusal("--set", f"data.documents={bad}"))

@@ -73,7 +73,7 @@ TEST(Cluster, Examples) {
     EXPECT_TRUE(entry.path().stem().string().ends_with(concat("-", cluster.devices.size()))) << entry.path();
     ++files;
   }
-  EXPECT_EQ(files, 9);
+  EXPECT_EQ(files, 10);
 }
 
 TEST(Cluster, OneDeviceNeedsNoLevels) {

@@ -158,7 +158,10 @@ class Mixed : public Model {
 TEST(MakeDataset, NamesWhatDoesNotFit) {
   EXPECT_EQ(message_of([] { make_dataset(config_of("candle-uno", {"data.text=[\"a.txt\"]"}), *test::model("candle-uno")); }),
             "model \"candle-uno\" reads no text, but data.text names a.txt\n"
-            "  hint: leave out data.text (--text): its data is synthetic");
+            "  hint: leave out data.text: its data is synthetic");
+  EXPECT_EQ(message_of([] { make_dataset(config_of("candle-uno", {"data.pairs=[\"a.jsonl\"]"}), *test::model("candle-uno")); }),
+            "model \"candle-uno\" reads no text, but data.pairs names a.jsonl\n"
+            "  hint: leave out data.pairs: its data is synthetic");
   EXPECT_EQ(message_of([] { make_dataset(config_of("gpt", {}), Mixed()); }),
             "data port \"features\" is not text; a model reads text or synthetic data, not both");
   EXPECT_EQ(message_of([] { values("imag", 0, 1); }),

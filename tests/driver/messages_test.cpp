@@ -19,7 +19,7 @@ Command full_command() {
   command.source.seed = -3;
   command.source.parameters = {{"w", {DType::bf16, {2, 3}}, {Initialiser::Kind::normal, 0.25}, false}, {"b", {DType::f32, {}}, {}, true}};
   command.source.path = "a/b";
-  command.input = {7, 8, true, {3, 1, 4}};
+  command.input = {7, 8, true, {3, 1, 4}, {0, 2}};
   command.record_spans = true;
   command.text = "folder";
   return command;
@@ -38,12 +38,22 @@ Reply full_reply() {
   return reply;
 }
 
+std::vector<std::byte> encoded(const Command& command) {
+  SentTasks nothing;
+  return encode(command, nothing);
+}
+Command decoded(std::span<const std::byte> bytes) {
+  SentTasks nothing;
+  return decode_command(bytes, nothing);
+}
+
 TEST(Messages, ComeBackAsTheyWere) {
   for (const Command& command : {Command{}, full_command()}) {
-    const auto bytes = encode(command);
-    const Command back = decode_command(bytes);
-    EXPECT_EQ(encode(back), bytes);
+    const auto bytes = encoded(command);
+    const Command back = decoded(bytes);
+    EXPECT_EQ(encoded(back), bytes);
     EXPECT_EQ(back.input.samples, command.input.samples);
+    EXPECT_EQ(back.input.begins, command.input.begins);
     EXPECT_EQ(back.source.parameters.size(), command.source.parameters.size());
     EXPECT_EQ(back.body != nullptr, command.body != nullptr);
   }
@@ -54,17 +64,48 @@ TEST(Messages, ComeBackAsTheyWere) {
   }
 }
 
+// A program is sent without the tasks that went before, and is the same at the other end.
+TEST(Messages, HaveATaskOnce) {
+  Command command = full_command();
+  Program smaller = *command.body;
+  for (DeviceProgram& device : smaller.devices) device.instructions.clear();
+  SentTasks sent, taken;
+  const std::size_t first = encode(command, sent).size();
+  const Command there = (sent = {}, decode_command(encode(command, sent), taken));
+  command.body = std::make_shared<const Program>(smaller);
+  command.program = hash(smaller);
+  const auto bytes = encode(command, sent);
+  const Command next = decode_command(bytes, taken);
+  EXPECT_LT(bytes.size(), first / 2);
+  EXPECT_EQ(print(*next.body), print(smaller));
+  for (const TaskId t : next.body->tasks.ids()) EXPECT_EQ(next.body->tasks[t].graph.shared(), there.body->tasks[t].graph.shared());
+  EXPECT_EQ(test::message_of([&] { decoded(bytes); }), "task t0 of the program that arrived was never sent");
+}
+
+// Both ends forget the same, so that what is sent again after long comes whole.
+TEST(Messages, ForgetTasksAtBothEnds) {
+  Command first = full_command(), other = full_command();
+  other.body = std::make_shared<const Program>(test::random_program(2, 2, 20));
+  other.program = hash(*other.body);
+  SentTasks sent, taken;
+  const auto send = [&](const Command& command) { return decode_command(encode(command, sent), taken); };
+  const std::weak_ptr<const Graph> graph = send(first).body->tasks[TaskId(0)].graph.shared();
+  for (int program = 0; program < 200; ++program) send(other);
+  EXPECT_TRUE(graph.expired());
+  EXPECT_EQ(print(*send(first).body), print(*first.body));
+}
+
 TEST(Messages, AnotherProgramThanItsHashSays) {
   Command command = full_command();
   ++command.program;
-  EXPECT_EQ(test::message_of([&] { decode_command(encode(command)); }), "the program that arrived is not the one that was sent");
+  EXPECT_EQ(test::message_of([&] { decoded(encoded(command)); }), "the program that arrived is not the one that was sent");
 }
 
 TEST(Messages, EveryCutIsAnError) {
-  const auto command = encode(full_command()), reply = encode(full_reply());
-  for (std::size_t size = 0; size < command.size(); ++size) EXPECT_THROW(decode_command(std::span(command).first(size)), Error) << size;
+  const auto command = encoded(full_command()), reply = encode(full_reply());
+  for (std::size_t size = 0; size < command.size(); ++size) EXPECT_THROW(decoded(std::span(command).first(size)), Error) << size;
   for (std::size_t size = 0; size < reply.size(); ++size) EXPECT_THROW(decode_reply(std::span(reply).first(size)), Error) << size;
-  EXPECT_EQ(test::message_of([&] { decode_command(reply); }),
+  EXPECT_EQ(test::message_of([&] { decoded(reply); }),
             "a message between devices is not readable\n  it has another kind or version\n"
             "  hint: all processes must be the same build of penstock");
 }
@@ -72,10 +113,10 @@ TEST(Messages, EveryCutIsAnError) {
 TEST(Messages, RandomBytesNeverCrash) {
   std::mt19937_64 random(0);
   for (int round = 0; round < 3000; ++round) {
-    auto bytes = round % 2 ? encode(full_reply()) : encode(full_command());
+    auto bytes = round % 2 ? encode(full_reply()) : encoded(full_command());
     for (int change = 0; change < 3; ++change) bytes[4 + random() % (bytes.size() - 4)] = static_cast<std::byte>(random());
     try {
-      round % 2 ? (void)decode_reply(bytes) : (void)decode_command(bytes);
+      round % 2 ? (void)decode_reply(bytes) : (void)decoded(bytes);
     } catch (const Error&) {
     }
   }

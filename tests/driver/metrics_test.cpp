@@ -37,7 +37,19 @@ TEST(Metrics, LinesAreAppendedAndNoneIsLost) {
   EXPECT_EQ(read_file(path), concat(three, to_json(at(4)), "\n", to_json(third), "\n"));
   EXPECT_EQ(to_json(third),
             "{\"step\":3,\"loss\":1.5,\"validation_loss\":2.5,\"gradient_norm\":0.0,\"learning_rate\":0.0,\"seconds\":0.0,"
-            "\"tokens_per_second\":0.0,\"bubble\":0.0,\"peak_bytes\":[10,20]}");
+            "\"tokens_per_second\":0.0,\"flops_per_second\":0.0,\"bubble\":0.0,\"peak_bytes\":[10,20]}");
+}
+
+TEST(Metrics, OfAPlannedBatchSayWhatItsProgramTook) {
+  StepMetrics metrics = at(7);
+  metrics.planned = BatchMetrics{.seconds = 0.5, .waited = 0.25, .predicted = 2, .microbatches = 9, .classes = 4, .new_classes = 1};
+  EXPECT_EQ(
+      to_json(metrics),
+      "{\"step\":7,\"loss\":1.5,\"gradient_norm\":0.0,\"learning_rate\":0.0,\"seconds\":0.0,\"tokens_per_second\":0.0,"
+      "\"planning_seconds\":0.5,\"waited_seconds\":0.25,\"predicted_seconds\":2.0,\"micro_batches\":9,\"classes\":4,\"new_classes\":1,"
+      "\"class_hits\":0.75,\"flops_per_second\":0.0,\"bubble\":0.0,\"peak_bytes\":[10,20]}");
+  metrics.planned->predicted = 0;
+  EXPECT_EQ(to_json(metrics).find("predicted"), std::string::npos);
 }
 
 TEST(Metrics, AnUnwritablePlaceIsNamed) {

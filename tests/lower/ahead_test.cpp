@@ -83,7 +83,7 @@ Durations durations_of(const Program& program, double update) {
   }
   for (const Task& task : program.tasks) {
     double bytes = 0;
-    for (const Op& op : task.graph.ops) bytes += cost(task.graph, op).bytes;
+    for (const Op& op : task.graph->ops) bytes += cost(task.graph, op).bytes;
     seconds.push_back(update * bytes / most);
   }
   Durations durations;

@@ -1,7 +1,10 @@
 // Micro-batches of different shapes: one program, with tasks and ports of each.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/text.h"
+#include "lower/classes.h"
 #include "models/registry.h"
 #include "penstock/compile.h"
 #include "penstock/step.h"
@@ -62,6 +65,41 @@ TEST(ShapeClasses, OneClassIsAnOrdinaryStep) {
     EXPECT_EQ(mixed.devices[d].instructions.size(), alike.devices[d].instructions.size());
 }
 
+// Each device has the ports of its parts, and of no others.
+TEST(ShapeClasses, DevicesShareAMicrobatchInPartsOfItsClass) {
+  const Program program = compiled({step_of(2, 4), step_of(3, 2)}, {0, 1, 0}, {.devices = {2, 1}});
+  std::string ports;
+  for (const Port& port : program.data)
+    if (data_name(port) == "targets") ports += concat(port.name, " ", port.type.text(), " ", port.row, "\n");
+  EXPECT_EQ(ports,
+            "targets.0 i64[2,4] 0\ntargets.1 i64[2,4] 2\ntargets.2 i64[3,2] 4\ntargets.3 i64[3,2] 7\n"
+            "targets.4 i64[2,4] 10\ntargets.5 i64[2,4] 12\n");
+  std::vector<std::string> read;  // by device
+  for (const DeviceProgram& device : program.devices) {
+    std::vector<std::string> names;
+    for (const Instruction& i : device.instructions)
+      if (i.opcode == Opcode::input && program.data[i.port].row >= 0) names.push_back(program.data[i.port].name);
+    read.push_back(join(names, " "));
+  }
+  EXPECT_EQ(read, (std::vector<std::string>{"tokens.0 tokens.2 tokens.4", "tokens.1 tokens.3 tokens.5",
+                                            "targets.0 targets.1 targets.2 targets.3 targets.4 targets.5"}));
+}
+
+// What a program is made of is there once for all programs that have it.
+TEST(ShapeClasses, ProgramsShareTheirClassesTasks) {
+  const Schedule schedule = parse_schedule(kTable, "table.csv");
+  const ShapeClass a = compile_class(step_of(2, 4), schedule, {}), b = compile_class(step_of(3, 2), schedule, {});
+  const std::vector<const ShapeClass*> both = {&a, &b}, turned = {&b, &a};
+  TaskPool pool;
+  const Program first = compile_joined(both, {0, 1, 0}, schedule, {}, pool), second = compile_joined(turned, {1, 0, 0}, schedule, {}, pool);
+  const auto graphs_of = [](const Program& program) {
+    std::set<const Graph*> out;
+    for (const Task& task : program.tasks) out.insert(&*task.graph);
+    return out;
+  };
+  EXPECT_EQ(graphs_of(first), graphs_of(second));
+}
+
 TEST(ShapeClasses, TextFormKeepsThePortsRows) {
   const Program program = compiled({step_of(2, 4), step_of(3, 2)}, {0, 1, 0});
   const std::string text = print(program);
@@ -69,16 +107,60 @@ TEST(ShapeClasses, TextFormKeepsThePortsRows) {
   EXPECT_EQ(print(parse_program(text)), text);
 }
 
+// A text with so many images, which one stage encodes and another reads.
+Graph step_with(int images) {
+  ModelOptions options;
+  options.stages = 2;
+  options.numbers = {{"layers", 1},     {"vision_layers", 1}, {"width", 4},      {"context", 8},
+                     {"image_size", 4}, {"images", 2},        {"vocabulary", 16}};
+  options.words = {{"input", "images"}};
+  const std::vector<std::int64_t> parts = images > 0 ? std::vector<std::int64_t>{images} : std::vector<std::int64_t>();
+  return training_step(*make_model(builtin_models(), "multimodal", options), 1, 6, 1, {}, BatchCount::port, {.parts = parts});
+}
+
+Program with_images(const char* table, const std::vector<int>& images) {
+  std::vector<Graph> classes;
+  std::vector<int> shape_class;
+  for (const int count : images) {
+    shape_class.push_back(static_cast<int>(classes.size()));
+    classes.push_back(step_with(count));
+  }
+  return compile(classes, shape_class, parse_schedule(table, "table.csv"));
+}
+
+// The encoder has nothing to do for a micro-batch without images: it has no run for it, and no sum of zeros is added up anywhere.
+TEST(ShapeClasses, AClassMayLackStages) {
+  const auto sums = [](const Program& program) {
+    std::vector<std::string> out;
+    for (const DeviceProgram& device : program.devices)
+      for (const Slot& slot : device.slots)
+        if (slot.name.starts_with("sum:")) out.push_back(concat(slot_bytes(slot)));
+    return join(out, " ");
+  };
+  const Program some = with_images("0F1,0B1\n1F0,1B0,1F1,1B1\n", {0, 2}), all = with_images("0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n", {1, 2});
+  EXPECT_EQ(sums(some), sums(all));
+  for (const Instruction& i : some.devices[0].instructions)
+    if (i.opcode == Opcode::run && i.action) EXPECT_EQ(i.microbatch, 1);
+  EXPECT_NO_THROW(with_images("\n0F0,0B0,0F1,0B1\n", {0, 0})) << "without any images there is one stage";
+}
+
+TEST(ShapeClasses, LackedStagesHaveNoActions) {
+  using test::message_of;
+  EXPECT_EQ(message_of([] { with_images("0F0,0F1,0B1,0B0\n1F0,1B0,1F1,1B1\n", {0, 2}); }),
+            "table.csv:1:1: 0F0 is of a micro-batch for which stage 0 has nothing to do\n  hint: leave it out");
+  EXPECT_EQ(message_of([] { with_images("0F1,0I1,0W1\n1F0,1B0,1F1,1B1\n", {0, 2}); }),
+            "schedule table.csv splits or recomputes some stages, and a shape class has 1 of 2 stages\n"
+            "  hint: where classes lack stages, split and recompute all stages or none");
+}
+
 TEST(ShapeClasses, Refused) {
   using test::message_of;
   EXPECT_EQ(message_of([] { compiled({step_of(2, 4), step_of(2, 4, 16)}, {0, 1, 0}); }),
             "the steps of two shape classes differ in more than the shapes of their data\n"
-            "  states, results of the loop, stages and data ports must be alike");
+            "  states, results of the loop, stages and data ports must be alike; a class may lack some stages of another");
   EXPECT_EQ(message_of([] { compiled({step_of(2, 4)}, {0, 0}); }), "schedule table.csv is for 3 micro-batches; shapes are given for 2");
   EXPECT_EQ(message_of([] { compiled({step_of(2, 4)}, {0, 0, 1}); }), "micro-batch 2 is of shape class 1; there is 1 class");
-  EXPECT_EQ(message_of([] { compiled({step_of(2, 4)}, {0, 0, 0}, {.devices = {2, 1}}); }),
-            "micro-batches of different shapes: each actor is one device\n"
-            "  hint: give each replica actors of its own in the table, which hold the same stages");
+  EXPECT_EQ(message_of([] { compiled({}, {0, 0, 0}); }), "there is no shape class");
   EXPECT_EQ(message_of([] { compiled({training_step(*perceptron(), 2, 4, 1, {})}, {0, 0, 0}); }),
             "shape classes: the step reads \"targets\" outside of its loop\n"
             "  hint: count what the loss is divided by in a port of its own");

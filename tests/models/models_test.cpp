@@ -303,7 +303,7 @@ TEST(Models, RefuseSizesThatDoNotFit) {
   EXPECT_EQ(message_of([] { model("multimodal", {{"context", 16}}); }),
             "context 16 is not divisible by 5\n  each branch reads an equal stretch, the head predicts one\n  hint: use a context of 20");
   EXPECT_EQ(message_of([] { generation_step(*model("candle-uno"), 0); }),
-            "this model does not continue a text\n  it has no logits of a next byte\n"
+            "this model does not continue a text\n  it has no logits of a next token\n"
             "  hint: generate with gpt, moe, reference, mlp or two-branch");
 }
 

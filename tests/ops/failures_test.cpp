@@ -194,6 +194,19 @@ TEST_F(Failures, Attention) {
             "scaled_dot_product_attention: q, k and v must have one dtype");
 }
 
+TEST_F(Failures, AttentionInRanges) {
+  const auto attend = [&](Shape ranges, std::int64_t reach, Shape bias = {}) {
+    return rule_of([&] {
+      attention_in_ranges(f32({2, 3, 4, 8}), f32({2, 3, 5, 8}), f32({2, 3, 5, 8}), i64(ranges), reach, bias.empty() ? Tensor() : f32(bias));
+    });
+  };
+  EXPECT_EQ(attend({2, 5, 2}, 5), "attention_in_ranges: needs ranges i64[batch, queries, 2]");
+  EXPECT_EQ(attend({2, 4, 2}, 0), "attention_in_ranges: reach must be at least 1");
+  EXPECT_EQ(attend({2, 4, 2}, 5, {3, 10}), "attention_in_ranges: needs a bias[heads, 2*reach - 1] of q's dtype");
+  EXPECT_EQ(rule_of([&] { attention_in_ranges(f32({2, 3, 4}), f32({2, 3, 4}), f32({2, 3, 4}), i64({2, 4, 2}), 4); }),
+            "attention_in_ranges: needs q, k, v [batch, heads, length, head]");
+}
+
 TEST_F(Failures, AttentionJoin) {
   const auto join = [&](Shape out, Shape logsumexp, Shape other) {
     return rule_of([&] { emit("attention_join", {f32(out), f32(logsumexp), f32(other), f32(logsumexp)}, {}); });
@@ -255,6 +268,7 @@ TEST_F(Failures, Random) {
   EXPECT_EQ(rule_of([&] { dropout(f32({2}), 1, i64({}), i64({2})); }), "dropout: p must be in [0, 1)");
   EXPECT_EQ(rule_of([&] { dropout(f32({2}), 0.5, i64({1}), i64({2})); }), "dropout: the key must be an i64 scalar");
   EXPECT_EQ(rule_of([&] { dropout(f32({2}), 0.5, i64({}), i64({3})); }), "dropout: needs rows i64[first size of x]");
+  EXPECT_EQ(rule_of([&] { dropout(f32({2}), 0.5, i64({}), i64({2}), i64({3})); }), "dropout: needs positions i64[first size of x]");
   const auto part = [&](std::vector<std::int64_t> inner, std::vector<std::int64_t> begin) {
     return rule_of([&] {
       emit("dropout", {f32({2}), i64({}), i64({2})},

@@ -34,15 +34,17 @@ StepMetrics metrics(std::int64_t step) {
   out.step = step;
   out.loss = 2.3456;
   out.rate = 31250;
-  out.seconds = 0.064;  // 2,000 tokens
+  out.seconds = 0.064;
+  out.seen = 2000 * static_cast<double>(step);
+  out.flops = 38e9;
   out.bubble = 0.123;
   return out;
 }
 
 TEST(Progress, TheLineSaysWhatMatters) {
-  EXPECT_EQ(progress_text(metrics(12), 400, 2.4, 3661),
-            "step 12/400  loss 2.346  validation 2.400  31.2 k tokens/s  bubble 12 %  24.0 k tokens seen  1 h 1 min left");
-  EXPECT_EQ(progress_text(metrics(12), 400, {}), "step 12/400  loss 2.346  31.2 k tokens/s  bubble 12 %  24.0 k tokens seen");
+  EXPECT_EQ(progress_text(metrics(12), 400, {.validation_loss = 2.4, .seconds_left = 3661, .peak = 100e9}),
+            "step 12/400  loss 2.346  validation 2.400  31.2 k tokens/s  38 % of peak  bubble 12 %  24.0 k tokens seen  1 h 1 min left");
+  EXPECT_EQ(progress_text(metrics(12), 400), "step 12/400  loss 2.346  31.2 k tokens/s  bubble 12 %  24.0 k tokens seen");
 }
 
 TEST(Progress, DurationsAreRough) {
@@ -69,7 +71,7 @@ std::string shown(Terminal terminal) {
 
 TEST(Progress, PlainLinesWithoutATerminal) {
   // The first step, then none until some seconds have passed, and the last.
-  EXPECT_EQ(shown({}), concat(progress_text(metrics(1), 3, {}), "\n", progress_text(metrics(3), 3, {}), "\n"));
+  EXPECT_EQ(shown({}), concat(progress_text(metrics(1), 3), "\n", progress_text(metrics(3), 3), "\n"));
 }
 
 TEST(Progress, ABarOnATerminal) {

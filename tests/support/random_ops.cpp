@@ -258,6 +258,17 @@ void network_cases(Family family) {
       const Tensor k = m.input(shape), v = m.input(shape);
       return Tensors{scaled_dot_product_attention(q, k, v, causal, m.coin() ? std::optional<double>(0.7) : std::nullopt)};
     });
+  for (const bool biased : {false, true})
+    family.add("attention_in_ranges", [&](CaseMaker& m) {
+      Shape shape = m.shape(4);
+      const Tensor q = m.input(shape);
+      shape[2] = m.number(1, 40);
+      const Tensor k = m.input(shape), v = m.input(shape);
+      const std::int64_t reach = std::max(q.size(2), k.size(2));
+      const Tensor ranges = m.integers({q.size(0), q.size(2), 2}, 0, k.size(2) + 1);
+      const Tensor bias = biased ? m.input({q.size(1), 2 * reach - 1}) : Tensor();
+      return Tensors{attention_in_ranges(q, k, v, ranges, reach, bias, m.coin() ? std::optional<double>(0.7) : std::nullopt)};
+    });
   family.add("embedding", [](CaseMaker& m) {
     const Tensor weight = m.input({5, m.size()});
     return Tensors{embedding(weight, m.integers(m.shape(2), 0, 5))};
@@ -274,6 +285,10 @@ void network_cases(Family family) {
   family.add("dropout", [](CaseMaker& m) {
     const Tensor x = m.input(m.shape(3)), key = m.integers({}, 0, 1 << 20);
     return Tensors{dropout(x, 0.4, key, m.integers({x.size(0)}, 0, 100))};
+  });
+  family.add("dropout", [](CaseMaker& m) {
+    const Tensor x = m.input(m.shape(2)), key = m.integers({}, 0, 1 << 20), rows = m.integers({x.size(0)}, 0, 100);
+    return Tensors{dropout(x, 0.4, key, rows, m.integers({x.size(0)}, 0, 100))};
   });
 }
 

@@ -110,14 +110,15 @@ class Maker {
   void run(int device, const std::vector<SlotId>& operands, const std::vector<Result>& results, const std::vector<TensorType>& types) {
     Task task;
     task.name = concat("t", program_.tasks.size());
+    Graph graph;
     Op op;
     op.name = "fake::mix";
-    for (SlotId operand : operands)
-      op.operands.push_back(task.graph.add_input(slot_type(device, operand), concat("x", op.operands.size())));
-    for (const TensorType& type : types) op.results.push_back(task.graph.add_value(type));
-    task.graph.name = task.name;
-    task.graph.outputs = op.results;
-    task.graph.ops.push_back(op);
+    for (SlotId operand : operands) op.operands.push_back(graph.add_input(slot_type(device, operand), concat("x", op.operands.size())));
+    for (const TensorType& type : types) op.results.push_back(graph.add_value(type));
+    graph.name = task.name;
+    graph.outputs = op.results;
+    graph.ops.push_back(op);
+    task.graph = std::move(graph);
     program_.tasks.push_back(std::move(task));
 
     Instruction& instruction = add(device, Opcode::run);

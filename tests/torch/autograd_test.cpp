@@ -76,7 +76,23 @@ Tensors dropout(const Op& op, const Tensors& x) {
   copy.results = {graph.add_value(graph.type(copy.operands[0]))};
   graph.outputs = copy.results;
   graph.ops.push_back(copy);
-  return {x[0] * test::run_graph(graph, {at::ones_like(x[0]), x[1], x[2]})[0]};
+  Tensors operands = x;
+  operands[0] = at::ones_like(x[0]);
+  return {x[0] * test::run_graph(graph, operands)[0]};
+}
+
+// By whole scores, of which a mask leaves those in the ranges.
+Tensors attention_in_ranges(const Op& op, const Tensors& x) {
+  const T queries = at::arange(x[0].size(2)).view({-1, 1}), keys = at::arange(x[1].size(2));
+  const T first = x[3].select(-1, 0).unsqueeze(1).unsqueeze(-1), end = x[3].select(-1, 1).unsqueeze(1).unsqueeze(-1);
+  const T seen = keys.ge(first).logical_and(keys.lt(end));  // [batch, 1, queries, keys]
+  T scores = x[0].matmul(x[1].transpose(-2, -1)) * real(op, "scale");
+  if (x.size() > 4) {
+    const T places = keys - queries + integer(op, "reach") - 1;
+    scores = scores + x[4].index_select(1, places.flatten()).view({x[4].size(0), places.size(0), places.size(1)});
+  }
+  const T weights = at::softmax(scores.masked_fill(seen.logical_not(), -1e30), -1) * seen;
+  return {weights.matmul(x[2])};
 }
 
 // Bags side by side, each beginning at its offset.
@@ -186,6 +202,7 @@ const std::map<std::string, Function>& functions() {
        [](O op, X x) -> Tensors {
          return {at::scaled_dot_product_attention(x[0], x[1], x[2], {}, 0, attribute<bool>(op, "is_causal"), real(op, "scale"))};
        }},
+      {"attention_in_ranges", attention_in_ranges},
       {"embedding", [](O, X x) -> Tensors { return {at::embedding(x[0], x[1])}; }},
       {"embedding_bag", embedding_bag},
       {"cross_entropy",

@@ -37,9 +37,9 @@ TEST(ChooseKernels, NamesEveryF32Product) {
   std::vector<std::string> products;
   for (const auto& [product, kernel] : choices) products.push_back(product);
   EXPECT_EQ(join(products, "; "), "f32 6x8x8 tn store; f32 8x6x8 nt bias");
-  EXPECT_TRUE(program.tasks[0].graph.ops[0].attributes.contains("kernel"));
-  EXPECT_TRUE(program.tasks[1].graph.ops[1].attributes.contains("kernel"));
-  EXPECT_FALSE(program.tasks[1].graph.ops[2].attributes.contains("kernel")) << "f64 has one library";
+  EXPECT_TRUE(program.tasks[0].graph->ops[0].attributes.contains("kernel"));
+  EXPECT_TRUE(program.tasks[1].graph->ops[1].attributes.contains("kernel"));
+  EXPECT_FALSE(program.tasks[1].graph->ops[2].attributes.contains("kernel")) << "f64 has one library";
 }
 
 TEST(ChooseKernels, TakesWhatIsKept) {
@@ -53,7 +53,7 @@ TEST(ChooseKernels, TakesWhatIsKept) {
   write_kernel_choices(file, choices);
   Program again = layer();
   choose_kernels(again, file);
-  EXPECT_EQ(attribute<std::string>(again.tasks[0].graph.ops[0], "kernel"), "mkl");
+  EXPECT_EQ(attribute<std::string>(again.tasks[0].graph->ops[0], "kernel"), "mkl");
   EXPECT_EQ(print(parse_program(print(again))), print(again));
 }
 
@@ -69,6 +69,10 @@ TEST(ChooseKernels, RejectsAFileThatIsNone) {
   const std::string file = folder.file("kernels.txt");
   write_file(file, "penstock kernels 1\nprocessor \"x\"\n\"f32 1x1x1 nn store\" \"abacus\"\n");
   EXPECT_TRUE(message_of([&] { read_kernel_choices(file); }).starts_with(file + ":3:22: unknown kernel \"abacus\"\n"));
+}
+
+TEST(ChooseKernels, AProductRateIsMeasuredInEachDtype) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) EXPECT_GT(product_rate(dtype), 0) << name(dtype);
 }
 
 }  // namespace

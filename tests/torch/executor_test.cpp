@@ -130,7 +130,7 @@ std::shared_ptr<Program> state_program(const std::string& graph, const std::vect
     Slot slot;
     slot.name = "s" + states[i];
     slot.kind = SlotClass::state;
-    slot.parts = {task.graph.type(task.graph.inputs[i])};
+    slot.parts = {task.graph->type(task.graph->inputs[i])};
     slot.names = {states[i]};
     device.slots.push_back(slot);
     device.operands.emplace_back(static_cast<std::int64_t>(i));

@@ -247,6 +247,88 @@ TEST(Kernels, OfALossInPartsEqualTheWhole) {
   }
 }
 
+// A row's elements draw what they draw in the row that they are a part of.
+TEST(Kernels, DropPartsOfRowsAsTheRows) {
+  std::mt19937_64 random(6);
+  for (const char* dtype : {"f32", "f64", "bf16"}) {
+    std::string whole = R"(penstock graph 1
+      graph @g(%x: D[2,5,12], %key: i64[], %rows: i64[2]) -> (D[2,5,12]) {
+        %0: D[2,5,12] = dropout(%x, %key, %rows) {p=0.4}
+        return %0
+      })";
+    std::string parts = R"(penstock graph 1
+      graph @g(%x: D[4,12], %key: i64[], %rows: i64[4], %positions: i64[4]) -> (D[4,12]) {
+        %0: D[4,12] = dropout(%x, %key, %rows, %positions) {p=0.4}
+        return %0
+      })";
+    for (std::string* text : {&whole, &parts})
+      for (std::size_t at; (at = text->find("D[")) != std::string::npos;) text->replace(at, 1, dtype);
+    const Graph graph = parse_graph(whole);
+    const T x = test::random_tensor(random, graph.type(graph.inputs[0])), key = at::full({}, 77, at::kLong);
+    const T rows = at::arange(5, 7), expected = test::run_graph(graph, {x, key, rows})[0];
+    const T of = at::arange(4).remainder(2), positions = at::arange(4) + 1;  // tokens 1 to 4, of the samples in turn
+    const auto tokens = [&](const T& all) { return all.view({10, 12}).index_select(0, of * 5 + positions); };
+    const T found = test::run_graph(parse_graph(parts), {tokens(x), key, rows.index_select(0, of), positions})[0];
+    EXPECT_TRUE(found.equal(tokens(expected))) << dtype;
+  }
+}
+
+// In bf16 as in f32 of the same numbers, rounded once.
+TEST(Kernels, AttendInRangesInBf16) {
+  std::mt19937_64 random(8);
+  const auto attend = [&](const char* dtype, const std::vector<T>& inputs) {
+    std::string text = R"(penstock graph 1
+      graph @g(%q: D[1,2,4,8], %k: D[1,2,6,8], %r: i64[1,4,2], %b: D[2,11], %d: D[1,2,4,8]) -> (D[1,2,4,8], D[1,2,4,8], D[1,2,6,8], D[2,11]) {
+        %0: D[1,2,4,8], %1: f32[1,2,4] = attention_in_ranges(%q, %k, %k, %r, %b) {reach=6, scale=0.5}
+        %2: D[1,2,4,8], %3: D[1,2,6,8], %4: D[1,2,6,8], %5: D[2,11] = attention_in_ranges_backward(%d, %q, %k, %k, %0, %1, %r, %b) {reach=6, scale=0.5}
+        return %0, %2, %3, %5
+      })";
+    for (std::size_t at; (at = text.find("D[")) != std::string::npos;) text.replace(at, 1, dtype);
+    return test::run_graph(text, inputs);
+  };
+  const auto draw = [&](Shape shape) { return test::random_tensor(random, {DType::bf16, std::move(shape)}); };
+  const T ranges = at::arange(8).remainder(7).view({1, 4, 2});
+  std::vector<T> inputs = {draw({1, 2, 4, 8}), draw({1, 2, 6, 8}), ranges, draw({2, 11}), draw({1, 2, 4, 8})};
+  const std::vector<T> found = attend("bf16", inputs);
+  for (T& x : inputs)
+    if (x.scalar_type() == at::kBFloat16) x = x.to(at::kFloat);
+  const std::vector<T> expected = attend("f32", inputs);
+  for (std::size_t o = 0; o < found.size(); ++o) EXPECT_LT(test::relative_difference(found[o], expected[o]), 2e-2) << o;
+}
+
+TEST(Kernels, OfAttentionInRangesRefuseKeysThatAreNotThere) {
+  const auto refusal = [](const char* dtype, std::int64_t first, std::int64_t end, bool biased = false) {
+    std::string text = biased ? R"(penstock graph 1
+      graph @g(%x: D[1,1,4,4], %r: i64[1,4,2], %b: D[1,5]) -> (D[1,1,4,4]) {
+        %0: D[1,1,4,4], %1: D[1,1,4] = attention_in_ranges(%x, %x, %x, %r, %b) {reach=3, scale=1.0}
+        return %0
+      })"
+                              : R"(penstock graph 1
+      graph @g(%x: D[1,1,4,4], %r: i64[1,4,2]) -> (D[1,1,4,4]) {
+        %0: D[1,1,4,4], %1: D[1,1,4] = attention_in_ranges(%x, %x, %x, %r) {reach=3, scale=1.0}
+        return %0
+      })";
+    for (std::size_t at; (at = text.find("D[")) != std::string::npos;) text.replace(at, 1, dtype);
+    const at::ScalarType type = dtype == std::string("f32") ? at::kFloat : at::kDouble;
+    T ranges = at::zeros({1, 4, 2}, at::kLong);
+    ranges[0][3][0] = first;
+    ranges[0][3][1] = end;
+    std::vector<T> inputs = {at::ones({1, 1, 4, 4}, type), ranges};
+    if (biased) inputs.push_back(at::ones({1, 5}, type));
+    return test::message_of([&] { test::run_graph(text, inputs); });
+  };
+  for (const char* dtype : {"f32", "f64"}) {
+    EXPECT_EQ(refusal(dtype, 2, 5),
+              "attention_in_ranges: query 3 attends to keys 2 to 4\n  there are 4 keys; no query attends to more than 3");
+    EXPECT_EQ(refusal(dtype, -1, 1),
+              "attention_in_ranges: query 3 attends to keys -1 to 0\n  there are 4 keys; no query attends to more than 3");
+    EXPECT_EQ(refusal(dtype, 0, 4),
+              "attention_in_ranges: query 3 attends to keys 0 to 3\n  there are 4 keys; no query attends to more than 3");
+    EXPECT_EQ(refusal(dtype, 0, 2, true), "attention_in_ranges: query 3 attends to keys 0 to 1\n  the bias is of distances below 3");
+    EXPECT_EQ(refusal(dtype, 4, 2), "no error") << "a range that ends before it begins is empty";
+  }
+}
+
 TEST(Kernels, OfALossInPartsRefuseTargetsOfNoClass) {
   const char* text = R"(penstock graph 1
     graph @g(%x: f32[3,2,2], %t: i64[2]) -> (f32[]) {

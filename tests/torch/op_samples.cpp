@@ -150,6 +150,17 @@ void networks(Samples& s) {
     add(s, "scaled_dot_product_attention_backward", {q, q, k, k, q, positive({3, 6, 5})}, attributes);
     add(s, "attention_join", {q, positive({3, 6, 5}), q, positive({3, 6, 5})});
   }
+  for (const bool biased : {false, true}) {
+    const Attributes attributes = {{"reach", std::int64_t{7}}, {"scale", 0.7}};
+    const auto q = f({3, 6, 5, 4}), k = f({3, 6, 7, 4}), ranges = integers({3, 5, 2}, 8);
+    const Operands rest = biased ? Operands{ranges, f({6, 13})} : Operands{ranges};
+    const auto with = [&](Operands operands) {
+      operands.insert(operands.end(), rest.begin(), rest.end());
+      return operands;
+    };
+    add(s, "attention_in_ranges", with({q, k, k}), attributes);
+    add(s, "attention_in_ranges_backward", with({q, q, k, k, q, positive({3, 6, 5})}), attributes);
+  }
   add(s, "embedding", {f({7, 6}), integers({3, 4}, 7)});
   add(s, "embedding", {f({8, 6}), integers({}, 8)});
   add(s, "embedding", {f({8, 6}), integers({5}, 8)});
@@ -174,6 +185,7 @@ void networks(Samples& s) {
   add(s, "dropout", {f({6}), integers({}, 1000), integers({6}, 100)}, {{"p", 0.4}});
   add(s, "dropout", {f({4, 6, 5}), integers({}, 1000), integers({4}, 100)}, {{"p", 0.4}});
   add(s, "dropout", {f({3, 2, 41}), integers({}, 1000), integers({3}, 100)}, {{"p", 0.4}});
+  add(s, "dropout", {f({6, 8}), integers({}, 1000), integers({6}, 100), integers({6}, 100)}, {{"p", 0.4}});
   add(s, "random_key", {integers({}, 9), integers({}, 9)}, {{"op", std::int64_t{5}}});
 }
 

@@ -57,7 +57,19 @@ GraphRunner::GraphRunner(Graph graph, std::vector<ResultMode> modes) : program_(
   program_->tasks.push_back(std::move(task));
   plan_memory(*program_);
   executor_ = make_torch_executor();
+  bind_elsewhere();
   executor_->load(program_, 0);
+}
+
+// A task is bound where the first program that has it puts it, and moved for the others. Here another program is the first, whose memory
+// holds nothing that anybody may read.
+void GraphRunner::bind_elsewhere() {
+  constexpr std::int64_t kShift = 64 * kAlignment;
+  Program elsewhere = *program_;
+  for (Slot& slot : elsewhere.devices[0].slots) slot.offset += kShift;
+  elsewhere.devices[0].step_bytes += kShift;
+  executor_->load(std::make_shared<const Program>(elsewhere), 0);
+  for (const SlotId slot : elsewhere.devices[0].slots.ids()) std::ranges::fill(executor_->address(slot), std::byte{0xff});
 }
 
 at::Tensor GraphRunner::slot(SlotId id) {

@@ -26,6 +26,7 @@ class GraphRunner {
   const Executor& executor() const { return *executor_; }
 
  private:
+  void bind_elsewhere();
   at::Tensor slot(SlotId id);
   const DeviceProgram& device() const { return program_->devices[0]; }
 

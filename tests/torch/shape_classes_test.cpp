@@ -4,6 +4,7 @@
 #include <numeric>
 #include <random>
 
+#include "base/text.h"
 #include "config/compile.h"
 #include "driver/check.h"
 #include "models/registry.h"
@@ -70,6 +71,51 @@ TEST(ShapeClasses, GradientsAreThoseOfOnePaddedBatch) {
     EXPECT_LT(difference.loss_difference, 1e-12) << schedule;
     EXPECT_LT(difference.gradient_difference, 1e-10) << schedule << ", " << difference.worst;
   }
+}
+
+// Devices share each micro-batch in parts of one class, hold state in shares, or split tensors.
+TEST(ShapeClasses, GradientsOnMeshesAreThoseOfOnePaddedBatch) {
+  const std::string text =
+      "[model]\nname = \"gpt\"\nlayers = 4\nwidth = 16\nheads = 2\ncontext = 32\n[train]\ndtype = \"f64\"\nbatch = "
+      "16\n[pipeline]\nmicrobatches = 4\n";
+  const std::vector<std::int64_t> lengths = {32, 30, 31, 2, 17, 16, 12, 9, 8, 8, 9, 9, 5, 3, 1, 0};
+  const auto data = std::make_shared<DrawnSequences>(lengths);
+  const Config small = parse_config(text, "test", {}, builtin_models());
+  const Prepared whole = prepare_sequential(small, builtin_models());
+  const StepGradients expected = test::step_on(data, small, whole, compile_gradients(small, whole));
+  struct Shape {
+    int rows, length;
+  };
+  struct Mesh {
+    std::vector<const char*> settings;
+    std::vector<Shape> shapes;
+    std::vector<int> shape_class;
+  };
+  const std::vector<Shape> halves = {{2, 32}, {3, 17}, {1, 9}, {2, 5}}, wholes = {{4, 32}, {5, 17}, {1, 9}};
+  const std::vector<int> of_halves = {0, 1, 2, 3}, of_wholes = {0, 1, 1, 2, 2};
+  for (const Mesh& mesh : std::vector<Mesh>{{{"pipeline.data=2"}, halves, of_halves},
+                                            {{"pipeline.data=2", "zero=1"}, halves, of_halves},
+                                            {{"pipeline.data=2", "zero=2"}, halves, of_halves},
+                                            {{"pipeline.data=2", "zero=3"}, halves, of_halves},
+                                            {{"pipeline.tensor=2"}, wholes, of_wholes},
+                                            {{"pipeline.data=2", "pipeline.tensor=2"}, halves, of_halves}})
+    for (const char* schedule : {"1f1b", "zb-h1"}) {
+      std::vector<Override> overrides;
+      for (const char* setting : mesh.settings) overrides.push_back(parse_override(setting));
+      const Config config = parse_config(text, "test", overrides, builtin_models());
+      const int microbatches = static_cast<int>(mesh.shape_class.size());
+      Prepared prepared =
+          prepare(config, make_schedule(schedule, {.actors = 2, .microbatches = microbatches}), microbatches, builtin_models());
+      spread_actors(config, prepared);
+      std::vector<Graph> steps;
+      for (const Shape& shape : mesh.shapes) steps.push_back(gradient_step(*prepared.model, shape.rows, shape.length, 1, BatchCount::port));
+      const Program program = compile(steps, mesh.shape_class, prepared.schedule, compile_options(config, prepared));
+      const StepGradients found = test::step_on(data, config, prepared, program);
+      const Comparison difference = compare(found, expected);
+      const std::string name = concat(join({mesh.settings.begin(), mesh.settings.end()}, " "), ", ", schedule);
+      EXPECT_LT(difference.loss_difference, 1e-12) << name;
+      EXPECT_LT(difference.gradient_difference, 1e-10) << name << ", " << difference.worst;
+    }
 }
 
 }  // namespace

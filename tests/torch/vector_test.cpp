@@ -285,6 +285,51 @@ TEST_P(VectorTest, Attention) {
     }
 }
 
+// Samples of these lengths in one row, and padding; causal or not, with a bias or without.
+TEST_P(VectorTest, AttentionInRanges) {
+  const std::vector<std::int64_t> lengths = {1, 40, 3, 70, 33};
+  const std::int64_t reach = 70, heads = 2, head = 24, length = 160;
+  for (const bool causal : {false, true})
+    for (const bool biased : {false, true}) {
+      std::vector<std::int64_t> ranges(2 * length, 0);
+      std::int64_t begin = 0;
+      for (const std::int64_t sample : lengths) {
+        for (std::int64_t i = begin; i < begin + sample; ++i) {
+          ranges[2 * i] = begin;
+          ranges[2 * i + 1] = causal ? i + 1 : begin + sample;
+        }
+        begin += sample;
+      }
+      const T qkv = normal({1, length, 3, heads, head}), bias = normal({heads, 2 * reach - 1}), d = normal({1, heads, length, head});
+      const auto part = [&](std::int64_t i) { return qkv.select(2, i).transpose(1, 2); };
+      const RangesShape shape{1, heads, length, length, head, reach, ranges.data(), biased ? floats(bias) : nullptr, 0.4f};
+      const T out = at::empty({1, heads, length, head}), logsumexp = at::empty({1, heads, length}), gradients = at::empty_like(qkv);
+      const T dbias = at::empty_like(bias);
+      kernels().attention_in_ranges(read(part(0)), read(part(1)), read(part(2)), write(out), floats(logsumexp), shape);
+      const auto gradient = [&](std::int64_t i) { return gradients.select(2, i).transpose(1, 2); };
+      kernels().attention_in_ranges_backward(read(d), read(part(0)), read(part(1)), read(part(2)), read(out), floats(logsumexp),
+                                             write(gradient(0)), write(gradient(1)), write(gradient(2)), biased ? floats(dbias) : nullptr,
+                                             shape);
+      const auto leaf = [](const T& x) { return wide(x).clone().requires_grad_(true); };
+      const T q = leaf(part(0)), k = leaf(part(1)), v = leaf(part(2)), b = leaf(bias);
+      const T ends = at::from_blob(ranges.data(), {length, 2}, at::kLong), keys = at::arange(length),
+              rows = at::arange(length).view({-1, 1});
+      const T seen = keys.ge(ends.select(1, 0).view({-1, 1})).logical_and(keys.lt(ends.select(1, 1).view({-1, 1})));
+      T scores = q.matmul(k.transpose(-2, -1)) * double{0.4f};
+      const T places = (keys - rows + reach - 1).clamp(0, 2 * reach - 2);
+      if (biased) scores = scores + b.index_select(1, places.flatten()).view({heads, length, length});
+      const T expected = (at::softmax(scores.masked_fill(seen.logical_not(), -1e30), -1) * seen).matmul(v);
+      expected.backward(wide(d));
+      const std::string what = concat(causal ? "causal" : "whole", biased ? ", biased" : "");
+      expect_near(out, expected.detach(), 2e-6, what);
+      EXPECT_LT((wide(gradient(0)) - q.grad()).abs().max().item().toDouble(), 2e-5) << what;
+      EXPECT_LT((wide(gradient(1)) - k.grad()).abs().max().item().toDouble(), 5e-5) << what;
+      EXPECT_LT((wide(gradient(2)) - v.grad()).abs().max().item().toDouble(), 5e-5) << what;
+      if (biased) EXPECT_LT((wide(dbias) - b.grad()).abs().max().item().toDouble(), 5e-5) << what;
+      EXPECT_TRUE(out.narrow(2, begin, length - begin).eq(0).all().item().toBool()) << "padding attends to nothing";
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(InstructionSets, VectorTest, testing::ValuesIn(all_vector_kernels().begin(), all_vector_kernels().end()),
                          [](const auto& set) { return std::string(set.param->name); });
 

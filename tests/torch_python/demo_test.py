@@ -26,9 +26,10 @@ class Demo(unittest.TestCase):
             self.assertIn("  cycle: 6F1 needs 5F1", done.stdout)
             self.assertTrue(done.stdout.endswith(f"drawn in {out / 'demo.html'}\n"), done.stdout)
             page = (out / "demo.html").read_text()
-            self.assertEqual((page.count("<figure>"), page.count("<svg class=\"chart\""), page.count("<details>")), (3, 3, 5))
+            self.assertEqual((page.count("<figure>"), page.count("<svg class=\"chart\""), page.count("<details>")), (4, 4, 6))
             self.assertIn('class="headline">A step was predicted to take ', page)
             self.assertIn(f"gpt, {out / 'zbv-2.csv'}, predicted", page)
+            self.assertIn("whichever way, the loss of the batch is the same", page)
 
     def test_what_does_not_hold_is_said(self):
         """A program that never ends with exit code 1 accepts the table with the misplaced action."""

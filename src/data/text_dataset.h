@@ -1,4 +1,4 @@
-// Text files as a data set of byte samples.
+// Text files as a data set of samples of equal length.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "data/dataset.h"
 #include "data/sample_order.h"
-#include "data/steady_file.h"
+#include "data/tokenizer.h"
 
 namespace penstock {
 
@@ -15,14 +15,15 @@ namespace penstock {
 // compiler.
 std::vector<std::string> default_text();
 
-// The files, read as one text; sample i is the window of context+1 bytes from i*context on. A fixed share of the samples, spread over all
+// The files, read as one text; sample i is the window of context+1 tokens from i*context on. A fixed share of the samples, spread over all
 // files and equal for every seed, is kept for validation.
-class ByteDataset : public Dataset {
+class TextDataset : public Dataset {
  public:
   // Takes files and, recursively, the text files of folders in the order of their names; hidden files and build folders are left out.
   // Throws Error: unreadable, a named file that is no text, no text at all, or not enough of it for one batch of training (and of
   // validation, if any is wanted).
-  ByteDataset(const std::vector<std::string>& paths, std::int64_t context, std::int64_t batch, double validation, std::int64_t seed);
+  TextDataset(const std::vector<std::string>& paths, const Tokenizer& tokenizer, std::int64_t context, std::int64_t batch,
+              double validation, std::int64_t seed);
 
   // Fills ports "tokens" and "targets" i64 [batch, context], "rows" i64 [batch] (numbers of the rows), "seed" i64 []. Throws Error for a
   // file that was changed since, and for samples that do not exist.
@@ -35,8 +36,8 @@ class ByteDataset : public Dataset {
   std::int64_t tokens() const override { return context_; }
   std::string summary() const override;  // a phrase: "1.2 MB of text in 30 files (2 files without text left out)"
 
-  std::int64_t bytes() const { return offsets_.back(); }
-  std::int64_t files() const { return static_cast<std::int64_t>(files_.size()); }
+  std::int64_t size() const { return offsets_.back(); }  // in tokens
+  std::int64_t files() const { return std::ssize(files_); }
   std::int64_t training_size() const { return order_.samples - order_.kept; }
   std::int64_t validation_size() const { return order_.kept; }
   std::uint64_t fingerprint() const override { return fingerprint_; }
@@ -44,8 +45,9 @@ class ByteDataset : public Dataset {
  private:
   void copy_rows(const StepInput& input, std::int64_t first_row, std::int64_t ahead, std::span<std::int64_t> out) const;
 
-  std::vector<SteadyFile> files_;
-  std::vector<std::int64_t> offsets_;  // position of each file's first byte in the whole text; last: its size
+  std::vector<std::unique_ptr<const TokenSource>> files_;
+  std::vector<std::int64_t> offsets_;  // position of each file's first token in the whole text; last: its size
+  std::int64_t bytes_ = 0;
   std::int64_t context_;
   SampleOrder order_;
   std::int64_t skipped_ = 0;  // files of folders that are no text

@@ -1,9 +1,7 @@
-#include "data/byte_dataset.h"
+#include "data/text_dataset.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
-#include <optional>
 #include <set>
 
 #include "base/invariant.h"
@@ -28,51 +26,50 @@ std::vector<std::string> default_text() {
   return out;
 }
 
-ByteDataset::ByteDataset(const std::vector<std::string>& paths, std::int64_t context, std::int64_t batch, double validation,
-                         std::int64_t seed)
+TextDataset::TextDataset(const std::vector<std::string>& paths, const Tokenizer& tokenizer, std::int64_t context, std::int64_t batch,
+                         double validation, std::int64_t seed)
     : offsets_{0}, context_(context), order_(0, 0, 1, 0) {
-  TextFiles text = open_text(paths);
-  files_ = std::move(text.files);
+  const TextFiles text = open_text(paths);
   skipped_ = text.skipped;
-  for (const SteadyFile& file : files_) offsets_.push_back(offsets_.back() + file.size());
-  fingerprint_ = hash_of(files_);
+  for (const SteadyFile& file : text.files) {
+    files_.push_back(tokenizer.tokens_of(file));
+    offsets_.push_back(offsets_.back() + files_.back()->size());
+    bytes_ += file.size();
+  }
+  fingerprint_ = hash_of(text.files) ^ tokenizer.fingerprint();
   const std::string where = join(paths, ", ");
   if (files_.empty())
     throw Error(concat("no text in ", where.empty() ? "an empty list of paths" : where), {}, "--text takes files and folders");
-  order_ = SampleOrder((bytes() - 1) / context_, validation, batch, seed);
+  order_ = SampleOrder(std::max<std::int64_t>(size() - 1, 0) / context_, validation, batch, seed);
   if (training_size() < batch)
-    throw Error(concat("the text is shorter than one batch: ", bytes(), " bytes in ", where),
-                {concat("one batch takes ", batch, " sequences of ", context_, " bytes; ", training_size(),
+    throw Error(concat("the text is shorter than one batch: ", size(), " tokens in ", where),
+                {concat("one batch takes ", batch, " sequences of ", context_, " tokens; ", std::max<std::int64_t>(training_size(), 0),
                         " sequences are there beside validation")},
                 "name more text, or lower train.batch or model.context");
 }
 
-std::string ByteDataset::summary() const {
-  return concat(bytes_text(static_cast<double>(bytes())), " of text in ", counted(files(), "file"),
+std::string TextDataset::summary() const {
+  return concat(bytes_text(static_cast<double>(bytes_)), " of text in ", counted(files(), "file"),
+                size() == bytes_ ? "" : concat(", ", counted(size(), "token")),
                 skipped_ > 0 ? concat(" (", counted(skipped_, "file"), " without text left out)") : "");
 }
 
-// Copies the windows of some rows, starting `ahead` bytes after their beginnings.
-void ByteDataset::copy_rows(const StepInput& input, std::int64_t first_row, std::int64_t ahead, std::span<std::int64_t> out) const {
-  std::vector<std::byte> window(context_);
-  std::size_t opened = files_.size();
-  std::optional<SteadyFile::Reading> reading;
-  for (std::int64_t row = first_row; !out.empty(); ++row, out = out.subspan(window.size())) {
+// Copies the windows of some rows, starting `ahead` tokens after their beginnings.
+void TextDataset::copy_rows(const StepInput& input, std::int64_t first_row, std::int64_t ahead, std::span<std::int64_t> out) const {
+  for (std::int64_t row = first_row; !out.empty(); ++row, out = out.subspan(context_)) {
     const std::int64_t sample = sample_in_row(input, row);
     if (sample < 0 || sample >= order_.samples) throw Error(concat("sample ", sample, " was asked for, the text has ", order_.samples));
     const std::int64_t begin = sample * context_ + ahead;
     std::size_t file = static_cast<std::size_t>(std::upper_bound(offsets_.begin(), offsets_.end(), begin) - offsets_.begin()) - 1;
     for (std::int64_t done = 0; done < context_; ++file) {
-      if (file != opened) reading.emplace(files_[opened = file]);
       const std::int64_t size = std::min(context_ - done, offsets_[file + 1] - begin - done);
-      reading->read(begin + done - offsets_[file], std::span(window).subspan(done, size));
+      files_[file]->copy(begin + done - offsets_[file], out.subspan(done, size));
       done += size;
     }
-    std::transform(window.begin(), window.end(), out.begin(), [](std::byte byte) { return static_cast<std::int64_t>(byte); });
   }
 }
 
-void ByteDataset::fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows,
+void TextDataset::fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows,
                        std::span<std::byte> out) const {
   invariant(port.type.dtype == DType::i64 && out.size() % sizeof(std::int64_t) == 0, "data ports are i64");
   const std::span<std::int64_t> values(reinterpret_cast<std::int64_t*>(out.data()), out.size() / sizeof(std::int64_t));

@@ -1,0 +1,74 @@
+#include "batch/measured_costs.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/numbers.h"
+#include "base/text.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t index(Kind kind) {
+  return static_cast<std::size_t>(kind);
+}
+
+bool has(const BatchFit& fit, Kind kind, std::int32_t stage) {
+  return std::ranges::any_of(fit.actions, [&](const ActionFit& action) { return action.kind == kind && action.stage == stage; });
+}
+
+}  // namespace
+
+StageCostsOf measured_costs(const BatchFit& fit) {
+  return [fit](const BatchLoad& load) {
+    std::vector<StageCosts> stages(at(fit.stages));
+    for (const ActionFit& action : fit.actions) stages[at(action.stage)].time[index(action.kind)] = LoadFit{action.per_amount}(load);
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      if (!has(fit, Kind::R, static_cast<std::int32_t>(s))) stages[s].time[index(Kind::R)] = stages[s].time[index(Kind::F)];
+      stages[s].live = load.input + load.target;
+    }
+    return stages;
+  };
+}
+
+StageCostsOf holding(StageCostsOf costs, std::vector<HeldFit> held, bool bytes) {
+  if (held.empty()) return costs;
+  return [costs = std::move(costs), held = std::move(held), bytes](const BatchLoad& load) {
+    std::vector<StageCosts> stages = costs(load);
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      stages[s].forward_bytes = stages[s].backward_bytes = held[s].sent(load);
+      if (!bytes) continue;
+      stages[s].live = held[s].live(load);
+      stages[s].kept = std::min(stages[s].live, held[s].kept(load));
+    }
+    return stages;
+  };
+}
+
+void check_fit(const Costs& costs, const std::string& file, const std::string& backend, int stages, bool split) {
+  const std::string hint = concat("penstock profile CONFIG with the same [batch], stages and backend measures them, --out ", file);
+  const auto found = costs.batches.find(backend);
+  if (found == costs.batches.end())
+    throw Error(concat(file, " has no times of batches that were planned one by one, with backend ", backend),
+                {concat("it was measured for ", costs.model)}, hint);
+  const BatchFit& fit = found->second;
+  if (fit.stages != stages) throw Error(concat(file, " has times of batches for ", fit.stages, " stages, and here are ", stages), {}, hint);
+  for (std::int32_t s = 0; s < stages; ++s) {
+    for (const Kind kind : {Kind::F, Kind::B, Kind::I, Kind::W}) {
+      const bool is_whole = kind == Kind::F || kind == Kind::B;
+      const bool is_needed = is_whole || (split && (kind == Kind::W || s > 0));  // the first stage's I has nothing to do
+      if (is_needed && !has(fit, kind, s)) throw Error(concat(file, " has no time of ", name(kind), " of stage ", s), {}, hint);
+    }
+  }
+}
+
+std::vector<ActionFit> fit_actions(const std::vector<ActionTime>& times) {
+  std::map<std::pair<std::int32_t, Kind>, std::vector<LoadPoint>> points;
+  for (const ActionTime& time : times) points[{time.stage, time.kind}].push_back({time.load, time.seconds});
+  std::vector<ActionFit> out;
+  for (const auto& [which, of_action] : points) out.push_back({which.second, which.first, fit_loads(of_action).per_amount});
+  return out;
+}
+
+}  // namespace penstock

@@ -1,0 +1,140 @@
+#include "driver/module_steps.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "base/numbers.h"
+#include "base/text.h"
+#include "config/compile.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+// Most images of a micro-batch.
+std::int64_t most_images(const Config& config, const Prepared& prepared) {
+  std::int64_t most = 0;
+  for (const DataPort& port : data_of(config, *prepared.model)) most = std::max(most, port.entries);
+  return most * config.train.batch / config.pipeline.microbatches;
+}
+
+int vision_stages_of(const Config& config, int stages) {
+  const auto found = config.model.numbers.find("vision_stages");
+  const int given = found == config.model.numbers.end() ? 0 : static_cast<int>(found->second);
+  return given > 0 ? given : stages / 2;
+}
+
+// Whether the schedule's rounds of stages all go from the first actor to the last, or every second one back; none: neither.
+std::optional<bool> is_folded(const Schedule& schedule) {
+  const std::vector<std::int32_t> actors = actor_of_stage(schedule);
+  const auto ranks = static_cast<std::int32_t>(schedule.actors.size());
+  const auto lies = [&](bool folded) {
+    for (std::int32_t stage = 0; stage < std::ssize(actors); ++stage) {
+      const std::int32_t place = stage % ranks;
+      if (actors[static_cast<std::size_t>(stage)] != (folded && stage / ranks % 2 == 1 ? ranks - 1 - place : place)) return false;
+    }
+    return true;
+  };
+  return lies(false) ? std::optional(false) : lies(true) ? std::optional(true) : std::nullopt;
+}
+
+bool splits_backwards(const Schedule& schedule) {
+  return std::ranges::any_of(schedule.actors, [](const std::vector<Action>& row) {
+    return std::ranges::any_of(row, [](const Action& action) { return action.kind == Kind::I; });
+  });
+}
+
+}  // namespace
+
+ModuleSteps::ModuleSteps(const Config& config, const Prepared& prepared, const Dataset& data)
+    : config_(config),
+      prepared_(prepared),
+      data_(data),
+      costs_{config.batch.image_fixed, config.batch.image_linear, config.batch.fixed, config.batch.linear, config.batch.quadratic},
+      vision_stages_(vision_stages_of(config, prepared.schedule.stages())),
+      text_stages_(prepared.schedule.stages() - vision_stages_),
+      programs_(config, prepared) {
+  const std::string planner = concat("batch.planner = ", quote(config.batch.planner));
+  if (!reads_images(data_of(config, *prepared.model)))
+    throw Error(concat(planner, " plans texts with images; model ", quote(config.model.name), " reads none"), {},
+                "take --set model.name=multimodal --set model.input=images, or leave out batch.planner");
+  const std::vector<int> devices = devices_of_actors(prepared);
+  if (std::ranges::max(devices) > 1)
+    throw Error(concat(planner, " plans actors of one device each; one has ", std::ranges::max(devices)), {},
+                "leave out the other axes of --mesh");
+  part_ = config.batch.planner == "shapes" ? std::numeric_limits<std::int32_t>::max()
+          : config.batch.part > 0          ? config.batch.part
+                                           : part_of(costs_, most_images(config, prepared));
+  if (config.batch.planner == "shapes") return;
+  const int actors = static_cast<int>(config.pipeline.actors);
+  if (vision_stages_ % actors != 0 || text_stages_ % actors != 0 || vision_stages_ == 0)
+    throw Error(concat(planner, " spreads the encoder and the text each over all ", actors, " actors; they have ", vision_stages_, " and ",
+                       text_stages_, " stages"),
+                {}, "set pipeline.chunks = 2 and pipeline.schedule = \"zb-v\", or model.vision_stages to a multiple of the actors");
+  const std::optional<bool> folded = is_folded(prepared.schedule);
+  if (!folded)
+    throw Error(concat(planner, ": the stages of schedule ", prepared.schedule.name, " do not go over the actors in rounds"),
+                {"each round goes from the first actor to the last, or every second one back"},
+                "take \"zb-v\", or an interleaved schedule");
+  folded_ = *folded;
+}
+
+std::vector<BatchShape> ModuleSteps::shapes_of(const std::vector<std::int64_t>& samples) const {
+  std::vector<BatchShape> out;
+  const std::int64_t rows = config_.train.batch / config_.pipeline.microbatches, round = config_.batch.round > 0 ? config_.batch.round : 8;
+  for (std::size_t begin = 0; begin < samples.size(); begin += static_cast<std::size_t>(rows)) {
+    BatchShape& shape = out.emplace_back(BatchShape{.samples = rows, .part = part_});
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::int64_t sample = samples[begin + static_cast<std::size_t>(row)];
+      shape.images += data_.images(sample);
+      shape.input = std::max(shape.input, (data_.length(sample) + round - 1) / round * round);
+    }
+    shape.input = std::min(shape.input, data_.tokens());
+  }
+  return out;
+}
+
+// Without what there is nothing to do for: the encoder's actions of micro-batches without images, or the encoder, where none has any.
+Schedule ModuleSteps::given_table(const std::vector<BatchShape>& shapes) const {
+  Schedule out = prepared_.schedule;
+  out.cells.clear();
+  const bool any = std::ranges::any_of(shapes, [](const BatchShape& shape) { return shape.images > 0; });
+  for (std::vector<Action>& row : out.actors) {
+    std::erase_if(row, [&](const Action& action) {
+      return action.stage < vision_stages_ && action.microbatch >= 0 && shapes[static_cast<std::size_t>(action.microbatch)].images == 0;
+    });
+    for (Action& action : row) {
+      action.fused_with_next = false;
+      if (!any) action.stage -= vision_stages_;
+    }
+  }
+  return out;
+}
+
+BatchStep ModuleSteps::step(const std::vector<std::int64_t>& samples) {
+  const std::vector<BatchShape> shapes = shapes_of(samples);
+  const int actors = static_cast<int>(config_.pipeline.actors);
+  if (config_.batch.planner == "shapes") return lowered(samples, shapes, given_table(shapes));
+  ModuleProblem problem = module_problem(shapes, costs_, actors, vision_stages_ / actors, text_stages_ / actors);
+  problem.most_live = static_cast<int>(config_.batch.live);
+  problem.folded = folded_;
+  problem.split = splits_backwards(prepared_.schedule);
+  const ModuleResult found = search_modules(
+      problem, {.rollouts = config_.batch.rollouts, .nodes = config_.batch.nodes, .seed = static_cast<std::uint64_t>(config_.train.seed)});
+  BatchStep out = lowered(samples, shapes, schedule_of(problem, found.table));
+  out.predicted = found.table.makespan * kMillisecond;
+  return out;
+}
+
+BatchStep ModuleSteps::lowered(const std::vector<std::int64_t>& samples, const std::vector<BatchShape>& shapes, const Schedule& table) {
+  ShapeProgram made = programs_.training(shapes, table);
+  BatchStep out;
+  out.samples = samples;
+  out.program = std::make_shared<const Program>(std::move(made.program));
+  out.classes = made.classes;
+  out.new_classes = made.new_classes;
+  return out;
+}
+
+}  // namespace penstock

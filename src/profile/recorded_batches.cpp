@@ -1,0 +1,62 @@
+#include "profile/recorded_batches.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "profile/measured.h"
+
+namespace penstock {
+namespace {
+
+Timeline predicted_timeline(const BatchStep& step) {
+  const Schedule& schedule = step.plan.schedule;
+  const StageShape shape = chain(static_cast<int>(schedule.actors.size()));
+  const TableTime time = time_table(schedule, shape, step.costs, {.network = step.network, .record = true});
+  Timeline timeline = timeline_of(schedule, shape, step.costs, time);
+  timeline.seconds = true;
+  timeline.makespan = step.predicted;
+  for (std::size_t a = 0; a < timeline.devices.size(); ++a) timeline.devices[a] = concat("device ", a);
+  return timeline;
+}
+
+}  // namespace
+
+Timeline joined(const std::vector<Timeline>& steps, const std::string& title) {
+  Timeline out{.title = title, .seconds = steps[0].seconds, .devices = steps[0].devices, .tasks = {}, .activities = {}, .memory = {}};
+  out.memory.resize(out.devices.size());
+  for (const Timeline& step : steps) {
+    const auto first_task = static_cast<std::int32_t>(out.tasks.size());
+    const auto first = static_cast<std::int64_t>(out.activities.size());
+    out.tasks.insert(out.tasks.end(), step.tasks.begin(), step.tasks.end());
+    for (Activity activity : step.activities) {
+      activity.begin += out.makespan;
+      activity.end += out.makespan;
+      if (activity.task >= 0) activity.task += first_task;
+      if (activity.cause >= 0) activity.cause += first;
+      out.activities.push_back(activity);
+    }
+    for (std::size_t d = 0; d < step.memory.size(); ++d) {
+      for (MemoryPoint point : step.memory[d]) {
+        point.time += out.makespan;
+        out.memory[d].push_back(point);
+      }
+    }
+    out.makespan += step.makespan;
+  }
+  return out;
+}
+
+std::vector<Timeline> timelines_of(const std::vector<RecordedBatch>& steps) {
+  std::vector<Timeline> predicted, measured, out;
+  for (const RecordedBatch& step : steps) {
+    if (step.batch.predicted > 0) predicted.push_back(predicted_timeline(step.batch));
+    measured.push_back(timeline_of(*step.batch.program, step.result, ""));
+    measured.back().makespan = step.result.seconds;
+  }
+  const std::string which = concat("steps ", steps.front().step, " to ", steps.back().step);
+  if (predicted.size() == steps.size()) out.push_back(joined(predicted, concat("predicted: ", which)));
+  out.push_back(joined(measured, concat("measured: ", which)));
+  return out;
+}
+
+}  // namespace penstock

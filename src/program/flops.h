@@ -1,0 +1,11 @@
+// The floating-point operations of a step.
+#pragma once
+
+#include "penstock/program.h"
+
+namespace penstock {
+
+// Those of all runs of all devices, by what ops say that they take; what is recomputed counts twice.
+double step_flops(const Program& program);
+
+}  // namespace penstock

@@ -1,0 +1,167 @@
+// Many drawn batches, each with a program of its own: proven, within its cap, with the memory that it planned, and leaving nothing behind.
+// PENSTOCK_SEED chooses what is drawn; with PENSTOCK_SOAK there are 10,000 batches, and 2,000 programs run one after the other.
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <numeric>
+#include <random>
+
+#include "base/text.h"
+#include "driver/batch_steps.h"
+#include "driver/thread_cluster.h"
+#include "models/registry.h"
+#include "torch/executor.h"
+
+namespace penstock {
+namespace {
+
+bool is_soak() {
+  return std::getenv("PENSTOCK_SOAK") != nullptr;
+}
+
+std::uint64_t drawn_seed() {
+  const char* given = std::getenv("PENSTOCK_SEED");
+  return given ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+}
+
+// Sample i has lengths[i] tokens and as many targets.
+class DrawnLengths : public Dataset {
+ public:
+  DrawnLengths(std::int64_t context, std::vector<std::int64_t> lengths) : context_(context), lengths_(std::move(lengths)) {}
+
+  std::vector<std::int64_t> training_samples(std::int64_t) const override { return {}; }
+  std::vector<std::int64_t> validation_samples(std::int64_t) const override { return {}; }
+  std::int64_t tokens() const override { return context_; }
+  std::string summary() const override { return "drawn lengths"; }
+  std::int64_t length(std::int64_t sample) const override { return lengths_.at(static_cast<std::size_t>(sample)); }
+  void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const override {
+    const std::span<std::int64_t> values(reinterpret_cast<std::int64_t*>(out.data()), out.size() / sizeof(std::int64_t));
+    const std::string_view name = data_name(port);
+    for (std::int64_t i = 0; i < std::ssize(values); ++i) {
+      const std::int64_t width = std::max<std::int64_t>(1, std::ssize(values) / std::max<std::int64_t>(rows, 1));
+      const std::int64_t sample = rows > 0 && !input.samples.empty() ? sample_in_row(input, first_row + i / width) : 0;
+      if (name == "tokens" || name == "targets")
+        values[i] = i % width < length(sample) ? (31 * sample + 7 * (i % width)) % 64 : name == "targets" ? kIgnored : 0;
+      else
+        values[i] = name == "rows" ? sample : std::accumulate(lengths_.begin(), lengths_.end(), std::int64_t{0});
+    }
+  }
+
+ private:
+  std::int64_t context_;
+  std::vector<std::int64_t> lengths_;
+};
+
+Config config_of(int actors, int samples, std::int64_t context, double memory) {
+  return parse_config(concat("[model]\nname = \"gpt\"\nlayers = 4\nwidth = 16\nheads = 2\nvocabulary = 64\ncontext = ", context,
+                             "\n[train]\nbatch = ", samples, "\n[batch]\nplanner = \"dynapipe\"\nclasses = 60\nmemory = ", memory,
+                             "\n[pipeline]\nactors = ", actors, "\nmicrobatches = ", samples, "\n"),
+                      "test", {}, builtin_models());
+}
+
+std::vector<std::int64_t> draw_lengths(std::mt19937_64& random, std::size_t count, std::int64_t context) {
+  std::lognormal_distribution<double> length(std::log(static_cast<double>(context) / 4), 1);
+  std::vector<std::int64_t> out(count);
+  for (std::int64_t& one : out) one = std::clamp<std::int64_t>(std::llround(length(random)), 1, context);
+  return out;
+}
+
+// The most tokens, padding counted, between the forwards and backwards of a device's micro-batches.
+std::int64_t peak_tokens(const Program& program, const DeviceProgram& device) {
+  std::vector<std::int64_t> tokens;  // by micro-batch
+  for (const Port& port : program.data)
+    if (data_name(port) == "tokens") tokens.push_back(port.type.elements());
+  std::int64_t live = 0, peak = 0;
+  for (const Instruction& i : device.instructions) {
+    if (i.opcode != Opcode::run || !i.action) continue;
+    if (i.kind == Kind::F) peak = std::max(peak, live += tokens.at(i.microbatch));
+    if (i.kind == Kind::B) live -= tokens.at(i.microbatch);
+  }
+  EXPECT_EQ(live, 0);
+  return peak;
+}
+
+TEST(BatchPrograms, OfDrawnBatchesAreProvenAndKeepTheirCap) {
+  const std::uint64_t seed = drawn_seed();
+  SCOPED_TRACE(concat("seed ", seed));
+  std::mt19937_64 random(seed);
+  constexpr std::int64_t kContext = 64;
+  const int batches = is_soak() ? 10'000 : 200;
+  for (int drawn = 0; drawn < batches;) {
+    const int actors = 1 << random() % 3, samples = 1 + static_cast<int>(random() % 24);
+    // From room for one micro-batch of the longest sample to room for all.
+    const double cap = static_cast<double>(kContext * (1 + random() % (2 * samples)));
+    const Config config = config_of(actors, samples, kContext, cap);
+    const Prepared prepared = prepare(config, builtin_models());
+    const DrawnLengths data(kContext, draw_lengths(random, 20 * static_cast<std::size_t>(samples), kContext));
+    BatchSteps steps(config, prepared, data);
+    std::vector<std::int64_t> batch(samples);
+    for (int b = 0; b < 20; ++b, ++drawn) {
+      std::iota(batch.begin(), batch.end(), std::int64_t{b} * samples);
+      const BatchStep step = steps.step(batch);
+      std::vector<std::int64_t> sorted = step.samples;
+      std::ranges::sort(sorted);
+      ASSERT_EQ(sorted, batch) << "each sample is there once";
+      for (const DeviceProgram& device : step.program->devices)
+        ASSERT_LE(static_cast<double>(peak_tokens(*step.program, device)), cap)
+            << actors << " actors, " << samples << " samples, cap " << cap;
+    }
+  }
+}
+
+std::int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t all = 0, resident = 0;
+  statm >> all >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(BatchPrograms, RunInTheMemoryThatTheyPlannedAndLeaveNothingBehind) {
+  const std::uint64_t seed = drawn_seed();
+  SCOPED_TRACE(concat("seed ", seed));
+  std::mt19937_64 random(seed);
+  constexpr std::int64_t kContext = 96;
+  constexpr int kSamples = 16;
+  const int programs = is_soak() ? 2000 : 120, warm = programs / 3;
+  Config config = config_of(2, kSamples, kContext, 0);
+  config.batch.classes = 16;  // as many shapes as are kept have been met before the memory is measured first
+  const Prepared prepared = prepare(config, builtin_models());
+  std::vector<std::int64_t> lengths = draw_lengths(random, kSamples * static_cast<std::size_t>(programs), kContext);
+  std::fill_n(lengths.begin(), kSamples, kContext);  // no batch is larger, so arenas have their last size from the first one on
+  const auto data = std::make_shared<DrawnLengths>(kContext, lengths);
+  BatchSteps steps(config, prepared, *data);
+  const auto cluster = make_thread_cluster(2, torch_executor_factory(), data, {});
+  std::vector<std::int64_t> batch(kSamples);
+  std::uint64_t loaded = 0;
+  std::int64_t resident = 0;
+  for (int p = 0; p < programs; ++p) {
+    if (p == warm) resident = resident_bytes();
+    std::iota(batch.begin(), batch.end(), std::int64_t{p} * kSamples);
+    const BatchStep step = steps.step(batch);
+    const std::uint64_t program = cluster->load(step.program);
+    if (p > 0 && program != loaded) cluster->unload(loaded);
+    loaded = program;
+    if (p == 0) {
+      StateSource state;
+      state.parameters = prepared.parameters;
+      cluster->set_state(state);
+    }
+    StepInput input;
+    input.step = p + 1;
+    input.samples = step.samples;
+    for (const DeviceReport& device : cluster->step(program, input).devices) {
+      EXPECT_GE(device.measured_bytes, device.planned_bytes);
+      EXPECT_LE(static_cast<double>(device.measured_bytes), 1.03 * static_cast<double>(device.planned_bytes)) << "program " << p;
+    }
+  }
+  EXPECT_LE(static_cast<double>(resident_bytes()), 1.02 * static_cast<double>(resident))
+      << resident << " bytes after " << warm << " programs";
+}
+
+}  // namespace
+}  // namespace penstock
