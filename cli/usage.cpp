@@ -17,11 +17,11 @@ const CLI::App& command_of(const CLI::App& program) {
   return *command;
 }
 
-// The hint where no command was found: the first word most likely is one, misspelled.
-std::string command_hint(const CLI::App& program) {
+// The hint where `command` lacks one of its own commands: the first word that nothing took most likely is one, misspelled.
+std::string command_hint(const CLI::App& program, const CLI::App& command) {
   std::vector<std::string> known;
-  for (const CLI::App* command : program.get_subcommands({})) known.push_back(command->get_name());
-  for (const std::string& word : program.remaining())
+  for (const CLI::App* inner : command.get_subcommands({})) known.push_back(inner->get_name());
+  for (const std::string& word : program.remaining(/*recurse=*/true))
     if (!word.starts_with("-")) {
       const std::string near = nearest(word, known);
       return near.empty() ? concat("there is no ", quote(word), "; --help lists the commands") : concat("did you mean ", near, "?");
@@ -61,8 +61,9 @@ std::string complaint(const CLI::Error& usage) {
 }
 
 std::string hint(const CLI::App& program, const CLI::Error& usage, const ModelRegistry& models) {
-  if (is(usage, CLI::ExitCodes::RequiredError) && program.get_subcommands().empty()) return command_hint(program);
-  if (is(usage, CLI::ExitCodes::ExtrasError)) return option_hint(command_of(program), usage.what(), models);
+  const CLI::App& command = command_of(program);
+  if (is(usage, CLI::ExitCodes::RequiredError) && !command.get_subcommands({}).empty()) return command_hint(program, command);
+  if (is(usage, CLI::ExitCodes::ExtrasError)) return option_hint(command, usage.what(), models);
   return "--help";
 }
 

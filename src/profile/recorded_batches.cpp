@@ -10,7 +10,7 @@ namespace {
 
 Timeline predicted_timeline(const BatchStep& step) {
   const Schedule& schedule = step.plan.schedule;
-  const StageShape shape = chain(static_cast<int>(schedule.actors.size()));
+  const StageShape shape = chain(schedule.stages());
   const TableTime time = time_table(schedule, shape, step.costs, {.network = step.network, .record = true});
   Timeline timeline = timeline_of(schedule, shape, step.costs, time);
   timeline.seconds = true;
@@ -21,9 +21,21 @@ Timeline predicted_timeline(const BatchStep& step) {
 
 }  // namespace
 
+namespace {
+
+// The activity that ends last, of those from `first` on; -1: there are none.
+std::int64_t last_to_end(const std::vector<Activity>& activities, std::int64_t first) {
+  const auto last =
+      std::max_element(activities.begin() + first, activities.end(), [](const Activity& a, const Activity& b) { return a.end < b.end; });
+  return last == activities.end() ? -1 : last - activities.begin();
+}
+
+}  // namespace
+
 Timeline joined(const std::vector<Timeline>& steps, const std::string& title) {
   Timeline out{.title = title, .seconds = steps[0].seconds, .devices = steps[0].devices, .tasks = {}, .activities = {}, .memory = {}};
   out.memory.resize(out.devices.size());
+  std::int64_t before = -1;  // what a step's first activities waited for: the end of the step before
   for (const Timeline& step : steps) {
     const auto first_task = static_cast<std::int32_t>(out.tasks.size());
     const auto first = static_cast<std::int64_t>(out.activities.size());
@@ -32,7 +44,7 @@ Timeline joined(const std::vector<Timeline>& steps, const std::string& title) {
       activity.begin += out.makespan;
       activity.end += out.makespan;
       if (activity.task >= 0) activity.task += first_task;
-      if (activity.cause >= 0) activity.cause += first;
+      activity.cause = activity.cause >= 0 ? activity.cause + first : before;
       out.activities.push_back(activity);
     }
     for (std::size_t d = 0; d < step.memory.size(); ++d) {
@@ -41,6 +53,7 @@ Timeline joined(const std::vector<Timeline>& steps, const std::string& title) {
         out.memory[d].push_back(point);
       }
     }
+    before = last_to_end(out.activities, first);
     out.makespan += step.makespan;
   }
   return out;
@@ -49,7 +62,7 @@ Timeline joined(const std::vector<Timeline>& steps, const std::string& title) {
 std::vector<Timeline> timelines_of(const std::vector<RecordedBatch>& steps) {
   std::vector<Timeline> predicted, measured, out;
   for (const RecordedBatch& step : steps) {
-    if (step.batch.predicted > 0) predicted.push_back(predicted_timeline(step.batch));
+    if (step.batch.predicted > 0 && !step.batch.plan.loads.empty()) predicted.push_back(predicted_timeline(step.batch));
     measured.push_back(timeline_of(*step.batch.program, step.result, ""));
     measured.back().makespan = step.result.seconds;
   }

@@ -156,6 +156,10 @@ class Data(ProgramTest):
         self.assert_fails(other, "was trained on other data", "their names, sizes, contents or tokenizers differ")
         self.assertEqual(run("train", "--resume", self.path("run"), "--steps", 3).code, 0)
 
+    def test_a_misspelled_set(self):
+        result = run("data", "docstring", "--out", self.path("x.jsonl"))
+        self.assertEqual((result.code, result.err), (2, "error: A subcommand is required\n  hint: did you mean docstrings?\n"))
+
     def test_refused(self):
         def refused(*arguments):
             result = run("train", *MODEL, "--steps", 1, "--out", self.path("refused"), *arguments)

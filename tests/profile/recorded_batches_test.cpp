@@ -22,7 +22,7 @@ TEST(RecordedBatches, StepsFollowOnEachOther) {
   EXPECT_EQ(both.activities[3].end, 7);
   EXPECT_EQ(both.activities[3].cause, 2);
   EXPECT_EQ(both.activities[3].task, 1);
-  EXPECT_EQ(both.activities[2].cause, -1);
+  EXPECT_EQ(both.activities[2].cause, 1);  // the step before had ended
   ASSERT_EQ(both.memory[0].size(), 2U);
   EXPECT_EQ(both.memory[0][1].time, 4);
 }
