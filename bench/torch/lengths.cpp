@@ -187,7 +187,7 @@ class Race {
       }
     }
     const int m = static_cast<int>(shapes.size());
-    const Program program = programs_.training(shapes, make_schedule("1f1b", {.actors = kActors, .microbatches = m}));
+    const Program program = programs_.training(shapes, make_schedule("1f1b", {.actors = kActors, .microbatches = m})).program;
     rows_->whole = way.whole;
     const std::uint64_t loaded = cluster_->load(program);
     if (!std::exchange(started_, true)) cluster_->set_state({.seed = 0, .parameters = parameters_, .path = {}});
