@@ -94,7 +94,7 @@ std::string histogram_text(const Columns& columns) {
   return out.substr(0, out.size() - 1);
 }
 
-// What a context of so many tokens cuts off, and how much of a batch padded to it would be padding.
+// Says what a context of so many tokens cuts off, and how much of a batch padded to it would be padding.
 struct Cut {
   std::int64_t sequences = 0, tokens = 0;
   double padding = 0;

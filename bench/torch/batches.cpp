@@ -54,7 +54,7 @@ class DrawnLengths : public Dataset {
   std::vector<std::int64_t> lengths_;
 };
 
-// What each part took, of batch after batch.
+// The times that each part took, batch after batch.
 struct Times {
   std::vector<std::string> order{};
   std::map<std::string, std::vector<double>> of{};
@@ -92,7 +92,7 @@ std::size_t instructions_in(const Program& program) {
   return out;
 }
 
-// Of the messages between processes.
+// The times of the messages between processes.
 struct Ends {
   SentTasks sent, taken;
 };

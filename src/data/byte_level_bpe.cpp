@@ -48,7 +48,7 @@ struct AddedToken {
   std::int32_t token = 0;
 };
 
-// What the file says.
+// The contents of the file.
 struct Description {
   std::vector<std::string> pieces;  // the bytes of each token; "": no token has this number
   std::array<std::int32_t, 256> bytes{};

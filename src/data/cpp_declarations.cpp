@@ -46,7 +46,7 @@ bool is_mark(std::string_view word) {
   return word.size() > 1 && (word[0] == '@' || word[0] == '\\') && (word.size() <= 2 || word.substr(1) == "ref");
 }
 
-// What a comment says in brief; "" where it is about a file or a group, or belongs to what is before it.
+// The brief text of a comment; "" where it is about a file or a group, or belongs to what is before it.
 std::string brief_of(const std::string& comment) {
   for (const char* other : {"@file", "@defgroup", "@addtogroup", "@ingroup", "@{", "@}", "@cond", "@page", "@namespace"})
     if (trim(comment).starts_with(other)) return "";
@@ -63,7 +63,7 @@ std::string brief_of(const std::string& comment) {
   return out;
 }
 
-// What stands from `at` to the ';' or '{' that ends it, in one line; "" where a comment, a directive or nothing follows.
+// The text from `at` to the ';' or '{' that ends it, in one line; "" where a comment, a directive or nothing follows.
 std::string declaration_at(std::string_view header, std::size_t at) {
   std::string out;
   int depth = 0;

@@ -6,7 +6,7 @@
 
 namespace penstock {
 
-// Of lengths that differ; all 0 where there are none. A percentile is the length at place floor(p (n-1) / 100) of the n sorted ones.
+// Statistics of lengths; all 0 where there are none. A percentile is the length at place floor(p (n-1) / 100) of the n sorted ones.
 struct LengthStatistics {
   std::int64_t count = 0, total = 0;
   std::int64_t p10 = 0, p50 = 0, p90 = 0, p99 = 0, most = 0;

@@ -20,7 +20,7 @@
 namespace penstock {
 namespace {
 
-// What a step of pairs reads beside the model's ports.
+// The ports of a step of pairs beside the model's.
 constexpr std::string_view kPairPorts[] = {"inputs", "ranges", "input_ranges", "memory_ranges"};
 
 std::uint64_t draw(std::int64_t seed, std::int64_t row, std::int64_t place) {

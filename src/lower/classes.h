@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-// What lowering takes of a class: its step, of one micro-batch, as each member of the mesh's axes has it.
+// A class as lowering takes it: its step, of one micro-batch, as each member of the mesh's axes has it.
 using ShapeClass = std::vector<LowerInput>;
 
 // The class's step cut into the tasks of which the schedule has actions anywhere. It may be kept and joined again under every schedule that

@@ -77,7 +77,7 @@ class RelativeBias : public nn::Module {
     specs.push_back({at("weight"), type, {Initialiser::Kind::normal, root(c.width)}, true, {{"buckets"}, {"heads", 1, c.heads}}});
   }
 
-  // Of all places of x to each other, [1, heads, length, length]; a decoder's bias hides the keys after the query.
+  // The bias of all places of x to each other, [1, heads, length, length]; a decoder's bias hides the keys after the query.
   Tensor operator()(const Config& c, const Parameters& p, Tensor x) const {
     const std::int64_t length = x.size(1);
     const Tensor places = arange(x, length, DType::f64), offsets = unsqueeze(places, 0) - unsqueeze(places, 1);
@@ -86,7 +86,7 @@ class RelativeBias : public nn::Module {
     return to(unsqueeze(shown, 0), x.dtype());
   }
 
-  // Of distances below `reach`, as attention_in_ranges takes it: [heads, 2*reach - 1].
+  // The bias of distances below `reach`, as attention_in_ranges takes it: [heads, 2*reach - 1].
   Tensor of_distances(const Config& c, const Parameters& p, Tensor x, std::int64_t reach) const {
     const Tensor offsets = arange(x, 2 * reach - 1, DType::f64) - static_cast<double>(reach - 1);
     return to(transpose(embedding(p[at("weight")], relative_buckets(offsets, c, both_ways_)), 0, 1), x.dtype());

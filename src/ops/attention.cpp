@@ -33,13 +33,13 @@ TensorType logsumexp_type(const TensorType& q) {
   return {statistic(q.dtype), {q.shape[0], q.shape[1], q.shape[2]}};
 }
 
-// Of a backward (dout, q, k, v, out, logsumexp, ...).
+// Checks what a backward takes (dout, q, k, v, out, logsumexp, ...).
 void require_results(const Op& op, Types operands) {
   require(operands[0] == operands[1] && operands[4] == operands[1], op, operands, "dout and out must have q's type");
   require(operands[5] == logsumexp_type(operands[1]), op, operands, "logsumexp does not fit to q");
 }
 
-// Of attention in ranges: `rest` is the ranges and, where there is one, the bias.
+// Checks attention in ranges: `rest` is the ranges and, where there is one, the bias.
 void require_ranges(const Op& op, Types operands, Types qkv, Types rest) {
   require_qkv(op, operands, qkv);
   const std::int64_t reach = attribute<std::int64_t>(op, "reach");

@@ -5,7 +5,7 @@
 
 namespace penstock {
 
-// Those of all runs of all devices, by what ops say that they take; what is recomputed counts twice.
+// The operations of all runs of all devices, by what ops say that they take; what is recomputed counts twice.
 double step_flops(const Program& program);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// What follows from a task's graph alone, found when it is first asked for and then kept with the graph (penstock/task_graph.h).
+// Facts that follow from a task's graph alone, found when it is first asked for and then kept with the graph (penstock/task_graph.h).
 #pragma once
 
 #include <cstdint>

@@ -77,7 +77,7 @@ class ProgramHash {
     number(slot.offset);
     number(slot.room);
   }
-  // What the text form says of it, no more: a program that was sent as text has the hash that it had.
+  // Hashes what the text form says of it, no more: a program that was sent as text has the hash that it had.
   void instruction(const DeviceProgram& device, const Instruction& i) {
     number(static_cast<std::int64_t>(i.opcode));
     const bool shows_action = i.action && i.opcode != Opcode::copy;

@@ -18,7 +18,7 @@ struct Terminal {
 };
 Terminal terminal_of(std::FILE* stream);
 
-// What is known beside a step's own metrics.
+// Facts beside a step's own metrics.
 struct ProgressKnown {
   std::optional<double> validation_loss;  // the last one
   std::optional<double> seconds_left;

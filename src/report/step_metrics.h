@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-// Of a step whose batch has a program of its own.
+// Metrics of a step whose batch has a program of its own.
 struct BatchMetrics {
   double seconds = 0;                          // that planning, lowering and proving it took, maybe while other steps ran
   double waited = 0;                           // seconds that the step waited for its program to be made and loaded

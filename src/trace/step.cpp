@@ -34,7 +34,8 @@ std::int64_t size_in_batch(const DataPort& port, int batch, const TextRows& rows
   return rows.parts ? std::accumulate(rows.parts->begin(), rows.parts->end(), std::int64_t{0}) : batch * port.entries;
 }
 
-// Of the whole batch: the model's own ports, and those that say where samples stand. Throws Error where the model does not read such rows.
+// The ports of the whole batch: the model's own, and those that say where samples stand. Throws Error where the model does not read such
+// rows.
 Inputs ports_of(const Model& model, int batch, int context, const TextRows& rows) {
   if (!model.reads(rows))
     throw Error(concat("the model does not read ", rows.several ? "rows of several " : "", rows.inputs > 0 ? "pairs" : "texts"),

@@ -85,7 +85,7 @@ TEST(ShapeClasses, DevicesShareAMicrobatchInPartsOfItsClass) {
                                             "targets.0 targets.1 targets.2 targets.3 targets.4 targets.5"}));
 }
 
-// What a program is made of is there once for all programs that have it.
+// Tasks are there once for all programs that have them.
 TEST(ShapeClasses, ProgramsShareTheirClassesTasks) {
   const Schedule schedule = parse_schedule(kTable, "table.csv");
   const ShapeClass a = compile_class(step_of(2, 4), schedule, {}), b = compile_class(step_of(3, 2), schedule, {});
