@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <set>
+#include <stdexcept>
+#include <string>
 #include <tuple>
 
 #include "base/text.h"
@@ -212,6 +214,7 @@ BrokenTable tear(Random& random, const Schedule& table) {
 }  // namespace
 
 int draw(Random& random, int low, int high) {
+  if (low > high) throw std::logic_error("no number lies in [" + std::to_string(low) + ", " + std::to_string(high) + "]");
   return std::uniform_int_distribution<int>(low, high)(random);
 }
 
