@@ -1,6 +1,7 @@
 #include "lower/execution.h"
 
 #include <algorithm>
+#include <map>
 
 #include "ops/definition.h"
 #include "program/graph_facts.h"
@@ -25,6 +26,12 @@ IdVector<TaskId, double> durations_of(const Draft& draft) {
   return out;
 }
 
+struct Collective {
+  std::size_t left = 0;  // devices of its group that have not begun it
+  double time = 0;       // when the last so far began it
+  std::vector<ActorId> waiting;
+};
+
 // What the execution knows while it goes on.
 struct Progress {
   const Draft& draft;
@@ -35,8 +42,23 @@ struct Progress {
   IdVector<ActorId, double> clock;
   IdVector<TransferId, std::vector<ActorId>> waiting;
   std::vector<ActorId> ready;
+  // The n-th collective of a group is the same on all its devices. By group, and for each device how many it has begun.
+  std::vector<std::vector<Collective>> collectives;
+  std::vector<std::map<ActorId, std::size_t>> begun;
+  IdVector<ActorId, std::unordered_map<InstanceId, Collective*>> last;  // that reads or writes the instance
   Execution done;
 };
+
+// Those of all groups, none of them begun.
+std::vector<std::vector<Collective>> collectives_of(const Draft& draft) {
+  std::vector<std::vector<Collective>> out;
+  for (std::int32_t group = 0; const std::vector<std::int32_t>& devices : draft.groups) {
+    const std::vector<Run>& runs = draft.actors[static_cast<std::size_t>(devices.front())];
+    const auto count = std::ranges::count(runs, group++, &Run::group);
+    out.emplace_back(static_cast<std::size_t>(count), Collective{devices.size(), 0, {}});
+  }
+  return out;
+}
 
 void post(Progress& p, ActorId device, std::int32_t before) {
   const std::vector<TransferId>& incoming = p.incoming[device];
@@ -59,10 +81,29 @@ void send(Progress& p, ActorId device, const Run& run, std::int32_t r) {
     }
 }
 
-// When all that the run reads is there, as far as transfers bring it; never: the device waits for one.
+void begin_collective(Progress& p, ActorId device, const Run& run) {
+  const auto group = static_cast<std::size_t>(run.group);
+  Collective& collective = p.collectives[group].at(p.begun[group][device]++);
+  --collective.left;
+  collective.time = std::max(collective.time, p.clock[device]);
+  for (InstanceId i : run.reads) p.last[device][i] = &collective;
+  for (const Write& write : run.writes) p.last[device][write.instance] = &collective;
+  if (collective.left > 0) return;
+  p.ready.insert(p.ready.end(), collective.waiting.begin(), collective.waiting.end());
+  collective.waiting.clear();
+}
+
+// When all that the run reads is there, as far as others bring it; never: the device waits for a transfer or a collective.
 double arrival(Progress& p, ActorId device, const Run& run) {
   double start = p.clock[device];
   for (InstanceId i : run.reads) {
+    if (const auto last = p.last[device].find(i); last != p.last[device].end()) {
+      if (last->second->left > 0) {
+        last->second->waiting.push_back(device);
+        return kNever;
+      }
+      start = std::max(start, last->second->time);
+    }
     const Instance& instance = p.draft.instances[i];
     if (instance.source != Instance::Source::computed || instance.home == device) continue;
     for (TransferId t : p.transfers[i]) {
@@ -77,7 +118,7 @@ double arrival(Progress& p, ActorId device, const Run& run) {
   return start;
 }
 
-// Times runs of the device until one needs a transfer that is not sent yet.
+// Times runs of the device until one needs a transfer that is not sent yet, or a collective that is not complete.
 void advance(Progress& p, ActorId device) {
   const std::vector<Run>& runs = p.draft.actors[device];
   std::vector<double>& end = p.done.end[device];
@@ -89,6 +130,7 @@ void advance(Progress& p, ActorId device) {
     if (start == kNever) return;
     p.clock[device] = start + (run.opcode == Opcode::run ? p.durations[run.task] : 0);
     end.push_back(p.clock[device]);
+    if (run.group >= 0) begin_collective(p, device, run);
     send(p, device, run, r);
   }
   post(p, device, std::numeric_limits<std::int32_t>::max());
@@ -122,13 +164,20 @@ Execution execute(const Draft& draft) {
       std::vector<double>(devices),
       std::vector<std::vector<ActorId>>(transfers),
       {},
-      {std::vector<std::vector<double>>(devices), std::vector<double>(transfers, kNever), std::vector<double>(transfers, kNever), {}}};
+      collectives_of(draft),
+      std::vector<std::map<ActorId, std::size_t>>(draft.groups.size()),
+      std::vector<std::unordered_map<InstanceId, Collective*>>(devices),
+      {std::vector<std::vector<double>>(devices), std::vector<double>(transfers, kNever), std::vector<double>(transfers, kNever), {}, {}}};
   for (std::size_t d = devices; d-- > 0;) p.ready.emplace_back(d);
   while (!p.ready.empty()) {
     const ActorId device = p.ready.back();
     p.ready.pop_back();
     advance(p, device);
   }
+  p.done.collected.resize(devices);
+  for (const ActorId device : draft.actors.ids())
+    for (const auto& [instance, collective] : p.last[device])
+      p.done.collected[device][instance] = collective->left > 0 ? kNever : collective->time;
   return std::move(p.done);
 }
 

@@ -1,7 +1,9 @@
-// One execution of a draft with transfers, under virtual time: transfers take none, runs what a roofline says.
+// One execution of a draft with transfers, under virtual time: transfers take none, runs what a roofline says. A collective takes none
+// either, but is complete only when the last of its devices has begun it: who reads its result waits until then.
 #pragma once
 
 #include <limits>
+#include <unordered_map>
 #include <vector>
 
 #include "lower/draft.h"
@@ -14,6 +16,8 @@ struct Execution {
   IdVector<ActorId, std::vector<double>> end;  // [run]
   IdVector<TransferId, double> sent, posted;   // sent never: a refresh, when all is done
   std::vector<TransferId> order;               // transfers of runs, as they are sent
+  // By device: when the last collective that reads or writes an instance is complete. None has begun on all its devices: never.
+  IdVector<ActorId, std::unordered_map<InstanceId, double>> collected;
 };
 Execution execute(const Draft& draft);
 

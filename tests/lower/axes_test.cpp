@@ -173,5 +173,15 @@ TEST(Axes, MembersKeepWhatTheFormulasSay) {
   EXPECT_EQ(kept_of_layer("pipe=1,tensor=2", {"layout.sequence=tensor"}), 2105344);
 }
 
+// Members of uneven parts begin their collectives at different times, and send each other parts of attention beside them. A device that
+// freed what it sends while another waits for it in a collective would wait for ever; compile_training proves that none does.
+TEST(Axes, NoMemberWaitsForWhatItsCollectivesDelay) {
+  for (const std::int64_t heads : {3, 4, 5}) {
+    const Sizes s{.layers = 1, .width = 4 * heads, .heads = heads, .length = 12, .sequences = 12};
+    for (const char* mesh : {"context=5", "context=6", "context=7"})
+      EXPECT_NO_THROW(training_of(gpt_config(s, mesh, {"schedule=1f1b", "dropout=0.2", "dtype=f64"}))) << heads << " heads, " << mesh;
+  }
+}
+
 }  // namespace
 }  // namespace penstock
