@@ -31,7 +31,7 @@ demo: build
 # Everything in release; the core and its fuzzers under ASan and UBSan; what has threads under TSan.
 test:
 	@scripts/setup.sh tests
-	@$(call configure,release,-DPENSTOCK_TESTS=ON)
+	@$(call configure,release,-DPENSTOCK_TESTS=ON -DPENSTOCK_MODULE=ON)
 	@$(CMAKE) --build build
 	@$(CTEST) --test-dir build --output-on-failure --label-exclude fuzz -j $(JOBS)
 	@$(call configure,asan,-DPENSTOCK_TESTS=ON)
@@ -53,6 +53,7 @@ soak: build
 	@$(call configure,release,-DPENSTOCK_TESTS=ON)
 	@$(CMAKE) --build build --target penstock_torch_tests
 	@PENSTOCK_SOAK=1 build/tests/penstock_torch_tests --gtest_filter='BatchPrograms.*'
+	@PENSTOCK_SOAK=1 $(or $(PENSTOCK_PYTHON),.venv/bin/python) tests/python/zoo_test.py
 	@$(call configure,asan,-DPENSTOCK_TESTS=ON -DPENSTOCK_TOGETHER=OFF)
 	@$(CMAKE) --build build-asan
 	@PENSTOCK_LANE_PROGRAMS=20000 build-asan/tests/penstock_core_tests --gtest_filter='AsynchronousDevices.*'

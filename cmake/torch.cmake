@@ -1,7 +1,11 @@
 # libtorch from a Python environment (PENSTOCK_PYTHON, default .venv) or from CMAKE_PREFIX_PATH.
 set(PENSTOCK_PYTHON "${PROJECT_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "A Python that can import torch; also runs the tests against PyTorch")
+if(SKBUILD)
+  set(PENSTOCK_PYTHON "${Python_EXECUTABLE}" CACHE FILEPATH "" FORCE)
+endif()
 if(NOT Torch_DIR AND EXISTS "${PENSTOCK_PYTHON}")
-  execute_process(COMMAND "${PENSTOCK_PYTHON}" -c "import torch; print(torch.utils.cmake_prefix_path)"
+  # -I: what an isolated build of a wheel puts in the way of what is installed is passed by.
+  execute_process(COMMAND "${PENSTOCK_PYTHON}" -I -c "import torch; print(torch.utils.cmake_prefix_path)"
                   OUTPUT_VARIABLE torch_prefix OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   set(Torch_DIR "${torch_prefix}/Torch" CACHE PATH "Where TorchConfig.cmake lies")
 endif()

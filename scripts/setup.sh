@@ -9,7 +9,7 @@ packages=(g++ cmake ninja-build mold python3-venv libcli11-dev nlohmann-json3-de
   libsentencepiece-dev libutf8proc-dev zlib1g-dev)
 for use in "$@"; do
   case "$use" in
-    tests) packages+=(ccache git libgtest-dev librapidcheck-dev chromium) ;;
+    tests) packages+=(ccache git libgtest-dev librapidcheck-dev chromium python3-dev) ;;
     format) packages+=(git clang-format-19) ;;
     bench) packages+=(libbenchmark-dev) ;;
     *) echo "scripts/setup.sh: there is no \"$use\"; tests, format or bench" >&2; exit 2 ;;
@@ -35,5 +35,15 @@ if [ -z "${PENSTOCK_PYTHON:-}" ] && [ -z "${PENSTOCK_LIBTORCH:-}" ]; then
       .venv/bin/pip install torch==2.13.0 numpy
     fi
     touch "$stamp"
+  fi
+fi
+
+# Models of other packages, which tests of the Python package export and train; tests skip what is not there.
+if [[ " $* " == *" tests "* && -x .venv/bin/pip && ! -e .venv/penstock-models-1 ]]; then
+  # torchvision and timm would ask for a torch of their own.
+  if .venv/bin/pip install --no-deps torchvision==0.28.0 timm==1.0.31 && .venv/bin/pip install transformers==5.24.0 pillow; then
+    touch .venv/penstock-models-1
+  else
+    echo "scripts/setup.sh: transformers, timm or torchvision cannot be installed; tests go on without them"
   fi
 fi

@@ -1,12 +1,12 @@
 // Whole step graphs, built from a model by the same public functions that users have.
 //
 // Inputs of every step graph: first the state, which is the parameters under their own names and, in a training step, "first:<name>",
-// "second:<name>" (sgd: only "first:<name>", the velocity) and "step", the number of steps done. Then the data: the model's ports
-// (DataPort; for text "tokens" and "targets" i64[batch,context]), "rows" i64[batch] (the samples' numbers in the step), "seed" i64[].
-// Where a row holds several samples, or samples are pairs (TextRows), further ports say where samples stand: "positions", "ranges",
-// "inputs", "input_ranges" and "memory_ranges", as in Model::Batch; `context` is then the length of a row of targets. The loss is divided
-// by the model's count of the batch. `context` is 0 where the model reads no text. Each function throws Error if the batch is not divisible
-// by the micro-batches, or the model does not read such rows.
+// "second:<name>" of those that are trained (sgd: only "first:<name>", the velocity) and "step", the number of steps done. Then the data:
+// the model's ports (DataPort; for text "tokens" and "targets" i64[batch,context]), "rows" i64[batch] (the samples' numbers in the step),
+// "seed" i64[]. Where a row holds several samples, or samples are pairs (TextRows), further ports say where samples stand: "positions",
+// "ranges", "inputs", "input_ranges" and "memory_ranges", as in Model::Batch; `context` is then the length of a row of targets. The loss is
+// divided by the model's count of the batch. `context` is 0 where the model reads no text. Each function throws Error if the batch is not
+// divisible by the micro-batches, or the model does not read such rows.
 #pragma once
 
 #include <string>
@@ -17,15 +17,23 @@
 
 namespace penstock {
 
+// What is told of some of the parameters alone (ParameterSpec::group).
+struct ParameterGroup {
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9;
+};
+
 struct OptimiserOptions {
-  std::string name = "adamw";  // or "sgd"
+  // adamw, adam (its weight decay is part of the gradient), sgd, or nesterov (sgd that looks ahead by its momentum).
+  std::string name = "adamw";
   double learning_rate = 1e-3, final_fraction = 0.1;
   int warmup = 20, steps = 400;
-  // How the rate falls, until it is final_fraction of itself at step `steps`: cosine, linear, wsd (linear, and late) or constant.
+  // How the rate falls, until it is final_fraction of itself at step `steps`: cosine, linear, wsd (linear, and late) or constant. given:
+  // the step reads the rate of each group as data, "learning_rates" f32[groups], which stands behind "seed" and "count".
   std::string decay = "cosine";
   int decay_steps = 0;  // steps that the fall takes; 0: all after the warm-up, but for wsd the last tenth of `steps`
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9;
-  double clip = 1.0;  // limit of the global norm of the gradients; 0: no clipping
+  std::vector<ParameterGroup> groups = {};  // what replaces these five in each group; none: all parameters are of one
+  double clip = 1.0;                        // limit of the global norm of the gradients; 0: no clipping
   // With clipping: make the update as if nothing were clipped, then validate it when the norm is known. The bits are the same; adamw only.
   bool validated = false;
 };
@@ -50,7 +58,7 @@ Graph generation_step(const Model& model, int context);
 // Graph code of the optimiser, for users' own steps.
 // The learning rate, an f32 scalar, at `step` (i64 scalar, from 1): linear over `warmup`, then constant until `decay` begins.
 Tensor learning_rate_schedule(Tensor step, const OptimiserOptions& options);
-Tensor global_norm(const Parameters& gradients);  // a scalar of the gradients' dtype
+Tensor global_norm(const Parameters& gradients);  // a scalar of the gradients' widest dtype
 Tensor clip_factor(Tensor norm, double limit);    // limit / max(norm, limit)
 Parameters scale_gradients(const Parameters& gradients, Tensor factor);
 Parameters clip_by_global_norm(const Parameters& gradients, Tensor norm, double limit);

@@ -27,6 +27,8 @@ struct ParameterSpec {
   Initialiser initial;
   bool decay = true;               // whether weight decay applies (matrices, by the usual rule)
   std::vector<DimName> dims = {};  // one for each dim, or none at all
+  bool trained = true;             // else it has no gradient and no optimiser's state, and only what a model carries (Carried) changes it
+  int group = 0;                   // which of OptimiserOptions::groups updates it
 };
 
 // Named tensors in declaration order.
@@ -101,7 +103,8 @@ struct DataPort {
     labels,  // any dtype, whole numbers in [0, below), about equally many of each: a response, cut into classes
     // i64, one for each token: where something made of an entry of the port in `of` stands instead of text, 1 + its row; else 0. Each entry
     // of the micro-batch has `below` rows, one entry's behind the other's.
-    slots
+    slots,
+    given,  // the caller hands the batch's tensor over with each step (Session::step)
   };
   std::string name;
   TensorType type;  // type of one sample; the batch's has the number of samples in front
@@ -111,6 +114,7 @@ struct DataPort {
   // 0: each sample has one. Else it has none, one or several, so many at most (the images in a text), and `type` is of one; a batch has
   // those of all its samples in front, one sample's behind the other's.
   std::int64_t entries = 0;
+  bool whole = false;  // `type` is the batch's, and every micro-batch reads all of it
   bool is_text() const { return kind == Kind::tokens || kind == Kind::targets; }
 };
 // The ports of a model that reads text: "tokens" and "targets", i64 [context].
@@ -128,6 +132,20 @@ struct TextRows {
   // Where samples have entries of their own number (DataPort::entries), how many each part of a micro-batch has: a model works on one part
   // after the other. None: every sample has as many as it may, and all are one part.
   std::optional<std::vector<std::int64_t>> parts = {};
+};
+
+// State that passes from each micro-batch to the next, in their order (batch norm's running statistics): of the value v a micro-batch makes
+// keep * v + added. So what a step adds is a sum over its micro-batches, wherever each of them runs.
+struct Carried {
+  std::string parameter;  // not trained
+  double keep = 1;        // in [0, 1]
+};
+
+// What a micro-batch adds to the loop's sums.
+struct StepSums {
+  Tensor loss;              // as Model::loss
+  Parameters gradients;     // of the parameters that are trained
+  Parameters carried = {};  // what is added to each of Model::carried
 };
 
 // What a model is to Penstock: parameters, data ports and the *sum* of the loss over a micro-batch.
@@ -157,6 +175,12 @@ class Model {
     Tensor operator[](std::string_view port) const { return ports[port]; }
   };
   virtual Tensor loss(const Parameters& parameters, const Batch& batch) const = 0;
+  // The loss and all that training takes of a micro-batch. By default the loss is differentiated, and nothing is carried; a model that
+  // comes with its gradients (an exported one) gives these.
+  virtual StepSums sums(const Parameters& parameters, const Batch& batch) const;
+  virtual std::vector<Carried> carried() const { return {}; }
+  // Tensors that are made of the whole batch ahead of the loop. Each micro-batch finds them among its ports.
+  virtual Parameters shared(const Parameters& parameters, const Batch& whole, int microbatches) const;
   // Whether its loss is that of each sample alone where rows hold them so. By default rows are of one text each.
   virtual bool reads(const TextRows& rows) const { return !rows.several && rows.inputs == 0; }
   // Whether a sample's loss depends on the others of its micro-batch (batch norm). Then only steps that cut the batch alike are equal.

@@ -67,18 +67,29 @@ std::vector<TensorType> infer_in_ranges_backward(const Op& op, Types operands) {
   return out;
 }
 
-// (q, k, v) -> (out, logsumexp[batch, heads, length])
+// Checks what is added to the scores, where `rest` has it: a tensor of q's dtype that broadcasts to [batch, heads, queries, keys].
+void require_bias(const Op& op, Types operands, Types qkv, Types rest) {
+  if (rest.empty()) return;
+  const Shape scores = {qkv[0].shape[0], qkv[0].shape[1], qkv[0].shape[2], qkv[1].shape[2]};
+  bool fits = rest[0].dtype == qkv[0].dtype && rest[0].shape.size() == 4;
+  for (std::size_t dim = 0; fits && dim < 4; ++dim) fits = rest[0].shape[dim] == 1 || rest[0].shape[dim] == scores[dim];
+  require(fits, op, operands, "the bias must be of q's dtype and broadcast to [batch, heads, queries, keys]");
+}
+
+// (q, k, v, bias?) -> (out, logsumexp[batch, heads, length])
 std::vector<TensorType> infer_attention(const Op& op, Types operands) {
-  require_count(op, operands, 3, 3);
-  require_attention(op, operands, operands);
+  require_count(op, operands, 3, 4);
+  require_attention(op, operands, operands.first(3));
+  require_bias(op, operands, operands.first(3), operands.subspan(3));
   return {operands[0], logsumexp_type(operands[0])};
 }
 
-// (dout, q, k, v, out, logsumexp) -> (dq, dk, dv)
+// (dout, q, k, v, out, logsumexp, bias?) -> (dq, dk, dv)
 std::vector<TensorType> infer_attention_backward(const Op& op, Types operands) {
-  require_count(op, operands, 6, 6);
+  require_count(op, operands, 6, 7);
   require_attention(op, operands, operands.subspan(1, 3));
   require_results(op, operands);
+  require_bias(op, operands, operands.subspan(1, 3), operands.subspan(6));
   return {operands[1], operands[2], operands[3]};
 }
 
@@ -93,8 +104,14 @@ std::vector<TensorType> infer_join(const Op& op, Types operands) {
 
 Tensors attention_vjp(const VjpArguments& a) {
   if (a.cotangents[1]) throw Error(a.op.name + ": its logsumexp has no gradient");
-  const Tensor operands[] = {a.cotangents[0], a.operands[0], a.operands[1], a.operands[2], a.results[0], a.results[1]};
-  return emit_all("scaled_dot_product_attention_backward", operands, a.op.attributes);
+  Tensors operands = {a.cotangents[0], a.operands[0], a.operands[1], a.operands[2], a.results[0], a.results[1]};
+  if (a.operands.size() > 3) {
+    if (a.wanted[3]) throw Error(a.op.name + ": its bias has no gradient");
+    operands.push_back(a.operands[3]);
+  }
+  Tensors gradients = emit_all("scaled_dot_product_attention_backward", operands, a.op.attributes);
+  gradients.resize(a.operands.size());
+  return gradients;
 }
 
 Tensors in_ranges_vjp(const VjpArguments& a) {
@@ -155,11 +172,11 @@ std::span<const OpDefinition> attention_ops() {
        .infer = infer_attention,
        .vjp = attention_vjp,
        .flops = flops_attention,
-       .layout = by<named<"bhQD,bhKD->bhQD,bhQ">>},
+       .layout = by<named<"bhQD,bhKD,bhKD,bhQK->bhQD,bhQ">>},
       {.name = "scaled_dot_product_attention_backward",
        .infer = infer_attention_backward,
        .flops = flops_attention_backward,
-       .layout = by<named<"bhQD,bhQD,bhKD,bhKD,bhQD,bhQ->bhQD,bhKD">>},
+       .layout = by<named<"bhQD,bhQD,bhKD,bhKD,bhQD,bhQ,bhQK->bhQD,bhKD">>},
   };
   return all;
 }

@@ -224,7 +224,7 @@ void infer_backward(const Marked& in, std::vector<int>& stage) {
   for (std::size_t i = 0; i < stage.size(); ++i) {
     const Op& op = in.body.ops[i];
     for (ValueId operand : op.operands) read[operand.index()] = true;
-    if (is_forward(op) && op.sequence >= 0) forward_of[op.sequence] = i;
+    if (is_forward(op) && op.sequence >= 0 && !is_constant(op)) forward_of[op.sequence] = i;
   }
   for (std::size_t i = 0; i < stage.size(); ++i) {
     const Op& op = in.body.ops[i];

@@ -50,27 +50,29 @@ bool is_for_ours(std::initializer_list<T> tensors, const AttentionShape& shape) 
 Bound bind_attention(const Site& site) {
   const T &q = site.operands[0], &k = site.operands[1], &v = site.operands[2], &out = site.results[0], &logsumexp = site.results[1];
   const AttentionShape shape = shape_of(site.op, q, k);
-  if (is_for_ours({q, k, v, out}, shape) && is_dense_f32(logsumexp))
+  const std::optional<T> bias = site.operands.size() > 3 ? std::optional<T>(site.operands[3]) : std::nullopt;
+  if (!bias && is_for_ours({q, k, v, out}, shape) && is_dense_f32(logsumexp))
     return [f = vector_kernels().attention, a = heads<const float>(q), b = heads<const float>(k), c = heads<const float>(v),
             o = heads<float>(out), l = mutable_floats(logsumexp), shape] { f(a, b, c, o, l, shape); };
-  return [q, k, v, out, logsumexp, causal = shape.causal, scale = number_attribute(site.op, "scale")] {
-    const auto result = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, {}, scale);
+  return [q, k, v, bias, out, logsumexp, causal = shape.causal, scale = number_attribute(site.op, "scale")] {
+    const auto result = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, bias, scale);
     out.copy_(std::get<0>(result));
     logsumexp.copy_(std::get<1>(result));
   };
 }
 
-// Operands: dout, q, k, v, out, logsumexp.
+// Operands: dout, q, k, v, out, logsumexp, bias?.
 Bound bind_attention_backward(const Site& site) {
   const T &dout = site.operands[0], &q = site.operands[1], &k = site.operands[2], &v = site.operands[3], &out = site.operands[4];
   const T &logsumexp = site.operands[5], &dq = site.results[0], &dk = site.results[1], &dv = site.results[2];
   const AttentionShape shape = shape_of(site.op, q, k);
-  if (is_for_ours({dout, q, k, v, out, dq, dk, dv}, shape) && is_dense_f32(logsumexp))
+  const std::optional<T> bias = site.operands.size() > 6 ? std::optional<T>(site.operands[6]) : std::nullopt;
+  if (!bias && is_for_ours({dout, q, k, v, out, dq, dk, dv}, shape) && is_dense_f32(logsumexp))
     return [f = vector_kernels().attention_backward, d = heads<const float>(dout), a = heads<const float>(q), b = heads<const float>(k),
             c = heads<const float>(v), o = heads<const float>(out), l = floats(logsumexp), da = heads<float>(dq), db = heads<float>(dk),
             dc = heads<float>(dv), shape] { f(d, a, b, c, o, l, da, db, dc, shape); };
   return [=, causal = shape.causal, scale = number_attribute(site.op, "scale")] {
-    const auto result = at::_scaled_dot_product_flash_attention_for_cpu_backward(dout, q, k, v, out, logsumexp, 0.0, causal, {}, scale);
+    const auto result = at::_scaled_dot_product_flash_attention_for_cpu_backward(dout, q, k, v, out, logsumexp, 0.0, causal, bias, scale);
     dq.copy_(std::get<0>(result));
     dk.copy_(std::get<1>(result));
     dv.copy_(std::get<2>(result));

@@ -83,7 +83,7 @@ Bound bind_rms_norm_backward(const Site& site) {
           dweight = site.results[1], accumulate = (site.accumulate >> 1 & 1) != 0] {
     const T d = computed(dy), h = computed(x) * rstd, g = d * computed(weight);
     dx.copy_(rstd * (g - h * at::mean(g * h, {-1}, true)));
-    deliver(dweight, at::sum((d * h).view({-1, dweight.size(0)}), {0}), accumulate);
+    deliver(dweight, at::sum((d * h).reshape({-1, dweight.size(0)}), {0}), accumulate);
   };
 }
 

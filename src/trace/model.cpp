@@ -31,6 +31,22 @@ Tensor Model::count(const Batch& batch) const {
   return full(batch.rows, {}, static_cast<double>(batch.rows.size(0)), DType::i64);
 }
 
+StepSums Model::sums(const Parameters& parameters, const Batch& batch) const {
+  Parameters trained;
+  for (const ParameterSpec& spec : this->parameters())
+    if (spec.trained) trained.set(spec.name, parameters[spec.name]);
+  const ValueAndGradient found = value_and_grad(trained, [&](const Parameters& local) {
+    Parameters all = parameters;
+    for (const auto& [name, tensor] : local.entries()) all.set(name, tensor);
+    return loss(all, batch);
+  });
+  return {found.value, found.gradient};
+}
+
+Parameters Model::shared(const Parameters&, const Batch&, int) const {
+  return {};
+}
+
 bool Model::generates() const {
   return reads_text(data(1));
 }

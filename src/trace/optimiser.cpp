@@ -35,14 +35,17 @@ Tensor learning_rate_schedule(Tensor step, const OptimiserOptions& options) {
 }
 
 Tensor global_norm(const Parameters& gradients) {
+  DType widest = gradients.entries().front().second.dtype();
+  for (const auto& [name, gradient] : gradients.entries())
+    if (byte_size(gradient.dtype()) > byte_size(widest)) widest = gradient.dtype();
   std::vector<Tensor> squares;
-  for (const auto& [name, gradient] : gradients.entries()) squares.push_back(sum(gradient * gradient));
+  for (const auto& [name, gradient] : gradients.entries()) squares.push_back(to(sum(gradient * gradient), widest));
   return sqrt(add_n(squares));
 }
 
 Parameters scale_gradients(const Parameters& gradients, Tensor factor) {
   Parameters scaled;
-  for (const auto& [name, gradient] : gradients.entries()) scaled.set(name, gradient * factor);
+  for (const auto& [name, gradient] : gradients.entries()) scaled.set(name, gradient * to(factor, gradient.dtype()));
   return scaled;
 }
 

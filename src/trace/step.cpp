@@ -1,6 +1,7 @@
 // Training, gradient, evaluation and generation steps of a model.
 #include "penstock/step.h"
 
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
@@ -28,7 +29,7 @@ void set_port(Model::Batch& batch, const std::string& name, Tensor tensor) {
   batch.ports.set(name, tensor);
 }
 
-// How many of the port's tensors the batch has.
+// How many of the port's tensors the batch has; not asked of one that is whole.
 std::int64_t size_in_batch(const DataPort& port, int batch, const TextRows& rows) {
   if (port.entries == 0) return batch;
   return rows.parts ? std::accumulate(rows.parts->begin(), rows.parts->end(), std::int64_t{0}) : batch * port.entries;
@@ -44,7 +45,7 @@ Inputs ports_of(const Model& model, int batch, int context, const TextRows& rows
   Inputs out;
   for (const DataPort& port : model.data(context)) {
     TensorType& type = out.emplace_back(port.name, port.type).second;
-    type.shape.insert(type.shape.begin(), size_in_batch(port, batch, rows));
+    if (!port.whole) type.shape.insert(type.shape.begin(), size_in_batch(port, batch, rows));
   }
   const auto add = [&](const char* name, Shape shape) { out.emplace_back(name, TensorType{DType::i64, std::move(shape)}); };
   if (rows.several) add("positions", {batch, context});
@@ -117,6 +118,11 @@ std::vector<ParameterSpec> parameters_of(const Model& model) {
   return specs;
 }
 
+std::vector<ParameterSpec> trained_of(std::vector<ParameterSpec> specs) {
+  std::erase_if(specs, [](const ParameterSpec& spec) { return !spec.trained; });
+  return specs;
+}
+
 void add_state(Inputs& inputs, const std::vector<ParameterSpec>& specs, const std::string& prefix = "") {
   for (const ParameterSpec& spec : specs) inputs.emplace_back(prefix + spec.name, spec.type);
 }
@@ -137,39 +143,93 @@ void check_names(const Inputs& inputs) {
       throw Error(concat("the model's data port ", quote(input.first), " has the name of another input"));
 }
 
-// The tensors that the loop cuts into micro-batches: the ports, then the rows.
-std::vector<Tensor> tensors_of(const Model::Batch& batch) {
-  std::vector<Tensor> out;
-  for (const auto& entry : batch.ports.entries()) out.push_back(entry.second);
-  out.push_back(batch.rows);
+// The names of the ports that the loop cuts into micro-batches.
+std::vector<std::string> cut_ports(const Model& model, const Model::Batch& batch, int context) {
+  std::set<std::string> whole;
+  for (const DataPort& port : model.data(context))
+    if (port.whole) whole.insert(port.name);
+  std::vector<std::string> out;
+  for (const auto& entry : batch.ports.entries())
+    if (!whole.contains(entry.first)) out.push_back(entry.first);
   return out;
 }
 
-// The batch as one micro-batch sees it.
-Model::Batch part_of(const Model::Batch& batch, const std::vector<Tensor>& parts) {
-  Model::Batch part = batch;
-  for (std::size_t i = 0; i + 1 < parts.size(); ++i) set_port(part, batch.ports.entries()[i].first, parts[i]);
-  part.rows = parts.back();
-  return part;
+// A batch whose tensors the loop cuts: the ports of these names, and the rows.
+struct CutBatch {
+  const Model::Batch& batch;
+  std::vector<std::string> ports;
+
+  std::vector<Tensor> tensors() const {
+    std::vector<Tensor> out;
+    for (const std::string& port : ports) out.push_back(batch[port]);
+    out.push_back(batch.rows);
+    return out;
+  }
+  // The batch as one micro-batch sees it, of its parts of the tensors.
+  Model::Batch part(const std::vector<Tensor>& parts) const {
+    Model::Batch out = batch;
+    for (std::size_t i = 0; i < ports.size(); ++i) set_port(out, ports[i], parts[i]);
+    out.rows = parts[ports.size()];
+    return out;
+  }
+};
+
+// For each micro-batch what those behind it leave of what it adds: keep to the power of their number. f64 [microbatches].
+Tensor left_behind(Tensor like, double keep, int microbatches) {
+  const Tensor place = arange(like, microbatches, DType::f64);
+  if (keep <= 0) return to(eq(place, microbatches - 1), DType::f64);
+  return exp((place * -1.0 + (microbatches - 1)) * std::log(keep));
 }
 
 struct Sums {
   Tensor loss, count;  // in the loss's dtype; the count is at least 1, so that a batch without targets has loss 0
   Parameters gradients;
+  Parameters carried;  // the next values of what the model carries
 };
 
-Sums loss_and_gradients(const Model& model, const Parameters& parameters, const BatchTensors& data, int microbatches) {
-  const Model::Batch& batch = data.batch;
+// What the micro-batch adds to the loop's results: loss, gradients, and what is carried, as much as the others behind it leave of that.
+std::vector<Tensor> results_of(const StepSums& sums, const std::vector<Carried>& carried, const std::map<double, Tensor>& left) {
+  std::vector<Tensor> out = {sums.loss};
+  for (const auto& entry : sums.gradients.entries()) out.push_back(entry.second);
+  for (const Carried& c : carried) {
+    const Tensor added = sums.carried[c.parameter];
+    out.push_back(c.keep == 1 ? added : added * to(reshape(left.at(c.keep), {}), added.dtype()));
+  }
+  return out;
+}
+
+Sums loss_and_gradients(const Model& model, const Parameters& parameters, const BatchTensors& data, int context, int microbatches) {
+  Model::Batch batch = data.batch;
   const Tensor count = data.count ? data.count : model.count(batch);
-  const std::vector<Tensor> results = accumulate(tensors_of(batch), microbatches, [&](const auto& parts) {
-    const ValueAndGradient sums = value_and_grad(parameters, [&](const Parameters& p) { return model.loss(p, part_of(batch, parts)); });
-    std::vector<Tensor> out = {sums.value};
-    for (const auto& entry : sums.gradient.entries()) out.push_back(entry.second);
-    return out;
+  const CutBatch cut{batch, cut_ports(model, batch, context)};
+  std::vector<Tensor> split = cut.tensors();
+  const Parameters shared = model.shared(parameters, data.batch, microbatches);
+  for (const auto& [name, tensor] : shared.entries()) batch.ports.set(name, tensor);
+  const std::vector<Carried> carried = model.carried();
+  std::map<double, std::size_t> left_at;
+  for (const Carried& c : carried)
+    if (c.keep != 1 && left_at.try_emplace(c.keep, split.size()).second) split.push_back(left_behind(batch.rows, c.keep, microbatches));
+  std::vector<std::string> names;
+  const std::vector<Tensor> results = accumulate(split, microbatches, [&](const auto& parts) {
+    std::map<double, Tensor> left;
+    for (const auto& [keep, at] : left_at) left[keep] = parts[at];
+    const StepSums sums = model.sums(parameters, cut.part(parts));
+    for (const auto& entry : sums.gradients.entries()) names.push_back(entry.first);
+    return results_of(sums, carried, left);
   });
-  Sums sums{results[0], to(maximum(count, full_like(count, 1)), results[0].dtype()), {}};
-  for (std::size_t i = 0; i < parameters.size(); ++i) sums.gradients.set(parameters.entries()[i].first, results[i + 1]);
+  Sums sums{results[0], to(maximum(count, full_like(count, 1)), results[0].dtype()), {}, {}};
+  std::size_t next = 1;
+  for (const std::string& name : names) sums.gradients.set(name, results[next++]);
+  for (const Carried& c : carried) {
+    const Tensor value = parameters[c.parameter];
+    sums.carried.set(c.parameter, (c.keep == 1 ? value : value * std::pow(c.keep, microbatches)) + results[next++]);
+  }
   return sums;
+}
+
+// x divided by a scalar of another dtype.
+Tensor over(Tensor x, Tensor scalar) {
+  return x / to(scalar, x.dtype());
 }
 
 // The training state before or after an update. It has no second moments for sgd.
@@ -179,20 +239,31 @@ struct State {
 };
 
 bool has_second_moment(const OptimiserOptions& options) {
-  if (options.name == "adamw") return true;
-  if (options.name == "sgd") {
-    if (!options.validated || options.clip <= 0) return false;
-    throw Error("validated updates need adamw, the optimiser is sgd", {concat("clip is ", options.clip)},
+  const bool adam = options.name == "adamw" || options.name == "adam";
+  if (!adam && options.name != "sgd" && options.name != "nesterov")
+    throw Error(concat("no optimiser ", quote(options.name)), {"there are adamw, adam, sgd and nesterov"},
+                did_you_mean(options.name, {"adamw", "adam", "sgd", "nesterov"}));
+  if (options.validated && options.clip > 0 && options.name != "adamw")
+    throw Error(concat("validated updates need adamw, the optimiser is ", options.name), {concat("clip is ", options.clip)},
                 "take adamw, another way to update, or no clipping (clip = 0)");
-  }
-  throw Error(concat("no optimiser ", quote(options.name)), {"there are adamw and sgd"}, did_you_mean(options.name, {"adamw", "sgd"}));
+  return adam;
 }
 
-State take_state(Reader& reader, const std::vector<ParameterSpec>& specs, bool second) {
+// The options of a parameter's group.
+ParameterGroup group_of(const OptimiserOptions& o, const ParameterSpec& spec) {
+  const auto index = static_cast<std::size_t>(spec.group);
+  if (!o.groups.empty() && index >= o.groups.size())
+    throw Error(concat("parameter ", quote(spec.name), " is of group ", spec.group, ", there are ", o.groups.size()));
+  ParameterGroup out = o.groups.empty() ? ParameterGroup{o.beta1, o.beta2, o.eps, o.weight_decay, o.momentum} : o.groups[index];
+  if (!spec.decay) out.weight_decay = 0;
+  return out;
+}
+
+State take_state(Reader& reader, const std::vector<ParameterSpec>& specs, const std::vector<ParameterSpec>& trained, bool second) {
   State state;
   state.parameters = reader.take(specs);
-  state.first = reader.take(specs);
-  if (second) state.second = reader.take(specs);
+  state.first = reader.take(trained);
+  if (second) state.second = reader.take(trained);
   state.step = reader.take();
   return state;
 }
@@ -208,45 +279,83 @@ void append(std::vector<Tensor>& out, const State& state) {
   out.push_back(state.step);
 }
 
-// The state after one update. `step` counts the one being done.
-State update(const State& state, const Parameters& gradients, Tensor rate, Tensor step, const std::vector<ParameterSpec>& specs,
+// The learning rate of each group; one for all where there are none.
+using Rates = std::vector<Tensor>;
+
+Rates rates_of(Reader& reader, Tensor step, const OptimiserOptions& options) {
+  const std::size_t groups = std::max<std::size_t>(1, options.groups.size());
+  if (options.decay != "given") return Rates(groups, learning_rate_schedule(step, options));
+  const Tensor given = reader.take();
+  Rates out;
+  for (std::size_t group = 0; group < groups; ++group) out.push_back(select(given, 0, static_cast<std::int64_t>(group)));
+  return out;
+}
+
+// What an update leaves of one parameter.
+void set_sgd(State& next, const ParameterSpec& spec, const State& state, Tensor gradient, Tensor rate, const OptimiserOptions& options) {
+  const ParameterGroup o = group_of(options, spec);
+  const Tensor parameter = state.parameters[spec.name];
+  const SgdResult result = sgd(parameter, gradient, state.first[spec.name], rate, o.momentum, o.weight_decay);
+  next.first.set(spec.name, result.velocity);
+  if (options.name == "sgd") {
+    next.parameters.set(spec.name, result.parameter);
+    return;
+  }
+  const Tensor decayed = o.weight_decay == 0 ? gradient : gradient + parameter * o.weight_decay;
+  next.parameters.set(spec.name, parameter - (decayed + result.velocity * o.momentum) * to(rate, parameter.dtype()));
+}
+
+void set_adam(State& next, const ParameterSpec& spec, const State& state, Tensor gradient, Tensor rate, const OptimiserOptions& options) {
+  ParameterGroup o = group_of(options, spec);
+  const Tensor parameter = state.parameters[spec.name];
+  if (options.name == "adam" && o.weight_decay != 0) {
+    gradient = gradient + parameter * o.weight_decay;
+    o.weight_decay = 0;
+  }
+  const AdamWResult result =
+      adamw(parameter, gradient, state.first[spec.name], state.second[spec.name], rate, next.step, o.beta1, o.beta2, o.eps, o.weight_decay);
+  next.parameters.set(spec.name, result.parameter);
+  next.first.set(spec.name, result.first);
+  next.second.set(spec.name, result.second);
+}
+
+// The state after one update, but for what is not trained. `step` counts the one being done.
+State update(const State& state, const Parameters& gradients, const Rates& rates, Tensor step, const std::vector<ParameterSpec>& trained,
              const OptimiserOptions& options) {
   State next;
   next.step = step;
-  for (const ParameterSpec& spec : specs) {
-    const Tensor parameter = state.parameters[spec.name], gradient = gradients[spec.name], first = state.first[spec.name];
-    const double decay = spec.decay ? options.weight_decay : 0;
-    if (options.name == "sgd") {
-      const SgdResult result = sgd(parameter, gradient, first, rate, options.momentum, decay);
-      next.parameters.set(spec.name, result.parameter);
-      next.first.set(spec.name, result.velocity);
-    } else {
-      const AdamWResult result =
-          adamw(parameter, gradient, first, state.second[spec.name], rate, step, options.beta1, options.beta2, options.eps, decay);
-      next.parameters.set(spec.name, result.parameter);
-      next.first.set(spec.name, result.first);
-      next.second.set(spec.name, result.second);
-    }
-  }
+  const auto set = has_second_moment(options) ? set_adam : set_sgd;
+  for (const ParameterSpec& spec : trained)
+    set(next, spec, state, gradients[spec.name], rates[options.groups.empty() ? 0 : static_cast<std::size_t>(spec.group)], options);
   return next;
 }
 
 // Gives the bits of update() with gradients*factor, but most of the work needs only `assumed`, which is known before the norm is.
-State validated_update(const State& state, const Parameters& gradients, Tensor assumed, Tensor factor, Tensor rate, Tensor step,
-                       const std::vector<ParameterSpec>& specs, const OptimiserOptions& o) {
+State validated_update(const State& state, const Parameters& gradients, Tensor assumed, Tensor factor, const Rates& rates, Tensor step,
+                       const std::vector<ParameterSpec>& trained, const OptimiserOptions& options) {
   State next;
   next.step = step;
-  for (const ParameterSpec& spec : specs) {
-    const Tensor gradient = gradients[spec.name];
-    const double decay = spec.decay ? o.weight_decay : 0;
+  for (const ParameterSpec& spec : trained) {
+    const Tensor gradient = gradients[spec.name], rate = rates[options.groups.empty() ? 0 : static_cast<std::size_t>(spec.group)];
+    const ParameterGroup o = group_of(options, spec);
     const AdamWAhead ahead = adamw_ahead(state.parameters[spec.name], gradient, state.first[spec.name], state.second[spec.name], rate, step,
-                                         assumed, o.beta1, o.beta2, o.eps, decay);
-    const AdamWResult result = adamw_validated(ahead, gradient, rate, step, assumed, factor, o.beta1, o.beta2, o.eps, decay);
+                                         assumed, o.beta1, o.beta2, o.eps, o.weight_decay);
+    const AdamWResult result = adamw_validated(ahead, gradient, rate, step, assumed, factor, o.beta1, o.beta2, o.eps, o.weight_decay);
     next.parameters.set(spec.name, result.parameter);
     next.first.set(spec.name, result.first);
     next.second.set(spec.name, result.second);
   }
   return next;
+}
+
+// All parameters after a step, in their order: those that are trained as updated, others as carried or as they were.
+Parameters next_parameters(const std::vector<ParameterSpec>& specs, const State& state, const Parameters& updated,
+                           const Parameters& carried) {
+  Parameters out = state.parameters;
+  for (const ParameterSpec& spec : specs)
+    if (spec.trained) out.set(spec.name, updated[spec.name]);
+  for (const auto& [name, value] : carried.entries()) out.set(name, value);
+  return out;
 }
 
 // A step whose state, the parameters, stays as it is; `body` gives its outputs.
@@ -273,37 +382,42 @@ Graph reading_step(const std::string& name, const std::vector<ParameterSpec>& sp
 
 Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& options, BatchCount count,
                     const TextRows& rows) {
-  const std::vector<ParameterSpec> specs = parameters_of(model);
+  const std::vector<ParameterSpec> specs = parameters_of(model), trained = trained_of(specs);
   const bool second = has_second_moment(options);
   Inputs inputs;
   add_state(inputs, specs);
-  add_state(inputs, specs, "first:");
-  if (second) add_state(inputs, specs, "second:");
+  add_state(inputs, trained, "first:");
+  if (second) add_state(inputs, trained, "second:");
   inputs.emplace_back("step", TensorType{DType::i64, {}});
   const int state_size = static_cast<int>(inputs.size());
   const Inputs ports = ports_of(model, batch, context, rows);
   add_batch(inputs, ports, batch, rows.several ? context : 0, count);
+  if (options.decay == "given") {
+    const auto groups = static_cast<std::int64_t>(std::max<std::size_t>(1, options.groups.size()));
+    inputs.emplace_back("learning_rates", TensorType{DType::f32, {groups}});
+  }
   check_names(inputs);
 
   Graph graph = trace("training_step", inputs, [&](const std::vector<Tensor>& tensors) {
     Reader reader(tensors);
-    const State state = take_state(reader, specs, second);
+    const State state = take_state(reader, specs, trained, second);
     BatchTensors data = reader.take_batch(ports, count);
     data.batch.step = state.step;
     data.batch.parts = rows.parts.value_or(std::vector<std::int64_t>());
-    const Sums sums = loss_and_gradients(model, state.parameters, data, microbatches);
-    const Tensor norm = global_norm(sums.gradients) / sums.count;
+    const Sums sums = loss_and_gradients(model, state.parameters, data, context, microbatches);
+    const Tensor norm = over(global_norm(sums.gradients), sums.count);
     // The mean and the clipping are one factor, so that they take one pass over the gradients.
-    const auto unclipped = [&] { return full_like(norm, 1) / sums.count; };
-    const Tensor factor = options.clip > 0 ? clip_factor(norm, options.clip) / sums.count : unclipped();
+    const auto unclipped = [&] { return over(full_like(norm, 1), sums.count); };
+    const Tensor factor = options.clip > 0 ? over(clip_factor(norm, options.clip), sums.count) : unclipped();
     const Tensor step = state.step + 1;
-    const Tensor rate = learning_rate_schedule(step, options);
+    const Rates rates = rates_of(reader, step, options);
+    State next = options.validated && options.clip > 0
+                     ? validated_update(state, sums.gradients, unclipped(), factor, rates, step, trained, options)
+                     : update(state, scale_gradients(sums.gradients, factor), rates, step, trained, options);
+    next.parameters = next_parameters(specs, state, next.parameters, sums.carried);
     std::vector<Tensor> out;
-    if (options.validated && options.clip > 0)
-      append(out, validated_update(state, sums.gradients, unclipped(), factor, rate, step, specs, options));
-    else
-      append(out, update(state, scale_gradients(sums.gradients, factor), rate, step, specs, options));
-    out.insert(out.end(), {sums.loss / sums.count, norm, rate});
+    append(out, next);
+    out.insert(out.end(), {sums.loss / sums.count, norm, rates[0]});
     return out;
   });
   graph.state = state_size;
@@ -317,14 +431,14 @@ Graph gradient_step(const Model& model, int batch, int context, int microbatches
   Inputs data;
   add_batch(data, ports, batch, rows.several ? context : 0, count);
   std::vector<std::string> outputs = {"loss"};
-  for (const ParameterSpec& spec : specs) outputs.push_back("gradient:" + spec.name);
+  for (const ParameterSpec& spec : trained_of(specs)) outputs.push_back("gradient:" + spec.name);
   return reading_step("gradient_step", specs, data, outputs, [&](const Parameters& parameters, Reader& reader) {
     BatchTensors whole = reader.take_batch(ports, count);
     whole.batch.step = full_like(whole.batch.seed, 0);
     whole.batch.parts = rows.parts.value_or(std::vector<std::int64_t>());
-    const Sums sums = loss_and_gradients(model, parameters, whole, microbatches);
+    const Sums sums = loss_and_gradients(model, parameters, whole, context, microbatches);
     std::vector<Tensor> out = {sums.loss / sums.count};
-    for (const auto& entry : sums.gradients.entries()) out.push_back(entry.second / sums.count);
+    for (const auto& entry : sums.gradients.entries()) out.push_back(over(entry.second, sums.count));
     return out;
   });
 }
@@ -338,9 +452,10 @@ Graph evaluation_step(const Model& model, int batch, int context, int microbatch
       "evaluation_step", parameters_of(model), data, {"loss_sum", "count"}, [&](const Parameters& parameters, Reader& reader) -> Tensors {
         Model::Batch whole = reader.take_batch(ports, BatchCount::of_model).batch;
         whole.training = false;
-        const auto body = [&](const Tensors& parts) -> Tensors { return {model.loss(captured(parameters), part_of(whole, parts))}; };
+        const CutBatch cut{whole, cut_ports(model, whole, context)};
+        const auto body = [&](const Tensors& parts) -> Tensors { return {model.loss(captured(parameters), cut.part(parts))}; };
         const Tensor count = model.count(whole);
-        return {accumulate(tensors_of(whole), microbatches, body)[0], count};
+        return {accumulate(cut.tensors(), microbatches, body)[0], count};
       });
 }
 

@@ -13,11 +13,12 @@ using Values = std::vector<ValueId>;
 
 constexpr std::int32_t kLength = 2, kHead = 3;  // dims of [batch, heads, length, head]
 
+// A bias is of all queries and keys: attention with one is not computed in parts.
 bool is_attention(const Op& op) {
-  return op.name == "scaled_dot_product_attention";
+  return op.name == "scaled_dot_product_attention" && op.operands.size() == 3;
 }
 bool is_attention_backward(const Op& op) {
-  return op.name == "scaled_dot_product_attention_backward";
+  return op.name == "scaled_dot_product_attention_backward" && op.operands.size() == 6;
 }
 bool is_causal(const Op& op) {
   return attribute<bool>(op, "is_causal");

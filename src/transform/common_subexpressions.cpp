@@ -1,4 +1,5 @@
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/text.h"
 #include "ops/definition.h"
@@ -24,8 +25,10 @@ Graph eliminate_common_subexpressions(const Graph& graph) {
   Rewrite rewrite(graph);
   for (ValueId input : graph.inputs) rewrite.copy_input(input);
   std::unordered_map<std::string, std::size_t> first;  // key -> position in the new graph
-  // Sequence of a merged forward op -> sequence of the op that stays.
+  // Sequence of a merged forward op -> sequence of the op that stays; and those of forward ops that stay. Several forward ops may share one
+  // (an exported graph's op became several); constants among them say nothing of a place.
   std::unordered_map<std::int64_t, std::int64_t> merged_sequence;
+  std::unordered_set<std::int64_t> staying;
   for (const Op& op : graph.ops) {
     if (op.body) {
       auto body = std::make_shared<const Graph>(eliminate_common_subexpressions(*op.body));
@@ -41,13 +44,14 @@ Graph eliminate_common_subexpressions(const Graph& graph) {
     if (is_new) {
       Op& made = rewrite.copy(op);
       // Its forward op may have been merged away: it takes the sequence of the op that stays.
-      if (const auto merged = merged_sequence.find(op.sequence); op.phase == Phase::backward && merged != merged_sequence.end())
-        made.sequence = merged->second;
+      const auto merged = merged_sequence.find(op.sequence);
+      if (op.phase == Phase::backward && merged != merged_sequence.end() && !staying.contains(op.sequence)) made.sequence = merged->second;
+      if (op.phase == Phase::forward && !op.operands.empty()) staying.insert(op.sequence);
       continue;
     }
     const Op& same = rewrite.graph.ops[it->second];
     for (std::size_t i = 0; i < op.results.size(); ++i) rewrite[op.results[i]] = same.results[i];
-    if (op.phase == Phase::forward && op.sequence != -1) merged_sequence[op.sequence] = same.sequence;
+    if (op.phase == Phase::forward && op.sequence != -1 && !op.operands.empty()) merged_sequence[op.sequence] = same.sequence;
   }
   return rewrite.finish();
 }

@@ -190,6 +190,14 @@ TEST_F(Failures, Attention) {
   EXPECT_EQ(attend({2, 2, 4, 8}, {2, 1, 4, 8}, {2, 2, 4, 8}),
             "scaled_dot_product_attention: batch, heads and head must agree in q, k and v");
   EXPECT_EQ(attend({2, 2, 4, 8}, {2, 2, 5, 8}, {2, 2, 4, 8}), "scaled_dot_product_attention: k and v must have one length");
+  const auto biased = [&](const Shape& bias) {
+    return rule_of([&] {
+      emit("scaled_dot_product_attention", {f32({2, 2, 4, 8}), f32({2, 2, 5, 8}), f32({2, 2, 5, 8}), f32(bias)},
+           {{"is_causal", false}, {"scale", 1.0}});
+    });
+  };
+  for (const Shape& bias : {Shape{2, 2, 4, 4}, Shape{2, 5}})
+    EXPECT_EQ(biased(bias), "scaled_dot_product_attention: the bias must be of q's dtype and broadcast to [batch, heads, queries, keys]");
   EXPECT_EQ(rule_of([&] { scaled_dot_product_attention(f32({1, 1, 1, 1}), bf16({1, 1, 1, 1}), f32({1, 1, 1, 1}), true); }),
             "scaled_dot_product_attention: q, k and v must have one dtype");
 }

@@ -1,4 +1,4 @@
-// The joint forward-and-backward graph of a PyTorch model, run by op name: as a whole, and cut into stages with I and W.
+// The joint forward-and-backward graph of a PyTorch model, run by op name and by ops of ours: as a whole, and cut into stages with I and W.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "exported/rename.h"
 #include "ops/verify.h"
 #include "stage/stages.h"
 #include "state/safetensors.h"
@@ -131,6 +132,10 @@ TEST(ExportedModel, GivesPyTorchsGradientsAsAWholeAndInStages) {
   EXPECT_EQ(print(parse_graph(print(model.graph))), print(model.graph));
   expect_pytorchs(model, test::run_graph(model.graph, model.inputs()));
   run_in_stages(model);
+  const ExportedModel renamed{rename_ops(model.graph), model.tensors};
+  EXPECT_EQ(print(renamed.graph).find("::"), std::string::npos) << "an op of a GPT stays by name";
+  expect_pytorchs(renamed, test::run_graph(renamed.graph, renamed.inputs()));
+  run_in_stages(renamed);
 }
 
 }  // namespace

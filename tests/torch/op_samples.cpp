@@ -149,6 +149,11 @@ void networks(Samples& s) {
     add(s, "scaled_dot_product_attention", {q, k, k}, attributes);
     add(s, "scaled_dot_product_attention_backward", {q, q, k, k, q, positive({3, 6, 5})}, attributes);
     add(s, "attention_join", {q, positive({3, 6, 5}), q, positive({3, 6, 5})});
+    if (causal) continue;
+    for (const Shape& bias : {Shape{3, 6, 5, keys}, Shape{3, 1, 5, keys}, Shape{1, 6, 1, keys}}) {
+      add(s, "scaled_dot_product_attention", {q, k, k, f(bias)}, attributes);
+      add(s, "scaled_dot_product_attention_backward", {q, q, k, k, q, positive({3, 6, 5}), f(bias)}, attributes);
+    }
   }
   for (const bool biased : {false, true}) {
     const Attributes attributes = {{"reach", std::int64_t{7}}, {"scale", 0.7}};

@@ -85,9 +85,9 @@ TEST(Step, RefusesABatchThatIsNotDivisible) {
 
 TEST(Step, RefusesAnUnknownOptimiser) {
   OptimiserOptions options;
-  options.name = "adam";
+  options.name = "adamv";
   EXPECT_EQ(message_of([&] { training_step(*small_mlp(1), 4, 3, 2, options); }),
-            "no optimiser \"adam\"\n  there are adamw and sgd\n  hint: did you mean \"adamw\"?");
+            "no optimiser \"adamv\"\n  there are adamw, adam, sgd and nesterov\n  hint: did you mean \"adamw\"?");
 }
 
 TEST(Step, ValidatesOnlyWhatItClips) {

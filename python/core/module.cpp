@@ -1,0 +1,202 @@
+// The Python module penstock._core: what include/penstock offers, for tensors that Python owns. A tensor crosses as its dtype, shape and
+// address, so nothing here depends on PyTorch's own C++ interface.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstring>
+
+#include "exported/exported_model.h"
+#include "penstock/compile.h"
+#include "penstock/error.h"
+#include "penstock/plan_step.h"
+#include "penstock/predict.h"
+#include "penstock/schedule.h"
+#include "penstock/session.h"
+#include "penstock/step.h"
+#include "report/timeline_html.h"
+
+namespace py = pybind11;
+
+namespace penstock {
+namespace {
+
+// (dtype, shape, address) of a dense tensor in the host's memory, which the caller keeps alive.
+using Address = std::tuple<std::string, std::vector<std::int64_t>, std::uintptr_t>;
+
+DType dtype_named(const std::string& name) {
+  DType out = DType::f32;
+  if (!parse_dtype(name, out)) throw Error("there is no dtype " + name);
+  return out;
+}
+
+HostTensors tensors_of(const std::map<std::string, Address>& addresses) {
+  HostTensors out;
+  for (const auto& [name, address] : addresses) {
+    const auto& [dtype, shape, data] = address;
+    HostTensor& tensor = out[name];
+    tensor.type = {dtype_named(dtype), shape};
+    tensor.bytes.resize(static_cast<std::size_t>(tensor.type.bytes()));
+    std::memcpy(tensor.bytes.data(), reinterpret_cast<const void*>(data), tensor.bytes.size());
+  }
+  return out;
+}
+
+// (dtype, shape, bytes)
+py::tuple as_python(const HostTensor& tensor) {
+  const py::bytearray bytes(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+  return py::make_tuple(std::string(name(tensor.type.dtype)), tensor.type.shape, bytes);
+}
+
+py::tuple as_python(const std::string& name_of, const TensorType& type) {
+  return py::make_tuple(name_of, std::string(name(type.dtype)), type.shape);
+}
+
+OptimiserOptions optimiser_from(const std::string& name, const std::vector<std::map<std::string, double>>& groups, double clip) {
+  OptimiserOptions out;
+  out.name = name;
+  out.decay = "given";
+  out.clip = clip;
+  for (const auto& group : groups)
+    out.groups.push_back({group.at("beta1"), group.at("beta2"), group.at("eps"), group.at("weight_decay"), group.at("momentum")});
+  return out;
+}
+
+void bind_model(py::module_& module) {
+  py::class_<Exported>(module, "Exported")
+      .def(py::init([](const std::string& header, std::string text) { return read_exported(header, std::move(text)); }))
+      .def_property_readonly("symbols", [](const Exported& e) {
+        std::vector<std::tuple<std::string, std::string, std::int64_t>> out;
+        for (const ExportedSymbol& symbol : e.symbols) out.emplace_back(symbol.name, symbol.input, symbol.dim);
+        return out;
+      });
+  py::class_<ExportedModel>(module, "Model")
+      .def(py::init([](const Exported& exported, const Sizes& sizes, std::vector<std::string> begins, int stages, std::vector<int> groups) {
+             return std::make_unique<ExportedModel>(exported, ExportedModelOptions{sizes, std::move(begins), stages, std::move(groups)});
+           }),
+           py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("begins", &ExportedModel::begins)
+      .def_property_readonly("samples", &ExportedModel::samples)
+      .def_property_readonly("ports",
+                             [](const ExportedModel& model) {
+                               py::list out;
+                               for (DataPort port : model.data(0)) {
+                                 if (!port.whole) port.type.shape.insert(port.type.shape.begin(), model.samples());
+                                 out.append(as_python(port.name, port.type));
+                               }
+                               return out;
+                             })
+      .def("graph", [](const ExportedModel& model) { return print(model.graph()); });
+}
+
+void bind_program(py::module_& module) {
+  py::class_<Schedule>(module, "Schedule").def("__str__", [](const Schedule& schedule) { return print(schedule); });
+  module.def("schedule", [](const std::string& name, int actors, int microbatches, int chunks) {
+    return make_schedule(name, {.actors = actors, .microbatches = microbatches, .chunks = chunks});
+  });
+  module.def("parse_schedule", [](const std::string& text, const std::string& file) { return parse_schedule(text, file); });
+  module.def("schedules", [] {
+    std::vector<std::pair<std::string, bool>> out;
+    for (const ScheduleInfo& info : schedules()) out.emplace_back(info.name, info.chunked);
+    return out;
+  });
+  py::class_<Timeline>(module, "Timeline").def("page", [](const Timeline& timeline, const std::string& title) {
+    return timeline_html({.title = title, .timelines = {timeline}, .sections = {}});
+  });
+  py::class_<Prediction>(module, "Prediction")
+      .def_readonly("seconds", &Prediction::seconds)
+      .def_readonly("bubble", &Prediction::bubble)
+      .def_readonly("lower_bound", &Prediction::lower_bound)
+      .def_readonly("memory", &Prediction::memory)
+      .def_readonly("timeline", &Prediction::timeline);
+  py::class_<Program>(module, "Program")
+      .def_property_readonly("devices", [](const Program& program) { return program.devices.size(); })
+      .def("__str__", [](const Program& program) { return print(program); })
+      .def(
+          "predict",
+          [](const Program& program, const std::string& device, const std::string& link) { return predict(program, device, link); },
+          py::call_guard<py::gil_scoped_release>());
+  const auto compile_step = [](const Graph& step, const Schedule& schedule, std::vector<int> devices, int zero, bool recompute) {
+    CompileOptions options;
+    options.devices = std::move(devices);
+    options.zero = zero;
+    options.recompute = recompute;
+    return compile(step, schedule, options);
+  };
+  module.def(
+      "compile_training",
+      [compile_step](const ExportedModel& model, int batch, int microbatches, const std::string& optimiser,
+                     const std::vector<std::map<std::string, double>>& groups, double clip, const Schedule& schedule,
+                     std::vector<int> devices, int zero, bool recompute) {
+        return compile_step(training_step(model, batch, 0, microbatches, optimiser_from(optimiser, groups, clip)), schedule,
+                            std::move(devices), zero, recompute);
+      },
+      py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "compile_gradients",
+      [compile_step](const ExportedModel& model, int batch, int microbatches, const Schedule& schedule, std::vector<int> devices, int zero,
+                     bool recompute) {
+        return compile_step(gradient_step(model, batch, 0, microbatches), schedule, std::move(devices), zero, recompute);
+      },
+      py::call_guard<py::gil_scoped_release>());
+}
+
+// A session's threads may need Python's lock to end: they drop tensors that Python knows too. So none holds it while it waits for them.
+struct WithoutLock {
+  void operator()(Session* session) const {
+    const py::gil_scoped_release release;
+    delete session;
+  }
+};
+
+void bind_session(py::module_& module) {
+  py::class_<StepReport>(module, "StepReport")
+      .def_property_readonly("outputs",
+                             [](const StepReport& report) {
+                               py::dict out;
+                               for (const auto& [name, tensor] : report.outputs) out[py::str(name)] = as_python(tensor);
+                               return out;
+                             })
+      .def_readonly("seconds", &StepReport::seconds)
+      .def_readonly("busy", &StepReport::busy)
+      .def_readonly("waiting", &StepReport::waiting)
+      .def_readonly("memory", &StepReport::memory)
+      .def_readonly("timeline", &StepReport::timeline);
+  py::class_<Session, std::unique_ptr<Session, WithoutLock>>(module, "Session")
+      .def(py::init([](int devices, double deadline, int threads) {
+        return std::unique_ptr<Session, WithoutLock>(new Session(devices, {deadline, threads}));
+      }))
+      .def("load", &Session::load, py::call_guard<py::gil_scoped_release>())
+      .def("set_state",
+           [](Session& session, const std::map<std::string, Address>& state) {
+             const py::gil_scoped_release release;
+             session.set_state(tensors_of(state));
+           })
+      .def("state", [](Session& session, const std::string& name) { return as_python(session.state(name)); })
+      .def("pieces",
+           [](const Session& session) {
+             std::vector<std::tuple<std::string, int, std::int64_t, std::int64_t>> out;
+             for (const StatePiece& piece : session.pieces()) out.emplace_back(piece.tensor, piece.device, piece.begin, piece.end);
+             return out;
+           })
+      .def("step", [](Session& session, const std::string& program, const std::map<std::string, Address>& data, bool record) {
+        const py::gil_scoped_release release;
+        return session.step(program, tensors_of(data), record);
+      });
+}
+
+}  // namespace
+}  // namespace penstock
+
+PYBIND11_MODULE(_core, module) {
+  static py::exception<penstock::Error> error(module, "Error", PyExc_RuntimeError);
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const penstock::Error& e) {
+      py::set_error(error, e.what());
+    }
+  });
+  penstock::bind_model(module);
+  penstock::bind_program(module);
+  penstock::bind_session(module);
+}

@@ -1,0 +1,96 @@
+"""Whether a plan computes what PyTorch computes, and how schedules compare."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+from .errors import PenstockError
+from .prediction import Prediction
+from .training import schedules, trainer
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far a plan's loss and gradients are from autograd's: relative differences, the gradients' in the norm over all of them."""
+
+    loss: float
+    gradients: float
+    worst: str  # the parameter whose gradient is farthest from autograd's
+    worst_difference: float
+
+    def __str__(self) -> str:
+        return f"loss {self.loss:.1e}, gradients {self.gradients:.1e}, the farthest {self.worst} {self.worst_difference:.1e}"
+
+
+def check(module: torch.nn.Module, batch: Any, *, microbatches: int = 4, **plan: Any) -> Comparison:
+    """Compares the loss and the gradients of a plan (`trainer`'s arguments) with autograd's on the same batch.
+
+    Autograd runs the module on the whole batch or, where it has batch norms, whose statistics are those of a micro-batch, on one
+    micro-batch after the other. Random ops draw other numbers than PyTorch's, so a module with dropout cannot be compared; throws
+    PenstockError then, and what `trainer` throws.
+    """
+    for name, part in module.named_modules():
+        if isinstance(part, torch.nn.modules.dropout._DropoutNd) and part.p > 0 and part.training:
+            raise PenstockError(f'"{name}" drops at random, and draws other numbers here than in PyTorch', hint=f"set {name}.p = 0 to compare")
+    step = trainer(module, batch, microbatches=microbatches, **plan)
+    loss, gradients = step.gradients(batch)
+    their_loss, theirs = _autograd(step, module, batch, microbatches if _has_batch_statistics(module) else 1)
+    differences = {name: (gradients[name].double() - theirs[name].double()).norm() for name in gradients}
+    norm = torch.stack([theirs[name].double().norm() for name in gradients]).norm()
+    worst = max(differences, key=lambda name: differences[name])
+    return Comparison(float((loss.double() - their_loss.double()).abs() / their_loss.double().abs().clamp(min=1e-30)),
+                      float(torch.stack(list(differences.values())).norm() / norm.clamp(min=1e-30)), worst,
+                      float(differences[worst] / norm.clamp(min=1e-30)))
+
+
+def compare(module: torch.nn.Module, batch: Any, *, names: list[str] | None = None, device: str = "a100-80", link: str = "nvlink3",
+            **plan: Any) -> dict[str, Prediction]:
+    """What each schedule makes of the module's step, by published figures of a device and of the links, the fastest first.
+
+    `names`: all that take the plan's sizes unless they are given. The module is exported once; nothing runs. `plan` are `trainer`'s
+    arguments.
+    """
+    step = trainer(module, batch, schedule=plan.pop("schedule", "1f1b"), **plan)
+    found = {}
+    for name in names or schedules():
+        try:
+            found[name] = step.predict(device, link, schedule=name)
+        except PenstockError:
+            if names:
+                raise
+    return dict(sorted(found.items(), key=lambda entry: entry[1].seconds))
+
+
+def _has_batch_statistics(module: torch.nn.Module) -> bool:
+    return any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.training for part in module.modules())
+
+
+def _autograd(step: Any, module: torch.nn.Module, batch: Any, parts: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The loss of the parts in turn, their mean, and its gradients by autograd, on a copy of the module."""
+    twin = copy.deepcopy(module)
+    total = None
+    for part in range(parts):
+        def cut(tensor: torch.Tensor, part: int = part) -> torch.Tensor:
+            size = tensor.shape[0] // parts if tensor.dim() else 0
+            return tensor[part * size: (part + 1) * size] if tensor.dim() else tensor
+        args, kwargs, target = step.inputs(tree_map_only(torch.Tensor, cut, batch) if parts > 1 else batch)
+        output = twin(*args, **kwargs)
+        loss = _loss(output, step.loss, target) / parts
+        total = loss if total is None else total + loss
+    total.backward()
+    return total.detach(), {name: parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
+                            for name, parameter in twin.named_parameters()}
+
+
+def _loss(output: Any, loss: Any, target: Any) -> torch.Tensor:
+    if loss is not None:
+        return loss(output) if target is None else loss(output, target)
+    if isinstance(output, Mapping):
+        return output["loss"]
+    return output.loss if hasattr(output, "loss") else output[0] if isinstance(output, tuple) else output

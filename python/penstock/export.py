@@ -1,0 +1,150 @@
+"""Exporting a module: `export` gives its joint forward and backward graph as text, and its state by name."""
+
+from __future__ import annotations
+
+import keyword
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .arguments import COUNT, Argument, Arguments, named_arguments
+from .cache import Unknown, export_key
+from .errors import PenstockError
+from .exported import Exported, load_exported
+from .losses import check_loss
+from .places import user_name
+from .watch import check_hooks
+
+
+EVALUATION = "the module is in evaluation mode: without dropout, and with stored statistics; module.train() changes it"
+
+
+def export(module: torch.nn.Module, args: Sequence = (), kwargs: Mapping[str, Any] | None = None, *, loss: Callable | None = None,
+           target: Any = None, dynamic: bool | Mapping[str, Any] = False, whole: Iterable[str] = (COUNT,),
+           reduction: str | None = None, cache: str | os.PathLike | None = None) -> Exported:
+    """Exports `module`, called as module(*args, **kwargs), unmodified and without running it: its values are not read.
+
+    The loss is what the module returns: a scalar, or the entry or attribute "loss" of it, or the first of a tuple; several scalars in a
+    dict or list are added. Or `loss`: a function of the module's output, and of `target` where it is given, which returns that.
+    Tensors are cut along dim 0, the samples, into micro-batches, except those that `whole` names, which each micro-batch reads whole.
+    `dynamic`: True lets all sizes of tensors vary where the module allows it, and says in `notes` where not; {"input_ids": (0, 1)} lets
+    these dims vary, {"input_ids": {1: (2, 512)}} within bounds; False none.
+    `reduction`: how a batch's loss is made of its micro-batches', "mean" or "sum"; "sum" if the module is given num_items_in_batch, by
+    which it divides itself.
+    `cache`: a folder where exports are kept, and found again while the module's code, attributes and call are the same.
+
+    The module may be on the meta device, and in training or evaluation mode, which it is exported in. Throws PenstockError for what cannot
+    be exported, naming the module, the op and the line.
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise PenstockError(f"a {type(module).__name__} is no module", hint="export takes a torch.nn.Module")
+    if reduction not in (None, "mean", "sum"):
+        raise PenstockError(f'there is no reduction "{reduction}"', hint='"mean" or "sum"')
+    check_loss(loss, target)
+    _check_names(module)
+    _check_memory(module)
+    check_hooks(module)
+    whole = tuple(whole)
+    arguments = named_arguments(module.forward, args, kwargs or {}, target, whole)
+    _check_samples(arguments.tensors)
+
+    def make() -> Exported:
+        return _export(module, arguments, loss, dynamic, reduction)
+
+    if cache is None:
+        return make()
+    try:
+        key = export_key(module, loss, (tuple(args), dict(kwargs or {}), target), (dynamic, whole, reduction))
+    except Unknown as unknown:
+        exported = make()
+        exported.notes.append(f"not kept in the cache, as no key can say what it depends on: {unknown}")
+        return exported
+    return _cached(Path(cache) / f"{key}.safetensors", module, loss, make)
+
+
+def _cached(path: Path, module: torch.nn.Module, loss: Callable | None, make: Callable[[], Exported]) -> Exported:
+    """The file's export with the module's own tensors, or a new one, which is written there."""
+    own = {user_name(name): tensor.detach() for name, tensor in tensors_of(module, loss).items()}
+    try:
+        found = load_exported(path)
+        return Exported(found.header, found.text, own | found.state, found.notes)
+    except (OSError, PenstockError):
+        exported = make()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    constants = {name: tensor for name, tensor in exported.state.items() if name not in own}
+    Exported(exported.header, exported.text, constants, exported.notes).save(path)
+    return exported
+
+
+def _export(module: torch.nn.Module, arguments: Arguments, loss: Callable | None, dynamic: bool | Mapping[str, Any],
+            reduction: str | None) -> Exported:
+    from .trace import trace  # PyTorch's tracing takes more than a second to load
+
+    notes = [] if module.training else [EVALUATION]
+    if dynamic is not True:
+        return trace(module, arguments, loss, _dims(arguments.tensors, dynamic) if dynamic else None, reduction, notes)
+    automatic = [{dim: torch.export.Dim.AUTO for dim in range(argument.tensor.dim())} for argument in arguments.tensors]
+    try:
+        return trace(module, arguments, loss, automatic, reduction, notes)
+    except PenstockError as error:
+        varying = error
+    exported = trace(module, arguments, loss, None, reduction, notes)
+    exported.notes.append(f"all sizes are fixed: {varying.what}")
+    return exported
+
+
+def _check_names(module: torch.nn.Module) -> None:
+    for name, _ in (*module.named_modules(), *module.named_parameters(), *module.named_buffers()):
+        word = next(filter(keyword.iskeyword, name.split(".")), None)
+        if word:
+            raise PenstockError(f'"{name}" cannot be exported: "{word}" is a word of Python, and PyTorch writes such names as code',
+                                hint=f'rename it, "{word}_" for instance')
+
+
+def _check_memory(module: torch.nn.Module) -> None:
+    """Two tensors of a module may be one, which is one state; two that only share memory would be two states."""
+    spans: dict[int, list[tuple[int, int, str]]] = {}
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if tensor.layout == torch.strided and tensor.numel() > 0:
+            begin = tensor.storage_offset() * tensor.element_size()
+            length = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+            spans.setdefault(tensor.untyped_storage()._cdata, []).append((begin, begin + length * tensor.element_size(), name))
+    for of_storage in spans.values():
+        of_storage.sort()
+        for (_, end, first), (begin, _, second) in zip(of_storage, of_storage[1:]):
+            if begin < end:
+                raise PenstockError(f'"{first}" and "{second}" share memory, but are two tensors',
+                                    hint="tie them: other.weight = one.weight makes them one parameter")
+
+
+def _check_samples(arguments: Sequence[Argument]) -> None:
+    split = [argument for argument in arguments if argument.role == "split"]
+    if not split:
+        raise PenstockError("the module is called without a tensor that could be cut into micro-batches",
+                            hint="tensors of the batch are arguments, samples along dim 0")
+    for argument in split:
+        if argument.tensor.dim() == 0 or argument.tensor.shape[0] != split[0].tensor.shape[0]:
+            raise PenstockError(f'argument "{argument.name}" cannot be cut into micro-batches along dim 0',
+                                [f"it has shape {list(argument.tensor.shape)}, \"{split[0].name}\" has {list(split[0].tensor.shape)}"],
+                                f'samples lie along dim 0 of all; whole=("{argument.name}",) hands it whole to each micro-batch')
+
+
+def _dims(arguments: Sequence[Argument], dynamic: Mapping[str, Any]) -> list[dict[int, Any]]:
+    unknown = dynamic.keys() - {argument.name for argument in arguments}
+    if unknown:
+        raise PenstockError(f'dynamic names "{min(unknown)}", which is no argument',
+                            [f"arguments: {', '.join(argument.name for argument in arguments)}"])
+    hint = torch.export.Dim.DYNAMIC
+    given = {name: {dim: hint(min=bounds[0], max=bounds[1]) for dim, bounds in dims.items()} if isinstance(dims, Mapping) else
+             {dim: hint for dim in dims} for name, dims in dynamic.items()}
+    samples = next((dims[0] for dims in given.values() if 0 in dims), None)  # of one split tensor, then of all
+    return [{**({0: samples} if samples and argument.role == "split" else {}), **given.get(argument.name, {})} for argument in arguments]
+
+
+def tensors_of(model: torch.nn.Module, loss: Any) -> dict[str, torch.Tensor]:
+    """Parameters, then buffers, by the names that they have in the traced module."""
+    both = torch.nn.ModuleDict({"model": model, **({"loss": loss} if isinstance(loss, torch.nn.Module) else {})})
+    return dict(both.named_parameters()) | dict(both.named_buffers())

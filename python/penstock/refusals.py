@@ -1,0 +1,83 @@
+"""Refusals of graphs that cannot be run as they were meant, with the module and the line that the reason comes from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import torch
+from torch.fx import GraphModule, Node
+
+from .arguments import Argument
+from .errors import PenstockError
+from .joint import Joint, is_backward
+from .places import module_of, op_name, place_of, refusal, user_name
+from .watch import PYTHON_ONLY
+
+OF_PYTHON = re.compile(r"^debug: registered at [^\n]*\.py:\d+$", re.MULTILINE)  # in what the dispatcher says of an op's schema
+
+
+def check_joint(forward: GraphModule, joint: Joint, arguments: Sequence[Argument]) -> None:
+    """Throws PenstockError for what the joint graph cannot say, or what only Python can run. `forward`: the graph that it was made of."""
+    for node in joint.computed:
+        _check_op(node)
+    _check_mutations(forward, joint, arguments)
+    _check_randomness(forward, joint)
+
+
+def _check_op(node: Node) -> None:
+    if not isinstance(node.target, torch._ops.OpOverload):
+        raise refusal(node, "it runs graphs of its own", "write it with ops on tensors: torch.where instead of torch.cond")
+    if OF_PYTHON.search(torch._C._dispatch_dump(op_name(node))):
+        raise refusal(node, *PYTHON_ONLY)
+    if node.target._schema.is_mutable:
+        raise refusal(node, "it writes to its operands")
+    if isinstance(node.meta["val"], (list, tuple)) and any(isinstance(value, (list, tuple)) for value in node.meta["val"]):
+        raise refusal(node, "it gives lists of tensors among others")
+    if is_backward(node) and draws(node):
+        raise refusal(node, "the backward draws random numbers")
+
+
+def _check_mutations(forward: GraphModule, joint: Joint, arguments: Sequence[Argument]) -> None:
+    for output in joint.outputs:
+        if output.role != "mutation" or output.of == "buffer":
+            continue
+        if output.of == "argument":
+            name = arguments[int(output.name)].name
+            what, hint = f'the module writes to its argument "{name}"', "let it write to a copy: x = x.clone()"
+            sources = [node for node in forward.graph.nodes if node.op == "placeholder"][int(output.name):][:1]
+        else:
+            what = f'the module writes to its parameter "{user_name(output.name)}"'
+            hint = "the optimizer updates parameters; make it a buffer"
+            sources = [node for node in forward.graph.nodes if node.op == "get_attr" and node.target == output.name]
+        writer = next((node for node in forward.graph.nodes if _writes_to(node, sources)), None)
+        raise PenstockError(what, place_of(writer) if writer else [], hint)
+
+
+def _writes_to(node: Node, sources: Sequence[Node]) -> bool:
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
+        return False
+    written = node.args[0] if node.args else None
+    while isinstance(written, Node) and written not in sources and written.op == "call_function" and written.args:
+        written = written.args[0]
+    return written in sources
+
+
+def draws(node: Node) -> bool:
+    """True if the op, as it is called, draws random numbers."""
+    if not isinstance(node.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    given = {a.name: node.args[i] if i < len(node.args) else node.kwargs.get(a.name, a.default_value)
+             for i, a in enumerate(node.target._schema.arguments)}
+    off = any(given.get(name) is False for name in ("train", "training"))
+    never = any(isinstance(given.get(name), (int, float)) and given[name] == 0 for name in ("p", "dropout", "dropout_p"))
+    return not off and not never and given.get("num_layers") != 1 and isinstance(node.meta.get("val"), (torch.Tensor, tuple, list))
+
+
+def _check_randomness(forward: GraphModule, joint: Joint) -> None:
+    """Some ops, such as LSTMs of several layers, lose their dropout when the backward is made."""
+    drawing = {module_of(node) for node in joint.source.graph.nodes if node.op == "call_function" and draws(node)}
+    for node in forward.graph.nodes:
+        if node.op == "call_function" and draws(node) and module_of(node) not in drawing:
+            raise refusal(node, "its dropout is lost when the backward is made",
+                          "give it dropout=0, and put nn.Dropout between modules of one layer each")

@@ -1,0 +1,34 @@
+"""How tensors pass to the module _core and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from .errors import PenstockError
+
+DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64", torch.int32: "i32",
+          torch.bool: "bool"}
+NAMED = {name: dtype for dtype, name in DTYPES.items()}
+
+Address = tuple[str, list[int], int]
+
+
+def addresses(tensors: Mapping[str, torch.Tensor]) -> tuple[dict[str, Address], list[torch.Tensor]]:
+    """Of each tensor its dtype, shape and address, and the dense tensors on the CPU that lie there, which must live as long as these are used."""
+    out, kept = {}, []
+    for name, tensor in tensors.items():
+        if tensor.dtype not in DTYPES:
+            raise PenstockError(f'"{name}" is of dtype {tensor.dtype}', [f"there are {', '.join(map(str, DTYPES))}"], "cast it before")
+        dense = tensor.detach().to("cpu").contiguous()
+        kept.append(dense)
+        out[name] = (DTYPES[dense.dtype], list(dense.shape), dense.data_ptr())
+    return out, kept
+
+
+def tensor_of(dtype: str, shape: list[int], data: bytearray) -> torch.Tensor:
+    """The tensor of these bytes, without a copy."""
+    if not data:
+        return torch.empty(shape, dtype=NAMED[dtype])
+    return torch.frombuffer(data, dtype=NAMED[dtype]).reshape(shape)

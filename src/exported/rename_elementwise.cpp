@@ -1,0 +1,233 @@
+#include <cmath>
+
+#include "exported/rename_rows.h"
+#include "ops/infer.h"
+
+namespace penstock {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+// The operands of an op of two, each a tensor, or a number as tensor or as attribute.
+struct Sides {
+  Tensor a, b;  // b is none where it is the attribute "other"
+  std::optional<double> number;
+};
+
+Sides sides_of(const NamedCall& call) {
+  Sides sides{call.operand(0), call.operands.size() > 1 ? call.operand(1) : Tensor(), {}};
+  sides.number = sides.b ? constant_number(sides.b) : number_attribute(call.op, "other");
+  return sides;
+}
+
+// The factor of the second operand.
+double alpha_of(const NamedCall& call) {
+  return call.op.attributes.contains("alpha") ? number_attribute(call.op, "alpha") : 1;
+}
+
+// Both sides are computed in the result's dtype, as ATen promotes them.
+template <Tensor (*WithTensor)(Tensor, Tensor), Tensor (*WithNumber)(Tensor, double)>
+Tensors sum_or_difference(const NamedCall& call) {
+  const Sides sides = sides_of(call);
+  const DType dtype = call.results[0].dtype;
+  const double alpha = alpha_of(call);
+  if (sides.number && sides.a.shape() == call.results[0].shape) {
+    const Tensor a = cast(sides.a, dtype);
+    return {*sides.number == 0 && !is_floating(dtype) ? a : WithNumber(a, *sides.number * alpha)};
+  }
+  Tensor b = cast(sides.b, dtype);
+  if (alpha != 1) b = b * alpha;
+  return {WithTensor(cast(sides.a, dtype), b)};
+}
+
+Tensors addition(const NamedCall& call) {
+  const std::optional<double> first = constant_number(call.operand(0));
+  if (first && alpha_of(call) == 1 && call.operands.size() > 1 && call.operand(1).shape() == call.results[0].shape)
+    return {add(cast(call.operand(1), call.results[0].dtype), *first)};
+  return sum_or_difference<add, add>(call);
+}
+
+// A number minus a tensor is the same as the tensor's negative plus the number, to the bit.
+Tensors difference(const NamedCall& call) {
+  const std::optional<double> first = constant_number(call.operand(0));
+  if (first && alpha_of(call) == 1 && call.operands.size() > 1 && is_floating(call.results[0].dtype) &&
+      call.operand(1).shape() == call.results[0].shape)
+    return {neg(cast(call.operand(1), call.results[0].dtype)) + *first};
+  return sum_or_difference<sub, sub>(call);
+}
+
+Tensors reversed_difference(const NamedCall& call) {
+  if (alpha_of(call) != 1 || !is_floating(call.results[0].dtype) || call.operands.size() > 1) return {};
+  return {neg(cast(call.operand(0), call.results[0].dtype)) + number_attribute(call.op, "other")};
+}
+
+Tensors product(const NamedCall& call) {
+  Sides sides = sides_of(call);
+  const DType dtype = call.results[0].dtype;
+  if (dtype == DType::boolean) return {logical_and(sides.a, sides.b)};
+  if (!sides.number && sides.b) {
+    sides.number = constant_number(sides.a);
+    if (sides.number) std::swap(sides.a, sides.b);
+  }
+  if (sides.number && sides.a.shape() == call.results[0].shape) return {cast(sides.a, dtype) * *sides.number};
+  return {cast(sides.a, dtype) * cast(sides.b, dtype)};
+}
+
+Tensors quotient(const NamedCall& call) {
+  const Sides sides = sides_of(call);
+  const DType dtype = call.results[0].dtype;
+  if (sides.number && sides.a.shape() == call.results[0].shape) return {cast(sides.a, dtype) / *sides.number};
+  return {cast(sides.a, dtype) / cast(sides.b, dtype)};
+}
+
+// A number is compared in the tensor's dtype, so an integer with a fraction cannot be.
+template <Tensor (*WithTensor)(Tensor, Tensor), Tensor (*WithNumber)(Tensor, double)>
+Tensors comparison(const NamedCall& call) {
+  const Sides sides = sides_of(call);
+  if (sides.number && (is_floating(sides.a.dtype()) || *sides.number == std::floor(*sides.number)) &&
+      sides.a.shape() == call.results[0].shape)
+    return {WithNumber(sides.a, *sides.number)};
+  return {WithTensor(sides.a, sides.b)};
+}
+
+template <Tensor (*Make)(Tensor)>
+Tensors unary(const NamedCall& call) {
+  return {Make(call.operand(0))};
+}
+
+template <Tensor (*Make)(Tensor, Tensor)>
+Tensors binary(const NamedCall& call) {
+  return {Make(call.operand(0), call.operand(1))};
+}
+
+// An op that has the same operands, and the same attributes if any, under our name.
+Tensors under_our_name(const NamedCall& call) {
+  const std::string_view name = std::string_view(call.op.name).substr(std::string_view("aten::").size());
+  Attributes attributes = call.op.attributes;
+  return emit_all(name, call.operands, std::move(attributes));
+}
+
+Tensors power(const NamedCall& call) {
+  const Tensor x = cast(call.operand(0), call.results[0].dtype);
+  const double exponent = number_attribute(call.op, "exponent");
+  return {exponent == 1 ? x : pow(x, exponent)};
+}
+
+Tensors reciprocal(const NamedCall& call) {
+  return {full(call.operand(0), {}, 1, call.results[0].dtype) / call.operand(0)};
+}
+
+// Ours are of floating tensors.
+Tensors negative(const NamedCall& call) {
+  const Tensor x = call.operand(0);
+  return {is_floating(x.dtype()) ? neg(x) : x * -1};
+}
+
+Tensors absolute(const NamedCall& call) {
+  const Tensor x = call.operand(0);
+  return {is_floating(x.dtype()) ? abs(x) : maximum(x, x * -1)};
+}
+
+Tensors sign_of(const NamedCall& call) {
+  return {emit("sign", {call.operand(0)})};
+}
+
+Tensors chosen(const NamedCall& call) {
+  const DType dtype = call.results[0].dtype;
+  return {where(call.operand(0), cast(call.operand(1), dtype), cast(call.operand(2), dtype))};
+}
+
+// The value is the third operand, or an attribute.
+Tensors filled(const NamedCall& call) {
+  const Tensor x = call.operand(0), mask = call.operand(1);
+  const Tensor value =
+      call.operands.size() > 2 ? cast(call.operand(2), x.dtype()) : full(x, {}, number_attribute(call.op, "value"), x.dtype());
+  return {where(mask, value, x)};
+}
+
+Tensors clamped(const NamedCall& call) {
+  Tensor x = call.operand(0);
+  const auto limit = [&](const char* name) { return full(x, {}, number_attribute(call.op, name), x.dtype()); };
+  if (call.op.attributes.contains("min")) x = maximum(x, limit("min"));
+  if (call.op.attributes.contains("max")) x = minimum(x, limit("max"));
+  return {x};
+}
+
+// (start, end) -> the value between them
+Tensors between(const NamedCall& call) {
+  const double weight = number_attribute(call.op, "weight");
+  return {call.operand(0) * (1 - weight) + call.operand(1) * weight};
+}
+
+Tensors gelu_of(const NamedCall& call) {
+  return {gelu(call.operand(0), attribute_or(call.op, "approximate", std::string("none")))};
+}
+
+}  // namespace
+
+std::span<const RenameRow> elementwise_rows() {
+  static constexpr RenameRow all[] = {
+      {"aten::add.Tensor", addition},
+      {"aten::add.Scalar", sum_or_difference<add, add>},
+      {"aten::sub.Tensor", difference},
+      {"aten::sub.Scalar", sum_or_difference<sub, sub>},
+      {"aten::rsub.Scalar", reversed_difference},
+      {"aten::mul.Tensor", product},
+      {"aten::mul.Scalar", product},
+      {"aten::div.Tensor", quotient},
+      {"aten::div.Scalar", quotient},
+      {"aten::pow.Tensor_Scalar", power},
+      {"aten::reciprocal", reciprocal},
+      {"aten::maximum", binary<maximum>},
+      {"aten::minimum", binary<minimum>},
+      {"aten::clamp", clamped},
+      {"aten::clamp_min", clamped},
+      {"aten::clamp_max", clamped},
+      {"aten::lerp.Scalar", between},
+      {"aten::eq.Tensor", comparison<eq, eq>},
+      {"aten::eq.Scalar", comparison<eq, eq>},
+      {"aten::ne.Tensor", comparison<ne, ne>},
+      {"aten::ne.Scalar", comparison<ne, ne>},
+      {"aten::lt.Tensor", comparison<lt, lt>},
+      {"aten::lt.Scalar", comparison<lt, lt>},
+      {"aten::le.Tensor", comparison<le, le>},
+      {"aten::le.Scalar", comparison<le, le>},
+      {"aten::gt.Tensor", comparison<gt, gt>},
+      {"aten::gt.Scalar", comparison<gt, gt>},
+      {"aten::ge.Tensor", comparison<ge, ge>},
+      {"aten::ge.Scalar", comparison<ge, ge>},
+      {"aten::logical_and", binary<logical_and>},
+      {"aten::logical_or", binary<logical_or>},
+      {"aten::logical_not", unary<logical_not>},
+      {"aten::bitwise_and.Tensor", binary<logical_and>},  // of bools; integers stay by name
+      {"aten::bitwise_or.Tensor", binary<logical_or>},
+      {"aten::bitwise_not", unary<logical_not>},
+      {"aten::where.self", chosen},
+      {"aten::masked_fill.Scalar", filled},
+      {"aten::masked_fill.Tensor", filled},
+      {"aten::neg", negative},
+      {"aten::abs", absolute},
+      {"aten::sign", sign_of},
+      {"aten::sgn", sign_of},
+      {"aten::exp", unary<exp>},
+      {"aten::log", unary<log>},
+      {"aten::sqrt", unary<sqrt>},
+      {"aten::rsqrt", unary<rsqrt>},
+      {"aten::sin", unary<sin>},
+      {"aten::cos", unary<cos>},
+      {"aten::tanh", unary<tanh>},
+      {"aten::tanh_backward", under_our_name},
+      {"aten::sigmoid", unary<sigmoid>},
+      {"aten::sigmoid_backward", under_our_name},
+      {"aten::erf", unary<erf>},
+      {"aten::relu", unary<relu>},
+      {"aten::threshold_backward", under_our_name},
+      {"aten::silu", unary<silu>},
+      {"aten::silu_backward", under_our_name},
+      {"aten::gelu", gelu_of},
+      {"aten::gelu_backward", under_our_name},
+  };
+  return all;
+}
+
+}  // namespace penstock

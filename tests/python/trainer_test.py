@@ -1,0 +1,354 @@
+"""Modules trained through the package against PyTorch itself: gradients, whole steps, state, and what must be refused.
+
+usage: trainer_test.py
+"""
+
+import gc
+import os
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+import evaluate  # noqa: F401  finds the package
+import torch
+import torch.nn as nn
+from torch.nn import functional
+
+import penstock
+
+SCHEDULES = ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v")
+
+
+class Block(nn.Module):
+    def __init__(self, width, dropout=0.0):
+        super().__init__()
+        self.norm, self.up, self.down, self.drop = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width), nn.Dropout(dropout)
+
+    def forward(self, x):
+        return x + self.drop(self.down(functional.gelu(self.up(self.norm(x)))))
+
+
+class Model(nn.Module):
+    """Tokens to tokens; the head shares the embedding's weight."""
+
+    def __init__(self, width=8, layers=4, vocabulary=19, dropout=0.0):
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, width)
+        self.layers = nn.ModuleList(Block(width, dropout) for _ in range(layers))
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+class Images(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3, padding=1), nn.BatchNorm2d(6, momentum=0.3),
+                                    nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 5))
+
+    def forward(self, images):
+        return self.layers(images)
+
+
+def token_loss(logits, targets):
+    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def texts(batch=8, length=6, vocabulary=19, ignored=True):
+    tokens, targets = torch.randint(vocabulary, (batch, length)), torch.randint(vocabulary, (batch, length))
+    if ignored:
+        targets[torch.rand(batch, length) < torch.linspace(0, 0.9, batch)[:, None]] = -100  # uneven over the micro-batches
+    return tokens, targets
+
+
+def seeded(make, *args, dtype=torch.float64, **kwargs):
+    torch.manual_seed(0)
+    return make(*args, **kwargs).to(dtype)
+
+
+def autograd(module, batch, loss=token_loss):
+    module.zero_grad()
+    found = loss(module(batch[0]), batch[1])
+    found.backward()
+    return found.item(), {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
+
+
+def relative(a, b):
+    return ((a - b).norm() / b.norm().clamp(min=1e-30)).item()
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+
+    def assert_alike(self, found, theirs, bound=1e-11):
+        self.assertEqual(found.keys(), theirs.keys())
+        for name in theirs:
+            self.assertLess(relative(found[name], theirs[name]), bound, name)
+
+
+class Gradients(Case):
+    def test_uneven_targets_under_every_schedule(self):
+        module, batch = seeded(Model, layers=8), texts()
+        loss, theirs = autograd(module, batch)
+        for actors in (1, 2, 4):
+            for schedule in SCHEDULES:
+                if actors == 1 and schedule != "1f1b":
+                    continue
+                with self.subTest(schedule=schedule, actors=actors):
+                    step = penstock.trainer(module, batch, loss=token_loss, actors=actors, schedule=schedule, microbatches=8)
+                    found, gradients = step.gradients(batch)
+                    self.assertAlmostEqual(found.item(), loss, delta=1e-12)
+                    self.assert_alike(gradients, theirs)
+
+    def test_shared_micro_batches_and_zero(self):
+        module, batch = seeded(Model), texts()
+        loss, theirs = autograd(module, batch)
+        for zero in (0, 1, 3):
+            with self.subTest(zero=zero):
+                step = penstock.trainer(module, batch, loss=token_loss, actors=2, data=2, zero=zero, microbatches=4)
+                self.assert_alike(step.gradients(batch)[1], theirs)
+
+    def test_frozen_parameters_have_none(self):
+        module, batch = seeded(Model), texts()
+        module.layers.requires_grad_(False)
+        _, theirs = autograd(module, batch)
+        step = penstock.trainer(module, batch, loss=token_loss, microbatches=4)
+        self.assert_alike(step.gradients(batch)[1], theirs)
+
+    def test_a_fully_ignored_micro_batch(self):
+        module, (tokens, targets) = seeded(Model), texts()
+        targets[:2] = -100
+        loss, theirs = autograd(module, (tokens, targets))
+        step = penstock.trainer(module, (tokens, targets), loss=token_loss, microbatches=4)
+        found, gradients = step.gradients((tokens, targets))
+        self.assertAlmostEqual(found.item(), loss, delta=1e-12)
+        self.assert_alike(gradients, theirs)
+
+    def test_check_says_how_far(self):
+        found = penstock.check(seeded(Model), texts(), loss=token_loss, actors=2)
+        self.assertLess(found.gradients, 1e-12)
+        self.assertIn("gradients", str(found))
+        with self.assertRaisesRegex(penstock.PenstockError, 'drops at random'):
+            penstock.check(seeded(Model, dropout=0.1), texts(), loss=token_loss)
+
+
+class Steps(Case):
+    def train(self, make, optimiser, batches, **plan):
+        """Five steps here and in PyTorch: losses and state."""
+        module, twin = seeded(make), seeded(make)
+        ours, theirs = optimiser(module), optimiser(twin)
+        step = penstock.trainer(module, batches[0], loss=token_loss, optimizer=ours, microbatches=4, **plan)
+        for batch in batches:
+            loss = step(batch)
+            theirs.zero_grad()
+            their_loss = token_loss(twin(batch[0]), batch[1])
+            their_loss.backward()
+            if "clip" in plan:
+                nn.utils.clip_grad_norm_(twin.parameters(), plan["clip"])
+            theirs.step()
+            self.assertAlmostEqual(loss.item(), their_loss.item(), delta=1e-5 * abs(their_loss.item()))
+        state = step.state_dict()
+        self.assertEqual(list(state), list(twin.state_dict()))
+        for name, value in twin.state_dict().items():
+            self.assertLess(relative(state[name].double(), value.double()), 1e-5, name)
+
+    def test_optimisers(self):
+        batches = [texts() for _ in range(5)]
+
+        def groups(module):
+            decayed = [p for p in module.parameters() if p.dim() > 1]
+            other = [p for p in module.parameters() if p.dim() == 1]
+            return torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": other, "weight_decay": 0.0, "lr": 3e-3}], lr=1e-2, betas=(0.8, 0.95))
+        optimisers = {
+            "AdamW": lambda m: torch.optim.AdamW(m.parameters(), lr=1e-2),
+            "groups": groups,
+            "Adam": lambda m: torch.optim.Adam(m.parameters(), lr=1e-2, weight_decay=0.1),
+            "SGD": lambda m: torch.optim.SGD(m.parameters(), lr=0.1),
+            "momentum": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01),
+            "nesterov": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+        }
+        for name, make in optimisers.items():
+            with self.subTest(name):
+                self.train(Model, make, batches)
+
+    def test_clipping(self):
+        self.train(Model, lambda m: torch.optim.AdamW(m.parameters(), lr=1e-2), [texts() for _ in range(5)], clip=0.05)
+
+    def test_schedulers_of_the_learning_rate(self):
+        module, twin, batch = seeded(Model), seeded(Model), texts()
+        ours, theirs = (torch.optim.SGD(m.parameters(), lr=0.5) for m in (module, twin))
+        rates = [torch.optim.lr_scheduler.StepLR(o, 1, gamma=0.5) for o in (ours, theirs)]
+        step = penstock.trainer(module, batch, loss=token_loss, optimizer=ours, microbatches=4)
+        for _ in range(4):
+            step(batch)
+            theirs.zero_grad()
+            token_loss(twin(batch[0]), batch[1]).backward()
+            theirs.step()
+            for rate in rates:
+                rate.step()
+        self.assertLess(relative(step.parameter("embed.weight"), twin.embed.weight), 1e-6)
+
+    def test_running_statistics(self):
+        module, twin = seeded(Images, dtype=torch.float32), seeded(Images, dtype=torch.float32)
+        images, labels = torch.randn(16, 3, 8, 8), torch.randint(5, (16,))
+        optimisers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (module, twin)]
+        step = penstock.trainer(module, (images, labels), loss=functional.cross_entropy, optimizer=optimisers[0], microbatches=8, split=["layers.3"])
+        for _ in range(3):
+            loss, total = step((images, labels)), 0.0
+            optimisers[1].zero_grad()
+            for part in range(8):
+                cut = slice(2 * part, 2 * part + 2)
+                their_loss = functional.cross_entropy(twin(images[cut]), labels[cut]) / 8
+                their_loss.backward()
+                total += their_loss.item()
+            optimisers[1].step()
+            self.assertAlmostEqual(loss.item(), total, delta=1e-5)
+        state = step.state_dict()
+        for name, value in twin.state_dict().items():
+            self.assertLess(relative(state[name].double(), value.double()), 2e-6, name)
+
+    def test_another_length_needs_no_new_export(self):
+        module = seeded(Model)
+        step = penstock.trainer(module, texts(), loss=token_loss, microbatches=4)
+        for length in (3, 9):
+            batch = texts(length=length)
+            self.assert_alike(step.gradients(batch)[1], autograd(module, batch)[1])
+        self.assertEqual(len(step._exports), 1)
+
+
+class Dropout(Case):
+    def test_same_bits_under_every_plan(self):
+        batch, found = texts(), {}
+        for schedule in SCHEDULES:
+            for actors in (1, 2):
+                if actors == 1 and schedule != "1f1b":
+                    continue
+                module = seeded(Model, dropout=0.3, dtype=torch.float32)
+                step = penstock.trainer(module, batch, loss=token_loss, actors=actors, schedule=schedule, microbatches=4,
+                                        optimizer=torch.optim.SGD(module.parameters(), lr=0.1))
+                losses = [step(batch).item() for _ in range(3)]
+                found[schedule, actors] = losses
+        self.assertEqual(len({tuple(losses) for losses in found.values()}), 1, found)
+        without = penstock.trainer(seeded(Model, dtype=torch.float32), batch, loss=token_loss, microbatches=4).gradients(batch)[0].item()
+        self.assertNotEqual(found["1f1b", 2][0], without)
+
+
+class Refusals(Case):
+    def refused(self, text, call):
+        with self.assertRaisesRegex(penstock.PenstockError, text):
+            call()
+
+    def test_plans(self):
+        module, batch = seeded(Model), texts()
+        for text, plan in (
+                (r'no op comes from the module "layers.9"[^$]*hint: did you mean "layers', {"split": ["layers.9"]}),
+                (r"begins at", {"split": ["layers.2", "layers.1"], "actors": 3}),
+                (r"cut into 3 equal micro-batches", {"microbatches": 3}),
+                (r"1f1b", {"schedule": "1f2b"}),
+                (r"stage", {"actors": 40}),
+        ):
+            with self.subTest(text):
+                self.refused(text, lambda plan=plan: penstock.trainer(module, batch, loss=token_loss, **{"microbatches": 4, **plan}))
+
+    def test_optimisers(self):
+        module, batch = seeded(Model), texts()
+
+        def made(optimizer):
+            return lambda: penstock.trainer(module, batch, loss=token_loss, microbatches=4, optimizer=optimizer)
+        self.refused("Adagrad is not supported", made(torch.optim.Adagrad(module.parameters())))
+        self.refused("amsgrad=True", made(torch.optim.AdamW(module.parameters(), amsgrad=True)))
+        self.refused("does not have the parameter", made(torch.optim.AdamW(module.layers.parameters())))
+        self.refused("not trained here", made(torch.optim.AdamW([*module.parameters(), nn.Parameter(torch.zeros(3))])))
+        self.refused("has no optimizer", lambda: made(None)()(batch))
+
+    def test_batches(self):
+        module, batch = seeded(Model), texts()
+        step = penstock.trainer(module, batch, loss=token_loss, microbatches=4)
+        self.refused("is not .inputs, target.", lambda: step.gradients(batch[0]))
+        self.refused("cannot be cut into 4", lambda: step.gradients(texts(batch=6)))
+        self.refused("cannot be traced", lambda: step.gradients((batch[0].to(torch.int8), batch[1])))
+
+    def test_a_step_inside_a_step(self):
+        module, batch = seeded(Model), texts()
+        step = penstock.trainer(module, batch, loss=token_loss, microbatches=4)
+        step._lock.acquire()
+        self.refused("a step is running", lambda: step.gradients(batch))
+        step._lock.release()
+        step.gradients(batch)
+
+    def test_a_fork(self):
+        module, batch = seeded(Model), texts()
+        step = penstock.trainer(module, batch, loss=token_loss, microbatches=4)
+        child = os.fork()
+        if child == 0:
+            try:
+                step.gradients(batch)
+            except penstock.PenstockError as error:
+                os._exit(0 if "another process" in str(error) else 1)
+            os._exit(2)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def test_an_exception_in_the_loader_leaves_the_step_usable(self):
+        module, batch = seeded(Model), texts()
+        step = penstock.trainer(module, batch, loss=token_loss, microbatches=4)
+
+        def loader():
+            yield batch
+            raise ValueError("no more")
+        with self.assertRaisesRegex(ValueError, "no more"):
+            for each in loader():
+                step.gradients(each)
+        step.gradients(batch)
+
+
+class Life(Case):
+    def test_threads_of_twenty_trainers_end(self):
+        module, batch = seeded(Model), texts()
+        before = threading.active_count(), len(os.listdir("/proc/self/task"))
+        for _ in range(20):
+            penstock.trainer(module, batch, loss=token_loss, microbatches=4).gradients(batch)
+        gc.collect()
+        self.assertEqual((threading.active_count(), len(os.listdir("/proc/self/task"))), before)
+
+    def test_memory_stays_over_a_thousand_steps(self):
+        def resident():
+            return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        module, batch = seeded(Model), texts()
+        step = penstock.trainer(module, batch, loss=token_loss, microbatches=4, optimizer=torch.optim.SGD(module.parameters(), lr=1e-3))
+        for _ in range(200):
+            step(batch)
+        before = resident()
+        for _ in range(1000):
+            step(batch)
+        self.assertLess(resident() - before, 8 << 20)
+
+
+class Looking(Case):
+    def test_prediction_page_and_explanation(self):
+        step = penstock.trainer(seeded(Model), texts(), loss=token_loss, microbatches=4)
+        predicted = step.predict()
+        self.assertGreater(predicted.seconds, predicted.lower_bound * 0.999)
+        self.assertEqual(len(predicted.memory), 2)
+        with tempfile.TemporaryDirectory() as folder:
+            step.show(Path(folder) / "step.html")
+            self.assertIn("<html", (Path(folder) / "step.html").read_text())
+        self.assertIn("layers.2", step.explain())
+        self.assertIn("<iframe", step._repr_html_())
+
+    def test_compare_ranks_schedules(self):
+        found = penstock.compare(seeded(Model), texts(), loss=token_loss, microbatches=4)
+        times = [each.seconds for each in found.values()]
+        self.assertEqual(times, sorted(times))
+        self.assertIn("1f1b", found)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    unittest.main()

@@ -1,0 +1,55 @@
+"""Models from transformers, timm and torchvision, as they come: what is exported computes what PyTorch computes.
+
+usage: zoo_test.py   Two models, drawn by PENSTOCK_SEED; with PENSTOCK_SOAK=1 all of them, for several sizes too.
+"""
+
+import os
+import random
+import unittest
+
+import torch
+import zoo
+from evaluate import data_of, run_autograd, run_exported, worst
+
+import penstock
+
+SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
+SEED = int(os.environ.get("PENSTOCK_SEED", "0")) or random.randrange(1, 1 << 30)
+BOUNDS = {torch.float64: 1e-11, torch.float32: 5e-6}
+
+
+def chosen(count):
+    packages = {"transformers", "timm", "torchvision"}
+    names = [name for package, makers in zoo.MODELS.items() if package not in packages or zoo.have(package) for name in
+             (maker.__name__ for maker in makers)]
+    return names if SOAK else random.Random(SEED).sample(names, count)
+
+
+class Zoo(unittest.TestCase):
+    def test_gradients(self):
+        for name in chosen(2):
+            for dtype, bound in BOUNDS.items():
+                with self.subTest(name, dtype=dtype, seed=SEED):
+                    module, kwargs = zoo.make(name, dtype)
+                    exported = penstock.export(module, (), kwargs)
+                    theirs = run_autograd(module, lambda copy: zoo.loss_of(copy(**kwargs)))  # noqa: B023
+                    self.assertLess(worst(run_exported(exported, data_of(module, (), kwargs)), theirs), bound)
+
+    @unittest.skipUnless(SOAK, "PENSTOCK_SOAK=1")
+    def test_several_sizes(self):
+        """One export of a model of texts, for other numbers of samples and other lengths."""
+        for name in ("gpt2", "llama", "qwen3", "mixtral", "bert", "t5"):
+            module, kwargs = zoo.make(name, torch.float64)
+            exported = penstock.export(module, (), kwargs, dynamic=True)
+            for batch, length in ((2, 12), (3, 9), (5, 17)):
+                with self.subTest(name, batch=batch, length=length):
+                    data = {**kwargs, **zoo.text(batch, length)}
+                    sizes = {symbol: data[s["name"][:-2]].shape[int(s["name"][-1])] for symbol, s in exported.header["symbols"].items()}
+                    self.assertTrue(exported.fits(sizes))
+                    theirs = run_autograd(module, lambda copy: zoo.loss_of(copy(**data)))  # noqa: B023
+                    self.assertLess(worst(run_exported(exported, data, sizes), theirs), 1e-11)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    unittest.main()
