@@ -19,7 +19,9 @@ class Idle : public Executor {
  public:
   explicit Idle(std::chrono::microseconds time) : time_(time) {}
   void load(std::shared_ptr<const Program> program, int device) override { memory_->load(std::move(program), device); }
-  std::span<std::byte> memory(SlotId slot) override { return memory_->memory(slot); }
+  std::span<std::byte> address(SlotId slot) override { return memory_->address(slot); }
+  Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override { return memory_->write(slot, offset, bytes); }
+  Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override { return memory_->read(slot, offset, bytes); }
   Event issue(const Instruction&) override {
     if (time_.count() > 0)
       for (const auto end = std::chrono::steady_clock::now() + time_; std::chrono::steady_clock::now() < end;) {
