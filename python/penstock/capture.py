@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -152,11 +153,16 @@ def _tracing(traced: Traced) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Where tracing fails, torch.export prints the graph so far, which may be thousands of lines: the error says where it was."""
+    """Where tracing fails, torch.export prints the graph so far, which may be thousands of lines: the error says where it was. And it warns
+    of each size of 1 that stays fixed: the header says which sizes vary."""
     torch.export._trace.print = lambda *_, **__: None
+    log = logging.getLogger("torch._export.non_strict_utils")
+    level = log.level
+    log.setLevel(logging.ERROR)
     try:
         yield
     finally:
+        log.setLevel(level)
         del torch.export._trace.print
 
 

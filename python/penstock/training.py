@@ -93,6 +93,7 @@ class Trainer:
         self._session = _core.Session(plan.actors * plan.data, deadline, threads)
         self._ready("training" if optimizer else "gradients", example, self._tensors(example))
         self._set_state(self._read())
+        self._seen = self._versions()
 
     # --- running
 
@@ -100,6 +101,7 @@ class Trainer:
         """One step on the batch; the loss, a scalar on the CPU. Throws PenstockError: a batch that does not fit, a device that failed."""
         if self.optimiser is None:
             raise PenstockError("the trainer has no optimizer", hint="penstock.trainer(..., optimizer=torch.optim.AdamW(...))")
+        self._check_unchanged()
         return self._run("training", batch)["loss"]
 
     def gradients(self, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -161,6 +163,7 @@ class Trainer:
         if unknown:
             raise PenstockError(f'the module has no state "{unknown[0]}"')
         self._set_state(read)
+        self._seen = self._versions()
 
     # --- inside
 
@@ -174,6 +177,21 @@ class Trainer:
         with self._entered():
             _told(lambda: self._session.set_state(packed))
         del kept
+
+    def _versions(self) -> dict[str, int]:
+        """How often each of the module's own tensors was written to."""
+        return {name: tensor._version for name, tensor in self._read().items()}
+
+    def _check_unchanged(self) -> None:
+        """Throws PenstockError where the module's own tensors were changed to other values than the trainer's, as no step would see that."""
+        versions = self._versions()
+        changed = [name for name, version in versions.items() if self._seen[name] != version]
+        for name in changed:
+            if not torch.equal(self._state[name].detach().cpu(), self.parameter(name)):
+                raise PenstockError(f'"{name}" of the module was changed since the trainer was made', ["steps train the trainer's own copy of it"],
+                                    "step.load_state_dict(module.state_dict()) takes the module's values, module.load_state_dict(step.state_dict()) "
+                                    "gives the trainer's")
+        self._seen = versions
 
     def _entered(self) -> _Entered:
         return _Entered(self._lock, self._pid)

@@ -283,6 +283,18 @@ class Refusals(Case):
         step._lock.release()
         step.gradients(batch)
 
+    def test_a_parameter_that_was_changed_outside(self):
+        module, batch = seeded(Model), texts()
+        step = penstock.trainer(module, batch, loss=token_loss, microbatches=4, optimizer=torch.optim.SGD(module.parameters(), lr=0.1))
+        step(batch)
+        module.load_state_dict(step.state_dict())  # which gives the module what the trainer has
+        step(batch)
+        with torch.no_grad():
+            module.layers[0].up.weight.mul_(2)
+        self.refused('"layers.0.up.weight" of the module was changed', lambda: step(batch))
+        step.load_state_dict(module.state_dict())
+        step(batch)
+
     def test_a_fork(self):
         module, batch = seeded(Model), texts()
         step = penstock.trainer(module, batch, loss=token_loss, microbatches=4)

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""GPT-2 of Hugging Face, unmodified, trained by penstock.trainer and by torch.distributed.pipelining in turn.
+
+    PYTHONPATH=build/python .venv/bin/python bench/gpt2_peer.py [--layers 12] [--width 768] [--heads 12] [--context 128] [--batch 8] [--microbatches 8]
+                                                                [--schedule 1f1b] [--steps 3] [--rounds 3]
+
+Two actors: here threads of one process, there two processes over Gloo, each with one thread of computation; f32, AdamW, no dropout. Printed: how long
+exporting, planning and compiling took, seconds of a step (the median of a round's steps, then of the rounds), their ratio, the largest relative
+difference of the losses, and the peak of each side's resident memory.
+"""
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+
+SPLIT = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe"}
+
+
+def model_of(options):
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(n_layer=options.layers, n_embd=options.width, n_head=options.heads, n_positions=max(1024, options.context),
+                                     resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False)
+    return transformers.GPT2LMHeadModel(config)
+
+
+def batches(options):
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randint(50257, (options.batch, options.context), generator=generator) for _ in range(options.steps + 1)]
+
+
+def seconds_of(step, options):
+    """Losses, and the seconds of each step but the first."""
+    losses, seconds = [], []
+    for ids in batches(options):
+        begin = time.perf_counter()
+        losses.append(float(step(ids)))
+        seconds.append(time.perf_counter() - begin)
+    return losses, seconds[1:]
+
+
+def report(losses, seconds, made):
+    print(json.dumps({"losses": losses, "seconds": statistics.median(seconds), "made": made,
+                      "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}), flush=True)
+
+
+def ours(options):
+    import penstock
+
+    model = model_of(options)
+    example = {"input_ids": (ids := batches(options)[0]), "labels": ids}
+    begin = time.perf_counter()
+    step = penstock.trainer(model, example, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-4), actors=2, schedule=options.schedule,
+                            microbatches=options.microbatches, dynamic=False, deadline=600)
+    made = time.perf_counter() - begin
+    report(*seconds_of(lambda ids: step({"input_ids": ids, "labels": ids}), options), made)
+
+
+def theirs(options):
+    import torch.distributed as dist
+    import torch.distributed.pipelining as pipelining
+
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = model_of(options)
+    size = options.batch // options.microbatches
+    begin = time.perf_counter()
+    pipe = pipelining.pipeline(model, mb_args=(), mb_kwargs={"input_ids": batches(options)[0][:size]},
+                               split_spec={f"transformer.h.{options.layers // 2}": pipelining.SplitPoint.BEGINNING})
+    stage = pipe.build_stage(rank, torch.device("cpu"))
+
+    def loss_of(output, labels):
+        logits = output["logits"] if isinstance(output, dict) else output.logits if hasattr(output, "logits") else output
+        return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+    schedule = getattr(pipelining, SPLIT[options.schedule])(stage, options.microbatches, loss_fn=loss_of)
+    optimizer = torch.optim.AdamW(stage.submod.parameters(), lr=1e-4)
+    made = time.perf_counter() - begin
+
+    def step(ids):
+        optimizer.zero_grad()
+        losses = []
+        if rank == 0:
+            schedule.step(input_ids=ids)
+        else:
+            schedule.step(target=ids, losses=losses)
+        optimizer.step()
+        dist.barrier()
+        return torch.stack(losses).mean() if losses else 0.0
+    losses, seconds = seconds_of(step, options)
+    for each in range(2):
+        if rank == each:
+            report(losses, seconds, made)
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+def run(side, arguments):
+    processes = ["-m", "torch.distributed.run", "--nproc-per-node=2"] if side == "theirs" else []
+    done = subprocess.run([sys.executable, *processes, __file__, *arguments, "--side", side], capture_output=True, text=True,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if len(found) != (2 if side == "theirs" else 1):
+        sys.exit(done.stderr[-3000:])
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, value in {"layers": 12, "width": 768, "heads": 12, "context": 128, "batch": 8, "microbatches": 8, "steps": 3, "rounds": 3}.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--schedule", default="1f1b", choices=sorted(SPLIT))
+    parser.add_argument("--side", choices=["ours", "theirs"])
+    options = parser.parse_args()
+    if options.side:
+        torch.set_num_threads(1)
+        return {"ours": ours, "theirs": theirs}[options.side](options)
+    arguments = [argument for argument in sys.argv[1:]]
+    rounds = [(run("ours", arguments)[0], run("theirs", arguments)) for _ in range(options.rounds)]
+    mine, others = statistics.median(a["seconds"] for a, _ in rounds), statistics.median(max(b["seconds"] for b in bs) for _, bs in rounds)
+    a, bs = rounds[0]
+    reference = next(b["losses"] for b in bs if b["losses"][0])
+    print(f"exported, cut and compiled in {a['made']:.1f} s; theirs traced in {max(b['made'] for b in bs):.1f} s")
+    print(f"a step {mine:.3f} s, theirs {others:.3f} s, ratio {mine / others:.3f} "
+          f"({' '.join('%.3f' % (x['seconds'] / max(b['seconds'] for b in y)) for x, y in rounds)})")
+    print(f"losses differ by {max(abs(x - y) / abs(y) for x, y in zip(a['losses'], reference)):.1e} at most")
+    print(f"peak memory {a['peak'] / 2**30:.2f} GiB in one process, theirs {' and '.join('%.2f' % (b['peak'] / 2**30) for b in bs)} GiB")
+
+
+if __name__ == "__main__":
+    main()
