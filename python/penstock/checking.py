@@ -28,11 +28,12 @@ class Comparison:
         return f"loss {self.loss:.1e}, gradients {self.gradients:.1e}, the farthest {self.worst} {self.worst_difference:.1e}"
 
 
-def check(module: torch.nn.Module, batch: Any, *, microbatches: int = 4, **plan: Any) -> Comparison:
+def check(module: torch.nn.Module, batch: Any, *, microbatches: int = 4, in_parts: bool | None = None, **plan: Any) -> Comparison:
     """Compares the loss and the gradients of a plan (`trainer`'s arguments) with autograd's on the same batch.
 
-    Autograd runs the module on the whole batch or, where it has batch norms, whose statistics are those of a micro-batch, on one
-    micro-batch after the other. Random ops draw other numbers than PyTorch's, so a module with dropout cannot be compared; throws
+    Autograd runs the module on the whole batch or, `in_parts`, on one micro-batch after the other, whose mean it takes. That is right for a
+    module in which a sample's loss depends on the others of its micro-batch: without being told it is done where there are batch norms, but
+    a loss that compares samples (CLIP's) must be named. Random ops draw other numbers than PyTorch's, so a module with dropout cannot be compared; throws
     PenstockError then, and what `trainer` throws.
     """
     for name, part in module.named_modules():
@@ -40,7 +41,7 @@ def check(module: torch.nn.Module, batch: Any, *, microbatches: int = 4, **plan:
             raise PenstockError(f'"{name}" drops at random, and draws other numbers here than in PyTorch', hint=f"set {name}.p = 0 to compare")
     step = trainer(module, batch, microbatches=microbatches, **plan)
     loss, gradients = step.gradients(batch)
-    their_loss, theirs = _autograd(step, module, batch, microbatches if _has_batch_statistics(module) else 1)
+    their_loss, theirs = _autograd(step, module, batch, microbatches if _in_parts(module, in_parts) else 1)
     differences = {name: (gradients[name].double() - theirs[name].double()).norm() for name in gradients}
     norm = torch.stack([theirs[name].double().norm() for name in gradients]).norm()
     worst = max(differences, key=lambda name: differences[name])
@@ -67,8 +68,8 @@ def compare(module: torch.nn.Module, batch: Any, *, names: list[str] | None = No
     return dict(sorted(found.items(), key=lambda entry: entry[1].seconds))
 
 
-def _has_batch_statistics(module: torch.nn.Module) -> bool:
-    return any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.training for part in module.modules())
+def _in_parts(module: torch.nn.Module, told: bool | None) -> bool:
+    return told if told is not None else any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.training for part in module.modules())
 
 
 def _autograd(step: Any, module: torch.nn.Module, batch: Any, parts: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
