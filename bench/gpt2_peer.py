@@ -11,6 +11,7 @@ difference of the losses, and the peak of each side's resident memory.
 import argparse
 import json
 import os
+import pathlib
 import resource
 import statistics
 import subprocess
@@ -23,6 +24,10 @@ SPLIT = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe"}
 
 
 def model_of(options):
+    sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "tests/python"))
+    import zoo
+
+    zoo.stub_torchvision()
     import transformers
 
     torch.manual_seed(0)
