@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +23,7 @@ class Optimiser:
 
     def groups(self) -> list[dict[str, float]]:
         """The settings of each group but its learning rate, which each step is given anew."""
-        return [_settings(self.name, group) for group in self.torchs.param_groups]
+        return [_settings(group) for group in self.torchs.param_groups]
 
     def rates(self) -> torch.Tensor:
         """The learning rates of the groups as they are now: schedulers of torch.optim.lr_scheduler change them."""
@@ -69,7 +69,7 @@ def _kind(name: str, group: Mapping) -> str:
     return "nesterov" if group.get("nesterov") else name
 
 
-def _settings(name: str, group: Mapping) -> dict[str, float]:
+def _settings(group: Mapping) -> dict[str, float]:
     beta1, beta2 = group.get("betas", (0.0, 0.0))
     return {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group.get("eps", 0.0)), "weight_decay": float(group["weight_decay"]),
             "momentum": float(group.get("momentum", 0.0))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,5 @@ class Prediction:
         return self.timeline.page(title)
 
     def _repr_html_(self) -> str:
-        import html
-
         return (f"<p>{html.escape(str(self))}</p><iframe style='width:100%;height:30em;border:0' "
                 f"srcdoc=\"{html.escape(self.page())}\"></iframe>")

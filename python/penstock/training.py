@@ -124,7 +124,7 @@ class Trainer:
         return Prediction.of(_told(lambda: self._compile(ready.kind, model, plan, plan.table()).predict(device, link)))
 
     def explain(self) -> str:
-        """The stages, by the modules that begin them, the table, and what the first actor does."""
+        """The stages, by the modules that begin them, and the table."""
         stages = ", ".join(f"{i + 1} at {path}" for i, path in enumerate(self._begins))
         return f"stages: 0 at the start, {stages}\n{self._schedule}"
 
