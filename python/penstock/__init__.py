@@ -16,7 +16,7 @@ __all__ = ["Exported", "PenstockError", "Prediction", "Trainer", "check", "compa
 
 # What needs the engine is imported when it is asked for, so that modules can be exported where it is not built.
 _ENGINE = {"Trainer": "training", "trainer": "training", "Prediction": "prediction", "check": "checking", "compare": "checking",
-           "schedules": "training"}
+           "schedules": "plan"}
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +10,10 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from .errors import PenstockError
+from .losses import call_loss, find_loss
+from .plan import schedules
 from .prediction import Prediction
-from .training import schedules, trainer
+from .training import trainer
 
 
 @dataclass(frozen=True)
@@ -80,18 +81,11 @@ def _autograd(step: Any, module: torch.nn.Module, batch: Any, parts: int) -> tup
         def cut(tensor: torch.Tensor, part: int = part) -> torch.Tensor:
             size = tensor.shape[0] // parts if tensor.dim() else 0
             return tensor[part * size: (part + 1) * size] if tensor.dim() else tensor
-        args, kwargs, target = step.inputs(tree_map_only(torch.Tensor, cut, batch) if parts > 1 else batch)
+        args, kwargs, target = step.calls.inputs(tree_map_only(torch.Tensor, cut, batch) if parts > 1 else batch)
         output = twin(*args, **kwargs)
-        loss = _loss(output, step.loss, target) / parts
+        result = output if step.loss is None else call_loss(step.loss, output, target)
+        loss = find_loss(result)[0] / parts
         total = loss if total is None else total + loss
     total.backward()
     return total.detach(), {name: parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
                             for name, parameter in twin.named_parameters()}
-
-
-def _loss(output: Any, loss: Any, target: Any) -> torch.Tensor:
-    if loss is not None:
-        return loss(output) if target is None else loss(output, target)
-    if isinstance(output, Mapping):
-        return output["loss"]
-    return output.loss if hasattr(output, "loss") else output[0] if isinstance(output, tuple) else output

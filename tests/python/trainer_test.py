@@ -220,7 +220,7 @@ class Steps(Case):
         for length in (3, 9):
             batch = texts(length=length)
             self.assert_alike(step.gradients(batch)[1], autograd(module, batch)[1])
-        self.assertEqual(len(step._exports), 1)
+        self.assertEqual(len(step.exports), 1)
 
 
 class Dropout(Case):

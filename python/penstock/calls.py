@@ -1,0 +1,67 @@
+"""How a module is called with a batch, and with one of its micro-batches."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+from .arguments import Arguments, named_arguments
+from .errors import PenstockError
+
+
+class Calls:
+    """The calls of one module: what a batch's tensors are named, and which of them are cut into how many micro-batches."""
+
+    def __init__(self, module: torch.nn.Module, loss: Callable | None, whole: Iterable[str], microbatches: int) -> None:
+        self.module, self.whole, self.microbatches = module, frozenset(whole), microbatches
+        self._takes_target = loss is not None and _takes_target(loss)
+
+    def inputs(self, batch: Any) -> tuple[tuple, dict, Any]:
+        """The batch as (args, kwargs, target) of the module. Throws PenstockError for a batch without the target that the loss takes."""
+        target = None
+        if self._takes_target:
+            if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+                raise PenstockError("the batch is not (inputs, target), which the loss function takes")
+            batch, target = batch
+        if isinstance(batch, Mapping):
+            return (), dict(batch), target
+        return (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)), {}, target
+
+    def named(self, batch: Any) -> Arguments:
+        """The batch's tensors by their names, as `named_arguments` gives them."""
+        args, kwargs, target = self.inputs(batch)
+        return named_arguments(self.module.forward, args, kwargs, target, self.whole)
+
+    def tensors(self, batch: Any) -> dict[str, torch.Tensor]:
+        """The same without their places in the call."""
+        return {argument.name: argument.tensor for argument in self.named(batch).tensors}
+
+    def micro_batch(self, batch: Any) -> tuple[tuple, dict, Any]:
+        """The first micro-batch as (args, kwargs, target) of the module."""
+        named = self.named(batch)
+        return named.rebuild([self.part(argument.name, argument.tensor) for argument in named.tensors])
+
+    def part(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """The first micro-batch's part of a tensor. Throws PenstockError where there are not equally many samples in each."""
+        if name in self.whole:
+            return tensor
+        if tensor.dim() == 0 or tensor.shape[0] % self.microbatches:
+            raise PenstockError(f'"{name}" of shape {list(tensor.shape)} cannot be cut into {self.microbatches} equal micro-batches',
+                                hint="samples lie along dim 0; give a batch that is a multiple of the micro-batches")
+        return tensor[: tensor.shape[0] // self.microbatches]
+
+    def parts(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Each tensor's part of the first micro-batch."""
+        return {name: self.part(name, tensor) for name, tensor in tensors.items()}
+
+    def samples(self, tensors: Mapping[str, torch.Tensor]) -> int:
+        """How many samples the batch has."""
+        return next(tensor.shape[0] for name, tensor in tensors.items() if name not in self.whole)
+
+
+def _takes_target(loss: Callable) -> bool:
+    parameters = inspect.signature(loss.forward if isinstance(loss, torch.nn.Module) else loss).parameters.values()
+    return sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) >= 2

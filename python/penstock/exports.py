@@ -1,0 +1,74 @@
+"""A module's exports: one at first, and another for each kind of batch that none before it fits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from . import _core
+from .calls import Calls
+from .engine import told
+from .export import export
+from .exported import Exported
+from .plan import Plan
+from .tensors import DTYPES
+
+
+class Exports:
+    """`first` is the example's; all others have the same state and parameters."""
+
+    def __init__(self, calls: Calls, loss: Callable | None, dynamic: bool | Mapping[str, Any], example: Any) -> None:
+        self._calls, self._loss, self._dynamic = calls, loss, dynamic
+        self._all: list[tuple[Exported, Any]] = []
+        self._example = calls.parts(calls.tensors(example))
+        self.first = self._add(example)
+        self.trained = [i["name"] for i in self.first.header["inputs"] if i.get("trained")]
+        self.state = [i["name"] for i in self.first.header["inputs"] if i["role"] in ("parameter", "buffer")]
+        self.aliases = {alias: i["name"] for i in [*self.first.header["inputs"], *self.first.header["unread"]] for alias in i.get("aliases", ())}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def model(self, batch: Any, parts: Mapping[str, torch.Tensor], plan: Plan, group_of: Mapping[str, int]) -> Any:
+        """The engine's model of micro-batches of these shapes, of an export that allows them or of a new one. `group_of`: the optimiser's
+        group of each trained parameter, by name; empty where there is no optimiser. Throws PenstockError as `export` does."""
+        for exported, core in self._all:
+            if (model := _model_of(exported, core, parts, plan, group_of)) is not None:
+                return model
+        self._add(batch)
+        return _model_of(*self._all[-1], parts, plan, group_of)
+
+    def example_model(self, plan: Plan, group_of: Mapping[str, int]) -> Any:
+        """The same of the example's shape."""
+        return _model_of(*self._all[0], self._example, plan, group_of)
+
+    def _add(self, batch: Any) -> Exported:
+        args, kwargs, target = self._calls.micro_batch(batch)
+        found = export(self._calls.module, args, kwargs, loss=self._loss, target=target, dynamic=self._dynamic, whole=self._calls.whole)
+        self._all.append((found, told(lambda: _core.Exported(json.dumps(found.header), found.text))))
+        return found
+
+
+def _model_of(exported: Exported, core: Any, parts: Mapping[str, torch.Tensor], plan: Plan, group_of: Mapping[str, int]) -> Any:
+    """The model; None where the export is not for tensors of these shapes."""
+    sizes = _sizes(exported, parts)
+    if sizes is None:
+        return None
+    groups = [group_of[i["name"]] for i in exported.header["inputs"] if i.get("trained")] if group_of else []
+    model = told(lambda: _core.Model(core, sizes, list(plan.split or []), plan.stages(), groups))
+    fits = all(name in parts and (DTYPES.get(parts[name].dtype), list(parts[name].shape)) == (dtype, shape) for name, dtype, shape in model.ports)
+    return model if fits else None
+
+
+def _sizes(exported: Exported, tensors: Mapping[str, torch.Tensor]) -> dict[str, int] | None:
+    """The sizes of the export's symbols in these tensors; None where it is not for them."""
+    found = {}
+    for name, symbol in exported.header["symbols"].items():
+        argument, dim = symbol["name"].rsplit(".", 1)
+        if argument not in tensors or tensors[argument].dim() <= int(dim):
+            return None
+        found[name] = tensors[argument].shape[int(dim)]
+    return found if exported.fits(found) else None

@@ -1,0 +1,46 @@
+"""How a step is cut and placed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import _core
+from .engine import told
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a step is cut and placed; the fields are `trainer`'s arguments."""
+
+    actors: int = 2
+    schedule: str | Path = "1f1b"
+    chunks: int | None = None
+    microbatches: int = 8
+    split: Sequence[str] | None = None
+    data: int = 1
+    zero: int = 0
+    recompute: bool = False
+    clip: float = 0.0
+
+    def table(self) -> Any:
+        """The schedule's table. Throws PenstockError: no such schedule, or none of these sizes."""
+        if isinstance(self.schedule, Path) or self.schedule.endswith(".csv"):
+            path = Path(self.schedule)
+            return told(lambda: _core.parse_schedule(path.read_text(), str(path)))
+        return told(lambda: _core.schedule(self.schedule, self.actors, self.microbatches // self.data, self.chunks_or_default()))
+
+    def chunks_or_default(self) -> int:
+        if self.chunks is not None:
+            return self.chunks
+        return 2 if dict(_core.schedules()).get(self.schedule, False) else 1
+
+    def stages(self) -> int:
+        return self.actors * self.chunks_or_default()
+
+
+def schedules() -> list[str]:
+    """The names of all schedules."""
+    return [name for name, _ in _core.schedules()]
