@@ -14,6 +14,7 @@ import torch
 import torch.export._trace
 import torch.fx.traceback
 import torch.utils._pytree as pytree
+from torch._export.passes import replace_autocast_with_hop_pass, replace_set_grad_with_hop_pass
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule
@@ -21,7 +22,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from .arguments import Arguments
 from .errors import PenstockError
-from .losses import call_loss, find_loss
+from .losses import call_model, find_loss
 from .places import place_of_error, shown_module
 from .watch import Change, Watch, attribute_changes, buffers_in_place, settled, without_functions, without_python_randomness
 
@@ -44,9 +45,9 @@ RECURRENT = frozenset((torch.ops.aten.lstm.input, torch.ops.aten.gru.input, torc
 class Traced(torch.nn.Module):
     """The module that is traced: a function of the call's tensors that gives the loss, and what else the module gives, detached."""
 
-    def __init__(self, model: torch.nn.Module, arguments: Arguments, loss: Any, seen: Seen) -> None:
+    def __init__(self, model: torch.nn.Module, arguments: Arguments, loss: Any, autocast: torch.dtype | None, seen: Seen) -> None:
         super().__init__()
-        self.model, self.loss = model, loss
+        self.model, self.loss, self.autocast = model, loss, autocast
         self.call = lambda: (arguments, seen)  # a function, so that tracing does not look inside
         self.paths = {id(part): path for path, part in self.named_modules()}
 
@@ -58,8 +59,8 @@ class Traced(torch.nn.Module):
             torch._check(tensor.shape[0] == split[0].shape[0])
         with (without_python_randomness(self), without_functions(self.paths), attribute_changes(self, seen.changes),
               buffers_in_place(self), Watch(self.paths)):
-            output = self.model(*args, **kwargs)
-            loss, others, seen.notes = find_loss(output if self.loss is None else call_loss(self.loss, output, target))
+            result = call_model(self.model, args, kwargs, self.loss, target, self.autocast)
+            loss, others, seen.notes = find_loss(result)
         return {"loss": loss, **{name: tensor.detach() for name, tensor in others.items()}}
 
 
@@ -93,13 +94,14 @@ def dense_experts(model: torch.nn.Module) -> Iterator[None]:
             part.set_experts_implementation(ways)
 
 
-def capture(model: torch.nn.Module, arguments: Arguments, loss: Any, dynamic: Sequence[dict[int, Any]] | None) -> Captured:
+def capture(model: torch.nn.Module, arguments: Arguments, loss: Any, autocast: torch.dtype | None,
+            dynamic: Sequence[dict[int, Any]] | None) -> Captured:
     """Traces without running: tensors give dtypes and sizes alone. `dynamic`: for each tensor the dims whose sizes are symbols.
 
     Throws PenstockError where the module cannot be traced, with the module and line that it came to.
     """
     seen = Seen()
-    traced = Traced(model, arguments, loss, seen)
+    traced = Traced(model, arguments, loss, autocast, seen)
     first = first_names((*traced.named_parameters(remove_duplicate=False), *traced.named_buffers(remove_duplicate=False)))
     parameters, buffers = dict(traced.named_parameters()), dict(traced.named_buffers())
     with dense_experts(model), _tracing(traced):
@@ -140,7 +142,7 @@ def _tracing(traced: Traced) -> Iterator[None]:
     """Gradients are on; errors say where they are."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The tensor attribute|TF32 acceleration")
-        with torch.enable_grad(), _fake_weights(traced), _quiet(), _any_layout():
+        with torch.enable_grad(), _fake_weights(traced), _quiet(), _any_layout(), _flat_modes():
             try:
                 yield
             except Exception as error:
@@ -164,6 +166,21 @@ def _quiet() -> Iterator[None]:
     finally:
         log.setLevel(level)
         del torch.export._trace.print
+
+
+@contextlib.contextmanager
+def _flat_modes() -> Iterator[None]:
+    """torch.export puts what runs under torch.autocast or torch.no_grad into graphs of their own. Their ops lose their modules when the
+    backward is made, and a no_grad within an autocast is lost (torch 2.13): here ops that enter and leave a mode stay between the others."""
+    passes = ((replace_autocast_with_hop_pass, "replace_autocast_with_hop_pass"), (replace_set_grad_with_hop_pass, "replace_set_grad_with_hop_pass"))
+    originals = [getattr(holder, name) for holder, name in passes]
+    for holder, name in passes:
+        setattr(holder, name, lambda graph, signature: (graph, signature))
+    try:
+        yield
+    finally:
+        for (holder, name), original in zip(passes, originals):
+            setattr(holder, name, original)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from .errors import PenstockError
-from .losses import call_loss, find_loss
+from .losses import call_model, find_loss
 from .plan import schedules
 from .prediction import Prediction
 from .training import trainer
@@ -82,9 +82,7 @@ def _autograd(step: Any, module: torch.nn.Module, batch: Any, parts: int) -> tup
             size = tensor.shape[0] // parts if tensor.dim() else 0
             return tensor[part * size: (part + 1) * size] if tensor.dim() else tensor
         args, kwargs, target = step.calls.inputs(tree_map_only(torch.Tensor, cut, batch) if parts > 1 else batch)
-        output = twin(*args, **kwargs)
-        result = output if step.loss is None else call_loss(step.loss, output, target)
-        loss = find_loss(result)[0] / parts
+        loss = find_loss(call_model(twin, args, kwargs, step.loss, target, step.exports.autocast))[0] / parts
         total = loss if total is None else total + loss
     total.backward()
     return total.detach(), {name: parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)

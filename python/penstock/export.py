@@ -24,7 +24,7 @@ EVALUATION = "the module is in evaluation mode: without dropout, and with stored
 
 def export(module: torch.nn.Module, args: Sequence = (), kwargs: Mapping[str, Any] | None = None, *, loss: Callable | None = None,
            target: Any = None, dynamic: bool | Mapping[str, Any] = False, whole: Iterable[str] = (COUNT,),
-           reduction: str | None = None, cache: str | os.PathLike | None = None) -> Exported:
+           reduction: str | None = None, autocast: torch.dtype | None = None, cache: str | os.PathLike | None = None) -> Exported:
     """Exports `module`, called as module(*args, **kwargs), unmodified and without running it: its values are not read.
 
     The loss is what the module returns: a scalar, or the entry or attribute "loss" of it, or the first of a tuple; several scalars in a
@@ -34,6 +34,7 @@ def export(module: torch.nn.Module, args: Sequence = (), kwargs: Mapping[str, An
     these dims vary, {"input_ids": {1: (2, 512)}} within bounds; False none.
     `reduction`: how a batch's loss is made of its micro-batches', "mean" or "sum"; "sum" if the module is given num_items_in_batch, by
     which it divides itself.
+    `autocast`: torch.bfloat16 exports the module as it runs under torch.autocast; a `loss` function gets its output in f32.
     `cache`: a folder where exports are kept, and found again while the module's code, attributes and call are the same.
 
     The module may be on the meta device, and in training or evaluation mode, which it is exported in. Throws PenstockError for what cannot
@@ -43,6 +44,8 @@ def export(module: torch.nn.Module, args: Sequence = (), kwargs: Mapping[str, An
         raise PenstockError(f"a {type(module).__name__} is no module", hint="export takes a torch.nn.Module")
     if reduction not in (None, "mean", "sum"):
         raise PenstockError(f'there is no reduction "{reduction}"', hint='"mean" or "sum"')
+    if autocast not in (None, torch.bfloat16):
+        raise PenstockError(f"autocast to {autocast} is not supported", hint="torch.bfloat16, or None")
     check_loss(loss, target)
     _check_names(module)
     _check_memory(module)
@@ -52,12 +55,12 @@ def export(module: torch.nn.Module, args: Sequence = (), kwargs: Mapping[str, An
     _check_samples(arguments.tensors)
 
     def make() -> Exported:
-        return _export(module, arguments, loss, dynamic, reduction)
+        return _export(module, arguments, loss, autocast, reduction, dynamic)
 
     if cache is None:
         return make()
     try:
-        key = export_key(module, loss, (tuple(args), dict(kwargs or {}), target), (dynamic, whole, reduction))
+        key = export_key(module, loss, (tuple(args), dict(kwargs or {}), target), (dynamic, whole, reduction, autocast))
     except Unknown as unknown:
         exported = make()
         exported.notes.append(f"not kept in the cache, as no key can say what it depends on: {unknown}")
@@ -79,19 +82,20 @@ def _cached(path: Path, module: torch.nn.Module, loss: Callable | None, make: Ca
     return exported
 
 
-def _export(module: torch.nn.Module, arguments: Arguments, loss: Callable | None, dynamic: bool | Mapping[str, Any],
-            reduction: str | None) -> Exported:
+def _export(module: torch.nn.Module, arguments: Arguments, loss: Callable | None, autocast: torch.dtype | None, reduction: str | None,
+            dynamic: bool | Mapping[str, Any]) -> Exported:
     from .trace import trace  # PyTorch's tracing takes more than a second to load
 
     notes = [] if module.training else [EVALUATION]
+    step = (module, arguments, loss, autocast, reduction)
     if dynamic is not True:
-        return trace(module, arguments, loss, _dims(arguments.tensors, dynamic) if dynamic else None, reduction, notes)
+        return trace(*step, _dims(arguments.tensors, dynamic) if dynamic else None, notes)
     automatic = [{dim: torch.export.Dim.AUTO for dim in range(argument.tensor.dim())} for argument in arguments.tensors]
     try:
-        return trace(module, arguments, loss, automatic, reduction, notes)
+        return trace(*step, automatic, notes)
     except PenstockError as error:
         varying = error
-    exported = trace(module, arguments, loss, None, reduction, notes)
+    exported = trace(*step, None, notes)
     exported.notes.append(f"all sizes are fixed: {varying.what}")
     return exported
 

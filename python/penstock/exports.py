@@ -20,8 +20,8 @@ from .tensors import DTYPES
 class Exports:
     """`first` is the example's; all others have the same state and parameters."""
 
-    def __init__(self, calls: Calls, loss: Callable | None, dynamic: bool | Mapping[str, Any], example: Any) -> None:
-        self._calls, self._loss, self._dynamic = calls, loss, dynamic
+    def __init__(self, calls: Calls, loss: Callable | None, dynamic: bool | Mapping[str, Any], autocast: torch.dtype | None, example: Any) -> None:
+        self._calls, self._loss, self._dynamic, self.autocast = calls, loss, dynamic, autocast
         self._all: list[tuple[Exported, Any]] = []
         self._example = calls.parts(calls.tensors(example))
         self.first = self._add(example)
@@ -47,7 +47,8 @@ class Exports:
 
     def _add(self, batch: Any) -> Exported:
         args, kwargs, target = self._calls.micro_batch(batch)
-        found = export(self._calls.module, args, kwargs, loss=self._loss, target=target, dynamic=self._dynamic, whole=self._calls.whole)
+        found = export(self._calls.module, args, kwargs, loss=self._loss, target=target, dynamic=self._dynamic, whole=self._calls.whole,
+                       autocast=self.autocast)
         self._all.append((found, told(lambda: _core.Exported(json.dumps(found.header), found.text))))
         return found
 

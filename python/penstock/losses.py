@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from .errors import PenstockError
 
 
-def call_loss(loss: Callable, output: Any, target: Any) -> Any:
-    """`loss(output, target)`; `loss(output)` where no target is given."""
+def call_model(model: torch.nn.Module, args: Sequence, kwargs: Mapping[str, Any], loss: Callable | None, target: Any,
+               autocast: torch.dtype | None) -> Any:
+    """The module's result or, where there is a `loss`, loss(result, target); loss(result) where no target is given.
+
+    With `autocast` the module runs under torch.autocast to that dtype, and a loss function gets what it returns in f32.
+    """
+    with torch.autocast("cpu", dtype=autocast) if autocast else contextlib.nullcontext():
+        output = model(*args, **kwargs)
+    if loss is None:
+        return output
+    if autocast is not None:
+        output = tree_map_only(torch.Tensor, lambda tensor: tensor.float() if tensor.dtype == autocast else tensor, output)
     return loss(output) if target is None else loss(output, target)
 
 

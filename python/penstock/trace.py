@@ -18,10 +18,10 @@ from .sizes import Sizes
 from .text import graph_text
 
 
-def trace(module: torch.nn.Module, arguments: Arguments, loss: Callable | None, dynamic: list[dict[int, Any]] | None, reduction: str | None,
-          notes: Sequence[str]) -> Exported:
+def trace(module: torch.nn.Module, arguments: Arguments, loss: Callable | None, autocast: torch.dtype | None, reduction: str | None,
+          dynamic: list[dict[int, Any]] | None, notes: Sequence[str]) -> Exported:
     """Exports the module called with `arguments`. `dynamic`: for each of their tensors the dims that vary."""
-    captured = capture(module, arguments, loss, dynamic)
+    captured = capture(module, arguments, loss, autocast, dynamic)
     joint, sizes = read_joint(captured.joint), Sizes()
     check_joint(captured.forward, joint, arguments.tensors)
     described = describe(type(module).__name__, captured, joint, arguments.tensors, sizes, reduction)

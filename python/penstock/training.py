@@ -26,7 +26,7 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
             actors: int = 2, schedule: str | Path = "1f1b", chunks: int | None = None, microbatches: int = 8,
             split: Sequence[str] | None = None, data: int = 1, zero: int = 0, recompute: bool = False, clip: float = 0.0,
             dynamic: bool | Mapping[str, Any] = True, whole: Iterable[str] = ("num_items_in_batch",), threads: int = 1,
-            deadline: float = 60.0, seed: int = 0) -> Trainer:
+            deadline: float = 60.0, seed: int = 0, autocast: torch.dtype | None = None) -> Trainer:
     """A training step of `module`, unmodified, over `actors` devices, each a thread of this process.
 
     `example` is a batch as steps will get it: a dict of the module's keyword arguments, a tuple of its arguments, or one tensor; with a
@@ -35,24 +35,26 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     `schedule` is a name (`penstock.schedules()`) or the path of a table. `split` says where stages begin: paths of modules, for the second
     and each further one; without it they are cut evenly. Each actor has `chunks` of them. `data` devices share the micro-batches of each
     actor, and hold in shares what `zero` says (0 to 3). `recompute`: backward computes the forward again. `clip` limits the global norm of
-    the gradients; 0 does not. Without an `optimizer` there are gradients alone (`Trainer.gradients`).
+    the gradients; 0 does not. `autocast=torch.bfloat16` computes as torch.autocast does, with parameters, gradients' sums and the
+    optimiser's state as the module has them. Without an `optimizer` there are gradients alone (`Trainer.gradients`).
 
     Throws PenstockError for what cannot be exported, compiled or proven.
     """
     plan = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip)
-    return Trainer(module, example, optimizer, loss, plan, dynamic, frozenset(whole), threads, deadline, seed)
+    return Trainer(module, example, optimizer, loss, plan, dynamic, frozenset(whole), threads, deadline, seed, autocast)
 
 
 class Trainer:
     """A step of training: `trainer` makes it. Parameters and the optimiser's state live in it; `state_dict` gives them back."""
 
     def __init__(self, module: torch.nn.Module, example: Any, optimizer: torch.optim.Optimizer | None, loss: Callable | None, plan: Plan,
-                 dynamic: bool | Mapping[str, Any], whole: frozenset[str], threads: int, deadline: float, seed: int) -> None:
+                 dynamic: bool | Mapping[str, Any], whole: frozenset[str], threads: int, deadline: float, seed: int,
+                 autocast: torch.dtype | None) -> None:
         self.module, self.plan, self.loss, self.seed = module, plan, loss, seed
         self.calls = Calls(module, loss, whole, plan.microbatches)
         self._lock, self._pid = threading.Lock(), os.getpid()
         self._schedule = plan.table()
-        self.exports = Exports(self.calls, loss, dynamic, example)
+        self.exports = Exports(self.calls, loss, dynamic, autocast, example)
         self._state = self.exports.first.state
         self.optimiser = self._optimiser(optimizer) if optimizer else None
         self._session = _core.Session(plan.actors * plan.data, deadline, threads)

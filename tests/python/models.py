@@ -114,6 +114,23 @@ class WithoutGradients(Two):
 
 
 @model(["b", "n", 4])
+class NestedModes(Two):
+    """no_grad within an autocast, an autocast within no_grad, and enable_grad within that."""
+
+    def forward(self, x):
+        with torch.autocast("cpu", enabled=False):
+            y = self.first(x)
+            with torch.no_grad():
+                target = self.second(self.first(2 * x))
+                with torch.enable_grad():
+                    z = self.second(y)
+                target = target + self.second(target)
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            other = self.first(y)
+        return (y * target).mean() + (z * other).mean()
+
+
+@model(["b", "n", 4])
 class AssignedBuffer(Two):
     """Buffers that are updated in place, and that are assigned."""
 

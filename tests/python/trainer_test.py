@@ -115,6 +115,22 @@ class Gradients(Case):
                 step = penstock.trainer(module, batch, loss=token_loss, actors=2, data=2, zero=zero, microbatches=4)
                 self.assert_alike(step.gradients(batch)[1], theirs)
 
+    def test_autocast_computes_in_bf16_and_keeps_masters(self):
+        module, batch = seeded(Model, dtype=torch.float32), texts(ignored=False)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            logits = module(batch[0])
+        self.assertEqual(logits.dtype, torch.bfloat16)
+        loss, theirs = autograd(module, batch, lambda _, targets: token_loss(logits.float(), targets))
+        step = penstock.trainer(module, batch, loss=token_loss, actors=2, microbatches=4, autocast=torch.bfloat16)
+        found, gradients = step.gradients(batch)
+        self.assertAlmostEqual(found.item(), loss, delta=1e-4)
+        self.assert_alike(gradients, theirs, 0.02)
+        self.assertTrue(all(value.dtype == torch.float32 for value in (*gradients.values(), *step.state_dict().values())))
+        exact = autograd(module, batch)[1]
+        self.assertGreater(max(relative(gradients[name], exact[name]) for name in exact), 1e-4)  # it did compute in bf16
+        with self.assertRaisesRegex(penstock.PenstockError, "autocast to torch.float16 is not supported"):
+            penstock.trainer(module, batch, loss=token_loss, microbatches=4, autocast=torch.float16)
+
     def test_frozen_parameters_have_none(self):
         module, batch = seeded(Model), texts()
         module.layers.requires_grad_(False)
