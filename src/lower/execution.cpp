@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 
+#include "base/text.h"
 #include "ops/definition.h"
+#include "penstock/error.h"
 #include "program/graph_facts.h"
 
 namespace penstock {
@@ -136,6 +138,16 @@ void advance(Progress& p, ActorId device) {
   post(p, device, std::numeric_limits<std::int32_t>::max());
 }
 
+// Whoever reads an execution counts on every run's end.
+void check_finished(const Progress& p) {
+  for (const ActorId device : p.draft.actors.ids())
+    if (const std::size_t done = p.done.end[device].size(); done < p.draft.actors[device].size())
+      throw Error(concat("the step waits for itself: device ", device.value, " never begins its run ", done),
+                  {concat("it reads what is sent, or a collective that others begin, only after they have read what device ", device.value,
+                          " does later")},
+                  "change the order of the table's actions");
+}
+
 }  // namespace
 
 TransfersOf::TransfersOf(const Draft& draft) : begin_(draft.instances.size() + 1), numbers_(draft.transfers.size()) {
@@ -174,6 +186,7 @@ Execution execute(const Draft& draft) {
     p.ready.pop_back();
     advance(p, device);
   }
+  check_finished(p);
   p.done.collected.resize(devices);
   for (const ActorId device : draft.actors.ids())
     for (const auto& [instance, collective] : p.last[device])

@@ -19,6 +19,7 @@ struct Execution {
   // By device: when the last collective that reads or writes an instance is complete. None has begun on all its devices: never.
   IdVector<ActorId, std::unordered_map<InstanceId, double>> collected;
 };
+// Throws Error for a draft of which a device waits for ever.
 Execution execute(const Draft& draft);
 
 // Transfers by instance, those of one instance in the draft's order.

@@ -232,6 +232,22 @@ TEST(SmallDrafts, AnExecutionTimesWhatWaits) {
   EXPECT_EQ(done.posted, (std::vector<double>{1602, 1603, 0, 1601, 0, 1604}));
 }
 
+TEST(SmallDrafts, AnExecutionThatWaitsForItselfIsAnError) {
+  const Draft draft = parse_draft("penstock draft 1\nafter transfers\n" + kTasks +
+                                  instances("d data 0\na computed on 0\nb computed on 0\nx computed on 1\n") +
+                                  "actor 0\n"
+                                  "  run @t(%d) -> (store %a)\n"
+                                  "  run @t(%x) -> (store %b)\n"
+                                  "actor 1\n"
+                                  "  run @t(%b) -> (store %x)\n"
+                                  "transfer %b from 0 to 1 #0 after 1 before 0\n"
+                                  "transfer %x from 1 to 0 #0 after 0 before 1\n");
+  EXPECT_EQ(test::message_of([&] { execute(draft); }),
+            "the step waits for itself: device 0 never begins its run 1\n"
+            "  it reads what is sent, or a collective that others begin, only after they have read what device 0 does later\n"
+            "  hint: change the order of the table's actions");
+}
+
 // Two devices; the gradients of stage 0 are a block, what stage 1 sums and the loss are not.
 const std::string kSums = "block 0 (f32[2], f32[2])\nsharded result 0 0 0\nsharded result 1 0 1\n" +
                           instances("d data 0\nloss computed on 0\nsum computed on 0 (f32[2], f32[2])\nb computed on 0 unit 0\n") +
