@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 
 namespace penstock {
 
+// What an op's gradient is made of.
 struct VjpArguments {
   const Op& op;
   std::span<const Tensor> operands;
@@ -20,6 +22,9 @@ struct VjpArguments {
   std::span<const Tensor> cotangents;  // one per result; none where nothing flows back
   const std::vector<bool>& wanted;     // operands whose cotangent is asked for
 };
+
+// Gives the cotangent of each operand, none where it is not wanted or zero, as ops that it traces.
+using Vjp = std::function<std::vector<Tensor>(const VjpArguments&)>;
 
 // A tensor in the host's memory as a kernel of a user's own sees it: dense, row-major.
 struct TensorMemory {
@@ -78,5 +83,13 @@ struct OpDefinition {
 void register_op(const OpDefinition& definition);
 // The op's results on these operands, by its `infer`. Throws Error for a name that nobody registered, and what `infer` throws.
 std::vector<Tensor> own_op(std::string_view name, const std::vector<Tensor>& operands, Attributes attributes = {});
+
+// The results of an op that Penstock does not know, by its name in libtorch's dispatcher ("aten::special_i0", "mine::op"), and of the types
+// given. Operands are the tensors of its schema, in order, and attributes its other arguments, by name; defaults may be left out. Of
+// tensors that the schema has as optional, "none" lists the places of those that are absent, and "lists" has the lengths of lists of
+// tensors. With a `vjp` it is differentiable; it counts no flops, and members of a mesh axis compute it whole. Throws Error for a name that
+// Penstock knows; where it runs, for one that the dispatcher does not know, and for results of other types.
+std::vector<Tensor> call(std::string_view name, const std::vector<Tensor>& operands, const std::vector<TensorType>& types,
+                         Attributes attributes, Vjp vjp = {});
 
 }  // namespace penstock

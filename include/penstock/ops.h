@@ -44,6 +44,8 @@ Tensor mul(Tensor a, double b);
 Tensor div(Tensor a, Tensor b);
 Tensor div(Tensor a, double b);
 Tensor pow(Tensor a, double exponent);
+Tensor pow(Tensor a, Tensor exponent);  // of floating tensors
+Tensor pow(double base, Tensor exponent);
 Tensor maximum(Tensor a, Tensor b);
 Tensor minimum(Tensor a, Tensor b);
 inline Tensor operator+(Tensor a, Tensor b) {
@@ -97,6 +99,7 @@ Tensor neg(Tensor x);
 Tensor abs(Tensor x);
 Tensor exp(Tensor x);
 Tensor log(Tensor x);
+Tensor log1p(Tensor x);
 Tensor sqrt(Tensor x);
 Tensor rsqrt(Tensor x);
 Tensor sin(Tensor x);
@@ -110,6 +113,15 @@ Tensor isfinite(Tensor x);  // bool; no gradient
 Tensor relu(Tensor x);
 Tensor silu(Tensor x);
 Tensor gelu(Tensor x, std::string_view approximate = "none");
+// log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold.
+Tensor softplus(Tensor x, double beta = 1, double threshold = 20);
+
+// Limits, and values at places that a bool mask, which broadcasts with x, says. Where x is at a limit, its gradient is whole.
+Tensor clamp(Tensor x, std::optional<double> min, std::optional<double> max = {});
+Tensor masked_fill(Tensor x, Tensor mask, double value);
+// x [..., rows, columns] with zeros above the diagonal (tril), or below it (triu); the n-th diagonal lies n columns to the right.
+Tensor tril(Tensor x, std::int64_t diagonal = 0);
+Tensor triu(Tensor x, std::int64_t diagonal = 0);
 
 // Reductions go over `dims`, or over all dims where none are given.
 Tensor sum(Tensor x, std::vector<std::int64_t> dims = {}, bool keepdim = false);
@@ -131,7 +143,35 @@ Tensor slice(Tensor x, int dim, std::int64_t start, std::int64_t end, std::int64
 Tensor select(Tensor x, int dim, std::int64_t index);
 Tensor cat(const std::vector<Tensor>& parts, int dim);
 std::vector<Tensor> split(Tensor x, std::int64_t size, int dim);
+// Tensors of one type, one behind the other along a new dim.
+Tensor stack(const std::vector<Tensor>& parts, int dim = 0);
+// More places at the edges: `pad` has the widths before and behind the last dim, then those of the dim before it, and so on. mode:
+// "constant" (a negative width takes places away), "reflect", "replicate" or "circular".
+Tensor pad(Tensor x, std::vector<std::int64_t> pad, std::string_view mode = "constant", double value = 0);
 Tensor to(Tensor x, DType dtype);  // x itself if it has that dtype
+// x, through which no gradient flows.
+Tensor detach(Tensor x);
+
+// Places that indices name, i64. An index that names no place is an error where the op runs. gather: result[..i..] = x[..index[..i..]..]
+// along dim, with as many dims in index as in x and sizes no larger but along dim; scatter is x with source[..i..] at x[..index[..i..]..],
+// where one of several for a place stays, scatter_add adds all of them. Source is as index, of x's dtype.
+Tensor gather(Tensor x, int dim, Tensor index);
+Tensor scatter(Tensor x, int dim, Tensor index, Tensor source);
+Tensor scatter_add(Tensor x, int dim, Tensor index, Tensor source);
+// The places along dim that index [n] names; and x with those of `source`, which has n, added to them.
+Tensor index_select(Tensor x, int dim, Tensor index);
+Tensor index_add(Tensor x, int dim, Tensor index, Tensor source);
+// indices i64 [...] -> i64 [..., num_classes], 1 at the place that each index names, else 0.
+Tensor one_hot(Tensor indices, std::int64_t num_classes);
+// Values in order along dim, and their places in x, i64; the places have no gradient. Equal values keep their order in sort. topk: the k
+// largest or smallest.
+struct ValuesAndIndices {
+  Tensor values, indices;
+};
+ValuesAndIndices sort(Tensor x, int dim = -1, bool descending = false);
+ValuesAndIndices topk(Tensor x, std::int64_t k, int dim = -1, bool largest = true, bool sorted = true);
+// The place of the maximum along dim, or, of none, in x as one row; i64.
+Tensor argmax(Tensor x, std::optional<int> dim = {}, bool keepdim = false);
 
 // These make constants in the graph of `like`.
 Tensor full(Tensor like, Shape shape, double value, DType dtype);
@@ -144,10 +184,40 @@ Tensor mm(Tensor a, Tensor b);
 Tensor bmm(Tensor a, Tensor b);
 Tensor addmm(Tensor bias, Tensor a, Tensor b);
 Tensor matmul(Tensor a, Tensor b);
+// Sums of products: a letter for each dim of each operand, "bij,bjk->bik". Without an arrow the result has the letters that stand once, in
+// their order. One letter has one size; a letter stands once in an operand.
+Tensor einsum(const std::string& equation, const std::vector<Tensor>& operands);
 
-// Images are [n, channels, height, width]. conv2d: weight [out, channels, height, width] (+ bias[out]), zeros around the image.
-Tensor conv2d(Tensor x, Tensor weight, Tensor bias = {}, std::int64_t stride = 1, std::int64_t padding = 0);
+// Sequences are [n, channels, length], images [n, channels, height, width], volumes [n, channels, depth, height, width]. Convolutions have
+// a weight [out, channels / groups, ...places] (+ bias[out]), transposed ones [channels, out / groups, ...places], and zeros around the
+// image. Strides, paddings and dilations are counted in places, alike in all dims.
+Tensor conv1d(Tensor x, Tensor weight, Tensor bias = {}, std::int64_t stride = 1, std::int64_t padding = 0, std::int64_t dilation = 1,
+              std::int64_t groups = 1);
+Tensor conv2d(Tensor x, Tensor weight, Tensor bias = {}, std::int64_t stride = 1, std::int64_t padding = 0, std::int64_t dilation = 1,
+              std::int64_t groups = 1);
+Tensor conv3d(Tensor x, Tensor weight, Tensor bias = {}, std::int64_t stride = 1, std::int64_t padding = 0, std::int64_t dilation = 1,
+              std::int64_t groups = 1);
+Tensor conv_transpose1d(Tensor x, Tensor weight, Tensor bias = {}, std::int64_t stride = 1, std::int64_t padding = 0,
+                        std::int64_t output_padding = 0, std::int64_t groups = 1, std::int64_t dilation = 1);
+Tensor conv_transpose2d(Tensor x, Tensor weight, Tensor bias = {}, std::int64_t stride = 1, std::int64_t padding = 0,
+                        std::int64_t output_padding = 0, std::int64_t groups = 1, std::int64_t dilation = 1);
+Tensor conv_transpose3d(Tensor x, Tensor weight, Tensor bias = {}, std::int64_t stride = 1, std::int64_t padding = 0,
+                        std::int64_t output_padding = 0, std::int64_t groups = 1, std::int64_t dilation = 1);
+// All of them, with a number for each dim of places; one number stands for all dims.
+Tensor convolution(Tensor x, Tensor weight, Tensor bias, std::vector<std::int64_t> stride, std::vector<std::int64_t> padding,
+                   std::vector<std::int64_t> dilation, bool transposed, std::vector<std::int64_t> output_padding, std::int64_t groups);
 Tensor max_pool2d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding = 0);
+// Means of windows of sequences, images and volumes; padding, at most half of the kernel, counts as zeros or not at all. ceil_mode: a
+// window at the end that is not whole counts too.
+Tensor avg_pool1d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding = 0, bool ceil_mode = false,
+                  bool count_include_pad = true);
+Tensor avg_pool2d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding = 0, bool ceil_mode = false,
+                  bool count_include_pad = true);
+Tensor avg_pool3d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding = 0, bool ceil_mode = false,
+                  bool count_include_pad = true);
+// x with so many places in each dim. mode: "nearest"; "linear", "bilinear" or "trilinear" for one, two or three dims; "bicubic" for two.
+// align_corners (not of nearest): the corners' values stay where they are.
+Tensor interpolate(Tensor x, std::vector<std::int64_t> size, std::string_view mode = "nearest", bool align_corners = false);
 
 // Normalisation over the last dim, and softmaxes. Weight and bias [last], both or neither for layer_norm.
 Tensor layer_norm(Tensor x, Tensor weight, Tensor bias, double eps = 1e-5);
@@ -156,11 +226,26 @@ Tensor rms_norm(Tensor x, Tensor weight, double eps = 1e-6);
 // micro-batch, as PyTorch's without running statistics. So values and gradients depend on how a batch is cut. Weight and bias are
 // [channels].
 Tensor batch_norm(Tensor x, Tensor weight, Tensor bias, double eps = 1e-5);
+// x [n, channels, ...] by the mean and (biased) variance of each sample's groups of channels. Weight and bias [channels], or none.
+Tensor group_norm(Tensor x, std::int64_t num_groups, Tensor weight = {}, Tensor bias = {}, double eps = 1e-5);
 Tensor softmax(Tensor x, int dim);
 Tensor log_softmax(Tensor x, int dim);
 
 // q, k, v [batch, heads, length, head]. scale: default 1/sqrt(head).
 Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, bool is_causal, std::optional<double> scale = {});
+struct AttentionOptions {
+  // Bool: which keys a query attends to (a query without any gets zeros); or of q's dtype: what is added to the scores, with a gradient of
+  // its own, for which whole scores are computed again. Broadcasts to [batch, heads, queries, keys].
+  Tensor attn_mask = {};
+  // The share of the weights that is dropped, and what draws it, as in dropout: a key, and rows i64 [batch]. Whole scores are then
+  // computed.
+  double dropout_p = 0;
+  Tensor key = {}, rows = {};
+  bool is_causal = false;
+  std::optional<double> scale = {};
+  bool enable_gqa = false;  // k and v may have fewer heads, each for as many of q's
+};
+Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, const AttentionOptions& options);
 // Attention in which query i of each row attends to keys ranges[row, i, 0] up to and without ranges[row, i, 1]; where there are none, its
 // result is zero. So samples that stand one after the other in a row attend each to itself, and padding to nothing. ranges i64 [batch,
 // queries, 2]; no query attends to more than `reach` keys. With a bias [heads, 2*reach - 1] the score of query i and key j is shifted by
@@ -177,8 +262,14 @@ Tensor embedding_bag(Tensor weight, Tensor indices);
 // logits [n, classes], targets i64 [n] -> the sum of the losses, a scalar in f32 (f64 for f64 logits). Targets equal to
 // ignore_index add nothing.
 Tensor cross_entropy(Tensor logits, Tensor targets, std::int64_t ignore_index = -100);
-// The sum of the squared differences, a scalar.
+// The sums of all elements' losses, scalars, of x and targets of one shape and dtype: squared differences, and absolute ones;
 Tensor mse_loss(Tensor x, Tensor targets);
+Tensor l1_loss(Tensor x, Tensor targets);
+// the cross-entropy of probabilities x, and of logits x, where the loss of targets 1 may be weighed (pos_weight broadcasts with x);
+Tensor binary_cross_entropy(Tensor x, Tensor targets);
+Tensor binary_cross_entropy_with_logits(Tensor x, Tensor targets, Tensor pos_weight = {});
+// and targets * (log(targets) - x), of logarithms x; log_target: targets are logarithms too.
+Tensor kl_div(Tensor x, Tensor targets, bool log_target = false);
 
 // Philox 4x32-10 (Salmon et al., SC 2011) keyed by `key`; element e of row r is word e % 4 of the block
 // at counter (e / 4, rows[r]).
@@ -238,7 +329,8 @@ Tensor reduce_gradient(Tensor x, const MeshAxis& axis);
 Tensor constrain(Tensor x, const std::vector<std::string>& names);
 // Ends a stage: x passes unchanged; what x was computed from belongs to the stage before the mark.
 Tensor stage_boundary(Tensor x);
-// Calls an op that Penstock does not know, by its name in the dispatcher; it is not differentiable.
+// Calls an op that Penstock does not know, by its name in the dispatcher; it is not differentiable. penstock/op.h has another call(), which
+// takes attributes and a gradient.
 std::vector<Tensor> call(std::string_view name, const std::vector<Tensor>& operands, const std::vector<TensorType>& types);
 
 }  // namespace penstock

@@ -270,6 +270,28 @@ class LayerNorm : public Module {
   double eps_;
 };
 
+// Its weight is [width], as in torch.nn.RMSNorm.
+class RMSNorm : public Module {
+ public:
+  RMSNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t width, DType dtype, double eps = 1e-6, const DimName& dim = {});
+  Tensor operator()(const Parameters& p, Tensor x) const;
+
+ private:
+  double eps_;
+};
+
+// Weight and bias are [channels], as in torch.nn.GroupNorm; x is [n, channels, ...].
+class GroupNorm : public Module {
+ public:
+  GroupNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t groups, std::int64_t channels, DType dtype, double eps = 1e-5,
+            const DimName& dim = {});
+  Tensor operator()(const Parameters& p, Tensor x) const;
+
+ private:
+  std::int64_t groups_;
+  double eps_;
+};
+
 class Embedding : public Module {
  public:
   Embedding(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation, DType dtype,
@@ -285,9 +307,9 @@ class EmbeddingBag : public Module {
   Tensor operator()(const Parameters& p, Tensor indices) const;
 };
 
-// A convolution with a square window: its weight is [out, in, kernel, kernel], as in torch.nn.Conv2d.
+// A convolution with a square window: its weight is [out, in / groups, kernel, kernel], as in torch.nn.Conv2d.
 struct Conv2dShape {
-  std::int64_t in, out, kernel, stride = 1, padding = 0;
+  std::int64_t in, out, kernel, stride = 1, padding = 0, dilation = 1, groups = 1;
 };
 class Conv2d : public Module {
  public:
@@ -309,6 +331,47 @@ class BatchNorm2d : public Module {
 
  private:
   double eps_;
+};
+
+// Attention with the maps "q_proj", "k_proj", "v_proj" and "o_proj", whose weights are as Linear's: the parameters of published Llama
+// checkpoints. The heads of q lie side by side in width; k and v have as many, or fewer that each serve several of q's. Throws Error where
+// heads do not divide the width, or kv_heads the heads.
+struct AttentionHeads {
+  std::int64_t width, heads;
+  std::int64_t kv_heads = 0;  // 0: as many as heads
+  bool bias = false;
+};
+class Attention : public Module {
+ public:
+  // `heads_dim` is the name of the dim that the heads lie in, `embed` that of the width.
+  Attention(std::vector<ParameterSpec>& specs, std::string path, const AttentionHeads& shape, double deviation, DType dtype,
+            const std::string& embed = "", const std::string& heads_dim = "");
+  // x [batch, length, width], as its result; keys and values are of `memory` [batch, its length, width], or of x where there is none.
+  Tensor operator()(const Parameters& p, Tensor x, const AttentionOptions& options, Tensor memory = {}) const;
+
+ private:
+  AttentionHeads shape_;
+  Linear q_, k_, v_, o_;
+};
+
+// "down_proj" of an activation of "up_proj": of width to hidden and back. Gated, as in Llama, the activation is of "gate_proj", and its
+// product with up_proj goes on. activation: "relu", "gelu", "gelu_tanh" or "silu" (Error otherwise).
+struct MLPShape {
+  std::int64_t width, hidden;
+  std::string activation = "gelu";
+  bool gated = false, bias = true;
+};
+class MLP : public Module {
+ public:
+  MLP(std::vector<ParameterSpec>& specs, std::string path, const MLPShape& shape, double deviation, DType dtype,
+      const DimName& width_dim = {}, const DimName& hidden_dim = {});
+  Tensor operator()(const Parameters& p, Tensor x) const;
+
+ private:
+  MLPShape shape_;
+  Linear up_;
+  std::optional<Linear> gate_;
+  Linear down_;
 };
 
 }  // namespace nn

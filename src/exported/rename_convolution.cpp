@@ -15,65 +15,84 @@ bool are_ones(const Integers& numbers) {
   return std::ranges::all_of(numbers, [](std::int64_t n) { return n == 1; });
 }
 
-// One number stands for both directions; of a sequence's only direction, the width, the height has `otherwise`.
-Integers pair_of(const Op& op, const char* name, bool of_sequence = false, std::int64_t otherwise = 1) {
+// A number for each dim of places; one number stands for all of them.
+Integers numbers_of(const Op& op, const char* name, std::size_t dims) {
   Integers numbers = attribute<Integers>(op, name);
-  if (numbers.empty() || numbers.size() > 2) throw Error(concat(op.name, ": ", name, " is not of two"));
-  if (of_sequence) return {otherwise, numbers[0]};
-  if (numbers.size() == 1) numbers.push_back(numbers[0]);
+  if (numbers.size() == 1) numbers.resize(dims, numbers[0]);
+  if (numbers.size() != dims) throw Error(concat(op.name, ": ", name, " is not of ", dims));
   return numbers;
 }
 
-// Ours has no dilation and no groups, and is not transposed.
-bool is_plain(const Op& op) {
-  return are_ones(attribute<Integers>(op, "dilation")) && !attribute<bool>(op, "transposed") && attribute<std::int64_t>(op, "groups") == 1;
+// What ours is told of a window; what changes nothing is left out.
+Attributes window_of(const Op& op, std::size_t dims) {
+  Attributes window = {{"stride", numbers_of(op, "stride", dims)}, {"padding", numbers_of(op, "padding", dims)}};
+  if (const Integers dilation = numbers_of(op, "dilation", dims); !are_ones(dilation)) window["dilation"] = dilation;
+  if (const auto groups = attribute<std::int64_t>(op, "groups"); groups != 1) window["groups"] = groups;
+  if (!attribute<bool>(op, "transposed")) return window;
+  window["transposed"] = true;
+  window["output_padding"] = numbers_of(op, "output_padding", dims);
+  return window;
 }
 
-Attributes window_of(const Op& op, bool of_sequence) {
-  return {{"stride", pair_of(op, "stride", of_sequence, 1)}, {"padding", pair_of(op, "padding", of_sequence, 0)}};
-}
-
-// A sequence [n, channels, length], or a weight for such, as an image of one row.
-Tensor image(Tensor x) {
-  return x.rank() == 3 ? unsqueeze(x, 2) : x;
+std::size_t dims_of(Tensor x) {
+  return static_cast<std::size_t>(std::max(x.rank() - 2, 0));
 }
 
 // (x, weight, bias?) -> y
 Tensors convolved(const NamedCall& call) {
-  if (!is_plain(call.op)) return {};
-  Tensors operands = {image(call.operand(0)), image(call.operand(1))};
+  Tensors operands = {call.operand(0), call.operand(1)};
   if (call.operand(2)) operands.push_back(call.operand(2));
-  const Tensor y = emit_all("convolution", operands, window_of(call.op, call.operand(0).rank() == 3))[0];
-  return {reshape(y, call.results[0].shape)};
+  return emit_all("convolution", operands, window_of(call.op, dims_of(call.operand(0))));
 }
 
 // (dy, x, weight) -> those of dx, dweight, dbias that the mask asks for
 Tensors convolved_backward(const NamedCall& call) {
-  if (!is_plain(call.op)) return {};
-  const Tensor dy = image(call.operand(0)), x = image(call.operand(1)), weight = image(call.operand(2));
+  const Tensor dy = call.operand(0), x = call.operand(1), weight = call.operand(2);
   const Integers mask = output_mask(call.op);
   const auto with = [&](const char* name, const Shape& size) {
-    Attributes attributes = window_of(call.op, call.operand(1).rank() == 3);
+    Attributes attributes = window_of(call.op, dims_of(x));
     attributes[name] = size;
     return attributes;
   };
   Tensors all(3);
-  if (mask[0] != 0)
-    all[0] = reshape(emit("convolution_backward_input", {dy, weight}, with("input_size", x.shape())), call.operand(1).shape());
-  if (mask[1] != 0)
-    all[1] = reshape(emit("convolution_backward_weight", {dy, x}, with("weight_size", weight.shape())), call.operand(2).shape());
-  if (mask[2] != 0) all[2] = sum(dy, {0, 2, 3});
+  if (mask[0] != 0) all[0] = emit("convolution_backward_input", {dy, weight}, with("input_size", x.shape()));
+  if (mask[1] != 0) all[1] = emit("convolution_backward_weight", {dy, x}, with("weight_size", weight.shape()));
+  Integers dims = {0};
+  for (int dim = 2; dim < dy.rank(); ++dim) dims.push_back(dim);
+  if (mask[2] != 0) all[2] = sum(dy, dims);
   return masked(call.op, all);
+}
+
+Attributes window_of_pool(const Op& op) {
+  const bool strided = !attribute_or(op, "stride", Integers()).empty(), padded = !attribute_or(op, "padding", Integers()).empty();
+  return {{"kernel_size", numbers_of(op, "kernel_size", 2)},
+          {"stride", numbers_of(op, strided ? "stride" : "kernel_size", 2)},
+          {"padding", padded ? numbers_of(op, "padding", 2) : Integers{0, 0}}};
 }
 
 // A pool's window; nothing where ours has no such.
 std::optional<Attributes> pool_of(const Op& op) {
   if (attribute_or(op, "ceil_mode", false) || !are_ones(attribute_or(op, "dilation", Integers()))) return std::nullopt;
-  Attributes attributes = {{"kernel_size", pair_of(op, "kernel_size")}, {"padding", pair_of(op, "padding")}};
-  const bool strided = !attribute_or(op, "stride", Integers()).empty();
-  attributes["stride"] = pair_of(op, strided ? "stride" : "kernel_size");
+  return window_of_pool(op);
+}
+
+// The same of means; a divisor of one's own ours does not have.
+std::optional<Attributes> means_of(const Op& op) {
+  if (op.attributes.contains("divisor_override")) return std::nullopt;
+  Attributes attributes = window_of_pool(op);
+  attributes["ceil_mode"] = attribute_or(op, "ceil_mode", false);
+  attributes["count_include_pad"] = attribute_or(op, "count_include_pad", true);
   return attributes;
 }
+
+// Of means (x) -> y, or (dy, x) -> dx.
+template <char const* Name>
+Tensors averaged(const NamedCall& call) {
+  const auto attributes = means_of(call.op);
+  return attributes ? emit_all(Name, call.operands, *attributes) : Tensors();
+}
+constexpr char kMeans[] = "avg_pool2d";
+constexpr char kMeansBackward[] = "avg_pool2d_backward";
 
 // x -> (y, indices)
 Tensors pooled(const NamedCall& call) {
@@ -93,10 +112,9 @@ Tensors pooled_backward(const NamedCall& call) {
 
 std::span<const RenameRow> convolution_rows() {
   static constexpr RenameRow all[] = {
-      {"aten::convolution", convolved},
-      {"aten::convolution_backward", convolved_backward},
-      {"aten::max_pool2d_with_indices", pooled},
-      {"aten::max_pool2d_with_indices_backward", pooled_backward},
+      {"aten::convolution", convolved},          {"aten::convolution_backward", convolved_backward},
+      {"aten::max_pool2d_with_indices", pooled}, {"aten::max_pool2d_with_indices_backward", pooled_backward},
+      {"aten::avg_pool2d", averaged<kMeans>},    {"aten::avg_pool2d_backward", averaged<kMeansBackward>},
   };
   return all;
 }

@@ -113,6 +113,11 @@ Tensors power(const NamedCall& call) {
   return {exponent == 1 ? x : pow(x, exponent)};
 }
 
+Tensors power_of_tensors(const NamedCall& call) {
+  const DType dtype = call.results[0].dtype;
+  return {pow(cast(call.operand(0), dtype), cast(call.operand(1), dtype))};
+}
+
 Tensors reciprocal(const NamedCall& call) {
   return {full(call.operand(0), {}, 1, call.results[0].dtype) / call.operand(0)};
 }
@@ -140,9 +145,8 @@ Tensors chosen(const NamedCall& call) {
 // The value is the third operand, or an attribute.
 Tensors filled(const NamedCall& call) {
   const Tensor x = call.operand(0), mask = call.operand(1);
-  const Tensor value =
-      call.operands.size() > 2 ? cast(call.operand(2), x.dtype()) : full(x, {}, number_attribute(call.op, "value"), x.dtype());
-  return {where(mask, value, x)};
+  if (call.operands.size() > 2) return {where(mask, cast(call.operand(2), x.dtype()), x)};
+  return {masked_fill(x, mask, number_attribute(call.op, "value"))};
 }
 
 Tensors clamped(const NamedCall& call) {
@@ -174,6 +178,7 @@ constexpr RenameRow kElementwiseRows[] = {
     {"aten::div.Tensor", quotient},
     {"aten::div.Scalar", quotient},
     {"aten::pow.Tensor_Scalar", power},
+    {"aten::pow.Tensor_Tensor", power_of_tensors},
     {"aten::reciprocal", reciprocal},
     {"aten::maximum", binary<maximum>},
     {"aten::minimum", binary<minimum>},
@@ -208,6 +213,7 @@ constexpr RenameRow kElementwiseRows[] = {
     {"aten::sgn", sign_of},
     {"aten::exp", unary<exp>},
     {"aten::log", unary<log>},
+    {"aten::log1p", unary<log1p>},
     {"aten::sqrt", unary<sqrt>},
     {"aten::rsqrt", unary<rsqrt>},
     {"aten::sin", unary<sin>},

@@ -47,11 +47,91 @@ Tensors all_in_order(const NamedCall& call) {
   return in_order && next == elements ? Tensors{reshape(x, call.results[0].shape)} : Tensors();
 }
 
+// The indices of bags as [bags, bag], where all bags are summed and of one size; none otherwise. `offsets` says where each begins.
+Tensor equal_bags(const NamedCall& call, Tensor indices, Tensor offsets) {
+  const ConstantTensor* begins = call.constants.value_of(offsets);
+  const bool plain = attribute_or(call.op, "mode", std::int64_t{0}) == 0 && !attribute_or(call.op, "sparse", false) &&
+                     !attribute_or(call.op, "scale_grad_by_freq", false) && !attribute_or(call.op, "include_last_offset", false) &&
+                     attribute_or(call.op, "padding_idx", std::int64_t{-1}) < 0;
+  if (!begins || !plain || begins->values.empty() || indices.rank() != 1) return {};
+  const std::int64_t bags = std::ssize(begins->values), bag = indices.size(0) / bags;
+  for (std::int64_t i = 0; i < bags; ++i)
+    if (begins->values[static_cast<std::size_t>(i)] != i * bag) return {};
+  return bag > 0 && bags * bag == indices.size(0) ? reshape(indices, {bags, bag}) : Tensor();
+}
+
+// (weight, indices, offsets, weights of them?) -> (sums, the bag of each index, the bags' sizes, what only other modes have)
+Tensors bags(const NamedCall& call) {
+  const Tensor weight = call.operand(0), indices = call.operand(1);
+  const Tensor in_bags = call.operand(3) ? Tensor() : equal_bags(call, indices, call.operand(2));
+  if (!in_bags) return {};
+  const Tensor bag = expand(unsqueeze(arange(indices, in_bags.size(0), DType::i64), 1), in_bags.shape());
+  const auto number = [&](std::size_t i, std::int64_t value) {
+    return full(indices, call.results[i].shape, static_cast<double>(value), DType::i64);
+  };
+  return {embedding_bag(weight, in_bags), reshape(bag, indices.shape()), number(2, in_bags.size(1)), number(3, 0)};
+}
+
+// (dy, indices, offsets, the bag of each index, the bags' sizes, .., weights of them?) -> dweight
+Tensors bags_backward(const NamedCall& call) {
+  const Tensor in_bags = call.operand(6) ? Tensor() : equal_bags(call, call.operand(1), call.operand(2));
+  if (!in_bags) return {};
+  return {
+      emit("embedding_bag_dense_backward", {call.operand(0), in_bags}, {{"num_weights", attribute<std::int64_t>(call.op, "num_weights")}})};
+}
+
+// Ops of ours with the same operands, and the same attribute "dim".
+template <char const* Name>
+Tensors along_dim(const NamedCall& call) {
+  const std::int64_t dim = wrap(attribute<std::int64_t>(call.op, "dim"), call.operand(0).rank());
+  return emit_all(Name, call.operands, {{"dim", dim}});
+}
+constexpr char kGather[] = "gather";
+constexpr char kScatter[] = "scatter.src";
+constexpr char kScatterAdd[] = "scatter_add";
+constexpr char kIndexSelect[] = "index_select";
+
+int last_or_dim(const NamedCall& call) {
+  return static_cast<int>(attribute_or(call.op, "dim", std::int64_t{-1}));
+}
+
+// x -> (values, places)
+Tensors sorted(const NamedCall& call) {
+  const auto [values, indices] = sort(call.operand(0), last_or_dim(call), attribute_or(call.op, "descending", false));
+  return {values, indices};
+}
+
+// x -> (values, places)
+Tensors largest(const NamedCall& call) {
+  const auto [values, indices] = topk(call.operand(0), attribute<std::int64_t>(call.op, "k"), last_or_dim(call),
+                                      attribute_or(call.op, "largest", true), attribute_or(call.op, "sorted", true));
+  return {values, indices};
+}
+
+// x -> the place of its maximum
+Tensors place_of_maximum(const NamedCall& call) {
+  const bool along = call.op.attributes.contains("dim");
+  return {argmax(call.operand(0), along ? std::optional<int>(last_or_dim(call)) : std::nullopt, attribute_or(call.op, "keepdim", false))};
+}
+
 }  // namespace
 
 std::span<const RenameRow> indexing_rows() {
   static constexpr RenameRow all[] = {
-      {"aten::embedding", rows}, {"aten::embedding_dense_backward", rows_backward}, {"aten::index.Tensor", all_in_order}};
+      {"aten::embedding", rows},
+      {"aten::embedding_dense_backward", rows_backward},
+      {"aten::_embedding_bag", bags},
+      {"aten::_embedding_bag_backward", bags_backward},
+      {"aten::index.Tensor", all_in_order},
+      {"aten::gather", along_dim<kGather>},
+      {"aten::scatter.src", along_dim<kScatter>},
+      {"aten::scatter_add", along_dim<kScatterAdd>},
+      {"aten::index_select", along_dim<kIndexSelect>},
+      {"aten::sort", sorted},
+      {"aten::sort.stable", sorted},
+      {"aten::topk", largest},
+      {"aten::argmax", place_of_maximum},
+  };
   return all;
 }
 

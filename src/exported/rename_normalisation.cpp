@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "exported/rename_rows.h"
 #include "ops/infer.h"
 
@@ -82,6 +84,29 @@ Tensors batch_norm_backward(const NamedCall& call) {
   return masked(call.op, all);
 }
 
+// (x, weight?, bias?) -> (y, mean, rstd), by groups of channels
+Tensors group_norm_of(const NamedCall& call) {
+  const Tensor x = call.operand(0);
+  const std::int64_t groups = attribute<std::int64_t>(call.op, "group");
+  const Tensor rows = reshape(x, {x.size(0), groups, -1});
+  Tensors out = emit_all("native_layer_norm", {&rows, 1}, {{"eps", number_attribute(call.op, "eps")}});
+  Shape by_channel(static_cast<std::size_t>(x.rank()) - 1, 1);
+  by_channel[0] = x.size(1);
+  out[0] = reshape(out[0], x.shape());
+  if (const Tensor weight = call.operand(1)) out[0] = out[0] * reshape(weight, by_channel);
+  if (const Tensor bias = call.operand(2)) out[0] = out[0] + reshape(bias, by_channel);
+  for (const std::size_t i : {1, 2}) out[i] = reshape(out[i], {x.size(0), groups});
+  return as_declared(call, out);
+}
+
+// x -> y, where rows that are minus infinity all along dim give zeros
+Tensors safe_softmax(const NamedCall& call) {
+  const Tensor x = cast(call.operand(0), call.results[0].dtype);
+  const int dim = static_cast<int>(attribute<std::int64_t>(call.op, "dim"));
+  const Tensor nothing = eq(amax(x, {dim}, true), -std::numeric_limits<double>::infinity());
+  return {masked_fill(softmax(x, dim), nothing, 0)};
+}
+
 template <char const* Name>
 Tensors softmax_of(const NamedCall& call) {
   if (attribute_or(call.op, "half_to_float", false)) return {};
@@ -100,6 +125,8 @@ std::span<const RenameRow> normalisation_rows() {
       {"aten::native_layer_norm_backward", layer_norm_backward},
       {"aten::_native_batch_norm_legit_functional", batch_norm_of},
       {"aten::native_batch_norm_backward", batch_norm_backward},
+      {"aten::native_group_norm", group_norm_of},
+      {"aten::_safe_softmax", safe_softmax},
       {"aten::_softmax", softmax_of<kSoftmax>},
       {"aten::_softmax_backward_data", softmax_of<kSoftmaxBackward>},
       {"aten::_log_softmax", softmax_of<kLogSoftmax>},

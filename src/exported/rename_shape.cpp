@@ -157,10 +157,9 @@ Tensors joined(const NamedCall& call) {
 }
 
 Tensors stacked(const NamedCall& call) {
-  const int dim = dim_of(call, std::ssize(call.results[0].shape));
   Tensors operands;
-  for (const Tensor& part : call.operands) operands.push_back(unsqueeze(cast(part, call.results[0].dtype), dim));
-  return {cat(operands, dim)};
+  for (const Tensor& part : call.operands) operands.push_back(cast(part, call.results[0].dtype));
+  return {stack(operands, dim_of(call, std::ssize(call.results[0].shape)))};
 }
 
 // Whether these strides are those of a dense tensor of that shape, row after row, from its beginning on.
@@ -232,24 +231,9 @@ Tensors place_replaced(const NamedCall& call) {
 
 // A constant beyond the edges of x; `pad` has the widths before and behind of the last dim, then of those before it.
 Tensors padded(const NamedCall& call) {
-  const Integers& pad = attribute<Integers>(call.op, "pad");
+  const Integers& widths = attribute<Integers>(call.op, "pad");
   const double value = call.op.attributes.contains("value") ? number_attribute(call.op, "value") : 0;
-  Tensor x = call.operand(0);
-  if (std::ssize(pad) > 2 * x.rank()) return {};
-  for (std::size_t i = 0; i + 1 < pad.size(); i += 2) {
-    const int dim = x.rank() - 1 - static_cast<int>(i / 2);
-    x = slice(x, dim, std::max<std::int64_t>(-pad[i], 0), x.size(dim) + std::min<std::int64_t>(pad[i + 1], 0));
-    Tensors all = {x};
-    const auto edge = [&](std::int64_t width) {
-      Shape shape = x.shape();
-      shape[static_cast<std::size_t>(dim)] = width;
-      return full(x, shape, value, x.dtype());
-    };
-    if (pad[i] > 0) all.insert(all.begin(), edge(pad[i]));
-    if (pad[i + 1] > 0) all.push_back(edge(pad[i + 1]));
-    if (all.size() > 1) x = cat(all, dim);
-  }
-  return {x};
+  return {pad(call.operand(0), widths, "constant", value)};
 }
 
 }  // namespace

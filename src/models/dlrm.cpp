@@ -22,11 +22,6 @@ Config read(const ModelOptions& options) {
           options.size("post"),  options.compute,      options.master()};
 }
 
-// The sum of -log of the probabilities that sigmoid(logits) gives to the labels 0 and 1; it does not overflow.
-Tensor binary_cross_entropy(Tensor logits, Tensor labels) {
-  return sum(relu(logits) - logits * labels + log(exp(neg(abs(logits))) + 1));
-}
-
 class Dlrm : public Model {
  public:
   explicit Dlrm(const ModelOptions& options)
@@ -76,7 +71,7 @@ class Dlrm : public Model {
       x = layer(p, &layer == &post_.front() ? x : relu(x));
     }
     const Origin origin("loss");
-    return binary_cross_entropy(to(x, c_.master), batch["click"]);
+    return binary_cross_entropy_with_logits(to(x, c_.master), batch["click"]);
   }
 
  private:

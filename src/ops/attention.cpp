@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "base/text.h"
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
@@ -102,15 +104,26 @@ std::vector<TensorType> infer_join(const Op& op, Types operands) {
   return {operands[0], operands[1]};
 }
 
+// The gradient of the bias: that of the scores, which are computed again as a whole.
+Tensor bias_gradient(const VjpArguments& a) {
+  const Tensor q = a.operands[0], k = a.operands[1], v = a.operands[2], bias = a.operands[3], dout = a.cotangents[0];
+  const auto as_q = [&](Tensor x) { return to(unsqueeze(x, -1), q.dtype()); };
+  const Tensor scores = matmul(q, transpose(k, -2, -1)) * number_attribute(a.op, "scale") + bias;
+  Tensor weights = exp(scores - as_q(a.results[1]));
+  if (attribute<bool>(a.op, "is_causal")) weights = tril(weights);
+  const Tensor mean = sum(dout * a.results[0], {-1}, true);
+  return sum_to(weights * (matmul(dout, transpose(v, -2, -1)) - mean), bias.shape());
+}
+
 Tensors attention_vjp(const VjpArguments& a) {
   if (a.cotangents[1]) throw Error(a.op.name + ": its logsumexp has no gradient");
   Tensors operands = {a.cotangents[0], a.operands[0], a.operands[1], a.operands[2], a.results[0], a.results[1]};
   if (a.operands.size() > 3) {
-    if (a.wanted[3]) throw Error(a.op.name + ": its bias has no gradient");
     operands.push_back(a.operands[3]);
   }
   Tensors gradients = emit_all("scaled_dot_product_attention_backward", operands, a.op.attributes);
   gradients.resize(a.operands.size());
+  if (a.operands.size() > 3 && a.wanted[3]) gradients[3] = bias_gradient(a);
   return gradients;
 }
 
@@ -154,6 +167,47 @@ double flops_join(const Op&, Types operands, Types) {
   return 3 * static_cast<double>(operands[0].elements()) + 40 * static_cast<double>(operands[1].elements());
 }
 
+double scale_of(Tensor q, std::optional<double> scale) {
+  return scale ? *scale : q.rank() > 0 ? 1 / std::sqrt(static_cast<double>(q.size(-1))) : 1;
+}
+
+// k or v with each head as often as there are heads of q for it, one behind the other.
+Tensor heads_for(Tensor q, Tensor x) {
+  if (q.rank() != 4 || x.rank() != 4 || q.size(1) == x.size(1)) return x;
+  if (x.size(1) == 0 || q.size(1) % x.size(1) != 0)
+    throw Error(concat("scaled_dot_product_attention: ", q.size(1), " heads of q do not divide among ", x.size(1), " of k and v"));
+  const Shape shape = x.shape();
+  return reshape(expand(unsqueeze(x, 2), {shape[0], shape[1], q.size(1) / shape[1], shape[2], shape[3]}),
+                 {shape[0], q.size(1), shape[2], shape[3]});
+}
+
+bool is_mask(Tensor mask) {
+  return mask && mask.dtype() == DType::boolean;
+}
+
+// The mask with four dims, and with zero and minus infinity for true and false.
+Tensor bias_of(Tensor q, Tensor mask) {
+  while (mask.rank() < 4) mask = unsqueeze(mask, 0);
+  if (!is_mask(mask)) return mask;
+  const auto number = [&](double value) { return full(q, {}, value, q.dtype()); };
+  return where(mask, number(0), number(-std::numeric_limits<double>::infinity()));
+}
+
+// Attention by whole scores, whose weights are dropped. A query that attends to nothing gets nothing.
+Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptions& options) {
+  Tensor scores = matmul(q, transpose(k, -2, -1)) * scale_of(q, options.scale);
+  if (options.attn_mask && !is_mask(options.attn_mask)) scores = scores + options.attn_mask;
+  Tensor seen = is_mask(options.attn_mask) ? options.attn_mask : Tensor();
+  if (options.is_causal) {
+    const Tensor places = arange(q, k.size(2), DType::i64), earlier = le(places, unsqueeze(arange(q, q.size(2), DType::i64), 1));
+    seen = seen ? logical_and(seen, earlier) : earlier;
+  }
+  if (seen) scores = masked_fill(scores, logical_not(seen), -1e30);
+  Tensor weights = softmax(scores, -1);
+  if (seen) weights = masked_fill(weights, logical_not(seen), 0);
+  return matmul(dropout(weights, options.dropout_p, options.key, options.rows), v);
+}
+
 }  // namespace
 
 std::span<const OpDefinition> attention_ops() {
@@ -182,15 +236,21 @@ std::span<const OpDefinition> attention_ops() {
 }
 
 Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, bool is_causal, std::optional<double> scale) {
-  if (!scale) scale = q.rank() > 0 ? 1 / std::sqrt(static_cast<double>(q.size(-1))) : 1;
-  return emit("scaled_dot_product_attention", {q, k, v}, {{"is_causal", is_causal}, {"scale", *scale}});
+  return emit("scaled_dot_product_attention", {q, k, v}, {{"is_causal", is_causal}, {"scale", scale_of(q, scale)}});
+}
+
+Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, const AttentionOptions& options) {
+  if (options.enable_gqa) k = heads_for(q, k), v = heads_for(q, v);
+  if (options.dropout_p > 0) return attention_with_dropout(q, k, v, options);
+  if (!options.attn_mask) return scaled_dot_product_attention(q, k, v, options.is_causal, options.scale);
+  const Attributes attributes = {{"is_causal", options.is_causal}, {"scale", scale_of(q, options.scale)}};
+  return emit("scaled_dot_product_attention", {q, k, v, bias_of(q, options.attn_mask)}, attributes);
 }
 
 Tensor attention_in_ranges(Tensor q, Tensor k, Tensor v, Tensor ranges, std::int64_t reach, Tensor bias, std::optional<double> scale) {
-  if (!scale) scale = q.rank() > 0 ? 1 / std::sqrt(static_cast<double>(q.size(-1))) : 1;
   std::vector<Tensor> operands = {q, k, v, ranges};
   if (bias) operands.push_back(bias);
-  return emit_all("attention_in_ranges", operands, {{"reach", reach}, {"scale", *scale}})[0];
+  return emit_all("attention_in_ranges", operands, {{"reach", reach}, {"scale", scale_of(q, scale)}})[0];
 }
 
 }  // namespace penstock

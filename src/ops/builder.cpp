@@ -133,11 +133,13 @@ std::vector<Tensor> emit_all(std::string_view name, std::span<const Tensor> oper
   return tensors(builder, builder.append(name, values_in(builder, operands), std::move(attributes)));
 }
 
-std::vector<Tensor> emit_typed(std::string_view name, std::span<const Tensor> operands, const std::vector<TensorType>& types) {
+std::vector<Tensor> emit_typed(std::string_view name, std::span<const Tensor> operands, const std::vector<TensorType>& types,
+                               Attributes attributes) {
   Builder& builder = innermost(name, operands);
   Op op;
   op.name = name;
   op.operands = values_in(builder, operands);
+  op.attributes = std::move(attributes);
   for (const TensorType& type : types) require_shape(op, {}, type.shape);
   return tensors(builder, builder.append_typed(std::move(op), types));
 }

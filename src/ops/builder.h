@@ -1,13 +1,14 @@
 // Appends ops to a graph under the current marks (stage, phase, origin, sequence).
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "penstock/graph.h"
-#include "penstock/ops.h"
+#include "penstock/op.h"
 
 namespace penstock {
 
@@ -39,6 +40,8 @@ class Builder {
   std::int64_t next_sequence = 0;  // used in the outermost builder only
   // Invariants of a loop body, as pairs: a value of the parent, and the input of this graph that stands for it.
   std::vector<std::pair<ValueId, ValueId>> captured;
+  // The gradients that their callers gave to ops without definition, by the op's first result.
+  std::map<ValueId, Vjp> vjps;
 
  private:
   void mark(Op& op);
@@ -53,7 +56,8 @@ Tensor capture(Builder& builder, Tensor tensor);
 // Appends an op to the innermost graph of its operands; the others are captured. Throws Error as append() and capture() do.
 std::vector<Tensor> emit_all(std::string_view name, std::span<const Tensor> operands, Attributes attributes = {});
 // The same for an op without definition.
-std::vector<Tensor> emit_typed(std::string_view name, std::span<const Tensor> operands, const std::vector<TensorType>& types);
+std::vector<Tensor> emit_typed(std::string_view name, std::span<const Tensor> operands, const std::vector<TensorType>& types,
+                               Attributes attributes = {});
 // emit_all's first result.
 Tensor emit(std::string_view name, std::initializer_list<Tensor> operands, Attributes attributes = {});
 // An op without operands.

@@ -50,6 +50,10 @@ Tensors identity_vjp(const VjpArguments& a) {
   return {a.cotangents[0]};
 }
 
+Tensors no_cotangent(const VjpArguments&) {
+  return {{}};
+}
+
 std::vector<TensorType> infer_constrain(const Op& op, Types operands) {
   require_count(op, operands, 1, 1);
   const Shape& shape = operands[0].shape;
@@ -73,9 +77,14 @@ std::span<const OpDefinition> control_ops() {
   static constexpr OpDefinition all[] = {
       {.name = "accumulate", .infer = infer_accumulate},
       {.name = "constrain", .infer = infer_constrain, .vjp = constrain_vjp, .views = 0, .layout = all_dims, .linear = Linearity::all},
+      {.name = "detach", .infer = infer_identity, .vjp = no_cotangent, .views = 0, .layout = all_dims, .linear = Linearity::all},
       {.name = "stage_boundary", .infer = infer_identity, .vjp = identity_vjp, .views = 0, .layout = all_dims, .linear = Linearity::all},
   };
   return all;
+}
+
+Tensor detach(Tensor x) {
+  return emit("detach", {x});
 }
 
 Tensor stage_boundary(Tensor x) {
@@ -97,8 +106,18 @@ std::vector<Tensor> own_op(std::string_view name, const std::vector<Tensor>& ope
 }
 
 std::vector<Tensor> call(std::string_view name, const std::vector<Tensor>& operands, const std::vector<TensorType>& types) {
+  return call(name, operands, types, {});
+}
+
+std::vector<Tensor> call(std::string_view name, const std::vector<Tensor>& operands, const std::vector<TensorType>& types,
+                         Attributes attributes, Vjp vjp) {
   if (find_op(name)) throw Error(concat("call: ", quote(name), " is an op that Penstock knows"), {}, "use the function of that name");
-  return emit_typed(name, operands, types);
+  std::vector<Tensor> results = emit_typed(name, operands, types, std::move(attributes));
+  if (vjp && !results.empty()) {
+    Builder& builder = *results[0].builder();
+    builder.vjps[ValueId(results[0].value())] = std::move(vjp);
+  }
+  return results;
 }
 
 }  // namespace penstock

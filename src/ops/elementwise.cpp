@@ -30,6 +30,12 @@ std::vector<TensorType> infer_division(const Op& op, Types operands) {
   return {out};
 }
 
+// (x, exponent) -> y
+std::vector<TensorType> infer_pow_tensor(const Op& op, Types operands) {
+  require_count(op, operands, 2, 2);
+  return infer_division(op, operands);
+}
+
 std::vector<TensorType> infer_extremum(const Op& op, Types operands) {
   require_count(op, operands, 2, 2);
   return infer_arithmetic(op, operands);
@@ -134,6 +140,19 @@ Tensors pow_vjp(const VjpArguments& a) {
   return {a.cotangents[0] * (power * exponent)};
 }
 
+// (x, exponent): a base of zero has no logarithm, and its powers from 0 on do not depend on the exponent (as ATen).
+Tensors pow_tensor_vjp(const VjpArguments& a) {
+  const Tensor x = a.operands[0], exponent = a.operands[1], dy = a.cotangents[0];
+  const Tensor zero = full(dy, {}, 0, dy.dtype());
+  return pair(
+      a, [&] { return where(eq(exponent, 0), zero, dy * (exponent * pow(x, exponent - 1))); },
+      [&] { return where(logical_and(eq(x, 0), ge(exponent, 0)), zero, dy * (a.results[0] * log(x))); });
+}
+
+Tensors log1p_vjp(const VjpArguments& a) {
+  return {a.cotangents[0] / (a.operands[0] + 1)};
+}
+
 Tensors neg_vjp(const VjpArguments& a) {
   return {neg(a.cotangents[0])};
 }
@@ -188,6 +207,7 @@ std::span<const OpDefinition> elementwise_ops() {
       {.name = "mul", .infer = infer_arithmetic, .vjp = mul_vjp, .elementwise = true, .layout = all_dims, .linear = Linearity::of_number},
       {.name = "div", .infer = infer_division, .vjp = div_vjp, .elementwise = true, .layout = all_dims, .linear = Linearity::of_number},
       {.name = "pow", .infer = infer_pow, .vjp = pow_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "pow.Tensor_Tensor", .infer = infer_pow_tensor, .vjp = pow_tensor_vjp, .elementwise = true, .layout = all_dims},
       {.name = "maximum", .infer = infer_extremum, .vjp = maximum_vjp, .elementwise = true, .layout = all_dims},
       {.name = "minimum", .infer = infer_extremum, .vjp = minimum_vjp, .elementwise = true, .layout = all_dims},
       {.name = "eq", .infer = infer_comparison, .layout = all_dims},
@@ -205,6 +225,7 @@ std::span<const OpDefinition> elementwise_ops() {
       {.name = "sign", .infer = infer_unary, .elementwise = true, .layout = all_dims},
       {.name = "exp", .infer = infer_unary, .vjp = exp_vjp, .elementwise = true, .layout = all_dims},
       {.name = "log", .infer = infer_unary, .vjp = log_vjp, .elementwise = true, .layout = all_dims},
+      {.name = "log1p", .infer = infer_unary, .vjp = log1p_vjp, .elementwise = true, .layout = all_dims},
       {.name = "sqrt", .infer = infer_unary, .vjp = sqrt_vjp, .elementwise = true, .layout = all_dims},
       {.name = "rsqrt", .infer = infer_unary, .vjp = rsqrt_vjp, .elementwise = true, .layout = all_dims},
       {.name = "sin", .infer = infer_unary, .vjp = sin_vjp, .elementwise = true, .layout = all_dims},
@@ -245,6 +266,9 @@ Tensor div(Tensor a, double b) {
 }
 Tensor pow(Tensor a, double exponent) {
   return emit("pow", {a}, {{"exponent", exponent}});
+}
+Tensor pow(Tensor a, Tensor exponent) {
+  return emit("pow.Tensor_Tensor", {a, exponent});
 }
 Tensor maximum(Tensor a, Tensor b) {
   return emit("maximum", {a, b});
@@ -311,6 +335,9 @@ Tensor exp(Tensor x) {
 }
 Tensor log(Tensor x) {
   return emit("log", {x});
+}
+Tensor log1p(Tensor x) {
+  return emit("log1p", {x});
 }
 Tensor sqrt(Tensor x) {
   return emit("sqrt", {x});

@@ -91,6 +91,32 @@ void local_classes(const LayoutSite& site, const LayoutRow& row, std::int64_t me
   if (local.attributes.contains("ends")) local.attributes["ends"] = Integers{operands[Logits].shape[1]};
 }
 
+// (x, targets) -> the loss of each element; "reduction" is ATen's number for none
+std::vector<TensorType> infer_binary_cross_entropy(const Op& op, Types operands) {
+  require(attribute<std::int64_t>(op, "reduction") == 0, op, operands, "reduction must be 0: the loss of each element");
+  return infer_pair(op, operands);
+}
+
+// (dy, x, targets) -> dx
+std::vector<TensorType> infer_binary_cross_entropy_backward(const Op& op, Types operands) {
+  require_count(op, operands, 3, 3);
+  require(attribute<std::int64_t>(op, "reduction") == 0, op, operands, "reduction must be 0: the loss of each element");
+  return infer_same(op, operands);
+}
+
+// The attributes of an op whose tensor of weights, at this place, is absent.
+Attributes without_weights(std::int64_t place) {
+  return {{"reduction", std::int64_t{0}}, {"none", Integers{place}}};
+}
+
+Tensors binary_cross_entropy_vjp(const VjpArguments& a) {
+  const Tensor dy = a.cotangents[0], x = a.operands[0], targets = a.operands[1];
+  Tensors out(2);
+  if (a.wanted[0]) out[0] = emit("binary_cross_entropy_backward", {dy, x, targets}, without_weights(3));
+  if (a.wanted[1]) out[1] = dy * (log1p(neg(x)) - log(x));
+  return out;
+}
+
 Tensors cross_entropy_vjp(const VjpArguments& a) {
   if (a.cotangents[1]) throw Error(a.op.name + ": its logsumexp has no gradient");
   return {emit("cross_entropy_backward", {a.cotangents[0], a.operands[0], a.operands[1], a.results[1]}, a.op.attributes), {}};
@@ -124,6 +150,12 @@ std::span<const OpDefinition> loss_ops() {
        .flops = flops_cross_entropy,
        .layout = layout_of_parts,
        .local = local_classes<0>},
+      {.name = "binary_cross_entropy",
+       .infer = infer_binary_cross_entropy,
+       .vjp = binary_cross_entropy_vjp,
+       .elementwise = true,
+       .layout = all_dims},
+      {.name = "binary_cross_entropy_backward", .infer = infer_binary_cross_entropy_backward, .elementwise = true, .layout = all_dims},
   };
   return all;
 }
@@ -135,6 +167,30 @@ Tensor cross_entropy(Tensor logits, Tensor targets, std::int64_t ignore_index) {
 Tensor mse_loss(Tensor x, Tensor targets) {
   const Tensor difference = x - targets;
   return sum(difference * difference);
+}
+
+Tensor l1_loss(Tensor x, Tensor targets) {
+  return sum(abs(x - targets));
+}
+
+Tensor binary_cross_entropy(Tensor x, Tensor targets) {
+  return sum(emit("binary_cross_entropy", {x, targets}, without_weights(2)));
+}
+
+// (1 - t) x + w log(1 + exp(-x)), where w is 1, or 1 + (p - 1) t with weights p of the targets that are 1; the logarithm as in softplus.
+Tensor binary_cross_entropy_with_logits(Tensor x, Tensor targets, Tensor pos_weight) {
+  const Tensor zero = full(x, {}, 0, x.dtype());
+  const Tensor soft = maximum(neg(x), zero) + log1p(exp(neg(abs(x))));
+  const Tensor weighed = pos_weight ? soft * ((pos_weight - 1) * targets + 1) : soft;
+  return sum((neg(targets) + 1) * x + weighed);
+}
+
+// A target of zero adds nothing.
+Tensor kl_div(Tensor x, Tensor targets, bool log_target) {
+  if (log_target) return sum(exp(targets) * (targets - x));
+  const Tensor counts = gt(targets, 0), number = full(targets, {}, 1, targets.dtype());
+  const Tensor entropy = where(counts, targets * log(where(counts, targets, number)), number - 1);
+  return sum(entropy - targets * x);
 }
 
 }  // namespace penstock

@@ -14,8 +14,9 @@ namespace {
 using Table = std::unordered_map<std::string_view, const OpDefinition*>;
 
 std::vector<std::span<const OpDefinition>> families() {
-  return {elementwise_ops(), activation_ops(), reduction_ops(), shape_ops(),  product_ops(),   convolution_ops(), normalisation_ops(),
-          attention_ops(),   embedding_ops(),  loss_ops(),      random_ops(), optimiser_ops(), collective_ops(),  control_ops()};
+  return {elementwise_ops(),   activation_ops(), reduction_ops(),  shape_ops(),     product_ops(),  convolution_ops(),
+          normalisation_ops(), resampling_ops(), attention_ops(),  embedding_ops(), indexing_ops(), loss_ops(),
+          random_ops(),        optimiser_ops(),  collective_ops(), control_ops()};
 }
 
 Table make_table() {

@@ -3,6 +3,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones_like.h>
 
 #include <algorithm>
 #include <optional>
@@ -17,8 +18,9 @@ namespace penstock {
 namespace {
 
 c10::OperatorHandle find_operator(const Op& op) {
-  const std::size_t overload = op.name.find('.');
-  const c10::OperatorName name(op.name.substr(0, overload), overload == std::string::npos ? "" : op.name.substr(overload + 1));
+  const std::string full = op.name.find("::") == std::string::npos ? "aten::" + op.name : op.name;
+  const std::size_t overload = full.find('.');
+  const c10::OperatorName name(full.substr(0, overload), overload == std::string::npos ? "" : full.substr(overload + 1));
   if (auto handle = c10::Dispatcher::singleton().findSchema(name)) return *handle;
   throw Error(concat("no kernel for op ", quote(op.name)),
               {"Penstock does not define it, and libtorch's dispatcher has no operator of that name"},
@@ -158,10 +160,18 @@ std::string type_of(const at::Tensor& tensor) {
   return concat(dtype, "[", join(tensor.sizes(), ",", [](std::int64_t size) { return concat(size); }), "]");
 }
 
-// Whether the operator leaves a result empty that its rule for types gives a size: the largest elements' places of bags that are summed,
-// which nothing reads. They count as zeros.
+// Whether the operator leaves a result empty that its rule for types gives a size, as its sum of bags has no need of it.
 bool is_left_empty(const c10::FunctionSchema& schema, const at::Tensor& given) {
   return given.numel() == 0 && schema.name() == "aten::_embedding_bag";
+}
+
+// What bags that are summed leave empty: the bag of each index (result 1), which their backward reads and counts from where each bag begins
+// (operand 2), and what only other modes have.
+void fill_left_empty(const std::vector<c10::IValue>& arguments, std::size_t i, const at::Tensor& result) {
+  result.zero_();
+  if (i != 1) return;
+  const at::Tensor offsets = arguments[2].toTensor(), begins = offsets.masked_select(offsets.lt(result.size(0)));
+  result.index_add_(0, begins, at::ones_like(begins)).cumsum_(0).sub_(1);
 }
 
 // Checks that an op run by name gives the types that its graph declares: its results' memory is made for these.
@@ -213,7 +223,10 @@ Bound bind_by_name(const Site& site) {
     const std::vector<at::Tensor> given = tensors_of(stack);
     check_types(op, handle.schema(), given, results);
     for (std::size_t i = 0; i < results.size(); ++i)
-      is_left_empty(handle.schema(), given[i]) ? results[i].zero_() : results[i].copy_(given[i]);
+      if (is_left_empty(handle.schema(), given[i]))
+        fill_left_empty(arguments, i, results[i]);
+      else
+        results[i].copy_(given[i]);
   };
 }
 

@@ -53,7 +53,9 @@ std::span<const Kernel> loss_kernels();
 std::span<const Kernel> random_kernels();
 std::span<const Kernel> optimiser_kernels();
 
-// Binds an op that Penstock does not know by its name in libtorch's dispatcher ("aten::cumsum", "aten::add.Tensor"), boxed. Operands are
+// Binds an op by its name in libtorch's dispatcher, boxed: one that Penstock does not know ("aten::renorm"), or one of ours without a
+// kernel
+// ("gather", "pow.Tensor_Tensor"), whose name is that of ATen's without the namespace and whose attributes are its arguments. Operands are
 // the schema's Tensor arguments in order; every other argument is the attribute of its name, or the schema's default. Two attributes say
 // more:
 //   lists = [n, ..]  lengths of the Tensor[] arguments, in order

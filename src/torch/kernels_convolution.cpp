@@ -11,7 +11,7 @@ namespace {
 using T = at::Tensor;
 using Integers = std::vector<std::int64_t>;
 
-constexpr std::int64_t kOnes[] = {1, 1}, kZeros[] = {0, 0};
+constexpr std::int64_t kOnes[] = {1, 1};
 
 const Integers& integers(const Site& site, std::string_view name) {
   return attribute<Integers>(site.op, name);
@@ -22,31 +22,49 @@ T computed(const T& x) {
   return is_low_precision(x) ? in_f32(x) : x;
 }
 
+// How the window goes over the image, as ATen takes it.
+struct Window {
+  Integers stride, padding, dilation, output_padding;
+  bool transposed;
+  std::int64_t groups;
+};
+Window window_of(const Site& site) {
+  const std::size_t dims = integers(site, "stride").size();
+  return {integers(site, "stride"),
+          integers(site, "padding"),
+          attribute_or(site.op, "dilation", Integers(dims, 1)),
+          attribute_or(site.op, "output_padding", Integers(dims, 0)),
+          attribute_or(site.op, "transposed", false),
+          attribute_or(site.op, "groups", std::int64_t{1})};
+}
+
 Bound bind_convolution(const Site& site) {
   std::optional<T> bias;
   if (site.operands.size() == 3) bias = site.operands[2];
-  return [x = site.operands[0], weight = site.operands[1], bias, out = site.results[0], stride = integers(site, "stride"),
-          padding = integers(site, "padding")] {
+  return [x = site.operands[0], weight = site.operands[1], bias, out = site.results[0], w = window_of(site)] {
     const std::optional<T> added = bias ? std::optional<T>(computed(*bias)) : std::nullopt;
-    out.copy_(at::convolution(computed(x), computed(weight), added, stride, padding, kOnes, false, kZeros, 1));
+    out.copy_(
+        at::convolution(computed(x), computed(weight), added, w.stride, w.padding, w.dilation, w.transposed, w.output_padding, w.groups));
   };
+}
+
+// The gradients of x and weight that the mask asks for.
+std::tuple<T, T, T> gradients(const T& dy, const T& x, const T& weight, const Window& w, std::array<bool, 3> mask) {
+  return at::convolution_backward(computed(dy), computed(x), computed(weight), at::OptionalIntArrayRef(), w.stride, w.padding, w.dilation,
+                                  w.transposed, w.output_padding, w.groups, mask);
 }
 
 // Only the shape counts of the one of x and weight that is not read, so the result, which has that shape, stands in for it.
 Bound bind_backward_input(const Site& site) {
-  return [dy = site.operands[0], weight = site.operands[1], dx = site.results[0], stride = integers(site, "stride"),
-          padding = integers(site, "padding")] {
-    dx.copy_(std::get<0>(at::convolution_backward(computed(dy), computed(dx), computed(weight), at::OptionalIntArrayRef(), stride, padding,
-                                                  kOnes, false, kZeros, 1, {true, false, false})));
+  return [dy = site.operands[0], weight = site.operands[1], dx = site.results[0], w = window_of(site)] {
+    dx.copy_(std::get<0>(gradients(dy, dx, weight, w, {true, false, false})));
   };
 }
 
 Bound bind_backward_weight(const Site& site) {
-  return [dy = site.operands[0], x = site.operands[1], dweight = site.results[0], stride = integers(site, "stride"),
-          padding = integers(site, "padding"), accumulate = (site.accumulate & 1) != 0] {
-    const auto gradients = at::convolution_backward(computed(dy), computed(x), computed(dweight), at::OptionalIntArrayRef(), stride,
-                                                    padding, kOnes, false, kZeros, 1, {false, true, false});
-    deliver(dweight, std::get<1>(gradients), accumulate);
+  return [dy = site.operands[0], x = site.operands[1], dweight = site.results[0], w = window_of(site),
+          accumulate = (site.accumulate & 1) != 0] {
+    deliver(dweight, std::get<1>(gradients(dy, x, dweight, w, {false, true, false})), accumulate);
   };
 }
 

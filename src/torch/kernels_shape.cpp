@@ -138,6 +138,7 @@ std::span<const Kernel> shape_kernels() {
       {.name = "select", .bind = bind_view_copy<view_select>, .view = view_select},
       {.name = "split", .bind = bind_view_copy<view_split>, .view = view_split},
       {.name = "stage_boundary", .bind = bind_view_copy<view_same>, .view = view_same, .unview = unview_same},
+      {.name = "detach", .bind = bind_view_copy<view_same>, .view = view_same, .unview = unview_same},
       {.name = "constrain", .bind = bind_view_copy<view_same>, .view = view_same, .unview = unview_same},
       {.name = "slice_backward", .bind = [](const Site& s) { return bind_into_zeros(s, view_slice); }},
       {.name = "select_backward", .bind = [](const Site& s) { return bind_into_zeros(s, view_select); }},

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "penstock/error.h"
 #include "penstock/trace.h"
 
@@ -95,6 +96,30 @@ Tensor LayerNorm::operator()(const Parameters& p, Tensor x) const {
   return to(layer_norm(to(x, weight.dtype()), weight, bias, eps_), x.dtype());
 }
 
+RMSNorm::RMSNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t width, DType dtype, double eps, const DimName& dim)
+    : Module(std::move(path)), eps_(eps) {
+  add_constant(specs, at("weight"), {dtype, {width}}, Initialiser::Kind::ones, {dim});
+}
+
+Tensor RMSNorm::operator()(const Parameters& p, Tensor x) const {
+  const Origin origin(path());
+  const Tensor weight = p[at("weight")];
+  return to(rms_norm(to(x, weight.dtype()), weight, eps_), x.dtype());
+}
+
+GroupNorm::GroupNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t groups, std::int64_t channels, DType dtype,
+                     double eps, const DimName& dim)
+    : Module(std::move(path)), groups_(groups), eps_(eps) {
+  add_constant(specs, at("weight"), {dtype, {channels}}, Initialiser::Kind::ones, {dim});
+  add_constant(specs, at("bias"), {dtype, {channels}}, Initialiser::Kind::zeros, {dim});
+}
+
+Tensor GroupNorm::operator()(const Parameters& p, Tensor x) const {
+  const Origin origin(path());
+  const Tensor weight = p[at("weight")];
+  return to(group_norm(to(x, weight.dtype()), groups_, weight, p[at("bias")], eps_), x.dtype());
+}
+
 Embedding::Embedding(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation,
                      DType dtype, const DimName& rows_dim, const DimName& width_dim)
     : Module(std::move(path)) {
@@ -120,14 +145,17 @@ Tensor EmbeddingBag::operator()(const Parameters& p, Tensor indices) const {
 Conv2d::Conv2d(std::vector<ParameterSpec>& specs, std::string path, const Conv2dShape& shape, double deviation, bool bias, DType dtype,
                const DimName& in_dim, const DimName& out_dim)
     : Module(std::move(path)), shape_(shape), bias_(bias) {
-  add_normal(specs, at("weight"), {dtype, {shape.out, shape.in, shape.kernel, shape.kernel}}, deviation, {out_dim, in_dim, {}, {}});
+  if (shape.groups < 1 || shape.in % shape.groups != 0)
+    throw Error(concat("Conv2d ", quote(this->path()), ": ", shape.in, " channels do not divide into ", shape.groups, " groups"));
+  add_normal(specs, at("weight"), {dtype, {shape.out, shape.in / shape.groups, shape.kernel, shape.kernel}}, deviation,
+             {out_dim, in_dim, {}, {}});
   if (bias) add_constant(specs, at("bias"), {dtype, {shape.out}}, Initialiser::Kind::zeros, {out_dim});
 }
 
 Tensor Conv2d::operator()(const Parameters& p, Tensor x) const {
   const Origin origin(path());
   const Tensor weight = to(p[at("weight")], x.dtype());
-  return conv2d(x, weight, bias_ ? to(p[at("bias")], x.dtype()) : Tensor(), shape_.stride, shape_.padding);
+  return conv2d(x, weight, bias_ ? to(p[at("bias")], x.dtype()) : Tensor(), shape_.stride, shape_.padding, shape_.dilation, shape_.groups);
 }
 
 BatchNorm2d::BatchNorm2d(std::vector<ParameterSpec>& specs, std::string path, std::int64_t channels, DType dtype, double eps,
@@ -141,6 +169,71 @@ Tensor BatchNorm2d::operator()(const Parameters& p, Tensor x) const {
   const Origin origin(path());
   const Tensor weight = p[at("weight")];
   return to(batch_norm(to(x, weight.dtype()), weight, p[at("bias")], eps_), x.dtype());
+}
+
+namespace {
+
+AttentionHeads checked(AttentionHeads shape, const std::string& path) {
+  if (shape.kv_heads == 0) shape.kv_heads = shape.heads;
+  if (shape.heads < 1 || shape.width % shape.heads != 0)
+    throw Error(concat("Attention ", quote(path), ": ", shape.heads, " heads do not divide a width of ", shape.width));
+  if (shape.kv_heads < 1 || shape.heads % shape.kv_heads != 0)
+    throw Error(concat("Attention ", quote(path), ": ", shape.kv_heads, " heads of k and v do not divide ", shape.heads, " of q"));
+  return shape;
+}
+
+// [batch, length, heads * n] -> [batch, heads, length, n]
+Tensor by_heads(Tensor x, std::int64_t heads) {
+  return transpose(reshape(x, {x.size(0), x.size(1), heads, -1}), 1, 2);
+}
+
+Tensor activated(Tensor x, const std::string& activation) {
+  if (activation == "relu") return relu(x);
+  if (activation == "silu") return silu(x);
+  return gelu(x, activation == "gelu" ? "none" : "tanh");
+}
+
+}  // namespace
+
+Attention::Attention(std::vector<ParameterSpec>& specs, std::string path, const AttentionHeads& shape, double deviation, DType dtype,
+                     const std::string& embed, const std::string& heads_dim)
+    : Module(std::move(path)),
+      shape_(checked(shape, this->path())),
+      q_(specs, at("q_proj"), shape.width, shape.width, deviation, shape.bias, dtype, {embed}, {heads_dim, 1, shape_.heads}),
+      k_(specs, at("k_proj"), shape.width, shape.width / shape_.heads * shape_.kv_heads, deviation, shape.bias, dtype, {embed},
+         {heads_dim, 1, shape_.kv_heads}),
+      v_(specs, at("v_proj"), shape.width, shape.width / shape_.heads * shape_.kv_heads, deviation, shape.bias, dtype, {embed},
+         {heads_dim, 1, shape_.kv_heads}),
+      o_(specs, at("o_proj"), shape.width, shape.width, deviation, shape.bias, dtype, {heads_dim, 1, shape_.heads}, {embed}) {}
+
+Tensor Attention::operator()(const Parameters& p, Tensor x, const AttentionOptions& options, Tensor memory) const {
+  const Origin origin(path());
+  const Tensor from = memory ? memory : x;
+  AttentionOptions with = options;
+  with.enable_gqa = true;
+  const Tensor q = by_heads(q_(p, x), shape_.heads), k = by_heads(k_(p, from), shape_.kv_heads), v = by_heads(v_(p, from), shape_.kv_heads);
+  return o_(p, reshape(transpose(scaled_dot_product_attention(q, k, v, with), 1, 2), x.shape()));
+}
+
+MLP::MLP(std::vector<ParameterSpec>& specs, std::string path, const MLPShape& shape, double deviation, DType dtype,
+         const DimName& width_dim, const DimName& hidden_dim)
+    : Module(std::move(path)),
+      shape_(shape),
+      up_(specs, at("up_proj"), shape.width, shape.hidden, deviation, shape.bias, dtype, width_dim, hidden_dim),
+      gate_(shape.gated ? std::optional<Linear>(std::in_place, specs, at("gate_proj"), shape.width, shape.hidden, deviation, shape.bias,
+                                                dtype, width_dim, hidden_dim)
+                        : std::nullopt),
+      down_(specs, at("down_proj"), shape.hidden, shape.width, deviation, shape.bias, dtype, hidden_dim, width_dim) {
+  const std::vector<std::string> known = {"relu", "gelu", "gelu_tanh", "silu"};
+  if (std::ranges::find(known, shape.activation) == known.end())
+    throw Error(concat("MLP ", quote(this->path()), ": no activation ", quote(shape.activation)), {},
+                did_you_mean(shape.activation, known));
+}
+
+Tensor MLP::operator()(const Parameters& p, Tensor x) const {
+  const Origin origin(path());
+  const Tensor up = up_(p, x);
+  return down_(p, gate_ ? activated((*gate_)(p, x), shape_.activation) * up : activated(up, shape_.activation));
 }
 
 }  // namespace penstock::nn

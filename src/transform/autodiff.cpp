@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "penstock/error.h"
@@ -90,10 +91,12 @@ class Walk {
 
   void differentiate(const Op& op) {
     const OpDefinition* definition = find_op(op.name);
-    if (!definition || !definition->vjp)
+    const auto own = builder_.vjps.find(op.results[0]);
+    if (own == builder_.vjps.end() && (!definition || !definition->vjp))
       throw Error(concat("gradients: ", quote(op.name), definition ? " has no gradient" : " is unknown and has no gradient"),
                   {concat("it stands between the loss and a tensor whose gradient is asked for",
-                          op.origin.empty() ? "" : ", made in " + op.origin)});
+                          op.origin.empty() ? "" : ", made in " + op.origin)},
+                  definition ? "" : "call() takes a gradient of your own");
     std::vector<Tensor> operands, results, cotangents;
     std::vector<bool> wanted;
     for (ValueId operand : op.operands) {
@@ -104,7 +107,11 @@ class Walk {
       results.emplace_back(&builder_, result.value);
       cotangents.push_back(join(result));
     }
-    const std::vector<Tensor> flowing = definition->vjp({op, operands, results, cotangents, wanted});
+    const VjpArguments arguments{op, operands, results, cotangents, wanted};
+    const std::vector<Tensor> flowing = own == builder_.vjps.end() ? definition->vjp(arguments) : own->second(arguments);
+    if (flowing.size() > op.operands.size())
+      throw Error(concat("gradients: ", quote(op.name), " has ", counted(std::ssize(op.operands), "operand"), ", its gradient gives ",
+                         counted(std::ssize(flowing), "cotangent")));
     for (std::size_t i = 0; i < flowing.size(); ++i)
       if (wanted[i] && flowing[i]) parts_[op.operands[i]].push_back({flowing[i], op.stage});
   }

@@ -93,5 +93,26 @@ TEST(Cost, CountsFlopsAndBytes) {
   EXPECT_EQ(of(4).flops, 32);
 }
 
+// Convolutions by the weights that meet each place, pools by their windows, sorts by comparisons; what only moves elements has none.
+TEST(Cost, OfImagesAndIndices) {
+  Builder builder("f");
+  const Tensor x = input(builder, "x", {2, 4, 5, 5}), indices = input(builder, "indices", {3}, DType::i64);
+  conv2d(x, input(builder, "w", {6, 2, 3, 3}), {}, 1, 0, 1, 2);
+  conv_transpose2d(x, input(builder, "v", {4, 3, 2, 2}));
+  avg_pool2d(x, 2, 2);
+  interpolate(x, {7, 7}, "bilinear");
+  index_select(x, 0, indices);
+  index_add(x, 0, indices, input(builder, "y", {3, 4, 5, 5}));
+  topk(x, 2, 1);
+  const auto flops = [&](std::size_t i) { return cost(builder.graph, builder.graph.ops[i]).flops; };
+  EXPECT_EQ(flops(0), 2 * (2 * 6 * 3 * 3) * (2 * 3 * 3));
+  EXPECT_EQ(flops(1), 2 * (2 * 4 * 5 * 5) * (3 * 2 * 2));
+  EXPECT_EQ(flops(2), 2 * 4 * 2 * 2 * 4);
+  EXPECT_EQ(flops(3), 2 * 4 * 7 * 7 * 2 * 4);
+  EXPECT_EQ(flops(4), 0);
+  EXPECT_EQ(flops(5), 3 * 4 * 5 * 5);
+  EXPECT_EQ(flops(6), 2 * 4 * 5 * 5 * 2);
+}
+
 }  // namespace
 }  // namespace penstock

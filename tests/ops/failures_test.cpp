@@ -129,11 +129,12 @@ TEST_F(Failures, Images) {
   const auto convolve = [&](Shape x, Shape weight, std::int64_t stride = 1, std::int64_t padding = 0) {
     return rule_of([&] { conv2d(f32(x), f32(weight), {}, stride, padding); });
   };
-  EXPECT_EQ(convolve({3, 4, 4}, {2, 3, 1, 1}), "convolution: needs floating x[n, channels, height, width]");
+  EXPECT_EQ(convolve({3, 4, 4}, {2, 3, 1, 1}), "conv2d: needs x[n, channels, height, width], not f32[3,4,4]");
   EXPECT_EQ(convolve({1, 3, 0, 4}, {2, 3, 1, 1}), "convolution: an image has no empty dim");
-  EXPECT_EQ(convolve({1, 3, 4, 4}, {2, 4, 1, 1}), "convolution: needs weight[out, channels of x, height, width] of x's dtype");
+  EXPECT_EQ(convolve({1, 3, 4, 4}, {2, 4, 1, 1}), "convolution: x has 3 channels, the weight is for 4");
+  EXPECT_EQ(convolve({1, 3, 4, 4}, {2, 3, 1}), "convolution: needs a weight of x's dtype and as many dims");
   EXPECT_EQ(convolve({1, 3, 4, 4}, {2, 3, 1, 1}, 0), "convolution: kernel and stride must be at least 1");
-  EXPECT_EQ(convolve({1, 3, 4, 4}, {2, 3, 1, 1}, 1, 1), "convolution: padding must be in [0, kernel)");
+  EXPECT_EQ(convolve({1, 3, 4, 4}, {2, 3, 1, 1}, 1, -1), "convolution: padding must be at least 0");
   EXPECT_EQ(convolve({1, 3, 4, 4}, {2, 3, 5, 5}), "convolution: the window is larger than the padded image");
   EXPECT_EQ(rule_of([&] { conv2d(f32({1, 3, 4, 4}), f32({2, 3, 1, 1}), f32({3})); }), "convolution: needs bias[out] of x's dtype");
   const Attributes window = {{"stride", Shape{1, 1}}, {"padding", Shape{0, 0}}, {"kernel_size", Shape{2, 2}}};
@@ -150,7 +151,7 @@ TEST_F(Failures, Images) {
   EXPECT_EQ(rule_of([&] { max_pool2d(f32({1, 3, 4, 4}), 3, 1, 2); }),
             "max_pool2d_with_indices: padding must be at most half of the kernel");
   EXPECT_EQ(rule_of([&] { emit("max_pool2d_with_indices", {f32({1, 3, 4, 4})}, with("stride", {1})); }),
-            "max_pool2d_with_indices: stride must be two numbers");
+            "max_pool2d_with_indices: stride must be 2 numbers");
   EXPECT_EQ(
       rule_of([&] { emit("max_pool2d_with_indices_backward", {f32({1, 3, 3, 3}), i64({1, 3, 2, 2})}, with("input_size", {1, 3, 4, 4})); }),
       "max_pool2d_with_indices_backward: dy and indices do not fit to input_size");
@@ -165,6 +166,100 @@ TEST_F(Failures, Images) {
             "native_batch_norm_backward: mean and rstd do not fit to x");
   EXPECT_EQ(rule_of([&] { emit("native_batch_norm_backward", {x, x, f32({3}), f32({3}), f32({2})}); }),
             "native_batch_norm_backward: weight must have x's dtype and the shape [channels]");
+}
+
+TEST_F(Failures, ConvolutionsOfAllKinds) {
+  EXPECT_EQ(rule_of([&] { conv1d(f32({1, 3, 4, 4}), f32({2, 3, 1})); }), "conv1d: needs x[n, channels, length], not f32[1,3,4,4]");
+  EXPECT_EQ(rule_of([&] { convolution(f32({3, 4}), f32({2, 3}), {}, {1}, {0}, {1}, false, {0}, 1); }),
+            "convolution: needs floating x[n, channels, ...] with one to three dims of places");
+  EXPECT_EQ(rule_of([&] { convolution(f32({1, 3, 4, 4}), f32({2, 3, 1, 1}), {}, {1, 1, 1}, {0}, {1}, false, {0}, 1); }),
+            "convolution: stride must be 2 numbers");
+  EXPECT_EQ(rule_of([&] { conv2d(f32({1, 4, 4, 4}), f32({3, 2, 1, 1}), {}, 1, 0, 1, 2); }),
+            "convolution: the weight's first dim does not divide into the groups");
+  EXPECT_EQ(rule_of([&] { conv2d(f32({1, 4, 4, 4}), f32({2, 4, 1, 1}), {}, 1, 0, 0); }), "convolution: dilation must be at least 1");
+  EXPECT_EQ(rule_of([&] { conv2d(f32({1, 3, 4, 4}), f32({2, 3, 2, 2}), {}, 1, 0, 4); }),
+            "convolution: the window is larger than the padded image");
+  EXPECT_EQ(rule_of([&] { conv_transpose2d(f32({1, 3, 4, 4}), f32({3, 2, 1, 1}), {}, 2, 0, 2); }),
+            "convolution: output_padding must be below stride or dilation, and 0 of what is not transposed");
+  EXPECT_EQ(rule_of([&] { conv_transpose1d(f32({1, 3, 1}), f32({3, 2, 1}), {}, 1, 1); }),
+            "convolution: the padding leaves nothing of the image");
+}
+
+TEST_F(Failures, ImagesOfOtherSizes) {
+  EXPECT_EQ(rule_of([&] { avg_pool2d(f32({3, 4, 4}), 2, 2); }), "avg_pool2d: needs floating x[n, channels, ...] with 2 dims of places");
+  EXPECT_EQ(rule_of([&] { avg_pool3d(f32({1, 3, 4, 0, 4}), 2, 2); }), "avg_pool3d: an image has no empty dim");
+  EXPECT_EQ(rule_of([&] { avg_pool2d(f32({1, 3, 4, 4}), 2, 0); }), "avg_pool2d: kernel and stride must be at least 1");
+  EXPECT_EQ(rule_of([&] { avg_pool2d(f32({1, 3, 4, 4}), 3, 1, 2); }), "avg_pool2d: padding must be at most half of the kernel");
+  EXPECT_EQ(rule_of([&] { avg_pool1d(f32({1, 3, 4}), 5, 1); }), "avg_pool2d: the window is larger than the padded image");
+  const Attributes means = {
+      {"kernel_size", Shape{2, 2}}, {"stride", Shape{2, 2}}, {"padding", Shape{0, 0}}, {"ceil_mode", false}, {"count_include_pad", true}};
+  EXPECT_EQ(rule_of([&] { emit("avg_pool2d_backward", {f32({1, 3, 4, 4}), f32({1, 3, 4, 4})}, means); }),
+            "avg_pool2d_backward: dy does not fit to x");
+  EXPECT_EQ(message_of([&] { interpolate(f32({1, 3, 4, 4}), {8, 8}, "linear"); }),
+            "interpolate: no mode \"linear\" for f32[1,3,4,4]\n  hint: modes: nearest, bilinear, bicubic");
+  EXPECT_EQ(message_of([&] { interpolate(f32({3, 4}), {8}); }),
+            "interpolate: no mode \"nearest\" for f32[3,4]\n  hint: x must be [n, channels, ...] with one to three dims of places");
+  EXPECT_EQ(rule_of([&] { interpolate(f32({1, 3, 4}), {8}, "nearest", true); }), "interpolate: mode \"nearest\" has no corners to align");
+  EXPECT_EQ(rule_of([&] { interpolate(f32({1, 3, 4}), {8, 8}); }), "upsample_nearest1d: output_size must be 1 number");
+  EXPECT_EQ(rule_of([&] { interpolate(f32({1, 3, 4}), {0}); }), "upsample_nearest1d: output_size must be at least 1");
+  const Attributes sizes = {{"output_size", Shape{8}}, {"input_size", Shape{1, 3, 4}}};
+  EXPECT_EQ(rule_of([&] { emit("upsample_nearest1d_backward", {f32({1, 3, 4})}, sizes); }),
+            "upsample_nearest1d_backward: dy does not fit to input_size");
+}
+
+TEST_F(Failures, Indexing) {
+  EXPECT_EQ(rule_of([&] { gather(f32({2, 3}), 0, f32({2, 3})); }), "gather: indices must be i64");
+  EXPECT_EQ(rule_of([&] { gather(f32({2, 3}), 0, i64({2})); }), "gather: x and indices must have equally many dims");
+  EXPECT_EQ(rule_of([&] { gather(f32({2, 3}), 0, i64({2, 4})); }), "gather: indices may be larger than x along dim only");
+  EXPECT_EQ(rule_of([&] { gather(f32({2, 3}), 2, i64({2, 3})); }), "gather: dim is outside the 2 dims of the operand");
+  for (const auto& [name, function] :
+       std::vector<std::pair<std::string, decltype(&scatter)>>{{"scatter.src", scatter}, {"scatter_add", scatter_add}})
+    EXPECT_EQ(rule_of([&] { function(f32({2, 3}), 1, i64({2, 2}), f32({2, 3})); }),
+              name + ": the source must have x's dtype and the indices' shape");
+  EXPECT_EQ(rule_of([&] { index_select(f32({2, 3}), 0, i64({2, 3})); }), "index_select: needs indices i64[n]");
+  EXPECT_EQ(rule_of([&] { index_add(f32({2, 3}), 0, i64({4}), f32({2, 3})); }),
+            "index_add: the source must be as x, with as many places along dim as there are indices");
+  EXPECT_EQ(rule_of([&] { sort(f32({2, 3}), 2); }), "sort.stable: dim is outside the 2 dims of the operand");
+  EXPECT_EQ(rule_of([&] { topk(f32({2, 3}), 4, 1); }), "topk: k must be in [0, 3]");
+  EXPECT_EQ(rule_of([&] { argmax(f32({2, 0}), 1); }), "argmax: nothing has no maximum");
+}
+
+TEST_F(Failures, FunctionsOfOtherOps) {
+  EXPECT_EQ(rule_of([&] { tril(f32({2})); }), "tril: needs x[..., rows, columns], not f32[2]");
+  EXPECT_EQ(rule_of([&] { stack({}); }), "stack: takes at least one operand");
+  EXPECT_EQ(rule_of([&] { stack({f32({2}), f32({3})}); }), "stack: operands must have one type, not f32[2] and f32[3]");
+  EXPECT_EQ(rule_of([&] { one_hot(f32({2}), 3); }), "one_hot: indices must be i64, not f32[2]");
+  EXPECT_EQ(message_of([&] { one_hot(i64({2}), -1); }), "one_hot: -1 classes\n  hint: their number is a part of the result's shape");
+  EXPECT_EQ(message_of([&] { pad(f32({2, 3}), {1, 1, 1}); }),
+            "pad: 3 numbers for f32[2,3]\n  hint: two of the last dim, before and behind it, then two of each dim before it");
+  EXPECT_EQ(message_of([&] { pad(f32({2, 3}), {1, 1}, "mirror"); }),
+            "pad: no mode \"mirror\"\n  hint: modes: constant, reflect, replicate, circular");
+  EXPECT_EQ(rule_of([&] { pad(f32({2, 3}), {3, 0}, "reflect"); }), "pad: 3 places more of a dim of 3 in mode reflect");
+  EXPECT_EQ(rule_of([&] { pad(f32({2, 3}), {-1, 0}, "circular"); }), "pad: mode circular takes nothing away");
+  EXPECT_EQ(rule_of([&] { group_norm(f32({2, 3}), 2); }),
+            "group_norm: needs x[n, channels, ...] whose channels divide into 2 groups, not f32[2,3]");
+  EXPECT_EQ(rule_of([&] { group_norm(f32({2, 4}), 2, f32({2})); }),
+            "group_norm: weight and bias must have x's dtype and the shape [channels], not f32[2]");
+  EXPECT_EQ(rule_of([&] { pow(f32({2}), i64({2})); }), "pow.Tensor_Tensor: operands are f32 and i64");
+  EXPECT_EQ(rule_of([&] { log1p(i64({2})); }), "log1p: operand 0 must be floating, not i64");
+  EXPECT_EQ(rule_of([&] { binary_cross_entropy(f32({2}), f32({3})); }), "binary_cross_entropy: operands must have one type");
+  EXPECT_EQ(rule_of([&] { emit("binary_cross_entropy", {f32({2}), f32({2})}, {{"reduction", 1}}); }),
+            "binary_cross_entropy: reduction must be 0: the loss of each element");
+  EXPECT_EQ(rule_of([&] { scaled_dot_product_attention(f32({1, 4, 2, 2}), f32({1, 3, 2, 2}), f32({1, 3, 2, 2}), {.enable_gqa = true}); }),
+            "scaled_dot_product_attention: 4 heads of q do not divide among 3 of k and v");
+}
+
+TEST_F(Failures, Einsum) {
+  const auto message = [&](const std::string& equation, const std::vector<Tensor>& operands) {
+    return message_of([&] { einsum(equation, operands); });
+  };
+  EXPECT_EQ(message("...i->i", {f32({2})}), "einsum \"...i->i\": no letter: '.'\n  hint: every dim has a letter; \"...\" is not taken");
+  EXPECT_EQ(message("ii->i", {f32({2, 2})}), "einsum \"ii->i\": letter i stands twice in one operand: diagonals are not taken");
+  EXPECT_EQ(message("ij->k", {f32({2, 2})}), "einsum \"ij->k\": letter k of the result stands in no operand");
+  EXPECT_EQ(message("ij->ii", {f32({2, 2})}), "einsum \"ij->ii\": letter i stands twice in the result");
+  EXPECT_EQ(message("i,j->ij", {f32({2})}), "einsum \"i,j->ij\": it has 2 terms for 1 operand");
+  EXPECT_EQ(message("ij->i", {f32({2})}), "einsum \"ij->i\": \"ij\" does not name the dims of f32[2]");
+  EXPECT_EQ(message("ij,jk->ik", {f32({2, 3}), f32({4, 5})}), "einsum \"ij,jk->ik\": letter j has sizes 3 and 4");
 }
 
 TEST_F(Failures, Normalisation) {

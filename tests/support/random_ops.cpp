@@ -84,6 +84,7 @@ void elementwise_cases(Family family) {
   unary("abs", abs, kAwayFromZero);
   unary("exp", exp, {});
   unary("log", log, kPositive);
+  unary("log1p", log1p, kPositive);
   unary("sqrt", sqrt, kPositive);
   unary("rsqrt", rsqrt, kPositive);
   unary("sin", sin, {});
@@ -93,6 +94,9 @@ void elementwise_cases(Family family) {
   unary("erf", erf, {});
   unary("relu", relu, kAwayFromZero);
   unary("silu", silu, {});
+}
+
+void binary_cases(Family family) {
   const auto binary = [&](const char* op, Tensor (*function)(Tensor, Tensor), InputRange second) {
     family.add(op, [&](CaseMaker& m) {
       const Shape whole = m.shape(3);
@@ -106,6 +110,10 @@ void elementwise_cases(Family family) {
   binary("sub", sub, {});
   binary("mul", mul, {});
   binary("div", div, kPositive);
+  family.add("pow.Tensor_Tensor", [&](CaseMaker& m) {
+    const Tensor base = m.input(m.shape(2), kPositive);
+    return Tensors{pow(base, m.input(base.shape()))};
+  });
   binary("maximum", maximum, {});
   binary("minimum", minimum, {});
   const auto with_number = [&](const char* op, Tensor (*function)(Tensor, double)) {
@@ -179,8 +187,50 @@ void shape_cases(Family family) {
     if (m.coin() && pieces.size() > 1) pieces.pop_back();
     return pieces;
   });
+  // What flows through it is no gradient.
+  family.add("detach", [](CaseMaker& m) {
+    const Tensor x = m.input(m.shape(2), {.differentiable = false});
+    return Tensors{detach(x) * m.input(x.shape())};
+  });
   family.add("constrain", [](CaseMaker& m) { return Tensors{constrain(m.input(m.shape(2)), {"batch", ""})}; });
   family.add("stage_boundary", [](CaseMaker& m) { return Tensors{stage_boundary(m.input(m.shape(2)))}; });
+}
+
+void indexing_cases(Family family) {
+  for (const int dim : {0, 1, -1}) {
+    const auto places = [dim](const Tensor& x, std::int64_t count) {
+      Shape shape = x.shape();
+      shape[static_cast<std::size_t>(dim < 0 ? dim + 3 : dim)] = count;
+      return shape;
+    };
+    family.add("gather", [&](CaseMaker& m) {
+      const Tensor x = m.input(m.shape(3));
+      return Tensors{gather(x, dim, m.integers(places(x, m.size()), 0, x.size(dim)))};
+    });
+    family.add("scatter_add", [&](CaseMaker& m) {
+      const Tensor x = m.input(m.shape(3)), index = m.integers(places(x, m.size()), 0, x.size(dim));
+      return Tensors{scatter_add(x, dim, index, m.input(index.shape()))};
+    });
+    // Of one place only one source stays, so all places differ.
+    family.add("scatter.src", [&](CaseMaker& m) {
+      const Tensor x = m.input(m.shape(3)),
+                   index = topk(m.input(x.shape(), {.differentiable = false}), 1 + m.index(static_cast<int>(x.size(dim))), dim).indices;
+      return Tensors{scatter(x, dim, index, m.input(index.shape()))};
+    });
+    family.add("index_select", [&](CaseMaker& m) {
+      const Tensor x = m.input(m.shape(3));
+      return Tensors{index_select(x, dim, m.integers({m.size()}, 0, x.size(dim)))};
+    });
+    family.add("index_add", [&](CaseMaker& m) {
+      const Tensor x = m.input(m.shape(3)), index = m.integers({m.size()}, 0, x.size(dim));
+      return Tensors{index_add(x, dim, index, m.input(places(x, index.size(0))))};
+    });
+    family.add("sort.stable", [&](CaseMaker& m) { return Tensors{sort(m.input(m.shape(3)), dim, m.coin()).values}; });
+    family.add("topk", [&](CaseMaker& m) {
+      const Tensor x = m.input(m.shape(3));
+      return Tensors{topk(x, 1 + m.index(static_cast<int>(x.size(dim))), dim, m.coin()).values};
+    });
+  }
 }
 
 void product_cases(Family family) {
@@ -224,6 +274,21 @@ void image_cases(Family family) {
       const Tensor weight = m.input({out, x.size(1), kernel, kernel});
       return Tensors{conv2d(x, weight, bias ? m.input({out}) : Tensor(), m.number(1, 3), m.number(0, kernel - 1))};
     });
+  // Groups of one to two channels, places apart, and the way back.
+  for (const int dims : {1, 2, 3})
+    for (const bool transposed : {false, true})
+      family.add("convolution", [&](CaseMaker& m) {
+        const std::int64_t groups = m.number(1, 2), dilation = m.number(1, 2), stride = m.number(1, 3);
+        Shape x = {m.size(), groups * m.number(1, 2)}, weight = {groups * m.number(1, 2), x[1] / groups};
+        if (transposed) weight = {x[1], m.number(1, 2)};
+        for (int i = 0; i < dims; ++i) {
+          weight.push_back(m.number(1, 2));
+          x.push_back(m.number(3, 5));
+        }
+        const Tensor image = m.input(x);
+        return Tensors{convolution(image, m.input(weight), m.coin() ? m.input({transposed ? groups * weight[1] : weight[0]}) : Tensor(),
+                                   {stride}, {m.number(0, 1)}, {dilation}, transposed, {transposed ? stride - 1 : 0}, groups)};
+      });
   family.add("max_pool2d_with_indices", [](CaseMaker& m) {
     const std::int64_t kernel = m.number(1, 3);
     const Tensor x = m.input({m.size(), m.size(), m.number(3, 6), m.number(3, 6)});
@@ -234,6 +299,31 @@ void image_cases(Family family) {
     const Tensor weight = m.input({x.size(1)});
     return Tensors{batch_norm(x, weight, m.input({x.size(1)}))};
   });
+}
+
+void resampling_cases(Family family) {
+  family.add("avg_pool2d", [](CaseMaker& m) {
+    const std::int64_t kernel = m.number(1, 3);
+    const Tensor x = m.input({m.size(), m.size(), m.number(3, 6), m.number(3, 6)});
+    return Tensors{avg_pool2d(x, kernel, m.number(1, 3), m.number(0, kernel / 2), m.coin(), m.coin())};
+  });
+  family.add("avg_pool3d", [](CaseMaker& m) {
+    const Tensor x = m.input({m.size(), m.size(), m.number(2, 4), m.number(2, 4), 3});
+    return Tensors{avg_pool3d(x, 2, m.number(1, 2), m.index(2), m.coin(), m.coin())};
+  });
+  const std::pair<const char*, const char*> interpolations[] = {{"upsample_nearest1d", "nearest"},    {"upsample_nearest2d", "nearest"},
+                                                                {"upsample_nearest3d", "nearest"},    {"upsample_linear1d", "linear"},
+                                                                {"upsample_bilinear2d", "bilinear"},  {"upsample_bicubic2d", "bicubic"},
+                                                                {"upsample_trilinear3d", "trilinear"}};
+  for (const auto& [op, mode] : interpolations)
+    family.add(op, [&](CaseMaker& m) {
+      Shape x = m.shape(2), size;
+      for (int i = 0; i < std::string(op).end()[-2] - '0'; ++i) {
+        x.push_back(m.size());
+        size.push_back(m.number(1, 6));
+      }
+      return Tensors{interpolate(m.input(x), size, mode, mode != std::string("nearest") && m.coin())};
+    });
 }
 
 void network_cases(Family family) {
@@ -258,6 +348,13 @@ void network_cases(Family family) {
       const Tensor k = m.input(shape), v = m.input(shape);
       return Tensors{scaled_dot_product_attention(q, k, v, causal, m.coin() ? std::optional<double>(0.7) : std::nullopt)};
     });
+  for (const bool causal : {false, true})
+    family.add("scaled_dot_product_attention", [&](CaseMaker& m) {
+      const Shape shape = m.shape(4);
+      const Tensor q = m.input(shape), k = m.input(shape), v = m.input(shape);
+      const Tensor bias = m.input({m.coin() ? shape[0] : 1, m.coin() ? shape[1] : 1, m.coin() ? shape[2] : 1, shape[2]});
+      return Tensors{scaled_dot_product_attention(q, k, v, {.attn_mask = bias, .is_causal = causal})};
+    });
   for (const bool biased : {false, true})
     family.add("attention_in_ranges", [&](CaseMaker& m) {
       Shape shape = m.shape(4);
@@ -269,6 +366,9 @@ void network_cases(Family family) {
       const Tensor bias = biased ? m.input({q.size(1), 2 * reach - 1}) : Tensor();
       return Tensors{attention_in_ranges(q, k, v, ranges, reach, bias, m.coin() ? std::optional<double>(0.7) : std::nullopt)};
     });
+}
+
+void table_and_loss_cases(Family family) {
   family.add("embedding", [](CaseMaker& m) {
     const Tensor weight = m.input({5, m.size()});
     return Tensors{embedding(weight, m.integers(m.shape(2), 0, 5))};
@@ -281,6 +381,11 @@ void network_cases(Family family) {
   family.add("cross_entropy", [](CaseMaker& m) {
     const Tensor logits = m.input({m.size(), 4}, {.low = -2, .high = 2});
     return Tensors{cross_entropy(logits, m.integers({logits.size(0)}, 0, 4), 1)};
+  });
+  family.add("binary_cross_entropy", [](CaseMaker& m) {
+    const InputRange shares{.low = 0.1, .high = 0.9};
+    const Tensor x = m.input(m.shape(2), shares);
+    return Tensors{binary_cross_entropy(x, m.input(x.shape(), shares))};
   });
   family.add("dropout", [](CaseMaker& m) {
     const Tensor x = m.input(m.shape(3)), key = m.integers({}, 0, 1 << 20);
@@ -298,11 +403,15 @@ std::vector<OpCase> random_cases(std::mt19937_64& random) {
   std::vector<OpCase> cases;
   const Family family{random, cases};
   elementwise_cases(family);
+  binary_cases(family);
   reduction_cases(family);
   shape_cases(family);
+  indexing_cases(family);
   product_cases(family);
   image_cases(family);
+  resampling_cases(family);
   network_cases(family);
+  table_and_loss_cases(family);
   return cases;
 }
 

@@ -3,10 +3,13 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/avg_pool2d.h>
+#include <ATen/ops/avg_pool3d.h>
 #include <ATen/ops/batch_norm.h>
+#include <ATen/ops/binary_cross_entropy.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/conv2d.h>
+#include <ATen/ops/convolution.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/embedding_bag.h>
@@ -26,10 +29,18 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/slice_backward.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/upsample_bicubic2d.h>
+#include <ATen/ops/upsample_bilinear2d.h>
+#include <ATen/ops/upsample_linear1d.h>
+#include <ATen/ops/upsample_nearest1d.h>
+#include <ATen/ops/upsample_nearest2d.h>
+#include <ATen/ops/upsample_nearest3d.h>
+#include <ATen/ops/upsample_trilinear3d.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <map>
 
@@ -104,6 +115,19 @@ Tensors embedding_bag(const Op&, const Tensors& x) {
   return {std::get<0>(at::embedding_bag(x[0], x[1].reshape({-1}), offsets)).reshape(sizes)};
 }
 
+template <auto Pool>
+Tensors pooled(const Op& op, const Tensors& x) {
+  return {Pool(x[0], attribute<Integers>(op, "kernel_size"), attribute<Integers>(op, "stride"), attribute<Integers>(op, "padding"),
+               attribute<bool>(op, "ceil_mode"), attribute<bool>(op, "count_include_pad"), {})};
+}
+
+const Integers& size_of(const Op& op) {
+  return attribute<Integers>(op, "output_size");
+}
+bool aligned(const Op& op) {
+  return attribute<bool>(op, "align_corners");
+}
+
 const std::map<std::string, Function>& functions() {
   using O = const Op&;
   using X = const Tensors&;
@@ -113,6 +137,9 @@ const std::map<std::string, Function>& functions() {
       {"mul", [](O op, X x) -> Tensors { return {x[0] * other(op, x)}; }},
       {"div", [](O op, X x) -> Tensors { return {x[0] / other(op, x)}; }},
       {"pow", [](O op, X x) -> Tensors { return {x[0].pow(real(op, "exponent"))}; }},
+      {"pow.Tensor_Tensor", [](O, X x) -> Tensors { return {x[0].pow(x[1])}; }},
+      {"log1p", [](O, X x) -> Tensors { return {x[0].log1p()}; }},
+      {"logical_and", [](O, X x) -> Tensors { return {x[0].logical_and(x[1])}; }},
       {"maximum", [](O, X x) -> Tensors { return {at::maximum(x[0], x[1])}; }},
       {"minimum", [](O, X x) -> Tensors { return {at::minimum(x[0], x[1])}; }},
       {"gt", [](O op, X x) -> Tensors { return {x[0].gt(other(op, x))}; }},
@@ -165,6 +192,22 @@ const std::map<std::string, Function>& functions() {
       {"cat", [](O op, X x) -> Tensors { return {at::cat(x, integer(op, "dim"))}; }},
       {"split", [](O op, X x) -> Tensors { return x[0].split(integer(op, "split_size"), integer(op, "dim")); }},
       {"to", [](O op, X x) -> Tensors { return {x[0].to(scalar_type(attribute<DType>(op, "dtype")))}; }},
+      {"detach", [](O, X x) -> Tensors { return {x[0].detach()}; }},
+      {"gather", [](O op, X x) -> Tensors { return {x[0].gather(integer(op, "dim"), x[1])}; }},
+      {"scatter.src", [](O op, X x) -> Tensors { return {x[0].scatter(integer(op, "dim"), x[1], x[2])}; }},
+      {"scatter_add", [](O op, X x) -> Tensors { return {x[0].scatter_add(integer(op, "dim"), x[1], x[2])}; }},
+      {"index_select", [](O op, X x) -> Tensors { return {x[0].index_select(integer(op, "dim"), x[1])}; }},
+      {"index_add", [](O op, X x) -> Tensors { return {x[0].index_add(integer(op, "dim"), x[1], x[2])}; }},
+      {"sort.stable",
+       [](O op, X x) -> Tensors {
+         const auto [values, places] = x[0].sort(integer(op, "dim"), attribute<bool>(op, "descending"));
+         return {values, places};
+       }},
+      {"topk",
+       [](O op, X x) -> Tensors {
+         const auto [values, places] = x[0].topk(integer(op, "k"), integer(op, "dim"), attribute<bool>(op, "largest"));
+         return {values, places};
+       }},
       {"constrain", [](O, X x) -> Tensors { return {x[0]}; }},
       {"stage_boundary", [](O, X x) -> Tensors { return {x[0]}; }},
       {"full",
@@ -179,9 +222,21 @@ const std::map<std::string, Function>& functions() {
       {"matmul", [](O, X x) -> Tensors { return {x[0].matmul(x[1])}; }},
       {"convolution",
        [](O op, X x) -> Tensors {
-         return {at::conv2d(x[0], x[1], x.size() > 2 ? std::optional<T>(x[2]) : std::nullopt, attribute<Integers>(op, "stride"),
-                            attribute<Integers>(op, "padding"))};
+         const Integers& stride = attribute<Integers>(op, "stride");
+         const Integers ones(stride.size(), 1), zeros(stride.size(), 0);
+         return {at::convolution(x[0], x[1], x.size() > 2 ? std::optional<T>(x[2]) : std::nullopt, stride, attribute<Integers>(op, "padding"),
+                                 attribute_or(op, "dilation", ones), attribute_or(op, "transposed", false),
+                                 attribute_or(op, "output_padding", zeros), attribute_or(op, "groups", std::int64_t{1}))};
        }},
+      {"avg_pool2d", pooled<at::avg_pool2d>},
+      {"avg_pool3d", pooled<at::avg_pool3d>},
+      {"upsample_nearest1d", [](O op, X x) -> Tensors { return {at::upsample_nearest1d(x[0], size_of(op))}; }},
+      {"upsample_nearest2d", [](O op, X x) -> Tensors { return {at::upsample_nearest2d(x[0], size_of(op))}; }},
+      {"upsample_nearest3d", [](O op, X x) -> Tensors { return {at::upsample_nearest3d(x[0], size_of(op))}; }},
+      {"upsample_linear1d", [](O op, X x) -> Tensors { return {at::upsample_linear1d(x[0], size_of(op), aligned(op))}; }},
+      {"upsample_bilinear2d", [](O op, X x) -> Tensors { return {at::upsample_bilinear2d(x[0], size_of(op), aligned(op))}; }},
+      {"upsample_bicubic2d", [](O op, X x) -> Tensors { return {at::upsample_bicubic2d(x[0], size_of(op), aligned(op))}; }},
+      {"upsample_trilinear3d", [](O op, X x) -> Tensors { return {at::upsample_trilinear3d(x[0], size_of(op), aligned(op))}; }},
       {"max_pool2d_with_indices",
        [](O op, X x) -> Tensors {
          return {at::max_pool2d(x[0], attribute<Integers>(op, "kernel_size"), attribute<Integers>(op, "stride"),
@@ -200,13 +255,18 @@ const std::map<std::string, Function>& functions() {
       {"log_softmax", [](O op, X x) -> Tensors { return {at::log_softmax(x[0], integer(op, "dim"))}; }},
       {"scaled_dot_product_attention",
        [](O op, X x) -> Tensors {
-         return {at::scaled_dot_product_attention(x[0], x[1], x[2], {}, 0, attribute<bool>(op, "is_causal"), real(op, "scale"))};
+         const bool causal = attribute<bool>(op, "is_causal");
+         if (x.size() == 3) return {at::scaled_dot_product_attention(x[0], x[1], x[2], {}, 0, causal, real(op, "scale"))};
+         T scores = x[0].matmul(x[1].transpose(-2, -1)) * real(op, "scale") + x[3];
+         if (causal) scores = scores.masked_fill(at::ones_like(scores).tril().eq(0), -INFINITY);
+         return {at::softmax(scores, -1).matmul(x[2])};
        }},
       {"attention_in_ranges", attention_in_ranges},
       {"embedding", [](O, X x) -> Tensors { return {at::embedding(x[0], x[1])}; }},
       {"embedding_bag", embedding_bag},
       {"cross_entropy",
        [](O op, X x) -> Tensors { return {at::cross_entropy_loss(x[0], x[1], {}, at::Reduction::Sum, integer(op, "ignore_index"))}; }},
+      {"binary_cross_entropy", [](O, X x) -> Tensors { return {at::binary_cross_entropy(x[0], x[1], {}, at::Reduction::None)}; }},
       {"dropout", dropout},
   };
   return table;

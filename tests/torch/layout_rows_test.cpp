@@ -329,6 +329,7 @@ TEST_F(LayoutRows, OfLinearOpsKeepTerms) {
                                           "cat",
                                           "constrain",
                                           "cumsum",
+                                          "detach",
                                           "div",
                                           "expand",
                                           "mean",
@@ -346,7 +347,21 @@ TEST_F(LayoutRows, OfLinearOpsKeepTerms) {
                                           "sub",
                                           "sum",
                                           "transpose",
-                                          "unsqueeze"};
+                                          "unsqueeze",
+                                          "upsample_bicubic2d",
+                                          "upsample_bicubic2d_backward",
+                                          "upsample_bilinear2d",
+                                          "upsample_bilinear2d_backward",
+                                          "upsample_linear1d",
+                                          "upsample_linear1d_backward",
+                                          "upsample_nearest1d",
+                                          "upsample_nearest1d_backward",
+                                          "upsample_nearest2d",
+                                          "upsample_nearest2d_backward",
+                                          "upsample_nearest3d",
+                                          "upsample_nearest3d_backward",
+                                          "upsample_trilinear3d",
+                                          "upsample_trilinear3d_backward"};
   EXPECT_EQ(linear, expected);
 }
 

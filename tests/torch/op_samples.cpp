@@ -49,8 +49,9 @@ void elementwise(Samples& s) {
   add(s, "logical_not", {bools({6, 5})});
   add(s, "where", {bools({6, 5}), f({5}), f({4, 1, 1})});
   add(s, "pow", {positive({6, 5})}, {{"exponent", 3.0}});
-  for (const char* name : {"neg", "abs", "sign", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "erf", "isfinite", "relu",
-                           "silu", "stage_boundary"})
+  add(s, "pow.Tensor_Tensor", {positive({6, 5}), f({5})});
+  for (const char* name : {"neg", "abs", "sign", "exp", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "erf", "isfinite",
+                           "relu", "silu", "detach", "stage_boundary"})
     add(s, name, {positive({6, 5})});
   add(s, "constrain", {f({6, 5})}, {{"dims", std::string("a,b")}});
   for (const char* name : {"tanh_backward", "sigmoid_backward", "silu_backward"}) add(s, name, {f({6, 5}), f({6, 5})});
@@ -100,6 +101,21 @@ void views(Samples& s) {
   add(s, "arange", {}, {{"end", std::int64_t{6}}, {"dtype", DType::i64}});
 }
 
+void indexing(Samples& s) {
+  for (const std::int64_t dim : {0, -1}) {
+    const Attributes along = {{"dim", dim}};
+    const Shape index = dim == 0 ? Shape{9, 6, 4} : Shape{6, 6, 3};
+    add(s, "gather", {f({6, 6, 4}), integers(index, 4)}, along);
+    add(s, "gather", {f({6, 6, 4}), integers({6, 3, 4}, 4)}, along);
+    for (const char* name : {"scatter_add", "scatter.src"}) add(s, name, {f({6, 6, 4}), integers(index, 4), f(index)}, along);
+    add(s, "index_select", {f({6, 6, 4}), integers({3}, 4)}, along);
+    add(s, "index_add", {f({6, 6, 4}), integers({3}, 4), f(dim == 0 ? Shape{3, 6, 4} : Shape{6, 6, 3})}, along);
+    add(s, "sort.stable", {f({6, 6, 4})}, {{"dim", dim}, {"stable", true}, {"descending", dim == 0}});
+    add(s, "topk", {f({6, 6, 4})}, {{"dim", dim}, {"k", std::int64_t{3}}, {"largest", dim == 0}, {"sorted", true}});
+    for (const bool keepdim : {false, true}) add(s, "argmax", {f({6, 6, 4})}, {{"dim", dim}, {"keepdim", keepdim}});
+  }
+}
+
 void products(Samples& s) {
   for (const Shape& x : {Shape{6}, {5, 6}, {2, 5, 6}}) {
     add(s, "linear", {f(x), f({7, 6})});
@@ -122,11 +138,53 @@ void images(Samples& s) {
   add(s, "convolution", {f({4, 6, 5, 4}), f({7, 6, 3, 2}), f({7})}, window);
   add(s, "convolution_backward_input", {f({4, 7, 3, 3}), f({7, 6, 3, 2})}, with(window, "input_size", {4, 6, 5, 4}));
   add(s, "convolution_backward_weight", {f({4, 7, 3, 3}), f({4, 6, 5, 4})}, with(window, "weight_size", {7, 6, 3, 2}));
+  Attributes grouped = {{"stride", Integers{2}}, {"padding", Integers{1}}, {"dilation", Integers{2}}, {"groups", std::int64_t{3}}};
+  add(s, "convolution", {f({4, 6, 9}), f({9, 2, 3}), f({9})}, grouped);
+  add(s, "convolution_backward_input", {f({4, 9, 4}), f({9, 2, 3})}, with(grouped, "input_size", {4, 6, 9}));
+  add(s, "convolution_backward_weight", {f({4, 9, 4}), f({4, 6, 9})}, with(grouped, "weight_size", {9, 2, 3}));
+  Attributes back = {{"stride", Integers{2, 1, 2}}, {"padding", Integers{1, 0, 0}}, {"output_padding", Integers{1, 0, 0}}};
+  back["transposed"] = true;
+  add(s, "convolution", {f({4, 6, 3, 2, 2}), f({6, 4, 3, 2, 1}), f({4})}, back);
+  add(s, "convolution_backward_input", {f({4, 4, 6, 3, 3}), f({6, 4, 3, 2, 1})}, with(back, "input_size", {4, 6, 3, 2, 2}));
+  add(s, "convolution_backward_weight", {f({4, 4, 6, 3, 3}), f({4, 6, 3, 2, 2})}, with(back, "weight_size", {6, 4, 3, 2, 1}));
   const Attributes pool = {{"stride", Integers{2, 1}}, {"padding", Integers{1, 0}}, {"kernel_size", Integers{3, 2}}};
   add(s, "max_pool2d_with_indices", {f({4, 6, 5, 4})}, pool);
   add(s, "max_pool2d_with_indices_backward", {f({4, 6, 3, 3}), integers({4, 6, 3, 3}, 20)}, with(pool, "input_size", {4, 6, 5, 4}));
   add(s, "native_batch_norm", {f({4, 6, 2, 3}), f({6}), f({6})}, {{"eps", 0.1}});
   add(s, "native_batch_norm_backward", {f({4, 6, 2, 3}), f({4, 6, 2, 3}), f({6}), positive({6}), f({6})});
+}
+
+void resampling(Samples& s) {
+  for (const bool ceil : {false, true}) {
+    const Attributes means = {{"kernel_size", Integers{3, 2}},
+                              {"stride", Integers{2, 2}},
+                              {"padding", Integers{1, 0}},
+                              {"ceil_mode", ceil},
+                              {"count_include_pad", !ceil}};
+    const Shape y = {4, 6, 3, ceil ? 3 : 2};
+    add(s, "avg_pool2d", {f({4, 6, 5, 5})}, means);
+    add(s, "avg_pool2d_backward", {f(y), f({4, 6, 5, 5})}, means);
+  }
+  const Attributes cube = {{"kernel_size", Integers{2, 2, 1}},
+                           {"stride", Integers{1, 2, 1}},
+                           {"padding", Integers{1, 0, 0}},
+                           {"ceil_mode", false},
+                           {"count_include_pad", true}};
+  add(s, "avg_pool3d", {f({4, 6, 3, 4, 2})}, cube);
+  add(s, "avg_pool3d_backward", {f({4, 6, 4, 2, 2}), f({4, 6, 3, 4, 2})}, cube);
+  for (const std::string name : {"upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d",
+                                 "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"}) {
+    const auto dims = static_cast<std::size_t>(name[name.size() - 2] - '0');
+    Shape x = {4, 6, 5, 3, 2}, y = {4, 6, 7, 2, 3};
+    x.resize(dims + 2);
+    y.resize(dims + 2);
+    Attributes attributes = {{"output_size", Integers(y.begin() + 2, y.end())}};
+    if (name.find("nearest") == std::string::npos) attributes["align_corners"] = dims == 2;
+    add(s, name, {f(x)}, attributes);
+    Attributes backward = attributes;
+    backward["input_size"] = x;
+    add(s, name + "_backward", {f(y)}, backward);
+  }
 }
 
 void networks(Samples& s) {
@@ -187,6 +245,9 @@ void networks(Samples& s) {
     add(s, "cross_entropy_parts", {f({6, ends.back()}), integers({6}, 7)}, {{"ends", ends}});
     add(s, "cross_entropy_parts", {f({6, ends.back()}), integers({6}, 9)}, {{"ends", ends}, {"begin", std::int64_t{2}}});
   }
+  const SampleOperand share = f({6, 5}, 0.1, 0.9);
+  add(s, "binary_cross_entropy", {share, share}, {{"reduction", std::int64_t{0}}, {"none", Integers{2}}});
+  add(s, "binary_cross_entropy_backward", {f({6, 5}), share, share}, {{"reduction", std::int64_t{0}}, {"none", Integers{3}}});
   add(s, "dropout", {f({6}), integers({}, 1000), integers({6}, 100)}, {{"p", 0.4}});
   add(s, "dropout", {f({4, 6, 5}), integers({}, 1000), integers({4}, 100)}, {{"p", 0.4}});
   add(s, "dropout", {f({3, 2, 41}), integers({}, 1000), integers({3}, 100)}, {{"p", 0.4}});
@@ -242,8 +303,10 @@ std::vector<OpSample> op_samples() {
   elementwise(samples);
   reductions(samples);
   views(samples);
+  indexing(samples);
   products(samples);
   images(samples);
+  resampling(samples);
   networks(samples);
   optimisers(samples);
   collectives(samples);

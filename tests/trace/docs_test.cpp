@@ -21,7 +21,7 @@ TEST(FrontEndDocument, ShowsCodeThatIsBuilt) {
     EXPECT_NE(read_file(root + path).find(snippet), std::string::npos) << path << " does not contain\n" << snippet;
     ++snippets;
   }
-  EXPECT_EQ(snippets, 7);
+  EXPECT_EQ(snippets, 8);
 }
 
 }  // namespace

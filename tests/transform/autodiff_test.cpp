@@ -147,7 +147,11 @@ TEST(Autodiff, Failures) {
   t.builder.marks.origin = "h.0.mlp";
   EXPECT_EQ(message_of([&] { gradients(sum(call("aten::cumsum", {x}, {x.type()})[0]), std::vector{x}); }),
             "gradients: \"aten::cumsum\" is unknown and has no gradient\n"
-            "  it stands between the loss and a tensor whose gradient is asked for, made in h.0.mlp");
+            "  it stands between the loss and a tensor whose gradient is asked for, made in h.0.mlp\n"
+            "  hint: call() takes a gradient of your own");
+  const Vjp two = [](const VjpArguments& a) { return std::vector<Tensor>(2, a.cotangents[0]); };
+  EXPECT_EQ(message_of([&] { gradients(sum(call("aten::cumsum", {x}, {x.type()}, {{"dim", std::int64_t{0}}}, two)[0]), std::vector{x}); }),
+            "gradients: \"aten::cumsum\" has 1 operand, its gradient gives 2 cotangents");
   EXPECT_EQ(message_of([&] { gradients(sum(emit("tanh_backward", {x, x})), std::vector{x}); }),
             "gradients: \"tanh_backward\" has no gradient\n"
             "  it stands between the loss and a tensor whose gradient is asked for, made in h.0.mlp");
