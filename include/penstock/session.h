@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "penstock/program.h"
+#include "penstock/shared_tensor.h"
 #include "penstock/timeline.h"
 #include "penstock/trace.h"
 
@@ -78,6 +79,9 @@ class Session {
   void set_state(const HostTensors& state);
   // One state, whole, wherever its pieces lie. Throws Error where no loaded program has it.
   HostTensor state(const std::string& name);
+  // All state that lies whole on one device of this process, by name, where it lies: steps change it there. A load, or a step of another
+  // program, may move a state; what is held then keeps its last value. Copies on other devices do not see what is written there.
+  std::map<std::string, SharedTensor> share_state();
   // All state of the loaded programs: its tensors by name, and where they lie.
   std::vector<StatePiece> pieces() const;
 

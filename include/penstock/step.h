@@ -50,8 +50,9 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
 // This one gives the loss and the gradients of the mean loss, with dropout as in step 0. Outputs: "loss", then "gradient:<name>".
 Graph gradient_step(const Model& model, int batch, int context, int microbatches, BatchCount count = BatchCount::of_model,
                     const TextRows& rows = {});
-// Outputs "loss_sum" and "count" (i64, Model::count). Forward only.
-Graph evaluation_step(const Model& model, int batch, int context, int microbatches, const TextRows& rows = {});
+// Outputs "loss_sum" and "count" (i64, Model::count) and, where they are asked for, "output:<name>" for each of Model::outputs, with the
+// batch's samples in front. Forward only.
+Graph evaluation_step(const Model& model, int batch, int context, int microbatches, const TextRows& rows = {}, bool outputs = false);
 // Data: only "tokens" i64[1,context]. Output "logits" f32[1,context,vocabulary]. Forward only, one micro-batch.
 Graph generation_step(const Model& model, int context);
 

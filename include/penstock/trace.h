@@ -178,6 +178,8 @@ class Model {
   // The loss and all that training takes of a micro-batch. By default the loss is differentiated, and nothing is carried; a model that
   // comes with its gradients (an exported one) gives these.
   virtual StepSums sums(const Parameters& parameters, const Batch& batch) const;
+  // Other tensors that it gives of a micro-batch in evaluation, by name, with the samples in front. By default none.
+  virtual Parameters outputs(const Parameters&, const Batch&) const { return {}; }
   virtual std::vector<Carried> carried() const { return {}; }
   // Tensors that are made of the whole batch ahead of the loop. Each micro-batch finds them among its ports.
   virtual Parameters shared(const Parameters& parameters, const Batch& whole, int microbatches) const;

@@ -132,6 +132,13 @@ void bind_program(py::module_& module) {
       },
       py::call_guard<py::gil_scoped_release>());
   module.def(
+      "compile_evaluation",
+      [compile_step](const ExportedModel& model, int batch, int microbatches, const Schedule& schedule, std::vector<int> devices,
+                     int zero) {
+        return compile_step(evaluation_step(model, batch, 0, microbatches, {}, true), schedule, std::move(devices), zero, false);
+      },
+      py::call_guard<py::gil_scoped_release>());
+  module.def(
       "compile_gradients",
       [compile_step](const ExportedModel& model, int batch, int microbatches, const Schedule& schedule, std::vector<int> devices, int zero,
                      bool recompute) {
@@ -149,6 +156,12 @@ struct WithoutLock {
 };
 
 void bind_session(py::module_& module) {
+  // Bytes that Python's buffers show; the memory lives as long as they do.
+  py::class_<SharedTensor>(module, "SharedTensor", py::buffer_protocol())
+      .def_property_readonly("nbytes", [](const SharedTensor& tensor) { return tensor.type.bytes(); })
+      .def_buffer([](const SharedTensor& tensor) {
+        return py::buffer_info(reinterpret_cast<std::uint8_t*>(tensor.memory.get()), tensor.type.bytes());
+      });
   py::class_<StepReport>(module, "StepReport")
       .def_property_readonly("outputs",
                              [](const StepReport& report) {
@@ -172,6 +185,18 @@ void bind_session(py::module_& module) {
              session.set_state(tensors_of(state));
            })
       .def("state", [](Session& session, const std::string& name) { return as_python(session.state(name)); })
+      .def("share_state",
+           [](Session& session) {
+             std::map<std::string, SharedTensor> shared;
+             {
+               const py::gil_scoped_release release;
+               shared = session.share_state();
+             }
+             py::dict out;
+             for (auto& [name, tensor] : shared)
+               out[py::str(name)] = py::make_tuple(std::string(penstock::name(tensor.type.dtype)), tensor.type.shape, py::cast(tensor));
+             return out;
+           })
       .def("pieces",
            [](const Session& session) {
              std::vector<std::tuple<std::string, int, std::int64_t, std::int64_t>> out;

@@ -56,6 +56,16 @@ class Exported:
         saved.write(path, metadata, {name: tensor for name, tensor in self.state.items() if not tensor.is_meta})
 
 
+def with_constants_named(exported: Exported, own: str) -> Exported:
+    """The same with names of their own for tensors that the export made of constants: "constant.OWN.0" for "constant.0"."""
+    def renamed(name: str) -> str:
+        return re.sub(r"^constant\.(?=\d+$)", f"constant.{own}.", name)
+
+    inputs = [{**i, "name": renamed(i["name"])} for i in exported.header["inputs"]]
+    text = re.sub(r"(?<=%)constant\.\d+(?![\w.])", lambda found: renamed(found[0]), exported.text)
+    return Exported({**exported.header, "inputs": inputs}, text, {renamed(name): tensor for name, tensor in exported.state.items()}, exported.notes)
+
+
 def load_exported(path: str | os.PathLike) -> Exported:
     """Reads what `Exported.save` wrote. Throws PenstockError where the file is another's."""
     metadata, state = saved.read(path)

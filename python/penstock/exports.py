@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,17 +13,24 @@ import torch
 from . import _core
 from .calls import Calls
 from .engine import told
+from .evaluation import in_mode
 from .export import export
-from .exported import Exported
+from .exported import Exported, with_constants_named
 from .plan import Plan
 from .tensors import DTYPES
 
+log = logging.getLogger("penstock")
+
 
 class Exports:
-    """`first` is the example's; all others have the same state and parameters."""
+    """`first` is the example's; all others have the same parameters."""
 
-    def __init__(self, calls: Calls, loss: Callable | None, dynamic: bool | Mapping[str, Any], autocast: torch.dtype | None, example: Any) -> None:
+    def __init__(self, calls: Calls, loss: Callable | None, dynamic: bool | Mapping[str, Any], autocast: torch.dtype | None, example: Any,
+                 training: bool | None = None, constants: str = "") -> None:
+        """`training`: the mode in which the module is exported; None: the one that it is in. `constants` begins the names of tensors that the
+        exports make of constants, which are those of one export alone."""
         self._calls, self._loss, self._dynamic, self.autocast = calls, loss, dynamic, autocast
+        self._training, self._constants = training, constants
         self._all: list[tuple[Exported, Any]] = []
         self._example = calls.parts(calls.tensors(example))
         self.first = self._add(example)
@@ -41,14 +50,24 @@ class Exports:
         self._add(batch)
         return _model_of(*self._all[-1], parts, plan, group_of)
 
+    def state_of_all(self) -> dict[str, torch.Tensor]:
+        """The module's own tensors, and constants, that the graphs of any of the exports read, by name."""
+        return {i["name"]: exported.state[i["name"]] for exported, _ in self._all for i in exported.header["inputs"]
+                if i["role"] in ("parameter", "buffer")}
+
     def example_model(self, plan: Plan, group_of: Mapping[str, int]) -> Any:
         """The same of the example's shape."""
         return _model_of(*self._all[0], self._example, plan, group_of)
 
     def _add(self, batch: Any) -> Exported:
         args, kwargs, target = self._calls.micro_batch(batch)
-        found = export(self._calls.module, args, kwargs, loss=self._loss, target=target, dynamic=self._dynamic, whole=self._calls.whole,
-                       autocast=self.autocast)
+        begin = time.perf_counter()
+        with in_mode(self._calls.module, self._training):
+            found = export(self._calls.module, args, kwargs, loss=self._loss, target=target, dynamic=self._dynamic, whole=self._calls.whole,
+                           autocast=self.autocast)
+        if self._all or self._constants:
+            found = with_constants_named(found, f"{self._constants}{len(self._all)}")
+        log.info("exported %s in %.1f s%s", found.header["model"], time.perf_counter() - begin, "".join(f"; {note}" for note in found.notes))
         self._all.append((found, told(lambda: _core.Exported(json.dumps(found.header), found.text))))
         return found
 

@@ -50,7 +50,7 @@ def find_loss(result: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor], list[
     The loss is the result itself, its entry or attribute "loss", or the first of a tuple or list. A dict without "loss", or a list, is
     several losses, which are added: those of its scalars that have a gradient. Throws PenstockError where there is none of these.
     """
-    named, notes = _entries(result), []
+    named, notes = entries_of(result), []
     several = [name for name, value in named.items() if _is_scalar(value) and value.requires_grad]
     if isinstance(result, torch.Tensor):
         loss = result
@@ -75,7 +75,8 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.numel() == 1 and value.is_floating_point()
 
 
-def _entries(result: Any) -> dict[str, Any]:
+def entries_of(result: Any) -> dict[str, Any]:
+    """What a module's output holds at its top, by name; a tensor holds nothing."""
     if isinstance(result, torch.Tensor):
         return {}
     if isinstance(result, Mapping):
@@ -91,7 +92,7 @@ def _no_loss(result: Any) -> PenstockError:
     if isinstance(result, torch.Tensor):
         found = f"a tensor of {result.dtype} with shape {tuple(result.shape)}"
     else:
-        names = list(_entries(result))
+        names = list(entries_of(result))
         found = f"a {type(result).__name__}" + (f" with {', '.join(names)}" if names else "")
     return PenstockError("the module gives no scalar loss", [f"it gives {found}"],
                          'give loss=..., a function of its output (and of target=...); or pass the labels with which it gives a "loss"')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -20,10 +21,15 @@ class Optimiser:
     name: str
     torchs: torch.optim.Optimizer
     group_of: dict[str, int]
+    names: Mapping[int, str]  # of the trained parameters, by their ids
 
     def groups(self) -> list[dict[str, float]]:
         """The settings of each group but its learning rate, which each step is given anew."""
         return [_settings(group) for group in self.torchs.param_groups]
+
+    def settings_of(self, group: Mapping) -> dict[str, Any]:
+        """What a group says beside its learning rates, all that a program is made for."""
+        return {**_settings(group), "nesterov": bool(group.get("nesterov")), **{key: group.get(key, value) for key, value in FIXED.items()}}
 
     def rates(self) -> torch.Tensor:
         """The learning rates of the groups as they are now: schedulers of torch.optim.lr_scheduler change them."""
@@ -52,7 +58,7 @@ def optimiser_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> 
                             "freeze what is not to be trained: parameter.requires_grad_(False)")
     if len({_kind(name, group) for group in optimizer.param_groups}) > 1:
         raise PenstockError("the optimizer's groups differ in more than numbers", hint="use one setting of nesterov for all groups")
-    return Optimiser(_kind(name, optimizer.param_groups[0]), optimizer, group_of)
+    return Optimiser(_kind(name, optimizer.param_groups[0]), optimizer, group_of, names)
 
 
 def _name(optimizer: torch.optim.Optimizer) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ class Plan:
     schedule: str | Path = "1f1b"
     chunks: int | None = None
     microbatches: int = 8
-    split: Sequence[str] | None = None
+    split: Sequence[str] | Mapping[str, Any] | None = None
     data: int = 1
     zero: int = 0
     recompute: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ DTYPES = {name: dtype for dtype, name in NAMES.items()}
 ALIGNMENT = 64  # of the first tensor; the others lie one behind the other, the widest dtypes first
 
 
-def write(path: str | os.PathLike, metadata: dict[str, str], tensors: dict[str, torch.Tensor]) -> None:
-    """Writes a file that is there whole or not at all. Throws PenstockError for a dtype that the format has not, OSError."""
+def write(path: str | os.PathLike, metadata: dict[str, str], tensors: Mapping[str, torch.Tensor],
+          value: Callable[[str], torch.Tensor] | None = None) -> None:
+    """Writes a file that is there whole or not at all. With `value`, `tensors` say dtypes and shapes alone, and value(name) is what is
+    written when it is its turn, so that they need not be in memory together. Throws PenstockError for a dtype that the format has not, OSError."""
     ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
@@ -35,7 +38,8 @@ def write(path: str | os.PathLike, metadata: dict[str, str], tensors: dict[str, 
     try:
         with written.open("wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
-            for _, tensor in ordered:
+            for name, tensor in ordered:
+                tensor = value(name).to(tensor.dtype) if value else tensor
                 file.write(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         written.replace(path)
     finally:
@@ -60,6 +64,8 @@ def read(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, torch.Tenso
     for name, entry in header.items():
         if name != "__metadata__":
             begin, end = (8 + length + offset for offset in entry["data_offsets"])
+            if entry["dtype"] not in DTYPES:
+                raise PenstockError(f'{path}: "{name}" is of dtype {entry["dtype"]}', [f"there are {', '.join(DTYPES)}"])
             tensors[name] = _tensor(content[begin:end], DTYPES[entry["dtype"]], entry["shape"])
     return header.get("__metadata__", {}), tensors
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -25,6 +26,11 @@ def addresses(tensors: Mapping[str, torch.Tensor]) -> tuple[dict[str, Address], 
         kept.append(dense)
         out[name] = (DTYPES[dense.dtype], list(dense.shape), dense.data_ptr())
     return out, kept
+
+
+def shared_tensor(dtype: str, shape: list[int], memory: Any) -> torch.Tensor:
+    """The tensor that lies in this memory, which it keeps."""
+    return torch.frombuffer(memory, dtype=NAMED[dtype]).view(shape) if memory.nbytes else torch.empty(shape, dtype=NAMED[dtype])
 
 
 def tensor_of(dtype: str, shape: list[int], data: bytearray) -> torch.Tensor:

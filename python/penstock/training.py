@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,37 +13,48 @@ from typing import Any
 
 import torch
 
-from . import _core
+from . import _core, optimiser_state
 from .calls import Calls
 from .engine import told
 from .errors import PenstockError
+from .evaluation import loss_with_outputs
 from .exports import Exports
 from .optimisers import Optimiser, optimiser_of
 from .plan import Plan
 from .prediction import Prediction
+from .pretrained import Folder
+from .splits import begins_of
+from .state import State
 from .tensors import addresses, tensor_of
+
+log = logging.getLogger("penstock")
 
 
 def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Optimizer | None = None, loss: Callable | None = None,
             actors: int = 2, schedule: str | Path = "1f1b", chunks: int | None = None, microbatches: int = 8,
-            split: Sequence[str] | None = None, data: int = 1, zero: int = 0, recompute: bool = False, clip: float = 0.0,
+            split: Sequence[str] | Mapping[str, Any] | None = None, data: int = 1, zero: int = 0, recompute: bool = False, clip: float = 0.0,
             dynamic: bool | Mapping[str, Any] = True, whole: Iterable[str] = ("num_items_in_batch",), threads: int = 1,
-            deadline: float = 60.0, seed: int = 0, autocast: torch.dtype | None = None) -> Trainer:
+            deadline: float = 60.0, seed: int = 0, autocast: torch.dtype | None = None,
+            weights: str | Path | None = None, log: Any = None) -> Trainer:
     """A training step of `module`, unmodified, over `actors` devices, each a thread of this process.
 
     `example` is a batch as steps will get it: a dict of the module's keyword arguments, a tuple of its arguments, or one tensor; with a
     `loss` that takes a target, (such inputs, target). Samples lie along dim 0 of all tensors but those that `whole` names; a step cuts them
     into `microbatches` equal parts. The loss is the module's, as `export` says, or loss(output) or loss(output, target).
     `schedule` is a name (`penstock.schedules()`) or the path of a table. `split` says where stages begin: paths of modules, for the second
-    and each further one; without it they are cut evenly. Each actor has `chunks` of them. `data` devices share the micro-batches of each
-    actor, and hold in shares what `zero` says (0 to 3). `recompute`: backward computes the forward again. `clip` limits the global norm of
-    the gradients; 0 does not. `autocast=torch.bfloat16` computes as torch.autocast does, with parameters, gradients' sums and the
-    optimiser's state as the module has them. Without an `optimizer` there are gradients alone (`Trainer.gradients`).
+    and each further one, or a split_spec of torch.distributed.pipelining ({"layers.1": SplitPoint.BEGINNING}); without it they are cut
+    evenly. Each actor has `chunks` of them. `data` devices share the micro-batches of each actor, and hold in shares what `zero` says (0 to
+    3). `recompute`: backward computes the forward again. `clip` limits the global norm of the gradients; 0 does not.
+    `autocast=torch.bfloat16` computes as torch.autocast does, with parameters, gradients' sums and the optimiser's state as the module has
+    them. Without an `optimizer` there are gradients alone (`Trainer.gradients`).
+    `weights` is a folder of `save_pretrained`, whose tensors the training begins with; the module's own are not read, and may be on the meta
+    device. `log`, a SummaryWriter of torch.utils.tensorboard or another object with its `add_scalar`, is given loss, gradient norm and learning
+    rate of each step.
 
     Throws PenstockError for what cannot be exported, compiled or proven.
     """
     plan = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip)
-    return Trainer(module, example, optimizer, loss, plan, dynamic, frozenset(whole), threads, deadline, seed, autocast)
+    return Trainer(module, example, optimizer, loss, plan, dynamic, frozenset(whole), threads, deadline, seed, autocast, weights, log)
 
 
 class Trainer:
@@ -49,33 +62,55 @@ class Trainer:
 
     def __init__(self, module: torch.nn.Module, example: Any, optimizer: torch.optim.Optimizer | None, loss: Callable | None, plan: Plan,
                  dynamic: bool | Mapping[str, Any], whole: frozenset[str], threads: int, deadline: float, seed: int,
-                 autocast: torch.dtype | None) -> None:
-        self.module, self.plan, self.loss, self.seed = module, plan, loss, seed
+                 autocast: torch.dtype | None, weights: str | Path | None, writer: Any) -> None:
+        self.module, self.loss, self.seed = module, loss, seed
         self.calls = Calls(module, loss, whole, plan.microbatches)
+        self.steps, self._log = 0, writer
+        if writer is not None and not hasattr(writer, "add_scalar"):
+            raise PenstockError(f"log is a {type(writer).__name__}, which has no add_scalar", hint="torch.utils.tensorboard.SummaryWriter(folder)")
         self._lock, self._pid = threading.Lock(), os.getpid()
         self._schedule = plan.table()
+        folder = Folder(weights, module) if weights is not None else None
         self.exports = Exports(self.calls, loss, dynamic, autocast, example)
-        self._state = self.exports.first.state
+        self.plan = replace(plan, split=begins_of(plan.split, self.exports.first))
+        self._begins = self.plan.split  # of the first program, and then of all, so that state stays where it is
+        self._evaluation: Exports | None = None
+        self._dynamic = dynamic
         self.optimiser = self._optimiser(optimizer) if optimizer else None
         self._session = _core.Session(plan.actors * plan.data, deadline, threads)
         self._programs: dict[tuple, _Ready] = {}
+        self._state = State(module, self.exports, self._session, folder)
         self._first = self._ready("training" if optimizer else "gradients", example, self.calls.tensors(example))
-        self._set_state(self._read())
-        self._seen = self._versions()
 
     # --- running
 
     def __call__(self, batch: Any) -> torch.Tensor:
         """One step on the batch; the loss, a scalar on the CPU. Throws PenstockError: a batch that does not fit, a device that failed."""
-        if self.optimiser is None:
-            raise PenstockError("the trainer has no optimizer", hint="penstock.trainer(..., optimizer=torch.optim.AdamW(...))")
-        self._check_unchanged()
-        return self._run("training", batch)["loss"]
+        self._optimised()
+        with self._entered():
+            self._state.check_unchanged()
+        outputs = self._run("training", batch)
+        self.steps += 1
+        if self._log is not None:
+            for name in ("loss", "gradient_norm", "learning_rate"):
+                self._log.add_scalar(name, outputs[name].item(), self.steps)
+        return outputs["loss"]
 
     def gradients(self, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """The loss, and its gradient by each trained parameter; nothing is updated."""
         outputs = self._run("gradients", batch)
         return outputs["loss"], {name.removeprefix("gradient:"): value for name, value in outputs.items() if name != "loss"}
+
+    def evaluate(self, batch: Any) -> dict[str, torch.Tensor]:
+        """The loss, and what else the module gives of the batch (logits), as in evaluation mode: no dropout, stored statistics. Nothing changes.
+
+        Names are those of the module's output, "output" where a loss function takes a tensor. What has no samples along dim 0 is left out, and so
+        is all but the loss where the loss function is a module with tensors of its own. The batch is one as for a step. The first one of a
+        shape is exported anew, as an evaluated module is another. Throws PenstockError as a step does.
+        """
+        outputs = self._run("evaluation", batch)
+        loss = outputs["loss_sum"] / outputs["count"].clamp(min=1)
+        return {"loss": loss, **{name.removeprefix("output:"): value for name, value in outputs.items() if name.startswith("output:")}}
 
     # --- looking ahead
 
@@ -110,52 +145,53 @@ class Trainer:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Parameters and buffers by the names and in the order of module.state_dict(); tied ones are one tensor under each of their names."""
-        found = {name: self.parameter(name) for name in self.exports.state}
-        for alias, name in self.exports.aliases.items():
-            found[alias] = found.get(name, self._state.get(name))
-        return {name: found.get(name, value.detach()) for name, value in self.module.state_dict(keep_vars=True).items()}
+        with self._entered():
+            return self._state.all()
 
     def parameter(self, name: str) -> torch.Tensor:
-        """A copy of one parameter or buffer as it is now, or of what the optimiser keeps of it: "first:NAME", "second:NAME"."""
+        """One parameter or buffer, or what the optimiser keeps of it: "first:NAME", "second:NAME". It is the device's own memory where one device
+        of this process has all of it, and a copy where several have pieces (zero=1 to 3).
+
+        In the device's memory it shows what each step leaves, and what is written to it is what the next step reads; a second call gives the
+        same tensor. It stays valid when the trainer is gone. Another batch's program may move a state: the tensor follows, but parts that were
+        taken of it (`[0]`, `.view(-1)`) keep the old values then.
+        """
         with self._entered():
-            return tensor_of(*told(lambda: self._session.state(name))).reshape(self._state[name].shape if name in self._state else -1)
+            return self._state.view(name)
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Sets parameters and buffers, by the module's names. Throws PenstockError for names that there are not."""
-        aliases, known = self.exports.aliases, set(self.exports.state)
-        read = {aliases.get(name, name): value for name, value in state.items() if aliases.get(name, name) in known}
-        unknown = [name for name in state if name not in self.module.state_dict(keep_vars=True)]
-        if unknown:
-            raise PenstockError(f'the module has no state "{unknown[0]}"')
-        self._set_state(read)
-        self._seen = self._versions()
+        with self._entered():
+            self._state.load(state)
+
+    def save_pretrained(self, folder: str | Path, max_shard_size: int | str | None = None) -> None:
+        """Writes a folder that `from_pretrained` reads: safetensors, an index where there are several files, the module's config.
+
+        Keys, dtypes and files are those of the folder that the trainer's `weights` came from. Without one, keys and dtypes are those of the
+        module's own save_pretrained, in files of at most `max_shard_size` ("5GB"), which may be given in both cases.
+        """
+        with self._entered():
+            self._state.save_pretrained(folder, max_shard_size)
+
+    def optimizer_state_dict(self) -> dict[str, Any]:
+        """As the optimizer's own state_dict() would be after these steps, so that PyTorch can go on."""
+        with self._entered():
+            return optimiser_state.state_dict(self._optimised(), self._state.copies)
+
+    def load_optimizer_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state_dict() of the optimizer, PyTorch's or a trainer's: moments, steps and learning rates.
+
+        Throws PenstockError for one of other parameters, and for settings beside the learning rates that are not the trainer's.
+        """
+        with self._entered():
+            self._state.set(optimiser_state.loaded(self._optimised(), state))
 
     # --- inside
 
-    def _read(self) -> dict[str, torch.Tensor]:
-        """The module's own tensors that the graph reads."""
-        return {name: self._state[name] for name in self.exports.state}
-
-    def _set_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        packed, kept = addresses(state)
-        with self._entered():
-            told(lambda: self._session.set_state(packed))
-        del kept
-
-    def _versions(self) -> dict[str, int]:
-        """How often each of the module's own tensors was written to."""
-        return {name: tensor._version for name, tensor in self._read().items()}
-
-    def _check_unchanged(self) -> None:
-        """Throws PenstockError where the module's own tensors were changed to other values than the trainer's, as no step would see that."""
-        versions = self._versions()
-        changed = [name for name, version in versions.items() if self._seen[name] != version]
-        for name in changed:
-            if not torch.equal(self._state[name].detach().cpu(), self.parameter(name)):
-                raise PenstockError(f'"{name}" of the module was changed since the trainer was made', ["steps train the trainer's own copy of it"],
-                                    "step.load_state_dict(module.state_dict()) takes the module's values, module.load_state_dict(step.state_dict()) "
-                                    "gives the trainer's")
-        self._seen = versions
+    def _optimised(self) -> Optimiser:
+        if self.optimiser is None:
+            raise PenstockError("the trainer has no optimizer", hint="penstock.trainer(..., optimizer=torch.optim.AdamW(...))")
+        return self.optimiser
 
     def _entered(self) -> _Entered:
         return _Entered(self._lock, self._pid)
@@ -171,20 +207,35 @@ class Trainer:
         """The loaded program for batches of this shape, which is made if it is not there."""
         key = (kind, *((name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()))
         if key not in self._programs:
-            model = self.exports.model(batch, self.calls.parts(tensors), self.plan, self._groups())
-            program = self._compile(kind, model, self.plan, self._schedule)
+            begin = time.perf_counter()
+            exports = self._evaluated(batch) if kind == "evaluation" else self.exports
+            plan = replace(self.plan, split=self._begins)
+            model = exports.model(batch, self.calls.parts(tensors), plan, {} if kind == "evaluation" else self._groups())
+            self._begins = model.begins
+            program = self._compile(kind, model, plan, self._schedule)
             name = f"{kind} {len(self._programs)}"
             told(lambda: self._session.load(name, program))
+            self._state.adopt(exports)
             self._programs[key] = _Ready(name, kind, program, frozenset(port[0] for port in model.ports), model.begins)
+            shapes = ", ".join(f"{each} {list(tensor.shape)}" for each, tensor in tensors.items())
+            log.info("program for %s of %s in %.1f s", kind, shapes, time.perf_counter() - begin)
         return self._programs[key]
+
+    def _evaluated(self, batch: Any) -> Exports:
+        if self._evaluation is None:
+            self._evaluation = Exports(self.calls, loss_with_outputs(self.loss), self._dynamic, self.exports.autocast, batch, training=False,
+                                       constants="evaluation.")
+        return self._evaluation
 
     def _compile(self, kind: str, model: Any, plan: Plan, schedule: Any) -> Any:
         batch, parts = model.samples * plan.microbatches, plan.microbatches
-        placed = (schedule, [plan.data] * plan.actors, plan.zero, plan.recompute)
+        placed = (schedule, [plan.data] * plan.actors, plan.zero)
+        if kind == "evaluation":
+            return told(lambda: _core.compile_evaluation(model, batch, parts, *placed))
         if kind == "gradients":
-            return told(lambda: _core.compile_gradients(model, batch, parts, *placed))
+            return told(lambda: _core.compile_gradients(model, batch, parts, *placed, plan.recompute))
         optimiser = self.optimiser
-        return told(lambda: _core.compile_training(model, batch, parts, optimiser.name, optimiser.groups(), plan.clip, *placed))
+        return told(lambda: _core.compile_training(model, batch, parts, optimiser.name, optimiser.groups(), plan.clip, *placed, plan.recompute))
 
     def _run(self, kind: str, batch: Any) -> dict[str, torch.Tensor]:
         """The outputs of a step on the batch."""
@@ -195,9 +246,11 @@ class Trainer:
             given |= {"rows": torch.arange(self.calls.samples(tensors)), "seed": torch.tensor(self.seed)}
             if kind == "training":
                 given["learning_rates"] = self.optimiser.rates()
+            self._state.before_step()
             packed, kept = addresses(given)
             report = told(lambda: self._session.step(ready.name, packed, False))
             del kept  # they had to live until here
+            self._state.after_step()
         return {name: tensor_of(*value) for name, value in report.outputs.items()}
 
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "penstock/program.h"
+#include "penstock/shared_tensor.h"
 #include "penstock/trace.h"
 
 namespace penstock {
@@ -90,6 +91,9 @@ class Cluster {
   virtual std::vector<std::string> save_state(const std::string& folder) = 0;
   // A copy of one state tensor, from its owner or put together from the owners of its pieces. Throws Error if nobody has it.
   virtual std::vector<std::byte> state(const std::string& name) = 0;
+  // Every state tensor that lies whole in the memory of a device of this process, its owner, by name: as steps leave it, until a load or a
+  // step of another program moves it.
+  virtual std::map<std::string, SharedTensor> share_state() = 0;
 };
 
 }  // namespace penstock

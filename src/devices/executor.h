@@ -13,6 +13,7 @@
 #include "devices/lanes.h"
 #include "penstock/error.h"
 #include "penstock/program.h"
+#include "penstock/shared_tensor.h"
 #include "program/interpreter.h"
 
 namespace penstock {
@@ -48,6 +49,8 @@ class Executor {
   // Where a slot lies in the device's memory (its parts at part_offset), until the next load. Only kernels and the device's transport may
   // look there: it need not be memory of the host.
   virtual std::span<std::byte> address(SlotId slot) = 0;
+  // A state tensor, or a piece of one, by its name: where it lies until a load moves it. Null memory: it is not the host's, or not known.
+  virtual SharedTensor state(const std::string&) const { return {}; }
   // Copies bytes into a slot from `offset` on, or out of it, on the compute lane; kNoEvent if complete on return. What is written may
   // change on return; what is read is there when the event is done.
   virtual Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) = 0;

@@ -117,6 +117,7 @@ class Controller : public Cluster {
   StepResult step(std::uint64_t program, const StepInput& input, bool record_spans) override;
   std::vector<std::string> save_state(const std::string& folder) override;
   std::vector<std::byte> state(const std::string& name) override;
+  std::map<std::string, SharedTensor> share_state() override;
 
  private:
   std::vector<Reply> exchange(const Command& command);
@@ -230,6 +231,14 @@ std::vector<std::byte> Controller::state(const std::string& name) {
     }
   if (!owned.empty()) return put_together(owned);
   throw Error(concat("no device has a state named ", quote(name)));
+}
+
+std::map<std::string, SharedTensor> Controller::share_state() {
+  Command command;
+  command.kind = Command::Kind::share_state;
+  std::map<std::string, SharedTensor> out;
+  for (Reply& reply : exchange(command)) out.merge(reply.shared);
+  return out;
 }
 
 }  // namespace

@@ -259,7 +259,7 @@ std::vector<std::byte> encode(const Command& command, SentTasks& tasks) {
 Command decode_command(std::span<const std::byte> bytes, SentTasks& tasks) {
   Reader in(bytes, kCommandMark);
   Command command;
-  command.kind = in.choice(Command::Kind::stop);
+  command.kind = in.choice(Command::Kind::share_state);
   command.program = in.get<std::uint64_t>();
   if (in.flag()) {
     command.body = get_program(in, tasks);

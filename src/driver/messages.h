@@ -11,11 +11,12 @@
 
 #include "devices/cluster.h"
 #include "penstock/program.h"
+#include "penstock/shared_tensor.h"
 
 namespace penstock {
 
 struct Command {
-  enum class Kind : std::uint8_t { load, unload, set_state, step, save_state, state, stop } kind = Kind::stop;
+  enum class Kind : std::uint8_t { load, unload, set_state, step, save_state, state, stop, share_state } kind = Kind::stop;
   std::uint64_t program = 0;            // for load, unload, step: the program's hash
   std::shared_ptr<const Program> body;  // for load
   StateSource source;                   // for set_state
@@ -41,6 +42,7 @@ struct Reply {
   DeviceReport report;                                    // for step
   std::string file;                                       // for save_state: empty if this device owns nothing
   std::vector<OwnedState> state;                          // for state: empty if this device owns nothing of it
+  std::map<std::string, SharedTensor> shared;             // for share_state: what stays in this process
   bool stopping = false;                                  // whether a signal asks the device's process to stop
 };
 

@@ -54,6 +54,9 @@ void Worker::obey(const Command& command, Reply& reply) {
     case Command::Kind::state:
       reply.state = find_state(command.text);
       return;
+    case Command::Kind::share_state:
+      reply.shared = share_state();
+      return;
     case Command::Kind::stop:
       return;
   }
@@ -153,6 +156,14 @@ void Worker::save_state(const std::string& folder, Reply& reply) {
     if (t >= parts.size()) return copies[t - parts.size()].second;
     return bytes = bytes_of(parts[t]);
   });
+}
+
+std::map<std::string, SharedTensor> Worker::share_state() const {
+  std::map<std::string, SharedTensor> out;
+  for (std::uint64_t program : order_)
+    for (const std::string& name : owned_names(program))
+      if (SharedTensor tensor = executor_->state(name); tensor.memory && parse_piece(name).whole()) out.emplace(name, std::move(tensor));
+  return out;
 }
 
 // A copy of the state of this name, else of all pieces of the tensor.

@@ -42,6 +42,7 @@ class Worker {
   std::vector<std::byte> bytes_of(const Part& part);
   void complete(Event event);
   std::set<std::string> owned_names(std::uint64_t program) const;
+  std::map<std::string, SharedTensor> share_state() const;
   std::vector<OwnedState> find_state(const std::string& name);
   OwnedState copy_of(const std::string& name, std::uint64_t program);
 

@@ -13,6 +13,7 @@
 #include "exported/randomness.h"
 #include "exported/rename.h"
 #include "exported/stage_marks.h"
+#include "exported/subgraph.h"
 #include "ops/builder.h"
 #include "ops/verify.h"
 #include "penstock/error.h"
@@ -71,6 +72,7 @@ ExportedModel::ExportedModel(const Exported& exported, const ExportedModelOption
   }
   for (std::size_t i = 0; i < exported.outputs.size(); ++i) {
     if (exported.outputs[i].role == Output::loss) loss_ = i;
+    if (exported.outputs[i].role == Output::output) results_.emplace_back(exported.outputs[i].name, i);
     if (exported.outputs[i].role == Output::gradient) gradients_.emplace_back(exported.outputs[i].name, i);
   }
   if (!loss_is_sum_) scale_tangent(joint, static_cast<double>(samples_));
@@ -111,6 +113,7 @@ void ExportedModel::carry_buffers(const Exported& exported) {
   };
   loss_ = moved(loss_);
   for (auto& [name, output] : gradients_) output = moved(output);
+  for (auto& [name, output] : results_) output = moved(output);
   for (const CarriedBuffer& buffer : found.buffers) {
     carried_.push_back({buffer.name, buffer.keep});
     added_.push_back(buffer.added);
@@ -145,6 +148,19 @@ StepSums ExportedModel::sums(const Parameters& parameters, const Batch& batch) c
   return out;
 }
 
+Tensor ExportedModel::forward(std::size_t output, const Parameters& parameters, const Batch& batch) const {
+  const Graph part = subgraph(graph_, "forward", {}, {graph_.outputs[output]});
+  return inline_graph(*batch.rows.builder(), part, operands(part, parameters, batch))[0];
+}
+
+Parameters ExportedModel::outputs(const Parameters& parameters, const Batch& batch) const {
+  Parameters out;
+  for (const auto& [name, output] : results_)
+    if (const Shape& shape = graph_.type(graph_.outputs[output]).shape; !shape.empty() && shape[0] == samples_)
+      out.set(name, forward(output, parameters, batch));
+  return out;
+}
+
 Parameters ExportedModel::shared(const Parameters& parameters, const Batch& whole, int microbatches) const {
   Parameters out;
   if (counts_.outputs.empty()) return out;
@@ -165,7 +181,8 @@ Parameters ExportedModel::shared(const Parameters& parameters, const Batch& whol
 }
 
 Tensor ExportedModel::loss(const Parameters& parameters, const Batch& batch) const {
-  return sums(parameters, batch).loss;
+  const Tensor loss = forward(loss_, parameters, batch);
+  return loss_is_sum_ ? loss : loss * static_cast<double>(samples_);
 }
 
 Tensor ExportedModel::count(const Batch& batch) const {

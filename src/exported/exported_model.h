@@ -31,6 +31,8 @@ class ExportedModel : public Model {
   std::vector<DataPort> data(std::int64_t context) const override;
   Tensor loss(const Parameters& parameters, const Batch& batch) const override;
   StepSums sums(const Parameters& parameters, const Batch& batch) const override;
+  // The tensors that the module gives beside its loss, those that have the samples in front.
+  Parameters outputs(const Parameters& parameters, const Batch& batch) const override;
   std::vector<Carried> carried() const override { return carried_; }
   Parameters shared(const Parameters& parameters, const Batch& whole, int microbatches) const override;
   Tensor count(const Batch& batch) const override;
@@ -44,6 +46,8 @@ class ExportedModel : public Model {
  private:
   void divide_by_batch(const Exported& exported);
   void carry_buffers(const Exported& exported);
+  // An output of the joint graph, by the part of it that it needs.
+  Tensor forward(std::size_t output, const Parameters& parameters, const Batch& batch) const;
   // The graph's operands, by the names of its inputs, from state and batch.
   std::vector<Tensor> operands(const Graph& graph, const Parameters& parameters, const Batch& batch) const;
 
@@ -52,6 +56,7 @@ class ExportedModel : public Model {
   Graph graph_, counts_, divisors_;                             // batch_counts.h says what the latter two are
   std::size_t loss_ = 0;                                        // which output of the graph
   std::vector<std::pair<std::string, std::size_t>> gradients_;  // by parameter, which outputs
+  std::vector<std::pair<std::string, std::size_t>> results_;    // what else the module gives, which outputs
   std::vector<std::optional<std::size_t>> added_;               // to each of what is carried, which output; none: nothing
   std::vector<Carried> carried_;
   std::vector<ParameterSpec> parameters_;

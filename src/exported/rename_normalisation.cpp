@@ -73,9 +73,45 @@ Tensors batch_norm_of(const NamedCall& call) {
   return as_declared(call, out);
 }
 
+// Statistics of channels, in the dtype that they are kept in, beside x[n, channels, ...].
+Tensor beside(Tensor statistic, Tensor x) {
+  Shape shape(static_cast<std::size_t>(x.rank()), 1);
+  shape[1] = x.size(1);
+  return reshape(to(statistic, penstock::statistic(x.dtype())), shape);
+}
+
+// x by its running statistics: 0 and 1 over the channel but for those.
+Tensor by_running(Tensor x, Tensor mean, Tensor variance, double eps) {
+  return (to(x, penstock::statistic(x.dtype())) - beside(mean, x)) * rsqrt(beside(variance, x) + eps);
+}
+
+// (x, weight?, bias?, running mean, running variance) -> (y, and two that nobody reads)
+Tensors batch_norm_by_running(const NamedCall& call) {
+  const Tensor x = call.operand(0);
+  Tensor y = by_running(x, call.operand(3), call.operand(4), number_attribute(call.op, "eps"));
+  if (call.operand(1)) y = y * beside(call.operand(1), x);
+  if (call.operand(2)) y = y + beside(call.operand(2), x);
+  Tensors out = {to(y, x.dtype())};
+  for (std::size_t i = 1; i < call.results.size(); ++i) out.push_back(full(x, call.results[i].shape, 0, call.results[i].dtype));
+  return out;
+}
+
+// The gradient of that.
+Tensors batch_norm_by_running_backward(const NamedCall& call) {
+  const Tensor x = call.operand(1), mean = call.operand(3), variance = call.operand(4);
+  const double eps = number_attribute(call.op, "eps");
+  const Tensor dy = to(call.operand(0), penstock::statistic(x.dtype()));
+  const Tensor scaled = call.operand(2) ? dy * beside(call.operand(2), x) : dy;
+  std::vector<std::int64_t> others = {0};
+  for (std::int64_t dim = 2; dim < x.rank(); ++dim) others.push_back(dim);
+  const Tensors all = {to(scaled * rsqrt(beside(variance, x) + eps), x.dtype()), sum(dy * by_running(x, mean, variance, eps), others),
+                       sum(dy, others)};
+  return as_declared(call, masked(call.op, all));
+}
+
 // (dy, x, weight?, running mean?, running variance?, mean, rstd) -> those of dx, dweight, dbias that the mask asks for
 Tensors batch_norm_backward(const NamedCall& call) {
-  if (!attribute_or(call.op, "train", false)) return {};
+  if (!attribute_or(call.op, "train", false)) return batch_norm_by_running_backward(call);
   const Tensor dy = call.operand(0), x = call.operand(1);
   const Tensor weight = call.operand(2) ? call.operand(2) : full(x, {x.size(1)}, 1, x.dtype());
   const Tensor operands[] = {images(dy), images(x), unrounded(call.operand(5)), unrounded(call.operand(6)), weight};
@@ -124,6 +160,7 @@ std::span<const RenameRow> normalisation_rows() {
       {"aten::native_layer_norm", layer_norm_of},
       {"aten::native_layer_norm_backward", layer_norm_backward},
       {"aten::_native_batch_norm_legit_functional", batch_norm_of},
+      {"aten::_native_batch_norm_legit_no_training", batch_norm_by_running},
       {"aten::native_batch_norm_backward", batch_norm_backward},
       {"aten::native_group_norm", group_norm_of},
       {"aten::_safe_softmax", safe_softmax},

@@ -46,6 +46,7 @@ class TorchExecutor final : public Executor {
   std::span<std::byte> address(SlotId slot) override {
     return {addresses_[slot.index()], static_cast<std::size_t>(slot_bytes(device_->slots[slot.index()]))};
   }
+  SharedTensor state(const std::string& name) const override { return state_.share(name); }
   Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override;
   Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override;
   Event issue(const Instruction& instruction) override;

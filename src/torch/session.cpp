@@ -154,6 +154,10 @@ HostTensor Session::state(const std::string& name) {
   return {type, impl_->cluster->state(name)};
 }
 
+std::map<std::string, SharedTensor> Session::share_state() {
+  return impl_->cluster->share_state();
+}
+
 std::vector<StatePiece> Session::pieces() const {
   std::vector<StatePiece> out;
   for (const auto& [name, state] : impl_->states) out.insert(out.end(), state.pieces.begin(), state.pieces.end());

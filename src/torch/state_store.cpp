@@ -50,6 +50,12 @@ std::vector<std::byte*> StateStore::place(const DeviceProgram& device) {
   return addresses;
 }
 
+SharedTensor StateStore::share(const std::string& name) const {
+  const auto entry = entries_.find(name);
+  if (entry == entries_.end()) return {};
+  return {entry->second.type, {entry->second.block, entry->second.data}};
+}
+
 std::int64_t StateStore::bytes() const {
   std::set<const Arena*> blocks;
   std::int64_t sum = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "penstock/program.h"
+#include "penstock/shared_tensor.h"
 #include "torch/arena.h"
 
 namespace penstock {
@@ -17,6 +18,8 @@ class StateStore {
   // them keeps its memory; the others get one new arena, in the order of their planned offsets, into which known parts (same name and type)
   // are copied; the rest is zero. Addresses stay valid until the next call.
   std::vector<std::byte*> place(const DeviceProgram& device);
+  // Where the part of this name lies, until place() moves it; no memory: there is none.
+  SharedTensor share(const std::string& name) const;
   // Size of all blocks that hold a named tensor.
   std::int64_t bytes() const;
 

@@ -358,6 +358,18 @@ Parameters next_parameters(const std::vector<ParameterSpec>& specs, const State&
   return out;
 }
 
+// A micro-batch's tensor in its place among those of the batch, with zeros elsewhere: their sum over the micro-batches is the batch's.
+// `place`: i64 [1], the micro-batch's number.
+Tensor in_batch(Tensor x, Tensor place, int microbatches) {
+  Shape batch = x.shape(), mask(batch.size() + 1, 1), one = batch, all = batch;
+  batch[0] *= microbatches;
+  mask[0] = microbatches;
+  one.insert(one.begin(), 1);
+  all.insert(all.begin(), microbatches);
+  const Tensor mine = expand(reshape(eq(arange(x, microbatches, DType::i64), expand(place, {microbatches})), mask), all);
+  return reshape(where(mine, expand(reshape(x, one), all), full(x, all, 0, x.dtype())), batch);
+}
+
 // A step whose state, the parameters, stays as it is; `body` gives its outputs.
 Graph reading_step(const std::string& name, const std::vector<ParameterSpec>& specs, const Inputs& data, std::vector<std::string> outputs,
                    const std::function<std::vector<Tensor>(const Parameters&, Reader&)>& body) {
@@ -443,20 +455,38 @@ Graph gradient_step(const Model& model, int batch, int context, int microbatches
   });
 }
 
-Graph evaluation_step(const Model& model, int batch, int context, int microbatches, const TextRows& rows) {
+Graph evaluation_step(const Model& model, int batch, int context, int microbatches, const TextRows& rows, bool outputs) {
   using Tensors = std::vector<Tensor>;
+  std::vector<std::string> names = {"loss_sum", "count"};
   const Inputs ports = ports_of(model, batch, context, rows);
   Inputs data;
   add_batch(data, ports, batch, rows.several ? context : 0);
-  return reading_step(
-      "evaluation_step", parameters_of(model), data, {"loss_sum", "count"}, [&](const Parameters& parameters, Reader& reader) -> Tensors {
+  Graph graph =
+      reading_step("evaluation_step", parameters_of(model), data, {}, [&](const Parameters& parameters, Reader& reader) -> Tensors {
         Model::Batch whole = reader.take_batch(ports, BatchCount::of_model).batch;
         whole.training = false;
         const CutBatch cut{whole, cut_ports(model, whole, context)};
-        const auto body = [&](const Tensors& parts) -> Tensors { return {model.loss(captured(parameters), cut.part(parts))}; };
+        const Parameters shared = model.shared(parameters, whole, microbatches);
+        for (const auto& [name, tensor] : shared.entries()) whole.ports.set(name, tensor);
+        Tensors split = cut.tensors();
+        if (outputs) split.push_back(arange(whole.rows, microbatches, DType::i64));
+        const auto body = [&](const Tensors& parts) -> Tensors {
+          const Parameters read = captured(parameters);
+          Tensors out = {model.loss(read, cut.part(parts))};
+          const Parameters given = outputs ? model.outputs(read, cut.part(parts)) : Parameters();
+          for (const auto& [name, tensor] : given.entries()) {
+            names.push_back("output:" + name);
+            out.push_back(in_batch(tensor, parts.back(), microbatches));
+          }
+          return out;
+        };
         const Tensor count = model.count(whole);
-        return {accumulate(cut.tensors(), microbatches, body)[0], count};
+        Tensors results = accumulate(split, microbatches, body);
+        results.insert(results.begin() + 1, count);
+        return results;
       });
+  graph.output_names = std::move(names);
+  return graph;
 }
 
 Graph generation_step(const Model& model, int context) {

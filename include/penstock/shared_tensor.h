@@ -1,0 +1,17 @@
+// A tensor in memory that several hold.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "penstock/types.h"
+
+namespace penstock {
+
+// Dense, in the host's memory, which lives as long as one of those that hold it.
+struct SharedTensor {
+  TensorType type;
+  std::shared_ptr<std::byte> memory;
+};
+
+}  // namespace penstock
