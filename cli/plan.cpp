@@ -16,14 +16,11 @@
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
 #include "penstock/error.h"
-#include "penstock/timeline.h"
 #include "profile/plan_local.h"
-#include "report/timeline_json.h"
+#include "report/plan_page.h"
 
 namespace penstock {
 namespace {
-
-constexpr std::size_t kMostActivities = 20000;  // of a timeline that a plan's file holds
 
 bool is_config(const PlanArguments& arguments) {
   return arguments.what.ends_with(".toml") || arguments.models->contains(arguments.what);
@@ -183,12 +180,6 @@ PlannedModel plan_graph(const PlanArguments& arguments, const PlanOptions& optio
   out.plan = make_plan(arguments.planner, out.problem, options);
   out.file = plan_file_of(out.problem, out.plan);
   return out;
-}
-
-void add_timeline(PlannedModel& planned) {
-  if (planned.plan.degrees || !planned.file.timeline.empty()) return;
-  const Timeline timeline = timeline_of(planned.problem, planned.plan);
-  if (timeline.activities.size() <= kMostActivities) planned.file.timeline = concat("{\"penstock\":", timeline_data(timeline), "}");
 }
 
 void check_numbers(const PlanArguments& arguments) {

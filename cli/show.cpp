@@ -11,6 +11,7 @@
 #include "cli/output.h"
 #include "penstock/error.h"
 #include "penstock/plan_file.h"
+#include "report/plan_page.h"
 #include "report/plan_svg.h"
 #include "report/progress.h"
 #include "report/timeline_html.h"
@@ -93,10 +94,9 @@ std::string plan_picture(const PlanFile& plan, const std::optional<Timeline>& ti
   if (extension != ".html")
     throw Error(concat("--out ", arguments.out, ": a plan cannot be drawn as ", quote(extension)), {},
                 "the extensions are .svg, .html and .txt");
-  if (!timeline) throw Error(concat(arguments.files[0], " holds no timeline, which a page shows"), {}, "draw it as .svg or .txt");
-  Page page{arguments.title.empty() ? timeline->title : arguments.title, {*timeline}, {}, plan_svg(plan)};
-  for (const std::string& section : arguments.sections) page.sections.push_back(read_section(section));
-  return timeline_html(page);
+  std::vector<PageSection> sections;
+  for (const std::string& section : arguments.sections) sections.push_back(read_section(section));
+  return plan_page(plan, arguments.title, sections);
 }
 
 void show_plan(const PlanFile& plan, const ShowArguments& arguments) {

@@ -68,6 +68,7 @@ struct PlanNode {
 struct PlanEdge {
   int from = 0, to = 0;  // nodes
   double bytes = 0;      // bytes for one micro-batch of costs[0].samples
+  bool back = false;     // whether only a gradient goes over it, from `to`, which other nodes may read too
 };
 
 // Nodes in topological order: every edge goes to a larger number.
@@ -99,6 +100,7 @@ struct ClusterLink {
 };
 struct ClusterSpec {
   std::string name;
+  std::string published = {};  // the device of published figures that the first of its devices is; "": not known
   std::vector<ClusterDevice> devices;
   // One level of a hierarchy, innermost first: `size` consecutive devices that reach each other over `link`. Sizes count devices at every
   // level: a node of 8 devices has size 8. The last level holds all devices.

@@ -3,17 +3,26 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstring>
 
+#include "base/text.h"
 #include "exported/exported_model.h"
 #include "penstock/compile.h"
 #include "penstock/error.h"
-#include "penstock/plan_step.h"
+#include "penstock/plan_file.h"
 #include "penstock/predict.h"
 #include "penstock/schedule.h"
 #include "penstock/session.h"
 #include "penstock/step.h"
+#include "plan/place_step.h"
+#include "plan/plan_steps.h"
+#include "report/plan_page.h"
+#include "report/plan_svg.h"
 #include "report/timeline_html.h"
+#include "simulate/durations.h"
+#include "simulate/roofline.h"
+#include "torch/measure.h"
 
 namespace py = pybind11;
 
@@ -114,35 +123,123 @@ void bind_program(py::module_& module) {
       .def(
           "predict",
           [](const Program& program, const std::string& device, const std::string& link) { return predict(program, device, link); },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "predict", [](const Program& program, const std::string& costs) { return predict(program, parse_costs(costs, "the profile")); },
           py::call_guard<py::gil_scoped_release>());
-  const auto compile_step = [](const Graph& step, const Schedule& schedule, std::vector<int> devices, int zero, bool recompute) {
-    CompileOptions options;
-    options.devices = std::move(devices);
-    options.zero = zero;
-    options.recompute = recompute;
-    return compile(step, schedule, options);
-  };
+  py::class_<Graph>(module, "Step").def("__str__", [](const Graph& step) { return print(step); });
   module.def(
-      "compile_training",
-      [compile_step](const ExportedModel& model, int batch, int microbatches, const std::string& optimiser,
-                     const std::vector<std::map<std::string, double>>& groups, double clip, const Schedule& schedule,
-                     std::vector<int> devices, int zero, bool recompute) {
-        return compile_step(training_step(model, batch, 0, microbatches, optimiser_from(optimiser, groups, clip)), schedule,
-                            std::move(devices), zero, recompute);
-      },
+      "training_step",
+      [](const ExportedModel& model, int batch, int microbatches, const std::string& optimiser,
+         const std::vector<std::map<std::string, double>>& groups,
+         double clip) { return training_step(model, batch, 0, microbatches, optimiser_from(optimiser, groups, clip)); },
       py::call_guard<py::gil_scoped_release>());
   module.def(
-      "compile_evaluation",
-      [compile_step](const ExportedModel& model, int batch, int microbatches, const Schedule& schedule, std::vector<int> devices,
-                     int zero) {
-        return compile_step(evaluation_step(model, batch, 0, microbatches, {}, true), schedule, std::move(devices), zero, false);
-      },
+      "gradient_step", [](const ExportedModel& model, int batch, int microbatches) { return gradient_step(model, batch, 0, microbatches); },
       py::call_guard<py::gil_scoped_release>());
   module.def(
-      "compile_gradients",
-      [compile_step](const ExportedModel& model, int batch, int microbatches, const Schedule& schedule, std::vector<int> devices, int zero,
-                     bool recompute) {
-        return compile_step(gradient_step(model, batch, 0, microbatches), schedule, std::move(devices), zero, recompute);
+      "evaluation_step",
+      [](const ExportedModel& model, int batch, int microbatches) { return evaluation_step(model, batch, 0, microbatches, {}, true); },
+      py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "compile",
+      [](const Graph& step, const Schedule& schedule, std::vector<int> devices, int zero, bool recompute) {
+        CompileOptions options;
+        options.devices = std::move(devices);
+        options.zero = zero;
+        options.recompute = recompute;
+        return compile(step, schedule, options);
+      },
+      py::call_guard<py::gil_scoped_release>());
+}
+
+// Equal devices, any two of them linked alike, by published figures.
+ClusterSpec equal_devices(int devices, const std::string& device, const std::string& link) {
+  const DeviceModel& model = published_devices().device(device);
+  const Link& between = published_devices().link(link);
+  const double memory = model.memory_bytes > 0 ? static_cast<double>(model.memory_bytes) : ClusterDevice().memory;
+  ClusterSpec out = uniform_cluster(devices, between.bandwidth, between.latency, memory);
+  out.name = concat(devices, " ", device, ", ", link);
+  out.published = device;
+  return out;
+}
+
+void bind_plans(py::module_& module) {
+  py::class_<ClusterSpec>(module, "Cluster")
+      .def(py::init(&equal_devices))
+      .def(py::init([](const std::string& text, const std::string& file) { return parse_cluster(text, file); }))
+      .def_property_readonly("devices", [](const ClusterSpec& cluster) { return cluster.devices.size(); })
+      .def_readonly("published", &ClusterSpec::published)
+      .def("limit_memory", [](ClusterSpec& cluster, double bytes) {
+        for (ClusterDevice& device : cluster.devices) device.memory = bytes;
+      });
+  // Threads of the machine that a profile was made on.
+  module.def("measured_cluster", [](int devices, const std::string& costs) {
+    const Link& link = network_of(parse_costs(costs, "the profile"), {}).link;
+    ClusterSpec out = uniform_cluster(devices, link.bandwidth, link.latency + link.start_seconds + link.wake_seconds);
+    out.name = concat(devices, " threads of this machine");
+    return out;
+  });
+  py::class_<PlanFile>(module, "Plan")
+      .def(py::init([](const std::string& text, const std::string& file) { return parse_plan(text, file); }))
+      .def("json", [](const PlanFile& plan) { return print(plan); })
+      .def("__str__", [](const PlanFile& plan) { return plan_text(plan); })
+      .def("page", [](const PlanFile& plan, const std::string& title) { return plan_page(plan, title); })
+      .def_property_readonly("devices", [](const PlanFile& plan) { return devices_of_actors(plan); })
+      .def_property_readonly("microbatches", [](const PlanFile& plan) { return step_microbatches(plan); })
+      .def_property_readonly("recomputes",
+                             [](const PlanFile& plan) {
+                               return std::ranges::any_of(plan.schedule.actors, [](const std::vector<Action>& row) {
+                                 return std::ranges::any_of(row, [](const Action& action) { return action.kind == Kind::R; });
+                               });
+                             })
+      .def_readonly("table_microbatches", &PlanFile::microbatches)
+      .def_readonly("schedule", &PlanFile::schedule)
+      .def_readonly("samples", &PlanFile::samples)
+      .def_readonly("planner", &PlanFile::planner)
+      .def_readonly("zero", &PlanFile::zero)
+      .def_readonly("predicted_time", &PlanFile::predicted_time)
+      .def_readonly("lower_bound", &PlanFile::lower_bound)
+      .def_readonly("peak_bytes", &PlanFile::peak_bytes)
+      .def_property_readonly("stages", [](const PlanFile& plan) {
+        std::vector<std::tuple<std::string, std::vector<std::string>, std::vector<int>>> out;
+        for (const PlanFile::Stage& stage : plan.stages) out.emplace_back(stage.name, stage.nodes, stage.devices);
+        return out;
+      });
+  module.def("planners", [] {
+    std::vector<std::string> out;
+    for (const PlannerInfo& planner : planners()) out.push_back(planner.name);
+    return out;
+  });
+  module.def(
+      "plan_steps",
+      [](const std::string& name, const std::vector<Graph>& steps, const ClusterSpec& cluster, const std::string& planner,
+         const std::string& device, const std::optional<std::string>& costs, double seconds, bool replicas, int nodes,
+         const std::string& only) {
+        StepPlanning planning{
+            .name = name, .cluster = cluster, .planner = planner_named(planner), .replicas = replicas, .nodes = nodes, .device = device};
+        planning.options.seconds = seconds;
+        if (!only.empty()) planning.options.degrees.only = parse_degrees_limits(only);
+        if (costs) planning.costs = parse_costs(*costs, "the profile");
+        PlannedModel found = plan_steps(steps, planning);
+        add_timeline(found);
+        return found.file;
+      },
+      py::call_guard<py::gil_scoped_release>());
+  module.def("planning_programs", &planning_programs, py::call_guard<py::gil_scoped_release>());
+  // JSON of the costs. linked: whether the link between two threads is measured too, for programs of one device.
+  module.def("measure", [](const std::vector<Program>& programs, const std::map<std::string, Address>& state,
+                           const std::map<std::string, Address>& data, int threads, int rounds, bool linked) {
+    const py::gil_scoped_release release;
+    Costs costs = measure_here(programs, tensors_of(state), tensors_of(data), threads, rounds);
+    if (linked) measure_link_here(1 << 20, rounds, costs);
+    return print(costs);
+  });
+  module.def(
+      "compile_plan",
+      [](const Graph& step, const PlanFile& plan, const Schedule* table) {
+        const PlacedStep placed = place_step(step, plan, table);
+        return compile(placed.step, placed.schedule, placed.options);
       },
       py::call_guard<py::gil_scoped_release>());
 }
@@ -223,5 +320,6 @@ PYBIND11_MODULE(_core, module) {
   });
   penstock::bind_model(module);
   penstock::bind_program(module);
+  penstock::bind_plans(module);
   penstock::bind_session(module);
 }

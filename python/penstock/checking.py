@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map_only
 
 from .errors import PenstockError
 from .losses import call_model, find_loss
-from .plan import schedules
+from .placing import schedules
 from .prediction import Prediction
 from .training import trainer
 
@@ -40,9 +40,9 @@ def check(module: torch.nn.Module, batch: Any, *, microbatches: int = 4, in_part
     for name, part in module.named_modules():
         if isinstance(part, torch.nn.modules.dropout._DropoutNd) and part.p > 0 and part.training:
             raise PenstockError(f'"{name}" drops at random, and draws other numbers here than in PyTorch', hint=f"set {name}.p = 0 to compare")
-    step = trainer(module, batch, microbatches=microbatches, **plan)
+    step = trainer(module, batch, **({} if "plan" in plan else {"microbatches": microbatches}), **plan)
     loss, gradients = step.gradients(batch)
-    their_loss, theirs = _autograd(step, module, batch, microbatches if _in_parts(module, in_parts) else 1)
+    their_loss, theirs = _autograd(step, module, batch, step.plan.microbatches if _in_parts(module, in_parts) else 1)
     differences = {name: (gradients[name].double() - theirs[name].double()).norm() for name in gradients}
     norm = torch.stack([theirs[name].double().norm() for name in gradients]).norm()
     worst = max(differences, key=lambda name: differences[name])

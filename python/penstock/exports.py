@@ -16,7 +16,7 @@ from .engine import told
 from .evaluation import in_mode
 from .export import export
 from .exported import Exported, with_constants_named
-from .plan import Plan
+from .placing import Plan
 from .tensors import DTYPES
 
 log = logging.getLogger("penstock")
@@ -29,11 +29,11 @@ class Exports:
                  training: bool | None = None, constants: str = "") -> None:
         """`training`: the mode in which the module is exported; None: the one that it is in. `constants` begins the names of tensors that the
         exports make of constants, which are those of one export alone."""
-        self._calls, self._loss, self._dynamic, self.autocast = calls, loss, dynamic, autocast
+        self._loss, self._dynamic, self.autocast = loss, dynamic, autocast
         self._training, self._constants = training, constants
         self._all: list[tuple[Exported, Any]] = []
         self._example = calls.parts(calls.tensors(example))
-        self.first = self._add(example)
+        self.first = self._add(calls, example)
         self.trained = [i["name"] for i in self.first.header["inputs"] if i.get("trained")]
         self.state = [i["name"] for i in self.first.header["inputs"] if i["role"] in ("parameter", "buffer")]
         self.aliases = {alias: i["name"] for i in [*self.first.header["inputs"], *self.first.header["unread"]] for alias in i.get("aliases", ())}
@@ -41,13 +41,14 @@ class Exports:
     def __len__(self) -> int:
         return len(self._all)
 
-    def model(self, batch: Any, parts: Mapping[str, torch.Tensor], plan: Plan, group_of: Mapping[str, int]) -> Any:
-        """The engine's model of micro-batches of these shapes, of an export that allows them or of a new one. `group_of`: the optimiser's
+    def model(self, calls: Calls, batch: Any, plan: Plan, group_of: Mapping[str, int]) -> Any:
+        """The engine's model of the batch's micro-batches, of an export that allows their shapes or of a new one. `group_of`: the optimiser's
         group of each trained parameter, by name; empty where there is no optimiser. Throws PenstockError as `export` does."""
+        parts = calls.parts(calls.tensors(batch))
         for exported, core in self._all:
             if (model := _model_of(exported, core, parts, plan, group_of)) is not None:
                 return model
-        self._add(batch)
+        self._add(calls, batch)
         return _model_of(*self._all[-1], parts, plan, group_of)
 
     def state_of_all(self) -> dict[str, torch.Tensor]:
@@ -59,11 +60,11 @@ class Exports:
         """The same of the example's shape."""
         return _model_of(*self._all[0], self._example, plan, group_of)
 
-    def _add(self, batch: Any) -> Exported:
-        args, kwargs, target = self._calls.micro_batch(batch)
+    def _add(self, calls: Calls, batch: Any) -> Exported:
+        args, kwargs, target = calls.micro_batch(batch)
         begin = time.perf_counter()
-        with in_mode(self._calls.module, self._training):
-            found = export(self._calls.module, args, kwargs, loss=self._loss, target=target, dynamic=self._dynamic, whole=self._calls.whole,
+        with in_mode(calls.module, self._training):
+            found = export(calls.module, args, kwargs, loss=self._loss, target=target, dynamic=self._dynamic, whole=calls.whole,
                            autocast=self.autocast)
         if self._all or self._constants:
             found = with_constants_named(found, f"{self._constants}{len(self._all)}")

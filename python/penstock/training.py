@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from .errors import PenstockError
 from .evaluation import loss_with_outputs
 from .exports import Exports
 from .optimisers import Optimiser, optimiser_of
-from .plan import Plan
+from .placing import Plan
+from .planned import Planned
 from .prediction import Prediction
 from .pretrained import Folder
 from .splits import begins_of
@@ -33,8 +34,8 @@ log = logging.getLogger("penstock")
 def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Optimizer | None = None, loss: Callable | None = None,
             actors: int = 2, schedule: str | Path = "1f1b", chunks: int | None = None, microbatches: int = 8,
             split: Sequence[str] | Mapping[str, Any] | None = None, data: int = 1, zero: int = 0, recompute: bool = False, clip: float = 0.0,
-            dynamic: bool | Mapping[str, Any] = True, whole: Iterable[str] = ("num_items_in_batch",), threads: int = 1,
-            deadline: float = 60.0, seed: int = 0, autocast: torch.dtype | None = None,
+            plan: Planned | None = None, dynamic: bool | Mapping[str, Any] = True, whole: Iterable[str] = ("num_items_in_batch",),
+            threads: int = 1, deadline: float = 60.0, seed: int = 0, autocast: torch.dtype | None = None,
             weights: str | Path | None = None, log: Any = None) -> Trainer:
     """A training step of `module`, unmodified, over `actors` devices, each a thread of this process.
 
@@ -45,22 +46,33 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     and each further one, or a split_spec of torch.distributed.pipelining ({"layers.1": SplitPoint.BEGINNING}); without it they are cut
     evenly. Each actor has `chunks` of them. `data` devices share the micro-batches of each actor, and hold in shares what `zero` says (0 to
     3). `recompute`: backward computes the forward again. `clip` limits the global norm of the gradients; 0 does not.
-    `autocast=torch.bfloat16` computes as torch.autocast does, with parameters, gradients' sums and the optimiser's state as the module has
-    them. Without an `optimizer` there are gradients alone (`Trainer.gradients`).
+    `plan`: what `penstock.plan` found, which says all of this but `clip`. `autocast=torch.bfloat16` computes as torch.autocast does, with
+    parameters, gradients' sums and the optimiser's state as the module has them. Without an `optimizer` there are gradients alone
+    (`Trainer.gradients`).
     `weights` is a folder of `save_pretrained`, whose tensors the training begins with; the module's own are not read, and may be on the meta
     device. `log`, a SummaryWriter of torch.utils.tensorboard or another object with its `add_scalar`, is given loss, gradient norm and learning
     rate of each step.
 
     Throws PenstockError for what cannot be exported, compiled or proven.
     """
-    plan = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip)
-    return Trainer(module, example, optimizer, loss, plan, dynamic, frozenset(whole), threads, deadline, seed, autocast, weights, log)
+    given = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip)
+    return Trainer(module, example, optimizer, loss, given if plan is None else _planned(plan, given), dynamic, frozenset(whole), threads,
+                   deadline, seed, autocast, weights, log)
+
+
+def _planned(plan: Planned, given: Plan) -> Planned:
+    """The plan with the limit of the gradients' norm. Throws PenstockError where more is given beside it."""
+    other = [field.name for field in fields(Plan) if field.name != "clip" and getattr(given, field.name) != field.default]
+    if other:
+        raise PenstockError(f"plan= and {other[0]}={getattr(given, other[0])!r}", ["the plan says how the step is cut and placed"],
+                            f"leave out {other[0]}, or plan with it")
+    return replace(plan, clip=given.clip)
 
 
 class Trainer:
     """A step of training: `trainer` makes it. Parameters and the optimiser's state live in it; `state_dict` gives them back."""
 
-    def __init__(self, module: torch.nn.Module, example: Any, optimizer: torch.optim.Optimizer | None, loss: Callable | None, plan: Plan,
+    def __init__(self, module: torch.nn.Module, example: Any, optimizer: torch.optim.Optimizer | None, loss: Callable | None, plan: Plan | Planned,
                  dynamic: bool | Mapping[str, Any], whole: frozenset[str], threads: int, deadline: float, seed: int,
                  autocast: torch.dtype | None, weights: str | Path | None, writer: Any) -> None:
         self.module, self.loss, self.seed = module, loss, seed
@@ -72,15 +84,16 @@ class Trainer:
         self._schedule = plan.table()
         folder = Folder(weights, module) if weights is not None else None
         self.exports = Exports(self.calls, loss, dynamic, autocast, example)
-        self.plan = replace(plan, split=begins_of(plan.split, self.exports.first))
+        self.plan = plan.with_split(begins_of(plan.split, self.exports.first))
         self._begins = self.plan.split  # of the first program, and then of all, so that state stays where it is
         self._evaluation: Exports | None = None
         self._dynamic = dynamic
         self.optimiser = self._optimiser(optimizer) if optimizer else None
-        self._session = _core.Session(plan.actors * plan.data, deadline, threads)
+        self._session = _core.Session(plan.devices(), deadline, threads)
         self._programs: dict[tuple, _Ready] = {}
         self._state = State(module, self.exports, self._session, folder)
-        self._first = self._ready("training" if optimizer else "gradients", example, self.calls.tensors(example))
+        self._threads, self._example = threads, self.calls.tensors(example)
+        self._first = self._ready("training" if optimizer else "gradients", example, self._example)
 
     # --- running
 
@@ -115,20 +128,20 @@ class Trainer:
     # --- looking ahead
 
     def predict(self, device: str = "a100-80", link: str = "nvlink3", *, schedule: str | Path | None = None) -> Prediction:
-        """What a step of the example's shape takes by published figures of a device and of the links between them.
+        """What a step of the example's shape takes by published figures of a device and of the links between them; with device="here" by what
+        this machine takes, measured now on parameters of zero.
 
         With another `schedule` the step is compiled for that, and nothing else changes.
         """
         if schedule is None:
-            return Prediction.of(told(lambda: self._first.program.predict(device, link)))
-        plan = replace(self.plan, schedule=schedule)
+            return self._predicted(self._first.program, device, link)
+        plan = self.plan.with_schedule(schedule)
         program = self._compile(self._first.kind, self.exports.example_model(plan, self._groups()), plan, plan.table())
-        return Prediction.of(told(lambda: program.predict(device, link)))
+        return self._predicted(program, device, link)
 
     def explain(self) -> str:
         """The stages, by the modules that begin them, and the table."""
-        stages = ", ".join(f"{i + 1} at {path}" for i, path in enumerate(self._first.begins))
-        return f"stages: 0 at the start, {stages}\n{self._schedule}"
+        return f"{self.plan.stages_text(self._first.begins)}\n{self._schedule}"
 
     def program(self) -> str:
         """The program of a step of the example's shape as text."""
@@ -193,6 +206,20 @@ class Trainer:
             raise PenstockError("the trainer has no optimizer", hint="penstock.trainer(..., optimizer=torch.optim.AdamW(...))")
         return self.optimiser
 
+    def _predicted(self, program: Any, device: str, link: str) -> Prediction:
+        if device != "here":
+            return Prediction.of(told(lambda: program.predict(device, link)))
+        given, kept = addresses(self._given(self._first, self._example))
+        costs = told(lambda: _core.measure([program], {}, given, self._threads, 10, False))
+        del kept
+        return Prediction.of(told(lambda: program.predict(costs)))
+
+    def _given(self, ready: _Ready, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """What a step reads beside its state."""
+        given = {name: tensor for name, tensor in tensors.items() if name in ready.ports}
+        given |= {"rows": torch.arange(self.calls.samples(tensors)), "seed": torch.tensor(self.seed)}
+        return given | ({"learning_rates": self.optimiser.rates()} if ready.kind == "training" else {})
+
     def _entered(self) -> _Entered:
         return _Entered(self._lock, self._pid)
 
@@ -209,8 +236,8 @@ class Trainer:
         if key not in self._programs:
             begin = time.perf_counter()
             exports = self._evaluated(batch) if kind == "evaluation" else self.exports
-            plan = replace(self.plan, split=self._begins)
-            model = exports.model(batch, self.calls.parts(tensors), plan, {} if kind == "evaluation" else self._groups())
+            plan = self.plan.with_split(self._begins)
+            model = exports.model(self.calls, batch, plan, {} if kind == "evaluation" else self._groups())
             self._begins = model.begins
             program = self._compile(kind, model, plan, self._schedule)
             name = f"{kind} {len(self._programs)}"
@@ -227,27 +254,23 @@ class Trainer:
                                        constants="evaluation.")
         return self._evaluation
 
-    def _compile(self, kind: str, model: Any, plan: Plan, schedule: Any) -> Any:
+    def _compile(self, kind: str, model: Any, plan: Plan | Planned, schedule: Any) -> Any:
         batch, parts = model.samples * plan.microbatches, plan.microbatches
-        placed = (schedule, [plan.data] * plan.actors, plan.zero)
         if kind == "evaluation":
-            return told(lambda: _core.compile_evaluation(model, batch, parts, *placed))
-        if kind == "gradients":
-            return told(lambda: _core.compile_gradients(model, batch, parts, *placed, plan.recompute))
-        optimiser = self.optimiser
-        return told(lambda: _core.compile_training(model, batch, parts, optimiser.name, optimiser.groups(), plan.clip, *placed, plan.recompute))
+            step = told(lambda: _core.evaluation_step(model, batch, parts))
+        elif kind == "gradients":
+            step = told(lambda: _core.gradient_step(model, batch, parts))
+        else:
+            step = told(lambda: _core.training_step(model, batch, parts, self.optimiser.name, self.optimiser.groups(), plan.clip))
+        return plan.compile(step, schedule)
 
     def _run(self, kind: str, batch: Any) -> dict[str, torch.Tensor]:
         """The outputs of a step on the batch."""
         tensors = self.calls.tensors(batch)
         with self._entered():
             ready = self._ready(kind, batch, tensors)
-            given = {name: tensor for name, tensor in tensors.items() if name in ready.ports}
-            given |= {"rows": torch.arange(self.calls.samples(tensors)), "seed": torch.tensor(self.seed)}
-            if kind == "training":
-                given["learning_rates"] = self.optimiser.rates()
             self._state.before_step()
-            packed, kept = addresses(given)
+            packed, kept = addresses(self._given(ready, tensors))
             report = told(lambda: self._session.step(ready.name, packed, False))
             del kept  # they had to live until here
             self._state.after_step()

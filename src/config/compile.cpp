@@ -10,6 +10,7 @@
 #include "penstock/compile.h"
 #include "penstock/error.h"
 #include "penstock/step.h"
+#include "plan/place_step.h"
 #include "plan/step_groups.h"
 #include "rules/load_schedule.h"
 #include "schedule/kinds.h"
@@ -89,13 +90,6 @@ std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule,
   }
 }
 
-// Drops the updates of a plan's schedule. Its step may be timed with updates in it; whether a run has any is the configuration's choice.
-Schedule without_updates(Schedule schedule) {
-  for (auto& row : schedule.actors) std::erase_if(row, [](const Action& action) { return action.kind == Kind::U; });
-  schedule.cells.clear();
-  return schedule;
-}
-
 // The step of all members, where one device is to do what they do; with the plan's stages as marks. `whole`: the step has all of the
 // model's nodes that a plan can name.
 Graph planned(Graph step, const Prepared& prepared, bool whole) {
@@ -137,11 +131,9 @@ namespace {
 
 // The ZeRO level: 3 where a table gathers parameters, unless the configuration says otherwise. One node has all of them.
 int zero_of(const Config& config, const Prepared& prepared) {
-  const int devices = parts_of(prepared.replicas);
-  if (devices == 1) return 0;
   const int chosen = has_gathers(prepared.schedule) ? 3 : 0;
   const int level = config.pipeline.zero < 0 ? chosen : static_cast<int>(config.pipeline.zero);
-  return devices == prepared.local ? std::min(level, 1) : level;
+  return zero_level(level, parts_of(prepared.replicas), prepared.local);
 }
 
 }  // namespace

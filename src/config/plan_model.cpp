@@ -7,10 +7,8 @@
 #include "config/plan_splits.h"
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
-#include "cost/time_limit.h"
 #include "lower/lower.h"
 #include "penstock/error.h"
-#include "planners/planner_list.h"
 #include "transform/passes.h"
 
 namespace penstock {
@@ -23,9 +21,7 @@ std::vector<int> published_sizes(const Config& config, int most) {
   return sizes;
 }
 
-struct ModelProblem {
-  NodeGroups groups;
-  PlanProblem problem;
+struct ModelProblem : GroupedProblem {
   std::optional<EqualLayers> layers = {};  // where fewer of them were costed
 };
 
@@ -55,23 +51,8 @@ ModelProblem problem_of(const Config& config, const ModelRegistry& models, const
   return out;
 }
 
-// Micro-batches that replicas cannot share count in a plan as if they could.
-std::string why_not_run(const PlannedModel& planned, const Config& config) {
-  if (planned.plan.degrees && planned.plan.degrees->results[0].degrees.by_block) return kNotByBlock;
-  try {
-    check_runnable(planned.file, config.train.batch);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-PlannedModel planned(const Config& config, const ModelRegistry& models, const ModelProblem& of, const std::string& planner,
-                     const PlanOptions& options) {
-  PlannedModel out{.problem = of.problem, .plan = make_plan(planner, of.problem, options), .file = {}};
-  out.file = model_plan(config, models, of.groups, out.problem, out.plan);
-  out.cannot_run = why_not_run(out, config);
-  return out;
+StepOfSize steps_of(const Config& config, const ModelRegistry& models) {
+  return [&](int size) { return planning_step(config, models, size); };
 }
 
 // The problem with the model's tensors split over up to so many devices, too.
@@ -99,7 +80,8 @@ PlannedModel planned_degrees(const Config& config, const ModelRegistry& models, 
   const bool is_fixed = only.tensor > 0 || only.context > 0;
   const int wide = std::min(devices, is_fixed ? devices : std::max(node, kMostSplit));
   const auto plan = [&](int most) {
-    return planned(config, models, with_splits(config, models, planning, whole, most), "degrees", planning.options);
+    return planned_model(steps_of(config, models), with_splits(config, models, planning, whole, most), planner_named("degrees"),
+                         planning.options);
   };
   if (is_fixed || wide == node) return plan(wide);
   try {
@@ -145,14 +127,7 @@ Graph grouped_step(const Config& config, const ModelRegistry& models, const Node
 
 PlanGraph model_graph(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const std::vector<int>& sizes,
                       const DeviceModel& device) {
-  PlanGraph graph;
-  for (const int size : sizes) {
-    PlanGraph one = plan_graph(planning_step(config, models, size), groups, device);
-    if (graph.nodes.empty())
-      graph = std::move(one);
-    else
-      add_size(graph, one);
-  }
+  PlanGraph graph = graph_of_sizes(steps_of(config, models), sizes, [&](const Graph& step) { return plan_graph(step, groups, device); });
   graph.name = config.model.name;
   graph.samples = static_cast<int>(config.train.batch);
   return graph;
@@ -163,30 +138,12 @@ PlanFile model_plan(const Config& config, const ModelRegistry& models, const Nod
 }
 
 std::vector<PlannedModel> plan_model(const Config& config, const ModelRegistry& models, const ModelPlanning& planning) {
-  const ModelProblem own = problem_of(config, models, planning, planner_named(planning.planner).equal_groups);
-  PlanOptions options = planning.options;
-  std::vector<PlannedModel> found;
-  if (planning.planner == "best") {
-    const ModelProblem groups = problem_of(config, models, planning, /*equal_groups=*/true);
-    TimeLimit limit(options.seconds, options.clock);
-    try {
-      found.push_back(planned(config, models, groups, "degrees", runnable_groups(options, options.seconds / 2)));
-      found[0].file.planner = "best (degrees)";
-    } catch (const Error&) {
-      // No equal groups fit the batch, or the memory.
-    }
-    options.seconds = limit.left();
-  }
-  try {
-    found.push_back(planner_named(planning.planner).name == "degrees" ? planned_degrees(config, models, planning, own)
-                                                                      : planned(config, models, own, planning.planner, options));
-  } catch (const Error&) {
-    if (found.empty()) throw;
-  }
-  std::stable_sort(found.begin(), found.end(), [](const PlannedModel& a, const PlannedModel& b) {
-    return std::pair(!a.cannot_run.empty(), a.file.predicted_time) < std::pair(!b.cannot_run.empty(), b.file.predicted_time);
-  });
-  return found;
+  const PlannerInfo& planner = planner_named(planning.planner);
+  const ModelProblem own = problem_of(config, models, planning, planner.equal_groups);
+  if (planner.name == "degrees") return {planned_degrees(config, models, planning, own)};
+  std::optional<GroupedProblem> equal;
+  if (planner.name == "best") equal = problem_of(config, models, planning, /*equal_groups=*/true);
+  return planned_models(steps_of(config, models), own, equal, planner, planning.options);
 }
 
 }  // namespace penstock

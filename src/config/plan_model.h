@@ -5,7 +5,7 @@
 
 #include "config/compile.h"
 #include "config/config.h"
-#include "plan/step_groups.h"
+#include "plan/plan_steps.h"
 
 namespace penstock {
 
@@ -40,16 +40,6 @@ struct ModelPlanning {
   int nodes = 64;               // at most so many of the model's; equal groups are planned of kMostNodes
   std::string device = "v100";  // whose published figures time it
 };
-inline constexpr int kMostNodes = 2000;
-
-// A plan, and what it is the answer to.
-struct PlannedModel {
-  PlanProblem problem;
-  Plan plan;
-  PlanFile file;
-  std::string cannot_run = {};  // why no run can have it; else empty
-};
-inline constexpr const char* kNotByBlock = "no schedule gathers parameters block by block";
 
 // The best first: what can be run before what cannot. Planner best also looks for equal groups that can be run, with half of the time.
 // Throws Error where there is no plan.

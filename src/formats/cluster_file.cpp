@@ -42,6 +42,7 @@ void read_devices(const Section& section, ClusterSpec& cluster) {
   if (section.has("device")) {
     const std::int64_t bytes =
         published(section, "device", [](const DeviceTable& table, const std::string& name) { return table.device(name).memory_bytes; });
+    if (cluster.devices.empty()) cluster.published = section.text("device");
     if (bytes > 0) device.memory = static_cast<double>(bytes);
   }
   device.memory = section.number_or("memory", kGiga, device.memory);

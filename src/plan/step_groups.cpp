@@ -44,6 +44,17 @@ PlanGraph plan_graph(const Graph& step, const NodeGroups& groups, const DeviceMo
   return out;
 }
 
+PlanGraph measured_graph(const Graph& grouped, const Costs& costs, const CostContext& context) {
+  const Program program = grouped_program(grouped);
+  const auto seconds = action_seconds(program, durations_of(program, costs, context));
+  PlanGraph out = plan_graph_of(prepare_stages(grouped), [&](const StageTask& task) {
+    const auto found = seconds.find({task.stage.value, task.kind});
+    return found == seconds.end() ? 0 : found->second;
+  });
+  share_update(out, update_seconds(program, task_seconds(program, costs, context)));
+  return out;
+}
+
 PlanSplit split_graph(const Graph& step, const NodeGroups& groups, const DeviceModel& device, const LowerOptions& options,
                       const PlanGraph& whole) {
   const StagedStep member = first_member(prepare_stages(mark_stages(step, groups), true, options.axes), options);

@@ -23,6 +23,10 @@ NodeGroups group_nodes(const Graph& step, int most);
 // A graph to plan with: a node for each group, with the device's published times at the step's own size of micro-batches.
 PlanGraph plan_graph(const Graph& step, const NodeGroups& groups, const DeviceModel& device);
 
+// The same with the times that were measured of the grouped program of `grouped`, a step whose stages are groups (mark_stages). Throws
+// Error where costs lack a task.
+PlanGraph measured_graph(const Graph& grouped, const Costs& costs, const CostContext& context);
+
 // The same of the first of the devices over which `options` splits the step's tensors. `whole`: the graph of the step that is not split, at
 // this size of micro-batches. Throws Error as member_inputs (lower/members.h).
 PlanSplit split_graph(const Graph& step, const NodeGroups& groups, const DeviceModel& device, const LowerOptions& options,

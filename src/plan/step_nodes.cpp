@@ -331,7 +331,8 @@ class Costing {
       if (forward && !stages.empty()) graph_.nodes[from].output_bytes += bytes_of(bundle);
       for (const std::int32_t to : stages) (forward ? crossing[{from, to}].first : crossing[{to, from}].second) += bytes_of(bundle);
     }
-    for (const auto& [pair, bytes] : crossing) graph_.edges.push_back({pair.first, pair.second, (bytes.first + bytes.second) / 2});
+    for (const auto& [pair, bytes] : crossing)
+      graph_.edges.push_back({pair.first, pair.second, (bytes.first + bytes.second) / 2, bytes.first == 0 && bytes.second > 0});
     std::stable_sort(graph_.edges.begin(), graph_.edges.end(), [](const PlanEdge& a, const PlanEdge& b) { return a.to < b.to; });
   }
 

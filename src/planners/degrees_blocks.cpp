@@ -12,7 +12,11 @@
 namespace penstock {
 namespace {
 
-// What crosses a place between nodes of the order: the number of outputs that move bytes, and their bytes for one sample.
+// An output that more nodes read goes on behind many blocks: positions, a mask, an encoder's output.
+constexpr int kFewReaders = 4;
+
+// What crosses a place between nodes of the order: the number of outputs that move bytes to few readers, and the bytes for one sample of
+// all outputs, and of gradients that go back beside them, each counted once.
 struct Crossing {
   int outputs = 0;
   double bytes = 0;
@@ -20,11 +24,17 @@ struct Crossing {
 
 std::vector<Crossing> crossings_of(const PlanGraph& graph, const std::vector<int>& order) {
   const std::size_t count = order.size();
-  std::vector<int> place(count), last(count, -1);
-  std::vector<double> largest(count, 0);
+  std::vector<int> place(count), last(count, -1), first(count, static_cast<int>(count)), readers(count);
+  std::vector<double> largest(count, 0), largest_back(count, 0);
   for (std::size_t i = 0; i < count; ++i) place[order[i]] = static_cast<int>(i);
   for (const PlanEdge& edge : graph.edges) {
     if (edge.bytes == 0) continue;  // the edge only orders
+    if (edge.back) {
+      first[edge.to] = std::min(first[edge.to], place[edge.from]);
+      largest_back[edge.to] = std::max(largest_back[edge.to], edge.bytes);
+      continue;
+    }
+    ++readers[edge.from];
     last[edge.from] = std::max(last[edge.from], place[edge.to]);
     largest[edge.from] = std::max(largest[edge.from], edge.bytes);
   }
@@ -32,9 +42,11 @@ std::vector<Crossing> crossings_of(const PlanGraph& graph, const std::vector<int
   std::vector<Crossing> crossings(count);
   for (std::size_t node = 0; node < count; ++node)
     for (int behind = place[node]; behind < last[node]; ++behind) {
-      ++crossings[behind].outputs;
+      crossings[behind].outputs += readers[node] <= kFewReaders;
       crossings[behind].bytes += largest[node] / samples;
     }
+  for (std::size_t node = 0; node < count; ++node)
+    for (int behind = first[node]; behind < place[node]; ++behind) crossings[behind].bytes += largest_back[node] / samples;
   return crossings;
 }
 

@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-// A block: neighbouring nodes of a topological order. At most one output goes on behind each block.
+// A block: neighbouring nodes of a topological order. At most one output goes on behind each block, beside those that many nodes read.
 struct Block {
   std::vector<int> nodes;
   // Seconds of a micro-batch on a device of speed 1; weight: the part of backward that weight gradients take.

@@ -5,7 +5,9 @@ usage: docs_test.py
 
 import contextlib
 import io
+import os
 import re
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -15,6 +17,13 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "pytorch.md"
 
 
 class Page(unittest.TestCase):
+    def setUp(self):
+        """What the blocks write goes with the test."""
+        folder, before = tempfile.TemporaryDirectory(), os.getcwd()
+        self.addCleanup(folder.cleanup)
+        self.addCleanup(os.chdir, before)
+        os.chdir(folder.name)
+
     def test_blocks(self):
         """One after the other, as a reader would type them."""
         names = {"__name__": "page"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,24 @@ class Plan:
 
     def stages(self) -> int:
         return self.actors * self.chunks_or_default()
+
+    def devices(self) -> int:
+        """How many the step runs on."""
+        return self.actors * self.data
+
+    def with_schedule(self, schedule: str | Path) -> Plan:
+        return replace(self, schedule=schedule)
+
+    def with_split(self, begins: Sequence[str]) -> Plan:
+        return replace(self, split=begins)
+
+    def compile(self, step: Any, table: Any) -> Any:
+        """The program of a step of the engine whose stages are marked. Throws PenstockError where it cannot be placed so."""
+        return told(lambda: _core.compile(step, table, [self.data] * self.actors, self.zero, self.recompute))
+
+    def stages_text(self, begins: Sequence[str]) -> str:
+        """The stages, which begin at these modules."""
+        return "stages: " + ", ".join(["0 at the start", *(f"{i + 1} at {path}" for i, path in enumerate(begins))])
 
 
 def schedules() -> list[str]:

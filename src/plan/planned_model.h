@@ -1,0 +1,45 @@
+// Plans of a training step that may be cut into micro-batches of several sizes.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/graph.h"
+#include "penstock/plan.h"
+#include "penstock/plan_file.h"
+#include "plan/step_groups.h"
+
+namespace penstock {
+
+// A whole batch's training step in micro-batches of `size` samples.
+using StepOfSize = std::function<Graph(int size)>;
+
+// The step's groups as a graph with costs, and what they are planned for.
+struct GroupedProblem {
+  NodeGroups groups;
+  PlanProblem problem;
+};
+
+// A plan, and what it is the answer to.
+struct PlannedModel {
+  PlanProblem problem;
+  Plan plan;
+  PlanFile file;
+  std::string cannot_run = {};  // why no run can have it; else empty
+};
+inline constexpr const char* kNotByBlock = "no schedule gathers parameters block by block";
+
+// The graph for planning, of the steps of these sizes, with the costs that `graph_of` gives each. Throws Error where their nodes differ.
+PlanGraph graph_of_sizes(const StepOfSize& step, const std::vector<int>& sizes, const std::function<PlanGraph(const Graph&)>& graph_of);
+
+// One planner's plan, with the step's own nodes in place of groups.
+PlannedModel planned_model(const StepOfSize& step, const GroupedProblem& of, const PlannerInfo& planner, const PlanOptions& options);
+
+// The best first: what can be run before what cannot. `equal`: where it is given, equal groups that can be run are looked for too, in this
+// problem and with half of the time. Throws Error where there is no plan.
+std::vector<PlannedModel> planned_models(const StepOfSize& step, const GroupedProblem& own, const std::optional<GroupedProblem>& equal,
+                                         const PlannerInfo& planner, PlanOptions options);
+
+}  // namespace penstock
