@@ -2,11 +2,11 @@
 """GPT-2 of Hugging Face, unmodified, trained by penstock.trainer and by torch.distributed.pipelining in turn.
 
     PYTHONPATH=build/python .venv/bin/python bench/gpt2_peer.py [--layers 12] [--width 768] [--heads 12] [--context 128] [--batch 8] [--microbatches 8]
-                                                                [--schedule 1f1b] [--steps 3] [--rounds 3]
+                                                                [--schedule 1f1b] [--steps 3] [--rounds 3] [--ranks]
 
-Two actors: here threads of one process, there two processes over Gloo, each with one thread of computation; f32, AdamW, no dropout. Printed: how long
-exporting, planning and compiling took, seconds of a step (the median of a round's steps, then of the rounds), their ratio, the largest relative
-difference of the losses, and the peak of each side's resident memory.
+Two actors: here threads of one process or, with --ranks, two processes over Gloo as there, each with one thread of computation; f32, AdamW, no
+dropout. Printed: how long exporting, planning and compiling took, seconds of a step (the median of a round's steps, then of the rounds), their ratio,
+the largest relative difference of the losses, and the peak of each process's resident memory.
 """
 import argparse
 import json
@@ -52,14 +52,15 @@ def seconds_of(step, options):
 
 
 def report(losses, seconds, made):
-    print(json.dumps({"losses": losses, "seconds": statistics.median(seconds), "made": made,
-                      "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}), flush=True)
+    found = {"losses": losses, "seconds": statistics.median(seconds), "made": made, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    os.write(1, (json.dumps(found) + "\n").encode())  # in one piece: processes share the pipe
 
 
 def ours(options):
     import penstock
 
-    model = model_of(options)
+    with torch.device("meta" if int(os.environ.get("RANK", "0")) else "cpu"):  # rank 0's values are the ones that are read
+        model = model_of(options)
     example = {"input_ids": (ids := batches(options)[0]), "labels": ids}
     begin = time.perf_counter()
     step = penstock.trainer(model, example, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-4), actors=2, schedule=options.schedule,
@@ -106,12 +107,13 @@ def theirs(options):
     dist.destroy_process_group()
 
 
-def run(side, arguments):
-    processes = ["-m", "torch.distributed.run", "--nproc-per-node=2"] if side == "theirs" else []
+def run(side, arguments, ranks):
+    """What each process of a side reports."""
+    processes = ["-m", "torch.distributed.run", "--master-addr=127.0.0.1", "--nproc-per-node=2"] if ranks else []
     done = subprocess.run([sys.executable, *processes, __file__, *arguments, "--side", side], capture_output=True, text=True,
                           env={**os.environ, "OMP_NUM_THREADS": "1"})
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if len(found) != (2 if side == "theirs" else 1):
+    if len(found) != (2 if ranks else 1):
         sys.exit(done.stderr[-3000:])
     return found
 
@@ -121,21 +123,23 @@ def main():
     for name, value in {"layers": 12, "width": 768, "heads": 12, "context": 128, "batch": 8, "microbatches": 8, "steps": 3, "rounds": 3}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--schedule", default="1f1b", choices=sorted(SPLIT))
+    parser.add_argument("--ranks", action="store_true")
     parser.add_argument("--side", choices=["ours", "theirs"])
     options = parser.parse_args()
     if options.side:
         torch.set_num_threads(1)
         return {"ours": ours, "theirs": theirs}[options.side](options)
     arguments = [argument for argument in sys.argv[1:]]
-    rounds = [(run("ours", arguments)[0], run("theirs", arguments)) for _ in range(options.rounds)]
-    mine, others = statistics.median(a["seconds"] for a, _ in rounds), statistics.median(max(b["seconds"] for b in bs) for _, bs in rounds)
-    a, bs = rounds[0]
-    reference = next(b["losses"] for b in bs if b["losses"][0])
-    print(f"exported, cut and compiled in {a['made']:.1f} s; theirs traced in {max(b['made'] for b in bs):.1f} s")
-    print(f"a step {mine:.3f} s, theirs {others:.3f} s, ratio {mine / others:.3f} "
-          f"({' '.join('%.3f' % (x['seconds'] / max(b['seconds'] for b in y)) for x, y in rounds)})")
-    print(f"losses differ by {max(abs(x - y) / abs(y) for x, y in zip(a['losses'], reference)):.1e} at most")
-    print(f"peak memory {a['peak'] / 2**30:.2f} GiB in one process, theirs {' and '.join('%.2f' % (b['peak'] / 2**30) for b in bs)} GiB")
+    rounds = [(run("ours", arguments, options.ranks), run("theirs", arguments, True)) for _ in range(options.rounds)]
+    seconds = [[max(process["seconds"] for process in side) for side in both] for both in rounds]
+    mine, others = (statistics.median(side) for side in zip(*seconds))
+    made = [max(process["made"] for process in side) for side in rounds[0]]
+    losses = [next(process["losses"] for process in side if process["losses"][0]) for side in rounds[0]]
+    peaks = [" and ".join(f"{process['peak'] / 2**30:.2f}" for process in side) for side in rounds[0]]
+    print(f"exported, cut and compiled in {made[0]:.1f} s; theirs traced in {made[1]:.1f} s")
+    print(f"a step {mine:.3f} s, theirs {others:.3f} s, ratio {mine / others:.3f} ({' '.join(f'{a / b:.3f}' for a, b in seconds)})")
+    print(f"losses differ by {max(abs(a - b) / abs(b) for a, b in zip(*losses)):.1e} at most")
+    print(f"peak memory of the processes {peaks[0]} GiB, theirs {peaks[1]} GiB")
 
 
 if __name__ == "__main__":

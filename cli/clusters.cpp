@@ -4,7 +4,6 @@
 #include <numeric>
 #include <optional>
 
-#include "base/machine.h"
 #include "base/text.h"
 #include "base/words.h"
 #include "cli/kernels.h"
@@ -61,8 +60,6 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
                                                " of ", groups_text(groups), ")");
     throw Error(concat(counted(processes, "process"), processes == 1 ? " was" : " were", " started for ", wanted), {}, launch);
   }
-  // Gloo's own threads, and a peer that they wake, would otherwise take another rank's core in the middle of its work.
-  if (ranks->local_size > 0) keep_to_share(ranks->local_rank, ranks->local_size);
   GlooOptions options;
   options.deadline = config.pipeline.deadline;
   options.run = concat("command: ", command, "\ndata: ", std::hex, data->fingerprint(), "\n", print(config));

@@ -35,6 +35,7 @@ struct LaunchFlags {
   int processes = 2;
   int port = 0;
   std::vector<std::string> arguments;
+  bool own = true;  // whether they are a command of this program; else another program's
 };
 
 // A port that nobody used a moment ago.
@@ -59,8 +60,8 @@ void make_secret() {
   ::setenv("PENSTOCK_SECRET", concat(std::hex, words[0], "-", words[1]).c_str(), 0);
 }
 
-// Runs this program once more as `rank`, in a process group of its own: so a terminal's interrupt reaches only the launcher, which forwards
-// it.
+// Runs this program once more, or another, as `rank`, in a process group of its own: so a terminal's interrupt reaches only the launcher,
+// which forwards it.
 pid_t start(const LaunchFlags& options, int rank, int port) {
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
   ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
@@ -68,7 +69,8 @@ pid_t start(const LaunchFlags& options, int rank, int port) {
   ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
   ::setenv("LOCAL_WORLD_SIZE", std::to_string(options.processes).c_str(), 1);
   ::setenv("WORLD_SIZE", std::to_string(options.processes).c_str(), 1);
-  std::vector<std::string> words = {"penstock"};
+  std::vector<std::string> words;
+  if (options.own) words.emplace_back("penstock");
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -83,7 +85,9 @@ pid_t start(const LaunchFlags& options, int rank, int port) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (::getppid() == launcher) ::execv("/proc/self/exe", arguments.data());
+  if (::getppid() != launcher) ::_exit(127);
+  options.own ? ::execv("/proc/self/exe", arguments.data()) : ::execvp(arguments[0], arguments.data());
+  std::fprintf(stderr, "penstock launch: cannot run %s: %s\n", arguments[0], std::strerror(errno));
   ::_exit(127);
 }
 
@@ -172,14 +176,20 @@ void launch(const LaunchFlags& options) {
 }  // namespace
 
 void add_launch(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("launch", "Starts N processes of penstock on this machine, one per device.");
-  command->footer("Example:\n  penstock launch -n 2 -- train --backend gloo --actors 2 --out runs/gloo");
+  CLI::App* command = program.add_subcommand("launch", "Starts N processes on this machine, one per device.");
+  command->footer(
+      "Examples:\n  penstock launch -n 2 -- train --backend gloo --actors 2 --out runs/gloo\n"
+      "  penstock launch -n 2 -- python train.py");
   const auto options = std::make_shared<LaunchFlags>();
   command->add_option("-n,--processes", options->processes, "how many (2)")->check(CLI::Range(1, 4096));
   command->add_option("--port", options->port, "of the rendezvous; 0: a free one (0)")->check(CLI::Range(0, 65535));
-  command->add_option("ARGS", options->arguments, "the command of each process, after --");
+  command->add_option("ARGS", options->arguments, "the command of each process, after --: penstock's, or another program");
   command->positionals_at_end();
-  command->callback([options] { launch(*options); });
+  command->callback([options, &program] {
+    const auto named = [&](const CLI::App* other) { return !options->arguments.empty() && other->get_name() == options->arguments[0]; };
+    options->own = !program.get_subcommands(named).empty();
+    launch(*options);
+  });
 }
 
 }  // namespace penstock

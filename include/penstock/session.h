@@ -13,12 +13,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "penstock/program.h"
+#include "penstock/ranks.h"
 #include "penstock/shared_tensor.h"
 #include "penstock/timeline.h"
 #include "penstock/trace.h"
@@ -42,6 +45,20 @@ std::vector<T> values(const HostTensor& tensor);
 struct SessionOptions {
   double deadline = 60;  // seconds that one wait may take
   int threads = 1;       // that each device computes with
+  // Each device is one of these processes, over Gloo, all of which make such a session; none: devices are threads of this process.
+  std::optional<Ranks> ranks = {};
+  std::string run = {};  // over ranks: lines that all must have the same, as what is trained and how
+};
+
+// What a call that all ranks make gives each of them.
+struct Shared {
+  HostTensors tensors;
+  std::string text;
+};
+
+// A tensor in a safetensors file.
+struct StoredTensorName {
+  std::string file, name;
 };
 
 // Where a state lies: one entry for each range of it that a device owns, or for all of it.
@@ -59,10 +76,18 @@ struct StepReport {
   Timeline timeline;                  // of a recorded step; else empty
 };
 
-// Devices as threads of this process, with libtorch's kernels and ours. State lives by name across programs and steps, and starts as zeros.
-// After an Error that a step throws the session is unusable. Calls come from one thread at a time.
+// Devices with libtorch's kernels and ours, as threads of this process or as the processes of `ranks`. State lives by name across programs
+// and steps, and starts as zeros. After an Error that a step throws the session is unusable. Calls come from one thread at a time.
+//
+// Over ranks all processes run the same code, and what is called below is called inside of together(), which does it on rank 0 alone:
+//
+//   Session session(2, {.ranks = ranks_from_environment()});
+//   session.together("load", {}, [&] { session.load("train", compile(...)); session.set_state(...); return Shared{}; });
+//   const Shared step = session.together("step", data, [&] { return Shared{session.step("train", data).outputs}; });
 class Session {
  public:
+  // Over ranks it waits for all of them. Throws Error: numbers below 1, as many ranks as devices are not there, what make_gloo_cluster and
+  // make_gloo_follower throw.
   explicit Session(int devices, const SessionOptions& options = {});
   ~Session();
   Session(Session&&) noexcept;
@@ -82,12 +107,24 @@ class Session {
   // All state that lies whole on one device of this process, by name, where it lies: steps change it there. A load, or a step of another
   // program, may move a state; what is held then keeps its last value. Copies on other devices do not see what is written there.
   std::map<std::string, SharedTensor> share_state();
-  // All state of the loaded programs: its tensors by name, and where they lie.
+  // Sets these states from tensors in safetensors files, by name: each device reads what it has of them. Floats are converted.
+  void read_state(const std::map<std::string, StoredTensorName>& state);
+  // All state of the loaded programs: its tensors by name, and where they lie. Known to every rank.
   std::vector<StatePiece> pieces() const;
 
   // Runs one step on `data`: a tensor for each of the program's data ports. Throws Error: no such program, a port missing, unknown or of
   // another type; a device that failed or passed the deadline.
   StepReport step(const std::string& name, const HostTensors& data, bool record = false);
+  // Runs `work`, on one rank for all; every rank gets its results. `data` is what the steps in it read, the same on all ranks, of which
+  // each rank's device reads its own. Throws Error: what `work` throws, on every rank; a rank that makes another call, is given other data
+  // (compared by types and a sample of the bytes), is lost or does not come within the deadline.
+  Shared together(const std::string& call, const HostTensors& data, const std::function<Shared()>& work);
+  // Whether other ranks take part.
+  bool over_ranks() const;
+  // The programs that were loaded, in their order; known to every rank.
+  const std::vector<std::shared_ptr<const Program>>& programs() const;
+  // Ends the devices, as the destructor does; over ranks, tells the others. No other call may follow.
+  void close();
 
  private:
   struct Impl;

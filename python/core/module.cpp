@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/text.h"
 #include "exported/exported_model.h"
@@ -102,6 +103,7 @@ void bind_program(py::module_& module) {
   module.def("schedule", [](const std::string& name, int actors, int microbatches, int chunks) {
     return make_schedule(name, {.actors = actors, .microbatches = microbatches, .chunks = chunks});
   });
+  module.def("parse_program", [](const std::string& text) { return parse_program(text, "the program"); });
   module.def("parse_schedule", [](const std::string& text, const std::string& file) { return parse_schedule(text, file); });
   module.def("schedules", [] {
     std::vector<std::pair<std::string, bool>> out;
@@ -244,6 +246,37 @@ void bind_plans(py::module_& module) {
       py::call_guard<py::gil_scoped_release>());
 }
 
+// (results by name, a text), as together() gives them to each rank.
+Shared shared_from(const py::object& given) {
+  const auto& [addresses, text] = given.cast<std::pair<std::map<std::string, Address>, std::string>>();
+  return {tensors_of(addresses), text};
+}
+
+// What `work` throws: the text goes to the other ranks, and the exception itself is thrown again on this one.
+py::tuple together(Session& session, const std::string& call, const std::map<std::string, Address>& data, const py::function& work) {
+  std::optional<py::error_already_set> thrown;
+  Shared results;
+  try {
+    const py::gil_scoped_release release;
+    results = session.together(call, tensors_of(data), [&] {
+      const py::gil_scoped_acquire acquire;
+      try {
+        return shared_from(work());
+      } catch (py::error_already_set& error) {
+        thrown.emplace(error);
+        const std::string type = py::str(error.type().attr("__name__")), text = py::str(error.value());
+        throw Error(type == "PenstockError" ? text : "rank 0 failed: " + type + ": " + text);
+      }
+    });
+  } catch (const Error&) {
+    if (thrown) throw *thrown;
+    throw;
+  }
+  py::dict tensors;
+  for (const auto& [name, tensor] : results.tensors) tensors[py::str(name)] = as_python(tensor);
+  return py::make_tuple(tensors, results.text);
+}
+
 // A session's threads may need Python's lock to end: they drop tensors that Python knows too. So none holds it while it waits for them.
 struct WithoutLock {
   void operator()(Session* session) const {
@@ -253,6 +286,12 @@ struct WithoutLock {
 };
 
 void bind_session(py::module_& module) {
+  py::class_<Ranks>(module, "Ranks")
+      .def_readonly("rank", &Ranks::rank)
+      .def_readonly("size", &Ranks::size)
+      .def_readwrite("attempt", &Ranks::attempt)
+      .def_readwrite("store_runs", &Ranks::store_runs);
+  module.def("ranks_from_environment", &ranks_from_environment);
   // Bytes that Python's buffers show; the memory lives as long as they do.
   py::class_<SharedTensor>(module, "SharedTensor", py::buffer_protocol())
       .def_property_readonly("nbytes", [](const SharedTensor& tensor) { return tensor.type.bytes(); })
@@ -272,16 +311,35 @@ void bind_session(py::module_& module) {
       .def_readonly("memory", &StepReport::memory)
       .def_readonly("timeline", &StepReport::timeline);
   py::class_<Session, std::unique_ptr<Session, WithoutLock>>(module, "Session")
-      .def(py::init([](int devices, double deadline, int threads) {
-        return std::unique_ptr<Session, WithoutLock>(new Session(devices, {deadline, threads}));
-      }))
+      .def(py::init([](int devices, double deadline, int threads, std::optional<Ranks> ranks, std::string run) {
+             const py::gil_scoped_release release;
+             return std::unique_ptr<Session, WithoutLock>(new Session(devices, {deadline, threads, std::move(ranks), std::move(run)}));
+           }),
+           py::arg(), py::arg(), py::arg(), py::arg("ranks") = std::nullopt, py::arg("run") = "")
+      .def("together", &together)
+      .def("program", [](const Session& session, std::size_t number) { return *session.programs().at(number); })
+      .def("close", &Session::close, py::call_guard<py::gil_scoped_release>())
       .def("load", &Session::load, py::call_guard<py::gil_scoped_release>())
       .def("set_state",
            [](Session& session, const std::map<std::string, Address>& state) {
              const py::gil_scoped_release release;
              session.set_state(tensors_of(state));
            })
-      .def("state", [](Session& session, const std::string& name) { return as_python(session.state(name)); })
+      .def("read_state",
+           [](Session& session, const std::map<std::string, std::pair<std::string, std::string>>& files) {
+             const py::gil_scoped_release release;
+             std::map<std::string, StoredTensorName> state;
+             for (const auto& [name, at] : files) state[name] = {at.first, at.second};
+             session.read_state(state);
+           })
+      .def("state",
+           [](Session& session, const std::string& name) {
+             const HostTensor tensor = [&] {
+               const py::gil_scoped_release release;
+               return session.state(name);
+             }();
+             return as_python(tensor);
+           })
       .def("share_state",
            [](Session& session) {
              std::map<std::string, SharedTensor> shared;

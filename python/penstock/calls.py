@@ -61,6 +61,10 @@ class Calls:
         """How many samples the batch has."""
         return next(tensor.shape[0] for name, tensor in tensors.items() if name not in self.whole)
 
+    def given(self, tensors: Mapping[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
+        """What a step is given of the batch: its tensors, the numbers of its samples ("rows") and the seed of what is drawn."""
+        return {**tensors, "rows": torch.arange(self.samples(tensors)), "seed": torch.tensor(seed)}
+
 
 def _takes_target(loss: Callable) -> bool:
     parameters = inspect.signature(loss.forward if isinstance(loss, torch.nn.Module) else loss).parameters.values()

@@ -82,7 +82,7 @@ def _autograd(step: Any, module: torch.nn.Module, batch: Any, parts: int) -> tup
             size = tensor.shape[0] // parts if tensor.dim() else 0
             return tensor[part * size: (part + 1) * size] if tensor.dim() else tensor
         args, kwargs, target = step.calls.inputs(tree_map_only(torch.Tensor, cut, batch) if parts > 1 else batch)
-        loss = find_loss(call_model(twin, args, kwargs, step.loss, target, step.exports.autocast))[0] / parts
+        loss = find_loss(call_model(twin, args, kwargs, step.loss, target, step.autocast))[0] / parts
         total = loss if total is None else total + loss
     total.backward()
     return total.detach(), {name: parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)

@@ -33,7 +33,11 @@ class Optimiser:
 
     def rates(self) -> torch.Tensor:
         """The learning rates of the groups as they are now: schedulers of torch.optim.lr_scheduler change them."""
-        return torch.tensor([float(group["lr"]) for group in self.torchs.param_groups], dtype=torch.float32)
+        return rates_of(self.torchs)
+
+
+def rates_of(optimizer: torch.optim.Optimizer) -> torch.Tensor:
+    return torch.tensor([float(group["lr"]) for group in optimizer.param_groups], dtype=torch.float32)
 
 
 def optimiser_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> Optimiser:

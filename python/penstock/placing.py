@@ -44,6 +44,10 @@ class Plan:
         """How many the step runs on."""
         return self.actors * self.data
 
+    def settings(self) -> list[str]:
+        """All that processes which train by the plan must have alike, a line each."""
+        return [f"{name} = {value!r}" for name, value in vars(self).items()]
+
     def with_schedule(self, schedule: str | Path) -> Plan:
         return replace(self, schedule=schedule)
 

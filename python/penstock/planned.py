@@ -96,6 +96,9 @@ class Planned:
                                 "stages with as many devices each: plan(..., replicas=False)")
         return Plan(actors, self.schedule, stages // actors, self.file.table_microbatches).table()
 
+    def settings(self) -> list[str]:
+        return [f"plan = {self.file.json()!r}", f"clip = {self.clip!r}", f"schedule = {self.schedule!r}"]
+
     def with_schedule(self, schedule: str | Path) -> Planned:
         return replace(self, schedule=schedule)
 

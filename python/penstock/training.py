@@ -15,7 +15,7 @@ import torch
 
 from . import _core, optimiser_state
 from .calls import Calls
-from .engine import told
+from .engine import Entered, told
 from .errors import PenstockError
 from .evaluation import loss_with_outputs
 from .exports import Exports
@@ -24,6 +24,7 @@ from .placing import Plan
 from .planned import Planned
 from .prediction import Prediction
 from .pretrained import Folder
+from .ranks import RankTrainer, ranks_for
 from .splits import begins_of
 from .state import State
 from .tensors import addresses, tensor_of
@@ -36,8 +37,8 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
             split: Sequence[str] | Mapping[str, Any] | None = None, data: int = 1, zero: int = 0, recompute: bool = False, clip: float = 0.0,
             plan: Planned | None = None, dynamic: bool | Mapping[str, Any] = True, whole: Iterable[str] = ("num_items_in_batch",),
             threads: int = 1, deadline: float = 60.0, seed: int = 0, autocast: torch.dtype | None = None,
-            weights: str | Path | None = None, log: Any = None) -> Trainer:
-    """A training step of `module`, unmodified, over `actors` devices, each a thread of this process.
+            weights: str | Path | None = None, log: Any = None, backend: str | None = None) -> Trainer | RankTrainer:
+    """A training step of `module`, unmodified, over `actors` devices, each a thread of this process or, under torchrun, a process.
 
     `example` is a batch as steps will get it: a dict of the module's keyword arguments, a tuple of its arguments, or one tensor; with a
     `loss` that takes a target, (such inputs, target). Samples lie along dim 0 of all tensors but those that `whole` names; a step cuts them
@@ -53,11 +54,18 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     device. `log`, a SummaryWriter of torch.utils.tensorboard or another object with its `add_scalar`, is given loss, gradient norm and learning
     rate of each step.
 
+    `backend` is "threads", or "gloo": each device is one of the processes that torchrun, penstock launch or mpirun started, and all of them
+    make the same trainer and the same calls with the same batches. Without it the launcher's variables say which.
+
     Throws PenstockError for what cannot be exported, compiled or proven.
     """
     given = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip)
-    return Trainer(module, example, optimizer, loss, given if plan is None else _planned(plan, given), dynamic, frozenset(whole), threads,
-                   deadline, seed, autocast, weights, log)
+    placed = given if plan is None else _planned(plan, given)
+
+    def make(session: Any = None) -> Trainer:
+        return Trainer(module, example, optimizer, loss, placed, dynamic, frozenset(whole), threads, deadline, seed, autocast, weights, log, session)
+    ranks = ranks_for(placed, backend)
+    return RankTrainer(make, module, optimizer, loss, whole, placed, ranks, threads, deadline, seed, autocast) if ranks else make()
 
 
 def _planned(plan: Planned, given: Plan) -> Planned:
@@ -74,8 +82,8 @@ class Trainer:
 
     def __init__(self, module: torch.nn.Module, example: Any, optimizer: torch.optim.Optimizer | None, loss: Callable | None, plan: Plan | Planned,
                  dynamic: bool | Mapping[str, Any], whole: frozenset[str], threads: int, deadline: float, seed: int,
-                 autocast: torch.dtype | None, weights: str | Path | None, writer: Any) -> None:
-        self.module, self.loss, self.seed = module, loss, seed
+                 autocast: torch.dtype | None, weights: str | Path | None, writer: Any, session: Any = None) -> None:
+        self.module, self.loss, self.seed, self.autocast = module, loss, seed, autocast
         self.calls = Calls(module, loss, whole, plan.microbatches)
         self.steps, self._log = 0, writer
         if writer is not None and not hasattr(writer, "add_scalar"):
@@ -89,7 +97,7 @@ class Trainer:
         self._evaluation: Exports | None = None
         self._dynamic = dynamic
         self.optimiser = self._optimiser(optimizer) if optimizer else None
-        self._session = _core.Session(plan.devices(), deadline, threads)
+        self._session = session or _core.Session(plan.devices(), deadline, threads)
         self._programs: dict[tuple, _Ready] = {}
         self._state = State(module, self.exports, self._session, folder)
         self._threads, self._example = threads, self.calls.tensors(example)
@@ -133,11 +141,13 @@ class Trainer:
 
         With another `schedule` the step is compiled for that, and nothing else changes.
         """
-        if schedule is None:
-            return self._predicted(self._first.program, device, link)
-        plan = self.plan.with_schedule(schedule)
-        program = self._compile(self._first.kind, self.exports.example_model(plan, self._groups()), plan, plan.table())
+        program = self._first.program if schedule is None else self.compiled(schedule)
         return self._predicted(program, device, link)
+
+    def compiled(self, schedule: str | Path) -> Any:
+        """The program of a step of the example's shape under another schedule."""
+        plan = self.plan.with_schedule(schedule)
+        return self._compile(self._first.kind, self.exports.example_model(plan, self._groups()), plan, plan.table())
 
     def explain(self) -> str:
         """The stages, by the modules that begin them, and the table."""
@@ -216,12 +226,11 @@ class Trainer:
 
     def _given(self, ready: _Ready, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """What a step reads beside its state."""
-        given = {name: tensor for name, tensor in tensors.items() if name in ready.ports}
-        given |= {"rows": torch.arange(self.calls.samples(tensors)), "seed": torch.tensor(self.seed)}
+        given = {name: tensor for name, tensor in self.calls.given(tensors, self.seed).items() if name in {*ready.ports, "rows", "seed"}}
         return given | ({"learning_rates": self.optimiser.rates()} if ready.kind == "training" else {})
 
-    def _entered(self) -> _Entered:
-        return _Entered(self._lock, self._pid)
+    def _entered(self) -> Entered:
+        return Entered(self._lock, self._pid)
 
     def _optimiser(self, optimizer: torch.optim.Optimizer) -> Optimiser:
         trained = set(self.exports.trained)
@@ -286,20 +295,3 @@ class _Ready:
     program: Any
     ports: frozenset[str]
     begins: Sequence[str]
-
-
-class _Entered:
-    """One call at a time, in the process that made the trainer."""
-
-    def __init__(self, lock: threading.Lock, pid: int) -> None:
-        self.lock, self.pid = lock, pid
-
-    def __enter__(self) -> None:
-        if os.getpid() != self.pid:
-            raise PenstockError("the trainer belongs to another process", ["its devices are threads, which a fork does not take along"],
-                                "make the trainer in the process that uses it")
-        if not self.lock.acquire(blocking=False):
-            raise PenstockError("a step is running", hint="wait until it ends before the next call")
-
-    def __exit__(self, *_: object) -> None:
-        self.lock.release()

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "penstock/program.h"
+#include "penstock/session.h"
 #include "penstock/shared_tensor.h"
 #include "penstock/trace.h"
 
@@ -67,7 +68,9 @@ struct StateSource {
   std::int64_t seed = 0;                  // initialise: the draws
   std::vector<ParameterSpec> parameters;  // initialise: what to draw; the rest of the state ("first:", "second:", "step") is zero
   std::string path;                       // checkpoint: its folder; safetensors: a file with parameters, the rest zero
-  std::map<std::string, std::vector<std::byte>> values = {};  // values: of whole tensors; the rest stays as it is
+  // values: of whole tensors and of parts that devices have, by name; the rest stays as it is
+  std::map<std::string, std::vector<std::byte>> values = {};
+  std::map<std::string, StoredTensorName> files = {};  // values: of whole tensors, by name; each device reads what it has of them
 };
 
 class Cluster {
@@ -82,7 +85,8 @@ class Cluster {
   // Forgets a loaded program, so that programs that run once take no memory. What it holds of the state goes on to the program that runs
   // next, as from every program to the next.
   virtual void unload(std::uint64_t program) = 0;
-  // Sets the state that the loaded programs name. Throws Error (missing tensors, other shapes), naming file and tensor.
+  // Sets the state that the loaded programs name. Of values each device gets what it has. Throws Error (missing tensors, other shapes),
+  // naming file and tensor.
   virtual void set_state(const StateSource& source) = 0;
   // Runs one step. Throws Error when a wait passes its deadline (device, instruction and peer named) or a device is lost; the cluster is
   // then unusable.
@@ -94,6 +98,10 @@ class Cluster {
   // Every state tensor that lies whole in the memory of a device of this process, its owner, by name: as steps leave it, until a load or a
   // step of another program moves it.
   virtual std::map<std::string, SharedTensor> share_state() = 0;
+  // Where the devices' processes make the same calls as this one (gloo_cluster.h, Follower): begin_call waits for them all, and throws
+  // Error where one makes another `call`; end_call, behind each begin_call, gives them the results, or the error that the call ended with.
+  virtual void begin_call(const std::string& call) = 0;
+  virtual void end_call(const Shared& results, const std::string& error) = 0;
 };
 
 }  // namespace penstock

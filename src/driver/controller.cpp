@@ -13,6 +13,7 @@
 #include "program/memory_plan.h"
 #include "program/piece.h"
 #include "program/verify.h"
+#include "state/state_source.h"
 
 namespace penstock {
 namespace {
@@ -60,13 +61,13 @@ std::string silent_members(const std::vector<Reply>& replies, const Reply& faile
   return out;
 }
 
-// The names of its parts that hold state, by tensor: whole or pieces, owned or copied.
-using HeldState = std::map<std::string, std::set<std::string>>;
+// The parts that hold state by their names, by tensor: whole or pieces, owned or copied.
+using HeldState = std::map<std::string, std::map<std::string, TensorType>>;
 
 HeldState state_of(const DeviceProgram& device) {
   HeldState out;
   for (const Slot& slot : device.slots)
-    for (const std::string& name : slot.names) out[parse_piece(name).tensor].insert(name);
+    for (std::size_t p = 0; p < slot.names.size(); ++p) out[parse_piece(slot.names[p]).tensor].emplace(slot.names[p], slot.parts[p]);
   return out;
 }
 
@@ -75,10 +76,10 @@ void check_carried(std::size_t device, const HeldState& held, const HeldState& w
   for (const auto& [tensor, names] : wanted) {
     const auto before = held.find(tensor);
     if (before == held.end()) continue;
-    for (const std::string& name : names)
+    for (const auto& [name, type] : names)
       if (!before->second.contains(name))
         throw Error(concat("device ", device, ": state ", quote(tensor), " is held as ",
-                           join({before->second.begin(), before->second.end()}, ", "), ", the program wants ", name),
+                           join(before->second, ", ", [](const auto& part) { return part.first; }), ", the program wants ", name),
                     {}, "write a checkpoint, and start from it with this program");
   }
 }
@@ -118,9 +119,13 @@ class Controller : public Cluster {
   std::vector<std::string> save_state(const std::string& folder) override;
   std::vector<std::byte> state(const std::string& name) override;
   std::map<std::string, SharedTensor> share_state() override;
+  void begin_call(const std::string& call) override;
+  void end_call(const Shared& results, const std::string& error) override;
 
  private:
-  std::vector<Reply> exchange(const Command& command);
+  std::vector<Reply> exchange(const Command& command) { return exchange(std::vector<const Command*>(devices(), &command)); }
+  std::vector<Reply> exchange(const std::vector<const Command*>& commands);
+  void set_values(const StateSource& source);
 
   std::unique_ptr<Carrier> carrier_;
   std::map<std::uint64_t, std::vector<std::size_t>> loaded_;  // hash -> instructions of each of the program's devices
@@ -129,11 +134,11 @@ class Controller : public Cluster {
   bool stopped_ = false;                                      // after a failed step or a lost device
 };
 
-std::vector<Reply> Controller::exchange(const Command& command) {
+std::vector<Reply> Controller::exchange(const std::vector<const Command*>& commands) {
   if (stopped_) throw Error("the devices stopped after an earlier failure");
-  std::vector<Reply> replies = carrier_->exchange(command);
+  std::vector<Reply> replies = carrier_->exchange(commands);
   if (const Reply* failed = cause(replies)) {
-    stopped_ = command.kind == Command::Kind::step;
+    stopped_ = commands.front() && commands.front()->kind == Command::Kind::step;
     for (const Reply& reply : replies) stopped_ = stopped_ || !reply.lost.empty();
     throw Error(failed->error + silent_members(replies, *failed));
   }
@@ -180,10 +185,48 @@ void Controller::unload(std::uint64_t program) {
 }
 
 void Controller::set_state(const StateSource& source) {
+  if (source.kind == StateSource::Kind::values) return set_values(source);
   Command command;
   command.kind = Command::Kind::set_state;
   command.source = source;
   exchange(command);
+}
+
+// One device after the other, so that no more than one device's values lie here beside the source.
+void Controller::set_values(const StateSource& source) {
+  StateReader reader(source);
+  for (std::size_t d = 0; d < held_.size(); ++d) {
+    Command command;
+    command.kind = Command::Kind::set_state;
+    command.source.kind = source.kind;
+    for (const auto& [tensor, parts] : held_[d]) {
+      if (const auto stored = source.files.find(tensor); stored != source.files.end()) command.source.files.insert(*stored);
+      if (!source.values.contains(tensor)) continue;
+      for (const auto& [name, type] : parts) {
+        std::vector<std::byte>& bytes = command.source.values[name];
+        bytes.resize(type.bytes());
+        reader.read(name, type, bytes);
+      }
+    }
+    std::vector<const Command*> commands(devices());
+    commands[d] = &command;
+    exchange(commands);
+  }
+}
+
+void Controller::begin_call(const std::string& call) {
+  Command command;
+  command.kind = Command::Kind::begin_call;
+  command.text = call;
+  exchange(command);
+}
+
+void Controller::end_call(const Shared& results, const std::string& error) {
+  Command command;
+  command.kind = Command::Kind::end_call;
+  command.results = results;
+  command.error = error;
+  carrier_->tell(command);
 }
 
 StepResult Controller::step(std::uint64_t program, const StepInput& input, bool record_spans) {

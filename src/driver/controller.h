@@ -9,14 +9,17 @@
 
 namespace penstock {
 
-// Brings a command to every device and all replies back.
+// Brings commands to the devices and all replies back.
 class Carrier {
  public:
   virtual ~Carrier() = default;  // stops the devices
   virtual int devices() const = 0;
   virtual int devices_here() const { return devices(); }  // the first of them, on the controller's machine
-  // By device. A device that is gone has a reply with an error. Never throws for what a device or a peer can cause.
-  virtual std::vector<Reply> exchange(const Command& command) = 0;
+  // By device, of the same kind for all, and often the same one. Null: a device gets none, and its reply is empty. A device that is gone
+  // has a reply with an error. Never throws for what a device or a peer can cause.
+  virtual std::vector<Reply> exchange(const std::vector<const Command*>& commands) = 0;
+  // Tells those that obey from other processes, and waits for no reply.
+  virtual void tell(const Command&) {}
 };
 
 std::unique_ptr<Cluster> make_cluster(std::unique_ptr<Carrier> carrier);

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::uint32_t kCommandMark = 0x32435350;  // "PSC2"
+constexpr std::uint32_t kCommandMark = 0x33435350;  // "PSC3"
 constexpr std::uint32_t kReplyMark = 0x35525350;    // "PSR5"
 
 class Writer {
@@ -117,6 +117,12 @@ void put(Writer& out, const StateSource& source) {
     out.put(name);
     out.put(bytes);
   }
+  out.put(static_cast<std::uint64_t>(source.files.size()));
+  for (const auto& [name, stored] : source.files) {
+    out.put(name);
+    out.put(stored.file);
+    out.put(stored.name);
+  }
 }
 
 StateSource get_source(Reader& in) {
@@ -137,7 +143,35 @@ StateSource get_source(Reader& in) {
     const std::string name = in.text();
     source.values[name] = in.items<std::byte>();
   }
+  for (std::size_t left = in.length(24); left > 0; --left) {
+    StoredTensorName& stored = source.files[in.text()];
+    stored.file = in.text();
+    stored.name = in.text();
+  }
   return source;
+}
+
+void put(Writer& out, const Shared& results) {
+  out.put(static_cast<std::uint64_t>(results.tensors.size()));
+  for (const auto& [name, tensor] : results.tensors) {
+    out.put(name);
+    out.put(tensor.type.dtype);
+    out.put(tensor.type.shape);
+    out.put(tensor.bytes);
+  }
+  out.put(results.text);
+}
+
+Shared get_results(Reader& in) {
+  Shared results;
+  for (std::size_t left = in.length(25); left > 0; --left) {
+    HostTensor& tensor = results.tensors[in.text()];
+    tensor.type.dtype = in.choice(DType::boolean);
+    tensor.type.shape = in.items<std::int64_t>();
+    tensor.bytes = in.items<std::byte>();
+  }
+  results.text = in.text();
+  return results;
 }
 
 void put(Writer& out, const DeviceReport& report) {
@@ -253,13 +287,15 @@ std::vector<std::byte> encode(const Command& command, SentTasks& tasks) {
   out.put(command.input.begins);
   out.put(command.record_spans);
   out.put(command.text);
+  put(out, command.results);
+  out.put(command.error);
   return out.take();
 }
 
 Command decode_command(std::span<const std::byte> bytes, SentTasks& tasks) {
   Reader in(bytes, kCommandMark);
   Command command;
-  command.kind = in.choice(Command::Kind::share_state);
+  command.kind = in.choice(Command::Kind::stop);
   command.program = in.get<std::uint64_t>();
   if (in.flag()) {
     command.body = get_program(in, tasks);
@@ -273,6 +309,8 @@ Command decode_command(std::span<const std::byte> bytes, SentTasks& tasks) {
   command.input.begins = in.items<std::int64_t>();
   command.record_spans = in.flag();
   command.text = in.text();
+  command.results = get_results(in);
+  command.error = in.text();
   in.finish();
   return command;
 }

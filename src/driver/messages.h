@@ -16,13 +16,15 @@
 namespace penstock {
 
 struct Command {
-  enum class Kind : std::uint8_t { load, unload, set_state, step, save_state, state, stop, share_state } kind = Kind::stop;
+  enum class Kind : std::uint8_t { load, unload, set_state, step, save_state, state, share_state, begin_call, end_call, stop } kind = Kind::stop;
   std::uint64_t program = 0;            // for load, unload, step: the program's hash
   std::shared_ptr<const Program> body;  // for load
   StateSource source;                   // for set_state
   StepInput input;                      // for step
   bool record_spans = false;            // for step
-  std::string text;                     // for save_state: the folder; for state: the tensor's name
+  std::string text;                     // for save_state: the folder; for state: the tensor's name; for begin_call: the call
+  Shared results;                       // for end_call
+  std::string error;                    // for end_call: a whole message; empty: no error
 };
 
 // What a device owns of a state tensor: all of it, or a piece.

@@ -48,7 +48,24 @@ bool on_one_machine(const Launcher& launcher, const Ranks& ranks, const std::fun
   return std::string_view(launcher.local_size) == "SLURM_NNODES" ? count == 1 : count == ranks.size;
 }
 
-int find_build_id(dl_phdr_info* info, std::size_t, void* out) {
+// The build id in the notes of the object that has `code`, the program or a library of it.
+struct OwnObject {
+  const void* code;
+  std::string build_id;
+};
+
+bool has(const dl_phdr_info& info, const void* code) {
+  for (int i = 0; i < info.dlpi_phnum; ++i) {
+    const ElfW(Phdr)& header = info.dlpi_phdr[i];
+    const ElfW(Addr) begin = info.dlpi_addr + header.p_vaddr, at = reinterpret_cast<ElfW(Addr)>(code);
+    if (header.p_type == PT_LOAD && at >= begin && at - begin < header.p_memsz) return true;
+  }
+  return false;
+}
+
+int find_build_id(dl_phdr_info* info, std::size_t, void* own) {
+  OwnObject& out = *static_cast<OwnObject*>(own);
+  if (!has(*info, out.code)) return 0;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const ElfW(Phdr)& header = info->dlpi_phdr[i];
     if (header.p_type != PT_NOTE) continue;
@@ -60,11 +77,11 @@ int find_build_id(dl_phdr_info* info, std::size_t, void* out) {
       const char* name = at + sizeof note;
       const char* content = name + (note.n_namesz + 3) / 4 * 4;
       if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0)
-        static_cast<std::string*>(out)->assign(content, note.n_descsz);
+        out.build_id.assign(content, note.n_descsz);
       at = content + (note.n_descsz + 3) / 4 * 4;
     }
   }
-  return 1;  // stops after the first object, the program itself
+  return 1;
 }
 
 // The first lines that differ, each with its section in front.
@@ -147,9 +164,25 @@ void check_hello(const Hello& first, const Hello& other, int rank) {
   fail("command, data or configuration", mine, theirs, "start all processes with the same command, on the same data");
 }
 
+void check_call(const std::string& first, const std::string& other, int rank) {
+  if (first == other) return;
+  const std::string mine = split(first, '\n').front(), theirs = split(other, '\n').front();
+  if (mine != theirs)
+    throw Error(concat("rank ", rank, " makes another call than rank 0"), {concat("rank 0: ", mine), concat("rank ", rank, ": ", theirs)},
+                "all ranks make the same calls in the same order");
+  const std::vector<std::string> a = split(first, '\n'), b = split(other, '\n');
+  std::size_t line = 0;
+  while (line < a.size() && line < b.size() && a[line] == b[line]) ++line;
+  const std::string ours = line < a.size() ? a[line] : "no more", others = line < b.size() ? b[line] : "no more";
+  throw Error(concat("rank ", rank, " is given other data than rank 0: ", mine),
+              {concat("rank 0: ", ours), concat("rank ", rank, ": ", others)},
+              "all ranks are given the same batches: samplers that shuffle need the same seed on every rank");
+}
+
 std::string build_id() {
-  std::string bytes;
-  dl_iterate_phdr(find_build_id, &bytes);
+  OwnObject own{reinterpret_cast<const void*>(&build_id), {}};
+  dl_iterate_phdr(find_build_id, &own);
+  const std::string& bytes = own.build_id;
   if (bytes.empty()) return "0.1";
   return join(bytes, "", [](char c) {
     constexpr char kDigits[] = "0123456789abcdef";

@@ -1,27 +1,15 @@
-// The rank of this process among the processes of one run, from the variables that launchers set.
+// What the processes of one run know of each other.
 #pragma once
 
 #include <functional>
 #include <optional>
 #include <string>
 
+#include "penstock/ranks.h"
+
 namespace penstock {
 
-struct Ranks {
-  int rank = 0, size = 1;
-  int local_rank = 0, local_size = 0;  // among the processes of this machine; local_size 0: the launcher did not say
-  std::string address = "127.0.0.1";   // rank 0's
-  int port = 29500;                    // of the rendezvous store
-  bool store_runs = false;             // whether the launcher already serves the store there (torchrun)
-  std::string attempt;                 // distinguishes runs that share a store
-  std::string secret;                  // the run's secret, which signs its messages; empty: anybody who reaches the store can forge them
-};
-
-// Reads RANK and WORLD_SIZE (penstock launch, torchrun), else OMPI_COMM_WORLD_RANK and _SIZE (mpirun), else SLURM_PROCID and SLURM_NTASKS;
-// with each of them MASTER_ADDR and MASTER_PORT, LOCAL_RANK and LOCAL_WORLD_SIZE, PENSTOCK_SECRET. None where no launcher started this
-// process. Throws Error for a value that is no number or out of range, half a pair, or several machines without MASTER_ADDR.
-std::optional<Ranks> ranks_from_environment();
-// The same with other variables; `get` gives nullptr for one that is not set.
+// ranks_from_environment() with other variables; `get` gives nullptr for one that is not set.
 std::optional<Ranks> ranks_from(const std::function<const char*(const char*)>& get);
 
 // Facts that must be equal in all processes of a run.
@@ -36,7 +24,11 @@ Hello parse_hello(const std::string& text);  // lines that cannot be read leave 
 // Throws Error naming the first difference between rank 0 and `rank`.
 void check_hello(const Hello& first, const Hello& other, int rank);
 
-// The linker's build id of this program; its version where it has none.
+// What two ranks say of a call that both should make: its name, and a line for each tensor that it is given. Throws Error naming the first
+// difference between rank 0's and that of `rank`.
+void check_call(const std::string& first, const std::string& other, int rank);
+
+// The linker's build id of this program, or of the library in it that Penstock is; its version where it has none.
 std::string build_id();
 
 }  // namespace penstock

@@ -29,25 +29,25 @@ class ThreadCarrier : public Carrier {
     };
     for (int device = 0; device < devices; ++device)
       threads_.push_back(std::make_unique<DeviceThread>([make, device] { return make(device); }, [this] { failed(); }));
-    for (const Reply& made : replies())
+    std::vector<Reply> all;
+    for (const auto& thread : threads_) all.push_back(thread->wait());
+    for (const Reply& made : all)
       if (!made.error.empty()) throw Error(made.error);
   }
 
   int devices() const override { return static_cast<int>(threads_.size()); }
 
-  std::vector<Reply> exchange(const Command& command) override {
-    stepping_ = command.kind == Command::Kind::step;
-    for (const auto& thread : threads_) thread->post(command);
-    return replies();
-  }
-
- private:
-  std::vector<Reply> replies() {
-    std::vector<Reply> out;
-    for (const auto& thread : threads_) out.push_back(thread->wait());
+  std::vector<Reply> exchange(const std::vector<const Command*>& commands) override {
+    stepping_ = commands.front() && commands.front()->kind == Command::Kind::step;
+    for (std::size_t d = 0; d < threads_.size(); ++d)
+      if (commands[d]) threads_[d]->post(*commands[d]);
+    std::vector<Reply> out(threads_.size());
+    for (std::size_t d = 0; d < threads_.size(); ++d)
+      if (commands[d]) out[d] = threads_[d]->wait();
     return out;
   }
 
+ private:
   // The others may wait for what the failed device would have sent.
   void failed() {
     if (stepping_) hub_.abort();

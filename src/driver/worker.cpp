@@ -57,6 +57,8 @@ void Worker::obey(const Command& command, Reply& reply) {
     case Command::Kind::share_state:
       reply.shared = share_state();
       return;
+    case Command::Kind::begin_call:
+    case Command::Kind::end_call:
     case Command::Kind::stop:
       return;
   }

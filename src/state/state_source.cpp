@@ -148,20 +148,35 @@ const StoredTensor& StateReader::stored_piece(const Piece& piece, std::int64_t e
 }
 
 bool StateReader::has(const std::string& name) const {
-  return source_.kind != StateSource::Kind::values || source_.values.contains(parse_piece(name).tensor);
+  if (source_.kind != StateSource::Kind::values || source_.values.contains(name)) return true;
+  const std::string tensor = parse_piece(name).tensor;
+  return source_.values.contains(tensor) || source_.files.contains(tensor);
 }
 
-void StateReader::read_value(const Piece& piece, const TensorType& type, std::span<std::byte> out) {
-  const std::vector<std::byte>& whole = source_.values.at(piece.tensor);
-  const TensorType flat{type.dtype, {std::ssize(whole) / byte_size(type.dtype)}};
-  if (flat.bytes() != std::ssize(whole) || !fits(piece, flat.elements(), type.elements()))
-    throw Error(concat("the value of ", quote(piece.tensor), " has ", whole.size(), " bytes, the program needs ", text(piece, type)));
-  copy_piece({flat, whole}, piece, type.dtype, out);
+void StateReader::read_value(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out) {
+  const auto same = source_.values.find(name);
+  const std::vector<std::byte>& value = same != source_.values.end() ? same->second : source_.values.at(piece.tensor);
+  const Piece wanted = same != source_.values.end() ? Piece{piece.tensor} : piece;
+  const TensorType flat{type.dtype, {std::ssize(value) / byte_size(type.dtype)}};
+  if (flat.bytes() != std::ssize(value) || !fits(wanted, flat.elements(), type.elements()))
+    throw Error(concat("the value of ", quote(piece.tensor), " has ", value.size(), " bytes, the program needs ", text(piece, type)));
+  copy_piece({flat, value}, wanted, type.dtype, out);
+}
+
+void StateReader::read_file(const StoredTensorName& from, const Piece& piece, const TensorType& type, std::span<std::byte> out) {
+  const StoredTensor& tensor = stored(from.name, from.file);
+  const bool convert = is_floating(type.dtype) && is_floating(tensor.type.dtype);
+  const bool same = piece.whole() ? tensor.type.shape == type.shape : fits(piece, tensor.type.elements(), type.elements());
+  if (!same || (tensor.type.dtype != type.dtype && !convert)) fail_type(from.file, from.name, tensor.type, text(piece, type));
+  copy_piece(tensor, piece, type.dtype, out);
 }
 
 void StateReader::read(const std::string& name, const TensorType& type, std::span<std::byte> out) {
   const Piece piece = parse_piece(name);
-  if (source_.kind == StateSource::Kind::values) return read_value(piece, type, out);
+  if (source_.kind == StateSource::Kind::values) {
+    const auto stored = source_.files.find(piece.tensor);
+    return stored == source_.files.end() ? read_value(name, piece, type, out) : read_file(stored->second, piece, type, out);
+  }
   if (source_.kind == StateSource::Kind::checkpoint) return read_state(name, piece, type, out);
   if (const auto spec = specs_.find(piece.tensor); spec != specs_.end()) return read_parameter(*spec->second, piece, type, out);
   std::ranges::fill(out, std::byte{0});  // moments and counters start at zero

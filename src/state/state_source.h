@@ -27,7 +27,8 @@ class StateReader {
 
  private:
   const StoredTensor& stored(const std::string& name, const std::string& file);
-  void read_value(const Piece& piece, const TensorType& type, std::span<std::byte> out);
+  void read_value(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out);
+  void read_file(const StoredTensorName& stored, const Piece& piece, const TensorType& type, std::span<std::byte> out);
   void read_parameter(const ParameterSpec& spec, const Piece& piece, const TensorType& type, std::span<std::byte> out);
   void read_state(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out);
   void assemble(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out);

@@ -1,32 +1,25 @@
 #include "torch/gloo_cluster.h"
 
 #include <c10/util/Exception.h>
-#include <c10/util/Logging.h>
 #include <torch/version.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <future>
-#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
-#include "base/sip_hash.h"
+#include "base/machine.h"
 #include "base/stop.h"
 #include "base/text.h"
 #include "driver/controller.h"
 #include "driver/device_thread.h"
 #include "penstock/error.h"
 #include "torch/gloo_transport.h"
-#include "torch/store_sockets.h"
+#include "torch/mail.h"
 
 namespace penstock {
 namespace {
@@ -40,145 +33,6 @@ milliseconds of_seconds(double seconds) {
 
 milliseconds left_until(Clock::time_point end) {
   return std::max(milliseconds(1), std::chrono::ceil<milliseconds>(end - Clock::now()));
-}
-
-// Queues of messages by name, kept by the store's server: each piece of a message under a key of its own, which the reader deletes. The
-// store takes anything from anybody, so keys are names that only who knows the secret can predict, and a piece carries a signature of its
-// key and content: what others put there is not found, and what they write over is refused.
-class Mail {
- public:
-  // `deadline`: of what the store itself must answer. Throws Error: the port is in use (rank 0), or rank 0 cannot be reached.
-  Mail(const Ranks& ranks, milliseconds timeout, milliseconds deadline);
-
-  void put(const std::string& queue, std::span<const std::byte> message);
-  // None when none has begun to come in that time. Throws c10::DistNetworkError when the store is gone, Error for what is no message.
-  std::optional<std::vector<std::byte>> take(const std::string& queue, milliseconds timeout);
-  // Deletes what was taken: a round trip per key, for when there is time.
-  void tidy();
-  // For another user of the store.
-  c10::intrusive_ptr<c10d::Store> store(const std::string& prefix) const {
-    return c10::make_intrusive<c10d::PrefixStore>(name(prefix), store_);
-  }
-
- private:
-  // The store's server closes a connection that brings more at once.
-  static constexpr std::size_t kPiece = std::size_t{4} << 20;
-
-  std::string name(const std::string& what) const { return concat("penstock/", std::hex, sip_hash(key_, attempt_ + "/" + what)); }
-  std::string next_name(const std::string& queue) { return name(concat(queue, "/", count_[queue]++)); }
-  std::uint64_t signature(const std::string& name, std::span<const std::uint8_t> content) const {
-    return sip_hash({key_.low, sip_hash(key_, name)}, std::as_bytes(content));
-  }
-
-  std::vector<std::uint8_t> get(const std::string& key, milliseconds timeout);
-
-  SipKey key_;
-  std::string attempt_;
-  milliseconds timeout_;  // of other users, and of what must come
-  c10::intrusive_ptr<c10d::TCPStore> store_;
-  std::map<std::string, std::uint64_t> count_;  // pieces put or taken, by queue: each has one writer and one reader
-  std::vector<std::string> taken_;              // keys to be deleted
-};
-
-// c10d waits without a limit for the first word of whoever listens there.
-c10::intrusive_ptr<c10d::TCPStore> connect_store(const std::string& address, const c10d::TCPStoreOptions& options) {
-  auto store = std::async(std::launch::async, [&] { return c10::make_intrusive<c10d::TCPStore>(address, options); });
-  for (milliseconds patience = options.timeout + milliseconds(500); store.wait_for(patience) != std::future_status::ready;
-       patience = milliseconds(100))
-    close_sockets_to(options.port);
-  return store.get();
-}
-
-Mail::Mail(const Ranks& ranks, milliseconds timeout, milliseconds deadline)
-    : key_(sip_key(ranks.secret)), attempt_(ranks.attempt), timeout_(timeout) {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<std::uint16_t>(ranks.port);
-  options.isServer = ranks.rank == 0 && !ranks.store_runs;
-  options.waitWorkers = false;
-  options.timeout = timeout;
-  if (options.isServer) options.masterListenFd = listen_at(ranks.address, ranks.port);
-  const std::string place = concat(ranks.address, ":", ranks.port);
-  ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);  // what c10d would log, the errors below say
-  c10::initLogging();
-  try {
-    store_ = connect_store(ranks.address, options);
-    limit_sockets_to(options.port, deadline + std::chrono::seconds(5));  // it answers at once, where its process runs
-  } catch (const c10::Error& error) {
-    const std::string why = reason(error);
-    throw Error(concat(options.isServer ? "cannot serve the rendezvous at " : "cannot reach rank 0 at ", place),
-                {concat("tried for ", std::chrono::duration<double>(timeout).count(), " s: ", why)},
-                "see whether rank 0 runs, and MASTER_ADDR and MASTER_PORT");
-  }
-}
-
-void append(std::vector<std::uint8_t>& bytes, const void* data, std::size_t size) {
-  const auto* begin = static_cast<const std::uint8_t*>(data);
-  bytes.insert(bytes.end(), begin, begin + size);
-}
-
-// The first piece has the whole length before it, every one its signature behind.
-void Mail::put(const std::string& queue, std::span<const std::byte> message) {
-  std::vector<std::uint8_t> piece;
-  const std::uint64_t size = message.size();
-  append(piece, &size, sizeof size);
-  do {
-    const auto next = message.first(std::min(message.size(), kPiece));
-    append(piece, next.data(), next.size());
-    const std::string key = next_name(queue);
-    const std::uint64_t signed_by_us = signature(key, piece);
-    append(piece, &signed_by_us, sizeof signed_by_us);
-    store_->set(key, piece);
-    piece.clear();
-    message = message.subspan(next.size());
-  } while (!message.empty());
-}
-
-std::vector<std::uint8_t> Mail::get(const std::string& key, milliseconds timeout) {
-  store_->setTimeout(timeout);
-  std::vector<std::uint8_t> piece = store_->get(key);
-  store_->setTimeout(timeout_);
-  taken_.push_back(key);
-  std::uint64_t signed_by = 0;
-  if (piece.size() < sizeof signed_by) throw Error("a message between processes is not readable", {"it is cut short"});
-  std::memcpy(&signed_by, piece.data() + piece.size() - sizeof signed_by, sizeof signed_by);
-  piece.resize(piece.size() - sizeof signed_by);
-  if (signed_by != signature(key, piece))
-    throw Error("a message between processes is not from one of them", {"its signature is wrong"},
-                "keep others from the store's port; all processes need the same PENSTOCK_SECRET");
-  return piece;
-}
-
-std::optional<std::vector<std::byte>> Mail::take(const std::string& queue, milliseconds timeout) {
-  std::vector<std::uint8_t> piece;
-  try {
-    piece = get(next_name(queue), timeout);
-  } catch (const c10::DistNetworkError&) {
-    throw;
-  } catch (const c10::DistStoreError&) {
-    store_->setTimeout(timeout_);
-    --count_[queue];
-    return std::nullopt;
-  }
-  std::uint64_t size = 0;
-  if (piece.size() < sizeof size) throw Error("a message between processes is not readable", {"it is cut short"});
-  std::memcpy(&size, piece.data(), sizeof size);
-  piece.erase(piece.begin(), piece.begin() + sizeof size);
-  std::vector<std::byte> message;
-  while (true) {
-    const auto* data = reinterpret_cast<const std::byte*>(piece.data());
-    message.insert(message.end(), data, data + piece.size());
-    if (message.size() >= size) return message;
-    piece = get(next_name(queue), timeout_);
-  }
-}
-
-void Mail::tidy() {
-  try {
-    for (const std::string& key : taken_) store_->deleteKey(key);
-  } catch (const c10::DistNetworkError&) {
-    // The next message says so.
-  }
-  taken_.clear();
 }
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -242,30 +96,46 @@ std::unique_ptr<Transport> connect(const Mail& mail, const Ranks& ranks, const G
   }
 }
 
+// This rank's device, on a thread of its own; Gloo's threads start there too. They keep to their share of the machine's cores: they, and a
+// peer that they wake, would otherwise take another rank's core in the middle of its work.
+std::unique_ptr<DeviceThread> start_device(const Mail& mail, const Ranks& ranks, const ExecutorFactory& executor,
+                                           const std::shared_ptr<const DataSource>& data, const GlooOptions& options) {
+  const auto make = [&] {
+    if (ranks.local_size > 0) keep_to_share(ranks.local_rank, ranks.local_size);
+    std::unique_ptr<Transport> transport = connect(mail, ranks, options);
+    return std::make_unique<Worker>(ranks.rank, executor(ranks.rank), std::move(transport), data, of_seconds(options.deadline));
+  };
+  auto device = std::make_unique<DeviceThread>(make, [] {});
+  if (const Reply made = device->wait(); !made.error.empty()) throw Error(made.error);
+  return device;
+}
+
+// Closes the device's connections, so that whoever waits for it hears of it. That takes as long as a collective under way may take, for
+// which nobody should wait who has an error to tell.
+std::future<void> close(std::unique_ptr<DeviceThread>& device) {
+  return std::async(std::launch::async, [closing = std::shared_ptr<DeviceThread>(std::move(device))]() mutable { closing.reset(); });
+}
+
 class GlooCarrier : public Carrier {
  public:
-  GlooCarrier(const Ranks& ranks, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data, const GlooOptions& options)
+  GlooCarrier(const Ranks& ranks, const ExecutorFactory& executor, const std::shared_ptr<const DataSource>& data,
+              const GlooOptions& options)
       : ranks_(ranks), options_(options), mail_(ranks, of_seconds(options.rendezvous), of_seconds(options.deadline)) {
     meet_all(mail_, ranks, options);
-    auto transport = std::make_shared<std::unique_ptr<Transport>>(connect(mail_, ranks, options));
-    own_ = std::make_unique<DeviceThread>(
-        [=] {
-          return std::make_unique<Worker>(0, executor(0), std::move(*transport), data,
-                                          std::chrono::duration_cast<std::chrono::nanoseconds>(of_seconds(options.deadline)));
-        },
-        [] {});
-    if (const Reply made = own_->wait(); !made.error.empty()) throw Error(made.error);
+    own_ = start_device(mail_, ranks, executor, data, options);
   }
   ~GlooCarrier() override;
 
   int devices() const override { return ranks_.size; }
   int devices_here() const override { return std::max(ranks_.local_size, 1); }
-  std::vector<Reply> exchange(const Command& command) override;
+  std::vector<Reply> exchange(const std::vector<const Command*>& commands) override;
+  void tell(const Command& command) override;
 
  private:
   // After a failed step the others' own words are worth a moment, no more. `penstock launch` waits for it, and longer.
   static constexpr milliseconds kLastWords{1000};
 
+  void send(const std::vector<const Command*>& commands);
   Reply answer(int rank, milliseconds timeout);
 
   Ranks ranks_;
@@ -274,17 +144,35 @@ class GlooCarrier : public Carrier {
   SentTasks sent_;
   bool failed_ = false;  // a step failed or a device was lost: no more commands will come
   std::unique_ptr<DeviceThread> own_;
+  std::future<void> closing_;  // of own_
 };
 
-// The store lives here: the others must have heard before it goes.
+// The store may live here: the others must have heard before it goes.
 GlooCarrier::~GlooCarrier() {
   try {
-    const std::vector<std::byte> stop = encode(Command{}, sent_);
-    for (int rank = 1; rank < ranks_.size; ++rank) mail_.put(to(rank), stop);
+    tell(Command{});
     const Clock::time_point end = Clock::now() + of_seconds(options_.deadline);
     for (int rank = 1; rank < ranks_.size && !failed_; ++rank) mail_.take(from(rank), left_until(end));
   } catch (const std::exception&) {
     // They are gone already.
+  }
+}
+
+void GlooCarrier::tell(const Command& command) {
+  try {
+    send(std::vector<const Command*>(static_cast<std::size_t>(ranks_.size), &command));
+  } catch (const c10::Error&) {
+    // Nobody is there to be told.
+  }
+}
+
+void GlooCarrier::send(const std::vector<const Command*>& commands) {
+  const Command* encoded = nullptr;
+  std::vector<std::byte> message;
+  for (std::size_t rank = 1; rank < commands.size(); ++rank) {
+    if (!commands[rank]) continue;
+    if (commands[rank] != encoded) message = encode(*(encoded = commands[rank]), sent_);
+    mail_.put(to(static_cast<int>(rank)), message);
   }
 }
 
@@ -307,23 +195,23 @@ Reply GlooCarrier::answer(int rank, milliseconds timeout) {
   return reply;
 }
 
-std::vector<Reply> GlooCarrier::exchange(const Command& command) {
-  std::vector<Reply> replies(static_cast<std::size_t>(ranks_.size));
+std::vector<Reply> GlooCarrier::exchange(const std::vector<const Command*>& commands) {
+  std::vector<Reply> replies(commands.size());
   try {
-    const std::vector<std::byte> message = encode(command, sent_);
-    for (int rank = 1; rank < ranks_.size; ++rank) mail_.put(to(rank), message);
+    send(commands);
   } catch (const c10::Error& error) {
     replies[0].error = concat("the rendezvous store is gone: ", reason(error));
     replies[0].lost = {0};
     return replies;
   }
-  own_->post(command);
+  if (commands[0]) own_->post(*commands[0]);
   mail_.tidy();
-  replies[0] = own_->wait();
-  const bool step = command.kind == Command::Kind::step;
+  if (commands[0]) replies[0] = own_->wait();
+  const bool step = commands[0] && commands[0]->kind == Command::Kind::step;
   failed_ = failed_ || (step && !replies[0].error.empty());
   Clock::time_point last_words = Clock::now() + kLastWords;
   for (int rank = 1; rank < ranks_.size; ++rank) {
+    if (!commands[static_cast<std::size_t>(rank)]) continue;
     Reply& reply = replies[static_cast<std::size_t>(rank)];
     const milliseconds deadline = of_seconds(options_.deadline);
     // Asking takes some time too, so that a rank that has answered already is heard.
@@ -333,6 +221,7 @@ std::vector<Reply> GlooCarrier::exchange(const Command& command) {
     failed_ = !reply.lost.empty() || (step && !reply.error.empty());
     last_words = Clock::now() + kLastWords;
   }
+  if (failed_ && own_) closing_ = close(own_);
   return replies;
 }
 
@@ -343,42 +232,155 @@ std::string folder_error(const std::string& folder, const std::string& run) {
   return concat("state is not saved in ", folder, "\n  the run's folder is ", run);
 }
 
-void serve(Mail& mail, Worker& worker, int rank, const GlooOptions& options) {
-  constexpr milliseconds kRound{250};
-  constexpr std::chrono::hours kSilence{1};  // rank 0 may compile or sample for long
-  SentTasks sent;
+class GlooFollower : public Follower {
+ public:
+  GlooFollower(const Ranks& ranks, const ExecutorFactory& executor, const std::shared_ptr<const DataSource>& data,
+               const GlooOptions& options);
+  ~GlooFollower() override;
+
+  Shared obey(const std::string& call) override;
+  const std::vector<std::shared_ptr<const Program>>& programs() const override { return programs_; }
+  // Obeys until rank 0 says stop.
+  void serve();
+
+ private:
+  static constexpr milliseconds kRound{250};
+  static constexpr std::chrono::hours kSilence{1};  // rank 0 may compile or sample for long
+
+  // None where none came within that time.
+  std::optional<Command> next(milliseconds patience);
+  // Does it and answers; gives the error of a step, after which this device can do no more.
+  std::string answer(const Command& command);
+  void answer(const Reply& reply) { mail_.put(from(ranks_.rank), encode(reply)); }
+  void say_goodbye(const std::string& error);
+  Shared obey_until_end(const std::string& call);
+
+  Ranks ranks_;
+  GlooOptions options_;
+  Mail mail_;
+  SentTasks sent_;
+  std::vector<std::shared_ptr<const Program>> programs_;  // of calls
+  bool ended_ = false;                                    // rank 0 has said stop, or is gone, or has been told that this rank ends
+  std::unique_ptr<DeviceThread> device_;
+  std::future<void> closing_;  // of device_
+};
+
+GlooFollower::GlooFollower(const Ranks& ranks, const ExecutorFactory& executor, const std::shared_ptr<const DataSource>& data,
+                           const GlooOptions& options)
+    : ranks_(ranks), options_(options), mail_(ranks, of_seconds(options.rendezvous), of_seconds(options.deadline)) {
+  meet_first(mail_, ranks, options);
+  try {
+    device_ = start_device(mail_, ranks, executor, data, options);
+  } catch (const Error& error) {
+    say_goodbye(error.what());
+    throw;
+  }
+}
+
+GlooFollower::~GlooFollower() {
+  try {
+    if (!ended_) say_goodbye(concat("rank ", ranks_.rank, " has ended\n  hint: see what that process says"));
+  } catch (const std::exception&) {
+    // There is no rank 0.
+  }
+}
+
+// It is the answer to whatever rank 0 says next.
+void GlooFollower::say_goodbye(const std::string& error) {
+  ended_ = true;
+  Reply reply;
+  reply.error = error;
+  reply.lost = {ranks_.rank};
+  answer(reply);
+}
+
+std::optional<Command> GlooFollower::next(milliseconds patience) {
+  mail_.tidy();
+  const auto bytes = mail_.take(to(ranks_.rank), patience);
+  if (!bytes) return std::nullopt;
+  return decode_command(*bytes, sent_);
+}
+
+std::string GlooFollower::answer(const Command& command) {
+  Reply reply;
+  if (command.kind == Command::Kind::save_state) reply.error = folder_error(command.text, options_.folder);
+  if (!device_) reply.error = "the device stopped after an earlier failure";
+  if (reply.error.empty()) {
+    device_->post(command);
+    reply = device_->wait();
+  }
+  reply.stopping = stop_requested();
+  answer(reply);
+  if (command.kind != Command::Kind::step || reply.error.empty()) return {};
+  closing_ = close(device_);
+  return reply.error;
+}
+
+void GlooFollower::serve() {
   std::optional<StopLater> later;  // in training: rank 0 writes a checkpoint first
   for (Clock::time_point heard = Clock::now();;) {
-    mail.tidy();
-    const auto bytes = mail.take(to(rank), kRound);
-    if (!bytes) {
-      if (stop_requested() && Clock::now() - heard > of_seconds(options.deadline)) return;
+    const std::optional<Command> command = next(kRound);
+    if (!command) {
+      if (stop_requested() && Clock::now() - heard > of_seconds(options_.deadline)) return;
       if (Clock::now() - heard > kSilence) throw Error("rank 0 has said nothing for an hour", {}, "see what that process was doing");
       continue;
     }
-    const Command command = decode_command(*bytes, sent);
-    if (command.kind == Command::Kind::step && !later) later.emplace();
-    Reply reply;
-    if (command.kind == Command::Kind::save_state) reply.error = folder_error(command.text, options.folder);
-    if (reply.error.empty()) reply = worker.obey(command);
-    reply.stopping = stop_requested();
-    mail.put(from(rank), encode(reply));
-    if (command.kind == Command::Kind::stop) return;
-    if (command.kind == Command::Kind::step && !reply.error.empty()) throw Error(reply.error);
+    if (command->kind == Command::Kind::step && !later) later.emplace();
+    ended_ = command->kind == Command::Kind::stop;
+    const std::string failure = answer(*command);
+    ended_ = ended_ || !failure.empty();
+    if (!failure.empty()) throw Error(failure);
+    if (ended_) return;
     heard = Clock::now();
   }
 }
 
-// A device that cannot be made answers the first command with the reason.
-std::unique_ptr<Executor> make_device(Mail& mail, int rank, const ExecutorFactory& executor) {
+Shared GlooFollower::obey(const std::string& call) {
+  if (ended_) throw Error("the devices stopped after an earlier failure");
   try {
-    return executor(rank);
-  } catch (const std::exception& error) {
+    return obey_until_end(call);
+  } catch (const c10::Error& error) {
+    ended_ = true;
+    throw Error(concat("rank 0 was lost in ", split(call, '\n').front()), {reason(error)}, "see what that process says");
+  }
+}
+
+Shared GlooFollower::obey_until_end(const std::string& call) {
+  std::string failure;  // of a step here: rank 0 knows more
+  bool begun = false;
+  for (Clock::time_point heard = Clock::now();;) {
+    const milliseconds patience = begun && failure.empty() ? milliseconds(kSilence) : of_seconds(options_.deadline);
+    const std::optional<Command> command = next(std::min(kRound, left_until(heard + patience)));
+    if (!command && Clock::now() - heard < patience) continue;
+    heard = Clock::now();
+    if (command && command->kind == Command::Kind::end_call) {
+      ended_ = !failure.empty();
+      if (!command->error.empty()) throw Error(command->error);
+      return command->results;
+    }
+    const bool stop = command && command->kind == Command::Kind::stop;
+    if (!command || stop) {
+      say_goodbye(concat("rank ", ranks_.rank, " did not hear of rank 0 in time"));
+      if (!failure.empty()) throw Error(failure);
+      const std::string name = split(call, '\n').front();
+      if (stop) throw Error(concat("rank 0 has ended, rank ", ranks_.rank, " was at ", name), {}, "all ranks make the same calls");
+      throw Error(
+          concat("rank 0 was silent for ", std::chrono::duration<double>(patience).count(), " s, rank ", ranks_.rank, " was at ", name), {},
+          "see what that process is doing; raise the deadline if it may take that long");
+    }
+    if (command->kind == Command::Kind::load) programs_.push_back(command->body);
+    if (command->kind != Command::Kind::begin_call) {
+      failure = answer(*command);
+      continue;
+    }
+    begun = true;
     Reply reply;
-    reply.error = error.what();
-    reply.lost = {rank};
-    mail.put(from(rank), encode(reply));
-    throw;
+    try {
+      check_call(command->text, call, ranks_.rank);
+    } catch (const Error& error) {
+      reply.error = error.what();
+    }
+    answer(reply);
   }
 }
 
@@ -386,17 +388,17 @@ std::unique_ptr<Executor> make_device(Mail& mail, int rank, const ExecutorFactor
 
 std::unique_ptr<Cluster> make_gloo_cluster(const Ranks& ranks, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data,
                                            const GlooOptions& options) {
-  return make_cluster(std::make_unique<GlooCarrier>(ranks, executor, std::move(data), options));
+  return make_cluster(std::make_unique<GlooCarrier>(ranks, executor, data, options));
+}
+
+std::unique_ptr<Follower> make_gloo_follower(const Ranks& ranks, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data,
+                                             const GlooOptions& options) {
+  return std::make_unique<GlooFollower>(ranks, executor, data, options);
 }
 
 int serve_gloo(const Ranks& ranks, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data, const GlooOptions& options) {
   try {
-    Mail mail(ranks, of_seconds(options.rendezvous), of_seconds(options.deadline));
-    meet_first(mail, ranks, options);
-    std::unique_ptr<Transport> transport = connect(mail, ranks, options);
-    std::unique_ptr<Executor> device = make_device(mail, ranks.rank, executor);
-    Worker worker(ranks.rank, std::move(device), std::move(transport), std::move(data), of_seconds(options.deadline));
-    serve(mail, worker, ranks.rank, options);
+    GlooFollower(ranks, executor, data, options).serve();
   } catch (const c10::Error&) {
     if (stop_requested()) return 0;  // it had nothing to finish
     throw Error(concat("rank 0 was lost: device ", ranks.rank, " has no controller any more"),

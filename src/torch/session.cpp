@@ -1,7 +1,9 @@
 #include "penstock/session.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "base/sip_hash.h"
 #include "base/text.h"
 #include "base/words.h"
 #include "driver/thread_cluster.h"
@@ -9,17 +11,21 @@
 #include "profile/measured.h"
 #include "program/state_parts.h"
 #include "program/verify.h"
+#include "state/safetensors.h"
 #include "torch/executor.h"
+#include "torch/gloo_cluster.h"
 
 namespace penstock {
 
 // Hands out the tensors of the step that is running.
 class StepData : public DataSource {
  public:
-  const HostTensors* tensors = nullptr;
+  const HostTensors* tensors = nullptr;  // none: no step is running
 
   void fill(const Port& port, const StepInput&, std::int64_t first_row, std::int64_t, std::span<std::byte> out) const override {
-    const HostTensor& tensor = tensors->at(port.name);
+    const auto found = tensors->find(port.name);
+    if (found == tensors->end()) throw Error(concat("a step reads ", quote(port.name), ", which is not given"));
+    const HostTensor& tensor = found->second;
     const std::size_t row = port.type.shape.empty() ? 0 : tensor.bytes.size() / static_cast<std::size_t>(port.type.shape[0]);
     std::ranges::copy(std::span(tensor.bytes).subspan(static_cast<std::size_t>(first_row) * row, out.size()), out.begin());
   }
@@ -51,6 +57,26 @@ void check_data(const Program& program, const HostTensors& data) {
   }
 }
 
+// The bytes, or of many a sample that is spread over them.
+std::uint64_t sample_hash(std::span<const std::byte> bytes) {
+  constexpr std::size_t kBlock = 64, kBlocks = 1024;
+  if (bytes.size() <= kBlock * kBlocks) return sip_hash({}, bytes);
+  std::vector<std::byte> sample;
+  for (std::size_t block = 0; block < kBlocks; ++block) {
+    const auto from = bytes.subspan((bytes.size() - kBlock) * block / (kBlocks - 1), kBlock);
+    sample.insert(sample.end(), from.begin(), from.end());
+  }
+  return sip_hash({}, sample);
+}
+
+// A call as the ranks compare it: check_call.
+std::string described(const std::string& call, const HostTensors& data) {
+  std::string out = call;
+  for (const auto& [name, tensor] : data)
+    out += concat("\n", name, " is ", tensor.type.text(), " with contents ", std::hex, sample_hash(tensor.bytes));
+  return out;
+}
+
 }  // namespace
 
 void check_host_tensor(const TensorType& type, DType dtype, std::size_t count) {
@@ -62,12 +88,16 @@ void check_host_tensor(const TensorType& type, DType dtype, std::size_t count) {
 
 struct Session::Impl {
   std::shared_ptr<StepData> data = std::make_shared<StepData>();
-  std::unique_ptr<Cluster> cluster;
+  int ranks = 1;
+  std::unique_ptr<Cluster> cluster;    // none: another rank's
+  std::unique_ptr<Follower> follower;  // of that
+  bool together = false;               // whether all ranks are in a call
   struct Loaded {
-    Program program;
+    std::shared_ptr<const Program> program;
     std::uint64_t hash;
   };
-  std::map<std::string, Loaded> programs;
+  std::map<std::string, Loaded> named;
+  std::vector<std::shared_ptr<const Program>> programs;
   // All state of the programs. The type is that of the whole, one-dimensional where no device holds it whole.
   struct State {
     TensorType type;
@@ -76,10 +106,26 @@ struct Session::Impl {
   std::map<std::string, State> states;
   std::int64_t steps = 0;
 
+  Cluster& devices() const;
+  Shared follow(const std::string& call, const HostTensors& given);
+  void add(std::shared_ptr<const Program> program);
   void add_states(const Program& program);
   const State& state(const std::string& name) const;
   const Loaded& loaded(const std::string& name) const;
 };
+
+// Throws Error where it is not this rank's turn.
+Cluster& Session::Impl::devices() const {
+  if (!cluster && !follower) throw Error("the session is closed");
+  if (!cluster) throw Error("this rank's session only does what rank 0 does", {}, "make the call inside of Session::together");
+  if (ranks > 1 && !together) throw Error("the other ranks do not take part in this call", {}, "make it inside of Session::together");
+  return *cluster;
+}
+
+void Session::Impl::add(std::shared_ptr<const Program> program) {
+  add_states(*program);
+  programs.push_back(std::move(program));
+}
 
 void Session::Impl::add_states(const Program& program) {
   for (const auto& [tensor, parts] : checks::state_parts(program, SlotClass::state)) {
@@ -101,8 +147,8 @@ const Session::Impl::State& Session::Impl::state(const std::string& name) const 
 }
 
 const Session::Impl::Loaded& Session::Impl::loaded(const std::string& name) const {
-  const auto found = programs.find(name);
-  if (found == programs.end()) throw Error(concat("no program is loaded as ", quote(name)), {}, did_you_mean(name, names_of(programs)));
+  const auto found = named.find(name);
+  if (found == named.end()) throw Error(concat("no program is loaded as ", quote(name)), {}, did_you_mean(name, names_of(named)));
   return found->second;
 }
 
@@ -110,31 +156,50 @@ Session::Session(int devices, const SessionOptions& options) : impl_(std::make_u
   if (devices < 1 || options.threads < 1 || !(options.deadline > 0))
     throw Error(concat("a session of ", devices, " devices, ", options.threads, " threads each and a deadline of ", options.deadline, " s"),
                 {}, "all are above 0");
-  impl_->cluster = make_thread_cluster(devices, torch_executor_factory(options.threads), impl_->data, {.deadline = options.deadline});
+  if (!options.ranks) {
+    impl_->cluster = make_thread_cluster(devices, torch_executor_factory(options.threads), impl_->data, {.deadline = options.deadline});
+    return;
+  }
+  const Ranks& ranks = *options.ranks;
+  if (ranks.size != devices)
+    throw Error(concat(counted(ranks.size, "process"), ranks.size == 1 ? " was" : " were", " started for ", counted(devices, "device")), {},
+                "start one for each device");
+  impl_->ranks = ranks.size;
+  const GlooOptions gloo{.deadline = options.deadline, .run = options.run};
+  if (ranks.rank == 0)
+    impl_->cluster = make_gloo_cluster(ranks, torch_executor_factory(options.threads), impl_->data, gloo);
+  else
+    impl_->follower = make_gloo_follower(ranks, torch_executor_factory(options.threads), impl_->data, gloo);
 }
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 
 void Session::load(const std::string& name, const Program& program) {
-  if (static_cast<int>(program.devices.size()) > impl_->cluster->devices())
+  Cluster& devices = impl_->devices();
+  if (static_cast<int>(program.devices.size()) > devices.devices())
     throw Error(concat("program @", program.name, " is for ", counted(static_cast<std::int64_t>(program.devices.size()), "device"),
-                       ", the session has ", impl_->cluster->devices()));
-  if (const auto other = impl_->programs.find(name); other != impl_->programs.end() && other->second.hash != hash(program))
-    throw Error(concat("another program is loaded as ", quote(name)));
-  const std::uint64_t id = impl_->cluster->load(program);
-  impl_->programs[name] = {program, id};
-  impl_->add_states(program);
+                       ", the session has ", devices.devices()));
+  if (const auto other = impl_->named.find(name); other != impl_->named.end()) {
+    if (other->second.hash != hash(program)) throw Error(concat("another program is loaded as ", quote(name)));
+    return;
+  }
+  const auto loaded = std::make_shared<const Program>(program);
+  const std::uint64_t id = devices.load(loaded);
+  const bool known = std::ranges::any_of(impl_->named, [&](const auto& other) { return other.second.hash == id; });
+  impl_->named[name] = {loaded, id};
+  if (!known) impl_->add(loaded);
 }
 
 void Session::initialise(const std::vector<ParameterSpec>& parameters, std::int64_t seed) {
   StateSource source;
   source.seed = seed;
   source.parameters = parameters;
-  impl_->cluster->set_state(source);
+  impl_->devices().set_state(source);
 }
 
 void Session::set_state(const HostTensors& state) {
+  Cluster& devices = impl_->devices();
   StateSource source;
   source.kind = StateSource::Kind::values;
   for (const auto& [name, tensor] : state) {
@@ -146,12 +211,31 @@ void Session::set_state(const HostTensors& state) {
                          tensor.bytes.size(), " bytes"));
     source.values[name] = tensor.bytes;
   }
-  impl_->cluster->set_state(source);
+  devices.set_state(source);
+}
+
+void Session::read_state(const std::map<std::string, StoredTensorName>& state) {
+  Cluster& devices = impl_->devices();
+  std::map<std::string, SafetensorsFile> files;
+  for (const auto& [name, stored] : state) {
+    const TensorType& type = impl_->state(name).type;
+    if (!files.contains(stored.file)) files.emplace(stored.file, SafetensorsFile::open(stored.file));
+    const auto found = files.at(stored.file).tensors().find(stored.name);
+    // What is not there, each device says itself. Of a piece it cannot tell whether the whole has the program's size.
+    if (found != files.at(stored.file).tensors().end() && found->second.type.elements() != type.elements())
+      throw Error(concat(stored.file, ": ", quote(stored.name), " is ", found->second.type.text(), ", the state ", quote(name), " is ",
+                         type.text()));
+  }
+  StateSource source;
+  source.kind = StateSource::Kind::values;
+  source.files = state;
+  devices.set_state(source);
 }
 
 HostTensor Session::state(const std::string& name) {
+  Cluster& devices = impl_->devices();
   const TensorType type = impl_->state(name).type;
-  return {type, impl_->cluster->state(name)};
+  return {type, devices.state(name)};
 }
 
 std::map<std::string, SharedTensor> Session::share_state() {
@@ -165,12 +249,14 @@ std::vector<StatePiece> Session::pieces() const {
 }
 
 StepReport Session::step(const std::string& name, const HostTensors& data, bool record) {
-  const auto& [program, id] = impl_->loaded(name);
+  Cluster& devices = impl_->devices();
+  const auto& [body, id] = impl_->loaded(name);
+  const Program& program = *body;
   check_data(program, data);
   impl_->data->tensors = &data;
   StepInput input;
   input.step = ++impl_->steps;
-  StepResult result = impl_->cluster->step(id, input, record);
+  StepResult result = devices.step(id, input, record);
   StepReport report;
   report.seconds = result.seconds;
   for (const Port& port : program.outputs) report.outputs[port.name] = {port.type, std::move(result.outputs.at(port.name))};
@@ -181,6 +267,46 @@ StepReport Session::step(const std::string& name, const HostTensors& data, bool 
   }
   if (record) report.timeline = timeline_of(program, result, name);
   return report;
+}
+
+Shared Session::Impl::follow(const std::string& call, const HostTensors& given) {
+  data->tensors = &given;
+  const std::size_t known = programs.size();
+  Shared results = follower->obey(described(call, given));
+  for (std::size_t p = known; p < follower->programs().size(); ++p) add(follower->programs()[p]);
+  return results;
+}
+
+Shared Session::together(const std::string& call, const HostTensors& data, const std::function<Shared()>& work) {
+  if (impl_->follower) return impl_->follow(call, data);
+  if (impl_->cluster && impl_->ranks == 1) return work();
+  impl_->together = true;
+  Cluster& devices = impl_->devices();
+  Shared results;
+  try {
+    devices.begin_call(described(call, data));
+    results = work();
+  } catch (const std::exception& error) {
+    impl_->together = false;
+    devices.end_call({}, error.what());
+    throw;
+  }
+  impl_->together = false;
+  devices.end_call(results, {});
+  return results;
+}
+
+bool Session::over_ranks() const {
+  return impl_->ranks > 1;
+}
+
+void Session::close() {
+  impl_->cluster.reset();
+  impl_->follower.reset();
+}
+
+const std::vector<std::shared_ptr<const Program>>& Session::programs() const {
+  return impl_->programs;
 }
 
 }  // namespace penstock

@@ -7,6 +7,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -23,19 +24,6 @@ int port_of(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
   if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
   return 0;
-}
-
-// File descriptors of this process's connections to `port`.
-std::vector<int> sockets_to(int port) {
-  std::vector<int> out;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
-    const int fd = std::atoi(entry.path().filename().c_str());
-    sockaddr_storage peer = {};
-    socklen_t size = sizeof peer;
-    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && port_of(peer) == port) out.push_back(fd);
-  }
-  return out;
 }
 
 bool is_loopback(const sockaddr* address) {
@@ -88,16 +76,30 @@ int listen_at(const std::string& address, int port) {
   return fd;
 }
 
-void limit_sockets_to(int port, std::chrono::milliseconds longest) {
+std::vector<int> sockets_to(int port) {
+  std::vector<int> out;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    sockaddr_storage peer = {};
+    socklen_t size = sizeof peer;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && port_of(peer) == port) out.push_back(fd);
+  }
+  return out;
+}
+
+void limit_sockets_to(int port, std::chrono::milliseconds longest, const std::vector<int>& others) {
   const timeval limit = {longest.count() / 1000, longest.count() % 1000 * 1000};
   for (const int fd : sockets_to(port)) {
+    if (std::ranges::find(others, fd) != others.end()) continue;
     ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   }
 }
 
-void close_sockets_to(int port) {
-  for (const int fd : sockets_to(port)) ::shutdown(fd, SHUT_RDWR);
+void close_sockets_to(int port, const std::vector<int>& others) {
+  for (const int fd : sockets_to(port))
+    if (std::ranges::find(others, fd) == others.end()) ::shutdown(fd, SHUT_RDWR);
 }
 
 }  // namespace penstock

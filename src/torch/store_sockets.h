@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 namespace penstock {
 
@@ -11,9 +12,11 @@ namespace penstock {
 // forwarder's). Throws Error: the port is in use, the name is unknown.
 int listen_at(const std::string& address, int port);
 
-// Limits all connections of this process to `port`, the store's: from now on no answer and no message may take longer.
-void limit_sockets_to(int port, std::chrono::milliseconds longest);
-// Closes those connections, which ends whatever waits for them.
-void close_sockets_to(int port);
+// File descriptors of this process's connections to `port`, the store's.
+std::vector<int> sockets_to(int port);
+// Limits those but `others`: from now on no answer and no message may take longer.
+void limit_sockets_to(int port, std::chrono::milliseconds longest, const std::vector<int>& others);
+// Closes those but `others`, which ends whatever waits for them.
+void close_sockets_to(int port, const std::vector<int>& others);
 
 }  // namespace penstock

@@ -93,6 +93,14 @@ class Launch(ProgramTest):
         self.assertEqual(len(list((self.folder / "stopped").glob("checkpoint-*/manifest.json"))), 1)
         self.assert_all_ended(processes)
 
+    def test_another_program(self):
+        result = run("launch", "-n", 2, "--", "sh", "-c", "echo $RANK of $WORLD_SIZE at $MASTER_ADDR; exit $RANK")
+        self.assertEqual(sorted(result.out.splitlines()), ["0 of 2 at 127.0.0.1", "1 of 2 at 127.0.0.1"])
+        self.assertEqual(result.code, 1)
+        result = run("launch", "-n", 1, "--", "trian")
+        self.assertEqual(result.code, 127)
+        self.assertIn("penstock launch: cannot run trian: No such file or directory", result.err)
+
     def test_mistakes(self):
         self.assert_fails(run("launch", "-n", 2), "nothing to launch")
         arguments = self.train_arguments("out", 1, "--backend", "gloo", "--actors", 2)

@@ -24,7 +24,7 @@ class Canned : public Carrier {
  public:
   explicit Canned(std::vector<Reply> replies) : replies_(std::move(replies)) {}
   int devices() const override { return static_cast<int>(replies_.size()); }
-  std::vector<Reply> exchange(const Command&) override { return replies_; }
+  std::vector<Reply> exchange(const std::vector<const Command*>&) override { return replies_; }
 
  private:
   std::vector<Reply> replies_;
@@ -52,6 +52,52 @@ TEST(Controller, OfAGroupReportsWhoFailedOrDidNotAnswer) {
   EXPECT_EQ(reported({says("a", {1, 2}), says("b", {0, 2}), says("c")}), "c");
   EXPECT_EQ(reported({says("a", {1, 2}), says("b", {0, 2}), says("c", {3}), {}}), "c");
   EXPECT_EQ(reported({says("a", {1, 2}), says("b", {0, 2}), says("c", {0, 1})}), "a");
+}
+
+// Notes the values that each device is sent.
+class Noting : public Carrier {
+ public:
+  Noting(int devices, std::vector<std::map<std::string, std::vector<std::byte>>>& values) : devices_(devices), values_(values) {}
+  int devices() const override { return devices_; }
+  std::vector<Reply> exchange(const std::vector<const Command*>& commands) override {
+    for (std::size_t d = 0; d < commands.size(); ++d)
+      if (commands[d] && commands[d]->kind == Command::Kind::set_state)
+        values_[d].insert(commands[d]->source.values.begin(), commands[d]->source.values.end());
+    return std::vector<Reply>(commands.size());
+  }
+
+ private:
+  int devices_;
+  std::vector<std::map<std::string, std::vector<std::byte>>>& values_;
+};
+
+std::vector<std::byte> bytes_of(const std::vector<std::int32_t>& numbers) {
+  const auto bytes = std::as_bytes(std::span(numbers));
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST(Controller, SendsEachDeviceTheValuesThatItHas) {
+  std::vector<std::map<std::string, std::vector<std::byte>>> sent(3);
+  const std::unique_ptr<Cluster> cluster = make_cluster(std::make_unique<Noting>(3, sent));
+  cluster->load(parse_program(R"(penstock program 1
+program @p {microbatches=1}
+device 0 {state_bytes=128, step_bytes=0, scratch_bytes=0}
+  slot %w state @0 (i32[2] "w[0:2]")
+  slot %v state @64 (i32[1] "v")
+device 1 {state_bytes=64, step_bytes=0, scratch_bytes=0}
+  slot %w state @0 (i32[3] "w[2:5]")
+device 2 {state_bytes=0, step_bytes=0, scratch_bytes=0}
+)"));
+  StateSource source;
+  source.kind = StateSource::Kind::values;
+  source.values = {{"w", bytes_of({0, 1, 2, 3, 4})}, {"v", bytes_of({9})}};
+  cluster->set_state(source);
+  EXPECT_EQ(sent[0], (std::map<std::string, std::vector<std::byte>>{{"v", bytes_of({9})}, {"w[0:2]", bytes_of({0, 1})}}));
+  EXPECT_EQ(sent[1], (std::map<std::string, std::vector<std::byte>>{{"w[2:5]", bytes_of({2, 3, 4})}}));
+  EXPECT_TRUE(sent[2].empty());
+  source.values = {{"w", std::vector<std::byte>(8)}};
+  EXPECT_EQ(test::message_of([&] { cluster->set_state(source); }),
+            "the value of \"w\" has 8 bytes, the program needs its elements [2:5] of i32");
 }
 
 TEST(Controller, RefusesAProgramWithoutAMemoryPlan) {

@@ -22,6 +22,12 @@ Command full_command() {
   command.input = {7, 8, true, {3, 1, 4}, {0, 2}};
   command.record_spans = true;
   command.text = "folder";
+  command.source.values["w"] = std::vector<std::byte>(12, std::byte{7});
+  command.source.files["b"] = {"part.safetensors", "bias"};
+  command.results.tensors["loss"] = {{DType::f32, {2}}, std::vector<std::byte>(8, std::byte{3})};
+  command.results.tensors["none"] = {{DType::f64, {0, 3}}, {}};
+  command.results.text = "said";
+  command.error = "it broke";
   return command;
 }
 
@@ -54,6 +60,11 @@ TEST(Messages, ComeBackAsTheyWere) {
     EXPECT_EQ(encoded(back), bytes);
     EXPECT_EQ(back.input.samples, command.input.samples);
     EXPECT_EQ(back.input.begins, command.input.begins);
+    EXPECT_EQ(back.source.values, command.source.values);
+    EXPECT_EQ(back.source.files.size(), command.source.files.size());
+    EXPECT_EQ(back.results.text, command.results.text);
+    EXPECT_EQ(back.results.tensors.size(), command.results.tensors.size());
+    EXPECT_EQ(back.error, command.error);
     EXPECT_EQ(back.source.parameters.size(), command.source.parameters.size());
     EXPECT_EQ(back.body != nullptr, command.body != nullptr);
   }

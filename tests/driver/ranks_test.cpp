@@ -93,5 +93,20 @@ TEST(Ranks, HelloNamesTheDifference) {
   EXPECT_FALSE(build_id().empty());
 }
 
+TEST(Ranks, CallsThatDiffer) {
+  const std::string call = "step\nx is f32[2] with contents 1\ny is f32[2] with contents 2";
+  check_call(call, call, 1);
+  EXPECT_EQ(test::message_of([&] { check_call(call, "state\nx is f32[2] with contents 1", 3); }),
+            "rank 3 makes another call than rank 0\n  rank 0: step\n  rank 3: state\n"
+            "  hint: all ranks make the same calls in the same order");
+  EXPECT_EQ(test::message_of([&] { check_call(call, "step\nx is f32[2] with contents 1\ny is f32[2] with contents 3", 1); }),
+            "rank 1 is given other data than rank 0: step\n  rank 0: y is f32[2] with contents 2\n"
+            "  rank 1: y is f32[2] with contents 3\n"
+            "  hint: all ranks are given the same batches: samplers that shuffle need the same seed on every rank");
+  EXPECT_EQ(test::message_of([&] { check_call(call, "step\nx is f32[2] with contents 1", 1); }),
+            "rank 1 is given other data than rank 0: step\n  rank 0: y is f32[2] with contents 2\n  rank 1: no more\n"
+            "  hint: all ranks are given the same batches: samplers that shuffle need the same seed on every rank");
+}
+
 }  // namespace
 }  // namespace penstock

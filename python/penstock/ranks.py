@@ -1,0 +1,207 @@
+"""Trainers whose devices are processes: rank 0 leads one, the others' devices do their part, and every rank gets what a call gives."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import _core
+from .calls import Calls
+from .engine import Entered, told
+from .errors import PenstockError
+from .optimisers import rates_of
+from .placing import Plan
+from .planned import Planned
+from .prediction import Prediction
+from .tensors import addresses, tensor_of
+
+# All ranks make their trainers in one order, so a number says which of them belong together. A session on rank 0 serves the store for those
+# that begin while it is open, where no launcher does.
+_numbers = itertools.count()
+_open: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def ranks_for(plan: Plan | Planned, backend: str | None) -> Any:
+    """The ranks of this process's launcher; None where the plan's devices are to be threads.
+
+    Throws PenstockError where there are not as many processes as devices, or no launcher for the backend "gloo".
+    """
+    if backend not in (None, "threads", "gloo"):
+        raise PenstockError(f"there is no backend {backend!r}", ['there are "threads" and "gloo"'])
+    ranks = told(_core.ranks_from_environment) if backend != "threads" else None
+    devices = plan.devices()
+    if ranks is None and backend == "gloo":
+        raise PenstockError('backend="gloo" takes a process for each device, and no launcher started this one',
+                            hint=f"torchrun --nproc-per-node {devices} train.py")
+    if ranks is None or (ranks.size == 1 and backend is None):
+        return None
+    if ranks.size != devices:
+        raise PenstockError(f"there are {ranks.size} processes (WORLD_SIZE) for {devices} devices", [", ".join(line.replace(" = ", "=") for line in plan.settings() if line.startswith(("actors", "data")))],
+                            f'torchrun --nproc-per-node {devices} train.py, or backend="threads"')
+    return ranks
+
+
+def _session(ranks: Any, plan: Plan | Planned, deadline: float, threads: int) -> Any:
+    ranks.attempt += f"/trainer {next(_numbers)}"
+    ranks.store_runs = ranks.store_runs or bool(_open) or (torch.distributed.is_available() and torch.distributed.is_initialized())
+    run = "\n".join(["[trainer]", *plan.settings()])
+    session = told(lambda: _core.Session(ranks.size, deadline, threads, ranks, run))
+    _open.add(session)
+    return session
+
+
+class RankTrainer:
+    """A `Trainer` of several processes, all of which make the same calls. Their results are the same on every rank.
+
+    `lead` makes the trainer of rank 0 on a session. The module's values are read there alone.
+    """
+
+    def __init__(self, lead: Callable[[Any], Any], module: torch.nn.Module, optimizer: torch.optim.Optimizer | None, loss: Callable | None,
+                 whole: Iterable[str], plan: Plan | Planned, ranks: Any, threads: int, deadline: float, seed: int,
+                 autocast: torch.dtype | None) -> None:
+        self.module, self.plan, self.loss, self.autocast, self.seed, self.rank = module, plan, loss, autocast, seed, ranks.rank
+        self.calls = Calls(module, loss, whole, plan.microbatches)
+        self._optimizer = optimizer
+        self._lock, self._pid = threading.Lock(), os.getpid()
+        self._session = _session(ranks, plan, deadline, threads)
+        weakref.finalize(self, _close, self._session, self._pid)
+        self._lead: Any = None
+
+        def make() -> str:
+            self._lead = lead(self._session)
+            return self._lead.explain()
+        self._explained = self._together("penstock.trainer", lambda: ({}, make()))[1]
+
+    # --- running
+
+    def __call__(self, batch: Any) -> torch.Tensor:
+        """One step on the batch, which is the same on every rank; the loss, a scalar on the CPU.
+
+        Throws PenstockError, on every rank: a batch that does not fit, or that is another one on some rank; a rank that makes another call,
+        failed or ended.
+        """
+        return self._together("step(batch)", lambda: ({"loss": self._lead(batch)}, ""), self._data(batch))[0]["loss"]
+
+    def gradients(self, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The loss, and its gradient by each trained parameter; nothing is updated."""
+        def work() -> tuple[dict[str, torch.Tensor], str]:
+            loss, gradients = self._lead.gradients(batch)
+            return {"loss": loss, **{f"gradient:{name}": value for name, value in gradients.items()}}, json.dumps(list(gradients))
+        found, names = self._together("gradients(batch)", work, self._data(batch))
+        return found["loss"], {name: found[f"gradient:{name}"] for name in json.loads(names)}
+
+    def evaluate(self, batch: Any) -> dict[str, torch.Tensor]:
+        """The loss, and what else the module gives of the batch, as `Trainer.evaluate` says."""
+        return self._together("evaluate(batch)", lambda: (self._lead.evaluate(batch), ""), self._data(batch))[0]
+
+    # --- looking ahead: every rank has the first program
+
+    def predict(self, device: str = "a100-80", link: str = "nvlink3", *, schedule: str | Path | None = None) -> Prediction:
+        """What a step of the example's shape takes by published figures; with another `schedule` a call that all ranks make."""
+        program = self._session.program(0)
+        if schedule is not None:
+            text = self._together(f"predict(schedule={str(schedule)!r})", lambda: ({}, str(self._lead.compiled(schedule))))[1]
+            program = told(lambda: _core.parse_program(text))
+        return Prediction.of(told(lambda: program.predict(device, link)))
+
+    def explain(self) -> str:
+        """The stages, by the modules that begin them, and the table."""
+        return self._explained
+
+    def program(self) -> str:
+        """The program of a step of the example's shape as text."""
+        return str(self._session.program(0))
+
+    def show(self, path: str | Path, device: str = "a100-80", link: str = "nvlink3") -> None:
+        """Rank 0 writes the predicted timeline of a step as an HTML page; the others write nothing."""
+        if self.rank == 0:
+            Path(path).write_text(self.predict(device, link).page(type(self.module).__name__))
+
+    def _repr_html_(self) -> str:
+        return self.predict()._repr_html_()
+
+    # --- state
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers by the names and in the order of module.state_dict(); tied ones are one tensor under each of their names."""
+        def work() -> tuple[dict[str, torch.Tensor], str]:
+            state, first = self._lead.state_dict(), {}
+            named = {name: first.setdefault(id(tensor), name) for name, tensor in state.items()}
+            return {name: state[name] for name in first.values()}, json.dumps(named)
+        found, named = self._together("state_dict()", work)
+        return {name: found[first] for name, first in json.loads(named).items()}
+
+    def parameter(self, name: str) -> torch.Tensor:
+        """A copy of one parameter or buffer as it is now, or of what the optimiser keeps of it: "first:NAME", "second:NAME"."""
+        return self._together(f"parameter({name!r})", lambda: ({name: self._lead.parameter(name)}, ""))[0][name]
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Sets parameters and buffers, by the module's names, to rank 0's values."""
+        def work() -> tuple[dict[str, torch.Tensor], str]:
+            self._lead.load_state_dict(state)
+            return {}, ""
+        self._together("load_state_dict(state)", work)
+
+    def save_pretrained(self, folder: str | Path, max_shard_size: int | str | None = None) -> None:
+        """Rank 0 writes the folder, as `Trainer.save_pretrained` says."""
+        def work() -> tuple[dict[str, torch.Tensor], str]:
+            self._lead.save_pretrained(folder, max_shard_size)
+            return {}, ""
+        self._together("save_pretrained(folder)", work)
+
+    def optimizer_state_dict(self) -> dict[str, Any]:
+        """As the optimizer's own state_dict() would be after these steps."""
+        def work() -> tuple[dict[str, torch.Tensor], str]:
+            found = self._lead.optimizer_state_dict()
+            tensors = {f"{i}.{name}": value for i, entry in found["state"].items() for name, value in entry.items()}
+            return tensors, json.dumps(found["param_groups"])
+        tensors, groups = self._together("optimizer_state_dict()", work)
+        state: dict[int, dict[str, torch.Tensor]] = {}
+        for key, value in tensors.items():
+            number, name = key.split(".", 1)
+            state.setdefault(int(number), {})[name] = value
+        return {"state": state, "param_groups": json.loads(groups)}
+
+    def load_optimizer_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from rank 0's state_dict() of the optimizer; each rank's own optimizer takes its learning rates."""
+        def work() -> tuple[dict[str, torch.Tensor], str]:
+            self._lead.load_optimizer_state_dict(state)
+            return {}, ""
+        self._together("load_optimizer_state_dict(state)", work)
+        if self._optimizer is not None:
+            for group, given in zip(self._optimizer.param_groups, state["param_groups"], strict=True):
+                group["lr"] = given["lr"]
+
+    # --- inside
+
+    def _data(self, batch: Any) -> dict[str, torch.Tensor]:
+        given = self.calls.given(self.calls.tensors(batch), self.seed)
+        return given if self._optimizer is None else {**given, "learning_rates": rates_of(self._optimizer)}
+
+    def _together(self, call: str, work: Callable[[], tuple[dict[str, torch.Tensor], str]],
+                  data: Mapping[str, torch.Tensor] | None = None) -> tuple[dict[str, torch.Tensor], str]:
+        """The tensors and the text that `work` gives on rank 0; `data` is what steps in it read."""
+        packed, kept = addresses(data or {})
+
+        def packed_work() -> tuple[dict[str, Any], str]:
+            tensors, text = work()
+            results, alive = addresses(tensors)
+            kept.extend(alive)  # they have to live until they are sent
+            return results, text
+        with Entered(self._lock, self._pid):
+            tensors, text = told(lambda: self._session.together(call, packed, packed_work))
+        return {name: tensor_of(*value) for name, value in tensors.items()}, text
+
+
+def _close(session: Any, pid: int) -> None:
+    """Ends the session, also at the interpreter's exit; a fork has no part in it."""
+    if os.getpid() == pid:
+        session.close()

@@ -1,0 +1,202 @@
+"""What ranks_test.py starts as several processes.
+
+usage: ranks_script.py plans|four|calls|ends WHO-HOW   (a launcher's variables say which rank this is)
+
+Each rank says `RANK: WHAT` for what it has compared, and fails with a traceback where something differs.
+"""
+
+import json
+import os
+import signal
+import sys
+
+import evaluate  # noqa: F401  finds the package
+import torch
+import torch.nn as nn
+import zoo
+from torch.nn import functional
+from trainer_test import Model, autograd, relative, seeded, texts, token_loss
+
+import penstock
+
+RANK = int(os.environ["RANK"])
+
+
+def say(*words):
+    os.write(1, f"{RANK}: {' '.join(map(str, words))}\n".encode())  # in one piece: the ranks share a pipe
+
+
+def read_here(make):
+    """A module whose values rank 0 reads; the others have none."""
+    if RANK == 0:
+        return seeded(make)
+    with torch.device("meta"):
+        return make().double()
+
+
+def layers():
+    return Model(layers=8)
+
+
+def assert_alike(found, theirs, bound=1e-11):
+    assert found.keys() == theirs.keys(), found.keys() ^ theirs.keys()
+    for name in theirs:
+        assert relative(found[name], theirs[name]) < bound, (name, relative(found[name], theirs[name]))
+
+
+def compare_gradients(schedule, **plan):
+    torch.manual_seed(1)
+    batch = texts()
+    loss, theirs = autograd(seeded(layers), batch)
+    step = penstock.trainer(read_here(layers), batch, loss=token_loss, schedule=schedule, microbatches=8, **plan)
+    found, gradients = step.gradients(batch)
+    assert abs(found.item() - loss) < 1e-12, (found, loss)
+    assert_alike(gradients, theirs)
+    owned = {piece[0] for piece in step._session.pieces() if piece[1] == RANK}
+    assert len(owned) < len(theirs), owned
+    assert owned or plan.get("data", 1) > 1, plan  # without updates there are no shares: one device of each group is the owner
+    say("gradients", schedule, *(f"{key}={value}" for key, value in plan.items()))
+
+
+def compare_steps(**plan):
+    """Five steps of AdamW, and everything else that a trainer does, on every rank."""
+    torch.manual_seed(1)
+    batches = [texts() for _ in range(5)]
+    twin = seeded(Model)
+    theirs = torch.optim.AdamW(twin.parameters(), lr=1e-2)
+    module = read_here(Model)
+    ours = torch.optim.AdamW(module.parameters(), lr=1e-2)
+    rates = [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5) for optimizer in (ours, theirs)]
+    step = penstock.trainer(module, batches[0], loss=token_loss, optimizer=ours, microbatches=4, **plan)
+    pieces = step._session.pieces()
+    own, every = (sum(end - begin for _, device, begin, end in pieces if device in devices) for devices in ([RANK], range(4)))
+    assert 0 < own < every, (own, every)
+    for batch in batches:
+        loss = step(batch)
+        theirs.zero_grad()
+        their_loss = token_loss(twin(batch[0]), batch[1])
+        their_loss.backward()
+        theirs.step()
+        for rate in rates:
+            rate.step()
+        assert abs(loss.item() - their_loss.item()) < 1e-6 * abs(their_loss.item()), (loss, their_loss)
+    state = step.state_dict()
+    assert list(state) == list(twin.state_dict())
+    assert state["head.weight"] is state["embed.weight"]
+    assert_alike(state, twin.state_dict(), 1e-6)
+    assert torch.equal(step.parameter("layers.0.up.weight"), state["layers.0.up.weight"])
+    step.load_state_dict(seeded(Model).state_dict())
+    longer = texts(length=9)  # a program that is made for it
+    assert abs(step(longer).item() - autograd(seeded(Model), longer)[0]) < 1e-12
+    assert step.explain().startswith("stages: 0 at the start, 1 at layers.")
+    assert step.predict().seconds > 0 and step.predict(schedule="1f1b").bubble > 0
+    assert step.program().startswith("penstock program 1")
+    page = os.environ["PAGE"] + str(RANK)
+    step.show(page)
+    assert os.path.exists(page) == (RANK == 0)
+    say("five steps", *(f"{key}={value}" for key, value in plan.items()))
+
+
+def compare_zoo():
+    torch.manual_seed(0)
+    module, batch = zoo.make("gpt2")
+    module = module.double()
+    batch = {key: torch.cat([value] * 4) for key, value in batch.items()}
+    module.zero_grad()
+    module(**batch).loss.backward()
+    theirs = {name: p.grad for name, p in module.named_parameters()}
+    module.zero_grad()
+    step = penstock.trainer(module, batch, schedule="interleaved-1f1b", microbatches=4)
+    assert_alike(step.gradients(batch)[1], theirs, 1e-6)  # its loss is computed in f32
+    say("gpt2")
+
+
+def plans():
+    torch.distributed.init_process_group("gloo")  # the script's own
+    for schedule in ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v"):
+        compare_gradients(schedule, actors=2)
+    compare_steps(schedule="zb-h1")
+    compare_zoo()
+    total = torch.tensor([RANK + 1.0])
+    torch.distributed.all_reduce(total)
+    assert total.item() == 3
+    torch.distributed.destroy_process_group()
+
+
+def four():
+    compare_gradients("1f1b", actors=4)
+    compare_gradients("zb-v", actors=4)
+    for zero in (0, 3):
+        compare_gradients("1f1b", actors=2, data=2, zero=zero)
+    compare_steps(schedule="1f1b", data=2, zero=3)
+
+
+def small():
+    return nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3))
+
+
+def small_trainer(deadline=20.0, schedule="1f1b", **more):
+    module, batch = seeded(small), (torch.linspace(0, 1, 32, dtype=torch.float64).reshape(8, 4), torch.arange(8) % 3)
+    step = penstock.trainer(module, batch, loss=functional.cross_entropy, optimizer=torch.optim.SGD(module.parameters(), lr=0.1), microbatches=4,
+                            schedule=schedule, deadline=deadline, **more)
+    return step, batch
+
+
+def refused(call):
+    try:
+        call()
+    except penstock.PenstockError as error:
+        say(json.dumps(str(error)))
+    else:
+        raise AssertionError("nothing was refused")
+
+
+def calls():
+    """Mistakes that all ranks are told of, after which the trainer works as before."""
+    step, (inputs, labels) = small_trainer()
+    refused(lambda: step((inputs, labels) if RANK == 0 else (inputs[:4], labels[:4])))
+    refused(lambda: step((inputs + RANK, labels)))
+    refused(lambda: step((inputs, labels)) if RANK == 0 else step.parameter("0.weight"))
+    refused(lambda: step((inputs[:6], labels[:6])))
+    refused(lambda: step.parameter("0.wieght"))
+    refused(lambda: step.load_state_dict({"1.weight": inputs}))
+    refused(lambda: step.predict(schedule="zb-h2 "))
+    refused(lambda: small_trainer(schedule="1f1b" if RANK == 0 else "gpipe"))
+    refused(lambda: small_trainer(actors=2, data=2))
+    refused(lambda: small_trainer(backend="nccl"))
+    module = seeded(small)
+    refused(lambda: penstock.trainer(module, (inputs, labels), loss=functional.cross_entropy, microbatches=4)((inputs, labels)))
+    first = step((inputs, labels)).item()
+    second = step((inputs, labels)).item()
+    assert second < first
+    alone = small_trainer(backend="threads")[0]
+    assert [alone((inputs, labels)).item() for _ in range(2)] == [first, second]
+    say("steps as ever")
+
+
+def ends(how):
+    """A rank ends in the third step; the other says what it heard."""
+    who, how = how.split("-")
+    step, batch = small_trainer(deadline=4.0)
+
+    def loader():
+        yield batch
+        yield batch
+        if str(RANK) == who:
+            if how == "raises":
+                raise ValueError("no more samples")
+            if how == "stops":
+                sys.exit(0)
+            os.kill(os.getpid(), {"killed": signal.SIGKILL, "interrupted": signal.SIGINT}[how])
+        yield batch
+    try:
+        for each in loader():
+            step(each)
+    except penstock.PenstockError as error:
+        say(json.dumps(str(error)))
+    say("ends")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    {"plans": plans, "four": four, "calls": calls, "ends": ends}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,129 @@
+"""The package in several processes: the same results on every rank as autograd's, and what the others hear of one that does something else.
+
+usage: ranks_test.py
+"""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import evaluate  # noqa: F401  finds the package
+from trainer_test import Case, Model, seeded, texts, token_loss
+
+import penstock
+
+SCRIPT = str(Path(__file__).with_name("ranks_script.py"))
+TORCHRUN = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--master-addr", "127.0.0.1"]
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def torchrun(processes, *arguments, page="", script=SCRIPT):
+    return subprocess.run([*TORCHRUN, "--master-port", str(free_port()), "--nproc-per-node", str(processes), str(script), *arguments],
+                          capture_output=True, text=True, timeout=400, env={**os.environ, "OMP_NUM_THREADS": "1", "PAGE": page})
+
+
+def said(text, rank):
+    return [line.removeprefix(f"{rank}: ") for line in text.splitlines() if line.startswith(f"{rank}: ")]
+
+
+class Torchrun(unittest.TestCase):
+    def run_all(self, processes, expected, *arguments, **more):
+        done = torchrun(processes, *arguments, **more)
+        self.assertEqual(done.returncode, 0, done.stderr.partition("ChildFailedError")[0][:6000])
+        for rank in range(processes):
+            self.assertEqual(said(done.stdout, rank), expected, done.stdout[-3000:])
+
+    def test_two_ranks(self):
+        schedules = ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v")
+        with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
+            self.run_all(2, [*(f"gradients {name} actors=2" for name in schedules), "five steps schedule=zb-h1", "gpt2"], "plans", page=f"{folder}/page")
+
+    def test_four_ranks(self):
+        expected = ["gradients 1f1b actors=4", "gradients zb-v actors=4", *(f"gradients 1f1b actors=2 data=2 zero={zero}" for zero in (0, 3)),
+                    "five steps schedule=1f1b data=2 zero=3"]
+        with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
+            self.run_all(4, expected, "four", page=f"{folder}/page")
+
+
+    def test_the_page(self):
+        """The first ten lines of docs/pytorch.md, as they stand."""
+        page = Path(SCRIPT).parents[2] / "docs" / "pytorch.md"
+        with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
+            script = Path(folder) / "train.py"
+            script.write_text(re.search(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)[1] + "print(f'loss {loss.item():.12f}')\n")
+            done = torchrun(2, script=script)
+            self.assertEqual(done.returncode, 0, done.stderr.partition("ChildFailedError")[0][:6000])
+            losses = re.findall(r"loss \d\.\d+", done.stdout)
+            alone = subprocess.run([sys.executable, "-W", "ignore", str(script)], capture_output=True, text=True, timeout=200)
+            self.assertEqual(losses, re.findall(r"loss \d\.\d+", alone.stdout) * 2, done.stdout + alone.stderr)
+
+
+class Mistakes(unittest.TestCase):
+    def start(self, *arguments):
+        """Two processes without a launcher of their own, so each may end as it likes; rank 0 serves the store."""
+        place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+        return [subprocess.Popen([sys.executable, "-W", "ignore", SCRIPT, *arguments], env={**os.environ, **place, "RANK": str(rank)}, text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(2)]
+
+    def test_all_ranks_are_told(self):
+        processes = self.start("calls")
+        results = [process.communicate(timeout=300) for process in processes]
+        expected = (
+            r"rank 1 is given other data than rank 0: step\(batch\)\n  rank 0: input is f64\[8,4\] with contents \w+\n  rank 1: input is f64\[4,4\] with contents \w+\n"
+            r"  hint: all ranks are given the same batches: samplers that shuffle need the same seed on every rank",
+            r"rank 1 is given other data than rank 0: step\(batch\)\n  rank 0: .* is f64\[8,4\] with contents (\w+)\n  rank 1: .* is f64\[8,4\] with contents (?!\1)",
+            r"rank 1 makes another call than rank 0\n  rank 0: step\(batch\)\n  rank 1: parameter\('0.weight'\)\n  hint: all ranks make the same calls in the same order",
+            r'of shape \[6, 4\] cannot be cut into 4 equal micro-batches\n  hint: samples lie along dim 0',
+            r'no loaded program has the state "0.wieght"\n  hint: did you mean "0.weight"',
+            r'the module has no state "1.weight"',
+            r"zb-h2 ",
+            r"rank 1 has another command, data or configuration than rank 0\n  rank 0: \[trainer\] schedule = '1f1b'\n  rank 1: \[trainer\] schedule = 'gpipe'",
+            r"there are 2 processes \(WORLD_SIZE\) for 4 devices\n  actors=2, data=2\n  hint: torchrun --nproc-per-node 4 train.py, or backend=\"threads\"",
+            r"there is no backend 'nccl'\n  there are \"threads\" and \"gloo\"",
+            r"the trainer has no optimizer\n  hint: penstock.trainer\(",
+        )
+        for rank, (process, (out, error)) in enumerate(zip(processes, results, strict=True)):
+            self.assertEqual(process.returncode, 0, error[-3000:])
+            *texts_said, last = said(out, rank)
+            self.assertEqual(last, "steps as ever")
+            self.assertEqual(len(texts_said), len(expected), texts_said)
+            for text, pattern in zip(texts_said, expected, strict=True):
+                self.assertRegex(json.loads(text), pattern)
+
+    def test_a_rank_ends(self):
+        """Of each the process that goes on says what it heard, and ends."""
+        ended, lost = "rank 1 has ended\n  hint: see what that process says", "device 1 was lost: it did not answer within 4 s"
+        first = "rank 0 has ended, rank 1 was at step(batch)\n  hint: all ranks make the same calls"
+        cases = {"1-raises": (ended, 1), "1-stops": (ended, 0), "1-interrupted": (ended, 130), "1-killed": (lost, -9), "0-raises": (first, 1),
+                 "0-killed": ("rank 0 was lost in step(batch)", -9)}
+        for how, (text, code) in cases.items():
+            with self.subTest(how):
+                processes = self.start("ends", how)
+                results = [process.communicate(timeout=120) for process in processes]
+                who = int(how[0])
+                self.assertIn(processes[who].returncode, (code, -2) if code == 130 else (code,), results[who][1][-2000:])
+                self.assertEqual(processes[1 - who].returncode, 0, results[1 - who][1][-2000:])
+                heard, last = said(results[1 - who][0], 1 - who)
+                self.assertEqual(last, "ends")
+                self.assertTrue(json.loads(heard).startswith(text), heard)
+
+
+class Alone(Case):
+    def test_without_a_launcher(self):
+        with self.assertRaisesRegex(penstock.PenstockError, 'takes a process for each device, and no launcher started this one\n  hint: torchrun --nproc-per-node 2 train.py'):
+            penstock.trainer(seeded(Model), texts(), loss=token_loss, backend="gloo")
+
+
+if __name__ == "__main__":
+    unittest.main()
