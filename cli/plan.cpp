@@ -23,12 +23,12 @@ namespace penstock {
 namespace {
 
 bool is_config(const PlanArguments& arguments) {
-  return arguments.what.ends_with(".toml") || arguments.models->contains(arguments.what);
+  return names_config(arguments.what, *arguments.models) || arguments.models->contains(arguments.what);
 }
 
 Config config_of(const PlanArguments& arguments) {
   std::vector<Override> overrides;
-  const bool named = !arguments.what.ends_with(".toml");
+  const bool named = !names_config(arguments.what, *arguments.models);
   if (named) overrides.push_back({"model.name", arguments.what, arguments.what});
   // A plan says how many micro-batches there are: what a run without one would take need not divide the batch.
   if (arguments.cluster != "local" || !arguments.micro_batches.empty())

@@ -12,15 +12,15 @@
 namespace penstock {
 namespace {
 
-bool is_program(const std::string& what) {
-  if (what.ends_with(".toml")) return true;
+bool is_program(const std::string& what, const ModelRegistry& models) {
+  if (names_config(what, models)) return true;
   std::error_code ignored;
   if (!names_file(what) && !std::filesystem::is_regular_file(what, ignored)) return false;
   return read_file(what).starts_with("penstock program");
 }
 
 void simulate_command(const SimulateArguments& arguments) {
-  if (is_program(arguments.table.what)) return simulate_program(arguments);
+  if (is_program(arguments.table.what, *arguments.models)) return simulate_program(arguments);
   simulate_table(arguments);
 }
 

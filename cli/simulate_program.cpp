@@ -35,7 +35,7 @@ struct Setting {
 };
 
 bool is_config(const SimulateArguments& arguments) {
-  return arguments.table.what.ends_with(".toml");
+  return names_config(arguments.table.what, *arguments.models);
 }
 
 Config config_of(const SimulateArguments& arguments, const std::string& schedule) {

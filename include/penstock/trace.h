@@ -153,6 +153,8 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual std::vector<ParameterSpec> parameters() const = 0;
+  // A safetensors file that has the values with which the parameters begin, by their names; "": they begin as their Initialisers say.
+  virtual std::string initial_values() const { return {}; }
   // `context` is the length of a sequence of text, 0 where the configuration has none.
   virtual std::vector<DataPort> data(std::int64_t context) const { return text_ports(context); }
   struct Batch {
@@ -217,6 +219,11 @@ struct ModelEntry {
   std::map<std::string, double> numbers;  // keys and defaults
   std::map<std::string, std::string> words;
   std::function<std::unique_ptr<Model>(const ModelOptions&)> make;  // throws Error (width not divisible by heads, ...)
+  // Of models that come in files: what these end with (".safetensors"). Such a file may stand in a configuration's place; it is then the
+  // word "file" of this model, and all else has its defaults.
+  std::string suffix = {};
+  // What the words say of numbers that the configuration does not give (the file's sizes). May be none; throws Error.
+  std::function<std::map<std::string, double>(const std::map<std::string, std::string>& words)> numbers_of = {};
 };
 using ModelRegistry = std::map<std::string, ModelEntry>;
 

@@ -72,13 +72,9 @@ OptimiserOptions optimiser_from(const std::string& name, const std::vector<std::
 }
 
 void bind_model(py::module_& module) {
-  py::class_<Exported>(module, "Exported")
-      .def(py::init([](const std::string& header, std::string text) { return read_exported(header, std::move(text)); }))
-      .def_property_readonly("symbols", [](const Exported& e) {
-        std::vector<std::tuple<std::string, std::string, std::int64_t>> out;
-        for (const ExportedSymbol& symbol : e.symbols) out.emplace_back(symbol.name, symbol.input, symbol.dim);
-        return out;
-      });
+  py::class_<Exported>(module, "Exported").def(py::init([](const std::string& header, std::string text) {
+    return read_exported(header, std::move(text));
+  }));
   py::class_<ExportedModel>(module, "Model")
       .def(py::init([](const Exported& exported, const Sizes& sizes, std::vector<std::string> begins, int stages, std::vector<int> groups) {
              return std::make_unique<ExportedModel>(exported, ExportedModelOptions{sizes, std::move(begins), stages, std::move(groups)});

@@ -236,6 +236,14 @@ void apply(const std::vector<Assignment>& assignments, const std::vector<ConfigK
   }
 }
 
+// Numbers that the model's words say, where they are not given.
+void take_from_words(Config& config, const ModelRegistry& models) {
+  const ModelEntry& entry = models.at(config.model.name);
+  if (!entry.numbers_of) return;
+  for (const auto& [name, value] : entry.numbers_of(config.model.words))
+    if (!config.given.contains("model." + name)) config.model.numbers[name] = value;
+}
+
 // Along a chosen axis lies no dim by its name: not by default either, as the configuration of another run may say. Throws Error where a dim
 // was mapped to it otherwise.
 void leave_to_choice(Config& config) {
@@ -376,12 +384,33 @@ Config parse_config(std::string_view toml, std::string_view file, const std::vec
     if (override.key != "model.name" && override.key != "name") add(override, keys);
   apply(assignments, keys, config.model.name);
   for (const Assignment& assignment : assignments) config.given.insert(concat(assignment.section, ".", assignment.name));
+  take_from_words(config, models);
   leave_to_choice(config);
   if (!awaits_table(config)) check_batch(config);
   return config;
 }
 
+namespace {
+
+// The name of the model whose own file this is; none: it is a configuration.
+std::optional<std::string> model_of_file(const std::string& path, const ModelRegistry& models) {
+  for (const auto& [name, entry] : models)
+    if (!entry.suffix.empty() && path.ends_with(entry.suffix)) return name;
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool names_config(const std::string& path, const ModelRegistry& models) {
+  return path.ends_with(".toml") || model_of_file(path, models);
+}
+
 Config load_config(const std::string& path, const std::vector<Override>& overrides, const ModelRegistry& models) {
+  if (const std::optional<std::string> model = model_of_file(path, models)) {
+    std::vector<Override> all = {{"model.name", *model, path}, {"model.file", path, path}};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return load_config("", all, models);
+  }
   Config config = parse_config(path.empty() ? std::string() : read_file(path), path, overrides, models);
   take_from_plan(config, overrides);
   take_from_table(config);
@@ -403,6 +432,8 @@ Config with_absolute_paths(Config config) {
   const auto make_absolute = [](std::string& path) { path = std::filesystem::absolute(path).lexically_normal().string(); };
   for (std::vector<std::string>* paths : {&config.data.text, &config.data.documents, &config.data.pairs})
     for (std::string& path : *paths) make_absolute(path);
+  if (const auto file = config.model.words.find("file"); file != config.model.words.end() && !file->second.empty())
+    make_absolute(file->second);
   if (config.data.tokenizer != "bytes") make_absolute(config.data.tokenizer);
   if (!config.batch.costs.empty()) make_absolute(config.batch.costs);
   if (!config.pipeline.plan.empty()) make_absolute(config.pipeline.plan);

@@ -58,11 +58,11 @@ class TensorFile {
 
 void write_gradients(const std::filesystem::path& path, const StepGradients& step, const std::vector<ParameterSpec>& parameters) {
   TensorFile file;
-  for (std::size_t p = 0; p < parameters.size(); ++p) {
-    const auto& values = step.gradients[p].second;
-    std::vector<std::byte> bytes(parameters[p].type.bytes());
-    for (std::size_t i = 0; i < values.size(); ++i) store_element(parameters[p].type.dtype, values[i], bytes, i);
-    file.add(parameters[p].name, parameters[p].type, std::move(bytes));
+  for (const auto& [name, values] : step.gradients) {
+    const TensorType& type = std::ranges::find(parameters, name, &ParameterSpec::name)->type;
+    std::vector<std::byte> bytes(type.bytes());
+    for (std::size_t i = 0; i < values.size(); ++i) store_element(type.dtype, values[i], bytes, i);
+    file.add(name, type, std::move(bytes));
   }
   file.write(path);
 }
@@ -137,7 +137,7 @@ StepGradients step_gradients(const Program& program, Cluster& cluster, const std
   StepGradients out;
   out.loss = scalar_output(program, result, "loss");
   for (const ParameterSpec& spec : parameters)
-    out.gradients.emplace_back(spec.name, output_values(program, result, "gradient:" + spec.name));
+    if (spec.trained) out.gradients.emplace_back(spec.name, output_values(program, result, "gradient:" + spec.name));
   return out;
 }
 

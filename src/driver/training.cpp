@@ -39,7 +39,7 @@ std::vector<std::string> model_differences(const Config::Model& theirs, const Co
 std::string started_with(const Config& config, const TrainingStart& start) {
   std::string out = "# What this run was started with: penstock train THIS-FILE --out FOLDER repeats it.\n";
   const auto from = [&] { return quote(fs::absolute(start.state.path).lexically_normal().string()); };
-  if (start.state.kind == StateSource::Kind::safetensors) out += concat("# It began with parameters: --init ", from(), "\n");
+  if (start.init) out += concat("# It began with parameters: --init ", from(), "\n");
   if (start.state.kind == StateSource::Kind::checkpoint) out += concat("# It went on from a checkpoint: --resume ", from(), "\n");
   return out + print(with_absolute_paths(config));
 }
@@ -292,20 +292,16 @@ TrainingPrograms compile_programs(const Config& config, const Prepared& prepared
   return programs;
 }
 
-TrainingStart fresh_start(const Config& config, const Prepared& prepared) {
-  TrainingStart start;
-  start.state.seed = config.train.seed;
-  start.state.parameters = prepared.parameters;
-  return start;
-}
+namespace {
 
-TrainingStart start_from_parameters(const Config& config, const Prepared& prepared, const std::string& file) {
-  std::map<std::string, StoredTensor> left;
-  const SafetensorsFile stored = SafetensorsFile::open(file);
-  for (const auto& [name, tensor] : stored.tensors()) left.emplace(name.starts_with("transformer.") ? name.substr(12) : name, tensor);
+// What is wrong with the file's tensors as the parameters of a model. Those that belong to it leave `left`. Throws Error for values that
+// are not finite.
+std::vector<std::string> unfit(const std::string& file, const std::vector<ParameterSpec>& parameters,
+                               std::map<std::string, StoredTensor>& left) {
   std::vector<std::string> problems;
-  for (const ParameterSpec& spec : prepared.parameters) {
-    const auto found = left.find(spec.name);
+  for (const ParameterSpec& spec : parameters) {
+    auto found = left.find(spec.name);
+    if (found == left.end()) found = left.find("transformer." + spec.name);  // the class's prefix in some published GPT-2 files
     if (const std::string wrong = found == left.end() ? "" : not_finite(found->second); !wrong.empty())
       throw Error(concat(file, ": ", quote(found->first), " has ", wrong), {}, "train from other parameters: these give no finite loss");
     if (found == left.end()) {
@@ -313,23 +309,58 @@ TrainingStart start_from_parameters(const Config& config, const Prepared& prepar
       continue;
     }
     if (found->second.type.shape != spec.type.shape)
-      problems.push_back(concat(quote(spec.name), " is ", found->second.type.text(), ", the model's is ", spec.type.text()));
+      problems.push_back(concat(quote(found->first), " is ", found->second.type.text(), ", the model's is ", spec.type.text()));
     left.erase(found);
   }
-  for (const auto& [name, tensor] : left)
-    if (!name.ends_with(".attn.bias") && !name.ends_with(".attn.masked_bias") && name != "lm_head.weight")
-      problems.push_back(concat(quote(name), " is unknown to the model"));
+  return problems;
+}
+
+void fail_unfit(const std::string& what, std::vector<std::string> problems, const std::string& hint) {
+  if (problems.empty()) return;
   constexpr std::size_t kShown = 8;
   if (problems.size() > kShown) {
     problems[kShown] = concat("and ", problems.size() - kShown, " more");
     problems.resize(kShown + 1);
   }
-  if (!problems.empty())
-    throw Error(concat(file, ": these are not the parameters of this model"), problems, "set the [model] table to the file's sizes");
+  throw Error(what, problems, hint);
+}
 
-  TrainingStart start = fresh_start(config, prepared);
+TrainingStart start_from_values(const Config& config, const Prepared& prepared, const std::string& file) {
+  TrainingStart start;
+  start.state.seed = config.train.seed;
+  start.state.parameters = prepared.parameters;
   start.state.kind = StateSource::Kind::safetensors;
   start.state.path = file;
+  return start;
+}
+
+}  // namespace
+
+TrainingStart fresh_start(const Config& config, const Prepared& prepared) {
+  if (const std::string file = prepared.model->initial_values(); !file.empty()) {
+    const SafetensorsFile stored = SafetensorsFile::open(file);
+    std::map<std::string, StoredTensor> left = stored.tensors();
+    fail_unfit(concat(file, " has no values for parameters to begin with"), unfit(file, prepared.parameters, left),
+               "--init FILE.safetensors takes them from another file");
+    return start_from_values(config, prepared, file);
+  }
+  TrainingStart start;
+  start.state.seed = config.train.seed;
+  start.state.parameters = prepared.parameters;
+  return start;
+}
+
+TrainingStart start_from_parameters(const Config& config, const Prepared& prepared, const std::string& file) {
+  const SafetensorsFile stored = SafetensorsFile::open(file);
+  std::map<std::string, StoredTensor> left = stored.tensors();
+  std::vector<std::string> problems = unfit(file, prepared.parameters, left);
+  for (const auto& [name, tensor] : left)
+    if (!name.ends_with(".attn.bias") && !name.ends_with(".attn.masked_bias") && !name.ends_with("lm_head.weight"))
+      problems.push_back(concat(quote(name), " is unknown to the model"));
+  fail_unfit(concat(file, ": these are not the parameters of this model"), std::move(problems),
+             "set the [model] table to the file's sizes");
+  TrainingStart start = start_from_values(config, prepared, file);
+  start.init = true;
   return start;
 }
 
@@ -337,7 +368,7 @@ TrainingStart start_from_checkpoint(const Config& config, const std::string& pat
   FoundCheckpoint found = find_checkpoint(path);
   const Checkpoint& checkpoint = found.checkpoint;
   const Config theirs = parse_config(checkpoint.config, checkpoint.folder + "/manifest.json", {}, models);
-  const std::vector<std::string> differences = model_differences(theirs.model, config.model);
+  const std::vector<std::string> differences = model_differences(theirs.model, with_absolute_paths(config).model);
   if (!differences.empty())
     throw Error(concat(checkpoint.folder, " is of another model"), differences, "resume with the [model] table of the checkpoint");
   TrainingStart start;

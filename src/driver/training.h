@@ -27,6 +27,7 @@ TrainingPrograms compile_programs(const Config& config, const Prepared& prepared
 // The state and position at which a run begins.
 struct TrainingStart {
   StateSource state;
+  bool init = false;          // whether the user named the file that it has parameters of
   std::int64_t step = 0;      // steps done
   std::int64_t position = 0;  // training samples read
   // For a resumed run: how it trained before, what it read (Dataset::fingerprint), and the newer checkpoints that cannot be used.
@@ -34,6 +35,8 @@ struct TrainingStart {
   std::uint64_t text = 0;
   std::vector<DamagedCheckpoint> damaged;
 };
+// Starts from the values that the model's own file has (Model::initial_values), else from drawn ones. Throws Error naming file and tensors
+// where that has not all.
 TrainingStart fresh_start(const Config& config, const Prepared& prepared);
 // Starts from a file of parameters. Throws Error naming file and tensors: missing, of another shape, not finite, unknown to the model (the
 // masks "*.attn.bias" of published GPT-2 files, and a head that is tied, are ignored).

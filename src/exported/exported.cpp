@@ -12,6 +12,7 @@ namespace penstock {
 namespace {
 
 constexpr const char* kForm = "exported 1";
+constexpr std::int64_t kUnbounded = std::int64_t{1} << 53;  // as exporters write "any size"
 
 template <class Role>
 Role role_of(const JsonNode& node, const std::vector<std::pair<std::string, Role>>& roles) {
@@ -79,9 +80,10 @@ void check_sizes(const Exported& exported, const Sizes& sizes) {
   for (const ExportedSymbol& symbol : exported.symbols) {
     const std::int64_t size = evaluate_size(symbol.name, sizes);
     if (size < symbol.least || size > symbol.most)
-      throw Error(concat(exported.model, " was exported for ", symbol.least, " to ", symbol.most, " along dim ", symbol.dim, " of ",
-                         quote(symbol.input), ", not for ", size),
-                  {}, "export it with an example of this size");
+      throw Error(
+          concat(exported.model, " was exported for ", symbol.least, symbol.most < kUnbounded ? concat(" to ", symbol.most) : " and more",
+                 " along dim ", symbol.dim, " of ", quote(symbol.input), ", not for ", size),
+          {}, "take micro-batches of another size, or export it with an example of this one");
   }
   for (const ExportedCondition& condition : exported.conditions)
     if (!holds(condition, sizes))

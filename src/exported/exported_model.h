@@ -1,67 +1,84 @@
 // An exported module as a model: everything that works with models trains it.
 #pragma once
 
-#include <optional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "exported/exported.h"
+#include "exported/joint_step.h"
 #include "penstock/trace.h"
 
 namespace penstock {
 
 struct ExportedModelOptions {
-  Sizes sizes;  // of the symbols; of a micro-batch's samples too
+  // Sizes of the symbols with which data() declares the module's inputs and stages are cut; none: those of the export's example.
+  Sizes sizes = {};
   // Where stages begin: paths of modules, for the second and all that follow; or, where there are none, into how many equal stages it is
   // cut.
   std::vector<std::string> begins = {};
   int stages = 1;
   std::vector<int> groups = {};  // of the optimiser, one for each input that is a trained parameter; empty: all are of one
+  bool in_f64 = false;           // whether what the module has in f32 is in f64
 };
 
-// The module's joint graph is its loss and its gradients (Model::sums). The micro-batches of a step have the samples for which the graph
-// was instantiated. The loss of a batch is the mean of its micro-batches' losses, or their sum where the header says so.
+// The module's joint graph is its loss and its gradients (Model::sums). Micro-batches may have any sizes that the export allows: they are
+// read from the tensors, and the graph for them is made when they first come. The loss of a batch is the mean of its micro-batches' losses,
+// or their sum where the header says so. Validation and generation draw nothing (without_draws in randomness.h); batch norms take their
+// micro-batch's statistics there too.
 class ExportedModel : public Model {
  public:
   // Throws Error: sizes that are missing, a graph that does not fit the header, ops that no plan can run alike, stages that are not there.
-  ExportedModel(const Exported& exported, const ExportedModelOptions& options);
+  ExportedModel(Exported exported, ExportedModelOptions options);
 
   std::vector<ParameterSpec> parameters() const override { return parameters_; }
+  // The module's own inputs, which the caller gives.
   std::vector<DataPort> data(std::int64_t context) const override;
+  // These throw Error for a micro-batch whose tensors are of other types than the module was exported for.
   Tensor loss(const Parameters& parameters, const Batch& batch) const override;
   StepSums sums(const Parameters& parameters, const Batch& batch) const override;
   // The tensors that the module gives beside its loss, those that have the samples in front.
   Parameters outputs(const Parameters& parameters, const Batch& batch) const override;
-  std::vector<Carried> carried() const override { return carried_; }
   Parameters shared(const Parameters& parameters, const Batch& whole, int microbatches) const override;
+  // What the module returns as "logits". Where it was exported for more rows than there are, rows come several times.
+  Tensor logits(const Parameters& parameters, const Batch& batch) const override;
+  std::vector<Carried> carried() const override { return usual_->carried; }
   Tensor count(const Batch& batch) const override;
   bool equal_batches() const override { return true; }
-  bool generates() const override { return false; }
+  // Whether it reads text and returns logits.
+  bool generates() const override;
 
-  std::int64_t samples() const { return samples_; }  // of a micro-batch
-  const Graph& graph() const { return graph_; }      // the joint graph of one micro-batch as it is run
-  const std::vector<std::string>& begins() const { return begins_; }
+  std::int64_t samples() const { return usual_->samples; }  // of a micro-batch of the sizes in the options
+  Graph graph() const;                                      // the joint graph of such a micro-batch as it is run
+  const std::vector<std::string>& begins() const { return options_.begins; }
+
+ protected:
+  const Exported& exported() const { return exported_; }
+  // What the module's input of this name is in a micro-batch of the sizes in the options; only of split and whole ones.
+  const TensorType& type_of(const std::string& input) const { return types_.at(input); }
+  // The tensors that the module's inputs read of a batch, or of a micro-batch, by the inputs' names.
+  virtual Parameters inputs(const Batch& batch) const { return batch.ports; }
 
  private:
-  void divide_by_batch(const Exported& exported);
-  void carry_buffers(const Exported& exported);
-  // An output of the joint graph, by the part of it that it needs.
-  Tensor forward(std::size_t output, const Parameters& parameters, const Batch& batch) const;
-  // The graph's operands, by the names of its inputs, from state and batch.
-  std::vector<Tensor> operands(const Graph& graph, const Parameters& parameters, const Batch& batch) const;
+  // The joint graph for micro-batches of these sizes, with the stages' marks. Any thread may ask for it.
+  const JointStep& step_for(const Sizes& sizes) const;
+  Sizes sizes_of(const Parameters& inputs) const;
+  // A part of the step's graph that makes some of its outputs, without random ops.
+  Tensor forward(const JointStep& step, std::size_t output, const Parameters& parameters, const Parameters& given, Builder& builder) const;
+  // What the graph reads, by the names of its inputs, of the state and of what else is given.
+  std::vector<Tensor> operands(const Graph& graph, const Parameters& parameters, const Parameters& given) const;
 
-  bool loss_is_sum_ = false;
-  std::int64_t samples_ = 1;
-  Graph graph_, counts_, divisors_;                             // batch_counts.h says what the latter two are
-  std::size_t loss_ = 0;                                        // which output of the graph
-  std::vector<std::pair<std::string, std::size_t>> gradients_;  // by parameter, which outputs
-  std::vector<std::pair<std::string, std::size_t>> results_;    // what else the module gives, which outputs
-  std::vector<std::optional<std::size_t>> added_;               // to each of what is carried, which output; none: nothing
-  std::vector<Carried> carried_;
+  const Exported exported_;
+  ExportedModelOptions options_;
+  mutable std::mutex mutex_;                  // of:
+  mutable std::map<Sizes, JointStep> steps_;  // by sizes; they stay where they are
+  const JointStep* usual_ = nullptr;          // that of the sizes in the options
   std::vector<ParameterSpec> parameters_;
-  std::vector<DataPort> ports_;
-  std::vector<std::string> begins_;
+  std::set<std::string, std::less<>> state_;  // the parameters' names
+  std::map<std::string, TensorType> types_;   // of the other inputs
 };
 
 }  // namespace penstock

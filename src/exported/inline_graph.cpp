@@ -3,21 +3,12 @@
 #include <algorithm>
 
 namespace penstock {
-namespace {
-
-Builder& outermost(Builder& builder) {
-  Builder* out = &builder;
-  while (out->parent) out = out->parent;
-  return *out;
-}
-
-}  // namespace
 
 std::vector<Tensor> inline_graph(Builder& builder, const Graph& graph, const std::vector<Tensor>& operands) {
   IdVector<ValueId, ValueId> made(graph.values.size());
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) made[graph.inputs[i]] = ValueId(capture(builder, operands[i]).value());
   const Marks before = builder.marks;
-  std::int64_t& next = outermost(builder).next_sequence;
+  std::int64_t& next = builder.outermost().next_sequence;
   const std::int64_t base = next;
   for (const Op& op : graph.ops) {
     Op copy = op;

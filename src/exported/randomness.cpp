@@ -49,7 +49,9 @@ struct Draw {
 
 class Drawer {
  public:
+  // `samples`: 0 where nothing is to be drawn.
   Drawer(const Graph& from, std::int64_t samples) : from_(from), made_(from), samples_(samples), producers_(producers(from)) {
+    if (samples == 0) return;
     rows_ = input("rows", {samples});
     seed_ = input("seed", {});
     step_ = input("step", {});
@@ -61,10 +63,14 @@ class Drawer {
   Tensor input(const char* name, Shape shape);
   [[noreturn]] static void refuse(const Op& op, const std::vector<std::string>& details = {});
 
-  Draw draw(double p) { return {p, random_key(seed_, step_, number_++)}; }
+  bool draws() const { return samples_ > 0; }
+  Tensor key() { return draws() ? random_key(seed_, step_, number_++) : Tensor(); }
+  Draw draw(double p) { return {p, key()}; }
   Tensor dropped(Tensor x, const Draw& draw) const;
   // True where an element of such a shape is not dropped.
   Tensor kept(Tensor like, const Shape& shape, const Draw& draw) const { return ne(dropped(full(like, shape, 1, DType::f32), draw), 0); }
+  // The same as what the op gives: 1 or 0 or, where nothing is drawn, what that is on average.
+  Tensor mask(const Op& op, const Draw& draw);
 
   // The tensors that stand for the op's results, where it draws or reads what was drawn; nothing where it is none of these.
   Tensors made_of(const Op& op);
@@ -110,11 +116,19 @@ void Drawer::refuse(const Op& op, const std::vector<std::string>& details) {
 
 Tensor Drawer::dropped(Tensor x, const Draw& draw) const {
   const Shape shape = x.shape();
+  if (!draws()) return x;
   if (draw.p >= 1) return full_like(x, 0);
   const bool by_sample = !shape.empty() && shape[0] > 0 && shape[0] % samples_ == 0;
   if (by_sample && shape[0] == samples_) return dropout(x, draw.p, draw.key, rows_);
   const Tensor parts = reshape(x, {by_sample ? samples_ : 1, -1});
   return reshape(dropout(parts, draw.p, draw.key, by_sample ? rows_ : slice(rows_, 0, 0, 1)), shape);
+}
+
+Tensor Drawer::mask(const Op& op, const Draw& draw) {
+  const TensorType& type = from_.type(op.results[0]);
+  if (draws()) return to(kept(rows_, type.shape, draw), type.dtype);
+  if (!is_floating(type.dtype)) refuse(op, {"without random numbers it would be neither true nor false"});
+  return full(made_[from_.inputs[0]], type.shape, 1 - draw.p, type.dtype);
 }
 
 // (x) -> (y, mask)
@@ -137,17 +151,16 @@ Tensors Drawer::native_dropout_backward(const Op& op) {
 // 1 with probability p, else 0.
 Tensors Drawer::bernoulli(const Op& op) {
   if (op.name != "aten::bernoulli.p") refuse(op, {"its probabilities are a tensor"});
-  const TensorType& type = from_.type(op.results[0]);
   const Draw drawn = draw(1 - number_attribute(op, "p"));
   masks_[op.results[0]] = drawn;
-  return {to(kept(rows_, type.shape, drawn), type.dtype)};
+  return {mask(op, drawn)};
 }
 
 // Numbers from 0 to 1.
 Tensors Drawer::uniform(const Op& op) {
   const bool unit = base_name(op) != "uniform" || (number_attribute(op, "from") == 0 && number_attribute(op, "to") == 1);
   if (!unit) refuse(op, {concat("from ", number_attribute(op, "from"), " to ", number_attribute(op, "to"))});
-  uniform_[op.results[0]] = {random_key(seed_, step_, number_++)};
+  uniform_[op.results[0]] = {key()};
   return {Tensor()};
 }
 
@@ -167,9 +180,8 @@ Tensors Drawer::of_uniform(const Op& op, ValueId drawn) {
   }
   if (!(with_number && (below || above)) && !(floor && added >= 0 && added <= 1)) refuse(op);
   const double p = std::clamp(floor ? added : below ? number - added : 1 - (number - added), 0.0, 1.0);
-  const TensorType& type = from_.type(op.results[0]);
   masks_[op.results[0]] = {1 - p, key};
-  return {to(kept(rows_, type.shape, {1 - p, key}), type.dtype)};
+  return {mask(op, {1 - p, key})};
 }
 
 // A mask over the probability that it is of.
@@ -227,6 +239,10 @@ Graph Drawer::run() {
 
 Graph draw_by_counters(const Graph& joint, std::int64_t samples) {
   return std::ranges::any_of(joint.ops, is_random) ? Drawer(joint, samples).run() : joint;
+}
+
+Graph without_draws(const Graph& graph) {
+  return std::ranges::any_of(graph.ops, is_random) ? Drawer(graph, 0).run() : graph;
 }
 
 }  // namespace penstock

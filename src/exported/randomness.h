@@ -19,4 +19,9 @@ namespace penstock {
 // kinds, and where an input has one of the new inputs' names.
 Graph draw_by_counters(const Graph& joint, std::int64_t samples);
 
+// The graph of a module that draws nothing: dropout drops nothing, and what is 1 or 0 at random is as much as it is on average, so that a
+// branch dropped with probability p is there with its usual weight. Throws Error as draw_by_counters does, and for a random choice of true
+// or false, which has no average.
+Graph without_draws(const Graph& graph);
+
 }  // namespace penstock

@@ -29,6 +29,7 @@ void complete(const std::string& model, Options& options, const Options& default
 const ModelRegistry& builtin_models() {
   static const ModelRegistry models = {{"candle-uno", candle_uno_model()},
                                        {"dlrm", dlrm_model()},
+                                       {"exported", exported_model()},
                                        {"gpt", gpt_model()},
                                        {"mlp", mlp_model()},
                                        {"moe", moe_model()},

@@ -27,5 +27,6 @@ ModelEntry dlrm_model();
 ModelEntry t5_model();
 ModelEntry resnet_model();
 ModelEntry vgg_model();
+ModelEntry exported_model();
 
 }  // namespace penstock

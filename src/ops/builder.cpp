@@ -69,6 +69,12 @@ std::int64_t Tensor::size(int dim) const {
   return shape()[wrapped];
 }
 
+Builder& Builder::outermost() {
+  Builder* out = this;
+  while (out->parent) out = out->parent;
+  return *out;
+}
+
 void Builder::mark(Op& op) {
   op.stage = marks.stage;
   op.origin = marks.origin;
@@ -76,9 +82,7 @@ void Builder::mark(Op& op) {
   op.sequence = marks.sequence;
   if (op.sequence >= 0 || op.phase == Phase::backward) return;
   // A loop's body and the graph around it share one numbering, as both grow while the body is traced.
-  Builder* outermost = this;
-  while (outermost->parent) outermost = outermost->parent;
-  op.sequence = outermost->next_sequence++;
+  op.sequence = outermost().next_sequence++;
 }
 
 std::vector<ValueId> Builder::append(std::string_view name, std::vector<ValueId> operands, Attributes attributes) {

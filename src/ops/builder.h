@@ -31,6 +31,8 @@ class Builder {
   std::vector<ValueId> append_typed(Op op, std::vector<TensorType> types);
   // The op that defines a value; null for an input. The pointer is valid until the next op is appended.
   const Op* producer(ValueId value) const;
+  // The builder of the graph around all loops.
+  Builder& outermost();
 
   Graph graph;
   Marks marks;

@@ -394,6 +394,9 @@ Graph reading_step(const std::string& name, const std::vector<ParameterSpec>& sp
 
 Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& options, BatchCount count,
                     const TextRows& rows) {
+  if (count == BatchCount::port && model.equal_batches())
+    throw Error("the model's loss is no sum over the targets of a batch, whichever way that is cut",
+                {"so micro-batches of shapes of their own would weigh samples as the cut has it"}, "--set batch.planner=pad");
   const std::vector<ParameterSpec> specs = parameters_of(model), trained = trained_of(specs);
   const bool second = has_second_moment(options);
   Inputs inputs;

@@ -196,5 +196,41 @@ TEST(DrawByCountersFailure, AnInputOfANewOnesName) {
   hint: give the input another name)");
 }
 
+std::string undrawn(const std::string& text) {
+  return text_of(without_draws(graph_of(text)));
+}
+
+// Dropout passes all; a branch that is dropped by a mask over its probability has its usual weight.
+TEST(WithoutDraws, WhatIsRandomIsAsOnAverage) {
+  EXPECT_EQ(undrawn(R"(graph @forward(%x: f32[2,3], %y: f32[2,3,4]) -> (f32[2,3], f32[2,3,4]) {
+  %0: f32[2,3], %1: bool[2,3] = aten::native_dropout(%x) {p=0.25, train=true, sequence=0}
+  %2: f32[2,1,1] = full() {dtype=f32, fill_value=0.0, size=[2, 1, 1], sequence=1}
+  %3: f32[2,1,1] = aten::bernoulli.p(%2) {p=0.75, sequence=2}
+  %4: f32[2,1,1] = div(%3) {other=0.75, sequence=3}
+  %5: f32[2,3,4] = mul(%y, %4) {sequence=4}
+  return %0, %5
+})"),
+            R"(graph @forward(%x: f32[2,3], %y: f32[2,3,4]) -> (f32[2,3], f32[2,3,4]) {
+  %0: f32[2,1,1] = full() {dtype=f32, fill_value=0.75, size=[2, 1, 1], sequence=2}
+  %1: f32[2,1,1] = mul(%0) {other=1.3333333333333333, sequence=3}
+  %2: f32[2,3,4] = mul(%y, %1) {sequence=4}
+  return %x, %2
+}
+)");
+}
+
+TEST(WithoutDraws, AChoiceOfTrueOrFalseHasNoAverage) {
+  EXPECT_EQ(test::message_of([] {
+              undrawn(R"(graph @forward(%x: f32[2,3]) -> (bool[2,3]) {
+  %0: f32[2,3] = aten::rand() {size=[2, 3], origin="gate", sequence=0}
+  %1: bool[2,3] = lt(%0) {other=0.5, origin="gate", sequence=1}
+  return %1
+})");
+            }),
+            "op \"lt\" draws or reads random numbers in a way that plans could not draw alike\n"
+            "  without random numbers it would be neither true nor false\n  in module \"gate\"\n"
+            "  hint: dropout, bernoulli of one probability, and rand compared with a number are drawn by counters");
+}
+
 }  // namespace
 }  // namespace penstock

@@ -123,12 +123,14 @@ TEST(Dims, Images) {
 // Where names that are split over one axis by default meet in one parameter, only one of its dims could be split.
 TEST(Dims, NoParameterHasTwoNamesOfOneAxis) {
   const std::set<std::string> tensor = {"heads", "mlp", "vocab"};
-  for (const auto& [name, entry] : builtin_models())
+  for (const auto& [name, entry] : builtin_models()) {
+    if (!entry.suffix.empty()) continue;  // a file says what it is
     for (const ParameterSpec& spec : model(name)->parameters()) {
       std::int64_t split = 0;
       for (const DimName& dim : spec.dims) split += tensor.contains(dim.name) ? 1 : 0;
       EXPECT_LE(split, 1) << name << ": " << spec.name;
     }
+  }
 }
 
 }  // namespace

@@ -1,19 +1,22 @@
-"""The Python of docs/pytorch.md runs as it stands.
+"""The Python and the commands of docs/pytorch.md run as they stand.
 
-usage: docs_test.py
+usage: docs_test.py, with PENSTOCK the program's path
 """
 
 import contextlib
 import io
 import os
 import re
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
 import evaluate  # noqa: F401  (it finds the package)
+import zoo
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pytorch.md"
+PROGRAM = Path(os.environ.get("PENSTOCK", "build/penstock")).resolve()
 
 
 class Page(unittest.TestCase):
@@ -25,13 +28,27 @@ class Page(unittest.TestCase):
         os.chdir(folder.name)
 
     def test_blocks(self):
-        """One after the other, as a reader would type them."""
+        """One after the other, as a reader would type them, in an empty folder."""
         names = {"__name__": "page"}
-        blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+        blocks = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
         self.assertTrue(blocks)
-        for number, block in enumerate(blocks):
-            with self.subTest(number), contextlib.redirect_stdout(io.StringIO()):
-                exec(compile(block, f"{PAGE.name}, block {number}", "exec"), names)
+        if zoo.have("transformers"):
+            zoo.stub_torchvision()
+        else:
+            blocks = blocks[: next(i for i, (_, block) in enumerate(blocks) if "import transformers" in block)]
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            for number, (language, block) in enumerate(blocks):
+                with self.subTest(number):
+                    self.run_block(language, block, names, f"{PAGE.name}, block {number}")
+
+    def run_block(self, language, block, names, title):
+        if language == "python":
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(block, title, "exec"), names)
+            return
+        path = f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}"
+        result = subprocess.run(["sh", "-ex"], input=block, capture_output=True, text=True, errors="replace", env={**os.environ, "PATH": path})
+        self.assertEqual(result.returncode, 0, result.stderr)
 
 
 if __name__ == "__main__":
