@@ -177,13 +177,12 @@ void launch(const LaunchFlags& options) {
 
 void add_launch(CLI::App& program) {
   CLI::App* command = program.add_subcommand("launch", "Starts N processes on this machine, one per device.");
-  command->footer(
-      "Examples:\n  penstock launch -n 2 -- train --backend gloo --actors 2 --out runs/gloo\n"
-      "  penstock launch -n 2 -- python train.py");
+  command->footer("Example:\n  penstock launch -n 2 -- train --backend gloo --actors 2 --out runs/gloo");
   const auto options = std::make_shared<LaunchFlags>();
   command->add_option("-n,--processes", options->processes, "how many (2)")->check(CLI::Range(1, 4096));
   command->add_option("--port", options->port, "of the rendezvous; 0: a free one (0)")->check(CLI::Range(0, 65535));
-  command->add_option("ARGS", options->arguments, "the command of each process, after --: penstock's, or another program");
+  command->add_option("ARGS", options->arguments,
+                      "the command of each process, after --: penstock's, or another program (python train.py)");
   command->positionals_at_end();
   command->callback([options, &program] {
     const auto named = [&](const CLI::App* other) { return !options->arguments.empty() && other->get_name() == options->arguments[0]; };

@@ -44,7 +44,8 @@ def ranks_for(plan: Plan | Planned, backend: str | None) -> Any:
     if ranks is None or (ranks.size == 1 and backend is None):
         return None
     if ranks.size != devices:
-        raise PenstockError(f"there are {ranks.size} processes (WORLD_SIZE) for {devices} devices", [", ".join(line.replace(" = ", "=") for line in plan.settings() if line.startswith(("actors", "data")))],
+        sizes = [line.replace(" = ", "=") for line in plan.settings() if line.startswith(("actors", "data"))]
+        raise PenstockError(f"there are {ranks.size} processes (WORLD_SIZE) for {devices} devices", [", ".join(sizes)] if sizes else [],
                             f'torchrun --nproc-per-node {devices} train.py, or backend="threads"')
     return ranks
 

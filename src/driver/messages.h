@@ -16,7 +16,18 @@
 namespace penstock {
 
 struct Command {
-  enum class Kind : std::uint8_t { load, unload, set_state, step, save_state, state, share_state, begin_call, end_call, stop } kind = Kind::stop;
+  enum class Kind : std::uint8_t {
+    load,
+    unload,
+    set_state,
+    step,
+    save_state,
+    state,
+    share_state,
+    begin_call,
+    end_call,
+    stop
+  } kind = Kind::stop;
   std::uint64_t program = 0;            // for load, unload, step: the program's hash
   std::shared_ptr<const Program> body;  // for load
   StateSource source;                   // for set_state

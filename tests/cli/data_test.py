@@ -141,10 +141,11 @@ class Data(ProgramTest):
         self.assertEqual((report["sequence"]["count"], report["sequence"]["total"]), (30, len(tokens)))
 
     def test_generate_speaks_the_tokenizers_language(self):
-        text = TESTS.parent / "docs"
+        text = self.path("text.txt")
+        text.write_text("The stages of a pipeline wait for one another, and so do their devices.\n" * 200)
         for name, vocabulary in (("llama.json", 512), ("pieces.model", 400)):
             out = f"run-{vocabulary}"
-            self.train(out, "--set", f"data.tokenizer={TOKENIZERS / name}", "--set", f"model.vocabulary={vocabulary}", "--set", f"data.text={text}", steps=2)
+            self.train(out, "--set", f"data.tokenizer={TOKENIZERS / name}", "--set", f"model.vocabulary={vocabulary}", "--set", f"data.text={text}", steps=20)
             result = run("generate", self.path(out), "--prompt", "A stage", "--tokens", 20, "--json")
             self.assertEqual(result.code, 0, result.err)
             self.assertGreater(len(result.json()["text"]), 20, "tokens are longer than bytes")

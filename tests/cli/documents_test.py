@@ -150,7 +150,9 @@ class Documents(ProgramTest):
         self.run_document("docs/planning.md", 8)
 
     def test_other_documents(self):
-        others = sorted(p.relative_to(REPOSITORY) for p in REPOSITORY.glob("docs/**/*.md") if p.name not in ("running.md", "planning.md"))
+        """But docs/pytorch.md, whose commands read what its code writes: python.docs_test runs both."""
+        named = ("running.md", "planning.md", "pytorch.md")
+        others = sorted(p.relative_to(REPOSITORY) for p in REPOSITORY.glob("docs/**/*.md") if p.name not in named)
         self.assertTrue(others)
         for name in others:
             self.run_document(name, 0)
