@@ -77,12 +77,12 @@ class DivisorFinder {
   void add_sums(ValueId value, std::vector<ValueId>& sums) const {
     if (sources_[value] != Source::data || std::ranges::count(sums, value) != 0) return;
     const Op* op = producer(value);
-    if (op && std::ranges::all_of(op->operands, [&](ValueId operand) { return is_single(operand); })) {
-      for (ValueId operand : op->operands) add_sums(operand, sums);
+    if (op && is_sum(*op)) {
+      sums.push_back(value);
       return;
     }
-    if (op && op->name == "sum") {
-      sums.push_back(value);
+    if (op && of_singles(*op)) {
+      for (ValueId operand : op->operands) add_sums(operand, sums);
       return;
     }
     const std::string made = op ? concat("it is made by ", place_of(*op)) : concat("it is input ", quote(graph_.values[value].name));
@@ -93,6 +93,17 @@ class DivisorFinder {
  private:
   const Op* producer(ValueId value) const { return producers_[value] ? &graph_.ops[producers_[value]] : nullptr; }
   bool is_single(ValueId value) const { return graph_.type(value).elements() == 1; }
+  bool of_singles(const Op& op) const {
+    return std::ranges::all_of(op.operands, [&](ValueId operand) { return is_single(operand); });
+  }
+  // Whether the op is a sum over samples. That over a single one is too, unless what it adds is itself made of sums.
+  bool is_sum(const Op& op) const { return op.name == "sum" && !(is_single(op.operands[0]) && is_made_of_sums(op.operands[0])); }
+  bool is_made_of_sums(ValueId value) const {
+    if (sources_[value] != Source::data) return true;
+    const Op* op = producer(value);
+    if (!op) return false;
+    return is_sum(*op) || (of_singles(*op) && std::ranges::all_of(op->operands, [&](ValueId operand) { return is_made_of_sums(operand); }));
+  }
 
   bool is_for_loss(const Op& op) const {
     return std::ranges::any_of(op.results, [&](ValueId result) { return for_loss_[result]; });
@@ -137,7 +148,7 @@ void DivisorFinder::require_sums(ValueId scalar, const Op& division) const {
   if (sources_[scalar] == Source::fixed || sources_[scalar] == Source::parameter) return;
   const Op* op = producer(scalar);
   if (!op) return;
-  if (std::ranges::all_of(op->operands, [&](ValueId operand) { return is_single(operand); }))
+  if (of_singles(*op))
     for (ValueId operand : op->operands) require_sums(operand, division);
   else
     require_sum(*op, division);

@@ -115,6 +115,32 @@ class Gradients(Case):
                 step = penstock.trainer(module, batch, loss=token_loss, actors=2, data=2, zero=zero, microbatches=4)
                 self.assert_alike(step.gradients(batch)[1], theirs)
 
+    def test_micro_batches_of_one_sample(self):
+        module = seeded(nn.Linear, 6, 4)
+        batch = torch.randn(6, 6, dtype=torch.float64), torch.tensor([0, -100, 3, 2, -100, 1])
+        loss, theirs = autograd(module, batch, functional.cross_entropy)
+        step = penstock.trainer(module, batch, loss=nn.CrossEntropyLoss(), actors=1, microbatches=6)
+        found, gradients = step.gradients(batch)
+        self.assertAlmostEqual(found.item(), loss, delta=1e-12)
+        self.assert_alike(gradients, theirs)
+
+    def test_a_gradient_that_no_micro_batch_changes(self):
+        class Scaled(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.map = nn.Linear(6, 4)
+                self.register_buffer("scale", torch.rand(4))
+
+            def forward(self, x):
+                return (self.map(x) * self.scale).sum() / x.shape[0]
+        module, x = seeded(Scaled), torch.randn(8, 6, dtype=torch.float64)
+        loss = module(x)
+        loss.backward()
+        step = penstock.trainer(module, x, actors=1, microbatches=4)
+        found, gradients = step.gradients(x)
+        self.assertAlmostEqual(found.item(), loss.item(), delta=1e-12)
+        self.assert_alike(gradients, {name: parameter.grad for name, parameter in module.named_parameters()})
+
     def test_autocast_computes_in_bf16_and_keeps_masters(self):
         module, batch = seeded(Model, dtype=torch.float32), texts(ignored=False)
         with torch.autocast("cpu", dtype=torch.bfloat16):
