@@ -55,7 +55,8 @@ class Planned:
         shared = f", which hold state in shares (ZeRO {self.file.zero})" if self.file.zero > 0 else ""
         again = ", forwards computed again for backwards" if self.file.recomputes else ""
         each = devices[0] if len(set(devices)) == 1 else devices
-        return f"{self.file}\n{len(devices)} actors of {each} devices each{shared}{again}\n"
+        actors = f"{len(devices)} actor{'s' if len(devices) > 1 else ''}"
+        return f"{self.file}\n{actors} of {each} device{'s' if each != 1 else ''} each{shared}{again}\n"
 
     def page(self, title: str = "") -> str:
         """The stages and, where the planner simulated it, the step as an HTML page that needs nothing else."""
