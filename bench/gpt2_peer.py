@@ -108,7 +108,7 @@ def theirs(options):
 
 
 def run(side, arguments, ranks):
-    """What each process of a side reports."""
+    """The reports of a side's processes."""
     processes = ["-m", "torch.distributed.run", "--master-addr=127.0.0.1", "--nproc-per-node=2"] if ranks else []
     done = subprocess.run([sys.executable, *processes, __file__, *arguments, "--side", side], capture_output=True, text=True,
                           env={**os.environ, "OMP_NUM_THREADS": "1"})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What planning a model takes that no device here holds: Llama-3 70B from its configuration, on meta tensors, for 64 H100.
+"""Time and memory of planning a model that no device here holds: Llama-3 70B from its configuration, on meta tensors, for 64 H100.
 
     PYTHONPATH=build/python bench/plan_llama.py [--layers 80] [--length 4096] [--samples 512] [--planner best] [--bf16] [--out plan.html]
 

@@ -1,9 +1,6 @@
 // penstock launch
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +17,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "penstock/error.h"
+#include "torch/store_sockets.h"
 
 namespace penstock {
 namespace {
@@ -37,21 +35,6 @@ struct LaunchFlags {
   std::vector<std::string> arguments;
   bool own = true;  // whether they are a command of this program; else another program's
 };
-
-// A port that nobody used a moment ago.
-int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  const bool bound = socket >= 0 && ::bind(socket, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                     ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  const int reason = errno;
-  if (socket >= 0) ::close(socket);
-  if (!bound) throw Error(concat("there is no free port: ", std::strerror(reason)));
-  return ntohs(address.sin_port);
-}
 
 // Draws the secret that the ranks' messages are signed with (driver/ranks.h), if the user did not choose one.
 void make_secret() {

@@ -14,7 +14,7 @@
 
 namespace penstock {
 
-// What an op's gradient is made of.
+// An op's gradient is made of this.
 struct VjpArguments {
   const Op& op;
   std::span<const Tensor> operands;

@@ -50,7 +50,7 @@ struct SessionOptions {
   std::string run = {};  // over ranks: lines that all must have the same, as what is trained and how
 };
 
-// What a call that all ranks make gives each of them.
+// A call that all ranks make gives each of them this.
 struct Shared {
   HostTensors tensors;
   std::string text;

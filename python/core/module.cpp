@@ -248,7 +248,7 @@ Shared shared_from(const py::object& given) {
   return {tensors_of(addresses), text};
 }
 
-// What `work` throws: the text goes to the other ranks, and the exception itself is thrown again on this one.
+// Holds what `work` throws: the text goes to the other ranks, and the exception itself is thrown again on this one.
 py::tuple together(Session& session, const std::string& call, const std::map<std::string, Address>& data, const py::function& work) {
   std::optional<py::error_already_set> thrown;
   Shared results;

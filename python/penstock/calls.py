@@ -62,7 +62,7 @@ class Calls:
         return next(tensor.shape[0] for name, tensor in tensors.items() if name not in self.whole)
 
     def given(self, tensors: Mapping[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
-        """What a step is given of the batch: its tensors, the numbers of its samples ("rows") and the seed of what is drawn."""
+        """All that a step is given of the batch: its tensors, the numbers of its samples ("rows") and the seed of what is drawn."""
         return {**tensors, "rows": torch.arange(self.samples(tensors)), "seed": torch.tensor(seed)}
 
 

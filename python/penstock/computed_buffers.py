@@ -38,7 +38,7 @@ def _parts(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, Call
 
 
 def _filled(part: torch.nn.Module, names: list[str], initialise: Callable[[torch.nn.Module], None], value: int) -> dict[str, torch.Tensor]:
-    """What initialising leaves of these buffers, filled with `value` before. All of the module is as it was afterwards."""
+    """The values that initialising leaves in these buffers, filled with `value` before. All of the module is as it was afterwards."""
     before = dict(part._buffers)
     try:
         for name in names:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .losses import entries_of
+from .losses import call_loss, entries_of
 
 
 @contextlib.contextmanager
@@ -32,5 +32,5 @@ def loss_with_outputs(loss: Callable | None) -> Callable | None:
 
     def both(output: Any, target: Any = None) -> dict[str, Any]:
         named = {"output": output} if isinstance(output, torch.Tensor) else entries_of(output)
-        return {**named, "loss": loss(output) if target is None else loss(output, target)}
+        return {**named, "loss": call_loss(loss, output, target)}
     return both

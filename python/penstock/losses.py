@@ -25,6 +25,11 @@ def call_model(model: torch.nn.Module, args: Sequence, kwargs: Mapping[str, Any]
         return output
     if autocast is not None:
         output = tree_map_only(torch.Tensor, lambda tensor: tensor.float() if tensor.dtype == autocast else tensor, output)
+    return call_loss(loss, output, target)
+
+
+def call_loss(loss: Callable, output: Any, target: Any) -> Any:
+    """`loss(output, target)`; `loss(output)` where no target is given."""
     return loss(output) if target is None else loss(output, target)
 
 
@@ -76,7 +81,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def entries_of(result: Any) -> dict[str, Any]:
-    """What a module's output holds at its top, by name; a tensor holds nothing."""
+    """The entries that a module's output holds at its top, by name; a tensor holds nothing."""
     if isinstance(result, torch.Tensor):
         return {}
     if isinstance(result, Mapping):

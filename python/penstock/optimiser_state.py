@@ -1,4 +1,4 @@
-"""What an optimiser keeps, in the form of torch.optim's state_dict()."""
+"""The state that an optimiser keeps, in the form of torch.optim's state_dict()."""
 
 from __future__ import annotations
 

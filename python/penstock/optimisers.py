@@ -28,7 +28,7 @@ class Optimiser:
         return [_settings(group) for group in self.torchs.param_groups]
 
     def settings_of(self, group: Mapping) -> dict[str, Any]:
-        """What a group says beside its learning rates, all that a program is made for."""
+        """The settings of a group beside its learning rates, all that a program is made for."""
         return {**_settings(group), "nesterov": bool(group.get("nesterov")), **{key: group.get(key, value) for key, value in FIXED.items()}}
 
     def rates(self) -> torch.Tensor:

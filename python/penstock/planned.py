@@ -27,7 +27,7 @@ LARGEST = 128  # samples of a micro-batch that are tried without being asked for
 
 @dataclass(frozen=True)
 class Planned:
-    """What `plan` found: `trainer` takes it as its plan. `file` is the engine's; another `schedule` than the plan's own may order its stages."""
+    """A plan that `plan` found: `trainer` takes it. `file` is the engine's; another `schedule` than the plan's own may order its stages."""
 
     file: Any
     clip: float = 0.0

@@ -1,4 +1,4 @@
-"""What this machine takes for a module's step, measured."""
+"""Times that this machine takes for a module's step, measured."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class RankTrainer:
     # --- looking ahead: every rank has the first program
 
     def predict(self, device: str = "a100-80", link: str = "nvlink3", *, schedule: str | Path | None = None) -> Prediction:
-        """What a step of the example's shape takes by published figures; with another `schedule` a call that all ranks make."""
+        """Predicts what a step of the example's shape takes by published figures; with another `schedule` a call that all ranks make."""
         program = self._session.program(0)
         if schedule is not None:
             text = self._together(f"predict(schedule={str(schedule)!r})", lambda: ({}, str(self._lead.compiled(schedule))))[1]
@@ -146,17 +146,11 @@ class RankTrainer:
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Sets parameters and buffers, by the module's names, to rank 0's values."""
-        def work() -> tuple[dict[str, torch.Tensor], str]:
-            self._lead.load_state_dict(state)
-            return {}, ""
-        self._together("load_state_dict(state)", work)
+        self._lead_does("load_state_dict(state)", lambda: self._lead.load_state_dict(state))
 
     def save_pretrained(self, folder: str | Path, max_shard_size: int | str | None = None) -> None:
         """Rank 0 writes the folder, as `Trainer.save_pretrained` says."""
-        def work() -> tuple[dict[str, torch.Tensor], str]:
-            self._lead.save_pretrained(folder, max_shard_size)
-            return {}, ""
-        self._together("save_pretrained(folder)", work)
+        self._lead_does("save_pretrained(folder)", lambda: self._lead.save_pretrained(folder, max_shard_size))
 
     def optimizer_state_dict(self) -> dict[str, Any]:
         """As the optimizer's own state_dict() would be after these steps."""
@@ -173,10 +167,7 @@ class RankTrainer:
 
     def load_optimizer_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from rank 0's state_dict() of the optimizer; each rank's own optimizer takes its learning rates."""
-        def work() -> tuple[dict[str, torch.Tensor], str]:
-            self._lead.load_optimizer_state_dict(state)
-            return {}, ""
-        self._together("load_optimizer_state_dict(state)", work)
+        self._lead_does("load_optimizer_state_dict(state)", lambda: self._lead.load_optimizer_state_dict(state))
         if self._optimizer is not None:
             for group, given in zip(self._optimizer.param_groups, state["param_groups"], strict=True):
                 group["lr"] = given["lr"]
@@ -186,6 +177,13 @@ class RankTrainer:
     def _data(self, batch: Any) -> dict[str, torch.Tensor]:
         given = self.calls.given(self.calls.tensors(batch), self.seed)
         return given if self._optimizer is None else {**given, "learning_rates": rates_of(self._optimizer)}
+
+    def _lead_does(self, call: str, work: Callable[[], None]) -> None:
+        """A call that gives nothing."""
+        def done() -> tuple[dict[str, torch.Tensor], str]:
+            work()
+            return {}, ""
+        self._together(call, done)
 
     def _together(self, call: str, work: Callable[[], tuple[dict[str, torch.Tensor], str]],
                   data: Mapping[str, torch.Tensor] | None = None) -> tuple[dict[str, torch.Tensor], str]:

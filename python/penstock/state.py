@@ -20,7 +20,7 @@ AT_ONCE = 1 << 28  # bytes that are handed to the devices in one call
 
 
 class State:
-    """What the devices hold, by name. One call at a time, while no step runs."""
+    """The state that the devices hold, by name. One call at a time, while no step runs."""
 
     def __init__(self, module: torch.nn.Module, exports: Exports, session: _core.Session, folder: Folder | None) -> None:
         """Values are the module's own or, of what a state_dict() has, the folder's. They go to the devices when a program is there (`adopt`)."""
@@ -138,7 +138,7 @@ class State:
         return value.to(own.dtype) if own is not None and own.is_floating_point() and value.is_floating_point() else value
 
     def _shared(self) -> dict[str, torch.Tensor]:
-        """What lies whole on one device of this process, where it lies."""
+        """The tensors that lie whole on one device of this process, where they lie."""
         return {name: shared_tensor(*found) for name, found in told(self._session.share_state).items()}
 
     def _gathered(self, name: str) -> torch.Tensor:

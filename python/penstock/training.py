@@ -136,7 +136,7 @@ class Trainer:
     # --- looking ahead
 
     def predict(self, device: str = "a100-80", link: str = "nvlink3", *, schedule: str | Path | None = None) -> Prediction:
-        """What a step of the example's shape takes by published figures of a device and of the links between them; with device="here" by what
+        """Predicts what a step of the example's shape takes by published figures of a device and of the links between them; with device="here" by what
         this machine takes, measured now on parameters of zero.
 
         With another `schedule` the step is compiled for that, and nothing else changes.
@@ -225,7 +225,7 @@ class Trainer:
         return Prediction.of(told(lambda: program.predict(costs)))
 
     def _given(self, ready: _Ready, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """What a step reads beside its state."""
+        """The tensors that a step reads beside its state."""
         given = {name: tensor for name, tensor in self.calls.given(tensors, self.seed).items() if name in {*ready.ports, "rows", "seed"}}
         return given | ({"learning_rates": self.optimiser.rates()} if ready.kind == "training" else {})
 

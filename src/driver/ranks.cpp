@@ -166,16 +166,13 @@ void check_hello(const Hello& first, const Hello& other, int rank) {
 
 void check_call(const std::string& first, const std::string& other, int rank) {
   if (first == other) return;
-  const std::string mine = split(first, '\n').front(), theirs = split(other, '\n').front();
-  if (mine != theirs)
-    throw Error(concat("rank ", rank, " makes another call than rank 0"), {concat("rank 0: ", mine), concat("rank ", rank, ": ", theirs)},
-                "all ranks make the same calls in the same order");
   const std::vector<std::string> a = split(first, '\n'), b = split(other, '\n');
-  std::size_t line = 0;
-  while (line < a.size() && line < b.size() && a[line] == b[line]) ++line;
-  const std::string ours = line < a.size() ? a[line] : "no more", others = line < b.size() ? b[line] : "no more";
-  throw Error(concat("rank ", rank, " is given other data than rank 0: ", mine),
-              {concat("rank 0: ", ours), concat("rank ", rank, ": ", others)},
+  const auto [at, other_at] = std::ranges::mismatch(a, b);
+  const std::string mine = at != a.end() ? *at : "no more", theirs = other_at != b.end() ? *other_at : "no more";
+  const std::vector<std::string> both = {concat("rank 0: ", mine), concat("rank ", rank, ": ", theirs)};
+  if (at == a.begin())
+    throw Error(concat("rank ", rank, " makes another call than rank 0"), both, "all ranks make the same calls in the same order");
+  throw Error(concat("rank ", rank, " is given other data than rank 0: ", a.front()), both,
               "all ranks are given the same batches: samplers that shuffle need the same seed on every rank");
 }
 

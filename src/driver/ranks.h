@@ -1,4 +1,4 @@
-// What the processes of one run know of each other.
+// The processes of one run, and the facts that each tells the others.
 #pragma once
 
 #include <functional>
@@ -24,8 +24,8 @@ Hello parse_hello(const std::string& text);  // lines that cannot be read leave 
 // Throws Error naming the first difference between rank 0 and `rank`.
 void check_hello(const Hello& first, const Hello& other, int rank);
 
-// What two ranks say of a call that both should make: its name, and a line for each tensor that it is given. Throws Error naming the first
-// difference between rank 0's and that of `rank`.
+// Compares how two ranks describe a call that both should make: its name, and a line for each tensor that it is given. Throws Error naming
+// the first difference between rank 0's and that of `rank`.
 void check_call(const std::string& first, const std::string& other, int rank);
 
 // The linker's build id of this program, or of the library in it that Penstock is; its version where it has none.

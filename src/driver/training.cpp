@@ -294,7 +294,7 @@ TrainingPrograms compile_programs(const Config& config, const Prepared& prepared
 
 namespace {
 
-// What is wrong with the file's tensors as the parameters of a model. Those that belong to it leave `left`. Throws Error for values that
+// Lists the faults of the file's tensors as the parameters of a model. Those that belong to it leave `left`. Throws Error for values that
 // are not finite.
 std::vector<std::string> unfit(const std::string& file, const std::vector<ParameterSpec>& parameters,
                                std::map<std::string, StoredTensor>& left) {

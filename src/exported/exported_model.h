@@ -43,7 +43,7 @@ class ExportedModel : public Model {
   // The tensors that the module gives beside its loss, those that have the samples in front.
   Parameters outputs(const Parameters& parameters, const Batch& batch) const override;
   Parameters shared(const Parameters& parameters, const Batch& whole, int microbatches) const override;
-  // What the module returns as "logits". Where it was exported for more rows than there are, rows come several times.
+  // The module's result "logits". Where it was exported for more rows than there are, rows come several times.
   Tensor logits(const Parameters& parameters, const Batch& batch) const override;
   std::vector<Carried> carried() const override { return usual_->carried; }
   Tensor count(const Batch& batch) const override;
@@ -57,7 +57,7 @@ class ExportedModel : public Model {
 
  protected:
   const Exported& exported() const { return exported_; }
-  // What the module's input of this name is in a micro-batch of the sizes in the options; only of split and whole ones.
+  // The type of the module's input of this name in a micro-batch of the sizes in the options; only of split and whole ones.
   const TensorType& type_of(const std::string& input) const { return types_.at(input); }
   // The tensors that the module's inputs read of a batch, or of a micro-batch, by the inputs' names.
   virtual Parameters inputs(const Batch& batch) const { return batch.ports; }
@@ -68,7 +68,7 @@ class ExportedModel : public Model {
   Sizes sizes_of(const Parameters& inputs) const;
   // A part of the step's graph that makes some of its outputs, without random ops.
   Tensor forward(const JointStep& step, std::size_t output, const Parameters& parameters, const Parameters& given, Builder& builder) const;
-  // What the graph reads, by the names of its inputs, of the state and of what else is given.
+  // The tensors of the state and of what else is given that the graph reads, by the names of its inputs.
   std::vector<Tensor> operands(const Graph& graph, const Parameters& parameters, const Parameters& given) const;
 
   const Exported exported_;

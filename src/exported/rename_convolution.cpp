@@ -23,7 +23,7 @@ Integers numbers_of(const Op& op, const char* name, std::size_t dims) {
   return numbers;
 }
 
-// What ours is told of a window; what changes nothing is left out.
+// The attributes of a window that our op is given; those that change nothing are left out.
 Attributes window_of(const Op& op, std::size_t dims) {
   Attributes window = {{"stride", numbers_of(op, "stride", dims)}, {"padding", numbers_of(op, "padding", dims)}};
   if (const Integers dilation = numbers_of(op, "dilation", dims); !are_ones(dilation)) window["dilation"] = dilation;
@@ -85,7 +85,7 @@ std::optional<Attributes> means_of(const Op& op) {
   return attributes;
 }
 
-// Of means (x) -> y, or (dy, x) -> dx.
+// Means of windows: (x) -> y, or (dy, x) -> dx.
 template <char const* Name>
 Tensors averaged(const NamedCall& call) {
   const auto attributes = means_of(call.op);

@@ -95,7 +95,7 @@ std::vector<std::string> even_stages(const Graph& graph, int stages) {
   std::erase_if(all, [](const Begin& begin) { return begin.before <= 0; });  // it begins the first stage
   std::vector<Begin> blocks = all;
   std::erase_if(blocks, [](const Begin& begin) { return !is_member_of_list(begin.path); });
-  // Of modules that begin with no work between them only the outermost could begin a stage that has some.
+  // Where modules begin with no work between them, only the outermost could begin a stage that has some.
   const auto drop_inner = [](std::vector<Begin>& begins) {
     begins.erase(std::ranges::unique(begins, {}, &Begin::before).begin(), begins.end());
   };

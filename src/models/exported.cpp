@@ -40,7 +40,7 @@ Tensor positions(const Batch& batch) {
   return full_like(batch.tokens, 0) + arange(batch.tokens, batch.tokens.size(1), DType::i64);
 }
 
-// What an input of a module may read: of a text (`make`), or drawn.
+// A kind of tensor that an input of a module may read: of a text (`make`), or drawn.
 struct Source {
   std::string name, meaning;
   Tensor (*make)(const Batch&) = nullptr;
@@ -69,7 +69,7 @@ const Source& source_named(const std::string& name) {
   throw Error(concat("model.inputs: there is no data ", quote(name)), {concat("known: ", join(names, ", "))}, did_you_mean(name, names));
 }
 
-// What inputs of these names read where the configuration does not say it: in modules that read text, and in others.
+// Inputs of these names read this where the configuration does not say it: in modules that read text, and in others.
 const Words& usual_sources(bool text) {
   static const Words of_text = {{"input_ids", "tokens"},       {"tokens", "tokens"},  {"labels", "labels"},  {"attention_mask", "mask"},
                                 {"position_ids", "positions"}, {"target", "targets"}, {"targets", "targets"}};
@@ -103,7 +103,7 @@ Words read_inputs(const std::string& text, const Exported& exported) {
   return out;
 }
 
-// What each input of the module reads. Throws Error where nothing is known for one.
+// Finds what each input of the module reads. Throws Error where nothing is known for one.
 std::map<std::string, Source> sources_of(const Exported& exported, const std::string& given) {
   const Words said = read_inputs(given, exported);
   std::map<std::string, Source> out;

@@ -35,7 +35,7 @@ std::string filtered(const std::string& of, Keep keep) {
   return out;
 }
 
-// What each operand's dims and the result's are called.
+// The letters of each operand's dims and of the result's.
 struct Equation {
   std::vector<std::string> terms;
   std::string result;

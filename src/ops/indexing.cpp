@@ -102,7 +102,7 @@ Tensors gather_vjp(const VjpArguments& a) {
   return {emit("scatter_add", {full_like(a.operands[0], 0), a.operands[1], a.cotangents[0]}, a.op.attributes), {}};
 }
 
-// What is overwritten does not count.
+// Elements that are overwritten do not count.
 Tensors scatter_vjp(const VjpArguments& a) {
   const Tensor dy = a.cotangents[0], indices = a.operands[1];
   Tensors out(3);
@@ -125,7 +125,7 @@ Tensors index_add_vjp(const VjpArguments& a) {
   return {dy, {}, a.wanted[2] ? emit("index_select", {dy, a.operands[1]}, a.op.attributes) : Tensor()};
 }
 
-// Of sort and topk: the values go back to the places that they came from.
+// The gradient of sort and topk: the values go back to the places that they came from.
 Tensors chosen_vjp(const VjpArguments& a) {
   const Attributes dim = {{"dim", attribute<std::int64_t>(a.op, "dim")}};
   return {emit("scatter_add", {full_like(a.operands[0], 0), a.results[1], a.cotangents[0]}, dim)};

@@ -49,7 +49,7 @@ GroupedProblem problem_of(const std::map<int, Graph>& steps, const StepPlanning&
   return out;
 }
 
-// What the step holds of each parameter, on average.
+// The bytes that the step holds of each parameter, on average.
 struct Held {
   double elements = 0, parameters = 0, moments = 0, frozen = 0;  // of trained parameters; bytes
 };

@@ -12,7 +12,7 @@
 
 namespace penstock {
 
-// What a step is planned for.
+// A step is planned for this.
 struct StepPlanning {
   std::string name = {};  // what plans call the step
   ClusterSpec cluster = {};

@@ -15,7 +15,7 @@ namespace {
 // An output that more nodes read goes on behind many blocks: positions, a mask, an encoder's output.
 constexpr int kFewReaders = 4;
 
-// What crosses a place between nodes of the order: the number of outputs that move bytes to few readers, and the bytes for one sample of
+// Crossings of a place between nodes of the order: the number of outputs that move bytes to few readers, and the bytes for one sample of
 // all outputs, and of gradients that go back beside them, each counted once.
 struct Crossing {
   int outputs = 0;

@@ -165,8 +165,8 @@ bool is_left_empty(const c10::FunctionSchema& schema, const at::Tensor& given) {
   return given.numel() == 0 && schema.name() == "aten::_embedding_bag";
 }
 
-// What bags that are summed leave empty: the bag of each index (result 1), which their backward reads and counts from where each bag begins
-// (operand 2), and what only other modes have.
+// Fills what bags that are summed leave empty: the bag of each index (result 1), which their backward reads and counts from where each bag
+// begins (operand 2), and what only other modes have.
 void fill_left_empty(const std::vector<c10::IValue>& arguments, std::size_t i, const at::Tensor& result) {
   result.zero_();
   if (i != 1) return;

@@ -6,6 +6,7 @@
 #include "penstock/error.h"
 #include "profile/profile.h"
 #include "torch/executor.h"
+#include "torch/given_rows.h"
 
 namespace penstock {
 namespace {
@@ -21,8 +22,7 @@ class GivenData : public DataSource {
       std::ranges::fill(out, std::byte{0});
       return;
     }
-    const std::size_t row = port.type.shape.empty() ? 0 : found->second.bytes.size() / static_cast<std::size_t>(port.type.shape[0]);
-    std::ranges::copy(std::span(found->second.bytes).subspan(static_cast<std::size_t>(first_row) * row, out.size()), out.begin());
+    copy_rows(found->second, port, first_row, out);
   }
 
  private:

@@ -13,6 +13,7 @@
 #include "program/verify.h"
 #include "state/safetensors.h"
 #include "torch/executor.h"
+#include "torch/given_rows.h"
 #include "torch/gloo_cluster.h"
 
 namespace penstock {
@@ -25,9 +26,7 @@ class StepData : public DataSource {
   void fill(const Port& port, const StepInput&, std::int64_t first_row, std::int64_t, std::span<std::byte> out) const override {
     const auto found = tensors->find(port.name);
     if (found == tensors->end()) throw Error(concat("a step reads ", quote(port.name), ", which is not given"));
-    const HostTensor& tensor = found->second;
-    const std::size_t row = port.type.shape.empty() ? 0 : tensor.bytes.size() / static_cast<std::size_t>(port.type.shape[0]);
-    std::ranges::copy(std::span(tensor.bytes).subspan(static_cast<std::size_t>(first_row) * row, out.size()), out.begin());
+    copy_rows(found->second, port, first_row, out);
   }
 };
 
@@ -221,7 +220,7 @@ void Session::read_state(const std::map<std::string, StoredTensorName>& state) {
     const TensorType& type = impl_->state(name).type;
     if (!files.contains(stored.file)) files.emplace(stored.file, SafetensorsFile::open(stored.file));
     const auto found = files.at(stored.file).tensors().find(stored.name);
-    // What is not there, each device says itself. Of a piece it cannot tell whether the whole has the program's size.
+    // Each device says itself that a tensor is not there. Of a piece it cannot tell whether the whole has the program's size.
     if (found != files.at(stored.file).tensors().end() && found->second.type.elements() != type.elements())
       throw Error(concat(stored.file, ": ", quote(stored.name), " is ", found->second.type.text(), ", the state ", quote(name), " is ",
                          type.text()));

@@ -76,6 +76,20 @@ int listen_at(const std::string& address, int port) {
   return fd;
 }
 
+int free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  const bool bound = socket >= 0 && ::bind(socket, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const int reason = errno;
+  if (socket >= 0) ::close(socket);
+  if (!bound) throw Error(concat("there is no free port: ", std::strerror(reason)));
+  return ntohs(address.sin_port);
+}
+
 std::vector<int> sockets_to(int port) {
   std::vector<int> out;
   std::error_code ignored;

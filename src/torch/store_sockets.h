@@ -1,4 +1,4 @@
-// Sets two things that c10d's TCPStore leaves open: where its server listens, and how long its client may wait.
+// Sets what c10d's TCPStore leaves open: at which port and where its server listens, and how long its client may wait.
 #pragma once
 
 #include <chrono>
@@ -11,6 +11,9 @@ namespace penstock {
 // machine's but leads only to itself (as some systems' own host names do), and where this machine does not have the address (a
 // forwarder's). Throws Error: the port is in use, the name is unknown.
 int listen_at(const std::string& address, int port);
+
+// A port of the loopback address that nobody used a moment ago. Throws Error where there is none.
+int free_port();
 
 // File descriptors of this process's connections to `port`, the store's.
 std::vector<int> sockets_to(int port);

@@ -32,7 +32,7 @@ Split split_body(const Graph& body, std::size_t parts) {
     Depends most = op.body || (is_collective(op) && op.name != "reduce_gradient") ? Depends::on_parts : Depends::on_nothing;
     for (ValueId operand : op.operands) most = std::max(most, depends[operand]);
     for (ValueId result : op.results) depends[result] = most;
-    // What a loop gives is computed in it, as it is a sum over the micro-batches.
+    // A loop's results are computed in it, as they are sums over the micro-batches.
     const bool is_given = std::ranges::any_of(op.results, [&](ValueId result) { return std::ranges::count(body.outputs, result) != 0; });
     out.hoisted[i] = most == Depends::on_invariants && !is_view(op) && !is_given;
   }

@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-// What penstock.export writes of an embedding, a dropout and a linear layer, with the mean loss over targets that count.
+// The text that penstock.export writes of an embedding, a dropout and a linear layer, with the mean loss over targets that count.
 constexpr const char* kText = R"(penstock graph 1
 graph @joint(%tokens: i64[{s0},{s1}], %targets: i64[{s0},{s1}], %embed.weight: f32[5,3], %head.weight: f32[5,3]) -> (f32[], f32[{s0},{s1},5], f32[5,3], f32[5,3]) {
   %0: f32[{s0},{s1},3] = aten::embedding(%embed.weight, %tokens) {padding_idx=-1, scale_grad_by_freq=false, sparse=false, origin="embed", sequence=0}

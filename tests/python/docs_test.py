@@ -21,7 +21,7 @@ PROGRAM = Path(os.environ.get("PENSTOCK", "build/penstock")).resolve()
 
 class Page(unittest.TestCase):
     def setUp(self):
-        """What the blocks write goes with the test."""
+        """Files that the blocks write go with the test."""
         folder, before = tempfile.TemporaryDirectory(), os.getcwd()
         self.addCleanup(folder.cleanup)
         self.addCleanup(os.chdir, before)

@@ -80,7 +80,7 @@ class Plans(unittest.TestCase):
         self.assertEqual(len(found["gpipe"].memory), 2)
 
     def test_measured(self):
-        """What this machine takes: a prediction for each device, and a plan."""
+        """Measured here: a prediction for each device, and a plan."""
         module, batch = drawn()
         step = penstock.trainer(module, batch, loss=token_loss, optimizer=torch.optim.AdamW(module.parameters()), microbatches=4)
         before = step.state_dict()

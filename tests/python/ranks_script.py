@@ -1,4 +1,4 @@
-"""What ranks_test.py starts as several processes.
+"""ranks_test.py starts this as several processes.
 
 usage: ranks_script.py plans|four|calls|ends WHO-HOW   (a launcher's variables say which rank this is)
 

@@ -102,7 +102,7 @@ class Mistakes(unittest.TestCase):
                 self.assertRegex(json.loads(text), pattern)
 
     def test_a_rank_ends(self):
-        """Of each the process that goes on says what it heard, and ends."""
+        """Each time the process that goes on says what it heard, and ends."""
         ended, lost = "rank 1 has ended\n  hint: see what that process says", "device 1 was lost: it did not answer within 4 s"
         first = "rank 0 has ended, rank 1 was at step(batch)\n  hint: all ranks make the same calls"
         cases = {"1-raises": (ended, 1), "1-stops": (ended, 0), "1-interrupted": (ended, 130), "1-killed": (lost, -9), "0-raises": (first, 1),

@@ -187,7 +187,7 @@ void shape_cases(Family family) {
     if (m.coin() && pieces.size() > 1) pieces.pop_back();
     return pieces;
   });
-  // What flows through it is no gradient.
+  // No gradient flows through it.
   family.add("detach", [](CaseMaker& m) {
     const Tensor x = m.input(m.shape(2), {.differentiable = false});
     return Tensors{detach(x) * m.input(x.shape())};
@@ -211,7 +211,7 @@ void indexing_cases(Family family) {
       const Tensor x = m.input(m.shape(3)), index = m.integers(places(x, m.size()), 0, x.size(dim));
       return Tensors{scatter_add(x, dim, index, m.input(index.shape()))};
     });
-    // Of one place only one source stays, so all places differ.
+    // Only one source stays of those for one place, so all places differ.
     family.add("scatter.src", [&](CaseMaker& m) {
       const Tensor x = m.input(m.shape(3)),
                    index = topk(m.input(x.shape(), {.differentiable = false}), 1 + m.index(static_cast<int>(x.size(dim))), dim).indices;

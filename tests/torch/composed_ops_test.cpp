@@ -135,7 +135,7 @@ void indexing(Rows& rows) {
                     [=](O x) -> Ours { return {index_select(x[0], dim, x[1]), index_add(x[0], dim, x[1], x[2])}; },
                     [=](X x) -> Theirs { return {x[0].index_select(dim, x[1]), x[0].index_add(dim, x[1], x[2])}; }});
   }
-  // Of places that all differ: those of a sort.
+  // The places all differ: they are those of a sort.
   rows.push_back({"scatter",
                   {f({5, 7}), f({5, 7}), f({4, 7})},
                   [](O x) -> Ours { return {scatter(x[0], -2, slice(sort(x[1], 0).indices, 0, 0, 4), x[2])}; },

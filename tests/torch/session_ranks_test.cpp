@@ -1,8 +1,5 @@
 // Sessions whose devices are ranks, here threads of this process that meet over Gloo.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <functional>
@@ -16,6 +13,7 @@
 #include "support/errors.h"
 #include "support/paths.h"
 #include "support/temporary.h"
+#include "torch/store_sockets.h"
 
 namespace penstock {
 namespace {
@@ -35,18 +33,6 @@ Program program() {
   const std::string file = test::tests_folder() + "/../examples/graphs/two-layers.step";
   return compile(parse_graph(read_file(file), file), make_schedule("sequential", {.actors = 1, .microbatches = 2}),
                  {.devices = {2}, .zero = 3});
-}
-
-int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  EXPECT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&address), size), 0);
-  ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
-  ::close(socket);
-  return ntohs(address.sin_port);
 }
 
 // Runs the same on both ranks; gives what each throws.
@@ -121,7 +107,7 @@ TEST(SessionOverRanks, DataAreReadWhereTheyAreGiven) {
   EXPECT_EQ(said, kNoErrors);
 }
 
-// Of a large tensor a sample is compared, which has its ends.
+// A sample of a large tensor is compared, which has its ends.
 TEST(SessionOverRanks, ALargeTensorIsComparedByASample) {
   const auto said = on_two_ranks([](Session& session, int rank) {
     std::vector<float> numbers(1'000'003);
