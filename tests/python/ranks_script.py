@@ -116,10 +116,12 @@ def plans():
     for schedule in ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v"):
         compare_gradients(schedule, actors=2)
     compare_steps(schedule="zb-h1")
-    compare_zoo()
+    # Not at the script's end: c10d's thread drops the tensor afterwards, for which it takes Python's lock, and a thread that asks for that while
+    # the interpreter ends is ended in the middle of a C++ destructor, which aborts the process (torch 2.13).
     total = torch.tensor([RANK + 1.0])
     torch.distributed.all_reduce(total)
     assert total.item() == 3
+    compare_zoo()
     torch.distributed.destroy_process_group()
 
 

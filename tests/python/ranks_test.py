@@ -40,7 +40,7 @@ def said(text, rank):
 class Torchrun(unittest.TestCase):
     def run_all(self, processes, expected, *arguments, **more):
         done = torchrun(processes, *arguments, **more)
-        self.assertEqual(done.returncode, 0, done.stderr.partition("ChildFailedError")[0][:6000])
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr.partition("ChildFailedError")[0][:6000])
         for rank in range(processes):
             self.assertEqual(said(done.stdout, rank), expected, done.stdout[-3000:])
 
@@ -54,7 +54,6 @@ class Torchrun(unittest.TestCase):
                     "five steps schedule=1f1b data=2 zero=3"]
         with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
             self.run_all(4, expected, "four", page=f"{folder}/page")
-
 
     def test_the_page(self):
         """The first ten lines of docs/pytorch.md, as they stand."""
