@@ -16,8 +16,12 @@ class Calls:
     """The calls of one module: what a batch's tensors are named, and which of them are cut into how many micro-batches."""
 
     def __init__(self, module: torch.nn.Module, loss: Callable | None, whole: Iterable[str], microbatches: int) -> None:
-        self.module, self.whole, self.microbatches = module, frozenset(whole), microbatches
+        self.module, self.loss, self.whole, self.microbatches = module, loss, frozenset(whole), microbatches
         self._takes_target = loss is not None and _takes_target(loss)
+
+    def cut_into(self, microbatches: int) -> Calls:
+        """The same calls with batches that are cut into so many micro-batches."""
+        return Calls(self.module, self.loss, self.whole, microbatches)
 
     def inputs(self, batch: Any) -> tuple[tuple, dict, Any]:
         """The batch as (args, kwargs, target) of the module. Throws PenstockError for a batch without the target that the loss takes."""

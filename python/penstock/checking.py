@@ -74,15 +74,15 @@ def _in_parts(module: torch.nn.Module, told: bool | None) -> bool:
 
 
 def _autograd(step: Any, module: torch.nn.Module, batch: Any, parts: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """The loss of the parts in turn, their mean, and its gradients by autograd, on a copy of the module."""
+    """The loss of the parts in turn, their mean or sum as the step makes it, and its gradients by autograd, on a copy of the module."""
     twin = copy.deepcopy(module)
-    total = None
+    total, shares = None, parts if step.exports.first.header["loss"] == "mean" else 1
     for part in range(parts):
         def cut(tensor: torch.Tensor, part: int = part) -> torch.Tensor:
             size = tensor.shape[0] // parts if tensor.dim() else 0
             return tensor[part * size: (part + 1) * size] if tensor.dim() else tensor
         args, kwargs, target = step.calls.inputs(tree_map_only(torch.Tensor, cut, batch) if parts > 1 else batch)
-        loss = find_loss(call_model(twin, args, kwargs, step.loss, target, step.autocast))[0] / parts
+        loss = find_loss(call_model(twin, args, kwargs, step.loss, target, step.autocast))[0] / shares
         total = loss if total is None else total + loss
     total.backward()
     return total.detach(), {name: parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)

@@ -25,10 +25,10 @@ def told(call: Callable[[], T]) -> T:
 
 
 class Entered:
-    """One call at a time, in the process that made the trainer."""
+    """One call at a time, in the process that made this."""
 
-    def __init__(self, lock: threading.Lock, pid: int) -> None:
-        self.lock, self.pid = lock, pid
+    def __init__(self) -> None:
+        self.lock, self.pid = threading.Lock(), os.getpid()
 
     def __enter__(self) -> None:
         if os.getpid() != self.pid:

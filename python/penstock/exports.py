@@ -26,10 +26,10 @@ class Exports:
     """`first` is the example's; all others have the same parameters."""
 
     def __init__(self, calls: Calls, loss: Callable | None, dynamic: bool | Mapping[str, Any], autocast: torch.dtype | None, example: Any,
-                 training: bool | None = None, constants: str = "") -> None:
+                 reduction: str | None = None, training: bool | None = None, constants: str = "") -> None:
         """`training`: the mode in which the module is exported; None: the one that it is in. `constants` begins the names of tensors that the
-        exports make of constants, which are those of one export alone."""
-        self._loss, self._dynamic, self.autocast = loss, dynamic, autocast
+        exports make of constants, which are those of one export alone. The other arguments are `trainer`'s."""
+        self._loss, self._dynamic, self.autocast, self._reduction = loss, dynamic, autocast, reduction
         self._training, self._constants = training, constants
         self._all: list[tuple[Exported, Any]] = []
         self._example = calls.parts(calls.tensors(example))
@@ -56,6 +56,10 @@ class Exports:
         return {i["name"]: exported.state[i["name"]] for exported, _ in self._all for i in exported.header["inputs"]
                 if i["role"] in ("parameter", "buffer")}
 
+    def in_evaluation(self, calls: Calls, loss: Callable | None, example: Any) -> Exports:
+        """Exports of the module as it is evaluated, with another loss function, which gives more."""
+        return Exports(calls, loss, self._dynamic, self.autocast, example, self._reduction, training=False, constants="evaluation.")
+
     def example_model(self, plan: Plan, group_of: Mapping[str, int]) -> Any:
         """The same of the example's shape."""
         return _model_of(*self._all[0], self._example, plan, group_of)
@@ -65,7 +69,7 @@ class Exports:
         begin = time.perf_counter()
         with in_mode(calls.module, self._training):
             found = export(calls.module, args, kwargs, loss=self._loss, target=target, dynamic=self._dynamic, whole=calls.whole,
-                           autocast=self.autocast)
+                           reduction=self._reduction, autocast=self.autocast)
         if self._all or self._constants:
             found = with_constants_named(found, f"{self._constants}{len(self._all)}")
         log.info("exported %s in %.1f s%s", found.header["model"], time.perf_counter() - begin, "".join(f"; {note}" for note in found.notes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,10 +28,13 @@ class Plan:
 
     def table(self) -> Any:
         """The schedule's table. Throws PenstockError: no such schedule, or none of these sizes."""
-        if isinstance(self.schedule, Path) or self.schedule.endswith(".csv"):
+        if self._in_file():
             path = Path(self.schedule)
             return told(lambda: _core.parse_schedule(path.read_text(), str(path)))
         return told(lambda: _core.schedule(self.schedule, self.actors, self.microbatches // self.data, self.chunks_or_default()))
+
+    def _in_file(self) -> bool:
+        return isinstance(self.schedule, Path) or self.schedule.endswith(".csv")
 
     def chunks_or_default(self) -> int:
         if self.chunks is not None:
@@ -53,6 +57,11 @@ class Plan:
 
     def with_split(self, begins: Sequence[str]) -> Plan:
         return replace(self, split=begins)
+
+    def for_samples(self, samples: int) -> Plan:
+        """The plan, or for a batch that it cannot cut, such as a loader's last one, the plan of as many micro-batches as divide both."""
+        parts = math.gcd(samples, self.microbatches)
+        return self if self._in_file() or parts % self.data else replace(self, microbatches=parts)
 
     def compile(self, step: Any, table: Any) -> Any:
         """The program of a step of the engine whose stages are marked. Throws PenstockError where it cannot be placed so."""

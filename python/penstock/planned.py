@@ -106,6 +106,9 @@ class Planned:
     def with_split(self, begins: Sequence[str]) -> Planned:
         return self
 
+    def for_samples(self, samples: int) -> Planned:
+        return self  # its stages are of one size of micro-batch
+
     def compile(self, step: Any, table: Any) -> Any:
         return told(lambda: _core.compile_plan(step, self.file, None if self.schedule is None else table))
 

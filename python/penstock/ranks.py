@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 
 from . import _core
 from .calls import Calls
@@ -23,8 +23,9 @@ from .planned import Planned
 from .prediction import Prediction
 from .tensors import addresses, tensor_of
 
-# All ranks make their trainers in one order, so a number says which of them belong together. A session on rank 0 serves the store for those
-# that begin while it is open, where no launcher does.
+# These belong to the process, as the launcher's variables do, which are the same for all trainers in it. All ranks make their trainers in one
+# order, so a number says which of them belong together. A session on rank 0 serves the store for those that begin while it is open, where no
+# launcher does.
 _numbers = itertools.count()
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -71,15 +72,15 @@ class RankTrainer:
         self.module, self.plan, self.loss, self.autocast, self.seed, self.rank = module, plan, loss, autocast, seed, ranks.rank
         self.calls = Calls(module, loss, whole, plan.microbatches)
         self._optimizer = optimizer
-        self._lock, self._pid = threading.Lock(), os.getpid()
+        self._entered = Entered()
         self._session = _session(ranks, plan, deadline, threads)
-        weakref.finalize(self, _close, self._session, self._pid)
+        weakref.finalize(self, _close, self._session, os.getpid())
         self._lead: Any = None
 
         def make() -> str:
             self._lead = lead(self._session)
             return self._lead.explain()
-        self._explained = self._together("penstock.trainer", lambda: ({}, make()))[1]
+        self._explained = self._led("penstock.trainer", make)
 
     # --- running
 
@@ -89,19 +90,15 @@ class RankTrainer:
         Throws PenstockError, on every rank: a batch that does not fit, or that is another one on some rank; a rank that makes another call,
         failed or ended.
         """
-        return self._together("step(batch)", lambda: ({"loss": self._lead(batch)}, ""), self._data(batch))[0]["loss"]
+        return self._led("step(batch)", lambda: self._lead(batch), self._data(batch))
 
     def gradients(self, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """The loss, and its gradient by each trained parameter; nothing is updated."""
-        def work() -> tuple[dict[str, torch.Tensor], str]:
-            loss, gradients = self._lead.gradients(batch)
-            return {"loss": loss, **{f"gradient:{name}": value for name, value in gradients.items()}}, json.dumps(list(gradients))
-        found, names = self._together("gradients(batch)", work, self._data(batch))
-        return found["loss"], {name: found[f"gradient:{name}"] for name in json.loads(names)}
+        return self._led("gradients(batch)", lambda: self._lead.gradients(batch), self._data(batch))
 
     def evaluate(self, batch: Any) -> dict[str, torch.Tensor]:
         """The loss, and what else the module gives of the batch, as `Trainer.evaluate` says."""
-        return self._together("evaluate(batch)", lambda: (self._lead.evaluate(batch), ""), self._data(batch))[0]
+        return self._led("evaluate(batch)", lambda: self._lead.evaluate(batch), self._data(batch))
 
     # --- looking ahead: every rank has the first program
 
@@ -109,7 +106,7 @@ class RankTrainer:
         """Predicts what a step of the example's shape takes by published figures; with another `schedule` a call that all ranks make."""
         program = self._session.program(0)
         if schedule is not None:
-            text = self._together(f"predict(schedule={str(schedule)!r})", lambda: ({}, str(self._lead.compiled(schedule))))[1]
+            text = self._led(f"predict(schedule={str(schedule)!r})", lambda: str(self._lead.compiled(schedule)))
             program = told(lambda: _core.parse_program(text))
         return Prediction.of(told(lambda: program.predict(device, link)))
 
@@ -133,41 +130,27 @@ class RankTrainer:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Parameters and buffers by the names and in the order of module.state_dict(); tied ones are one tensor under each of their names."""
-        def work() -> tuple[dict[str, torch.Tensor], str]:
-            state, first = self._lead.state_dict(), {}
-            named = {name: first.setdefault(id(tensor), name) for name, tensor in state.items()}
-            return {name: state[name] for name in first.values()}, json.dumps(named)
-        found, named = self._together("state_dict()", work)
-        return {name: found[first] for name, first in json.loads(named).items()}
+        return self._led("state_dict()", lambda: self._lead.state_dict())
 
     def parameter(self, name: str) -> torch.Tensor:
         """A copy of one parameter or buffer as it is now, or of what the optimiser keeps of it: "first:NAME", "second:NAME"."""
-        return self._together(f"parameter({name!r})", lambda: ({name: self._lead.parameter(name)}, ""))[0][name]
+        return self._led(f"parameter({name!r})", lambda: self._lead.parameter(name))
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Sets parameters and buffers, by the module's names, to rank 0's values."""
-        self._lead_does("load_state_dict(state)", lambda: self._lead.load_state_dict(state))
+        self._led("load_state_dict(state)", lambda: self._lead.load_state_dict(state))
 
     def save_pretrained(self, folder: str | Path, max_shard_size: int | str | None = None) -> None:
         """Rank 0 writes the folder, as `Trainer.save_pretrained` says."""
-        self._lead_does("save_pretrained(folder)", lambda: self._lead.save_pretrained(folder, max_shard_size))
+        self._led("save_pretrained(folder)", lambda: self._lead.save_pretrained(folder, max_shard_size))
 
     def optimizer_state_dict(self) -> dict[str, Any]:
         """As the optimizer's own state_dict() would be after these steps."""
-        def work() -> tuple[dict[str, torch.Tensor], str]:
-            found = self._lead.optimizer_state_dict()
-            tensors = {f"{i}.{name}": value for i, entry in found["state"].items() for name, value in entry.items()}
-            return tensors, json.dumps(found["param_groups"])
-        tensors, groups = self._together("optimizer_state_dict()", work)
-        state: dict[int, dict[str, torch.Tensor]] = {}
-        for key, value in tensors.items():
-            number, name = key.split(".", 1)
-            state.setdefault(int(number), {})[name] = value
-        return {"state": state, "param_groups": json.loads(groups)}
+        return self._led("optimizer_state_dict()", lambda: self._lead.optimizer_state_dict())
 
     def load_optimizer_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from rank 0's state_dict() of the optimizer; each rank's own optimizer takes its learning rates."""
-        self._lead_does("load_optimizer_state_dict(state)", lambda: self._lead.load_optimizer_state_dict(state))
+        self._led("load_optimizer_state_dict(state)", lambda: self._lead.load_optimizer_state_dict(state))
         if self._optimizer is not None:
             for group, given in zip(self._optimizer.param_groups, state["param_groups"], strict=True):
                 group["lr"] = given["lr"]
@@ -178,26 +161,22 @@ class RankTrainer:
         given = self.calls.given(self.calls.tensors(batch), self.seed)
         return given if self._optimizer is None else {**given, "learning_rates": rates_of(self._optimizer)}
 
-    def _lead_does(self, call: str, work: Callable[[], None]) -> None:
-        """A call that gives nothing."""
-        def done() -> tuple[dict[str, torch.Tensor], str]:
-            work()
-            return {}, ""
-        self._together(call, done)
-
-    def _together(self, call: str, work: Callable[[], tuple[dict[str, torch.Tensor], str]],
-                  data: Mapping[str, torch.Tensor] | None = None) -> tuple[dict[str, torch.Tensor], str]:
-        """The tensors and the text that `work` gives on rank 0; `data` is what steps in it read."""
+    def _led(self, call: str, work: Callable[[], Any], data: Mapping[str, torch.Tensor] | None = None) -> Any:
+        """What `work` gives on rank 0, tensors, numbers and texts in dicts, lists and tuples, on every rank; `data` is what steps in it read."""
         packed, kept = addresses(data or {})
 
         def packed_work() -> tuple[dict[str, Any], str]:
-            tensors, text = work()
+            values, form = pytree.tree_flatten(work())
+            tensors = {str(id(value)): value for value in values if isinstance(value, torch.Tensor)}  # a tied one is sent once
             results, alive = addresses(tensors)
             kept.extend(alive)  # they have to live until they are sent
-            return results, text
-        with Entered(self._lock, self._pid):
-            tensors, text = told(lambda: self._session.together(call, packed, packed_work))
-        return {name: tensor_of(*value) for name, value in tensors.items()}, text
+            others = [[str(id(value))] if isinstance(value, torch.Tensor) else value for value in values]
+            return results, json.dumps([others, pytree.treespec_dumps(form)])
+        with self._entered:
+            results, text = told(lambda: self._session.together(call, packed, packed_work))
+        received = {name: tensor_of(*value) for name, value in results.items()}
+        values, form = json.loads(text)
+        return pytree.tree_unflatten([received[value[0]] if isinstance(value, list) else value for value in values], pytree.treespec_loads(form))
 
 
 def _close(session: Any, pid: int) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import threading
-import time
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +14,32 @@ from . import _core, optimiser_state
 from .calls import Calls
 from .engine import Entered, told
 from .errors import PenstockError
-from .evaluation import loss_with_outputs
 from .exports import Exports
 from .optimisers import Optimiser, optimiser_of
 from .placing import Plan
 from .planned import Planned
 from .prediction import Prediction
 from .pretrained import Folder
+from .programs import Programs, Ready
 from .ranks import RankTrainer, ranks_for
 from .splits import begins_of
 from .state import State
 from .tensors import addresses, tensor_of
-
-log = logging.getLogger("penstock")
 
 
 def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Optimizer | None = None, loss: Callable | None = None,
             actors: int = 2, schedule: str | Path = "1f1b", chunks: int | None = None, microbatches: int = 8,
             split: Sequence[str] | Mapping[str, Any] | None = None, data: int = 1, zero: int = 0, recompute: bool = False, clip: float = 0.0,
             plan: Planned | None = None, dynamic: bool | Mapping[str, Any] = True, whole: Iterable[str] = ("num_items_in_batch",),
-            threads: int = 1, deadline: float = 60.0, seed: int = 0, autocast: torch.dtype | None = None,
+            threads: int = 1, deadline: float = 60.0, seed: int = 0, reduction: str | None = None, autocast: torch.dtype | None = None,
             weights: str | Path | None = None, log: Any = None, backend: str | None = None) -> Trainer | RankTrainer:
     """A training step of `module`, unmodified, over `actors` devices, each a thread of this process or, under torchrun, a process.
 
     `example` is a batch as steps will get it: a dict of the module's keyword arguments, a tuple of its arguments, or one tensor; with a
     `loss` that takes a target, (such inputs, target). Samples lie along dim 0 of all tensors but those that `whole` names; a step cuts them
-    into `microbatches` equal parts. The loss is the module's, as `export` says, or loss(output) or loss(output, target).
+    into `microbatches` equal parts; a later batch that has none, such as a loader's last one, into fewer. The loss is the module's, as `export`
+    says, or loss(output) or loss(output, target). `reduction`: how a batch's loss is made of its micro-batches', "mean" or "sum", which is
+    for a module or loss function that adds up its samples' losses; "sum" if the module is given num_items_in_batch.
     `schedule` is a name (`penstock.schedules()`) or the path of a table. `split` says where stages begin: paths of modules, for the second
     and each further one, or a split_spec of torch.distributed.pipelining ({"layers.1": SplitPoint.BEGINNING}); without it they are cut
     evenly. Each actor has `chunks` of them. `data` devices share the micro-batches of each actor, and hold in shares what `zero` says (0 to
@@ -63,7 +60,8 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     placed = given if plan is None else _planned(plan, given)
 
     def make(session: Any = None) -> Trainer:
-        return Trainer(module, example, optimizer, loss, placed, dynamic, frozenset(whole), threads, deadline, seed, autocast, weights, log, session)
+        return Trainer(module, example, optimizer, loss, placed, dynamic, frozenset(whole), threads, deadline, seed, reduction, autocast, weights, log,
+                       session)
     ranks = ranks_for(placed, backend)
     return RankTrainer(make, module, optimizer, loss, whole, placed, ranks, threads, deadline, seed, autocast) if ranks else make()
 
@@ -82,36 +80,34 @@ class Trainer:
 
     def __init__(self, module: torch.nn.Module, example: Any, optimizer: torch.optim.Optimizer | None, loss: Callable | None, plan: Plan | Planned,
                  dynamic: bool | Mapping[str, Any], whole: frozenset[str], threads: int, deadline: float, seed: int,
-                 autocast: torch.dtype | None, weights: str | Path | None, writer: Any, session: Any = None) -> None:
+                 reduction: str | None, autocast: torch.dtype | None, weights: str | Path | None, writer: Any, session: Any = None) -> None:
         self.module, self.loss, self.seed, self.autocast = module, loss, seed, autocast
         self.calls = Calls(module, loss, whole, plan.microbatches)
-        self.steps, self._log = 0, writer
+        self.steps, self.gradient_norm, self._log = 0, math.nan, writer
         if writer is not None and not hasattr(writer, "add_scalar"):
             raise PenstockError(f"log is a {type(writer).__name__}, which has no add_scalar", hint="torch.utils.tensorboard.SummaryWriter(folder)")
-        self._lock, self._pid = threading.Lock(), os.getpid()
-        self._schedule = plan.table()
+        self._entered = Entered()
+        self._table = plan.table()
         folder = Folder(weights, module) if weights is not None else None
-        self.exports = Exports(self.calls, loss, dynamic, autocast, example)
+        self.exports = Exports(self.calls, loss, dynamic, autocast, example, reduction)
         self.plan = plan.with_split(begins_of(plan.split, self.exports.first))
-        self._begins = self.plan.split  # of the first program, and then of all, so that state stays where it is
-        self._evaluation: Exports | None = None
-        self._dynamic = dynamic
         self.optimiser = self._optimiser(optimizer) if optimizer else None
         self._session = session or _core.Session(plan.devices(), deadline, threads)
-        self._programs: dict[tuple, _Ready] = {}
         self._state = State(module, self.exports, self._session, folder)
+        self._programs = Programs(self.calls, loss, self.exports, self.plan, self._table, self.optimiser, self._session, self._state)
         self._threads, self._example = threads, self.calls.tensors(example)
-        self._first = self._ready("training" if optimizer else "gradients", example, self._example)
+        self._first = self._programs.of("training" if optimizer else "gradients", example, self._example)
 
     # --- running
 
     def __call__(self, batch: Any) -> torch.Tensor:
         """One step on the batch; the loss, a scalar on the CPU. Throws PenstockError: a batch that does not fit, a device that failed."""
         self._optimised()
-        with self._entered():
+        with self._entered:
             self._state.check_unchanged()
         outputs = self._run("training", batch)
         self.steps += 1
+        self.gradient_norm = outputs["gradient_norm"].item()
         if self._log is not None:
             for name in ("loss", "gradient_norm", "learning_rate"):
                 self._log.add_scalar(name, outputs[name].item(), self.steps)
@@ -135,6 +131,10 @@ class Trainer:
 
     # --- looking ahead
 
+    def microbatches(self, batch: Any) -> int:
+        """Into how many parts a step cuts this batch: the plan's, or of a batch that these do not divide, fewer."""
+        return self.plan.for_samples(self.calls.samples(self.calls.tensors(batch))).microbatches
+
     def predict(self, device: str = "a100-80", link: str = "nvlink3", *, schedule: str | Path | None = None) -> Prediction:
         """Predicts what a step of the example's shape takes by published figures of a device and of the links between them; with device="here" by what
         this machine takes, measured now on parameters of zero.
@@ -146,12 +146,11 @@ class Trainer:
 
     def compiled(self, schedule: str | Path) -> Any:
         """The program of a step of the example's shape under another schedule."""
-        plan = self.plan.with_schedule(schedule)
-        return self._compile(self._first.kind, self.exports.example_model(plan, self._groups()), plan, plan.table())
+        return self._programs.scheduled(self._first.kind, schedule)
 
     def explain(self) -> str:
         """The stages, by the modules that begin them, and the table."""
-        return f"{self.plan.stages_text(self._first.begins)}\n{self._schedule}"
+        return f"{self.plan.stages_text(self._first.begins)}\n{self._table}"
 
     def program(self) -> str:
         """The program of a step of the example's shape as text."""
@@ -168,7 +167,7 @@ class Trainer:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Parameters and buffers by the names and in the order of module.state_dict(); tied ones are one tensor under each of their names."""
-        with self._entered():
+        with self._entered:
             return self._state.all()
 
     def parameter(self, name: str) -> torch.Tensor:
@@ -179,12 +178,12 @@ class Trainer:
         same tensor. It stays valid when the trainer is gone. Another batch's program may move a state: the tensor follows, but parts that were
         taken of it (`[0]`, `.view(-1)`) keep the old values then.
         """
-        with self._entered():
+        with self._entered:
             return self._state.view(name)
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Sets parameters and buffers, by the module's names. Throws PenstockError for names that there are not."""
-        with self._entered():
+        with self._entered:
             self._state.load(state)
 
     def save_pretrained(self, folder: str | Path, max_shard_size: int | str | None = None) -> None:
@@ -193,12 +192,12 @@ class Trainer:
         Keys, dtypes and files are those of the folder that the trainer's `weights` came from. Without one, keys and dtypes are those of the
         module's own save_pretrained, in files of at most `max_shard_size` ("5GB"), which may be given in both cases.
         """
-        with self._entered():
+        with self._entered:
             self._state.save_pretrained(folder, max_shard_size)
 
     def optimizer_state_dict(self) -> dict[str, Any]:
         """As the optimizer's own state_dict() would be after these steps, so that PyTorch can go on."""
-        with self._entered():
+        with self._entered:
             return optimiser_state.state_dict(self._optimised(), self._state.copies)
 
     def load_optimizer_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -206,7 +205,7 @@ class Trainer:
 
         Throws PenstockError for one of other parameters, and for settings beside the learning rates that are not the trainer's.
         """
-        with self._entered():
+        with self._entered:
             self._state.set(optimiser_state.loaded(self._optimised(), state))
 
     # --- inside
@@ -224,74 +223,23 @@ class Trainer:
         del kept
         return Prediction.of(told(lambda: program.predict(costs)))
 
-    def _given(self, ready: _Ready, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def _given(self, ready: Ready, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The tensors that a step reads beside its state."""
         given = {name: tensor for name, tensor in self.calls.given(tensors, self.seed).items() if name in {*ready.ports, "rows", "seed"}}
         return given | ({"learning_rates": self.optimiser.rates()} if ready.kind == "training" else {})
-
-    def _entered(self) -> Entered:
-        return Entered(self._lock, self._pid)
 
     def _optimiser(self, optimizer: torch.optim.Optimizer) -> Optimiser:
         trained = set(self.exports.trained)
         return optimiser_of(optimizer, {id(parameter): name for name, parameter in self.module.named_parameters() if name in trained})
 
-    def _groups(self) -> Mapping[str, int]:
-        return self.optimiser.group_of if self.optimiser else {}
-
-    def _ready(self, kind: str, batch: Any, tensors: Mapping[str, torch.Tensor]) -> _Ready:
-        """The loaded program for batches of this shape, which is made if it is not there."""
-        key = (kind, *((name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()))
-        if key not in self._programs:
-            begin = time.perf_counter()
-            exports = self._evaluated(batch) if kind == "evaluation" else self.exports
-            plan = self.plan.with_split(self._begins)
-            model = exports.model(self.calls, batch, plan, {} if kind == "evaluation" else self._groups())
-            self._begins = model.begins
-            program = self._compile(kind, model, plan, self._schedule)
-            name = f"{kind} {len(self._programs)}"
-            told(lambda: self._session.load(name, program))
-            self._state.adopt(exports)
-            self._programs[key] = _Ready(name, kind, program, frozenset(port[0] for port in model.ports), model.begins)
-            shapes = ", ".join(f"{each} {list(tensor.shape)}" for each, tensor in tensors.items())
-            log.info("program for %s of %s in %.1f s", kind, shapes, time.perf_counter() - begin)
-        return self._programs[key]
-
-    def _evaluated(self, batch: Any) -> Exports:
-        if self._evaluation is None:
-            self._evaluation = Exports(self.calls, loss_with_outputs(self.loss), self._dynamic, self.exports.autocast, batch, training=False,
-                                       constants="evaluation.")
-        return self._evaluation
-
-    def _compile(self, kind: str, model: Any, plan: Plan | Planned, schedule: Any) -> Any:
-        batch, parts = model.samples * plan.microbatches, plan.microbatches
-        if kind == "evaluation":
-            step = told(lambda: _core.evaluation_step(model, batch, parts))
-        elif kind == "gradients":
-            step = told(lambda: _core.gradient_step(model, batch, parts))
-        else:
-            step = told(lambda: _core.training_step(model, batch, parts, self.optimiser.name, self.optimiser.groups(), plan.clip))
-        return plan.compile(step, schedule)
-
     def _run(self, kind: str, batch: Any) -> dict[str, torch.Tensor]:
         """The outputs of a step on the batch."""
         tensors = self.calls.tensors(batch)
-        with self._entered():
-            ready = self._ready(kind, batch, tensors)
+        with self._entered:
+            ready = self._programs.of(kind, batch, tensors)
             self._state.before_step()
             packed, kept = addresses(self._given(ready, tensors))
             report = told(lambda: self._session.step(ready.name, packed, False))
             del kept  # they had to live until here
             self._state.after_step()
         return {name: tensor_of(*value) for name, value in report.outputs.items()}
-
-
-@dataclass(frozen=True)
-class _Ready:
-    """A program that is loaded under a name, the tensors of a batch that it reads, and the modules at which its stages begin."""
-
-    name: str
-    kind: str
-    program: Any
-    ports: frozenset[str]
-    begins: Sequence[str]

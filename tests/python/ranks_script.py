@@ -159,7 +159,7 @@ def calls():
     refused(lambda: step((inputs, labels) if RANK == 0 else (inputs[:4], labels[:4])))
     refused(lambda: step((inputs + RANK, labels)))
     refused(lambda: step((inputs, labels)) if RANK == 0 else step.parameter("0.weight"))
-    refused(lambda: step((inputs[:6], labels[:6])))
+    refused(lambda: step((inputs[:6], labels)))
     refused(lambda: step.parameter("0.wieght"))
     refused(lambda: step.load_state_dict({"1.weight": inputs}))
     refused(lambda: step.predict(schedule="zb-h2 "))

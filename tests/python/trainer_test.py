@@ -141,6 +141,37 @@ class Gradients(Case):
         self.assertAlmostEqual(found.item(), loss.item(), delta=1e-12)
         self.assert_alike(gradients, {name: parameter.grad for name, parameter in module.named_parameters()})
 
+    def test_a_smaller_batch_has_fewer_micro_batches(self):
+        module = seeded(Model)
+        for plan in ({"schedule": "zb-h1"}, {"schedule": "interleaved-1f1b"}, {"data": 2, "zero": 1}):
+            step = penstock.trainer(module, texts(batch=16), loss=token_loss, microbatches=8, **plan)
+            for size, parts in ((12, 4), (6, 2), (16, 8)):
+                with self.subTest(plan, size=size):
+                    batch = texts(batch=size)
+                    self.assertEqual(step.microbatches(batch), parts)
+                    self.assert_alike(step.gradients(batch)[1], autograd(module, batch)[1])
+
+    def test_losses_that_are_sums(self):
+        def added(logits, targets):
+            return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+
+        def squares(logits, targets):
+            return (logits.mean((1, 2)) - targets.double().mean(1)).square().mean()
+        module, batch = seeded(Model), texts()
+        for loss, reduction in ((added, "sum"), (token_loss, "mean"), (squares, "mean")):
+            with self.subTest(loss.__name__):
+                expected, theirs = autograd(module, batch, loss)
+                step = penstock.trainer(module, batch, loss=loss, microbatches=4, reduction=reduction)
+                found, gradients = step.gradients(batch)
+                self.assertAlmostEqual(found.item(), expected, delta=1e-11 * abs(expected))
+                self.assert_alike(gradients, theirs)
+                self.assertAlmostEqual(step.evaluate(batch)["loss"].item(), expected, delta=1e-11 * abs(expected))
+                self.assertLess(penstock.check(module, batch, loss=loss, reduction=reduction, in_parts=loss is not token_loss).gradients, 1e-11)
+        averaged = penstock.trainer(module, batch, loss=added, microbatches=4).gradients(batch)[0]  # of a sum, the mean over micro-batches is another
+        self.assertAlmostEqual(averaged.item() * 4, autograd(module, batch, added)[0], delta=1e-9)
+        with self.assertRaisesRegex(penstock.PenstockError, 'there is no reduction "max"'):
+            penstock.trainer(module, batch, loss=added, microbatches=4, reduction="max")
+
     def test_autocast_computes_in_bf16_and_keeps_masters(self):
         module, batch = seeded(Model, dtype=torch.float32), texts(ignored=False)
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -314,15 +345,22 @@ class Refusals(Case):
         module, batch = seeded(Model), texts()
         step = penstock.trainer(module, batch, loss=token_loss, microbatches=4)
         self.refused("is not .inputs, target.", lambda: step.gradients(batch[0]))
-        self.refused("cannot be cut into 4", lambda: step.gradients(texts(batch=6)))
+        self.refused("cannot be cut into 4", lambda: penstock.trainer(module, texts(batch=6), loss=token_loss, microbatches=4))
+        shared = penstock.trainer(module, batch, loss=token_loss, microbatches=4, data=2)
+        self.refused("cannot be cut into 4", lambda: shared.gradients(texts(batch=7)))
+        with tempfile.TemporaryDirectory() as folder:
+            table = Path(folder) / "table.csv"
+            table.write_text(step.explain().split("\n", 1)[1])
+            listed = penstock.trainer(module, batch, loss=token_loss, microbatches=4, schedule=table)
+            self.refused("cannot be cut into 4", lambda: listed.gradients(texts(batch=6)))
         self.refused("cannot be traced", lambda: step.gradients((batch[0].to(torch.int8), batch[1])))
 
     def test_a_step_inside_a_step(self):
         module, batch = seeded(Model), texts()
         step = penstock.trainer(module, batch, loss=token_loss, microbatches=4)
-        step._lock.acquire()
+        step._entered.lock.acquire()
         self.refused("a step is running", lambda: step.gradients(batch))
-        step._lock.release()
+        step._entered.lock.release()
         step.gradients(batch)
 
     def test_a_parameter_that_was_changed_outside(self):
