@@ -139,13 +139,15 @@ void bind_program(py::module_& module) {
       "evaluation_step",
       [](const ExportedModel& model, int batch, int microbatches) { return evaluation_step(model, batch, 0, microbatches, {}, true); },
       py::call_guard<py::gil_scoped_release>());
+  // updating: the step that updates the state which `step` shares with it; null where that is `step`.
   module.def(
       "compile",
-      [](const Graph& step, const Schedule& schedule, std::vector<int> devices, int zero, bool recompute) {
+      [](const Graph& step, const Schedule& schedule, std::vector<int> devices, int zero, bool recompute, const Graph* updating) {
         CompileOptions options;
         options.devices = std::move(devices);
         options.zero = zero;
         options.recompute = recompute;
+        if (updating != nullptr) options.blocks = shared_blocks(*updating, schedule, options);
         return compile(step, schedule, options);
       },
       py::call_guard<py::gil_scoped_release>());
@@ -235,8 +237,12 @@ void bind_plans(py::module_& module) {
   });
   module.def(
       "compile_plan",
-      [](const Graph& step, const PlanFile& plan, const Schedule* table) {
-        const PlacedStep placed = place_step(step, plan, table);
+      [](const Graph& step, const PlanFile& plan, const Schedule* table, const Graph* updating) {
+        PlacedStep placed = place_step(step, plan, table);
+        if (updating != nullptr) {
+          const PlacedStep other = place_step(*updating, plan, table);
+          placed.options.blocks = shared_blocks(other.step, other.schedule, other.options);
+        }
         return compile(placed.step, placed.schedule, placed.options);
       },
       py::call_guard<py::gil_scoped_release>());

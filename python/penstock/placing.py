@@ -63,9 +63,10 @@ class Plan:
         parts = math.gcd(samples, self.microbatches)
         return self if self._in_file() or parts % self.data else replace(self, microbatches=parts)
 
-    def compile(self, step: Any, table: Any) -> Any:
-        """The program of a step of the engine whose stages are marked. Throws PenstockError where it cannot be placed so."""
-        return told(lambda: _core.compile(step, table, [self.data] * self.actors, self.zero, self.recompute))
+    def compile(self, step: Any, table: Any, updating: Any = None) -> Any:
+        """The program of a step of the engine whose stages are marked; `updating`: another step, which updates the state that this one reads.
+        Throws PenstockError where it cannot be placed so."""
+        return told(lambda: _core.compile(step, table, [self.data] * self.actors, self.zero, self.recompute, updating))
 
     def stages_text(self, begins: Sequence[str]) -> str:
         """The stages, which begin at these modules."""

@@ -82,10 +82,11 @@ class Programs:
 
     def _compile(self, kind: str, model: Any, plan: Plan | Planned, table: Any) -> Any:
         batch, parts = model.samples * plan.microbatches, plan.microbatches
-        if kind == "evaluation":
-            step = told(lambda: _core.evaluation_step(model, batch, parts))
-        elif kind == "gradients":
-            step = told(lambda: _core.gradient_step(model, batch, parts))
-        else:
-            step = told(lambda: _core.training_step(model, batch, parts, self._optimiser.name, self._optimiser.groups(), plan.clip))
-        return plan.compile(step, table)
+
+        def updating() -> Any:
+            return told(lambda: _core.training_step(model, batch, parts, self._optimiser.name, self._optimiser.groups(), plan.clip))
+        if kind == "training":
+            return plan.compile(updating(), table)
+        if kind == "gradients":  # what an optimiser updates lies as it does in the program that updates
+            return plan.compile(told(lambda: _core.gradient_step(model, batch, parts)), table, updating() if self._optimiser else None)
+        return plan.compile(told(lambda: _core.evaluation_step(model, batch, parts)), table)

@@ -46,6 +46,8 @@ class Plans(unittest.TestCase):
             with self.subTest(only):
                 plan = planned(module, batch, planner="degrees", devices=4 if "pipe=2" in only else 2, only=only)
                 self.assertLess(penstock.check(module, batch, loss=token_loss, plan=plan).gradients, 1e-10)
+                optimizer = torch.optim.Adam(module.parameters())
+                self.assertLess(penstock.check(module, batch, loss=token_loss, plan=plan, optimizer=optimizer).gradients, 1e-10)
 
     def test_training(self):
         """Two steps of Adam under a plan are those under any other; the plan is read back as it was saved."""

@@ -115,6 +115,27 @@ class Gradients(Case):
                 step = penstock.trainer(module, batch, loss=token_loss, actors=2, data=2, zero=zero, microbatches=4)
                 self.assert_alike(step.gradients(batch)[1], theirs)
 
+    def test_gradients_between_steps_that_share_state(self):
+        batch = texts()
+        for zero in (1, 2, 3):
+            for recompute in (False, True):
+                with self.subTest(zero=zero, recompute=recompute):
+                    module, twin = seeded(Model), seeded(Model)
+                    optimizers = [torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (module, twin)]
+                    step = penstock.trainer(module, batch, loss=token_loss, optimizer=optimizers[0], actors=2, data=2, zero=zero, microbatches=4,
+                                            clip=0.1, recompute=recompute)
+                    for size in (8, 4):  # another shape, in fewer micro-batches than the training's
+                        part = tuple(tensor[:size] for tensor in batch)
+                        loss, theirs = autograd(twin, part)
+                        found, gradients = step.gradients(part)
+                        self.assertAlmostEqual(found.item(), loss, delta=1e-6)
+                        self.assert_alike(gradients, theirs, 1e-5)
+                        autograd(twin, batch)
+                        nn.utils.clip_grad_norm_(twin.parameters(), 0.1)
+                        optimizers[1].step()
+                        step(batch)
+                    self.assert_alike(step.state_dict(), twin.state_dict(), 1e-6)
+
     def test_micro_batches_of_one_sample(self):
         module = seeded(nn.Linear, 6, 4)
         batch = torch.randn(6, 6, dtype=torch.float64), torch.tensor([0, -100, 3, 2, -100, 1])
