@@ -4,13 +4,15 @@ usage: state_test.py
 """
 
 import gc
+import tempfile
 import unittest
 
 import evaluate  # noqa: F401  finds the package
 import torch
 import torch.nn as nn
 from torch.nn import functional
-from trainer_test import Case, Images, Model, relative, seeded, texts, token_loss
+from trainer_test import Case, Images, Model, autograd, relative, seeded, texts, token_loss
+from zoo import have
 
 import penstock
 
@@ -218,6 +220,27 @@ class Watching(Case):
         self.assertEqual({name for name, _, _ in writer.seen}, {"loss", "gradient_norm", "learning_rate"})
         with self.assertRaisesRegex(penstock.PenstockError, "log is a int, which has no add_scalar"):
             trained(module, batch, log=3)
+
+    @unittest.skipUnless(have("tensorboard"), "tensorboard is not installed")
+    def test_tensorboard(self):
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        from torch.utils.tensorboard import SummaryWriter
+        module, batch = seeded(Model), texts()
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        norms = torch.stack([gradient.norm() for gradient in autograd(module, batch)[1].values()])
+        with tempfile.TemporaryDirectory() as folder:
+            with SummaryWriter(folder) as writer:
+                step = trained(module, batch, optimizer, log=writer)
+                losses = [step(batch).item() for _ in range(3)]
+            events = EventAccumulator(folder).Reload()
+            scalars = {name: events.Scalars(name) for name in events.Tags()["scalars"]}
+        self.assertEqual(scalars.keys(), {"loss", "gradient_norm", "learning_rate"})
+        for found in scalars.values():
+            self.assertEqual([event.step for event in found], [1, 2, 3])
+        for event, loss in zip(scalars["loss"], losses):
+            self.assertAlmostEqual(event.value, loss, delta=1e-6 * loss)
+        self.assertAlmostEqual(scalars["gradient_norm"][0].value, norms.norm().item(), delta=1e-6)
+        self.assertAlmostEqual(scalars["learning_rate"][0].value, 0.1, delta=1e-7)
 
     def test_the_log(self):
         with self.assertLogs("penstock", "INFO") as kept:
