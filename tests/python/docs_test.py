@@ -32,7 +32,7 @@ class Page(unittest.TestCase):
         names = {"__name__": "page"}
         blocks = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
         self.assertTrue(blocks)
-        if zoo.have("transformers"):
+        if zoo.have("transformers", "accelerate"):
             zoo.stub_torchvision()
         else:
             blocks = blocks[: next(i for i, (_, block) in enumerate(blocks) if "import transformers" in block)]
