@@ -22,7 +22,19 @@ bool is_view(const Op& op) {
   return definition && definition->views >= 0;
 }
 
+// What is summed over the micro-batches: the loop's results and, where one is a join, its terms, which the stages that made them add
+// (stage/cut.cpp).
+IdVector<ValueId, bool> summed_values(const Graph& body) {
+  IdVector<ValueId, bool> out(body.values.size());
+  for (const ValueId output : body.outputs) out[output] = true;
+  for (const Op& op : body.ops)
+    if (op.name == "add_n" && out[op.results[0]])
+      for (const ValueId term : op.operands) out[term] = true;
+  return out;
+}
+
 Split split_body(const Graph& body, std::size_t parts) {
+  const IdVector<ValueId, bool> summed = summed_values(body);
   IdVector<ValueId, Depends> depends(body.values.size(), Depends::on_invariants);
   for (std::size_t i = 0; i < parts; ++i) depends[body.inputs[i]] = Depends::on_parts;
   Split out{std::vector<bool>(body.ops.size()), std::vector<bool>(body.ops.size())};
@@ -32,9 +44,9 @@ Split split_body(const Graph& body, std::size_t parts) {
     Depends most = op.body || (is_collective(op) && op.name != "reduce_gradient") ? Depends::on_parts : Depends::on_nothing;
     for (ValueId operand : op.operands) most = std::max(most, depends[operand]);
     for (ValueId result : op.results) depends[result] = most;
-    // A loop's results are computed in it, as they are sums over the micro-batches.
-    const bool is_given = std::ranges::any_of(op.results, [&](ValueId result) { return std::ranges::count(body.outputs, result) != 0; });
-    out.hoisted[i] = most == Depends::on_invariants && !is_view(op) && !is_given;
+    // What is summed is computed in the loop.
+    const bool is_summed = std::ranges::any_of(op.results, [&](ValueId result) { return summed[result]; });
+    out.hoisted[i] = most == Depends::on_invariants && !is_view(op) && !is_summed;
   }
   const IdVector<ValueId, OpId> producer = producers(body);
   for (std::size_t i = body.ops.size(); i-- > 0;) {

@@ -193,6 +193,21 @@ class Gradients(Case):
         with self.assertRaisesRegex(penstock.PenstockError, 'there is no reduction "max"'):
             penstock.trainer(module, batch, loss=added, microbatches=4, reduction="max")
 
+    def test_a_part_of_the_loss_that_reads_parameters_alone(self):
+        class Penalised(Model):
+            def forward(self, tokens, targets):
+                penalty = self.head.weight.square().mean() + 0.1 * self.layers[0].up.weight.pow(3).sum() + self.layers[3].down.bias.cos().sum()
+                return token_loss(super().forward(tokens), targets) + penalty
+        module, batch = seeded(Penalised), texts()
+        loss = module(*batch)
+        loss.backward()
+        theirs = {name: parameter.grad for name, parameter in module.named_parameters()}
+        for plan in ({"actors": 1}, {"schedule": "zb-h1"}, {"data": 2}, {"data": 2, "zero": 3}):
+            with self.subTest(plan):
+                found, gradients = penstock.trainer(module, batch, microbatches=4, **plan).gradients(batch)
+                self.assertAlmostEqual(found.item(), loss.item(), delta=1e-11)
+                self.assert_alike(gradients, theirs)
+
     def test_autocast_computes_in_bf16_and_keeps_masters(self):
         module, batch = seeded(Model, dtype=torch.float32), texts(ignored=False)
         with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -89,5 +89,28 @@ TEST(Hoist, AResultStaysInTheLoop) {
 )");
 }
 
+// The terms of a result are results of their stages' tasks, where these lie apart.
+TEST(Hoist, TermsOfAResultStayInTheLoop) {
+  const Graph graph = graph_of(R"(graph @step(%x: f32[4], %w: f32[2]) -> (f32[2]) {
+  %0: f32[2] = accumulate(%x, %w) {microbatches=2, split=1} (%x: f32[2], %w: f32[2]) -> (f32[2]) {
+    %0: f32[2] = neg(%w)
+    %1: f32[2] = exp(%0)
+    %2: f32[2] = add_n(%1, %x)
+    return %2
+  }
+  return %0
+})");
+  EXPECT_EQ(text_of(eliminate_dead_code(hoist_invariants(graph))), R"(graph @step(%x: f32[4], %w: f32[2]) -> (f32[2]) {
+  %0: f32[2] = neg(%w)
+  %1: f32[2] = accumulate(%x, %0) {microbatches=2, split=1} (%x: f32[2], %hoisted.2: f32[2]) -> (f32[2]) {
+    %0: f32[2] = exp(%hoisted.2)
+    %1: f32[2] = add_n(%0, %x)
+    return %1
+  }
+  return %1
+}
+)");
+}
+
 }  // namespace
 }  // namespace penstock
