@@ -76,7 +76,10 @@ def _planned(plan: Planned, given: Plan) -> Planned:
 
 
 class Trainer:
-    """A step of training: `trainer` makes it. Parameters and the optimiser's state live in it; `state_dict` gives them back."""
+    """A step of training: `trainer` makes it. Parameters and the optimiser's state live in it; `state_dict` gives them back.
+
+    `steps` says how many it has done, `gradient_norm` the last one's, before clipping.
+    """
 
     def __init__(self, module: torch.nn.Module, example: Any, optimizer: torch.optim.Optimizer | None, loss: Callable | None, plan: Plan | Planned,
                  dynamic: bool | Mapping[str, Any], whole: frozenset[str], threads: int, deadline: float, seed: int,
