@@ -1,7 +1,8 @@
 // Whole step graphs, built from a model by the same public functions that users have.
 //
-// Inputs of every step graph: first the state, which is the parameters under their own names and, in a training step, "first:<name>",
-// "second:<name>" of those that are trained (sgd: only "first:<name>", the velocity) and "step", the number of steps done. Then the data:
+// Inputs of every step graph: first the state, which is the parameters under their own names and, in a training step, what the optimiser
+// keeps of those that are trained ("first:<name>", "second:<name>"; sgd: only "first:<name>", the velocity; exported: as its updates say)
+// and "step", the number of steps done. Then the data:
 // the model's ports (DataPort; for text "tokens" and "targets" i64[batch,context]), "rows" i64[batch] (the samples' numbers in the step),
 // "seed" i64[]. Where a row holds several samples, or samples are pairs (TextRows), further ports say where samples stand: "positions",
 // "ranges", "inputs", "input_ranges" and "memory_ranges", as in Model::Batch; `context` is then the length of a row of targets. The loss is
@@ -9,7 +10,9 @@
 // divisible by the micro-batches, or the model does not read such rows.
 #pragma once
 
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "penstock/graph.h"
@@ -23,17 +26,21 @@ struct ParameterGroup {
 };
 
 struct OptimiserOptions {
-  // adamw, adam (its weight decay is part of the gradient), sgd, or nesterov (sgd that looks ahead by its momentum).
+  // adamw, adam (its weight decay is part of the gradient), sgd, nesterov (it looks ahead by its momentum), or exported (see `updates`).
   std::string name = "adamw";
   double learning_rate = 1e-3, final_fraction = 0.1;
   int warmup = 20, steps = 400;
   // How the rate falls, until it is final_fraction of itself at step `steps`: cosine, linear, wsd (linear, and late) or constant. given:
-  // the step reads the rate of each group as data, "learning_rates" f32[groups], which stands behind "seed" and "count".
+  // the step reads the rate of each group as data, "learning_rates" f64[groups], which stands behind "seed" and "count".
   std::string decay = "cosine";
   int decay_steps = 0;  // steps that the fall takes; 0: all after the warm-up, but for wsd the last tenth of `steps`
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9;
   std::vector<ParameterGroup> groups = {};  // what replaces these five in each group; none: all parameters are of one
-  double clip = 1.0;                        // limit of the global norm of the gradients; 0: no clipping
+  // exported: the update of each trained parameter, by name. Its inputs are "parameter" and "gradient", of the parameter's type,
+  // "learning_rate" f64[], "step" i64[] (the one being done, from 1), and tensors that the optimiser keeps of the parameter, zero at first:
+  // state "<input>:<parameter>". Its outputs are the next parameter, and the next value of each that is kept.
+  std::map<std::string, Graph> updates = {};
+  double clip = 1.0;  // limit of the global norm of the gradients; 0: no clipping
   // With clipping: make the update as if nothing were clipped, then validate it when the norm is known. The bits are the same; adamw only.
   bool validated = false;
 };
@@ -55,6 +62,9 @@ Graph gradient_step(const Model& model, int batch, int context, int microbatches
 Graph evaluation_step(const Model& model, int batch, int context, int microbatches, const TextRows& rows = {}, bool outputs = false);
 // Data: only "tokens" i64[1,context]. Output "logits" f32[1,context,vocabulary]. Forward only, one micro-batch.
 Graph generation_step(const Model& model, int context);
+
+// Whether a state of a training step is the optimiser's: "first:<name>", "step".
+bool is_kept_by_optimiser(std::string_view state);
 
 // Graph code of the optimiser, for users' own steps.
 // The learning rate, an f32 scalar, at `step` (i64 scalar, from 1): linear over `warmup`, then constant until `decay` begins.

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "exported/exported_model.h"
+#include "exported/rename.h"
 #include "penstock/compile.h"
 #include "penstock/error.h"
 #include "penstock/plan_file.h"
@@ -61,13 +62,17 @@ py::tuple as_python(const std::string& name_of, const TensorType& type) {
   return py::make_tuple(name_of, std::string(name(type.dtype)), type.shape);
 }
 
-OptimiserOptions optimiser_from(const std::string& name, const std::vector<std::map<std::string, double>>& groups, double clip) {
+// `updates`: graphs in ops of ATen's, by parameter.
+OptimiserOptions optimiser_from(const std::string& name, const std::vector<std::map<std::string, double>>& groups,
+                                const std::map<std::string, std::string>& updates, double clip) {
   OptimiserOptions out;
   out.name = name;
   out.decay = "given";
   out.clip = clip;
   for (const auto& group : groups)
     out.groups.push_back({group.at("beta1"), group.at("beta2"), group.at("eps"), group.at("weight_decay"), group.at("momentum")});
+  for (const auto& [parameter, text] : updates)
+    out.updates.emplace(parameter, rename_ops(parse_graph(text, concat("the update of ", parameter))));
   return out;
 }
 
@@ -129,8 +134,9 @@ void bind_program(py::module_& module) {
   module.def(
       "training_step",
       [](const ExportedModel& model, int batch, int microbatches, const std::string& optimiser,
-         const std::vector<std::map<std::string, double>>& groups,
-         double clip) { return training_step(model, batch, 0, microbatches, optimiser_from(optimiser, groups, clip)); },
+         const std::vector<std::map<std::string, double>>& groups, const std::map<std::string, std::string>& updates, double clip) {
+        return training_step(model, batch, 0, microbatches, optimiser_from(optimiser, groups, updates, clip));
+      },
       py::call_guard<py::gil_scoped_release>());
   module.def(
       "gradient_step", [](const ExportedModel& model, int batch, int microbatches) { return gradient_step(model, batch, 0, microbatches); },

@@ -84,10 +84,10 @@ def read_joint(graph: GraphModule) -> Joint:
     nodes = list(graph.graph.nodes)
     inputs = [described for node in nodes if node.op == "placeholder" for described in _input(node)]
     tangent = next((node for node in nodes if node.op == "placeholder" and isinstance(node.meta["desc"], TangentAOTInput)), None)
-    same = {node: node.args[0] for node in nodes if _changes_nothing(node)}
+    same = {node: node.args[0] for node in nodes if changes_nothing(node)}
     output = graph.graph.output_node()
     outputs = [described for pair in zip(output.args[0], output.meta["desc"]) for described in _output(*pair)]
-    needed = _needed([o.node for o in outputs], same)
+    needed = needed_for([o.node for o in outputs], same)
     computed = [node for node in nodes if node in needed and node not in same and gives_tensors(node)]
     return Joint(graph, inputs, outputs, tangent if tangent in needed else None, same, computed)
 
@@ -117,7 +117,7 @@ COPIES = frozenset((aten.detach.default, aten.alias.default, aten.clone.default,
                     aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.expand.default, aten._to_copy.default))
 
 
-def _changes_nothing(node: Node) -> bool:
+def changes_nothing(node: Node) -> bool:
     """Values are held densely and in one way, so copies, and views into the shape that there is, are what they copy."""
     if node.op != "call_function" or node.target not in COPIES:
         return False
@@ -129,7 +129,8 @@ def _equal(a: int | torch.SymInt, b: int | torch.SymInt) -> bool:
     return (a.node.expr if isinstance(a, torch.SymInt) else a) == (b.node.expr if isinstance(b, torch.SymInt) else b)
 
 
-def _needed(wanted: list[Node], same: dict[Node, Node]) -> set[Node]:
+def needed_for(wanted: Iterable[Node], same: dict[Node, Node]) -> set[Node]:
+    """All nodes that these are made of."""
     needed, open_nodes = set(), list(wanted)
     while open_nodes:
         node = open_nodes.pop()

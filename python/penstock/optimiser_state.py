@@ -8,49 +8,55 @@ from typing import Any
 import torch
 
 from .errors import PenstockError
-from .optimisers import Optimiser
-
-ADAM = {"first": "exp_avg", "second": "exp_avg_sq"}
-MOMENTS = {"adamw": ADAM, "adam": ADAM, "sgd": {"first": "momentum_buffer"}, "nesterov": {"first": "momentum_buffer"}}
+from .optimisers import Kept, Optimiser
 
 
 def state_dict(optimiser: Optimiser, read: Callable[[Iterable[str]], Mapping[str, torch.Tensor]]) -> dict[str, Any]:
     """As optimizer.state_dict() would be after these steps; `read` gives copies of the trainer's state by name."""
-    moments = MOMENTS[optimiser.name]
-    kept = {i: name for i, name, group in _parameters(optimiser) if name and (moments is ADAM or group.get("momentum", 0))}
-    values = read([f"{ours}:{name}" for name in kept.values() for ours in moments])
-    state = {i: {theirs: values[f"{ours}:{name}"] for ours, theirs in moments.items()} for i, name in kept.items()}
-    if moments is ADAM:
-        steps = read(["step"])["step"].float().reshape(())
-        state = {i: {"step": steps.clone(), **entry} for i, entry in state.items()}
-    return {"state": state, "param_groups": optimiser.torchs.state_dict()["param_groups"]}
+    steps = read(["step"])["step"].item()
+    kept = {i: (name, optimiser.kept(name, group)) for i, name, group in _parameters(optimiser) if name and steps > 0}
+    values = read([f"{ours}:{name}" for name, of in kept.values() for ours in of.tensors])
+    shapes = {i: group["params"][i - group["first"]].shape for i, _, group in _parameters(optimiser)}
+
+    def entry(i: int, name: str, of: Kept) -> dict[str, Any]:
+        tensors = {theirs: values[f"{ours}:{name}"].reshape(of.like[theirs].shape if theirs in of.like else shapes[i])
+                   for ours, theirs in of.tensors.items()}
+        return {**{key: _steps_like(like, steps) for key, like in of.steps.items()}, **tensors, **of.others}
+    state = {i: entry(i, *of) for i, of in kept.items()}
+    return {"state": {i: each for i, each in state.items() if each}, "param_groups": optimiser.torchs.state_dict()["param_groups"]}
 
 
-def loaded(optimiser: Optimiser, state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """The trainer's state, by name, as `state` says; the optimizer's groups take its learning rates.
+def _steps_like(like: Any, steps: int) -> Any:
+    """The number as a tensor or number of this kind."""
+    return torch.full_like(like, steps) if isinstance(like, torch.Tensor) else type(like)(steps)
+
+
+def loaded(optimiser: Optimiser, state: Mapping[str, Any], done: int) -> dict[str, torch.Tensor]:
+    """The trainer's state, by name, as `state` says; the optimizer's groups take its learning rates. `done`: steps that the trainer has done.
 
     Throws PenstockError for another number of groups or parameters, for settings that the trainer's program does not have, for a state that
     lacks something, and for parameters that have done different numbers of steps.
     """
     _take_groups(optimiser, state["param_groups"])
-    moments, values, steps = MOMENTS[optimiser.name], {}, set()
+    values, steps = {}, set()
     for i, name, group in _parameters(optimiser):
         if name is None:
             continue
-        entry, parameter = state["state"].get(i, {}), group["params"][i - group["first"]]
-        steps.add(int(entry.get("step", 0)))
-        for ours, theirs in moments.items():
-            value = entry.get(theirs)
-            if value is None and entry and moments is ADAM:
-                raise PenstockError(f'the optimizer\'s state has no "{theirs}" of "{name}"', hint=f"it is not the state of a {optimiser.name}")
-            zero = torch.zeros(parameter.shape, dtype=parameter.dtype)
-            values[f"{ours}:{name}"] = zero if value is None else value.to("cpu", parameter.dtype)
+        entry, parameter, kept = state["state"].get(i, {}), group["params"][i - group["first"]], optimiser.kept(name, group)
+        for key in kept.steps:
+            steps.add(int(entry.get(key, 0)))
+        if kept.tensors and not kept.steps:
+            steps.add(max(1, done) if entry else 0)  # how many is not known; the first may be another step than those behind it
+        for ours, theirs in kept.tensors.items():
+            value, like = entry.get(theirs), kept.like.get(theirs, parameter)
+            if entry and theirs not in entry:
+                raise PenstockError(f'the optimizer\'s state has no "{theirs}" of "{name}"',
+                                    hint=f"it is not the state of this {type(optimiser.torchs).__name__}")
+            values[f"{ours}:{name}"] = torch.zeros(like.shape, dtype=like.dtype) if value is None else value.to("cpu", like.dtype)
     if len(steps) > 1:
         raise PenstockError("the optimizer's parameters have done different numbers of steps", [", ".join(map(str, sorted(steps)))],
                             "a trainer's step updates all of them")
-    if moments is ADAM:
-        values["step"] = torch.tensor(steps.pop())
-    return values
+    return values | {"step": torch.tensor(step) for step in steps}
 
 
 def _parameters(optimiser: Optimiser) -> Iterable[tuple[int, str | None, Mapping[str, Any]]]:

@@ -3,52 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from .errors import PenstockError
+from .optimiser_step import MANNERS, Kept, Update, updates_of
 
-# Settings that must have these values: nothing else is computed.
+# Settings with which an op of the program is the optimiser's step.
 FIXED = {"amsgrad": False, "maximize": False, "differentiable": False, "dampening": 0}
+ADAM = Kept({"first": "exp_avg", "second": "exp_avg_sq"}, {"step": torch.zeros(())}, {}, {})
+MOMENTUM = Kept({"first": "momentum_buffer"}, {}, {}, {})
+NOTHING = Kept({}, {}, {}, {})
 
 
 @dataclass
 class Optimiser:
-    """An optimiser that a training step does. `group_of` gives the group of each parameter, by name."""
+    """An optimiser that a training step does. `group_of` gives the group of each parameter, by name; `updates` its update, where no op of
+    the program is that (the name is "exported")."""
 
     name: str
     torchs: torch.optim.Optimizer
     group_of: dict[str, int]
     names: Mapping[int, str]  # of the trained parameters, by their ids
+    updates: Mapping[str, Update]
+    _settings: list[dict[str, Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._settings = [self.settings_of(group) for group in self.torchs.param_groups]
 
     def groups(self) -> list[dict[str, float]]:
-        """The settings of each group but its learning rate, which each step is given anew."""
-        return [_settings(group) for group in self.torchs.param_groups]
+        """The settings that the program's ops take of each group; an exported update takes none."""
+        return [_numbers({} if self.updates else group) for group in self.torchs.param_groups]
 
-    def settings_of(self, group: Mapping) -> dict[str, Any]:
-        """The settings of a group beside its learning rates, all that a program is made for."""
-        return {**_settings(group), "nesterov": bool(group.get("nesterov")), **{key: group.get(key, value) for key, value in FIXED.items()}}
+    def texts(self) -> dict[str, str]:
+        """The graphs of the updates, by parameter."""
+        return {name: update.text for name, update in self.updates.items()}
+
+    def kept(self, name: str, group: Mapping[str, Any]) -> Kept:
+        """What is kept of a parameter of this group."""
+        if self.name == "exported":
+            return self.updates[name].kept
+        return ADAM if self.name in ("adam", "adamw") else MOMENTUM if group.get("momentum", 0) else NOTHING
+
+    def settings_of(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of a group beside its learning rate, all that a program is made for."""
+        return {key: group.get(key, value) for key, value in self.torchs.defaults.items() if key != "lr" and key not in MANNERS}
 
     def rates(self) -> torch.Tensor:
-        """The learning rates of the groups as they are now: schedulers of torch.optim.lr_scheduler change them."""
+        """The learning rates of the groups as they are now: schedulers of torch.optim.lr_scheduler change them.
+
+        Throws PenstockError where another setting has changed since the trainer was made.
+        """
+        for number, (before, group) in enumerate(zip(self._settings, self.torchs.param_groups)):
+            now = self.settings_of(group)
+            if now != before:
+                key = next(key for key in before if now[key] != before[key])
+                raise PenstockError(f"{key} of the optimizer's group {number} was changed from {before[key]} to {now[key]}",
+                                    ["the trainer's programs are made for its settings; learning rates alone may change"],
+                                    "give a scheduler that cycles momentum cycle_momentum=False")
         return rates_of(self.torchs)
 
 
 def rates_of(optimizer: torch.optim.Optimizer) -> torch.Tensor:
-    return torch.tensor([float(group["lr"]) for group in optimizer.param_groups], dtype=torch.float32)
+    return torch.tensor([float(group["lr"]) for group in optimizer.param_groups], dtype=torch.float64)
 
 
 def optimiser_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> Optimiser:
-    """`names`: of the trained parameters, by their ids. Throws PenstockError for an optimiser or a setting that no step computes, and for
+    """`names`: of the trained parameters, by their ids. Throws PenstockError for an optimiser whose step cannot be exported, and for
     parameters that are not the module's or have no group."""
-    name = _name(optimizer)
     group_of = {}
     for number, group in enumerate(optimizer.param_groups):
-        for key, value in FIXED.items():
-            if group.get(key, value) != value:
-                raise PenstockError(f"{type(optimizer).__name__} with {key}={group[key]!r} is not supported", hint=f"use {key}={value!r}")
         for parameter in group["params"]:
             if id(parameter) in names:
                 group_of[names[id(parameter)]] = number
@@ -60,26 +86,27 @@ def optimiser_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> 
         raise PenstockError(f'the optimizer does not have the parameter "{without[0]}"',
                             [f"{len(without)} of {len(names)} trained parameters are missing"],
                             "freeze what is not to be trained: parameter.requires_grad_(False)")
-    if len({_kind(name, group) for group in optimizer.param_groups}) > 1:
-        raise PenstockError("the optimizer's groups differ in more than numbers", hint="use one setting of nesterov for all groups")
-    return Optimiser(_kind(name, optimizer.param_groups[0]), optimizer, group_of, names)
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise PenstockError(f"the optimizer {type(optimizer).__name__} has hooks on its step, which no device calls", hint="remove the hooks")
+    name = _name(optimizer)
+    return Optimiser(name, optimizer, group_of, names, updates_of(optimizer, names) if name == "exported" else {})
 
 
 def _name(optimizer: torch.optim.Optimizer) -> str:
-    for kind, name in ((torch.optim.AdamW, "adamw"), (torch.optim.Adam, "adam"), (torch.optim.SGD, "sgd")):
-        if type(optimizer) is kind:
-            return name
-    raise PenstockError(f"the optimizer {type(optimizer).__name__} is not supported", ["there are AdamW, Adam and SGD of torch.optim"],
-                        "train with one of these")
+    """The program's name of the optimiser, "exported" where none of its ops is the step of all groups."""
+    kinds = {torch.optim.AdamW: "adamw", torch.optim.Adam: "adam", torch.optim.SGD: "sgd"}
+    groups = optimizer.param_groups
+    found = {_kind(kinds[type(optimizer)], group) for group in groups} if type(optimizer) in kinds else set()
+    fixed = all(group.get(key, value) == value for group in groups for key, value in FIXED.items())
+    return found.pop() if fixed and len(found) == 1 else "exported"
 
 
-def _kind(name: str, group: Mapping) -> str:
+def _kind(name: str, group: Mapping[str, Any]) -> str:
     if name == "adam" and group.get("decoupled_weight_decay"):
         return "adamw"
     return "nesterov" if group.get("nesterov") else name
 
 
-def _settings(group: Mapping) -> dict[str, float]:
+def _numbers(group: Mapping[str, Any]) -> dict[str, float]:
     beta1, beta2 = group.get("betas", (0.0, 0.0))
-    return {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group.get("eps", 0.0)), "weight_decay": float(group["weight_decay"]),
-            "momentum": float(group.get("momentum", 0.0))}
+    return {"beta1": float(beta1), "beta2": float(beta2), **{key: float(group.get(key, 0.0)) for key in ("eps", "weight_decay", "momentum")}}

@@ -84,7 +84,8 @@ class Programs:
         batch, parts = model.samples * plan.microbatches, plan.microbatches
 
         def updating() -> Any:
-            return told(lambda: _core.training_step(model, batch, parts, self._optimiser.name, self._optimiser.groups(), plan.clip))
+            return told(lambda: _core.training_step(model, batch, parts, self._optimiser.name, self._optimiser.groups(), self._optimiser.texts(),
+                                                     plan.clip))
         if kind == "training":
             return plan.compile(updating(), table)
         if kind == "gradients":  # what an optimiser updates lies as it does in the program that updates

@@ -174,8 +174,9 @@ class Trainer:
             return self._state.all()
 
     def parameter(self, name: str) -> torch.Tensor:
-        """One parameter or buffer, or what the optimiser keeps of it: "first:NAME", "second:NAME". It is the device's own memory where one device
-        of this process has all of it, and a copy where several have pieces (zero=1 to 3).
+        """One parameter or buffer, or what the optimiser keeps of it: "first:NAME", "second:NAME" of AdamW, Adam and SGD, "square_avg:NAME"
+        of others by their own names. It is the device's own memory where one device of this process has all of it, and a copy where several
+        have pieces (zero=1 to 3).
 
         In the device's memory it shows what each step leaves, and what is written to it is what the next step reads; a second call gives the
         same tensor. It stays valid when the trainer is gone. Another batch's program may move a state: the tensor follows, but parts that were
@@ -209,7 +210,8 @@ class Trainer:
         Throws PenstockError for one of other parameters, and for settings beside the learning rates that are not the trainer's.
         """
         with self._entered:
-            self._state.set(optimiser_state.loaded(self._optimised(), state))
+            done = self._state.copies(["step"])["step"].item()
+            self._state.set(optimiser_state.loaded(self._optimised(), state, done))
 
     # --- inside
 

@@ -118,6 +118,10 @@ Tensors power_of_tensors(const NamedCall& call) {
   return {pow(cast(call.operand(0), dtype), cast(call.operand(1), dtype))};
 }
 
+Tensors power_of_number(const NamedCall& call) {
+  return {pow(number_attribute(call.op, "self"), cast(call.operand(0), call.results[0].dtype))};
+}
+
 Tensors reciprocal(const NamedCall& call) {
   return {full(call.operand(0), {}, 1, call.results[0].dtype) / call.operand(0)};
 }
@@ -163,6 +167,21 @@ Tensors between(const NamedCall& call) {
   return {call.operand(0) * (1 - weight) + call.operand(1) * weight};
 }
 
+// The weight is a tensor.
+Tensors between_by(const NamedCall& call) {
+  const Tensor start = call.operand(0), weight = call.operand(2);
+  return {start + (call.operand(1) - start) * weight};
+}
+
+// x + value * (a combined with b)
+template <Tensor (*Combine)(Tensor, Tensor)>
+Tensors added(const NamedCall& call) {
+  const DType dtype = call.results[0].dtype;
+  const Tensor term = Combine(cast(call.operand(1), dtype), cast(call.operand(2), dtype));
+  const double value = call.op.attributes.contains("value") ? number_attribute(call.op, "value") : 1;
+  return {cast(call.operand(0), dtype) + (value == 1 ? term : term * value)};
+}
+
 Tensors gelu_of(const NamedCall& call) {
   return {gelu(call.operand(0), attribute_or(call.op, "approximate", std::string("none")))};
 }
@@ -179,6 +198,7 @@ constexpr RenameRow kElementwiseRows[] = {
     {"aten::div.Scalar", quotient},
     {"aten::pow.Tensor_Scalar", power},
     {"aten::pow.Tensor_Tensor", power_of_tensors},
+    {"aten::pow.Scalar", power_of_number},
     {"aten::reciprocal", reciprocal},
     {"aten::maximum", binary<maximum>},
     {"aten::minimum", binary<minimum>},
@@ -186,6 +206,9 @@ constexpr RenameRow kElementwiseRows[] = {
     {"aten::clamp_min", clamped},
     {"aten::clamp_max", clamped},
     {"aten::lerp.Scalar", between},
+    {"aten::lerp.Tensor", between_by},
+    {"aten::addcmul", added<mul>},
+    {"aten::addcdiv", added<div>},
     {"aten::eq.Tensor", comparison<eq, eq>},
     {"aten::eq.Scalar", comparison<eq, eq>},
     {"aten::ne.Tensor", comparison<ne, ne>},

@@ -39,8 +39,23 @@ IdVector<ValueId, bool> dependent_values(const LowerInput& input) {
   return dependent;
 }
 
+// Values that are made behind the loop: all but those that it, or an output that does not depend on it, is made of.
+IdVector<ValueId, bool> values_behind(const LowerInput& input) {
+  const IdVector<ValueId, bool> dependent = dependent_values(input);
+  IdVector<ValueId, bool> before(input.step.values.size()), behind(input.step.values.size());
+  for (ValueId v : input.loop_op().operands) before[v] = true;
+  for (ValueId v : input.step.outputs) before[v] = before[v] || !dependent[v];
+  for (std::size_t i = input.step.ops.size(); i-- > 0;) {
+    const Op& op = input.step.ops[i];
+    const bool needed = i == input.loop || std::ranges::any_of(op.results, [&](ValueId v) { return before[v]; });
+    for (ValueId v : op.operands) before[v] = before[v] || needed;
+    for (ValueId v : op.results) behind[v] = i == input.loop || !needed;
+  }
+  return behind;
+}
+
 // Stages whose tasks read each state as it is; none among them: what is computed before the loop does.
-IdVector<InputId, std::vector<StageId>> readers_of_states(const LowerInput& input, const IdVector<ValueId, bool>& dependent) {
+IdVector<InputId, std::vector<StageId>> readers_of_states(const LowerInput& input, const IdVector<ValueId, bool>& behind) {
   IdVector<InputId, std::vector<StageId>> readers(input.step.state);
   const auto note = [&](ValueId v, StageId stage) {
     const InputId state = input.input_of[v];
@@ -53,7 +68,7 @@ IdVector<InputId, std::vector<StageId>> readers_of_states(const LowerInput& inpu
       for (StageTaskId t : bundle.readers) note(input.loop_op().operands[bundle.members[0]], input.dag.tasks[t].stage);
   for (std::size_t i = 0; i < input.step.ops.size(); ++i) {
     const Op& op = input.step.ops[i];
-    if (i != input.loop && std::ranges::none_of(op.operands, [&](ValueId v) { return dependent[v]; }))
+    if (i != input.loop && std::ranges::none_of(op.results, [&](ValueId v) { return behind[v]; }))
       for (ValueId v : op.operands) note(v, {});
   }
   return readers;
@@ -89,12 +104,12 @@ Layout layout_of(ResultId gradient) {
   return {Layout::Kind::flat, -1, gradient.value, 1};
 }
 
-// The ops that depend on the loop's results; all else that they read is there.
-Graph code_behind(const LowerInput& input, const IdVector<ValueId, bool>& dependent) {
+// The ops behind the loop; all else that they read is there.
+Graph code_behind(const LowerInput& input, const IdVector<ValueId, bool>& behind) {
   Graph out = input.step;
   out.ops = {};
   for (std::size_t i = 0; i < input.step.ops.size(); ++i)
-    if (const Op& op = input.step.ops[i]; i != input.loop && !op.results.empty() && dependent[op.results[0]]) out.ops.push_back(op);
+    if (const Op& op = input.step.ops[i]; i != input.loop && !op.results.empty() && behind[op.results[0]]) out.ops.push_back(op);
   return out;
 }
 
@@ -109,8 +124,8 @@ GraphLayouts layouts_of(const LowerInput& input, const Graph& behind) {
   return decide_layouts(behind, std::move(values), std::move(open), 2);
 }
 
-IdVector<ResultId, Gradient> gradients_of(const LowerInput& input, const IdVector<ValueId, bool>& dependent) {
-  const Graph behind = code_behind(input, dependent);
+IdVector<ResultId, Gradient> gradients_of(const LowerInput& input, const IdVector<ValueId, bool>& made_behind) {
+  const Graph behind = code_behind(input, made_behind);
   const GraphLayouts layouts = layouts_of(input, behind);
   IdVector<ResultId, Gradient> out(input.loop_op().results.size());
   const auto gradient_of = [&](ValueId v) {
@@ -254,9 +269,8 @@ void share_parameters(Draft& draft, const Sharers& sharers, const std::vector<st
 
 void find_blocks(const LowerInput& input, Draft& draft) {
   if (input.options.sharding.level == 0 || input.parts == 1) return;
-  const IdVector<ValueId, bool> dependent = dependent_values(input);
-  const Sharers sharers{input, actors_of_stages(input), readers_of_states(input, dependent), dtypes_read(input),
-                        gradients_of(input, dependent)};
+  const IdVector<ValueId, bool> behind = values_behind(input);
+  const Sharers sharers{input, actors_of_stages(input), readers_of_states(input, behind), dtypes_read(input), gradients_of(input, behind)};
   for (const Bundle& bundle : input.dag.bundles)
     if (bundle.source == Bundle::Source::accumulator) share_accumulator(draft, sharers, bundle);
   for (const std::vector<std::string>& names : input.options.sharding.blocks) share_parameters(draft, sharers, names);

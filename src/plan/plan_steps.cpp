@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "penstock/step.h"
 #include "plan/step_groups.h"
 #include "stage/loop.h"
 #include "transform/passes.h"
@@ -55,15 +56,16 @@ struct Held {
 };
 
 Held held_by(const Graph& step) {
-  std::set<std::string> names;
-  for (int i = 0; i < step.state; ++i) names.insert(step.values[step.inputs[static_cast<std::size_t>(i)]].name);
+  std::set<std::string> trained;
+  for (int i = 0; i < step.state; ++i)
+    if (const std::string& name = step.values[step.inputs[static_cast<std::size_t>(i)]].name; is_kept_by_optimiser(name))
+      trained.insert(name.substr(name.find(':') + 1));
   Held out;
   for (int i = 0; i < step.state; ++i) {
     const Value& value = step.values[step.inputs[static_cast<std::size_t>(i)]];
     if (!is_floating(value.type.dtype)) continue;
     const auto bytes = static_cast<double>(value.type.bytes());
-    const bool is_moment = value.name.starts_with("first:") || value.name.starts_with("second:");
-    const bool is_trained = names.contains("first:" + value.name);
+    const bool is_moment = is_kept_by_optimiser(value.name), is_trained = trained.contains(value.name);
     if (is_trained) out.elements += static_cast<double>(value.type.elements());
     (is_moment ? out.moments : is_trained ? out.parameters : out.frozen) += bytes;
   }

@@ -5,6 +5,7 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
+#include "penstock/step.h"
 
 namespace penstock {
 namespace {
@@ -13,10 +14,6 @@ namespace {
 constexpr std::array kHostWork = {Opcode::send,           Opcode::recv,      Opcode::input,      Opcode::output,
                                   Opcode::offload,        Opcode::reload,    Opcode::all_reduce, Opcode::all_gather,
                                   Opcode::reduce_scatter, Opcode::broadcast, Opcode::all_to_all};
-
-bool is_moment(const std::string& state) {
-  return state.starts_with("first:") || state.starts_with("second:") || state == "step";
-}
 
 }  // namespace
 
@@ -35,7 +32,7 @@ IdVector<SlotId, MemoryClass> memory_classes(const DeviceProgram& device) {
   for (std::size_t s = 0; s < device.slots.size(); ++s) {
     const Slot& slot = device.slots[s];
     if (holds_state(slot.kind))
-      out[s] = !slot.names.empty() && is_moment(slot.names.front()) ? MemoryClass::optimiser : MemoryClass::parameters;
+      out[s] = !slot.names.empty() && is_kept_by_optimiser(slot.names.front()) ? MemoryClass::optimiser : MemoryClass::parameters;
   }
   return out;
 }

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/words.h"
 #include "penstock/error.h"
+#include "trace/update.h"
 
 namespace penstock {
 
@@ -123,8 +124,8 @@ std::vector<ParameterSpec> trained_of(std::vector<ParameterSpec> specs) {
   return specs;
 }
 
-void add_state(Inputs& inputs, const std::vector<ParameterSpec>& specs, const std::string& prefix = "") {
-  for (const ParameterSpec& spec : specs) inputs.emplace_back(prefix + spec.name, spec.type);
+void add_state(Inputs& inputs, const std::vector<ParameterSpec>& specs) {
+  for (const ParameterSpec& spec : specs) inputs.emplace_back(spec.name, spec.type);
 }
 
 // `of_token`: the length of a row in which each token says of which sample it is; 0: rows have a sample each.
@@ -232,38 +233,10 @@ Tensor over(Tensor x, Tensor scalar) {
   return x / to(scalar, x.dtype());
 }
 
-// The training state before or after an update. It has no second moments for sgd.
-struct State {
-  Parameters parameters, first, second;
-  Tensor step;  // how many steps are done
-};
-
-bool has_second_moment(const OptimiserOptions& options) {
-  const bool adam = options.name == "adamw" || options.name == "adam";
-  if (!adam && options.name != "sgd" && options.name != "nesterov")
-    throw Error(concat("no optimiser ", quote(options.name)), {"there are adamw, adam, sgd and nesterov"},
-                did_you_mean(options.name, {"adamw", "adam", "sgd", "nesterov"}));
-  if (options.validated && options.clip > 0 && options.name != "adamw")
-    throw Error(concat("validated updates need adamw, the optimiser is ", options.name), {concat("clip is ", options.clip)},
-                "take adamw, another way to update, or no clipping (clip = 0)");
-  return adam;
-}
-
-// The options of a parameter's group.
-ParameterGroup group_of(const OptimiserOptions& o, const ParameterSpec& spec) {
-  const auto index = static_cast<std::size_t>(spec.group);
-  if (!o.groups.empty() && index >= o.groups.size())
-    throw Error(concat("parameter ", quote(spec.name), " is of group ", spec.group, ", there are ", o.groups.size()));
-  ParameterGroup out = o.groups.empty() ? ParameterGroup{o.beta1, o.beta2, o.eps, o.weight_decay, o.momentum} : o.groups[index];
-  if (!spec.decay) out.weight_decay = 0;
-  return out;
-}
-
-State take_state(Reader& reader, const std::vector<ParameterSpec>& specs, const std::vector<ParameterSpec>& trained, bool second) {
-  State state;
+TrainingState take_state(Reader& reader, const std::vector<ParameterSpec>& specs, const Inputs& kept) {
+  TrainingState state;
   state.parameters = reader.take(specs);
-  state.first = reader.take(trained);
-  if (second) state.second = reader.take(trained);
+  for (const auto& each : kept) state.kept.set(each.first, reader.take());
   state.step = reader.take();
   return state;
 }
@@ -272,84 +245,18 @@ void append(std::vector<Tensor>& out, const Parameters& parameters) {
   for (const auto& entry : parameters.entries()) out.push_back(entry.second);
 }
 
-void append(std::vector<Tensor>& out, const State& state) {
-  append(out, state.parameters);
-  append(out, state.first);
-  append(out, state.second);
-  out.push_back(state.step);
-}
-
 // The learning rate of each group; one for all where there are none.
-using Rates = std::vector<Tensor>;
-
-Rates rates_of(Reader& reader, Tensor step, const OptimiserOptions& options) {
+std::vector<Tensor> rates_of(Reader& reader, Tensor step, const OptimiserOptions& options) {
   const std::size_t groups = std::max<std::size_t>(1, options.groups.size());
-  if (options.decay != "given") return Rates(groups, learning_rate_schedule(step, options));
+  if (options.decay != "given") return std::vector<Tensor>(groups, learning_rate_schedule(step, options));
   const Tensor given = reader.take();
-  Rates out;
+  std::vector<Tensor> out;
   for (std::size_t group = 0; group < groups; ++group) out.push_back(select(given, 0, static_cast<std::int64_t>(group)));
   return out;
 }
 
-// What an update leaves of one parameter.
-void set_sgd(State& next, const ParameterSpec& spec, const State& state, Tensor gradient, Tensor rate, const OptimiserOptions& options) {
-  const ParameterGroup o = group_of(options, spec);
-  const Tensor parameter = state.parameters[spec.name];
-  const SgdResult result = sgd(parameter, gradient, state.first[spec.name], rate, o.momentum, o.weight_decay);
-  next.first.set(spec.name, result.velocity);
-  if (options.name == "sgd") {
-    next.parameters.set(spec.name, result.parameter);
-    return;
-  }
-  const Tensor decayed = o.weight_decay == 0 ? gradient : gradient + parameter * o.weight_decay;
-  next.parameters.set(spec.name, parameter - (decayed + result.velocity * o.momentum) * to(rate, parameter.dtype()));
-}
-
-void set_adam(State& next, const ParameterSpec& spec, const State& state, Tensor gradient, Tensor rate, const OptimiserOptions& options) {
-  ParameterGroup o = group_of(options, spec);
-  const Tensor parameter = state.parameters[spec.name];
-  if (options.name == "adam" && o.weight_decay != 0) {
-    gradient = gradient + parameter * o.weight_decay;
-    o.weight_decay = 0;
-  }
-  const AdamWResult result =
-      adamw(parameter, gradient, state.first[spec.name], state.second[spec.name], rate, next.step, o.beta1, o.beta2, o.eps, o.weight_decay);
-  next.parameters.set(spec.name, result.parameter);
-  next.first.set(spec.name, result.first);
-  next.second.set(spec.name, result.second);
-}
-
-// The state after one update, but for what is not trained. `step` counts the one being done.
-State update(const State& state, const Parameters& gradients, const Rates& rates, Tensor step, const std::vector<ParameterSpec>& trained,
-             const OptimiserOptions& options) {
-  State next;
-  next.step = step;
-  const auto set = has_second_moment(options) ? set_adam : set_sgd;
-  for (const ParameterSpec& spec : trained)
-    set(next, spec, state, gradients[spec.name], rates[options.groups.empty() ? 0 : static_cast<std::size_t>(spec.group)], options);
-  return next;
-}
-
-// Gives the bits of update() with gradients*factor, but most of the work needs only `assumed`, which is known before the norm is.
-State validated_update(const State& state, const Parameters& gradients, Tensor assumed, Tensor factor, const Rates& rates, Tensor step,
-                       const std::vector<ParameterSpec>& trained, const OptimiserOptions& options) {
-  State next;
-  next.step = step;
-  for (const ParameterSpec& spec : trained) {
-    const Tensor gradient = gradients[spec.name], rate = rates[options.groups.empty() ? 0 : static_cast<std::size_t>(spec.group)];
-    const ParameterGroup o = group_of(options, spec);
-    const AdamWAhead ahead = adamw_ahead(state.parameters[spec.name], gradient, state.first[spec.name], state.second[spec.name], rate, step,
-                                         assumed, o.beta1, o.beta2, o.eps, o.weight_decay);
-    const AdamWResult result = adamw_validated(ahead, gradient, rate, step, assumed, factor, o.beta1, o.beta2, o.eps, o.weight_decay);
-    next.parameters.set(spec.name, result.parameter);
-    next.first.set(spec.name, result.first);
-    next.second.set(spec.name, result.second);
-  }
-  return next;
-}
-
 // All parameters after a step, in their order: those that are trained as updated, others as carried or as they were.
-Parameters next_parameters(const std::vector<ParameterSpec>& specs, const State& state, const Parameters& updated,
+Parameters next_parameters(const std::vector<ParameterSpec>& specs, const TrainingState& state, const Parameters& updated,
                            const Parameters& carried) {
   Parameters out = state.parameters;
   for (const ParameterSpec& spec : specs)
@@ -398,24 +305,23 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
     throw Error("the model's loss is no sum over the targets of a batch, whichever way that is cut",
                 {"so micro-batches of shapes of their own would weigh samples as the cut has it"}, "--set batch.planner=pad");
   const std::vector<ParameterSpec> specs = parameters_of(model), trained = trained_of(specs);
-  const bool second = has_second_moment(options);
+  const Inputs kept = kept_states(options, trained);
   Inputs inputs;
   add_state(inputs, specs);
-  add_state(inputs, trained, "first:");
-  if (second) add_state(inputs, trained, "second:");
+  inputs.insert(inputs.end(), kept.begin(), kept.end());
   inputs.emplace_back("step", TensorType{DType::i64, {}});
   const int state_size = static_cast<int>(inputs.size());
   const Inputs ports = ports_of(model, batch, context, rows);
   add_batch(inputs, ports, batch, rows.several ? context : 0, count);
   if (options.decay == "given") {
     const auto groups = static_cast<std::int64_t>(std::max<std::size_t>(1, options.groups.size()));
-    inputs.emplace_back("learning_rates", TensorType{DType::f32, {groups}});
+    inputs.emplace_back("learning_rates", TensorType{DType::f64, {groups}});
   }
   check_names(inputs);
 
   Graph graph = trace("training_step", inputs, [&](const std::vector<Tensor>& tensors) {
     Reader reader(tensors);
-    const State state = take_state(reader, specs, trained, second);
+    const TrainingState state = take_state(reader, specs, kept);
     BatchTensors data = reader.take_batch(ports, count);
     data.batch.step = state.step;
     data.batch.parts = rows.parts.value_or(std::vector<std::int64_t>());
@@ -425,14 +331,14 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
     const auto unclipped = [&] { return over(full_like(norm, 1), sums.count); };
     const Tensor factor = options.clip > 0 ? over(clip_factor(norm, options.clip), sums.count) : unclipped();
     const Tensor step = state.step + 1;
-    const Rates rates = rates_of(reader, step, options);
-    State next = options.validated && options.clip > 0
-                     ? validated_update(state, sums.gradients, unclipped(), factor, rates, step, trained, options)
-                     : update(state, scale_gradients(sums.gradients, factor), rates, step, trained, options);
-    next.parameters = next_parameters(specs, state, next.parameters, sums.carried);
+    const std::vector<Tensor> rates = rates_of(reader, step, options);
+    const TrainingState next = options.validated && options.clip > 0
+                                   ? validated_update(state, sums.gradients, unclipped(), factor, rates, step, trained, options)
+                                   : update(state, scale_gradients(sums.gradients, factor), rates, step, trained, options);
     std::vector<Tensor> out;
-    append(out, next);
-    out.insert(out.end(), {sums.loss / sums.count, norm, rates[0]});
+    append(out, next_parameters(specs, state, next.parameters, sums.carried));
+    for (const auto& each : kept) out.push_back(next.kept[each.first]);
+    out.insert(out.end(), {next.step, sums.loss / sums.count, norm, to(rates[0], DType::f32)});
     return out;
   });
   graph.state = state_size;

@@ -58,14 +58,14 @@ def compare_gradients(schedule, **plan):
     say("gradients", schedule, *(f"{key}={value}" for key, value in plan.items()))
 
 
-def compare_steps(**plan):
-    """Five steps of AdamW, and everything else that a trainer does, on every rank."""
+def compare_steps(make=torch.optim.AdamW, **plan):
+    """Five steps of an optimiser, and everything else that a trainer does, on every rank."""
     torch.manual_seed(1)
     batches = [texts() for _ in range(5)]
     twin = seeded(Model)
-    theirs = torch.optim.AdamW(twin.parameters(), lr=1e-2)
+    theirs = make(twin.parameters(), lr=1e-2)
     module = read_here(Model)
-    ours = torch.optim.AdamW(module.parameters(), lr=1e-2)
+    ours = make(module.parameters(), lr=1e-2)
     rates = [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5) for optimizer in (ours, theirs)]
     step = penstock.trainer(module, batches[0], loss=token_loss, optimizer=ours, microbatches=4, **plan)
     pieces = step._session.pieces()
@@ -94,7 +94,7 @@ def compare_steps(**plan):
     page = os.environ["PAGE"] + str(RANK)
     step.show(page)
     assert os.path.exists(page) == (RANK == 0)
-    say("five steps", *(f"{key}={value}" for key, value in plan.items()))
+    say("five steps", make.__name__, *(f"{key}={value}" for key, value in plan.items()))
 
 
 def compare_zoo():
@@ -116,6 +116,7 @@ def plans():
     for schedule in ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v"):
         compare_gradients(schedule, actors=2)
     compare_steps(schedule="zb-h1")
+    compare_steps(torch.optim.NAdam, schedule="zb-h1")
     # Not at the script's end: c10d's thread drops the tensor afterwards, for which it takes Python's lock, and a thread that asks for that while
     # the interpreter ends is ended in the middle of a C++ destructor, which aborts the process (torch 2.13).
     total = torch.tensor([RANK + 1.0])
@@ -131,6 +132,7 @@ def four():
     for zero in (0, 3):
         compare_gradients("1f1b", actors=2, data=2, zero=zero)
     compare_steps(schedule="1f1b", data=2, zero=3)
+    compare_steps(torch.optim.NAdam, schedule="1f1b", data=2, zero=1)
 
 
 def small():

@@ -371,8 +371,6 @@ class Refusals(Case):
 
         def made(optimizer):
             return lambda: penstock.trainer(module, batch, loss=token_loss, microbatches=4, optimizer=optimizer)
-        self.refused("Adagrad is not supported", made(torch.optim.Adagrad(module.parameters())))
-        self.refused("amsgrad=True", made(torch.optim.AdamW(module.parameters(), amsgrad=True)))
         self.refused("does not have the parameter", made(torch.optim.AdamW(module.layers.parameters())))
         self.refused("not trained here", made(torch.optim.AdamW([*module.parameters(), nn.Parameter(torch.zeros(3))])))
         self.refused("has no optimizer", lambda: made(None)()(batch))
