@@ -113,6 +113,20 @@ Graph code_behind(const LowerInput& input, const IdVector<ValueId, bool>& behind
   return out;
 }
 
+// A state may be read by itself before what is made of it meets a gradient, so that it was left whole: then it lies as its next value does.
+bool settle_states(const LowerInput& input, const GraphLayouts& found, const Graph& behind, IdVector<ValueId, Layout>& values,
+                   IdVector<ValueId, bool>& open) {
+  bool settled = false;
+  for (const InputId s : ids<InputId>(behind.state)) {
+    const ValueId now = input.value(s), next = behind.outputs[s.index()];
+    if (!found.values[next].is_flat() || found.values[now] == found.values[next] || behind.type(now) != behind.type(next)) continue;
+    values[now] = found.values[next];
+    open[now] = false;
+    settled = true;
+  }
+  return settled;
+}
+
 GraphLayouts layouts_of(const LowerInput& input, const Graph& behind) {
   IdVector<ValueId, Layout> values(behind.values.size());
   IdVector<ValueId, bool> open(behind.values.size());
@@ -121,7 +135,8 @@ GraphLayouts layouts_of(const LowerInput& input, const Graph& behind) {
     if (is_tensor(behind, v)) values[v] = layout_of(ResultId(r));
     ++r;
   }
-  return decide_layouts(behind, std::move(values), std::move(open), 2);
+  const GraphLayouts found = decide_layouts(behind, values, open, 2);
+  return settle_states(input, found, behind, values, open) ? decide_layouts(behind, std::move(values), std::move(open), 2) : found;
 }
 
 IdVector<ResultId, Gradient> gradients_of(const LowerInput& input, const IdVector<ValueId, bool>& made_behind) {

@@ -121,9 +121,9 @@ std::vector<std::pair<std::string, TensorType>> kept_of(const OptimiserOptions& 
 }
 
 void check(const OptimiserOptions& options) {
-  const Strings known = {"adamw", "adam", "sgd", "nesterov", "exported"};
-  if (std::ranges::find(known, options.name) == known.end())
-    throw Error(concat("no optimiser ", quote(options.name)), {"there are adamw, adam, sgd, nesterov and exported"},
+  const Strings known = {"adamw", "adam", "sgd", "nesterov"};
+  if (options.name != "exported" && std::ranges::find(known, options.name) == known.end())
+    throw Error(concat("no optimiser ", quote(options.name)), {"there are adamw, adam, sgd and nesterov"},
                 did_you_mean(options.name, known));
   if (options.validated && options.clip > 0 && options.name != "adamw")
     throw Error(concat("validated updates need adamw, the optimiser is ", options.name), {concat("clip is ", options.clip)},

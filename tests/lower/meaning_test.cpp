@@ -30,9 +30,22 @@ std::unique_ptr<Model> random_model(Random& random) {
   return make_model(builtin_models(), is_gpt ? "gpt" : "two-branch", sizes);
 }
 
-OptimiserOptions random_optimiser(Random& random) {
+// An update that reads the parameter, and what is kept of it, by themselves before the gradient comes in; the count has no gradient.
+Graph update_of(const TensorType& type) {
+  const std::vector<std::pair<std::string, TensorType>> inputs = {
+      {"parameter", type},        {"gradient", type}, {"learning_rate", {DType::f64, {}}},
+      {"step", {DType::i64, {}}}, {"mean", type},     {"count", {DType::f32, {}}}};
+  return trace("update", inputs, [](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+    const Tensor mean = in[4] * 0.9 + in[1];
+    return {in[0] * 0.99 - mean * to(in[2], in[0].dtype()), mean, in[5] + 1};
+  });
+}
+
+OptimiserOptions random_optimiser(Random& random, const Model& model) {
   OptimiserOptions out;
-  out.name = one_of(random, {"sgd", "adamw", "adamw"});
+  out.name = one_of(random, {"sgd", "adamw", "adamw", "adam", "nesterov", "exported"});
+  if (out.name == "exported")
+    for (const ParameterSpec& spec : model.parameters()) out.updates.emplace(spec.name, update_of(spec.type));
   out.clip = draw(random, 0, 1);
   out.validated = out.name == "adamw" && out.clip > 0 && coin(random, 0.5);
   return out;
@@ -54,7 +67,7 @@ TEST(Meaning, OfRandomTablesIsTheStep) {
       for (int a = 0; a < actors; ++a) options.devices.push_back(draw(random, 1, 2));
     const int parts = parts_of(options.devices);
     if (parts > 1) options.zero = draw(random, 0, 3);
-    const Graph step = training_step(*model, 2 * microbatches * parts, 4, microbatches * parts, random_optimiser(random));
+    const Graph step = training_step(*model, 2 * microbatches * parts, 4, microbatches * parts, random_optimiser(random, *model));
     const StagedStep staged = prepare_stages(step);
     const StageShape shape = cut(staged, std::vector<bool>(staged.stages.size(), true)).shape;
     Schedule schedule = test::random_schedule(random, shape, actors, microbatches, {.foreign_weight = 0.2, .replica = 0.2});
@@ -79,7 +92,7 @@ TEST(Meaning, OfKnownSchedulesIsTheStep) {
     Schedule schedule = make_schedule(one_of(random, {"gpipe", "1f1b", "zb-h1", "eager-1f1b"}), shape);
     if (coin(random, 0.5)) schedule = with_updates(std::move(schedule));
     const int microbatches = shape.microbatches * parts_of(options.devices);
-    const OptimiserOptions optimiser = random_optimiser(random);
+    const OptimiserOptions optimiser = random_optimiser(random, *model);
     SCOPED_TRACE(concat("seed ", seed, ", data ", data, ", zero ", options.zero, ", local ", options.local));
     const Graph training = training_step(*model, 2 * microbatches, 4, microbatches, optimiser);
     expect_same(training, schedule, options);

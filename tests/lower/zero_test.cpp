@@ -375,6 +375,22 @@ TEST(Zero, WhatSeveralActorsNeedStaysWhole) {
   EXPECT_TRUE(is_whole(made({"schedule=chimera", "actors=2", "microbatches=4", "pipeline.data=2", "zero=3"}), "h.0.mlp.c_fc.weight"));
 }
 
+// Weight decay reads the parameter by itself, before the gradient comes in: adam's and nesterov's too.
+TEST(Zero, WhatUpdatesReadByItselfIsInShares) {
+  ModelOptions sizes;
+  sizes.numbers = {{"width", 16}, {"heads", 2}, {"context", 4}, {"vocabulary", 16}, {"layers", 2}};
+  const auto model = make_model(builtin_models(), "gpt", sizes);
+  std::map<std::string, std::int64_t> held;  // bytes on the first device
+  for (const std::string optimiser : {"sgd", "nesterov", "adamw", "adam"}) {
+    const Graph step = training_step(*model, 8, 4, 4, {.name = optimiser});
+    const Program program = compile(step, make_schedule("1f1b", {.actors = 1, .microbatches = 2}), {.devices = {2}, .zero = 3});
+    for (const Slot& slot : program.devices[0].slots)
+      if (!slot.names.empty()) held[optimiser] += slot_bytes(slot);
+  }
+  EXPECT_EQ(held["nesterov"], held["sgd"]);
+  EXPECT_EQ(held["adam"], held["adamw"]);
+}
+
 // One sum over the devices for a stage and step, also where I makes some of its gradients.
 TEST(Zero, OneReductionForAStage) {
   const Made m = made({"schedule=zb-h1", "actors=2", "microbatches=4", "pipeline.data=2"});

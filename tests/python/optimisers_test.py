@@ -112,8 +112,10 @@ class Steps(Case):
                 theirs.zero_grad()
                 their_loss = token_loss(twin(tokens), targets)
                 their_loss.backward()
-                if clip:
-                    nn.utils.clip_grad_norm_(twin.parameters(), clip)
+                if clip:  # PyTorch's own adds 1e-6 to the norm
+                    gradients = [p.grad for p in twin.parameters()]
+                    factor = clip / nn.utils.get_total_norm(gradients).clamp(min=clip)
+                    torch._foreach_mul_(gradients, factor)
                 theirs.step()
                 for rate in rates:
                     rate.step()
@@ -136,9 +138,8 @@ class Steps(Case):
         for name, zero, clip in (("RMSprop", 3, 0.05), ("Adafactor", 1, 0.0), ("Lars", 3, 0.0), ("NAdam", 1, 0.05)):
             with self.subTest(name, zero=zero):
                 step = self.compare(OPTIMISERS[name], torch.float64, 1e-10, data=2, zero=zero, clip=clip)
-                cut = {piece[0].split(":")[0] for piece in step._session.pieces() if piece[0] == f"{piece[0].split(':')[0]}:layers.0.up.weight"
-                       and piece[3] - piece[2] == 128}
-                self.assertEqual(cut, {"RMSprop": {"square_avg", "momentum_buffer", "grad_avg"}, "NAdam": {"exp_avg", "exp_avg_sq"}}.get(name, set()))
+                cut = {piece[0].rpartition(":")[0] for piece in step._session.pieces() if piece[2] > 0}
+                self.assertEqual(cut, {"RMSprop": {"", "square_avg", "momentum_buffer", "grad_avg"}, "NAdam": {"exp_avg", "exp_avg_sq"}}.get(name, set()))
 
 
 class OptimiserState(Case):

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/text.h"
 #include "models/support.h"
 #include "ops/verify.h"
 #include "support/errors.h"
@@ -88,6 +89,49 @@ TEST(Step, RefusesAnUnknownOptimiser) {
   options.name = "adamv";
   EXPECT_EQ(message_of([&] { training_step(*small_mlp(1), 4, 3, 2, options); }),
             "no optimiser \"adamv\"\n  there are adamw, adam, sgd and nesterov\n  hint: did you mean \"adamw\"?");
+}
+
+// A graph that adds the scaled mean of its gradients to a parameter.
+Graph mean_update(const TensorType& type, const char* gradient = "gradient") {
+  return trace("update",
+               {{"parameter", type}, {gradient, type}, {"learning_rate", {DType::f64, {}}}, {"step", {DType::i64, {}}}, {"mean", type}},
+               [](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+                 const Tensor mean = in[4] * 0.5 + in[1];
+                 return {in[0] - mean * to(in[2], in[0].dtype()), mean};
+               });
+}
+
+TEST(Step, ExportedUpdatesSayWhatIsKept) {
+  const auto model = small_mlp(1);
+  OptimiserOptions options;
+  options.name = "exported";
+  const std::vector<ParameterSpec> specs = model->parameters();
+  for (const ParameterSpec& spec : specs) options.updates[spec.name] = mean_update(spec.type);
+  const Graph graph = training_step(*model, 4, 3, 2, options);
+  verify(graph);
+  ASSERT_EQ(graph.state, 2 * std::ssize(specs) + 1);
+  for (std::size_t i = 0; i < specs.size(); ++i) EXPECT_EQ(graph.values[graph.inputs[specs.size() + i]].name, "mean:" + specs[i].name);
+  EXPECT_TRUE(is_kept_by_optimiser("mean:" + specs[0].name));
+  EXPECT_FALSE(is_kept_by_optimiser(specs[0].name));
+}
+
+TEST(Step, RefusesUpdatesThatDoNotFit) {
+  const auto model = small_mlp(1);
+  OptimiserOptions options;
+  options.name = "exported";
+  const ParameterSpec first = model->parameters().front();
+  const auto said = [&] { return message_of([&] { training_step(*model, 4, 3, 2, options); }); };
+  EXPECT_EQ(said(), concat("the optimiser has no update of parameter \"", first.name, "\""));
+  options.updates[first.name] = mean_update({DType::f32, {3}});
+  EXPECT_NE(said().find(concat(first.type.text(), ", reads parameter f32[3] as input 0\n  hint: it goes from parameter")),
+            std::string::npos);
+  options.updates[first.name] = mean_update(first.type, "gradients");
+  EXPECT_NE(said().find("reads gradients"), std::string::npos);
+  options.updates[first.name].inputs.resize(3);
+  EXPECT_NE(said().find("has 3 inputs and 2 outputs"), std::string::npos);
+  options.updates[first.name] = mean_update(first.type);
+  std::swap(options.updates[first.name].outputs[0], options.updates[first.name].inputs[3]);
+  EXPECT_NE(said().find("as input 3"), std::string::npos);
 }
 
 TEST(Step, ValidatesOnlyWhatItClips) {
