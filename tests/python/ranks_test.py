@@ -47,11 +47,12 @@ class Torchrun(unittest.TestCase):
     def test_two_ranks(self):
         schedules = ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v")
         with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
-            self.run_all(2, [*(f"gradients {name} actors=2" for name in schedules), "five steps schedule=zb-h1", "gpt2"], "plans", page=f"{folder}/page")
+            self.run_all(2, [*(f"gradients {name} actors=2" for name in schedules), "five steps AdamW schedule=zb-h1", "five steps NAdam schedule=zb-h1",
+                             "gpt2"], "plans", page=f"{folder}/page")
 
     def test_four_ranks(self):
         expected = ["gradients 1f1b actors=4", "gradients zb-v actors=4", *(f"gradients 1f1b actors=2 data=2 zero={zero}" for zero in (0, 3)),
-                    "five steps schedule=1f1b data=2 zero=3"]
+                    "five steps AdamW schedule=1f1b data=2 zero=3", "five steps NAdam schedule=1f1b data=2 zero=1"]
         with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
             self.run_all(4, expected, "four", page=f"{folder}/page")
 
