@@ -73,14 +73,16 @@ class _Member:
 def updates_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> dict[str, Update]:
     """The update of each trained parameter, by name; `names` has them by their ids. No values are read.
 
-    Throws PenstockError for a step() that cannot be traced, that needs more than a parameter, its gradient and its state, and whose graph does
-    something else than it does itself.
+    Throws PenstockError for a step() that cannot be traced, for one that needs more than a parameter, its gradient and its state, and for one
+    whose graph does something else than it does itself.
     """
     _check(optimizer)
     trials: dict[tuple, tuple] = {}
-    found = [(number, parameter) for number, group in enumerate(optimizer.param_groups) for parameter in group["params"] if id(parameter) in names]
+    found = [(number, parameter) for number, group in enumerate(optimizer.param_groups) for parameter in group["params"]]
     members = []
     for number, parameter in found:
+        if id(parameter) not in names:
+            continue
         key = number, _small(parameter.shape), parameter.dtype, str(vars(parameter))
         if key not in trials:
             trials[key] = _trial(optimizer, number, parameter)
@@ -149,11 +151,11 @@ def _of_tensors(original: Callable, function: Callable) -> Callable:
 
 @contextlib.contextmanager
 def _with_attributes(values: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
-    """Attributes have these values, by (holder, name)."""
-    originals = {place: getattr(*place) for place in values}
+    """Attributes have these values, by (holder, name), those of them that this version of PyTorch has."""
+    originals = {place: getattr(*place) for place in values if hasattr(*place)}
     try:
-        for place, value in values.items():
-            setattr(*place, value)
+        for place in originals:
+            setattr(*place, values[place])
         yield
     finally:
         for place, value in originals.items():
@@ -313,7 +315,7 @@ def _kept(optimizer: torch.optim.Optimizer, states: Sequence[dict]) -> Kept:
         all_values = [state.get(key) for state in states]
         if [_number(each) for each in all_values] == list(range(1, STEPS + 1)):
             steps[key] = value
-        elif isinstance(value, torch.Tensor) and all(isinstance(v, torch.Tensor) and v.shape == value.shape and v.dtype == value.dtype for v in all_values):
+        elif isinstance(value, torch.Tensor) and all(map(functools.partial(_same_type, value), all_values)):
             tensors[key] = value
         elif isinstance(value, (bool, int, float, str, type(None))) and all(type(v) is type(value) and v == value for v in all_values):
             others[key] = value
@@ -323,6 +325,10 @@ def _kept(optimizer: torch.optim.Optimizer, states: Sequence[dict]) -> Kept:
         if key in tensors and key in ("parameter", "gradient", "learning_rate", "step"):
             raise PenstockError(f'{name} keeps a tensor of a parameter as "{key}"', hint="give it another name")
     return Kept({key: key for key in tensors}, steps, others, tensors)
+
+
+def _same_type(a: torch.Tensor, b: Any) -> bool:
+    return isinstance(b, torch.Tensor) and a.shape == b.shape and a.dtype == b.dtype
 
 
 def _constant(first: torch.Tensor | None, other: torch.Tensor | None) -> float | None:
@@ -381,7 +387,8 @@ def _told(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     except PenstockError:
         raise
     except Exception as error:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/torch/optim/" in frame.filename or not frame.filename.startswith(OWN)]
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__)
+                  if "/torch/optim/" in frame.filename or not frame.filename.startswith(OWN)]
         place = [f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}"] if frames else []
         depends = "data-dependent" in str(error) or "DataDependent" in type(error).__name__
         reason = "what it does depends on values" if depends else f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"

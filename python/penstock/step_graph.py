@@ -52,7 +52,8 @@ def _constants_as_ops(graph: GraphModule) -> None:
             continue
         value = getattr(graph, node.target)
         if value.dim() > 0:
-            raise refusal(next(iter(node.users)), f"it reads a tensor of shape {list(value.shape)} that step() makes of numbers", "keep it as state of a parameter")
+            raise refusal(next(iter(node.users)), f"it reads a tensor of shape {list(value.shape)} that step() makes of numbers",
+                          "keep it as state of a parameter")
         with graph.graph.inserting_before(node):
             made = graph.graph.call_function(torch.ops.aten.full.default, ([], value.item()), {"dtype": value.dtype})
         made.meta["val"] = value

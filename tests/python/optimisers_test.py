@@ -241,6 +241,16 @@ def summing(self, group, parameters):
         p.sub_(p.grad, alpha=group["lr"] * self.state[p]["product"])
 
 
+def named_badly(self, group, parameters):
+    for p in parameters:
+        self.state[p]["gradient"] = p.grad.clone()
+
+
+def by_table(self, group, parameters):
+    for p in parameters:
+        p.sub_(p.grad * torch.tensor([group["beta"], 1.0]).sum(), alpha=group["lr"])
+
+
 def by_kind(self, group, parameters):
     for p in parameters:
         p.sub_(p.grad, alpha=group["lr"] if isinstance(group["lr"], float) else 2 * group["lr"])
@@ -264,13 +274,16 @@ class Refusals(Case):
             (r'Mine keeps group\["count"\] from one step for the next\n  hint: keep it as a tensor in self.state', stepping(counting)),
             (r'Mine keeps "history" of a parameter, a list that changes', stepping(listing)),
             (r'Mine keeps "product" of a parameter, a float that changes', stepping(summing)),
+            (r"cannot be exported: it reads a tensor of shape \[2\] that step\(\) makes of numbers\n  .*optimisers_test.py:\d+:[^$]*keep it as state",
+             stepping(by_table)),
+            (r'Mine keeps a tensor of a parameter as "gradient"\n  hint: give it another name', stepping(named_badly)),
             (r"Mine does something else when it is traced than when it runs", stepping(by_kind)),
         )
         batch = texts()
         for text, make in cases:
             with self.subTest(text):
                 module = seeded(Model, layers=1)
-                optimizer = make(module.parameters(), {"lr": 0.1}) if isinstance(make, type) else make(module)
+                optimizer = make(module.parameters(), {"lr": 0.1, "beta": 0.9}) if isinstance(make, type) else make(module)
                 self.refused(text, lambda module=module, optimizer=optimizer: trained(module, batch, optimizer))
 
     def test_what_is_not_the_optimizers(self):
