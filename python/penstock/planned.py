@@ -156,11 +156,11 @@ def steps_of(module: torch.nn.Module, batch: Any, counts: Sequence[int], optimiz
     exports = Exports(all_calls[0], loss, dynamic, autocast, batch)
     trained = set(exports.trained)
     optimiser = optimiser_of(optimizer, {id(p): name for name, p in module.named_parameters() if name in trained}) if optimizer else None
-    kind, groups, group_of = (optimiser.name, optimiser.groups(), optimiser.group_of) if optimiser else ("adamw", [], {})
+    how = (optimiser.name, optimiser.groups(), optimiser.texts()) if optimiser else ("adamw", [], {})
     out = []
     for calls in all_calls:
-        model = exports.model(calls, batch, Plan(actors=1), group_of)
-        out.append(told(lambda: _core.training_step(model, model.samples * calls.microbatches, calls.microbatches, kind, groups, clip)))
+        model = exports.model(calls, batch, Plan(actors=1), optimiser.group_of if optimiser else {})
+        out.append(told(lambda: _core.training_step(model, model.samples * calls.microbatches, calls.microbatches, *how, clip)))
     return out
 
 

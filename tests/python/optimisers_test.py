@@ -142,6 +142,16 @@ class Steps(Case):
                 self.assertEqual(cut, {"RMSprop": {"", "square_avg", "momentum_buffer", "grad_avg"}, "NAdam": {"exp_avg", "exp_avg_sq"}}.get(name, set()))
 
 
+    def test_planned(self):
+        module, twin, batch = seeded(Model, layers=2), seeded(Model, layers=2), texts()
+        ours, theirs = OPTIMISERS["RMSprop"](module.parameters()), OPTIMISERS["RMSprop"](twin.parameters())
+        plan = penstock.plan(module, batch, loss=token_loss, devices=2, microbatches=4, replicas=False, seconds=0.2, dynamic=False, optimizer=ours)
+        step = penstock.trainer(module, batch, loss=token_loss, plan=plan, dynamic=False, optimizer=ours)
+        step(batch)
+        in_pytorch(twin, theirs, [batch])
+        self.assert_alike(step.state_dict(), twin.state_dict(), 1e-10)
+
+
 class OptimiserState(Case):
     def test_from_and_to_pytorch(self):
         batches = [texts() for _ in range(6)]
