@@ -134,9 +134,8 @@ void bind_program(py::module_& module) {
   module.def(
       "training_step",
       [](const ExportedModel& model, int batch, int microbatches, const std::string& optimiser,
-         const std::vector<std::map<std::string, double>>& groups, const std::map<std::string, std::string>& updates, double clip) {
-        return training_step(model, batch, 0, microbatches, optimiser_from(optimiser, groups, updates, clip));
-      },
+         const std::vector<std::map<std::string, double>>& groups, const std::map<std::string, std::string>& updates,
+         double clip) { return training_step(model, batch, 0, microbatches, optimiser_from(optimiser, groups, updates, clip)); },
       py::call_guard<py::gil_scoped_release>());
   module.def(
       "gradient_step", [](const ExportedModel& model, int batch, int microbatches) { return gradient_step(model, batch, 0, microbatches); },
