@@ -34,7 +34,7 @@ def main():
                                                 intermediate_size=128, num_labels=3))
     loader = DataLoader(Shapes(), batch_size=64, shuffle=True, drop_last=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=3e-3, total_steps=4 * len(loader))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=3e-3, total_steps=4 * len(loader), cycle_momentum=False)
     batch = next(iter(loader))
     step = penstock.trainer(model, batch, optimizer=optimizer, microbatches=4)
     print(step.explain())

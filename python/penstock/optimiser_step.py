@@ -41,7 +41,7 @@ SIDE = 4  # the most elements along a dim of a trial's tensors
 
 @dataclass(frozen=True)
 class Kept:
-    """What an optimiser keeps of a parameter. `tensors`: under which of its names, by the names in the program's state. `steps`: under which
+    """The state that an optimiser keeps of a parameter. `tensors`: under which of its names, by the names in the program's state. `steps`: under which
     names the number of steps, as a number or a scalar like these. `others`: what does not change. `like` has the tensors' shapes and dtypes
     where they are not the parameter's."""
 
@@ -172,7 +172,7 @@ def _scalars_are_tensors() -> contextlib.AbstractContextManager[None]:
 
 def _stepped(optimizer: torch.optim.Optimizer, members: Sequence[_Member], tensors: Sequence[tuple], states: Sequence[dict],
              rates: Sequence[torch.Tensor]) -> list[dict]:
-    """What step() keeps of each member after it has run on these (parameter, gradient), of which it writes the parameters."""
+    """The state of each member after step() has run on these (parameter, gradient), of which it writes the parameters."""
     parameters: dict[int, list[torch.Tensor]] = {}
     for member, (parameter, gradient) in zip(members, tensors):
         vars(parameter).update(vars(member.parameter))
@@ -247,7 +247,7 @@ def _small(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _trial(optimizer: torch.optim.Optimizer, number: int, parameter: torch.Tensor) -> tuple[Kept, dict[str, float] | None]:
-    """What step() keeps of a parameter like this one, and how that begins. Throws PenstockError where the traced step does something else."""
+    """The state that step() keeps of a parameter like this one, and how it begins. Throws PenstockError where the traced step does something else."""
     generator = torch.Generator().manual_seed(0)
 
     def draw() -> torch.Tensor:
@@ -267,7 +267,7 @@ def _trial(optimizer: torch.optim.Optimizer, number: int, parameter: torch.Tenso
 
 def _run(optimizer: torch.optim.Optimizer, number: int, like: torch.Tensor, begin: torch.Tensor, gradients: Sequence[torch.Tensor],
          rate: float | None = None) -> tuple[list[dict], list[torch.Tensor], dict[str, torch.Tensor]]:
-    """What step() itself keeps after each of the steps, the parameter then, and with which tensors what is kept began."""
+    """The state that step() itself keeps after each of the steps, the parameter then, and the tensors with which the state began."""
     parameter = torch.nn.Parameter(begin.clone())
     vars(parameter).update(vars(like))
     twin = _twin(optimizer, {number: [parameter]}, {**MANNERS, "capturable": False})
@@ -293,7 +293,7 @@ def _run(optimizer: torch.optim.Optimizer, number: int, like: torch.Tensor, begi
 
 
 def _numbers(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """What the optimizer has beside its state that step() might change."""
+    """The numbers that the optimizer has beside its state, which step() might change."""
     own = {f"self.{name}": value for name, value in vars(optimizer).items() if name not in ("state", "param_groups") and not callable(value)}
     groups = {f'group["{key}"]': [group.get(key) for group in optimizer.param_groups] for group in optimizer.param_groups for key in group
               if key != "params"}

@@ -42,7 +42,7 @@ class Optimiser:
         return {name: update.text for name, update in self.updates.items()}
 
     def kept(self, name: str, group: Mapping[str, Any]) -> Kept:
-        """What is kept of a parameter of this group."""
+        """The state that is kept of a parameter of this group."""
         if self.name == "exported":
             return self.updates[name].kept
         return ADAM if self.name in ("adam", "adamw") else MOMENTUM if group.get("momentum", 0) else NOTHING

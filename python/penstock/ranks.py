@@ -162,7 +162,7 @@ class RankTrainer:
         return given if self._optimizer is None else {**given, "learning_rates": rates_of(self._optimizer)}
 
     def _led(self, call: str, work: Callable[[], Any], data: Mapping[str, torch.Tensor] | None = None) -> Any:
-        """What `work` gives on rank 0, tensors, numbers and texts in dicts, lists and tuples, on every rank; `data` is what steps in it read."""
+        """Gives every rank what `work` gives on rank 0: tensors, numbers and texts in dicts, lists and tuples. `data` is what steps in it read."""
         packed, kept = addresses(data or {})
 
         def packed_work() -> tuple[dict[str, Any], str]:

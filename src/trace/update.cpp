@@ -12,7 +12,7 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-// What one parameter's update reads, beside its group's options.
+// The values that one parameter's update reads, and the options of all.
 struct Site {
   const ParameterSpec& spec;
   const TrainingState& state;
@@ -43,7 +43,7 @@ void set(TrainingState& next, const Site& site, Tensor parameter, const Strings&
   for (std::size_t i = 0; i < names.size(); ++i) next.kept.set(concat(names[i], ":", site.spec.name), kept[i]);
 }
 
-// What an update leaves of one parameter.
+// These set what an update leaves of one parameter.
 void set_sgd(TrainingState& next, const Site& site) {
   const ParameterGroup o = group_of(site.options, site.spec);
   const Tensor parameter = site.parameter();

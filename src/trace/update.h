@@ -1,4 +1,4 @@
-// What a training step's state becomes by an optimiser.
+// An optimiser's update of a training step's state.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ struct TrainingState {
   Tensor step;      // how many steps are done
 };
 
-// What the optimiser keeps of the trained parameters, in the order of a step's inputs. Throws Error for an optimiser that there is not, for
-// options that it does not take, and where a parameter has no update or one of another type.
+// The tensors that the optimiser keeps of the trained parameters, in the order of a step's inputs. Throws Error for an optimiser that there
+// is not, for options that it does not take, and where a parameter has no update or one of another type.
 std::vector<std::pair<std::string, TensorType>> kept_states(const OptimiserOptions& options, const std::vector<ParameterSpec>& trained);
 
 // The state after one update, but for parameters that are not trained. `rates` has the learning rate of each group, `step` counts the step

@@ -22,8 +22,8 @@ bool is_view(const Op& op) {
   return definition && definition->views >= 0;
 }
 
-// What is summed over the micro-batches: the loop's results and, where one is a join, its terms, which the stages that made them add
-// (stage/cut.cpp).
+// The values that are summed over the micro-batches: the loop's results and, where one is a join, its terms, which the stages that made
+// them add (stage/cut.cpp).
 IdVector<ValueId, bool> summed_values(const Graph& body) {
   IdVector<ValueId, bool> out(body.values.size());
   for (const ValueId output : body.outputs) out[output] = true;
@@ -44,7 +44,7 @@ Split split_body(const Graph& body, std::size_t parts) {
     Depends most = op.body || (is_collective(op) && op.name != "reduce_gradient") ? Depends::on_parts : Depends::on_nothing;
     for (ValueId operand : op.operands) most = std::max(most, depends[operand]);
     for (ValueId result : op.results) depends[result] = most;
-    // What is summed is computed in the loop.
+    // Sums' terms are computed in the loop.
     const bool is_summed = std::ranges::any_of(op.results, [&](ValueId result) { return summed[result]; });
     out.hoisted[i] = most == Depends::on_invariants && !is_view(op) && !is_summed;
   }

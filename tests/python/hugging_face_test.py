@@ -105,6 +105,9 @@ class Scripts(Case):
         self.assert_alike(ours, theirs, bound)
         self.assertIsNone(ours.step)
 
+    def test_an_optimizer_whose_step_is_exported(self):
+        self.compare({"microbatches": 4}, 1e-5, optim="adafactor")  # it normalises the keys' gradients, which are rounding alone
+
     def test_schedules_and_a_smaller_last_batch(self):
         for schedule, actors in (("1f1b", 2), ("zb-h1", 2)):
             with self.subTest(schedule):
@@ -243,7 +246,8 @@ class Refusals(Case):
             made.train()
 
     def test_optimizers(self):
-        self.refused("the optimizer Adafactor is not supported", optim="adafactor")
+        self.refused("the optimizer LBFGS is not supported: its step\\(\\) needs closure",
+                     optimizers=lambda model: (torch.optim.LBFGS(model.parameters()), None))
 
     def test_batches_of_several_lengths_that_accumulate(self):
         data = texts(8) + texts(8, length=9)
