@@ -219,9 +219,9 @@ struct ModelEntry {
   std::map<std::string, double> numbers;  // keys and defaults
   std::map<std::string, std::string> words;
   std::function<std::unique_ptr<Model>(const ModelOptions&)> make;  // throws Error (width not divisible by heads, ...)
-  // The end of the names of files in which such models come (".safetensors"). Such a file may stand in a configuration's place; it is then
+  // The ends of the names of files in which such models come (".safetensors"). Such a file may stand in a configuration's place; it is then
   // the word "file" of this model, and all else has its defaults.
-  std::string suffix = {};
+  std::vector<std::string> suffixes = {};
   // Gives numbers that the configuration does not give, as the words say them (the file's sizes). May be none; throws Error.
   std::function<std::map<std::string, double>(const std::map<std::string, std::string>& words)> numbers_of = {};
 };

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -63,10 +63,11 @@ class Plan:
         parts = math.gcd(samples, self.microbatches)
         return self if self._in_file() or parts % self.data else replace(self, microbatches=parts)
 
-    def compile(self, step: Any, table: Any, updating: Any = None) -> Any:
-        """The program of a step of the engine whose stages are marked; `updating`: another step, which updates the state that this one reads.
-        Throws PenstockError where it cannot be placed so."""
-        return told(lambda: _core.compile(step, table, [self.data] * self.actors, self.zero, self.recompute, updating))
+    def compile(self, step: Any, table: Any, updating: Callable[[], Any] | None = None) -> Any:
+        """The program of a step of the engine whose stages are marked; `updating` gives another step, which updates the state that this one reads:
+        each device holds what it holds in that one. Throws PenstockError where it cannot be placed so."""
+        other = updating() if updating and self.zero else None
+        return told(lambda: _core.compile(step, table, [self.data] * self.actors, self.zero, self.recompute, other))
 
     def stages_text(self, begins: Sequence[str]) -> str:
         """The stages, which begin at these modules."""

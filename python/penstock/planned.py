@@ -109,8 +109,9 @@ class Planned:
     def for_samples(self, samples: int) -> Planned:
         return self  # its stages are of one size of micro-batch
 
-    def compile(self, step: Any, table: Any, updating: Any = None) -> Any:
-        return told(lambda: _core.compile_plan(step, self.file, None if self.schedule is None else table, updating))
+    def compile(self, step: Any, table: Any, updating: Callable[[], Any] | None = None) -> Any:
+        other = updating() if updating else None
+        return told(lambda: _core.compile_plan(step, self.file, None if self.schedule is None else table, other))
 
     def stages_text(self, begins: Sequence[str]) -> str:
         return str(self)

@@ -81,13 +81,15 @@ class Programs:
         return self._evaluation
 
     def _compile(self, kind: str, model: Any, plan: Plan | Planned, table: Any) -> Any:
-        batch, parts = model.samples * plan.microbatches, plan.microbatches
+        if kind == "training":
+            return plan.compile(self._training_step(model, plan), table)
+        make = _core.gradient_step if kind == "gradients" else _core.evaluation_step
+        step = told(lambda: make(model, model.samples * plan.microbatches, plan.microbatches))
 
         def updating() -> Any:
-            return told(lambda: _core.training_step(model, batch, parts, self._optimiser.name, self._optimiser.groups(), self._optimiser.texts(),
-                                                     plan.clip))
-        if kind == "training":
-            return plan.compile(updating(), table)
-        if kind == "gradients":  # what an optimiser updates lies as it does in the program that updates
-            return plan.compile(told(lambda: _core.gradient_step(model, batch, parts)), table, updating() if self._optimiser else None)
-        return plan.compile(told(lambda: _core.evaluation_step(model, batch, parts)), table)
+            return self._training_step(self._exports.example_model(plan, self._groups()), plan)
+        return plan.compile(step, table, updating if self._optimiser else None)
+
+    def _training_step(self, model: Any, plan: Plan | Planned) -> Any:
+        optimiser, batch = self._optimiser, model.samples * plan.microbatches
+        return told(lambda: _core.training_step(model, batch, plan.microbatches, optimiser.name, optimiser.groups(), optimiser.texts(), plan.clip))

@@ -395,7 +395,7 @@ namespace {
 // The name of the model whose own file this is; none: it is a configuration.
 std::optional<std::string> model_of_file(const std::string& path, const ModelRegistry& models) {
   for (const auto& [name, entry] : models)
-    if (!entry.suffix.empty() && path.ends_with(entry.suffix)) return name;
+    if (std::ranges::any_of(entry.suffixes, [&](const std::string& suffix) { return path.ends_with(suffix); })) return name;
   return std::nullopt;
 }
 

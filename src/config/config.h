@@ -140,9 +140,9 @@ Config parse_config(std::string_view toml, std::string_view file, const std::vec
 // Takes the keys that pipeline.plan decides from the plan, in place of the file's. Throws Error where an override contradicts it, or the
 // batch cannot be cut so.
 void take_from_plan(Config& config, const std::vector<Override>& overrides);
-// Whether the path is that of a configuration: a .toml file, or a model's own file (ModelEntry::suffix).
+// Whether the path is that of a configuration: a .toml file, or a model's own file (ModelEntry::suffixes).
 bool names_config(const std::string& path, const ModelRegistry& models);
-// Reads a file; an empty path stands for no file, and a model's own file (ModelEntry::suffix) for that model. A schedule that is a table
+// Reads a file; an empty path stands for no file, and a model's own file (ModelEntry::suffixes) for that model. A schedule that is a table
 // says how many actors and micro-batches there are unless they were given; a plan says both.
 Config load_config(const std::string& path, const std::vector<Override>& overrides, const ModelRegistry& models);
 // Reads the configuration of another run that print() stored in `file`, with overrides. A table among them says how many actors and

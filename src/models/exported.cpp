@@ -2,6 +2,8 @@
 #include "exported/exported.h"
 
 #include <algorithm>
+#include <array>
+#include <fstream>
 #include <map>
 #include <optional>
 
@@ -175,8 +177,17 @@ class ExportedFile : public ExportedModel {
   std::int64_t classes_;
 };
 
+bool is_archive(const std::string& path) {
+  std::array<char, 2> begin = {};
+  std::ifstream(path, std::ios::binary).read(begin.data(), begin.size());
+  return begin == std::array{'P', 'K'};
+}
+
 Exported read_file_of(const std::string& path) {
   if (path.empty()) throw Error("model.file names no file", {}, "--set model.file=FILE, which exported.save(FILE) wrote in Python");
+  if (is_archive(path))
+    throw Error(concat(path, " is an archive, as torch.export.save writes it: it has no backward"), {},
+                "penstock.export(module, ...).save(FILE) writes a module with its backward in Python");
   const SafetensorsFile file = SafetensorsFile::open(path);
   const auto& metadata = file.metadata();
   if (!metadata.contains("header") || !metadata.contains("graph"))
@@ -232,7 +243,7 @@ ModelEntry exported_model() {
           .numbers = {{"context", 128}, {"vocabulary", 256}},
           .words = {{"file", ""}, {"inputs", ""}, {"split", ""}},
           .make = make,
-          .suffix = ".safetensors",
+          .suffixes = {".safetensors", ".pt2"},
           .numbers_of = numbers_of};
 }
 

@@ -266,14 +266,16 @@ Parameters next_parameters(const std::vector<ParameterSpec>& specs, const Traini
 }
 
 // A micro-batch's tensor in its place among those of the batch, with zeros elsewhere: their sum over the micro-batches is the batch's.
-// `place`: i64 [1], the micro-batch's number.
-Tensor in_batch(Tensor x, Tensor place, int microbatches) {
+// `rows`: i64, the numbers of the micro-batch's samples.
+Tensor in_batch(Tensor x, Tensor rows, int microbatches) {
   Shape batch = x.shape(), mask(batch.size() + 1, 1), one = batch, all = batch;
   batch[0] *= microbatches;
   mask[0] = microbatches;
   one.insert(one.begin(), 1);
   all.insert(all.begin(), microbatches);
-  const Tensor mine = expand(reshape(eq(arange(x, microbatches, DType::i64), expand(place, {microbatches})), mask), all);
+  const std::int64_t samples = rows.size(0), end = samples * microbatches;
+  const Tensor firsts = slice(arange(x, end, DType::i64), 0, 0, end, samples), first = slice(rows, 0, 0, 1);
+  const Tensor mine = expand(reshape(eq(firsts, expand(first, {microbatches})), mask), all);
   return reshape(where(mine, expand(reshape(x, one), all), full(x, all, 0, x.dtype())), batch);
 }
 
@@ -377,20 +379,19 @@ Graph evaluation_step(const Model& model, int batch, int context, int microbatch
         const CutBatch cut{whole, cut_ports(model, whole, context)};
         const Parameters shared = model.shared(parameters, whole, microbatches);
         for (const auto& [name, tensor] : shared.entries()) whole.ports.set(name, tensor);
-        Tensors split = cut.tensors();
-        if (outputs) split.push_back(arange(whole.rows, microbatches, DType::i64));
         const auto body = [&](const Tensors& parts) -> Tensors {
           const Parameters read = captured(parameters);
-          Tensors out = {model.loss(read, cut.part(parts))};
-          const Parameters given = outputs ? model.outputs(read, cut.part(parts)) : Parameters();
+          const Model::Batch part = cut.part(parts);
+          Tensors out = {model.loss(read, part)};
+          const Parameters given = outputs ? model.outputs(read, part) : Parameters();
           for (const auto& [name, tensor] : given.entries()) {
             names.push_back("output:" + name);
-            out.push_back(in_batch(tensor, parts.back(), microbatches));
+            out.push_back(in_batch(tensor, part.rows, microbatches));
           }
           return out;
         };
         const Tensor count = model.count(whole);
-        Tensors results = accumulate(split, microbatches, body);
+        Tensors results = accumulate(cut.tensors(), microbatches, body);
         results.insert(results.begin() + 1, count);
         return results;
       });

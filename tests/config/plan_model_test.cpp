@@ -173,7 +173,7 @@ NodeGroups random_stages(const PlanGraph& graph, std::size_t count, std::uint64_
 TEST(PlanModel, AnyStagesOfTheGraphAreStagesOfTheStep) {
   const ModelRegistry models = builtin_models();
   for (const auto& [name, entry] : models) {
-    if (!entry.suffix.empty()) continue;  // a file says what it is
+    if (!entry.suffixes.empty()) continue;  // a file says what it is
     SCOPED_TRACE(name);
     const Config c = load_config("", {{"model.name", name, "--set"}, parse_override("batch=4"), parse_override("microbatches=2")}, models);
     const NodeGroups groups = planning_nodes(c, models, 40);

@@ -124,7 +124,7 @@ TEST(Dims, Images) {
 TEST(Dims, NoParameterHasTwoNamesOfOneAxis) {
   const std::set<std::string> tensor = {"heads", "mlp", "vocab"};
   for (const auto& [name, entry] : builtin_models()) {
-    if (!entry.suffix.empty()) continue;  // a file says what it is
+    if (!entry.suffixes.empty()) continue;  // a file says what it is
     for (const ParameterSpec& spec : model(name)->parameters()) {
       std::int64_t split = 0;
       for (const DimName& dim : spec.dims) split += tensor.contains(dim.name) ? 1 : 0;

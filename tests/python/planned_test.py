@@ -33,7 +33,7 @@ class Plans(unittest.TestCase):
     def test_gradients(self):
         """Under plans of every planner, by autograd; three of them, drawn by PENSTOCK_SEED."""
         module, batch = drawn()
-        names = [name for name in penstock.planners() if name not in ("best", "degrees")]
+        names = [name for name in penstock.planners() if name not in ("best", "degrees", "exact")]  # exact takes 12 nodes at most
         for planner in ["best", "degrees", *random.Random(SEED).sample(names, 1)]:
             with self.subTest(planner, seed=SEED):
                 plan = planned(module, batch, planner=planner, replicas=planner == "degrees")

@@ -172,7 +172,7 @@ class Texts(Program):
         self.assertEqual(len(losses), 2)
 
     def test_stages_begin_where_they_are_told(self):
-        file = export(gpt2(), self.folder / "gpt2.safetensors")
+        file = export(gpt2(), self.folder / "gpt2.pt2")
         told = ["compile", file, "--microbatches", 4, "--emit", "stages"]
         self.assertNotEqual(self.succeed(*told, "--set", "split=transformer.h.3").stdout, self.succeed(*told).stdout)
         self.fails('no op comes from the module "transformer.h.4"\n  hint: did you mean "transformer.h.0"?', *told, "--set", "split=transformer.h.4")
@@ -276,6 +276,10 @@ class Texts(Program):
         other = self.folder / "other.safetensors"
         saved.write(other, {}, {"w": torch.ones(1)})
         self.fails(f"{other} is no exported module\n  hint: penstock.export(...).save(FILE) writes one in Python", *train, other)
+        theirs = self.folder / "theirs.pt2"
+        torch.export.save(torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),)), theirs)
+        self.fails(f"{theirs} is an archive, as torch.export.save writes it: it has no backward\n"
+                   "  hint: penstock.export(module, ...).save(FILE) writes a module with its backward in Python", *train, theirs)
         self.fails("model.file names no file\n  hint: --set model.file=FILE, which exported.save(FILE) wrote in Python",
                    *train, "--set", "model.name=exported")
         documents = self.folder / "documents.jsonl"

@@ -153,10 +153,10 @@ class OptimiserState(Case):
 
 class Evaluation(Case):
     def test_loss_and_outputs_are_those_of_evaluation_mode(self):
-        for schedule, actors in (("1f1b", 2), ("zb-v", 2)):
-            with self.subTest(schedule):
+        for plan in ({"schedule": "1f1b"}, {"schedule": "zb-v"}, *({"data": 2, "zero": zero} for zero in (0, 1, 3))):
+            with self.subTest(**plan):
                 module, batch = seeded(Model, dropout=0.3), texts()
-                step = trained(module, batch, schedule=schedule, actors=actors)
+                step = trained(module, batch, actors=2, **plan)
                 before = step.state_dict()
                 found = step.evaluate(batch)
                 self.assertTrue(module.training)
