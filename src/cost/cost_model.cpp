@@ -253,9 +253,15 @@ struct Spread {
   Groups from = {}, to = {};
 };
 
+// Whether any two devices of the cluster have the same link between them, that of its only level.
+bool has_one_link(const ClusterSpec& cluster) {
+  return cluster.levels.size() == 1 && cluster.between.empty() && cluster.cpus == 0;
+}
+
 }  // namespace
 
 ClusterLink slowest_link(const ClusterSpec& cluster, std::span<const int> from, std::span<const int> to) {
+  if (has_one_link(cluster) && from.size() * to.size() > 1) return cluster.levels[0].link;
   ClusterLink slowest;
   constexpr std::size_t kFewPairs = 256;
   if (from.size() * to.size() <= kFewPairs || !cluster.between.empty()) {
@@ -285,8 +291,9 @@ ClusterLink slowest_link(const ClusterSpec& cluster, std::span<const int> from, 
 double all_reduce_seconds(const ClusterSpec& cluster, std::span<const int> devices, double bytes) {
   const double n = static_cast<double>(devices.size());
   if (devices.size() < 2) return 0;
-  ClusterLink slowest;
-  for (std::size_t i = 0; i < devices.size(); ++i) slowest = slower(slowest, cluster.link(devices[i], devices[(i + 1) % devices.size()]));
+  ClusterLink slowest = has_one_link(cluster) ? cluster.levels[0].link : ClusterLink();
+  for (std::size_t i = 0; i < devices.size() && !has_one_link(cluster); ++i)
+    slowest = slower(slowest, cluster.link(devices[i], devices[(i + 1) % devices.size()]));
   return 2 * (n - 1) / n * bytes / slowest.bandwidth + 2 * (n - 1) * slowest.latency;
 }
 

@@ -318,12 +318,18 @@ std::vector<double> values_of(const Layer& layer, TimeLimit& limit) {
   return values;
 }
 
-// A path of sets gives a bound, which excludes most of the other sets.
+// A few sets of a path give a bound, which excludes most chains of the whole path; its bound excludes most of the other sets.
 Table top_table(const Layer& layer, TimeLimit& limit) {
-  const int full = layer.in.full();
-  const Best bound = best_of(chains_from(layer, 0, full, kInfinity, one_path(layer.in), limit), full);
-  const bool all = bound.workers == layer.level.size;
-  return chains_from(layer, 0, full, all ? bound.value * (1 + 1e-12) : kInfinity, sets_from(layer.in, 0), limit);
+  constexpr int kFew = 16;
+  const std::vector<int> path = one_path(layer.in);
+  double bound = kInfinity;
+  Table table;
+  for (const std::vector<int>& sets : {spread_cuts(layer.in.costs, path, kFew), path, sets_from(layer.in, 0)}) {
+    table = chains_from(layer, 0, layer.in.full(), bound, sets, limit);
+    const Best best = best_of(table, layer.in.full());
+    if (best.workers == layer.level.size) bound = best.value * (1 + 1e-12);
+  }
+  return table;
 }
 
 // The best plan when each device has so much memory.
