@@ -1,4 +1,4 @@
-// penstock batch: solves one of the problems of planning a batch whose samples have lengths of their own.
+// penstock batch: solves one of the problems of planning a batch: samples with lengths of their own, and long sequences.
 #include "cli/batch.h"
 
 #include <CLI/CLI.hpp>
@@ -23,7 +23,7 @@ struct BatchArguments {
 const std::vector<BatchKind>& batch_kinds() {
   static const std::vector<BatchKind> kinds = [] {
     std::vector<BatchKind> all;
-    for (const auto& some : {searched_kinds(), dynapipe_kinds(), flexsp_kinds(), infinipipe_kinds(), dip_kinds()})
+    for (const auto& some : {searched_kinds(), dynapipe_kinds(), flexsp_kinds(), infinipipe_kinds(), slice_kinds(), dip_kinds()})
       all.insert(all.end(), some.begin(), some.end());
     return all;
   }();
@@ -92,7 +92,7 @@ void add_batch(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("batch", "plan a batch whose samples have lengths of their own, one problem at a time; `list` names them");
   const auto arguments = std::make_shared<BatchArguments>();
-  command->add_option("kind", arguments->kind, "list, or a kind of problem: cut, cyclic, groups, ...")->required();
+  command->add_option("kind", arguments->kind, "list, or a kind of problem: cut, cyclic, groups, slices, exchange, ...")->required();
   command->add_option("instance", arguments->instance, "FILE.json, or the JSON itself");
   CLI::Option* csv = command->add_flag("--csv", arguments->csv, "print the answer's table as CSV");
   CLI::Option* show = command->add_flag("--show", arguments->show, "draw the answer's table, as if all micro-batches took the same time");

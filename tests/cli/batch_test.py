@@ -16,6 +16,7 @@ FLEXSP = {"a1": 5e-6, "a2": 0.18, "a3": 2, "beta": 100, "capacity": 10000}
 ON_8 = {"devices": 8, "bandwidth": {"2": 20, "4": 10, "8": 5}, **FLEXSP}
 ON_16 = {"devices": 16, "bandwidth": {"2": 20, "4": 10, "8": 5, "16": "5/2"}, **FLEXSP}
 SIX = [4, 3, 2, 1, 1, 1]
+SLICES = {"fixed": 0.3, "per_token": 0.1, "per_pair": 0.02}
 ROOM = {"actors": 4, "chunks": [3, 2, 1], "layers": 8, "full": 6, "saved_per_layer": 2}
 
 # The kind, the instance, and some of the answer.
@@ -69,6 +70,15 @@ PUBLISHED = [
     ("checkpoint", {"actors": 3, "chunks": [2, 2, 1, 1], "layers": 6, "full": 4, "saved_per_layer": 1, "room": 12}, {"total": 4}),
     ("checkpoint", {**ROOM, "chunks": SIX, "room": 30, "delay": 9}, {"time": 17, "groups": [SIX]}),
     ("checkpoint", {**ROOM, "chunks": SIX, "room": 30, "delay": 3}, {"time": 9, "groups": [[3, 2, 1, 1, 1], [4]]}),
+    ("slices", {**SLICES, "length": 16, "actors": 4}, {"time": 9.26, "slices": [[5, 3, 2, 2, 2, 2]], "uniform": 9.86}),
+    ("slices", {**SLICES, "length": 16, "actors": 8}, {"time": 12.94, "uniform": 13.93}),
+    ("slices", {**SLICES, "length": 12, "actors": 2}, {"time": 4.8, "slices": [[6, 3, 3]], "uniform": 5.04}),
+    ("slices", {**SLICES, "length": 16, "actors": 4, "fixed": 1}, {"time": 14.67, "slices": [[6, 4, 3, 3]], "uniform": 15.72}),
+    ("slices", {**SLICES, "length": 24, "actors": 4}, {"time": 14.97, "uniform": 16.02}),
+    ("slices", {**SLICES, "length": 8, "actors": 4, "sequences": 2}, {"time": 7.23, "sequences": [1, 1], "slices": [[5, 3], [5, 3]]}),
+    ("exchange", {"actors": 4, "slices": 8}, {"moved": 18, "blocks": 112, "before": 2.5, "after": 1.25}),
+    ("exchange", {"actors": 2, "slices": 8}, {"moved": 3, "blocks": 56, "before": 1.875, "after": 1.5, "moves": [[0, 1, 0, [0, 1, 2]]]}),
+    ("exchange", {"actors": 4, "slices": 4}, {"moved": 4, "blocks": 24, "before": 1.75, "after": 1.25}),
     ("modules", {"actors": 2, "images": [4, 1], "part": 2, "backbone": 2}, {"makespan": 33, "proven": True}),
     ("modules", {"actors": 2, "images": [4, 0, 2], "part": 2, "backbone": 2}, {"makespan": 42, "proven": True}),
     ("segments", {"times": [7, 20, 21]}, {"segments": [1, 2, 3]}),
@@ -204,6 +214,19 @@ class Batch(ProgramTest):
         grid[0] = {"samples": 1, "input": 8}
         self.fails("cut", {"lengths": [8], "grid": grid, "actors": 1}, 'instance.json: grid[0] has no key "time"')
 
+    def test_measured_slices(self):
+        times = [[1, 2, 3, 4], [2, 3, 5], [4, "9/2"], [9]]  # by length and context
+        answer = self.answer("slices", {"actors": 2, "length": 4, "times": times})
+        self.assertEqual(answer, {"format": 1, "time": 10, "t_max": 4.5, "sum": 5.5, "sequences": [1], "slices": [[1, 3]], "uniform": 12})
+        times[2][1] = None  # so that the other plans of two and three slices tie
+        self.assertEqual(self.answer("slices", {"actors": 2, "length": 4, "times": times})["slices"], [[2, 2]])
+        pair = {"actors": 2, "length": 1, "sequences": 2, "times": [[[3]], [[4]]]}
+        self.assertEqual(self.answer("slices", pair), {"format": 1, "time": 8, "t_max": 4, "sum": 4, "sequences": [2], "slices": [[1]], "uniform": 8})
+        self.assertEqual(self.answer("slices", {**pair, "times": [[[3]]]})["sequences"], [1, 1])
+        only_unequal = {"actors": 2, "length": 3, "times": [[1, None, None], [None, 2], [None]]}
+        answer = self.answer("slices", only_unequal)
+        self.assertEqual((answer["slices"], answer["uniform"]), ([[1, 2]], None))
+
     def test_bad_samples(self):
         self.fails("cut", {**TEN, "lengths": [], "actors": 4}, "the batch has no samples")
         self.fails("cut", {**TEN, "lengths": [5, 0], "actors": 4}, "instance.json: lengths[1] is 0; it must be a whole number from 1")
@@ -248,6 +271,24 @@ class Batch(ProgramTest):
         self.fails("static-modules", {"actors": 2, "batches": [[1], [1, 2]], "backbone": 2}, "the batches differ in their ranks or micro-batches")
         self.fails("static-modules", {"actors": 2, "batches": [], "backbone": 2}, "there are no batches")
         self.fails("part-size", {"sizes": [1, 2], "throughputs": [3]}, "throughputs has 1 entries for 2 sizes")
+
+    def test_bad_slices(self):
+        known = {"actors": 2, "length": 2, "times": [[1, 2], [3]]}
+        self.fails("slices", {**SLICES, "actors": 2}, 'instance.json has no key "length"')
+        self.fails("slices", {**SLICES, "length": 4}, 'instance.json has no key "actors"')
+        self.fails("slices", {**SLICES, "actors": 2, "length": 0}, "length is 0; it must be a whole number from 1")
+        self.fails("slices", {"actors": 2, "length": 4}, "instance.json has no costs", 'give "fixed", "per_token" and "per_pair", or "times"')
+        self.fails("slices", {**SLICES, **known}, 'has both "times" and a formula')
+        self.fails("slices", {**known, "length": 3}, "times has 2 rows for a length of 3", "there is a row for slices of each length from 1")
+        self.fails("slices", {**known, "times": [[1], [3]]}, "times[0] has 1 entries; a slice of length 1 has from 0 to 1 before it")
+        self.fails("slices", {**known, "times": [[1, -2], [3]]}, "times[0][1] is -2; it must not be negative")
+        self.fails("slices", {**known, "times": 3}, "times is 3; it must be a list")
+        self.fails("slices", {**known, "sequences": 2}, "times[0][0] is 1; it must be a list")
+        self.fails("slices", {**known, "times": [[1, None], [None]]}, "has too few times: no slices with a time are a whole sequence")
+        self.fails("slices", {**SLICES, "actors": 2, "length": 9000, "sequences": 64}, "has too much to try, 64 sequences of length 9000")
+        self.fails("exchange", {"actors": 2}, 'instance.json has no key "slices"')
+        self.fails("exchange", {"actors": 0, "slices": 8}, "actors is 0; it must be a whole number from 1 to 4096")
+        self.fails("exchange", {"actors": 4096, "slices": 4096}, "has 16777216 slices of all actors; 65536 are the most")
 
     def test_bad_instances(self):
         self.fails("cyclc", ONES, 'there is no kind of problem "cyclc"', 'did you mean "cyclic"?')
