@@ -105,11 +105,11 @@ Rules parse_rules(std::string_view text, std::string_view file);
 std::string print(const Rules& rules);
 std::string print(const RulesLimit& limit);  // "limit p-r"
 
-// The table that follows when actions take the rules' times and transfers take none. Throws Error where the rules do not fit the options or
-// cannot be written as text, and where they come to a point at which nothing may run: it says which actor waits, for what, under which
-// limit.
+// The table that follows when actions take the rules' times and transfers take none, in options.slices. Throws Error where the rules do not
+// fit the options or cannot be written as text, and where they come to a point at which nothing may run: it says which actor waits, for
+// what, under which limit.
 Schedule make_schedule(const Rules& rules, const ScheduleOptions& options);
-// Which stages feed which, as the rules say.
+// Which stages feed which, as the rules say, in options.slices.
 StageShape shape_of(const Rules& rules, const ScheduleOptions& options);
 
 }  // namespace penstock

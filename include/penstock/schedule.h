@@ -31,24 +31,29 @@ std::string_view name(Kind kind);
 
 // `<stage>[.<slice>][x<count>]<KIND><micro-batch>`: 3B0, 3.2F5 (slice 2 of stage 3), 2x4F0 is stage 2, micro-batches 0..3.
 struct Action {
-  std::int32_t stage = 0;
+  std::int32_t stage = 0;  // in a table of slices: stage * slices + slice; of a kind that belongs to a whole stage (3U), of its slice 0
   Kind kind = Kind::F;
   std::int32_t microbatch = -1;  // -1: none (UNSHARD, RESHARD, REDUCE_GRAD, U of all)
   std::int32_t count = 1;        // micro-batches microbatch .. microbatch+count-1 together
-  std::int32_t slice = -1;       // -1: not sliced
   bool fused_with_next = false;  // the first of a fused pair (torch: "(0F3;1B2)OVERLAP_F_B")
 
   auto operator<=>(const Action&) const = default;
 };
-std::string text(const Action& action);
+// `slices`: those of each stage of the action's table.
+std::string text(const Action& action, std::int32_t slices = 1);
+// The stage of an action as text: "3", or "3.2" where stages have slices.
+std::string stage_text(std::int32_t stage, std::int32_t slices = 1);
 
+// Where sequences are cut, every micro-batch passes each stage in `slices` slices, one after the other. A slice is then a stage of the
+// DAG to all that reads tables: Action::stage counts slices of stages, and StageShape has an entry for each (`sliced`).
 struct Schedule {
   std::string name;  // the generator's, or the file
   std::vector<std::vector<Action>> actors;
   // For each action the column (cell, from 1) of the file in which it stood, in row actor+1; empty for generated tables.
   std::vector<std::vector<std::int32_t>> cells;
+  std::int32_t slices = 1;  // of each stage
 
-  std::int32_t stages() const;        // 1 + largest stage named; 0 for an empty table
+  std::int32_t stages() const;        // 1 + largest stage named, counted as Action::stage; 0 for an empty table
   std::int32_t microbatches() const;  // 1 + largest micro-batch named
 };
 
@@ -57,17 +62,27 @@ struct StageShape {
   std::vector<std::vector<std::int32_t>> predecessors;  // for each stage, the stages that feed it, all of smaller number
   std::vector<bool> has_backward;                       // stages without have F only
   std::vector<bool> has_parameters;
+  std::int32_t slices = 1;  // of each stage, counted as Action::stage counts them
 };
 // A chain of n stages, each with parameters and, unless forward_only, a backward.
 StageShape chain(int stages, bool forward_only = false);
-// The chain that a table without a model is checked against: as many stages as it names, with backward if the table has any.
+// The chain that a table without a model is checked against: as many stages as it names, in its slices, with backward if the table has any.
 StageShape chain_of(const Schedule& schedule);
+// The shape of `slices` (1 or more) slices of each stage: slice j of stage s, at s * slices + j, is fed by slice j of each stage that feeds
+// s, and by slice j-1 of s, whose keys and values it reads.
+StageShape sliced(const StageShape& shape, int slices);
+// The table in slices: each F becomes its slices in ascending order, each B, I, W and R in descending order. Valid for the sliced shape
+// where the table is for the shape. Throws Error for a table that is sliced, for `slices` below 1, and for UNSHARD, RESHARD and
+// REDUCE_GRAD, which a table of slices may not have.
+Schedule sliced(const Schedule& schedule, int slices);
 
 // Throws Error unless all of this holds:
+//   the table has as many slices as the shape;
 //   every stage of the shape has each F (and B, or I and W) exactly once per micro-batch;
 //   B, I, R, OFFLOAD and RELOAD are on their F's actor (W may be elsewhere; a stage without parameters may lack it);
 //   R, or OFFLOAD and then RELOAD, but not all of them, stand between F and B or I, once;
 //   an actor that gathers a stage has it, from UNSHARD to the next RESHARD, wherever the stage's F, B, I and R are;
+//   the slices of a stage run a micro-batch on one actor, and no UNSHARD, RESHARD or REDUCE_GRAD stands between slices;
 //   a REDUCE_GRAD has something to reduce and the last leaves nothing; U stands behind all that;
 //   nothing unknown is named;
 //   no cycle across actors exists, a fused pair running one action after the other.
@@ -76,8 +91,8 @@ StageShape chain_of(const Schedule& schedule);
 void validate(const Schedule& schedule, const StageShape& shape, int microbatches = -1);
 
 // CSV, one row per actor, an empty line for an actor without work. Accepts torch's tables with or without sends and receives
-// (dropped, as lowering infers them; UNSHARD, RESHARD and REDUCE_GRAD stay) and blank cells (idle). Throws Error with
-// file:row:cell.
+// (dropped, as lowering infers them; UNSHARD, RESHARD and REDUCE_GRAD stay) and blank cells (idle). Either no action names a slice, or all
+// do that belong to a micro-batch, and then every stage has as many. Throws Error with file:row:cell.
 Schedule parse_schedule(std::string_view csv, std::string_view file);
 std::string print(const Schedule& schedule);
 
@@ -87,13 +102,14 @@ Schedule with_updates(Schedule schedule);
 // The same table under fully sharded parameters. Each run of a stage's forwards, or backwards, on an actor gathers the stage's parameters
 // while the run before it is at work, so that at most two stages are there at a time, and drops them when it ends; the gradients are
 // reduced behind the last of its B or W. The UNSHARD, RESHARD and REDUCE_GRAD that the table had are replaced. `turns`: an actor that goes
-// on with a stage in the other direction keeps the parameters, and reduces once.
+// on with a stage in the other direction keeps the parameters, and reduces once. Throws Error for a table of slices.
 Schedule with_gathers(Schedule schedule, bool turns = false);
 
 struct ScheduleOptions {
   int actors = 2;
   int microbatches = 4;
   int chunks = 1;             // stages per actor
+  int slices = 1;             // of each stage; those that do not order slices themselves run a micro-batch's one after the other (`sliced`)
   bool forward_only = false;  // makes a table for validation: the same F order with no backward
   // 0 or empty: the schedule chooses. Only those that ScheduleInfo::takes names may be set.
   int in_flight = 0;  // most micro-batches that an actor holds
@@ -112,6 +128,7 @@ struct ScheduleInfo {
   std::string summary;                  // one line
   bool chunked;                         // whether it takes chunks > 1
   std::vector<std::string> takes = {};  // the other options that it takes, by their flags: "--group"
+  bool orders_slices = false;           // with one slice it is like another schedule
 };
 const std::vector<ScheduleInfo>& schedules();
 

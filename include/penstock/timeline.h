@@ -55,6 +55,7 @@ struct Timeline {
   std::vector<Activity> activities;              // by begin where nothing else is said; `cause` counts in this order
   std::vector<std::vector<MemoryPoint>> memory;  // by device, in time; empty: not known
   double makespan = 0;
+  std::int32_t slices = 1;  // of each stage; Activity::stage counts them as Action::stage does
 
   bool operator==(const Timeline&) const = default;
 };
@@ -63,7 +64,7 @@ std::string_view words(Kind kind);  // "weight gradients"
 
 // Short, for a box: "F3", "after.1", "1->0".
 std::string label(const Timeline& timeline, const Activity& activity);
-// In words, for hovering: "forward of stage 3, micro-batch 4", "transfer from device 1 to device 0, 2 MiB".
+// In words, for hovering: "forward of stage 3, slice 2, micro-batch 4", "transfer from device 1 to device 0, 2 MiB".
 std::string detail(const Timeline& timeline, const Activity& activity);
 
 // In which a time of about this size reads well: " ms" is 1e-3 of a second; without seconds 1 and nothing.

@@ -267,6 +267,7 @@ std::int64_t usual_transfer(const Program& program) {
 Schedule with_backward(const Schedule& schedule, bool split) {
   Schedule out;
   out.name = schedule.name + (split ? ", split" : ", not split");
+  out.slices = schedule.slices;
   for (const auto& row : schedule.actors) {
     std::vector<Action>& actions = out.actors.emplace_back();
     for (Action action : row) {

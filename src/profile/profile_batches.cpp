@@ -18,7 +18,7 @@ struct MeasuredBatch {
 
 // The table with whole backwards (B); with I and W in their place (W); or with an R before each (R).
 Schedule with_backward(const Schedule& table, Kind kind) {
-  Schedule out{.name = table.name, .actors = {}, .cells = {}};
+  Schedule out{.name = table.name, .actors = {}, .cells = {}, .slices = table.slices};
   for (const auto& row : table.actors) {
     std::vector<Action>& actions = out.actors.emplace_back();
     for (const Action& action : row) {

@@ -17,20 +17,21 @@ bool one_stage_per_actor(const Schedule& schedule) {
   });
 }
 
-std::string label(const Action& action, bool with_stage) {
-  const std::string whole = text(action);
+std::string label(const Action& action, std::int32_t slices, bool with_stage) {
+  const std::string whole = text(action, slices);
   return with_stage ? whole : whole.substr(std::to_string(action.stage).size());
 }
 
 // A row such as "F0 .  B0--- ". Each slot is `width` characters, the last of them a space.
-std::string draw_row(const std::vector<Action>& row, const TableTime& time, std::size_t actor, std::size_t width, bool with_stage) {
+std::string draw_row(const Schedule& schedule, const TableTime& time, std::size_t actor, std::size_t width, bool with_stage) {
+  const std::vector<Action>& row = schedule.actors[actor];
   std::string out;
   for (std::size_t i = 0; i < row.size(); ++i) {
     const std::size_t start = static_cast<std::size_t>(std::lround(time.start[actor][i])) * width;
     const std::size_t end = static_cast<std::size_t>(std::lround(time.end[actor][i])) * width;
     if (start == end) continue;
     while (out.size() < start) out += "." + std::string(width - 1, ' ');
-    out += label(row[i], with_stage);
+    out += label(row[i], schedule.slices, with_stage);
     out.resize(end - 1, end - start > width ? '-' : ' ');
     out += ' ';
   }
@@ -45,12 +46,12 @@ std::string draw(const Schedule& schedule, const StageShape& shape) {
   std::size_t longest = 1;  // longest text of the actions that are drawn
   for (std::size_t a = 0; a < schedule.actors.size(); ++a)
     for (std::size_t i = 0; i < schedule.actors[a].size(); ++i)
-      if (time.end[a][i] > time.start[a][i]) longest = std::max(longest, label(schedule.actors[a][i], with_stage).size());
+      if (time.end[a][i] > time.start[a][i]) longest = std::max(longest, label(schedule.actors[a][i], schedule.slices, with_stage).size());
   const std::size_t digits = std::to_string(schedule.actors.size() - 1).size();
   std::string out;
   for (std::size_t a = 0; a < schedule.actors.size(); ++a) {
     const std::string number = std::to_string(a);
-    const std::string drawn = draw_row(schedule.actors[a], time, a, longest + 1, with_stage);
+    const std::string drawn = draw_row(schedule, time, a, longest + 1, with_stage);
     out += concat("actor ", std::string(digits - number.size(), ' '), number, drawn.empty() ? " |" : " | ", drawn, "\n");
   }
   char bubble[16];

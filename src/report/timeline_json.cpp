@@ -73,6 +73,7 @@ class Reader {
     if (it == value_.end()) fail(concat("has no ", quote(key)));
     return {*it, file_, concat(path(), ".", key)};
   }
+  bool has(const std::string& key) const { return value_.is_object() && value_.contains(key); }
   std::size_t size() const {
     if (!value_.is_array()) fail("is not a list");
     return value_.size();
@@ -201,16 +202,17 @@ std::vector<MemoryPoint> read_memory(const Reader& columns) {
 std::string timeline_data(const Timeline& timeline) {
   ordered_json memory = ordered_json::array();
   for (const auto& points : timeline.memory) memory.push_back(columns_of(points));
-  const ordered_json out = {{"timeline", kVersion},
-                            {"title", timeline.title},
-                            {"seconds", timeline.seconds},
-                            {"makespan", timeline.makespan},
-                            {"devices", timeline.devices},
-                            {"tasks", timeline.tasks},
-                            {"lanes", kLanes},
-                            {"kinds", kind_names()},
-                            {"activities", columns_of(timeline.activities)},
-                            {"memory", memory}};
+  ordered_json out = {{"timeline", kVersion},
+                      {"title", timeline.title},
+                      {"seconds", timeline.seconds},
+                      {"makespan", timeline.makespan},
+                      {"devices", timeline.devices},
+                      {"tasks", timeline.tasks},
+                      {"lanes", kLanes},
+                      {"kinds", kind_names()},
+                      {"activities", columns_of(timeline.activities)},
+                      {"memory", memory}};
+  if (timeline.slices > 1) out["slices"] = timeline.slices;
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -233,6 +235,8 @@ Timeline parse_timeline(std::string_view text, const std::string& file) {
   out.makespan = reader.at("makespan").number();
   out.devices = reader.at("devices").texts();
   out.tasks = reader.at("tasks").texts();
+  if (reader.has("slices")) out.slices = reader.at("slices").index<std::int32_t>(std::numeric_limits<std::int32_t>::max());
+  if (out.slices < 1) reader.at("slices").fail(concat("is ", out.slices, ": a stage has 1 or more"));
   const Reader columns = reader.at("activities");
   const Counts counts = {out.devices.size(), out.tasks.size(), columns.at("begin").size(), read_names<Lane>(reader.at("lanes"), kLanes),
                          read_names<Kind>(reader.at("kinds"), kind_names())};

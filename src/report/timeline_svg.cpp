@@ -72,7 +72,8 @@ std::string box(const Layout& layout, const Activity& activity, double y, double
                            time_text(activity.begin, layout.timeline.seconds), "</title><rect class=\"", layout.style(activity), "\" x=\"",
                            decimal(x), "\" y=\"", decimal(y), "\" width=\"", decimal(width), "\" height=\"", decimal(height), "\"/>");
   const bool chunked = layout.chunks > 1 && activity.action && activity.stage >= 0;
-  const std::string whole = concat(chunked ? std::to_string(activity.stage) : "", label(layout.timeline, activity));
+  const std::string whole =
+      chunked ? text({activity.stage, activity.kind, activity.microbatch}, layout.timeline.slices) : label(layout.timeline, activity);
   const bool fits = width > kLetter * static_cast<double>(whole.size()) + 5;
   if (activity.lane == Lane::compute && width > kLetter + 4)
     out += concat("<text class=\"label\" x=\"", decimal(x + width / 2), "\" y=\"", decimal(y + height / 2 + 4), "\">",
@@ -192,8 +193,11 @@ std::string legend(const Layout& layout, bool arrows_left_out) {
   for (std::size_t i = 0; i < kMemoryClasses; ++i)
     if (has_memory(layout.timeline, i)) entry(concat("m", i), concat("memory: ", name(static_cast<MemoryClass>(i))));
   if (layout.chunks > 1)
-    out += concat("<text class=\"chunks\" x=\"", decimal(kLeft), "\" y=\"", decimal(layout.legend_bottom() - kLegend + 4),
-                  "\">2F4: forward of stage 2, micro-batch 4; the later a stage of its device, the paler</text>\n");
+    out +=
+        concat("<text class=\"chunks\" x=\"", decimal(kLeft), "\" y=\"", decimal(layout.legend_bottom() - kLegend + 4), "\">",
+               layout.timeline.slices > 1 ? "2.1F4: forward of stage 2, slice 1, micro-batch 4; the later a slice of its device, the paler"
+                                          : "2F4: forward of stage 2, micro-batch 4; the later a stage of its device, the paler",
+               "</text>\n");
   return out;
 }
 

@@ -116,7 +116,8 @@ void add_box(const Timeline& timeline, const Activity& activity, int thread, std
   Event event(list, "X", activity.device);
   event.add("tid", thread).add("name", label(timeline, activity)).add("cat", looks[look_of(activity)].name);
   event.time("ts", begin).time("dur", nanoseconds(activity.end) - begin).arguments();
-  if (activity.stage >= 0) event.add("stage", activity.stage);
+  if (activity.stage >= 0) event.add("stage", activity.stage / timeline.slices);
+  if (activity.stage >= 0 && timeline.slices > 1) event.add("slice", activity.stage % timeline.slices);
   if (activity.microbatch >= 0) event.add("microbatch", activity.microbatch);
   if (activity.task >= 0) event.add("task", timeline.tasks[activity.task]);
   if (activity.item >= 0) event.add("item", activity.item);

@@ -27,6 +27,7 @@ void check_options(const Rules& rules, const ScheduleOptions& options) {
   at_least_one("actors", options.actors);
   at_least_one("micro-batches", options.microbatches);
   at_least_one("chunks", options.chunks);
+  at_least_one("slices", options.slices);
   const std::pair<const char*, bool> of_others[] = {{"--in-flight", options.in_flight != 0},
                                                     {"--group", options.group != 0},
                                                     {"--unit", options.unit != 0},
@@ -146,6 +147,7 @@ Listed listed(const Rules& rules, const ScheduleOptions& options, EngineWork wor
 
 Listed schedule_by(const Rules& given, const ScheduleOptions& options, const TableCosts& costs, const Network& network) {
   const Rules rules = checked(given);
+  if (options.slices > 1) throw Error(concat(rules.name, ": rules that follow given costs take no --slices"), {}, "leave out --slices");
   EngineWork work = work_of(rules, options);
   work.arrival = arrivals_over(network);
   return listed(rules, options, std::move(work), costs);
@@ -157,11 +159,12 @@ Schedule make_schedule(const Rules& given, const ScheduleOptions& options) {
   const std::int32_t stages = static_cast<std::int32_t>(work.actors[0].size());
   const auto& [f, b, i, w] = rules.times;
   const UnitCosts times{.forward = 1.0 * f, .backward = 1.0 * b, .input = 1.0 * i, .weight = 1.0 * w};
-  return listed(rules, options, std::move(work), uniform_costs(stages, times, static_cast<double>(options.actors) / stages)).schedule;
+  const TableCosts costs = uniform_costs(stages, times, static_cast<double>(options.actors) / stages);
+  return sliced(listed(rules, options, std::move(work), costs).schedule, options.slices);
 }
 
 StageShape shape_of(const Rules& rules, const ScheduleOptions& options) {
-  return work_of(checked(rules), options).shape;
+  return sliced(work_of(checked(rules), options).shape, options.slices);
 }
 
 bool names_rules(const std::string& what) {

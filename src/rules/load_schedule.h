@@ -10,7 +10,7 @@
 namespace penstock {
 
 // The table that the rules make under these costs of all stages, and links (latency, bandwidth and medium count, as in time_table, whose
-// times for the table are these). Throws Error as make_schedule does.
+// times for the table are these). Throws Error as make_schedule does, and for options.slices.
 Listed schedule_by(const Rules& rules, const ScheduleOptions& options, const TableCosts& costs, const Network& network = {});
 
 // Whether `what` is the file of a table, which says itself how many actors, stages and micro-batches it has.

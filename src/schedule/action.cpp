@@ -29,9 +29,13 @@ bool parse_kind(std::string_view name, Kind& out) {
   return true;
 }
 
-std::string text(const Action& action) {
-  std::string out = std::to_string(action.stage);
-  if (action.slice >= 0) out += '.' + std::to_string(action.slice);
+std::string stage_text(std::int32_t stage, std::int32_t slices) {
+  if (slices == 1) return std::to_string(stage);
+  return concat(stage / slices, ".", stage % slices);
+}
+
+std::string text(const Action& action, std::int32_t slices) {
+  std::string out = needs_microbatch(action.kind) ? stage_text(action.stage, slices) : std::to_string(action.stage / slices);
   if (action.count != 1) out += 'x' + std::to_string(action.count);
   out += name(action.kind);
   if (action.microbatch >= 0) out += std::to_string(action.microbatch);
@@ -67,7 +71,7 @@ StageShape chain_of(const Schedule& schedule) {
   const auto is_backward = [](const Action& action) { return is_compute(action.kind) && action.kind != Kind::F; };
   const bool forward_only = std::none_of(schedule.actors.begin(), schedule.actors.end(),
                                          [&](const auto& row) { return std::any_of(row.begin(), row.end(), is_backward); });
-  return chain(schedule.stages(), forward_only);
+  return sliced(chain((schedule.stages() + schedule.slices - 1) / schedule.slices, forward_only), schedule.slices);
 }
 
 std::vector<std::int32_t> actor_of_stage(const Schedule& schedule) {

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <optional>
+#include <set>
 
 #include "base/text.h"
 #include "penstock/error.h"
@@ -17,13 +19,17 @@ struct Place {
   std::size_t row, cell;  // from 1
 };
 
+std::string text(const Place& place) {
+  return concat(place.file, ":", place.row, ":", place.cell);
+}
+
 std::string shown(std::string_view text) {
   return quote(text.size() <= 40 ? text : std::string(text.substr(0, 37)) + "...");
 }
 
 [[noreturn]] void fail(const Place& place, std::string_view cell, const std::string& why, const std::string& hint = {}) {
   throw Error(
-      concat(place.file, ":", place.row, ":", place.cell, ": cannot read ", shown(cell), " as an action"),
+      concat(text(place), ": cannot read ", shown(cell), " as an action"),
       {why, "an action is a stage, a kind and a micro-batch, such as 2F0 or 3B5; the cells of a row are its actor's actions in order"},
       hint);
 }
@@ -61,39 +67,55 @@ Kind take_kind(std::string_view& rest, const Place& place, std::string_view cell
        near.empty() ? "kinds are " + join(known, " ") : "did you mean " + near + "?");
 }
 
-Action parse_action(std::string_view cell, const Place& place) {
-  std::string_view rest = cell;
+// An action as it is written: its stage is that of the model.
+struct Entry {
   Action action;
+  std::int32_t slice = -1;  // -1: it names none
+};
+
+std::string text(const Entry& entry) {
+  std::string out = text(entry.action);
+  if (entry.slice >= 0) out.insert(std::to_string(entry.action.stage).size(), concat(".", entry.slice));
+  return out;
+}
+
+Entry parse_action(std::string_view cell, const Place& place) {
+  std::string_view rest = cell;
+  Entry entry;
+  Action& action = entry.action;
   if (!take_number(rest, action.stage)) fail(place, cell, "it does not start with the number of a stage");
-  if (take(rest, '.') && !take_number(rest, action.slice)) fail(place, cell, "a slice's number is missing after '.'");
+  if (take(rest, '.') && !take_number(rest, entry.slice)) fail(place, cell, "a slice's number is missing after '.'");
   if (take(rest, 'x') && (!take_number(rest, action.count) || action.count < 1)) {
     fail(place, cell, "how many micro-batches is missing after 'x'");
   }
   action.kind = take_kind(rest, place, cell);
+  if (entry.slice >= 0 && !needs_microbatch(action.kind)) {
+    fail(place, cell, concat(name(action.kind), " is of a whole stage, not of a slice"), concat("write ", text(action)));
+  }
   if (rest.empty()) {
     if (needs_microbatch(action.kind)) fail(place, cell, concat("the micro-batch is missing after ", name(action.kind)));
-    return action;
+    return entry;
   }
   if (!take_number(rest, action.microbatch)) fail(place, cell, concat("after ", name(action.kind), " stands no micro-batch"));
   if (!rest.empty()) fail(place, cell, concat(shown(rest), " follows the action"), "cells are separated by commas");
   if (action.microbatch > std::numeric_limits<std::int32_t>::max() - action.count) fail(place, cell, "the micro-batch is too large");
-  return action;
+  return entry;
 }
 
 // "(0F3;1B2)OVERLAP_F_B": the actions between the parentheses, all but the last fused with the next.
-std::vector<Action> parse_fused(std::string_view cell, const Place& place) {
+std::vector<Entry> parse_fused(std::string_view cell, const Place& place) {
   const std::size_t close = cell.find(')');
   if (close == std::string_view::npos || cell.substr(close + 1) != kFused) {
     fail(place, cell, concat("a fused pair is written (0F3;1B2)", kFused));
   }
-  std::vector<Action> actions;
+  std::vector<Entry> entries;
   for (const std::string& part : split(cell.substr(1, close - 1), ';')) {
-    actions.push_back(parse_action(trim(part), place));
-    if (!is_compute(actions.back().kind)) fail(place, cell, "only F, B, I and W can be fused");
-    actions.back().fused_with_next = true;
+    Action& action = entries.emplace_back(parse_action(trim(part), place)).action;
+    if (!is_compute(action.kind)) fail(place, cell, "only F, B, I and W can be fused");
+    action.fused_with_next = true;
   }
-  actions.back().fused_with_next = false;
-  return actions;
+  entries.back().action.fused_with_next = false;
+  return entries;
 }
 
 // A cell as a CSV writer may have quoted it (Python's quotes a row's only cell if it is empty).
@@ -103,54 +125,108 @@ std::string_view unquoted(std::string_view cell) {
   return cell;
 }
 
-void parse_row(std::string_view line, std::string_view file, Schedule& schedule) {
-  std::vector<Action>& row = schedule.actors.emplace_back();
-  std::vector<std::int32_t>& cells = schedule.cells.emplace_back();
-  Place place{file, schedule.actors.size(), 1};
+// A table as it is written, and the columns of its entries.
+struct Table {
+  std::string_view file;
+  std::vector<std::vector<Entry>> rows;
+  std::vector<std::vector<std::int32_t>> cells;
+};
+
+void parse_row(std::string_view line, Table& table) {
+  std::vector<Entry>& row = table.rows.emplace_back();
+  std::vector<std::int32_t>& cells = table.cells.emplace_back();
+  Place place{table.file, table.rows.size(), 1};
   for (std::size_t begin = 0; begin <= line.size(); ++place.cell) {
     const std::size_t end = std::min(line.find(',', begin), line.size());
     const std::string_view cell = unquoted(line.substr(begin, end - begin));
     begin = end + 1;
     if (cell.empty()) continue;
     if (cell.front() == '(') {
-      for (const Action& action : parse_fused(cell, place)) row.push_back(action);
-    } else if (const Action action = parse_action(cell, place); !is_transfer(action.kind)) {
-      row.push_back(action);
+      for (const Entry& entry : parse_fused(cell, place)) row.push_back(entry);
+    } else if (const Entry entry = parse_action(cell, place); !is_transfer(entry.action.kind)) {
+      row.push_back(entry);
     }
     cells.resize(row.size(), static_cast<std::int32_t>(place.cell));
   }
 }
 
-// Every stage of a table has an action: a larger number is a slip, refused before anything is sized by it.
-void check_stages(const Schedule& schedule) {
+template <class Visit>
+void for_each_entry(const Table& table, Visit&& visit) {
+  for (std::size_t a = 0; a < table.rows.size(); ++a)
+    for (std::size_t i = 0; i < table.rows[a].size(); ++i)
+      visit(table.rows[a][i], Place{table.file, a + 1, static_cast<std::size_t>(table.cells[a][i])});
+}
+
+// Every stage of a table, and every slice, has an action: a larger number is a slip, refused before anything is sized by it.
+void check_numbers(const Table& table) {
   std::int64_t actions = 0;
-  for (const auto& row : schedule.actors) actions += static_cast<std::int64_t>(row.size());
+  for (const auto& row : table.rows) actions += static_cast<std::int64_t>(row.size());
   if (actions == 0) {
-    throw Error(concat(schedule.name, ":1:1: the table has no action"), {"a schedule has one row per actor and one action per cell"},
+    throw Error(concat(table.file, ":1:1: the table has no action"), {"a schedule has one row per actor and one action per cell"},
                 "print one with `penstock schedule 1f1b --actors 2 --microbatches 4`");
   }
-  for (std::size_t a = 0; a < schedule.actors.size(); ++a) {
-    for (std::size_t i = 0; i < schedule.actors[a].size(); ++i) {
-      const Action& action = schedule.actors[a][i];
-      if (action.stage < actions) continue;
-      throw Error(concat(schedule.name, ":", a + 1, ":", schedule.cells[a][i], ": ", text(action), " names stage ", action.stage,
-                         " of a table with ", actions, actions == 1 ? " action" : " actions"),
-                  {"stages are numbered from 0 without gaps"});
-    }
+  for_each_entry(table, [&](const Entry& entry, const Place& place) {
+    const auto check = [&](const char* what, std::int32_t number) {
+      if (number < actions) return;
+      throw Error(concat(text(place), ": ", text(entry), " names ", what, " ", number, " of a table with ", actions,
+                         actions == 1 ? " action" : " actions"),
+                  {concat(what, "s are numbered from 0 without gaps")});
+    };
+    check("stage", entry.action.stage);
+    check("slice", entry.slice);
+  });
+}
+
+// How many slices each stage has.
+std::int32_t slices_of(const Table& table) {
+  std::optional<std::pair<Entry, Place>> whole, largest;
+  std::vector<std::set<std::int32_t>> named;  // slices of each stage
+  for_each_entry(table, [&](const Entry& entry, const Place& place) {
+    const std::size_t stage = static_cast<std::size_t>(entry.action.stage);
+    if (stage >= named.size()) named.resize(stage + 1);
+    if (!needs_microbatch(entry.action.kind)) return;
+    if (entry.slice >= 0) named[stage].insert(entry.slice);
+    if (entry.slice < 0 && !whole) whole = {entry, place};
+    if (entry.slice >= 0 && (!largest || entry.slice > largest->first.slice)) largest = {entry, place};
+  });
+  if (!largest) return 1;
+  const auto& [last, place] = *largest;
+  if (whole) {
+    throw Error(concat(text(whole->second), ": ", text(whole->first), " names no slice"),
+                {concat(text(last), " at ", text(place), " names one")}, "name a slice in every cell, or in none");
   }
+  for (std::size_t stage = 0; stage < named.size(); ++stage) {
+    std::int32_t slice = 0;
+    while (named[stage].contains(slice)) ++slice;
+    if (slice > last.slice) continue;
+    throw Error(concat(text(place), ": ", text(last), " names slice ", last.slice, ", but stage ", stage, " has no slice ", slice),
+                {"slices are numbered from 0 without gaps, and every stage has as many"},
+                concat("add actions of ", stage, ".", slice, ", or correct the number"));
+  }
+  return last.slice + 1;
 }
 
 }  // namespace
 
 Schedule parse_schedule(std::string_view csv, std::string_view file) {
-  Schedule schedule;
-  schedule.name = file;
+  Table table{.file = file, .rows = {}, .cells = {}};
   while (!csv.empty()) {
     const std::size_t end = std::min(csv.find('\n'), csv.size());
-    parse_row(csv.substr(0, end), file, schedule);
+    parse_row(csv.substr(0, end), table);
     csv.remove_prefix(std::min(end + 1, csv.size()));
   }
-  check_stages(schedule);
+  check_numbers(table);
+  Schedule schedule;
+  schedule.name = file;
+  schedule.slices = slices_of(table);
+  for (const std::vector<Entry>& row : table.rows) {
+    std::vector<Action>& actions = schedule.actors.emplace_back();
+    for (const Entry& entry : row) {
+      actions.push_back(entry.action);
+      actions.back().stage = entry.action.stage * schedule.slices + std::max(entry.slice, 0);
+    }
+  }
+  schedule.cells = std::move(table.cells);
   return schedule;
 }
 
@@ -162,7 +238,7 @@ std::string print(const Schedule& schedule) {
       if (i > 0) out += inside ? ';' : ',';
       const bool fused = row[i].fused_with_next && i + 1 < row.size();
       if (fused && !inside) out += '(';
-      out += text(row[i]);
+      out += text(row[i], schedule.slices);
       if (inside && !fused) out.append(")").append(kFused);
       inside = fused;
     }

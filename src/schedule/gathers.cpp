@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <set>
 
+#include "base/text.h"
 #include "schedule/kinds.h"
+#include "schedule/slices.h"
 
 namespace penstock {
 namespace {
@@ -115,6 +117,7 @@ std::vector<bool> last_of_runs(const std::vector<Action>& row, const std::vector
 }  // namespace
 
 Schedule with_gathers(Schedule schedule, bool turns) {
+  if (schedule.slices > 1) fail_sharded_slices(concat(schedule.name.empty() ? "schedule" : schedule.name, ": UNSHARD"));
   schedule.cells.clear();
   const std::size_t stages = static_cast<std::size_t>(schedule.stages()), microbatches = static_cast<std::size_t>(schedule.microbatches());
   for (std::vector<Action>& row : schedule.actors) std::erase_if(row, [](const Action& action) { return is_sharding(action.kind); });

@@ -6,6 +6,7 @@
 #include "penstock/error.h"
 #include "schedule/idle.h"
 #include "schedule/kinds.h"
+#include "schedule/slices.h"
 #include "schedule/work.h"
 
 namespace penstock {
@@ -28,8 +29,16 @@ const Action& at(const Schedule& schedule, Position p) {
   return schedule.actors[p.actor][p.index];
 }
 
-std::string unit_text(std::int32_t stage, Kind kind, std::int32_t microbatch) {
-  return concat(stage, name(kind), microbatch);
+std::string text_at(const Schedule& schedule, Position p) {
+  return text(at(schedule, p), schedule.slices);
+}
+
+std::string unit_text(const Schedule& schedule, std::int32_t stage, Kind kind, std::int32_t microbatch) {
+  return text({stage, kind, microbatch}, schedule.slices);
+}
+
+std::string stage_of(const Schedule& schedule, const Action& action) {
+  return stage_text(action.stage, schedule.slices);
 }
 
 std::string range_text(std::int64_t count) {
@@ -47,15 +56,16 @@ void for_each_action(const Schedule& schedule, Visit&& visit) {
 
 // What each action names exists.
 void check_names(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches) {
-  const std::int64_t stages = static_cast<std::int64_t>(shape.predecessors.size());
+  const std::int64_t entries = std::ssize(shape.predecessors), stages = entries / schedule.slices;
   for_each_action(schedule, [&](const Action& action, Position here) {
-    const auto where = [&] { return place(schedule, here) + ": " + text(action); };
-    if (action.stage < 0 || action.stage >= stages) {
+    const auto where = [&] { return place(schedule, here) + ": " + text_at(schedule, here); };
+    if (action.stage < 0 || action.stage >= entries) {
       throw Error(concat(where(), " names an unknown stage"),
-                  {concat("the model has ", counted(stages, "stage"), ", ", range_text(stages), "; the table names ", schedule.stages())},
+                  {concat("the model has ", counted(stages, "stage"), ", ", range_text(stages), "; the table names ",
+                          schedule.stages() / schedule.slices)},
                   "use a table made for this number of stages, or cut the model into as many");
     }
-    if (action.slice >= 0) throw Error(concat(where(), " names a slice"), {concat("stage ", action.stage, " is not sliced")});
+    if (schedule.slices > 1 && is_sharding(action.kind)) fail_sharded_slices(where());
     if (is_transfer(action.kind))
       throw Error(concat(where(), " is a transfer"), {"transfers follow from the table and are not part of it"});
     if (is_sharding(action.kind) && (action.microbatch >= 0 || action.count != 1)) {
@@ -71,7 +81,8 @@ void check_names(const Schedule& schedule, const StageShape& shape, std::int32_t
     const bool backward = action.kind != Kind::F && is_compute(action.kind);
     if ((backward || is_residual(action.kind)) && !shape.has_backward[action.stage]) {
       throw Error(concat(where(), backward ? " is a backward of a stage without" : " prepares a backward of a stage without"),
-                  {concat("stage ", action.stage, " only runs forward")}, "leave it out, or use a table made with --forward-only");
+                  {concat("stage ", stage_of(schedule, action), " only runs forward")},
+                  "leave it out, or use a table made with --forward-only");
     }
   });
 }
@@ -80,9 +91,9 @@ void check_idle(const Schedule& schedule, const IdleStages& idle) {
   for_each_action(schedule, [&](const Action& action, Position here) {
     for (std::int32_t m = action.microbatch; m >= 0 && m < action.microbatch + action.count; ++m)
       if (is_idle(idle, action.stage, m))
-        throw Error(
-            concat(place(schedule, here), ": ", text(action), " is of a micro-batch for which stage ", action.stage, " has nothing to do"),
-            {}, "leave it out");
+        throw Error(concat(place(schedule, here), ": ", text_at(schedule, here), " is of a micro-batch for which stage ",
+                           stage_of(schedule, action), " has nothing to do"),
+                    {}, "leave it out");
   });
 }
 
@@ -106,7 +117,7 @@ Microbatches named_microbatches(const Schedule& schedule) {
   });
   if (forwards == 0) throw Error(concat(title(schedule), ":1:1: the table has no forward"));
   if (last >= forwards) {
-    throw Error(concat(place(schedule, largest), ": ", text(at(schedule, largest)), " names micro-batch ", last, " of a table with ",
+    throw Error(concat(place(schedule, largest), ": ", text_at(schedule, largest), " names micro-batch ", last, " of a table with ",
                        counted(forwards, "forward")),
                 {"micro-batches are numbered from 0 without gaps"});
   }
@@ -132,15 +143,15 @@ Microbatches named_microbatches(const Schedule& schedule) {
     if (action.kind == Kind::F && covers) same_microbatch = here;
     if (!any) any = here;
   });
-  const std::string unit = unit_text(stage, Kind::F, missing);
+  const std::string unit = unit_text(schedule, stage, Kind::F, missing);
   std::string what = concat(title(schedule), ": ", unit, " is missing");
   if (const Position by = backward ? backward : same_stage ? same_stage : same_microbatch ? same_microbatch : any) {
-    what = concat(place(schedule, by), ": ", unit, " is missing ", backward ? "before " : "near ", text(at(schedule, by)));
+    what = concat(place(schedule, by), ": ", unit, " is missing ", backward ? "before " : "near ", text_at(schedule, by));
   }
-  std::vector<std::string> details = {concat("stage ", stage, " must run forward once for each of ", counted(step.count, "micro-batch"),
-                                             "; the table has ", counted(forwards, "such forward"))};
+  std::vector<std::string> details = {concat("stage ", stage_text(stage, schedule.slices), " must run forward once for each of ",
+                                             counted(step.count, "micro-batch"), "; the table has ", counted(forwards, "such forward"))};
   if (step.named_by) {
-    details.push_back(concat(place(schedule, step.named_by), ": ", text(at(schedule, step.named_by)), " names the last micro-batch"));
+    details.push_back(concat(place(schedule, step.named_by), ": ", text_at(schedule, step.named_by), " names the last micro-batch"));
   }
   throw Error(what, details, concat("add ", unit, ", or give the model as many stages and micro-batches as the table has"));
 }
@@ -160,8 +171,8 @@ void check_forwards(const Schedule& schedule, const StageShape& shape, const Mic
 
 WorkIndex index_once(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches) {
   return index_work(schedule, shape, microbatches, [&](Position earlier, Position later) {
-    const std::string first = text(at(schedule, earlier));
-    const std::string second = text(at(schedule, later));
+    const std::string first = text_at(schedule, earlier);
+    const std::string second = text_at(schedule, later);
     throw Error(concat(place(schedule, later), ": ", second, first == second ? " stands twice" : concat(" repeats work of ", first)),
                 {concat(first, " stands at ", place(schedule, earlier)),
                  "each stage does F, and B or I and W, once per micro-batch, R or OFFLOAD and RELOAD at most once"},
@@ -178,16 +189,17 @@ void check_backwards(const WorkIndex& work, const IdleStages& idle) {
       if (is_idle(idle, s, m)) continue;
       const Position forward = work.forward[work.unit(s, m)], backward = work.backward[work.unit(s, m)],
                      weight = work.weight[work.unit(s, m)];
-      const auto named = [&](Position p) { return concat(place(schedule, p), ": ", text(work.at(p))); };
+      const auto named = [&](Position p) { return concat(place(schedule, p), ": ", text_at(schedule, p)); };
       if (!backward) {
         const Position by = weight ? weight : forward;
         throw Error(concat(named(by), weight ? " has no input gradient before it" : " has no backward"),
-                    {concat(weight ? "" : unit_text(s, Kind::B, m) + " or ", unit_text(s, Kind::I, m), " is missing")},
-                    concat("add it to row ", forward.actor + 1, ", where ", text(work.at(forward)), " stands"));
+                    {concat(weight ? "" : unit_text(schedule, s, Kind::B, m) + " or ", unit_text(schedule, s, Kind::I, m), " is missing")},
+                    concat("add it to row ", forward.actor + 1, ", where ", text_at(schedule, forward), " stands"));
       }
       if (!weight && work.shape->has_parameters[s]) {
-        throw Error(concat(named(backward), " has no weight gradient after it"), {concat(unit_text(s, Kind::W, m), " is missing")},
-                    concat("add ", unit_text(s, Kind::W, m), " to any row, or write ", unit_text(s, Kind::B, m), " for both"));
+        throw Error(
+            concat(named(backward), " has no weight gradient after it"), {concat(unit_text(schedule, s, Kind::W, m), " is missing")},
+            concat("add ", unit_text(schedule, s, Kind::W, m), " to any row, or write ", unit_text(schedule, s, Kind::B, m), " for both"));
       }
     }
   }
@@ -201,12 +213,30 @@ void check_places(const WorkIndex& work) {
     for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
       const Position forward = work.forward[work.unit(action.stage, m)];
       if (forward.actor == here.actor) continue;
-      throw Error(
-          concat(place(schedule, here), ": ", text(action), " runs on actor ", here.actor, ", its forward on actor ", forward.actor),
-          {concat(text(work.at(forward)), " stands at ", place(schedule, forward)),
-           is_host_copy(action.kind) ? "they move what the forward left, where it left it"
-                                     : "B, I and R run where their forward left its residuals; only W may run elsewhere"},
-          concat("move ", text(action), " to row ", forward.actor + 1));
+      throw Error(concat(place(schedule, here), ": ", text_at(schedule, here), " runs on actor ", here.actor, ", its forward on actor ",
+                         forward.actor),
+                  {concat(text_at(schedule, forward), " stands at ", place(schedule, forward)),
+                   is_host_copy(action.kind) ? "they move what the forward left, where it left it"
+                                             : "B, I and R run where their forward left its residuals; only W may run elsewhere"},
+                  concat("move ", text_at(schedule, here), " to row ", forward.actor + 1));
+    }
+  });
+}
+
+// A slice reads the keys and values of those before it where they are.
+void check_slices(const WorkIndex& work) {
+  const Schedule& schedule = *work.schedule;
+  if (schedule.slices == 1) return;
+  for_each_action(schedule, [&](const Action& action, Position here) {
+    if (action.kind != Kind::F || action.stage % schedule.slices == 0) return;
+    for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
+      const Position before = work.forward[work.unit(action.stage - 1, m)];
+      if (!before || before.actor == here.actor) continue;
+      throw Error(concat(place(schedule, here), ": ", text_at(schedule, here), " runs on actor ", here.actor,
+                         ", the slice before it on actor ", before.actor),
+                  {concat(text_at(schedule, before), " stands at ", place(schedule, before)),
+                   "a slice reads the keys and values of the slices before it, where these left them"},
+                  concat("move ", text_at(schedule, here), " to row ", before.actor + 1));
     }
   });
 }
@@ -218,19 +248,19 @@ void check_residuals(const WorkIndex& work) {
   const auto of = [](const std::vector<Position>& where, std::size_t unit) { return where.empty() ? Position{} : where[unit]; };
   for (std::size_t unit = 0; unit < work.forward.size(); ++unit) {
     const Position offload = of(work.offload, unit), reload = of(work.reload, unit), again = of(work.recompute, unit);
-    const auto named = [&](Position p) { return concat(place(schedule, p), ": ", text(work.at(p))); };
+    const auto named = [&](Position p) { return concat(place(schedule, p), ": ", text_at(schedule, p)); };
     if (static_cast<bool>(offload) != static_cast<bool>(reload)) {
       const Position there = offload ? offload : reload;
       const Kind missing = offload ? Kind::RELOAD : Kind::OFFLOAD;
       const std::size_t microbatches = work.microbatches;
       const std::string unit_name =
-          unit_text(static_cast<std::int32_t>(unit / microbatches), missing, static_cast<std::int32_t>(unit % microbatches));
+          unit_text(schedule, static_cast<std::int32_t>(unit / microbatches), missing, static_cast<std::int32_t>(unit % microbatches));
       throw Error(concat(named(there), offload ? " is never reloaded" : " was never offloaded"), {concat(unit_name, " is missing")},
-                  concat("add it ", offload ? "before the backward" : "after the forward", ", or leave out ", text(work.at(there))));
+                  concat("add it ", offload ? "before the backward" : "after the forward", ", or leave out ", text_at(schedule, there)));
     }
     if (offload && again) {
-      throw Error(concat(named(again), " computes again what ", text(work.at(reload)), " brings back"),
-                  {concat(text(work.at(offload)), " stands at ", place(schedule, offload))}, "leave out one or the other");
+      throw Error(concat(named(again), " computes again what ", text_at(schedule, reload), " brings back"),
+                  {concat(text_at(schedule, offload), " stands at ", place(schedule, offload))}, "leave out one or the other");
     }
   }
 }
@@ -338,7 +368,7 @@ void shorten(std::vector<std::string>& parts) {
 [[noreturn]] void fail_circular(const WorkIndex& work, const std::vector<std::int32_t>& done) {
   const Schedule& schedule = *work.schedule;
   const std::vector<Link> links = circle(work, done);
-  const auto named = [&](Position p) { return text(work.at(p)); };
+  const auto named = [&](Position p) { return text_at(schedule, p); };
   std::vector<std::string> parts, moves;
   for (const Link& link : links) {
     parts.push_back(concat(named(link.waits), " needs ", named(link.needs)));
@@ -371,10 +401,11 @@ void check_updates(const Schedule& schedule) {
     const std::vector<Action>& row = schedule.actors[a];
     std::map<std::int32_t, Seen> stages;  // those of the row
     for (std::size_t i = row.size(); i-- > 0;) {
-      Seen& stage = stages[row[i].stage];
+      const std::int32_t number = row[i].stage / schedule.slices;
+      Seen& stage = stages[number];
       const Position here{static_cast<std::int32_t>(a), static_cast<std::int32_t>(i)};
       if (row[i].kind == Kind::U && (stage.used || stage.update))
-        throw Error(concat(place(schedule, here), ": ", text(row[i]), " is too early: actor ", a, " goes on with stage ", row[i].stage,
+        throw Error(concat(place(schedule, here), ": ", text_at(schedule, here), " is too early: actor ", a, " goes on with stage ", number,
                            " after it"),
                     {"a stage is updated once in a step, when its gradients are complete"},
                     concat("move it behind the stage's last action, or leave it out: what has no U is updated at the end"));
@@ -385,7 +416,7 @@ void check_updates(const Schedule& schedule) {
     }
     for (const auto& [number, stage] : stages)
       if (stage.update && !stage.used)
-        throw Error(concat(place(schedule, stage.update), ": ", text(at(schedule, stage.update)), ": actor ", a, " has nothing of stage ",
+        throw Error(concat(place(schedule, stage.update), ": ", text_at(schedule, stage.update), ": actor ", a, " has nothing of stage ",
                            number, " to update"));
   }
 }
@@ -408,12 +439,17 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
                        counted(count, "micro-batch"), " are too many"),
                 {concat("the product may be up to ", kMostForwards)});
   }
+  if (schedule.slices != shape.slices) {
+    throw Error(concat(title(schedule), ": the table has ", counted(schedule.slices, "slice"), " of each stage, the model ", shape.slices),
+                {}, "use a table of as many slices, or cut the model's sequences into as many");
+  }
   check_names(schedule, shape, count);
   check_idle(schedule, idle);
   check_forwards(schedule, shape, step, idle);
   const WorkIndex work = index_once(schedule, shape, count);
   check_backwards(work, idle);
   check_places(work);
+  check_slices(work);
   check_residuals(work);
   check_updates(schedule);
   for (std::size_t a = 0; work.has_sharding && a < schedule.actors.size(); ++a) Shards(schedule, a).check();

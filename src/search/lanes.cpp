@@ -165,7 +165,7 @@ std::optional<Rows> rows_of(const Lanes& lanes, const Schedule& schedule) {
   Rows rows(schedule.actors.size());
   for (std::size_t a = 0; a < rows.size(); ++a) {
     for (const Action& action : schedule.actors[a]) {
-      if (!is_compute(action.kind) || action.slice >= 0) return {};
+      if (!is_compute(action.kind)) return {};
       for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
         const std::int32_t lane = lane_of[action.stage][m];
         if (lanes[lane].actor != static_cast<std::int32_t>(a)) return {};

@@ -324,6 +324,7 @@ std::string RegisteredTable::title() const {
 std::vector<RegisteredTable> registered_tables(const ScheduleOptions& shape) {
   std::vector<RegisteredTable> out;
   for (const ScheduleInfo& info : schedules()) {
+    if (info.orders_slices && shape.slices == 1) continue;
     const std::size_t first = out.size();
     for (const ScheduleOptions& options : option_sets(info, shape)) {
       RegisteredTable table{info.name, options, {}, {}};

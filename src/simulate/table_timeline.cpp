@@ -154,6 +154,7 @@ Timeline timeline_of(const Schedule& schedule, const StageShape& shape, const Ta
   timeline.title = schedule.name;
   timeline.seconds = false;
   timeline.makespan = time.makespan;
+  timeline.slices = schedule.slices;
   timeline.activities = Drawing(work, time).activities();
   const std::vector<std::vector<ForeignEnd>> foreign = foreign_ends(work, time);
   for (std::size_t a = 0; a < schedule.actors.size(); ++a) {

@@ -63,7 +63,8 @@ std::string detail(const Timeline& timeline, const Activity& activity) {
   std::string out;
   if (activity.action) {
     out = words(activity.kind);
-    if (activity.stage >= 0) out += concat(" of stage ", activity.stage);
+    if (activity.stage >= 0) out += concat(" of stage ", activity.stage / timeline.slices);
+    if (activity.stage >= 0 && timeline.slices > 1 && activity.microbatch >= 0) out += concat(", slice ", activity.stage % timeline.slices);
     if (activity.microbatch >= 0) out += concat(", micro-batch ", activity.microbatch);
   }
   if (activity.lane == Lane::transfer && activity.peer != activity.device) {

@@ -69,6 +69,18 @@ TEST(RulesEngine, PhasesAndTurns) {
   EXPECT_EQ(row_of("prefer F I W limit 1 until I", alone), "0F0 0I0 0F1 0I1 0F2 0I2 0W0 0W1 0W2");
 }
 
+TEST(RulesEngine, Slices) {
+  const Rules rules = parse_rules("penstock rules 1\nplacement loop edges 0>2 1>2 2>3", "x.rules");
+  const ScheduleOptions whole{.actors = 2, .microbatches = 3, .chunks = 2}, cut{.actors = 2, .microbatches = 3, .chunks = 2, .slices = 3};
+  const Schedule table = make_schedule(rules, cut);
+  EXPECT_EQ(print(table), print(sliced(make_schedule(rules, whole), 3)));
+  EXPECT_EQ(shape_of(rules, cut).predecessors, sliced(shape_of(rules, whole), 3).predecessors);
+  EXPECT_EQ(message_of([&] { validate(table, shape_of(rules, cut), 3); }), "no error");
+  EXPECT_EQ(message_of([&] { schedule_by(rules, cut, uniform_costs(12)); }),
+            "x.rules: rules that follow given costs take no --slices\n  hint: leave out --slices");
+  EXPECT_EQ(error_of("", {.slices = 0}), "my.rules: slices must be at least 1, not 0");
+}
+
 TEST(RulesEngine, Orders) {
   const ScheduleOptions alone{.actors = 1, .microbatches = 2, .chunks = 2};
   EXPECT_EQ(row_of("placement loop prefer F B order F breadth order B breadth", alone), "0F0 0F1 1F0 1F1 1B0 1B1 0B0 0B1");

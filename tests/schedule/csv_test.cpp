@@ -13,14 +13,13 @@ std::string refused(const std::string& cell) {
 }
 
 TEST(ScheduleCsv, PrintsWhatItReads) {
-  const std::string csv = "0F0,0F1,0B0\n\n1UNSHARD,(1F0;2I3)OVERLAP_F_B,2W3,1REDUCE_GRAD\n3.2F5,2x4F0,1R0,1U,1OFFLOAD2,1RELOAD2,1RESHARD\n";
+  const std::string csv = "0F0,0F1,0B0\n\n1UNSHARD,(1F0;2I3)OVERLAP_F_B,2W3,1REDUCE_GRAD\n3F5,2x4F0,1R0,1U,1OFFLOAD2,1RELOAD2,1RESHARD\n";
   EXPECT_EQ(print(parse_schedule(csv, "plan.csv")), csv);
 }
 
 TEST(ScheduleCsv, ReadsEachPart) {
-  const Schedule schedule = parse_schedule("3.2F5,2x4F0,(0F1;1B2)OVERLAP_F_B,4U\n", "plan.csv");
-  const std::vector<Action> expected = {
-      {3, Kind::F, 5, 1, 2}, {2, Kind::F, 0, 4}, {0, Kind::F, 1, 1, -1, true}, {1, Kind::B, 2}, {4, Kind::U, -1}};
+  const Schedule schedule = parse_schedule("3F5,2x4F0,(0F1;1B2)OVERLAP_F_B,4U\n", "plan.csv");
+  const std::vector<Action> expected = {{3, Kind::F, 5}, {2, Kind::F, 0, 4}, {0, Kind::F, 1, 1, true}, {1, Kind::B, 2}, {4, Kind::U, -1}};
   EXPECT_EQ(schedule.actors, std::vector<std::vector<Action>>{expected});
   EXPECT_EQ(schedule.cells, (std::vector<std::vector<std::int32_t>>{{1, 2, 3, 3, 4}}));
   EXPECT_EQ(schedule.stages(), 5);

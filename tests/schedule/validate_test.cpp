@@ -254,8 +254,7 @@ TEST(Validate, RefusesTablesWithoutForward) {
   EXPECT_EQ(message_of([] { validate({}, chain(1)); }), "schedule:1:1: the table has no forward");
 }
 
-TEST(Validate, RefusesSlicesAndTransfers) {
-  EXPECT_EQ(verdict("0.1F0\n", chain(1, true)), "plan.csv:1:1: 0.1F0 names a slice\n  stage 0 is not sliced");
+TEST(Validate, RefusesTransfers) {
   const Schedule transfer{.name = "mine", .actors = {{{0, Kind::F, 0}, {0, Kind::SEND_F, 0}}}, .cells = {}};
   EXPECT_EQ(message_of([&] { validate(transfer, chain(1, true)); }),
             "mine:1:2: 0SEND_F0 is a transfer\n  transfers follow from the table and are not part of it");

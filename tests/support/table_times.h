@@ -22,8 +22,8 @@ inline Network every_link(double latency) {
 // activations are counted alike.
 inline Times times(std::string_view name, const ScheduleOptions& options, const Network& network = {}, const UnitCosts& costs = {}) {
   const Schedule schedule = make_schedule(name, options);
-  const TableTime time =
-      time_table(schedule, chain(schedule.stages()), uniform_costs(schedule.stages(), costs, 1.0 / options.chunks), {.network = network});
+  const TableTime time = time_table(schedule, chain_of(schedule),
+                                    uniform_costs(schedule.stages(), costs, 1.0 / (options.chunks * options.slices)), {.network = network});
   return {time.makespan, time.bubble(), time.peak_live};
 }
 

@@ -104,6 +104,7 @@ Timeline random_timeline(std::mt19937_64& random) {
   out.seconds = random() % 2 == 0;
   for (auto devices = 1 + random() % 4; devices > 0; --devices) out.devices.push_back(random_name(random));
   for (auto tasks = random() % 4; tasks > 0; --tasks) out.tasks.push_back(random_name(random));
+  out.slices = static_cast<std::int32_t>(1 + random() % 3);
   const auto activities = static_cast<std::int64_t>(random() % 40);
   for (std::int64_t i = 0; i < activities; ++i) out.activities.push_back(random_activity(random, out, activities));
   out.makespan = random_time(random);

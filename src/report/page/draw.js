@@ -137,7 +137,7 @@ function drawThin(y, height) {
 function drawLabel(timeline, i, x0, x1, y, height) {
   if (x1 - x0 < 11 || height < 12) return;
   const letter = page.looks[timeline.look[i]].letter, stage = timeline.columns.stage[i], tone = tones[toneOf(timeline, i)];
-  const texts = [labelOf(timeline, i), timeline.chunks > 1 && stage >= 0 ? stage + letter : letter, letter];
+  const texts = [labelOf(timeline, i), timeline.chunks > 1 && stage >= 0 ? stageText(timeline, i) + letter : letter, letter];
   const text = texts.find((text) => x1 - x0 >= text.length * 6.6 + 5) ?? letter;
   picture.font = '12px system-ui, sans-serif';
   picture.textAlign = 'center';

@@ -82,7 +82,8 @@ function makeDevices() {
     const table = element('table', '', element('thead', '', head)), body = element('tbody');
     timeline.devices.forEach((name, device) => {
       const share = busyShare(timeline, device), idle = timeline.figures.idle[device], memory = timeline.memory[device];
-      const cells = [timeline.figures.stages[device].join(', '), shareText(share),
+      const stages = new Set(timeline.figures.stages[device].map((stage) => Math.floor(stage / timeline.slices)));
+      const cells = [[...stages].join(', '), shareText(share),
         ...idleParts.map(([part]) => shareText(timeline.makespan > 0 ? idle[part] / timeline.makespan : 0)),
         memory ? amountText(memory.total[memory.peak], timeline.seconds) : '\u2013'].map((text) => element('td', text));
       cells[1].style.setProperty('--share', 100 * Math.min(1, share) + '%');
@@ -121,8 +122,11 @@ function makeLegend() {
       (_, k) => tones[look * chunks + (samples > 1 ? Math.round(k * (chunks - 1) / (samples - 1)) : 0)].fill);
     addToLegend('kinds', fills, entry.letter + ' ' + entry.meaning);
   });
+  const sliced = timelines.some((timeline) => timeline.slices > 1);
   if (chunks > 1)
-    document.getElementById('kinds').append(element('span', '2F4: forward of stage 2, micro-batch 4; the later a stage of its device, the paler'));
+    document.getElementById('kinds').append(element('span', sliced
+      ? '2.1F4: forward of stage 2, slice 1, micro-batch 4; the later a slice of its device, the paler'
+      : '2F4: forward of stage 2, micro-batch 4; the later a stage of its device, the paler'));
   page.memory.forEach((memoryClass, c) => {
     const there = (memory) => memory && memory.tops[c].some((top, i) => top > (c ? memory.tops[c - 1][i] : 0));
     if (!timelines.some((timeline) => timeline.memory.some(there))) return;

@@ -66,7 +66,7 @@ function makeTimeline(data, number) {
   const columns = data.activities, count = columns.begin.length, figures = page.figures[number];
   const timeline = {
     title: data.title, seconds: data.seconds, makespan: data.makespan, devices: data.devices, tasks: data.tasks, columns, count, figures,
-    kinds: data.kinds, begin: Float64Array.from(columns.begin), end: Float64Array.from(columns.end), look: new Uint8Array(count),
+    slices: data.slices || 1, kinds: data.kinds, begin: Float64Array.from(columns.begin), end: Float64Array.from(columns.end), look: new Uint8Array(count),
     chunk: new Uint8Array(count), chunks: Math.max(1, ...figures.stages.map((stages) => stages.length)), last: data.makespan,
   };
   const numbers = data.devices.map(() => [[], [], []]), transfers = [];
@@ -118,20 +118,31 @@ function amountText(amount, seconds) {
   return shortDecimal(amount) + ' ' + units[unit];
 }
 
+// The stage that an activity works for, whatever the slice; -1: none.
+const stageOf = (timeline, i) => Math.floor(timeline.columns.stage[i] / timeline.slices);
+
+// "2", or "2.1" where it works for a slice of it.
+function stageText(timeline, i) {
+  const sliced = timeline.slices > 1 && timeline.columns.microbatch[i] >= 0;
+  return stageOf(timeline, i) + (sliced ? '.' + timeline.columns.stage[i] % timeline.slices : '');
+}
+
 // "F3"; where devices have several stages "2F3", as in tables.
 function labelOf(timeline, i) {
   const {lane, kind, device, peer, stage, microbatch, task} = timeline.columns;
   if (lane[i] === kTransfer && device[i] !== peer[i]) return device[i] + '->' + peer[i];
   if (kind[i] < 0) return task[i] >= 0 ? timeline.tasks[task[i]] : 'host';
   const chunked = timeline.chunks > 1 && stage[i] >= 0 && lane[i] === kCompute;
-  return (chunked ? stage[i] : '') + timeline.kinds[kind[i]] + (microbatch[i] >= 0 ? microbatch[i] : '');
+  return (chunked ? stageText(timeline, i) : '') + timeline.kinds[kind[i]] + (microbatch[i] >= 0 ? microbatch[i] : '');
 }
 
-// What an activity works for: "forward of stage 3, micro-batch 4"; "": nothing that the table names.
+// What an activity works for: "forward of stage 3, slice 2, micro-batch 4"; "": nothing that the table names.
 function actionOf(timeline, i) {
   const {kind, stage, microbatch} = timeline.columns;
   if (kind[i] < 0) return '';
-  return page.words[timeline.kinds[kind[i]]] + (stage[i] >= 0 ? ' of stage ' + stage[i] : '')
+  const sliced = timeline.slices > 1 && microbatch[i] >= 0;
+  return page.words[timeline.kinds[kind[i]]] + (stage[i] >= 0 ? ' of stage ' + stageOf(timeline, i) : '')
+    + (stage[i] >= 0 && sliced ? ', slice ' + stage[i] % timeline.slices : '')
     + (microbatch[i] >= 0 ? ', micro-batch ' + microbatch[i] : '');
 }
 
@@ -193,13 +204,16 @@ const chosen = {stage: -1, microbatch: -1};  // -1: all
 
 // Whether the filters leave an activity in colour.
 function isChosen(timeline, i) {
-  const {stage, microbatch} = timeline.columns;
-  return (chosen.stage < 0 || stage[i] === chosen.stage) && (chosen.microbatch < 0 || microbatch[i] === chosen.microbatch);
+  const {microbatch} = timeline.columns;
+  return (chosen.stage < 0 || stageOf(timeline, i) === chosen.stage) && (chosen.microbatch < 0 || microbatch[i] === chosen.microbatch);
 }
 
 // The numbers from 0 that a column of any timeline has, in order.
 function numbersIn(name) {
   const found = new Set();
-  for (const timeline of timelines) for (const number of timeline.columns[name]) if (number >= 0) found.add(number);
+  for (const timeline of timelines) {
+    const slices = name === 'stage' ? timeline.slices : 1;
+    for (const number of timeline.columns[name]) if (number >= 0) found.add(Math.floor(number / slices));
+  }
   return [...found].sort((a, b) => a - b);
 }
