@@ -17,15 +17,18 @@
 namespace penstock {
 
 Schedule alternating(const ScheduleOptions& options, const std::function<int(int actor)>& warm_up) {
+  const int n = options.slices, pieces = options.microbatches * n;
   Schedule schedule;
+  schedule.slices = n;
   for (int r = 0; r < options.actors; ++r) {
     auto& row = schedule.actors.emplace_back();
-    int ahead = std::min(warm_up(r), options.microbatches);
-    if (options.in_flight > 0) ahead = std::min(ahead, options.in_flight);
-    for (int m = 0; m < ahead; ++m) row.push_back({r, Kind::F, m});
-    for (int m = 0; m < options.microbatches; ++m) {
-      row.push_back({r, Kind::B, m});
-      if (m + ahead < options.microbatches) row.push_back({r, Kind::F, m + ahead});
+    const auto forward = [&](int k) { row.push_back({r * n + k % n, Kind::F, k / n}); };
+    int ahead = std::min(warm_up(r), pieces);
+    if (options.in_flight > 0) ahead = std::min(ahead, options.in_flight * n);
+    for (int k = 0; k < ahead; ++k) forward(k);
+    for (int k = 0; k < pieces; ++k) {
+      row.push_back({r * n + n - 1 - k % n, Kind::B, k / n});
+      if (k + ahead < pieces) forward(k + ahead);
     }
   }
   return schedule;

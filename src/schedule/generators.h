@@ -22,12 +22,16 @@ Schedule k_forward_k_backward(const ScheduleOptions& options);
 Schedule crosspipe(const ScheduleOptions& options);
 Schedule graphpipe_chain(const ScheduleOptions& options);
 Schedule zeropp(const ScheduleOptions& options);
+Schedule terapipe(const ScheduleOptions& options);
+Schedule seq1f1b(const ScheduleOptions& options);
+Schedule slimpipe(const ScheduleOptions& options);
+Schedule helixpipe(const ScheduleOptions& options);
 
 // Each chunk runs all micro-batches before the next one, and back: in the same order or the reverse.
 Schedule chunk_by_chunk(const ScheduleOptions& options, bool reverse_backwards);
 
 // One stage per actor: actor i runs warm_up(i) forwards (at most options.in_flight), then a backward and a forward in turn, then the
-// remaining backwards.
+// remaining backwards. Slices count each for itself, warm_up's too; a micro-batch's go back from the last to the first.
 Schedule alternating(const ScheduleOptions& options, const std::function<int(int actor)>& warm_up);
 
 // One stage per actor: `ahead` forwards, then for each micro-batch j its I, W of j-delay and the next forward; then the remaining W.

@@ -54,6 +54,22 @@ const std::vector<Entry>& entries() {
       {{"chimera", "two opposite pipelines with two copies, each filling the other's start", false}, chimera},
       {{"bitpipe", "two opposite V pipelines with two copies: half of chimera's bubble", true}, bitpipe},
       {{"hanayo", "down the actors and back, chunks/2 times: chimera's short ways with one copy", true}, hanayo},
+      {{.name = "terapipe",
+        .summary = "gpipe over --slices of each sequence: the bubble divided by slices",
+        .chunked = false,
+        .orders_slices = true},
+       terapipe},
+      {{.name = "seq1f1b", .summary = "1f1b over --slices: n+p-1-i slices in flight", .chunked = false, .orders_slices = true}, seq1f1b},
+      {{.name = "slimpipe",
+        .summary = "1f1b over --slices with warm-up n+2(p-1-i): little memory, and latency hidden",
+        .chunked = false,
+        .orders_slices = true},
+       slimpipe},
+      {{"helixpipe",
+        "attention, as stages of its own, of p micro-batches on p actors: no bubble from it, at gpipe's memory",
+        true,
+        {"--group"}},
+       helixpipe},
   };
   return all;
 }
@@ -102,6 +118,7 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   at_least_one("actors", options.actors);
   at_least_one("micro-batches", options.microbatches);
   at_least_one("chunks", options.chunks);
+  at_least_one("slices", options.slices);
   if (options.chunks > 1 && !info.chunked) {
     throw Error(concat(info.name, " takes one stage per actor, not ", options.chunks, " chunks"), {},
                 "schedules that take chunks: " + join(names_of([](const ScheduleInfo& other) { return other.chunked; }), ", "));
@@ -110,9 +127,9 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   check_number(info, "--group", options.group);
   check_number(info, "--unit", options.unit);
   check_transfers(info, options);
-  if (1.0 * options.actors * options.chunks * options.microbatches > kMostForwards) {
+  if (1.0 * options.actors * options.chunks * options.microbatches * options.slices > kMostForwards) {
     throw Error(concat(info.name, ": a table of ", options.actors, " actors x ", options.chunks, " chunks x ", options.microbatches,
-                       " micro-batches is too large"),
+                       " micro-batches", options.slices > 1 ? concat(" x ", options.slices, " slices") : "", " is too large"),
                 {concat("the product may be up to ", kMostForwards)});
   }
 }
@@ -156,7 +173,9 @@ bool takes(std::string_view schedule, std::string_view flag) {
 Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {
   const Entry& entry = entry_named(name);
   check(entry.info, options);
-  Schedule schedule = entry.make(options);
+  ScheduleOptions own = options;
+  if (!entry.info.orders_slices) own.slices = 1;
+  Schedule schedule = entry.make(own);
   schedule.name = entry.info.name;
   if (options.split_backward) schedule.actors = split_backwards(schedule.actors);
   if (options.forward_only) {
@@ -165,7 +184,7 @@ Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {
       for (Action& action : row) action.fused_with_next = false;
     }
   }
-  return schedule;
+  return own.slices == options.slices ? schedule : sliced(schedule, options.slices);
 }
 
 const std::vector<ScheduleInfo>& schedules() {

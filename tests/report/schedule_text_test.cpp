@@ -27,6 +27,13 @@ TEST(ScheduleText, NamesStagesWhereAnActorHasSeveral) {
             "time 12, bubble 50.0 %, live 4 0\n");
 }
 
+TEST(ScheduleText, NamesSlices) {
+  EXPECT_EQ(draw(make_schedule("terapipe", {.actors = 2, .microbatches = 1, .slices = 2}), sliced(chain(2), 2)),
+            "actor 0 | 0.0F0 0.1F0 .     .     .     0.1B0------ 0.0B0------\n"
+            "actor 1 | .     1.0F0 1.1F0 1.1B0------ 1.0B0------\n"
+            "time 9, bubble 33.3 %, live 2 2\n");
+}
+
 TEST(ScheduleText, WhatTakesNoTimeTakesNoSpace) {
   const Schedule schedule = parse_schedule("0UNSHARD,0F0,0B0,0REDUCE_GRAD\n", "plan.csv");
   EXPECT_EQ(draw(schedule, chain(1)), "actor 0 | F0 B0---\ntime 3, bubble 0.0 %, live 1\n");
@@ -35,7 +42,7 @@ TEST(ScheduleText, WhatTakesNoTimeTakesNoSpace) {
 // The drawings in the generators' head comments are the tool's.
 TEST(ScheduleText, CommentsShowWhatTheToolDraws) {
   const std::regex command(
-      R"(//   penstock schedule (\S+) --actors (\d+) --microbatches (\d+)(?: --chunks (\d+))?(?: --unit (\d+))? --show)");
+      R"(//   penstock schedule (\S+) --actors (\d+) --microbatches (\d+)(?: --chunks (\d+))?(?: --slices (\d+))?(?: --unit (\d+))? --show)");
   const std::filesystem::path folder = std::filesystem::path(test::tests_folder()) / ".." / "src" / "schedule";
   std::size_t drawings = 0;
   for (const auto& file : std::filesystem::directory_iterator(folder)) {
@@ -48,8 +55,10 @@ TEST(ScheduleText, CommentsShowWhatTheToolDraws) {
       const ScheduleOptions options{.actors = std::stoi(found[2]),
                                     .microbatches = std::stoi(found[3]),
                                     .chunks = found[4].matched ? std::stoi(found[4]) : 1,
-                                    .unit = found[5].matched ? std::stoi(found[5]) : 0};
-      const std::string drawn = draw(make_schedule(found[1].str(), options), chain(options.actors * options.chunks));
+                                    .slices = found[5].matched ? std::stoi(found[5]) : 1,
+                                    .unit = found[6].matched ? std::stoi(found[6]) : 0};
+      const Schedule schedule = make_schedule(found[1].str(), options);
+      const std::string drawn = draw(schedule, chain_of(schedule));
       std::string comment;
       while (std::getline(in, line) && line.starts_with("//   ")) comment += line.substr(5) + "\n";
       EXPECT_EQ(comment, drawn) << "in " << file.path();
