@@ -25,7 +25,11 @@ void list(bool json) {
   nlohmann::json out;
   std::size_t width = 0;
   for (const ScheduleInfo& info : schedules()) {
-    out["schedules"].push_back({{"name", info.name}, {"summary", info.summary}, {"chunked", info.chunked}, {"takes", info.takes}});
+    out["schedules"].push_back({{"name", info.name},
+                                {"summary", info.summary},
+                                {"chunked", info.chunked},
+                                {"takes", info.takes},
+                                {"orders_slices", info.orders_slices}});
     width = std::max(width, info.name.size());
   }
   if (json) {
@@ -41,10 +45,13 @@ void print_table(const Schedule& schedule) {
   nlohmann::json actors = nlohmann::json::array();
   for (const auto& row : schedule.actors) {
     nlohmann::json& actions = actors.emplace_back()["actions"] = nlohmann::json::array();
-    for (const Action& action : row) actions.push_back(text(action));
+    for (const Action& action : row) actions.push_back(text(action, schedule.slices));
   }
-  const nlohmann::json out = {
-      {"name", schedule.name}, {"stages", schedule.stages()}, {"microbatches", schedule.microbatches()}, {"actors", actors}};
+  const nlohmann::json out = {{"name", schedule.name},
+                              {"stages", schedule.stages() / schedule.slices},
+                              {"slices", schedule.slices},
+                              {"microbatches", schedule.microbatches()},
+                              {"actors", actors}};
   print_json(out);
 }
 

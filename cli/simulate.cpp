@@ -24,6 +24,11 @@ void simulate_command(const SimulateArguments& arguments) {
   simulate_table(arguments);
 }
 
+void add_share_options(CLI::App& command, SimulateArguments& arguments) {
+  command.add_option("--stage-times", arguments.stage_times, "how the times of stages compare: 1,3,2 [alike]")->delimiter(',');
+  command.add_option("--slice-times", arguments.slice_times, "how the times of each stage's slices compare [alike]")->delimiter(',');
+}
+
 void add_disturbance_options(CLI::App& command, SimulateArguments& arguments) {
   command.add_flag("--atomic-pairs", arguments.atomic_pairs, "a fused pair begins and ends as one; else one after the other");
   command.add_option("--jitter", arguments.jitter, "each time is up to this part longer or shorter, by --seed [0]");
@@ -60,6 +65,7 @@ void add_simulate(CLI::App& app, const ModelRegistry& models) {
       ->required();
   add_table_options(*command, arguments->table);
   add_cost_options(*command, *arguments);
+  add_share_options(*command, *arguments);
   add_disturbance_options(*command, *arguments);
   add_program_options(*command, *arguments);
   command->add_flag("--show", arguments->show, "draw it on the terminal");

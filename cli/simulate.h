@@ -23,6 +23,7 @@ struct SimulateArguments {
   std::optional<double> latency, bandwidth, bytes;
   std::vector<std::string> links;  // each "A-B:latency=L[,bandwidth=B]"
   bool per_stage = false, atomic_pairs = false;
+  std::vector<double> stage_times, slice_times;  // relative to one another; empty: alike
   double jitter = 0;
   std::uint64_t seed = 0;
   std::vector<std::string> stragglers;  // each "ACTOR=FACTOR"

@@ -75,10 +75,10 @@ void add_cost_options(CLI::App& command, SimulateArguments& arguments) {
   command.add_option("--gather", arguments.gather, "time to gather an actor's share of parameters: every schedule shards them");
   command.add_option("--reduce", arguments.reduce, "time to reduce the gradients of an actor's share [0]");
   command.add_option("--parameters", arguments.parameters, "what an actor's share of parameters counts, in activations [0]");
-  command.add_flag("--per-stage", arguments.per_stage, "all these are of each stage, not of an actor's whole share");
+  command.add_flag("--per-stage", arguments.per_stage, "all these are of each stage, with all its slices, not of an actor's whole share");
   command.add_option("--latency", arguments.latency, "of every link [0]");
   command.add_option("--bandwidth", arguments.bandwidth, "bytes per time of every link [unlimited]");
-  command.add_option("--bytes", arguments.bytes, "of one transfer [0]");
+  command.add_option("--bytes", arguments.bytes, "of one transfer of a whole micro-batch [0]");
   command.add_option("--link", arguments.links, "one link, both directions: 2-3:latency=0.5,bandwidth=100")
       ->type_name("A-B:latency=L[,bandwidth=B]")
       ->take_all()

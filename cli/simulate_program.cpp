@@ -234,7 +234,7 @@ std::vector<Variant> variants_of(const SimulateArguments& arguments, const Setti
   if (!is_config(arguments)) return out;
   const std::string own = config_of(arguments, arguments.schedule).pipeline.schedule;
   for (const ScheduleInfo& info : schedules()) {
-    if (info.name == own) continue;
+    if (info.name == own || info.orders_slices) continue;
     try {
       const double makespan = setting_of(arguments, info.name).makespan();
       out.push_back({concat("schedule ", info.name), [makespan] { return makespan; }});

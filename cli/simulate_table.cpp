@@ -37,28 +37,61 @@ struct TableSetting {
   TableTime time(const Machine& on) const { return time_table(schedule, shape, on.costs, on.options); }
 };
 
+// The values of a flag over their mean, one for each of `count` things; ones where the flag is not given.
+std::vector<double> over_mean(const std::string& flag, const std::vector<double>& values, std::int32_t count, const char* thing) {
+  if (values.empty()) return std::vector<double>(static_cast<std::size_t>(count), 1);
+  if (std::ssize(values) != count)
+    throw Error(concat(flag, " gives ", counted(std::ssize(values), "time"), " for ", counted(count, thing)), {}, "give one for each");
+  double sum = 0;
+  for (const double value : values) sum += checked(flag, value);
+  if (!(sum > 0)) throw Error(concat(flag, ": one of them must be above 0"));
+  std::vector<double> out;
+  for (const double value : values) out.push_back(value * count / sum);
+  return out;
+}
+
+// The costs of each slice from those of whole stages: an equal share, but for --slice-times.
+TableCosts costs_of_slices(const TableCosts& whole, const std::vector<double>& times) {
+  const double slices = static_cast<double>(times.size());
+  TableCosts out;
+  for (const StageCosts& stage : whole.stages) {
+    for (const double share : times) {
+      StageCosts& slice = out.stages.emplace_back(stage);
+      for (double& time : slice.time) time *= share / slices;
+      for (double* amount : {&slice.forward_bytes, &slice.backward_bytes, &slice.weight_bytes, &slice.live, &slice.kept, &slice.parameters})
+        *amount /= slices;
+    }
+  }
+  return out;
+}
+
 // Sets the times and links that the flags give.
 void set_costs(const SimulateArguments& arguments, TableSetting& setting) {
-  const std::int32_t stages = setting.schedule.stages();
+  const std::int32_t slices = setting.schedule.slices, stages = setting.schedule.stages() / slices;
   const double share = static_cast<double>(setting.actors()) / stages;
-  setting.machine.costs = uniform_costs(stages, unit_costs(arguments), arguments.per_stage ? 1 : share);
-  for (StageCosts& stage : setting.machine.costs.stages) stage.live = share;
-  set_memory_costs(arguments, share, setting.machine.costs);
+  TableCosts costs = uniform_costs(stages, unit_costs(arguments), arguments.per_stage ? 1 : share);
+  for (StageCosts& stage : costs.stages) stage.live = share;
+  set_memory_costs(arguments, share, costs);
+  const std::vector<double> times = over_mean("--stage-times", arguments.stage_times, stages, "stage");
+  for (std::size_t s = 0; s < times.size(); ++s)
+    for (double& time : costs.stages[s].time) time *= times[s];
+  setting.machine.costs = costs_of_slices(costs, over_mean("--slice-times", arguments.slice_times, slices, "slice"));
   setting.machine.options.network = network_of(arguments, setting.actors(), {});
 }
 
 // Sets the times that were measured, with --bytes for each transfer. Rules make another table from them.
 void set_measured_costs(const SimulateArguments& arguments, const TableChoice& table, TableSetting& setting) {
-  if (arguments.forward || arguments.backward || arguments.input || arguments.weight || arguments.per_stage)
+  if (arguments.forward || arguments.backward || arguments.input || arguments.weight || arguments.per_stage ||
+      !arguments.stage_times.empty() || !arguments.slice_times.empty())
     throw Error(concat("--costs ", arguments.costs, " says what each stage takes"), {},
-                "leave out --forward, --backward, --input, --weight and --per-stage");
+                "leave out --forward, --backward, --input, --weight, --per-stage, --stage-times and --slice-times");
   const Costs costs = parse_costs(read_file(arguments.costs), arguments.costs);
   CostContext context;
   context.file = arguments.costs;
   context.backend = arguments.backend;
   setting.seconds = true;
   setting.machine.costs = table_costs_of(costs, setting.schedule, context);
-  const double bytes = checked("--bytes", arguments.bytes.value_or(0));
+  const double bytes = checked("--bytes", arguments.bytes.value_or(0)) / setting.schedule.slices;
   for (StageCosts& stage : setting.machine.costs.stages) stage.forward_bytes = stage.backward_bytes = stage.weight_bytes = bytes;
   set_memory_costs(arguments, static_cast<double>(setting.actors()) / setting.schedule.stages(), setting.machine.costs);
   const bool needs_links = setting.actors() > 1 && !arguments.latency;
@@ -139,9 +172,10 @@ std::vector<Variant> better_machines(const TableSetting& setting, const TableTim
                                                        [](const auto& a, const auto& b) { return time_of(a) < time_of(b); });
   if (time_of(*cheapest) < time_of(*dearest)) {
     const auto stage = static_cast<std::size_t>(dearest - setting.machine.costs.stages.begin());
-    out.push_back(variant(setting, concat("stage ", stage, " 10 % faster"), [stage](Machine& m) {
-      for (double& cost : m.costs.stages[stage].time) cost /= 1.1;
-    }));
+    out.push_back(variant(setting, concat("stage ", stage_text(static_cast<std::int32_t>(stage), setting.schedule.slices), " 10 % faster"),
+                          [stage](Machine& m) {
+                            for (double& cost : m.costs.stages[stage].time) cost /= 1.1;
+                          }));
   }
   if (!setting.machine.options.disturbance.slowdown.empty())
     out.push_back(variant(setting, "no straggler", [](Machine& m) { m.options.disturbance.slowdown.clear(); }));
@@ -149,19 +183,24 @@ std::vector<Variant> better_machines(const TableSetting& setting, const TableTim
 }
 
 // Variants that run the same work under another schedule, where the table is one of a name: the time and the memory of each. Schedules
-// whose tasks were not measured are left out.
-std::vector<Variant> other_schedules(const SimulateArguments& arguments) {
+// whose tasks were not measured are left out, and those that cut the model otherwise.
+std::vector<Variant> other_schedules(const SimulateArguments& arguments, std::int32_t stages) {
   std::vector<Variant> out;
   std::set<std::pair<double, double>> seen;  // times and memory already shown: with one chunk some schedules are the same
   if (names_file(arguments.table.what)) return out;
   for (const ScheduleInfo& info : schedules()) {
-    if (info.name == arguments.table.what || (arguments.table.options.chunks > 1 && !info.chunked)) continue;
+    const ScheduleOptions& own = arguments.table.options;
+    if (info.name == arguments.table.what || (own.chunks > 1 && !info.chunked) || (own.slices == 1 && info.orders_slices)) continue;
     TableChoice table = arguments.table;
     table.what = info.name;
-    const ScheduleOptions& own = arguments.table.options;
-    table.options = {.actors = own.actors, .microbatches = own.microbatches, .chunks = own.chunks, .forward_only = own.forward_only};
+    table.options = {.actors = own.actors,
+                     .microbatches = own.microbatches,
+                     .chunks = own.chunks,
+                     .slices = own.slices,
+                     .forward_only = own.forward_only};
     try {
       const TableSetting setting = setting_of(arguments, table);
+      if (setting.schedule.stages() != stages) continue;
       const TableTime time = setting.time(setting.machine);
       const double peak = largest(time.peak_live), makespan = time.makespan;
       if (!seen.emplace(makespan, peak).second) continue;
@@ -175,7 +214,7 @@ std::vector<Variant> other_schedules(const SimulateArguments& arguments) {
 Explanation explanation_of(const SimulateArguments& arguments, const TableSetting& setting, const Timeline& timeline, const TableTime& time,
                            double dependencies) {
   std::vector<Variant> variants = better_machines(setting, time);
-  for (Variant& other : other_schedules(arguments)) variants.push_back(std::move(other));
+  for (Variant& other : other_schedules(arguments, setting.schedule.stages())) variants.push_back(std::move(other));
   return explain(timeline, dependencies, variants);
 }
 
@@ -194,7 +233,8 @@ nlohmann::json json_of(const TableSetting& setting, const TableTime& time, doubl
   }
   return {{"kind", "table"},
           {"name", setting.schedule.name},
-          {"stages", setting.schedule.stages()},
+          {"stages", setting.schedule.stages() / setting.schedule.slices},
+          {"slices", setting.schedule.slices},
           {"microbatches", setting.schedule.microbatches()},
           {"makespan", time.makespan},
           {"bubble", time.bubble()},
@@ -212,7 +252,7 @@ std::string text_of(const TableSetting& setting, const TableTime& time, double d
     rows.push_back({concat("actor ", a), text(time.busy[a]), text(time.makespan - time.busy[a]), short_count(time.peak_live[a]),
                     text(time.peak_time[a])});
   }
-  return concat(setting.schedule.name, ": ", counted(setting.actors(), "actor"), ", ", counted(setting.schedule.stages(), "stage"), ", ",
+  return concat(setting.schedule.name, ": ", counted(setting.actors(), "actor"), ", ", stages_in_words(setting.schedule), ", ",
                 counted(setting.schedule.microbatches(), "micro-batch"), "\n\n", table({"", "busy", "idle", "peak live", "at"}, rows),
                 "\nmakespan ", text(time.makespan), ", bubble ", fixed(100 * time.bubble(), 1), " %, lower bound ",
                 text(std::max(largest(time.busy), dependencies)), " (busiest actor ", text(largest(time.busy)), ", longest chain of needs ",

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "config/config.h"
 #include "penstock/error.h"
 #include "rules/load_schedule.h"
@@ -17,6 +18,7 @@ void add_table_options(CLI::App& command, TableChoice& choice) {
       command.add_option("--actors", options.actors, "how many actors")->capture_default_str(),
       command.add_option("--microbatches", options.microbatches, "micro-batches of a step")->capture_default_str(),
       command.add_option("--chunks", options.chunks, "stages per actor")->capture_default_str(),
+      command.add_option("--slices", options.slices, "slices of each sequence, one after the other in every stage")->capture_default_str(),
       command.add_option("--in-flight", options.in_flight, "most micro-batches an actor holds [as the schedule chooses]"),
       command.add_option("--group", options.group, "micro-batches that go through a chunk, or forward and back, together"),
       command.add_option("--unit", options.unit, "micro-batches for which parameters are gathered once [all]"),
@@ -45,10 +47,12 @@ bool names_file(const std::string& what) {
 }
 
 void check_size(const TableChoice& choice, int most_actors, int most_forwards) {
-  const auto& [actors, microbatches, chunks] = std::tie(choice.options.actors, choice.options.microbatches, choice.options.chunks);
+  const auto& [actors, microbatches, chunks, slices] =
+      std::tie(choice.options.actors, choice.options.microbatches, choice.options.chunks, choice.options.slices);
   if (actors > most_actors) throw Error(concat("--actors ", actors, " are too many"), {}, concat("up to ", most_actors, " are looked at"));
-  if (1.0 * actors * microbatches * chunks > most_forwards)
-    throw Error(concat("a table of ", actors, " actors x ", chunks, " chunks x ", microbatches, " micro-batches is too large"),
+  if (1.0 * actors * microbatches * chunks * slices > most_forwards)
+    throw Error(concat("a table of ", actors, " actors x ", chunks, " chunks x ", microbatches, " micro-batches",
+                       slices > 1 ? concat(" x ", slices, " slices") : "", " is too large"),
                 {concat("the product may be up to ", most_forwards)});
 }
 
@@ -58,6 +62,11 @@ Schedule table_of(const TableChoice& choice) {
     throw Error(concat(choice.what, " says itself how many actors, stages and micro-batches it has"), {}, "leave out " + flags);
   }
   return load_schedule(choice.what, choice.options);
+}
+
+std::string stages_in_words(const Schedule& schedule) {
+  const std::string stages = counted(schedule.stages() / schedule.slices, "stage");
+  return schedule.slices == 1 ? stages : concat(stages, " of ", schedule.slices, " slices");
 }
 
 StageShape shape_of(const TableChoice& choice, const Schedule& schedule) {

@@ -10,6 +10,7 @@
 #include "base/words.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/table_options.h"
 #include "cli/verify_checkpoints.h"
 #include "penstock/error.h"
 #include "penstock/schedule.h"
@@ -113,13 +114,14 @@ void verify_table(const VerifyArguments& arguments, std::string_view content) {
     for (const auto& row : schedule.actors) actors.push_back({{"actions", row.size()}});
     print_json(nlohmann::json{{"kind", "schedule"},
                               {"actors", actors},
-                              {"stages", schedule.stages()},
+                              {"stages", schedule.stages() / schedule.slices},
+                              {"slices", schedule.slices},
                               {"microbatches", schedule.microbatches()},
                               {"finishes", true}});
   } else {
     std::cout << concat(arguments.file,
                         ": every action once, no cycle: ", counted(static_cast<std::int64_t>(schedule.actors.size()), "actor"),
-                        ", a chain of ", counted(schedule.stages(), "stage"), ", ", counted(schedule.microbatches(), "micro-batch"), "\n");
+                        ", a chain of ", stages_in_words(schedule), ", ", counted(schedule.microbatches(), "micro-batch"), "\n");
   }
 }
 

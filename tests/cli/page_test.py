@@ -196,6 +196,16 @@ class Page(ProgramTest):
         for part in (">4F1</text>", 'class="F c1"', ">2F4: forward of stage 2, micro-batch 4; "):
             self.assertIn(part, picture.read_text())
 
+    def test_slices_are_named(self):
+        file = self.folder / "t.json"
+        self.assertEqual(run("simulate", "slimpipe", "--slices", 3, "--microbatches", 2, "--timeline", file).code, 0)
+        self.open(file)
+        self.assertEqual(self.browser.evaluate("[0, 1, 2].map((i) => labelOf(timelines[0], timelines[0].lanes[1][kCompute].numbers[i]))"), ["1.0F0", "1.1F0", "1.2F0"])
+        self.assertEqual(self.browser.evaluate("actionOf(timelines[0], timelines[0].lanes[1][kCompute].numbers[1])"), "forward of stage 1, slice 1, micro-batch 0")
+        self.assertEqual(self.browser.evaluate("numbersIn('stage')"), [0, 1])
+        self.assertIn("2.1F4: forward of stage 2, slice 1, micro-batch 4", " ".join(self.texts("#kinds span")))
+        self.assertEqual(self.browser.evaluate("document.querySelectorAll('#devices tbody td')[0].textContent"), "0")
+
     def legend_colours(self):
         return self.browser.evaluate("""[...document.querySelectorAll('#kinds canvas')].flatMap((c) => {
             const pixels = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;

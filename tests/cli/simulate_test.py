@@ -133,6 +133,72 @@ class Simulate(ProgramTest):
         self.assertEqual(slow["busy"], [24, 48, 24, 24])
         self.assertEqual(simulate("1f1b", *SHAPE, *[flag for a in range(4) for flag in ("--straggler", f"{a}=2")])["makespan"], 66)
 
+    def test_slices(self):
+        shape = ["--actors", 4, "--microbatches", 4, "--slices", 8]
+        found = simulate("slimpipe", *shape)
+        self.assertEqual([found[key] for key in ("makespan", "peak_live", "stages", "slices")], [13.125, [1.75, 1.5, 1.25, 1], 4, 8])
+        self.assertEqual(simulate("seq1f1b", *shape)["peak_live"], [1.375, 1.25, 1.125, 1])
+        self.assertEqual(simulate("slimpipe", *shape, "--latency", 0.125)["makespan"], 13.875)
+        half = ["--slice-times", "9,11,13,15,17,19,21,23"]  # n + 2j + 1: half of the time is attention
+        self.assertEqual(simulate("slimpipe", *shape, *half)["makespan"], 13.828125)
+        self.assertEqual(simulate("slimpipe", *shape, "--per-stage", "--forward", 2, "--backward", 4)["makespan"], 26.25)
+        # A slice sends an eighth of what a micro-batch does.
+        bandwidth = ["--bytes", 8, "--bandwidth", 8]
+        self.assertEqual(simulate("terapipe", *shape, *bandwidth)["makespan"], 13.125 + 2 * 3 / 8)
+        for name in ["1f1b", "dualpipe"]:  # each of which gives the same work
+            whole, cut = simulate(name, *shape[:4]), simulate(name, *shape)
+            self.assertEqual((cut["busy"], cut["slices"], whole["slices"]), (whole["busy"], 8, 1))
+            self.assertLess(cut["makespan"], whole["makespan"])
+        table = self.folder / "table.csv"
+        table.write_text(run("schedule", "slimpipe", *shape).out)
+        self.assertEqual(simulate(table), {**found, "name": str(table)})
+        text = run("simulate", "slimpipe", *shape, "--explain").out
+        self.assertIn("slimpipe: 4 actors, 4 stages of 8 slices, 4 micro-batches", text)
+        self.assertIn("schedule terapipe (peak live 4.0)", text)
+        self.assertIn("stage 0.7 10 % faster", run("simulate", "slimpipe", *shape, *half, "--stage-times", "2,1,1,1", "--explain").out)
+        self.assertIn("a chain of 4 stages of 8 slices", run("verify", table).out)
+        self.assertEqual([run("verify", table, "--json").json()[key] for key in ("stages", "slices")], [4, 8])
+        listed = run("schedule", "terapipe", *shape, "--json").json()
+        self.assertEqual((listed["stages"], listed["slices"], listed["actors"][1]["actions"][1]), (4, 8, "1.1F0"))
+        rules = self.folder / "mine.rules"
+        rules.write_text("penstock rules 1\nlimit p-r\n")
+        self.assertEqual(simulate(rules, *shape)["makespan"], simulate("1f1b", *shape)["makespan"])
+        self.fails([rules, *shape, "--costs", "none.json"], "none.json")
+
+    def test_drawings_name_slices(self):
+        file, picture = self.folder / "timeline.json", self.folder / "timeline.svg"
+        run("simulate", "slimpipe", "--slices", 2, "--timeline", file, "--explain")
+        self.assertEqual(run("show", file, "--out", picture).code, 0)
+        for part in (">1.1F0</text>", "<title>forward of stage 1, slice 1, micro-batch 0\n", "2.1F4: forward of stage 2, slice 1, micro-batch 4; "):
+            self.assertIn(part, picture.read_text())
+        box = next(event for event in json.loads(file.read_text())["traceEvents"] if event["name"] == "B7" and event["pid"] == 1)
+        self.assertEqual((box["args"]["stage"], box["args"]["slice"]), (1, 1))
+        file.write_text(file.read_text().replace('"slices":2', '"slices":0'))
+        self.assert_fails(run("show", file), "timeline.json: penstock.slices is 0: a stage has 1 or more")
+
+    def test_attention_on_other_actors(self):
+        helix = ["helixpipe", "--actors", 4, "--chunks", 2, "--stage-times", "0.5," + "3,1," * 7 + "3,0.5", "--forward", 8, "--backward", 16]
+        self.assertEqual(simulate(*helix, "--microbatches", 4)["makespan"], 105)
+        self.assertEqual(simulate(*helix, "--microbatches", 4, "--latency", 0.5)["makespan"], 119)
+        self.assertEqual(simulate(*helix, "--microbatches", 8, "--group", 2)["makespan"], 204)
+        self.assertEqual(simulate(*helix, "--microbatches", 4, "--forward-only")["makespan"], 35)
+        self.fails([*helix, "--microbatches", 6], "helixpipe: 6 micro-batches are not whole rounds of 4", "use --microbatches 8")
+
+    def test_bad_slices(self):
+        self.fails(["1f1b", "--slices", 0], "1f1b: slices must be at least 1, not 0")
+        self.fails(["zeropp", "--slices", 2], "zeropp: 0UNSHARD in a table of slices", "use a table without slices")
+        self.fails(["slimpipe", "--slices", 2, "--gather", 1], "slimpipe: UNSHARD in a table of slices")
+        self.fails(["slimpipe", "--slices", 100000, "--microbatches", 1000], "micro-batches x 100000 slices is too large")
+        self.fails(["slimpipe", "--slices", 2, "--slice-times", "1,2,3"], "--slice-times gives 3 times for 2 slices", "give one for each")
+        self.fails(["1f1b", "--stage-times", "1"], "--stage-times gives 1 time for 2 stages")
+        self.fails(["1f1b", "--stage-times=1,-1"], "--stage-times -1.0: it must be a finite number")
+        self.fails(["1f1b", "--stage-times", "0,0"], "--stage-times: one of them must be above 0")
+        self.fails(["1f1b", "--stage-times", "1,2", "--costs", "c.json"], "--costs c.json says what each stage takes", "and --slice-times")
+        table = self.folder / "table.csv"
+        table.write_text("0.0F0,0.1F0,0.0B0,0.1B0\n")
+        self.fails([table], "table.csv:1:3: 0.0B0 can never run", "move 0.1B0 (column 4) before column 3")
+        self.fails([table, "--slices", 2], "says itself how many actors", "leave out --slices")
+
     def test_explanation(self):
         found = simulate("1f1b", *SHAPE, "--latency", 0.5, "--explain")["explanation"]
         path = found["critical_path"]
