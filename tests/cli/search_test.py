@@ -35,7 +35,7 @@ class Search(ProgramTest):
 
     def test_compare(self):
         rows = run("schedule", "compare", *SHAPE, "--memory-limit", 6, "--latency", 0.5, "--json").json()["schedules"]
-        names = [entry["name"] for entry in run("schedule", "list", "--json").json()["schedules"]]
+        names = [entry["name"] for entry in run("schedule", "list", "--json").json()["schedules"] if not entry["orders_slices"]]
         self.assertEqual({row["name"] for row in rows}, set(names))
         taken = [row for row in rows if "refused" not in row]
         self.assertEqual(taken, sorted(taken, key=lambda row: (not row["fits"], row["makespan"])))
