@@ -23,6 +23,7 @@ constexpr Flag kFlags[] = {
     {"--actors", "pipeline.actors", "how many actors share the stages [2, or as the table says]"},
     {"--microbatches", "pipeline.microbatches", "parts of a batch [8, or as the table says]"},
     {"--chunks", "pipeline.chunks", "stages per actor"},
+    {"--slices", "pipeline.slices", "slices of each sequence"},
     {"--in-flight", "pipeline.in_flight", "most micro-batches an actor holds [as the schedule chooses]"},
     {"--group", "pipeline.group", "micro-batches that go through a chunk, or forward and back, together"},
     {"--unit", "pipeline.unit", "micro-batches for which parameters are gathered once [all]"},

@@ -62,6 +62,9 @@ struct Layout {
   // Of every second block the members take their ranges in reverse order, so that member m's places are as far from the end as from the
   // begin: what each has to do for a place behind others is the same. There are as many units as members, and `outer` is even.
   bool mirrored = false;
+  // Split: where the members' ranges of a block end, in units; none: they are equal, but for one unit. It belongs to whoever asks for the
+  // split.
+  const std::vector<std::int64_t>* ends = nullptr;
 
   bool is_whole() const { return kind == Kind::whole; }
   bool is_split() const { return kind == Kind::split; }

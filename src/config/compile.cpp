@@ -17,6 +17,7 @@
 #include "schedule/work.h"
 #include "transform/collectives.h"
 #include "transform/passes.h"
+#include "transform/slices.h"
 
 namespace penstock {
 namespace {
@@ -27,13 +28,15 @@ DType dtype_of(const Config& config) {
   return dtype;
 }
 
-ScheduleOptions schedule_options(const Config::Pipeline& pipeline) {
+ScheduleOptions schedule_options(const Config& config) {
+  const Config::Pipeline& pipeline = config.pipeline;
   ScheduleOptions options;
   options.actors = static_cast<int>(pipeline.actors);
   options.microbatches = static_cast<int>(pipeline.microbatches);
   options.chunks = static_cast<int>(pipeline.chunks);
   options.in_flight = static_cast<int>(pipeline.in_flight);
   options.group = static_cast<int>(pipeline.group);
+  options.slices = slices_of(config);
   options.unit = static_cast<int>(pipeline.unit);
   options.transfers = pipeline.transfers;
   options.split_backward = pipeline.split_backward;
@@ -54,8 +57,11 @@ void check_unshaped(const Config::Pipeline& pipeline) {
 Schedule schedule_of(const Config& config) {
   const Config::Pipeline& pipeline = config.pipeline;
   if (names_table(pipeline.schedule)) check_unshaped(pipeline);
-  const ScheduleOptions options = schedule_options(pipeline);
+  const ScheduleOptions options = schedule_options(config);
   Schedule schedule = load_schedule(pipeline.schedule, options);
+  if (schedule.slices != options.slices && (schedule.slices > 1 ? config.given.contains("pipeline.slices") : options.slices > 1))
+    throw Error(concat(pipeline.schedule, " has ", counted(schedule.slices, "slice"), ", pipeline.slices is ", options.slices), {},
+                concat("--slices ", schedule.slices));
   if (static_cast<std::int64_t>(schedule.actors.size()) != pipeline.actors)
     throw Error(concat(pipeline.schedule, " has ", schedule.actors.size(), " actors, pipeline.actors is ", pipeline.actors), {},
                 concat("--actors ", schedule.actors.size()));
@@ -75,7 +81,7 @@ std::unique_ptr<Model> make_model(const Config& config, int stages, const ModelR
 // stage.
 std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule, const ModelRegistry& models) {
   try {
-    return make_model(config, schedule.stages(), models);
+    return make_model(config, schedule.stages() / schedule.slices, models);
   } catch (const Error& error) {
     if (schedule.cells.empty()) throw;
     make_model(config, 1, models);
@@ -90,14 +96,24 @@ std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule,
   }
 }
 
-// The step of all members, where one device is to do what they do; with the plan's stages as marks. `whole`: the step has all of the
-// model's nodes that a plan can name.
+// The step in the slices of its table, before the mesh's axes split what a slice has.
+Graph in_slices(const Graph& step, const Prepared& prepared) {
+  std::vector<LayoutAxis> axes = prepared.axes;
+  axes.push_back({"slice", prepared.schedule.slices, {}});
+  return unroll_slices(prepare_stages(step, prepared.zero < 3, axes).step, prepared.schedule.slices, prepared.slice_lengths);
+}
+
+// The step of all members, where one device is to do what they do; with the plan's stages as marks, and in slices. `whole`: the step has
+// all of the model's nodes that a plan can name.
 Graph planned(Graph step, const Prepared& prepared, bool whole) {
   if (prepared.of_all_members) step = of_all_members(std::move(step));
-  if (!prepared.plan) return step;
-  step = eliminate_dead_code(prepared.axes.empty() ? drop_constraints(step) : step);  // dead ops belong to no stage
-  if (whole) check_nodes(*prepared.plan, nodes_of(drop_constraints(step)));
-  return mark_stages(step, *prepared.plan);
+  if (prepared.plan) {
+    step = eliminate_dead_code(prepared.axes.empty() && prepared.schedule.slices == 1 ? drop_constraints(step)
+                                                                                      : step);  // dead ops have no stage
+    if (whole) check_nodes(*prepared.plan, nodes_of(drop_constraints(step)));
+    step = mark_stages(step, *prepared.plan);
+  }
+  return prepared.schedule.slices > 1 ? in_slices(step, prepared) : step;
 }
 
 // The table with the step's own numbers of the stages.
@@ -179,6 +195,7 @@ Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatc
   prepared.model = model_for(config, schedule, models);
   prepared.schedule = config.pipeline.update != "end" ? with_updates(std::move(schedule)) : std::move(schedule);
   prepared.replicas.assign(prepared.schedule.actors.size(), 1);
+  if (prepared.schedule.slices > 1) prepared.slice_lengths = slice_lengths(config);
   prepared.parameters = prepared.model->parameters();
   return prepared;
 }

@@ -24,9 +24,10 @@ namespace penstock {
 // A model with everything that follows from the configuration except the programs.
 struct Prepared {
   std::unique_ptr<Model> model;
-  Schedule schedule;          // for a training step
-  int microbatches = 1;       // in the schedule
-  std::vector<int> replicas;  // number of devices of each actor, which share every micro-batch
+  Schedule schedule;                             // for a training step
+  int microbatches = 1;                          // in the schedule
+  std::vector<std::int64_t> slice_lengths = {};  // of schedule.slices; none: they are equal
+  std::vector<int> replicas;                     // number of devices of each actor, which share every micro-batch
   // The axes over which the tensors of each of these devices are split: it is as many devices as their sizes' product.
   std::vector<LayoutAxis> axes;
   std::vector<ChosenLayouts> choices;  // what was found where Penstock chose what is split along them

@@ -280,6 +280,10 @@ void check_batch(const Config& config) {
   if (batch % microbatches != 0)
     throw Error(concat("train.batch = ", batch, " is not divisible by pipeline.microbatches = ", microbatches),
                 {"every micro-batch has the same number of sequences"});
+  if (const int slices = slices_of(config); slices > 1 && config.batch.planner != "pad")
+    throw Error(concat("pipeline.slices = ", slices, " cuts sequences of one length; batch.planner = ", quote(config.batch.planner),
+                       " plans batches of several"),
+                {}, "leave out pipeline.slices, or set batch.planner = \"pad\"");
 }
 
 void take_from_table(Config& config) {
@@ -319,7 +323,7 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
     for (const auto& [axis, members] : split)
       if (plan.split != Split() && is(axis) && override.value != std::to_string(members))
         fail_against_plan(config, override, concat(axis, " = ", members));
-    for (const char* shaping : {"schedule", "chunks", "in_flight", "group", "unit", "transfers", "split_backward"})
+    for (const char* shaping : {"schedule", "chunks", "slices", "in_flight", "group", "unit", "transfers", "split_backward"})
       if (is(shaping)) fail_against_plan(config, override, "which action each actor runs when");
   }
   const Config::Pipeline defaults;
@@ -329,6 +333,7 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
   pipeline.chunks = defaults.chunks;
   pipeline.in_flight = pipeline.group = pipeline.unit = 0;
   pipeline.transfers.clear();
+  pipeline.slices = {1};
   pipeline.split_backward = false;
   if (grouped) pipeline.data = pipeline.local = 1;
   if (plan.split != Split()) {
@@ -341,6 +346,21 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
   if (plan.zero >= 0 && std::none_of(overrides.begin(), overrides.end(), is_zero)) pipeline.zero = plan.zero;
   check_batch(config);
   check_runnable(plan, config.train.batch);
+}
+
+int slices_of(const Config& config) {
+  const std::vector<double>& slices = config.pipeline.slices;
+  for (const double number_or_length : slices)
+    if (number_or_length != std::floor(number_or_length))
+      throw Error(concat("pipeline.slices has ", number(number_or_length)), {"it is how many slices there are, or the length of each"},
+                  "give whole numbers: slices = 8, or slices = [5, 3, 2]");
+  return slices.size() == 1 ? static_cast<int>(slices[0]) : std::max(1, static_cast<int>(slices.size()));
+}
+
+std::vector<std::int64_t> slice_lengths(const Config& config) {
+  const std::vector<double>& slices = config.pipeline.slices;
+  const bool equal = std::ranges::adjacent_find(slices, std::ranges::not_equal_to()) == slices.end();
+  return equal ? std::vector<std::int64_t>() : std::vector<std::int64_t>(slices.begin(), slices.end());
 }
 
 bool is_chosen(const Config& config, const std::string& axis) {

@@ -86,6 +86,9 @@ struct Config {
     std::string schedule = "1f1b";  // a name, a CSV file, or a file of rules; "plan" where a plan says it
     std::int64_t microbatches = 8;
     std::int64_t chunks = 1;  // stages per actor
+    // Slices of a sequence that stages work on one after the other (transform/slices.h): how many, or the length of each, in tokens or any
+    // other unit.
+    std::vector<double> slices = {1};
     // These are as ScheduleOptions of penstock/schedule.h says; 0, empty or false: the schedule chooses.
     std::int64_t in_flight = 0, group = 0, unit = 0;  // numbers of micro-batches
     std::vector<double> transfers;                    // time of a transfer over that of a stage's forward: one for every link, or one each
@@ -115,6 +118,10 @@ struct Config {
   std::set<std::string> given;       // keys that the file or an override gave: "pipeline.actors"
   std::set<std::string> overridden;  // those of them that an override gave
 };
+
+int slices_of(const Config& config);
+// In any unit; none: they are equal.
+std::vector<std::int64_t> slice_lengths(const Config& config);
 
 // Whether Penstock finds itself what is split along the axis.
 bool is_chosen(const Config& config, const std::string& axis);

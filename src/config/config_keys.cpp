@@ -189,6 +189,8 @@ std::vector<ConfigKey> pipeline_keys(Config::Pipeline& p) {
       {"pipeline", "schedule", "", "a name (penstock schedule list), FILE.csv or FILE.rules", &p.schedule},
       {"pipeline", "microbatches", "micro-batches", "of a batch", &p.microbatches, 1, 1e6},
       {"pipeline", "chunks", "stages", "of each actor", &p.chunks, 1, 4096},
+      {"pipeline", "slices", "slices", "of a sequence, which stages work on one after the other: how many, or the length of each",
+       &p.slices, 1, 1e6},
       {"pipeline", "in_flight", "micro-batches", "that an actor holds at most; 0: as the schedule chooses", &p.in_flight, 0, 1e6},
       {"pipeline", "group", "micro-batches", "that go together; 0: as the schedule chooses", &p.group, 0, 1e6},
       {"pipeline", "unit", "micro-batches", "for which sharded parameters are gathered once; 0: all", &p.unit, 0, 1e6},

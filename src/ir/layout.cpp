@@ -22,7 +22,10 @@ LayoutRange range_of(const Layout& layout, std::int64_t size, std::int64_t membe
     return {begin(member), begin(member + 1)};
   }
   const std::int64_t unit = size / layout.units, each = layout.units / members, more = layout.units % members;
-  const auto first = [&](std::int64_t m) { return (m * each + std::min(m, more)) * unit; };
+  const auto first = [&](std::int64_t m) {
+    if (layout.ends) return m == 0 ? 0 : (*layout.ends)[static_cast<std::size_t>(m - 1)] * unit;
+    return (m * each + std::min(m, more)) * unit;
+  };
   return {first(member), first(member + 1)};
 }
 
@@ -52,6 +55,8 @@ std::optional<Layout> reshaped(const Layout& split, const Shape& from, const Sha
     if (size <= 1 || to[d] % size != 0) continue;
     Layout out = split_layout(static_cast<std::int64_t>(d), to[d] / size, split.units, members);
     out.mirrored = split.mirrored;
+    if (split.ends) out.units = split.units;
+    out.ends = split.ends;
     if (!out.mirrored || out.outer % 2 == 0) return out;
   }
   return std::nullopt;

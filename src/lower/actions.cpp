@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "lower/passes.h"
+#include "penstock/error.h"
 #include "transform/rewrite.h"
 
 namespace penstock {
@@ -80,6 +81,7 @@ struct Rows {
   IdVector<StageTaskId, std::vector<BlockId>> blocks{};              // of whose members it reads
   IdVector<BundleId, std::vector<InstanceId>> edges{};               // [micro-batch]
   std::map<std::tuple<BundleId, ActorId, Unit>, InstanceId> used{};  // accumulators, what the loop uses
+  std::set<InstanceId> begun{};                                      // edges that are summed
   std::map<BlockId, InstanceId> gathered{};                          // the instance that was gathered last
   int gathers = 0;
 
@@ -87,6 +89,16 @@ struct Rows {
   const StageTask& stage_task(StageTaskId t) const { return input.dag.tasks[t]; }
   const Bundle& bundle(BundleId b) const { return input.dag.bundles[b]; }
 };
+
+// Throws Error where another actor would add to a sum.
+void check_one_actor(const Rows& rows, BundleId b, const Instance& sum, ActorId actor) {
+  if (sum.home == actor) return;
+  const auto name_of = [&](StageTaskId t) { return rows.input.dag.names[rows.stage_task(t).stage]; };
+  throw Error(
+      concat("schedule ", rows.input.schedule.name, ": actors ", sum.home.value, " and ", actor.value, " have slices of one stage"),
+      {concat("they add up gradients for stage ", quote(name_of(rows.bundle(b).readers[0])), " of micro-batch ", sum.unit.microbatch)},
+      "put all slices of a stage on one actor: they share the keys and values");
+}
 
 // Homes of edge instances must be known before their readers are lowered, whatever the actors' order.
 void make_edges(Rows& rows) {
@@ -96,6 +108,10 @@ void make_edges(Rows& rows) {
       for (BundleId b : rows.stage_task(t).writes) {
         const Bundle& bundle = rows.bundle(b);
         if (bundle.source != Bundle::Source::edge) continue;
+        if (const InstanceId begun = rows.edges[b][unit.microbatch]; bundle.sums && begun) {
+          check_one_actor(rows, b, rows.draft.instances[begun], actor);
+          continue;
+        }
         const StageTask& from = rows.stage_task(bundle.producers[0]);
         Instance made;
         made.name = concat(name(from.kind), from.stage.value, ":", b.value, ".", unit.microbatch);
@@ -211,16 +227,22 @@ InstanceId read(Rows& rows, BundleId b, ActorId actor, Unit unit) {
   return instance;
 }
 
-// Whose terms an accumulator sums; none: several stages'.
+// Whose terms an accumulator sums, of a stage in slices its first; none: several stages'.
 StageId stage_of(const Rows& rows, const Bundle& bundle) {
-  const StageId stage = rows.stage_task(bundle.producers[0]).stage;
-  const bool same = std::ranges::all_of(bundle.producers, [&](StageTaskId t) { return rows.stage_task(t).stage == stage; });
+  const std::int32_t slices = rows.input.schedule.slices;
+  const auto whole = [&](StageTaskId t) { return StageId(rows.stage_task(t).stage.value / slices * slices); };
+  const StageId stage = whole(bundle.producers[0]);
+  const bool same = std::ranges::all_of(bundle.producers, [&](StageTaskId t) { return whole(t) == stage; });
   return same ? stage : StageId();
 }
 
 Write write(Rows& rows, BundleId b, ActorId actor, Unit unit) {
   const Bundle& bundle = rows.bundle(b);
-  if (bundle.source == Bundle::Source::edge) return {rows.edges[b][unit.microbatch], ResultMode::store};
+  if (bundle.source == Bundle::Source::edge) {
+    const InstanceId edge = rows.edges[b][unit.microbatch];
+    const bool adds = bundle.sums && !rows.begun.insert(edge).second;
+    return {edge, adds ? ResultMode::add : ResultMode::store};
+  }
   InstanceId& instance = rows.used[{b, actor, Unit()}];  // one accumulator per actor
   if (instance) return {instance, ResultMode::add};
   Instance sum;

@@ -96,7 +96,7 @@ StagedStep prepare_stages(const Graph& traced, bool hoist, std::span<const Layou
 StageDag cut_for(const StagedStep& step, const Schedule& schedule, const LowerOptions& options) {
   const std::size_t stages = step.stages.size();
   return cut(step, split_stages(schedule, stages), recomputed_stages(schedule, stages),
-             {.sums_in_w = parts_of(options.devices) > 1, .gathered = options.sharding.level == 3});
+             {.sums_in_w = parts_of(options.devices) > 1, .gathered = options.sharding.level == 3, .slices = schedule.slices});
 }
 
 StagedStep staged_step(const Graph& traced, const Schedule& schedule, const LowerOptions& options, bool hoist) {

@@ -40,6 +40,29 @@ class GptMlp : public FeedForward {
   nn::Conv1D c_fc_, c_proj_;
 };
 
+// Whether attention has stages of its own: then there are as many as layers, and between them those of all else, in which what follows on a
+// layer's attention and what is before the next layer's are one stage (HelixPipe, 2507.00394).
+bool has_attention_stages(std::int64_t stages, std::int64_t layers) {
+  return stages == 2 * layers + 1;
+}
+
+// The stages of a layer's parts.
+struct LayerStages {
+  std::string before, attention, behind;
+};
+
+template <class Make>
+Tensor in_stage(const std::string& name, Make&& make) {
+  const Stage stage(name);
+  return make();
+}
+
+LayerStages stages_of_layer(const GptConfig& c, std::int64_t i) {
+  if (has_attention_stages(c.stages, c.layers)) return {stage_name(2 * i), stage_name(2 * i + 1), stage_name(2 * i + 2)};
+  const std::string stage = stage_name(spread(i, c.layers, c.stages));
+  return {stage, stage, stage};
+}
+
 class Block {
  public:
   Block(std::vector<ParameterSpec>& specs, std::int64_t number, const GptConfig& c, const MakeFeedForward& make)
@@ -52,10 +75,11 @@ class Block {
         mlp_(make(specs, path_ + ".mlp", number)) {}
 
   Fed operator()(const GptConfig& c, const Parameters& p, Tensor x, const Model::Batch& batch, Purpose purpose) const {
+    const LayerStages stages = stages_of_layer(c, number_);
     const Origin origin(path_);
-    const Tensor qkv = c_attn_(p, ln_1_(p, x));
-    const Tensor mixed = batch.ranges ? self_attention_in_ranges(qkv, c.heads, batch.ranges, std::min(c.context, x.size(1)))
-                                      : causal_self_attention(qkv, c.heads);
+    const Tensor qkv = in_stage(stages.before, [&] { return c_attn_(p, ln_1_(p, x)); });
+    const Tensor mixed = in_stage(stages.attention, [&] { return attention(c, qkv, batch); });
+    const Stage stage(stages.behind);
     x = residual(x + drop(c, attn_c_proj_(p, mixed), batch, 2 * number_ + 1));
     const Fed fed = (*mlp_)(p, ln_2_(p, x), purpose);
     return {residual(x + drop(c, fed.y, batch, 2 * number_ + 2)), fed.penalty};
@@ -65,6 +89,11 @@ class Block {
   bool is_by_token() const { return mlp_->is_by_token(); }
 
  private:
+  static Tensor attention(const GptConfig& c, Tensor qkv, const Model::Batch& batch) {
+    if (!batch.ranges) return causal_self_attention(qkv, c.heads);
+    return self_attention_in_ranges(qkv, c.heads, batch.ranges, std::min(c.context, qkv.size(1)));
+  }
+
   std::string path_;
   std::int64_t number_;
   nn::LayerNorm ln_1_;
@@ -109,10 +138,11 @@ class Gpt : public Model {
   Fed trunk(const Parameters& p, const Batch& batch, Purpose purpose) const {
     Tensor x = embed(p, batch), penalty;
     for (std::int64_t i = 0; i < c_.layers; ++i) {
-      const Stage stage(stage_name(spread(i, c_.layers, c_.stages)));
       const Fed fed = blocks_[i](c_, p, x, batch, purpose);
       x = fed.y;
-      if (fed.penalty) penalty = penalty ? penalty + fed.penalty : fed.penalty;
+      if (!fed.penalty) continue;
+      const Stage stage(stages_of_layer(c_, i).behind);
+      penalty = penalty ? penalty + fed.penalty : fed.penalty;
     }
     return {x, penalty};
   }
@@ -163,7 +193,8 @@ GptConfig gpt_config(const std::string& model, const ModelOptions& options) {
                     options.compute,
                     options.master()};
   check_heads(c.width, c.heads);
-  check_stages(model, options, c.layers, concat(c.layers, c.layers == 1 ? " layer" : " layers"));
+  if (!has_attention_stages(options.stages, c.layers))
+    check_stages(model, options, c.layers, concat(c.layers, c.layers == 1 ? " layer" : " layers"));
   check_word("gelu", c.gelu, {"tanh", "none"});
   if (!(c.dropout >= 0 && c.dropout < 1)) throw Error(concat("dropout is ", number(c.dropout)), {}, "give a probability from 0 to below 1");
   return c;

@@ -27,7 +27,7 @@ StageShape sliced(const StageShape& shape, int slices) {
 void fail_sharded_slices(const std::string& what) {
   throw Error(concat(what, " in a table of slices"),
               {"a stage's parameters are gathered, and its gradients reduced, between whole micro-batches only"},
-              "use a table without slices");
+              "use a table without slices, or zero = 0 or 1");
 }
 
 namespace {

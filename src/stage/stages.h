@@ -60,6 +60,9 @@ struct Bundle {
   // task that makes the bundle in F's place: R what only the stage's own backward reads, the light F the rest.
   std::vector<StageTaskId> producers;
   std::vector<StageTaskId> readers;
+  // An edge to which each of its producers adds, in the order in which they run: what an add_n that is `in_place` sums of other tasks. They
+  // and the reader run on one actor.
+  bool sums = false;
 };
 
 struct StageDag {
@@ -82,6 +85,7 @@ struct CutOptions {
   // Parameters are not always there: W reads none (what reads them belongs to I, whoever needs it), and what is made of them alone is made
   // anew by each task that reads it.
   bool gathered = false;
+  int slices = 1;  // so many stages, one after the other, are slices of one, and run on one actor
 };
 StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, const std::vector<bool>& recomputed = {},
              const CutOptions& options = {});

@@ -54,21 +54,6 @@ ValueId mirrored_part_of(const ConversionSite& s, ValueId v, const Layout& split
   return reshape_to(s, cat_of(s, std::move(halves), 1), local_type(type, split, s.axis.size, member).shape);
 }
 
-// What a member has of `v`, which is whole, where it is split or flat, in the shape of its part.
-ValueId part_of(const ConversionSite& s, ValueId v, const Layout& split, std::int64_t member) {
-  if (split.mirrored) return mirrored_part_of(s, v, split, member);
-  const TensorType type = s.graph.type(v);
-  if (split.is_flat()) {
-    const LayoutRange range = range_of(split, type.elements(), s.axis.size, member);
-    return slice_of(s, reshape_to(s, v, {type.elements()}), 0, range.begin, range.end);
-  }
-  const Shape blocks = blocks_of(s, v, split);
-  const LayoutRange range = range_of(split, blocks[1], s.axis.size, member);
-  const bool in_place = split.outer == 1;
-  const ValueId part = slice_of(s, in_place ? v : reshape_to(s, v, blocks), in_place ? split.dim : 1, range.begin, range.end);
-  return reshape_to(s, part, local_type(type, split, s.axis.size, member).shape);
-}
-
 std::vector<ValueId> parts_of(const ConversionSite& s, ValueId v, const Layout& split) {
   std::vector<ValueId> parts;
   for (std::int64_t m = 0; m < s.axis.size; ++m) parts.push_back(part_of(s, v, split, m));
@@ -84,14 +69,6 @@ ValueId mirrored_joined(const ConversionSite& s, std::vector<ValueId> parts, con
     std::ranges::reverse(parts);
   }
   return reshape_to(s, cat_of(s, std::move(halves), 1), shape);
-}
-
-// The inverse: parts of all members, each in its own shape, as one tensor.
-ValueId joined(const ConversionSite& s, std::vector<ValueId> parts, const Layout& split, const Shape& shape) {
-  if (split.mirrored) return mirrored_joined(s, std::move(parts), split, shape);
-  if (split.outer > 1)
-    for (ValueId& part : parts) part = reshape_to(s, part, blocks_of(s, part, split));
-  return reshape_to(s, cat_of(s, std::move(parts), split.outer == 1 ? split.dim : 1), shape);
 }
 
 // Elements of the members' pieces, all of one length. Where they differ every one is filled: the members do the same ops, so that axes that
@@ -152,7 +129,7 @@ ValueId gathered(const ConversionSite& s, ValueId v, const TensorType& whole, co
   const bool filling = piece != s.graph.type(v).elements();
   const ValueId all = add_beside(s, "all_gather", {filling ? packed(s, v, piece) : v}, along(s, true));
   if (is_in_order(whole, split, s.axis.size)) return reshape_to(s, all, whole.shape);
-  return joined(s, unpacked(s, reshape_to(s, all, {piece * s.axis.size}), types, piece), split, whole.shape);
+  return whole_of(s, unpacked(s, reshape_to(s, all, {piece * s.axis.size}), types, piece), split, whole.shape);
 }
 
 ValueId scattered(const ConversionSite& s, ValueId v, const TensorType& whole, const Layout& split) {
@@ -176,7 +153,7 @@ ValueId exchanged(const ConversionSite& s, ValueId v, const TensorType& whole, c
     for (const TensorType& type : types_of_members(s, part, from)) pieces.push_back(type);
   const std::int64_t piece = piece_elements(pieces);
   const ValueId all = add_beside(s, "all_to_all", {packed_for_all(s, parts, piece)}, along(s, true));
-  return joined(s, unpacked(s, all, incoming, piece), from, own.shape);
+  return whole_of(s, unpacked(s, all, incoming, piece), from, own.shape);
 }
 
 // Piece i along a dim of what each member has, one after the other along that dim.
@@ -190,10 +167,31 @@ ValueId exchanged_pieces(const ConversionSite& s, ValueId v, std::int64_t dim) {
   const std::vector<TensorType> types = types_of_members(s, type, split);
   const std::int64_t piece = piece_elements(types);
   const ValueId all = add_beside(s, "all_to_all", {packed_for_all(s, parts_of(s, v, split), piece)}, along(s, true));
-  return joined(s, unpacked(s, all, types, piece), split, type.shape);
+  return whole_of(s, unpacked(s, all, types, piece), split, type.shape);
 }
 
 }  // namespace
+
+ValueId part_of(const ConversionSite& s, ValueId v, const Layout& split, std::int64_t member) {
+  if (split.mirrored) return mirrored_part_of(s, v, split, member);
+  const TensorType type = s.graph.type(v);
+  if (split.is_flat()) {
+    const LayoutRange range = range_of(split, type.elements(), s.axis.size, member);
+    return slice_of(s, reshape_to(s, v, {type.elements()}), 0, range.begin, range.end);
+  }
+  const Shape blocks = blocks_of(s, v, split);
+  const LayoutRange range = range_of(split, blocks[1], s.axis.size, member);
+  const bool in_place = split.outer == 1;
+  const ValueId part = slice_of(s, in_place ? v : reshape_to(s, v, blocks), in_place ? split.dim : 1, range.begin, range.end);
+  return reshape_to(s, part, local_type(type, split, s.axis.size, member).shape);
+}
+
+ValueId whole_of(const ConversionSite& s, std::vector<ValueId> parts, const Layout& split, const Shape& shape) {
+  if (split.mirrored) return mirrored_joined(s, std::move(parts), split, shape);
+  if (split.outer > 1)
+    for (ValueId& part : parts) part = reshape_to(s, part, blocks_of(s, part, split));
+  return reshape_to(s, cat_of(s, std::move(parts), split.outer == 1 ? split.dim : 1), shape);
+}
 
 ValueId slice_of(const ConversionSite& s, ValueId v, std::int64_t dim, std::int64_t begin, std::int64_t end) {
   if (begin == 0 && end == s.graph.type(v).shape[dim]) return v;

@@ -24,6 +24,10 @@ ValueId convert(const ConversionSite& site, ValueId value, const TensorType& who
 // same by way of flat tensors that devices can move.
 ValueId pack_collective(const ConversionSite& site, const Op& collective, ValueId value);
 
+// What a member has of `v`, which is whole, where it is split; and the whole tensor of this shape of what all members have.
+ValueId part_of(const ConversionSite& site, ValueId v, const Layout& split, std::int64_t member);
+ValueId whole_of(const ConversionSite& site, std::vector<ValueId> parts, const Layout& split, const Shape& shape);
+
 // The value from `begin` to `end` along a dim, and values one behind the other along it: by an op, where it takes one.
 ValueId slice_of(const ConversionSite& site, ValueId v, std::int64_t dim, std::int64_t begin, std::int64_t end);
 ValueId cat_of(const ConversionSite& site, std::vector<ValueId> parts, std::int64_t dim);

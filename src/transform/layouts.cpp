@@ -13,6 +13,7 @@
 #include "ops/layouts.h"
 #include "penstock/error.h"
 #include "transform/attention_in_parts.h"
+#include "transform/slices.h"
 #include "transform/viewed.h"
 
 namespace penstock {
@@ -51,6 +52,19 @@ std::string constrained_in(const Op& op) {
   return op.origin.empty() ? concat("constrained in stage ", quote(op.stage)) : concat("made in ", op.origin);
 }
 
+Layout unequal_slices(const Deciding& d, const Op& op, std::int64_t dim, std::int64_t tokens) {
+  const std::int64_t parts = d.wishes.ends->back();
+  if (tokens % parts != 0)
+    throw Error(concat("slices of unequal length: a sequence of ", tokens, " tokens is not a multiple of ", parts, " parts"),
+                {concat("the slices end at ", join(*d.wishes.ends, ", ", [](std::int64_t end) { return std::to_string(end); })),
+                 constrained_in(op)},
+                concat("give pipeline.slices lengths whose sum divides ", tokens));
+  Layout out = split_layout(dim, 1, tokens, d.wishes.members);
+  out.units = parts;
+  out.ends = d.wishes.ends;
+  return out;
+}
+
 std::optional<Layout> constraint(const Deciding& d, const Op& op) {
   if (op.name != "constrain") return std::nullopt;
   const Shape& shape = d.graph.type(op.operands[0]).shape;
@@ -66,6 +80,10 @@ std::optional<Layout> constraint(const Deciding& d, const Op& op) {
       throw Error(concat("axis ", quote(d.wishes.axis), " is asked to split two dims of ", d.graph.type(op.operands[0]).text()),
                   {concat(quote(names[wanted.dim]), " and ", quote(names[i])), constrained_in(op)},
                   "give one of them another axis in [layout]");
+    if (d.wishes.ends) {
+      wanted = unequal_slices(d, op, static_cast<std::int64_t>(i), shape[i]);
+      continue;
+    }
     const bool mirrored = d.wishes.attention_in_parts && shape[i] % (2 * d.wishes.members) == 0;
     const auto dim = static_cast<std::int64_t>(i);
     wanted = mirrored ? mirrored_layout(dim, d.wishes.members) : split_layout(dim, 1, shape[i], d.wishes.members);
@@ -106,9 +124,16 @@ Conversion conversion_of(const Deciding& d, const Op& op, ValueId v, const Layou
   return conversion_for(asked.value, asked.layout, op.phase, op.stage);
 }
 
+// Slices send each other nothing: what they have parts of only the last of them can have whole, and terms are summed as they come.
+double conversion_cost(const Deciding& d, ValueId v, const Layout& from, const Layout& to) {
+  const auto bytes = static_cast<double>(d.graph.type(v).bytes());
+  if (!d.wishes.in_slices || from == to || to.is_term()) return conversion_bytes(from, to, bytes, d.wishes.members);
+  return bytes * (from.is_split() ? 1e6 : 1e-9);
+}
+
 double cost_of(const Deciding& d, const Op& op, ValueId v, const Layout& from, const Layout& to) {
   if (from == to || d.made.contains(conversion_of(d, op, v, to))) return 0;
-  const double bytes = conversion_bytes(from, to, static_cast<double>(d.graph.type(v).bytes()), d.wishes.members);
+  const double bytes = conversion_cost(d, v, from, to);
   // What is asked of parameters is asked for: they stay where they lie, as long as anything else can move.
   return d.parameter[v] && from.is_split() ? bytes * 1e6 : bytes;
 }
@@ -121,7 +146,7 @@ double cost_of(const Deciding& d, const Op& op, const LayoutRow& row) {
   }
   for (std::size_t i = 0; i < op.results.size(); ++i) {
     const ValueId v = op.results[i];
-    if (d.hints[v]) cost += conversion_bytes(row.results[i], *d.hints[v], static_cast<double>(d.graph.type(v).bytes()), d.wishes.members);
+    if (d.hints[v]) cost += conversion_cost(d, v, row.results[i], *d.hints[v]);
   }
   return cost;
 }
@@ -165,7 +190,11 @@ std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
     const auto add_if_alike = [&](std::optional<LayoutRow> row) {
       if (row && converts_alike(site, *row, as_it_comes(d, op, *row))) add(std::move(row));
     };
-    if (const auto q = queries_of(op); q && d.wishes.attention_in_parts) add(row_in_parts(site, d.out.values[op.operands[*q]]));
+    if (const auto q = queries_of(op)) {
+      const Layout& queries = d.out.values[op.operands[*q]];
+      if (d.wishes.attention_in_parts) add(row_in_parts(site, queries));
+      if (d.wishes.in_slices) add(row_in_slices(site, queries));
+    }
     const std::optional<Layout> hint = d.hints[op.results[0]];
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       const Layout& from = d.out.values[op.operands[i]];

@@ -186,7 +186,7 @@ class Simulate(ProgramTest):
 
     def test_bad_slices(self):
         self.fails(["1f1b", "--slices", 0], "1f1b: slices must be at least 1, not 0")
-        self.fails(["zeropp", "--slices", 2], "zeropp: 0UNSHARD in a table of slices", "use a table without slices")
+        self.fails(["zeropp", "--slices", 2], "zeropp: 0UNSHARD in a table of slices", "use a table without slices, or zero = 0 or 1")
         self.fails(["slimpipe", "--slices", 2, "--gather", 1], "slimpipe: UNSHARD in a table of slices")
         self.fails(["slimpipe", "--slices", 100000, "--microbatches", 1000], "micro-batches x 100000 slices is too large")
         self.fails(["slimpipe", "--slices", 2, "--slice-times", "1,2,3"], "--slice-times gives 3 times for 2 slices", "give one for each")

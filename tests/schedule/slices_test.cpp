@@ -110,7 +110,7 @@ TEST(Slices, HaveNoUpdatesOfTheirOwn) {
 constexpr const char* kNoSharding =
     " in a table of slices\n"
     "  a stage's parameters are gathered, and its gradients reduced, between whole micro-batches only\n"
-    "  hint: use a table without slices";
+    "  hint: use a table without slices, or zero = 0 or 1";
 
 TEST(Slices, ShareTheirParametersAllTheTime) {
   EXPECT_EQ(verdict(concat("0UNSHARD,", kActor0, kActor1)), concat("plan.csv:1:1: 0UNSHARD", kNoSharding));

@@ -53,6 +53,29 @@ TEST(CutBody, AJoinOverStagesIsATermOfEach) {
             "sum F0, F1 -> result 0 (f32[])\n");
 }
 
+// Stages b and c each add to what a sums; what a has of it itself, it adds.
+TEST(CutBody, ASumInPlaceIsAddedToWhereItsTermsAreMade) {
+  const StageDag dag = cut_of(
+      "%0: f32[2,3] = mul(%x, %w) {stage=\"a\", sequence=0}"
+      "%1: f32[2,3] = exp(%0) {stage=\"b\", sequence=1}"
+      "%2: f32[2,3] = exp(%1) {stage=\"c\", sequence=2}"
+      "%3: f32[2,3] = mul(%2, %0) {stage=\"c\", phase=\"backward\", sequence=2}"
+      "%4: f32[2,3] = mul(%1, %0) {stage=\"b\", phase=\"backward\", sequence=1}"
+      "%5: f32[2,3] = neg(%0) {stage=\"a\", phase=\"backward\", sequence=0}"
+      "%6: f32[2,3] = add_n(%3, %4, %5) {in_place=true, stage=\"a\", phase=\"backward\", sequence=0}"
+      "%7: f32[] = sum(%6) {dim=[0, 1], keepdim=false, stage=\"a\", phase=\"backward\", sequence=0} return %7\n");
+  EXPECT_EQ(flows_of(dag),
+            "data %0 (f32[2,3]) -> F0\n"
+            "invariant %1 (f32[3]) -> F0\n"
+            "edge F0 -> F1, B2, B1, B0 (f32[2,3])\n"
+            "edge F1 -> F2, B1 (f32[2,3])\n"
+            "edge F2 -> B2 (f32[2,3])\n"
+            "edge B2, B1 -> B0 (f32[2,3])\n"
+            "sum B0 -> result 0 (f32[])\n");
+  EXPECT_EQ(join(ops_of(dag, 0, Kind::B), " "), "neg add_n sum");
+  EXPECT_EQ(join(ops_of(dag, 1, Kind::B), " "), "mul");
+}
+
 // A task of no ops adds what a collective made; where another op follows the collective, its task does.
 TEST(CutBody, CollectivesAddToNothing) {
   const std::string sum =

@@ -1,0 +1,300 @@
+#include "transform/slices.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <ranges>
+#include <tuple>
+#include <utility>
+
+#include "base/text.h"
+#include "ops/layouts.h"
+#include "penstock/error.h"
+#include "transform/attention_in_parts.h"
+#include "transform/conversions.h"
+#include "transform/layouts.h"
+#include "transform/passes.h"
+
+namespace penstock {
+namespace {
+
+using Values = std::vector<ValueId>;
+
+constexpr std::int64_t kNoSlice = -1;  // an input, or what is made of constants
+
+// The loop's body while it is unrolled.
+struct Slicing {
+  const Graph& from;
+  const GraphLayouts& layouts;
+  MeshAxis axis;  // the slices
+  Graph graph{};
+  IdVector<ValueId, Values> held{};         // by value of `from`: one where it is whole, a part or terms for each slice otherwise
+  IdVector<ValueId, std::int64_t> slice{};  // by value of `graph`: the slice that makes it
+  IdVector<ValueId, bool> backward{};       // likewise: whether the backward makes it
+  std::map<std::pair<ValueId, std::int64_t>, Values> terms{};  // by value of `from` and slice: gradients of keys and values so far
+  std::map<std::tuple<ValueId, Layout, std::int64_t, std::string, Phase>, ValueId> converted{};
+
+  std::int64_t slices() const { return axis.size; }
+};
+
+// The op's marks in a slice. Ops of one slice that had one number have one: a backward op stays with its forward op.
+Op marks_in(const Slicing& s, const Op& op, std::int64_t slice) {
+  Op marks = op;
+  if (!op.stage.empty()) marks.stage = concat(op.stage, ".", slice);
+  if (op.sequence >= 0) marks.sequence = op.sequence * s.slices() + slice;
+  return marks;
+}
+
+// `op`: the model's, for which the slice reads it.
+[[noreturn]] void fail_order(const Slicing& s, const Op& op, std::int64_t slice, std::int64_t needed) {
+  throw Error(concat("pipeline.slices = ", s.slices(), ": slice ", slice, " needs something of slice ", needed, ", which comes later"),
+              {concat("read by ", op.name, op.origin.empty() ? "" : concat(" of ", op.origin),
+                      op.stage.empty() ? "" : concat(" in stage ", op.stage))},
+              "slices are for models in which no token needs one behind it: causal attention, and else ops by token");
+}
+
+// Notes who makes what of all ops added for `op` since there were `ops`. A forward op reads what slices before it made, a backward op of
+// the backward what those behind it did.
+void note_since(Slicing& s, std::size_t ops, const Op& op, std::int64_t slice) {
+  const bool backward = op.phase == Phase::backward;
+  s.slice.resize(s.graph.values.size(), kNoSlice);
+  s.backward.resize(s.graph.values.size());
+  for (std::size_t i = ops; i < s.graph.ops.size(); ++i) {
+    const Op& made = s.graph.ops[i];
+    for (const ValueId v : made.operands) {
+      const std::int64_t needed = s.slice[v];
+      if (needed == kNoSlice || s.backward[v] != backward || op.stage.empty()) continue;
+      if (backward ? needed < slice : needed > slice) fail_order(s, op, slice, needed);
+    }
+    for (const ValueId v : made.results) {
+      s.slice[v] = made.operands.empty() ? kNoSlice : slice;
+      s.backward[v] = backward;
+    }
+  }
+}
+
+// Calls add(site) for ops of one slice with the marks of `op`.
+template <class Add>
+auto in_slice(Slicing& s, const Op& op, std::int64_t slice, Add&& add) {
+  const Op marks = marks_in(s, op, slice);
+  const std::size_t ops = s.graph.ops.size();
+  auto made = add(ConversionSite{s.graph, marks, s.axis, slice});
+  note_since(s, ops, op, slice);
+  return made;
+}
+
+// What a slice reads of a value in a layout.
+ValueId read_in(Slicing& s, ValueId v, const Layout& to, const Op& reader, std::int64_t slice) {
+  const Layout& from = s.layouts.values[v];
+  const Values& held = s.held[v];
+  if (from == to) return held[from.is_whole() ? 0 : static_cast<std::size_t>(slice)];
+  const auto key = std::tuple(v, to, slice, reader.stage, reader.phase);
+  if (const auto found = s.converted.find(key); found != s.converted.end()) return found->second;
+  const ValueId whole = from.is_whole() || to.is_whole() ? held[0] : read_in(s, v, kWhole, reader, slice);
+  return s.converted[key] = in_slice(s, reader, slice, [&](const ConversionSite& site) {
+           if (!to.is_whole()) return part_of(site, whole, to, slice);
+           if (from.is_term()) return add_beside(site, "add_n", held, {});
+           return whole_of(site, held, from, s.from.type(v).shape);
+         });
+}
+
+// The slice of an op that is computed once, when all that it needs of its own direction is there: forward that is the last slice of these,
+// backward the first.
+std::int64_t slice_for(const Slicing& s, const Op& op) {
+  const bool backward = op.phase == Phase::backward;
+  const std::int64_t last = s.slices() - 1;
+  std::int64_t turn = 0;  // in the order in which slices go this way
+  for (const ValueId v : op.operands)
+    for (const ValueId part : s.held[v])
+      if (s.slice[part] != kNoSlice && s.backward[part] == backward) turn = std::max(turn, backward ? last - s.slice[part] : s.slice[part]);
+  return backward ? last - turn : turn;
+}
+
+void add_whole(Slicing& s, const Op& op) {
+  const std::int64_t slice = op.operands.empty() ? kNoSlice : slice_for(s, op);
+  Op made = slice == kNoSlice ? op : marks_in(s, op, slice);
+  for (ValueId& v : made.operands) v = read_in(s, v, kWhole, op, slice);
+  for (ValueId& v : made.results) {
+    s.held[v] = {s.graph.add_value(s.from.type(v))};
+    v = s.held[v][0];
+  }
+  s.graph.ops.push_back(std::move(made));
+  note_since(s, s.graph.ops.size() - 1, op, slice);
+}
+
+// A sum that only the loop's results read: of its terms all are given to the cut, which sums them where they are made.
+void add_sum_of_loop(Slicing& s, const Op& op, const LayoutRow& row) {
+  Values& terms = s.held[op.results[0]];
+  for (std::size_t i = 0; i < op.operands.size(); ++i) {
+    const Values& held = s.held[op.operands[i]];
+    if (row.operands[i].is_split()) fail_order(s, op, 0, s.slices() - 1);
+    terms.insert(terms.end(), held.begin(), held.end());
+  }
+}
+
+// The op of one slice. Of a sum of terms and of what is whole, the slice that makes what is whole adds it.
+void add_in_slice(Slicing& s, const Op& op, const LayoutRow& row, std::int64_t slice) {
+  std::vector<TensorType> operands, results;
+  Op numbered = marks_in(s, op, slice);
+  for (std::size_t i = 0; i < op.operands.size(); ++i) {
+    operands.push_back(s.from.type(op.operands[i]));
+    numbered.operands[i] = ValueId(i);
+  }
+  for (const ValueId v : op.results) results.push_back(s.from.type(v));
+  Op made = local_op({numbered, operands, results, s.slices()}, row, slice);
+  const bool adds_terms = op.name == "add_n" && row.results[0].is_term();
+  Values reads;
+  for (const ValueId number : made.operands) {
+    const Layout& layout = row.operands[number.index()];
+    const ValueId v = op.operands[number.index()];
+    if (adds_terms && layout.is_whole() && std::max<std::int64_t>(s.slice[s.held[v][0]], 0) != slice) continue;
+    reads.push_back(read_in(s, v, layout, op, slice));
+  }
+  if (adds_terms && reads.size() == 1) {
+    s.held[op.results[0]][static_cast<std::size_t>(slice)] = reads[0];
+    return;
+  }
+  made.operands = std::move(reads);
+  for (std::size_t i = 0; i < op.results.size(); ++i)
+    made.results[i] = s.held[op.results[i]][static_cast<std::size_t>(slice)] =
+        s.graph.add_value(local_type(results[i], row.results[i], s.slices(), slice));
+  s.graph.ops.push_back(std::move(made));
+  note_since(s, s.graph.ops.size() - 1, op, slice);
+}
+
+Attributes attention_attributes(const Op& op, bool causal) {
+  return {{"is_causal", causal}, {"scale", op.attributes.at("scale")}};
+}
+
+// (q, k, v) -> (out, logsumexp)
+Values attention_of(const ConversionSite& site, const Op& op, ValueId q, const std::vector<Values>& keys_and_values) {
+  Values sum;
+  for (std::size_t j = 0; j < keys_and_values.size(); ++j) {
+    const bool own = j + 1 == keys_and_values.size();
+    Values made = add_all_beside(site, "scaled_dot_product_attention", {q, keys_and_values[j][0], keys_and_values[j][1]},
+                                 attention_attributes(op, own));
+    sum = sum.empty() ? made : add_all_beside(site, "attention_join", {sum[0], sum[1], made[0], made[1]}, {});
+  }
+  return sum;
+}
+
+void add_attention(Slicing& s, const Op& op, const LayoutRow& row, std::int64_t slice) {
+  std::vector<Values> keys_and_values;
+  const auto operand = [&](std::size_t i, std::int64_t of) { return read_in(s, op.operands[i], row.operands[i], op, of); };
+  for (std::int64_t j = 0; j <= slice; ++j) keys_and_values.push_back({operand(1, j), operand(2, j)});
+  const ValueId q = operand(0, slice);
+  const Values made = in_slice(s, op, slice, [&](const ConversionSite& site) { return attention_of(site, op, q, keys_and_values); });
+  for (std::size_t r = 0; r < made.size(); ++r) s.held[op.results[r]][static_cast<std::size_t>(slice)] = made[r];
+}
+
+// What is summed of all slices' terms, in the slice that needs the sum.
+ValueId sum_of(const ConversionSite& site, const Values& terms) {
+  return terms.size() == 1 ? terms[0] : add_beside(site, "add_n", terms, {{"in_place", true}});
+}
+
+// (dout, q, k, v, out, logsumexp) -> (dq, dk, dv), slices from the last to the first: at its own turn a slice has all terms of its dk and
+// dv.
+void add_attention_backward(Slicing& s, const Op& op, const LayoutRow& row, std::int64_t slice) {
+  const auto operand = [&](std::size_t i, std::int64_t of) { return read_in(s, op.operands[i], row.operands[i], op, of); };
+  ValueId& dq = s.held[op.results[0]][static_cast<std::size_t>(slice)];
+  for (std::int64_t j = 0; j <= slice; ++j) {
+    const Values operands = {operand(0, slice), operand(1, slice), operand(2, j), operand(3, j), operand(4, slice), operand(5, slice)};
+    const Values made = in_slice(s, op, slice, [&](const ConversionSite& site) {
+      Values all = add_all_beside(site, "scaled_dot_product_attention_backward", operands, attention_attributes(op, j == slice));
+      dq = j == 0 ? all[0] : add_beside(site, "add", {dq, all[0]}, {});
+      return all;
+    });
+    s.terms[{op.results[1], j}].push_back(made[1]);
+    s.terms[{op.results[2], j}].push_back(made[2]);
+  }
+  for (const std::size_t result : {1, 2}) {
+    const Values& terms = s.terms[{op.results[result], slice}];
+    s.held[op.results[result]][static_cast<std::size_t>(slice)] =
+        in_slice(s, op, slice, [&](const ConversionSite& site) { return sum_of(site, terms); });
+  }
+}
+
+void add_in_slices(Slicing& s, const Op& op, const LayoutRow& row) {
+  const bool attends = queries_of(op) && row.operands[*queries_of(op)].is_split() && is_in_parts(op, row),
+             backward = op.phase == Phase::backward;
+  for (const ValueId v : op.results) s.held[v].resize(static_cast<std::size_t>(s.slices()));
+  for (std::int64_t i = 0; i < s.slices(); ++i) {
+    const std::int64_t slice = backward ? s.slices() - 1 - i : i;
+    if (!attends)
+      add_in_slice(s, op, row, slice);
+    else if (op.results.size() == 2)
+      add_attention(s, op, row, slice);
+    else
+      add_attention_backward(s, op, row, slice);
+  }
+}
+
+bool is_whole(const LayoutRow& row) {
+  return std::ranges::all_of(row.operands, &Layout::is_whole) && std::ranges::all_of(row.results, &Layout::is_whole);
+}
+
+void add_op(Slicing& s, const Op& op, const LayoutRow& row) {
+  if (op.stage.empty() && op.name == "add_n" && !is_whole(row))
+    add_sum_of_loop(s, op, row);
+  else if (is_whole(row))
+    add_whole(s, op);
+  else
+    add_in_slices(s, op, row);
+}
+
+// A result of the loop is whole; the cut dissolves the sum of the slices' terms (stage/stages.h).
+ValueId result_of(Slicing& s, ValueId v, const IdVector<ValueId, OpId>& producer) {
+  const Layout& layout = s.layouts.values[v];
+  if (!layout.is_term()) return read_in(s, v, kWhole, producer[v] ? s.from.ops[producer[v]] : Op(), 0);
+  Op sum;
+  sum.phase = Phase::backward;
+  return add_beside({s.graph, sum, s.axis}, "add_n", s.held[v], {});
+}
+
+Graph sliced_body(const Graph& body, const GraphLayouts& layouts, const MeshAxis& axis) {
+  Slicing s{body, layouts, axis};
+  s.graph.name = body.name;
+  s.graph.output_names = body.output_names;
+  s.held.resize(body.values.size());
+  for (const ValueId input : body.inputs) s.held[input] = {s.graph.add_input(body.type(input), body.values[input].name)};
+  s.slice.resize(s.graph.values.size(), kNoSlice);
+  s.backward.resize(s.graph.values.size());
+  for (const OpId i : body.ops.ids()) add_op(s, body.ops[i], layouts.rows[i]);
+  const IdVector<ValueId, OpId> producer = producers(body);
+  for (const ValueId v : body.outputs) s.graph.outputs.push_back(result_of(s, v, producer));
+  return std::move(s.graph);
+}
+
+void check_split(const GraphLayouts& body, std::int64_t slices) {
+  if (std::ranges::any_of(body.values, &Layout::is_split)) return;
+  throw Error(concat("pipeline.slices = ", slices, ": no tensor has a dim \"sequence\" of as many tokens"), {},
+              "slices are for models that name this dim and sequences of more tokens than slices");
+}
+
+}  // namespace
+
+std::optional<LayoutRow> row_in_slices(const LayoutSite& site, const Layout& queries) {
+  const std::size_t q = *queries_of(site.op);
+  constexpr std::int32_t kLength = 2;  // of [batch, heads, length, head]
+  if (!queries.is_split() || queries.dim != kLength || queries.outer != 1 || !attribute<bool>(site.op, "is_causal")) return std::nullopt;
+  if (site.operands[q].shape[kLength] != site.operands[q + 1].shape[kLength]) return std::nullopt;
+  return LayoutRow{std::vector<Layout>(site.operands.size(), queries), std::vector<Layout>(site.results.size(), queries)};
+}
+
+Graph unroll_slices(const Graph& step, std::int64_t slices, const std::vector<std::int64_t>& lengths) {
+  AxisWishes wishes{.axis = "slice", .members = slices, .states = {}, .dims = {"sequence"}};
+  wishes.in_slices = true;
+  std::vector<std::int64_t> ends;
+  std::partial_sum(lengths.begin(), lengths.end(), std::back_inserter(ends));
+  if (!ends.empty()) wishes.ends = &ends;
+  for (int i = 0; i < step.state; ++i) wishes.states[step.values[step.inputs[i]].name] = kWhole;
+  const GraphLayouts layouts = decide_layouts(step, wishes);
+  check_split(*layouts.body, slices);
+  Graph out = step;
+  for (Op& op : out.ops)
+    if (op.body) op.body = std::make_shared<const Graph>(eliminate_dead_code(sliced_body(*op.body, *layouts.body, {wishes.axis, slices})));
+  return out;
+}
+
+}  // namespace penstock

@@ -1,0 +1,99 @@
+// Loops unrolled into slices, text in and text out.
+#include "transform/slices.h"
+
+#include <gtest/gtest.h>
+
+#include "support/errors.h"
+#include "support/golden.h"
+#include "support/text_graphs.h"
+
+namespace penstock {
+namespace {
+
+using test::graph_of;
+using test::message_of;
+using test::text_of;
+
+// A loop over one sequence in each micro-batch, whose stages a and b have this body.
+Graph loop_of_body(const std::string& body) {
+  return graph_of(
+      "graph @step(%x: f32[2,4,6], %w: f32[6]) -> (f32[]) {\n"
+      "  %0: f32[] = accumulate(%x, %w) {microbatches=2, split=1} (%x: f32[1,4,6], %w: f32[6]) -> (f32[]) {\n"
+      "    %0: f32[1,4,6] = constrain(%x) {dims=\"batch,sequence,embed\", stage=\"a\", sequence=0}\n" +
+      body + "  }\n  return %0\n}\n");
+}
+
+const char* const kByToken =
+    "    %1: f32[1,4,6] = mul(%0, %w) {stage=\"a\", sequence=1}\n"
+    "    %2: f32[1,4,6] = exp(%1) {stage=\"b\", sequence=2}\n"
+    "    %3: f32[] = sum(%2) {dim=[0, 1, 2], keepdim=false, stage=\"b\", sequence=3}\n"
+    "    return %3\n";
+
+TEST(UnrolledSlices, OpsByTokenAreDoneSliceBySlice) {
+  EXPECT_EQ(text_of(unroll_slices(loop_of_body(kByToken), 2)), R"(graph @step(%x: f32[2,4,6], %w: f32[6]) -> (f32[]) {
+  %0: f32[] = accumulate(%x, %w) {microbatches=2, split=1} (%x: f32[1,4,6], %w: f32[6]) -> (f32[]) {
+    %0: f32[1,2,6] = slice(%x) {dim=1, end=2, start=0, step=1, stage="a.0", sequence=0}
+    %1: f32[1,2,6] = constrain(%0) {dims="batch,sequence,embed", stage="a.0", sequence=0}
+    %2: f32[1,2,6] = slice(%x) {dim=1, end=4, start=2, step=1, stage="a.1", sequence=1}
+    %3: f32[1,2,6] = constrain(%2) {dims="batch,sequence,embed", stage="a.1", sequence=1}
+    %4: f32[1,2,6] = mul(%1, %w) {stage="a.0", sequence=2}
+    %5: f32[1,2,6] = mul(%3, %w) {stage="a.1", sequence=3}
+    %6: f32[1,2,6] = exp(%4) {stage="b.0", sequence=4}
+    %7: f32[1,2,6] = exp(%5) {stage="b.1", sequence=5}
+    %8: f32[] = sum(%6) {dim=[0, 1, 2], keepdim=false, stage="b.0", sequence=6}
+    %9: f32[] = sum(%7) {dim=[0, 1, 2], keepdim=false, stage="b.1", sequence=7}
+    %10: f32[] = add_n(%8, %9) {phase="backward"}
+    return %10
+  }
+  return %0
+}
+)");
+}
+
+TEST(UnrolledSlices, MayBeOfUnequalLength) {
+  EXPECT_EQ(text_of(unroll_slices(loop_of_body(kByToken), 2, {3, 1})), R"(graph @step(%x: f32[2,4,6], %w: f32[6]) -> (f32[]) {
+  %0: f32[] = accumulate(%x, %w) {microbatches=2, split=1} (%x: f32[1,4,6], %w: f32[6]) -> (f32[]) {
+    %0: f32[1,3,6] = slice(%x) {dim=1, end=3, start=0, step=1, stage="a.0", sequence=0}
+    %1: f32[1,3,6] = constrain(%0) {dims="batch,sequence,embed", stage="a.0", sequence=0}
+    %2: f32[1,1,6] = slice(%x) {dim=1, end=4, start=3, step=1, stage="a.1", sequence=1}
+    %3: f32[1,1,6] = constrain(%2) {dims="batch,sequence,embed", stage="a.1", sequence=1}
+    %4: f32[1,3,6] = mul(%1, %w) {stage="a.0", sequence=2}
+    %5: f32[1,1,6] = mul(%3, %w) {stage="a.1", sequence=3}
+    %6: f32[1,3,6] = exp(%4) {stage="b.0", sequence=4}
+    %7: f32[1,1,6] = exp(%5) {stage="b.1", sequence=5}
+    %8: f32[] = sum(%6) {dim=[0, 1, 2], keepdim=false, stage="b.0", sequence=6}
+    %9: f32[] = sum(%7) {dim=[0, 1, 2], keepdim=false, stage="b.1", sequence=7}
+    %10: f32[] = add_n(%8, %9) {phase="backward"}
+    return %10
+  }
+  return %0
+}
+)");
+}
+
+TEST(UnrolledSlices, WhatATokenNeedsOfOneBehindItIsRefused) {
+  EXPECT_EQ(message_of([] {
+              unroll_slices(loop_of_body("    %1: f32[1,4,6] = softmax(%0) {dim=1, stage=\"a\", sequence=1}\n"
+                                         "    %2: f32[1,4,6] = mul(%1, %0) {stage=\"a\", sequence=2}\n"
+                                         "    %3: f32[] = sum(%2) {dim=[0, 1, 2], keepdim=false, stage=\"a\", sequence=3}\n"
+                                         "    return %3\n"),
+                            2);
+            }),
+            "");
+}
+
+TEST(UnrolledSlices, SequencesHaveATokenForEach) {
+  EXPECT_EQ(message_of([] { unroll_slices(loop_of_body(kByToken), 5); }),
+            "pipeline.slices = 5: no tensor has a dim \"sequence\" of as many tokens\n"
+            "  hint: slices are for models that name this dim and sequences of more tokens than slices");
+}
+
+TEST(UnrolledSlices, UnequalLengthsDivideTheSequence) {
+  EXPECT_EQ(message_of([] { unroll_slices(loop_of_body(kByToken), 2, {2, 1}); }),
+            "slices of unequal length: a sequence of 4 tokens is not a multiple of 3 parts\n"
+            "  the slices end at 2, 3\n  constrained in stage \"a\"\n"
+            "  hint: give pipeline.slices lengths whose sum divides 4");
+}
+
+}  // namespace
+}  // namespace penstock
