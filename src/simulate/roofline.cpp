@@ -18,7 +18,8 @@ struct Defaults {
 };
 
 DeviceModel read_device(const Section& section, const Defaults& defaults, const DeviceTable& table) {
-  section.check_keys({"title", "source", "f64", "f32", "f16", "bf16", "bandwidth", "memory", "host", "launch", "efficiency", "attention"});
+  section.check_keys({"title", "source", "f64", "f32", "f16", "bf16", "bandwidth", "memory", "host", "launch", "efficiency", "attention",
+                      "attention_efficiency", "memory_efficiency"});
   DeviceModel device;
   device.name = section.name();
   device.title = section.text("title");
@@ -27,11 +28,12 @@ DeviceModel read_device(const Section& section, const Defaults& defaults, const 
   device.f32 = section.number("f32", kTera);
   device.f16 = section.number_or("f16", kTera, 0);
   device.bf16 = section.number_or("bf16", kTera, 0);
-  device.bandwidth = section.number("bandwidth", kGiga);
+  device.bandwidth = section.number("bandwidth", kGiga) * section.number_or("memory_efficiency", 1, 1);
   device.memory_bytes = static_cast<std::int64_t>(section.number_or("memory", kGiga, 0));
   if (section.has("host")) device.host = table.link(section.text("host"));
   device.launch_seconds = section.number_or("launch", kMicro, defaults.launch_seconds);
   device.efficiency = section.number_or("efficiency", 1, defaults.efficiency);
+  device.attention_efficiency = section.number_or("attention_efficiency", 1, device.efficiency);
   if (section.has("attention")) {
     device.scores_in_memory = section.text("attention") == "in memory";
     if (!device.scores_in_memory) throw Error(section.place("attention") + "attention must be \"in memory\"");
@@ -73,6 +75,11 @@ DType compute_dtype(const Graph& graph, const Op& op) {
     for (ValueId value : *values)
       if (is_floating(graph.type(value).dtype)) return graph.type(value).dtype;
   return DType::f32;
+}
+
+// Whether scores are products that softmax joins on chip, forward or backward.
+bool is_attention(const Op& op) {
+  return op.name.starts_with("scaled_dot_product_attention") || op.name.starts_with("attention_in_ranges");
 }
 
 // Attention by products over whole matrices of scores. How often the scores pass the memory: forward the first product writes them,
@@ -136,8 +143,9 @@ double roofline_seconds(const Graph& graph, const DeviceModel& device) {
       seconds += attention_seconds(graph, op, backward, device);
       continue;
     }
-    const double peak = device.peak(compute_dtype(graph, op)) * device.efficiency;
-    seconds += device.launch_seconds + std::max(work.flops / peak, work.bytes / device.bandwidth);
+    const double reached = is_attention(op) ? device.attention_efficiency : device.efficiency;
+    seconds +=
+        device.launch_seconds + std::max(work.flops / (device.peak(compute_dtype(graph, op)) * reached), work.bytes / device.bandwidth);
   }
   return seconds;
 }

@@ -16,11 +16,12 @@ namespace penstock {
 struct DeviceModel {
   std::string name, title, source;
   double f64 = 0, f32 = 0, f16 = 0, bf16 = 0;  // peak floating-point operations per second, dense; 0: not published, counts as f32
-  double bandwidth = 0;                        // bytes per second of its memory
+  double bandwidth = 0;                        // bytes per second of its memory, as kernels reach it
   std::int64_t memory_bytes = 0;               // 0: it is the buyer's choice
   std::optional<Link> host{};                  // to the host's memory; none: its memory is the host's
   double launch_seconds = 0;                   // per op
   double efficiency = 1;                       // share of the peak that products reach
+  double attention_efficiency = 1;             // the same of attention that keeps its scores on chip
   bool scores_in_memory = false;               // whether attention's scores are, all of them, whatever its mask
 
   double peak(DType dtype) const;  // integers count as f32

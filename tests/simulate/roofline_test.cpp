@@ -96,8 +96,10 @@ TEST(Devices, BadFiles) {
   EXPECT_EQ(message_with("source = \"nobody\"", "source = 1"), "two.toml:9:10: small.source must be a text");
   EXPECT_EQ(message_with("bandwidth = 100.0", "bandwith = 100.0"),
             "two.toml:8:1: small has an unknown key \"bandwith\"\n"
-            "  known: title, source, f64, f32, f16, bf16, bandwidth, memory, host, launch, efficiency, attention\n  hint: did you mean "
-            "\"bandwidth\"?");
+            "  known: title, source, f64, f32, f16, bf16, bandwidth, memory, host, launch, efficiency, attention, attention_efficiency, "
+            "memory_efficiency\n  hint: did you mean \"bandwidth\"?");
+  EXPECT_EQ(message_with("bandwidth = 100.0", "bandwidth = 100.0\nmemory_efficiency = 0"),
+            "two.toml:9:21: small.memory_efficiency must be a positive number");
   EXPECT_EQ(message_with("host = \"wire\"", "host = \"wirf\""),
             "there is no link \"wirf\" in two.toml\n  known: wire\n  hint: did you mean \"wire\"?");
   EXPECT_EQ(message_with("[links.wire]", "[wires.wire]"),
@@ -121,6 +123,20 @@ TEST(Roofline, ProductsByFlopsAndTheRestByBytes) {
   // small: 2e9 flops at half of 2e12, 12e6 bytes at 1e11; the transpose is a view.
   EXPECT_DOUBLE_EQ(roofline_seconds(graph, table.device("small")), 2 * 2e-6 + 2e9 / 1e12 + 12e6 / 1e11);
   EXPECT_DOUBLE_EQ(roofline_seconds(graph, table.device("large")), 2 * 1e-6 + 2e9 / 20e12 + 12e6 / 1e12);
+}
+
+// Attention and the memory may reach other shares of their peaks than products.
+TEST(Roofline, SharesThatWereMeasured) {
+  const std::string x = "f32[1,8,1000,64]";
+  const Graph graph =
+      graph_of(concat("graph @g(%q: ", x, ", %k: ", x, ", %v: ", x, ") -> (", x, ") {\n  %0: ", x,
+                      ", %1: f32[1,8,1000] = scaled_dot_product_attention(%q, %k, %v) {is_causal=false, scale=0.125}\n  %2: ", x,
+                      " = add(%0, %q)\n  return %2\n}\n"));
+  std::string text = kTwo;
+  text.replace(text.find("f64 = 1.0"), 9, "f64 = 1.0\nattention_efficiency = 0.25\nmemory_efficiency = 0.8");
+  const double flops = 4.0 * 8 * 1000 * 1000 * 64, bytes = 3 * 4.0 * 8 * 1000 * 64;
+  EXPECT_DOUBLE_EQ(roofline_seconds(graph, parse_devices(text, "two.toml").device("small")), 2 * 2e-6 + flops / 0.5e12 + bytes / 80e9);
+  EXPECT_DOUBLE_EQ(roofline_seconds(graph, parse_devices(kTwo, "two.toml").device("small")), 2 * 2e-6 + flops / 1e12 + bytes / 100e9);
 }
 
 // Scores of 8 heads, 100 x 100 each: 6 passes and a mask forward, 9 and a mask backward; whole products, whatever the mask leaves.
