@@ -31,7 +31,7 @@ void check_recomputation(const Schedule& schedule, const StageDag& dag, const Lo
       const std::string& stage = dag.names[action.stage];
       if (std::find(options.recompute.begin(), options.recompute.end(), stage) != options.recompute.end())
         throw Error(
-            concat("schedule ", schedule.name, ": ", text(action), " has nothing to recompute"),
+            concat("schedule ", schedule.name, ": ", text(action, schedule.slices), " has nothing to recompute"),
             {concat("pipeline.recompute = \"inputs\": the backward of stage ", action.stage, " (", quote(stage), ") recomputes by itself")},
             "set pipeline.recompute = \"none\", or take the R actions out of the table");
     }

@@ -16,8 +16,32 @@ struct Entry {
   bool splits_backward = false;
 };
 
+// The schedules for long sequences, behind all others.
+std::vector<Entry> with_sequences(std::vector<Entry> all) {
+  const std::vector<Entry> of_sequences = {
+      {{.name = "terapipe",
+        .summary = "gpipe over --slices of each sequence: the bubble divided by slices",
+        .chunked = false,
+        .orders_slices = true},
+       terapipe},
+      {{.name = "seq1f1b", .summary = "1f1b over --slices: n+p-1-i slices in flight", .chunked = false, .orders_slices = true}, seq1f1b},
+      {{.name = "slimpipe",
+        .summary = "1f1b over --slices with warm-up n+2(p-1-i): little memory, and latency hidden",
+        .chunked = false,
+        .orders_slices = true},
+       slimpipe},
+      {{"helixpipe",
+        "attention, as stages of its own, of p micro-batches on p actors: no bubble from it, at gpipe's memory",
+        true,
+        {"--group"}},
+       helixpipe},
+  };
+  all.insert(all.end(), of_sequences.begin(), of_sequences.end());
+  return all;
+}
+
 const std::vector<Entry>& entries() {
-  static const std::vector<Entry> all = {
+  static const std::vector<Entry> all = with_sequences({
       {{"sequential", "one micro-batch after the other: the reference", true}, sequential},
       {{"gpipe", "all forwards, then all backwards", true}, gpipe},
       {{"breadth-first", "each chunk runs all micro-batches before the next: gpipe's memory, the bubble divided by chunks", true},
@@ -54,23 +78,7 @@ const std::vector<Entry>& entries() {
       {{"chimera", "two opposite pipelines with two copies, each filling the other's start", false}, chimera},
       {{"bitpipe", "two opposite V pipelines with two copies: half of chimera's bubble", true}, bitpipe},
       {{"hanayo", "down the actors and back, chunks/2 times: chimera's short ways with one copy", true}, hanayo},
-      {{.name = "terapipe",
-        .summary = "gpipe over --slices of each sequence: the bubble divided by slices",
-        .chunked = false,
-        .orders_slices = true},
-       terapipe},
-      {{.name = "seq1f1b", .summary = "1f1b over --slices: n+p-1-i slices in flight", .chunked = false, .orders_slices = true}, seq1f1b},
-      {{.name = "slimpipe",
-        .summary = "1f1b over --slices with warm-up n+2(p-1-i): little memory, and latency hidden",
-        .chunked = false,
-        .orders_slices = true},
-       slimpipe},
-      {{"helixpipe",
-        "attention, as stages of its own, of p micro-batches on p actors: no bubble from it, at gpipe's memory",
-        true,
-        {"--group"}},
-       helixpipe},
-  };
+  });
   return all;
 }
 

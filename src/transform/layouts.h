@@ -35,9 +35,9 @@ struct AxisWishes {
   // Attention over split sequences is computed in parts (transform/attention_in_parts.h): what is constrained is split mirrored, where it
   // can be.
   bool attention_in_parts = false;
-  bool in_slices = false;  // the members are slices of a sequence, one after the other (transform/slices.h)
+  bool in_slices = false;                           // the members are slices of a sequence, one after the other (transform/slices.h)
   const std::vector<std::int64_t>* ends = nullptr;  // where they end, in equal parts of the sequence; none: they are equal
-  std::shared_ptr<const ToldLayouts> told = {};  // of the step that they are of: instead of all the above
+  std::shared_ptr<const ToldLayouts> told = {};     // of the step that they are of: instead of all the above
 
   const std::set<std::string>& dims_in(const std::string& stage) const {
     const auto own = stage_dims.find(stage);

@@ -247,9 +247,8 @@ void add_op(Slicing& s, const Op& op, const LayoutRow& row) {
 ValueId result_of(Slicing& s, ValueId v, const IdVector<ValueId, OpId>& producer) {
   const Layout& layout = s.layouts.values[v];
   if (!layout.is_term()) return read_in(s, v, kWhole, producer[v] ? s.from.ops[producer[v]] : Op(), 0);
-  Op sum;
-  sum.phase = Phase::backward;
-  return add_beside({s.graph, sum, s.axis}, "add_n", s.held[v], {});
+  const Op marks = marks_in(s, s.from.ops[producer[v]], s.slices() - 1);
+  return add_beside({s.graph, marks, s.axis}, "add_n", s.held[v], {});
 }
 
 Graph sliced_body(const Graph& body, const GraphLayouts& layouts, const MeshAxis& axis) {

@@ -61,6 +61,16 @@ TEST(SlicedSteps, AttentionInStagesOfItsOwn) {
   expect_equal({"schedule=helixpipe", "chunks=1", "actors=4"}, expected);
 }
 
+// A run's other programs.
+TEST(SlicedSteps, TrainAndEvaluate) {
+  for (const char* schedule : {"1f1b", "slimpipe", "zb-h1"}) {
+    const Config config = small({"slices=3", concat("schedule=", schedule)});
+    const Prepared prepared = prepare(config, builtin_models());
+    EXPECT_FALSE(compile_training(config, prepared).devices.empty());
+    EXPECT_FALSE(compile_evaluation(config, prepared).devices.empty());
+  }
+}
+
 TEST(SlicedSteps, DropTheSameActivations) {
   const StepGradients expected = sequential_step(small({"dropout=0.2"}));
   for (const int slices : {2, 5}) expect_equal({"dropout=0.2", concat("slices=", slices)}, expected);

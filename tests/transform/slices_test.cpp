@@ -42,7 +42,7 @@ TEST(UnrolledSlices, OpsByTokenAreDoneSliceBySlice) {
     %7: f32[1,2,6] = exp(%5) {stage="b.1", sequence=5}
     %8: f32[] = sum(%6) {dim=[0, 1, 2], keepdim=false, stage="b.0", sequence=6}
     %9: f32[] = sum(%7) {dim=[0, 1, 2], keepdim=false, stage="b.1", sequence=7}
-    %10: f32[] = add_n(%8, %9) {phase="backward"}
+    %10: f32[] = add_n(%8, %9) {stage="b.1", sequence=7}
     return %10
   }
   return %0
@@ -63,7 +63,7 @@ TEST(UnrolledSlices, MayBeOfUnequalLength) {
     %7: f32[1,1,6] = exp(%5) {stage="b.1", sequence=5}
     %8: f32[] = sum(%6) {dim=[0, 1, 2], keepdim=false, stage="b.0", sequence=6}
     %9: f32[] = sum(%7) {dim=[0, 1, 2], keepdim=false, stage="b.1", sequence=7}
-    %10: f32[] = add_n(%8, %9) {phase="backward"}
+    %10: f32[] = add_n(%8, %9) {stage="b.1", sequence=7}
     return %10
   }
   return %0
@@ -79,7 +79,9 @@ TEST(UnrolledSlices, WhatATokenNeedsOfOneBehindItIsRefused) {
                                          "    return %3\n"),
                             2);
             }),
-            "");
+            "pipeline.slices = 2: slice 0 needs something of slice 1, which comes later\n"
+            "  read by softmax in stage a\n"
+            "  hint: slices are for models in which no token needs one behind it: causal attention, and else ops by token");
 }
 
 TEST(UnrolledSlices, SequencesHaveATokenForEach) {
