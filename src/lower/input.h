@@ -32,6 +32,9 @@ struct LowerInput {
   std::vector<MeshAxis> axes;
   std::vector<std::int64_t> place;
   IdVector<InputId, bool> is_copy;      // states that another member owns, which has the same
+  // By value of the step: the bytes of what the first member has of it. They decide where code behind the loop runs, as all members have to
+  // run it alike, and what they have may differ in size. Empty: there is one member.
+  IdVector<ValueId, std::int64_t> first_bytes;
   IdVector<ValueId, InputId> input_of;  // of the step; none: it is computed
 
   const Op& loop_op() const { return step.ops[loop]; }

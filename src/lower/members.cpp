@@ -458,6 +458,8 @@ std::vector<LowerInput> cut_members(const Graph& traced, const Schedule& schedul
     input.place = std::move(member.place);
     input.is_copy.assign(member.is_copy.begin(), member.is_copy.end());
   }
+  for (const ValueId v : out[0].step.values.ids())
+    for (LowerInput& input : out) input.first_bytes.push_back(out[0].step.type(v).bytes());
   return out;
 }
 

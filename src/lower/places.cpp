@@ -226,17 +226,23 @@ struct Decided {
   const StatePlaces& state;
 };
 
+// Partial sums, which the step does not have, are as large as what they are summed to.
+std::int64_t bytes_of(const Decided& d, const Op& op, ValueId v) {
+  if (v.index() >= d.input.step.values.size()) v = op.results[0];
+  return d.input.first_bytes.empty() ? d.graph.type(v).bytes() : d.input.first_bytes[v];
+}
+
 std::int64_t bytes_moved(const Decided& d, const Op& op, ActorId actor, InputId written) {
   std::int64_t bytes = 0;
   for (ValueId v : op.operands) {
     const InputId from = d.facts.input[v];
     if (d.facts.dependent[v]) {
-      if (d.facts.group[v].actor != actor) bytes += d.graph.type(v).bytes();
+      if (d.facts.group[v].actor != actor) bytes += bytes_of(d, op, v);
     } else if (d.input.is_state(from)) {
-      if (d.state.home[from] && !d.state.holders[from].contains(actor)) bytes += d.graph.type(v).bytes();
+      if (d.state.home[from] && !d.state.holders[from].contains(actor)) bytes += bytes_of(d, op, v);
     }
   }
-  if (written && d.state.home[written] && d.state.home[written] != actor) bytes += d.graph.type(op.results[0]).bytes();
+  if (written && d.state.home[written] && d.state.home[written] != actor) bytes += bytes_of(d, op, op.results[0]);
   return bytes;
 }
 

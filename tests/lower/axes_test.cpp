@@ -183,5 +183,12 @@ TEST(Axes, NoMemberWaitsForWhatItsCollectivesDelay) {
   }
 }
 
+// What the members have of a width of 4 differs by half, and so does what it would cost them to have the tied embedding's gradients on one
+// actor or on the other. They sum them together, so they have to choose alike.
+TEST(Axes, MembersOfUnequalPartsRunTheCodeBehindTheLoopAlike) {
+  const Sizes s{.layers = 2, .width = 4, .heads = 2, .length = 12, .sequences = 2};
+  EXPECT_NO_THROW(training_of(gpt_config(s, "pipe=2,context=3", {"microbatches=2", "dropout=0.2", "dtype=f64", "vocabulary=17"})));
+}
+
 }  // namespace
 }  // namespace penstock
