@@ -131,6 +131,7 @@ std::string write_timeline(const Config& config, const TrainingPrograms& program
     timelines = timelines_of(result.batches);
   } else if (result.recorded_step > 0) {
     timelines = {timeline_of(programs.training, result.recorded, title)};
+    timelines[0].slices = slices_of(config);
   } else {
     return {};
   }

@@ -288,9 +288,11 @@ void check_batch(const Config& config) {
 
 void take_from_table(Config& config) {
   Config::Pipeline& pipeline = config.pipeline;
-  const bool actors = !config.given.contains("pipeline.actors"), microbatches = awaits_table(config);
-  if (!names_table(pipeline.schedule) || (!actors && !microbatches)) return;
+  const bool actors = !config.given.contains("pipeline.actors"), microbatches = awaits_table(config),
+             slices = !config.given.contains("pipeline.slices");
+  if (!names_table(pipeline.schedule) || (!actors && !microbatches && !slices)) return;
   const Schedule table = parse_schedule(read_file(pipeline.schedule), pipeline.schedule);
+  if (slices) pipeline.slices = {static_cast<double>(table.slices)};
   if (actors) pipeline.actors = static_cast<std::int64_t>(table.actors.size());
   if (microbatches) pipeline.microbatches = std::max(table.microbatches(), 1);
   check_batch(config);
@@ -442,7 +444,7 @@ Config load_stored_config(std::string_view toml, std::string_view file, const st
   Config config = parse_config(toml, file, overrides, models);
   take_from_plan(config, overrides);
   if (!config.overridden.contains("pipeline.schedule")) return config;
-  for (const char* said_by_table : {"pipeline.actors", "pipeline.microbatches"})
+  for (const char* said_by_table : {"pipeline.actors", "pipeline.microbatches", "pipeline.slices"})
     if (!config.overridden.contains(said_by_table)) config.given.erase(said_by_table);
   take_from_table(config);
   return config;
