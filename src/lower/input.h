@@ -31,7 +31,7 @@ struct LowerInput {
   // Where the mesh has axes inside of an actor, all of this is what one of their members does: its place along each.
   std::vector<MeshAxis> axes;
   std::vector<std::int64_t> place;
-  IdVector<InputId, bool> is_copy;      // states that another member owns, which has the same
+  IdVector<InputId, bool> is_copy;  // states that another member owns, which has the same
   // By value of the step: the bytes of what the first member has of it. They decide where code behind the loop runs, as all members have to
   // run it alike, and what they have may differ in size. Empty: there is one member.
   IdVector<ValueId, std::int64_t> first_bytes;
