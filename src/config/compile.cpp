@@ -59,7 +59,7 @@ Schedule schedule_of(const Config& config) {
   if (names_table(pipeline.schedule)) check_unshaped(pipeline);
   const ScheduleOptions options = schedule_options(config);
   Schedule schedule = load_schedule(pipeline.schedule, options);
-  if (schedule.slices != options.slices && (schedule.slices > 1 ? config.given.contains("pipeline.slices") : options.slices > 1))
+  if (options.slices > 1 && schedule.slices != options.slices)  // 1: as a table says
     throw Error(concat(pipeline.schedule, " has ", counted(schedule.slices, "slice"), ", pipeline.slices is ", options.slices), {},
                 concat("--slices ", schedule.slices));
   if (static_cast<std::int64_t>(schedule.actors.size()) != pipeline.actors)

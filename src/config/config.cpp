@@ -288,11 +288,10 @@ void check_batch(const Config& config) {
 
 void take_from_table(Config& config) {
   Config::Pipeline& pipeline = config.pipeline;
-  const bool actors = !config.given.contains("pipeline.actors"), microbatches = awaits_table(config),
-             slices = !config.given.contains("pipeline.slices");
-  if (!names_table(pipeline.schedule) || (!actors && !microbatches && !slices)) return;
+  const bool actors = !config.given.contains("pipeline.actors"), microbatches = awaits_table(config);
+  if (!names_table(pipeline.schedule) || (!actors && !microbatches)) return;
   const Schedule table = parse_schedule(read_file(pipeline.schedule), pipeline.schedule);
-  if (slices) pipeline.slices = {static_cast<double>(table.slices)};
+  if (!config.given.contains("pipeline.slices")) pipeline.slices = {static_cast<double>(table.slices)};
   if (actors) pipeline.actors = static_cast<std::int64_t>(table.actors.size());
   if (microbatches) pipeline.microbatches = std::max(table.microbatches(), 1);
   check_batch(config);
