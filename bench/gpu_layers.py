@@ -46,7 +46,7 @@ def heads_of(width):
 
 
 def key_heads_of(width):
-    """Of Llama: 8 as Llama 3 has them, all where there are few."""
+    """The key heads of a Llama: 8 as Llama 3 has them, all where there are few."""
     return heads_of(width) if width < 4096 else 8
 
 

@@ -14,7 +14,7 @@ double largest_over_mean(const std::vector<int>& blocks) {
   return (*std::max_element(blocks.begin(), blocks.end()) + kOwn) / (mean + kOwn);
 }
 
-// What each actor shall have: nearly the same, and those with the most what is over. `order` has those with the most first.
+// The blocks that each actor shall have: nearly the same, and those with the most what is over. `order` has those with the most first.
 std::vector<int> even_loads(const std::vector<int>& blocks, const std::vector<int>& order) {
   const int all = std::accumulate(blocks.begin(), blocks.end(), 0), actors = static_cast<int>(blocks.size());
   std::vector<int> wanted(blocks.size());
@@ -22,7 +22,7 @@ std::vector<int> even_loads(const std::vector<int>& blocks, const std::vector<in
   return wanted;
 }
 
-// Those that have most give to those that have least; `blocks` becomes what each has then.
+// Actors that have most give to actors that have least; `blocks` becomes what each has then.
 std::vector<BlockMove> even_out(std::vector<int>& blocks) {
   std::vector<int> order(blocks.size());
   std::iota(order.begin(), order.end(), 0);

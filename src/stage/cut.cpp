@@ -170,7 +170,7 @@ void number_parts(const TaskPlans& plans, StageDag& dag) {
   }
 }
 
-// What the task gives for a part of a bundle.
+// The value that the task gives for a part of a bundle.
 ValueId written(const TaskPlans& plans, const std::vector<std::vector<Term>>& terms, const Bundle& bundle, std::int32_t member,
                 StageTaskId t, Building& out) {
   if (bundle.sums) return out.sum(plans.sums.at(ValueId(member)).at(t));

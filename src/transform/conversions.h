@@ -24,7 +24,7 @@ ValueId convert(const ConversionSite& site, ValueId value, const TensorType& who
 // same by way of flat tensors that devices can move.
 ValueId pack_collective(const ConversionSite& site, const Op& collective, ValueId value);
 
-// What a member has of `v`, which is whole, where it is split; and the whole tensor of this shape of what all members have.
+// A member's part of `v`, which is whole, where it is split; and the whole tensor of this shape, of all members' parts.
 ValueId part_of(const ConversionSite& site, ValueId v, const Layout& split, std::int64_t member);
 ValueId whole_of(const ConversionSite& site, std::vector<ValueId> parts, const Layout& split, const Shape& shape);
 

@@ -84,7 +84,7 @@ auto in_slice(Slicing& s, const Op& op, std::int64_t slice, Add&& add) {
   return made;
 }
 
-// What a slice reads of a value in a layout.
+// The value that a slice reads in a layout.
 ValueId read_in(Slicing& s, ValueId v, const Layout& to, const Op& reader, std::int64_t slice) {
   const Layout& from = s.layouts.values[v];
   const Values& held = s.held[v];
@@ -188,7 +188,7 @@ void add_attention(Slicing& s, const Op& op, const LayoutRow& row, std::int64_t 
   for (std::size_t r = 0; r < made.size(); ++r) s.held[op.results[r]][static_cast<std::size_t>(slice)] = made[r];
 }
 
-// What is summed of all slices' terms, in the slice that needs the sum.
+// The sum of all slices' terms, in the slice that needs it.
 ValueId sum_of(const ConversionSite& site, const Values& terms) {
   return terms.size() == 1 ? terms[0] : add_beside(site, "add_n", terms, {{"in_place", true}});
 }

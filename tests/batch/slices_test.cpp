@@ -104,7 +104,7 @@ double brute_force(const SliceProblem& problem, const SliceCost& cost, int left,
   return best;
 }
 
-// What the plan itself says, added up anew.
+// The plan's own figures, added up anew.
 void expect_consistent(const SliceProblem& problem, const SliceCost& cost, const SlicePlan& plan) {
   int sequences = 0;
   double sum = 0, longest = 0;

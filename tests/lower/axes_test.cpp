@@ -183,7 +183,7 @@ TEST(Axes, NoMemberWaitsForWhatItsCollectivesDelay) {
   }
 }
 
-// What the members have of a width of 4 differs by half, and so does what it would cost them to have the tied embedding's gradients on one
+// The members' parts of a width of 4 differ by half, and so does what it would cost them to have the tied embedding's gradients on one
 // actor or on the other. They sum them together, so they have to choose alike.
 TEST(Axes, MembersOfUnequalPartsRunTheCodeBehindTheLoopAlike) {
   const Sizes s{.layers = 2, .width = 4, .heads = 2, .length = 12, .sequences = 2};

@@ -31,7 +31,7 @@ double makespan(const Schedule& schedule, const std::vector<double>& times) {
   return time_table(schedule, chain_of(schedule), costs_of(schedule, times)).makespan;
 }
 
-// What n equal slices take of a forward of 1 if attention is half of it.
+// The times that n equal slices take of a forward of 1 if attention is half of it.
 std::vector<double> half_attention(int slices) {
   const double n = slices;
   std::vector<double> out;
@@ -91,7 +91,7 @@ TEST(Sequences, SlimPipeFormulas) {
   }
 }
 
-// What a slice of `length` behind `context` takes on an actor, by TeraPipe's form of it.
+// The time that a slice of `length` behind `context` takes on an actor, by TeraPipe's form of it.
 double slice_time(double fixed, int length, int context) {
   return fixed + 0.1 * length + 0.02 * length * (context + length / 2.0);
 }

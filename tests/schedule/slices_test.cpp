@@ -25,7 +25,7 @@ std::string refused(const std::string& csv) {
   return message_of([&] { parsed(csv); });
 }
 
-// Of a table that is checked against two stages in two slices.
+// The message for a table that is checked against two stages in two slices.
 std::string verdict(const std::string& csv) {
   return message_of([&] { validate(parsed(csv), sliced(chain(2), 2)); });
 }

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/text.h"
 #include "support/errors.h"
-#include "support/golden.h"
 #include "support/text_graphs.h"
 
 namespace penstock {
@@ -29,17 +29,27 @@ const char* const kByToken =
     "    %3: f32[] = sum(%2) {dim=[0, 1, 2], keepdim=false, stage=\"b\", sequence=3}\n"
     "    return %3\n";
 
-TEST(UnrolledSlices, OpsByTokenAreDoneSliceBySlice) {
-  EXPECT_EQ(text_of(unroll_slices(loop_of_body(kByToken), 2)), R"(graph @step(%x: f32[2,4,6], %w: f32[6]) -> (f32[]) {
+// The loop of kByToken in two slices, of which the first has so many of the four tokens.
+std::string two_slices(int first) {
+  const std::string head = concat("f32[1,", first, ",6]"), rest = concat("f32[1,", 4 - first, ",6]");
+  return concat(R"(graph @step(%x: f32[2,4,6], %w: f32[6]) -> (f32[]) {
   %0: f32[] = accumulate(%x, %w) {microbatches=2, split=1} (%x: f32[1,4,6], %w: f32[6]) -> (f32[]) {
-    %0: f32[1,2,6] = slice(%x) {dim=1, end=2, start=0, step=1, stage="a.0", sequence=0}
-    %1: f32[1,2,6] = constrain(%0) {dims="batch,sequence,embed", stage="a.0", sequence=0}
-    %2: f32[1,2,6] = slice(%x) {dim=1, end=4, start=2, step=1, stage="a.1", sequence=1}
-    %3: f32[1,2,6] = constrain(%2) {dims="batch,sequence,embed", stage="a.1", sequence=1}
-    %4: f32[1,2,6] = mul(%1, %w) {stage="a.0", sequence=2}
-    %5: f32[1,2,6] = mul(%3, %w) {stage="a.1", sequence=3}
-    %6: f32[1,2,6] = exp(%4) {stage="b.0", sequence=4}
-    %7: f32[1,2,6] = exp(%5) {stage="b.1", sequence=5}
+    %0: )",
+                head, " = slice(%x) {dim=1, end=", first, R"(, start=0, step=1, stage="a.0", sequence=0}
+    %1: )",
+                head, R"( = constrain(%0) {dims="batch,sequence,embed", stage="a.0", sequence=0}
+    %2: )",
+                rest, " = slice(%x) {dim=1, end=4, start=", first, R"(, step=1, stage="a.1", sequence=1}
+    %3: )",
+                rest, R"( = constrain(%2) {dims="batch,sequence,embed", stage="a.1", sequence=1}
+    %4: )",
+                head, R"( = mul(%1, %w) {stage="a.0", sequence=2}
+    %5: )",
+                rest, R"( = mul(%3, %w) {stage="a.1", sequence=3}
+    %6: )",
+                head, R"( = exp(%4) {stage="b.0", sequence=4}
+    %7: )",
+                rest, R"( = exp(%5) {stage="b.1", sequence=5}
     %8: f32[] = sum(%6) {dim=[0, 1, 2], keepdim=false, stage="b.0", sequence=6}
     %9: f32[] = sum(%7) {dim=[0, 1, 2], keepdim=false, stage="b.1", sequence=7}
     %10: f32[] = add_n(%8, %9) {stage="b.1", sequence=7}
@@ -50,25 +60,12 @@ TEST(UnrolledSlices, OpsByTokenAreDoneSliceBySlice) {
 )");
 }
 
-TEST(UnrolledSlices, MayBeOfUnequalLength) {
-  EXPECT_EQ(text_of(unroll_slices(loop_of_body(kByToken), 2, {3, 1})), R"(graph @step(%x: f32[2,4,6], %w: f32[6]) -> (f32[]) {
-  %0: f32[] = accumulate(%x, %w) {microbatches=2, split=1} (%x: f32[1,4,6], %w: f32[6]) -> (f32[]) {
-    %0: f32[1,3,6] = slice(%x) {dim=1, end=3, start=0, step=1, stage="a.0", sequence=0}
-    %1: f32[1,3,6] = constrain(%0) {dims="batch,sequence,embed", stage="a.0", sequence=0}
-    %2: f32[1,1,6] = slice(%x) {dim=1, end=4, start=3, step=1, stage="a.1", sequence=1}
-    %3: f32[1,1,6] = constrain(%2) {dims="batch,sequence,embed", stage="a.1", sequence=1}
-    %4: f32[1,3,6] = mul(%1, %w) {stage="a.0", sequence=2}
-    %5: f32[1,1,6] = mul(%3, %w) {stage="a.1", sequence=3}
-    %6: f32[1,3,6] = exp(%4) {stage="b.0", sequence=4}
-    %7: f32[1,1,6] = exp(%5) {stage="b.1", sequence=5}
-    %8: f32[] = sum(%6) {dim=[0, 1, 2], keepdim=false, stage="b.0", sequence=6}
-    %9: f32[] = sum(%7) {dim=[0, 1, 2], keepdim=false, stage="b.1", sequence=7}
-    %10: f32[] = add_n(%8, %9) {stage="b.1", sequence=7}
-    return %10
-  }
-  return %0
+TEST(UnrolledSlices, OpsByTokenAreDoneSliceBySlice) {
+  EXPECT_EQ(text_of(unroll_slices(loop_of_body(kByToken), 2)), two_slices(2));
 }
-)");
+
+TEST(UnrolledSlices, MayBeOfUnequalLength) {
+  EXPECT_EQ(text_of(unroll_slices(loop_of_body(kByToken), 2, {3, 1})), two_slices(3));
 }
 
 TEST(UnrolledSlices, WhatATokenNeedsOfOneBehindItIsRefused) {
