@@ -32,9 +32,14 @@ if [ -z "${PENSTOCK_PYTHON:-}" ] && [ -z "${PENSTOCK_LIBTORCH:-}" ]; then
   if [ ! -e "$stamp" ]; then
     if ! .venv/bin/python -c 'import numpy, torch; assert torch.__version__.startswith("2.13.0")' 2>/dev/null; then
       python3 -m venv .venv
-      .venv/bin/pip install torch==2.13.0 numpy
+      .venv/bin/pip install --no-compile torch==2.13.0 numpy
     fi
     touch "$stamp"
+  fi
+  # Python's byte code takes longer than all the rest of installing torch, and the program runs without: it is made where Python is used.
+  if [[ " $* " == *" tests "* && -x .venv/bin/pip && ! -e .venv/penstock-compiled ]]; then
+    .venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null || true
+    touch .venv/penstock-compiled
   fi
 fi
 
