@@ -45,6 +45,8 @@ def plan(arguments, planner, seconds):
     command = [PENSTOCK, "plan", *arguments, "--planner", planner, "--seconds", str(seconds), "--json"]
     done = subprocess.run([str(a) for a in command], capture_output=True, text=True)
     taken = time.monotonic() - begin
+    if done.returncode and not done.stderr.startswith("error: "):
+        sys.exit(f"{command[0]} does not run: {done.stderr}")
     return (json.loads(done.stdout) if done.returncode == 0 else None), taken, done.stderr
 
 

@@ -59,8 +59,8 @@ std::vector<std::int64_t> wholes(const JsonNode& list, std::int64_t least) {
 }
 
 nlohmann::ordered_json exact(double value) {
-  constexpr double kWhole = 1e15;
-  if (std::abs(value) < kWhole && value == std::floor(value)) return static_cast<std::int64_t>(value);
+  constexpr double kMostExact = 1e15;
+  if (std::abs(value) < kMostExact && value == std::floor(value)) return static_cast<std::int64_t>(value);
   return value;
 }
 

@@ -20,8 +20,8 @@ Terminal terminal_of(std::FILE* stream);
 
 // Facts beside a step's own metrics.
 struct ProgressKnown {
-  std::optional<double> validation_loss;  // the last one
-  std::optional<double> seconds_left;
+  std::optional<double> validation_loss = {};  // the last one
+  std::optional<double> seconds_left = {};
   double peak = 0;  // floating-point operations per second that the devices can do; 0: not known
 };
 // A line such as "step 12/400  loss 2.345  validation 2.400  31.2 k tokens/s  38 % of peak  bubble 12 %  24.6 k tokens seen  2 min left".

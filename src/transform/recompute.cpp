@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t kUnneeded = std::numeric_limits<std::size_t>::max();
 
 using Stages = std::set<std::string, std::less<>>;
 
@@ -27,13 +27,13 @@ void check_stages(const Graph& body, const Stages& wanted) {
   }
 }
 
-// Per op, the first backward op that needs its copy (kNever: none). An op's copy is needed no later than the copies that read it.
+// Per op, the first backward op that needs its copy (kUnneeded: none). An op's copy is needed no later than the copies that read it.
 std::vector<std::size_t> first_needs(const Graph& body, const Stages& stages, const IdVector<ValueId, OpId>& producer) {
-  IdVector<OpId, std::size_t> needed(body.ops.size(), kNever);
+  IdVector<OpId, std::size_t> needed(body.ops.size(), kUnneeded);
   for (std::size_t i = body.ops.size(); i-- > 0;) {
     const Op& op = body.ops[i];
     const std::size_t at = op.phase == Phase::backward && stages.contains(op.stage) ? i : needed[i];
-    if (at == kNever) continue;
+    if (at == kUnneeded) continue;
     for (ValueId operand : op.operands) {
       const OpId from = producer[operand];
       if (!from || body.ops[from].phase == Phase::backward || body.ops[from].stage != op.stage) continue;
@@ -52,7 +52,7 @@ Graph recompute(const Graph& body, const std::vector<std::string>& stages) {
   const std::vector<std::size_t> needed = first_needs(body, wanted, producer);
   std::vector<std::vector<std::size_t>> copies_before(body.ops.size());
   for (std::size_t i = 0; i < needed.size(); ++i)
-    if (needed[i] != kNever) copies_before[needed[i]].push_back(i);
+    if (needed[i] != kUnneeded) copies_before[needed[i]].push_back(i);
 
   Rewrite rewrite(body);
   for (ValueId input : body.inputs) rewrite.copy_input(input);
