@@ -139,7 +139,7 @@ Tensors in_ranges_vjp(const VjpArguments& a) {
 // Flops of one product of queries with keys; a causal mask leaves half of it.
 double product_flops(const Op& op, const TensorType& q, const TensorType& k) {
   const double whole = 2 * static_cast<double>(q.elements()) * static_cast<double>(k.shape[2]);
-  return attribute<bool>(op, "is_causal") ? whole / 2 : whole;
+  return attribute_or(op, "is_causal", false) ? whole / 2 : whole;
 }
 
 double flops_attention(const Op& op, Types operands, Types) {

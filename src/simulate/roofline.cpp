@@ -79,7 +79,8 @@ DType compute_dtype(const Graph& graph, const Op& op) {
 
 // Whether scores are products that softmax joins on chip, forward or backward.
 bool is_attention(const Op& op) {
-  return op.name.starts_with("scaled_dot_product_attention") || op.name.starts_with("attention_in_ranges");
+  return op.name.starts_with("scaled_dot_product_attention") || op.name.starts_with("attention_in_ranges") ||
+         op.name.starts_with("aten::_scaled_dot_product_");
 }
 
 // Attention by products over whole matrices of scores. How often the scores pass the memory: forward the first product writes them,

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/text.h"
 #include "ops/definition.h"
 #include "support/errors.h"
 
@@ -63,6 +64,21 @@ TEST(VerifyTypes, LoopsSplitTheirFirstOperands) {
   EXPECT_NE(body("sum(%a)", "f32[2]").find("sum gives (f32[]), not (f32[2])"), std::string::npos);
   EXPECT_NE(body("exp(%a)", "f32[2,3]").find("accumulate gives (f32[2,3]), not (f32[])"), std::string::npos);
   EXPECT_NE(body("gt(%a) {other=0.0}", "bool[2,3]").find("results are sums: they cannot be bool"), std::string::npos);
+}
+
+// Attention whose heads share keys stays by name: a plan that counted none of its work would be wrong.
+TEST(VerifyTypes, AttentionByNameCostsWhatOursDoes) {
+  const auto flops = [](const std::string& op, const std::string& attributes) {
+    const Graph graph = parse_graph(concat(R"(penstock graph 1
+graph @g(%q: f32[1,4,8,2], %k: f32[1,4,8,2], %v: f32[1,4,8,2]) -> (f32[1,4,8,2]) {
+  %0: f32[1,4,8,2], %1: f32[1,4,8] = )",
+                                           op, "(%q, %k, %v) {", attributes, "}\n  return %0\n}\n"));
+    return cost(graph, graph.ops[0]).flops;
+  };
+  const std::string ours = "scaled_dot_product_attention", named = "aten::_scaled_dot_product_flash_attention_for_cpu";
+  EXPECT_EQ(flops(named, "is_causal=true, none=[3]"), flops(ours, "is_causal=true, scale=0.5"));
+  EXPECT_EQ(flops(named, "none=[3]"), flops(ours, "is_causal=false, scale=0.5"));
+  EXPECT_EQ(flops(named, "none=[3]"), 2 * 2 * 4 * 8 * 8 * 2);
 }
 
 TEST(VerifyTypes, LoopCostsAreThoseOfAllRounds) {
