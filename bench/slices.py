@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Steps of a GPT on long sequences, whole and in slices: time and memory of schedules that cut a micro-batch's sequence beside 1f1b.
 
-    bench/slices.py [--context 1024] [--width 256] [--layers 8] [--batch 4] [--actors 2] [--rounds 3] [--steps 6] [--slices 8 16] [--only NAME ...] [--predict]
+    bench/slices.py [--context 1024] [--width 256] [--layers 8] [--batch 4] [--actors 2] [--rounds 3] [--steps 6] [--slices 8 16 [5,4,4,3]] [--only NAME ...] [--predict]
 
 Each round trains every row once for some steps; printed are the medians over rounds of the step's time and its ratio to 1f1b's of the same round, the bytes planned
-and measured on each actor, and with --predict what the step would take by costs that are then profiled of the same configuration.
+and measured on each actor, and with --predict what the step would take by costs that are then profiled of the same configuration. Lengths of slices, in any unit,
+are for terapipe, whose planner they come from (`penstock batch slices`).
 """
 import argparse
 import json
@@ -12,7 +13,7 @@ import pathlib
 import statistics
 import tempfile
 
-from common import median_of, penstock, train
+from common import WARM_UP, median_of, penstock, train
 
 
 def rows_of(options):
@@ -21,7 +22,7 @@ def rows_of(options):
     if options.layers % options.actors == 0 and options.batch % options.actors == 0:
         rows["helixpipe"] = f'schedule = "helixpipe"\nchunks = {options.layers // options.actors}'
     for n in options.slices:
-        for schedule in ("1f1b", "terapipe", "slimpipe"):
+        for schedule in ("1f1b", "terapipe", "slimpipe") if n.isdigit() else ("terapipe",):
             rows[f"{schedule} in {n}"] = f'schedule = "{schedule}"\nslices = {n}'
     return {name: row for name, row in rows.items() if not options.only or name in options.only}
 
@@ -47,10 +48,10 @@ checkpoint_every = 0
 """
 
 
-def predicted(config, folder):
+def predicted(config, folder, rounds):
     """Seconds of a step by what this machine's profile of the configuration gives."""
     costs = folder / "costs.json"
-    penstock("profile", config, "--out", costs)
+    penstock("profile", config, "--out", costs, "--rounds", rounds)
     return json.loads(penstock("simulate", config, "--costs", costs, "--json"))["step_seconds"]
 
 
@@ -58,7 +59,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in {"context": 1024, "width": 256, "layers": 8, "batch": 4, "actors": 2, "rounds": 3, "steps": 6}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--slices", type=int, nargs="+", default=[8])
+    parser.add_argument("--slices", nargs="+", default=["8"])
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--predict", action="store_true")
     options = parser.parse_args()
@@ -70,7 +71,7 @@ def main():
             (folder / f"{number}.toml").write_text(config_of(options, row))
         for _ in range(options.rounds):
             for number, name in enumerate(rows):
-                lines = train(folder, folder / f"{number}.toml")
+                lines = train(folder, folder / f"{number}.toml", skipped=min(WARM_UP, options.steps // 2))
                 times[name].append(median_of(lines, "seconds"))
                 peaks[name], losses[name] = lines[-1]["peak_bytes"], lines[-1]["loss"]
         first = next(iter(rows))
@@ -80,7 +81,7 @@ def main():
             cells = [name, f"{1e3 * statistics.median(times[name]):.0f}", f"{ratio:.3f}", " ".join(f"{peak / 1e6:.1f}" for peak in peaks[name]), f"{losses[name]:.6f}"]
             if options.predict:
                 config = folder / f"{number}.toml"
-                cells.append(f"{1e3 * predicted(config, folder):.0f}")
+                cells.append(f"{1e3 * predicted(config, folder, options.steps):.0f}")
             print("| " + " | ".join(cells) + " |", flush=True)
 
 

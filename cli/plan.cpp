@@ -20,11 +20,12 @@
 #include "report/plan_page.h"
 
 namespace penstock {
-namespace {
 
 bool is_config(const PlanArguments& arguments) {
   return names_config(arguments.what, *arguments.models) || arguments.models->contains(arguments.what);
 }
+
+namespace {
 
 Config config_of(const PlanArguments& arguments) {
   std::vector<Override> overrides;
@@ -44,6 +45,8 @@ bool needs_bandwidth(const PlanGraph& graph) {
   return std::any_of(graph.edges.begin(), graph.edges.end(),
                      [&](const PlanEdge& edge) { return graph.nodes[static_cast<std::size_t>(edge.from)].outputs.empty(); });
 }
+
+}  // namespace
 
 ClusterSpec cluster_of(const PlanArguments& arguments, const PlanGraph& graph) {
   const std::pair<const char*, bool> flags[] = {{"--devices", arguments.devices.has_value()},
@@ -71,6 +74,8 @@ ClusterSpec cluster_of(const PlanArguments& arguments, const PlanGraph& graph) {
   if (arguments.cpus) cluster.cpus = *arguments.cpus;
   return cluster;
 }
+
+namespace {
 
 // "1,2,4"
 std::vector<int> sizes_in(const std::string& text) {
@@ -194,6 +199,7 @@ void check_numbers(const PlanArguments& arguments) {
 
 void plan_command(const PlanArguments& arguments) {
   check_numbers(arguments);
+  if (!arguments.varied.empty() || arguments.planner == kSequences) return plan_variants_command(arguments);
   const bool groups = planner_named(arguments.planner).equal_groups;  // ahead of anything that is measured for it
   if (!arguments.only.empty() && !groups) throw Error("--only is of --planner degrees");
   if (groups && arguments.cluster == "local")
@@ -221,7 +227,9 @@ void plan_command(const PlanArguments& arguments) {
 std::string planner_lines() {
   std::string out = "Planners:\n";
   for (const PlannerInfo& planner : planners()) out += concat("  ", planner.name, ": ", planner.summary, "\n");
-  return out;
+  return out +
+         concat("  ", kSequences,
+                ": orders of sequences whole and in slices, with context parallelism and recomputation, each compiled and predicted\n");
 }
 
 // The flags refer to `arguments`.
@@ -243,7 +251,15 @@ void add_problem_flags(CLI::App& command, PlanArguments& arguments) {
 
 void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
   command.add_option("--planner", arguments.planner, "which one; see below")->capture_default_str();
-  command.add_option("--seconds", arguments.options.seconds, "of searching, at most")->capture_default_str();
+  command
+      .add_option_function<double>(
+          "--seconds",
+          [&arguments](double seconds) {
+            arguments.options.seconds = seconds;
+            arguments.limited = true;
+          },
+          "of searching, at most; of whole configurations unlimited")
+      ->default_str(number(arguments.options.seconds));
   command.add_option("--seed", arguments.options.seed, "of what is random")->capture_default_str();
   command.add_flag("--straight", arguments.options.straight, "pipedream: one device for each stage");
   command.add_flag("--ignore-transfers", arguments.options.ignore_transfers, "pipedream: without activations' transfers");
@@ -268,13 +284,20 @@ void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
   command.add_option("--rounds", arguments.rounds, "local: measured steps of each program")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
+  command
+      .add_option("--vary", arguments.varied,
+                  "compares whole configurations, with each of a key's values: --vary slices=1,4,8 --vary recompute=none,inputs")
+      ->type_name("KEY=VALUES")
+      ->take_all()
+      ->expected(1, -1);
   command.add_option("--only", arguments.only, "degrees: fixes some, pipe=8,tensor=4,zero=3,schedule=zeropp")->type_name("KEY=VALUE,...");
   command
       .add_option("--states", arguments.states, "degrees: bytes of a parameter, of its gradient and of the optimiser's state [by dtype]")
       ->type_name("P+G+O");
   command.add_flag("--every", arguments.options.degrees.every, "degrees: simulates also what cannot be the fastest");
   command.add_flag("--explain", arguments.explain, "the bottleneck, the next best plan, and what a larger cluster would give");
-  command.add_option("--out", arguments.out, "write the plan, for train --plan and show")->type_name("FILE.json");
+  command.add_option("--out", arguments.out, "write the plan, for train --plan and show; of whole configurations FILE.toml, for train")
+      ->type_name("FILE");
   command.add_flag("--json", arguments.json, "one JSON object");
 }
 

@@ -28,7 +28,9 @@ struct PlanArguments {
   int candidates = 3, rounds = 10;  // of --cluster local: plans to measure, and steps of each
   bool explain = false, json = false;
   std::string out;
-  std::string only, states;  // of planner degrees
+  std::string only, states;         // of planner degrees
+  std::vector<std::string> varied;  // --vary: keys whose values are tried
+  bool limited = false;             // whether --seconds was given
   const ModelRegistry* models = nullptr;
 };
 
@@ -39,5 +41,13 @@ struct PlanReport {
   std::optional<PlanExplanation> explanation;
 };
 void print_plan(const PlanArguments& arguments, const PlanReport& report);
+
+// Whole configurations are compared, by --vary or for sequences: plan_variants.cpp.
+inline constexpr const char* kSequences = "sequences";
+void plan_variants_command(const PlanArguments& arguments);
+
+// The cluster that flags or a file name; throws Error where they do not fit each other. graph: what a graph's file says of devices.
+ClusterSpec cluster_of(const PlanArguments& arguments, const PlanGraph& graph);
+bool is_config(const PlanArguments& arguments);
 
 }  // namespace penstock

@@ -1,11 +1,10 @@
 #include "penstock/predict.h"
 
-#include "simulate/durations.h"
+#include "simulate/prediction.h"
 #include "simulate/roofline.h"
 #include "simulate/simulate.h"
 
 namespace penstock {
-namespace {
 
 Prediction prediction_of(const Program& program, const Costs& costs, const CostContext& context, const Network& network) {
   Simulation simulation = simulate(program, durations_of(program, costs, context), network, {.record = true});
@@ -17,8 +16,6 @@ Prediction prediction_of(const Program& program, const Costs& costs, const CostC
   out.timeline.title = program.name + ", predicted";
   return out;
 }
-
-}  // namespace
 
 Prediction predict(const Program& program, const std::string& device, const std::string& link) {
   CostContext context;

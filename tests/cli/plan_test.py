@@ -294,6 +294,55 @@ class PlanTest(ProgramTest):
         self.assertEqual(plan["pipe"], 8)
         self.assertEqual(len(plan["stages"][0]["devices"]), 8)
 
+    def test_whole_configurations(self):
+        config, out = self.config("gpt"), self.folder / "best.toml"
+        cluster = ["--devices", 2, "--bandwidth", 1e10, "--device", "a100-80"]
+        varied = ["--vary", "slices=1,2,[3,1],999", "--vary", "schedule=1f1b,slimpipe"]
+        found = self.plan(config, *cluster, *varied, "--set", "context=256", "--out", out)["configurations"]
+        self.assertEqual(len(found), 8)
+        runnable = [one for one in found if "refused" not in one]
+        self.assertEqual(len(runnable), 6)
+        self.assertEqual([one["predicted_time"] for one in runnable], sorted(one["predicted_time"] for one in runnable))
+        self.assertTrue(all(one["fits"] and len(one["memory"]) == 2 and one["measured_time"] is None for one in runnable))
+        self.assertIn("999", found[-1]["refused"])
+        best = run("config", out, "--json").json()["keys"]
+        values = {key["key"]: key["value"] for key in best}
+        self.assertEqual(values["pipeline.schedule"], runnable[0]["settings"]["schedule"])
+        self.assertEqual(values["model.context"], 256)
+        check = run("check", out, "--dtype", "f64", "--json")
+        self.assertEqual(check.code, 0, check.out + check.err)
+        text = run("plan", config, *cluster, *varied, "--set", "context=256", "--explain").out
+        for part in ("8 configurations of 8 compiled, 2 refused, 0 too large", "refused: slices=999", "loses by"):
+            self.assertIn(part, text)
+        # Actors follow from the cluster where nothing says how many there are.
+        four = self.plan(config, "--devices", 4, "--bandwidth", 1e10, "--vary", "pipeline.context=1,2", "--set", "layers=4")["configurations"]
+        self.assertEqual([len(one["memory"]) for one in four], [4, 4])
+        self.assertEqual(len({str(one["memory"]) for one in four}), 2)
+
+    def test_whole_configurations_here(self):
+        found = self.plan(self.config("gpt"), "--cluster", "local", "--vary", "slices=1,2", "--rounds", 2, "--candidates", 1)["configurations"]
+        self.assertEqual([one["measured_time"] is None for one in found], [False, True])
+        self.assertGreater(found[0]["predicted_time"], 0)
+
+    def test_sequences_are_planned(self):
+        found = self.plan(self.config("gpt"), "--planner", "sequences", "--set", "context=256", "--set", "layers=2", "--devices", 2, "--bandwidth", 1e10,
+                          "--memory", 1e9)["configurations"]  # fmt: skip
+        schedules = {one["settings"]["schedule"] for one in found if "refused" not in one}
+        self.assertEqual(schedules, {"1f1b", "zb-h1", "terapipe", "seq1f1b", "slimpipe", "helixpipe"})
+
+    def test_whole_configurations_that_cannot_be(self):
+        config = self.config("gpt")
+        two = ["--devices", 2, "--bandwidth", 1e10]
+        self.assert_fails(run("plan", self.graph(), *two, "--vary", "slices=1"), "is taken as a graph", "give CONFIG.toml")
+        self.assert_fails(run("plan", config, *two, "--vary", "slices"), "--vary slices: not a key with values", "--vary slices=1,4,8")
+        self.assert_fails(run("plan", config, *two, "--vary", "slice=1,2"), '--vary slice: unknown key "slice"', 'did you mean "slices"?')
+        self.assert_fails(run("plan", config, *two, "--vary", "slices=999,998"), "none of the configurations can be run", "slices=998: ", "other values")
+        self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--out", "best.json"), "--out best.json", "FILE.toml")
+        self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--planner", "sequences"), "says itself what it varies")
+        self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--memory", 10), "no configuration fits", "the smallest, slices=1")
+        self.assert_fails(run("plan", config, "--devices", 3, "--bandwidth", 1, "--vary", "pipeline.context=2"), "3 devices are no multiple of the 2")
+        self.assert_fails(run("plan", config, "--cluster", "local", "--set", "backend=gloo", "--vary", "slices=1"), "measures threads")
+
     def test_degrees_are_run_from_a_file(self):
         config, file = self.config("gpt"), self.folder / "degrees.json"
         cluster = self.folder / "two-nodes.toml"

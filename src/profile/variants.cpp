@@ -1,0 +1,225 @@
+#include "profile/variants.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <tuple>
+
+#include "base/text.h"
+#include "cost/cost_model.h"
+#include "driver/training.h"
+#include "penstock/error.h"
+#include "profile/profile.h"
+#include "simulate/prediction.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::int64_t kLeastTokens = 128;  // of a slice: products with fewer rows waste what they run on
+
+std::string first_line(const Error& error) {
+  return split(error.what(), '\n')[0];
+}
+
+Override varied(const std::string& key, const std::string& value) {
+  return {key, value, "--planner sequences"};
+}
+
+// Orders of whole or sliced micro-batches on so many actors.
+std::vector<Settings> orders_on(const Config& config, int actors) {
+  std::vector<Settings> out;
+  std::vector<std::int64_t> slices;
+  for (std::int64_t n = 2; n <= 32 && context_of(config) / n >= kLeastTokens; n *= 4) slices.push_back(n);
+  for (const char* order : {"1f1b", "zb-h1"}) out.push_back({varied("schedule", order), varied("slices", "1")});
+  for (const char* order : {"1f1b", "zb-h1", "terapipe", "seq1f1b", "slimpipe"})
+    for (const std::int64_t n : slices) out.push_back({varied("schedule", order), varied("slices", std::to_string(n))});
+  const auto layers = config.model.numbers.find("layers");
+  if (layers != config.model.numbers.end() && static_cast<std::int64_t>(layers->second) % actors == 0)
+    out.push_back({varied("schedule", "helixpipe"), varied("slices", "1"),
+                   varied("chunks", std::to_string(static_cast<std::int64_t>(layers->second) / actors))});
+  return out;
+}
+
+ConfigVariant variant_of(const Settings& settings, const VariantPlanning& planning) {
+  ConfigVariant out{.settings = settings};
+  try {
+    out.config = planning.load(settings);
+    const Prepared prepared = prepare(out.config, *planning.models);
+    Program program = compile_training(out.config, prepared);
+    out.prediction = planning.predict(out.config, prepared, program);
+  } catch (const Error& error) {
+    out.refused = first_line(error);
+  }
+  for (std::size_t d = 0; d < out.prediction.memory.size(); ++d) out.devices.push_back(planning.memory(static_cast<int>(d)));
+  out.prediction.timeline = {};  // there may be thousands
+  return out;
+}
+
+// Each reason once, with how many it keeps from running.
+std::vector<std::string> reasons_of(const std::vector<ConfigVariant>& variants) {
+  std::vector<std::string> out;
+  for (const ConfigVariant& variant : variants)
+    if (const std::string reason = concat(text(variant.settings), ": ", variant.refused); !variant.refused.empty()) out.push_back(reason);
+  return out;
+}
+
+// What all of them fail of alike is said with its own details and hint: most likely a key is mistyped.
+[[noreturn]] void fail_refused(const std::vector<ConfigVariant>& variants, const VariantPlanning& planning) {
+  const auto alike = [&](const ConfigVariant& variant) { return variant.refused == variants[0].refused; };
+  if (std::ranges::all_of(variants, alike)) prepare(planning.load(variants[0].settings), *planning.models);
+  throw Error("none of the configurations can be run", reasons_of(variants), "vary other keys, or other values");
+}
+
+[[noreturn]] void fail_large(const std::vector<ConfigVariant>& variants) {
+  const auto smallest = std::ranges::min_element(
+      variants, {}, [](const ConfigVariant& v) { return v.refused.empty() ? v.largest() : std::numeric_limits<double>::infinity(); });
+  throw Error("no configuration fits its devices' memory",
+              {concat("the smallest, ", text(smallest->settings), ", plans ", bytes_text(smallest->largest()), " on its fullest device")},
+              "vary more keys: recompute=inputs, slices, pipeline.context; or give more --memory");
+}
+
+// A variant made ready to run.
+struct Runner {
+  Workbench bench;
+  std::unique_ptr<Cluster> cluster;
+  std::uint64_t program = 0;
+  std::int64_t step = 0;
+};
+
+std::shared_ptr<Runner> runner_of(const ConfigVariant& variant, const ModelRegistry& models,
+                                  const std::function<Workbench(const Config&)>& bench_of) {
+  const Prepared prepared = prepare(variant.config, models);
+  Program program = compile_training(variant.config, prepared);
+  const auto runner = std::make_shared<Runner>(Runner{.bench = bench_of(variant.config), .cluster = {}});
+  runner->bench.choose_kernels(program);
+  runner->cluster = runner->bench.threads(static_cast<int>(program.devices.size()));
+  runner->program = runner->cluster->load(program);
+  runner->cluster->set_state(fresh_start(variant.config, prepared).state);
+  return runner;
+}
+
+Network network_of(const ClusterSpec& cluster, int devices) {
+  const auto link_of = [](const ClusterLink& link) { return Link{.latency = link.latency, .bandwidth = link.bandwidth}; };
+  Network out;
+  for (int from = 0; from < devices; ++from)
+    for (int to = 0; to < devices; ++to)
+      if (from != to) out.between[{from, to}] = link_of(cluster.link(from, to));
+  return out;
+}
+
+}  // namespace
+
+Varied parse_varied(std::string_view text) {
+  const std::size_t equals = text.find('=');
+  Varied out{std::string(text.substr(0, equals)), {}};
+  const std::string_view values = equals == std::string_view::npos ? "" : text.substr(equals + 1);
+  int depth = 0;  // of brackets
+  out.values.emplace_back();
+  for (const char c : values) {
+    depth += c == '[' ? 1 : c == ']' ? -1 : 0;
+    if (c == ',' && depth == 0)
+      out.values.emplace_back();
+    else
+      out.values.back() += c;
+  }
+  if (out.key.empty() || std::ranges::any_of(out.values, &std::string::empty))
+    throw Error(concat("--vary ", text, ": not a key with values"), {}, "--vary slices=1,4,8");
+  return out;
+}
+
+std::vector<Settings> combinations(const std::vector<Varied>& varied) {
+  std::vector<Settings> out = {{}};
+  for (const Varied& one : varied) {
+    if (out.size() * one.values.size() > kMostVariants)
+      throw Error(concat("--vary gives ", out.size() * one.values.size(), " combinations and more"), {},
+                  concat("at most ", kMostVariants, ": name fewer values"));
+    std::vector<Settings> next;
+    for (const Settings& settings : out)
+      for (const std::string& value : one.values) {
+        next.push_back(settings);
+        next.back().push_back({one.key, value, "--vary " + one.key});
+      }
+    out = std::move(next);
+  }
+  return out;
+}
+
+std::vector<Settings> sequence_settings(const Config& config, int devices) {
+  std::vector<Settings> out;
+  for (int context = 1; context <= 8 && context <= devices; context *= 2) {
+    if (devices % context != 0) continue;
+    for (const Settings& order : orders_on(config, devices / context))
+      for (const char* kept : {"none", "inputs"}) {
+        out.push_back({varied("actors", std::to_string(devices / context)), varied("pipeline.context", std::to_string(context))});
+        out.back().insert(out.back().end(), order.begin(), order.end());
+        out.back().push_back(varied("recompute", kept));
+      }
+  }
+  return out;
+}
+
+bool ConfigVariant::fits() const {
+  for (std::size_t d = 0; d < devices.size(); ++d)
+    if (!penstock::fits(static_cast<double>(prediction.memory[d]), devices[d])) return false;
+  return refused.empty();
+}
+
+double ConfigVariant::largest() const {
+  return prediction.memory.empty() ? 0 : static_cast<double>(std::ranges::max(prediction.memory));
+}
+
+PlannedVariants plan_variants(const std::vector<Settings>& settings, VariantPlanning planning) {
+  PlannedVariants out{.considered = settings.size()};
+  for (const Settings& one : settings) {
+    if (planning.limit.is_over()) break;
+    if (planning.progress) planning.progress(concat(out.variants.size() + 1, " of ", settings.size(), ": ", text(one)));
+    out.variants.push_back(variant_of(one, planning));
+  }
+  std::ranges::stable_sort(out.variants, {},
+                           [](const ConfigVariant& v) { return std::tuple(!v.refused.empty(), !v.fits(), v.prediction.seconds); });
+  if (out.variants.empty()) throw Error("no configuration was predicted in time", {}, "give more --seconds");
+  if (!out.variants[0].refused.empty()) fail_refused(out.variants, planning);
+  if (!out.variants[0].fits()) fail_large(out.variants);
+  return out;
+}
+
+Prediction predict_on(const Program& program, const ClusterSpec& cluster, const std::string& device) {
+  if (program.devices.size() > cluster.devices.size())
+    throw Error(concat("the program has ", program.devices.size(), " devices, the cluster ", cluster.devices.size()));
+  CostContext context;
+  context.roofline = published_devices().device(device);
+  Network network = network_of(cluster, static_cast<int>(program.devices.size()));
+  network.host = host_link({}, context);
+  return prediction_of(program, {}, context, network);
+}
+
+Prediction predict_here(const Workbench& bench, const Prepared& prepared, Program& program, int rounds) {
+  bench.choose_kernels(program);
+  ProfileOptions options;
+  options.rounds = rounds;
+  options.input = [&](std::int64_t step) { return bench.input(step); };
+  const std::unique_ptr<Cluster> cluster = bench.threads(static_cast<int>(program.devices.size()));
+  const Costs costs = measure_costs(*cluster, nullptr, {program}, fresh_start(bench.config, prepared).state, options);
+  return predict(program, costs);
+}
+
+void race_variants(std::vector<ConfigVariant>& variants, const ModelRegistry& models, int candidates, const RaceOptions& options,
+                   const std::function<Workbench(const Config&)>& bench_of) {
+  std::vector<TimedStep> steps;
+  for (const ConfigVariant& variant : variants) {
+    if (!variant.fits() || std::ssize(steps) == candidates) break;
+    steps.push_back([runner = runner_of(variant, models, bench_of)] {
+      return runner->cluster->step(runner->program, runner->bench.input(++runner->step)).seconds;
+    });
+  }
+  const std::vector<Sample> samples = race(steps, options);
+  for (std::size_t i = 0; i < samples.size(); ++i) variants[i].measured = samples[i];
+  std::stable_sort(variants.begin(), variants.begin() + std::ssize(samples),
+                   [](const ConfigVariant& a, const ConfigVariant& b) { return is_ahead(a.measured, b.measured); });
+}
+
+std::string text(const Settings& settings) {
+  return join(settings, " ", [](const Override& one) { return concat(one.key, "=", one.value); });
+}
+
+}  // namespace penstock

@@ -1,0 +1,77 @@
+// Configurations that differ in the values of some keys: each is compiled, proven and predicted whole, and the fastest that fits comes
+// first.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/compile.h"
+#include "cost/time_limit.h"
+#include "penstock/plan.h"
+#include "penstock/predict.h"
+#include "profile/workbench.h"
+
+namespace penstock {
+
+using Settings = std::vector<Override>;
+
+struct Varied {
+  std::string key;
+  std::vector<std::string> values;  // at least one
+};
+// Reads "slices=1,4,[5,3,2]". Throws Error without '=' or where a value is empty.
+Varied parse_varied(std::string_view text);
+
+// Every combination of values, those of the last key varying fastest. Throws Error where there are more than kMostVariants.
+std::vector<Settings> combinations(const std::vector<Varied>& varied);
+inline constexpr std::size_t kMostVariants = 10'000;
+
+// What the five systems for long sequences, and mixtures of them, would do for the configuration on so many devices: every order of whole
+// or sliced micro-batches, in 2, 8 or 32 slices of at least 128 tokens (TeraPipe 2102.07988, Seq1F1B 2406.03488, SlimPipe 2504.14519),
+// HelixPipe (2507.00394), all with the sequence split over 1 to 8 devices beside (context parallelism), and with and without recomputation.
+std::vector<Settings> sequence_settings(const Config& config, int devices);
+
+struct ConfigVariant {
+  Settings settings;
+  Config config = {};
+  std::string refused = {};          // why it cannot be run or predicted, in a line; else empty
+  Prediction prediction = {};        // of a training step, without its timeline
+  std::vector<double> devices = {};  // bytes that each device may hold
+  Sample measured = {};              // seconds of whole steps; count: the rounds that it was in, 0 where it did not race
+
+  bool fits() const;
+  double largest() const;  // bytes planned on the fullest device
+};
+
+struct VariantPlanning {
+  std::function<Config(const Settings&)> load;
+  const ModelRegistry* models = nullptr;
+  // What a program of the configuration takes. Throws Error where nothing says it.
+  std::function<Prediction(const Config& config, const Prepared& prepared, Program& program)> predict;
+  std::function<double(int device)> memory = [](int) { return ClusterDevice().memory; };  // bytes
+  std::function<void(const std::string& text)> progress{};
+  TimeLimit limit = {};
+};
+struct PlannedVariants {
+  std::vector<ConfigVariant> variants = {};  // those that fit, then those that are too large, each the fastest first; then the refused
+  std::size_t considered = 0;                // there are fewer variants where time was over
+};
+// Throws Error where none can be run, with the reasons, and where none fits, with the smallest.
+PlannedVariants plan_variants(const std::vector<Settings>& settings, VariantPlanning planning);
+
+// By published figures of the cluster's device: tasks by its roofline, transfers and collectives over the cluster's links, of which device
+// d of the program is device d. Throws Error where the program has more devices than the cluster.
+Prediction predict_on(const Program& program, const ClusterSpec& cluster, const std::string& device);
+// By what is measured here, in `rounds` steps of the program by threads.
+Prediction predict_here(const Workbench& bench, const Prepared& prepared, Program& program, int rounds);
+
+// Runs the first `candidates` that fit in turn, in whole steps, and puts the fastest first. bench_of: the configuration outlives it.
+void race_variants(std::vector<ConfigVariant>& variants, const ModelRegistry& models, int candidates, const RaceOptions& options,
+                   const std::function<Workbench(const Config&)>& bench_of);
+
+// "slices=4 pipeline.context=2"
+std::string text(const Settings& settings);
+
+}  // namespace penstock

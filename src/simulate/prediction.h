@@ -1,0 +1,13 @@
+// What a program will take by costs and a network, whatever they come from; penstock/predict.h has the usual ones.
+#pragma once
+
+#include "penstock/network.h"
+#include "penstock/predict.h"
+#include "simulate/durations.h"
+
+namespace penstock {
+
+// Throws Error as durations_of() does.
+Prediction prediction_of(const Program& program, const Costs& costs, const CostContext& context, const Network& network);
+
+}  // namespace penstock
