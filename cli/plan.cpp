@@ -270,6 +270,10 @@ void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
           "sizes to choose from, in samples: 1,2,4")
       ->type_name("SIZES");
   command.add_option("--batch", arguments.batch, "samples of a step")->check(CLI::Range(1, INT_MAX));
+}
+
+// Those for configurations, and what is printed and written.
+void add_model_flags(CLI::App& command, PlanArguments& arguments) {
   command.add_option("--device", arguments.device, "published figures that time a configuration, or a graph without times [v100]");
   command.add_option("--set", arguments.settings, "overrides one key of a configuration: --set model.width=256")
       ->type_name("KEY=VALUE")
@@ -309,6 +313,7 @@ void add_plan(CLI::App& app, const ModelRegistry& models) {
   arguments->models = &models;
   add_problem_flags(*command, *arguments);
   add_planner_flags(*command, *arguments);
+  add_model_flags(*command, *arguments);
   command->footer(planner_lines() +
                   "Example:\n  penstock plan examples/gpt.toml --cluster local --out plan.json --explain\n"
                   "  penstock train examples/gpt.toml --plan plan.json --out runs/planned\n"

@@ -59,6 +59,9 @@ Compared compared_of(const PlanArguments& arguments) {
                 "give CONFIG.toml or a model's name");
   if (!arguments.varied.empty() && arguments.planner == kSequences)
     throw Error("--planner sequences says itself what it varies", {}, "leave out --vary, or --planner");
+  if (!arguments.micro_batches.empty())
+    throw Error("--micro-batches says sizes to planners of stages", {}, "--vary microbatches=4,8 says how many there are");
+  if (!arguments.only.empty()) throw Error("--only is of --planner degrees");
   if (!arguments.out.empty() && !arguments.out.ends_with(".toml"))
     throw Error(concat("--out ", arguments.out, ": a configuration is written"), {}, "--out FILE.toml, which train takes");
   Compared out{.arguments = arguments, .cluster = {}, .base = {}};

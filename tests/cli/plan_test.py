@@ -339,6 +339,8 @@ class PlanTest(ProgramTest):
         self.assert_fails(run("plan", config, *two, "--vary", "slices=999,998"), "none of the configurations can be run", "slices=998: ", "other values")
         self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--out", "best.json"), "--out best.json", "FILE.toml")
         self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--planner", "sequences"), "says itself what it varies")
+        self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--micro-batches", "1"), "--micro-batches says sizes", "--vary microbatches=4,8")
+        self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--only", "pipe=2"), "--only is of --planner degrees")
         self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--memory", 10), "no configuration fits", "the smallest, slices=1")
         self.assert_fails(run("plan", config, "--devices", 3, "--bandwidth", 1, "--vary", "pipeline.context=2"), "3 devices are no multiple of the 2")
         self.assert_fails(run("plan", config, "--cluster", "local", "--set", "backend=gloo", "--vary", "slices=1"), "measures threads")
