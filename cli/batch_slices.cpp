@@ -1,8 +1,8 @@
 // penstock batch slices, exchange: TeraPipe's planner and SlimPipe's exchange of attention.
-#include "batch/exchange_blocks.h"
 #include "batch/slice_sequences.h"
 #include "cli/batch.h"
 #include "penstock/error.h"
+#include "schedule/exchange_blocks.h"
 
 namespace penstock {
 namespace {

@@ -45,10 +45,10 @@ void print_table(const Schedule& schedule) {
   nlohmann::json actors = nlohmann::json::array();
   for (const auto& row : schedule.actors) {
     nlohmann::json& actions = actors.emplace_back()["actions"] = nlohmann::json::array();
-    for (const Action& action : row) actions.push_back(text(action, schedule.slices));
+    for (const Action& action : row) actions.push_back(text(action, schedule.slices, schedule.blocks));
   }
   const nlohmann::json out = {{"name", schedule.name},
-                              {"stages", schedule.stages() / schedule.slices},
+                              {"stages", schedule.whole_stages()},
                               {"slices", schedule.slices},
                               {"microbatches", schedule.microbatches()},
                               {"actors", actors}};

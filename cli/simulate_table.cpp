@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -50,24 +51,34 @@ std::vector<double> over_mean(const std::string& flag, const std::vector<double>
   return out;
 }
 
-// The costs of each slice from those of whole stages: an equal share, but for --slice-times.
-TableCosts costs_of_slices(const TableCosts& whole, const std::vector<double>& times) {
-  const double slices = static_cast<double>(times.size());
+// A part of a stage's costs: `time` of its time, and `amount` of all else.
+StageCosts part_of_costs(StageCosts stage, double time, double amount) {
+  for (double& of_kind : stage.time) of_kind *= time;
+  for (double* value : {&stage.forward_bytes, &stage.backward_bytes, &stage.weight_bytes, &stage.live, &stage.kept, &stage.parameters})
+    *value *= amount;
+  return stage;
+}
+
+// The costs of each part from those of whole stages: to each slice an equal share, but for --slice-times. A slice that is attention alone,
+// as blocks of it are apart, has one for each slice before it and half a one of its own, and each takes as long.
+TableCosts costs_of_slices(const TableCosts& whole, const Schedule& schedule, const std::vector<double>& times) {
+  const double slices = static_cast<double>(schedule.slices);
+  std::map<StagePart, double> apart;  // blocks of each slice
+  for (const StagePart& block : schedule.blocks) ++apart[{block.stage, block.slice}];
   TableCosts out;
-  for (const StageCosts& stage : whole.stages) {
-    for (const double share : times) {
-      StageCosts& slice = out.stages.emplace_back(stage);
-      for (double& time : slice.time) time *= share / slices;
-      for (double* amount : {&slice.forward_bytes, &slice.backward_bytes, &slice.weight_bytes, &slice.live, &slice.kept, &slice.parameters})
-        *amount /= slices;
-    }
+  for (std::int32_t number = 0; number < schedule.stages(); ++number) {
+    const StagePart part = part_of(number, schedule.slices, schedule.blocks);
+    const auto found = apart.find({part.stage, part.slice});
+    const double gone = found == apart.end() ? 0 : found->second, all = part.slice + 0.5;
+    const double share = (part.block >= 0 ? 1 : all - gone) / all / slices;
+    out.stages.push_back(part_of_costs(whole.stages[part.stage], times[part.slice] * share, share));
   }
   return out;
 }
 
 // Sets the times and links that the flags give.
 void set_costs(const SimulateArguments& arguments, TableSetting& setting) {
-  const std::int32_t slices = setting.schedule.slices, stages = setting.schedule.stages() / slices;
+  const std::int32_t slices = setting.schedule.slices, stages = setting.schedule.whole_stages();
   const double share = static_cast<double>(setting.actors()) / stages;
   TableCosts costs = uniform_costs(stages, unit_costs(arguments), arguments.per_stage ? 1 : share);
   for (StageCosts& stage : costs.stages) stage.live = share;
@@ -75,7 +86,7 @@ void set_costs(const SimulateArguments& arguments, TableSetting& setting) {
   const std::vector<double> times = over_mean("--stage-times", arguments.stage_times, stages, "stage");
   for (std::size_t s = 0; s < times.size(); ++s)
     for (double& time : costs.stages[s].time) time *= times[s];
-  setting.machine.costs = costs_of_slices(costs, over_mean("--slice-times", arguments.slice_times, slices, "slice"));
+  setting.machine.costs = costs_of_slices(costs, setting.schedule, over_mean("--slice-times", arguments.slice_times, slices, "slice"));
   setting.machine.options.network = network_of(arguments, setting.actors(), {});
 }
 
@@ -172,10 +183,12 @@ std::vector<Variant> better_machines(const TableSetting& setting, const TableTim
                                                        [](const auto& a, const auto& b) { return time_of(a) < time_of(b); });
   if (time_of(*cheapest) < time_of(*dearest)) {
     const auto stage = static_cast<std::size_t>(dearest - setting.machine.costs.stages.begin());
-    out.push_back(variant(setting, concat("stage ", stage_text(static_cast<std::int32_t>(stage), setting.schedule.slices), " 10 % faster"),
-                          [stage](Machine& m) {
-                            for (double& cost : m.costs.stages[stage].time) cost /= 1.1;
-                          }));
+    out.push_back(variant(
+        setting,
+        concat("stage ", stage_text(static_cast<std::int32_t>(stage), setting.schedule.slices, setting.schedule.blocks), " 10 % faster"),
+        [stage](Machine& m) {
+          for (double& cost : m.costs.stages[stage].time) cost /= 1.1;
+        }));
   }
   if (!setting.machine.options.disturbance.slowdown.empty())
     out.push_back(variant(setting, "no straggler", [](Machine& m) { m.options.disturbance.slowdown.clear(); }));
@@ -233,7 +246,7 @@ nlohmann::json json_of(const TableSetting& setting, const TableTime& time, doubl
   }
   return {{"kind", "table"},
           {"name", setting.schedule.name},
-          {"stages", setting.schedule.stages() / setting.schedule.slices},
+          {"stages", setting.schedule.whole_stages()},
           {"slices", setting.schedule.slices},
           {"microbatches", setting.schedule.microbatches()},
           {"makespan", time.makespan},

@@ -65,7 +65,7 @@ Schedule table_of(const TableChoice& choice) {
 }
 
 std::string stages_in_words(const Schedule& schedule) {
-  const std::string stages = counted(schedule.stages() / schedule.slices, "stage");
+  const std::string stages = counted(schedule.whole_stages(), "stage");
   return schedule.slices == 1 ? stages : concat(stages, " of ", schedule.slices, " slices");
 }
 

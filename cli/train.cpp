@@ -123,7 +123,7 @@ std::string device_table(const Prepared& prepared, const TrainingResult& result)
 
 // timeline.json and, to look at, timeline.html, whose path this is: a usual step or, where each has a program of its own, some consecutive
 // ones as predicted (where they were) and as measured. "": nothing was recorded.
-std::string write_timeline(const Config& config, const TrainingPrograms& programs, const TrainingResult& result) {
+std::string write_timeline(const Config& config, const Prepared& prepared, const TrainingPrograms& programs, const TrainingResult& result) {
   std::string title = concat(config.model.name, ", ", config.pipeline.schedule, ", step ", result.recorded_step);
   std::vector<Timeline> timelines;
   if (!result.batches.empty()) {
@@ -131,7 +131,8 @@ std::string write_timeline(const Config& config, const TrainingPrograms& program
     timelines = timelines_of(result.batches);
   } else if (result.recorded_step > 0) {
     timelines = {timeline_of(programs.training, result.recorded, title)};
-    timelines[0].slices = slices_of(config);
+    timelines[0].slices = prepared.schedule.slices;
+    timelines[0].blocks = prepared.schedule.blocks;
   } else {
     return {};
   }
@@ -240,7 +241,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
     result = train(config, programs, start, *cluster, *data, hooks);
   }
   if (result.stopped) std::fprintf(stderr, "stopped by a signal after step %d\n", static_cast<int>(result.last.step));
-  const std::string timeline = write_timeline(config, programs, result);
+  const std::string timeline = write_timeline(config, prepared, programs, result);
   if (options.json) {
     print_result(config, *data, result, timeline);
   } else {

@@ -114,7 +114,7 @@ void verify_table(const VerifyArguments& arguments, std::string_view content) {
     for (const auto& row : schedule.actors) actors.push_back({{"actions", row.size()}});
     print_json(nlohmann::json{{"kind", "schedule"},
                               {"actors", actors},
-                              {"stages", schedule.stages() / schedule.slices},
+                              {"stages", schedule.whole_stages()},
                               {"slices", schedule.slices},
                               {"microbatches", schedule.microbatches()},
                               {"finishes", true}});

@@ -29,9 +29,11 @@ enum class Kind : std::uint8_t {
 };
 std::string_view name(Kind kind);
 
-// `<stage>[.<slice>][x<count>]<KIND><micro-batch>`: 3B0, 3.2F5 (slice 2 of stage 3), 2x4F0 is stage 2, micro-batches 0..3.
+// `<stage>[.<slice>[.<block>]][x<count>]<KIND><micro-batch>`: 3B0, 3.2F5 (slice 2 of stage 3), 3.2.0F5 (block 0 of that), 2x4F0 is stage 2,
+// micro-batches 0..3.
 struct Action {
-  std::int32_t stage = 0;  // in a table of slices: stage * slices + slice; of a kind that belongs to a whole stage (3U), of its slice 0
+  std::int32_t stage =
+      0;  // in a table of slices the number of a part (number_of); of a kind that belongs to a whole stage (3U), of its slice 0
   Kind kind = Kind::F;
   std::int32_t microbatch = -1;  // -1: none (UNSHARD, RESHARD, REDUCE_GRAD, U of all)
   std::int32_t count = 1;        // micro-batches microbatch .. microbatch+count-1 together
@@ -39,21 +41,37 @@ struct Action {
 
   auto operator<=>(const Action&) const = default;
 };
-// `slices`: those of each stage of the action's table.
-std::string text(const Action& action, std::int32_t slices = 1);
-// The stage of an action as text: "3", or "3.2" where stages have slices.
-std::string stage_text(std::int32_t stage, std::int32_t slices = 1);
+
+// What a number of a stage stands for in a table of slices: a slice of a stage or, with `block`, what the queries of this slice make of the
+// keys and values of that earlier one. Such a block of a stage that is attention alone is apart from its slice: it may run on any actor.
+struct StagePart {
+  std::int32_t stage = 0, slice = 0;
+  std::int32_t block = -1;  // -1: the slice itself, with all its blocks that are not apart
+
+  auto operator<=>(const StagePart&) const = default;
+};
+// Parts are numbered in their order, `slices` of each stage and of each slice those of its blocks that are apart: `blocks`, in order.
+std::int32_t number_of(const StagePart& part, std::int32_t slices, const std::vector<StagePart>& blocks = {});
+StagePart part_of(std::int32_t number, std::int32_t slices, const std::vector<StagePart>& blocks = {});
+
+// `slices`, `blocks`: those of the action's table.
+std::string text(const Action& action, std::int32_t slices = 1, const std::vector<StagePart>& blocks = {});
+// The stage of an action as text: "3", "3.2" where stages have slices, or "3.2.0" of a block.
+std::string stage_text(std::int32_t stage, std::int32_t slices = 1, const std::vector<StagePart>& blocks = {});
 
 // Where sequences are cut, every micro-batch passes each stage in `slices` slices, one after the other. A slice is then a stage of the
-// DAG to all that reads tables: Action::stage counts slices of stages, and StageShape has an entry for each (`sliced`).
+// DAG to all that reads tables, and so is each block that is apart: Action::stage counts them, and StageShape has an entry for each
+// (`sliced`).
 struct Schedule {
   std::string name;  // the generator's, or the file
   std::vector<std::vector<Action>> actors;
   // For each action the column (cell, from 1) of the file in which it stood, in row actor+1; empty for generated tables.
   std::vector<std::vector<std::int32_t>> cells;
-  std::int32_t slices = 1;  // of each stage
+  std::int32_t slices = 1;             // of each stage
+  std::vector<StagePart> blocks = {};  // that are apart, in order
 
   std::int32_t stages() const;        // 1 + largest stage named, counted as Action::stage; 0 for an empty table
+  std::int32_t whole_stages() const;  // the same, counted as the model's stages
   std::int32_t microbatches() const;  // 1 + largest micro-batch named
 };
 
@@ -62,22 +80,24 @@ struct StageShape {
   std::vector<std::vector<std::int32_t>> predecessors;  // for each stage, the stages that feed it, all of smaller number
   std::vector<bool> has_backward;                       // stages without have F only
   std::vector<bool> has_parameters;
-  std::int32_t slices = 1;  // of each stage, counted as Action::stage counts them
+  std::int32_t slices = 1;             // of each stage, counted as Action::stage counts them
+  std::vector<StagePart> blocks = {};  // that are apart
 };
 // A chain of n stages, each with parameters and, unless forward_only, a backward.
 StageShape chain(int stages, bool forward_only = false);
 // The chain that a table without a model is checked against: as many stages as it names, in its slices, with backward if the table has any.
 StageShape chain_of(const Schedule& schedule);
 // The shape of `slices` (1 or more) slices of each stage: slice j of stage s, at s * slices + j, is fed by slice j of each stage that feeds
-// s, and by slice j-1 of s, whose keys and values it reads.
-StageShape sliced(const StageShape& shape, int slices);
+// s, and by slice j-1 of s, whose keys and values it reads. A block of slice j with the keys of slice k is fed by slices j and k of each
+// stage that feeds s, and feeds slice j of each that s feeds; it goes back before slice j-1 of s, which adds up gradients of keys.
+StageShape sliced(const StageShape& shape, int slices, const std::vector<StagePart>& blocks = {});
 // The table in slices: each F becomes its slices in ascending order, each B, I, W and R in descending order. Valid for the sliced shape
 // where the table is for the shape. Throws Error for a table that is sliced, for `slices` below 1, and for UNSHARD, RESHARD and
 // REDUCE_GRAD, which a table of slices may not have.
 Schedule sliced(const Schedule& schedule, int slices);
 
 // Throws Error unless all of this holds:
-//   the table has as many slices as the shape;
+//   the table has as many slices as the shape, and the same blocks apart;
 //   every stage of the shape has each F (and B, or I and W) exactly once per micro-batch;
 //   B, I, R, OFFLOAD and RELOAD are on their F's actor (W may be elsewhere; a stage without parameters may lack it);
 //   R, or OFFLOAD and then RELOAD, but not all of them, stand between F and B or I, once;
@@ -92,7 +112,7 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
 
 // CSV, one row per actor, an empty line for an actor without work. Accepts torch's tables with or without sends and receives
 // (dropped, as lowering infers them; UNSHARD, RESHARD and REDUCE_GRAD stay) and blank cells (idle). Either no action names a slice, or all
-// do that belong to a micro-batch, and then every stage has as many. Throws Error with file:row:cell.
+// do that belong to a micro-batch, and then every stage has as many; the blocks that are named are apart. Throws Error with file:row:cell.
 Schedule parse_schedule(std::string_view csv, std::string_view file);
 std::string print(const Schedule& schedule);
 
@@ -108,7 +128,7 @@ Schedule with_gathers(Schedule schedule, bool turns = false);
 struct ScheduleOptions {
   int actors = 2;
   int microbatches = 4;
-  int chunks = 1;             // stages per actor
+  int chunks = 1;             // stages per actor; layers, where a schedule has attention as stages of its own
   int slices = 1;             // of each stage; those that do not order slices themselves run a micro-batch's one after the other (`sliced`)
   bool forward_only = false;  // makes a table for validation: the same F order with no backward
   // 0 or empty: the schedule chooses. Only those that ScheduleInfo::takes names may be set.

@@ -55,7 +55,9 @@ struct Timeline {
   std::vector<Activity> activities;              // by begin where nothing else is said; `cause` counts in this order
   std::vector<std::vector<MemoryPoint>> memory;  // by device, in time; empty: not known
   double makespan = 0;
-  std::int32_t slices = 1;  // of each stage; Activity::stage counts them as Action::stage does
+  // Of each stage, and their blocks of attention that are apart; Activity::stage counts them as Action::stage does.
+  std::int32_t slices = 1;
+  std::vector<StagePart> blocks = {};
 
   bool operator==(const Timeline&) const = default;
 };

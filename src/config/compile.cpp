@@ -81,7 +81,7 @@ std::unique_ptr<Model> make_model(const Config& config, int stages, const ModelR
 // stage.
 std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule, const ModelRegistry& models) {
   try {
-    return make_model(config, schedule.stages() / schedule.slices, models);
+    return make_model(config, schedule.whole_stages(), models);
   } catch (const Error& error) {
     if (schedule.cells.empty()) throw;
     make_model(config, 1, models);
@@ -100,7 +100,11 @@ std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule,
 Graph in_slices(const Graph& step, const Prepared& prepared) {
   std::vector<LayoutAxis> axes = prepared.axes;
   axes.push_back({"slice", prepared.schedule.slices, {}});
-  return unroll_slices(prepare_stages(step, prepared.zero < 3, axes).step, prepared.schedule.slices, prepared.slice_lengths);
+  const StagedStep staged = prepare_stages(step, prepared.zero < 3, axes);
+  std::vector<AttentionBlock> apart;
+  for (const StagePart& block : prepared.schedule.blocks)
+    if (block.stage < std::ssize(staged.stages)) apart.push_back({staged.stages[StageId(block.stage)], block.slice, block.block});
+  return unroll_slices(staged.step, prepared.schedule.slices, prepared.slice_lengths, apart);
 }
 
 // The step of all members, where one device is to do what they do; with the plan's stages as marks, and in slices. `whole`: the step has

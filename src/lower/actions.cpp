@@ -229,8 +229,10 @@ InstanceId read(Rows& rows, BundleId b, ActorId actor, Unit unit) {
 
 // Whose terms an accumulator sums, of a stage in slices its first; none: several stages'.
 StageId stage_of(const Rows& rows, const Bundle& bundle) {
-  const std::int32_t slices = rows.input.schedule.slices;
-  const auto whole = [&](StageTaskId t) { return StageId(rows.stage_task(t).stage.value / slices * slices); };
+  const auto& [slices, blocks] = std::tie(rows.input.schedule.slices, rows.input.schedule.blocks);
+  const auto whole = [&](StageTaskId t) {
+    return StageId(number_of({part_of(rows.stage_task(t).stage.value, slices, blocks).stage}, slices, blocks));
+  };
   const StageId stage = whole(bundle.producers[0]);
   const bool same = std::ranges::all_of(bundle.producers, [&](StageTaskId t) { return whole(t) == stage; });
   return same ? stage : StageId();

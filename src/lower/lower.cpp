@@ -31,7 +31,7 @@ void check_recomputation(const Schedule& schedule, const StageDag& dag, const Lo
       const std::string& stage = dag.names[action.stage];
       if (std::find(options.recompute.begin(), options.recompute.end(), stage) != options.recompute.end())
         throw Error(
-            concat("schedule ", schedule.name, ": ", text(action, schedule.slices), " has nothing to recompute"),
+            concat("schedule ", schedule.name, ": ", text(action, schedule.slices, schedule.blocks), " has nothing to recompute"),
             {concat("pipeline.recompute = \"inputs\": the backward of stage ", action.stage, " (", quote(stage), ") recomputes by itself")},
             "set pipeline.recompute = \"none\", or take the R actions out of the table");
     }
@@ -96,7 +96,10 @@ StagedStep prepare_stages(const Graph& traced, bool hoist, std::span<const Layou
 StageDag cut_for(const StagedStep& step, const Schedule& schedule, const LowerOptions& options) {
   const std::size_t stages = step.stages.size();
   return cut(step, split_stages(schedule, stages), recomputed_stages(schedule, stages),
-             {.sums_in_w = parts_of(options.devices) > 1, .gathered = options.sharding.level == 3, .slices = schedule.slices});
+             {.sums_in_w = parts_of(options.devices) > 1,
+              .gathered = options.sharding.level == 3,
+              .slices = schedule.slices,
+              .blocks = schedule.blocks});
 }
 
 StagedStep staged_step(const Graph& traced, const Schedule& schedule, const LowerOptions& options, bool hoist) {

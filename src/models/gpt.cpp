@@ -40,25 +40,30 @@ class GptMlp : public FeedForward {
   nn::Conv1D c_fc_, c_proj_;
 };
 
-// Whether attention has stages of its own: then there are as many as layers, and between them those of all else, in which what follows on a
-// layer's attention and what is before the next layer's are one stage (HelixPipe, 2507.00394).
-bool has_attention_stages(std::int64_t stages, std::int64_t layers) {
-  return stages == 2 * layers + 1;
+// In how many groups of layers attention has stages of its own; 0: in none. In a group of l layers stage 2i+1 is the attention of layer i,
+// and stage 2i all between those of layers i-1 and i, so it has 2l+1 stages. One group of all layers is HelixPipe's (2507.00394); one for
+// each actor leaves every layer's parameters on one (SlimPipe's exchange, 2504.14519).
+std::int64_t attention_groups(std::int64_t stages, std::int64_t layers) {
+  const std::int64_t groups = stages - 2 * layers;
+  return groups > 0 && layers % groups == 0 ? groups : 0;
 }
 
-// The stages of a layer's parts.
+// The stages of a layer's parts. `attention` has no parameters and nothing but attention, so it may run anywhere.
 struct LayerStages {
   std::string before, attention, behind;
 };
 
 template <class Make>
-Tensor in_stage(const std::string& name, Make&& make) {
+auto in_stage(const std::string& name, Make&& make) {
   const Stage stage(name);
   return make();
 }
 
 LayerStages stages_of_layer(const GptConfig& c, std::int64_t i) {
-  if (has_attention_stages(c.stages, c.layers)) return {stage_name(2 * i), stage_name(2 * i + 1), stage_name(2 * i + 2)};
+  if (const std::int64_t groups = attention_groups(c.stages, c.layers); groups > 0) {
+    const std::int64_t first = 2 * i + i / (c.layers / groups);
+    return {stage_name(first), stage_name(first + 1), stage_name(first + 2)};
+  }
   const std::string stage = stage_name(spread(i, c.layers, c.stages));
   return {stage, stage, stage};
 }
@@ -77,10 +82,10 @@ class Block {
   Fed operator()(const GptConfig& c, const Parameters& p, Tensor x, const Model::Batch& batch, Purpose purpose) const {
     const LayerStages stages = stages_of_layer(c, number_);
     const Origin origin(path_);
-    const Tensor qkv = in_stage(stages.before, [&] { return c_attn_(p, ln_1_(p, x)); });
+    const std::vector<Tensor> qkv = in_stage(stages.before, [&] { return split_qkv(c_attn_(p, ln_1_(p, x)), c.heads); });
     const Tensor mixed = in_stage(stages.attention, [&] { return attention(c, qkv, batch); });
     const Stage stage(stages.behind);
-    x = residual(x + drop(c, attn_c_proj_(p, mixed), batch, 2 * number_ + 1));
+    x = residual(x + drop(c, attn_c_proj_(p, join_heads(mixed)), batch, 2 * number_ + 1));
     const Fed fed = (*mlp_)(p, ln_2_(p, x), purpose);
     return {residual(x + drop(c, fed.y, batch, 2 * number_ + 2)), fed.penalty};
   }
@@ -89,9 +94,9 @@ class Block {
   bool is_by_token() const { return mlp_->is_by_token(); }
 
  private:
-  static Tensor attention(const GptConfig& c, Tensor qkv, const Model::Batch& batch) {
-    if (!batch.ranges) return causal_self_attention(qkv, c.heads);
-    return self_attention_in_ranges(qkv, c.heads, batch.ranges, std::min(c.context, qkv.size(1)));
+  static Tensor attention(const GptConfig& c, const std::vector<Tensor>& qkv, const Model::Batch& batch) {
+    if (!batch.ranges) return scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], true);
+    return attention_in_ranges(qkv[0], qkv[1], qkv[2], batch.ranges, std::min(c.context, qkv[0].size(2)));
   }
 
   std::string path_;
@@ -193,7 +198,7 @@ GptConfig gpt_config(const std::string& model, const ModelOptions& options) {
                     options.compute,
                     options.master()};
   check_heads(c.width, c.heads);
-  if (!has_attention_stages(options.stages, c.layers))
+  if (attention_groups(options.stages, c.layers) == 0)
     check_stages(model, options, c.layers, concat(c.layers, c.layers == 1 ? " layer" : " layers"));
   check_word("gelu", c.gelu, {"tanh", "none"});
   if (!(c.dropout >= 0 && c.dropout < 1)) throw Error(concat("dropout is ", number(c.dropout)), {}, "give a probability from 0 to below 1");

@@ -17,25 +17,15 @@ Tensor join_heads(Tensor x) {
   return reshape(positions, {x.size(0), x.size(2), x.size(1) * x.size(3)});
 }
 
-namespace {
-
-// Query, key and value of all heads.
 std::vector<Tensor> split_qkv(Tensor qkv, std::int64_t heads) {
   std::vector<Tensor> parts = split(qkv, qkv.size(2) / 3, 2);
   for (Tensor& part : parts) part = split_heads(part, heads);
   return parts;
 }
 
-}  // namespace
-
 Tensor self_attention(Tensor qkv, std::int64_t heads, bool is_causal) {
   const std::vector<Tensor> parts = split_qkv(qkv, heads);
   return join_heads(scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal));
-}
-
-Tensor self_attention_in_ranges(Tensor qkv, std::int64_t heads, Tensor ranges, std::int64_t reach) {
-  const std::vector<Tensor> parts = split_qkv(qkv, heads);
-  return join_heads(attention_in_ranges(parts[0], parts[1], parts[2], ranges, reach));
 }
 
 Tensor causal_self_attention(Tensor qkv, std::int64_t heads) {

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "penstock/trace.h"
 
@@ -11,8 +12,6 @@ namespace penstock {
 // Attention with the heads side by side in the last dimension: qkv [batch, length, 3*width] -> [batch, length, width].
 Tensor self_attention(Tensor qkv, std::int64_t heads, bool is_causal);
 Tensor causal_self_attention(Tensor qkv, std::int64_t heads);
-// The same in ranges of the row, none longer than `reach` (attention_in_ranges).
-Tensor self_attention_in_ranges(Tensor qkv, std::int64_t heads, Tensor ranges, std::int64_t reach);
 
 // x [batch, length, width] with the names of its dims: the stream to which a transformer's layers add.
 Tensor residual(Tensor x);
@@ -51,6 +50,8 @@ nn::Linear last_layer(std::vector<ParameterSpec>& specs, std::string path, std::
 // [batch, length, width] to [batch, heads, length, width/heads], and back.
 Tensor split_heads(Tensor x, std::int64_t heads);
 Tensor join_heads(Tensor x);
+// Queries, keys and values in heads, of qkv [batch, length, 3*width].
+std::vector<Tensor> split_qkv(Tensor qkv, std::int64_t heads);
 
 inline constexpr std::int64_t kColours = 3;
 // The ports "label", a class of each sample, and "image" [kColours, size, size], the class's pattern under noise.

@@ -268,6 +268,7 @@ Schedule with_backward(const Schedule& schedule, bool split) {
   Schedule out;
   out.name = schedule.name + (split ? ", split" : ", not split");
   out.slices = schedule.slices;
+  out.blocks = schedule.blocks;
   for (const auto& row : schedule.actors) {
     std::vector<Action>& actions = out.actors.emplace_back();
     for (Action action : row) {

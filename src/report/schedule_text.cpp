@@ -17,8 +17,8 @@ bool one_stage_per_actor(const Schedule& schedule) {
   });
 }
 
-std::string label(const Action& action, std::int32_t slices, bool with_stage) {
-  const std::string whole = text(action, slices);
+std::string label(const Schedule& schedule, const Action& action, bool with_stage) {
+  const std::string whole = text(action, schedule.slices, schedule.blocks);
   return with_stage ? whole : whole.substr(std::to_string(action.stage).size());
 }
 
@@ -31,7 +31,7 @@ std::string draw_row(const Schedule& schedule, const TableTime& time, std::size_
     const std::size_t end = static_cast<std::size_t>(std::lround(time.end[actor][i])) * width;
     if (start == end) continue;
     while (out.size() < start) out += "." + std::string(width - 1, ' ');
-    out += label(row[i], schedule.slices, with_stage);
+    out += label(schedule, row[i], with_stage);
     out.resize(end - 1, end - start > width ? '-' : ' ');
     out += ' ';
   }
@@ -46,7 +46,7 @@ std::string draw(const Schedule& schedule, const StageShape& shape) {
   std::size_t longest = 1;  // longest text of the actions that are drawn
   for (std::size_t a = 0; a < schedule.actors.size(); ++a)
     for (std::size_t i = 0; i < schedule.actors[a].size(); ++i)
-      if (time.end[a][i] > time.start[a][i]) longest = std::max(longest, label(schedule.actors[a][i], schedule.slices, with_stage).size());
+      if (time.end[a][i] > time.start[a][i]) longest = std::max(longest, label(schedule, schedule.actors[a][i], with_stage).size());
   const std::size_t digits = std::to_string(schedule.actors.size() - 1).size();
   std::string out;
   for (std::size_t a = 0; a < schedule.actors.size(); ++a) {

@@ -182,6 +182,19 @@ std::vector<Activity> read_activities(const Reader& columns, const Counts& count
   return out;
 }
 
+// [stage, slice, block] of each.
+std::vector<StagePart> read_blocks(const Reader& list) {
+  std::vector<StagePart> out;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const Reader block = list.at(i);
+    if (block.size() != 3) block.fail("is not a stage, a slice and a block");
+    const auto whole = [&](std::size_t k) { return block.at(k).index<std::int32_t>(std::numeric_limits<std::int32_t>::max()); };
+    out.push_back({whole(0), whole(1), whole(2)});
+    if (out.back().block < 0 || (i > 0 && out[i] <= out[i - 1])) block.fail("is not behind the one before it");
+  }
+  return out;
+}
+
 std::vector<MemoryPoint> read_memory(const Reader& columns) {
   const Reader times = columns.at("time");
   std::vector<MemoryPoint> out(times.size());
@@ -213,6 +226,7 @@ std::string timeline_data(const Timeline& timeline) {
                       {"activities", columns_of(timeline.activities)},
                       {"memory", memory}};
   if (timeline.slices > 1) out["slices"] = timeline.slices;
+  for (const StagePart& block : timeline.blocks) out["blocks"].push_back({block.stage, block.slice, block.block});
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -237,6 +251,7 @@ Timeline parse_timeline(std::string_view text, const std::string& file) {
   out.tasks = reader.at("tasks").texts();
   if (reader.has("slices")) out.slices = reader.at("slices").index<std::int32_t>(std::numeric_limits<std::int32_t>::max());
   if (out.slices < 1) reader.at("slices").fail(concat("is ", out.slices, ": a stage has 1 or more"));
+  if (reader.has("blocks")) out.blocks = read_blocks(reader.at("blocks"));
   const Reader columns = reader.at("activities");
   const Counts counts = {out.devices.size(), out.tasks.size(), columns.at("begin").size(), read_names<Lane>(reader.at("lanes"), kLanes),
                          read_names<Kind>(reader.at("kinds"), kind_names())};

@@ -72,8 +72,9 @@ std::string box(const Layout& layout, const Activity& activity, double y, double
                            time_text(activity.begin, layout.timeline.seconds), "</title><rect class=\"", layout.style(activity), "\" x=\"",
                            decimal(x), "\" y=\"", decimal(y), "\" width=\"", decimal(width), "\" height=\"", decimal(height), "\"/>");
   const bool chunked = layout.chunks > 1 && activity.action && activity.stage >= 0;
-  const std::string whole =
-      chunked ? text({activity.stage, activity.kind, activity.microbatch}, layout.timeline.slices) : label(layout.timeline, activity);
+  const std::string whole = chunked
+                                ? text({activity.stage, activity.kind, activity.microbatch}, layout.timeline.slices, layout.timeline.blocks)
+                                : label(layout.timeline, activity);
   const bool fits = width > kLetter * static_cast<double>(whole.size()) + 5;
   if (activity.lane == Lane::compute && width > kLetter + 4)
     out += concat("<text class=\"label\" x=\"", decimal(x + width / 2), "\" y=\"", decimal(y + height / 2 + 4), "\">",

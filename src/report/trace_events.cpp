@@ -116,8 +116,10 @@ void add_box(const Timeline& timeline, const Activity& activity, int thread, std
   Event event(list, "X", activity.device);
   event.add("tid", thread).add("name", label(timeline, activity)).add("cat", looks[look_of(activity)].name);
   event.time("ts", begin).time("dur", nanoseconds(activity.end) - begin).arguments();
-  if (activity.stage >= 0) event.add("stage", activity.stage / timeline.slices);
-  if (activity.stage >= 0 && timeline.slices > 1) event.add("slice", activity.stage % timeline.slices);
+  const StagePart part = part_of(activity.stage, timeline.slices, timeline.blocks);
+  if (activity.stage >= 0) event.add("stage", part.stage);
+  if (activity.stage >= 0 && timeline.slices > 1) event.add("slice", part.slice);
+  if (part.block >= 0) event.add("block", part.block);
   if (activity.microbatch >= 0) event.add("microbatch", activity.microbatch);
   if (activity.task >= 0) event.add("task", timeline.tasks[activity.task]);
   if (activity.item >= 0) event.add("item", activity.item);

@@ -29,13 +29,30 @@ bool parse_kind(std::string_view name, Kind& out) {
   return true;
 }
 
-std::string stage_text(std::int32_t stage, std::int32_t slices) {
-  if (slices == 1) return std::to_string(stage);
-  return concat(stage / slices, ".", stage % slices);
+std::int32_t number_of(const StagePart& part, std::int32_t slices, const std::vector<StagePart>& blocks) {
+  const auto before = std::lower_bound(blocks.begin(), blocks.end(), part) - blocks.begin();
+  return part.stage * slices + part.slice + static_cast<std::int32_t>(before) + (part.block >= 0 ? 1 : 0);
 }
 
-std::string text(const Action& action, std::int32_t slices) {
-  std::string out = needs_microbatch(action.kind) ? stage_text(action.stage, slices) : std::to_string(action.stage / slices);
+StagePart part_of(std::int32_t number, std::int32_t slices, const std::vector<StagePart>& blocks) {
+  const auto number_at = [&](const StagePart& block) {
+    return block.stage * slices + block.slice + 1 + static_cast<std::int32_t>(&block - blocks.data());
+  };
+  const auto block = std::partition_point(blocks.begin(), blocks.end(), [&](const StagePart& one) { return number_at(one) < number; });
+  if (block != blocks.end() && number_at(*block) == number) return *block;
+  const std::int32_t slice = number - static_cast<std::int32_t>(block - blocks.begin());
+  return {slice / slices, slice % slices};
+}
+
+std::string stage_text(std::int32_t stage, std::int32_t slices, const std::vector<StagePart>& blocks) {
+  if (slices == 1) return std::to_string(stage);
+  const StagePart part = part_of(stage, slices, blocks);
+  return concat(part.stage, ".", part.slice, part.block < 0 ? "" : concat(".", part.block));
+}
+
+std::string text(const Action& action, std::int32_t slices, const std::vector<StagePart>& blocks) {
+  const bool whole = !needs_microbatch(action.kind);
+  std::string out = whole ? std::to_string(part_of(action.stage, slices, blocks).stage) : stage_text(action.stage, slices, blocks);
   if (action.count != 1) out += 'x' + std::to_string(action.count);
   out += name(action.kind);
   if (action.microbatch >= 0) out += std::to_string(action.microbatch);
@@ -48,6 +65,11 @@ std::int32_t Schedule::stages() const {
     for (const Action& action : row) last = std::max(last, action.stage);
   }
   return last + 1;
+}
+
+std::int32_t Schedule::whole_stages() const {
+  const std::int32_t all = stages();
+  return all == 0 ? 0 : part_of(all - 1, slices, blocks).stage + 1;
 }
 
 std::int32_t Schedule::microbatches() const {
@@ -71,7 +93,7 @@ StageShape chain_of(const Schedule& schedule) {
   const auto is_backward = [](const Action& action) { return is_compute(action.kind) && action.kind != Kind::F; };
   const bool forward_only = std::none_of(schedule.actors.begin(), schedule.actors.end(),
                                          [&](const auto& row) { return std::any_of(row.begin(), row.end(), is_backward); });
-  return sliced(chain((schedule.stages() + schedule.slices - 1) / schedule.slices, forward_only), schedule.slices);
+  return sliced(chain(schedule.whole_stages(), forward_only), schedule.slices, schedule.blocks);
 }
 
 std::vector<std::int32_t> actor_of_stage(const Schedule& schedule) {

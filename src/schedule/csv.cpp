@@ -70,12 +70,13 @@ Kind take_kind(std::string_view& rest, const Place& place, std::string_view cell
 // An action as it is written: its stage is that of the model.
 struct Entry {
   Action action;
-  std::int32_t slice = -1;  // -1: it names none
+  std::int32_t slice = -1, block = -1;  // -1: it names none
 };
 
 std::string text(const Entry& entry) {
   std::string out = text(entry.action);
-  if (entry.slice >= 0) out.insert(std::to_string(entry.action.stage).size(), concat(".", entry.slice));
+  const std::string block = entry.block >= 0 ? concat(".", entry.block) : "";
+  if (entry.slice >= 0) out.insert(std::to_string(entry.action.stage).size(), concat(".", entry.slice, block));
   return out;
 }
 
@@ -85,6 +86,13 @@ Entry parse_action(std::string_view cell, const Place& place) {
   Action& action = entry.action;
   if (!take_number(rest, action.stage)) fail(place, cell, "it does not start with the number of a stage");
   if (take(rest, '.') && !take_number(rest, entry.slice)) fail(place, cell, "a slice's number is missing after '.'");
+  if (entry.slice >= 0 && take(rest, '.')) {
+    if (!take_number(rest, entry.block)) fail(place, cell, "a block's number is missing after the second '.'");
+    if (entry.block >= entry.slice) {
+      fail(place, cell, concat("block ", entry.block, " is not of a slice before slice ", entry.slice),
+           "a block is attention to the keys of an earlier slice; that to a slice's own keys stays with it");
+    }
+  }
   if (take(rest, 'x') && (!take_number(rest, action.count) || action.count < 1)) {
     fail(place, cell, "how many micro-batches is missing after 'x'");
   }
@@ -185,7 +193,7 @@ std::int32_t slices_of(const Table& table) {
     const std::size_t stage = static_cast<std::size_t>(entry.action.stage);
     if (stage >= named.size()) named.resize(stage + 1);
     if (!needs_microbatch(entry.action.kind)) return;
-    if (entry.slice >= 0) named[stage].insert(entry.slice);
+    if (entry.slice >= 0 && entry.block < 0) named[stage].insert(entry.slice);
     if (entry.slice < 0 && !whole) whole = {entry, place};
     if (entry.slice >= 0 && (!largest || entry.slice > largest->first.slice)) largest = {entry, place};
   });
@@ -206,6 +214,15 @@ std::int32_t slices_of(const Table& table) {
   return last.slice + 1;
 }
 
+// The blocks that it names, in order.
+std::vector<StagePart> blocks_of(const Table& table) {
+  std::set<StagePart> blocks;
+  for_each_entry(table, [&](const Entry& entry, const Place&) {
+    if (entry.block >= 0) blocks.insert({entry.action.stage, entry.slice, entry.block});
+  });
+  return {blocks.begin(), blocks.end()};
+}
+
 }  // namespace
 
 Schedule parse_schedule(std::string_view csv, std::string_view file) {
@@ -219,11 +236,12 @@ Schedule parse_schedule(std::string_view csv, std::string_view file) {
   Schedule schedule;
   schedule.name = file;
   schedule.slices = slices_of(table);
+  schedule.blocks = blocks_of(table);
   for (const std::vector<Entry>& row : table.rows) {
     std::vector<Action>& actions = schedule.actors.emplace_back();
     for (const Entry& entry : row) {
       actions.push_back(entry.action);
-      actions.back().stage = entry.action.stage * schedule.slices + std::max(entry.slice, 0);
+      actions.back().stage = number_of({entry.action.stage, std::max(entry.slice, 0), entry.block}, schedule.slices, schedule.blocks);
     }
   }
   schedule.cells = std::move(table.cells);
@@ -238,7 +256,7 @@ std::string print(const Schedule& schedule) {
       if (i > 0) out += inside ? ';' : ',';
       const bool fused = row[i].fused_with_next && i + 1 < row.size();
       if (fused && !inside) out += '(';
-      out += text(row[i], schedule.slices);
+      out += text(row[i], schedule.slices, schedule.blocks);
       if (inside && !fused) out.append(")").append(kFused);
       inside = fused;
     }

@@ -25,6 +25,7 @@ Schedule zeropp(const ScheduleOptions& options);
 Schedule terapipe(const ScheduleOptions& options);
 Schedule seq1f1b(const ScheduleOptions& options);
 Schedule slimpipe(const ScheduleOptions& options);
+Schedule slimpipe_exchange(const ScheduleOptions& options);
 Schedule helixpipe(const ScheduleOptions& options);
 
 // Each chunk runs all micro-batches before the next one, and back: in the same order or the reverse.

@@ -3,23 +3,43 @@
 // slices.
 #include "schedule/slices.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "penstock/error.h"
 #include "schedule/kinds.h"
 
 namespace penstock {
 
-StageShape sliced(const StageShape& shape, int slices) {
+namespace {
+
+// The stages of which `part` needs something, in the numbers of the sliced shape.
+std::vector<std::int32_t> stages_before(const StageShape& shape, const StagePart& part, int slices, const std::vector<StagePart>& blocks) {
+  std::vector<std::int32_t> out;
+  const auto add = [&](const StagePart& before) { out.push_back(number_of(before, slices, blocks)); };
+  for (const std::int32_t feeding : shape.predecessors[part.stage]) {
+    if (part.block >= 0) add({feeding, part.block});
+    add({feeding, part.slice});
+    if (part.block >= 0) continue;
+    const StagePart first{feeding, part.slice, 0}, end{feeding, part.slice + 1, -1};
+    for (auto at = std::lower_bound(blocks.begin(), blocks.end(), first); at != blocks.end() && *at < end; ++at) add(*at);
+  }
+  if (part.slice > 0) add({part.stage, part.slice - 1});
+  return out;
+}
+
+}  // namespace
+
+StageShape sliced(const StageShape& shape, int slices, const std::vector<StagePart>& blocks) {
   StageShape out;
   out.slices = slices;
-  for (std::size_t s = 0; s < shape.predecessors.size(); ++s) {
-    for (int slice = 0; slice < slices; ++slice) {
-      std::vector<std::int32_t>& before = out.predecessors.emplace_back();
-      for (const std::int32_t feeding : shape.predecessors[s]) before.push_back(feeding * slices + slice);
-      if (slice > 0) before.push_back(static_cast<std::int32_t>(s) * slices + slice - 1);
-      out.has_backward.push_back(shape.has_backward[s]);
-      out.has_parameters.push_back(shape.has_parameters[s]);
-    }
+  out.blocks = blocks;
+  const std::size_t parts = shape.predecessors.size() * static_cast<std::size_t>(slices) + blocks.size();
+  for (std::size_t number = 0; number < parts; ++number) {
+    const StagePart part = part_of(static_cast<std::int32_t>(number), slices, blocks);
+    out.predecessors.push_back(stages_before(shape, part, slices, blocks));
+    out.has_backward.push_back(shape.has_backward[part.stage]);
+    out.has_parameters.push_back(shape.has_parameters[part.stage] && part.block < 0);
   }
   return out;
 }

@@ -30,15 +30,15 @@ const Action& at(const Schedule& schedule, Position p) {
 }
 
 std::string text_at(const Schedule& schedule, Position p) {
-  return text(at(schedule, p), schedule.slices);
+  return text(at(schedule, p), schedule.slices, schedule.blocks);
 }
 
 std::string unit_text(const Schedule& schedule, std::int32_t stage, Kind kind, std::int32_t microbatch) {
-  return text({stage, kind, microbatch}, schedule.slices);
+  return text({stage, kind, microbatch}, schedule.slices, schedule.blocks);
 }
 
 std::string stage_of(const Schedule& schedule, const Action& action) {
-  return stage_text(action.stage, schedule.slices);
+  return stage_text(action.stage, schedule.slices, schedule.blocks);
 }
 
 std::string range_text(std::int64_t count) {
@@ -56,14 +56,14 @@ void for_each_action(const Schedule& schedule, Visit&& visit) {
 
 // What each action names exists.
 void check_names(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches) {
-  const std::int64_t entries = std::ssize(shape.predecessors), stages = entries / schedule.slices;
+  const std::int64_t entries = std::ssize(shape.predecessors), stages = (entries - std::ssize(shape.blocks)) / schedule.slices;
   for_each_action(schedule, [&](const Action& action, Position here) {
     const auto where = [&] { return place(schedule, here) + ": " + text_at(schedule, here); };
     if (action.stage < 0 || action.stage >= entries) {
-      throw Error(concat(where(), " names an unknown stage"),
-                  {concat("the model has ", counted(stages, "stage"), ", ", range_text(stages), "; the table names ",
-                          schedule.stages() / schedule.slices)},
-                  "use a table made for this number of stages, or cut the model into as many");
+      throw Error(
+          concat(where(), " names an unknown stage"),
+          {concat("the model has ", counted(stages, "stage"), ", ", range_text(stages), "; the table names ", schedule.whole_stages())},
+          "use a table made for this number of stages, or cut the model into as many");
     }
     if (schedule.slices > 1 && is_sharding(action.kind)) fail_sharded_slices(where());
     if (is_transfer(action.kind))
@@ -148,8 +148,9 @@ Microbatches named_microbatches(const Schedule& schedule) {
   if (const Position by = backward ? backward : same_stage ? same_stage : same_microbatch ? same_microbatch : any) {
     what = concat(place(schedule, by), ": ", unit, " is missing ", backward ? "before " : "near ", text_at(schedule, by));
   }
-  std::vector<std::string> details = {concat("stage ", stage_text(stage, schedule.slices), " must run forward once for each of ",
-                                             counted(step.count, "micro-batch"), "; the table has ", counted(forwards, "such forward"))};
+  std::vector<std::string> details = {concat("stage ", stage_text(stage, schedule.slices, schedule.blocks),
+                                             " must run forward once for each of ", counted(step.count, "micro-batch"), "; the table has ",
+                                             counted(forwards, "such forward"))};
   if (step.named_by) {
     details.push_back(concat(place(schedule, step.named_by), ": ", text_at(schedule, step.named_by), " names the last micro-batch"));
   }
@@ -228,9 +229,11 @@ void check_slices(const WorkIndex& work) {
   const Schedule& schedule = *work.schedule;
   if (schedule.slices == 1) return;
   for_each_action(schedule, [&](const Action& action, Position here) {
-    if (action.kind != Kind::F || action.stage % schedule.slices == 0) return;
+    const StagePart part = part_of(action.stage, schedule.slices, schedule.blocks);
+    if (action.kind != Kind::F || part.slice == 0 || part.block >= 0) return;
+    const std::int32_t slice_before = number_of({part.stage, part.slice - 1}, schedule.slices, schedule.blocks);
     for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
-      const Position before = work.forward[work.unit(action.stage - 1, m)];
+      const Position before = work.forward[work.unit(slice_before, m)];
       if (!before || before.actor == here.actor) continue;
       throw Error(concat(place(schedule, here), ": ", text_at(schedule, here), " runs on actor ", here.actor,
                          ", the slice before it on actor ", before.actor),
@@ -401,7 +404,7 @@ void check_updates(const Schedule& schedule) {
     const std::vector<Action>& row = schedule.actors[a];
     std::map<std::int32_t, Seen> stages;  // those of the row
     for (std::size_t i = row.size(); i-- > 0;) {
-      const std::int32_t number = row[i].stage / schedule.slices;
+      const std::int32_t number = part_of(row[i].stage, schedule.slices, schedule.blocks).stage;
       Seen& stage = stages[number];
       const Position here{static_cast<std::int32_t>(a), static_cast<std::int32_t>(i)};
       if (row[i].kind == Kind::U && (stage.used || stage.update))
@@ -442,6 +445,11 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
   if (schedule.slices != shape.slices) {
     throw Error(concat(title(schedule), ": the table has ", counted(schedule.slices, "slice"), " of each stage, the model ", shape.slices),
                 {}, "use a table of as many slices, or cut the model's sequences into as many");
+  }
+  if (schedule.blocks != shape.blocks) {
+    throw Error(concat(title(schedule), ": the table has ", counted(std::ssize(schedule.blocks), "block"),
+                       " of attention apart, the model others, ", shape.blocks.size()),
+                {}, "cut the model by the blocks of this table");
   }
   check_names(schedule, shape, count);
   check_idle(schedule, idle);

@@ -12,7 +12,7 @@ namespace {
 
 std::string measuring_command(const Schedule& schedule, const CostContext& context) {
   const std::int32_t actors = static_cast<std::int32_t>(schedule.actors.size());
-  const std::int32_t chunks = (schedule.stages() / schedule.slices + actors - 1) / std::max(actors, 1);
+  const std::int32_t chunks = (schedule.whole_stages() + actors - 1) / std::max(actors, 1);
   const bool gloo = context.backend == "gloo";
   return concat("penstock ", gloo ? concat("launch -n ", actors, " -- ") : "", "profile CONFIG.toml --schedule ", schedule.name,
                 " --actors ", actors, chunks > 1 && !schedule.name.ends_with(".csv") ? concat(" --chunks ", chunks) : "",
@@ -113,7 +113,7 @@ TableCosts table_costs_of(const Costs& costs, const Schedule& schedule, const Co
   std::vector<std::string> missing;
   for (const auto& [stage, kind] : wanted) {
     const std::optional<double> time = time_of(measured[stage], kind, split);
-    if (!time) missing.push_back(concat(name(kind), " of stage ", stage_text(stage, schedule.slices)));
+    if (!time) missing.push_back(concat(name(kind), " of stage ", stage_text(stage, schedule.slices, schedule.blocks)));
     out.stages[stage].time[static_cast<std::size_t>(kind)] = time.value_or(0);
   }
   for (std::size_t s = 0; s < measured.size(); ++s)

@@ -155,6 +155,7 @@ Timeline timeline_of(const Schedule& schedule, const StageShape& shape, const Ta
   timeline.seconds = false;
   timeline.makespan = time.makespan;
   timeline.slices = schedule.slices;
+  timeline.blocks = schedule.blocks;
   timeline.activities = Drawing(work, time).activities();
   const std::vector<std::vector<ForeignEnd>> foreign = foreign_ends(work, time);
   for (std::size_t a = 0; a < schedule.actors.size(); ++a) {

@@ -63,8 +63,10 @@ std::string detail(const Timeline& timeline, const Activity& activity) {
   std::string out;
   if (activity.action) {
     out = words(activity.kind);
-    if (activity.stage >= 0) out += concat(" of stage ", activity.stage / timeline.slices);
-    if (activity.stage >= 0 && timeline.slices > 1 && activity.microbatch >= 0) out += concat(", slice ", activity.stage % timeline.slices);
+    const StagePart part = part_of(activity.stage, timeline.slices, timeline.blocks);
+    if (activity.stage >= 0) out += concat(" of stage ", part.stage);
+    if (activity.stage >= 0 && timeline.slices > 1 && activity.microbatch >= 0) out += concat(", slice ", part.slice);
+    if (part.block >= 0) out += concat(", block ", part.block);
     if (activity.microbatch >= 0) out += concat(", micro-batch ", activity.microbatch);
   }
   if (activity.lane == Lane::transfer && activity.peer != activity.device) {

@@ -204,9 +204,10 @@ Graph graph_of(const Body& body, const TaskPlans& plans, const std::vector<std::
   return std::move(out.graph);
 }
 
-void describe_shape(StageDag& dag, int slices) {
+void describe_shape(StageDag& dag, const CutOptions& options) {
   const std::size_t stages = dag.names.size();
-  dag.shape.slices = slices;
+  dag.shape.slices = options.slices;
+  dag.shape.blocks = options.blocks;
   dag.shape.predecessors.resize(stages);
   dag.shape.has_backward.assign(stages, false);
   dag.shape.has_parameters.assign(stages, false);
@@ -258,7 +259,7 @@ StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, co
   bundle_sums(body, plans, dag);
   bundle_accumulators(body, plans, terms, step.apart, dag);
   for (const StageTaskId t : plans.tasks.ids()) dag.tasks[t].graph = graph_of(body, plans, terms, dag, t);
-  describe_shape(dag, options.slices);
+  describe_shape(dag, options);
   return dag;
 }
 

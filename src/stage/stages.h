@@ -85,7 +85,8 @@ struct CutOptions {
   // Parameters are not always there: W reads none (what reads them belongs to I, whoever needs it), and what is made of them alone is made
   // anew by each task that reads it.
   bool gathered = false;
-  int slices = 1;  // so many stages, one after the other, are slices of one, and run on one actor
+  int slices = 1;                      // so many stages, one after the other, are slices of one, and run on one actor
+  std::vector<StagePart> blocks = {};  // of slices' attention that are stages of their own (penstock/schedule.h)
 };
 StageDag cut(const StagedStep& step, const std::vector<bool>& split_backward, const std::vector<bool>& recomputed = {},
              const CutOptions& options = {});

@@ -152,6 +152,12 @@ ValueId base_of(const Body& body, const TaskPlans& plans, ValueId value) {
   return value;
 }
 
+// The first slice for all of a stage, which run on one actor; a block may run on another.
+StageId reading_stage(StageId stage, const CutOptions& options) {
+  const StagePart part = part_of(stage.value, options.slices, options.blocks);
+  return part.block >= 0 ? stage : StageId(number_of({part.stage}, options.slices, options.blocks));
+}
+
 // Ops that each task does anew that reads what they make. A view that another task reads is taken again there from the storage it views,
 // where that moves no more bytes to its stage than the views themselves: the base crosses once and nothing is copied together.
 IdVector<OpId, bool> retaken_ops(const Body& body, const TaskPlans& plans, const MadeOf& made, const CutOptions& options) {
@@ -164,7 +170,7 @@ IdVector<OpId, bool> retaken_ops(const Body& body, const TaskPlans& plans, const
     for (ValueId operand : body.graph.ops[i].operands) {
       const Op* op = body.op_of(operand);
       if (!op || !is_view(*op) || is_constant(*op) || plans.of(body, operand) == task) continue;
-      const StageId reader(plans.tasks[task].stage.value / options.slices);
+      const StageId reader = reading_stage(plans.tasks[task].stage, options);
       std::vector<ValueId>& views = views_of_base[{base_of(body, plans, operand), reader}];
       if (std::ranges::find(views, operand) == views.end()) views.push_back(operand);
     }

@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 #include <ranges>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -22,26 +23,35 @@ namespace {
 using Values = std::vector<ValueId>;
 
 constexpr std::int64_t kNoSlice = -1;  // an input, or what is made of constants
+constexpr std::int64_t kNoBlock = -1;
+
+using Blocks = std::set<AttentionBlock>;
 
 // The loop's body while it is unrolled.
 struct Slicing {
   const Graph& from;
   const GraphLayouts& layouts;
-  MeshAxis axis;  // the slices
+  MeshAxis axis;        // the slices
+  const Blocks& apart;  // blocks of attention
   Graph graph{};
   IdVector<ValueId, Values> held{};         // by value of `from`: one where it is whole, a part or terms for each slice otherwise
   IdVector<ValueId, std::int64_t> slice{};  // by value of `graph`: the slice that makes it
   IdVector<ValueId, bool> backward{};       // likewise: whether the backward makes it
-  std::map<std::pair<ValueId, std::int64_t>, Values> terms{};  // by value of `from` and slice: gradients of keys and values so far
+  // By value of `from` and slice: gradients of keys and values so far, and those that blocks apart have made, which no slice has added yet.
+  std::map<std::pair<ValueId, std::int64_t>, Values> terms{}, waiting{};
+  // By the first result of an attention and slice: the attention, and what is to be joined.
+  std::map<std::pair<ValueId, std::int64_t>, std::pair<const Op*, std::vector<Values>>> unjoined{};
   std::map<std::tuple<ValueId, Layout, std::int64_t, std::string, Phase>, ValueId> converted{};
 
   std::int64_t slices() const { return axis.size; }
+  bool is_apart(const Op& op, std::int64_t of, std::int64_t block) const { return apart.contains({op.stage, of, block}); }
 };
 
-// The op's marks in a slice. Ops of one slice that had one number have one: a backward op stays with its forward op.
-Op marks_in(const Slicing& s, const Op& op, std::int64_t slice) {
+// The op's marks in a slice, or in a block of it that is apart. Ops of one slice that had one number have one: a backward op stays with its
+// forward op.
+Op marks_in(const Slicing& s, const Op& op, std::int64_t slice, std::int64_t block = kNoBlock) {
   Op marks = op;
-  if (!op.stage.empty()) marks.stage = concat(op.stage, ".", slice);
+  if (!op.stage.empty()) marks.stage = concat(op.stage, ".", slice, block == kNoBlock ? "" : concat(".", block));
   if (op.sequence >= 0) marks.sequence = op.sequence * s.slices() + slice;
   return marks;
 }
@@ -74,19 +84,51 @@ void note_since(Slicing& s, std::size_t ops, const Op& op, std::int64_t slice) {
   }
 }
 
-// Calls add(site) for ops of one slice with the marks of `op`.
+// Calls add(site) for ops of one slice, or of a block of it, with the marks of `op`.
 template <class Add>
-auto in_slice(Slicing& s, const Op& op, std::int64_t slice, Add&& add) {
-  const Op marks = marks_in(s, op, slice);
+auto in_slice(Slicing& s, const Op& op, std::int64_t slice, Add&& add, std::int64_t block = kNoBlock) {
+  const Op marks = marks_in(s, op, slice, block);
   const std::size_t ops = s.graph.ops.size();
   auto made = add(ConversionSite{s.graph, marks, s.axis, slice});
   note_since(s, ops, op, slice);
   return made;
 }
 
+// The op, as one of the stage that makes what attention reads, or of the one that reads what it makes: what adds up results of blocks apart
+// is there, as an action of a table waits for all that it reads.
+Op beside_attention(const Op& op, const std::string& stage) {
+  if (stage.empty() || stage == op.stage)
+    throw Error(
+        concat("blocks of attention are apart from stage ", quote(op.stage), ", which is more than attention"),
+        {concat("it has ", op.name, op.origin.empty() ? "" : concat(" of ", op.origin), " and what this reads, or what reads its results")},
+        "cut the model so that attention has stages of its own: of a gpt of L layers 2L + k stages, where k divides L");
+  Op out = op;
+  out.stage = stage;
+  return out;
+}
+
+Values joined(const ConversionSite& site, const Values& a, const Values& b) {
+  return add_all_beside(site, "attention_join", {a[0], a[1], b[0], b[1]}, {});
+}
+
+// Joins the slice's results of an attention whose blocks are apart, in the stage that reads them and when it first does: so slices come in
+// their order, in which stages are numbered.
+void join_blocks(Slicing& s, ValueId v, const Op& reader, std::int64_t slice) {
+  const auto found = s.unjoined.find({v, slice});
+  if (found == s.unjoined.end()) return;
+  const auto [op, parts] = std::move(found->second);
+  s.unjoined.erase(found);
+  Values all = parts[0];
+  for (std::size_t i = 1; i < parts.size(); ++i)
+    all = in_slice(s, beside_attention(*op, reader.stage), slice, [&](const ConversionSite& site) { return joined(site, all, parts[i]); });
+  for (std::size_t r = 0; r < all.size(); ++r) s.held[op->results[r]][static_cast<std::size_t>(slice)] = all[r];
+}
+
 // The value that a slice reads in a layout.
 ValueId read_in(Slicing& s, ValueId v, const Layout& to, const Op& reader, std::int64_t slice) {
   const Layout& from = s.layouts.values[v];
+  for (std::int64_t i = 0; i < s.slices() && !s.unjoined.empty(); ++i)
+    if (from != to || i == slice) join_blocks(s, v, reader, i);
   const Values& held = s.held[v];
   if (from == to) return held[from.is_whole() ? 0 : static_cast<std::size_t>(slice)];
   const auto key = std::tuple(v, to, slice, reader.stage, reader.phase);
@@ -167,25 +209,38 @@ Attributes attention_attributes(const Op& op, bool causal) {
   return {{"is_causal", causal}, {"scale", op.attributes.at("scale")}};
 }
 
-// (q, k, v) -> (out, logsumexp)
-Values attention_of(const ConversionSite& site, const Op& op, ValueId q, const std::vector<Values>& keys_and_values) {
-  Values sum;
-  for (std::size_t j = 0; j < keys_and_values.size(); ++j) {
-    const bool own = j + 1 == keys_and_values.size();
-    Values made = add_all_beside(site, "scaled_dot_product_attention", {q, keys_and_values[j][0], keys_and_values[j][1]},
-                                 attention_attributes(op, own));
-    sum = sum.empty() ? made : add_all_beside(site, "attention_join", {sum[0], sum[1], made[0], made[1]}, {});
-  }
-  return sum;
+Op before_attention(const Slicing& s, const Op& op) {
+  const ValueId q = op.operands[*queries_of(op)];
+  for (const Op& from : s.from.ops)
+    if (std::ranges::find(from.results, q) != from.results.end()) return beside_attention(op, from.stage);
+  return beside_attention(op, "");
+}
+
+// (q, k, v) -> (out, logsumexp) of the slice's blocks, those that are apart left out; these follow, each in its stage. Returns what there
+// is to join.
+std::vector<Values> attention_of(Slicing& s, const Op& op, const LayoutRow& row, std::int64_t slice) {
+  const auto operand = [&](std::size_t i, std::int64_t of) { return read_in(s, op.operands[i], row.operands[i], op, of); };
+  const auto block = [&](std::int64_t j, const Values& before, std::int64_t in) {
+    const Values operands = {operand(0, slice), operand(1, j), operand(2, j)};
+    const auto add = [&](const ConversionSite& site) {
+      const Values made = add_all_beside(site, "scaled_dot_product_attention", operands, attention_attributes(op, j == slice));
+      return before.empty() ? made : joined(site, before, made);
+    };
+    return in_slice(s, op, slice, add, in);
+  };
+  Values own;
+  for (std::int64_t j = 0; j <= slice; ++j)
+    if (!s.is_apart(op, slice, j)) own = block(j, own, kNoBlock);
+  std::vector<Values> out = {own};
+  for (std::int64_t j = 0; j < slice; ++j)
+    if (s.is_apart(op, slice, j)) out.push_back(block(j, {}, j));
+  return out;
 }
 
 void add_attention(Slicing& s, const Op& op, const LayoutRow& row, std::int64_t slice) {
-  std::vector<Values> keys_and_values;
-  const auto operand = [&](std::size_t i, std::int64_t of) { return read_in(s, op.operands[i], row.operands[i], op, of); };
-  for (std::int64_t j = 0; j <= slice; ++j) keys_and_values.push_back({operand(1, j), operand(2, j)});
-  const ValueId q = operand(0, slice);
-  const Values made = in_slice(s, op, slice, [&](const ConversionSite& site) { return attention_of(site, op, q, keys_and_values); });
-  for (std::size_t r = 0; r < made.size(); ++r) s.held[op.results[r]][static_cast<std::size_t>(slice)] = made[r];
+  std::vector<Values> parts = attention_of(s, op, row, slice);
+  for (std::size_t r = 0; r < op.results.size(); ++r) s.held[op.results[r]][static_cast<std::size_t>(slice)] = parts[0][r];
+  if (parts.size() > 1) s.unjoined[{op.results[0], slice}] = {&op, std::move(parts)};
 }
 
 // The sum of all slices' terms, in the slice that needs it.
@@ -193,21 +248,43 @@ ValueId sum_of(const ConversionSite& site, const Values& terms) {
   return terms.size() == 1 ? terms[0] : add_beside(site, "add_n", terms, {{"in_place", true}});
 }
 
+// The slice's term of a gradient of keys or values of slice `j`. Where the block is apart it waits for a slice that has one of its own, as
+// these are added up where they are made.
+void add_term(Slicing& s, const Op& op, ValueId result, std::int64_t slice, std::int64_t j, ValueId term) {
+  Values& waiting = s.waiting[{result, j}];
+  if (s.is_apart(op, slice, j)) {
+    waiting.push_back(term);
+    return;
+  }
+  for (const ValueId other : waiting)
+    term = in_slice(s, op, slice, [&](const ConversionSite& site) { return add_beside(site, "add", {term, other}, {}); });
+  waiting.clear();
+  s.terms[{result, j}].push_back(term);
+}
+
 // (dout, q, k, v, out, logsumexp) -> (dq, dk, dv), slices from the last to the first: at its own turn a slice has all terms of its dk and
 // dv.
 void add_attention_backward(Slicing& s, const Op& op, const LayoutRow& row, std::int64_t slice) {
   const auto operand = [&](std::size_t i, std::int64_t of) { return read_in(s, op.operands[i], row.operands[i], op, of); };
-  ValueId& dq = s.held[op.results[0]][static_cast<std::size_t>(slice)];
+  ValueId dq;
+  Values apart;  // terms of dq
   for (std::int64_t j = 0; j <= slice; ++j) {
     const Values operands = {operand(0, slice), operand(1, slice), operand(2, j), operand(3, j), operand(4, slice), operand(5, slice)};
-    const Values made = in_slice(s, op, slice, [&](const ConversionSite& site) {
-      Values all = add_all_beside(site, "scaled_dot_product_attention_backward", operands, attention_attributes(op, j == slice));
-      dq = j == 0 ? all[0] : add_beside(site, "add", {dq, all[0]}, {});
-      return all;
-    });
-    s.terms[{op.results[1], j}].push_back(made[1]);
-    s.terms[{op.results[2], j}].push_back(made[2]);
+    const bool is_apart = s.is_apart(op, slice, j);
+    const Values made = in_slice(
+        s, op, slice,
+        [&](const ConversionSite& site) {
+          Values all = add_all_beside(site, "scaled_dot_product_attention_backward", operands, attention_attributes(op, j == slice));
+          if (!is_apart) dq = dq ? add_beside(site, "add", {dq, all[0]}, {}) : all[0];
+          return all;
+        },
+        is_apart ? j : kNoBlock);
+    if (is_apart) apart.push_back(made[0]);
+    for (const std::size_t result : {1, 2}) add_term(s, op, op.results[result], slice, j, made[result]);
   }
+  for (const ValueId term : apart)
+    dq = in_slice(s, before_attention(s, op), slice, [&](const ConversionSite& site) { return add_beside(site, "add", {dq, term}, {}); });
+  s.held[op.results[0]][static_cast<std::size_t>(slice)] = dq;
   for (const std::size_t result : {1, 2}) {
     const Values& terms = s.terms[{op.results[result], slice}];
     s.held[op.results[result]][static_cast<std::size_t>(slice)] =
@@ -251,8 +328,8 @@ ValueId result_of(Slicing& s, ValueId v, const IdVector<ValueId, OpId>& producer
   return add_beside({s.graph, marks, s.axis}, "add_n", s.held[v], {});
 }
 
-Graph sliced_body(const Graph& body, const GraphLayouts& layouts, const MeshAxis& axis) {
-  Slicing s{body, layouts, axis};
+Graph sliced_body(const Graph& body, const GraphLayouts& layouts, const MeshAxis& axis, const Blocks& apart) {
+  Slicing s{body, layouts, axis, apart};
   s.graph.name = body.name;
   s.graph.output_names = body.output_names;
   s.held.resize(body.values.size());
@@ -263,6 +340,19 @@ Graph sliced_body(const Graph& body, const GraphLayouts& layouts, const MeshAxis
   const IdVector<ValueId, OpId> producer = producers(body);
   for (const ValueId v : body.outputs) s.graph.outputs.push_back(result_of(s, v, producer));
   return std::move(s.graph);
+}
+
+// Blocks are apart from stages that attend in slices.
+void check_apart(const Graph& body, const GraphLayouts& layouts, const Blocks& apart) {
+  std::set<std::string> attending;
+  for (const OpId i : body.ops.ids())
+    if (body.ops[i].phase == Phase::forward && is_in_parts(body.ops[i], layouts.rows[i])) attending.insert(body.ops[i].stage);
+  for (const AttentionBlock& block : apart)
+    if (!attending.contains(block.stage))
+      throw Error(concat("block ", block.block, " of slice ", block.slice, " is apart from stage ", quote(block.stage),
+                         ", which has no causal attention"),
+                  {concat("stages with attention: ", join(std::vector<std::string>(attending.begin(), attending.end()), ", "))},
+                  "name blocks of these stages only");
 }
 
 void check_split(const GraphLayouts& body, std::int64_t slices) {
@@ -281,7 +371,8 @@ std::optional<LayoutRow> row_in_slices(const LayoutSite& site, const Layout& que
   return LayoutRow{std::vector<Layout>(site.operands.size(), queries), std::vector<Layout>(site.results.size(), queries)};
 }
 
-Graph unroll_slices(const Graph& step, std::int64_t slices, const std::vector<std::int64_t>& lengths) {
+Graph unroll_slices(const Graph& step, std::int64_t slices, const std::vector<std::int64_t>& lengths,
+                    const std::vector<AttentionBlock>& apart) {
   AxisWishes wishes{.axis = "slice", .members = slices, .states = {}, .dims = {"sequence"}};
   wishes.in_slices = true;
   std::vector<std::int64_t> ends;
@@ -290,9 +381,13 @@ Graph unroll_slices(const Graph& step, std::int64_t slices, const std::vector<st
   for (int i = 0; i < step.state; ++i) wishes.states[step.values[step.inputs[i]].name] = kWhole;
   const GraphLayouts layouts = decide_layouts(step, wishes);
   check_split(*layouts.body, slices);
+  const Blocks blocks(apart.begin(), apart.end());
   Graph out = step;
-  for (Op& op : out.ops)
-    if (op.body) op.body = std::make_shared<const Graph>(eliminate_dead_code(sliced_body(*op.body, *layouts.body, {wishes.axis, slices})));
+  for (Op& op : out.ops) {
+    if (!op.body) continue;
+    check_apart(*op.body, *layouts.body, blocks);
+    op.body = std::make_shared<const Graph>(eliminate_dead_code(sliced_body(*op.body, *layouts.body, {wishes.axis, slices}, blocks)));
+  }
   return out;
 }
 

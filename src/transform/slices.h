@@ -7,10 +7,17 @@
 //
 // Attention of a slice is causal over its own keys, and whole over those of each slice before, joined by their logsumexps. Its backward
 // goes part by part with the joined logsumexp; gradients of keys and values are summed on the way from the last slice to the first.
+//
+// A part over the keys of one earlier slice, a block, may be apart: a stage of its own, "s.3.0" for block 0 of slice 3, which reads
+// queries, keys and values and gives outputs and logsumexp, so that it may run where there is time for it (SlimPipe, 2504.14519). These are
+// joined with the slice's own where the stage behind reads them, so that both can go on at once. Backward it reads what F did and the
+// joined results; its term of the queries' gradient is added in the stage before, those of keys and values in the next slice that goes
+// back.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "penstock/graph.h"
@@ -18,11 +25,21 @@
 
 namespace penstock {
 
+// The attention of a slice's queries with the keys and values of the slice `block`, which is before it, in the stage of that name.
+struct AttentionBlock {
+  std::string stage;
+  std::int64_t slice = 0, block = 0;
+
+  auto operator<=>(const AttentionBlock&) const = default;
+};
+
 // The step with the sequence of each micro-batch cut into so many slices, equal but for one token, or of lengths in these proportions. Ops
 // of whole tensors, which depend on no slice or on all, are in the first slice that can have them. `step`: one loop, whose ops have their
 // stages (stage/stages.h). Throws Error for a model that does not name its dim "sequence", a sequence of fewer tokens than slices, and an
-// op by which a token would need one behind it.
-Graph unroll_slices(const Graph& step, std::int64_t slices, const std::vector<std::int64_t>& lengths = {});
+// op by which a token would need one behind it. The blocks of `apart` are stages of their own; throws Error where one's stage has no causal
+// attention, or has more than that.
+Graph unroll_slices(const Graph& step, std::int64_t slices, const std::vector<std::int64_t>& lengths = {},
+                    const std::vector<AttentionBlock>& apart = {});
 
 // The row of a causal attention, or of its backward, in which slices have the queries and keys of their tokens; none: it has no such row.
 std::optional<LayoutRow> row_in_slices(const LayoutSite& site, const Layout& queries);

@@ -1,5 +1,5 @@
 // SlimPipe's exchange of attention blocks: published values, even loads, and no more moves than any even loads need.
-#include "batch/exchange_blocks.h"
+#include "schedule/exchange_blocks.h"
 
 #include <gtest/gtest.h>
 

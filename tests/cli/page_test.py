@@ -206,6 +206,16 @@ class Page(ProgramTest):
         self.assertIn("2.1F4: forward of stage 2, slice 1, micro-batch 4", " ".join(self.texts("#kinds span")))
         self.assertEqual(self.browser.evaluate("document.querySelectorAll('#devices tbody td')[0].textContent"), "0")
 
+    def test_blocks_are_named(self):
+        file = self.folder / "t.json"
+        self.assertEqual(run("simulate", "slimpipe-exchange", "--slices", 4, "--microbatches", 1, "--timeline", file).code, 0)
+        self.open(file)
+        labels = "[...timelines[0].lanes[0][kCompute].numbers].map((i) => labelOf(timelines[0], i))"
+        self.assertIn("4.3.0F0", self.browser.evaluate(labels))
+        actions = "[...timelines[0].lanes[0][kCompute].numbers].map((i) => actionOf(timelines[0], i))"
+        self.assertIn("forward of stage 4, slice 3, block 0, micro-batch 0", self.browser.evaluate(actions))
+        self.assertEqual(self.browser.evaluate("numbersIn('stage')"), [0, 1, 2, 3, 4, 5])
+
     def legend_colours(self):
         return self.browser.evaluate("""[...document.querySelectorAll('#kinds canvas')].flatMap((c) => {
             const pixels = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;

@@ -184,6 +184,30 @@ class Simulate(ProgramTest):
         self.assertEqual(simulate(*helix, "--microbatches", 4, "--forward-only")["makespan"], 35)
         self.fails([*helix, "--microbatches", 6], "helixpipe: 6 micro-batches are not whole rounds of 4", "use --microbatches 8")
 
+    def test_exchanged_blocks(self):
+        shape = ["--actors", 4, "--microbatches", 4, "--slices", 8]
+        # Each layer is attention alone, of which slice j takes 2j + 1.
+        attention = ["--stage-times", ",".join(["0,1,0"] * 4), "--forward", 3, "--backward", 6, "--slice-times", "1,3,5,7,9,11,13,15"]
+        found, slim = (simulate(name, *shape, *flags) for name, flags in (("slimpipe-exchange", attention), ("slimpipe", attention[2:])))
+        self.assertEqual((found["stages"], found["slices"]), (12, 8))
+        self.assertAlmostEqual(sum(found["busy"]), sum(slim["busy"]))
+        self.assertEqual((found["makespan"], slim["makespan"]), (0, 0))
+        listed = run("schedule", "slimpipe-exchange", *shape, "--json").json()
+        self.assertEqual((listed["stages"], listed["slices"]), (12, 8))
+        self.assertEqual(sum(action.count(".") == 2 and action.endswith("F0") for row in listed["actors"] for action in row["actions"]), 18)
+
+    def test_drawings_name_blocks(self):
+        file, picture = self.folder / "timeline.json", self.folder / "timeline.svg"
+        run("simulate", "slimpipe-exchange", "--slices", 4, "--timeline", file)
+        self.assertEqual(run("show", file, "--out", picture).code, 0)
+        self.assertIn("<title>forward of stage 4, slice 3, block 0, micro-batch 0\n", picture.read_text())
+        boxes = [event["args"] for event in json.loads(file.read_text())["traceEvents"] if "block" in event.get("args", {})]
+        self.assertEqual({(box["stage"], box["slice"], box["block"]) for box in boxes}, {(4, 3, 0)})
+        whole = file.read_text()
+        for blocks, message in [("[[4,3]]", "blocks[0] is not a stage, a slice and a block"), ("[[4,3,0],[4,3,0]]", "blocks[1] is not behind the one before it")]:
+            file.write_text(whole.replace('"blocks":[[4,3,0]]', f'"blocks":{blocks}'))
+            self.assert_fails(run("show", file), f"timeline.json: penstock.{message}")
+
     def test_bad_slices(self):
         self.fails(["1f1b", "--slices", 0], "1f1b: slices must be at least 1, not 0")
         self.fails(["zeropp", "--slices", 2], "zeropp: 0UNSHARD in a table of slices", "use a table without slices, or zero = 0 or 1")

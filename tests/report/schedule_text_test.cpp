@@ -42,7 +42,7 @@ TEST(ScheduleText, WhatTakesNoTimeTakesNoSpace) {
 // The drawings in the generators' head comments are the tool's.
 TEST(ScheduleText, CommentsShowWhatTheToolDraws) {
   const std::regex command(
-      R"(//   penstock schedule (\S+) --actors (\d+) --microbatches (\d+)(?: --chunks (\d+))?(?: --slices (\d+))?(?: --unit (\d+))? --show)");
+      R"(//   penstock schedule (\S+) --actors (\d+) --microbatches (\d+)(?: --chunks (\d+))?(?: --slices (\d+))?(?: --unit (\d+))?( --forward-only)? --show)");
   const std::filesystem::path folder = std::filesystem::path(test::tests_folder()) / ".." / "src" / "schedule";
   std::size_t drawings = 0;
   for (const auto& file : std::filesystem::directory_iterator(folder)) {
@@ -56,6 +56,7 @@ TEST(ScheduleText, CommentsShowWhatTheToolDraws) {
                                     .microbatches = std::stoi(found[3]),
                                     .chunks = found[4].matched ? std::stoi(found[4]) : 1,
                                     .slices = found[5].matched ? std::stoi(found[5]) : 1,
+                                    .forward_only = found[7].matched,
                                     .unit = found[6].matched ? std::stoi(found[6]) : 0};
       const Schedule schedule = make_schedule(found[1].str(), options);
       const std::string drawn = draw(schedule, chain_of(schedule));

@@ -107,7 +107,7 @@ TEST(Generators, EveryTableIsValid) {
           const std::optional<Schedule> made = schedule_if_allowed(info.name, options);
           if (!made) continue;
           const Schedule& table = *made;
-          const int stages = info.name == "helixpipe" ? 2 * p * v + 1 : p * v;
+          const int stages = info.name == "helixpipe" ? 2 * p * v + 1 : info.name == "slimpipe-exchange" ? p * (2 * v + 1) : p * v;
           ASSERT_EQ(message_of([&] { validate(table, chain(stages), m); }), "no error") << print(table);
           options.forward_only = true;
           const Schedule forward = make_schedule(info.name, options);

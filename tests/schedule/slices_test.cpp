@@ -70,6 +70,69 @@ TEST(Slices, OfATable) {
   EXPECT_EQ(print(sliced(parsed("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n"), 2)), "0.0F0,0.1F0,(0.0F1;0.1F1;0.1B0;0.0B0)OVERLAP_F_B,0.1B1,0.0B1\n");
 }
 
+// Block 0 of slice 1 of stage 1 is a stage behind that slice.
+TEST(Slices, MayHaveBlocksApart) {
+  const Schedule schedule = parsed("0.0F0,0.1F0,1.1.0F0\n1.0F0,1.1F0,2.0F0,2.1F0,1.1.0F1,1U\n");
+  const std::vector<StagePart> blocks = {{1, 1, 0}};
+  EXPECT_EQ(schedule.blocks, blocks);
+  EXPECT_EQ(schedule.actors[0], (std::vector<Action>{{0, Kind::F, 0}, {1, Kind::F, 0}, {4, Kind::F, 0}}));
+  EXPECT_EQ(schedule.actors[1],
+            (std::vector<Action>{{2, Kind::F, 0}, {3, Kind::F, 0}, {5, Kind::F, 0}, {6, Kind::F, 0}, {4, Kind::F, 1}, {2, Kind::U}}));
+  EXPECT_EQ(print(schedule), "0.0F0,0.1F0,1.1.0F0\n1.0F0,1.1F0,2.0F0,2.1F0,1.1.0F1,1U\n");
+  EXPECT_EQ(schedule.stages(), 7);
+  EXPECT_EQ(schedule.whole_stages(), 3);
+  const StageShape shape = chain_of(schedule);
+  EXPECT_EQ(shape.predecessors, (std::vector<std::vector<std::int32_t>>{{}, {0}, {0}, {1, 2}, {0, 1, 2}, {2}, {3, 4, 5}}));
+  EXPECT_EQ(shape.has_parameters, (std::vector<bool>{true, true, true, true, false, true, true}));
+}
+
+// Numbers of parts are those of their order, whatever blocks are apart.
+TEST(Slices, PartsAreNumberedInOrder) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const int stages = draw(random, 1, 4), slices = draw(random, 1, 6);
+    std::vector<StagePart> blocks, parts;
+    for (int stage = 0; stage < stages; ++stage)
+      for (int slice = 0; slice < slices; ++slice) {
+        parts.push_back({stage, slice});
+        for (int block = 0; block < slice; ++block)
+          if (draw(random, 0, 2) == 0) blocks.push_back(parts.emplace_back(StagePart{stage, slice, block}));
+      }
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const auto number = static_cast<std::int32_t>(i);
+      EXPECT_EQ(number_of(parts[i], slices, blocks), number);
+      EXPECT_EQ(part_of(number, slices, blocks), parts[i]);
+    }
+  }
+}
+
+TEST(Slices, BadBlocksAreRefused) {
+  constexpr const char* kWhat =
+      "  an action is a stage, a kind and a micro-batch, such as 2F0 or 3B5; the cells of a row are its actor's actions in order\n";
+  EXPECT_EQ(refused("0.0F0,0.1F0,0.1.F0\n"),
+            concat("plan.csv:1:3: cannot read \"0.1.F0\" as an action\n  a block's number is missing after the second '.'\n",
+                   std::string_view(kWhat).substr(0, std::string_view(kWhat).size() - 1)));
+  EXPECT_EQ(refused("0.0F0,0.1F0,0.1.1F0\n"),
+            concat("plan.csv:1:3: cannot read \"0.1.1F0\" as an action\n  block 1 is not of a slice before slice 1\n", kWhat,
+                   "  hint: a block is attention to the keys of an earlier slice; that to a slice's own keys stays with it"));
+  EXPECT_EQ(refused("0.0F0,1.0F0,1.1F0,0.1.0F0\n"),
+            "plan.csv:1:3: 1.1F0 names slice 1, but stage 0 has no slice 1\n"
+            "  slices are numbered from 0 without gaps, and every stage has as many\n"
+            "  hint: add actions of 0.1, or correct the number");
+  const std::string apart = "0.0F0,0.1F0,1.1.0F0,1.1.0B0,0.1B0,0.0B0\n";
+  EXPECT_EQ(verdict(concat(apart, kActor1)),
+            "plan.csv: the table has 1 block of attention apart, the model others, 0\n"
+            "  hint: cut the model by the blocks of this table");
+  EXPECT_EQ(message_of([&] { validate(parsed(concat(apart, kActor1)), sliced(chain(2), 2, {{1, 1, 0}})); }), "no error");
+  // Its gradients of keys are added up by the slice before.
+  EXPECT_EQ(
+      message_of([&] { validate(parsed(concat("0.0F0,0.1F0,1.1.0F0,0.1B0,1.1.0B0,0.0B0\n", kActor1)), sliced(chain(2), 2, {{1, 1, 0}})); }),
+      "plan.csv:1:4: 0.1B0 can never run (actor 0)\n"
+      "  cycle: 0.1B0 needs 1.1.0B0; actor 0 runs 1.1.0B0 after 0.1B0\n"
+      "  hint: move 1.1.0B0 (column 5) before column 4");
+}
+
 TEST(Slices, OnlySomeOfThemAreRefused) {
   EXPECT_EQ(refused("0.0F0,0.1F0\n1F0,1.1F0\n"),
             "plan.csv:2:1: 1F0 names no slice\n  0.1F0 at plan.csv:1:2 names one\n  hint: name a slice in every cell, or in none");
@@ -193,6 +256,7 @@ void expect_good(const Schedule& table, const StageShape& shape) {
   const Schedule read = parse_schedule(print(table), table.name);
   EXPECT_EQ(read.actors, table.actors);
   EXPECT_EQ(read.slices, table.slices);
+  EXPECT_EQ(read.blocks, table.blocks);
 }
 
 TEST(Slices, EveryScheduleHasThem) {
@@ -209,9 +273,10 @@ TEST(Slices, EveryScheduleHasThem) {
             options.slices = n;
             const Schedule table = make_schedule(info.name, options);
             EXPECT_EQ(table.slices, n);
-            expect_good(table, sliced(whole, n));
+            const StageShape shape = sliced(whole, n, table.blocks);
+            expect_good(table, shape);
             options.split_backward = true;
-            expect_good(make_schedule(info.name, options), sliced(whole, n));
+            expect_good(make_schedule(info.name, options), shape);
             options.forward_only = true;
             expect_good(make_schedule(info.name, options), chain_of(make_schedule(info.name, options)));
             seen.insert(info.name);

@@ -105,6 +105,9 @@ Timeline random_timeline(std::mt19937_64& random) {
   for (auto devices = 1 + random() % 4; devices > 0; --devices) out.devices.push_back(random_name(random));
   for (auto tasks = random() % 4; tasks > 0; --tasks) out.tasks.push_back(random_name(random));
   out.slices = static_cast<std::int32_t>(1 + random() % 3);
+  for (std::int32_t stage = 0; stage < 4; ++stage)
+    for (std::int32_t slice = 1; slice < out.slices; ++slice)
+      if (random() % 4 == 0) out.blocks.push_back({stage, slice, static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(slice))});
   const auto activities = static_cast<std::int64_t>(random() % 40);
   for (std::int64_t i = 0; i < activities; ++i) out.activities.push_back(random_activity(random, out, activities));
   out.makespan = random_time(random);

@@ -1,6 +1,8 @@
 // Steps whose sequences are cut into slices against the sequential step (transform/slices.h).
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "base/text.h"
 #include "config/compile.h"
 #include "driver/check.h"
@@ -24,13 +26,13 @@ Config small(const std::vector<std::string>& settings) {
   return load_config("", overrides, builtin_models());
 }
 
-void expect_equal(const std::vector<std::string>& settings, const StepGradients& expected) {
+void expect_equal(const std::vector<std::string>& settings, const StepGradients& expected, double tolerance = 1e-10) {
   SCOPED_TRACE(join(settings, ", "));
   const Config config = small(settings);
   const Prepared prepared = prepare(config, builtin_models());
   const Comparison comparison = compare(step_of(config, prepared, compile_gradients(config, prepared)), expected);
-  EXPECT_LE(comparison.loss_difference, 1e-10);
-  EXPECT_LE(comparison.gradient_difference, 1e-10) << comparison.worst;
+  EXPECT_LE(comparison.loss_difference, tolerance);
+  EXPECT_LE(comparison.gradient_difference, tolerance) << comparison.worst;
 }
 
 TEST(SlicedSteps, EqualTheSequentialStepInF64) {
@@ -61,10 +63,31 @@ TEST(SlicedSteps, AttentionInStagesOfItsOwn) {
   expect_equal({"schedule=helixpipe", "chunks=1", "actors=4"}, expected);
 }
 
+// Of the attention of later slices whole blocks are done by other actors: of 4 actors and 8 slices 18 of 112 blocks of each layer.
+TEST(SlicedSteps, ExchangeBlocksOfAttention) {
+  const StepGradients two_layers = sequential_step(small({"layers=2"})), expected = sequential_step(small({}));
+  expect_equal({"layers=2", "schedule=slimpipe-exchange", "slices=4"}, two_layers);
+  for (const char* slices : {"slices=4", "slices=8", "slices=[7, 4, 1]"}) {
+    expect_equal({"schedule=slimpipe-exchange", slices, "chunks=2"}, expected);
+    expect_equal({"schedule=slimpipe-exchange", slices, "actors=4"}, expected);
+  }
+  expect_equal({"schedule=slimpipe-exchange", "slices=8", "actors=4", "split_backward=true"}, expected);
+  expect_equal({"schedule=slimpipe-exchange", "slices=8", "chunks=4", "actors=1"}, expected);
+  expect_equal({"schedule=slimpipe-exchange", "slices=4", "chunks=2", "pipeline.data=2", "zero=1"}, expected);
+  expect_equal({"schedule=slimpipe-exchange", "slices=8", "actors=4", "dropout=0.2", "recompute=inputs"},
+               sequential_step(small({"dropout=0.2"})));
+  EXPECT_EQ(prepare(small({"schedule=slimpipe-exchange", "slices=8", "actors=4"}), builtin_models()).schedule.blocks.size(), 18U);
+}
+
+TEST(SlicedSteps, ExchangeBlocksOfAttentionInF32) {
+  expect_equal({"dtype=f32", "schedule=slimpipe-exchange", "slices=8", "actors=4"}, sequential_step(small({"dtype=f32"})), 1e-6);
+}
+
 // A run's other programs.
 TEST(SlicedSteps, TrainAndEvaluate) {
-  for (const char* schedule : {"1f1b", "slimpipe", "zb-h1"}) {
-    const Config config = small({"slices=3", concat("schedule=", schedule)});
+  for (const char* schedule : {"1f1b", "slimpipe", "zb-h1", "slimpipe-exchange"}) {
+    const Config config =
+        small({"slices=3", concat("schedule=", schedule), std::string(schedule) == "slimpipe-exchange" ? "chunks=2" : "chunks=1"});
     const Prepared prepared = prepare(config, builtin_models());
     EXPECT_FALSE(compile_training(config, prepared).devices.empty());
     EXPECT_FALSE(compile_evaluation(config, prepared).devices.empty());
@@ -101,6 +124,32 @@ TEST(SlicedSteps, RefuseModelsWhoseTokensNeedLaterOnes) {
             "pipeline.slices = 2: slice 0 needs something of slice 1, which comes later\n"
             "  read by matmul of encoder.block.0 in stage 0\n"
             "  hint: slices are for models in which no token needs one behind it: causal attention, and else ops by token");
+}
+
+// A table may name any blocks, where the model has stages of attention alone.
+TEST(SlicedSteps, BlocksAreOfStagesOfAttention) {
+  const auto refused = [](const std::string& csv) {
+    const std::string file = (std::filesystem::path(testing::TempDir()) / "blocks.csv").string();
+    write_file(file, csv);
+    return refusal({"layers=2", "microbatches=1", concat("schedule=", file)});
+  };
+  EXPECT_EQ(refused("0.0F0,0.1F0,0.1B0,0.0B0\n1.0F0,0.1.0F0,1.1F0,1.1B0,0.1.0B0,1.0B0\n"),
+            "blocks of attention are apart from stage \"0\", which is more than attention\n"
+            "  it has scaled_dot_product_attention of h.0 and what this reads, or what reads its results\n"
+            "  hint: cut the model so that attention has stages of its own: of a gpt of L layers 2L + k stages, where k divides L");
+  const char* const kHelix =
+      "0.0F0,0.1F0,1.0F0,1.1F0,2.0F0,2.1F0,2.1B0,2.0B0,1.1B0,1.0B0,0.1B0,0.0B0\n"
+      "3.0F0,3.1F0,4.0F0,BLOCKF0,4.1F0,4.1B0,BLOCKB0,4.0B0,3.1B0,3.0B0\n";
+  const auto with_block = [&](const std::string& block) {
+    std::string csv = kHelix;
+    for (std::size_t at; (at = csv.find("BLOCK")) != std::string::npos;) csv.replace(at, 5, block);
+    return csv;
+  };
+  EXPECT_EQ(refused(with_block("2.1.0")),
+            "block 0 of slice 1 is apart from stage \"2\", which has no causal attention\n"
+            "  stages with attention: 1, 3\n"
+            "  hint: name blocks of these stages only");
+  EXPECT_EQ(refused(with_block("3.1.0")), "no error");
 }
 
 TEST(SlicedSteps, RefuseTheOtherBadNumbers) {

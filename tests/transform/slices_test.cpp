@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "support/errors.h"
+#include "support/golden.h"
 #include "support/text_graphs.h"
 
 namespace penstock {
@@ -66,6 +67,44 @@ TEST(UnrolledSlices, OpsByTokenAreDoneSliceBySlice) {
 
 TEST(UnrolledSlices, MayBeOfUnequalLength) {
   EXPECT_EQ(text_of(unroll_slices(loop_of_body(kByToken), 2, {3, 1})), two_slices(3));
+}
+
+// A loop whose stage a is causal attention, between stages p and n; and the attention's backward.
+Graph loop_of_attention(const std::string& stage_behind = "n") {
+  return graph_of(concat(R"(graph @step(%x: f32[2,1,3,4], %w: f32[4]) -> (f32[], f32[], f32[], f32[]) {
+  %0: f32[], %1: f32[], %2: f32[], %3: f32[] = accumulate(%x, %w) {microbatches=2, split=1} (%x: f32[1,1,3,4], %w: f32[4]) -> (f32[], f32[], f32[], f32[]) {
+    %0: f32[1,1,3,4] = constrain(%x) {dims="batch,heads,sequence,head", stage="p", sequence=0}
+    %1: f32[1,1,3,4] = mul(%0, %w) {stage="p", sequence=1}
+    %2: f32[1,1,3,4], %3: f32[1,1,3] = scaled_dot_product_attention(%1, %0, %0) {is_causal=true, scale=0.5, stage="a", sequence=2}
+    %4: f32[1,1,3,4] = exp(%2) {stage=")",
+                         stage_behind, R"(", sequence=3}
+    %5: f32[] = sum(%4) {dim=[0, 1, 2, 3], keepdim=false, stage="n", sequence=4}
+    %6: f32[1,1,3,4], %7: f32[1,1,3,4], %8: f32[1,1,3,4] = scaled_dot_product_attention_backward(%4, %1, %0, %0, %2, %3) {is_causal=true, scale=0.5, stage="a", phase="backward", sequence=2}
+    %9: f32[] = sum(%6) {dim=[0, 1, 2, 3], keepdim=false, stage="p", phase="backward", sequence=1}
+    %10: f32[] = sum(%7) {dim=[0, 1, 2, 3], keepdim=false, stage="p", phase="backward", sequence=1}
+    %11: f32[] = sum(%8) {dim=[0, 1, 2, 3], keepdim=false, stage="p", phase="backward", sequence=1}
+    return %5, %9, %10, %11
+  }
+  return %0, %1, %2, %3
+}
+)"));
+}
+
+// The slice's own blocks are joined as they come, the one apart in the stage behind. Backward, the term of dq of the block apart is added in
+// the stage before; those of dk and dv are added to the terms of slice 1, which goes back next.
+TEST(UnrolledSlices, BlocksOfAttentionMayBeApart) {
+  test::expect_golden("transform/blocks_apart.txt", text_of(unroll_slices(loop_of_attention(), 3, {}, {{"a", 2, 0}})));
+}
+
+TEST(UnrolledSlices, BlocksAreApartFromStagesOfAttentionAlone) {
+  EXPECT_EQ(message_of([] { unroll_slices(loop_of_attention(), 3, {}, {{"n", 2, 0}}); }),
+            "block 0 of slice 2 is apart from stage \"n\", which has no causal attention\n"
+            "  stages with attention: a\n"
+            "  hint: name blocks of these stages only");
+  EXPECT_EQ(message_of([] { unroll_slices(loop_of_attention("a"), 3, {}, {{"a", 2, 0}}); }),
+            "blocks of attention are apart from stage \"a\", which is more than attention\n"
+            "  it has scaled_dot_product_attention and what this reads, or what reads its results\n"
+            "  hint: cut the model so that attention has stages of its own: of a gpt of L layers 2L + k stages, where k divides L");
 }
 
 TEST(UnrolledSlices, WhatATokenNeedsOfOneBehindItIsRefused) {

@@ -82,7 +82,7 @@ function makeDevices() {
     const table = element('table', '', element('thead', '', head)), body = element('tbody');
     timeline.devices.forEach((name, device) => {
       const share = busyShare(timeline, device), idle = timeline.figures.idle[device], memory = timeline.memory[device];
-      const stages = new Set(timeline.figures.stages[device].map((stage) => Math.floor(stage / timeline.slices)));
+      const stages = new Set(timeline.figures.stages[device].map((stage) => partOf(timeline, stage)[0]));
       const cells = [[...stages].join(', '), shareText(share),
         ...idleParts.map(([part]) => shareText(timeline.makespan > 0 ? idle[part] / timeline.makespan : 0)),
         memory ? amountText(memory.total[memory.peak], timeline.seconds) : '\u2013'].map((text) => element('td', text));

@@ -62,11 +62,24 @@ function makeMemory(columns) {
   return {time, tops, total: below, peak};
 }
 
+// What the number of a part of stages stands for (part_of, penstock/schedule.h): its stage, slice and block; block -1: the slice itself.
+function partOf({slices, blocks}, number) {
+  const numberAt = (i) => blocks[i][0] * slices + blocks[i][1] + 1 + i;
+  let before = 0, end = blocks.length;
+  while (before < end) {
+    const middle = (before + end) >> 1;
+    if (numberAt(middle) < number) before = middle + 1;
+    else end = middle;
+  }
+  if (before < blocks.length && numberAt(before) === number) return blocks[before];
+  return [Math.floor((number - before) / slices), (number - before) % slices, -1];
+}
+
 function makeTimeline(data, number) {
   const columns = data.activities, count = columns.begin.length, figures = page.figures[number];
   const timeline = {
     title: data.title, seconds: data.seconds, makespan: data.makespan, devices: data.devices, tasks: data.tasks, columns, count, figures,
-    slices: data.slices || 1, kinds: data.kinds, begin: Float64Array.from(columns.begin), end: Float64Array.from(columns.end), look: new Uint8Array(count),
+    slices: data.slices || 1, blocks: data.blocks || [], kinds: data.kinds, begin: Float64Array.from(columns.begin), end: Float64Array.from(columns.end), look: new Uint8Array(count),
     chunk: new Uint8Array(count), chunks: Math.max(1, ...figures.stages.map((stages) => stages.length)), last: data.makespan,
   };
   const numbers = data.devices.map(() => [[], [], []]), transfers = [];
@@ -119,12 +132,12 @@ function amountText(amount, seconds) {
 }
 
 // The stage that an activity works for, whatever the slice; -1: none.
-const stageOf = (timeline, i) => Math.floor(timeline.columns.stage[i] / timeline.slices);
+const stageOf = (timeline, i) => partOf(timeline, timeline.columns.stage[i])[0];
 
-// "2", or "2.1" where it works for a slice of it.
+// "2", "2.1" where it works for a slice of it, or "2.1.0" for a block of that.
 function stageText(timeline, i) {
-  const sliced = timeline.slices > 1 && timeline.columns.microbatch[i] >= 0;
-  return stageOf(timeline, i) + (sliced ? '.' + timeline.columns.stage[i] % timeline.slices : '');
+  const sliced = timeline.slices > 1 && timeline.columns.microbatch[i] >= 0, [stage, slice, block] = partOf(timeline, timeline.columns.stage[i]);
+  return stage + (sliced ? '.' + slice + (block >= 0 ? '.' + block : '') : '');
 }
 
 // "F3"; where devices have several stages "2F3", as in tables.
@@ -140,9 +153,9 @@ function labelOf(timeline, i) {
 function actionOf(timeline, i) {
   const {kind, stage, microbatch} = timeline.columns;
   if (kind[i] < 0) return '';
-  const sliced = timeline.slices > 1 && microbatch[i] >= 0;
+  const sliced = timeline.slices > 1 && microbatch[i] >= 0, [, slice, block] = partOf(timeline, stage[i]);
   return page.words[timeline.kinds[kind[i]]] + (stage[i] >= 0 ? ' of stage ' + stageOf(timeline, i) : '')
-    + (stage[i] >= 0 && sliced ? ', slice ' + stage[i] % timeline.slices : '')
+    + (stage[i] >= 0 && sliced ? ', slice ' + slice + (block >= 0 ? ', block ' + block : '') : '')
     + (microbatch[i] >= 0 ? ', micro-batch ' + microbatch[i] : '');
 }
 
@@ -212,8 +225,7 @@ function isChosen(timeline, i) {
 function numbersIn(name) {
   const found = new Set();
   for (const timeline of timelines) {
-    const slices = name === 'stage' ? timeline.slices : 1;
-    for (const number of timeline.columns[name]) if (number >= 0) found.add(Math.floor(number / slices));
+    for (const number of timeline.columns[name]) if (number >= 0) found.add(name === 'stage' ? partOf(timeline, number)[0] : number);
   }
   return [...found].sort((a, b) => a - b);
 }

@@ -1,4 +1,4 @@
-#include "batch/exchange_blocks.h"
+#include "schedule/exchange_blocks.h"
 
 #include <algorithm>
 #include <numeric>

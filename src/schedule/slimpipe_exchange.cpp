@@ -1,0 +1,120 @@
+// SlimPipe with its exchange of attention (2504.14519): slimpipe over stages of which attention is one of its own, and of the attention of
+// later slices whole blocks, queries with the keys and values of one earlier slice, go to actors that are at earlier slices, as many as
+// make loads differ by at most one block (exchange_blocks.h). Of --chunks layers of an actor stage 2q is what stands before the attention
+// of layer q and behind that of layer q-1, and stage 2q+1 that attention; so an actor has 2c+1 stages.
+//
+// All actors take turns together: in turn t of the forwards actor i is at slice t-i, counted over all micro-batches, and the backward of
+// the same two slices falls in one turn as well, so that a block goes back where it went forward. A block stands in its taker's row behind
+// the taker's own attention of that turn and layer, and what is before and behind it on the giver are in the same turn: in the order of
+// turns, and in each of backward and forward, of layers and of (stage 2q, stage 2q+1, blocks), every action comes behind all that it needs,
+// so no table waits in a circle. A taker that is not yet, or no longer, at work takes blocks as in all other turns.
+//
+// Bubble and peak as slimpipe where an actor's slices cost alike by this; what a taker keeps of a block's queries, keys and values comes on
+// top. One copy of the parameters. An order that hides latency by itself: own attention runs while a block's operands come.
+//
+//   penstock schedule slimpipe-exchange --actors 2 --microbatches 1 --slices 3 --forward-only --show
+//   actor 0 | 0.0F0   1.0F0   2.0F0   0.1F0   1.1F0   2.1F0   0.2F0   1.2F0   2.2F0   .       4.2.0F0
+//   actor 1 | .       .       .       3.0F0   4.0F0   5.0F0   3.1F0   4.1F0   5.1F0   3.2F0   4.2F0   5.2F0
+//   time 12, bubble 20.8 %, live 0 0
+#include <algorithm>
+
+#include "schedule/exchange_blocks.h"
+#include "schedule/generators.h"
+
+namespace penstock {
+namespace {
+
+class Exchange {
+ public:
+  explicit Exchange(const ScheduleOptions& options)
+      : actors_(options.actors),
+        slices_(options.slices),
+        layers_(options.chunks),
+        pieces_(options.microbatches * options.slices),
+        rounds_(exchange_blocks(options.actors, options.slices).rounds) {
+    for (const ExchangeRound& round : rounds_)
+      for (const BlockMove& move : round.moves)
+        for (int layer = 0; layer < layers_; ++layer)
+          for (int block = move.first; block < move.first + move.count; ++block)
+            blocks_.push_back({attention(move.from, layer), round.slices[static_cast<std::size_t>(move.from)], block});
+    std::sort(blocks_.begin(), blocks_.end());
+  }
+
+  const std::vector<StagePart>& blocks() const { return blocks_; }
+
+  // Turns before an actor's first and behind its last slice are of blocks alone.
+  std::vector<Action> row(int actor) const {
+    const int ahead = slices_ + 2 * (actors_ - 1 - actor), first = 1 - actors_, end = pieces_ + actors_ - 1;
+    std::vector<Action> row;
+    for (int turn = first; turn < first + ahead; ++turn) forward(actor, turn, row);
+    for (int turn = first; turn < end; ++turn) {
+      backward(actor, turn, row);
+      forward(actor, turn + ahead, row);
+    }
+    return row;
+  }
+
+ private:
+  int attention(int actor, int layer) const { return actor * (2 * layers_ + 1) + 2 * layer + 1; }
+  bool is_turn(int turn) const { return turn >= 0 && turn < pieces_; }
+  const ExchangeRound& round(int number) const { return rounds_[static_cast<std::size_t>((number % slices_ + slices_) % slices_)]; }
+
+  void push(const StagePart& part, Kind kind, int turn, std::vector<Action>& row) const {
+    row.push_back({number_of(part, slices_, blocks_), kind, turn / slices_});
+  }
+
+  void forward(int actor, int turn, std::vector<Action>& row) const {
+    const auto own = [&](int stage) {
+      if (is_turn(turn)) push({stage, turn % slices_}, Kind::F, turn, row);
+    };
+    own(attention(actor, 0) - 1);
+    for (int layer = 0; layer < layers_; ++layer) {
+      own(attention(actor, layer));
+      for (const BlockMove& move : round(turn + actor).moves) {
+        const int given = turn + actor - move.from;
+        if (move.to != actor || !is_turn(given)) continue;
+        for (int block = move.first; block < move.first + move.count; ++block)
+          push({attention(move.from, layer), given % slices_, block}, Kind::F, given, row);
+      }
+      own(attention(actor, layer) + 1);
+    }
+  }
+
+  // The slice at which a turn of the backwards is.
+  int slice_back(int turn) const { return slices_ - 1 - turn % slices_; }
+
+  void backward(int actor, int turn, std::vector<Action>& row) const {
+    const auto own = [&](int stage) {
+      if (is_turn(turn)) push({stage, slice_back(turn)}, Kind::B, turn, row);
+    };
+    own(attention(actor, layers_ - 1) + 1);
+    for (int layer = layers_ - 1; layer >= 0; --layer) {
+      own(attention(actor, layer));
+      for (const BlockMove& move : round(slices_ - 1 - turn + actor).moves) {
+        const int given = turn + move.from - actor;
+        if (move.to != actor || !is_turn(given)) continue;
+        for (int block = move.first; block < move.first + move.count; ++block)
+          push({attention(move.from, layer), slice_back(given), block}, Kind::B, given, row);
+      }
+      own(attention(actor, layer) - 1);
+    }
+  }
+
+  int actors_, slices_, layers_;
+  int pieces_;  // slices of all micro-batches
+  std::vector<ExchangeRound> rounds_;
+  std::vector<StagePart> blocks_;
+};
+
+}  // namespace
+
+Schedule slimpipe_exchange(const ScheduleOptions& options) {
+  const Exchange exchange(options);
+  Schedule schedule;
+  schedule.slices = options.slices;
+  schedule.blocks = exchange.blocks();
+  for (int actor = 0; actor < options.actors; ++actor) schedule.actors.push_back(exchange.row(actor));
+  return schedule;
+}
+
+}  // namespace penstock
