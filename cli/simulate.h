@@ -53,9 +53,9 @@ Network network_of(const SimulateArguments& arguments, std::int32_t devices, Net
 // The costs that --forward to --weight and --bytes give. B takes I and W together, unless it is given; I and W take half of B each, unless
 // they are given.
 UnitCosts unit_costs(const SimulateArguments& arguments);
-// Puts --recompute-time to --parameters, for stages that are each `share` of an actor, into costs that came from flags or were measured.
-// Throws Error that names the flag.
-void set_memory_costs(const SimulateArguments& arguments, double share, TableCosts& costs);
+// Puts --recompute-time to --parameters, for stages that are each `share` of an actor, into costs that came from flags or were measured, of
+// each stage or of each of its `slices`. Throws Error that names the flag.
+void set_memory_costs(const SimulateArguments& arguments, double share, TableCosts& costs, std::int32_t slices = 1);
 // The schedule as the flags want it: with --gather under fully sharded parameters.
 Schedule as_sharded(const SimulateArguments& arguments, Schedule schedule);
 // Throws Error where --bytes and a bandwidth are not given together.

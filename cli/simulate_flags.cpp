@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "cli/simulate.h"
 #include "penstock/error.h"
+#include "schedule/kinds.h"
 
 namespace penstock {
 namespace {
@@ -131,12 +132,13 @@ UnitCosts unit_costs(const SimulateArguments& arguments) {
   return costs;
 }
 
-void set_memory_costs(const SimulateArguments& arguments, double share, TableCosts& costs) {
+void set_memory_costs(const SimulateArguments& arguments, double share, TableCosts& costs, std::int32_t slices) {
   const double times = arguments.per_stage ? 1 : share;
   const auto set = [&](const char* flag, const std::optional<double>& value, std::initializer_list<Kind> kinds) {
     if (!value) return;
     for (StageCosts& stage : costs.stages)
-      for (const Kind kind : kinds) stage.time[static_cast<std::size_t>(kind)] = times * checked(flag, *value);
+      for (const Kind kind : kinds)
+        stage.time[static_cast<std::size_t>(kind)] = (needs_microbatch(kind) ? times / slices : times) * checked(flag, *value);
   };
   set("--recompute-time", arguments.recompute, {Kind::R});
   set("--offload-time", arguments.offload, {Kind::OFFLOAD, Kind::RELOAD});

@@ -17,6 +17,7 @@
 #include "report/timeline_json.h"
 #include "report/timeline_text.h"
 #include "rules/load_schedule.h"
+#include "schedule/kinds.h"
 #include "simulate/table_costs.h"
 
 namespace penstock {
@@ -51,11 +52,11 @@ std::vector<double> over_mean(const std::string& flag, const std::vector<double>
   return out;
 }
 
-// A part of a stage's costs: `time` of its time, and `amount` of all else.
+// A part of a stage's costs: `time` of its time, and `amount` of all else. What is of a whole stage stays so.
 StageCosts part_of_costs(StageCosts stage, double time, double amount) {
-  for (double& of_kind : stage.time) of_kind *= time;
-  for (double* value : {&stage.forward_bytes, &stage.backward_bytes, &stage.weight_bytes, &stage.live, &stage.kept, &stage.parameters})
-    *value *= amount;
+  for (std::size_t k = 0; k < stage.time.size(); ++k)
+    if (needs_microbatch(static_cast<Kind>(k))) stage.time[k] *= time;
+  for (double* value : {&stage.forward_bytes, &stage.backward_bytes, &stage.weight_bytes, &stage.live, &stage.kept}) *value *= amount;
   return stage;
 }
 
@@ -102,9 +103,10 @@ void set_measured_costs(const SimulateArguments& arguments, const TableChoice& t
   context.backend = arguments.backend;
   setting.seconds = true;
   setting.machine.costs = table_costs_of(costs, setting.schedule, context);
-  const double bytes = checked("--bytes", arguments.bytes.value_or(0)) / setting.schedule.slices;
+  const std::int32_t slices = setting.schedule.slices;
+  const double bytes = checked("--bytes", arguments.bytes.value_or(0)) / slices;
   for (StageCosts& stage : setting.machine.costs.stages) stage.forward_bytes = stage.backward_bytes = stage.weight_bytes = bytes;
-  set_memory_costs(arguments, static_cast<double>(setting.actors()) / setting.schedule.stages(), setting.machine.costs);
+  set_memory_costs(arguments, 1.0 * setting.actors() * slices / setting.schedule.stages(), setting.machine.costs, slices);
   const bool needs_links = setting.actors() > 1 && !arguments.latency;
   setting.machine.options.network = network_of(arguments, setting.actors(), needs_links ? network_of(costs, context) : Network{});
   if (!names_rules(table.what)) return;

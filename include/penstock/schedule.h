@@ -91,9 +91,9 @@ StageShape chain_of(const Schedule& schedule);
 // s, and by slice j-1 of s, whose keys and values it reads. A block of slice j with the keys of slice k is fed by slices j and k of each
 // stage that feeds s, and feeds slice j of each that s feeds; it goes back before slice j-1 of s, which adds up gradients of keys.
 StageShape sliced(const StageShape& shape, int slices, const std::vector<StagePart>& blocks = {});
-// The table in slices: each F becomes its slices in ascending order, each B, I, W and R in descending order. Valid for the sliced shape
-// where the table is for the shape. Throws Error for a table that is sliced, for `slices` below 1, and for UNSHARD, RESHARD and
-// REDUCE_GRAD, which a table of slices may not have.
+// The table in slices: each F becomes its slices in ascending order, each B, I, W and R in descending order; what is of a whole stage (U,
+// UNSHARD, RESHARD, REDUCE_GRAD) stays as it is. Valid for the sliced shape where the table is for the shape. Throws Error for a table that
+// is sliced, and for `slices` below 1.
 Schedule sliced(const Schedule& schedule, int slices);
 
 // Throws Error unless all of this holds:
@@ -101,8 +101,8 @@ Schedule sliced(const Schedule& schedule, int slices);
 //   every stage of the shape has each F (and B, or I and W) exactly once per micro-batch;
 //   B, I, R, OFFLOAD and RELOAD are on their F's actor (W may be elsewhere; a stage without parameters may lack it);
 //   R, or OFFLOAD and then RELOAD, but not all of them, stand between F and B or I, once;
-//   an actor that gathers a stage has it, from UNSHARD to the next RESHARD, wherever the stage's F, B, I and R are;
-//   the slices of a stage run a micro-batch on one actor, and no UNSHARD, RESHARD or REDUCE_GRAD stands between slices;
+//   an actor that gathers a stage has it, from UNSHARD to the next RESHARD, wherever F, B, I and R of any of the stage's slices are;
+//   the slices of a stage run a micro-batch on one actor;
 //   a REDUCE_GRAD has something to reduce and the last leaves nothing; U stands behind all that;
 //   nothing unknown is named;
 //   no cycle across actors exists, a fused pair running one action after the other.
@@ -121,8 +121,8 @@ Schedule with_updates(Schedule schedule);
 
 // The same table under fully sharded parameters. Each run of a stage's forwards, or backwards, on an actor gathers the stage's parameters
 // while the run before it is at work, so that at most two stages are there at a time, and drops them when it ends; the gradients are
-// reduced behind the last of its B or W. The UNSHARD, RESHARD and REDUCE_GRAD that the table had are replaced. `turns`: an actor that goes
-// on with a stage in the other direction keeps the parameters, and reduces once. Throws Error for a table of slices.
+// reduced behind the last of its B or W. All slices of a stage are of one run. The UNSHARD, RESHARD and REDUCE_GRAD that the table had are
+// replaced. `turns`: an actor that goes on with a stage in the other direction keeps the parameters, and reduces once.
 Schedule with_gathers(Schedule schedule, bool turns = false);
 
 struct ScheduleOptions {

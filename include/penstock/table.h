@@ -19,14 +19,14 @@ namespace penstock {
 
 // The costs of one stage and one micro-batch.
 struct StageCosts {
-  // By Kind, in any unit (of UNSHARD and REDUCE_GRAD: once); kinds that are not named cost nothing.
+  // By Kind, in any unit (of UNSHARD and REDUCE_GRAD: once, for all slices at slice 0); kinds that are not named cost nothing.
   std::array<double, static_cast<std::size_t>(Kind::RECV_B) + 1> time{};
   double forward_bytes = 0;   // of its output
   double backward_bytes = 0;  // of the gradient of its output, from each stage that it feeds
   double weight_bytes = 0;    // what W needs of I where they are on two actors
   double live = 1;            // what its activations count
   double kept = 0;            // of these, what F keeps where R follows, and what stays where they are offloaded
-  double parameters = 0;      // what its parameters count where an actor has them unsharded, in live's unit
+  double parameters = 0;      // what its parameters count where an actor has them unsharded, in live's unit, for all slices at slice 0
   double gradients = 0;       // what the sum of its gradients counts until REDUCE_GRAD has left the actor's share of it, likewise
 };
 // Micro-batches of one class cost alike. Where there are several classes, the costs of all stages stand there once for each.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 #include <optional>
 #include <variant>
 
@@ -361,7 +362,12 @@ int slices_of(const Config& config) {
 std::vector<std::int64_t> slice_lengths(const Config& config) {
   const std::vector<double>& slices = config.pipeline.slices;
   const bool equal = std::ranges::adjacent_find(slices, std::ranges::not_equal_to()) == slices.end();
-  return equal ? std::vector<std::int64_t>() : std::vector<std::int64_t>(slices.begin(), slices.end());
+  if (equal) return {};
+  std::vector<std::int64_t> lengths(slices.begin(), slices.end());
+  std::int64_t unit = 0;
+  for (const std::int64_t length : lengths) unit = std::gcd(unit, length);
+  for (std::int64_t& length : lengths) length /= unit;
+  return lengths;
 }
 
 bool is_chosen(const Config& config, const std::string& axis) {

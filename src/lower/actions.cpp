@@ -1,7 +1,7 @@
 // Pass: the table's actions become runs. For each action its stage's task (a B of a split stage is its I, then its W), reading and
 // writing the instances of the action's micro-batch. Where an R stands, F leaves to it what only the stage's own backward reads. Parameters
-// that the actor's devices hold in shares are gathered where UNSHARD stands, and read from there until the next one, or at their first
-// reader where none stands before it.
+// that the actor's devices hold in shares are gathered where UNSHARD stands, for all slices of the stage, and read from there until the
+// next one, or at their first reader where none stands before it.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "lower/passes.h"
 #include "penstock/error.h"
+#include "schedule/slices.h"
 #include "transform/rewrite.h"
 
 namespace penstock {
@@ -229,10 +230,7 @@ InstanceId read(Rows& rows, BundleId b, ActorId actor, Unit unit) {
 
 // Whose terms an accumulator sums, of a stage in slices its first; none: several stages'.
 StageId stage_of(const Rows& rows, const Bundle& bundle) {
-  const auto& [slices, blocks] = std::tie(rows.input.schedule.slices, rows.input.schedule.blocks);
-  const auto whole = [&](StageTaskId t) {
-    return StageId(number_of({part_of(rows.stage_task(t).stage.value, slices, blocks).stage}, slices, blocks));
-  };
+  const auto whole = [&](StageTaskId t) { return StageId(first_slice(rows.stage_task(t).stage.value, rows.input.schedule)); };
   const StageId stage = whole(bundle.producers[0]);
   const bool same = std::ranges::all_of(bundle.producers, [&](StageTaskId t) { return whole(t) == stage; });
   return same ? stage : StageId();
@@ -281,6 +279,13 @@ void gather(Rows& rows, BlockId block, ActorId actor, StageId stage) {
   rows.draft.actors[actor].push_back(std::move(all));
 }
 
+// Whether a slice of the stage reads the block. `stage`: its slice 0, behind which are its other slices.
+bool is_read_in(const Rows& rows, BlockId block, StageId stage) {
+  const std::set<StageId>& readers = rows.draft.blocks[block].readers;
+  const auto reader = readers.lower_bound(stage);
+  return reader != readers.end() && first_slice(reader->value, rows.input.schedule) == stage.value;
+}
+
 InstanceId gathered(Rows& rows, BlockId block, ActorId actor, StageId stage) {
   if (!rows.gathered.contains(block)) gather(rows, block, actor, stage);
   return rows.gathered.at(block);
@@ -313,7 +318,7 @@ void lower_action(Rows& rows, ActorId actor, const Action& action, Unit unit) {
     }
     case Kind::UNSHARD:
       for (const BlockId block : rows.draft.blocks.ids())
-        if (rows.draft.blocks[block].readers.contains(stage)) gather(rows, block, actor, stage);
+        if (is_read_in(rows, block, stage)) gather(rows, block, actor, stage);
       break;
     default:
       for (StageTaskId t : tasks_of(rows.tasks(stage, unit), action.kind, unit)) run_task(rows, t, actor, stage, unit);

@@ -57,14 +57,18 @@ std::vector<MeshAxis> check_own_axes(const Graph& step, std::span<const LayoutAx
 }
 
 // Gradients of parameters that are read cast lie apart from others, so that the parameters are gathered apart, too: a block is cast as a
-// whole. The gradient of a cast is a cast.
+// whole. The gradient of a cast is a cast, or the sum of those of several stages or slices.
 void set_casts_apart(StagedStep& staged) {
   constexpr std::uint32_t kCast = 1u << 31;
   const Graph& body = *staged.step.ops[loop_of(staged.step)].body;
   const IdVector<ValueId, OpId> producer = producers(body);
   staged.apart.resize(body.outputs.size());
-  for (std::size_t o = 0; o < body.outputs.size(); ++o)
-    if (const OpId made = producer[body.outputs[o]]; made && body.ops[made].name == "to") staged.apart[o] |= kCast;
+  const auto is_cast = [&](ValueId v) { return producer[v] && body.ops[producer[v]].name == "to"; };
+  for (std::size_t o = 0; o < body.outputs.size(); ++o) {
+    const OpId made = producer[body.outputs[o]];
+    const bool is_sum = made && body.ops[made].name == "add_n";
+    if (is_sum ? std::ranges::all_of(body.ops[made].operands, is_cast) : is_cast(body.outputs[o])) staged.apart[o] |= kCast;
+  }
 }
 
 }  // namespace

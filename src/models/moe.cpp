@@ -9,8 +9,9 @@
 //
 // (Fedus et al. 2021), which is balance for each token where the experts are chosen equally, whether or not its target counts. So a
 // sample's loss depends on no other sample, and not on how a batch is cut into micro-batches or over devices; but as an expert's second
-// choices come after all first choices, whether a token is dropped depends on later tokens of its group. Evaluation leaves the balance out;
-// generation drops nothing, so that what comes next depends on what was before alone.
+// choices come after all first choices, whether a token is dropped depends on later tokens of its group. Where an expert has room for all
+// of a group none is dropped, and each expert computes all tokens: that is as many rows as it has places, and no token depends on another.
+// Evaluation leaves the balance out; generation drops nothing, so that what comes next depends on what was before alone.
 #include <algorithm>
 #include <cmath>
 
@@ -46,26 +47,32 @@ Tensor first_largest(Tensor x) {
   return logical_and(largest, eq(cumsum(largest, -1), 1));
 }
 
-// Where the tokens of groups go: all [batch, groups, tokens, experts].
-struct Routes {
-  Tensor gates;  // the share of each of a token's two experts, 0 for the others
-  Tensor slots;  // i64, from 1 on: the token's place at an expert, which may be beyond its capacity; 0 where it does not go
-  Tensor first;  // bool: the first choice
+// What each token chooses: all [..., tokens, experts].
+struct Choices {
+  Tensor first, second;  // bool
+  Tensor gates;          // the share of each of the two experts, 0 for the others
 };
 
-Routes route(Tensor probabilities) {
+Choices choose(Tensor probabilities) {
   const Tensor zero = full(probabilities, {}, 0, probabilities.dtype());
   const Tensor first = first_largest(probabilities);
   const Tensor second = first_largest(where(first, zero - 1, probabilities));
   const Tensor chosen = where(logical_or(first, second), probabilities, zero);
-  const Tensor slots = cumsum(first, 2) * to(first, DType::i64) + (cumsum(second, 2) + sum(first, {2}, true)) * to(second, DType::i64);
-  return {chosen / sum(chosen, {-1}, true), slots, first};
+  return {first, second, chosen / sum(chosen, {-1}, true)};
 }
 
-Tensor penalty_of(const MixtureConfig& m, const Routes& routes, Tensor probabilities) {
-  const double tokens = static_cast<double>(probabilities.size(2));
-  const Tensor chosen = to(sum(routes.first, {2}), probabilities.dtype());
-  return sum(chosen * sum(probabilities, {2})) * (m.balance * static_cast<double>(m.experts) / tokens);
+// Of groups, [batch, groups, tokens, experts], i64 from 1 on: a token's place at an expert, which may be beyond its capacity; 0 where it
+// does not go.
+Tensor places_of(const Choices& choices) {
+  const auto [first, second, gates] = choices;
+  return cumsum(first, 2) * to(first, DType::i64) + (cumsum(second, 2) + sum(first, {2}, true)) * to(second, DType::i64);
+}
+
+// `rows`: tokens of a group.
+Tensor penalty_of(const MixtureConfig& m, Tensor first, Tensor probabilities, std::int64_t rows) {
+  const auto of_groups = [&](Tensor x) { return sum(reshape(x, {x.size(0), -1, rows, m.experts}), {2}); };
+  const Tensor chosen = to(of_groups(first), probabilities.dtype());
+  return sum(chosen * of_groups(probabilities)) * (m.balance * static_cast<double>(m.experts) / static_cast<double>(rows));
 }
 
 class Mixture : public FeedForward {
@@ -84,42 +91,52 @@ class Mixture : public FeedForward {
     if (length % groups != 0)
       throw Error(concat(length, " tokens are not divisible by ", groups, " groups"), {"each group of a sample's tokens routes by itself"},
                   "use a number of groups that divides the context");
-    const Tensor tokens = reshape(x, {x.size(0), groups, length / groups, x.size(2)});
+    const std::int64_t rows = length / groups, room = purpose == Purpose::generation ? rows : room_for(rows);
+    const bool drops = room < rows;
+    const Tensor tokens = drops ? reshape(x, {x.size(0), groups, rows, x.size(2)}) : x;
     const Tensor probabilities = softmax(gate_(p, to(tokens, master_)), -1);
-    const Routes routes = route(probabilities);
-    const Tensor y = reshape(computed(p, tokens, routes, purpose), x.shape());
+    const Choices choices = choose(probabilities);
+    const Tensor y = drops ? reshape(by_places(p, tokens, choices, room), x.shape()) : by_all(p, x, choices.gates);
     if (purpose != Purpose::training || m_.balance == 0) return {y, {}};
-    return {y, penalty_of(m_, routes, probabilities)};
+    return {y, penalty_of(m_, choices.first, probabilities, rows)};
   }
 
   bool is_by_token() const override { return false; }
 
  private:
   // No expert gets a token twice, so all have room for the tokens that there are.
-  std::int64_t capacity(std::int64_t tokens, Purpose purpose) const {
-    if (purpose == Purpose::generation) return tokens;
+  std::int64_t room_for(std::int64_t tokens) const {
     const double mean = 2 * static_cast<double>(tokens) / static_cast<double>(m_.experts);
     return static_cast<std::int64_t>(std::min(std::ceil(m_.capacity_factor * mean), static_cast<double>(tokens)));
   }
 
-  Tensor computed(const Parameters& p, Tensor tokens, const Routes& routes, Purpose purpose) const {
+  // Each expert has `room` places for the tokens of a group.
+  Tensor by_places(const Parameters& p, Tensor tokens, const Choices& choices, std::int64_t room) const {
     const std::int64_t batch = tokens.size(0), groups = tokens.size(1), rows = tokens.size(2), width = tokens.size(3);
-    const std::int64_t room = capacity(rows, purpose), places = m_.experts * room;
-    const Tensor sent = eq(unsqueeze(routes.slots, -1), arange(tokens, room, DType::i64) + 1);
+    const std::int64_t places = m_.experts * room;
+    const Tensor sent = eq(unsqueeze(places_of(choices), -1), arange(tokens, room, DType::i64) + 1);
     const Tensor dispatch = to(sent, tokens.dtype());
-    const Tensor combine = dispatch * unsqueeze(to(routes.gates, tokens.dtype()), -1);
+    const Tensor combine = dispatch * unsqueeze(to(choices.gates, tokens.dtype()), -1);
     const Shape one_hot = {batch, groups, rows, places};
-    const Tensor received = matmul(transpose(reshape(dispatch, one_hot), -2, -1), tokens);
-    const Tensor answers = answered(p, reshape(received, {batch, groups, m_.experts, room, width}));
+    const Tensor received =
+        reshape(matmul(transpose(reshape(dispatch, one_hot), -2, -1), tokens), {batch, groups, m_.experts, room, width});
+    const Tensor answers =
+        permute(answered(p, permute(received, {2, 0, 1, 3, 4}), {"experts", "", "routed", "", "embed"}), {1, 2, 0, 3, 4});
     return matmul(reshape(combine, one_hot), reshape(answers, {batch, groups, places, width}));
   }
 
-  // From [batch, groups, experts, room, width] to the same. The experts are in front where they lie split.
-  Tensor answered(const Parameters& p, Tensor received) const {
-    const std::vector<std::string> names = {"experts", "", "", "", "embed"};
-    const Tensor x = constrain(permute(received, {2, 0, 1, 3, 4}), names);
+  // Each expert computes all tokens, and counts where it is chosen.
+  Tensor by_all(const Parameters& p, Tensor x, Tensor gates) const {
+    const Tensor sent = expand(unsqueeze(x, 0), {m_.experts, x.size(0), x.size(1), x.size(2)});
+    const Tensor answers = answered(p, sent, {"experts", "", "routed", "embed"});
+    return sum(answers * unsqueeze(permute(to(gates, x.dtype()), {2, 0, 1}), -1), {0});
+  }
+
+  // From [experts, ..., width] to the same. The experts are in front where they lie split; "routed" are the tokens, or groups of these.
+  Tensor answered(const Parameters& p, Tensor received, const std::vector<std::string>& names) const {
+    const Tensor x = constrain(received, names);
     const Tensor hidden = gelu(c_fc_(p, reshape(x, {m_.experts, -1, x.size(-1)})), gelu_);
-    return permute(constrain(reshape(c_proj_(p, hidden), x.shape()), names), {1, 2, 0, 3, 4});
+    return constrain(reshape(c_proj_(p, hidden), x.shape()), names);
   }
 
   MixtureConfig m_;

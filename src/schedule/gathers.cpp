@@ -1,11 +1,11 @@
 // Fully sharded parameters (ZeRO-3, Rajbhandari et al., 1910.02054), at the grain of a table's stages: as ZeroPP (2402.03791) compares
 // schedules. A run is what an actor does of one stage in one direction without anything of another between (weight gradients do not
 // count: they need the activations and what their input gradient left). Each run gathers its stage and drops it. Who has to pay for gathers
-// turns round without one: then a run is of a stage in whatever directions.
+// turns round without one: then a run is of a stage in whatever directions. All slices of a stage have its parameters, and so are of one
+// run.
 #include <algorithm>
 #include <set>
 
-#include "base/text.h"
 #include "schedule/kinds.h"
 #include "schedule/slices.h"
 
@@ -13,17 +13,32 @@ namespace penstock {
 namespace {
 
 struct Run {
-  std::int32_t stage;
+  std::int32_t stage;  // its first slice
   bool forward;
   std::size_t begin, end;  // the first and the last of its pieces: actions, or fused actions as one
+};
+
+// The backward run that each slice of a stage belongs to in each micro-batch; of all actors.
+struct BackwardRuns {
+  const Schedule& schedule;
+  std::size_t microbatches;
+  std::vector<std::int32_t> run;
+
+  explicit BackwardRuns(const Schedule& of_table)
+      : schedule(of_table),
+        microbatches(static_cast<std::size_t>(of_table.microbatches())),
+        run(static_cast<std::size_t>(of_table.stages()) * microbatches, -1) {}
+  std::int32_t& of(std::int32_t stage, std::int32_t microbatch) {
+    return run[static_cast<std::size_t>(stage) * microbatches + static_cast<std::size_t>(microbatch)];
+  }
 };
 
 // Gathers and reductions of one actor's row.
 class Gatherer {
  public:
-  // `run_of`: of each stage and micro-batch, the backward run that it belongs to; of all actors. `first_run`: how many others have.
-  Gatherer(const std::vector<Action>& row, std::vector<std::int32_t>& run_of, std::size_t microbatches, std::int32_t first_run, bool turns)
-      : row_(row), run_of_(run_of), microbatches_(microbatches), first_run_(first_run), turns_(turns) {
+  // `first_run`: how many runs other actors have.
+  Gatherer(const std::vector<Action>& row, BackwardRuns& backward, std::int32_t first_run, bool turns)
+      : row_(row), backward_(backward), first_run_(first_run), turns_(turns) {
     std::size_t pieces = 0;
     for (std::size_t i = 0; i < row.size(); ++i) {
       piece_of_.push_back(pieces);
@@ -41,7 +56,7 @@ class Gatherer {
     for (std::size_t i = 0; i < runs_.size(); ++i) before_[place_of_gather(i)].push_back({runs_[i].stage, Kind::UNSHARD});
     for (std::size_t i = 0; i < row_.size(); ++i) {
       std::vector<Action>& behind = before_[piece_of_[i] + 1];
-      const Action reduce{row_[i].stage, Kind::REDUCE_GRAD};
+      const Action reduce{first_slice(row_[i].stage, backward_.schedule), Kind::REDUCE_GRAD};
       // A fused pair may end two runs of a stage: one sum has both.
       if (reduces[i] && std::find(behind.begin(), behind.end(), reduce) == behind.end()) behind.push_back(reduce);
     }
@@ -59,24 +74,22 @@ class Gatherer {
     for (std::size_t i = 0; i < row_.size(); ++i) {
       const Action& action = row_[i];
       if (action.kind == Kind::W || (!is_compute(action.kind) && action.kind != Kind::R)) continue;
-      take(action, piece_of_[i]);
+      take(first_slice(action.stage, backward_.schedule), action.kind == Kind::F, piece_of_[i]);
       if (action.kind == Kind::F) continue;
-      for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
-        run_of_[static_cast<std::size_t>(action.stage) * microbatches_ + static_cast<std::size_t>(m)] = next_run() - 1;
+      for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) backward_.of(action.stage, m) = next_run() - 1;
     }
   }
 
-  void take(const Action& action, std::size_t piece) {
-    const bool forward = action.kind == Kind::F;
+  void take(std::int32_t stage, bool forward, std::size_t piece) {
     for (auto run = runs_.rbegin(); run != runs_.rend() && run->end == piece; ++run) {
-      if (run->stage != action.stage) continue;
+      if (run->stage != stage) continue;
       run->forward = forward;  // a fused pair of one stage gathers it once
       return;
     }
-    if (!runs_.empty() && runs_.back().stage == action.stage && (turns_ || runs_.back().forward == forward))
+    if (!runs_.empty() && runs_.back().stage == stage && (turns_ || runs_.back().forward == forward))
       runs_.back().end = piece;
     else
-      runs_.push_back({action.stage, forward, piece, piece});
+      runs_.push_back({stage, forward, piece, piece});
   }
 
   // During the run before it, so that at most two stages are there at a time: as soon as the one before that is dropped. A stage that has
@@ -90,8 +103,7 @@ class Gatherer {
   }
 
   const std::vector<Action>& row_;
-  std::vector<std::int32_t>& run_of_;
-  std::size_t microbatches_;
+  BackwardRuns& backward_;
   std::int32_t first_run_;
   bool turns_;                         // a run may go on in the other direction
   std::vector<std::size_t> piece_of_;  // of each action
@@ -100,16 +112,14 @@ class Gatherer {
 };
 
 // By action of a row: whether it is the last there to add to the gradients of a backward run, its own or another actor's.
-std::vector<bool> last_of_runs(const std::vector<Action>& row, const std::vector<std::int32_t>& run_of, std::size_t microbatches) {
+std::vector<bool> last_of_runs(const std::vector<Action>& row, BackwardRuns& backward) {
   std::vector<bool> last(row.size(), false);
   std::set<std::pair<std::int32_t, std::int32_t>> seen;  // stage, run
   for (std::size_t i = row.size(); i-- > 0;) {
     const Action& action = row[i];
     if (action.kind != Kind::B && action.kind != Kind::W) continue;
-    for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
-      const std::size_t unit = static_cast<std::size_t>(action.stage) * microbatches + static_cast<std::size_t>(m);
-      if (seen.emplace(action.stage, run_of[unit]).second) last[i] = true;
-    }
+    for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
+      if (seen.emplace(first_slice(action.stage, backward.schedule), backward.of(action.stage, m)).second) last[i] = true;
   }
   return last;
 }
@@ -117,16 +127,14 @@ std::vector<bool> last_of_runs(const std::vector<Action>& row, const std::vector
 }  // namespace
 
 Schedule with_gathers(Schedule schedule, bool turns) {
-  if (schedule.slices > 1) fail_sharded_slices(concat(schedule.name.empty() ? "schedule" : schedule.name, ": UNSHARD"));
   schedule.cells.clear();
-  const std::size_t stages = static_cast<std::size_t>(schedule.stages()), microbatches = static_cast<std::size_t>(schedule.microbatches());
   for (std::vector<Action>& row : schedule.actors) std::erase_if(row, [](const Action& action) { return is_sharding(action.kind); });
-  std::vector<std::int32_t> run_of(stages * microbatches, -1);
+  BackwardRuns backward(schedule);
   std::vector<Gatherer> gatherers;
   for (const std::vector<Action>& row : schedule.actors)
-    gatherers.emplace_back(row, run_of, microbatches, gatherers.empty() ? 0 : gatherers.back().next_run(), turns);
+    gatherers.emplace_back(row, backward, gatherers.empty() ? 0 : gatherers.back().next_run(), turns);
   for (std::size_t a = 0; a < schedule.actors.size(); ++a) {
-    std::vector<Action> row = gatherers[a].row(last_of_runs(schedule.actors[a], run_of, microbatches));
+    std::vector<Action> row = gatherers[a].row(last_of_runs(schedule.actors[a], backward));
     schedule.actors[a] = std::move(row);
   }
   return schedule;

@@ -1,6 +1,6 @@
 // Sequences cut into slices (TeraPipe, Li et al., 2102.07988). Causal attention of a slice reads the keys and values of the slices before
-// it, and these get gradients from those behind: so a slice is a stage that the slice before it feeds, and nothing else needs to know of
-// slices.
+// it, and these get gradients from those behind: so a slice is a stage that the slice before it feeds. But for what a stage has once for
+// all its slices, its parameters and the sum of its gradients, nothing else needs to know of slices.
 #include "schedule/slices.h"
 
 #include <algorithm>
@@ -44,12 +44,6 @@ StageShape sliced(const StageShape& shape, int slices, const std::vector<StagePa
   return out;
 }
 
-void fail_sharded_slices(const std::string& what) {
-  throw Error(concat(what, " in a table of slices"),
-              {"a stage's parameters are gathered, and its gradients reduced, between whole micro-batches only"},
-              "use a table without slices, or zero = 0 or 1");
-}
-
 namespace {
 
 // Adds the slices of an action. `in_pair`: the action before it is fused with it, and so its slices are with each other.
@@ -73,10 +67,7 @@ Schedule sliced(const Schedule& schedule, int slices) {
   Schedule out{.name = schedule.name, .actors = {}, .cells = {}, .slices = slices};
   for (const std::vector<Action>& actions : schedule.actors) {
     std::vector<Action>& row = out.actors.emplace_back();
-    for (std::size_t i = 0; i < actions.size(); ++i) {
-      if (slices > 1 && is_sharding(actions[i].kind)) fail_sharded_slices(concat(name, ": ", text(actions[i])));
-      push_slices(actions[i], slices, i > 0 && actions[i - 1].fused_with_next, row);
-    }
+    for (std::size_t i = 0; i < actions.size(); ++i) push_slices(actions[i], slices, i > 0 && actions[i - 1].fused_with_next, row);
   }
   return out;
 }

@@ -1,12 +1,14 @@
-// Slices of stages (penstock/schedule.h): what the files that make and check such tables share.
+// Slices of stages (penstock/schedule.h): what the files that make, check and time such tables share.
 #pragma once
 
-#include <string>
+#include "penstock/schedule.h"
 
 namespace penstock {
 
-// Throws the Error of an UNSHARD, RESHARD or REDUCE_GRAD in a table of slices: gathered once for each slice, parameters would travel as
-// often. `what`: which one, and where.
-[[noreturn]] void fail_sharded_slices(const std::string& what);
+// Slice 0 of the stage of which `stage` is a slice or a block: by it go U, UNSHARD, RESHARD and REDUCE_GRAD, and the costs of these
+// (penstock/table.h).
+inline std::int32_t first_slice(std::int32_t stage, const Schedule& schedule) {
+  return number_of({part_of(stage, schedule.slices, schedule.blocks).stage}, schedule.slices, schedule.blocks);
+}
 
 }  // namespace penstock

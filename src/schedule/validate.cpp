@@ -6,7 +6,6 @@
 #include "penstock/error.h"
 #include "schedule/idle.h"
 #include "schedule/kinds.h"
-#include "schedule/slices.h"
 #include "schedule/work.h"
 
 namespace penstock {
@@ -65,12 +64,11 @@ void check_names(const Schedule& schedule, const StageShape& shape, std::int32_t
           {concat("the model has ", counted(stages, "stage"), ", ", range_text(stages), "; the table names ", schedule.whole_stages())},
           "use a table made for this number of stages, or cut the model into as many");
     }
-    if (schedule.slices > 1 && is_sharding(action.kind)) fail_sharded_slices(where());
     if (is_transfer(action.kind))
       throw Error(concat(where(), " is a transfer"), {"transfers follow from the table and are not part of it"});
     if (is_sharding(action.kind) && (action.microbatch >= 0 || action.count != 1)) {
       throw Error(concat(where(), " names a micro-batch"), {"parameters, and the sum of gradients, belong to a stage"},
-                  concat("write ", action.stage, name(action.kind)));
+                  concat("write ", text({action.stage, action.kind}, schedule.slices, schedule.blocks)));
     }
     if (action.microbatch < 0 && !needs_microbatch(action.kind)) return;
     if (action.microbatch < 0 || action.count < 1 || action.microbatch >= microbatches || action.count > microbatches - action.microbatch) {
@@ -268,7 +266,7 @@ void check_residuals(const WorkIndex& work) {
   }
 }
 
-// For one actor's row: what its UNSHARD, RESHARD and REDUCE_GRAD do to each stage.
+// For one actor's row: what its UNSHARD, RESHARD and REDUCE_GRAD do to each stage, all its slices together.
 class Shards {
  public:
   Shards(const Schedule& schedule, std::size_t actor) : schedule_(schedule), actor_(actor) {
@@ -281,9 +279,9 @@ class Shards {
     for (const auto& [number, stage] : stages_) {
       if (!stage.last_reduced || !stage.unreduced) continue;
       throw Error(concat(named(stage.unreduced), ": its gradient is never reduced"),
-                  {concat("the last ", text(at(schedule_, stage.last_reduced)), " of actor ", actor_, " stands at ",
+                  {concat("the last ", text_at(schedule_, stage.last_reduced), " of actor ", actor_, " stands at ",
                           place(schedule_, stage.last_reduced))},
-                  concat("move it behind ", text(at(schedule_, stage.unreduced)), ", or add one there"));
+                  concat("move it behind ", text_at(schedule_, stage.unreduced), ", or add one there"));
     }
   }
 
@@ -293,12 +291,13 @@ class Shards {
     bool gathered = false;               // now
     Position unreduced{}, last_reduced;  // the last action whose gradient no REDUCE_GRAD follows yet; the last of those
   };
-  Stage& of(const Action& action) { return stages_[action.stage]; }
-  std::string named(Position p) const { return concat(place(schedule_, p), ": ", text(at(schedule_, p))); }
+  Stage& of(const Action& action) { return stages_[number_of(action)]; }
+  std::int32_t number_of(const Action& action) const { return part_of(action.stage, schedule_.slices, schedule_.blocks).stage; }
+  std::string named(Position p) const { return concat(place(schedule_, p), ": ", text_at(schedule_, p)); }
 
   void check(const Action& action, Position here) {
     Stage& stage = of(action);
-    const std::string gather = concat(action.stage, name(Kind::UNSHARD));
+    const std::string gather = concat(number_of(action), name(Kind::UNSHARD));
     switch (action.kind) {
       case Kind::UNSHARD:
         if (stage.gathered) throw Error(concat(named(here), " gathers what actor ", actor_, " still has"), {}, "leave it out");
@@ -312,7 +311,7 @@ class Shards {
       case Kind::REDUCE_GRAD:
         if (!stage.unreduced)
           throw Error(concat(named(here), " has nothing to reduce"),
-                      {concat("neither B nor W of stage ", action.stage, " stands before it on actor ", actor_,
+                      {concat("neither B nor W of stage ", number_of(action), " stands before it on actor ", actor_,
                               stage.last_reduced ? ", behind the last one" : "")});
         stage.last_reduced = here;
         stage.unreduced = {};
@@ -323,7 +322,7 @@ class Shards {
     // A weight gradient reads activations and what its input gradient left.
     if (stage.sharded && !stage.gathered && action.kind != Kind::W && (is_compute(action.kind) || action.kind == Kind::R))
       throw Error(concat(named(here), " finds its parameters sharded"),
-                  {concat("actor ", actor_, " gathers those of stage ", action.stage, ", but they are not there")},
+                  {concat("actor ", actor_, " gathers those of stage ", number_of(action), ", but they are not there")},
                   concat("add ", gather, " before it"));
     if (action.kind == Kind::B || action.kind == Kind::W) stage.unreduced = here;
   }

@@ -9,6 +9,7 @@
 #include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
+#include "schedule/slices.h"
 #include "simulate/table_live.h"
 
 namespace penstock {
@@ -177,7 +178,7 @@ std::vector<std::int32_t> followers(const WorkIndex& work, const std::vector<std
   for (std::size_t a = 0; a < rows.size(); ++a) {
     for (std::size_t i = rows[a].size(); i-- > 0;) {
       const Action& action = rows[a][i];
-      const std::size_t stage = at(action.stage);
+      const std::size_t stage = at(first_slice(action.stage, *work.schedule));
       if (is_collective(action.kind)) {
         follower[first[a] + i] = (action.kind == Kind::UNSHARD ? use : update)[stage];
       } else if (!is_host_copy(action.kind)) {
@@ -185,7 +186,10 @@ std::vector<std::int32_t> followers(const WorkIndex& work, const std::vector<std
         if (action.kind == Kind::U) update[stage] = static_cast<std::int32_t>(i);
       }
     }
-    for (const Action& action : rows[a]) use[at(action.stage)] = update[at(action.stage)] = -1;
+    for (const Action& action : rows[a]) {
+      const std::size_t stage = at(first_slice(action.stage, *work.schedule));
+      use[stage] = update[stage] = -1;
+    }
   }
   return follower;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "schedule/slices.h"
+
 namespace penstock {
 
 std::vector<std::vector<ForeignEnd>> foreign_ends(const WorkIndex& work, const TableTime& time) {
@@ -41,10 +43,10 @@ std::vector<LiveChange> live_changes(const WorkIndex& work, const TableTime& tim
   for (const Action& action : row) reductions[action.stage] += action.kind == Kind::REDUCE_GRAD;
   for (std::size_t i = 0; i < row.size(); ++i) {
     const Action& action = row[i];
-    const std::size_t stage = action.stage;
+    const std::int32_t stage = first_slice(action.stage, *work.schedule);
     const double start = time.start[actor][i], end = time.end[actor][i];
     const auto add = [&](double when, std::int32_t order, Held what, std::int32_t count) {
-      out.push_back({when, order, what, action.stage, -1, count});
+      out.push_back({when, order, what, stage, -1, count});
     };
     const auto add_each = [&](double when, std::int32_t order, auto what, std::int32_t count) {
       for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
@@ -103,7 +105,8 @@ double LiveSum::add_resident(const WorkIndex& work, std::int32_t actor) {
   if (!has_parameters_) return 0;
   std::vector<std::int32_t> uses(work.shape->predecessors.size(), 0);  // 1: computes with it
   const std::vector<Action>& row = work.schedule->actors[actor];
-  for (const Action& action : row) uses[action.stage] |= is_compute(action.kind) && action.kind != Kind::W;
+  for (const Action& action : row)
+    uses[first_slice(action.stage, *work.schedule)] |= is_compute(action.kind) && action.kind != Kind::W;
   for (const Action& action : row)
     if (action.kind == Kind::UNSHARD) uses[action.stage] = 0;
   double live = 0;

@@ -76,6 +76,7 @@ std::optional<Layout> constraint(const Deciding& d, const Op& op) {
   Layout wanted = kWhole;
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (!d.wishes.dims_in(op.stage).contains(names[i]) || shape[i] < d.wishes.members) continue;
+    if (d.wishes.ends && names[i] == "routed" && shape[i] % d.wishes.ends->back() != 0) continue;  // slices would cut groups of tokens
     if (wanted.is_split())
       throw Error(concat("axis ", quote(d.wishes.axis), " is asked to split two dims of ", d.graph.type(op.operands[0]).text()),
                   {concat(quote(names[wanted.dim]), " and ", quote(names[i])), constrained_in(op)},
@@ -177,6 +178,14 @@ std::vector<LayoutRow> rows_that_split(const LayoutSite& site, std::size_t opera
   return rows;
 }
 
+// A cast to more digits is exact, so it may as well be of what each slice adds: a gradient is cast where it is made, and not kept until all
+// slices have added to it.
+bool is_widened_term(const Deciding& d, const Op& op) {
+  if (!d.wishes.in_slices || op.name != "to" || !d.out.values[op.operands[0]].is_term()) return false;
+  const TensorType &from = d.graph.type(op.operands[0]), &to = d.graph.type(op.results[0]);
+  return is_floating(from.dtype) && is_floating(to.dtype) && to.bytes() > from.bytes();
+}
+
 std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
   std::vector<LayoutRow> rows;
   const OpDefinition* definition = definition_of(op);
@@ -184,6 +193,7 @@ std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
     if (row && std::ranges::find(rows, *row) == rows.end()) rows.push_back(std::move(*row));
   };
   if (const auto wanted = constraint(d, op)) return {equal_row(op, *wanted)};
+  if (is_widened_term(d, op)) return {equal_row(op, kTerm)};
   if (definition && !op.operands.empty()) {
     const std::vector<TensorType> operands = d.types(op.operands), results = d.types(op.results);
     const LayoutSite site{op, operands, results, d.wishes.members};

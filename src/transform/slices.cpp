@@ -61,7 +61,8 @@ Op marks_in(const Slicing& s, const Op& op, std::int64_t slice, std::int64_t blo
   throw Error(concat("pipeline.slices = ", s.slices(), ": slice ", slice, " needs something of slice ", needed, ", which comes later"),
               {concat("read by ", op.name, op.origin.empty() ? "" : concat(" of ", op.origin),
                       op.stage.empty() ? "" : concat(" in stage ", op.stage))},
-              "slices are for models in which no token needs one behind it: causal attention, and else ops by token");
+              "slices are for models in which no token needs one behind it: causal attention, and else ops by token; a mixture of experts "
+              "has whole groups in each slice, or a capacity_factor (experts / 2) with which no token is dropped");
 }
 
 // Notes who makes what of all ops added for `op` since there were `ops`. A forward op reads what slices before it made, a backward op of
@@ -373,7 +374,7 @@ std::optional<LayoutRow> row_in_slices(const LayoutSite& site, const Layout& que
 
 Graph unroll_slices(const Graph& step, std::int64_t slices, const std::vector<std::int64_t>& lengths,
                     const std::vector<AttentionBlock>& apart) {
-  AxisWishes wishes{.axis = "slice", .members = slices, .states = {}, .dims = {"sequence"}};
+  AxisWishes wishes{.axis = "slice", .members = slices, .states = {}, .dims = {"sequence", "routed"}};
   wishes.in_slices = true;
   std::vector<std::int64_t> ends;
   std::partial_sum(lengths.begin(), lengths.end(), std::back_inserter(ends));

@@ -35,8 +35,9 @@ struct AttentionBlock {
 
 // The step with the sequence of each micro-batch cut into so many slices, equal but for one token, or of lengths in these proportions. Ops
 // of whole tensors, which depend on no slice or on all, are in the first slice that can have them. `step`: one loop, whose ops have their
-// stages (stage/stages.h). Throws Error for a model that does not name its dim "sequence", a sequence of fewer tokens than slices, and an
-// op by which a token would need one behind it. The blocks of `apart` are stages of their own; throws Error where one's stage has no causal
+// stages (stage/stages.h). Tokens lie along the dims that the model calls "sequence" and, where it sends them to experts, "routed". Throws
+// Error for a model that does not name its dim "sequence", a sequence of fewer tokens than slices, and an op by which a token would need
+// one behind it. The blocks of `apart` are stages of their own; throws Error where one's stage has no causal
 // attention, or has more than that.
 Graph unroll_slices(const Graph& step, std::int64_t slices, const std::vector<std::int64_t>& lengths = {},
                     const std::vector<AttentionBlock>& apart = {});

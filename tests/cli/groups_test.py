@@ -24,6 +24,7 @@ class Groups(ProgramTest):
         zeropp = ["--schedule", "zeropp", "--chunks", 2, "--microbatches", 4, "--set", "model.layers=4"]
         cases += [("pipe=2,data=2", 4, *zeropp, "--set", f"unit={unit}") for unit in (2, 4)]
         cases += [("pipe=2,data=2,local=2", 8, "--schedule", "zb-h1", "--set", "zero=3", *more) for more in ([], TWO_BRANCH)]
+        cases += [("pipe=2,data=2", 4, "--schedule", "slimpipe", "--slices", 4, "--set", f"zero={zero}") for zero in (2, 3)]
         for mesh, devices, *more in cases:
             arguments = ["check", *SMALL, "--dtype", "f64", "--backend", "gloo", "--mesh", mesh, "--batch", 16, "--json", *more]
             results = run_all(devices, *arguments)

@@ -170,15 +170,44 @@ TEST(Slices, HaveNoUpdatesOfTheirOwn) {
   EXPECT_EQ(verdict(concat(kActor0, "1.0F0,1.1F0,1.1B0,1.0B0,0U\n")), "plan.csv:2:5: 0U: actor 1 has nothing of stage 0 to update");
 }
 
-constexpr const char* kNoSharding =
-    " in a table of slices\n"
-    "  a stage's parameters are gathered, and its gradients reduced, between whole micro-batches only\n"
-    "  hint: use a table without slices, or zero = 0 or 1";
+// All slices of a stage have its parameters from one gather, and what they add to its gradients is reduced once.
+TEST(Slices, GatherTheirStageTogether) {
+  const auto gathered = [](const std::string& csv, bool turns) { return print(with_gathers(parsed(csv), turns)); };
+  EXPECT_EQ(gathered(kActor0, false), "0UNSHARD,0.0F0,0.1F0,0RESHARD,0UNSHARD,0.1B0,0.0B0,0RESHARD,0REDUCE_GRAD\n");
+  EXPECT_EQ(gathered(kActor0, true), "0UNSHARD,0.0F0,0.1F0,0.1B0,0.0B0,0RESHARD,0REDUCE_GRAD\n");
+  EXPECT_EQ(gathered("0.0F0,0.1F0,1.0F0,1.1F0,1.1I0,1.0I0,0.1I0,0.0I0,1.1W0,1.0W0,0.1W0,0.0W0\n", false),
+            "0UNSHARD,1UNSHARD,0.0F0,0.1F0,0RESHARD,1.0F0,1.1F0,1RESHARD,1UNSHARD,0UNSHARD,1.1I0,1.0I0,1RESHARD,0.1I0,0.0I0,0RESHARD,"
+            "1.1W0,1.0W0,1REDUCE_GRAD,0.1W0,0.0W0,0REDUCE_GRAD\n");
+  EXPECT_EQ(print(sliced(parsed("0UNSHARD,0F0,0B0,0RESHARD,0REDUCE_GRAD\n"), 2)),
+            "0UNSHARD,0.0F0,0.1F0,0.1B0,0.0B0,0RESHARD,0REDUCE_GRAD\n");
+}
 
-TEST(Slices, ShareTheirParametersAllTheTime) {
-  EXPECT_EQ(verdict(concat("0UNSHARD,", kActor0, kActor1)), concat("plan.csv:1:1: 0UNSHARD", kNoSharding));
-  EXPECT_EQ(message_of([] { with_gathers(parsed(kActor0)); }), concat("plan.csv: UNSHARD", kNoSharding));
-  EXPECT_EQ(message_of([] { make_schedule("zeropp", {.slices = 2}); }), concat("zeropp: 0UNSHARD", kNoSharding));
+TEST(Slices, FindTheirParametersWhereTheyAreGathered) {
+  const std::string gathers_none = concat("0.0F0,0UNSHARD,0.1F0,0.1B0,0.0B0\n", kActor1);
+  EXPECT_EQ(verdict(concat("0UNSHARD,0.0F0,0.1F0,0.1B0,0.0B0,0RESHARD,0REDUCE_GRAD\n", kActor1)), "no error");
+  EXPECT_EQ(verdict(gathers_none),
+            "plan.csv:1:1: 0.0F0 finds its parameters sharded\n"
+            "  actor 0 gathers those of stage 0, but they are not there\n"
+            "  hint: add 0UNSHARD before it");
+  EXPECT_EQ(verdict(concat("0UNSHARD,0.0F0,0RESHARD,0.1F0,0.1B0,0.0B0\n", kActor1)),
+            "plan.csv:1:4: 0.1F0 finds its parameters sharded\n"
+            "  actor 0 gathers those of stage 0, but they are not there\n"
+            "  hint: add 0UNSHARD before it");
+  EXPECT_EQ(verdict(concat(kActor0, "1.0F0,1.1F0,1.1B0,1REDUCE_GRAD,1.0B0\n")),
+            "plan.csv:2:5: 1.0B0: its gradient is never reduced\n"
+            "  the last 1REDUCE_GRAD of actor 1 stands at plan.csv:2:4\n"
+            "  hint: move it behind 1.0B0, or add one there");
+  EXPECT_EQ(verdict(concat(kActor0, "1REDUCE_GRAD,1.0F0,1.1F0,1.1B0,1.0B0\n")),
+            "plan.csv:2:1: 1REDUCE_GRAD has nothing to reduce\n  neither B nor W of stage 1 stands before it on actor 1");
+  EXPECT_EQ(verdict(concat(kActor0, "1.0F0,1.1F0,1.1B0,1.0B0,1UNSHARD3\n")),
+            "plan.csv:2:5: 1UNSHARD3 names a micro-batch\n"
+            "  parameters, and the sum of gradients, belong to a stage\n"
+            "  hint: write 1UNSHARD");
+  EXPECT_EQ(refused("0.0F0,0.1F0,0.1UNSHARD\n"),
+            "plan.csv:1:3: cannot read \"0.1UNSHARD\" as an action\n"
+            "  UNSHARD is of a whole stage, not of a slice\n"
+            "  an action is a stage, a kind and a micro-batch, such as 2F0 or 3B5; the cells of a row are its actor's actions in order\n"
+            "  hint: write 0UNSHARD");
 }
 
 TEST(Slices, AreCheckedAsTheStagesThatTheyAre) {
@@ -268,7 +297,7 @@ TEST(Slices, EveryScheduleHasThem) {
           for (int n = 1; n <= 4; ++n) {
             SCOPED_TRACE(concat(info.name, ", p ", p, ", m ", m, ", v ", v, ", n ", n));
             ScheduleOptions options{.actors = p, .microbatches = m, .chunks = v};
-            if (message_of([&] { make_schedule(info.name, options); }) != "no error" || (info.name == "zeropp" && n > 1)) continue;
+            if (message_of([&] { make_schedule(info.name, options); }) != "no error") continue;
             const StageShape whole = chain_of(make_schedule(info.name, options));
             options.slices = n;
             const Schedule table = make_schedule(info.name, options);
@@ -300,10 +329,14 @@ TEST(Slices, EveryTableHasThem) {
     const StageShape slices = sliced(shape, n);
     const double before = time_table(whole, shape, uniform_costs(stages, {}, n)).makespan;
     EXPECT_LE(time_table(sliced(whole, n), slices, uniform_costs(stages * n)).makespan, before);
+    for (const bool turns : {false, true})
+      EXPECT_EQ(with_gathers(sliced(whole, n), turns).actors, sliced(with_gathers(whole, turns), n).actors);
     whole = test::with_counts(random, test::with_host_copies(random, test::with_recomputation(random, std::move(whole), 0.3)), shape);
     whole.name = "whole.csv";
     whole.cells.clear();
-    expect_good(with_updates(sliced(test::with_pairs(random, whole), n)), slices);
+    const Schedule table = with_updates(sliced(test::with_pairs(random, whole), n));
+    expect_good(table, slices);
+    expect_good(with_gathers(table), slices);
   }
 }
 

@@ -164,6 +164,15 @@ TEST(Table, CollectivesRunBesideCompute) {
   EXPECT_EQ(alone("0F0,0B0,0REDUCE_GRAD\n", costs).makespan, 3 + 2) << "the step ends with what runs beside";
 }
 
+// All slices of a stage wait for its one gather, and have its parameters while any has.
+TEST(Table, SlicesShareCollectives) {
+  const UnitCosts costs{.gather = 1.5, .reduce = 2, .parameters = 3};
+  const TableTime time = alone("0UNSHARD,0.0F0,0.1F0,0RESHARD,0UNSHARD,0.1B0,0.0B0,0RESHARD,0REDUCE_GRAD,0U\n", costs);
+  EXPECT_EQ(time.start[0], (std::vector<double>{0, 1.5, 2.5, 3.5, 3.5, 5, 7, 9, 9, 11}));
+  EXPECT_NEAR(time.peak_live[0], 3 + 2, 1e-9);
+  EXPECT_NEAR(alone("0.0F0,0.1F0,0.1B0,0.0B0\n", costs).peak_live[0], 3 + 2, 1e-9);
+}
+
 TEST(Table, JitterAndStragglers) {
   const Schedule schedule = make_schedule("zb-h1", {.actors = 4, .microbatches = 8});
   const StageShape shape = chain(4);

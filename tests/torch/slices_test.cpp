@@ -85,13 +85,14 @@ TEST(SlicedSteps, ExchangeBlocksOfAttentionInF32) {
 
 // A run's other programs.
 TEST(SlicedSteps, TrainAndEvaluate) {
-  for (const char* schedule : {"1f1b", "slimpipe", "zb-h1", "slimpipe-exchange"}) {
-    const Config config =
-        small({"slices=3", concat("schedule=", schedule), std::string(schedule) == "slimpipe-exchange" ? "chunks=2" : "chunks=1"});
-    const Prepared prepared = prepare(config, builtin_models());
-    EXPECT_FALSE(compile_training(config, prepared).devices.empty());
-    EXPECT_FALSE(compile_evaluation(config, prepared).devices.empty());
-  }
+  for (const char* schedule : {"1f1b", "slimpipe", "zb-h1", "slimpipe-exchange"})
+    for (const char* zero : {"zero=0", "zero=3"}) {
+      const char* chunks = std::string(schedule) == "slimpipe-exchange" ? "chunks=2" : "chunks=1";
+      const Config config = small({"slices=3", concat("schedule=", schedule), "pipeline.data=2", zero, chunks});
+      const Prepared prepared = prepare(config, builtin_models());
+      EXPECT_FALSE(compile_training(config, prepared).devices.empty());
+      EXPECT_FALSE(compile_evaluation(config, prepared).devices.empty());
+    }
 }
 
 TEST(SlicedSteps, DropTheSameActivations) {
@@ -108,8 +109,65 @@ TEST(SlicedSteps, OnMeshes) {
   expect_equal({"slices=3", "pipeline.data=2", "zero=1"}, expected);
 }
 
+// A stage's parameters and gradients are shared by all its slices. Chunks are gathered in turns.
+TEST(SlicedSteps, WithParametersInShares) {
+  const StepGradients expected = sequential_step(small({}));
+  for (const char* zero : {"zero=2", "zero=3"}) {
+    for (const char* schedule : {"1f1b", "slimpipe", "zb-h1", "zeropp"})
+      for (const char* slices : {"slices=2", "slices=4", "slices=[7, 4, 1]"})
+        expect_equal({zero, concat("schedule=", schedule), slices, "pipeline.data=2"}, expected);
+    for (const char* schedule : {"interleaved-1f1b", "zeropp", "zb-v"})
+      expect_equal({zero, concat("schedule=", schedule), "slices=3", "chunks=2", "pipeline.data=2"}, expected);
+    expect_equal({zero, "slices=2", "pipeline.data=2", "pipeline.tensor=2"}, expected);
+    expect_equal({zero, "slices=2", "pipeline.data=2", "pipeline.context=2"}, expected);
+  }
+  expect_equal({"zero=3", "slices=2", "pipeline.data=2", "pipeline.local=2", "microbatches=2"}, expected);
+  expect_equal({"zero=3", "slices=3", "pipeline.data=2", "recompute=inputs"}, expected);
+}
+
+// A cast commutes with a gather, of slices' parameters as well.
+TEST(SlicedSteps, GatherInBf16ToTheBit) {
+  const auto step = [](const char* zero) {
+    const Config config = small({"dtype=bf16", "width=32", "slices=3", "pipeline.data=2", zero});
+    const Prepared prepared = prepare(config, builtin_models());
+    return step_of(config, prepared, compile_gradients(config, prepared));
+  };
+  const StepGradients whole = step("zero=0"), gathered = step("zero=3");
+  EXPECT_EQ(gathered.loss, whole.loss);
+  for (std::size_t p = 0; p < whole.gradients.size(); ++p)
+    EXPECT_TRUE(gathered.gradients[p].second == whole.gradients[p].second) << whole.gradients[p].first;
+}
+
 TEST(SlicedSteps, OfUntiedModels) {
   expect_equal({"tied=0", "slices=4"}, sequential_step(small({"tied=0"})));
+}
+
+std::vector<std::string> joined(std::vector<std::string> settings, const std::vector<std::string>& more) {
+  settings.insert(settings.end(), more.begin(), more.end());
+  return settings;
+}
+
+// With room for all tokens of a group at every expert, slices may end inside of groups. The balance is over a group whatever the slices.
+TEST(SlicedSteps, OfMixturesThatDropNoToken) {
+  for (const char* groups : {"groups=1", "groups=2"}) {
+    const std::vector<std::string> mixture = {"model.name=moe", "capacity_factor=2", "balance=0.5", groups};
+    const StepGradients expected = sequential_step(small(mixture));
+    for (const char* slices : {"slices=2", "slices=5", "slices=[7, 4, 1]"})
+      for (const char* schedule : {"schedule=1f1b", "schedule=slimpipe", "schedule=zb-h1"})
+        expect_equal(joined(mixture, {slices, schedule}), expected);
+    expect_equal(joined(mixture, {"slices=3", "pipeline.data=2", "zero=3"}), expected);
+    expect_equal(joined(mixture, {"slices=3", "pipeline.expert=2"}), expected);
+  }
+}
+
+// Tokens are dropped: of 3 of a group an expert takes 2.
+TEST(SlicedSteps, OfMixturesWhoseGroupsNoSliceCuts) {
+  const std::vector<std::string> mixture = {"model.name=moe", "capacity_factor=0.75", "balance=0.5", "groups=4"};
+  const StepGradients expected = sequential_step(small(mixture));
+  for (const char* slices : {"slices=2", "slices=4", "slices=[3, 1]", "slices=[2, 6]"})
+    for (const char* schedule : {"schedule=1f1b", "schedule=slimpipe", "schedule=zb-h1"})
+      expect_equal(joined(mixture, {slices, schedule}), expected);
+  expect_equal(joined(mixture, {"slices=2", "pipeline.data=2", "zero=3"}), expected);
 }
 
 std::string refusal(const std::vector<std::string>& settings) {
@@ -120,10 +178,24 @@ std::string refusal(const std::vector<std::string>& settings) {
 }
 
 TEST(SlicedSteps, RefuseModelsWhoseTokensNeedLaterOnes) {
-  EXPECT_EQ(refusal({"model.name=t5", "slices=2"}),
-            "pipeline.slices = 2: slice 0 needs something of slice 1, which comes later\n"
-            "  read by matmul of encoder.block.0 in stage 0\n"
-            "  hint: slices are for models in which no token needs one behind it: causal attention, and else ops by token");
+  EXPECT_EQ(
+      refusal({"model.name=t5", "slices=2"}),
+      "pipeline.slices = 2: slice 0 needs something of slice 1, which comes later\n"
+      "  read by matmul of encoder.block.0 in stage 0\n"
+      "  hint: slices are for models in which no token needs one behind it: causal attention, and else ops by token; a mixture of experts "
+      "has whole groups in each slice, or a capacity_factor (experts / 2) with which no token is dropped");
+}
+
+TEST(SlicedSteps, RefuseMixturesWhoseTokensCompeteAcrossSlices) {
+  const std::vector<std::pair<const char*, const char*>> cutting = {
+      {"slices=2", "groups=1"}, {"slices=3", "groups=4"}, {"slices=[4, 2]", "groups=2"}, {"slices=[7, 4, 1]", "groups=4"}};
+  for (const auto& [slices, groups] : cutting) {
+    SCOPED_TRACE(concat(slices, ", ", groups));
+    const std::string message = refusal({"model.name=moe", "capacity_factor=0.75", slices, groups});
+    EXPECT_NE(message.find("of h.1 in stage 0"), message.npos) << message;
+    EXPECT_NE(message.find("a mixture of experts has whole groups in each slice, or a capacity_factor (experts / 2)"), message.npos)
+        << message;
+  }
 }
 
 // A table may name any blocks, where the model has stages of attention alone.
@@ -166,10 +238,6 @@ TEST(SlicedSteps, RefuseTheOtherBadNumbers) {
   EXPECT_EQ(refusal({"slices=2", "planner=balanced"}),
             "pipeline.slices = 2 cuts sequences of one length; batch.planner = \"balanced\" plans batches of several\n"
             "  hint: leave out pipeline.slices, or set batch.planner = \"pad\"");
-  EXPECT_EQ(refusal({"slices=2", "pipeline.data=2", "zero=3"}),
-            "1f1b: UNSHARD in a table of slices\n"
-            "  a stage's parameters are gathered, and its gradients reduced, between whole micro-batches only\n"
-            "  hint: use a table without slices, or zero = 0 or 1");
 }
 
 }  // namespace

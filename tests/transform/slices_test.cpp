@@ -108,16 +108,18 @@ TEST(UnrolledSlices, BlocksAreApartFromStagesOfAttentionAlone) {
 }
 
 TEST(UnrolledSlices, WhatATokenNeedsOfOneBehindItIsRefused) {
-  EXPECT_EQ(message_of([] {
-              unroll_slices(loop_of_body("    %1: f32[1,4,6] = softmax(%0) {dim=1, stage=\"a\", sequence=1}\n"
-                                         "    %2: f32[1,4,6] = mul(%1, %0) {stage=\"a\", sequence=2}\n"
-                                         "    %3: f32[] = sum(%2) {dim=[0, 1, 2], keepdim=false, stage=\"a\", sequence=3}\n"
-                                         "    return %3\n"),
-                            2);
-            }),
-            "pipeline.slices = 2: slice 0 needs something of slice 1, which comes later\n"
-            "  read by softmax in stage a\n"
-            "  hint: slices are for models in which no token needs one behind it: causal attention, and else ops by token");
+  EXPECT_EQ(
+      message_of([] {
+        unroll_slices(loop_of_body("    %1: f32[1,4,6] = softmax(%0) {dim=1, stage=\"a\", sequence=1}\n"
+                                   "    %2: f32[1,4,6] = mul(%1, %0) {stage=\"a\", sequence=2}\n"
+                                   "    %3: f32[] = sum(%2) {dim=[0, 1, 2], keepdim=false, stage=\"a\", sequence=3}\n"
+                                   "    return %3\n"),
+                      2);
+      }),
+      "pipeline.slices = 2: slice 0 needs something of slice 1, which comes later\n"
+      "  read by softmax in stage a\n"
+      "  hint: slices are for models in which no token needs one behind it: causal attention, and else ops by token; a mixture of experts "
+      "has whole groups in each slice, or a capacity_factor (experts / 2) with which no token is dropped");
 }
 
 TEST(UnrolledSlices, SequencesHaveATokenForEach) {
