@@ -19,6 +19,8 @@ void add_table_options(CLI::App& command, TableChoice& choice) {
       command.add_option("--microbatches", options.microbatches, "micro-batches of a step")->capture_default_str(),
       command.add_option("--chunks", options.chunks, "stages per actor")->capture_default_str(),
       command.add_option("--slices", options.slices, "slices of each sequence, one after the other in every stage")->capture_default_str(),
+      command.add_option("--head-shards", options.head_shards, "parts of the vocabulary, each a stage behind the others")
+          ->capture_default_str(),
       command.add_option("--in-flight", options.in_flight, "most micro-batches an actor holds [as the schedule chooses]"),
       command.add_option("--group", options.group, "micro-batches that go through a chunk, or forward and back, together"),
       command.add_option("--unit", options.unit, "micro-batches for which parameters are gathered once [all]"),

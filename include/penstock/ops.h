@@ -262,6 +262,10 @@ Tensor embedding_bag(Tensor weight, Tensor indices);
 // logits [n, classes], targets i64 [n] -> the sum of the losses, a scalar in f32 (f64 for f64 logits). Targets equal to
 // ignore_index add nothing.
 Tensor cross_entropy(Tensor logits, Tensor targets, std::int64_t ignore_index = -100);
+// The same of logits whose classes are in several tensors, each with those from class `begin` on: [1, 2, n], the logsumexp of every row and
+// the logit of its target, 0 where that is in another tensor. Joined are parts of all `classes` [parts, 2, n] (cat along dim 0).
+Tensor cross_entropy_parts(Tensor logits, Tensor targets, std::int64_t begin);
+Tensor cross_entropy_join(Tensor parts, Tensor targets, std::int64_t classes, std::int64_t ignore_index = -100);
 // The sums of all elements' losses, scalars, of x and targets of one shape and dtype: squared differences, and absolute ones;
 Tensor mse_loss(Tensor x, Tensor targets);
 Tensor l1_loss(Tensor x, Tensor targets);

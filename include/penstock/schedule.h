@@ -69,6 +69,7 @@ struct Schedule {
   std::vector<std::vector<std::int32_t>> cells;
   std::int32_t slices = 1;             // of each stage
   std::vector<StagePart> blocks = {};  // that are apart, in order
+  std::int32_t head_shards = 1;        // generated tables: parts of the vocabulary, as chain_with_head has stages for them
 
   std::int32_t stages() const;        // 1 + largest stage named, counted as Action::stage; 0 for an empty table
   std::int32_t whole_stages() const;  // the same, counted as the model's stages
@@ -85,7 +86,11 @@ struct StageShape {
 };
 // A chain of n stages, each with parameters and, unless forward_only, a backward.
 StageShape chain(int stages, bool forward_only = false);
+// Behind a chain of `stages` stages so many that its last one feeds (parts of the vocabulary), and one that these feed, which joins them.
+// One part: the chain.
+StageShape chain_with_head(int stages, int head_shards, bool forward_only = false);
 // The chain that a table without a model is checked against: as many stages as it names, in its slices, with backward if the table has any.
+// A generated table's head is as the table says.
 StageShape chain_of(const Schedule& schedule);
 // The shape of `slices` (1 or more) slices of each stage: slice j of stage s, at s * slices + j, is fed by slice j of each stage that feeds
 // s, and by slice j-1 of s, whose keys and values it reads. A block of slice j with the keys of slice k is fed by slices j and k of each
@@ -130,6 +135,7 @@ struct ScheduleOptions {
   int microbatches = 4;
   int chunks = 1;             // stages per actor; layers, where a schedule has attention as stages of its own
   int slices = 1;             // of each stage; those that do not order slices themselves run a micro-batch's one after the other (`sliced`)
+  int head_shards = 1;        // parts of the vocabulary, each a stage behind the others; only those that take it have more than one
   bool forward_only = false;  // makes a table for validation: the same F order with no backward
   // 0 or empty: the schedule chooses. Only those that ScheduleInfo::takes names may be set.
   int in_flight = 0;  // most micro-batches that an actor holds

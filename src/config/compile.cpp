@@ -28,6 +28,13 @@ DType dtype_of(const Config& config) {
   return dtype;
 }
 
+// The parts that the model has of its vocabulary. One for numbers that the model refuses.
+int head_shards_of(const Config& config) {
+  const auto found = config.model.numbers.find("head_shards");
+  const bool is_given = found != config.model.numbers.end() && found->second >= 1 && found->second <= 1e6;
+  return is_given ? static_cast<int>(found->second) : 1;
+}
+
 ScheduleOptions schedule_options(const Config& config) {
   const Config::Pipeline& pipeline = config.pipeline;
   ScheduleOptions options;
@@ -37,6 +44,7 @@ ScheduleOptions schedule_options(const Config& config) {
   options.in_flight = static_cast<int>(pipeline.in_flight);
   options.group = static_cast<int>(pipeline.group);
   options.slices = slices_of(config);
+  options.head_shards = head_shards_of(config);
   options.unit = static_cast<int>(pipeline.unit);
   options.transfers = pipeline.transfers;
   options.split_backward = pipeline.split_backward;

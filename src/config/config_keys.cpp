@@ -26,6 +26,7 @@ std::pair<std::string, std::string> unit_and_meaning(const std::string& name) {
       {"embedding", {"channels", "width of an embedding"}},
       {"file", {"", "of the model, in which it was exported"}},
       {"gelu", {"", "how GELU is computed: tanh or erf"}},
+      {"head_shards", {"parts", "of the vocabulary, each a stage behind the others (see --schedule slimpipe); 1: in the last stage"}},
       {"heads", {"", "heads of attention; they divide the width"}},
       {"image_size", {"pixels", "of an image, in each direction"}},
       {"image_tokens", {"tokens", "that an image is in the text"}},

@@ -107,6 +107,59 @@ class Block {
   std::unique_ptr<FeedForward> mlp_;
 };
 
+// The final norm and the vocabulary, which may be in parts: so many rows of one matrix, or matrices. What a part makes of every token is
+// small, its logsumexp and the target's logit; of these the last stage makes the loss (SlimPipe, 2504.14519).
+class Head {
+ public:
+  Head(std::vector<ParameterSpec>& specs, const GptConfig& c) : c_(c), ln_f_(norm(specs, "ln_f", c)) {
+    for (std::int64_t k = 0; k < c.head_shards && !c.tied; ++k)
+      matrices_.emplace_back(specs, c.head_shards == 1 ? "lm_head" : concat("lm_head.", k), c.width, begin(k + 1) - begin(k), c.deviation,
+                             false, c.master, DimName{"embed"}, DimName{"vocab"});
+  }
+
+  // `embedding`: the rows of the whole vocabulary, which a tied model's logits are made with.
+  Tensor loss(const Parameters& p, Tensor embedding, Tensor x, Tensor targets) const {
+    const std::vector<Tensor> parts = in_parts(p, embedding, x, [&](Tensor logits, std::int64_t k) {
+      return c_.head_shards == 1 ? token_loss(logits, targets) : part_of_token_loss(logits, targets, begin(k));
+    });
+    if (parts.size() == 1) return parts[0];
+    const Stage stage(c_.head_stage(c_.head_shards));
+    return cross_entropy_join(cat(parts, 0), reshape(targets, {-1}), c_.vocabulary);
+  }
+
+  Tensor logits(const Parameters& p, Tensor embedding, Tensor x) const {
+    const std::vector<Tensor> parts = in_parts(p, embedding, x, [](Tensor logits, std::int64_t) { return logits; });
+    if (parts.size() == 1) return parts[0];
+    const Stage stage(c_.head_stage(c_.head_shards));
+    return cat(parts, 2);
+  }
+
+ private:
+  // The first class of part k.
+  std::int64_t begin(std::int64_t k) const { return k * c_.vocabulary / c_.head_shards; }
+
+  // make(logits, k) of each part k, in its stage.
+  template <class Make>
+  std::vector<Tensor> in_parts(const Parameters& p, Tensor embedding, Tensor x, Make&& make) const {
+    x = in_stage(stage_name(c_.stages - 1), [&] { return ln_f_(p, x); });
+    std::vector<Tensor> out;
+    for (std::int64_t k = 0; k < c_.head_shards; ++k)
+      out.push_back(in_stage(c_.head_stage(k), [&] { return make(logits_of(p, embedding, x, k), k); }));
+    return out;
+  }
+
+  Tensor logits_of(const Parameters& p, Tensor embedding, Tensor x, std::int64_t k) const {
+    if (!c_.tied) return matrices_[static_cast<std::size_t>(k)](p, x);
+    const Origin origin("lm_head");
+    const Tensor rows = c_.head_shards == 1 ? embedding : slice(embedding, 0, begin(k), begin(k + 1));
+    return linear(x, to(rows, x.dtype()));
+  }
+
+  GptConfig c_;
+  nn::LayerNorm ln_f_;
+  std::vector<nn::Linear> matrices_;  // of the parts; none where the embedding's is the head's
+};
+
 class Gpt : public Model {
  public:
   Gpt(const GptConfig& config, const MakeFeedForward& make)
@@ -114,9 +167,7 @@ class Gpt : public Model {
         wte_(specs_, "wte", c_.vocabulary, c_.width, c_.deviation, c_.master, {"vocab"}, {"embed"}),
         wpe_(specs_, "wpe", c_.context, c_.width, c_.deviation, c_.master, {"position"}, {"embed"}) {
     for (std::int64_t i = 0; i < c_.layers; ++i) blocks_.emplace_back(specs_, i, c_, make);
-    ln_f_ = norm(specs_, "ln_f", c_);
-    if (!c_.tied)
-      head_.emplace(specs_, "lm_head", c_.width, c_.vocabulary, c_.deviation, false, c_.master, DimName{"embed"}, DimName{"vocab"});
+    head_.emplace(specs_, c_);
   }
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }
@@ -127,15 +178,13 @@ class Gpt : public Model {
 
   Tensor loss(const Parameters& p, const Batch& batch) const override {
     const Fed fed = trunk(p, batch, batch.training ? Purpose::training : Purpose::evaluation);
-    const Stage stage(stage_name(c_.stages - 1));
-    const Tensor loss = token_loss(head(p, fed.y), batch.targets);
+    const Tensor loss = head_->loss(p, p[wte_.at("weight")], fed.y, batch.targets);
+    const Stage stage(c_.head_stage(c_.head_shards));
     return fed.penalty ? loss + fed.penalty : loss;
   }
 
   Tensor logits(const Parameters& p, const Batch& batch) const override {
-    const Fed fed = trunk(p, batch, Purpose::generation);
-    const Stage stage(stage_name(c_.stages - 1));
-    return head(p, fed.y);
+    return head_->logits(p, p[wte_.at("weight")], trunk(p, batch, Purpose::generation).y);
   }
 
  private:
@@ -163,19 +212,11 @@ class Gpt : public Model {
     return residual(drop(c_, to(x, c_.compute), batch, 0));
   }
 
-  Tensor head(const Parameters& p, Tensor x) const {
-    x = (*ln_f_)(p, x);
-    if (head_) return (*head_)(p, x);
-    const Origin origin("lm_head");
-    return linear(x, to(p[wte_.at("weight")], x.dtype()));
-  }
-
   std::vector<ParameterSpec> specs_;
   GptConfig c_;
   nn::Embedding wte_, wpe_;
   std::vector<Block> blocks_;
-  std::optional<nn::LayerNorm> ln_f_;
-  std::optional<nn::Linear> head_;
+  std::optional<Head> head_;
 };
 
 }  // namespace
@@ -184,7 +225,35 @@ double GptConfig::last_deviation() const {
   return deviation / std::sqrt(2.0 * static_cast<double>(layers));
 }
 
-GptConfig gpt_config(const std::string& model, const ModelOptions& options) {
+std::string GptConfig::head_stage(std::int64_t part) const {
+  return stage_name(has_head_stages ? stages + part : stages - 1);
+}
+
+namespace {
+
+// Throws Error unless there are as many parts of the vocabulary as it can have, and either one stage in all or at least one before theirs.
+void check_head(const std::string& model, std::int64_t stages, std::int64_t shards, std::int64_t vocabulary) {
+  if (shards > vocabulary)
+    throw Error(concat("head_shards is ", shards, " for a vocabulary of ", vocabulary), {}, concat("use 1 to ", vocabulary));
+  if (shards == 1 || stages == 1 || stages > shards + 1) return;
+  throw Error(concat("model ", quote(model), " with head_shards = ", shards, " cannot be cut into ", stages, " stages"),
+              {concat("the last ", shards + 1, " are the parts of its vocabulary and what joins them")},
+              concat("use 1 stage, or ", shards + 2, " and more: --schedule slimpipe has them for any number of actors, a table may"));
+}
+
+// The stages of the layers, of all that there are.
+ModelOptions before_head(const ModelOptions& options, std::int64_t shards) {
+  ModelOptions out = options;
+  if (shards > 1 && options.stages > 1) out.stages -= static_cast<int>(shards) + 1;
+  return out;
+}
+
+}  // namespace
+
+GptConfig gpt_config(const std::string& model, const ModelOptions& given) {
+  const std::int64_t shards = given.size("head_shards");
+  check_head(model, given.stages, shards, given.size("vocabulary"));
+  const ModelOptions options = before_head(given, shards);
   const GptConfig c{model,
                     options.size("layers"),
                     options.size("width"),
@@ -192,6 +261,8 @@ GptConfig gpt_config(const std::string& model, const ModelOptions& options) {
                     options.size("context"),
                     options.size("vocabulary"),
                     options.stages,
+                    shards,
+                    options.stages < given.stages,
                     options.number("dropout"),
                     options.number("tied") != 0,
                     options.word("gelu"),
@@ -206,7 +277,8 @@ GptConfig gpt_config(const std::string& model, const ModelOptions& options) {
 }
 
 std::map<std::string, double> gpt_numbers() {
-  return {{"layers", 4}, {"width", 128}, {"heads", 4}, {"context", 128}, {"dropout", 0}, {"vocabulary", 256}, {"tied", 1}};
+  return {{"layers", 4},  {"width", 128},      {"heads", 4}, {"context", 128},
+          {"dropout", 0}, {"vocabulary", 256}, {"tied", 1},  {"head_shards", 1}};
 }
 std::map<std::string, std::string> gpt_words() {
   return {{"gelu", "tanh"}};

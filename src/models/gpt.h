@@ -12,7 +12,10 @@ namespace penstock {
 
 struct GptConfig {
   std::string model;
-  std::int64_t layers, width, heads, context, vocabulary, stages;
+  std::int64_t layers, width, heads, context, vocabulary;
+  std::int64_t stages;       // of the layers, the first with the embedding
+  std::int64_t head_shards;  // parts of the vocabulary behind the layers
+  bool has_head_stages;      // whether each of these, and what joins them, is a stage of its own; else they are in the last of the layers'
   double dropout;
   bool tied;
   std::string gelu;
@@ -20,6 +23,8 @@ struct GptConfig {
   double deviation = 0.02;
   // Deviation of the projections that end a block's two branches: all branches of all blocks share the variance.
   double last_deviation() const;
+  // The mark of the stage of this part, and behind the last one of what joins them.
+  std::string head_stage(std::int64_t part) const;
 };
 // Throws Error for sizes that do not fit.
 GptConfig gpt_config(const std::string& model, const ModelOptions& options);

@@ -36,9 +36,22 @@ Tensor residual(Tensor x) {
   return constrain(x, {"batch", "sequence", "embed"});
 }
 
+namespace {
+
+Tensor in_at_least_f32(Tensor x) {
+  return x.dtype() == DType::f64 ? x : to(x, DType::f32);
+}
+
+}  // namespace
+
 Tensor token_loss(Tensor logits, Tensor targets) {
   const Tensor rows = reshape(logits, {-1, logits.size(-1)});
-  return cross_entropy(rows.dtype() == DType::f64 ? rows : to(rows, DType::f32), reshape(targets, {-1}));
+  return cross_entropy(in_at_least_f32(rows), reshape(targets, {-1}));
+}
+
+Tensor part_of_token_loss(Tensor logits, Tensor targets, std::int64_t begin) {
+  const Tensor rows = reshape(logits, {-1, logits.size(-1)});
+  return cross_entropy_parts(in_at_least_f32(rows), reshape(targets, {-1}), begin);
 }
 
 std::string stage_name(std::int64_t number) {

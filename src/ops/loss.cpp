@@ -52,6 +52,14 @@ std::vector<TensorType> infer_cross_entropy_parts(const Op& op, Types operands) 
   return {{statistic(operands[0].dtype), {std::ssize(ends), 2, operands[0].shape[0]}}};
 }
 
+// (dparts, logits, targets, parts) -> dlogits
+std::vector<TensorType> infer_cross_entropy_parts_backward(const Op& op, Types operands) {
+  require_count(op, operands, 4, 4);
+  const std::vector<TensorType> parts = infer_cross_entropy_parts(op, operands.subspan(1, 2));
+  require(operands[0] == parts[0] && operands[3] == parts[0], op, operands, "the parts do not fit to the logits");
+  return {operands[1]};
+}
+
 // (parts[parts, 2, n], targets) -> (loss, logsumexp[n]), as cross_entropy gives them of logits of so many "classes"
 std::vector<TensorType> infer_cross_entropy_join(const Op& op, Types operands) {
   require_count(op, operands, 2, 2);
@@ -122,6 +130,20 @@ Tensors cross_entropy_vjp(const VjpArguments& a) {
   return {emit("cross_entropy_backward", {a.cotangents[0], a.operands[0], a.operands[1], a.results[1]}, a.op.attributes), {}};
 }
 
+Tensors cross_entropy_parts_vjp(const VjpArguments& a) {
+  return {emit("cross_entropy_parts_backward", {a.cotangents[0], a.operands[0], a.operands[1], a.results[0]}, a.op.attributes), {}};
+}
+
+// The loss of a row is its logsumexp, of which each part has a share, less the logit of its target.
+Tensors cross_entropy_join_vjp(const VjpArguments& a) {
+  if (a.cotangents[1]) throw Error(a.op.name + ": its logsumexp has no gradient");
+  const Tensor parts = a.operands[0], targets = a.operands[1];
+  const auto ignored = static_cast<double>(attribute<std::int64_t>(a.op, "ignore_index"));
+  const Tensor weight = a.cotangents[0] * to(ne(targets, ignored), parts.dtype());
+  const Tensor dlogsumexp = exp(select(parts, 1, 0) - a.results[1]) * weight;
+  return {stack({dlogsumexp, expand(neg(weight), dlogsumexp.shape())}, 1), {}};
+}
+
 double flops_cross_entropy(const Op&, Types operands, Types) {
   return 12 * static_cast<double>(operands[0].elements());
 }
@@ -144,12 +166,21 @@ std::span<const OpDefinition> loss_ops() {
        .flops = flops_cross_entropy_backward,
        .layout = layout_of_backward,
        .local = local_classes<1>},
-      {.name = "cross_entropy_join", .infer = infer_cross_entropy_join, .flops = flops_cross_entropy, .layout = by<named<"P2n,n->,n">>},
+      {.name = "cross_entropy_join",
+       .infer = infer_cross_entropy_join,
+       .vjp = cross_entropy_join_vjp,
+       .flops = flops_cross_entropy,
+       .layout = by<named<"P2n,n->,n">>},
       {.name = "cross_entropy_parts",
        .infer = infer_cross_entropy_parts,
+       .vjp = cross_entropy_parts_vjp,
        .flops = flops_cross_entropy,
        .layout = layout_of_parts,
        .local = local_classes<0>},
+      {.name = "cross_entropy_parts_backward",
+       .infer = infer_cross_entropy_parts_backward,
+       .flops = flops_cross_entropy_backward,
+       .layout = by<named<"P2n,nC,n,P2n->nC">>},
       {.name = "binary_cross_entropy",
        .infer = infer_binary_cross_entropy,
        .vjp = binary_cross_entropy_vjp,
@@ -162,6 +193,14 @@ std::span<const OpDefinition> loss_ops() {
 
 Tensor cross_entropy(Tensor logits, Tensor targets, std::int64_t ignore_index) {
   return emit("cross_entropy", {logits, targets}, {{"ignore_index", ignore_index}});
+}
+
+Tensor cross_entropy_parts(Tensor logits, Tensor targets, std::int64_t begin) {
+  return emit("cross_entropy_parts", {logits, targets}, {{"ends", Integers{logits.size(1)}}, {"begin", begin}});
+}
+
+Tensor cross_entropy_join(Tensor parts, Tensor targets, std::int64_t classes, std::int64_t ignore_index) {
+  return emit("cross_entropy_join", {parts, targets}, {{"classes", classes}, {"ignore_index", ignore_index}});
 }
 
 Tensor mse_loss(Tensor x, Tensor targets) {

@@ -89,11 +89,24 @@ StageShape chain(int stages, bool forward_only) {
   return shape;
 }
 
+StageShape chain_with_head(int stages, int head_shards, bool forward_only) {
+  if (head_shards == 1) return chain(stages, forward_only);
+  StageShape shape = chain(stages + head_shards + 1, forward_only);
+  const std::int32_t join = stages + head_shards;
+  shape.predecessors[join].clear();
+  for (std::int32_t part = stages; part < join; ++part) {
+    shape.predecessors[part] = {stages - 1};
+    shape.predecessors[join].push_back(part);
+  }
+  return shape;
+}
+
 StageShape chain_of(const Schedule& schedule) {
   const auto is_backward = [](const Action& action) { return is_compute(action.kind) && action.kind != Kind::F; };
   const bool forward_only = std::none_of(schedule.actors.begin(), schedule.actors.end(),
                                          [&](const auto& row) { return std::any_of(row.begin(), row.end(), is_backward); });
-  return sliced(chain(schedule.whole_stages(), forward_only), schedule.slices, schedule.blocks);
+  const int head = schedule.head_shards == 1 ? 0 : schedule.head_shards + 1;
+  return sliced(chain_with_head(schedule.whole_stages() - head, schedule.head_shards, forward_only), schedule.slices, schedule.blocks);
 }
 
 std::vector<std::int32_t> actor_of_stage(const Schedule& schedule) {

@@ -28,6 +28,7 @@ std::vector<Entry> with_sequences(std::vector<Entry> all) {
       {{.name = "slimpipe",
         .summary = "1f1b over --slices with warm-up n+2(p-1-i): little memory, and latency hidden",
         .chunked = false,
+        .takes = {"--head-shards"},
         .orders_slices = true},
        slimpipe},
       {{.name = "slimpipe-exchange",
@@ -124,6 +125,13 @@ void check_transfers(const ScheduleInfo& info, const ScheduleOptions& options) {
   }
 }
 
+void check_head(const ScheduleInfo& info, int shards) {
+  constexpr int kMostShards = 1 << 12;
+  if (shards < 1) throw Error(concat(info.name, ": --head-shards must be at least 1, not ", shards));
+  check_number(info, "--head-shards", shards);
+  if (shards > kMostShards) throw Error(concat(info.name, ": --head-shards must be at most ", kMostShards, ", not ", shards));
+}
+
 void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   const auto at_least_one = [&](std::string_view what, int value) {
     if (value < 1) throw Error(concat(info.name, ": ", what, " must be at least 1, not ", value));
@@ -139,6 +147,7 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   check_number(info, "--in-flight", options.in_flight);
   check_number(info, "--group", options.group);
   check_number(info, "--unit", options.unit);
+  if (options.head_shards != 1) check_head(info, options.head_shards);
   check_transfers(info, options);
   if (1.0 * options.actors * options.chunks * options.microbatches * options.slices > kMostForwards) {
     throw Error(concat(info.name, ": a table of ", options.actors, " actors x ", options.chunks, " chunks x ", options.microbatches,

@@ -105,8 +105,7 @@ double LiveSum::add_resident(const WorkIndex& work, std::int32_t actor) {
   if (!has_parameters_) return 0;
   std::vector<std::int32_t> uses(work.shape->predecessors.size(), 0);  // 1: computes with it
   const std::vector<Action>& row = work.schedule->actors[actor];
-  for (const Action& action : row)
-    uses[first_slice(action.stage, *work.schedule)] |= is_compute(action.kind) && action.kind != Kind::W;
+  for (const Action& action : row) uses[first_slice(action.stage, *work.schedule)] |= is_compute(action.kind) && action.kind != Kind::W;
   for (const Action& action : row)
     if (action.kind == Kind::UNSHARD) uses[action.stage] = 0;
   double live = 0;

@@ -132,6 +132,43 @@ Bound bind_cross_entropy_parts(const Site& site) {
   };
 }
 
+// dlogits = exp(logits - logsumexp) * dlogsumexp + onehot(target) * dlogit for each range of classes: row by row by the backward of a whole
+// loss, from which a target that is no class takes nothing.
+template <class Scalar, class Backward>
+void parts_backward(Backward backward, const Scalar* dparts, const Scalar* logits, const std::int64_t* targets, const Scalar* parts,
+                    Scalar* out, NormShape shape, const std::vector<std::int64_t>& ends, std::int64_t begin) {
+  constexpr std::int64_t none = -1, ignore = -2;
+  for (std::int64_t r = 0; r < shape.rows; ++r, logits += shape.width, out += shape.width) {
+    std::int64_t from = 0, row = r;  // of the range's logsumexps; those of the target logits follow
+    for (const std::int64_t end : ends) {
+      const std::int64_t& outside = dparts[row] == 0 ? ignore : none;
+      backward(logits + from, &outside, parts + row, out + from, NormShape{1, end - from}, ignore, 0, dparts[row]);
+      const std::int64_t target = targets[r] - begin;
+      if (target >= from && target < end) out[target] += dparts[row + shape.rows];
+      from = end;
+      row += 2 * shape.rows;
+    }
+  }
+}
+
+// Operands: dparts, logits, targets, parts.
+Bound bind_cross_entropy_parts_backward(const Site& site) {
+  return [f = vector_kernels().cross_entropy_backward, dparts = site.operands[0], logits = site.operands[1], targets = site.operands[2],
+          parts = site.operands[3], out = site.results[0], ends = attribute<std::vector<std::int64_t>>(site.op, "ends"),
+          begin = attribute_or(site.op, "begin", std::int64_t{0})] {
+    const T x = computed(logits), rows = targets.contiguous(), of = parts.contiguous(), dof = dparts.contiguous();
+    const bool direct = out.scalar_type() == x.scalar_type();
+    const T gradient = direct ? out : at::empty_like(x);
+    const auto* at = data<std::int64_t>(rows);
+    if (x.scalar_type() == at::kDouble)
+      parts_backward(cross_entropy_backward_f64, data<double>(dof), data<double>(x), at, data<double>(of), mutable_data<double>(gradient),
+                     rows_of(x), ends, begin);
+    else
+      parts_backward(f, data<float>(dof), data<float>(x), at, data<float>(of), mutable_data<float>(gradient), rows_of(x), ends, begin);
+    if (!direct) out.copy_(gradient);
+  };
+}
+
 // Each part is a row of logsumexps and one of target logits.
 template <class Scalar>
 Scalar join_parts(const Scalar* parts, std::int64_t count, const std::int64_t* targets, Scalar* logsumexp, std::int64_t n,
@@ -170,6 +207,7 @@ std::span<const Kernel> loss_kernels() {
       {.name = "cross_entropy_backward", .bind = bind_cross_entropy_backward},
       {.name = "cross_entropy_join", .bind = bind_cross_entropy_join},
       {.name = "cross_entropy_parts", .bind = bind_cross_entropy_parts},
+      {.name = "cross_entropy_parts_backward", .bind = bind_cross_entropy_parts_backward},
   };
   return all;
 }

@@ -154,10 +154,24 @@ std::int64_t slice_for(const Slicing& s, const Op& op) {
   return backward ? last - turn : turn;
 }
 
+// What an op that is computed once reads. A sum that only the loop's results read has all terms of its operands: the cut sums them where
+// they are made.
+Values whole_operands(Slicing& s, const Op& op, std::int64_t slice) {
+  const bool is_sum_of_loop = op.stage.empty() && op.name == "add_n";
+  Values out;
+  for (const ValueId v : op.operands) {
+    if (is_sum_of_loop && s.layouts.values[v].is_term())
+      out.insert(out.end(), s.held[v].begin(), s.held[v].end());
+    else
+      out.push_back(read_in(s, v, kWhole, op, slice));
+  }
+  return out;
+}
+
 void add_whole(Slicing& s, const Op& op) {
   const std::int64_t slice = op.operands.empty() ? kNoSlice : slice_for(s, op);
   Op made = slice == kNoSlice ? op : marks_in(s, op, slice);
-  for (ValueId& v : made.operands) v = read_in(s, v, kWhole, op, slice);
+  made.operands = whole_operands(s, op, slice);
   for (ValueId& v : made.results) {
     s.held[v] = {s.graph.add_value(s.from.type(v))};
     v = s.held[v][0];

@@ -27,6 +27,7 @@ SMALL_COMMAND = [
     (r"((?:penstock|--) (?:train|check|compile|mesh))\b(?! examples/| --resume)", r"\1 --set width=32 --set heads=2 --set context=16 --set validation_every=0"),
     (r"((?:penstock|--) train)\b(?!.*steps)", r"\1 --steps 4"),
     (r"penstock (schedule search|plan)\b(?!.*degrees)", r"penstock \1 --seconds 0.5"),
+    (r"examples/long_slices\.toml", r"\g<0> --set width=32 --set context=64"),
     (r"--cluster local", "--cluster local --rounds 1 --candidates 1"),
     (r"((?:penstock|--) profile)\b", r"\1 --rounds 1"),
     (r"\btorchrun(?= --)", f"{PYTHON} -m torch.distributed.run"),

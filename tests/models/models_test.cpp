@@ -96,6 +96,28 @@ TEST(Gpt, HasAHeadOfItsOwnWhenNotTied) {
   verify(training_step(*untied, 2, 8, 1, {}));
 }
 
+TEST(Gpt, HasItsVocabularyInPartsBehindTheLayers) {
+  const std::map<std::string, double> sizes = {{"layers", 2}, {"width", 8}, {"heads", 2}, {"head_shards", 3}};
+  const auto stages_of = [](const Graph& step) {
+    std::vector<std::string> stages;
+    for (const Op& op : body_of(step).ops)
+      if (op.phase == Phase::forward && !op.stage.empty() && (stages.empty() || stages.back() != op.stage)) stages.push_back(op.stage);
+    return join(stages, " ");
+  };
+  EXPECT_EQ(stages_of(gradient_step(*model("gpt", sizes, 6), 2, 8, 1)), "0 1 2 3 4 5");
+  EXPECT_EQ(stages_of(evaluation_step(*model("gpt", sizes, 6), 2, 8, 1)), "0 1 2 3 4 5");
+  EXPECT_EQ(stages_of(generation_step(*model("gpt", sizes, 6), 8)), "0 1 2 3 4 5");
+  EXPECT_EQ(stages_of(gradient_step(*model("gpt", sizes, 1), 2, 8, 1)), "0");
+  std::map<std::string, double> untied = sizes;
+  untied["tied"] = 0;
+  const std::vector<ParameterSpec> parameters = model("gpt", untied, 6)->parameters();
+  for (const auto& [k, rows] : {std::pair{0, 85}, {1, 85}, {2, 86}}) {
+    const ParameterSpec& part = parameters[parameters.size() - 3 + static_cast<std::size_t>(k)];
+    EXPECT_EQ(part.name, concat("lm_head.", k, ".weight"));
+    EXPECT_EQ(part.type, (TensorType{DType::f32, {rows, 8}}));
+  }
+}
+
 TEST(Gpt, DropsOutOnlyInTraining) {
   const auto gpt = model("gpt", {{"layers", 2}, {"width", 8}, {"heads", 2}, {"dropout", 0.1}});
   const auto count = [](const Graph& graph) {
@@ -126,6 +148,12 @@ TEST(Gpt, RefusesWhatItCannotDo) {
             "model \"gpt\" with 4 layers cannot be cut into 5 stages\n  hint: use 1 to 4 stages (actors times chunks)");
   EXPECT_EQ(message_of([] { model("gpt", {{"dropout", 1}}); }), "dropout is 1.0\n  hint: give a probability from 0 to below 1");
   EXPECT_EQ(message_of([] { model("gpt", {{"layers", 2.5}}); }), "model option \"layers\" is 2.5\n  hint: give a whole number from 1 on");
+  EXPECT_EQ(message_of([] { model("gpt", {{"head_shards", 2}}, 3); }),
+            "model \"gpt\" with head_shards = 2 cannot be cut into 3 stages\n"
+            "  the last 3 are the parts of its vocabulary and what joins them\n"
+            "  hint: use 1 stage, or 4 and more: --schedule slimpipe has them for any number of actors, a table may");
+  EXPECT_EQ(message_of([] { model("gpt", {{"head_shards", 257}}, 1); }),
+            "head_shards is 257 for a vocabulary of 256\n  hint: use 1 to 256");
   EXPECT_EQ(message_of([] { gradient_step(*model("gpt", {{"context", 16}}), 2, 32, 1); }),
             "gpt has 16 positions, but the batch is 32 tokens long\n  hint: raise the model's context, or shorten the sequences");
   EXPECT_EQ(message_of([] {

@@ -354,6 +354,12 @@ TEST_F(Failures, LossInParts) {
   EXPECT_EQ(rule_of([&] { emit("cross_entropy_parts", {f32({2, 7}), i64({3})}, {{"ends", std::vector<std::int64_t>{7}}}); }),
             "cross_entropy_parts: needs targets i64[n]");
   EXPECT_EQ(rule_of([&] { emit("cross_entropy_parts", {f32({2, 7}), i64({2})}); }), "cross_entropy_parts has no attribute \"ends\"");
+  const auto backward = [&](Tensor dparts, Tensor of) {
+    const Attributes all = {{"ends", std::vector<std::int64_t>{3, 7}}};
+    return rule_of([&] { emit("cross_entropy_parts_backward", {dparts, f32({2, 7}), i64({2}), of}, all); });
+  };
+  EXPECT_EQ(backward(f32({1, 2, 2}), f32({2, 2, 2})), "cross_entropy_parts_backward: the parts do not fit to the logits");
+  EXPECT_EQ(backward(f32({2, 2, 2}), f32({2, 2, 3})), "cross_entropy_parts_backward: the parts do not fit to the logits");
   const auto join = [&](Tensor of, Tensor targets, std::int64_t classes) {
     return rule_of([&] { emit("cross_entropy_join", {of, targets}, {{"ignore_index", std::int64_t{-100}}, {"classes", classes}}); });
   };

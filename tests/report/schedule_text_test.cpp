@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <set>
 
 #include "base/text.h"
 #include "support/paths.h"
@@ -42,21 +43,22 @@ TEST(ScheduleText, WhatTakesNoTimeTakesNoSpace) {
 // The drawings in the generators' head comments are the tool's.
 TEST(ScheduleText, CommentsShowWhatTheToolDraws) {
   const std::regex command(
-      R"(//   penstock schedule (\S+) --actors (\d+) --microbatches (\d+)(?: --chunks (\d+))?(?: --slices (\d+))?(?: --unit (\d+))?( --forward-only)? --show)");
+      R"(//   penstock schedule (\S+) --actors (\d+) --microbatches (\d+)(?: --chunks (\d+))?(?: --slices (\d+))?(?: --unit (\d+))?(?: --head-shards (\d+))?( --forward-only)? --show)");
   const std::filesystem::path folder = std::filesystem::path(test::tests_folder()) / ".." / "src" / "schedule";
-  std::size_t drawings = 0;
+  std::set<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator(folder)) {
     std::ifstream in(file.path());
     std::string line;
     while (std::getline(in, line)) {
       std::smatch found;
       if (!std::regex_match(line, found, command)) continue;
-      ++drawings;
+      names.insert(found[1]);
       const ScheduleOptions options{.actors = std::stoi(found[2]),
                                     .microbatches = std::stoi(found[3]),
                                     .chunks = found[4].matched ? std::stoi(found[4]) : 1,
                                     .slices = found[5].matched ? std::stoi(found[5]) : 1,
-                                    .forward_only = found[7].matched,
+                                    .head_shards = found[7].matched ? std::stoi(found[7]) : 1,
+                                    .forward_only = found[8].matched,
                                     .unit = found[6].matched ? std::stoi(found[6]) : 0};
       const Schedule schedule = make_schedule(found[1].str(), options);
       const std::string drawn = draw(schedule, chain_of(schedule));
@@ -65,7 +67,7 @@ TEST(ScheduleText, CommentsShowWhatTheToolDraws) {
       EXPECT_EQ(comment, drawn) << "in " << file.path();
     }
   }
-  EXPECT_EQ(drawings, schedules().size());
+  EXPECT_EQ(names.size(), schedules().size());
 }
 
 }  // namespace

@@ -66,6 +66,63 @@ TEST(Sequences, SlimPipeWithoutBalance) {
     EXPECT_DOUBLE_EQ(makespan(make_schedule("slimpipe", {.actors = actors, .microbatches = 4, .slices = 8}), half_attention(8)), expected);
 }
 
+// A forward takes 1 in each actor's layers, and `head` in the whole vocabulary; transfers take `latency` of a slice's 1/n.
+TableTime with_head(const ScheduleOptions& options, double head, double latency = 0) {
+  const Schedule schedule = make_schedule("slimpipe", options);
+  const std::int32_t p = options.actors, n = options.slices, join = p + options.head_shards;
+  TableCosts costs = uniform_costs(schedule.stages());
+  for (std::int32_t s = 0; s < schedule.stages() / n; ++s) {
+    const double own = s < p ? 1 : s < join ? head / options.head_shards : 0, rest = options.head_shards == 1 && s == p - 1 ? head : 0;
+    for (std::int32_t slice = 0; slice < n; ++slice) {
+      StageCosts& stage = costs.stages[at(s * n + slice)];
+      for (double& time : stage.time) time *= (own + rest) / n;
+      stage.live = s < p ? 1.0 / n : 0;
+    }
+  }
+  return time_table(schedule, chain_of(schedule), costs, {.network = every_link(latency / n)});
+}
+
+// Times that a program of another language counts by the same rule; a latency of (F+B)/2n is nearly hidden.
+TEST(Sequences, SlimPipeWithTheVocabularyInParts) {
+  struct Row {
+    int p, m, n;
+    double head, whole, parts, late;
+  };
+  for (const Row& row : {Row{2, 4, 8, 0.5, 18.375, 15.4375, 16.0625}, Row{4, 4, 16, 0.5, 18.5625, 14.2890625, 15.0390625},
+                         Row{4, 4, 8, 0.5, 19.125, 15, 16.96875}, Row{8, 4, 16, 0.5, 19.3125, 14.68359375, 16.33203125},
+                         Row{4, 4, 8, 1.5, 31.125, 17.90625, 18.8125}}) {
+    SCOPED_TRACE(concat(row.p, ", ", row.m, ", ", row.n, ", ", row.head));
+    ScheduleOptions options{.actors = row.p, .microbatches = row.m, .slices = row.n};
+    EXPECT_DOUBLE_EQ(with_head(options, row.head).makespan, row.whole);
+    options.head_shards = row.p;
+    EXPECT_DOUBLE_EQ(with_head(options, row.head).makespan, row.parts);
+    EXPECT_DOUBLE_EQ(with_head(options, row.head, 1.5).makespan, row.late);
+    for (int i = 0; i < row.p; ++i)
+      EXPECT_DOUBLE_EQ(with_head(options, row.head).peak_live[at(i)], 1 + (2.0 * (row.p - 1 - i) + 2) / row.n);
+  }
+}
+
+TEST(Sequences, SlimPipeTakesAnyNumberOfParts) {
+  for (const int p : {1, 2, 3, 8}) {
+    for (const int m : {1, 2, 4}) {
+      for (const int n : {1, 4, 16}) {
+        for (const int shards : {2, 3, p + 1}) {
+          SCOPED_TRACE(concat("p ", p, ", m ", m, ", n ", n, ", shards ", shards));
+          ScheduleOptions options{.actors = p, .microbatches = m, .slices = n, .head_shards = shards};
+          const Schedule schedule = make_schedule("slimpipe", options);
+          EXPECT_EQ(message_of([&] { validate(schedule, chain_of(schedule), m); }), "no error");
+          ASSERT_EQ(schedule.stages(), (p + shards + 1) * n);
+          for (int part = 0; part < shards; ++part) EXPECT_EQ(actor_of_stage(schedule)[at((p + part) * n)], part % p);
+          EXPECT_EQ(actor_of_stage(schedule)[at((p + shards) * n)], p - 1);
+          options.forward_only = true;
+          const Schedule forward = make_schedule("slimpipe", options);
+          EXPECT_EQ(message_of([&] { validate(forward, chain_of(forward), m); }), "no error");
+        }
+      }
+    }
+  }
+}
+
 // The formulas of the head comments, and that one slice is 1f1b (with more ahead: eager-1f1b).
 TEST(Sequences, SlimPipeFormulas) {
   for (const int p : {1, 2, 3, 4, 8}) {
@@ -229,6 +286,9 @@ TEST(Sequences, MistakesAreNamed) {
   EXPECT_EQ(message_of([] { make_schedule("helixpipe", {.actors = 4, .microbatches = 4, .group = 2}); }),
             "helixpipe: 4 micro-batches are not whole rounds of 8\n  a round has 2 for each of 4 actors\n  hint: use --microbatches 8");
   EXPECT_TRUE(message_of([] { make_schedule("slimpipe", {.chunks = 2}); }).starts_with("slimpipe takes one stage per actor, not 2 chunks"));
+  EXPECT_EQ(message_of([] { make_schedule("slimpipe", {.head_shards = 0}); }), "slimpipe: --head-shards must be at least 1, not 0");
+  EXPECT_EQ(message_of([] { make_schedule("slimpipe", {.head_shards = 5000}); }), "slimpipe: --head-shards must be at most 4096, not 5000");
+  EXPECT_TRUE(message_of([] { make_schedule("terapipe", {.head_shards = 2}); }).starts_with("terapipe takes no --head-shards"));
   EXPECT_TRUE(message_of([] { make_schedule("slimpipe", {.in_flight = 2}); }).starts_with("slimpipe takes no --in-flight"));
 }
 

@@ -85,8 +85,8 @@ double makespan(const Schedule& schedule, double attention) {
   return time_table(schedule, chain_of(schedule), costs).makespan;
 }
 
-// Slimpipe without exchange takes 13.828125 and 12.75; where slices cost alike, 13.125 and 12.375. Loads still differ by one block, which is
-// all that two actors, whose slices are neighbours in seven of eight turns, differ by.
+// Slimpipe without exchange takes 13.828125 and 12.75; where slices cost alike, 13.125 and 12.375. Loads still differ by one block, which
+// is all that two actors, whose slices are neighbours in seven of eight turns, differ by.
 TEST(SlimPipeExchange, GainsMostOfWhatUnequalSlicesCost) {
   EXPECT_DOUBLE_EQ(makespan(exchanging(4, 4, 8), 0.5), 13.140625);
   EXPECT_DOUBLE_EQ(makespan(exchanging(2, 4, 8), 0.5), 12.7265625);

@@ -382,6 +382,15 @@ void table_and_loss_cases(Family family) {
     const Tensor logits = m.input({m.size(), 4}, {.low = -2, .high = 2});
     return Tensors{cross_entropy(logits, m.integers({logits.size(0)}, 0, 4), 1)};
   });
+  // Classes 1 to 4 of 6.
+  family.add("cross_entropy_parts", [](CaseMaker& m) {
+    const Tensor logits = m.input({m.size(), 4}, {.low = -2, .high = 2});
+    return Tensors{cross_entropy_parts(logits, m.integers({logits.size(0)}, 0, 6), 1)};
+  });
+  family.add("cross_entropy_join", [](CaseMaker& m) {
+    const Tensor parts = m.input({m.size(), 2, m.size()}, {.low = -2, .high = 2});
+    return Tensors{cross_entropy_join(parts, m.integers({parts.size(2)}, 0, 4), 4, 1)};
+  });
   family.add("binary_cross_entropy", [](CaseMaker& m) {
     const InputRange shares{.low = 0.1, .high = 0.9};
     const Tensor x = m.input(m.shape(2), shares);

@@ -115,6 +115,18 @@ Tensors embedding_bag(const Op&, const Tensors& x) {
   return {std::get<0>(at::embedding_bag(x[0], x[1].reshape({-1}), offsets)).reshape(sizes)};
 }
 
+Tensors loss_in_parts(const Op& op, const Tensors& x) {
+  const T target = (x[1] - integer(op, "begin")).unsqueeze(1);
+  const T logit = x[0].gather(1, target.clamp(0, x[0].size(1) - 1)), none = at::zeros_like(logit);
+  const T own = at::where(target.ge(0).logical_and(target.lt(x[0].size(1))), logit, none);
+  return {at::cat({x[0].logsumexp({1}, true), own}, 1).t().unsqueeze(0)};
+}
+
+Tensors joined_loss(const Op& op, const Tensors& x) {
+  const T rows = x[0].select(1, 0).logsumexp({0}) - x[0].select(1, 1).sum(0);
+  return {(rows * x[1].ne(integer(op, "ignore_index"))).sum()};
+}
+
 template <auto Pool>
 Tensors pooled(const Op& op, const Tensors& x) {
   return {Pool(x[0], attribute<Integers>(op, "kernel_size"), attribute<Integers>(op, "stride"), attribute<Integers>(op, "padding"),
@@ -266,6 +278,8 @@ const std::map<std::string, Function>& functions() {
       {"embedding_bag", embedding_bag},
       {"cross_entropy",
        [](O op, X x) -> Tensors { return {at::cross_entropy_loss(x[0], x[1], {}, at::Reduction::Sum, integer(op, "ignore_index"))}; }},
+      {"cross_entropy_parts", loss_in_parts},
+      {"cross_entropy_join", joined_loss},
       {"binary_cross_entropy", [](O, X x) -> Tensors { return {at::binary_cross_entropy(x[0], x[1], {}, at::Reduction::None)}; }},
       {"dropout", dropout},
   };

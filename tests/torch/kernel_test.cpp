@@ -3,6 +3,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
@@ -210,6 +211,12 @@ TEST(Kernels, DropoutDoesNotDependOnMicrobatching) {
   EXPECT_TRUE(mask_in("f32").equal(mask_in("f64"))) << "our loops draw the same bits";
 }
 
+std::string with_types(std::string text, const std::string& dtype, const std::string& statistic) {
+  for (std::size_t at; (at = text.find("D[")) != std::string::npos;) text.replace(at, 1, dtype);
+  for (std::size_t at; (at = text.find("S[")) != std::string::npos;) text.replace(at, 1, statistic);
+  return text;
+}
+
 // Three parts of 7 classes, the second all -inf in one row, against the whole; class 2 is ignored.
 TEST(Kernels, OfALossInPartsEqualTheWhole) {
   const std::uint64_t seed = std::random_device{}();
@@ -217,8 +224,8 @@ TEST(Kernels, OfALossInPartsEqualTheWhole) {
   std::mt19937_64 random(seed);
   for (const auto& [dtype, tolerance] : {std::pair("f64", 1e-14), std::pair("f32", 1e-6), std::pair("bf16", 1e-2)}) {
     const std::string statistic = dtype == std::string("f64") ? "f64" : "f32";
-    std::string text = R"(penstock graph 1
-      graph @g(%x: D[9,7], %t: i64[9], %d: S[]) -> (S[], S[9], D[9,7], S[], S[9], D[9,7]) {
+    const char* text = R"(penstock graph 1
+      graph @g(%x: D[9,7], %t: i64[9], %d: S[]) -> (S[], S[9], D[9,7], S[], S[9], D[9,7], S[3,2,9]) {
         %0: S[], %1: S[9] = cross_entropy(%x, %t) {ignore_index=2}
         %2: D[9,7] = cross_entropy_backward(%d, %x, %t, %1) {ignore_index=2}
         %3: S[3,2,9] = cross_entropy_parts(%x, %t) {ends=[3, 5, 7]}
@@ -228,16 +235,24 @@ TEST(Kernels, OfALossInPartsEqualTheWhole) {
         %8: D[9,3] = cross_entropy_backward(%d, %6, %t, %5) {ignore_index=2}
         %9: D[9,4] = cross_entropy_backward(%d, %7, %t, %5) {begin=3, ignore_index=2}
         %10: D[9,7] = cat(%8, %9) {dim=1}
-        return %0, %1, %2, %4, %5, %10
+        return %0, %1, %2, %4, %5, %10, %3
       })";
-    for (std::size_t at; (at = text.find("D[")) != std::string::npos;) text.replace(at, 1, dtype);
-    for (std::size_t at; (at = text.find("S[")) != std::string::npos;) text.replace(at, 1, statistic);
-    const Graph graph = parse_graph(text);
+    const char* of_parts = R"(penstock graph 1
+      graph @g(%d: S[3,2,9], %x: D[9,7], %t: i64[9], %p: S[3,2,9]) -> (D[9,7]) {
+        %0: D[9,7] = cross_entropy_parts_backward(%d, %x, %t, %p) {ends=[3, 5, 7]}
+        return %0
+      })";
+    const Graph graph = parse_graph(with_types(text, dtype, statistic));
     const T x = test::random_tensor(random, graph.type(graph.inputs[0]), -9, 9), t = at::arange(9).fmod(7);
     x[1].narrow(0, 3, 2).fill_(-INFINITY);
-    const std::vector<T> out = test::run_graph(graph, {x, t, test::random_tensor(random, graph.type(graph.inputs[2]))});
+    const T d = test::random_tensor(random, graph.type(graph.inputs[2]));
+    const std::vector<T> out = test::run_graph(graph, {x, t, d});
     for (std::size_t i : {0, 1, 2}) EXPECT_LT(test::relative_difference(out[i + 3], out[i]), tolerance) << dtype << ", output " << i;
     EXPECT_TRUE(out[5][2].eq(0).all().item().toBool()) << "an ignored row has no gradient";
+    const T shares = (out[6].select(1, 0) - out[4]).exp(), weight = d * t.ne(2);
+    const T dparts = at::stack({shares * weight, weight.neg().expand_as(shares)}, 1).to(d.scalar_type());
+    const T by_parts = test::run_graph(with_types(of_parts, dtype, statistic), {dparts, x, t, out[6]})[0];
+    EXPECT_LT(test::relative_difference(by_parts, out[2]), tolerance) << dtype;
     // A row without any number has no loss; nor is a NaN of one part hidden by the others.
     x[1].fill_(-INFINITY);
     EXPECT_TRUE(test::run_graph(graph, {x, t, out[0]})[3].isnan().item().toBool());

@@ -244,6 +244,9 @@ void networks(Samples& s) {
   for (const Integers& ends : {Integers{3, 5}, Integers{3, 5, 7}, Integers{7}}) {
     add(s, "cross_entropy_parts", {f({6, ends.back()}), integers({6}, 7)}, {{"ends", ends}});
     add(s, "cross_entropy_parts", {f({6, ends.back()}), integers({6}, 9)}, {{"ends", ends}, {"begin", std::int64_t{2}}});
+    const SampleOperand parts = f({std::ssize(ends), 2, 6}, 3, 4);
+    add(s, "cross_entropy_parts_backward", {parts, f({6, ends.back()}), integers({6}, 9), parts},
+        {{"ends", ends}, {"begin", std::int64_t{2}}});
   }
   const SampleOperand share = f({6, 5}, 0.1, 0.9);
   add(s, "binary_cross_entropy", {share, share}, {{"reduction", std::int64_t{0}}, {"none", Integers{2}}});

@@ -6,8 +6,11 @@
 #include "base/text.h"
 #include "config/compile.h"
 #include "driver/check.h"
+#include "driver/thread_cluster.h"
 #include "models/registry.h"
+#include "state/initialise.h"
 #include "support/errors.h"
+#include "torch/executor.h"
 #include "torch/run_step.h"
 
 namespace penstock {
@@ -93,6 +96,9 @@ TEST(SlicedSteps, TrainAndEvaluate) {
       EXPECT_FALSE(compile_training(config, prepared).devices.empty());
       EXPECT_FALSE(compile_evaluation(config, prepared).devices.empty());
     }
+  const Config config = small({"slices=3", "schedule=slimpipe", "head_shards=2"});
+  const Prepared prepared = prepare(config, builtin_models());
+  for (const auto compiled : {compile_training, compile_evaluation}) EXPECT_EQ(compiled(config, prepared).devices.size(), 2u);
 }
 
 TEST(SlicedSteps, DropTheSameActivations) {
@@ -170,6 +176,61 @@ TEST(SlicedSteps, OfMixturesWhoseGroupsNoSliceCuts) {
   expect_equal(joined(mixture, {"slices=2", "pipeline.data=2", "zero=3"}), expected);
 }
 
+// The vocabulary's parts, stages of their own on the actors in turn, and what joins them: 32 bytes in 3 parts are unequal.
+TEST(SlicedSteps, WithTheVocabularyInParts) {
+  const StepGradients tied = sequential_step(small({}));
+  for (const char* head : {"head_shards=2", "head_shards=3"})
+    for (const char* slices : {"slices=1", "slices=3", "slices=[7, 4, 1]"})
+      for (const char* actors : {"actors=1", "actors=2", "actors=4"}) expect_equal({"schedule=slimpipe", head, slices, actors}, tied);
+  expect_equal({"schedule=slimpipe", "head_shards=2", "slices=3", "recompute=inputs"}, tied);
+  expect_equal({"schedule=slimpipe", "head_shards=2", "slices=3", "pipeline.data=2"}, tied);
+  expect_equal({"schedule=slimpipe", "head_shards=2", "slices=3", "pipeline.tensor=2"}, tied);
+  expect_equal({"schedule=slimpipe", "head_shards=2", "slices=3", "update=stage"}, tied);
+}
+
+// One step of the configuration on one device, from the drawn state but for these values.
+StepGradients step_from(const Config& config, std::map<std::string, std::vector<std::byte>> values) {
+  const Prepared prepared = prepare_sequential(config, builtin_models());
+  const Program program = compile_gradients(config, prepared);
+  const auto data = std::make_shared<RandomBatch>(data_of(config, *prepared.model), vocabulary_of(config));
+  const auto cluster = make_thread_cluster(1, torch_executor_factory(), data, {});
+  cluster->load(program);
+  StateSource drawn, given;
+  drawn.seed = config.train.seed;
+  drawn.parameters = prepared.parameters;
+  cluster->set_state(drawn);
+  given.kind = StateSource::Kind::values;
+  given.values = std::move(values);
+  cluster->set_state(given);
+  return step_gradients(program, *cluster, prepared.parameters, config.train.seed);
+}
+
+// A model whose head is no embedding has a matrix for each part, which are the rows of the whole one.
+TEST(SlicedSteps, WithTheVocabularyInMatrices) {
+  for (const char* head : {"head_shards=2", "head_shards=3"}) {
+    SCOPED_TRACE(head);
+    const Config config = small({"tied=0", "slices=3", "schedule=slimpipe", head});
+    const Prepared prepared = prepare(config, builtin_models());
+    StepGradients found = step_of(config, prepared, compile_gradients(config, prepared));
+    std::vector<std::byte> matrix;
+    for (const ParameterSpec& spec : prepared.parameters) {
+      if (!spec.name.starts_with("lm_head.")) continue;
+      std::vector<std::byte> rows(static_cast<std::size_t>(spec.type.bytes()));
+      initialise(spec, config.train.seed, rows);
+      matrix.insert(matrix.end(), rows.begin(), rows.end());
+    }
+    const StepGradients expected = step_from(small({"tied=0"}), {{"lm_head.weight", matrix}});
+    std::vector<double> gradient;
+    for (const auto& [name, part] : found.gradients)
+      if (name.starts_with("lm_head.")) gradient.insert(gradient.end(), part.begin(), part.end());
+    std::erase_if(found.gradients, [](const auto& entry) { return entry.first.starts_with("lm_head."); });
+    found.gradients.emplace_back("lm_head.weight", gradient);
+    const Comparison comparison = compare(found, expected);
+    EXPECT_LE(comparison.loss_difference, 1e-10);
+    EXPECT_LE(comparison.gradient_difference, 1e-10) << comparison.worst;
+  }
+}
+
 std::string refusal(const std::vector<std::string>& settings) {
   return test::message_of([&] {
     const Config config = small(settings);
@@ -238,6 +299,8 @@ TEST(SlicedSteps, RefuseTheOtherBadNumbers) {
   EXPECT_EQ(refusal({"slices=2", "planner=balanced"}),
             "pipeline.slices = 2 cuts sequences of one length; batch.planner = \"balanced\" plans batches of several\n"
             "  hint: leave out pipeline.slices, or set batch.planner = \"pad\"");
+  EXPECT_EQ(refusal({"head_shards=2"}), "1f1b takes no --head-shards\n  it takes --in-flight\n  hint: schedules that do: slimpipe");
+  EXPECT_EQ(refusal({"head_shards=33", "schedule=slimpipe"}), "head_shards is 33 for a vocabulary of 32\n  hint: use 1 to 32");
 }
 
 }  // namespace

@@ -90,8 +90,8 @@ Graph loop_of_attention(const std::string& stage_behind = "n") {
 )"));
 }
 
-// The slice's own blocks are joined as they come, the one apart in the stage behind. Backward, the term of dq of the block apart is added in
-// the stage before; those of dk and dv are added to the terms of slice 1, which goes back next.
+// The slice's own blocks are joined as they come, the one apart in the stage behind. Backward, the term of dq of the block apart is added
+// in the stage before; those of dk and dv are added to the terms of slice 1, which goes back next.
 TEST(UnrolledSlices, BlocksOfAttentionMayBeApart) {
   test::expect_golden("transform/blocks_apart.txt", text_of(unroll_slices(loop_of_attention(), 3, {}, {{"a", 2, 0}})));
 }
