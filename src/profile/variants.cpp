@@ -34,9 +34,10 @@ std::vector<Settings> orders_on(const Config& config, int actors) {
   for (const char* order : {"1f1b", "zb-h1", "terapipe", "seq1f1b", "slimpipe"})
     for (const std::int64_t n : slices) out.push_back({varied("schedule", order), varied("slices", std::to_string(n))});
   const auto layers = config.model.numbers.find("layers");
-  if (layers != config.model.numbers.end() && static_cast<std::int64_t>(layers->second) % actors == 0)
-    out.push_back({varied("schedule", "helixpipe"), varied("slices", "1"),
-                   varied("chunks", std::to_string(static_cast<std::int64_t>(layers->second) / actors))});
+  if (layers == config.model.numbers.end() || static_cast<std::int64_t>(layers->second) % actors != 0) return out;
+  const Override chunks = varied("chunks", std::to_string(static_cast<std::int64_t>(layers->second) / actors));  // layers of an actor
+  out.push_back({varied("schedule", "helixpipe"), varied("slices", "1"), chunks});
+  for (const std::int64_t n : slices) out.push_back({varied("schedule", "slimpipe-exchange"), varied("slices", std::to_string(n)), chunks});
   return out;
 }
 

@@ -328,7 +328,7 @@ class PlanTest(ProgramTest):
         found = self.plan(self.config("gpt"), "--planner", "sequences", "--set", "context=256", "--set", "layers=2", "--devices", 2, "--bandwidth", 1e10,
                           "--memory", 1e9)["configurations"]  # fmt: skip
         schedules = {one["settings"]["schedule"] for one in found if "refused" not in one}
-        self.assertEqual(schedules, {"1f1b", "zb-h1", "terapipe", "seq1f1b", "slimpipe", "helixpipe"})
+        self.assertEqual(schedules, {"1f1b", "zb-h1", "terapipe", "seq1f1b", "slimpipe", "slimpipe-exchange", "helixpipe"})
 
     def test_whole_configurations_that_cannot_be(self):
         config = self.config("gpt")
