@@ -206,7 +206,7 @@ class Simulate(ProgramTest):
 
     def test_drawings_name_blocks(self):
         file, picture = self.folder / "timeline.json", self.folder / "timeline.svg"
-        run("simulate", "slimpipe-exchange", "--slices", 4, "--timeline", file)
+        run("simulate", "slimpipe-exchange", "--slices", 4, "--microbatches", 1, "--timeline", file)
         self.assertEqual(run("show", file, "--out", picture).code, 0)
         self.assertIn("<title>forward of stage 4, slice 3, block 0, micro-batch 0\n", picture.read_text())
         boxes = [event["args"] for event in json.loads(file.read_text())["traceEvents"] if "block" in event.get("args", {})]
