@@ -25,19 +25,28 @@ bool is_config(const PlanArguments& arguments) {
   return names_config(arguments.what, *arguments.models) || arguments.models->contains(arguments.what);
 }
 
+Config load_planned(const PlanArguments& arguments, std::vector<Override> ahead, const std::vector<Override>& behind) {
+  std::vector<Override> overrides = std::move(ahead);
+  const bool named = !names_config(arguments.what, *arguments.models);
+  if (named) overrides.insert(overrides.begin(), {"model.name", arguments.what, arguments.what});
+  for (const std::string& setting : arguments.settings) overrides.push_back(parse_override(setting));
+  if (arguments.batch > 0) overrides.push_back({"train.batch", std::to_string(arguments.batch), "--batch"});
+  overrides.insert(overrides.end(), behind.begin(), behind.end());
+  return load_config(named ? "" : arguments.what, overrides, *arguments.models);
+}
+
+void say_progress(const std::string& text) {
+  std::fprintf(stderr, "plan: %s\n", text.c_str());
+}
+
 namespace {
 
 Config config_of(const PlanArguments& arguments) {
-  std::vector<Override> overrides;
-  const bool named = !names_config(arguments.what, *arguments.models);
-  if (named) overrides.push_back({"model.name", arguments.what, arguments.what});
+  std::vector<Override> ahead, behind;
   // A plan says how many micro-batches there are: what a run without one would take need not divide the batch.
-  if (arguments.cluster != "local" || !arguments.micro_batches.empty())
-    overrides.push_back({"pipeline.microbatches", "1", "--micro-batches"});
-  for (const std::string& setting : arguments.settings) overrides.push_back(parse_override(setting));
-  if (arguments.batch > 0) overrides.push_back({"train.batch", std::to_string(arguments.batch), "--batch"});
-  if (arguments.devices) overrides.push_back({"pipeline.actors", std::to_string(*arguments.devices), "--devices"});
-  return load_config(named ? "" : arguments.what, overrides, *arguments.models);
+  if (arguments.cluster != "local" || !arguments.micro_batches.empty()) ahead.push_back({"pipeline.microbatches", "1", "--micro-batches"});
+  if (arguments.devices) behind.push_back({"pipeline.actors", std::to_string(*arguments.devices), "--devices"});
+  return load_planned(arguments, std::move(ahead), behind);
 }
 
 // Outputs whose transfers were measured as times need no bandwidth.
@@ -164,7 +173,7 @@ std::vector<PlannedModel> plan_config(const PlanArguments& arguments, const Conf
     local.memory = arguments.memory;
     local.candidates = arguments.candidates;
     local.rounds = arguments.rounds;
-    local.progress = [](const std::string& text) { std::fprintf(stderr, "plan: %s\n", text.c_str()); };
+    local.progress = say_progress;
     return plan_locally(workbench_of(config, *arguments.models), local);
   }
   if (!arguments.out.empty() && planner_named(arguments.planner).equal_groups) keep_to_runnable(options.degrees.only);
@@ -272,7 +281,7 @@ void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
   command.add_option("--batch", arguments.batch, "samples of a step")->check(CLI::Range(1, INT_MAX));
 }
 
-// Those for configurations, and what is printed and written.
+// Flags for configurations, and for what is printed and written.
 void add_model_flags(CLI::App& command, PlanArguments& arguments) {
   command.add_option("--device", arguments.device, "published figures that time a configuration, or a graph without times [v100]");
   command.add_option("--set", arguments.settings, "overrides one key of a configuration: --set model.width=256")

@@ -49,5 +49,8 @@ void plan_variants_command(const PlanArguments& arguments);
 // The cluster that flags or a file name; throws Error where they do not fit each other. graph: what a graph's file says of devices.
 ClusterSpec cluster_of(const PlanArguments& arguments, const PlanGraph& graph);
 bool is_config(const PlanArguments& arguments);
+// The configuration that is planned, with overrides ahead of those that flags give, and behind them.
+Config load_planned(const PlanArguments& arguments, std::vector<Override> ahead, const std::vector<Override>& behind);
+void say_progress(const std::string& text);  // a line on standard error
 
 }  // namespace penstock

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/numbers.h"
 #include "base/text.h"
@@ -26,7 +25,7 @@ bool is_local(const PlanArguments& arguments) {
   return arguments.cluster == "local";
 }
 
-// What is varied, for a cluster or for threads of this machine.
+// A comparison for a cluster, or for threads of this machine.
 struct Compared {
   const PlanArguments& arguments;
   ClusterSpec cluster;  // of no devices for threads
@@ -35,21 +34,14 @@ struct Compared {
 
   // Actors follow from the devices, unless something says how many there are.
   Config load(const Settings& settings) const {
-    Settings all;
-    for (const std::string& setting : arguments.settings) all.push_back(parse_override(setting));
-    if (arguments.batch > 0) all.push_back({"train.batch", std::to_string(arguments.batch), "--batch"});
-    all.insert(all.end(), settings.begin(), settings.end());
-    const bool named = !names_config(arguments.what, *arguments.models);
-    if (named) all.insert(all.begin(), {"model.name", arguments.what, arguments.what});
-    const std::string file = named ? "" : arguments.what;
-    Config config = load_config(file, all, *arguments.models);
+    Config config = load_planned(arguments, {}, settings);
     if (devices == 0 || config.overridden.contains("pipeline.actors")) return config;
-    const Config::Pipeline& p = config.pipeline;
-    const std::int64_t each = p.data * p.local * p.expert * p.context * p.tensor;
+    const int each = devices_with_members(config);
     if (devices % each != 0)
       throw Error(concat(devices, " devices are no multiple of the ", each, " of an actor (data, local, expert, context, tensor)"));
+    Settings all = settings;
     all.push_back({"pipeline.actors", std::to_string(devices / each), "--cluster"});
-    return load_config(file, all, *arguments.models);
+    return load_planned(arguments, {}, all);
   }
 };
 
@@ -66,11 +58,10 @@ Compared compared_of(const PlanArguments& arguments) {
     throw Error(concat("--out ", arguments.out, ": a configuration is written"), {}, "--out FILE.toml, which train takes");
   Compared out{.arguments = arguments, .cluster = {}, .base = {}};
   out.base = out.load({});
-  const Config::Pipeline& p = out.base.pipeline;
-  const int own = static_cast<int>(p.actors * p.data * p.local * p.expert * p.context * p.tensor);
-  if (is_local(arguments) && p.backend != "threads")
-    throw Error(concat("--cluster local measures threads; pipeline.backend is ", p.backend), {}, "--set backend=threads");
-  if (!is_local(arguments)) {
+  const int own = static_cast<int>(out.base.pipeline.actors) * devices_with_members(out.base);
+  if (is_local(arguments)) {
+    check_threads(out.base);
+  } else {
     PlanGraph none;
     none.devices = own;
     out.cluster = cluster_of(arguments, none);
@@ -87,9 +78,8 @@ std::string device_of(const Compared& of) {
 PlannedVariants planned(const Compared& of) {
   const PlanArguments& arguments = of.arguments;
   VariantPlanning planning{.load = [&](const Settings& settings) { return of.load(settings); }, .models = arguments.models, .predict = {}};
-  const auto progress = [](const std::string& text) { std::fprintf(stderr, "plan: %s\n", text.c_str()); };
   if (is_local(arguments)) {
-    planning.progress = progress;
+    planning.progress = say_progress;
     planning.memory = [&](int) { return arguments.memory.value_or(ClusterDevice().memory); };
     planning.predict = [&](const Config& config, const Prepared& prepared, Program& program) {
       return predict_here(workbench_of(config, *arguments.models), prepared, program, arguments.rounds);
@@ -110,7 +100,7 @@ PlannedVariants planned(const Compared& of) {
   PlannedVariants out = plan_variants(settings, std::move(planning));
   if (is_local(arguments)) {
     RaceOptions race{.steps = arguments.rounds};
-    race.progress = progress;
+    race.progress = say_progress;
     race_variants(out.variants, *arguments.models, arguments.candidates, race,
                   [&](const Config& config) { return workbench_of(config, *arguments.models); });
   }

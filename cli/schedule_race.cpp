@@ -45,9 +45,7 @@ std::vector<int> chunk_counts(const SearchArguments& arguments) {
 }
 
 std::vector<int> groups_of(const Config& config) {
-  const Config::Pipeline& mesh = config.pipeline;
-  const std::int64_t members = mesh.expert * mesh.context * mesh.tensor;
-  return std::vector<int>(static_cast<std::size_t>(mesh.actors), static_cast<int>(devices_of_actor(config) * members));
+  return std::vector<int>(static_cast<std::size_t>(config.pipeline.actors), devices_with_members(config));
 }
 
 }  // namespace

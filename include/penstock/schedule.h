@@ -42,7 +42,7 @@ struct Action {
   auto operator<=>(const Action&) const = default;
 };
 
-// What a number of a stage stands for in a table of slices: a slice of a stage or, with `block`, what the queries of this slice make of the
+// A part of a stage, as a number in a table of slices says it: a slice or, with `block`, what the queries of this slice make of the
 // keys and values of that earlier one. Such a block of a stage that is attention alone is apart from its slice: it may run on any actor.
 struct StagePart {
   std::int32_t stage = 0, slice = 0;

@@ -55,7 +55,7 @@ struct Timeline {
   std::vector<Activity> activities;              // by begin where nothing else is said; `cause` counts in this order
   std::vector<std::vector<MemoryPoint>> memory;  // by device, in time; empty: not known
   double makespan = 0;
-  // Of each stage, and their blocks of attention that are apart; Activity::stage counts them as Action::stage does.
+  // How many each stage has, and the blocks of attention that are apart; Activity::stage counts them as Action::stage does.
   std::int32_t slices = 1;
   std::vector<StagePart> blocks = {};
 

@@ -378,6 +378,11 @@ int devices_of_actor(const Config& config) {
   return static_cast<int>(config.pipeline.data * config.pipeline.local);
 }
 
+int devices_with_members(const Config& config) {
+  const Config::Pipeline& mesh = config.pipeline;
+  return devices_of_actor(config) * static_cast<int>(mesh.expert * mesh.context * mesh.tensor);
+}
+
 Override parse_override(std::string_view text) {
   const std::size_t equal = text.find('=');
   if (equal == std::string_view::npos || equal == 0) throw Error(concat("--set needs key=value, this is ", quote(text)));

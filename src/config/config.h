@@ -140,6 +140,8 @@ std::vector<Override> parse_mesh(std::string_view text);
 
 // Devices that share every micro-batch, each with rows of its own, where no plan says it. The axes of a layout multiply them.
 int devices_of_actor(const Config& config);
+// The same with the members of these axes.
+int devices_with_members(const Config& config);
 
 // Throws Error with file:line:column (or the override's source): bad TOML, unknown model, unknown key (the nearest named), wrong type,
 // value out of range, batch not divisible by the micro-batches.

@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "penstock/network.h"
 #include "penstock/plan.h"
 
 namespace penstock {
@@ -66,6 +67,10 @@ inline bool fits(double bytes, double memory) {
 // A device with the slowest speed and the smallest memory of these devices, or of all.
 ClusterDevice weakest(const ClusterSpec& cluster, std::span<const int> devices);
 ClusterDevice weakest(const ClusterSpec& cluster);
+// The link as simulations take it.
+inline Link link_of(const ClusterLink& link) {
+  return {.latency = link.latency, .bandwidth = link.bandwidth};
+}
 // A link with the longer latency and the smaller bandwidth of the two.
 ClusterLink slower(const ClusterLink& a, const ClusterLink& b);
 // The slowest link between a device of one and a device of the other.

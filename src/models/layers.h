@@ -18,7 +18,7 @@ Tensor residual(Tensor x);
 
 // The summed loss of logits [batch, length, vocabulary], computed in at least f32.
 Tensor token_loss(Tensor logits, Tensor targets);
-// What logits of the classes from `begin` on are to it: [1, 2, batch * length] (cross_entropy_parts).
+// The part in it of logits of the classes from `begin` on: [1, 2, batch * length] (cross_entropy_parts).
 Tensor part_of_token_loss(Tensor logits, Tensor targets, std::int64_t begin);
 
 // The mark of stage `number`, as a Stage takes it.

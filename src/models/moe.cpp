@@ -47,7 +47,7 @@ Tensor first_largest(Tensor x) {
   return logical_and(largest, eq(cumsum(largest, -1), 1));
 }
 
-// What each token chooses: all [..., tokens, experts].
+// The choice of each token: all [..., tokens, experts].
 struct Choices {
   Tensor first, second;  // bool
   Tensor gates;          // the share of each of the two experts, 0 for the others
@@ -61,8 +61,8 @@ Choices choose(Tensor probabilities) {
   return {first, second, chosen / sum(chosen, {-1}, true)};
 }
 
-// Of groups, [batch, groups, tokens, experts], i64 from 1 on: a token's place at an expert, which may be beyond its capacity; 0 where it
-// does not go.
+// A token's place at an expert, i64 from 1 on, which may be beyond its capacity; 0 where it does not go. The choices are of groups,
+// [batch, groups, tokens, experts].
 Tensor places_of(const Choices& choices) {
   const auto [first, second, gates] = choices;
   return cumsum(first, 2) * to(first, DType::i64) + (cumsum(second, 2) + sum(first, {2}, true)) * to(second, DType::i64);

@@ -8,10 +8,6 @@
 namespace penstock {
 namespace {
 
-Link link_of(const ClusterLink& link) {
-  return {.latency = link.latency, .bandwidth = link.bandwidth};
-}
-
 // The slower of `link` and the links of the ring.
 ClusterLink slowest_of_ring(const ClusterSpec& cluster, const std::vector<int>& ring, ClusterLink link) {
   for (std::size_t i = 0; i < ring.size(); ++i)

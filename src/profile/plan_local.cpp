@@ -223,9 +223,7 @@ void keep_to_memory(const Local& of, std::vector<PlannedModel>& found) {
 
 std::vector<PlannedModel> plan_locally(const Workbench& bench, const LocalPlanning& planning) {
   const Config& config = bench.config;
-  if (config.pipeline.backend != "threads")
-    throw Error(concat("--cluster local measures threads; pipeline.backend is ", config.pipeline.backend), {},
-                "plan with threads and run the plan with any backend");
+  check_threads(config);
   Local of{bench, planning};
   of.context.file = "the measured costs";
   of.profiling.rounds = planning.rounds;

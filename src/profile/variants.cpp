@@ -1,8 +1,8 @@
 #include "profile/variants.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
-#include <numeric>
 #include <tuple>
 
 #include "base/text.h"
@@ -16,10 +16,6 @@ namespace penstock {
 namespace {
 
 constexpr std::int64_t kLeastTokens = 128;  // of a slice: products with fewer rows waste what they run on
-
-std::string first_line(const Error& error) {
-  return split(error.what(), '\n')[0];
-}
 
 Override varied(const std::string& key, const std::string& value) {
   return {key, value, "--planner sequences"};
@@ -49,26 +45,20 @@ ConfigVariant variant_of(const Settings& settings, const VariantPlanning& planni
     Program program = compile_training(out.config, prepared);
     out.prediction = planning.predict(out.config, prepared, program);
   } catch (const Error& error) {
-    out.refused = first_line(error);
+    out.refused = split(error.what(), '\n')[0];
   }
   for (std::size_t d = 0; d < out.prediction.memory.size(); ++d) out.devices.push_back(planning.memory(static_cast<int>(d)));
   out.prediction.timeline = {};  // there may be thousands
   return out;
 }
 
-// Each reason once, with how many it keeps from running.
-std::vector<std::string> reasons_of(const std::vector<ConfigVariant>& variants) {
-  std::vector<std::string> out;
-  for (const ConfigVariant& variant : variants)
-    if (const std::string reason = concat(text(variant.settings), ": ", variant.refused); !variant.refused.empty()) out.push_back(reason);
-  return out;
-}
-
-// What all of them fail of alike is said with its own details and hint: most likely a key is mistyped.
+// All are refused. A reason that all share is said with its own details and hint: most likely a key is mistyped.
 [[noreturn]] void fail_refused(const std::vector<ConfigVariant>& variants, const VariantPlanning& planning) {
   const auto alike = [&](const ConfigVariant& variant) { return variant.refused == variants[0].refused; };
   if (std::ranges::all_of(variants, alike)) prepare(planning.load(variants[0].settings), *planning.models);
-  throw Error("none of the configurations can be run", reasons_of(variants), "vary other keys, or other values");
+  std::vector<std::string> reasons;
+  for (const ConfigVariant& variant : variants) reasons.push_back(concat(text(variant.settings), ": ", variant.refused));
+  throw Error("none of the configurations can be run", reasons, "vary other keys, or other values");
 }
 
 [[noreturn]] void fail_large(const std::vector<ConfigVariant>& variants) {
@@ -100,7 +90,6 @@ std::shared_ptr<Runner> runner_of(const ConfigVariant& variant, const ModelRegis
 }
 
 Network network_of(const ClusterSpec& cluster, int devices) {
-  const auto link_of = [](const ClusterLink& link) { return Link{.latency = link.latency, .bandwidth = link.bandwidth}; };
   Network out;
   for (int from = 0; from < devices; ++from)
     for (int to = 0; to < devices; ++to)

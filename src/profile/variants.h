@@ -28,7 +28,7 @@ Varied parse_varied(std::string_view text);
 std::vector<Settings> combinations(const std::vector<Varied>& varied);
 inline constexpr std::size_t kMostVariants = 10'000;
 
-// What the systems for long sequences, and mixtures of them, would do for the configuration on so many devices: every order of whole or
+// The choices of the systems for long sequences, and mixtures of them, for the configuration on so many devices: every order of whole or
 // sliced micro-batches, in 2, 8 or 32 slices of at least 128 tokens (TeraPipe 2102.07988, Seq1F1B 2406.03488, SlimPipe 2504.14519, also
 // with its exchange), HelixPipe (2507.00394), all with the sequence split over 1 to 8 devices beside (context parallelism), and with and
 // without recomputation.
@@ -49,7 +49,7 @@ struct ConfigVariant {
 struct VariantPlanning {
   std::function<Config(const Settings&)> load;
   const ModelRegistry* models = nullptr;
-  // What a program of the configuration takes. Throws Error where nothing says it.
+  // Says what a program of the configuration takes. Throws Error where nothing says it.
   std::function<Prediction(const Config& config, const Prepared& prepared, Program& program)> predict;
   std::function<double(int device)> memory = [](int) { return ClusterDevice().memory; };  // bytes
   std::function<void(const std::string& text)> progress{};

@@ -1,6 +1,15 @@
 #include "profile/workbench.h"
 
+#include "base/text.h"
+#include "penstock/error.h"
+
 namespace penstock {
+
+void check_threads(const Config& config) {
+  if (config.pipeline.backend == "threads") return;
+  throw Error(concat("--cluster local measures threads; pipeline.backend is ", config.pipeline.backend), {},
+              "plan with threads and run the plan with any backend");
+}
 
 std::function<TimedStep(const Schedule&)> table_steps(const Workbench& bench, Cluster& cluster) {
   return [&bench, &cluster, step = std::make_shared<std::int64_t>(0)](const Schedule& table) -> TimedStep {

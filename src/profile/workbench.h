@@ -24,6 +24,9 @@ struct Workbench {
   }
 };
 
+// Throws Error unless the configuration runs by threads, which alone are measured here.
+void check_threads(const Config& config);
+
 // Makes tables of the configuration's model ready to run on `cluster`, on which all of them go on with one count of steps. Both must
 // outlive what it returns.
 std::function<TimedStep(const Schedule&)> table_steps(const Workbench& bench, Cluster& cluster);

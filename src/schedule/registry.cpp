@@ -125,10 +125,10 @@ void check_transfers(const ScheduleInfo& info, const ScheduleOptions& options) {
   }
 }
 
+// One part is no choice, and all schedules take it.
 void check_head(const ScheduleInfo& info, int shards) {
   constexpr int kMostShards = 1 << 12;
-  if (shards < 1) throw Error(concat(info.name, ": --head-shards must be at least 1, not ", shards));
-  check_number(info, "--head-shards", shards);
+  if (shards > 1) check_number(info, "--head-shards", shards);
   if (shards > kMostShards) throw Error(concat(info.name, ": --head-shards must be at most ", kMostShards, ", not ", shards));
 }
 
@@ -140,6 +140,7 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   at_least_one("micro-batches", options.microbatches);
   at_least_one("chunks", options.chunks);
   at_least_one("slices", options.slices);
+  at_least_one("--head-shards", options.head_shards);
   if (options.chunks > 1 && !info.chunked) {
     throw Error(concat(info.name, " takes one stage per actor, not ", options.chunks, " chunks"), {},
                 "schedules that take chunks: " + join(names_of([](const ScheduleInfo& other) { return other.chunked; }), ", "));
@@ -147,7 +148,7 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   check_number(info, "--in-flight", options.in_flight);
   check_number(info, "--group", options.group);
   check_number(info, "--unit", options.unit);
-  if (options.head_shards != 1) check_head(info, options.head_shards);
+  check_head(info, options.head_shards);
   check_transfers(info, options);
   if (1.0 * options.actors * options.chunks * options.microbatches * options.slices > kMostForwards) {
     throw Error(concat(info.name, ": a table of ", options.actors, " actors x ", options.chunks, " chunks x ", options.microbatches,

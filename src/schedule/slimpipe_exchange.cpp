@@ -59,44 +59,40 @@ class Exchange {
   bool is_turn(int turn) const { return turn >= 0 && turn < pieces_; }
   const ExchangeRound& round(int number) const { return rounds_[static_cast<std::size_t>((number % slices_ + slices_) % slices_)]; }
 
-  void push(const StagePart& part, Kind kind, int turn, std::vector<Action>& row) const {
+  // The slice at which a turn of the forwards or of the backwards is.
+  int slice_at(Kind kind, int turn) const { return kind == Kind::F ? turn % slices_ : slices_ - 1 - turn % slices_; }
+
+  void push(StagePart part, Kind kind, int turn, std::vector<Action>& row) const {
+    if (!is_turn(turn)) return;
+    part.slice = slice_at(kind, turn);
     row.push_back({number_of(part, slices_, blocks_), kind, turn / slices_});
   }
 
-  void forward(int actor, int turn, std::vector<Action>& row) const {
-    const auto own = [&](int stage) {
-      if (is_turn(turn)) push({stage, turn % slices_}, Kind::F, turn, row);
-    };
-    own(attention(actor, 0) - 1);
-    for (int layer = 0; layer < layers_; ++layer) {
-      own(attention(actor, layer));
-      for (const BlockMove& move : round(turn + actor).moves) {
-        const int given = turn + actor - move.from;
-        if (move.to != actor || !is_turn(given)) continue;
-        for (int block = move.first; block < move.first + move.count; ++block)
-          push({attention(move.from, layer), given % slices_, block}, Kind::F, given, row);
-      }
-      own(attention(actor, layer) + 1);
+  // Attention in the actor's turn: its own, and then the blocks that it has of others. A giver's own turn is as many later forward, or
+  // earlier going back, as it stands in front of the actor.
+  void attend(int actor, int layer, Kind kind, int turn, std::vector<Action>& row) const {
+    push({attention(actor, layer)}, kind, turn, row);
+    const int number = kind == Kind::F ? turn + actor : slices_ - 1 - turn + actor;
+    for (const BlockMove& move : round(number).moves) {
+      const int given = kind == Kind::F ? turn + actor - move.from : turn + move.from - actor;
+      for (int block = move.first; move.to == actor && block < move.first + move.count; ++block)
+        push({.stage = attention(move.from, layer), .block = block}, kind, given, row);
     }
   }
 
-  // The slice at which a turn of the backwards is.
-  int slice_back(int turn) const { return slices_ - 1 - turn % slices_; }
+  void forward(int actor, int turn, std::vector<Action>& row) const {
+    push({attention(actor, 0) - 1}, Kind::F, turn, row);
+    for (int layer = 0; layer < layers_; ++layer) {
+      attend(actor, layer, Kind::F, turn, row);
+      push({attention(actor, layer) + 1}, Kind::F, turn, row);
+    }
+  }
 
   void backward(int actor, int turn, std::vector<Action>& row) const {
-    const auto own = [&](int stage) {
-      if (is_turn(turn)) push({stage, slice_back(turn)}, Kind::B, turn, row);
-    };
-    own(attention(actor, layers_ - 1) + 1);
+    push({attention(actor, layers_ - 1) + 1}, Kind::B, turn, row);
     for (int layer = layers_ - 1; layer >= 0; --layer) {
-      own(attention(actor, layer));
-      for (const BlockMove& move : round(slices_ - 1 - turn + actor).moves) {
-        const int given = turn + move.from - actor;
-        if (move.to != actor || !is_turn(given)) continue;
-        for (int block = move.first; block < move.first + move.count; ++block)
-          push({attention(move.from, layer), slice_back(given), block}, Kind::B, given, row);
-      }
-      own(attention(actor, layer) - 1);
+      attend(actor, layer, Kind::B, turn, row);
+      push({attention(actor, layer) - 1}, Kind::B, turn, row);
     }
   }
 

@@ -1,4 +1,4 @@
-// What a program will take by costs and a network, whatever they come from; penstock/predict.h has the usual ones.
+// The prediction of a program by costs and a network, whatever they come from; penstock/predict.h has the usual ones.
 #pragma once
 
 #include "penstock/network.h"

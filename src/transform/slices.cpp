@@ -154,8 +154,8 @@ std::int64_t slice_for(const Slicing& s, const Op& op) {
   return backward ? last - turn : turn;
 }
 
-// What an op that is computed once reads. A sum that only the loop's results read has all terms of its operands: the cut sums them where
-// they are made.
+// The operands of an op that is computed once. A sum that only the loop's results read has all terms of its operands: the cut sums them
+// where they are made.
 Values whole_operands(Slicing& s, const Op& op, std::int64_t slice) {
   const bool is_sum_of_loop = op.stage.empty() && op.name == "add_n";
   Values out;

@@ -19,7 +19,7 @@ Schedule exchanging(int actors, int microbatches, int slices) {
   return make_schedule("slimpipe-exchange", {.actors = actors, .microbatches = microbatches, .slices = slices});
 }
 
-// What attention takes of a part: 1 for a block, and half a one for the causal part of each slice; with `at_home` as if none were apart.
+// The time of attention in a part: 1 for a block, and half a one for the causal part of each slice; with `at_home` as if none were apart.
 double attention_of(const Schedule& schedule, const StagePart& part, bool at_home) {
   if (part.block >= 0) return at_home ? 0 : 1;
   if (part.stage % kStages != 1) return 0;

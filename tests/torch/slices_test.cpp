@@ -66,7 +66,7 @@ TEST(SlicedSteps, AttentionInStagesOfItsOwn) {
   expect_equal({"schedule=helixpipe", "chunks=1", "actors=4"}, expected);
 }
 
-// Of the attention of later slices whole blocks are done by other actors: of 4 actors and 8 slices 18 of 112 blocks of each layer.
+// Other actors do whole blocks of the attention of later slices: of 4 actors and 8 slices 18 of 112 blocks of each layer.
 TEST(SlicedSteps, ExchangeBlocksOfAttention) {
   const StepGradients two_layers = sequential_step(small({"layers=2"})), expected = sequential_step(small({}));
   expect_equal({"layers=2", "schedule=slimpipe-exchange", "slices=4"}, two_layers);

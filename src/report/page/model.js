@@ -62,7 +62,7 @@ function makeMemory(columns) {
   return {time, tops, total: below, peak};
 }
 
-// What the number of a part of stages stands for (part_of, penstock/schedule.h): its stage, slice and block; block -1: the slice itself.
+// The part of a stage that a number stands for (part_of, penstock/schedule.h): its stage, slice and block; block -1: the slice itself.
 function partOf({slices, blocks}, number) {
   const numberAt = (i) => blocks[i][0] * slices + blocks[i][1] + 1 + i;
   let before = 0, end = blocks.length;
