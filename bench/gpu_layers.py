@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kernels and layers of transformers on one GPU, as PyTorch runs them, beside what Penstock's roofline predicts for them.
 
-    bench/gpu_layers.py --out measured.json [--seconds 80]                    # where there are CUDA and PyTorch
+    bench/gpu_layers.py --out measured.json [--long] [--seconds 80]           # where there are CUDA and PyTorch
     bench/gpu_layers.py --compare measured.json [--device h100-sxm] [--all]   # where Penstock and its Python module are built
 
 Measured are medians of CUDA events after a warm-up: kernels and layers as replays of CUDA graphs, so that hosts do not count, and layers
@@ -36,6 +36,8 @@ PRODUCTS = ((1024, 768, 768), (1024, 768, 3072), (1024, 3072, 768), (4096, 768, 
             (2048, 8192, 28672), (8192, 8192, 8192))  # fmt: skip
 ATTENTION = ((1, 12, 1024, 64), (4, 12, 1024, 64), (1, 12, 8192, 64), (1, 16, 2048, 128), (1, 32, 2048, 128), (4, 32, 2048, 128),
              (1, 32, 8192, 128))  # fmt: skip
+# Long sequences, heads of 128: how many heads, and the lengths whole, and of slices, whose keys are an earlier slice's.
+LONG_HEADS, LONG_LENGTHS, SLICE_LENGTHS = 32, (32768, 65536, 131072), (256, 512, 1024, 2048, 4096, 8192, 16384)
 
 # kind: its class. operands, results: (dtype, shape). op: Penstock's, of %0, %1, ...; make: from tensors on the device, gives what is timed.
 Kernel = namedtuple("Kernel", "kind label dtype operands results op make")
@@ -61,19 +63,19 @@ def products(t, n, k, m):
     yield Kernel("product for w", label, t, [(t, (m, n)), x], [w], "mm(%0, %1)", lambda f, y, x: lambda: f.mm(y.view(n, m).t(), x))
 
 
-def attention(t, b, h, l, d):
+def attention(t, b, h, l, d, causal=True):
     x, sums = (t, (b, h, l, d)), ("f32", (b, h, l))
-    how = f"{{is_causal=true, scale={d**-0.5!r}}}"
+    how = f"{{is_causal={'true' if causal else 'false'}, scale={d**-0.5!r}}}"
 
     def forward(f, q, k, v):
-        return lambda: f.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return lambda: f.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
     def backward(f, dy, q, k, v, *_):
         inputs = [each.requires_grad_() for each in (q, k, v)]
         y = forward(f, *inputs)()
         return lambda: f.autograd.grad(y, inputs, dy, retain_graph=True)
 
-    label = f"{b} x {h} x {l} x {d}"
+    label = f"{b} x {h} x {l} x {d}" + ("" if causal else ", no mask")
     yield Kernel("attention", label, t, [x] * 3, [x, sums], f"scaled_dot_product_attention(%0, %1, %2) {how}", forward)
     yield Kernel("attention, backward", label, t, [x] * 5 + [sums], [x] * 3,
                  f"scaled_dot_product_attention_backward(%0, %1, %2, %3, %4, %5) {how}", backward)  # fmt: skip
@@ -138,6 +140,13 @@ def update(n):
 
     yield Kernel("AdamW", f"{n}", "f32", [x] * 4 + [one, step], [x] * 3,
                  "adamw(%0, %1, %2, %3, %4, %5) {beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.01}", make)  # fmt: skip
+
+
+def long_attention():
+    """What attention of a long sequence is made of, whole and in slices: to earlier slices' keys no mask is needed."""
+    for causal, lengths in ((False, SLICE_LENGTHS), (True, SLICE_LENGTHS + LONG_LENGTHS)):
+        for length in lengths:
+            yield from attention("bf16", 1, LONG_HEADS, length, 128, causal)
 
 
 def kernels():
@@ -301,7 +310,7 @@ def gpu_state():
     return dict(zip(names.split(","), found.strip().split(", ")))
 
 
-def measured(seconds):
+def measured(seconds, kernels, layers):
     import torch
 
     begin = time.monotonic()
@@ -320,10 +329,10 @@ def measured(seconds):
         torch.cuda.empty_cache()
 
     with torch.cuda.stream(torch.cuda.Stream()):  # a backward runs on its forward's stream, and what is captured on another than the first
-        for kernel in kernels():
+        for kernel in kernels:
             add("kernels", (kernel.kind, kernel.label, kernel.dtype), lambda: [kernel_seconds(torch, kernel)])
         print(f"kernels: {time.monotonic() - begin:.1f} s", flush=True)
-        for case in layer_cases():
+        for case in layers:
             add("layers", case, lambda: layer_seconds(torch, *case))
     out["after"] = gpu_state()
     print(f"all: {time.monotonic() - begin:.1f} s, left out {len(out['left_out'])}")
@@ -413,7 +422,7 @@ def predicted_layer(device, style, *sizes):
 
 def compared(found, device):
     """Rows of class, label, measured and predicted seconds."""
-    by_name = {(kernel.kind, kernel.label, kernel.dtype): kernel for kernel in kernels()}
+    by_name = {(kernel.kind, kernel.label, kernel.dtype): kernel for kernel in [*kernels(), *long_attention()]}
     measured_kernels = [by_name[tuple(name)] for *name, _ in found["kernels"]]
     for (kind, label, dtype, micro), seconds in zip(found["kernels"], predicted_kernels(measured_kernels, device)):
         yield f"{kind}, {dtype}", label, micro / 1e6, seconds
@@ -442,12 +451,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", help="measures, and writes this file")
     parser.add_argument("--seconds", type=float, default=80, help="after which nothing more is measured")
+    parser.add_argument("--long", action="store_true", help="measures attention of long sequences alone, whole and in slices")
     parser.add_argument("--compare", metavar="FILE", help="what was measured, beside predictions")
     parser.add_argument("--device", default="h100-sxm", help="of the published ones")
     parser.add_argument("--all", action="store_true", help="prints each figure, not the classes alone")
     options = parser.parse_args()
     if options.out:
-        pathlib.Path(options.out).write_text(text_of(measured(options.seconds)))
+        cases = (long_attention(), []) if options.long else (kernels(), layer_cases())
+        pathlib.Path(options.out).write_text(text_of(measured(options.seconds, *cases)))
     if options.compare:
         print_comparison(compared(json.loads(pathlib.Path(options.compare).read_text()), options.device), options.all)
 

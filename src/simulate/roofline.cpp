@@ -1,6 +1,7 @@
 #include "simulate/roofline.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/text.h"
 #include "base/toml.h"
@@ -19,7 +20,7 @@ struct Defaults {
 
 DeviceModel read_device(const Section& section, const Defaults& defaults, const DeviceTable& table) {
   section.check_keys({"title", "source", "f64", "f32", "f16", "bf16", "bandwidth", "memory", "host", "launch", "efficiency", "attention",
-                      "attention_efficiency", "memory_efficiency"});
+                      "attention_efficiency", "memory_efficiency", "processors"});
   DeviceModel device;
   device.name = section.name();
   device.title = section.text("title");
@@ -34,6 +35,7 @@ DeviceModel read_device(const Section& section, const Defaults& defaults, const 
   device.launch_seconds = section.number_or("launch", kMicro, defaults.launch_seconds);
   device.efficiency = section.number_or("efficiency", 1, defaults.efficiency);
   device.attention_efficiency = section.number_or("attention_efficiency", 1, device.efficiency);
+  device.processors = section.number_or("processors", 1, 0);
   if (section.has("attention")) {
     device.scores_in_memory = section.text("attention") == "in memory";
     if (!device.scores_in_memory) throw Error(section.place("attention") + "attention must be \"in memory\"");
@@ -97,6 +99,19 @@ double attention_seconds(const Graph& graph, const Op& op, bool backward, const 
          scores * (passes * static_cast<double>(byte_size(q.dtype)) + kMaskBytes) / device.bandwidth;
 }
 
+// Attention on chip goes in tiles of queries (backward of keys), of which a processor has one at a time: equal ones go in waves. Under a
+// causal mask they differ, and as the longest is not begun first, all ends about one such later than an even division would. A backward
+// has a kernel ahead, for the sums of rows, and one behind, for the gradients of queries. `flops`: those that the mask leaves.
+double tiled_seconds(const Graph& graph, const Op& op, bool backward, double flops, const DeviceModel& device) {
+  constexpr std::int64_t kTile = 128;
+  const TensorType &q = graph.type(op.operands[backward ? 1 : 0]), &k = graph.type(op.operands[backward ? 2 : 1]);
+  const std::int64_t tiles = q.shape[0] * q.shape[1] * (((backward ? k : q).shape[2] + kTile - 1) / kTile);
+  const bool causal = attribute<bool>(op, "is_causal");
+  const double longest = (causal ? 2 : 1) * flops / static_cast<double>(tiles);
+  const double even = causal ? flops / device.processors + longest : std::ceil(static_cast<double>(tiles) / device.processors) * longest;
+  return (backward ? 3 : 1) * device.launch_seconds + even * device.processors / (device.peak(q.dtype) * device.attention_efficiency);
+}
+
 }  // namespace
 
 double DeviceModel::peak(DType dtype) const {
@@ -139,9 +154,11 @@ double roofline_seconds(const Graph& graph, const DeviceModel& device) {
   for (const Op& op : graph.ops) {
     const OpCost work = cost(graph, op);
     if (work.flops == 0 && work.bytes == 0) continue;  // a view
-    const bool backward = op.name == "scaled_dot_product_attention_backward";
-    if (device.scores_in_memory && (backward || op.name == "scaled_dot_product_attention")) {
-      seconds += attention_seconds(graph, op, backward, device);
+    const bool backward = op.name == "scaled_dot_product_attention_backward",
+               attention = backward || op.name == "scaled_dot_product_attention";
+    if (attention && (device.scores_in_memory || device.processors > 0)) {
+      seconds +=
+          device.scores_in_memory ? attention_seconds(graph, op, backward, device) : tiled_seconds(graph, op, backward, work.flops, device);
       continue;
     }
     const double reached = is_attention(op) ? device.attention_efficiency : device.efficiency;

@@ -22,6 +22,7 @@ struct DeviceModel {
   double launch_seconds = 0;                   // per op
   double efficiency = 1;                       // share of the peak that products reach
   double attention_efficiency = 1;             // the same of attention that keeps its scores on chip
+  double processors = 0;                       // that work at once, each on a tile of attention; 0: nothing counts tiles
   bool scores_in_memory = false;               // whether attention's scores are, all of them, whatever its mask
 
   double peak(DType dtype) const;  // integers count as f32
@@ -43,7 +44,8 @@ DeviceTable parse_devices(std::string_view toml, const std::string& file);
 const DeviceTable& published_devices();
 
 // Sum over the ops that are no views of launch + max(flops / (peak * efficiency), bytes / bandwidth). Attention whose scores are in memory
-// is products and passes over the scores, one after the other, each at its own limit.
+// is products and passes over the scores, one after the other, each at its own limit; where the device's processors are known, attention
+// that keeps them on chip takes whole tiles.
 double roofline_seconds(const Graph& graph, const DeviceModel& device);
 
 }  // namespace penstock

@@ -97,7 +97,7 @@ TEST(Devices, BadFiles) {
   EXPECT_EQ(message_with("bandwidth = 100.0", "bandwith = 100.0"),
             "two.toml:8:1: small has an unknown key \"bandwith\"\n"
             "  known: title, source, f64, f32, f16, bf16, bandwidth, memory, host, launch, efficiency, attention, attention_efficiency, "
-            "memory_efficiency\n  hint: did you mean \"bandwidth\"?");
+            "memory_efficiency, processors\n  hint: did you mean \"bandwidth\"?");
   EXPECT_EQ(message_with("bandwidth = 100.0", "bandwidth = 100.0\nmemory_efficiency = 0"),
             "two.toml:9:21: small.memory_efficiency must be a positive number");
   EXPECT_EQ(message_with("host = \"wire\"", "host = \"wirf\""),
@@ -137,6 +137,30 @@ TEST(Roofline, SharesThatWereMeasured) {
   const double flops = 4.0 * 8 * 1000 * 1000 * 64, bytes = 3 * 4.0 * 8 * 1000 * 64;
   EXPECT_DOUBLE_EQ(roofline_seconds(graph, parse_devices(text, "two.toml").device("small")), 2 * 2e-6 + flops / 0.5e12 + bytes / 80e9);
   EXPECT_DOUBLE_EQ(roofline_seconds(graph, parse_devices(kTwo, "two.toml").device("small")), 2 * 2e-6 + flops / 1e12 + bytes / 100e9);
+}
+
+// 8 heads of 300 queries are 24 tiles of at most 128. On 10 processors they take 3 waves; under a mask, half of the work and the longest
+// tile behind it. A backward has two kernels more.
+TEST(Roofline, AttentionGoesInTiles) {
+  const std::string q = "f32[1,8,300,64]", k = "f32[1,8,500,64]";
+  const auto seconds = [&](const std::string& keys, const char* causal, bool backward) {
+    const std::string how = concat("{is_causal=", causal, ", scale=0.125}"), sums = "f32[1,8,300]";
+    const std::string op =
+        backward ? concat("  %0: ", q, ", %1: ", keys, ", %2: ", keys, " = scaled_dot_product_attention_backward(%d, %q, %k, %v, %o, %l) ")
+                 : concat("  %0: ", q, ", %1: ", sums, " = scaled_dot_product_attention(%q, %k, %v) ");
+    const Graph graph = graph_of(concat("graph @g(%d: ", q, ", %q: ", q, ", %k: ", keys, ", %v: ", keys, ", %o: ", q, ", %l: ", sums,
+                                        ") -> (", q, ") {\n", op, how, "\n  return %0\n}\n"));
+    std::string text = kTwo;
+    text.replace(text.find("f64 = 1.0"), 9, "f64 = 1.0\nprocessors = 10");
+    return roofline_seconds(graph, parse_devices(text, "two.toml").device("small"));
+  };
+  const double tile = 4.0 * 64 / 1e12 * 8 / 24 * 10;  // seconds of a processor for a query and key of each
+  EXPECT_NEAR(seconds(q, "false", false), 2e-6 + 3 * tile * 300 * 300, 1e-12);
+  EXPECT_NEAR(seconds(q, "true", false), 2e-6 + (2.4 / 2 + 1) * tile * 300 * 300, 1e-12);
+  EXPECT_NEAR(seconds(q, "true", true), 3 * 2e-6 + 2.5 * (2.4 / 2 + 1) * tile * 300 * 300, 1e-12);
+  // Tiles of a backward are of keys: 32 of them.
+  EXPECT_NEAR(seconds(k, "false", false), 2e-6 + 3 * tile * 300 * 500, 1e-12);
+  EXPECT_NEAR(seconds(k, "false", true), 3 * 2e-6 + 2.5 * 4 * tile * 24 / 32 * 300 * 500, 1e-12);
 }
 
 // Scores of 8 heads, 100 x 100 each: 6 passes and a mask forward, 9 and a mask backward; whole products, whatever the mask leaves.
