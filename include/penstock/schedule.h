@@ -29,8 +29,8 @@ enum class Kind : std::uint8_t {
 };
 std::string_view name(Kind kind);
 
-// `<stage>[.<slice>[.<block>]][x<count>]<KIND><micro-batch>`: 3B0, 3.2F5 (slice 2 of stage 3), 3.2.0F5 (block 0 of that), 2x4F0 is stage 2,
-// micro-batches 0..3.
+// `<stage>[.<slice>[.<block>]][x<count>][@<version>]<KIND><micro-batch>`: 3B0, 3.2F5 (slice 2 of stage 3), 3.2.0F5 (block 0 of that), 2x4F0
+// is stage 2, micro-batches 0..3, 3@1F5 reads what the stage's second update will write over.
 struct Action {
   std::int32_t stage =
       0;  // in a table of slices the number of a part (number_of); of a kind that belongs to a whole stage (3U), of its slice 0
@@ -38,6 +38,9 @@ struct Action {
   std::int32_t microbatch = -1;  // -1: none (UNSHARD, RESHARD, REDUCE_GRAD, U of all)
   std::int32_t count = 1;        // micro-batches microbatch .. microbatch+count-1 together
   bool fused_with_next = false;  // the first of a fused pair (torch: "(0F3;1B2)OVERLAP_F_B")
+  // How many updates of the table made the parameters that it reads. -1: F reads the newest in its row, all else what its F did
+  // (read_versions).
+  std::int32_t version = -1;
 
   auto operator<=>(const Action&) const = default;
 };
@@ -70,10 +73,15 @@ struct Schedule {
   std::int32_t slices = 1;             // of each stage
   std::vector<StagePart> blocks = {};  // that are apart, in order
   std::int32_t head_shards = 1;        // generated tables: parts of the vocabulary, as chain_with_head has stages for them
+  // A table may be for a window of training steps, of as many micro-batches each, one step's numbered behind the other's. Then each stage
+  // that has parameters has a U for each step, which names the step's last micro-batch ("0U3"), and a step need not wait for the end of the
+  // one before.
+  std::int32_t steps = 1;
 
   std::int32_t stages() const;        // 1 + largest stage named, counted as Action::stage; 0 for an empty table
   std::int32_t whole_stages() const;  // the same, counted as the model's stages
-  std::int32_t microbatches() const;  // 1 + largest micro-batch named
+  std::int32_t microbatches() const;  // 1 + largest micro-batch named, of the whole window
+  std::int32_t step_microbatches() const { return microbatches() / steps; }
 };
 
 // What the model asks of a table: which stages feed which, and which passes each stage has.
@@ -109,6 +117,7 @@ Schedule sliced(const Schedule& schedule, int slices);
 //   an actor that gathers a stage has it, from UNSHARD to the next RESHARD, wherever F, B, I and R of any of the stage's slices are;
 //   the slices of a stage run a micro-batch on one actor;
 //   a REDUCE_GRAD has something to reduce and the last leaves nothing; U stands behind all that;
+//   in a table of several steps each stage has a U for each, behind all its gradients, and what is read is made (schedule/versions.h);
 //   nothing unknown is named;
 //   no cycle across actors exists, a fused pair running one action after the other.
 // The error names file, row (actor), cell and the missing, doubled or circular actions. `microbatches` is how many must be there; -1: those
@@ -132,7 +141,8 @@ Schedule with_gathers(Schedule schedule, bool turns = false);
 
 struct ScheduleOptions {
   int actors = 2;
-  int microbatches = 4;
+  int microbatches = 4;       // of a training step
+  int window = 1;             // training steps in the table; only schedules that update within it have more than one
   int chunks = 1;             // stages per actor; layers, where a schedule has attention as stages of its own
   int slices = 1;             // of each stage; those that do not order slices themselves run a micro-batch's one after the other (`sliced`)
   int head_shards = 1;        // parts of the vocabulary, each a stage behind the others; only those that take it have more than one

@@ -14,6 +14,7 @@
 #include "plan/step_groups.h"
 #include "rules/load_schedule.h"
 #include "schedule/kinds.h"
+#include "schedule/versions.h"
 #include "schedule/work.h"
 #include "transform/collectives.h"
 #include "transform/passes.h"
@@ -43,6 +44,7 @@ ScheduleOptions schedule_options(const Config& config) {
   options.chunks = static_cast<int>(pipeline.chunks);
   options.in_flight = static_cast<int>(pipeline.in_flight);
   options.group = static_cast<int>(pipeline.group);
+  options.window = static_cast<int>(pipeline.window);
   options.slices = slices_of(config);
   options.head_shards = head_shards_of(config);
   options.unit = static_cast<int>(pipeline.unit);
@@ -56,6 +58,7 @@ void check_unshaped(const Config::Pipeline& pipeline) {
   const std::pair<const char*, bool> shaping[] = {{"in_flight", pipeline.in_flight != 0},
                                                   {"group", pipeline.group != 0},
                                                   {"unit", pipeline.unit != 0},
+                                                  {"window", pipeline.window > 1},
                                                   {"transfers", !pipeline.transfers.empty()},
                                                   {"split_backward", pipeline.split_backward}};
   for (const auto& [key, is_given] : shaping)
@@ -205,7 +208,8 @@ Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatc
   Prepared prepared;
   prepared.microbatches = static_cast<int>(microbatches);
   prepared.model = model_for(config, schedule, models);
-  prepared.schedule = config.pipeline.update != "end" ? with_updates(std::move(schedule)) : std::move(schedule);
+  const bool adds_updates = config.pipeline.update != "end" && schedule.steps == 1;
+  prepared.schedule = adds_updates ? with_updates(std::move(schedule)) : std::move(schedule);
   prepared.replicas.assign(prepared.schedule.actors.size(), 1);
   if (prepared.schedule.slices > 1) prepared.slice_lengths = slice_lengths(config);
   prepared.parameters = prepared.model->parameters();
@@ -327,7 +331,7 @@ LowerInput training_input(const Config& config, const Prepared& prepared) {
 
 Program compile_gradients(const Config& config, const Prepared& prepared) {
   const Graph step = gradient_graph(config, prepared);
-  return compile(step, schedule_for(step, prepared), beside(config, prepared));
+  return compile(step, one_step(schedule_for(step, prepared), 0), beside(config, prepared));
 }
 
 Program compile_evaluation(const Config& config, const Prepared& prepared) {

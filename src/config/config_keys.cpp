@@ -192,6 +192,7 @@ std::vector<ConfigKey> pipeline_keys(Config::Pipeline& p) {
       {"pipeline", "chunks", "stages", "of each actor", &p.chunks, 1, 4096},
       {"pipeline", "slices", "slices", "of a sequence, which stages work on one after the other: how many, or the length of each",
        &p.slices, 1, 1e6},
+      {"pipeline", "window", "steps", "of training that the table is for, where the schedule updates within it", &p.window, 1, 4096},
       {"pipeline", "in_flight", "micro-batches", "that an actor holds at most; 0: as the schedule chooses", &p.in_flight, 0, 1e6},
       {"pipeline", "group", "micro-batches", "that go together; 0: as the schedule chooses", &p.group, 0, 1e6},
       {"pipeline", "unit", "micro-batches", "for which sharded parameters are gathered once; 0: all", &p.unit, 0, 1e6},

@@ -1,5 +1,7 @@
 #include "data/dataset.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "config/compile.h"
 #include "data/image_text_dataset.h"
@@ -37,6 +39,10 @@ std::int64_t sample_in_row(const StepInput& input, std::int64_t row) {
   if (row < 0 || row >= std::ssize(input.samples))
     throw Error(concat("step ", input.step, " has a batch of ", input.samples.size(), ", its row ", row, " was asked for"));
   return input.samples[row];
+}
+
+std::int64_t row_in_step(const StepInput& input, std::int64_t row) {
+  return input.steps <= 1 ? row : row % std::max<std::int64_t>(1, std::ssize(input.samples) / input.steps);
 }
 
 std::span<const std::int64_t> samples_in_row(const StepInput& input, std::int64_t row) {

@@ -36,6 +36,9 @@ std::int64_t sample_in_row(const StepInput& input, std::int64_t row);
 // The same where rows hold several samples (StepInput::begins) or one.
 std::span<const std::int64_t> samples_in_row(const StepInput& input, std::int64_t row);
 
+// The row's place in the batch of its own step.
+std::int64_t row_in_step(const StepInput& input, std::int64_t row);
+
 // The unit that a rate of training counts: "tokens" or "samples".
 std::string counted(const Dataset& data);
 

@@ -140,7 +140,7 @@ void SyntheticDataset::fill(const Port& port, const StepInput& input, std::int64
   if (data_name(port) == "seed") return store_element(DType::i64, static_cast<double>(input.seed), out, 0);
   if (data_name(port) == "rows") {
     for (std::int64_t row = 0; row < rows; ++row)
-      store_element(DType::i64, static_cast<double>(first_row + row), out, static_cast<std::size_t>(row));
+      store_element(DType::i64, static_cast<double>(row_in_step(input, first_row + row)), out, static_cast<std::size_t>(row));
     return;
   }
   const DataPort& declared = find_port(ports_, std::string(data_name(port)));

@@ -76,7 +76,7 @@ void TextDataset::fill(const Port& port, const StepInput& input, std::int64_t fi
   if (data_name(port) == "seed") {
     std::fill(values.begin(), values.end(), input.seed);
   } else if (data_name(port) == "rows") {
-    for (std::size_t row = 0; row < values.size(); ++row) values[row] = first_row + static_cast<std::int64_t>(row);
+    for (std::size_t row = 0; row < values.size(); ++row) values[row] = row_in_step(input, first_row + static_cast<std::int64_t>(row));
   } else if (data_name(port) == "tokens" || data_name(port) == "targets") {
     invariant(static_cast<std::int64_t>(values.size()) == rows * context_, "tokens are [rows, context]");
     copy_rows(input, first_row, data_name(port) == "targets", values);

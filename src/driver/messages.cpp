@@ -284,6 +284,7 @@ std::vector<std::byte> encode(const Command& command, SentTasks& tasks) {
   out.put(command.input.seed);
   out.put(command.input.validation);
   out.put(command.input.samples);
+  out.put(command.input.steps);
   out.put(command.input.begins);
   out.put(command.record_spans);
   out.put(command.text);
@@ -306,6 +307,7 @@ Command decode_command(std::span<const std::byte> bytes, SentTasks& tasks) {
   command.input.seed = in.get<std::int64_t>();
   command.input.validation = in.flag();
   command.input.samples = in.items<std::int64_t>();
+  command.input.steps = in.get<std::int64_t>();
   command.input.begins = in.items<std::int64_t>();
   command.record_spans = in.flag();
   command.text = in.text();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 
 #include "base/invariant.h"
 #include "base/text.h"
@@ -73,14 +74,19 @@ std::int64_t amount_before(const Dataset& data, std::int64_t position) {
   return out;
 }
 
-// `program`: one with the outputs of training; `flops`: of the step.
-StepMetrics metrics_of(const StepResult& result, const Program& program, const Dataset& data, const StepInput& input, double flops) {
+// Of step `number` of the `steps` that the program does at once, which take equal parts of its time. `program`: one with the outputs of
+// training; `flops`: of all its steps.
+StepMetrics metrics_of(const StepResult& result, const Program& program, const Dataset& data, const StepInput& input, double flops,
+                       std::int64_t number, std::int64_t steps) {
   StepMetrics metrics;
-  metrics.step = input.step;
-  metrics.loss = scalar_output(program, result, "loss");
-  metrics.gradient_norm = scalar_output(program, result, "gradient_norm");
-  metrics.learning_rate = scalar_output(program, result, "learning_rate");
-  metrics.seconds = result.seconds;
+  const auto output = [&](const std::string& name) {
+    return scalar_output(program, result, steps == 1 ? name : concat(name, ".", number));
+  };
+  metrics.step = input.step + number;
+  metrics.loss = output("loss");
+  metrics.gradient_norm = output("gradient_norm");
+  metrics.learning_rate = output("learning_rate");
+  metrics.seconds = result.seconds / static_cast<double>(steps);
   metrics.counted = counted(data);
   metrics.rate = static_cast<double>(amount_of(data, input.samples)) / result.seconds;
   metrics.flops = flops / result.seconds;
@@ -93,8 +99,8 @@ StepMetrics metrics_of(const StepResult& result, const Program& program, const D
   return metrics;
 }
 
-void add_up(const StepResult& step, TrainingResult& result) {
-  ++result.steps;
+void add_up(const StepResult& step, std::int64_t steps, TrainingResult& result) {
+  result.steps += steps;
   result.seconds += step.seconds;
   for (std::size_t i = 0; i < step.devices.size(); ++i) {
     DeviceReport& sum = result.devices[i];
@@ -135,12 +141,14 @@ class Loop {
     bool saved = true;
     begin_stream();
     while (step_ < config_.train.steps && !stopping()) {
-      StepMetrics measured = train_step();
-      if (programs_.evaluation && is_due(config_.train.validation_every)) measured.validation_loss = evaluate();
-      if (measured.validation_loss) result_.validation_loss = measured.validation_loss;
-      metrics.append(measured);
-      result_.last = measured;
-      if (hooks_.step) hooks_.step(measured);
+      std::vector<StepMetrics> measured = train_steps();
+      if (programs_.evaluation && is_due(config_.train.validation_every)) measured.back().validation_loss = evaluate();
+      if (measured.back().validation_loss) result_.validation_loss = measured.back().validation_loss;
+      for (const StepMetrics& of_step : measured) {
+        metrics.append(of_step);
+        if (hooks_.step) hooks_.step(of_step);
+      }
+      result_.last = measured.back();
       saved = is_due(config_.run.checkpoint_every);
       if (saved) save();
     }
@@ -157,7 +165,10 @@ class Loop {
     stopping_ = stopping_ || result.stopping;
     return result;
   }
-  bool is_due(std::int64_t every) const { return step_ == config_.train.steps || (every > 0 && step_ % every == 0); }
+  // Whether one of the steps just done is the last, or a multiple.
+  bool is_due(std::int64_t every) const {
+    return step_ == config_.train.steps || (every > 0 && step_ / every > (step_ - programs_.steps) / every);
+  }
 
   // Where batches have programs of their own, which the stream makes from this step on.
   void begin_stream() {
@@ -187,26 +198,32 @@ class Loop {
             .new_classes = batch_.new_classes};
   }
 
-  StepMetrics train_step() {
+  // The steps that the program does at once.
+  std::vector<StepMetrics> train_steps() {
     StepInput input;
     input.step = step_ + 1;
+    input.steps = programs_.steps;
     input.seed = config_.train.seed;
     std::optional<BatchMetrics> planned;
     if (stream_)
       planned = load_next(input);
     else
-      input.samples = data_.training_samples(position_);
+      for (std::int64_t step = 0; step < programs_.steps; ++step)
+        std::ranges::copy(data_.training_samples(position_ + step * config_.train.batch), std::back_inserter(input.samples));
     const std::int64_t recorded = stream_ ? kRecordedBatches : kRecorded;
     const bool record = input.step >= first_recorded_ && input.step < first_recorded_ + recorded;
     StepResult result = step(training_, input, record);
-    StepMetrics metrics = metrics_of(result, programs_.training, data_, input, flops_);
-    metrics.planned = planned;
-    seen_ += static_cast<double>(amount_of(data_, input.samples));
-    metrics.seen = seen_;
-    check_finite(metrics);
-    ++step_;
-    position_ += config_.train.batch;
-    add_up(result, result_);
+    std::vector<StepMetrics> metrics;
+    for (std::int64_t number = 0; number < programs_.steps; ++number) {
+      metrics.push_back(metrics_of(result, programs_.training, data_, input, flops_, number, programs_.steps));
+      seen_ += static_cast<double>(amount_of(data_, input.samples)) / static_cast<double>(programs_.steps);
+      metrics.back().seen = seen_;
+      metrics.back().planned = planned;
+      check_finite(metrics.back());
+    }
+    step_ += programs_.steps;
+    position_ += programs_.steps * config_.train.batch;
+    add_up(result, programs_.steps, result_);
     if (record && programs_.of_batch)
       result_.batches.push_back({step_, batch_, std::move(result)});
     else if (record)
@@ -288,6 +305,7 @@ class Loop {
 
 TrainingPrograms compile_programs(const Config& config, const Prepared& prepared) {
   TrainingPrograms programs{compile_training(config, prepared), std::nullopt};
+  programs.steps = prepared.schedule.steps;
   if (config.data.validation > 0) programs.evaluation = compile_evaluation(config, prepared);
   return programs;
 }
@@ -399,6 +417,9 @@ void check_run(const Config& config, const TrainingStart& start) {
 
 TrainingResult train(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster,
                      const Dataset& data, const TrainingHooks& hooks) {
+  if (const std::int64_t left = config.train.steps - start.step; left % programs.steps != 0)
+    throw Error(concat("train.steps: ", left, " steps are left, and pipeline.window does ", programs.steps, " at a time"), {},
+                concat("--steps ", start.step + left / programs.steps * programs.steps + programs.steps, ", or another window"));
   return Loop(config, programs, start, cluster, data, hooks).run(start);
 }
 

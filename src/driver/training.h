@@ -19,6 +19,7 @@ namespace penstock {
 struct TrainingPrograms {
   Program training;                   // with `of_batch` that of the first batch
   std::optional<Program> evaluation;  // present where there is validation data
+  std::int64_t steps = 1;             // that the training program does at once, one batch each (Schedule::steps)
   // Where each batch has a program of its own: of a batch's samples. While the run goes on, a thread of its own calls it.
   std::function<BatchStep(const std::vector<std::int64_t>& samples)> of_batch = {};
 };

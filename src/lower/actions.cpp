@@ -334,7 +334,14 @@ void lower_actions(const LowerInput& input, Draft& draft) {
   for (std::int32_t c = 0; c < classes; ++c) rows.stages.push_back(tasks_of_stages(input, c));
   make_edges(rows);
   add_tasks(rows);
-  for_each_action(input, [&](ActorId actor, const Action& action, Unit unit) { lower_action(rows, actor, action, unit); });
+  for_each_action(input, [&](ActorId actor, const Action& action, Unit unit) {
+    std::vector<Run>& row = draft.actors[actor];
+    const std::size_t first = row.size();
+    lower_action(rows, actor, action, unit);
+    if (input.options.window)
+      for (std::size_t r = first; r < row.size(); ++r)
+        row[r].action = static_cast<std::int32_t>(&action - input.schedule.actors[actor.value].data());
+  });
 }
 
 }  // namespace penstock

@@ -229,6 +229,7 @@ void put(Draft& draft, const TaskGroup& group, Run run) {
   invariant(place != runs.end(), "an update group has its U");
   run.kind = Kind::U;
   run.stage = group.update;
+  run.action = place->action;
   runs.insert(place, std::move(run));
 }
 

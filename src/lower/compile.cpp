@@ -7,8 +7,10 @@
 #include "lower/lower.h"
 #include "lower/members.h"
 #include "lower/passes.h"
+#include "lower/window.h"
 #include "penstock/error.h"
 #include "schedule/kinds.h"
+#include "schedule/versions.h"
 #include "stage/loop.h"
 
 namespace penstock {
@@ -83,6 +85,7 @@ bool has_gathers(const Schedule& schedule) {
 }
 
 Schedule forward_only(Schedule schedule) {
+  schedule = one_step(schedule, 0);
   schedule.cells.clear();
   for (auto& actions : schedule.actors) {
     std::erase_if(actions, [](const Action& action) { return action.kind != Kind::F; });
@@ -118,7 +121,8 @@ std::vector<AxisDecision> compile_layouts(const Graph& step, const Schedule& sch
 }
 
 LowerInput compile_input(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
-  return std::move(compile_inputs(step, schedule, options)[0]);
+  LowerInput input = std::move(compile_inputs(step, schedule, options)[0]);
+  return input.schedule.steps == 1 ? input : step_input(input, 0);
 }
 
 Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options) {

@@ -172,6 +172,7 @@ bool parse_run(Reader& r, std::vector<Run>& runs) {
   if (r.in.accept("root")) run.root = index(r.in);
   if (r.in.accept("by")) run.by = index(r.in);
   if (r.in.accept("message")) run.message = index(r.in);
+  if (r.in.accept("action")) run.action = index(r.in);
   runs.push_back(std::move(run));
   return true;
 }

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/words.h"
 #include "lower/members.h"
+#include "lower/window.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -72,13 +73,27 @@ Program lower(const LowerInput& input, TaskPool* pool) {
   return program_of(input, std::move(draft), pool);
 }
 
+namespace {
+
+// As far as its devices' runs.
+Draft up_to_devices(const LowerInput& input) {
+  const std::int32_t steps = input.schedule.steps;
+  std::vector<Draft> drafts(steps);
+  for (std::int32_t step = 0; step < steps; ++step) run_passes(steps == 1 ? input : step_input(input, step), drafts[step], "devices");
+  return steps == 1 ? std::move(drafts[0]) : join_steps(input, std::move(drafts));
+}
+
+}  // namespace
+
 Program lower(const std::vector<LowerInput>& members, TaskPool* pool) {
-  if (members.size() == 1) return lower(members[0], pool);
-  std::vector<Draft> drafts(members.size());
-  for (std::size_t m = 0; m < members.size(); ++m) run_passes(members[m], drafts[m], "devices");
-  Draft draft = join_members(members, std::move(drafts));
-  run_passes(members[0], draft);
-  return program_of(members[0], std::move(draft), pool);
+  const bool is_window = members[0].schedule.steps > 1;
+  if (members.size() == 1 && !is_window) return lower(members[0], pool);
+  std::vector<Draft> drafts;
+  for (const LowerInput& member : members) drafts.push_back(up_to_devices(member));
+  Draft draft = members.size() == 1 ? std::move(drafts[0]) : join_members(members, std::move(drafts));
+  const LowerInput input = is_window ? window_input(members[0]) : members[0];
+  run_passes(input, draft);
+  return program_of(input, std::move(draft), pool);
 }
 
 Program lower_rest(const LowerInput& input, Draft draft) {

@@ -74,7 +74,8 @@ std::string text_of(const Instance& i, const std::string& handle) {
 std::string text_of(const Draft& draft, const Run& run, const IdVector<InstanceId, std::string>& handles) {
   std::string out(run.placeholder ? draft_text::kPlaceholder : name(run.opcode));
   if (run.stage) out += concat(" ", run.stage.value, name(run.kind), run.unit ? concat(run.unit.microbatch) : "");
-  if (run.placeholder) return out;
+  const std::string action = run.action >= 0 ? concat(" action ", run.action) : "";
+  if (run.placeholder) return out + action;
   if (run.opcode == Opcode::run) out += " @" + shown_name(draft.tasks[run.task].name).substr(1);
   const auto handle = [&](InstanceId i) { return handles[i]; };
   const auto write = [&](const Write& w) { return concat(draft_text::kModes[static_cast<std::size_t>(w.mode)], " ", handle(w.instance)); };
@@ -84,7 +85,7 @@ std::string text_of(const Draft& draft, const Run& run, const IdVector<InstanceI
   if (run.group >= 0) out += concat(" in ", run.group);
   if (run.root >= 0) out += concat(" root ", run.root);
   if (run.message >= 0) out += concat(" by ", run.by, " message ", run.message);
-  return out;
+  return out + action;
 }
 
 }  // namespace

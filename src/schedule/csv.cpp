@@ -96,7 +96,11 @@ Entry parse_action(std::string_view cell, const Place& place) {
   if (take(rest, 'x') && (!take_number(rest, action.count) || action.count < 1)) {
     fail(place, cell, "how many micro-batches is missing after 'x'");
   }
+  if (take(rest, '@') && !take_number(rest, action.version)) fail(place, cell, "a version's number is missing after '@'");
   action.kind = take_kind(rest, place, cell);
+  if (action.version >= 0 && !reads_parameters(action.kind)) {
+    fail(place, cell, concat(name(action.kind), " reads no version of the parameters"), "F, B, I, W and R do");
+  }
   if (entry.slice >= 0 && !needs_microbatch(action.kind)) {
     fail(place, cell, concat(name(action.kind), " is of a whole stage, not of a slice"), concat("write ", text(action)));
   }
@@ -223,6 +227,15 @@ std::vector<StagePart> blocks_of(const Table& table) {
   return {blocks.begin(), blocks.end()};
 }
 
+// A U that names a micro-batch closes a step with it.
+std::int32_t steps_of(const Table& table) {
+  std::set<std::int32_t> closed;
+  for_each_entry(table, [&](const Entry& entry, const Place&) {
+    if (entry.action.kind == Kind::U && entry.action.microbatch >= 0) closed.insert(entry.action.microbatch);
+  });
+  return std::max<std::int32_t>(1, static_cast<std::int32_t>(closed.size()));
+}
+
 }  // namespace
 
 Schedule parse_schedule(std::string_view csv, std::string_view file) {
@@ -237,6 +250,7 @@ Schedule parse_schedule(std::string_view csv, std::string_view file) {
   schedule.name = file;
   schedule.slices = slices_of(table);
   schedule.blocks = blocks_of(table);
+  schedule.steps = steps_of(table);
   for (const std::vector<Entry>& row : table.rows) {
     std::vector<Action>& actions = schedule.actors.emplace_back();
     for (const Entry& entry : row) {

@@ -31,6 +31,10 @@ inline bool is_sharding(Kind kind) {
 inline bool needs_microbatch(Kind kind) {
   return kind != Kind::U && !is_sharding(kind);
 }
+// Computes with the parameters of its stage.
+inline bool reads_parameters(Kind kind) {
+  return is_compute(kind) || kind == Kind::R;
+}
 // What is done with residuals between F and its backward, where they are.
 inline bool is_residual(Kind kind) {
   return kind == Kind::R || kind == Kind::OFFLOAD || kind == Kind::RELOAD;

@@ -16,6 +16,24 @@ struct Entry {
   bool splits_backward = false;
 };
 
+// The schedules that update within a window of steps, behind all others.
+std::vector<Entry> with_windows(std::vector<Entry> all) {
+  const std::vector<Entry> of_windows = {
+      {{"pipedream",
+        "1f1b that is never drained: a stage is updated after each step, and reads what its forward read",
+        false,
+        {"--in-flight", "--window"}},
+       pipedream},
+      {{"pipedream-2bw",
+        "pipedream with two versions of the parameters: a step reads that before the last",
+        false,
+        {"--in-flight", "--window"}},
+       pipedream_2bw},
+  };
+  all.insert(all.end(), of_windows.begin(), of_windows.end());
+  return all;
+}
+
 // The schedules for long sequences, behind all others.
 std::vector<Entry> with_sequences(std::vector<Entry> all) {
   const std::vector<Entry> of_sequences = {
@@ -47,7 +65,7 @@ std::vector<Entry> with_sequences(std::vector<Entry> all) {
 }
 
 const std::vector<Entry>& entries() {
-  static const std::vector<Entry> all = with_sequences({
+  static const std::vector<Entry> all = with_windows(with_sequences({
       {{"sequential", "one micro-batch after the other: the reference", true}, sequential},
       {{"gpipe", "all forwards, then all backwards", true}, gpipe},
       {{"breadth-first", "each chunk runs all micro-batches before the next: gpipe's memory, the bubble divided by chunks", true},
@@ -84,7 +102,7 @@ const std::vector<Entry>& entries() {
       {{"chimera", "two opposite pipelines with two copies, each filling the other's start", false}, chimera},
       {{"bitpipe", "two opposite V pipelines with two copies: half of chimera's bubble", true}, bitpipe},
       {{"hanayo", "down the actors and back, chunks/2 times: chimera's short ways with one copy", true}, hanayo},
-  });
+  }));
   return all;
 }
 
@@ -125,11 +143,11 @@ void check_transfers(const ScheduleInfo& info, const ScheduleOptions& options) {
   }
 }
 
-// One part is no choice, and all schedules take it.
-void check_head(const ScheduleInfo& info, int shards) {
-  constexpr int kMostShards = 1 << 12;
-  if (shards > 1) check_number(info, "--head-shards", shards);
-  if (shards > kMostShards) throw Error(concat(info.name, ": --head-shards must be at most ", kMostShards, ", not ", shards));
+// One part, or one step, is no choice, and all schedules take it.
+void check_more_than_one(const ScheduleInfo& info, const std::string& flag, int value) {
+  constexpr int kMost = 1 << 12;
+  if (value > 1) check_number(info, flag, value);
+  if (value > kMost) throw Error(concat(info.name, ": ", flag, " must be at most ", kMost, ", not ", value));
 }
 
 void check(const ScheduleInfo& info, const ScheduleOptions& options) {
@@ -141,6 +159,7 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   at_least_one("chunks", options.chunks);
   at_least_one("slices", options.slices);
   at_least_one("--head-shards", options.head_shards);
+  at_least_one("--window", options.window);
   if (options.chunks > 1 && !info.chunked) {
     throw Error(concat(info.name, " takes one stage per actor, not ", options.chunks, " chunks"), {},
                 "schedules that take chunks: " + join(names_of([](const ScheduleInfo& other) { return other.chunked; }), ", "));
@@ -148,11 +167,13 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   check_number(info, "--in-flight", options.in_flight);
   check_number(info, "--group", options.group);
   check_number(info, "--unit", options.unit);
-  check_head(info, options.head_shards);
+  check_more_than_one(info, "--head-shards", options.head_shards);
+  check_more_than_one(info, "--window", options.window);
   check_transfers(info, options);
-  if (1.0 * options.actors * options.chunks * options.microbatches * options.slices > kMostForwards) {
+  if (1.0 * options.actors * options.chunks * options.microbatches * options.window * options.slices > kMostForwards) {
     throw Error(concat(info.name, ": a table of ", options.actors, " actors x ", options.chunks, " chunks x ", options.microbatches,
-                       " micro-batches", options.slices > 1 ? concat(" x ", options.slices, " slices") : "", " is too large"),
+                       " micro-batches", options.window > 1 ? concat(" x ", options.window, " steps") : "",
+                       options.slices > 1 ? concat(" x ", options.slices, " slices") : "", " is too large"),
                 {concat("the product may be up to ", kMostForwards)});
   }
 }

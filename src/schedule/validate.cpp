@@ -6,6 +6,7 @@
 #include "penstock/error.h"
 #include "schedule/idle.h"
 #include "schedule/kinds.h"
+#include "schedule/versions.h"
 #include "schedule/work.h"
 
 namespace penstock {
@@ -458,7 +459,8 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
   check_places(work);
   check_slices(work);
   check_residuals(work);
-  check_updates(schedule);
+  if (schedule.steps == 1) check_updates(schedule);
+  check_versions(schedule, shape, count);
   for (std::size_t a = 0; work.has_sharding && a < schedule.actors.size(); ++a) Shards(schedule, a).check();
   const std::vector<std::int32_t> done = walk(work, [](Position) {});
   for (std::size_t a = 0; a < done.size(); ++a) {

@@ -1,0 +1,21 @@
+// A table for a window of training steps (Schedule::steps). Each step is lowered as if it were alone, as far as its devices' runs; then
+// their runs are put into each other in the order of the table, on one set of states, and a run reads the version of the parameters that
+// the table says: the state itself while it has that version, else a copy made of it ahead of the update that writes it over.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lower/draft.h"
+
+namespace penstock {
+
+// The input of step `step` alone, of that of a whole window.
+LowerInput step_input(const LowerInput& window, std::int32_t step);
+// The input of the passes behind join_steps: the window's micro-batches, ports and outputs ("loss.0", "loss.1", ...).
+LowerInput window_input(const LowerInput& input);
+// The steps' drafts after the pass `devices` as one. Throws Error where a state that is updated is read on several actors, or before its
+// version is there.
+Draft join_steps(const LowerInput& window, std::vector<Draft> drafts);
+
+}  // namespace penstock

@@ -1,0 +1,193 @@
+#include "schedule/versions.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/text.h"
+#include "base/words.h"
+#include "penstock/error.h"
+#include "schedule/kinds.h"
+#include "schedule/work.h"
+
+namespace penstock {
+namespace {
+
+std::int32_t whole_stage(const Schedule& schedule, const Action& action) {
+  return part_of(action.stage, schedule.slices, schedule.blocks).stage;
+}
+
+// Calls visit(action, index, updates, version) for each action of a row: how many updates of its stage stand before it, and the version
+// that it reads.
+template <class Visit>
+void for_each_version(const Schedule& schedule, std::size_t actor, Visit&& visit) {
+  std::map<std::int32_t, std::int32_t> updates;                            // by whole stage
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> forwards;  // by stage and micro-batch: the version that F read
+  for (std::size_t i = 0; i < schedule.actors[actor].size(); ++i) {
+    const Action& action = schedule.actors[actor][i];
+    std::int32_t& made = updates[whole_stage(schedule, action)];
+    std::int32_t version = -1;
+    if (reads_parameters(action.kind)) {
+      const auto of_forward = forwards.find({action.stage, action.microbatch});
+      version = action.version >= 0 ? action.version : of_forward != forwards.end() ? of_forward->second : made;
+      if (action.kind == Kind::F)
+        for (std::int32_t m = 0; m < action.count; ++m) forwards[{action.stage, action.microbatch + m}] = version;
+    }
+    visit(action, i, made, version);
+    if (action.kind == Kind::U) ++made;
+  }
+}
+
+std::string named(const Schedule& schedule, std::size_t actor, std::size_t index) {
+  return concat(place(schedule, {static_cast<std::int32_t>(actor), static_cast<std::int32_t>(index)}), ": ",
+                text(schedule.actors[actor][index], schedule.slices, schedule.blocks));
+}
+
+// Stages are numbered whole.
+struct Window {
+  const Schedule& schedule;
+  std::int32_t microbatches;  // of a step
+};
+
+// Throws unless the action is the next U of its stage.
+void check_update(const Window& window, std::size_t actor, std::size_t index, std::int32_t updates) {
+  const Action& action = window.schedule.actors[actor][index];
+  const std::int32_t last = (updates + 1) * window.microbatches - 1, stage = whole_stage(window.schedule, action);
+  if (action.microbatch == last) return;
+  const std::string here = named(window.schedule, actor, index);
+  if (updates == window.schedule.steps)
+    throw Error(concat(here, " is one U too many"),
+                {concat(counted(updates, "update"), " of stage ", stage, " stand before it, one for each step of the window")},
+                "leave it out");
+  const std::string next = concat(stage, "U", last);
+  if (action.microbatch < 0)
+    throw Error(concat(here, " names no step"), {concat("the table is for ", counted(window.schedule.steps, "step"))},
+                concat("name the last micro-batch of the step that it closes: ", next));
+  throw Error(concat(here, " closes no step, or not the next"),
+              {concat("a step has ", counted(window.microbatches, "micro-batch"), "; ", updates, " of stage ", stage,
+                      "'s updates stand before it")},
+              concat("the next is ", next));
+}
+
+// Throws for what is not of one step.
+void check_step(const Window& window, std::size_t actor, std::size_t index) {
+  const Action& action = window.schedule.actors[actor][index];
+  if (is_sharding(action.kind))
+    throw Error(concat(named(window.schedule, actor, index), " is of no step"),
+                {concat("the table is for ", window.schedule.steps, " steps, in which parameters and sums stay on their actor")},
+                "leave it out, or make the table for one step");
+  const std::int32_t last = action.microbatch + action.count - 1;
+  if (action.microbatch / window.microbatches != last / window.microbatches)
+    throw Error(concat(named(window.schedule, actor, index), " is of two steps"),
+                {concat("a step has ", counted(window.microbatches, "micro-batch"))}, "write it once for each");
+}
+
+void check_action(const Window& window, std::size_t actor, std::size_t index, std::int32_t updates, std::int32_t version) {
+  const Schedule& schedule = window.schedule;
+  const Action& action = schedule.actors[actor][index];
+  const std::int32_t stage = whole_stage(schedule, action);
+  if (action.kind == Kind::U) return check_update(window, actor, index, updates);
+  if (schedule.steps > 1) check_step(window, actor, index);
+  if (version > updates)
+    throw Error(concat(named(schedule, actor, index), " reads version ", version, " of stage ", stage, ", which is not made yet"),
+                {concat(counted(updates, "update"), " of the stage stand before it in the row of actor ", actor)},
+                concat("move it behind ", stage, "U", version * window.microbatches - 1, ", or let it read version ", updates));
+  const bool sums = action.kind == Kind::B || action.kind == Kind::W;
+  const std::int32_t step = action.microbatch / window.microbatches;
+  if (sums && updates > step)
+    throw Error(concat(named(schedule, actor, index), ": its gradient is lost"),
+                {concat("the update of its step, ", stage, "U", (step + 1) * window.microbatches - 1, ", stands before it")},
+                "move it before that update");
+}
+
+// Throws where actors would update a stage apart from each other.
+void check_one_actor(const Schedule& schedule) {
+  std::map<std::int32_t, std::size_t> actor_of;
+  for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
+    for (std::size_t i = 0; i < schedule.actors[actor].size(); ++i) {
+      const Action& action = schedule.actors[actor][i];
+      const auto [found, first] = actor_of.try_emplace(whole_stage(schedule, action), actor);
+      if (first || found->second == actor) continue;
+      throw Error(concat(named(schedule, actor, i), ": stage ", found->first, " is also on actor ", found->second),
+                  {"in a window of steps each actor would have versions of its own"},
+                  "put all of a stage on one actor, or make the table for one step");
+    }
+}
+
+}  // namespace
+
+std::vector<std::vector<std::int32_t>> read_versions(const Schedule& schedule) {
+  std::vector<std::vector<std::int32_t>> out(schedule.actors.size());
+  for (std::size_t actor = 0; actor < out.size(); ++actor)
+    for_each_version(schedule, actor,
+                     [&](const Action&, std::size_t, std::int32_t, std::int32_t version) { out[actor].push_back(version); });
+  return out;
+}
+
+std::int32_t staleness(const Schedule& schedule, std::int32_t actor) {
+  const std::int32_t microbatches = std::max(1, schedule.step_microbatches());
+  std::int32_t most = 0;
+  for_each_version(schedule, static_cast<std::size_t>(actor), [&](const Action& action, std::size_t, std::int32_t, std::int32_t version) {
+    if (version >= 0) most = std::max(most, action.microbatch / microbatches - version);
+  });
+  return most;
+}
+
+std::int32_t versions_held(const Schedule& schedule, std::int32_t actor) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> last_read;  // by stage and version
+  const auto row = static_cast<std::size_t>(actor);
+  for_each_version(schedule, row, [&](const Action& action, std::size_t i, std::int32_t, std::int32_t version) {
+    if (version >= 0) last_read[{whole_stage(schedule, action), version}] = i;
+  });
+  std::int32_t most = 1;
+  for_each_version(schedule, row, [&](const Action& action, std::size_t i, std::int32_t updates, std::int32_t) {
+    if (action.kind != Kind::U) return;
+    std::int32_t held = 1;
+    for (std::int32_t version = 0; version <= updates; ++version) {
+      const auto found = last_read.find({whole_stage(schedule, action), version});
+      held += found != last_read.end() && found->second > i;
+    }
+    most = std::max(most, held);
+  });
+  return most;
+}
+
+Schedule one_step(const Schedule& schedule, std::int32_t step) {
+  if (schedule.steps == 1) return schedule;
+  Schedule out = schedule;
+  out.steps = 1;
+  out.cells.clear();
+  const std::int32_t microbatches = schedule.step_microbatches(), first = step * microbatches;
+  for (std::vector<Action>& row : out.actors) {
+    std::erase_if(row, [&](const Action& action) { return action.microbatch / microbatches != step; });
+    for (Action& action : row) {
+      action.microbatch = action.kind == Kind::U ? -1 : action.microbatch - first;
+      action.fused_with_next = false;
+      action.version = -1;
+    }
+  }
+  return out;
+}
+
+void check_versions(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches) {
+  if (microbatches % schedule.steps != 0)
+    throw Error(concat(schedule.name, ": ", counted(microbatches, "micro-batch"), " are no multiple of the ", schedule.steps,
+                       " steps of the table"),
+                {"its U name so many last micro-batches of steps"}, "let each step have as many");
+  const Window window{schedule, microbatches / schedule.steps};
+  if (schedule.steps > 1) check_one_actor(schedule);
+  for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor) {
+    std::map<std::int32_t, std::pair<std::size_t, std::int32_t>> last;  // by stage with a backward: its last action, and its updates
+    for_each_version(schedule, actor, [&](const Action& action, std::size_t i, std::int32_t updates, std::int32_t version) {
+      if (schedule.steps > 1 || action.kind != Kind::U) check_action(window, actor, i, updates, version);
+      if (shape.has_backward[action.stage] && shape.has_parameters[action.stage])
+        last[whole_stage(schedule, action)] = {i, updates + (action.kind == Kind::U)};
+    });
+    for (const auto& [stage, seen] : last)
+      if (schedule.steps > 1 && seen.second < schedule.steps)
+        throw Error(concat(named(schedule, actor, seen.first), ": behind it step ", seen.second, " has no update of stage ", stage),
+                    {concat("the table is for ", schedule.steps, " steps")},
+                    concat("add ", stage, "U", (seen.second + 1) * window.microbatches - 1));
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,29 @@
+// The versions of parameters in a table for a window of training steps. A stage's parameters have version k behind its k-th U of the table.
+// Which one an action reads is what the table says, never an accident of timing, so how stale a gradient is, and how many versions an actor
+// keeps, is known before anything runs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "penstock/schedule.h"
+
+namespace penstock {
+
+// By row and action; -1: it reads none. Takes a table of which check_versions says nothing.
+std::vector<std::vector<std::int32_t>> read_versions(const Schedule& schedule);
+
+// The largest number of updates that a stage has had between what a gradient was made with and its own (PipeDream: p-1-i on actor i).
+std::int32_t staleness(const Schedule& schedule, std::int32_t actor);
+
+// The most versions of a stage's parameters that the actor has at once, the newest included. Every other is a copy of them.
+std::int32_t versions_held(const Schedule& schedule, std::int32_t actor);
+
+// The table of one of the steps alone; of a table for one, all of it.
+Schedule one_step(const Schedule& schedule, std::int32_t step);
+
+// Throws Error naming row, cell, action and version unless each stage with a backward has a U for each step of the window, behind all
+// gradients of that step, in order; an action reads a version that is made above it in its row; and a stage is on one actor.
+void check_versions(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches);
+
+}  // namespace penstock
