@@ -75,25 +75,28 @@ Program lower(const LowerInput& input, TaskPool* pool) {
 
 namespace {
 
-// As far as its devices' runs.
-Draft up_to_devices(const LowerInput& input) {
+// As far as its devices' runs, and the input of the passes that follow.
+JoinedSteps up_to_devices(const LowerInput& input) {
   const std::int32_t steps = input.schedule.steps;
   std::vector<Draft> drafts(steps);
   for (std::int32_t step = 0; step < steps; ++step) run_passes(steps == 1 ? input : step_input(input, step), drafts[step], "devices");
-  return steps == 1 ? std::move(drafts[0]) : join_steps(input, std::move(drafts));
+  return steps == 1 ? JoinedSteps{input, std::move(drafts[0])} : join_steps(input, drafts);
 }
 
 }  // namespace
 
 Program lower(const std::vector<LowerInput>& members, TaskPool* pool) {
-  const bool is_window = members[0].schedule.steps > 1;
-  if (members.size() == 1 && !is_window) return lower(members[0], pool);
+  if (members.size() == 1 && members[0].schedule.steps == 1) return lower(members[0], pool);
+  std::vector<LowerInput> inputs;
   std::vector<Draft> drafts;
-  for (const LowerInput& member : members) drafts.push_back(up_to_devices(member));
-  Draft draft = members.size() == 1 ? std::move(drafts[0]) : join_members(members, std::move(drafts));
-  const LowerInput input = is_window ? window_input(members[0]) : members[0];
-  run_passes(input, draft);
-  return program_of(input, std::move(draft), pool);
+  for (const LowerInput& member : members) {
+    JoinedSteps joined = up_to_devices(member);
+    inputs.push_back(std::move(joined.input));
+    drafts.push_back(std::move(joined.draft));
+  }
+  Draft draft = members.size() == 1 ? std::move(drafts[0]) : join_members(inputs, std::move(drafts));
+  run_passes(inputs[0], draft);
+  return program_of(inputs[0], std::move(draft), pool);
 }
 
 Program lower_rest(const LowerInput& input, Draft draft) {

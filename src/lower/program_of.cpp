@@ -20,11 +20,14 @@ void declare_ports(const LowerInput& input, Program& program) {
     const Value& value = step.values[step.inputs[i]];
     program.data.push_back({value.name, value.type, std::find(operands.begin(), split, step.inputs[i]) != split});
   }
+  // By micro-batch or step, whose number their names end with.
+  std::size_t each = 0;
+  for (std::size_t i = shared; i < step.inputs.size(); ++i) each += step.values[step.inputs[i]].name.ends_with(".0");
   std::int64_t row = 0;
   for (std::size_t i = shared; i < step.inputs.size(); ++i) {
     const Value& value = step.values[step.inputs[i]];
     program.data.push_back({value.name, value.type, false, row});
-    if ((i + 1 - shared) % static_cast<std::size_t>(split - operands.begin()) == 0) row += value.type.shape[0];
+    if ((i + 1 - shared) % each == 0) row += value.type.shape[0];
   }
   for (std::size_t o = step.state; o < step.outputs.size(); ++o) {
     const std::size_t index = o - step.state;

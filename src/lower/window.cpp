@@ -28,6 +28,47 @@ IdVector<InputId, bool> trained_states(const LowerInput& input) {
   return out;
 }
 
+// The loop's operand that is this port, cut into micro-batches; -1: none is.
+std::int32_t cut_operand(const LowerInput& input, InputId port) {
+  for (std::int32_t o = 0; o < attribute<std::int64_t>(input.loop_op(), "split"); ++o)
+    if (input.input_of_operand(o) == port) return o;
+  return -1;
+}
+
+// The loop's operands of which something reads a step's whole batch.
+std::vector<std::int32_t> whole_ports(const LowerInput& input, const std::vector<Draft>& drafts) {
+  std::set<std::int32_t> out;
+  for (const Draft& draft : drafts)
+    for (const Instance& instance : draft.instances)
+      if (instance.source == Instance::Source::data && !instance.unit)
+        if (const std::int32_t operand = cut_operand(input, instance.input); operand >= 0) out.insert(operand);
+  return {out.begin(), out.end()};
+}
+
+// `whole`: of these operands each step has a port of its own, behind all others.
+LowerInput window_input(const LowerInput& input, const std::vector<std::int32_t>& whole) {
+  LowerInput out = input;
+  const std::int32_t steps = input.schedule.steps;
+  out.microbatches *= steps;
+  if (!whole.empty()) out.first_port = InputId(input.step.inputs.size());
+  for (std::int32_t step = 0; step < steps; ++step)
+    for (const std::int32_t operand : whole) {
+      const Value& port = input.step.values[input.loop_op().operands[operand]];
+      out.step.add_input(port.type, concat(port.name, ".", step));
+    }
+  for (std::size_t i = input.step.state; i < input.step.inputs.size(); ++i)
+    if (cut_operand(input, InputId(i)) >= 0) out.step.values[input.step.inputs[i]].type.shape[0] *= steps;
+  const std::vector<std::string> names = input.step.output_names;
+  const std::size_t states = input.step.state, outputs = input.step.outputs.size() - states;
+  out.step.output_names.clear();
+  for (std::int32_t step = 0; step < steps; ++step)
+    for (std::size_t o = 0; o < outputs; ++o) {
+      if (step > 0) out.step.outputs.push_back(input.step.outputs[states + o]);
+      out.step.output_names.push_back(concat(o < names.size() ? names[o] : concat("output", o), ".", step));
+    }
+  return out;
+}
+
 // A run on a device, of a step.
 struct Placed {
   Run run;
@@ -38,8 +79,8 @@ struct Placed {
 using HomedName = std::pair<std::string, ActorId>;
 
 struct Joining {
-  const LowerInput& input;  // of a step
-  const LowerInput& ports;  // of the window
+  const LowerInput& input;          // of a step
+  std::vector<std::int32_t> whole;  // whole_ports
   IdVector<InputId, bool> trained;
   Draft draft{};
   std::vector<IdVector<InstanceId, InstanceId>> instances{};  // by step: of each of its draft's
@@ -55,13 +96,6 @@ struct Joining {
   }
 };
 
-// The loop's operand that is this port, cut into micro-batches; -1: none is.
-std::int32_t cut_operand(const LowerInput& input, InputId port) {
-  for (std::int32_t o = 0; o < attribute<std::int64_t>(input.loop_op(), "split"); ++o)
-    if (input.input_of_operand(o) == port) return o;
-  return -1;
-}
-
 void join_instances(Joining& j, const Draft& from, std::int32_t step) {
   IdVector<InstanceId, InstanceId>& to = j.instances.emplace_back();
   for (const Instance& instance : from.instances) {
@@ -70,7 +104,10 @@ void join_instances(Joining& j, const Draft& from, std::int32_t step) {
     const std::int32_t operand = is_whole ? cut_operand(j.input, instance.input) : -1;
     const bool is_shared = instance.source == Instance::Source::state || (is_whole && operand < 0);
     if (!is_shared) {
-      if (operand >= 0) made.input = j.ports.port_of(operand, step);
+      if (operand >= 0) {
+        const auto place = std::ranges::find(j.whole, operand) - j.whole.begin();
+        made.input = InputId(j.input.step.inputs.size() + step * j.whole.size() + place);
+      }
       if (made.unit) made.unit.microbatch += step * j.input.microbatches;
       made.name += concat("@", step);
       to.push_back(add(j.draft, std::move(made)));
@@ -315,33 +352,8 @@ LowerInput step_input(const LowerInput& window, std::int32_t step) {
   return out;
 }
 
-LowerInput window_input(const LowerInput& input) {
-  LowerInput out = input;
-  const std::int32_t steps = input.schedule.steps;
-  out.microbatches *= steps;
-  const auto split = static_cast<std::int32_t>(attribute<std::int64_t>(input.loop_op(), "split"));
-  out.first_port = InputId(input.step.inputs.size());  // each step's batch, whole: port_of(operand, step)
-  for (std::int32_t step = 0; step < steps; ++step)
-    for (std::int32_t o = 0; o < split; ++o) {
-      const Value& port = input.step.values[input.loop_op().operands[o]];
-      out.step.add_input(port.type, concat(port.name, ".", step));
-    }
-  for (std::size_t i = input.step.state; i < input.step.inputs.size(); ++i)
-    if (cut_operand(input, InputId(i)) >= 0) out.step.values[input.step.inputs[i]].type.shape[0] *= steps;
-  const std::vector<std::string> names = input.step.output_names;
-  const std::size_t states = input.step.state, outputs = input.step.outputs.size() - states;
-  out.step.output_names.clear();
-  for (std::int32_t step = 0; step < steps; ++step)
-    for (std::size_t o = 0; o < outputs; ++o) {
-      if (step > 0) out.step.outputs.push_back(input.step.outputs[states + o]);
-      out.step.output_names.push_back(concat(o < names.size() ? names[o] : concat("output", o), ".", step));
-    }
-  return out;
-}
-
-Draft join_steps(const LowerInput& window, std::vector<Draft> drafts) {
-  const LowerInput ports = window_input(window);
-  Joining j{window, ports, trained_states(window)};
+JoinedSteps join_steps(const LowerInput& window, const std::vector<Draft>& drafts) {
+  Joining j{window, whole_ports(window, drafts), trained_states(window)};
   j.draft.blocks = drafts[0].blocks;
   j.draft.sharded_states = drafts[0].sharded_states;
   j.draft.sharded_results = drafts[0].sharded_results;
@@ -361,7 +373,7 @@ Draft join_steps(const LowerInput& window, std::vector<Draft> drafts) {
       make_untrained_ahead(j, row, device, producer);
       j.draft.actors.push_back(with_versions(j, std::move(row), device));
     }
-  return std::move(j.draft);
+  return {window_input(window, j.whole), std::move(j.draft)};
 }
 
 }  // namespace penstock

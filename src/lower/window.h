@@ -12,10 +12,13 @@ namespace penstock {
 
 // The input of step `step` alone, of that of a whole window.
 LowerInput step_input(const LowerInput& window, std::int32_t step);
-// The input of the passes behind join_steps: the window's micro-batches, ports and outputs ("loss.0", "loss.1", ...).
-LowerInput window_input(const LowerInput& input);
-// The steps' drafts after the pass `devices` as one. Throws Error where a state that is updated is read on several actors, or before its
-// version is there.
-Draft join_steps(const LowerInput& window, std::vector<Draft> drafts);
+struct JoinedSteps {
+  LowerInput input;  // of the passes that follow: the window's micro-batches, ports and outputs ("loss.0", "loss.1", ...)
+  Draft draft;
+};
+// The steps' drafts after the pass `devices` as one. Data that are read by micro-batch are a port for all steps; what a step reads whole is
+// a port for each, NAME.0, NAME.1, .... Throws Error where a state that is updated is read on several actors, or before its version is
+// there.
+JoinedSteps join_steps(const LowerInput& window, const std::vector<Draft>& drafts);
 
 }  // namespace penstock

@@ -1,0 +1,317 @@
+// Tables for a window of training steps, run: what a stage reads is what the table says, whatever the time.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "base/text.h"
+#include "penstock/compile.h"
+#include "penstock/session.h"
+#include "schedule/versions.h"
+#include "support/errors.h"
+#include "support/random_schedule.h"
+
+namespace penstock {
+namespace {
+
+using test::draw;
+using test::message_of;
+using test::Random;
+
+// A chain of stages h <- f(w h), the last one o = w h with the loss sum((o - y)^2) / 2, and gradient descent on the mean over the step's
+// micro-batches. w and h have `width` elements. f is tanh, or the square, of which every rounding is known.
+struct Chain {
+  int stages = 4, microbatches = 1, width = 1;
+  bool is_tanh = true;
+  double rate = 0.1;
+};
+
+std::string step_text(const Chain& c) {
+  const std::string type = concat("f64[", c.width, "]");
+  std::string inputs, types, operands, body, backward, results, result_types, updates, outputs;
+  int value = 0;
+  std::vector<std::string> before, products;  // by stage: h as it enters, w h
+  std::string h = "%x";
+  const auto op = [&](int stage, const std::string& text, bool is_backward, const std::string& of = "") {
+    body += concat("    %", value, ": ", of.empty() ? type : of, " = ", text, text.ends_with("}") ? "" : " {",
+                   is_backward ? "phase=\"backward\", " : "", "stage=\"", stage, "\"}\n");
+    return concat("%", value++);
+  };
+  for (int s = 0; s < c.stages; ++s) {
+    before.push_back(h);
+    h = op(s, concat("mul(", h, ", %w", s, ")"), false);
+    products.push_back(h);
+    if (s + 1 < c.stages) h = op(s, c.is_tanh ? concat("tanh(", h, ")") : concat("mul(", h, ", ", h, ")"), false);
+  }
+  const int last = c.stages - 1;
+  std::string d = op(last, concat("sub(", h, ", %y)"), false);
+  const std::string squared = op(last, concat("mul(", d, ", ", d, ")"), false);
+  const std::string half = concat("%", value);
+  body += concat("    ", half, ": ", type, " = mul(", squared, ") {other=0.5, stage=\"", last, "\"}\n");
+  const std::string loss = concat("%", ++value);
+  body += concat("    ", loss, ": f64[] = sum(", half, ") {dim=[0], keepdim=false, stage=\"", last, "\"}\n");
+  ++value;
+  std::vector<std::string> gradients(c.stages);
+  for (int s = last; s >= 0; --s) {
+    if (s < last && c.is_tanh) d = op(s, concat("tanh_backward(", d, ", ", before[s + 1], ")"), true);
+    if (s < last && !c.is_tanh) {
+      const std::string once = op(s, concat("mul(", d, ", ", products[s], ")"), true);
+      d = op(s, concat("add_n(", once, ", ", once, ")"), true);
+    }
+    gradients[s] = op(s, concat("mul(", d, ", ", before[s], ")"), true);
+    if (s > 0) d = op(s, concat("mul(", d, ", %w", s, ")"), true);
+  }
+  int outside = c.stages + 1;
+  for (int s = 0; s < c.stages; ++s) {
+    inputs += concat("%w", s, ": ", type, ", ");
+    types += concat(type, ", ");
+    operands += concat(", %w", s);
+    results += concat(", %", s + 1, ": ", type);
+    result_types += concat(", ", type);
+    updates += concat("  %", outside, ": ", type, " = mul(%", s + 1, ") {other=", c.rate / c.microbatches, "}\n");
+    updates += concat("  %", outside + 1, ": ", type, " = sub(%w", s, ", %", outside, ")\n");
+    outputs += concat("%", outside + 1, ", ");
+    outside += 2;
+  }
+  const std::string all = concat("f64[", c.width * c.microbatches, "]");
+  std::string body_inputs = concat("%x: ", type, ", %y: ", type);
+  for (int s = 0; s < c.stages; ++s) body_inputs += concat(", %w", s, ": ", type);
+  return concat("penstock graph 1\ngraph @chain(", inputs, "%x: ", all, ", %y: ", all, ") -> (", types, "f64[]) {state=", c.stages,
+                ", outputs=[\"loss\"]} {\n  %0: f64[]", results, " = accumulate(%x, %y", operands, ") {microbatches=", c.microbatches,
+                ", split=2} (", body_inputs, ") -> (f64[]", result_types, ") {\n", body, "    return ", loss, ", ", join(gradients, ", "),
+                "\n  }\n", updates, "  return ", outputs, "%0\n}\n");
+}
+
+double x_of(std::int64_t k) {
+  return static_cast<double>((7 * k % 5) - 2) / 2 + 0.25;
+}
+double y_of(std::int64_t k) {
+  return static_cast<double>((3 * k % 7) - 3) / 4;
+}
+
+const std::vector<double> kBegin = {0.9, -0.8, 0.7, 0.6};
+
+struct Outcome {
+  std::vector<double> weights, losses;
+};
+
+// So many steps of the table, from kBegin; element e of sample k is sample k + e.
+Outcome run(const Chain& chain, const Schedule& table, int steps) {
+  Session session(static_cast<int>(table.actors.size()));
+  session.load("train", compile(parse_graph(step_text(chain), "chain"), table));
+  HostTensors state;
+  for (int s = 0; s < chain.stages; ++s)
+    state[concat("w", s)] = host_tensor<double>({chain.width}, std::vector<double>(chain.width, kBegin[s % kBegin.size()]));
+  session.set_state(state);
+  Outcome out;
+  for (int done = 0; done < steps; done += table.steps) {
+    std::vector<double> x, y;
+    for (int k = 0; k < table.steps * chain.microbatches; ++k)
+      for (int e = 0; e < chain.width; ++e) {
+        x.push_back(x_of(done * chain.microbatches + k + e));
+        y.push_back(y_of(done * chain.microbatches + k + e));
+      }
+    const Shape shape = {static_cast<std::int64_t>(x.size())};
+    const StepReport report = session.step("train", {{"x", host_tensor<double>(shape, x)}, {"y", host_tensor<double>(shape, y)}});
+    for (int step = 0; step < table.steps; ++step)
+      out.losses.push_back(values<double>(report.outputs.at(table.steps == 1 ? "loss" : concat("loss.", step)))[0]);
+  }
+  for (int s = 0; s < chain.stages; ++s) out.weights.push_back(values<double>(session.state(concat("w", s)))[0]);
+  return out;
+}
+
+void expect_weights(const Outcome& outcome, const std::vector<double>& weights, const char* what) {
+  ASSERT_EQ(outcome.weights.size(), weights.size());
+  for (std::size_t s = 0; s < weights.size(); ++s) EXPECT_NEAR(outcome.weights[s], weights[s], 1e-9) << what << ", w_" << s;
+}
+
+Schedule table_of(const char* name, int microbatches, int window) {
+  return make_schedule(name, {.actors = 4, .microbatches = microbatches, .window = window});
+}
+
+// The table whose F, or all other actions that read parameters, read the version that is said of their step and actor.
+template <class Version>
+Schedule reading(Schedule table, bool forward, const Version& version) {
+  const std::int32_t microbatches = table.step_microbatches();
+  for (std::size_t actor = 0; actor < table.actors.size(); ++actor)
+    for (Action& action : table.actors[actor])
+      if (action.kind != Kind::U && (action.kind == Kind::F) == forward)
+        action.version = std::max(0, version(action.microbatch / microbatches, static_cast<int>(actor)));
+  return table;
+}
+
+// Eight updates at rate 0.1, computed by plain loops over samples with the versions named.
+TEST(Window, ReadsTheVersionsOfTheTable) {
+  const Chain chain;
+  const Schedule pipedream = table_of("pipedream", 1, 8);
+  expect_weights(run(chain, table_of("1f1b", 1, 1), 8), {.8685907204, -.7508443710, .6340048505, .5169660084}, "synchronous");
+  expect_weights(run(chain, pipedream, 8), {.8682464175, -.7504765109, .6325177190, .5142159718}, "PipeDream");
+  expect_weights(run(chain, reading(pipedream, true, [](int k, int) { return k - 3; }), 8),
+                 {.8649090341, -.7454937599, .6272214870, .5092558803}, "vertical sync");
+  expect_weights(run(chain, reading(pipedream, false, [](int k, int) { return k; }), 8),
+                 {.8689856214, -.7508517567, .6325179515, .5142172116}, "backward of the newest");
+  expect_weights(run(chain, reading(pipedream, true, [](int k, int actor) { return k - 2 * (3 - actor); }), 8),
+                 {.8675452861, -.7494089380, .6316263597, .5110211550}, "twice as stale");
+  expect_weights(run({.microbatches = 4}, table_of("pipedream-2bw", 4, 8), 8), {.8916017995, -.7863513271, .6815245448, .5768883371},
+                 "2BW");
+}
+
+// A window of one step, or of several with U last, is no other training.
+TEST(Window, OfOneStepIsTheSynchronousProgram) {
+  const Chain chain{.microbatches = 4};
+  const Graph step = parse_graph(step_text(chain), "chain");
+  EXPECT_EQ(print(compile(step, table_of("pipedream", 4, 1))), print(compile(step, with_updates(table_of("1f1b", 4, 1)))));
+  const Outcome synchronous = run(chain, table_of("1f1b", 4, 1), 6);
+  Schedule drained = table_of("sequential", 4, 1);
+  drained.steps = 3;
+  for (auto& row : drained.actors) {
+    const std::vector<Action> of_step = row;
+    row.clear();
+    for (int b = 0; b < 3; ++b) {
+      for (Action action : of_step) {
+        action.microbatch += 4 * b;
+        row.push_back(action);
+      }
+      row.push_back({of_step[0].stage, Kind::U, 4 * b + 3});
+    }
+  }
+  const Outcome three = run(chain, drained, 6);
+  EXPECT_EQ(three.weights, synchronous.weights);
+  EXPECT_EQ(three.losses, synchronous.losses);
+}
+
+// Windows that follow each other begin with what the last one left.
+TEST(Window, EndsDrained) {
+  const Chain chain;
+  const Outcome twice = run(chain, table_of("pipedream", 1, 4), 8);
+  EXPECT_NE(twice.weights, run(chain, table_of("pipedream", 1, 8), 8).weights);
+  EXPECT_EQ(twice.weights, run(chain, table_of("pipedream", 1, 4), 8).weights);
+}
+
+std::int64_t planned_bytes(const DeviceProgram& device) {
+  return device.state_bytes + device.step_bytes + device.scratch_bytes;
+}
+
+// An actor keeps a copy of its parameters for each version beside the newest; the first's backward reads none of them.
+TEST(Window, PlannedBytesGrowByTheVersions) {
+  const Chain chain{.width = 4096};
+  const Graph step = parse_graph(step_text(chain), "chain");
+  const Schedule stashing = table_of("pipedream", 1, 12);
+  const Program kept = compile(step, stashing), newest = compile(step, reading(stashing, false, [](int k, int) { return k; }));
+  for (std::int32_t actor = 0; actor < 4; ++actor) {
+    EXPECT_EQ(versions_held(stashing, actor), 4 - actor);
+    EXPECT_EQ(staleness(stashing, actor), 3 - actor);
+    const std::int64_t more = planned_bytes(kept.devices[actor]) - planned_bytes(newest.devices[actor]);
+    EXPECT_NEAR(static_cast<double>(more), actor == 0 ? 0 : (3 - actor) * 4096.0 * 8, 128.0) << actor;
+  }
+}
+
+// The chain's gradients sample by sample, each rounding as the kernels have it; f is the square.
+struct Reference {
+  const Chain& chain;
+  const Schedule& table;
+  std::vector<std::vector<double>> versions;  // by stage
+
+  explicit Reference(const Chain& c, const Schedule& t) : chain(c), table(t) {
+    for (int s = 0; s < c.stages; ++s) versions.push_back({kBegin[s % kBegin.size()]});
+  }
+
+  // Of each stage's weight, for micro-batch k.
+  std::vector<double> gradients(int k, const std::vector<int>& forward, const std::vector<int>& backward) const {
+    std::vector<double> before, products;
+    double h = x_of(k);
+    for (int s = 0; s < chain.stages; ++s) {
+      before.push_back(h);
+      products.push_back(h * versions[s][forward[s]]);
+      h = s + 1 < chain.stages ? products[s] * products[s] : products[s];
+    }
+    double d = h - y_of(k);
+    std::vector<double> out(chain.stages);
+    for (int s = chain.stages - 1; s >= 0; --s) {
+      if (s + 1 < chain.stages) d = d * products[s] + d * products[s];
+      out[s] = d * before[s];
+      if (s > 0) d = d * versions[s][backward[s]];
+    }
+    return out;
+  }
+
+  void run() {
+    const int m = chain.microbatches, all = table.steps * m;
+    std::vector<std::vector<int>> forward(all, std::vector<int>(chain.stages)), backward = forward;
+    std::vector<std::vector<int>> order(chain.stages);  // in which gradients are added
+    const auto read = read_versions(table);
+    for (std::size_t a = 0; a < table.actors.size(); ++a)
+      for (std::size_t i = 0; i < table.actors[a].size(); ++i) {
+        const Action& action = table.actors[a][i];
+        if (action.kind == Kind::F) forward[action.microbatch][action.stage] = read[a][i];
+        if (action.kind == Kind::B || action.kind == Kind::I) backward[action.microbatch][action.stage] = read[a][i];
+        if (action.kind == Kind::B || action.kind == Kind::W) order[action.stage].push_back(action.microbatch);
+      }
+    for (int b = 0; b < table.steps; ++b) {
+      std::vector<std::vector<double>> of_step(all);
+      for (int k = b * m; k < (b + 1) * m; ++k) of_step[k] = gradients(k, forward[k], backward[k]);
+      for (int s = 0; s < chain.stages; ++s) {
+        double sum = 0;
+        bool begun = false;
+        for (const int k : order[s]) {
+          if (k / m != b) continue;
+          sum = begun ? sum + of_step[k][s] : of_step[k][s];
+          begun = true;
+        }
+        versions[s].push_back(versions[s].back() - sum * (chain.rate / m));
+      }
+    }
+  }
+};
+
+// A random table of one step's micro-batches behind the other's, with U somewhere behind each step's gradients and versions drawn from
+// those that are made.
+Schedule random_window(Random& random, const Chain& chain, int actors, int steps) {
+  Schedule table = test::random_schedule(random, penstock::chain(chain.stages), actors, chain.microbatches * steps);
+  table.steps = steps;
+  for (std::vector<Action>& row : table.actors) {
+    const std::vector<Action> old = std::exchange(row, {});
+    std::map<int, int> left;  // by stage and step: gradients to come
+    const auto key = [&](const Action& action) { return action.stage * steps + action.microbatch / chain.microbatches; };
+    const auto sums = [](const Action& action) { return action.kind == Kind::B || action.kind == Kind::W; };
+    for (const Action& action : old) left[key(action)] += sums(action);
+    std::map<int, int> made, backward_version;
+    const auto update = [&](int stage, bool always) {
+      while (left.contains(stage * steps + made[stage]) && left[stage * steps + made[stage]] == 0 && made[stage] < steps &&
+             (always || test::coin(random, 0.6)))
+        row.push_back({stage, Kind::U, ++made[stage] * chain.microbatches - 1});
+    };
+    for (Action action : old) {
+      if (action.kind == Kind::F && test::coin(random, 0.7))
+        action.version = draw(random, std::max(0, made[action.stage] - 3), made[action.stage]);
+      if ((action.kind == Kind::B || action.kind == Kind::I) && test::coin(random, 0.2))
+        action.version = draw(random, 0, made[action.stage]);
+      row.push_back(action);
+      left[key(action)] -= sums(action);
+      update(action.stage, false);
+    }
+    for (const auto& [stage, count] : std::map<int, int>(made)) update(stage, true);
+  }
+  return table;
+}
+
+// Whatever the table, the outcome is that of its own versions, sample by sample, to the bit.
+TEST(Window, RandomTablesAreBitEqualToTheirVersions) {
+  constexpr int kTables = 300;
+  for (int seed = 0; seed < kTables; ++seed) {
+    Random random(seed);
+    const int microbatches = draw(random, 1, 3);
+    const Chain chain{.stages = draw(random, 1, 4), .microbatches = microbatches, .is_tanh = false, .rate = 0.125 * microbatches};
+    const Schedule table = random_window(random, chain, draw(random, 1, 3), draw(random, 2, 5));
+    SCOPED_TRACE(concat("seed ", seed, "\n", print(table)));
+    ASSERT_NO_THROW(validate(table, penstock::chain(chain.stages)));
+    Reference reference(chain, table);
+    reference.run();
+    const Outcome found = run(chain, table, table.steps);
+    for (int s = 0; s < chain.stages; ++s) ASSERT_EQ(found.weights[s], reference.versions[s].back()) << "stage " << s;
+  }
+}
+
+}  // namespace
+}  // namespace penstock
