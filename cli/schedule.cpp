@@ -47,11 +47,9 @@ void print_table(const Schedule& schedule) {
     nlohmann::json& actions = actors.emplace_back()["actions"] = nlohmann::json::array();
     for (const Action& action : row) actions.push_back(text(action, schedule.slices, schedule.blocks));
   }
-  const nlohmann::json out = {{"name", schedule.name},
-                              {"stages", schedule.whole_stages()},
-                              {"slices", schedule.slices},
-                              {"microbatches", schedule.microbatches()},
-                              {"actors", actors}};
+  const nlohmann::json out = {{"name", schedule.name},     {"stages", schedule.whole_stages()},
+                              {"slices", schedule.slices}, {"microbatches", schedule.microbatches()},
+                              {"steps", schedule.steps},   {"actors", actors}};
   print_json(out);
 }
 

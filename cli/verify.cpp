@@ -17,6 +17,7 @@
 #include "program/memory_plan.h"
 #include "program/verify.h"
 #include "report/table.h"
+#include "schedule/versions.h"
 
 namespace penstock {
 namespace {
@@ -24,6 +25,7 @@ namespace {
 struct VerifyArguments {
   std::string file;
   std::int64_t memory_limit = -1;
+  std::int32_t staleness = -1;  // -1: any
   bool json = false;
 };
 
@@ -93,6 +95,8 @@ std::string serial_error_of(const Program& program) {
 }
 
 void verify_program(const VerifyArguments& arguments, std::string_view content) {
+  if (arguments.staleness >= 0)
+    throw Error(concat(arguments.file, " is a program, whose versions its table said"), {}, "leave out --staleness");
   const Program program = parse_program(content, arguments.file);
   verify(program, {ChannelModel::tagged, arguments.memory_limit});
   const std::string serial_error = serial_error_of(program);
@@ -103,25 +107,39 @@ void verify_program(const VerifyArguments& arguments, std::string_view content) 
   }
 }
 
+// Of a table for several steps: the versions of parameters that actors keep, and by how many updates what they read is late.
+std::string window_text(const Schedule& schedule) {
+  if (schedule.steps == 1) return {};
+  std::vector<std::vector<std::string>> rows;
+  for (std::int32_t actor = 0; actor < std::ssize(schedule.actors); ++actor)
+    rows.push_back({concat("actor ", actor), std::to_string(versions_held(schedule, actor)), std::to_string(staleness(schedule, actor))});
+  return concat("\na window of ", schedule.steps, " steps:\n", table({"", "versions", "updates late"}, rows));
+}
+
 // Checks a table against a chain of its stages; other shapes are checked where there is a model.
 void verify_table(const VerifyArguments& arguments, std::string_view content) {
   if (arguments.memory_limit >= 0)
     throw Error(concat(arguments.file, " is a table, which says nothing of bytes"), {}, "leave out --memory-limit");
   const Schedule schedule = parse_schedule(content, arguments.file);
   validate(schedule, chain_of(schedule));
+  if (arguments.staleness >= 0) check_staleness(schedule, arguments.staleness);
   if (arguments.json) {
     nlohmann::json actors = nlohmann::json::array();
-    for (const auto& row : schedule.actors) actors.push_back({{"actions", row.size()}});
+    for (std::int32_t actor = 0; const auto& row : schedule.actors) {
+      actors.push_back({{"actions", row.size()}, {"versions", versions_held(schedule, actor)}, {"staleness", staleness(schedule, actor)}});
+      ++actor;
+    }
     print_json(nlohmann::json{{"kind", "schedule"},
                               {"actors", actors},
                               {"stages", schedule.whole_stages()},
                               {"slices", schedule.slices},
                               {"microbatches", schedule.microbatches()},
+                              {"steps", schedule.steps},
                               {"finishes", true}});
   } else {
-    std::cout << concat(arguments.file,
-                        ": every action once, no cycle: ", counted(static_cast<std::int64_t>(schedule.actors.size()), "actor"),
-                        ", a chain of ", stages_in_words(schedule), ", ", counted(schedule.microbatches(), "micro-batch"), "\n");
+    std::cout << concat(
+        arguments.file, ": every action once, no cycle: ", counted(static_cast<std::int64_t>(schedule.actors.size()), "actor"),
+        ", a chain of ", stages_in_words(schedule), ", ", counted(schedule.microbatches(), "micro-batch"), "\n", window_text(schedule));
   }
 }
 
@@ -136,6 +154,8 @@ void add_verify(CLI::App& app) {
                    "a schedule (FILE.csv), a program (penstock compile --emit program), or the folder of a run or of a checkpoint")
       ->required();
   command->add_option("--memory-limit", arguments->memory_limit, "bytes a device may use")->check(CLI::NonNegativeNumber);
+  command->add_option("--staleness", arguments->staleness, "of a table: by how many updates parameters that are read may be late [any]")
+      ->check(CLI::NonNegativeNumber);
   command->add_flag("--json", arguments->json, "one JSON object");
   command->footer(
       "Example: penstock compile --emit program > gpt.txt && penstock verify gpt.txt --memory-limit 2000000000\n"

@@ -204,7 +204,25 @@ int length_of(const Config& config, const Prepared& prepared) {
 
 }  // namespace
 
+namespace {
+
+// Throws Error where an update would wait for what comes behind it in a window of steps.
+void check_window(const Config& config, const Schedule& schedule) {
+  if (schedule.steps == 1) return;
+  if (config.train.clip > 0)
+    throw Error(
+        concat(schedule.name, " updates within a window of ", schedule.steps, " steps, and train.clip = ", number(config.train.clip)),
+        {"the norm that clips is of all stages' gradients, for which each update would wait"}, "--set clip=0");
+  if (config.batch.planner != "pad")
+    throw Error(concat(schedule.name, " is for a window of ", schedule.steps, " steps; batch.planner = ", quote(config.batch.planner),
+                       " makes a table for each batch"),
+                {}, "leave out one or the other");
+}
+
+}  // namespace
+
 Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models) {
+  check_window(config, schedule);
   Prepared prepared;
   prepared.microbatches = static_cast<int>(microbatches);
   prepared.model = model_for(config, schedule, models);

@@ -23,9 +23,9 @@ struct StepInput {
   std::int64_t seed = 0;    // of the run; data port "seed"
   bool validation = false;  // samples are of the validation split
   std::vector<std::int64_t> samples;
-  std::int64_t steps = 1;  // of training at once (Schedule::steps): equal parts of `samples`, `step` being the first
   // Where rows hold several samples: the place in `samples` at which each row begins. Empty: a row for each sample.
   std::vector<std::int64_t> begins = {};
+  std::int64_t steps = 1;  // of training at once (Schedule::steps): equal parts of `samples`, `step` being the first
 };
 
 // Fills data ports (a model's, "rows" and "seed"); every device has its own and reads only what it needs. Must be const-safe

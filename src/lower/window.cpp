@@ -130,7 +130,7 @@ void check_readers(const Joining& j, const Draft& from) {
       throw Error(
           concat("schedule ", j.input.schedule.name, ": ", quote(from.instances[state].name), " is read by stages on several actors"),
           {"in a window of steps the copies of others would have to follow each update"},
-          "use parameters that one stage reads (an untied embedding), or a table for one step");
+          "use parameters that one stage reads (--set model.tied=0 unties an embedding), or a table for one step");
 }
 
 // All steps read one part of the data alike: the seed.

@@ -4,9 +4,9 @@
 // Time and activations are PipeDream's. It needs m >= p-1: with fewer, actor 0 begins a step whose version is not made (the paper says p).
 //
 //   penstock schedule pipedream-2bw --actors 3 --microbatches 2 --window 3 --show
-//   actor 0 | F0 F1 F2 .  .  .  .  B0--- F3 B1--- F4 B2--- F5 B3--- .  B4--- .  B5---
-//   actor 1 | .  F0 F1 .  .  B0--- F2 B1--- F3 B2--- F4 B3--- F5 B4--- .  B5---
-//   actor 2 | .  .  F0 B0--- F1 B1--- F2 B2--- F3 B3--- F4 B4--- F5 B5---
+//   actor 0 | @0F0 @0F1 @0F2 .    .    .    .    B0------- @0F3 B1------- @1F4 B2------- @1F5 B3------- .    B4------- .    B5-------
+//   actor 1 | .    @0F0 @0F1 .    .    B0------- @0F2 B1------- @0F3 B2------- @1F4 B3------- @1F5 B4------- .    B5-------
+//   actor 2 | .    .    @0F0 B0------- @0F1 B1------- @0F2 B2------- @0F3 B3------- @1F4 B4------- @1F5 B5-------
 //   time 24, bubble 25.0 %, live 3 2 1
 #include <algorithm>
 

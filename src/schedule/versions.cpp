@@ -151,6 +151,17 @@ std::int32_t versions_held(const Schedule& schedule, std::int32_t actor) {
   return most;
 }
 
+void check_staleness(const Schedule& schedule, std::int32_t most) {
+  const std::int32_t microbatches = std::max(1, schedule.step_microbatches());
+  for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
+    for_each_version(schedule, actor, [&](const Action& action, std::size_t i, std::int32_t, std::int32_t version) {
+      const std::int32_t step = action.microbatch / microbatches;
+      if (version < 0 || step - version <= most) return;
+      throw Error(concat(named(schedule, actor, i), " reads version ", version, " in step ", step, ": ", step - version, " updates late"),
+                  {concat("at most ", most, " are allowed")}, "update earlier, or begin its step later");
+    });
+}
+
 Schedule one_step(const Schedule& schedule, std::int32_t step) {
   if (schedule.steps == 1) return schedule;
   Schedule out = schedule;

@@ -22,6 +22,10 @@ std::int32_t versions_held(const Schedule& schedule, std::int32_t actor);
 // The table of one of the steps alone; of a table for one, all of it.
 Schedule one_step(const Schedule& schedule, std::int32_t step);
 
+// Throws Error naming row, cell and versions where an action reads parameters that more than `most` updates of the stage stand between and
+// its own step's.
+void check_staleness(const Schedule& schedule, std::int32_t most);
+
 // Throws Error naming row, cell, action and version unless each stage with a backward has a U for each step of the window, behind all
 // gradients of that step, in order; an action reads a version that is made above it in its row; and a stage is on one actor.
 void check_versions(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches);

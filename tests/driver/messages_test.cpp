@@ -19,7 +19,7 @@ Command full_command() {
   command.source.seed = -3;
   command.source.parameters = {{"w", {DType::bf16, {2, 3}}, {Initialiser::Kind::normal, 0.25}, false}, {"b", {DType::f32, {}}, {}, true}};
   command.source.path = "a/b";
-  command.input = {7, 8, true, {3, 1, 4}, {0, 2}};
+  command.input = {7, 8, true, {3, 1, 4}, {0, 2}, 3};
   command.record_spans = true;
   command.text = "folder";
   command.source.values["w"] = std::vector<std::byte>(12, std::byte{7});

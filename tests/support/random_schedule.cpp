@@ -1,10 +1,12 @@
 #include "support/random_schedule.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "base/text.h"
 #include "penstock/error.h"
@@ -343,6 +345,94 @@ BrokenTable break_table(Random& random, const Schedule& schedule, const StageSha
       return move_backward(random, schedule);
     default:
       return tear(random, schedule);
+  }
+}
+
+namespace {
+
+bool makes_gradient(const Action& action) {
+  return action.kind == Kind::B || action.kind == Kind::W;
+}
+
+// Where a row has such an action, one of them; -1: none.
+template <class Wanted>
+std::ptrdiff_t pick(Random& random, const std::vector<Action>& row, const Wanted& wanted) {
+  std::vector<std::ptrdiff_t> found;
+  for (std::size_t i = 0; i < row.size(); ++i)
+    if (wanted(row[i])) found.push_back(static_cast<std::ptrdiff_t>(i));
+  return found.empty() ? -1 : found[draw(random, 0, static_cast<int>(found.size()) - 1)];
+}
+
+}  // namespace
+
+Schedule random_window(Random& random, const StageShape& shape, int actors, int microbatches, int steps) {
+  Schedule table = random_schedule(random, shape, actors, microbatches * steps);
+  table.steps = steps;
+  for (std::vector<Action>& row : table.actors) {
+    const std::vector<Action> old = std::exchange(row, {});
+    std::map<std::pair<int, int>, int> left;  // gradients to come, by stage and step
+    for (const Action& action : old) left[{action.stage, action.microbatch / microbatches}] += makes_gradient(action);
+    std::map<int, int> made;  // updates, by stage
+    const auto update = [&](int stage, bool always) {
+      while (made[stage] < steps && left[{stage, made[stage]}] == 0 && (always || coin(random, 0.6)))
+        row.push_back({stage, Kind::U, ++made[stage] * microbatches - 1});
+    };
+    for (Action action : old) {
+      const int now = made[action.stage];
+      if (action.kind == Kind::F && coin(random, 0.7)) action.version = draw(random, std::max(0, now - 3), now);
+      if ((action.kind == Kind::B || action.kind == Kind::I) && coin(random, 0.2)) action.version = draw(random, 0, now);
+      row.push_back(action);
+      left[{action.stage, action.microbatch / microbatches}] -= makes_gradient(action);
+      update(action.stage, false);
+    }
+    for (const auto& [stage, count] : std::map<int, int>(made)) update(stage, true);
+  }
+  return table;
+}
+
+BrokenTable break_window(Random& random, const Schedule& table) {
+  for (;;) {
+    Schedule broken = table;
+    std::vector<Action>& row = broken.actors[draw(random, 0, static_cast<int>(broken.actors.size()) - 1)];
+    const auto is_update = [](const Action& action) { return action.kind == Kind::U; };
+    const auto update = pick(random, row, is_update);
+    if (update < 0) continue;
+    const Action of = row[update];
+    const auto finish = [&](const std::string& kind, const std::string& expected) { return BrokenTable{kind, print(broken), expected}; };
+    switch (draw(random, 0, 4)) {
+      case 0: {
+        const auto reader = pick(random, row, [&](const Action& action) { return action.kind == Kind::F && action.stage == of.stage; });
+        row[reader].version = static_cast<std::int32_t>(
+            std::count_if(row.begin(), row.begin() + reader, [&](const Action& a) { return is_update(a) && a.stage == of.stage; }) + 1);
+        return finish("version",
+                      concat(text(row[reader]), " reads version ", row[reader].version, " of stage ", of.stage, ", which is not made yet"));
+      }
+      case 1: {
+        // Other rows still say how many steps there are, or the last of this row does.
+        if (table.actors.size() < 2 ||
+            std::ranges::none_of(broken.actors, [&](const auto& other) { return &other != &row && std::ranges::any_of(other, is_update); }))
+          continue;
+        row.erase(row.begin() + update);
+        return finish("missing", "");
+      }
+      case 2:
+        row.insert(row.begin() + update, of);
+        return finish("doubled", "");
+      case 3: {
+        const auto gradient = pick(random, row, [&](const Action& action) {
+          return makes_gradient(action) && action.stage == of.stage &&
+                 action.microbatch / table.step_microbatches() == of.microbatch / table.step_microbatches();
+        });
+        if (gradient > update) continue;
+        row.erase(row.begin() + update);
+        row.insert(row.begin() + gradient, of);
+        return finish("lost", "");
+      }
+      default:
+        if (table.step_microbatches() == 1) continue;
+        row[update].microbatch -= 1;
+        return finish("number", "");
+    }
   }
 }
 

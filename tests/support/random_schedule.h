@@ -32,6 +32,10 @@ struct RandomScheduleOptions {
 // A valid table for the shape: each time a random ready piece of work goes to the end of its actor's row. Actors may be idle.
 Schedule random_schedule(Random& random, const StageShape& shape, int actors, int microbatches, const RandomScheduleOptions& options = {});
 
+// A valid table for `steps` training steps of so many micro-batches (Schedule::steps): a U stands somewhere behind each step's gradients,
+// and many actions name a version, drawn from those that are made.
+Schedule random_window(Random& random, const StageShape& shape, int actors, int microbatches, int steps);
+
 // The table with an R for a share of the forwards that have a backward: anywhere between the two or, if `late`, right before the backward.
 Schedule with_recomputation(Random& random, Schedule schedule, double share, bool late = false);
 // The same table, still valid, with actions inserted at random: R, or OFFLOAD and RELOAD, for some micro-batches; UNSHARD, RESHARD and
@@ -55,5 +59,8 @@ struct BrokenTable {
   bool unreadable = false;  // whether parse_schedule already throws
 };
 BrokenTable break_table(Random& random, const Schedule& schedule, const StageShape& shape);
+// The same of a table of random_window: a version that is not made, an update that is missing, doubled, out of order or ahead of a
+// gradient.
+BrokenTable break_window(Random& random, const Schedule& table);
 
 }  // namespace penstock::test

@@ -2,21 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
-#include <utility>
 
 #include "base/text.h"
 #include "penstock/compile.h"
 #include "penstock/session.h"
 #include "schedule/versions.h"
-#include "support/errors.h"
 #include "support/random_schedule.h"
 
 namespace penstock {
 namespace {
 
 using test::draw;
-using test::message_of;
 using test::Random;
 
 // A chain of stages h <- f(w h), the last one o = w h with the loss sum((o - y)^2) / 2, and gradient descent on the mean over the step's
@@ -265,37 +261,6 @@ struct Reference {
   }
 };
 
-// A random table of one step's micro-batches behind the other's, with U somewhere behind each step's gradients and versions drawn from
-// those that are made.
-Schedule random_window(Random& random, const Chain& chain, int actors, int steps) {
-  Schedule table = test::random_schedule(random, penstock::chain(chain.stages), actors, chain.microbatches * steps);
-  table.steps = steps;
-  for (std::vector<Action>& row : table.actors) {
-    const std::vector<Action> old = std::exchange(row, {});
-    std::map<int, int> left;  // by stage and step: gradients to come
-    const auto key = [&](const Action& action) { return action.stage * steps + action.microbatch / chain.microbatches; };
-    const auto sums = [](const Action& action) { return action.kind == Kind::B || action.kind == Kind::W; };
-    for (const Action& action : old) left[key(action)] += sums(action);
-    std::map<int, int> made, backward_version;
-    const auto update = [&](int stage, bool always) {
-      while (left.contains(stage * steps + made[stage]) && left[stage * steps + made[stage]] == 0 && made[stage] < steps &&
-             (always || test::coin(random, 0.6)))
-        row.push_back({stage, Kind::U, ++made[stage] * chain.microbatches - 1});
-    };
-    for (Action action : old) {
-      if (action.kind == Kind::F && test::coin(random, 0.7))
-        action.version = draw(random, std::max(0, made[action.stage] - 3), made[action.stage]);
-      if ((action.kind == Kind::B || action.kind == Kind::I) && test::coin(random, 0.2))
-        action.version = draw(random, 0, made[action.stage]);
-      row.push_back(action);
-      left[key(action)] -= sums(action);
-      update(action.stage, false);
-    }
-    for (const auto& [stage, count] : std::map<int, int>(made)) update(stage, true);
-  }
-  return table;
-}
-
 // Whatever the table, the outcome is that of its own versions, sample by sample, to the bit.
 TEST(Window, RandomTablesAreBitEqualToTheirVersions) {
   constexpr int kTables = 300;
@@ -303,7 +268,7 @@ TEST(Window, RandomTablesAreBitEqualToTheirVersions) {
     Random random(seed);
     const int microbatches = draw(random, 1, 3);
     const Chain chain{.stages = draw(random, 1, 4), .microbatches = microbatches, .is_tanh = false, .rate = 0.125 * microbatches};
-    const Schedule table = random_window(random, chain, draw(random, 1, 3), draw(random, 2, 5));
+    const Schedule table = test::random_window(random, penstock::chain(chain.stages), draw(random, 1, 3), microbatches, draw(random, 2, 5));
     SCOPED_TRACE(concat("seed ", seed, "\n", print(table)));
     ASSERT_NO_THROW(validate(table, penstock::chain(chain.stages)));
     Reference reference(chain, table);

@@ -1,0 +1,61 @@
+"""Runs whose tables are for a window of training steps."""
+
+import unittest
+
+from support import ProgramTest, read_metrics, read_state, run
+
+MODEL = ("--set", "layers=2", "--set", "width=16", "--set", "heads=2", "--set", "context=16", "--set", "tied=0", "--set", "clip=0", "--batch", "8")
+WINDOW = (*MODEL, "--actors", "2", "--microbatches", "2", "--schedule", "pipedream", "--window", "4")
+
+
+class Window(ProgramTest):
+    def train_here(self, out, steps, *more, launched=False):
+        text = self.folder / "text.txt"
+        text.write_text("What is read is what the table says. " * 200)
+        command = ("train", "--text", text, "--steps", steps, "--out", self.folder / out, *more)
+        result = run("launch", "-n", "2", "--", *command) if launched else run(*command)
+        self.assertEqual(result.code, 0, result.err)
+        return read_state(self.folder / out / f"checkpoint-{steps}")
+
+    def refused(self, *arguments):
+        result = run(*arguments)
+        self.assertEqual(result.code, 1, result.out)
+        return result.err
+
+    def test_each_step_has_its_metrics_and_a_resumed_run_the_same_bits(self):
+        whole = self.train_here("whole", 16, *WINDOW, "--set", "checkpoint_every=8")
+        self.assertEqual(sorted(read_metrics(self.folder / "whole")), list(range(1, 17)))
+        self.train_here("begun", 8, *WINDOW, "--set", "decay_end=16")
+        result = run("train", "--resume", self.folder / "whole" / "checkpoint-8", "--steps", 16, "--out", self.folder / "resumed")
+        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual(read_state(self.folder / "resumed" / "checkpoint-16"), whole)
+
+    def test_processes_have_the_same_bits(self):
+        self.assertEqual(self.train_here("processes", 8, *WINDOW, "--backend", "gloo", launched=True), self.train_here("threads", 8, *WINDOW))
+
+    def test_late_parameters_give_other_losses(self):
+        self.train_here("late", 8, *WINDOW)
+        self.train_here("drained", 8, *MODEL, "--actors", "2", "--microbatches", "2")
+        late, drained = read_metrics(self.folder / "late"), read_metrics(self.folder / "drained")
+        self.assertEqual(late[1]["loss"], drained[1]["loss"])
+        self.assertNotEqual(late[4]["loss"], drained[4]["loss"])
+
+    def test_what_waits_for_other_stages_is_refused(self):
+        self.assertIn("train.clip = 1", self.refused("train", *WINDOW, "--set", "clip=1"))
+        self.assertIn("read by stages on several actors", self.refused("train", *WINDOW, "--set", "tied=1"))
+        self.assertIn("9 steps are left, and pipeline.window does 4 at a time",
+                      self.refused("train", *WINDOW, "--steps", 9, "--out", self.folder / "nine"))  # fmt: skip
+        self.assertIn("1f1b takes no --window", self.refused("train", *WINDOW, "--schedule", "1f1b"))
+
+    def test_a_table_is_proven_and_bounded(self):
+        table = self.folder / "table.csv"
+        table.write_text(run("schedule", "pipedream", "--actors", 4, "--microbatches", 1, "--window", 6).out)
+        result = run("verify", table)
+        self.assertIn("a window of 6 steps", result.out)
+        self.assertEqual([actor["versions"] for actor in run("verify", table, "--json").json()["actors"]], [4, 3, 2, 1])
+        self.assertIn("table.csv:1:4: 0F3 reads version 0 in step 3: 3 updates late", self.refused("verify", table, "--staleness", 2))
+        self.assertEqual(run("verify", table, "--staleness", 3).code, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

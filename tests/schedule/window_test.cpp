@@ -1,0 +1,165 @@
+// Tables for a window of training steps: what they say, hold and cost, and what is refused.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "penstock/error.h"
+#include "penstock/table.h"
+#include "schedule/versions.h"
+#include "support/errors.h"
+#include "support/random_schedule.h"
+
+namespace penstock {
+namespace {
+
+using test::message_of;
+
+Schedule table_of(const char* name, int actors, int microbatches, int window) {
+  Schedule table = make_schedule(name, {.actors = actors, .microbatches = microbatches, .window = window});
+  validate(table, chain(actors), microbatches * window);
+  return table;
+}
+
+double time_of(const Schedule& table) {
+  return time_table(table, chain_of(table), uniform_costs(table.stages())).makespan;
+}
+
+struct Held {
+  std::vector<std::int32_t> versions, staleness;
+  bool operator==(const Held&) const = default;
+};
+Held held(const Schedule& table) {
+  Held out;
+  for (std::int32_t actor = 0; actor < std::ssize(table.actors); ++actor) {
+    out.versions.push_back(versions_held(table, actor));
+    out.staleness.push_back(staleness(table, actor));
+  }
+  return out;
+}
+
+// Forward 1, backward 2: 3 (K + p - 1), never drained before the window ends; actor i has p - i versions, and is p-1-i updates late.
+TEST(Windows, PipeDreamAsItIsPublished) {
+  EXPECT_EQ(time_of(table_of("pipedream", 4, 1, 8)), 33);
+  EXPECT_EQ(time_of(table_of("pipedream", 4, 1, 40)), 129);
+  EXPECT_EQ(time_of(table_of("pipedream", 4, 1, 60)), 189);
+  EXPECT_EQ(time_of(table_of("pipedream", 8, 1, 32)), 117);
+  EXPECT_EQ(time_of(table_of("pipedream", 2, 1, 8)), 27);
+  const Schedule table = table_of("pipedream", 4, 1, 8);
+  EXPECT_EQ(held(table), (Held{{4, 3, 2, 1}, {3, 2, 1, 0}}));
+  EXPECT_EQ(time_table(table, chain(4), uniform_costs(4)).peak_live, (std::vector<double>{4, 3, 2, 1}));
+}
+
+TEST(Windows, PipeDream2BWAsItIsPublished) {
+  EXPECT_EQ(time_of(table_of("pipedream-2bw", 4, 4, 4)), 57);
+  EXPECT_EQ(time_of(table_of("pipedream-2bw", 4, 8, 3)), 81);
+  EXPECT_EQ(time_of(table_of("pipedream-2bw", 4, 3, 4)), 45);
+  EXPECT_EQ(time_of(table_of("pipedream-2bw", 2, 4, 8)), 99);
+  EXPECT_EQ(held(table_of("pipedream-2bw", 4, 4, 4)), (Held{{2, 2, 2, 2}, {1, 1, 1, 1}}));
+}
+
+// With the newest parameters in place of the last but one, batches read several versions, but on the last actor.
+TEST(Windows, TheNewestIsNot2BW) {
+  Schedule table = table_of("pipedream-2bw", 4, 4, 4);
+  for (auto& row : table.actors)
+    for (Action& action : row) action.version = -1;
+  const auto versions = read_versions(table);
+  std::vector<int> mixed;
+  for (std::size_t a = 0; a < 4; ++a) {
+    std::set<std::pair<int, int>> read;
+    for (std::size_t i = 0; i < table.actors[a].size(); ++i)
+      if (table.actors[a][i].kind == Kind::F) read.emplace(table.actors[a][i].microbatch / 4, versions[a][i]);
+    mixed.push_back(static_cast<int>(read.size()) - 4);
+  }
+  EXPECT_EQ(mixed, (std::vector<int>{3, 3, 3, 0}));
+}
+
+TEST(Windows, AreTablesLikeAnyOther) {
+  const Schedule table = table_of("pipedream-2bw", 2, 2, 3);
+  EXPECT_EQ(print(table),
+            "0@0F0,0@0F1,0B0,0@0F2,0B1,0U1,0@0F3,0B2,0@1F4,0B3,0U3,0@1F5,0B4,0B5,0U5\n"
+            "1@0F0,1B0,1@0F1,1B1,1U1,1@0F2,1B2,1@0F3,1B3,1U3,1@1F4,1B4,1@1F5,1B5,1U5\n");
+  const Schedule read = parse_schedule(print(table), "t.csv");
+  EXPECT_EQ(read.steps, 3);
+  EXPECT_EQ(read.actors, table.actors);
+  EXPECT_EQ(print(one_step(table, 1)), "0F0,0F1,0B0,0B1,0U\n1F0,1B0,1F1,1B1,1U\n");
+  const Schedule slices = sliced(table_of("pipedream", 2, 1, 2), 2);
+  EXPECT_EQ(print(slices),
+            "0.0F0,0.1F0,0.0F1,0.1F1,0.1B0,0.0B0,0U0,0.1B1,0.0B1,0U1\n1.0F0,1.1F0,1.1B0,1.0B0,1U0,1.0F1,1.1F1,1.1B1,1.0B1,1U1\n");
+  validate(slices, sliced(chain(2), 2), 2);
+  const Schedule split = make_schedule("pipedream", {.actors = 2, .microbatches = 1, .window = 2, .split_backward = true});
+  EXPECT_EQ(print(split), "0F0,0F1,0I0,0W0,0U0,0I1,0W1,0U1\n1F0,1I0,1W0,1U0,1F1,1I1,1W1,1U1\n");
+  validate(split, chain(2));
+}
+
+std::string refused(const std::string& csv) {
+  return message_of([&] {
+    const Schedule table = parse_schedule(csv, "t.csv");
+    validate(table, chain(table.whole_stages()));
+  });
+}
+
+TEST(WindowsFailure, SayWhatIsWrongAndWhere) {
+  EXPECT_EQ(refused("0F0,0@1F1,0B0,0U0,0B1,0U1\n"),
+            "t.csv:1:2: 0@1F1 reads version 1 of stage 0, which is not made yet\n"
+            "  0 updates of the stage stand before it in the row of actor 0\n"
+            "  hint: move it behind 0U0, or let it read version 0");
+  EXPECT_EQ(refused("0F0,0F1,0B0,0U0,0U1,0B1\n"),
+            "t.csv:1:6: 0B1: its gradient is lost\n  the update of its step, 0U1, stands before it\n  hint: move it before that update");
+  EXPECT_EQ(refused("0F0,0B0,0U0,0F1,0B1,0U1\n1F0,1B0,1U0,1F1,1B1\n"),
+            "t.csv:2:5: 1B1: behind it step 1 has no update of stage 1\n  the table is for 2 steps\n  hint: add 1U1");
+  EXPECT_EQ(refused("0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3,0U3,0U1\n"),
+            "t.csv:1:9: 0U3 closes no step, or not the next\n  a step has 2 micro-batches; 0 of stage 0's updates stand before it\n"
+            "  hint: the next is 0U1");
+  EXPECT_EQ(
+      refused("0F0,0F1,0B0,0U0,0B1,0U1,0U1\n"),
+      "t.csv:1:7: 0U1 is one U too many\n  2 updates of stage 0 stand before it, one for each step of the window\n  hint: leave it out");
+  EXPECT_EQ(refused("0F0,0F1,0B0,0U,0U0,0B1,0U1\n"),
+            "t.csv:1:4: 0U names no step\n  the table is for 2 steps\n  hint: name the last micro-batch of the step that it closes: 0U0");
+  EXPECT_EQ(refused("0UNSHARD,0F0,0F1,0B0,0U0,0B1,0REDUCE_GRAD,0U1\n"),
+            "t.csv:1:1: 0UNSHARD is of no step\n  the table is for 2 steps, in which parameters and sums stay on their actor\n"
+            "  hint: leave it out, or make the table for one step");
+  EXPECT_EQ(refused("0x2F0,0B0,0U0,0B1,0U1\n"),
+            "t.csv:1:1: 0x2F0 is of two steps\n  a step has 1 micro-batch\n  hint: write it once for each");
+  EXPECT_EQ(refused("0F0,0F1,0F2,0B0,0U0,0B1,0U1,0B2\n"),
+            "t.csv: 3 micro-batches are no multiple of the 2 steps of the table\n  its U name so many last micro-batches of steps\n"
+            "  hint: let each step have as many");
+  EXPECT_EQ(refused("0F0,0F1,0I0,0I1\n0W0,0U0,0W1,0U1\n"),
+            "t.csv:2:1: 0W0: stage 0 is also on actor 0\n  in a window of steps each actor would have versions of its own\n"
+            "  hint: put all of a stage on one actor, or make the table for one step");
+  EXPECT_EQ(refused("0@1F0,0B0,0U\n").substr(0, 66), "t.csv:1:1: 0@1F0 reads version 1 of stage 0, which is not made yet");
+  EXPECT_NE(refused("0@F0,0B0\n").find("a version's number is missing after '@'"), std::string::npos);
+  EXPECT_NE(refused("0F0,0B0,0@1U\n").find("U reads no version of the parameters"), std::string::npos);
+}
+
+TEST(WindowsFailure, TooFewMicrobatchesAndOtherSchedules) {
+  EXPECT_EQ(message_of([] { make_schedule("pipedream-2bw", {.actors = 4, .microbatches = 2, .window = 6}); }),
+            "pipedream-2bw: 2 micro-batches a step are too few for 4 actors\n  actor 0 would begin a step before the update that it reads\n"
+            "  hint: use at least 3 micro-batches, or pipedream, which reads what is there");
+  EXPECT_EQ(message_of([] { make_schedule("1f1b", {.actors = 2, .microbatches = 2, .window = 2}); }),
+            "1f1b takes no --window\n  it takes --in-flight\n  hint: schedules that do: pipedream, pipedream-2bw");
+}
+
+// Whatever is broken is refused, with its row and cell.
+TEST(WindowsFailure, RandomTablesThatAreBroken) {
+  constexpr int kTables = 1000;
+  std::map<std::string, int> kinds;
+  for (int seed = 0; seed < kTables; ++seed) {
+    test::Random random(seed);
+    const StageShape shape = chain(test::draw(random, 1, 5));
+    const Schedule table = test::random_window(random, shape, test::draw(random, 1, 3), test::draw(random, 1, 3), test::draw(random, 2, 5));
+    SCOPED_TRACE(concat("seed ", seed, "\n", print(table)));
+    ASSERT_NO_THROW(validate(table, shape));
+    ASSERT_EQ(print(parse_schedule(print(table), "t.csv")), print(table));
+    const test::BrokenTable broken = test::break_window(random, table);
+    const std::string message = message_of([&] { validate(parse_schedule(broken.csv, "t.csv"), shape); });
+    ASSERT_NE(message.find(broken.expected), std::string::npos) << broken.kind << "\n" << broken.csv << message;
+    ASSERT_TRUE(message.starts_with("t.csv:")) << broken.kind << "\n" << broken.csv << message;
+    ++kinds[broken.kind];
+  }
+  EXPECT_EQ(kinds.size(), 5u);
+}
+
+}  // namespace
+}  // namespace penstock
