@@ -29,8 +29,9 @@ enum class Kind : std::uint8_t {
 };
 std::string_view name(Kind kind);
 
-// `<stage>[.<slice>[.<block>]][x<count>][@<version>]<KIND><micro-batch>`: 3B0, 3.2F5 (slice 2 of stage 3), 3.2.0F5 (block 0 of that), 2x4F0
-// is stage 2, micro-batches 0..3, 3@1F5 reads what the stage's second update will write over.
+// `<stage>[.<slice>[.<block>]][x<count>][@<version>[+<ahead>]]<KIND><micro-batch>`: 3B0, 3.2F5 (slice 2 of stage 3), 3.2.0F5 (block 0 of
+// that), 2x4F0 is stage 2, micro-batches 0..3, 3@1F5 reads what the stage's second update will write over, 3@1+2F5 what that is predicted
+// to be two updates later.
 struct Action {
   std::int32_t stage =
       0;  // in a table of slices the number of a part (number_of); of a kind that belongs to a whole stage (3U), of its slice 0
@@ -41,6 +42,7 @@ struct Action {
   // How many updates of the table made the parameters that it reads. -1: F reads the newest in its row, all else what its F did
   // (read_versions).
   std::int32_t version = -1;
+  std::int32_t ahead = 0;  // by how many updates these are predicted, of a version that it names (weight prediction: 3@1+2F5)
 
   auto operator<=>(const Action&) const = default;
 };

@@ -8,6 +8,7 @@
 #include "base/invariant.h"
 #include "base/text.h"
 #include "lower/fragment.h"
+#include "ops/optimiser.h"
 #include "penstock/error.h"
 #include "schedule/kinds.h"
 #include "schedule/versions.h"
@@ -73,7 +74,7 @@ LowerInput window_input(const LowerInput& input, const std::vector<std::int32_t>
 struct Placed {
   Run run;
   std::int32_t step = 0;
-  std::int32_t version = -1;  // of the trained states that it reads
+  ReadVersion read = {};  // of the trained states that it reads
 };
 
 using HomedName = std::pair<std::string, ActorId>;
@@ -147,7 +148,7 @@ void check_ports(const LowerInput& input) {
 
 // The run with the joined draft's numbers.
 Placed placed(const Joining& j, const Run& run, std::int32_t step) {
-  Placed out{run, step, step};
+  Placed out{run, step, {step}};
   if (run.opcode == Opcode::run) out.run.task = j.tasks[step][run.task];
   for (InstanceId& read : out.run.reads) read = j.instances[step][read];
   for (Write& write : out.run.writes) write.instance = j.instances[step][write.instance];
@@ -180,7 +181,7 @@ Ends ends_of(const Joining& j, std::vector<Placed> runs, ActorId device) {
 // The runs of one device in the order of the table's row.
 std::vector<Placed> merged_row(const Joining& j, const std::vector<Draft>& drafts, ActorId actor, ActorId device) {
   const std::vector<Action>& actions = j.input.schedule.actors[actor.value];
-  const std::vector<std::int32_t> versions = read_versions(j.input.schedule)[actor.value];
+  const std::vector<ReadVersion> versions = read_versions(j.input.schedule)[actor.value];
   const std::int32_t microbatches = j.input.schedule.step_microbatches();
   std::vector<std::size_t> taken(drafts.size());
   std::vector<std::int32_t> done(drafts.size()), left(drafts.size());  // actions of each step
@@ -195,7 +196,7 @@ std::vector<Placed> merged_row(const Joining& j, const std::vector<Draft>& draft
     for (std::size_t& at = taken[step]; at < row.size() && row[at].action <= number; ++at) {
       begun = begun || row[at].action == number;
       Placed next = placed(j, row[at], step);
-      if (row[at].action == number && reads_parameters(actions[a].kind)) next.version = versions[a];
+      if (row[at].action == number && reads_parameters(actions[a].kind)) next.read = versions[a];
       const bool is_end = row[at].action < 0 && done[step] == left[step] && (begun || number > 0);
       (is_end ? behind : out).push_back(std::move(next));
     }
@@ -278,18 +279,73 @@ void make_untrained_ahead(Joining& j, std::vector<Placed>& row, ActorId device, 
 
 // --- states that are trained
 
-using Version = std::pair<InstanceId, std::int32_t>;
+// A state, its version, and by how many updates that is predicted.
+using Version = std::tuple<InstanceId, std::int32_t, std::int32_t>;
 
-// Where each version of a device's states is read last.
-std::map<Version, std::size_t> last_reads(const Joining& j, const std::vector<Placed>& row) {
-  std::map<Version, std::size_t> out;
-  for (std::size_t r = 0; r < row.size(); ++r)
+// The rows of a device, with what they read of trained states.
+struct Versions {
+  std::map<Version, std::size_t> last;       // where each is read last
+  std::map<InstanceId, std::int32_t> now{};  // by state: its version
+  std::map<Version, InstanceId> copies{};    // of versions that are not the newest, and of predictions
+  std::map<InputId, InstanceId> states{};    // the device's
+};
+
+Versions versions_of(const Joining& j, const std::vector<Placed>& row) {
+  Versions out;
+  for (std::size_t r = 0; r < row.size(); ++r) {
     for (InstanceId read : row[r].run.reads)
-      if (j.is_trained(read)) out[{read, row[r].version}] = r;
+      if (j.is_trained(read)) out.last[{read, row[r].read.version, row[r].read.ahead}] = r;
+    for (InstanceId read : row[r].run.reads)
+      if (j.draft.instances[read].source == Instance::Source::state) out.states[j.draft.instances[read].input] = read;
+    for (const Write& write : row[r].run.writes)
+      if (j.draft.instances[write.instance].source == Instance::Source::state)
+        out.states[j.draft.instances[write.instance].input] = write.instance;
+  }
   return out;
 }
 
-// A step writes each state once.
+InstanceId add_copy(Joining& j, const Version& version, ActorId device) {
+  const auto [state, number, ahead] = version;
+  Instance copy;
+  copy.name = concat(j.draft.instances[state].name, "@", number, ahead > 0 ? concat("+", ahead) : "");
+  copy.types = j.draft.instances[state].types;
+  copy.home = device;
+  return add(j.draft, std::move(copy));
+}
+
+// What predicts the state, whose present version is `version`'s, by the update that makes its next value.
+Run predict(Joining& j, const Versions& versions, const Version& version, InstanceId to, const IdVector<ValueId, OpId>& producer,
+            ActorId device) {
+  const auto [state, number, ahead] = version;
+  const ValueId next = j.input.step.outputs[j.draft.instances[state].input.index()];
+  std::optional<Op> op;
+  if (const OpId made = producer[next]) op = prediction_of(j.input.step.ops[made], ahead);
+  if (!op)
+    throw Error(concat("schedule ", j.input.schedule.name, " reads a prediction of ", quote(j.draft.instances[state].name)),
+                {"its update has no rule by which it could be predicted"}, "use train.optimiser = \"adamw\" or \"sgd\"");
+  Fragment fragment(j.input.step, producer);
+  const FindInstance find = [&](ValueId v) -> std::optional<InstancePart> {
+    const InputId from = j.input.input_of[v];
+    if (!from) return std::nullopt;
+    const InstanceId of = versions.states.at(from);
+    return InstancePart{j.trained[from] || number == 0 ? of : version_ahead(j, of, number, device)};
+  };
+  for (ValueId& operand : op->operands) operand = fragment.need(j.draft, operand, find);
+  if (j.draft.instances[state].types != std::vector{fragment.graph.type(op->operands[1])})
+    throw Error(concat("schedule ", j.input.schedule.name, ": moments of ", quote(j.draft.instances[state].name), " are in shares"),
+                {"a prediction of parameters needs all of them"}, "set pipeline.zero = 0");
+  op->results = {fragment.graph.add_value(j.draft.instances[state].types[0])};
+  fragment.graph.outputs = op->results;
+  fragment.graph.ops.push_back(std::move(*op));
+  Run run;
+  run.kind = Kind::U;
+  run.reads = fragment.reads;
+  run.writes = {{to}};
+  run.task = add_task(j.draft, concat("predict.", device.value), std::move(fragment.graph));
+  return run;
+}
+
+// Throws unless the run is of the step whose update is the state's next.
 void check_next(const Joining& j, const Placed& placed, InstanceId state, std::int32_t now) {
   if (placed.step == now) return;
   throw Error(concat("schedule ", j.input.schedule.name, ": step ", placed.step, " of the window writes ",
@@ -297,47 +353,62 @@ void check_next(const Joining& j, const Placed& placed, InstanceId state, std::i
               {"in a window of steps each writes a state once, in order"}, "set pipeline.update = \"end\": the table has its own U");
 }
 
-// The row with reads of the versions that the table says, and the copies that they need.
-std::vector<Run> with_versions(Joining& j, std::vector<Placed> row, ActorId device) {
-  const std::map<Version, std::size_t> last = last_reads(j, row);
-  std::map<InstanceId, std::int32_t> now;  // by state: its version
-  std::map<Version, InstanceId> copies;
+void check_made(const Joining& j, const Version& version, std::int32_t now, ActorId device) {
+  const auto [state, number, ahead] = version;
+  if (number <= now) return;
+  throw Error(concat("schedule ", j.input.schedule.name, ": on device ", device.value, " version ", number, " of ",
+                     quote(j.draft.instances[state].name), " is read before it is made"),
+              {concat(now,
+                      " of its updates stand before; an update that waits for other actors (of clipped gradients) stands at the "
+                      "window's end, one of shares (pipeline.zero) behind its step")},
+              "set train.clip = 0, and pipeline.zero = 0 where an actor has several stages");
+}
+
+// The row with reads of the versions that the table says, and the copies and predictions that they need.
+std::vector<Run> with_versions(Joining& j, std::vector<Placed> row, ActorId device, const IdVector<ValueId, OpId>& producer) {
+  Versions versions = versions_of(j, row);
   std::vector<Run> out;
+  const auto make = [&](const Version& version, StageId stage) {
+    const InstanceId made = versions.copies[version] = add_copy(j, version, device);
+    const auto [state, number, ahead] = version;
+    Run run;
+    if (ahead > 0) {
+      run = predict(j, versions, version, made, producer, device);
+    } else {
+      run.opcode = Opcode::copy;
+      run.kind = Kind::U;
+      run.reads = {state};
+      run.writes = {{made}};
+    }
+    run.stage = stage;
+    out.push_back(std::move(run));
+  };
+  // What is read of the version that the run at `before` writes over, behind it.
   const auto keep = [&](InstanceId state, std::size_t before) {
-    const auto found = last.find({state, now[state]});
-    if (found == last.end() || found->second <= before) return;
-    Instance copy;
-    copy.name = concat(j.draft.instances[state].name, "@", now[state]);
-    copy.types = j.draft.instances[state].types;
-    copy.home = device;
-    const InstanceId kept = copies[{state, now[state]}] = add(j.draft, std::move(copy));
-    Run& run = out.emplace_back();
-    run.opcode = Opcode::copy;
-    run.stage = row[before].run.stage;
-    run.kind = Kind::U;
-    run.reads = {state};
-    run.writes = {{kept}};
+    const std::int32_t now = versions.now[state];
+    for (auto read = versions.last.lower_bound({state, now, 0}); read != versions.last.end(); ++read) {
+      if (std::get<0>(read->first) != state || std::get<1>(read->first) != now) break;
+      if (read->second > before && !versions.copies.contains(read->first)) make(read->first, row[before].run.stage);
+    }
   };
   for (std::size_t r = 0; r < row.size(); ++r) {
     Run& run = row[r].run;
     std::set<InstanceId> written;
     for (const Write& write : run.writes)
       if (j.is_trained(write.instance) && written.insert(write.instance).second) {
-        check_next(j, row[r], write.instance, now[write.instance]);
+        check_next(j, row[r], write.instance, versions.now[write.instance]);
         keep(write.instance, r);
       }
     for (InstanceId& read : run.reads) {
-      if (!j.is_trained(read) || row[r].version == now[read]) continue;
-      if (row[r].version > now[read])
-        throw Error(concat("schedule ", j.input.schedule.name, ": on device ", device.value, " version ", row[r].version, " of ",
-                           quote(j.draft.instances[read].name), " is read before it is made"),
-                    {concat(now[read],
-                            " of its updates stand before; an update that waits for other actors (of clipped gradients) stands at "
-                            "the window's end, one of shares (pipeline.zero) behind its step")},
-                    "set train.clip = 0, and pipeline.zero = 0 where an actor has several stages");
-      read = copies.at({read, row[r].version});
+      if (!j.is_trained(read)) continue;
+      const Version version{read, row[r].read.version, row[r].read.ahead};
+      const std::int32_t now = versions.now[read];
+      check_made(j, version, now, device);
+      if (row[r].read.ahead == 0 && row[r].read.version == now) continue;
+      if (!versions.copies.contains(version)) make(version, run.stage);
+      read = versions.copies.at(version);
     }
-    for (InstanceId state : written) ++now[state];
+    for (InstanceId state : written) ++versions.now[state];
     out.push_back(std::move(run));
   }
   return out;
@@ -371,7 +442,7 @@ JoinedSteps join_steps(const LowerInput& window, const std::vector<Draft>& draft
       const ActorId device(j.draft.actors.size());
       std::vector<Placed> row = merged_row(j, drafts, actor, device);
       make_untrained_ahead(j, row, device, producer);
-      j.draft.actors.push_back(with_versions(j, std::move(row), device));
+      j.draft.actors.push_back(with_versions(j, std::move(row), device, producer));
     }
   return {window_input(window, j.whole), std::move(j.draft)};
 }

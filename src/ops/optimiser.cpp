@@ -66,6 +66,32 @@ std::vector<TensorType> infer_sgd(const Op& op, Types operands) {
   return {operands[0], operands[0]};
 }
 
+// Checks the operands of a prediction: parameter and `moments` more, all of one floating type, then the learning rate.
+void require_prediction(const Op& op, Types operands, std::size_t moments) {
+  require_floating(op, operands);
+  for (const TensorType& type : operands.first(1 + moments))
+    require(type == operands[0], op, operands, "parameter and moments must have one type");
+  require(is_floating(operands[1 + moments].dtype) && operands[1 + moments].shape.empty(), op, operands,
+          "the learning rate must be a floating scalar");
+  require(attribute<std::int64_t>(op, "ahead") > 0, op, operands, "it must be ahead by at least 1");
+}
+
+// (parameter, velocity, learning_rate) -> parameter, `ahead` updates later if the velocity stays
+std::vector<TensorType> infer_predict_sgd(const Op& op, Types operands) {
+  require_count(op, operands, 3, 3);
+  require_prediction(op, operands, 1);
+  return {operands[0]};
+}
+
+// (parameter, first, second, learning_rate, step) -> parameter; step: the number of the update to come, from 1
+std::vector<TensorType> infer_predict_adamw(const Op& op, Types operands) {
+  require_count(op, operands, 5, 5);
+  require_prediction(op, operands, 2);
+  require(operands[4] == TensorType{DType::i64, {}}, op, operands, "the step must be an i64 scalar");
+  require_numbers(op, {"beta1", "beta2", "eps"});
+  return {operands[0]};
+}
+
 double flops_adamw(const Op&, Types operands, Types) {
   return 15 * static_cast<double>(operands[0].elements());
 }
@@ -92,6 +118,8 @@ std::span<const OpDefinition> optimiser_ops() {
        .elementwise = true,
        .revises = true,
        .layout = all_dims},
+      {.name = "predict_adamw", .infer = infer_predict_adamw, .flops = flops_sgd, .elementwise = true, .layout = all_dims},
+      {.name = "predict_sgd", .infer = infer_predict_sgd, .flops = flops_sgd, .elementwise = true, .layout = all_dims},
       {.name = "sgd", .infer = infer_sgd, .flops = flops_sgd, .elementwise = true, .layout = all_dims},
   };
   return all;
@@ -127,6 +155,22 @@ SgdResult sgd(Tensor parameter, Tensor gradient, Tensor velocity, Tensor learnin
   const Tensor operands[] = {parameter, gradient, velocity, learning_rate};
   const std::vector<Tensor> out = emit_all("sgd", operands, {{"momentum", momentum}, {"weight_decay", weight_decay}});
   return {out[0], out[1]};
+}
+
+std::optional<Op> prediction_of(const Op& update, std::int64_t ahead) {
+  Op out;
+  out.attributes["ahead"] = ahead;
+  const std::vector<ValueId>& in = update.operands;
+  if (update.name == "sgd") {
+    out.name = "predict_sgd";
+    out.operands = {in[0], in[2], in[3]};
+    return out;
+  }
+  if (update.name != "adamw") return std::nullopt;
+  out.name = "predict_adamw";
+  out.operands = {in[0], in[2], in[3], in[4], in[5]};
+  for (const char* name : {"beta1", "beta2", "eps"}) out.attributes[name] = update.attributes.at(name);
+  return out;
 }
 
 bool validates(const Op& validated, const Op& ahead) {

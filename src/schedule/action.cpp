@@ -55,6 +55,7 @@ std::string text(const Action& action, std::int32_t slices, const std::vector<St
   std::string out = whole ? std::to_string(part_of(action.stage, slices, blocks).stage) : stage_text(action.stage, slices, blocks);
   if (action.count != 1) out += 'x' + std::to_string(action.count);
   if (action.version >= 0) out += '@' + std::to_string(action.version);
+  if (action.ahead > 0) out += '+' + std::to_string(action.ahead);
   out += name(action.kind);
   if (action.microbatch >= 0) out += std::to_string(action.microbatch);
   return out;

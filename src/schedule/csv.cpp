@@ -96,7 +96,10 @@ Entry parse_action(std::string_view cell, const Place& place) {
   if (take(rest, 'x') && (!take_number(rest, action.count) || action.count < 1)) {
     fail(place, cell, "how many micro-batches is missing after 'x'");
   }
-  if (take(rest, '@') && !take_number(rest, action.version)) fail(place, cell, "a version's number is missing after '@'");
+  if (take(rest, '@')) {
+    if (!take_number(rest, action.version)) fail(place, cell, "a version's number is missing after '@'");
+    if (take(rest, '+') && !take_number(rest, action.ahead)) fail(place, cell, "by how many updates it is predicted is missing after '+'");
+  }
   action.kind = take_kind(rest, place, cell);
   if (action.version >= 0 && !reads_parameters(action.kind)) {
     fail(place, cell, concat(name(action.kind), " reads no version of the parameters"), "F, B, I, W and R do");

@@ -29,6 +29,8 @@ Schedule slimpipe_exchange(const ScheduleOptions& options);
 Schedule helixpipe(const ScheduleOptions& options);
 Schedule pipedream(const ScheduleOptions& options);
 Schedule pipedream_2bw(const ScheduleOptions& options);
+Schedule xpipe(const ScheduleOptions& options);
+Schedule pipeoptim(const ScheduleOptions& options);
 
 // Each chunk runs all micro-batches before the next one, and back: in the same order or the reverse.
 Schedule chunk_by_chunk(const ScheduleOptions& options, bool reverse_backwards);

@@ -29,6 +29,10 @@ std::vector<Entry> with_windows(std::vector<Entry> all) {
         false,
         {"--in-flight", "--window"}},
        pipedream_2bw},
+      {{"xpipe", "pipedream whose forwards and backwards read parameters predicted to one time", false, {"--in-flight", "--window"}},
+       xpipe},
+      {{"pipeoptim", "pipedream whose forwards read parameters predicted to their own update", false, {"--in-flight", "--window"}},
+       pipeoptim},
   };
   all.insert(all.end(), of_windows.begin(), of_windows.end());
   return all;

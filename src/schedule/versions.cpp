@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "base/text.h"
 #include "base/words.h"
@@ -20,19 +21,21 @@ std::int32_t whole_stage(const Schedule& schedule, const Action& action) {
 // that it reads.
 template <class Visit>
 void for_each_version(const Schedule& schedule, std::size_t actor, Visit&& visit) {
-  std::map<std::int32_t, std::int32_t> updates;                            // by whole stage
-  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> forwards;  // by stage and micro-batch: the version that F read
+  std::map<std::int32_t, std::int32_t> updates;                           // by whole stage
+  std::map<std::pair<std::int32_t, std::int32_t>, ReadVersion> forwards;  // by stage and micro-batch: what F read
   for (std::size_t i = 0; i < schedule.actors[actor].size(); ++i) {
     const Action& action = schedule.actors[actor][i];
     std::int32_t& made = updates[whole_stage(schedule, action)];
-    std::int32_t version = -1;
+    ReadVersion read;
     if (reads_parameters(action.kind)) {
       const auto of_forward = forwards.find({action.stage, action.microbatch});
-      version = action.version >= 0 ? action.version : of_forward != forwards.end() ? of_forward->second : made;
+      read = action.version >= 0            ? ReadVersion{action.version, action.ahead}
+             : of_forward != forwards.end() ? of_forward->second
+                                            : ReadVersion{made};
       if (action.kind == Kind::F)
-        for (std::int32_t m = 0; m < action.count; ++m) forwards[{action.stage, action.microbatch + m}] = version;
+        for (std::int32_t m = 0; m < action.count; ++m) forwards[{action.stage, action.microbatch + m}] = read;
     }
-    visit(action, i, made, version);
+    visit(action, i, made, read);
     if (action.kind == Kind::U) ++made;
   }
 }
@@ -115,46 +118,53 @@ void check_one_actor(const Schedule& schedule) {
 
 }  // namespace
 
-std::vector<std::vector<std::int32_t>> read_versions(const Schedule& schedule) {
-  std::vector<std::vector<std::int32_t>> out(schedule.actors.size());
+std::vector<std::vector<ReadVersion>> read_versions(const Schedule& schedule) {
+  std::vector<std::vector<ReadVersion>> out(schedule.actors.size());
   for (std::size_t actor = 0; actor < out.size(); ++actor)
-    for_each_version(schedule, actor,
-                     [&](const Action&, std::size_t, std::int32_t, std::int32_t version) { out[actor].push_back(version); });
+    for_each_version(schedule, actor, [&](const Action&, std::size_t, std::int32_t, ReadVersion read) { out[actor].push_back(read); });
   return out;
 }
 
 std::int32_t staleness(const Schedule& schedule, std::int32_t actor) {
   const std::int32_t microbatches = std::max(1, schedule.step_microbatches());
   std::int32_t most = 0;
-  for_each_version(schedule, static_cast<std::size_t>(actor), [&](const Action& action, std::size_t, std::int32_t, std::int32_t version) {
-    if (version >= 0) most = std::max(most, action.microbatch / microbatches - version);
+  for_each_version(schedule, static_cast<std::size_t>(actor), [&](const Action& action, std::size_t, std::int32_t, ReadVersion read) {
+    if (read.version >= 0) most = std::max(most, action.microbatch / microbatches - read.version);
   });
   return most;
 }
 
 std::int32_t versions_held(const Schedule& schedule, std::int32_t actor) {
-  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> last_read;  // by stage and version
-  const auto row = static_cast<std::size_t>(actor);
-  for_each_version(schedule, row, [&](const Action& action, std::size_t i, std::int32_t, std::int32_t version) {
-    if (version >= 0) last_read[{whole_stage(schedule, action), version}] = i;
-  });
+  struct Read {
+    std::size_t first, last;
+  };
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, Read> reads;  // by stage, version and ahead
+  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> overwritten;    // by stage and version: by the U at this place
+  for_each_version(schedule, static_cast<std::size_t>(actor),
+                   [&](const Action& action, std::size_t i, std::int32_t updates, ReadVersion read) {
+                     const std::int32_t stage = whole_stage(schedule, action);
+                     if (action.kind == Kind::U) overwritten[{stage, updates}] = i;
+                     if (read.version >= 0) reads.try_emplace({stage, read.version, read.ahead}, Read{i, i}).first->second.last = i;
+                   });
+  std::map<std::int32_t, std::map<std::size_t, std::int32_t>> changes;  // by stage: of the number of copies, at these places
+  for (const auto& [key, read] : reads) {
+    const auto [stage, version, ahead] = key;
+    const auto update = overwritten.find({stage, version});
+    if (ahead == 0 && (update == overwritten.end() || update->second > read.last)) continue;
+    ++changes[stage][ahead > 0 ? read.first : update->second];
+    --changes[stage][read.last + 1];
+  }
   std::int32_t most = 1;
-  for_each_version(schedule, row, [&](const Action& action, std::size_t i, std::int32_t updates, std::int32_t) {
-    if (action.kind != Kind::U) return;
-    std::int32_t held = 1;
-    for (std::int32_t version = 0; version <= updates; ++version) {
-      const auto found = last_read.find({whole_stage(schedule, action), version});
-      held += found != last_read.end() && found->second > i;
-    }
-    most = std::max(most, held);
-  });
+  for (const auto& [stage, of_stage] : changes)
+    for (std::int32_t held = 1; const auto& [place, change] : of_stage) most = std::max(most, held += change);
   return most;
 }
 
 void check_staleness(const Schedule& schedule, std::int32_t most) {
   const std::int32_t microbatches = std::max(1, schedule.step_microbatches());
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
-    for_each_version(schedule, actor, [&](const Action& action, std::size_t i, std::int32_t, std::int32_t version) {
+    for_each_version(schedule, actor, [&](const Action& action, std::size_t i, std::int32_t, ReadVersion read) {
+      const std::int32_t version = read.version;
       const std::int32_t step = action.microbatch / microbatches;
       if (version < 0 || step - version <= most) return;
       throw Error(concat(named(schedule, actor, i), " reads version ", version, " in step ", step, ": ", step - version, " updates late"),
@@ -174,6 +184,7 @@ Schedule one_step(const Schedule& schedule, std::int32_t step) {
       action.microbatch = action.kind == Kind::U ? -1 : action.microbatch - first;
       action.fused_with_next = false;
       action.version = -1;
+      action.ahead = 0;
     }
   }
   return out;
@@ -188,8 +199,8 @@ void check_versions(const Schedule& schedule, const StageShape& shape, std::int3
   if (schedule.steps > 1) check_one_actor(schedule);
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor) {
     std::map<std::int32_t, std::pair<std::size_t, std::int32_t>> last;  // by stage with a backward: its last action, and its updates
-    for_each_version(schedule, actor, [&](const Action& action, std::size_t i, std::int32_t updates, std::int32_t version) {
-      if (schedule.steps > 1 || action.kind != Kind::U) check_action(window, actor, i, updates, version);
+    for_each_version(schedule, actor, [&](const Action& action, std::size_t i, std::int32_t updates, ReadVersion read) {
+      if (schedule.steps > 1 || action.kind != Kind::U) check_action(window, actor, i, updates, read.version);
       if (shape.has_backward[action.stage] && shape.has_parameters[action.stage])
         last[whole_stage(schedule, action)] = {i, updates + (action.kind == Kind::U)};
     });

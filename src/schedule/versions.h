@@ -10,13 +10,18 @@
 
 namespace penstock {
 
-// By row and action; -1: it reads none. Takes a table of which check_versions says nothing.
-std::vector<std::vector<std::int32_t>> read_versions(const Schedule& schedule);
+struct ReadVersion {
+  std::int32_t version = -1;  // -1: it reads none
+  std::int32_t ahead = 0;     // predicted by so many updates
+};
+// By row and action. Takes a table of which check_versions says nothing.
+std::vector<std::vector<ReadVersion>> read_versions(const Schedule& schedule);
 
 // The largest number of updates that a stage has had between what a gradient was made with and its own (PipeDream: p-1-i on actor i).
 std::int32_t staleness(const Schedule& schedule, std::int32_t actor);
 
-// The most versions of a stage's parameters that the actor has at once, the newest included. Every other is a copy of them.
+// The most versions of a stage's parameters that the actor has at once, the newest included, a prediction counting as one. Every other is a
+// copy of them.
 std::int32_t versions_held(const Schedule& schedule, std::int32_t actor);
 
 // The table of one of the steps alone; of a table for one, all of it.

@@ -152,6 +152,25 @@ Bound bind_sgd(const Site& site) {
   };
 }
 
+// Operands: parameter, velocity, learning rate.
+Bound bind_predict_sgd(const Site& site) {
+  return [p = site.operands[0], v = site.operands[1], rate = site.operands[2], out = site.results[0],
+          ahead = static_cast<double>(attribute<std::int64_t>(site.op, "ahead"))] { out.copy_(p - v * (scalar_of(rate) * ahead)); };
+}
+
+// Operands: parameter, first, second, learning rate, number of the update to come.
+Bound bind_predict_adamw(const Site& site) {
+  return [p = site.operands[0], m = site.operands[1], v = site.operands[2], rate = site.operands[3],
+          next = Place<const std::int64_t>(site.operands[4]), out = site.results[0], beta1 = number_attribute(site.op, "beta1"),
+          beta2 = number_attribute(site.op, "beta2"), eps = number_attribute(site.op, "eps"),
+          ahead = static_cast<double>(attribute<std::int64_t>(site.op, "ahead"))] {
+    const double done = static_cast<double>(*next) - 1;
+    if (done < 1) return void(out.copy_(p));
+    const T root = (v / (1 - std::pow(beta2, done))).sqrt_().add_(eps);
+    out.copy_(p - m / root * (scalar_of(rate) * ahead / (1 - std::pow(beta1, done))));
+  };
+}
+
 }  // namespace
 
 std::span<const Kernel> optimiser_kernels() {
@@ -159,6 +178,8 @@ std::span<const Kernel> optimiser_kernels() {
       {.name = "adamw", .bind = bind_adamw},
       {.name = "adamw_ahead", .bind = bind_adamw_ahead},
       {.name = "adamw_validated", .bind = bind_adamw_validated},
+      {.name = "predict_adamw", .bind = bind_predict_adamw},
+      {.name = "predict_sgd", .bind = bind_predict_sgd},
       {.name = "sgd", .bind = bind_sgd},
   };
   return all;

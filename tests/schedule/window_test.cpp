@@ -69,10 +69,33 @@ TEST(Windows, TheNewestIsNot2BW) {
   for (std::size_t a = 0; a < 4; ++a) {
     std::set<std::pair<int, int>> read;
     for (std::size_t i = 0; i < table.actors[a].size(); ++i)
-      if (table.actors[a][i].kind == Kind::F) read.emplace(table.actors[a][i].microbatch / 4, versions[a][i]);
+      if (table.actors[a][i].kind == Kind::F) read.emplace(table.actors[a][i].microbatch / 4, versions[a][i].version);
     mixed.push_back(static_cast<int>(read.size()) - 4);
   }
   EXPECT_EQ(mixed, (std::vector<int>{3, 3, 3, 0}));
+}
+
+// How many updates F and B of a step in the middle are predicted ahead, on each actor.
+std::pair<std::vector<int>, std::vector<int>> predicted(const char* name, int actors, int microbatches) {
+  const Schedule table = table_of(name, actors, microbatches, 8);
+  std::pair<std::vector<int>, std::vector<int>> out;
+  for (const auto& row : table.actors)
+    for (const Action& action : row)
+      if (action.microbatch == 5 * microbatches && action.kind != Kind::U)
+        (action.kind == Kind::F ? out.first : out.second).push_back(action.ahead);
+  return out;
+}
+
+TEST(Windows, XPipePredictsToOneTime) {
+  using Ahead = std::pair<std::vector<int>, std::vector<int>>;
+  EXPECT_EQ(predicted("xpipe", 4, 1), (Ahead{{3, 2, 2, 1}, {0, 0, 1, 1}}));
+  EXPECT_EQ(predicted("xpipe", 4, 2), (Ahead{{2, 1, 2, 1}, {0, 0, 1, 1}}));
+  EXPECT_EQ(predicted("xpipe", 4, 4), (Ahead{{1, 1, 2, 1}, {0, 0, 1, 1}}));
+  EXPECT_EQ(predicted("xpipe", 2, 1), (Ahead{{1, 0}, {0, 0}}));
+  EXPECT_EQ(predicted("xpipe", 8, 4), (Ahead{{2, 2, 3, 2, 2, 2, 2, 1}, {0, 0, 1, 1, 1, 1, 1, 1}}));
+  EXPECT_EQ(predicted("pipeoptim", 4, 1), (Ahead{{3, 2, 1, 0}, {0, 0, 0, 0}}));
+  EXPECT_EQ(predicted("pipeoptim", 4, 4), (Ahead{{1, 1, 1, 0}, {0, 0, 0, 0}}));
+  EXPECT_EQ(held(table_of("xpipe", 4, 1, 8)).versions, (std::vector<std::int32_t>{2, 2, 3, 2}));  // two predictions at once on actor 2
 }
 
 TEST(Windows, AreTablesLikeAnyOther) {
@@ -130,6 +153,7 @@ TEST(WindowsFailure, SayWhatIsWrongAndWhere) {
             "  hint: put all of a stage on one actor, or make the table for one step");
   EXPECT_EQ(refused("0@1F0,0B0,0U\n").substr(0, 66), "t.csv:1:1: 0@1F0 reads version 1 of stage 0, which is not made yet");
   EXPECT_NE(refused("0@F0,0B0\n").find("a version's number is missing after '@'"), std::string::npos);
+  EXPECT_NE(refused("0@0+F0,0B0\n").find("by how many updates it is predicted is missing after '+'"), std::string::npos);
   EXPECT_NE(refused("0F0,0B0,0@1U\n").find("U reads no version of the parameters"), std::string::npos);
 }
 
@@ -138,7 +162,7 @@ TEST(WindowsFailure, TooFewMicrobatchesAndOtherSchedules) {
             "pipedream-2bw: 2 micro-batches a step are too few for 4 actors\n  actor 0 would begin a step before the update that it reads\n"
             "  hint: use at least 3 micro-batches, or pipedream, which reads what is there");
   EXPECT_EQ(message_of([] { make_schedule("1f1b", {.actors = 2, .microbatches = 2, .window = 2}); }),
-            "1f1b takes no --window\n  it takes --in-flight\n  hint: schedules that do: pipedream, pipedream-2bw");
+            "1f1b takes no --window\n  it takes --in-flight\n  hint: schedules that do: pipedream, pipedream-2bw, xpipe, pipeoptim");
 }
 
 // Whatever is broken is refused, with its row and cell.

@@ -269,6 +269,8 @@ void optimisers(Samples& s) {
   add(s, "adamw", of(4, {rate, step}), adamw);
   add(s, "adamw_ahead", of(4, {rate, step, f({})}), adamw);
   add(s, "adamw_validated", of(7, {rate, step, f({}), f({})}), adamw);
+  add(s, "predict_adamw", of(3, {rate, step}), {{"ahead", std::int64_t{2}}, {"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}});
+  add(s, "predict_sgd", of(2, {rate}), {{"ahead", std::int64_t{3}}});
   add(s, "sgd", of(3, {rate}), {{"momentum", 0.9}, {"weight_decay", 0.1}});
 }
 

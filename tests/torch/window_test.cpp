@@ -15,17 +15,57 @@ namespace {
 using test::draw;
 using test::Random;
 
-// A chain of stages h <- f(w h), the last one o = w h with the loss sum((o - y)^2) / 2, and gradient descent on the mean over the step's
-// micro-batches. w and h have `width` elements. f is tanh, or the square, of which every rounding is known.
+// A chain of stages h <- f(w h), the last one o = w h with the loss sum((o - y)^2) / 2, and an update by the mean over the step's
+// micro-batches: gradient descent, "sgd" with momentum 0.9, or "adamw" without decay. w and h have `width` elements. f is tanh, or the
+// square, of which every rounding is known.
 struct Chain {
   int stages = 4, microbatches = 1, width = 1;
   bool is_tanh = true;
   double rate = 0.1;
+  std::string optimiser = "";
+
+  std::vector<std::string> moments() const {
+    if (optimiser == "adamw") return {"m", "v"};
+    return optimiser == "sgd" ? std::vector<std::string>{"m"} : std::vector<std::string>();
+  }
 };
+
+// The code behind the loop: its ops, and what it gives as next states, in their order. `value`: the first number that is free.
+struct Updates {
+  std::string ops, outputs;
+};
+Updates updates_text(const Chain& c, const std::string& type, int value) {
+  Updates out;
+  std::vector<std::string> next_moments(c.moments().size());
+  if (!c.optimiser.empty()) out.ops += concat("  %rate: f64[] = full() {dtype=f64, fill_value=", c.rate, ", size=[]}\n");
+  if (c.optimiser == "adamw") out.ops += "  %next: i64[] = add(%step) {other=1.0}\n";
+  for (int s = 0; s < c.stages; ++s) {
+    const int mean = value++, next = value++;
+    const double share = (c.optimiser.empty() ? c.rate : 1) / c.microbatches;
+    out.ops += concat("  %", mean, ": ", type, " = mul(%", s + 1, ") {other=", share, "}\n");
+    out.outputs += concat("%", next, ", ");
+    if (c.optimiser.empty()) {
+      out.ops += concat("  %", next, ": ", type, " = sub(%w", s, ", %", mean, ")\n");
+      continue;
+    }
+    std::string results = concat("%", next, ": ", type), operands = concat("%w", s, ", %", mean);
+    for (std::size_t k = 0; k < next_moments.size(); ++k) {
+      results += concat(", %", value, ": ", type);
+      operands += concat(", %", c.moments()[k], s);
+      next_moments[k] += concat("%", value++, ", ");
+    }
+    out.ops += c.optimiser == "sgd" ? concat("  ", results, " = sgd(", operands, ", %rate) {momentum=0.9, weight_decay=0.0}\n")
+                                    : concat("  ", results, " = adamw(", operands,
+                                             ", %rate, %next) {beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.0}\n");
+  }
+  for (const std::string& next : next_moments) out.outputs += next;
+  if (c.optimiser == "adamw") out.outputs += "%next, ";
+  return out;
+}
 
 std::string step_text(const Chain& c) {
   const std::string type = concat("f64[", c.width, "]");
-  std::string inputs, types, operands, body, backward, results, result_types, updates, outputs;
+  std::string inputs, types, operands, body, results, result_types;
   int value = 0;
   std::vector<std::string> before, products;  // by stage: h as it enters, w h
   std::string h = "%x";
@@ -58,25 +98,32 @@ std::string step_text(const Chain& c) {
     gradients[s] = op(s, concat("mul(", d, ", ", before[s], ")"), true);
     if (s > 0) d = op(s, concat("mul(", d, ", %w", s, ")"), true);
   }
-  int outside = c.stages + 1;
   for (int s = 0; s < c.stages; ++s) {
     inputs += concat("%w", s, ": ", type, ", ");
     types += concat(type, ", ");
     operands += concat(", %w", s);
     results += concat(", %", s + 1, ": ", type);
     result_types += concat(", ", type);
-    updates += concat("  %", outside, ": ", type, " = mul(%", s + 1, ") {other=", c.rate / c.microbatches, "}\n");
-    updates += concat("  %", outside + 1, ": ", type, " = sub(%w", s, ", %", outside, ")\n");
-    outputs += concat("%", outside + 1, ", ");
-    outside += 2;
   }
+  int states = c.stages;
+  for (const std::string& moment : c.moments())
+    for (int s = 0; s < c.stages; ++s, ++states) {
+      inputs += concat("%", moment, s, ": ", type, ", ");
+      types += concat(type, ", ");
+    }
+  if (c.optimiser == "adamw") {
+    inputs += "%step: i64[], ";
+    types += "i64[], ";
+    ++states;
+  }
+  const Updates updates = updates_text(c, type, c.stages + 1);
   const std::string all = concat("f64[", c.width * c.microbatches, "]");
   std::string body_inputs = concat("%x: ", type, ", %y: ", type);
   for (int s = 0; s < c.stages; ++s) body_inputs += concat(", %w", s, ": ", type);
-  return concat("penstock graph 1\ngraph @chain(", inputs, "%x: ", all, ", %y: ", all, ") -> (", types, "f64[]) {state=", c.stages,
+  return concat("penstock graph 1\ngraph @chain(", inputs, "%x: ", all, ", %y: ", all, ") -> (", types, "f64[]) {state=", states,
                 ", outputs=[\"loss\"]} {\n  %0: f64[]", results, " = accumulate(%x, %y", operands, ") {microbatches=", c.microbatches,
                 ", split=2} (", body_inputs, ") -> (f64[]", result_types, ") {\n", body, "    return ", loss, ", ", join(gradients, ", "),
-                "\n  }\n", updates, "  return ", outputs, "%0\n}\n");
+                "\n  }\n", updates.ops, "  return ", updates.outputs, "%0\n}\n");
 }
 
 double x_of(std::int64_t k) {
@@ -151,6 +198,21 @@ TEST(Window, ReadsTheVersionsOfTheTable) {
                  {.8675452861, -.7494089380, .6316263597, .5110211550}, "twice as stale");
   expect_weights(run({.microbatches = 4}, table_of("pipedream-2bw", 4, 8), 8), {.8916017995, -.7863513271, .6815245448, .5768883371},
                  "2BW");
+}
+
+// The same with weights that are predicted, rates 0.02 and 0.01.
+TEST(Window, ReadsThePredictionsOfTheTable) {
+  const Chain momentum{.rate = 0.02, .optimiser = "sgd"}, adam{.rate = 0.01, .optimiser = "adamw"};
+  const Schedule unpredicted = reading(table_of("pipedream", 1, 8), false, [](int k, int) { return k; });
+  expect_weights(run(momentum, unpredicted, 8), {.8688157881, -.7482515303, .6287710387, .5095428615}, "momentum, backward of the newest");
+  expect_weights(run(momentum, table_of("pipeoptim", 1, 8), 8), {.8687693252, -.7483267173, .6291189798, .5105730753}, "PipeOptim");
+  expect_weights(run(momentum, table_of("xpipe", 1, 8), 8), {.8693528181, -.7492553777, .6299666747, .5114068652}, "XPipe");
+  Chain four = momentum;
+  four.microbatches = 4;
+  expect_weights(run(four, table_of("xpipe", 4, 8), 8), {.8886996033, -.7824682207, .6765846184, .5707615922}, "XPipe, T = 4");
+  expect_weights(run(adam, unpredicted, 8), {.8372580689, -.7387320407, .6396020823, .5399228109}, "Adam, backward of the newest");
+  expect_weights(run(adam, table_of("pipeoptim", 1, 8), 8), {.8372705125, -.7388790715, .6398828567, .5402056210}, "Adam, PipeOptim");
+  expect_weights(run(adam, table_of("xpipe", 1, 8), 8), {.8375647937, -.7390583309, .6399832936, .5402583229}, "Adam, XPipe");
 }
 
 // A window of one step, or of several with U last, is no other training.
@@ -240,8 +302,8 @@ struct Reference {
     for (std::size_t a = 0; a < table.actors.size(); ++a)
       for (std::size_t i = 0; i < table.actors[a].size(); ++i) {
         const Action& action = table.actors[a][i];
-        if (action.kind == Kind::F) forward[action.microbatch][action.stage] = read[a][i];
-        if (action.kind == Kind::B || action.kind == Kind::I) backward[action.microbatch][action.stage] = read[a][i];
+        if (action.kind == Kind::F) forward[action.microbatch][action.stage] = read[a][i].version;
+        if (action.kind == Kind::B || action.kind == Kind::I) backward[action.microbatch][action.stage] = read[a][i].version;
         if (action.kind == Kind::B || action.kind == Kind::W) order[action.stage].push_back(action.microbatch);
       }
     for (int b = 0; b < table.steps; ++b) {
