@@ -209,6 +209,8 @@ void check_numbers(const PlanArguments& arguments) {
 void plan_command(const PlanArguments& arguments) {
   check_numbers(arguments);
   if (!arguments.varied.empty() || arguments.planner == kSequences) return plan_variants_command(arguments);
+  if (arguments.slice_unit > 0)
+    throw Error("--slice-unit is of slices that are planned", {}, "--vary slices=planned, or --planner sequences");
   const bool groups = planner_named(arguments.planner).equal_groups;  // ahead of anything that is measured for it
   if (!arguments.only.empty() && !groups) throw Error("--only is of --planner degrees");
   if (groups && arguments.cluster == "local")
@@ -299,10 +301,15 @@ void add_model_flags(CLI::App& command, PlanArguments& arguments) {
       ->capture_default_str();
   command
       .add_option("--vary", arguments.varied,
-                  "compares whole configurations, with each of a key's values: --vary slices=1,4,8 --vary recompute=none,inputs")
+                  "compares whole configurations, with each of a key's values: --vary slices=1,4,planned --vary recompute=none,inputs")
       ->type_name("KEY=VALUES")
       ->take_all()
       ->expected(1, -1);
+  command
+      .add_option("--slice-unit", arguments.slice_unit,
+                  "planned slices are multiples of so many tokens [128, but from a 64th to a 16th of the sequence]")
+      ->check(CLI::Range(1, INT_MAX))
+      ->type_name("TOKENS");
   command.add_option("--only", arguments.only, "degrees: fixes some, pipe=8,tensor=4,zero=3,schedule=zeropp")->type_name("KEY=VALUE,...");
   command
       .add_option("--states", arguments.states, "degrees: bytes of a parameter, of its gradient and of the optimiser's state [by dtype]")

@@ -1,6 +1,7 @@
 // penstock plan: what its parts share.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,6 +31,7 @@ struct PlanArguments {
   std::string out;
   std::string only, states;         // of planner degrees
   std::vector<std::string> varied;  // --vary: keys whose values are tried
+  std::int64_t slice_unit = 0;      // tokens that planned slices are multiples of; 0: by their length
   bool limited = false;             // whether --seconds was given
   const ModelRegistry* models = nullptr;
 };

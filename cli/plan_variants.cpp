@@ -88,6 +88,7 @@ PlannedVariants planned(const Compared& of) {
     planning.memory = [&](int device) { return of.cluster.devices[static_cast<std::size_t>(device)].memory; };
     planning.predict = [&](const Config&, const Prepared&, Program& program) { return predict_on(program, of.cluster, device_of(of)); };
   }
+  planning.slice_unit = arguments.slice_unit;
   if (arguments.limited) planning.limit = TimeLimit(arguments.options.seconds);
   std::vector<Settings> settings;
   if (arguments.varied.empty()) {

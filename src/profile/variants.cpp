@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <set>
 #include <tuple>
 
 #include "base/text.h"
 #include "cost/cost_model.h"
 #include "driver/training.h"
 #include "penstock/error.h"
+#include "profile/planned_slices.h"
 #include "profile/profile.h"
 #include "simulate/prediction.h"
 
@@ -29,6 +31,8 @@ std::vector<Settings> orders_on(const Config& config, int actors) {
   for (const char* order : {"1f1b", "zb-h1"}) out.push_back({varied("schedule", order), varied("slices", "1")});
   for (const char* order : {"1f1b", "zb-h1", "terapipe", "seq1f1b", "slimpipe"})
     for (const std::int64_t n : slices) out.push_back({varied("schedule", order), varied("slices", std::to_string(n))});
+  for (const char* order : {"1f1b", "terapipe", "slimpipe"})
+    if (!slices.empty()) out.push_back({varied("schedule", order), varied("slices", std::string(kPlanned))});
   const auto layers = config.model.numbers.find("layers");
   if (layers == config.model.numbers.end() || static_cast<std::int64_t>(layers->second) % actors != 0) return out;
   const Override chunks = varied("chunks", std::to_string(static_cast<std::int64_t>(layers->second) / actors));  // layers of an actor
@@ -44,18 +48,92 @@ ConfigVariant variant_of(const Settings& settings, const VariantPlanning& planni
     const Prepared prepared = prepare(out.config, *planning.models);
     Program program = compile_training(out.config, prepared);
     out.prediction = planning.predict(out.config, prepared, program);
+    out.prediction.timeline.slices = prepared.schedule.slices;  // a program does not know which of its stages are slices
+    out.prediction.timeline.blocks = prepared.schedule.blocks;
   } catch (const Error& error) {
     out.refused = split(error.what(), '\n')[0];
   }
   for (std::size_t d = 0; d < out.prediction.memory.size(); ++d) out.devices.push_back(planning.memory(static_cast<int>(d)));
-  out.prediction.timeline = {};  // there may be thousands
   return out;
+}
+
+// Those that fit come first, the fastest first, and the refused last.
+std::tuple<bool, bool, double> order_of(const ConfigVariant& v) {
+  return {!v.refused.empty(), !v.fits(), v.prediction.seconds};
+}
+
+bool asks_for_plan(const Override& one) {
+  return (one.key == "slices" || one.key == "pipeline.slices") && one.value == kPlanned;
+}
+
+// The settings with this value in the place of planned slices.
+Settings with_slices(Settings settings, const std::string& value) {
+  for (Override& one : settings)
+    if (asks_for_plan(one)) one.value = value;
+  return settings;
+}
+
+// As a value of key slices: equal ones are a number, since one length would be.
+std::string value_of(const SliceLengths& lengths) {
+  if (std::ranges::adjacent_find(lengths, std::ranges::not_equal_to()) == lengths.end()) return std::to_string(lengths.size());
+  return concat("[", join(lengths, ",", [](std::int64_t n) { return std::to_string(n); }), "]");
+}
+
+// Of a configuration's slices, in tokens.
+std::vector<double> lengths_of(const Config& config) {
+  const std::vector<double>& slices = config.pipeline.slices;
+  if (slices.size() > 1) return slices;
+  const int n = slices_of(config);
+  return std::vector<double>(static_cast<std::size_t>(n), static_cast<double>(context_of(config)) / n);
+}
+
+PipelineSlicing slicing_of(const Config& config, std::int64_t unit) {
+  PipelineSlicing out{.actors = static_cast<int>(config.pipeline.actors), .microbatches = static_cast<int>(config.pipeline.microbatches)};
+  out.length = context_of(config);
+  out.unit = unit > 0 ? unit : slice_unit(out.length);
+  check_unit(out);
+  return out;
+}
+
+// What is fastest of the settings' two slices, `best`, and of other ones: at first sixteen, then what is planned by all before.
+ConfigVariant best_slices(const Settings& settings, ConfigVariant best, VariantPlanning& planning) {
+  constexpr int kMostPlans = 3;
+  const PipelineSlicing slicing = slicing_of(best.config, planning.slice_unit);
+  SliceTimes times;
+  add_slice_times(times, best.prediction.timeline, lengths_of(best.config), slicing.microbatches);
+  std::vector<std::string> next = {std::to_string(std::min<std::int64_t>(slicing.length / slicing.unit, 16))};
+  std::set<std::string> known = {"2", next[0]};
+  for (int plans = 0; !next.empty(); ++plans) {
+    for (const std::string& value : next) {
+      if (planning.limit.is_over()) return best;
+      if (planning.progress) planning.progress(concat("  slices=", value));
+      ConfigVariant variant = variant_of(with_slices(settings, value), planning);
+      if (variant.refused.empty()) add_slice_times(times, variant.prediction.timeline, lengths_of(variant.config), slicing.microbatches);
+      if (order_of(variant) < order_of(best)) best = std::move(variant);
+    }
+    next.clear();
+    if (plans == kMostPlans) break;
+    for (const SliceLengths& lengths : plan_slices(slicing, fit_slices(times)))
+      if (const std::string value = value_of(lengths); known.insert(value).second) next.push_back(value);
+  }
+  return best;
+}
+
+// The variant of settings that ask for planned slices.
+ConfigVariant planned_variant(const Settings& settings, VariantPlanning& planning) {
+  ConfigVariant two = variant_of(with_slices(settings, "2"), planning);
+  if (!two.refused.empty()) return {.settings = settings, .refused = two.refused};
+  try {
+    return best_slices(settings, std::move(two), planning);
+  } catch (const Error& error) {
+    return {.settings = settings, .refused = split(error.what(), '\n')[0]};
+  }
 }
 
 // All are refused. A reason that all share is said with its own details and hint: most likely a key is mistyped.
 [[noreturn]] void fail_refused(const std::vector<ConfigVariant>& variants, const VariantPlanning& planning) {
   const auto alike = [&](const ConfigVariant& variant) { return variant.refused == variants[0].refused; };
-  if (std::ranges::all_of(variants, alike)) prepare(planning.load(variants[0].settings), *planning.models);
+  if (std::ranges::all_of(variants, alike)) prepare(planning.load(with_slices(variants[0].settings, "2")), *planning.models);
   std::vector<std::string> reasons;
   for (const ConfigVariant& variant : variants) reasons.push_back(concat(text(variant.settings), ": ", variant.refused));
   throw Error("none of the configurations can be run", reasons, "vary other keys, or other values");
@@ -163,10 +241,10 @@ PlannedVariants plan_variants(const std::vector<Settings>& settings, VariantPlan
   for (const Settings& one : settings) {
     if (planning.limit.is_over()) break;
     if (planning.progress) planning.progress(concat(out.variants.size() + 1, " of ", settings.size(), ": ", text(one)));
-    out.variants.push_back(variant_of(one, planning));
+    out.variants.push_back(std::ranges::any_of(one, asks_for_plan) ? planned_variant(one, planning) : variant_of(one, planning));
+    out.variants.back().prediction.timeline = {};  // there may be thousands
   }
-  std::ranges::stable_sort(out.variants, {},
-                           [](const ConfigVariant& v) { return std::tuple(!v.refused.empty(), !v.fits(), v.prediction.seconds); });
+  std::ranges::stable_sort(out.variants, {}, order_of);
   if (out.variants.empty()) throw Error("no configuration was predicted in time", {}, "give more --seconds");
   if (!out.variants[0].refused.empty()) fail_refused(out.variants, planning);
   if (!out.variants[0].fits()) fail_large(out.variants);

@@ -24,14 +24,17 @@ struct Varied {
 // Reads "slices=1,4,[5,3,2]". Throws Error without '=' or where a value is empty.
 Varied parse_varied(std::string_view text);
 
+// The value of key slices for lengths that are found (planned_slices.h): "slices=planned".
+inline constexpr std::string_view kPlanned = "planned";
+
 // Every combination of values, those of the last key varying fastest. Throws Error where there are more than kMostVariants.
 std::vector<Settings> combinations(const std::vector<Varied>& varied);
 inline constexpr std::size_t kMostVariants = 10'000;
 
 // The choices of the systems for long sequences, and mixtures of them, for the configuration on so many devices: every order of whole or
 // sliced micro-batches, in 2, 8 or 32 slices of at least 128 tokens (TeraPipe 2102.07988, Seq1F1B 2406.03488, SlimPipe 2504.14519, also
-// with its exchange), HelixPipe (2507.00394), all with the sequence split over 1 to 8 devices beside (context parallelism), and with and
-// without recomputation.
+// with its exchange), in some orders also of planned lengths, HelixPipe (2507.00394), all with the sequence split over 1 to 8 devices
+// beside (context parallelism), and with and without recomputation.
 std::vector<Settings> sequence_settings(const Config& config, int devices);
 
 struct ConfigVariant {
@@ -54,11 +57,14 @@ struct VariantPlanning {
   std::function<double(int device)> memory = [](int) { return ClusterDevice().memory; };  // bytes
   std::function<void(const std::string& text)> progress{};
   TimeLimit limit = {};
+  std::int64_t slice_unit = 0;  // tokens: planned slices are multiples of it; 0: slice_unit() of the sequence
 };
 struct PlannedVariants {
   std::vector<ConfigVariant> variants = {};  // those that fit, then those that are too large, each the fastest first; then the refused
   std::size_t considered = 0;                // there are fewer variants where time was over
 };
+// Settings with slices=planned become one variant with lengths: the fastest that fits of 2 and 16 equal slices and of what plan_slices
+// (planned_slices.h) makes of these and of its own plans, as long as it finds others, or three times.
 // Throws Error where none can be run, with the reasons, and where none fits, with the smallest.
 PlannedVariants plan_variants(const std::vector<Settings>& settings, VariantPlanning planning);
 

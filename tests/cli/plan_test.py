@@ -319,6 +319,20 @@ class PlanTest(ProgramTest):
         self.assertEqual([len(one["memory"]) for one in four], [4, 4])
         self.assertEqual(len({str(one["memory"]) for one in four}), 2)
 
+    def test_slices_are_planned(self):
+        config, out = self.config("gpt"), self.folder / "planned.toml"
+        cluster = ["--devices", 2, "--bandwidth", 1e10, "--device", "a100-80", "--set", "context=2048", "--set", "width=256", "--set", "schedule=terapipe"]
+        found = self.plan(config, *cluster, "--vary", "slices=1,2,3,4,planned", "--slice-unit", 256, "--out", out)["configurations"]
+        lengths = json.loads(found[0]["settings"]["slices"])
+        self.assertEqual(sum(lengths), 2048)
+        self.assertGreater(lengths[0], lengths[-1])
+        self.assertTrue(all(length % 256 == 0 for length in lengths))
+        again = self.plan(out, "--devices", 2, "--bandwidth", 1e10, "--device", "a100-80", "--vary", "actors=2")["configurations"]
+        self.assertEqual(again[0]["predicted_time"], found[0]["predicted_time"])
+        text = run("plan", config, *cluster, "--vary", "slices=planned", "--slice-unit", 4000, "--explain")
+        self.assert_fails(text, "none of the configurations can be run", "slices in units of 4000 tokens: a sequence of 2048 has 1 unit")
+        self.assert_fails(run("plan", config, "--devices", 2, "--bandwidth", 1e10, "--slice-unit", 4), "--slice-unit is of slices that are planned")
+
     def test_whole_configurations_here(self):
         found = self.plan(self.config("gpt"), "--cluster", "local", "--vary", "slices=1,2", "--rounds", 2, "--candidates", 1)["configurations"]
         self.assertEqual([one["measured_time"] is None for one in found], [False, True])
