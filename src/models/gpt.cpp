@@ -48,9 +48,12 @@ std::int64_t attention_groups(std::int64_t stages, std::int64_t layers) {
   return groups > 0 && layers % groups == 0 ? groups : 0;
 }
 
-// The stages of a layer's parts. `attention` has no parameters and nothing but attention, so it may run anywhere.
+// The stages of a layer's parts. `attention` has nothing but attention, so it may run anywhere; or also the product that gives queries,
+// keys and values. Then the weights have a copy on each of the stage's actors: their owner refreshes it, and their gradients are added up,
+// once a step. Of each micro-batch the product's input crosses, a third of what it gives. (HelixPipe's weights travel with every
+// micro-batch: in one round, which has one for each actor, as much is sent.)
 struct LayerStages {
-  std::string before, attention, behind;
+  std::string before, product, attention, behind;
 };
 
 template <class Make>
@@ -62,10 +65,10 @@ auto in_stage(const std::string& name, Make&& make) {
 LayerStages stages_of_layer(const GptConfig& c, std::int64_t i) {
   if (const std::int64_t groups = attention_groups(c.stages, c.layers); groups > 0) {
     const std::int64_t first = 2 * i + i / (c.layers / groups);
-    return {stage_name(first), stage_name(first + 1), stage_name(first + 2)};
+    return {stage_name(first), stage_name(c.qkv_in_attention ? first + 1 : first), stage_name(first + 1), stage_name(first + 2)};
   }
   const std::string stage = stage_name(spread(i, c.layers, c.stages));
-  return {stage, stage, stage};
+  return {stage, stage, stage, stage};
 }
 
 class Block {
@@ -82,7 +85,8 @@ class Block {
   Fed operator()(const GptConfig& c, const Parameters& p, Tensor x, const Model::Batch& batch, Purpose purpose) const {
     const LayerStages stages = stages_of_layer(c, number_);
     const Origin origin(path_);
-    const std::vector<Tensor> qkv = in_stage(stages.before, [&] { return split_qkv(c_attn_(p, ln_1_(p, x)), c.heads); });
+    const Tensor normed = in_stage(stages.before, [&] { return ln_1_(p, x); });
+    const std::vector<Tensor> qkv = in_stage(stages.product, [&] { return split_qkv(c_attn_(p, normed), c.heads); });
     const Tensor mixed = in_stage(stages.attention, [&] { return attention(c, qkv, batch); });
     const Stage stage(stages.behind);
     x = residual(x + drop(c, attn_c_proj_(p, join_heads(mixed)), batch, 2 * number_ + 1));
@@ -265,6 +269,7 @@ GptConfig gpt_config(const std::string& model, const ModelOptions& given) {
                     options.stages < given.stages,
                     options.number("dropout"),
                     options.number("tied") != 0,
+                    options.number("qkv_in_attention") != 0,
                     options.word("gelu"),
                     options.compute,
                     options.master()};
@@ -277,8 +282,8 @@ GptConfig gpt_config(const std::string& model, const ModelOptions& given) {
 }
 
 std::map<std::string, double> gpt_numbers() {
-  return {{"layers", 4},  {"width", 128},      {"heads", 4}, {"context", 128},
-          {"dropout", 0}, {"vocabulary", 256}, {"tied", 1},  {"head_shards", 1}};
+  return {{"layers", 4},       {"width", 128}, {"heads", 4},       {"context", 128},       {"dropout", 0},
+          {"vocabulary", 256}, {"tied", 1},    {"head_shards", 1}, {"qkv_in_attention", 0}};
 }
 std::map<std::string, std::string> gpt_words() {
   return {{"gelu", "tanh"}};

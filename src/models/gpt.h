@@ -18,6 +18,8 @@ struct GptConfig {
   bool has_head_stages;      // whether each of these, and what joins them, is a stage of its own; else they are in the last of the layers'
   double dropout;
   bool tied;
+  bool qkv_in_attention;  // whether the product that gives queries, keys and values is in the attention's stage, where that is one of its
+                          // own
   std::string gelu;
   DType compute, master;
   double deviation = 0.02;

@@ -37,6 +37,10 @@ std::vector<Settings> orders_on(const Config& config, int actors) {
   if (layers == config.model.numbers.end() || static_cast<std::int64_t>(layers->second) % actors != 0) return out;
   const Override chunks = varied("chunks", std::to_string(static_cast<std::int64_t>(layers->second) / actors));  // layers of an actor
   out.push_back({varied("schedule", "helixpipe"), varied("slices", "1"), chunks});
+  if (config.model.numbers.contains("qkv_in_attention")) {
+    out.push_back(out.back());
+    out.back().push_back(varied("qkv_in_attention", "1"));
+  }
   for (const std::int64_t n : slices) out.push_back({varied("schedule", "slimpipe-exchange"), varied("slices", std::to_string(n)), chunks});
   return out;
 }

@@ -55,14 +55,15 @@ TEST(Variants, CombinationsVaryTheLastKeyFastest) {
 TEST(Variants, SequencesAreWholeInSlicesAndSplit) {
   std::vector<std::string> lines;
   for (const Settings& settings : sequence_settings(small({}), 2)) lines.push_back(text(settings));
-  // Contexts 1 and 2; recomputed or not; whole, in 2 slices of 256 tokens, in planned ones, helixpipe, exchange.
-  EXPECT_EQ(lines.size(), 2u * (2 * (2 + 5 + 3 + 2)));
+  // Contexts 1 and 2; recomputed or not; whole, in 2 slices of 256 tokens, in planned ones, helixpipe in two ways, exchange.
+  EXPECT_EQ(lines.size(), 2u * (2 * (2 + 5 + 3 + 3)));
   EXPECT_EQ(lines[0], "actors=2 pipeline.context=1 schedule=1f1b slices=1 recompute=none");
   EXPECT_EQ(lines[5], "actors=2 pipeline.context=1 schedule=1f1b slices=2 recompute=inputs");
   EXPECT_EQ(lines[16], "actors=2 pipeline.context=1 schedule=terapipe slices=planned recompute=none");
   EXPECT_EQ(lines[20], "actors=2 pipeline.context=1 schedule=helixpipe slices=1 chunks=2 recompute=none");
-  EXPECT_EQ(lines[22], "actors=2 pipeline.context=1 schedule=slimpipe-exchange slices=2 chunks=2 recompute=none");
-  EXPECT_EQ(lines[24], "actors=1 pipeline.context=2 schedule=1f1b slices=1 recompute=none");
+  EXPECT_EQ(lines[22], "actors=2 pipeline.context=1 schedule=helixpipe slices=1 chunks=2 qkv_in_attention=1 recompute=none");
+  EXPECT_EQ(lines[24], "actors=2 pipeline.context=1 schedule=slimpipe-exchange slices=2 chunks=2 recompute=none");
+  EXPECT_EQ(lines[26], "actors=1 pipeline.context=2 schedule=1f1b slices=1 recompute=none");
 }
 
 TEST(Variants, WhatFitsComesFirstThenTheLargeThenTheRefused) {

@@ -64,6 +64,8 @@ TEST(SlicedSteps, AttentionInStagesOfItsOwn) {
   const StepGradients expected = sequential_step(small({}));
   for (const char* settings : {"group=1", "group=2"}) expect_equal({"schedule=helixpipe", "chunks=2", settings}, expected);
   expect_equal({"schedule=helixpipe", "chunks=1", "actors=4"}, expected);
+  for (const char* more : {"group=1", "group=2", "pipeline.data=2", "recompute=inputs", "update=stage"})
+    expect_equal({"schedule=helixpipe", "chunks=2", "qkv_in_attention=1", more}, expected);
 }
 
 // Other actors do whole blocks of the attention of later slices: of 4 actors and 8 slices 18 of 112 blocks of each layer.
