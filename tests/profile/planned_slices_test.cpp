@@ -182,13 +182,13 @@ TEST(PlannedSlices, AreNeverSlowerThanEqualOnes) {
   }
 }
 
-// All 32 divisions in units of 128 tokens are predicted whole: what is planned by fitted times is within a hundredth of the best.
+// All 32 divisions in units of 64 tokens are predicted whole: what is planned by fitted times is within a hundredth of the best.
 TEST(PlannedSlices, AreAsGoodAsAllDivisionsPredictedWhole) {
-  VariantPlanning how = by_figures(768);
-  how.slice_unit = 128;
+  VariantPlanning how = by_figures(384);
+  how.slice_unit = 64;
   const PlannedVariants found = plan(how, "slices=planned");
   std::vector<std::string> values;
-  for (const SliceLengths& lengths : divisions(6, 128))
+  for (const SliceLengths& lengths : divisions(6, 64))
     values.push_back(lengths.size() == 1 ? "1" : concat("[", join(lengths, ",", [](std::int64_t n) { return std::to_string(n); }), "]"));
   const PlannedVariants all = plan(how, concat("slices=", join(values, ",", [](const std::string& value) { return value; })));
   EXPECT_EQ(all.variants.size(), 32u);
