@@ -6,7 +6,8 @@
 //
 // Forward bubble (p-1)(P_l) with one micro-batch in a group, for attention of any length and any depth; the backward is the forward
 // reversed, so both together have (p-1)P(1+B/F). Larger groups take longer to fill and hide latency; peak mA on every actor; one copy of
-// the parameters. Layers per actor are --chunks. Whether QKV weights travel to the attention is the model's to say (models/gpt.cpp), and no part of a table.
+// the parameters. Layers per actor are --chunks. Whether QKV weights travel to the attention is the model's to say (models/gpt.cpp), and no
+// part of a table.
 //
 //   penstock schedule helixpipe --actors 2 --microbatches 2 --chunks 2 --show
 //   actor 0 | 0F0 0F1 1F1 3F0 4F0 4F1 5F1 7F0 8F0 8F1 8B1---- 8B0---- 7B0---- 5B1---- 4B1---- 4B0---- 3B0---- 1B1---- 0B1---- 0B0----
