@@ -250,9 +250,10 @@ Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, const Attentio
 // result is zero. So samples that stand one after the other in a row attend each to itself, and padding to nothing. ranges i64 [batch,
 // queries, 2]; no query attends to more than `reach` keys. With a bias [heads, 2*reach - 1] the score of query i and key j is shifted by
 // bias[head, j - i + reach - 1]; then |j - i| < reach. Ranges that keep none of this are an Error where the op runs. Queries that follow on
-// each other and whose ranges begin alike are computed together, so a row takes as long as the samples that it holds.
+// each other and whose ranges begin alike are computed together, so a row takes as long as the samples that it holds. `is_causal` says that
+// no query attends to keys behind it, which is held against the ranges where the op runs: then rows may be cut into slices.
 Tensor attention_in_ranges(Tensor q, Tensor k, Tensor v, Tensor ranges, std::int64_t reach, Tensor bias = {},
-                           std::optional<double> scale = {});
+                           std::optional<double> scale = {}, bool is_causal = false);
 
 // weight [rows, width], indices i64 [...] -> [..., width].
 Tensor embedding(Tensor weight, Tensor indices);
@@ -330,7 +331,8 @@ Tensor reduce_gradient(Tensor x, const MeshAxis& axis);
 
 // x, with a wish: over each axis of the mesh to which one of these names is mapped it lies split along that dim, and else whole. One name
 // for each dim, "" for a dim without one. Its gradient gets the same wish. It changes no value, and nothing at all where there are no axes.
-Tensor constrain(Tensor x, const std::vector<std::string>& names);
+// `causal`: false where tokens of x need some behind them, as an encoder's do. Then slices of a sequence have it whole.
+Tensor constrain(Tensor x, const std::vector<std::string>& names, bool causal = true);
 // Ends a stage: x passes unchanged; what x was computed from belongs to the stage before the mark.
 Tensor stage_boundary(Tensor x);
 // Calls an op that Penstock does not know, by its name in the dispatcher; it is not differentiable. penstock/op.h has another call(), which

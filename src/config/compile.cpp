@@ -115,7 +115,8 @@ Graph in_slices(const Graph& step, const Prepared& prepared) {
   std::vector<AttentionBlock> apart;
   for (const StagePart& block : prepared.schedule.blocks)
     if (block.stage < std::ssize(staged.stages)) apart.push_back({staged.stages[StageId(block.stage)], block.slice, block.block});
-  return unroll_slices(staged.step, prepared.schedule.slices, prepared.slice_lengths, apart);
+  const std::vector<std::string> stages(staged.stages.begin(), staged.stages.end());
+  return unroll_slices(staged.step, prepared.schedule.slices, prepared.slice_lengths, apart, stages);
 }
 
 // The step of all members, where one device is to do what they do; with the plan's stages as marks, and in slices. `whole`: the step has

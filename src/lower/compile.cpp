@@ -1,6 +1,8 @@
 #include "penstock/compile.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "base/text.h"
 #include "lower/classes.h"
@@ -106,7 +108,11 @@ Schedule table_for(const Graph& step, const Schedule& schedule, int zero) {
 
 LowerOptions recomputing(const Graph& step, const CompileOptions& options) {
   LowerOptions lowering = lower_options(step, options);
-  if (options.recompute && has_backward(step)) lowering.recompute = prepare_stages(step, true, options.axes).stages;
+  if (!options.recompute || !has_backward(step)) return lowering;
+  const StagedStep staged = prepare_stages(step, true, options.axes);
+  std::set<std::string> with_ops;
+  for (const Op& op : staged.step.ops[loop_of(staged.step)].body->ops) with_ops.insert(op.stage);
+  std::ranges::copy_if(staged.stages, std::back_inserter(lowering.recompute), [&](const auto& name) { return with_ops.contains(name); });
   return lowering;
 }
 

@@ -32,8 +32,8 @@ Tensor causal_self_attention(Tensor qkv, std::int64_t heads) {
   return self_attention(qkv, heads, true);
 }
 
-Tensor residual(Tensor x) {
-  return constrain(x, {"batch", "sequence", "embed"});
+Tensor residual(Tensor x, bool causal) {
+  return constrain(x, {"batch", "sequence", "embed"}, causal);
 }
 
 namespace {

@@ -13,8 +13,8 @@ namespace penstock {
 Tensor self_attention(Tensor qkv, std::int64_t heads, bool is_causal);
 Tensor causal_self_attention(Tensor qkv, std::int64_t heads);
 
-// x [batch, length, width] with the names of its dims: the stream to which a transformer's layers add.
-Tensor residual(Tensor x);
+// x [batch, length, width] with the names of its dims: the stream to which a transformer's layers add. `causal`: see constrain().
+Tensor residual(Tensor x, bool causal = true);
 
 // The summed loss of logits [batch, length, vocabulary], computed in at least f32.
 Tensor token_loss(Tensor logits, Tensor targets);

@@ -77,13 +77,14 @@ class RelativeBias : public nn::Module {
     specs.push_back({at("weight"), type, {Initialiser::Kind::normal, root(c.width)}, true, {{"buckets"}, {"heads", 1, c.heads}}});
   }
 
-  // The bias of all places of x to each other, [1, heads, length, length]; a decoder's bias hides the keys after the query.
+  bool is_causal() const { return !both_ways_; }
+
+  // The bias of all places of x to each other, [1, heads, length, length].
   Tensor operator()(const Config& c, const Parameters& p, Tensor x) const {
     const std::int64_t length = x.size(1);
     const Tensor places = arange(x, length, DType::f64), offsets = unsqueeze(places, 0) - unsqueeze(places, 1);
     const Tensor bias = permute(embedding(p[at("weight")], relative_buckets(offsets, c, both_ways_)), {2, 0, 1});
-    const Tensor shown = both_ways_ ? bias : where(gt(offsets, 0), full_like(bias, -3e4), bias);
-    return to(unsqueeze(shown, 0), x.dtype());
+    return to(unsqueeze(bias, 0), x.dtype());
   }
 
   // The bias of distances below `reach`, as attention_in_ranges takes it: [heads, 2*reach - 1].
@@ -102,6 +103,12 @@ struct StackRanges {
   Tensor own, memory;
 };
 
+// The tokens up to each one of x, i64 [batch, length, 2].
+Tensor up_to_each(Tensor x) {
+  const Tensor places = arange(x, x.size(1), DType::i64);
+  return expand(unsqueeze(stack({full_like(places, 0), places + 1}, 1), 0), {x.size(0), x.size(1), 2});
+}
+
 class Attention {
  public:
   Attention(std::vector<ParameterSpec>& specs, const std::string& path, const Config& c)
@@ -113,12 +120,13 @@ class Attention {
   // Attention within x, of biased scores. Scores are not scaled, as the queries start small.
   Tensor self(const Config& c, const Parameters& p, Tensor x, const RelativeBias& bias, Tensor ranges) const {
     const Tensor q = split_heads(q_(p, x), c.heads), k = split_heads(k_(p, x), c.heads), v = split_heads(v_(p, x), c.heads);
-    if (!ranges) {
+    if (!ranges && !bias.is_causal()) {
       const Tensor shifts = bias(c, p, x);
       return o_(p, join_heads(matmul(softmax(matmul(q, transpose(k, 2, 3)) + shifts, 3), v)));
     }
     const std::int64_t reach = std::min(c.context, x.size(1));
-    return o_(p, join_heads(attention_in_ranges(q, k, v, ranges, reach, bias.of_distances(c, p, x, reach), 1.0)));
+    const Tensor seen = ranges ? ranges : up_to_each(x), distances = bias.of_distances(c, p, x, reach);
+    return o_(p, join_heads(attention_in_ranges(q, k, v, seen, reach, distances, 1.0, bias.is_causal())));
   }
 
   // Attention from x to memory.
@@ -157,9 +165,9 @@ class Block {
   Tensor operator()(const Config& c, const Parameters& p, Tensor x, const RelativeBias& bias, Tensor memory,
                     const StackRanges& ranges) const {
     const Origin origin(path_);
-    x = residual(x + self_.self(c, p, (*self_norm_)(p, x), bias, ranges.own));
+    x = residual(x + self_.self(c, p, (*self_norm_)(p, x), bias, ranges.own), bias.is_causal());
     if (cross_) x = residual(x + cross_->cross(c, p, (*cross_norm_)(p, x), memory, ranges.memory));
-    return residual(x + (*wo_)(p, relu((*wi_)(p, (*dense_norm_)(p, x)))));
+    return residual(x + (*wo_)(p, relu((*wi_)(p, (*dense_norm_)(p, x)))), bias.is_causal());
   }
 
  private:
@@ -206,7 +214,7 @@ class T5 : public Model {
     Tensor x;
     for (std::int64_t i = 0; i < c_.layers; ++i) {
       const Stage stage(c_.stage(i));
-      if (i == 0) x = residual(to(shared_(p, tokens), c_.compute));
+      if (i == 0) x = residual(to(shared_(p, tokens), c_.compute), /*causal=*/false);
       x = encoder_[i](c_, p, x, encoder_[0].bias(), {}, ranges);
     }
     const Stage stage(c_.stage(c_.layers - 1));

@@ -151,9 +151,11 @@ double flops_attention_backward(const Op& op, Types operands, Types) {
   return 5 * product_flops(op, operands[1], operands[2]);
 }
 
-// Which keys a query attends to is data: each counts as if it attended to as many as it may.
+// Which keys a query attends to is data: each counts as if it attended to as many as it may, or to those of them that are not behind it.
 double product_in_ranges(const Op& op, const TensorType& q, const TensorType& k) {
-  return 2 * static_cast<double>(q.elements()) * static_cast<double>(std::min(attribute<std::int64_t>(op, "reach"), k.shape[2]));
+  const std::int64_t most = std::min(attribute<std::int64_t>(op, "reach"), k.shape[2]);
+  const double all = 2 * static_cast<double>(q.elements()) * static_cast<double>(most);
+  return attribute_or(op, "is_causal", false) ? all / 2 : all;
 }
 double flops_in_ranges(const Op& op, Types operands, Types) {
   return 2 * product_in_ranges(op, operands[0], operands[1]);
@@ -247,10 +249,13 @@ Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, const Attentio
   return emit("scaled_dot_product_attention", {q, k, v, bias_of(q, options.attn_mask)}, attributes);
 }
 
-Tensor attention_in_ranges(Tensor q, Tensor k, Tensor v, Tensor ranges, std::int64_t reach, Tensor bias, std::optional<double> scale) {
+Tensor attention_in_ranges(Tensor q, Tensor k, Tensor v, Tensor ranges, std::int64_t reach, Tensor bias, std::optional<double> scale,
+                           bool is_causal) {
   std::vector<Tensor> operands = {q, k, v, ranges};
   if (bias) operands.push_back(bias);
-  return emit_all("attention_in_ranges", operands, {{"reach", reach}, {"scale", scale_of(q, scale)}})[0];
+  Attributes attributes = {{"reach", reach}, {"scale", scale_of(q, scale)}};
+  if (is_causal) attributes["is_causal"] = true;
+  return emit_all("attention_in_ranges", operands, std::move(attributes))[0];
 }
 
 }  // namespace penstock

@@ -64,7 +64,7 @@ std::vector<TensorType> infer_constrain(const Op& op, Types operands) {
 }
 
 Tensors constrain_vjp(const VjpArguments& a) {
-  return {constrain(a.cotangents[0], constrained_dims(a.op))};
+  return {constrain(a.cotangents[0], constrained_dims(a.op), attribute_or(a.op, "causal", true))};
 }
 
 }  // namespace
@@ -91,14 +91,16 @@ Tensor stage_boundary(Tensor x) {
   return emit("stage_boundary", {x});
 }
 
-Tensor constrain(Tensor x, const std::vector<std::string>& names) {
+Tensor constrain(Tensor x, const std::vector<std::string>& names, bool causal) {
   for (const std::string& name : names)
     if (name.find(',') != std::string::npos) throw Error(concat("constrain: the name ", quote(name), " of a dim has a comma"));
   if (static_cast<int>(names.size()) != x.rank())
     throw Error(concat("constrain: ", counted(std::ssize(names), "name"), " for ", counted(x.rank(), "dim"), " of ", x.type().text()),
                 {concat("the names: {", join(names, ", ", quote), "}")}, "give one name for each dim, \"\" for a dim without one");
   if (names.empty()) return x;  // a scalar lies whole
-  return emit("constrain", {x}, {{"dims", join(names, ",")}});
+  Attributes attributes = {{"dims", join(names, ",")}};
+  if (!causal) attributes["causal"] = false;
+  return emit("constrain", {x}, std::move(attributes));
 }
 
 std::vector<Tensor> own_op(std::string_view name, const std::vector<Tensor>& operands, Attributes attributes) {

@@ -66,8 +66,11 @@ void take_boundaries(const Graph& body, const std::vector<OpId>& producer, Marks
   if (count > 0) stage_number(marks, std::to_string(count));  // what follows the last boundary
 }
 
-Marks marks_of(const Graph& body, const std::vector<OpId>& producer) {
+Marks marks_of(const Op& loop, const std::vector<OpId>& producer) {
+  const Graph& body = *loop.body;
   Marks marks{{}, {}, std::vector<int>(body.ops.size(), kNone)};
+  if (loop.attributes.contains("stages"))  // which may have no ops (transform/slices.h)
+    for (const std::string& name : split(attribute<std::string>(loop, "stages"), ',')) stage_number(marks, name);
   take_boundaries(body, producer, marks);
   for (std::size_t i = 0; i < body.ops.size(); ++i)
     if (!body.ops[i].stage.empty() && !is_constant(body.ops[i])) marks.stage[i] = stage_number(marks, body.ops[i].stage);
@@ -264,7 +267,7 @@ StagedStep assign_stages(const Graph& step) {
   const std::size_t loop = loop_of(step);
   const Graph& body = *step.ops[loop].body;
   const std::vector<OpId> producer = producers(body);
-  const Marks marks = marks_of(body, producer);
+  const Marks marks = marks_of(step.ops[loop], producer);
   const Reach reach = reach_of(body, marks);
   const Marked in{body, producer, marks, reach};
   std::vector<int> stage = marks.stage;

@@ -211,8 +211,11 @@ void describe_shape(StageDag& dag, const CutOptions& options) {
   dag.shape.predecessors.resize(stages);
   dag.shape.has_backward.assign(stages, false);
   dag.shape.has_parameters.assign(stages, false);
+  const auto whole_stage = [&](std::size_t s) { return part_of(static_cast<std::int32_t>(s), options.slices, options.blocks).stage; };
+  std::set<std::int32_t> with_backward;  // whole stages, of which some slices may have nothing to do
   for (const StageTask& task : dag.tasks)
-    if (task.kind != Kind::F) dag.shape.has_backward[task.stage.value] = true;
+    if (task.kind != Kind::F) with_backward.insert(whole_stage(task.stage.index()));
+  for (std::size_t s = 0; s < stages; ++s) dag.shape.has_backward[s] = with_backward.contains(whole_stage(s));
   for (const Bundle& bundle : dag.bundles)
     for (StageTaskId reader : bundle.readers) {
       const StageTask& to = dag.tasks[reader];

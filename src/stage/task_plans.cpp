@@ -129,10 +129,14 @@ TaskPlans place_ops(const Body& body, const IdVector<OpId, StageKind>& kinds) {
   const IdVector<OpId, Segment> segments = segments_of(body, kinds);
   TaskPlans plans;
   plans.of_op.resize(body.graph.ops.size());
-  std::set<StageId> in_parts;
-  for (const OpId i : body.graph.ops.ids())
-    if (kinds[i] && kinds[i]->second == Kind::F && segments[i] != Segment()) in_parts.insert(kinds[i]->first);
-  for (const StageId stage : ids<StageId>(body.stage_number.size()))
+  std::set<StageId> in_parts, with_ops;
+  for (const OpId i : body.graph.ops.ids()) {
+    if (!kinds[i]) continue;
+    with_ops.insert(kinds[i]->first);
+    if (kinds[i]->second == Kind::F && segments[i] != Segment()) in_parts.insert(kinds[i]->first);
+  }
+  if (with_ops.empty()) with_ops.insert(StageId(0));
+  for (const StageId stage : with_ops)
     if (!in_parts.contains(stage)) plans.add(stage, Kind::F, {});
   for (const OpId i : body.graph.ops.ids()) {
     if (!kinds[i]) continue;
@@ -299,6 +303,7 @@ TaskPlan slice(const Body& body, const TaskPlans& plans, const IdVector<OpId, bo
 void add_recomputation(const Body& body, const IdVector<OpId, bool>& retaken, const std::vector<std::vector<Term>>& terms, StageId stage,
                        TaskPlans& plans) {
   const StageTaskId forward = plans.last(stage, Kind::F);
+  if (!forward) return;  // a slice of a stage that is whole
   if (plans.tasks[forward].segment != Segment())
     throw Error(concat("stage ", stage.value, " has collectives in its forward, which R does not do again"), {},
                 "set pipeline.recompute = \"inputs\" with a table without R");

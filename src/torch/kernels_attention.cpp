@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/text.h"
@@ -110,30 +111,35 @@ struct InRanges {
   RangesShape shape;
   double scale;
   T ranges, bias;  // the bias may be undefined
+  bool causal;
 };
 
 InRanges in_ranges(const Op& op, const T& q, const T& k, std::span<const T> rest) {
   const double scale = number_attribute(op, "scale");
   const T bias = rest.size() > 1 ? rest[1] : T();
   return {{q.size(0), q.size(1), q.size(2), k.size(2), q.size(3), attribute<std::int64_t>(op, "reach"), nullptr, nullptr,
-           static_cast<float>(scale)},
+           static_cast<float>(scale), attribute_or(op, "offset", std::int64_t{0})},
           scale,
           rest[0],
-          bias};
+          bias,
+          attribute_or(op, "is_causal", false)};
 }
 
-// The ranges, once they are known to name keys that there are.
-const std::int64_t* checked_ranges(const T& ranges, const RangesShape& shape, bool biased) {
-  const auto* values = static_cast<const std::int64_t*>(ranges.data_ptr());
+// The ranges, once they are known to name keys that there are, and that the queries may attend to.
+const std::int64_t* checked_ranges(const InRanges& in) {
+  const RangesShape& shape = in.shape;
+  const auto* values = static_cast<const std::int64_t*>(in.ranges.data_ptr());
   for (std::int64_t i = 0; i < shape.batch * shape.queries; ++i) {
-    const std::int64_t first = values[2 * i], end = values[2 * i + 1], query = i % shape.queries;
+    const std::int64_t first = values[2 * i], end = values[2 * i + 1], query = i % shape.queries, place = query + shape.offset;
     if (end <= first) continue;
+    const auto fail = [&](const std::string& why) {
+      throw Error(concat("attention_in_ranges: query ", query, " attends to keys ", first, " to ", end - 1), {why});
+    };
     if (first < 0 || end > shape.keys || end - first > shape.reach)
-      throw Error(concat("attention_in_ranges: query ", query, " attends to keys ", first, " to ", end - 1),
-                  {concat("there are ", shape.keys, " keys; no query attends to more than ", shape.reach)});
-    if (biased && (first <= query - shape.reach || end - 1 >= query + shape.reach))
-      throw Error(concat("attention_in_ranges: query ", query, " attends to keys ", first, " to ", end - 1),
-                  {concat("the bias is of distances below ", shape.reach)});
+      fail(concat("there are ", shape.keys, " keys; no query attends to more than ", shape.reach));
+    if (in.bias.defined() && (first <= place - shape.reach || end - 1 >= place + shape.reach))
+      fail(concat("the bias is of distances below ", shape.reach));
+    if (in.causal && end - 1 > place) fail("it is causal: no query attends to keys behind it");
   }
   return values;
 }
@@ -146,7 +152,7 @@ void for_queries(const RangesShape& s, F f) {
     const std::int64_t* range = s.ranges + 2 * (batch * s.queries + query);
     const std::int64_t count = std::max<std::int64_t>(range[1] - range[0], 0);
     const std::int64_t key = head * s.keys + (count > 0 ? range[0] : 0);  // row of k and v
-    const std::int64_t bias = head % s.heads * (2 * s.reach - 1) + range[0] - query + s.reach - 1;
+    const std::int64_t bias = head % s.heads * (2 * s.reach - 1) + range[0] - query - s.offset + s.reach - 1;
     f(row, key, count, bias);
   }
 }
@@ -163,7 +169,7 @@ void attend_plainly(const Scalar* q, const Scalar* k, const Scalar* v, const Sca
   for_queries<Scalar>(s, [&](std::int64_t row, std::int64_t key, std::int64_t count, std::int64_t shift) {
     Scalar* to = out + row * s.head;
     std::fill_n(to, s.head, Scalar(0));
-    logsumexp[row] = 0;
+    logsumexp[row] = -std::numeric_limits<Scalar>::infinity();
     if (count == 0) return;
     for (std::int64_t j = 0; j < count; ++j)
       scores[j] = scale * dot(q + row * s.head, k + (key + j) * s.head, s.head) + (bias ? bias[shift + j] : 0);
@@ -227,12 +233,12 @@ Bound bind_in_ranges(const Site& site) {
       RangesShape shape = in.shape;
       const T bias = plain(in.bias);  // often a view of a table; it is small
       shape.bias = data_of<float>(bias);
-      shape.ranges = checked_ranges(in.ranges, shape, shape.bias);
+      shape.ranges = checked_ranges(in);
       f(a, b, c, o, l, shape);
     };
   return [=] {
     RangesShape shape = in.shape;
-    shape.ranges = checked_ranges(in.ranges, shape, in.bias.defined());
+    shape.ranges = checked_ranges(in);
     const T a = plain(q), b = plain(k), c = plain(v), bias = plain(in.bias), to = at::empty_like(a), sums = plain(logsumexp);
     const auto attend = [&]<class Scalar>(Scalar) {
       attend_plainly(data_of<const Scalar>(a), data_of<const Scalar>(b), data_of<const Scalar>(c), data_of<const Scalar>(bias),
@@ -257,12 +263,12 @@ Bound bind_in_ranges_backward(const Site& site) {
       RangesShape shape = in.shape;
       const T bias = plain(in.bias);  // often a view of a table; it is small
       shape.bias = data_of<float>(bias);
-      shape.ranges = checked_ranges(in.ranges, shape, shape.bias);
+      shape.ranges = checked_ranges(in);
       f(d, a, b, c, o, l, da, db, dc, data_of<float>(dbias), shape);
     };
   return [=] {
     RangesShape shape = in.shape;
-    shape.ranges = checked_ranges(in.ranges, shape, in.bias.defined());
+    shape.ranges = checked_ranges(in);
     const T d = plain(dout), a = plain(q), b = plain(k), c = plain(v), o = plain(out), sums = plain(logsumexp), bias = plain(in.bias);
     const T da = at::zeros_like(a), db = at::zeros_like(b), dc = at::zeros_like(c), dd = bias.defined() ? at::zeros_like(bias) : T();
     const auto attend = [&]<class Scalar>(Scalar) {

@@ -46,8 +46,9 @@ struct RangesShape {
   std::int64_t batch, heads, queries, keys, head;
   std::int64_t reach;          // keys that a query attends to, at most: up to kMaxAttentionKeys
   const std::int64_t* ranges;  // [batch, queries, 2]
-  const float* bias;           // [heads, 2 * reach - 1], may be null: of key j for query i at j - i + reach - 1
+  const float* bias;           // [heads, 2 * reach - 1], may be null: of key j for query i at j - i - offset + reach - 1
   float scale;
+  std::int64_t offset = 0;  // how many places query 0 stands behind key 0
 };
 inline constexpr std::int64_t kMaxAttentionKeys = 4096;  // a block of score rows must fit on the stack
 

@@ -184,7 +184,7 @@ void for_runs(const RangesShape& s, F f, None none) {
           for (std::int64_t i = run.begin; i < run.end; ++i) none(b, h, i);
           continue;
         }
-        const float* bias = s.bias ? s.bias + h * (2 * s.reach - 1) + run.first - run.begin + s.reach - 1 : nullptr;
+        const float* bias = s.bias ? s.bias + h * (2 * s.reach - 1) + run.first - run.begin - s.offset + s.reach - 1 : nullptr;
         f(b, h, run, AttentionBlock{run.end - run.begin, run.keys, s.head, s.scale, bias},
           [&](std::int64_t i) { return ranges[2 * (run.begin + i) + 1] - run.first; });
       }
@@ -203,7 +203,7 @@ void attention_in_ranges(HeadsView<const float> q, HeadsView<const float> k, Hea
       },
       [&](std::int64_t b, std::int64_t h, std::int64_t query) {
         clear(head_of(out, b, h).at(query), s.head);
-        sums(b, h)[query] = 0;
+        sums(b, h)[query] = kMinusInfinity;
       });
 }
 

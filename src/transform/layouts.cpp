@@ -69,6 +69,7 @@ std::optional<Layout> constraint(const Deciding& d, const Op& op) {
   if (op.name != "constrain") return std::nullopt;
   const Shape& shape = d.graph.type(op.operands[0]).shape;
   if (is_link(op)) return link_layout(op, shape, d.wishes.members);
+  if (d.wishes.in_slices && !attribute_or(op, "causal", true)) return kWhole;
   const std::vector<std::string> names = split(attribute<std::string>(op, "dims"), ',');
   if (names.size() != shape.size())
     throw Error(concat("constrain names ", names.size(), " dims of ", d.graph.type(op.operands[0]).text()), {constrained_in(op)},
@@ -186,6 +187,12 @@ bool is_widened_term(const Deciding& d, const Op& op) {
   return is_floating(from.dtype) && is_floating(to.dtype) && to.bytes() > from.bytes();
 }
 
+// Slices add what is whole to the terms of one of them.
+bool is_sum_with_terms(const Deciding& d, const Op& op, const std::vector<Layout>& from) {
+  return d.wishes.in_slices && op.name == "add_n" && std::ranges::any_of(from, &Layout::is_term) &&
+         std::ranges::none_of(from, &Layout::is_split);
+}
+
 std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
   std::vector<LayoutRow> rows;
   const OpDefinition* definition = definition_of(op);
@@ -200,11 +207,9 @@ std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
     const auto add_if_alike = [&](std::optional<LayoutRow> row) {
       if (row && converts_alike(site, *row, as_it_comes(d, op, *row))) add(std::move(row));
     };
-    if (const auto q = queries_of(op)) {
-      const Layout& queries = d.out.values[op.operands[*q]];
-      if (d.wishes.attention_in_parts) add(row_in_parts(site, queries));
-      if (d.wishes.in_slices) add(row_in_slices(site, queries));
-    }
+    const std::vector<Layout> from = as_it_comes(d, op, equal_row(op, kWhole));
+    if (const auto q = queries_of(op); q && d.wishes.attention_in_parts) add(row_in_parts(site, from[*q]));
+    if (d.wishes.in_slices) add(row_in_slices(site, from));
     const std::optional<Layout> hint = d.hints[op.results[0]];
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       const Layout& from = d.out.values[op.operands[i]];
@@ -213,7 +218,8 @@ std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
       if (hint && hint->is_split() && operands[i].shape == results[0].shape) add_if_alike(layout_row(site, i, *hint));
     }
     if (hint && hint->is_split()) add_if_alike(layout_row_of_result(site, 0, *hint));
-    add(row_of_terms(site, as_it_comes(d, op, equal_row(op, kWhole))));
+    if (is_sum_with_terms(d, op, from)) add(LayoutRow{from, {kTerm}});
+    add(row_of_terms(site, from));
   }
   add(equal_row(op, kWhole));
   return rows;

@@ -220,40 +220,100 @@ void add_in_slice(Slicing& s, const Op& op, const LayoutRow& row, std::int64_t s
   note_since(s, s.graph.ops.size() - 1, op, slice);
 }
 
-Attributes attention_attributes(const Op& op, bool causal) {
-  return {{"is_causal", causal}, {"scale", op.attributes.at("scale")}};
+// The place of the queries among the operands of an attention that slices can compute, or of its backward; keys and values follow. None:
+// the op is neither.
+std::optional<std::size_t> queries_in_slices(const Op& op) {
+  if (op.name == "attention_in_ranges") return 0;
+  if (op.name == "attention_in_ranges_backward") return 1;
+  return queries_of(op);
+}
+
+// Behind what every attention has, or its backward.
+std::size_t place_of_ranges(std::size_t queries) {
+  return queries == 0 ? 3 : 6;
+}
+
+constexpr std::int32_t kLength = 2;  // of [batch, heads, length, head]
+
+// Of what queries and keys the op has in the row, and a slice's part in them.
+struct Attending {
+  const Slicing& s;
+  const Op& op;
+  const LayoutRow& row;
+  std::size_t q = *queries_in_slices(op);
+
+  bool of_all_keys() const { return row.operands[q + 1].is_whole(); }
+  LayoutRange range(std::size_t operand, std::int64_t slice) const {
+    const std::int64_t length = s.from.type(op.operands[operand]).shape[kLength];
+    return row.operands[operand].is_whole() ? LayoutRange{0, length} : range_of(row.operands[operand], length, s.slices(), slice);
+  }
+  // The blocks of keys that a slice's queries read: its own and those before.
+  std::int64_t blocks(std::int64_t slice) const { return of_all_keys() ? 1 : slice + 1; }
+  bool has_ranges() const { return op.name.starts_with("attention_in_ranges"); }
+  std::size_t ranges() const { return place_of_ranges(q); }
+
+  // Of the op for the slice's queries and block j of the keys.
+  Attributes attributes(std::int64_t slice, std::int64_t j) const {
+    Attributes out = op.attributes;
+    out["is_causal"] = attribute_or(op, "is_causal", false) && j == slice;
+    const std::int64_t offset = range(q, slice).begin - range(q + 1, j).begin;
+    if (has_ranges() && offset > 0) out["offset"] = offset;
+    return out;
+  }
+};
+
+// Of the keys to which queries attend, those of the block, by its own numbers.
+ValueId ranges_in_block(const ConversionSite& site, ValueId ranges, const LayoutRange& block) {
+  const auto number = [&](std::int64_t n) {
+    return add_beside(site, "full", {}, {{"dtype", DType::i64}, {"fill_value", static_cast<double>(n)}, {"size", Shape{}}});
+  };
+  const ValueId own = add_beside(site, "sub", {ranges}, {{"other", static_cast<double>(block.begin)}});
+  return add_beside(site, "minimum", {add_beside(site, "maximum", {own, number(0)}, {}), number(block.size())}, {});
+}
+
+// What the op reads for the slice's queries and block j of the keys, in the stage of the slice or, where it is apart, of the block.
+Values block_operands(Slicing& s, const Attending& a, std::int64_t slice, std::int64_t j, std::int64_t in) {
+  Values out;
+  for (std::size_t i = 0; i < a.op.operands.size(); ++i) {
+    const bool of_keys = i == a.q + 1 || i == a.q + 2;
+    out.push_back(read_in(s, a.op.operands[i], a.row.operands[i], a.op, of_keys ? j : slice));
+  }
+  if (!a.has_ranges() || a.of_all_keys()) return out;
+  ValueId& ranges = out[a.ranges()];
+  ranges = in_slice(s, a.op, slice, [&](const ConversionSite& site) { return ranges_in_block(site, ranges, a.range(a.q + 1, j)); }, in);
+  return out;
 }
 
 Op before_attention(const Slicing& s, const Op& op) {
-  const ValueId q = op.operands[*queries_of(op)];
+  const ValueId q = op.operands[*queries_in_slices(op)];
   for (const Op& from : s.from.ops)
     if (std::ranges::find(from.results, q) != from.results.end()) return beside_attention(op, from.stage);
   return beside_attention(op, "");
 }
 
-// (q, k, v) -> (out, logsumexp) of the slice's blocks, those that are apart left out; these follow, each in its stage. Returns what there
-// is to join.
-std::vector<Values> attention_of(Slicing& s, const Op& op, const LayoutRow& row, std::int64_t slice) {
-  const auto operand = [&](std::size_t i, std::int64_t of) { return read_in(s, op.operands[i], row.operands[i], op, of); };
+// (q, k, v, ...) -> (out, logsumexp) of the slice's blocks, those that are apart left out; these follow, each in its stage. Returns what
+// there is to join.
+std::vector<Values> attention_of(Slicing& s, const Attending& a, std::int64_t slice) {
   const auto block = [&](std::int64_t j, const Values& before, std::int64_t in) {
-    const Values operands = {operand(0, slice), operand(1, j), operand(2, j)};
+    const Values operands = block_operands(s, a, slice, j, in);
     const auto add = [&](const ConversionSite& site) {
-      const Values made = add_all_beside(site, "scaled_dot_product_attention", operands, attention_attributes(op, j == slice));
+      const Values made = add_all_beside(site, a.op.name, operands, a.attributes(slice, j));
       return before.empty() ? made : joined(site, before, made);
     };
-    return in_slice(s, op, slice, add, in);
+    return in_slice(s, a.op, slice, add, in);
   };
   Values own;
-  for (std::int64_t j = 0; j <= slice; ++j)
-    if (!s.is_apart(op, slice, j)) own = block(j, own, kNoBlock);
+  for (std::int64_t j = 0; j < a.blocks(slice); ++j)
+    if (!s.is_apart(a.op, slice, j)) own = block(j, own, kNoBlock);
   std::vector<Values> out = {own};
   for (std::int64_t j = 0; j < slice; ++j)
-    if (s.is_apart(op, slice, j)) out.push_back(block(j, {}, j));
+    if (s.is_apart(a.op, slice, j)) out.push_back(block(j, {}, j));
   return out;
 }
 
-void add_attention(Slicing& s, const Op& op, const LayoutRow& row, std::int64_t slice) {
-  std::vector<Values> parts = attention_of(s, op, row, slice);
+void add_attention(Slicing& s, const Attending& a, std::int64_t slice) {
+  const Op& op = a.op;
+  std::vector<Values> parts = attention_of(s, a, slice);
   for (std::size_t r = 0; r < op.results.size(); ++r) s.held[op.results[r]][static_cast<std::size_t>(slice)] = parts[0][r];
   if (parts.size() > 1) s.unjoined[{op.results[0], slice}] = {&op, std::move(parts)};
 }
@@ -277,48 +337,55 @@ void add_term(Slicing& s, const Op& op, ValueId result, std::int64_t slice, std:
   s.terms[{result, j}].push_back(term);
 }
 
-// (dout, q, k, v, out, logsumexp) -> (dq, dk, dv), slices from the last to the first: at its own turn a slice has all terms of its dk and
-// dv.
-void add_attention_backward(Slicing& s, const Op& op, const LayoutRow& row, std::int64_t slice) {
-  const auto operand = [&](std::size_t i, std::int64_t of) { return read_in(s, op.operands[i], row.operands[i], op, of); };
-  ValueId dq;
-  Values apart;  // terms of dq
-  for (std::int64_t j = 0; j <= slice; ++j) {
-    const Values operands = {operand(0, slice), operand(1, slice), operand(2, j), operand(3, j), operand(4, slice), operand(5, slice)};
-    const bool is_apart = s.is_apart(op, slice, j);
-    const Values made = in_slice(
-        s, op, slice,
-        [&](const ConversionSite& site) {
-          Values all = add_all_beside(site, "scaled_dot_product_attention_backward", operands, attention_attributes(op, j == slice));
-          if (!is_apart) dq = dq ? add_beside(site, "add", {dq, all[0]}, {}) : all[0];
-          return all;
-        },
-        is_apart ? j : kNoBlock);
-    if (is_apart) apart.push_back(made[0]);
-    for (const std::size_t result : {1, 2}) add_term(s, op, op.results[result], slice, j, made[result]);
+// Of the results of attention's backward.
+bool is_of_keys(std::size_t result) {
+  return result == 1 || result == 2;
+}
+
+// (dout, q, k, v, out, logsumexp, ...) -> (dq, dk, dv, dbias?), slices from the last to the first: at its own turn a slice has all terms of
+// its dk and dv, and the first one those of keys that are whole.
+void add_attention_backward(Slicing& s, const Attending& a, std::int64_t slice) {
+  const Op& op = a.op;
+  Values sums(op.results.size());  // over the slice's blocks: dq and dbias
+  Values apart;                    // terms of dq
+  for (std::int64_t j = 0; j < a.blocks(slice); ++j) {
+    const std::int64_t in = s.is_apart(op, slice, j) ? j : kNoBlock;
+    const Values operands = block_operands(s, a, slice, j, in);
+    const auto add = [&](const ConversionSite& site) {
+      Values all = add_all_beside(site, op.name, operands, a.attributes(slice, j));
+      for (std::size_t r = 0; r < all.size() && in == kNoBlock; ++r)
+        if (!is_of_keys(r)) sums[r] = sums[r] ? add_beside(site, "add", {sums[r], all[r]}, {}) : all[r];
+      return all;
+    };
+    const Values made = in_slice(s, op, slice, add, in);
+    if (in != kNoBlock) apart.push_back(made[0]);
+    for (const std::size_t r : {1, 2}) add_term(s, op, op.results[r], slice, j, made[r]);
   }
   for (const ValueId term : apart)
-    dq = in_slice(s, before_attention(s, op), slice, [&](const ConversionSite& site) { return add_beside(site, "add", {dq, term}, {}); });
-  s.held[op.results[0]][static_cast<std::size_t>(slice)] = dq;
-  for (const std::size_t result : {1, 2}) {
-    const Values& terms = s.terms[{op.results[result], slice}];
-    s.held[op.results[result]][static_cast<std::size_t>(slice)] =
-        in_slice(s, op, slice, [&](const ConversionSite& site) { return sum_of(site, terms); });
-  }
+    sums[0] = in_slice(s, before_attention(s, op), slice,
+                       [&](const ConversionSite& site) { return add_beside(site, "add", {sums[0], term}, {}); });
+  if (!a.of_all_keys() || slice == 0)
+    for (const std::size_t r : {1, 2}) {
+      const Values& terms = s.terms[{op.results[r], slice}];
+      sums[r] = in_slice(s, op, slice, [&](const ConversionSite& site) { return sum_of(site, terms); });
+    }
+  for (std::size_t r = 0; r < sums.size(); ++r)
+    if (sums[r]) s.held[op.results[r]][static_cast<std::size_t>(slice)] = sums[r];
 }
 
 void add_in_slices(Slicing& s, const Op& op, const LayoutRow& row) {
-  const bool attends = queries_of(op) && row.operands[*queries_of(op)].is_split() && is_in_parts(op, row),
-             backward = op.phase == Phase::backward;
-  for (const ValueId v : op.results) s.held[v].resize(static_cast<std::size_t>(s.slices()));
+  const auto q = queries_in_slices(op);
+  const bool attends = q && row.operands[*q].is_split() && row.operands[*q].dim == kLength, backward = op.phase == Phase::backward;
+  for (std::size_t r = 0; r < op.results.size(); ++r)
+    s.held[op.results[r]].resize(row.results[r].is_whole() ? 1 : static_cast<std::size_t>(s.slices()));
   for (std::int64_t i = 0; i < s.slices(); ++i) {
     const std::int64_t slice = backward ? s.slices() - 1 - i : i;
     if (!attends)
       add_in_slice(s, op, row, slice);
     else if (op.results.size() == 2)
-      add_attention(s, op, row, slice);
+      add_attention(s, {s, op, row}, slice);
     else
-      add_attention_backward(s, op, row, slice);
+      add_attention_backward(s, {s, op, row}, slice);
   }
 }
 
@@ -378,16 +445,41 @@ void check_split(const GraphLayouts& body, std::int64_t slices) {
 
 }  // namespace
 
-std::optional<LayoutRow> row_in_slices(const LayoutSite& site, const Layout& queries) {
-  const std::size_t q = *queries_of(site.op);
-  constexpr std::int32_t kLength = 2;  // of [batch, heads, length, head]
-  if (!queries.is_split() || queries.dim != kLength || queries.outer != 1 || !attribute<bool>(site.op, "is_causal")) return std::nullopt;
-  if (site.operands[q].shape[kLength] != site.operands[q + 1].shape[kLength]) return std::nullopt;
-  return LayoutRow{std::vector<Layout>(site.operands.size(), queries), std::vector<Layout>(site.results.size(), queries)};
+std::optional<LayoutRow> row_in_slices(const LayoutSite& site, std::span<const Layout> from) {
+  const auto q = queries_in_slices(site.op);
+  if (!q || !from[*q].is_split() || from[*q].dim != kLength || from[*q].outer != 1) return std::nullopt;
+  const Layout& queries = from[*q];
+  const bool causal = attribute_or(site.op, "is_causal", false);
+  if (causal && site.operands[*q].shape[kLength] != site.operands[*q + 1].shape[kLength]) return std::nullopt;
+  LayoutRow row{std::vector<Layout>(site.operands.size(), queries), std::vector<Layout>(site.results.size(), queries)};
+  const std::size_t ranges = place_of_ranges(*q);
+  if (ranges < row.operands.size()) row.operands[ranges].dim = 1;  // of [batch, queries, 2]
+  if (ranges + 1 < row.operands.size()) row.operands[ranges + 1] = kWhole;
+  if (row.results.size() == 4) row.results[3] = kTerm;
+  if (causal) return row;
+  row.operands[*q + 1] = row.operands[*q + 2] = kWhole;
+  if (*q > 0) row.results[1] = row.results[2] = kWhole;
+  return row;
 }
 
+namespace {
+
+// The names of all slices and blocks, in the order of their numbers in a table.
+std::string slices_of(const std::vector<std::string>& stages, std::int64_t slices, const Blocks& apart) {
+  std::vector<std::string> out;
+  for (const std::string& stage : stages)
+    for (std::int64_t slice = 0; slice < slices; ++slice) {
+      out.push_back(concat(stage, ".", slice));
+      for (const AttentionBlock& block : apart)
+        if (block.stage == stage && block.slice == slice) out.push_back(concat(stage, ".", slice, ".", block.block));
+    }
+  return join(out, ",");
+}
+
+}  // namespace
+
 Graph unroll_slices(const Graph& step, std::int64_t slices, const std::vector<std::int64_t>& lengths,
-                    const std::vector<AttentionBlock>& apart) {
+                    const std::vector<AttentionBlock>& apart, const std::vector<std::string>& stages) {
   AxisWishes wishes{.axis = "slice", .members = slices, .states = {}, .dims = {"sequence", "routed"}};
   wishes.in_slices = true;
   std::vector<std::int64_t> ends;
@@ -402,6 +494,7 @@ Graph unroll_slices(const Graph& step, std::int64_t slices, const std::vector<st
     if (!op.body) continue;
     check_apart(*op.body, *layouts.body, blocks);
     op.body = std::make_shared<const Graph>(eliminate_dead_code(sliced_body(*op.body, *layouts.body, {wishes.axis, slices}, blocks)));
+    if (!stages.empty()) op.attributes["stages"] = slices_of(stages, slices, blocks);
   }
   return out;
 }

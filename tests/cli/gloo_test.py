@@ -17,6 +17,7 @@ class Gloo(ProgramTest):
         cases += [(4, "--schedule", schedule, *two_branch) for schedule in ("1f1b", "zb-h1")]
         exchange = ["--schedule", "slimpipe-exchange", "--set", "model.layers=4"]
         cases += [(2, *exchange, "--chunks", 2, "--slices", 4), (4, *exchange, "--slices", 8)]
+        cases += [(2, "--slices", 2, "--set", "model.name=t5")]
         cases += [(4, "--schedule", "gpipe", "--recompute", "inputs", "--set", "model.dropout=0.1")]
         for actors, *more in cases:
             results = run_all(actors, "check", *SMALL, "--dtype", "f64", "--backend", "gloo", "--actors", actors, "--json", *more)

@@ -8,6 +8,7 @@
 #include "models/registry.h"
 #include "ops/verify.h"
 #include "penstock/step.h"
+#include "stage/loop.h"
 #include "stage/stages.h"
 #include "support/errors.h"
 #include "support/golden.h"
@@ -74,6 +75,23 @@ TEST(CutBody, ASumInPlaceIsAddedToWhereItsTermsAreMade) {
             "sum B0 -> result 0 (f32[])\n");
   EXPECT_EQ(join(ops_of(dag, 0, Kind::B), " "), "neg add_n sum");
   EXPECT_EQ(join(ops_of(dag, 1, Kind::B), " "), "mul");
+}
+
+// What is whole is all in the first slice (transform/slices.h).
+TEST(CutBody, SlicesWithoutOpsHaveNumbersAndNoTasks) {
+  Graph step = step_with(
+      "%0: f32[2,3] = mul(%x, %w) {stage=\"a.0\", sequence=0}"
+      "%1: f32[2,3] = exp(%0) {stage=\"b.0\", sequence=1}"
+      "%2: f32[2,3] = exp(%1) {stage=\"b.1\", sequence=2}"
+      "%3: f32[2,3] = mul(%2, %0) {stage=\"b.1\", phase=\"backward\", sequence=2}"
+      "%4: f32[2,3] = mul(%3, %0) {stage=\"a.0\", phase=\"backward\", sequence=0}"
+      "%5: f32[] = sum(%4) {dim=[0, 1], keepdim=false, stage=\"a.0\", phase=\"backward\", sequence=0} return %5\n");
+  step.ops[loop_of(step)].attributes["stages"] = "a.0,a.1,b.0,b.1";
+  const StagedStep staged = assign_stages(step);
+  EXPECT_EQ(join(staged.stages, " "), "a.0 a.1 b.0 b.1");
+  const StageDag dag = cut(staged, std::vector<bool>(4), {}, {.slices = 2});
+  for (const Kind kind : {Kind::F, Kind::B}) EXPECT_TRUE(dag.tasks_of(StageId(1), kind).empty()) << name(kind);
+  EXPECT_EQ(dag.shape.has_backward, std::vector<bool>(4, true)) << "of a stage, all its slices or none";
 }
 
 // A task of no ops adds what a collective made; where another op follows the collective, its task does.

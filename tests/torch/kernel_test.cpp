@@ -312,7 +312,7 @@ TEST(Kernels, AttendInRangesInBf16) {
 }
 
 TEST(Kernels, OfAttentionInRangesRefuseKeysThatAreNotThere) {
-  const auto refusal = [](const char* dtype, std::int64_t first, std::int64_t end, bool biased = false) {
+  const auto refusal = [](const char* dtype, std::int64_t first, std::int64_t end, bool biased = false, const char* more = "") {
     std::string text = biased ? R"(penstock graph 1
       graph @g(%x: D[1,1,4,4], %r: i64[1,4,2], %b: D[1,5]) -> (D[1,1,4,4]) {
         %0: D[1,1,4,4], %1: D[1,1,4] = attention_in_ranges(%x, %x, %x, %r, %b) {reach=3, scale=1.0}
@@ -324,6 +324,7 @@ TEST(Kernels, OfAttentionInRangesRefuseKeysThatAreNotThere) {
         return %0
       })";
     for (std::size_t at; (at = text.find("D[")) != std::string::npos;) text.replace(at, 1, dtype);
+    text.insert(text.find("}\n        return"), more);
     const at::ScalarType type = dtype == std::string("f32") ? at::kFloat : at::kDouble;
     T ranges = at::zeros({1, 4, 2}, at::kLong);
     ranges[0][3][0] = first;
@@ -341,6 +342,11 @@ TEST(Kernels, OfAttentionInRangesRefuseKeysThatAreNotThere) {
               "attention_in_ranges: query 3 attends to keys 0 to 3\n  there are 4 keys; no query attends to more than 3");
     EXPECT_EQ(refusal(dtype, 0, 2, true), "attention_in_ranges: query 3 attends to keys 0 to 1\n  the bias is of distances below 3");
     EXPECT_EQ(refusal(dtype, 4, 2), "no error") << "a range that ends before it begins is empty";
+    EXPECT_EQ(refusal(dtype, 2, 4, false, ", is_causal=true"), "no error");
+    EXPECT_EQ(refusal(dtype, 2, 4, false, ", is_causal=true, offset=-1"),
+              "attention_in_ranges: query 3 attends to keys 2 to 3\n  it is causal: no query attends to keys behind it");
+    EXPECT_EQ(refusal(dtype, 2, 4, true, ", offset=2"),
+              "attention_in_ranges: query 3 attends to keys 2 to 3\n  the bias is of distances below 3");
   }
 }
 

@@ -178,6 +178,58 @@ TEST(SlicedSteps, OfMixturesWhoseGroupsNoSliceCuts) {
   expect_equal(joined(mixture, {"slices=2", "pipeline.data=2", "zero=3"}), expected);
 }
 
+// A decoder of 6 tokens in slices, behind an encoder that is whole: of its stages only the first slices have anything to do. They all read
+// one embedding, also as their head.
+const std::vector<std::string> kT5 = {"model.name=t5", "layers=2", "buckets=8", "distance=12"};
+
+TEST(SlicedSteps, OfDecodersBehindEncoders) {
+  const StepGradients expected = sequential_step(small(kT5));
+  for (const char* slices : {"slices=1", "slices=2", "slices=4", "slices=[3, 2, 1]"})
+    for (const char* schedule : {"schedule=1f1b", "schedule=zb-h1", "schedule=slimpipe", "schedule=terapipe"})
+      for (const char* actors : {"actors=1", "actors=2"}) expect_equal(joined(kT5, {slices, schedule, actors}), expected);
+  for (const char* schedule : {"schedule=1f1b", "schedule=zb-h1", "schedule=slimpipe"})
+    expect_equal(joined(kT5, {"slices=3", "actors=4", schedule}), expected);
+  expect_equal(joined(kT5, {"slices=6", "actors=3"}), expected);
+  for (const char* schedule : {"schedule=interleaved-1f1b", "schedule=zb-v"})
+    expect_equal(joined(kT5, {"slices=2", "chunks=2", schedule}), expected);
+}
+
+TEST(SlicedSteps, OfDecodersBehindEncodersInF32) {
+  const std::vector<std::string> settings = joined(kT5, {"dtype=f32", "model.context=160", "layers=1"});
+  const StepGradients expected = sequential_step(small(settings));
+  for (const char* slices : {"slices=2", "slices=[5, 2, 1]"}) expect_equal(joined(settings, {slices}), expected, 1e-5);
+}
+
+TEST(SlicedSteps, OfDecodersBehindEncodersOnMeshes) {
+  const StepGradients expected = sequential_step(small(kT5));
+  for (const char* mesh : {"pipeline.data=2", "pipeline.tensor=2", "pipeline.context=2"})
+    for (const char* schedule : {"schedule=1f1b", "schedule=slimpipe"}) expect_equal(joined(kT5, {"slices=3", mesh, schedule}), expected);
+  for (const char* zero : {"zero=1", "zero=2", "zero=3"})
+    for (const char* schedule : {"schedule=1f1b", "schedule=zb-h1"})
+      expect_equal(joined(kT5, {"slices=2", "pipeline.data=2", zero, schedule}), expected);
+}
+
+TEST(SlicedSteps, OfDecodersBehindEncodersRecomputeAndUpdate) {
+  const StepGradients expected = sequential_step(small(kT5));
+  for (const char* slices : {"slices=2", "slices=[3, 2, 1]"})
+    for (const char* actors : {"actors=1", "actors=2", "actors=4"})
+      for (const char* more : {"recompute=inputs", "update=stage"}) expect_equal(joined(kT5, {slices, actors, more}), expected);
+}
+
+// In the program, too, an encoder is computed once: two stages of four have it, and do nothing in their later slices.
+TEST(SlicedSteps, OfDecodersBehindEncodersComputeWhatIsWholeOnce) {
+  const Config config = small(joined(kT5, {"slices=3", "actors=4", "schedule=zb-h1"}));
+  const Prepared prepared = prepare(config, builtin_models());
+  const Program program = compile_training(config, prepared);
+  std::map<std::int32_t, int> runs;  // by slice: stage * 3 + slice
+  for (const DeviceProgram& device : program.devices)
+    for (const Instruction& instruction : device.instructions)
+      if (instruction.opcode == Opcode::run && instruction.action) ++runs[instruction.stage];
+  for (const std::int32_t none : {1, 2, 4, 5}) EXPECT_EQ(runs[none], 0) << none;
+  for (const std::int32_t some : {0, 3, 6, 7, 8, 9, 10, 11}) EXPECT_GE(runs[some], 8) << some;
+  EXPECT_FALSE(compile_evaluation(config, prepared).devices.empty());
+}
+
 // The vocabulary's parts, stages of their own on the actors in turn, and what joins them: 32 bytes in 3 parts are unequal.
 TEST(SlicedSteps, WithTheVocabularyInParts) {
   const StepGradients tied = sequential_step(small({}));
@@ -240,13 +292,15 @@ std::string refusal(const std::vector<std::string>& settings) {
   });
 }
 
-TEST(SlicedSteps, RefuseModelsWhoseTokensNeedLaterOnes) {
-  EXPECT_EQ(
-      refusal({"model.name=t5", "slices=2"}),
-      "pipeline.slices = 2: slice 0 needs something of slice 1, which comes later\n"
-      "  read by matmul of encoder.block.0 in stage 0\n"
-      "  hint: slices are for models in which no token needs one behind it: causal attention, and else ops by token; a mixture of experts "
-      "has whole groups in each slice, or a capacity_factor (experts / 2) with which no token is dropped");
+// The encoder's tokens are as many, and stay whole.
+TEST(SlicedSteps, RefuseDecodersOfFewerTokensThanSlices) {
+  EXPECT_EQ(refusal(joined(kT5, {"slices=7"})),
+            "pipeline.slices = 7: no tensor has a dim \"sequence\" of as many tokens\n"
+            "  hint: slices are for models that name this dim and sequences of more tokens than slices");
+  EXPECT_EQ(refusal(joined(kT5, {"slices=[3, 1]"})),
+            "slices of unequal length: a sequence of 6 tokens is not a multiple of 4 parts\n"
+            "  the slices end at 3, 4\n  constrained in stage \"1\"\n"
+            "  hint: give pipeline.slices lengths whose sum divides 6");
 }
 
 TEST(SlicedSteps, RefuseMixturesWhoseTokensCompeteAcrossSlices) {

@@ -96,6 +96,55 @@ TEST(UnrolledSlices, BlocksOfAttentionMayBeApart) {
   test::expect_golden("transform/blocks_apart.txt", text_of(unroll_slices(loop_of_attention(), 3, {}, {{"a", 2, 0}})));
 }
 
+// Queries of a decoder, stage d, and keys of an encoder, stage e, which stays whole.
+TEST(UnrolledSlices, WhatATokenNeedsOfAnotherSequenceIsWhole) {
+  const Graph step = graph_of(R"(graph @step(%x: f32[2,1,4,4], %y: f32[2,1,3,4]) -> (f32[], f32[]) {
+  %0: f32[], %1: f32[] = accumulate(%x, %y) {microbatches=2, split=2} (%x: f32[1,1,4,4], %y: f32[1,1,3,4]) -> (f32[], f32[]) {
+    %0: f32[1,1,4,4] = constrain(%x) {causal=false, dims="batch,heads,sequence,head", stage="e", sequence=0}
+    %1: f32[1,1,4,4] = softmax(%0) {dim=2, stage="e", sequence=1}
+    %2: f32[1,1,3,4] = constrain(%y) {dims="batch,heads,sequence,head", stage="d", sequence=2}
+    %3: f32[1,1,3,4], %4: f32[1,1,3] = scaled_dot_product_attention(%2, %1, %1) {is_causal=false, scale=0.5, stage="d", sequence=3}
+    %5: f32[] = sum(%3) {dim=[0, 1, 2, 3], keepdim=false, stage="d", sequence=4}
+    %6: f32[1,1,3,4], %7: f32[1,1,4,4], %8: f32[1,1,4,4] = scaled_dot_product_attention_backward(%3, %2, %1, %1, %3, %4) {is_causal=false, scale=0.5, stage="d", phase="backward", sequence=3}
+    %9: f32[1,1,4,4] = add(%7, %8) {stage="e", phase="backward", sequence=1}
+    %10: f32[] = sum(%9) {dim=[0, 1, 2, 3], keepdim=false, stage="e", phase="backward", sequence=1}
+    return %5, %10
+  }
+  return %0, %1
+}
+)");
+  test::expect_golden("transform/encoder_whole.txt", text_of(unroll_slices(step, 2, {}, {}, {"e", "d"})));
+}
+
+// A query of the second slice is one place behind its keys' numbers, and two behind those of the first.
+TEST(UnrolledSlices, RangesOfKeysAreCutWithThem) {
+  const Graph step = graph_of(R"(graph @step(%x: f32[2,1,3,4], %r: i64[2,3,2], %b: f32[1,5]) -> (f32[], f32[1,5]) {
+  %0: f32[], %1: f32[1,5] = accumulate(%x, %r, %b) {microbatches=2, split=2} (%x: f32[1,1,3,4], %r: i64[1,3,2], %b: f32[1,5]) -> (f32[], f32[1,5]) {
+    %0: f32[1,1,3,4] = constrain(%x) {dims="batch,heads,sequence,head", stage="a", sequence=0}
+    %1: f32[1,1,3,4], %2: f32[1,1,3] = attention_in_ranges(%0, %0, %0, %r, %b) {is_causal=true, reach=3, scale=0.5, stage="a", sequence=1}
+    %3: f32[] = sum(%1) {dim=[0, 1, 2, 3], keepdim=false, stage="a", sequence=2}
+    %4: f32[1,1,3,4], %5: f32[1,1,3,4], %6: f32[1,1,3,4], %7: f32[1,5] = attention_in_ranges_backward(%1, %0, %0, %0, %1, %2, %r, %b) {is_causal=true, reach=3, scale=0.5, stage="a", phase="backward", sequence=1}
+    %8: f32[] = sum(%5) {dim=[0, 1, 2, 3], keepdim=false, stage="a", phase="backward", sequence=0}
+    %9: f32[] = add_n(%3, %8) {stage="a", phase="backward", sequence=0}
+    return %9, %7
+  }
+  return %0, %1
+}
+)");
+  test::expect_golden("transform/ranges_in_slices.txt", text_of(unroll_slices(step, 2)));
+}
+
+TEST(UnrolledSlices, AttentionToTokensBehindIsRefused) {
+  const std::string message = message_of([] {
+    std::string text = text_of(loop_of_attention());
+    for (std::size_t at; (at = text.find("is_causal=true")) != std::string::npos;) text.replace(at, 14, "is_causal=false");
+    unroll_slices(graph_of(text), 3);
+  });
+  EXPECT_EQ(message.substr(0, message.find("\n  hint")),
+            "pipeline.slices = 3: slice 0 needs something of slice 1, which comes later\n"
+            "  read by scaled_dot_product_attention in stage a");
+}
+
 TEST(UnrolledSlices, BlocksAreApartFromStagesOfAttentionAlone) {
   EXPECT_EQ(message_of([] { unroll_slices(loop_of_attention(), 3, {}, {{"n", 2, 0}}); }),
             "block 0 of slice 2 is apart from stage \"n\", which has no causal attention\n"
