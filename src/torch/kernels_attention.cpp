@@ -125,10 +125,11 @@ InRanges in_ranges(const Op& op, const T& q, const T& k, std::span<const T> rest
           attribute_or(op, "is_causal", false)};
 }
 
-// The ranges, once they are known to name keys that there are, and that the queries may attend to.
-const std::int64_t* checked_ranges(const InRanges& in) {
+// The ranges, dense, once they are known to name keys that there are, and that the queries may attend to.
+T checked_ranges(const InRanges& in) {
   const RangesShape& shape = in.shape;
-  const auto* values = static_cast<const std::int64_t*>(in.ranges.data_ptr());
+  const T ranges = in.ranges.contiguous();
+  const auto* values = static_cast<const std::int64_t*>(ranges.data_ptr());
   for (std::int64_t i = 0; i < shape.batch * shape.queries; ++i) {
     const std::int64_t first = values[2 * i], end = values[2 * i + 1], query = i % shape.queries, place = query + shape.offset;
     if (end <= first) continue;
@@ -141,7 +142,7 @@ const std::int64_t* checked_ranges(const InRanges& in) {
       fail(concat("the bias is of distances below ", shape.reach));
     if (in.causal && end - 1 > place) fail("it is causal: no query attends to keys behind it");
   }
-  return values;
+  return ranges;
 }
 
 // A query of one head and the keys it attends to, by plain loops over dense tensors [batch, heads, length, head].
@@ -233,12 +234,14 @@ Bound bind_in_ranges(const Site& site) {
       RangesShape shape = in.shape;
       const T bias = plain(in.bias);  // often a view of a table; it is small
       shape.bias = data_of<float>(bias);
-      shape.ranges = checked_ranges(in);
+      const T ranges = checked_ranges(in);
+      shape.ranges = data_of<std::int64_t>(ranges);
       f(a, b, c, o, l, shape);
     };
   return [=] {
     RangesShape shape = in.shape;
-    shape.ranges = checked_ranges(in);
+    const T ranges = checked_ranges(in);
+    shape.ranges = data_of<std::int64_t>(ranges);
     const T a = plain(q), b = plain(k), c = plain(v), bias = plain(in.bias), to = at::empty_like(a), sums = plain(logsumexp);
     const auto attend = [&]<class Scalar>(Scalar) {
       attend_plainly(data_of<const Scalar>(a), data_of<const Scalar>(b), data_of<const Scalar>(c), data_of<const Scalar>(bias),
@@ -263,12 +266,14 @@ Bound bind_in_ranges_backward(const Site& site) {
       RangesShape shape = in.shape;
       const T bias = plain(in.bias);  // often a view of a table; it is small
       shape.bias = data_of<float>(bias);
-      shape.ranges = checked_ranges(in);
+      const T ranges = checked_ranges(in);
+      shape.ranges = data_of<std::int64_t>(ranges);
       f(d, a, b, c, o, l, da, db, dc, data_of<float>(dbias), shape);
     };
   return [=] {
     RangesShape shape = in.shape;
-    shape.ranges = checked_ranges(in);
+    const T ranges = checked_ranges(in);
+    shape.ranges = data_of<std::int64_t>(ranges);
     const T d = plain(dout), a = plain(q), b = plain(k), c = plain(v), o = plain(out), sums = plain(logsumexp), bias = plain(in.bias);
     const T da = at::zeros_like(a), db = at::zeros_like(b), dc = at::zeros_like(c), dd = bias.defined() ? at::zeros_like(bias) : T();
     const auto attend = [&]<class Scalar>(Scalar) {

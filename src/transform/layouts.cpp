@@ -207,9 +207,9 @@ std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
     const auto add_if_alike = [&](std::optional<LayoutRow> row) {
       if (row && converts_alike(site, *row, as_it_comes(d, op, *row))) add(std::move(row));
     };
-    const std::vector<Layout> from = as_it_comes(d, op, equal_row(op, kWhole));
-    if (const auto q = queries_of(op); q && d.wishes.attention_in_parts) add(row_in_parts(site, from[*q]));
-    if (d.wishes.in_slices) add(row_in_slices(site, from));
+    const std::vector<Layout> come = as_it_comes(d, op, equal_row(op, kWhole));
+    if (const auto q = queries_of(op); q && d.wishes.attention_in_parts) add(row_in_parts(site, come[*q]));
+    if (d.wishes.in_slices) add(row_in_slices(site, come));
     const std::optional<Layout> hint = d.hints[op.results[0]];
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       const Layout& from = d.out.values[op.operands[i]];
@@ -218,8 +218,8 @@ std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
       if (hint && hint->is_split() && operands[i].shape == results[0].shape) add_if_alike(layout_row(site, i, *hint));
     }
     if (hint && hint->is_split()) add_if_alike(layout_row_of_result(site, 0, *hint));
-    if (is_sum_with_terms(d, op, from)) add(LayoutRow{from, {kTerm}});
-    add(row_of_terms(site, from));
+    if (is_sum_with_terms(d, op, come)) add(LayoutRow{come, {kTerm}});
+    add(row_of_terms(site, come));
   }
   add(equal_row(op, kWhole));
   return rows;
