@@ -27,6 +27,23 @@ constexpr std::int64_t kNoBlock = -1;
 
 using Blocks = std::set<AttentionBlock>;
 
+bool is_whole(const LayoutRow& row) {
+  return std::ranges::all_of(row.operands, &Layout::is_whole) && std::ranges::all_of(row.results, &Layout::is_whole);
+}
+
+// By value: whether ops in slices read it, or what is made of it. What is whole and added to terms is added where it is made.
+IdVector<ValueId, bool> read_by_slices(const Graph& body, const GraphLayouts& layouts) {
+  IdVector<ValueId, bool> out(body.values.size());
+  for (std::size_t i = body.ops.size(); i-- > 0;) {
+    const Op& op = body.ops[OpId(i)];
+    const LayoutRow& row = layouts.rows[OpId(i)];
+    const bool in_slices = !is_whole(row) && !(op.name == "add_n" && row.results[0].is_term());
+    if (in_slices || std::ranges::any_of(op.results, [&](ValueId v) { return out[v]; }))
+      for (const ValueId v : op.operands) out[v] = true;
+  }
+  return out;
+}
+
 // The loop's body while it is unrolled.
 struct Slicing {
   const Graph& from;
@@ -34,9 +51,10 @@ struct Slicing {
   MeshAxis axis;        // the slices
   const Blocks& apart;  // blocks of attention
   Graph graph{};
-  IdVector<ValueId, Values> held{};         // by value of `from`: one where it is whole, a part or terms for each slice otherwise
-  IdVector<ValueId, std::int64_t> slice{};  // by value of `graph`: the slice that makes it
-  IdVector<ValueId, bool> backward{};       // likewise: whether the backward makes it
+  IdVector<ValueId, bool> read_by_slices{};  // by value of `from`: whether ops in slices read it, or what is made of it
+  IdVector<ValueId, Values> held{};          // by value of `from`: one where it is whole, a part or terms for each slice otherwise
+  IdVector<ValueId, std::int64_t> slice{};   // by value of `graph`: the slice that makes it
+  IdVector<ValueId, bool> backward{};        // likewise: whether the backward makes it
   // By value of `from` and slice: gradients of keys and values so far, and those that blocks apart have made, which no slice has added yet.
   std::map<std::pair<ValueId, std::int64_t>, Values> terms{}, waiting{};
   // By the first result of an attention and slice: the attention, and what is to be joined.
@@ -143,11 +161,12 @@ ValueId read_in(Slicing& s, ValueId v, const Layout& to, const Op& reader, std::
 }
 
 // The slice of an op that is computed once, when all that it needs of its own direction is there: forward that is the last slice of these,
-// backward the first.
+// backward the first. Backward nothing is made before that, unless slices read it.
 std::int64_t slice_for(const Slicing& s, const Op& op) {
   const bool backward = op.phase == Phase::backward;
   const std::int64_t last = s.slices() - 1;
-  std::int64_t turn = 0;  // in the order in which slices go this way
+  const bool waits = backward && std::ranges::none_of(op.results, [&](ValueId v) { return s.read_by_slices[v]; });
+  std::int64_t turn = waits ? last : 0;  // in the order in which slices go this way
   for (const ValueId v : op.operands)
     for (const ValueId part : s.held[v])
       if (s.slice[part] != kNoSlice && s.backward[part] == backward) turn = std::max(turn, backward ? last - s.slice[part] : s.slice[part]);
@@ -389,10 +408,6 @@ void add_in_slices(Slicing& s, const Op& op, const LayoutRow& row) {
   }
 }
 
-bool is_whole(const LayoutRow& row) {
-  return std::ranges::all_of(row.operands, &Layout::is_whole) && std::ranges::all_of(row.results, &Layout::is_whole);
-}
-
 void add_op(Slicing& s, const Op& op, const LayoutRow& row) {
   if (op.stage.empty() && op.name == "add_n" && !is_whole(row))
     add_sum_of_loop(s, op, row);
@@ -414,6 +429,7 @@ Graph sliced_body(const Graph& body, const GraphLayouts& layouts, const MeshAxis
   Slicing s{body, layouts, axis, apart};
   s.graph.name = body.name;
   s.graph.output_names = body.output_names;
+  s.read_by_slices = read_by_slices(body, layouts);
   s.held.resize(body.values.size());
   for (const ValueId input : body.inputs) s.held[input] = {s.graph.add_input(body.type(input), body.values[input].name)};
   s.slice.resize(s.graph.values.size(), kNoSlice);
