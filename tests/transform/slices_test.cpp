@@ -116,7 +116,7 @@ TEST(UnrolledSlices, WhatATokenNeedsOfAnotherSequenceIsWhole) {
   test::expect_golden("transform/encoder_whole.txt", text_of(unroll_slices(step, 2, {}, {}, {"e", "d"})));
 }
 
-// A query of the second slice is one place behind its keys' numbers, and two behind those of the first.
+// The second slice begins two places behind the keys of the first; its own keys have numbers from 0, as have the ranges that it reads.
 TEST(UnrolledSlices, RangesOfKeysAreCutWithThem) {
   const Graph step = graph_of(R"(graph @step(%x: f32[2,1,3,4], %r: i64[2,3,2], %b: f32[1,5]) -> (f32[], f32[1,5]) {
   %0: f32[], %1: f32[1,5] = accumulate(%x, %r, %b) {microbatches=2, split=2} (%x: f32[1,1,3,4], %r: i64[1,3,2], %b: f32[1,5]) -> (f32[], f32[1,5]) {
