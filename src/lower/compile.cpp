@@ -132,7 +132,7 @@ LowerInput compile_input(const Graph& step, const Schedule& schedule, const Comp
 }
 
 Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
-  return lower(compile_inputs(step, schedule, options));
+  return lower(step, table_for(step, schedule, options.zero), recomputing(step, options));
 }
 
 ShapeClass compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options) {

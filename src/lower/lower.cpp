@@ -163,8 +163,4 @@ std::vector<std::vector<std::string>> parameter_blocks(const Graph& training_ste
   return out;
 }
 
-Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
-  return lower(member_inputs(traced, schedule, options));
-}
-
 }  // namespace penstock

@@ -1,6 +1,7 @@
 #include "lower/members.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <ranges>
@@ -23,8 +24,6 @@
 
 namespace penstock {
 namespace {
-
-// --- steps
 
 // One member's step while the axes are worked on, one after the other.
 struct MemberStep {
@@ -207,31 +206,42 @@ std::vector<GraphLayouts> decided_and_changed(std::vector<MemberStep>& members, 
   return decided(members, wishes);
 }
 
-// All members' steps along one more axis, of the model's own collectives: each has all states.
-std::vector<MemberStep> along_own(const std::vector<MemberStep>& from, const MeshAxis& axis) {
-  std::vector<MemberStep> out;
-  for (const MemberStep& member : from)
-    for (std::int64_t m = 0; m < axis.size; ++m) {
-      out.push_back({of_member(member.step, axis, m), member.place, member.is_copy, member.apart});
-      out.back().place.insert(out.back().place.begin(), m);
-      if (m > 0) out.back().is_copy.assign(out.back().is_copy.size(), true);
-    }
+// The same along an axis of the model's own collectives, where each has all states.
+MemberStep along_own(const MemberStep& from, const MeshAxis& axis, std::int64_t member) {
+  MemberStep out{of_member(from.step, axis, member), from.place, from.is_copy, from.apart};
+  out.place.insert(out.place.begin(), member);
+  if (member > 0) out.is_copy.assign(out.is_copy.size(), true);
   return out;
 }
 
+// The members along one more axis, as pairs of what they are made of and their place on it; of the outermost axis in the order of devices.
+std::vector<std::pair<std::size_t, std::int64_t>> turns_of(const std::vector<MemberStep>& from, std::int64_t size, bool is_outermost) {
+  std::vector<std::pair<std::size_t, std::int64_t>> out;
+  for (std::size_t of = 0; of < from.size(); ++of)
+    for (std::int64_t m = 0; m < size; ++m) out.emplace_back(of, m);
+  if (is_outermost) std::ranges::sort(out, {}, [&](const auto& turn) { return std::pair(turn.second, from[turn.first].place); });
+  return out;
+}
+
+using TakeMember = std::function<void(MemberStep)>;
+
 // The last axis first: its members have the fastest links and the most to say to each other, and find the step as the model has it, not
-// what other axes have packed. In the order of the members' devices. `decisions` takes what was decided, if asked for. `only_first`:
-// whether the first member's step is enough.
-std::vector<MemberStep> steps_of(Graph step, const LowerOptions& options, std::vector<AxisDecision>* decisions = nullptr,
-                                 bool only_first = false) {
+// what other axes have packed. Hands them out in the order of their devices, each made when its turn comes: a long sequence in many slices
+// is a large step. `decisions` takes what was decided, if asked for. `only_first`: whether the first member's step is enough.
+void take_steps(Graph step, const LowerOptions& options, std::vector<AxisDecision>* decisions, bool only_first, const TakeMember& take) {
   const auto states = static_cast<std::size_t>(step.state);
   std::vector<MemberStep> members{{std::move(step), {}, std::vector<bool>(states)}};
+  if (options.axes.empty()) return take(std::move(members[0]));
   const std::vector<MeshAxis> own = axes_of_collectives(members[0].step);
   for (const LayoutAxis& axis : options.axes | std::views::reverse) {
+    const bool is_outermost = &axis == &options.axes.front();
+    const auto turns = turns_of(members, only_first ? 1 : axis.size, is_outermost);
+    std::vector<MemberStep> next;
+    const auto keep = [&](MemberStep member) { is_outermost ? take(std::move(member)) : next.push_back(std::move(member)); };
     if (const auto of_model = std::ranges::find(own, axis.name, &MeshAxis::name); of_model != own.end()) {
       if (decisions) decisions->push_back({.wishes = {axis.name, axis.size, {}, {}}, .own = true});
-      members = along_own(members, *of_model);
-      if (only_first) members.resize(1);
+      for (const auto& [of, m] : turns) keep(along_own(members[of], *of_model, m));
+      members = std::move(next);
       continue;
     }
     // What one member along the axes before has too few heads for, all do in parts: a sequence lies alike on all.
@@ -244,23 +254,21 @@ std::vector<MemberStep> steps_of(Graph step, const LowerOptions& options, std::v
     }
     const std::vector<GraphLayouts> layouts = decided_and_changed(members, wishes);
     LocalValues values;
-    std::vector<MemberStep> next;
-    for (std::size_t of = 0; of < members.size(); ++of)
-      for (std::int64_t m = 0; m < (only_first ? 1 : axis.size); ++m)
-        next.push_back(along(members[of], layouts[of], wishes[of], m, options.axes.size() > 1, next.empty() ? &values : nullptr));
+    bool is_first = true;
+    for (const auto& [of, m] : turns)
+      keep(along(members[of], layouts[of], wishes[of], m, options.axes.size() > 1, std::exchange(is_first, false) ? &values : nullptr));
     if (decisions) decisions->push_back({wishes[0], false, std::move(members[0].step), layouts, std::move(values)});
     members = std::move(next);
   }
-  std::ranges::sort(members, {}, &MemberStep::place);
-  return members;
 }
 
 // The model's own collectives as devices do them, when all axes are worked on: packing flattens tensors, which no axis could split.
-Graph packed_step(const MemberStep& member, const std::vector<MeshAxis>& own, const LowerOptions& options) {
+Graph packed_step(MemberStep& member, const std::vector<MeshAxis>& own, const LowerOptions& options) {
+  if (own.empty()) return std::move(member.step);
   std::vector<std::int64_t> place;
   for (const MeshAxis& axis : own)
     place.push_back(member.place[std::ranges::find(options.axes, axis.name, &LayoutAxis::name) - options.axes.begin()]);
-  return own.empty() ? member.step : pack_collectives(member.step, own, place);
+  return pack_collectives(std::exchange(member.step, {}), own, place);
 }
 
 // Devices that share rows sum the same gradients, too, each maybe its share alone, which a joined tensor does not have. Along one of
@@ -269,11 +277,14 @@ bool joins_sums(const std::vector<MeshAxis>& own, const LowerOptions& options) {
   return own.empty() && options.axes.size() == 1 && std::ranges::all_of(options.devices, [](int devices) { return devices == 1; });
 }
 
-// The step as it is cut.
+// The step as it is cut. The member's own is gone: of a long sequence in many slices each has hundreds of megabytes.
 Graph finished(MemberStep& member, const std::vector<MeshAxis>& own, const LowerOptions& options) {
   if (joins_sums(own, options)) member.step = join_sums(member.step);
   verify(member.step);
-  return eliminate_common_subexpressions(eliminate_dead_code(drop_constraints(packed_step(member, own, options))));
+  Graph step = packed_step(member, own, options);
+  step = drop_constraints(step);
+  step = eliminate_dead_code(step);
+  return eliminate_common_subexpressions(step);
 }
 
 // Whether members have something to say to each other ahead of the loop.
@@ -283,163 +294,49 @@ bool speak_ahead(const MemberStep& member) {
                      [](const Op& op) { return is_collective(op); });
 }
 
-struct StagedMembers {
+// What all members' steps have in common.
+struct OfMembers {
   IdVector<StageId, std::string> stages;
   std::vector<MeshAxis> own;  // axes of the model's own collectives
-  std::vector<AxisDecision> decisions;
-  std::vector<MemberStep> members;
 };
 
-// All members' steps. What is made of parameters alone stands ahead of the loop, where no messages are; where members would need some for
-// it (a bias looked up in a table that they share), it stays in the loop.
-StagedMembers staged_members(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
-  StagedMembers out;
+// Hands out all members' steps. What is made of parameters alone stands ahead of the loop, where no messages are; where members would need
+// some for it (a bias looked up in a table that they share), it stays in the loop.
+void take_staged(const Graph& traced, const Schedule& schedule, const LowerOptions& options, std::vector<AxisDecision>* decisions,
+                 const std::function<void(MemberStep, const OfMembers&)>& take) {
   for (const bool hoist : {true, false}) {
     StagedStep staged = staged_step(traced, schedule, options, hoist);
     check_stages(options, staged.stages);
-    out = {staged.stages, axes_of_collectives(staged.step), {}, {}};
-    out.members = steps_of(std::move(staged.step), options, &out.decisions);
-    if (std::ranges::none_of(out.members, speak_ahead)) break;
+    const OfMembers of{staged.stages, axes_of_collectives(staged.step)};
+    if (decisions) decisions->clear();
+    std::optional<bool> speak;  // as the first does
+    take_steps(std::move(staged.step), options, decisions, /*only_first=*/false, [&](MemberStep member) {
+      const bool speaks = hoist && speak_ahead(member);
+      invariant(speak.value_or(speaks) == speaks, "members have the same to say to each other");
+      speak = speaks;
+      if (!speaks) take(std::move(member), of);
+    });
+    if (!*speak) break;
   }
-  return out;
-}
-
-// --- drafts
-
-// What a member writes for the others along an axis, by device of the member, axis, message, unit and member: several, where a stage
-// computes again.
-using GivenAlong = std::tuple<ActorId, std::int32_t, std::int32_t, Unit, std::int32_t>;
-struct Taken {
-  InstanceId instance;  // is another member's:
-  GivenAlong given;
-  std::size_t number = 0;  // of several
-};
-
-struct JoiningMembers {
-  const std::vector<LowerInput>& inputs;
-  std::map<GivenAlong, std::vector<InstanceId>> given{};
-  std::vector<Taken> taken{};
-  std::map<std::vector<std::int32_t>, std::int32_t> groups{};
-  Draft draft{};
-
-  std::int32_t members() const { return static_cast<std::int32_t>(inputs.size()); }
-  ActorId device(ActorId of_member, std::int32_t member) const { return ActorId(of_member.value * members() + member); }
-};
-
-std::int32_t group(JoiningMembers& j, std::vector<std::int32_t> devices) {
-  const auto [it, added] = j.groups.try_emplace(devices, static_cast<std::int32_t>(j.groups.size()));
-  if (added) j.draft.groups.push_back(std::move(devices));
-  return it->second;
-}
-
-// The member at a place along an axis, and elsewhere where `member` is.
-std::int32_t member_at(const JoiningMembers& j, std::int32_t member, std::int32_t axis, std::int32_t place) {
-  const LowerInput& input = j.inputs[member];
-  std::int32_t stride = 1;
-  for (std::size_t a = axis + 1; a < input.axes.size(); ++a) stride *= static_cast<std::int32_t>(input.axes[a].size);
-  return member + (place - static_cast<std::int32_t>(input.place[axis])) * stride;
-}
-
-// The devices beside one along an axis.
-std::vector<std::int32_t> beside(const JoiningMembers& j, ActorId of_member, std::int32_t member, std::int32_t axis) {
-  std::vector<std::int32_t> out;
-  for (std::int32_t m = 0; m < j.inputs[member].axes[axis].size; ++m)
-    out.push_back(j.device(of_member, member_at(j, member, axis, m)).value);
-  return out;
-}
-
-// A message leaves nothing but that its readers read what the other member wrote: the transfers follow from that as between actors.
-void note_message(JoiningMembers& j, const Run& run, std::int32_t first, ActorId actor, std::int32_t member) {
-  const LowerInput& input = j.inputs[member];
-  const auto size = static_cast<std::int32_t>(input.axes[run.axis].size), place = static_cast<std::int32_t>(input.place[run.axis]);
-  const std::int32_t giver = member_at(j, member, run.axis, (place + run.by) % size);
-  std::vector<InstanceId>& own = j.given[{actor, run.axis, run.message, run.unit, member}];
-  for (const Write& write : run.writes)
-    j.taken.push_back({InstanceId(write.instance.value + first), {actor, run.axis, run.message, run.unit, giver}, own.size()});
-  own.emplace_back(run.reads[0].value + first);
-}
-
-void read_where_made(JoiningMembers& j) {
-  std::map<InstanceId, InstanceId> made;
-  // A device may have one of the same name of its own.
-  std::set<InstanceId> named;
-  for (const auto& [key, instances] : j.given)
-    for (const InstanceId i : instances)
-      if (named.insert(i).second) j.draft.instances[i].name += concat(".of", std::get<4>(key));
-  for (const Taken& taken : j.taken) {
-    made[taken.instance] = j.given.at(taken.given).at(taken.number);
-    invariant(j.draft.instances[taken.instance].types == j.draft.instances[made[taken.instance]].types, "a message is what was given");
-  }
-  for (std::vector<Run>& row : j.draft.actors)
-    for (Run& run : row)
-      for (InstanceId& read : run.reads)
-        if (const auto found = made.find(read); found != made.end()) read = found->second;
-}
-
-Run joined(JoiningMembers& j, Run run, const std::vector<std::vector<std::int32_t>>& groups, const IdVector<TaskId, TaskId>& tasks,
-           std::int32_t first, ActorId actor, std::int32_t member) {
-  if (run.task) run.task = tasks[run.task];
-  for (InstanceId& read : run.reads) read.value += first;
-  for (Write& write : run.writes) write.instance.value += first;
-  if (run.axis >= 0) {
-    run.group = group(j, beside(j, actor, member, run.axis));
-  } else if (run.group >= 0) {
-    std::vector<std::int32_t> devices;
-    for (std::int32_t d : groups[run.group]) devices.push_back(j.device(ActorId(d), member).value);
-    run.group = group(j, std::move(devices));
-  }
-  return run;
-}
-
-// The member that gives a broadcast has a copy of what it gives.
-void push_broadcast(const LowerInput& input, Run run, std::int32_t axis, std::vector<Run>& row) {
-  if (input.place[axis] != run.root) {
-    run.reads.clear();
-    return row.push_back(std::move(run));
-  }
-  Run copy = run;
-  copy.opcode = Opcode::copy;
-  copy.axis = copy.group = copy.root = -1;
-  run.writes.clear();
-  row.push_back(std::move(run));
-  row.push_back(std::move(copy));
-}
-
-void join_member(JoiningMembers& j, Draft from, std::int32_t member) {
-  const LowerInput& input = j.inputs[member];
-  const auto first = static_cast<std::int32_t>(j.draft.instances.size()), blocks = static_cast<std::int32_t>(j.draft.blocks.size());
-  IdVector<TaskId, TaskId> tasks;
-  for (Task& task : from.tasks) {
-    std::string name = member > 0 ? concat(task.name, ".member", member) : task.name;
-    tasks.push_back(member > 0 ? add_task(j.draft, std::move(name), Graph(*task.graph)) : add_task(j.draft, std::move(name), task.graph));
-  }
-  for (ShareBlock& block : from.blocks) j.draft.blocks.push_back(std::move(block));
-  for (Instance& instance : from.instances) {
-    if (instance.home) instance.home = j.device(instance.home, member);
-    if (instance.block) instance.block.value += blocks;
-    if (instance.source == Instance::Source::state && input.is_copy[instance.input]) instance.owned = false;
-    j.draft.instances.push_back(std::move(instance));
-  }
-  for (const ActorId actor : from.actors.ids()) {
-    std::vector<Run>& row = j.draft.actors[j.device(actor, member)];
-    for (Run& run : from.actors[actor]) {
-      if (run.opcode == Opcode::output && member > 0) continue;
-      if (run.message >= 0) {
-        note_message(j, run, first, actor, member);
-        continue;
-      }
-      const std::int32_t axis = run.axis;
-      Run here = joined(j, std::move(run), from.groups, tasks, first, actor, member);
-      if (here.opcode == Opcode::broadcast)
-        push_broadcast(input, std::move(here), axis, row);
-      else
-        row.push_back(std::move(here));
-    }
-  }
-  for (InstanceId state : from.refreshed) j.draft.refreshed.emplace_back(state.value + first);
 }
 
 }  // namespace
+
+void take_members(const Graph& traced, const Schedule& schedule, const LowerOptions& options, const std::function<void(LowerInput)>& take) {
+  if (options.axes.empty()) return take(cut_input(staged_step(traced, schedule, options), schedule, options));
+  IdVector<ValueId, std::int64_t> first_bytes;
+  take_staged(traced, schedule, options, nullptr, [&](MemberStep member, const OfMembers& of) {
+    Graph step = finished(member, of.own, options);
+    LowerInput input = cut_input({std::move(step), of.stages, std::move(member.apart)}, schedule, options);
+    for (const LayoutAxis& axis : options.axes) input.axes.push_back({axis.name, axis.size});
+    input.place = std::move(member.place);
+    input.is_copy.assign(member.is_copy.begin(), member.is_copy.end());
+    if (first_bytes.empty())
+      for (const Value& value : input.step.values) first_bytes.push_back(value.type.bytes());
+    input.first_bytes = first_bytes;
+    take(std::move(input));
+  });
+}
 
 std::vector<LowerInput> member_inputs(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
   std::vector<LowerInput> out = cut_members(traced, schedule, options);
@@ -448,29 +345,22 @@ std::vector<LowerInput> member_inputs(const Graph& traced, const Schedule& sched
 }
 
 std::vector<LowerInput> cut_members(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
-  if (options.axes.empty()) return {cut_input(staged_step(traced, schedule, options), schedule, options)};
-  StagedMembers staged = staged_members(traced, schedule, options);
   std::vector<LowerInput> out;
-  for (MemberStep& member : staged.members) {
-    Graph step = finished(member, staged.own, options);
-    LowerInput& input = out.emplace_back(cut_input({std::move(step), staged.stages, std::move(member.apart)}, schedule, options));
-    for (const LayoutAxis& axis : options.axes) input.axes.push_back({axis.name, axis.size});
-    input.place = std::move(member.place);
-    input.is_copy.assign(member.is_copy.begin(), member.is_copy.end());
-  }
-  for (const ValueId v : out[0].step.values.ids())
-    for (LowerInput& input : out) input.first_bytes.push_back(out[0].step.type(v).bytes());
+  take_members(traced, schedule, options, [&](LowerInput input) { out.push_back(std::move(input)); });
   return out;
 }
 
 StagedStep first_member(const StagedStep& staged, const LowerOptions& options) {
-  MemberStep member = std::move(steps_of(staged.step, options, nullptr, /*only_first=*/true)[0]);
+  MemberStep member;
+  take_steps(staged.step, options, nullptr, /*only_first=*/true, [&](MemberStep first) { member = std::move(first); });
   Graph step = finished(member, axes_of_collectives(staged.step), options);
   return {std::move(step), staged.stages, std::move(member.apart)};
 }
 
 std::vector<AxisDecision> decide_axes(const Graph& step, const Schedule& schedule, const LowerOptions& options) {
-  return staged_members(step, schedule, options).decisions;
+  std::vector<AxisDecision> out;
+  take_staged(step, schedule, options, &out, [](const MemberStep&, const OfMembers&) {});
+  return out;
 }
 
 std::string layouts_text(const std::vector<AxisDecision>& axes) {
@@ -479,21 +369,6 @@ std::string layouts_text(const std::vector<AxisDecision>& axes) {
     out += own ? concat("axis ", wishes.axis, " of ", wishes.members, " members: the model's own collectives\n")
                : layouts_text(step, layouts[0], wishes);
   return out;
-}
-
-Draft join_members(const std::vector<LowerInput>& inputs, std::vector<Draft> drafts) {
-  JoiningMembers j{inputs};
-  const std::size_t devices = drafts[0].actors.size();
-  j.draft.actors.resize(devices * drafts.size());
-  j.draft.after = drafts[0].after;
-  j.draft.sharded_states = drafts[0].sharded_states;
-  j.draft.sharded_results = drafts[0].sharded_results;
-  for (std::size_t m = 0; m < drafts.size(); ++m) {
-    invariant(drafts[m].actors.size() == devices, "all members have as many devices");
-    join_member(j, std::move(drafts[m]), static_cast<std::int32_t>(m));
-  }
-  read_where_made(j);
-  return std::move(j.draft);
 }
 
 }  // namespace penstock

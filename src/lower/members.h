@@ -2,6 +2,7 @@
 // if it were alone as far as its devices' runs. Then all drafts become one, in which it is settled who sends what when.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,9 @@
 
 namespace penstock {
 
+// Hands out the inputs of all members' lowering, as cut_members() gives them, each made when its turn comes: of a long sequence in many
+// slices an input is large.
+void take_members(const Graph& step, const Schedule& schedule, const LowerOptions& options, const std::function<void(LowerInput)>& take);
 // The inputs of all members' lowering, the last axis varying fastest; one where the mesh has no such axes. Throws Error as lower() does.
 std::vector<LowerInput> member_inputs(const Graph& step, const Schedule& schedule, const LowerOptions& options);
 // The same, not held against the table: the step may have another number of micro-batches.

@@ -76,11 +76,18 @@ Program lower(const LowerInput& input, TaskPool* pool) {
 namespace {
 
 // As far as its devices' runs, and the input of the passes that follow.
-JoinedSteps up_to_devices(const LowerInput& input) {
+JoinedSteps up_to_devices(LowerInput input) {
   const std::int32_t steps = input.schedule.steps;
   std::vector<Draft> drafts(steps);
   for (std::int32_t step = 0; step < steps; ++step) run_passes(steps == 1 ? input : step_input(input, step), drafts[step], "devices");
-  return steps == 1 ? JoinedSteps{input, std::move(drafts[0])} : join_steps(input, drafts);
+  return steps == 1 ? JoinedSteps{std::move(input), std::move(drafts[0])} : join_steps(input, drafts);
+}
+
+// The rest of lowering, from the members' drafts after the pass `devices` on.
+Program joined_program(const std::vector<LowerInput>& inputs, std::vector<Draft> drafts, TaskPool* pool) {
+  Draft draft = inputs.size() == 1 ? std::move(drafts[0]) : join_members(inputs, std::move(drafts));
+  run_passes(inputs[0], draft);
+  return program_of(inputs[0], std::move(draft), pool);
 }
 
 }  // namespace
@@ -94,9 +101,23 @@ Program lower(const std::vector<LowerInput>& members, TaskPool* pool) {
     inputs.push_back(std::move(joined.input));
     drafts.push_back(std::move(joined.draft));
   }
-  Draft draft = members.size() == 1 ? std::move(drafts[0]) : join_members(inputs, std::move(drafts));
-  run_passes(inputs[0], draft);
-  return program_of(inputs[0], std::move(draft), pool);
+  return joined_program(inputs, std::move(drafts), pool);
+}
+
+Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+  std::vector<LowerInput> inputs;
+  std::vector<Draft> drafts;
+  take_members(traced, schedule, options, [&](LowerInput input) {
+    check_table(input);
+    JoinedSteps joined = up_to_devices(std::move(input));
+    if (!inputs.empty()) {  // joined, they only have to say which member each is
+      joined.input.step = {};
+      joined.input.dag = {};
+    }
+    inputs.push_back(std::move(joined.input));
+    drafts.push_back(std::move(joined.draft));
+  });
+  return joined_program(inputs, std::move(drafts), nullptr);
 }
 
 Program lower_rest(const LowerInput& input, Draft draft) {
