@@ -212,7 +212,7 @@ void plan_command(const PlanArguments& arguments) {
   if (arguments.slice_unit > 0)
     throw Error("--slice-unit is of slices that are planned", {}, "--vary slices=planned, or --planner sequences");
   const bool groups = planner_named(arguments.planner).equal_groups;  // ahead of anything that is measured for it
-  if (!arguments.only.empty() && !groups) throw Error("--only is of --planner degrees");
+  if (!arguments.only.empty() && !groups) throw Error("--only is of --planner degrees and sequences");
   if (groups && arguments.cluster == "local")
     throw Error("--cluster local and --planner degrees", {}, "degrees are for a cluster's FILE, or --devices");
   PlanOptions options = options_of(arguments, "f32");
@@ -310,7 +310,10 @@ void add_model_flags(CLI::App& command, PlanArguments& arguments) {
                   "planned slices are multiples of so many tokens [128, but from a 64th to a 16th of the sequence]")
       ->check(CLI::Range(1, INT_MAX))
       ->type_name("TOKENS");
-  command.add_option("--only", arguments.only, "degrees: fixes some, pipe=8,tensor=4,zero=3,schedule=zeropp")->type_name("KEY=VALUE,...");
+  command
+      .add_option("--only", arguments.only,
+                  "degrees: fixes some, pipe=8,tensor=4,zero=3,schedule=zeropp; sequences: pipeline.context=8,slices=1,slices=8")
+      ->type_name("KEY=VALUE,...");
   command
       .add_option("--states", arguments.states, "degrees: bytes of a parameter, of its gradient and of the optimiser's state [by dtype]")
       ->type_name("P+G+O");

@@ -1,7 +1,9 @@
 // penstock plan of whole configurations: --vary, and planner sequences.
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/numbers.h"
 #include "base/text.h"
@@ -53,7 +55,8 @@ Compared compared_of(const PlanArguments& arguments) {
     throw Error("--planner sequences says itself what it varies", {}, "leave out --vary, or --planner");
   if (!arguments.micro_batches.empty())
     throw Error("--micro-batches says sizes to planners of stages", {}, "--vary microbatches=4,8 says how many there are");
-  if (!arguments.only.empty()) throw Error("--only is of --planner degrees");
+  if (!arguments.only.empty() && arguments.planner != kSequences)
+    throw Error("--only is of --planner degrees and sequences", {}, "--vary KEY=VALUE fixes a key");
   if (!arguments.out.empty() && !arguments.out.ends_with(".toml"))
     throw Error(concat("--out ", arguments.out, ": a configuration is written"), {}, "--out FILE.toml, which train takes");
   Compared out{.arguments = arguments, .cluster = {}, .base = {}};
@@ -75,6 +78,23 @@ std::string device_of(const Compared& of) {
   return of.cluster.published.empty() ? ModelPlanning().device : of.cluster.published;
 }
 
+// Those with one of the values that `only` names of each key: "context=8,slices=1,slices=8".
+std::vector<Settings> with_values(std::vector<Settings> all, const std::string& only) {
+  std::map<std::string, std::set<std::string>> values;
+  for (const std::string& one : split(only, ',')) {
+    const Override named = parse_override(one);
+    values[named.key].insert(named.value);
+  }
+  std::erase_if(all, [&](const Settings& settings) {
+    return !std::ranges::all_of(values, [&](const auto& wanted) {
+      const auto found = std::ranges::find(settings, wanted.first, &Override::key);
+      return found != settings.end() && wanted.second.contains(found->value);
+    });
+  });
+  if (all.empty()) throw Error(concat("--only ", only, ": no configuration has these values"), {}, "--explain lists all");
+  return all;
+}
+
 PlannedVariants planned(const Compared& of) {
   const PlanArguments& arguments = of.arguments;
   VariantPlanning planning{.load = [&](const Settings& settings) { return of.load(settings); }, .models = arguments.models, .predict = {}};
@@ -93,6 +113,8 @@ PlannedVariants planned(const Compared& of) {
   std::vector<Settings> settings;
   if (arguments.varied.empty()) {
     settings = sequence_settings(of.base, of.devices);
+    planning.is_needless = recomputes_needlessly;
+    if (!arguments.only.empty()) settings = with_values(std::move(settings), arguments.only);
   } else {
     std::vector<Varied> varied;
     for (const std::string& one : arguments.varied) varied.push_back(parse_varied(one));

@@ -28,16 +28,25 @@ std::vector<Settings> orders_on(const Config& config, int actors) {
   std::vector<Settings> out;
   std::vector<std::int64_t> slices;
   for (std::int64_t n = 2; n <= 32 && context_of(config) / n >= kLeastTokens; n *= 4) slices.push_back(n);
+  if (actors == 1) {  // does the same in any order
+    out.push_back({varied("schedule", "1f1b"), varied("slices", "1")});
+    for (const std::int64_t n : slices) out.push_back({varied("schedule", "1f1b"), varied("slices", std::to_string(n))});
+    return out;
+  }
   for (const char* order : {"1f1b", "zb-h1"}) out.push_back({varied("schedule", order), varied("slices", "1")});
   for (const char* order : {"1f1b", "zb-h1", "terapipe", "seq1f1b", "slimpipe"})
     for (const std::int64_t n : slices) out.push_back({varied("schedule", order), varied("slices", std::to_string(n))});
   for (const char* order : {"1f1b", "terapipe", "slimpipe"})
     if (!slices.empty()) out.push_back({varied("schedule", order), varied("slices", std::string(kPlanned))});
+  const Override head_shards = varied("head_shards", std::to_string(actors));
+  if (config.model.numbers.contains("head_shards"))
+    for (const std::int64_t n : slices) out.push_back({varied("schedule", "slimpipe"), varied("slices", std::to_string(n)), head_shards});
   const auto layers = config.model.numbers.find("layers");
   if (layers == config.model.numbers.end() || static_cast<std::int64_t>(layers->second) % actors != 0) return out;
   const Override chunks = varied("chunks", std::to_string(static_cast<std::int64_t>(layers->second) / actors));  // layers of an actor
-  out.push_back({varied("schedule", "helixpipe"), varied("slices", "1"), chunks});
-  if (config.model.numbers.contains("qkv_in_attention")) {
+  const bool whole_rounds = config.pipeline.microbatches % actors == 0;
+  if (whole_rounds) out.push_back({varied("schedule", "helixpipe"), varied("slices", "1"), chunks});
+  if (whole_rounds && config.model.numbers.contains("qkv_in_attention")) {
     out.push_back(out.back());
     out.back().push_back(varied("qkv_in_attention", "1"));
   }
@@ -218,7 +227,7 @@ std::vector<Settings> combinations(const std::vector<Varied>& varied) {
 
 std::vector<Settings> sequence_settings(const Config& config, int devices) {
   std::vector<Settings> out;
-  for (int context = 1; context <= 8 && context <= devices; context *= 2) {
+  for (int context = 1; context <= devices; context *= 2) {
     if (devices % context != 0) continue;
     for (const Settings& order : orders_on(config, devices / context))
       for (const char* kept : {"none", "inputs"}) {
@@ -228,6 +237,18 @@ std::vector<Settings> sequence_settings(const Config& config, int devices) {
       }
   }
   return out;
+}
+
+bool recomputes_needlessly(const Settings& settings, const ConfigVariant& before) {
+  // Planned slices have lengths by now, and what is the same in all else is the same choice.
+  const auto all_else = [](Settings of) {
+    std::erase_if(of, [](const Override& one) { return one.key == "slices"; });
+    return of;
+  };
+  Settings recomputed = all_else(before.settings);
+  if (recomputed.empty() || recomputed.back().key != "recompute" || recomputed.back().value == "inputs") return false;
+  recomputed.back().value = "inputs";
+  return before.fits() && text(all_else(settings)) == text(recomputed);
 }
 
 bool ConfigVariant::fits() const {
@@ -244,6 +265,7 @@ PlannedVariants plan_variants(const std::vector<Settings>& settings, VariantPlan
   PlannedVariants out{.considered = settings.size()};
   for (const Settings& one : settings) {
     if (planning.limit.is_over()) break;
+    if (planning.is_needless && !out.variants.empty() && planning.is_needless(one, out.variants.back())) continue;
     if (planning.progress) planning.progress(concat(out.variants.size() + 1, " of ", settings.size(), ": ", text(one)));
     out.variants.push_back(std::ranges::any_of(one, asks_for_plan) ? planned_variant(one, planning) : variant_of(one, planning));
     out.variants.back().prediction.timeline = {};  // there may be thousands

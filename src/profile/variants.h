@@ -33,8 +33,9 @@ inline constexpr std::size_t kMostVariants = 10'000;
 
 // The choices of the systems for long sequences, and mixtures of them, for the configuration on so many devices: every order of whole or
 // sliced micro-batches, in 2, 8 or 32 slices of at least 128 tokens (TeraPipe 2102.07988, Seq1F1B 2406.03488, SlimPipe 2504.14519, also
-// with its exchange), in some orders also of planned lengths, HelixPipe (2507.00394), all with the sequence split over 1 to 8 devices
-// beside (context parallelism), and with and without recomputation.
+// with its exchange or with the vocabulary in a part for each actor), in some orders also of planned lengths, HelixPipe (2507.00394) where
+// micro-batches are whole rounds, all with the sequence split over 1, 2, 4, .. devices beside (context parallelism), and each without and
+// then with recomputation.
 std::vector<Settings> sequence_settings(const Config& config, int devices);
 
 struct ConfigVariant {
@@ -49,12 +50,17 @@ struct ConfigVariant {
   double largest() const;  // bytes planned on the fullest device
 };
 
+// Whether settings only recompute what fits without (`before`): it takes longer.
+bool recomputes_needlessly(const Settings& settings, const ConfigVariant& before);
+
 struct VariantPlanning {
   std::function<Config(const Settings&)> load;
   const ModelRegistry* models = nullptr;
   // Says what a program of the configuration takes. Throws Error where nothing says it.
   std::function<Prediction(const Config& config, const Prepared& prepared, Program& program)> predict;
   std::function<double(int device)> memory = [](int) { return ClusterDevice().memory; };  // bytes
+  // Whether a configuration need not be looked at, as the one looked at before is better; none: all are.
+  std::function<bool(const Settings& settings, const ConfigVariant& before)> is_needless{};
   std::function<void(const std::string& text)> progress{};
   TimeLimit limit = {};
   std::int64_t slice_unit = 0;  // tokens: planned slices are multiples of it; 0: slice_unit() of the sequence

@@ -285,7 +285,7 @@ class PlanTest(ProgramTest):
         self.assert_fails(run("plan", *arguments, "--only", "pip=2"), "did you mean pipe?")
         self.assert_fails(run("plan", *arguments, "--only", "pipe=3"), "no degrees for", "on 8 devices")
         self.assert_fails(run("plan", *arguments, "--states", "2+2"), "--states 2+2: not three numbers of bytes")
-        self.assert_fails(run("plan", graph, "--devices", 2, "--bandwidth", 1e9, "--only", "pipe=2"), "--only is of --planner degrees")
+        self.assert_fails(run("plan", graph, "--devices", 2, "--bandwidth", 1e9, "--only", "pipe=2"), "--only is of --planner degrees and sequences")
 
     def test_degrees_of_a_model(self):
         plan = self.plan("gpt", "--set", "model.layers=6", "--set", "train.dtype=bf16", "--cluster", EXAMPLES / "a100-64.toml", "--device", "a100-80",
@@ -343,6 +343,13 @@ class PlanTest(ProgramTest):
                           "--memory", 1e9)["configurations"]  # fmt: skip
         schedules = {one["settings"]["schedule"] for one in found if "refused" not in one}
         self.assertEqual(schedules, {"1f1b", "zb-h1", "terapipe", "seq1f1b", "slimpipe", "slimpipe-exchange", "helixpipe"})
+        self.assertEqual({one["settings"]["recompute"] for one in found}, {"none"})  # all fit
+
+    def test_some_sequences_are_planned(self):
+        arguments = [self.config("gpt"), "--planner", "sequences", "--set", "context=256", "--set", "layers=2", "--devices", 2, "--bandwidth", 1e10]
+        found = self.plan(*arguments, "--only", "pipeline.context=1,schedule=slimpipe,schedule=1f1b")["configurations"]
+        self.assertEqual({(one["settings"]["pipeline.context"], one["settings"]["schedule"]) for one in found}, {("1", "slimpipe"), ("1", "1f1b")})
+        self.assert_fails(run("plan", *arguments, "--only", "slices=7"), "--only slices=7: no configuration has these values")
 
     def test_whole_configurations_that_cannot_be(self):
         config = self.config("gpt")
@@ -354,7 +361,7 @@ class PlanTest(ProgramTest):
         self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--out", "best.json"), "--out best.json", "FILE.toml")
         self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--planner", "sequences"), "says itself what it varies")
         self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--micro-batches", "1"), "--micro-batches says sizes", "--vary microbatches=4,8")
-        self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--only", "pipe=2"), "--only is of --planner degrees")
+        self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--only", "pipe=2"), "--only is of --planner degrees and sequences")
         self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--memory", 10), "no configuration fits", "the smallest, slices=1")
         self.assert_fails(run("plan", config, "--devices", 3, "--bandwidth", 1, "--vary", "pipeline.context=2"), "3 devices are no multiple of the 2")
         self.assert_fails(run("plan", config, "--cluster", "local", "--set", "backend=gloo", "--vary", "slices=1"), "measures threads")

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "models/registry.h"
 #include "penstock/error.h"
@@ -55,15 +57,36 @@ TEST(Variants, CombinationsVaryTheLastKeyFastest) {
 TEST(Variants, SequencesAreWholeInSlicesAndSplit) {
   std::vector<std::string> lines;
   for (const Settings& settings : sequence_settings(small({}), 2)) lines.push_back(text(settings));
-  // Contexts 1 and 2; recomputed or not; whole, in 2 slices of 256 tokens, in planned ones, helixpipe in two ways, exchange.
-  EXPECT_EQ(lines.size(), 2u * (2 * (2 + 5 + 3 + 3)));
+  // Recomputed or not. Two actors: whole, in 2 slices of 256 tokens, in planned ones, with parts of the vocabulary, helixpipe in two ways,
+  // exchange. One actor: whole, in 2.
+  EXPECT_EQ(lines.size(), 2u * (2 + 5 + 3 + 1 + 3) + 2u * (1 + 1));
   EXPECT_EQ(lines[0], "actors=2 pipeline.context=1 schedule=1f1b slices=1 recompute=none");
   EXPECT_EQ(lines[5], "actors=2 pipeline.context=1 schedule=1f1b slices=2 recompute=inputs");
   EXPECT_EQ(lines[16], "actors=2 pipeline.context=1 schedule=terapipe slices=planned recompute=none");
-  EXPECT_EQ(lines[20], "actors=2 pipeline.context=1 schedule=helixpipe slices=1 chunks=2 recompute=none");
-  EXPECT_EQ(lines[22], "actors=2 pipeline.context=1 schedule=helixpipe slices=1 chunks=2 qkv_in_attention=1 recompute=none");
-  EXPECT_EQ(lines[24], "actors=2 pipeline.context=1 schedule=slimpipe-exchange slices=2 chunks=2 recompute=none");
-  EXPECT_EQ(lines[26], "actors=1 pipeline.context=2 schedule=1f1b slices=1 recompute=none");
+  EXPECT_EQ(lines[20], "actors=2 pipeline.context=1 schedule=slimpipe slices=2 head_shards=2 recompute=none");
+  EXPECT_EQ(lines[22], "actors=2 pipeline.context=1 schedule=helixpipe slices=1 chunks=2 recompute=none");
+  EXPECT_EQ(lines[24], "actors=2 pipeline.context=1 schedule=helixpipe slices=1 chunks=2 qkv_in_attention=1 recompute=none");
+  EXPECT_EQ(lines[26], "actors=2 pipeline.context=1 schedule=slimpipe-exchange slices=2 chunks=2 recompute=none");
+  EXPECT_EQ(lines[28], "actors=1 pipeline.context=2 schedule=1f1b slices=1 recompute=none");
+  const auto of_three = sequence_settings(small({parse_override("microbatches=3"), parse_override("batch=3")}), 2);
+  EXPECT_TRUE(std::ranges::none_of(of_three, [](const Settings& s) { return text(s).find("helixpipe") != std::string::npos; }));
+}
+
+TEST(Variants, RecomputesOnlyWhatDoesNotFit) {
+  const auto recomputing = [](const char* schedule, const char* kept) {
+    return Settings{{"schedule", schedule, ""}, {"recompute", kept, ""}};
+  };
+  const std::vector<Settings> settings = {recomputing("1f1b", "none"), recomputing("1f1b", "inputs"), recomputing("slimpipe", "none"),
+                                          recomputing("slimpipe", "inputs"), recomputing("zb-h1", "inputs")};
+  VariantPlanning all = planning([](const Config& config, const Prepared&, Program&) {
+    const bool large = config.pipeline.schedule == "1f1b" && config.pipeline.recompute == "none";
+    return Prediction{.seconds = large ? 1.0 : 2.0, .bubble = 0, .lower_bound = 0, .memory = {large ? 9 : 1}, .timeline = {}};
+  });
+  all.memory = [](int) { return 8.0; };
+  all.is_needless = recomputes_needlessly;
+  EXPECT_EQ(text_of(plan_variants(settings, all).variants),
+            "schedule=1f1b recompute=inputs: 2.0\nschedule=slimpipe recompute=none: 2.0\nschedule=zb-h1 recompute=inputs: 2.0\n"
+            "schedule=1f1b recompute=none: 1.0 too large");
 }
 
 TEST(Variants, WhatFitsComesFirstThenTheLargeThenTheRefused) {
