@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/words.h"
 #include "batch/checkpoint_plan.h"
 #include "batch/chunk_schedule.h"
 #include "batch/micro_batch_times.h"
 #include "batch/split_sequences.h"
 #include "cli/batch.h"
+#include "cli/batch_samples.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -22,13 +24,22 @@ std::vector<int> chunks_of(const JsonNode& instance) {
   return {counts.begin(), counts.end()};
 }
 
+// Chunks that all take as long, or "forward", and as read_micro_batches() says "backward" and "sizes", as lists of one for each.
+MicroBatches work_of_chunks(const JsonNode& instance, std::size_t count) {
+  if (!is_given(instance, "forward") || !instance.at("forward").value().is_array()) {
+    const double forward = figure_or(instance, "forward", 1), backward = figure_or(instance, "backward", 2 * forward);
+    return {std::vector<double>(count, forward), std::vector<double>(count, backward), std::vector<double>(count, 1)};
+  }
+  MicroBatches work = read_micro_batches(instance);
+  if (work.count() != count) instance.at("forward").fail(concat("has ", work.count(), " entries, there are ", counted(count, "chunk")));
+  return work;
+}
+
 BatchAnswer solve_chunks(const JsonNode& instance) {
   const std::vector<int> chunks = chunks_of(instance);
-  const auto count = static_cast<std::size_t>(std::accumulate(chunks.begin(), chunks.end(), 0));
-  const double forward = figure_or(instance, "forward", 1), backward = figure_or(instance, "backward", 2 * forward);
+  const MicroBatches work = work_of_chunks(instance, static_cast<std::size_t>(std::accumulate(chunks.begin(), chunks.end(), 0)));
   const int warm_up = is_given(instance, "warm_up") ? small_whole(instance, "warm_up") : 0;
   Schedule schedule = chunk_schedule(small_whole(instance, "actors"), chunks, warm_up);
-  const MicroBatches work{std::vector<double>(count, forward), std::vector<double>(count, backward), std::vector<double>(count, 1)};
   const MicroBatchTime time = time_micro_batches(schedule, work);
   return {{{"makespan", exact(time.makespan)}, {"peak_live", exact(time.peak_live)}}, std::move(schedule)};
 }
@@ -81,16 +92,18 @@ BatchAnswer solve_split(const JsonNode& instance) {
 }  // namespace
 
 std::vector<BatchKind> infinipipe_kinds() {
-  return {
-      {"split",
-       "long sequences into chunks, short ones into packs (InfiniPipe)",
-       {"lengths", "pieces", "a1", "a2", "capacity"},
-       solve_split},
-      {"chunks", "the order of the chunks of sequences (InfiniPipe)", {"actors", "chunks", "forward", "backward", "warm_up"}, solve_chunks},
-      {"checkpoint",
-       "how many layers each chunk recomputes to keep a stage's room (InfiniPipe)",
-       {"actors", "chunks", "layers", "full", "saved_per_layer", "room", "delay"},
-       solve_checkpoint}};
+  return {{"split",
+           "long sequences into chunks, short ones into packs (InfiniPipe)",
+           {"lengths", "pieces", "a1", "a2", "capacity"},
+           solve_split},
+          {"chunks",
+           "the order of the chunks of sequences (InfiniPipe)",
+           {"actors", "chunks", "forward", "backward", "sizes", "warm_up"},
+           solve_chunks},
+          {"checkpoint",
+           "how many layers each chunk recomputes to keep a stage's room (InfiniPipe)",
+           {"actors", "chunks", "layers", "full", "saved_per_layer", "room", "delay"},
+           solve_checkpoint}};
 }
 
 }  // namespace penstock

@@ -65,6 +65,7 @@ PUBLISHED = [
     ("chunks", {"actors": 8, "chunks": SIX}, {"makespan": 57}),
     ("chunks", {"actors": 4, "chunks": [8, 2, 2]}, {"makespan": 45, "peak_live": [11, 10, 9, 8]}),
     ("chunks", {"actors": 4, "chunks": SIX[::-1], "warm_up": 1}, {"makespan": 75}),
+    ("chunks", {"actors": 1, "chunks": [2, 1], "forward": [3, 2, 1], "sizes": [30, 20, 10]}, {"makespan": 18, "peak_live": [50]}),
     ("checkpoint", {**ROOM, "room": 24}, {"total": 6, "proven": True}),
     ("checkpoint", {**ROOM, "room": 30}, {"total": 3}),
     ("checkpoint", {"actors": 3, "chunks": [2, 2, 1, 1], "layers": 6, "full": 4, "saved_per_layer": 1, "room": 12}, {"total": 4}),
@@ -264,6 +265,7 @@ class Batch(ProgramTest):
     def test_bad_chunks_and_modules(self):
         self.fails("checkpoint", {**ROOM, "room": 10}, "a room of 10.0 is too small, even if every chunk recomputes all 2 layers of a stage")
         self.fails("checkpoint", {**ROOM, "room": 24, "layers": 9}, "9 layers do not divide into 4 equal stages")
+        self.fails("chunks", {"actors": 2, "chunks": [2], "forward": [1]}, "forward has 1 entries, there are 2 chunks")
         self.fails("chunks", {"actors": 2, "chunks": [0]}, "chunks[0] is 0; it must be a whole number from 1")
         self.fails("split", {"lengths": [100], "pieces": 2, "a2": 1, "capacity": 40}, "a chunk of 50 tokens is above the capacity of 40.0")
         self.fails("modules", {"actors": 2, "images": [4, 1, 2], "part": 2, "backbone": 2, "most_live": 1}, "the greedy interleaving stalls")
