@@ -133,11 +133,13 @@ class PenstockToTorch(unittest.TestCase):
             for actors, microbatches in ((2, 7), (4, 8)):
                 for chunks in (1, 2) if info["chunked"] else (1,):
                     with self.subTest(schedule=info["name"], actors=actors, microbatches=microbatches, chunks=chunks):
-                        if self.loops(info["name"], actors, microbatches, chunks):
+                        if "--window" in info["takes"]:  # torch knows no updates within a table, nor versions
+                            self.assertRaises(RuntimeError, self.load, info["name"], actors, microbatches, chunks)
+                        elif self.loops(info["name"], actors, microbatches, chunks):
                             self.load(info["name"], actors, microbatches, chunks)
 
     def test_extensions_are_refused_rather_than_misread(self):
-        for cell in ("3.2F5", "2x4F0"):
+        for cell in ("3.2F5", "2x4F0", "3@1F5", "3@1+2F5"):
             with self.assertRaises(RuntimeError):
                 torch_schedules._Action.from_str(cell)
 
