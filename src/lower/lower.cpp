@@ -107,7 +107,8 @@ StageDag cut_for(const StagedStep& step, const Schedule& schedule, const LowerOp
 }
 
 StagedStep staged_step(const Graph& traced, const Schedule& schedule, const LowerOptions& options, bool hoist) {
-  StagedStep staged = prepare_stages(traced, hoist && options.sharding.level < 3, options.axes);
+  // In a window of steps each micro-batch reads a version of its own.
+  StagedStep staged = prepare_stages(traced, hoist && options.sharding.level < 3 && schedule.steps == 1, options.axes);
   check_stage_count(schedule, staged.stages);
   return staged;
 }

@@ -33,6 +33,12 @@ class Window(ProgramTest):
     def test_processes_have_the_same_bits(self):
         self.assertEqual(self.train_here("processes", 8, *WINDOW, "--backend", "gloo", launched=True), self.train_here("threads", 8, *WINDOW))
 
+    def test_weights_in_bf16_are_cast_from_the_version_that_is_read(self):
+        self.train_here("narrow", 8, *WINDOW, "--dtype", "bf16")
+        self.train_here("wide", 8, *WINDOW)
+        narrow, wide = read_metrics(self.folder / "narrow"), read_metrics(self.folder / "wide")
+        self.assertAlmostEqual(narrow[8]["loss"], wide[8]["loss"], delta=0.02)
+
     def test_late_parameters_give_other_losses(self):
         self.train_here("late", 8, *WINDOW)
         self.train_here("drained", 8, *MODEL, "--actors", "2", "--microbatches", "2")
