@@ -107,7 +107,7 @@ void verify_program(const VerifyArguments& arguments, std::string_view content) 
   }
 }
 
-// Of a table for several steps: the versions of parameters that actors keep, and by how many updates what they read is late.
+// For a table of several steps: the versions of parameters that actors keep, and by how many updates what they read is late.
 std::string window_text(const Schedule& schedule) {
   if (schedule.steps == 1) return {};
   std::vector<std::vector<std::string>> rows;

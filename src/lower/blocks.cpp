@@ -28,17 +28,6 @@ IdVector<StageId, ActorId> actors_of_stages(const LowerInput& input) {
   return out;
 }
 
-// Values that depend on the loop's results.
-IdVector<ValueId, bool> dependent_values(const LowerInput& input) {
-  IdVector<ValueId, bool> dependent(input.step.values.size());
-  for (std::size_t i = 0; i < input.step.ops.size(); ++i) {
-    const Op& op = input.step.ops[i];
-    const bool depends = i == input.loop || std::ranges::any_of(op.operands, [&](ValueId v) { return dependent[v]; });
-    for (ValueId v : op.results) dependent[v] = depends;
-  }
-  return dependent;
-}
-
 // Values that are made behind the loop: all but those that it, or an output that does not depend on it, is made of.
 IdVector<ValueId, bool> values_behind(const LowerInput& input) {
   const IdVector<ValueId, bool> dependent = dependent_values(input);

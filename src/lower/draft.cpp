@@ -164,6 +164,16 @@ void make_collective(const LowerInput& input, const Op& op, Run& run) {
   if (run.opcode == Opcode::broadcast) run.root = number("root");
 }
 
+IdVector<ValueId, bool> dependent_values(const LowerInput& input) {
+  IdVector<ValueId, bool> dependent(input.step.values.size());
+  for (std::size_t i = 0; i < input.step.ops.size(); ++i) {
+    const Op& op = input.step.ops[i];
+    const bool depends = i == input.loop || std::ranges::any_of(op.operands, [&](ValueId v) { return dependent[v]; });
+    for (ValueId v : op.results) dependent[v] = depends;
+  }
+  return dependent;
+}
+
 std::int32_t LowerInput::members() const {
   std::int32_t count = 1;
   for (const MeshAxis& axis : axes) count *= static_cast<std::int32_t>(axis.size);

@@ -84,7 +84,7 @@ struct Run {
   StageId stage{};  // of the action that it belongs to; none: it stands before or after the loop
   Kind kind = Kind::F;
   Unit unit{};
-  // Of a table for several steps: the number of its action in its step's row. -1: that of the run before it, or none.
+  // In a table for several steps: the number of its action in its step's row. -1: that of the run before it, or none.
   std::int32_t action = -1;
   std::int32_t port = -1;   // output
   std::int32_t axis = -1;   // collectives along an axis of the mesh: which of LowerInput::axes

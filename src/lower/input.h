@@ -54,6 +54,9 @@ struct LowerInput {
   InputId input_of_operand(std::int32_t operand) const { return input_of[loop_op().operands[operand]]; }
 };
 
+// Values of the step that depend on the loop's results.
+IdVector<ValueId, bool> dependent_values(const LowerInput& input);
+
 // The step cut for the schedule, but not held against it.
 LowerInput cut_input(StagedStep staged, const Schedule& schedule, const LowerOptions& options);
 // Holds both against each other. Throws Error as lower() does.

@@ -18,12 +18,7 @@ namespace {
 
 // The states whose next values depend on the loop's results. Those of all others (how many steps there were) can be made ahead.
 IdVector<InputId, bool> trained_states(const LowerInput& input) {
-  IdVector<ValueId, bool> depends(input.step.values.size());
-  for (std::size_t i = 0; i < input.step.ops.size(); ++i) {
-    const Op& op = input.step.ops[i];
-    const bool any = i == input.loop || std::ranges::any_of(op.operands, [&](ValueId v) { return depends[v]; });
-    for (ValueId result : op.results) depends[result] = any;
-  }
+  const IdVector<ValueId, bool> depends = dependent_values(input);
   IdVector<InputId, bool> out;
   for (std::int32_t s = 0; s < input.step.state; ++s) out.push_back(depends[input.step.outputs[s]]);
   return out;
@@ -83,6 +78,7 @@ struct Joining {
   const LowerInput& input;          // of a step
   std::vector<std::int32_t> whole;  // whole_ports
   IdVector<InputId, bool> trained;
+  std::vector<std::vector<ReadVersion>> versions;  // read_versions of the table
   Draft draft{};
   std::vector<IdVector<InstanceId, InstanceId>> instances{};  // by step: of each of its draft's
   std::vector<IdVector<TaskId, TaskId>> tasks{};              // likewise
@@ -158,8 +154,8 @@ Placed placed(const Joining& j, const Run& run, std::int32_t step) {
   return out;
 }
 
-// What a step has behind its last action on a device: what waits for others, and what follows on that, comes when the window's actions are
-// done, so that no step waits for the end of the one before.
+// The end of a step on a device, behind its last action: what waits for others, and what follows on that, comes when the window's actions
+// are done, so that no step waits for the end of the one before.
 struct Ends {
   std::vector<Placed> now, later;
 };
@@ -181,7 +177,7 @@ Ends ends_of(const Joining& j, std::vector<Placed> runs, ActorId device) {
 // The runs of one device in the order of the table's row.
 std::vector<Placed> merged_row(const Joining& j, const std::vector<Draft>& drafts, ActorId actor, ActorId device) {
   const std::vector<Action>& actions = j.input.schedule.actors[actor.value];
-  const std::vector<ReadVersion> versions = read_versions(j.input.schedule)[actor.value];
+  const std::vector<ReadVersion>& versions = j.versions[actor.value];
   const std::int32_t microbatches = j.input.schedule.step_microbatches();
   std::vector<std::size_t> taken(drafts.size());
   std::vector<std::int32_t> done(drafts.size()), left(drafts.size());  // actions of each step
@@ -213,21 +209,27 @@ std::vector<Placed> merged_row(const Joining& j, const std::vector<Draft>& draft
   return out;
 }
 
+// A state, its version, and by how many updates that is predicted.
+using Version = std::tuple<InstanceId, std::int32_t, std::int32_t>;
+
+InstanceId add_copy(Joining& j, const Version& version, ActorId device) {
+  const auto [state, number, ahead] = version;
+  Instance copy;
+  copy.name = concat(j.draft.instances[state].name, "@", number, ahead > 0 ? concat("+", ahead) : "");
+  copy.types = j.draft.instances[state].types;
+  copy.home = device;
+  return add(j.draft, std::move(copy));
+}
+
 // --- states that are not trained
 
 InstanceId& version_ahead(Joining& j, InstanceId state, std::int32_t version, ActorId device) {
   InstanceId& found = j.ahead[{state, version, device}];
-  if (!found) {
-    Instance made;
-    made.name = concat(j.draft.instances[state].name, "@", version);
-    made.types = j.draft.instances[state].types;
-    made.home = device;
-    found = add(j.draft, std::move(made));
-  }
+  if (!found) found = add_copy(j, {state, version, 0}, device);
   return found;
 }
 
-// What makes version `version` of these states on the device, of the version before.
+// The run that makes version `version` of these states on the device, of the version before.
 Run make_ahead(Joining& j, const std::set<InstanceId>& states, std::int32_t version, ActorId device,
                const IdVector<ValueId, OpId>& producer) {
   Fragment fragment(j.input.step, producer);
@@ -279,9 +281,6 @@ void make_untrained_ahead(Joining& j, std::vector<Placed>& row, ActorId device, 
 
 // --- states that are trained
 
-// A state, its version, and by how many updates that is predicted.
-using Version = std::tuple<InstanceId, std::int32_t, std::int32_t>;
-
 // The rows of a device, with what they read of trained states.
 struct Versions {
   std::map<Version, std::size_t> last;       // where each is read last
@@ -304,16 +303,7 @@ Versions versions_of(const Joining& j, const std::vector<Placed>& row) {
   return out;
 }
 
-InstanceId add_copy(Joining& j, const Version& version, ActorId device) {
-  const auto [state, number, ahead] = version;
-  Instance copy;
-  copy.name = concat(j.draft.instances[state].name, "@", number, ahead > 0 ? concat("+", ahead) : "");
-  copy.types = j.draft.instances[state].types;
-  copy.home = device;
-  return add(j.draft, std::move(copy));
-}
-
-// What predicts the state, whose present version is `version`'s, by the update that makes its next value.
+// The run that predicts the state, whose present version is `version`'s, by the update that makes its next value.
 Run predict(Joining& j, const Versions& versions, const Version& version, InstanceId to, const IdVector<ValueId, OpId>& producer,
             ActorId device) {
   const auto [state, number, ahead] = version;
@@ -383,7 +373,7 @@ std::vector<Run> with_versions(Joining& j, std::vector<Placed> row, ActorId devi
     run.stage = stage;
     out.push_back(std::move(run));
   };
-  // What is read of the version that the run at `before` writes over, behind it.
+  // Copies what is read of the version that the run at `before` writes over, behind it.
   const auto keep = [&](InstanceId state, std::size_t before) {
     const std::int32_t now = versions.now[state];
     for (auto read = versions.last.lower_bound({state, now, 0}); read != versions.last.end(); ++read) {
@@ -424,7 +414,7 @@ LowerInput step_input(const LowerInput& window, std::int32_t step) {
 }
 
 JoinedSteps join_steps(const LowerInput& window, const std::vector<Draft>& drafts) {
-  Joining j{window, whole_ports(window, drafts), trained_states(window)};
+  Joining j{window, whole_ports(window, drafts), trained_states(window), read_versions(window.schedule)};
   j.draft.blocks = drafts[0].blocks;
   j.draft.sharded_states = drafts[0].sharded_states;
   j.draft.sharded_results = drafts[0].sharded_results;
