@@ -41,12 +41,16 @@ void require_results(const Op& op, Types operands) {
   require(operands[5] == logsumexp_type(operands[1]), op, operands, "logsumexp does not fit to q");
 }
 
-// Checks attention in ranges: `rest` is the ranges and, where there is one, the bias.
+// Checks attention in ranges: `rest` is the ranges and, where there is one, the bias. Ranges may name keys of a longer row, of which the op
+// has those from `first_key` on; others belong to other ops, also keys behind these where there are `more_keys`.
 void require_ranges(const Op& op, Types operands, Types qkv, Types rest) {
   require_qkv(op, operands, qkv);
   const std::int64_t reach = attribute<std::int64_t>(op, "reach");
   require(reach >= 1, op, operands, "reach must be at least 1");
   require(rest[0] == TensorType{DType::i64, {qkv[0].shape[0], qkv[0].shape[2], 2}}, op, operands, "needs ranges i64[batch, queries, 2]");
+  const std::int64_t first_key = attribute_or(op, "first_key", std::int64_t{0});
+  const bool is_part = first_key != 0 || attribute_or(op, "more_keys", false);
+  require(first_key >= 0 && (!is_part || rest.size() == 1), op, operands, "with a bias the keys must be all that there are");
   if (rest.size() > 1)
     require(rest[1] == TensorType{qkv[0].dtype, {qkv[0].shape[1], 2 * reach - 1}}, op, operands,
             "needs a bias[heads, 2*reach - 1] of q's dtype");

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <vector>
 
 #include "base/text.h"
 #include "penstock/error.h"
@@ -110,6 +112,8 @@ struct InRanges {
   RangesShape shape;
   double scale;
   T ranges, bias;  // the bias may be undefined
+  std::int64_t first_key;
+  bool more_keys;
 };
 
 InRanges in_ranges(const Op& op, const T& q, const T& k, std::span<const T> rest) {
@@ -119,23 +123,32 @@ InRanges in_ranges(const Op& op, const T& q, const T& k, std::span<const T> rest
            static_cast<float>(scale)},
           scale,
           rest[0],
-          bias};
+          bias,
+          attribute_or(op, "first_key", std::int64_t{0}),
+          attribute_or(op, "more_keys", false)};
 }
 
-// The ranges, once they are known to name keys that there are.
-const std::int64_t* checked_ranges(const T& ranges, const RangesShape& shape, bool biased) {
-  const auto* values = static_cast<const std::int64_t*>(ranges.data_ptr());
-  for (std::int64_t i = 0; i < shape.batch * shape.queries; ++i) {
+// The ranges by the numbers of the keys at hand, once they are known to name keys that there are; `of_part` holds them where others have
+// other keys.
+const std::int64_t* checked_ranges(const InRanges& in, std::vector<std::int64_t>& of_part) {
+  const RangesShape& shape = in.shape;
+  const bool biased = in.bias.defined();
+  const auto* values = static_cast<const std::int64_t*>(in.ranges.data_ptr());
+  const std::int64_t keys_end = in.first_key + shape.keys, count = shape.batch * shape.queries;
+  for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t first = values[2 * i], end = values[2 * i + 1], query = i % shape.queries;
     if (end <= first) continue;
-    if (first < 0 || end > shape.keys || end - first > shape.reach)
+    if (first < 0 || (end > keys_end && !in.more_keys) || end - first > shape.reach)
       throw Error(concat("attention_in_ranges: query ", query, " attends to keys ", first, " to ", end - 1),
-                  {concat("there are ", shape.keys, " keys; no query attends to more than ", shape.reach)});
+                  {concat("there are ", keys_end, " keys; no query attends to more than ", shape.reach)});
     if (biased && (first <= query - shape.reach || end - 1 >= query + shape.reach))
       throw Error(concat("attention_in_ranges: query ", query, " attends to keys ", first, " to ", end - 1),
                   {concat("the bias is of distances below ", shape.reach)});
   }
-  return values;
+  if (in.first_key == 0 && !in.more_keys) return values;
+  of_part.resize(static_cast<std::size_t>(2 * count));
+  for (std::size_t i = 0; i < of_part.size(); ++i) of_part[i] = std::clamp<std::int64_t>(values[i] - in.first_key, 0, shape.keys);
+  return of_part.data();
 }
 
 // A query of one head and the keys it attends to, by plain loops over dense tensors [batch, heads, length, head].
@@ -163,7 +176,7 @@ void attend_plainly(const Scalar* q, const Scalar* k, const Scalar* v, const Sca
   for_queries<Scalar>(s, [&](std::int64_t row, std::int64_t key, std::int64_t count, std::int64_t shift) {
     Scalar* to = out + row * s.head;
     std::fill_n(to, s.head, Scalar(0));
-    logsumexp[row] = 0;
+    logsumexp[row] = -std::numeric_limits<Scalar>::infinity();
     if (count == 0) return;
     for (std::int64_t j = 0; j < count; ++j)
       scores[j] = scale * dot(q + row * s.head, k + (key + j) * s.head, s.head) + (bias ? bias[shift + j] : 0);
@@ -226,13 +239,15 @@ Bound bind_in_ranges(const Site& site) {
             o = heads<float>(out), l = mutable_floats(logsumexp), in] {
       RangesShape shape = in.shape;
       const T bias = plain(in.bias);  // often a view of a table; it is small
+      std::vector<std::int64_t> of_part;
       shape.bias = data_of<float>(bias);
-      shape.ranges = checked_ranges(in.ranges, shape, shape.bias);
+      shape.ranges = checked_ranges(in, of_part);
       f(a, b, c, o, l, shape);
     };
   return [=] {
     RangesShape shape = in.shape;
-    shape.ranges = checked_ranges(in.ranges, shape, in.bias.defined());
+    std::vector<std::int64_t> of_part;
+    shape.ranges = checked_ranges(in, of_part);
     const T a = plain(q), b = plain(k), c = plain(v), bias = plain(in.bias), to = at::empty_like(a), sums = plain(logsumexp);
     const auto attend = [&]<class Scalar>(Scalar) {
       attend_plainly(data_of<const Scalar>(a), data_of<const Scalar>(b), data_of<const Scalar>(c), data_of<const Scalar>(bias),
@@ -256,13 +271,15 @@ Bound bind_in_ranges_backward(const Site& site) {
             db = heads<float>(dk), dc = heads<float>(dv), dbias, in] {
       RangesShape shape = in.shape;
       const T bias = plain(in.bias);  // often a view of a table; it is small
+      std::vector<std::int64_t> of_part;
       shape.bias = data_of<float>(bias);
-      shape.ranges = checked_ranges(in.ranges, shape, shape.bias);
+      shape.ranges = checked_ranges(in, of_part);
       f(d, a, b, c, o, l, da, db, dc, data_of<float>(dbias), shape);
     };
   return [=] {
     RangesShape shape = in.shape;
-    shape.ranges = checked_ranges(in.ranges, shape, in.bias.defined());
+    std::vector<std::int64_t> of_part;
+    shape.ranges = checked_ranges(in, of_part);
     const T d = plain(dout), a = plain(q), b = plain(k), c = plain(v), o = plain(out), sums = plain(logsumexp), bias = plain(in.bias);
     const T da = at::zeros_like(a), db = at::zeros_like(b), dc = at::zeros_like(c), dd = bias.defined() ? at::zeros_like(bias) : T();
     const auto attend = [&]<class Scalar>(Scalar) {

@@ -203,7 +203,7 @@ void attention_in_ranges(HeadsView<const float> q, HeadsView<const float> k, Hea
       },
       [&](std::int64_t b, std::int64_t h, std::int64_t query) {
         clear(head_of(out, b, h).at(query), s.head);
-        sums(b, h)[query] = 0;
+        sums(b, h)[query] = kMinusInfinity;
       });
 }
 

@@ -20,6 +20,13 @@ bool is_attention(const Op& op) {
 bool is_attention_backward(const Op& op) {
   return op.name == "scaled_dot_product_attention_backward" && op.operands.size() == 6;
 }
+// Ranges leave each query some of the keys; the last operand says which.
+bool is_in_ranges(const Op& op) {
+  return op.name == "attention_in_ranges" && op.operands.size() == 4;
+}
+bool is_in_ranges_backward(const Op& op) {
+  return op.name == "attention_in_ranges_backward" && op.operands.size() == 7;
+}
 bool is_causal(const Op& op) {
   return attribute<bool>(op, "is_causal");
 }
@@ -180,13 +187,17 @@ std::int64_t chunks_of_all(const Op& op, std::int64_t members) {
 }  // namespace
 
 std::optional<std::size_t> queries_of(const Op& op) {
-  if (is_attention(op)) return 0;
-  return is_attention_backward(op) ? std::optional<std::size_t>(1) : std::nullopt;
+  if (is_attention(op) || is_in_ranges(op)) return 0;
+  return is_attention_backward(op) || is_in_ranges_backward(op) ? std::optional<std::size_t>(1) : std::nullopt;
+}
+
+bool has_ranges(const Op& op) {
+  return is_in_ranges(op) || is_in_ranges_backward(op);
 }
 
 std::optional<LayoutRow> row_in_parts(const LayoutSite& site, const Layout& queries) {
   const std::size_t q = *queries_of(site.op);
-  if (!queries.is_split() || queries.dim != kLength || queries.units != site.members) return std::nullopt;
+  if (has_ranges(site.op) || !queries.is_split() || queries.dim != kLength || queries.units != site.members) return std::nullopt;
   if (is_causal(site.op) && !(queries.mirrored && queries.outer == 2 && site.operands[q] == site.operands[q + 1])) return std::nullopt;
   for (const TensorType& type : {site.operands[q], site.operands[q + 1]})
     if (type.shape[kLength] == 0 || type.shape[kLength] % (queries.outer * site.members) != 0) return std::nullopt;

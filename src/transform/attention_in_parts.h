@@ -17,8 +17,10 @@
 
 namespace penstock {
 
-// The place of the queries among the operands of attention or of its backward; none: the op is neither.
+// The place of the queries among the operands of attention or of its backward, where it has no bias; none: the op is neither.
 std::optional<std::size_t> queries_of(const Op& op);
+// Whether it is attention in ranges, which are its last operand.
+bool has_ranges(const Op& op);
 // The row in which attention, or its backward, is computed in parts, where queries lie so; none: the members have no equal parts so.
 std::optional<LayoutRow> row_in_parts(const LayoutSite& site, const Layout& queries);
 bool is_in_parts(const Op& op, const LayoutRow& row);

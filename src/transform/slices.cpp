@@ -220,8 +220,16 @@ void add_in_slice(Slicing& s, const Op& op, const LayoutRow& row, std::int64_t s
   note_since(s, s.graph.ops.size() - 1, op, slice);
 }
 
-Attributes attention_attributes(const Op& op, bool causal) {
-  return {{"is_causal", causal}, {"scale", op.attributes.at("scale")}};
+// Of the slice's queries with the keys of slice `j`.
+Attributes attention_attributes(const Slicing& s, const Op& op, const LayoutRow& row, std::int64_t slice, std::int64_t j) {
+  const bool own = j == slice;
+  if (!has_ranges(op)) return {{"is_causal", own}, {"scale", op.attributes.at("scale")}};
+  const std::size_t keys = *queries_of(op) + 1;
+  const std::int64_t length = s.from.type(op.operands[keys]).shape[2];
+  Attributes out = op.attributes;
+  out["first_key"] = range_of(row.operands[keys], length, s.slices(), j).begin;
+  out["more_keys"] = !own;
+  return out;
 }
 
 Op before_attention(const Slicing& s, const Op& op) {
@@ -231,14 +239,15 @@ Op before_attention(const Slicing& s, const Op& op) {
   return beside_attention(op, "");
 }
 
-// (q, k, v) -> (out, logsumexp) of the slice's blocks, those that are apart left out; these follow, each in its stage. Returns what there
-// is to join.
+// (q, k, v, ranges?) -> (out, logsumexp) of the slice's blocks, those that are apart left out; these follow, each in its stage. Returns
+// what there is to join.
 std::vector<Values> attention_of(Slicing& s, const Op& op, const LayoutRow& row, std::int64_t slice) {
   const auto operand = [&](std::size_t i, std::int64_t of) { return read_in(s, op.operands[i], row.operands[i], op, of); };
   const auto block = [&](std::int64_t j, const Values& before, std::int64_t in) {
-    const Values operands = {operand(0, slice), operand(1, j), operand(2, j)};
+    Values operands = {operand(0, slice), operand(1, j), operand(2, j)};
+    if (has_ranges(op)) operands.push_back(operand(3, slice));
     const auto add = [&](const ConversionSite& site) {
-      const Values made = add_all_beside(site, "scaled_dot_product_attention", operands, attention_attributes(op, j == slice));
+      const Values made = add_all_beside(site, op.name, operands, attention_attributes(s, op, row, slice, j));
       return before.empty() ? made : joined(site, before, made);
     };
     return in_slice(s, op, slice, add, in);
@@ -277,19 +286,20 @@ void add_term(Slicing& s, const Op& op, ValueId result, std::int64_t slice, std:
   s.terms[{result, j}].push_back(term);
 }
 
-// (dout, q, k, v, out, logsumexp) -> (dq, dk, dv), slices from the last to the first: at its own turn a slice has all terms of its dk and
-// dv.
+// (dout, q, k, v, out, logsumexp, ranges?) -> (dq, dk, dv), slices from the last to the first: at its own turn a slice has all terms of its
+// dk and dv.
 void add_attention_backward(Slicing& s, const Op& op, const LayoutRow& row, std::int64_t slice) {
   const auto operand = [&](std::size_t i, std::int64_t of) { return read_in(s, op.operands[i], row.operands[i], op, of); };
   ValueId dq;
   Values apart;  // terms of dq
   for (std::int64_t j = 0; j <= slice; ++j) {
-    const Values operands = {operand(0, slice), operand(1, slice), operand(2, j), operand(3, j), operand(4, slice), operand(5, slice)};
+    Values operands = {operand(0, slice), operand(1, slice), operand(2, j), operand(3, j), operand(4, slice), operand(5, slice)};
+    if (has_ranges(op)) operands.push_back(operand(6, slice));
     const bool is_apart = s.is_apart(op, slice, j);
     const Values made = in_slice(
         s, op, slice,
         [&](const ConversionSite& site) {
-          Values all = add_all_beside(site, "scaled_dot_product_attention_backward", operands, attention_attributes(op, j == slice));
+          Values all = add_all_beside(site, op.name, operands, attention_attributes(s, op, row, slice, j));
           if (!is_apart) dq = dq ? add_beside(site, "add", {dq, all[0]}, {}) : all[0];
           return all;
         },
@@ -380,14 +390,31 @@ void check_split(const GraphLayouts& body, std::int64_t slices) {
 
 std::optional<LayoutRow> row_in_slices(const LayoutSite& site, const Layout& queries) {
   const std::size_t q = *queries_of(site.op);
-  constexpr std::int32_t kLength = 2;  // of [batch, heads, length, head]
-  if (!queries.is_split() || queries.dim != kLength || queries.outer != 1 || !attribute<bool>(site.op, "is_causal")) return std::nullopt;
+  constexpr std::int32_t kLength = 2, kRangesLength = 1;  // of [batch, heads, length, head], and of ranges [batch, length, 2]
+  if (!queries.is_split() || queries.dim != kLength || queries.outer != 1) return std::nullopt;
+  if (!has_ranges(site.op) && !attribute<bool>(site.op, "is_causal")) return std::nullopt;
   if (site.operands[q].shape[kLength] != site.operands[q + 1].shape[kLength]) return std::nullopt;
-  return LayoutRow{std::vector<Layout>(site.operands.size(), queries), std::vector<Layout>(site.results.size(), queries)};
+  LayoutRow row{std::vector<Layout>(site.operands.size(), queries), std::vector<Layout>(site.results.size(), queries)};
+  if (has_ranges(site.op)) row.operands.back().dim = kRangesLength;
+  return row;
+}
+
+// Its stages as those that hold slice 0 of a step of several.
+Graph in_one_slice(const Graph& step) {
+  Graph out = step;
+  for (Op& op : out.ops) {
+    if (!op.body) continue;
+    Graph body = *op.body;
+    for (Op& inner : body.ops)
+      if (!inner.stage.empty()) inner.stage += ".0";
+    op.body = std::make_shared<const Graph>(std::move(body));
+  }
+  return out;
 }
 
 Graph unroll_slices(const Graph& step, std::int64_t slices, const std::vector<std::int64_t>& lengths,
                     const std::vector<AttentionBlock>& apart) {
+  if (slices == 1) return in_one_slice(step);
   AxisWishes wishes{.axis = "slice", .members = slices, .states = {}, .dims = {"sequence", "routed"}};
   wishes.in_slices = true;
   std::vector<std::int64_t> ends;

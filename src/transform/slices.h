@@ -6,7 +6,9 @@
 // slices: what a later slice reads of an earlier one is a value between two stages, and each parameter's gradient is a sum of the slices'.
 //
 // Attention of a slice is causal over its own keys, and whole over those of each slice before, joined by their logsumexps. Its backward
-// goes part by part with the joined logsumexp; gradients of keys and values are summed on the way from the last slice to the first.
+// goes part by part with the joined logsumexp; gradients of keys and values are summed on the way from the last slice to the first. In a
+// row of several samples each query has a range of keys, of which each part takes those that it has; a range that goes on behind the
+// slice is an error when the step runs.
 //
 // A part over the keys of one earlier slice, a block, may be apart: a stage of its own, "s.3.0" for block 0 of slice 3, which reads
 // queries, keys and values and gives outputs and logsumexp, so that it may run where there is time for it (SlimPipe, 2504.14519). These are
@@ -33,7 +35,8 @@ struct AttentionBlock {
   auto operator<=>(const AttentionBlock&) const = default;
 };
 
-// The step with the sequence of each micro-batch cut into so many slices, equal but for one token, or of lengths in these proportions. Ops
+// The step with the sequence of each micro-batch cut into so many slices, equal but for one token, or of lengths in these proportions (one:
+// its stages only get the names of slices). Ops
 // of whole tensors, which depend on no slice or on all, are in the first slice that can have them. `step`: one loop, whose ops have their
 // stages (stage/stages.h). Tokens lie along the dims that the model calls "sequence" and, where it sends them to experts, "routed". Throws
 // Error for a model that does not name its dim "sequence", a sequence of fewer tokens than slices, and an op by which a token would need
@@ -42,7 +45,8 @@ struct AttentionBlock {
 Graph unroll_slices(const Graph& step, std::int64_t slices, const std::vector<std::int64_t>& lengths = {},
                     const std::vector<AttentionBlock>& apart = {});
 
-// The row of a causal attention, or of its backward, in which slices have the queries and keys of their tokens; none: it has no such row.
+// The row of a causal attention, or of one in ranges, or of its backward, in which slices have the queries and keys of their tokens; none:
+// it has no such row.
 std::optional<LayoutRow> row_in_slices(const LayoutSite& site, const Layout& queries);
 
 }  // namespace penstock

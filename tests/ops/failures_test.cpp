@@ -308,6 +308,11 @@ TEST_F(Failures, AttentionInRanges) {
   EXPECT_EQ(attend({2, 4, 2}, 5, {3, 10}), "attention_in_ranges: needs a bias[heads, 2*reach - 1] of q's dtype");
   EXPECT_EQ(rule_of([&] { attention_in_ranges(f32({2, 3, 4}), f32({2, 3, 4}), f32({2, 3, 4}), i64({2, 4, 2}), 4); }),
             "attention_in_ranges: needs q, k, v [batch, heads, length, head]");
+  EXPECT_EQ(rule_of([&] {
+              emit("attention_in_ranges", {f32({2, 3, 4, 8}), f32({2, 3, 5, 8}), f32({2, 3, 5, 8}), i64({2, 4, 2}), f32({3, 9})},
+                   {{"reach", std::int64_t{5}}, {"scale", 1.0}, {"first_key", std::int64_t{2}}});
+            }),
+            "attention_in_ranges: with a bias the keys must be all that there are");
 }
 
 TEST_F(Failures, AttentionJoin) {
