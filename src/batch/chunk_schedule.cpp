@@ -32,4 +32,23 @@ Schedule chunk_schedule(int actors, const std::vector<int>& chunks, int warm_up)
   return schedule;
 }
 
+Schedule sequence_schedule(int actors, const std::vector<int>& chunks) {
+  Schedule schedule = chunk_schedule(actors, chunks);
+  schedule.name = "infinipipe";
+  schedule.slices = *std::max_element(chunks.begin(), chunks.end());
+  struct Place {
+    std::int32_t sequence, chunk;
+  };
+  std::vector<Place> places;
+  for (std::int32_t s = 0; s < std::ssize(chunks); ++s)
+    for (std::int32_t c = 0; c < chunks[at(s)]; ++c) places.push_back({s, c});
+  for (std::vector<Action>& row : schedule.actors)
+    for (Action& action : row) {
+      const Place& place = places[at(action.microbatch)];
+      action.stage = number_of({action.stage, place.chunk}, schedule.slices);
+      action.microbatch = place.sequence;
+    }
+  return schedule;
+}
+
 }  // namespace penstock

@@ -15,4 +15,11 @@ namespace penstock {
 // up to it.
 Schedule chunk_schedule(int actors, const std::vector<int>& chunks, int warm_up = 0);
 
+// The same table with sequences as its micro-batches and their chunks as slices: as many as the most of a sequence, of which the others
+// have no actions of the last ones. Of [4, 1] on two actors, stage by stage:
+//
+//   actor 0:  0.0F0 0.1F0 0.2F0 0.3F0 0.0F1 0.3B0       0.2B0 0.1B0 0.0B0       0.0B1
+//   actor 1:        1.0F0 1.1F0 1.2F0 1.3F0 1.3B0 1.0F1 1.2B0 1.1B0 1.0B0 1.0B1
+Schedule sequence_schedule(int actors, const std::vector<int>& chunks);
+
 }  // namespace penstock

@@ -19,7 +19,7 @@ std::int64_t rounded_up(std::int64_t length, std::int64_t round) {
 
 BatchLoad padded_load(const BatchShape& shape) {
   const auto n = static_cast<double>(shape.samples), e = static_cast<double>(shape.input), d = static_cast<double>(shape.target);
-  return {shape, n * e, n * d, n * e * e, n * d * d, n * e * d};
+  return {shape, n * e, n * d, n * e * e, n * d * d, n * e * d, {}};
 }
 
 BatchLoad ragged_load(const std::vector<SampleLengths>& samples, const std::vector<std::size_t>& of_row, std::int64_t round, bool decoder) {

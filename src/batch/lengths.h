@@ -17,10 +17,12 @@ struct SampleLengths {
 
 // So many samples, each padded to these lengths; or, with `samples` 0, one row of inputs and one of targets of these lengths, in which all
 // samples of a micro-batch stand one after the other. `images`: how many of them all samples have, and `part`: how many of these the
-// encoder of images works on at once, at most.
+// encoder of images works on at once, at most. `slices`: the lengths of the slices into which the row is cut, in a step of which some rows
+// are cut; none: no row of the step is.
 struct BatchShape {
   std::int64_t samples = 0, input = 0, target = 0;
   std::int64_t images = 0, part = 1;
+  std::vector<std::int64_t> slices = {};
   bool is_ragged() const { return samples == 0; }
 
   auto operator<=>(const BatchShape&) const = default;
@@ -32,6 +34,9 @@ struct BatchLoad {
   double input = 0, target = 0;                  // tokens
   double input_squares = 0, target_squares = 0;  // sums of the squares of the samples' lengths
   double products = 0;                           // sum of input times target
+  // Of each of the shape's slices: its tokens, and in place of squares what these grow by with them, (c + s)^2 - c^2 for s tokens behind c
+  // others of their sample.
+  std::vector<BatchLoad> slices = {};
 };
 // The load of samples that are all as long as the shape says.
 BatchLoad padded_load(const BatchShape& shape);

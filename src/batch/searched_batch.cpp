@@ -149,7 +149,28 @@ PlannedBatch planned(const SearchedBatchProblem& problem, Candidate candidate, c
 
 }  // namespace
 
+namespace {
+
+// Of micro-batches in slices, each a class of its own; slices that one has not cost nothing.
+TableCosts sliced_costs(const std::vector<BatchLoad>& loads, std::size_t slices, const StageCostsOf& costs) {
+  TableCosts out;
+  for (const BatchLoad& load : loads) {
+    out.first.push_back(static_cast<std::int32_t>(out.stages.size()));
+    std::vector<std::vector<StageCosts>> of_slice;
+    for (const BatchLoad& slice : load.slices) of_slice.push_back(costs(slice));
+    for (std::size_t stage = 0; stage < of_slice[0].size(); ++stage)
+      for (std::size_t slice = 0; slice < slices; ++slice)
+        out.stages.push_back(slice < of_slice.size() ? of_slice[slice][stage] : StageCosts{.live = 0});
+  }
+  return out;
+}
+
+}  // namespace
+
 TableCosts table_costs(const std::vector<BatchLoad>& loads, const StageCostsOf& costs) {
+  std::size_t slices = 0;
+  for (const BatchLoad& load : loads) slices = std::max(slices, load.slices.size());
+  if (slices > 0) return sliced_costs(loads, slices, costs);
   TableCosts out;
   std::map<BatchShape, std::int32_t> known;
   for (const BatchLoad& load : loads) {
@@ -164,6 +185,10 @@ TableCosts table_costs(const std::vector<BatchLoad>& loads, const StageCostsOf& 
   return out;
 }
 
+int most_slices(const PlannedBatch& plan) {
+  return plan.loads.empty() || plan.loads[0].slices.empty() ? 0 : plan.schedule.slices;
+}
+
 PlannedBatch dynapipe_batch(const SearchedBatchProblem& problem) {
   Candidate candidate = candidate_of(problem, plan_batch(dynapipe_problem(problem, interval_of(problem))));
   PlannedBatch out{.samples = std::move(candidate.rows), .loads = {}, .schedule = std::move(candidate.tables[0]), .found_by = "dynapipe"};
@@ -176,7 +201,7 @@ PlannedBatch dynapipe_batch(const SearchedBatchProblem& problem) {
 
 TableTime time_batch(const PlannedBatch& plan, const StageCostsOf& costs, const Network& network) {
   const TableCosts table = table_costs(plan.loads, costs);
-  return time_table(plan.schedule, chain(plan.schedule.stages()), table, {.network = network});
+  return time_table(plan.schedule, chain_of(plan.schedule), table, {.network = network});
 }
 
 PlannedBatch balanced_batch(const SearchedBatchProblem& problem, const Schedule& schedule) {

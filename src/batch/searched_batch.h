@@ -36,6 +36,9 @@ struct PlannedBatch {
   std::string found_by;
 };
 
+// The most slices of a micro-batch; 0: the planner cuts none.
+int most_slices(const PlannedBatch& plan);
+
 // DynaPipe's plan (plan_batch) by the same costs, in every mode allowed; rows must be padded. Two candidates for the longest time differ by
 // more than a hundredth of what the longest sample takes. Throws Error as plan_batch does.
 PlannedBatch dynapipe_batch(const SearchedBatchProblem& problem);
@@ -43,7 +46,8 @@ PlannedBatch dynapipe_batch(const SearchedBatchProblem& problem);
 // Ragged rows of nearly equal work, as many as the table has micro-batches, under this table. Nothing is timed.
 PlannedBatch balanced_batch(const SearchedBatchProblem& problem, const Schedule& schedule);
 
-// The costs of micro-batches of these loads; those of one padded shape are of one class.
+// The costs of micro-batches of these loads; those of one padded shape are of one class. Where they have slices, for a table in as many as
+// the most of one.
 TableCosts table_costs(const std::vector<BatchLoad>& loads, const StageCostsOf& costs);
 
 // When the plan's actions run under other costs.

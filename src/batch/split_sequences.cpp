@@ -80,10 +80,16 @@ std::vector<double> cut_bounds(double length, int pieces, const SequenceCosts& c
 
 SplitSequences split_sequences(std::vector<std::int64_t> lengths, int pieces, const SequenceCosts& costs, double capacity) {
   if (lengths.empty()) throw Error("there are no sequences to split");
+  const auto longest = static_cast<double>(*std::max_element(lengths.begin(), lengths.end()));
+  return split_at(cut_bounds(longest, pieces, costs), costs.time(0, longest) / pieces, std::move(lengths), costs, capacity);
+}
+
+SplitSequences split_at(std::vector<double> bounds, double time_limit, std::vector<std::int64_t> lengths, const SequenceCosts& costs,
+                        double capacity) {
   std::sort(lengths.begin(), lengths.end(), std::greater<>());
-  SplitSequences out{.bounds = cut_bounds(static_cast<double>(lengths[0]), pieces, costs), .sequences = {}};
+  SplitSequences out{.bounds = std::move(bounds), .sequences = {}};
   const double first = out.bounds.empty() ? static_cast<double>(lengths[0]) : std::round(out.bounds[0]);
-  Packing packing{costs, capacity, costs.time(0, static_cast<double>(lengths[0])) / pieces, {}};
+  Packing packing{costs, capacity, time_limit, {}};
   for (const std::int64_t length : lengths) {
     if (static_cast<double>(length) <= first) continue;
     std::vector<Chunk> chunks = chunks_of(length, out.bounds);

@@ -39,5 +39,8 @@ struct SplitSequences {
 // new one; where only time is short, that limit grows by as little as one of them needs. Throws Error for a piece or sequence above the
 // capacity (tokens).
 SplitSequences split_sequences(std::vector<std::int64_t> lengths, int pieces, const SequenceCosts& costs, double capacity = kInfinity);
+// The same at given bounds (none: nothing is cut), with the time that the packing begins with.
+SplitSequences split_at(std::vector<double> bounds, double time_limit, std::vector<std::int64_t> lengths, const SequenceCosts& costs,
+                        double capacity = kInfinity);
 
 }  // namespace penstock

@@ -49,13 +49,15 @@ struct Config {
   // tokens takes fixed + n (s/linear + s^2/quadratic) milliseconds on a stage.
   struct Batch {
     // pad: equal micro-batches, all sequences as long as the context; dynapipe: batch/plan_batch.h; balanced: as many ragged rows of nearly
-    // equal work as pipeline.microbatches says, in the configuration's own table; searched: batch/searched_batch.h. For
+    // equal work as pipeline.microbatches says, in the configuration's own table; searched: batch/searched_batch.h; infinipipe: long
+    // documents in slices, batch/infinipipe.h. For
     // texts with images dip, or shapes, which only leaves out padding: driver/module_steps.h.
     std::string planner = "pad";
     std::string rows = "padded";     // or "ragged": searched puts all samples of a micro-batch one after the other in a row
+    std::int64_t slices = 4;         // into which infinipipe may cut a document, at most
     std::string costs;               // a file of costs that `penstock profile` measured with a planner; "": the figures below
     std::int64_t candidates = 50;    // tables that a search tries for a batch
-    std::string recompute = "none";  // or "inputs": a search may keep only what enters a stage, where memory asks for it
+    std::string recompute = "none";  // or "inputs": searched and infinipipe may keep only what enters a stage, where memory asks for it
     std::int64_t round = 0;          // lengths round up to multiples of it; 0: of 8, and the lengths of ragged rows of 64
     double fixed = 0.5, linear = 33, quadratic = 5e4;
     double memory = 0;           // tokens that live on a stage at once, at most; 0: no limit

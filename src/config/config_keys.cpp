@@ -122,14 +122,15 @@ std::vector<ConfigKey> data_keys(Config::Data& d) {
 std::vector<ConfigKey> batch_keys(Config::Batch& b) {
   return {
       choice("batch", "planner", "micro-batches of sequences with lengths of their own: pad: alike, as long as the context", &b.planner,
-             {"pad", "dynapipe", "balanced", "searched", "dip", "shapes"}),
+             {"pad", "dynapipe", "balanced", "searched", "infinipipe", "dip", "shapes"}),
       by_path(choice("batch", "rows",
                      "of searched: padded: one for each sequence; ragged: those of a micro-batch one after the other in one", &b.rows,
                      {"padded", "ragged"})),
+      by_path({"batch", "slices", "slices", "into which infinipipe may cut a document, at most", &b.slices, 1, 1024}),
       by_path({"batch", "costs", "",
                "file of penstock profile with such a planner: what stages take; \"\": fixed, linear and quadratic say it", &b.costs}),
       by_path({"batch", "candidates", "tables", "that searched tries for a batch", &b.candidates, 1, kMany}),
-      by_path(choice("batch", "recompute", "what searched may compute again where memory asks for it: none, or inputs: all but these",
+      by_path(choice("batch", "recompute", "what searched and infinipipe may compute again for memory: none, or inputs: all but these",
                      &b.recompute, {"none", "inputs"})),
       {"batch", "round", "tokens", "to multiples of which lengths are rounded up; 0: 8, or 64 for ragged rows", &b.round, 0, 1 << 20},
       {"batch", "fixed", "ms", "that every micro-batch takes on a stage", &b.fixed, 0, 1e9},

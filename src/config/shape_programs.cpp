@@ -5,10 +5,24 @@
 #include "batch/modules.h"
 #include "lower/lower.h"
 #include "penstock/step.h"
+#include "schedule/slices.h"
+#include "transform/slices.h"
 
 namespace penstock {
+namespace {
 
-std::pair<const ShapeClass*, bool> ShapePrograms::find_class(const BatchShape& shape, const Schedule& schedule) {
+// Slices are cut where the model says which dims are the sequence, so its constraints have to stay until then.
+Graph in_slices(const Graph& step, const std::vector<std::int64_t>& lengths) {
+  const LayoutAxis axis{"slice", static_cast<int>(lengths.size()), {}};
+  const StagedStep staged = prepare_stages(step, /*hoist=*/true, {&axis, 1});
+  return unroll_slices(staged.step, axis.size, lengths);
+}
+
+}  // namespace
+
+std::pair<const ShapeClass*, bool> ShapePrograms::find_class(const BatchShape& shape, const Schedule& of_step) {
+  const auto slices = static_cast<int>(shape.slices.size());
+  const Schedule schedule = of_step.slices > 1 ? first_slices(of_step, slices) : of_step;
   const auto stages = static_cast<std::size_t>(schedule.stages());
   const Key key{shape, split_stages(schedule, stages), recomputed_stages(schedule, stages)};
   if (const auto known = classes_.find(key); known != classes_.end()) {
@@ -17,8 +31,9 @@ std::pair<const ShapeClass*, bool> ShapePrograms::find_class(const BatchShape& s
   }
   const bool pairs = shape.target > 0;
   const TextRows rows{.several = shape.is_ragged(), .inputs = pairs ? shape.input : 0, .parts = even_parts(shape.images, shape.part)};
-  const Graph step = training_step(*prepared_.model, shape.is_ragged() ? 1 : static_cast<int>(shape.samples),
-                                   static_cast<int>(pairs ? shape.target : shape.input), 1, optimiser_of(config_), BatchCount::port, rows);
+  Graph step = training_step(*prepared_.model, shape.is_ragged() ? 1 : static_cast<int>(shape.samples),
+                             static_cast<int>(pairs ? shape.target : shape.input), 1, optimiser_of(config_), BatchCount::port, rows);
+  if (slices > 0) step = in_slices(step, shape.slices);
   ShapeClass inputs = compile_class(step, schedule, compile_options(config_, prepared_));
   uses_.push_front(key);
   const auto [made, fresh] = classes_.emplace(key, Class{std::move(inputs), uses_.begin()});

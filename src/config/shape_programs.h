@@ -20,7 +20,8 @@ struct ShapeProgram {
 };
 
 // Makes a program for each batch. What a shape takes to be traced and cut is done once and kept, of the config.batch.classes shapes that
-// were used last (of all that one batch has, even if these are more).
+// were used last (of all that one batch has, even if these are more). Where shapes have slices the table has as many as the most of a
+// shape, and the rest of these no actions for others.
 class ShapePrograms {
  public:
   // `config` and `prepared` must outlive it.
@@ -41,7 +42,7 @@ class ShapePrograms {
   };
 
   // The shape's class, and whether it is new.
-  std::pair<const ShapeClass*, bool> find_class(const BatchShape& shape, const Schedule& schedule);
+  std::pair<const ShapeClass*, bool> find_class(const BatchShape& shape, const Schedule& of_step);
 
   const Config& config_;
   const Prepared& prepared_;

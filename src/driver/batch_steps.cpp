@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "batch/infinipipe.h"
 #include "lower/stage_bytes.h"
 #include "penstock/error.h"
 #include "simulate/durations.h"
@@ -55,6 +56,7 @@ void BatchSteps::check_planner() const {
                   "raise pipeline.microbatches, so that a row holds fewer tokens, or set batch.planner = \"searched\"");
     return;
   }
+  if (batch.planner == "infinipipe") check_sliced();
   if (batch.planner == "dynapipe" && batch.rows == "ragged")
     throw Error("batch.planner = \"dynapipe\" pads rows, and batch.rows is \"ragged\"", {},
                 "for ragged rows set batch.planner = \"searched\" or \"balanced\"");
@@ -62,6 +64,15 @@ void BatchSteps::check_planner() const {
     throw Error(concat("batch.planner = ", quote(batch.planner), " plans one stage for each actor; schedule ", schedule.name, " has ",
                        schedule.stages(), " for ", config_.pipeline.actors),
                 {}, "set pipeline.chunks = 1 and a schedule of one chunk: the order of each batch is planned anyway");
+}
+
+void BatchSteps::check_sliced() const {
+  if (reads_pairs_)
+    throw Error(concat("batch.planner = \"infinipipe\" cuts texts into slices; model ", quote(config_.model.name), " reads pairs"), {},
+                "set batch.planner = \"searched\" and batch.rows = \"ragged\"");
+  if (const int devices = std::ranges::max(devices_of_actors(prepared_)); devices > 1)
+    throw Error(concat("batch.planner = \"infinipipe\" plans actors of one device each; one has ", devices), {},
+                "leave out the other axes of --mesh");
 }
 
 std::int64_t BatchSteps::round() const {
@@ -101,19 +112,32 @@ void BatchSteps::read_costs() {
   limit_ = batch.memory_limit - (most_bytes(programs_.training({shape}, table).program) - live);
 }
 
+// Of the first slice of a row of two: what later slices read of it, its stage keeps where it recomputes.
+std::vector<StageBytes> BatchSteps::first_slice_bytes(const BatchLoad& slice) {
+  const std::int64_t length = slice.shape.input;
+  const std::vector<StageBytes> all =
+      stage_bytes(programs_.class_of({.input = 2 * length, .slices = {length, length}}, sliced(small_table(config_), 2))[0]);
+  std::vector<StageBytes> out;
+  for (std::size_t s = 0; s < all.size(); s += 2) out.push_back(all[s]);
+  return out;
+}
+
 // From a handful of shapes, whose tasks say it exactly.
 std::vector<HeldFit> BatchSteps::held_fits() {
   const std::int64_t context = data_.tokens(), round = this->round();
   const Schedule table = small_table(config_);
+  const bool in_slices = config_.batch.planner == "infinipipe";  // a row to each slice
   std::vector<std::vector<LoadPoint>> live(at(config_.pipeline.actors)), kept(live), sent(live);
   for (const auto& [samples, share] : {std::pair{1, 8}, {1, 4}, {2, 8}, {3, 16}, {1, 2}}) {
+    if (in_slices && samples > 1) continue;
     const std::int64_t length = std::min(context, std::max(round, context / share / round * round));
     const BatchLoad load = padded_load({samples, length, reads_pairs_ ? std::max(round, length / share) : 0});
-    const std::vector<StageBytes> held = stage_bytes(programs_.class_of(load.shape, table)[0]);
+    const std::vector<StageBytes> whole = stage_bytes(programs_.class_of(load.shape, table)[0]);
+    const std::vector<StageBytes> held = in_slices ? first_slice_bytes(load) : whole;
     for (std::size_t s = 0; s < held.size(); ++s) {
       live[s].push_back({load, held[s].live});
       kept[s].push_back({load, held[s].kept});
-      sent[s].push_back({load, held[s].sent});
+      sent[s].push_back({load, whole[s].sent});
     }
   }
   std::vector<HeldFit> out;
@@ -155,6 +179,8 @@ PlannedBatch BatchSteps::plan(const std::vector<std::int64_t>& samples, double l
   for (SampleLengths& sample : problem.samples) sample = {std::min(sample.input, data_.tokens()), std::min(sample.target, data_.tokens())};
   problem.order = longest_first(problem.samples);
   if (batch.planner == "balanced") return balanced_batch(problem, prepared_.schedule);
+  if (batch.planner == "infinipipe")
+    return infinipipe_batch(problem, {.context = data_.tokens(), .slices = static_cast<int>(batch.slices)});
   return batch.planner == "searched" ? search_batch(problem) : dynapipe_batch(problem);
 }
 

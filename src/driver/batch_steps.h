@@ -9,6 +9,7 @@
 #include "batch/searched_batch.h"
 #include "config/shape_programs.h"
 #include "data/dataset.h"
+#include "lower/stage_bytes.h"
 #include "penstock/program.h"
 
 namespace penstock {
@@ -25,14 +26,14 @@ struct BatchStep {
   Network network;                            // likewise
 };
 
-// Plans batches as [batch] of the configuration says (batch/searched_batch.h). Balanced rows are run by the configuration's own table,
-// whose stages may be more than actors; other planners have tables of their own. Where the devices of an actor share every micro-batch,
-// what is planned are teams: as many samples of nearly one length as there are devices, each of which takes one. So all parts of a
-// micro-batch have one shape. All calls come from one thread, whichever it is.
+// Plans batches as [batch] of the configuration says (batch/searched_batch.h, batch/infinipipe.h). Balanced rows are run by the
+// configuration's own table, whose stages may be more than actors; other planners have tables of their own. Where the devices of an actor
+// share every micro-batch, what is planned are teams: as many samples of nearly one length as there are devices, each of which takes one.
+// So all parts of a micro-batch have one shape. All calls come from one thread, whichever it is.
 class BatchSteps {
  public:
   // All must outlive it. Throws Error where there are more stages than actors, or a limit of memory, which the planner does not have, or
-  // the file of costs lacks these stages or this backend.
+  // slices of a model or a mesh that it cannot cut, or the file of costs lacks these stages or this backend.
   BatchSteps(const Config& config, const Prepared& prepared, const Dataset& data);
   // Throws Error where a sample fits into no micro-batch, or the batch into no program below the memory limit, and as compile() does.
   BatchStep step(const std::vector<std::int64_t>& given);
@@ -42,12 +43,16 @@ class BatchSteps {
   BatchStep lowered(const std::vector<std::int64_t>& samples, PlannedBatch plan);
 
  private:
-  bool is_ragged() const { return config_.batch.planner == "balanced" || config_.batch.rows == "ragged"; }
+  bool is_ragged() const {
+    return config_.batch.planner == "balanced" || config_.batch.planner == "infinipipe" || config_.batch.rows == "ragged";
+  }
   std::int64_t round() const;  // to multiples of which lengths are rounded up
   SampleLengths lengths_of(std::int64_t sample) const;
   void check_planner() const;
+  void check_sliced() const;  // of InfiniPipe's
   PlannedBatch plan(const std::vector<std::int64_t>& samples, double limit) const;
   void read_costs();
+  std::vector<StageBytes> first_slice_bytes(const BatchLoad& slice);
   std::vector<HeldFit> held_fits();
 
   const Config& config_;

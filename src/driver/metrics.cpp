@@ -25,6 +25,7 @@ std::string to_json(const StepMetrics& metrics) {
     line["waited_seconds"] = planned->waited;
     if (planned->predicted > 0) line["predicted_seconds"] = planned->predicted;
     line["micro_batches"] = planned->microbatches;
+    if (planned->slices > 0) line["slices"] = planned->slices;
     line["classes"] = planned->classes;
     line["new_classes"] = planned->new_classes;
     line["class_hits"] = 1 - static_cast<double>(planned->new_classes) / static_cast<double>(planned->classes);

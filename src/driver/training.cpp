@@ -195,7 +195,8 @@ class Loop {
             .predicted = batch_.predicted,
             .microbatches = batch_.program->microbatches,
             .classes = batch_.classes,
-            .new_classes = batch_.new_classes};
+            .new_classes = batch_.new_classes,
+            .slices = most_slices(batch_.plan)};
   }
 
   // The steps that the program does at once.

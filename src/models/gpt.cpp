@@ -100,7 +100,7 @@ class Block {
  private:
   static Tensor attention(const GptConfig& c, const std::vector<Tensor>& qkv, const Model::Batch& batch) {
     if (!batch.ranges) return scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], true);
-    return attention_in_ranges(qkv[0], qkv[1], qkv[2], batch.ranges, std::min(c.context, qkv[0].size(2)));
+    return attention_in_ranges(qkv[0], qkv[1], qkv[2], batch.ranges, std::min(c.context, qkv[0].size(2)), {}, {}, /*is_causal=*/true);
   }
 
   std::string path_;

@@ -69,9 +69,10 @@ class BatchProfiler {
       input.step = ++step_;
       input.seed = options_.seed;
       input.samples = step.samples;
+      input.begins = step.begins;
       const StepResult result = cluster_.step(program, input, /*record_spans=*/true);
       if (run == 0) continue;
-      const std::vector<ActionTime> times = action_times(*step.program, step.plan.loads, result);
+      const std::vector<ActionTime> times = action_times(*step.program, step.plan, result);
       times_.insert(times_.end(), times.begin(), times.end());
       seconds.push_back(result.seconds);
     }
@@ -90,7 +91,7 @@ class BatchProfiler {
 
 }  // namespace
 
-std::vector<ActionTime> action_times(const Program& program, const std::vector<BatchLoad>& loads, const StepResult& result) {
+std::vector<ActionTime> action_times(const Program& program, const PlannedBatch& plan, const StepResult& result) {
   std::map<std::tuple<std::int32_t, Kind, std::int32_t>, double> seconds;  // by stage, kind and micro-batch
   for (const DeviceReport& report : result.devices) {
     double since = 0;
@@ -106,8 +107,10 @@ std::vector<ActionTime> action_times(const Program& program, const std::vector<B
   }
   std::vector<ActionTime> out;
   for (const auto& [which, sum] : seconds) {
-    const auto [stage, kind, microbatch] = which;
-    out.push_back({kind, stage, loads[static_cast<std::size_t>(microbatch)], sum});
+    const auto [number, kind, microbatch] = which;
+    const StagePart part = part_of(number, plan.schedule.slices);
+    const BatchLoad& load = plan.loads[static_cast<std::size_t>(microbatch)];
+    out.push_back({kind, part.stage, load.slices.empty() ? load : load.slices[static_cast<std::size_t>(part.slice)], sum});
   }
   return out;
 }

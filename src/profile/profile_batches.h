@@ -24,7 +24,7 @@ struct BatchProfileOptions {
 // too. Throws what the cluster and the planner throw.
 BatchFit measure_batches(Cluster& cluster, BatchSteps& steps, const StateSource& state, const BatchProfileOptions& options);
 
-// The times of a recorded step's actions, by the loads of its micro-batches.
-std::vector<ActionTime> action_times(const Program& program, const std::vector<BatchLoad>& loads, const StepResult& result);
+// The times of a recorded step's actions, by the loads of its micro-batches or, in a plan of slices, of these.
+std::vector<ActionTime> action_times(const Program& program, const PlannedBatch& plan, const StepResult& result);
 
 }  // namespace penstock

@@ -10,7 +10,7 @@ namespace {
 
 Timeline predicted_timeline(const BatchStep& step) {
   const Schedule& schedule = step.plan.schedule;
-  const StageShape shape = chain(schedule.stages());
+  const StageShape shape = chain_of(schedule);
   const TableTime time = time_table(schedule, shape, step.costs, {.network = step.network, .record = true});
   Timeline timeline = timeline_of(schedule, shape, step.costs, time);
   timeline.seconds = true;
@@ -22,6 +22,13 @@ Timeline predicted_timeline(const BatchStep& step) {
 }  // namespace
 
 namespace {
+
+// The table's slices are numbered in as many of each stage as the step with the most has.
+void number_in(std::int32_t slices, Timeline& timeline) {
+  for (Activity& activity : timeline.activities)
+    if (activity.stage >= 0) activity.stage = number_of(part_of(activity.stage, timeline.slices), slices);
+  timeline.slices = slices;
+}
 
 // The activity that ends last, of those from `first` on; -1: there are none.
 std::int64_t last_to_end(const std::vector<Activity>& activities, std::int64_t first) {
@@ -35,8 +42,10 @@ std::int64_t last_to_end(const std::vector<Activity>& activities, std::int64_t f
 Timeline joined(const std::vector<Timeline>& steps, const std::string& title) {
   Timeline out{.title = title, .seconds = steps[0].seconds, .devices = steps[0].devices, .tasks = {}, .activities = {}, .memory = {}};
   out.memory.resize(out.devices.size());
+  for (const Timeline& step : steps) out.slices = std::max(out.slices, step.slices);
   std::int64_t before = -1;  // what a step's first activities waited for: the end of the step before
-  for (const Timeline& step : steps) {
+  for (Timeline step : steps) {
+    number_in(out.slices, step);
     const auto first_task = static_cast<std::int32_t>(out.tasks.size());
     const auto first = static_cast<std::int64_t>(out.activities.size());
     out.tasks.insert(out.tasks.end(), step.tasks.begin(), step.tasks.end());
@@ -65,6 +74,7 @@ std::vector<Timeline> timelines_of(const std::vector<RecordedBatch>& steps) {
     if (step.batch.predicted > 0 && !step.batch.plan.loads.empty()) predicted.push_back(predicted_timeline(step.batch));
     measured.push_back(timeline_of(*step.batch.program, step.result, ""));
     measured.back().makespan = step.result.seconds;
+    measured.back().slices = step.batch.plan.schedule.slices;
   }
   const std::string which = concat("steps ", steps.front().step, " to ", steps.back().step);
   if (predicted.size() == steps.size()) out.push_back(joined(predicted, concat("predicted: ", which)));

@@ -60,6 +60,21 @@ void push_slices(const Action& action, int slices, bool in_pair, std::vector<Act
 
 }  // namespace
 
+Schedule first_slices(const Schedule& schedule, int slices) {
+  Schedule out{.name = schedule.name, .actors = {}, .cells = {}, .slices = slices};
+  for (const std::vector<Action>& actions : schedule.actors) {
+    std::vector<Action>& row = out.actors.emplace_back();
+    for (Action action : actions) {
+      const StagePart part = part_of(action.stage, schedule.slices);
+      if (part.slice >= slices) continue;
+      action.stage = number_of(part, slices);
+      action.fused_with_next = false;
+      row.push_back(action);
+    }
+  }
+  return out;
+}
+
 Schedule sliced(const Schedule& schedule, int slices) {
   const std::string name = schedule.name.empty() ? "schedule" : schedule.name;
   if (slices < 1) throw Error(concat(name, ": slices must be at least 1, not ", slices));

@@ -492,10 +492,24 @@ std::string slices_of(const std::vector<std::string>& stages, std::int64_t slice
   return join(out, ",");
 }
 
+// Its stages as those that hold slice 0 of a step of several.
+Graph in_one_slice(const Graph& step) {
+  Graph out = step;
+  for (Op& op : out.ops) {
+    if (!op.body) continue;
+    Graph body = *op.body;
+    for (Op& inner : body.ops)
+      if (!inner.stage.empty()) inner.stage += ".0";
+    op.body = std::make_shared<const Graph>(std::move(body));
+  }
+  return out;
+}
+
 }  // namespace
 
 Graph unroll_slices(const Graph& step, std::int64_t slices, const std::vector<std::int64_t>& lengths,
                     const std::vector<AttentionBlock>& apart, const std::vector<std::string>& stages) {
+  if (slices == 1) return in_one_slice(step);
   AxisWishes wishes{.axis = "slice", .members = slices, .states = {}, .dims = {"sequence", "routed"}};
   wishes.in_slices = true;
   std::vector<std::int64_t> ends;

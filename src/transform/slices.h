@@ -39,7 +39,8 @@ struct AttentionBlock {
   auto operator<=>(const AttentionBlock&) const = default;
 };
 
-// The step with the sequence of each micro-batch cut into so many slices, equal but for one token, or of lengths in these proportions. Ops
+// The step with the sequence of each micro-batch cut into so many slices, equal but for one token, or of lengths in these proportions (one:
+// its stages only get the names of slices). Ops
 // of whole tensors, which depend on no slice or on all, are in the first slice that can have them. `step`: one loop, whose ops have their
 // stages (stage/stages.h). Tokens lie along the dims that the model calls "sequence" and, where it sends them to experts, "routed". Throws
 // Error for a model that does not name its dim "sequence", a sequence of fewer tokens than slices, and an op by which a token would need

@@ -8,6 +8,7 @@
 #include "batch/chunk_schedule.h"
 #include "batch/micro_batch_times.h"
 #include "batch/split_sequences.h"
+#include "schedule/idle.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
 
@@ -45,6 +46,29 @@ TEST(Chunks, EveryOrderOfSequencesTakesTheSame) {
   do {
     EXPECT_EQ(run_chunks(4, chunks).makespan, 45);
   } while (std::next_permutation(chunks.begin(), chunks.end()));
+}
+
+// The same with sequences as micro-batches and chunks as slices.
+TEST(Chunks, AreSlicesOfSequences) {
+  EXPECT_EQ(print(sequence_schedule(2, {3, 1})),
+            "0.0F0,0.1F0,0.2F0,0.0F1,0.2B0,0.1B0,0.0B0,0.0B1\n1.0F0,1.1F0,1.2F0,1.2B0,1.0F1,1.1B0,1.0B0,1.0B1\n");
+  constexpr unsigned kSeed = 53;
+  Random random(kSeed);
+  for (int round = 0; round < 200; ++round) {
+    const int actors = test::draw(random, 1, 5);
+    Chunks chunks;
+    for (int n = test::draw(random, 1, 6); n > 0; --n) chunks.push_back(test::draw(random, 1, 6));
+    const Schedule schedule = sequence_schedule(actors, chunks);
+    const int slices = *std::max_element(chunks.begin(), chunks.end());
+    IdleStages idle(at(actors * slices), std::vector<bool>(chunks.size(), false));
+    for (std::size_t m = 0; m < chunks.size(); ++m)
+      for (int s = 0; s < actors; ++s)
+        for (int slice = chunks[m]; slice < slices; ++slice) idle[at(s * slices + slice)][m] = true;
+    const StageShape shape = sliced(chain(actors), slices);
+    validate(schedule, shape, static_cast<int>(chunks.size()), idle);
+    EXPECT_EQ(time_table(schedule, shape, uniform_costs(actors * slices)).makespan, run_chunks(actors, chunks).makespan)
+        << "seed " << kSeed << ", round " << round;
+  }
 }
 
 TEST(Chunks, ShortWarmUp) {

@@ -48,6 +48,8 @@ TEST(Metrics, OfAPlannedBatchSayWhatItsProgramTook) {
       "{\"step\":7,\"loss\":1.5,\"gradient_norm\":0.0,\"learning_rate\":0.0,\"seconds\":0.0,\"tokens_per_second\":0.0,"
       "\"planning_seconds\":0.5,\"waited_seconds\":0.25,\"predicted_seconds\":2.0,\"micro_batches\":9,\"classes\":4,\"new_classes\":1,"
       "\"class_hits\":0.75,\"flops_per_second\":0.0,\"bubble\":0.0,\"peak_bytes\":[10,20]}");
+  metrics.planned->slices = 3;
+  EXPECT_NE(to_json(metrics).find("\"micro_batches\":9,\"slices\":3,\"classes\":4"), std::string::npos);
   metrics.planned->predicted = 0;
   EXPECT_EQ(to_json(metrics).find("predicted"), std::string::npos);
 }

@@ -57,9 +57,9 @@ class DrawnLengths : public Dataset {
   std::vector<std::int64_t> lengths_;
 };
 
-Config config_of(int actors, int samples, std::int64_t context, double memory) {
+Config config_of(int actors, int samples, std::int64_t context, double memory, const std::string& planner = "dynapipe") {
   return parse_config(concat("[model]\nname = \"gpt\"\nlayers = 4\nwidth = 16\nheads = 2\nvocabulary = 64\ncontext = ", context,
-                             "\n[train]\nbatch = ", samples, "\n[batch]\nplanner = \"dynapipe\"\nclasses = 60\nmemory = ", memory,
+                             "\n[train]\nbatch = ", samples, "\n[batch]\nplanner = \"", planner, "\"\nclasses = 60\nmemory = ", memory,
                              "\n[pipeline]\nactors = ", actors, "\nmicrobatches = ", samples, "\n"),
                       "test", {}, builtin_models());
 }
@@ -112,6 +112,38 @@ TEST(BatchPrograms, OfDrawnBatchesAreProvenAndKeepTheirCap) {
             << actors << " actors, " << samples << " samples, cap " << cap;
     }
   }
+}
+
+// Rows in slices of their own number, some of which are recomputed: making a program proves it.
+TEST(BatchPrograms, InSlicesAreProven) {
+  const std::uint64_t seed = drawn_seed();
+  SCOPED_TRACE(concat("seed ", seed));
+  std::mt19937_64 random(seed);
+  constexpr std::int64_t kContext = 64;
+  std::int64_t recomputed = 0, most = 0;
+  for (int drawn = 0; drawn < (is_soak() ? 100 : 3); ++drawn) {
+    const int actors = 1 << random() % 3, samples = 1 + static_cast<int>(random() % 12);
+    Config config = config_of(actors, samples, kContext, static_cast<double>(kContext + random() % 64), "infinipipe");
+    config.batch.round = 8;
+    config.batch.fixed = 0;
+    config.batch.recompute = "inputs";
+    const Prepared prepared = prepare(config, builtin_models());
+    const DrawnLengths data(kContext, draw_lengths(random, 8 * static_cast<std::size_t>(samples), kContext));
+    BatchSteps steps(config, prepared, data);
+    std::vector<std::int64_t> batch(samples);
+    for (int b = 0; b < 8; ++b) {
+      std::iota(batch.begin(), batch.end(), std::int64_t{b} * samples);
+      const BatchStep step = steps.step(batch);
+      std::vector<std::int64_t> sorted = step.samples;
+      std::ranges::sort(sorted);
+      ASSERT_EQ(sorted, batch) << "each sample is there once";
+      for (const DeviceProgram& device : step.program->devices)
+        recomputed += std::ranges::any_of(device.instructions, [](const Instruction& i) { return i.kind == Kind::R && i.action; });
+      most = std::max<std::int64_t>(most, step.plan.schedule.slices);
+    }
+  }
+  EXPECT_GT(recomputed, 0);
+  EXPECT_GT(most, 1);
 }
 
 std::int64_t resident_bytes() {

@@ -311,6 +311,45 @@ TEST(Kernels, AttendInRangesInBf16) {
   for (std::size_t o = 0; o < found.size(); ++o) EXPECT_LT(test::relative_difference(found[o], expected[o]), 2e-2) << o;
 }
 
+// Keys in two parts, whose results are joined. Query 0 attends to the first part alone, query 2 to the second, query 3 to nothing.
+TEST(Kernels, AttendInRangesPartByPart) {
+  std::mt19937_64 random(9);
+  for (const char* dtype : {"f32", "f64"}) {
+    const auto attend = [&](std::string text, const std::vector<T>& inputs) {
+      for (std::size_t at; (at = text.find("D[")) != std::string::npos;) text.replace(at, 1, dtype);
+      return test::run_graph(text, inputs);
+    };
+    const char* const whole = R"(penstock graph 1
+      graph @g(%q: D[1,2,4,8], %k: D[1,2,6,8], %r: i64[1,4,2], %d: D[1,2,4,8]) -> (D[1,2,4,8], D[1,2,4,8], D[1,2,6,8], D[1,2,6,8]) {
+        %0: D[1,2,4,8], %1: D[1,2,4] = attention_in_ranges(%q, %k, %k, %r) {reach=6, scale=0.5}
+        %2: D[1,2,4,8], %3: D[1,2,6,8], %4: D[1,2,6,8] = attention_in_ranges_backward(%d, %q, %k, %k, %0, %1, %r) {reach=6, scale=0.5}
+        return %0, %2, %3, %4
+      })";
+    const char* const parts = R"(penstock graph 1
+      graph @g(%q: D[1,2,4,8], %a: D[1,2,2,8], %b: D[1,2,4,8], %ra: i64[1,4,2], %rb: i64[1,4,2], %d: D[1,2,4,8]) -> (D[1,2,4,8], D[1,2,4,8], D[1,2,4,8], D[1,2,2,8], D[1,2,2,8], D[1,2,4,8], D[1,2,4,8]) {
+        %0: D[1,2,4,8], %1: D[1,2,4] = attention_in_ranges(%q, %a, %a, %ra) {reach=6, scale=0.5}
+        %2: D[1,2,4,8], %3: D[1,2,4] = attention_in_ranges(%q, %b, %b, %rb) {reach=6, scale=0.5}
+        %4: D[1,2,4,8], %5: D[1,2,4] = attention_join(%0, %1, %2, %3)
+        %6: D[1,2,4,8], %7: D[1,2,2,8], %8: D[1,2,2,8] = attention_in_ranges_backward(%d, %q, %a, %a, %4, %5, %ra) {reach=6, scale=0.5}
+        %9: D[1,2,4,8], %10: D[1,2,4,8], %11: D[1,2,4,8] = attention_in_ranges_backward(%d, %q, %b, %b, %4, %5, %rb) {reach=6, scale=0.5}
+        return %4, %6, %9, %7, %8, %10, %11
+      })";
+    const DType type = std::string(dtype) == "f32" ? DType::f32 : DType::f64;
+    const auto draw = [&](Shape shape) { return test::random_tensor(random, {type, std::move(shape)}); };
+    const T q = draw({1, 2, 4, 8}), k = draw({1, 2, 6, 8}), d = draw({1, 2, 4, 8});
+    const T ranges = at::tensor({0, 2, 1, 5, 3, 6, 0, 0}, at::kLong).view({1, 4, 2});
+    const std::vector<T> expected = attend(whole, {q, k, ranges, d});
+    const std::vector<T> found = attend(
+        parts, {q, k.narrow(2, 0, 2).contiguous(), k.narrow(2, 2, 4).contiguous(), ranges.clamp(0, 2), ranges.sub(2).clamp(0, 4), d});
+    const double close = type == DType::f32 ? 1e-6 : 1e-14;
+    EXPECT_LT(test::relative_difference(found[0], expected[0]), close) << dtype;
+    EXPECT_LT(test::relative_difference(found[1] + found[2], expected[1]), close) << dtype;
+    EXPECT_LT(test::relative_difference(at::cat({found[3], found[5]}, 2), expected[2]), close) << dtype;
+    EXPECT_LT(test::relative_difference(at::cat({found[4], found[6]}, 2), expected[3]), close) << dtype;
+    EXPECT_TRUE(found[0].select(2, 3).eq(0).all().item().toBool()) << "what attends to nothing has nothing";
+  }
+}
+
 TEST(Kernels, OfAttentionInRangesRefuseKeysThatAreNotThere) {
   const auto refusal = [](const char* dtype, std::int64_t first, std::int64_t end, bool biased = false, const char* more = "") {
     std::string text = biased ? R"(penstock graph 1

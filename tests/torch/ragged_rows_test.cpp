@@ -1,9 +1,11 @@
-// Rows that hold several samples, and pairs of an input and a target: loss and gradients are those of one padded batch.
+// Rows that hold several samples, maybe cut into slices, and pairs of an input and a target: loss and gradients are those of one padded
+// batch.
 #include <gtest/gtest.h>
 
 #include <numeric>
 
 #include "base/text.h"
+#include "batch/chunk_schedule.h"
 #include "config/compile.h"
 #include "data/row_ports.h"
 #include "driver/check.h"
@@ -13,6 +15,7 @@
 #include "schedule/generators.h"
 #include "support/errors.h"
 #include "torch/run_step.h"
+#include "transform/slices.h"
 
 namespace penstock {
 namespace {
@@ -23,6 +26,7 @@ struct Sample {
 };
 using Samples = std::vector<Sample>;
 using Rows = std::vector<std::vector<std::int64_t>>;  // of the batch: the samples that each holds
+using Cuts = std::vector<std::vector<std::int64_t>>;  // the lengths of each one's slices, which make up the row
 
 class DrawnRows : public DataSource {
  public:
@@ -86,6 +90,7 @@ std::int64_t longest(const Samples& samples, std::int64_t Sample::* length) {
 // The lengths to which the rows of a micro-batch are padded.
 struct RowShape {
   std::int64_t tokens = 0, inputs = 0, rows = 1;
+  std::vector<std::int64_t> slices = {};
   auto operator<=>(const RowShape&) const = default;
 };
 
@@ -100,10 +105,34 @@ RowShape ragged_shape(const Samples& samples, const std::vector<std::int64_t>& r
   return {up(sum.tokens), longest(samples, &Sample::input) > 1 ? up(sum.inputs) : 0};
 }
 
+// The table of rows in so many slices; `again`: with an R before each backward.
+Schedule table_of(const Cuts& cuts, int actors, bool again) {
+  std::vector<int> chunks;
+  for (const auto& row : cuts) chunks.push_back(static_cast<int>(row.size()));
+  Schedule out = sequence_schedule(actors, chunks);
+  for (std::vector<Action>& row : out.actors)
+    for (std::size_t i = 0; again && i < row.size(); ++i)
+      if (row[i].kind == Kind::B) row.insert(row.begin() + static_cast<std::ptrdiff_t>(i++), {row[i].stage, Kind::R, row[i].microbatch});
+  return out;
+}
+
+Graph in_slices(const Graph& step, const std::vector<std::int64_t>& lengths) {
+  const std::vector<LayoutAxis> axes = {{"slice", static_cast<int>(lengths.size()), {}}};
+  return unroll_slices(prepare_stages(step, true, axes).step, std::ssize(lengths), lengths);
+}
+
 class RaggedRows : public testing::Test {
  protected:
-  void expect_padded(const std::string& model, const Samples& samples, const Rows& microbatches, std::vector<std::string> schedules,
+  void expect_padded(const std::string& model, const Samples& samples, const Rows& microbatches, const std::vector<std::string>& schedules,
                      int actors, bool recompute = false) {
+    std::vector<Schedule> tables;
+    for (const std::string& schedule : schedules)
+      tables.push_back(make_schedule(schedule, {.actors = actors, .microbatches = static_cast<int>(microbatches.size())}));
+    expect_padded(model, samples, microbatches, tables, {}, recompute);
+  }
+
+  void expect_padded(const std::string& model, const Samples& samples, const Rows& microbatches, const std::vector<Schedule>& tables,
+                     const Cuts& cuts = {}, bool recompute = false) {
     const bool pairs = longest(samples, &Sample::input) > 1;
     const Config config = parse_config(concat("[model]\n", model, "\ncontext = 32\n[data]\npairs = ", pairs ? "[\"pairs\"]" : "[]",
                                               "\n[train]\ndtype = \"f64\"\nbatch = ", samples.size(), "\n[pipeline]\nmicrobatches = 1\n"),
@@ -113,26 +142,27 @@ class RaggedRows : public testing::Test {
     const Prepared whole = prepare_sequential(config, builtin_models());
     const StepGradients expected =
         test::step_on(std::make_shared<DrawnRows>(samples, alone, false), config, whole, compile_gradients(config, whole));
-    for (const std::string& schedule : schedules) {
-      const auto m = static_cast<int>(microbatches.size());
-      const Prepared prepared = prepare(config, make_schedule(schedule, {.actors = actors, .microbatches = m}), m, builtin_models());
+    for (const Schedule& table : tables) {
+      const Prepared prepared = prepare(config, table, std::ssize(microbatches), builtin_models());
       std::vector<RowShape> shapes;
       std::vector<int> shape_class;
       std::vector<Graph> steps;
-      for (const auto& row : microbatches) {
-        const RowShape shape = ragged_shape(samples, row);
+      for (std::size_t m = 0; m < microbatches.size(); ++m) {
+        RowShape shape = ragged_shape(samples, microbatches[m]);
+        if (!cuts.empty()) shape.slices = cuts[m];
         const auto known = std::ranges::find(shapes, shape);
         shape_class.push_back(static_cast<int>(known - shapes.begin()));
         if (known != shapes.end()) continue;
         shapes.push_back(shape);
         steps.push_back(gradient_step(*prepared.model, 1, static_cast<int>(shape.tokens), 1, BatchCount::port,
                                       {.several = true, .inputs = shape.inputs}));
+        if (!cuts.empty()) steps.back() = in_slices(steps.back(), shape.slices);
       }
       const Program program = compile(steps, shape_class, prepared.schedule, {.recompute = recompute});
       const StepGradients found = test::step_on(std::make_shared<DrawnRows>(samples, microbatches, true), config, prepared, program);
       const Comparison difference = compare(found, expected);
-      EXPECT_LT(difference.loss_difference, 1e-12) << schedule << " on " << actors;
-      EXPECT_LT(difference.gradient_difference, 1e-10) << schedule << " on " << actors << ", " << difference.worst;
+      EXPECT_LT(difference.loss_difference, 1e-12) << table.name << " on " << table.actors.size();
+      EXPECT_LT(difference.gradient_difference, 1e-10) << table.name << " on " << table.actors.size() << ", " << difference.worst;
     }
   }
 
@@ -161,6 +191,21 @@ TEST_F(RaggedRows, OfPairsGiveTheGradientsOfThePaddedBatch) {
   expect_padded(t5, pairs, rows, one, 1);
   for (const int actors : {2, 4}) expect_padded(t5, pairs, rows, many, actors);
   expect_padded(t5, pairs, rows, {"1f1b"}, 2, /*recompute=*/true);
+}
+
+// Rows in one, two and three slices in one step; some samples lie in several of them, some slices have tails and short samples.
+TEST_F(RaggedRows, InSlicesOfTheirOwnNumberGiveTheGradientsOfThePaddedBatch) {
+  const Rows two = {{0, 10, 1, 2, 3}, {4, 5, 6, 7, 9, 8}};
+  const Cuts cut = {{16, 80}, {48}};
+  expect_padded(gpt, texts, two, {table_of(cut, 2, false)}, cut);
+  const Rows rows = {{1}, {0, 10}, {4, 5, 6, 7}, {3, 2}, {9, 8}};
+  const Cuts cuts = {{8, 8, 16}, {16, 24}, {16, 24}, {40}, {8}};
+  for (const int actors : {1, 2, 4}) expect_padded(gpt + "\ndropout = 0.1", texts, rows, {table_of(cuts, actors, false)}, cuts);
+  expect_padded(gpt, texts, rows, {table_of(cuts, 2, /*again=*/true)}, cuts);
+  expect_padded(gpt, texts, rows, {table_of(cuts, 2, false)}, cuts, /*recompute=*/true);
+  Cuts alone;  // each in one
+  for (const auto& row : cuts) alone.push_back({std::accumulate(row.begin(), row.end(), std::int64_t{0})});
+  expect_padded(gpt, texts, rows, {table_of(alone, 2, false)}, alone);
 }
 
 TEST_F(RaggedRows, MayBeFewerThanActorsOrOfOneSample) {

@@ -1,0 +1,138 @@
+// Whole batches by InfiniPipe: what rows and slices hold, the limit, and tables that the lowering takes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "batch/infinipipe.h"
+#include "schedule/idle.h"
+#include "support/errors.h"
+#include "support/random_schedule.h"
+
+namespace penstock {
+namespace {
+
+using test::Random;
+
+SearchedBatchProblem problem_of(const std::vector<std::int64_t>& lengths, int actors, double fixed = 0) {
+  SearchedBatchProblem out{.samples = {},
+                           .order = {},
+                           .ragged = true,
+                           .round = 8,
+                           .actors = actors,
+                           .costs = stage_costs({.fixed = fixed, .linear = 32, .quadratic = 4096}, actors)};
+  for (const std::int64_t length : lengths) out.samples.push_back({length, 0});
+  return out;
+}
+
+// For each row: its slices, and the samples that stand in it.
+std::string text_of(const PlannedBatch& plan) {
+  std::string out;
+  for (std::size_t m = 0; m < plan.loads.size(); ++m) {
+    for (const std::int64_t slice : plan.loads[m].shape.slices) out += std::to_string(slice) + " ";
+    out += "of";
+    for (const std::size_t sample : plan.samples[m]) out += " " + std::to_string(sample);
+    out += "\n";
+  }
+  return out;
+}
+
+// The bounds of 256 tokens in four pieces are at 105.3, 166.8 and 215.0; tails take short samples.
+TEST(InfiniPipe, CutsLongSamplesAndPacksShortOnes) {
+  const PlannedBatch plan = infinipipe_batch(problem_of({20, 120, 256, 8, 30, 70, 90}, 2), {.context = 256, .slices = 4});
+  EXPECT_EQ(text_of(plan), "104 64 48 96 of 2 4 0\n104 88 of 1 5\n104 of 6 3\n");
+  EXPECT_EQ(plan.found_by, "infinipipe, 4 pieces");
+  EXPECT_EQ(plan.schedule.slices, 4);
+  // The slice behind 104 tokens of its sample computes what 168 tokens have more than 104.
+  EXPECT_EQ(plan.loads[0].slices[1].input_squares, 168. * 168 - 104. * 104);
+  EXPECT_EQ(plan.loads[1].slices[1].input_squares, 120. * 120 - 104. * 104 + 70. * 70);
+}
+
+// Batches meet the same slices again: bounds are of the context, or of the part of it that the longest sample fits in.
+TEST(InfiniPipe, BoundsDoNotFollowEveryLongestSample) {
+  const auto slices = [](std::int64_t longest) {
+    return infinipipe_batch(problem_of({longest}, 2), {.context = 512, .slices = 2}).loads[0].shape.slices;
+  };
+  using Lengths = std::vector<std::int64_t>;
+  EXPECT_EQ(slices(256), (Lengths{168, 88}));
+  EXPECT_EQ(slices(250), (Lengths{168, 88}));
+  EXPECT_EQ(slices(200), (Lengths{168, 32}));
+  EXPECT_EQ(slices(128), (Lengths{80, 48}));
+}
+
+// A slice has a price of its own.
+TEST(InfiniPipe, CutsOnlyWhereThatPays) {
+  EXPECT_EQ(infinipipe_batch(problem_of({64, 64}, 2, 0), {.context = 64, .slices = 4}).schedule.slices, 4);
+  EXPECT_EQ(infinipipe_batch(problem_of({64, 64}, 2, 1000), {.context = 64, .slices = 4}).schedule.slices, 1);
+  EXPECT_EQ(infinipipe_batch(problem_of({64, 64}, 1, 1), {.context = 64, .slices = 4}).schedule.slices, 1) << "one actor waits for nobody";
+}
+
+IdleStages idle_of(const PlannedBatch& plan, int actors) {
+  const int slices = plan.schedule.slices;
+  IdleStages out(at(actors * slices), std::vector<bool>(plan.loads.size(), false));
+  for (std::size_t m = 0; m < plan.loads.size(); ++m)
+    for (int stage = 0; stage < actors * slices; ++stage)
+      out[at(stage)][m] = part_of(stage, slices).slice >= std::ssize(plan.loads[m].slices);
+  return out;
+}
+
+TEST(InfiniPipe, KeepsEverySampleAndTheLimit) {
+  constexpr unsigned kSeed = 54;
+  Random random(kSeed);
+  int recomputed = 0, none = 0;
+  for (int round = 0; round < 200; ++round) {
+    const int actors = test::draw(random, 1, 4);
+    std::vector<std::int64_t> lengths;
+    for (int n = test::draw(random, 1, 20); n > 0; --n) lengths.push_back(test::draw(random, 1, test::coin(random, 0.2) ? 512 : 60));
+    SearchedBatchProblem problem = problem_of(lengths, actors, 0.1);
+    problem.costs = [costs = problem.costs](const BatchLoad& load) {
+      std::vector<StageCosts> out = costs(load);
+      for (StageCosts& stage : out) stage.kept = stage.live / 4;
+      return out;
+    };
+    problem.recompute = test::coin(random, 0.7);
+    if (test::coin(random, 0.8)) problem.limit = test::draw(random, 100, 1500);
+    SCOPED_TRACE("seed " + std::to_string(kSeed) + ", round " + std::to_string(round));
+    PlannedBatch plan;
+    if (test::message_of([&] { plan = infinipipe_batch(problem, {.context = 512, .slices = 8}); }) != "no error") {
+      ++none;
+      continue;
+    }
+    std::vector<std::size_t> found;
+    for (std::size_t m = 0; m < plan.samples.size(); ++m) {
+      const BatchLoad& load = plan.loads[m];
+      std::int64_t tokens = 0;
+      for (const std::size_t sample : plan.samples[m]) tokens += lengths[sample];
+      EXPECT_LE(tokens, load.shape.input);
+      EXPECT_GT(tokens + problem.round, load.shape.input);
+      EXPECT_EQ(std::accumulate(load.shape.slices.begin(), load.shape.slices.end(), std::int64_t{0}), load.shape.input);
+      found.insert(found.end(), plan.samples[m].begin(), plan.samples[m].end());
+    }
+    std::ranges::sort(found);
+    std::vector<std::size_t> all(lengths.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    EXPECT_EQ(found, all);
+    EXPECT_NO_THROW(
+        validate(plan.schedule, sliced(chain(actors), plan.schedule.slices), static_cast<int>(plan.loads.size()), idle_of(plan, actors)));
+    const TableTime time = time_batch(plan, problem.costs);
+    EXPECT_EQ(time.makespan, plan.time);
+    EXPECT_LE(*std::ranges::max_element(time.peak_live), problem.limit);
+    for (const auto& row : plan.schedule.actors)
+      recomputed += std::ranges::any_of(row, [](const Action& action) { return action.kind == Kind::R; });
+  }
+  EXPECT_GT(recomputed, 10);
+  EXPECT_GT(none, 5);
+  EXPECT_LT(none, 150);
+}
+
+TEST(InfiniPipe, NothingKeepsTheLimit) {
+  SearchedBatchProblem problem = problem_of({64, 8}, 2);
+  problem.limit = 40;
+  EXPECT_EQ(test::message_of([&] { infinipipe_batch(problem, {.context = 64, .slices = 3}); }),
+            "a batch of 2 sequences keeps no limit of 40.0 on a stage, cut into 3 slices or fewer\n"
+            "  the longest has 64 tokens, all of which live at once unless their stage recomputes\n"
+            "  hint: raise the limit or batch.slices, or set batch.recompute = \"inputs\"");
+}
+
+}  // namespace
+}  // namespace penstock
