@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -15,13 +16,15 @@ namespace penstock {
 
 class SteadyFile {
  public:
-  // Notes what would show a change: inode, size and time of the last change. Throws Error (path and the system's reason).
+  // Notes what would show a change: inode, size and time of the last change. The file stays open while the process has descriptors to spare
+  // (half of those that it may have), as opening it anew takes most of the time of a short read. Throws Error (path and the system's
+  // reason).
   explicit SteadyFile(std::string path);
 
   const std::string& path() const { return path_; }
   std::int64_t size() const { return state_.size; }
 
-  // Opens the file for some reads. Throws Error (path) if it is gone or was changed since. The file is read, not mapped: truncating a
+  // Some reads. Throws Error (path) if the file is gone or was changed since. The file is read, not mapped: truncating a
   // mapped file would end the process.
   class Reading {
    public:
@@ -31,24 +34,26 @@ class SteadyFile {
 
    private:
     const SteadyFile& file_;
-    RegularFile open_;
+    std::shared_ptr<const RegularFile> open_;
   };
 
  private:
   struct State {
     bool operator==(const State& other) const {
       return device == other.device && inode == other.inode && size == other.size && changed.tv_sec == other.changed.tv_sec &&
-             changed.tv_nsec == other.changed.tv_nsec;
+             changed.tv_nsec == other.changed.tv_nsec && removed == other.removed;
     }
 
     dev_t device = 0;
     ino_t inode = 0;
     std::int64_t size = 0;
     timespec changed = {};
+    bool removed = false;  // no path names it
   };
   static State state_of(const RegularFile& file);
 
   std::string path_;
+  std::shared_ptr<const RegularFile> open_;  // may be null
   State state_;
 };
 
