@@ -78,7 +78,7 @@ std::string device_of(const Compared& of) {
   return of.cluster.published.empty() ? ModelPlanning().device : of.cluster.published;
 }
 
-// Those with one of the values that `only` names of each key: "context=8,slices=1,slices=8".
+// Leaves the settings that have one of the values that `only` names for each key: "context=8,slices=1,slices=8".
 std::vector<Settings> with_values(std::vector<Settings> all, const std::string& only) {
   std::map<std::string, std::set<std::string>> values;
   for (const std::string& one : split(only, ',')) {

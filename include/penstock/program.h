@@ -69,6 +69,7 @@ enum class Opcode : std::uint8_t {
   broadcast,       // operands[0] of member `peer`, which has no result -> results[0] of the others, which have no operand
   all_to_all,      // piece i of member j's operands[0], cut into equal pieces -> piece j of member i's results[0]
 };
+constexpr int kOpcodes = static_cast<int>(Opcode::all_to_all) + 1;
 constexpr bool is_host_copy(Opcode opcode) {
   return opcode == Opcode::offload || opcode == Opcode::reload;
 }
@@ -81,6 +82,10 @@ constexpr bool reduces(Opcode opcode) {
 // Whether the opcode has operands and results in the device's pools; the others have `slot`.
 constexpr bool has_operands(Opcode opcode) {
   return opcode == Opcode::run || opcode == Opcode::copy || is_host_copy(opcode) || is_collective(opcode);
+}
+// Whether it defines `slot`; opcodes with operands define what they store.
+constexpr bool defines_slot(Opcode opcode) {
+  return opcode == Opcode::recv || opcode == Opcode::input;
 }
 std::string_view name(Opcode opcode);
 

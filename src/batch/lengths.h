@@ -34,8 +34,8 @@ struct BatchLoad {
   double input = 0, target = 0;                  // tokens
   double input_squares = 0, target_squares = 0;  // sums of the squares of the samples' lengths
   double products = 0;                           // sum of input times target
-  // Of each of the shape's slices: its tokens, and in place of squares what these grow by with them, (c + s)^2 - c^2 for s tokens behind c
-  // others of their sample.
+  // One load for each of the shape's slices. It has the slice's tokens, and in place of squares what these grow by: (c + s)^2 - c^2 for s
+  // tokens behind c others of their sample.
   std::vector<BatchLoad> slices = {};
 };
 // The load of samples that are all as long as the shape says.

@@ -147,11 +147,7 @@ PlannedBatch planned(const SearchedBatchProblem& problem, Candidate candidate, c
   return out;
 }
 
-}  // namespace
-
-namespace {
-
-// Of micro-batches in slices, each a class of its own; slices that one has not cost nothing.
+// The costs of micro-batches in slices, each a class of its own; slices that a micro-batch does not have cost nothing.
 TableCosts sliced_costs(const std::vector<BatchLoad>& loads, std::size_t slices, const StageCostsOf& costs) {
   TableCosts out;
   for (const BatchLoad& load : loads) {

@@ -112,7 +112,7 @@ void BatchSteps::read_costs() {
   limit_ = batch.memory_limit - (most_bytes(programs_.training({shape}, table).program) - live);
 }
 
-// Of the first slice of a row of two: what later slices read of it, its stage keeps where it recomputes.
+// The bytes of the first slice of a row of two: a stage that recomputes still keeps what later slices read of it.
 std::vector<StageBytes> BatchSteps::first_slice_bytes(const BatchLoad& slice) {
   const std::int64_t length = slice.shape.input;
   const std::vector<StageBytes> all =

@@ -74,8 +74,8 @@ std::int64_t amount_before(const Dataset& data, std::int64_t position) {
   return out;
 }
 
-// Of step `number` of the `steps` that the program does at once, which take equal parts of its time. `program`: one with the outputs of
-// training; `flops`: of all its steps.
+// The metrics of step `number` of the `steps` that the program does at once, which take equal parts of its time. `program` has the outputs
+// of training; `flops` are those of all its steps.
 StepMetrics metrics_of(const StepResult& result, const Program& program, const Dataset& data, const StepInput& input, double flops,
                        std::int64_t number, std::int64_t steps) {
   StepMetrics metrics;

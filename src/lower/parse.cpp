@@ -144,7 +144,7 @@ void parse_action(Cursor& in, Run& run) {
 
 // False where the next word is none that a run can have: the others come of transfers and frees.
 bool parse_opcode(Cursor& in, Opcode& opcode) {
-  for (int o = 0; o <= static_cast<int>(Opcode::all_to_all); ++o) {
+  for (int o = 0; o < kOpcodes; ++o) {
     opcode = static_cast<Opcode>(o);
     if ((has_operands(opcode) || opcode == Opcode::output) && in.accept(name(opcode))) return true;
   }

@@ -70,7 +70,7 @@ ConfigVariant variant_of(const Settings& settings, const VariantPlanning& planni
   return out;
 }
 
-// Those that fit come first, the fastest first, and the refused last.
+// Configurations that fit come first, the fastest first, and refused ones last.
 std::tuple<bool, bool, double> order_of(const ConfigVariant& v) {
   return {!v.refused.empty(), !v.fits(), v.prediction.seconds};
 }
@@ -92,7 +92,7 @@ std::string value_of(const SliceLengths& lengths) {
   return concat("[", join(lengths, ",", [](std::int64_t n) { return std::to_string(n); }), "]");
 }
 
-// Of a configuration's slices, in tokens.
+// The lengths of a configuration's slices, in tokens.
 std::vector<double> lengths_of(const Config& config) {
   const std::vector<double>& slices = config.pipeline.slices;
   if (slices.size() > 1) return slices;

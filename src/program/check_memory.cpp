@@ -62,7 +62,7 @@ void check_places(const Program& program, int number) {
     if (device.slots[id].kind == SlotClass::host) host.define(id, device.host_bytes);
   };
   for (const Instruction& i : device.instructions) {
-    if (i.opcode == Opcode::recv || i.opcode == Opcode::input) define(i.slot);
+    if (defines_slot(i.opcode)) define(i.slot);
     if (i.opcode == Opcode::free) (device.slots[i.slot].kind == SlotClass::host ? host : step).end(i.slot);
     for (const Result& result : device.results_of(i))
       if (result.mode == ResultMode::store) define(result.slot);

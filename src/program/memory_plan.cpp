@@ -31,7 +31,7 @@ std::int64_t plan_arena(DeviceProgram& device, SlotClass kind) {
       lifetime_of[id] = static_cast<std::int64_t>(lifetimes.size());
       lifetimes.push_back({at, end, slot_bytes(slot)});
     };
-    if (instruction.opcode == Opcode::recv || instruction.opcode == Opcode::input) define(instruction.slot);
+    if (defines_slot(instruction.opcode)) define(instruction.slot);
     for (const Result& result : device.results_of(instruction))
       if (result.mode == ResultMode::store) define(result.slot);
     if (instruction.opcode == Opcode::free && device.slots[instruction.slot].kind == kind) {

@@ -201,8 +201,8 @@ bool parse_instruction(Reader& r, DeviceProgram& device) {
   Instruction i;
   const auto accept = [&](Opcode opcode) { return i.opcode = opcode, r.in.accept(name(opcode)); };
   int opcode = 0;
-  while (opcode <= static_cast<int>(Opcode::all_to_all) && !accept(static_cast<Opcode>(opcode))) ++opcode;
-  if (opcode > static_cast<int>(Opcode::all_to_all)) return false;
+  while (opcode < kOpcodes && !accept(static_cast<Opcode>(opcode))) ++opcode;
+  if (opcode == kOpcodes) return false;
   const std::size_t operands = device.operands.size(), results = device.results.size();
   parse_rest(r, device, i);
   if (has_operands(i.opcode)) {

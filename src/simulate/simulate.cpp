@@ -376,7 +376,7 @@ struct VirtualDevice {
 
   void record_start(const Instruction& instruction, double begin, double seconds) {
     Recorder& recorder = *world.recorder;
-    if (instruction.opcode == Opcode::recv || instruction.opcode == Opcode::input) recorder.define(device, instruction.slot, begin);
+    if (defines_slot(instruction.opcode)) recorder.define(device, instruction.slot, begin);
     for (const Result& result : world.program.devices[device].results_of(instruction))
       if (result.mode == ResultMode::store) recorder.define(device, result.slot, begin);
     if (seconds > 0) clock.cause = recorder.host(device, instruction, begin, clock.now, clock.cause);

@@ -254,7 +254,7 @@ std::size_t place_of_ranges(std::size_t queries) {
 
 constexpr std::int32_t kLength = 2;  // of [batch, heads, length, head]
 
-// Of what queries and keys the op has in the row, and a slice's part in them.
+// An attention in the row that it has, which says what queries and keys a slice has of it.
 struct Attending {
   const Slicing& s;
   const Op& op;
@@ -271,7 +271,7 @@ struct Attending {
   bool has_ranges() const { return op.name.starts_with("attention_in_ranges"); }
   std::size_t ranges() const { return place_of_ranges(q); }
 
-  // Of the op for the slice's queries and block j of the keys.
+  // The attributes of the op for the slice's queries and block j of the keys.
   Attributes attributes(std::int64_t slice, std::int64_t j) const {
     Attributes out = op.attributes;
     out["is_causal"] = attribute_or(op, "is_causal", false) && j == slice;
@@ -281,7 +281,7 @@ struct Attending {
   }
 };
 
-// Of the keys to which queries attend, those of the block, by its own numbers.
+// Ranges of the keys of a block alone, numbered from its first key.
 ValueId ranges_in_block(const ConversionSite& site, ValueId ranges, const LayoutRange& block) {
   const auto number = [&](std::int64_t n) {
     return add_beside(site, "full", {}, {{"dtype", DType::i64}, {"fill_value", static_cast<double>(n)}, {"size", Shape{}}});
@@ -356,7 +356,7 @@ void add_term(Slicing& s, const Op& op, ValueId result, std::int64_t slice, std:
   s.terms[{result, j}].push_back(term);
 }
 
-// Of the results of attention's backward.
+// Whether a result of attention's backward belongs to keys or values, and not to queries.
 bool is_of_keys(std::size_t result) {
   return result == 1 || result == 2;
 }

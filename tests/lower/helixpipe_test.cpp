@@ -30,8 +30,8 @@ std::int64_t sent(const Sizes& s, bool qkv_in_attention) {
   return elements;
 }
 
-// Of each layer and micro-batch that is elsewhere, bsh elements cross instead of 3bsh, forth and back; of each layer and actor that is not
-// its own the weights 3h^2 and biases 3h, and their gradients.
+// Each layer and micro-batch that is elsewhere sends bsh elements instead of 3bsh, forth and back; each layer sends every actor but its own
+// the weights 3h^2 and biases 3h, and gets their gradients.
 TEST(Helixpipe, TheProductInTheAttentionsStageSendsItsInput) {
   for (const Sizes& s : {Sizes{2, 4, 4, 1, 16, 32}, Sizes{4, 4, 4, 2, 16, 16}, Sizes{2, 2, 2, 3, 16, 16}}) {
     const std::int64_t elsewhere = s.microbatches / s.actors * (s.actors - 1), rows = s.sequences * s.length;

@@ -275,7 +275,7 @@ struct Reference {
     for (int s = 0; s < c.stages; ++s) versions.push_back({kBegin[s % kBegin.size()]});
   }
 
-  // Of each stage's weight, for micro-batch k.
+  // The gradient of each stage's weight for micro-batch k.
   std::vector<double> gradients(int k, const std::vector<int>& forward, const std::vector<int>& backward) const {
     std::vector<double> before, products;
     double h = x_of(k);
