@@ -1,7 +1,7 @@
 // penstock check
 #include "driver/check.h"
 
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,7 +12,10 @@
 #include "cli/config_options.h"
 #include "cli/kernels.h"
 #include "cli/output.h"
+#include "driver/check_window.h"
 #include "driver/training.h"
+#include "penstock/error.h"
+#include "schedule/in_one_row.h"
 
 namespace penstock {
 namespace {
@@ -29,22 +32,50 @@ StateSource state_of(const CheckFlags& options, const Config& config, const Prep
   return fresh_start(config, prepared).state;
 }
 
-void print_result(const Comparison& comparison, double tolerance, bool equal, bool json) {
+// `what`: is compared beside the loss, "gradient" or "parameter".
+void print_result(const std::string& what, const Comparison& comparison, double tolerance, bool json) {
+  const bool equal = comparison.loss_difference <= tolerance && comparison.gradient_difference <= tolerance;
   if (json) {
     const nlohmann::ordered_json out = {{"loss_difference", comparison.loss_difference},
-                                        {"gradient_difference", comparison.gradient_difference},
+                                        {what + "_difference", comparison.gradient_difference},
                                         {"worst", comparison.worst},
                                         {"tolerance", tolerance},
                                         {"equal", equal}};
-    return print_json(out);
+    print_json(out);
+  } else {
+    std::printf("%-9s %.3g\n%-9s %.3g  (%s)\n%s: relative differences, at most %g allowed\n", "loss", comparison.loss_difference,
+                what.c_str(), comparison.gradient_difference, comparison.worst.c_str(), equal ? "equal" : "NOT EQUAL", tolerance);
   }
-  std::printf("loss      %.3g\ngradient  %.3g  (%s)\n%s: relative differences, at most %g allowed\n", comparison.loss_difference,
-              comparison.gradient_difference, comparison.worst.c_str(), equal ? "equal" : "NOT EQUAL", tolerance);
+  if (!equal) end_with_failure();
+}
+
+// A window of steps: the pipelined table beside its own actions in one row. Where actors are single devices both must have the same bits.
+void check_window(const CheckFlags& options, const Config& config, const Prepared& pipelined, const ModelRegistry& models) {
+  if (!options.dump.empty())
+    throw Error(concat("--dump writes the gradients of one step, and the table is for ", pipelined.schedule.steps, " steps"), {},
+                "leave out --dump or --window");
+  const Prepared in_row = prepare(config, in_one_row(pipelined.schedule, chain_of(pipelined.schedule)), pipelined.microbatches, models);
+  const StateSource state = state_of(options, config, pipelined, models);
+  const auto data = std::make_shared<RandomBatch>(data_of(config, *in_row.model), vocabulary_of(config));
+  const std::vector<int> counts = devices_of_actors(pipelined);
+  const std::unique_ptr<Cluster> cluster = configured_cluster("check", config, counts, data);
+  if (cluster == nullptr) return;
+  const auto run_on = [&](Cluster& devices, const Prepared& prepared) {
+    Program program = compile_training(config, prepared);
+    choose_kernels(config, program);
+    devices.load(program);
+    devices.set_state(state);
+    return run_window(program, devices, prepared, config);
+  };
+  const std::unique_ptr<Cluster> one = local_cluster(1, config, data);
+  const WindowEnd expected = run_on(*one, in_row), found = run_on(*cluster, pipelined);
+  print_result("parameter", compare(found, expected), std::ranges::max(counts) > 1 ? tolerance_of(config.train.dtype) : 0, options.json);
 }
 
 void check(const CheckFlags& options, const ModelRegistry& models) {
   const Config config = load_config(options.config, models);
   const Prepared pipelined = prepare(config, models);
+  if (pipelined.schedule.steps > 1) return check_window(options, config, pipelined, models);
   const Prepared sequential = prepare_sequential(config, models, pipelined.model->equal_batches() ? step_microbatches(pipelined) : 1);
   const StateSource state = state_of(options, config, pipelined, models);
   const auto data = std::make_shared<RandomBatch>(data_of(config, *sequential.model), vocabulary_of(config));
@@ -62,17 +93,14 @@ void check(const CheckFlags& options, const ModelRegistry& models) {
   const StepGradients expected = step_on(*one, sequential), found = step_on(*cluster, pipelined);
   const Comparison comparison = compare(found, expected);
   if (!options.dump.empty()) dump_check(options.dump, config, pipelined, *one, *data, expected, found);
-
-  const double tolerance = tolerance_of(config.train.dtype);
-  const bool equal = comparison.loss_difference <= tolerance && comparison.gradient_difference <= tolerance;
-  print_result(comparison, tolerance, equal, options.json);
-  if (!equal) end_with_failure();
+  print_result("gradient", comparison, tolerance_of(config.train.dtype), options.json);
 }
 
 }  // namespace
 
 void add_check(CLI::App& program, const ModelRegistry& models) {
-  CLI::App* command = program.add_subcommand("check", "Compares one pipelined step with a sequential one: loss and every gradient.");
+  CLI::App* command =
+      program.add_subcommand("check", "Compares one pipelined step with a sequential one: loss and every gradient; or a window of steps.");
   command->footer("Example:\n  penstock check --dtype f64 --schedule interleaved-1f1b --actors 2 --chunks 2 --json");
   const auto options = std::make_shared<CheckFlags>();
   add_config_options(*command, options->config);

@@ -141,9 +141,13 @@ StepGradients step_gradients(const Program& program, Cluster& cluster, const std
   return out;
 }
 
+double relative_difference(double a, double b) {
+  return std::abs(a - b) / std::max(std::abs(b), 1e-300);
+}
+
 Comparison compare(const StepGradients& pipelined, const StepGradients& sequential) {
   Comparison out;
-  out.loss_difference = std::abs(pipelined.loss - sequential.loss) / std::max(std::abs(sequential.loss), 1e-300);
+  out.loss_difference = relative_difference(pipelined.loss, sequential.loss);
   double scale = 0;
   for (const auto& [name, values] : sequential.gradients) scale = std::max(scale, largest(values));
   for (std::size_t p = 0; p < sequential.gradients.size(); ++p) {

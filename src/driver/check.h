@@ -40,8 +40,10 @@ struct StepGradients {
 // Runs `program`, which compile_gradients made (config/compile.h), on a cluster whose state is set.
 StepGradients step_gradients(const Program& program, Cluster& cluster, const std::vector<ParameterSpec>& parameters, std::int64_t seed);
 
+double relative_difference(double a, double b);  // |a - b| / |b|
+
 struct Comparison {
-  double loss_difference = 0;  // |a - b| / |b|
+  double loss_difference = 0;  // relative
   // The largest of max|a - b| / max(max|b|, 0.01 * the model's largest gradient entry) over the parameters. The second term is there
   // because some gradients, such as a key bias's, are zero in exact arithmetic.
   double gradient_difference = 0;

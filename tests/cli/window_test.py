@@ -39,6 +39,17 @@ class Window(ProgramTest):
         narrow, wide = read_metrics(self.folder / "narrow"), read_metrics(self.folder / "wide")
         self.assertAlmostEqual(narrow[8]["loss"], wide[8]["loss"], delta=0.02)
 
+    def test_check_runs_the_versions_one_after_the_other(self):
+        model = ("--set", "layers=4", *MODEL[2:])
+        for schedule, actors, microbatches in (("pipedream", 2, 2), ("pipedream-2bw", 4, 4), ("xpipe", 4, 2), ("pipeoptim", 2, 1)):
+            table = ("--schedule", schedule, "--actors", actors, "--microbatches", microbatches, "--window", 4, "--set", "dropout=0.1")
+            result = run("check", *model, *table, "--json").json()
+            self.assertEqual((result["loss_difference"], result["parameter_difference"], result["tolerance"]), (0, 0, 0), schedule)
+        shared = run("check", *model, "--mesh", "pipe=2,data=2", "--microbatches", 2, "--schedule", "pipedream", "--window", 3, "--dtype", "f64", "--json").json()
+        self.assertTrue(shared["equal"])
+        self.assertGreater(shared["tolerance"], 0)
+        self.assertIn("--dump writes the gradients of one step, and the table is for 4 steps", self.refused("check", *WINDOW, "--dump", self.folder / "dump"))
+
     def test_late_parameters_give_other_losses(self):
         self.train_here("late", 8, *WINDOW)
         self.train_here("drained", 8, *MODEL, "--actors", "2", "--microbatches", "2")

@@ -1,0 +1,36 @@
+#include "driver/check_window.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "driver/outputs.h"
+#include "state/initialise.h"
+
+namespace penstock {
+
+WindowEnd run_window(const Program& program, Cluster& cluster, const Prepared& prepared, const Config& config) {
+  StepInput input;
+  input.step = 1;
+  input.seed = config.train.seed;
+  input.steps = prepared.schedule.steps;
+  const StepResult result = cluster.step(cluster.load(program), input);
+  WindowEnd out;
+  for (std::int32_t step = 0; step < prepared.schedule.steps; ++step)
+    out.losses.push_back(scalar_output(program, result, concat("loss.", step)));
+  for (const ParameterSpec& spec : prepared.parameters) {
+    const std::vector<std::byte> bytes = cluster.state(spec.name);
+    std::vector<double>& values = out.parameters.emplace_back(spec.name, std::vector<double>()).second;
+    for (std::int64_t i = 0; i < spec.type.elements(); ++i)
+      values.push_back(load_element(spec.type.dtype, bytes, static_cast<std::size_t>(i)));
+  }
+  return out;
+}
+
+Comparison compare(const WindowEnd& pipelined, const WindowEnd& in_one_row) {
+  Comparison out = compare(StepGradients{0, pipelined.parameters}, StepGradients{0, in_one_row.parameters});
+  for (std::size_t step = 0; step < in_one_row.losses.size(); ++step)
+    out.loss_difference = std::max(out.loss_difference, relative_difference(pipelined.losses[step], in_one_row.losses[step]));
+  return out;
+}
+
+}  // namespace penstock

@@ -1,0 +1,12 @@
+// A table's work on one actor.
+#pragma once
+
+#include "penstock/schedule.h"
+
+namespace penstock {
+
+// All actions of a valid table in one row, in an order in which they can run and in which each row of the table keeps its own. So stages
+// read the same versions of their parameters, and add up the same gradients in the same order, as in the table.
+Schedule in_one_row(const Schedule& schedule, const StageShape& shape);
+
+}  // namespace penstock
