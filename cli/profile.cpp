@@ -17,6 +17,7 @@
 #include "profile/profile.h"
 #include "profile/profile_batches.h"
 #include "profile/unsteady.h"
+#include "profile/workbench.h"
 #include "report/table.h"
 #include "torch/executor.h"
 
@@ -150,8 +151,8 @@ void profile(const ProfileFlags& options, const ModelRegistry& models) {
   ProfileOptions profiling;
   profiling.backend = config.pipeline.backend;
   profiling.rounds = options.rounds;
-  profiling.input = [&](std::int64_t step) {
-    return StepInput{step, config.train.seed, false, data->training_samples((step - 1) * config.train.batch)};
+  profiling.input = [&](std::int64_t number, const Program& program) {
+    return training_input(config, *data, number, program.microbatches / step_microbatches(prepared));
   };
   profiling.progress = [](const std::string& text) { std::fprintf(stderr, "profile: %s\n", text.c_str()); };
   Costs measured;

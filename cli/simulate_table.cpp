@@ -11,6 +11,7 @@
 #include "base/words.h"
 #include "cli/output.h"
 #include "cli/simulate.h"
+#include "cli/window_text.h"
 #include "penstock/error.h"
 #include "report/progress.h"
 #include "report/table.h"
@@ -18,6 +19,7 @@
 #include "report/timeline_text.h"
 #include "rules/load_schedule.h"
 #include "schedule/kinds.h"
+#include "schedule/versions.h"
 #include "simulate/table_costs.h"
 
 namespace penstock {
@@ -241,16 +243,20 @@ std::string short_count(double live) {
 nlohmann::json json_of(const TableSetting& setting, const TableTime& time, double dependencies) {
   nlohmann::json actors = nlohmann::json::array();
   for (std::size_t a = 0; a < time.busy.size(); ++a) {
+    const auto actor = static_cast<std::int32_t>(a);
     actors.push_back({{"busy", time.busy[a]},
                       {"idle", time.makespan - time.busy[a]},
                       {"peak_live", time.peak_live[a]},
-                      {"peak_time", time.peak_time[a]}});
+                      {"peak_time", time.peak_time[a]},
+                      {"versions", versions_held(setting.schedule, actor)},
+                      {"staleness", staleness(setting.schedule, actor)}});
   }
   return {{"kind", "table"},
           {"name", setting.schedule.name},
           {"stages", setting.schedule.whole_stages()},
           {"slices", setting.schedule.slices},
           {"microbatches", setting.schedule.microbatches()},
+          {"steps", setting.schedule.steps},
           {"makespan", time.makespan},
           {"bubble", time.bubble()},
           {"lower_bound", std::max(largest(time.busy), dependencies)},
@@ -271,7 +277,7 @@ std::string text_of(const TableSetting& setting, const TableTime& time, double d
                 counted(setting.schedule.microbatches(), "micro-batch"), "\n\n", table({"", "busy", "idle", "peak live", "at"}, rows),
                 "\nmakespan ", text(time.makespan), ", bubble ", fixed(100 * time.bubble(), 1), " %, lower bound ",
                 text(std::max(largest(time.busy), dependencies)), " (busiest actor ", text(largest(time.busy)), ", longest chain of needs ",
-                text(dependencies), ")\n");
+                text(dependencies), ")\n", window_text(setting.schedule));
 }
 
 Timeline timeline_of(const TableSetting& setting, const TableTime& time) {

@@ -12,6 +12,7 @@
 #include "cli/output.h"
 #include "cli/table_options.h"
 #include "cli/verify_checkpoints.h"
+#include "cli/window_text.h"
 #include "penstock/error.h"
 #include "penstock/schedule.h"
 #include "program/memory_plan.h"
@@ -105,15 +106,6 @@ void verify_program(const VerifyArguments& arguments, std::string_view content) 
   } else {
     std::cout << text_of(program, serial_error);
   }
-}
-
-// For a table of several steps: the versions of parameters that actors keep, and by how many updates what they read is late.
-std::string window_text(const Schedule& schedule) {
-  if (schedule.steps == 1) return {};
-  std::vector<std::vector<std::string>> rows;
-  for (std::int32_t actor = 0; actor < std::ssize(schedule.actors); ++actor)
-    rows.push_back({concat("actor ", actor), std::to_string(versions_held(schedule, actor)), std::to_string(staleness(schedule, actor))});
-  return concat("\na window of ", schedule.steps, " steps:\n", table({"", "versions", "updates late"}, rows));
 }
 
 // Checks a table against a chain of its stages; other shapes are checked where there is a model.

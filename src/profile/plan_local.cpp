@@ -227,7 +227,7 @@ std::vector<PlannedModel> plan_locally(const Workbench& bench, const LocalPlanni
   Local of{bench, planning};
   of.context.file = "the measured costs";
   of.profiling.rounds = planning.rounds;
-  of.profiling.input = [&](std::int64_t step) { return bench.input(step); };
+  of.profiling.input = [&](std::int64_t number, const Program&) { return bench.input(number); };
   of.groups = planning_nodes(config, bench.models, planning.nodes);
   std::vector<PlannedModel> found = plan_sizes(of);
   const auto faster = [](const PlannedModel& a, const PlannedModel& b) { return a.file.predicted_time < b.file.predicted_time; };

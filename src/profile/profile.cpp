@@ -15,6 +15,7 @@
 #include "profile/measured.h"
 #include "profile/whole_steps.h"
 #include "program/checks.h"
+#include "schedule/versions.h"
 
 namespace penstock {
 namespace {
@@ -135,7 +136,7 @@ void Profiler::for_steps(int count, Transfers transfers, int only, const std::fu
 
 StepResult Profiler::step(Transfers transfers, int only) {
   if (isolation_) *isolation_ = {transfers, only};
-  return cluster_.step(key_, options_.input(++step_), /*record_spans=*/true);
+  return cluster_.step(key_, options_.input(++step_, *program_), /*record_spans=*/true);
 }
 
 Observed& Profiler::observed(const Instruction& run) {
@@ -351,6 +352,11 @@ Sample sample_of(std::vector<double> values) {
 }
 
 std::vector<Schedule> profiled_tables(const Schedule& schedule) {
+  if (schedule.steps > 1) {
+    std::vector<Schedule> of_step = profiled_tables(one_step(schedule, 0));
+    of_step[0] = schedule;
+    return of_step;
+  }
   std::vector<Schedule> tables = {schedule};
   const bool whole = has(schedule, Kind::B), split = has(schedule, Kind::I) || has(schedule, Kind::W);
   const auto add = [&](bool want_split) {

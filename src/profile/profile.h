@@ -21,10 +21,10 @@ std::vector<Schedule> profiled_tables(const Schedule& schedule);
 
 struct ProfileOptions {
   std::string backend = "threads";
-  int rounds = 10;                                          // measured steps of each program and kind of step
-  int warm_up = 2;                                          // steps before them
-  std::function<StepInput(std::int64_t step)> input;        // the data that a step reads
-  std::function<void(const std::string& text)> progress{};  // called with a line at the begin of each part
+  int rounds = 10;                                                              // measured steps of each program and kind of step
+  int warm_up = 2;                                                              // steps before them
+  std::function<StepInput(std::int64_t number, const Program& program)> input;  // the data of the program's run with this number, from 1
+  std::function<void(const std::string& text)> progress{};                      // called with a line at the begin of each part
 };
 
 // Measures times of every structurally distinct task of the programs (of one model and stage cut): in whole steps (`beside`); with

@@ -61,6 +61,7 @@ ConfigVariant variant_of(const Settings& settings, const VariantPlanning& planni
     const Prepared prepared = prepare(out.config, *planning.models);
     Program program = compile_training(out.config, prepared);
     out.prediction = planning.predict(out.config, prepared, program);
+    for (double* time : {&out.prediction.seconds, &out.prediction.lower_bound}) *time /= prepared.schedule.steps;
     out.prediction.timeline.slices = prepared.schedule.slices;  // a program does not know which of its stages are slices
     out.prediction.timeline.blocks = prepared.schedule.blocks;
   } catch (const Error& error) {
@@ -165,7 +166,7 @@ struct Runner {
   Workbench bench;
   std::unique_ptr<Cluster> cluster;
   std::uint64_t program = 0;
-  std::int64_t step = 0;
+  std::int64_t steps = 1, runs = 0;  // steps of training in a run
 };
 
 std::shared_ptr<Runner> runner_of(const ConfigVariant& variant, const ModelRegistry& models,
@@ -176,6 +177,7 @@ std::shared_ptr<Runner> runner_of(const ConfigVariant& variant, const ModelRegis
   runner->bench.choose_kernels(program);
   runner->cluster = runner->bench.threads(static_cast<int>(program.devices.size()));
   runner->program = runner->cluster->load(program);
+  runner->steps = prepared.schedule.steps;
   runner->cluster->set_state(fresh_start(variant.config, prepared).state);
   return runner;
 }
@@ -291,7 +293,7 @@ Prediction predict_here(const Workbench& bench, const Prepared& prepared, Progra
   bench.choose_kernels(program);
   ProfileOptions options;
   options.rounds = rounds;
-  options.input = [&](std::int64_t step) { return bench.input(step); };
+  options.input = [&](std::int64_t number, const Program&) { return bench.input(number, prepared.schedule.steps); };
   const std::unique_ptr<Cluster> cluster = bench.threads(static_cast<int>(program.devices.size()));
   const Costs costs = measure_costs(*cluster, nullptr, {program}, fresh_start(bench.config, prepared).state, options);
   return predict(program, costs);
@@ -303,7 +305,8 @@ void race_variants(std::vector<ConfigVariant>& variants, const ModelRegistry& mo
   for (const ConfigVariant& variant : variants) {
     if (!variant.fits() || std::ssize(steps) == candidates) break;
     steps.push_back([runner = runner_of(variant, models, bench_of)] {
-      return runner->cluster->step(runner->program, runner->bench.input(++runner->step)).seconds;
+      const StepInput input = runner->bench.input(++runner->runs, runner->steps);
+      return runner->cluster->step(runner->program, input).seconds / static_cast<double>(runner->steps);
     });
   }
   const std::vector<Sample> samples = race(steps, options);

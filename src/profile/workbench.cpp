@@ -1,9 +1,20 @@
 #include "profile/workbench.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/text.h"
 #include "penstock/error.h"
 
 namespace penstock {
+
+StepInput training_input(const Config& config, const Dataset& data, std::int64_t number, std::int64_t steps) {
+  const std::int64_t first = (number - 1) * steps;
+  StepInput out{.step = first + 1, .seed = config.train.seed, .samples = {}, .steps = steps};
+  for (std::int64_t step = first; step < first + steps; ++step)
+    std::ranges::copy(data.training_samples(step * config.train.batch), std::back_inserter(out.samples));
+  return out;
+}
 
 void check_threads(const Config& config) {
   if (config.pipeline.backend == "threads") return;

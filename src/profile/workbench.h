@@ -11,6 +11,9 @@
 
 namespace penstock {
 
+// The data of the `number`-th run, from 1, of a program that does so many steps of training at once.
+StepInput training_input(const Config& config, const Dataset& data, std::int64_t number, std::int64_t steps = 1);
+
 struct Workbench {
   const Config& config;
   const ModelRegistry& models;
@@ -18,10 +21,7 @@ struct Workbench {
   std::function<std::unique_ptr<Cluster>(int devices)> threads;  // a cluster of so many threads of this process
   std::function<void(Program&)> choose_kernels;                  // as the configuration says: costs are of the tasks' chosen graphs
 
-  // A step's data as training reads it; steps count from 1.
-  StepInput input(std::int64_t step) const {
-    return {step, config.train.seed, false, data->training_samples((step - 1) * config.train.batch)};
-  }
+  StepInput input(std::int64_t number, std::int64_t steps = 1) const { return training_input(config, *data, number, steps); }
 };
 
 // Throws Error unless the configuration runs by threads, which alone are measured here.

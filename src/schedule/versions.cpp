@@ -134,25 +134,33 @@ std::int32_t staleness(const Schedule& schedule, std::int32_t actor) {
   return most;
 }
 
-std::int32_t versions_held(const Schedule& schedule, std::int32_t actor) {
-  struct Read {
-    std::size_t first, last;
-  };
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, Read> reads;  // by stage, version and ahead
-  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> overwritten;    // by stage and version: by the U at this place
+std::vector<HeldVersion> versions_beside(const Schedule& schedule, std::int32_t actor) {
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, HeldVersion> reads;  // by stage, version and ahead: the first and the last
+  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> overwritten;           // by stage and version: by the U at this place
   for_each_version(schedule, static_cast<std::size_t>(actor),
                    [&](const Action& action, std::size_t i, std::int32_t updates, ReadVersion read) {
                      const std::int32_t stage = whole_stage(schedule, action);
                      if (action.kind == Kind::U) overwritten[{stage, updates}] = i;
-                     if (read.version >= 0) reads.try_emplace({stage, read.version, read.ahead}, Read{i, i}).first->second.last = i;
+                     if (read.version < 0) return;
+                     reads.try_emplace({stage, read.version, read.ahead}, HeldVersion{stage, i, i}).first->second.last = i;
                    });
-  std::map<std::int32_t, std::map<std::size_t, std::int32_t>> changes;  // by stage: of the number of copies, at these places
+  std::vector<HeldVersion> out;
   for (const auto& [key, read] : reads) {
     const auto [stage, version, ahead] = key;
     const auto update = overwritten.find({stage, version});
-    if (ahead == 0 && (update == overwritten.end() || update->second > read.last)) continue;
-    ++changes[stage][ahead > 0 ? read.first : update->second];
-    --changes[stage][read.last + 1];
+    if (ahead > 0)
+      out.push_back(read);
+    else if (update != overwritten.end() && update->second < read.last)
+      out.push_back({stage, update->second, read.last});
+  }
+  return out;
+}
+
+std::int32_t versions_held(const Schedule& schedule, std::int32_t actor) {
+  std::map<std::int32_t, std::map<std::size_t, std::int32_t>> changes;  // by stage: of the number of copies, at these places
+  for (const HeldVersion& held : versions_beside(schedule, actor)) {
+    ++changes[held.stage][held.first];
+    --changes[held.stage][held.last + 1];
   }
   std::int32_t most = 1;
   for (const auto& [stage, of_stage] : changes)

@@ -20,8 +20,14 @@ std::vector<std::vector<ReadVersion>> read_versions(const Schedule& schedule);
 // The largest number of updates that a stage has had between what a gradient was made with and its own (PipeDream: p-1-i on actor i).
 std::int32_t staleness(const Schedule& schedule, std::int32_t actor);
 
-// The most versions of a stage's parameters that the actor has at once, the newest included, a prediction counting as one. Every other is a
-// copy of them.
+// A copy of a stage's parameters that the actor has beside the newest version: an older version, from the U that writes over it, or a
+// prediction, from its first reader, and in both cases to its last reader. Places are those of the actor's row.
+struct HeldVersion {
+  std::int32_t stage = 0;  // whole
+  std::size_t first = 0, last = 0;
+};
+std::vector<HeldVersion> versions_beside(const Schedule& schedule, std::int32_t actor);
+// The most versions of a stage's parameters that the actor has at once, the newest included.
 std::int32_t versions_held(const Schedule& schedule, std::int32_t actor);
 
 // The table of one of the steps alone; of a table for one, all of it.

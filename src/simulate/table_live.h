@@ -31,7 +31,7 @@ struct LiveChange {
   std::int32_t stage = 0, microbatch = -1;  // -1: of the stage's parameters or gradients
   std::int32_t count = 0;                   // 1: begins; -1: ends
 };
-// The actions of a table that recomputes, offloads or shards, in time.
+// The actions of a table that recomputes, offloads, shards or has several steps, in time.
 std::vector<LiveChange> live_changes(const WorkIndex& work, const TableTime& time, std::int32_t actor,
                                      const std::vector<ForeignEnd>& foreign);
 
@@ -50,7 +50,7 @@ void for_each_ended(const WorkIndex& work, const Action& action, std::int32_t ac
 template <class Change>
 void for_each_live_change(const WorkIndex& work, const TableTime& time, std::int32_t actor, const std::vector<ForeignEnd>& foreign,
                           Change&& change) {
-  if (!work.recompute.empty() || !work.offload.empty() || work.has_sharding) {
+  if (!work.recompute.empty() || !work.offload.empty() || work.has_sharding || work.schedule->steps > 1) {
     for (const LiveChange& c : live_changes(work, time, actor, foreign)) change(c.time, c.what, c.stage, c.microbatch, c.count);
     return;
   }

@@ -41,7 +41,7 @@ Costs measure_here(const std::vector<Program>& programs, const HostTensors& stat
   for (const auto& [name, tensor] : state) source.values[name] = tensor.bytes;
   ProfileOptions options;
   options.rounds = rounds;
-  options.input = [](std::int64_t step) {
+  options.input = [](std::int64_t step, const Program&) {
     StepInput input;
     input.step = step;
     return input;

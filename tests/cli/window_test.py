@@ -39,6 +39,26 @@ class Window(ProgramTest):
         narrow, wide = read_metrics(self.folder / "narrow"), read_metrics(self.folder / "wide")
         self.assertAlmostEqual(narrow[8]["loss"], wide[8]["loss"], delta=0.02)
 
+    def test_times_and_memory_are_predicted(self):
+        result = run("simulate", "pipedream", "--actors", 4, "--microbatches", 1, "--window", 6, "--parameters", 10, "--json").json()
+        self.assertEqual(result["steps"], 6)
+        for actor, late in zip(result["actors"], (3, 2, 1, 0)):
+            self.assertEqual((actor["versions"], actor["staleness"]), (late + 1, late))
+            self.assertAlmostEqual(actor["peak_live"], 11 * (late + 1))
+        costs, config, text = (self.folder / name for name in ("costs.json", "model.toml", "text.txt"))
+        text.write_text("What is read is what the table says. " * 200)
+        config.write_text("[model]\nlayers = 2\nwidth = 16\nheads = 2\ncontext = 16\ntied = 0\n[train]\nclip = 0\nbatch = 8\n"
+                          f"[data]\ntext = ['{text}']\n[pipeline]\nactors = 2\nmicrobatches = 2\n")  # fmt: skip
+        profiled = run("profile", config, "--schedule", "pipedream", "--window", 4, "--rounds", 2, "--out", costs)
+        self.assertEqual(profiled.code, 0, profiled.err)
+        program = run("simulate", config, "--schedule", "pipedream", "--set", "window=4", "--costs", costs, "--json")
+        self.assertEqual(program.code, 0, program.err)
+        self.assertGreater(program.json()["step_seconds"], 0)
+        plan = run("plan", config, "--cluster", "local", "--vary", "schedule=1f1b,pipedream", "--vary", "window=1,4", "--rounds", 1, "--json").json()
+        refused = [v["refused"] for v in plan["configurations"] if v.get("refused")]
+        self.assertEqual(len(refused), 1)
+        self.assertIn("1f1b takes no --window", refused[0])
+
     def test_check_runs_the_versions_one_after_the_other(self):
         model = ("--set", "layers=4", *MODEL[2:])
         for schedule, actors, microbatches in (("pipedream", 2, 2), ("pipedream-2bw", 4, 4), ("xpipe", 4, 2), ("pipeoptim", 2, 1)):

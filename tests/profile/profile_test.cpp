@@ -167,7 +167,7 @@ TEST(Profile, TheCostsOfOneTableAreThoseOfAll) {
   std::string progress;
   ProfileOptions options;
   options.rounds = 2;
-  options.input = [](std::int64_t step) { return StepInput{step, 0, false, {}}; };
+  options.input = [](std::int64_t step, const Program&) { return StepInput{step, 0, false, {}}; };
   options.progress = [&](const std::string& text) { progress += text + "\n"; };
   const StateSource state = fresh_start(one, prepare(one, builtin_models())).state;
   const Costs costs = measure_costs(*devices.cluster, devices.isolation.get(), programs, state, options);
@@ -197,7 +197,7 @@ TEST(Profile, OneDeviceHasNoLinksAndIsNeverBusyWithOthers) {
   const ProfileCluster devices = make_profile_cluster(1, fake_executors(microseconds(0)), std::make_shared<test::HashData>());
   ProfileOptions options;
   options.rounds = 1;
-  options.input = [](std::int64_t step) { return StepInput{step, 0, false, {}}; };
+  options.input = [](std::int64_t step, const Program&) { return StepInput{step, 0, false, {}}; };
   const Costs costs = measure_costs(*devices.cluster, devices.isolation.get(), {program}, {}, options);
   EXPECT_TRUE(costs.links.empty());
   ASSERT_FALSE(costs.tasks.empty());

@@ -547,5 +547,17 @@ TEST(Table, CausesExplainEveryBegin) {
   }
 }
 
+// A version is there until its last reader: of four in flight, the oldest was made before the others were.
+TEST(Table, VersionsOfParametersLive) {
+  const auto peaks = [](const char* name, int microbatches) {
+    const Schedule schedule = make_schedule(name, {.actors = 4, .microbatches = microbatches, .window = 6});
+    UnitCosts costs;
+    costs.parameters = 10;
+    return time_table(schedule, chain_of(schedule), uniform_costs(schedule.stages(), costs)).peak_live;
+  };
+  EXPECT_EQ(peaks("pipedream", 1), (std::vector<double>{44, 33, 22, 11}));
+  EXPECT_EQ(peaks("pipedream-2bw", 4), (std::vector<double>{24, 23, 22, 21}));
+}
+
 }  // namespace
 }  // namespace penstock
