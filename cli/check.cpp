@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/text.h"
 #include "cli/clusters.h"
@@ -72,8 +74,16 @@ void check_window(const CheckFlags& options, const Config& config, const Prepare
   print_result("parameter", compare(found, expected), std::ranges::max(counts) > 1 ? tolerance_of(config.train.dtype) : 0, options.json);
 }
 
+// "penstock check zb-h1" checks that schedule under the default configuration.
+ConfigOptions with_schedule(ConfigOptions options) {
+  const bool is_schedule = std::ranges::any_of(schedules(), [&](const ScheduleInfo& info) { return info.name == options.file; });
+  if (!is_schedule || std::filesystem::exists(options.file)) return options;
+  options.flags.try_emplace("--schedule", std::exchange(options.file, ""));
+  return options;
+}
+
 void check(const CheckFlags& options, const ModelRegistry& models) {
-  const Config config = load_config(options.config, models);
+  const Config config = load_config(with_schedule(options.config), models);
   const Prepared pipelined = prepare(config, models);
   if (pipelined.schedule.steps > 1) return check_window(options, config, pipelined, models);
   const Prepared sequential = prepare_sequential(config, models, pipelined.model->equal_batches() ? step_microbatches(pipelined) : 1);
@@ -101,11 +111,14 @@ void check(const CheckFlags& options, const ModelRegistry& models) {
 void add_check(CLI::App& program, const ModelRegistry& models) {
   CLI::App* command =
       program.add_subcommand("check", "Compares one pipelined step with a sequential one: loss and every gradient; or a window of steps.");
-  command->footer("Example:\n  penstock check --dtype f64 --schedule interleaved-1f1b --actors 2 --chunks 2 --json");
+  command->footer(
+      "Examples:\n  penstock check slimpipe --slices 4 --dtype f64\n  penstock check --dtype f64 --schedule interleaved-1f1b --actors 2 "
+      "--chunks 2 --json");
   const auto options = std::make_shared<CheckFlags>();
   add_config_options(*command, options->config);
   command->add_option("--dump", options->dump, "writes parameters, batch, gradients and losses there")->type_name("DIR");
   command->add_flag("--json", options->json, "one JSON object on standard output");
+  command->get_option("CONFIG")->description("TOML file, or a schedule's name; every key has a default");
   command->callback([options, &models] { check(*options, models); });
 }
 

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/words.h"
 #include "cli/kernels.h"
+#include "devices/straggler.h"
 #include "driver/ranks.h"
 #include "driver/thread_cluster.h"
 #include "penstock/error.h"
@@ -24,10 +25,16 @@ std::string groups_text(const std::vector<int>& groups) {
   return alike ? std::to_string(groups.at(0)) : join(groups, ", ", [](int devices) { return std::to_string(devices); });
 }
 
+ExecutorFactory executors_of(const Config& config, const std::vector<int>& groups) {
+  const std::vector<double> of_actor = stragglers_of(config, static_cast<int>(groups.size()));
+  std::vector<double> factors;
+  for (std::size_t actor = 0; actor < groups.size(); ++actor)
+    factors.insert(factors.end(), static_cast<std::size_t>(groups[actor]), of_actor[actor]);
+  return held_back(torch_executor_factory(), std::move(factors));
+}
+
 std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::shared_ptr<const DataSource> data) {
-  ClusterOptions options;
-  options.deadline = config.pipeline.deadline;
-  return make_thread_cluster(devices, torch_executor_factory(), std::move(data), options);
+  return make_thread_cluster(devices, torch_executor_factory(), std::move(data), {.deadline = config.pipeline.deadline});
 }
 
 Workbench workbench_of(const Config& config, const ModelRegistry& models) {
@@ -49,7 +56,9 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
   check_processes(config);
   if (config.pipeline.backend == "nccl")
     throw Error("pipeline.backend is nccl: this build runs on processors, it has no NCCL", {}, "--backend gloo");
-  if (config.pipeline.backend == "threads") return local_cluster(devices, config, std::move(data));
+  const ExecutorFactory executors = executors_of(config, groups);
+  if (config.pipeline.backend == "threads")
+    return make_thread_cluster(devices, executors, std::move(data), {.deadline = config.pipeline.deadline});
   const std::string launch = concat("penstock launch -n ", devices, " -- train --backend gloo");
   const bool single = devices == static_cast<int>(groups.size());  // whether each actor is one device
   if (!ranks)
@@ -64,8 +73,8 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
   options.deadline = config.pipeline.deadline;
   options.run = concat("command: ", command, "\ndata: ", std::hex, data->fingerprint(), "\n", print(config));
   options.folder = config.run.out;
-  if (ranks->rank == 0) return make_gloo_cluster(*ranks, torch_executor_factory(), std::move(data), options);
-  serve_gloo(*ranks, torch_executor_factory(), std::move(data), options);
+  if (ranks->rank == 0) return make_gloo_cluster(*ranks, executors, std::move(data), options);
+  serve_gloo(*ranks, executors, std::move(data), options);
   return nullptr;
 }
 

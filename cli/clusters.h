@@ -7,6 +7,7 @@
 
 #include "config/config.h"
 #include "devices/cluster.h"
+#include "devices/executor.h"
 #include "profile/workbench.h"
 
 namespace penstock {
@@ -14,6 +15,9 @@ namespace penstock {
 int devices_in(const std::vector<int>& groups);
 // The devices of each actor as text: "2", or "2, 1, 2" where they differ.
 std::string groups_text(const std::vector<int>& groups);
+
+// Computes on processors; what run.straggler names is held back. `groups`: the number of devices of each actor.
+ExecutorFactory executors_of(const Config& config, const std::vector<int>& groups);
 
 // A cluster of `devices` threads of this process, whatever the backend.
 std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::shared_ptr<const DataSource> data);

@@ -132,7 +132,7 @@ ProfileCluster cluster_of(const Config& config, const std::vector<int>& groups, 
   check_processes(config);
   ClusterOptions options;
   options.deadline = config.pipeline.deadline;
-  return make_profile_cluster(devices_in(groups), torch_executor_factory(), data, options);
+  return make_profile_cluster(devices_in(groups), executors_of(config, groups), data, options);
 }
 
 void profile(const ProfileFlags& options, const ModelRegistry& models) {

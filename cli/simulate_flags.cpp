@@ -16,15 +16,6 @@ namespace {
   throw Error(concat(flag, " ", value, ": ", why), {}, hint);
 }
 
-// The whole text as a number; nothing where it is none.
-template <class Number>
-std::optional<Number> parse_number(std::string_view text) {
-  Number value{};
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failure != std::errc() || end != text.data() + text.size()) return {};
-  return value;
-}
-
 double bandwidth_of(const std::string& flag, double value) {
   if (!(value > 0)) fail(flag, number(value), "a bandwidth is above 0");  // an infinite bandwidth means that transfers take no time
   return value;

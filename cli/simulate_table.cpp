@@ -241,7 +241,7 @@ std::string short_count(double live) {
 }
 
 nlohmann::json json_of(const TableSetting& setting, const TableTime& time, double dependencies) {
-  nlohmann::json actors = nlohmann::json::array();
+  nlohmann::json actors = nlohmann::json::array(), versions = actors, late = actors;
   for (std::size_t a = 0; a < time.busy.size(); ++a) {
     const auto actor = static_cast<std::int32_t>(a);
     actors.push_back({{"busy", time.busy[a]},
@@ -250,6 +250,8 @@ nlohmann::json json_of(const TableSetting& setting, const TableTime& time, doubl
                       {"peak_time", time.peak_time[a]},
                       {"versions", versions_held(setting.schedule, actor)},
                       {"staleness", staleness(setting.schedule, actor)}});
+    versions.push_back(actors.back()["versions"]);
+    late.push_back(actors.back()["staleness"]);
   }
   return {{"kind", "table"},
           {"name", setting.schedule.name},
@@ -263,7 +265,9 @@ nlohmann::json json_of(const TableSetting& setting, const TableTime& time, doubl
           {"lower_bounds", {{"busiest_device", largest(time.busy)}, {"critical_path", dependencies}}},
           {"actors", actors},
           {"busy", time.busy},
-          {"peak_live", time.peak_live}};
+          {"peak_live", time.peak_live},
+          {"versions", versions},
+          {"staleness", late}};
 }
 
 std::string text_of(const TableSetting& setting, const TableTime& time, double dependencies) {

@@ -2,9 +2,12 @@
 // libtorch's headers include this one too, and libtorch carries another fmt.
 #pragma once
 
+#include <charconv>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace penstock {
@@ -48,5 +51,14 @@ std::string_view trim(std::string_view text);
 std::string read_file(const std::string& path);
 // Writes a file so that a reader sees the old content or the new one, never a part. Throws Error.
 void write_file(const std::string& path, std::string_view content);
+
+// The whole text as a number; nothing where it is none.
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number value{};
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failure != std::errc() || end != text.data() + text.size()) return {};
+  return value;
+}
 
 }  // namespace penstock

@@ -359,6 +359,25 @@ int slices_of(const Config& config) {
   return slices.size() == 1 ? static_cast<int>(slices[0]) : std::max(1, static_cast<int>(slices.size()));
 }
 
+std::vector<double> stragglers_of(const Config& config, int actors) {
+  std::vector<double> out(static_cast<std::size_t>(actors), 1);
+  for (const std::string& one : split(config.run.straggler, ',')) {
+    if (config.run.straggler.empty()) break;
+    const std::size_t equals = one.find('=');
+    const auto actor = parse_number<int>(one.substr(0, equals));
+    const auto factor = equals == std::string::npos ? std::nullopt : parse_number<double>(one.substr(equals + 1));
+    const std::string hint = "actor 1 at half its speed is written 1=2";
+    if (!actor || !factor) throw Error(concat("run.straggler: ", quote(one), " is no actor and factor"), {}, hint);
+    if (*actor < 0 || *actor >= actors)
+      throw Error(concat("run.straggler: there is no actor ", *actor), {concat("actors are 0 to ", actors - 1)}, hint);
+    if (!(*factor >= 1 && std::isfinite(*factor)))
+      throw Error(concat("run.straggler: actor ", *actor, " cannot take ", number(*factor), " times as long"),
+                  {"a run can be held back, not made faster: factors are 1 or more"}, hint);
+    out[static_cast<std::size_t>(*actor)] = *factor;
+  }
+  return out;
+}
+
 std::vector<std::int64_t> slice_lengths(const Config& config) {
   const std::vector<double>& slices = config.pipeline.slices;
   const bool equal = std::ranges::adjacent_find(slices, std::ranges::not_equal_to()) == slices.end();

@@ -117,12 +117,15 @@ struct Config {
     std::int64_t keep = 3;                // how many checkpoints stay
     // Kernels of f32 matrix products: "own", or a file that keeps the library measured fastest here for each product.
     std::string kernels = "own";
+    std::string straggler;  // actors that are held back, and by which factor: "1=2,3=1.5" (stragglers_of)
   } run;
   std::set<std::string> given;       // keys that the file or an override gave: "pipeline.actors"
   std::set<std::string> overridden;  // those of them that an override gave
 };
 
 int slices_of(const Config& config);
+// run.straggler: by which factor each actor is held back. Throws Error where it names an actor that there is not, or a factor below 1.
+std::vector<double> stragglers_of(const Config& config, int actors);
 // In any unit; none: they are equal.
 std::vector<std::int64_t> slice_lengths(const Config& config);
 

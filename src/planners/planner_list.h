@@ -14,6 +14,7 @@ Plan plan_by_max_load(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_dapple(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_spp(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_bapipe(const PlanProblem& problem, const PlanOptions& options);
+Plan plan_by_hetpipe(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_dawnpiper(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_degrees(const PlanProblem& problem, const PlanOptions& options);
 

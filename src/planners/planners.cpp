@@ -64,6 +64,8 @@ const std::vector<PlannerInfo>& planners() {
        plan_by_dapple},
       {"spp", "a chain of stages with replicas on devices in the order of their links (SPP, 2204.10562)", plan_by_spp},
       {"bapipe", "a chain of stages balanced over unequal devices, and how far ahead they run (BaPipe, 2012.12544)", plan_by_bapipe},
+      {"hetpipe", "virtual workers of unequal devices, each a balanced chain with a device of every kind (HetPipe, 2005.14038)",
+       plan_by_hetpipe},
       {"dawnpiper", "a chain of stages cut between any nodes, with recomputation where memory binds (DawnPiper, 2505.05856)",
        plan_by_dawnpiper},
       {"degrees", "pipeline, data, tensor, context and sharding degrees, chunks and schedule of equal groups (docs/planning.md)",

@@ -6,33 +6,25 @@
 #include <vector>
 
 #include "base/invariant.h"
+#include "devices/forwarding_executor.h"
 
 namespace penstock {
 namespace {
 
 using Transfers = Isolation::Transfers;
 
-class IsolatedExecutor : public Executor {
+class IsolatedExecutor : public ForwardingExecutor {
  public:
   IsolatedExecutor(int device, std::unique_ptr<Executor> inner, std::shared_ptr<const Isolation> isolation)
-      : device_(device), inner_(std::move(inner)), isolation_(std::move(isolation)) {}
+      : ForwardingExecutor(std::move(inner)), device_(device), isolation_(std::move(isolation)) {}
 
-  void load(std::shared_ptr<const Program> program, int device) override { inner_->load(std::move(program), device); }
-  std::span<std::byte> address(SlotId slot) override { return inner_->address(slot); }
-  Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override { return inner_->write(slot, offset, bytes); }
-  Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override { return inner_->read(slot, offset, bytes); }
   Event issue(const Instruction& instruction) override {
     const bool idle = isolation_->only >= 0 && isolation_->only != device_;
-    return idle ? kNoEvent : inner_->issue(instruction);
+    return idle ? kNoEvent : ForwardingExecutor::issue(instruction);
   }
-  bool done(Event event) override { return inner_->done(event); }
-  bool wait(Event event, Deadline deadline) override { return inner_->wait(event, deadline); }
-  std::int64_t extra_bytes() const override { return inner_->extra_bytes(); }
-  std::int64_t last_run_bytes() const override { return inner_->last_run_bytes(); }
 
  private:
   int device_;
-  std::unique_ptr<Executor> inner_;
   std::shared_ptr<const Isolation> isolation_;
 };
 

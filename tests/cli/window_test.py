@@ -1,5 +1,6 @@
 """Runs whose tables are for a window of training steps."""
 
+import json
 import unittest
 
 from support import ProgramTest, read_metrics, read_state, run
@@ -42,6 +43,7 @@ class Window(ProgramTest):
     def test_times_and_memory_are_predicted(self):
         result = run("simulate", "pipedream", "--actors", 4, "--microbatches", 1, "--window", 6, "--parameters", 10, "--json").json()
         self.assertEqual(result["steps"], 6)
+        self.assertEqual((result["versions"], result["staleness"]), ([4, 3, 2, 1], [3, 2, 1, 0]))
         for actor, late in zip(result["actors"], (3, 2, 1, 0)):
             self.assertEqual((actor["versions"], actor["staleness"]), (late + 1, late))
             self.assertAlmostEqual(actor["peak_live"], 11 * (late + 1))
@@ -65,10 +67,28 @@ class Window(ProgramTest):
             table = ("--schedule", schedule, "--actors", actors, "--microbatches", microbatches, "--window", 4, "--set", "dropout=0.1")
             result = run("check", *model, *table, "--json").json()
             self.assertEqual((result["loss_difference"], result["parameter_difference"], result["tolerance"]), (0, 0, 0), schedule)
+        named = run("check", "zb-h1", *MODEL, "--actors", 2, "--microbatches", 2, "--json").json()
+        self.assertTrue(named["equal"])
+        self.assertIn("cannot read zb-h9", self.refused("check", "zb-h9"))
         shared = run("check", *model, "--mesh", "pipe=2,data=2", "--microbatches", 2, "--schedule", "pipedream", "--window", 3, "--dtype", "f64", "--json").json()
         self.assertTrue(shared["equal"])
         self.assertGreater(shared["tolerance"], 0)
         self.assertIn("--dump writes the gradients of one step, and the table is for 4 steps", self.refused("check", *WINDOW, "--dump", self.folder / "dump"))
+
+    def test_a_straggler_takes_longer(self):
+        def seconds(*more):
+            self.train_here(f"run-{len(more)}", 8, *MODEL, "--actors", "2", "--microbatches", "2", *more)
+            timeline = (self.folder / f"run-{len(more)}" / "timeline.json").read_text()
+            busy = [0.0, 0.0]
+            for event in json.loads(timeline)["traceEvents"]:
+                if event.get("ph") == "X" and event["name"][0] in "FB":
+                    busy[event["pid"] - 1] += event["dur"]
+            return busy[1] / busy[0]
+        self.assertGreater(seconds("--straggler", "1=50"), 5 * seconds())
+        self.assertEqual(read_state(self.folder / "run-0" / "checkpoint-8"), read_state(self.folder / "run-2" / "checkpoint-8"))
+        for value, why in (("2=2", "there is no actor 2\n  actors are 0 to 1"), ("1=0.5", "actor 1 cannot take 0.5 times as long"),
+                           ("fast", '"fast" is no actor and factor'), ("1=nan", "actor 1 cannot take nan times as long")):  # fmt: skip
+            self.assertIn(why, self.refused("train", *MODEL, "--actors", 2, "--straggler", value, "--out", self.folder / "none"))
 
     def test_late_parameters_give_other_losses(self):
         self.train_here("late", 8, *WINDOW)
