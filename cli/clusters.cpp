@@ -39,8 +39,14 @@ std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::s
 
 Workbench workbench_of(const Config& config, const ModelRegistry& models) {
   const std::shared_ptr<const Dataset> data = make_dataset(config, *prepare_sequential(config, models).model);
-  return {config, models, data, [&config, data](int devices) { return local_cluster(devices, config, data); },
-          [&config](Program& program) { choose_kernels(config, program); }};
+  // Fewer devices than actors measure links, or the model as a whole.
+  const auto threads = [&config, data](int devices) {
+    const bool is_pipeline = devices == config.pipeline.actors;
+    const ExecutorFactory executors =
+        is_pipeline ? executors_of(config, std::vector<int>(static_cast<std::size_t>(devices), 1)) : torch_executor_factory();
+    return make_thread_cluster(devices, executors, data, {.deadline = config.pipeline.deadline});
+  };
+  return {config, models, data, threads, [&config](Program& program) { choose_kernels(config, program); }};
 }
 
 void check_processes(const Config& config) {

@@ -69,7 +69,17 @@ ClusterSpec cluster_spec(const Local& of, const PlanGraph& graph) {
   ClusterSpec cluster = uniform_cluster(of.actors(), link.bandwidth, link.latency + link.start_seconds + link.wake_seconds,
                                         of.planning.memory.value_or(ClusterDevice().memory));
   cluster.name = concat(of.actors(), " threads of this machine");
+  const std::vector<double> held_back = stragglers_of(of.bench.config, of.actors());
+  for (std::size_t d = 0; d < held_back.size(); ++d) cluster.devices[d].speed = 1 / held_back[d];
   return cluster;
+}
+
+// The table of a plan whose row s is of stage s, with the rows of the stages' devices.
+Schedule on_devices(const Schedule& table, const Plan& plan, int actors) {
+  Schedule out = table;
+  out.actors.assign(static_cast<std::size_t>(actors), {});
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) out.actors[static_cast<std::size_t>(plan.stages[s].devices[0])] = table.actors[s];
+  return out;
 }
 
 // The best plan for each size. Throws Error where there is none for any size.
@@ -91,7 +101,7 @@ std::vector<PlannedModel> plan_sizes(const Local& of) {
       continue;
     }
     candidate.file = model_plan(of.bench.config, of.bench.models, of.groups, candidate.problem, candidate.plan);
-    candidate.file.schedule.actors.resize(static_cast<std::size_t>(of.actors()));
+    candidate.file.schedule = on_devices(candidate.file.schedule, candidate.plan, of.actors());
     found.push_back(std::move(candidate));
   }
   return found;
@@ -128,7 +138,7 @@ SearchProblem search_problem(const Local& of, const PlannedModel& candidate, con
   const PlanFile& plan = candidate.file;
   SearchProblem problem;
   problem.shape = shape;
-  problem.actors = static_cast<int>(plan.stages.size());
+  problem.actors = of.actors();
   problem.microbatches = plan.microbatches;
   problem.costs = costs;
   const ClusterLink link = candidate.problem.cluster.devices.size() > 1 ? candidate.problem.cluster.link(0, 1) : ClusterLink{};
@@ -144,13 +154,13 @@ SearchProblem search_problem(const Local& of, const PlannedModel& candidate, con
   return problem;
 }
 
-SearchOptions search_options(const Local& of, const PlanFile& plan) {
+SearchOptions search_options(const Local& of, const PlannedModel& candidate) {
   SearchOptions options;
   options.seed = of.planning.options.seed;
   options.seconds = kSearchSeconds;
   Route route;
-  for (std::int32_t s = 0; s < static_cast<std::int32_t>(plan.stages.size()); ++s) route.actor_of_stage.push_back(s);
-  for (std::int32_t m = 0; m < plan.microbatches; ++m) route.microbatches.push_back(m);
+  for (const PlanStage& stage : candidate.plan.stages) route.actor_of_stage.push_back(stage.devices[0]);
+  for (std::int32_t m = 0; m < candidate.file.microbatches; ++m) route.microbatches.push_back(m);
   options.placements = {{route}};
   return options;
 }
@@ -192,7 +202,7 @@ void measure_plan(const Local& of, PlannedModel& candidate) {
   }
   const Costs costs = measured(of, *cluster, programs, prepared);
   const TableCosts stages = stage_costs(of, programs, costs, plan.stages.size());
-  const SearchResult result = search_schedule(search_problem(of, candidate, stages, shape), search_options(of, plan));
+  const SearchResult result = search_schedule(search_problem(of, candidate, stages, shape), search_options(of, candidate));
   plan.schedule = result.schedule;
   plan.schedule.actors.resize(static_cast<std::size_t>(of.actors()));
   prepared.schedule = plan.schedule;
