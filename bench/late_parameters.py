@@ -84,7 +84,7 @@ def picture(found, steps):
         legend.append(f'<rect x="{50 + 140 * i}" y="296" width="12" height="3" fill="{colour}"/><text x="{66 + 140 * i}" y="302">{schedule}</text>')
     parts = panel(0, "validation loss by steps", by_steps, steps) + panel(430, "by seconds", by_seconds, steps * max(seconds.values())) + legend
     style = 'font-family="sans-serif" font-size="12" fill="#57606a"'
-    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 900 316" {style}>', '<rect width="900" height="316" fill="#fff"/>',
+    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 940 316" {style}>', '<rect width="940" height="316" fill="#fff"/>',
                       *parts, "</svg>", ""])  # fmt: skip
 
 

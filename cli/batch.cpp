@@ -23,7 +23,8 @@ struct BatchArguments {
 const std::vector<BatchKind>& batch_kinds() {
   static const std::vector<BatchKind> kinds = [] {
     std::vector<BatchKind> all;
-    for (const auto& some : {searched_kinds(), dynapipe_kinds(), flexsp_kinds(), infinipipe_kinds(), slice_kinds(), dip_kinds()})
+    for (const auto& some :
+         {searched_kinds(), dynapipe_kinds(), flexsp_kinds(), infinipipe_kinds(), slice_kinds(), layer_kinds(), dip_kinds()})
       all.insert(all.end(), some.begin(), some.end());
     return all;
   }();

@@ -26,6 +26,7 @@ std::vector<BatchKind> dynapipe_kinds();
 std::vector<BatchKind> flexsp_kinds();
 std::vector<BatchKind> infinipipe_kinds();
 std::vector<BatchKind> slice_kinds();
+std::vector<BatchKind> layer_kinds();
 std::vector<BatchKind> dip_kinds();
 std::vector<BatchKind> searched_kinds();
 

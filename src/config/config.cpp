@@ -365,7 +365,7 @@ std::vector<double> stragglers_of(const Config& config, int actors) {
     if (config.run.straggler.empty()) break;
     const std::size_t equals = one.find('=');
     const auto actor = parse_number<int>(one.substr(0, equals));
-    const auto factor = equals == std::string::npos ? std::nullopt : parse_number<double>(one.substr(equals + 1));
+    const auto factor = parse_number<double>(equals == std::string::npos ? "" : one.substr(equals + 1));
     const std::string hint = "actor 1 at half its speed is written 1=2";
     if (!actor || !factor) throw Error(concat("run.straggler: ", quote(one), " is no actor and factor"), {}, hint);
     if (*actor < 0 || *actor >= actors)

@@ -18,8 +18,8 @@ struct Workbench {
   const Config& config;
   const ModelRegistry& models;
   std::shared_ptr<const Dataset> data;
-  std::function<std::unique_ptr<Cluster>(int devices)>
-      threads;                                   // a cluster of so many threads of this process; as many as actors are held back
+  // A cluster of so many threads of this process; where it has one for each actor, run.straggler holds them back.
+  std::function<std::unique_ptr<Cluster>(int devices)> threads;
   std::function<void(Program&)> choose_kernels;  // as the configuration says: costs are of the tasks' chosen graphs
 
   StepInput input(std::int64_t number, std::int64_t steps = 1) const { return training_input(config, *data, number, steps); }

@@ -29,6 +29,7 @@ Schedule slimpipe_exchange(const ScheduleOptions& options);
 Schedule helixpipe(const ScheduleOptions& options);
 Schedule pipedream(const ScheduleOptions& options);
 Schedule pipedream_2bw(const ScheduleOptions& options);
+Schedule hetpipe(const ScheduleOptions& options);
 Schedule xpipe(const ScheduleOptions& options);
 Schedule pipeoptim(const ScheduleOptions& options);
 
