@@ -31,23 +31,28 @@ Held held_by_forward(const WorkIndex& work, std::int32_t stage, std::int32_t mic
   return !work.recompute.empty() && work.recompute[work.unit(stage, microbatch)] ? Held::kept : Held::all;
 }
 
-// A copy of parameters is made ahead of what first needs it, and ends behind its last reader.
-void add_versions(const WorkIndex& work, const TableTime& time, std::int32_t actor, std::int32_t order, std::vector<LiveChange>& out) {
+// Places among changes of one time, as LiveChange::order says.
+constexpr std::int32_t kEnds = 0, kRow = 1, kBegins = 2;
+
+// What ends elsewhere, and copies of parameters: one is made ahead of what first needs it, and ends behind its last reader.
+std::vector<LiveChange> changes_beside(const WorkIndex& work, const TableTime& time, std::int32_t actor,
+                                       const std::vector<ForeignEnd>& foreign) {
+  std::vector<LiveChange> out;
+  for (const ForeignEnd& end : foreign) out.push_back({end.time, kEnds, Held::all, end.stage, end.microbatch, -1});
+  if (work.schedule->steps == 1) return out;
   for (const HeldVersion& held : versions_beside(*work.schedule, actor)) {
     const std::int32_t stage = number_of({held.stage}, work.schedule->slices, work.schedule->blocks);
-    out.push_back({time.start[actor][held.first], order, Held::parameters, stage, -1, 1});
-    out.push_back({time.end[actor][held.last], order, Held::parameters, stage, -1, -1});
+    out.push_back({time.start[actor][held.first], kRow, Held::parameters, stage, -1, 1});
+    out.push_back({time.end[actor][held.last], kRow, Held::parameters, stage, -1, -1});
   }
+  return out;
 }
 
 }  // namespace
 
 std::vector<LiveChange> live_changes(const WorkIndex& work, const TableTime& time, std::int32_t actor,
                                      const std::vector<ForeignEnd>& foreign) {
-  constexpr std::int32_t kEnds = 0, kRow = 1, kBegins = 2;
-  std::vector<LiveChange> out;
-  for (const ForeignEnd& end : foreign) out.push_back({end.time, kEnds, Held::all, end.stage, end.microbatch, -1});
-  if (work.schedule->steps > 1) add_versions(work, time, actor, kRow, out);
+  std::vector<LiveChange> out = changes_beside(work, time, actor, foreign);
   const std::vector<Action>& row = work.schedule->actors[actor];
   std::vector<bool> summed(work.shape->predecessors.size(), false);  // of each stage: since its last REDUCE_GRAD
   std::vector<std::int32_t> reductions(summed.size(), 0);            // that are still to come
