@@ -112,7 +112,8 @@ void add_check(CLI::App& program, const ModelRegistry& models) {
   CLI::App* command =
       program.add_subcommand("check", "Compares one pipelined step with a sequential one: loss and every gradient; or a window of steps.");
   command->footer(
-      "Examples:\n  penstock check slimpipe --slices 4 --dtype f64\n  penstock check --dtype f64 --schedule interleaved-1f1b --actors 2 "
+      "Example:\n  penstock check --schedule slimpipe --slices 4 --dtype f64\n  penstock check --dtype f64 --schedule interleaved-1f1b "
+      "--actors 2 "
       "--chunks 2 --json");
   const auto options = std::make_shared<CheckFlags>();
   add_config_options(*command, options->config);
