@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "cli/clusters.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
@@ -76,9 +77,13 @@ void check_window(const CheckFlags& options, const Config& config, const Prepare
 
 // "penstock check zb-h1" checks that schedule under the default configuration.
 ConfigOptions with_schedule(ConfigOptions options) {
-  const bool is_schedule = std::ranges::any_of(schedules(), [&](const ScheduleInfo& info) { return info.name == options.file; });
-  if (!is_schedule || std::filesystem::exists(options.file)) return options;
-  options.flags.try_emplace("--schedule", std::exchange(options.file, ""));
+  if (options.file.empty() || std::filesystem::exists(options.file)) return options;
+  std::vector<std::string> names;
+  for (const ScheduleInfo& info : schedules()) names.push_back(info.name);
+  if (std::ranges::find(names, options.file) != names.end())
+    options.flags.try_emplace("--schedule", std::exchange(options.file, ""));
+  else if (const std::string near = did_you_mean(options.file, names); !near.empty())
+    throw Error(concat("there is no file and no schedule ", quote(options.file)), {}, near);
   return options;
 }
 
