@@ -35,6 +35,14 @@ StateSource state_of(const CheckFlags& options, const Config& config, const Prep
   return fresh_start(config, prepared).state;
 }
 
+// Makes a program ready to run from this state.
+Program made_ready(Program program, const Config& config, const StateSource& state, Cluster& devices) {
+  choose_kernels(config, program);
+  devices.load(program);
+  devices.set_state(state);
+  return program;
+}
+
 // `what`: is compared beside the loss, "gradient" or "parameter".
 void print_result(const std::string& what, const Comparison& comparison, double tolerance, bool json) {
   const bool equal = comparison.loss_difference <= tolerance && comparison.gradient_difference <= tolerance;
@@ -64,11 +72,7 @@ void check_window(const CheckFlags& options, const Config& config, const Prepare
   const std::unique_ptr<Cluster> cluster = configured_cluster("check", config, counts, data);
   if (cluster == nullptr) return;
   const auto run_on = [&](Cluster& devices, const Prepared& prepared) {
-    Program program = compile_training(config, prepared);
-    choose_kernels(config, program);
-    devices.load(program);
-    devices.set_state(state);
-    return run_window(program, devices, prepared, config);
+    return run_window(made_ready(compile_training(config, prepared), config, state, devices), devices, prepared, config);
   };
   const std::unique_ptr<Cluster> one = local_cluster(1, config, data);
   const WindowEnd expected = run_on(*one, in_row), found = run_on(*cluster, pipelined);
@@ -98,10 +102,7 @@ void check(const CheckFlags& options, const ModelRegistry& models) {
   const std::unique_ptr<Cluster> cluster = configured_cluster("check", config, devices_of_actors(pipelined), data);
   if (cluster == nullptr) return;
   const auto step_on = [&](Cluster& devices, const Prepared& prepared) {
-    Program program = compile_gradients(config, prepared);
-    choose_kernels(config, program);
-    devices.load(program);
-    devices.set_state(state);
+    const Program program = made_ready(compile_gradients(config, prepared), config, state, devices);
     return step_gradients(program, devices, prepared.parameters, config.train.seed);
   };
   const std::unique_ptr<Cluster> one = local_cluster(1, config, data);

@@ -1,4 +1,4 @@
-// What is said of a table for several steps.
+// Words for a table of several steps.
 #pragma once
 
 #include <string>

@@ -33,7 +33,7 @@ Maybe with(Maybe filling, LayerPart part, double time, double limit) {
   return filling;
 }
 
-// What does not fit goes to the next processor.
+// Puts the part that does not fit on the next processor.
 Maybe with_divided(Maybe filling, LayerPart part, double time, double limit) {
   if (!filling || filling->load + time <= limit) return with(std::move(filling), part, time, limit);
   const double fits = limit - filling->load;

@@ -10,8 +10,8 @@ namespace penstock {
 struct LayerTimes {
   std::vector<double> forward, input, weight;
 };
-// What of a layer's backward may be on two processors: nothing; its weight gradient may be away from its input gradient; and the input
-// gradient may also be divided between two neighbours.
+// How a layer's backward may be on two processors: not at all; with its weight gradient away from its input gradient; or also with the
+// input gradient divided between two neighbours.
 enum class BackwardSplit : std::uint8_t { whole, apart, divided };
 
 enum class LayerWork : std::uint8_t { forward, input, weight };

@@ -53,7 +53,7 @@ struct Workers {
     for (std::size_t k = 0; k < kinds.size(); ++k) out += left(state, k);
     return out;
   }
-  // Of the first stage in a state, which is of this kind: the workers' devices, those that come first for the first stages.
+  // The workers' devices for the first stage in a state, which is of this kind; first stages have those that come first.
   std::vector<int> devices(std::size_t state, std::size_t kind) const {
     const auto first = kinds[kind].devices.begin() + (own(kind) - left(state, kind)) * workers;
     return {first, first + workers};

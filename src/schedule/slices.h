@@ -11,7 +11,7 @@ inline std::int32_t first_slice(std::int32_t stage, const Schedule& schedule) {
   return number_of({part_of(stage, schedule.slices, schedule.blocks).stage}, schedule.slices, schedule.blocks);
 }
 
-// What a table without blocks apart does with the first `slices` slices of each stage, as a table of so many.
+// The actions of a table without blocks apart on the first `slices` slices of each stage, as a table of so many.
 Schedule first_slices(const Schedule& schedule, int slices);
 
 }  // namespace penstock

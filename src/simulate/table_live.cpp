@@ -34,7 +34,7 @@ Held held_by_forward(const WorkIndex& work, std::int32_t stage, std::int32_t mic
 // Places among changes of one time, as LiveChange::order says.
 constexpr std::int32_t kEnds = 0, kRow = 1, kBegins = 2;
 
-// What ends elsewhere, and copies of parameters: one is made ahead of what first needs it, and ends behind its last reader.
+// Changes that end elsewhere, and copies of parameters: one is made ahead of what first needs it, and ends behind its last reader.
 std::vector<LiveChange> changes_beside(const WorkIndex& work, const TableTime& time, std::int32_t actor,
                                        const std::vector<ForeignEnd>& foreign) {
   std::vector<LiveChange> out;

@@ -16,7 +16,7 @@ TEST(InOneRow, EachRowKeepsItsOrder) {
   validate(row, chain_of(table));
 }
 
-// What an action reads does not depend on who else has a row.
+// An action reads the same whoever else has a row.
 TEST(InOneRow, ReadsTheSameVersions) {
   for (const char* name : {"pipedream", "pipedream-2bw", "xpipe", "pipeoptim"}) {
     const Schedule table = make_schedule(name, {.actors = 4, .microbatches = 4, .window = 5});
