@@ -8,7 +8,7 @@ ifdef PENSTOCK_PYTHON
 configure_flags += -DPENSTOCK_PYTHON=$(PENSTOCK_PYTHON)
 endif
 ifdef PENSTOCK_LIBTORCH
-configure_flags += -DTorch_DIR=$(PENSTOCK_LIBTORCH)/share/cmake/Torch
+configure_flags += -DPENSTOCK_LIBTORCH=$(PENSTOCK_LIBTORCH)
 endif
 
 configure = $(CMAKE) --preset $(1) $(configure_flags) $(2) >build-$(1).log || { cat build-$(1).log; exit 1; }

@@ -1,20 +1,18 @@
-# libtorch from a Python environment (PENSTOCK_PYTHON, default .venv) or from CMAKE_PREFIX_PATH.
+# libtorch from a Python environment (PENSTOCK_PYTHON, default .venv), or PENSTOCK_LIBTORCH.
 set(PENSTOCK_PYTHON "${PROJECT_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "A Python that can import torch; also runs the tests against PyTorch")
 if(SKBUILD)
   set(PENSTOCK_PYTHON "${Python_EXECUTABLE}" CACHE FILEPATH "" FORCE)
 endif()
-if(NOT Torch_DIR AND EXISTS "${PENSTOCK_PYTHON}")
+if(NOT PENSTOCK_LIBTORCH AND EXISTS "${PENSTOCK_PYTHON}")
   # -I: what an isolated build of a wheel puts in the way of what is installed is passed by.
-  execute_process(COMMAND "${PENSTOCK_PYTHON}" -I -c "from importlib.util import find_spec; print(find_spec('torch').submodule_search_locations[0] + '/share/cmake')"
-                  OUTPUT_VARIABLE torch_prefix OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-  set(Torch_DIR "${torch_prefix}/Torch" CACHE PATH "Where TorchConfig.cmake lies")
+  execute_process(COMMAND "${PENSTOCK_PYTHON}" -I -c "from importlib.util import find_spec; print(find_spec('torch').submodule_search_locations[0])"
+                  OUTPUT_VARIABLE libtorch OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 endif()
-find_package(Torch REQUIRED)
-
-# libtorch's warnings are not ours, and its flags are not everybody's.
+set(PENSTOCK_LIBTORCH "${libtorch}" CACHE PATH "libtorch's folder, with include/ and lib/")
+include(cmake/libtorch.cmake)
+penstock_libtorch_version(PENSTOCK_LIBTORCH_VERSION)
 add_library(penstock_libtorch INTERFACE)
-target_include_directories(penstock_libtorch SYSTEM INTERFACE "$<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>")
-target_link_libraries(penstock_libtorch INTERFACE "$<BUILD_INTERFACE:${TORCH_LIBRARIES}>")
+penstock_use_libtorch(penstock_libtorch)
 
 file(GLOB torch_sources CONFIGURE_DEPENDS src/torch/*.cpp)
 add_library(penstock_torch STATIC ${torch_sources})

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "exported/counting_step.h"
 #include "exported/exported_model.h"
 #include "exported/rename.h"
 #include "penstock/compile.h"
@@ -76,13 +77,20 @@ OptimiserOptions optimiser_from(const std::string& name, const std::vector<std::
   return out;
 }
 
+BatchCount count_of(const ExportedModel& model) {
+  return model.equal_batches() ? BatchCount::of_model : BatchCount::port;
+}
+
 void bind_model(py::module_& module) {
   py::class_<Exported>(module, "Exported").def(py::init([](const std::string& header, std::string text) {
     return read_exported(header, std::move(text));
   }));
   py::class_<ExportedModel>(module, "Model")
-      .def(py::init([](const Exported& exported, const Sizes& sizes, std::vector<std::string> begins, int stages, std::vector<int> groups) {
-             return std::make_unique<ExportedModel>(exported, ExportedModelOptions{sizes, std::move(begins), stages, std::move(groups)});
+      .def(py::init([](const Exported& exported, const Sizes& sizes, std::vector<std::string> begins, int stages, std::vector<int> groups,
+                       bool in_classes) {
+             ExportedModelOptions options{sizes, std::move(begins), stages, std::move(groups)};
+             options.in_classes = in_classes;
+             return std::make_unique<ExportedModel>(exported, std::move(options));
            }),
            py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("begins", &ExportedModel::begins)
@@ -90,11 +98,16 @@ void bind_model(py::module_& module) {
       .def_property_readonly("ports",
                              [](const ExportedModel& model) {
                                py::list out;
-                               for (DataPort port : model.data(0)) {
+                               for (DataPort port : model.own_data()) {
                                  if (!port.whole) port.type.shape.insert(port.type.shape.begin(), model.samples());
                                  out.append(as_python(port.name, port.type));
                                }
                                return out;
+                             })
+      .def_property_readonly("counts", [](const ExportedModel& model) { return model.step().divisors.outputs.size(); })
+      .def_property_readonly("carries",
+                             [](const ExportedModel& model) {
+                               return std::ranges::any_of(model.carried(), [](const Carried& carried) { return carried.keep != 1; });
                              })
       .def("graph", [](const ExportedModel& model) { return print(model.graph()); });
 }
@@ -122,6 +135,12 @@ void bind_program(py::module_& module) {
       .def_readonly("timeline", &Prediction::timeline);
   py::class_<Program>(module, "Program")
       .def_property_readonly("devices", [](const Program& program) { return program.devices.size(); })
+      .def_property_readonly("data",
+                             [](const Program& program) {
+                               std::vector<std::string> out;
+                               for (const Port& port : program.data) out.push_back(port.name);
+                               return out;
+                             })
       .def("__str__", [](const Program& program) { return print(program); })
       .def(
           "predict",
@@ -130,19 +149,39 @@ void bind_program(py::module_& module) {
       .def(
           "predict", [](const Program& program, const std::string& costs) { return predict(program, parse_costs(costs, "the profile")); },
           py::call_guard<py::gil_scoped_release>());
-  py::class_<Graph>(module, "Step").def("__str__", [](const Graph& step) { return print(step); });
+  py::class_<Graph>(module, "Step")
+      .def_property_readonly("inputs",
+                             [](const Graph& step) {
+                               std::vector<std::string> out;
+                               for (ValueId input : step.inputs) out.push_back(step.values[input].name);
+                               return out;
+                             })
+      .def("__str__", [](const Graph& step) { return print(step); });
   module.def(
       "training_step",
       [](const ExportedModel& model, int batch, int microbatches, const std::string& optimiser,
-         const std::vector<std::map<std::string, double>>& groups, const std::map<std::string, std::string>& updates,
-         double clip) { return training_step(model, batch, 0, microbatches, optimiser_from(optimiser, groups, updates, clip)); },
+         const std::vector<std::map<std::string, double>>& groups, const std::map<std::string, std::string>& updates, double clip) {
+        return training_step(model, batch, 0, microbatches, optimiser_from(optimiser, groups, updates, clip), count_of(model));
+      },
       py::call_guard<py::gil_scoped_release>());
   module.def(
-      "gradient_step", [](const ExportedModel& model, int batch, int microbatches) { return gradient_step(model, batch, 0, microbatches); },
+      "gradient_step",
+      [](const ExportedModel& model, int batch, int microbatches) { return gradient_step(model, batch, 0, microbatches, count_of(model)); },
       py::call_guard<py::gil_scoped_release>());
   module.def(
       "evaluation_step",
       [](const ExportedModel& model, int batch, int microbatches) { return evaluation_step(model, batch, 0, microbatches, {}, true); },
+      py::call_guard<py::gil_scoped_release>());
+  module.def("counting_step", &counting_step, py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "compile_classes",
+      [](const std::vector<const Graph*>& classes, const std::vector<int>& shape_class, const Schedule& schedule, bool recompute) {
+        std::vector<Graph> steps;
+        for (const Graph* each : classes) steps.push_back(*each);
+        CompileOptions options;
+        options.recompute = recompute;
+        return compile(steps, shape_class, schedule, options);
+      },
       py::call_guard<py::gil_scoped_release>());
   // updating: the step that updates the state which `step` shares with it; null where that is `step`.
   module.def(

@@ -12,13 +12,13 @@ from .errors import PenstockError
 from .export import export
 from .exported import Exported, load_exported
 
-__all__ = ["Exported", "PenstockError", "Planned", "Prediction", "Profile", "Trainer", "check", "compare", "export", "load_exported", "plan", "planners",
-           "profile", "schedules", "trainer"]
+__all__ = ["Exported", "MicroBatches", "PenstockError", "Planned", "Prediction", "Profile", "Trainer", "check", "compare", "export", "load_exported", "plan",
+           "planners", "profile", "schedules", "trainer"]
 
 # What needs the engine is imported when it is asked for, so that modules can be exported where it is not built.
 _ENGINE = {"Trainer": "training", "trainer": "training", "Prediction": "prediction", "check": "checking", "compare": "checking",
-           "schedules": "placing", "plan": "planned", "Planned": "planned", "planners": "planned", "profile": "planned",
-           "Profile": "profiling"}
+           "schedules": "placing", "MicroBatches": "micro_batches", "plan": "planned", "Planned": "planned", "planners": "planned",
+           "profile": "planned", "Profile": "profiling"}
 
 
 def __getattr__(name: str) -> Any:

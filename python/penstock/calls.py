@@ -10,6 +10,7 @@ import torch
 
 from .arguments import Arguments, named_arguments
 from .errors import PenstockError
+from .micro_batches import MicroBatches, name_in
 
 
 class Calls:
@@ -40,8 +41,17 @@ class Calls:
         return named_arguments(self.module.forward, args, kwargs, target, self.whole)
 
     def tensors(self, batch: Any) -> dict[str, torch.Tensor]:
-        """The same without their places in the call."""
-        return {argument.name: argument.tensor for argument in self.named(batch).tensors}
+        """The same without their places in the call; of each micro-batch by itself, where those have shapes of their own."""
+        if not isinstance(batch, MicroBatches):
+            return {argument.name: argument.tensor for argument in self.named(batch).tensors}
+        out: dict[str, torch.Tensor] = {}
+        for j, part in enumerate(batch):
+            for name, tensor in self.tensors(part).items():
+                given = out.setdefault(name if name in self.whole else name_in(name, j), tensor)
+                if given is not tensor and not torch.equal(given, tensor):
+                    raise PenstockError(f'"{name}" is not cut into micro-batches, and is another one in micro-batch {j} than in those before',
+                                        hint="give all of them the same, that of all micro-batches together")
+        return out
 
     def micro_batch(self, batch: Any) -> tuple[tuple, dict, Any]:
         """The first micro-batch as (args, kwargs, target) of the module."""
@@ -65,9 +75,19 @@ class Calls:
         """How many samples the batch has."""
         return next(tensor.shape[0] for name, tensor in tensors.items() if name not in self.whole)
 
-    def given(self, tensors: Mapping[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
+    def given(self, batch: Any, tensors: Mapping[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
         """All that a step is given of the batch: its tensors, the numbers of its samples ("rows") and the seed of what is drawn."""
-        return {**tensors, "rows": torch.arange(self.samples(tensors)), "seed": torch.tensor(seed)}
+        rows = {"rows": torch.arange(self.samples(tensors))} if not isinstance(batch, MicroBatches) else {}
+        if isinstance(batch, MicroBatches):
+            begin = 0
+            for j, samples in enumerate(self.samples_of_each(batch)):
+                rows[name_in("rows", j)] = torch.arange(begin, begin + samples)
+                begin += samples
+        return {**tensors, **rows, "seed": torch.tensor(seed)}
+
+    def samples_of_each(self, batches: MicroBatches) -> list[int]:
+        """How many samples each micro-batch has."""
+        return [self.samples(self.tensors(part)) for part in batches]
 
 
 def _takes_target(loss: Callable) -> bool:

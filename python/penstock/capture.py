@@ -189,10 +189,11 @@ def _any_layout() -> Iterator[None]:
     condition on sizes."""
     original = torch._C._select_conv_backend
 
-    def select(operand: Any, *args: Any, **kwargs: Any) -> Any:
+    def select(*args: Any, **kwargs: Any) -> Any:  # the operand by its place, or by name in PyTorch 2.11
+        operand = args[0] if args else kwargs["input"]
         environment = getattr(getattr(operand, "fake_mode", None), "shape_env", None)
         with environment.suppress_guards() if environment else contextlib.nullcontext():
-            return original(operand, *args, **kwargs)
+            return original(*args, **kwargs)
 
     torch._C._select_conv_backend = select
     try:

@@ -41,15 +41,16 @@ class Exports:
     def __len__(self) -> int:
         return len(self._all)
 
-    def model(self, calls: Calls, batch: Any, plan: Plan, group_of: Mapping[str, int]) -> Any:
+    def model(self, calls: Calls, batch: Any, plan: Plan, group_of: Mapping[str, int], in_classes: bool = False) -> Any:
         """The engine's model of the batch's micro-batches, of an export that allows their shapes or of a new one. `group_of`: the optimiser's
-        group of each trained parameter, by name; empty where there is no optimiser. Throws PenstockError as `export` does."""
+        group of each trained parameter, by name; empty where there is no optimiser. `in_classes`: whether other micro-batches of the step have
+        other shapes. Throws PenstockError as `export` does."""
         parts = calls.parts(calls.tensors(batch))
         for exported, core in self._all:
-            if (model := _model_of(exported, core, parts, plan, group_of)) is not None:
+            if (model := _model_of(exported, core, parts, plan, group_of, in_classes)) is not None:
                 return model
         self._add(calls, batch)
-        return _model_of(*self._all[-1], parts, plan, group_of)
+        return _model_of(*self._all[-1], parts, plan, group_of, in_classes)
 
     def state_of_all(self) -> dict[str, torch.Tensor]:
         """The module's own tensors, and constants, that the graphs of any of the exports read, by name."""
@@ -77,13 +78,14 @@ class Exports:
         return found
 
 
-def _model_of(exported: Exported, core: Any, parts: Mapping[str, torch.Tensor], plan: Plan, group_of: Mapping[str, int]) -> Any:
+def _model_of(exported: Exported, core: Any, parts: Mapping[str, torch.Tensor], plan: Plan, group_of: Mapping[str, int],
+              in_classes: bool = False) -> Any:
     """The model; None where the export is not for tensors of these shapes."""
     sizes = _sizes(exported, parts)
     if sizes is None:
         return None
     groups = [group_of[i["name"]] for i in exported.header["inputs"] if i.get("trained")] if group_of else []
-    model = told(lambda: _core.Model(core, sizes, list(plan.split or []), plan.stages(), groups))
+    model = told(lambda: _core.Model(core, sizes, list(plan.split or []), plan.stages(), groups, in_classes))
     fits = all(name in parts and (DTYPES.get(parts[name].dtype), list(parts[name].shape)) == (dtype, shape) for name, dtype, shape in model.ports)
     return model if fits else None
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from . import _core
 from .engine import told
+from .errors import PenstockError
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,19 @@ class Plan:
         """The plan, or for a batch that it cannot cut, such as a loader's last one, the plan of as many micro-batches as divide both."""
         parts = math.gcd(samples, self.microbatches)
         return self if self._in_file() or parts % self.data else replace(self, microbatches=parts)
+
+    def for_classes(self, microbatches: int) -> Plan:
+        """The plan for so many micro-batches of shapes of their own. Throws PenstockError where it has none."""
+        if self.data > 1:
+            raise PenstockError(f"data={self.data}: {self.data} devices would share each micro-batch", ["micro-batches of shapes of their own go to one device each"],
+                                "data=1, or batches whose micro-batches are alike")
+        if self._in_file() and microbatches != self.microbatches:
+            raise PenstockError(f"{microbatches} micro-batches, and the table {self.schedule} is one of {self.microbatches}")
+        return replace(self, microbatches=microbatches)
+
+    def compile_classes(self, classes: Sequence[Any], shape_class: Sequence[int], table: Any) -> Any:
+        """The program of steps of one micro-batch each; `shape_class`: which of them each micro-batch of the table has."""
+        return told(lambda: _core.compile_classes(classes, shape_class, table, self.recompute))
 
     def compile(self, step: Any, table: Any, updating: Callable[[], Any] | None = None) -> Any:
         """The program of a step of the engine whose stages are marked; `updating` gives another step, which updates the state that this one reads:

@@ -109,6 +109,9 @@ class Planned:
     def for_samples(self, samples: int) -> Planned:
         return self  # its stages are of one size of micro-batch
 
+    def for_classes(self, microbatches: int) -> Planned:
+        raise PenstockError("the plan is one of equal micro-batches", ["these have shapes of their own"], "give actors=, schedule= and split= in place of plan=")
+
     def compile(self, step: Any, table: Any, updating: Callable[[], Any] | None = None) -> Any:
         other = updating() if updating else None
         return told(lambda: _core.compile_plan(step, self.file, None if self.schedule is None else table, other))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,8 +13,10 @@ import torch
 from . import _core
 from .calls import Calls
 from .engine import told
+from .errors import PenstockError
 from .evaluation import loss_with_outputs
 from .exports import Exports
+from .micro_batches import Counter, MicroBatches
 from .optimisers import Optimiser
 from .placing import Plan
 from .planned import Planned
@@ -25,22 +27,29 @@ log = logging.getLogger("penstock")
 
 @dataclass(frozen=True)
 class Ready:
-    """A program that is loaded under a name, the tensors of a batch that it reads, and the modules at which its stages begin."""
+    """A program that is loaded under a name, the tensors that it reads beside its state, and the modules at which its stages begin."""
 
     name: str
     kind: str
     program: Any
     ports: frozenset[str]
     begins: Sequence[str]
+    counter: Counter | None = None  # of what the loss divides by, where micro-batches have shapes of their own
+    over: int | None = None  # likewise, by how many samples
+
+    def counts(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The ports of what the loss divides by; none where the step finds that by itself."""
+        found = self.counter.of(tensors) if self.counter else {}
+        return found if self.over is None else {**found, "count": torch.tensor(self.over)}
 
 
 class Programs:
     """The loaded programs. Those of all kinds and shapes have one cut into stages, so that state stays where it is."""
 
     def __init__(self, calls: Calls, loss: Callable | None, exports: Exports, plan: Plan | Planned, table: Any,
-                 optimiser: Optimiser | None, session: Any, state: State) -> None:
+                 optimiser: Optimiser | None, session: Any, state: State, deadline: float) -> None:
         self._calls, self._loss, self._exports, self._plan, self._table, self._optimiser = calls, loss, exports, plan, table, optimiser
-        self._session, self._state = session, state
+        self._session, self._state, self._deadline = session, state, deadline
         self._evaluation: Exports | None = None
         self._begins = plan.split
         self._ready: dict[tuple, Ready] = {}
@@ -50,22 +59,48 @@ class Programs:
 
         Throws PenstockError for a batch that the plan cannot cut, and for what cannot be exported, compiled or proven.
         """
-        key = (kind, *((name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()))
+        key = (kind, isinstance(batch, MicroBatches), _shapes(tensors))
         if key not in self._ready:
             begin = time.perf_counter()
-            plan = self._plan.for_samples(self._calls.samples(tensors)).with_split(self._begins)
-            exports = self._evaluated(batch) if kind == "evaluation" else self._exports
-            model = exports.model(self._calls.cut_into(plan.microbatches), batch, plan, {} if kind == "evaluation" else self._groups())
-            self._begins = model.begins
-            table = self._table if plan.microbatches == self._plan.microbatches else plan.table()
-            program = self._compile(kind, model, plan, table)
-            name = f"{kind} {len(self._ready)}"
-            told(lambda: self._session.load(name, program))
-            self._state.adopt(exports)
-            self._ready[key] = Ready(name, kind, program, frozenset(port[0] for port in model.ports), model.begins)
+            self._ready[key] = self._of_classes(kind, batch) if isinstance(batch, MicroBatches) else self._of_equal(kind, batch, tensors)
             shapes = ", ".join(f"{each} {list(tensor.shape)}" for each, tensor in tensors.items())
             log.info("program for %s of %s in %.1f s", kind, shapes, time.perf_counter() - begin)
         return self._ready[key]
+
+    def _of_equal(self, kind: str, batch: Any, tensors: Mapping[str, torch.Tensor]) -> Ready:
+        plan = self._plan.for_samples(self._calls.samples(tensors)).with_split(self._begins)
+        exports = self._evaluated(batch) if kind == "evaluation" else self._exports
+        model = exports.model(self._calls.cut_into(plan.microbatches), batch, plan, {} if kind == "evaluation" else self._groups())
+        table = self._table if plan.microbatches == self._plan.microbatches else plan.table()
+        return self._loaded(kind, exports, model, self._compile(kind, model, plan, table))
+
+    def _of_classes(self, kind: str, batch: MicroBatches) -> Ready:
+        if kind == "evaluation":
+            raise PenstockError("micro-batches of shapes of their own are not evaluated together", hint="evaluate each of them: step.evaluate(batch)")
+        plan = self._plan.for_classes(len(batch)).with_split(self._begins)
+        calls = self._calls.cut_into(1)
+        models: dict[tuple, Any] = {}
+        shapes = [_shapes(calls.tensors(part)) for part in batch]
+        for shape, part in zip(shapes, batch, strict=True):
+            if shape not in models:
+                models[shape] = self._exports.model(calls, part, plan, self._groups(), in_classes=True)
+        each = [models[shape] for shape in shapes]
+        if each[0].carries:
+            raise PenstockError("the module's buffers are decaying averages over micro-batches, as those of batch norms",
+                                ["micro-batches of shapes of their own do not have them"], "give batches whose micro-batches are alike")
+        make = _core.gradient_step if kind == "gradients" else self._training_step_of
+        classes = [told(lambda model=model: make(model, model.samples, 1)) for model in models.values()]
+        program = plan.compile_classes(classes, [list(models).index(shape) for shape in shapes], plan.table())
+        counter = Counter(each, self._state.copies, self._deadline) if each[0].counts else None
+        over = 1 if self._exports.first.header["loss"] == "sum" else sum(model.samples for model in each)
+        return replace(self._loaded(kind, self._exports, each[0], program), counter=counter, over=over)
+
+    def _loaded(self, kind: str, exports: Exports, model: Any, program: Any) -> Ready:
+        self._begins = model.begins
+        name = f"{kind} {len(self._ready)}"
+        told(lambda: self._session.load(name, program))
+        self._state.adopt(exports)
+        return Ready(name, kind, program, frozenset(program.data), model.begins)
 
     def scheduled(self, kind: str, schedule: Any) -> Any:
         """The program of the example's shape under another schedule, which is not loaded."""
@@ -91,5 +126,12 @@ class Programs:
         return plan.compile(step, table, updating if self._optimiser else None)
 
     def _training_step(self, model: Any, plan: Plan | Planned) -> Any:
-        optimiser, batch = self._optimiser, model.samples * plan.microbatches
-        return told(lambda: _core.training_step(model, batch, plan.microbatches, optimiser.name, optimiser.groups(), optimiser.texts(), plan.clip))
+        return told(lambda: self._training_step_of(model, model.samples * plan.microbatches, plan.microbatches))
+
+    def _training_step_of(self, model: Any, batch: int, microbatches: int) -> Any:
+        optimiser = self._optimiser
+        return _core.training_step(model, batch, microbatches, optimiser.name, optimiser.groups(), optimiser.texts(), self._plan.clip)
+
+
+def _shapes(tensors: Mapping[str, torch.Tensor]) -> tuple:
+    return tuple((name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items())

@@ -17,6 +17,7 @@ from . import _core
 from .calls import Calls
 from .engine import Entered, told
 from .errors import PenstockError
+from .micro_batches import MicroBatches
 from .optimisers import rates_of
 from .placing import Plan
 from .planned import Planned
@@ -90,15 +91,15 @@ class RankTrainer:
         Throws PenstockError, on every rank: a batch that does not fit, or that is another one on some rank; a rank that makes another call,
         failed or ended.
         """
-        return self._led("step(batch)", lambda: self._lead(batch), self._data(batch))
+        return self._led("step(batch)", lambda: self._lead(batch), self._data("training", batch))
 
     def gradients(self, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """The loss, and its gradient by each trained parameter; nothing is updated."""
-        return self._led("gradients(batch)", lambda: self._lead.gradients(batch), self._data(batch))
+        return self._led("gradients(batch)", lambda: self._lead.gradients(batch), self._data("gradients", batch))
 
     def evaluate(self, batch: Any) -> dict[str, torch.Tensor]:
         """The loss, and what else the module gives of the batch, as `Trainer.evaluate` says."""
-        return self._led("evaluate(batch)", lambda: self._lead.evaluate(batch), self._data(batch))
+        return self._led("evaluate(batch)", lambda: self._lead.evaluate(batch), self._data("evaluation", batch))
 
     # --- looking ahead: every rank has the first program
 
@@ -157,8 +158,10 @@ class RankTrainer:
 
     # --- inside
 
-    def _data(self, batch: Any) -> dict[str, torch.Tensor]:
-        given = self.calls.given(self.calls.tensors(batch), self.seed)
+    def _data(self, kind: str, batch: Any) -> dict[str, torch.Tensor]:
+        given = self.calls.given(batch, self.calls.tensors(batch), self.seed)
+        if isinstance(batch, MicroBatches):
+            given |= self._led("the counts of a step(batch)", lambda: self._lead.counts(kind, batch), given)
         return given if self._optimizer is None else {**given, "learning_rates": rates_of(self._optimizer)}
 
     def _led(self, call: str, work: Callable[[], Any], data: Mapping[str, torch.Tensor] | None = None) -> Any:

@@ -15,6 +15,7 @@ from .calls import Calls
 from .engine import Entered, told
 from .errors import PenstockError
 from .exports import Exports
+from .micro_batches import MicroBatches
 from .optimisers import Optimiser, optimiser_of
 from .placing import Plan
 from .planned import Planned
@@ -97,14 +98,18 @@ class Trainer:
         self.optimiser = self._optimiser(optimizer) if optimizer else None
         self._session = session or _core.Session(plan.devices(), deadline, threads)
         self._state = State(module, self.exports, self._session, folder)
-        self._programs = Programs(self.calls, loss, self.exports, self.plan, self._table, self.optimiser, self._session, self._state)
-        self._threads, self._example = threads, self.calls.tensors(example)
-        self._first = self._programs.of("training" if optimizer else "gradients", example, self._example)
+        self._programs = Programs(self.calls, loss, self.exports, self.plan, self._table, self.optimiser, self._session, self._state,
+                                  deadline)
+        self._threads, self._example = threads, example
+        self._first = self._programs.of("training" if optimizer else "gradients", example, self.calls.tensors(example))
 
     # --- running
 
     def __call__(self, batch: Any) -> torch.Tensor:
-        """One step on the batch; the loss, a scalar on the CPU. Throws PenstockError: a batch that does not fit, a device that failed."""
+        """One step on the batch, or on `MicroBatches`; the loss, a scalar on the CPU.
+
+        Throws PenstockError: a batch that does not fit, a device that failed.
+        """
         self._optimised()
         with self._entered:
             self._state.check_unchanged()
@@ -136,6 +141,8 @@ class Trainer:
 
     def microbatches(self, batch: Any) -> int:
         """Into how many parts a step cuts this batch: the plan's, or of a batch that these do not divide, fewer."""
+        if isinstance(batch, MicroBatches):
+            return len(batch)
         return self.plan.for_samples(self.calls.samples(self.calls.tensors(batch))).microbatches
 
     def predict(self, device: str = "a100-80", link: str = "nvlink3", *, schedule: str | Path | None = None) -> Prediction:
@@ -223,14 +230,20 @@ class Trainer:
     def _predicted(self, program: Any, device: str, link: str) -> Prediction:
         if device != "here":
             return Prediction.of(told(lambda: program.predict(device, link)))
-        given, kept = addresses(self._given(self._first, self._example))
+        given, kept = addresses(self._given(self._first, self._example, self.calls.tensors(self._example)))
         costs = told(lambda: _core.measure([program], {}, given, self._threads, 10, False))
         del kept
         return Prediction.of(told(lambda: program.predict(costs)))
 
-    def _given(self, ready: Ready, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def counts(self, kind: str, batch: MicroBatches) -> dict[str, torch.Tensor]:
+        """What the losses of a step on these micro-batches divide by, as the step's program reads it."""
+        tensors = self.calls.tensors(batch)
+        return self._programs.of(kind, batch, tensors).counts(tensors)
+
+    def _given(self, ready: Ready, batch: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The tensors that a step reads beside its state."""
-        given = {name: tensor for name, tensor in self.calls.given(tensors, self.seed).items() if name in {*ready.ports, "rows", "seed"}}
+        found = self.calls.given(batch, tensors, self.seed) | ready.counts(tensors)
+        given = {name: tensor for name, tensor in found.items() if name in ready.ports}
         return given | ({"learning_rates": self.optimiser.rates()} if ready.kind == "training" else {})
 
     def _optimiser(self, optimizer: torch.optim.Optimizer) -> Optimiser:
@@ -243,7 +256,7 @@ class Trainer:
         with self._entered:
             ready = self._programs.of(kind, batch, tensors)
             self._state.before_step()
-            packed, kept = addresses(self._given(ready, tensors))
+            packed, kept = addresses(self._given(ready, batch, tensors))
             report = told(lambda: self._session.step(ready.name, packed, False))
             del kept  # they had to live until here
             self._state.after_step()

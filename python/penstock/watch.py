@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils.checkpoint import CheckpointFunction
+from torch.utils import checkpoint
 
 from .errors import PenstockError
 from .places import place_now, user_name
@@ -20,6 +20,7 @@ from .places import place_now, user_name
 PYTHON_ONLY = ("it is registered in Python, so that no other program can run it",
                "register it in C++ (TORCH_LIBRARY), or write it with PyTorch's own ops")
 GENERATED = "GeneratedBackwardFor_"  # the functions that torch.library makes of ops with a backward
+KEEPS_INPUTS = getattr(checkpoint, "_NoopSaveInputs", ())  # PyTorch 2.11's
 HOOKS = "what a hook does to gradients is not in the graph"
 FIXED = ("which parameters are trained is fixed before a step", "freeze parameters before exporting, or use detach()")
 REFUSED = {
@@ -70,11 +71,14 @@ def check_hooks(module: torch.nn.Module) -> None:
 
 @contextlib.contextmanager
 def without_functions(modules: Mapping[int, str]) -> Iterator[None]:
-    """Refuses torch.autograd.Function: tracing sees its forward alone, and would differentiate that. A checkpoint's backward is that."""
+    """Refuses torch.autograd.Function: tracing sees its forward alone, and would differentiate that. A checkpoint's backward is that, and
+    what keeps its inputs has none."""
     def apply(cls: type, *args: Any) -> Any:
-        if cls is CheckpointFunction:
+        if cls is checkpoint.CheckpointFunction:
             function, _, *operands = args
             return function(*operands)
+        if cls is KEEPS_INPUTS:
+            return original.__get__(None, cls)(*args)
         if cls.__name__.startswith(GENERATED):
             raise PenstockError(f"{cls.__name__.removeprefix(GENERATED)} cannot be exported: {PYTHON_ONLY[0]}",
                                 place_now(modules), PYTHON_ONLY[1])

@@ -59,9 +59,12 @@ Parameters with_draws(Parameters given, const Model::Batch& batch) {
   return given;
 }
 
-// The divisors that shared() has made of the whole batch, added to what the module reads.
-Parameters with_counts(Parameters given, const JointStep& step, const Model::Batch& batch) {
-  for (std::size_t i = 0; i < step.divisors.outputs.size(); ++i) given.set(count_name(i), batch[count_name(i)]);
+// The divisors that shared() has made of the whole batch, or ports give for each sample, added to what the module reads.
+Parameters with_counts(Parameters given, const JointStep& step, const Model::Batch& batch, bool for_each_sample) {
+  for (std::size_t i = 0; i < step.divisors.outputs.size(); ++i) {
+    const Tensor count = batch[count_name(i)];
+    given.set(count_name(i), for_each_sample ? count * static_cast<double>(step.samples) : count);
+  }
   return given;
 }
 
@@ -96,10 +99,20 @@ ExportedModel::ExportedModel(Exported exported, ExportedModelOptions options)
   usual_ = &steps_.emplace(options_.sizes, std::move(usual)).first->second;
 }
 
-std::vector<DataPort> ExportedModel::data(std::int64_t) const {
+std::vector<DataPort> ExportedModel::own_data() const {
   std::vector<DataPort> out;
   for (const ExportedInput& input : exported_.inputs)
     if (is_data(input)) out.push_back(port_of(input, types_.at(input.name), samples()));
+  return out;
+}
+
+std::vector<DataPort> ExportedModel::data(std::int64_t) const {
+  std::vector<DataPort> out = own_data();
+  if (!options_.in_classes) return out;
+  const Graph& divisors = usual_->divisors;
+  for (std::size_t i = 0; i < divisors.outputs.size(); ++i)
+    out.push_back(
+        {.name = count_name(i), .type = divisors.type(divisors.outputs[i]), .kind = DataPort::Kind::given, .of = {}, .whole = true});
   return out;
 }
 
@@ -155,8 +168,8 @@ StepSums ExportedModel::sums(const Parameters& parameters, const Batch& batch) c
   const Parameters given = inputs(batch);
   const JointStep& step = step_for(sizes_of(given));
   const Graph graph = draw_by_counters(step.graph, step.samples);
-  const std::vector<Tensor> results =
-      inline_graph(*batch.rows.builder(), graph, operands(graph, parameters, with_draws(with_counts(given, step, batch), batch)));
+  const std::vector<Tensor> results = inline_graph(
+      *batch.rows.builder(), graph, operands(graph, parameters, with_draws(with_counts(given, step, batch, options_.in_classes), batch)));
   StepSums out;
   out.loss = exported_.loss_is_sum ? results[step.loss()] : results[step.loss()] * static_cast<double>(step.samples);
   for (std::size_t i = 0; i < step.outputs.size(); ++i)
@@ -172,7 +185,7 @@ StepSums ExportedModel::sums(const Parameters& parameters, const Batch& batch) c
 Tensor ExportedModel::loss(const Parameters& parameters, const Batch& batch) const {
   const Parameters given = inputs(batch);
   const JointStep& step = step_for(sizes_of(given));
-  const Tensor loss = forward(step, step.loss(), parameters, with_counts(given, step, batch), *batch.rows.builder());
+  const Tensor loss = forward(step, step.loss(), parameters, with_counts(given, step, batch, options_.in_classes), *batch.rows.builder());
   return exported_.loss_is_sum ? loss : loss * static_cast<double>(step.samples);
 }
 
@@ -183,7 +196,8 @@ Parameters ExportedModel::outputs(const Parameters& parameters, const Batch& bat
   for (std::size_t i = 0; i < step.outputs.size(); ++i)
     if (const Shape& shape = step.graph.type(step.graph.outputs[i]).shape;
         step.outputs[i].role == Output::output && !shape.empty() && shape[0] == step.samples)
-      out.set(step.outputs[i].name, forward(step, i, parameters, with_counts(given, step, batch), *batch.rows.builder()));
+      out.set(step.outputs[i].name,
+              forward(step, i, parameters, with_counts(given, step, batch, options_.in_classes), *batch.rows.builder()));
   return out;
 }
 
@@ -206,7 +220,7 @@ Tensor ExportedModel::logits(const Parameters& parameters, const Batch& batch) c
 
 Parameters ExportedModel::shared(const Parameters& parameters, const Batch& whole, int microbatches) const {
   Parameters out;
-  if (usual_->counts.outputs.empty()) return out;
+  if (usual_->counts.outputs.empty() || options_.in_classes) return out;
   const Parameters given = inputs(whole);
   Sizes sizes = sizes_of(given);
   for (const ExportedSymbol& symbol : exported_.symbols)

@@ -23,6 +23,10 @@ struct ExportedModelOptions {
   int stages = 1;
   std::vector<int> groups = {};  // of the optimiser, one for each input that is a trained parameter; empty: all are of one
   bool in_f64 = false;           // whether what the module has in f32 is in f64
+  // Whether a step's micro-batches have sizes of their own (BatchCount::port). Where the loss divides by a number that the data says,
+  // data() then has a port more for each: "count.0", ..., the whole step's divisor over its samples, which counting_step()
+  // (counting_step.h) finds.
+  bool in_classes = false;
 };
 
 // The module's joint graph is its loss and its gradients (Model::sums). Micro-batches may have any sizes that the export allows: they are
@@ -35,7 +39,7 @@ class ExportedModel : public Model {
   ExportedModel(Exported exported, ExportedModelOptions options);
 
   std::vector<ParameterSpec> parameters() const override { return parameters_; }
-  // The module's own inputs, which the caller gives.
+  // The module's own inputs, which the caller gives, and what `in_classes` adds.
   std::vector<DataPort> data(std::int64_t context) const override;
   // These throw Error for a micro-batch whose tensors are of other types than the module was exported for.
   Tensor loss(const Parameters& parameters, const Batch& batch) const override;
@@ -47,12 +51,14 @@ class ExportedModel : public Model {
   Tensor logits(const Parameters& parameters, const Batch& batch) const override;
   std::vector<Carried> carried() const override { return usual_->carried; }
   Tensor count(const Batch& batch) const override;
-  bool equal_batches() const override { return true; }
+  bool equal_batches() const override { return !options_.in_classes; }
   // Whether it reads text and returns logits.
   bool generates() const override;
 
   std::int64_t samples() const { return usual_->samples; }  // of a micro-batch of the sizes in the options
   Graph graph() const;                                      // the joint graph of such a micro-batch as it is run
+  const JointStep& step() const { return *usual_; }         // likewise
+  std::vector<DataPort> own_data() const;                   // data() without what `in_classes` adds
   const std::vector<std::string>& begins() const { return options_.begins; }
 
  protected:

@@ -44,6 +44,14 @@ void check_alike(const LowerInput& base, const LowerInput& other) {
     return std::ranges::equal(a, b, [&](ValueId x, ValueId y) { return base.step.type(x) == other.step.type(y); });
   };
   const auto states = [](const LowerInput& input) { return std::span(input.step.inputs).first(input.step.state); };
+  for (std::size_t i = 0; i < std::min(states(base).size(), states(other).size()); ++i) {
+    const std::string &of_base = base.step.values[states(base)[i]].name, &of_other = other.step.values[states(other)[i]].name;
+    if (of_base != of_other)
+      throw Error("the steps of two shape classes have other states",
+                  {concat("one has ", quote(of_base), " where the other has ", quote(of_other)),
+                   "an exported module's constants belong to one export, and each that fixes other sizes is another"},
+                  "give micro-batches whose sizes one export allows: of two samples and more");
+  }
   if (same_types(states(base), states(other)) && same_types(base.loop_op().results, other.loop_op().results) &&
       places_in(ports_of(other), ports_of(base)) && places_in(other.dag.names, base.dag.names))
     return;

@@ -28,6 +28,7 @@ SMALL_COMMAND = [
     (r"((?:penstock|--) train)\b(?!.*steps)", r"\1 --steps 4"),
     (r"penstock (schedule search|plan)\b(?!.*degrees)", r"penstock \1 --seconds 0.5"),
     (r"examples/long_slices\.toml", r"\g<0> --set width=32 --set context=64"),
+    (r"(?<= train --steps 4 )examples/long\.toml", r"\g<0> --set width=32 --set context=256"),
     (r"--cluster local", "--cluster local --rounds 1 --candidates 1"),
     (r"((?:penstock|--) profile)\b", r"\1 --rounds 1"),
     (r"\btorchrun(?= --)", f"{PYTHON} -m torch.distributed.run"),

@@ -40,7 +40,7 @@ class PackageTest(ProgramTest):
         self.cmake("-G", cached("CMAKE_GENERATOR"), "-S", ".", "-B", "build", compiler, *options)
 
     def test_a_folder_of_a_project(self):
-        self.configure(f'add_subdirectory("{REPOSITORY}" penstock)', f"-DTorch_DIR={cached('Torch_DIR')}")
+        self.configure(f'add_subdirectory("{REPOSITORY}" penstock)', f"-DPENSTOCK_LIBTORCH={cached('PENSTOCK_LIBTORCH')}")
         steps = self.tool("CMAKE_MAKE_PROGRAM", "-C", "build", "-t", "commands", "outside")
         self.assertIn("libpenstock_core.a", steps)
         self.assertIn("cli/run.cpp", steps)

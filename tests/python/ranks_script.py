@@ -97,6 +97,24 @@ def compare_steps(make=torch.optim.AdamW, **plan):
     say("five steps", make.__name__, *(f"{key}={value}" for key, value in plan.items()))
 
 
+def compare_micro_batches():
+    torch.manual_seed(2)
+    parts = [texts(*shape) for shape in ((2, 5), (3, 9), (1, 12), (2, 5))]
+    twin = seeded(Model)
+    count = sum((targets != -100).sum() for _, targets in parts)
+    their_loss = sum(functional.cross_entropy(twin(x).flatten(0, 1), y.flatten(), reduction="sum") for x, y in parts) / count
+    their_loss.backward()
+    theirs = {name: p.grad.clone() for name, p in twin.named_parameters()}
+    torch.optim.SGD(twin.parameters(), lr=0.1).step()
+    module = read_here(Model)
+    step = penstock.trainer(module, texts(), loss=token_loss, optimizer=torch.optim.SGD(module.parameters(), lr=0.1), schedule="zb-h1", microbatches=4)
+    batch = penstock.MicroBatches(parts)
+    assert_alike(step.gradients(batch)[1], theirs)
+    assert abs(step(batch).item() - their_loss.item()) < 1e-12
+    assert_alike(step.state_dict(), twin.state_dict(), 1e-6)  # a rate is f32
+    say("micro-batches of four shapes")
+
+
 def compare_zoo():
     torch.manual_seed(0)
     module, batch = zoo.make("gpt2")
@@ -117,6 +135,7 @@ def plans():
         compare_gradients(schedule, actors=2)
     compare_steps(schedule="zb-h1")
     compare_steps(torch.optim.NAdam, schedule="zb-h1")
+    compare_micro_batches()
     # Not at the script's end: c10d's thread drops the tensor afterwards, for which it takes Python's lock, and a thread that asks for that while
     # the interpreter ends is ended in the middle of a C++ destructor, which aborts the process (torch 2.13).
     total = torch.tensor([RANK + 1.0])

@@ -48,7 +48,7 @@ class Torchrun(unittest.TestCase):
         schedules = ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v")
         with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
             self.run_all(2, [*(f"gradients {name} actors=2" for name in schedules), "five steps AdamW schedule=zb-h1", "five steps NAdam schedule=zb-h1",
-                             "gpt2"], "plans", page=f"{folder}/page")
+                             "micro-batches of four shapes", "gpt2"], "plans", page=f"{folder}/page")
 
     def test_four_ranks(self):
         expected = ["gradients 1f1b actors=4", "gradients zb-v actors=4", *(f"gradients 1f1b actors=2 data=2 zero={zero}" for zero in (0, 3)),

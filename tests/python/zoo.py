@@ -16,7 +16,10 @@ def have(*packages):
 
 
 def stub_torchvision():
-    """The CPU wheel has no compiled operators; torchvision wants the schemas of two when it is imported."""
+    """torchvision wants the schemas of two operators when it is imported; where its compiled ones cannot be loaded, they are defined here."""
+    with contextlib.suppress(OSError):
+        torch.ops.load_library(f"{importlib.util.find_spec('torchvision').submodule_search_locations[0]}/_C.so")
+        return
     with contextlib.suppress(RuntimeError):
         library = torch.library.Library("torchvision", "DEF")
         KEPT.append(library)

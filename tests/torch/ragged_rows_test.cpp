@@ -133,8 +133,8 @@ class RaggedRows : public testing::Test {
 
   void expect_padded(const std::string& model, const Samples& samples, const Rows& microbatches, const std::vector<Schedule>& tables,
                      const Cuts& cuts = {}, bool recompute = false) {
-    const bool pairs = longest(samples, &Sample::input) > 1;
-    const Config config = parse_config(concat("[model]\n", model, "\ncontext = 32\n[data]\npairs = ", pairs ? "[\"pairs\"]" : "[]",
+    const bool of_pairs = longest(samples, &Sample::input) > 1;
+    const Config config = parse_config(concat("[model]\n", model, "\ncontext = 32\n[data]\npairs = ", of_pairs ? "[\"pairs\"]" : "[]",
                                               "\n[train]\ndtype = \"f64\"\nbatch = ", samples.size(), "\n[pipeline]\nmicrobatches = 1\n"),
                                        "test", {}, builtin_models());
     Rows alone;

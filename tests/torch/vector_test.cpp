@@ -325,7 +325,9 @@ TEST_P(VectorTest, AttentionInRanges) {
       EXPECT_LT((wide(gradient(0)) - q.grad()).abs().max().item().toDouble(), 2e-5) << what;
       EXPECT_LT((wide(gradient(1)) - k.grad()).abs().max().item().toDouble(), 5e-5) << what;
       EXPECT_LT((wide(gradient(2)) - v.grad()).abs().max().item().toDouble(), 5e-5) << what;
-      if (biased) EXPECT_LT((wide(dbias) - b.grad()).abs().max().item().toDouble(), 5e-5) << what;
+      if (biased) {
+        EXPECT_LT((wide(dbias) - b.grad()).abs().max().item().toDouble(), 5e-5) << what;
+      }
       EXPECT_TRUE(out.narrow(2, begin, length - begin).eq(0).all().item().toBool()) << "padding attends to nothing";
     }
 }
