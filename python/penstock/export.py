@@ -35,7 +35,8 @@ def export(module: torch.nn.Module, args: Sequence = (), kwargs: Mapping[str, An
     `reduction`: how a batch's loss is made of its micro-batches', "mean" or "sum"; "sum" if the module is given num_items_in_batch, by
     which it divides itself.
     `autocast`: torch.bfloat16 exports the module as it runs under torch.autocast; a `loss` function gets its output in f32.
-    `cache`: a folder where exports are kept, and found again while the module's code, attributes and call are the same.
+    `cache`: a folder where exports are kept, and found again while the module's code, attributes and call are the same; None: the one that the
+    environment's PENSTOCK_CACHE names, if it does.
 
     The module may be on the meta device, and in training or evaluation mode, which it is exported in. Throws PenstockError for what cannot
     be exported, naming the module, the op and the line.
@@ -57,7 +58,8 @@ def export(module: torch.nn.Module, args: Sequence = (), kwargs: Mapping[str, An
     def make() -> Exported:
         return _export(module, arguments, loss, autocast, reduction, dynamic)
 
-    if cache is None:
+    cache = cache or os.environ.get("PENSTOCK_CACHE")
+    if not cache:
         return make()
     try:
         key = export_key(module, loss, (tuple(args), dict(kwargs or {}), target), (dynamic, whole, reduction, autocast))

@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 import evaluate  # noqa: F401  finds the package
+import kept_exports  # noqa: F401
 import torch
 import zoo
 

@@ -8,6 +8,7 @@ import math
 import unittest
 
 import evaluate  # noqa: F401  finds the package
+import kept_exports  # noqa: F401
 import torch
 import torch.nn as nn
 from trainer_test import Case, Model, seeded, texts, token_loss

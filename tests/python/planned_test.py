@@ -10,6 +10,7 @@ import unittest
 from pathlib import Path
 
 import evaluate  # noqa: F401  finds the package
+import kept_exports  # noqa: F401
 import torch
 import zoo
 from trainer_test import Model, token_loss

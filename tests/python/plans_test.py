@@ -8,6 +8,7 @@ import random
 import unittest
 
 import evaluate  # noqa: F401  finds the package
+import kept_exports  # noqa: F401
 import torch
 import zoo
 from torch.utils._pytree import tree_map_only

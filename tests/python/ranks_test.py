@@ -14,6 +14,7 @@ import unittest
 from pathlib import Path
 
 import evaluate  # noqa: F401  finds the package
+import kept_exports  # noqa: F401
 from trainer_test import Case, Model, seeded, texts, token_loss
 
 import penstock

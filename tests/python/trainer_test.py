@@ -11,6 +11,7 @@ import unittest
 from pathlib import Path
 
 import evaluate  # noqa: F401  finds the package
+import kept_exports  # noqa: F401
 import torch
 import torch.nn as nn
 from torch.nn import functional

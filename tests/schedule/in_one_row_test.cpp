@@ -5,6 +5,7 @@
 #include <map>
 
 #include "schedule/versions.h"
+#include "support/errors.h"
 
 namespace penstock {
 namespace {
@@ -14,6 +15,12 @@ TEST(InOneRow, EachRowKeepsItsOrder) {
   const Schedule row = in_one_row(table, chain_of(table));
   EXPECT_EQ(print(row), "0F0,0F1,1F0,1B0,1U0,1F1,1B1,1U1,0B0,0U0,0F2,0B1,0U1,1F2,1B2,1U2,0B2,0U2\n");
   validate(row, chain_of(table));
+}
+
+TEST(InOneRow, WhatNeverRunsIsNamed) {
+  const Schedule table = parse_schedule("0B0,0F0\n1F0,1B0\n", "table.csv");
+  EXPECT_EQ(test::message_of([&] { in_one_row(table, chain(2)); }),
+            "schedule table.csv: 0B0 of actor 0 never gets what it needs\n  stages feed each other in a way that the table is not for");
 }
 
 // An action reads the same whoever else has a row.

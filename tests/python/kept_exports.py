@@ -1,0 +1,10 @@
+"""Exports of this process and of those that it starts are kept while it runs: tests that export one module again and again import this."""
+
+import atexit
+import os
+import shutil
+import tempfile
+
+if "PENSTOCK_CACHE" not in os.environ:
+    os.environ["PENSTOCK_CACHE"] = tempfile.mkdtemp(prefix="penstock-exports-")
+    atexit.register(shutil.rmtree, os.environ["PENSTOCK_CACHE"], ignore_errors=True)
