@@ -45,7 +45,7 @@ class TextDataset : public Dataset {
  private:
   void copy_rows(const StepInput& input, std::int64_t first_row, std::int64_t ahead, std::span<std::int64_t> out) const;
 
-  std::vector<std::unique_ptr<const TokenSource>> files_;
+  std::vector<std::unique_ptr<TokenSource>> files_;
   std::vector<std::int64_t> offsets_;  // position of each file's first token in the whole text; last: its size
   std::int64_t bytes_ = 0;
   std::int64_t context_;

@@ -21,12 +21,12 @@ class ByteTokenizer : public Tokenizer {
     return out;
   }
   std::uint64_t fingerprint() const override { return 0; }
-  std::unique_ptr<const TokenSource> tokens_of(const SteadyFile& file) const override { return std::make_unique<FileBytes>(file); }
+  std::unique_ptr<TokenSource> tokens_of(const SteadyFile& file) const override { return std::make_unique<FileBytes>(file); }
 };
 
 }  // namespace
 
-std::unique_ptr<const TokenSource> Tokenizer::tokens_of(const SteadyFile& file) const {
+std::unique_ptr<TokenSource> Tokenizer::tokens_of(const SteadyFile& file) const {
   return std::make_unique<HeldTokens>(encode(read_all(file)));
 }
 

@@ -26,7 +26,7 @@ class Tokenizer {
   // A hash of what it was made from: tokenizers that differ give other tokens.
   virtual std::uint64_t fingerprint() const = 0;
   // The tokens of a whole file of text, held in memory unless they can be read from the file. Throws Error.
-  virtual std::unique_ptr<const TokenSource> tokens_of(const SteadyFile& file) const;
+  virtual std::unique_ptr<TokenSource> tokens_of(const SteadyFile& file) const;
 };
 
 // "bytes", whose tokens are the bytes themselves; the path of a Hugging Face tokenizer.json (data/byte_level_bpe.h) or of a SentencePiece

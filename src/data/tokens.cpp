@@ -7,9 +7,15 @@
 namespace penstock {
 
 void FileBytes::copy(std::int64_t begin, std::span<std::int64_t> out) const {
+  const auto token = [](auto byte) { return static_cast<std::int64_t>(static_cast<unsigned char>(byte)); };
+  const SteadyFile::Reading file(file_);
+  if (!held_.empty()) {
+    std::transform(held_.begin() + begin, held_.begin() + begin + std::ssize(out), out.begin(), token);
+    return;
+  }
   std::vector<std::byte> bytes(out.size());
-  SteadyFile::Reading(file_).read(begin, bytes);
-  std::ranges::transform(bytes, out.begin(), [](std::byte byte) { return static_cast<std::int64_t>(byte); });
+  file.read(begin, bytes);
+  std::ranges::transform(bytes, out.begin(), token);
 }
 
 void HeldTokens::copy(std::int64_t begin, std::span<std::int64_t> out) const {

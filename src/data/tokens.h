@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "data/steady_file.h"
@@ -16,17 +17,21 @@ class TokenSource {
   virtual std::int64_t size() const = 0;
   // Fills `out` with the tokens from `begin` on, which must be there. Throws Error where they come from a file that was changed.
   virtual void copy(std::int64_t begin, std::span<std::int64_t> out) const = 0;
+  // Reads all of them now and keeps them, so that copies take no file's time. Not while another thread copies.
+  virtual void hold() {}
 };
 
-// A file whose bytes are the tokens; it is read whenever it is asked for some.
+// A file whose bytes are the tokens; it is read whenever it is asked for some, unless they are held, and may not be changed in both cases.
 class FileBytes : public TokenSource {
  public:
   explicit FileBytes(SteadyFile file) : file_(std::move(file)) {}
   std::int64_t size() const override { return file_.size(); }
   void copy(std::int64_t begin, std::span<std::int64_t> out) const override;
+  void hold() override { held_ = read_all(file_); }
 
  private:
   SteadyFile file_;
+  std::string held_;  // all of it, or nothing
 };
 
 // Tokens that are held in memory.
