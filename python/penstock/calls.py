@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -77,17 +78,15 @@ class Calls:
 
     def given(self, batch: Any, tensors: Mapping[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
         """All that a step is given of the batch: its tensors, the numbers of its samples ("rows") and the seed of what is drawn."""
-        rows = {"rows": torch.arange(self.samples(tensors))} if not isinstance(batch, MicroBatches) else {}
-        if isinstance(batch, MicroBatches):
-            begin = 0
-            for j, samples in enumerate(self.samples_of_each(batch)):
-                rows[name_in("rows", j)] = torch.arange(begin, begin + samples)
-                begin += samples
+        if not isinstance(batch, MicroBatches):
+            return {**tensors, "rows": torch.arange(self.samples(tensors)), "seed": torch.tensor(seed)}
+        samples: dict[str, int] = {}  # by the micro-batch's number
+        for name, tensor in tensors.items():
+            if name not in self.whole:
+                samples.setdefault(name.rpartition(".")[2], tensor.shape[0])
+        ends = itertools.accumulate(samples.values())
+        rows = {name_in("rows", int(j)): torch.arange(end - samples[j], end) for j, end in zip(samples, ends, strict=True)}
         return {**tensors, **rows, "seed": torch.tensor(seed)}
-
-    def samples_of_each(self, batches: MicroBatches) -> list[int]:
-        """How many samples each micro-batch has."""
-        return [self.samples(self.tensors(part)) for part in batches]
 
 
 def _takes_target(loss: Callable) -> bool:

@@ -109,7 +109,7 @@ class Equal(Case):
 
     @unittest.skipUnless(zoo.have("transformers"), "transformers is not installed")
     def test_t5_with_pairs_of_lengths(self):
-        module, example = zoo.make("t5")
+        module, _ = zoo.make("t5")
         module = module.double().train()
         torch.manual_seed(0)
         parts = []

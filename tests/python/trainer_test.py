@@ -388,7 +388,7 @@ class Refusals(Case):
             table.write_text(step.explain().split("\n", 1)[1])
             listed = penstock.trainer(module, batch, loss=token_loss, microbatches=4, schedule=table)
             self.refused("cannot be cut into 4", lambda: listed.gradients(texts(batch=6)))
-        self.refused("cannot be traced|is a tensor of torch.int8", lambda: step.gradients((batch[0].to(torch.int8), batch[1])))
+        self.refused("cannot be traced", lambda: step.gradients((batch[0].to(torch.int8), batch[1])))
 
     def test_a_step_inside_a_step(self):
         module, batch = seeded(Model), texts()
