@@ -7,6 +7,7 @@ Where something cannot be told, there is no key, and the export is made again.
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import enum
 import functools
 import hashlib
@@ -21,13 +22,13 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-PACKAGES = tuple({os.path.realpath(path) for path in (*(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")),
-                                                       str(Path(torch.__file__).parent))})
+OWN = Path(__file__).resolve().parent
+PACKAGES = tuple({os.path.realpath(path) + os.sep for path in (*(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")),
+                                                       str(Path(torch.__file__).parent), str(OWN))})
 SIMPLE = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum, range,
           type(Ellipsis))
 NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
           types.MemberDescriptorType, torch._ops.OpOverload, torch._ops.OpOverloadPacket)
-OWN = Path(__file__).resolve().parent
 LARGEST = 1 << 26  # bytes of a tensor whose values are part of the key
 SKIPPED = frozenset(("__dict__", "__weakref__", "__module__", "__doc__", "__annotations__", "_abc_impl"))
 
@@ -96,7 +97,7 @@ class _Key:
         if not hasattr(sys.modules["__main__"], "__file__"):
             raise Unknown("an interactive session")
         files = {os.path.realpath(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))}
-        for file in sorted(file for file in files if not _is_package(file) and os.path.exists(file) and Path(file).parent != OWN):
+        for file in sorted(file for file in files if not _is_package(file) and os.path.exists(file)):
             self.stamp(file)
 
     def add(self, value: Any) -> None:
@@ -122,9 +123,9 @@ class _Key:
             self.all((value.func, value.args, value.keywords))
         elif isinstance(value, (property, classmethod, staticmethod, functools.cached_property)):
             self.all([getattr(value, name, None) for name in ("fget", "fset", "func", "__func__")])
-        elif isinstance(value, (list, tuple, dict)):
+        elif isinstance(value, (list, tuple, dict, types.MappingProxyType)):
             self.type(type(value))
-            self.all(value.items() if isinstance(value, dict) else value)
+            self.all(value if isinstance(value, (list, tuple)) else value.items())
         elif isinstance(value, (set, frozenset)):
             if not all(isinstance(item, SIMPLE) for item in value):
                 raise Unknown("a set of objects")
@@ -149,10 +150,13 @@ class _Key:
         self.hash.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
 
     def object(self, value: Any) -> None:
-        if not hasattr(value, "__dict__") or hasattr(type(value), "__slots__") or _file_of(type(value)) is None:
+        """What a class written in Python keeps: its __dict__ and slots. A data class's field counts without its annotation."""
+        slots = _slots(type(value))
+        if not (slots or hasattr(value, "__dict__")) or _file_of(type(value)) is None:
             raise Unknown(f"a {type(value).__module__}.{type(value).__name__}")
         self.type(type(value))
-        for name, attribute in vars(value).items():
+        self.all((name, getattr(value, name)) for name in slots if hasattr(value, name) and not (name == "type" and isinstance(value, dataclasses.Field)))
+        for name, attribute in getattr(value, "__dict__", {}).items():
             self.text(name)
             if isinstance(value, torch.nn.Module) and name in ("_parameters", "_buffers"):
                 for key, tensor in attribute.items():
@@ -218,6 +222,17 @@ class _Key:
                 self.module(value, names)
             elif value is not None and (not inside or _is_users(value)):
                 self.add(value)
+
+
+def _slots(cls: type) -> list[str]:
+    """The names of the slots of `cls` and its bases, as they are read: a private one's is mangled."""
+    found: list[str] = []
+    for base in cls.__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else tuple(slots):
+            private = name.startswith("__") and not name.endswith("__")
+            found.append(f"_{base.__name__.lstrip('_')}{name}" if private else name)
+    return [name for name in found if name not in SKIPPED]
 
 
 def _is_users(value: Any) -> bool:

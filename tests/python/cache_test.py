@@ -4,6 +4,7 @@ usage: cache_test.py
 """
 
 import contextlib
+import dataclasses
 import importlib
 import os
 import subprocess
@@ -91,6 +92,27 @@ class Keys(unittest.TestCase):
                 keys.append(key())
         self.assertEqual(len(set(keys)), len(keys))
         self.assertEqual(keys[0], key())
+
+    def test_data_classes_and_slots(self):
+        """Their fields and parameters are objects of the standard library with slots."""
+        def settings(factor, private=0, **options):
+            @dataclasses.dataclass(**options)
+            class Settings:
+                factor: float
+                names: list[int] | None = dataclasses.field(default_factory=list)
+
+            class Slotted:
+                __slots__ = ("times", "__private")
+
+                def __init__(self):
+                    self.times, self.__private = 2, private
+
+            model = Model()
+            model.settings, model.slotted = Settings(factor), Slotted()
+            return model
+        keys = [key(settings(2.0)), key(settings(3.0)), key(settings(2.0, private=1)), key(settings(2.0, frozen=True)), key(settings(2.0, slots=True))]
+        self.assertEqual(len(set(keys)), len(keys))
+        self.assertEqual(key(settings(2.0)), keys[0])
 
     def test_settings(self):
         keys = [key()]
