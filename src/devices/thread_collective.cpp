@@ -4,46 +4,19 @@
 #include <array>
 #include <cstring>
 
-#include "base/bf16.h"
-#include "base/invariant.h"
+#include "devices/sum_terms.h"
 
 namespace penstock {
 namespace {
 
 constexpr std::size_t kBlock = 16 << 10;  // bytes: of all members together they stay in a core's cache
 
-template <class T>
-void add(std::byte* sum, const std::byte* term, std::size_t bytes) {
-  constexpr std::size_t kStride = kAlignment / sizeof(T);  // blocks are multiples of kAlignment
-  for (std::size_t at = 0; at < bytes; at += kAlignment) {
-    std::array<T, kStride> a, b;
-    std::memcpy(a.data(), sum + at, kAlignment);
-    std::memcpy(b.data(), term + at, kAlignment);
-    for (std::size_t i = 0; i < kStride; ++i) a[i] = a[i] + b[i];
-    std::memcpy(sum + at, a.data(), kAlignment);
-  }
-}
-
-void add(DType dtype, std::byte* sum, const std::byte* term, std::size_t bytes) {
-  switch (dtype) {
-    case DType::f32:
-      return add<float>(sum, term, bytes);
-    case DType::f64:
-      return add<double>(sum, term, bytes);
-    case DType::i32:
-      return add<std::uint32_t>(sum, term, bytes);
-    case DType::i64:
-      return add<std::uint64_t>(sum, term, bytes);
-    default:
-      invariant(false, "the verifier lets only sums of f32, f64, bf16, i32 and i64 pass");
-  }
-}
-
 }  // namespace
 
 Gathering::Arrival Gathering::arrive(const CollectiveCall& call) {
   const std::size_t count = members_.size();
-  ends_[call.member] = {call.from.data(), call.to.data()};
+  froms_[call.member] = call.from.data();
+  tos_[call.member] = call.to.data();
   const std::uint64_t before = arrivals_.fetch_add(1, std::memory_order_acq_rel);
   const Arrival arrival{before / count + 1, before % count == count - 1};
   if (arrival.last) {
@@ -91,47 +64,25 @@ void Gathering::do_block(std::size_t block) {
   alignas(kAlignment) std::array<std::byte, kBlock> total;
   switch (shape_.opcode) {
     case Opcode::all_reduce:
-      sum(at, bytes, total.data());
-      for (const End& end : ends_) std::memcpy(end.to + at, total.data(), bytes);
+      sum_terms(shape_.dtype, froms_, at, bytes, total.data());  // what is read may be written by another: `total` lies apart
+      for (std::byte* to : tos_) std::memcpy(to + at, total.data(), bytes);
       return;
     case Opcode::reduce_scatter:
-      sum(at, bytes, total.data());
-      std::memcpy(ends_[piece].to + offset, total.data(), bytes);
+      sum_terms(shape_.dtype, froms_, at, bytes, total.data());
+      std::memcpy(tos_[piece] + offset, total.data(), bytes);
       return;
     case Opcode::all_gather:
-      for (const End& end : ends_) std::memcpy(end.to + at, ends_[piece].from + offset, bytes);
+      for (std::byte* to : tos_) std::memcpy(to + at, froms_[piece] + offset, bytes);
       return;
     case Opcode::broadcast:
-      for (const End& end : ends_)
-        if (end.to != nullptr) std::memcpy(end.to + at, ends_[shape_.root].from + at, bytes);
+      for (std::byte* to : tos_)
+        if (to != nullptr) std::memcpy(to + at, froms_[shape_.root] + at, bytes);
       return;
     default: {  // all_to_all
       const std::size_t from = piece / count, to = piece % count;
-      std::memcpy(ends_[to].to + from * shape_.piece_bytes + offset, ends_[from].from + to * shape_.piece_bytes + offset, bytes);
+      std::memcpy(tos_[to] + from * shape_.piece_bytes + offset, froms_[from] + to * shape_.piece_bytes + offset, bytes);
     }
   }
-}
-
-// Sums of bf16 are made in f32 and rounded once.
-void Gathering::sum_bf16(std::size_t begin, std::size_t bytes, std::byte* total) const {
-  std::array<std::uint16_t, kAlignment / sizeof(std::uint16_t)> terms;
-  std::array<float, terms.size()> sums;
-  for (std::size_t at = 0; at < bytes; at += kAlignment) {
-    sums.fill(0);
-    for (const End& end : ends_) {
-      std::memcpy(terms.data(), end.from + begin + at, kAlignment);
-      for (std::size_t i = 0; i < terms.size(); ++i) sums[i] += f32_of_bf16(terms[i]);
-    }
-    for (std::size_t i = 0; i < terms.size(); ++i) terms[i] = bf16_of_f32(sums[i]);
-    std::memcpy(total + at, terms.data(), kAlignment);
-  }
-}
-
-// In the members' order, so that the result does not depend on who works. What is read may be written later: `total` lies apart.
-void Gathering::sum(std::size_t begin, std::size_t bytes, std::byte* total) const {
-  if (shape_.dtype == DType::bf16) return sum_bf16(begin, bytes, total);
-  std::memcpy(total, ends_[0].from + begin, bytes);
-  for (std::size_t m = 1; m < ends_.size(); ++m) add(shape_.dtype, total, ends_[m].from + begin, bytes);
 }
 
 }  // namespace penstock

@@ -14,7 +14,7 @@ namespace penstock {
 // ready >= n, and is done when done >= n. Nobody arrives for a use before it has seen the one before done.
 class Gathering {
  public:
-  explicit Gathering(std::vector<std::int32_t> members) : members_(std::move(members)), ends_(members_.size()) {}
+  explicit Gathering(std::vector<std::int32_t> members) : members_(std::move(members)), froms_(members_.size()), tos_(members_.size()) {}
 
   const std::vector<std::int32_t>& members() const { return members_; }
   struct Arrival {
@@ -30,10 +30,6 @@ class Gathering {
   bool work(std::uint64_t use);
 
  private:
-  struct End {
-    const std::byte* from = nullptr;
-    std::byte* to = nullptr;
-  };
   // The bytes that a collective handles are `pieces` runs of `piece_bytes`, each cut into blocks.
   struct Shape {
     Opcode opcode = Opcode::all_reduce;
@@ -44,11 +40,10 @@ class Gathering {
 
   void plan(const CollectiveCall& call);
   void do_block(std::size_t block);
-  void sum(std::size_t begin, std::size_t bytes, std::byte* total) const;
-  void sum_bf16(std::size_t begin, std::size_t bytes, std::byte* total) const;
 
   std::vector<std::int32_t> members_;
-  std::vector<End> ends_;
+  std::vector<const std::byte*> froms_;  // of each member
+  std::vector<std::byte*> tos_;
   Shape shape_;  // written by the last to arrive
   std::atomic<std::uint64_t> arrivals_{0}, ready_{0}, done_{0};
   std::atomic<std::size_t> next_{0}, finished_{0};  // blocks of the present use

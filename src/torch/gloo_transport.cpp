@@ -16,6 +16,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "base/text.h"
+#include "torch/gloo_exchange.h"
 
 namespace penstock {
 
@@ -126,44 +127,19 @@ at::Tensor numbers_of(std::span<const std::byte> memory, DType dtype) {
                        at::TensorOptions().dtype(type));
 }
 
-// As many equal pieces as there are members.
-std::vector<at::Tensor> pieces(std::span<const std::byte> memory, std::size_t members) {
-  std::vector<at::Tensor> out;
-  const std::size_t size = memory.size() / members;
-  for (std::size_t m = 0; m < members; ++m) out.push_back(bytes_of(memory.subspan(m * size, size)));
-  return out;
-}
-
-// Gloo moves nothing from an operand to a result of an all_reduce: it sums in place.
 c10::intrusive_ptr<c10d::Work> begin(c10d::Backend& group, std::size_t members, const CollectiveCall& call) {
+  if (is_exchange(call.opcode, members)) return begin_exchange(group, members, call);
   std::vector<at::Tensor> tensors;
-  switch (call.opcode) {
-    case Opcode::all_reduce: {
-      if (call.from.data() != call.to.data()) std::memcpy(call.to.data(), call.from.data(), call.from.size());
-      tensors = {numbers_of(call.to, call.dtype)};
-      return group.allreduce(tensors);
-    }
-    case Opcode::all_gather: {
-      std::vector<std::vector<at::Tensor>> outputs = {pieces(call.to, members)};
-      tensors = {bytes_of(call.from)};
-      return group.allgather(outputs, tensors);
-    }
-    case Opcode::reduce_scatter: {
-      at::Tensor to = numbers_of(call.to, call.dtype), from = numbers_of(call.from, call.dtype);
-      return group._reduce_scatter_base(to, from);
-    }
-    case Opcode::broadcast: {
-      tensors = {bytes_of(call.from.empty() ? std::span<const std::byte>(call.to) : call.from)};
-      c10d::BroadcastOptions options;
-      options.rootRank = static_cast<std::int64_t>(call.root);
-      return group.broadcast(tensors, options);
-    }
-    default: {
-      at::Tensor to = bytes_of(call.to), from = bytes_of(call.from);
-      std::vector<std::int64_t> equal;
-      return group.alltoall_base(to, from, equal, equal);
-    }
+  if (call.opcode == Opcode::broadcast) {
+    tensors = {bytes_of(call.from.empty() ? std::span<const std::byte>(call.to) : call.from)};
+    c10d::BroadcastOptions options;
+    options.rootRank = static_cast<std::int64_t>(call.root);
+    return group.broadcast(tensors, options);
   }
+  // Gloo moves nothing from an operand to a result: it sums in place.
+  if (call.from.data() != call.to.data()) std::memcpy(call.to.data(), call.from.data(), call.from.size());
+  tensors = {numbers_of(call.to, call.dtype)};
+  return group.allreduce(tensors);
 }
 
 Event GlooTransport::collective(const CollectiveCall& call) {
